@@ -11,7 +11,7 @@ from typing import NamedTuple
 from polyarch.cli.errors import UsageError
 from polyarch.cli.images.resolve import resolve_all
 from polyarch.cli.input.bundles import read_bundle, read_subscription
-from polyarch.cli.lint.reports import rendered
+from polyarch.cli.lint.printing import rendered
 from polyarch.cli.lint.settings import settle
 from polyarch.cli.options.manifests import ImageOptions, RuleOptions
 from polyarch.cli.options.outputs import Output, emit

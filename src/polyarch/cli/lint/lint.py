@@ -91,7 +91,7 @@ def lint_files(
         raise UsageError(f"--jobs {jobs}: expected 1 or more")
     from polyarch.cli.lint.examination import Run
     from polyarch.cli.lint.examination import lint_files as over
-    from polyarch.cli.lint.reports import write_reports
+    from polyarch.cli.lint.printing import write_reports
     from polyarch.cli.lint.settings import settle
     from polyarch.cli.lint.state import Keeping, judged
 

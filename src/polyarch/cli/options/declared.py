@@ -1,14 +1,16 @@
 """The options and arguments of a command, as they were declared: what help prints and a shell completes."""
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 
 from cyclopts import App
 
-from polyarch.cli.options.values import Placeholder
+from polyarch.cli.options.values import Placeholder, Source
 
 if TYPE_CHECKING:
     from cyclopts.argument import Argument
+
+T = TypeVar("T")
 
 
 class Declared(NamedTuple):
@@ -21,6 +23,8 @@ class Declared(NamedTuple):
     help: str
     placeholder: str = ""
     """Empty for a flag."""
+    source: str = ""
+    """What knows the values there are (``values.Source``)."""
     choices: tuple[str, ...] = ()
     default: str = ""
     is_argument: bool = False
@@ -53,13 +57,14 @@ def of_argument(argument: "Argument") -> Declared:
     title, order = getattr(group, "name", ""), getattr(group, "sort_key", 0)
     is_flag = argument.is_flag()
     is_argument = info.is_positional
-    placeholder = "" if is_flag else next(_placeholders(info.annotation), "VALUE")
+    placeholder = "" if is_flag else next(_marks(info.annotation, Placeholder), "VALUE")
     return Declared(
         names=(placeholder,) if is_argument else tuple(sorted(argument.names, key=lambda name: name.startswith("--"))),
         group=title,
         order=order if isinstance(order, int) else 0,
         help=parameter.help or "",
         placeholder=placeholder,
+        source=next(_marks(info.annotation, Source), ""),
         choices=() if is_flag else argument.get_choices(force=True) or (),
         default=_default(argument),
         is_argument=is_argument,
@@ -78,9 +83,9 @@ def _default(argument: "Argument") -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _placeholders(annotation: Any) -> Iterator[str]:
-    """The names in a type, however deep."""
-    if isinstance(annotation, Placeholder):
+def _marks(annotation: Any, kind: type[T]) -> Iterator[T]:
+    """The values of this type in a type, however deep."""
+    if isinstance(annotation, kind):
         yield annotation
     for part in get_args(annotation):
-        yield from _placeholders(part)
+        yield from _marks(part, kind)

@@ -21,6 +21,12 @@ class Placeholder(str):
     __slots__ = ()
 
 
+class Source(str):
+    """Who knows what a value may be: the function, as ``module:name``, that completion calls."""
+
+    __slots__ = ()
+
+
 Address = Annotated[str, Placeholder("ADDRESS")]
 
 Cidr = Annotated[str, Placeholder("CIDR")]

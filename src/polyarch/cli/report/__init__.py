@@ -1,0 +1,1 @@
+"""``polyarch report``: what runs where, what could run elsewhere, and what is in the way."""

@@ -1,0 +1,157 @@
+"""Facts from manifests: those that somebody writes, and those that ``kubectl get -o yaml`` prints (RP-002).
+
+Workloads count by their templates, in every kind that ``polyarch lint`` knows; replicas times requests give the weight.
+Nodes, namespaces and our configuration are used if they are among the files. The same object twice counts once; pods
+of two clusters would add up to a cluster that does not exist, so they are refused (RP-050).
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from polyarch.cli.errors import UsageError
+from polyarch.cli.explain.templates import templates_of
+from polyarch.cli.input.files import STDIN, find_files
+from polyarch.cli.input.objects import Document, read_documents
+from polyarch.model.meta import ObjectMeta, PartialObjectMetadata
+from polyarch.placement import names
+from polyarch.placement.api.resources import CPPCS, POLICIES, ClusterPodPlacementConfig, PlacementPolicy
+from polyarch.reports.document import Source
+from polyarch.reports.facts.cluster import Facts
+from polyarch.reports.facts.makers import Maker, of_cron_job, of_workload
+from polyarch.reports.facts.objects import CronJobObject, NodeObject, PodObject, TemplateObject, WorkloadObject
+from polyarch.reports.facts.workloads import workloads_of
+from polyarch.reports.gather import WORKLOADS, nodes_of
+from polyarch.taints.api.resources import ARCHITECTURE_TAINTS, ArchitectureTaints
+
+_KINDS: Final = frozenset(each.kind for each in WORKLOADS)
+DEFAULT_NAMESPACE: Final = "default"
+
+
+def facts_from(paths: Sequence[str], note: "Notes") -> Facts:
+    """Of all files; :class:`UsageError` names file and line of what cannot be used."""
+    documents = [each for each in _documents(paths, note) if each.kind]
+    _refuse_two_clusters(documents)
+    latest: dict[tuple[str, str, str], Document] = {}
+    for document in documents:
+        key = (document.kind, document.namespace, document.name or f"{document.where}")
+        if key in latest:
+            note(f"{document.kind} {document.name}: {document.where} is used, not {latest[key].where}")
+        latest[key] = document
+    makers: list[Maker] = []
+    pods: list[PodObject] = []
+    nodes: list[NodeObject] = []
+    labels: dict[str, dict[str, str]] = {}
+    singletons: dict[str, Any] = {}
+    for document in latest.values():
+        match document.kind:
+            case "Pod":
+                pods.append(_in_namespace(document.into(PodObject), document))
+            case "CronJob":
+                job = document.into(CronJobObject)
+                makers.append(of_cron_job(_in_namespace(job, document), source=document.where))
+            case kind if kind in _KINDS:
+                workload = document.into(WorkloadObject)
+                makers.append(of_workload(kind, _in_namespace(workload, document), source=document.where))
+            case "Node":
+                nodes.append(document.into(NodeObject))
+            case "Namespace":
+                metadata = document.into(PartialObjectMetadata).metadata
+                labels[metadata.name] = {"kubernetes.io/metadata.name": metadata.name, **(metadata.labels or {})}
+            case CPPCS.kind:
+                singletons[document.kind] = _singleton(document, ClusterPodPlacementConfig)
+            case POLICIES.kind:
+                singletons[document.kind] = _singleton(document, PlacementPolicy)
+            case ARCHITECTURE_TAINTS.kind:
+                singletons[document.kind] = _singleton(document, ArchitectureTaints)
+            case _:
+                makers += _others(document)
+    workloads = workloads_of(makers, pods)
+    if not workloads:
+        raise UsageError(f"{', '.join(paths)}: nothing to report on; expected pods or objects with pod templates")
+    return Facts(
+        source=Source("files", ", ".join(paths)),
+        nodes=nodes_of(nodes),
+        workloads=workloads,
+        namespaces=labels,
+        cppc=singletons.get(CPPCS.kind),
+        policy=singletons.get(POLICIES.kind),
+        taints=singletons.get(ARCHITECTURE_TAINTS.kind),
+    )
+
+
+class Notes:
+    """What was found besides, said once each."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def __call__(self, text: str) -> None:
+        if text not in self.texts:
+            self.texts.append(text)
+
+
+def _documents(paths: Sequence[str], note: Notes) -> Iterator[Document]:
+    given = find_files(paths)
+    for path, problem in given.unreadable:
+        note(f"{path}: {problem}")
+    named = {str(path) for path in given.named}
+    for path in given.files:
+        try:
+            yield from read_documents("-" if path == STDIN else path)
+        except UsageError as error:
+            if path in named or path == STDIN:
+                raise
+            note(f"left out: {error}")  # a folder holds other YAML, too
+
+
+def _refuse_two_clusters(documents: Iterable[Document]) -> None:
+    """One object cannot have two uids."""
+    seen: dict[tuple[str, str, str], tuple[str, Document]] = {}
+    for document in documents:
+        metadata = document.content.get("metadata")
+        uid = str(metadata.get("uid") or "") if isinstance(metadata, dict) else ""
+        if not uid or not document.name:
+            continue
+        known, first = seen.setdefault((document.kind, document.namespace, document.name), (uid, document))
+        if known != uid:
+            raise document.error(
+                f"{document.kind} {document.name} has another uid than in {first.where}: these are objects of two "
+                "clusters; report on one at a time"
+            )
+
+
+def _others(document: Document) -> Iterator[Maker]:
+    """Every other kind with pod templates: each of them is a workload."""
+    made = list(templates_of(document, namespace=document.namespace or DEFAULT_NAMESPACE))
+    for each in made:
+        pod = each.into(PodObject)
+        name = pod.metadata.generate_name.rstrip("-") if len(made) > 1 else document.name
+        yield Maker(
+            kind=document.kind,
+            metadata=ObjectMeta(name=name or document.kind.lower(), namespace=document.namespace or DEFAULT_NAMESPACE),
+            template=TemplateObject(pod.metadata, pod.spec),
+            replicas=_replicas(document),
+            source=document.where,
+        )
+
+
+def _replicas(document: Document) -> int:
+    spec = document.content.get("spec")
+    number = spec.get("replicas") if isinstance(spec, dict) else None
+    return max(0, number) if isinstance(number, int) else 1
+
+
+def _in_namespace(found: Any, document: Document) -> Any:
+    if document.namespace:
+        return found
+    metadata = msgspec.structs.replace(found.metadata, namespace=DEFAULT_NAMESPACE)
+    return msgspec.structs.replace(found, metadata=metadata)
+
+
+def _singleton(document: Document, type: type[Any]) -> Any:
+    found = document.into(type)
+    if found.metadata.name != names.SINGLETON:
+        raise document.error(f"the {document.kind} must be named {names.SINGLETON!r}, not {found.metadata.name!r}")
+    return msgspec.structs.replace(found, metadata=ObjectMeta(name=names.SINGLETON))

@@ -1,0 +1,180 @@
+"""A report of facts and answers: the one function that every command, snapshot and role calls (RP-001).
+
+Equal facts, answers and wishes give an equal report, byte for byte (RP-024): nothing here reads a clock, and every list
+is sorted by what it holds. Pure.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from polyarch.platforms import NodePlatform
+from polyarch.reports.document import Blocker, NodeKind, Part, PartRow, Report, WorkloadRow
+from polyarch.reports.facts.cluster import Facts, target_name
+from polyarch.reports.facts.readings import Answers
+from polyarch.reports.judging.drift import drift_of, node_drift
+from polyarch.reports.judging.verdicts import Judge, Judged
+from polyarch.reports.sums.blockers import Suggestions, blockers_of
+from polyarch.reports.sums.groups import groups_of, namespace_of, pool_of, team_of
+from polyarch.reports.sums.outcome import MOST_NAMES, outcome_of
+from polyarch.reports.sums.targets import Prices, sums_of
+from polyarch.reports.sums.weights import basis_of, cores, load_of, total
+from polyarch.taints.api.settings import TaintSettings
+
+TEAM_LABEL: Final = "team"
+DEFAULT_TARGET: Final = NodePlatform("linux", "arm64")
+
+
+class NoTarget(ValueError):  # noqa: N818 - what is the case
+    """There is no node, and no target was given."""
+
+
+class Wishes(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked besides the facts."""
+
+    targets: tuple[NodePlatform, ...] = ()
+    """Empty: every platform of the nodes, and arm64."""
+    prices: Prices = {}
+    pool_label: str = ""
+    team_label: str = TEAM_LABEL
+    suggestions: Suggestions = {}
+    node_drift: bool = False
+
+
+def targets_of(facts: Facts, given: Sequence[NodePlatform] = ()) -> tuple[NodePlatform, ...]:
+    """The platforms that a report asks about. Raises :class:`NoTarget`."""
+    if given:
+        return tuple(dict.fromkeys(given))
+    found = {node.platform for node in facts.nodes if node.architecture}
+    if not found and "nodes" in facts.unread:
+        return (DEFAULT_TARGET,)  # the report names what it may not list, and says what it can
+    if not found:
+        raise NoTarget("there is no node that names its architecture; say which platform to ask about: --target arm64")
+    return tuple(sorted({*found, DEFAULT_TARGET}, key=lambda each: (each.os != "linux", each)))
+
+
+def make_report(facts: Facts, answers: Answers, wishes: Wishes, *, complete: bool = True) -> Report:
+    """``complete``: all images were asked for. Raises :class:`NoTarget`."""
+    targets = targets_of(facts, wishes.targets)
+    judge = Judge(facts, answers, targets)
+    everything = judge.judged()
+    judged = [each for each in everything if not each.is_excluded]
+    excluded = [each for each in everything if each.is_excluded]
+    basis = basis_of(judged)
+    judged.sort(key=lambda each: (-load_of(each.workload).by(basis), each.workload.full_name))
+    blockers: list[Blocker] = []
+    sums = []
+    for number, target in enumerate(targets):
+        own = blockers_of(judged, target, number, basis=basis, suggestions=wishes.suggestions)
+        blockers += own
+        sums.append(
+            sums_of(
+                judged,
+                target,
+                number,
+                excluded=excluded,
+                nodes=judge.ground.nodes(target),
+                basis=basis,
+                blockers=own,
+                prices=wishes.prices,
+            )
+        )
+    teams = groups_of(judged, team_of(wishes.team_label), targets, basis)
+    pools = groups_of(judged, pool_of(facts, wishes.pool_label), targets, basis) if wishes.pool_label else ()
+    has_teams = any(each.name for each in teams)
+    return Report(
+        complete=complete,
+        source=facts.source,
+        targets=tuple(map(target_name, targets)),
+        basis=basis,
+        weight=total(judged).document,
+        sums=tuple(sums),
+        nodes=_nodes(facts, everything),
+        workloads=tuple(_row(each, answers, wishes.team_label) for each in judged),
+        blockers=tuple(blockers),
+        namespaces=groups_of(judged, namespace_of, targets, basis),
+        pool_label=wishes.pool_label,
+        pools=pools,
+        team_label=wishes.team_label if has_teams else "",
+        teams=teams if has_teams else (),
+        placement=outcome_of(everything, facts, answers),
+        numa=Part(facts.numa) if facts.numa else None,
+        taints=_taints(judged, facts),
+        builds=Part(facts.builds) if facts.builds else None,
+        node_drift=node_drift(judged, facts) if wishes.node_drift else None,
+        notes=tuple(_notes(facts, judge, basis)),
+    )
+
+
+def _row(judged: Judged, answers: Answers, team_label: str) -> WorkloadRow:
+    workload = judged.workload
+    return WorkloadRow(
+        namespace=workload.namespace,
+        kind=workload.kind,
+        name=workload.name,
+        team=(workload.template.metadata.labels or {}).get(team_label, ""),
+        weight=load_of(workload).document,
+        images=tuple(each.text for each in judged.images),
+        runs_on=tuple(map(target_name, judged.runs_on)),
+        answers=judged.answers,
+        drift=drift_of(workload, answers),
+        problems=workload.problems,
+        source=workload.source,
+    )
+
+
+def _nodes(facts: Facts, judged: Iterable[Judged]) -> tuple[NodeKind, ...]:
+    """Also pods of workloads that are excluded take room on nodes."""
+    platforms = {node.name: node.platform for node in facts.nodes}
+    pods: dict[NodePlatform, int] = {}
+    asked: dict[NodePlatform, int] = {}
+    for each in judged:
+        for pod in each.workload.pods:
+            platform = platforms.get(pod.node)
+            if platform is not None:
+                pods[platform] = pods.get(platform, 0) + 1
+                asked[platform] = asked.get(platform, 0) + each.workload.requests.cpu
+    return tuple(
+        NodeKind(
+            target_name(platform) if platform.architecture else "unknown",
+            sum(each.platform == platform for each in facts.nodes),
+            cores(sum(each.cores for each in facts.nodes if each.platform == platform)),
+            cores(asked.get(platform, 0)),
+            pods.get(platform, 0),
+        )
+        for platform in sorted(set(platforms.values()))
+    )
+
+
+def _taints(judged: Iterable[Judged], facts: Facts) -> Part | None:
+    """Pods that wait for a toleration, if taints are configured (RP-016)."""
+    if facts.taints is None:
+        return None
+    key = TaintSettings.of(facts.taints.spec).key
+    waiting = sorted(
+        f"{each.workload.namespace}/{pod.name}"
+        for each in judged
+        if any(reason.code == "TaintNotTolerated" and key in reason.value for a in each.answers for reason in a.reasons)
+        for pod in each.workload.pods
+        if not pod.node
+    )
+    tainted = sum(any(taint.key == key for taint in node.taints) for node in facts.nodes)
+    return Part(
+        (
+            PartRow("TaintedNodes", tainted, message=f"nodes that carry {key}"),
+            PartRow("WaitingPods", len(waiting), tuple(waiting[:MOST_NAMES]), "wait for a node and lack a toleration"),
+        )
+    )
+
+
+def _notes(facts: Facts, judge: Judge, basis: str) -> Iterator[str]:
+    for each in facts.unread:
+        yield f"not allowed to list {each}: what it would have told is left out"
+    for problem in judge.table.problems:
+        yield f"PlacementPolicy cluster: {problem}"
+    if basis == "replicas":
+        yield "no workload requests CPU: shares are of replicas"
+    unknown = sorted(node.name for node in facts.nodes if not node.architecture)
+    if unknown:
+        yield f"{len(unknown)} nodes name no architecture and count for no target: {', '.join(unknown[:MOST_NAMES])}"

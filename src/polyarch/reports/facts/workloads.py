@@ -1,0 +1,173 @@
+"""Pods to the workload that they belong to: the topmost controller that owns them (RP-001).
+
+A Deployment counts and not its ReplicaSets, a CronJob and not its Jobs. What is owned by a kind that nobody lists (an
+Argo Rollout, say) counts as that owner, by its name. An owner that is gone does not count: the last one that exists is
+the workload, and owners that own each other end where they began (RP-050). Pure.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from polyarch.model.meta import ObjectMeta, OwnerReference
+from polyarch.placement.decide.record import read
+from polyarch.placement.names import GATE
+from polyarch.reports.facts.cluster import PodFact, RunningImage, WorkloadFact
+from polyarch.reports.facts.makers import POD_PATH, TEMPLATE_PATH, Maker, is_over, pod_of
+from polyarch.reports.facts.objects import PodObject, TemplateObject
+from polyarch.reports.facts.requests import requests_of
+
+LISTED: Final = frozenset(
+    {
+        *(("apps", kind) for kind in ("Deployment", "StatefulSet", "ReplicaSet", "DaemonSet")),
+        *(("batch", kind) for kind in ("Job", "CronJob")),
+    }
+)
+"""Group and kind of the owners that would be there if they existed."""
+
+
+class _Top(NamedTuple):
+    """The workload that something belongs to."""
+
+    namespace: str
+    kind: str
+    name: str
+
+
+class _Members:
+    """What was found of one workload."""
+
+    __slots__ = ("made", "maker", "pods")
+
+    def __init__(self) -> None:
+        self.maker: Maker | None = None
+        self.made: list[Maker] = []
+        self.pods: list[PodObject] = []
+
+    @property
+    def lives(self) -> bool:
+        """There are pods of it, or there will be."""
+        makers = (*self.made, self.maker) if self.maker is not None else self.made
+        return bool(self.pods) or not all(each.has_ended for each in makers)
+
+
+def workloads_of(makers: Iterable[Maker], pods: Iterable[PodObject]) -> tuple[WorkloadFact, ...]:
+    """Every workload with its pods that have not ended, by namespace, kind and name."""
+    makers = tuple(makers)
+    owners = _Owners(makers)
+    found: dict[_Top, _Members] = {}
+    for maker in makers:
+        top = owners.top(maker.kind, maker.metadata)
+        members = found.setdefault(top, _Members())
+        if (maker.kind, maker.metadata.name) == (top.kind, top.name):
+            members.maker = maker
+        else:
+            members.made.append(maker)
+    for pod in pods:
+        if not is_over(pod):
+            found.setdefault(owners.top("Pod", pod.metadata), _Members()).pods.append(pod)
+    return tuple(_fact(top, found[top]) for top in sorted(found) if found[top].lives)
+
+
+class _Owners:
+    """Who owns what, by uid; in files, which have none, by kind and name."""
+
+    def __init__(self, makers: Iterable[Maker]) -> None:
+        self._by_uid: dict[str, Maker] = {}
+        self._by_name: dict[_Top, Maker] = {}
+        for maker in makers:
+            if maker.metadata.uid:
+                self._by_uid[maker.metadata.uid] = maker
+            self._by_name[_Top(maker.metadata.namespace, maker.kind, maker.metadata.name)] = maker
+        self._tops: dict[tuple[str, str, str], _Top] = {}
+
+    def top(self, kind: str, metadata: ObjectMeta) -> _Top:
+        """The topmost controller that exists, or that is of a kind that is not listed."""
+        owner = metadata.controller
+        if owner is None:
+            return _Top(metadata.namespace, kind, metadata.name)
+        known = (metadata.namespace, owner.kind, owner.uid or owner.name)
+        if kind != "Pod" or known not in self._tops:
+            top = self._climbed(kind, metadata)
+            if kind != "Pod" or top.kind == "Pod":
+                return top
+            self._tops[known] = top
+        return self._tops[known]
+
+    def _climbed(self, kind: str, metadata: ObjectMeta) -> _Top:
+        here = _Top(metadata.namespace, kind, metadata.name)
+        seen = {here}
+        while (owner := metadata.controller) is not None:
+            maker = self._found(owner, metadata.namespace)
+            if maker is None:
+                if is_listed_kind(owner) or owner.kind == "Node":
+                    return here
+                return _Top(metadata.namespace, owner.kind, owner.name)
+            metadata = maker.metadata
+            above = _Top(metadata.namespace, maker.kind, metadata.name)
+            if above in seen:
+                return min(seen)
+            here = above
+            seen.add(here)
+        return here
+
+    def _found(self, owner: OwnerReference, namespace: str) -> Maker | None:
+        if owner.uid in self._by_uid:
+            return self._by_uid[owner.uid]
+        found = self._by_name.get(_Top(namespace, owner.kind, owner.name))
+        if found is None or (owner.uid and found.metadata.uid):
+            return None  # one of the same name that came later
+        return found
+
+
+def is_listed_kind(owner: OwnerReference) -> bool:
+    """Whether owners of this kind are listed, so that one which is not found is gone."""
+    return (owner.api_version.rpartition("/")[0], owner.kind) in LISTED
+
+
+def _fact(top: _Top, members: _Members) -> WorkloadFact:
+    chosen = members.maker or _newest(members.made)
+    pods = sorted(members.pods, key=lambda each: each.metadata.name)
+    if chosen is None:  # bare pods, or those of an owner that nobody lists
+        newest = max(pods, key=lambda each: (each.metadata.creation_timestamp or "", each.metadata.name))
+        template, path, source = TemplateObject(newest.metadata, newest.spec), POD_PATH, ""
+        replicas = len(pods)
+    else:
+        template, path, source = chosen.template, chosen.path, chosen.source
+        replicas = chosen.replicas if members.maker is not None else sum(each.replicas for each in members.made)
+    requests, problems = requests_of(template.spec)
+    foreign = members.maker is None and top.kind != "Pod"
+    return WorkloadFact(
+        namespace=top.namespace,
+        kind=top.kind,
+        name=top.name,
+        template=pod_of(template.spec, template.metadata or ObjectMeta(), namespace=top.namespace, kind=top.kind),
+        path=f"{TEMPLATE_PATH} of its {chosen.kind} {chosen.metadata.name}" if foreign and chosen is not None else path,
+        requests=requests,
+        replicas=replicas,
+        pods=tuple(map(_pod, pods)),
+        problems=problems,
+        source=source,
+    )
+
+
+def _newest(made: list[Maker]) -> Maker | None:
+    made = [each for each in made if not each.has_ended] or made
+    return max(made, key=lambda each: (each.metadata.creation_timestamp or "", each.metadata.name), default=None)
+
+
+def _pod(pod: PodObject) -> PodFact:
+    record = read(pod.metadata.annotations)
+    return PodFact(
+        name=pod.metadata.name,
+        node=pod.spec.node_name,
+        running=tuple(_running(pod)),
+        reason=record.reason if record is not None else "",
+        is_gated=any(each.name == GATE for each in pod.spec.scheduling_gates or ()),
+    )
+
+
+def _running(pod: PodObject) -> Iterator[RunningImage]:
+    for statuses in (pod.status.container_statuses, pod.status.init_container_statuses):
+        for each in statuses or ():
+            if each.image_id:
+                yield RunningImage(each.name, each.image_id)

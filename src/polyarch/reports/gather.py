@@ -1,0 +1,141 @@
+"""Reads a cluster for a report: one list of each kind, in pages; nothing is watched and nothing written (RP-001).
+
+What the user has no right to list is left out and named (RP-031), for a report of what one may see is better than none.
+Kinds that the cluster does not have say nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from polyarch.builds.api.resources import ImageBuild
+from polyarch.builds.names import IMAGE_BUILDS
+from polyarch.kube.client.client import Listing
+from polyarch.kube.errors import Forbidden, NotFound
+from polyarch.kube.resources import (
+    CRONJOBS,
+    DAEMONSETS,
+    DEPLOYMENTS,
+    JOBS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    REPLICASETS,
+    STATEFULSETS,
+    Resource,
+)
+from polyarch.model.meta import ObjectMeta, PartialObjectMetadata
+from polyarch.numa.api.topology import TOPOLOGIES, NodeResourceTopology
+from polyarch.oci.concurrent import map_concurrently
+from polyarch.placement import names
+from polyarch.placement.api.resources import (
+    CPPCS,
+    ENOEXECEVENTS,
+    POLICIES,
+    ClusterPodPlacementConfig,
+    ENoExecEvent,
+    PlacementPolicy,
+)
+from polyarch.reports.document import Source
+from polyarch.reports.facts.cluster import ExecFormatError, Facts, NodeFact, platform_of
+from polyarch.reports.facts.makers import of_cron_job, of_workload
+from polyarch.reports.facts.objects import CronJobObject, NodeObject, PodObject, WorkloadObject
+from polyarch.reports.facts.others import build_rows, numa_rows
+from polyarch.reports.facts.requests import cores_of
+from polyarch.reports.facts.workloads import workloads_of
+from polyarch.taints.api.resources import ARCHITECTURE_TAINTS, ArchitectureTaints
+
+AT_ONCE: Final = 4
+WORKLOADS: Final = (DEPLOYMENTS, STATEFULSETS, DAEMONSETS, REPLICASETS, JOBS)
+TYPES: Final[dict[Resource, type[Any]]] = {
+    NODES: NodeObject,
+    PODS: PodObject,
+    **dict.fromkeys(WORKLOADS, WorkloadObject),
+    CRONJOBS: CronJobObject,
+    NAMESPACES: PartialObjectMetadata,
+    CPPCS: ClusterPodPlacementConfig,
+    POLICIES: PlacementPolicy,
+    ARCHITECTURE_TAINTS: ArchitectureTaints,
+    ENOEXECEVENTS: ENoExecEvent,
+    TOPOLOGIES: NodeResourceTopology,
+    IMAGE_BUILDS: ImageBuild,
+}
+"""What is listed, and what is kept of it."""
+NECESSARY: Final = (str(PODS), str(NODES))
+"""Without these a report answers nothing (RP-031)."""
+
+
+class Lists(Protocol):
+    """The part of the client that is needed here."""
+
+    async def list(self, resource: Resource, *, type: Any) -> Listing[Any]: ...
+
+
+async def gather(client: Lists, *, name: str, taken_at: str) -> Facts:
+    """The facts of a cluster. ``taken_at``: now, RFC 3339. Raises ``KubernetesError`` if the API server cannot be
+    asked at all."""
+    unread: list[str] = []
+
+    async def items(resource: Resource) -> Sequence[Any]:
+        try:
+            return (await client.list(resource, type=TYPES[resource])).items
+        except NotFound:
+            return ()
+        except Forbidden:
+            unread.append(str(resource))
+            return ()
+
+    lists = dict(zip(TYPES, await map_concurrently(items, TYPES, at_once=AT_ONCE), strict=True))
+    return assembled(lists, Source("cluster", name, taken_at), unread=unread)
+
+
+def assembled(lists: Mapping[Resource, Sequence[Any]], source: Source, *, unread: Sequence[str] = ()) -> Facts:
+    """The facts of objects that were listed."""
+    makers = [of_workload(kind.kind, each) for kind in WORKLOADS for each in lists[kind]]
+    makers += map(of_cron_job, lists[CRONJOBS])
+    workloads = workloads_of(makers, lists[PODS])
+    return Facts(
+        source=source,
+        nodes=nodes_of(lists[NODES]),
+        workloads=workloads,
+        namespaces={each.metadata.name: dict(each.metadata.labels or {}) for each in lists[NAMESPACES]},
+        cppc=_singleton(lists[CPPCS]),
+        policy=_singleton(lists[POLICIES]),
+        taints=_singleton(lists[ARCHITECTURE_TAINTS]),
+        exec_format_errors=tuple(sorted(map(_exec_format_error, lists[ENOEXECEVENTS]), key=lambda each: each.pod)),
+        numa=numa_rows(lists[TOPOLOGIES], workloads),
+        builds=build_rows(lists[IMAGE_BUILDS]),
+        unread=tuple(sorted(unread)),
+    )
+
+
+def nodes_of(nodes: Sequence[NodeObject]) -> tuple[NodeFact, ...]:
+    """By name."""
+    found = []
+    for node in nodes:
+        labels, info = node.metadata.labels or {}, node.status.node_info
+        platform = platform_of(labels, info.architecture, info.operating_system)
+        found.append(
+            NodeFact(
+                name=node.metadata.name,
+                os=platform.os,
+                architecture=platform.architecture,
+                labels=labels,
+                taints=tuple(node.spec.taints or ()),
+                cores=cores_of(node.status.allocatable),
+            )
+        )
+    return tuple(sorted(found, key=lambda each: each.name))
+
+
+def _singleton(objects: Sequence[Any]) -> Any:
+    """The one named ``cluster``, with its name alone: other metadata may hold what its author applied."""
+    found = next((each for each in objects if each.metadata.name == names.SINGLETON), None)
+    return None if found is None else msgspec.structs.replace(found, metadata=ObjectMeta(name=names.SINGLETON))
+
+
+def _exec_format_error(event: ENoExecEvent) -> ExecFormatError:
+    status = event.status
+    pod = f"{status.pod_namespace}/{status.pod_name}" if status is not None and status.pod_name else event.metadata.name
+    return ExecFormatError(pod, event.metadata.creation_timestamp or "")

@@ -1,0 +1,1 @@
+"""Verdicts: one workload and one target, by the rules of placement and taints (RP-010)."""

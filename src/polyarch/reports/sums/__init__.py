@@ -1,0 +1,1 @@
+"""What verdicts add up to: shares, blockers, groups, money (RP-012 to RP-015)."""

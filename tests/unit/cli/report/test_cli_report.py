@@ -1,0 +1,207 @@
+"""``polyarch report`` as a user runs it: forms, exit codes, files that cannot be used (RP-020, RP-023, RP-050)."""
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.unit.cli.commands import Command
+
+from polyarch.reports import snapshot
+
+PLATFORMS = """\
+quay.io/acme/both:1: [linux/amd64, linux/arm64]
+quay.io/acme/only:1: [linux/amd64]
+quay.io/acme/only:2: [linux/amd64, linux/arm64]
+quay.io/acme/away:1: {error: network}
+"""
+
+
+def deployment(name: str, image: str, cpu: str = "1", **metadata: str) -> str:
+    content = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": "shop", **metadata},
+        "spec": {
+            "template": {
+                "metadata": {"labels": {"team": "red"}},
+                "spec": {"containers": [{"name": "c", "image": image, "resources": {"requests": {"cpu": cpu}}}]},
+            }
+        },
+    }
+    return f"---\n{yaml.safe_dump(content)}"
+
+
+READY = deployment("ready", "quay.io/acme/both:1", "3")
+BLOCKED = deployment("blocked", "quay.io/acme/only:1")
+AWAY = deployment("away", "quay.io/acme/away:1")
+
+
+@pytest.fixture
+def report(capsys: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
+    command = Command("report", capsys, monkeypatch, tmp_path)
+    command.write("platforms.yaml", PLATFORMS)
+    command.write("all.yaml", READY + BLOCKED)
+    return command
+
+
+def test_rp_020_text_says_how_much_could_run_and_what_is_in_the_way(report: Command) -> None:
+    ran = report("-f", "all.yaml", "--target", "arm64")
+    assert ran.code == 0
+    assert "75.0 %" in ran.out
+    assert "publish quay.io/acme/only:1 for arm64" in ran.out
+    assert "\x1b" not in ran.out
+
+
+@pytest.mark.parametrize("form", ["text", "json", "yaml", "csv", "markdown", "html"])
+def test_rp_024_equal_facts_give_equal_bytes(report: Command, form: str) -> None:
+    first = report("-f", "all.yaml", "--target", "arm64", "-o", form)
+    again = report("-f", "all.yaml", "--target", "arm64", "-o", form)
+    assert first.out == again.out
+
+
+def test_rp_020_json_and_yaml_are_one_document(report: Command) -> None:
+    as_json = json.loads(report("-f", "all.yaml", "--target", "arm64", "-o", "json").out)
+    as_yaml = yaml.safe_load(report("-f", "all.yaml", "--target", "arm64", "-o", "yaml").out)
+    assert as_json == as_yaml
+    assert as_json["apiVersion"] == "polyarch.dev/report/v1"
+    assert as_json["sums"][0]["readyShare"] == 0.75
+
+
+def test_rp_020_csv_has_one_row_a_workload_and_target(report: Command) -> None:
+    out = report("-f", "all.yaml", "--target", "arm64,amd64", "-o", "csv").out
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert [(row["name"], row["target"], row["verdict"]) for row in rows] == [
+        ("ready", "arm64", "ready"),
+        ("ready", "amd64", "ready"),
+        ("blocked", "arm64", "image"),
+        ("blocked", "amd64", "ready"),
+    ]
+    assert rows[2]["blockedBy"] == "quay.io/acme/only:1"
+
+
+def test_rp_020_texts_of_others_are_neither_formulas_nor_markup(report: Command) -> None:
+    report.write("bad.yaml", deployment("bad", "=cmd|' /C calc'!A0") + deployment("worse", "<img src=x>[a](b)`|"))
+    rows = list(csv.DictReader(io.StringIO(report("-f", "bad.yaml", "--target", "arm64", "-o", "csv").out)))
+    assert {row["images"][0] for row in rows} == {"'", "<"}
+    out = report("-f", "bad.yaml", "--target", "arm64", "-o", "markdown").out
+    assert re.search(r"(?<!\\)[<\]`]", out.replace("[kubernetes", "")) is None
+
+
+@pytest.mark.parametrize(
+    ("manifests", "options", "code"),
+    [
+        (READY + BLOCKED, ("--fail-under", "75"), 0),
+        (READY + BLOCKED, ("--fail-under", "75.1"), 1),
+        (READY + AWAY, ("--fail-under", "10"), 3),
+        (READY + AWAY, ("--fail-under", "10", "--max-unknown", "1"), 0),
+        (READY + AWAY, (), 0),
+        (READY + AWAY, ("--max-unknown", "0"), 3),
+        (READY, ("--fail-under", "101"), 2),
+        (READY, ("--max-unknown", "-1"), 2),
+    ],
+)
+def test_rp_023_exit_codes(report: Command, manifests: str, options: tuple[str, ...], code: int) -> None:
+    report.write("given.yaml", manifests)
+    assert report("-f", "given.yaml", "--target", "arm64", *options).code == code
+
+
+def test_rp_023_every_target_has_to_reach_the_limit_and_the_one_that_does_not_is_named(report: Command) -> None:
+    ran = report("-f", "all.yaml", "--target", "amd64", "--target", "arm64", "--fail-under", "90")
+    assert ran.code == 1
+    assert "75.0 % could run on arm64, less than 90 %" in ran.err
+    assert "on amd64" not in ran.err
+
+
+def test_rp_002_a_snapshot_gives_an_equal_report_without_asking_anybody(report: Command) -> None:
+    first = report("-f", "all.yaml", "--target", "arm64", "-o", "json", "--save", "facts.json")
+    (report.folder / "platforms.yaml").unlink()
+    again = report("--snapshot", "facts.json", "--target", "arm64", "-o", "json", known=False)
+    assert (again.code, again.out) == (0, first.out)
+
+
+def test_rp_024_changes_since_a_former_report(report: Command) -> None:
+    report("-f", "all.yaml", "--target", "arm64", "-o", "json=old.json")
+    report.write("all.yaml", READY + deployment("blocked", "quay.io/acme/only:2"))
+    ran = report("-f", "all.yaml", "--target", "arm64", "--compare", "old.json")
+    assert "shop/Deployment/blocked" in ran.out[ran.out.index("BETTER") :]
+    assert "75.0 % could run then, 100.0 % now" in ran.out
+
+
+def test_rp_012_a_substitute_that_has_the_target_is_suggested(report: Command) -> None:
+    report.write("substitutes.yaml", "substitutes:\n  quay.io/acme/only:1: quay.io/acme/both:1\n")
+    ran = report("-f", "all.yaml", "--target", "arm64", "--substitutes", "substitutes.yaml")
+    assert "use quay.io/acme/both:1, which has arm64, instead of quay.io/acme/only:1" in ran.out
+
+
+def test_rp_014_money_is_mentioned_with_prices_only(report: Command) -> None:
+    assert "price" not in report("-f", "all.yaml", "--target", "arm64").out
+    ran = report("-f", "all.yaml", "--target", "arm64", "--price", "amd64=0.04,arm64=0.03")
+    assert "arm64: nothing that is ready for arm64 runs on nodes of another platform that has a price" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("-f", "all.yaml"), "--target arm64"),
+        (("-f", "all.yaml", "--target", "sparc"), "--target"),
+        (("-f", "all.yaml", "--target", "arm64", "--price", "arm64=much"), "--price arm64=much"),
+        (("-f", "all.yaml", "--snapshot", "facts.json"), "not both"),
+        (("--snapshot", "nowhere.json"), "nowhere.json"),
+        (("--snapshot", "all.yaml"), "polyarch.dev/report-snapshot/v1"),
+        (("-f", "all.yaml", "--target", "arm64", "--compare", "all.yaml"), "polyarch.dev/report/v1"),
+        (("-f", "all.yaml", "--target", "arm64", "--pull-secrets"), "--pull-secrets"),
+        (("-f", "empty.yaml", "--target", "arm64"), "nothing to report on"),
+        (("-f", "two.yaml", "--target", "arm64"), "two clusters"),
+        (("-f", "all.yaml", "--target", "arm64", "--substitutes", "list.yaml"), "maps images to images"),
+    ],
+)
+def test_rp_050_what_cannot_be_used_is_named_with_what_was_expected(
+    report: Command, arguments: tuple[str, ...], said: str
+) -> None:
+    report.write("empty.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n")
+    report.write("two.yaml", deployment("a", "x:1", uid="1") + deployment("a", "x:1", uid="2"))
+    report.write("list.yaml", "- a\n")
+    ran = report(*arguments)
+    assert ran.code == 2
+    assert said in ran.err
+
+
+def test_rp_002_a_dump_of_a_cluster_counts_as_that_cluster(report: Command) -> None:
+    node = {
+        "kind": "Node",
+        "metadata": {"name": "m1", "labels": {"kubernetes.io/arch": "arm64", "kubernetes.io/os": "linux"}},
+        "status": {"nodeInfo": {"architecture": "arm64", "operatingSystem": "linux"}},
+    }
+    pod = {
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "shop"},
+        "spec": {"nodeName": "m1", "containers": [{"name": "c", "image": "quay.io/acme/both:1"}]},
+    }
+    report.write("dump.yaml", yaml.safe_dump({"kind": "List", "items": [node, pod]}))
+    document = json.loads(report("-f", "dump.yaml", "-o", "json").out)
+    assert document["targets"] == ["arm64"]
+    assert document["workloads"][0]["answers"][0]["verdict"] == "runs"
+
+
+def test_rp_002_the_same_object_twice_counts_once_and_a_folder_may_hold_other_files(report: Command) -> None:
+    report.write("folder/a.yaml", READY)
+    report.write("folder/b.yaml", READY)
+    report.write("folder/values.yaml", "- just\n- a list\n")
+    ran = report("-f", "folder", "--target", "arm64", "-o", "json")
+    assert len(json.loads(ran.out)["workloads"]) == 1
+    assert "is used, not" in ran.err
+
+
+def test_rp_051_what_was_interrupted_is_printed_as_incomplete_and_ends_with_3(report: Command) -> None:
+    report("-f", "all.yaml", "--target", "arm64", "--save", "facts.json")
+    path = report.folder / "facts.json"
+    kept = snapshot.decode(path.read_bytes())
+    path.write_bytes(snapshot.encode(kept.facts, kept.answers, complete=False))
+    ran = report("--snapshot", "facts.json", "--target", "arm64", "-o", "json", known=False)
+    assert ran.code == 3
+    assert json.loads(ran.out)["complete"] is False

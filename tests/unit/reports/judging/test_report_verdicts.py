@@ -1,0 +1,192 @@
+"""One verdict for each workload and target (RP-010, RP-011)."""
+
+from typing import Any
+
+import pytest
+from tests.unit.reports.report_world import (
+    AMD64,
+    ARM64,
+    AWAY,
+    BOTH,
+    DATA,
+    ONLY,
+    answer_of,
+    cluster,
+    codes,
+    node,
+    pod,
+    reading,
+    report_of,
+    workload,
+)
+
+from polyarch.model.meta import ObjectMeta
+from polyarch.model.taint import Taint
+from polyarch.placement.api.resources import (
+    ClusterPodPlacementConfig,
+    NodeAware,
+    OnUnresolved,
+    PlacementPolicy,
+    PlacementPolicySpec,
+)
+from polyarch.reports.document import Verdict
+from polyarch.taints.api.resources import ArchitectureTaints
+
+TAINT = Taint("dedicated", "arm", "NoSchedule")
+
+
+def affinity(key: str, *values: str) -> dict[str, Any]:
+    term = {"matchExpressions": [{"key": key, "operator": "In", "values": list(values)}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+
+
+@pytest.mark.parametrize(
+    ("images", "spec", "pods", "verdict", "reasons"),
+    [
+        ((BOTH,), {}, (pod("w-1", "m1"),), Verdict.RUNS, []),
+        ((BOTH,), {}, (pod("w-1", "a1"),), Verdict.READY, []),
+        ((DATA,), {}, (), Verdict.READY, []),
+        ((BOTH,), {"nodeSelector": {"kubernetes.io/arch": "amd64"}}, (), Verdict.CONSTRAINED, ["NodeSelector"]),
+        ((BOTH,), {"nodeSelector": {"pool": "fast"}}, (), Verdict.CONSTRAINED, ["NodeSelector"]),
+        ((BOTH,), {"affinity": affinity("kubernetes.io/arch", "amd64")}, (), Verdict.CONSTRAINED, ["RequiredAffinity"]),
+        ((BOTH,), {"os": {"name": "windows"}}, (), Verdict.CONSTRAINED, ["OperatingSystem"]),
+        ((ONLY,), {}, (), Verdict.IMAGE, ["ImageLacksTarget"]),
+        ((ONLY, AWAY), {}, (), Verdict.IMAGE, ["ImageLacksTarget", "ImageUnknown"]),
+        ((BOTH, AWAY), {}, (), Verdict.UNKNOWN, ["ImageUnknown"]),
+        ((AWAY,), {}, (pod("w-1", "m1"),), Verdict.UNKNOWN, ["ImageUnknown"]),
+        ((BOTH,), {"initContainers": [{"name": "i", "image": ONLY}]}, (), Verdict.IMAGE, ["ImageLacksTarget"]),
+        (
+            (BOTH,),
+            {"initContainers": [{"name": "i", "image": ONLY, "restartPolicy": "Always"}]},
+            (),
+            Verdict.IMAGE,
+            ["ImageLacksTarget"],
+        ),
+    ],
+)
+def test_rp_010_the_first_verdict_that_applies(
+    images: tuple[str, ...], spec: dict[str, Any], pods: Any, verdict: Verdict, reasons: list[str]
+) -> None:
+    report = report_of(cluster(workload("w", *images, pods=pods, **spec)))
+    answer = answer_of(report, "w")
+    assert (answer.verdict, codes(answer)) == (verdict, reasons)
+
+
+def test_rp_010_a_constraint_is_named_with_its_path_and_value() -> None:
+    report = report_of(cluster(workload("w", BOTH, nodeSelector={"kubernetes.io/arch": "amd64"})))
+    (reason,) = answer_of(report, "w").reasons
+    assert reason.path == "spec.template.spec.nodeSelector[kubernetes.io/arch]"
+    assert reason.value == "amd64"
+
+
+def test_rp_010_a_taint_of_all_nodes_of_the_target_excludes_and_one_free_node_does_not() -> None:
+    every = (node("a1"), node("m1", "arm64", TAINT), node("m2", "arm64", TAINT))
+    answer = answer_of(report_of(cluster(workload("w", BOTH), nodes=every)), "w")
+    assert codes(answer) == ["TaintNotTolerated"]
+    assert answer.reasons[0].value == "dedicated=arm:NoSchedule"
+    one_free = (*every, node("m3", "arm64"))
+    assert answer_of(report_of(cluster(workload("w", BOTH), nodes=one_free)), "w").verdict is Verdict.READY
+
+
+def test_rp_010_a_tolerated_taint_and_the_taint_of_a_condition_exclude_nothing() -> None:
+    tolerations = [{"key": "dedicated", "operator": "Exists"}]
+    tainted = (node("m1", "arm64", TAINT),)
+    report = report_of(cluster(workload("w", BOTH, tolerations=tolerations), nodes=tainted))
+    assert answer_of(report, "w").verdict is Verdict.READY
+    cordoned = (node("m1", "arm64", Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")),)
+    assert answer_of(report_of(cluster(workload("w", BOTH), nodes=cordoned)), "w").verdict is Verdict.READY
+
+
+def test_rp_010_a_toleration_that_polyarch_adds_counts_as_if_it_were_there() -> None:
+    nodes = (node("a1"), node("m1", "arm64", Taint("supported-arch", "arm64", "NoSchedule")))
+    bare = cluster(workload("w", BOTH), nodes=nodes)
+    assert codes(answer_of(report_of(bare), "w")) == ["TaintNotTolerated"]
+    managed = cluster(workload("w", BOTH), nodes=nodes, taints=ArchitectureTaints(ObjectMeta(name="cluster")))
+    assert answer_of(report_of(managed), "w").verdict is Verdict.READY
+
+
+def test_rp_010_without_a_node_of_the_target_only_what_is_said_of_platforms_counts() -> None:
+    nodes = (node("a1"),)
+    free = workload("free", BOTH, nodeSelector={"pool": "fast"})
+    pinned = workload("pinned", BOTH, affinity=affinity("kubernetes.io/arch", "amd64", "s390x"))
+    report = report_of(cluster(free, pinned, nodes=nodes))
+    assert answer_of(report, "free").verdict is Verdict.READY
+    answer = answer_of(report, "pinned")
+    assert answer.verdict is Verdict.CONSTRAINED
+    assert answer.reasons[0].value == "kubernetes.io/arch In (amd64, s390x)"
+
+
+def test_rp_010_parts_that_fit_alone_but_not_together_are_named_as_that() -> None:
+    nodes = (node("m1", "arm64", pool="x"), node("m2", "arm64", TAINT, pool="x", zone="z"))
+    facts = cluster(workload("w", BOTH, nodeSelector={"pool": "x", "zone": "z"}), nodes=nodes)
+    assert codes(answer_of(report_of(facts), "w")) == ["NoNodeAdmits"]
+
+
+def test_rp_010_a_policy_that_narrows_to_existing_nodes_excludes_the_target() -> None:
+    spec = PlacementPolicySpec(node_aware=NodeAware(mode="narrow"))
+    policy = PlacementPolicy(ObjectMeta(name="cluster"), spec)
+    members = {"nodes": (node("a1"),), "policy": policy, "cppc": ClusterPodPlacementConfig()}
+    answer = answer_of(report_of(cluster(workload("w", BOTH), **members)), "w")
+    assert codes(answer) == ["NodeAwarePolicy"]
+    assert "assumeArchitectures" in answer.reasons[0].message
+
+
+def test_rp_010_a_fallback_is_no_reason_against_a_target() -> None:
+    spec = PlacementPolicySpec(on_unresolved=OnUnresolved(action="fallback", fallback_architectures=["amd64"]))
+    policy = PlacementPolicy(ObjectMeta(name="cluster"), spec)
+    facts = cluster(workload("w", BOTH, AWAY), policy=policy, cppc=ClusterPodPlacementConfig())
+    assert codes(answer_of(report_of(facts), "w")) == ["ImageUnknown"]
+
+
+@pytest.mark.parametrize(
+    ("namespace", "annotations", "excluded"),
+    [
+        ("shop", None, False),
+        ("kube-system", None, True),
+        ("openshift-dns", None, True),
+        ("openshifted", None, False),
+        ("internal-tools", None, True),
+        ("shop", {"polyarch.dev/skip-placement": "true"}, True),
+    ],
+)
+def test_rp_010_what_is_excluded_is_only_counted(
+    namespace: str, annotations: dict[str, str] | None, excluded: bool
+) -> None:
+    spec = PlacementPolicySpec(excluded_namespaces=["internal-*"])
+    policy = PlacementPolicy(ObjectMeta(name="cluster"), spec)
+    given = workload("w", ONLY, namespace=namespace, annotations=annotations)
+    report = report_of(cluster(given, policy=policy))
+    counted = {each.verdict: each.workloads for each in report.sums[0].verdicts}
+    assert counted[Verdict.EXCLUDED] == int(excluded)
+    assert len(report.workloads) == int(not excluded)
+    assert (report.sums[0].ready_share is None) == excluded
+
+
+def test_rp_011_a_daemon_set_whose_image_lacks_the_target_blocks_every_node_of_it() -> None:
+    agent = workload("agent", ONLY, kind="DaemonSet", pods=(pod("agent-1", "a1"),))
+    fine = workload("fine", BOTH, kind="DaemonSet")
+    meant_for_others = workload("amd", ONLY, kind="DaemonSet", nodeSelector={"kubernetes.io/arch": "amd64"})
+    report = report_of(cluster(agent, fine, meant_for_others))
+    assert report.sums[0].blocking_daemon_sets == ("shop/agent",)
+    assert answer_of(report, "agent").blocks_nodes
+    assert answer_of(report, "fine").verdict is Verdict.READY
+
+
+def test_rp_011_a_daemon_set_that_does_not_tolerate_the_nodes_blocks_them() -> None:
+    facts = cluster(workload("agent", BOTH, kind="DaemonSet"), nodes=(node("m1", "arm64", TAINT),))
+    assert report_of(facts).sums[0].blocking_daemon_sets == ("shop/agent",)
+
+
+def test_rp_003_an_answer_for_one_namespace_counts_there_alone() -> None:
+    private = "quay.io/acme/private:1"
+    here, there = workload("here", private), workload("there", private, namespace="other")
+    report = report_of(cluster(here, there), reading(private, "linux/arm64", namespace="shop"))
+    assert answer_of(report, "here").verdict is Verdict.READY
+    assert answer_of(report, "there").verdict is Verdict.UNKNOWN
+
+
+def test_rp_003_an_unknown_image_names_class_and_host_and_never_counts_as_movable() -> None:
+    report = report_of(cluster(workload("w", AWAY)), targets=(AMD64, ARM64))
+    (reason,) = answer_of(report, "w").reasons
+    assert (reason.image, reason.value) == (AWAY, "transient quay.io (network)")
+    assert [each.ready_share for each in report.sums] == [0.0, 0.0]

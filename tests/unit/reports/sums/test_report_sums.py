@@ -1,0 +1,171 @@
+"""Blockers, the curve, groups, money, placement's outcome (RP-012 to RP-016)."""
+
+import pytest
+from tests.unit.reports.report_world import (
+    AMD64,
+    ARM64,
+    BOTH,
+    ONLY,
+    OTHER,
+    READINGS,
+    cluster,
+    node,
+    pod,
+    reading,
+    report_of,
+    workload,
+)
+
+from polyarch.model.meta import ObjectMeta
+from polyarch.model.taint import Taint
+from polyarch.placement.api.resources import ClusterPodPlacementConfig
+from polyarch.reports.document import PartRow
+from polyarch.reports.facts.cluster import ExecFormatError
+from polyarch.reports.facts.readings import Answers
+from polyarch.reports.sums.remedies import newer_tags, suggestions_of
+from polyarch.taints.api.resources import ArchitectureTaints
+
+
+def test_rp_012_images_are_ordered_by_what_they_hold_back_alone_then_together() -> None:
+    facts = cluster(
+        workload("small", ONLY, cpu=1000),
+        workload("large", OTHER, cpu=3000),
+        workload("both", ONLY, OTHER, cpu=9000),
+        workload("pinned", ONLY, cpu=5000, nodeSelector={"kubernetes.io/arch": "amd64"}),
+    )
+    first, second = report_of(facts).blockers
+    assert (first.image, first.alone.cores, first.together.cores) == (OTHER, 3.0, 9.0)
+    assert (second.image, second.alone.cores, second.together.cores) == (ONLY, 1.0, 14.0)
+    assert second.workloads[0] == "shop/Deployment/small"
+    assert first.platforms == ("amd64",)
+    assert first.suggestion.message == f"publish {OTHER} for arm64"
+
+
+def test_rp_012_a_substitute_or_a_newer_tag_that_has_the_target_is_suggested() -> None:
+    newer = "quay.io/acme/only:2"
+    report = report_of(cluster(workload("a", ONLY), workload("b", OTHER)))
+    known = Answers((*READINGS, reading(newer, "linux/arm64")))
+    found = suggestions_of(report.blockers, known, {OTHER: BOTH})
+    assert found["arm64", ONLY].reference == newer
+    assert (found["arm64", OTHER].kind, found["arm64", OTHER].reference) == ("substitute", BOTH)
+
+
+def test_rp_012_a_substitute_or_a_tag_without_the_target_is_not() -> None:
+    report = report_of(cluster(workload("a", ONLY), workload("b", OTHER)))
+    known = Answers(
+        (*READINGS, reading("quay.io/acme/only:2", "linux/amd64"), reading("quay.io/acme/only:0", "linux/arm64"))
+    )
+    assert suggestions_of(report.blockers, known, {OTHER: ONLY}) == {}
+
+
+@pytest.mark.parametrize(
+    ("tag", "tags", "newer"),
+    [
+        ("1.27.3", ["1.27.4", "1.27.9", "1.28.0", "1.29.1", "2.0.0", "1.26.9"], ("1.27.9", "1.29.1", "2.0.0")),
+        ("1.27-alpine", ["1.28-alpine", "1.28", "1.29-debian"], ("1.28-alpine",)),
+        ("v1", ["v2", "2", "v10"], ("v10",)),
+        ("latest", ["2", "newest"], ()),
+        ("1.2", ["1.2", "1.1"], ()),
+    ],
+)
+def test_rp_012_at_most_three_newer_tags_of_the_same_form(tag: str, tags: list[str], newer: tuple[str, ...]) -> None:
+    assert newer_tags(tag, tags) == newer
+
+
+def test_rp_013_the_curve_says_how_many_images_for_how_much() -> None:
+    facts = cluster(
+        workload("ready", BOTH, cpu=1000),
+        workload("pinned", BOTH, cpu=1000, nodeSelector={"kubernetes.io/arch": "amd64"}),
+        workload("large", OTHER, cpu=3000),
+        workload("both", ONLY, OTHER, cpu=5000),
+    )
+    (sums,) = report_of(facts).sums
+    assert (sums.ready_share, sums.unconstrained_share) == (0.1, 0.2)
+    assert [(point.images, point.image, point.share) for point in sums.curve] == [
+        (0, "", 0.2), (1, OTHER, 0.5), (2, ONLY, 1.0),
+    ]  # fmt: skip
+
+
+def test_rp_013_groups_by_namespace_team_and_pool() -> None:
+    nodes = (node("a1", pool="old"), node("m1", "arm64", pool="new"))
+    facts = cluster(
+        workload("one", BOTH, labels={"team": "red"}, pods=(pod("one-1", "a1"), pod("one-2", "a1"), pod("x", "m1"))),
+        workload("two", ONLY, namespace="bank", cpu=3000, labels={"team": "red"}),
+        nodes=nodes,
+    )
+    report = report_of(facts, pool_label="pool")
+    assert [(each.name, each.targets[0].ready_share) for each in report.namespaces] == [("bank", 0.0), ("shop", 1.0)]
+    assert [(each.name, each.targets[0].ready_share) for each in report.teams] == [("red", 0.25)]
+    assert {each.name: each.workloads for each in report.pools} == {"old": 1, "": 1}
+
+
+def test_rp_013_shares_are_of_replicas_if_nobody_requests_cpu() -> None:
+    report = report_of(cluster(workload("a", BOTH, cpu=0, replicas=3), workload("b", ONLY, cpu=0, replicas=1)))
+    assert (report.basis, report.sums[0].ready_share) == ("replicas", 0.75)
+    assert "no workload requests CPU: shares are of replicas" in report.notes
+
+
+def test_rp_014_the_saving_is_an_estimate_with_its_formula_and_no_money_without_prices() -> None:
+    ready = workload("ready", BOTH, cpu=2000, replicas=5, pods=(pod("ready-1", "a1"),))
+    there = workload("there", BOTH, cpu=1000, pods=(pod("there-1", "m1"),))
+    agent = workload("agent", BOTH, cpu=1000, kind="DaemonSet", pods=(pod("agent-1", "a1"),))
+    facts = cluster(ready, there, agent)
+    saving = report_of(facts, prices={"amd64": 0.04, "arm64": 0.03}).sums[0].saving
+    assert saving is not None
+    assert (saving.cores, saving.per_month) == (10.0, 73.0)
+    assert saving.formula == "(10 cores from amd64 x (0.04 - 0.03)) x 730 hours a month"
+    assert report_of(facts).sums[0].saving is None
+    assert report_of(facts, prices={"amd64": 0.04}).sums[0].saving is None
+
+
+def test_rp_015_pods_by_reason_and_what_is_notable_with_five_names_at_most() -> None:
+    pods = (
+        *(pod(f"w-{at}", "a1", reason="ArchitecturesSet") for at in range(7)),
+        pod("w-held", gated=True, reason="HeldByPolicy"),
+        pod("w-fallback", "a1", reason="FallbackSet"),
+        pod("w-free", "a1", reason="ReleasedUnconstrained"),
+        pod("w-late"),
+        pod("w-lost", "m1", reason="ArchitecturesSet"),
+    )
+    events = (ExecFormatError("shop/x", "2026-03-01T01:00:00Z"), ExecFormatError("shop/y", "2026-02-01T00:00:00Z"))
+    facts = cluster(workload("w", ONLY, pods=pods), cppc=ClusterPodPlacementConfig(), exec_format_errors=events)
+    misplaced = workload("m", ONLY, pods=(pod("m-1", "m1", image_id="quay.io/acme/only@sha256:" + "1" * 64),))
+    part = report_of(cluster(*facts.workloads, misplaced, cppc=facts.cppc, exec_format_errors=events)).placement
+    assert part is not None
+    by_reason = {each.what: each for each in part.reasons}
+    assert by_reason["ArchitecturesSet"].count == 8
+    assert len(by_reason["ArchitecturesSet"].names) == 5
+    notable = {each.what: each.names for each in part.notable}
+    assert notable == {
+        "Held": ("shop/w-held",),
+        "Fallback": ("shop/w-fallback",),
+        "ReleasedUnconstrained": ("shop/w-free",),
+        "Unplaced": ("shop/w-late",),
+        "Misplaced": ("shop/m-1",),
+        "ExecFormatErrors": ("shop/x",),
+    }
+
+
+def test_rp_016_parts_of_features_that_are_absent_are_left_out() -> None:
+    report = report_of(cluster(workload("w", BOTH)))
+    assert (report.placement, report.numa, report.taints, report.builds) == (None, None, None, None)
+
+
+def test_rp_016_pods_that_wait_for_a_toleration_and_what_numa_says() -> None:
+    nodes = (node("m1", "arm64", Taint("supported-arch", "arm64", "NoSchedule")),)
+    waiting = workload("w", BOTH, namespace="bank", pods=(pod("w-1"),))
+    taints = ArchitectureTaints(ObjectMeta(name="cluster"))
+    taints = type(taints)(taints.metadata, type(taints.spec)(state="paused"))
+    report = report_of(cluster(waiting, nodes=nodes, taints=taints, numa=(PartRow("FreeZones", 2),)))
+    assert report.taints is not None
+    assert {each.what: (each.count, each.names) for each in report.taints.rows} == {
+        "TaintedNodes": (1, ()),
+        "WaitingPods": (1, ("bank/w-1",)),
+    }
+    assert report.numa is not None
+
+
+def test_rp_010_targets_are_those_of_the_nodes_and_arm64_unless_given() -> None:
+    report = report_of(cluster(workload("w", BOTH), nodes=(node("a1"), node("s1", "s390x"))), targets=())
+    assert report.targets == ("amd64", "arm64", "s390x")
+    assert report_of(cluster(workload("w", BOTH)), targets=(ARM64, AMD64, ARM64)).targets == ("arm64", "amd64")

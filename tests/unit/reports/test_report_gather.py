@@ -1,0 +1,103 @@
+"""Reading a cluster: one list of each kind, nothing else, and what is forbidden is named (RP-001, RP-031)."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+from tests.unit.reports.report_world import ARM64, report_of
+
+from polyarch.kube.client.client import Listing
+from polyarch.kube.errors import Forbidden, NotFound
+from polyarch.kube.resources import CRONJOBS, DEPLOYMENTS, NODES, PODS, SECRETS, Resource
+from polyarch.placement.api.resources import POLICIES
+from polyarch.reports import snapshot
+from polyarch.reports.facts.cluster import Facts
+from polyarch.reports.facts.readings import Answers
+from polyarch.reports.gather import TYPES, gather
+
+SECRET_TEXTS = ("hunter2", "--password=hunter3", "last-applied-hunter4")
+SPEC = {
+    "containers": [
+        {
+            "name": "main",
+            "image": "quay.io/acme/both:1",
+            "env": [{"name": "PASSWORD", "value": SECRET_TEXTS[0]}],
+            "command": ["app", SECRET_TEXTS[1]],
+        }
+    ]
+}
+APPLIED = {"kubectl.kubernetes.io/last-applied-configuration": SECRET_TEXTS[2]}
+
+
+class FakeLists:
+    """An API server that lists these objects, and counts how often it is asked."""
+
+    def __init__(self, objects: dict[Resource, list[Any]], refused: dict[Resource, Exception] | None = None) -> None:
+        self.objects = objects
+        self.refused = refused or {}
+        self.asked: list[Resource] = []
+
+    async def list(self, resource: Resource, *, type: Any) -> Listing[Any]:
+        self.asked.append(resource)
+        if resource in self.refused:
+            raise self.refused[resource]
+        return Listing([msgspec.convert(each, type) for each in self.objects.get(resource, [])], "1")
+
+
+def gathered(lists: FakeLists) -> Facts:
+    return asyncio.run(gather(lists, name="c", taken_at="2026-03-01T00:00:00Z"))
+
+
+CLUSTER: dict[Resource, list[Any]] = {
+    NODES: [
+        {
+            "metadata": {"name": "m1", "labels": {"kubernetes.io/arch": "arm64", "kubernetes.io/os": "linux"}},
+            "status": {"allocatable": {"cpu": "4"}, "nodeInfo": {"architecture": "arm64", "operatingSystem": "linux"}},
+        }
+    ],
+    DEPLOYMENTS: [
+        {
+            "metadata": {"name": "web", "namespace": "shop", "uid": "u", "annotations": APPLIED},
+            "spec": {"template": {"metadata": {"annotations": APPLIED, "labels": {"a": "b"}}, "spec": SPEC}},
+        }
+    ],
+    PODS: [
+        {"metadata": {"name": "bare", "namespace": "shop", "annotations": APPLIED}, "spec": {**SPEC, "nodeName": "m1"}}
+    ],
+    POLICIES: [{"metadata": {"name": "cluster", "annotations": APPLIED}, "spec": {"mode": "enforce"}}],
+}
+
+
+def test_rp_001_each_kind_is_listed_once_and_nothing_else_is_asked() -> None:
+    lists = FakeLists(CLUSTER)
+    facts = gathered(lists)
+    assert sorted(map(str, lists.asked)) == sorted(map(str, TYPES))
+    assert SECRETS not in lists.asked
+    report = report_of(facts)
+    assert [(each.kind, each.name) for each in report.workloads] == [("Deployment", "web"), ("Pod", "bare")]
+    assert report.nodes[0].cores == 4.0
+
+
+def test_rp_002_no_secret_environment_command_or_foreign_annotation_is_kept() -> None:
+    facts = gathered(FakeLists(CLUSTER))
+    content = snapshot.encode(facts, Answers()).decode()
+    assert "quay.io/acme/both:1" in content
+    assert not [text for text in SECRET_TEXTS if text in content]
+
+
+def test_rp_031_what_is_forbidden_is_left_out_and_named() -> None:
+    refused: dict[Resource, Exception] = {
+        CRONJOBS: Forbidden(403, verb="list"),
+        POLICIES: NotFound(404, verb="list"),
+    }
+    facts = gathered(FakeLists(CLUSTER, refused))
+    assert facts.unread == ("cronjobs.batch",)
+    assert "not allowed to list cronjobs.batch: what it would have told is left out" in report_of(facts).notes
+
+
+def test_rp_002_a_report_from_a_snapshot_is_equal() -> None:
+    facts = gathered(FakeLists(CLUSTER))
+    answers = Answers()
+    again = snapshot.decode(snapshot.encode(facts, answers))
+    assert snapshot.encode(again.facts, again.answers) == snapshot.encode(facts, answers)
+    assert report_of(again.facts, targets=(ARM64,)) == report_of(facts, targets=(ARM64,))

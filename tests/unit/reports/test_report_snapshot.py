@@ -1,0 +1,73 @@
+"""Files of facts and of former reports: kept, read again, compared, refused (RP-002, RP-024, RP-050)."""
+
+import msgspec
+import pytest
+from tests.unit.reports.report_world import AMD64, ARM64, BOTH, ONLY, READINGS, cluster, report_of, workload
+
+from polyarch.reports import snapshot
+from polyarch.reports.comparison import compare
+from polyarch.reports.document import Report
+from polyarch.reports.facts.readings import Answers
+
+
+def test_rp_002_answers_survive_the_file() -> None:
+    facts = cluster(workload("a", BOTH), workload("b", ONLY))
+    kept = snapshot.decode(snapshot.encode(facts, Answers(READINGS), complete=False))
+    assert kept.readings == Answers(READINGS).readings
+    assert not kept.complete
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (b"", "cut off"),
+        (b'{"schemaVersion": "polyarch.dev/report-snapshot/v1", "facts": {"sou', "cut off"),
+        (b"not json", "expected JSON"),
+        (b"[]", "expected JSON"),
+        (b"{}", "without a schema"),
+        (b'{"schemaVersion": "polyarch.dev/report-snapshot/v2"}', "found polyarch.dev/report-snapshot/v2"),
+        (b'{"schemaVersion": "polyarch.dev/report-snapshot/v1"}', "missing required field"),
+    ],
+)
+def test_rp_050_what_is_no_snapshot_is_refused_with_what_was_expected(content: bytes, found: str) -> None:
+    with pytest.raises(snapshot.InvalidFile, match=r"polyarch\.dev/report-snapshot/v1") as raised:
+        snapshot.decode(content)
+    assert found in str(raised.value)
+
+
+def test_rp_050_a_snapshot_with_an_error_that_does_not_exist_is_refused() -> None:
+    content = snapshot.encode(cluster(workload("a", BOTH)), Answers(READINGS)).replace(b'"network"', b'"no-such"')
+    with pytest.raises(snapshot.InvalidFile, match="no-such"):
+        snapshot.decode(content)
+
+
+def test_rp_024_a_report_is_read_again_as_it_was_written() -> None:
+    report = report_of(cluster(workload("a", BOTH), workload("b", ONLY)))
+    assert snapshot.decode_report(msgspec.json.encode(report)) == report
+    with pytest.raises(snapshot.InvalidFile, match=r"polyarch\.dev/report/v1"):
+        snapshot.decode_report(b'{"apiVersion": "v1"}')
+
+
+def test_rp_024_what_became_better_or_worse_came_and_went() -> None:
+    before = report_of(cluster(workload("up", ONLY), workload("down", BOTH), workload("gone", BOTH)))
+    after = report_of(
+        cluster(workload("up", BOTH), workload("down", ONLY), workload("new", BOTH)), targets=(AMD64, ARM64)
+    )
+    found = compare(after, before)
+    assert [(each.workload, each.before, each.after) for each in found.better] == [
+        ("shop/Deployment/up", "image", "ready")
+    ]
+    assert [each.workload for each in found.worse] == ["shop/Deployment/down"]
+    assert [each.workload for each in found.appeared] == ["shop/Deployment/new"]
+    assert [each.workload for each in found.disappeared] == ["shop/Deployment/gone"]
+    assert {each.target for each in (*found.better, *found.worse)} == {"arm64"}
+    assert found.former == "2026-03-01T12:00:00Z"
+    assert compare(after, after).better == ()
+
+
+def test_rp_020_the_document_states_its_schema_and_gains_members_only() -> None:
+    document = msgspec.to_builtins(report_of(cluster(workload("a", BOTH))))
+    assert document["apiVersion"] == "polyarch.dev/report/v1"
+    assert set(document) >= {"source", "targets", "sums", "workloads", "blockers", "namespaces", "notes"}
+    newer = msgspec.json.encode({**document, "added": {"later": 1}})
+    assert isinstance(snapshot.decode_report(newer), Report)
