@@ -26,10 +26,13 @@ from polyarch.builds.facts.facts import (
     Settings,
     StepFailure,
 )
-from polyarch.builds.facts.jobs import JobObject, PodObject, job_facts
+from polyarch.builds.facts.jobs import JobObject, PodObject, found_job, job_facts
 from polyarch.builds.facts.times import written
+from polyarch.builds.jobs import contract
 from polyarch.builds.plan.document import Plan, PlannedEvent, Write
 from polyarch.builds.plan.planner import plan
+from polyarch.builds.pruning.counting import count, unreferenced
+from polyarch.builds.pruning.history import expired
 from polyarch.oci.answer import Entry, Inspection, InspectionError, Status
 from polyarch.oci.documents import OCI_INDEX, OCI_MANIFEST
 from polyarch.oci.reference import parse
@@ -77,6 +80,8 @@ class World:
             self.bases[tool] = index_of(tool, EVERY)
         self.unreachable = False
         self.settings = Settings(builder_image=TOOLS[0], push_image=TOOLS[1])
+        self.heads: dict[str, str] = {}
+        """References whose look-up fails, with the code."""
         self.made: list[str] = []
         """Every Job that was made, as ``architecture key[:8]``."""
         self.puts: list[str] = []
@@ -158,6 +163,7 @@ class World:
                     [msgspec.convert(pod, PodObject) for pod in self.pods.values()],
                 )
                 for each in self.jobs.values()
+                if names.RUN_LABEL in each["metadata"]["labels"]  # what a watch by label shows
             ),
             inputs=InputData(
                 config_maps=dict(self.inputs), secrets={k: v for k, v in self.secrets.items() if k not in unread}
@@ -184,6 +190,7 @@ class World:
 
     def _answered(self, facts: Facts, questions: tuple[Question, ...]) -> Facts:
         images, existing, fresh = dict(facts.images), dict(facts.existing), facts.pins_fresh
+        found_jobs = dict(facts.found_jobs)
         secrets = dict(facts.inputs.secrets)
         for question in questions:
             self.asked.append(f"{question.what} {question.reference}")
@@ -195,10 +202,12 @@ class World:
                     existing[question.reference] = self._head(question.reference)
                 case "secret":
                     secrets[question.reference] = self.secrets.get(question.reference)
-                case _:
-                    raise AssertionError(question)
+                case "job":
+                    job = self.jobs.get(question.reference)
+                    found_jobs[question.reference] = found_job(msgspec.convert(job, JobObject)) if job else None
         inputs = msgspec.structs.replace(facts.inputs, secrets=secrets)
-        return msgspec.structs.replace(facts, images=images, existing=existing, pins_fresh=fresh, inputs=inputs)
+        known = msgspec.structs.replace(facts, images=images, existing=existing, found_jobs=found_jobs)
+        return msgspec.structs.replace(known, pins_fresh=fresh, inputs=inputs)
 
     def _inspect(self, reference: str) -> Inspection:
         parsed = parse(reference)
@@ -222,6 +231,8 @@ class World:
     def _head(self, reference: str) -> Existence:
         if self.unreachable:
             return Existence(error="network")
+        if reference in self.heads:
+            return Existence(error=self.heads[reference])
         found = reference if "@" in reference else None
         if found is None and reference in self.tags:
             found = f"{reference.rpartition(':')[0]}@{self.tags[reference]}"
@@ -236,12 +247,12 @@ class World:
         found = self.plan(name)
         for _ in range(rounds):
             found = self.plan(name)
-            failure = self.carry_out(found, name, stop_before=stop_before)
-            if failure is not None:
-                after = self.plan(name, failures=(failure,))
-                assert not any(_is_same(write, failure) for write in after.writes), "the failed write is planned again"
-                self.carry_out(after, name)
-                found = after
+            failures: tuple[StepFailure, ...] = ()
+            while (failure := self.carry_out(found, name, stop_before=stop_before)) is not None:
+                failures, stop_before = (*failures, failure), None
+                found = self.plan(name, failures=failures)
+                again = [each.name for each in found.writes if any(_is_same(each, known) for known in failures)]
+                assert not again, f"failed writes are planned again: {again}"
         return found
 
     def settle(self, name: str = "web", *, most: int = 8) -> Plan:
@@ -322,7 +333,8 @@ class World:
         uids[f"{kind}/{write.name}"] = stored["metadata"]["uid"]
         if kind == "Job":
             labels, notes = stored["metadata"]["labels"], stored["metadata"]["annotations"]
-            self.made.append(f"{labels[names.ARCHITECTURE_LABEL]} {notes[names.KEY_ANNOTATION][:8]}")
+            what = labels.get(names.ARCHITECTURE_LABEL, labels[names.ROLE_LABEL])
+            self.made.append(f"{what} {notes[names.KEY_ANNOTATION][:8]}")
         return None
 
     def _push(self, write: Write, body: dict[str, Any]) -> StepFailure | None:
@@ -364,12 +376,8 @@ class World:
     # -- what Jobs and people do ---------------------------------------------------------------------------------------
 
     def job_of(self, architecture: str) -> str:
-        """The live Job of an architecture."""
-        found = [
-            name
-            for name, job in self.jobs.items()
-            if job["metadata"]["labels"][names.ARCHITECTURE_LABEL] == architecture and not _ended(job)
-        ]
+        """The live Job of an architecture; of ``index`` the one that publishes."""
+        found = [name for name, job in self.jobs.items() if made_by(job) == architecture and not _ended(job)]
         assert len(found) == 1, f"{architecture}: live Jobs {found} of {list(self.jobs)}"
         return found[0]
 
@@ -408,13 +416,34 @@ class World:
         }  # fmt: skip
         text = msgspec.json.encode(said).decode() if message is None else message
         self._pod(name, "Succeeded", node=f"node-{architecture}", message=text)
+        self._complete(job, failed)
+        return child
+
+    def publish(self, message: str | None = None) -> dict[str, Any]:
+        """The index Job does what its document says, or names what is missing; what its pod said."""
+        name = self.job_of(names.INDEX_ROLE)
+        job = self.jobs[name]
+        volumes = job["spec"]["template"]["spec"]["volumes"]
+        inputs = next(each["configMap"]["name"] for each in volumes if each["name"] == contract.IN_VOLUME)
+        body = msgspec.json.decode(self.config_maps[inputs]["data"][contract.INDEX_DOCUMENT])
+        failure = self._push(Write(verb="push-index", name=name), body)
+        said = (
+            {"v": 1, "missing": failure.missing}
+            if failure is not None
+            else {"v": 1, "digest": body["digest"], "size": 9}
+        )
+        text = msgspec.json.encode(said).decode() if message is None else message
+        self._pod(name, "Succeeded", node="node-amd64", message=text)
+        self._complete(job)
+        return said
+
+    def _complete(self, job: dict[str, Any], failed: int = 0) -> None:
         job["status"] = {
             "succeeded": 1,
             "failed": failed,
             "startTime": written(self.now),
             "conditions": [{"type": "Complete", "status": "True", "lastTransitionTime": written(self.now)}],
         }
-        return child
 
     def fail(self, architecture: str, *, code: int = 1, message: str = "RUN make: exit 2", reason: str = "") -> None:
         name = self.job_of(architecture)
@@ -434,6 +463,10 @@ class World:
         self.jobs.pop(name)
         self.pods.pop(name, None)
 
+    def unlabel(self, name: str) -> None:
+        """Somebody takes off the label by which the Job is watched."""
+        self.jobs[name]["metadata"]["labels"].pop(names.RUN_LABEL, None)
+
     def vanish(self, digest: str) -> None:
         """Somebody deleted it from the registry, with every index that names it."""
         for reference, (_, children) in list(self.manifests.items()):
@@ -448,8 +481,44 @@ class World:
             if not live and not self.plan(name).writes:
                 return self.plan(name)
             for job in live:
-                self.succeed(job["metadata"]["labels"][names.ARCHITECTURE_LABEL])
+                if made_by(job) == names.INDEX_ROLE:
+                    self.publish()
+                else:
+                    self.succeed(made_by(job))
         raise AssertionError("no end")
+
+    # -- pruning -------------------------------------------------------------------------------------------------------
+
+    def prune(self, name: str = "web", *, images: int | None = None) -> None:
+        """Old runs go, then their images, then they are gone. ``images``: the builder dies after so many."""
+        status, history = self.status(name), self.builds[name]["spec"].get("history") or {}
+        executions = [self.execution(each) for each in self.runs]
+        published = [str(status.get("image") or ""), *(each["reference"] for each in status.get("images") or ())]
+        old = expired(
+            executions,
+            owner_uid=self.builds[name]["metadata"]["uid"],
+            current=str(status.get("currentRun") or ""),
+            active=str(status.get("activeRun") or ""),
+            successful=history.get("successful", 3),
+            failed=history.get("failed", 1),
+            running=count((), published=published),
+        )
+        for each in old:
+            self.runs[each.name]["metadata"]["deletionTimestamp"] = written(self.now)
+        leaving = [each for each in map(self.execution, self.runs) if each.deleting]
+        kept = [each for each in map(self.execution, self.runs) if not each.deleting]
+        going = unreferenced(leaving, count(kept, published=published), known=[*leaving, *kept])
+        for image in going[:images]:
+            self.manifests.pop(image.reference, None)
+            for tag in image.tags:
+                self.tags.pop(f"{image.repository}:{tag}", None)
+        if images is not None and len(going) > images:
+            raise CutOff
+        for each in leaving:
+            del self.runs[each.name]
+            self.config_maps.pop(f"{each.name}-arch", None)
+            for job in [job for job, document in self.jobs.items() if _is_owned(document, each.uid)]:
+                self.delete_job(job)
 
     def uid(self) -> str:
         self._uid += 1
@@ -499,10 +568,16 @@ def index_of(reference: str, architectures: tuple[str, ...], version: str = "") 
 
 def digest_is_for(child: str, architecture: str, world: World) -> bool:
     for job in world.jobs.values():
-        notes, labels = job["metadata"]["annotations"], job["metadata"]["labels"]
-        if labels[names.ARCHITECTURE_LABEL] == architecture and digest(f"{notes[names.KEY_ANNOTATION]} 0") == child:
+        notes = job["metadata"]["annotations"]
+        if made_by(job) == architecture and digest(f"{notes[names.KEY_ANNOTATION]} 0") == child:
             return True
     return False
+
+
+def made_by(job: Mapping[str, Any]) -> str:
+    """The architecture that a Job builds, or ``index``."""
+    labels = job["metadata"]["labels"]
+    return str(labels.get(names.ARCHITECTURE_LABEL, labels[names.ROLE_LABEL]))
 
 
 def spec_of(document: Mapping[str, Any]) -> ImageBuildSpec:
@@ -511,6 +586,10 @@ def spec_of(document: Mapping[str, Any]) -> ImageBuildSpec:
 
 def _ended(job: Mapping[str, Any]) -> bool:
     return bool((job.get("status") or {}).get("conditions"))
+
+
+def _is_owned(document: Mapping[str, Any], uid: str) -> bool:
+    return any(each["uid"] == uid for each in document["metadata"].get("ownerReferences", ()))
 
 
 def _is_same(write: Write, failure: StepFailure) -> bool:

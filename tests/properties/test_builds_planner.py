@@ -14,7 +14,7 @@ import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from builds_world import BASE, REPOSITORY, CutOff, World, index_of, node
+from builds_world import BASE, REPOSITORY, SPEC, CutOff, World, index_of, made_by, node
 from polyarch.builds import names
 from polyarch.builds.facts.facts import Facts
 from polyarch.builds.plan.planner import plan
@@ -45,6 +45,7 @@ EDITS = st.one_of(
     st.tuples(st.just("failFast"), st.booleans()),
     st.tuples(st.just("scheduling"), st.sampled_from([{"maxParallel": 0}, {"maxParallel": 1}])),
     st.tuples(st.just("suspend"), st.booleans()),
+    st.tuples(st.just("registryAccess"), st.sampled_from(["Controller", "Job"])),
     st.tuples(
         st.just("rebuild"),
         st.sampled_from([{}, {"token": "1"}, {"token": "2", "architectures": ["amd64"]}, {"token": "3"}]),
@@ -53,6 +54,7 @@ EDITS = st.one_of(
 EVENTS = st.one_of(
     st.tuples(st.just("edit"), EDITS),
     st.tuples(st.just("reconcile"), st.none()),
+    st.tuples(st.just("build"), st.none()),
     st.tuples(st.just("die"), st.integers(0, 12)),
     st.tuples(st.just("succeed"), st.integers(0, 3)),
     st.tuples(st.just("fail"), st.integers(0, 3)),
@@ -62,7 +64,10 @@ EVENTS = st.one_of(
     st.tuples(st.just("leave"), st.sampled_from(ARCHITECTURES)),
     st.tuples(st.just("base moves"), st.integers(0, 2)),
     st.tuples(st.just("time"), st.sampled_from([1, 60, 1000])),
+    st.tuples(st.just("unlabel"), st.integers(0, 3)),
+    st.tuples(st.just("prune"), st.sampled_from([None, 0, 1, 2])),
 )
+HISTORIES = [{"successful": 1, "failed": 0}, {"successful": 2, "failed": 1}]
 
 
 def live_jobs(world: World) -> list[dict[str, Any]]:
@@ -78,6 +83,8 @@ def apply(world: World, event: tuple[str, Any]) -> None:
             world.set(*value)
         case "reconcile":
             world.reconcile()
+        case "build":
+            world.build_all()
         case "die":
             with contextlib.suppress(CutOff):
                 world.reconcile(stop_before=value)
@@ -93,19 +100,28 @@ def apply(world: World, event: tuple[str, Any]) -> None:
             world.now += value
         case "lose pods":
             world.pods.clear()
+        case "prune":
+            with contextlib.suppress(CutOff):
+                world.prune(images=value)
+        case "unlabel":
+            recorded = {child.job_uid for run in world.runs for child in world.execution(run).children}
+            known = [str(job["metadata"]["name"]) for job in jobs if job["metadata"]["uid"] in recorded]
+            if known:
+                world.unlabel(known[value % len(known)])
         case _ if jobs:
             name = str(jobs[value % len(jobs)]["metadata"]["name"])
-            architecture = world.jobs[name]["metadata"]["labels"][names.ARCHITECTURE_LABEL]
-            if len([job for job in jobs if job["metadata"]["labels"][names.ARCHITECTURE_LABEL] == architecture]) > 1:
+            made = made_by(world.jobs[name])
+            if len([job for job in jobs if made_by(job) == made]) > 1:
                 return  # an execution that is being superseded; which of the two is meant is not said
-            {"succeed": world.succeed, "fail": world.fail}.get(kind, lambda _: world.delete_job(name))(architecture)
+            succeed = (lambda _: world.publish()) if made == names.INDEX_ROLE else world.succeed
+            {"succeed": succeed, "fail": world.fail}.get(kind, lambda _: world.delete_job(name))(made)
 
 
 def check(world: World) -> None:
     """What holds at any time."""
     labels = Counter(
-        (job["metadata"]["labels"][names.ARCHITECTURE_LABEL], job["metadata"]["annotations"][names.KEY_ANNOTATION],
-         job["metadata"]["annotations"][names.REPOSITORY_ANNOTATION])
+        (made_by(job), job["metadata"]["annotations"][names.KEY_ANNOTATION],
+         job["metadata"]["annotations"].get(names.REPOSITORY_ANNOTATION))
         for job in live_jobs(world)
     )  # fmt: skip
     assert not labels or max(labels.values()) == 1, f"two live Jobs for one key: {labels}"
@@ -119,6 +135,14 @@ def check(world: World) -> None:
             assert each["reference"] in world.manifests
     for tag, digest in world.tags.items():
         assert f"{tag.rpartition(':')[0]}@{digest}" in world.manifests
+    for each in map(world.execution, world.runs):
+        if each.deleting:
+            continue
+        assert not each.result or each.result in world.manifests, f"{each.name} names a result that was deleted"
+        for child in each.children:
+            there = {reference.partition("@")[0] for reference in world.manifests if reference.endswith(child.digest)}
+            copied = each.phase == "Succeeded" or child.phase == "Built"
+            assert not child.digest or (each.repository in there if copied else there), f"{child} was deleted"
 
 
 def finish(world: World) -> None:
@@ -137,9 +161,13 @@ def finish(world: World) -> None:
 
 
 @GENTLE
-@given(st.lists(EVENTS, max_size=14))
-def test_bd_390_any_history_ends_with_the_result_of_the_final_inputs(history: list[tuple[str, Any]]) -> None:
-    world = World()
+@given(st.lists(EVENTS, max_size=14), st.sampled_from(HISTORIES))
+def test_bd_390_any_history_ends_with_the_result_of_the_final_inputs(
+    history: list[tuple[str, Any]], kept: dict[str, int]
+) -> None:
+    """At no time are there two live Jobs for one key, a result of which a part is missing, or a record of a child that
+    was deleted (BD-231, BD-324)."""
+    world = World({**SPEC, "history": {**kept, "images": "Delete"}})
     for event in history:
         apply(world, event)
         check(world)
@@ -175,11 +203,12 @@ def test_bd_390_a_plan_that_was_carried_out_leaves_nothing_to_do(history: list[t
     for event in history:
         apply(world, event)
     world.reconcile()
-    after = world.plan()
-    first = [(write.verb, write.kind, write.name) for write in after.writes]
-    if first:  # a Job was deleted before its successor of the same name is made, or a new one became possible
-        world.reconcile()
-        assert [(write.verb, write.kind, write.name) for write in world.plan().writes] == []
+    # A Job was deleted before its successor of the same name is made, or a new one became possible. That a label was
+    # put back is seen by the next plan only (BD-324).
+    for _ in range(2 if any(kind == "unlabel" for kind, _ in history) else 1):
+        if world.plan().writes:
+            world.reconcile()
+    assert [(write.verb, write.kind, write.name) for write in world.plan().writes] == []
 
 
 @GENTLE

@@ -13,7 +13,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from polyarch.builds.machineos.block_yaml import dump, needs_quotes
+from polyarch.builds.machineos.naming.block_yaml import dump, needs_quotes
 
 PIECES = (
     *("word", "a:", "a: b", "#c", " ", "  ", "'", '"', "\n", "\n\n", "\t", "- ", "---", "é", "\u2028", "\x85", "\xa0"),

@@ -1,16 +1,24 @@
 """``polyarch run builder``: builds images for several architectures (BD-002). One replica leads and does all of it."""
 
+import os
+from collections.abc import Callable
 from typing import Any, Final
 
 from polyarch.builds import names
 from polyarch.builds.architectures.node_index import NodeIndex
+from polyarch.builds.controller import prune_jobs
 from polyarch.builds.controller.cleanup import Cleanup, subscribe
 from polyarch.builds.controller.cluster_record import ClusterRecord
+from polyarch.builds.controller.machine_builds import MachineBuilds
 from polyarch.builds.controller.own_builds import OwnBuilds
 from polyarch.builds.controller.passes import Passes, Turns
+from polyarch.builds.controller.prune_jobs import PruneJobs
+from polyarch.builds.controller.stock_metrics import MachineMetrics
 from polyarch.builds.controller.watches import RecordObject, Watches
+from polyarch.builds.effects.copies import Copies
 from polyarch.builds.effects.inquiry import Inquiry
 from polyarch.builds.effects.object_writes import ObjectWrites
+from polyarch.builds.effects.recorded_jobs import RecordedJobs
 from polyarch.builds.effects.registry_writes import RegistryWrites
 from polyarch.builds.effects.settling import Settling
 from polyarch.builds.effects.spec_inputs import SpecInputs
@@ -25,6 +33,7 @@ from polyarch.kube.runtime.events import Recorder
 from polyarch.kube.runtime.lease import LeaderElection
 from polyarch.kube.runtime.queue import WorkQueue
 from polyarch.model.meta import Key
+from polyarch.proxies import passed_on
 from polyarch.run.building.build_registries import BuildParts, open_build_registries, texts
 from polyarch.run.logs import Verbosity
 from polyarch.run.settings import BuilderSettings, RegistrySettings
@@ -45,13 +54,39 @@ async def setup(process: Process) -> Components:
     election = process.election(names.LEASE)
     recorder = process.recorder(REPORTER)
     turns = Turns()
+    machine = machine_front(process, watches, parts, active_jobs=lambda: front.active_jobs)
     controllers: list[Controller[Any]] = [
-        build_controller(process, front, parts, recorder=recorder, turns=turns, election=election),
-        _record_controller(process, watches, nodes),
-        _cleanup_controller(process, watches, parts, recorder=recorder, turns=turns, election=election),
+        build_controller(process, each, parts, recorder=recorder, turns=turns, election=election)
+        for each in (front, machine)
+        if each is not None
     ]
+    controllers += [
+        _record_controller(process, watches, nodes),
+        _cleanup_controller(process, watches, parts, machine, recorder=recorder, turns=turns, election=election),
+    ]
+    background = {"machine-os": lambda: machine.attend(process.client)} if machine is not None else {}
     return Components(
-        leaderships=(Leadership(election=election, controllers=tuple(controllers)),), recorders=(recorder,)
+        leaderships=(Leadership(election=election, controllers=tuple(controllers), background=background),),
+        recorders=(recorder,),
+    )
+
+
+def machine_front(
+    process: Process, watches: Watches, parts: BuildParts, *, active_jobs: Callable[[], int]
+) -> MachineBuilds | None:
+    """The front-end of machine OS images, where it is not off; whether their kinds are served it finds out (BD-002)."""
+    own = process.settings_of(BuilderSettings)
+    if own.machine_os == "off":
+        return None
+    return MachineBuilds(
+        watches,
+        process.informers,
+        namespace=own.machine_os_namespace,
+        settings=plan_settings(process),
+        clock=process.clock,
+        metrics=parts.metrics,
+        own_metrics=MachineMetrics(process.metrics),
+        active_jobs=active_jobs,
     )
 
 
@@ -71,9 +106,9 @@ def build_controller(
     inputs = SpecInputs(client, process.informers, clock, namespace=process.settings.namespace, enqueue=queue.add)
     passes = Passes(
         front,
-        inquiry=Inquiry(parts.registries, inputs, clock),
+        inquiry=Inquiry(parts.registries, inputs, clock, jobs=RecordedJobs(client)),
         inputs=inputs,
-        objects=ObjectWrites(client, front, settling, clock),
+        objects=ObjectWrites(client, front, settling, clock, copies=Copies(client)),
         registries=RegistryWrites(parts.registries),
         settling=settling,
         recorder=recorder,
@@ -109,6 +144,7 @@ def plan_settings(process: Process) -> Settings:
         operator_namespace=process.settings.namespace,
         registries_conf=registries_conf,
         trust_bundle=trust_bundle,
+        proxies=passed_on(os.environ),
     )
 
 
@@ -143,6 +179,7 @@ def _cleanup_controller(
     process: Process,
     watches: Watches,
     parts: BuildParts,
+    machine: MachineBuilds | None,
     *,
     recorder: Recorder,
     turns: Turns,
@@ -156,13 +193,17 @@ def _cleanup_controller(
         watches,
         parts.registries,
         SpecInputs(client, process.informers, clock, namespace=process.settings.namespace, enqueue=queue.add),
+        jobs=PruneJobs(client, watches, plan_settings(process)),
         turns=turns,
         recorder=recorder,
         metrics=parts.metrics,
         clock=clock,
         is_leading=leader_check(election),
+        others=machine.executions if machine is not None else tuple,
+        used=machine.published if machine is not None else tuple,
     )
     subscribe(watches, queue.add)
+    prune_jobs.subscribe(watches, queue.add)
     return Controller(
         queue.name,
         cleaning.reconcile,

@@ -88,7 +88,13 @@ async def setup(process: Process) -> Components:
     reserving = Reserving(settings, metrics) if settings.mode != "compat" else None
     books: Books = reserving if reserving is not None else Assuming(settings)
     engine = Engine(settings, books, metrics)
-    sources = Sources(client, books, settings, clock=clock, exporters=reserving, forget=engine.forget)
+    forgets: list[Callable[[str], None]] = [engine.forget]
+
+    def forget(uid: str) -> None:
+        for each in forgets:
+            each(uid)
+
+    sources = Sources(client, books, settings, clock=clock, exporters=reserving, forget=forget)
     background |= {f"watch {name}": each.run for name, each in sources.feeds.items()}
     rejections: tuple[Rejections, ...] = ()
     looks: list[Callable[[float], None]] = [books.tick]
@@ -110,6 +116,7 @@ async def setup(process: Process) -> Components:
                 clock=clock,
             )
             reserving.keeps = preempting.kept
+            forgets.append(preempting.forget)
             rejections = (preempting,)
             background |= {"watch budgets": budgets.run, "preemption": preempting.run}
     if (bell := _bell(settings, client)) is not None:

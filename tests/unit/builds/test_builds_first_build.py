@@ -30,3 +30,44 @@ def test_children_become_an_index_with_tags() -> None:
     assert status["summary"] == "2/2"
     assert world.condition("Ready") == ("True", "Published")
     assert world.jobs == {}
+
+
+def test_bd_345_nothing_is_waited_for_but_jobs() -> None:
+    """BD-154: all Jobs are made in one round, and the round that sees the last of them end publishes the result."""
+    four = ("amd64", "arm64", "ppc64le", "s390x")
+    world = World(architectures=four)
+    world.set("output.tags", ["latest"])
+    world.reconcile()
+    assert len(world.jobs) == 4
+    for architecture in four[:-1]:
+        world.succeed(architecture)
+        world.reconcile()
+    assert f"{REPOSITORY}:latest" not in world.tags
+    world.succeed(four[-1])
+    plan = world.reconcile()
+    assert [write.verb for write in plan.writes if write.step in ("S7", "S8")] == ["push-index"]
+    assert world.tags[f"{REPOSITORY}:latest"] == world.status()["image"].partition("@")[2]
+
+
+def test_bd_346_writes_of_a_build_of_four_architectures_are_within_their_budget() -> None:
+    """Of every round, if each Job and each pod is seen by itself: writes to the API server, and events."""
+    four = ("amd64", "arm64", "ppc64le", "s390x")
+    world = World(architectures=four)
+    written = _api_writes(world)
+    for architecture in four:
+        world.schedule(architecture)
+        written += _api_writes(world)
+    for architecture in four:
+        world.succeed(architecture)
+        written += _api_writes(world)
+    written += _api_writes(world)
+    assert world.condition("Ready") == ("True", "Published")
+    assert written <= 10 + 8 * len(four)
+    assert len(world.told) <= 6 + 2 * len(four)
+    assert _api_writes(world) == 0
+
+
+def _api_writes(world: World) -> int:
+    """Of one round."""
+    plan = world.reconcile()
+    return sum(write.verb in ("create", "patch", "status", "delete") for write in plan.writes)

@@ -1,4 +1,5 @@
-"""Builds that fail: what is shown, what is kept, and what releases them (BD-190 to BD-221)."""
+"""Builds that fail: what is shown, what is kept, and what releases them (BD-190..BD-194, BD-198,
+BD-200, BD-215..BD-221)."""
 
 from typing import Any
 
@@ -404,10 +405,11 @@ def test_bd_006_a_build_that_has_just_failed_says_what_releases_it_and_needs_no_
 
 
 def test_bd_060_a_base_without_an_architecture_makes_no_run_and_ends_when_the_answer_changes() -> None:
+    """BD-005, BD-320: it is invalid as it is said, and looked up again all the same."""
     world = World()
     world.bases[BASE] = index_of(BASE, ("amd64",))
     plan = world.plan()
-    assert (plan.decision, plan.reason) == ("Wait", "BaseImageArchitectureMissing")
+    assert (plan.decision, plan.reason) == ("Invalid", "BaseImageArchitectureMissing")
     world.settle()
     assert (world.runs, world.jobs) == ({}, {})
     assert world.condition("InputsValid") == ("False", "BaseImageArchitectureMissing")
@@ -419,7 +421,31 @@ def test_bd_060_a_base_without_an_architecture_makes_no_run_and_ends_when_the_an
 def test_bd_060_a_builder_image_without_an_architecture_is_named() -> None:
     world = World()
     world.bases[TOOLS[0]] = index_of(TOOLS[0], ("amd64",))
-    assert world.plan().reason == "BuilderImageArchitectureMissing"
+    assert (world.plan().decision, world.plan().reason) == ("Invalid", "BuilderImageArchitectureMissing")
+
+
+@pytest.mark.parametrize("error", ["unknown-host", "refused-address", "tls"])
+def test_bd_059_a_registry_that_cannot_be_is_said_before_anything_is_built(error: str) -> None:
+    world = World()
+    world.heads[f"{REPOSITORY}:latest"] = error
+    plan = world.reconcile()
+    assert (plan.decision, plan.reason) == ("Wait", "RegistryUnreachable")
+    assert f"Nothing can be pushed to {REPOSITORY}, which spec.output.repository names" in plan.message
+    assert (world.runs, world.condition("InputsValid")) == ({}, ("Unknown", "RegistryUnreachable"))
+    world.now += 301
+    world.reconcile()
+    assert world.condition("InputsValid") == ("False", "RegistryUnreachable")
+    world.heads.clear()
+    assert world.plan().decision == "Build"
+
+
+def test_bd_347_where_something_was_pushed_already_it_is_not_asked_again() -> None:
+    world = World()
+    world.build_all()
+    world.asked.clear()
+    world.set("source.containerfile", "FROM busybox:1.36\nRUN other\n")
+    world.reconcile()
+    assert f"head {REPOSITORY}:latest" not in world.asked
 
 
 def test_bd_064_a_missing_config_map_ends_when_it_is_there() -> None:
@@ -442,7 +468,6 @@ def test_bd_064_a_missing_config_map_ends_when_it_is_there() -> None:
         ({"output": {**SPEC["output"], "index": "Never"}}, "IndexForbidden"),
         ({"builder": {"securityProfile": "Privileged"}}, "ProfileForbidden"),
         ({"output": {"repository": "no-host"}}, "InvalidSpec"),
-        ({"registryAccess": "Job"}, "InvalidSpec"),
     ],
 )
 def test_bd_005_what_only_the_spec_can_mend_is_invalid(change: dict[str, Any], reason: str) -> None:
@@ -608,6 +633,18 @@ def test_bd_220_a_job_that_is_refused_is_pending_and_fails_after_node_wait() -> 
     assert (phases(world)["arm64"], child(world, "arm64")["reason"]) == ("Failed", "JobRefused")
 
 
+@pytest.mark.parametrize("suffix", ["-in", "-context"])
+def test_bd_220_what_a_job_mounts_may_be_refused_too(suffix: str) -> None:
+    world = World(
+        {**SPEC, "source": {**SPEC["source"], "context": {"type": "ConfigMap", "configMap": {"name": "one"}}}}
+    )
+    world.inputs["one"] = {"data": {"a": "b"}}
+    job = next(write.name for write in world.plan().writes if write.kind == "Job" and "arm64" in write.name)
+    world.refused[f"{job}{suffix}"] = "exceeded quota: count/configmaps=9"
+    assert world.reconcile().requeue_after == 5.0
+    assert (phases(world)["arm64"], child(world, "arm64")["reason"]) == ("Pending", "JobRefused")
+
+
 def test_bd_220_a_job_that_is_accepted_later_is_made() -> None:
     world = World()
     job = next(write.name for write in world.plan().writes if write.kind == "Job" and "arm64" in write.name)
@@ -660,3 +697,20 @@ def test_bd_155_an_architecture_without_any_node_gets_its_job() -> None:
     world = World(spec(architectures={"mode": "Explicit", "list": ["amd64", "s390x"]}), architectures=("amd64",))
     world.reconcile()
     assert [each.split()[0] for each in world.made] == ["amd64", "s390x"]
+
+
+def test_bd_092_a_child_of_a_failed_run_is_copied_from_where_its_job_pushed_it() -> None:
+    """BD-176: a run that was interrupted has copied nothing out of the staging repository."""
+    staging = "registry.example.com/team/staging"
+    world = World({**SPEC, "output": {**SPEC["output"], "stagingRepository": staging}})
+    world.reconcile()
+    child = world.succeed("amd64")
+    world.delete_job(world.job_of("arm64"))
+    world.reconcile()
+    world.set("rebuild", {"token": "again"})
+    world.reconcile()
+    world.succeed("arm64")
+    (push,) = [each for each in world.plan().writes if each.verb == "push-index"]
+    assert push.body["children"][0]["reference"] == f"{staging}@{child}"
+    world.reconcile()
+    assert world.condition("Ready") == ("True", "Published")

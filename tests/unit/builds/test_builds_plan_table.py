@@ -1,4 +1,5 @@
-"""What is built again after what change: Jobs, result and decision of every row of the table (BD-100 to BD-128)."""
+"""What is built again after what change: Jobs, result and decision of every row of the table (BD-090..BD-094,
+BD-100..BD-128, BD-135, BD-136); names and records (BD-023, BD-335)."""
 
 import json
 from collections.abc import Callable, Mapping

@@ -65,7 +65,7 @@ class Pinned(msgspec.Struct, frozen=True, kw_only=True):
 
 def pinning(facts: Facts, architectures: Iterable[str], inputs: Inputs) -> Pinned:
     """The pins so far, to plan with. Where registries are for Jobs only nothing is asked or pinned (BD-178)."""
-    if facts.wish.spec.registry_access == "Job":
+    if facts.leaves_registries_to_jobs:
         return Pinned()
     pins: dict[str, dict[str, str]] = {each: {} for each in sorted(architectures)}
     pulled: dict[tuple[str, str], str] = {}

@@ -97,7 +97,7 @@ class _Verdict(msgspec.Struct, frozen=True):
 
 def preflight(facts: Facts, architectures: Iterable[str], inputs: Inputs) -> Preflight:
     """Judges every image. Where registries are for Jobs only, their pods find out (BD-178)."""
-    if facts.wish.spec.registry_access == "Job":
+    if facts.leaves_registries_to_jobs:
         return Preflight()
     everything = frozenset(architectures)
     questions: list[Question] = []

@@ -71,7 +71,7 @@ def resolve(facts: Facts) -> Resolved:
         listed = _sorted(wanted.names or ())
         message = f"{', '.join(listed)}: what spec.architectures.list says."
         return _resolved(facts, listed, published, Resolved(dropped=dropped, message=message))
-    selection = select(facts.nodes, wanted)
+    selection = select(_counting(facts, facts.nodes), wanted)
     settle = BuildTimes.of(facts.wish.spec).settle
     ages = _oldest(selection.counted)
     newcomers = _newcomers(facts, ages, published, settle)
@@ -85,7 +85,7 @@ def resolve(facts: Facts) -> Resolved:
         newcomers=_sorted(newcomers),
         dropped=dropped,
         reason="Settling" if newcomers else "Resolved" if found else "NoNodes",
-        message=_message(found, newcomers, selection, wanted, settle),
+        message=_message(found, newcomers, selection, wanted, settle, pooled=bool(facts.members)),
         wait="" if found else "NoNodes",
         requeue_after=due,
         mismatched=_sorted(each.name for each in selection.counted if each.mismatch),
@@ -99,6 +99,11 @@ def forbids(wanted: Architectures, architecture: str) -> bool:
     if wanted.mode == "Explicit":
         return architecture not in (wanted.names or ())
     return architecture in (wanted.exclude or ())
+
+
+def _counting(facts: Facts, nodes: Iterable[NodeFacts]) -> Iterable[NodeFacts]:
+    """The nodes of the pool, where the build is for one."""
+    return [each for each in nodes if each.name in facts.members] if facts.members else nodes
 
 
 def _resolved(facts: Facts, found: tuple[str, ...], published: frozenset[str], resolved: Resolved) -> Resolved:
@@ -131,10 +136,17 @@ def _newcomers(facts: Facts, ages: dict[str, float], published: frozenset[str], 
 
 
 def _message(
-    found: tuple[str, ...], newcomers: set[str], selection: Selection, wanted: Architectures, settle: float
+    found: tuple[str, ...],
+    newcomers: set[str],
+    selection: Selection,
+    wanted: Architectures,
+    settle: float,
+    *,
+    pooled: bool,
 ) -> str:
     selected = wanted.node_selector is not None
     chosen = "linux nodes that spec.architectures.nodeSelector matches" if selected else "linux nodes that are workers"
+    chosen = "linux nodes of the pool" if pooled else chosen
     if found or selection.counted:
         whose = f"all {selection.instead}, as there are no {chosen}" if selection.instead else f"the {chosen}"
         edited = ", with what include and exclude say" if wanted.include or wanted.exclude else ""

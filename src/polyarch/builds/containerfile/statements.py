@@ -13,7 +13,7 @@ from polyarch.builds.containerfile import words
 from polyarch.builds.containerfile.text import Fault, shown
 
 DEFAULT_ESCAPE = "\\"
-_DIRECTIVE = re.compile(r"#[ \t]*([A-Za-z][A-Za-z0-9]*)[ \t]*=[ \t]*(.*?)[ \t]*", re.ASCII)
+_DIRECTIVE = re.compile(r"#[ \t]*([A-Za-z][A-Za-z0-9]*)[ \t]*=[ \t]*(.*)", re.ASCII)
 _DIRECTIVES = frozenset({"syntax", "escape", "check"})
 _HERE_DOCUMENT = re.compile(r"[0-9]*<<(-?)([^<]+)", re.ASCII)
 _WITH_HERE_DOCUMENTS = frozenset({"ADD", "COPY", "RUN"})

@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-import msgspec
 import structlog
 
 from polyarch.builds import names
-from polyarch.builds.controller.passes import Posts, Turns
+from polyarch.builds.controller.passes import SETTLING, Posts, Turns
+from polyarch.builds.controller.running_images import ListsPods, RunningImages
 from polyarch.builds.controller.watches import BY_BUILD, Watches
-from polyarch.builds.facts.executions import BuildObject, RunObject, execution_of
+from polyarch.builds.facts.executions import BuildObject, Run, StoredRun, execution_of
 from polyarch.builds.facts.facts import Execution
 from polyarch.builds.facts.times import seconds
 from polyarch.builds.frontend import WishKey
@@ -29,41 +29,33 @@ from polyarch.builds.pruning.counting import Claims, Image, count, digests_of, u
 from polyarch.builds.pruning.deletion import Deleted
 from polyarch.builds.pruning.finalizer import Hold, decide
 from polyarch.builds.pruning.history import expired
+from polyarch.builds.pruning.prune_work import Pruning, means_of, means_text
 from polyarch.kube.client.patches import MergePatch
 from polyarch.kube.clock import Clock
 from polyarch.kube.errors import NotFound
 from polyarch.kube.objects import finalizers
-from polyarch.kube.resources import PODS, Resource
+from polyarch.kube.resources import Resource
 from polyarch.kube.rights import rule
 from polyarch.kube.runtime.controller import After, Done, Result
 from polyarch.kube.runtime.events import Regarding
 from polyarch.kube.runtime.store import Change
-from polyarch.model.meta import PartialObjectMetadata
+from polyarch.model.meta import Key, PartialObjectMetadata
 from polyarch.oci.auth.credentials import CredentialStore
 
 log = structlog.get_logger(__name__)
 
-RIGHTS: Final = (rule(PODS, "list"), rule(names.IMAGE_BUILD_RUNS, "get", "patch", "delete"))
+RIGHTS: Final = (rule(names.IMAGE_BUILD_RUNS, "get", "patch", "delete"),)
 """RBAC rules in the whole cluster."""
-NODE_IMAGES: Final = (
-    "machineconfiguration.openshift.io/currentImage",
-    "machineconfiguration.openshift.io/desiredImage",
-)
-"""Annotations of nodes that name the image that a node runs or will run."""
-SHARED: Final = 10.0
-"""Seconds for which one list of all pods serves several builds."""
 KEPT_BACK: Final = 3600.0
 """Seconds until it is looked again whether pods still run the images of old Runs."""
 
 
-class Api(Protocol):
+class Api(ListsPods, Protocol):
     """The part of the client that is needed here."""
 
     async def get(
         self, resource: Resource, name: str, *, namespace: str = "", type: type[PartialObjectMetadata]
     ) -> PartialObjectMetadata: ...
-
-    async def list(self, resource: Resource, *, type: type[Any]) -> Any: ...
 
     async def patch(
         self, resource: Resource, name: str, patch: Any, *, namespace: str = ""
@@ -84,53 +76,10 @@ class Deletes(Protocol):
     async def delete_images(self, images: Sequence[Image], *, credentials: CredentialStore) -> Deleted: ...
 
 
-class Container(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """The image that a container asks for."""
+class ByJobs(Protocol):
+    """The part of ``PruneJobs`` that is needed here."""
 
-    image: str = ""
-
-
-class ContainerStatus(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """The image that a container runs."""
-
-    image: str = ""
-    image_id: str = msgspec.field(default="", name="imageID")
-
-
-class PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """Containers of a pod, of every sort."""
-
-    containers: list[Container] | None = None
-    init_containers: list[Container] | None = None
-    ephemeral_containers: list[Container] | None = None
-
-
-class PodStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """What a kubelet says of them."""
-
-    container_statuses: list[ContainerStatus] | None = None
-    init_container_statuses: list[ContainerStatus] | None = None
-    ephemeral_container_statuses: list[ContainerStatus] | None = None
-
-
-class PodImages(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """What a pod says of images."""
-
-    spec: PodSpec = PodSpec()
-    status: PodStatus = PodStatus()
-
-    def texts(self) -> Iterable[str]:
-        spec, status = self.spec, self.status
-        for wanted in (spec.containers, spec.init_containers, spec.ephemeral_containers):
-            yield from (each.image for each in wanted or ())
-        for seen in (
-            status.container_statuses,
-            status.init_container_statuses,
-            status.ephemeral_container_statuses,
-        ):
-            for each in seen or ():
-                yield each.image
-                yield each.image_id
+    async def delete_images(self, pruning: Pruning) -> Deleted: ...
 
 
 class Cleanup:
@@ -143,6 +92,7 @@ class Cleanup:
         registries: Deletes,
         inputs: Inputs,
         *,
+        jobs: ByJobs,
         turns: Turns,
         recorder: Posts,
         metrics: BuildMetrics,
@@ -155,6 +105,7 @@ class Cleanup:
         self._watches = watches
         self._registries = registries
         self._inputs = inputs
+        self._jobs = jobs
         self._turns = turns
         self._recorder = recorder
         self._metrics = metrics
@@ -162,7 +113,7 @@ class Cleanup:
         self._is_leading = is_leading
         self._others = others
         self._used = used
-        self._running: tuple[float, tuple[str, ...]] | None = None
+        self._running = RunningImages(client, watches, clock)
         self._said: set[tuple[str, str]] = set()
 
     async def reconcile(self, wish: WishKey) -> Result:
@@ -183,10 +134,11 @@ class Cleanup:
 
     # -- Runs ----------------------------------------------------------------------------------------------------------
 
-    async def _mark(self, build: BuildObject, runs: Sequence[RunObject]) -> None:
+    async def _mark(self, build: BuildObject, runs: Sequence[Run]) -> None:
         """The finalizer is there exactly where images are to be deleted (BD-233, BD-236)."""
         deletes = build.spec.history.images == "Delete"
         secret = build.spec.output.push_secret.name if build.spec.output.push_secret is not None else ""
+        means = means_text(build.spec)
         for run in runs:
             metadata = run.metadata
             if metadata.deletion_timestamp is not None or not self._is_leading():
@@ -194,15 +146,22 @@ class Cleanup:
             known = metadata.finalizers or []
             if not deletes:
                 await finalizers.remove(self._client, names.IMAGE_BUILD_RUNS, metadata, names.IMAGES_FINALIZER)
-            elif names.IMAGES_FINALIZER not in known or _secret_of(run) != secret:
+            elif (
+                names.IMAGES_FINALIZER not in known
+                or _noted(run, names.PUSH_SECRET_ANNOTATION) != secret
+                or (_noted(run, names.REGISTRY_JOB_ANNOTATION) != (means or ""))
+            ):
                 marks = {
                     "resourceVersion": metadata.resource_version,
                     "finalizers": [*known, *({names.IMAGES_FINALIZER} - set(known))],
-                    "annotations": {names.PUSH_SECRET_ANNOTATION: secret or None},
+                    "annotations": {
+                        names.PUSH_SECRET_ANNOTATION: secret or None,
+                        names.REGISTRY_JOB_ANNOTATION: means,
+                    },
                 }
                 await self._patch(run, {"metadata": marks})
 
-    async def _delete_runs(self, build: BuildObject, runs: Sequence[RunObject]) -> float | None:
+    async def _delete_runs(self, build: BuildObject, runs: Sequence[Run]) -> float | None:
         """Seconds until it is looked again, where something running keeps a Run that is old enough to go."""
         history, status = build.spec.history, build.status or {}
         phases = Counter((run.status or {}).get("phase") == "Succeeded" for run in runs)
@@ -224,7 +183,7 @@ class Cleanup:
         candidates = old(Claims())
         if not candidates:
             return None
-        going = old(count((), published=self._published(), running=await self._texts()))
+        going = old(count((), published=self._published(), running=await self._running.texts()))
         for execution in going:
             if not self._is_leading():
                 return None
@@ -237,7 +196,7 @@ class Cleanup:
             log.info("deleted an old run", run=f"{execution.namespace}/{execution.name}")
         return KEPT_BACK if len(going) < len(candidates) else None
 
-    async def _patch(self, run: RunObject, document: Mapping[str, Any]) -> None:
+    async def _patch(self, run: Run, document: Mapping[str, Any]) -> None:
         try:
             await self._client.patch(
                 names.IMAGE_BUILD_RUNS, run.metadata.name, MergePatch(document), namespace=run.metadata.namespace
@@ -247,23 +206,23 @@ class Cleanup:
 
     # -- images --------------------------------------------------------------------------------------------------------
 
-    async def _delete_images(self, leaving: Sequence[RunObject]) -> float | None:
+    async def _delete_images(self, leaving: Sequence[Run]) -> float | None:
         """Delete what only these Runs refer to; seconds until the next try, None if they are all released."""
         first = leaving[0]
         if not self._is_leading():
             return None
         async with self._turns.of(first.spec.repository):
+            if self._watches.runs.writes.is_behind() or self._watches.builds.writes.is_behind():
+                return SETTLING  # a plan of this repository may have taken an image that the caches do not show yet
             going = [execution_of(run) for run in leaving]
             every = [*(execution_of(run) for run in self._watches.runs.store.values()), *self._others()]
             claims = count(
                 (each for each in every if not each.deleting),
                 published=self._published(),
-                running=await self._texts(),
+                running=await self._running.texts(),
             )
             images = unreferenced(going, claims, known=every)
-            secrets = tuple(dict.fromkeys(secret for run in leaving if (secret := _secret_of(run))))
-            credentials = self._inputs.credentials(first.metadata.namespace, secrets)
-            found = await self._registries.delete_images(images, credentials=credentials)
+            found = await self._deleted(leaving, images)
         self._metrics.images_deleted(len(found.done))
         self._tell(first, found)
         holds = [
@@ -273,7 +232,28 @@ class Cleanup:
         ]
         return max(min(holds), found.retry_after or 0.0) if holds else None
 
-    async def _release(self, run: RunObject, execution: Execution, found: Deleted) -> float | None:
+    async def _deleted(self, leaving: Sequence[Run], images: Sequence[Image]) -> Deleted:
+        """What became of the images, by our hand or a Job's."""
+        namespace = leaving[0].metadata.namespace
+        noted = (_noted(run, names.PUSH_SECRET_ANNOTATION) for run in leaving)
+        secrets = tuple(dict.fromkeys(each for each in noted if each))
+        by_job = [(run, means) for run in leaving if (means := means_of(_noted(run, names.REGISTRY_JOB_ANNOTATION)))]
+        if not by_job:
+            credentials = self._inputs.credentials(namespace, secrets)
+            return await self._registries.delete_images(images, credentials=credentials)
+        run, means = by_job[-1]
+        pruning = Pruning(
+            namespace=namespace,
+            image_build=run.spec.image_build.name,
+            execution=run.metadata.name,
+            repository=handles.repository(run.spec.repository),
+            images=images,
+            means=means,
+            secret=_noted(run, names.PUSH_SECRET_ANNOTATION),
+        )
+        return await self._jobs.delete_images(pruning)
+
+    async def _release(self, run: Run, execution: Execution, found: Deleted) -> float | None:
         """Remove the finalizer, or seconds until the next try."""
         own = digests_of(execution)
         remaining = [each for each in found.remaining if each.rpartition("@")[2] in own]
@@ -293,7 +273,7 @@ class Cleanup:
             await finalizers.remove(self._client, names.IMAGE_BUILD_RUNS, run.metadata, names.IMAGES_FINALIZER)
         return None
 
-    def _tell(self, run: RunObject, found: Deleted) -> None:
+    def _tell(self, run: Run, found: Deleted) -> None:
         if found.done:
             message = f"Deleted {', '.join(found.done)}: nothing refers to them any more"
             self._post(run, PlannedEvent(type="Normal", reason="ImageDeleted", message=message))
@@ -302,15 +282,20 @@ class Cleanup:
             message = f"Images in {kept.repository} are left there: {kept.message}"
             self._post(run, PlannedEvent(type="Warning", reason="ImageNotDeleted", message=message))
 
-    def _post(self, run: RunObject, event: PlannedEvent) -> None:
+    def _post(self, run: Run, event: PlannedEvent) -> None:
         regarding = Regarding.of(names.IMAGE_BUILD_RUNS, run.metadata)
         self._recorder.event(regarding, type=event.type, reason=event.reason, note=event.message, action="Prune")
 
     # -- who refers to images ------------------------------------------------------------------------------------------
 
     def _published(self) -> Iterable[str]:
-        """References in the statuses of all ImageBuilds, and of what else there is."""
+        """References in the statuses of all ImageBuilds that stay, and of what else there is.
+
+        One that is going keeps nothing: deleted in the foreground, or with its namespace, it outlives its Runs.
+        """
         for build in self._watches.builds.store.values():
+            if build.metadata.deletion_timestamp is not None or self._is_going(build.metadata.namespace):
+                continue
             status = build.status or {}
             yield str(status.get("image") or "")
             images = status.get("images")
@@ -319,19 +304,12 @@ class Cleanup:
                     yield str(each.get("reference") or "")
         yield from self._used()
 
-    async def _texts(self) -> tuple[str, ...]:
-        """What pods and nodes say of images, at most some seconds ago."""
-        now = self._clock.monotonic()
-        if self._running is None or now - self._running[0] > SHARED:
-            pods = await self._client.list(PODS, type=PodImages)
-            texts = {text for pod in pods.items for text in pod.texts() if text}
-            self._running = (now, tuple(sorted(texts)))
-        nodes = self._watches.nodes.store.values()
-        wanted = ((node.metadata.annotations or {}).get(name, "") for node in nodes for name in NODE_IMAGES)
-        return (*self._running[1], *(text for text in wanted if text))
+    def _is_going(self, namespace: str) -> bool:
+        found = self._watches.namespaces.store.get(Key("", namespace))
+        return found is not None and found.metadata.deletion_timestamp is not None
 
 
-def _leaving(runs: Iterable[RunObject]) -> list[RunObject]:
+def _leaving(runs: Iterable[Run]) -> list[Run]:
     return [
         run
         for run in runs
@@ -339,21 +317,21 @@ def _leaving(runs: Iterable[RunObject]) -> list[RunObject]:
     ]
 
 
-def _by_repository(runs: Iterable[RunObject]) -> list[list[RunObject]]:
-    found: dict[str, list[RunObject]] = {}
+def _by_repository(runs: Iterable[Run]) -> list[list[Run]]:
+    found: dict[str, list[Run]] = {}
     for run in sorted(runs, key=lambda each: each.metadata.name):
         found.setdefault(handles.repository(run.spec.repository), []).append(run)
     return list(found.values())
 
 
-def _secret_of(run: RunObject) -> str:
-    return (run.metadata.annotations or {}).get(names.PUSH_SECRET_ANNOTATION, "")
+def _noted(run: Run, annotation: str) -> str:
+    return (run.metadata.annotations or {}).get(annotation, "")
 
 
 def subscribe(watches: Watches, enqueue: Callable[[WishKey], None]) -> None:
     """Call ``enqueue`` with every build of which Runs may have to go, also one that is gone itself."""
 
-    def run_changed(change: Change[RunObject]) -> None:
+    def run_changed(change: Change[StoredRun]) -> None:
         run = change.new or change.old
         if run is not None:
             enqueue(WishKey("ImageBuild", change.key.namespace, run.spec.image_build.name))

@@ -6,7 +6,7 @@ builds that it can concern, not all of them.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -14,12 +14,14 @@ import msgspec
 from polyarch.builds import names
 from polyarch.builds.architectures.node_index import Effect, NodeIndex
 from polyarch.builds.architectures.selection import deciding_labels
-from polyarch.builds.controller.watches import BY_BUILD, BY_JOB, BY_KEY, BY_NAMESPACE, Watches, is_finished
-from polyarch.builds.facts.executions import RunObject, execution_of, wish_of
+from polyarch.builds.controller.job_queue import JobQueue
+from polyarch.builds.controller.watches import BY_BUILD, BY_KEY, Watches, is_finished
+from polyarch.builds.controller.workload import Workload
+from polyarch.builds.facts.executions import StoredRun, execution_of, wish_of
 from polyarch.builds.facts.facts import Execution, Facts, InputData, JobFacts, Settings
-from polyarch.builds.facts.history import ENDED, active_execution
+from polyarch.builds.facts.history import active_execution
 from polyarch.builds.facts.inputs import named_by, pod_security
-from polyarch.builds.facts.jobs import JobObject, PodObject, job_facts
+from polyarch.builds.facts.jobs import JobObject, PodObject
 from polyarch.builds.facts.nodes import NodeObject, node_facts
 from polyarch.builds.frontend import Cache, WishKey
 from polyarch.builds.jobs.contract import BUILD_CONTAINER, PUSH_CONTAINER
@@ -51,7 +53,8 @@ class _Attention(msgspec.Struct):
     """The view of nodes that decides about it."""
     is_busy: bool = False
     """An execution is under way, or held back: it matters which nodes are available."""
-    is_queued: bool = False
+    is_queued: bool | None = None
+    """Some architecture waits for a Job; None: there was no plan yet."""
     job: frozenset[Key] = frozenset()
     """Jobs of others with the same key."""
 
@@ -82,11 +85,11 @@ class OwnBuilds:
         self._clock = clock
         self._metrics = metrics
         self._enqueue: Callable[[WishKey], None] = lambda wish: None
+        self._workload = Workload(metrics)
         self._converted: Recent[Key, tuple[str, str | None, Execution]] = Recent(CONVERTED)
         self._attention: dict[WishKey, _Attention] = {}
         self._by_view: defaultdict[frozenset[str], set[WishKey]] = defaultdict(set)
-        self._queued: dict[Key, tuple[float, int]] = {}
-        """Runs with architectures that wait for a Job: when they were made, and how many."""
+        self._queue = JobQueue()
         self.caches: Mapping[str, Cache] = {
             informer.resource.kind: Cache(informer.resource, informer.store, informer.writes)
             for informer in (watches.builds, watches.runs, watches.jobs, watches.records)
@@ -109,19 +112,18 @@ class OwnBuilds:
         labels = deciding_labels(wish.spec)
         self._attend(key, labels)
         runs = watches.runs.store.by_index(BY_BUILD, str(key.key))
-        knows_nodes = watches.nodes.has_synced and watches.nodes.problem is None
         facts = Facts(
             now=self._clock.now().timestamp(),
             wish=wish,
-            nodes=self._nodes.sample(labels) if knows_nodes else None,
+            nodes=self._nodes.sample(labels) if watches.knows_nodes else None,
             executions=tuple(self._execution(each) for each in runs),
-            jobs=tuple(self._jobs_in(key.namespace)),
+            jobs=tuple(watches.jobs_in(key.namespace)),
             inputs=InputData(pod_security=pod_security(watches.namespaces.store.get(Key("", key.namespace)))),
-            active_jobs=self._active_jobs(),
+            active_jobs=self._workload.active_jobs,
             settings=self._settings,
         )
         active = active_execution(facts)
-        return msgspec.structs.replace(facts, queued=self._queued_before(active))
+        return msgspec.structs.replace(facts, queued=self._queue.before(active, self._limit))
 
     def plan(self, facts: Facts) -> Plan:
         """The plan, which knows the executions of others whose children could be used (BD-092)."""
@@ -139,6 +141,11 @@ class OwnBuilds:
         self._watch_for(self._wish(Key(facts.wish.namespace, facts.wish.name)), facts, plan)
         return plan
 
+    @property
+    def active_jobs(self) -> int:
+        """Unfinished Jobs that build an architecture, in the whole cluster."""
+        return self._workload.active_jobs
+
     def credentials(self, facts: Facts) -> tuple[str, ...]:
         return named_by(facts.wish.spec).registry_secrets
 
@@ -154,7 +161,7 @@ class OwnBuilds:
         self._metrics.run_written(stored, wanted)
         for each in newly_ended(stored, wanted):
             if each.get("phase") == "Built":
-                job = self._job(Key(write.namespace, str(each.get("job") or "")))
+                job = self._watches.job(Key(write.namespace, str(each.get("job") or "")))
                 if job is not None:
                     self._metrics.took(str(each.get("architecture")), parts(job))
 
@@ -175,31 +182,12 @@ class OwnBuilds:
         self._converted.put(key, (run.metadata.resource_version, text, execution))
         return execution
 
-    def _jobs_in(self, namespace: str) -> Iterable[JobFacts]:
-        found = (self._job(key) for key in self._watches.jobs.store.by_index(BY_NAMESPACE, namespace))
-        return (each for each in found if each is not None)
-
-    def _job(self, key: Key) -> JobFacts | None:
-        job, pods = self._watches.jobs.store.get(key), self._watches.pods.store
-        if job is None:
+    def _limit(self, build: Key) -> int | None:
+        """How many Jobs a build may have at a time; None if it waits for none."""
+        found, attention = self._watches.builds.store.get(build), self._attention.get(self._wish(build))
+        if found is None or found.metadata.deletion_timestamp is not None:
             return None
-        its = (pods.get(each) for each in pods.by_index(BY_JOB, job.metadata.uid))
-        return job_facts(job, [each for each in its if each is not None])
-
-    def _active_jobs(self) -> int:
-        return sum(
-            not is_finished(job)
-            for job in self._watches.jobs.store.values()
-            if (job.metadata.labels or {}).get(names.ROLE_LABEL) == names.ARCH_ROLE
-        )
-
-    def _queued_before(self, active: Execution | None) -> int:
-        own = Key(active.namespace, active.name) if active is not None else None
-        return sum(
-            count
-            for key, (created, count) in self._queued.items()
-            if key != own and (active is None or (created, key) < (active.created, own))
-        )
+        return found.spec.scheduling.max_parallel if attention is None or attention.is_queued is not False else None
 
     # -- who is looked at again ----------------------------------------------------------------------------------------
 
@@ -210,20 +198,18 @@ class OwnBuilds:
         watches.nodes.add_handler(self._node_changed)
         watches.builds.add_handler(lambda change: self._enqueue(self._wish(change.key)))
         watches.runs.add_handler(self._run_changed)
+        watches.jobs.add_handler(self._workload.job_changed)
         watches.jobs.add_handler(self._job_changed)
+        watches.pods.add_handler(self._workload.pod_changed)
         watches.pods.add_handler(self._pod_changed)
         watches.records.add_handler(lambda change: self._wake_owner(change.new or change.old))
         watches.namespaces.add_handler(self._namespace_changed)
 
-    def _run_changed(self, change: Change[RunObject]) -> None:
+    def _run_changed(self, change: Change[StoredRun]) -> None:
         run = change.new or change.old
         if run is None:
             return
-        waiting = _waiting_for_a_job(run) if change.new is not None else 0
-        if waiting:
-            self._queued[change.key] = (execution_of(run).created, waiting)
-        else:
-            self._queued.pop(change.key, None)
+        self._queue.run_changed(change.key, change.new)
         self._enqueue(self._wish(Key(change.key.namespace, run.spec.image_build.name)))
 
     def _job_changed(self, change: Change[JobObject]) -> None:
@@ -231,15 +217,17 @@ class OwnBuilds:
         self._wake_owner(job)
         ended = change.old is not None and not is_finished(change.old)
         if ended and (change.new is None or is_finished(change.new)):
-            for wish in [each for each, attention in self._attention.items() if attention.is_queued]:
-                self._enqueue(wish)
+            self._wake_queued()
         for wish in [each for each, attention in self._attention.items() if change.key in attention.job]:
             self._enqueue(wish)
-        self._show()
+
+    def _wake_queued(self) -> None:
+        """A place for a Job may have become free."""
+        for wish in [each for each, attention in self._attention.items() if attention.is_queued]:
+            self._enqueue(wish)
 
     def _pod_changed(self, change: Change[PodObject]) -> None:
         self._wake_owner(change.new or change.old)
-        self._show()
 
     def _node_changed(self, change: Change[NodeObject]) -> None:
         if change.new is not None:
@@ -290,25 +278,16 @@ class OwnBuilds:
         attention = self._attention.get(wish)
         if attention is None:
             return
-        attention.is_busy = plan.decision not in ("UpToDate", "Retag", "Invalid")
-        attention.is_queued = any(each.reason == "Queued" for each in plan.per_architecture)
+        is_stuck = plan.decision == "Invalid" and plan.requeue_after is None
+        attention.is_busy = plan.decision not in ("UpToDate", "Retag") and not is_stuck
+        if not plan.questions:
+            was_queued = attention.is_queued
+            attention.is_queued = any(each.reason == "Queued" for each in plan.per_architecture)
+            if was_queued and not attention.is_queued:
+                self._wake_queued()
         attention.job = frozenset(
             Key(facts.wish.namespace, each.job) for each in plan.per_architecture if each.action == "Wait" and each.job
         )
-
-    def _show(self) -> None:
-        """Unfinished Jobs and waiting pods, for the metrics."""
-        active: dict[str, int] = {}
-        waiting: dict[str, int] = {}
-        for job in self._watches.jobs.store.values():
-            architecture = (job.metadata.labels or {}).get(names.ARCHITECTURE_LABEL, "")
-            if architecture and not is_finished(job):
-                active[architecture] = active.get(architecture, 0) + 1
-        for pod in self._watches.pods.store.values():
-            architecture = (pod.metadata.labels or {}).get(names.ARCHITECTURE_LABEL, "")
-            if architecture and pod.status.phase == "Pending" and not pod.spec.node_name:
-                waiting[architecture] = waiting.get(architecture, 0) + 1
-        self._metrics.show_jobs(active, waiting)
 
     def _wish(self, key: Key) -> WishKey:
         return WishKey("ImageBuild", key.namespace, key.name)
@@ -326,15 +305,3 @@ def parts(job: JobFacts) -> dict[str, float]:
         if pushed is not None:
             found["push"] = pushed - built
     return {part: max(0.0, seconds) for part, seconds in found.items()}
-
-
-def _waiting_for_a_job(run: RunObject) -> int:
-    """Architectures of a Run that is under way that wait because enough Jobs are running (BD-154)."""
-    status = run.status or {}
-    if status.get("phase") in ENDED:
-        return 0
-    architectures = status.get("architectures")
-    return sum(
-        isinstance(each, Mapping) and each.get("phase") == "Pending" and each.get("reason") == "Queued"
-        for each in (architectures if isinstance(architectures, list) else ())
-    )

@@ -7,7 +7,7 @@ on one repository is done by one pass at a time, of whichever build (BD-232).
 
 import asyncio
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from typing import Final, Literal, Protocol
 
@@ -36,6 +36,8 @@ MOVED_ON: Final = 1.0
 """Seconds until a build is looked at again whose objects have changed meanwhile, if no watch event does it before."""
 SETTLING: Final = 0.2
 """Seconds until a build is looked at again whose neighbours' Jobs the cache does not show yet."""
+UNANSWERED: Final = 30.0
+"""Seconds until a write is tried again that a plan makes although it was told of its refusal, if nothing changes."""
 ADOPTION: Final = "S2"
 TOLD: Final = 20_000
 """Events remembered, so that none is posted twice (BD-242)."""
@@ -119,19 +121,18 @@ class Passes:
         if facts is None:
             self._forget(wish)
             return Done()
-        async with self._turns.of(facts.wish.spec.output.repository):
+        async with self._turns.of(facts.wish.spec.output.repository) as waited:
             if self._settling.is_stale(wish) or self._settling.is_stale(jobs_of(wish.namespace)):
                 return After(SETTLING)  # the pass before wrote what this one has to see
-            facts = self._front.facts(wish)
-            if facts is None:
+            if waited and (facts := self._front.facts(wish)) is None:
                 return Done()
-            failures = self._failures.pop(wish, ())
+            failures = self._failures.get(wish, ())
             facts = msgspec.structs.replace(await self._inputs.fill(wish, facts), failures=failures)
             credentials = self._inputs.credentials(wish.namespace, self._front.credentials(facts))
             facts, plan = await self._planned(wish, facts, credentials)
             self._inquiry.is_about(wish, plan.execution)
             with self._objects.round(wish):
-                ended = await self._carry_out(wish, plan, credentials)
+                ended = await self._carry_out(wish, plan, credentials, told=failures)
         if ended is not None:
             return ended
         self._tell(facts, plan)
@@ -153,8 +154,14 @@ class Passes:
 
     # -- carrying out --------------------------------------------------------------------------------------------------
 
-    async def _carry_out(self, wish: WishKey, plan: Plan, credentials: CredentialStore) -> Result | None:
-        """The writes in order; None if the round came to its end."""
+    async def _carry_out(
+        self, wish: WishKey, plan: Plan, credentials: CredentialStore, *, told: Sequence[StepFailure]
+    ) -> Result | None:
+        """The writes in order; None if the round came to its end. ``told``: the failures that the plan knows of.
+
+        A plan that was told of one refused object makes the others, which may be refused as well: it has to know of
+        all of them, or it would try each in turn for ever.
+        """
         later = False
         for write in plan.writes:
             if not self._is_leading():
@@ -163,17 +170,21 @@ class Passes:
             if result is Carried.DONE and write.step == ADOPTION:
                 self._count_adoption(plan, write)
             if isinstance(result, StepFailure):
-                self._failures[wish] = (result,)
+                if any(_is_same(result, each) for each in told):
+                    self._failures.pop(wish, None)
+                    return After(UNANSWERED)
+                self._failures[wish] = (*told, result)
                 return After(0.0)
             if result is Carried.MOVED_ON:
                 return After(MOVED_ON)
             later = later or result is Carried.LATER
+        self._failures.pop(wish, None)  # the plan has said what follows from all of them
         if later:
             self._again[wish] = PACE
         return None
 
     async def _one(self, wish: WishKey, write: Write, credentials: CredentialStore) -> Carried | StepFailure:
-        if write.verb in ("create", "patch", "status", "delete"):
+        if write.verb in ("create", "prepare", "patch", "status", "delete"):
             result = await self._objects.carry_out(wish, write)
         else:
             self._inquiry.written(wish)
@@ -224,18 +235,25 @@ class Turns:
         self._users: Counter[str] = Counter()
 
     @asynccontextmanager
-    async def of(self, repository: str) -> AsyncIterator[None]:
-        """Waits for the turn. Names that are written differently and mean the same have one turn."""
+    async def of(self, repository: str) -> AsyncIterator[bool]:
+        """Waits for the turn; whether it had to. Names that are written differently and mean the same have one turn."""
         name = handles.repository(repository)
         self._users[name] += 1
         lock = self._locks.setdefault(name, asyncio.Lock())
+        waits = self._users[name] > 1
         try:
             async with lock:
-                yield
+                yield waits
         finally:
             self._users[name] -= 1
             if not self._users[name]:
                 del self._users[name], self._locks[name]
+
+
+def _is_same(failure: StepFailure, told: StepFailure) -> bool:
+    """Whether the same write failed, however it was put this time."""
+    same = ("verb", "step", "kind", "name", "reference")
+    return all(getattr(failure, each) == getattr(told, each) for each in same)
 
 
 def _soonest(*seconds: float | None) -> Result:

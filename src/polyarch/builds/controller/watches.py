@@ -4,21 +4,25 @@ Jobs, pods and ConfigMaps are watched with our label only. Of ConfigMaps the rec
 Containerfiles and scripts that Jobs mount.
 """
 
-from collections.abc import Iterable
+import operator
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
 
 from polyarch.builds import names
-from polyarch.builds.facts.executions import BuildObject, RunObject
-from polyarch.builds.facts.jobs import JobObject, PodObject
+from polyarch.builds.facts.executions import BuildObject, StoredRun
+from polyarch.builds.facts.facts import JobFacts
+from polyarch.builds.facts.jobs import JobObject, PodObject, job_facts
 from polyarch.builds.facts.nodes import NodeObject
+from polyarch.builds.machineos.recording.records import EXECUTION_FILE
 from polyarch.kube.process.roles import Process
 from polyarch.kube.resources import CONFIGMAPS, JOBS, NAMESPACES, NODES, PODS
 from polyarch.kube.rights import rule
 from polyarch.kube.runtime.informer import Informer
-from polyarch.model.meta import ObjectMeta
+from polyarch.model.meta import Key, ObjectMeta
 from polyarch.model.namespace import Namespace
+from polyarch.oci.cache.recent import Recent
 
 RIGHTS: Final = (
     rule((names.IMAGE_BUILDS, names.IMAGE_BUILD_RUNS), "get", "list", "watch"),
@@ -28,6 +32,8 @@ RIGHTS: Final = (
 """RBAC rules in the whole cluster."""
 OURS: Final = names.RUN_LABEL
 """The label of everything that is made for an execution (BD-081)."""
+CONVERTED: Final = 1024
+"""Jobs that are kept in the planner's form."""
 BY_BUILD, BY_KEY, BY_NAMESPACE, BY_JOB = "build", "key", "namespace", "job"
 
 
@@ -35,6 +41,8 @@ class Record(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """``data`` of the ConfigMap of BD-049."""
 
     architectures: str = msgspec.field(default="", name=names.ARCHITECTURES_FILE)
+    execution: str = msgspec.field(default="", name=EXECUTION_FILE)
+    """Of a MachineOSBuild."""
 
 
 class RecordObject(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -51,7 +59,7 @@ class Watches:
         self,
         *,
         builds: Informer[BuildObject],
-        runs: Informer[RunObject],
+        runs: Informer[StoredRun],
         jobs: Informer[JobObject],
         pods: Informer[PodObject],
         records: Informer[RecordObject],
@@ -65,17 +73,42 @@ class Watches:
         self.records = records
         self.nodes = nodes
         self.namespaces = namespaces
+        self._converted: Recent[Key, tuple[Sequence[object], JobFacts]] = Recent(CONVERTED)
         runs.store.add_index(BY_BUILD, _build_of)
         runs.store.add_index(BY_KEY, _keys_of)
         jobs.store.add_index(BY_NAMESPACE, _namespace_of)
         pods.store.add_index(BY_JOB, _job_of)
+
+    def job(self, key: Key) -> JobFacts | None:
+        """A Job with what its pods say."""
+        job, pods = self.jobs.store.get(key), self.pods.store
+        if job is None:
+            return None
+        its = [pod for each in pods.by_index(BY_JOB, job.metadata.uid) if (pod := pods.get(each)) is not None]
+        seen = [job, *its]
+        known = self._converted.get(key)
+        if known is not None and len(known[0]) == len(seen) and all(map(operator.is_, known[0], seen)):
+            return known[1]
+        facts = job_facts(job, its)
+        self._converted.put(key, (seen, facts))
+        return facts
+
+    def jobs_in(self, namespace: str) -> Iterable[JobFacts]:
+        """The Jobs of builds in a namespace."""
+        found = (self.job(key) for key in self.jobs.store.by_index(BY_NAMESPACE, namespace))
+        return (each for each in found if each is not None)
+
+    @property
+    def knows_nodes(self) -> bool:
+        """Whether the nodes in the cache are all that there are (BD-047)."""
+        return self.nodes.has_synced and self.nodes.problem is None
 
     @classmethod
     def of(cls, process: Process) -> "Watches":
         """Those of a process, shared with its other roles."""
         return cls(
             builds=process.informer(names.IMAGE_BUILDS, BuildObject),
-            runs=process.informer(names.IMAGE_BUILD_RUNS, RunObject),
+            runs=process.informer(names.IMAGE_BUILD_RUNS, StoredRun),
             jobs=process.informer(JOBS, JobObject, label_selector=OURS),
             pods=process.informer(PODS, PodObject, label_selector=OURS),
             records=process.informer(CONFIGMAPS, RecordObject, label_selector=OURS),
@@ -89,11 +122,11 @@ def is_finished(job: JobObject) -> bool:
     return any(each.type in ("Complete", "Failed") and each.status == "True" for each in job.status.conditions or ())
 
 
-def _build_of(run: RunObject) -> Iterable[str]:
+def _build_of(run: StoredRun) -> Iterable[str]:
     return (f"{run.metadata.namespace}/{run.spec.image_build.name}",)
 
 
-def _keys_of(run: RunObject) -> Iterable[str]:
+def _keys_of(run: StoredRun) -> Iterable[str]:
     return (f"{run.metadata.namespace}/{each.key}" for each in run.spec.architectures or ())
 
 

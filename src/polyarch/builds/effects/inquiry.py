@@ -1,4 +1,4 @@
-"""Answers the questions of a plan: registries, and objects that a spec names (BD-003, BD-059, BD-092, BD-347).
+"""Answers the questions of a plan: registries, and objects by their names (BD-003, BD-059, BD-092, BD-324, BD-347).
 
 All builds share one inspector, so that a base image is looked up once for all of them; each asks with the credentials
 of its own Secrets. That a manifest exists is asked by HEAD; the answer is kept while the same execution is under way,
@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from polyarch.builds.facts.facts import Existence, Facts, Question, SecretFacts
+from polyarch.builds.facts.facts import Existence, Facts, FoundJob, Question, SecretFacts
 from polyarch.builds.frontend import WishKey
 from polyarch.kube.clock import Clock
 from polyarch.kube.errors import Forbidden
@@ -47,6 +47,12 @@ class NamedInputs(Protocol):
         ...
 
 
+class Jobs(Protocol):
+    """The part of ``RecordedJobs`` that is needed here."""
+
+    async def find(self, namespace: str, name: str) -> FoundJob | None: ...
+
+
 class _Known(msgspec.Struct):
     """What one build has been told of manifests."""
 
@@ -57,9 +63,10 @@ class _Known(msgspec.Struct):
 class Inquiry:
     """Asks for all builds."""
 
-    def __init__(self, registry: Registry, inputs: NamedInputs, clock: Clock) -> None:
+    def __init__(self, registry: Registry, inputs: NamedInputs, clock: Clock, *, jobs: Jobs) -> None:
         self._registry = registry
         self._inputs = inputs
+        self._jobs = jobs
         self._clock = clock
         self._known: dict[WishKey, _Known] = {}
 
@@ -81,9 +88,11 @@ class Inquiry:
                     return await self._inputs.config_map(wish, question.reference)
                 case "secret":
                     return await self._secret(wish, question.reference)
+                case "job":
+                    return await self._jobs.find(wish.namespace, question.reference)
 
         answers = await map_concurrently(answer, asked, at_once=AT_ONCE)
-        given: dict[str, dict[str, Any]] = {"inspect": {}, "head": {}, "configmap": {}, "secret": {}}
+        given: dict[str, dict[str, Any]] = {"inspect": {}, "head": {}, "configmap": {}, "secret": {}, "job": {}}
         for question, said in zip(asked, answers, strict=True):
             given[question.what][question.reference] = None if said is _FORBIDDEN else said
         inputs = msgspec.structs.replace(
@@ -96,6 +105,7 @@ class Inquiry:
             facts,
             images={**facts.images, **given["inspect"]},
             existing={**facts.existing, **given["head"]},
+            found_jobs={**facts.found_jobs, **given["job"]},
             inputs=inputs,
             pins_fresh=facts.pins_fresh or any(each.revalidate for each in asked),
         )

@@ -19,6 +19,7 @@ from polyarch.builds.effects.settling import Settling
 from polyarch.builds.effects.status_changes import Pace, difference, may_wait
 from polyarch.builds.facts.facts import StepFailure
 from polyarch.builds.frontend import Cache, FrontEnd, WishKey
+from polyarch.builds.machineos import vocabulary
 from polyarch.builds.plan.document import Write, uid_of
 from polyarch.kube.client.patches import MergePatch, Patch
 from polyarch.kube.client.requests import Propagation
@@ -48,6 +49,12 @@ RIGHTS: Final = (
     rule(CONFIGMAPS, "create", "get", "patch", "delete"),
 )
 """RBAC rules in the namespaces of builds."""
+MACHINE_RIGHTS: Final = (
+    rule((vocabulary.CONFIGS, vocabulary.POOLS), "patch"),
+    rule(vocabulary.BUILDS, "create", "get", "patch", "delete"),
+    rule((vocabulary.CONFIGS, vocabulary.BUILDS, vocabulary.POOLS), "patch", subresource="status"),
+)
+"""RBAC rules in the whole cluster, for machine OS images."""
 REFUSALS: Final = (BadRequest, Forbidden, Invalid, MethodNotAllowed, TooLarge)
 """Answers that the same request would get again."""
 OWN_MARKS: Final = (names.BUILD_LABEL, names.RUN_LABEL, names.ARCHITECTURE_LABEL, names.ROLE_LABEL, names.KEY_LABEL)
@@ -83,6 +90,12 @@ class Api(Protocol):
     ) -> None: ...
 
 
+class Prepares(Protocol):
+    """Makes the document of an object that plans say only the source of."""
+
+    async def document(self, write: Write) -> dict[str, Any]: ...
+
+
 class Carried(Enum):
     """How a write ended that was not refused."""
 
@@ -98,8 +111,18 @@ class Carried(Enum):
 class ObjectWrites:
     """Writes for one front-end. ``settling`` learns of everything that the caches have yet to show."""
 
-    def __init__(self, client: Api, front: FrontEnd, settling: Settling[WishKey], clock: Clock) -> None:
+    def __init__(
+        self,
+        client: Api,
+        front: FrontEnd,
+        settling: Settling[WishKey],
+        clock: Clock,
+        *,
+        copies: Prepares | None = None,
+    ) -> None:
+        """``copies`` carries out ``prepare``, where plans of the front-end have it."""
         self._client = client
+        self._copies = copies
         self._front = front
         self._settling = settling
         self._clock = clock
@@ -128,6 +151,9 @@ class ObjectWrites:
                     return await self._create(wish, write)
                 case "patch":
                     return await self._patch(wish, write)
+                case "prepare" if self._copies is not None:
+                    document = await self._copies.document(write)
+                    return await self._patch(wish, msgspec.structs.replace(write, how="apply", body=document))
                 case "status":
                     return await self._status(wish, write)
                 case "delete":
@@ -204,7 +230,7 @@ class ObjectWrites:
                 namespace=write.namespace,
                 uid=write.uid or None,
                 resource_version=write.resource_version or None,
-                propagation="Background",
+                propagation="Foreground" if write.how == "foreground" else "Background",
             )
         except NotFound:
             return Carried.NOT_NEEDED
@@ -300,13 +326,20 @@ def _defaulted(spec: Mapping[str, Any]) -> dict[str, Any]:
     return {**whole, "imageBuild": build}
 
 
+_PLACEHOLDER: Final = uid_of("", "")[:6]
+"""How every placeholder begins."""
+
+
 def _named(body: Any, made: Mapping[str, str]) -> Any:
     """The body with the UIDs of what this round has created."""
     if isinstance(body, Mapping):
         return {name: _named(value, made) for name, value in body.items()}
     if isinstance(body, list | tuple):
         return [_named(each, made) for each in body]
-    return made.get(body, body) if isinstance(body, str) else body
+    if isinstance(body, str) and _PLACEHOLDER in body:
+        for placeholder, uid in made.items():
+            body = body.replace(placeholder, uid)
+    return body
 
 
 def refused(write: Write, code: str, error: ApiError) -> StepFailure:

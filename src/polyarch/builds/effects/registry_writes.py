@@ -112,6 +112,8 @@ def _failure(write: Write, trouble: Trouble) -> StepFailure:
     return StepFailure(
         verb=write.verb,
         step=write.step,
+        kind=write.kind,
+        name=write.name,
         reference=write.reference,
         code=trouble.reason,
         message=trouble.message,

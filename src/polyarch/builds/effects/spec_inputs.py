@@ -26,7 +26,7 @@ from polyarch.builds.facts.inputs import (
 )
 from polyarch.builds.frontend import WishKey
 from polyarch.kube.clock import Clock
-from polyarch.kube.errors import Forbidden, KubernetesError, NotFound
+from polyarch.kube.errors import Forbidden, NotFound
 from polyarch.kube.resources import CONFIGMAPS, SECRETS, Resource
 from polyarch.kube.rights import rule
 from polyarch.kube.runtime.on_demand import OnDemand, Shares
@@ -201,15 +201,19 @@ class SpecInputs:
         return _SecretCredentials(self, namespace, names)
 
     async def documents(self, namespace: str, wanted: Sequence[str]) -> tuple[list[Document], list[str]]:
-        """The credential documents of these Secrets, and why others have none."""
+        """The credential documents of these Secrets, and why others have none.
+
+        Raises where the API server gave no answer: without credentials a registry would refuse for good what it takes
+        a moment later, and the build would be held until somebody changes its Secret.
+        """
         found: list[Document] = []
         problems: list[str] = []
         for name in wanted:
             where = f"{namespace}/{name}"
             try:
                 secret = await self._read(Key(namespace, name), at_most=KEEP)
-            except KubernetesError as error:
-                problems.append(f"Secret {where} could not be read: {type(error).__name__}")
+            except Forbidden:
+                problems.append(f"Secret {where} may not be read")
                 continue
             if secret is None:
                 problems.append(f"Secret {where} does not exist")

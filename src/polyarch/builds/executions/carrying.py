@@ -12,15 +12,16 @@ from polyarch.builds.api.resources import IndexStatus
 from polyarch.builds.api.settings import BuildTimes
 from polyarch.builds.executions import progress as stages
 from polyarch.builds.executions.failures import Cause, unread_secrets, witness
-from polyarch.builds.executions.moves import REUSE_FAILED, Move
+from polyarch.builds.executions.moves import JOB_REFUSED, REUSE_FAILED, Move
 from polyarch.builds.executions.observed import CHILD_VANISHED, cancelled, failed, pending
 from polyarch.builds.executions.progress import Progress
 from polyarch.builds.executions.result import Result, publication, result
 from polyarch.builds.executions.state import FAULTY_CHILD, State
 from polyarch.builds.executions.target import Target
 from polyarch.builds.facts.facts import ChildRecord, Execution, Facts, JobFacts, Question, StepFailure
-from polyarch.builds.facts.history import ENDED
+from polyarch.builds.facts.history import ENDED, own_executions
 from polyarch.builds.facts.times import written
+from polyarch.builds.jobs.index_outcome import IndexOutcome, IndexWork, index_outcome, index_work, inputs_name
 
 PUSH: Final = "push-index"
 PARTIAL: Final = "PartialIndex"
@@ -43,6 +44,8 @@ class Carried(msgspec.Struct, frozen=True, kw_only=True):
     moves: tuple[Move, ...] = ()
     deletes: tuple[JobFacts, ...] = ()
     """Jobs to delete once ``recorded`` is stored."""
+    index_work: IndexWork | None = None
+    """A Job is made that publishes the result (BD-178)."""
     questions: tuple[Question, ...] = ()
     requeue_after: float | None = None
 
@@ -62,16 +65,25 @@ def carried(
     serial: int,
     tags: Sequence[str],
     child_tags: Mapping[str, str],
+    index_job: str = "",
     publishes: bool = True,
 ) -> Carried:
-    """What becomes of an execution. ``publishes``: its result is still wanted."""
+    """What becomes of an execution. ``publishes``: its result is still wanted; ``index_job`` has the name of the Job
+    that publishes it, where a Job does."""
     questions = tuple(question for move in found for question in move.questions)
-    failure = _failure(facts, name)
-    vanished, children = _after_failure(facts, [move.child for move in found], failure)
-    stage = stages.progress(children, target, fail_fast=facts.wish.spec.fail_fast, now=facts.now)
     base = _base(facts, target, before, name, serial)
+    seen = [move.child for move in found]
+    work, outcome = None, IndexOutcome()
+    if publishes and facts.leaves_registries_to_jobs:
+        work, outcome = _by_job(facts, target, seen, base, tags, child_tags)
+    failure = _failure(facts, name) or _job_failure(facts, work, outcome, index_job)
+    vanished, children = _after_failure(facts, seen, failure)
+    stage = stages.progress(children, target, fail_fast=facts.wish.spec.fail_fast, now=facts.now)
     jobs = {job.uid: job for job in facts.jobs}
     deletes = [move.delete for move in found if move.delete is not None]
+    deletes += outcome.stale
+    if outcome.job is not None and (outcome.lost or outcome.missing):
+        deletes.append(outcome.job)
     deletes += [jobs[each.job_uid] for each in stage.children if _is_dropped(each, stage, vanished, jobs)]
     requeue = min((each.requeue_after for each in found if each.requeue_after is not None), default=None)
     carried = Carried(
@@ -83,7 +95,9 @@ def carried(
     )
     if stage.phase != "Assembling":
         return carried
-    return _assembling(facts, target, carried, stage, failure, tags, child_tags, publishes=publishes)
+    if not facts.leaves_registries_to_jobs:
+        return _assembling(facts, target, carried, stage, failure, tags, child_tags, publishes=publishes)
+    return _assembling_by_job(facts, target, carried, stage, failure, work, outcome)
 
 
 def _assembling(
@@ -106,7 +120,12 @@ def _assembling(
         return _after_push(facts, known, failure)
     if not publishes:
         return known
-    state = carried.recorded
+    body = publication(facts, target, stage.children, made, tags=tags, child_tags=child_tags)
+    return msgspec.structs.replace(_published(facts, target, known, stage), body=body)
+
+
+def _published(facts: Facts, target: Target, known: Carried, stage: Progress) -> Carried:
+    state, made = known.recorded, known.result
     index = None if made.single else IndexStatus(made.media_type, made.digest, made.size, written(facts.now))
     published = msgspec.structs.replace(
         state,
@@ -118,8 +137,83 @@ def _assembling(
         completed=facts.now,
         witness=_witness(facts, stage) if stage.is_partial else {},
     )
-    body = publication(facts, target, stage.children, made, tags=tags, child_tags=child_tags)
-    return msgspec.structs.replace(known, published=published, body=body, reference=published.result)
+    return msgspec.structs.replace(known, published=published, reference=published.result)
+
+
+# -- where a Job publishes it (BD-178) ---------------------------------------------------------------------------------
+
+
+def _by_job(
+    facts: Facts,
+    target: Target,
+    children: Sequence[ChildRecord],
+    base: State,
+    tags: Sequence[str],
+    child_tags: Mapping[str, str],
+) -> tuple[IndexWork | None, IndexOutcome]:
+    """The work of the index Job once every child is known, and where it stands; until then it has no Job."""
+    others = [each.name for each in own_executions(facts) if each.name != base.name]
+    stage = stages.progress(children, target, fail_fast=facts.wish.spec.fail_fast, now=facts.now)
+    made = result(stage.children, target) if stage.phase == "Assembling" else Result(reason=stage.phase)
+    if made.reason:
+        nothing = IndexWork(execution=base.name, key="", document={})
+        return None, index_outcome(facts.jobs, nothing, others=others)
+    document = publication(facts, target, stage.children, made, tags=tags, child_tags=child_tags)
+    work = index_work(base.name, base.uid, document, stage.children)
+    return work, index_outcome(facts.jobs, work, others=others)
+
+
+def _job_failure(facts: Facts, work: IndexWork | None, outcome: IndexOutcome, job: str) -> StepFailure | None:
+    """Why the index Job published nothing, in the words of the step that it stands for."""
+    if work is None:
+        return None
+    names = (job, inputs_name(job, work.key))
+    refusal = next((each for each in facts.failures if each.verb == "create" and each.name in names), None)
+    if refusal is not None:
+        message = f"{refusal.kind} {refusal.name}: {refusal.message}"
+        return msgspec.structs.replace(refusal, message=message, passing=refusal.code != "NameConflict")
+    return why_unpublished(outcome, work, job)
+
+
+def why_unpublished(outcome: IndexOutcome, work: IndexWork, job: str) -> StepFailure | None:
+    """Why an index Job that has ended did not publish what it was to publish; None if it did, or has not ended."""
+    if outcome.failure is not None:
+        return StepFailure(verb=PUSH, code=outcome.failure.reason, message=outcome.failure.message)
+    if outcome.lost:
+        message = f"Job {job} is done, but nothing tells what it published; it is made again."
+        return StepFailure(verb=PUSH, code=UNREACHABLE, message=message, passing=True)
+    if outcome.pushed is None:
+        return None
+    if outcome.missing:
+        message = f"the images of {', '.join(outcome.missing)} are gone"
+        return StepFailure(verb=PUSH, code=INCONSISTENT, message=message, missing=outcome.missing)
+    expected = work.document["digest"]
+    if outcome.pushed.digest != expected:
+        message = f"{outcome.pushed.digest} was published where {expected} was planned"
+        return StepFailure(verb=PUSH, code=INCONSISTENT, message=message)
+    return None
+
+
+def _assembling_by_job(
+    facts: Facts,
+    target: Target,
+    carried: Carried,
+    stage: Progress,
+    failure: StepFailure | None,
+    work: IndexWork | None,
+    outcome: IndexOutcome,
+) -> Carried:
+    """All children are known: their Job is made, is at work, or has ended."""
+    made = result(stage.children, target)
+    known = msgspec.structs.replace(carried, result=made)
+    if made.reason:
+        return _ended(facts, known, made.reason, made.message)
+    if failure is not None:
+        return _after_push(facts, known, failure)
+    if outcome.pushed is not None:
+        return _published(facts, target, known, stage)
+    is_due = work is not None and outcome.job is None and outcome.is_free
+    return msgspec.structs.replace(known, index_work=work if is_due else None)
 
 
 def _after_push(facts: Facts, carried: Carried, failure: StepFailure) -> Carried:
@@ -127,11 +221,13 @@ def _after_push(facts: Facts, carried: Carried, failure: StepFailure) -> Carried
     if not failure.passing:
         return _ended(facts, carried, failure.code, failure.message)
     since = max((each.completed for each in carried.recorded.children if each.completed is not None), default=facts.now)
-    left = since + BuildTimes.of(facts.wish.spec).index - facts.now
+    times, refused = BuildTimes.of(facts.wish.spec), failure.verb == "create"
+    reason = JOB_REFUSED if refused else UNREACHABLE
+    left = since + (times.node_wait if refused else times.index) - facts.now
     if left <= 0:
-        return _ended(facts, carried, UNREACHABLE, failure.message)
+        return _ended(facts, carried, reason, failure.message)
     pause = failure.retry_after if failure.retry_after is not None else _RETRY
-    state = msgspec.structs.replace(carried.recorded, reason=UNREACHABLE, message=failure.message)
+    state = msgspec.structs.replace(carried.recorded, reason=reason, message=failure.message)
     return msgspec.structs.replace(carried, recorded=state, requeue_after=min(max(pause, 1.0), left))
 
 

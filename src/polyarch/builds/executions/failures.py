@@ -122,14 +122,14 @@ def hold(facts: Facts, target: Target) -> Hold | None:
     ended = newest.completed if newest.completed is not None else newest.created
     pauses: list[float] = []
     for cause in causes:
-        pause = _pause(cause.release, same)
+        pause = _pause(_release(cause, facts), same)
         if pause is not None:
             pauses.append(ended + pause - facts.now)
             if pauses[-1] <= 0:
                 return None
         elif _released(cause, newest, facts):
             return None
-    if any(cause.release == "secret" for cause in causes):
+    if any(_release(cause, facts) == "secret" for cause in causes):
         pauses.append(SECRET_INTERVAL)
     return Hold(
         execution=newest.name,
@@ -186,7 +186,7 @@ def secrets_fingerprint(facts: Facts) -> str:
 
 def unread_secrets(facts: Facts, causes: Iterable[Cause]) -> tuple[Question, ...]:
     """Secrets that have to be looked at before it can be said whether they have changed, or what they are now."""
-    if not any(cause.release == "secret" for cause in causes):
+    if not any(_release(cause, facts) == "secret" for cause in causes):
         return ()
     spec = facts.wish.spec
     git = spec.source.context.git
@@ -198,6 +198,11 @@ def unread_secrets(facts: Facts, causes: Iterable[Cause]) -> tuple[Question, ...
     ]
     unread = sorted({name for name in used if name} - facts.inputs.secrets.keys())
     return tuple(Question(reference=name, what="secret") for name in unread)
+
+
+def _release(cause: Cause, facts: Facts) -> Release:
+    """Where credentials are not to be read, it is tried again instead (BD-178)."""
+    return "look-up" if cause.release == "secret" and facts.leaves_registries_to_jobs else cause.release
 
 
 def _pause(release: Release, same: list[Execution]) -> float | None:

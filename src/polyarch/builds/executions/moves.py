@@ -10,12 +10,13 @@ import msgspec
 
 from polyarch.builds.api.settings import BuildTimes
 from polyarch.builds.executions.adoption import adoption, own_job, shared
-from polyarch.builds.executions.observed import MADE_AGAIN, Observed, failed, observe
+from polyarch.builds.executions.observed import CHILD_VANISHED, MADE_AGAIN, Observed, failed, observe
 from polyarch.builds.executions.progress import is_halted
-from polyarch.builds.executions.reuse import Reusable, search
+from polyarch.builds.executions.reuse import Reusable, Search, search
 from polyarch.builds.executions.state import FINAL_CHILD
 from polyarch.builds.executions.target import Target
 from polyarch.builds.facts.facts import ChildRecord, Execution, Facts, JobFacts, Question, StepFailure
+from polyarch.builds.jobs.contract import configmap_name, context_name
 
 REUSE_FAILED: Final = "ReuseFailed"
 """A child of another repository could not be copied: it is built."""
@@ -106,7 +107,10 @@ def _start(
 ) -> Move:
     """A pending architecture: a child that is there, a Job that is there, one to wait for, or one to make."""
     architecture = record.architecture
-    look = search(facts, target, architecture, elsewhere=record.reason != REUSE_FAILED)
+    if record.reason == CHILD_VANISHED and facts.leaves_registries_to_jobs:
+        look = Search()  # a record is all that could be asked, and it would give the same child again
+    else:
+        look = search(facts, target, architecture, elsewhere=record.reason != REUSE_FAILED)
     if look.question is not None:
         return Move(child=record, questions=(look.question,))
     if look.found is not None:
@@ -152,7 +156,8 @@ def _build(facts: Facts, record: ChildRecord, rules: Rules, *, free: int) -> Mov
 
 
 def _refusal(facts: Facts, job: str) -> StepFailure | None:
-    return next((each for each in facts.failures if each.step == "S4" and each.name in (job, f"{job}-in")), None)
+    made = (job, configmap_name(job), context_name(job))
+    return next((each for each in facts.failures if each.step == "S4" and each.name in made), None)
 
 
 def _refused(facts: Facts, record: ChildRecord, refusal: StepFailure) -> Move:

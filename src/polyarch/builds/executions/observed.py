@@ -101,7 +101,7 @@ def _harvested(facts: Facts, record: ChildRecord, job: JobFacts) -> Observed:
 
 def _from_tag(facts: Facts, record: ChildRecord, job: JobFacts, at: float) -> Observed:
     """Pod or message are gone: the tag of the child says what was pushed, since its Job is its only writer (BD-150)."""
-    if not job.tag or not job.repository or facts.wish.spec.registry_access == "Job":
+    if not job.tag or not job.repository or facts.leaves_registries_to_jobs:
         return _again(facts, record, job)
     tag = f"{job.repository}:{job.tag}"
     known = facts.existing.get(tag)

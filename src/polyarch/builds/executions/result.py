@@ -7,7 +7,7 @@ import msgspec
 
 from polyarch.builds.executions.state import usable
 from polyarch.builds.executions.target import Target
-from polyarch.builds.facts.facts import ChildRecord, Facts
+from polyarch.builds.facts.facts import ChildRecord, Execution, Facts
 from polyarch.oci.write.assembly import Child, Refused, assemble
 from polyarch.platforms import Platform
 
@@ -39,7 +39,10 @@ def result(children: Sequence[ChildRecord], target: Target) -> Result:
 
 
 def place(facts: Facts, target: Target, child: ChildRecord) -> str:
-    """The repository that a child is in now: its own execution's, or the staging repository until it is copied."""
+    """The repository that a child is in now: its own execution's, or the staging repository until it is copied.
+
+    Where nobody has asked yet, it is looked for where its Job has pushed it.
+    """
     if child.phase != "Reused":
         return target.pushed_to
     source = next((each for each in facts.executions if each.name == child.reused_from), None)
@@ -47,8 +50,8 @@ def place(facts: Facts, target: Target, child: ChildRecord) -> str:
         return target.repository
     if source.phase == "Succeeded" or not target.staging:
         return source.repository
-    known = facts.existing.get(f"{target.staging}@{child.digest}")
-    return target.staging if known is not None and known.digest else source.repository
+    known = facts.existing.get(f"{source.repository}@{child.digest}")
+    return source.repository if known is not None and known.digest else target.staging
 
 
 def publication(
@@ -78,6 +81,24 @@ def publication(
         "attestations": target.attestations,
         "required": list(target.required if target.partial else target.architectures),
         "digest": made.digest,
+    }
+
+
+def republication(execution: Execution, tags: Sequence[str]) -> dict[str, Any]:
+    """The body of the step that gives a finished result these tags, where a Job does it: all of it is there."""
+    members = [each for each in execution.children if usable(each)]
+    return {
+        "repository": execution.repository,
+        "children": [
+            {"architecture": each.architecture, "reference": f"{execution.repository}@{each.digest}", "tag": ""}
+            for each in sorted(members, key=lambda each: each.architecture)
+        ],
+        "tags": list(tags),
+        "single": execution.index is None,
+        "annotations": dict(execution.index_annotations),
+        "attestations": execution.attestations,
+        "required": sorted(execution.required or (each.architecture for each in members)),
+        "digest": execution.result.partition("@")[2],
     }
 
 

@@ -4,16 +4,24 @@ Executions of any outcome count: a failed one keeps its good children. A child i
 it is there; where registries are for Jobs only, what is recorded is trusted (BD-178). Pure.
 """
 
-from collections.abc import Iterable, Iterator
-from typing import Literal
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, Literal
 
 import msgspec
 
 from polyarch.builds.executions.state import key_of, recorded_child, usable
 from polyarch.builds.executions.target import Target, forced_alike
 from polyarch.builds.facts.facts import ChildRecord, Execution, Facts, Question
+from polyarch.builds.facts.problem import Problem
+from polyarch.builds.jobs.index_outcome import told_missing
 from polyarch.oci.answer import ERROR_CODES
 
+UNUSABLE: Final[Mapping[str, str]] = {
+    "unknown-host": "there is no such host; check its spelling",
+    "refused-address": "its address is one that the builder does not connect to; the administrator can allow it",
+    "tls": "its certificate is not trusted; the administrator can name the CA, or that the host is insecure",
+}
+"""Errors of a registry that building takes away from nobody."""
 PASSING = frozenset({"transient", "limit"})
 """Classes of errors that say nothing about the image."""
 
@@ -40,9 +48,12 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def existence(facts: Facts, reference: str) -> Literal["there", "gone", "unknown"] | Question:
-    """What a registry said about ``repository@digest``, or what it has to be asked."""
-    if facts.wish.spec.registry_access == "Job":
-        return "there"
+    """What a registry said about ``repository@digest``, or what it has to be asked.
+
+    Where registries are left to Jobs, what is recorded is trusted until an index Job did not find it (BD-178).
+    """
+    if facts.leaves_registries_to_jobs:
+        return "gone" if reference in _told_gone(facts) else "there"
     known = facts.existing.get(reference)
     if known is None:
         return Question(reference=reference, what="head")
@@ -87,11 +98,40 @@ def candidates(facts: Facts, target: Target, architecture: str) -> tuple[Reusabl
     return tuple(sorted(found.values(), key=lambda each: each.repository != target.repository))
 
 
+def destination(facts: Facts, target: Target) -> Question | Problem | None:
+    """Whether there can be a registry where Jobs are to push, asked before the first one of a build is made.
+
+    Else hours of building end in a host that does not exist. What is not allowed there says the push itself.
+    """
+    place = target.pushed_to
+    pushed = any(child.digest for each in facts.executions if each.repository == place for child in each.children)
+    if pushed or facts.leaves_registries_to_jobs:
+        return None
+    known = facts.existing.get(reference := f"{place}:latest")
+    if known is None:
+        return Question(reference=reference, what="head")
+    if known.error not in UNUSABLE:
+        return None
+    field = "stagingRepository" if target.staging else "repository"
+    message = f"Nothing can be pushed to {place}, which spec.output.{field} names: {UNUSABLE[known.error]}."
+    return Problem(reason="RegistryUnreachable", message=message)
+
+
 def recorded_places(facts: Facts, digest: str) -> Iterator[str]:
     """Repositories in which an execution recorded a child with this digest, in no order that matters."""
     for execution in facts.executions:
         if any(child.digest == digest for child in execution.children):
             yield execution.repository
+
+
+def _told_gone(facts: Facts) -> set[str]:
+    """Images that index Jobs did not find, and the results that have them."""
+    gone = set()
+    for execution in facts.executions:
+        if missing := told_missing(facts.jobs, execution.name):
+            digests = (each.digest for each in execution.children if each.architecture in missing)
+            gone |= {execution.result, *(f"{execution.repository}@{each}" for each in digests)}
+    return gone
 
 
 def _key(execution: Execution, child: ChildRecord) -> str:

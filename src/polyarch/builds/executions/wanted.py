@@ -18,6 +18,10 @@ from polyarch.builds.keys.inputs import Inputs, effective
 
 INVALID = "InvalidSpec"
 INDEX_FORBIDDEN = "IndexForbidden"
+KERNEL_UNSUPPORTED = "KernelTypeUnsupportedForArchitecture"
+LARGE_PAGES = "64k-pages"
+LARGE_PAGES_ON = "arm64"
+"""The only architecture with that kernel, judged by what is built, not by where (BD-269)."""
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +43,7 @@ def wanted(facts: Facts) -> Wanted:
     """Steps 1 to 3 of BD-090."""
     invalid = _invalid(facts)
     if invalid:
-        return Wanted(resolved=Resolved(), problems=invalid)
+        return Wanted(resolved=Resolved(), problems=invalid, warnings=_translation(facts, "Warning"))
     resolved = resolve(facts)
     if resolved.wait:
         return Wanted(resolved=resolved, requeue_after=resolved.requeue_after)
@@ -47,8 +51,9 @@ def wanted(facts: Facts) -> Wanted:
         facts.wish, facts.inputs, resolved.architectures, operator_namespace=facts.settings.operator_namespace
     )
     problems = (*inputs.errors, *_forbidden(facts, resolved))
+    warnings = (*_translation(facts, "Warning"), *inputs.warnings)
     if problems:
-        return Wanted(resolved=resolved, inputs=inputs, problems=problems, warnings=inputs.warnings)
+        return Wanted(resolved=resolved, inputs=inputs, problems=problems, warnings=warnings)
     pinned = pinning(facts, resolved.architectures, inputs)
     if pinned.questions:
         return Wanted(resolved=resolved, inputs=inputs, questions=pinned.questions)
@@ -59,7 +64,7 @@ def wanted(facts: Facts) -> Wanted:
         target=target,
         documents=documents,
         bases=pinned.bases,
-        warnings=inputs.warnings,
+        warnings=warnings,
         requeue_after=_sooner(resolved.requeue_after, pinned),
     )
 
@@ -111,18 +116,9 @@ def with_force(target: Target, forced: Forced | None) -> Target:
 
 
 def _invalid(facts: Facts) -> tuple[Problem, ...]:
-    """What admission would have refused (BD-012); a MachineOSConfig's translation is not the user's text.
-
-    Registry work in Jobs is refused, too: the Job that joins the children is not planned, and the builder must not do
-    with its own hands what it was told to leave alone.
-    """
+    """What admission would have refused (BD-012); a MachineOSConfig's translation is not the user's text."""
     if facts.wish.kind != "ImageBuild":
-        return ()
-    if facts.wish.spec.registry_access == "Job":
-        message = (
-            "spec.registryAccess is Job, which this version of the builder does not carry out: set it to Controller."
-        )
-        return (Problem(reason=INVALID, message=message),)
+        return _translation(facts, "Error")
     return tuple(Problem(reason=INVALID, message=f"{each}") for each in spec_problems(facts.wish.spec))
 
 
@@ -134,7 +130,19 @@ def _forbidden(facts: Facts, resolved: Resolved) -> tuple[Problem, ...]:
             f"({', '.join(resolved.architectures)}): set it to Auto, or name one in spec.architectures.list."
         )
         found.append(Problem(reason=INDEX_FORBIDDEN, message=message))
+    machine = facts.wish.machine
+    others = [each for each in resolved.architectures if each != LARGE_PAGES_ON]
+    if machine is not None and machine.kernel_type == LARGE_PAGES and others:
+        message = (
+            f"kernelType {LARGE_PAGES} exists for {LARGE_PAGES_ON} only, but the pool has nodes of "
+            f"{', '.join(others)}: move them to another pool, or take the kernel type out of the pool's MachineConfigs."
+        )
+        found.append(Problem(reason=KERNEL_UNSUPPORTED, message=message))
     return tuple(found)
+
+
+def _translation(facts: Facts, severity: str) -> tuple[Problem, ...]:
+    return tuple(each for each in facts.wish.problems if each.severity == severity)
 
 
 def _sooner(one: float | None, pinned: Pinned) -> float | None:

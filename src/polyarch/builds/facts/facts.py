@@ -13,6 +13,7 @@ from polyarch.builds import names
 from polyarch.builds.api.resources import ArchitectureKey, Forced, ImageBuildSpec, IndexStatus, Pin
 from polyarch.builds.api.settings import ExecutionPhase as ExecutionPhase
 from polyarch.builds.api.settings import Phase as Phase
+from polyarch.builds.facts.problem import Problem
 from polyarch.oci.answer import Inspection
 
 Kind = Literal["ImageBuild", "MachineOSConfig"]
@@ -52,6 +53,8 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """The status as stored: conditions, tags and the rest, to be compared with what the plan says."""
     annotations: Mapping[str, str] = {}
     """Those that builds read or write."""
+    problems: tuple[Problem, ...] = ()
+    """What a translation of the object has found, of both severities (MachineOSConfig)."""
 
 
 class PinnedBase(msgspec.Struct, frozen=True, kw_only=True):
@@ -200,6 +203,15 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
     host: str = ""
 
 
+class FoundJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A Job that was asked for by its name, as it is recorded and no watch by label shows it (BD-324)."""
+
+    uid: str
+    labels: Mapping[str, str] = {}
+    template_labels: Mapping[str, str] = {}
+    """Of its pods, which nobody can take off."""
+
+
 class Existence(msgspec.Struct, frozen=True, kw_only=True):
     """What a HEAD of ``repository@digest`` or ``repository:tag`` found."""
 
@@ -251,6 +263,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     registries_conf: str = ""
     """Text of the role's registries.conf, which build pods get too; empty: none."""
     trust_bundle: str = ""
+    proxies: tuple[tuple[str, str], ...] = ()
+    """Variables such as ``HTTPS_PROXY`` for build pods; no input of any key (BD-075)."""
     """CAs (PEM) that build pods trust in addition."""
 
 
@@ -280,8 +294,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """What has to be asked before planning goes on: a registry, or the API server for an object that the spec names."""
 
     reference: str
-    """An image, or the name of a ConfigMap or Secret in the build's namespace."""
-    what: Literal["inspect", "head", "configmap", "secret"]
+    """An image, or the name of a ConfigMap, Secret or Job in the build's namespace."""
+    what: Literal["inspect", "head", "configmap", "secret", "job"]
     revalidate: bool = False
     """The tag's answer must be fresh (BD-061)."""
 
@@ -292,11 +306,16 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     now: float
     wish: Wish
     nodes: tuple[NodeFacts, ...] | None = ()
-    """Nodes that could count; for machine OS those whose primary pool is the config's. None: not known (BD-047)."""
+    """Nodes that could count or build. None: not known (BD-047)."""
+    members: frozenset[str] = frozenset()
+    """For machine OS the names of the nodes whose primary pool is the config's: they count, and no others (BD-262).
+    Empty: every node may."""
     executions: tuple[Execution, ...] = ()
     """Of the wish's namespace, whoever owns them; those of another UID or name are reusable, never current."""
     jobs: tuple[JobFacts, ...] = ()
     """Of the wish's namespace, with our label."""
+    found_jobs: Mapping[str, FoundJob | None] = {}
+    """Jobs by name that were asked for; None: there is none, or it is being deleted."""
     inputs: InputData = InputData()
     images: Mapping[str, Inspection] = {}
     """Answers by canonical reference. One that is not here has not been asked: the plan lists it in ``questions``."""
@@ -311,3 +330,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     failures: tuple[StepFailure, ...] = ()
     """Writes of this round that failed."""
     settings: Settings = Settings()
+
+    @property
+    def leaves_registries_to_jobs(self) -> bool:
+        """The builder asks and writes no registry for this wish, and reads no credentials (BD-178)."""
+        return self.wish.spec.registry_access == "Job"

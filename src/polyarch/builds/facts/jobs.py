@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from polyarch.builds import names
-from polyarch.builds.facts.facts import JobFacts, PodFacts
+from polyarch.builds.facts.facts import FoundJob, JobFacts, PodFacts
 from polyarch.builds.facts.times import seconds
 from polyarch.model.meta import ObjectMeta
 
@@ -152,6 +152,14 @@ def job_facts(job: JobObject, pods: Iterable[PodObject] = ()) -> JobFacts:
         tag=_argument(job, "--tag="),
         host=(template.spec.node_selector or {}).get(names.ARCH_KEY, ""),
     )
+
+
+def found_job(job: JobObject) -> FoundJob | None:
+    """A Job that was read by its name; None for one that is being deleted."""
+    metadata = job.metadata
+    if metadata.deletion_timestamp is not None:
+        return None
+    return FoundJob(uid=metadata.uid, labels=metadata.labels or {}, template_labels=_template(job).labels or {})
 
 
 def pod_facts(pod: PodObject) -> PodFacts:

@@ -1,5 +1,8 @@
 """Nodes as builds see them: what they run says the kubelet, and labels only where it says nothing (BD-040)."""
 
+import sys
+from typing import Final
+
 import msgspec
 
 from polyarch.builds.api.forms import is_architecture
@@ -9,6 +12,22 @@ from polyarch.builds.names import ARCH_KEY, OS_KEY
 from polyarch.model.meta import ObjectMeta
 from polyarch.model.node import NodeSpec, NodeSystemInfo
 from polyarch.platforms import normal_architecture, normal_system
+
+NODE_IMAGES: Final = (
+    "machineconfiguration.openshift.io/currentImage",
+    "machineconfiguration.openshift.io/desiredImage",
+)
+"""Annotations that name the image that a node runs or will run (BD-231): the only ones that are kept."""
+
+
+class NodeMeta(ObjectMeta, frozen=True, gc=False, omit_defaults=True):
+    """Metadata of a node. Thousands of nodes have much the same labels: each text of them is kept once (BD-348)."""
+
+    def __post_init__(self) -> None:
+        kept = {key: text for key in NODE_IMAGES if (text := (self.annotations or {}).get(key)) is not None}
+        msgspec.structs.force_setattr(self, "annotations", kept or None)
+        labels = {sys.intern(key): sys.intern(text) for key, text in (self.labels or {}).items()}
+        msgspec.structs.force_setattr(self, "labels", labels or None)
 
 
 class NodeCondition(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -42,7 +61,7 @@ class NodeStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_def
 class NodeObject(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What builds read of a core/v1 Node."""
 
-    metadata: ObjectMeta = ObjectMeta()
+    metadata: NodeMeta = NodeMeta()
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 

@@ -188,6 +188,7 @@ class FactsFile:
         """The facts with answers to these questions."""
         images, existing = dict(facts.images), dict(facts.existing)
         config_maps, secrets = set(facts.inputs.config_maps), set(facts.inputs.secrets)
+        found_jobs = dict(facts.found_jobs)
         fresh = facts.pins_fresh
         for question in questions:
             match question.what:
@@ -200,10 +201,13 @@ class FactsFile:
                     config_maps.add(question.reference)
                 case "secret":
                     secrets.add(question.reference)
+                case "job":
+                    found_jobs[question.reference] = None  # the facts have every Job of the file, labelled or not
         return msgspec.structs.replace(
             facts,
             images=images,
             existing=existing,
+            found_jobs=found_jobs,
             inputs=self.inputs(facts.wish.namespace, Named(frozenset(config_maps), frozenset(secrets))),
             pins_fresh=fresh,
         )

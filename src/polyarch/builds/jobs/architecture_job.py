@@ -126,7 +126,7 @@ def _build_container(order: ArchitectureOrder, profile: Profile) -> Body:
         "name": contract.BUILD_CONTAINER,
         "image": spec.builder.image or settings.builder_image,
         "command": [*profile.command, *contract.BUILD_COMMAND],
-        "env": [{"name": name, "value": value} for name, value in environment.items()],
+        "env": pods.variables((*environment.items(), *settings.proxies)),
         "volumeMounts": mounts,
         "resources": _resources(order.scheduling.resources or {}),
         "securityContext": dict(profile.container),
@@ -153,6 +153,7 @@ def _push_container(order: ArchitectureOrder) -> Body:
         image=order.spec.builder.push_image or settings.push_image,
         command=(*contract.PUSH_COMMAND, *flags, *pods.registry_arguments(settings)),
         mounts=mounts,
+        settings=settings,
     )
 
 

@@ -69,17 +69,22 @@ def job(
     }
 
 
-def own_container(name: str, *, image: str, command: Sequence[str], mounts: Sequence[Body]) -> Body:
+def own_container(name: str, *, image: str, command: Sequence[str], mounts: Sequence[Body], settings: Settings) -> Body:
     """A container of our own image, confined."""
     return {
         "name": name,
         "image": image,
         "command": list(command),
+        **({"env": variables(settings.proxies)} if settings.proxies else {}),
         "volumeMounts": [*mounts, {"name": contract.TEMPORARY_VOLUME, "mountPath": contract.TEMPORARY}],
         "resources": {"requests": dict(_OWN_REQUESTS), "limits": dict(_OWN_LIMITS)},
         "securityContext": dict(CONFINED),
         **TERMINATION,
     }
+
+
+def variables(pairs: Iterable[tuple[str, str]]) -> list[Body]:
+    return [{"name": name, "value": value} for name, value in pairs]
 
 
 TERMINATION: Final = {

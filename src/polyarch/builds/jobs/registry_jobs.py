@@ -58,6 +58,7 @@ def _manifests(order: RegistryOrder, container: str, file: str, command: Sequenc
                 image=spec.builder.push_image or settings.push_image,
                 command=(*command, *flags, *pods.registry_arguments(settings)),
                 mounts=mounts,
+                settings=settings,
             )
         ],
         "volumes": volumes,

@@ -5,6 +5,8 @@ one way only, with a hash of the whole: two long names never meet.
 """
 
 import hashlib
+from functools import lru_cache
+from typing import Final
 
 import msgspec
 
@@ -15,6 +17,8 @@ LONGEST_NAME = 253
 LONGEST_LABEL = 63
 LONGEST_TAG = 128
 _HASH_DIGITS = 10
+KNOWN: Final = 2048
+"""Names of images whose canonical form is kept: every plan of a build reads the same few (BD-348)."""
 
 
 def short(text: str, length: int) -> str:
@@ -45,6 +49,12 @@ def index_job(execution: str) -> str:
     return short(f"{execution}-{names.INDEX_ROLE}", LONGEST_LABEL)
 
 
+def prune_job(repository: str) -> str:
+    """Name of the Job that deletes images of a repository (BD-178)."""
+    digits = hashlib.sha256(repository.encode()).hexdigest()[:_HASH_DIGITS]
+    return f"polyarch-{names.PRUNE_ROLE}-{digits}"
+
+
 def machine_job(build: str, architecture: str, architectures: int) -> str:
     """Name of a MachineOSBuild's Job: the stock name where it builds one architecture only (BD-079)."""
     return short(f"build-{build}" if architectures == 1 else f"build-{build}-{architecture}", LONGEST_LABEL)
@@ -65,6 +75,7 @@ def child_tag(execution: str, architecture: str) -> str:
     return short(f"{execution}-{architecture}", LONGEST_TAG)
 
 
+@lru_cache(KNOWN)
 def repository(text: str) -> str:
     """The normalised ``host/repository`` (BD-076); other text stays as it is, since it is refused elsewhere."""
     try:
@@ -73,6 +84,7 @@ def repository(text: str) -> str:
         return text
 
 
+@lru_cache(KNOWN)
 def image(text: str) -> str:
     """The canonical reference of an image (RG-014); other text stays as it is, since it is refused elsewhere."""
     try:

@@ -117,7 +117,9 @@ def effective(
             bases=_bases(external.references, substitutes),
         )
     context, secrets = _context(source.context, objects), _secrets(source, objects)
-    objects.credentials(output, source.context, machine=wish.machine is not None)
+    leaves_secrets_alone = wish.spec.registry_access == "Job"
+    if not leaves_secrets_alone:
+        objects.credentials(output, source.context, machine=wish.machine is not None)
     reproducible = wish.spec.reproducible.enabled and wish.machine is None
     return Inputs(
         per_architecture=per_architecture,
@@ -130,7 +132,7 @@ def effective(
         machine=wish.machine,
         problems=_merged(objects.problems, frozenset(architectures)),
         unused_overrides=tuple(sorted(set(overrides) - set(architectures))),
-        unread_secrets=tuple(sorted(objects.unread)),
+        unread_secrets=() if leaves_secrets_alone else tuple(sorted(objects.unread)),
     )
 
 

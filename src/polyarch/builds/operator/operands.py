@@ -5,6 +5,8 @@ One list drives creation and deletion, so that what can be made cannot be forgot
 
 from collections.abc import Sequence
 
+import msgspec
+
 from polyarch.builds import names
 from polyarch.builds.operator import rights
 from polyarch.builds.operator.monitoring.alerts import ALERTS
@@ -31,6 +33,7 @@ def operands(
     Prometheus. ``registries``: a digest of the registries' ConfigMap, so that a change of it replaces the pods that
     read it. ``placed``: placement is on, and has made what both share.
     """
+    settings = msgspec.structs.replace(settings, machine_os=settings.machine_os_in(cluster))
     own = settings.tolerating(*tainted)
     documents = [
         *rights.rbac(settings, cluster),

@@ -8,7 +8,8 @@ what the parts of the role say they need. Pure.
 from typing import Final
 
 from polyarch.builds import names
-from polyarch.kube.objects.rbac import managing, role
+from polyarch.builds.machineos import vocabulary
+from polyarch.kube.objects.rbac import granted, managing, role
 from polyarch.kube.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
@@ -44,6 +45,7 @@ _ALL_KINDS: Final = (names.IMAGE_BUILDS, names.IMAGE_BUILD_RUNS)
 _AGGREGATES: Final = "rbac.authorization.k8s.io/aggregate-to-"
 VIEW_ROLE: Final = f"{names.ROLE}-view"
 EDIT_ROLE: Final = f"{names.ROLE}-edit"
+MACHINE_ROLE: Final = f"{names.ROLE}-machine-os"
 
 
 def role_rights(settings: OperatorSettings, cluster: Cluster) -> Rights:
@@ -66,6 +68,25 @@ def role_rights(settings: OperatorSettings, cluster: Cluster) -> Rights:
     )
     # The credentials of a build are those that it names, so the cluster's own are no business of the builder.
     return combined(own, reading_images(home, openshift=cluster.openshift, global_secret=None, pull_secrets=False))
+
+
+def machine_rights(settings: OperatorSettings, cluster: Cluster) -> Rights:
+    """The rules of machine OS images: a role of their own, which exists only where they are wanted (BD-331)."""
+    if settings.machine_os_in(cluster) == "off":
+        return Rights((), {})
+    kinds = (vocabulary.CONFIGS, vocabulary.BUILDS, vocabulary.POOLS)
+    return Rights(
+        cluster=(
+            rule((vocabulary.CONFIGS, vocabulary.POOLS), "get", "list", "watch", "patch"),
+            rule(vocabulary.BUILDS, "create", "get", "list", "watch", "patch", "delete"),
+            rule(vocabulary.RENDERED, "get", "list", "watch"),
+            rule(kinds, "patch", subresource="status"),
+            rule((vocabulary.CONFIGS, vocabulary.BUILDS), "update", subresource="finalizers"),
+        ),
+        namespaces={
+            settings.machine_os_namespace: (rule(SECRETS, "get", "create", "patch"), rule(DEPLOYMENTS, "list", "watch"))
+        },
+    )
 
 
 def people() -> list[Document]:
@@ -91,8 +112,19 @@ def rbac(settings: OperatorSettings, cluster: Cluster) -> list[Document]:
     return [
         service_account(names.ROLE, home),
         *roles(names.ROLE, role_rights(settings, cluster), home),
+        *_machine_roles(settings, cluster),
         role(names.NAMESPACE_ROLE, IN_NAMESPACES, labels=labels(names.ROLE)),
         *people(),
+    ]
+
+
+def _machine_roles(settings: OperatorSettings, cluster: Cluster) -> list[Document]:
+    allowed, account = machine_rights(settings, cluster), [(settings.namespace, names.ROLE)]
+    return [
+        document
+        for namespace, rules in (("", allowed.cluster), *allowed.namespaces.items())
+        if rules
+        for document in granted(MACHINE_ROLE, rules, account, namespace=namespace, labels=labels(names.ROLE))
     ]
 
 
@@ -129,9 +161,20 @@ def operator_rights(settings: OperatorSettings, cluster: Cluster) -> Rights:
     )
 
 
+def machine_operator_rights(settings: OperatorSettings, cluster: Cluster) -> Rights:
+    """What the operator holds beyond that for machine OS images: all that it grants for them, and the Role of it.
+
+    By themselves, as a chart can only add rules. The ClusterRole is among what it always keeps, so that it can remove
+    it; of the namespace it keeps nothing where they are off.
+    """
+    granting = machine_rights(settings, cluster)
+    keeping = tuple(found for kind in (ROLES, ROLE_BINDINGS) for found in managing(kind, (MACHINE_ROLE,)))
+    return Rights(granting.cluster, {place: (*rules, *keeping) for place, rules in granting.namespaces.items()})
+
+
 _IN_CLUSTER: Final = (
-    (CLUSTER_ROLES, (names.ROLE, names.NAMESPACE_ROLE, VIEW_ROLE, EDIT_ROLE)),
-    (CLUSTER_ROLE_BINDINGS, (names.ROLE,)),
+    (CLUSTER_ROLES, (names.ROLE, names.NAMESPACE_ROLE, VIEW_ROLE, EDIT_ROLE, MACHINE_ROLE)),
+    (CLUSTER_ROLE_BINDINGS, (names.ROLE, MACHINE_ROLE)),
 )
 _KEPT: Final[tuple[tuple[Resource, tuple[str, ...]], ...]] = (
     *(

@@ -12,12 +12,13 @@ from polyarch.builds.architectures.resolution import Resolved
 from polyarch.builds.executions.covering import covering, covers, ended_by_itself, makes
 from polyarch.builds.executions.failures import Hold, hold
 from polyarch.builds.executions.reuse import existence, search
-from polyarch.builds.executions.state import recorded_child
+from polyarch.builds.executions.state import key_of, recorded_child, usable
 from polyarch.builds.executions.target import Target
 from polyarch.builds.executions.wanted import Wanted, as_executed, with_force
 from polyarch.builds.facts.facts import Execution, Facts, Question
 from polyarch.builds.facts.history import ENDED, current_execution, own_executions
 from polyarch.builds.plan.document import Outcome
+from polyarch.builds.plan.front import Front
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,25 +36,25 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     """Architectures of ``spec.rebuild`` that are not wanted (BD-135)."""
 
 
-def choose(facts: Facts, wanted: Wanted, target: Target) -> Choice:
+def choose(facts: Facts, wanted: Wanted, target: Target, front: Front) -> Choice:
     """Steps 4 to 7 of BD-090; ``Build`` stands for a new execution, with or without Jobs."""
     unknown = _unknown(facts, wanted.resolved)
     if is_new_token(facts) and not _names_nothing(facts, wanted.resolved):
         found = _renewed(facts, wanted.resolved, target)
     else:
-        found = _known(facts, wanted, target)
+        found = _known(facts, wanted, target, front)
     return msgspec.structs.replace(found, unknown_forced=unknown)
 
 
-def _known(facts: Facts, wanted: Wanted, target: Target) -> Choice:
+def _known(facts: Facts, wanted: Wanted, target: Target, front: Front) -> Choice:
     needed = wanted.resolved.needed
-    making = _making(facts, wanted)
+    making = _making(facts, wanted, front)
     if making is not None and _is_forced_now(facts, making[0]):
         return _in_progress(*making)
     current = current_execution(facts)
-    if current is not None and covers(current, target, needed):
+    if current is not None and covers(current, target, needed) and front.is_named(facts, target, current):
         return Choice(decision="UpToDate", target=target, execution=current)
-    found = _another(facts, target, needed, current)
+    found = _another(facts, target, needed, current, front)
     if found is not None:
         return found
     if making is not None:
@@ -73,12 +74,12 @@ def _running(facts: Facts) -> list[Execution]:
     return found[::-1]
 
 
-def _making(facts: Facts, wanted: Wanted) -> tuple[Execution, Target] | None:
+def _making(facts: Facts, wanted: Wanted, front: Front) -> tuple[Execution, Target] | None:
     """The execution under way that makes what is wanted, and the target with its pins; one that is forced first."""
     found = []
     for execution in _running(facts):
         own = as_executed(facts, wanted.inputs, execution)
-        if makes(execution, own, wanted.resolved.needed):
+        if makes(execution, own, wanted.resolved.needed) and front.is_named(facts, own, execution):
             found.append((execution, own))
     return min(found, key=lambda each: not _is_forced_now(facts, each[0]), default=None)
 
@@ -105,10 +106,16 @@ def _in_progress(active: Execution, own: Target) -> Choice:
     return Choice(decision="InProgress", target=target, execution=active)
 
 
-def _another(facts: Facts, target: Target, needed: Sequence[str], current: Execution | None) -> Choice | None:
-    """An older result that covers, if the registry still has it and its children (BD-123 to BD-125)."""
+def _another(
+    facts: Facts, target: Target, needed: Sequence[str], current: Execution | None, front: Front
+) -> Choice | None:
+    """An older result that covers, if the registry still has it and its children (BD-123 to BD-125).
+
+    One that cannot be the wish's own is not chosen: an execution of another name has its images (BD-276).
+    """
     for execution in covering(facts, target, needed):
-        if current is not None and execution.name == current.name:
+        own = front.is_named(facts, target, execution)
+        if own and current is not None and execution.name == current.name:
             continue
         digests = [recorded_child(execution, each) for each in needed]
         references = [execution.result, *(f"{execution.repository}@{each.digest}" for each in digests if each)]
@@ -120,8 +127,27 @@ def _another(facts: Facts, target: Target, needed: Sequence[str], current: Execu
             continue
         if "unknown" in answers:
             return Choice(decision="Wait", target=target, unreachable=f"{execution.result} could not be looked up")
-        return Choice(decision="Repoint", target=target, execution=execution)
+        if own:
+            return Choice(decision="Repoint", target=target, execution=execution)
+        return _renamed(facts, target, execution)
     return None
+
+
+def _renamed(facts: Facts, target: Target, execution: Execution) -> Choice:
+    """A new execution with every image of a result that covers: the same index, also where it has more than needed."""
+    keys = {each.architecture: key_of(execution, each.architecture) for each in execution.children if usable(each)}
+    extra = [each for each in execution.children if usable(each) and each.architecture not in target.keys]
+    answers = [existence(facts, f"{execution.repository}@{each.digest}") for each in extra]
+    questions = tuple(each for each in answers if isinstance(each, Question))
+    if questions:
+        return Choice(decision="Wait", target=target, questions=questions)
+    if any(each != "there" for each in answers):
+        return Choice(decision="Build", target=target)
+    keys = {**keys, **target.keys}
+    whole = msgspec.structs.replace(
+        target, keys=dict(sorted(keys.items())), architectures=tuple(sorted({*keys, *target.architectures}))
+    )
+    return Choice(decision="Build", target=whole)
 
 
 def _renewed(facts: Facts, resolved: Resolved, target: Target) -> Choice:

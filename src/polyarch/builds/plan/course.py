@@ -14,6 +14,7 @@ from polyarch.builds.executions.state import State
 from polyarch.builds.executions.target import Target
 from polyarch.builds.facts.facts import Execution, Facts
 from polyarch.builds.facts.problem import Problem
+from polyarch.builds.jobs.index_outcome import IndexWork
 from polyarch.builds.plan.document import Outcome, PlannedArchitecture, PlannedEvent, PlannedIndex
 from polyarch.model.condition import Condition
 
@@ -39,6 +40,10 @@ class Course(msgspec.Struct, frozen=True, kw_only=True):
     superseded: tuple[tuple[Execution, State], ...] = ()
     current: State | None = None
     """The execution whose result is the published one after this round."""
+    index_work: IndexWork | None = None
+    """A Job is made that publishes a result (BD-178)."""
+    awaited: str = ""
+    """UID of the index Job of a finished execution that is still needed."""
     problems: tuple[Problem, ...] = ()
     conditions: tuple[Condition, ...] = ()
     """Of the wish."""

@@ -57,14 +57,15 @@ class PlannedEvent(msgspec.Struct, frozen=True, kw_only=True):
     execution: str = ""
 
 
-Verb = Literal["create", "patch", "delete", "status", "head", "copy", "push-index", "tag", "delete-image"]
+Verb = Literal["create", "prepare", "patch", "delete", "status", "head", "copy", "push-index", "tag", "delete-image"]
 
 
 class Write(msgspec.Struct, frozen=True, kw_only=True):
     """One step, carried out in the plan's order; a step that fails ends the round, and the next one plans again.
 
-    ``create`` and ``patch`` (server-side apply or merge, see ``how``) of Kubernetes objects have ``body``; registry
-    steps have ``reference``, and ``body`` says what they copy or push.
+    ``create`` and ``patch`` (server-side apply or merge, see ``how``) of Kubernetes objects have ``body``; that of
+    ``prepare`` says what the object is a copy of, since plans hold no secret. Registry steps have ``reference``, and
+    ``body`` says what they copy or push.
     """
 
     verb: Verb
@@ -74,7 +75,8 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
     reference: str = ""
     step: str = ""
     """S1 – S11 of BD-196."""
-    how: Literal["", "apply", "merge", "status"] = ""
+    how: Literal["", "apply", "merge", "status", "foreground"] = ""
+    """``foreground``: the object is there until its dependents are gone."""
     uid: str = ""
     resource_version: str = ""
     """Preconditions, where not empty."""

@@ -26,6 +26,10 @@ class Front(Protocol):
         """Name and serial of the next execution for this target (BD-021, BD-263)."""
         ...
 
+    def is_named(self, facts: Facts, target: Target, execution: Execution) -> bool:
+        """Whether the wish can have this execution, which makes or has what is wanted, as its own (BD-276)."""
+        ...
+
     def job_name(self, execution: str, architecture: str, *, architectures: int) -> str:
         """Of ``architectures`` Jobs the one that builds this architecture (BD-079)."""
         ...
@@ -50,6 +54,10 @@ class Front(Protocol):
 
     def manifests(self, making: Making) -> Sequence[Mapping[str, Any]]:
         """What has to be created for one architecture, in order, its Job last (S4)."""
+        ...
+
+    def preparations(self, making: Making) -> Sequence[Write]:
+        """What has to be there before these, beyond them (S4)."""
         ...
 
     def create(self, course: Course, state: State) -> Sequence[Write]:

@@ -9,7 +9,9 @@ from polyarch.builds.architectures.hosts import auto_profile
 from polyarch.builds.executions.target import Target
 from polyarch.builds.facts.facts import Facts
 from polyarch.builds.facts.problem import Problem
+from polyarch.builds.jobs.index_outcome import IndexWork
 from polyarch.builds.jobs.order import ArchitectureOrder, Identity, Image, ProfileName
+from polyarch.builds.jobs.registry_jobs import RegistryOrder
 from polyarch.builds.jobs.security import forbidden_by_pod_security
 from polyarch.builds.keys.inputs import Base, Inputs
 from polyarch.oci.reference import parse
@@ -51,6 +53,11 @@ def order(making: Making, identity: Identity) -> ArchitectureOrder:
         tag=making.tag,
         settings=facts.settings,
     )
+
+
+def index_order(facts: Facts, work: IndexWork, identity: Identity) -> RegistryOrder:
+    """The order for the Job that publishes a result."""
+    return RegistryOrder(identity=identity, spec=facts.wish.spec, settings=facts.settings, document=work.document)
 
 
 def profile(facts: Facts, architecture: str, host: str) -> ProfileName:

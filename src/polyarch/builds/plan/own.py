@@ -52,6 +52,9 @@ class OwnFront:
         serial = 1 + max(same, default=0)
         return handles.run(facts.wish.name, target.build_key, serial), serial
 
+    def is_named(self, facts: Facts, target: Target, execution: Execution) -> bool:
+        return True
+
     def job_name(self, execution: str, architecture: str, *, architectures: int) -> str:
         return handles.job(execution, architecture)
 
@@ -93,6 +96,9 @@ class OwnFront:
             record=self.record_name(making.execution),
         )
         return manifests(order(making, identity))
+
+    def preparations(self, making: Making) -> Sequence[Write]:
+        return ()
 
     def create(self, course: Course, state: State) -> Sequence[Write]:
         wish, target = course.facts.wish, course.target

@@ -32,6 +32,7 @@ from polyarch.builds.plan.document import (
 from polyarch.builds.plan.front import Front
 from polyarch.builds.plan.making import Making
 from polyarch.builds.plan.own import OWN
+from polyarch.builds.plan.relabelling import relabelling
 from polyarch.builds.plan.rounds import Round
 from polyarch.builds.plan.steps import writes
 from polyarch.model.condition import Condition
@@ -39,6 +40,8 @@ from polyarch.model.condition import Condition
 
 def plan(facts: Facts, front: Front = OWN) -> Plan:
     """What is to be done about one build now, and why."""
+    if (unlabelled := relabelling(facts)) is not None:
+        return unlabelled
     known = wanted(facts)
     if known.questions:
         return _asking(known, known.questions)
@@ -46,7 +49,7 @@ def plan(facts: Facts, front: Front = OWN) -> Plan:
     if known.target is None:
         round_ = rounds.waiting(facts, known, known.problems)
     else:
-        choice = choose(facts, known, known.target)
+        choice = choose(facts, known, known.target, front)
         if choice.questions:
             return _asking(known, choice.questions)
         round_ = _round(facts, front, known, choice)
@@ -100,6 +103,8 @@ def _planned(facts: Facts, front: Front, known: Wanted, choice: Choice | None, r
         before=round_.before,
         execution=state,
         superseded=ending,
+        index_work=done.index_work if done is not None else round_.index_work,
+        awaited=round_.awaited,
         current=round_.current,
         problems=round_.problems,
         conditions=_conditions(facts, known, round_),
@@ -147,8 +152,7 @@ def _superseded(facts: Facts, round_: Round) -> tuple[tuple[Execution, State], .
             continue
         rules = Rules(name=each.name, job_name=lambda _: "", host=lambda _: ("", ""), may_start=False)
         seen = moves(facts, target_of_execution(each), each, rules)
-        state = superseded(facts, each, [move.child for move in seen])
-        found.append((each, state))
+        found.append((each, superseded(facts, each, [move.child for move in seen])))
     return tuple(found)
 
 
@@ -265,7 +269,7 @@ def _index(target: Target | None, round_: Round) -> PlannedIndex:
 def _conditions(facts: Facts, known: Wanted, round_: Round) -> tuple[Condition, ...]:
     state = round_.carried.state if round_.carried is not None else None
     found = []
-    if not any(each.reason == "InvalidSpec" for each in round_.problems):
+    if known.resolved.message:
         found.append(conditions.architectures_resolved(known.resolved))
     if not known.resolved.wait:
         found.append(conditions.inputs_valid(round_.problems, undecided=round_.undecided))
@@ -326,11 +330,8 @@ def _summary(facts: Facts, known: Wanted, round_: Round) -> str:
 def _token(facts: Facts, round_: Round) -> str:
     """The last rebuild token that was honoured: its execution exists, or it names nothing that is wanted (BD-135)."""
     token = facts.wish.spec.rebuild.token
-    created = round_.carried is not None and round_.carried.recorded.forced is not None
     if not token or (round_.decision in ("Wait", "Invalid") and is_new_token(facts)):
         return facts.wish.rebuild_honoured
-    if created or not is_new_token(facts) or round_.decision in ("UpToDate", "Retag", "Repoint", "InProgress", "Held"):
-        return token
     return token
 
 

@@ -12,16 +12,19 @@ import msgspec
 from polyarch.builds.api.settings import BuildTimes
 from polyarch.builds.architectures.hosts import host_of
 from polyarch.builds.architectures.preflight import Preflight, preflight
-from polyarch.builds.executions.carrying import Carried, carried, kept
-from polyarch.builds.executions.failures import LOOK_UP_INTERVAL, SECRET_INTERVAL, Hold, pause_since
+from polyarch.builds.executions.carrying import Carried, carried, kept, why_unpublished
+from polyarch.builds.executions.failures import LOOK_UP_INTERVAL, SECRET_INTERVAL, SHORTEST_PAUSE, Hold, pause_since
 from polyarch.builds.executions.moves import UNREACHABLE, Move, Rules, moves
+from polyarch.builds.executions.result import republication
+from polyarch.builds.executions.reuse import destination
 from polyarch.builds.executions.state import State
 from polyarch.builds.executions.target import Target, target_of_execution
 from polyarch.builds.executions.wanted import Wanted
 from polyarch.builds.facts.facts import Execution, Facts, Question, StepFailure
-from polyarch.builds.facts.history import active_execution, current_execution
+from polyarch.builds.facts.history import active_execution, current_execution, own_executions
 from polyarch.builds.facts.problem import Problem
 from polyarch.builds.facts.times import seconds
+from polyarch.builds.jobs.index_outcome import IndexWork, index_outcome, index_work
 from polyarch.builds.plan import conditions
 from polyarch.builds.plan.choice import Choice
 from polyarch.builds.plan.document import Outcome, Write, uid_of
@@ -41,7 +44,9 @@ SPEC_REASONS: Final = frozenset(
         "KernelTypeUnsupportedForArchitecture",
     }
 )
-"""Reasons that only a change of the spec ends: ``Invalid``. The others end by themselves: ``Wait``."""
+"""Reasons that only a change of the spec ends."""
+INVALID_REASONS: Final = SPEC_REASONS | {"BaseImageArchitectureMissing", "BuilderImageArchitectureMissing"}
+"""What cannot be built as it is said: ``Invalid``, though an image may get what it lacks. The others: ``Wait``."""
 OBJECT_REASONS: Final = frozenset({"InputMissing", "SecretInvalid", "PodSecurityForbids", "NamespaceNotEnabled"})
 _FIRST_RETRY: Final = 15.0
 
@@ -55,6 +60,10 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
     target: Target | None = None
     before: Execution | None = None
     carried: Carried | None = None
+    index_work: IndexWork | None = None
+    """A Job is made that gives a finished result its tags (BD-178)."""
+    awaited: str = ""
+    """UID of that Job once it is there."""
     ends_others: bool = False
     """Executions under way, but for the one that is carried on, are superseded."""
     current: State | None = None
@@ -82,8 +91,10 @@ def finished(facts: Facts, front: Front, choice: Choice, execution: Execution) -
     stored = stored_tags(facts)
     moved = choice.decision == "Repoint"
     lacking = wished if moved else tuple(each for each in wished if each not in stored)
-    trouble = _trouble(facts, "tag", execution.name)
-    retag = tagging(facts.wish.namespace, execution.name, execution.result, lacking) if lacking else None
+    tagged = _tagged_by_job(facts, front, execution) if lacking else _Tagged(is_done=True)
+    trouble = tagged.trouble or _trouble(facts, "tag", execution.name)
+    by_job = facts.leaves_registries_to_jobs
+    retag = tagging(facts.wish.namespace, execution.name, execution.result, lacking) if lacking and not by_job else None
     if trouble is not None:
         pause = trouble.retry_after if trouble.retry_after is not None else _FIRST_RETRY
         return Round(
@@ -94,12 +105,23 @@ def finished(facts: Facts, front: Front, choice: Choice, execution: Execution) -
             ends_others=True,
             current=_current(facts) if moved else kept(execution),
             tags=stored,
+            awaited=tagged.awaited,
             trouble=trouble,
             requeue_after=max(pause, 1.0),
         )
-    decision: Outcome = (
-        "Repoint" if moved else "Retag" if retag is not None or set(stored) != set(wished) else "UpToDate"
-    )
+    if not tagged.is_done:
+        return Round(
+            decision="Repoint" if moved else "Retag",
+            reason="Covered",
+            message=f"Job {front.index_job_name(execution.name)} moves the tags of {execution.result}.",
+            target=choice.target,
+            ends_others=True,
+            current=_current(facts) if moved else kept(execution),
+            tags=stored,
+            index_work=tagged.work,
+            awaited=tagged.awaited,
+        )
+    decision: Outcome = "Repoint" if moved else "Retag" if lacking or set(stored) != set(wished) else "UpToDate"
     messages = {
         "Repoint": f"{execution.result} of {execution.name} was made from the same inputs: it is published again.",
         "Retag": f"The tags of {execution.result} change; nothing is built.",
@@ -115,6 +137,43 @@ def finished(facts: Facts, front: Front, choice: Choice, execution: Execution) -
         retag=retag,
         tags=wished,
     )
+
+
+class _Tagged(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a Job is that moves tags."""
+
+    is_done: bool = False
+    work: IndexWork | None = None
+    awaited: str = ""
+    trouble: StepFailure | None = None
+
+
+def _tagged_by_job(facts: Facts, front: Front, execution: Execution) -> _Tagged:
+    """What failed is tried again after a time, since nobody says when the registry would take it (BD-178).
+
+    The Job that published the result has moved the tags already, if they were asked for then.
+    """
+    if not facts.leaves_registries_to_jobs:
+        return _Tagged(is_done=True)
+    document = republication(execution, front.tags(facts, execution.name))
+    work = index_work(execution.name, execution.uid, document, execution.children)
+    others = [each.name for each in own_executions(facts) if each.name != execution.name]
+    seen = index_outcome(facts.jobs, work, others=others)
+    name = front.index_job_name(execution.name)
+    refused = next((each for each in facts.failures if each.verb == "create" and each.name.startswith(name)), None)
+    if refused is not None:
+        return _Tagged(trouble=msgspec.structs.replace(refused, retry_after=SHORTEST_PAUSE))
+    if seen.job is None:
+        return _Tagged(work=work if seen.is_free else None)
+    ended = seen.job.failure if seen.job.failure is not None else seen.job.complete
+    if ended is None:
+        return _Tagged(awaited=seen.job.uid)
+    problem = why_unpublished(seen, work, name)
+    if problem is None:
+        return _Tagged(is_done=True)
+    left = ended + LOOK_UP_INTERVAL - facts.now
+    trouble = msgspec.structs.replace(problem, retry_after=max(left, 1.0))
+    return _Tagged(awaited=seen.job.uid if left > 0 else "", trouble=trouble)
 
 
 # -- an execution under way, or a new one ------------------------------------------------------------------------------
@@ -146,9 +205,12 @@ def new(facts: Facts, front: Front, known: Wanted, choice: Choice) -> Round:
     if any(move.needs_job for move in found):
         secrets = tuple(Question(reference=each, what="secret") for each in known.inputs.unread_secrets)
         verdict = preflight(facts, target.architectures, known.inputs)
-        if secrets or verdict.questions:
-            return Round(decision="Wait", reason="Asking", message="", questions=(*secrets, *verdict.questions))
-        problems = (*forbidden(facts), *verdict.problems, *verdict.unreachable)
+        place = destination(facts, target)
+        asked = (*secrets, *verdict.questions, *([place] if isinstance(place, Question) else []))
+        if asked:
+            return Round(decision="Wait", reason="Asking", message="", questions=asked)
+        nowhere = [place] if isinstance(place, Problem) else []
+        problems = (*forbidden(facts), *verdict.problems, *verdict.unreachable, *nowhere)
         if problems:
             return waiting(facts, known, problems, target=target, verdict=verdict)
         warnings = verdict.warnings
@@ -204,7 +266,7 @@ def waiting(
     messages = [each.message for each in problems] or [first.message if first is not None else known.resolved.message]
     undecided, pause = _patience(facts, problems, verdict)
     return Round(
-        decision="Invalid" if any(each.reason in SPEC_REASONS for each in problems) else "Wait",
+        decision="Invalid" if any(each.reason in INVALID_REASONS for each in problems) else "Wait",
         reason=reason,
         message=" ".join(messages),
         target=target,
@@ -280,6 +342,7 @@ def _carry(
         serial=serial,
         tags=front.tags(facts, name),
         child_tags=child_tags,
+        index_job=front.index_job_name(name),
     )
 
 

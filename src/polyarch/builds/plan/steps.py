@@ -8,12 +8,15 @@ from polyarch.builds.executions.carrying import PUSH, Carried
 from polyarch.builds.executions.moves import Move
 from polyarch.builds.executions.state import State
 from polyarch.builds.facts.facts import JobFacts
-from polyarch.builds.jobs.contract import configmap_name
+from polyarch.builds.jobs.contract import configmap_name, context_name
+from polyarch.builds.jobs.index_outcome import IndexWork, inputs_name, told_missing
+from polyarch.builds.jobs.order import Identity
+from polyarch.builds.jobs.registry_jobs import index_manifests
 from polyarch.builds.keys import handles
 from polyarch.builds.plan.course import Course
 from polyarch.builds.plan.document import Write, uid_of
 from polyarch.builds.plan.front import Front
-from polyarch.builds.plan.making import Making
+from polyarch.builds.plan.making import Making, index_order
 
 JOB: Final = "Job"
 CONFIG_MAP: Final = "ConfigMap"
@@ -43,10 +46,14 @@ def writes(
     found += _creations(front, makings)
     if carried is not None:
         found += _records(course, front, carried)
+    if course.index_work is not None:
+        found += _index_job(course, front, course.index_work, kind)
     if retag is not None:
         found.append(retag)
-    found += _finished_jobs(course, carried)
+    finished = _finished_jobs(course, carried)
+    found += _deletions(course, [job for job in finished if job.role != names.INDEX_ROLE], step="S6")
     found += front.report(course)
+    found += _deletions(course, [job for job in finished if job.role == names.INDEX_ROLE], step="S10")
     return tuple(_once(found))
 
 
@@ -66,14 +73,15 @@ def _records(course: Course, front: Front, carried: Carried) -> Iterator[Write]:
     yield from _deletions(course, carried.deletes, step="S6")
     if carried.published is None:
         return
-    yield Write(
-        verb=PUSH,
-        namespace=course.facts.wish.namespace,
-        name=carried.recorded.name,
-        reference=carried.reference,
-        step="S7",
-        body=carried.body,
-    )
+    if carried.body:
+        yield Write(
+            verb=PUSH,
+            namespace=course.facts.wish.namespace,
+            name=carried.recorded.name,
+            reference=carried.reference,
+            step="S7",
+            body=carried.body,
+        )
     yield from front.record(course, course.before, carried.published)
 
 
@@ -90,15 +98,16 @@ def _adoptions(course: Course, moves: Iterable[Move], state: State, owner: Mappi
             "annotations": {key: marks.annotations.get(key) for key in (names.BUILD_LABEL, names.RUN_LABEL)},
             "ownerReferences": [dict(owner)],
         }
-        yield Write(
-            verb="patch",
-            kind=CONFIG_MAP,
-            namespace=job.namespace,
-            name=configmap_name(job.name),
-            step="S2",
-            how="merge",
-            body={"metadata": metadata},
-        )
+        for name in _inputs_of(course, job):
+            yield Write(
+                verb="patch",
+                kind=CONFIG_MAP,
+                namespace=job.namespace,
+                name=name,
+                step="S2",
+                how="merge",
+                body={"metadata": metadata},
+            )
         yield Write(
             verb="patch",
             kind=JOB,
@@ -112,31 +121,70 @@ def _adoptions(course: Course, moves: Iterable[Move], state: State, owner: Mappi
         )
 
 
+def _inputs_of(course: Course, job: JobFacts) -> list[str]:
+    """ConfigMaps that a Job mounts and that go with it. A Job of the same key has a context where this wish has one."""
+    wish = course.facts.wish
+    has_context = wish.machine is not None or wish.spec.source.context.type == "ConfigMap"
+    return [configmap_name(job.name), *([context_name(job.name)] if has_context else ())]
+
+
 def _creations(front: Front, makings: Iterable[Making]) -> Iterator[Write]:
     for making in makings:
+        yield from front.preparations(making)
         for body in front.manifests(making):
-            metadata = body["metadata"]
-            yield Write(
-                verb="create",
-                kind=body["kind"],
-                namespace=metadata["namespace"],
-                name=metadata["name"],
-                step="S4",
-                body=body,
-            )
+            yield _creation(body, step="S4")
+
+
+def _index_job(course: Course, front: Front, work: IndexWork, kind: str) -> Iterator[Write]:
+    """The Job that publishes a result, where the builder leaves registries to Jobs (S7, BD-178)."""
+    wish, job = course.facts.wish, front.index_job_name(work.execution)
+    role = names.INDEX_ROLE
+    marks = handles.marks(image_build=wish.name, execution=work.execution, role=role, arch_key=work.key)
+    identity = Identity(
+        namespace=wish.namespace,
+        job=job,
+        owners=(front.owner(work.execution, work.uid or uid_of(kind, work.execution)),),
+        labels=marks.labels,
+        annotations=marks.annotations,
+        execution=work.execution,
+        record=front.record_name(work.execution),
+        inputs=inputs_name(job, work.key),
+    )
+    for body in index_manifests(index_order(course.facts, work, identity)):
+        yield _creation(body, step="S7")
+
+
+def _creation(body: Mapping[str, Any], *, step: str) -> Write:
+    metadata = body["metadata"]
+    return Write(
+        verb="create",
+        kind=body["kind"],
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        step=step,
+        body=body,
+    )
+
+
+def _jobs(course: Course) -> Iterator[JobFacts]:
+    """Jobs that plans make; those that delete images are the clean-up's."""
+    return (job for job in course.facts.jobs if job.role != names.PRUNE_ROLE)
 
 
 def _left(course: Course, execution: str, adopted: Iterable[str]) -> list[JobFacts]:
     """The Jobs that are still an execution's own after others were taken over (S3)."""
     taken = set(adopted)
     return sorted(
-        (job for job in course.facts.jobs if job.run == execution and job.uid not in taken and not job.deleting),
+        (job for job in _jobs(course) if job.run == execution and job.uid not in taken and not job.deleting),
         key=lambda job: job.name,
     )
 
 
-def _finished_jobs(course: Course, carried: Carried | None) -> Iterator[Write]:
-    """Jobs of what has succeeded or was superseded are not needed any more; those of failures are, for their logs."""
+def _finished_jobs(course: Course, carried: Carried | None) -> Sequence[JobFacts]:
+    """Jobs of what has succeeded or was superseded are not needed any more; those of failures are, for their logs.
+
+    An index Job is all that tells where the tags are, until the status of the wish does.
+    """
     done = {
         each.name
         for each in course.facts.executions
@@ -145,14 +193,33 @@ def _finished_jobs(course: Course, carried: Carried | None) -> Iterator[Write]:
     if carried is not None and carried.published is not None:
         done.add(carried.published.name)
     taken = {move.adopt.uid for move in carried.moves if move.adopt is not None} if carried is not None else set()
-    jobs = [job for job in course.facts.jobs if job.run in done and job.uid not in taken and not job.deleting]
-    yield from _deletions(course, sorted(jobs, key=lambda job: job.name), step="S6")
+    jobs = [
+        job
+        for job in _jobs(course)
+        if job.run in done and job.uid not in taken and not job.deleting and not _is_needed(course, job)
+    ]
+    return sorted(jobs, key=lambda job: job.name)
+
+
+def _is_needed(course: Course, job: JobFacts) -> bool:
+    """An index Job that still publishes, or all that is known of images that are gone (BD-178)."""
+    if job.role != names.INDEX_ROLE:
+        return False
+    return job.uid == course.awaited or bool(told_missing([job], job.run))
 
 
 def _deletions(course: Course, jobs: Iterable[JobFacts], *, step: str) -> Iterator[Write]:
     for job in jobs:
         if not job.deleting:
-            yield Write(verb="delete", kind=JOB, namespace=job.namespace, name=job.name, step=step, uid=job.uid)
+            yield Write(
+                verb="delete",
+                kind=JOB,
+                namespace=job.namespace,
+                name=job.name,
+                step=step,
+                how="foreground" if job.role == names.INDEX_ROLE else "",
+                uid=job.uid,
+            )
 
 
 def tagging(namespace: str, name: str, reference: str, tags: Sequence[str]) -> Write:

@@ -46,6 +46,8 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
     attestations: Literal["Drop", "Keep"] = "Drop"
     required: tuple[str, ...] = ()
     """Architectures without which nothing is pushed (BD-336)."""
+    digest: str = ""
+    """What was planned, by what Jobs said of their images; nothing is pushed if the images' own bytes give another."""
 
 
 class CopyOrder(msgspec.Struct, frozen=True, kw_only=True):

@@ -68,6 +68,11 @@ async def publish(connection: Connection, publication: Publication) -> Published
         return Trouble(reason=reason, message=str(refused), code=refused.problem)
     except Failure as failure:
         return of_error(failure.error)
+    if publication.digest not in ("", assembled.digest):
+        message = (
+            f"the images give {assembled.digest}, where {publication.digest} was planned: a Job said what is not so"
+        )
+        return Trouble(reason="RegistryInconsistent", message=message)
     return await _push(connection, writer, assembled, found, publication.tags)
 
 

@@ -1,7 +1,8 @@
 """The lifecycle of the role builder: deployed while it is wanted, then removed (BD-002).
 
 There is no object that turns it on: the operator's flag ``--builds`` does. With ``auto`` it runs while there are
-ImageBuilds or runs of them, so that the last of them are cleaned up before it goes. Every pass starts from what is
+ImageBuilds or runs of them, so that the last of them are cleaned up before it goes, and always where machine OS images
+are wanted. Every pass starts from what is
 there now and may be cut off anywhere.
 """
 
@@ -96,13 +97,16 @@ class BuildsReconciler:
         self._sets.serve(self._discovery.served & MONITORING)
         if self._home.is_terminating:
             return await self._remove_from_cluster()
-        if not all(each.has_synced for each in self._objects):
+        if not all(each.has_synced for each in self._objects) or self._discovery.cluster is None:
             return After(WAITING)  # nobody knows yet whether there are builds
         return await (self._deploy() if self._is_wanted() else self._remove())
 
     def _is_wanted(self) -> bool:
         if self._settings.builds != "auto":
             return self._settings.builds == "on"
+        cluster = self._discovery.cluster
+        if cluster is not None and self._settings.machine_os_in(cluster) != "off":
+            return True
         return any(len(each.store) for each in self._objects)
 
     async def _deploy(self) -> Result:

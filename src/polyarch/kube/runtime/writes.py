@@ -59,6 +59,10 @@ class OwnWrites(Generic[T]):
             return False
         return True
 
+    def is_behind(self) -> bool:
+        """Whether the cache is older than any of our writes: what is read across many objects is not whole then."""
+        return any(self.is_stale(key) for key in tuple(self._writes))
+
     def observe(self, change: Change[T]) -> None:
         """An informer handler: forgets writes that the cache has seen, and deleted objects."""
         write = self._writes.get(change.key)

@@ -1,5 +1,7 @@
 """Containerfiles: what parses, what does not, and what is said about it (BD-056, BD-057, BD-268)."""
 
+import time
+
 import pytest
 
 from polyarch.builds.containerfile import parsing, text
@@ -162,3 +164,11 @@ def test_stages_and_their_parts() -> None:
     assert (final.image, final.name, final.line) == ("scratch", "", 6)
     assert final.instructions[0].flags == (("from", "build"),)
     assert final.instructions[0].arguments == "/x /y"
+
+
+def test_bd_323_a_long_directive_is_read_in_one_go() -> None:
+    """BD-323: a text of one namespace must not keep the builder from all others."""
+    began = time.process_time()
+    found = parsed("# syntax=a" + " " * 60_000 + "b\nFROM c\n")
+    assert not found.faults
+    assert time.process_time() - began < 2.0, "the time grows with the square of the text"

@@ -1,8 +1,9 @@
-"""Old Runs and their images are deleted, and nothing that anybody needs (S11: BD-230 to BD-236)."""
+"""Old Runs and their images are deleted, and nothing that anybody needs (S11: BD-230..BD-234)."""
 
 import asyncio
 from datetime import UTC, datetime
 from types import SimpleNamespace
+from typing import ClassVar
 
 import msgspec
 import pytest
@@ -11,19 +12,25 @@ from builds_api import BuildsApi
 from manual_clock import ManualClock
 from polyarch.builds import names
 from polyarch.builds.controller.cleanup import KEPT_BACK, Cleanup, subscribe
-from polyarch.builds.controller.passes import Turns
-from polyarch.builds.controller.watches import BY_BUILD, _build_of
+from polyarch.builds.controller.passes import SETTLING, Turns
+from polyarch.builds.controller.prune_jobs import PruneJobs
+from polyarch.builds.controller.watches import BY_BUILD, BY_JOB, RecordObject, _build_of, _job_of
 from polyarch.builds.facts.executions import BuildObject, RunObject
-from polyarch.builds.facts.facts import ChildRecord, Execution
+from polyarch.builds.facts.facts import ChildRecord, Execution, Settings
+from polyarch.builds.facts.jobs import JobObject, PodObject
 from polyarch.builds.facts.nodes import NodeObject
 from polyarch.builds.frontend import WishKey
 from polyarch.builds.metrics import BuildMetrics
 from polyarch.builds.pruning.deletion import Deleted, Kept
+from polyarch.kube.client.patches import MergePatch
 from polyarch.kube.metrics import Metrics
+from polyarch.kube.resources import CONFIGMAPS, JOBS
 from polyarch.kube.runtime.controller import After, Done
 from polyarch.kube.runtime.store import Store
 from polyarch.kube.runtime.watch import Apply, Delete
+from polyarch.kube.runtime.writes import OwnWrites
 from polyarch.model.meta import Key
+from polyarch.model.namespace import Namespace
 from polyarch.oci.auth.credentials import NoCredentials
 
 WISH = WishKey("ImageBuild", "team", "web")
@@ -74,10 +81,15 @@ class Place:
         self.api.list = self.list
         self.lists = 0
         self.pods = []
+        builds, runs = Store(), Store({BY_BUILD: _build_of})
         self.watches = SimpleNamespace(
-            builds=SimpleNamespace(store=Store()),
-            runs=SimpleNamespace(store=Store({BY_BUILD: _build_of})),
+            builds=SimpleNamespace(store=builds, writes=OwnWrites(builds, clock=self.clock)),
+            runs=SimpleNamespace(store=runs, writes=OwnWrites(runs, clock=self.clock)),
             nodes=SimpleNamespace(store=Store()),
+            jobs=SimpleNamespace(store=Store()),
+            pods=SimpleNamespace(store=Store({BY_JOB: _job_of})),
+            records=SimpleNamespace(store=Store()),
+            namespaces=SimpleNamespace(store=Store()),
         )
         self.recorder, self.registries, self.inputs = Recorder(), Registries(), Inputs()
         self.leads = True
@@ -88,6 +100,7 @@ class Place:
             self.watches,
             self.registries,
             self.inputs,
+            jobs=PruneJobs(self.api, self.watches, Settings(push_image="polyarch:1")),
             turns=self.turns,
             recorder=self.recorder,
             metrics=BuildMetrics(Metrics()),
@@ -132,17 +145,23 @@ class Place:
         for store, resource, shape in (
             (self.watches.builds.store, names.IMAGE_BUILDS, BuildObject),
             (self.watches.runs.store, names.IMAGE_BUILD_RUNS, RunObject),
+            (self.watches.jobs.store, JOBS, JobObject),
+            (self.watches.records.store, CONFIGMAPS, RecordObject),
         ):
             there = {Key(space, n): o for (res, space, n), o in self.api.objects.items() if res == resource}
             for each in there.values():
                 store.take(Apply(msgspec.convert(each, shape)))
             for key in [key for key in store if key not in there]:
-                store.take(Delete(key, "9999"))
+                store.take(Delete(key, str(self.api.version)))
 
     def node(self, name, **annotations):
         self.watches.nodes.store.take(
             Apply(msgspec.convert({"metadata": {"name": name, "annotations": annotations}}, NodeObject))
         )
+
+    def namespace(self, name, *, going):
+        metadata = {"name": name, **({"deletionTimestamp": "2027-01-01T11:59:00Z"} if going else {})}
+        self.watches.namespaces.store.take(Apply(msgspec.convert({"metadata": metadata}, Namespace)))
 
     async def go(self, wish=WISH):
         result = await self.cleanup.reconcile(wish)
@@ -238,6 +257,17 @@ class TestFinalizers:
         assert place.metadata("old")["finalizers"] == []
         assert [(reason, name) for name, _, reason, _ in place.recorder.events] == [("ImageDeleted", "old")]
 
+    async def test_bd_231_nothing_is_counted_while_a_plan_has_recorded_what_no_cache_shows(self, place):
+        """A new run reuses a child of the one that leaves, and the watch is a moment late."""
+        await place.run("old", ("arm64", "2"), result="a", deleting="2027-01-01T11:59:00Z")
+        place.watches.runs.writes.note_write(Key("team", "new"), "5000")
+        assert await place.go() == After(SETTLING)
+        assert place.registries.deleted == []
+        place.api.version = 5000
+        await place.run("new", ("arm64", "2"))
+        assert await place.go() == Done()
+        assert place.registries.deleted == [digest("a")]
+
     async def test_bd_231_two_runs_that_leave_together_do_not_keep_each_other(self, place):
         for name in ("one", "two"):
             await place.run(name, ("amd64", "1"), result="a", deleting="2027-01-01T11:59:00Z")
@@ -260,6 +290,20 @@ class TestFinalizers:
             await place.build("shop", images=[{"architecture": "arm64", "reference": f"{REPOSITORY}@{digest('2')}"}])
         await place.go()
         assert place.registries.deleted == [digest("a")]
+
+    @pytest.mark.parametrize("going", ["build", "namespace"])
+    async def test_bd_231_what_is_going_itself_keeps_nothing(self, place, going):
+        """A deletion in the foreground, and one of the namespace, take the Runs before their ImageBuild."""
+        await place.build(image=f"{REPOSITORY}@{digest('a')}")
+        await place.run("web-1", ("arm64", "2"), result="a", deleting="2027-01-01T11:59:00Z")
+        if going == "build":
+            stored = place.api.objects[names.IMAGE_BUILDS, "team", "web"]["metadata"]
+            stored |= {"deletionTimestamp": "2027-01-01T11:59:00Z", "resourceVersion": "9000"}
+            place.show()
+        else:
+            place.namespace("team", going=True)
+        assert await place.go() == Done()
+        assert place.registries.deleted == [digest("a"), digest("2")]
 
     async def test_bd_233_the_build_may_be_gone(self, place):
         """Its Runs say with which Secret."""
@@ -305,6 +349,115 @@ class TestFinalizers:
         assert [reason for _, _, reason, _ in place.recorder.events] == ["ImageNotDeleted"]
 
 
+class TestByJob:
+    """``registryAccess: Job``: the builder deletes nothing itself (BD-178)."""
+
+    MARKS: ClassVar = {names.PUSH_SECRET_ANNOTATION: "push", names.REGISTRY_JOB_ANNOTATION: '{"pushImage":"own:2"}'}
+
+    async def leaving(self, place, name="old", **more):
+        child = more.pop("child", "2")
+        await place.run(name, ("arm64", child), deleting="2027-01-01T11:59:00Z", annotations=dict(self.MARKS), **more)
+
+    async def change(self, place, resource, name, **members):
+        place.api.objects[resource, "team", name] |= members
+        await place.api.patch(resource, name, MergePatch({"metadata": {}}), namespace="team")
+        place.show()
+
+    def jobs(self, place):
+        return [each for (res, _, _), each in place.api.objects.items() if res == JOBS]
+
+    async def end(self, place, message, *, condition="Complete", code=0):
+        (job,) = self.jobs(place)
+        at = "2027-01-01T12:00:01Z"
+        status = {"conditions": [{"type": condition, "status": "True", "lastTransitionTime": at}]}
+        await self.change(place, JOBS, job["metadata"]["name"], status=status)
+        uid, ended = job["metadata"]["uid"], {"exitCode": code, "message": message}
+        owner = {"kind": "Job", "name": job["metadata"]["name"], "uid": uid, "controller": True}
+        pod = {
+            "metadata": {"name": f"of-{uid}", "namespace": "team", "ownerReferences": [owner]},
+            "status": {
+                "phase": "Failed" if code else "Succeeded",
+                "containerStatuses": [{"name": "prune", "state": {"terminated": ended}}],
+            },
+        }
+        place.watches.pods.store.take(Apply(msgspec.convert(pod, PodObject)))
+        place.show()
+
+    async def test_bd_178_runs_note_what_their_jobs_will_need(self, place):
+        await place.build(history="Delete", current="new")
+        spec = place.api.objects[names.IMAGE_BUILDS, "team", "web"]["spec"]
+        by_job = {**spec, "registryAccess": "Job", "builder": {"pushImage": "own:2"}}
+        await self.change(place, names.IMAGE_BUILDS, "web", spec=by_job)
+        await place.run("new", ("arm64", "1"), result="c")
+        await place.go()
+        assert place.metadata("new")["annotations"] == self.MARKS
+        await self.change(place, names.IMAGE_BUILDS, "web", spec=spec)
+        await place.go()
+        assert place.metadata("new")["annotations"] == {names.PUSH_SECRET_ANNOTATION: "push"}
+
+    async def test_bd_178_a_job_deletes_the_images_and_then_the_run_goes(self, place):
+        await self.leaving(place, result="a")
+        assert isinstance(await place.go(), After)
+        (job,) = self.jobs(place)
+        pod = job["spec"]["template"]["spec"]
+        assert (pod["containers"][0]["image"], pod["volumes"][-1]["secret"]["secretName"]) == ("own:2", "push")
+        (inputs,) = [each for (res, _, _), each in place.api.objects.items() if res == CONFIGMAPS]
+        told = msgspec.json.decode(inputs["data"]["prune.json"])["images"]
+        assert [each["digest"] for each in told] == [digest("a"), digest("2")]
+        assert inputs["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"], "it goes with the Job"
+        assert isinstance(await place.go(), After)
+        assert place.metadata("old")["finalizers"] == [names.IMAGES_FINALIZER]
+        await self.end(place, '{"v":1,"deleted":2,"kept":0}')
+        assert await place.go() == Done()
+        assert (place.metadata("old")["finalizers"], self.jobs(place)) == ([], [])
+        assert [reason for _, _, reason, _ in place.recorder.events] == ["ImageDeleted"]
+        assert (place.registries.deleted, place.registries.used) == ([], []), "the builder asks no registry"
+
+    async def test_bd_178_the_inputs_are_made_again_where_the_builder_died_before_them(self, place):
+        await self.leaving(place)
+        await place.go()
+        for key in [key for key in place.api.objects if key[0] == CONFIGMAPS]:
+            del place.api.objects[key]
+        place.show()
+        await place.go()
+        assert [key[0] for key in place.api.objects].count(CONFIGMAPS) == 1
+
+    async def test_bd_178_what_leaves_meanwhile_is_deleted_by_the_next_job(self, place):
+        await self.leaving(place)
+        await place.go()
+        await self.leaving(place, "older", child="3")
+        await place.go()
+        await self.end(place, '{"v":1,"deleted":1,"kept":0}')
+        await place.go()
+        assert place.metadata("old")["finalizers"] == [names.IMAGES_FINALIZER], "its Job was not told of the other"
+        await place.go()
+        await self.end(place, '{"v":1,"deleted":2,"kept":0}')
+        assert await place.go() == Done()
+        assert place.metadata("old")["finalizers"] == place.metadata("older")["finalizers"] == []
+
+    async def test_bd_234_images_that_the_registry_keeps_are_told(self, place):
+        await self.leaving(place)
+        await place.go()
+        await self.end(place, '{"v":1,"deleted":0,"kept":1}')
+        assert await place.go() == Done()
+        assert [reason for _, _, reason, _ in place.recorder.events] == ["ImageNotDeleted"]
+
+    async def test_bd_233_a_job_that_fails_is_made_again_until_ten_minutes_are_over(self, place):
+        await self.leaving(place)
+        await place.go()
+        await self.end(place, '{"v":1,"reason":"BuildFailed","message":"HTTP 503"}', condition="Failed", code=1)
+        assert isinstance(await place.go(), After)
+        assert self.jobs(place) == []
+        await place.go()
+        assert len(self.jobs(place)) == 1
+        place.clock.advance(600)
+        assert await place.go() == Done()
+        assert place.metadata("old")["finalizers"] == []
+        assert place.recorder.events[-1][2] == "ImageCleanupAbandoned"
+        (job,) = self.jobs(place)
+        assert job["spec"]["ttlSecondsAfterFinished"] == 3600, "nobody deletes it any more"
+
+
 async def test_bd_232_a_plan_of_the_repository_is_waited_for(place):
     """Pruning and planning of one repository do not overlap."""
     await place.run("old", ("arm64", "2"), deleting="2027-01-01T11:59:00Z")
@@ -315,6 +468,18 @@ async def test_bd_232_a_plan_of_the_repository_is_waited_for(place):
         assert place.registries.deleted == []
     await running
     assert place.registries.deleted == [digest("2")]
+
+
+async def test_bd_231_what_a_plan_has_just_taken_is_not_deleted_before_the_caches_show_it(place):
+    """A Run was made that reuses the image, after the Run that built it was deleted by hand."""
+    await place.build(history="Delete")
+    await place.run("going", ("amd64", "1"), result="1", deleting="2027-01-01T11:59:59Z")
+    place.watches.runs.writes.note_write(Key("team", "new"), "999")
+    assert await place.go() == After(SETTLING)
+    assert (place.registries.deleted, place.runs) == ([], ["going"])
+    place.clock.advance(60)
+    await place.go()
+    assert place.registries.deleted == [digest("1")]
 
 
 async def test_bd_230_runs_and_builds_wake_it(place):

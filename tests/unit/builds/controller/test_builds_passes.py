@@ -10,11 +10,20 @@ from builds_api import KINDS, BuildsApi, Caches
 
 from manual_clock import ManualClock
 from polyarch.builds.api.resources import ImageBuildSpec
-from polyarch.builds.controller.passes import Passes, Turns
+from polyarch.builds.controller.passes import UNANSWERED, Passes, Turns
 from polyarch.builds.effects.inquiry import Inquiry
 from polyarch.builds.effects.object_writes import Carried, ObjectWrites, jobs_of
+from polyarch.builds.effects.recorded_jobs import RecordedJobs
 from polyarch.builds.effects.settling import Settling
-from polyarch.builds.facts.facts import Existence, Facts, Question, SecretFacts, StepFailure, Wish
+from polyarch.builds.facts.facts import (
+    Existence,
+    Facts,
+    FoundJob,
+    Question,
+    SecretFacts,
+    StepFailure,
+    Wish,
+)
 from polyarch.builds.frontend import Cache, WishKey
 from polyarch.builds.metrics import BuildMetrics
 from polyarch.builds.plan.document import Plan, PlannedArchitecture, PlannedEvent, Write
@@ -108,12 +117,14 @@ class World:
         self.seen: list[Facts] = []
         self.there = True
         self.leads = True
+        self.turns = Turns()
+        self.looked_up = 0
         self.passes = self.made()
 
     def made(self) -> Passes:
         return Passes(
             self,  # type: ignore[arg-type]
-            inquiry=Inquiry(self.registry, self.inputs, self.clock),
+            inquiry=Inquiry(self.registry, self.inputs, self.clock, jobs=RecordedJobs(self.api)),
             inputs=self.inputs,
             objects=ObjectWrites(self.api, self, self.settling, self.clock),  # type: ignore[arg-type]
             registries=self.registry_writes,
@@ -121,7 +132,7 @@ class World:
             recorder=self,
             metrics=BuildMetrics(self.metrics),
             clock=self.clock,
-            turns=Turns(),
+            turns=self.turns,
             is_leading=lambda: self.leads,
         )
 
@@ -131,6 +142,7 @@ class World:
     # as a front-end
 
     def facts(self, key: WishKey) -> Facts | None:
+        self.looked_up += 1
         wish = Wish(kind="ImageBuild", namespace="team", name="web", uid="u", generation=1, spec=ImageBuildSpec())
         return Facts(now=0.0, wish=wish) if self.there else None
 
@@ -209,6 +221,19 @@ async def test_bd_331_a_namespace_in_which_secrets_may_not_be_read_is_told_to_th
     assert not world.seen[-1].inputs.readable
 
 
+async def test_bd_324_a_job_that_no_watch_shows_is_read_by_its_name(world):
+    labels = {"polyarch.dev/run": "web-1"}
+    template = {"template": {"metadata": {"labels": labels}}}
+    world.api.put(JOBS, {"metadata": {"name": "live", "namespace": "team", "uid": "j"}, "spec": template})
+    going = {"name": "going", "namespace": "team", "uid": "k", "deletionTimestamp": "2027-01-01T00:00:00Z"}
+    world.api.put(JOBS, {"metadata": going})
+    questions = tuple(Question(reference=each, what="job") for each in ("live", "going", "gone"))
+    world.plans = lambda facts: plan() if facts.found_jobs else plan(questions=questions)
+    await world.look()
+    found = world.seen[-1].found_jobs
+    assert found == {"live": FoundJob(uid="j", template_labels=labels), "going": None, "gone": None}
+
+
 async def test_a_plan_that_asks_for_ever_is_a_bug_that_is_named(world):
     world.plans = lambda facts: plan(questions=(Question(reference="quay.io/a/b:1", what="inspect"),))
     with pytest.raises(RuntimeError, match=r"still asks after 16 rounds: inspect quay\.io/a/b:1"):
@@ -255,6 +280,44 @@ async def test_a_refused_write_ends_the_round_and_is_told_to_the_next_plan_once(
     assert (failure.code, failure.name) == ("NameConflict", "a")
     await world.look()
     assert world.seen[-1].failures == (), "it is tried again: the world may have changed"
+
+
+async def test_bd_220_refusals_are_told_together_until_a_plan_was_carried_out(world):
+    """Two Jobs that a quota refuses: a plan that knew of one of them only would make the other one again, for ever."""
+    for name in ("a", "b"):
+        world.api.put(JOBS, {"metadata": {"name": name, "namespace": "team", "uid": "theirs"}})
+
+    def others(facts: Facts) -> Plan:
+        refused = {each.name for each in facts.failures}
+        return plan(*(create(name) for name in ("a", "b", "c") if name not in refused))
+
+    world.plans = others
+    assert [await world.look(), await world.look()] == [After(0.0), After(0.0)]
+    assert await world.look() == Done()
+    assert {each.name for each in world.seen[-1].failures} == {"a", "b"}
+    world.known.show()
+    await world.look()
+    assert world.seen[-1].failures == (), "they are tried again later"
+
+
+async def test_bd_220_of_several_refused_objects_the_plan_learns_of_all(world):
+    """Told of one at a time, it would try the others in turn without any pause, and record nothing."""
+    for name in ("a", "b"):
+        world.api.put(JOBS, {"metadata": {"name": name, "namespace": "team", "uid": "theirs"}})
+
+    def planned(facts: Facts) -> Plan:
+        refused = {each.name for each in facts.failures}
+        return plan(*(create(name) for name in ("a", "b") if name not in refused), requeue_after=5.0)
+
+    world.plans = planned
+    assert [await world.look() for _ in range(3)] == [After(0.0), After(0.0), After(5.0)]
+    assert [each.name for each in world.seen[-1].failures] == ["a", "b"]
+
+
+async def test_bd_195_a_refusal_that_the_plan_has_no_answer_to_is_not_repeated_without_a_pause(world):
+    world.api.put(JOBS, {"metadata": {"name": "a", "namespace": "team", "uid": "theirs"}})
+    world.plans = lambda facts: plan(create("a"))
+    assert [await world.look() for _ in range(4)] == [After(0.0), After(UNANSWERED)] * 2
 
 
 async def test_a_registry_step_that_failed_is_told_too(world):
@@ -328,6 +391,22 @@ async def test_a_build_that_is_gone_is_forgotten(world):
     world.there = False
     assert await world.look() == Done()
     assert world.inputs.forgotten == [WISH]
+
+
+async def test_bd_195_bd_232_a_pass_that_waited_for_its_turn_plans_from_what_is_there_then(world):
+    """BD-348: one that did not wait reads the caches once."""
+    await world.look()
+    assert world.looked_up == 1
+    repository = ImageBuildSpec().output.repository
+    async with world.turns.of(repository) as waited:
+        assert not waited
+        waiting = asyncio.create_task(world.look())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert world.looked_up == 2
+        world.there = False
+    assert await waiting == Done()
+    assert (world.looked_up, len(world.seen)) == (3, 1)
 
 
 async def test_bd_232_one_repository_is_one_turn_however_it_is_written():

@@ -1,4 +1,5 @@
-"""Writes to the API server: safe to repeat, by name, under preconditions, and never over somebody else's object."""
+"""Writes to the API server: safe to repeat, by name, under preconditions, and never over somebody else's object;
+a status only when it differs, progress at most every two seconds (BD-243)."""
 
 from typing import Any
 

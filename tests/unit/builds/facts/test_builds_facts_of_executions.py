@@ -7,7 +7,7 @@ import pytest
 
 from build_wishes import execution, facts, wish
 from polyarch.builds.api.resources import ArchitectureKey, Forced, Pin
-from polyarch.builds.facts.executions import BuildObject, RunObject, execution_of, wish_of
+from polyarch.builds.facts.executions import BuildObject, RunObject, StoredRun, execution_of, wish_of
 from polyarch.builds.facts.facts import ChildRecord, PinnedBase
 from polyarch.builds.facts.history import (
     active_execution,
@@ -201,3 +201,28 @@ def test_bd_042_a_partial_result_has_what_it_has() -> None:
     assert published_architectures(execution("web-1", "amd64", "arm64", lacking="arm64")) == {"amd64"}
     assert published_architectures(execution("web-1", "amd64", "arm64")) == {"amd64", "arm64"}
     assert published_architectures(None) == frozenset()
+
+
+def test_bd_348_a_run_that_is_kept_as_text_is_the_same_execution() -> None:
+    """It holds nothing of the page that it came in."""
+    document = {
+        "metadata": {"name": "web-1", "namespace": "team", "uid": "u"},
+        "spec": {"imageBuild": {"name": "web", "uid": "w"}, "repository": "quay.io/team/web"},
+        "status": {
+            "phase": "Succeeded",
+            "result": f"quay.io/team/web@sha256:{'a' * 64}",
+            "architectures": [{"architecture": "arm64", "phase": "Built", "digest": f"sha256:{'b' * 64}"}],
+            "conditions": [{"type": "Succeeded", "status": "True", "reason": "Published", "message": "done"}],
+        },
+    }
+    page = msgspec.json.encode({"items": [document]})
+    [stored] = msgspec.json.decode(page, type=dict[str, list[StoredRun]])["items"]
+    read = execution_of(stored)
+    assert read == execution_of(msgspec.convert(document, RunObject))
+    assert dict(read.status) == document["status"]
+    assert len(bytes(stored.text)) < len(page)
+    assert execution_of(msgspec.json.decode(b"{}", type=StoredRun)).status == {}
+
+
+def test_bd_324_a_status_that_is_null_is_none() -> None:
+    assert execution_of(msgspec.json.decode(b'{"status": null}', type=StoredRun)).phase == ""

@@ -111,3 +111,22 @@ def test_bd_100_heartbeats_and_the_order_of_lists_make_no_difference() -> None:
     taints = [TAINT, {"key": "c", "effect": "NoExecute"}]
     handlers = [{"name": each, "features": {"userNamespaces": True}} for each in ("", "runc")]
     assert seen("1", taints, handlers) == seen("2", taints[::-1], handlers[::-1])
+
+
+def test_bd_348_equal_labels_of_nodes_are_kept_once_and_annotations_of_others_not_at_all() -> None:
+    def node(name: str) -> NodeObject:
+        image = "machineconfiguration.openshift.io/currentImage"
+        document = {
+            "metadata": {
+                "name": name,
+                "labels": {"example.com/a-label-that-every-node-has": "a value of some length"},
+                "annotations": {image: "quay.io/os@sha256:1", "csi.example.com/nodeid": "long"},
+            }
+        }
+        return msgspec.json.decode(msgspec.json.encode(document), type=NodeObject)
+
+    one, other = node("n1").metadata, node("n2").metadata
+    assert one.annotations == {"machineconfiguration.openshift.io/currentImage": "quay.io/os@sha256:1"}
+    [(key, text)], [(same_key, same_text)] = (one.labels or {}).items(), (other.labels or {}).items()
+    assert key is same_key
+    assert text is same_text

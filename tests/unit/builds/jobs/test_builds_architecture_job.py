@@ -226,6 +226,13 @@ class TestContainers:
         assert "env" not in found["push"]
         assert "not-here" not in json.dumps(pod(EVERYTHING, arguments={"MODE": "not-here"}))
 
+    def test_bd_075_proxies_reach_every_container_that_asks_registries(self):
+        proxies = (("HTTPS_PROXY", "http://proxy.example:3128"), ("NO_PROXY", ".svc"))
+        found = pod(settings=msgspec.structs.replace(SETTINGS, proxies=proxies))
+        for name in ("build", "push"):
+            given = {each["name"]: each["value"] for each in containers(found)[name]["env"]}
+            assert dict(proxies).items() <= given.items()
+
     def test_bd_235_without_a_tag_it_is_pushed_by_digest_only(self):
         assert not [each for each in containers(pod(tag=""))["push"]["command"] if "--tag" in each]
 

@@ -52,6 +52,19 @@ def test_bd_151_privileged_builds_are_for_the_operator_to_allow() -> None:
     assert "--builder-image=b.example/b:1" in given
 
 
+@pytest.mark.parametrize(
+    ("mode", "openshift", "expected"), [("auto", True, "auto"), ("auto", False, "off"), ("on", False, "on")]
+)
+def test_bd_002_machine_os_images_are_built_where_they_are_wanted(mode: Any, openshift: bool, expected: str) -> None:
+    """BD-002, BD-331: the builder's flag and its role go together."""
+    settings = OperatorSettings(machine_os=mode, machine_os_namespace="machines")
+    found = made(settings, Cluster(openshift=openshift))
+    (container,) = found["Deployment", names.ROLE]["spec"]["template"]["spec"]["containers"]
+    assert f"--machine-os={expected}" in container["args"]
+    assert ("--machine-os-namespace=machines" in container["args"]) == (expected != "off")
+    assert (("ClusterRole", "polyarch-builder-machine-os") in found) == (expected != "off")
+
+
 def test_bd_140_build_pods_tolerate_the_taints_that_this_cluster_has() -> None:
     """BD-140: as the role's own pods do; a key that is known is not said twice."""
     found = made(tainted=("supported-arch", "example.com/arch"))["Deployment", names.ROLE]["spec"]["template"]["spec"]
@@ -130,6 +143,24 @@ class TestInstallation:
             "ALLOW_PRIVILEGED_BUILDS": "true",
             "MAX_ACTIVE_JOBS": "5",
         }
+
+    def test_bd_002_whether_machine_os_images_are_built_is_a_value_too(self) -> None:
+        """BD-002: off unless somebody sets it, and without component builds."""
+        on = Builds(machine_os="on", machine_os_namespace="machines")
+        found = self.environment(InstallationSettings(components=("builds",), builds=on))
+        assert found["POLYARCH_MACHINE_OS"] == "on"
+        assert found["POLYARCH_MACHINE_OS_NAMESPACE"] == "machines"
+        assert not [each for each in self.environment(self.settings()) if "MACHINE_OS" in each]
+        assert "POLYARCH_MACHINE_OS" not in self.environment(InstallationSettings(builds=on))
+
+    def test_bd_331_an_installation_gives_the_operator_a_role_in_the_namespace_of_machine_os_images(self) -> None:
+        """BD-331: and none there where they are off."""
+
+        def places(settings: InstallationSettings) -> set[str]:
+            return {each["metadata"]["namespace"] for each in documents.documents(settings) if each["kind"] == "Role"}
+
+        assert places(self.settings(machine_os="on")) - places(self.settings()) == {"openshift-machine-config-operator"}
+        assert places(self.settings(machine_os="auto")) == places(self.settings())
 
     def test_bd_002_the_image_of_builds_is_among_those_to_mirror(self) -> None:
         """BD-002, IN-040."""

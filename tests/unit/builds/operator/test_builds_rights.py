@@ -1,19 +1,20 @@
 """What the builder, the operator and people may do with builds: as little as works (BD-331, BD-332)."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from polyarch.builds import names
-from polyarch.builds.controller import cleanup, cluster_record, watches
-from polyarch.builds.effects import object_writes, spec_inputs
+from polyarch.builds.controller import cleanup, cluster_record, machine_watches, prune_jobs, running_images, watches
+from polyarch.builds.effects import copies, object_writes, spec_inputs
 from polyarch.builds.operator import rights
 from polyarch.installation.operator import operator_rights
 from polyarch.kube.objects.rbac import granting
 from polyarch.kube.rights import Access, grants, missing, unused
 from polyarch.kube.runtime import events, lease
 from polyarch.kube.serving import health
-from polyarch.operating.settings import Builds, Cluster, OperatorSettings
+from polyarch.operating.settings import Builds, Cluster, MachineOS, OperatorSettings
 
 HOME = OperatorSettings().namespace
 SETTINGS = st.builds(
@@ -21,6 +22,8 @@ SETTINGS = st.builds(
     namespace=st.sampled_from(["polyarch-system", "openshift-config", "ours"]),
     global_pull_secret=st.sampled_from([None, ("infra", "pull"), ("polyarch-system", "pull")]),
     builds=st.sampled_from(["on", "auto"]),
+    machine_os=st.sampled_from(["on", "auto", "off"]),
+    machine_os_namespace=st.sampled_from(["machines", "polyarch-system", "openshift-config"]),
     numa=st.sampled_from(["auto", "off"]),
 )
 CLUSTERS = st.builds(Cluster, openshift=st.booleans(), monitoring=st.booleans())
@@ -83,6 +86,8 @@ def test_bd_331_the_builder_is_granted_what_its_parts_say_they_need() -> None:
         *object_writes.RIGHTS,
         *spec_inputs.RIGHTS,
         *cleanup.RIGHTS,
+        *prune_jobs.RIGHTS,
+        *running_images.RIGHTS,
         *events.RIGHTS,
         *health.RIGHTS,
     ]
@@ -143,8 +148,59 @@ def test_bd_331_the_operator_gets_no_wildcard_and_cannot_raise_its_own_rights(
     settings: OperatorSettings, cluster: Cluster
 ) -> None:
     """BD-331."""
-    held = rights.operator_rights(settings, cluster)
-    for rules in (held.cluster, *held.namespaces.values()):
+    several = (rights.operator_rights(settings, cluster), rights.machine_operator_rights(settings, cluster))
+    for rules in (rules for held in several for rules in (held.cluster, *held.namespaces.values())):
         for access in grants(rules):
             assert "*" not in (access.verb, access.group, access.resource, access.name)
             assert access.verb not in ("escalate", "bind", "impersonate")
+
+
+MACHINE_OS = OperatorSettings(machine_os="on", machine_os_namespace="machines")
+
+
+def test_bd_331_machine_os_images_have_a_role_of_their_own_where_they_are_wanted() -> None:
+    """BD-331: nothing where it is off; else just what its parts say they need."""
+    assert rights.machine_rights(OperatorSettings(), Cluster(openshift=True)) == ((), {})
+    allowed = rights.machine_rights(MACHINE_OS, Cluster())
+    parts = (*machine_watches.RIGHTS, *copies.RIGHTS, *object_writes.MACHINE_RIGHTS)
+    in_namespace = (*machine_watches.NAMESPACE_RIGHTS, *copies.NAMESPACE_RIGHTS)
+    assert missing(allowed.cluster, grants(parts)) == []
+    everywhere = (*allowed.cluster, *role().cluster)
+    assert missing((*everywhere, *allowed.namespaces["machines"]), grants(in_namespace)) == []
+    beyond = [each for each in unused(allowed.cluster, grants(parts)) if not each.resource.endswith("/finalizers")]
+    assert beyond == []
+    assert set(allowed.namespaces) == {"machines"}
+    documents = rights.rbac(MACHINE_OS, Cluster())
+    bound = [each for each in documents if each["metadata"]["name"] == rights.MACHINE_ROLE]
+    assert [each["kind"] for each in bound] == ["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]
+    assert {each["subjects"][0]["name"] for each in bound if "subjects" in each} == {names.ROLE}
+
+
+@pytest.mark.parametrize(
+    ("builds", "machine_os", "openshift", "expected"),
+    [
+        ("on", "on", False, True),
+        ("auto", "on", True, True),
+        ("on", "auto", True, True),
+        ("on", "auto", False, False),
+        ("on", "off", True, False),
+        ("off", "on", True, False),
+    ],
+)
+def test_bd_331_the_operator_has_rights_for_machine_os_images_only_where_they_are_wanted(
+    builds: Builds, machine_os: MachineOS, openshift: bool, expected: bool
+) -> None:
+    """BD-331: of Secrets in that namespace and of MachineOSConfigs; the ClusterRole it can always remove, by name."""
+    settings = msgspec.structs.replace(MACHINE_OS, builds=builds, machine_os=machine_os, numa="off")
+    held = operator_rights(settings, Cluster(openshift=openshift))
+    assert ("machines" in held.namespaces) == expected
+    assert any(each.resource.startswith("machineos") for each in grants(held.cluster)) == expected
+    deletes = Access("delete", "rbac.authorization.k8s.io", "clusterroles", rights.MACHINE_ROLE)
+    assert deletes in grants(held.cluster)
+
+
+def test_bd_331_machine_os_images_change_no_other_rule_of_the_operator() -> None:
+    """BD-331: a chart and a kustomize component can only add rules."""
+    usual, more = (operator_rights(OperatorSettings(builds="on", machine_os=each), Cluster()) for each in ("off", "on"))
+    assert set(usual.cluster) < set(more.cluster)
+    assert all(more.namespaces[each] == rules for each, rules in usual.namespaces.items())

@@ -1,4 +1,4 @@
-"""Which executions and images are deleted, and which are not (BD-230 to BD-236)."""
+"""Which executions and images are deleted, and which are not (BD-230..BD-233, BD-236)."""
 
 import itertools
 

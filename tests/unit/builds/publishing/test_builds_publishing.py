@@ -1,4 +1,4 @@
-"""A result is verified, assembled, pushed and tagged (BD-170 to BD-179)."""
+"""A result is verified, assembled, pushed and tagged (BD-170..BD-177, BD-179)."""
 
 import hashlib
 import itertools

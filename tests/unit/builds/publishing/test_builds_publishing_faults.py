@@ -168,6 +168,21 @@ async def test_bd_322_a_lie_fails_its_architecture_with_its_own_reason(
     assert (trouble.passing, trouble.missing, target.writes) == (False, (), [])
 
 
+async def test_bd_322_where_the_bytes_give_another_result_than_planned_no_tag_moves(
+    target, connection, put, publication
+):
+    """A Job that tells a wrong size or variant of its image makes the plan wrong, and the execution fails."""
+    children = put("amd64"), put("arm64")
+    planned = "sha256:" + "c" * 64
+    target.forget_requests()
+    trouble = await publish(connection, publication(*children, tags=TAGS, digest=planned))
+    assert (trouble.reason, trouble.passing, target.writes) == ("RegistryInconsistent", False, [])
+    assert planned in trouble.message
+    honest = await publish(connection, publication(*children))
+    again = await publish(connection, publication(*children, tags=TAGS, digest=honest.digest))
+    assert again.digest == target.tags["team/app", "latest"] == honest.digest
+
+
 async def test_bd_322_an_answer_of_another_digest_to_a_put_is_no_success(target, connection, put, publication):
     other = "sha256:" + "b" * 64
     target.gate = lambda request: Answer(201, headers={"Docker-Content-Digest": other})

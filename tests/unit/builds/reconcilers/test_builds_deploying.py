@@ -152,6 +152,32 @@ async def test_bd_002_auto_it_runs_while_there_are_builds_or_runs_of_them() -> N
     assert not world.runs
 
 
+@pytest.mark.parametrize(
+    ("machine_os", "openshift", "expected"), [("on", False, True), ("auto", True, True), ("auto", False, False)]
+)
+async def test_bd_002_auto_it_runs_without_builds_where_machine_os_images_are_wanted(
+    machine_os: str, openshift: bool, expected: bool
+) -> None:
+    """BD-002: a MachineOSConfig is no ImageBuild, and the operator does not watch it."""
+    world = World(builds="auto", machine_os=machine_os)
+    world.cluster = Cluster(openshift=openshift)
+    for each in world.caches:
+        each.shows()
+    await world.look()
+    assert world.runs == expected
+
+
+async def test_bd_002_a_builder_for_machine_os_images_is_not_removed_before_the_cluster_is_known() -> None:
+    """BD-002."""
+    world = World(builds="auto", machine_os="auto")
+    world.cluster = None
+    for each in world.caches:
+        each.shows()
+    world.sets.there[Ref(DEPLOYMENTS, Key(HOME, names.ROLE))] = {}
+    assert isinstance(await world.look(), After)
+    assert world.runs
+
+
 async def test_bd_002_a_builder_that_runs_is_not_removed_before_the_builds_are_known() -> None:
     """BD-002: a new operator has seen nothing yet."""
     world = World(builds="auto")

@@ -45,6 +45,16 @@ def test_kr_022_stale_from_the_write_until_the_cache_shows_it(store, writes):
     assert len(writes) == 0
 
 
+def test_kr_022_pending_while_any_write_is_not_seen_also_one_that_creates(store, writes):
+    assert not writes.is_behind()
+    writes.note_write(Key("demo", "new"), "9")
+    store.take(Apply(thing(10)))
+    assert writes.is_behind()
+    new = ObjectMeta(name="new", namespace="demo", resource_version="9", uid="v")
+    store.take(Apply(PartialObjectMetadata(new)))
+    assert not writes.is_behind()
+
+
 def test_kr_022_a_later_version_of_somebody_else_includes_ours(store, writes):
     """KR-022"""
     writes.note_write(A, "9")
@@ -121,3 +131,13 @@ def test_kr_022_writes_that_the_cache_never_shows_are_forgotten_though_nobody_as
     clock.advance(60)
     writes.note_write(Key("demo", "last"), "300")
     assert len(writes) == 1
+
+
+def test_kr_022_it_is_behind_while_it_lacks_any_of_our_writes(writes, clock):
+    """KR-022: for who counts over all objects."""
+    assert not writes.is_behind()
+    writes.note_write(A, "9")
+    writes.note_write(Key("demo", "made"), "10")
+    assert writes.is_behind()
+    clock.advance(60)
+    assert not writes.is_behind()

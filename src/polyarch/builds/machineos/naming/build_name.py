@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from polyarch.builds.machineos import block_yaml
+from polyarch.builds.machineos.naming import block_yaml
 
 SALT: Final = bytes.fromhex(
     "107ccee48b38afaf4fe586769d9ad36e195d2ffdac6a2507ae0da0b96e115734db830cceda8d7487bcb5c097e93e7ea5"

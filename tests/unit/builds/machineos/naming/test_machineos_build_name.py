@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from polyarch.builds.machineos import build_name, readiness
+from polyarch.builds.machineos.naming import build_name, readiness
 
 SPEC: dict[str, Any] = {
     "machineConfigPool": {"name": "worker"},

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from polyarch.builds.machineos.block_yaml import dump, needs_quotes
+from polyarch.builds.machineos.naming.block_yaml import dump, needs_quotes
 
 LONG = " ".join(["word"] * 40)
 FOLDED = " ".join(["word"] * 16)

@@ -1,0 +1,1 @@
+"""In which objects an execution of a machine OS build is recorded: MachineOSBuild, arch ConfigMap, Jobs."""

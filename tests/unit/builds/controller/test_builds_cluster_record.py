@@ -1,0 +1,70 @@
+"""ConfigMap ``polyarch-architectures`` (BD-048)."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from builds_api import BuildsApi
+
+from polyarch.builds import names
+from polyarch.builds.controller.cluster_record import ClusterRecord
+from polyarch.builds.controller.watches import RecordObject
+from polyarch.kube.resources import CONFIGMAPS
+from polyarch.kube.runtime.controller import Done
+from polyarch.model.meta import Key
+
+KEY = Key("polyarch", names.ARCHITECTURES_CONFIGMAP)
+
+
+class Place:
+    def __init__(self) -> None:
+        self.api = BuildsApi()
+        self.architectures: tuple[str, ...] | None = ("amd64", "arm64")
+        self.wrote: list[Key] = []
+        self.record = ClusterRecord(
+            self.api,
+            KEY.namespace,
+            stored=self.stored,
+            architectures=lambda: self.architectures,
+            wrote=lambda key, version: self.wrote.append(key),
+        )
+
+    def stored(self, key: Key) -> RecordObject | None:
+        found = self.api.objects.get((CONFIGMAPS, key.namespace, key.name))
+        return msgspec.convert(found, RecordObject) if found is not None else None
+
+    async def look(self) -> dict[str, Any] | None:
+        """A pass, and what the ConfigMap says after it."""
+        assert await self.record.reconcile(KEY) == Done()
+        found = self.stored(KEY)
+        return json.loads(found.data.architectures) if found is not None and found.data is not None else None
+
+
+@pytest.fixture
+def place() -> Place:
+    return Place()
+
+
+async def test_bd_048_it_says_the_architectures_of_the_cluster_and_is_written_when_they_change(place: Place) -> None:
+    both = {"architectures": ["amd64", "arm64"], "multiArchitecture": True, "schema": 1}
+    assert await place.look() == both
+    assert await place.look() == both
+    assert place.wrote == [KEY], "the second look found nothing to write"
+    place.architectures = ("amd64",)
+    assert await place.look() == {"architectures": ["amd64"], "multiArchitecture": False, "schema": 1}
+    assert len(place.wrote) == 2
+
+
+async def test_bd_048_what_somebody_edited_or_deleted_is_put_right(place: Place) -> None:
+    wanted = await place.look()
+    place.api.objects[CONFIGMAPS, KEY.namespace, KEY.name]["data"][names.ARCHITECTURES_FILE] = "{}"
+    assert await place.look() == wanted
+    del place.api.objects[CONFIGMAPS, KEY.namespace, KEY.name]
+    assert await place.look() == wanted
+
+
+async def test_bd_047_nothing_is_said_while_the_nodes_are_not_known(place: Place) -> None:
+    place.architectures = None
+    assert await place.look() is None
+    assert place.api.requests == []

@@ -1,0 +1,215 @@
+"""Who is looked at again: a change wakes the builds that it can concern, and no others (BD-346, BD-348)."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from manual_clock import ManualClock
+from polyarch.builds import names
+from polyarch.builds.architectures.node_index import NodeIndex
+from polyarch.builds.controller.own_builds import OwnBuilds
+from polyarch.builds.controller.watches import RecordObject, Watches
+from polyarch.builds.facts.executions import BuildObject, RunObject
+from polyarch.builds.facts.facts import Settings
+from polyarch.builds.facts.jobs import JobObject, PodObject
+from polyarch.builds.facts.nodes import NodeObject
+from polyarch.builds.frontend import WishKey
+from polyarch.builds.metrics import BuildMetrics
+from polyarch.builds.plan.document import Plan, PlannedArchitecture
+from polyarch.kube.metrics import Metrics
+from polyarch.kube.resources import CONFIGMAPS, JOBS, NAMESPACES, NODES, PODS
+from polyarch.kube.runtime.informer import Informer
+from polyarch.kube.runtime.watch import Apply, Delete, Init, InitDone
+from polyarch.model.meta import Key
+from polyarch.model.namespace import Namespace
+
+COVERED = Plan(decision="UpToDate", reason="Covered", message="")
+
+
+class NoServer:
+    """Nothing is asked of an API server here."""
+
+
+class World:
+    """Builds ``web`` and ``shop`` in the namespace ``team``, ``web`` with a Run; ``woken`` are those that are woken."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.watches = Watches(
+            builds=informer(names.IMAGE_BUILDS, BuildObject),
+            runs=informer(names.IMAGE_BUILD_RUNS, RunObject),
+            jobs=informer(JOBS, JobObject),
+            pods=informer(PODS, PodObject),
+            records=informer(CONFIGMAPS, RecordObject),
+            nodes=informer(NODES, NodeObject),
+            namespaces=informer(NAMESPACES, Namespace),
+        )
+        self.plan = COVERED
+        self.front = OwnBuilds(
+            self.watches,
+            NodeIndex(),
+            lambda facts: self.plan,
+            settings=Settings(),
+            clock=ManualClock(),
+            metrics=BuildMetrics(Metrics()),
+        )
+        self._woken: list[str] = []
+        self.front.subscribe(lambda wish: self._woken.append(wish.name))
+        self.node("amd64-1", "amd64")
+        for name in ("web", "shop"):
+            self.build(name)
+        self.run("web-1", "web")
+        self.look("web", "shop")
+
+    @property
+    def woken(self) -> list[str]:
+        """Since it was asked last."""
+        found, self._woken[:] = sorted(set(self._woken)), []
+        return found
+
+    def look(self, *builds: str, plan: Plan = COVERED) -> None:
+        """A pass over these builds, with this outcome."""
+        self.plan = plan
+        for name in builds:
+            facts = self.front.facts(WishKey("ImageBuild", "team", name))
+            assert facts is not None
+            self.front.plan(facts)
+        self._woken.clear()
+
+    def put(self, source: Informer[Any], name: str, namespace: str = "team", **document: Any) -> None:
+        self.version += 1
+        metadata = {"name": name, "namespace": namespace, "uid": name, "resourceVersion": str(self.version)}
+        metadata |= document.pop("metadata", {})
+        source.take(Apply(msgspec.convert({"metadata": metadata, **document}, source.type)))
+
+    def drop(self, source: Informer[Any], name: str) -> None:
+        self.version += 1
+        source.take(Delete(Key("team", name), str(self.version)))
+
+    def build(self, name: str, **metadata: Any) -> None:
+        self.put(self.watches.builds, name, spec={"output": {"repository": f"quay.io/team/{name}"}}, metadata=metadata)
+
+    def run(self, name: str, build: str, **status: Any) -> None:
+        spec = {"imageBuild": {"name": build, "uid": build}, "repository": f"quay.io/team/{build}"}
+        self.put(self.watches.runs, name, spec=spec, status=status)
+
+    def job(self, name: str, run: str, *, ended: bool = False, **metadata: Any) -> None:
+        conditions = [{"type": "Complete", "status": "True"}] if ended else []
+        marks = {"labels": {names.RUN_LABEL: run, names.ARCHITECTURE_LABEL: "amd64"}, **metadata}
+        self.put(self.watches.jobs, name, status={"conditions": conditions}, metadata=marks)
+
+    def node(self, name: str, architecture: str, *, ready: str = "True", beat: int = 0) -> None:
+        condition = {"type": "Ready", "status": ready, "lastHeartbeatTime": f"2027-01-01T00:00:{beat:02}Z"}
+        info = {"architecture": architecture, "operatingSystem": "linux"}
+        labels = {"kubernetes.io/arch": architecture, "kubernetes.io/os": "linux"}
+        status = {"nodeInfo": info, "conditions": [condition]}
+        self.put(self.watches.nodes, name, "", status=status, metadata={"labels": labels})
+
+
+def informer(resource: Any, type: Any) -> Informer[Any]:
+    """Complete, and empty."""
+    made: Informer[Any] = Informer(NoServer(), resource, type)  # type: ignore[arg-type]
+    made.take(Init())
+    made.take(InitDone())
+    return made
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_a_changed_build_wakes_itself(world: World) -> None:
+    world.build("shop", generation=2)
+    assert world.woken == ["shop"]
+
+
+def test_what_belongs_to_a_run_wakes_the_build_of_that_run(world: World) -> None:
+    label = {"labels": {names.RUN_LABEL: "web-1"}}
+    world.run("web-1", "web", phase="Building")
+    assert world.woken == ["web"]
+    world.job("web-1-amd64", "web-1")
+    assert world.woken == ["web"]
+    world.put(world.watches.pods, "web-1-amd64-x", metadata=label)
+    assert world.woken == ["web"]
+    world.put(world.watches.records, "web-1-arch", metadata=label)
+    assert world.woken == ["web"]
+
+
+def test_bd_079_a_run_whose_name_is_too_long_for_a_label_is_found_by_its_annotation(world: World) -> None:
+    name = "w" * 100
+    world.run(name, "shop")
+    world.look("web", "shop")
+    world.job("long", "shortened-0123456789", annotations={names.RUN_LABEL: name})
+    assert world.woken == ["shop"]
+
+
+def test_bd_324_a_job_that_is_deleted_or_loses_its_label_wakes_its_build(world: World) -> None:
+    """To a watch by label both are the same."""
+    world.job("web-1-amd64", "web-1")
+    world.look("web", "shop")
+    world.drop(world.watches.jobs, "web-1-amd64")
+    assert world.woken == ["web"]
+
+
+def test_what_is_of_no_run_wakes_nobody(world: World) -> None:
+    world.job("other", "somebody-elses")
+    assert world.woken == []
+
+
+def test_bd_154_a_job_that_ends_anywhere_wakes_who_waits_for_room(world: World) -> None:
+    world.job("web-1-amd64", "web-1")
+    queued = PlannedArchitecture(architecture="amd64", action="Wait", reason="Queued")
+    world.look("shop", plan=Plan(decision="InProgress", reason="", message="", per_architecture=(queued,)))
+    world.job("web-1-amd64", "web-1", annotations={"seen": "again"})
+    assert world.woken == ["web"]
+    world.job("web-1-amd64", "web-1", ended=True)
+    assert world.woken == ["shop", "web"]
+
+
+def test_bd_093_a_job_of_somebody_else_wakes_who_waits_for_it(world: World) -> None:
+    world.job("web-1-amd64", "web-1")
+    shared = PlannedArchitecture(architecture="amd64", action="Wait", job="web-1-amd64")
+    world.look("shop", plan=Plan(decision="InProgress", reason="", message="", per_architecture=(shared,)))
+    world.job("web-1-amd64", "web-1", annotations={"seen": "again"})
+    assert world.woken == ["shop", "web"]
+
+
+def test_bd_042_a_node_of_another_architecture_wakes_all_that_could_run_there(world: World) -> None:
+    world.node("arm64-1", "arm64")
+    assert world.woken == ["shop", "web"]
+
+
+def test_bd_100_a_heartbeat_wakes_nobody(world: World) -> None:
+    world.node("amd64-1", "amd64", beat=10)
+    assert world.woken == []
+
+
+def test_bd_218_whether_a_node_is_ready_matters_only_to_what_is_under_way_or_held(world: World) -> None:
+    world.look("web", plan=Plan(decision="Held", reason="", message=""))
+    world.node("amd64-1", "amd64", ready="False")
+    assert world.woken == ["web"]
+
+
+def test_bd_153_another_pod_security_level_wakes_the_builds_of_its_namespace(world: World) -> None:
+    world.put(world.watches.namespaces, "team", "", metadata={"labels": {"team": "yes"}})
+    world.put(
+        world.watches.namespaces,
+        "elsewhere",
+        "",
+        metadata={"labels": {"pod-security.kubernetes.io/enforce": "baseline"}},
+    )
+    assert world.woken == []
+    world.put(
+        world.watches.namespaces, "team", "", metadata={"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}
+    )
+    assert world.woken == ["shop", "web"]
+
+
+def test_a_build_that_is_going_is_not_woken_by_nodes_any_more(world: World) -> None:
+    world.build("shop", deletionTimestamp="2027-01-01T00:00:00Z")
+    assert world.front.facts(WishKey("ImageBuild", "team", "shop")) is None
+    assert world.woken == ["shop"]
+    world.node("arm64-1", "arm64")
+    assert world.woken == ["web"]

@@ -1,0 +1,67 @@
+"""Registry steps: what the plan learns of one that failed (BD-177, BD-219)."""
+
+from typing import Any
+
+from builds_world import NAMESPACE, World
+from polyarch.builds.effects.registry_writes import RegistryWrites
+from polyarch.builds.facts.facts import StepFailure
+from polyarch.builds.frontend import WishKey
+from polyarch.builds.publishing.publication import Trouble
+from polyarch.oci.auth.credentials import NoCredentials
+
+WISH = WishKey("ImageBuild", NAMESPACE, "web")
+
+
+class Registries:
+    """Publishes nothing."""
+
+    def __init__(self, trouble: Trouble) -> None:
+        self._trouble = trouble
+
+    async def publish(self, publication: Any, **_: Any) -> Trouble:
+        return self._trouble
+
+    async def move_tags(self, reference: str, tags: Any, **_: Any) -> Trouble:
+        return self._trouble
+
+    async def copy_child(self, reference: str, order: Any, **_: Any) -> Trouble:
+        return self._trouble
+
+
+async def pushed(world: World, trouble: Trouble) -> StepFailure:
+    """What came of the push of a plan."""
+    (write,) = [each for each in world.plan().writes if each.verb == "push-index"]
+    found = await RegistryWrites(Registries(trouble)).carry_out(WISH, write, NoCredentials())
+    assert isinstance(found, StepFailure)
+    return found
+
+
+def both_built() -> World:
+    world = World()
+    world.reconcile()
+    world.succeed("amd64")
+    world.succeed("arm64")
+    return world
+
+
+async def test_bd_219_a_plan_that_learns_of_a_push_that_failed_does_not_push_again_at_once() -> None:
+    world = both_built()
+    trouble = Trouble(reason="RegistryUnreachable", message="HTTP 503", passing=True, retry_after=7.0)
+    after = world.plan(failures=(await pushed(world, trouble),))
+    assert not [each for each in after.writes if each.verb == "push-index"]
+    assert after.requeue_after == 7.0
+
+
+async def test_bd_177_a_plan_that_learns_of_a_child_that_is_gone_builds_it_again() -> None:
+    world = both_built()
+    failure = await pushed(world, Trouble(reason="RegistryInconsistent", message="gone", missing=("arm64",)))
+    phases = {each.architecture: each.phase for each in world.plan(failures=(failure,)).per_architecture}
+    assert phases == {"amd64": "Built", "arm64": "Pending"}
+
+
+async def test_bd_192_a_push_that_is_denied_ends_the_run() -> None:
+    world = both_built()
+    failure = await pushed(world, Trouble(reason="PushDenied", message="denied"))
+    after = world.plan(failures=(failure,))
+    (status,) = [each.body["status"] for each in after.writes if (each.verb, each.kind) == ("status", "ImageBuildRun")]
+    assert status["phase"] == "Failed"

@@ -1,0 +1,105 @@
+"""Registry credentials of machine OS builds: both shapes in, one out, and no content in any message.
+
+BD-269, BD-284.
+"""
+
+import base64
+import json
+
+import pytest
+from structlog.testing import capture_logs
+
+from polyarch.builds.effects.copies import Copies, Unusable
+from polyarch.builds.facts.inputs import SecretObject
+from polyarch.builds.machineos import vocabulary
+from polyarch.builds.machineos.credentials import has_helpers, one_form
+from polyarch.builds.plan.document import Write
+from polyarch.kube.resources import SECRETS
+from polyarch.model.meta import ObjectMeta
+from polyarch.model.unstructured import Unstructured
+from polyarch.oci.auth.entries import MalformedDocument
+
+ENTRY = {"auth": "c2VjcmV0OnNlY3JldA=="}
+HOSTS = {"registry.example.com": ENTRY}
+JSON, CFG = "kubernetes.io/dockerconfigjson", "kubernetes.io/dockercfg"
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        HOSTS,
+        {"auths": HOSTS},
+        {"auths": HOSTS, "credsStore": "desktop", "credHelpers": {"a": "b"}},
+        {**HOSTS, "credsStore": "x"},
+    ],
+)
+def test_bd_284_both_shapes_become_one(document):
+    assert json.loads(one_form(json.dumps(document).encode())) == {"auths": HOSTS}
+    assert has_helpers(json.dumps(document).encode()) is ("credsStore" in document)
+
+
+@pytest.mark.parametrize("body", ["", "{}", '{"auths": {}}', '{"auths": []}', "[]", "secret", '{"auths": {"a"'])
+def test_bd_284_what_names_no_registry_is_refused_without_quoting_it(body):
+    with pytest.raises(MalformedDocument) as error:
+        one_form(body.encode())
+    assert "secret" not in str(error.value)
+
+
+class Api:
+    """One Secret and one MachineConfig."""
+
+    def __init__(self, form, body, *, key=""):
+        data = {key or (".dockercfg" if form == CFG else ".dockerconfigjson"): base64.b64encode(body).decode()}
+        self._secret = SecretObject(metadata=ObjectMeta(name="push"), type=form, data=data)
+
+    async def get(self, resource, name, *, namespace="", type):
+        if resource == SECRETS:
+            return self._secret
+        return Unstructured({"metadata": {"name": name}, "spec": {"config": {"ignition": {}}}})
+
+
+def prepare(source):
+    metadata = {"name": "final-worker", "namespace": "n"}
+    return Write(
+        verb="prepare", kind="Secret", namespace="n", name="final-worker", body={"metadata": metadata, "source": source}
+    )
+
+
+@pytest.mark.parametrize(("form", "document"), [(CFG, HOSTS), (JSON, {"auths": HOSTS}), (JSON, HOSTS)])
+async def test_bd_284_a_copy_is_what_jobs_mount(form, document):
+    made = await Copies(Api(form, json.dumps(document).encode())).document(prepare({"as": "credentials", "of": "push"}))
+    assert made["type"] == JSON
+    assert json.loads(base64.b64decode(made["data"][".dockerconfigjson"])) == {"auths": HOSTS}
+
+
+@pytest.mark.parametrize(
+    ("form", "body", "key"),
+    [
+        ("Opaque", b"secret", "password"),
+        (JSON, b"secret", ""),
+        (JSON, b"{}", "other"),
+        (JSON, b"", ""),
+        (CFG, b"null", ""),
+    ],
+)
+async def test_bd_284_what_cannot_be_copied_is_named_and_not_quoted(form, body, key):
+    with pytest.raises(Unusable, match="Secret n/push") as error:
+        await Copies(Api(form, body, key=key)).document(prepare({"as": "credentials", "of": "push"}))
+    assert "secret" not in str(error.value)
+
+
+async def test_bd_284_helpers_are_ignored_and_said_to_be():
+    with capture_logs() as logs:
+        await Copies(Api(JSON, json.dumps({"auths": HOSTS, "credsStore": "x"}).encode())).document(
+            prepare({"as": "credentials", "of": "push"})
+        )
+    assert [(each["log_level"], each["secret"]) for each in logs] == [("warning", "n/push")]
+
+
+async def test_bd_269_the_context_of_a_job_is_the_rendered_config_always_in_the_same_bytes():
+    copies = Copies(Api(JSON, b""))
+    source = {"as": "context", "of": "rendered-1", "key": "machineconfig.json.gz"}
+    first, second = [await copies.document(prepare(source)) for _ in range(2)]
+    assert first == second
+    assert vocabulary.RENDERED.kind == "MachineConfig"
+    assert set(first["data"]) == {"machineconfig.json.gz"}

@@ -1,0 +1,238 @@
+"""What a MachineOSConfig says: pools, push specs, annotations, the rendered Containerfile, stages of a build.
+
+BD-262, BD-269, BD-270, BD-271, BD-272, BD-273, BD-274, BD-279, BD-285.
+"""
+
+import msgspec
+import pytest
+
+from builds_world import START, digest, node
+from polyarch.builds.executions.state import State
+from polyarch.builds.facts.facts import ChildRecord, JobFacts
+from polyarch.builds.machineos import annotations, push_spec, rendering, vocabulary
+from polyarch.builds.machineos.pools import Pool, members
+from polyarch.builds.machineos.recording import lifecycle
+from polyarch.model.selector import LabelSelector
+
+POOLS = [
+    Pool("worker", LabelSelector(match_labels={"worker": ""})),
+    Pool("master", LabelSelector(match_labels={"master": ""})),
+    Pool("infra", LabelSelector(match_labels={"infra": ""})),
+    Pool("gpu", LabelSelector(match_labels={"gpu": ""})),
+    Pool("empty", LabelSelector()),
+    Pool("none", None),
+]
+
+
+def labelled(name, *labels):
+    return msgspec.structs.replace(node("arm64", name), labels=dict.fromkeys(labels, ""))
+
+
+NODES = [
+    labelled("plain", "worker"),
+    labelled("both", "worker", "infra"),
+    labelled("leader", "master", "infra", "worker"),
+    labelled("torn", "worker", "infra", "gpu"),
+    labelled("nobody"),
+]
+
+
+@pytest.mark.parametrize(
+    ("pool", "wanted"),
+    [("worker", ["plain"]), ("infra", ["both"]), ("master", ["leader"]), ("gpu", []), ("empty", []), ("none", [])],
+)
+def test_bd_262_a_node_counts_for_its_primary_pool_alone(pool, wanted):
+    assert [each.name for each in members(pool, POOLS, NODES).nodes] == wanted
+
+
+def test_bd_262_a_node_in_two_custom_pools_counts_for_none_and_is_named():
+    (said,) = members("gpu", POOLS, NODES).warnings
+    assert said.severity == "Warning"
+    assert "torn" in said.message
+    assert "gpu, infra" in said.message
+    assert members("worker", POOLS, NODES).warnings[0].message == said.message
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        ("registry.example.com/os:latest", None),
+        ("registry.example.com:5000/team/os:v1", None),
+        ("registry.example.com/team/os.image:v1", None),
+        ("image-registry.ns.svc:5000/ns/os:latest", None),
+        ("registry.example.com/one/two/os:latest", "DigestFormUnsupported"),
+        ("registry/os:latest", "InvalidSpec"),
+        ("registry.example.com/os", "InvalidSpec"),
+        ("registry.example.com/te.am/os:latest", "InvalidSpec"),
+        (f"registry.example.com/{'a' * 62}/os:latest", "InvalidSpec"),
+        ("", "InvalidSpec"),
+    ],
+)
+def test_bd_274_a_push_spec_must_have_a_form_by_digest(spec, reason):
+    found = push_spec.problem("worker", spec)
+    assert (found.reason if found is not None else None) == reason
+
+
+@pytest.mark.parametrize(
+    ("spec", "repository"),
+    [("r.example.com:5000/a/b:tag", "r.example.com:5000/a/b"), ("r.example.com:5000/a/b", "r.example.com:5000/a/b")],
+)
+def test_bd_270_the_tag_of_a_push_spec_is_ignored(spec, repository):
+    assert push_spec.repository(spec) == repository
+
+
+@pytest.mark.parametrize(
+    ("annotation", "text", "field", "value"),
+    [
+        (vocabulary.STRATEGY, "PreferNative", "strategy", "PreferNative"),
+        (vocabulary.FAIL_FAST, "true", "fail_fast", True),
+        (vocabulary.MISSING, "BaseOnly", "missing_containerfile", "BaseOnly"),
+        (vocabulary.ON_NEW, "NextBuild", "on_new_architecture", "NextBuild"),
+        (vocabulary.INDEX, "Always", "index", "Always"),
+        (vocabulary.NODE_WAIT, "90s", "node_wait", "90s"),
+        (vocabulary.BUILD_TIMEOUT, "2h", "build_timeout", "2h"),
+        (vocabulary.MAX_PARALLEL, "2", "max_parallel", 2),
+    ],
+)
+def test_bd_285_knobs_are_annotations(annotation, text, field, value):
+    usual = annotations.Knobs()
+    found = annotations.knobs("worker", {annotation: text})
+    assert getattr(found, field) == value != getattr(usual, field)
+    assert not found.warnings
+
+
+@pytest.mark.parametrize(
+    ("annotation", "text"),
+    [
+        (vocabulary.STRATEGY, "native"),
+        (vocabulary.FAIL_FAST, "yes"),
+        (vocabulary.MISSING, ""),
+        (vocabulary.ON_NEW, "Never"),
+        (vocabulary.INDEX, "always"),
+        (vocabulary.NODE_WAIT, "9s"),
+        (vocabulary.BUILD_TIMEOUT, "an hour"),
+        (vocabulary.MAX_PARALLEL, "-1"),
+    ],
+)
+def test_bd_285_a_wrong_value_is_a_warning_and_the_default(annotation, text):
+    found = annotations.knobs("worker", {annotation: text})
+    (said,) = found.warnings
+    assert (said.reason, said.severity) == ("AnnotationInvalid", "Warning")
+    assert annotation in said.message
+    assert msgspec.structs.replace(found, warnings=()) == annotations.Knobs()
+
+
+@pytest.mark.parametrize(
+    ("text", "architectures"),
+    [
+        ("arm64", ("arm64",)),
+        ("aarch64, x86_64", ("amd64", "arm64")),
+        ("riscv64", ("riscv64",)),
+        ("", ()),
+        ("true", ()),
+        ("arm64,please", ()),
+    ],
+)
+def test_bd_279_only_names_of_architectures_limit_a_rebuild(text, architectures):
+    found = annotations.rebuild({vocabulary.REBUILD: text})
+    assert found is not None
+    assert found.architectures == architectures
+
+
+def test_bd_279_without_the_annotation_nothing_is_rebuilt():
+    assert annotations.rebuild({}) is None
+
+
+OS = f"registry.example.com/release/os@{digest('os')}"
+EXTENSIONS = f"registry.example.com/release/extensions@{digest('extensions')}"
+
+
+def text(**given):
+    return rendering.containerfile(
+        rendering.Rendering(os_image=OS, extensions_image=EXTENSIONS, pool="worker", rendered="rendered-1", **given)
+    )
+
+
+def test_bd_269_user_text_follows_the_stage_that_applies_the_rendered_config():
+    lines = text(user_text="RUN mine\n").splitlines()
+    assert lines[0] == f"FROM {OS} AS configs"
+    assert lines[-1] == "RUN mine"
+    assert {"LABEL machineconfig=rendered-1", "LABEL machineconfigpool=worker"} <= set(lines)
+    assert f"LABEL baseOSContainerImage={OS}" in lines
+    assert EXTENSIONS not in text()
+
+
+def test_bd_269_packages_come_from_the_extensions_image():
+    assert f"--mount=type=bind,from={EXTENSIONS}," in text(extensions=("usbguard",))
+    assert "rpm-ostree install usbguard" in text(extensions=("usbguard",))
+    assert "--install kernel-64k-core" in text(kernel_type="64k-pages")
+    assert "--install kernel-rt-core" in text(kernel_type="realtime")
+    assert "update-ca-trust" in text(has_trust=True)
+    assert rendering.packages(["ipsec", "acme"]) == ("NetworkManager-libreswan", "acme", "libreswan")
+
+
+@pytest.mark.parametrize(
+    ("stored", "wanted", "written"),
+    [
+        (None, "", ("",)),
+        (None, "Failed", ("", "Failed")),
+        (None, "Prepared", ("", "Prepared")),
+        ("", "Succeeded", ("Succeeded",)),
+        ("", "", ()),
+        ("Prepared", "Building", ("Building",)),
+        ("Prepared", "", ()),
+        ("Building", "Prepared", ()),
+        ("Building", "Succeeded", ("Succeeded",)),
+        ("Failed", "Succeeded", ()),
+        ("Succeeded", "Building", ()),
+    ],
+)
+def test_bd_271_only_the_allowed_steps_are_written(stored, wanted, written):
+    assert lifecycle.steps(stored, wanted) == written
+
+
+def job(**fields):
+    return JobFacts(namespace="n", name="build-b", uid="j", run="b", **fields)
+
+
+@pytest.mark.parametrize(
+    ("phase", "child", "jobs", "stage"),
+    [
+        ("Pending", {}, [], ""),
+        ("Building", {"phase": "Building", "job": "build-b"}, [], "Prepared"),
+        ("Building", {"phase": "Building", "job": "build-b"}, [job()], "Prepared"),
+        ("Building", {"phase": "Building", "job": "build-b"}, [job(active=1)], "Building"),
+        ("Building", {"phase": "Building", "job": "build-b"}, [job(uncounted=1)], "Building"),
+        ("Building", {"phase": "Built", "job": "build-b"}, [], "Building"),
+        ("Assembling", {"phase": "Reused"}, [], ""),
+        ("Assembling", {"phase": "Built", "job": "build-b"}, [], "Building"),
+        ("Succeeded", {"phase": "Reused"}, [], "Succeeded"),
+        ("Interrupted", {"phase": "Interrupted", "job": "build-b"}, [], "Interrupted"),
+    ],
+)
+def test_bd_272_the_stage_follows_from_what_its_jobs_do(phase, child, jobs, stage):
+    state = State(name="b", phase=phase, children=(ChildRecord(architecture="arm64", **child),))
+    assert lifecycle.observed_stage(state, jobs) == stage
+
+
+def test_bd_271_all_five_conditions_are_written_and_one_at_most_is_true():
+    for stage in ("", *lifecycle.CONDITIONS):
+        found = lifecycle.conditions(stage, None, now=START)
+        assert [each["type"] for each in found] == ["Prepared", "Building", "Failed", "Interrupted", "Succeeded"]
+        assert [each["type"] for each in found if each["status"] == "True"] == ([stage] if stage else [])
+    succeeded = next(each for each in lifecycle.conditions("Succeeded", None, now=START) if each["status"] == "True")
+    assert (succeeded["reason"], succeeded["message"]) == ("Ready", "Build Ready")
+
+
+def test_bd_273_times_never_change_and_the_end_is_after_the_start():
+    start = lifecycle.build_start({}, [job(created=START + 0.9)], now=START + 5)
+    assert start == "2027-01-15T08:00:00Z"
+    assert lifecycle.build_start({"buildStart": "2027-01-01T00:00:00Z"}, [], now=START) == "2027-01-01T00:00:00Z"
+    assert lifecycle.build_end(start, now=START + 0.95) == "2027-01-15T08:00:01Z"
+    assert lifecycle.build_end(start, now=START + 60) == "2027-01-15T08:01:00Z"
+
+
+def test_bd_273_ten_jobs_at_most_are_listed_each_with_a_group():
+    listed = lifecycle.related("n", [f"j{each:02}" for each in range(16)])
+    assert len(listed) == 10
+    assert {each["group"] for each in listed} == {"batch"}

@@ -1,0 +1,107 @@
+"""BD-324: a live Job that lost its label is not taken for deleted nor made a second time; it gets the label back."""
+
+import pytest
+
+from builds_world import SPEC, World
+from polyarch.builds import names
+from polyarch.builds.facts.facts import StepFailure
+
+TEMPLATE = ("controller-uid", "batch.kubernetes.io/job-name")
+
+
+def at_work() -> World:
+    """Both architectures are being built, and amd64's Job has lost its label."""
+    world = World()
+    world.reconcile()
+    for job in world.jobs.values():
+        job["spec"]["template"]["metadata"]["labels"] |= dict.fromkeys(TEMPLATE, "of Kubernetes")
+    world.unlabel(world.job_of("amd64"))
+    return world
+
+
+def labels(world: World, architecture: str = "amd64") -> dict[str, str]:
+    found: dict[str, str] = world.jobs[world.job_of(architecture)]["metadata"]["labels"]
+    return found
+
+
+def test_bd_324_the_label_is_put_back_and_nothing_else_is_done() -> None:
+    undisturbed = World()
+    undisturbed.reconcile()
+    world = at_work()
+    before = world.plan()
+    assert [(each.verb, each.kind, each.name) for each in before.writes] == [("patch", "Job", world.job_of("amd64"))]
+    assert before.decision == "Wait"
+    world.reconcile()
+    assert labels(world) == labels(undisturbed)
+    assert world.plan().writes == ()
+    world.build_all()
+    assert (len(world.made), world.status()["summary"]) == (2, "2/2")
+
+
+def test_bd_324_of_a_job_that_was_taken_over_the_label_names_its_new_run() -> None:
+    """Its pods still have the label of the run that made it."""
+    world = World()
+    world.reconcile()
+    world.set("source.overrides", [{"architecture": "arm64", "containerfile": "FROM busybox:1.36\nRUN echo arm\n"}])
+    world.reconcile()
+    taken_over = dict(labels(world))
+    world.unlabel(world.job_of("amd64"))
+    world.reconcile()
+    assert labels(world) == taken_over
+    world.build_all()
+    assert len(world.made) == 3
+
+
+def test_bd_324_inputs_that_change_meanwhile_find_the_job_all_the_same() -> None:
+    """BD-093: else a new run would make a second Job for the same key."""
+    world = at_work()
+    world.set("source.overrides", [{"architecture": "arm64", "containerfile": "FROM busybox:1.36\nRUN echo arm\n"}])
+    world.build_all()
+    assert [each.split()[0] for each in sorted(world.made)] == ["amd64", "arm64", "arm64"]
+
+
+def test_bd_324_another_build_of_the_same_key_does_not_make_a_second_job() -> None:
+    """BD-093."""
+    world = at_work()
+    world.add("shop", SPEC)
+    world.reconcile("shop")
+    world.reconcile("shop")
+    assert len(world.made) == 2
+    assert world.plan("shop").per_architecture[0].action == "Wait"
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["gone", "made again by somebody"])
+def test_bd_192_a_job_that_was_deleted_is_asked_for_once_and_its_run_is_interrupted(again: bool) -> None:
+    world = at_work()
+    name = world.job_of("amd64")
+    job = world.jobs[name]
+    world.delete_job(name)
+    if again:
+        world.jobs[name] = {**job, "metadata": {**job["metadata"], "uid": "another"}}
+    world.reconcile()
+    assert world.asked.count(f"job {name}") == 2, "once for each of the two plans"
+    world.asked.clear()
+    world.plan()
+    run = next(iter(world.runs.values()))
+    assert {each["architecture"]: each["phase"] for each in run["status"]["architectures"]}["amd64"] == "Interrupted"
+    assert world.asked == []
+
+
+def test_bd_324_a_label_that_may_not_be_put_back_is_told_and_tried_again_later() -> None:
+    world = at_work()
+    refusal = StepFailure(
+        verb="patch", step="S4", kind="Job", name=world.job_of("amd64"), code="Forbidden", message="denied by policy"
+    )
+    found = world.plan(failures=(refusal,))
+    assert (found.decision, found.reason, found.writes, found.requeue_after) == ("Wait", "Forbidden", (), 60.0)
+    assert "denied by policy" in found.message
+
+
+def test_bd_324_a_job_that_has_its_labels_is_only_not_seen_yet() -> None:
+    """The watch is late: nothing is written, and it is looked again at once."""
+    world = at_work()
+    name = world.job_of("amd64")
+    world.jobs[name]["metadata"]["labels"][names.RUN_LABEL] = next(iter(world.runs))
+    late = tuple(each for each in world.facts().jobs if each.name != name)
+    found = world.plan(jobs=late)
+    assert (found.decision, found.writes, found.requeue_after) == ("Wait", (), 1.0)
