@@ -11,8 +11,8 @@ from placement_process import Running, run
 
 from polyarch.builds import names
 from polyarch.builds.api.crds import crds
-from polyarch.builds.controller import cluster_record, watches
-from polyarch.builds.effects import object_writes, spec_inputs
+from polyarch.builds.controller import cleanup, cluster_record, machine_watches, prune_jobs, running_images, watches
+from polyarch.builds.effects import copies, object_writes, spec_inputs
 from polyarch.installation import waiting
 from polyarch.kube.client.client import Client
 from polyarch.kube.objects.rbac import granted
@@ -27,8 +27,14 @@ from polyarch.sandbox.files import write_json
 
 BUILDER_IMAGE = "quay.io/buildah/stable:v1"
 EVERY = ["linux/amd64", "linux/arm64", "linux/ppc64le", "linux/s390x"]
-CLUSTER_RULES = union(*watches.RIGHTS, *object_writes.RIGHTS, *spec_inputs.RIGHTS, *events.RIGHTS, *health.RIGHTS)
+CLUSTER_RULES = union(
+    *(*watches.RIGHTS, *object_writes.RIGHTS, *spec_inputs.RIGHTS, *events.RIGHTS, *health.RIGHTS),
+    *(*cleanup.RIGHTS, *prune_jobs.RIGHTS, *running_images.RIGHTS),
+)
 OWN_RULES = union(*lease.rights(names.LEASE), *cluster_record.RIGHTS, *spec_inputs.HMAC_RIGHTS)
+
+MACHINE_CLUSTER_RULES = union(*machine_watches.RIGHTS, *copies.RIGHTS, *object_writes.MACHINE_RIGHTS)
+MACHINE_RULES = union(*machine_watches.NAMESPACE_RIGHTS, *copies.NAMESPACE_RIGHTS)
 
 
 async def define(client: Client) -> None:
@@ -45,13 +51,17 @@ async def seed(sandbox: Sandbox, *bases: str) -> None:
 
 @asynccontextmanager
 async def account(
-    sandbox: Sandbox, client: Client, home: str, folder: Path, *, server: str = ""
+    sandbox: Sandbox, client: Client, home: str, folder: Path, *, server: str = "", machine_os: bool = False
 ) -> AsyncIterator[Path]:
-    """A ServiceAccount with the builder's rights; its kubeconfig. ``server``: what it takes for the API server."""
+    """A ServiceAccount with the builder's rights; its kubeconfig. ``server``: what it takes for the API server.
+
+    ``machine_os``: also with those for machine OS images, whose Jobs are in ``home`` too.
+    """
     name = f"builder-{secrets.token_hex(4)}"
     document = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
     await client.create(SERVICE_ACCOUNTS, document, namespace=home)
-    for namespace, rules in (("", CLUSTER_RULES), (home, OWN_RULES)):
+    more = (MACHINE_CLUSTER_RULES, MACHINE_RULES) if machine_os else ((), ())
+    for namespace, rules in (("", union(*CLUSTER_RULES, *more[0])), (home, union(*OWN_RULES, *more[1]))):
         for each in granted(name, rules, [(home, name)], namespace=namespace):
             await client.apply(by_kind(each["apiVersion"], each["kind"]), each, namespace=namespace)
     issued = await client.token(home, name)
@@ -64,23 +74,31 @@ async def account(
         await client.delete(CLUSTER_ROLES, name)
 
 
-def flags(sandbox: Sandbox) -> tuple[str, ...]:
+def flags(sandbox: Sandbox, home: str, *, machine_os: bool = False) -> tuple[str, ...]:
+    machine = ("--machine-os=on", f"--machine-os-namespace={home}") if machine_os else ("--machine-os=off",)
     return (
         f"--registries-conf={sandbox.registries_conf}",
         f"--builder-image={BUILDER_IMAGE}",
         f"--push-image={DEFAULT_IMAGE}",
-        "--machine-os=off",
+        *machine,
     )
 
 
 @asynccontextmanager
 async def builder(
-    sandbox: Sandbox, client: Client, home: str, folder: Path, *more: str, name: str = "builder"
+    sandbox: Sandbox,
+    client: Client,
+    home: str,
+    folder: Path,
+    *more: str,
+    name: str = "builder",
+    machine_os: bool = False,
 ) -> AsyncIterator[Running]:
     """One process in the namespace ``home``, ready."""
+    given = (*flags(sandbox, home, machine_os=machine_os), *more)
     async with (
-        account(sandbox, client, home, folder) as kubeconfig,
-        run("builder", sandbox, home, folder / f"{name}.log", *flags(sandbox), *more, kubeconfig=kubeconfig) as running,
+        account(sandbox, client, home, folder, machine_os=machine_os) as kubeconfig,
+        run("builder", sandbox, home, folder / f"{name}.log", *given, kubeconfig=kubeconfig) as running,
     ):
         await until(running.ready, seconds=60)
         yield running

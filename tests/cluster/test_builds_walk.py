@@ -186,7 +186,7 @@ async def test_bd_305_what_cannot_be_built_is_told_at_once(yard: Yard) -> None:
     """BD-059, BD-060, BD-305: a base without the architecture, before any Job; then a text that is none."""
     yard.write("Containerfile", "FROM quay.io/acme/billing:2.3\n")
     ran = await yard.run("--arch", "amd64,arm64")
-    assert ran.code == 1, ran.err
+    assert ran.code == 2, ran.err
     assert "BaseImageArchitectureMissing" in ran.out
     assert await yard.runs() == []
     yard.write("Containerfile", "FRM scratch\n")

@@ -21,6 +21,7 @@ sys.path.append(str(Path(__file__).parents[1] / "cluster"))
 
 import msgspec
 import own_roles
+from fault_builds import BuildFaults
 from fault_crowd import POLICY, Crowd, Expected, crowd_in, seed
 from fault_installation import Installed, restart_api_server
 from fault_proxy import FaultProxy, server_tls
@@ -143,15 +144,26 @@ async def installed() -> AsyncIterator[Installed]:
         yield await Installed.of(sandbox, client)
 
 
+@pytest.fixture(scope="session")
+def mixed_sandbox() -> Sandbox:
+    """A third sandbox, with nodes of several architectures."""
+    if named := os.environ.get("POLYARCH_FAULTS_MIXED"):
+        return _run(Sandbox.start(Settings(name=named, nodes=dict(FLEET), polyarch=False)))
+    settings = Settings(name=f"mixed-{os.getpid()}", nodes=dict(FLEET), polyarch=False, seed_images=False)
+    return _run(Sandbox.start(settings, owner=os.getpid()))
+
+
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def taint_faults(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[TaintFaults]:
-    """A third sandbox, whose nodes are tainted."""
-    if named := os.environ.get("POLYARCH_FAULTS_TAINTS"):
-        sandbox = await asyncio.to_thread(_run, Sandbox.start(Settings(name=named, nodes=dict(FLEET), polyarch=False)))
-    else:
-        settings = Settings(name=f"tainted-{os.getpid()}", nodes=dict(FLEET), polyarch=False, seed_images=False)
-        sandbox = await asyncio.to_thread(_run, Sandbox.start(settings, owner=os.getpid()))
-    async with TaintFaults.opened(sandbox, tmp_path_factory.mktemp("taints")) as faults:
+async def taint_faults(mixed_sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[TaintFaults]:
+    """The third sandbox, its nodes tainted."""
+    async with TaintFaults.opened(mixed_sandbox, tmp_path_factory.mktemp("taints")) as faults:
+        yield faults
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def build_faults(mixed_sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[BuildFaults]:
+    """Builds in the third sandbox."""
+    async with BuildFaults.opened(mixed_sandbox, tmp_path_factory.mktemp("builds")) as faults:
         yield faults
 
 
@@ -167,8 +179,9 @@ def told(record_property: Callable[[str, object], None]) -> Callable[[Row], Row]
 
 
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    for item in items:
-        if {"standing", "installed", "taint_faults"} & set(getattr(item, "fixturenames", ())):
+    here = [item for item in items if Path(__file__).parent in item.path.parents]  # others have fixtures of these names
+    for item in here:
+        if {"standing", "installed", "taint_faults", "build_faults"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.cluster)
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
 

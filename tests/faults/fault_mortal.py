@@ -1,7 +1,8 @@
 """A process of polyarch that dies while it works: killed at each step, and started again at once.
 
-A step is what it writes: method and kind. It speaks to the API server through a fault proxy, with exactly its rights.
-At the write the proxy lets the request through, or not, and nothing after it; then the process is killed (SIGKILL).
+A step is what it writes: method and kind. It speaks to the API server through a fault proxy, with exactly its rights;
+to a registry through another one, where it writes to registries. At the write the proxy lets the request through, or
+not, and nothing after it; then the process is killed (SIGKILL).
 The Lease of a killed process is deleted, or the next one would wait 15 s for its end.
 """
 
@@ -39,8 +40,10 @@ def is_write(seen: Seen) -> bool:
 
 
 def step(seen: Seen) -> str:
-    """What a write does, for people: ``PATCH deployments``."""
+    """What a write does, for people: ``PATCH deployments``, ``PUT manifests``."""
     parts = seen.path.split("/")
+    if parts[1] == "v2":
+        return f"{seen.method} {'manifests by digest' if ':' in parts[-1] else parts[-2] or 'uploads'}"
     at = parts.index("namespaces") + 2 if "namespaces" in parts[:-2] else (3 if parts[1] == "api" else 4)
     kind = parts[at] if at < len(parts) else parts[-2]
     return f"{seen.method} {kind}{'/status' if parts[-1] == 'status' else ''}"
@@ -58,9 +61,13 @@ class Mortal:
         client: Client,
         lease: Key,
         log: Path,
+        registry: FaultProxy | None = None,
     ) -> None:
         self.proxy = proxy
         self.killed_at: Counter[str] = Counter()
+        self.lost: list[Seen] = []
+        """Requests that a proxy took and no server saw."""
+        self._proxies = [proxy] if registry is None else [proxy, registry]
         self.log = log
         self._client = client
         self._lease = lease
@@ -71,7 +78,15 @@ class Mortal:
     @classmethod
     @asynccontextmanager
     async def of(
-        cls, role: str, proxy: FaultProxy, arguments: Sequence[str], *, client: Client, lease: Key, log: Path
+        cls,
+        role: str,
+        proxy: FaultProxy,
+        arguments: Sequence[str],
+        *,
+        client: Client,
+        lease: Key,
+        log: Path,
+        registry: FaultProxy | None = None,
     ) -> AsyncIterator["Mortal"]:
         """``role`` is a module of ``polyarch.run``; ``arguments`` are those of ``polyarch``."""
         zygote = await asyncio.create_subprocess_exec(
@@ -79,7 +94,7 @@ class Mortal:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )
-        mortal = cls(proxy, zygote, arguments, client=client, lease=lease, log=log)
+        mortal = cls(proxy, zygote, arguments, client=client, lease=lease, log=log, registry=registry)
         try:
             yield mortal
         finally:
@@ -95,6 +110,17 @@ class Mortal:
         self._zygote.stdin.write(json.dumps(order).encode() + b"\n")
         async with asyncio.timeout(60):
             self._pid = int(await self._zygote.stdout.readline())
+
+    @property
+    def is_running(self) -> bool:
+        return bool(self._pid) and Path(f"/proc/{self._pid}").exists()
+
+    def stop(self) -> None:
+        """SIGSTOP: it stands still, and believes that no time passes."""
+        os.kill(self._pid, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        os.kill(self._pid, signal.SIGCONT)
 
     async def kill(self) -> None:
         if self._pid:
@@ -124,12 +150,18 @@ class Mortal:
             if hit:
                 self.killed_at[step(seen)] += 1
                 met.set()
+                self.lost += [seen] * times
             return hit
 
-        self.proxy.faults.clear()
-        self.proxy.inject(lambda _: met.is_set(), Reset())
-        self.proxy.inject(lambda seen: new(seen, times=0), Reset(after=True))
-        self.proxy.inject(lambda seen: new(seen, times=1), Reset())
+        def late(seen: Seen) -> bool:
+            self.lost += [seen] * met.is_set()
+            return met.is_set()
+
+        for proxy in self._proxies:
+            proxy.faults.clear()
+            proxy.inject(late, Reset())
+            proxy.inject(lambda seen: new(seen, times=0), Reset(after=True))
+            proxy.inject(lambda seen: new(seen, times=1), Reset())
         await self.start()
         written, since = 0, time.monotonic()
         async with asyncio.timeout(PASS_SECONDS):
@@ -137,12 +169,13 @@ class Mortal:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(0.1):
                         await met.wait()
-                assert Path(f"/proc/{self._pid}").exists(), self.log.read_text()[-3000:]
+                assert self.is_running, self.log.read_text()[-3000:]
                 works = any(seen.watch for seen in self.proxy.seen[began:])
                 if wrote > written or not works or not await done():
                     written, since = wrote, time.monotonic()
                 if time.monotonic() - since >= QUIET and not met.is_set():
-                    self.proxy.faults.clear()
+                    for proxy in self._proxies:
+                        proxy.faults.clear()
                     return False
         await asyncio.sleep(0.05)  # what is carried out is on its way to the server
         await self.kill()

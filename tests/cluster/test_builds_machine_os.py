@@ -1,0 +1,261 @@
+"""One machine OS image against a real API server, scheduler and registry: every status passes the rules of its API."""
+
+import base64
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+from builder_process import BUILDER_IMAGE, builder, condition, define, seed
+from machine_crds import definitions
+from placement_cluster import until
+from registry_reader import Reader
+
+from polyarch.builds.machineos import vocabulary
+from polyarch.installation import waiting
+from polyarch.kube.client.client import Client
+from polyarch.kube.client.patches import MergePatch
+from polyarch.kube.errors import Invalid
+from polyarch.kube.resources import CONFIGMAPS, CRDS, DEPLOYMENTS, JOBS, SECRETS
+from polyarch.sandbox.cluster import Sandbox
+
+pytestmark = pytest.mark.timeout(300)
+HOSTS = {"registry.example.com": {"auth": base64.b64encode(b"a:b").decode()}}
+Json = dict[str, Any]
+
+
+class Shop:
+    """A pool with its config, of the test's own."""
+
+    def __init__(self, sandbox: Sandbox, client: Client, namespace: str) -> None:
+        self.client = client
+        self.namespace = self.name = namespace
+        self.address = sandbox.registry.address
+        self.release = f"quay.io/{namespace}"
+
+    async def furnish(self) -> None:
+        """Everything but the config."""
+        api, kind = vocabulary.POOLS.api_version, vocabulary.POOLS.kind
+        for name, form, body in (
+            (vocabulary.GLOBAL_PULL_SECRET, "kubernetes.io/dockercfg", HOSTS),
+            ("push", "kubernetes.io/dockerconfigjson", {"auths": HOSTS}),
+        ):
+            key = ".dockercfg" if form.endswith("cfg") else ".dockerconfigjson"
+            document = {"metadata": {"name": name}, "type": form, "stringData": {key: json.dumps(body)}}
+            await self.client.create(
+                SECRETS, {"apiVersion": "v1", "kind": "Secret", **document}, namespace=self.namespace
+            )
+        await self.rendered("1")
+        wanted = {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64", "arm64"]}
+        spec = {"configuration": {"name": self.rendered_name("1")}, "nodeSelector": {"matchExpressions": [wanted]}}
+        await self.client.create(
+            vocabulary.POOLS, {"apiVersion": api, "kind": kind, "metadata": {"name": self.name}, "spec": spec}
+        )
+
+    def rendered_name(self, version: str) -> str:
+        return f"rendered-{self.name}-{version}"
+
+    async def rendered(self, version: str, **spec: Any) -> None:
+        images = {
+            "osImageURL": f"{self.release}/os:1",
+            "baseOSExtensionsContainerImage": f"{self.release}/extensions:1",
+        }
+        notes = {vocabulary.RELEASE: "4.19.1", vocabulary.CONTROLLER: "abc"}
+        document = {
+            "apiVersion": vocabulary.RENDERED.api_version,
+            "kind": vocabulary.RENDERED.kind,
+            "metadata": {"name": self.rendered_name(version), "annotations": notes},
+            "spec": {**images, "config": {"ignition": {"version": "3.4.0"}}, **spec},
+        }
+        await self.client.create(vocabulary.RENDERED, document)
+
+    async def config(self) -> None:
+        spec = {
+            "machineConfigPool": {"name": self.name},
+            "imageBuilder": {"imageBuilderType": "Job"},
+            "renderedImagePushSecret": {"name": "push"},
+            "renderedImagePushSpec": f"{self.address}/{self.namespace}/os:latest",
+            "containerFile": [
+                {"containerfileArch": "NoArch", "content": "FROM configs AS final\nRUN true\n"},
+                {"containerfileArch": "ARM64", "content": "FROM configs AS final\nRUN arm\n"},
+            ],
+        }
+        document = {
+            "apiVersion": vocabulary.CONFIGS.api_version,
+            "kind": vocabulary.CONFIGS.kind,
+            "metadata": {"name": self.name},
+            "spec": spec,
+        }
+        await self.client.create(vocabulary.CONFIGS, document)
+
+    async def stored(self) -> Json:
+        found: Json = await self.client.get(vocabulary.CONFIGS, self.name)
+        return found
+
+    async def builds(self) -> list[Json]:
+        found = (await self.client.list(vocabulary.BUILDS)).items
+        return [each for each in found if each["spec"]["machineOSConfig"]["name"] == self.name]
+
+    async def published(self, *, after: str = "") -> Json:
+        """The config once another build than ``after`` is its current one."""
+        found: Json = {}
+
+        async def done() -> bool:
+            nonlocal found
+            found = await self.stored()
+            named = ((found.get("status") or {}).get("machineOSBuild") or {}).get("name", "")
+            return bool(named) and named != after
+
+        try:
+            await until(done, seconds=60)
+        except AssertionError as error:
+            error.add_note(json.dumps([found, await self.builds()], indent=1))
+            raise
+        return found
+
+
+@asynccontextmanager
+async def kinds(client: Client) -> AsyncIterator[None]:
+    for each in definitions():
+        await client.apply(CRDS, each)
+    await waiting.established(client, [each["metadata"]["name"] for each in definitions()])
+    try:
+        yield
+    finally:
+        names = [each["metadata"]["name"] for each in definitions()]
+        for each in names:
+            await client.delete(CRDS, each)
+
+        async def gone() -> bool:
+            found = (await client.list(CRDS)).items
+            return not {each["metadata"]["name"] for each in found} & set(names)
+
+        await until(gone, seconds=20)
+
+
+def stage(build: Json) -> str:
+    return next((each["type"] for each in build["status"]["conditions"] if each["status"] == "True"), "")
+
+
+async def test_bd_393_a_machine_os_image_is_built_rolled_and_left_to_a_stock_builder(
+    sandbox, client, namespace, tmp_path
+):
+    """BD-261, BD-271, BD-276, BD-283, BD-284, BD-260: in this order, with one builder and its own rights."""
+    await define(client)
+    shop = Shop(sandbox, client, namespace)
+    await seed(sandbox, f"{shop.release}/os:1", f"{shop.release}/extensions:1")
+    async with kinds(client), builder(sandbox, client, namespace, tmp_path, machine_os=True) as running:
+        await shop.furnish()
+        await shop.config()
+        found = await shop.published()
+        (first,) = await shop.builds()
+        name = first["metadata"]["name"]
+        assert stage(first) == "Succeeded"
+        assert first["status"]["digestedImagePushSpec"] == found["status"]["currentImagePullSpec"]
+        assert [each["name"] for each in first["status"]["relatedObjects"]] == [
+            f"build-{name}-{each}" for each in ("amd64", "arm64")
+        ]
+        async with aiohttp.ClientSession() as session:
+            digest, platforms = await Reader(session, shop.address).whole(f"{namespace}/os", name)
+        assert found["status"]["currentImagePullSpec"] == f"{shop.address}/{namespace}/os@{digest}"
+        assert platforms == ["linux/amd64", "linux/arm64"]
+        pool: Json = await client.get(vocabulary.POOLS, shop.name)
+        assert condition(pool, "ImageBuildDegraded") == ("False", "BuildSuccess")
+        await _copies(shop, name)
+
+        await shop.rendered("2")
+        change = {"spec": {"configuration": {"name": shop.rendered_name("2")}}}
+        await client.patch(vocabulary.POOLS, shop.name, MergePatch(change))
+        rolled = await shop.published(after=name)
+        assert rolled["status"]["currentImagePullSpec"] == found["status"]["currentImagePullSpec"]
+        second = next(each for each in await shop.builds() if each["metadata"]["name"] != name)
+        assert stage(second) == "Succeeded"
+        assert "builder" not in second["status"]
+
+        await _left_to_the_stock_builder(shop)
+        assert await running.ready()
+
+
+async def _copies(shop: Shop, name: str) -> None:
+    """What Jobs mounted is in one form; it goes with the Jobs, which go once their images are published."""
+    record: Json = await shop.client.get(CONFIGMAPS, vocabulary.record(name), namespace=shop.namespace)
+    known = json.loads(record["data"]["architectures.json"])
+    assert {each["architecture"]: each["phase"] for each in known["architectures"]} == {
+        "amd64": "Built",
+        "arm64": "Built",
+    }
+
+    async def gone() -> bool:
+        return not (await shop.client.list(JOBS, namespace=shop.namespace)).items
+
+    await until(gone, seconds=20)
+
+
+async def _left_to_the_stock_builder(shop: Shop) -> None:
+    pod = {"containers": [{"name": "builder", "image": BUILDER_IMAGE}], "nodeSelector": {"nowhere": ""}}
+    marks = {"app": "stock"}
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": vocabulary.STOCK_DEPLOYMENT},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": marks},
+            "template": {"metadata": {"labels": marks}, "spec": pod},
+        },
+    }
+    await shop.client.create(DEPLOYMENTS, deployment, namespace=shop.namespace)
+
+    async def told() -> bool:
+        return condition(await shop.stored(), "Progressing") == ("False", "StockBuilderRuns")
+
+    await until(told, seconds=10)
+    await shop.client.patch(
+        vocabulary.CONFIGS, shop.name, MergePatch({"metadata": {"annotations": {vocabulary.REBUILD: ""}}})
+    )
+    await shop.client.patch(
+        DEPLOYMENTS, vocabulary.STOCK_DEPLOYMENT, MergePatch({"spec": {"replicas": 0}}), namespace=shop.namespace
+    )
+
+    async def rebuilt() -> bool:
+        stored = await shop.stored()
+        asked = vocabulary.REBUILD in (stored["metadata"].get("annotations") or {})
+        return not asked and condition(stored, "Progressing") == ("False", "Done")
+
+    await until(rebuilt, seconds=60)
+
+
+async def test_bd_393_the_definitions_refuse_what_the_api_refuses(sandbox, client, namespace):
+    """A test of the tests: the rules that the first one relies on bite."""
+    ended = {
+        "type": "Failed",
+        "status": "True",
+        "reason": "Failed",
+        "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    async with kinds(client):
+        document = {
+            "apiVersion": vocabulary.BUILDS.api_version,
+            "kind": vocabulary.BUILDS.kind,
+            "metadata": {"name": namespace},
+            "spec": {
+                "machineConfig": {"name": "rendered"},
+                "machineOSConfig": {"name": namespace},
+                "renderedImagePushSpec": "registry.example.com/os:latest",
+            },
+        }
+        await client.create(vocabulary.BUILDS, document)
+        for status in (
+            {"conditions": [ended]},
+            {"relatedObjects": [{"group": "", "resource": "secrets", "name": "push"}]},
+            {"builder": {"imageBuilderType": "Job"}},
+            {"buildStart": "2026-01-01T00:00:00Z", "buildEnd": "2026-01-01T00:00:00Z"},
+            {"digestedImagePushSpec": "registry.example.com/a/b/c@sha256:" + "0" * 64},
+        ):
+            with pytest.raises(Invalid):
+                await client.patch(vocabulary.BUILDS, namespace, MergePatch({"status": status}), subresource="status")
+        with pytest.raises(Invalid):
+            await client.patch(vocabulary.BUILDS, namespace, MergePatch({"spec": {"machineConfig": {"name": "x"}}}))
