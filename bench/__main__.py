@@ -11,7 +11,19 @@ import structlog
 from rich.console import Console
 from rich.table import Table
 
-from bench import authors, cell_scheduling, exporter, filter_calls, nodes, outage, placement, plugin, runtime
+from bench import (
+    authors,
+    cell_scheduling,
+    exporter,
+    filter_calls,
+    nodes,
+    one_build,
+    outage,
+    placement,
+    plugin,
+    resting_builds,
+    runtime,
+)
 from bench.measure import Figure
 
 RECORDED = Path(__file__).with_name("recorded.json")
@@ -50,6 +62,7 @@ def show(figures: list[Figure], recorded: dict[str, float]) -> bool:
 def main() -> int:
     alone = runtime.SCENARIOS | authors.SCENARIOS | exporter.SCENARIOS | nodes.SCENARIOS | outage.SCENARIOS
     alone |= cell_scheduling.SCENARIOS | filter_calls.SCENARIOS | plugin.SCENARIOS
+    alone |= resting_builds.SCENARIOS | one_build.SCENARIOS
     scenarios = [*alone, *placement.SCENARIOS]
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("scenario", nargs="*", help=f"of {', '.join(scenarios)}; default all")

@@ -124,6 +124,7 @@ def authors(say: Say) -> list[Figure]:
         lint = [*polyarch, "lint", "manifests", *offline]
         _run(lint, folder)  # writes the bytecode
         start = _least([*polyarch, "lint", "--help"], folder, rounds=10)
+        longest, report = (_least([*polyarch, name, "--help"], folder, rounds=5) for name in ("run", "report"))
         manifests = _least([*lint, "--jobs", "1"], folder, rounds=5)
         say("1 000 manifests are linted")
         over_tree = [*polyarch, "lint", "tree", *offline, "--jobs", "1"]
@@ -138,6 +139,8 @@ def authors(say: Say) -> list[Figure]:
                    compared=True),
             Figure("1 000 manifests linted, wall, one process", manifests.wall, "s"),
             Figure("polyarch lint --help", start.cpu, "s CPU", "MF-090", 0.2, compared=True),
+            Figure("polyarch run --help, the longest", longest.cpu, "s CPU", "RP-040", 0.25),
+            Figure("polyarch report --help", report.cpu, "s CPU", "RP-040", 0.25),
             Figure("files of charts linted, one process", TREE / tree.wall, "files/s", "MF-090", 500, at_most=False),
             Figure(f"{TREE} files linted, memory", memory, "MiB", "MF-090", 150, compared=True),
             Figure(f"a file of {DOCUMENTS} documents, {(folder / 'many.yaml').stat().st_size / 1024:.0f} KiB",
