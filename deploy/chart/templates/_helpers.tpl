@@ -111,6 +111,8 @@ imagePullSecrets:
   (list "BUILDER_IMAGE" $values.builds.builderImage "quay.io/buildah/stable:v1")
   (list "ALLOW_PRIVILEGED_BUILDS" (toString $values.builds.allowPrivileged) "false")
   (list "MAX_ACTIVE_JOBS" (toString $values.builds.maxActiveJobs) "20")
+  (list "MACHINE_OS" (ternary $values.builds.machineOs "off" (has "builds" $values.components)) "off")
+  (list "MACHINE_OS_NAMESPACE" $values.builds.machineOsNamespace "openshift-machine-config-operator")
   (list "NUMA" (ternary "auto" "off" (has "numa" $values.components)) "")
   (list "MANAGE_NAMESPACE" (toString (has "numa" $values.components)) "false")
 -}}

@@ -255,6 +255,7 @@
   - polyarch-builds
   - polyarch-builder-view
   - polyarch-builder-edit
+  - polyarch-builder-machine-os
   verbs:
   - get
   - patch
@@ -274,6 +275,7 @@
   - clusterrolebindings
   resourceNames:
   - polyarch-builder
+  - polyarch-builder-machine-os
   verbs:
   - get
   - patch
@@ -904,6 +906,105 @@
   resources:
   - secrets
   verbs:
+  - create
+{{- end }}
+{{- define "polyarch.rules.machine-os-cluster" }}
+- apiGroups:
+  - machineconfiguration.openshift.io
+  resources:
+  - machineosconfigs
+  - machineconfigpools
+  verbs:
+  - get
+  - list
+  - watch
+  - patch
+- apiGroups:
+  - machineconfiguration.openshift.io
+  resources:
+  - machineosbuilds
+  verbs:
+  - create
+  - get
+  - list
+  - watch
+  - patch
+  - delete
+- apiGroups:
+  - machineconfiguration.openshift.io
+  resources:
+  - machineconfigs
+  verbs:
+  - get
+  - list
+  - watch
+- apiGroups:
+  - machineconfiguration.openshift.io
+  resources:
+  - machineosconfigs/status
+  - machineosbuilds/status
+  - machineconfigpools/status
+  verbs:
+  - patch
+- apiGroups:
+  - machineconfiguration.openshift.io
+  resources:
+  - machineosconfigs/finalizers
+  - machineosbuilds/finalizers
+  verbs:
+  - update
+{{- end }}
+{{- define "polyarch.rules.machine-os-namespace" }}
+- apiGroups:
+  - ''
+  resources:
+  - secrets
+  verbs:
+  - get
+  - create
+  - patch
+- apiGroups:
+  - apps
+  resources:
+  - deployments
+  verbs:
+  - list
+  - watch
+- apiGroups:
+  - rbac.authorization.k8s.io
+  resources:
+  - roles
+  resourceNames:
+  - polyarch-builder-machine-os
+  verbs:
+  - get
+  - patch
+  - delete
+- apiGroups:
+  - rbac.authorization.k8s.io
+  resources:
+  - roles
+  verbs:
+  - list
+  - watch
+  - create
+- apiGroups:
+  - rbac.authorization.k8s.io
+  resources:
+  - rolebindings
+  resourceNames:
+  - polyarch-builder-machine-os
+  verbs:
+  - get
+  - patch
+  - delete
+- apiGroups:
+  - rbac.authorization.k8s.io
+  resources:
+  - rolebindings
+  verbs:
+  - list
+  - watch
   - create
 {{- end }}
 {{- define "polyarch.rules.numa-cluster" }}

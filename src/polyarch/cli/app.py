@@ -19,21 +19,23 @@ from polyarch.cli.output.ending import GoesOn, complain, exit_code_of
 from polyarch.cli.output.messages import Messages
 from polyarch.cli.output.terminal import takes_colour
 
-AUTHORS, CLUSTERS, SANDBOX, OTHER = "Manifests and images", "Clusters", "Sandbox", "Other"
+AUTHORS, CLUSTERS, INSTALLATION = "Manifests and images", "Workloads and nodes", "Installation"
+SANDBOX, OTHER = "Sandbox", "Other"
 COMMANDS = (
     ("lint", AUTHORS, "lint.lint:lint", "Find pods that can be scheduled to nodes their images do not run on"),
     ("fix", AUTHORS, "lint.fix:fix", "Fix what lint finds, and change nothing else"),
     ("inspect", AUTHORS, "images.inspect:inspect", "Print the platforms of images"),
     ("index", AUTHORS, "images.index:app", "Create and inspect image indexes"),
     ("bundle", AUTHORS, "bundle.validate:app", "Validate operator bundles"),
+    ("report", CLUSTERS, "report.report:report", "Report which workloads could run where, and what is in the way"),
     ("explain", CLUSTERS, "explain.explain:explain", "Explain where a pod may run, and why"),
     ("taint", CLUSTERS, "taint.taint:app", "Taint nodes by architecture in the safe order, or undo it"),
     ("build", CLUSTERS, "build.build:app", "Build one image for every architecture in the cluster"),
     ("numa", CLUSTERS, "numa.numa:app", "See what NUMA cells have, and where pods fit"),
-    ("install", CLUSTERS, "installation.install:install", "Install polyarch in a cluster"),
-    ("upgrade", CLUSTERS, "installation.upgrade:upgrade", "Upgrade polyarch, or print what that would change"),
-    ("uninstall", CLUSTERS, "installation.uninstall:uninstall", "Remove polyarch from a cluster"),
-    ("run", CLUSTERS, "roles.run:app", "Run a process of the operator"),
+    ("install", INSTALLATION, "installation.install:install", "Install polyarch in a cluster"),
+    ("upgrade", INSTALLATION, "installation.upgrade:upgrade", "Upgrade polyarch, or print what that would change"),
+    ("uninstall", INSTALLATION, "installation.uninstall:uninstall", "Remove polyarch from a cluster"),
+    ("run", INSTALLATION, "roles.run:app", "Run a process of the operator"),
     ("up", SANDBOX, "cluster.sandbox:up", "Start a local control plane, a registry and fake nodes"),
     ("down", SANDBOX, "cluster.sandbox:down", "Stop the sandbox"),
     ("status", SANDBOX, "cluster.sandbox:status", "Show the state of the sandbox"),

@@ -2,11 +2,12 @@
 
 So the script never gets older than the program, as with kubectl. An answer is a line ``KIND<tab>PREFIX`` and a line
 ``VALUE<tab>MEANING`` for each candidate. The kinds ``files`` and ``directories`` ask the shell for names of its own;
-the prefix is the part of the word that stays.
+the prefix is the part of the word that stays. Names that a cluster knows are asked for there.
 """
 
+import importlib
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from cyclopts import App
@@ -160,27 +161,47 @@ def candidates(root: App, words: Sequence[str]) -> Candidates:
     if command.default_command is None:
         return _beginning(current, [*inner, *_help(current)])
     options = declared(command)
-    if "--" in before:
-        return _argument(options, current)
     named = {name: each for each in options if not each.is_argument for name in each.names}
+    given = _given(options, named, before)
+    if "--" in before:
+        return _argument(options, current, given)
     if before and (each := named.get(before[-1])) is not None and each.placeholder:
-        return _value(each, current)
+        return _value(each, current, given)
     name, equals, value = current.partition("=")
     if equals and name in named:
-        found_value = _value(named[name], value)
+        found_value = _value(named[name], value, given)
         return found_value._replace(prefix=f"{name}={found_value.prefix}")
     if current.startswith("-"):
         return _beginning(current, [*((name, each.help) for name, each in named.items()), *_help(current)])
-    found = _argument(options, current)
+    found = _argument(options, current, given)
     return found._replace(values=[*found.values, *_beginning(current, inner).values]) if inner and not before else found
 
 
-def _argument(options: Iterable[Declared], current: str) -> Candidates:
+def _given(options: Iterable[Declared], named: Mapping[str, Declared], before: Sequence[str]) -> dict[str, str]:
+    """Values on the command line, by the longest name of their option; the first argument's by its placeholder."""
+    found: dict[str, str] = {}
+    argument = next((each.placeholder for each in options if each.is_argument), "")
+    words = iter(before)
+    for word in words:
+        name, equals, value = word.partition("=")
+        option = named.get(name)
+        if option is not None:
+            if option.placeholder:
+                found[max(option.names, key=len)] = value if equals else next(words, "")
+        elif argument and not word.startswith("-"):
+            found.setdefault(argument, word)
+    return found
+
+
+def _argument(options: Iterable[Declared], current: str, given: Mapping[str, str]) -> Candidates:
     argument = next((each for each in options if each.is_argument), None)
-    return _value(argument, current) if argument is not None else Candidates()
+    return _value(argument, current, given) if argument is not None else Candidates()
 
 
-def _value(each: Declared, current: str) -> Candidates:
+def _value(each: Declared, current: str, given: Mapping[str, str]) -> Candidates:
+    if each.source:
+        module, _, function = each.source.partition(":")
+        return _beginning(current, getattr(importlib.import_module(module), function)(given))
     if each.placeholder.endswith("[=FILE]"):
         form, equals, _ = current.partition("=")
         if equals:

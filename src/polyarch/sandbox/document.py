@@ -115,6 +115,20 @@ class DemoGrowth(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """Nodes that carry a taint after the configuration was deleted."""
 
 
+class DemoBuild(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """An image that was built in the cluster, and again after a change for one architecture."""
+
+    image: str
+    """By digest: the second one."""
+    built: list[str]
+    """The architectures that were built first, each on its own nodes."""
+    seconds: float
+    """Until the image was published."""
+    built_again: list[str]
+    reused: list[str]
+    seconds_again: float
+
+
 class DemoScheduled(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """What became of the pods that named this scheduler."""
 
@@ -142,6 +156,7 @@ class Demo(msgspec.Struct, frozen=True, rename="camel"):
     summary: str
     operator: DemoOperator | None = None
     growth: DemoGrowth | None = None
+    build: DemoBuild | None = None
     cells: DemoCells | None = None
     """Only of a sandbox whose nodes have NUMA cells."""
 

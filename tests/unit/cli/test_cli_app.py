@@ -5,12 +5,16 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import structlog
+from cyclopts import App
 
 from polyarch.cli import main
+from polyarch.cli.app import app
+from polyarch.cli.options.declared import WordsApp
 from polyarch.cli.output.logs import errors_only
 
 
@@ -62,12 +66,46 @@ def test_a_command_works_without_standard_output(tmp_path: Path) -> None:
     assert (ran.returncode, ran.stderr) == (1, "")
 
 
-@pytest.mark.parametrize(
-    "command", ["inspect", "explain", "lint", "fix", "bundle", "index", "up", "down", "status", "sandbox", "run"]
-)
-def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([command, "--help"]) == 0
-    assert f"Usage: polyarch {command}" in capsys.readouterr().out
+def test_help_groups_the_commands_by_what_they_are_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    groups = {
+        block.splitlines()[0]: [line.split()[0] for line in block.splitlines()[1:]]
+        for block in capsys.readouterr().out.split("\n\n")
+    }
+    assert groups["Manifests and images:"] == ["lint", "fix", "inspect", "index", "bundle"]
+    assert groups["Workloads and nodes:"] == ["report", "explain", "taint", "build", "numa"]
+    assert groups["Installation:"] == ["install", "upgrade", "uninstall", "run"]
+    assert groups["Sandbox:"] == ["up", "down", "status", "sandbox"]
+
+
+def every_command(app: App = app, *words: str) -> Iterator[tuple[str, ...]]:
+    """The words of each that does something."""
+    names = [name for name in app if not name.startswith("-")]
+    if not names or app.default_command is not None:
+        yield words
+    for name in names:
+        yield from every_command(app[name], *words, name)
+
+
+COMMANDS = list(every_command())
+
+
+def test_every_command_is_found() -> None:
+    assert {("lint",), ("index", "create"), ("run",), ("run", "build-push"), ("numa", "top")} <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_where_a_command_reads_standard_input_its_option_takes_a_dash(command: tuple[str, ...]) -> None:
+    """Or ``-`` would be an unknown option."""
+    resolved = app
+    for word in command:
+        resolved = resolved[word]
+    if isinstance(resolved, WordsApp):
+        return
+    readers = [
+        each for each in resolved.assemble_argument_collection() if "standard input" in (each.parameter.help or "")
+    ]
+    assert [each.name for each in readers if not each.parameter.allow_leading_hyphen] == []
 
 
 def test_help_starts_without_a_network_stack() -> None:
@@ -102,13 +140,9 @@ def test_a_command_imports_only_what_it_needs_mf_090(arguments: list[str], unwan
 
 def test_help_of_no_command_loads_what_only_its_work_needs_mf_090() -> None:
     """And so completion, which reads the same declarations at each Tab, answers at once."""
-    commands = [
-        name.split()
-        for name in ("lint", "fix", "inspect", "explain", "bundle validate", "index create", "up", "run", "numa export")
-    ]
     code = (
         "import sys; from polyarch.cli import main\n"
-        f"for command in {commands!r}: main([*command, '--help'])\n"
+        f"for command in {COMMANDS!r}: main([*command, '--help'])\n"
         "print('imported', *sorted({'aiohttp', 'asyncio', 'cryptography', 'yaml', 'rich.console'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -184,41 +218,17 @@ def test_logs_of_a_command_are_errors_on_stderr_without_local_variables(capsys: 
     assert "marker-secret" not in shown.err
 
 
-COMMANDS = [
-    ["inspect"],
-    ["explain"],
-    ["lint"],
-    ["fix"],
-    ["bundle", "validate"],
-    ["index", "create"],
-    ["index", "inspect"],
-    ["up"],
-    ["down"],
-    ["status"],
-    ["sandbox", "fetch"],
-    ["sandbox", "seed"],
-    ["sandbox", "list"],
-    ["run"],
-]
-
-
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_no_option_is_there_only_because_a_library_makes_it_up(
-    command: list[str], capsys: pytest.CaptureFixture[str]
+def test_help_shows_usage_examples_and_exit_codes_and_no_option_that_a_library_made_up(
+    command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """``--empty-…`` says nothing that leaving the option out would not; ``--no-…`` is there where the default is on."""
     assert main([*command, "--help"]) == 0
-    options = re.findall(r"--[a-z-]+", capsys.readouterr().out)
-    assert not [option for option in options if option.startswith("--empty-")]
-    known = {"--no-cache", "--no-leader-elect", "--no-network-policies"}
-    assert {option for option in options if option.startswith("--no-")} <= known
-
-
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_help_shows_examples_and_exit_codes(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*command, "--help"]) == 0
     shown = capsys.readouterr().out
-    assert "Examples:" in shown
-    assert f"polyarch {' '.join(command)} " in shown
-    assert "Exit codes:" in shown
-    assert "\n  2  the command line" in shown
+    assert f"Usage: polyarch {' '.join(command)}" in shown
+    assert f"polyarch {' '.join(command)} " in shown.split("Examples:")[1]
+    assert re.search(r"^  2  .* wrong", shown.split("Exit codes:")[1], re.MULTILINE)
+    options = re.findall(r"--[a-z-]+", shown)
+    assert not [option for option in options if option.startswith("--empty-")]
+    known = {"--no-cache", "--no-leader-elect", "--no-network-policies", "--no-publish", "--no-wait"}
+    assert {option for option in options if option.startswith("--no-")} <= known

@@ -12,13 +12,15 @@ from polyarch.cli.build.options import (
     NO_WISH,
     USUAL_PLACE,
     Architectures,
+    BuildName,
     RegistryFlags,
+    RunName,
     WhereFlags,
     WishFlags,
 )
 from polyarch.cli.options.help_page import epilogue
 from polyarch.cli.options.outputs import FORMATS, OUTPUT_OPTION, Format, outputs
-from polyarch.cli.options.values import File, Name, Placeholder, Seconds, flag, option, subject
+from polyarch.cli.options.values import File, Placeholder, Seconds, flag, option, subject
 from polyarch.cli.options.verbosity import AS_USUAL, Verbosity
 
 Outputs = Annotated[list[Format | str] | None, OUTPUT_OPTION]
@@ -113,7 +115,7 @@ app = App(name="build", help="Build one image for every architecture in the clus
 
 @app.command(help="Build an image for every architecture, and follow it", help_epilogue=RUN_EPILOGUE)
 def run(
-    name: Annotated[Name | None, option("Name of the ImageBuild", group=RUNS)] = None,
+    name: Annotated[BuildName | None, option("Name of the ImageBuild", group=RUNS)] = None,
     *,
     wish: WishFlags = NO_WISH,
     rebuild: Annotated[
@@ -141,7 +143,7 @@ def run(
 
 @app.command(help="Say what would be built, and why", help_epilogue=PLAN_EPILOGUE)
 def plan(
-    name: Annotated[Name | None, option("Name of the ImageBuild", group=SHOWN)] = None,
+    name: Annotated[BuildName | None, option("Name of the ImageBuild", group=SHOWN)] = None,
     *,
     file: Annotated[
         File | None,
@@ -175,7 +177,7 @@ def plan(
 
 @app.command(help="Show builds and what keeps them", help_epilogue=STATUS_EPILOGUE)
 def status(
-    name: Annotated[Name | None, option("Name of the ImageBuild", group=SHOWN, show_default="all")] = None,
+    name: Annotated[BuildName | None, option("Name of the ImageBuild", group=SHOWN, show_default="all")] = None,
     *,
     all_namespaces: Annotated[
         bool, flag("Builds of all namespaces, and of machine OS images", "-A", "--all-namespaces", group=SHOWN)
@@ -196,9 +198,9 @@ def status(
 
 @app.command(help="Print what the pods of a build say", help_epilogue=LOGS_EPILOGUE)
 def logs(
-    name: Annotated[Name, option("Name of the ImageBuild", group=SHOWN)],
+    name: Annotated[BuildName, option("Name of the ImageBuild", group=SHOWN)],
     *,
-    run: Annotated[Name | None, option("One of its runs", group=SHOWN, show_default="the newest one")] = None,
+    run: Annotated[RunName | None, option("One of its runs", group=SHOWN, show_default="the newest one")] = None,
     arch: Annotated[Architectures | None, option("These architectures", group=SHOWN, show_default="all")] = None,
     follow: Annotated[bool, flag("Go on until the run is over", "-f", "--follow", group=SHOWN)] = False,
     container: Annotated[Container | None, option("The build or the push", group=SHOWN, show_default="both")] = None,

@@ -5,7 +5,8 @@ cluster. Pure but for the files that it reads. Problems are collected, so that o
 """
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -133,6 +134,28 @@ def placed(document: Document, namespace: str | None, usual: str) -> Manifest:
 def usual_containerfile(folder: Path) -> str | None:
     """The Containerfile that somebody means who names none: in the context's folder, or in the current one."""
     return next((str(folder / name) for name in USUAL_FILES if (folder / name).is_file()), None)
+
+
+def with_usual_containerfile(
+    flags: WishFlags, base: Mapping[str, Any], folder: Path | None, tell: Callable[[str], None], *, is_new: bool
+) -> WishFlags:
+    """The flags with the Containerfile that is meant if none is named: of a new object the one that lies in ``folder``,
+    the context, or else in the current folder. Of one that is there, the context's; another text in the current folder
+    is told and not taken, as the command may be typed anywhere."""
+    path = usual_containerfile(folder or Path())
+    if flags.file is not None or flags.containerfile is not None or path is None:
+        return flags
+    if is_new:
+        return replace(flags, containerfile=path)
+    said = ((base.get("spec") or {}).get("source") or {}).get("containerfile")
+    if said is None or said == read_text("--containerfile", path):
+        return flags
+    if folder is None:
+        name = base["metadata"]["name"]
+        tell(f"{path} is not what {name} is built from; to build it, add --containerfile {path}")
+        return flags
+    tell(f"{path} takes the place of the Containerfile of before")
+    return replace(flags, containerfile=path)
 
 
 def architectures(option: str, text: str) -> tuple[str, ...]:

@@ -24,10 +24,12 @@ USER_ERRORS: Final = frozenset(
     {
         "ContainerfileInvalid",
         "ContainerfileMissing",
+        "BaseImageArchitectureMissing",
+        "BuilderImageArchitectureMissing",
         "IndexForbidden",
         "ProfileForbidden",
         "NameTooLong",
-        "Invalid",
+        "InvalidSpec",
     }
 )
 """What the author of the build has to mend in it."""

@@ -17,6 +17,7 @@ from polyarch.cli.options.values import (
     Namespace,
     Path,
     Placeholder,
+    Source,
     Tag,
     flag,
     option,
@@ -27,6 +28,8 @@ BUILT = subject("What to build")
 RESULT = subject("Result")
 
 Architectures = Annotated[str, Placeholder("ARCH,...")]
+BuildName = Annotated[str, Placeholder("NAME"), Source("polyarch.cli.build.candidates:builds")]
+RunName = Annotated[str, Placeholder("NAME"), Source("polyarch.cli.build.candidates:runs")]
 BuildContext = Annotated[str, Placeholder("DIR|git:URL@COMMIT|image:REF")]
 OverridePath = Annotated[str, Placeholder("ARCH=PATH")]
 Repository = Annotated[str, Placeholder("REPOSITORY")]

@@ -38,6 +38,8 @@ MACHINE_OS_BUILDS: Final = Resource(
 POOL_LABEL: Final = "machineconfiguration.openshift.io/target-machine-config-pool"
 PAUSE: Final = 2.0
 CLEAR: Final = "\x1b[H\x1b[2J"
+WELL: Final = frozenset({"None", "Done", "Resolved", "Valid", "Published"})
+"""Reasons of conditions that need no words."""
 GOOD, BAD, BUSY = "green", "red", "yellow"
 
 
@@ -152,7 +154,7 @@ def list_text(seen: Seen, now: datetime, *, colour: bool) -> str:
     rows = [
         Row(
             (each.namespace, each.name, each.state, each.architectures, each.run, _age(each.created, now), each.image),
-            "",
+            each.style,
         )
         for each in sorted(lines)
     ]
@@ -208,13 +210,7 @@ def run_of(seen: Seen) -> ImageBuildRun | None:
 
 def _telling(build: ImageBuild) -> list[Condition]:
     """The conditions that say what is the matter; a held build's says what would release it."""
-    return [
-        each
-        for each in build.status.conditions or ()
-        if each.message
-        and ((each.type == "Degraded") == (each.status == "True") or each.type == "Progressing")
-        and each.reason not in ("None", "Done", "Resolved", "Valid", "Published")
-    ]
+    return [each for each in build.status.conditions or () if each.message and each.reason not in WELL]
 
 
 def _architecture(each: ArchitectureStatus, now: datetime) -> Row:

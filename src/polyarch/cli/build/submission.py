@@ -8,9 +8,8 @@ import asyncio
 import secrets
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final
 
 from polyarch.builds.names import IMAGE_BUILDS
@@ -204,18 +203,16 @@ async def _wanted(
 ) -> Manifest:
     """The object to apply."""
     is_new = not base["metadata"].get("uid")
-    if is_new and wish.file is None and wish.containerfile is None:
-        folder = context.folder if context is not None and context.folder is not None else Path()
-        usual = composition.usual_containerfile(folder)
-        if usual is not None and (wish.any or asked.rebuild is not None):
-            wish = replace(wish, containerfile=usual)
+    folder = context.folder if context is not None else None
+    if wish.any or asked.rebuild is not None:
+        wish = composition.with_usual_containerfile(wish, base, folder, messages.note, is_new=is_new)
     document = context.document if context is not None else None
-    if context is not None and context.folder is not None:
+    if folder is not None:
         repository = wish.repository or base.get("spec", {}).get("output", {}).get("repository", "")
         if not repository:
             raise UsageError("--context DIR needs --repository: the files are pushed there")
         if not asked.dry_run:
-            document = await contexts.pushed(context.folder, repository, registries, messages.note)
+            document = await contexts.pushed(folder, repository, registries, messages.note)
         else:
             messages.note("--dry-run: the context is not pushed, and not in what is printed")
     manifest = composition.composed(wish, base, document) if wish.any else dict(base)

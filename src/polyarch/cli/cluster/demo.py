@@ -11,6 +11,7 @@ from rich.text import Text
 
 from polyarch.platforms import Platform
 from polyarch.sandbox.cluster import Sandbox
+from polyarch.sandbox.demo import builds
 from polyarch.sandbox.demo import show as demo
 from polyarch.sandbox.demo.observation import Row
 from polyarch.sandbox.demo.show import WITH, WITHOUT, Shown
@@ -85,7 +86,7 @@ def _operator_line(line: DemoOperator) -> str:
             f"available after {line.install_seconds:.1f} s; uninstalling it in a moment, to see what is left"
         )
     uninstalled = f"operator: uninstalled in {line.uninstall_seconds:.1f} s, left: {_left(line)}"
-    return f"{uninstalled}; installing it again, then nodes join"
+    return f"{uninstalled}; installing it again, then nodes join and an image is built"
 
 
 def _left(line: DemoOperator) -> str:
@@ -195,6 +196,7 @@ def _print_end(console: Console, sandbox: Sandbox, shown: Shown) -> None:
         f"  polyarch explain impossible -n {WITH} --registries-conf {sandbox.registries_conf}"
         "        # why a pod is where it is, or nowhere; by this sandbox's registry\n"
         "  kubectl create deployment mine --image=mysql:8.4 --replicas=3\n"
+        f"  polyarch build status {builds.NAME} -n {builds.NAMESPACE}         # an image for every architecture\n"
         f"  polyarch sandbox seed FILE{option}               # images of your own, any mix of platforms\n"
         f"  polyarch status{option}; polyarch down{option}",
         markup=False,

@@ -206,7 +206,7 @@ def fetch(
 
 @app.command(help="Push images of any platforms to the sandbox's registry", help_epilogue=SEED_EPILOGUE)
 def seed(
-    file: Annotated[File, option("Images to push, YAML or JSON; - is standard input", group=SANDBOX)],
+    file: Annotated[File, option("Images to push, YAML or JSON; - is standard input", group=SANDBOX, hyphen=True)],
     /,
     *,
     name: SandboxName = DEFAULT_NAME,

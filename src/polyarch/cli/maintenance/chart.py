@@ -15,9 +15,17 @@ import msgspec
 from polyarch import __version__
 from polyarch.cli.output.documents import manifest_text
 from polyarch.installation.documents import definitions, operator_objects
-from polyarch.installation.settings import BUILDS, NUMA, ComponentName, InstallationSettings, Registries, SecretName
+from polyarch.installation.settings import (
+    BUILDS,
+    NUMA,
+    Builds,
+    ComponentName,
+    InstallationSettings,
+    Registries,
+    SecretName,
+)
 from polyarch.numa.operator.kubelet_configs import HOSTED_NAMESPACE
-from polyarch.operating.settings import OLDEST_KUBERNETES
+from polyarch.operating.settings import MACHINE_OS_NAMESPACE, OLDEST_KUBERNETES
 
 Document = dict[str, Any]
 
@@ -68,6 +76,7 @@ class _Variants(NamedTuple):
     registries: dict[tuple[str, str], Document]
     service_ca: dict[tuple[str, str], Document]
     builds: dict[tuple[str, str], Document]
+    machine_os: dict[tuple[str, str], Document]
     numa: dict[tuple[str, str], Document]
     openshift_numa: dict[tuple[str, str], Document]
 
@@ -126,6 +135,7 @@ def _variants() -> _Variants:
         registries=made(msgspec.structs.replace(usual, registries=Registries(config_map=CONFIGMAP))),
         service_ca=made(msgspec.structs.replace(usual, certificates="service-ca")),
         builds=made(builds),
+        machine_os=made(msgspec.structs.replace(builds, builds=Builds(machine_os="on"))),
         numa=made(numa),
         openshift_numa=made(numa, openshift=True),
     )
@@ -206,6 +216,8 @@ def _rights(variants: _Variants) -> str:
     parts |= {
         "builds-cluster": _beyond(cluster, rules(variants.builds, "ClusterRole")),
         "builds-home": _beyond(home, rules(variants.builds, "Role", NAMESPACE)),
+        "machine-os-cluster": _beyond(rules(variants.builds, "ClusterRole"), rules(variants.machine_os, "ClusterRole")),
+        "machine-os-namespace": rules(variants.machine_os, "Role", MACHINE_OS_NAMESPACE),
     }
     in_numa = rules(variants.numa, "ClusterRole")
     for_numa = _beyond(cluster, in_numa)

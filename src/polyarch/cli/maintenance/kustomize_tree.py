@@ -11,9 +11,11 @@ import msgspec
 
 from polyarch.cli.output.documents import manifest_text
 from polyarch.installation import documents
-from polyarch.installation.operator import PART_OF, PRODUCT
-from polyarch.installation.settings import InstallationSettings
+from polyarch.installation.operator import OPERATOR, PART_OF, PRODUCT
+from polyarch.installation.settings import Builds, InstallationSettings
+from polyarch.kube.resources import DEPLOYMENTS
 from polyarch.operating.settings import DEFAULT_NAMESPACE
+from polyarch.operating.workloads import OPERATOR_CONTAINER
 from polyarch.placement.api.resources import CPPCS, POLICIES
 from polyarch.placement.names import SINGLETON
 
@@ -84,6 +86,7 @@ def components() -> list[Component]:
         "spec": {"nodeAware": {"mode": "narrow"}},
     }
     builds = InstallationSettings(components=("builds",))
+    machine_os = msgspec.structs.replace(builds, builds=Builds(machine_os="on"))
     numa = InstallationSettings(components=("numa",))
     return [
         Component(
@@ -114,6 +117,13 @@ def components() -> list[Component]:
             files={"crds.yaml": _new_definitions(builds)},
         ),
         _difference(
+            "machine-os",
+            "builds MachineOSConfigs too, with rights in openshift-machine-config-operator; beside builds",
+            machine_os,
+            patches=(_variable("POLYARCH_MACHINE_OS", "on"),),
+            beside=(builds,),
+        ),
+        _difference(
             "numa",
             "turns NUMA on: nodes publish their zones; the namespace becomes privileged",
             numa,
@@ -142,6 +152,18 @@ def components() -> list[Component]:
             beside=(numa, InstallationSettings(openshift=True)),
         ),
     ]
+
+
+def _variable(name: str, value: str) -> Document:
+    """A patch that sets a variable of the operator."""
+    container = {"name": OPERATOR_CONTAINER, "env": [{"name": name, "value": value}]}
+    deployment = {
+        "apiVersion": DEPLOYMENTS.api_version,
+        "kind": DEPLOYMENTS.kind,
+        **_named(OPERATOR),
+        "spec": {"template": {"spec": {"containers": [container]}}},
+    }
+    return _patch(DEPLOYMENTS.kind, [deployment], name=OPERATOR)
 
 
 def _new_definitions(settings: InstallationSettings) -> list[Document]:

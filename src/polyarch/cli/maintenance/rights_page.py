@@ -34,6 +34,7 @@ OWN: Final = "polyarch's"
 SECRETS: Final = "its namespace"
 BOUND: Final = "where it is bound"
 OPENSHIFT: Final = "on OpenShift"
+MACHINE_OS: Final = "with `builds.machineOs`"
 AGGREGATED: Final = {build_rights.VIEW_ROLE: ("view",), build_rights.EDIT_ROLE: ("edit", "admin")}
 """ClusterRole → roles of Kubernetes that have its rules as well."""
 
@@ -78,6 +79,7 @@ def variants() -> list[Variant]:
     """The rights with no feature at all, then with each feature that adds some."""
     plain, openshift = Parts(namespace=OWN), Cluster(openshift=True)
     settings = OperatorSettings(namespace=OWN)
+    machines = msgspec.structs.replace(settings, machine_os="on")
 
     def placed(condition: str, **change: object) -> Variant:
         return Variant(condition, rbac.rights(msgspec.structs.replace(plain, **change)))
@@ -96,9 +98,14 @@ def variants() -> list[Variant]:
         roles = {name: Rights((), {BOUND: rules}) for name, rules in bound.items()}
         return roles | {builds.ROLE: build_rights.role_rights(settings, cluster)}
 
-    def operating(cluster: Cluster, *, builds: bool = False, numa: bool = False) -> dict[str, Rights]:
+    def operating(
+        cluster: Cluster, *, builds: bool = False, machine_os: bool = False, numa: bool = False
+    ) -> dict[str, Rights]:
         own = msgspec.structs.replace(
-            settings, builds="on" if builds else "off", numa="auto" if numa else "off", manage_namespace=numa
+            machines if machine_os else settings,
+            builds="on" if builds else "off",
+            numa="auto" if numa else "off",
+            manage_namespace=numa,
         )
         return {names.OPERATOR: operator_rights(own, cluster)}
 
@@ -125,6 +132,8 @@ def variants() -> list[Variant]:
         Variant(OPENSHIFT, building(openshift)),
         Variant("with component `builds`", operating(Cluster(), builds=True)),
         Variant(f"with component `builds`, {OPENSHIFT}", operating(openshift, builds=True)),
+        Variant(MACHINE_OS, {builds.ROLE: build_rights.machine_rights(machines, Cluster())}),
+        Variant(MACHINE_OS, operating(Cluster(), builds=True, machine_os=True)),
         Variant("with component `numa`", operating(Cluster(), numa=True)),
         Variant(f"with component `numa`, {OPENSHIFT}", operating(openshift, numa=True)),
     ]

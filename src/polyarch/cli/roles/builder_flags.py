@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from polyarch.run.settings import BuilderSettings
 
 BUILDER = subject("Builder")
-MachineOS = Annotated[Literal["auto", "on", "off"], Placeholder("MODE")]
+MachineOS = Annotated[Literal["auto", "on", "off"], Placeholder("WHEN")]
 TaintKey = Annotated[str, Placeholder("KEY")]
 _TAINT_KEYS = ("kubernetes.io/arch", "supported-arch")
 

@@ -32,6 +32,7 @@ Taint = Annotated[str, Placeholder("KEY[=VALUE][:EFFECT]")]
 MOST_REPLICAS = 20
 BUILDAH = "quay.io/buildah/stable:v1"
 """That of ``operating.settings``, which the help does not load."""
+MACHINE_OS_NAMESPACE = "openshift-machine-config-operator"
 
 
 @Parameter(name="*")
@@ -78,7 +79,8 @@ class OperatorFlags:
     )
 
     builds: Annotated[
-        When, option("Run the builder: auto while there are ImageBuilds or runs of them", group=OPERATOR)
+        When,
+        option("Run the builder: auto while there are ImageBuilds or their runs, or with --machine-os", group=OPERATOR),
     ] = "off"
     builder_replicas: Annotated[Number, option("Replicas of builder", group=OPERATOR)] = 2
     builder_image: Annotated[
@@ -88,6 +90,12 @@ class OperatorFlags:
         bool, flag("Let ImageBuilds ask for security profile Privileged", group=OPERATOR)
     ] = False
     max_active_jobs: Annotated[Number, option("Build Jobs of the cluster at the same time", group=OPERATOR)] = 20
+    machine_os: Annotated[
+        When, option("Build MachineOSConfigs too: auto on OpenShift, where that kind is served", group=OPERATOR)
+    ] = "off"
+    machine_os_namespace: Annotated[Namespace, option("Namespace of MachineOSConfig builds", group=OPERATOR)] = (
+        MACHINE_OS_NAMESPACE
+    )
 
     numa: Annotated[
         When, option("Run the controllers of NUMA: auto while their definitions are there", group=OPERATOR)
@@ -150,6 +158,8 @@ class OperatorFlags:
             builder_image=self.builder_image,
             allow_privileged_builds=self.allow_privileged_builds,
             max_active_jobs=self.max_active_jobs,
+            machine_os=self.machine_os,
+            machine_os_namespace=self.machine_os_namespace,
             numa=self.numa,
             platform=self.platform,
             numa_namespace=self.numa_namespace,

@@ -8,13 +8,13 @@ import msgspec
 
 from polyarch.sandbox import operator
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.demo import audit, cells, growth
+from polyarch.sandbox.demo import audit, builds, cells, growth
 from polyarch.sandbox.demo.audit import AuditEvent
 from polyarch.sandbox.demo.observation import Row
 from polyarch.sandbox.demo.round_trip import RoundTrip
 from polyarch.sandbox.demo.stage import Listener, Stage, clean
 from polyarch.sandbox.demo.workloads import IMAGES, PULL_SECRET, WORKLOADS, Workload, can_run, platforms
-from polyarch.sandbox.document import Demo, DemoCells, DemoGrowth, DemoImage, DemoOperator, DemoPod, Without
+from polyarch.sandbox.document import Demo, DemoBuild, DemoCells, DemoGrowth, DemoImage, DemoOperator, DemoPod, Without
 from polyarch.sandbox.tasks import together
 
 WITH = "demo"
@@ -34,13 +34,16 @@ async def show(sandbox: Sandbox, listener: Listener, tell: Callable[[DemoOperato
     """Run the whole demo on a running sandbox; it has polyarch afterwards.
 
     The pods without polyarch are created first, and come to their ends while polyarch is installed. When the same pods
-    have been placed, polyarch is uninstalled, to see what is left of it, and installed again; then nodes join. ``tell``
-    is called when polyarch is installed and when it is uninstalled.
+    have been placed, polyarch is uninstalled, to see what is left of it, and installed again; then nodes join, and an
+    image is built. ``tell`` is called when polyarch is installed and when it is uninstalled.
     """
     architectures = sorted({architecture for _, architecture, _ in await sandbox.nodes()})
     await sandbox.registry.seed(IMAGES, origin="demo")
     async with sandbox.client() as client:
-        await together(clean(client, namespace) for namespace in (WITH, WITHOUT, growth.NAMESPACE, cells.NAMESPACE))
+        await together(
+            clean(client, namespace)
+            for namespace in (WITH, WITHOUT, growth.NAMESPACE, builds.NAMESPACE, cells.NAMESPACE)
+        )
         trip = await RoundTrip.begin(sandbox, client, besides=(WITH, WITHOUT))
         address = sandbox.registry.address
         async with Stage(client, address, WITHOUT, listener).running() as alone:
@@ -56,9 +59,10 @@ async def show(sandbox: Sandbox, listener: Listener, tell: Callable[[DemoOperato
         await trip.install()
         await placed.hold_again()
         grown = await growth.grow(sandbox, client)
+        built = await builds.build(sandbox, client)  # before the cells: their pods fill the nodes
         compared = await cells.compare(sandbox, client)
     nodes = {name: architecture for name, architecture, _ in await sandbox.nodes()}
-    return summarize(with_polyarch, without, nodes, architectures, line, grown, compared)
+    return summarize(with_polyarch, without, nodes, architectures, line, grown, built, compared)
 
 
 def summarize(
@@ -68,6 +72,7 @@ def summarize(
     architectures: list[str],
     line: DemoOperator,
     grown: DemoGrowth,
+    built: DemoBuild,
     compared: DemoCells | None = None,
 ) -> Shown:
     """The document and the failed pods. ``nodes`` maps node names to architectures."""
@@ -94,12 +99,17 @@ def summarize(
         f"{grown.daemon_set_pods} DaemonSet pods run on them, {grown.kept_away} amd64 pods run elsewhere, and without "
         f"the configuration {', '.join(grown.left) or 'no node'} is tainted"
     )
+    parts.append(
+        f"an image was built natively for {', '.join(built.built)} and published as one index in {built.seconds:.1f} "
+        f"s, and after a change for {', '.join(built.built_again)} in {built.seconds_again:.1f} s, with "
+        f"{', '.join(built.reused) or 'nothing'} reused"
+    )
     if compared is not None:
         parts.append(
             f"of {compared.pods} pods with CPUs of their own the stock scheduler sends {compared.stock.refused} to "
             f"kubelets that refuse them ({cells.REFUSED}), the scheduler of cells {compared.cells.refused or 'none'}"
         )
-    return Shown(Demo(pods, "; ".join(parts), line, grown, compared), failed)
+    return Shown(Demo(pods, "; ".join(parts), line, grown, built, compared), failed)
 
 
 def _pod(workload: Workload, row: Row, without: Row, nodes: Mapping[str, str]) -> DemoPod:

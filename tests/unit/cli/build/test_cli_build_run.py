@@ -185,6 +185,42 @@ def test_bd_300_a_flag_comes_on_top_of_what_was_said_before() -> None:
     assert said["spec"]["output"]["tags"] == ["1"]
 
 
+SAID = {**composition.named("web", "team"), "spec": {"source": {"containerfile": TEXT}}}
+
+
+@pytest.mark.parametrize(
+    ("folder", "text", "chosen", "told"),
+    [
+        pytest.param("here", TEXT, None, "", id="the text that is there"),
+        pytest.param("here", "FROM scratch\n", "here/Containerfile", "takes the place", id="a changed context"),
+        pytest.param(None, "FROM scratch\n", None, "add --containerfile", id="another text in the current folder"),
+    ],
+)
+def test_bd_300_a_context_brings_its_containerfile_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str | None, text: str, chosen: str | None, told: str
+) -> None:
+    """A Containerfile that was edited is not left out without a word."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    for each in ("Containerfile", "here/Containerfile"):
+        (tmp_path / each).write_text(text)
+    notes: list[str] = []
+    found = composition.with_usual_containerfile(
+        WishFlags(tag=["2"]), SAID, Path(folder) if folder else None, notes.append, is_new=False
+    )
+    assert found.containerfile == chosen
+    assert told in "".join(notes)
+    assert bool(notes) == bool(told)
+
+
+def test_bd_300_a_containerfile_of_a_config_map_is_not_replaced_by_a_file_that_lies_about(tmp_path: Path) -> None:
+    (tmp_path / "Containerfile").write_text(TEXT)
+    said = {**SAID, "spec": {"source": {"containerfileFrom": {"name": "text"}}}}
+    notes: list[str] = []
+    found = composition.with_usual_containerfile(WishFlags(), said, tmp_path, notes.append, is_new=False)
+    assert (found.containerfile, notes) == (None, [])
+
+
 def _packed(folder: Path) -> tuple[archive.Packed, bytes]:
     layer = io.BytesIO()
     return archive.pack(folder, layer), layer.getvalue()

@@ -14,7 +14,7 @@ from polyarch.sandbox.demo import audit, observation
 from polyarch.sandbox.demo.observation import Row
 from polyarch.sandbox.demo.show import WITH, WITHOUT, summarize
 from polyarch.sandbox.demo.workloads import IMAGES, WORKLOADS, Workload, can_run, platforms, pull_secret
-from polyarch.sandbox.document import Demo, DemoGrowth, DemoOperator, Document, Milliseconds
+from polyarch.sandbox.document import Demo, DemoBuild, DemoGrowth, DemoOperator, Document, Milliseconds
 from polyarch.sandbox.nodes.pods import Pod
 from polyarch.sandbox.operator import ACCOUNTS
 from polyarch.sandbox.registry import catalogue
@@ -24,6 +24,14 @@ WEBHOOK, CONTROLLER = f"{ACCOUNTS}{names.WEBHOOK}", f"{ACCOUNTS}{names.CONTROLLE
 
 
 GROWTH = DemoGrowth(joined=2, tainted=2, daemon_set_pods=2, kept_away=4)
+BUILD = DemoBuild(
+    image="127.0.0.1:5000/demo-builds/shop@sha256:1",
+    built=["amd64", "arm64"],
+    seconds=9.04,
+    built_again=["arm64"],
+    reused=["amd64"],
+    seconds_again=3.2,
+)
 OPERATOR = DemoOperator(installed=11, made=23, install_seconds=4.2, uninstall_seconds=12.5)
 
 
@@ -181,12 +189,13 @@ def outcome(**problems: str) -> tuple[dict[str, Row], dict[str, Row]]:
 
 
 def test_sb_010_the_demo_fails_only_for_a_pod_that_could_have_run() -> None:
-    fine = summarize(*outcome(impossible="Unschedulable"), {}, ALL, OPERATOR, GROWTH)
+    fine = summarize(*outcome(impossible="Unschedulable"), {}, ALL, OPERATOR, GROWTH, BUILD)
     assert "2 arm64 nodes joined with taints on: 2 were tainted before a pod was there" in fine.demo.summary
+    assert "after a change for arm64 in 3.2 s, with amd64 reused" in fine.demo.summary
     assert fine.failed == ()
     assert "8 of 8" in fine.demo.summary
     assert "8 of the same 8 fail" in fine.demo.summary
-    broken = summarize(*outcome(impossible="Unschedulable", web="ErrImagePull"), {}, ALL, OPERATOR, GROWTH)
+    broken = summarize(*outcome(impossible="Unschedulable", web="ErrImagePull"), {}, ALL, OPERATOR, GROWTH, BUILD)
     assert broken.failed == ("web",)
 
 
@@ -204,7 +213,7 @@ def test_sb_010_the_document_has_the_names_of_the_specification() -> None:
         registry_log="/r",
         processes=[document.Process("etcd", 1, "/l", "https://127.0.0.1:3", True, "")],
         nodes=[document.NodeLine("amd64-1", "amd64", True)],
-        demo=summarize(good, without, {}, ALL, OPERATOR, GROWTH).demo,
+        demo=summarize(good, without, {}, ALL, OPERATOR, GROWTH, BUILD).demo,
     )
     found = msgspec.to_builtins(described)
     assert found["schemaVersion"] == "polyarch.dev/sandbox/v1"

@@ -16,7 +16,7 @@ from polyarch.cli.roles.run import Choice
 from polyarch.kube.errors import ConnectionFailed
 from polyarch.kube.process.roles import Role
 from polyarch.kube.process.settings import ProcessSettings
-from polyarch.operating.settings import OperatorSettings
+from polyarch.operating.settings import MACHINE_OS_NAMESPACE, OperatorSettings
 from polyarch.run import process
 from polyarch.run.logs import Verbosity
 from polyarch.run.settings import BuilderSettings, MonitorSettings, RegistrySettings, RunSettings, TaintRoleSettings
@@ -126,6 +126,15 @@ def test_every_flag_of_the_operator_reaches_it(started):
         node_selector=("infra=",),
         tolerations=("infra:NoSchedule",),
     )
+
+
+def test_bd_002_whether_machine_os_images_are_built_reaches_the_operator(started):
+    """BD-002: off by default, in the namespace of OpenShift's machine config operator."""
+    assert main(["run", "operator", "--machine-os", "auto", "--machine-os-namespace", "machines"]) == 0
+    assert main(["run", "operator"]) == 0
+    given, usual = (settings.operator for _, _, settings in started)
+    assert (given.machine_os, given.machine_os_namespace) == ("auto", "machines")
+    assert (usual.machine_os, usual.machine_os_namespace) == ("off", MACHINE_OS_NAMESPACE)
 
 
 def test_the_operators_certificate_is_where_the_service_ca_writes_it(started):

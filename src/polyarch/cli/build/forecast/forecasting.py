@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -15,11 +16,13 @@ import msgspec
 from polyarch.builds.facts.facts import Facts, Question
 from polyarch.builds.facts.history import own_executions
 from polyarch.builds.facts.offline import ROUNDS, FactsFile
+from polyarch.builds.machineos.front import plan as machine_plan
 from polyarch.builds.plan.document import Plan
 from polyarch.builds.plan.planner import plan
 from polyarch.builds.publishing.publish import head
 from polyarch.cli.build import composition
 from polyarch.cli.build.forecast.cluster_facts import read_cluster
+from polyarch.cli.build.forecast.machine_facts import machine_cases
 from polyarch.cli.build.forecast.plan_output import Former, Shown, former, rendered
 from polyarch.cli.build.options import WhereFlags
 from polyarch.cli.build.submission import usual_namespace
@@ -94,10 +97,15 @@ def _key(manifest: Mapping[str, Any]) -> Key:
 def _offline(asked: Asked, path: str, where: WhereFlags) -> list[Shown]:
     """The plans of a facts file: of the build that is named, else of all."""
     known = load_facts_file(path)
+    machines = [
+        (case, facts)
+        for case, facts in machine_cases(known)
+        if asked.name in (None, case.name) and where.namespace in (None, case.namespace)
+    ]
     wishes = [
         each for each in known.wishes if asked.name in (None, each.name) and where.namespace in (None, each.namespace)
     ]
-    if not wishes:
+    if not wishes and not machines:
         named = f" named {asked.name}" if asked.name else ""
         there = ", ".join(f"{each.namespace}/{each.name}" for each in known.wishes) or "none at all"
         raise UsageError(f"--facts {path}: no ImageBuild{named}; the file has {there}")
@@ -105,6 +113,9 @@ def _offline(asked: Asked, path: str, where: WhereFlags) -> list[Shown]:
     for wish in wishes:
         facts = known.facts(wish)
         found.append(Shown(wish.namespace, wish.name, known.planned(facts, plan), _former(known, facts)))
+    for case, facts in machines:
+        made = known.planned(facts, partial(machine_plan, case=case))
+        found.append(Shown(case.namespace, case.name, made, _former(known, facts)))
     return found
 
 
@@ -144,7 +155,7 @@ async def _planned(facts: Facts, known: FactsFile, inspector: Inspector) -> Plan
 
 
 async def _answered(facts: Facts, questions: Sequence[Question], known: FactsFile, inspector: Inspector) -> Facts:
-    facts = known.answer(facts, [each for each in questions if each.what in ("configmap", "secret")])
+    facts = known.answer(facts, [each for each in questions if each.what in ("configmap", "secret", "job")])
     inspected = [each for each in questions if each.what == "inspect"]
     heads = [each for each in questions if each.what == "head"]
 

@@ -92,11 +92,11 @@ def _text(shown: Shown, *, keys: bool, jobs: bool, colour: bool) -> str:
     if made.per_architecture:
         rows = [Row((each.architecture, each.action, why(shown, each))) for each in made.per_architecture]
         printed = table(("ARCHITECTURE", "ACTION", "WHY"), rows, colour=colour)
-        lines += [f"\n{printed}"]
+        lines += [f"\n{printed}\n"]
     if made.index.action != "None":
         what = {"Push": "index to be pushed", "Exists": "index is there", "Single": "the child alone, without an index"}
         digest = f": {made.index.digest}" if made.index.digest else ""
-        lines += [f"\n{what[made.index.action]}{digest}\n"]
+        lines += [f"{what[made.index.action]}{digest}\n"]
     lines += [f"tags: {', '.join(made.tags)}\n"] if made.tags else []
     lines += [f"looked at again in {made.requeue_after:.0f} s\n"] if made.requeue_after is not None else []
     if keys:

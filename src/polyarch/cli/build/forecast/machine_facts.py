@@ -1,0 +1,79 @@
+"""The MachineOSConfigs of a facts file, as cases and facts of the builder's planner (BD-003).
+
+Their kinds are taken as they stand in the file, since names of builds are made of whole objects. What belongs to others
+(CustomResourceDefinitions, say) is passed over.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from polyarch.builds import names
+from polyarch.builds.facts.facts import Facts
+from polyarch.builds.facts.offline import FactsFile
+from polyarch.builds.machineos import vocabulary, wishes
+from polyarch.builds.machineos.case import Case, Document, StoredRecord, controlled_by, name_of, uid_of
+from polyarch.builds.machineos.pools import Pool, members
+from polyarch.builds.machineos.recording.records import EXECUTION_FILE
+from polyarch.kube.resources import Resource
+from polyarch.model.selector import LabelSelector
+
+
+def machine_cases(known: FactsFile) -> Iterator[tuple[Case, Facts]]:
+    """Every MachineOSConfig of the file, by name, before any question is answered."""
+    pools = _of_kind(known, vocabulary.POOLS)
+    selectors = [_pool(each) for each in pools.values()]
+    jobs = known.jobs()
+    for _, config in sorted(_of_kind(known, vocabulary.CONFIGS).items()):
+        case = _case(known, config, pools)
+        facts = wishes.facts(
+            case,
+            members(case.pool_name, selectors, known.nodes),
+            known.nodes,
+            jobs=[each for each in jobs if each.namespace == case.namespace],
+            settings=known.settings,
+            now=known.now,
+            active_jobs=sum(each.complete is None and each.failure is None for each in jobs),
+        )
+        yield case, facts
+
+
+def _case(known: FactsFile, config: Document, pools: Mapping[str, Document]) -> Case:
+    case = Case(namespace=vocabulary.NAMESPACE, config=config)
+    case = msgspec.structs.replace(case, pool=pools.get(case.pool_name))
+    return msgspec.structs.replace(
+        case,
+        rendered=_of_kind(known, vocabulary.RENDERED).get(case.rendered_name),
+        builds=controlled_by(_of_kind(known, vocabulary.BUILDS).values(), uid_of(config)),
+        records=tuple(_records(known, case.name)),
+    )
+
+
+def _records(known: FactsFile, config: str) -> Iterator[StoredRecord]:
+    for found in known.documents:
+        metadata: Mapping[str, Any] = found.document.get("metadata") or {}
+        notes = metadata.get("annotations") or {}
+        if found.kind != "ConfigMap" or notes.get(vocabulary.CONFIG_LABEL) != config:
+            continue
+        data: Mapping[str, str] = found.document.get("data") or {}
+        yield StoredRecord(
+            name=name_of(found.document),
+            build=notes.get(names.RUN_LABEL) or (metadata.get("labels") or {}).get(names.RUN_LABEL, ""),
+            owners=frozenset(str(each.get("uid")) for each in metadata.get("ownerReferences") or ()),
+            architectures=data.get(names.ARCHITECTURES_FILE, ""),
+            execution=data.get(EXECUTION_FILE, ""),
+        )
+
+
+def _of_kind(known: FactsFile, kind: Resource) -> dict[str, Document]:
+    return {
+        name_of(each.document): each.document
+        for each in known.documents
+        if each.kind == kind.kind and each.document.get("apiVersion", kind.api_version) == kind.api_version
+    }
+
+
+def _pool(document: Document) -> Pool:
+    selector = (document.get("spec") or {}).get("nodeSelector")
+    return Pool(name_of(document), msgspec.convert(selector, LabelSelector) if selector is not None else None)
