@@ -8,6 +8,9 @@ READY := $(VENV)/.ready
 # What a release is made with: uv and cyclonedx-py.
 RELEASE := $(VENV)/release
 RELEASE_READY := $(RELEASE)/.ready
+# What the pages are built with: Sphinx.
+PAGES := $(VENV)/pages
+PAGES_READY := $(PAGES)/.ready
 WORKERS ?= 2
 IMAGE ?= localhost/polyarch:dev
 # What is built carries the time of its commit and of nothing else.
@@ -16,7 +19,7 @@ SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),157783680
 CLUSTER_WORKERS ?= 3
 LOCKED := --universal --generate-hashes --no-emit-index-url --no-header
 
-.PHONY: help demo test check unit peers cluster bench soak corpus generate lock dist image sbom krew bundle release-notes changelog clean
+.PHONY: help demo test check docs unit peers cluster long bench soak corpus generate lock dist image sbom krew bundle release-notes changelog clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,10 +38,15 @@ $(RELEASE_READY): tools/release/requirements.lock | $(READY)
 	@$(RELEASE)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tools/release/requirements.lock
 	@touch $(RELEASE_READY)
 
+$(PAGES_READY): tools/docs/requirements.lock | $(READY)
+	@$(RUN)/python -m venv $(PAGES)
+	@$(PAGES)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tools/docs/requirements.lock
+	@touch $(PAGES_READY)
+
 demo: $(READY) ## set everything up, bring up the sandbox, show the main job
 	@$(RUN)/polyarch up --demo
 
-test: check cluster ## set everything up, run every test
+test: check docs cluster ## set everything up, run every test
 
 check: $(READY) ## format, lint, types, imports, generated files, unit and property tests
 	@echo "== format and lint"; $(RUN)/ruff format --check src tests bench tools && $(RUN)/ruff check src tests bench tools
@@ -55,9 +63,13 @@ peers: $(READY) ## programs that tests compare with: Helm, kubectl, the NUMA sch
 
 cluster: $(READY) peers ## tests against a real control plane, a real registry and the peers, and the faults
 	@echo "== binaries of the sandbox (built once, about 10 minutes on two cores, then cached)"; $(RUN)/polyarch sandbox fetch
-	@# Faults by themselves, as they say how long pods wait; whatever comes of them, the cluster tests follow.
-	@echo "== faults"; faults=0; $(RUN)/python -m tools.alone tests/faults -v || faults=$$?; \
-	echo "== cluster tests"; $(RUN)/python -m tools.alone tests/cluster -v -n $(CLUSTER_WORKERS) --dist loadfile --no-loadscope-reorder && exit $$faults
+	@echo "== faults and cluster tests"; $(RUN)/python -m tools.alone tests/cluster tests/faults -m "not long" -v -n $(CLUSTER_WORKERS) --dist loadfile --no-loadscope-reorder
+
+long: $(READY) peers ## the tests that take longest, half an hour on two cores: what tests/long.py lists
+	@$(RUN)/polyarch sandbox fetch && $(RUN)/python -m tools.alone tests/cluster tests/faults -m long -v
+
+docs: $(PAGES_READY) ## guide, comparison, design and decisions as a site with search, build/docs/index.html; a broken link is an error
+	@echo "== pages"; PYTHONPATH=src $(PAGES)/bin/python -m sphinx -q -W --keep-going -j auto -c tools/docs -d build/docs/.doctrees -b html docs build/docs
 
 bench: $(READY) ## what it costs: CPU time, requests, memory; compared with recorded values (SCENARIOS="rules warm" for some)
 	@$(RUN)/python -m tools.peers skopeo
@@ -77,6 +89,7 @@ lock: $(READY) $(RELEASE_READY) ## resolve requirements.lock again
 	@# The part of it that runs: what the image is made of and what its bill of materials lists.
 	@$(RELEASE)/bin/uv pip compile $(LOCKED) --extra fast -c requirements.lock pyproject.toml -o deploy/image/requirements.lock
 	@$(RELEASE)/bin/uv pip compile $(LOCKED) --upgrade --python-version 3.11 tools/release/requirements.in -o tools/release/requirements.lock
+	@$(RELEASE)/bin/uv pip compile $(LOCKED) --upgrade --python-version 3.11 tools/docs/requirements.in -o tools/docs/requirements.lock
 
 dist: $(READY) ## sdist and wheel in dist/, the same bytes from the same commit
 	@rm -rf dist

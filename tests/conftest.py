@@ -6,6 +6,7 @@ failed, unless its peer cannot be had on such a machine.
 """
 
 import functools
+import signal
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
@@ -14,12 +15,35 @@ import structlog
 from hypothesis import HealthCheck, settings
 from tools.peers.catalogue import Absent, continuous_integration, found
 from tools.peers.summary import PROPERTY, excused, summary, use
+from xdist.remote import Producer
+
+from lanes import LaneScheduling, order, strays
+from long import mark
 
 find = functools.cache(found)
 
 # Wall time proves nothing on a machine that runs several suites at once; `timeout` in pyproject.toml ends what hangs.
 settings.register_profile("polyarch", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("polyarch")
+
+
+def pytest_configure() -> None:
+    """Shells start what they put in the background with SIGINT ignored, and so would be all that tests start."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LaneScheduling | None:
+    """``--dist loadfile`` gives a worker the files of a lane."""
+    return LaneScheduling(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    order(items)
+    mark(items)
+    if found := strays(items):
+        raise pytest.UsageError("\n".join(found))
 
 
 @pytest.fixture(autouse=True)

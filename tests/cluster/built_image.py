@@ -7,23 +7,28 @@ shown.
 """
 
 import asyncio
+import hashlib
 import json
 import os
 import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from placement_process import Running
 
+from polyarch.sandbox.binaries.search import cache_home
+
 ROOT = Path(__file__).parents[2]
 BASE = "localhost/python:test"
 EPOCH = "1700000000"
 SECONDS = 600
+KEPT_SECONDS = 7 * 24 * 3600
 BASE_FILE = """\
 FROM scratch
 ADD base.tar /
@@ -50,11 +55,16 @@ class Builder(NamedTuple):
     @property
     def environment(self) -> dict[str, str]:
         storage = self.folder / "storage.conf"
+        environment = {**os.environ, "CONTAINERS_STORAGE_CONF": str(storage), "BUILDAH_ISOLATION": "chroot"}
         if not storage.exists():
-            storage.write_text(
-                f'[storage]\ndriver = "vfs"\ngraphroot = "{self.folder}/images"\nrunroot = "{self.folder}/run"\n'
-            )
-        return {**os.environ, "CONTAINERS_STORAGE_CONF": str(storage), "BUILDAH_ISOLATION": "chroot"}
+            # vfs copies all files of each step; within a container it may be the only driver.
+            for driver in ("overlay", "vfs"):
+                paths = f'graphroot = "{self.folder}/images"\nrunroot = "{self.folder}/run"\n'
+                storage.write_text(f'[storage]\ndriver = "{driver}"\n{paths}')
+                info = subprocess.run([self.buildah, "info"], env=environment, capture_output=True, check=False)
+                if info.returncode == 0:
+                    break
+        return environment
 
     def __call__(self, *arguments: str | Path) -> str:
         return told([self.buildah, *map(str, arguments)], self.environment, self.folder)
@@ -66,7 +76,8 @@ class Builder(NamedTuple):
         options = ["--quiet", "--variant=apt", "--include=python3,python3-venv,python3-pip,ca-certificates"]
         if Path(certificates).exists():
             options.append(f"--customize-hook=copy-in {certificates} /etc/ssl/certs")
-        told([mmdebstrap, *options, release, "base.tar"], os.environ, self.folder)
+        packed = kept(lambda new: told([mmdebstrap, *options, release, str(new)], os.environ, self.folder), options)
+        shutil.copy(packed, self.folder / "base.tar")
         (self.folder / "Basefile").write_text(BASE_FILE)
         self("build", "--quiet", "--timestamp=0", "--file=Basefile", f"--tag={BASE}", self.folder)
         (self.folder / "base.tar").unlink()
@@ -89,6 +100,18 @@ class Builder(NamedTuple):
         self("rm", "--all")
         self("rmi", "--all", "--force")
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def kept(make: Callable[[Path], object], options: Sequence[str]) -> Path:
+    """What ``make`` wrote at most a week ago, for Debian's packages take longer to unpack than all the rest."""
+    key = hashlib.sha256("\0".join((platform.freedesktop_os_release()["VERSION_CODENAME"], *options)).encode())
+    packed = cache_home(os.environ).parent / "tests" / f"base-{platform.machine()}-{key.hexdigest()[:16]}.tar"
+    if not packed.exists() or time.time() - packed.stat().st_mtime > KEPT_SECONDS:
+        packed.parent.mkdir(parents=True, exist_ok=True)
+        new = packed.with_suffix(f".{os.getpid()}.tar")
+        make(new)
+        new.rename(packed)
+    return packed
 
 
 def told(command: list[str], environment: Mapping[str, str], folder: Path) -> str:

@@ -1,22 +1,26 @@
-"""One sandbox for the whole session, shared by all xdist workers; a namespace of its own for each test (SB-008).
+"""Sandboxes that all xdist workers share; a namespace of its own for each test (SB-008).
 
-Tests run side by side, those of a file one after another; the few that must not meet anywhere take a lock.
+Tests run side by side, those of a lane (``lanes``) one after another; the few that must not meet anywhere take a lock.
 
 The first worker that needs the sandbox brings it up while the others wait at its lock. It is owned by the pytest
-process (the controller, under xdist) and ends with it, however that ends. ``POLYARCH_TEST_SANDBOX=NAME`` uses a running
-sandbox instead and leaves it running: quick while one writes tests (``POLYARCH_TEST_OPERATED`` for the operator's).
+process (the controller, under xdist) and ends with it, however that ends, or when the last test that needs it has
+ended (``endings``). ``POLYARCH_TEST_SANDBOX=NAME`` uses a running sandbox instead and leaves it running: quick while
+one writes tests (``POLYARCH_TEST_OPERATED`` for the operator's, and so on).
 """
 
 import asyncio
 import os
 import secrets
-from collections.abc import AsyncIterator, Coroutine
+import shutil
+from collections.abc import AsyncIterator, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
+from endings import Endings, InBackground, shared_folder
+from lanes import EXCLUSIVE, sandbox_of
 from polyarch.kube.access import config
 from polyarch.kube.client.client import Client
 from polyarch.kube.errors import NotFound
@@ -32,27 +36,55 @@ TEST_NODES = {"amd64": 2, "arm64": 2, "ppc64le": 1, "s390x": 1}
 HERE = Path(__file__).parent
 ACCOUNT_SECONDS = 30
 
-
-LONGEST = (
-    "test_packaging_image",
-    "test_sandbox_life",
-    "test_guide_commands",
-    "test_packaging_chart_life",
-    "test_packaging_wheel",
-    "test_operator_lifecycle",
-    "test_operator_monitor",
-    "test_taint_clean",
-    "test_taints_operator",
-)
-"""Files that take longest, longest first. A file is one worker's, and one that began last would keep the run waiting
-for it alone; this order holds with ``--no-loadscope-reorder``."""
+SANDBOXES = {
+    "sandbox",
+    "placed_sandbox",
+    "taken_over_sandbox",
+    "celled_sandbox",
+    "scheduled_sandbox",
+    "building_sandbox",
+    *EXCLUSIVE,
+}
+"""Fixtures below."""
+ENDINGS = pytest.StashKey[Endings]()
+DELETING = pytest.StashKey[InBackground]()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.cluster)
-    items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Every worker knows all tests; what it has run itself, it adds to what the others ran."""
+    config = session.config
+    items = [item for item in session.items if HERE in item.path.parents]
+    if not items or config.option.collectonly:
+        return
+    owner = _session_process(config)
+    config.stash[DELETING] = InBackground()
+
+    def called(fixture: str, nodeid: str) -> str:
+        return _name(sandbox_of(fixture, nodeid), owner)
+
+    config.stash[ENDINGS] = Endings(items, SANDBOXES, called, shared_folder(owner), config.stash[DELETING])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
+    """After the test and the fixtures that ended with it."""
+    handled = yield
+    if HERE in item.path.parents:
+        item.config.stash[ENDINGS].ended(item.path.name)
+    return handled
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if deleting := config.stash.get(DELETING, None):
+        deleting.close()
+    if not hasattr(config, "workerinput"):
+        shutil.rmtree(shared_folder(os.getpid()), ignore_errors=True)
 
 
 def _run(coroutine: Coroutine[object, object, T]) -> T:
@@ -61,123 +93,99 @@ def _run(coroutine: Coroutine[object, object, T]) -> T:
         return thread.submit(asyncio.run, coroutine).result()
 
 
-def _session_process(request: pytest.FixtureRequest) -> int:
+def _session_process(config: pytest.Config) -> int:
     """The pid of this test run: under xdist all workers are children of one controller."""
-    return os.getppid() if hasattr(request.config, "workerinput") else os.getpid()
+    return os.getppid() if hasattr(config, "workerinput") else os.getpid()
+
+
+def _shared(request: pytest.FixtureRequest, **settings: Any) -> Sandbox:
+    """The sandbox of this fixture, for all workers; ``endings`` deletes it when the last test that uses it has ended.
+
+    ``POLYARCH_TEST_<FIXTURE>=NAME`` names a running one to be used instead.
+    """
+    if named := os.environ.get(f"POLYARCH_TEST_{request.fixturename.removesuffix('_sandbox').upper()}"):
+        return Sandbox.attach(named)
+    owner = _session_process(request.config)
+    name = _name(sandbox_of(request.fixturename, request.node.nodeid), owner)
+    wanted = Settings(name=name, **{"polyarch": False, **settings})
+    return _run(Sandbox.start(wanted, owner=owner, repair=False))
+
+
+def _name(sandbox: str, owner: int) -> str:
+    return f"tests-{sandbox}-{owner}"
 
 
 @pytest.fixture(scope="session")
 def sandbox(request: pytest.FixtureRequest) -> Sandbox:
     """Control plane, registry and nodes, without polyarch."""
-    if named := os.environ.get("POLYARCH_TEST_SANDBOX"):
-        return Sandbox.attach(named)
-    owner = _session_process(request)
-    settings = Settings(name=f"tests-{owner}", nodes=TEST_NODES, polyarch=False)
-    return _run(Sandbox.start(settings, owner=owner, repair=False))
+    return _shared(request, nodes=TEST_NODES)
 
 
 @pytest.fixture(scope="session")
 def placed_sandbox(request: pytest.FixtureRequest) -> Sandbox:
-    """A second one, with polyarch's roles running in it as in a real deployment; shared like the first."""
-    owner = _session_process(request)
-    settings = Settings(name=f"placed-{owner}", nodes=TEST_NODES)
-    return _run(Sandbox.start(settings, owner=owner, repair=False))
+    """With polyarch's roles running in it as in a real deployment; shared like the first."""
+    return _shared(request, nodes=TEST_NODES, polyarch=True)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def operated_sandbox(request: pytest.FixtureRequest) -> Sandbox:
-    """A third one, for tests that run the operator: what is one in a cluster belongs to one of them at a time."""
-    if named := os.environ.get("POLYARCH_TEST_OPERATED"):
-        return Sandbox.attach(named)
-    owner = _session_process(request)
-    settings = Settings(name=f"operated-{owner}", nodes=TEST_NODES, polyarch=False)
-    return _run(Sandbox.start(settings, owner=owner, repair=False))
+    """For tests that run the operator: what is one in a cluster belongs to one of them at a time."""
+    return _shared(request, nodes=TEST_NODES)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def empty_sandbox(request: pytest.FixtureRequest) -> Sandbox:
-    """A fourth one, without nodes, for tests that install polyarch and remove every trace of it."""
-    if named := os.environ.get("POLYARCH_TEST_EMPTY"):
-        return Sandbox.attach(named)
-    owner = _session_process(request)
-    settings = Settings(name=f"empty-{owner}", nodes={}, polyarch=False)
-    return _run(Sandbox.start(settings, owner=owner, repair=False))
+    """Without nodes, for tests that install polyarch and remove every trace of it."""
+    return _shared(request, nodes={})
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def running_sandbox(request: pytest.FixtureRequest) -> Sandbox:
-    """A fifth one, whose nodes run polyarch's pods, for tests that install a package of polyarch and remove it."""
-    if named := os.environ.get("POLYARCH_TEST_RUNNING"):
-        return Sandbox.attach(named)
-    owner = _session_process(request)
-    settings = Settings(name=f"running-{owner}", nodes={"amd64": 2, "arm64": 1}, polyarch=False)
-    return _run(Sandbox.start(settings, owner=owner, repair=False))
+    """Its nodes run polyarch's pods, for tests that install a package of polyarch and remove it."""
+    return _shared(request, nodes={"amd64": 2, "arm64": 1})
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def growing_sandbox(request: pytest.FixtureRequest) -> Sandbox:
-    """A sixth one, whose fleet tests change and whose nodes they taint."""
-    owner = _session_process(request)
-    settings = Settings(name=f"growing-{owner}", nodes={"amd64": 2, "ppc64le": 1}, polyarch=False)
-    return _run(Sandbox.start(settings, owner=owner, repair=False))
+    """Tests change its fleet and taint its nodes."""
+    return _shared(request, nodes={"amd64": 2, "ppc64le": 1})
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def tainted_sandbox(request: pytest.FixtureRequest) -> Sandbox:
-    """A seventh one, whose nodes polyarch taints: whoever uses it has it alone."""
-    if named := os.environ.get("POLYARCH_TEST_TAINTED"):
-        return Sandbox.attach(named)
-    owner = _session_process(request)
-    settings = Settings(name=f"tainted-{owner}", nodes={"amd64": 2}, polyarch=False)
-    return _run(Sandbox.start(settings, owner=owner, repair=False))
+    """Polyarch taints its nodes: whoever uses it has it alone."""
+    return _shared(request, nodes={"amd64": 2})
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def commanded_sandbox(request: pytest.FixtureRequest) -> Sandbox:
-    """An eighth one, whose nodes the commands of ``polyarch taint`` write; take ``taint_shop`` to have it alone."""
-    if named := os.environ.get("POLYARCH_TEST_COMMANDED"):
-        return Sandbox.attach(named)
-    owner = _session_process(request)
-    settings = Settings(name=f"commanded-{owner}", nodes={"amd64": 2, "arm64": 2}, polyarch=False)
-    return _run(Sandbox.start(settings, owner=owner, repair=False))
+    """The commands of ``polyarch taint`` write its nodes; take ``taint_shop`` to have it alone."""
+    return _shared(request, nodes={"amd64": 2, "arm64": 2})
 
 
 @pytest.fixture(scope="session")
 def taken_over_sandbox(request: pytest.FixtureRequest) -> Sandbox:
-    """A seventh one, whose nodes a predecessor tainted."""
-    owner = _session_process(request)
-    settings = Settings(name=f"taken-over-{owner}", nodes={"amd64": 2, "arm64": 1}, polyarch=False)
-    return _run(Sandbox.start(settings, owner=owner, repair=False))
+    """A predecessor tainted its nodes."""
+    return _shared(request, nodes={"amd64": 2, "arm64": 1})
 
 
 @pytest.fixture(scope="session")
 def celled_sandbox(request: pytest.FixtureRequest) -> Sandbox:
-    """A ninth one, whose nodes have NUMA cells; tests kill their kubelets."""
-    owner = _session_process(request)
-    numa = Numa.parse("2x8,memory=16Gi,devices=example.com/nic:2")
-    settings = Settings(name=f"celled-{owner}", nodes={"amd64": 3}, numa=numa, polyarch=False)
-    return _run(Sandbox.start(settings, owner=owner, repair=False))
+    """Its nodes have NUMA cells; tests kill their kubelets."""
+    return _shared(request, nodes={"amd64": 3}, numa=Numa.parse("2x8,memory=16Gi,devices=example.com/nic:2"))
 
 
 @pytest.fixture(scope="session")
 def scheduled_sandbox(request: pytest.FixtureRequest) -> Sandbox:
-    """A tenth one, whose nodes have NUMA cells, with polyarch and its scheduler of cells; tests kill both."""
-    if named := os.environ.get("POLYARCH_TEST_SCHEDULED"):
-        return Sandbox.attach(named)
-    owner = _session_process(request)
-    settings = Settings(name=f"scheduled-{owner}", nodes={"amd64": 3}, numa=Numa.parse("2x16"))
-    return _run(Sandbox.start(settings, owner=owner, repair=False))
+    """Its nodes have NUMA cells, with polyarch and its scheduler of cells; tests kill both."""
+    return _shared(request, nodes={"amd64": 3}, numa=Numa.parse("2x16"), polyarch=True)
 
 
 @pytest.fixture(scope="session")
 def building_sandbox(request: pytest.FixtureRequest) -> Sandbox:
-    """An eleventh one, with component builds: a node of each of four architectures."""
-    if named := os.environ.get("POLYARCH_TEST_BUILDING"):
-        return Sandbox.attach(named)
-    owner = _session_process(request)
+    """With polyarch and component builds: a node of each of four architectures."""
     nodes = {"amd64": 1, "arm64": 1, "ppc64le": 1, "s390x": 1}
-    settings = Settings(name=f"building-{owner}", nodes=nodes, builds=True)
-    return _run(Sandbox.start(settings, owner=owner, repair=False))
+    return _shared(request, nodes=nodes, polyarch=True, builds=True)
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from polyarch.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NODES,
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.extender.cluster.rights import rights
 from polyarch.numa.extender.settings import ExtenderSettings
+from polyarch.placement.names import SKIP_ANNOTATION
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.control_plane import kubeconfigs
 from polyarch.sandbox.files import write_json
@@ -115,7 +116,7 @@ async def cells(client: Client, *cpus: int) -> AsyncIterator[str]:
 
 
 async def pod(client: Client, namespace: str, account: str, cpu: int = 2) -> dict[str, Any]:
-    """A Guaranteed pod of our scheduler, as the API server has it."""
+    """A Guaranteed pod of our scheduler, as the API server has it; where there is a pod webhook, it passes by it."""
     amounts = {"cpu": str(cpu), "memory": "1Gi"}
     container = {
         "name": "app",
@@ -125,7 +126,7 @@ async def pod(client: Client, namespace: str, account: str, cpu: int = 2) -> dic
     document = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": f"web-{secrets.token_hex(4)}"},
+        "metadata": {"name": f"web-{secrets.token_hex(4)}", "annotations": {SKIP_ANNOTATION: "true"}},
         "spec": {
             "schedulerName": OURS,
             "serviceAccountName": account,

@@ -269,3 +269,36 @@ def test_ns_065_11_numa_what_if_one_pod_is_refused_and_the_larger_one_fits(capsy
     assert "(no-common-cell)" in capsys.readouterr().out
     assert main(["numa", "simulate", *larger, *nodes, "--fill"]) == 0
     assert "0 more copies fit" in capsys.readouterr().out
+
+
+def test_bd_302_12_image_build_says_which_architecture_is_built_again_and_why(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """BD-302: what the page of the examples shows is what is printed."""
+    facts = ["--facts", str(EXAMPLES / "12-image-build/facts.yaml")]
+    assert main(["build", "plan", *facts]) == 0
+    shown = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    assert [line for line in capsys.readouterr().out.splitlines() if line.rstrip() not in shown] == []
+    assert main(["build", "plan", *facts, "--check"]) == 1
+    (wanted,) = documents("12-image-build/web.yaml")
+    planned = documents("12-image-build/facts.yaml")[0]["objects"][0]
+    assert planned["spec"] == {name: wanted["spec"][name] for name in ("source", "output")}
+    assert main(["build", "run", "-f", str(EXAMPLES / "12-image-build/web.yaml"), "--dry-run"]) == 0
+
+
+def test_rp_012_13_report_names_the_image_to_build_first(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """RP-010, RP-012, RP-021, RP-023: as the page of the examples says."""
+    asked = ["-f", str(EXAMPLES / "13-report/workloads.yaml"), "--target", "arm64"]
+    asked += ["--platforms-file", str(EXAMPLES / "13-report/platforms.yaml"), "--offline"]
+    page = tmp_path / "report.html"
+    assert main(["report", *asked, "-o", "json", "-o", f"html={page}"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    workloads = {workload["name"]: workload["answers"][0]["verdict"] for workload in report["workloads"]}
+    assert [name for name, verdict in workloads.items() if verdict == "constrained"] == ["kafka", "payments"]
+    assert [name for name, verdict in workloads.items() if verdict == "unknown"] == ["licences"]
+    first = report["blockers"][0]
+    assert (first["image"], first["alone"]["cores"]) == ("registry.example.com/mesh/proxy:0.9", 12.3)
+    text = page.read_text(encoding="utf-8")
+    assert "45.2 %" in text
+    assert "45.2 %" in (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    assert main(["report", *asked, "--fail-under", "80", "--max-unknown", "1"]) == 1

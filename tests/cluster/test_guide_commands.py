@@ -2,7 +2,8 @@
 
 A block of a page is run if its info string says so (``console run``): every line that begins with ``$`` is a command,
 and the lines after it are what it prints, where ``…`` stands for anything. A block with the name of a file
-(``yaml policy.yaml``) is that file. The blocks of a page run one after another, as somebody would who reads it.
+(``yaml policy.yaml``) is that file. The blocks of a page run one after another, as somebody would who reads it. In the
+environment, ``REGISTRY`` is the address of a registry that takes pushes.
 """
 
 import asyncio
@@ -39,6 +40,7 @@ PAGES: dict[str, tuple[Callable[[Kubectl], None], Callable[[Kubectl], None]]] = 
     "numa.md": (nothing, nothing),
     "numa-scheduling.md": (nothing, nothing),
     "numa-migration.md": (leave_numa_behind, numa_taken_over),
+    "builds.md": (nothing, nothing),
 }
 """With what there has to be in the cluster before, and what has to be so afterwards."""
 MIXED: Final = Settings(nodes={"amd64": 1, "arm64": 1}, polyarch=False)
@@ -46,6 +48,9 @@ CELLED: Final = Settings(nodes={"amd64": 2}, numa=Numa.parse("2x8"), polyarch=Fa
 WIDE: Final = msgspec.structs.replace(CELLED, numa=Numa.parse("2x16"))
 CLUSTERS: Final = {"numa.md": CELLED, "numa-scheduling.md": WIDE, "numa-migration.md": CELLED}
 """Of pages that need another one than :data:`MIXED`."""
+FOLLOWED: Final = {"builds.md": ("builds-anywhere.md", "builds-ci.md")}
+"""Pages that go on with the cluster and the files of another one."""
+FILES: Final = ("yaml", "text", "html")
 BLOCK = re.compile(r"^```(\w+) ([^\n]+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ANYTHING = "…"
 SECONDS = 280
@@ -65,7 +70,7 @@ def steps(page: str) -> Iterator[Step]:
             for part in re.split(r"^\$ ", content, flags=re.MULTILINE)[1:]:
                 command, *expected = part.splitlines()
                 yield Step(command, tuple(line for line in expected if line))
-        elif language == "yaml":
+        elif language in FILES:
             yield Step(content, file=said)
 
 
@@ -109,6 +114,7 @@ async def test_in_041_the_commands_of_the_page_do_what_it_says(
         "KUBECONFIG": str(guide_sandbox.kubeconfig),
         "PATH": f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}",
         "NO_COLOR": "1",
+        "REGISTRY": guide_sandbox.registry.address,
     }
 
     def kubectl(*arguments: str, stdin: str = "") -> str:
@@ -120,7 +126,9 @@ async def test_in_041_the_commands_of_the_page_do_what_it_says(
     before, afterwards = PAGES[page]
     await asyncio.to_thread(before, kubectl)
     run = 0
-    for step in steps((PROJECT / "docs" / "guide" / page).read_text(encoding="utf-8")):
+    pages = [page, *FOLLOWED.get(page, ())]
+    text = "\n".join((PROJECT / "docs" / "guide" / each).read_text(encoding="utf-8") for each in pages)
+    for step in steps(text):
         if step.file:
             (folder / step.file).parent.mkdir(exist_ok=True)
             (folder / step.file).write_text(step.command)

@@ -10,7 +10,7 @@ from installing import NAMESPACE, PROJECT, Cluster, Json
 from placement_cluster import until
 
 from polyarch.installation import documents
-from polyarch.installation.settings import InstallationSettings
+from polyarch.installation.settings import Builds, InstallationSettings
 from polyarch.kube.client.client import Client
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.objects.rbac import granting
@@ -94,6 +94,11 @@ async def test_in_011_the_base_is_what_install_applies(cluster: Cluster, peer: P
             ["builds", "openshift"],
             InstallationSettings(components=("builds",), openshift=True),
             id="builds on OpenShift, BD-002",
+        ),
+        pytest.param(
+            ["builds", "machine-os"],
+            InstallationSettings(components=("builds",), builds=Builds(machine_os="on")),
+            id="machine OS, BD-331",
         ),
         pytest.param(["numa"], InstallationSettings(components=("numa",)), id="numa, NO-120"),
         pytest.param(

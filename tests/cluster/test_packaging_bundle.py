@@ -14,12 +14,15 @@ from packaged import NAMESPACE, Packaged, packaged
 from placement_cluster import architectures
 
 from polyarch import __version__
+from polyarch.builds.operator.rights import machine_operator_rights
 from polyarch.cli import main
 from polyarch.cli.maintenance import olm_bundle
 from polyarch.installation.settings import REGISTRIES_CONFIGMAP
 from polyarch.kube.errors import ApiError, NotFound
+from polyarch.kube.objects.rbac import granting
 from polyarch.kube.resources import NAMESPACES, VALIDATING_WEBHOOKS, Resource, by_kind
-from polyarch.operating.settings import DEFAULT_IMAGE
+from polyarch.kube.rights import grants
+from polyarch.operating.settings import DEFAULT_BUILDER_IMAGE, DEFAULT_IMAGE, Cluster, OperatorSettings
 from polyarch.operating.workloads import ARCHITECTURES
 from polyarch.placement.api.resources import CPPCS, PPCS
 from polyarch.sandbox.cluster import Sandbox
@@ -40,7 +43,8 @@ def bundle(tmp_path: Path) -> Path:
 @pytest.fixture
 def platforms(tmp_path: Path) -> Path:
     path = tmp_path / "platforms.yaml"
-    path.write_text(yaml.safe_dump({IMAGE: [f"linux/{each}" for each in ARCHITECTURES]}))
+    every = [f"linux/{each}" for each in ARCHITECTURES]
+    path.write_text(yaml.safe_dump({IMAGE: every, DEFAULT_BUILDER_IMAGE: every}))
     return path
 
 
@@ -50,8 +54,12 @@ def csv(bundle: Path) -> Document:
 
 
 def test_in_012_polyarch_finds_nothing_in_its_own_bundle(bundle: Path, platforms: Path, capsys) -> None:
+    """But that it builds with buildah of a tag, so that a cluster gets its fixes; who mirrors it pins it."""
     known = ("--offline", "--platforms-file", str(platforms))
-    assert main(["bundle", "validate", str(bundle), *known, "--fail-on", "info"]) == 0, capsys.readouterr().out
+    assert main(["bundle", "validate", str(bundle), *known, "--fail-on", "warning", "-o", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)["findings"]
+    assert {each["rule"] for each in found} <= {"MA207"}
+    assert all(DEFAULT_BUILDER_IMAGE in each["message"] for each in found)
 
 
 def test_in_012_the_real_validator_passes_it(bundle: Path, peer: Callable[[str], str]) -> None:
@@ -70,8 +78,19 @@ def test_in_012_it_promises_the_architectures_of_the_image_by_digest(bundle: Pat
     document = csv(bundle)
     promised = {key.rpartition(".")[2] for key in document["metadata"]["labels"] if "/arch." in key}
     assert promised == set(ARCHITECTURES)
-    assert document["spec"]["relatedImages"] == [{"name": "polyarch", "image": IMAGE}]
+    related = {each["name"]: each["image"] for each in document["spec"]["relatedImages"]}
+    assert related == {"polyarch": IMAGE, "buildah": DEFAULT_BUILDER_IMAGE}
     assert olm_bundle.main([str(bundle), "--image", DEFAULT_IMAGE]) == 2, "an image by tag is refused"
+
+
+def test_bd_331_rights_for_machine_os_images_are_beside_the_bundle(bundle: Path) -> None:
+    """BD-331: OLM would grant `get secrets` in every namespace; a Subscription without this file has none of it."""
+    beside = [each for each in yaml.safe_load_all((bundle / "machine-os.yaml").read_text()) if "rules" in each]
+    settings = OperatorSettings(builds="on", machine_os="on", numa="off")
+    needed = machine_operator_rights(settings, Cluster(openshift=True))
+    by_place = {each["metadata"].get("namespace", ""): set(grants(granting([each]))) for each in beside}
+    assert by_place == {place: set(grants(rules)) for place, rules in {"": needed.cluster, **needed.namespaces}.items()}
+    assert "machineosconfigs" not in str(csv(bundle))
 
 
 def test_in_012_it_can_be_upgraded_and_shown(bundle: Path) -> None:

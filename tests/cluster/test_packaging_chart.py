@@ -16,6 +16,7 @@ from polyarch.cli.maintenance.generate import DASHBOARDS
 from polyarch.installation.documents import documents
 from polyarch.installation.settings import Builds, ComponentName
 from polyarch.operating.labels import finished
+from polyarch.operating.settings import MachineOS
 from polyarch.sandbox.binaries import versions
 
 ROOT = Path(__file__).parents[2]
@@ -204,6 +205,20 @@ def test_bd_002_component_builds_brings_its_definitions_rights_and_the_flags(hel
     defined = [each["metadata"]["name"] for each in helm.rendered(*templated, *chosen) if is_definition(each)]
     assert {"imagebuilds.polyarch.dev", "imagebuildruns.polyarch.dev"} <= {*defined}
     assert "imagebuild" not in str(helm.rendered(*templated))
+
+
+def test_bd_331_machine_os_images_bring_their_rights_where_they_are_wanted(helm: Helm) -> None:
+    """BD-331: with `auto` on OpenShift alone; without the component never."""
+    cases: list[tuple[MachineOS, bool]] = [("on", False), ("auto", False), ("auto", True)]
+    for mode, openshift in cases:
+        builds = Builds(machine_os=mode, machine_os_namespace="machines")
+        chosen = ("--set-string", f"builds.machineOs={mode},builds.machineOsNamespace=machines")
+        options = (*chosen, "--set", "components={builds}", *(OPENSHIFT if openshift else ()))
+        settings = ChartValues(components=("builds",), builds=builds)
+        assert comparable(helm.rendered(*options)) == comparable(wanted(settings, openshift=openshift))
+    without = comparable(helm.rendered("--set-string", "builds.machineOs=on"))
+    assert without == comparable(wanted(ChartValues(builds=Builds(machine_os="on"))))
+    assert "machineos" not in str(without)
 
 
 def test_in_010_no_120_component_numa_brings_its_definitions_rights_and_objects(helm: Helm) -> None:

@@ -208,7 +208,12 @@ def test_a_skipped_test_has_failed_in_continuous_integration(ci: str, outcome: s
     (tmp_path / "test_inner.py").write_text(INNER)
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(tmp_path)],
-        env={**os.environ, "CI": ci, "XDG_CACHE_HOME": str(tmp_path / "empty"), "PYTHONPATH": str(ROOT)},
+        env={
+            **os.environ,
+            "CI": ci,
+            "XDG_CACHE_HOME": str(tmp_path / "empty"),
+            "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}",
+        },
         cwd=tmp_path,
         capture_output=True,
         text=True,
