@@ -118,6 +118,24 @@ def parse(text: str) -> Proxy:
     return Proxy(url, f"Basic {base64.b64encode(pair).decode()}")
 
 
+def passed_on(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """The variables for programs of others, in both spellings, since curl and git read lower case only.
+
+    A proxy with a user or password is left out: whoever sees the program's environment could read it.
+    """
+    found: list[tuple[str, str]] = []
+    for name in ("http_proxy", "https_proxy", "no_proxy"):
+        _, text = _value(environ, name)
+        if not text:
+            continue
+        if name != "no_proxy":
+            proxy = _of_variable(environ, name)
+            if not isinstance(proxy, Proxy) or proxy.authorization is not None:
+                continue
+        found += [(name.upper(), text), (name, text)]
+    return tuple(found)
+
+
 def _value(environ: Mapping[str, str], name: str) -> tuple[str, str]:
     """The variable that wins, and its value."""
     for variable in (name, name.upper()):

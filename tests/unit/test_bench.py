@@ -5,7 +5,7 @@ import re
 
 import msgspec
 import pytest
-from bench import load, runtime
+from bench import load, one_build, runtime
 from bench.__main__ import verdict
 from bench.control import SOURCE
 from bench.measure import Figure, percentile
@@ -13,6 +13,7 @@ from bench.measure import Figure, percentile
 from polyarch.kube.client.jsonpatch import Operation, apply_patch
 from polyarch.model.pod import Pod
 from polyarch.placement import names
+from polyarch.sandbox.demo.audit import ObjectReference, User
 
 
 @pytest.mark.parametrize(
@@ -62,4 +63,41 @@ def test_the_control_in_go_writes_on_the_pods_of_the_load_what_polyarch_writes()
     assert record["reason"] == "ArchitecturesSet"
     assert {names.SCHEDULING_GATE_LABEL, names.NODE_AFFINITY_LABEL, names.MULTI_ARCH_LABEL} <= set(
         pod.metadata.labels or {}
+    )
+
+
+def test_the_course_of_a_build_is_read_from_the_audit_log() -> None:
+    """BD-345, BD-346: other users' requests are nobody's cost, and a Job ends with the last update of its status."""
+    home, controller = "system:serviceaccount:home:builder-1", "system:serviceaccount:kube-system:job-controller"
+    events = [
+        _event(0.0, "admin", "create", "imagebuilds"),
+        _event(0.5, home, "create", "imagebuildruns"),
+        _event(1.0, home, "create", "jobs", "run-amd64"),
+        _event(1.5, home, "create", "jobs", "run-arm64"),
+        _event(1.6, controller, "update", "jobs", "run-amd64", "status"),
+        _event(4.0, controller, "update", "jobs", "run-amd64", "status"),
+        _event(8.0, controller, "update", "jobs", "run-arm64", "status"),
+        _event(8.2, home, "get", "secrets"),
+        _event(8.5, home, "patch", "imagebuildruns", "run", "status"),
+        _event(8.6, home, "create", "events"),
+        _event(8.7, home, "watch", "pods"),
+        _event(9.0, "admin", "list", "pods"),
+    ]
+    found = one_build.course(events, builder="system:serviceaccount:home:")
+    assert (found.jobs, found.writes, found.reads, found.events) == (2, 4, 1, 1)
+    assert found.created == pytest.approx(1.5)
+    assert found.slowest == pytest.approx(6.5)
+    assert found.joined == pytest.approx(0.5)
+    assert found.makespan == pytest.approx(8.5)
+
+
+def _event(at: float, user: str, verb: str, resource: str, name: str = "", subresource: str = "") -> one_build.Event:
+    time = f"2027-01-01T00:00:{at:09.6f}Z"
+    return one_build.Event(
+        stage="ResponseComplete",
+        verb=verb,
+        user=User(username=user),
+        object_ref=ObjectReference(resource=resource, name=name, subresource=subresource),
+        request_received_timestamp=time,
+        stage_timestamp=time,
     )

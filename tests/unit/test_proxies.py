@@ -3,7 +3,7 @@
 import pytest
 
 from polyarch import proxies
-from polyarch.proxies import InvalidProxy, Proxies, Proxy
+from polyarch.proxies import InvalidProxy, Proxies, Proxy, passed_on
 
 MARKER = "s3cr3t-marker"
 
@@ -130,3 +130,18 @@ def test_a_proxy_that_cannot_be_used_is_an_error_when_it_is_needed(text: str, pr
     assert [str(found) for found in environment.problems] == [f"HTTPS_PROXY {caught.value}"]
     assert environment.proxy_for("https", "inside.example", 443) is None
     assert environment.proxy_for("http", "r.example", 80) is None
+
+
+def test_bd_333_variables_for_other_programs_are_in_both_spellings_and_hold_no_password() -> None:
+    environ = {
+        "https_proxy": "http://proxy.example:3128",
+        "HTTP_PROXY": "http://me:secret@proxy.example",
+        "NO_PROXY": ".svc",
+    }
+    found = dict(passed_on(environ))
+    assert found == {
+        "HTTPS_PROXY": "http://proxy.example:3128",
+        "https_proxy": "http://proxy.example:3128",
+        "NO_PROXY": ".svc",
+        "no_proxy": ".svc",
+    }

@@ -38,6 +38,7 @@ def operator_rights(settings: OperatorSettings, cluster: Cluster) -> Rights:
     found = _after(Rights(union(*several.cluster), several.namespaces), build_rights.keeping_rights(settings, cluster))
     if settings.builds != "off":
         found = _after(found, build_rights.operator_rights(settings, cluster))
+        found = _after(found, build_rights.machine_operator_rights(settings, cluster))
     if settings.numa != "off":
         from polyarch.numa.operator import operator_rights as numa_rights  # what the operator itself loads when needed
 
@@ -120,6 +121,8 @@ def _variables(settings: OperatorSettings) -> dict[str, str]:
         "BUILDER_IMAGE": settings.builder_image,
         "ALLOW_PRIVILEGED_BUILDS": str(settings.allow_privileged_builds).lower(),
         "MAX_ACTIVE_JOBS": str(settings.max_active_jobs),
+        "MACHINE_OS": settings.machine_os,
+        "MACHINE_OS_NAMESPACE": settings.machine_os_namespace,
         "NUMA": settings.numa,
         "PLATFORM": settings.platform,
         "NUMA_NAMESPACE": settings.numa_namespace,

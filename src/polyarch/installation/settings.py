@@ -17,7 +17,9 @@ from polyarch import __version__
 from polyarch.operating.settings import (
     DEFAULT_BUILDER_IMAGE,
     DEFAULT_IMAGE,
+    MACHINE_OS_NAMESPACE,
     Certificates,
+    MachineOS,
     OperatorSettings,
     PullPolicy,
 )
@@ -164,7 +166,7 @@ class Builds(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_u
 
     mode: Annotated[
         Literal["on", "auto"],
-        Meta(description="`on`: the builder always runs; `auto`: while there are ImageBuilds."),
+        Meta(description="`on`: the builder always runs; `auto`: while there are ImageBuilds, or with `machineOs`."),
     ] = "on"
     replicas: Annotated[Replicas, Meta(description="Replicas of the builder; one leads, the others stand by.")] = 2
     builder_image: Annotated[
@@ -174,6 +176,16 @@ class Builds(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_u
         bool, Meta(description="Whether an ImageBuild may ask for the security profile `Privileged`.")
     ] = False
     max_active_jobs: Annotated[int, Meta(description="Build Jobs of the cluster at the same time.", ge=1)] = 20
+    machine_os: Annotated[
+        MachineOS,
+        Meta(
+            description="Whether MachineOSConfigs are built as well. `auto`: on OpenShift, once the cluster has that "
+            "kind; `on`: on any cluster."
+        ),
+    ] = "off"
+    machine_os_namespace: Annotated[
+        str, Meta(description="The namespace of MachineOSConfigs' Secrets, which has to be there.", min_length=1)
+    ] = MACHINE_OS_NAMESPACE
 
 
 class Numa(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -250,6 +262,8 @@ class InstallationSettings(msgspec.Struct, frozen=True, kw_only=True, rename="ca
             builder_image=self.builds.builder_image,
             allow_privileged_builds=self.builds.allow_privileged,
             max_active_jobs=self.builds.max_active_jobs,
+            machine_os=self.builds.machine_os if BUILDS in self.components else "off",
+            machine_os_namespace=self.builds.machine_os_namespace,
             numa="auto" if self.has_numa else "off",  # who has no use for it grants no rights for it
             manage_namespace=self.has_numa,
         )

@@ -66,7 +66,7 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Taints that pods tolerate, as kubectl writes them: ``key[=value][:Effect]``."""
 
     builds: Builds = "off"
-    """Whether the role builder runs; ``auto``: while there are ImageBuilds or their runs."""
+    """Whether the role builder runs; ``auto``: while there are ImageBuilds or their runs, or with ``machine_os``."""
     builder_replicas: int = 2
     builder_image: str = DEFAULT_BUILDER_IMAGE
     """For ImageBuilds that name none."""
@@ -75,8 +75,9 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_active_jobs: int = 20
     """Build Jobs of the cluster at the same time (BD-154)."""
     machine_os: MachineOS = "off"
-    """Whether images of nodes are built as well; ``auto``: where MachineOSConfigs are served (BD-002)."""
+    """Whether images of nodes are built as well; ``auto``: on OpenShift, once MachineOSConfigs are served (BD-002)."""
     machine_os_namespace: str = MACHINE_OS_NAMESPACE
+    """Where MachineOSConfigs have their Secrets; it has to be there."""
 
     numa: Numa = "auto"
     """Whether the controllers of NUMA run; ``auto``: while their CRDs are there."""
@@ -93,6 +94,10 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     def numa_home(self) -> str:
         """The namespace of exporters and scheduler of NUMA."""
         return self.numa_namespace or self.namespace
+
+    def machine_os_in(self, cluster: "Cluster") -> MachineOS:
+        """Off, too, with ``auto`` where the cluster is not OpenShift: there is no namespace to grant anything in."""
+        return "off" if self.machine_os == "auto" and not cluster.openshift else self.machine_os
 
     def tolerating(self, *keys: str) -> "OperatorSettings":
         """The same, where pods also tolerate every taint with these keys (TN-081)."""

@@ -43,6 +43,7 @@ ROLES: Final = (
     build_names.NAMESPACE_ROLE,
     build_rights.VIEW_ROLE,
     build_rights.EDIT_ROLE,
+    build_rights.MACHINE_ROLE,
     numa_names.EXPORTER,
     numa_names.SCHEDULER,
 )
