@@ -41,6 +41,12 @@ LANES: Mapping[str, tuple[str, ...]] = {
     "commanded": ("test_taint_clean", "test_taint_commands"),
     "tainted": ("test_taints_nodes",),
     "empty": ("test_installation_manifests", "test_installation_commands"),
+    "the first sandbox's taints": (
+        "test_taints_pods",
+        "test_taints_admission",
+        "test_taints_run",
+        "test_taints_schema",
+    ),
 }
 """Name of a lane to its files, both longest first. A file that is in none is its own lane and comes after these."""
 EXCLUSIVE = {
