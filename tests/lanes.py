@@ -45,6 +45,7 @@ LANES: Mapping[str, tuple[str, ...]] = {
         "test_taints_pods",
         "test_taints_admission",
         "test_taints_run",
+        "test_placement_run",
         "test_taints_schema",
     ),
 }

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-MOST = 20
+MOST = 40
 """More failures than this are no matter of load: they are not tried again."""
 SERIAL_OPTIONS = ("-n", "--dist", "--no-loadscope-reorder")
 TESTS_FAILED = 1

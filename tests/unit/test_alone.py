@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tools.alone import serial
+from tools.alone import MOST, serial
 
 PROJECT = Path(__file__).parents[2]
 LATE = """
@@ -48,7 +48,7 @@ def test_a_defect_fails_twice(tmp_path: Path) -> None:
 
 
 def test_many_failures_are_no_matter_of_load(tmp_path: Path) -> None:
-    each = "\n".join(f"def test_{at}():\n    assert False\n" for at in range(21))
+    each = "\n".join(f"def test_{at}():\n    assert False\n" for at in range(MOST + 1))
     Path(tmp_path, "test_many.py").write_text(each)
     ran = run(tmp_path)
     assert ran.returncode == 1
