@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -106,6 +107,18 @@ def test_where_a_command_reads_standard_input_its_option_takes_a_dash(command: t
         each for each in resolved.assemble_argument_collection() if "standard input" in (each.parameter.help or "")
     ]
     assert [each.name for each in readers if not each.parameter.allow_leading_hyphen] == []
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_no_command_declares_a_flag_twice(command: tuple[str, ...]) -> None:
+    """Only the first of the two would be set."""
+    resolved = app
+    for word in command:
+        resolved = resolved[word]
+    if isinstance(resolved, WordsApp):
+        return
+    names = [name for each in resolved.assemble_argument_collection() for name in each.names if name.startswith("-")]
+    assert [name for name, count in Counter(names).items() if count > 1] == []
 
 
 def test_help_starts_without_a_network_stack() -> None:

@@ -1,4 +1,8 @@
-"""The flags of ``polyarch run builder``: what its build pods run, and what it may do (``BuilderSettings``, BD-002)."""
+"""The flags of the builder: what its build pods run, and what it may do (``BuilderSettings``, BD-002).
+
+``polyarch run operator`` takes them too and hands them to the builder that it deploys. A flag is declared once for all
+roles: of two flags with one name only the first would be set.
+"""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -41,8 +45,13 @@ class BuilderFlags:
     ] = None
     max_active_jobs: Annotated[Number, option("Most unfinished build Jobs in the cluster", group=BUILDER)] = 20
     machine_os: Annotated[
-        MachineOS, option("Build MachineOSConfigs too; auto: where the cluster has that kind", group=BUILDER)
-    ] = "auto"
+        MachineOS | None,
+        option(
+            "Build MachineOSConfigs too; auto: where the cluster has that kind",
+            group=BUILDER,
+            show_default="auto, for run operator off",
+        ),
+    ] = None
     machine_os_namespace: Annotated[Namespace, option("Namespace of MachineOSConfig builds", group=BUILDER)] = (
         "openshift-machine-config-operator"
     )
@@ -57,14 +66,14 @@ class BuilderFlags:
             allow_privileged=self.allow_privileged_builds,
             arch_taint_keys=tuple(dict.fromkeys(self.arch_taint_key)) if self.arch_taint_key else _TAINT_KEYS,
             max_active_jobs=self.max_active_jobs,
-            machine_os=self.machine_os,
+            machine_os=self.machine_os or "auto",
             machine_os_namespace=self.machine_os_namespace,
         )
 
-    def check(self) -> None:
+    def check(self, role: str) -> None:
         """Raises ``UsageError`` for a limit that lets no build begin."""
         if self.max_active_jobs < 1:
-            raise UsageError(f"run builder: --max-active-jobs {self.max_active_jobs}: expected 1 or more")
+            raise UsageError(f"run {role}: --max-active-jobs {self.max_active_jobs}: expected 1 or more")
 
 
 DEFAULT_BUILDER = BuilderFlags()

@@ -18,6 +18,7 @@ from polyarch.cli.options.values import (
     option,
     subject,
 )
+from polyarch.cli.roles.builder_flags import BuilderFlags
 
 if TYPE_CHECKING:
     from polyarch.operating.settings import OperatorSettings
@@ -30,9 +31,6 @@ When = Annotated[Literal["auto", "on", "off"], Placeholder("WHEN")]
 Platform = Annotated[Literal["auto", "kubernetes", "openshift", "hypershift"], Placeholder("PLATFORM")]
 Taint = Annotated[str, Placeholder("KEY[=VALUE][:EFFECT]")]
 MOST_REPLICAS = 20
-BUILDAH = "quay.io/buildah/stable:v1"
-"""That of ``operating.settings``, which the help does not load."""
-MACHINE_OS_NAMESPACE = "openshift-machine-config-operator"
 
 
 @Parameter(name="*")
@@ -83,19 +81,6 @@ class OperatorFlags:
         option("Run the builder: auto while there are ImageBuilds or their runs, or with --machine-os", group=OPERATOR),
     ] = "off"
     builder_replicas: Annotated[Number, option("Replicas of builder", group=OPERATOR)] = 2
-    builder_image: Annotated[
-        Image, option("Image with sh and buildah, in which images are built", group=OPERATOR, show_default=BUILDAH)
-    ] = BUILDAH
-    allow_privileged_builds: Annotated[
-        bool, flag("Let ImageBuilds ask for security profile Privileged", group=OPERATOR)
-    ] = False
-    max_active_jobs: Annotated[Number, option("Build Jobs of the cluster at the same time", group=OPERATOR)] = 20
-    machine_os: Annotated[
-        When, option("Build MachineOSConfigs too: auto on OpenShift, where that kind is served", group=OPERATOR)
-    ] = "off"
-    machine_os_namespace: Annotated[Namespace, option("Namespace of MachineOSConfig builds", group=OPERATOR)] = (
-        MACHINE_OS_NAMESPACE
-    )
 
     numa: Annotated[
         When, option("Run the controllers of NUMA: auto while their definitions are there", group=OPERATOR)
@@ -115,7 +100,11 @@ class OperatorFlags:
     )
 
     def settings(
-        self, namespace: str, global_pull_secret: tuple[str, str] | None, allow_addresses: tuple[str, ...]
+        self,
+        namespace: str,
+        global_pull_secret: tuple[str, str] | None,
+        allow_addresses: tuple[str, ...],
+        builder: BuilderFlags,
     ) -> "OperatorSettings":
         """With the flags that the roles have, too. Raises ``UsageError`` for a number of replicas that cannot be."""
         from polyarch.operating.settings import OperatorSettings
@@ -129,8 +118,7 @@ class OperatorFlags:
         ):
             if not 1 <= (number := getattr(self, name)) <= MOST_REPLICAS:
                 raise UsageError(f"run operator: --{name.replace('_', '-')} {number}: expected 1 to {MOST_REPLICAS}")
-        if self.max_active_jobs < 1:
-            raise UsageError(f"run operator: --max-active-jobs {self.max_active_jobs}: expected 1 or more")
+        builder.check("operator")
         if not self.kubelet_root.startswith("/"):
             raise UsageError(f"run operator: --kubelet-root {self.kubelet_root}: expected an absolute path")
         if wrong := [each for each in self.node_selector or () if "=" not in each]:
@@ -155,11 +143,11 @@ class OperatorFlags:
             tolerations=tuple(self.toleration or ()),
             builds=self.builds,
             builder_replicas=self.builder_replicas,
-            builder_image=self.builder_image,
-            allow_privileged_builds=self.allow_privileged_builds,
-            max_active_jobs=self.max_active_jobs,
-            machine_os=self.machine_os,
-            machine_os_namespace=self.machine_os_namespace,
+            builder_image=builder.builder_image,
+            allow_privileged_builds=builder.allow_privileged_builds,
+            max_active_jobs=builder.max_active_jobs,
+            machine_os=builder.machine_os or "off",
+            machine_os_namespace=builder.machine_os_namespace,
             numa=self.numa,
             platform=self.platform,
             numa_namespace=self.numa_namespace,

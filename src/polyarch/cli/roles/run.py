@@ -211,7 +211,7 @@ def run(
             raise UsageError(f"run {role.label}: --plan is for run operator.{elsewhere}".removesuffix("."))
         if not plan:
             raise UsageError("run operator: --plan needs at least one file")
-        return _print_plans(plan, deployed.settings(namespace, None, ()), messages)
+        return _print_plans(plan, deployed.settings(namespace, None, (), builder), messages)
     from polyarch.cli.roles.handover import Handover
     from polyarch.kube.process.settings import ProcessSettings
 
@@ -224,7 +224,7 @@ def run(
     if role is Choice.EXEC_MONITOR:
         monitor.check()
     if role is Choice.BUILDER:
-        builder.check()
+        builder.check("builder")
     secret = (global_pull_secret_namespace, global_pull_secret_name) if global_pull_secret_name else None
     return Handover(
         name=role.label,
@@ -248,7 +248,7 @@ def run(
         ca=tuple(ca or ()),
         allow_addresses=tuple(allow_address or ()),
         credential_providers=(image_credential_provider_config, image_credential_provider_bin_dir),
-        operator=deployed.settings(namespace, secret, tuple(allow_address or ())),
+        operator=deployed.settings(namespace, secret, tuple(allow_address or ()), builder),
         monitor=monitor.settings(),
         taints=taints.config if Choice.TAINTS.value[0] in role.value else "",
         builder=builder.settings(),

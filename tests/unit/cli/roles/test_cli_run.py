@@ -137,6 +137,37 @@ def test_bd_002_whether_machine_os_images_are_built_reaches_the_operator(started
     assert (usual.machine_os, usual.machine_os_namespace) == ("off", MACHINE_OS_NAMESPACE)
 
 
+def test_bd_002_every_flag_of_the_builder_reaches_it(started):
+    """BD-002, BD-140, BD-151, BD-154: also those that the operator takes for the builder that it deploys."""
+    arguments = [
+        *("run", "builder", "--builder-image", "example.com/b:1", "--push-image", "example.com/p:1"),
+        *("--allow-privileged-builds", "--arch-taint-key", "a", "--arch-taint-key", "b", "--max-active-jobs", "7"),
+        *("--machine-os", "off", "--machine-os-namespace", "machines"),
+    ]
+    assert main(arguments) == 0
+    assert main(["run", "builder"]) == 0
+    given, usual = (settings.builder for _, _, settings in started)
+    assert given == BuilderSettings(
+        builder_image="example.com/b:1",
+        push_image="example.com/p:1",
+        allow_privileged=True,
+        arch_taint_keys=("a", "b"),
+        max_active_jobs=7,
+        machine_os="off",
+        machine_os_namespace="machines",
+    )
+    assert usual == BuilderSettings()
+
+
+def test_bd_002_the_operator_takes_the_flags_of_its_builder(started):
+    """BD-151, BD-154."""
+    words = ["--builder-image", "example.com/b:1", "--allow-privileged-builds", "--max-active-jobs", "7"]
+    assert main(["run", "operator", *words]) == 0
+    ((_, _, settings),) = started
+    own = settings.operator
+    assert (own.builder_image, own.allow_privileged_builds, own.max_active_jobs) == ("example.com/b:1", True, 7)
+
+
 def test_the_operators_certificate_is_where_the_service_ca_writes_it(started):
     """PL-541."""
     assert main(["run", "operator", "--certificates", "service-ca"]) == 0
