@@ -3,6 +3,7 @@
 What ended is counted when the write that says so has succeeded: a plan that is made twice counts once.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
@@ -10,9 +11,12 @@ from typing import Any, Final
 from polyarch.builds.facts.history import ENDED, ENDED_CHILD
 from polyarch.kube.metrics import Metrics
 from polyarch.oci.metrics import Metrics as RegistryTraffic
+from polyarch.platforms import KNOWN_ARCHITECTURES
 
 BUILD_SECONDS: Final = (1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 2400.0, 3600.0, 7200.0)
 PLAN_SECONDS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0)
+OTHER: Final = "other"
+"""The label of architectures that Go does not know."""
 PARTS: Final = ("wait", "build", "push")
 """Of an architecture's time: until its pod runs, in container ``build``, in container ``push``."""
 
@@ -70,16 +74,17 @@ class BuildMetrics:
         """Seconds of one architecture by part."""
         for part in PARTS:
             if part in parts:
-                self._seconds.labels(architecture, part).observe(parts[part])
+                self._seconds.labels(shown_architecture(architecture), part).observe(parts[part])
 
     def adopted(self, architecture: str) -> None:
         """A running Job was taken over by a new execution."""
-        self._architectures.labels(architecture, "adopted").inc()
+        self._architectures.labels(shown_architecture(architecture), "adopted").inc()
 
     def run_written(self, stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
         """The status of an ImageBuildRun was written: counts what has ended by it."""
         for each in newly_ended(stored, wanted):
-            self._architectures.labels(str(each.get("architecture")), str(each.get("phase")).lower()).inc()
+            architecture = shown_architecture(str(each.get("architecture")))
+            self._architectures.labels(architecture, str(each.get("phase")).lower()).inc()
         phase = wanted.get("phase")
         if phase in ENDED and stored.get("phase") != phase:
             self.execution_ended("ImageBuild", str(phase).lower())
@@ -102,14 +107,27 @@ class BuildMetrics:
 
     def show_jobs(self, active: Mapping[str, int], waiting: Mapping[str, int]) -> None:
         """Unfinished Jobs and waiting pods by architecture; an architecture that has none any more shows 0."""
-        self._shown |= active.keys() | waiting.keys()
-        for architecture in self._shown:
-            self._active.labels(architecture).set(active.get(architecture, 0))
-            self._waiting.labels(architecture).set(waiting.get(architecture, 0))
+        by_label = [(self._active, _shown(active)), (self._waiting, _shown(waiting))]
+        self._shown |= set().union(*(counts for _, counts in by_label))
+        for gauge, counts in by_label:
+            for architecture in self._shown:
+                gauge.labels(architecture).set(counts[architecture])
 
     def counting(self, inner: RegistryTraffic) -> RegistryTraffic:
         """``inner``, and the requests counted here as well."""
         return _Counting(inner, lambda operation, code: self._requests.labels(operation, code).inc())
+
+
+def shown_architecture(name: str) -> str:
+    """The label for an architecture. Specs may name any, and each label stays for ever, so unknown ones share one."""
+    return name if name in KNOWN_ARCHITECTURES else OTHER
+
+
+def _shown(counts: Mapping[str, int]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for architecture, count in counts.items():
+        found[shown_architecture(architecture)] += count
+    return found
 
 
 class _Counting:

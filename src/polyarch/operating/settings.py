@@ -70,6 +70,10 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     builder_replicas: int = 2
     builder_image: str = DEFAULT_BUILDER_IMAGE
     """For ImageBuilds that name none."""
+    push_image: str = ""
+    """Of the containers that push; empty: polyarch's own image."""
+    arch_taint_keys: tuple[str, ...] = ()
+    """Of taints that build pods tolerate besides those found on nodes; empty: the usual ones."""
     allow_privileged_builds: bool = False
     """Whether an ImageBuild may ask for the security profile ``Privileged`` (BD-151)."""
     max_active_jobs: int = 20

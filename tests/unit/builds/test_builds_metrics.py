@@ -110,6 +110,17 @@ def test_bd_244_an_architecture_without_jobs_shows_0_and_does_not_vanish(meter: 
     assert meter.value("polyarch_build_active", arch="amd64") == 1
 
 
+def test_bd_244_architectures_that_specs_make_up_share_one_label(meter: Meter) -> None:
+    """Each name would be a series that stays for ever, and a spec may name sixteen new ones every minute."""
+    meter.metrics.show_jobs({"zz1": 2, "zz2": 3, "riscv64": 1}, {"zz3": 1})
+    meter.metrics.adopted("zz4")
+    assert meter.value("polyarch_build_active", arch="other") == 5
+    assert meter.value("polyarch_build_waiting_for_node", arch="other") == 1
+    assert meter.value("polyarch_build_active", arch="riscv64") == 1
+    assert meter.value("polyarch_build_architectures_total", arch="other", result="adopted") == 1
+    assert meter.value("polyarch_build_active", arch="zz1") is None
+
+
 def test_bd_244_requests_to_registries_are_counted_here_and_where_they_were(meter: Meter) -> None:
     traffic = _Traffic()
     counting = meter.metrics.counting(traffic)

@@ -18,7 +18,7 @@ from polyarch.builds.effects.inquiry import Inquiry
 from polyarch.builds.effects.object_writes import Carried, jobs_of
 from polyarch.builds.effects.settling import Settling
 from polyarch.builds.effects.status_changes import PACE
-from polyarch.builds.facts.facts import Facts, StepFailure
+from polyarch.builds.facts.facts import Facts, Question, StepFailure
 from polyarch.builds.frontend import FrontEnd, WishKey
 from polyarch.builds.keys import handles
 from polyarch.builds.metrics import BuildMetrics
@@ -30,8 +30,6 @@ from polyarch.oci.auth.credentials import CredentialStore
 
 log = structlog.get_logger(__name__)
 
-ROUNDS: Final = 16
-"""Questions and answers of one pass: each answer may raise a new question, but a plan comes to an end."""
 MOVED_ON: Final = 1.0
 """Seconds until a build is looked at again whose objects have changed meanwhile, if no watch event does it before."""
 SETTLING: Final = 0.2
@@ -141,16 +139,22 @@ class Passes:
     # -- planning ------------------------------------------------------------------------------------------------------
 
     async def _planned(self, wish: WishKey, facts: Facts, credentials: CredentialStore) -> tuple[Facts, Plan]:
-        """The plan that has no questions, and the facts that it was made from."""
-        for _ in range(ROUNDS):
+        """The plan that has no questions, and the facts that it was made from.
+
+        Each answer may raise a new question, but what was answered is not asked again.
+        """
+        asked: set[Question] = set()
+        while True:
             before = self._clock.monotonic()
             plan = self._front.plan(facts)
             self._metrics.planned(self._clock.monotonic() - before)
             if not plan.questions:
                 return facts, plan
+            if asked.issuperset(plan.questions):
+                again = ", ".join(f"{each.what} {each.reference}" for each in plan.questions)
+                raise RuntimeError(f"{wish}: the plan asks again what was answered: {again}")
+            asked.update(plan.questions)
             facts = await self._inquiry.answered(wish, facts, plan.questions, credentials)
-        asked = ", ".join(f"{each.what} {each.reference}" for each in plan.questions)
-        raise RuntimeError(f"{wish}: the plan still asks after {ROUNDS} rounds: {asked}")
 
     # -- carrying out --------------------------------------------------------------------------------------------------
 

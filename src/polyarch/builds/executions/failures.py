@@ -25,7 +25,7 @@ RELEASES: Final[Mapping[str, Release]] = {
     "LayoutInvalid": "inputs",
     "ArchitectureMismatch": "inputs",
     "JobDeleted": "inputs",
-    "JobRefused": "inputs",
+    "JobRefused": "spec",
     "UserNamespaceUnavailable": "spec",
     "EmulatorMissing": "spec",
     "ProfileForbidden": "spec",

@@ -111,8 +111,8 @@ def _start(
         look = Search()  # a record is all that could be asked, and it would give the same child again
     else:
         look = search(facts, target, architecture, elsewhere=record.reason != REUSE_FAILED)
-    if look.question is not None:
-        return Move(child=record, questions=(look.question,))
+    if look.questions:
+        return Move(child=record, questions=look.questions)
     if look.found is not None:
         return _reuse(facts, record, look.found)
     if look.unreachable:

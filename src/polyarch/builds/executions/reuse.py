@@ -39,10 +39,10 @@ class Reusable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Search(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of looking for a child: it, a question first, a registry that does not answer, or nothing."""
+    """What came of looking for a child: it, questions first, a registry that does not answer, or nothing."""
 
     found: Reusable | None = None
-    question: Question | None = None
+    questions: tuple[Question, ...] = ()
     unreachable: str = ""
     """The reference that could not be looked up, and why."""
 
@@ -65,22 +65,29 @@ def existence(facts: Facts, reference: str) -> Literal["there", "gone", "unknown
 def search(facts: Facts, target: Target, architecture: str, *, elsewhere: bool = True) -> Search:
     """The best child for an architecture: same repository first, then the latest, then by name (BD-092).
 
-    ``elsewhere``: children of other repositories are considered; they have to be copied.
+    ``elsewhere``: children of other repositories are considered; they have to be copied. After one that is gone the
+    next are asked for together, as many as are gone already: where a registry has lost everything, a build with
+    hundreds of kept executions has its answer after a few rounds.
     """
+    gone, questions = 0, list[Question]()
     for candidate in candidates(facts, target, architecture):
         if not elsewhere and candidate.repository != target.repository:
             continue
-        match existence(facts, candidate.reference):
-            case "there":
-                return Search(found=candidate)
-            case "gone":
-                continue
-            case "unknown":
-                error = facts.existing[candidate.reference].error
-                return Search(unreachable=f"{candidate.reference} could not be looked up ({error})")
-            case question:
-                return Search(question=question)
-    return Search()
+        state = existence(facts, candidate.reference)
+        if isinstance(state, Question):
+            questions.append(state)
+            if len(questions) >= gone:
+                break
+        elif questions:
+            break
+        elif state == "there":
+            return Search(found=candidate)
+        elif state == "unknown":
+            error = facts.existing[candidate.reference].error
+            return Search(unreachable=f"{candidate.reference} could not be looked up ({error})")
+        else:
+            gone += 1
+    return Search(questions=tuple(questions))
 
 
 def candidates(facts: Facts, target: Target, architecture: str) -> tuple[Reusable, ...]:

@@ -49,8 +49,6 @@ Path = tuple[str | int, ...]
 """Members and indexes, from the whole file down."""
 
 MEMBERS: Final = ("now", "objects", "registry", "settings")
-ROUNDS: Final = 16
-"""Of questions and answers: a plan asks for images, then for what is made of them, then for tags."""
 _STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
 _SAYS_SOMETHING: Final = frozenset({"platforms", "children", "neutral", "unknown", "error"})
 _KINDS: Final[Mapping[str, tuple[str, type[msgspec.Struct]]]] = {
@@ -213,11 +211,10 @@ class FactsFile:
         )
 
     def planned(self, facts: Facts, plan: Callable[[Facts], P]) -> P:
-        """The plan once it has no more questions."""
-        planned = plan(facts)
-        for _ in range(ROUNDS):
-            if not planned.questions:
-                break
+        """The plan once it has no more questions: it asks for images, then for what is made of them, then for tags."""
+        planned, asked = plan(facts), set[Question]()
+        while not asked.issuperset(planned.questions):
+            asked.update(planned.questions)
             facts = self.answer(facts, planned.questions)
             planned = plan(facts)
         return planned

@@ -4,6 +4,7 @@ The result is what keys are made of and what Jobs are given; whatever stands in 
 all at once. Text of Secrets never gets here: only fingerprints do.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -18,8 +19,11 @@ from polyarch.builds.keys import canonical, handles
 from polyarch.builds.keys.objects import Objects
 from polyarch.oci import reference
 
+MOST_IMAGES = 64
+"""Images from outside that one build may name, whichever architectures do: with 16 of those they are 1024 pins."""
 COMMON = "common"
 """How messages name the text that is not an override's."""
+_NUMBER = re.compile(r"([0-9]{1,18})")
 MACHINE_STAGES = ("configs",)
 """Stages that the rendered Containerfile of a machine OS has before the user's text (BD-269)."""
 
@@ -116,6 +120,7 @@ def effective(
             args=args,
             bases=_bases(external.references, substitutes),
         )
+    _count_images(per_architecture.values(), objects)
     context, secrets = _context(source.context, objects), _secrets(source, objects)
     leaves_secrets_alone = wish.spec.registry_access == "Job"
     if not leaves_secrets_alone:
@@ -202,6 +207,17 @@ def _bases(external: Iterable[references.External], substitutes: Mapping[str, st
     )
 
 
+def _count_images(inputs: Iterable[ArchitectureInputs], objects: Objects) -> None:
+    """Each is looked up, and pinned for each architecture in objects that have an end."""
+    named = {base.name for each in inputs for base in each.bases}
+    if len(named) > MOST_IMAGES:
+        objects.problem(
+            "ContainerfileInvalid",
+            f"the Containerfiles name {len(named)} images from outside; a build has at most {MOST_IMAGES}: join them "
+            "in fewer images, or make several builds",
+        )
+
+
 def _substitutes(listed: Iterable[Substitute], objects: Objects) -> dict[str, str]:
     """What to pull instead, by canonical references."""
     found: dict[str, str] = {}
@@ -259,4 +275,10 @@ def _merged(problems: Iterable[Problem], architectures: frozenset[str]) -> tuple
         everywhere = "" in concerned or (len(concerned) > 1 and concerned >= architectures)
         names = ("",) if everywhere else sorted(concerned)
         found.extend(msgspec.structs.replace(problem, architecture=name) for name in names)
-    return tuple(sorted(found))
+    return tuple(sorted(found, key=_as_read))
+
+
+def _as_read(problem: Problem) -> tuple[str, list[str | int], str]:
+    """Line 2 comes before line 10."""
+    words = (int(each) if each.isdecimal() and each.isascii() else each for each in _NUMBER.split(problem.message))
+    return problem.reason, list(words), problem.architecture

@@ -67,10 +67,10 @@ def deployment(settings: OperatorSettings, tainted: Sequence[str] = ()) -> Workl
 
 def arguments(settings: OperatorSettings, tainted: Sequence[str] = ()) -> tuple[str, ...]:
     """Flags of ``polyarch run builder`` beyond those that every role gets."""
-    keys = dict.fromkeys((*names.ARCH_TAINT_KEYS, *tainted))
+    keys = dict.fromkeys((*(settings.arch_taint_keys or names.ARCH_TAINT_KEYS), *tainted))
     given = [
         f"--builder-image={settings.builder_image}",
-        f"--push-image={settings.image}",
+        f"--push-image={settings.push_image or settings.image}",
         f"--max-active-jobs={settings.max_active_jobs}",
         *(f"--arch-taint-key={key}" for key in keys),
         f"--machine-os={settings.machine_os}",

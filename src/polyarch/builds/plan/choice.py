@@ -111,8 +111,10 @@ def _another(
 ) -> Choice | None:
     """An older result that covers, if the registry still has it and its children (BD-123 to BD-125).
 
-    One that cannot be the wish's own is not chosen: an execution of another name has its images (BD-276).
+    One that cannot be the wish's own is not chosen: an execution of another name has its images (BD-276). After one
+    that is gone the next are asked for together, as many as are gone already.
     """
+    gone, asked = 0, list[tuple[Question, ...]]()
     for execution in covering(facts, target, needed):
         own = front.is_named(facts, target, execution)
         if own and current is not None and execution.name == current.name:
@@ -120,16 +122,24 @@ def _another(
         digests = [recorded_child(execution, each) for each in needed]
         references = [execution.result, *(f"{execution.repository}@{each.digest}" for each in digests if each)]
         answers = [existence(facts, each) for each in dict.fromkeys(references)]
+        if "gone" in answers:
+            gone += 1
+            continue
         questions = tuple(each for each in answers if isinstance(each, Question))
         if questions:
-            return Choice(decision="Wait", target=target, questions=questions)
-        if "gone" in answers:
-            continue
-        if "unknown" in answers:
+            asked.append(questions)
+            if len(asked) >= gone:
+                break
+        elif asked:
+            break
+        elif "unknown" in answers:
             return Choice(decision="Wait", target=target, unreachable=f"{execution.result} could not be looked up")
-        if own:
-            return Choice(decision="Repoint", target=target, execution=execution)
-        return _renamed(facts, target, execution)
+        else:
+            if own:
+                return Choice(decision="Repoint", target=target, execution=execution)
+            return _renamed(facts, target, execution)
+    if asked:
+        return Choice(decision="Wait", target=target, questions=tuple(each for some in asked for each in some))
     return None
 
 
@@ -158,11 +168,11 @@ def _renewed(facts: Facts, resolved: Resolved, target: Target) -> Choice:
     finished = ended_by_itself(facts)
     if finished and finished[-1].phase == "Succeeded":
         return _forced(facts, target, resolved.architectures)
-    lacking, questions = [], []
+    lacking, questions = [], list[Question]()
     for architecture in resolved.architectures:
         look = search(facts, target, architecture)
-        if look.question is not None:
-            questions.append(look.question)
+        if look.questions:
+            questions += look.questions
         elif look.unreachable:
             return Choice(decision="Wait", target=target, unreachable=look.unreachable)
         elif look.found is None:

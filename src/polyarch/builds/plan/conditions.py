@@ -19,19 +19,35 @@ DEGRADED: Final = "Degraded"
 CHILDREN_READY: Final = "ChildrenReady"
 INDEX_PUSHED: Final = "IndexPushed"
 SUCCEEDED: Final = "Succeeded"
+LONGEST: Final = 32_768
+"""Bytes of a message that the API server takes; a status with a longer one would be refused as a whole."""
 
 
 def merged(
     found: Iterable[Condition], stored: Sequence[Mapping[str, Any]] | None, *, generation: int, now: float
 ) -> list[dict[str, Any]]:
     """``status.conditions``: the time of a condition changes with its status only."""
-    known = {str(each.get("type")): each for each in stored or ()}
+    known = {str(each.get("type")): each for each in _objects(stored)}
     return [_merged(each, known.get(each.type) or {}, generation, now) for each in found]
 
 
 def stored(status: Mapping[str, Any], type: str) -> Mapping[str, Any]:
     """A condition as it is stored; empty if there is none."""
-    return next((each for each in status.get("conditions") or () if each.get("type") == type), {})
+    return next((each for each in _objects(status.get("conditions")) if each.get("type") == type), {})
+
+
+def within(text: str, most: int = LONGEST) -> str:
+    """The text in at most so many bytes; of a longer one its beginning, and how much is left out."""
+    data = text.encode(errors="replace")
+    if len(data) <= most:
+        return text
+    left_out = f"… ({len(data)} bytes in all)"
+    return data[: most - len(left_out.encode())].decode(errors="ignore") + left_out
+
+
+def _objects(stored: Any) -> list[Mapping[str, Any]]:
+    """The conditions of a status that somebody may have edited, or written by hand in a file."""
+    return [each for each in stored if isinstance(each, Mapping)] if isinstance(stored, list) else []
 
 
 # -- of a build --------------------------------------------------------------------------------------------------------
@@ -136,7 +152,7 @@ def _merged(found: Condition, known: Mapping[str, Any], generation: int, now: fl
         "type": found.type,
         "status": found.status,
         "reason": found.reason,
-        "message": found.message,
+        "message": within(found.message),
         "observedGeneration": generation,
         "lastTransitionTime": since or written(now),
     }

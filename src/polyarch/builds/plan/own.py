@@ -15,6 +15,7 @@ from polyarch.builds.api.resources import (
     BuildIdentity,
     ImageBuildRunSpec,
 )
+from polyarch.builds.executions.observed import LONGEST_MESSAGE
 from polyarch.builds.executions.progress import summary
 from polyarch.builds.executions.state import FINAL_CHILD, State, usable
 from polyarch.builds.executions.target import Target
@@ -222,7 +223,7 @@ class OwnFront:
             "buildKey": course.target.build_key if course.target is not None else known.get("buildKey", ""),
             "bases": [_full(each) for each in course.bases] if course.bases is not None else known.get("bases"),
             "rebuildToken": course.rebuild_token,
-            "lastFailure": _full(course.last_failure) if course.last_failure is not None else None,
+            "lastFailure": _last_failure(course),
             "summary": course.summary,
         }
         return _comparable(status)
@@ -271,7 +272,7 @@ def child_status(child: ChildRecord) -> ArchitectureStatus:
         start_time=written(child.started),
         completion_time=written(child.completed),
         reason=child.reason,
-        message=child.message,
+        message=conditions.within(child.message, LONGEST_MESSAGE),
     )
 
 
@@ -298,6 +299,11 @@ def _outlines(course: Course, state: State) -> dict[str, str]:
         if each.architecture in course.documents and canonical.digest(course.documents[each.architecture]) == each.key
     }
     return {comparison.OUTLINES_FILE: canonical.encode(found).decode()} if found else {}
+
+
+def _last_failure(course: Course) -> dict[str, Any] | None:
+    known = course.last_failure
+    return {**_full(known), "message": conditions.within(known.message)} if known is not None else None
 
 
 def _images(current: State | None) -> list[dict[str, str]]:

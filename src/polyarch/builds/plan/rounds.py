@@ -96,7 +96,8 @@ def finished(facts: Facts, front: Front, choice: Choice, execution: Execution) -
     by_job = facts.leaves_registries_to_jobs
     retag = tagging(facts.wish.namespace, execution.name, execution.result, lacking) if lacking and not by_job else None
     if trouble is not None:
-        pause = trouble.retry_after if trouble.retry_after is not None else _FIRST_RETRY
+        usual = _FIRST_RETRY if trouble.passing else SECRET_INTERVAL
+        pause = trouble.retry_after if trouble.retry_after is not None else usual
         return Round(
             decision="Repoint" if moved else "Retag",
             reason=trouble.code,

@@ -30,7 +30,12 @@ class BuilderFlags:
         "quay.io/buildah/stable:v1"
     )
     push_image: Annotated[
-        Image, option("Image of push containers: polyarch's", group=BUILDER, show_default="each build names one")
+        Image,
+        option(
+            "Image of push containers: polyarch's",
+            group=BUILDER,
+            show_default="each build names one; for run operator its own image",
+        ),
     ] = ""
     allow_privileged_builds: Annotated[bool, flag("Allow builds to ask for privileged containers", group=BUILDER)] = (
         False

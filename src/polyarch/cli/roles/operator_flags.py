@@ -144,6 +144,8 @@ class OperatorFlags:
             builds=self.builds,
             builder_replicas=self.builder_replicas,
             builder_image=builder.builder_image,
+            push_image=builder.push_image,
+            arch_taint_keys=tuple(builder.arch_taint_key or ()),
             allow_privileged_builds=builder.allow_privileged_builds,
             max_active_jobs=builder.max_active_jobs,
             machine_os=builder.machine_os or "off",

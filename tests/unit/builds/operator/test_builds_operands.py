@@ -74,6 +74,16 @@ def test_bd_140_build_pods_tolerate_the_taints_that_this_cluster_has() -> None:
     assert Settings().arch_taint_keys == names.ARCH_TAINT_KEYS
 
 
+def test_bd_140_what_the_operator_is_told_for_its_builder_reaches_it() -> None:
+    """BD-140, BD-144: ``run operator`` takes these flags, and used to forget them."""
+    given = arguments(
+        OperatorSettings(push_image="p.example/push:1", arch_taint_keys=("example.com/cpu",)), ("example.com/node",)
+    )
+    assert "--push-image=p.example/push:1" in given
+    keys = [each.partition("=")[2] for each in given if each.startswith("--arch-taint-key=")]
+    assert keys == ["example.com/cpu", "example.com/node"]
+
+
 def test_bd_331_the_clusters_own_pull_secret_is_not_for_builds() -> None:
     """BD-331: it would tell whoever may create an ImageBuild what others may pull."""
     settings = OperatorSettings(

@@ -162,10 +162,12 @@ def test_bd_002_every_flag_of_the_builder_reaches_it(started):
 def test_bd_002_the_operator_takes_the_flags_of_its_builder(started):
     """BD-151, BD-154."""
     words = ["--builder-image", "example.com/b:1", "--allow-privileged-builds", "--max-active-jobs", "7"]
+    words += ["--push-image", "example.com/p:1", "--arch-taint-key", "a", "--arch-taint-key", "b"]
     assert main(["run", "operator", *words]) == 0
     ((_, _, settings),) = started
     own = settings.operator
     assert (own.builder_image, own.allow_privileged_builds, own.max_active_jobs) == ("example.com/b:1", True, 7)
+    assert (own.push_image, own.arch_taint_keys) == ("example.com/p:1", ("a", "b"))
 
 
 def test_the_operators_certificate_is_where_the_service_ca_writes_it(started):

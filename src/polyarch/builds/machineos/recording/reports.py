@@ -136,4 +136,4 @@ def _degraded(case: Case, course: Course, chosen: str) -> dict[str, str] | None:
 
 def _failed(case: Case, build: str, why: str) -> dict[str, str]:
     message = f"Failed to build OS image for pool {case.pool_name} (MachineOSBuild: {build}): {why}"
-    return {"status": "True", "reason": "BuildFailed", "message": message}
+    return {"status": "True", "reason": "BuildFailed", "message": conditions.within(message)}

@@ -15,7 +15,7 @@ import msgspec
 
 from polyarch.builds.facts.facts import Facts, Question
 from polyarch.builds.facts.history import own_executions
-from polyarch.builds.facts.offline import ROUNDS, FactsFile
+from polyarch.builds.facts.offline import FactsFile
 from polyarch.builds.machineos.front import plan as machine_plan
 from polyarch.builds.plan.document import Plan
 from polyarch.builds.plan.planner import plan
@@ -145,10 +145,9 @@ async def _live(
 
 async def _planned(facts: Facts, known: FactsFile, inspector: Inspector) -> Plan:
     """The plan once it has no more questions; registries are asked, objects were read before."""
-    made = plan(facts)
-    for _ in range(ROUNDS):
-        if not made.questions:
-            break
+    made, asked = plan(facts), set[Question]()
+    while not asked.issuperset(made.questions):
+        asked.update(made.questions)
         facts = await _answered(facts, made.questions, known, inspector)
         made = plan(facts)
     return made

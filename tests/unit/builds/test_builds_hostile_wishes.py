@@ -1,0 +1,138 @@
+"""Wishes and answers as large and as wrong as they can be: every build is told what is the matter, and ends its plan."""
+
+import msgspec
+
+from builds_world import EVERY, SPEC, World, index_of
+from polyarch.builds.api.crds import MESSAGE
+from polyarch.builds.facts.facts import StepFailure
+from polyarch.builds.keys.inputs import MOST_IMAGES
+from polyarch.builds.plan.conditions import LONGEST, within
+from polyarch.builds.plan.planner import plan
+from polyarch.builds.plan.rounds import SECRET_INTERVAL
+
+SIXTEEN = (*EVERY, "386", "arm", "loong64", "mips", "mipsle", "mips64", "mips64le", "ppc64", "wasm", "xa", "xb")
+
+
+def test_bd_092_a_registry_that_lost_everything_is_asked_about_many_executions_in_a_few_rounds() -> None:
+    """A hundred kept results of one build, none of which is there any more: it used to plan for ever."""
+    world = World({**SPEC, "reproducible": {"enabled": False}, "history": {"successful": 100}})
+    world.build_all()
+    for number in range(1, 31):
+        world.now += 100
+        world.set("rebuild", {"token": f"again-{number}"})
+        world.reconcile()
+        for architecture in ("amd64", "arm64"):
+            world.succeed(architecture, again=number)
+        world.settle()
+    world.manifests.clear()
+    world.set("output.annotations", {"title": "web"})
+    facts, rounds = world.facts(), 0
+    while (found := plan(facts)).questions:
+        facts, rounds = world._answered(facts, found.questions), rounds + 1
+    assert found.decision == "Build"
+    assert rounds <= 10
+    heads = [each for each in world.asked if each.startswith("head ") and "@" in each]
+    assert len(heads) == len(set(heads)), "nothing is asked twice"
+
+
+def test_bd_092_a_child_that_is_there_is_found_by_one_question() -> None:
+    world = World({**SPEC, "reproducible": {"enabled": False}})
+    world.build_all()
+    world.now += 100
+    world.set("rebuild", {"token": "again"})
+    world.reconcile()
+    for architecture in ("amd64", "arm64"):
+        world.succeed(architecture, again=1)
+    world.settle()
+    world.asked.clear()
+    world.set("output.annotations", {"title": "web"})
+    assert world.plan().decision == "Reassemble"
+    assert len([each for each in world.asked if each.startswith("head ")]) == 2
+
+
+def test_bd_320_a_status_with_hundreds_of_mistakes_is_one_that_the_api_server_takes() -> None:
+    """Sixteen Containerfiles with twenty mistakes each made a message that was refused, and no status at all."""
+    wrong = f"INSTRUCTION{'x' * 300}\n" * 60
+    overrides = [{"architecture": each, "containerfile": wrong} for each in SIXTEEN]
+    spec = {
+        **SPEC,
+        "source": {"overrides": overrides},
+        "architectures": {"mode": "Explicit", "list": list(SIXTEEN)},
+    }
+    world = World(spec)
+    world.reconcile()
+    messages = {each["type"]: each["message"] for each in world.status()["conditions"]}
+    assert max(len(each.encode()) for each in messages.values()) <= LONGEST
+    assert messages["InputsValid"].startswith("Containerfile (386), line 1: unknown instruction")
+    assert messages["InputsValid"].endswith(" bytes in all)")
+
+
+def test_bd_241_a_message_is_cut_between_characters() -> None:
+    assert within("as it is") == "as it is"
+    assert within("ä" * 100, 60) == "ä" * 19 + "… (200 bytes in all)"
+
+
+def test_bd_022_a_long_refusal_of_a_job_is_told_as_far_as_a_status_holds_it() -> None:
+    """What an admission webhook says may be long; with it the whole status of the run used to be refused."""
+    world = World()
+    job = next(each.name for each in world.plan().writes if each.kind == "Job")
+    world.refused[job] = "policy ä " * 400
+    world.reconcile()
+    (run,) = world.runs.values()
+    told = {each["architecture"]: each for each in run["status"]["architectures"]}
+    assert told["amd64"]["reason"] == "JobRefused"
+    assert told["amd64"]["message"].startswith(f"Job {job}: policy")
+    assert len(told["amd64"]["message"].encode()) <= MESSAGE
+
+
+def test_bd_323_more_images_than_a_build_may_name_are_asked_for_of_nobody() -> None:
+    """Nine thousand FROMs used to be nine thousand requests to registries, with every plan."""
+    world = World({**SPEC, "source": {"containerfile": "".join(f"FROM a{each}\n" for each in range(9000))}})
+    found = world.reconcile()
+    assert (found.decision, found.reason) == ("Invalid", "ContainerfileInvalid")
+    assert f"name 9000 images from outside; a build has at most {MOST_IMAGES}" in found.message
+    assert world.asked == []
+
+
+def test_bd_323_as_many_images_as_a_build_may_name_are_built_from() -> None:
+    images = [f"registry.example.com/base/a{each}:1" for each in range(MOST_IMAGES)]
+    world = World({**SPEC, "source": {"containerfile": "".join(f"FROM {each}\n" for each in images)}})
+    world.bases |= {each: index_of(each, EVERY) for each in images}
+    assert world.reconcile().decision == "Build"
+
+
+def test_bd_220_a_refused_job_is_made_once_the_spec_says_otherwise() -> None:
+    """Requests above limits are refused; that they are no input of a key kept the corrected build held."""
+    world = World()
+    for write in world.plan().writes:
+        if write.kind == "Job":
+            world.refused[write.name] = "spec.template: Invalid value: must be less than or equal to cpu limit"
+    world.reconcile()
+    world.now += 3600
+    world.reconcile()
+    assert world.plan().decision == "Held"
+    world.refused.clear()
+    resources = {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}
+    world.set("scheduling", {"perArchitecture": [{"architecture": "amd64", "resources": resources}]})
+    assert world.build_all().decision == "UpToDate"
+
+
+def test_bd_102_a_tag_that_a_registry_refuses_is_not_tried_every_few_seconds() -> None:
+    world = World()
+    world.build_all()
+    world.set("output.tags", ["stable"])
+    world.push_trouble = StepFailure(verb="tag", code="PushDenied", message="denied: requested access is denied")
+    found = world.reconcile()
+    assert (found.decision, found.reason) == ("Retag", "PushDenied")
+    assert found.requeue_after == SECRET_INTERVAL
+    world.push_trouble = msgspec.structs.replace(world.push_trouble, code="RegistryUnreachable", passing=True)
+    assert (world.reconcile().requeue_after or 0) < SECRET_INTERVAL
+
+
+def test_bd_324_conditions_that_are_none_are_replaced() -> None:
+    world = World()
+    world.build_all()
+    world.builds["web"]["status"]["conditions"] = ["Ready", None, {"type": "Ready", "status": "True"}]
+    next(iter(world.runs.values()))["status"]["conditions"] = "Succeeded"
+    world.settle()
+    assert world.condition("Ready") == ("True", "Published")
