@@ -36,6 +36,7 @@ from polyarch.kube.runtime.informer import Informer, Informers
 from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
 from polyarch.model.unstructured import Unstructured
 from polyarch.operating import names
+from polyarch.operating.keeping.last_pods import LastPods
 
 log = structlog.get_logger(__name__)
 
@@ -110,6 +111,7 @@ class OperandSets:
         self._main = ApplySet(client, caches, kinds=kinds, label=label, former=PREDECESSORS, clock=clock)
         self._optional: dict[Resource, tuple[ApplySet, OptionalInformers]] = {}
         self._handlers: list[Handler] = []
+        self._last_pods = LastPods(client, home=home, clock=clock)
 
     def add_handler(self, handler: Handler) -> None:
         """Calls ``handler`` with every change of an operand."""
@@ -193,7 +195,9 @@ class OperandSets:
         return found
 
     async def remove(self, found: Mapping[Ref, PartialObjectMetadata]) -> None:
-        """One step of deleting these operands, dependents first."""
+        """One step of deleting these operands, dependents first; what pods run with goes once they have ended."""
+        if await self._last_pods.run(found):
+            return
         for each, several in self._owners(found).items():
             await each.remove(several)
 

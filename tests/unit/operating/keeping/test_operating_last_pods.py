@@ -1,0 +1,77 @@
+"""What pods run with is deleted after them (TN-073, PL-520)."""
+
+from typing import Any
+
+from manual_clock import ManualClock
+from polyarch.kube.client.answers import Listing
+from polyarch.kube.objects.refs import Ref
+from polyarch.kube.resources import CLUSTER_ROLES, DEPLOYMENTS, SERVICE_ACCOUNTS, Resource
+from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.operating import names
+from polyarch.operating.keeping.last_pods import PATIENCE, LastPods
+
+HOME = "polyarch"
+
+
+def belonging(resource: Resource, controller: str) -> dict[Ref, PartialObjectMetadata]:
+    labels = {names.CONTROLLER_LABEL: controller}
+    found = PartialObjectMetadata(metadata=ObjectMeta(name=controller, labels=labels))
+    return {Ref(resource, Key("", controller)): found}
+
+
+class Pods:
+    """Pods by the Deployment they are of; remembers what it was asked."""
+
+    def __init__(self, **running: int) -> None:
+        self.running = running
+        self.asked: list[str] = []
+
+    async def list(self, resource: Resource, **selection: Any) -> Listing[PartialObjectMetadata]:
+        assert selection["namespace"] == HOME
+        assert "Succeeded" in selection["field_selector"]
+        self.asked.append(selection["label_selector"])
+        items = [
+            PartialObjectMetadata(metadata=ObjectMeta(name=f"{name}-{number}"))
+            for name, count in self.running.items()
+            if name in selection["label_selector"]
+            for number in range(count)
+        ]
+        return Listing(items, "1")
+
+
+async def test_tn_073_rights_stay_until_the_last_pod_has_ended() -> None:
+    """TN-073: a pod that writes its last status is not refused."""
+    clock, pods = ManualClock(), Pods(taints=2, webhook=1)
+    last = LastPods(pods, home=HOME, clock=clock)
+    rights = belonging(CLUSTER_ROLES, "taints")
+    assert not await last.run(rights | belonging(DEPLOYMENTS, "taints"))
+    assert pods.asked == []  # the Deployment goes first, with its pods
+    assert await last.run(rights)
+    pods.running["taints"] = 1
+    assert await last.run(rights)
+    pods.running["taints"] = 0
+    assert not await last.run(rights)
+
+
+async def test_tn_073_a_pod_that_never_ends_holds_up_nothing() -> None:
+    """TN-073: its node does not answer; and the next removal is as patient as this one."""
+    clock, pods = ManualClock(), Pods(taints=1)
+    last = LastPods(pods, home=HOME, clock=clock)
+    account = belonging(SERVICE_ACCOUNTS, "taints")
+    assert await last.run(account)
+    clock.advance(PATIENCE - 1)
+    assert await last.run(account)
+    clock.advance(1)
+    assert not await last.run(account)
+    assert not await last.run(account | belonging(DEPLOYMENTS, "taints"))
+    assert await last.run(account)
+
+
+async def test_pl_520_the_pods_of_all_that_is_left_are_waited_for() -> None:
+    """PL-520: what is removed together may belong to several Deployments; what belongs to none has no pods."""
+    pods = Pods(controller=1)
+    last = LastPods(pods, home=HOME, clock=ManualClock())
+    both = belonging(CLUSTER_ROLES, "controller") | belonging(SERVICE_ACCOUNTS, "webhook")
+    assert await last.run(both)
+    assert pods.asked == [f"{names.CONTROLLER_LABEL} in (controller,webhook)"]
+    assert not await last.run({})
