@@ -17,10 +17,10 @@ from polyarch.builds.facts.jobs import JobObject, PodObject, job_facts
 from polyarch.builds.facts.times import seconds, written
 from polyarch.builds.machineos import vocabulary, wishes
 from polyarch.builds.machineos.case import Case, StoredRecord, controlled_by
-from polyarch.builds.machineos.front import plan
 from polyarch.builds.machineos.pools import Pool, members
 from polyarch.builds.machineos.recording.lifecycle import TERMINAL, stage_of
 from polyarch.builds.machineos.recording.records import EXECUTION_FILE
+from polyarch.builds.machineos.wish_plan import plan
 from polyarch.builds.plan.document import Plan, Write
 from polyarch.model.selector import LabelSelector
 

@@ -54,7 +54,7 @@ async def setup(process: Process) -> Components:
     election = process.election(names.LEASE)
     recorder = process.recorder(REPORTER)
     turns = Turns()
-    machine = machine_front(process, watches, parts, active_jobs=lambda: front.active_jobs)
+    machine = machine_front(process, watches, parts, recorder, active_jobs=lambda: front.active_jobs)
     controllers: list[Controller[Any]] = [
         build_controller(process, each, parts, recorder=recorder, turns=turns, election=election)
         for each in (front, machine)
@@ -72,7 +72,7 @@ async def setup(process: Process) -> Components:
 
 
 def machine_front(
-    process: Process, watches: Watches, parts: BuildParts, *, active_jobs: Callable[[], int]
+    process: Process, watches: Watches, parts: BuildParts, recorder: Recorder, *, active_jobs: Callable[[], int]
 ) -> MachineBuilds | None:
     """The front-end of machine OS images, where it is not off; whether their kinds are served it finds out (BD-002)."""
     own = process.settings_of(BuilderSettings)
@@ -87,6 +87,7 @@ def machine_front(
         metrics=parts.metrics,
         own_metrics=MachineMetrics(process.metrics),
         active_jobs=active_jobs,
+        recorder=recorder,
     )
 
 

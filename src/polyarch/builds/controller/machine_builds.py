@@ -13,6 +13,7 @@ import structlog
 
 from polyarch.builds import names
 from polyarch.builds.controller.machine_watches import MachineWatches
+from polyarch.builds.controller.passes import Posts
 from polyarch.builds.controller.stock_metrics import MachineMetrics
 from polyarch.builds.controller.watches import RecordObject, Watches
 from polyarch.builds.facts.facts import Execution, Facts, NodeFacts, Settings
@@ -20,10 +21,10 @@ from polyarch.builds.facts.nodes import NodeObject, node_facts
 from polyarch.builds.frontend import Cache, WishKey
 from polyarch.builds.machineos import stock, vocabulary, wishes
 from polyarch.builds.machineos.case import Case, StoredRecord, controlled_by
-from polyarch.builds.machineos.front import plan
 from polyarch.builds.machineos.pools import Pool, members
-from polyarch.builds.machineos.recording import records
+from polyarch.builds.machineos.recording import records, stock_events
 from polyarch.builds.machineos.recording.lifecycle import TERMINAL, stage_of
+from polyarch.builds.machineos.wish_plan import plan
 from polyarch.builds.metrics import BuildMetrics
 from polyarch.builds.plan.document import Plan, Write
 from polyarch.kube.client.client import Client
@@ -35,6 +36,7 @@ from polyarch.kube.runtime.on_demand import Shares
 from polyarch.kube.runtime.store import Change
 from polyarch.model.meta import Key
 from polyarch.model.selector import LabelSelector
+from polyarch.model.unstructured import Unstructured
 
 log = structlog.get_logger(__name__)
 
@@ -61,6 +63,7 @@ class MachineBuilds:
         metrics: BuildMetrics,
         own_metrics: MachineMetrics,
         active_jobs: Callable[[], int],
+        recorder: Posts,
     ) -> None:
         """``active_jobs``: unfinished build Jobs of the whole cluster (BD-154)."""
         self._watches = watches
@@ -71,6 +74,7 @@ class MachineBuilds:
         self._metrics = metrics
         self._own_metrics = own_metrics
         self._active_jobs = active_jobs
+        self._recorder = recorder
         self._enqueue: Callable[[WishKey], None] = lambda wish: None
         self._machine: MachineWatches | None = None
         self._nodes: dict[str, NodeFacts] = {}
@@ -212,8 +216,14 @@ class MachineBuilds:
         for wish in self.known():
             self._enqueue(wish)
 
-    def _config_changed(self, change: Change[Any]) -> None:
+    def _config_changed(self, change: Change[Unstructured]) -> None:
         self._own_metrics.show_configs(len(self.known()))
+        if change.old is not None and not _is_leaving(change.old) and (change.new is None or _is_leaving(change.new)):
+            note = f"MachineOSConfig {change.key.name} is deleted, and its builds with it."
+            about = Regarding.of(vocabulary.CONFIGS, change.old.metadata)
+            self._recorder.event(
+                about, type="Normal", reason=stock_events.CONFIG_DELETED, note=note, action=stock_events.CONFIG_DELETED
+            )
         if change.old is not None and change.new is not None:
             before, after = change.old.metadata.generation, change.new.metadata.generation
             if before != after:
@@ -255,6 +265,10 @@ class MachineBuilds:
 
     def _wish(self, name: str) -> WishKey:
         return WishKey("MachineOSConfig", self._namespace, name)
+
+
+def _is_leaving(config: Unstructured) -> bool:
+    return config.metadata.deletion_timestamp is not None
 
 
 def _pool(document: Mapping[str, Any]) -> Pool:

@@ -7,7 +7,7 @@ on one repository is done by one pass at a time, of whichever build (BD-232).
 
 import asyncio
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from typing import Final, Literal, Protocol
 
@@ -22,7 +22,7 @@ from polyarch.builds.facts.facts import Facts, Question, StepFailure
 from polyarch.builds.frontend import FrontEnd, WishKey
 from polyarch.builds.keys import handles
 from polyarch.builds.metrics import BuildMetrics
-from polyarch.builds.plan.document import Plan, PlannedEvent, Write
+from polyarch.builds.plan.document import About, Plan, PlannedEvent, Write
 from polyarch.kube.clock import Clock
 from polyarch.kube.runtime.controller import After, Done, Result
 from polyarch.kube.runtime.events import Regarding
@@ -44,7 +44,9 @@ TOLD: Final = 20_000
 class Carries(Protocol):
     """Carries out writes to the API server."""
 
-    def round(self, wish: WishKey) -> AbstractContextManager[None]: ...
+    def round(self, wish: WishKey) -> AbstractContextManager[Mapping[str, str]]:
+        """Gives the UIDs of what the round creates, by what stands for them in plans."""
+        ...
 
     async def carry_out(self, wish: WishKey, write: Write) -> Carried | StepFailure: ...
 
@@ -129,11 +131,11 @@ class Passes:
             credentials = self._inputs.credentials(wish.namespace, self._front.credentials(facts))
             facts, plan = await self._planned(wish, facts, credentials)
             self._inquiry.is_about(wish, plan.execution)
-            with self._objects.round(wish):
+            with self._objects.round(wish) as made:
                 ended = await self._carry_out(wish, plan, credentials, told=failures)
         if ended is not None:
             return ended
-        self._tell(facts, plan)
+        self._tell(facts, plan, made)
         return _soonest(plan.requeue_after, self._inputs.again_in(facts), self._again.pop(wish, None))
 
     # -- planning ------------------------------------------------------------------------------------------------------
@@ -206,17 +208,23 @@ class Passes:
 
     # -- events --------------------------------------------------------------------------------------------------------
 
-    def _tell(self, facts: Facts, plan: Plan) -> None:
+    def _tell(self, facts: Facts, plan: Plan, made: Mapping[str, str]) -> None:
         """Each event once (BD-242)."""
-        regarding = self._front.regarding(facts)
+        wish = self._front.regarding(facts)
         for event in plan.events:
             if self._is_news(facts.wish.uid, event):
+                regarding = self._regarding(event.about, made) if event.about is not None else wish
                 self._recorder.event(
                     regarding, type=event.type, reason=event.reason, note=event.message, action=event.reason
                 )
 
+    def _regarding(self, about: About, made: Mapping[str, str]) -> Regarding:
+        resource = self._front.resources[about.kind]
+        return Regarding(resource.api_version, resource.kind, "", about.name, made.get(about.uid, about.uid))
+
     def _is_news(self, uid: str, event: PlannedEvent) -> bool:
-        told = (uid, event.execution, event.reason, event.architecture, event.message)
+        about = event.about.uid if event.about is not None else ""
+        told = (uid, about, event.execution, event.reason, event.architecture, event.message)
         if told in self._told:
             self._told.move_to_end(told)
             return False

@@ -132,11 +132,11 @@ class ObjectWrites:
         """Of objects that the caches do not show as we have written them."""
 
     @contextmanager
-    def round(self, wish: WishKey) -> Iterator[None]:
+    def round(self, wish: WishKey) -> Iterator[Mapping[str, str]]:
         """While it lasts, what its writes create is known to its later ones by name (``document.uid_of``)."""
-        self._uids[wish] = {}
+        made = self._uids[wish] = {}
         try:
-            yield
+            yield made
         finally:
             del self._uids[wish]
 

@@ -47,6 +47,14 @@ class PlannedIndex(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     digest: str = ""
 
 
+class About(msgspec.Struct, frozen=True):
+    """An object that an event is about, where that is not the wish. ``uid`` may be what :func:`uid_of` says."""
+
+    kind: str
+    name: str
+    uid: str = ""
+
+
 class PlannedEvent(msgspec.Struct, frozen=True, kw_only=True):
     """At most one of each kind per architecture and execution (BD-242)."""
 
@@ -55,6 +63,8 @@ class PlannedEvent(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     architecture: str = ""
     execution: str = ""
+    about: About | None = None
+    """None: the wish."""
 
 
 Verb = Literal["create", "prepare", "patch", "delete", "status", "head", "copy", "push-index", "tag", "delete-image"]

@@ -26,7 +26,7 @@ from polyarch.builds.facts.facts import (
 )
 from polyarch.builds.frontend import Cache, WishKey
 from polyarch.builds.metrics import BuildMetrics
-from polyarch.builds.plan.document import Plan, PlannedArchitecture, PlannedEvent, Write
+from polyarch.builds.plan.document import About, Plan, PlannedArchitecture, PlannedEvent, Write, uid_of
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import JOBS
@@ -113,6 +113,7 @@ class World:
         self.registry_writes = FakeRegistryWrites()
         self.metrics = Metrics()
         self.events: list[tuple[str, str]] = []
+        self.about: list[Regarding] = []
         self.plans: Callable[[Facts], Plan] = lambda facts: plan()
         self.seen: list[Facts] = []
         self.there = True
@@ -162,6 +163,7 @@ class World:
 
     def event(self, regarding: Regarding, *, type: str, reason: str, note: str, action: str) -> None:
         self.events.append((reason, note))
+        self.about.append(regarding)
 
 
 def plan(*writes: Write, **more: Any) -> Plan:
@@ -370,6 +372,16 @@ async def test_bd_242_an_event_is_posted_once_and_after_the_writes_that_it_tells
     world.plans = lambda facts: plan(events=(msgspec.structs.replace(built, execution="web-2"),))
     await world.look()
     assert len(world.events) == 2
+
+
+async def test_bd_290_an_event_may_be_about_an_object_that_the_round_has_made(world):
+    made = About("Job", "a", uid_of("Job", "a"))
+    told = PlannedEvent(type="Normal", reason="JobCreated", message="a", about=made)
+    world.plans = lambda facts: plan(create("a"), events=(told,))
+    await world.look()
+    (regarding,) = world.about
+    assert (regarding.kind, regarding.name) == ("Job", "a")
+    assert regarding.uid == world.api.objects[JOBS, "team", "a"]["metadata"]["uid"]
 
 
 async def test_bd_244_an_adoption_is_counted(world):

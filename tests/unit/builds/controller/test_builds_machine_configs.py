@@ -1,0 +1,92 @@
+"""MachineOSConfigs as their watch shows them (BD-290)."""
+
+import pytest
+
+from manual_clock import ManualClock
+from polyarch.builds import names
+from polyarch.builds.controller.machine_builds import MachineBuilds
+from polyarch.builds.controller.stock_metrics import MachineMetrics
+from polyarch.builds.controller.watches import RecordObject, Watches
+from polyarch.builds.facts.executions import BuildObject, StoredRun
+from polyarch.builds.facts.facts import Settings
+from polyarch.builds.facts.jobs import JobObject, PodObject
+from polyarch.builds.facts.nodes import NodeObject
+from polyarch.builds.machineos import vocabulary
+from polyarch.builds.metrics import BuildMetrics
+from polyarch.kube.metrics import Metrics
+from polyarch.kube.resources import CONFIGMAPS, JOBS, NAMESPACES, NODES, PODS
+from polyarch.kube.runtime.informer import Informer
+from polyarch.kube.runtime.watch import Apply, Delete, Init, InitDone
+from polyarch.model.meta import Key
+from polyarch.model.namespace import Namespace
+from polyarch.model.unstructured import Unstructured
+
+GONE = "2027-01-01T00:00:00Z"
+
+
+class Shares:
+    """Complete, empty caches of every kind, kept by the name of the kind."""
+
+    def __init__(self):
+        self.made = {}
+
+    def informer(self, resource, type, /, **options):
+        made = self.made[resource.kind] = Informer(None, resource, type)
+        made.take(Init())
+        made.take(InitDone())
+        return made
+
+    def release(self, informer): ...
+
+
+class World:
+    def __init__(self):
+        self.shares, self.metrics = Shares(), Metrics()
+        kinds = {
+            "builds": (names.IMAGE_BUILDS, BuildObject),
+            "runs": (names.IMAGE_BUILD_RUNS, StoredRun),
+            "jobs": (JOBS, JobObject),
+            "pods": (PODS, PodObject),
+            "records": (CONFIGMAPS, RecordObject),
+            "nodes": (NODES, NodeObject),
+            "namespaces": (NAMESPACES, Namespace),
+        }
+        self.watches = Watches(**{name: self.shares.informer(*kind) for name, kind in kinds.items()})
+        self.told = []
+        self.front = MachineBuilds(
+            self.watches,
+            self.shares,
+            namespace=vocabulary.NAMESPACE,
+            settings=Settings(),
+            clock=ManualClock(),
+            metrics=BuildMetrics(self.metrics),
+            own_metrics=MachineMetrics(self.metrics),
+            active_jobs=lambda: 0,
+            recorder=self,
+        )
+        self.front.start()
+        self.version = 0
+
+    def event(self, regarding, *, type, reason, note, action):
+        self.told.append((regarding.kind, regarding.name, regarding.uid, reason))
+
+    def put(self, name, **metadata):
+        source = self.shares.made["MachineOSConfig"]
+        self.version += 1
+        metadata |= {"name": name, "uid": f"uid-{name}", "resourceVersion": str(self.version)}
+        source.take(Apply(Unstructured({"metadata": metadata, "spec": {}})))
+
+    def drop(self, name):
+        self.version += 1
+        self.shares.made["MachineOSConfig"].take(Delete(Key("", name), str(self.version)))
+
+
+@pytest.mark.parametrize("waits_for_builds", [False, True])
+def test_bd_290_the_deletion_of_a_config_is_told_once(waits_for_builds):
+    world = World()
+    world.put("worker")
+    world.put("infra")
+    if waits_for_builds:
+        world.put("worker", deletionTimestamp=GONE)
+    world.drop("worker")
+    assert world.told == [("MachineOSConfig", "worker", "uid-worker", "ConfigDeleted")]
