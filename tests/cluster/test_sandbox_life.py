@@ -46,6 +46,14 @@ class CommandLine:
         assert ran.returncode == expect, f"{arguments}: {ran.returncode}\n{ran.stdout}\n{ran.stderr}"
         return ran.stdout
 
+    def is_told_ill(self, name: str) -> bool:
+        """Whether ``polyarch status`` says that not all of a sandbox is healthy."""
+        try:
+            self("status", "--name", name, expect=1)
+        except AssertionError:
+            return False
+        return True
+
     def document(self, *arguments: str, expect: int = 0) -> dict[str, Any]:
         found = json.loads(self(*arguments, "-o", "json", expect=expect))
         assert isinstance(found, dict)
@@ -249,9 +257,10 @@ async def test_sb_014_polyarch_in_the_sandbox_survives_down_and_follows_its_sett
         reading = [each for each in changed["processes"] if each["container"] in {"web-hook", "controller"}]
         await within(60, lambda: all(map(has_mirror, reading)))
 
-        (killed, *_) = [each["pid"] for each in changed["processes"] if each["container"] == "controller"]
-        os.kill(killed, signal.SIGKILL)
-        polyarch.document("status", "--name", "whole", expect=1)
+        (halted, *_) = [each["pid"] for each in changed["processes"] if each["container"] == "controller"]
+        os.kill(halted, signal.SIGSTOP)  # a killed one might be back before it is asked
+        await within(60, lambda: polyarch.is_told_ill("whole"))
+        os.kill(halted, signal.SIGKILL)
         await within(60, lambda: containers(polyarch.document(*command)) == sorted(ROLES * 2))
 
         bare = polyarch.document(*command, "--only", "control-plane")

@@ -30,7 +30,7 @@ from polyarch.sandbox.control_plane.components import Layout
 from polyarch.sandbox.control_plane.health import Health, ask
 from polyarch.sandbox.control_plane.kubeconfigs import context_name
 from polyarch.sandbox.egress import service as egress
-from polyarch.sandbox.errors import SandboxError
+from polyarch.sandbox.errors import ProcessFailed, SandboxError
 from polyarch.sandbox.locks import file_lock
 from polyarch.sandbox.network import sockets
 from polyarch.sandbox.network.listeners import free_pod_network
@@ -52,7 +52,7 @@ from polyarch.sandbox.state import (
     recorded,
     state_home,
 )
-from polyarch.sandbox.tasks import together
+from polyarch.sandbox.tasks import together, until
 
 OWNER_WATCH = "owner-watch"
 STOP_ORDER = (
@@ -246,7 +246,22 @@ class Sandbox:
         progress.step("installing polyarch")
         self._remember(installed=True)
         async with self.client() as client:
-            return await operator.start(self.layout, client, self.state.settings, progress)
+            applied = await operator.start(self.layout, client, self.state.settings, progress)
+        await self._until_ready()
+        return applied
+
+    async def _until_ready(self) -> None:
+        """Wait for every container of polyarch's: after a restart, the status of a Deployment is that from before."""
+        problems: dict[tuple[str, str], str] = {}
+
+        async def are_ready() -> bool:
+            nonlocal problems
+            problems = await self.container_problems()
+            return not any(problems.values())
+
+        if not await until(are_ready, seconds=operator.START_SECONDS):
+            first = next(f"{pod}, container {name}: {each}" for (pod, name), each in problems.items() if each)
+            raise ProcessFailed(f"polyarch in the sandbox: not ready after {operator.START_SECONDS:.0f} s: {first}")
 
     async def uninstall(self, progress: Progress) -> None:
         """Uninstall polyarch with its custom resources."""
