@@ -80,6 +80,8 @@ class World:
             self.bases[tool] = index_of(tool, EVERY)
         self.unreachable = False
         self.settings = Settings(builder_image=TOOLS[0], push_image=TOOLS[1])
+        self.runtime_classes: dict[str, str] = {}
+        """Handlers by the name of their class."""
         self.heads: dict[str, str] = {}
         """References whose look-up fails, with the code."""
         self.made: list[str] = []
@@ -190,7 +192,7 @@ class World:
 
     def _answered(self, facts: Facts, questions: tuple[Question, ...]) -> Facts:
         images, existing, fresh = dict(facts.images), dict(facts.existing), facts.pins_fresh
-        found_jobs = dict(facts.found_jobs)
+        found_jobs, handlers = dict(facts.found_jobs), dict(facts.runtime_handlers)
         secrets = dict(facts.inputs.secrets)
         for question in questions:
             self.asked.append(f"{question.what} {question.reference}")
@@ -205,8 +207,11 @@ class World:
                 case "job":
                     job = self.jobs.get(question.reference)
                     found_jobs[question.reference] = found_job(msgspec.convert(job, JobObject)) if job else None
+                case "runtimeclass":
+                    handlers[question.reference] = self.runtime_classes.get(question.reference)
         inputs = msgspec.structs.replace(facts.inputs, secrets=secrets)
         known = msgspec.structs.replace(facts, images=images, existing=existing, found_jobs=found_jobs)
+        known = msgspec.structs.replace(known, runtime_handlers=handlers)
         return msgspec.structs.replace(known, pins_fresh=fresh, inputs=inputs)
 
     def _inspect(self, reference: str) -> Inspection:

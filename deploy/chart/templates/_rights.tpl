@@ -881,6 +881,12 @@
   verbs:
   - list
   - watch
+- apiGroups:
+  - node.k8s.io
+  resources:
+  - runtimeclasses
+  verbs:
+  - get
 {{- end }}
 {{- define "polyarch.rules.builds-home" }}
 - apiGroups:

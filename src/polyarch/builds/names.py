@@ -53,7 +53,8 @@ ROLE: Final = shared.BUILDER
 """Deployment, Service, ServiceAccount, ClusterRole of the role."""
 LEASE: Final = ROLE
 
-# What build pods mount (BD-049, BD-145).
+# Build pods: their containers, and what they mount (BD-049, BD-144, BD-145).
+CONTAINERS: Final = ("build", "push", "index", "prune")
 ARCHITECTURES_MOUNT: Final = "/polyarch/architectures"
 
 # Exit codes of the build pods' containers (BD-147).

@@ -17,8 +17,8 @@ from polyarch.builds.controller.stock_metrics import MachineMetrics
 from polyarch.builds.controller.watches import RecordObject, Watches
 from polyarch.builds.effects.copies import Copies
 from polyarch.builds.effects.inquiry import Inquiry
+from polyarch.builds.effects.named_objects import NamedObjects
 from polyarch.builds.effects.object_writes import ObjectWrites
-from polyarch.builds.effects.recorded_jobs import RecordedJobs
 from polyarch.builds.effects.registry_writes import RegistryWrites
 from polyarch.builds.effects.settling import Settling
 from polyarch.builds.effects.spec_inputs import SpecInputs
@@ -107,7 +107,7 @@ def build_controller(
     inputs = SpecInputs(client, process.informers, clock, namespace=process.settings.namespace, enqueue=queue.add)
     passes = Passes(
         front,
-        inquiry=Inquiry(parts.registries, inputs, clock, jobs=RecordedJobs(client)),
+        inquiry=Inquiry(parts.registries, inputs, clock, named=NamedObjects(client)),
         inputs=inputs,
         objects=ObjectWrites(client, front, settling, clock, copies=Copies(client)),
         registries=RegistryWrites(parts.registries),

@@ -247,7 +247,7 @@ def test_bd_178_two_index_jobs_of_one_build_are_never_at_work_at_once() -> None:
 def restored(world: World, name: str) -> dict[str, Any]:
     """A Job that is being deleted, as the API server shows it while its pods end."""
     run = name.removesuffix("-index")
-    labels = {names.RUN_LABEL: run, names.ROLE_LABEL: "index"}
+    labels = {names.BUILD_LABEL: "web", names.RUN_LABEL: run, names.ROLE_LABEL: "index"}
     metadata = {"name": name, "namespace": "team", "uid": "going", "labels": labels, "annotations": {}}
     return {"metadata": {**metadata, "deletionTimestamp": "2027-01-15T08:00:00Z"}, "spec": {"template": {}}}
 
@@ -277,3 +277,19 @@ def test_bd_178_pods_that_publish_have_the_push_secret_only() -> None:
     pod = world.jobs[world.job_of("index")]["spec"]["template"]["spec"]
     assert [each["secret"]["secretName"] for each in pod["volumes"] if "secret" in each] == ["push"]
     assert [each["name"] for each in pod["containers"]] == [contract.INDEX_CONTAINER]
+
+
+def test_bd_178_an_index_job_of_an_execution_that_no_cache_shows_is_waited_for() -> None:
+    """BD-137: Runs and Jobs are watched apart; the Job of a Run that is not seen, or of an ImageBuild of this name that
+    was deleted, moves the same tags."""
+    world = world_of(output={**SPEC["output"], "tags": ["latest"]})
+    until_published(world)
+    former = world.job_of("index")
+    world.set("output.annotations", {"a": "b"})
+    unseen = world.runs.popitem()
+    world.reconcile(rounds=3)
+    assert [name for name in world.jobs if name.endswith("-index")] == [former]
+    world.delete_job(former)
+    world.build_all()
+    assert world.tags[f"{REPOSITORY}:latest"] == world.status()["image"].partition("@")[2]
+    assert unseen[0] not in world.runs

@@ -1,8 +1,11 @@
 """BD-324: a live Job that lost its label is not taken for deleted nor made a second time; it gets the label back."""
 
+import contextlib
+from collections.abc import Callable
+
 import pytest
 
-from builds_world import SPEC, World
+from builds_world import SPEC, CutOff, World
 from polyarch.builds import names
 from polyarch.builds.facts.facts import StepFailure
 
@@ -105,3 +108,41 @@ def test_bd_324_a_job_that_has_its_labels_is_only_not_seen_yet() -> None:
     late = tuple(each for each in world.facts().jobs if each.name != name)
     found = world.plan(jobs=late)
     assert (found.decision, found.writes, found.requeue_after) == ("Wait", (), 1.0)
+
+
+def before_the_record(change: Callable[[World], object]) -> World:
+    """The builder was stopped when it had made amd64's Job; the Job lost its labels, and then the wish changed."""
+    world = World()
+    names_of_writes = [each.name for each in world.plan().writes]
+    job = next(each for each in names_of_writes if each.endswith("-amd64"))
+    with contextlib.suppress(CutOff):
+        world.reconcile(stop_before=names_of_writes.index(job) + 1)
+    assert list(world.jobs) == [job]
+    world.unlabel(job)
+    change(world)
+    return world
+
+
+def test_bd_324_a_job_that_was_not_recorded_yet_is_found_by_its_name_and_taken_over() -> None:
+    """BD-093: else the new run would make a second Job for the same key."""
+    override = [{"architecture": "arm64", "containerfile": "FROM busybox:1.36\nRUN echo arm\n"}]
+    world = before_the_record(lambda world: world.set("source.overrides", override))
+    world.build_all()
+    assert [each.split()[0] for each in sorted(world.made)] == ["amd64", "arm64"]
+    assert (world.jobs, world.status()["summary"]) == ({}, "2/2")
+
+
+def test_bd_127_a_job_that_was_not_recorded_yet_and_is_not_wanted_any_more_is_deleted() -> None:
+    """It would push an image that nobody asked for, until its run is pruned."""
+    world = before_the_record(lambda world: world.set("source.containerfile", "FROM busybox:1.36\nRUN other\n"))
+    (former,) = world.jobs
+    world.reconcile(rounds=3)
+    assert former not in world.jobs
+
+
+def test_bd_324_a_foreign_job_of_that_name_is_left_alone() -> None:
+    world = before_the_record(lambda world: world.set("source.containerfile", "FROM busybox:1.36\nRUN other\n"))
+    ((name, job),) = world.jobs.items()
+    job["spec"]["template"]["metadata"]["labels"] = {"app": "somebody else's"}
+    world.reconcile(rounds=3)
+    assert names.RUN_LABEL not in world.jobs[name]["metadata"]["labels"]

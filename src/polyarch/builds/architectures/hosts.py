@@ -63,7 +63,8 @@ def is_available(facts: Facts, architecture: str) -> bool:
 
 def auto_profile(facts: Facts, architecture: str, host: str) -> Profile:
     """What ``securityProfile: Auto`` is for the Job of ``architecture`` on nodes of ``host``: never Privileged."""
-    handler = scheduling_of(facts, architecture).runtime_class_name
+    named = scheduling_of(facts, architecture).runtime_class_name
+    handler = facts.runtime_handlers.get(named) or named
     nodes = [each for each in _linux(facts.nodes, host) if each.schedulable]
     lacking = [each for each in nodes if handler not in each.user_namespaces]
     runtime = f"runtime handler {handler}" if handler else "the default runtime handler"

@@ -32,7 +32,7 @@ from polyarch.builds.pruning.history import expired
 from polyarch.builds.pruning.prune_work import Pruning, means_of, means_text
 from polyarch.kube.client.patches import MergePatch
 from polyarch.kube.clock import Clock
-from polyarch.kube.errors import NotFound
+from polyarch.kube.errors import Forbidden, NotFound
 from polyarch.kube.objects import finalizers
 from polyarch.kube.resources import Resource
 from polyarch.kube.rights import rule
@@ -48,6 +48,7 @@ RIGHTS: Final = (rule(names.IMAGE_BUILD_RUNS, "get", "patch", "delete"),)
 """RBAC rules in the whole cluster."""
 KEPT_BACK: Final = 3600.0
 """Seconds until it is looked again whether pods still run the images of old Runs."""
+UNKNOWN: Final = "which images machine OS builds refer to is not known"
 
 
 class Api(ListsPods, Protocol):
@@ -83,7 +84,10 @@ class ByJobs(Protocol):
 
 
 class Cleanup:
-    """The passes. ``others`` are executions of other kinds, ``used`` references in their statuses: both count."""
+    """The passes. ``others`` are executions of other kinds, ``used`` references in their statuses: both count.
+
+    ``others`` is None as long as they are not known, or a cache does not show what was written of them.
+    """
 
     def __init__(
         self,
@@ -98,7 +102,7 @@ class Cleanup:
         metrics: BuildMetrics,
         clock: Clock,
         is_leading: Callable[[], bool] = lambda: True,
-        others: Callable[[], Iterable[Execution]] = tuple,
+        others: Callable[[], Iterable[Execution] | None] = tuple,
         used: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         self._client = client
@@ -215,14 +219,18 @@ class Cleanup:
             if self._watches.runs.writes.is_behind() or self._watches.builds.writes.is_behind():
                 return SETTLING  # a plan of this repository may have taken an image that the caches do not show yet
             going = [execution_of(run) for run in leaving]
-            every = [*(execution_of(run) for run in self._watches.runs.store.values()), *self._others()]
-            claims = count(
-                (each for each in every if not each.deleting),
-                published=self._published(),
-                running=await self._running.texts(),
-            )
-            images = unreferenced(going, claims, known=every)
-            found = await self._deleted(leaving, images)
+            others = self._others()
+            if others is None:
+                kept = {f"{first.spec.repository}@{each}" for execution in going for each in digests_of(execution)}
+                found = Deleted(remaining=tuple(sorted(kept)), problem=UNKNOWN)
+            else:
+                every = [*(execution_of(run) for run in self._watches.runs.store.values()), *others]
+                claims = count(
+                    (each for each in every if not each.deleting),
+                    published=self._published(),
+                    running=await self._running.texts(),
+                )
+                found = await self._deleted(leaving, unreferenced(going, claims, known=every))
         self._metrics.images_deleted(len(found.done))
         self._tell(first, found)
         holds = [
@@ -240,7 +248,10 @@ class Cleanup:
         by_job = [(run, means) for run in leaving if (means := means_of(_noted(run, names.REGISTRY_JOB_ANNOTATION)))]
         if not by_job:
             credentials = self._inputs.credentials(namespace, secrets)
-            return await self._registries.delete_images(images, credentials=credentials)
+            try:
+                return await self._registries.delete_images(images, credentials=credentials)
+            except Forbidden as error:
+                return Deleted(remaining=tuple(each.reference for each in images), problem=error.message or str(error))
         run, means = by_job[-1]
         pruning = Pruning(
             namespace=namespace,

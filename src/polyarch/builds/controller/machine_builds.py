@@ -77,6 +77,7 @@ class MachineBuilds:
         self._recorder = recorder
         self._enqueue: Callable[[WishKey], None] = lambda wish: None
         self._machine: MachineWatches | None = None
+        self._are_absent = False
         self._nodes: dict[str, NodeFacts] = {}
         self._cases: dict[str, Case] = {}
         self._stock = ""
@@ -111,7 +112,9 @@ class MachineBuilds:
 
     async def _are_served(self, client: Client) -> bool:
         try:
-            return await client.is_served(vocabulary.CONFIGS)
+            found = await client.is_served(vocabulary.CONFIGS)
+            self._are_absent = not found
+            return found
         except KubernetesError as error:
             log.warning("the kinds of machine OS builds cannot be looked up", error=str(error))
             return False
@@ -166,11 +169,15 @@ class MachineBuilds:
             if ended:
                 self._metrics.execution_ended(self.kind, ended.lower())
 
-    def executions(self) -> list[Execution]:
-        """Of all configs: what cannot be deleted from registries."""
+    def executions(self) -> list[Execution] | None:
+        """Of all configs: what cannot be deleted from registries. None while they are not known, or while a cache does
+        not show what was written last: an image that they have just begun to refer to would be deleted."""
         machine = self._machine
         if machine is None:
-            return []
+            return [] if self._are_absent else None
+        behind = any(each.writes.is_behind() for each in (machine.configs, machine.builds, self._watches.records))
+        if behind or not machine.are_known or not self._watches.records.has_synced:
+            return None
         found = [self._case(machine, each.document) for each in machine.configs.store.values()]
         return [execution for case in found for execution in records.executions(case)]
 

@@ -21,6 +21,7 @@ from polyarch.builds.effects.status_changes import PACE
 from polyarch.builds.facts.facts import Facts, Question, StepFailure
 from polyarch.builds.frontend import FrontEnd, WishKey
 from polyarch.builds.keys import handles
+from polyarch.builds.keys.objects import NOT_ENABLED
 from polyarch.builds.metrics import BuildMetrics
 from polyarch.builds.plan.document import About, Plan, PlannedEvent, Write
 from polyarch.kube.clock import Clock
@@ -127,7 +128,7 @@ class Passes:
             if waited and (facts := self._front.facts(wish)) is None:
                 return Done()
             failures = self._failures.get(wish, ())
-            facts = msgspec.structs.replace(await self._inputs.fill(wish, facts), failures=failures)
+            facts = _with(failures, await self._inputs.fill(wish, facts))
             credentials = self._inputs.credentials(wish.namespace, self._front.credentials(facts))
             facts, plan = await self._planned(wish, facts, credentials)
             self._inquiry.is_about(wish, plan.execution)
@@ -260,6 +261,15 @@ class Turns:
             self._users[name] -= 1
             if not self._users[name]:
                 del self._users[name], self._locks[name]
+
+
+def _with(failures: Sequence[StepFailure], facts: Facts) -> Facts:
+    """The facts, knowing of failures. That a registry's Secret may not be read is what the inputs are like, and no
+    failure of an execution: it goes on as soon as an administrator allows it (BD-331)."""
+    readable = all(each.code != NOT_ENABLED for each in failures)
+    kept = tuple(each for each in failures if each.code != NOT_ENABLED)
+    inputs = msgspec.structs.replace(facts.inputs, readable=facts.inputs.readable and readable)
+    return msgspec.structs.replace(facts, failures=kept, inputs=inputs)
 
 
 def _is_same(failure: StepFailure, told: StepFailure) -> bool:

@@ -6,17 +6,18 @@ since its plan is made anew at every step of its Jobs. Errors are not kept: the 
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, get_args
 
 import msgspec
 
-from polyarch.builds.facts.facts import Existence, Facts, FoundJob, Question, SecretFacts
+from polyarch.builds.facts.facts import Asked, Existence, Facts, FoundJob, Question, SecretFacts
 from polyarch.builds.frontend import WishKey
 from polyarch.kube.clock import Clock
 from polyarch.kube.errors import Forbidden
-from polyarch.oci.answer import Inspection
+from polyarch.oci.answer import Inspection, InspectionError, Status
 from polyarch.oci.auth.credentials import CredentialStore
 from polyarch.oci.concurrent import map_concurrently
+from polyarch.oci.reference import Reference
 
 AT_ONCE: Final = 16
 """Questions of one build that are asked at a time."""
@@ -24,11 +25,9 @@ KEEP: Final = 600.0
 """Seconds for which it counts as known that a manifest is there, or is not."""
 
 
-_FORBIDDEN: Final = object()
-
-
 class Registry(Protocol):
-    """The part of the registries that is needed here. Neither method raises for what an image or a registry is like."""
+    """The part of the registries that is needed here. Neither method raises for what an image or a registry is like;
+    both raise ``Forbidden`` where a Secret with their credentials may not be read."""
 
     async def inspect(
         self, reference: str, *, credentials: CredentialStore, fresh: bool, tenant: str
@@ -47,10 +46,12 @@ class NamedInputs(Protocol):
         ...
 
 
-class Jobs(Protocol):
-    """The part of ``RecordedJobs`` that is needed here."""
+class ReadsByName(Protocol):
+    """The part of ``NamedObjects`` that is needed here."""
 
-    async def find(self, namespace: str, name: str) -> FoundJob | None: ...
+    async def job(self, namespace: str, name: str) -> FoundJob | None: ...
+
+    async def runtime_handler(self, name: str) -> str | None: ...
 
 
 class _Known(msgspec.Struct):
@@ -63,10 +64,10 @@ class _Known(msgspec.Struct):
 class Inquiry:
     """Asks for all builds."""
 
-    def __init__(self, registry: Registry, inputs: NamedInputs, clock: Clock, *, jobs: Jobs) -> None:
+    def __init__(self, registry: Registry, inputs: NamedInputs, clock: Clock, *, named: ReadsByName) -> None:
         self._registry = registry
         self._inputs = inputs
-        self._jobs = jobs
+        self._named = named
         self._clock = clock
         self._known: dict[WishKey, _Known] = {}
 
@@ -76,7 +77,17 @@ class Inquiry:
         """The facts with the answers to all questions. Raises what the API server raises."""
         asked = list(dict.fromkeys(questions))
 
+        forbidden = False
+
         async def answer(question: Question) -> Any:
+            nonlocal forbidden
+            try:
+                return await ask(question)
+            except Forbidden as error:
+                forbidden = True
+                return _unreadable(question, error)
+
+        async def ask(question: Question) -> Any:
             match question.what:
                 case "inspect":
                     return await self._registry.inspect(
@@ -87,34 +98,31 @@ class Inquiry:
                 case "configmap":
                     return await self._inputs.config_map(wish, question.reference)
                 case "secret":
-                    return await self._secret(wish, question.reference)
+                    return await self._inputs.secret(wish, question.reference)
                 case "job":
-                    return await self._jobs.find(wish.namespace, question.reference)
+                    return await self._named.job(wish.namespace, question.reference)
+                case "runtimeclass":
+                    return await self._named.runtime_handler(question.reference)
 
         answers = await map_concurrently(answer, asked, at_once=AT_ONCE)
-        given: dict[str, dict[str, Any]] = {"inspect": {}, "head": {}, "configmap": {}, "secret": {}, "job": {}}
+        given: dict[str, dict[str, Any]] = {each: {} for each in get_args(Asked)}
         for question, said in zip(asked, answers, strict=True):
-            given[question.what][question.reference] = None if said is _FORBIDDEN else said
+            given[question.what][question.reference] = said
         inputs = msgspec.structs.replace(
             facts.inputs,
             config_maps={**facts.inputs.config_maps, **given["configmap"]},
             secrets={**facts.inputs.secrets, **given["secret"]},
-            readable=facts.inputs.readable and not any(each is _FORBIDDEN for each in answers),
+            readable=facts.inputs.readable and not forbidden,
         )
         return msgspec.structs.replace(
             facts,
             images={**facts.images, **given["inspect"]},
             existing={**facts.existing, **given["head"]},
             found_jobs={**facts.found_jobs, **given["job"]},
+            runtime_handlers={**facts.runtime_handlers, **given["runtimeclass"]},
             inputs=inputs,
             pins_fresh=facts.pins_fresh or any(each.revalidate for each in asked),
         )
-
-    async def _secret(self, wish: WishKey, name: str) -> Any:
-        try:
-            return await self._inputs.secret(wish, name)
-        except Forbidden:
-            return _FORBIDDEN
 
     async def _head(self, wish: WishKey, reference: str, credentials: CredentialStore) -> Existence:
         known, now = self._known.setdefault(wish, _Known("", {})), self._clock.monotonic()
@@ -141,3 +149,17 @@ class Inquiry:
         """This build has written to a registry, or failed to: what is there is asked again."""
         if (known := self._known.get(wish)) is not None:
             known.found.clear()
+
+
+def _unreadable(question: Question, error: Forbidden) -> Any:
+    """What stands for an answer that needs a Secret which may not be read: the plan says so, and asks no further."""
+    code = "unauthorized"
+    match question.what:
+        case "inspect":
+            nowhere = Reference("docker", "", question.reference)
+            return Inspection(nowhere, Status.ERROR, error=InspectionError.of(code, str(error)))
+        case "head":
+            return Existence(error=code)
+        case "secret":
+            return None
+    raise error

@@ -10,14 +10,16 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from polyarch.builds.effects.object_writes import Carried
+from polyarch.builds.effects.object_writes import Carried, refused
 from polyarch.builds.facts.facts import Existence, StepFailure
 from polyarch.builds.frontend import WishKey
+from polyarch.builds.keys.objects import NOT_ENABLED
 from polyarch.builds.plan.document import Write
 from polyarch.builds.pruning.counting import Image
 from polyarch.builds.pruning.deletion import Deleted, delete_images
 from polyarch.builds.publishing import publish
 from polyarch.builds.publishing.publication import CopyOrder, Publication, Published, TagOrder, Trouble
+from polyarch.kube.errors import Forbidden
 from polyarch.oci.answer import Inspection, InspectionError, Status
 from polyarch.oci.auth.credentials import CredentialStore
 from polyarch.oci.inspect import Inspector
@@ -83,8 +85,13 @@ class RegistryWrites:
         self._registries = registries
 
     async def carry_out(self, wish: WishKey, write: Write, credentials: CredentialStore) -> Carried | StepFailure:
-        """One step. Raises ``msgspec.ValidationError`` for a body that is none."""
-        result = await self._result(write, credentials)
+        """One step. Raises ``msgspec.ValidationError`` for a body that is none, and ``KubernetesError`` where the API
+        server did not answer when a Secret was read."""
+        try:
+            result = await self._result(write, credentials)
+        except Forbidden as error:
+            log.warning("a Secret may not be read", build=str(wish), step=write.step, error=str(error))
+            return refused(write, NOT_ENABLED, error)
         if isinstance(result, Trouble):
             log.warning("a registry step failed", build=str(wish), step=write.step, error=result.message)
             return _failure(write, result)

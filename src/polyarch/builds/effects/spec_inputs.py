@@ -203,18 +203,15 @@ class SpecInputs:
     async def documents(self, namespace: str, wanted: Sequence[str]) -> tuple[list[Document], list[str]]:
         """The credential documents of these Secrets, and why others have none.
 
-        Raises where the API server gave no answer: without credentials a registry would refuse for good what it takes
-        a moment later, and the build would be held until somebody changes its Secret.
+        Raises where the API server gave no answer, or none may be read (``Forbidden``): without credentials a registry
+        would refuse for good what it takes a moment later, and the build would be held until somebody changes its
+        Secret.
         """
         found: list[Document] = []
         problems: list[str] = []
         for name in wanted:
             where = f"{namespace}/{name}"
-            try:
-                secret = await self._read(Key(namespace, name), at_most=KEEP)
-            except Forbidden:
-                problems.append(f"Secret {where} may not be read")
-                continue
+            secret = await self._read(Key(namespace, name), at_most=KEEP)
             if secret is None:
                 problems.append(f"Secret {where} does not exist")
                 continue

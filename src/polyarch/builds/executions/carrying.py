@@ -19,7 +19,7 @@ from polyarch.builds.executions.result import Result, publication, result
 from polyarch.builds.executions.state import FAULTY_CHILD, State
 from polyarch.builds.executions.target import Target
 from polyarch.builds.facts.facts import ChildRecord, Execution, Facts, JobFacts, Question, StepFailure
-from polyarch.builds.facts.history import ENDED, own_executions
+from polyarch.builds.facts.history import ENDED
 from polyarch.builds.facts.times import written
 from polyarch.builds.jobs.index_outcome import IndexOutcome, IndexWork, index_outcome, index_work, inputs_name
 
@@ -152,15 +152,14 @@ def _by_job(
     child_tags: Mapping[str, str],
 ) -> tuple[IndexWork | None, IndexOutcome]:
     """The work of the index Job once every child is known, and where it stands; until then it has no Job."""
-    others = [each.name for each in own_executions(facts) if each.name != base.name]
     stage = stages.progress(children, target, fail_fast=facts.wish.spec.fail_fast, now=facts.now)
     made = result(stage.children, target) if stage.phase == "Assembling" else Result(reason=stage.phase)
     if made.reason:
         nothing = IndexWork(execution=base.name, key="", document={})
-        return None, index_outcome(facts.jobs, nothing, others=others)
+        return None, index_outcome(facts.jobs, nothing, build=facts.wish.name)
     document = publication(facts, target, stage.children, made, tags=tags, child_tags=child_tags)
     work = index_work(base.name, base.uid, document, stage.children)
-    return work, index_outcome(facts.jobs, work, others=others)
+    return work, index_outcome(facts.jobs, work, build=facts.wish.name)
 
 
 def _job_failure(facts: Facts, work: IndexWork | None, outcome: IndexOutcome, job: str) -> StepFailure | None:

@@ -180,6 +180,8 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The full annotation."""
     run: str = ""
     """Label (full value): the execution that it is of."""
+    build: str = ""
+    """Label (full value): name of the wish that it is of."""
     owners: tuple[tuple[str, str, str], ...] = ()
     """kind, name, UID of the owner references."""
     created: float = 0.0
@@ -290,12 +292,15 @@ class StepFailure(msgspec.Struct, frozen=True, kw_only=True):
     """The same may succeed later without anybody doing anything."""
 
 
+Asked = Literal["inspect", "head", "configmap", "secret", "job", "runtimeclass"]
+
+
 class Question(msgspec.Struct, frozen=True, kw_only=True):
     """What has to be asked before planning goes on: a registry, or the API server for an object that the spec names."""
 
     reference: str
-    """An image, or the name of a ConfigMap, Secret or Job in the build's namespace."""
-    what: Literal["inspect", "head", "configmap", "secret", "job"]
+    """An image, or the name of a ConfigMap, Secret or Job in the build's namespace, or of a RuntimeClass."""
+    what: Asked
     revalidate: bool = False
     """The tag's answer must be fresh (BD-061)."""
 
@@ -316,6 +321,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """Of the wish's namespace, with our label."""
     found_jobs: Mapping[str, FoundJob | None] = {}
     """Jobs by name that were asked for; None: there is none, or it is being deleted."""
+    runtime_handlers: Mapping[str, str | None] = {}
+    """Handlers by the name of the RuntimeClass that was asked for; None: there is no such class."""
     inputs: InputData = InputData()
     images: Mapping[str, Inspection] = {}
     """Answers by canonical reference. One that is not here has not been asked: the plan lists it in ``questions``."""

@@ -135,6 +135,7 @@ def job_facts(job: JobObject, pods: Iterable[PodObject] = ()) -> JobFacts:
         role=_mark(job, names.ROLE_LABEL) or names.ARCH_ROLE,
         key=_annotation(job, names.KEY_ANNOTATION),
         run=_mark(job, names.RUN_LABEL),
+        build=_mark(job, names.BUILD_LABEL),
         owners=tuple(sorted((each.kind, each.name, each.uid) for each in metadata.owner_references or ())),
         created=seconds(metadata.creation_timestamp) or 0.0,
         started=seconds(status.start_time),
@@ -163,7 +164,10 @@ def found_job(job: JobObject) -> FoundJob | None:
 
 
 def pod_facts(pod: PodObject) -> PodFacts:
-    """The facts of a pod: where it is, why it is not anywhere, and what its containers said at the end."""
+    """The facts of a pod: where it is, why it is not anywhere, and what its containers said at the end.
+
+    Meshes and security agents put containers of their own into pods: those are heard only where none of ours failed.
+    """
     status = pod.status
     scheduled = _condition(status.conditions, _SCHEDULED)
     waiting = _condition(status.conditions, _SCHEDULED, "False")
@@ -172,8 +176,9 @@ def pod_facts(pod: PodObject) -> PodFacts:
         for each in (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
         if each.state.terminated is not None
     ]
-    failed = next(((name, end) for name, end in ended if end.exit_code), None)
-    last = failed or (ended[-1] if ended and status.phase == "Succeeded" else None)
+    own = [(name, end) for name, end in ended if name in names.CONTAINERS]
+    failed = next(((name, end) for name, end in (*own, *ended) if end.exit_code), None)
+    last = failed or (own[-1] if own and status.phase == "Succeeded" else None)
     return PodFacts(
         name=pod.metadata.name,
         node=pod.spec.node_name,

@@ -50,6 +50,13 @@ class RuntimeHandler(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     features: RuntimeFeatures | None = None
 
 
+class RuntimeClassObject(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """node.k8s.io/v1 RuntimeClass: which handler runs the pods that name it."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    handler: str = ""
+
+
 class NodeStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """core/v1 NodeStatus."""
 

@@ -37,7 +37,7 @@ from polyarch.builds.facts.inputs import (
     secret_facts,
 )
 from polyarch.builds.facts.jobs import JobObject, PodObject, job_facts
-from polyarch.builds.facts.nodes import NodeObject, node_facts
+from polyarch.builds.facts.nodes import NodeObject, RuntimeClassObject, node_facts
 from polyarch.builds.facts.times import seconds
 from polyarch.model.meta import ObjectMeta
 from polyarch.model.namespace import Namespace
@@ -54,6 +54,7 @@ _SAYS_SOMETHING: Final = frozenset({"platforms", "children", "neutral", "unknown
 _KINDS: Final[Mapping[str, tuple[str, type[msgspec.Struct]]]] = {
     "Node": ("v1", NodeObject),
     "Namespace": ("v1", Namespace),
+    "RuntimeClass": ("node.k8s.io/v1", RuntimeClassObject),
     "ConfigMap": ("v1", ConfigMapObject),
     "Secret": ("v1", SecretObject),
     "Pod": ("v1", PodObject),
@@ -186,7 +187,8 @@ class FactsFile:
         """The facts with answers to these questions."""
         images, existing = dict(facts.images), dict(facts.existing)
         config_maps, secrets = set(facts.inputs.config_maps), set(facts.inputs.secrets)
-        found_jobs = dict(facts.found_jobs)
+        found_jobs, handlers = dict(facts.found_jobs), dict(facts.runtime_handlers)
+        classes = {each.metadata.name: each.handler for each in self._objects["RuntimeClass"]}
         fresh = facts.pins_fresh
         for question in questions:
             match question.what:
@@ -201,11 +203,14 @@ class FactsFile:
                     secrets.add(question.reference)
                 case "job":
                     found_jobs[question.reference] = None  # the facts have every Job of the file, labelled or not
+                case "runtimeclass":
+                    handlers[question.reference] = classes.get(question.reference)
         return msgspec.structs.replace(
             facts,
             images=images,
             existing=existing,
             found_jobs=found_jobs,
+            runtime_handlers=handlers,
             inputs=self.inputs(facts.wish.namespace, Named(frozenset(config_maps), frozenset(secrets))),
             pins_fresh=fresh,
         )
@@ -245,7 +250,7 @@ class FactsFile:
         metadata: ObjectMeta = read.metadata  # type: ignore[attr-defined]
         if not metadata.name:
             raise InvalidFacts((*found.path, "metadata"), f"the {found.kind} has no name; give it metadata.name")
-        if found.kind not in ("Node", "Namespace") and not metadata.namespace:
+        if found.kind not in ("Node", "Namespace", "RuntimeClass") and not metadata.namespace:
             metadata = msgspec.structs.replace(metadata, namespace="default")
             read = msgspec.structs.replace(read, metadata=metadata)
         other = self._places.setdefault((found.kind, *metadata.key), found.path)

@@ -19,10 +19,7 @@ import msgspec
 
 from polyarch.builds import names
 
-BUILD_CONTAINER: Final = "build"
-PUSH_CONTAINER: Final = "push"
-INDEX_CONTAINER: Final = "index"
-PRUNE_CONTAINER: Final = "prune"
+BUILD_CONTAINER, PUSH_CONTAINER, INDEX_CONTAINER, PRUNE_CONTAINER = names.CONTAINERS
 
 ROOT: Final = "/polyarch"
 TERMINATION_LOG: Final = f"{ROOT}/termination-log"

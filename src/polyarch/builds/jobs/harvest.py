@@ -5,6 +5,7 @@ can write. So a message is taken only if it is exactly what the contract says, r
 have, and text only as far as it can be shown; everything else is as if there had been no message.
 """
 
+import re
 from typing import Final, TypeVar
 
 import msgspec
@@ -23,6 +24,9 @@ LARGEST: Final = 4 * 1024 * 1024
 BUILD_FAILED: Final = "BuildFailed"
 BUILD_TIMEOUT: Final = "BuildTimeout"
 INDEX_REASONS: Final = ("PushDenied", "ArchitectureMismatch", "RegistryUnreachable")
+
+_VARIANT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}|", re.ASCII)
+"""What a status, an index and a terminal can hold of an image's variant."""
 
 T = TypeVar("T", contract.Pushed, contract.IndexPushed)
 
@@ -53,6 +57,8 @@ def pushed(message: str, *, architecture: str) -> contract.Pushed | None:
         return None
     if check_digest(found.digest) is not None or check_digest(found.config) is not None:
         return None
+    if _VARIANT.fullmatch(found.variant) is None:
+        return None
     wanted = Platform.of("linux", architecture)
     return found if Platform.of(found.os, found.architecture, found.variant).node == wanted.node else None
 
@@ -63,6 +69,8 @@ def index_pushed(message: str) -> contract.IndexPushed | None:
     if found is None or bool(found.digest) == bool(found.missing):
         return None
     if found.digest and (check_digest(found.digest) is not None or not 0 < found.size <= LARGEST):
+        return None
+    if _VARIANT.fullmatch(found.variant) is None:
         return None
     return found
 

@@ -5,7 +5,7 @@ never taken for that of other work, not even where an image was built again with
 build is at work at a time, and none begins before the pods of the former are gone: two of them could move the same tag.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -58,14 +58,15 @@ def index_work(execution: str, uid: str, document: Mapping[str, Any], children: 
     return IndexWork(execution=execution, uid=uid, key=canonical.digest(work), document=document)
 
 
-def index_outcome(jobs: Iterable[JobFacts], work: IndexWork, *, others: Collection[str]) -> IndexOutcome:
-    """``others`` are the build's other executions, whose Jobs have to have ended before this one's is made."""
+def index_outcome(jobs: Iterable[JobFacts], work: IndexWork, *, build: str) -> IndexOutcome:
+    """``build`` is the wish's name: Jobs of its other executions have to have ended before this one's is made, also of
+    executions that no cache shows, or that a former object of this name made: they move the same tags."""
     published = [job for job in jobs if job.role == names.INDEX_ROLE]
     own = [job for job in published if job.run == work.execution]
     job = next((each for each in own if each.key == work.key and not each.deleting), None)
     stale = tuple(sorted((each for each in own if each is not job), key=lambda each: each.name))
     if job is None:
-        at_work = any(each.run in others and not has_ended(each) for each in published)
+        at_work = any(each.build == build and each.run != work.execution and not has_ended(each) for each in published)
         return IndexOutcome(stale=stale, is_free=not stale and not at_work)
     if job.failure is not None:
         return IndexOutcome(job=job, failure=index_failure(job), stale=stale)

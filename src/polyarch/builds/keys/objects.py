@@ -13,6 +13,8 @@ from polyarch.builds.facts.facts import InputData, SecretFacts
 from polyarch.builds.facts.problem import Problem
 
 DEFAULT_KEY = "Containerfile"
+NOT_ENABLED = "NamespaceNotEnabled"
+"""The reason where the builder may not read the Secrets of a namespace."""
 DOCKER_CONFIG = "kubernetes.io/dockerconfigjson"
 MACHINE_DOCKER_CONFIGS = (DOCKER_CONFIG, "kubernetes.io/dockercfg")
 """A machine OS takes both shapes (BD-284)."""
@@ -97,7 +99,7 @@ class Objects:
         if not self._refused:
             self._refused = True
             self.problem(
-                "NamespaceNotEnabled",
+                NOT_ENABLED,
                 f"the builder may not read Secrets in namespace {self._namespace}; an administrator enables it with: "
                 f"kubectl create rolebinding {names.NAMESPACE_ROLE} --namespace {self._namespace} "
                 f"--clusterrole {names.NAMESPACE_ROLE} --serviceaccount {self._operator_namespace}:{names.ROLE}",

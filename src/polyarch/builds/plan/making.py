@@ -1,13 +1,13 @@
 """Orders: what the Job of one architecture is made from, once everything about it is decided (S4). Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from polyarch.builds.architectures.hosts import auto_profile
+from polyarch.builds.architectures.hosts import auto_profile, scheduling_of
 from polyarch.builds.executions.target import Target
-from polyarch.builds.facts.facts import Facts
+from polyarch.builds.facts.facts import Facts, Question
 from polyarch.builds.facts.problem import Problem
 from polyarch.builds.jobs.index_outcome import IndexWork
 from polyarch.builds.jobs.order import ArchitectureOrder, Identity, Image, ProfileName
@@ -73,8 +73,19 @@ def profile(facts: Facts, architecture: str, host: str) -> ProfileName:
             return auto_profile(facts, architecture, host).name
 
 
-def forbidden(facts: Facts) -> Sequence[Problem]:
-    """What keeps pods of builds from being made, said before a Job is (BD-151, BD-153)."""
+def unread_runtimes(facts: Facts, architectures: Iterable[str]) -> tuple[Question, ...]:
+    """RuntimeClasses whose handlers have to be known before Jobs of these architectures are made (BD-152)."""
+    named = {name for _, name in _runtimes(facts, architectures)} - facts.runtime_handlers.keys()
+    return tuple(Question(reference=each, what="runtimeclass") for each in sorted(named))
+
+
+def _runtimes(facts: Facts, architectures: Iterable[str]) -> list[tuple[str, str]]:
+    found = ((each, scheduling_of(facts, each).runtime_class_name) for each in sorted(architectures))
+    return [(architecture, name) for architecture, name in found if name]
+
+
+def forbidden(facts: Facts, architectures: Iterable[str]) -> Sequence[Problem]:
+    """What keeps pods of builds from being made, said before a Job is (BD-064, BD-151, BD-153)."""
     found = []
     if facts.wish.spec.builder.security_profile == "Privileged" and not facts.settings.allow_privileged:
         message = (
@@ -82,6 +93,11 @@ def forbidden(facts: Facts) -> Sequence[Problem]:
             "administrator start the builder with --allow-privileged-builds."
         )
         found.append(Problem(reason="ProfileForbidden", message=message))
+    for architecture, name in _runtimes(facts, architectures):
+        if name in facts.runtime_handlers and facts.runtime_handlers[name] is None:
+            field = f"spec.scheduling.perArchitecture[{architecture}].runtimeClassName"
+            message = f"RuntimeClass {name}, which {field} names, does not exist; create it or correct the name."
+            found.append(Problem(reason="InputMissing", message=message, architecture=architecture))
     said = forbidden_by_pod_security(facts.wish.namespace, facts.inputs.pod_security)
     if said is not None:
         found.append(Problem(reason="PodSecurityForbids", message=f"{said[:1].upper()}{said[1:]}."))

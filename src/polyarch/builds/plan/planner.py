@@ -32,7 +32,7 @@ from polyarch.builds.plan.document import (
 from polyarch.builds.plan.front import Front
 from polyarch.builds.plan.making import Making
 from polyarch.builds.plan.own import OWN
-from polyarch.builds.plan.relabelling import relabelling
+from polyarch.builds.plan.relabelling import relabelling, unrecorded
 from polyarch.builds.plan.rounds import Round
 from polyarch.builds.plan.steps import writes
 from polyarch.model.condition import Condition
@@ -55,7 +55,10 @@ def plan(facts: Facts, front: Front = OWN) -> Plan:
         round_ = _round(facts, front, known, choice)
     if round_.questions:
         return _asking(known, round_.questions)
-    return _planned(facts, front, known, choice, round_)
+    ending = _superseded(facts, round_)
+    if (unseen := unrecorded(facts, front, [each for each, _ in ending])) is not None:
+        return unseen
+    return _planned(facts, front, known, choice, round_, ending)
 
 
 def _round(facts: Facts, front: Front, known: Wanted, choice: Choice) -> Round:
@@ -85,10 +88,16 @@ def _asking(known: Wanted, questions: Sequence[Question]) -> Plan:
 # -- the round as a course, and the course as a plan -------------------------------------------------------------------
 
 
-def _planned(facts: Facts, front: Front, known: Wanted, choice: Choice | None, round_: Round) -> Plan:
+def _planned(
+    facts: Facts,
+    front: Front,
+    known: Wanted,
+    choice: Choice | None,
+    round_: Round,
+    ending: tuple[tuple[Execution, State], ...],
+) -> Plan:
     target, done = round_.target, round_.carried
     state = done.state if done is not None else None
-    ending = _superseded(facts, round_)
     told = _events(facts, known, choice, round_, ending)
     course = Course(
         facts=facts,

@@ -21,7 +21,7 @@ from polyarch.builds.executions.state import State
 from polyarch.builds.executions.target import Target, target_of_execution
 from polyarch.builds.executions.wanted import Wanted
 from polyarch.builds.facts.facts import Execution, Facts, Question, StepFailure
-from polyarch.builds.facts.history import active_execution, current_execution, own_executions
+from polyarch.builds.facts.history import active_execution, current_execution
 from polyarch.builds.facts.problem import Problem
 from polyarch.builds.facts.times import seconds
 from polyarch.builds.jobs.index_outcome import IndexWork, index_outcome, index_work
@@ -29,7 +29,7 @@ from polyarch.builds.plan import conditions
 from polyarch.builds.plan.choice import Choice
 from polyarch.builds.plan.document import Outcome, Write, uid_of
 from polyarch.builds.plan.front import Front
-from polyarch.builds.plan.making import forbidden
+from polyarch.builds.plan.making import forbidden, unread_runtimes
 from polyarch.builds.plan.steps import JOB, tagging
 
 SPEC_REASONS: Final = frozenset(
@@ -158,8 +158,7 @@ def _tagged_by_job(facts: Facts, front: Front, execution: Execution) -> _Tagged:
         return _Tagged(is_done=True)
     document = republication(execution, front.tags(facts, execution.name))
     work = index_work(execution.name, execution.uid, document, execution.children)
-    others = [each.name for each in own_executions(facts) if each.name != execution.name]
-    seen = index_outcome(facts.jobs, work, others=others)
+    seen = index_outcome(facts.jobs, work, build=facts.wish.name)
     name = front.index_job_name(execution.name)
     refused = next((each for each in facts.failures if each.verb == "create" and each.name.startswith(name)), None)
     if refused is not None:
@@ -184,6 +183,8 @@ def in_progress(facts: Facts, front: Front, known: Wanted, choice: Choice, activ
     """The execution under way is the right one: it goes on."""
     target = choice.target
     found = moves(facts, target, active, _rules(facts, front, target, active.name))
+    if questions := unread_runtimes(facts, [move.child.architecture for move in found if move.build]):
+        return Round(decision="Wait", reason="Asking", message="", questions=questions)
     done = _carry(facts, front, target, found, before=active, name=active.name, serial=active.serial)
     return _going_on(facts, target, done, active, "InProgress", f"{active.name} makes what is wanted.")
 
@@ -207,11 +208,12 @@ def new(facts: Facts, front: Front, known: Wanted, choice: Choice) -> Round:
         secrets = tuple(Question(reference=each, what="secret") for each in known.inputs.unread_secrets)
         verdict = preflight(facts, target.architectures, known.inputs)
         place = destination(facts, target)
-        asked = (*secrets, *verdict.questions, *([place] if isinstance(place, Question) else []))
+        runtimes = unread_runtimes(facts, target.architectures)
+        asked = (*secrets, *verdict.questions, *runtimes, *([place] if isinstance(place, Question) else []))
         if asked:
             return Round(decision="Wait", reason="Asking", message="", questions=asked)
         nowhere = [place] if isinstance(place, Problem) else []
-        problems = (*forbidden(facts), *verdict.problems, *verdict.unreachable, *nowhere)
+        problems = (*forbidden(facts, target.architectures), *verdict.problems, *verdict.unreachable, *nowhere)
         if problems:
             return waiting(facts, known, problems, target=target, verdict=verdict)
         warnings = verdict.warnings

@@ -23,6 +23,7 @@ from polyarch.builds.frontend import WishKey
 from polyarch.builds.metrics import BuildMetrics
 from polyarch.builds.pruning.deletion import Deleted, Kept
 from polyarch.kube.client.patches import MergePatch
+from polyarch.kube.errors import Forbidden
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import CONFIGMAPS, JOBS
 from polyarch.kube.runtime.controller import After, Done
@@ -496,3 +497,39 @@ async def test_bd_230_runs_and_builds_wake_it(place):
     handlers["runs"][0](SimpleNamespace(key=Key("team", "r"), new=None, old=run))
     handlers["builds"][0](SimpleNamespace(key=Key("team", "shop"), new=None, old=None))
     assert woken == [WISH, WishKey("ImageBuild", "team", "shop")]
+
+
+async def test_bd_231_nothing_is_deleted_while_it_is_not_known_what_the_other_kind_refers_to(place):
+    """A MachineOSBuild may have taken the image, and no cache shows it yet, or none has been read yet."""
+    await place.build(history="Delete")
+    await place.run("going", ("amd64", "1"), result="1", deleting="2027-01-01T11:59:59Z")
+    place.others = None
+    held = await place.go()
+    assert isinstance(held, After)
+    assert (place.registries.deleted, place.runs) == ([], ["going"])
+    place.others = []
+    await place.go()
+    assert place.registries.deleted == [digest("1")]
+
+
+async def test_bd_233_what_stays_unknown_hangs_nothing_and_deletes_nothing(place):
+    await place.build(history="Delete")
+    await place.run("going", ("amd64", "1"), result="1", deleting="2027-01-01T11:40:00Z")
+    place.others = None
+    assert await place.go() == Done()
+    assert (place.registries.deleted, place.metadata("going")["finalizers"]) == ([], [])
+    ((_, _, reason, note),) = place.recorder.events
+    assert (reason, digest("1") in note) == ("ImageCleanupAbandoned", True)
+
+
+async def test_bd_233_a_secret_that_may_not_be_read_is_told_when_it_is_given_up(place):
+    await place.build(history="Delete")
+    await place.run("going", ("amd64", "1"), result="1", deleting="2027-01-01T11:40:00Z")
+
+    def forbidden(images):
+        raise Forbidden(403, reason="Forbidden", message="secrets is forbidden")
+
+    place.registries.answer = forbidden
+    assert await place.go() == Done()
+    ((_, _, reason, note),) = place.recorder.events
+    assert (reason, "secrets is forbidden" in note) == ("ImageCleanupAbandoned", True)

@@ -12,8 +12,8 @@ from manual_clock import ManualClock
 from polyarch.builds.api.resources import ImageBuildSpec
 from polyarch.builds.controller.passes import UNANSWERED, Passes, Turns
 from polyarch.builds.effects.inquiry import Inquiry
+from polyarch.builds.effects.named_objects import NamedObjects
 from polyarch.builds.effects.object_writes import Carried, ObjectWrites, jobs_of
-from polyarch.builds.effects.recorded_jobs import RecordedJobs
 from polyarch.builds.effects.settling import Settling
 from polyarch.builds.facts.facts import (
     Existence,
@@ -29,7 +29,7 @@ from polyarch.builds.metrics import BuildMetrics
 from polyarch.builds.plan.document import About, Plan, PlannedArchitecture, PlannedEvent, Write, uid_of
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.metrics import Metrics
-from polyarch.kube.resources import JOBS
+from polyarch.kube.resources import JOBS, RUNTIME_CLASSES
 from polyarch.kube.runtime.controller import After, Done
 from polyarch.kube.runtime.events import Regarding
 from polyarch.model.meta import Key
@@ -45,12 +45,19 @@ class FakeRegistry:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str]] = []
+        self.forbidden = False
 
     async def inspect(self, reference: str, **options: Any) -> Inspection:
+        self._check()
         self.asked.append(("fresh inspect" if options["fresh"] else "inspect", reference))
         return Inspection(parse(reference), Status.RESOLVED)
 
+    def _check(self) -> None:
+        if self.forbidden:
+            raise Forbidden(403, reason="Forbidden")
+
     async def head(self, reference: str, **options: Any) -> Existence:
+        self._check()
         self.asked.append(("head", reference))
         if "broken" in reference:
             return Existence(error="timeout")
@@ -125,7 +132,7 @@ class World:
     def made(self) -> Passes:
         return Passes(
             self,  # type: ignore[arg-type]
-            inquiry=Inquiry(self.registry, self.inputs, self.clock, jobs=RecordedJobs(self.api)),
+            inquiry=Inquiry(self.registry, self.inputs, self.clock, named=NamedObjects(self.api)),
             inputs=self.inputs,
             objects=ObjectWrites(self.api, self, self.settling, self.clock),  # type: ignore[arg-type]
             registries=self.registry_writes,
@@ -221,6 +228,36 @@ async def test_bd_331_a_namespace_in_which_secrets_may_not_be_read_is_told_to_th
     world.plans = lambda facts: plan() if "push" in facts.inputs.secrets else plan(questions=(question,))
     await world.look()
     assert not world.seen[-1].inputs.readable
+
+
+@pytest.mark.parametrize("what", ["inspect", "head"])
+async def test_bd_331_a_registry_that_cannot_be_asked_for_want_of_a_secret_has_not_refused(world, what):
+    """The plan says who has to allow it, and does not ask for ever."""
+    world.registry.forbidden = True
+    question = Question(reference="quay.io/base/os:9", what=what)
+    world.plans = lambda facts: plan(questions=() if {**facts.images, **facts.existing} else (question,))
+    await world.look()
+    assert not world.seen[-1].inputs.readable
+
+
+async def test_bd_331_a_push_that_waits_for_a_right_is_told_as_unreadable_inputs_and_tried_again(world):
+    """No failure of the execution: when the administrator has bound the role, the next look publishes."""
+    world.registry_writes.answer = StepFailure(verb="push-index", code="NamespaceNotEnabled")
+    push = Write(verb="push-index", reference="quay.io/team/web@sha256:" + "b" * 64, step="S7")
+    world.plans = lambda facts: plan(push) if facts.inputs.readable else plan(requeue_after=60.0)
+    assert [await world.look(), await world.look()] == [After(0.0), After(60.0)]
+    assert (world.seen[-1].failures, world.seen[-1].inputs.readable) == ((), False)
+    world.registry_writes.answer = Carried.DONE
+    assert await world.look() == Done()
+    assert world.registry_writes.done == [push, push]
+
+
+async def test_bd_152_a_runtime_class_is_read_by_its_name(world):
+    world.api.put(RUNTIME_CLASSES, {"metadata": {"name": "sandboxed"}, "handler": "runsc"})
+    questions = tuple(Question(reference=each, what="runtimeclass") for each in ("sandboxed", "gone"))
+    world.plans = lambda facts: plan() if facts.runtime_handlers else plan(questions=questions)
+    await world.look()
+    assert world.seen[-1].runtime_handlers == {"sandboxed": "runsc", "gone": None}
 
 
 async def test_bd_324_a_job_that_no_watch_shows_is_read_by_its_name(world):

@@ -7,6 +7,7 @@ from polyarch.builds.effects.registry_writes import RegistryWrites
 from polyarch.builds.facts.facts import StepFailure
 from polyarch.builds.frontend import WishKey
 from polyarch.builds.publishing.publication import Trouble
+from polyarch.kube.errors import Forbidden
 from polyarch.oci.auth.credentials import NoCredentials
 
 WISH = WishKey("ImageBuild", NAMESPACE, "web")
@@ -65,3 +66,22 @@ async def test_bd_192_a_push_that_is_denied_ends_the_run() -> None:
     after = world.plan(failures=(failure,))
     (status,) = [each.body["status"] for each in after.writes if (each.verb, each.kind) == ("status", "ImageBuildRun")]
     assert status["phase"] == "Failed"
+
+
+class Locked(Registries):
+    """Credentials may not be read any more."""
+
+    def __init__(self) -> None:
+        super().__init__(Trouble(reason="PushDenied", message="nobody asks"))
+
+    async def publish(self, publication: Any, **_: Any) -> Trouble:
+        raise Forbidden(403, reason="Forbidden")
+
+
+async def test_bd_331_a_secret_that_may_not_be_read_is_not_a_push_that_was_denied() -> None:
+    """BD-331: an administrator took the binding away while the Jobs were at work; nothing has failed yet."""
+    world = both_built()
+    (write,) = [each for each in world.plan().writes if each.verb == "push-index"]
+    found = await RegistryWrites(Locked()).carry_out(WISH, write, NoCredentials())
+    assert isinstance(found, StepFailure)
+    assert found.code == "NamespaceNotEnabled"

@@ -233,3 +233,22 @@ PODS: dict[str, tuple[PodObject, PodFacts]] = {
 def test_bd_215_and_bd_149_what_a_pod_says(case: str) -> None:
     given, expected = PODS[case]
     assert pod_facts(given) == expected
+
+
+@pytest.mark.parametrize("sidecar", [ended("istio-proxy", 0, "bye"), ended("agent", 0)])
+def test_bd_149_containers_that_others_put_into_pods_are_not_taken_for_ours(sidecar: dict[str, Any]) -> None:
+    """A mesh appends its own: the last one listed is not the one that pushed."""
+    inits = [ended("istio-init", 0, "ready"), ended("build", 0)]
+    found = pod_facts(
+        pod(phase="Succeeded", initContainerStatuses=inits, containerStatuses=[ended("push", 0, "{}"), sidecar])
+    )
+    assert (found.message, found.exit_code, found.container) == ("{}", 0, "")
+
+
+def test_bd_147_of_several_that_failed_ours_says_why() -> None:
+    """The sidecar is ended by a signal because the pod has failed."""
+    both = [ended("istio-proxy", 143, "terminated"), ended("push", 44, "denied")]
+    found = pod_facts(pod(phase="Failed", containerStatuses=both))
+    assert (found.message, found.exit_code, found.container) == ("denied", 44, "push")
+    alone = pod_facts(pod(phase="Failed", containerStatuses=[both[0], ended("push", 0, "{}")]))
+    assert (alone.message, alone.exit_code, alone.container) == ("terminated", 143, "istio-proxy")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from polyarch.builds import names
 from polyarch.builds.controller import cleanup, cluster_record, machine_watches, prune_jobs, running_images, watches
-from polyarch.builds.effects import copies, object_writes, spec_inputs
+from polyarch.builds.effects import copies, named_objects, object_writes, spec_inputs
 from polyarch.builds.operator import rights
 from polyarch.installation.operator import operator_rights
 from polyarch.kube.objects.rbac import granting
@@ -60,6 +60,7 @@ def test_bd_331_what_the_builder_may_read() -> None:
     assert reads == {
         *((each, verb) for each in ("imagebuilds", "imagebuildruns", "jobs", "configmaps") for verb in READS),
         *((each, verb) for each in ("pods", "nodes", "namespaces") for verb in ("list", "watch")),
+        ("runtimeclasses", "get"),
     }
 
 
@@ -85,6 +86,7 @@ def test_bd_331_the_builder_is_granted_what_its_parts_say_they_need() -> None:
         *watches.RIGHTS,
         *object_writes.RIGHTS,
         *spec_inputs.RIGHTS,
+        *named_objects.RIGHTS,
         *cleanup.RIGHTS,
         *prune_jobs.RIGHTS,
         *running_images.RIGHTS,

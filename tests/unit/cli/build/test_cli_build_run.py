@@ -1,12 +1,15 @@
 """``polyarch build run``: ImageBuilds from flags and files, contexts, and what is printed without a cluster."""
 
+import errno
 import gzip
 import io
 import json
+import random
 import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -16,7 +19,7 @@ from polyarch.cli.build import composition
 from polyarch.cli.build.options import WishFlags
 from polyarch.cli.build.packing import archive, contexts
 from polyarch.cli.build.submission import new_token
-from polyarch.cli.errors import UsageError
+from polyarch.cli.errors import CouldNotComplete, UsageError
 from polyarch.cli.options.valueless import with_values
 
 TEXT = "FROM docker.io/library/busybox:1.36\nRUN true\n"
@@ -304,3 +307,37 @@ def test_bd_300_contexts_are_told_apart_by_their_beginning(tmp_path: Path) -> No
 def test_bd_305_json_is_the_object(run: Run) -> None:
     _, out, _ = run("-f", "-", "--dry-run", "-o", "json", stdin=FILE)
     assert json.loads(out)["kind"] == "ImageBuild"
+
+
+class _Target(io.BytesIO):
+    """Takes what is packed; ``meanwhile`` happens as soon as the first file comes, after the header."""
+
+    def __init__(self, meanwhile: Callable[[], object]) -> None:
+        super().__init__()
+        self._meanwhile = meanwhile
+
+    def write(self, data: Any) -> int:
+        if self.tell() > len("the header"):
+            self._meanwhile()
+        return super().write(data)
+
+
+def test_bd_320_a_file_that_cannot_be_read_is_named_with_what_to_do(tmp_path: Path) -> None:
+    """BD-305: it is the user's folder, so exit code 2 and no traceback."""
+    (tmp_path / "a").write_bytes(random.Random(1).randbytes(400_000))
+    last = tmp_path / "z"
+    last.write_text("x")
+    with pytest.raises(UsageError) as caught:
+        archive.pack(tmp_path, _Target(lambda: last.unlink(missing_ok=True)))
+    told = str(caught.value)
+    assert told.startswith(f"--context: {last}: No such file or directory")
+    assert "make it readable, or name it in .containerignore" in told
+
+
+def test_bd_305_a_full_disk_is_not_the_folders_fault(tmp_path: Path) -> None:
+    def full() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    (tmp_path / "a").write_bytes(random.Random(1).randbytes(400_000))
+    with pytest.raises(CouldNotComplete, match="packing it: No space left on device"):
+        archive.pack(tmp_path, _Target(full))

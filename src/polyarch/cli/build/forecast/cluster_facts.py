@@ -12,12 +12,23 @@ import msgspec
 
 from polyarch.builds import names
 from polyarch.builds.api.resources import ImageBuildSpec
+from polyarch.builds.effects.named_objects import NamedObjects
 from polyarch.builds.facts.inputs import named_by
 from polyarch.builds.facts.offline import FactsFile, InvalidFacts
 from polyarch.cli.errors import CouldNotComplete, UsageError
 from polyarch.kube.client.client import Client
 from polyarch.kube.errors import Forbidden, NotFound
-from polyarch.kube.resources import CONFIGMAPS, DEPLOYMENTS, JOBS, NAMESPACES, NODES, PODS, SECRETS, Resource
+from polyarch.kube.resources import (
+    CONFIGMAPS,
+    DEPLOYMENTS,
+    JOBS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    RUNTIME_CLASSES,
+    SECRETS,
+    Resource,
+)
 from polyarch.model.meta import Key
 from polyarch.model.unstructured import Unstructured
 
@@ -50,6 +61,7 @@ async def read_cluster(client: Client, key: Key, given: Mapping[str, Any] | None
     objects += await _got(client, NAMESPACES, [key.namespace])
     objects += await _got(client, CONFIGMAPS, named.config_maps, key.namespace)
     objects += await _got(client, SECRETS, named.secrets, key.namespace)
+    objects += await _runtime_classes(client, spec)
     settings = await _settings(client)
     if named.secrets:
         settings |= await _hmac(client)
@@ -91,6 +103,18 @@ async def _got(client: Client, resource: Resource, wanted: Iterable[str], namesp
         except Forbidden as error:
             raise CouldNotComplete(f"build plan: the plan depends on it, but {error}") from None
         found.append({**document, "kind": resource.kind, "apiVersion": resource.api_version})
+    return found
+
+
+async def _runtime_classes(client: Client, spec: ImageBuildSpec) -> Objects:
+    """Those that the build names. Whoever may not read one is told the plan for a handler of the same name."""
+    wanted = {each.runtime_class_name for each in spec.scheduling.per_architecture or ()} - {""}
+    found: Objects = []
+    for name in sorted(wanted):
+        handler = await NamedObjects(client).runtime_handler(name)
+        if handler is not None:
+            kind = {"apiVersion": RUNTIME_CLASSES.api_version, "kind": RUNTIME_CLASSES.kind}
+            found.append({**kind, "metadata": {"name": name}, "handler": handler})
     return found
 
 

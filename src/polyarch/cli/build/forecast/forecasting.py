@@ -154,7 +154,7 @@ async def _planned(facts: Facts, known: FactsFile, inspector: Inspector) -> Plan
 
 
 async def _answered(facts: Facts, questions: Sequence[Question], known: FactsFile, inspector: Inspector) -> Facts:
-    facts = known.answer(facts, [each for each in questions if each.what in ("configmap", "secret", "job")])
+    facts = known.answer(facts, [each for each in questions if each.what not in ("inspect", "head")])
     inspected = [each for each in questions if each.what == "inspect"]
     heads = [each for each in questions if each.what == "head"]
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
-from polyarch.cli.errors import UsageError
+from polyarch.cli.errors import CouldNotComplete, UsageError
 
 IGNORE_FILES: Final = (".containerignore", ".dockerignore")
 
@@ -53,8 +53,20 @@ def is_ignored(path: str, known: Sequence[Pattern]) -> bool:
 
 
 def pack(folder: Path, target: IO[bytes]) -> Packed:
-    """Write the folder as a compressed layer. UsageError for a folder that cannot be read, or for files in it that are
-    neither files, folders nor links."""
+    """Write the folder as a compressed layer. UsageError for a folder or a file in it that cannot be read, and for what
+    is neither a file, a folder nor a link."""
+    try:
+        return _packed(folder, target)
+    except OSError as error:
+        what = error.strerror or str(error)
+        if error.filename is None:
+            raise CouldNotComplete(f"--context {folder}: packing it: {what}") from None
+        raise UsageError(
+            f"--context: {error.filename}: {what}; make it readable, or name it in .containerignore"
+        ) from None
+
+
+def _packed(folder: Path, target: IO[bytes]) -> Packed:
     known = _ignored_by(folder)
     compressed, plain = _Hashing(target), hashlib.sha256()
     count = 0
