@@ -75,7 +75,7 @@ bench: $(READY) ## what it costs: CPU time, requests, memory; compared with reco
 	@$(RUN)/python -m tools.peers skopeo
 	@$(RUN)/python -m bench $(SCENARIOS)
 
-soak: $(READY) ## churn with a fault every minute, MINUTES=30: memory flat, nothing leaked, every pod right
+soak: $(READY) ## all roles under churn and a fault every minute, MINUTES=30: memory flat, nothing stuck, wrong or left over
 	@$(RUN)/python -m bench.soak --minutes $(or $(MINUTES),30)
 
 corpus: $(READY) ## lint, fix and fix again over a folder of manifests, DIR=…; prints a table

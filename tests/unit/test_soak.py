@@ -1,17 +1,23 @@
 """The soak's own judgement: a wrong pod, memory that grows and what is left over have to be seen."""
 
+from collections import Counter
 from typing import Any
 from xml.etree import ElementTree as ET
 
 import msgspec
 import pytest
-from bench import soakfill
-from bench.soakreport import Sample, judge, slope, svg
-from bench.soakworld import Born, History, World
+from bench.soak import fill as soakfill
+from bench.soak.faults import NAMES, Faults
+from bench.soak.report import REST_LIMIT, Requests, Sample, judge, restless, show, slope, svg
+from bench.soak.roles import CONTAINERS, metrics_of
+from bench.soak.shop import problem_of
+from bench.soak.trial import Problem
+from bench.soak.world import Born, History, World
 
 from polyarch.model.pod import Pod
 from polyarch.oci.image import parsing
 from polyarch.placement import names
+from polyarch.sandbox.nodes.pods import Pod as RunPod
 
 IMAGE = "soak.test/app:1"
 ARM, AMD = ("amd64", "arm64"), ("amd64", "ppc64le")
@@ -132,6 +138,62 @@ def test_what_a_process_may_keep(grows: dict[str, float], wrong: str) -> None:
 def test_a_run_too_short_to_judge_memory_does_not_pass() -> None:
     _, [problem] = judge([each for each in samples() if each.at < 90])
     assert "no process stood long enough" in problem
+
+
+def test_a_role_that_asks_for_something_all_the_time_is_restless() -> None:
+    found = restless({"builder": Requests(busy=300, rest=REST_LIMIT), "taints": Requests(busy=3, rest=REST_LIMIT + 1)})
+    assert [each.partition(":")[0] for each in found] == ["taints"]
+
+
+def test_the_table_has_a_line_for_each_role_and_counts_what_was_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+    verdicts, _ = judge(samples())
+    requests = {"placement-controller": Requests(busy=12.5, rest=0.5)}
+    problems = [Problem("stuck", "pod [x] waits"), Problem("orphan", "Job y"), Problem("stuck", "a build")]
+    show(verdicts, requests, Counter({"pods judged": 3}), [(60.0, "builder killed")], problems)
+    printed = capsys.readouterr().out
+    assert "placement-controller" in printed
+    assert "60/60/60" in printed
+    assert "12.5" in printed
+    assert "pod [x] waits" in printed
+    assert "wrong 0, stuck 2, orphans 1" in printed
+
+
+@pytest.mark.parametrize(
+    ("node", "waiting", "wrong"),
+    [
+        pytest.param("amd64-1", None, "", id="where its image runs"),
+        pytest.param("", None, "", id="not scheduled yet"),
+        pytest.param("s390x-1", None, "on s390x-1", id="where it does not"),
+        pytest.param("amd64-1", "CrashLoopBackOff", "CrashLoopBackOff", id="it does not start"),
+        pytest.param("amd64-1", "ImagePullBackOff", "", id="a registry that is away"),
+    ],
+)
+def test_what_a_pod_of_a_deployment_may_be(node: str, waiting: str | None, wrong: str) -> None:
+    state = {"waiting": {"reason": waiting, "message": "x"}} if waiting else {}
+    found = msgspec.convert(
+        {
+            "metadata": {"labels": {"app": "app0"}},
+            "spec": {"nodeName": node},
+            "status": {"containerStatuses": [{"name": "app", "state": state}]},
+        },
+        RunPod,
+    )
+    said = problem_of(found)
+    assert (wrong in said) if wrong else not said
+
+
+def test_every_fault_can_be_injected() -> None:
+    faults = Faults(None, None, None)  # type: ignore[arg-type]
+    assert all(callable(faults.of(name)) for name in NAMES)
+    assert {name.removesuffix(" killed") for name in NAMES if name.endswith(" killed")} == set(CONTAINERS.values())
+
+
+def test_a_metrics_address_is_that_of_the_container_in_its_pod() -> None:
+    ports = [{"name": "webhook", "containerPort": 9443}, {"name": "metrics", "containerPort": 8443}]
+    pod = {"status": {"podIP": "10.233.0.12"}, "spec": {"containers": [{"name": "web-hook", "ports": ports}]}}
+    assert metrics_of(pod, "web-hook") == "127.233.0.12:8443"
+    assert not metrics_of(pod, "other")
+    assert not metrics_of(None, "web-hook")
 
 
 def test_slope_is_by_the_minute() -> None:

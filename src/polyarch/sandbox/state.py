@@ -97,6 +97,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     registries_conf: str = ""
     ca: str = ""
     seed_images: bool = True
+    api_server_of_pods: str = ""
+    """Where the programs of pods find the API server, if something stands between (a proxy that injects faults)."""
 
     def __post_init__(self) -> None:
         if NAME.fullmatch(self.name) is None:
@@ -168,6 +170,11 @@ class State(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     merged_kubeconfig: str = ""
     installed: bool = False
     """The sandbox has installed polyarch, so ``--only control-plane`` uninstalls it."""
+
+    @property
+    def api_server_of_pods(self) -> str:
+        """The URL at which programs of pods find the API server."""
+        return self.settings.api_server_of_pods or f"https://{LOOPBACK}:{self.ports.apiserver}"
 
 
 def state_home(environ: Mapping[str, str] = os.environ) -> Path:

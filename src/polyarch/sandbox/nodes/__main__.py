@@ -33,7 +33,7 @@ from polyarch.sandbox.numa_nodes.kubelet_port import KubeletPort, certified
 from polyarch.sandbox.numa_nodes.roster import NumaKubelets
 from polyarch.sandbox.pods.contents import Cluster
 from polyarch.sandbox.pods.runner import PodRunner
-from polyarch.sandbox.state import LOOPBACK, Folder
+from polyarch.sandbox.state import Folder
 
 WORKERS = 16
 
@@ -62,7 +62,7 @@ async def serve(folder: Folder, kube_scheduler: str) -> None:
             client,
             informers,
             folder.root,
-            cluster=Cluster(f"https://{LOOPBACK}:{state.ports.apiserver}", Path(Pki(folder.pki).ca)),
+            cluster=Cluster(state.api_server_of_pods, Path(Pki(folder.pki).ca)),
             kube_scheduler=kube_scheduler,
             environment=os.environ,
             clock=clock,

@@ -20,7 +20,7 @@ START_SECONDS = 120.0
 
 def command(layout: Layout, settings: Settings) -> Command:
     of_nodes = (settings.nodes, settings.numa, settings.taints, settings.register_taints, settings.ca)
-    fleet_of = msgspec.json.encode(of_nodes).decode()
+    fleet_of = msgspec.json.encode((*of_nodes, settings.api_server_of_pods)).decode()
     return Command(
         name=NAME,
         arguments=(

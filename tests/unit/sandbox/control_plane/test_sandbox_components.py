@@ -9,9 +9,10 @@ from polyarch.sandbox.binaries.versions import PROGRAMS
 from polyarch.sandbox.control_plane import components
 from polyarch.sandbox.control_plane.components import Layout
 from polyarch.sandbox.network import sockets
+from polyarch.sandbox.nodes import service as nodes
 from polyarch.sandbox.processes import Command
 from polyarch.sandbox.registry import service
-from polyarch.sandbox.state import Folder, Ports
+from polyarch.sandbox.state import Folder, Ports, Settings, State
 
 PORTS = Ports(
     etcd=1001,
@@ -83,3 +84,15 @@ def test_sb_003_etcd_wants_a_certificate_from_clients_and_peers(layout: Layout) 
     arguments = components.etcd(layout).arguments
     assert {"--client-cert-auth", "--peer-client-cert-auth"} <= set(arguments)
     assert not [argument for argument in arguments if "http://" in argument]
+
+
+def test_sb_009_pods_find_the_api_server_where_a_proxy_stands_and_the_nodes_restart_to_tell_them(
+    layout: Layout,
+) -> None:
+    without, behind = Settings(), Settings(api_server_of_pods="https://127.0.0.1:999")
+    found = [State(settings=each, ports=PORTS).api_server_of_pods for each in (without, behind)]
+    assert found == ["https://127.0.0.1:1003", "https://127.0.0.1:999"]
+    layout.folder.registries_conf.parent.mkdir()
+    layout.folder.registries_conf.write_text("")
+    assert nodes.command(layout, without).inputs == nodes.command(layout, Settings()).inputs
+    assert nodes.command(layout, without).inputs != nodes.command(layout, behind).inputs

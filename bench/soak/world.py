@@ -45,6 +45,9 @@ class Born:
     dies_at: float
     gated_at: float | None = None
     released_at: float | None = None
+    """By placement."""
+    tolerated_at: float | None = None
+    """Taints do not hold it, either."""
     pod: Pod | None = None
 
     @property

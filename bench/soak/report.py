@@ -1,16 +1,18 @@
-"""Report of a soak test: samples of the roles from ``/proc``, verdicts, a table, and a memory chart as SVG."""
+"""Report of a soak test: samples of the roles from ``/proc``, verdicts, the table, and a memory chart as SVG."""
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import escape
 
 from rich.console import Console
+from rich.markup import escape as escape_markup
 from rich.table import Table
 
 from bench.measure import resident_mib
+from bench.soak.trial import Problem
 
 SLOPE_LIMIT = 1.0
 """The growth in MiB per minute that is allowed in the second half."""
@@ -19,7 +21,19 @@ SETTLE, SPAN = 30.0, 60.0
 SPARE_DESCRIPTORS, SPARE_TASKS = 4, 4
 SPARE_THREADS = min(32, (os.cpu_count() or 1) + 4)
 """The thread pool grows on demand and does not shrink."""
-COLOURS = {"placement-webhook": "#b4530a", "placement-controller": "#1d5fa8"}
+COLOURS = {
+    "operator": "#6b4c9a",
+    "placement-webhook": "#b4530a",
+    "placement-controller": "#1d5fa8",
+    "monitor-handler": "#8a8a00",
+    "monitor-node": "#b8a86a",
+    "taints": "#2e8b57",
+    "builder": "#a02050",
+    "numa-exporter": "#5aa7c8",
+    "numa-extender": "#333333",
+}
+REST_LIMIT = 40.0
+"""Requests a minute that a role may send when nothing happens, all its processes together; Leases do not count."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +48,7 @@ class Sample:
     sockets: int
     threads: int
     tasks: float
+    """0: it was not asked."""
     gated: int
 
 
@@ -98,7 +113,7 @@ def judge(samples: Sequence[Sample], *, busy_until: float = float("inf")) -> tup
             (begin.mib, max(each.mib for each in own), last.mib), grown,
             (begin.descriptors, max(each.descriptors for each in own), last.descriptors),
             (begin.sockets, last.sockets), (begin.threads, last.threads),
-            (begin.tasks, max(each.tasks for each in own), last.tasks),
+            _tasks(own),
         )  # fmt: skip
         verdicts.append(verdict)
         who = f"{role} {pid}"
@@ -110,7 +125,7 @@ def judge(samples: Sequence[Sample], *, busy_until: float = float("inf")) -> tup
         for what, now, before, spare in (
             ("descriptors", last.descriptors, max(each.descriptors for each in measure), SPARE_DESCRIPTORS),
             ("threads", last.threads, max(each.threads for each in measure), SPARE_THREADS),
-            ("tasks", last.tasks, max(each.tasks for each in measure), SPARE_TASKS),
+            ("tasks", verdict.tasks[2], _tasks(measure)[1], SPARE_TASKS),
         ):
             if now > before + spare:
                 problems.append(f"{who}: {now:g} {what} at the end, {before:g} at the start")
@@ -122,32 +137,68 @@ def judge(samples: Sequence[Sample], *, busy_until: float = float("inf")) -> tup
     return verdicts, problems
 
 
+def _tasks(samples: Sequence[Sample]) -> tuple[float, float, float]:
+    """First, most, last; zeros if they were never asked for."""
+    told = [each.tasks for each in samples if each.tasks] or [0.0]
+    return told[0], max(told), told[-1]
+
+
+@dataclass(frozen=True)
+class Requests:
+    """Of one role, per minute."""
+
+    busy: float
+    rest: float
+
+
+def restless(requests: Mapping[str, Requests]) -> list[str]:
+    """Roles that send requests although nothing happens."""
+    return [
+        f"{role}: {each.rest:.0f} requests a minute when nothing happens, at most {REST_LIMIT:g} are expected"
+        for role, each in requests.items()
+        if each.rest > REST_LIMIT
+    ]
+
+
 def show(
-    verdicts: Sequence[Verdict], counts: Counter[str], faults: Sequence[tuple[float, str]], problems: Sequence[str]
+    verdicts: Sequence[Verdict],
+    requests: Mapping[str, Requests],
+    counts: Counter[str],
+    faults: Sequence[tuple[float, str]],
+    problems: Sequence[Problem],
 ) -> None:
-    """Print the tables to stdout."""
+    """Print the table of roles, what happened and what was wrong to stdout."""
     console = Console(width=150, highlight=False)
     table = Table(box=None, header_style="bold")
-    for title in ("process", "stood (s)", "MiB first/most/last", "MiB/min, 2nd half", "fds first/most/last",
-                  "sockets", "threads", "tasks first/most/last"):  # fmt: skip
-        table.add_column(title, justify="left" if title == "process" else "right")
-    for each in verdicts:
+    for title in ("role", "processes", "MiB first/last/peak", "MiB/min, 2nd half", "fds first/last/peak", "tasks",
+                  "requests/min", "at rest"):  # fmt: skip
+        table.add_column(title, justify="left" if title == "role" else "right")
+    for role in dict.fromkeys(each.role for each in verdicts):
+        own = [each for each in verdicts if each.role == role]
+        asked = requests.get(role, Requests(0.0, 0.0))
+        slopes = [each.slope for each in own if each.slope is not None]
+        tasks = own[0].tasks[0], own[-1].tasks[2], max(each.tasks[1] for each in own)
         table.add_row(
-            f"{each.role} {each.pid}",
-            f"{each.begin:.0f}-{each.end:.0f}",
-            "/".join(f"{value:.1f}" for value in each.mib),
-            "not judged" if each.slope is None else f"{each.slope:+.2f}",
-            "/".join(map(str, each.descriptors)),
-            "/".join(map(str, each.sockets)),
-            "/".join(map(str, each.threads)),
-            "/".join(f"{value:g}" for value in each.tasks) if each.tasks[1] else "not read",
+            role,
+            str(len(own)),
+            f"{own[0].mib[0]:.0f}/{own[-1].mib[2]:.0f}/{max(each.mib[1] for each in own):.0f}",
+            f"{max(slopes):+.2f}" if slopes else "not judged",
+            f"{own[0].descriptors[0]}/{own[-1].descriptors[2]}/{max(each.descriptors[1] for each in own)}",
+            "/".join(f"{value:g}" for value in tasks) if tasks[2] else "not told",
+            f"{asked.busy:.1f}",
+            f"{asked.rest:.1f}",
         )
     console.print(table)
     console.print(", ".join(f"{what}: {count}" for what, count in sorted(counts.items())))
     console.print("faults: " + ", ".join(f"{name} ({at:.0f} s)" for at, name in faults))
-    for problem in problems[:40]:
-        console.print(f"[red]wrong[/red] {problem}", soft_wrap=True, markup=True)
-    console.print(f"{len(problems)} problems" if problems else "every pod right, nothing left over")
+    for problem in problems[:60]:
+        console.print(f"[red]{problem.kind}[/red] {escape_markup(problem.text)}", soft_wrap=True)
+    found = Counter(problem.kind for problem in problems)
+    console.print(
+        f"wrong {found['wrong']}, stuck {found['stuck']}, orphans {found['orphan']}, bugs logged {found['bug']}, "
+        f"processes {found['process']}, restless {found['requests']}"
+    )
+    console.print(f"{len(problems)} problems" if problems else "everything right, nothing stuck, nothing left over")
 
 
 def svg(samples: Sequence[Sample], faults: Sequence[tuple[float, str]]) -> str:
@@ -190,9 +241,10 @@ def svg(samples: Sequence[Sample], faults: Sequence[tuple[float, str]]) -> str:
         colour = COLOURS.get(own[0].role, "#555")
         parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.6">'
                      f"<title>{escape(own[0].role)} {pid}</title></polyline>")  # fmt: skip
-    for number, (role, colour) in enumerate(COLOURS.items()):
-        parts.append(f'<text x="{left + 190 * number}" y="{height - 18}" fill="{colour}">{escape(role)}</text>')
-    parts.append(f'<text x="{left + 400}" y="{height - 18}" fill="#c33">a fault (dashed)</text></svg>\n')
+    for number, (role, colour) in enumerate([*COLOURS.items(), ("a fault (dashed)", "#c33")]):
+        x_at, y_at = left + 170 * (number % 5), height - 26 + 16 * (number // 5)
+        parts.append(f'<text x="{x_at}" y="{y_at}" fill="{colour}">{escape(role)}</text>')
+    parts.append("</svg>\n")
     return "\n".join(parts)
 
 
