@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import contextlib
 import random
 import sys
 import tempfile
@@ -154,23 +153,32 @@ class Soak:
 
 
 async def soak(arguments: argparse.Namespace) -> int:
-    """Exit code."""
+    """Exit code. The table is printed however the soak ends."""
     folder = Path(tempfile.mkdtemp(prefix="polyarch-soak-"))
-    async with contextlib.AsyncExitStack() as stack:
-        stage = await stack.enter_async_context(Stage.opened(folder, arguments.nodes, cells.NUMA))
+    async with Stage.opened(folder, arguments.nodes, cells.NUMA) as stage:
         trial = Trial(stage.client, random.Random(arguments.seed))
         async with Roles.opened(trial, stage) as roles:
             run = Soak(trial, stage, roles)
-            await run.run(arguments)
+            try:
+                await run.run(arguments)
+            except BaseException:
+                tell(run, trial, roles, arguments.picture)
+                raise
         await run.end()
-    verdicts, grown = report.judge([each for each in roles.samples if each.role != STOCK], busy_until=run.busy_until)
+    return tell(run, trial, roles, arguments.picture)
+
+
+def tell(run: Soak, trial: Trial, roles: Roles, picture: Path) -> int:
+    """The table and the picture; the exit code."""
+    samples = [each for each in roles.samples if each.role != STOCK]
+    verdicts, grown = report.judge(samples, busy_until=run.busy_until or float("inf"))
     for text in grown:
         trial.problem("process", text)
     requests = {role: each for role, each in run.requests.items() if role != STOCK}
     for text in report.restless(requests):
         trial.problem("requests", text)
     report.show(verdicts, requests, trial.counts, run.injected, trial.problems)
-    report.draw(arguments.picture, [each for each in roles.samples if each.role != STOCK], run.injected)
+    report.draw(picture, samples, run.injected)
     return 1 if trial.problems else 0
 
 

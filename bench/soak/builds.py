@@ -18,7 +18,7 @@ from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import CONFIGMAPS, JOBS, PODS
 
 SPACE: Final = "soak-builds"
-KEPT: Final = {"one": ("amd64", "arm64"), "two": ("arm64", "s390x"), "three": ("ppc64le",)}
+KEPT: Final = {"one": ("amd64", "arm64"), "two": ("arm64", "s390x"), "three": ("amd64", "ppc64le")}
 PASSING: Final = ("amd64",)
 PAUSE: Final = 12.0
 SETTLE_SECONDS: Final = 300.0
