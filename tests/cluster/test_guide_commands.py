@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -48,8 +49,15 @@ CELLED: Final = Settings(nodes={"amd64": 2}, numa=Numa.parse("2x8"), polyarch=Fa
 WIDE: Final = msgspec.structs.replace(CELLED, numa=Numa.parse("2x16"))
 CLUSTERS: Final = {"numa.md": CELLED, "numa-scheduling.md": WIDE, "numa-migration.md": CELLED}
 """Of pages that need another one than :data:`MIXED`."""
-FOLLOWED: Final = {"builds.md": ("builds-anywhere.md", "builds-ci.md")}
+FOLLOWED: Final = {
+    "builds.md": ("builds-anywhere.md", "builds-ci.md"),
+    "taints.md": ("inspect-images.md", "lint.md"),
+}
 """Pages that go on with the cluster and the files of another one."""
+ASKING: Final = FOLLOWED["taints.md"]
+"""Pages whose commands ask registries by themselves: here that of the sandbox."""
+CODE: Final = "echo $?"
+"""A step that prints with which code the one before it has ended; any other has to end with 0."""
 FILES: Final = ("yaml", "text", "html")
 BLOCK = re.compile(r"^```(\w+) ([^\n]+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ANYTHING = "…"
@@ -126,12 +134,25 @@ async def test_in_041_the_commands_of_the_page_do_what_it_says(
     before, afterwards = PAGES[page]
     await asyncio.to_thread(before, kubectl)
     run = 0
-    pages = [page, *FOLLOWED.get(page, ())]
-    text = "\n".join((PROJECT / "docs" / "guide" / each).read_text(encoding="utf-8") for each in pages)
-    for step in steps(text):
+    for each in (page, *FOLLOWED.get(page, ())):
+        there = environment | (
+            {"CONTAINERS_REGISTRIES_CONF": str(guide_sandbox.registries_conf)} if each in ASKING else {}
+        )
+        run += await follow((PROJECT / "docs" / "guide" / each).read_text(encoding="utf-8"), folder, there)
+    assert run
+    await asyncio.to_thread(afterwards, kubectl)
+
+
+async def follow(page: str, folder: Path, environment: dict[str, str]) -> int:
+    """Does what the page says; returns how many commands that were."""
+    run, done = 0, None
+    for step, after in pairwise([*steps(page), Step("")]):
         if step.file:
             (folder / step.file).parent.mkdir(exist_ok=True)
             (folder / step.file).write_text(step.command)
+            continue
+        if step.command == CODE and done is not None:
+            assert step.expected == (str(done.returncode),), f"$ {done.args[-1]}\n{done.stdout}"
             continue
         done = await asyncio.to_thread(
             subprocess.run,
@@ -144,9 +165,8 @@ async def test_in_041_the_commands_of_the_page_do_what_it_says(
             check=False,
             timeout=SECONDS,
         )
-        assert done.returncode == 0, f"$ {step.command}\n{done.stdout}"
+        assert done.returncode == 0 or after.command == CODE, f"$ {step.command}\n{done.stdout}"
         missing = differs(step.expected, done.stdout.splitlines())
         assert missing is None, f"$ {step.command}\nprinted\n{done.stdout}\nand not: {missing}"
         run += 1
-    assert run
-    await asyncio.to_thread(afterwards, kubectl)
+    return run
