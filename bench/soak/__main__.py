@@ -164,8 +164,11 @@ async def soak(arguments: argparse.Namespace) -> int:
             except BaseException:
                 tell(run, trial, roles, arguments.picture)
                 raise
-        await run.end()
-    return tell(run, trial, roles, arguments.picture)
+        try:
+            await run.end()
+        finally:
+            code = tell(run, trial, roles, arguments.picture)
+    return code
 
 
 def tell(run: Soak, trial: Trial, roles: Roles, picture: Path) -> int:

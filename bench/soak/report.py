@@ -32,7 +32,7 @@ COLOURS = {
     "numa-exporter": "#5aa7c8",
     "numa-extender": "#333333",
 }
-REST_LIMIT = 40.0
+REST_LIMIT = 25.0
 """Requests a minute that a role may send when nothing happens, all its processes together; Leases do not count."""
 
 
