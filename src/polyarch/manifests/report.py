@@ -124,6 +124,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
             show_suppressed=show_suppressed,
         )
 
+    def untold(self, findings: Iterable[Finding]) -> list[Incomplete]:
+        """What could not be completed and none of these findings names: MA001 says of its image why, too."""
+        told = _unknown_images(findings)
+        return [each for each in self.incomplete if each.file or each.image not in told]
+
     def fails(self, finding: Finding) -> bool:
         """Whether an unsuppressed finding makes the exit code 1."""
         return self.fail_on != "never" and finding.severity.rank >= Severity(self.fail_on).rank

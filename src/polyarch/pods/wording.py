@@ -97,7 +97,7 @@ _HAPPENED: Final = {
     "refused-address": "was not inspected: the address of {host} is not allowed",
     "refused-redirect": "was not inspected: {host} redirects to an address that is not allowed",
     "blocked": "was not inspected: {host} is blocked",
-    "offline-miss": "is not in the platforms file, and registries are not contacted",
+    "offline-miss": "is in no platforms file, and no registry is asked",
 }
 """By the code of a failure; other codes use ``_HAPPENED_BY_CLASS``."""
 _HAPPENED_BY_CLASS: Final = {"content": "could not be inspected: {host} sent an invalid response"}

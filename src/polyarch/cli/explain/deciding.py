@@ -253,7 +253,7 @@ def _missed(found: Iterable[Explained]) -> list[str]:
     """What to do about images that nobody could be asked about."""
     missed = {image.text: None for each in found for image in each.decision.unresolved if image.note == OFFLINE_MISS}
     return [
-        f"{text} is not in the platforms file, and --offline contacts no registry; add the output of "
-        f"`polyarch inspect -o json {text}` to the file, or run without --offline"
+        f"--offline asks no registry, and no platforms file names {text}; give one with --platforms-file "
+        f"(`polyarch inspect -o json {text}` prints it), or leave out --offline"
         for text in missed
     ]

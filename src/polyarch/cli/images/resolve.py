@@ -183,7 +183,7 @@ def _wanted(known: Known, text: str) -> Reference | None:
 
 
 def _offline_miss(reference: Reference) -> Inspection:
-    message = f"{reference.familiar} is not in the platforms file, and --offline contacts no registry"
+    message = f"{reference.canonical}: --offline asks no registry, and no platforms file names it"
     return Inspection(reference, Status.ERROR, error=InspectionError.of("offline-miss", message))
 
 

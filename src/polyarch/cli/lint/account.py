@@ -56,19 +56,16 @@ class Account:
 
     def lines(self, report: Report, *, quiet: bool = False) -> list[str]:
         """What somebody should know besides the diff; ``quiet``: what went wrong only."""
-        incomplete = [plain(incomplete_line(gap)) for gap in report.incomplete]
         if quiet:
-            return incomplete
+            return [plain(incomplete_line(gap)) for gap in report.incomplete]
         refused = sorted(self.refused, key=lambda each: each.finding.order)
         noted = {id(each.finding) for each in refused}
         lines = [f"{place_of(each.finding)}: {each.finding.rule} not fixed: {each.note}" for each in refused]
-        lines += [
-            f"{place_of(finding)}: {finding.severity.value} {finding.rule} {finding.message}"
-            for finding in report.findings
-            if report.fails(finding) and id(finding) not in noted
-        ]
+        failing = [each for each in report.findings if report.fails(each) and id(each) not in noted]
+        lines += [f"{place_of(each)}: {each.severity.value} {each.rule} {each.message}" for each in failing]
         lines += [f"not emitted: {reason}" for reason in self.not_emitted]
-        return [*map(plain, lines), *incomplete, f"polyarch: {self._summary(report)}"]
+        lines += map(incomplete_line, report.untold([*(each.finding for each in refused), *failing]))
+        return [*map(plain, lines), f"polyarch: {self._summary(report)}"]
 
     def _summary(self, report: Report) -> str:
         number, files = len(self.applied), counted(len(self.diffs), "file")

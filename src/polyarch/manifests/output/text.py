@@ -21,7 +21,7 @@ def render(report: Report, *, colour: bool = False, summary: bool = True) -> str
                 plain(f"{place_of(finding)}: suppressed {finding.rule} {finding.message}"),
                 plain(f"  reason: {finding.suppressed}"),
             ]
-    lines += [plain(line) for line in map(incomplete_line, report.incomplete)]
+    lines += [plain(line) for line in map(incomplete_line, report.untold(report.findings))]
     if summary:
         lines.append(summary_line(report.summary))
     return "".join(f"{line}\n" for line in lines)

@@ -17,6 +17,8 @@ from polyarch.oci.reference import DOCKER_HUB, DOCKER_HUB_NAMES, InvalidReferenc
 _PORT = re.compile(r":[0-9]+\Z", re.ASCII)
 
 SYSTEM_FILE = Path("/etc/containers/registries.conf")
+ENVIRONMENT = "CONTAINERS_REGISTRIES_CONF"
+"""The variable that names a file to podman, skopeo and buildah."""
 
 Pull = Literal["all", "digest-only", "tag-only"]
 
@@ -108,8 +110,10 @@ def rewrite(reference: Reference, location: str, covered: int, *, origin: str, e
 def load(path: Path | None, environ: Mapping[str, str], *, system: Path = SYSTEM_FILE) -> RegistriesConf:
     """The named file, else the user's, else the system's, then ``registries.conf.d/*.conf`` beside it (RG-090).
 
-    A named file must exist; the others may be missing.
+    A file is named by the caller, else by :data:`ENVIRONMENT`. A named file must exist; the others may be missing.
     """
+    if path is None and environ.get(ENVIRONMENT):
+        path = Path(environ[ENVIRONMENT])
     if path is not None:
         files = [path, *_drop_ins(path)]
     else:

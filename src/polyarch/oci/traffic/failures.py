@@ -36,7 +36,7 @@ NEXT_ACTIONS = {
     "too-large": "this is hardly an image: check what was pushed",
     "too-complex": "flatten the index",
     "tls": "give the CA with --ca or a certs.d directory, or configure the registry as insecure",
-    "unknown-host": "check the spelling of the host, or of the mirror that the configuration names",
+    "unknown-host": "check its spelling, the mirrors that are configured, and this machine's network",
     "refused-address": "allow the address explicitly if it is meant to be reached",
     "refused-redirect": "check the registry's configuration and the proxies before it",
 }

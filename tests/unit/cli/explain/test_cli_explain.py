@@ -392,7 +392,7 @@ def test_an_image_that_the_platforms_file_does_not_have_is_no_clean_answer(expla
     """PL-730, PL-751: the question is open, and the way on is named."""
     result = explain(pod("web:1", "other:1"))
     assert result.code == 3
-    assert "other:1 is not in the platforms file" in result.err
+    assert "no platforms file names other:1" in result.err
     assert "polyarch inspect -o json other:1" in result.err
 
 

@@ -50,7 +50,7 @@ def test_offline_nobody_is_asked(run: Command, registry: Any) -> None:
     run.write("web.yaml", PODS.format(name="web", image=f"{registry.host}/team/app:1"))
     result = run("web.yaml", "--offline", known=False)
     assert result.code == 3
-    assert "--offline contacts no registry" in result.out
+    assert "--offline asks no registry" in result.out
     assert list(registry.seen) == []
 
 

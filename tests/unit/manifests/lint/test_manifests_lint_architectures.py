@@ -54,6 +54,17 @@ def test_a_pod_whose_node_is_chosen_goes_nowhere_else() -> None:
     assert names(problems(deployment("nodeName: w\nnodeSelector: {kubernetes.io/arch: s390x}"), TWO))[0] == "MA104"
 
 
+def test_a_pod_whose_own_constraints_exclude_each_other() -> None:
+    """MA104, MF-023: no image is to blame, and none is named, also where nobody could be asked about it."""
+    text = deployment(required("arch In s390x; arch In amd64; os In linux"))
+    for images, architectures in ((TWO, "amd64, arm64"), ({}, "the architectures meant")):
+        finding = rule(problems(text, images), "MA104").finding
+        assert finding.message == (
+            "Deployment web can run nowhere: its node selector and required node affinity admit no platform"
+        )
+        assert finding.hint == f"require {architectures} (polyarch fix --replace), and nothing that excludes it"
+
+
 def test_nothing_to_say_about_an_image_for_every_platform_or_for_none() -> None:
     """MF-001: neutral images do not constrain."""
     assert problems(deployment(""), FOUR) == ()

@@ -90,8 +90,10 @@ def test_findings_are_in_the_order_of_the_text() -> None:
     assert len(places) == 4
 
 
-def test_an_image_that_could_not_be_asked_about_is_named_once() -> None:
-    """MF-042: errors of the registry client begin with the image, too."""
-    gap = Incomplete("", GAP.image, f"{GAP.image}: quay.io: the connection was refused")
-    assert text.incomplete_line(gap) == "quay.io/acme/web:2: not completed: quay.io: the connection was refused"
-    assert text.incomplete_line(GAP) == "quay.io/acme/web:2: not completed: the registry is away"
+def test_an_image_that_a_finding_names_is_not_named_again() -> None:
+    """MF-042: MA001 says why; what no finding says stays."""
+    unknown = report(WEB, {GAP.image: {"error": "network"}}, incomplete=(GAP, Incomplete("away.yaml", "", "no such file")))
+    assert [each.rule for each in unknown.findings if each.rule == "MA001"] == ["MA001"]
+    shown = text.render(unknown)
+    assert shown.count(GAP.image) == 1
+    assert "away.yaml: not completed: no such file" in shown

@@ -261,6 +261,26 @@ def test_the_users_file_comes_before_the_systems(tmp_path: Path) -> None:
     assert places_now() == ["quay.io/a:1"]
 
 
+def test_rg_090_the_variable_of_podman_names_the_file(tmp_path: Path) -> None:
+    """RG-090: before the user's; an option goes before it, and the file it names must exist."""
+    users, named, given = tmp_path / ".config/containers/registries.conf", tmp_path / "env.conf", tmp_path / "given.conf"
+    for file in (users, named, given):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f'[[registry]]\nprefix = "quay.io"\nlocation = "{file.stem}.example"\n')
+    environ = {"HOME": str(tmp_path), "CONTAINERS_REGISTRIES_CONF": str(named)}
+
+    def places_by(option: Path | None = None) -> list[str]:
+        return places("quay.io/a:1", Configuration.load(option, environ=environ, system_file=NOWHERE))
+
+    assert places_by() == ["env.example/a:1"]
+    assert places_by(given) == ["given.example/a:1"]
+    named.unlink()
+    with pytest.raises(InvalidConfiguration, match=r"env\.conf"):
+        places_by()
+    environ["CONTAINERS_REGISTRIES_CONF"] = ""
+    assert places_by() == ["registries.example/a:1"]
+
+
 REFUSED = [
     pytest.param(
         "[[registry]]\ninsecure = true", "registry 1: prefix and location are both missing", id="RG-093 empty"

@@ -3,6 +3,8 @@
 Pure.
 """
 
+from collections.abc import Sequence
+
 from polyarch.manifests.finding import Severity
 from polyarch.manifests.lint.constraints.wording import platform_sets, supported_architectures
 from polyarch.manifests.lint.facts import Draft, PodFacts, needs_flag, repair
@@ -33,10 +35,9 @@ def draft(facts: PodFacts) -> Draft:
     names = tuple(dict.fromkeys(image.name for image, _ in facts.supported.constraining))
     return Draft(
         rule=RULE,
-        message=f"{facts.subject} can run nowhere: it admits {listed(facts.admitted)}, "
-        f"but {', '.join(names)} {'has only' if len(names) == 1 else 'have in common only'} {listed(facts.platforms)}",
+        message=f"{facts.subject} can run nowhere: {_why(facts, names)}",
         hint=f"require {supported_architectures(facts)} (polyarch fix --replace), "
-        "or use an image built for the required architecture",
+        + ("or use an image built for the required architecture" if facts.admitted else "and nothing that excludes it"),
         node=node,
         pointer=where,
         images=names,
@@ -45,3 +46,10 @@ def draft(facts: PodFacts) -> Draft:
         if facts.options.fixes.replace
         else needs_flag(facts, "--replace", "writes the architectures that the images support instead"),
     )
+
+
+def _why(facts: PodFacts, names: Sequence[str]) -> str:
+    if not facts.admitted:
+        return "its node selector and required node affinity admit no platform"
+    have = "has only" if len(names) == 1 else "have in common only"
+    return f"it admits {listed(facts.admitted)}, but {', '.join(names)} {have} {listed(facts.platforms)}"

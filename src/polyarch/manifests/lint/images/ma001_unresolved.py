@@ -29,7 +29,7 @@ _NEXT = {
     "content": PUSH_AGAIN,
     "configuration": "correct the configuration of the registry, or give its platforms with --platforms-file",
 }
-_OFFLINE = "add it to the file given with --platforms-file, or leave out --offline"
+_OFFLINE = "give its platforms with --platforms-file, or leave out --offline"
 
 
 def check(place: ImagePlace) -> Iterator[Draft]:
