@@ -22,7 +22,7 @@ LOCKED := --universal --generate-hashes --no-emit-index-url --no-header
 .PHONY: help demo test check docs unit peers cluster long bench soak corpus generate lock dist image sbom krew bundle release-notes changelog clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(READY): requirements.lock pyproject.toml
 	@[ -n "$(PYTHON)" ] || { echo "polyarch needs Python 3.11 or newer: install it (Debian, Ubuntu: apt install python3 python3-venv)"; exit 2; }

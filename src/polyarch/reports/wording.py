@@ -22,6 +22,16 @@ MEANINGS: Final = {
 _BINARY: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
+def lacks(image: str, has: str, target: str) -> str:
+    """What is wrong with an image that has other platforms; ``target`` may be several, in words."""
+    return f"{image} has {has}, not {target}"
+
+
+def excludes(target: str, value: str) -> str:
+    """What is in the way of a pod with this required affinity; ``target`` may be several, in words."""
+    return f"its required affinity excludes {target}: {value}"
+
+
 def percent(share: float | None) -> str:
     """``62.5 %`` of a share from 0 to 1, rounded down (99.96 % is not 100 %); a dash if there is none."""
     if share is None:

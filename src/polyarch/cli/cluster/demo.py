@@ -1,20 +1,19 @@
 """How the demo looks: live tables on a terminal, one line for each change in a pipe, nothing for ``-o json``."""
 
 import sys
-from collections.abc import Callable
 from typing import TextIO
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from polyarch.cli.cluster.next_steps import after_demo
 from polyarch.platforms import Platform
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.demo import builds
 from polyarch.sandbox.demo import show as demo
 from polyarch.sandbox.demo.observation import Row
-from polyarch.sandbox.demo.show import WITH, WITHOUT, Shown
+from polyarch.sandbox.demo.show import WITH, WITHOUT, Audience, Shown
 from polyarch.sandbox.demo.workloads import WORKLOADS, Workload, platforms
 from polyarch.sandbox.document import DemoCells, DemoOperator
 
@@ -30,9 +29,7 @@ async def show(sandbox: Sandbox, *, quiet: bool) -> tuple[Shown, int]:
     console = Console(highlight=False)
     if quiet or not console.is_terminal:
         stream = sys.stderr if quiet else sys.stdout
-        shown = await demo.show(
-            sandbox, _lines(stream), lambda line: print(_operator_line(line), file=stream, flush=True)
-        )
+        shown = await demo.show(sandbox, in_lines(stream))
     else:
         shown = await _live(sandbox, console)
     if not quiet:
@@ -43,32 +40,43 @@ async def show(sandbox: Sandbox, *, quiet: bool) -> tuple[Shown, int]:
 async def _live(sandbox: Sandbox, console: Console) -> Shown:
     rows: Tables = {}
     operator: DemoOperator | None = None
+    now = ""
     with Live(console=console, refresh_per_second=12) as live:
 
         def listen(namespace: str, changed: tuple[Row, ...]) -> None:
             rows[namespace] = changed
-            live.update(tables(rows, operator, console.width))
+            live.update(tables(rows, operator, console.width, now=now))
 
         def tell(line: DemoOperator) -> None:
             nonlocal operator
             operator = line
-            live.update(tables(rows, operator, console.width))
+            live.update(tables(rows, operator, console.width, now=now))
 
-        return await demo.show(sandbox, listen, tell)
+        def begin(text: str) -> None:
+            nonlocal now
+            now = text
+            live.update(tables(rows, operator, console.width, now=now))
+
+        shown = await demo.show(sandbox, Audience(listen, tell, begin))
+        begin("")
+        return shown
 
 
-def _lines(stream: TextIO) -> Callable[[str, tuple[Row, ...]], None]:
-    """Print what changed of a pod that one would want to read."""
-    last: dict[tuple[str, str], str] = {}
+def in_lines(stream: TextIO) -> Audience:
+    """Print what changed of a pod that one would want to read; what comes back, as a back-off does, is told once."""
+    told: set[str] = set()
 
     def listen(namespace: str, changed: tuple[Row, ...]) -> None:
         for row in changed:
             text = _line(namespace, row)
-            if row.phase and last.get((namespace, row.name)) != text:
-                last[namespace, row.name] = text
-                print(text, file=stream, flush=True)
+            if row.phase and text not in told:
+                told.add(text)
+                say(text)
 
-    return listen
+    def say(text: str) -> None:
+        print(text, file=stream, flush=True)
+
+    return Audience(listen, lambda line: say(_operator_line(line)), lambda text: say(f"now: {text}"))
 
 
 def _line(namespace: str, row: Row) -> str:
@@ -83,25 +91,26 @@ def _operator_line(line: DemoOperator) -> str:
     if line.uninstall_seconds is None:
         return (
             f"operator: {line.installed} objects installed, {line.made} made by the operator, "
-            f"available after {line.install_seconds:.1f} s; uninstalling it in a moment, to see what is left"
+            f"available after {line.install_seconds:.1f} s"
         )
-    uninstalled = f"operator: uninstalled in {line.uninstall_seconds:.1f} s, left: {_left(line)}"
-    return f"{uninstalled}; installing it again, then nodes join and an image is built"
+    return f"operator: uninstalled in {line.uninstall_seconds:.1f} s, left: {_left(line)}"
 
 
 def _left(line: DemoOperator) -> str:
     return ", ".join(line.left) or "nothing"
 
 
-def tables(rows: Tables, operator: DemoOperator | None, width: int) -> Group:
-    """What the terminal shows: with polyarch, below it without, and the operator."""
-    parts: list[Table] = []
+def tables(rows: Tables, operator: DemoOperator | None, width: int, *, now: str = "") -> Group:
+    """What the terminal shows: with polyarch, below it without, the operator, and what is being done now."""
+    parts: list[RenderableType] = []
     if WITH in rows:
         parts.append(_with(rows[WITH], narrow=width < WIDE))
     if WITHOUT in rows:
         parts.append(_without(rows[WITHOUT]))
     if operator is not None:
         parts.append(_operator(operator))
+    if now:
+        parts.append(Text(f"\n{now} …", style="dim"))
     return Group(*parts)
 
 
@@ -188,17 +197,4 @@ def _print_end(console: Console, sandbox: Sandbox, shown: Shown) -> None:
         console.print(f"• {sentence}", markup=False)
     if shown.failed:
         console.print(f"These could run and did not: {', '.join(shown.failed)}", style="red", markup=False)
-    option = "" if sandbox.name == "default" else f" --name {sandbox.name}"
-    console.print(
-        "\nTry next:\n"
-        f"  export KUBECONFIG={sandbox.kubeconfig}\n"
-        f"  kubectl get pods -n {WITH} -o wide           # and -n {WITHOUT}\n"
-        f"  polyarch explain impossible -n {WITH} --registries-conf {sandbox.registries_conf}"
-        "        # why a pod is where it is, or nowhere; by this sandbox's registry\n"
-        "  kubectl create deployment mine --image=mysql:8.4 --replicas=3\n"
-        f"  polyarch build status {builds.NAME} -n {builds.NAMESPACE}         # an image for every architecture\n"
-        f"  polyarch sandbox seed FILE{option}               # images of your own, any mix of platforms\n"
-        f"  polyarch status{option}; polyarch down{option}",
-        markup=False,
-        soft_wrap=True,
-    )
+    console.print(f"\n{after_demo(sandbox.folder, name=sandbox.name)}", markup=False, soft_wrap=True, end="")

@@ -14,6 +14,7 @@ import msgspec
 import yaml
 
 from polyarch.cli.cluster import kubeconfig as sandbox_kubeconfig
+from polyarch.cli.cluster.next_steps import after_up, option
 from polyarch.cli.cluster.progress import shown
 from polyarch.cli.errors import CouldNotComplete, UsageError
 from polyarch.cli.options.outputs import Output, emit
@@ -102,7 +103,7 @@ def take_down(name: str, outputs: Sequence[Output], *, delete: bool, messages: M
             await sandbox.stop()
 
     _run(end(), messages)
-    again = f"stopped; `polyarch up{_option(name)}` starts it again"
+    again = f"stopped; `polyarch up{option(name)}` starts it again"
     messages.remark(f"sandbox {name} {'deleted' if delete else again}")
     _print({"schemaVersion": document.SCHEMA_VERSION, "name": name, "deleted": delete}, outputs, lambda _: "")
     return 0
@@ -150,7 +151,7 @@ def seed_registry(file: str, name: str, outputs: Sequence[Output], *, messages: 
     async def push() -> list[Seeded]:
         sandbox = Sandbox.attach(name)
         if not _running(sandbox.folder):
-            raise SandboxError(f"sandbox {name} is stopped; `polyarch up{_option(name)}` starts it")
+            raise SandboxError(f"sandbox {name} is stopped; `polyarch up{option(name)}` starts it")
         return await sandbox.registry.seed(data, origin=file)
 
     pushed = _run(push(), messages)
@@ -267,10 +268,6 @@ def _print(content: Any, outputs: Sequence[Output], text: Callable[[bool], str])
     emit(outputs, render)
 
 
-def _option(name: str) -> str:
-    return "" if name == state.DEFAULT_NAME else f" --name {name}"
-
-
 def _summary(result: Document, *, installed: bool) -> str:
     counts: dict[str, int] = {}
     for node in result.nodes:
@@ -278,8 +275,7 @@ def _summary(result: Document, *, installed: bool) -> str:
     nodes = ", ".join(f"{count} {architecture}" for architecture, count in counts.items()) or "none"
     if result.numa:
         nodes += f"; NUMA cells of each: {result.numa}"
-    option = _option(result.name)
-    install = f"polyarch install --values {Folder(Path(result.kubeconfig).parent).values} --wait"
+    following = after_up(Folder(Path(result.kubeconfig).parent), name=result.name, installed=installed)
     return f"""\
 sandbox     {result.name} (Kubernetes {result.version})
 API server  {result.api_server}
@@ -287,17 +283,12 @@ nodes       {nodes}
 registry    {result.registry.address} (plain HTTP; also serves docker.io, quay.io and others)
 kubeconfig  {result.kubeconfig}
 
-Next:
-  export KUBECONFIG={result.kubeconfig}
-  kubectl get nodes -L kubernetes.io/arch
-  {"kubectl run web --image=nginx:1.27" if installed else install}
-  polyarch status{option}    polyarch down{option}    polyarch up --demo{option}
-"""
+{following}"""
 
 
 def _status(result: Document, colour: bool) -> str:
     if not result.processes:
-        return f"sandbox {result.name} is stopped; `polyarch up{_option(result.name)}` starts it\n"
+        return f"sandbox {result.name} is stopped; `polyarch up{option(result.name)}` starts it\n"
     rows = [
         Row(
             (

@@ -20,7 +20,7 @@ from polyarch.cli.explain.text import text_of
 from polyarch.cli.explain.tolerations import Tolerated, tolerated
 from polyarch.cli.images.pod_images import wiring_of
 from polyarch.cli.images.resolve import how
-from polyarch.cli.input.objects import read_documents
+from polyarch.cli.input.objects import documents_in
 from polyarch.cli.options.manifests import ImageOptions
 from polyarch.cli.options.outputs import Output, emit
 from polyarch.cli.output.documents import document_text
@@ -95,10 +95,8 @@ def run_explain(asked: Asked, images: ImageOptions, outputs: Sequence[Output], *
         if asked.pod is not None:
             notes, found = asyncio.run(_in_cluster(asked, registries))
         else:
-            configuration = configuration_from(each for path in asked.objects for each in read_documents(path))
-            given = pods_from(
-                (each for path in asked.files for each in read_documents(path)), namespace=asked.namespace or "default"
-            )
+            configuration = configuration_from(documents_in(asked.objects, messages.remark))
+            given = pods_from(documents_in(asked.files, messages.remark), namespace=asked.namespace or "default")
             notes = configuration.notes
             found = asyncio.run(_in_files(given, configuration, asked, registries))
     except (InvalidSetting, ConfigurationError) as error:

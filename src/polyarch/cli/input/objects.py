@@ -6,7 +6,7 @@ would construct anything but plain data are an error like any other.
 
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,6 +14,7 @@ import msgspec
 import yaml
 
 from polyarch.cli.errors import UsageError
+from polyarch.cli.input.files import find_files
 
 T = TypeVar("T")
 
@@ -105,6 +106,24 @@ def read_documents(path: str) -> list[Document]:
         raise UsageError(f"{path}: not UTF-8 (byte {error.start})") from None
     shown = "standard input" if path == STDIN else path
     return list(_documents(text, shown))
+
+
+def documents_in(paths: Sequence[str], note: Callable[[str], None]) -> Iterator[Document]:
+    """The objects of files, of directories with manifests and of patterns, ``-`` for standard input.
+
+    A directory holds other YAML, too: what cannot be read there is noted and left out.
+    """
+    given = find_files(paths)
+    for path, problem in given.unreadable:
+        note(f"{path}: {problem}")
+    named = {str(path) for path in given.named}
+    for path in given.files:
+        try:
+            yield from read_documents(STDIN if path in given.streams and path not in named else path)
+        except UsageError as error:
+            if path in named or path in given.streams:
+                raise
+            note(f"left out: {error}")
 
 
 def _documents(text: str, file: str) -> Iterator[Document]:

@@ -12,8 +12,7 @@ import msgspec
 
 from polyarch.cli.errors import UsageError
 from polyarch.cli.explain.templates import templates_of
-from polyarch.cli.input.files import STDIN, find_files
-from polyarch.cli.input.objects import Document, read_documents
+from polyarch.cli.input.objects import Document, documents_in
 from polyarch.model.meta import ObjectMeta, PartialObjectMetadata
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS, POLICIES, ClusterPodPlacementConfig, PlacementPolicy
@@ -31,7 +30,7 @@ DEFAULT_NAMESPACE: Final = "default"
 
 def facts_from(paths: Sequence[str], note: "Notes") -> Facts:
     """Of all files; :class:`UsageError` names file and line of what cannot be used."""
-    documents = [each for each in _documents(paths, note) if each.kind]
+    documents = [each for each in documents_in(paths, note) if each.kind]
     _refuse_two_clusters(documents)
     latest: dict[tuple[str, str, str], Document] = {}
     for document in documents:
@@ -90,20 +89,6 @@ class Notes:
     def __call__(self, text: str) -> None:
         if text not in self.texts:
             self.texts.append(text)
-
-
-def _documents(paths: Sequence[str], note: Notes) -> Iterator[Document]:
-    given = find_files(paths)
-    for path, problem in given.unreadable:
-        note(f"{path}: {problem}")
-    named = {str(path) for path in given.named}
-    for path in given.files:
-        try:
-            yield from read_documents("-" if path == STDIN else path)
-        except UsageError as error:
-            if path in named or path == STDIN:
-                raise
-            note(f"left out: {error}")  # a folder holds other YAML, too
 
 
 def _refuse_two_clusters(documents: Iterable[Document]) -> None:

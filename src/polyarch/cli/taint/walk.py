@@ -245,7 +245,9 @@ class _Walk:
                         shown.advance()
                     before = max(before, now.tainted)
                     if now.waits_for:
-                        shown.remark(f"6 taint: {now.tainted} of {now.managed}; waits for {now.waits_for}")
+                        wanted = now.tainted + now.waiting
+                        counted = f"{now.tainted} of {wanted} nodes; " if wanted else ""
+                        shown.remark(f"6 taint: {counted}waits for {now.waits_for}")
 
                 ended = await delegated.wait(tainted, seconds=self._manner.timeout, seen=seen)
         finally:

@@ -17,6 +17,7 @@ from polyarch.platforms import NodePlatform
 from polyarch.pods.constraints import PLATFORM_KEYS, constraints_of
 from polyarch.reports.document import Reason
 from polyarch.reports.facts.cluster import NodeFact, target_name
+from polyarch.reports.wording import excludes
 from polyarch.taints.plan.simulation import BY_CONTROLLER, Guest, Landscape, Site
 from polyarch.tolerations import REPELS, uncovered
 
@@ -118,9 +119,7 @@ def _selected(key: str, value: str, target: NodePlatform, path: str) -> Reason:
 
 def _required(pod: Pod, target: NodePlatform, path: str) -> Reason:
     value = spelled(pod.required)
-    return _reason(
-        "RequiredAffinity", target, f"{path}.{REQUIRED}", value, "its required affinity excludes {target}: {value}"
-    )
+    return Reason("RequiredAffinity", excludes(target_name(target), value), f"{path}.{REQUIRED}", value)
 
 
 def _reason(code: str, target: NodePlatform, path: str, value: str, message: str) -> Reason:

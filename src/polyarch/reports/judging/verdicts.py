@@ -28,6 +28,7 @@ from polyarch.reports.document import Answer, Reason, Verdict
 from polyarch.reports.facts.cluster import Facts, NodeFact, PodFact, WorkloadFact, target_name
 from polyarch.reports.facts.readings import Answers
 from polyarch.reports.judging.ground import Ground, names_platforms
+from polyarch.reports.wording import lacks
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.decide import rules as taints
 from polyarch.taints.decide.decision import Progress as TaintProgress
@@ -176,7 +177,7 @@ def _lacks(finding: Finding, target: NodePlatform) -> bool:
 
 def _image_reason(finding: Finding, target: str) -> Reason:
     has = platforms_of(finding)
-    return Reason("ImageLacksTarget", f"{finding.text} has {has}, not {target}", value=has, image=finding.text)
+    return Reason("ImageLacksTarget", lacks(finding.text, has, target), value=has, image=finding.text)
 
 
 def _unknown_reason(finding: Finding) -> Reason:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -30,14 +31,27 @@ class Shown(msgspec.Struct, frozen=True):
     failed: tuple[str, ...]
 
 
-async def show(sandbox: Sandbox, listener: Listener, tell: Callable[[DemoOperator], None]) -> Shown:
+class Audience(NamedTuple):
+    """Whoever is shown the demo."""
+
+    listener: Listener
+    """Gets the rows of a namespace whenever one changed."""
+    tell: Callable[[DemoOperator], None]
+    """Called when polyarch is installed, and when it is uninstalled."""
+    begin: Callable[[str], None]
+    """Gets the name of what is done next."""
+
+
+async def show(sandbox: Sandbox, audience: Audience) -> Shown:
     """Run the whole demo on a running sandbox; it has polyarch afterwards.
 
     The pods without polyarch are created first, and come to their ends while polyarch is installed. When the same pods
     have been placed, polyarch is uninstalled, to see what is left of it, and installed again; then nodes join, and an
-    image is built. ``tell`` is called when polyarch is installed and when it is uninstalled.
+    image is built.
     """
+    listener, tell, begin = audience
     architectures = sorted({architecture for _, architecture, _ in await sandbox.nodes()})
+    begin("images are pushed")
     await sandbox.registry.seed(IMAGES, origin="demo")
     async with sandbox.client() as client:
         await together(
@@ -47,7 +61,9 @@ async def show(sandbox: Sandbox, listener: Listener, tell: Callable[[DemoOperato
         trip = await RoundTrip.begin(sandbox, client, besides=(WITH, WITHOUT))
         address = sandbox.registry.address
         async with Stage(client, address, WITHOUT, listener).running() as alone:
+            begin("pods are created without polyarch, while it is installed")
             tell(await trip.install())
+            begin("the same pods are created with polyarch")
             mark = sandbox.audit_log.stat().st_size
             async with Stage(client, address, WITH, listener).running() as placed:
                 with_polyarch = await placed.settled()
@@ -55,11 +71,17 @@ async def show(sandbox: Sandbox, listener: Listener, tell: Callable[[DemoOperato
             with_polyarch = _with_audit(with_polyarch, _audit(sandbox.audit_log, mark))
             listener(WITH, tuple(with_polyarch.values()))
             without = await alone.settled()
+        begin("polyarch is uninstalled, to see what is left of it")
         tell(line := await trip.uninstall())
+        begin("polyarch is installed again")
         await trip.install()
         await placed.hold_again()
+        begin("nodes join, and are tainted before a pod is there")
         grown = await growth.grow(sandbox, client)
+        begin("an image is built for every architecture, and after a change for one")
         built = await builds.build(sandbox, client)  # before the cells: their pods fill the nodes
+        if sandbox.state.settings.numa is not None:
+            begin("pods with CPUs of their own are placed by NUMA cells, and by the stock scheduler")
         compared = await cells.compare(sandbox, client)
     nodes = {name: architecture for name, architecture, _ in await sandbox.nodes()}
     return summarize(with_polyarch, without, nodes, architectures, line, grown, built, compared)

@@ -365,7 +365,7 @@ def _status() -> Schema:
                     "tainted": count("Nodes that carry their taint, or another one of polyarch's."),
                     "skipped": count("Nodes that are not managed."),
                     "unknown": count("Nodes whose architecture is not known."),
-                    "summary": text(description="Tainted and managed nodes, as 3/5."),
+                    "summary": text(description="Nodes that carry a taint, and those that are to carry one, as 3/5."),
                 },
                 description="How many nodes.",
             ),

@@ -101,7 +101,7 @@ class NodesStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     skipped: int = 0
     unknown: int = 0
     summary: str = ""
-    """``tainted/managed``, for the column."""
+    """For the column: how many carry a taint, and how many are to carry one: ``2/2`` if primary nodes carry none."""
 
 
 class PodsStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):

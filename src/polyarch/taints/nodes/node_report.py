@@ -53,8 +53,10 @@ class NodeReport:
         census = self._nodes.census
         admission = self._admission()
         managed, tainted = census.number(*MANAGED), census.marked
+        meant = census.number(State.TAINTED, State.WAITING)
         return Contribution(
             fields={
+                "key": settings.key,
                 "architectures": [msgspec.to_builtins(each) for each in self._rows(census)],
                 "nodes": msgspec.to_builtins(
                     NodesStatus(
@@ -62,7 +64,7 @@ class NodeReport:
                         tainted=tainted,
                         skipped=census.number(State.SKIPPED),
                         unknown=census.number(State.UNKNOWN),
-                        summary=f"{tainted}/{managed}",
+                        summary=f"{tainted}/{meant}",
                     )
                 ),
             },

@@ -33,7 +33,7 @@ class Progressed(msgspec.Struct, frozen=True):
 
     done: bool = False
     tainted: int = 0
-    managed: int = 0
+    waiting: int = 0
     waits_for: str = ""
     """What is not done yet, in the controller's words."""
     stopped: str = ""
@@ -148,7 +148,8 @@ def observed(live: ArchitectureTaints) -> Progressed:
 
 def _of(live: ArchitectureTaints, wanted: tuple[str, ...]) -> Progressed:
     status = live.status
-    nodes = Progressed(tainted=status.nodes.tainted, managed=status.nodes.managed)
+    waiting = sum(each.waiting for each in status.architectures or ())
+    nodes = Progressed(tainted=status.nodes.tainted, waiting=waiting)
     if status.observed_generation < live.metadata.generation:
         return msgspec.structs.replace(nodes, waits_for="the controller, which has not seen the object yet")
     conditions = {each.type: each for each in status.conditions or ()}

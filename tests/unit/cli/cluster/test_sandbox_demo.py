@@ -263,3 +263,25 @@ def test_sb_007_the_live_table_fits_its_terminal(width: int, shown: str, left_ou
     text = console.export_text()
     assert "the same pods without polyarch" in text
     assert "11 objects  23 objects  4.2 s            12.5 s          nothing" in text
+
+
+def test_sb_007_in_a_pipe_the_demo_says_what_it_does_now_and_nothing_twice() -> None:
+    stream = io.StringIO()
+    audience = sandbox_demo.in_lines(stream)
+    failing = Row(name="web", phase="Pending", problem="ErrImagePull", node="arm64-1")
+    for problem in ("ErrImagePull", "ImagePullBackOff", "ErrImagePull", "ImagePullBackOff"):
+        audience.listener(WITHOUT, (msgspec.structs.replace(failing, problem=problem),))
+    audience.begin("nodes join")
+    audience.tell(OPERATOR)
+    assert stream.getvalue().splitlines() == [
+        f"{WITHOUT}/web: ErrImagePull on arm64-1",
+        f"{WITHOUT}/web: ImagePullBackOff on arm64-1",
+        "now: nodes join",
+        "operator: uninstalled in 12.5 s, left: nothing",
+    ]
+
+
+def test_sb_007_a_terminal_shows_below_the_tables_what_is_done_now() -> None:
+    console = Console(width=160, file=io.StringIO(), record=True)
+    console.print(sandbox_demo.tables({}, OPERATOR, 160, now="polyarch is installed again"))
+    assert console.export_text().splitlines()[-1] == "polyarch is installed again …"

@@ -117,6 +117,23 @@ def test_a_pod_is_placed_as_the_webhook_would(explain):
     ]
 
 
+def test_a_directory_is_searched_for_manifests_as_lint_searches_it(tmp_path: Path, capsys, monkeypatch):
+    """PL-731: what cannot be read in it is said and left out; what is named has to be readable."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "answers.yaml").write_text(yaml.safe_dump(ANSWERS))
+    (tmp_path / "deploy" / "base").mkdir(parents=True)
+    (tmp_path / "deploy" / "a.yaml").write_text(yaml.safe_dump(pod("web:1", name="a")))
+    (tmp_path / "deploy" / "base" / "b.yaml").write_text(yaml.safe_dump(pod("side:1", name="b")))
+    (tmp_path / "deploy" / "broken.yaml").write_text("a: [")
+    common = ("--offline", "--platforms-file", str(tmp_path / "answers.yaml"), "-o", "json")
+    assert main(["explain", "-f", str(tmp_path / "deploy"), *common]) == 0
+    found = capsys.readouterr()
+    assert [each["name"] for each in json.loads(found.out)["pods"]] == ["a", "b"]
+    assert "left out: " in found.err
+    assert "broken.yaml" in found.err
+    assert main(["explain", "-f", str(tmp_path / "deploy" / "broken.yaml"), *common]) == 2
+
+
 def test_the_document_has_every_member_that_the_schema_names(explain):
     """PL-732."""
     (entry,) = explain(pod("web:1")).pods

@@ -57,6 +57,32 @@ def test_rp_020_text_says_how_much_could_run_and_what_is_in_the_way(report: Comm
     assert "\x1b" not in ran.out
 
 
+def test_rp_020_text_has_one_row_for_targets_of_which_the_same_holds(report: Command) -> None:
+    """A cluster of four architectures would repeat most rows four times; the other forms have one for each."""
+    pinned = yaml.safe_load(READY)
+    requirement = {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}
+    pinned["metadata"]["name"] = "pinned"
+    pinned["spec"]["template"]["spec"]["affinity"] = {
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+    }
+    report.write("more.yaml", READY + BLOCKED + AWAY + f"---\n{yaml.safe_dump(pinned)}")
+    out = report("-f", "more.yaml", "--target", "amd64,arm64,ppc64le,s390x").out
+    rows = [re.split(" {2,}", line)[3:] for line in out.splitlines() if line.startswith("shop/Deployment/")]
+    assert [row[:2] for row in rows] == [
+        ["amd64", "ready"],
+        ["arm64", "constrained"],
+        ["ppc64le, s390x", "image"],
+        ["amd64, arm64", "ready"],
+        ["ppc64le, s390x", "image"],
+        ["amd64, arm64, ppc64le, s390x", "unknown"],
+        ["amd64", "ready"],
+        ["arm64, ppc64le, s390x", "image"],
+    ]
+    assert "its required affinity excludes ppc64le or s390x: kubernetes.io/arch In (amd64) (" in rows[2][2]
+    assert rows[7][2] == "quay.io/acme/only:1 has linux/amd64, not arm64 or ppc64le or s390x"
+
+
 @pytest.mark.parametrize("form", ["text", "json", "yaml", "csv", "markdown", "html"])
 def test_rp_024_equal_facts_give_equal_bytes(report: Command, form: str) -> None:
     first = report("-f", "all.yaml", "--target", "arm64", "-o", form)

@@ -92,7 +92,9 @@ def test_findings_are_in_the_order_of_the_text() -> None:
 
 def test_an_image_that_a_finding_names_is_not_named_again() -> None:
     """MF-042: MA001 says why; what no finding says stays."""
-    unknown = report(WEB, {GAP.image: {"error": "network"}}, incomplete=(GAP, Incomplete("away.yaml", "", "no such file")))
+    unknown = report(
+        WEB, {GAP.image: {"error": "network"}}, incomplete=(GAP, Incomplete("away.yaml", "", "no such file"))
+    )
     assert [each.rule for each in unknown.findings if each.rule == "MA001"] == ["MA001"]
     shown = text.render(unknown)
     assert shown.count(GAP.image) == 1

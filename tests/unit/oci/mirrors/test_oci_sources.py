@@ -263,7 +263,11 @@ def test_the_users_file_comes_before_the_systems(tmp_path: Path) -> None:
 
 def test_rg_090_the_variable_of_podman_names_the_file(tmp_path: Path) -> None:
     """RG-090: before the user's; an option goes before it, and the file it names must exist."""
-    users, named, given = tmp_path / ".config/containers/registries.conf", tmp_path / "env.conf", tmp_path / "given.conf"
+    users, named, given = (
+        tmp_path / ".config/containers/registries.conf",
+        tmp_path / "env.conf",
+        tmp_path / "given.conf",
+    )
     for file in (users, named, given):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f'[[registry]]\nprefix = "quay.io"\nlocation = "{file.stem}.example"\n')

@@ -199,6 +199,15 @@ async def test_tn_020_warnings_are_posted_once_while_they_last(worlds: Any) -> N
     assert fields["nodes"] == {"managed": 2, "tainted": 2, "skipped": 0, "unknown": 1, "summary": "2/2"}
 
 
+async def test_tn_014_the_columns_name_the_key_and_count_what_is_to_be_tainted(worlds: Any) -> None:
+    """A cluster that is done reads 1/1, though its three nodes are managed: amd64 is primary and carries none."""
+    world = worlds(document("a", "amd64"), document("b", "amd64"), document("c", "arm64"), **FAST)
+    await world.run(5)
+    fields = world.report.contribution().fields
+    assert fields["key"] == "supported-arch"
+    assert fields["nodes"] == {"managed": 3, "tainted": 1, "skipped": 0, "unknown": 0, "summary": "1/1"}
+
+
 # -- TN-025: safety ----------------------------------------------------------------------------------------------------
 
 

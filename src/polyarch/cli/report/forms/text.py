@@ -95,23 +95,23 @@ def _curve(report: Report, sums: TargetSums, colour: bool) -> str:
 
 def _workloads(report: Report, colour: bool) -> str:
     rows = [
-        Row(_cells(report, row, answer), STYLES.get(answer.verdict, ""))
+        Row(_cells(report, row, answer, targets), STYLES.get(answer.verdict, ""))
         for row in report.workloads
-        for answer in row.answers
+        for answer, targets in words.joined(row.answers)
     ]
     header = ("WORKLOAD", "WEIGHT", "RUNS ON", "TARGET", "VERDICT", "WHY")
     return table(header, rows, colour=colour) if rows else ""
 
 
-def _cells(report: Report, row: WorkloadRow, answer: Answer) -> Sequence[str]:
+def _cells(report: Report, row: WorkloadRow, answer: Answer, targets: Sequence[str]) -> Sequence[str]:
     """Every line says which workload it is about, so that lines can be searched for."""
     return (
         full_name(row),
         words.weight(report, row.weight),
         ", ".join(row.runs_on),
-        answer.target,
+        ", ".join(targets),
         answer.verdict.value,
-        "; ".join(part for part in (words.why(answer.reasons), *row.problems) if part),
+        "; ".join(part for part in (words.why(answer.reasons, targets), *row.problems) if part),
     )
 
 

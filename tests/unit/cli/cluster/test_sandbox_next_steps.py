@@ -1,0 +1,50 @@
+"""What `polyarch up` and the demo print at their end works in the shell that it is typed in (SB-002)."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from polyarch.cli.cluster import next_steps
+from polyarch.sandbox.state import Folder
+
+SHELL_TEST = "for name in KUBECONFIG CONTAINERS_REGISTRIES_CONF; do eval echo '$'$name; done"
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_sb_002_the_shell_learns_the_cluster_and_the_registries(tmp_path: Path, *, installed: bool) -> None:
+    """Also of a folder with a blank in its name; every other line is a command, its note a comment."""
+    folder = Folder(tmp_path / "my sandboxes" / "second")
+    title, *lines = next_steps.after_up(folder, name="second", installed=installed).splitlines()
+    assert title == "Next:"
+    exports = [line for line in lines if line.startswith("  export ")]
+    said = subprocess.run(
+        ["/bin/sh", "-c", "\n".join([*exports, SHELL_TEST])], check=True, capture_output=True, text=True
+    )
+    assert said.stdout.splitlines() == [str(folder.kubeconfig), str(folder.registries_conf)]
+    assert "  polyarch status --name second" in lines
+    assert any(line.startswith("  polyarch install --values ") for line in lines) is not installed
+    assert any(line.startswith("  kubectl run web ") for line in lines) is installed
+
+
+def test_sb_007_the_demos_commands_need_no_option_for_the_registries(tmp_path: Path) -> None:
+    text = next_steps.after_demo(Folder(tmp_path / "default"), name="default")
+    assert "--registries-conf" not in text
+    assert "--name" not in text
+    commands = [line.strip().split(" ")[0] for line in text.splitlines()[1:]]
+    assert set(commands) == {"export", "kubectl", "polyarch"}
+    assert len({line.index("#") for line in text.splitlines() if "#" in line}) == 1, "notes are in one column"
+
+
+def test_sb_002_a_shell_that_does_not_find_the_program_is_told_where_it_is(tmp_path: Path) -> None:
+    """After `make demo` it is in a virtual environment that nobody has activated."""
+    home, other = tmp_path / "venv" / "bin", tmp_path / "bin"
+    for folder in (home, other):
+        folder.mkdir(parents=True)
+    python = home / "python"
+    assert next_steps.path_to_program({"PATH": str(other)}, python) == "", "there is none to find"
+    for folder in (home, other):
+        (folder / "polyarch").touch(mode=0o755)
+    assert next_steps.path_to_program({"PATH": ""}, python) == str(home)
+    assert next_steps.path_to_program({"PATH": f"{other}:{home}"}, python) == str(home), "another one is found first"
+    assert next_steps.path_to_program({"PATH": f"{home}:{other}"}, python) == ""
