@@ -47,6 +47,13 @@ class Reader:
         body = await self._get(f"{repository}/blobs/{descriptor['digest']}")
         assert (f"sha256:{hashlib.sha256(body).hexdigest()}", len(body)) == (descriptor["digest"], descriptor["size"])
 
+    async def has(self, repository: str, selector: str) -> bool:
+        """Whether a manifest is there."""
+        url = f"http://{self._address}/v2/{repository}/manifests/{selector}"
+        async with self._session.get(url, headers={"Accept": ACCEPT}) as answer:
+            assert answer.status in (200, 404), await answer.text()
+            return answer.status == 200
+
     async def _get(self, path: str) -> bytes:
         async with self._session.get(f"http://{self._address}/v2/{path}", headers={"Accept": ACCEPT}) as answer:
             assert answer.status == 200, f"{path}: {await answer.text()}"

@@ -18,7 +18,7 @@ from polyarch.installation import waiting
 from polyarch.kube.client.client import Client
 from polyarch.kube.client.patches import MergePatch
 from polyarch.kube.errors import Invalid
-from polyarch.kube.resources import CONFIGMAPS, CRDS, DEPLOYMENTS, JOBS, SECRETS
+from polyarch.kube.resources import CONFIGMAPS, CRDS, DEPLOYMENTS, EVENTS, JOBS, SECRETS
 from polyarch.sandbox.cluster import Sandbox
 
 pytestmark = pytest.mark.timeout(300)
@@ -142,7 +142,7 @@ def stage(build: Json) -> str:
 async def test_bd_393_a_machine_os_image_is_built_rolled_and_left_to_a_stock_builder(
     sandbox, client, namespace, tmp_path
 ):
-    """BD-261, BD-271, BD-276, BD-283, BD-284, BD-260: in this order, with one builder and its own rights."""
+    """BD-261, BD-271, BD-276, BD-283, BD-284, BD-290, BD-282, BD-260: in this order, with its own rights."""
     await define(client)
     shop = Shop(sandbox, client, namespace)
     await seed(sandbox, f"{shop.release}/os:1", f"{shop.release}/extensions:1")
@@ -174,6 +174,8 @@ async def test_bd_393_a_machine_os_image_is_built_rolled_and_left_to_a_stock_bui
         assert stage(second) == "Succeeded"
         assert "builder" not in second["status"]
 
+        await _told(shop, first)
+        await _images_go_with_their_builds(shop, digest)
         await _left_to_the_stock_builder(shop)
         assert await running.ready()
 
@@ -191,6 +193,50 @@ async def _copies(shop: Shop, name: str) -> None:
         return not (await shop.client.list(JOBS, namespace=shop.namespace)).items
 
     await until(gone, seconds=20)
+
+
+async def _told(shop: Shop, build: Json) -> None:
+    """Events of things that are in no namespace are in ``default``."""
+    name, uid = build["metadata"]["name"], build["metadata"]["uid"]
+
+    async def told() -> bool:
+        found = (await shop.client.list(EVENTS, namespace="default")).items
+        reasons = {each["reason"] for each in found if each["regarding"].get("uid") == uid}
+        return {"BuildStarted", "JobCreated", "JobCompleted", "BuildCompleted"} <= reasons
+
+    try:
+        await until(told, seconds=10)
+    except AssertionError as error:
+        error.add_note(f"about {name}")
+        raise
+
+
+async def _images_go_with_their_builds(shop: Shop, digest: str) -> None:
+    """BD-282: both builds of one image are deleted; it stays as long as the config names it."""
+    old = [each["metadata"]["name"] for each in await shop.builds()]
+    async with aiohttp.ClientSession() as session:
+        reader = Reader(session, shop.address)
+        text = {"spec": {"containerFile": [{"containerfileArch": "NoArch", "content": "FROM configs\nRUN other\n"}]}}
+        await shop.client.patch(vocabulary.CONFIGS, shop.name, MergePatch(text))
+        found = await shop.published(after=(await shop.stored())["status"]["machineOSBuild"]["name"])
+        assert await reader.has(f"{shop.namespace}/os", digest)
+        for each in old:
+            await shop.client.delete(vocabulary.BUILDS, each)
+
+        async def gone() -> bool:
+            return not await reader.has(f"{shop.namespace}/os", digest)
+
+        await until(gone, seconds=20)
+        assert await reader.has(f"{shop.namespace}/os", found["status"]["currentImagePullSpec"].rpartition("@")[2])
+
+    async def released() -> bool:
+        names = {
+            each["metadata"]["name"] for each in (await shop.client.list(CONFIGMAPS, namespace=shop.namespace)).items
+        }
+        return not names & {vocabulary.record(each) for each in old}
+
+    await until(released, seconds=20)
+    assert [each["metadata"]["name"] for each in await shop.builds() if each["metadata"]["name"] in old] == []
 
 
 async def _left_to_the_stock_builder(shop: Shop) -> None:

@@ -255,7 +255,10 @@ class _Remover:
             seen = await survey(self._client)
             mine = self._without_kept(await self._belongings(seen), seen)
             self.removal.left = [*self._marks, *map(str, mine)]
-            if not mine or self._left() <= 0:
+            if not mine:
+                await without_operator.release_records(self._client)  # now that no builder writes them any more
+                return
+            if self._left() <= 0:
                 return
             self._tell_new(f"{_counted([each.ref for each in mine])} left")
             await self._delete_next(mine)

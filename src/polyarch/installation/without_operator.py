@@ -13,7 +13,7 @@ from polyarch.kube.client.client import Client
 from polyarch.kube.client.patches import JsonPatch, MergePatch
 from polyarch.kube.errors import ApiError, Invalid, NotFound
 from polyarch.kube.objects.refs import Ref, few
-from polyarch.kube.resources import CRDS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
+from polyarch.kube.resources import CONFIGMAPS, CRDS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
 from polyarch.model.meta import Key, PartialObjectMetadata
 from polyarch.model.pod import Pod
 from polyarch.numa import names as numa_names
@@ -105,6 +105,12 @@ async def remove_finalizers(client: Client, resource: Resource, objects: Iterabl
             await client.patch(resource, metadata.name, patch, namespace=metadata.namespace)
         except (NotFound, Invalid):
             continue  # gone, or changed since: who calls looks again
+
+
+async def release_records(client: Client) -> None:
+    """The records of machine OS builds stay, as their images do; who deletes one later waits for nobody any more."""
+    records = await client.list(CONFIGMAPS, label_selector=build_names.RUN_LABEL, type=PartialObjectMetadata)
+    await remove_finalizers(client, CONFIGMAPS, records.items)
 
 
 async def _release(client: Client, pod: Pod) -> str:

@@ -1,7 +1,7 @@
 """``polyarch run builder``: builds images for several architectures (BD-002). One replica leads and does all of it."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from polyarch.builds import names
@@ -9,11 +9,12 @@ from polyarch.builds.architectures.node_index import NodeIndex
 from polyarch.builds.controller import prune_jobs
 from polyarch.builds.controller.cleanup import Cleanup, subscribe
 from polyarch.builds.controller.cluster_record import ClusterRecord
-from polyarch.builds.controller.machine_builds import MachineBuilds
+from polyarch.builds.controller.machine.machine_builds import MachineBuilds
+from polyarch.builds.controller.machine.machine_images import MachineImages
+from polyarch.builds.controller.machine.stock_metrics import MachineMetrics
 from polyarch.builds.controller.own_builds import OwnBuilds
 from polyarch.builds.controller.passes import Passes, Turns
 from polyarch.builds.controller.prune_jobs import PruneJobs
-from polyarch.builds.controller.stock_metrics import MachineMetrics
 from polyarch.builds.controller.watches import RecordObject, Watches
 from polyarch.builds.effects.copies import Copies
 from polyarch.builds.effects.inquiry import Inquiry
@@ -28,7 +29,7 @@ from polyarch.builds.plan.planner import plan
 from polyarch.kube.process.components import Components, Leadership, leader_check
 from polyarch.kube.process.roles import Process, Role
 from polyarch.kube.resources import CONFIGMAPS
-from polyarch.kube.runtime.controller import Controller
+from polyarch.kube.runtime.controller import Controller, Result
 from polyarch.kube.runtime.events import Recorder
 from polyarch.kube.runtime.lease import LeaderElection
 from polyarch.kube.runtime.queue import WorkQueue
@@ -62,7 +63,7 @@ async def setup(process: Process) -> Components:
     ]
     controllers += [
         _record_controller(process, watches, nodes),
-        _cleanup_controller(process, watches, parts, machine, recorder=recorder, turns=turns, election=election),
+        *_cleanup_controllers(process, watches, parts, machine, recorder=recorder, turns=turns, election=election),
     ]
     background = {"machine-os": lambda: machine.attend(process.client)} if machine is not None else {}
     return Components(
@@ -176,7 +177,7 @@ def _record_controller(process: Process, watches: Watches, nodes: NodeIndex) -> 
     )
 
 
-def _cleanup_controller(
+def _cleanup_controllers(
     process: Process,
     watches: Watches,
     parts: BuildParts,
@@ -185,15 +186,16 @@ def _cleanup_controller(
     recorder: Recorder,
     turns: Turns,
     election: LeaderElection | None,
-) -> Controller[WishKey]:
-    """What deletes old Runs, and images that nothing refers to any more (S11)."""
+) -> list[Controller[Any]]:
+    """What deletes old Runs, and images that nothing refers to any more (S11, BD-282)."""
     client, clock = process.client, process.clock
     queue: WorkQueue[WishKey] = WorkQueue("old-runs", clock, metrics=process.metrics)
+    inputs = SpecInputs(client, process.informers, clock, namespace=process.settings.namespace, enqueue=queue.add)
     cleaning = Cleanup(
         client,
         watches,
         parts.registries,
-        SpecInputs(client, process.informers, clock, namespace=process.settings.namespace, enqueue=queue.add),
+        inputs,
         jobs=PruneJobs(client, watches, plan_settings(process)),
         turns=turns,
         recorder=recorder,
@@ -205,15 +207,39 @@ def _cleanup_controller(
     )
     subscribe(watches, queue.add)
     prune_jobs.subscribe(watches, queue.add)
-    return Controller(
-        queue.name,
-        cleaning.reconcile,
-        queue=queue,
-        workers=2,
-        timeout=PASS_SECONDS,
+    records: WorkQueue[Key] = WorkQueue("old-machine-os-records", clock, metrics=process.metrics)
+    images = MachineImages(
+        client,
+        watches.records,
+        cleaning,
+        parts.registries,
+        inputs,
+        namespace=process.settings_of(BuilderSettings).machine_os_namespace,
+        lives=machine.lives if machine is not None else lambda _: True,  # off: records go, and images stay
+        is_behind=machine.is_behind if machine is not None else lambda: False,
+        turns=turns,
+        recorder=recorder,
+        metrics=parts.metrics,
         clock=clock,
-        metrics=process.metrics,
+        is_leading=leader_check(election),
     )
+    images.subscribe(records.add)
+    cleaning_up: tuple[tuple[WorkQueue[Any], Callable[[Any], Awaitable[Result]], int], ...] = (
+        (queue, cleaning.reconcile, 2),
+        (records, images.reconcile, 1),
+    )
+    return [
+        Controller(
+            each.name,
+            reconcile,
+            queue=each,
+            workers=workers,
+            timeout=PASS_SECONDS,
+            clock=clock,
+            metrics=process.metrics,
+        )
+        for each, reconcile, workers in cleaning_up
+    ]
 
 
 ROLE: Final = Role(name="builder", setup=setup, settings=(RegistrySettings, BuilderSettings, Verbosity))

@@ -215,22 +215,12 @@ class Cleanup:
         first = leaving[0]
         if not self._is_leading():
             return None
+        going = [execution_of(run) for run in leaving]
         async with self._turns.of(first.spec.repository):
-            if self._watches.runs.writes.is_behind() or self._watches.builds.writes.is_behind():
-                return SETTLING  # a plan of this repository may have taken an image that the caches do not show yet
-            going = [execution_of(run) for run in leaving]
-            others = self._others()
-            if others is None:
-                kept = {f"{first.spec.repository}@{each}" for execution in going for each in digests_of(execution)}
-                found = Deleted(remaining=tuple(sorted(kept)), problem=UNKNOWN)
-            else:
-                every = [*(execution_of(run) for run in self._watches.runs.store.values()), *others]
-                claims = count(
-                    (each for each in every if not each.deleting),
-                    published=self._published(),
-                    running=await self._running.texts(),
-                )
-                found = await self._deleted(leaving, unreferenced(going, claims, known=every))
+            images = await self.unneeded(going)
+            if images is None:
+                return SETTLING
+            found = await self._deleted(leaving, images)
         self._metrics.images_deleted(len(found.done))
         self._tell(first, found)
         holds = [
@@ -239,6 +229,21 @@ class Cleanup:
             if (hold := await self._release(run, execution, found))
         ]
         return max(min(holds), found.retry_after or 0.0) if holds else None
+
+    async def unneeded(self, going: Sequence[Execution]) -> tuple[Image, ...] | None:
+        """The images that nobody but these executions refers to; to be called in the turn of their repository.
+
+        None while the caches are behind: a plan of this repository may have taken an image that they do not show yet.
+        """
+        if self._watches.runs.writes.is_behind() or self._watches.builds.writes.is_behind():
+            return None
+        every = [*(execution_of(run) for run in self._watches.runs.store.values()), *self._others()]
+        claims = count(
+            (each for each in every if not each.deleting),
+            published=self._published(),
+            running=await self._running.texts(),
+        )
+        return unreferenced(going, claims, known=every)
 
     async def _deleted(self, leaving: Sequence[Run], images: Sequence[Image]) -> Deleted:
         """What became of the images, by our hand or a Job's."""

@@ -195,6 +195,8 @@ class ObjectWrites:
             metadata = {**(write.body.get("metadata") or {}), "name": write.name, "namespace": write.namespace}
             document = {"apiVersion": resource.api_version, "kind": resource.kind, **write.body, "metadata": metadata}
             made = await self._client.apply(resource, document, namespace=write.namespace)
+            if made.metadata.deletion_timestamp is not None:
+                return Carried.MOVED_ON  # it goes, whatever is written to it; its name is free then
         else:
             patch = MergePatch(_guarded(write.body, write))
             made = await self._client.patch(resource, write.name, patch, namespace=write.namespace)

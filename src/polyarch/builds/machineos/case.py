@@ -18,6 +18,8 @@ class StoredRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The MachineOSBuild that it is, or was, for."""
     owners: frozenset[str] = frozenset()
     """UIDs."""
+    deleting: bool = False
+    """Its images go, and are not used again (BD-282)."""
     architectures: str = ""
     """``architectures.json``."""
     execution: str = ""
@@ -84,7 +86,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     def left(self) -> tuple[StoredRecord, ...]:
         """Records of builds that are gone: their images are still good (BD-092)."""
         known = {uid_of(each) for each in self.builds}
-        return tuple(each for each in self.records if not each.owners & known)
+        return tuple(each for each in self.records if not each.deleting and not each.owners & known)
 
 
 def name_of(document: Document) -> str:

@@ -263,8 +263,13 @@ class MachineFront:
                 "name": self.record_name(state.name),
                 "namespace": case.namespace,
                 "labels": own.labels,
-                "annotations": {**own.annotations, vocabulary.CONFIG_LABEL: case.name},
-                "ownerReferences": [owner or self.owner(state.name, _uid(state))],
+                "annotations": {
+                    **own.annotations,
+                    vocabulary.CONFIG_LABEL: case.name,
+                    names.PUSH_SECRET_ANNOTATION: case.push_secret,
+                },
+                "finalizers": [names.IMAGES_FINALIZER],
+                "ownerReferences": [owner or {**self.owner(state.name, _uid(state)), "blockOwnerDeletion": False}],
             },
             "data": {names.ARCHITECTURES_FILE: record_text(state), EXECUTION_FILE: text},
         }

@@ -7,7 +7,7 @@ import pytest
 
 from builds_world import START
 from machine_world import MachineWorld
-from polyarch.builds.controller.stock_metrics import MachineMetrics
+from polyarch.builds.controller.machine.stock_metrics import MachineMetrics
 from polyarch.builds.machineos import stock
 from polyarch.builds.machineos.recording.lifecycle import conditions
 from polyarch.kube.metrics import Metrics

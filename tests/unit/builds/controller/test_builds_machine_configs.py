@@ -4,8 +4,8 @@ import pytest
 
 from manual_clock import ManualClock
 from polyarch.builds import names
-from polyarch.builds.controller.machine_builds import MachineBuilds
-from polyarch.builds.controller.stock_metrics import MachineMetrics
+from polyarch.builds.controller.machine.machine_builds import MachineBuilds
+from polyarch.builds.controller.machine.stock_metrics import MachineMetrics
 from polyarch.builds.controller.watches import RecordObject, Watches
 from polyarch.builds.facts.executions import BuildObject, StoredRun
 from polyarch.builds.facts.facts import Settings

@@ -207,6 +207,15 @@ async def test_bd_093_a_job_is_adopted_only_as_it_was_seen(world):
     assert world.api.read(JOBS, "web-1-arm64", "team")["metadata"]["labels"]["polyarch.dev/run"] == "web-1"
 
 
+async def test_bd_282_what_is_written_to_an_object_that_is_going_is_not_done(world):
+    """A record goes once its images have gone; the build of the same name that needs another one waits for that."""
+    going = {"name": "arch-web", "namespace": "team", "deletionTimestamp": "2027-01-01T00:00:00Z"}
+    world.api.put(CONFIGMAPS, {"metadata": going})
+    body = {"metadata": {"name": "arch-web", "namespace": "team"}, "data": {"a": "b"}}
+    record = Write(verb="patch", kind="ConfigMap", namespace="team", name="arch-web", how="apply", body=body)
+    assert await world.do(record) is Carried.MOVED_ON
+
+
 async def test_bd_196_a_job_is_deleted_by_its_uid_and_a_gone_one_is_done(world):
     await world.do(a_job())
     other = Write(verb="delete", kind="Job", namespace="team", name="web-1-arm64", uid="another", step="S6")

@@ -24,7 +24,7 @@ from polyarch.builds.facts.history import ENDED
 from polyarch.builds.facts.times import seconds
 from polyarch.builds.keys import canonical
 from polyarch.builds.machineos.case import Case, Document, StoredRecord, uid_of
-from polyarch.builds.machineos.recording.lifecycle import TERMINAL, stage_of
+from polyarch.builds.machineos.recording.lifecycle import SEEDED, TERMINAL, stage_of
 from polyarch.builds.plan.own import run_status
 from polyarch.model.meta import ObjectMeta
 
@@ -55,6 +55,19 @@ def executions(case: Case) -> tuple[Execution, ...]:
     """Every MachineOSBuild of a config, and what builds that are gone have left."""
     own = tuple(_execution(case, each) for each in case.builds)
     return (*own, *(_left(case, each) for each in case.left))
+
+
+def ended(stored: StoredRecord, *, namespace: str, uid: str) -> Execution | None:
+    """The execution of a record that is being deleted, for who deletes its images; None if it made none (BD-282).
+
+    An image that a config took as it was is its user's.
+    """
+    record = read(stored)
+    run = RunObject(metadata=ObjectMeta(name=stored.build, namespace=namespace, uid=uid), spec=record.spec)
+    found = execution_of(msgspec.structs.replace(run, status=record.status), recorded=stored.architectures)
+    if not found.repository or found.reason == SEEDED:
+        return None
+    return msgspec.structs.replace(found, deleting=True)
 
 
 def pins(case: Case) -> tuple[PinnedBase, ...]:

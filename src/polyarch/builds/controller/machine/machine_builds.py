@@ -11,10 +11,10 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from polyarch.builds import names
-from polyarch.builds.controller.machine_watches import MachineWatches
+from polyarch.builds.controller.machine.machine_images import stored_record
+from polyarch.builds.controller.machine.machine_watches import MachineWatches
+from polyarch.builds.controller.machine.stock_metrics import MachineMetrics
 from polyarch.builds.controller.passes import Posts
-from polyarch.builds.controller.stock_metrics import MachineMetrics
 from polyarch.builds.controller.watches import RecordObject, Watches
 from polyarch.builds.facts.facts import Execution, Facts, NodeFacts, Settings
 from polyarch.builds.facts.nodes import NodeObject, node_facts
@@ -182,15 +182,29 @@ class MachineBuilds:
         return [execution for case in found for execution in records.executions(case)]
 
     def published(self) -> list[str]:
-        """References in the statuses of all configs and builds."""
+        """References in the statuses of all configs and builds that stay."""
         machine = self._machine
         if machine is None:
             return []
-        found = [str(each.status.get("currentImagePullSpec") or "") for each in machine.configs.store.values()]
+        configs = [each for each in machine.configs.store.values() if not _is_leaving(each)]
+        builds = [each for each in machine.builds.store.values() if not _is_leaving(each)]
         return [
-            *found,
-            *(str(each.status.get("digestedImagePushSpec") or "") for each in machine.builds.store.values()),
+            *(str(each.status.get("currentImagePullSpec") or "") for each in configs),
+            *(str(each.status.get("digestedImagePushSpec") or "") for each in builds),
         ]
+
+    def lives(self, uid: str) -> bool:
+        """Whether there is a build with this UID that stays."""
+        machine = self._machine
+        builds = machine.builds.store.values() if machine is not None else ()
+        return any(each.metadata.uid == uid and not _is_leaving(each) for each in builds)
+
+    def is_behind(self) -> bool:
+        """Whether the caches of configs, builds and records lack a write of ours, or are not known at all."""
+        machine = self._machine
+        if machine is None or not machine.are_known or not self._watches.records.has_synced:
+            return True
+        return any(each.writes.is_behind() for each in (machine.configs, machine.builds, self._watches.records))
 
     def _case(self, machine: MachineWatches, config: dict[str, Any]) -> Case:
         metadata: Mapping[str, Any] = config.get("metadata") or {}
@@ -274,8 +288,8 @@ class MachineBuilds:
         return WishKey("MachineOSConfig", self._namespace, name)
 
 
-def _is_leaving(config: Unstructured) -> bool:
-    return config.metadata.deletion_timestamp is not None
+def _is_leaving(found: Unstructured) -> bool:
+    return found.metadata.deletion_timestamp is not None
 
 
 def _pool(document: Mapping[str, Any]) -> Pool:
@@ -287,13 +301,5 @@ def _pool(document: Mapping[str, Any]) -> Pool:
 def _stored(record: RecordObject, namespace: str, config: str) -> StoredRecord | None:
     """A ConfigMap as the record of a build of this config; None for others."""
     metadata = record.metadata
-    notes, labels = metadata.annotations or {}, metadata.labels or {}
-    if metadata.namespace != namespace or notes.get(vocabulary.CONFIG_LABEL) != config or record.data is None:
-        return None
-    return StoredRecord(
-        name=metadata.name,
-        build=notes.get(names.RUN_LABEL) or labels.get(names.RUN_LABEL, ""),
-        owners=frozenset(each.uid for each in metadata.owner_references or ()),
-        architectures=record.data.architectures,
-        execution=record.data.execution,
-    )
+    named = (metadata.annotations or {}).get(vocabulary.CONFIG_LABEL)
+    return stored_record(record) if metadata.namespace == namespace and named == config and record.data else None

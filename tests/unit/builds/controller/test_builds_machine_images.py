@@ -1,0 +1,262 @@
+"""Whoever deletes a MachineOSBuild, or its config, deletes its images, and no image that is in use (BD-231, BD-282)."""
+
+from datetime import UTC, datetime
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+from builds_api import BuildsApi
+
+from machine_world import MachineWorld
+from manual_clock import ManualClock
+from polyarch.builds import names
+from polyarch.builds.controller.cleanup import Cleanup
+from polyarch.builds.controller.machine.machine_images import BEHIND, MachineImages
+from polyarch.builds.controller.passes import Turns
+from polyarch.builds.controller.watches import RecordObject
+from polyarch.builds.facts.nodes import NodeObject
+from polyarch.builds.facts.times import written
+from polyarch.builds.machineos import vocabulary
+from polyarch.builds.machineos.case import name_of
+from polyarch.builds.machineos.recording import records
+from polyarch.builds.metrics import BuildMetrics
+from polyarch.builds.pruning.deletion import Deleted
+from polyarch.kube.metrics import Metrics
+from polyarch.kube.resources import CONFIGMAPS
+from polyarch.kube.runtime.controller import After, Done
+from polyarch.kube.runtime.store import Store
+from polyarch.kube.runtime.watch import Apply, Delete
+from polyarch.kube.runtime.writes import OwnWrites
+from polyarch.model.meta import Key
+from polyarch.oci.auth.credentials import NoCredentials
+
+NAMESPACE = vocabulary.NAMESPACE
+CURRENT = "machineconfiguration.openshift.io/currentImage"
+
+
+class Place:
+    """A pool in a simulated world; garbage collection and what the builder sees of records are the test's."""
+
+    def __init__(self, **spec):
+        self.world = MachineWorld(**spec)
+        self.clock = ManualClock(now=datetime(2027, 1, 1, 12, tzinfo=UTC))
+        self.api = BuildsApi()
+        self.api.list = self.no_pods
+        self.records, self.nodes = Store(), Store()
+        empty = Store()
+        watches = SimpleNamespace(
+            builds=SimpleNamespace(store=empty, writes=OwnWrites(empty, clock=self.clock)),
+            runs=SimpleNamespace(store=empty, writes=OwnWrites(empty, clock=self.clock)),
+            nodes=SimpleNamespace(store=self.nodes),
+            namespaces=SimpleNamespace(store=Store()),
+        )
+        self.events, self.deleted, self.secrets = [], [], []
+        self.answer = lambda images: Deleted(done=tuple(each.reference for each in images))
+        self.config_is_gone = self.behind = False
+        metrics, turns = BuildMetrics(Metrics()), Turns()
+        shared = {"turns": turns, "recorder": self, "metrics": metrics, "clock": self.clock}
+        cleanup = Cleanup(
+            self.api, watches, self, self, jobs=None, others=self.executions, used=self.published, **shared
+        )
+        self.images = MachineImages(
+            self.api,
+            SimpleNamespace(store=self.records),
+            cleanup,
+            self,
+            self,
+            namespace=NAMESPACE,
+            lives=lambda uid: uid in {each["metadata"]["uid"] for each in self.world.mosbs.values()},
+            is_behind=lambda: self.behind,
+            **shared,
+        )
+
+    # what MachineImages needs of others
+
+    async def no_pods(self, resource, *, type):
+        return SimpleNamespace(items=[])
+
+    def event(self, regarding, *, type, reason, note, action):
+        self.events.append((regarding.kind, regarding.name, reason))
+
+    def credentials(self, namespace, wanted):
+        self.secrets.append((namespace, wanted))
+        return NoCredentials()
+
+    async def delete_images(self, images, *, credentials):
+        found = self.answer(images)
+        self.deleted += [each.partition("@")[2] for each in found.done]
+        return found
+
+    def executions(self):
+        return [] if self.config_is_gone else records.executions(self.world.case())
+
+    def published(self):
+        stored = [self.world.config] if not self.config_is_gone else []
+        return [
+            *((each.get("status") or {}).get("currentImagePullSpec", "") for each in stored),
+            *((each.get("status") or {}).get("digestedImagePushSpec", "") for each in self.world.mosbs.values()),
+        ]
+
+    # what people and garbage collection do
+
+    async def delete_build(self, name):
+        """``kubectl delete machineosbuild``: its record has a finalizer, so it stays for now."""
+        del self.world.mosbs[name]
+        await self.delete_record(name)
+
+    async def delete_record(self, name):
+        record = self.world.config_maps.pop(vocabulary.record(name))
+        record["metadata"]["deletionTimestamp"] = written(self.clock.now().timestamp())
+        await self.api.create(CONFIGMAPS, record, namespace=NAMESPACE)
+
+    async def delete_config(self):
+        self.config_is_gone = True
+        for name in list(self.world.mosbs):
+            await self.delete_build(name)
+        for name in [each for each in self.world.config_maps if each.startswith("arch-")]:
+            await self.delete_record(name.removeprefix("arch-"))
+
+    def node_runs(self, image):
+        node = {"metadata": {"name": "n", "annotations": {CURRENT: image}}}
+        self.nodes.take(Apply(msgspec.convert(node, NodeObject)))
+
+    async def go(self):
+        there = {Key(space, name): each for (kind, space, name), each in self.api.objects.items() if kind == CONFIGMAPS}
+        for each in there.values():
+            self.records.take(Apply(msgspec.convert(each, RecordObject)))
+        for key in [key for key in self.records if key not in there]:
+            self.records.take(Delete(key, str(self.api.version)))
+        return await self.images.reconcile(self.images.key)
+
+    @property
+    def held(self):
+        """Records that have the finalizer still."""
+        return [
+            name
+            for (_, _, name), each in self.api.objects.items()
+            if names.IMAGES_FINALIZER in (each["metadata"].get("finalizers") or ())
+        ]
+
+
+def digests(build, world):
+    known = records.executions(world.case())
+    found = next(each for each in known if each.name == build)
+    return {found.result.partition("@")[2], *(each.digest for each in found.children)}
+
+
+def rolled(**spec):
+    """A pool that went from one image to another."""
+    place = Place(**spec)
+    place.world.build_all()
+    first = name_of(place.world.build)
+    place.world.configure(containerFile=[{"containerfileArch": "NoArch", "content": "RUN other\n"}])
+    place.world.build_all()
+    return place, first
+
+
+async def test_bd_282_the_images_of_a_deleted_build_go_with_the_push_secret_of_its_config():
+    place, first = rolled()
+    wanted = digests(first, place.world)
+    await place.delete_build(first)
+    assert await place.go() == Done()
+    assert set(place.deleted) == wanted
+    assert place.deleted[0] not in {each.digest for each in place.executions()[0].children}
+    assert place.secrets == [(NAMESPACE, ("push",))]
+    assert place.events == [("MachineOSBuild", first, "ImageDeleted")]
+    assert place.held == []
+
+
+async def test_bd_231_images_that_are_published_or_used_again_stay():
+    """BD-282: the child of the architecture whose text did not change is in the new image, too."""
+    both = [
+        {"containerfileArch": "NoArch", "content": "RUN common\n"},
+        {"containerfileArch": "ARM64", "content": "RUN arm\n"},
+    ]
+    place = Place(containerFile=both)
+    place.world.build_all()
+    first = name_of(place.world.build)
+    old = digests(first, place.world)
+    place.world.configure(containerFile=[both[0], {"containerfileArch": "ARM64", "content": "RUN other\n"}])
+    place.world.build_all()
+    (second,) = set(place.world.mosbs) - {first}
+    await place.delete_build(first)
+    await place.go()
+    assert set(place.deleted) == old - digests(second, place.world)
+    assert len(place.deleted) == 2
+
+
+async def test_bd_282_the_image_of_a_config_stays_though_its_build_is_deleted():
+    place = Place()
+    place.world.build_all()
+    await place.delete_build(name_of(place.world.build))
+    await place.go()
+    assert (place.deleted, place.held) == ([], [])
+
+
+async def test_bd_231_an_image_that_a_node_runs_stays_with_all_of_its_children():
+    place, first = rolled()
+    place.node_runs(place.world.mosbs[first]["status"]["digestedImagePushSpec"])
+    await place.delete_build(first)
+    await place.go()
+    assert (place.deleted, place.held) == ([], [])
+
+
+async def test_bd_282_a_config_takes_all_of_its_images_along_and_those_of_builds_that_were_taken_away():
+    place = Place()
+    place.world.reconcile()
+    child = place.world.succeed("amd64")
+    place.world.settle()
+    place.world.configure(containerFile=[{"containerfileArch": "NoArch", "content": "RUN other\n"}])
+    place.world.build_all()
+    (last,) = place.world.mosbs
+    wanted = {child, *digests(last, place.world)}
+    await place.delete_config()
+    await place.go()
+    assert set(place.deleted) == wanted
+    assert place.held == []
+
+
+async def test_bd_282_a_record_that_somebody_deletes_is_released_and_its_build_keeps_its_images():
+    place = Place()
+    place.world.reconcile()
+    place.world.succeed("amd64")
+    place.world.settle()
+    await place.delete_record(name_of(place.world.build))
+    await place.go()
+    assert (place.deleted, place.held) == ([], [])
+
+
+async def test_bd_281_an_image_that_was_taken_as_it_is_belongs_to_its_user():
+    place = Place()
+    place.world.annotate(vocabulary.PRE_BUILT, "registry.example.com/os/worker@sha256:" + "5" * 64)
+    place.world.bases["registry.example.com/os/worker@sha256:" + "5" * 64] = place.world.bases[
+        "registry.example.com/release/os:4.19"
+    ]
+    place.world.settle()
+    assert place.world.build["metadata"]["labels"][vocabulary.PRE_BUILT] == "true"
+    await place.delete_config()
+    await place.go()
+    assert (place.deleted, place.held) == ([], [])
+
+
+@pytest.mark.parametrize("minutes", [1, 11])
+async def test_bd_233_a_registry_that_fails_holds_a_record_for_ten_minutes(minutes):
+    place, first = rolled()
+    await place.delete_build(first)
+    place.answer = lambda images: Deleted(remaining=tuple(each.reference for each in images), problem="503")
+    place.clock.advance(minutes * 60)
+    found = await place.go()
+    if minutes == 1:
+        assert isinstance(found, After)
+        assert place.held == [vocabulary.record(first)]
+    else:
+        assert place.held == []
+        assert place.events == [("MachineOSBuild", first, "ImageCleanupAbandoned")]
+
+
+async def test_bd_232_nothing_is_deleted_while_caches_do_not_show_who_refers_to_it():
+    place, first = rolled()
+    await place.delete_build(first)
+    place.behind = True
+    assert await place.go() == After(BEHIND)
+    assert place.held == [vocabulary.record(first)]
