@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from manual_clock import ManualClock
-from polyarch.builds.controller.machine_builds import MachineBuilds
+from polyarch.builds.controller.machine.machine_builds import MachineBuilds
 from polyarch.builds.facts.facts import Settings
 from polyarch.kube.errors import Unavailable
 from polyarch.kube.runtime.store import Store
