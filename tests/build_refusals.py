@@ -124,8 +124,19 @@ REFUSED: tuple[tuple[str, Json, list[str]], ...] = (
     ),
     (
         "another member",
-        source(context={"type": "Image", "configMap": {"name": "web"}, "image": {"reference": "a.example/b:c"}}),
+        source(
+            context={
+                "type": "Image",
+                "configMap": {"name": "web"},
+                "image": {"reference": f"a.example/b@sha256:{'a' * 64}"},
+            }
+        ),
         ["spec.source.context", "spec.source.context.configMap", "allowed with no other type"],
+    ),
+    (
+        "image by tag",
+        source(context={"type": "Image", "image": {"reference": "registry.example.com/team/files:1"}}),
+        ["spec.source.context.image.reference", "must end in a digest"],
     ),
     ("git by ssh", git(url="ssh://git.example.com/a"), ["spec.source.context.git.url", "https://", "credentials"]),
     ("git by scp", git(url="git@example.com:a"), ["spec.source.context.git.url", "https://"]),

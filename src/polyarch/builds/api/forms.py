@@ -41,6 +41,7 @@ COMMIT: Final = "^([0-9a-fA-F]{40}|[0-9a-fA-F]{64})$"
 HTTP: Final = "^https?://"
 USER_INFO: Final = "^[a-zA-Z][a-zA-Z0-9+.-]*://[^/?#]*@"
 GIT_URL: Final = r"^https?://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?)(:[0-9]{1,5})?/[!-~]+$"
+BY_DIGEST: Final = "@sha(256|384|512):[0-9a-f]{64,128}$"
 TAG: Final = "^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$"
 HOST: Final = r"^(\[[^\]/]*\](:[^/]*)?|[^/]*[.:][^/]*|localhost)/"
 """What begins with a host: one with a dot or a port, or localhost; all else would be read as a name on Docker Hub."""
@@ -87,6 +88,10 @@ COMMIT_FORM: Final = (
 DIRECTORY_FORM: Final = (
     "spec.source.context.git.directory must be a path inside the repository, such as images/web: without '/' in front "
     "and without '..'"
+)
+IMAGE_BY_DIGEST: Final = (
+    "spec.source.context.image.reference must end in a digest, such as registry.example.com/team/files@sha256:…: a tag "
+    "may name other files by the time the next architecture is built"
 )
 NEEDS_INTERVAL: Final = (
     "spec.baseImages.interval is required with spec.baseImages.policy: Interval; write a duration of at least 5m, such "

@@ -178,7 +178,14 @@ def _context() -> Schema:
             "configMap": name_reference("A ConfigMap of the same namespace, each key of which is a file."),
             "git": git,
             "image": obj(
-                {"reference": image("The archive in a registry.")},
+                {
+                    "reference": image("The archive in a registry, by its digest.")
+                    | {
+                        "x-kubernetes-validations": [
+                            rule(f"self.matches('{forms.BY_DIGEST}')", forms.IMAGE_BY_DIGEST),
+                        ]
+                    }
+                },
                 description="An archive in a registry.",
                 required=("reference",),
             ),

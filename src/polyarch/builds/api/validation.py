@@ -128,6 +128,9 @@ def _context(context: Document) -> Iterator[Departure]:
     for needing, member in forms.MEMBERS.items():
         if (kind == needing) != (member in context):
             yield Departure(field, forms.union_member(needing, member))
+    image = context.get("image")
+    if image is not None and not forms.matches(forms.BY_DIGEST, image["reference"]):
+        yield Departure(f"{field}.image.reference", forms.IMAGE_BY_DIGEST)
     git = context.get("git")
     if git is None:
         return

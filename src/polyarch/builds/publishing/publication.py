@@ -99,38 +99,3 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     """The same may succeed later (BD-219)."""
     retry_after: float | None = None
     """Seconds that a registry asked to be left alone, where it did."""
-
-
-class Repeat(msgspec.Struct, frozen=True):
-    """Try again after so many seconds."""
-
-    seconds: float
-
-
-class GiveUp(msgspec.Struct, frozen=True):
-    """The execution fails with this reason."""
-
-    reason: Reason
-    message: str
-
-
-FIRST_PAUSE = 1.0
-LONGEST_PAUSE = 30.0
-
-
-def next_attempt(trouble: Trouble, *, since: float, now: float, within: float, attempts: int) -> Repeat | GiveUp:
-    """When to publish again after ``attempts`` failed ones, the first of which began at ``since`` (BD-219).
-
-    What passes is repeated within so many seconds: after the pause that the registry asked for, else after 1, 2, 4 … 30
-    s. A pause that would end too late is not begun.
-    """
-    if not trouble.passing:
-        return GiveUp(trouble.reason, trouble.message)
-    pause = trouble.retry_after
-    if pause is None:
-        pause = min(FIRST_PAUSE * 2.0 ** max(0, attempts - 1), LONGEST_PAUSE)
-    if now + pause >= since + within:
-        tried = f"after {attempts} attempts in {now - since:.0f} s" if attempts > 1 else "at the first attempt"
-        wait = f", and the registry asks for {pause:.0f} s of rest" if trouble.retry_after is not None else ""
-        return GiveUp("RegistryUnreachable", f"{trouble.message} ({tried}{wait}; limit {within:.0f} s)")
-    return Repeat(pause)

@@ -30,7 +30,7 @@ RESULT = subject("Result")
 Architectures = Annotated[str, Placeholder("ARCH,...")]
 BuildName = Annotated[str, Placeholder("NAME"), Source("polyarch.cli.build.candidates:builds")]
 RunName = Annotated[str, Placeholder("NAME"), Source("polyarch.cli.build.candidates:runs")]
-BuildContext = Annotated[str, Placeholder("DIR|git:URL@COMMIT|image:REF")]
+BuildContext = Annotated[str, Placeholder("DIR|git:URL@COMMIT|image:REF@DIGEST")]
 OverridePath = Annotated[str, Placeholder("ARCH=PATH")]
 Repository = Annotated[str, Placeholder("REPOSITORY")]
 Strategy = Annotated[Literal["Native", "PreferNative", "Emulated"], Placeholder("STRATEGY")]

@@ -6,7 +6,7 @@ import pytest
 from image_parts import config_of
 from scripted_registry import OCI_CONFIG, OCI_MANIFEST, Answer, encode
 
-from polyarch.builds.publishing.publication import ChildImage, GiveUp, Published, Repeat, Trouble, next_attempt
+from polyarch.builds.publishing.publication import ChildImage, Published
 from polyarch.builds.publishing.publish import head, publish
 from polyarch.oci.auth.credentials import Document, KeyringCredentials
 from polyarch.oci.documents import MANIFEST_LIMIT
@@ -16,31 +16,8 @@ SECRET = "a-secret-of-the-build-7f3a"
 TAGS = ("run", "latest")
 
 
-def passing(**more):
-    return Trouble(reason="RegistryUnreachable", message="r.example: HTTP 503", passing=True, **more)
-
-
 class TestRepeating:
     """BD-219: what passes is repeated for as long as ``timeouts.index`` says."""
-
-    @pytest.mark.parametrize(("attempts", "seconds"), [(1, 1.0), (2, 2.0), (3, 4.0), (5, 16.0), (6, 30.0), (90, 30.0)])
-    def test_bd_219_pauses_grow(self, attempts, seconds):
-        assert next_attempt(passing(), since=0, now=10, within=300, attempts=attempts) == Repeat(seconds)
-
-    def test_bd_219_what_the_registry_asks_for_is_kept(self):
-        trouble = passing(retry_after=47.0)
-        assert next_attempt(trouble, since=0, now=10, within=300, attempts=1) == Repeat(47.0)
-
-    @pytest.mark.parametrize(("now", "retry_after"), [(299.5, None), (10, 290.0), (400, None)])
-    def test_bd_219_then_the_execution_fails(self, now, retry_after):
-        """A pause that would end too late is not begun, and it says what was tried."""
-        found = next_attempt(passing(retry_after=retry_after), since=0, now=now, within=300, attempts=7)
-        assert isinstance(found, GiveUp)
-        assert (found.reason, "limit 300 s" in found.message) == ("RegistryUnreachable", True)
-
-    def test_bd_219_what_does_not_pass_is_not_repeated(self):
-        trouble = Trouble(reason="MixedFormats", message="two kinds")
-        assert next_attempt(trouble, since=0, now=1, within=300, attempts=1) == GiveUp("MixedFormats", "two kinds")
 
     @pytest.mark.parametrize("selector", ["/manifests/sha256:[0-9a-f]+$", "/manifests/run$"])
     async def test_bd_219_a_pause_reaches_the_caller_and_nothing_sleeps(

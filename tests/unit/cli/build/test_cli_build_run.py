@@ -300,7 +300,7 @@ def test_bd_300_contexts_are_told_apart_by_their_beginning(tmp_path: Path) -> No
         "image": {"reference": "quay.io/a/b@sha256:1"},
     }
     assert contexts.read(str(tmp_path)).folder == tmp_path
-    with pytest.raises(UsageError, match="git:URL@COMMIT or image:REFERENCE"):
+    with pytest.raises(UsageError, match="git:URL@COMMIT or image:REF@DIGEST"):
         contexts.read("svn:x")
 
 

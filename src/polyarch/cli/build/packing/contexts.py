@@ -57,7 +57,7 @@ def read(text: str) -> Context:
         return Context({"type": "Image", "image": {"reference": rest}})
     folder = Path(text)
     if not folder.is_dir():
-        raise UsageError(f"--context {text}: no such folder; expected a folder, git:URL@COMMIT or image:REFERENCE")
+        raise UsageError(f"--context {text}: no such folder; expected a folder, git:URL@COMMIT or image:REF@DIGEST")
     return Context(None, folder)
 
 
