@@ -18,7 +18,7 @@ import aiohttp
 import msgspec
 
 from bench import load, plain_script
-from bench.measure import AUDIT_DELAY, Figure
+from bench.measure import AUDIT_DELAY, Figure, cpu_seconds
 from bench.plain_script import Template
 from bench.runtime import Say
 from polyarch.builds import names
@@ -32,6 +32,7 @@ from polyarch.sandbox.tasks import until
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests/cluster"))
 from builder_process import builder, define, image_build, runs, seed, settled, story
+from placement_process import Running
 
 ARCHITECTURES: Final = ("amd64", "arm64", "ppc64le", "s390x")
 BASE: Final = "quay.io/bench/base:1"
@@ -121,11 +122,12 @@ def course(events: Iterable[Event], *, builder: str) -> Course:
 class Trial:
     """A build in a namespace of its own, and the script in another."""
 
-    def __init__(self, sandbox: Sandbox, client: Client, home: str, metrics: str, say: Say) -> None:
+    def __init__(self, sandbox: Sandbox, client: Client, home: str, running: Running, say: Say) -> None:
         self._sandbox = sandbox
         self._client = client
         self._user = f"system:serviceaccount:{home}:"
-        self._metrics = metrics
+        self._metrics = running.said["metrics"]
+        self._pid = running.process.pid
         self._say = say
 
     async def prepare(self) -> None:
@@ -138,7 +140,9 @@ class Trial:
         space, beside = [await load.make_namespace(self._client, each) for each in ("bench-built", "bench-script")]
         wish = self._wish(space, "built", SECONDS)
         create = self._client.create(names.IMAGE_BUILDS, wish, namespace=space)
+        before = cpu_seconds(self._pid)
         (first, asked), made_from = await asyncio.gather(self._measured(space, create), self._templates(space))
+        spent = cpu_seconds(self._pid) - before
         self._say(f"four built: {first}")
         repository = f"{self._sandbox.registry.address}/{beside}/shop"
         plain = await plain_script.run(self._client, self._sandbox, beside, repository, made_from, number=1)
@@ -155,6 +159,7 @@ class Trial:
         self._say(f"one of them changed, by the script: {plain_again:.1f} s")
         return [
             *_times(first, plain),
+            Figure("four built, the builder's CPU", spent, "s CPU", compared=True),
             *_requests("four built", first, asked, built=4, reused=0),
             *_requests("one of four changed", second, asked_again, built=1, reused=3),
             Figure("one of four changed, Jobs", second.jobs, "Jobs", "BD-349", 1, compared=True,
@@ -245,7 +250,7 @@ async def _one_build(say: Say) -> list[Figure]:
                 await seed(sandbox, BASE)
                 home = await load.make_namespace(client, "bench-home")
                 async with builder(sandbox, client, home, Path(folder)) as running:
-                    trial = Trial(sandbox, client, home, running.said["metrics"], say)
+                    trial = Trial(sandbox, client, home, running, say)
                     await trial.prepare()
                     return await trial.run()
     finally:

@@ -1,13 +1,19 @@
 """A build pod on this machine: folders as volumes, real buildah in a user namespace as ``build``, ``push`` as it is.
 
-The user namespace has its own ids, mounts and processes, as with ``hostUsers: false``, and its own list of emulators
-(``binfmt_misc`` belongs to a user namespace since Linux 6.7), so nothing of the machine changes. What a kubelet and a
-runtime add to that (cgroups, seccomp, dropped capabilities, an image for the container) is not shown.
+With profile UserNamespace, the namespace has its own ids, mounts and processes, as with ``hostUsers: false``, and its
+own list of emulators (``binfmt_misc`` belongs to a user namespace since Linux 6.7), so nothing of the machine changes.
+What a kubelet and a runtime add to that (cgroups, seccomp, dropped capabilities, an image for the container) is not
+shown.
+
+With profile Rootless, the processes are user 1000 of the machine with the two capabilities that the pod has to give.
+They see files in which that user has subordinate ids, and the programs that give them their capability, as in
+quay.io/buildah/stable; volumes belong to root, as a kubelet makes them.
 """
 
 import base64
 import os
 import shutil
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +22,7 @@ from typing import NamedTuple
 from polyarch.builds.jobs import contract
 from polyarch.builds.jobs.architecture_job import manifests
 from polyarch.builds.jobs.order import ArchitectureOrder
+from polyarch.builds.jobs.security import BUILDER
 
 SECONDS = 300
 FIRST_ID, IDS = 100_000, 65_536
@@ -47,6 +54,29 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """.replace("FIRST", str(FIRST_ID)).replace("IDS", str(IDS))
 """Runs a shell as root of a new user namespace. Its ids are not those that own this interpreter, hence the shell."""
 
+ROOTLESS = """
+import ctypes, os, sys
+NEW_MOUNTS, NEW_PROCESSES, NEW_IPC, MS_REC, MS_PRIVATE, MS_BIND = 0x20000, 0x20000000, 0x8000000, 16384, 1 << 18, 4096
+libc = ctypes.CDLL(None, use_errno=True)
+def check(done):
+    if done:
+        print(os.strerror(ctypes.get_errno()), file=sys.stderr)
+        os._exit(UNAVAILABLE)
+check(libc.unshare(NEW_MOUNTS | NEW_PROCESSES | NEW_IPC))
+check(libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None))
+for name in os.listdir(sys.argv[2]):
+    place = b"/usr/bin/" if name.startswith("new") else b"/etc/"
+    check(libc.mount(os.path.join(sys.argv[2], name).encode(), place + name.encode(), None, MS_BIND, None))
+pid = os.fork()
+if pid == 0:
+    check(libc.mount(b"proc", b"/proc", b"proc", 0, None))
+    os.chdir("/")
+    limits = ("--clear-groups", "--inh-caps=-all", "--bounding-set=-all,+setuid,+setgid")
+    os.execvp("setpriv", ["setpriv", "--reuid=USER", "--regid=USER", *limits, "/bin/sh", "-c", sys.argv[1]])
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) & 255)
+"""
+"""Runs a shell as the user of rootless builds, with no more rights than the pod gives."""
+
 PREPARE = """
 mount -t proc proc /proc &&
 mount -t tmpfs tmpfs /var/lib/containers &&
@@ -57,6 +87,14 @@ AARCH64 = (
 )
 """As Debian registers it."""
 UNAVAILABLE = 121
+USERS = {
+    "passwd": f"root:x:0:0::/:/bin/sh\nbuild:x:{BUILDER}:{BUILDER}::/home/build:/bin/sh\n",
+    "group": f"root:x:0:\nbuild:x:{BUILDER}:\n",
+    "subuid": f"build:1:{BUILDER - 1}\nbuild:{BUILDER + 1}:64535\n",
+    "subgid": f"build:1:{BUILDER - 1}\nbuild:{BUILDER + 1}:64535\n",
+}
+ID_MAPPERS = {"newuidmap": 7, "newgidmap": 6}
+"""The one capability that each has as a file, by number, in place of being setuid."""
 
 
 class Built(NamedTuple):
@@ -75,8 +113,14 @@ class BuildPod:
         self.root = folder / "polyarch"
         self._emulator, self._flags = emulator, flags
 
-    def build(self, order: ArchitectureOrder, files: dict[str, Path] | None = None) -> Built:
-        """Run the init container; ``files`` are put into its context."""
+    def build(
+        self,
+        order: ArchitectureOrder,
+        files: dict[str, Path] | None = None,
+        *,
+        secrets: dict[str, str] | None = None,
+    ) -> Built:
+        """Run the init container; ``files`` are put into its context, ``secrets`` (``git/password``) are mounted."""
         for name in ("in", "layout", "storage", "context"):
             (self.root / name).mkdir(parents=True)
         inputs = manifests(order)[0]
@@ -86,10 +130,15 @@ class BuildPod:
             (self.root / "in" / name).write_bytes(base64.b64decode(encoded))
         for name, path in (files or {}).items():
             shutil.copy(path, self.root / "context" / name)
-        self._hand_over()
+        for name, text in (secrets or {}).items():
+            (self.root / name).parent.mkdir(exist_ok=True)
+            (self.root / name).write_text(text)
+        rootless = order.profile == "Rootless"
+        self._hand_over(rootless=rootless)
         (container,) = manifests(order)[-1]["spec"]["template"]["spec"]["initContainers"]
         environment = {each["name"]: self._moved(f"{each['value']}/").rstrip("/") for each in container["env"]}
-        ended = self._run([self._moved(each) for each in container["command"]], environment)
+        command = [self._moved(each) for each in container["command"]]
+        ended = self._run_rootless(command, environment) if rootless else self._run(command, environment)
         message = self.root / "termination-log"
         return Built(
             ended.returncode,
@@ -114,13 +163,45 @@ class BuildPod:
             check=False,
         )
 
+    def _run_rootless(self, command: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+        users = self.root.parent / "etc"
+        users.mkdir()
+        for name, text in USERS.items():
+            (users / name).write_text(text)
+        for name, capability in ID_MAPPERS.items():
+            copy = users / name
+            shutil.copyfile(f"/usr/bin/{name}", copy)
+            copy.chmod(0o755)
+            os.setxattr(copy, "security.capability", struct.pack("<5I", 0x02000001, 1 << capability, 0, 0, 0))
+        program = ROOTLESS.replace("UNAVAILABLE", str(UNAVAILABLE)).replace("USER", str(BUILDER))
+        return subprocess.run(
+            [sys.executable, "-I", "-c", program, f"exec {' '.join(command)}", str(users)],
+            env={"PATH": os.environ["PATH"], **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+
     def _moved(self, text: str) -> str:
         """Text with this folder in place of ``/polyarch``."""
         return text.replace(f"{contract.ROOT}/", f"{self.root}/")
 
-    def _hand_over(self) -> None:
-        """The pod's root owns its volumes, and may pass through the folders above them."""
+    def _hand_over(self, *, rootless: bool) -> None:
+        """The pod's root owns its volumes, and its user may pass through the folders above them.
+
+        A rootless one has emptyDirs as kubelets make them, of the machine's root and writable for all, and a
+        termination log of the same kind.
+        """
         for path in (self.root, *self.root.rglob("*")):
-            os.chown(path, FIRST_ID, FIRST_ID)
+            if not rootless:
+                os.chown(path, FIRST_ID, FIRST_ID)
+        if rootless:
+            for name in ("layout", "storage", "context"):
+                (self.root / name).chmod(0o777)
+            log = self.root / "termination-log"
+            log.touch()
+            log.chmod(0o666)
         for folder in self.root.parents[:-2]:
             folder.chmod(folder.stat().st_mode | 0o111)

@@ -11,9 +11,8 @@ from placement_process import Running, run
 
 from polyarch.builds import names
 from polyarch.builds.api.crds import crds
-from polyarch.builds.controller import cleanup, cluster_record, prune_jobs, running_images, watches
-from polyarch.builds.controller.machine import machine_watches
-from polyarch.builds.effects import copies, object_writes, spec_inputs
+from polyarch.builds.controller import cleanup, cluster_record, machine_watches, prune_jobs, running_images, watches
+from polyarch.builds.effects import copies, named_objects, object_writes, spec_inputs
 from polyarch.installation import waiting
 from polyarch.kube.client.client import Client
 from polyarch.kube.objects.rbac import granted
@@ -30,7 +29,7 @@ BUILDER_IMAGE = "quay.io/buildah/stable:v1"
 EVERY = ["linux/amd64", "linux/arm64", "linux/ppc64le", "linux/s390x"]
 CLUSTER_RULES = union(
     *(*watches.RIGHTS, *object_writes.RIGHTS, *spec_inputs.RIGHTS, *events.RIGHTS, *health.RIGHTS),
-    *(*cleanup.RIGHTS, *prune_jobs.RIGHTS, *running_images.RIGHTS),
+    *(*cleanup.RIGHTS, *named_objects.RIGHTS, *prune_jobs.RIGHTS, *running_images.RIGHTS),
 )
 OWN_RULES = union(*lease.rights(names.LEASE), *cluster_record.RIGHTS, *spec_inputs.HMAC_RIGHTS)
 

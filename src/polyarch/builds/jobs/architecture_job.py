@@ -117,7 +117,8 @@ def _build_container(order: ArchitectureOrder, profile: Profile) -> Body:
         mounts.append(pods.mount(contract.SECRETS_VOLUME, contract.SECRETS))
     if _git_credentials(order):
         mounts.append(pods.mount(contract.GIT_VOLUME, contract.GIT))
-    environment = {"HOME": contract.STORAGE, "TMPDIR": contract.STORAGE, "XDG_RUNTIME_DIR": contract.STORAGE}
+    # No XDG_RUNTIME_DIR: rootless buildah wants it to be its user's own, and a volume belongs to the node's root.
+    environment = {"HOME": contract.STORAGE, "TMPDIR": contract.STORAGE}
     if settings.registries_conf:
         environment["CONTAINERS_REGISTRIES_CONF"] = f"{contract.IN}/{contract.REGISTRIES_CONF}"
     if settings.trust_bundle:

@@ -219,7 +219,6 @@ class TestContainers:
         assert {each["name"] for each in found["build"]["env"]} == {
             "HOME",
             "TMPDIR",
-            "XDG_RUNTIME_DIR",
             "CONTAINERS_REGISTRIES_CONF",
             "SSL_CERT_DIR",
         }

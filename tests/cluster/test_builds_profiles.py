@@ -1,0 +1,141 @@
+"""Build pods with real buildah and git: the profile Rootless, and contexts from a Git server (BD-146, BD-147, BD-151).
+
+No image is pulled and no shell is needed: what a RUN executes is the program that tests emulators.
+"""
+
+import asyncio
+import json
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from build_orders import identity, order
+from build_pod import UNAVAILABLE, BuildPod, Built
+from git_server import PASSWORD, USER, served
+
+from polyarch.builds.jobs.probe import probe
+
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="the ids of a user namespace are root's to give"),
+    pytest.mark.skipif(platform.machine() != "x86_64", reason="the program is one for amd64"),
+]
+
+TEXT = 'FROM scratch\nCOPY start notes /\nRUN ["/start"]\n'
+REPOSITORY = "shop.git"
+MISSING = "0" * 40
+
+
+class Repository(NamedTuple):
+    """``shop.git``: its folder, and the commit before its last one."""
+
+    folder: Path
+    commit: str
+
+
+@pytest.fixture
+def repository(tmp_path: Path, peer: Callable[[str], str]) -> Repository:
+    peer("buildah")
+    for needed in ("git", "newuidmap", "newgidmap", "setpriv"):
+        if shutil.which(needed) is None:
+            pytest.skip(f"{needed} is not installed")
+    work, bare = tmp_path / "work", tmp_path / "served" / REPOSITORY
+    (work / "src").mkdir(parents=True)
+    program = work / "src" / "start"
+    program.write_bytes(probe("amd64") or b"")
+    program.chmod(0o755)
+
+    def git(*words: str) -> str:
+        who = ("-c", "user.name=t", "-c", "user.email=t@example.com")
+        done = subprocess.run(["git", "-C", str(work), *who, *words], capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    git("init", "--quiet")
+    commits = []
+    for notes in ("first", "second"):
+        (work / "src" / "notes").write_text(notes)
+        git("add", ".")
+        git("commit", "--quiet", "-m", notes)
+        commits.append(git("rev-parse", "HEAD"))
+    git("clone", "--quiet", "--bare", ".", str(bare))
+    subprocess.run(["git", "-C", str(bare), "update-server-info"], check=True)
+    return Repository(bare.parent, commits[0])
+
+
+def pods(folder: Path) -> Iterator[BuildPod]:
+    for number in range(9):
+        (folder / f"pod-{number}").mkdir()
+        yield BuildPod(folder / f"pod-{number}")
+
+
+async def built(pod: BuildPod, profile: str, url: str, commit: str, *, password: str = "") -> Built:
+    git: dict[str, Any] = {"url": url, "commit": commit, "directory": "src"}
+    secrets = {"git/username": USER, "git/password": password} if password else {}
+    if password:
+        git["credentials"] = {"name": "git"}
+    asked = order(
+        {"source": {"context": {"type": "Git", "git": git}}},
+        architecture="amd64",
+        profile=profile,
+        containerfile=TEXT,
+        identity=identity(record=""),
+    )
+    found = await asyncio.to_thread(pod.build, asked, secrets=secrets)
+    if found.code == UNAVAILABLE:
+        pytest.skip(f"this kernel gives a process no mounts of its own: {found.output}")
+    return found
+
+
+def layers(found: Built) -> bytes:
+    """Everything of an image, as buildah wrote it: blobs compressed or not."""
+    listed = subprocess.run(
+        ["sh", "-c", 'for each in "$0"/blobs/sha256/*; do gzip -dcf "$each"; done', str(found.layout)],
+        capture_output=True,
+        check=True,
+    )
+    return listed.stdout
+
+
+async def test_bd_151_a_rootless_pod_builds_from_a_git_server_that_wants_a_password(
+    repository: Repository, tmp_path: Path
+) -> None:
+    """BD-144: with two capabilities and volumes that belong to root; ``push`` runs as another user and reads it all."""
+    with served(repository.folder, REPOSITORY) as server:
+        found = await built(next(pods(tmp_path)), "Rootless", server.url, repository.commit, password=PASSWORD)
+    assert found.code == 0, found.output
+    assert b"first" in layers(found)
+    assert b"second" not in layers(found), "it is the commit that counts, not the branch"
+    assert PASSWORD not in found.output
+    assert server.refused, "git sends a password only where it is asked for"
+    modes = [each.stat().st_mode & 0o777 for each in (found.layout, *found.layout.rglob("*"))]
+    assert all(mode & 0o004 for mode in modes), [oct(mode) for mode in modes]
+
+
+async def test_bd_147_a_commit_that_is_not_there_ends_a_rootless_build_for_good(
+    repository: Repository, tmp_path: Path
+) -> None:
+    """Its user can write the termination message, which the kubelet made."""
+    with served(repository.folder, REPOSITORY) as server:
+        found = await built(next(pods(tmp_path)), "Rootless", server.url, MISSING, password=PASSWORD)
+    assert found.code == 46, found.output
+    assert json.loads(found.message)["reason"] == "InputMissing"
+    assert "STEP" not in found.output
+
+
+async def test_bd_146_a_git_context_comes_from_plain_files_as_well(repository: Repository, tmp_path: Path) -> None:
+    """Such a server cannot send one commit: everything is fetched, and the commit taken from it."""
+    with served(repository.folder, REPOSITORY, plain=True) as server:
+        found = await built(next(pods(tmp_path)), "UserNamespace", server.url, repository.commit)
+    assert found.code == 0, found.output
+    assert b"first" in layers(found)
+
+
+async def test_bd_147_a_wrong_password_ends_the_build_for_good(repository: Repository, tmp_path: Path) -> None:
+    with served(repository.folder, REPOSITORY) as server:
+        found = await built(next(pods(tmp_path)), "UserNamespace", server.url, repository.commit, password="wrong")
+    assert found.code == 46, found.output
+    assert "Authentication failed" in json.loads(found.message)["message"]
