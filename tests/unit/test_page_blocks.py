@@ -20,6 +20,7 @@ from polyarch.cli.options.valueless import with_values
 from polyarch.installation.documents import definitions
 from polyarch.installation.settings import InstallationSettings
 from polyarch.manifests.configuration import Configuration
+from polyarch.manifests.lint.catalogue import RULES
 from polyarch.manifests.scan.text import SourceText
 
 ROOT: Final = Path(__file__).parents[2]
@@ -211,3 +212,7 @@ def test_a_page_of_the_guide_is_run_or_it_is_said_why_not() -> None:
         if page.startswith("docs/guide/") and any(said == "console" for said, _ in blocks(page))
     }
     assert unrun == NOT_RUN.keys()
+
+
+def test_the_comparison_counts_the_rules() -> None:
+    assert f"`polyarch lint`: {len(RULES)} [rules]" in text("docs/comparison.md")
