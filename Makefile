@@ -19,7 +19,7 @@ SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),157783680
 CLUSTER_WORKERS ?= 3
 LOCKED := --universal --generate-hashes --no-emit-index-url --no-header
 
-.PHONY: help demo test check docs unit peers cluster long bench soak corpus generate lock dist image sbom krew bundle release-notes changelog clean
+.PHONY: help demo test check docs unit peers cluster long bench soak corpus picture generate lock dist image sbom krew bundle release-notes changelog clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,6 +80,9 @@ soak: $(READY) ## all roles under churn and a fault every minute, MINUTES=30: me
 
 corpus: $(READY) ## lint, fix and fix again over a folder of manifests, DIR=…; prints a table
 	@$(RUN)/python -m polyarch.cli.maintenance.corpus $(DIR)
+
+picture: $(READY) ## take docs/pictures/demo.svg again, of a demo that runs now; on a machine that does nothing else
+	@$(RUN)/python tools/terminal_picture.py docs/pictures/demo.svg "make demo" 171 $(RUN)/polyarch up --demo
 
 generate: $(READY) ## write the CRDs, the chart, the page of the rules and the protobuf messages again
 	@$(RUN)/python -m polyarch.cli.maintenance.generate

@@ -2,7 +2,7 @@
 
 ``python tools/terminal_picture.py OUT.svg TITLE COLUMNS COMMAND ARGUMENT…`` runs the command on a pseudo-terminal of so
 many columns, lets its live display draw over itself as a terminal would, and writes the last frame as SVG. The home
-folder is shown as ``~``.
+folder is shown as ``~``. A command that fails makes no picture. ``make picture`` takes that of the demo.
 """
 
 import fcntl
@@ -33,8 +33,11 @@ def run(columns: int, command: list[str]) -> str:
             written += chunk
     except OSError:
         pass  # the terminal is gone when the command has ended
-    os.waitpid(pid, 0)
-    return written.decode(errors="replace")
+    _, status = os.waitpid(pid, 0)
+    shown = written.decode(errors="replace")
+    if code := os.waitstatus_to_exitcode(status):
+        raise SystemExit(f"{' '.join(command)} ended with {code}, so there is no picture of it:\n{shown[-2000:]}")
+    return shown
 
 
 def last_frame(written: str) -> list[str]:
