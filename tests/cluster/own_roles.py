@@ -42,10 +42,12 @@ async def install(client: Client) -> None:
         evicts=True,
         warm_up=get_args(WarmUpKind),
         share_readings=True,
+        reports=True,
         global_pull_secret=pull_secret,
     )
     rights = (*rbac.service_accounts(), *rbac.rbac(parts))
-    for document in (*documents.own_namespace(settings), *rights, operands.readings(DEFAULT_NAMESPACE)):
+    kept = (operands.readings(DEFAULT_NAMESPACE), operands.kept_report(DEFAULT_NAMESPACE))
+    for document in (*documents.own_namespace(settings), *rights, *kept):
         resource = by_kind(document["apiVersion"], document["kind"])
         await client.apply(resource, document, namespace=document["metadata"].get("namespace", ""))
     await client.apply(CPPCS, cluster_configuration())

@@ -36,6 +36,7 @@ EVERYTHING = {
     "nodeAware": {"mode": "narrow"},
     "sweep": {"action": "evict"},
     "warmUp": {"enabled": True},
+    "report": {"enabled": True},
     "excludedNamespaces": ["a", "b-*"],
 }
 CLUSTERS = {"anywhere": Cluster(), "openshift": Cluster(openshift=True)}

@@ -309,6 +309,7 @@ class TestPlacementPolicy:
             {"warmUp": {"enabled": True, "kinds": ["CronJob"], "imagesPerMinute": 1}},
             {"images": {"staleFor": "24h", "secretAccess": "none", "shareReadings": False}},
             {"images": {"staleFor": "0s"}},
+            {"report": {"enabled": True, "interval": "10m"}},
             {"nodeAware": {"mode": "narrow", "assumeArchitectures": ["arm64"]}},
             override(
                 onUnresolved={"action": "hold", "holdLimit": "2m"}, inline={"budget": "1s"}, sweep={"action": "off"}
@@ -359,6 +360,7 @@ class TestPlacementPolicy:
         ("kinds", {"warmUp": {"kinds": ["Job"]}}, ["spec.warmUp.kinds", '"CronJob"']),
         ("pace", {"warmUp": {"imagesPerMinute": 0}}, ["imagesPerMinute", "1"]),
         ("stale", {"images": {"staleFor": "25h"}}, ["spec.images.staleFor", "0s to 24h"]),
+        ("report", {"report": {"interval": "9m"}}, ["spec.report.interval", "10m to 168h"]),
         ("secrets", {"images": {"secretAccess": "list"}}, ["spec.images.secretAccess", '"byName"']),
         (
             "empty selector",

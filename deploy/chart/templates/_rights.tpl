@@ -219,6 +219,18 @@
   - list
   - watch
 - apiGroups:
+  - apps
+  resources:
+  - replicasets
+  verbs:
+  - list
+- apiGroups:
+  - batch
+  resources:
+  - jobs
+  verbs:
+  - list
+- apiGroups:
   - multiarch.openshift.io
   resources:
   - enoexecevents
@@ -431,6 +443,7 @@
   resourceNames:
   - multiarch-tuning-operator-trusted-ca
   - polyarch-serving-ca
+  - polyarch-report
   - polyarch-taints-serving-ca
   verbs:
   - get

@@ -116,6 +116,9 @@ READINGS_SECRET: Final = "polyarch-image-readings"
 READINGS_TYPE: Final = f"{OWN_GROUP}/image-readings"
 READINGS_KEY: Final = "readings"
 """The member of the Secret's data."""
+REPORT_CONFIGMAP: Final = "polyarch-report"
+REPORT_KEY: Final = "report.json"
+"""The member of the ConfigMap's data."""
 OPERAND_LABEL: Final = shared.OPERAND_LABEL
 OPERAND: Final = shared.PLACEMENT
 CONTROLLER_LABEL: Final = shared.CONTROLLER_LABEL

@@ -299,7 +299,7 @@ class Source(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
     kind: Literal["cluster", "files"]
     name: str = ""
-    """The address of the API server's cluster or the context, or the files."""
+    """The context of the kubeconfig, or the files; empty for the cluster in which the report was made."""
     taken_at: str = ""
     """RFC 3339, UTC: when the facts were read; empty for files."""
 

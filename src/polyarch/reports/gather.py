@@ -4,8 +4,9 @@ What the user has no right to list is left out and named (RP-031), for a report 
 Kinds that the cluster does not have say nothing.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -28,6 +29,7 @@ from polyarch.kube.resources import (
 from polyarch.model.meta import ObjectMeta, PartialObjectMetadata
 from polyarch.numa.api.topology import TOPOLOGIES, NodeResourceTopology
 from polyarch.oci.concurrent import map_concurrently
+from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement import names
 from polyarch.placement.api.resources import (
     CPPCS,
@@ -72,9 +74,19 @@ class Lists(Protocol):
     async def list(self, resource: Resource, *, type: Any) -> Listing[Any]: ...
 
 
-async def gather(client: Lists, *, name: str, taken_at: str) -> Facts:
-    """The facts of a cluster. ``taken_at``: now, RFC 3339. Raises ``KubernetesError`` if the API server cannot be
-    asked at all."""
+class Place(NamedTuple):
+    """What is known of the cluster that is read."""
+
+    name: str = ""
+    home: str = DEFAULT_NAMESPACE
+    """Polyarch's own namespace."""
+    short_names_searched: bool = False
+    """Its nodes search several registries for short names (PL-424)."""
+
+
+async def gather(client: Lists, place: Place, *, taken_at: str, without: Collection[Resource] = ()) -> Facts:
+    """The facts of a cluster. ``taken_at``: now, RFC 3339; ``without``: kinds that are not asked for. Raises
+    ``KubernetesError`` if the API server cannot be asked at all."""
     unread: list[str] = []
 
     async def items(resource: Resource) -> Sequence[Any]:
@@ -86,8 +98,12 @@ async def gather(client: Lists, *, name: str, taken_at: str) -> Facts:
             unread.append(str(resource))
             return ()
 
-    lists = dict(zip(TYPES, await map_concurrently(items, TYPES, at_once=AT_ONCE), strict=True))
-    return assembled(lists, Source("cluster", name, taken_at), unread=unread)
+    asked = [each for each in TYPES if each not in without]
+    lists = dict.fromkeys(TYPES, ()) | dict(
+        zip(asked, await map_concurrently(items, asked, at_once=AT_ONCE), strict=True)
+    )
+    facts = await asyncio.to_thread(assembled, lists, Source("cluster", place.name, taken_at), unread=unread)
+    return msgspec.structs.replace(facts, home=place.home, short_names_searched=place.short_names_searched)
 
 
 def assembled(lists: Mapping[Resource, Sequence[Any]], source: Source, *, unread: Sequence[str] = ()) -> Facts:

@@ -26,6 +26,7 @@ from polyarch.pods.lookups.secret_reads import SecretReads
 from polyarch.pods.lookups.waiting import Waiting
 from polyarch.run.logs import Verbosity
 from polyarch.run.parts.placement import Parts, open_parts
+from polyarch.run.reporting.keeper import MakesReports, ReportKeeper
 from polyarch.run.settings import RegistrySettings, TaintRoleSettings
 
 WORKERS: Final = 32
@@ -117,11 +118,13 @@ def components(process: Process, parts: Parts) -> Components:
         images=LowPriorityLookups(parts.images.registries, parts.images.secrets, clock, parts.images.metrics),
         clock=clock,
     )
+    report = ReportKeeper(lambda: _rounds(process, parts), facts=parts.facts, metrics=process.metrics, clock=clock)
     led: dict[str, Task] = {
         "take over": take_over,
         "sweep": sweeper.run,
         "shared readings": parts.shared_readings.export,
         "warm-up": warm_up.run,
+        "report": report.run,
     }
     background: dict[str, Task] = {"attempts": attempts.run, "pull secrets": reads.run}
     if election is None:  # without election it always leads, but webhooks gate only while the Lease is renewed (PL-107)
@@ -136,6 +139,22 @@ def components(process: Process, parts: Parts) -> Components:
         leaderships=(Leadership(election=election, background=led),),
         background=background,
         recorders=(recorder,),
+    )
+
+
+def _rounds(process: Process, parts: Parts) -> MakesReports:
+    """Loaded for the first report: most clusters keep none."""
+    from polyarch.run.reporting.rounds import ReportRounds
+
+    images = parts.images
+    return ReportRounds(
+        client=process.client,
+        facts=parts.facts,
+        inspector=images.registries,
+        secrets=images.secrets,
+        images=LowPriorityLookups(images.registries, images.secrets, process.clock, images.metrics),
+        namespace=process.settings.namespace,
+        clock=process.clock,
     )
 
 

@@ -14,7 +14,7 @@ from polyarch.kube.client.client import Listing
 from polyarch.kube.resources import DEPLOYMENTS, NODES, PODS, REPLICASETS, Resource
 from polyarch.reports.composition import Wishes, make_report
 from polyarch.reports.facts.readings import Answers
-from polyarch.reports.gather import gather
+from polyarch.reports.gather import Place, gather
 
 PODS_THERE, WORKLOADS, IMAGES, NODES_THERE = 2_000, 200, 80, 100
 CPU_SECONDS = 0.8
@@ -86,7 +86,7 @@ def test_rp_040_a_large_cluster_costs_little_cpu() -> None:
         reading(f"quay.io/acme/app{number}:1", *platforms[: 1 + (number % 3 > 0)]) for number in range(IMAGES)
     )
     began = time.process_time()
-    facts = asyncio.run(gather(lists, name="large", taken_at="2026-03-01T00:00:00Z"))
+    facts = asyncio.run(gather(lists, Place("large"), taken_at="2026-03-01T00:00:00Z"))
     report = make_report(facts, answers, Wishes(pool_label="pool", node_drift=True))
     assert time.process_time() - began <= CPU_SECONDS
     assert len(report.workloads) == WORKLOADS

@@ -13,7 +13,7 @@ from polyarch.placement.api.resources import POLICIES
 from polyarch.reports import snapshot
 from polyarch.reports.facts.cluster import Facts
 from polyarch.reports.facts.readings import Answers
-from polyarch.reports.gather import TYPES, gather
+from polyarch.reports.gather import TYPES, Place, gather
 
 SECRET_TEXTS = ("hunter2", "--password=hunter3", "last-applied-hunter4")
 SPEC = {
@@ -45,7 +45,7 @@ class FakeLists:
 
 
 def gathered(lists: FakeLists) -> Facts:
-    return asyncio.run(gather(lists, name="c", taken_at="2026-03-01T00:00:00Z"))
+    return asyncio.run(gather(lists, Place("c"), taken_at="2026-03-01T00:00:00Z"))
 
 
 CLUSTER: dict[Resource, list[Any]] = {

@@ -121,6 +121,7 @@ def variants() -> list[Variant]:
         placed("unless each `sweep.action` is `off`", sweeps=True),
         placed("with a `sweep.action` of `evict`", evicts=True),
         placed("with a `sweep.action` of `evict`, or `sweep.scope: all`", compares_nodes=True),
+        placed("with `report`", reports=True),
         placed("with `warmUp`", warm_up=get_args(WarmUpKind)),
         placed("with a global pull secret", global_pull_secret=(SECRETS, "its name")),
         tainting("with `pods.imageChange: evict`", evicts=True),

@@ -26,29 +26,16 @@ from polyarch.oci.image.tags import list_tags
 from polyarch.oci.inspect import Inspector
 from polyarch.oci.layers.deep import look_deeper
 from polyarch.oci.opening import open_inspector
-from polyarch.oci.reference import Reference, parse
+from polyarch.oci.reference import Reference
 from polyarch.oci.traffic.failures import Failure
 from polyarch.platforms import NodePlatform
-from polyarch.pods.images import images_of
-from polyarch.pods.lookups.secrets import PullSecrets, PullSource, SecretReader
+from polyarch.pods.lookups.secrets import PullSecrets, SecretReader
 from polyarch.reports.composition import targets_of
 from polyarch.reports.facts.cluster import Facts
 from polyarch.reports.facts.readings import Answers, Reading
 from polyarch.reports.judging.drift import to_ask
-from polyarch.reports.judging.verdicts import Judge
+from polyarch.reports.questions import Question, plain, questions_of
 from polyarch.reports.sums.remedies import newer_tags
-
-
-class Question(NamedTuple):
-    """An image, and the namespace whose secrets it is asked with; empty: it is asked for all."""
-
-    image: str
-    reference: Reference
-    source: PullSource | None
-
-    @property
-    def namespace(self) -> str:
-        return self.source.namespace if self.source is not None else ""
 
 
 class Beyond(NamedTuple):
@@ -80,11 +67,11 @@ async def ask(
         async with open_inspector(wiring_of(options), notice=messages.detail) as inspector:
             asker = _Asker(inspector, secrets, own, options, messages, known)
             try:
-                await asker.ask(_questions(facts, with_secrets=secrets is not None))
-                await asker.ask(_plain(to_ask(facts, _answers(known))))
-                await asker.ask(_plain(_substitutes(known, beyond)))
+                await asker.ask(questions_of(facts, with_secrets=secrets is not None))
+                await asker.ask(plain(to_ask(facts, _answers(known))))
+                await asker.ask(plain(_substitutes(known, beyond)))
                 if beyond.suggest:
-                    await asker.ask(_plain(await asker.newer(facts, beyond.targets)))
+                    await asker.ask(plain(await asker.newer(facts, beyond.targets)))
             except asyncio.CancelledError:
                 complete = False  # what is known so far is the answer
                 task = asyncio.current_task()
@@ -166,28 +153,9 @@ class _Asker:
         return answer
 
 
-def _questions(facts: Facts, *, with_secrets: bool) -> Iterator[Question]:
-    """The images of workloads that are not only counted."""
-    for judged in Judge(facts, Answers(), ()).judged():
-        if judged.is_excluded:
-            continue
-        workload = judged.workload
-        source = PullSource.of(workload.template, workload.namespace) if with_secrets else None
-        if source is not None and not source.names:
-            source = None
-        for use in images_of(workload.template):
-            if use.reference is not None:
-                yield Question(use.text, use.reference, source)
-
-
 def _substitutes(known: Mapping[Question, Inspection], beyond: Beyond) -> Iterator[str]:
     """Those of images that are in use."""
     return (beyond.substitutes[each.image] for each in known if each.image in beyond.substitutes)
-
-
-def _plain(images: Iterable[str]) -> Iterator[Question]:
-    for image in images:
-        yield Question(image, parse(image), None)
 
 
 def _answers(known: Mapping[Question, Inspection]) -> Answers:

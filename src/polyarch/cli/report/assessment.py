@@ -28,7 +28,7 @@ from polyarch.reports.comparison import compare
 from polyarch.reports.composition import NoTarget, Wishes, make_report, targets_of
 from polyarch.reports.document import Report
 from polyarch.reports.facts.cluster import Facts
-from polyarch.reports.gather import NECESSARY, gather
+from polyarch.reports.gather import NECESSARY, Place, gather
 from polyarch.reports.sums.remedies import suggestions_of
 
 
@@ -131,7 +131,7 @@ async def _of_cluster(asked: Asked, images: ImageOptions, wishes: Wishes, beyond
     configuration = config.load(asked.kubeconfig, asked.context)
     async with Client(configuration, role="cli") as client:
         now = datetime.now(UTC).replace(microsecond=0).isoformat().replace("+00:00", "Z")
-        facts = await gather(client, name=configuration.server, taken_at=now)
+        facts = await gather(client, Place(configuration.context), taken_at=now)
         _check_targets(facts, wishes)
         secrets = client if asked.pull_secrets else None
         found = await ask(facts, images, messages, client=secrets, beyond=beyond)

@@ -65,7 +65,7 @@ NAMED: Final[Mapping[str, tuple[str, ...]]] = {
         numa_names.EXPORTER_CERTIFICATE,
         numa_rights.AUTHORITY,
     ),
-    "configmaps": (build_names.ARCHITECTURES_CONFIGMAP,),
+    "configmaps": (build_names.ARCHITECTURES_CONFIGMAP, names.REPORT_CONFIGMAP),
     "issuers.cert-manager.io": (names.CERTIFICATES_SECRET, numa_names.EXPORTER_CERTIFICATE),
     "certificates.cert-manager.io": (names.CERTIFICATES_SECRET, numa_names.EXPORTER_CERTIFICATE),
     "csistoragecapacities.storage.k8s.io": (numa_names.KICK,),

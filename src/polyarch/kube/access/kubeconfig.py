@@ -166,6 +166,7 @@ def configuration(
         user=_user(user, cluster) if user is not None else User(path=str(chosen.path), field=chosen.field),
         proxy=_proxy(cluster, server, environ),
         compression=not cluster.value.disable_compression,
+        context=name,
         origin=f"{chosen.path}, context {name}",
     )
 

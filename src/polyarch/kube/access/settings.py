@@ -87,5 +87,7 @@ class Configuration(msgspec.Struct, frozen=True):
     user: User = User()
     proxy: Proxy | None = None
     compression: bool = True
+    context: str = ""
+    """The context's name; empty for the cluster in which this process runs."""
     origin: str = ""
     """Where it was read, for people: file and context, or "in-cluster"."""

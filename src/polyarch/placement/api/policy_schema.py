@@ -102,6 +102,7 @@ def _policy_spec() -> Schema:
             "sweep": _sweep(),
             "warmUp": _warm_up(),
             "images": _images(),
+            "report": _report(),
             "overrides": array(
                 _override(),
                 description="Settings for some namespaces; the first entry whose selector matches counts.",
@@ -354,5 +355,24 @@ def _images() -> Schema:
             ),
         },
         description="How images are read.",
+        default={},
+    )
+
+
+def _report() -> Schema:
+    return obj(
+        {
+            "enabled": boolean(
+                description="Keep metrics and the ConfigMap polyarch-report of what could run where.",
+                default=DEFAULTS.report_enabled,
+            ),
+            "interval": duration(
+                "spec.report.interval",
+                *settings.REPORT_INTERVAL,
+                description="How often it is made anew.",
+                default=DEFAULTS.report_interval,
+            ),
+        },
+        description="The report of what could run where, kept in the cluster.",
         default={},
     )

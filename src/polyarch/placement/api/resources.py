@@ -162,6 +162,13 @@ class Images(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     share_readings: bool | None = None
 
 
+class KeptReport(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """The report that is kept in the cluster (RP-030)."""
+
+    enabled: bool | None = None
+    interval: str | None = None
+
+
 class Override(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """Settings for the namespaces that a selector matches (PL-042)."""
 
@@ -190,6 +197,7 @@ class PlacementPolicySpec(msgspec.Struct, frozen=True, gc=False, rename="camel")
     sweep: Sweep | None = None
     warm_up: WarmUp | None = None
     images: Images | None = None
+    report: KeptReport | None = None
     overrides: list[Override] | None = None
 
 

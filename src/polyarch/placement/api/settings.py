@@ -82,6 +82,9 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """PL-421."""
     images_share_readings: bool = True
     """PL-410."""
+    report_enabled: bool = False
+    """RP-030."""
+    report_interval: float = HOUR
     operator_namespace: str = ""
     """The operator's own namespace; its pods are never placed (PL-201)."""
     short_names_searched: bool = False
@@ -262,6 +265,7 @@ SWEEP_MIN_AGE: Final = (30.0, HOUR)
 MAX_EVICTIONS: Final = (1, 100)
 IMAGES_PER_MINUTE: Final = (1, 600)
 MAX_STALE: Final = 24 * HOUR
+REPORT_INTERVAL: Final = (10 * MINUTE, 168 * HOUR)
 
 _LEAVES: Final[tuple[tuple[tuple[str, ...], str, Check], ...]] = (
     (("mode",), "mode", _one_of(Mode)),
@@ -288,6 +292,8 @@ _LEAVES: Final[tuple[tuple[tuple[str, ...], str, Check], ...]] = (
     (("images", "stale_for"), "images_stale_for", _duration(0.0, MAX_STALE)),
     (("images", "secret_access"), "images_secret_access", _one_of(SecretAccess)),
     (("images", "share_readings"), "images_share_readings", _as_is),
+    (("report", "enabled"), "report_enabled", _as_is),
+    (("report", "interval"), "report_interval", _duration(*REPORT_INTERVAL)),
 )
 """Path of each field in ``spec`` and in an entry of ``overrides``, its setting, and its validation."""
 

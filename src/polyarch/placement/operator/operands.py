@@ -41,6 +41,7 @@ def operands(
         *rbac.service_accounts(settings.namespace),
         *([workloads.trusted_ca(names.CONTROLLER, settings.namespace)] if cluster.openshift else ()),
         *([readings(settings.namespace)] if parts.share_readings else ()),
+        *([kept_report(settings.namespace)] if parts.reports else ()),
         *rbac.rbac(parts),
         *(each for role in roles for each in workloads.objects(role, settings, cluster, registries=registries)),
     ]
@@ -93,6 +94,12 @@ def readings(namespace: str) -> Document:
     """The Secret that the controller fills with what it knows of images (PL-410)."""
     described = metadata(names.READINGS_SECRET, names.CONTROLLER, namespace=namespace)
     return {"apiVersion": "v1", "kind": "Secret", "metadata": described, "type": names.READINGS_TYPE}
+
+
+def kept_report(namespace: str) -> Document:
+    """The ConfigMap that the controller fills with what could run where (RP-030)."""
+    described = metadata(names.REPORT_CONFIGMAP, names.CONTROLLER, namespace=namespace)
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": described}
 
 
 _MANAGEMENT: Final = {"workload.openshift.io/allowed": "management"}

@@ -62,7 +62,7 @@ _BY_NAME: Final[tuple[tuple[Resource, Sequence[str]], ...]] = (
     (POD_DISRUPTION_BUDGETS, _WORKLOADS),
     (NETWORK_POLICIES, _WORKLOADS),
     (SECRETS, (names.CERTIFICATES_SECRET, names.AUTHORITY_SECRET, names.READINGS_SECRET)),
-    (CONFIGMAPS, (names.TRUSTED_CA, serving.CA_CONFIGMAPS[names.OPERAND])),
+    (CONFIGMAPS, (names.TRUSTED_CA, serving.CA_CONFIGMAPS[names.OPERAND], names.REPORT_CONFIGMAP)),
     # Granted even if their kinds are not served now: they may come later, and a former setting may have used them.
     (scraping.SERVICE_MONITORS, _WORKLOADS),
     (scraping.RULES, names.PROMETHEUS_RULES),
@@ -134,5 +134,6 @@ def granted_rights(settings: OperatorSettings, cluster: Cluster) -> tuple[Rights
         evicts=True,
         warm_up=get_args(WarmUpKind),
         share_readings=True,
+        reports=True,
     )
     return (*rbac.rights(everything).values(), *monitor_objects.rights(settings, cluster).values())

@@ -10,14 +10,17 @@ from typing import Final
 import msgspec
 
 from polyarch.kube.resources import (
+    CONFIGMAPS,
     CRONJOBS,
     DAEMONSETS,
     DEPLOYMENTS,
+    JOBS,
     LEASES,
     MUTATING_WEBHOOKS,
     NAMESPACES,
     NODES,
     PODS,
+    REPLICASETS,
     SECRETS,
     STATEFULSETS,
 )
@@ -36,7 +39,7 @@ from polyarch.operating.rights import (
 )
 from polyarch.operating.settings import DEFAULT_NAMESPACE, Cluster, OperatorSettings
 from polyarch.placement import names
-from polyarch.placement.api.resources import CPPCS, POLICIES, PPCS
+from polyarch.placement.api.resources import CPPCS, ENOEXECEVENTS, POLICIES, PPCS
 from polyarch.placement.api.settings import SecretAccess, SettingsTable, WarmUpKind
 
 
@@ -56,6 +59,8 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """Kinds whose templates are read, if warm-up is enabled (PL-380)."""
     share_readings: bool = False
     """``images.shareReadings`` (PL-410)."""
+    reports: bool = False
+    """``report.enabled``: the controller lists what a report is made of (RP-031)."""
     secret_access: SecretAccess = "byName"
     """``images.secretAccess``: ``none`` removes the right to read the pods' pull secrets (PL-421)."""
     global_pull_secret: tuple[str, str] | None = None
@@ -78,6 +83,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
             evicts=evicts,
             warm_up=spec.warm_up_kinds if spec.warm_up_enabled else (),
             share_readings=spec.images_share_readings,
+            reports=spec.report_enabled,
             secret_access=spec.images_secret_access,
             global_pull_secret=global_pull_secret(settings, cluster),
             openshift=cluster.openshift,
@@ -106,11 +112,13 @@ def rights(parts: Parts) -> dict[str, Rights]:
                 *((rule(NODES, "list"),) if parts.compares_nodes and not parts.node_aware else ()),
                 *((rule(PODS, "create", subresource="eviction"),) if parts.evicts else ()),
                 *(rule(_TEMPLATES[kind], "list", "watch") for kind in parts.warm_up),
+                *(_REPORTED if parts.reports else ()),
                 *((USE_CONSTRAINTS,) if parts.openshift else ()),
             ),
             own=(
                 *lease.rights(names.CONTROLLER_LEASE),
                 *((own_readings,) if shared else ()),
+                *((_KEEPS_REPORT,) if parts.reports else ()),
                 *((_SEES_WEBHOOK,) if parts.sweeps else ()),
             ),
         ),
@@ -156,3 +164,13 @@ _TEMPLATES: Final = {
     "CronJob": CRONJOBS,
 }
 """Workloads by the words of ``warmUp.kinds``."""
+_REPORTED: Final = (
+    rule((NODES, PODS, NAMESPACES), "list"),
+    rule((DEPLOYMENTS, STATEFULSETS, DAEMONSETS, REPLICASETS), "list"),
+    rule((JOBS, CRONJOBS), "list"),
+    rule((CPPCS, ENOEXECEVENTS), "list"),
+    rule(POLICIES, "list"),
+    Rule(POLICIES.group, ("architecturetaints",), ("list",)),
+)
+"""What the report is made of (RP-031). It says nothing of NUMA and builds, whose rights are those of components."""
+_KEEPS_REPORT: Final = rule(CONFIGMAPS, "get", "patch", names=[names.REPORT_CONFIGMAP])

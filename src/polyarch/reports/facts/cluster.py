@@ -10,6 +10,7 @@ import msgspec
 
 from polyarch.model.pod import Pod
 from polyarch.model.taint import Taint
+from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement.api.resources import ClusterPodPlacementConfig, PlacementPolicy
 from polyarch.platforms import NodePlatform, normal_architecture, normal_system
 from polyarch.reports.document import PartRow, Source
@@ -102,6 +103,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     builds: tuple[PartRow, ...] = ()
     unread: tuple[str, ...] = ()
     """What nobody was allowed to list, as ``cronjobs.batch``."""
+    home: str = DEFAULT_NAMESPACE
+    """The namespace of polyarch itself, which placement leaves alone."""
+    short_names_searched: bool = False
+    """The nodes search several registries for image names without a registry (PL-424)."""
 
     @property
     def is_cluster(self) -> bool:

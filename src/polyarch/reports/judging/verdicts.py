@@ -13,7 +13,6 @@ import msgspec
 
 from polyarch.model.taint import Toleration
 from polyarch.oci.answer import Inspection
-from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement.api.resources import ClusterPodPlacementConfig
 from polyarch.placement.api.settings import SettingsTable
 from polyarch.placement.decide import rules as placement
@@ -74,7 +73,10 @@ class Judge:
         self.targets = tuple(targets)
         self.ground = Ground(facts.nodes)
         self.table = SettingsTable.of(
-            facts.policy, facts.cppc or ClusterPodPlacementConfig(), operator_namespace=DEFAULT_NAMESPACE
+            facts.policy,
+            facts.cppc or ClusterPodPlacementConfig(),
+            operator_namespace=facts.home,
+            short_names_searched=facts.short_names_searched,
         )
         self._answers = answers
         self._taints = TaintSettings.of(facts.taints.spec) if facts.taints is not None else None

@@ -49,6 +49,7 @@ def test_kr_001_the_current_context_of_an_explicit_file(kubeconfig):
     assert found.namespace == "demo"
     assert found.user.token == "secret-token"
     assert found.origin == f"{kubeconfig}, context main"
+    assert found.context == "main"
 
 
 def test_kr_001_another_context_and_the_default_namespace(kubeconfig):

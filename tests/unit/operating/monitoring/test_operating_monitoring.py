@@ -33,6 +33,7 @@ from polyarch.placement.operator.monitoring import alerts
 from polyarch.placement.operator.monitoring.dashboard import DASHBOARD
 from polyarch.pods.lookups.metrics import LookupMetrics
 from polyarch.run.parts.registries import registry_metrics
+from polyarch.run.reporting.keeper import ReportMetrics
 from polyarch.taints import names as taint_names
 from polyarch.taints.metrics import TaintMetrics
 from polyarch.taints.operator.monitoring.alerts import ALERTS as TAINT_ALERTS
@@ -56,6 +57,7 @@ def exported(folder: str) -> dict[str, set[str]]:
     """Samples that a role exports from its first scrape on, with their labels."""
     metrics = Metrics(process=True)
     PlacementMetrics(metrics, LookupMetrics(metrics))
+    ReportMetrics(metrics)
     TaintMetrics(metrics)
     BuildMetrics(metrics)
     numa = NumaSeries(metrics)

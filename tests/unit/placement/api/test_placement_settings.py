@@ -36,6 +36,7 @@ def test_pl_040_without_a_policy_the_defaults_apply() -> None:
     assert set(settings.warm_up_kinds) == {"Deployment", "StatefulSet", "DaemonSet", "CronJob"}
     assert (settings.images_stale_for, settings.images_secret_access) == (6 * 3600.0, "byName")
     assert settings.images_share_readings
+    assert (settings.report_enabled, settings.report_interval) == (False, 3600.0)
 
 
 def test_pl_040_every_leaf_field_is_read() -> None:
@@ -52,6 +53,7 @@ def test_pl_040_every_leaf_field_is_read() -> None:
         "sweep": {"action": "evict", "scope": "all", "interval": "1h", "minAge": "30s", "maxEvictionsPerMinute": 3},
         "warmUp": {"enabled": True, "kinds": ["CronJob"], "imagesPerMinute": 600},
         "images": {"staleFor": "0s", "secretAccess": "none", "shareReadings": False},
+        "report": {"enabled": True, "interval": "24h"},
     }
     read = table(spec)
     assert read.problems == ()
@@ -80,6 +82,8 @@ def test_pl_040_every_leaf_field_is_read() -> None:
         images_stale_for=0.0,
         images_secret_access="none",
         images_share_readings=False,
+        report_enabled=True,
+        report_interval=86400.0,
         operator_namespace="polyarch-system",
     )
 

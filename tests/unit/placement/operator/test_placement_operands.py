@@ -392,6 +392,13 @@ def test_pl_410_the_secret_for_readings_exists_only_while_they_are_shared():
     assert of_kind(made(policy=table(images={"shareReadings": False})), "Secret") == {}
 
 
+def test_rp_030_the_config_map_of_the_report_exists_only_while_one_is_kept():
+    """The controller fills it; the operator says nothing of its data, and so takes nothing back."""
+    report = of_kind(made(policy=table(report={"enabled": True})), "ConfigMap")["polyarch-report"]
+    assert "data" not in report
+    assert "polyarch-report" not in of_kind(made(), "ConfigMap")
+
+
 @pytest.mark.parametrize(
     ("mode", "ca"),
     [

@@ -100,6 +100,8 @@ def test_nobody_may_update_or_delete_pods_and_the_webhook_may_not_even_read_them
             rbac.Parts(share_readings=True),
             (names.CONTROLLER, "polyarch-system", "patch secrets polyarch-image-readings"),
         ),
+        (rbac.Parts(reports=True), (names.CONTROLLER, "", "list jobs.batch")),
+        (rbac.Parts(reports=True), (names.CONTROLLER, "polyarch-system", "patch configmaps polyarch-report")),
         (
             rbac.Parts(global_pull_secret=("infra", "pull")),
             (names.WEBHOOK, "infra", "watch secrets pull"),
@@ -117,6 +119,8 @@ def test_nobody_may_update_or_delete_pods_and_the_webhook_may_not_even_read_them
         "only the chosen kinds",
         "readings only if shared",
         "readings are written by the controller",
+        "what a report is made of",
+        "the report by its name",
         "the global pull secret by its name",
     ],
 )

@@ -46,7 +46,8 @@ def heading(report: Report) -> str:
     """What the report is of."""
     source = report.source
     when = f" at {source.taken_at}" if source.taken_at else ""
-    return f"{'Cluster' if source.kind == 'cluster' else 'Manifests'} {source.name}{when}"
+    name = f" {source.name}" if source.name else ""
+    return f"{'Cluster' if source.kind == 'cluster' else 'Manifests'}{name}{when}"
 
 
 def summary(report: Report, sums: TargetSums) -> str:

@@ -153,6 +153,40 @@ ROWS: Final = (
         ),
     ),
     Row(
+        "Report",
+        (
+            Panel(
+                "Could run there",
+                "Requested CPU of the workloads that run on each target, or could today; with report.enabled.",
+                "short",
+                (
+                    Query(
+                        "sum by (target) (max by (target, verdict) "
+                        '(polyarch_report_weight_cores{verdict=~"runs|ready"}))',
+                        "{{target}}",
+                    ),
+                ),
+            ),
+            Panel(
+                "In the way",
+                "Requested CPU of the workloads that an image, a constraint or a missing answer keeps back.",
+                "short",
+                (
+                    Query(
+                        'max by (target, verdict) (polyarch_report_weight_cores{verdict=~"constrained|image|unknown"})',
+                        "{{target}} {{verdict}}",
+                    ),
+                ),
+            ),
+            Panel(
+                "Workloads",
+                "By what is to be said of each target.",
+                "short",
+                (Query("max by (target, verdict) (polyarch_report_workloads)", "{{target}} {{verdict}}"),),
+            ),
+        ),
+    ),
+    Row(
         "Processes",
         (
             Panel(

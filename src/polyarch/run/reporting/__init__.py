@@ -1,0 +1,1 @@
+"""The report that the placement controller keeps in the cluster (RP-030)."""
