@@ -51,6 +51,8 @@ class PodFact(msgspec.Struct, frozen=True, gc=False):
     reason: str = ""
     """Of its decision record; empty: it has none."""
     is_gated: bool = False
+    waits_for: str = ""
+    """Why it does not run although it is on a node, such as ``ImagePullBackOff``; empty: it runs."""
 
 
 class WorkloadFact(msgspec.Struct, frozen=True, gc=False, kw_only=True):

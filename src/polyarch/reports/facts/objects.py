@@ -48,11 +48,24 @@ class PodSpecObject(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     resources: ResourceLists | None = None
 
 
+class WaitingState(msgspec.Struct, frozen=True, gc=False):
+    """core/v1 ContainerStateWaiting; its message may quote anything."""
+
+    reason: str = ""
+
+
+class ContainerState(msgspec.Struct, frozen=True, gc=False):
+    """core/v1 ContainerState."""
+
+    waiting: WaitingState | None = None
+
+
 class ContainerStatus(msgspec.Struct, frozen=True, gc=False, rename={"image_id": "imageID"}):
-    """core/v1 ContainerStatus: what it runs."""
+    """core/v1 ContainerStatus: what it runs, or why it does not."""
 
     name: str = ""
     image_id: str = ""
+    state: ContainerState | None = None
 
 
 class PodStatusObject(msgspec.Struct, frozen=True, gc=False, rename="camel"):

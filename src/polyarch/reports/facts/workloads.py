@@ -163,7 +163,16 @@ def _pod(pod: PodObject) -> PodFact:
         running=tuple(_running(pod)),
         reason=record.reason if record is not None else "",
         is_gated=any(each.name == GATE for each in pod.spec.scheduling_gates or ()),
+        waits_for=_waits_for(pod) if pod.spec.node_name else "",
     )
+
+
+def _waits_for(pod: PodObject) -> str:
+    """The reason of its first container that waits; a kubelet that has said nothing yet leaves it pending."""
+    for each in pod.status.container_statuses or ():
+        if each.state is not None and each.state.waiting is not None:
+            return each.state.waiting.reason or "ContainerWaiting"
+    return pod.status.phase if pod.status.phase == "Pending" else ""
 
 
 def _running(pod: PodObject) -> Iterator[RunningImage]:

@@ -105,13 +105,14 @@ class Judge:
         narrowed = frozenset[str]()
         if narrows and decision.reason is PlacementReason.ARCHITECTURES_SET:
             narrowed = frozenset(decision.supported).difference(decision.architectures)
-        here = Counter(node.platform for pod in workload.pods if (node := self._nodes.get(pod.node)) is not None)
+        on = [(node.platform, pod) for pod in workload.pods if (node := self._nodes.get(pod.node)) is not None]
+        running = Counter(platform for platform, pod in on if not pod.waits_for)
         added = tuple(self._added(workload, answers))
         return Judged(
             workload,
             read,
-            tuple(self._answer(workload, read, target, here[target], added, narrowed) for target in self.targets),
-            tuple(sorted(here)),
+            tuple(self._answer(workload, read, target, running[target], added, narrowed) for target in self.targets),
+            tuple(sorted({platform for platform, _ in on})),
         )
 
     def _answer(

@@ -154,3 +154,27 @@ def test_rp_050_a_quantity_that_makes_no_sense_weighs_nothing_and_is_named(quant
     requests, problems = requests_of(spec_of({"containers": [asks("1"), asks(quantity)]}))
     assert requests == Requests()
     assert "container c: cpu" in problems[0]
+
+
+@pytest.mark.parametrize(
+    ("phase", "state", "waits_for"),
+    [
+        ("Running", {"running": {}}, ""),
+        ("Pending", {"waiting": {"reason": "ImagePullBackOff", "message": "of anything"}}, "ImagePullBackOff"),
+        ("Running", {"waiting": {"reason": "CrashLoopBackOff"}}, "CrashLoopBackOff"),
+        ("Pending", {"waiting": {}}, "ContainerWaiting"),
+        ("Pending", None, "Pending"),
+        ("Running", None, ""),
+    ],
+)
+def test_rp_010_a_pod_on_a_node_runs_or_says_why_it_does_not(phase: str, state: Json | None, waits_for: str) -> None:
+    status = {"phase": phase, "containerStatuses": [{"name": "main", "state": state}]}
+    (fact,) = found(
+        pods=(pod("p", spec={"containers": [{"image": "app:1"}], "nodeName": "n1"}, status=status),)
+    ).values()
+    assert fact.pods[0].waits_for == waits_for
+
+
+def test_rp_010_a_pod_without_a_node_waits_for_nothing_but_that() -> None:
+    (fact,) = found(pods=(pod("p", status={"phase": "Pending"}),)).values()
+    assert (fact.pods[0].node, fact.pods[0].waits_for) == ("", "")

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from tests.unit.reports.report_world import (
     AMD64,
@@ -70,6 +71,16 @@ def test_rp_010_the_first_verdict_that_applies(
     report = report_of(cluster(workload("w", *images, pods=pods, **spec)))
     answer = answer_of(report, "w")
     assert (answer.verdict, codes(answer)) == (verdict, reasons)
+
+
+def test_rp_010_pods_that_cannot_start_do_not_run_there() -> None:
+    """Their image has the target and nothing excludes it, so others could: it is ready, and counts no pod."""
+    stuck = msgspec.structs.replace(pod("w-1", "m1"), waits_for="ImagePullBackOff")
+    assert report_of(cluster(workload("w", BOTH, pods=(stuck,)))).workloads[0].runs_on == ("arm64",)
+    answer = answer_of(report_of(cluster(workload("w", BOTH, pods=(stuck,)))), "w")
+    assert (answer.verdict, answer.pods) == ("ready", 0)
+    answer = answer_of(report_of(cluster(workload("w", BOTH, pods=(stuck, pod("w-2", "m1"))))), "w")
+    assert (answer.verdict, answer.pods) == ("runs", 1)
 
 
 def test_rp_010_a_constraint_is_named_with_its_path_and_value() -> None:

@@ -1,4 +1,4 @@
-"""Blockers, the curve, groups, money, placement's outcome (RP-012 to RP-016)."""
+"""Blockers, the curve, groups, money, placement's outcome (RP-012, RP-013, RP-014, RP-015, RP-016)."""
 
 import pytest
 from tests.unit.reports.report_world import (
