@@ -19,10 +19,12 @@ Document = dict[str, Any]
 
 
 class StoredCluster:
-    """Objects by plural name. ``requests`` counts, by verb and plural name, what was no list, watch or Lease."""
+    """Objects by plural name. ``requests`` counts, by verb and plural name, what was no list, watch or Lease; ``pages``
+    counts the pages of lists by plural name."""
 
     def __init__(self) -> None:
         self.requests: Counter[str] = Counter()
+        self.pages: Counter[str] = Counter()
         self._objects: defaultdict[str, dict[str, bytes]] = defaultdict(dict)
         self._watches: defaultdict[str, list[asyncio.Queue[bytes]]] = defaultdict(list)
         self._version = FIRST_VERSION
@@ -64,8 +66,10 @@ class StoredCluster:
         if plural == LEASES:
             return await self._of_lease(request)
         if request.method == "GET" and not name:
-            stored = {} if namespaced else self._objects[plural]
-            return await self._watch(request, plural) if "watch" in request.query else self._list(request, stored)
+            if "watch" in request.query:
+                return await self._watch(request, plural)
+            self.pages[plural] += 1
+            return self._list(request, {} if namespaced else self._objects[plural])
         self.requests[f"{request.method} {plural}"] += 1
         await request.read()
         return _status(404, "NotFound") if request.method == "GET" else _json({"metadata": {"name": "answered"}})

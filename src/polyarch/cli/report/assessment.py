@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
@@ -54,8 +53,9 @@ class Asked:
     context: str | None = None
 
 
-class Known(NamedTuple):
-    """Facts, and what images say."""
+@dataclass(frozen=True, repr=False)
+class Known:
+    """Facts, and what images say. Without a representation: asyncio makes one of a result, and this one is long."""
 
     facts: Facts
     found: Found

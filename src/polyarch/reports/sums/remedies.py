@@ -5,7 +5,7 @@ of these that has the target is suggested; else what always helps, to publish th
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from polyarch.oci.answer import Inspection, Status
@@ -17,6 +17,8 @@ from polyarch.reports.facts.readings import Answers
 from polyarch.reports.sums.blockers import Suggestions
 
 MOST_TAGS: Final = 3
+_Tags = Mapping[str, Mapping[str, str]]
+"""Repository to tag to the text of its reference, of images that somebody has been asked about."""
 _FORM: Final = re.compile(r"(v?)([0-9]{1,9}(?:\.[0-9]{1,9}){0,3})((?:[-_+][A-Za-z0-9._-]*)?)", re.ASCII)
 
 
@@ -30,9 +32,10 @@ class _Version(NamedTuple):
 def suggestions_of(blockers: Iterable[Blocker], answers: Answers, substitutes: Mapping[str, str]) -> Suggestions:
     """By target and image, where something better than publishing is known."""
     known = {each.image: each.inspection for each in answers.readings}
+    tags = _tags(known)
     found = {}
     for blocker in blockers:
-        suggestion = _substitute(blocker, known, substitutes) or _tag(blocker, known)
+        suggestion = _substitute(blocker, known, substitutes) or _tag(blocker, known, tags)
         if suggestion is not None:
             found[blocker.target, blocker.image] = suggestion
     return found
@@ -74,21 +77,24 @@ def _substitute(blocker: Blocker, known: Mapping[str, Inspection], substitutes: 
     return Suggestion("substitute", other, f"use {other}, which has {blocker.target}, instead of {blocker.image}")
 
 
-def _tag(blocker: Blocker, known: Mapping[str, Inspection]) -> Suggestion | None:
+def _tag(blocker: Blocker, known: Mapping[str, Inspection], tags: _Tags) -> Suggestion | None:
     own = _reference(blocker.image)
     if own is None or own.tag is None:
         return None
-    others = {each.tag: text for text, each in _of_repository(known, own) if _has(known[text], blocker.target)}
-    for tag in newer_tags(own.tag, filter(None, others)):
+    others = tags.get(own.name, {})
+    having = [tag for tag, text in others.items() if _has(known[text], blocker.target)]
+    for tag in newer_tags(own.tag, having):
         return Suggestion("tag", others[tag], f"use {others[tag]}, which has {blocker.target}")
     return None
 
 
-def _of_repository(known: Mapping[str, Inspection], own: Reference) -> Iterator[tuple[str, Reference]]:
+def _tags(known: Iterable[str]) -> _Tags:
+    found: dict[str, dict[str, str]] = {}
     for text in known:
-        other = _reference(text)
-        if other is not None and other.name == own.name and other.tag is not None:
-            yield text, other
+        reference = _reference(text)
+        if reference is not None and reference.tag is not None:
+            found.setdefault(reference.name, {})[reference.tag] = text
+    return found
 
 
 def _reference(text: str) -> Reference | None:

@@ -61,6 +61,18 @@ def test_rp_003_each_image_is_asked_for_once(reported, manifests, start_registry
     assert len([each for each in registry.manifest_requests() if each.endswith("/manifests/1")]) == 1
 
 
+def test_rp_040_an_index_costs_one_request_and_a_single_image_two(reported, manifests, start_registry, parts):
+    """So 800 images, every second of which is an index, cost 1 200."""
+    registry = start_registry()
+    for number in range(4):
+        registry.push_index(f"team/index{number}", "1", "linux/amd64", "linux/arm64")
+        parts.put_image(registry, f"team/single{number}", "1", "linux/amd64")
+    images = [f"{registry.host}/team/{kind}{number}:1" for kind in ("index", "single") for number in range(4)]
+    code, document, _ = reported("-f", manifests(*images), "--target", "arm64")
+    assert (code, document["sums"][0]["readyShare"]) == (0, 0.5)
+    assert len(registry.seen) == 4 * 1 + 4 * 2
+
+
 def test_rp_012_newer_tags_are_asked_about_only_with_suggest(reported, manifests, start_registry, parts):
     registry = start_registry()
     answer = parts.Answer
