@@ -21,8 +21,10 @@ from polyarch.placement.lookups.facts import ClusterFacts
 
 log = structlog.get_logger(__name__)
 
-RETRY: Final = 15.0
-"""Seconds after a round that failed; the operator may not have granted the rights yet."""
+SOON: Final = 5.0
+"""Seconds until it is looked again whether the operator has granted the rights; that costs one request."""
+LATER: Final = 60.0
+"""Seconds after a round that failed."""
 
 Sums = list[tuple[str, str, float, int]]
 """Target, verdict, cores and number of workloads."""
@@ -78,22 +80,22 @@ class ReportKeeper:
     async def run(self) -> None:
         """Makes a report at the policy's interval, until cancelled; for the leader alone."""
         last: float | None = None
-        failed = False
+        wait: float | None = None
         try:
             while True:
                 self._wake.clear()
                 if not self._is_wanted:
-                    last, failed = None, False
+                    last = None
                     self._metrics.show([])
                     await self._wake.wait()
                     continue
                 if last is not None:
-                    due = last + (RETRY if failed else self._facts.table.spec.report_interval)
+                    due = last + (self._facts.table.spec.report_interval if wait is None else wait)
                     if (rest := due - self._clock.monotonic()) > 0:
                         await self._rest(rest)
                         continue
                 last = self._clock.monotonic()
-                failed = not await self._round()
+                wait = await self._round()
         finally:
             self._metrics.show([])
 
@@ -108,13 +110,16 @@ class ReportKeeper:
         except TimeoutError:
             return
 
-    async def _round(self) -> bool:
-        """False: to be tried again soon; what was found before stays until then."""
+    async def _round(self) -> float | None:
+        """Seconds until it is to be tried again, if it failed; what was found before stays until then."""
         if self._loaded is None:
             self._loaded = self._load()
         try:
             self._metrics.show(await self._loaded.make())
-        except (NotYet, KubernetesError) as error:
+        except NotYet as error:
+            self._tell(str(error))
+            return SOON
+        except KubernetesError as error:
             self._tell(str(error))
         except Exception as error:
             log.error(
@@ -122,8 +127,8 @@ class ReportKeeper:
             )
         else:
             self._told = ""
-            return True
-        return False
+            return None
+        return LATER
 
     def _tell(self, problem: str) -> None:
         """Once, until another problem occurs or it is over."""

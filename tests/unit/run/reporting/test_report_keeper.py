@@ -9,7 +9,7 @@ from manual_clock import ManualClock
 from polyarch.kube.errors import KubernetesError
 from polyarch.kube.metrics import Metrics
 from polyarch.placement.api.resources import POLICIES
-from polyarch.run.reporting.keeper import RETRY, NotYet, ReportKeeper
+from polyarch.run.reporting.keeper import LATER, SOON, NotYet, ReportKeeper
 
 HOURLY = {"enabled": True, "interval": "1h"}
 CORES, WORKLOADS = "polyarch_report_weight_cores", "polyarch_report_workloads"
@@ -126,15 +126,21 @@ async def test_rp_030_who_no_longer_leads_shows_nothing(make):
 
 
 @pytest.mark.parametrize(
-    "failure",
-    [NotYet("the operator grants that"), KubernetesError("no answer"), RuntimeError("a mistake of ours")],
-    ids=lambda failure: type(failure).__name__,
+    ("failure", "seconds"),
+    [
+        (NotYet("the operator grants that"), SOON),
+        (KubernetesError("no answer"), LATER),
+        (RuntimeError("a mistake of ours"), LATER),
+    ],
+    ids=lambda value: type(value).__name__,
 )
-async def test_rp_030_after_a_failure_it_is_tried_again_and_the_former_numbers_stay(make, failure):
+async def test_rp_030_after_a_failure_it_is_tried_again_and_the_former_numbers_stay(make, failure, seconds):
     world = make(Rounds([("arm64", "ready", 2.0, 1)], failure, [("arm64", "ready", 4.0, 1)]), **HOURLY)
     await world.clock.run(3601)
     assert (world.rounds.made, world.cores("arm64", "ready")) == (2, 2.0)
-    await world.clock.run(RETRY)
+    await world.clock.run(seconds - 1.5)
+    assert world.rounds.made == 2
+    await world.clock.run(1)
     assert (world.rounds.made, world.cores("arm64", "ready")) == (3, 4.0)
     await world.clock.run(3000)
     assert world.rounds.made == 3
