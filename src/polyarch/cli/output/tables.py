@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from polyarch.cli.output.bars import Drawn
 from polyarch.cli.output.terminal import printable, styled
 
 GAP = "   "
@@ -11,7 +12,7 @@ GAP = "   "
 class Row(NamedTuple):
     """One line of a table; ``style`` is for the whole line."""
 
-    cells: Sequence[str]
+    cells: Sequence[str | Drawn]
     style: str = ""
 
 
@@ -19,14 +20,16 @@ def table(header: Sequence[str], rows: Iterable[Row], *, colour: bool = False) -
     """Columns as wide as their widest cell; the last one takes what it needs."""
     from rich.cells import cell_len
 
-    def line(cells: Sequence[str]) -> str:
-        padded = [cell + " " * (width - cell_len(cell)) for cell, width in zip(cells, widths, strict=True)]
+    def drawn(cell: str | Drawn) -> Drawn:
+        if isinstance(cell, Drawn):
+            return cell
+        shown = printable(cell) or "-"
+        return Drawn(shown, cell_len(shown))
+
+    def line(cells: Sequence[Drawn]) -> str:
+        padded = [cell.shown + " " * (width - cell.width) for cell, width in zip(cells, widths, strict=True)]
         return GAP.join(padded).rstrip()
 
-    lines = [Row([printable(cell) or "-" for cell in row.cells], row.style) for row in rows]
-    widths = [
-        max(cell_len(cells[column]) for cells in ([*header], *(row.cells for row in lines)))
-        for column in range(len(header))
-    ]
-    printed = [Row(header, "bold"), *lines]
-    return "".join(f"{styled(line(row.cells), row.style, colour=colour)}\n" for row in printed)
+    printed = [(style, [drawn(cell) for cell in cells]) for cells, style in (Row(header, "bold"), *rows)]
+    widths = [max(cells[column].width for _, cells in printed) for column in range(len(header))]
+    return "".join(f"{styled(line(cells), style, colour=colour)}\n" for style, cells in printed)

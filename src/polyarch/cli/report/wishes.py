@@ -9,6 +9,7 @@ from polyarch.oci.reference import InvalidReference, parse
 from polyarch.platforms import InvalidPlatform, NodePlatform, Platform
 from polyarch.reports.document import Report, Verdict
 from polyarch.reports.facts.cluster import target_name
+from polyarch.reports.wording import percent
 
 
 def targets_from(given: Sequence[str]) -> tuple[NodePlatform, ...]:
@@ -73,9 +74,10 @@ class Limits(NamedTuple):
         if self.fail_under is None:
             return
         for each in report.sums:
-            percent = 100 * (each.ready_share if each.ready_share is not None else 1.0)
-            if percent < self.fail_under:
-                yield f"{percent:.1f} % could run on {each.target}, less than {self.fail_under:g} % (--fail-under)"
+            share = 100 * (each.ready_share if each.ready_share is not None else 1.0)
+            if share < self.fail_under:
+                said = percent(each.ready_share)
+                yield f"{said} could run on {each.target}, less than {self.fail_under:g} % (--fail-under)"
 
 
 def limits(fail_under: float | None, max_unknown: int | None) -> Limits:

@@ -143,6 +143,23 @@ def test_rp_023_every_target_has_to_reach_the_limit_and_the_one_that_does_not_is
     assert "on amd64" not in ran.err
 
 
+def test_rp_023_the_share_that_is_too_small_is_said_as_in_the_table(report: Command) -> None:
+    report.write("given.yaml", READY.replace("'3'", "'2'") + BLOCKED)
+    ran = report("-f", "given.yaml", "--target", "arm64", "--fail-under", "70")
+    assert "66.6 %" in ran.out
+    assert "66.6 % could run on arm64, less than 70 %" in ran.err
+
+
+def test_rp_020_a_terminal_shows_what_could_run_as_a_bar_and_a_pipe_does_not(
+    report: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "·" not in report("-f", "all.yaml", "--target", "arm64").out
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    out = report("-f", "all.yaml", "--target", "arm64").out
+    assert "▒▒▒▒▒▒▒▒▒▒▒▒\x1b[0m\x1b[2m····\x1b[0m 75.0 %" in out
+    assert "█ runs there  ▒ could run there  · could not" in out
+
+
 def test_rp_002_a_snapshot_gives_an_equal_report_without_asking_anybody(report: Command) -> None:
     first = report("-f", "all.yaml", "--target", "arm64", "-o", "json", "--save", "facts.json")
     (report.folder / "platforms.yaml").unlink()

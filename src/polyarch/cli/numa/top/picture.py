@@ -4,13 +4,14 @@ Everything that a colour says a character says, too.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from polyarch.cli.numa.amounts import age, short
 from polyarch.cli.numa.top.lines import Amount, NodeLines
-from polyarch.cli.output.terminal import printable, styled
+from polyarch.cli.output import bars
+from polyarch.cli.output.bars import Drawn, plain
+from polyarch.cli.output.terminal import styled
 
-USED, RESERVED, FREE = "█", "▒", "·"
 HEAT: Final = "▁▂▃▄▅▆▇█"
 MOST_BARS: Final = 120
 """Cells; of more the picture is a heat map with a line per node."""
@@ -20,62 +21,54 @@ _HOT, _WARM = 0.9, 0.6
 _GAP: Final = "  "
 
 
-class Text(NamedTuple):
-    """A piece of a line: characters, and what they look like."""
-
-    shown: str
-    width: int
-
-
 def picture(found: Sequence[NodeLines], total: Mapping[str, Amount], *, columns: int, colour: bool) -> str:
     """``columns`` is the width of the terminal."""
     cells = sum(len(each.cells) for each in found)
     rows = _heat(found, tuple(total), colour) if cells > MOST_BARS else _bars(found, tuple(total), columns, colour)
     lines = [*_aligned(list(rows), colour), *_totals(found, total, cells)]
-    legend = (
-        f"{USED} used  {RESERVED} reserved  {FREE} free" if cells <= MOST_BARS else f"{HEAT[0]} free … {HEAT[-1]} full"
-    )
+    legend = bars.legend("used", "reserved", "free") if cells <= MOST_BARS else f"{HEAT[0]} free … {HEAT[-1]} full"
     return "".join(f"{line.rstrip()}\n" for line in (*lines, "", styled(legend, "dim", colour=colour)))
 
 
-def _bars(found: Sequence[NodeLines], resources: Sequence[str], columns: int, colour: bool) -> Iterator[list[Text]]:
+def _bars(found: Sequence[NodeLines], resources: Sequence[str], columns: int, colour: bool) -> Iterator[list[Drawn]]:
     width = _WIDE if columns >= _ROOM_FOR_WIDE else _NARROW
     yield [
-        _plain(each)
+        plain(each)
         for each in ("NODE", "CELL", *(name.upper() for name in resources), "LARGEST POD", "POLICY", "AGE", "MARKS")
     ]
     for node, cells, marks, _ in found:
         settings = node.facts.settings
-        end = [_plain(f"{settings.policy}/{settings.scope}"), _plain(age(node.age)), _mark(marks, colour)]
+        end = [plain(f"{settings.policy}/{settings.scope}"), plain(age(node.age)), _mark(marks, colour)]
         if not cells:
-            yield [_plain(node.name), *[_plain("-")] * (len(resources) + 2), *end]
+            yield [plain(node.name), *[plain("-")] * (len(resources) + 2), *end]
         for number, cell in enumerate(cells):
             parts = [_bar(name, cell.amounts.get(name), width, colour) for name in resources]
             largest = " + ".join(f"{short(name, each.largest)} {name}" for name, each in cell.amounts.items())
-            first = [_plain(node.name if not number else ""), _plain(str(cell.cell))]
-            yield [*first, *parts, _plain(largest), *(end if not number else [])]
+            first = [plain(node.name if not number else ""), plain(str(cell.cell))]
+            yield [*first, *parts, plain(largest), *(end if not number else [])]
 
 
-def _bar(name: str, amount: Amount | None, width: int, colour: bool) -> Text:
+def _bar(name: str, amount: Amount | None, width: int, colour: bool) -> Drawn:
     if amount is None or not amount.allocatable:
-        return _plain("-")
+        return plain("-")
     whole = amount.allocatable
     taken = min(whole, whole - min(whole, amount.available))
     reserved = min(whole - taken, amount.reserved)
-    used = round(width * taken / whole)
-    held = min(width - used, round(width * (taken + reserved) / whole) - used)
-    bar = (
-        styled(USED * used, _heat_style((taken + reserved) / whole), colour=colour)
-        + styled(RESERVED * held, "yellow", colour=colour)
-        + styled(FREE * (width - used - held), "dim", colour=colour)
+    drawn = bars.bar(
+        taken / whole,
+        reserved / whole,
+        width=width,
+        style=_heat_style((taken + reserved) / whole),
+        partly_style="yellow",
+        colour=colour,
     )
     text = f" {short(name, amount.free)} of {short(name, whole)}"
-    return Text(bar + text, width + len(text))
+    return Drawn(drawn.shown + text, drawn.width + len(text))
 
 
-def _heat(found: Sequence[NodeLines], resources: Sequence[str], colour: bool) -> Iterator[list[Text]]:
+def _heat(found: Sequence[NodeLines], resources: Sequence[str], colour: bool) -> Iterator[list[Drawn]]:
     yield [
-        _plain(each) for each in ("NODE", *(f"{name.upper()} BY CELL" for name in resources), "POLICY", "AGE", "MARKS")
+        plain(each) for each in ("NODE", *(f"{name.upper()} BY CELL" for name in resources), "POLICY", "AGE", "MARKS")
     ]
     for node, cells, marks, _ in found:
         parts = []
@@ -86,10 +79,10 @@ def _heat(found: Sequence[NodeLines], resources: Sequence[str], colour: bool) ->
             ]
             blocks = "".join(_block(share, colour) for share in shares)
             free = short(name, sum(each.free for each in amounts if each is not None))
-            parts.append(Text(f"{blocks} {free}", len(shares) + 1 + len(free)))
+            parts.append(Drawn(f"{blocks} {free}", len(shares) + 1 + len(free)))
         settings = node.facts.settings
         yield [
-            _plain(node.name), *parts, _plain(f"{settings.policy}/{settings.scope}"), _plain(age(node.age)),
+            plain(node.name), *parts, plain(f"{settings.policy}/{settings.scope}"), plain(age(node.age)),
             _mark(marks, colour),
         ]  # fmt: skip
 
@@ -105,17 +98,12 @@ def _heat_style(share: float) -> str:
     return "red" if share >= _HOT else "yellow" if share >= _WARM else "green"
 
 
-def _mark(marks: Sequence[str], colour: bool) -> Text:
+def _mark(marks: Sequence[str], colour: bool) -> Drawn:
     text = ", ".join(marks)
-    return Text(styled(text, "red", colour=colour), len(text))
+    return Drawn(styled(text, "red", colour=colour), len(text))
 
 
-def _plain(text: str) -> Text:
-    shown = printable(text)
-    return Text(shown, len(shown))
-
-
-def _aligned(rows: Sequence[Sequence[Text]], colour: bool) -> Iterator[str]:
+def _aligned(rows: Sequence[Sequence[Drawn]], colour: bool) -> Iterator[str]:
     count = max(map(len, rows))
     widths = [max((row[index].width for row in rows if index < len(row)), default=0) for index in range(count)]
     for number, row in enumerate(rows):

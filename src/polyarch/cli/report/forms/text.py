@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from polyarch.cli.output.bars import Drawn, bar, legend
 from polyarch.cli.output.tables import Row, table
 from polyarch.cli.output.terminal import printable, styled
 from polyarch.cli.report.forms import words
@@ -12,6 +13,8 @@ from polyarch.reports.wording import counted, few, percent, saved
 
 MOST_BLOCKERS: Final = 10
 MOST_CURVE: Final = 10
+BAR: Final = 16
+LEGEND: Final = legend("runs there", "could run there", "could not")
 STYLES: Final = {Verdict.CONSTRAINED: "yellow", Verdict.IMAGE: "red", Verdict.UNKNOWN: "cyan"}
 
 
@@ -51,7 +54,7 @@ def _targets(report: Report, colour: bool) -> str:
                 sums.target,
                 str(sums.nodes),
                 percent(sums.runs_share),
-                percent(sums.ready_share),
+                _share(sums, sums.ready_share, colour),
                 percent(sums.unconstrained_share),
                 *(str(each.workloads) for each in sums.verdicts),
             )
@@ -59,7 +62,18 @@ def _targets(report: Report, colour: bool) -> str:
         for sums in report.sums
     ]
     said = f"{words.weight(report, report.weight)} requested by {counted(len(report.workloads), 'workload')}"
-    return f"{said}; the last six columns count workloads\n" + table(header, rows, colour=colour)
+    drawn = styled(LEGEND, "dim", colour=colour) + "\n" if colour else ""
+    return f"{said}; the last six columns count workloads\n" + table(header, rows, colour=colour) + drawn
+
+
+def _share(sums: TargetSums, share: float | None, colour: bool) -> str | Drawn:
+    """A share of the weight; on a terminal with a bar of what runs there already and what could besides."""
+    text = percent(share)
+    if not colour or share is None:
+        return text
+    runs = min(sums.runs_share or 0.0, share)
+    drawn = bar(runs, share - runs, width=BAR, style="green", partly_style="green", colour=colour)
+    return Drawn(f"{drawn.shown} {text}", drawn.width + 1 + len(text))
 
 
 def _about(sums: TargetSums) -> Iterator[str]:
@@ -87,7 +101,7 @@ def _curve(report: Report, sums: TargetSums, colour: bool) -> str:
     if len(sums.curve) < 2:
         return ""
     rows = [
-        Row((str(point.images), percent(point.share), point.image or "(constraints lifted)"))
+        Row((str(point.images), _share(sums, point.share, colour), point.image or "(constraints lifted)"))
         for point in sums.curve[: MOST_CURVE + 1]
     ]
     return table((f"{sums.target.upper()}: IMAGES FIXED", "COULD RUN", "THE LAST OF THEM"), rows, colour=colour)
