@@ -8,7 +8,7 @@ from polyarch.model.pod import Pod
 from polyarch.placement import names
 from polyarch.placement.decide import record
 
-WINDOW, ABSENT_WINDOW, GRACE = 60.0, 30.0, 20.0
+WINDOW, ABSENT_WINDOW, GRACE = 60.0, 30.0, 60.0
 """Seconds: the policy's retry window, its maximum for images that do not exist, and a margin for a busy machine."""
 TAG_TTL = 600.0
 LAG = 15.0

@@ -543,6 +543,19 @@ def test_bd_219_a_registry_that_is_down_while_publishing_is_tried_until_the_inde
     assert (world.condition("Ready"), world.made) == (("True", "Published"), [])
 
 
+def test_bd_346_another_attempt_to_publish_takes_nothing_back_before_it() -> None:
+    """A reason that is cleared before each attempt and written after it is two writes, and each brings a pass."""
+    world = World()
+    world.push_trouble = StepFailure(verb="", code="RegistryUnreachable", message="503", passing=True)
+    world.reconcile()
+    world.succeed("amd64")
+    world.succeed("arm64")
+    world.reconcile()
+    assert run_phase(world) == "Assembling"
+    first = world.plan().writes[0]
+    assert (first.verb, first.step) == ("push-index", "S7")
+
+
 def test_bd_219_failures_in_a_row_are_tried_after_longer_pauses() -> None:
     world = World()
     world.push_trouble = StepFailure(verb="", code="RegistryUnreachable", message="503", passing=True)

@@ -9,7 +9,7 @@ import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 import msgspec
 import structlog
@@ -18,7 +18,8 @@ from polyarch.builds.effects.inquiry import Inquiry
 from polyarch.builds.effects.object_writes import Carried, jobs_of
 from polyarch.builds.effects.settling import Settling
 from polyarch.builds.effects.status_changes import PACE
-from polyarch.builds.facts.facts import Facts, Question, StepFailure
+from polyarch.builds.executions.carrying import PUSH, pause
+from polyarch.builds.facts.facts import Facts, StepFailure
 from polyarch.builds.frontend import FrontEnd, WishKey
 from polyarch.builds.keys import handles
 from polyarch.builds.keys.objects import NOT_ENABLED
@@ -112,6 +113,7 @@ class Passes:
         self._turns = turns
         self._is_leading = is_leading
         self._failures: dict[WishKey, tuple[StepFailure, ...]] = {}
+        self._resting: dict[WishKey, _Rest] = {}
         self._again: dict[WishKey, float] = {}
         """Seconds until progress is written that waits for its turn."""
         self._told: OrderedDict[tuple[str, ...], None] = OrderedDict()
@@ -127,7 +129,7 @@ class Passes:
                 return After(SETTLING)  # the pass before wrote what this one has to see
             if waited and (facts := self._front.facts(wish)) is None:
                 return Done()
-            failures = self._failures.get(wish, ())
+            failures = self._failures.get(wish) or self._rest(wish)
             facts = _with(failures, await self._inputs.fill(wish, facts))
             credentials = self._inputs.credentials(wish.namespace, self._front.credentials(facts))
             facts, plan = await self._planned(wish, facts, credentials)
@@ -185,10 +187,25 @@ class Passes:
             if result is Carried.MOVED_ON:
                 return After(MOVED_ON)
             later = later or result is Carried.LATER
-        self._failures.pop(wish, None)  # the plan has said what follows from all of them
+        self._settle(wish)
         if later:
             self._again[wish] = PACE
         return None
+
+    def _settle(self, wish: WishKey) -> None:
+        """The plan has said what follows from all failures. A registry that is away is left alone for a while: what
+        the plan has recorded brings another pass at once."""
+        passing = tuple(each for each in self._failures.pop(wish, ()) if each.passing and each.verb == PUSH)
+        if passing:
+            self._resting[wish] = _Rest(self._clock.monotonic() + max(map(pause, passing)), passing)
+
+    def _rest(self, wish: WishKey) -> tuple[StepFailure, ...]:
+        """The failures that are not to be tried again yet."""
+        rest = self._resting.get(wish)
+        if rest is not None and rest.until > self._clock.monotonic():
+            return rest.failures
+        self._resting.pop(wish, None)
+        return ()
 
     async def _one(self, wish: WishKey, write: Write, credentials: CredentialStore) -> Carried | StepFailure:
         if write.verb in ("create", "prepare", "patch", "status", "delete"):
@@ -236,6 +253,7 @@ class Passes:
 
     def _forget(self, wish: WishKey) -> None:
         self._failures.pop(wish, None)
+        self._resting.pop(wish, None)
         self._inquiry.is_about(wish, "")
         self._inputs.forget(wish)
 
@@ -261,6 +279,13 @@ class Turns:
             self._users[name] -= 1
             if not self._users[name]:
                 del self._users[name], self._locks[name]
+
+
+class _Rest(NamedTuple):
+    """Failures that the plan is told of until then."""
+
+    until: float
+    failures: tuple[StepFailure, ...]
 
 
 def _with(failures: Sequence[StepFailure], facts: Facts) -> Facts:

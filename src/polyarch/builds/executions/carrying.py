@@ -29,6 +29,8 @@ PUBLISHED: Final = "Published"
 INCONSISTENT: Final = "RegistryInconsistent"
 UNREACHABLE: Final = "RegistryUnreachable"
 _RETRY: Final = 15.0
+_TRIED_AGAIN: Final = (UNREACHABLE, JOB_REFUSED)
+"""Why an execution that only has to be published is not yet."""
 
 
 class Carried(msgspec.Struct, frozen=True, kw_only=True):
@@ -225,9 +227,13 @@ def _after_push(facts: Facts, carried: Carried, failure: StepFailure) -> Carried
     left = since + (times.node_wait if refused else times.index) - facts.now
     if left <= 0:
         return _ended(facts, carried, reason, failure.message)
-    pause = failure.retry_after if failure.retry_after is not None else _RETRY
     state = msgspec.structs.replace(carried.recorded, reason=reason, message=failure.message)
-    return msgspec.structs.replace(carried, recorded=state, requeue_after=min(max(pause, 1.0), left))
+    return msgspec.structs.replace(carried, recorded=state, requeue_after=min(pause(failure), left))
+
+
+def pause(failure: StepFailure) -> float:
+    """Seconds after which a step that failed in passing is tried again."""
+    return max(failure.retry_after if failure.retry_after is not None else _RETRY, 1.0)
 
 
 def _ended(facts: Facts, carried: Carried, reason: str, message: str) -> Carried:
@@ -315,13 +321,17 @@ def kept(before: Execution) -> State:
 
 
 def _recorded(facts: Facts, target: Target, base: State, stage: Progress) -> State:
+    """While publishing is tried again, the reason of the last attempt stays: taken back before each one and written
+    after it, it would be news each time, and every news brings the next pass."""
     ended = stage.phase in ENDED
+    tried = (base.phase, stage.phase) == ("Assembling", "Assembling") and base.reason in _TRIED_AGAIN
+    why = base if tried else stage
     return msgspec.structs.replace(
         base,
         phase=stage.phase,
         children=stage.children,
-        reason=stage.reason,
-        message=stage.message,
+        reason=why.reason,
+        message=why.message,
         completed=facts.now if ended else None,
         witness=_witness(facts, stage) if ended else {},
     )

@@ -198,10 +198,12 @@ def _fits(name: str, value: Any, type: type[msgspec.Struct]) -> bool:
 
 
 def _outcome(status: Mapping[str, Any]) -> tuple[str, str]:
-    """Reason and message of the condition ``Succeeded``."""
+    """Reason and message of the condition ``Succeeded``; while publishing is tried, those of ``IndexPushed``, which
+    say why it has not succeeded yet."""
     conditions = status.get("conditions")
+    wanted = "IndexPushed" if status.get("phase") == "Assembling" else "Succeeded"
     for each in conditions if isinstance(conditions, list) else ():
-        if isinstance(each, Mapping) and each.get("type") == "Succeeded":
+        if isinstance(each, Mapping) and each.get("type") == wanted:
             return str(each.get("reason") or ""), str(each.get("message") or "")
     return "", ""
 

@@ -215,7 +215,13 @@ class WatchedCertificates(Certificates):
             return KeyPair(*(_required(data.get(entry), entry, origin) for entry in ("tls.crt", "tls.key")))
 
         super().__init__(read, origin, clock=clock, metrics=metrics)
+        self._synced = secrets.synced
         secrets.add_handler(lambda _: self.changed())
+
+    async def run(self) -> None:
+        """As above, from when the Secret was read: before that nobody knows whether it exists."""
+        await self._synced()
+        await super().run()
 
 
 def server_context() -> ssl.SSLContext:

@@ -369,6 +369,21 @@ async def test_a_registry_step_that_failed_is_told_too(world):
     assert world.seen[-1].failures == (trouble,)
 
 
+async def test_bd_219_a_registry_that_is_away_is_not_asked_again_by_every_pass(world):
+    """What is recorded of a failure brings the next pass within milliseconds."""
+    trouble = StepFailure(verb="push-index", code="RegistryUnreachable", retry_after=7.0, passing=True)
+    world.registry_writes.answer = trouble
+    push = Write(verb="push-index", reference="quay.io/team/web@sha256:" + "b" * 64, step="S7")
+    world.plans = lambda facts: plan(requeue_after=7.0) if facts.failures else plan(push)
+    for _ in range(5):
+        await world.look()
+    assert len(world.registry_writes.done) == 1
+    world.clock.advance(7.0)
+    world.registry_writes.answer = Carried.DONE
+    assert await world.look() == Done()
+    assert len(world.registry_writes.done) == 2
+
+
 async def test_bd_137_no_pass_plans_from_caches_that_do_not_show_its_last_one(world):
     world.plans = lambda facts: plan(create("a"))
     await world.look()

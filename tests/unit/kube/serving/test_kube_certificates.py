@@ -31,12 +31,15 @@ from polyarch.kube.serving.certificates import (
     FileCertificates,
     KeyPair,
     SecretCertificates,
+    WatchedCertificates,
     not_after,
     server_context,
 )
 from polyarch.kube.serving.listener import HttpServer
 from polyarch.kube.serving.self_managed import LOADING, PROPAGATION, SelfManaged, SelfManagedSettings
 from polyarch.kube.serving.x509 import RENEW_AT, certificates_of, make_authority
+from polyarch.model.meta import Key
+from polyarch.model.secret import Secret
 
 CA = trustme.CA()
 
@@ -213,6 +216,38 @@ async def test_kr_033_a_secret_is_followed_by_name(clock):
         await certificates.load()
     assert certificates.not_ready() is None, "an API server that is away does not end serving"
     assert {request[0] for request in api.requests} == {"get"}
+
+
+class WatchedSecrets:
+    """An informer that has read nothing until it is told so."""
+
+    def __init__(self) -> None:
+        self.store: dict[Key, Secret] = {}
+        self.read = asyncio.Event()
+
+    async def synced(self) -> None:
+        await self.read.wait()
+
+    def add_handler(self, handler: object) -> None: ...
+
+
+@pytest.mark.parametrize("exists", [True, False])
+async def test_kr_033_nothing_is_said_of_a_secret_that_was_not_read_yet(clock, exists):
+    """A restarted process said that its certificate does not exist, and loaded it a moment later."""
+    secrets, key, content = WatchedSecrets(), Key("polyarch", "certs"), pair()
+    certificates = WatchedCertificates(secrets, key, clock=clock)
+    with structlog.testing.capture_logs() as logs:
+        task = asyncio.create_task(certificates.run())
+        await clock.run(5)
+        assert logs == []
+        assert certificates.not_ready() == "no certificate was loaded from Secret polyarch/certs yet"
+        if exists:
+            secrets.store[key] = Secret(data={"tls.crt": content.certificate, "tls.key": content.key})
+        secrets.read.set()
+        await clock.run(1)
+        task.cancel()
+        await asyncio.wait([task])
+    assert [entry["event"] for entry in logs] == ["certificate loaded" if exists else "certificate not usable"]
 
 
 @pytest.mark.parametrize("year", [2030, 2049, 2050, 2120])
