@@ -8,12 +8,12 @@ it with :func:`taking_over`. Merging is pure.
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from polyarch.kube.client import jsonpatch
 from polyarch.kube.client.jsonpatch import Operation
 from polyarch.kube.client.requests import FIELD_MANAGER
-from polyarch.kube.objects.managed_fields import differences
+from polyarch.kube.objects.managed_fields import Fields, applied_fields, differences
 from polyarch.kube.resources import Resource
 from polyarch.kube.runtime.writes import OwnWrites
 from polyarch.model.condition import Condition, Status
@@ -21,6 +21,10 @@ from polyarch.model.meta import PartialObjectMetadata
 from polyarch.model.unstructured import Unstructured
 
 __all__ = ["AppliesStatus", "Condition", "Status", "apply_status", "merged", "taking_over"]
+
+
+_NOTHING: Final[Fields] = {"f:status": {}}
+"""Of whoever has applied an empty status."""
 
 
 class AppliesStatus(Protocol):
@@ -100,6 +104,9 @@ async def apply_status(
         "metadata": {"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid},
         "status": dict(status),
     }
+    owned = applied_fields(live.document, manager=field_manager, subresource="status")
+    if not status and owned in (None, {}, _NOTHING):
+        return False  # beside a status of others, an empty one always looks different
     if not differences(document, live.document, manager=field_manager, subresource="status"):
         return False
     written = await client.apply(

@@ -1,11 +1,14 @@
 """KR-052: conditions are merged by type; the time moves with the status alone, and nothing is written twice."""
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from polyarch.kube.client.jsonpatch import add, replace, test
-from polyarch.kube.objects.conditions import Condition, merged, taking_over
+from polyarch.kube.objects.conditions import Condition, apply_status, merged, taking_over
+from polyarch.kube.resources import CRDS, Resource
+from polyarch.model.meta import PartialObjectMetadata
 from polyarch.model.unstructured import Unstructured
 
 NOW = datetime(2025, 6, 1, 12, 30, tzinfo=UTC)
@@ -85,3 +88,39 @@ def test_kr_052_a_condition_of_a_dead_writer_is_set_where_it_stands(status, oper
 
 def test_kr_052_a_condition_that_is_set_already_is_not_written_again():
     assert taking_over(DEAD, live({"conditions": [OTHER, WANTED | {"observedGeneration": 1}]}), now=NOW) == ()
+
+
+class StatusWrites:
+    """Takes every status apply."""
+
+    def __init__(self) -> None:
+        self.applied: list[Any] = []
+
+    async def apply(self, resource: Resource, document: Any, **options: Any) -> PartialObjectMetadata:
+        self.applied.append(document["status"])
+        return PartialObjectMetadata()
+
+
+def beside_others(fields: dict[str, Any] | None) -> Unstructured:
+    """Another manager has a status here; ``fields`` are those of ours, if we have applied any."""
+    common = {"operation": "Apply", "subresource": "status", "apiVersion": CRDS.api_version}
+    managers = [{"manager": "other", "fieldsV1": {"f:status": {"f:conditions": {}}}, **common}]
+    managers += [{"manager": "ours", "fieldsV1": fields, **common}] if fields is not None else []
+    metadata = {"name": "x", "uid": "u", "resourceVersion": "7", "generation": 3, "managedFields": managers}
+    return Unstructured({"metadata": metadata, "status": {"conditions": [KNOWN]}})
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "writes"),
+    [
+        pytest.param(None, {}, 0, id="nothing to say, and never said anything"),
+        pytest.param({"f:status": {}}, {}, 0, id="nothing to say again"),
+        pytest.param({"f:status": {"f:note": {}}}, {}, 1, id="nothing any more"),
+        pytest.param({"f:status": {}}, {"note": "x"}, 1, id="something at last"),
+    ],
+)
+async def test_kr_052_an_empty_status_beside_that_of_others_is_not_written_again_and_again(fields, status, writes):
+    """The operator wrote one with each of its passes over ArchitectureTaints."""
+    client = StatusWrites()
+    assert await apply_status(client, CRDS, beside_others(fields), status, field_manager="ours") == bool(writes)
+    assert client.applied == [status] * writes
