@@ -8,7 +8,7 @@ from polyarch.installation.operator import BUILDS_SWITCH, OPERATOR
 from polyarch.kube.client.client import Client
 from polyarch.kube.clock import Clock, SystemClock
 from polyarch.kube.errors import NotFound
-from polyarch.kube.resources import CRDS, DEPLOYMENTS, MUTATING_WEBHOOKS, PODS, Resource
+from polyarch.kube.resources import CRDS, DEPLOYMENTS, LEASES, MUTATING_WEBHOOKS, PODS, Resource
 from polyarch.numa import names as numa_names
 from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
 from polyarch.placement import names
@@ -22,6 +22,11 @@ ESTABLISHED_SECONDS: Final = 60.0
 DEGRADED_SECONDS: Final = 30.0
 """For how long placement that is available and has a problem is waited for."""
 AVAILABLE_BUT: Final = "placement is available, but: "
+REPLACING: Final = f"{AVAILABLE_BUT}pods are being replaced: "
+UNSETTLED: Final = f"{AVAILABLE_BUT}the operator is being replaced: "
+SETTLED_SECONDS: Final = 5.0
+"""An operator that leads has looked at everything by then, and begun what its settings ask for."""
+OF_OPERATOR: Final = "operator: "
 POLL: Final = 0.2
 LOOK_EVERY: Final = 1.0
 """Usual seconds between looks at what takes seconds."""
@@ -69,13 +74,27 @@ async def available(
     """Until the operator runs, and what custom resources of the kinds ``switched_on`` ask for is available.
 
     What is available but Degraded is waited for a little: after a takeover the Deployments of before are available.
+    While the operator itself is replaced, its predecessor's word is all there is: once the new one leads, it gets
+    :data:`SETTLED_SECONDS` to begin something, and the pods that it replaces are waited for.
     ``tell`` gets each new word about what is waited for. Raises :class:`NotInTime` with the last one.
     """
     clock = clock or SystemClock()
     begun, said = clock.monotonic(), ""
     end, patience = begun + seconds, begun + min(seconds, DEGRADED_SECONDS)
-    while (missing := await _missing(client, namespace, switched_on)) is not None:
-        if missing.startswith(AVAILABLE_BUT) and clock.monotonic() >= patience:
+    settled = begun
+    while True:
+        missing = await _missing(client, namespace, switched_on)
+        if missing is None:
+            if clock.monotonic() >= settled:
+                return
+            await clock.sleep(every)
+            continue
+        if missing.startswith((OF_OPERATOR, UNSETTLED)):
+            settled = min(clock.monotonic() + SETTLED_SECONDS, end)
+        elif not missing.startswith(AVAILABLE_BUT):
+            settled = begun  # whatever becomes available then is the new one's doing
+        enough = end if missing.startswith((REPLACING, UNSETTLED)) else patience
+        if missing.startswith(AVAILABLE_BUT) and clock.monotonic() >= enough:
             tell(missing)
             return
         if missing != said:
@@ -91,8 +110,8 @@ async def _missing(client: Client, namespace: str, switched_on: Collection[Resou
         deployment = await client.get(DEPLOYMENTS, OPERATOR, namespace=namespace)
     except NotFound:
         return f"there is no Deployment {namespace}/{OPERATOR}"
+    pods = await client.list(PODS, namespace=namespace, label_selector=f"{names.CONTROLLER_LABEL}={OPERATOR}")
     if (lacking := _not_rolled_out(deployment)) is not None:
-        pods = await client.list(PODS, namespace=namespace, label_selector=f"{names.CONTROLLER_LABEL}={OPERATOR}")
         return f"{lacking}{_why_not(pods.items)}"
     missing = await _missing_of_builds(client, namespace) if _builds_are_on(deployment) else None
     if missing is None and ARCHITECTURE_TAINTS in switched_on:
@@ -102,6 +121,8 @@ async def _missing(client: Client, namespace: str, switched_on: Collection[Resou
             missing = await _missing_of_numa(client, resource, name)
     if missing is None and CPPCS in switched_on:
         missing = await _missing_of_placement(client)
+        missing = missing or await _unsettled(client, deployment, pods.items)
+        missing = missing or await _being_replaced(client, namespace)
     return missing
 
 
@@ -171,6 +192,35 @@ async def _missing_of_placement(client: Client) -> str | None:
     return f"{AVAILABLE_BUT}{degraded.get('message')}" if degraded.get("status") == "True" else None
 
 
+async def _unsettled(client: Client, deployment: Document, pods: Iterable[Document]) -> str | None:
+    """A former pod may still lead; one that ends gives its Lease back."""
+    status = deployment.get("status") or {}
+    is_ending = any(each["metadata"].get("deletionTimestamp") for each in pods)
+    if is_ending or status.get("replicas", 0) > status.get("updatedReplicas", 0):
+        return f"{UNSETTLED}a former pod has not ended"
+    try:
+        lease = await client.get(LEASES, names.OPERATOR_LEASE, namespace=deployment["metadata"]["namespace"])
+    except NotFound:
+        lease = {"spec": {}}
+    return None if lease["spec"].get("holderIdentity") else f"{UNSETTLED}none of its pods leads yet"
+
+
+async def _being_replaced(client: Client, namespace: str) -> str | None:
+    """Placement is available all the time while its pods are replaced; until then some do as they did before."""
+    behind = []
+    for name in (names.CONTROLLER, names.WEBHOOK):
+        try:
+            deployment = await client.get(DEPLOYMENTS, name, namespace=namespace)
+        except NotFound:
+            continue  # the condition says so, as soon as it matters
+        wanted, status = deployment["spec"].get("replicas", 1), deployment.get("status") or {}
+        current = status.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 0)
+        new = status.get("updatedReplicas", 0) if current else 0
+        if not current or new < wanted or status.get("replicas", 0) > new:
+            behind.append(f"Deployment {name} ({new} of {wanted} are new)")
+    return f"{REPLACING}{', '.join(behind)}" if behind else None
+
+
 def _not_rolled_out(deployment: Document) -> str | None:
     wanted, status = deployment["spec"].get("replicas", 1), deployment.get("status") or {}
     current = status.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 0)
@@ -179,7 +229,7 @@ def _not_rolled_out(deployment: Document) -> str | None:
         return None
     failed = conditions(deployment).get("ReplicaFailure") or {}
     problem = f": {failed['message']}" if failed.get("status") == "True" and failed.get("message") else ""
-    return f"operator: {ready} of {wanted} pods are ready{problem}"
+    return f"{OF_OPERATOR}{ready} of {wanted} pods are ready{problem}"
 
 
 def _why_not(pods: Iterable[Document]) -> str:
