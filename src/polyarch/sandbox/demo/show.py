@@ -60,8 +60,8 @@ async def show(sandbox: Sandbox, audience: Audience) -> Shown:
         )
         trip = await RoundTrip.begin(sandbox, client, besides=(WITH, WITHOUT))
         address = sandbox.registry.address
+        begin("pods are created without polyarch, while it is installed")
         async with Stage(client, address, WITHOUT, listener).running() as alone:
-            begin("pods are created without polyarch, while it is installed")
             tell(await trip.install())
             begin("the same pods are created with polyarch")
             mark = sandbox.audit_log.stat().st_size
