@@ -27,7 +27,7 @@ help: ## list the targets
 $(READY): requirements.lock pyproject.toml
 	@[ -n "$(PYTHON)" ] || { echo "polyarch needs Python 3.11 or newer: install it (Debian, Ubuntu: apt install python3 python3-venv)"; exit 2; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "polyarch needs Python 3.11 or newer, $(PYTHON) is $$($(PYTHON) -V): give another with make PYTHON=/path/to/python3.11"; exit 2; }
-	@echo "setting up $(VENV) with $$($(PYTHON) -V) …"
+	@echo "setting up $(VENV) with $$($(PYTHON) -V), once …"
 	@$(PYTHON) -m venv $(VENV) || { echo "the venv module does not work here: install it (Debian, Ubuntu: apt install python3-venv)"; exit 2; }
 	@$(RUN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@$(RUN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .

@@ -78,4 +78,6 @@ def _block(title: str, folder: Folder, lines: list[tuple[str, str]]) -> str:
         exports.append(f"export PATH={shlex.quote(home)}:$PATH")
     width = max(len(command) for command, note in lines if note)
     shown = [f"{command:{width}}   # {note}" if note else command for command, note in lines]
+    if shutil.which("kubectl") is None:
+        shown.append("# there is no kubectl here; polyarch needs none: https://kubernetes.io/docs/tasks/tools/")
     return "\n".join([title, *(f"  {line}" for line in [*exports, *shown]), ""])

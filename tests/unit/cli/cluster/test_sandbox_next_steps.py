@@ -31,9 +31,21 @@ def test_sb_007_the_demos_commands_need_no_option_for_the_registries(tmp_path: P
     text = next_steps.after_demo(Folder(tmp_path / "default"), name="default")
     assert "--registries-conf" not in text
     assert "--name" not in text
-    commands = [line.strip().split(" ")[0] for line in text.splitlines()[1:]]
+    commands = [line.strip().split(" ")[0] for line in text.splitlines()[1:] if "no kubectl" not in line]
     assert set(commands) == {"export", "kubectl", "polyarch"}
-    assert len({line.index("#") for line in text.splitlines() if "#" in line}) == 1, "notes are in one column"
+    assert len({line.index("   #") for line in text.splitlines() if "   #" in line}) == 1, "notes are in one column"
+
+
+def test_sb_002_without_kubectl_the_block_says_where_it_comes_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = tmp_path / "bin" / "kubectl"
+    tool.parent.mkdir()
+    monkeypatch.setenv("PATH", str(tool.parent))
+    folder = Folder(tmp_path / "default")
+    assert "there is no kubectl here" in next_steps.after_demo(folder, name="default")
+    tool.touch(mode=0o755)
+    assert "there is no kubectl here" not in next_steps.after_demo(folder, name="default")
 
 
 def test_sb_002_a_shell_that_does_not_find_the_program_is_told_where_it_is(tmp_path: Path) -> None:
