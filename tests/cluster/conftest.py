@@ -12,7 +12,8 @@ import asyncio
 import os
 import secrets
 import shutil
-from collections.abc import AsyncIterator, Coroutine, Generator
+import tempfile
+from collections.abc import AsyncIterator, Coroutine, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -229,3 +230,11 @@ async def sole_taints(sandbox: Sandbox) -> AsyncIterator[None]:
 def registry(sandbox: Sandbox) -> Registry:
     """``await registry.seed({"quay.io/mine/app:1": ["linux/amd64"]})``; use names no other test has."""
     return sandbox.registry
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that processes of other users may pass through. Those of ``tmp_path`` are closed to them again by every
+    session of pytest that begins."""
+    with tempfile.TemporaryDirectory(prefix="polyarch-pods-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)

@@ -133,11 +133,11 @@ def world(
     sandbox: Sandbox,
     peer: Callable[[str], str],
     shells: Callable[[str], dict[str, Path]],
-    tmp_path: Path,
+    open_folder: Path,
 ) -> World:
     """The bases are built and pushed as everything else is: by build pods."""
     peer("buildah")
-    made = World(sandbox, peer("qemu-aarch64-static"), shells(peer("mmdebstrap")), tmp_path, {})
+    made = World(sandbox, peer("qemu-aarch64-static"), shells(peer("mmdebstrap")), open_folder, {})
     repository = made.repository()
     for architecture in ("amd64", "arm64"):
         asked = made.order(architecture, containerfile=BASE)

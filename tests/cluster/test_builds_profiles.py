@@ -9,7 +9,7 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,12 +66,6 @@ def repository(tmp_path: Path, peer: Callable[[str], str]) -> Repository:
     return Repository(bare.parent, commits[0])
 
 
-def pods(folder: Path) -> Iterator[BuildPod]:
-    for number in range(9):
-        (folder / f"pod-{number}").mkdir()
-        yield BuildPod(folder / f"pod-{number}")
-
-
 async def built(pod: BuildPod, profile: str, url: str, commit: str, *, password: str = "") -> Built:
     git: dict[str, Any] = {"url": url, "commit": commit, "directory": "src"}
     secrets = {"git/username": USER, "git/password": password} if password else {}
@@ -101,11 +95,11 @@ def layers(found: Built) -> bytes:
 
 
 async def test_bd_151_a_rootless_pod_builds_from_a_git_server_that_wants_a_password(
-    repository: Repository, tmp_path: Path
+    repository: Repository, open_folder: Path
 ) -> None:
     """BD-144: with two capabilities and volumes that belong to root; ``push`` runs as another user and reads it all."""
     with served(repository.folder, REPOSITORY) as server:
-        found = await built(next(pods(tmp_path)), "Rootless", server.url, repository.commit, password=PASSWORD)
+        found = await built(BuildPod(open_folder), "Rootless", server.url, repository.commit, password=PASSWORD)
     assert found.code == 0, found.output
     assert b"first" in layers(found)
     assert b"second" not in layers(found), "it is the commit that counts, not the branch"
@@ -116,26 +110,26 @@ async def test_bd_151_a_rootless_pod_builds_from_a_git_server_that_wants_a_passw
 
 
 async def test_bd_147_a_commit_that_is_not_there_ends_a_rootless_build_for_good(
-    repository: Repository, tmp_path: Path
+    repository: Repository, open_folder: Path
 ) -> None:
     """Its user can write the termination message, which the kubelet made."""
     with served(repository.folder, REPOSITORY) as server:
-        found = await built(next(pods(tmp_path)), "Rootless", server.url, MISSING, password=PASSWORD)
+        found = await built(BuildPod(open_folder), "Rootless", server.url, MISSING, password=PASSWORD)
     assert found.code == 46, found.output
     assert json.loads(found.message)["reason"] == "InputMissing"
     assert "STEP" not in found.output
 
 
-async def test_bd_146_a_git_context_comes_from_plain_files_as_well(repository: Repository, tmp_path: Path) -> None:
+async def test_bd_146_a_git_context_comes_from_plain_files_as_well(repository: Repository, open_folder: Path) -> None:
     """Such a server cannot send one commit: everything is fetched, and the commit taken from it."""
     with served(repository.folder, REPOSITORY, plain=True) as server:
-        found = await built(next(pods(tmp_path)), "UserNamespace", server.url, repository.commit)
+        found = await built(BuildPod(open_folder), "UserNamespace", server.url, repository.commit)
     assert found.code == 0, found.output
     assert b"first" in layers(found)
 
 
-async def test_bd_147_a_wrong_password_ends_the_build_for_good(repository: Repository, tmp_path: Path) -> None:
+async def test_bd_147_a_wrong_password_ends_the_build_for_good(repository: Repository, open_folder: Path) -> None:
     with served(repository.folder, REPOSITORY) as server:
-        found = await built(next(pods(tmp_path)), "UserNamespace", server.url, repository.commit, password="wrong")
+        found = await built(BuildPod(open_folder), "UserNamespace", server.url, repository.commit, password="wrong")
     assert found.code == 46, found.output
     assert "Authentication failed" in json.loads(found.message)["message"]
