@@ -52,6 +52,9 @@ GAP: Final = 1.0
 MISSING_PAUSE: Final = 30.0
 REFUSED_PAUSE: Final = 60.0
 """Seconds until a write that was forbidden, or an object that was found invalid, is tried again."""
+FORBIDDEN_FIRST: Final = 2.0
+"""The same for the first refusal in a row, four times as long for each further one: an API server that has just started
+knows no roles yet."""
 PAUSES: Final = (1.0, 60.0)
 """Seconds of the backoff after other failures: at first, and at most."""
 PATCH_REFUSED_FOR: Final = 600.0
@@ -137,6 +140,7 @@ class Publisher:
         self._quiet_since = clock.monotonic()
         """Of the last write, or of the start: an object that was right already gets its heartbeats, too (NE-113)."""
         self._put_until = 0.0
+        self._patch_refused = ""
         self._patch_refusal_told = False
         self._unread_patches = 0
 
@@ -219,10 +223,12 @@ class Publisher:
             try:
                 sent = await self._send(offer, wanted, found, by_patch=by_patch, always=always)
             except Forbidden as error:
+                self._put_until = 0.0  # if all is forbidden, it is not for the want of the right to patch
                 if not by_patch or found is None:
                     raise
                 self._do_without_patches(error)
                 continue
+            self._tell_of_refusal(sent)
             self._done(offer, sent)
 
     async def _settled(self) -> None:
@@ -313,11 +319,18 @@ class Publisher:
         self._woken.set()
 
     def _do_without_patches(self, error: Forbidden) -> None:
-        if not self._patch_refusal_told:
-            log.warning("patch is forbidden, the whole object is written instead: grant patch", error=str(error))
-        self._patch_refusal_told = True
+        self._patch_refused = str(error)
         self._put_until = self._clock.monotonic() + PATCH_REFUSED_FOR
         self._written_at = None  # nothing was written
+
+    def _tell_of_refusal(self, sent: Sent) -> None:
+        """Once, and when it is known that only patches are forbidden: an API server that has just started forbids
+        everything for a moment."""
+        if self._patch_refused and not self._patch_refusal_told and sent.operation == "update":
+            self._patch_refusal_told = True
+            log.warning(
+                "patch is forbidden, the whole object is written instead: grant patch", error=self._patch_refused
+            )
 
     def _missing(self) -> TopologyMissing:
         return missing(NotFound(404))
@@ -327,7 +340,9 @@ def pause_after(error: KubernetesError, failures: int, *, chance: Random) -> flo
     """Seconds until the next try. ``failures``: how many there were in a row before this one (§16)."""
     if isinstance(error, TopologyMissing):
         return MISSING_PAUSE
-    if isinstance(error, (Forbidden, Invalid)):
+    if isinstance(error, Forbidden):
+        return min(FORBIDDEN_FIRST * 4 ** min(failures, 5), REFUSED_PAUSE)
+    if isinstance(error, Invalid):
         return REFUSED_PAUSE
     base, cap = PAUSES
     asked = error.retry_after if isinstance(error, ApiError) else None

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from followed_api import NODE, FollowedApi
+from structlog.testing import capture_logs
 
 from manual_clock import ManualClock
 from polyarch.kube.errors import (
@@ -470,15 +471,34 @@ async def test_where_patch_is_forbidden_the_object_is_put_without_asking_for_a_p
         assert world.api.verbs()[-1] == "patch", "the right may have been granted meanwhile"
 
 
-async def test_where_all_writes_are_forbidden_they_are_tried_once_a_minute_ne_16():
+async def test_an_api_server_that_has_just_started_forbids_everything_for_a_moment_ne_16():
+    """It knows no roles yet: neither is the topology a minute late for it, nor are patches given up for ten."""
+    async with running() as world:
+        world.scan(document())
+        await world.settle(2)
+        world.api.refuse(TOPOLOGIES, "create", "get", "patch", "replace")
+        world.scan(document("1"))
+        with capture_logs() as logs:
+            await world.settle(1)
+            world.api.allow()
+            await world.settle(4)
+            assert (world.available, world.api.verbs()[-1]) == ("1", "patch")
+            assert not [each for each in logs if "grant patch" in each["event"]]
+            world.scan(document("2"))
+            await world.settle(4)
+        assert (world.available, world.api.verbs()[-1]) == ("2", "patch")
+
+
+async def test_where_all_writes_are_forbidden_they_are_tried_once_a_minute_at_last_ne_16():
     async with running() as world:
         world.api.refuse(TOPOLOGIES, "create", "patch", "replace")
         world.scan(document())
-        await world.settle(30)
+        await world.settle(45)
         assert world.conditions[-1].reason == "UpdateFailed"
         assert "403" in world.publisher.not_ready()
-        await world.settle(100)
-        assert world.api.verbs() == ["create"] * 3
+        assert world.api.verbs() == ["create"] * 4, "at 0, 2, 10 and 42 s"
+        await world.settle(120)
+        assert world.api.verbs() == ["create"] * 6
         world.api.allow()
         await world.settle(60)
         assert (world.available, world.conditions[-1].status) == ("3", "True")
@@ -513,6 +533,7 @@ async def test_after_a_failure_the_newest_result_is_sent_ne_16():
     ("error", "failures", "seconds"),
     [
         (TopologyMissing(404), 0, 30),
+        (Forbidden(403), 0, 2),
         (Forbidden(403), 5, 60),
         (Invalid(422), 0, 60),
         (TooManyRequests(429, retry_after=7), 0, 7.5),
