@@ -24,7 +24,7 @@ DEGRADED_SECONDS: Final = 30.0
 AVAILABLE_BUT: Final = "placement is available, but: "
 REPLACING: Final = f"{AVAILABLE_BUT}pods are being replaced: "
 UNSETTLED: Final = f"{AVAILABLE_BUT}the operator is being replaced: "
-SETTLED_SECONDS: Final = 5.0
+SETTLED_SECONDS: Final = 3.0
 """An operator that leads has looked at everything by then, and begun what its settings ask for."""
 OF_OPERATOR: Final = "operator: "
 POLL: Final = 0.2

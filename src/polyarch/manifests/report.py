@@ -13,6 +13,7 @@ import msgspec
 from polyarch.manifests.finding import Finding, ObjectReference, Severity
 from polyarch.manifests.scan.sets import Answer
 from polyarch.oci.answer import Status
+from polyarch.oci.reference import InvalidReference, parse
 
 FailOn = Literal["error", "warning", "info", "never"]
 
@@ -43,6 +44,15 @@ class Incomplete(msgspec.Struct, frozen=True, gc=False, order=True):
     """Empty for an image."""
     image: str
     message: str
+
+    @property
+    def why(self) -> str:
+        """The message without the image, with whose full name errors of the registry client begin."""
+        try:
+            name = parse(self.image).canonical
+        except InvalidReference:
+            name = self.image
+        return self.message.removeprefix(f"{name}: ")
 
 
 class ExaminedFile(msgspec.Struct, frozen=True, gc=False):

@@ -7,7 +7,7 @@ from polyarch.cli.lint.diffs import unified_diff
 from polyarch.cli.output.terminal import styled
 from polyarch.manifests.finding import Finding
 from polyarch.manifests.output.json import finding_document
-from polyarch.manifests.output.text import counted, incomplete_line, place_of, plain
+from polyarch.manifests.output.text import counted, incomplete_lines, place_of, plain
 from polyarch.manifests.repair.fix_result import FixResult, Refusal
 from polyarch.manifests.report import Incomplete, Report
 
@@ -57,15 +57,15 @@ class Account:
     def lines(self, report: Report, *, quiet: bool = False) -> list[str]:
         """What somebody should know besides the diff; ``quiet``: what went wrong only."""
         if quiet:
-            return [plain(incomplete_line(gap)) for gap in report.incomplete]
+            return incomplete_lines(report.incomplete)
         refused = sorted(self.refused, key=lambda each: each.finding.order)
         noted = {id(each.finding) for each in refused}
         lines = [f"{place_of(each.finding)}: {each.finding.rule} not fixed: {each.note}" for each in refused]
         failing = [each for each in report.findings if report.fails(each) and id(each) not in noted]
         lines += [f"{place_of(each)}: {each.severity.value} {each.rule} {each.message}" for each in failing]
         lines += [f"not emitted: {reason}" for reason in self.not_emitted]
-        lines += map(incomplete_line, report.untold([*(each.finding for each in refused), *failing]))
-        return [*map(plain, lines), f"polyarch: {self._summary(report)}"]
+        gaps = incomplete_lines(report.untold([*(each.finding for each in refused), *failing]))
+        return [*map(plain, lines), *gaps, f"polyarch: {self._summary(report)}"]
 
     def _summary(self, report: Report) -> str:
         number, files = len(self.applied), counted(len(self.diffs), "file")

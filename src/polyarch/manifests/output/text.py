@@ -4,9 +4,13 @@ Terminals and editors turn ``file:line:column`` into links. Texts come from mani
 replaced.
 """
 
+from collections.abc import Iterable
+
 from polyarch.manifests.finding import Finding, Severity
 from polyarch.manifests.report import Incomplete, Report, Summary
 
+NAMED = 3
+"""Images of a line that is about more."""
 _COLOURS = {Severity.ERROR: "31", Severity.WARNING: "33", Severity.INFO: "36"}
 
 
@@ -21,7 +25,7 @@ def render(report: Report, *, colour: bool = False, summary: bool = True) -> str
                 plain(f"{place_of(finding)}: suppressed {finding.rule} {finding.message}"),
                 plain(f"  reason: {finding.suppressed}"),
             ]
-    lines += [plain(line) for line in map(incomplete_line, report.untold(report.findings))]
+    lines += incomplete_lines(report.untold(report.findings))
     if summary:
         lines.append(summary_line(report.summary))
     return "".join(f"{line}\n" for line in lines)
@@ -49,9 +53,19 @@ def summary_line(summary: Summary) -> str:
     return line
 
 
-def incomplete_line(gap: Incomplete) -> str:
-    """``file or image: not completed: why``, without the image a second time."""
-    return f"{gap.file or gap.image}: not completed: {gap.message.removeprefix(f'{gap.image}: ')}"
+def incomplete_lines(gaps: Iterable[Incomplete]) -> list[str]:
+    """``file or image: not completed: why``; many images without an answer for the same reason share a line."""
+    several = tuple(gaps)
+    lines = [plain(f"{gap.file}: not completed: {gap.message}") for gap in several if gap.file]
+    images: dict[str, list[str]] = {}
+    for gap in several:
+        if not gap.file:
+            images.setdefault(gap.why, []).append(gap.image)
+    for why, names in images.items():
+        rest = len(names) - NAMED
+        shown = names if rest <= 0 else [f"{', '.join(names[:NAMED])} and {counted(rest, 'more image')}"]
+        lines += [plain(f"{name}: not completed: {why}") for name in shown]
+    return lines
 
 
 def counted(number: int, word: str) -> str:

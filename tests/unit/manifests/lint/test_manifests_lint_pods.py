@@ -274,6 +274,7 @@ def test_configured_preferences() -> None:
     assert "arm64" in problem.finding.message
     assert "80" in problem.finding.message
     assert not problem.finding.fixable
+    assert "(polyarch fix --prefer arm64=80,riscv64=9)" in problem.finding.hint, "as it has to be typed"
     text, applied = fixed(text, FOUR, prefer=prefer, fixes=FixOptions(prefer=True))
     assert applied == ["MA112"]
     assert "MA112" not in names(problems(text, FOUR, prefer=prefer))

@@ -99,3 +99,15 @@ def test_an_image_that_a_finding_names_is_not_named_again() -> None:
     shown = text.render(unknown)
     assert shown.count(GAP.image) == 1
     assert "away.yaml: not completed: no such file" in shown
+
+
+def test_images_without_an_answer_for_the_same_reason_share_a_line() -> None:
+    """MF-042: a registry that is away is told once for all images in it, none of them by two names."""
+    away = [Incomplete("", f"team/app:{at}", f"docker.io/team/app:{at}: the registry is away") for at in range(5)]
+    few = [Incomplete("", name, f"docker.io/library/{name}:latest: no such host") for name in ("nginx", "redis")]
+    assert text.incomplete_lines([*away, Incomplete("a.yaml", "", "no such file"), *few]) == [
+        "a.yaml: not completed: no such file",
+        "team/app:0, team/app:1, team/app:2 and 2 more images: not completed: the registry is away",
+        "nginx: not completed: no such host",
+        "redis: not completed: no such host",
+    ]

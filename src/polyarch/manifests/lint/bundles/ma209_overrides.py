@@ -149,7 +149,7 @@ def _repair(override: Override, operations: Iterable[TreeOperation], note: str =
 
 # Without the bundle ---------------------------------------------------------------------------------------------------
 
-_UNKNOWN = "the lost constraint is in the bundle; name its directory with polyarch fix --bundle"
+_UNKNOWN = "the lost constraint is in the bundle; name its directory with polyarch fix --bundle DIR"
 
 
 def _suspicious(override: Override) -> Iterator[Draft]:

@@ -32,6 +32,7 @@ def check(facts: PodFacts) -> Iterator[Draft]:
     if not prefer or facts.platforms.is_everything or not facts.supported.exact:
         return
     usable = {each.architecture for each in facts.admitted if each in facts.platforms}
+    option = f"--prefer {','.join(f'{architecture}={weight}' for architecture, weight in prefer.items())}"
     for architecture, weight in prefer.items():
         if architecture not in usable or architecture in _preferred(facts):
             continue
@@ -43,12 +44,12 @@ def check(facts: PodFacts) -> Iterator[Draft]:
             rule=RULE,
             message=f"{facts.subject} does not prefer {architecture}, which the configuration prefers "
             f"with weight {weight}",
-            hint=f"add a preferred term for kubernetes.io/arch {architecture} (polyarch fix --prefer)",
+            hint=f"add a preferred term for kubernetes.io/arch {architecture} (polyarch fix {option})",
             node=facts.pod_spec.node,
             pointer=facts.pod_spec.pointer,
             repair=_added(facts, term)
             if facts.options.fixes.prefer
-            else needs_flag(facts, "--prefer", "adds the preferred term"),
+            else needs_flag(facts, option, "adds the preferred term"),
         )
 
 
