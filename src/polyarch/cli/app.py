@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from cyclopts import App, CycloptsError
 
 from polyarch import __version__
-from polyarch.cli.options.help_page import FLAGS, asks_for_help, help_page
+from polyarch.cli.options.help_page import FLAGS, asks_for_help, help_page, names_no_command
 from polyarch.cli.options.misplaced import other_command
 from polyarch.cli.options.renamed import with_new_names
 from polyarch.cli.options.valueless import with_values
 from polyarch.cli.output.ending import GoesOn, complain, exit_code_of
 from polyarch.cli.output.messages import Messages
+from polyarch.cli.output.parse_errors import sentence
 from polyarch.cli.output.terminal import takes_colour
 
 AUTHORS, CLUSTERS, INSTALLATION = "Manifests and images", "Workloads and nodes", "Installation"
@@ -65,7 +66,7 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
     try:
         return exit_code_of(work)
     except CycloptsError as error:
-        return complain(f"{error}{other_command(words)}", 2)
+        return complain(f"{sentence(error)}{other_command(words)}", 2)
 
 
 def _run(words: list[str]) -> object:
@@ -73,7 +74,7 @@ def _run(words: list[str]) -> object:
         from polyarch.cli.completion import print_candidates
 
         return print_candidates(app, words[1:])
-    if not words or asks_for_help(words):
+    if asks_for_help(words) or names_no_command(app, words):
         page = help_page(app, words, width=shutil.get_terminal_size().columns, colour=takes_colour())
         if page is not None:
             sys.stdout.write(page)

@@ -8,7 +8,7 @@ the prefix is the part of the word that stays. Names that a cluster knows are as
 import importlib
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple
 
 from cyclopts import App
 
@@ -118,6 +118,9 @@ end
 complete -c polyarch -f -a '(__polyarch_complete)'
 """
 
+NOTHING_ELSE: Final = 4
+KUBECTL_DIRECTIVES: Final = {"words": NOTHING_ELSE, "files": 0, "directories": 16}
+"""What cobra calls ShellCompDirectives: no files; files; directories only."""
 SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 
 
@@ -148,6 +151,19 @@ def print_candidates(root: App, words: Sequence[str]) -> int:
     found = candidates(root, words)
     sys.stdout.write(f"{found.kind}\t{found.prefix}\n")
     sys.stdout.writelines(f"{value}\t{meaning}\n" for value, meaning in found.values)
+    return 0
+
+
+def print_to_kubectl() -> int:
+    """``kubectl_complete-polyarch``, which kubectl's own completion asks about ``kubectl polyarch …``.
+
+    A candidate is a line ``VALUE<tab>MEANING``; the last line tells kubectl who completes what is not listed.
+    """
+    from polyarch.cli.app import app
+
+    found = candidates(app, sys.argv[1:])
+    sys.stdout.writelines(f"{found.prefix}{value}\t{meaning}\n" for value, meaning in found.values)
+    sys.stdout.write(f":{KUBECTL_DIRECTIVES[found.kind] if not found.prefix else NOTHING_ELSE}\n")
     return 0
 
 

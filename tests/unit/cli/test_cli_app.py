@@ -27,12 +27,21 @@ def test_a_misspelt_command_is_a_usage_error_with_a_suggestion(capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["inspect", "--requir", "amd64", "nginx"], "Unknown option: --requir. Did you mean --require?"),
+        (["inspect", "--requir", "amd64", "nginx"], "inspect: there is no option --requir; did you mean --require?"),
         (
             ["lint", "-o", "xml", "."],
             "--output xml: unknown format 'xml'; expected text, json, yaml, sarif, junit, github, ",
         ),
-        (["bundle", "validate"], 'Command "bundle validate" parameter DIRECTORY requires an argument.'),
+        (["bundle", "validate"], "bundle validate: give DIR; polyarch bundle validate --help shows what it is"),
+        (["build", "logs", "-n", "team"], "build logs: give NAME; polyarch build logs --help shows what it is"),
+        (
+            ["build", "run", "web", "--nosuch"],
+            "build run: there is no option --nosuch; polyarch build run --help lists ",
+        ),
+        (["build", "run", "web", "--timeout"], "build run: --timeout takes a value; give --timeout SECONDS"),
+        (["build", "run", "web", "--rebuild", "arm64"], "build run: 'arm64' is one word too many; "),
+        (["numa", "explain", "a", "b"], "numa explain: 'b' is one word too many; polyarch numa explain --help shows "),
+        (["numa", "simulate", "--repeat", "x"], "numa simulate: --repeat x: expected a number"),
     ],
 )
 def test_a_usage_error_is_one_line_however_it_was_found(
@@ -42,6 +51,21 @@ def test_a_usage_error_is_one_line_however_it_was_found(
     assert main(words) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"polyarch: {problem}")
+
+
+def test_a_value_behind_an_option_that_needs_none_is_shown_as_it_has_to_be_written(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["build", "run", "web", "--rebuild", "arm64"]) == 2
+    assert capsys.readouterr().err.endswith("; with a value it is --rebuild=arm64\n")
+
+
+@pytest.mark.parametrize("group", ["build", "numa", "taint", "index", "bundle", "sandbox"])
+def test_a_group_without_a_command_prints_the_page_of_its_help(group: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([group, "--help"]) == 0
+    page = capsys.readouterr().out
+    assert main([group]) == 0
+    assert (capsys.readouterr().out, page.count("Commands:")) == (page, 1)
 
 
 POLYARCH = [sys.executable, "-c", "import sys; from polyarch.cli import main; sys.exit(main())"]

@@ -10,7 +10,7 @@ import pytest
 
 from polyarch.cli import main
 from polyarch.cli.app import COMMANDS, app
-from polyarch.cli.completion import SCRIPTS, candidates
+from polyarch.cli.completion import SCRIPTS, candidates, print_to_kubectl
 
 SHELLS = [shell for shell in SCRIPTS if shutil.which(shell)]
 
@@ -64,6 +64,26 @@ def test_the_shell_completes_files_itself(words: list[str], kind: str, prefix: s
 
 def test_every_command_comes_with_what_it_is_for() -> None:
     assert list(candidates(app, [""]).values) == [(name, meaning) for name, _, _, meaning in COMMANDS]
+
+
+@pytest.mark.parametrize(
+    ("words", "printed"),
+    [
+        (["bundle", ""], "validate\tCheck that an operator bundle keeps what it promises\n:4\n"),
+        (["lint", "--fail-on=e"], "--fail-on=error\t\n:4\n"),
+        (["lint", ""], ":0\n"),
+        (["bundle", "validate", ""], ":16\n"),
+        (["lint", "-o", "json=re"], ":4\n"),
+    ],
+    ids=["a command", "a value", "files", "directories", "a file behind a format"],
+)
+def test_kubectl_is_answered_as_cobra_asks(
+    words: list[str], printed: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``kubectl polyarch <TAB>``: kubectl runs ``kubectl_complete-polyarch``, and reads a directive in the last line."""
+    monkeypatch.setattr(sys, "argv", ["kubectl_complete-polyarch", *words])
+    assert print_to_kubectl() == 0
+    assert capsys.readouterr().out == printed
 
 
 @pytest.mark.parametrize("shell", SCRIPTS)

@@ -40,6 +40,18 @@ def asks_for_help(words: Sequence[str]) -> bool:
     return any(word in FLAGS for word in options)
 
 
+def names_no_command(root: "App", words: Sequence[str]) -> bool:
+    """Whether a command line ends before it says what to do: nothing at all, or ``polyarch build``."""
+    if any(word.startswith("-") for word in words):
+        return False
+    command = root
+    for word in words:
+        if word not in command:
+            return False
+        command = command[word]
+    return command.default_command is None
+
+
 def epilogue(examples: Sequence[tuple[str, str]], exits: Sequence[tuple[int, str]], *, note: str = "") -> str:
     """The end of a page: an introduction, examples with what they do, and what the exit codes mean."""
     parts = [note] if note else []

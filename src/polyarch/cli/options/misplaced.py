@@ -1,11 +1,14 @@
 """Words that another command understands: the error about them names it (TN-074).
 
 The neighbour of a word is often one letter away, and does something else: who wants a controller's traces removed must
-not get a controller.
+not get a controller. And the word behind an option whose value may be left out is none of its values.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Final
+
+from polyarch.cli.options.valueless import valueless
 
 ELSEWHERE: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = {
     ("run", "taints"): {word: f"polyarch taint {word}" for word in ("plan", "bootstrap", "apply", "clean")},
@@ -19,5 +22,9 @@ def other_command(words: Sequence[str]) -> str:
         if set(command) <= set(words):
             for word in words:
                 if (meant := others.get(word.removeprefix("--"))) is not None:
-                    return f" For {word}, run: {meant}"
+                    return f"; for {word}, run: {meant}"
+    options = valueless(words)
+    for option, word in pairwise(words):
+        if option in options and not word.startswith("-"):
+            return f"; with a value it is {option}={word}"
     return ""

@@ -10,10 +10,13 @@ VALUELESS: Final[Mapping[tuple[str, ...], frozenset[str]]] = {("build", "run"): 
 """Command → its options."""
 
 
+def valueless(words: Sequence[str]) -> frozenset[str]:
+    """Those of the command that the words name."""
+    return next((each for command, each in VALUELESS.items() if tuple(words[: len(command)]) == command), frozenset())
+
+
 def with_values(words: Sequence[str]) -> list[str]:
     """The words with an empty value where none was given."""
-    options = next(
-        (each for command, each in VALUELESS.items() if tuple(words[: len(command)]) == command), frozenset()
-    )
+    options = valueless(words)
     end = words.index("--") if "--" in words else len(words)
     return [f"{word}=" if word in options and at < end else word for at, word in enumerate(words)]

@@ -202,3 +202,15 @@ def test_ns_163_what_cannot_be_explained_is_told(numa, words: Any, said: str) ->
     ran = numa("explain", *words, files=files)
     assert ran.code == 2
     assert said in " ".join(ran.err.split())
+
+
+def test_ns_161_of_a_pod_that_its_kubelet_refused_it_is_said_what_became_of_it_and_where_it_would_fit(numa) -> None:
+    """It holds nothing, so all of its node's cells are judged, and those of the others."""
+    refused = pod("web", node="a", cpu="4", memory="4Gi")
+    refused["status"] = {"phase": "Failed", "reason": "TopologyAffinityError", "startTime": "2026-01-01T00:00:00Z"}
+    files = {"nodes.json": NODES, "others.json": listed(machine("a"), machine("b"), refused)}
+    words = ("explain", "shop/web", "--nrt", "nodes.json", "--nodes", "others.json")
+    ran = numa(*words, files=files)
+    assert ran.code == 0
+    assert "It is over: TopologyAffinityError on node a. Where it would fit now:\n\nFits 2 of 2 nodes\n" in ran.out
+    assert numa(*words, "-o", "json").document["ended"] == {"reason": "TopologyAffinityError", "node": "a"}

@@ -163,7 +163,7 @@ BROKEN = zone(0, cpu="eight")
         ({"pod.json": workload("Deployment", replicas="2")}, (), "spec.replicas: expected a number"),
         ({"pod.json": {"kind": "Deployment", "spec": {}}}, (), "needs a pod template"),
         ({"others.json": listed(machine("a", cpu="?"))}, ("--nodes", "others.json"), "status.allocatable.cpu: '?'"),
-        ({}, ("--drain", "c"), "--drain c: there is no such node"),
+        ({}, ("--drain", "c"), "--drain c: there is no node 'c'; there are a"),
         ({}, ("--drain", "a"), "its pods are not known"),
         ({}, ("--cluster",), "either --nrt FILE"),
         ({}, ("--repeat", "0"), "--repeat 0: expected 1 or more"),

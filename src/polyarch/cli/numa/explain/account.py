@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from polyarch.cli.numa.sources.seen import Seen
 from polyarch.model.quantity import spelled
 from polyarch.numa.scheduling.facts.decision import Decision
@@ -32,6 +34,15 @@ class Event(NamedTuple):
     reporter: str = ""
 
 
+class Ending(NamedTuple):
+    """What became of a pod that is over."""
+
+    reason: str
+    """Such as TopologyAffinityError; else its phase."""
+    node: str
+    """Where it was; empty: nowhere."""
+
+
 class Account(NamedTuple):
     """Everything about one pod."""
 
@@ -42,14 +53,21 @@ class Account(NamedTuple):
     nodes: tuple[NodeAccount, ...]
     whereabouts: Whereabouts | None = None
     events: Sequence[Event] = ()
+    ending: Ending | None = None
+    """Of a pod that is over: the nodes say where one like it would fit now."""
 
     @property
     def fits(self) -> bool:
         return self.whereabouts is not None or any(each.decision.fits for each in self.nodes)
 
 
-def account(pod: PodFacts, seen: Seen, shown: Snapshot, *, events: Sequence[Event] = ()) -> Account:
-    """``shown``: the nodes to tell about. A bound pod is judged on its own node alone, as if it were not there yet."""
+def account(
+    pod: PodFacts, seen: Seen, shown: Snapshot, *, events: Sequence[Event] = (), ending: Ending | None = None
+) -> Account:
+    """``shown``: the nodes to tell about. A bound pod is judged on its own node alone, as if it were not there yet; one
+    that is over as if it were to come."""
+    if ending is not None:
+        pod = msgspec.structs.replace(pod, node_name="")
     decide = rules(seen.choice)
     home = seen.snapshot.node(pod.node_name) if pod.node_name else None
     told = [without(each, pod) for each in shown.nodes if home is None or each.name == home.name]
@@ -61,6 +79,7 @@ def account(pod: PodFacts, seen: Seen, shown: Snapshot, *, events: Sequence[Even
         nodes=() if home is not None else tuple(_node(pod, each, seen) for each in told),
         whereabouts=None if home is None else whereabouts(pod, home, seen.objects.topology(home.name), decide),
         events=events,
+        ending=ending,
     )
 
 
@@ -94,6 +113,8 @@ def document(found: Account) -> dict[str, Any]:
             "actual": _placed(place.actual),
             "note": place.note,
         }
+    if found.ending is not None:
+        made["ended"] = found.ending._asdict()
     if found.events:
         made["events"] = [each._asdict() for each in found.events]
     return made

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from polyarch.cli.errors import CouldNotComplete, UsageError
-from polyarch.cli.numa.explain.account import Account, Event, account, document
+from polyarch.cli.numa.explain.account import Account, Ending, Event, account, document
 from polyarch.cli.numa.explain.text import text_of
 from polyarch.cli.numa.sources.flags import SourceOptions
 from polyarch.cli.numa.sources.mode_flags import ModeOptions
@@ -15,7 +15,8 @@ from polyarch.cli.numa.sources.workloads import read_pods
 from polyarch.cli.options.outputs import Output, emit, refuse_overwriting
 from polyarch.cli.output.documents import document_text
 from polyarch.cli.output.messages import Messages
-from polyarch.numa.scheduling.facts.pods import PodFacts, PodObject, pod_facts
+from polyarch.model.meta import Key
+from polyarch.numa.scheduling.facts.pods import ENDED, PodFacts, PodObject, pod_facts
 
 COMMAND: Final = "numa explain"
 MOST_EVENTS: Final = 5
@@ -38,9 +39,14 @@ def run_explain(asked: Asked, wanted: Sequence[Output], *, messages: Messages) -
     refuse_overwriting(wanted, [asked.file, *(where.nrt or ()), *(where.nodes or ())])
     given = _given(asked.file) if asked.file is not None else None
     seen = see(COMMAND, where, asked.how, messages=messages)
-    pod = given if given is not None else _named(asked, seen)
+    ending = None
+    if given is not None:
+        pod = given
+    else:
+        named = _named(asked, seen)
+        pod, ending = _facts(named), _ending(named)
     events = _events(pod, where) if given is None and not where.nrt else ()
-    found = account(pod, seen, only(seen.snapshot, asked.nodes, COMMAND), events=events)
+    found = account(pod, seen, only(seen.snapshot, asked.nodes, COMMAND), events=events, ending=ending)
     emit(wanted, lambda form, colour: _rendered(found, form, colour=colour))
     return 0 if found.fits else 1
 
@@ -52,16 +58,27 @@ def _given(path: str) -> PodFacts:
     return pods[0]
 
 
-def _named(asked: Asked, seen: Seen) -> PodFacts:
+def _named(asked: Asked, seen: Seen) -> PodObject:
     place, slash, name = (asked.pod or "").rpartition("/")
     namespace = place if slash else asked.namespace or seen.namespace
     found = next((each for each in seen.objects.pods or () if each.metadata.key == (namespace, name)), None)
+    if found is None and not asked.where.nrt:
+        from polyarch.cli.numa.explain.endings import read_pod
+
+        found = read_pod(COMMAND, Key(namespace, name), asked.where)  # lists leave out what is over
     if found is None:
-        there = "in the files" if asked.where.nrt else "in the cluster, or it is over"
+        there = "in the files" if asked.where.nrt else "in the cluster"
         raise (UsageError if asked.where.nrt else CouldNotComplete)(
             f"{COMMAND}: there is no pod {name!r} in namespace {namespace!r} {there}; give another with -n"
         )
-    return _facts(found)
+    return found
+
+
+def _ending(pod: PodObject) -> Ending | None:
+    if pod.status is None or pod.status.phase not in ENDED:
+        return None
+    node = pod.spec.node_name if pod.spec is not None else None
+    return Ending(pod.status.reason or pod.status.phase or "", node or "")
 
 
 def _facts(pod: PodObject) -> PodFacts:

@@ -23,7 +23,10 @@ Says for every node whether the pod fits inside its NUMA cells, on which of them
 what each cell lacks and which pods have reserved it. What a running extender knows is taken
 from it (source live); else reservations are those that it would make if it started now
 (reconstructed), or those of files. Reasons of other plugins are quoted from the pod's events.
-Nothing is changed anywhere.""",
+Nothing is changed anywhere.
+
+Of a pod that is over, such as one that its kubelet refused with TopologyAffinityError, it says
+what became of it, and where one like it would fit now.""",
     examples=(
         ("Explain why a pod is pending, or where it is", "polyarch numa explain web-0 -n shop"),
         ("Explain a manifest on two nodes", "polyarch numa explain -f pod.yaml --node worker-1 --node worker-2"),

@@ -50,6 +50,9 @@ def _parts(found: Account, colour: bool) -> Iterator[str]:
     yield table(DEMAND, demand, colour=colour) if found.alignments else "It requests nothing, so nothing is aligned.\n"
     if found.whereabouts is not None:
         yield _bound(pod.node_name, found.whereabouts, colour)
+    if found.ending is not None:
+        place = f" on node {printable(found.ending.node)}" if found.ending.node else ""
+        yield f"It is over: {printable(found.ending.reason)}{place}. Where it would fit now:\n"
     if found.nodes:
         yield _summary(found.nodes)
         has_numbers = len(found.nodes) <= MOST_NODES_WITH_NUMBERS

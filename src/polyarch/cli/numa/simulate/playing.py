@@ -7,7 +7,7 @@ from polyarch.cli.errors import UsageError
 from polyarch.cli.numa.simulate import answers
 from polyarch.cli.numa.sources.flags import SourceOptions
 from polyarch.cli.numa.sources.mode_flags import ModeOptions
-from polyarch.cli.numa.sources.seen import see
+from polyarch.cli.numa.sources.seen import only, see
 from polyarch.cli.numa.sources.workloads import read_pods
 from polyarch.cli.options.outputs import Output, emit, refuse_overwriting
 from polyarch.cli.output.documents import document_text
@@ -61,8 +61,7 @@ def run_simulate(asked: Asked, wanted: Sequence[Output], *, messages: Messages) 
 
 
 def _require_drainable(snapshot: Snapshot, name: str) -> None:
-    if snapshot.node(name) is None:
-        raise UsageError(f"{COMMAND}: --drain {name}: there is no such node")
+    only(snapshot, (name,), f"{COMMAND}: --drain {name}")
     if not snapshot.knows_pods:
         raise UsageError(
             f"{COMMAND}: --drain {name}: its pods are not known; save them with: kubectl get nodes,pods -A -o json, "
