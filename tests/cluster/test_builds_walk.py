@@ -195,6 +195,24 @@ async def test_bd_305_what_cannot_be_built_is_told_at_once(yard: Yard) -> None:
     assert "ContainerfileInvalid" in wrong.out
 
 
+async def test_bd_305_what_the_api_server_refuses_is_told_without_the_request_around_it(yard: Yard) -> None:
+    """A tag that is wrong on an object that is there already, and a namespace that is not there at all."""
+    made = await yard.command("run", yard.name, "--repository", yard.repository, "--arch", "amd64", "--no-wait")
+    assert made.code == 0, made.err
+    refused = await yard.command("run", yard.name, "--tag", "a b", "--no-wait")
+    assert (refused.code, refused.err.partition(" must be")[0]) == (
+        2,
+        'polyarch: build run: spec.output.tags[0]: Invalid value: "a b": spec.output.tags[]',
+    )
+    yard.namespace, there = "nowhere", yard.namespace
+    missing = (
+        "there is no namespace nowhere; create it with: kubectl create namespace nowhere, or name another one with -n"
+    )
+    lost = await yard.command("run", yard.name, "--repository", yard.repository, "--no-wait")
+    yard.namespace = there
+    assert (lost.code, lost.err) == (2, f"polyarch: build run: {missing}\n")
+
+
 async def test_bd_303_status_lists_builds_and_says_what_is_the_matter(yard: Yard) -> None:
     """BD-303, BD-199: a suspended build is not waited for."""
     ran = await yard.run("--arch", "amd64", *mishap("seconds=0.2"))
@@ -224,6 +242,10 @@ async def test_bd_304_logs_are_followed_until_the_run_is_over(yard: Yard) -> Non
     assert followed.code == 0, followed.err
     for architecture in ("amd64", "arm64"):
         assert f"{architecture} | STEP 2/2: RUN true" in followed.out
+    other = await yard.command("logs", yard.name, "--arch", "s390x")
+    assert other.code == 2
+    assert other.err.startswith("polyarch: build logs: --arch s390x: ")
+    assert other.err.endswith("has amd64, arm64 only\n")
     finished = await yard.command("logs", yard.name)
     assert "its pod is gone" in finished.out or "STEP 2/2" in finished.out
 

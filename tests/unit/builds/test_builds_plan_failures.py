@@ -479,6 +479,12 @@ def test_bd_005_what_only_the_spec_can_mend_is_invalid(change: dict[str, Any], r
     assert world.condition("Degraded") == ("True", reason)
 
 
+def test_bd_151_a_forbidden_profile_names_the_value_of_the_installation_that_allows_it() -> None:
+    """An administrator sets values; the flag of the process that they become is nothing to look for."""
+    plan = World({**SPEC, "builder": {"securityProfile": "Privileged"}}).plan()
+    assert "set builds.allowPrivileged: true in the values of the installation" in plan.message
+
+
 def test_bd_153_a_namespace_that_forbids_build_pods_is_said_before_a_job_is_made() -> None:
     world = World()
     inputs = world.facts().inputs

@@ -80,7 +80,7 @@ def test_every_command_comes_with_what_it_is_for() -> None:
 def test_kubectl_is_answered_as_cobra_asks(
     words: list[str], printed: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``kubectl polyarch <TAB>``: kubectl runs ``kubectl_complete-polyarch``, and reads a directive in the last line."""
+    """For ``kubectl polyarch <TAB>`` it runs ``kubectl_complete-polyarch``; the last line is a directive."""
     monkeypatch.setattr(sys, "argv", ["kubectl_complete-polyarch", *words])
     assert print_to_kubectl() == 0
     assert capsys.readouterr().out == printed

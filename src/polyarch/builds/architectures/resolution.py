@@ -147,7 +147,11 @@ def _message(
     selected = wanted.node_selector is not None
     chosen = "linux nodes that spec.architectures.nodeSelector matches" if selected else "linux nodes that are workers"
     chosen = "linux nodes of the pool" if pooled else chosen
-    if found or selection.counted:
+    if not found and not newcomers and selection.counted and wanted.exclude:
+        there = ", ".join(sorted({each.architecture for each in selection.counted}))
+        excluded = f"spec.architectures.exclude names all that the {chosen} have ({there})"
+        sentences = [f"No architecture is left: {excluded}; exclude fewer, or add nodes of another one"]
+    elif found or selection.counted:
         whose = f"all {selection.instead}, as there are no {chosen}" if selection.instead else f"the {chosen}"
         edited = ", with what include and exclude say" if wanted.include or wanted.exclude else ""
         sentences = [f"{', '.join(found) or 'none'}: the architectures of {whose}{edited}"]

@@ -90,7 +90,7 @@ def forbidden(facts: Facts, architectures: Iterable[str]) -> Sequence[Problem]:
     if facts.wish.spec.builder.security_profile == "Privileged" and not facts.settings.allow_privileged:
         message = (
             "spec.builder.securityProfile is Privileged, which the builder does not allow: use Auto, or have the "
-            "administrator start the builder with --allow-privileged-builds."
+            "administrator set builds.allowPrivileged: true in the values of the installation."
         )
         found.append(Problem(reason="ProfileForbidden", message=message))
     for architecture, name in _runtimes(facts, architectures):

@@ -7,6 +7,7 @@ cluster. Pure but for the files that it reads. Problems are collected, so that o
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from polyarch.cli.build.options import WishFlags
 from polyarch.cli.errors import UsageError
 from polyarch.cli.input.objects import STDIN, Document, read_documents
 from polyarch.kube.objects.conformance import Departure
-from polyarch.platforms import normal_architecture
+from polyarch.platforms import KNOWN_ARCHITECTURES, normal_architecture
 
 Manifest = dict[str, Any]
 USUAL_FILES: Final = ("Containerfile", "Dockerfile")
@@ -163,6 +164,9 @@ def architectures(option: str, text: str) -> tuple[str, ...]:
     found = sorted({normal_architecture(each) for each in filter(None, (part.strip() for part in text.split(",")))})
     if not found:
         raise UsageError(f"{option}: expected architectures separated by commas, such as amd64,arm64")
+    for each in found:
+        if each not in KNOWN_ARCHITECTURES and (close := get_close_matches(each, KNOWN_ARCHITECTURES, n=1)):
+            raise UsageError(f"{option} {each}: no architecture has this name; did you mean {close[0]}?")
     return tuple(found)
 
 

@@ -99,6 +99,7 @@ def run_logs(asked: Asked, where: WhereFlags, outputs: Sequence[Output], *, mess
     async def work(client: Client) -> int:
         run = await _run(client, asked, namespace)
         expected = [each.architecture for each in run.status.architectures or ()]
+        _require_built(asked, run.metadata.name, expected)
         if asked.follow:
             printer = Printer(_print, colour=takes_colour())
             printer.expect(expected)
@@ -151,6 +152,13 @@ async def _run(client: Client, asked: Asked, namespace: str) -> ImageBuildRun:
     return active[0] if active else newest[-1]
 
 
+def _require_built(asked: Asked, run: str, expected: Sequence[str]) -> None:
+    """The architectures that are asked for are among those of the Run, once these are known."""
+    lacking = [each for each in asked.architectures if each not in expected]
+    if expected and lacking:
+        raise UsageError(f"build logs: --arch {lacking[0]}: {run} has {', '.join(expected)} only")
+
+
 def chosen(pods: Sequence[BuildPod], asked: Asked) -> list[BuildPod]:
     """The pods to read, oldest first: of each architecture the newest one, or with ``--previous`` those before."""
     wanted = [each for each in pods if not asked.architectures or each.architecture in asked.architectures]
@@ -192,6 +200,8 @@ def gone(status: ArchitectureStatus) -> list[str]:
             return [f"reused from {status.reused_from}: nothing was built"]
         case "Pending" | "WaitingForNode" | "":
             return ["no pod yet" + (f": {status.message}" if status.message else "")]
+        case "Built":
+            return ["it is built; its pod is gone, with what it printed (`--follow` shows a build while it runs)"]
         case _:
             return ["its pod is gone", *status.message.splitlines()]
 

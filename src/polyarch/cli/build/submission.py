@@ -248,8 +248,8 @@ async def _applied(client: Client, key: Key, manifest: Manifest, *, changes: boo
         others = "; ".join(map(str, conflicts_of(error))) or str(error)
         raise UsageError(f"build run: {others}: change it there, or leave the option out") from None
     except Invalid as error:
-        raise UsageError(f"build run: {error}") from None
-    except NotFound as error:
+        raise UsageError(f"build run: {_complaints(error)}") from None
+    except NotFound:
         if not await client.is_served(IMAGE_BUILDS):
             raise CouldNotComplete(
                 "build run: this cluster has no ImageBuilds; install them with `polyarch install --component builds`"
@@ -258,8 +258,17 @@ async def _applied(client: Client, key: Key, manifest: Manifest, *, changes: boo
             raise UsageError(
                 f"build run: there is no ImageBuild {key}; give --containerfile and --repository to make one"
             ) from None
-        raise CouldNotComplete(f"build run: {error}") from None
+        raise UsageError(
+            f"build run: there is no namespace {key.namespace}; create it with: kubectl create namespace "
+            f"{key.namespace}, or name another one with -n"
+        ) from None
     return Goal(stored.metadata.generation, stored.metadata.uid)
+
+
+def _complaints(error: Invalid) -> str:
+    """What the API server has against fields, without the request around it."""
+    told = [f"{each.field}: {each.message}" for each in error.causes if each.field and each.message]
+    return "; ".join(dict.fromkeys(told)) or str(error)
 
 
 def _again(asked: Asked, files: Sequence[Any], namespace: str) -> str:

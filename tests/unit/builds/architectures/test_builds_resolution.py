@@ -124,6 +124,13 @@ WORDS: dict[str, tuple[Facts, str]] = {
             "matches."
         ),
     ),
+    "everything excluded": (
+        of(node("a"), node("b", "arm64"), exclude=["arm64", "amd64"]),
+        (
+            "No architecture is left: spec.architectures.exclude names all that the linux nodes that are workers have "
+            "(amd64, arm64); exclude fewer, or add nodes of another one."
+        ),
+    ),
     "a list": (of(mode="Explicit", list=["arm64"]), "arm64: what spec.architectures.list says."),
 }
 

@@ -110,6 +110,11 @@ def test_bd_321_a_containerfile_from_standard_input(run: Run) -> None:
         pytest.param(("shop", "--context", "nowhere"), "no such folder", id="no folder"),
         pytest.param(("shop", "--context", "."), "--context DIR needs --repository", id="no place for the context"),
         pytest.param(("shop", "--timeout", "0"), "greater than 0", id="no time"),
+        pytest.param(
+            ("shop", "--arch", "arm64,amd46"),
+            "--arch amd46: no architecture has this name; did you mean amd64?",
+            id="a misspelt architecture",
+        ),
         pytest.param(("shop", "--tag", "a b", "--repository", "quay.io/a/b"), "--tag (spec.output.tags", id="no tag"),
     ],
 )
