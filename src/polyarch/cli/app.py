@@ -17,8 +17,8 @@ from polyarch.cli.options.renamed import with_new_names
 from polyarch.cli.options.valueless import with_values
 from polyarch.cli.output.ending import GoesOn, complain, exit_code_of
 from polyarch.cli.output.messages import Messages
-from polyarch.cli.output.parse_errors import sentence
 from polyarch.cli.output.terminal import takes_colour
+from polyarch.cli.parse_errors import sentence
 
 AUTHORS, CLUSTERS, INSTALLATION = "Manifests and images", "Workloads and nodes", "Installation"
 SANDBOX, OTHER = "Sandbox", "Other"
