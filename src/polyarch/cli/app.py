@@ -18,7 +18,7 @@ from polyarch.cli.options.valueless import with_values
 from polyarch.cli.output.ending import GoesOn, complain, exit_code_of
 from polyarch.cli.output.messages import Messages
 from polyarch.cli.output.terminal import takes_colour
-from polyarch.cli.parse_errors import sentence
+from polyarch.cli.refusals import sentence
 
 AUTHORS, CLUSTERS, INSTALLATION = "Manifests and images", "Workloads and nodes", "Installation"
 SANDBOX, OTHER = "Sandbox", "Other"
