@@ -63,7 +63,7 @@ def _named(asked: Asked, seen: Seen) -> PodObject:
     namespace = place if slash else asked.namespace or seen.namespace
     found = next((each for each in seen.objects.pods or () if each.metadata.key == (namespace, name)), None)
     if found is None and not asked.where.nrt:
-        from polyarch.cli.numa.explain.endings import read_pod
+        from polyarch.cli.numa.explain.past_pod import read_pod
 
         found = read_pod(COMMAND, Key(namespace, name), asked.where)  # lists leave out what is over
     if found is None:

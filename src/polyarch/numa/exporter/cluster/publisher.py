@@ -341,7 +341,7 @@ def pause_after(error: KubernetesError, failures: int, *, chance: Random) -> flo
     if isinstance(error, TopologyMissing):
         return MISSING_PAUSE
     if isinstance(error, Forbidden):
-        return min(FORBIDDEN_FIRST * 4 ** min(failures, 5), REFUSED_PAUSE)
+        return min(FORBIDDEN_FIRST * 4.0 ** min(failures, 5), REFUSED_PAUSE)
     if isinstance(error, Invalid):
         return REFUSED_PAUSE
     base, cap = PAUSES
