@@ -54,6 +54,10 @@ def test_rp_020_text_says_how_much_could_run_and_what_is_in_the_way(report: Comm
     assert ran.code == 0
     assert "75.0 %" in ran.out
     assert "publish quay.io/acme/only:1 for arm64" in ran.out
+    columns = re.split(" {2,}", next(line for line in ran.out.splitlines() if line.startswith("TARGET ")).strip())
+    assert len(set(columns)) == len(columns), (
+        "no two columns have one name: shares come first, numbers of workloads last"
+    )
     assert "\x1b" not in ran.out
 
 

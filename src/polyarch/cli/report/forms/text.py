@@ -47,7 +47,7 @@ def _incomplete(report: Report, colour: bool) -> str:
 
 
 def _targets(report: Report, colour: bool) -> str:
-    header = ("TARGET", "NODES", "RUNS", "COULD RUN", "UNCONSTRAINED", *(each.value.upper() for each in Verdict))
+    header = ("TARGET", "NODES", "RUN THERE", "COULD RUN", "UNCONSTRAINED", *(each.value.upper() for each in Verdict))
     rows = [
         Row(
             (
