@@ -10,7 +10,7 @@ after an uninstall. Exit code 1 if anything is wrong.
 The processes of the roles reach the API server, and everybody the registry, through fault proxies (``tests/faults``).
 
 Limits: a build is played by the sandbox; a tag that is not pulled ``Always`` may be answered from the cache for ten
-minutes; memory is judged only for processes that ran for at least a minute.
+minutes; memory is judged only for processes that stood for five minutes, in a short soak for less.
 """
 
 import sys

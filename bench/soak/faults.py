@@ -6,7 +6,6 @@ A killed role is started again by its node, as in any cluster.
 import asyncio
 import contextlib
 import itertools
-import time
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Final
@@ -58,18 +57,12 @@ class Faults:
             await asyncio.sleep(every - self._trial.now % every)
             if not self._trial.churning:
                 return
-            began = time.monotonic()
             self.injected.append((self._trial.now, name))
             self._trial.say(f"{name}; {len(self._trial.problems)} problems")
-            if name in SEES_PODS:
-                self._trial.blind.append((began - BLIND, float("inf")))
-            try:
+            with self._trial.blinded(BLIND) if name in SEES_PODS else contextlib.nullcontext():
                 await self.of(name)()
                 if not await self._roles.ready(seconds=every):
                     self._trial.say(f"not all roles are ready {every:.0f} s after: {name}")
-            finally:
-                if name in SEES_PODS:
-                    self._trial.blind[-1] = (began - BLIND, time.monotonic() + BLIND)
 
     async def _kill(self, role: str) -> None:
         self._roles.kill(role)

@@ -18,9 +18,10 @@ from bench.soak.trial import AWAY, Trial
 from bench.soak.world import GRACE, WINDOW, Born, History, Values, World
 from polyarch.kube.client.requests import Selection
 from polyarch.kube.errors import AlreadyExists, NotFound
-from polyarch.kube.resources import PODS, SECRETS
+from polyarch.kube.resources import MUTATING_WEBHOOKS, PODS, SECRETS
 from polyarch.kube.runtime.informer import Informer
 from polyarch.kube.runtime.store import Change
+from polyarch.model.meta import PartialObjectMetadata
 from polyarch.model.pod import Pod
 from polyarch.placement import names
 from polyarch.placement.api.resources import POLICIES, PPCS
@@ -31,6 +32,8 @@ PLATFORMS: Final = (("amd64", "arm64"), ("arm64", "s390x"), ("ppc64le", "s390x")
 """Used in turn; never a single one, as that could be an operator bundle, which costs more requests (RG-046)."""
 FALLBACK: Final = ("ppc64le", "s390x")
 KINDS: Final = {"warm": 50, "moving": 12, "always": 10, "mixed": 8, "private": 8, "cold": 7, "missing": 5}
+LAG: Final = 3.0
+"""Seconds until the API server goes by another configuration of webhooks, and until we learn of it."""
 TAINTS_WINDOW: Final = 30.0 + WINDOW
 """How long taints may hold a pod: its gate's timeout, and until placement lets it go."""
 
@@ -45,8 +48,9 @@ class Pods:
         self._live: dict[str, Born] = {}
         self._cold: list[str] = []
         self._late: set[tuple[str, str]] = set()
+        self._withdrawn = contextlib.ExitStack()
         self.unseen: list[str] = []
-        """Pods that no webhook saw although all stood; allowed are as many as the API server did not wait for."""
+        """Pods that no webhook saw although one was registered; allowed are as many as the API server gave up on."""
 
     # -- images, policy and preferences, and how they change -----------------------------------------------------------
 
@@ -212,17 +216,30 @@ class Pods:
                     tasks.create_task(self._end(name, born))
                 await asyncio.sleep(self._dice.uniform(0.5, 1.5) / per_second)
 
+    def _registered(self, change: Change[PartialObjectMetadata]) -> None:
+        """While no controller stands the operator takes the webhook's configuration away: pods go unplaced (PL-022)."""
+        if change.new is None and change.old is not None:
+            self._trial.counts["times that placement was withdrawn"] += 1
+            self._withdrawn.enter_context(self._trial.blinded(LAG))
+        elif change.new is not None:
+            self._withdrawn.close()
+
     @contextlib.asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
-        informer: Informer[Pod] = Informer(self._client, PODS, Pod, selection=Selection(namespace=SPACE))
-        informer.add_handler(self._observe)
-        watching = asyncio.create_task(informer.run())
+        of_name = Selection(field_selector=f"metadata.name={names.WEBHOOK_CONFIGURATION}")
+        pods: Informer[Pod] = Informer(self._client, PODS, Pod, selection=Selection(namespace=SPACE))
+        pods.add_handler(self._observe)
+        configurations = Informer(self._client, MUTATING_WEBHOOKS, PartialObjectMetadata, selection=of_name)
+        configurations.add_handler(self._registered)
+        watching = [asyncio.create_task(each.run()) for each in (pods, configurations)]
         try:
-            await informer.synced()
+            await pods.synced()
+            await configurations.synced()
             yield
         finally:
-            watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)
+            for each in watching:
+                each.cancel()
+            await asyncio.gather(*watching, return_exceptions=True)
 
     # -- what has to come to an end ------------------------------------------------------------------------------------
 

@@ -16,8 +16,10 @@ from bench.soak.trial import Problem
 
 SLOPE_LIMIT = 1.0
 """The growth in MiB per minute that is allowed in the second half."""
-SETTLE, SPAN = 30.0, 60.0
-"""Seconds at the start of a process that do not count (caches fill up), and the minimum for a slope."""
+SETTLE = 30.0
+"""Seconds at the start of a process that do not count: caches fill up."""
+SPAN, SHORT_SPAN, SHARE = 300.0, 60.0, 0.125
+"""The seconds that a slope takes; of a short soak this share of it, but no less than a minute."""
 SPARE_DESCRIPTORS, SPARE_TASKS = 4, 4
 SPARE_THREADS = min(32, (os.cpu_count() or 1) + 4)
 """The thread pool grows on demand and does not shrink."""
@@ -32,7 +34,7 @@ COLOURS = {
     "numa-exporter": "#5aa7c8",
     "numa-extender": "#333333",
 }
-REST_LIMIT = 25.0
+REST_LIMIT = 40.0
 """Requests a minute that a role may send when nothing happens, all its processes together; Leases do not count."""
 
 
@@ -107,7 +109,8 @@ def judge(samples: Sequence[Sample], *, busy_until: float = float("inf")) -> tup
             first.setdefault(role, []).extend(sample for sample in own if sample.at < 12)
         since = max(min(end, busy_until) / 2, begin.at + SETTLE)
         late = [(each.at, each.mib) for each in own if since <= each.at <= busy_until]
-        grown = slope(late) if late and late[-1][0] - late[0][0] >= SPAN else None
+        span = max(SHORT_SPAN, min(SPAN, SHARE * min(end, busy_until)))
+        grown = slope(late) if late and late[-1][0] - late[0][0] >= span else None
         verdict = Verdict(
             role, pid, begin.at, last.at,
             (begin.mib, max(each.mib for each in own), last.mib), grown,

@@ -55,12 +55,13 @@ class Stage:
 
     @classmethod
     @asynccontextmanager
-    async def opened(cls, folder: Path, nodes: int, numa: str) -> AsyncIterator["Stage"]:
+    async def opened(cls, folder: Path, nodes: int, replicas: int, numa: str) -> AsyncIterator["Stage"]:
         """``nodes`` of each architecture."""
         settings = Settings(
             name=f"soak-{os.getpid()}",
             nodes=dict.fromkeys(ARCHITECTURES, nodes),
             numa=Numa.parse(numa),
+            replicas=replicas,
             polyarch=False,
             builds=True,
         )

@@ -4,7 +4,8 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -76,6 +77,16 @@ class Trial:
         await until(is_clear, seconds=seconds, every=LOOK_SECONDS)
         for each in found:
             self.problem(kind, each)
+
+    @contextmanager
+    def blinded(self, margin: float) -> Iterator[None]:
+        """Within it, and so many seconds before and after, pods may be created that no webhook sees."""
+        entry = (time.monotonic() - margin, float("inf"))
+        self.blind.append(entry)
+        try:
+            yield
+        finally:
+            self.blind[self.blind.index(entry)] = (entry[0], time.monotonic() + margin)
 
     def is_blind(self, at: float) -> bool:
         """Whether a pod of this (monotonic) time may have been created while no webhook answered."""
