@@ -85,7 +85,27 @@ async def test_ns_160_a_running_extender_tells_what_it_has_reserved(cluster: Clu
     assert node.free(node.facts.cells[0]) == {"cpu": 6000}
     assert (node.is_unexplained, node.age, [each.pod for each in node.held]) == (True, 5.0, ["shop/web"])
     assert found.options == STATE.options
-    assert [each.path for each in cluster.api.requests] == ["/api/v1/pods", PROXY]
+    assert [each.path for each in cluster.api.requests] == ["/api/v1/pods", PROXY, "/api/v1/nodes"]
+
+
+async def test_ns_160_a_live_top_marks_cordoned_nodes_and_silent_exporters_and_reads_no_other_node(
+    cluster: Cluster,
+) -> None:
+    """The extender needs neither, and its state has neither."""
+    silent = replace(STATE.nodes[0], facts=replace(STATE.nodes[0].facts, last_scan="2026-01-01T00:00:00Z"))
+    for age, is_stale in ((899.0, False), (901.0, True)):
+        state = replace(STATE, nodes=(replace(silent, age_seconds=age),))
+        cluster.state = document(state_document.document(state))
+        (node,) = (await cluster.read(sums=False)).snapshot.nodes
+        assert (node.is_cordoned, node.is_stale) == (True, is_stale)
+    assert cluster.api.last.query["fieldSelector"] == "spec.unschedulable=true"
+
+
+async def test_ns_160_without_the_right_to_read_nodes_it_is_said_that_a_mark_is_missing(cluster: Cluster) -> None:
+    cluster.objects["/api/v1/nodes"] = status(403, "Forbidden", "no")
+    found = await cluster.read(sums=False)
+    assert not found.snapshot.nodes[0].is_cordoned
+    assert found.notes[0].endswith("cordoned nodes are not marked")
 
 
 async def test_ns_087_the_token_goes_where_the_api_server_leaves_it(cluster: Cluster) -> None:

@@ -1,5 +1,6 @@
 """Nodes and pods of a cluster, read as whoever asks may read them. Nothing is written."""
 
+from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -7,7 +8,7 @@ import msgspec
 
 from polyarch.cli.errors import CouldNotComplete
 from polyarch.cli.numa.sources.extender import NoExtender, read_state, snapshot_of
-from polyarch.cli.numa.sources.objects import Objects, SeenNode, SeenTopology, snapshot
+from polyarch.cli.numa.sources.objects import Objects, SeenNode, SeenTopology, is_silent, snapshot
 from polyarch.kube.client.client import Client
 from polyarch.kube.errors import Forbidden, NotFound
 from polyarch.kube.resources import NODES, PODS, Resource
@@ -18,6 +19,7 @@ from polyarch.numa.scheduling.facts.pods import PodObject
 from polyarch.numa.scheduling.simulation.snapshot import Snapshot
 
 T = TypeVar("T")
+CORDONED: Final = "spec.unschedulable=true"
 NOT_OVER: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
 
@@ -60,8 +62,11 @@ async def read_cluster(
         found = snapshot(objects, source="reconstructed", now=now, exact=exact)
     except InvalidQuantity as error:
         raise CouldNotComplete(f"{command}: a pod of the cluster: {error}") from None
+    if state is not None:
+        live = snapshot_of(state)
+        found = _completed(live, found) if sums else _marked(live, await _cordoned(client, notes))
     return SeenCluster(
-        snapshot=found if state is None else _completed(snapshot_of(state), found),
+        snapshot=found,
         objects=objects,
         options=state.options if state is not None else None,
         taken_at=now,
@@ -92,6 +97,22 @@ async def _listed(
     except Forbidden as error:
         notes.append(f"{resource.plural} not read: {error}; {without}")
         return None
+
+
+async def _cordoned(client: Client, notes: list[str]) -> Collection[str]:
+    """Only these nodes are read: of a large cluster all of them would be many megabytes for one mark."""
+    without = "cordoned nodes are not marked"
+    nodes = await _listed(client, NODES, SeenNode, notes, without, field_selector=CORDONED)
+    return {each.metadata.name for each in nodes or () if each.spec.unschedulable}
+
+
+def _marked(live: Snapshot, cordoned: Collection[str]) -> Snapshot:
+    """The extender's view with the marks that it does not need itself."""
+    nodes = (
+        msgspec.structs.replace(node, is_cordoned=node.name in cordoned, is_stale=is_silent(node.facts, node.age))
+        for node in live.nodes
+    )
+    return msgspec.structs.replace(live, nodes=tuple(nodes))
 
 
 def _completed(live: Snapshot, read: Snapshot) -> Snapshot:

@@ -150,5 +150,10 @@ def _is_stale(facts: NodeFacts, age: float | None, exporters: Collection[str]) -
     """A node among others with exporters that has none, or whose exporter tells when it scans and has not for long."""
     if exporters and facts.name not in exporters:
         return True
+    return is_silent(facts, age)
+
+
+def is_silent(facts: NodeFacts, age: float | None) -> bool:
+    """The exporter tells when it scans, and has not for long."""
     longest = max(LONGEST_SILENCE, PERIODS * (facts.settings.refresh_period or 0.0))
     return bool(facts.last_scan) and age is not None and age > longest
