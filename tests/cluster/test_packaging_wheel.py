@@ -109,6 +109,7 @@ def test_in_014_the_version_is_said(installed: Path, tmp_path: Path) -> None:
     assert (said.returncode, said.stderr) == (0, "")
     assert re.fullmatch(r"\d+\.\d+\.\d+\S*\n", said.stdout)
     assert run(installed / "kubectl-polyarch", "--version", cwd=tmp_path).stdout == said.stdout
+    assert run(installed / "kubectl_complete-polyarch", "num", cwd=tmp_path).stdout.startswith("numa\t")
 
 
 def test_in_014_manifests_are_linted(installed: Path, tmp_path: Path) -> None:

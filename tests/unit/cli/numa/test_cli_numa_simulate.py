@@ -199,3 +199,16 @@ def test_ns_163_names_in_files_do_not_reach_the_terminal_as_they_are(numa, comma
     assert ran.code == 1
     assert "cannot align container" in ran.out
     assert "\x1b" not in ran.out + ran.err
+
+
+def test_ns_162_among_several_architectures_it_is_said_that_only_room_is_judged(numa) -> None:
+    """Selectors, affinity and taints are not, so an answer may name a node that the pod cannot use."""
+    of = {name: machine(name) for name in ("a", "b")}
+    for name, architecture in (("a", "amd64"), ("b", "arm64")):
+        of[name]["metadata"]["labels"] = {"kubernetes.io/arch": architecture}
+    nodes = listed(topology("a", zone(0)), topology("b", zone(0)))
+    words = ("simulate", "-f", "pod.json", "--nrt", "nodes.json", "--nodes", "machines.json")
+    files = {"pod.json": pod("web"), "nodes.json": nodes}
+    mixed = numa(*words, files={**files, "machines.json": listed(of["a"], of["b"])})
+    assert (mixed.code, "nodes of amd64 and arm64: whether a pod may go to each" in mixed.err) == (0, True)
+    assert numa(*words, files={**files, "machines.json": listed(of["a"])}).err == ""

@@ -7,7 +7,7 @@ from polyarch.cli.errors import UsageError
 from polyarch.cli.numa.simulate import answers
 from polyarch.cli.numa.sources.flags import SourceOptions
 from polyarch.cli.numa.sources.mode_flags import ModeOptions
-from polyarch.cli.numa.sources.seen import only, see
+from polyarch.cli.numa.sources.seen import Seen, only, see
 from polyarch.cli.numa.sources.workloads import read_pods
 from polyarch.cli.options.outputs import Output, emit, refuse_overwriting
 from polyarch.cli.output.documents import document_text
@@ -17,6 +17,7 @@ from polyarch.numa.scheduling.simulation.snapshot import Snapshot
 from polyarch.numa.scheduling.simulation.what_if import simulate
 
 COMMAND: Final = "numa simulate"
+ARCHITECTURE: Final = "kubernetes.io/arch"
 
 
 class Asked(NamedTuple):
@@ -40,6 +41,8 @@ def run_simulate(asked: Asked, wanted: Sequence[Output], *, messages: Messages) 
         _require_drainable(seen.snapshot, asked.drain)
     elif not seen.snapshot.knows_pods:
         messages.detail("pods on the nodes are not known: sums over nodes count the placed ones alone")
+    if mixture := _mixture(seen):
+        messages.note(f"nodes of {mixture}: whether a pod may go to each of them is not judged, only whether it fits")
     answer = simulate(
         seen.snapshot,
         pods,
@@ -58,6 +61,12 @@ def run_simulate(asked: Asked, wanted: Sequence[Output], *, messages: Messages) 
 
     emit(wanted, render)
     return 1 if answer.unplaced else 0
+
+
+def _mixture(seen: Seen) -> str:
+    """The architectures of the nodes, where there are several: an answer may then name a node that a pod cannot use."""
+    found = {(each.metadata.labels or {}).get(ARCHITECTURE, "") for each in seen.objects.nodes} - {""}
+    return " and ".join(sorted(found)) if len(found) > 1 else ""
 
 
 def _require_drainable(snapshot: Snapshot, name: str) -> None:
