@@ -85,7 +85,7 @@ def bring_up(wanted: Wanted, outputs: Sequence[Output], *, messages: Messages) -
         return await document.describe(sandbox), 0
 
     result, code = _run(start(), messages)
-    _print(result, outputs, lambda _: "" if wanted.demo else _summary(result, installed=wanted.polyarch))
+    _print(result, outputs, lambda _: "" if wanted.demo else _summary(result, wanted))
     return code
 
 
@@ -268,14 +268,20 @@ def _print(content: Any, outputs: Sequence[Output], text: Callable[[bool], str])
     emit(outputs, render)
 
 
-def _summary(result: Document, *, installed: bool) -> str:
+def _summary(result: Document, wanted: Wanted) -> str:
     counts: dict[str, int] = {}
     for node in result.nodes:
         counts[node.architecture] = counts.get(node.architecture, 0) + 1
     nodes = ", ".join(f"{count} {architecture}" for architecture, count in counts.items()) or "none"
     if result.numa:
         nodes += f"; NUMA cells of each: {result.numa}"
-    following = after_up(Folder(Path(result.kubeconfig).parent), name=result.name, installed=installed)
+    following = after_up(
+        Folder(Path(result.kubeconfig).parent),
+        name=result.name,
+        installed=wanted.polyarch,
+        has_cells=bool(result.numa),
+        builds_to=result.registry.address if wanted.builds else "",
+    )
     return f"""\
 sandbox     {result.name} (Kubernetes {result.version})
 API server  {result.api_server}

@@ -23,16 +23,22 @@ def option(name: str) -> str:
     return "" if name == state.DEFAULT_NAME else f" --name {name}"
 
 
-def after_up(folder: Folder, *, name: str, installed: bool) -> str:
-    """The end of ``polyarch up``; without polyarch in the sandbox, how to install it there."""
+def after_up(folder: Folder, *, name: str, installed: bool, has_cells: bool = False, builds_to: str = "") -> str:
+    """The end of ``polyarch up``; without polyarch in the sandbox, how to install it there. ``has_cells``: its nodes
+    have NUMA cells. ``builds_to``: it builds images, and pushes them to this registry."""
     first = "kubectl run web --image=nginx:1.27" if installed else f"{PROGRAM} install --values {folder.values} --wait"
     chosen = option(name)
+    extra = [(f"{PROGRAM} numa top", "what every NUMA cell has left")] if installed and has_cells else []
+    if installed and builds_to:
+        build = f"{PROGRAM} build run web --context DIR --repository {builds_to}/team/web"
+        extra.append((build, "DIR has a Containerfile"))
     return _block(
         "Next:",
         folder,
         [
             ("kubectl get nodes -L kubernetes.io/arch", ""),
             (first, ""),
+            *extra,
             (f"{PROGRAM} status{chosen}", ""),
             (f"{PROGRAM} up --demo{chosen}", "what polyarch is for, in a few minutes"),
             (f"{PROGRAM} down{chosen}", "stops it; the next up continues"),

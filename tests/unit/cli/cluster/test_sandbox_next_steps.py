@@ -27,6 +27,16 @@ def test_sb_002_the_shell_learns_the_cluster_and_the_registries(tmp_path: Path, 
     assert any(line.startswith("  kubectl run web ") for line in lines) is installed
 
 
+def test_sb_002_what_was_asked_for_is_what_is_shown_next(tmp_path: Path) -> None:
+    """Whoever asks for cells or builds is not left with a pod of nginx."""
+    folder = Folder(tmp_path / "default")
+    plain = next_steps.after_up(folder, name="default", installed=True)
+    both = next_steps.after_up(folder, name="default", installed=True, has_cells=True, builds_to="127.0.0.1:5000")
+    assert ("polyarch numa top" in plain, "polyarch build run" in plain) == (False, False)
+    assert "  polyarch numa top " in both
+    assert "  polyarch build run web --context DIR --repository 127.0.0.1:5000/team/web   # DIR has a " in both
+
+
 def test_sb_007_the_demos_commands_need_no_option_for_the_registries(tmp_path: Path) -> None:
     text = next_steps.after_demo(Folder(tmp_path / "default"), name="default")
     assert "--registries-conf" not in text
