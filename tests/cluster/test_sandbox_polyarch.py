@@ -117,6 +117,13 @@ def test_tn_027_nodes_that_join_are_tainted_before_a_pod_is_there_and_nothing_is
     assert growth == {"joined": 2, "tainted": 2, "daemonSetPods": 2, "keptAway": 4, "left": []}
 
 
+def test_rp_030_the_report_that_placement_keeps_names_what_holds_back_the_most(demo: dict[str, Any]) -> None:
+    report = demo["demo"]["report"]
+    assert report["target"] == "arm64"
+    assert 0 < float(report["couldRun"].removesuffix(" %")) < 100
+    assert len(report["inTheWay"]) == 1
+
+
 def test_bd_391_an_image_is_built_for_all_and_after_a_change_for_one_alone(demo: dict[str, Any]) -> None:
     """BD-103, BD-391: in one index; the other architectures are reused."""
     build = demo["demo"]["build"]

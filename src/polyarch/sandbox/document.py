@@ -115,6 +115,18 @@ class DemoGrowth(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """Nodes that carry a taint after the configuration was deleted."""
 
 
+class DemoReport(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """What the report says that the placement controller keeps in the cluster."""
+
+    target: str
+    could_run: str
+    """Share of what workloads request, or of their replicas, as people read it."""
+    in_the_way: list[str]
+    """The image that holds back the most, if one does."""
+    seconds: float
+    """From switching it on until it was there."""
+
+
 class DemoBuild(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """An image that was built in the cluster, and again after a change for one architecture."""
 
@@ -157,6 +169,7 @@ class Demo(msgspec.Struct, frozen=True, rename="camel"):
     operator: DemoOperator | None = None
     growth: DemoGrowth | None = None
     build: DemoBuild | None = None
+    report: DemoReport | None = None
     cells: DemoCells | None = None
     """Only of a sandbox whose nodes have NUMA cells."""
 

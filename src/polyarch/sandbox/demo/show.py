@@ -9,13 +9,23 @@ import msgspec
 
 from polyarch.sandbox import operator
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.demo import audit, builds, cells, growth
+from polyarch.sandbox.demo import audit, builds, cells, growth, reporting
 from polyarch.sandbox.demo.audit import AuditEvent
 from polyarch.sandbox.demo.observation import Row
 from polyarch.sandbox.demo.round_trip import RoundTrip
 from polyarch.sandbox.demo.stage import Listener, Stage, clean
 from polyarch.sandbox.demo.workloads import IMAGES, PULL_SECRET, WORKLOADS, Workload, can_run, platforms
-from polyarch.sandbox.document import Demo, DemoBuild, DemoCells, DemoGrowth, DemoImage, DemoOperator, DemoPod, Without
+from polyarch.sandbox.document import (
+    Demo,
+    DemoBuild,
+    DemoCells,
+    DemoGrowth,
+    DemoImage,
+    DemoOperator,
+    DemoPod,
+    DemoReport,
+    Without,
+)
 from polyarch.sandbox.tasks import together
 
 WITH = "demo"
@@ -46,8 +56,8 @@ async def show(sandbox: Sandbox, audience: Audience) -> Shown:
     """Run the whole demo on a running sandbox; it has polyarch afterwards.
 
     The pods without polyarch are created first, and come to their ends while polyarch is installed. When the same pods
-    have been placed, polyarch is uninstalled, to see what is left of it, and installed again; then nodes join, and an
-    image is built.
+    have been placed, polyarch is uninstalled, to see what is left of it, and installed again; then nodes join, a report
+    is kept, and an image is built.
     """
     listener, tell, begin = audience
     architectures = sorted({architecture for _, architecture, _ in await sandbox.nodes()})
@@ -78,13 +88,15 @@ async def show(sandbox: Sandbox, audience: Audience) -> Shown:
         await placed.hold_again()
         begin("nodes join, and are tainted before a pod is there")
         grown = await growth.grow(sandbox, client)
+        begin("a report is kept in the cluster: what could run on arm64")
+        reported = await reporting.report(client)
         begin("an image is built for every architecture, and after a change for one")
         built = await builds.build(sandbox, client)  # before the cells: their pods fill the nodes
         if sandbox.state.settings.numa is not None:
             begin("pods with CPUs of their own are placed by NUMA cells, and by the stock scheduler")
         compared = await cells.compare(sandbox, client)
     nodes = {name: architecture for name, architecture, _ in await sandbox.nodes()}
-    return summarize(with_polyarch, without, nodes, architectures, line, grown, built, compared)
+    return summarize(with_polyarch, without, nodes, architectures, line, grown, built, reported, compared)
 
 
 def summarize(
@@ -95,6 +107,7 @@ def summarize(
     line: DemoOperator,
     grown: DemoGrowth,
     built: DemoBuild,
+    reported: DemoReport,
     compared: DemoCells | None = None,
 ) -> Shown:
     """The document and the failed pods. ``nodes`` maps node names to architectures."""
@@ -126,12 +139,17 @@ def summarize(
         f"s, and after a change for {', '.join(built.built_again)} in {built.seconds_again:.1f} s, with "
         f"{', '.join(built.reused) or 'nothing'} reused"
     )
+    held = f", and {reported.in_the_way[0]} holds back the most" if reported.in_the_way else ""
+    parts.append(
+        f"the report that placement keeps was there after {reported.seconds:.1f} s: {reported.could_run} of the load "
+        f"could run on {reported.target}{held}"
+    )
     if compared is not None:
         parts.append(
             f"of {compared.pods} pods with CPUs of their own the stock scheduler sends {compared.stock.refused} to "
             f"kubelets that refuse them ({cells.REFUSED}), the scheduler of cells {compared.cells.refused or 'none'}"
         )
-    return Shown(Demo(pods, "; ".join(parts), line, grown, built, compared), failed)
+    return Shown(Demo(pods, "; ".join(parts), line, grown, built, reported, compared), failed)
 
 
 def _pod(workload: Workload, row: Row, without: Row, nodes: Mapping[str, str]) -> DemoPod:

@@ -14,7 +14,7 @@ from polyarch.sandbox.demo import audit, observation
 from polyarch.sandbox.demo.observation import Row
 from polyarch.sandbox.demo.show import WITH, WITHOUT, summarize
 from polyarch.sandbox.demo.workloads import IMAGES, WORKLOADS, Workload, can_run, platforms, pull_secret
-from polyarch.sandbox.document import Demo, DemoBuild, DemoGrowth, DemoOperator, Document, Milliseconds
+from polyarch.sandbox.document import Demo, DemoBuild, DemoGrowth, DemoOperator, DemoReport, Document, Milliseconds
 from polyarch.sandbox.nodes.pods import Pod
 from polyarch.sandbox.operator import ACCOUNTS
 from polyarch.sandbox.registry import catalogue
@@ -32,6 +32,7 @@ BUILD = DemoBuild(
     reused=["amd64"],
     seconds_again=3.2,
 )
+REPORT = DemoReport(target="arm64", could_run="62.5 %", in_the_way=["quay.io/demo/legacy:1"], seconds=3.14)
 OPERATOR = DemoOperator(installed=11, made=23, install_seconds=4.2, uninstall_seconds=12.5)
 
 
@@ -189,13 +190,18 @@ def outcome(**problems: str) -> tuple[dict[str, Row], dict[str, Row]]:
 
 
 def test_sb_010_the_demo_fails_only_for_a_pod_that_could_have_run() -> None:
-    fine = summarize(*outcome(impossible="Unschedulable"), {}, ALL, OPERATOR, GROWTH, BUILD)
+    fine = summarize(*outcome(impossible="Unschedulable"), {}, ALL, OPERATOR, GROWTH, BUILD, REPORT)
     assert "2 arm64 nodes joined with taints on: 2 were tainted before a pod was there" in fine.demo.summary
     assert "after a change for arm64 in 3.2 s, with amd64 reused" in fine.demo.summary
+    assert "was there after 3.1 s: 62.5 % of the load could run on arm64, and quay.io/demo/legacy:1 holds" in (
+        fine.demo.summary
+    )
     assert fine.failed == ()
     assert "8 of 8" in fine.demo.summary
     assert "8 of the same 8 fail" in fine.demo.summary
-    broken = summarize(*outcome(impossible="Unschedulable", web="ErrImagePull"), {}, ALL, OPERATOR, GROWTH, BUILD)
+    broken = summarize(
+        *outcome(impossible="Unschedulable", web="ErrImagePull"), {}, ALL, OPERATOR, GROWTH, BUILD, REPORT
+    )
     assert broken.failed == ("web",)
 
 
@@ -213,7 +219,7 @@ def test_sb_010_the_document_has_the_names_of_the_specification() -> None:
         registry_log="/r",
         processes=[document.Process("etcd", 1, "/l", "https://127.0.0.1:3", True, "")],
         nodes=[document.NodeLine("amd64-1", "amd64", True)],
-        demo=summarize(good, without, {}, ALL, OPERATOR, GROWTH, BUILD).demo,
+        demo=summarize(good, without, {}, ALL, OPERATOR, GROWTH, BUILD, REPORT).demo,
     )
     found = msgspec.to_builtins(described)
     assert found["schemaVersion"] == "polyarch.dev/sandbox/v1"
