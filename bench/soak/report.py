@@ -20,6 +20,8 @@ SETTLE = 30.0
 """Seconds at the start of a process that do not count: caches fill up."""
 SPAN, SHORT_SPAN, SHARE = 300.0, 60.0, 0.125
 """The seconds that a slope takes; of a short soak this share of it, but no less than a minute."""
+REFERENCE = 0.25
+"""What the processes of a role had in this part of the soak, leaders and others, is what they may have at its end."""
 SPARE_DESCRIPTORS, SPARE_TASKS = 4, 4
 SPARE_THREADS = min(32, (os.cpu_count() or 1) + 4)
 """The thread pool grows on demand and does not shrink."""
@@ -105,8 +107,7 @@ def judge(samples: Sequence[Sample], *, busy_until: float = float("inf")) -> tup
     for pid in dict.fromkeys(sample.pid for sample in samples):
         own = [sample for sample in samples if sample.pid == pid]
         role, begin, last = own[0].role, own[0], own[-1]
-        if begin.at < 10:  # processes that run before the churn are the reference
-            first.setdefault(role, []).extend(sample for sample in own if sample.at < 12)
+        first.setdefault(role, []).extend(each for each in own if each.at <= min(end, busy_until) * REFERENCE)
         since = max(min(end, busy_until) / 2, begin.at + SETTLE)
         late = [(each.at, each.mib) for each in own if since <= each.at <= busy_until]
         span = max(SHORT_SPAN, min(SPAN, SHARE * min(end, busy_until)))
@@ -124,7 +125,7 @@ def judge(samples: Sequence[Sample], *, busy_until: float = float("inf")) -> tup
             problems.append(f"{who}: memory grows by {grown:.2f} MiB/min in the second half")
         if last.at < end - 15:
             continue  # killed before the end
-        measure = first.get(role, own)
+        measure = first[role] or own
         for what, now, before, spare in (
             ("descriptors", last.descriptors, max(each.descriptors for each in measure), SPARE_DESCRIPTORS),
             ("threads", last.threads, max(each.threads for each in measure), SPARE_THREADS),
