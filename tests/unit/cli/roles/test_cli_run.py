@@ -398,7 +398,7 @@ def test_in_030_the_settings_are_printed_with_where_they_came_from(started, monk
 @pytest.mark.parametrize(
     ("variable", "value", "problem"),
     [
-        pytest.param("POLYARCH_PORT", "x", ["POLYARCH_PORT", "into int"], id="not a number"),
+        pytest.param("POLYARCH_PORT", "x", ["POLYARCH_PORT x: expected a number"], id="not a number"),
         pytest.param("POLYARCH_LEADER_ELECT", "x", ["POLYARCH_LEADER_ELECT", "bool"], id="neither true nor false"),
         pytest.param(
             "POLYARCH_LOG_FORMAT", "x", ["POLYARCH_LOG_FORMAT", '"json", "console"'], id="none of the choices"
