@@ -50,6 +50,10 @@ class MachineWorld(World):
         }
         self.copies: dict[str, dict[str, Any]] = {}
         """Copies of Secrets and MachineConfigs by name, as ``prepare`` asked for them."""
+        self.named: dict[str, dict[str, Any]] = {}
+        """ConfigMaps that are not the builder's."""
+        self.trust = ""
+        """The CAs that nodes trust in addition."""
         self.stages: list[tuple[str, str]] = []
         """Every stage that a build went through."""
         self.mosbs: dict[str, dict[str, Any]] = {}
@@ -96,6 +100,7 @@ class MachineWorld(World):
             config=self.config,
             pool=self.pool,
             rendered=self.rendered.get(self.pool["spec"]["configuration"]["name"]),
+            trust=self.trust,
             builds=controlled_by(self.mosbs.values(), self.config["metadata"]["uid"]),
             records=tuple(self._records()),
         )
@@ -140,7 +145,10 @@ class MachineWorld(World):
         raise AssertionError(f"the planner goes on asking: {found.questions}")
 
     def _answered(self, facts: Facts, questions: tuple[Question, ...]) -> Facts:
-        return super()._answered(facts, questions)
+        known = super()._answered(facts, questions)
+        asked = {each.reference: self.named.get(each.reference) for each in questions if each.what == "configmap"}
+        inputs = msgspec.structs.replace(known.inputs, config_maps={**known.inputs.config_maps, **asked})
+        return msgspec.structs.replace(known, inputs=inputs)
 
     # -- carrying out --------------------------------------------------------------------------------------------------
 
@@ -199,7 +207,9 @@ class MachineWorld(World):
             for kind, name in (("secret", "secretName"), ("configMap", "name")):
                 wanted = source.get(kind, {}).get("name") or source.get(kind, {}).get(name)
                 if wanted and not source[kind].get("optional"):
-                    assert wanted in self.copies or wanted in self.config_maps, f"a Job mounts {kind} {wanted}"
+                    theirs = self.secrets.get(wanted) if kind == "secret" else self.named.get(wanted)
+                    own = wanted in self.copies or wanted in self.config_maps
+                    assert own or theirs is not None, f"a Job mounts {kind} {wanted}"
 
     def _collect(self, uid: str) -> None:
         """Garbage collection of what only this owner had."""

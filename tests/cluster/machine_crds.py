@@ -224,6 +224,7 @@ def definitions() -> list[dict[str, Any]]:
         definition(vocabulary.BUILDS, BUILD_SPEC, BUILD_STATUS),
         definition(vocabulary.POOLS, ANYTHING, {**ANYTHING, "properties": {"conditions": _pool_conditions()}}),
         definition(vocabulary.RENDERED, ANYTHING, ANYTHING),
+        definition(vocabulary.CONTROLLER_CONFIGS, ANYTHING, ANYTHING),
     ]
 
 

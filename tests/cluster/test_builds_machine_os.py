@@ -23,6 +23,7 @@ from polyarch.sandbox.cluster import Sandbox
 
 pytestmark = pytest.mark.timeout(300)
 HOSTS = {"registry.example.com": {"auth": base64.b64encode(b"a:b").decode()}}
+POLICY = [{"path": "/etc/containers/policy.json", "contents": {"source": "data:,%7B%7D"}}]
 Json = dict[str, Any]
 
 
@@ -47,6 +48,15 @@ class Shop:
             await self.client.create(
                 SECRETS, {"apiVersion": "v1", "kind": "Secret", **document}, namespace=self.namespace
             )
+        controller = {
+            "apiVersion": vocabulary.CONTROLLER_CONFIGS.api_version,
+            "kind": vocabulary.CONTROLLER_CONFIGS.kind,
+            "metadata": {"name": vocabulary.CONTROLLER_CONFIG},
+            "spec": {"additionalTrustBundle": base64.b64encode(b"of nodes").decode()},
+        }
+        await self.client.create(vocabulary.CONTROLLER_CONFIGS, controller)
+        entitled = {"metadata": {"name": f"etc-pki-entitlement-{self.name}"}, "stringData": {"entitlement.pem": "x"}}
+        await self.client.create(SECRETS, {"apiVersion": "v1", "kind": "Secret", **entitled}, namespace=self.namespace)
         await self.rendered("1")
         wanted = {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64", "arm64"]}
         spec = {"configuration": {"name": self.rendered_name("1")}, "nodeSelector": {"matchExpressions": [wanted]}}
@@ -67,7 +77,7 @@ class Shop:
             "apiVersion": vocabulary.RENDERED.api_version,
             "kind": vocabulary.RENDERED.kind,
             "metadata": {"name": self.rendered_name(version), "annotations": notes},
-            "spec": {**images, "config": {"ignition": {"version": "3.4.0"}}, **spec},
+            "spec": {**images, "config": {"ignition": {"version": "3.4.0"}, "storage": {"files": POLICY}}, **spec},
         }
         await self.client.create(vocabulary.RENDERED, document)
 
@@ -174,6 +184,7 @@ async def test_bd_393_a_machine_os_image_is_built_rolled_and_left_to_a_stock_bui
         assert stage(second) == "Succeeded"
         assert "builder" not in second["status"]
 
+        await _given(shop, name)
         await _told(shop, first)
         await _images_go_with_their_builds(shop, digest)
         await _left_to_the_stock_builder(shop)
@@ -193,6 +204,18 @@ async def _copies(shop: Shop, name: str) -> None:
         return not (await shop.client.list(JOBS, namespace=shop.namespace)).items
 
     await until(gone, seconds=20)
+
+
+async def _given(shop: Shop, name: str) -> None:
+    """BD-074, BD-275: what the Jobs mounted; what is the build's and not a Job's is there as long as the build."""
+    record: Json = await shop.client.get(CONFIGMAPS, vocabulary.record(name), namespace=shop.namespace)
+    assert json.loads(record["data"]["execution.json"])["status"]["phase"] == "Succeeded"
+    names = vocabulary.ephemeral(name)
+    policy: Json = await shop.client.get(CONFIGMAPS, names["etc-policy"], namespace=shop.namespace)
+    assert policy["data"] == {"policy.json": "{}"}
+    assert f"{vocabulary.ENTITLED}etc-pki-entitlement" in policy["metadata"]["annotations"]
+    found = {each["metadata"]["name"] for each in (await shop.client.list(CONFIGMAPS, namespace=shop.namespace)).items}
+    assert names["etc-registries"] not in found
 
 
 async def _told(shop: Shop, build: Json) -> None:

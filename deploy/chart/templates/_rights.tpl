@@ -261,6 +261,17 @@
 - apiGroups:
   - rbac.authorization.k8s.io
   resources:
+  - roles
+  - rolebindings
+  resourceNames:
+  - polyarch-builder-machine-os
+  verbs:
+  - get
+  - list
+  - delete
+- apiGroups:
+  - rbac.authorization.k8s.io
+  resources:
   - clusterroles
   resourceNames:
   - polyarch-builder
@@ -955,6 +966,13 @@
   - machineconfigs
   verbs:
   - get
+  - list
+  - watch
+- apiGroups:
+  - machineconfiguration.openshift.io
+  resources:
+  - controllerconfigs
+  verbs:
   - list
   - watch
 - apiGroups:

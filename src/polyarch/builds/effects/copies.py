@@ -14,8 +14,9 @@ import structlog
 
 from polyarch.builds.facts.inputs import DOCUMENTS, SecretObject
 from polyarch.builds.machineos import vocabulary
-from polyarch.builds.machineos.credentials import has_helpers, one_form
-from polyarch.builds.machineos.recording.ephemeral import CREDENTIALS
+from polyarch.builds.machineos.material import ignition
+from polyarch.builds.machineos.material.credentials import has_helpers, one_form
+from polyarch.builds.machineos.recording.ephemeral import CREDENTIALS, FILE
 from polyarch.builds.plan.document import Write
 from polyarch.kube.resources import CONFIGMAPS, SECRETS, Resource
 from polyarch.kube.rights import rule
@@ -48,8 +49,11 @@ class Copies:
     def __init__(self, client: Reads) -> None:
         self._client = client
 
-    async def document(self, write: Write) -> dict[str, Any]:
-        """The whole object. Raises what the API server raises, and :class:`Unusable`."""
+    async def document(self, write: Write) -> dict[str, Any] | None:
+        """The whole object; None if there is nothing to copy.
+
+        Raises what the API server raises, and :class:`Unusable`.
+        """
         source: Mapping[str, str] = write.body["source"]
         metadata = dict(write.body["metadata"])
         if source["as"] == CREDENTIALS:
@@ -57,8 +61,19 @@ class Copies:
             data = {DOCUMENTS[DOCKER_CONFIG_JSON]: base64.b64encode(body).decode()}
             return {"metadata": metadata, "type": DOCKER_CONFIG_JSON, "data": data}
         rendered = await self._client.get(vocabulary.RENDERED, source["of"], type=Unstructured)
+        if source["as"] == FILE:
+            text = self._file(rendered.document, source)
+            return {"metadata": metadata, "data": {source["key"]: text}} if text is not None else None
         packed = gzip.compress(msgspec.json.encode(rendered.document, order="deterministic"), mtime=0)
         return {"metadata": metadata, "data": {source["key"]: base64.b64encode(packed).decode()}}
+
+    def _file(self, rendered: Mapping[str, Any], source: Mapping[str, str]) -> str | None:
+        """A file that cannot be read is left out, with a Warning: builds do without, as nodes would have to."""
+        try:
+            return ignition.file(rendered, source["path"])
+        except ignition.UnreadableFile as error:
+            log.warning("a file of a MachineConfig is left out", machine_config=source["of"], problem=str(error))
+            return None
 
     async def _credentials(self, namespace: str, name: str) -> bytes:
         secret = await self._client.get(SECRETS, name, namespace=namespace, type=SecretObject)

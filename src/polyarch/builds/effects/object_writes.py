@@ -93,7 +93,7 @@ class Api(Protocol):
 class Prepares(Protocol):
     """Makes the document of an object that plans say only the source of."""
 
-    async def document(self, write: Write) -> dict[str, Any]: ...
+    async def document(self, write: Write) -> dict[str, Any] | None: ...
 
 
 class Carried(Enum):
@@ -153,6 +153,8 @@ class ObjectWrites:
                     return await self._patch(wish, write)
                 case "prepare" if self._copies is not None:
                     document = await self._copies.document(write)
+                    if document is None:
+                        return Carried.NOT_NEEDED
                     return await self._patch(wish, msgspec.structs.replace(write, how="apply", body=document))
                 case "status":
                     return await self._status(wish, write)

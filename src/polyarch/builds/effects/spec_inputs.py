@@ -104,8 +104,10 @@ class SpecInputs:
     async def fill(self, wish: WishKey, facts: Facts) -> Facts:
         """The facts with everything that the build's keys depend on. Raises what the API server raises."""
         wanted = named_by(facts.wish.spec)
-        self._uses(wish, wanted.config_maps)
-        config_maps = {name: await self.config_map(wish, name) for name in sorted(wanted.config_maps)}
+        entitled = facts.wish.machine.entitled if facts.wish.machine is not None else ()
+        named = wanted.config_maps | {each.object for each in entitled if each.kind == "ConfigMap"}
+        self._uses(wish, named)
+        config_maps = {name: await self.config_map(wish, name) for name in sorted(named)}
         found: dict[str, SecretFacts | None] = {}
         readable = True
         try:
@@ -120,7 +122,8 @@ class SpecInputs:
         """Seconds until the inputs are read again that nobody tells us about; None if there are none."""
         if not facts.inputs.readable:
             return ENABLED_AGAIN
-        return KEEP if named_by(facts.wish.spec).keyed_secrets else None
+        entitled = facts.wish.machine is not None and facts.wish.machine.entitled
+        return KEEP if entitled or named_by(facts.wish.spec).keyed_secrets else None
 
     def forget(self, wish: WishKey) -> None:
         """The build is gone: what only it has named is not watched any more."""

@@ -47,6 +47,8 @@ def wanted(facts: Facts) -> Wanted:
     resolved = resolve(facts)
     if resolved.wait:
         return Wanted(resolved=resolved, requeue_after=resolved.requeue_after)
+    if asked := _unknown_entitlements(facts):
+        return Wanted(resolved=resolved, questions=asked)
     inputs = effective(
         facts.wish, facts.inputs, resolved.architectures, operator_namespace=facts.settings.operator_namespace
     )
@@ -139,6 +141,21 @@ def _forbidden(facts: Facts, resolved: Resolved) -> tuple[Problem, ...]:
         )
         found.append(Problem(reason=KERNEL_UNSUPPORTED, message=message))
     return tuple(found)
+
+
+def _unknown_entitlements(facts: Facts) -> tuple[Question, ...]:
+    """Whether they are there is part of a machine OS's keys (BD-074)."""
+    entitled = facts.wish.machine.entitled if facts.wish.machine is not None else ()
+    secrets = [each.object for each in entitled if each.kind == "Secret" and each.object not in facts.inputs.secrets]
+    config_maps = [
+        each.object for each in entitled if each.kind == "ConfigMap" and each.object not in facts.inputs.config_maps
+    ]
+    if not facts.inputs.readable:
+        secrets = []
+    return (
+        *(Question(reference=each, what="secret") for each in secrets),
+        *(Question(reference=each, what="configmap") for each in config_maps),
+    )
 
 
 def _translation(facts: Facts, severity: str) -> tuple[Problem, ...]:

@@ -19,6 +19,17 @@ from polyarch.oci.answer import Inspection
 Kind = Literal["ImageBuild", "MachineOSConfig"]
 
 
+class Entitlement(msgspec.Struct, frozen=True, kw_only=True):
+    """What an administrator may have put beside builds, so that their ``RUN`` may install what is subscribed to."""
+
+    name: str
+    """In keys."""
+    kind: Literal["Secret", "ConfigMap"]
+    object: str
+    path: str
+    """Where a ``RUN`` finds its files."""
+
+
 class MachineInputs(msgspec.Struct, frozen=True, kw_only=True):
     """What a MachineOSConfig adds to the key of a child (BD-074). Images are references, looked up like bases."""
 
@@ -30,6 +41,9 @@ class MachineInputs(msgspec.Struct, frozen=True, kw_only=True):
     trust: str = ""
     """Hash of the CA bundle."""
     entitlements: tuple[str, ...] = ()
+    """The names of those that are there, once that is known."""
+    entitled: tuple[Entitlement, ...] = ()
+    """Those that there may be."""
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):

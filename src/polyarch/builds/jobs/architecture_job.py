@@ -9,7 +9,7 @@ import msgspec
 from polyarch.builds import names
 from polyarch.builds.api.settings import BuildTimes, build_seconds
 from polyarch.builds.jobs import contract, pods
-from polyarch.builds.jobs.order import ArchitectureOrder
+from polyarch.builds.jobs.order import ArchitectureOrder, Given
 from polyarch.builds.jobs.pods import Body
 from polyarch.builds.jobs.probe import probe
 from polyarch.builds.jobs.script import build_script
@@ -109,7 +109,7 @@ def _build_container(order: ArchitectureOrder, profile: Profile) -> Body:
         *pods.own_mounts(order.identity, order.settings),
         pods.mount(contract.LAYOUT_VOLUME, contract.LAYOUT_MOUNT, writable=True),
         pods.mount(contract.STORAGE_VOLUME, contract.STORAGE, writable=True),
-        pods.mount(contract.CONTEXT_VOLUME, contract.CONTEXT, writable=order.context_data is None),
+        pods.mount(contract.CONTEXT_VOLUME, contract.CONTEXT, writable=order.context_data is None and not order.given),
     ]
     if spec.output.pull_secrets:
         mounts.append(pods.mount(contract.PULL_VOLUME, contract.PULL))
@@ -117,8 +117,10 @@ def _build_container(order: ArchitectureOrder, profile: Profile) -> Body:
         mounts.append(pods.mount(contract.SECRETS_VOLUME, contract.SECRETS))
     if _git_credentials(order):
         mounts.append(pods.mount(contract.GIT_VOLUME, contract.GIT))
-    # No XDG_RUNTIME_DIR: rootless buildah wants it to be its user's own, and a volume belongs to the node's root.
-    environment = {"HOME": contract.STORAGE, "TMPDIR": contract.STORAGE}
+    if order.given is not None:
+        mounts.append(pods.mount(contract.CONTAINERS_VOLUME, contract.CONTAINERS))
+        mounts += [pods.mount(each.name, f"{contract.ENTITLED}/{each.name}") for each in order.given.entitled]
+    environment = {"HOME": contract.STORAGE, "TMPDIR": contract.STORAGE, "XDG_RUNTIME_DIR": contract.STORAGE}
     if settings.registries_conf:
         environment["CONTAINERS_REGISTRIES_CONF"] = f"{contract.IN}/{contract.REGISTRIES_CONF}"
     if settings.trust_bundle:
@@ -165,7 +167,9 @@ def _volumes(order: ArchitectureOrder) -> list[Body]:
         pods.empty(contract.LAYOUT_VOLUME, _LAYOUT_LIMIT),
         pods.empty(contract.STORAGE_VOLUME, _STORAGE_LIMIT),
     ]
-    if order.context_data is not None:
+    if order.given is not None:
+        volumes += _given_volumes(order.given)
+    elif order.context_data is not None:
         volumes.append(pods.from_config_map(contract.CONTEXT_VOLUME, contract.context_name(order.identity.job)))
     else:
         volumes.append(pods.empty(contract.CONTEXT_VOLUME, _CONTEXT_LIMIT))
@@ -180,6 +184,20 @@ def _volumes(order: ArchitectureOrder) -> list[Body]:
     if spec.output.push_secret is not None:
         volumes.append(push_volume(spec.output.push_secret.name))
     return volumes
+
+
+def _given_volumes(given: Given) -> list[Body]:
+    entitled = (
+        pods.from_config_map(each.name, each.object)
+        if each.kind == "ConfigMap"
+        else pods.from_secret(each.name, each.object, {})
+        for each in given.entitled
+    )
+    return [
+        pods.from_config_maps(contract.CONTEXT_VOLUME, given.context),
+        pods.from_config_maps(contract.CONTAINERS_VOLUME, given.containers, optional=True),
+        *entitled,
+    ]
 
 
 def push_volume(secret: str) -> Body:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from polyarch.builds.api.resources import ArchitectureScheduling, ImageBuildSpec
-from polyarch.builds.facts.facts import Settings
+from polyarch.builds.facts.facts import Entitlement, Settings
 
 ProfileName = Literal["UserNamespace", "Rootless", "Privileged"]
 
@@ -39,6 +39,16 @@ class Image(msgspec.Struct, frozen=True, kw_only=True, order=True):
     """``repository@digest`` where it is pinned."""
 
 
+class Given(msgspec.Struct, frozen=True, kw_only=True):
+    """What a build of a machine OS is given that no spec of ours names (BD-275). All are objects of its namespace."""
+
+    context: tuple[str, ...] = ()
+    """ConfigMaps whose files are the context."""
+    containers: tuple[str, ...] = ()
+    """ConfigMaps with files of ``/etc/containers``; any of them may be missing."""
+    entitled: tuple[Entitlement, ...] = ()
+
+
 class ArchitectureOrder(msgspec.Struct, frozen=True, kw_only=True):
     """The image of one architecture, to be built and pushed."""
 
@@ -53,6 +63,7 @@ class ArchitectureOrder(msgspec.Struct, frozen=True, kw_only=True):
     images: Sequence[Image] = ()
     context_data: Mapping[str, Any] | None = None
     """``{"data", "binaryData"}`` of a ConfigMap context, as it was when the key was computed."""
+    given: Given | None = None
     repository: str
     """Where the child goes: the staging repository, if there is one."""
     tag: str = ""

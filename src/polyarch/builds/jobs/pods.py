@@ -111,10 +111,18 @@ def from_config_map(volume: str, name: str, *, optional: bool = False, keys: Ite
     return {"name": volume, "configMap": source}
 
 
+def from_config_maps(volume: str, names: Iterable[str], *, optional: bool = False) -> Body:
+    """The files of all of them in one folder."""
+    more = {"optional": True} if optional else {}
+    return {"name": volume, "projected": {"sources": [{"configMap": {"name": each, **more}} for each in names]}}
+
+
 def from_secret(volume: str, name: str, files: Mapping[str, str]) -> Body:
-    """``files``: key → path. The mode lets users other than root read them; only one container mounts them."""
+    """``files``: key → path; without any, all keys as they are called. The mode lets users other than root read them;
+    only one container mounts them."""
     items = [{"key": key, "path": path} for key, path in files.items()]
-    return {"name": volume, "secret": {"secretName": name, "items": items, "defaultMode": _READABLE}}
+    selected = {"items": items} if items else {}
+    return {"name": volume, "secret": {"secretName": name, **selected, "defaultMode": _READABLE}}
 
 
 def from_secrets(volume: str, parts: Sequence[tuple[str, str, str]]) -> Body:

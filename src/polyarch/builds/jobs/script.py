@@ -1,9 +1,9 @@
 """``build.sh``: what runs in the builder image, rendered for one architecture (BD-146, BD-147).
 
 It needs ``sh`` and buildah; images in Docker's format also ``mkdir``, ``mv``, ``sha256sum`` and ``wc``, Git contexts
-``git``, ``cat`` and ``rm``. Every value that comes from a user stands in single quotes, so the shell reads no text of a
-user. Every way out that is not classified ends with status 1: the status of buildah, and so of a ``RUN``, never becomes
-the container's.
+``git``, ``cat`` and ``rm``, entitlements ``cp`` and ``mkdir``. Every value that comes from a user stands in single
+quotes, so the shell reads no text of a user. Every way out that is not classified ends with status 1: the status of
+buildah, and so of a ``RUN``, never becomes the container's.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,11 +12,12 @@ from urllib.parse import urlsplit
 from polyarch.builds import names
 from polyarch.builds.api.resources import GitContext
 from polyarch.builds.jobs import contract
-from polyarch.builds.jobs.order import ArchitectureOrder
+from polyarch.builds.jobs.order import ArchitectureOrder, Given
 
 _SYNTAX_STAGE = "polyarch-syntax-check"
 _IMAGE_ID = f"{contract.STORAGE}/image-id"
 _CHECKOUT = f"{contract.CONTEXT}/checkout"
+_ENTITLED = f"{contract.STORAGE}/entitled"
 _DOCKER_DIRECTORY = f"{contract.STORAGE}/docker"
 
 
@@ -31,6 +32,7 @@ def build_script(order: ArchitectureOrder) -> str:
         _BEGINNING,
         *([_USER_NAMESPACE] if order.profile == "UserNamespace" else []),
         _STORAGE,
+        *([_given(order.given)] if order.given is not None else []),
         *([_EMULATION] if order.emulated else []),
         _SYNTAX,
         _pulls(order),
@@ -104,6 +106,17 @@ else
 fi
 printf 'storage: %s\\n' "$driver" >&2
 """
+
+
+def _given(given: Given) -> str:
+    """How images are pulled on the nodes of a machine OS goes before how the builder pulls them. Who installs packages
+    may write into the folders of an entitlement, so a ``RUN`` gets copies."""
+    lines = [f"if [ -f '{contract.CONTAINERS}/registries.conf' ]; then unset CONTAINERS_REGISTRIES_CONF; fi"]
+    for each in given.entitled:
+        folder = f"{_ENTITLED}/{each.name}"
+        lines += [f"mkdir -p '{folder}'", f"cp -L '{contract.ENTITLED}/{each.name}'/* '{folder}'"]
+    return "\n".join(lines)
+
 
 _EMULATION = f"""
 # A tiny program of the target architecture has to run inside an empty chroot before anything of the user's does.
@@ -187,6 +200,8 @@ def _pulls(order: ArchitectureOrder) -> str:
 
 def _context(order: ArchitectureOrder) -> str:
     context = order.spec.source.context
+    if order.given is not None:
+        return _CONFIGMAP
     if context.type == "ConfigMap" and context.config_map is not None:
         return _CONFIGMAP
     if context.type == "Image" and context.image is not None:
@@ -291,6 +306,8 @@ def _flags(order: ArchitectureOrder) -> Iterator[str]:
     for image in sorted(order.images):
         for written in sorted(set(image.written)):
             yield f"--build-context={quoted(f'{written}=docker-image://{image.pull}')}"
+    for each in order.given.entitled if order.given is not None else ():
+        yield f"--volume='{_ENTITLED}/{each.name}:{each.path}'"
     if spec.output.pull_secrets:
         yield f"--authfile='{contract.PULL}/0.json'"
 

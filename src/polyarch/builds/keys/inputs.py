@@ -134,11 +134,18 @@ def effective(
         format=output.format,
         labels=dict(sorted((output.labels or {}).items())),
         timestamp=wish.spec.reproducible.timestamp if reproducible else None,
-        machine=wish.machine,
+        machine=_with_entitlements(wish.machine, data) if wish.machine is not None else None,
         problems=_merged(objects.problems, frozenset(architectures)),
         unused_overrides=tuple(sorted(set(overrides) - set(architectures))),
         unread_secrets=() if leaves_secrets_alone else tuple(sorted(objects.unread)),
     )
+
+
+def _with_entitlements(machine: MachineInputs, data: InputData) -> MachineInputs:
+    """With the names of those that are there."""
+    places = {"Secret": data.secrets, "ConfigMap": data.config_maps}
+    found = (each.name for each in machine.entitled if places[each.kind].get(each.object) is not None)
+    return msgspec.structs.replace(machine, entitlements=tuple(sorted(found)))
 
 
 class _Parser:

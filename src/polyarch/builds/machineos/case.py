@@ -35,6 +35,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     pool: Document | None = None
     rendered: Document | None = None
     """The MachineConfig that is the pool's current configuration."""
+    trust: str = ""
+    """The CAs (PEM) that nodes trust in addition."""
     builds: tuple[Document, ...] = ()
     """The MachineOSBuilds that this very config controls."""
     records: tuple[StoredRecord, ...] = ()

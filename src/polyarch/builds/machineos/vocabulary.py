@@ -6,6 +6,7 @@ They are others' names: none is ours to change. What is our own is in ``builds.n
 from typing import Final
 
 from polyarch.builds import names
+from polyarch.builds.facts.facts import Entitlement
 from polyarch.kube.resources import Resource
 
 GROUP: Final = "machineconfiguration.openshift.io"
@@ -15,6 +16,10 @@ CONFIGS: Final = Resource(GROUP, "v1", "machineosconfigs", "MachineOSConfig", na
 BUILDS: Final = Resource(GROUP, "v1", "machineosbuilds", "MachineOSBuild", namespaced=False)
 POOLS: Final = Resource(GROUP, "v1", "machineconfigpools", "MachineConfigPool", namespaced=False)
 RENDERED: Final = Resource(GROUP, "v1", "machineconfigs", "MachineConfig", namespaced=False)
+
+CONTROLLER_CONFIGS: Final = Resource(GROUP, "v1", "controllerconfigs", "ControllerConfig", namespaced=False)
+CONTROLLER_CONFIG: Final = "machine-config-controller"
+"""The only one: it has the CAs that nodes, and so builds, trust in addition."""
 
 PREFIX: Final = f"{GROUP}/"
 POOL_LABEL: Final = f"{PREFIX}target-machine-config-pool"
@@ -31,6 +36,8 @@ REBUILD: Final = f"{PREFIX}rebuild"
 JOB_UID: Final = f"{PREFIX}job-uid"
 RELEASE: Final = f"{PREFIX}release-image-version"
 CONTROLLER: Final = f"{PREFIX}generated-by-controller-version"
+ENTITLED: Final = f"{PREFIX}has-"
+"""Annotation of what is made for a build that has an entitlement, before its name."""
 FINALIZER: Final = "foregroundDeletion"
 
 GLOBAL_PULL_SECRET: Final = "global-pull-secret-copy"
@@ -51,6 +58,20 @@ ARCHITECTURES: Final = {"AMD64": "amd64", "ARM64": "arm64", "PPC64LE": "ppc64le"
 SUPPORTED: Final = tuple(ARCHITECTURES.values())
 """Architectures that this API can name (BD-262)."""
 ANY_ARCHITECTURE: Final = "NoArch"
+
+
+def entitlements(pool: str) -> tuple[Entitlement, ...]:
+    """What there may be in the namespace of builds for a pool (BD-074)."""
+    return (
+        Entitlement(
+            name="etc-pki-entitlement",
+            kind="Secret",
+            object=f"etc-pki-entitlement-{pool}",
+            path="/etc/pki/entitlement",
+        ),
+        Entitlement(name="etc-pki-rpm-gpg", kind="Secret", object="etc-pki-rpm-gpg", path="/etc/pki/rpm-gpg"),
+        Entitlement(name="etc-yum-repos-d", kind="ConfigMap", object="etc-yum-repos-d", path="/etc/yum.repos.d"),
+    )
 
 
 def ephemeral(build: str) -> dict[str, str]:

@@ -3,6 +3,7 @@
 Fields that their API has not come from annotations; what cannot be built is said in the wish's problems, all at once.
 """
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -85,7 +86,7 @@ def wish(case: Case, members: Members, executions: Iterable[Execution], *, unsup
         generation=int(metadata.get("generation") or 0),
         created=seconds(metadata.get("creationTimestamp")) or 0.0,
         spec=_spec(case, knobs, has_members=bool(members.nodes), excluded=excluded),
-        machine=_machine(case.rendered),
+        machine=_machine(case),
         pins=records.pins(case),
         current=str((status.get("machineOSBuild") or {}).get("name") or ""),
         status={
@@ -148,8 +149,8 @@ def _source(entries: Any, knobs: Knobs) -> Source:
     return Source(containerfile=common, overrides=overrides or None)
 
 
-def _machine(rendered: Document | None) -> MachineInputs:
-    spec: Mapping[str, Any] = (rendered or {}).get("spec") or {}
+def _machine(case: Case) -> MachineInputs:
+    spec: Mapping[str, Any] = (case.rendered or {}).get("spec") or {}
     kernel = str(spec.get("kernelType") or "")
     return MachineInputs(
         os_image=str(spec.get("osImageURL") or ""),
@@ -157,6 +158,8 @@ def _machine(rendered: Document | None) -> MachineInputs:
         kernel_type="" if kernel == "default" else kernel,
         extensions=tuple(sorted(set(spec.get("extensions") or ()))),
         kernel_arguments=tuple(spec.get("kernelArguments") or ()),
+        trust=hashlib.sha256(case.trust.encode()).hexdigest() if case.trust else "",
+        entitled=vocabulary.entitlements(case.pool_name),
     )
 
 

@@ -47,6 +47,8 @@ _AGGREGATES: Final = "rbac.authorization.k8s.io/aggregate-to-"
 VIEW_ROLE: Final = f"{names.ROLE}-view"
 EDIT_ROLE: Final = f"{names.ROLE}-edit"
 MACHINE_ROLE: Final = f"{names.ROLE}-machine-os"
+LEAVING_MACHINE_ROLES: Final = rule((ROLES, ROLE_BINDINGS), "get", "list", "delete", names=[MACHINE_ROLE])
+"""What the operator always holds in every namespace: a former setting may have left this Role in any."""
 
 
 def role_rights(settings: OperatorSettings, cluster: Cluster) -> Rights:
@@ -82,6 +84,7 @@ def machine_rights(settings: OperatorSettings, cluster: Cluster) -> Rights:
             rule((vocabulary.CONFIGS, vocabulary.POOLS), "get", "list", "watch", "patch"),
             rule(vocabulary.BUILDS, "create", "get", "list", "watch", "patch", "delete"),
             rule(vocabulary.RENDERED, "get", "list", "watch"),
+            rule(vocabulary.CONTROLLER_CONFIGS, "list", "watch"),
             rule(kinds, "patch", subresource="status"),
             rule((vocabulary.CONFIGS, vocabulary.BUILDS), "update", subresource="finalizers"),
         ),
@@ -139,7 +142,7 @@ def keeping_rights(settings: OperatorSettings, cluster: Cluster) -> Rights:
             each for kind in (ROLES, ROLE_BINDINGS) for each in managing(kind, (names.ROLE,))
         )
     return Rights(
-        cluster=union(*(each for kind, known in _IN_CLUSTER for each in managing(kind, known))),
+        cluster=union(LEAVING_MACHINE_ROLES, *(each for kind, known in _IN_CLUSTER for each in managing(kind, known))),
         namespaces={namespace: union(*rules) for namespace, rules in kept.items()},
     )
 
@@ -166,8 +169,7 @@ def operator_rights(settings: OperatorSettings, cluster: Cluster) -> Rights:
 def machine_operator_rights(settings: OperatorSettings, cluster: Cluster) -> Rights:
     """What the operator holds beyond that for machine OS images: all that it grants for them, and the Role of it.
 
-    By themselves, as a chart can only add rules. The ClusterRole is among what it always keeps, so that it can remove
-    it; of the namespace it keeps nothing where they are off.
+    By themselves, as a chart can only add rules. What removes them is among what it always keeps.
     """
     granting = machine_rights(settings, cluster)
     keeping = tuple(found for kind in (ROLES, ROLE_BINDINGS) for found in managing(kind, (MACHINE_ROLE,)))

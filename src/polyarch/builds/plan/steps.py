@@ -123,8 +123,7 @@ def _adoptions(course: Course, moves: Iterable[Move], state: State, owner: Mappi
 
 def _inputs_of(course: Course, job: JobFacts) -> list[str]:
     """ConfigMaps that a Job mounts and that go with it. A Job of the same key has a context where this wish has one."""
-    wish = course.facts.wish
-    has_context = wish.machine is not None or wish.spec.source.context.type == "ConfigMap"
+    has_context = course.facts.wish.spec.source.context.type == "ConfigMap"
     return [configmap_name(job.name), *([context_name(job.name)] if has_context else ())]
 
 

@@ -16,6 +16,7 @@ import structlog
 
 from polyarch.builds import names
 from polyarch.builds.operator.operands import operands
+from polyarch.builds.reconcilers.machine_roles import MachineRoles
 from polyarch.kube.errors import AlreadyExists
 from polyarch.kube.objects import deletion
 from polyarch.kube.process.roles import Process
@@ -85,6 +86,7 @@ class BuildsReconciler:
         self._tainted = tainted
         self._placed = placed
         self._has_key = False
+        self._machine_roles = MachineRoles(process.client)
 
     def on_change(self, changed: Callable[..., None]) -> None:
         """Calls ``changed`` with every change that a pass may have to answer."""
@@ -99,6 +101,8 @@ class BuildsReconciler:
             return await self._remove_from_cluster()
         if not all(each.has_synced for each in self._objects) or self._discovery.cluster is None:
             return After(WAITING)  # nobody knows yet whether there are builds
+        machines_off = self._settings.machine_os_in(self._discovery.cluster) == "off"
+        await self._machine_roles.only_in("" if machines_off else self._settings.machine_os_namespace)
         return await (self._deploy() if self._is_wanted() else self._remove())
 
     def _is_wanted(self) -> bool:

@@ -1,5 +1,6 @@
-"""MachineOSConfigs as their watch shows them (BD-290)."""
+"""MachineOSConfigs and what their builds depend on, as watches show them (BD-074, BD-290)."""
 
+import msgspec
 import pytest
 
 from manual_clock import ManualClock
@@ -40,7 +41,7 @@ class Shares:
 
 
 class World:
-    def __init__(self):
+    def __init__(self, *, has_controller=False):
         self.shares, self.metrics = Shares(), Metrics()
         kinds = {
             "builds": (names.IMAGE_BUILDS, BuildObject),
@@ -64,7 +65,7 @@ class World:
             active_jobs=lambda: 0,
             recorder=self,
         )
-        self.front.start()
+        self.front.start(has_controller=has_controller)
         self.version = 0
 
     def event(self, regarding, *, type, reason, note, action):
@@ -90,3 +91,17 @@ def test_bd_290_the_deletion_of_a_config_is_told_once(waits_for_builds):
         world.put("worker", deletionTimestamp=GONE)
     world.drop("worker")
     assert world.told == [("MachineOSConfig", "worker", "uid-worker", "ConfigDeleted")]
+
+
+@pytest.mark.parametrize(("stored", "seen"), [("eA==", True), ("?", False), (None, False)])
+def test_bd_074_the_cas_of_nodes_are_an_input_of_every_build(stored, seen):
+    world = World(has_controller=True)
+    world.put("worker")
+    woken = []
+    world.front.subscribe(woken.append)
+    document = {"metadata": {"name": "machine-config-controller", "uid": "c", "resourceVersion": "9"}}
+    source = world.shares.made["ControllerConfig"]
+    source.take(Apply(msgspec.convert({**document, "spec": {"additionalTrustBundle": stored}}, source.type)))
+    assert [each.name for each in woken] == ["worker"]
+    facts = world.front.facts(woken[0])
+    assert bool(facts.wish.machine.trust) is seen

@@ -4,11 +4,13 @@ import hashlib
 import json
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 from build_orders import DIGEST, FakePod, order
 
-from polyarch.builds.jobs.order import Image
+from polyarch.builds.facts.facts import Entitlement
+from polyarch.builds.jobs.order import Given, Image
 from polyarch.builds.jobs.script import build_script
 
 HOSTILE = (
@@ -123,6 +125,25 @@ class TestValues:
             "--storage-driver=vfs"
         }
 
+    def test_bd_074_a_run_sees_copies_of_the_files_of_an_entitlement(self, pod):
+        """What a kubelet keeps beside them (``..data``) is not among them."""
+        mounted = pod.root / "entitled" / "etc-yum-repos-d"
+        (mounted / "..data").mkdir(parents=True)
+        (mounted / "..data" / "a.repo").write_text("[a]")
+        (mounted / "a.repo").symlink_to("..data/a.repo")
+        ran = pod.run(order(given=GIVEN))
+        assert ran.code == 0, ran.output
+        (volume,) = ran.values("--volume")
+        folder, inside = Path(volume.rpartition(":")[0]), volume.rpartition(":")[2]
+        assert inside == "/etc/yum.repos.d"
+        assert {each.name: each.is_symlink() for each in folder.iterdir()} == {"a.repo": False}
+
+    def test_bd_275_shellcheck_finds_nothing_in_a_machine_os_build(self, tmp_path, peer):
+        script = tmp_path / "build.sh"
+        script.write_text(build_script(order(given=GIVEN)))
+        found = subprocess.run([peer("shellcheck"), "--shell=sh", str(script)], capture_output=True, text=True)
+        assert found.stdout == ""
+
     @pytest.mark.parametrize("profile", ["UserNamespace", "Rootless", "Privileged"])
     @pytest.mark.parametrize("format", ["OCI", "Docker"])
     @pytest.mark.parametrize("context", ["None", "ConfigMap", "Git", "Image"])
@@ -139,6 +160,13 @@ class TestValues:
         assert found.stdout == ""
 
 
+GIVEN = Given(
+    context=("mc-worker",),
+    containers=("etc-policy-worker",),
+    entitled=(
+        Entitlement(name="etc-yum-repos-d", kind="ConfigMap", object="etc-yum-repos-d", path="/etc/yum.repos.d"),
+    ),
+)
 CONTEXTS = {
     "None": {"type": "None"},
     "ConfigMap": {"type": "ConfigMap", "configMap": {"name": "files"}},

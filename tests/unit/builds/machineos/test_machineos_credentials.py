@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from polyarch.builds.effects.copies import Copies, Unusable
 from polyarch.builds.facts.inputs import SecretObject
 from polyarch.builds.machineos import vocabulary
-from polyarch.builds.machineos.credentials import has_helpers, one_form
+from polyarch.builds.machineos.material.credentials import has_helpers, one_form
 from polyarch.builds.plan.document import Write
 from polyarch.kube.resources import SECRETS
 from polyarch.model.meta import ObjectMeta
@@ -55,7 +55,11 @@ class Api:
     async def get(self, resource, name, *, namespace="", type):
         if resource == SECRETS:
             return self._secret
-        return Unstructured({"metadata": {"name": name}, "spec": {"config": {"ignition": {}}}})
+        files = [
+            {"path": "/etc/containers/policy.json", "contents": {"source": "data:,%7B%7D"}},
+            {"path": "/etc/containers/unreadable", "contents": {"source": "https://example.com"}},
+        ]
+        return Unstructured({"metadata": {"name": name}, "spec": {"config": {"storage": {"files": files}}}})
 
 
 def prepare(source):
@@ -94,6 +98,15 @@ async def test_bd_284_helpers_are_ignored_and_said_to_be():
             prepare({"as": "credentials", "of": "push"})
         )
     assert [(each["log_level"], each["secret"]) for each in logs] == [("warning", "n/push")]
+
+
+@pytest.mark.parametrize("path", ["/etc/containers/policy.json", "/etc/containers/unreadable", "/etc/none"])
+async def test_bd_275_a_file_of_the_rendered_config_is_copied_if_there_is_one(path):
+    source = {"as": "file", "of": "rendered-1", "path": path, "key": "policy.json"}
+    with capture_logs() as logs:
+        made = await Copies(Api(JSON, b"")).document(prepare(source))
+    assert (made or {}).get("data") == ({"policy.json": "{}"} if path.endswith("policy.json") else None)
+    assert [each["log_level"] for each in logs] == (["warning"] if "unreadable" in path else [])
 
 
 async def test_bd_269_the_context_of_a_job_is_the_rendered_config_always_in_the_same_bytes():

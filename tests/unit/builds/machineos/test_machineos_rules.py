@@ -9,7 +9,8 @@ import pytest
 from builds_world import START, digest, node
 from polyarch.builds.executions.state import State
 from polyarch.builds.facts.facts import ChildRecord, JobFacts
-from polyarch.builds.machineos import annotations, push_spec, rendering, vocabulary
+from polyarch.builds.machineos import annotations, push_spec, vocabulary
+from polyarch.builds.machineos.material import rendering
 from polyarch.builds.machineos.pools import Pool, members
 from polyarch.builds.machineos.recording import lifecycle
 from polyarch.model.selector import LabelSelector

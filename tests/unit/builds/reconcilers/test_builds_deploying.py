@@ -1,20 +1,25 @@
 """When the operator runs the builder, and when it removes it (BD-002, BD-073)."""
 
 import base64
+from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from memory_api import MemoryApi
 
 from polyarch.builds import names
+from polyarch.builds.operator.rights import MACHINE_ROLE
 from polyarch.builds.reconcilers.deploying import SINGLETON, BuildsReconciler
+from polyarch.kube.errors import Forbidden
 from polyarch.kube.objects.apply_set import Outcome
 from polyarch.kube.objects.refs import Ref
-from polyarch.kube.resources import CLUSTER_ROLES, DEPLOYMENTS, SECRETS
+from polyarch.kube.resources import CLUSTER_ROLES, DEPLOYMENTS, ROLE_BINDINGS, ROLES, SECRETS
 from polyarch.kube.runtime.controller import After, Done
 from polyarch.kube.runtime.store import Store
 from polyarch.kube.runtime.watch import Init, InitApply, InitDone
 from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.operating import names as shared
 from polyarch.operating.settings import Cluster, OperatorSettings
 
 HOME = "polyarch-system"
@@ -67,9 +72,36 @@ class Sets:
         self.there.clear()
 
 
+class Api(MemoryApi):
+    """With lists by name; the operator may see ``roles`` anywhere unless it is an ``older`` installation's."""
+
+    older = False
+
+    async def list(self, resource: Any, *, type: Any, field_selector: str) -> Any:
+        if self.older:
+            raise Forbidden(403, reason="Forbidden", message="cannot list roles")
+        name = field_selector.removeprefix("metadata.name=")
+        found = [each for (kind, _, known), each in self.objects.items() if (kind, known) == (resource, name)]
+        return SimpleNamespace(items=[msgspec.convert(each, type) for each in found])
+
+    async def delete(self, resource: Any, name: str, *, namespace: str = "", **_: Any) -> None:  # type: ignore[override]
+        super().delete(resource, name, namespace)
+
+    def grant(self, namespace: str, *, part: str = shared.BUILDER) -> None:
+        """The Role and its binding for machine OS images, as the operator has made them."""
+        metadata = {"name": MACHINE_ROLE, "namespace": namespace, "labels": {shared.OPERAND_LABEL: part}}
+        for kind in (ROLES, ROLE_BINDINGS):
+            self.put(kind, {"metadata": {**metadata, "uid": f"{kind.kind}-{namespace}"}})
+
+
+def granted(world: "World") -> list[str]:
+    """Where there are such roles."""
+    return sorted({namespace for _, namespace, name in world.api.objects if name == MACHINE_ROLE})
+
+
 class World:
     def __init__(self, **settings: Any) -> None:
-        self.api = MemoryApi()
+        self.api = Api()
         self.sets = Sets()
         self.caches: list[Cache] = []
         self.client: Any = self.api
@@ -128,6 +160,41 @@ async def test_bd_002_off_what_a_former_setting_left_is_removed() -> None:
     assert not off.runs
     assert isinstance(await off.look(), Done)
     assert off.api.requests == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "left"),
+    [
+        ({"machine_os": "off"}, []),
+        ({"machine_os": "auto"}, []),
+        ({"machine_os": "on", "machine_os_namespace": "machines"}, ["machines"]),
+        ({"machine_os": "on", "machine_os_namespace": "elsewhere"}, []),
+    ],
+    ids=["off", "auto, and no OpenShift", "on", "on, in another namespace"],
+)
+@pytest.mark.parametrize("builds", ["on", "off"])
+async def test_bd_331_rights_for_machine_os_images_stay_only_where_they_are_made(
+    builds: str, settings: dict[str, Any], left: list[str]
+) -> None:
+    """BD-331: the Role and its binding are in a namespace of others, and no apply set knows of them any more."""
+    world = World(builds=builds, **settings)
+    world.api.grant("machines")
+    await world.look()
+    assert granted(world) == left
+
+
+async def test_bd_331_a_role_of_somebody_else_with_that_name_stays() -> None:
+    world = World(builds="on")
+    world.api.grant("machines", part="something-else")
+    await world.look()
+    assert granted(world) == ["machines"]
+
+
+async def test_bd_331_an_operator_that_may_not_look_for_them_deploys_the_builder_all_the_same() -> None:
+    world = World(builds="on")
+    world.api.older = True
+    assert isinstance(await world.look(), Done)
+    assert world.runs
 
 
 async def test_bd_002_auto_it_runs_while_there_are_builds_or_runs_of_them() -> None:

@@ -87,21 +87,21 @@ class MachineBuilds:
         """Watches once the kinds are served; runs as long as the role leads."""
         while not await self._are_served(client):
             await self._clock.sleep(SERVED_AGAIN)
-        self.start()
+        self.start(has_controller=await client.is_served(vocabulary.CONTROLLER_CONFIGS))
         machine = self._machine
         if machine is not None:
             for informer in machine.every:
                 await informer.synced()
         self._wake()
 
-    def start(self) -> None:
-        """From now on there are caches."""
+    def start(self, *, has_controller: bool = False) -> None:
+        """From now on there are caches. ``has_controller``: ControllerConfigs are served, too."""
         if self._machine is not None:
             return
-        self._machine = machine = MachineWatches(self._informers, self._namespace)
+        self._machine = machine = MachineWatches(self._informers, self._namespace, has_controller=has_controller)
         watched = (machine.configs, machine.builds, machine.pools, self._watches.jobs, self._watches.records)
         self.caches = {each.resource.kind: Cache(each.resource, each.store, each.writes) for each in watched}
-        for informer in (machine.configs, machine.builds, machine.pools, machine.rendered):
+        for informer in machine.every:
             informer.add_handler(lambda _: self._wake())
         machine.configs.add_handler(self._config_changed)
         machine.builds.add_handler(lambda _: self._show())
@@ -216,6 +216,7 @@ class MachineBuilds:
         return msgspec.structs.replace(
             case,
             rendered=rendered.document if rendered is not None else None,
+            trust=machine.trust,
             builds=builds,
             records=tuple(self._records(case.name)),
         )

@@ -8,8 +8,10 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
+import structlog
 
 from polyarch.builds.machineos import vocabulary
+from polyarch.builds.machineos.material import trust
 from polyarch.kube.resources import DEPLOYMENTS
 from polyarch.kube.rights import rule
 from polyarch.kube.runtime.informer import Informer
@@ -17,8 +19,11 @@ from polyarch.kube.runtime.on_demand import Shares
 from polyarch.model.meta import ObjectMeta
 from polyarch.model.unstructured import Unstructured
 
+log = structlog.get_logger(__name__)
+
 RIGHTS: Final = (
     rule((vocabulary.CONFIGS, vocabulary.BUILDS, vocabulary.POOLS, vocabulary.RENDERED), "get", "list", "watch"),
+    rule(vocabulary.CONTROLLER_CONFIGS, "list", "watch"),
 )
 """RBAC rules in the whole cluster."""
 NAMESPACE_RIGHTS: Final = (rule(DEPLOYMENTS, "list", "watch"),)
@@ -49,6 +54,27 @@ class RenderedObject(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         return found
 
 
+class ControllerConfigSpec(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """The CAs that nodes trust in addition, in base64."""
+
+    additional_trust_bundle: str | None = None
+
+
+class ControllerConfigObject(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A ControllerConfig, as far as builds depend on it."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ControllerConfigSpec = ControllerConfigSpec()
+
+    @property
+    def trust(self) -> str:
+        """The CAs (PEM); what cannot be read is none."""
+        found = trust.bundle(self.spec.additional_trust_bundle or "")
+        if found is None:
+            log.warning("the additional trust bundle of nodes cannot be read", controller_config=self.metadata.name)
+        return found or ""
+
+
 class DeploymentSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """How many replicas are wanted."""
 
@@ -69,7 +95,8 @@ class DeploymentObject(msgspec.Struct, frozen=True, gc=False, omit_defaults=True
 class MachineWatches:
     """The informers of machine OS builds. None of them keeps the role from being ready."""
 
-    def __init__(self, informers: Shares, namespace: str) -> None:
+    def __init__(self, informers: Shares, namespace: str, *, has_controller: bool) -> None:
+        """``has_controller``: ControllerConfigs are served."""
         self.namespace = namespace
         self.configs: Informer[Unstructured] = informers.informer(vocabulary.CONFIGS, Unstructured, required=False)
         self.builds: Informer[Unstructured] = informers.informer(vocabulary.BUILDS, Unstructured, required=False)
@@ -84,11 +111,26 @@ class MachineWatches:
             namespace=namespace,
             field_selector=f"metadata.name={vocabulary.STOCK_DEPLOYMENT}",
         )
+        self._controllers: Informer[ControllerConfigObject] | None = None
+        if has_controller:
+            self._controllers = informers.informer(
+                vocabulary.CONTROLLER_CONFIGS,
+                ControllerConfigObject,
+                required=False,
+                field_selector=f"metadata.name={vocabulary.CONTROLLER_CONFIG}",
+            )
         self.builds.store.add_index(BY_CONFIG, _controller_of)
 
     @property
     def every(self) -> tuple[Informer[Any], ...]:
-        return (self.configs, self.builds, self.pools, self.rendered, self.stock)
+        controllers = (self._controllers,) if self._controllers is not None else ()
+        return (self.configs, self.builds, self.pools, self.rendered, self.stock, *controllers)
+
+    @property
+    def trust(self) -> str:
+        """The CAs (PEM) that nodes trust in addition."""
+        found = self._controllers.store.values() if self._controllers is not None else ()
+        return next((each.trust for each in found), "")
 
     @property
     def are_known(self) -> bool:

@@ -14,6 +14,7 @@ from polyarch.builds.facts.facts import Facts
 from polyarch.builds.facts.offline import FactsFile
 from polyarch.builds.machineos import vocabulary, wishes
 from polyarch.builds.machineos.case import Case, Document, StoredRecord, controlled_by, name_of, uid_of
+from polyarch.builds.machineos.material import trust
 from polyarch.builds.machineos.pools import Pool, members
 from polyarch.builds.machineos.recording.records import EXECUTION_FILE
 from polyarch.kube.resources import Resource
@@ -45,9 +46,15 @@ def _case(known: FactsFile, config: Document, pools: Mapping[str, Document]) -> 
     return msgspec.structs.replace(
         case,
         rendered=_of_kind(known, vocabulary.RENDERED).get(case.rendered_name),
+        trust=_trust(known),
         builds=controlled_by(_of_kind(known, vocabulary.BUILDS).values(), uid_of(config)),
         records=tuple(_records(known, case.name)),
     )
+
+
+def _trust(known: FactsFile) -> str:
+    found = _of_kind(known, vocabulary.CONTROLLER_CONFIGS).get(vocabulary.CONTROLLER_CONFIG) or {}
+    return trust.bundle(str((found.get("spec") or {}).get("additionalTrustBundle") or "")) or ""
 
 
 def _records(known: FactsFile, config: str) -> Iterator[StoredRecord]:

@@ -15,7 +15,8 @@ from polyarch.builds.executions.wanted import LARGE_PAGES
 STAGE: Final = "configs"
 CONFIG_FILE: Final = "machineconfig.json.gz"
 """The rendered MachineConfig in the build context: gzip, then base64."""
-TRUST_FILE: Final = "trust-bundle.crt"
+TRUST_FILE: Final = "openshift-config-user-ca-bundle.crt"
+"""The CAs that nodes trust in addition, in the build context."""
 REALTIME: Final = "realtime"
 
 EXTENSION_PACKAGES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -70,7 +71,7 @@ def containerfile(given: Rendering) -> str:
     ]
     if given.has_trust:
         lines += [
-            f"COPY {TRUST_FILE} /etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt",
+            f"COPY {TRUST_FILE} /etc/pki/ca-trust/source/anchors/{TRUST_FILE}",
             "RUN update-ca-trust && ostree container commit",
         ]
     lines += _packages(given)

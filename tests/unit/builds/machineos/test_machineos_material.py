@@ -1,0 +1,175 @@
+"""What the Jobs of a machine OS build are given, under the names of stock builders (BD-074, BD-130, BD-275)."""
+
+import base64
+import gzip
+
+import pytest
+
+from machine_world import MachineWorld
+from polyarch.builds.facts.facts import SecretFacts
+from polyarch.builds.jobs import contract
+from polyarch.builds.machineos import vocabulary
+from polyarch.builds.machineos.case import name_of
+from polyarch.builds.machineos.material import ignition, trust
+from polyarch.builds.machineos.material.rendering import TRUST_FILE
+
+CAS = "-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----\n"
+SUBSCRIBED = "etc-pki-entitlement-worker"
+
+
+def entitled(world):
+    world.secrets[SUBSCRIBED] = SecretFacts(type="Opaque", resource_version="1", keys=frozenset({"entitlement.pem"}))
+    return world
+
+
+def jobs(world):
+    world.reconcile()
+    return list(world.jobs.values())
+
+
+def volumes(job):
+    return {each["name"]: each for each in job["spec"]["template"]["spec"]["volumes"]}
+
+
+def container(job):
+    (found,) = job["spec"]["template"]["spec"]["initContainers"]
+    return found
+
+
+def inputs(world, job):
+    return world.config_maps[contract.configmap_name(job["metadata"]["name"])]["data"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda world: setattr(world, "trust", CAS), id="trust bundle"),
+        pytest.param(entitled, id="a subscription"),
+        pytest.param(
+            lambda world: world.named.update({"etc-yum-repos-d": {"data": {"a.repo": ""}}}), id="repositories"
+        ),
+    ],
+)
+def test_bd_130_the_trust_bundle_and_the_presence_of_entitlements_build_all_again(change):
+    world = MachineWorld()
+    world.build_all()
+    first = world.config["status"]["currentImagePullSpec"]
+    change(world)
+    world.build_all()
+    assert len(world.made) == 4
+    assert world.config["status"]["currentImagePullSpec"] != first
+
+
+def test_bd_074_what_is_in_an_entitlement_is_no_input():
+    world = entitled(MachineWorld())
+    world.build_all()
+    world.secrets[SUBSCRIBED] = SecretFacts(type="Opaque", resource_version="2", keys=frozenset({"renewed.pem"}))
+    world.build_all()
+    assert len(world.made) == 2
+
+
+def test_bd_275_everything_that_is_shared_has_its_stock_name_and_an_owner_for_each_job():
+    world = MachineWorld()
+    world.trust = CAS
+    made = jobs(world)
+    names = vocabulary.ephemeral(name_of(world.build))
+    there = world.copies | world.config_maps
+    assert set(there) >= {text for key, text in names.items() if key != "digest"}
+    for key in ("containerfile", "mc", "additionaltrustbundle", "base", "final"):
+        owners = there[names[key]]["metadata"]["ownerReferences"]
+        assert {each["uid"] for each in owners} == {each["metadata"]["uid"] for each in made}, key
+        assert not any(each.get("controller") for each in owners)
+    texts = world.config_maps[names["containerfile"]]["data"]
+    assert texts == {
+        f"Containerfile.{architecture}": inputs(world, world.jobs[world.job_of(architecture)])["Containerfile"]
+        for architecture in ("amd64", "arm64")
+    }
+
+
+def test_bd_275_one_architecture_has_one_containerfile():
+    world = MachineWorld(architectures=("arm64",))
+    (job,) = jobs(world)
+    stored = world.config_maps[vocabulary.ephemeral(name_of(world.build))["containerfile"]]
+    assert stored["data"] == {"Containerfile": inputs(world, job)["Containerfile"]}
+
+
+def test_bd_275_the_context_is_the_rendered_config_and_the_cas_of_nodes():
+    world = MachineWorld(architectures=("arm64",))
+    world.trust = CAS
+    (job,) = jobs(world)
+    names = vocabulary.ephemeral(name_of(world.build))
+    sources = volumes(job)[contract.CONTEXT_VOLUME]["projected"]["sources"]
+    assert [each["configMap"]["name"] for each in sources] == [names["mc"], names["additionaltrustbundle"]]
+    bundle = world.config_maps[names["additionaltrustbundle"]]["binaryData"][TRUST_FILE]
+    assert base64.b64decode(bundle).decode() == CAS
+    given = inputs(world, job)
+    assert f"COPY {TRUST_FILE} " in given["Containerfile"]
+    assert given[contract.TRUST_FILE] == CAS, "images are pulled and pushed with them, too"
+
+
+def test_bd_275_buildah_finds_how_nodes_pull_images_where_it_looks_first():
+    (job,) = jobs(MachineWorld(architectures=("arm64",)))
+    sources = volumes(job)[contract.CONTAINERS_VOLUME]["projected"]["sources"]
+    assert [
+        (each["configMap"]["name"].rpartition("-worker-")[0], each["configMap"]["optional"]) for each in sources
+    ] == [
+        ("etc-policy", True),
+        ("etc-registries", True),
+    ]
+    home = {each["name"]: each["value"] for each in container(job)["env"]}["HOME"]
+    mounts = {each["name"]: each["mountPath"] for each in container(job)["volumeMounts"]}
+    assert mounts[contract.CONTAINERS_VOLUME] == f"{home}/.config/containers"
+
+
+def test_bd_074_a_run_finds_the_files_of_an_entitlement():
+    world = entitled(MachineWorld(architectures=("arm64",)))
+    (job,) = jobs(world)
+    assert volumes(job)["etc-pki-entitlement"]["secret"]["secretName"] == SUBSCRIBED
+    assert ":/etc/pki/entitlement'" in inputs(world, job)[contract.BUILD_SCRIPT]
+    assert f"{vocabulary.ENTITLED}etc-pki-entitlement" in job["metadata"]["annotations"]
+    (push,) = job["spec"]["template"]["spec"]["containers"]
+    assert "etc-pki-entitlement" not in {each["name"] for each in push["volumeMounts"]}
+
+
+def config(source, **more):
+    files = [{"path": "/etc/other"}, {"path": "/etc/x", "contents": {"source": source, **more}}]
+    return {"spec": {"config": {"storage": {"files": files}}}}
+
+
+def packed(text):
+    return "data:;base64," + base64.b64encode(gzip.compress(text.encode())).decode()
+
+
+@pytest.mark.parametrize(
+    ("rendered", "text"),
+    [
+        pytest.param(config("data:,a%20b%0A"), "a b\n", id="percent"),
+        pytest.param(config("data:text/plain;charset=utf-8;base64,w6QK"), "ä\n", id="base64"),
+        pytest.param(config(packed("x"), compression="gzip"), "x", id="gzip"),
+        pytest.param({"spec": {}}, None, id="no config"),
+        pytest.param({"spec": {"config": {"storage": {"files": None}}}}, None, id="no files"),
+    ],
+)
+def test_bd_275_files_of_a_rendered_config_are_found_however_they_are_written(rendered, text):
+    assert ignition.file(rendered, "/etc/x") == text
+
+
+@pytest.mark.parametrize(
+    ("source", "more"),
+    [
+        ("https://example.com/x", {}),
+        ("data:;base64,====", {}),
+        ("data:,%ff", {}),
+        ("data:,plain", {"compression": "gzip"}),
+        (packed("x" * (ignition.MOST_BYTES + 1)), {"compression": "gzip"}),
+    ],
+    ids=["a URL", "no base64", "no text", "not packed", "too large"],
+)
+def test_bd_320_a_file_that_cannot_be_read_is_named(source, more):
+    with pytest.raises(ignition.UnreadableFile, match="/etc/x"):
+        ignition.file(config(source, **more), "/etc/x")
+
+
+@pytest.mark.parametrize(("encoded", "text"), [("", ""), ("eA==", "x"), ("x", None), ("/w==", None)])
+def test_bd_074_the_trust_bundle_of_a_controller_config(encoded, text):
+    assert trust.bundle(encoded) == text
