@@ -145,7 +145,7 @@ def _with_entitlements(machine: MachineInputs, data: InputData) -> MachineInputs
     """With the names of those that are there."""
     places = {"Secret": data.secrets, "ConfigMap": data.config_maps}
     found = (each.name for each in machine.entitled if places[each.kind].get(each.object) is not None)
-    return msgspec.structs.replace(machine, entitlements=tuple(sorted(found)))
+    return msgspec.structs.replace(machine, entitlements=tuple(sorted({*machine.entitlements, *found})))
 
 
 class _Parser:
