@@ -8,6 +8,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+import trustme
 from builder_process import BUILDER_IMAGE, builder, condition, define, seed
 from machine_crds import definitions
 from placement_cluster import until
@@ -52,7 +53,7 @@ class Shop:
             "apiVersion": vocabulary.CONTROLLER_CONFIGS.api_version,
             "kind": vocabulary.CONTROLLER_CONFIGS.kind,
             "metadata": {"name": vocabulary.CONTROLLER_CONFIG},
-            "spec": {"additionalTrustBundle": base64.b64encode(b"of nodes").decode()},
+            "spec": {"additionalTrustBundle": base64.b64encode(trustme.CA().cert_pem.bytes()).decode()},
         }
         await self.client.create(vocabulary.CONTROLLER_CONFIGS, controller)
         entitled = {"metadata": {"name": f"etc-pki-entitlement-{self.name}"}, "stringData": {"entitlement.pem": "x"}}

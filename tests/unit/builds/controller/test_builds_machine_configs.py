@@ -1,5 +1,7 @@
 """MachineOSConfigs and what their builds depend on, as watches show them (BD-074, BD-290)."""
 
+import base64
+
 import msgspec
 import pytest
 
@@ -13,6 +15,7 @@ from polyarch.builds.facts.facts import Settings
 from polyarch.builds.facts.jobs import JobObject, PodObject
 from polyarch.builds.facts.nodes import NodeObject
 from polyarch.builds.machineos import vocabulary
+from polyarch.builds.machineos.material.trust import CERTIFICATE
 from polyarch.builds.metrics import BuildMetrics
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import CONFIGMAPS, JOBS, NAMESPACES, NODES, PODS
@@ -93,7 +96,9 @@ def test_bd_290_the_deletion_of_a_config_is_told_once(waits_for_builds):
     assert world.told == [("MachineOSConfig", "worker", "uid-worker", "ConfigDeleted")]
 
 
-@pytest.mark.parametrize(("stored", "seen"), [("eA==", True), ("?", False), (None, False)])
+@pytest.mark.parametrize(
+    ("stored", "seen"), [(base64.b64encode(CERTIFICATE.encode()).decode(), True), ("?", False), (None, False)]
+)
 def test_bd_074_the_cas_of_nodes_are_an_input_of_every_build(stored, seen):
     world = World(has_controller=True)
     world.put("worker")

@@ -170,6 +170,10 @@ def test_bd_320_a_file_that_cannot_be_read_is_named(source, more):
         ignition.file(config(source, **more), "/etc/x")
 
 
-@pytest.mark.parametrize(("encoded", "text"), [("", ""), ("eA==", "x"), ("x", None), ("/w==", None)])
+@pytest.mark.parametrize(
+    ("encoded", "text"),
+    [("", ""), (base64.b64encode(CAS.encode()).decode(), CAS), ("eA==", None), ("x", None), ("/w==", None)],
+    ids=["none", "CAs", "no certificate", "no base64", "no text"],
+)
 def test_bd_074_the_trust_bundle_of_a_controller_config(encoded, text):
     assert trust.bundle(encoded) == text
