@@ -85,7 +85,7 @@ async def test_in_002_the_pods_that_the_new_operator_replaces_are_waited_for() -
     time, said = await waited(
         {
             3: put(OPERATOR, rolled()),
-            6: put(names.WEBHOOK, rolled(new=0, generation=2)),
+            4: put(names.WEBHOOK, rolled(new=0, generation=2)),
             12: put(names.WEBHOOK, rolled(new=1, all=2)),
             14: put(names.WEBHOOK, rolled()),
         },
