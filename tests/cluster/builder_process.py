@@ -11,7 +11,8 @@ from placement_process import Running, run
 
 from polyarch.builds import names
 from polyarch.builds.api.crds import crds
-from polyarch.builds.controller import cleanup, cluster_record, machine_watches, prune_jobs, running_images, watches
+from polyarch.builds.controller import cleanup, cluster_record, prune_jobs, running_images, watches
+from polyarch.builds.controller.machine import machine_watches
 from polyarch.builds.effects import copies, named_objects, object_writes, spec_inputs
 from polyarch.installation import waiting
 from polyarch.kube.client.client import Client

@@ -3,8 +3,7 @@
 A block of a page is run if its info string says so (``console run``): every line that begins with ``$`` is a command,
 and the lines after it are what it prints, where ``…`` stands for anything. A block with the name of a file
 (``yaml policy.yaml``) is that file. The blocks of a page run one after another, as somebody would who reads it. In the
-environment, ``REGISTRY`` is the address of a registry that takes pushes, and ``CONTAINERS_REGISTRIES_CONF`` makes it
-stand for all others.
+environment, ``REGISTRY`` is the address of a registry that takes pushes.
 """
 
 import asyncio
@@ -50,14 +49,15 @@ CELLED: Final = Settings(nodes={"amd64": 2}, numa=Numa.parse("2x8"), polyarch=Fa
 WIDE: Final = msgspec.structs.replace(CELLED, numa=Numa.parse("2x16"))
 CLUSTERS: Final = {"numa.md": CELLED, "numa-scheduling.md": WIDE, "numa-migration.md": CELLED}
 """Of pages that need another one than :data:`MIXED`."""
-FOLLOWED: Final = {"builds.md": ("builds-anywhere.md", "builds-ci.md"), "taints.md": ("report.md",)}
-"""Pages that go on with the cluster and the files of another one."""
-IMAGES: Final = {
-    "quay.io/acme/web:1": ["linux/amd64", "linux/arm64"],
-    "quay.io/acme/ledger:1": ["linux/amd64"],
-    "quay.io/acme/ledger-multi:1": ["linux/amd64", "linux/arm64"],
+FOLLOWED: Final = {
+    "builds.md": ("builds-anywhere.md", "builds-ci.md"),
+    "taints.md": ("inspect-images.md", "lint.md", "report.md"),
 }
-"""Those of workloads in pages."""
+"""Pages that go on with the cluster and the files of another one."""
+ASKING: Final = FOLLOWED["taints.md"]
+"""Pages whose commands ask registries by themselves: here that of the sandbox."""
+CODE: Final = "echo $?"
+"""A step that prints with which code the one before it has ended; any other has to end with 0."""
 FILES: Final = ("yaml", "text", "html")
 BLOCK = re.compile(r"^```(\w+) ([^\n]+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ANYTHING = "…"
@@ -99,7 +99,6 @@ def differs(expected: tuple[str, ...], printed: list[str]) -> str | None:
 async def guide_sandbox(page: str) -> AsyncIterator[Sandbox]:
     settings = msgspec.structs.replace(CLUSTERS.get(page, MIXED), name=f"guide-{os.getpid()}")
     sandbox = await Sandbox.start(settings, owner=os.getpid())
-    await sandbox.registry.seed(IMAGES)
     yield sandbox
     await sandbox.delete()  # the next page begins with a cluster that has never seen polyarch
 
@@ -124,7 +123,6 @@ async def test_in_041_the_commands_of_the_page_do_what_it_says(
         "PATH": f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}",
         "NO_COLOR": "1",
         "REGISTRY": guide_sandbox.registry.address,
-        "CONTAINERS_REGISTRIES_CONF": str(guide_sandbox.registries_conf),
     }
 
     def kubectl(*arguments: str, stdin: str = "") -> str:

@@ -216,7 +216,6 @@ def _cleanup_controllers(
         inputs,
         namespace=process.settings_of(BuilderSettings).machine_os_namespace,
         lives=machine.lives if machine is not None else lambda _: True,  # off: records go, and images stay
-        is_behind=machine.is_behind if machine is not None else lambda: False,
         turns=turns,
         recorder=recorder,
         metrics=parts.metrics,

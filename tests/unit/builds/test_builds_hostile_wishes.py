@@ -1,4 +1,4 @@
-"""Wishes and answers as large and as wrong as they can be: every build is told what is the matter, and ends its plan."""
+"""Wishes and answers as large and as wrong as they can be: each build is told what is the matter, and plans end."""
 
 import msgspec
 

@@ -217,10 +217,14 @@ class Cleanup:
             return None
         going = [execution_of(run) for run in leaving]
         async with self._turns.of(first.spec.repository):
+            if self.is_behind():
+                return SETTLING  # a plan of this repository may have taken an image that the caches do not show yet
             images = await self.unneeded(going)
             if images is None:
-                return SETTLING
-            found = await self._deleted(leaving, images)
+                kept = {f"{first.spec.repository}@{each}" for execution in going for each in digests_of(execution)}
+                found = Deleted(remaining=tuple(sorted(kept)), problem=UNKNOWN)
+            else:
+                found = await self._deleted(leaving, images)
         self._metrics.images_deleted(len(found.done))
         self._tell(first, found)
         holds = [
@@ -230,14 +234,19 @@ class Cleanup:
         ]
         return max(min(holds), found.retry_after or 0.0) if holds else None
 
-    async def unneeded(self, going: Sequence[Execution]) -> tuple[Image, ...] | None:
-        """The images that nobody but these executions refers to; to be called in the turn of their repository.
+    def is_behind(self) -> bool:
+        """Whether the caches lack a write of ours."""
+        return self._watches.runs.writes.is_behind() or self._watches.builds.writes.is_behind()
 
-        None while the caches are behind: a plan of this repository may have taken an image that they do not show yet.
+    async def unneeded(self, going: Sequence[Execution]) -> tuple[Image, ...] | None:
+        """The images that nobody but these executions refers to; None where nobody knows those of other kinds.
+
+        To be called in the turn of their repository, while no cache is behind.
         """
-        if self._watches.runs.writes.is_behind() or self._watches.builds.writes.is_behind():
+        others = self._others()
+        if others is None:
             return None
-        every = [*(execution_of(run) for run in self._watches.runs.store.values()), *self._others()]
+        every = [*(execution_of(run) for run in self._watches.runs.store.values()), *others]
         claims = count(
             (each for each in every if not each.deleting),
             published=self._published(),

@@ -19,7 +19,7 @@ from polyarch.builds.effects.object_writes import Carried, jobs_of
 from polyarch.builds.effects.settling import Settling
 from polyarch.builds.effects.status_changes import PACE
 from polyarch.builds.executions.carrying import PUSH, pause
-from polyarch.builds.facts.facts import Facts, StepFailure
+from polyarch.builds.facts.facts import Facts, Question, StepFailure
 from polyarch.builds.frontend import FrontEnd, WishKey
 from polyarch.builds.keys import handles
 from polyarch.builds.keys.objects import NOT_ENABLED

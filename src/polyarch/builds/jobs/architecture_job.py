@@ -120,7 +120,8 @@ def _build_container(order: ArchitectureOrder, profile: Profile) -> Body:
     if order.given is not None:
         mounts.append(pods.mount(contract.CONTAINERS_VOLUME, contract.CONTAINERS))
         mounts += [pods.mount(each.name, f"{contract.ENTITLED}/{each.name}") for each in order.given.entitled]
-    environment = {"HOME": contract.STORAGE, "TMPDIR": contract.STORAGE, "XDG_RUNTIME_DIR": contract.STORAGE}
+    # No XDG_RUNTIME_DIR: rootless buildah wants it to be its user's own, and a volume belongs to the node's root.
+    environment = {"HOME": contract.STORAGE, "TMPDIR": contract.STORAGE}
     if settings.registries_conf:
         environment["CONTAINERS_REGISTRIES_CONF"] = f"{contract.IN}/{contract.REGISTRIES_CONF}"
     if settings.trust_bundle:

@@ -65,6 +65,7 @@ def machine(informers: Informers) -> MachineBuilds:
         metrics=nothing,
         own_metrics=nothing,
         active_jobs=lambda: 0,
+        recorder=nothing,
     )
 
 

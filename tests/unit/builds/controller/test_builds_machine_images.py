@@ -66,7 +66,6 @@ class Place:
             self,
             namespace=NAMESPACE,
             lives=lambda uid: uid in {each["metadata"]["uid"] for each in self.world.mosbs.values()},
-            is_behind=lambda: self.behind,
             **shared,
         )
 
@@ -88,6 +87,8 @@ class Place:
         return found
 
     def executions(self):
+        if self.behind:
+            return None
         return [] if self.config_is_gone else records.executions(self.world.case())
 
     def published(self):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from polyarch.builds import names
 from polyarch.builds.controller import cleanup, cluster_record, prune_jobs, running_images, watches
 from polyarch.builds.controller.machine import machine_watches
-from polyarch.builds.effects import copies, object_writes, spec_inputs
+from polyarch.builds.effects import copies, named_objects, object_writes, spec_inputs
 from polyarch.builds.operator import rights
 from polyarch.installation.operator import operator_rights
 from polyarch.kube.objects.rbac import granting

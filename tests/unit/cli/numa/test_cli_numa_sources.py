@@ -110,7 +110,8 @@ async def test_ns_160_without_the_right_to_read_nodes_it_is_said_that_a_mark_is_
 
 async def test_ns_087_the_token_goes_where_the_api_server_leaves_it(cluster: Cluster) -> None:
     await cluster.read(sums=False)
-    assert cluster.api.last.headers[HEADER] == "Bearer secret"
+    (asked,) = [each for each in cluster.api.requests if each.path == PROXY]
+    assert asked.headers[HEADER] == "Bearer secret"
 
 
 async def test_ns_161_what_only_objects_tell_is_added(cluster: Cluster) -> None:

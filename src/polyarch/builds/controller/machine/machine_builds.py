@@ -199,13 +199,6 @@ class MachineBuilds:
         builds = machine.builds.store.values() if machine is not None else ()
         return any(each.metadata.uid == uid and not _is_leaving(each) for each in builds)
 
-    def is_behind(self) -> bool:
-        """Whether the caches of configs, builds and records lack a write of ours, or are not known at all."""
-        machine = self._machine
-        if machine is None or not machine.are_known or not self._watches.records.has_synced:
-            return True
-        return any(each.writes.is_behind() for each in (machine.configs, machine.builds, self._watches.records))
-
     def _case(self, machine: MachineWatches, config: dict[str, Any]) -> Case:
         metadata: Mapping[str, Any] = config.get("metadata") or {}
         name = str(((config.get("spec") or {}).get("machineConfigPool") or {}).get("name") or "")

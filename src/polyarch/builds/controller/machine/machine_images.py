@@ -43,6 +43,8 @@ BEHIND: Final = 2.0
 class Counts(Protocol):
     """The part of ``Cleanup`` that is needed here: it knows who refers to images."""
 
+    def is_behind(self) -> bool: ...
+
     async def unneeded(self, going: Sequence[Execution]) -> tuple[Image, ...] | None: ...
 
 
@@ -78,14 +80,12 @@ class MachineImages:
         *,
         namespace: str,
         lives: Callable[[str], bool],
-        is_behind: Callable[[], bool],
         turns: Turns,
         recorder: Posts,
         metrics: BuildMetrics,
         clock: Clock,
         is_leading: Callable[[], bool] = lambda: True,
     ) -> None:
-        """``is_behind``: whether the caches of builds and records lack a write of ours."""
         self._client = client
         self._records = records
         self._counts = counts
@@ -93,7 +93,6 @@ class MachineImages:
         self._inputs = inputs
         self._namespace = namespace
         self._lives = lives
-        self._is_behind = is_behind
         self._turns = turns
         self._recorder = recorder
         self._metrics = metrics
@@ -137,7 +136,7 @@ class MachineImages:
             return None
         going = [each.execution for each in leaving]
         async with self._turns.of(repository):
-            images = None if self._is_behind() else await self._counts.unneeded(going)
+            images = None if self._counts.is_behind() else await self._counts.unneeded(going)
             if images is None:
                 return BEHIND
             noted = ((each.record.metadata.annotations or {}).get(names.PUSH_SECRET_ANNOTATION) for each in leaving)

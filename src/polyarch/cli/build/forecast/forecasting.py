@@ -15,7 +15,7 @@ import msgspec
 
 from polyarch.builds.facts.facts import Facts, Question
 from polyarch.builds.facts.history import own_executions
-from polyarch.builds.facts.offline import ROUNDS, FactsFile
+from polyarch.builds.facts.offline import FactsFile
 from polyarch.builds.machineos.wish_plan import plan as machine_plan
 from polyarch.builds.plan.document import Plan
 from polyarch.builds.plan.planner import plan
