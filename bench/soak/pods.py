@@ -15,7 +15,7 @@ from typing import Any, Final
 from bench import load
 from bench.soak.stage import PRIVATE, PUBLIC, Stage
 from bench.soak.trial import AWAY, Trial
-from bench.soak.world import GRACE, WINDOW, Born, History, Values, World
+from bench.soak.world import GRACE, WINDOW, Born, History, Values, World, is_let_through
 from polyarch.kube.client.requests import Selection
 from polyarch.kube.errors import AlreadyExists, NotFound
 from polyarch.kube.resources import MUTATING_WEBHOOKS, PODS, SECRETS
@@ -34,6 +34,9 @@ FALLBACK: Final = ("ppc64le", "s390x")
 KINDS: Final = {"warm": 50, "moving": 12, "always": 10, "mixed": 8, "private": 8, "cold": 7, "missing": 5}
 LAG: Final = 3.0
 """Seconds until the API server goes by another configuration of webhooks, and until we learn of it."""
+LET_THROUGH: Final = "let through by the webhook, as no controller led"
+MOST_LET_THROUGH: Final = 0.05
+"""Of all pods that are judged: a Lease is renewed late while the API server is away or silent."""
 TAINTS_WINDOW: Final = 30.0 + WINDOW
 """How long taints may hold a pod: its gate's timeout, and until placement lets it go."""
 
@@ -201,6 +204,9 @@ class Pods:
             if not self._trial.is_blind(born.at):
                 self.unseen.append(name)
             return
+        if born.pod is not None and is_let_through(born.pod):
+            self._trial.counts[LET_THROUGH] += 1
+            return
         if problem := self._world.judge(name, born):
             self._trial.problem("wrong", problem)
 
@@ -275,6 +281,9 @@ class Pods:
                 break
             await asyncio.sleep(1)
         self._trial.counts["pods that live to the end"] = len(self._live)
+        let_through, judged = self._trial.counts[LET_THROUGH], self._trial.counts["pods judged"]
+        if let_through > MOST_LET_THROUGH * judged:
+            self._trial.problem("wrong", f"{let_through} of {judged} pods were {LET_THROUGH}")
         for name, born in list(self._live.items()):
             if born.released_at is not None:
                 self._judge(name, born)

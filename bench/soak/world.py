@@ -102,6 +102,12 @@ class World:
         return ""
 
 
+def is_let_through(pod: Pod) -> bool:
+    """The webhook saw the pod, and neither placed it nor held it for a controller: none had renewed its Lease (PL-107).
+    All images of a soak are eligible."""
+    return (pod.metadata.labels or {}).get(names.SCHEDULING_GATE_LABEL) == names.NOT_SET
+
+
 def architectures(pod: Pod) -> Values:
     """Values of our expression in the first required term."""
     terms = (pod.required.node_selector_terms if pod.required else None) or ()

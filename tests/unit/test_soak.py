@@ -12,7 +12,7 @@ from bench.soak.report import REST_LIMIT, Requests, Sample, judge, restless, sho
 from bench.soak.roles import CONTAINERS, metrics_of
 from bench.soak.shop import problem_of
 from bench.soak.trial import Problem
-from bench.soak.world import Born, History, World
+from bench.soak.world import Born, History, World, is_let_through
 
 from polyarch.model.pod import Pod
 from polyarch.oci.image import parsing
@@ -100,6 +100,12 @@ def world() -> World:
 def test_what_a_pod_may_look_like(kind: str, images: tuple[str, ...], at: float, pod: Pod, wrong: str) -> None:
     said = world().judge("pod", Born(kind, images, at, 0.0, released_at=at + 1, pod=pod))
     assert (wrong in said) if wrong else not said, said
+
+
+def test_a_pod_that_was_let_through_is_told_from_one_that_was_placed() -> None:
+    passed = msgspec.convert({"metadata": {"labels": {names.SCHEDULING_GATE_LABEL: names.NOT_SET}}}, Pod)
+    assert is_let_through(passed)
+    assert not is_let_through(placed(*ARM))
 
 
 def samples(**grows: float) -> list[Sample]:
