@@ -34,13 +34,13 @@ $(READY): requirements.lock pyproject.toml
 	@touch $(READY)
 
 $(RELEASE_READY): tools/release/requirements.lock | $(READY)
-	@$(RUN)/python -m venv $(RELEASE)
-	@$(RELEASE)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tools/release/requirements.lock
+	@$(RUN)/python -m venv "$(realpath $(VENV))/release"
+	@"$(realpath $(VENV))/release/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r tools/release/requirements.lock
 	@touch $(RELEASE_READY)
 
 $(PAGES_READY): tools/docs/requirements.lock | $(READY)
-	@$(RUN)/python -m venv $(PAGES)
-	@$(PAGES)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tools/docs/requirements.lock
+	@$(RUN)/python -m venv "$(realpath $(VENV))/pages"
+	@"$(realpath $(VENV))/pages/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r tools/docs/requirements.lock
 	@touch $(PAGES_READY)
 
 demo: $(READY) ## set everything up, bring up the sandbox, show the main job
