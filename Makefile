@@ -84,7 +84,7 @@ corpus: $(READY) ## lint, fix and fix again over a folder of manifests, DIR=…;
 picture: $(READY) ## take docs/pictures/demo.svg again, of a demo that runs now; on a machine that does nothing else
 	@$(RUN)/python tools/terminal_picture.py docs/pictures/demo.svg "make demo" 171 $(RUN)/polyarch up --demo
 
-generate: $(READY) ## write the CRDs, the chart, the page of the rules and the protobuf messages again
+generate: $(READY) ## write the CRDs, the chart, the pages of rules, rights and metrics and the protobuf messages again
 	@$(RUN)/python -m polyarch.cli.maintenance.generate
 
 lock: $(READY) $(RELEASE_READY) ## resolve requirements.lock again

@@ -33,6 +33,35 @@ def test_every_page_is_in_the_contents_once(conf: Any) -> None:
     assert sorted(below) == sorted(there - {"README"})
 
 
+def test_pages_come_in_the_order_in_which_their_index_leads_to_them(conf: Any) -> None:
+    """Somebody new reads from top to bottom: first steps first, not the letter A."""
+    assert conf._below("guide/README")[:3] == ["first-steps", "sandbox", "inspect-images"]
+    assert conf._below("decisions/README")[0] == "0001-own-kubernetes-runtime"
+
+
+@pytest.mark.parametrize("index", ["guide/README", "guide/runbooks/README", "design/README", "decisions/README"])
+def test_an_index_leads_to_every_page_below_it(conf: Any, index: str) -> None:
+    """A page that none leads to is found by searching alone."""
+    links = {
+        (ROOT / "docs" / index).parent / f"{name}.md"
+        for name in conf.LINKED.findall((ROOT / "docs" / f"{index}.md").read_text())
+    }
+    links = {path.resolve() for path in links}
+    below = {((ROOT / "docs" / index).parent / f"{name}.md").resolve() for name in conf._below(index)}
+    assert below - links == set()
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda path: path.stem)
+def test_every_page_begins_with_its_only_title(page: Path) -> None:
+    """The site's navigation, and what a search finds, are made of titles."""
+    text = re.sub(r"<!--.*?-->\s*", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert text.startswith("# ")
+    assert (
+        len(re.findall(r"^# ", re.sub(r"^( *)```.*?^\1```$", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE))
+        == 1
+    )
+
+
 @pytest.mark.parametrize(
     ("written", "shown"),
     [

@@ -15,10 +15,14 @@ TRACKED = subprocess.run(
     check=False,
 ).stdout.split()
 PAGES = sorted(name for name in TRACKED if not name.startswith(("tests/", "CHANGELOG")) and (ROOT / name).exists())
+MODULES = [
+    f"/{path.relative_to(ROOT)}" for top in ("src", "tests", "bench", "tools") for path in (ROOT / top).rglob("*.py")
+]
 FENCED = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`[^`\n]*`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+?)\s*$", re.MULTILINE)
+MODULE = re.compile(r"`((?:[\w-]+/)*\w+\.py)`")
 OF_INSTALLING = ("installation.md", "helm.md", "kustomize.md", "olm.md", "migration.md")
 BLOCK = re.compile(r"^```console([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -57,6 +61,13 @@ def broken(page: str) -> list[str]:
 @pytest.mark.parametrize("page", PAGES)
 def test_every_link_leads_somewhere(page: str) -> None:
     assert broken(page) == []
+
+
+@pytest.mark.skipif(not PAGES, reason="not a checkout of git")
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("docs/")])
+def test_every_module_that_a_page_names_is_there(page: str) -> None:
+    """By its name, or by the end of its path."""
+    assert [name for name in MODULE.findall(text(page)) if not any(path.endswith(f"/{name}") for path in MODULES)] == []
 
 
 @pytest.mark.parametrize("page", OF_INSTALLING)

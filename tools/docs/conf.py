@@ -7,6 +7,7 @@ order on the site is added here, when they are read.
 import posixpath
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +39,20 @@ CONTENTS = {
     "design/README": ("design/*",),
     "decisions/README": ("decisions/*",),
 }
-"""Page to the pages below it, in their order; ``*`` stands for the others of a folder."""
+"""Page to the pages below it; ``*`` stands for those of a folder, in the order in which the page links to them."""
+LINKED = re.compile(r"\]\(([^)\s#]+)\.md[^)]*\)")
 OUTSIDE = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)\s#]+)(#[^)]*)?\)")
+
+
+def _first_link(page: str) -> Callable[[str], int]:
+    """The place in a page at which it first leads to another one. Its tables are made for newcomers, task by task, so
+    their order is the best one there is; what it does not lead to comes last."""
+    folder = posixpath.dirname(page)
+    links = LINKED.findall((DOCS / f"{page}.md").read_text(encoding="utf-8"))
+    places: dict[str, int] = {}
+    for place, target in enumerate(links):
+        places.setdefault(posixpath.normpath(posixpath.join(folder, target)), place)
+    return lambda name: places.get(name, len(links))
 
 
 def _below(page: str) -> list[str]:
@@ -47,7 +60,7 @@ def _below(page: str) -> list[str]:
     found: list[str] = []
     for pattern in CONTENTS[page]:
         paths = sorted(DOCS.glob(f"{pattern}.md"))
-        names = [path.relative_to(DOCS).with_suffix("").as_posix() for path in paths]
+        names = sorted((path.relative_to(DOCS).with_suffix("").as_posix() for path in paths), key=_first_link(page))
         found += [name for name in names if name != page and name not in found]
     return [posixpath.relpath(name, folder or ".") for name in found]
 

@@ -58,7 +58,7 @@ class BuildMetrics:
             "polyarch_build_images_deleted_total", "Manifests deleted because nothing refers to them."
         )
         self._abandoned = metrics.counter(
-            "polyarch_build_cleanups_abandoned_total", "Executions whose images were left in their registry (BD-233)."
+            "polyarch_build_cleanups_abandoned_total", "Executions whose images were left in their registry."
         )
         self._plan = metrics.histogram(
             "polyarch_build_plan_seconds",

@@ -70,7 +70,9 @@ class PlacementMetrics:
         self.response_time = histogram(
             "mto_ppo_wh_response_time_seconds", "Time the webhook took to answer", buckets=BUCKETS
         )
-        self.pods_gated = gauge("mto_ppo_pods_gated", "Pods that carry our gate now; only the leader counts them")
+        self.pods_gated = gauge(
+            "mto_ppo_pods_gated", "Pods that carry polyarch's gate now; only the leader counts them"
+        )
         counter("mto_enoexecevents_total", "Reports of executables in a foreign format")
         counter("mto_enoexecevents_invalid_total", "Reports of executables in a foreign format that named no known pod")
 
@@ -85,7 +87,7 @@ class PlacementMetrics:
         )
         self.held_pods = gauge("polyarch_placement_held_pods", "Pods held because the policy says so")
         self.stray_gates = counter(
-            "polyarch_placement_stray_gates_total", "Pods with our gate that did not carry the label we watch"
+            "polyarch_placement_stray_gates_total", "Pods with polyarch's gate that did not carry its label"
         )
         self.patch_conflicts = counter(
             "polyarch_placement_patch_conflicts_total", "Patches refused because the pod had changed"

@@ -44,11 +44,11 @@ class TaintMetrics:
         self._pods = counter("polyarch_taints_pods_total", "Pods by what was decided for them", ("decision",))
         self._decisions: dict[str, Counter] = {}
         self.gated_pods = gauge(
-            "polyarch_taints_gated_pods", "Pods that carry our gate now; only the leader counts them"
+            "polyarch_taints_gated_pods", "Pods that carry polyarch's gate now; only the leader counts them"
         )
         self.oldest_gate_seconds = gauge(
             "polyarch_taints_oldest_gate_seconds",
-            "Age of the oldest pod that carries our gate now, 0 without any; only the leader knows it",
+            "Age of the oldest pod that carries polyarch's gate now, 0 without any; only the leader knows it",
         )
         self.degraded = gauge(
             "polyarch_taints_degraded",

@@ -1,7 +1,7 @@
 """``python -m polyarch.cli.maintenance.generate``: write the generated files; ``--check`` compares them.
 
-What is written: ``deploy/crds``, ``deploy/kustomize``, most of the chart, the dashboard, the pages of rules and rights,
-and the messages of the kubelet's podresources API.
+What is written: ``deploy/crds``, ``deploy/kustomize``, most of the chart, the dashboard, the pages of rules, rights and
+metrics, and the messages of the kubelet's podresources API.
 ``make generate`` runs it; CI fails on a difference, so that they, the code that uses them and their documentation
 cannot part. Not a command for users.
 """
@@ -13,7 +13,15 @@ from typing import get_args
 
 from polyarch.builds.operator.monitoring import dashboard as builds
 from polyarch.cli.errors import UsageError
-from polyarch.cli.maintenance import chart, chart_values, olm_bundle, podresources_messages, rights_page, rules_page
+from polyarch.cli.maintenance import (
+    chart,
+    chart_values,
+    metrics_page,
+    olm_bundle,
+    podresources_messages,
+    rights_page,
+    rules_page,
+)
 from polyarch.cli.maintenance.kustomize_tree import FOLDER, HEADER, kustomize_files
 from polyarch.cli.output.documents import manifest_text
 from polyarch.installation.documents import definitions
@@ -40,7 +48,11 @@ def generated() -> dict[str, str]:
         f"{chart.FOLDER}/values.schema.json": chart_values.schema(),
         f"{chart.FOLDER}/README.md": chart_values.readme(),
     }
-    pages = {rules_page.PATH: rules_page.rules_page(), rights_page.PATH: rights_page.rights_page()}
+    pages = {
+        rules_page.PATH: rules_page.rules_page(),
+        rights_page.PATH: rights_page.rights_page(),
+        metrics_page.PATH: metrics_page.metrics_page(),
+    }
     folders = ("deploy/dashboard", f"{chart.FOLDER}/dashboards")
     dashboards = {f"{folder}/{each.file}": each.text() for folder in folders for each in DASHBOARDS}
     bundle = {f"{olm_bundle.FOLDER}/{path}": text for path, text in olm_bundle.files().items()}
