@@ -47,6 +47,8 @@ CHANNEL: Final = "stable"
 CERTIFICATES: Final = "/tmp/k8s-webhook-server/serving-certs"  # noqa: S108 - where OLM mounts what it issued
 LEFT_OUT: Final = ("matchConditions", "namespaceSelector")
 """What a webhook of ours has and OLM does not take."""
+RELATED_BUILDAH: Final = "RELATED_IMAGE_BUILDAH"
+"""The variable that tools which mirror or pin the images of a bundle rewrite; the operator builds with its value."""
 MACHINE_OS_NOTE: Final = """\
 # Not part of the bundle. Apply it where MachineOSConfigs are to be built, before POLYARCH_MACHINE_OS is set to "on" in
 # the Subscription (spec.config.env).
@@ -208,7 +210,8 @@ def _settings(image: Image) -> InstallationSettings:
     own = {
         "POLYARCH_RESOURCE_WEBHOOKS": "olm",
         "POLYARCH_CERT_DIR": CERTIFICATES,
-        "RELATED_IMAGE_BUILDAH": made.builds.builder_image,  # for tools that mirror or pin what a bundle uses
+        RELATED_BUILDAH: made.builds.builder_image,
+        "POLYARCH_BUILDER_IMAGE": f"$({RELATED_BUILDAH})",
     }
     return msgspec.structs.replace(made, operator=msgspec.structs.replace(made.operator, environment=own))
 
