@@ -43,6 +43,20 @@ class Listing(msgspec.Struct, Generic[T], frozen=True):
     resource_version: str
 
 
+class IssuedToken(msgspec.Struct, frozen=True, rename="camel"):
+    """A ServiceAccount's token; ``expiration_timestamp`` is RFC 3339."""
+
+    token: str
+    expiration_timestamp: str = ""
+
+    def __repr__(self) -> str:
+        return f"IssuedToken(…, {self.expiration_timestamp})"
+
+
+class _TokenRequest(msgspec.Struct, frozen=True):
+    status: IssuedToken
+
+
 async def one(transport: Transport, request: Request, type: type[T], *, retry: bool = True) -> T:
     """The object, or another type that the request returns."""
     accept = METADATA_ONLY if type is PartialObjectMetadata else requests.JSON
@@ -53,6 +67,11 @@ async def one(transport: Transport, request: Request, type: type[T], *, retry: b
         what = " ".join(part for part in (request.verb, request.resource, request.name) if part)
         raise UnreadableAnswer(f"{what}: the answer does not read as {type.__name__}: {error}") from None
     return answer
+
+
+async def token(transport: Transport, request: Request) -> IssuedToken:
+    """What a TokenRequest returns."""
+    return (await one(transport, request, _TokenRequest)).status
 
 
 async def everything(

@@ -8,14 +8,12 @@ decoded in ``answers.py``.
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Final, Self, TypeVar, overload
-
-import msgspec
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from polyarch.kube.access.credentials import Credentials
 from polyarch.kube.access.settings import Configuration
 from polyarch.kube.client import answers, discovery, requests
-from polyarch.kube.client.answers import Listing
+from polyarch.kube.client.answers import IssuedToken, Listing
 from polyarch.kube.client.patches import ApplyPatch, JsonPatch, MergePatch, Patch, StrategicPatch
 from polyarch.kube.client.requests import Propagation, Request, Selection
 from polyarch.kube.client.retry import Random
@@ -23,7 +21,6 @@ from polyarch.kube.client.stream import WatchStream
 from polyarch.kube.client.transport import ClientMetrics, Transport, TransportSettings
 from polyarch.kube.client.watch_event import KubernetesObject, Page
 from polyarch.kube.clock import Clock, SystemClock
-from polyarch.kube.errors import UnreadableAnswer
 from polyarch.kube.resources import Resource
 from polyarch.model.meta import PartialObjectMetadata
 
@@ -40,26 +37,18 @@ __all__ = [
     "TransportSettings",
 ]
 
-T = TypeVar("T")
+if TYPE_CHECKING:  # what a caller gets that names no type (PEP 696)
+    from typing_extensions import TypeVar as WithDefault
+
+    T = WithDefault("T", default=dict[str, Any])
+    W = WithDefault("W", default=PartialObjectMetadata)
+else:
+    T, W = TypeVar("T"), TypeVar("W")
 O = TypeVar("O", bound=KubernetesObject)  # noqa: E741 - an object, as everywhere in this module
 
 PAGE: Final = 500
 LOG_IDLE: Final = 3600.0
 """Seconds in which a container that is followed may log nothing."""
-
-
-class IssuedToken(msgspec.Struct, frozen=True, rename="camel"):
-    """A ServiceAccount's token; ``expiration_timestamp`` is RFC 3339."""
-
-    token: str
-    expiration_timestamp: str = ""
-
-    def __repr__(self) -> str:
-        return f"IssuedToken(…, {self.expiration_timestamp})"
-
-
-class _TokenRequest(msgspec.Struct, frozen=True):
-    status: IssuedToken
 
 
 class Client:
@@ -105,75 +94,31 @@ class Client:
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
-    @overload
-    async def get(
-        self, resource: Resource, name: str, *, namespace: str = "", subresource: str = "", retry: bool = True
-    ) -> dict[str, Any]: ...
-
-    @overload
     async def get(
         self,
         resource: Resource,
         name: str,
         *,
         namespace: str = "",
-        type: type[T],
+        type: type[T] = dict,  # type: ignore[assignment]
         subresource: str = "",
         retry: bool = True,
-    ) -> T: ...
-
-    async def get(
-        self,
-        resource: Resource,
-        name: str,
-        *,
-        namespace: str = "",
-        type: type[Any] = dict,
-        subresource: str = "",
-        retry: bool = True,
-    ) -> Any:
+    ) -> T:
         request = requests.get(resource, name, namespace=namespace, subresource=subresource)
         return await answers.one(self._transport, request, type, retry=retry)
 
-    @overload
     async def list(
         self,
         resource: Resource,
         *,
+        type: type[T] = dict,  # type: ignore[assignment]
         namespace: str = "",
         label_selector: str = "",
         field_selector: str = "",
         limit: int = PAGE,
         resource_version: str = "",
         retry: bool = True,
-    ) -> Listing[dict[str, Any]]: ...
-
-    @overload
-    async def list(
-        self,
-        resource: Resource,
-        *,
-        type: type[T],
-        namespace: str = "",
-        label_selector: str = "",
-        field_selector: str = "",
-        limit: int = PAGE,
-        resource_version: str = "",
-        retry: bool = True,
-    ) -> Listing[T]: ...
-
-    async def list(
-        self,
-        resource: Resource,
-        *,
-        type: type[Any] = dict,
-        namespace: str = "",
-        label_selector: str = "",
-        field_selector: str = "",
-        limit: int = PAGE,
-        resource_version: str = "",
-        retry: bool = True,
-    ) -> Listing[Any]:
+    ) -> Listing[T]:
         """All objects, read in pages of ``limit``. If the continue token expires (410) the list starts again, at most
         three times.
 
@@ -242,17 +187,11 @@ class Client:
 
     async def discover(self, group: str) -> tuple[Resource, ...]:
         """The resources of a group in every version, the preferred version first; empty if there is no such group."""
-        try:
-            return await discovery.discover(lambda path: self.raw("GET", path), group)
-        except msgspec.DecodeError as error:
-            raise UnreadableAnswer(f"discover {group or 'core'}: {error}") from None
+        return await discovery.discover(lambda path: self.raw("GET", path), group)
 
     async def is_served(self, resource: Resource) -> bool:
         """Whether the API server has this kind, in any version."""
-        try:
-            return await discovery.is_served(lambda path: self.raw("GET", path), resource)
-        except msgspec.DecodeError as error:
-            raise UnreadableAnswer(f"discover {resource}: {error}") from None
+        return await discovery.is_served(lambda path: self.raw("GET", path), resource)
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
@@ -264,10 +203,10 @@ class Client:
         namespace: str = "",
         name: str = "",
         subresource: str = "",
-        type: type[T] = PartialObjectMetadata,  # type: ignore[assignment]
+        type: type[W] = PartialObjectMetadata,  # type: ignore[assignment]
         dry_run: bool = False,
         retry: bool = True,
-    ) -> T:
+    ) -> W:
         """POST. Not retried after a lost response: the object may exist then, and a retry would raise AlreadyExists."""
         request = requests.create(
             resource, document, namespace=namespace, name=name, subresource=subresource, dry_run=dry_run
@@ -283,10 +222,10 @@ class Client:
         namespace: str = "",
         subresource: str = "",
         field_manager: str = requests.FIELD_MANAGER,
-        type: type[T] = PartialObjectMetadata,  # type: ignore[assignment]
+        type: type[W] = PartialObjectMetadata,  # type: ignore[assignment]
         dry_run: bool = False,
         retry: bool = True,
-    ) -> T:
+    ) -> W:
         """PATCH, retried after a lost response unless ``retry=False``: our patches test, set or remove."""
         request = requests.patch(
             resource,
@@ -308,10 +247,10 @@ class Client:
         force: bool = True,
         subresource: str = "",
         field_manager: str = requests.FIELD_MANAGER,
-        type: type[T] = PartialObjectMetadata,  # type: ignore[assignment]
+        type: type[W] = PartialObjectMetadata,  # type: ignore[assignment]
         dry_run: bool = False,
         retry: bool = True,
-    ) -> T:
+    ) -> W:
         """Server-side apply of everything that ``field_manager`` owns; creates the object if it does not exist."""
         request = requests.apply(
             resource,
@@ -331,9 +270,9 @@ class Client:
         *,
         namespace: str = "",
         complete: bool = False,
-        type: type[T] = PartialObjectMetadata,  # type: ignore[assignment]
+        type: type[W] = PartialObjectMetadata,  # type: ignore[assignment]
         retry: bool = True,
-    ) -> T:
+    ) -> W:
         """PUT with ``metadata.resourceVersion`` as a precondition (else Conflict).
 
         For Leases, and where patches are forbidden: ``complete`` says that the document was read as plain JSON, with
@@ -428,7 +367,7 @@ class Client:
             expiration_seconds=expiration_seconds,
             bound_pod=bound_pod,
         )
-        return (await answers.one(self._transport, request, _TokenRequest)).status
+        return await answers.token(self._transport, request)
 
     async def raw(
         self,

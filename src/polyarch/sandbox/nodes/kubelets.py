@@ -38,7 +38,7 @@ from polyarch.sandbox.numa_nodes.roster import NumaKubelets
 from polyarch.sandbox.pods.fate import Fate
 from polyarch.sandbox.pods.outcome import CannotStart, Observed, Started
 from polyarch.sandbox.pods.programs.images import is_run
-from polyarch.sandbox.pods.runner import BoundPod
+from polyarch.sandbox.pods.running_pod import BoundPod
 from polyarch.sandbox.tasks import together
 
 log = structlog.get_logger(__name__)

@@ -2,8 +2,8 @@
 
 The nodes only play pods of other images. Pure: ``spec`` (wire types), ``programs`` (which containers are run, and their
 command lines), ``environment``, ``volumes`` (what is in a volume's files), ``outcome`` (what the nodes' state machine
-is told), ``loglines``. Effects: ``folders``, ``contents``, ``containers`` (processes), ``probing``, ``supervision``,
-and ``runner``, which is all of it for the pods of all nodes.
+is told), ``loglines``. Effects: ``folders``, ``contents``, ``commands`` (what is started), ``containers`` (processes),
+``probes``, and ``runner``, which is all of it for the pods of all nodes.
 
 This room does not import ``sandbox.nodes``, which uses it.
 """

@@ -10,7 +10,7 @@ import shutil
 import signal
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from pathlib import Path
-from typing import Final, Literal, Protocol, TypeVar
+from typing import Final, Literal, Protocol
 
 import aiohttp
 import msgspec
@@ -18,39 +18,29 @@ import structlog
 
 from polyarch.kube.client.client import Client
 from polyarch.kube.clock import Clock
-from polyarch.kube.errors import NotFound
-from polyarch.kube.resources import CONFIGMAPS, PODS, SECRETS
+from polyarch.kube.resources import PODS
 from polyarch.kube.runtime.events import Regarding
 from polyarch.kube.runtime.informer import Informers
 from polyarch.model.meta import Key, ObjectMeta
-from polyarch.model.secret import Secret
 from polyarch.sandbox.errors import ProcessFailed
-from polyarch.sandbox.files import write_private
-from polyarch.sandbox.pods import containers, environment, probing
+from polyarch.sandbox.pods import containers
+from polyarch.sandbox.pods.commands import Commands
 from polyarch.sandbox.pods.containers import Container, Containers
 from polyarch.sandbox.pods.contents import Cluster, Contents
-from polyarch.sandbox.pods.environment import Facts, Missing
+from polyarch.sandbox.pods.environment import Missing
 from polyarch.sandbox.pods.fate import Fate, fate_of
 from polyarch.sandbox.pods.folders import PodFolder
 from polyarch.sandbox.pods.loglines import tail_of
-from polyarch.sandbox.pods.outcome import CannotStart, Exit, Observed, Started
-from polyarch.sandbox.pods.probing import Target
-from polyarch.sandbox.pods.programs import buildah, installed, kube_scheduler
-from polyarch.sandbox.pods.programs.arguments import rewritten
-from polyarch.sandbox.pods.programs.buildah import Workplace
-from polyarch.sandbox.pods.programs.images import is_builder, is_scheduler
+from polyarch.sandbox.pods.outcome import CannotStart, Observed, Started
+from polyarch.sandbox.pods.probes import probing
+from polyarch.sandbox.pods.probes.probing import Target
+from polyarch.sandbox.pods.probes.supervision import Supervision
 from polyarch.sandbox.pods.programs.installed import NotInTheImage
-from polyarch.sandbox.pods.programs.kube_scheduler import Surroundings
-from polyarch.sandbox.pods.spec import ConfigMap, Exec, PodDocument
-from polyarch.sandbox.pods.spec import Container as ContainerSpec
-from polyarch.sandbox.pods.supervision import Supervision
-from polyarch.sandbox.processes import Command
+from polyarch.sandbox.pods.running_pod import BoundPod, RunningPod
+from polyarch.sandbox.pods.spec import Exec, PodDocument
 
 log = structlog.get_logger(__name__)
 
-T = TypeVar("T")
-JOB_LABEL: Final = "batch.kubernetes.io/controller-uid"
-"""The UID of the Job that a pod is of."""
 MESSAGE_BYTES: Final = 4096
 FALLBACK_BYTES: Final = 2048
 FALLBACK_LINES: Final = 80
@@ -64,41 +54,6 @@ class Events(Protocol):
     def event(
         self, regarding: Regarding, *, type: Literal["Normal", "Warning"], reason: str, note: str, action: str
     ) -> None: ...
-
-
-class BoundPod(msgspec.Struct, frozen=True):
-    """A pod that is bound to a node: its identity, its node, and its addresses."""
-
-    key: Key
-    uid: str
-    node: str
-    host_address: str
-    loopback: str
-    """The address on this machine on which its processes listen."""
-
-
-class RunningPod:
-    """What is known of one pod that is run."""
-
-    def __init__(self, bound: BoundPod, document: PodDocument, folder: PodFolder, contents: Contents) -> None:
-        self.bound = bound
-        self.document = document
-        self.folder = folder
-        self.contents = contents
-        self.containers: dict[str, Container] = {}
-        self.supervisions: dict[str, Supervision] = {}
-        self.exits: dict[tuple[str, int], Exit] = {}
-        self.tasks: set[asyncio.Task[None]] = set()
-        self.ends_at: float | None = None
-        """When its containers are killed, on the monotonic clock; None: it is not to end."""
-
-    @property
-    def facts(self) -> Facts:
-        return Facts(self.document, self.bound.loopback, self.bound.host_address)
-
-    @property
-    def living(self) -> list[Container]:
-        return [each for each in self.containers.values() if each.exit is None]
 
 
 class PodRunner:
@@ -121,8 +76,7 @@ class PodRunner:
         self._informers = informers
         self._root = root
         self._cluster = cluster
-        self._kube_scheduler = kube_scheduler
-        self._environment = environment
+        self._commands = Commands(client, root, cluster=cluster, kube_scheduler=kube_scheduler, environment=environment)
         self._clock = clock
         self._events = events
         self._changed = changed
@@ -162,18 +116,18 @@ class PodRunner:
         document = await self._client.get(PODS, bound.key.name, namespace=bound.key.namespace, type=PodDocument)
         if document.metadata.uid != bound.uid or bound.uid in self._pods:
             return
-        folder = self.folder(bound.uid)
+        folder, host = self.folder(bound.uid), self.node_folder(bound.node)
         contents = Contents(
             document,
             folder,
-            self.node_folder(bound.node),
+            host,
             self._client,
             self._informers,
             cluster=self._cluster,
             clock=self._clock,
             changed=lambda: self._changed(bound.key),
         )
-        pod = self._pods[bound.uid] = RunningPod(bound, document, folder, contents)
+        pod = self._pods[bound.uid] = RunningPod(bound, document, folder, host, contents)
         for container in self._adopted.pop(bound.uid, ()):
             self._take(pod, container)
         self._spawn(pod, contents.keep(lambda: pod.facts))
@@ -205,7 +159,7 @@ class PodRunner:
             self._tell(bound, "Warning", "FailedMount", str(problem))
             return CannotStart("ContainerCreating", str(problem))
         try:
-            container = self._containers.start(await self._command(pod, name, attempt))
+            container = self._containers.start(await self._commands.of(pod, name, attempt))
         except Missing as problem:
             self._tell(bound, "Warning", "Failed", f"Error: {problem}")
             return CannotStart("CreateContainerConfigError", str(problem))
@@ -268,82 +222,6 @@ class PodRunner:
             self.drop(uid)
 
     # -- processes -----------------------------------------------------------------------------------------------------
-
-    async def _command(self, pod: RunningPod, name: str, attempt: int) -> Command:
-        container = pod.document.container(name)
-        variables = await self._variables(pod, name)
-        mounts = pod.folder.mounts(pod.document, container, self.node_folder(pod.bound.node))
-        moved = {key: rewritten(value, mounts) for key, value in variables.items()}
-        return Command(
-            name=containers.record_name(pod.bound.uid, name),
-            arguments=self._arguments(pod, container, variables, mounts),
-            environment=moved,
-            log=str(pod.folder.prepare_start(container, attempt)),
-            pod=str(pod.bound.key),
-            container=name,
-            attempt=attempt,
-        )
-
-    def _arguments(
-        self, pod: RunningPod, container: ContainerSpec, variables: Mapping[str, str], mounts: Mapping[str, str]
-    ) -> tuple[str, ...]:
-        if is_builder(container.image):
-            job = (pod.document.metadata.labels or {}).get(JOB_LABEL, pod.bound.uid)
-            attempts = self._root / "builds" / job
-            return buildah.command_line(container, mounts, Workplace(fate=str(pod.folder.fate), attempts=str(attempts)))
-        if not is_scheduler(container.image):
-            return installed.command_line(container, variables, mounts, address=pod.bound.loopback)
-        target = pod.folder.configuration(container.name)
-        surroundings = Surroundings(
-            program=self._kube_scheduler,
-            address=pod.bound.loopback,
-            kubeconfig=str(pod.folder.kubeconfig),
-            configuration=str(target),
-        )
-        arguments = kube_scheduler.command_line(container, variables, mounts, surroundings)
-        if source := kube_scheduler.configured_by(container, variables, mounts):
-            with contextlib.suppress(OSError):  # the program says what is wrong with its file
-                text = Path(source).read_text(encoding="utf-8", errors="replace")
-                write_private(target, kube_scheduler.configuration(text, surroundings).encode())
-        return arguments
-
-    async def _variables(self, pod: RunningPod, name: str) -> dict[str, str]:
-        """Read anew for each start: variables are those of the objects as they are then."""
-        container, namespace = pod.document.container(name), pod.bound.key.namespace
-        config_maps, secrets = environment.references(container)
-        facts = Facts(
-            pod.document,
-            pod.bound.loopback,
-            pod.bound.host_address,
-            {
-                each: found
-                for each in config_maps
-                if (found := await self._get(self._client.get(CONFIGMAPS, each, namespace=namespace, type=ConfigMap)))
-            },
-            {
-                each: secret
-                for each in secrets
-                if (secret := await self._get(self._client.get(SECRETS, each, namespace=namespace, type=Secret)))
-            },
-        )
-        host, _, port = self._cluster.server.rpartition("/")[2].rpartition(":")
-        base = {
-            **self._environment,
-            "HOSTNAME": pod.bound.key.name,
-            "KUBERNETES_SERVICE_HOST": host,
-            "KUBERNETES_SERVICE_PORT": port,
-            "KUBECONFIG": str(pod.folder.kubeconfig),
-            # Else a file in the folder from which the sandbox was started could stand in for a module.
-            "PYTHONSAFEPATH": "1",
-        }
-        return environment.variables(container, facts, base)
-
-    @staticmethod
-    async def _get(request: Coroutine[object, object, T]) -> T | None:
-        try:
-            return await request
-        except NotFound:
-            return None
 
     def _take(self, pod: RunningPod, container: Container) -> None:
         """Watch over a container of this pod that was started or adopted."""
@@ -414,7 +292,7 @@ class PodRunner:
     def _target(self, pod: RunningPod, container: Container) -> Target:
         spec = pod.document.container(container.record.container)
         variables = containers.environment_of(container.record.pid)
-        mounts = pod.folder.mounts(pod.document, spec, self.node_folder(pod.bound.node))
+        mounts = pod.folder.mounts(pod.document, spec, pod.host)
         return Target(spec, pod.bound.loopback, variables, mounts)
 
     async def _run_hook(self, pod: RunningPod, name: str, command: Exec) -> None:

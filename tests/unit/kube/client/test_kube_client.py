@@ -195,6 +195,15 @@ async def test_discovery_of_a_group(api, client):
     assert await client.discover("gone.example.com") == ()
 
 
+async def test_discovery_that_cannot_be_read_is_told_with_its_path(api, client):
+    """Something in front of the API server may answer 200 to everything."""
+    api.otherwise = document({"kind": "Welcome"})
+    with pytest.raises(errors.UnreadableAnswer, match=r"/apis/example.com: .*versions"):
+        await client.discover("example.com")
+    with pytest.raises(errors.UnreadableAnswer, match=r"/apis: .*groups"):
+        await client.is_served(DEPLOYMENTS)
+
+
 async def test_whether_a_kind_is_served_in_any_version(api, client):
     api.script(
         document({"resources": [{"name": "pods", "kind": "Pod", "namespaced": True}]}),

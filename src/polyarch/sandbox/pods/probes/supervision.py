@@ -7,8 +7,8 @@ from typing import Final
 import aiohttp
 
 from polyarch.kube.clock import Clock
-from polyarch.sandbox.pods import probing
-from polyarch.sandbox.pods.probing import EAGER_SECONDS, Tally, Target
+from polyarch.sandbox.pods.probes import probing
+from polyarch.sandbox.pods.probes.probing import EAGER_SECONDS, Tally, Target
 from polyarch.sandbox.pods.spec import Container, Probe
 
 POD_GRACE: Final = -1

@@ -7,8 +7,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from polyarch.sandbox.pods import loglines, probing
-from polyarch.sandbox.pods.probing import Tally, Target, port_of
+from polyarch.sandbox.pods import loglines
+from polyarch.sandbox.pods.probes import probing
+from polyarch.sandbox.pods.probes.probing import Tally, Target, port_of
 from polyarch.sandbox.pods.spec import Container, Exec, HttpGet, Port, Probe, TcpSocket
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
