@@ -49,7 +49,8 @@ def differs(expected: tuple[str, ...], printed: list[str]) -> str | None:
         if line == ANYTHING:
             continue
         parts = [re.escape(part.strip()) for part in line.split(ANYTHING)]
-        pattern = re.compile(r".*?".join(r"\s+".join(part.split(r"\ ")) for part in parts))
+        # One \s+ for many blanks: a row of them would be tried in every way that they can share the blanks.
+        pattern = re.compile(r".*?".join(re.sub(r"(\\ )+", r"\\s+", part) for part in parts))
         if not any(pattern.fullmatch(each.strip()) for each in rest):
             return line
     return None

@@ -48,7 +48,16 @@ CLUSTERS: Final = {"numa.md": CELLED, "numa-scheduling.md": WIDE, "numa-migratio
 """Of pages that need another one than :data:`MIXED`."""
 FOLLOWED: Final = {
     "builds.md": ("builds-anywhere.md", "builds-ci.md"),
-    "taints.md": ("inspect-images.md", "lint.md", "report.md"),
+    "taints.md": (
+        "inspect-images.md",
+        "lint.md",
+        "report.md",
+        "first-steps.md",
+        "explain.md",
+        "placement.md",
+        "image-indexes.md",
+        "symptoms.md",  # its last command switches placement off
+    ),
 }
 """Pages that go on with the cluster and the files of another one."""
 ASKING: Final = FOLLOWED["taints.md"]
@@ -76,6 +85,7 @@ async def test_in_041_the_commands_of_the_page_do_what_it_says(
     folder.mkdir()
     (folder / "deploy").symlink_to(PROJECT / "deploy")
     (folder / "values.yaml").symlink_to(guide_sandbox.folder.values)
+    (folder / "registries.conf").symlink_to(guide_sandbox.registries_conf)
     (folder / "host").symlink_to(guide_sandbox.folder.root / "nodes" / "amd64-1" / "host")
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("POLYARCH_")},
