@@ -37,8 +37,8 @@ LACKS_A_VALUE: Final = "requires an argument"
 NOT_RUN: Final = {
     "archaware.md": "needs an archaware-controller to follow; taints.md runs the commands themselves",
     "bundles.md": "operator-sdk itself cannot be had; tests/cluster/test_integrations_olm.py runs its validator",
-    "first-steps.md": "a sandbox inside of a sandbox, and an event that comes a moment later; the tests of the sandbox run both",
-    "image-indexes.md": "one block pushes to quay.io; tests/cluster/test_index_cluster.py pushes to a registry that is there",
+    "first-steps.md": "one block starts a sandbox, one waits for an event; the tests of the sandbox do both",
+    "image-indexes.md": "one block pushes to quay.io; tests/cluster/test_index_cluster.py pushes elsewhere",
     "image.md": "tests/cluster/test_packaging_image.py builds, runs and joins images",
     "integrations.md": "tests/cluster/test_integrations_*.py run each in its own program",
     "kubectl-plugin.md": "needs a release; tests/cluster/test_packaging_krew.py runs its archive in kubectl",
