@@ -2,8 +2,9 @@
 
 Each may be repeated, and be cut off before, in or after its request. An object that exists under our name is ours if
 it has our owner, or what only we give it; somebody else's is left alone (``NameConflict``, BD-324). A precondition that
-does not hold means that the cache was behind: the round ends, and the next one plans from what is there. A refusal goes
-back to the plan, which says what follows. Everything else raises, and is tried again with a growing pause.
+does not hold means that the cache was behind: the round ends, and the next one plans from what is there. An execution
+is made only for a wish that is still there, whatever the cache says: a new one has no precondition of its own. A
+refusal goes back to the plan, which says what follows. Everything else raises, and is tried again with a growing pause.
 """
 
 from collections.abc import Iterator, Mapping
@@ -42,7 +43,7 @@ from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
 log = structlog.get_logger(__name__)
 
 RIGHTS: Final = (
-    rule(names.IMAGE_BUILDS, "patch"),
+    rule(names.IMAGE_BUILDS, "get", "patch"),
     rule(names.IMAGE_BUILD_RUNS, "create", "get", "patch", "delete"),
     rule((names.IMAGE_BUILDS, names.IMAGE_BUILD_RUNS), "patch", subresource="status"),
     rule(JOBS, "create", "get", "patch", "delete"),
@@ -50,11 +51,13 @@ RIGHTS: Final = (
 )
 """RBAC rules in the namespaces of builds."""
 MACHINE_RIGHTS: Final = (
+    rule(vocabulary.CONFIGS, "get"),
     rule((vocabulary.CONFIGS, vocabulary.POOLS), "patch"),
     rule(vocabulary.BUILDS, "create", "get", "patch", "delete"),
     rule((vocabulary.CONFIGS, vocabulary.BUILDS, vocabulary.POOLS), "patch", subresource="status"),
 )
 """RBAC rules in the whole cluster, for machine OS images."""
+EXECUTION: Final = "S1"
 REFUSALS: Final = (BadRequest, Forbidden, Invalid, MethodNotAllowed, TooLarge)
 """Answers that the same request would get again."""
 OWN_MARKS: Final = (names.BUILD_LABEL, names.RUN_LABEL, names.ARCHITECTURE_LABEL, names.ROLE_LABEL, names.KEY_LABEL)
@@ -175,6 +178,8 @@ class ObjectWrites:
     async def _create(self, wish: WishKey, write: Write) -> Carried | StepFailure:
         resource = self._front.resources[write.kind]
         document = {"apiVersion": resource.api_version, "kind": resource.kind, **write.body}
+        if write.step == EXECUTION and not await self._has_live_owner(write):
+            return Carried.MOVED_ON
         try:
             made = await self._client.create(resource, document, namespace=write.namespace)
         except AlreadyExists as error:
@@ -188,6 +193,21 @@ class ObjectWrites:
             return refused(write, "NameConflict", error)
         self._made(wish, write, made.metadata)
         return Carried.DONE
+
+    async def _has_live_owner(self, write: Write) -> bool:
+        """Whether the wish that an execution is made for is there and stays. Raises ``NotFound``.
+
+        The cache may show a wish that was deleted while the API server was away; an execution of it would begin Jobs
+        until garbage collection finds it.
+        """
+        for owner in write.body["metadata"]["ownerReferences"]:
+            found = await self._client.get(
+                self._front.resources[owner["kind"]], owner["name"], namespace=write.namespace
+            )
+            metadata = found["metadata"]
+            if metadata["uid"] != owner["uid"] or metadata.get("deletionTimestamp"):
+                return False
+        return True
 
     async def _patch(self, wish: WishKey, write: Write) -> Carried:
         resource = self._front.resources[write.kind]

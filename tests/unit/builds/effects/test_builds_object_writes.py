@@ -36,6 +36,11 @@ class World:
         }
         self.settling: Settling[WishKey] = Settling(self.clock)
         self.writes = ObjectWrites(self.api, self, self.settling, self.clock)  # type: ignore[arg-type]
+        self.wish()
+
+    def wish(self, **metadata: Any) -> None:
+        """The ImageBuild, as the API server has it."""
+        self.api.put(KINDS["ImageBuild"], {"metadata": {"name": "web", "namespace": "team", "uid": "web-uid"} | metadata})
 
     def status_written(self, write: Write, stored: Any) -> None:
         self.stored = stored
@@ -56,7 +61,8 @@ def a_job(name: str = "web-1-arm64", **metadata: Any) -> Write:
 
 
 def a_run(spec: dict[str, Any]) -> Write:
-    body = {"metadata": {"name": "web-1", "ownerReferences": [{"kind": "ImageBuild", "uid": "web-uid"}]}, "spec": spec}
+    owner = {"kind": "ImageBuild", "name": "web", "uid": "web-uid"}
+    body = {"metadata": {"name": "web-1", "ownerReferences": [owner]}, "spec": spec}
     return Write(verb="create", kind="ImageBuildRun", namespace="team", name="web-1", step="S1", body=body)
 
 
@@ -109,6 +115,21 @@ async def test_bd_021_an_equal_run_is_the_one_and_another_spec_is_a_conflict(wor
     assert isinstance(result, StepFailure)
     assert result.code == "NameConflict"
     assert world.api.read(KINDS["ImageBuildRun"], "web-1", "team")["spec"]["buildKey"] == "k"
+
+
+@pytest.mark.parametrize("change", ["deleted", "made again", "going"])
+async def test_bd_137_no_run_is_made_of_a_build_that_only_the_cache_still_has(world, change):
+    """BD-137: the watch of ImageBuilds is behind that of Runs, as after a restart of the API server."""
+    world.known.show()
+    match change:
+        case "deleted":
+            await world.api.delete(KINDS["ImageBuild"], "web", namespace="team")
+        case "made again":
+            world.wish(uid="another")
+        case "going":
+            world.wish(deletionTimestamp="2026-01-01T00:00:00Z")
+    assert await world.do(a_run({"serial": 1})) is Carried.MOVED_ON
+    assert not [each for each in world.api.objects if each[0] == KINDS["ImageBuildRun"]]
 
 
 async def test_bd_220_a_refused_job_is_told_to_the_plan_in_the_servers_words(world):
