@@ -931,6 +931,8 @@
   - polyarch-build-hmac
   verbs:
   - get
+  - list
+  - watch
 - apiGroups:
   - ''
   resources:

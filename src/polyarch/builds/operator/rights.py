@@ -155,7 +155,7 @@ def operator_rights(settings: OperatorSettings, cluster: Cluster) -> Rights:
         namespaces={
             settings.namespace: (
                 rule(SECRETS, "create"),
-                rule(SECRETS, "get", names=[names.HMAC_SECRET]),
+                rule(SECRETS, "get", "list", "watch", names=[names.HMAC_SECRET]),
                 rule(LEASES, "delete", names=[names.LEASE]),
             )
         },

@@ -2,8 +2,7 @@
 
 There is no object that turns it on: the operator's flag ``--builds`` does. With ``auto`` it runs while there are
 ImageBuilds or runs of them, so that the last of them are cleaned up before it goes, and always where machine OS images
-are wanted. Every pass starts from what is
-there now and may be cut off anywhere.
+are wanted. Every pass starts from what is there now and may be cut off anywhere.
 """
 
 import base64
@@ -23,6 +22,7 @@ from polyarch.kube.process.roles import Process
 from polyarch.kube.resources import SECRETS
 from polyarch.kube.runtime.controller import After, Done, Result
 from polyarch.kube.runtime.informer import Informer
+from polyarch.kube.runtime.on_demand import OnDemand
 from polyarch.model.meta import Key, PartialObjectMetadata
 from polyarch.operating.keeping.discovery import MONITORING, Discovery
 from polyarch.operating.keeping.home import Home
@@ -85,11 +85,20 @@ class BuildsReconciler:
         self._trust = trust
         self._tainted = tainted
         self._placed = placed
-        self._has_key = False
+        self._changed: Callable[..., None] = lambda _: None
+        self._key = OnDemand(
+            process.informers,
+            SECRETS,
+            PartialObjectMetadata,
+            lambda change: self._changed(change),
+            namespace=settings.namespace,
+            name=names.HMAC_SECRET,
+        )
         self._machine_roles = MachineRoles(process.client)
 
     def on_change(self, changed: Callable[..., None]) -> None:
         """Calls ``changed`` with every change that a pass may have to answer."""
+        self._changed = changed
         for each in self._objects:
             each.add_handler(changed)
         self._sets.add_handler(changed)
@@ -136,8 +145,10 @@ class BuildsReconciler:
         return After(WAITING) if outcome.leaving or not self._sets.is_complete else Done()
 
     async def _make_key(self) -> None:
-        """The key of fingerprints of Secrets, once: another one would build everything again that they are part of."""
-        if self._has_key:
+        """The key of fingerprints of Secrets, wherever there is none: another one builds everything again that they are
+        part of, but without one nothing of that is built at all."""
+        self._key.want(True)
+        if self._key.get(Key(self._settings.namespace, names.HMAC_SECRET)) is not None:
             return
         key = base64.b64encode(secrets.token_bytes(HMAC_BYTES)).decode("ascii")
         document: Document = {
@@ -149,9 +160,10 @@ class BuildsReconciler:
         }
         with suppress(AlreadyExists):
             await self._client.create(SECRETS, document, namespace=self._settings.namespace)
-        self._has_key = True
+            log.info("made the key of fingerprints of Secrets", secret=f"{self._settings.namespace}/{names.HMAC_SECRET}")
 
     async def _remove(self) -> Result:
+        self._key.want(False)
         if not self._sets.cached():
             return Done()
         found = await self._sets.live()

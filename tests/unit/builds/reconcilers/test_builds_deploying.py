@@ -26,21 +26,27 @@ HOME = "polyarch-system"
 
 
 class Cache:
-    """Of ImageBuilds, or of their runs."""
+    """Of ImageBuilds, of their runs, or of the key of fingerprints."""
 
     def __init__(self) -> None:
         self.store: Store[PartialObjectMetadata] = Store()
         self.has_synced = False
+        self.handlers: list[Any] = []
 
-    def add_handler(self, _: Any) -> None: ...
+    def add_handler(self, handler: Any) -> None:
+        self.handlers.append(handler)
 
-    def shows(self, *found: str) -> None:
+    def remove_handler(self, handler: Any) -> None:
+        self.handlers.remove(handler)
+
+    def shows(self, *found: str, namespace: str = "team") -> None:
         self.has_synced = True
-        self.store.take(Init())
-        for name in found:
-            described = ObjectMeta(name=name, namespace="team", resource_version="1")
-            self.store.take(InitApply(PartialObjectMetadata(metadata=described)))
-        self.store.take(InitDone("1"))
+        described = [ObjectMeta(name=name, namespace=namespace, resource_version="1") for name in found]
+        there = [InitApply(PartialObjectMetadata(metadata=each)) for each in described]
+        for output in (Init(), *there, InitDone("1")):
+            for change in self.store.take(output):
+                for handler in self.handlers:
+                    handler(change)
 
 
 class Sets:
@@ -104,6 +110,8 @@ class World:
         self.api = Api()
         self.sets = Sets()
         self.caches: list[Cache] = []
+        self.key: Cache | None = None
+        """Of the Secret, while it is watched."""
         self.client: Any = self.api
         self.informers: Any = self
         self.is_terminating = False
@@ -124,9 +132,16 @@ class World:
             placed=lambda: True,
         )
 
-    def informer(self, *_: Any, **__: Any) -> Cache:
+    def informer(self, resource: Any, *_: Any, **selected: Any) -> Cache:
+        if resource == SECRETS:
+            assert selected["field_selector"] == f"metadata.name={names.HMAC_SECRET}"
+            self.key = Cache()
+            return self.key
         self.caches.append(Cache())
         return self.caches[-1]
+
+    def release(self, _: Any) -> None:
+        self.key = None
 
     def bundle(self, _: str) -> bytes:
         return b"CA"
@@ -286,6 +301,38 @@ async def test_bd_073_the_key_of_fingerprints_is_made_once_and_never_changed() -
     other = World(builds="on")
     await other.look()
     assert other.api.read(SECRETS, names.HMAC_SECRET, HOME)["data"] != made["data"]
+
+
+async def test_bd_073_a_key_that_somebody_deletes_is_made_again_at_once() -> None:
+    """BD-073: without one, nothing is built any more that a secret is part of."""
+    world = World(builds="on")
+    changes: list[Any] = []
+    world.reconciler.on_change(changes.append)
+    await world.look()
+    assert world.key is not None
+    world.key.shows(names.HMAC_SECRET, namespace=HOME)
+    before = len(world.api.requests)
+    await world.look()
+    assert len(world.api.requests) == before, "it is there"
+    await world.api.delete(SECRETS, names.HMAC_SECRET, namespace=HOME)
+    changes.clear()
+    world.key.shows()
+    assert len(changes) == 1, "the deletion brings a pass"
+    await world.look()
+    assert len(base64.b64decode(world.api.read(SECRETS, names.HMAC_SECRET, HOME)["data"]["key"])) == 32
+
+
+async def test_bd_073_the_key_is_watched_while_the_builder_is_wanted() -> None:
+    """BD-073: the operator may read it only where builds are installed."""
+    world = World(builds="auto")
+    builds, runs = world.caches
+    builds.shows("web")
+    runs.shows()
+    await world.look()
+    assert world.key is not None
+    builds.shows()
+    await world.look()
+    assert world.key is None
 
 
 async def test_bd_002_in_a_namespace_that_is_being_deleted_only_the_rest_of_the_cluster_is_cleared() -> None:
