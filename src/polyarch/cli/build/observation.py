@@ -156,6 +156,8 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     run: str = ""
     rows: tuple[Row, ...] = ()
     end: End | None = None
+    notes: tuple[str, ...] = ()
+    """What somebody should know of it, however it ends."""
 
 
 def sight(
@@ -178,7 +180,18 @@ def sight(
     rows = _rows(run, list(pods), steps)
     if not seen:
         return Sight(headline="waiting for the builder to look at it", run=name, rows=rows)
-    return Sight(headline=_headline(build, run), run=name, rows=rows, end=_end(build, run, goal, followed))
+    end = _end(build, run, goal, followed)
+    return Sight(headline=_headline(build, run), run=name, rows=rows, end=end, notes=_notes(build))
+
+
+def _notes(build: ImageBuild) -> tuple[str, ...]:
+    """Nobody else tells who misspelt an architecture that nothing is built from the override for it (BD-105)."""
+    wanted = build.status.architectures or ()
+    unused = [each.architecture for each in build.spec.source.overrides or () if each.architecture not in wanted]
+    if not wanted or not unused:
+        return ()
+    which = ", ".join(unused)
+    return (f"the override for {which} is not used: no image for {which} is built, unless --arch names it",)
 
 
 def _end(build: ImageBuild, run: ImageBuildRun | None, goal: Goal, followed: str) -> End | None:

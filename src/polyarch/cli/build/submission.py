@@ -105,6 +105,9 @@ def run_build(
     if not asked.wait:
         messages.note(f"applied; to follow it: {_again(asked, files, namespace)}")
         return DONE
+    for key, (seen, _) in found.items():
+        for note in seen.notes:
+            messages.note(f"{key.name}: {note}")
     emit(chosen, lambda form, colour: rendered(found, form, colour=colour))
     return max((end.code for _, end in found.values()), key=_severity, default=DONE)
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from polyarch.builds.api.resources import ImageBuild, ImageBuildRun
+from polyarch.builds.api.resources import ImageBuild, ImageBuildRun, Source
 from polyarch.cli.build.board import Lines, bar, spent, table
 from polyarch.cli.build.observation import BuildPod, Goal, Row, Step, elapsed, sight
 
@@ -113,6 +113,22 @@ def test_bd_305_a_run_that_somebody_elses_change_superseded_is_a_failure_of_mine
     end = sight(build(generation=2, observed=2), runs, GOAL, followed="shop-1").end
     assert end is not None
     assert (end.code, end.outcome) == (1, "Superseded")
+
+
+def test_bd_105_an_override_for_which_nothing_is_built_is_seen() -> None:
+    """BD-105: as soon as the builder has said for which architectures it builds."""
+    overrides = [{"architecture": each, "containerfile": "FROM scratch"} for each in ("arm64", "s390x")]
+    source = msgspec.convert({"overrides": overrides}, Source)
+
+    def seen(**status: Any) -> tuple[str, ...]:
+        known = build(PUBLISHED, DONE, **status)
+        spec = msgspec.structs.replace(known.spec, source=source)
+        return sight(msgspec.structs.replace(known, spec=spec), [], GOAL).notes
+
+    (note,) = seen(architectures=["amd64", "arm64"])
+    assert note.startswith("the override for s390x is not used: ")
+    assert seen(architectures=["arm64", "s390x"]) == ()
+    assert seen() == ()
 
 
 def test_bd_301_the_plan_comes_first_and_each_architecture_has_its_words() -> None:

@@ -41,6 +41,15 @@ def test_bd_302_each_architecture_says_what_becomes_of_it_and_why(plan: Plan) ->
     assert "index to be pushed\ntags: web-e7aa8be2d2-1, 1.0\n" in out
 
 
+def test_bd_105_an_override_for_which_nothing_is_built_is_told(plan: Plan) -> None:
+    """BD-105: nothing else says that a Containerfile is not used, or that the architecture is misspelt."""
+    facts = list(yaml.safe_load_all(FACTS))
+    (build,) = (each for each in facts[0]["objects"] if each["kind"] == "ImageBuild")
+    build["spec"]["source"].setdefault("overrides", []).append({"architecture": "s390x", "buildArgs": {"A": "b"}})
+    _, out, _ = plan(facts=yaml.safe_dump(facts[0]))
+    assert "note: The override for s390x is not used: s390x is not among the architectures." in lines(out)
+
+
 def test_bd_302_without_a_record_of_before_it_says_no_more_than_it_knows(plan: Plan) -> None:
     code, out, _ = plan(facts=FACTS.replace("outlines.json", "other.json"))
     assert code == 0

@@ -17,6 +17,7 @@ from polyarch.cli.output.tables import Row, table
 from polyarch.cli.output.terminal import printable, styled
 
 GOOD: Final = frozenset({"UpToDate", "InProgress", "Repoint", "Retag"})
+NOTES: Final = {"Normal": "note", "Warning": "warning"}
 COLOURS: Final = {"Build": "yellow", "Reassemble": "yellow", "Invalid": "red", "Held": "red", "Wait": "yellow"}
 
 
@@ -89,6 +90,7 @@ def _text(shown: Shown, *, keys: bool, jobs: bool, colour: bool) -> str:
     lines = [f"{shown.namespace}/{shown.name}: {styled(made.decision, style, colour=colour)} ({made.reason})\n"]
     lines += [f"  {printable(made.message)}\n"] if made.message else []
     lines += [f"  execution {made.execution}\n"] if made.execution else []
+    lines += [f"  {NOTES[each.type]}: {printable(each.message)}\n" for each in made.events if not each.execution]
     if made.per_architecture:
         rows = [Row((each.architecture, each.action, why(shown, each))) for each in made.per_architecture]
         printed = table(("ARCHITECTURE", "ACTION", "WHY"), rows, colour=colour)
