@@ -1,5 +1,7 @@
 """Wishes and answers as large and as wrong as they can be: each build is told what is the matter, and plans end."""
 
+import re
+
 import msgspec
 
 from builds_world import EVERY, SPEC, World, index_of
@@ -83,6 +85,19 @@ def test_bd_022_a_long_refusal_of_a_job_is_told_as_far_as_a_status_holds_it() ->
     assert told["amd64"]["reason"] == "JobRefused"
     assert told["amd64"]["message"].startswith(f"Job {job}: policy")
     assert len(told["amd64"]["message"].encode()) <= MESSAGE
+
+
+def test_bd_320_inputs_that_no_config_map_takes_are_refused_before_there_is_a_run() -> None:
+    """The Run used to wait for a quarter of an hour, and then failed with what the API server had said at once."""
+    world = World()
+    world.set("source.buildArgs", {f"A{each}": "x" * 4096 for each in range(64)})
+    world.set("output.labels", {f"l{each}": "y" * 4096 for each in range(64)})
+    found = world.reconcile()
+    assert (found.decision, found.reason, found.requeue_after) == ("Invalid", "InvalidSpec", None)
+    assert re.search(r"given is 1\d{6} bytes \(build\.(sh|json) 5\d{5}, .*takes 1048576", found.message)
+    assert (world.runs, world.made) == ({}, [])
+    world.set("output.labels", {"l": "y" * 4096})
+    assert world.reconcile().decision == "Build"
 
 
 def test_bd_323_more_images_than_a_build_may_name_are_asked_for_of_nobody() -> None:

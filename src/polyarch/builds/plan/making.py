@@ -1,7 +1,8 @@
 """Orders: what the Job of one architecture is made from, once everything about it is decided (S4). Pure."""
 
+import base64
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -15,6 +16,9 @@ from polyarch.builds.jobs.registry_jobs import RegistryOrder
 from polyarch.builds.jobs.security import forbidden_by_pod_security
 from polyarch.builds.keys.inputs import Base, Inputs
 from polyarch.oci.reference import parse
+
+LARGEST_INPUTS: Final = 1024 * 1024
+"""Bytes that API servers take in one ConfigMap."""
 
 
 class Making(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,6 +106,29 @@ def forbidden(facts: Facts, architectures: Iterable[str]) -> Sequence[Problem]:
     if said is not None:
         found.append(Problem(reason="PodSecurityForbids", message=f"{said[:1].upper()}{said[1:]}."))
     return found
+
+
+def oversized(manifests: Iterable[Mapping[str, Any]]) -> Sequence[Problem]:
+    """What of these objects no API server takes: a Run of it would only wait to fail. The largest one is told."""
+    found = [
+        (sum(sizes.values()), sizes) for each in manifests if each["kind"] == "ConfigMap" for sizes in [_sizes(each)]
+    ]
+    size, sizes = max(found, key=lambda each: each[0], default=(0, {}))
+    if size <= LARGEST_INPUTS:
+        return ()
+    files = ", ".join(f"{name} {sizes[name]}" for name in sorted(sizes, key=sizes.__getitem__, reverse=True)[:3])
+    message = (
+        f"What a Job would be given is {size} bytes ({files}), and a ConfigMap takes {LARGEST_INPUTS}: have fewer or "
+        "shorter build arguments and labels, which it holds twice, or move parts of the Containerfile into the context."
+    )
+    return (Problem(reason="InvalidSpec", message=message),)
+
+
+def _sizes(config_map: Mapping[str, Any]) -> dict[str, int]:
+    """Bytes of each file, as API servers count them."""
+    texts = {name: len(text.encode("utf-8", "surrogatepass")) for name, text in (config_map.get("data") or {}).items()}
+    binary = {name: len(base64.b64decode(text)) for name, text in (config_map.get("binaryData") or {}).items()}
+    return texts | binary
 
 
 def _image(base: Base, making: Making) -> Image:

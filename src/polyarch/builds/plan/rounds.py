@@ -4,8 +4,8 @@ A round says which execution is carried on and how, which ones end, which result
 the build waiting. ``planner`` turns it into conditions, events and writes.
 """
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 
@@ -29,7 +29,7 @@ from polyarch.builds.plan import conditions
 from polyarch.builds.plan.choice import Choice
 from polyarch.builds.plan.document import Outcome, Write, uid_of
 from polyarch.builds.plan.front import Front
-from polyarch.builds.plan.making import forbidden, unread_runtimes
+from polyarch.builds.plan.making import Making, forbidden, oversized, unread_runtimes
 from polyarch.builds.plan.steps import JOB, tagging
 
 SPEC_REASONS: Final = frozenset(
@@ -213,7 +213,14 @@ def new(facts: Facts, front: Front, known: Wanted, choice: Choice) -> Round:
         if asked:
             return Round(decision="Wait", reason="Asking", message="", questions=asked)
         nowhere = [place] if isinstance(place, Problem) else []
-        problems = (*forbidden(facts, target.architectures), *verdict.problems, *verdict.unreachable, *nowhere)
+        too_large = oversized(_manifests(facts, front, known, target, name))
+        problems = (
+            *forbidden(facts, target.architectures),
+            *too_large,
+            *verdict.problems,
+            *verdict.unreachable,
+            *nowhere,
+        )
         if problems:
             return waiting(facts, known, problems, target=target, verdict=verdict)
         warnings = verdict.warnings
@@ -368,6 +375,17 @@ def _rules(facts: Facts, front: Front, target: Target, name: str) -> Rules:
         return front.job_name(name, architecture, architectures=count)
 
     return Rules(name=name, job_name=job_name, host=host)
+
+
+def _manifests(facts: Facts, front: Front, known: Wanted, target: Target, name: str) -> Iterator[Mapping[str, Any]]:
+    """Everything that the Jobs of a new execution would be given."""
+    rules = _rules(facts, front, target, name)
+    for each in target.architectures:
+        making = Making(
+            facts=facts, target=target, inputs=known.inputs, architecture=each, execution=name,
+            owner=front.owner(name, ""), job=rules.job_name(each), host=rules.host(each)[0], tag="",
+        )  # fmt: skip
+        yield from front.manifests(making)
 
 
 def _current(facts: Facts) -> State | None:

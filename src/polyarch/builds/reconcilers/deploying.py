@@ -160,7 +160,9 @@ class BuildsReconciler:
         }
         with suppress(AlreadyExists):
             await self._client.create(SECRETS, document, namespace=self._settings.namespace)
-            log.info("made the key of fingerprints of Secrets", secret=f"{self._settings.namespace}/{names.HMAC_SECRET}")
+            log.info(
+                "made the key of fingerprints of Secrets", secret=f"{self._settings.namespace}/{names.HMAC_SECRET}"
+            )
 
     async def _remove(self) -> Result:
         self._key.want(False)

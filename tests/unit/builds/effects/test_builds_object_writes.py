@@ -40,7 +40,9 @@ class World:
 
     def wish(self, **metadata: Any) -> None:
         """The ImageBuild, as the API server has it."""
-        self.api.put(KINDS["ImageBuild"], {"metadata": {"name": "web", "namespace": "team", "uid": "web-uid"} | metadata})
+        self.api.put(
+            KINDS["ImageBuild"], {"metadata": {"name": "web", "namespace": "team", "uid": "web-uid"} | metadata}
+        )
 
     def status_written(self, write: Write, stored: Any) -> None:
         self.stored = stored
