@@ -20,8 +20,8 @@ from registry_reader import Reader
 from polyarch.builds.facts.facts import ChildRecord, Execution
 from polyarch.builds.pruning.counting import count, unreferenced
 from polyarch.builds.pruning.deletion import delete_images
-from polyarch.builds.publishing.publication import ChildImage, CopyOrder, Publication, Published, Trouble
-from polyarch.builds.publishing.publish import copy_child, head, move_tags, publish
+from polyarch.builds.publishing.publication import ChildImage, Publication, Published, Trouble
+from polyarch.builds.publishing.publish import head, move_tags, publish
 from polyarch.oci.auth.credentials import Document, KeyringCredentials
 from polyarch.oci.image.contents import Connection
 from polyarch.oci.image.listing import referrers_tag
@@ -208,8 +208,8 @@ async def test_bd_092_bd_176_a_child_of_another_host_is_streamed(
     """The storage behind the front is another host to a client."""
     (child,) = await shop.children("s390x", at="old")
     elsewhere = child.reference.replace(shop.address, f"{LOOPBACK}:{sandbox.state.ports.registry_storage}")
-    order = CopyOrder(architecture="s390x", repository=shop.repository(), tag="run-s390x")
-    copied = await copy_child(connection, elsewhere, order)
+    there = ChildImage(architecture="s390x", reference=elsewhere, tag="run-s390x")
+    copied = await publish(connection, shop.publication([there], single=True))
     assert isinstance(copied, Published), copied
     digest, manifest = await reader.document(f"{shop.name}/app", "run-s390x")
     assert digest == copied.digest == parse(child.reference).digest
@@ -230,8 +230,7 @@ async def test_bd_180_signatures_come_along(shop: Shop, connection: Connection, 
     listing = {"mediaType": manifest["mediaType"], "digest": name, "size": len(signature)}
     index = msgspec.json.encode({"schemaVersion": 2, "mediaType": index_type, "manifests": [listing]})
     await writer.put_manifest(referrers_tag(digest), index, index_type, f"sha256:{hashlib.sha256(index).hexdigest()}")
-    order = CopyOrder(architecture="arm64", repository=shop.repository(), tag="")
-    assert isinstance(await copy_child(connection, child.reference, order), Published)
+    assert isinstance(await publish(connection, shop.publication([child], single=True)), Published)
     _, listed = await reader.document(f"{shop.name}/app", referrers_tag(digest))
     assert [each["digest"] for each in listed["manifests"]] == [name]
     assert (await reader.document(f"{shop.name}/app", name))[1]["subject"]["digest"] == digest

@@ -1,4 +1,4 @@
-"""Carries out the steps of a plan that concern registries: S7, S8 and copies (BD-176, BD-177).
+"""Carries out the steps of a plan that concern registries: S7 and S8 (BD-176, BD-177).
 
 All of them look first at what is there, so a step that was cut off is completed by the next pass with the same digest
 and no second write. A registry's refusal is a value, which the plan judges.
@@ -18,7 +18,7 @@ from polyarch.builds.plan.document import Write
 from polyarch.builds.pruning.counting import Image
 from polyarch.builds.pruning.deletion import Deleted, delete_images
 from polyarch.builds.publishing import publish
-from polyarch.builds.publishing.publication import CopyOrder, Publication, Published, TagOrder, Trouble
+from polyarch.builds.publishing.publication import Publication, Published, TagOrder, Trouble
 from polyarch.kube.errors import Forbidden
 from polyarch.oci.answer import Inspection, InspectionError, Status
 from polyarch.oci.auth.credentials import CredentialStore
@@ -50,11 +50,6 @@ class Registries:
     async def publish(self, publication: Publication, *, credentials: CredentialStore) -> Published | Trouble:
         return await publish.publish(self._inspector.connection.using(credentials), publication)
 
-    async def copy_child(
-        self, reference: str, order: CopyOrder, *, credentials: CredentialStore
-    ) -> Published | Trouble:
-        return await publish.copy_child(self._inspector.connection.using(credentials), reference, order)
-
     async def move_tags(
         self, reference: str, tags: tuple[str, ...], *, credentials: CredentialStore
     ) -> Published | Trouble:
@@ -68,10 +63,6 @@ class Publishes(Protocol):
     """The part of :class:`Registries` that writes."""
 
     async def publish(self, publication: Publication, *, credentials: CredentialStore) -> Published | Trouble: ...
-
-    async def copy_child(
-        self, reference: str, order: CopyOrder, *, credentials: CredentialStore
-    ) -> Published | Trouble: ...
 
     async def move_tags(
         self, reference: str, tags: tuple[str, ...], *, credentials: CredentialStore
@@ -106,9 +97,6 @@ class RegistryWrites:
             case "push-index":
                 publication = msgspec.convert(write.body, Publication)
                 return await self._registries.publish(publication, credentials=credentials)
-            case "copy":
-                order = msgspec.convert(write.body, CopyOrder)
-                return await self._registries.copy_child(write.reference, order, credentials=credentials)
             case "tag":
                 tags = msgspec.convert(write.body, TagOrder).tags
                 return await self._registries.move_tags(write.reference, tags, credentials=credentials)

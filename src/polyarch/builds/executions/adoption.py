@@ -65,11 +65,6 @@ def own_job(facts: Facts, execution: Execution, architecture: str) -> JobFacts |
     return min(own, key=lambda job: (job.deleting, job.created, job.name), default=None)
 
 
-def remaining_jobs(facts: Facts, execution: str) -> tuple[JobFacts, ...]:
-    """Every Job still labelled as an execution's own, in order."""
-    return tuple(sorted((job for job in facts.jobs if job.run == execution), key=lambda job: job.name))
-
-
 def _counts(execution: Execution, target: Target, architecture: str) -> bool:
     """A forced architecture takes over only Jobs that were made for the same token (BD-136)."""
     if not target.forces(architecture):

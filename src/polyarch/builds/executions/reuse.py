@@ -4,7 +4,7 @@ Executions of any outcome count: a failed one keeps its good children. A child i
 it is there; where registries are for Jobs only, what is recorded is trusted (BD-178). Pure.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
 import msgspec
@@ -122,13 +122,6 @@ def destination(facts: Facts, target: Target) -> Question | Problem | None:
     field = "stagingRepository" if target.staging else "repository"
     message = f"Nothing can be pushed to {place}, which spec.output.{field} names: {UNUSABLE[known.error]}."
     return Problem(reason="RegistryUnreachable", message=message)
-
-
-def recorded_places(facts: Facts, digest: str) -> Iterator[str]:
-    """Repositories in which an execution recorded a child with this digest, in no order that matters."""
-    for execution in facts.executions:
-        if any(child.digest == digest for child in execution.children):
-            yield execution.repository
 
 
 def _told_gone(facts: Facts) -> set[str]:

@@ -67,7 +67,7 @@ class PlannedEvent(msgspec.Struct, frozen=True, kw_only=True):
     """None: the wish."""
 
 
-Verb = Literal["create", "prepare", "patch", "delete", "status", "head", "copy", "push-index", "tag", "delete-image"]
+Verb = Literal["create", "prepare", "patch", "delete", "status", "push-index", "tag"]
 
 
 class Write(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +75,7 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
 
     ``create`` and ``patch`` (server-side apply or merge, see ``how``) of Kubernetes objects have ``body``; that of
     ``prepare`` says what the object is a copy of, since plans hold no secret. Registry steps have ``reference``, and
-    ``body`` says what they copy or push.
+    ``body`` says what they push.
     """
 
     verb: Verb

@@ -11,13 +11,6 @@ from polyarch.oci.traffic.failures import Failure
 from polyarch.oci.write.removal import Outcome, Removal, remove
 
 
-class DeleteOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of a ``delete-image`` step."""
-
-    tags: tuple[str, ...] = ()
-    after: tuple[str, ...] = ()
-
-
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
     """An image that a registry does not delete: no reason to try again, but one to say so."""
 

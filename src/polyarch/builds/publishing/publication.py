@@ -50,14 +50,6 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
     """What was planned, by what Jobs said of their images; nothing is pushed if the images' own bytes give another."""
 
 
-class CopyOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of a ``copy`` step: where the child goes, and its tag there."""
-
-    architecture: str
-    repository: str
-    tag: str = ""
-
-
 class TagOrder(msgspec.Struct, frozen=True, kw_only=True):
     """The body of a ``tag`` step: the tags to move to a digest that is there already."""
 

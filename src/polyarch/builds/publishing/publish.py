@@ -8,16 +8,8 @@ same digest and no second write; and a registry's failure is a value with a reas
 from collections.abc import Sequence
 
 from polyarch.builds.facts.facts import Existence
-from polyarch.builds.publishing.publication import (
-    ChildImage,
-    CopyOrder,
-    Publication,
-    Published,
-    PublishedChild,
-    Reason,
-    Trouble,
-)
-from polyarch.builds.publishing.verification import Verified, of_error, verify, verify_all
+from polyarch.builds.publishing.publication import Publication, Published, PublishedChild, Reason, Trouble
+from polyarch.builds.publishing.verification import Verified, of_error, verify_all
 from polyarch.oci.concurrent import map_concurrently
 from polyarch.oci.documents import ContentError, classify
 from polyarch.oci.image.contents import Connection
@@ -74,21 +66,6 @@ async def publish(connection: Connection, publication: Publication) -> Published
         )
         return Trouble(reason="RegistryInconsistent", message=message)
     return await _push(connection, writer, assembled, found, publication.tags)
-
-
-async def copy_child(connection: Connection, reference: str, order: CopyOrder) -> Published | Trouble:
-    """Bring one child to another repository, with what refers to it, and tag it there (BD-176, BD-180)."""
-    child = ChildImage(architecture=order.architecture, reference=reference, tag=order.tag)
-    try:
-        writer = await open_destination(connection, parse(order.repository))
-    except InvalidReference as error:
-        return Trouble(reason="IndexForbidden", message=str(error))
-    except Failure as failure:
-        return of_error(failure.error)
-    found = await verify(connection, writer, child)
-    if isinstance(found, Trouble):
-        return found
-    return await _push(connection, writer, _alone(found), (found,), ())
 
 
 async def move_tags(connection: Connection, reference: str, tags: Sequence[str]) -> Published | Trouble:

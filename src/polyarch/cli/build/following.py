@@ -6,7 +6,6 @@ Watches go on by themselves when a connection breaks off. Nothing is written.
 import asyncio
 import contextlib
 from collections.abc import Mapping
-from typing import Final
 
 from polyarch.builds import names
 from polyarch.builds.api.resources import ImageBuild, ImageBuildRun
@@ -20,9 +19,6 @@ from polyarch.kube.errors import KubernetesError
 from polyarch.kube.resources import PODS
 from polyarch.kube.runtime.informer import Informers
 from polyarch.model.meta import Key
-
-UNSEEN_SECONDS: Final = 20.0
-"""After which somebody who waits is told that nobody looks at the build."""
 
 
 class Followed:

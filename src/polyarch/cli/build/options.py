@@ -25,7 +25,6 @@ from polyarch.cli.options.values import (
 )
 
 BUILT = subject("What to build")
-RESULT = subject("Result")
 
 Architectures = Annotated[str, Placeholder("ARCH,...")]
 BuildName = Annotated[str, Placeholder("NAME"), Source("polyarch.cli.build.candidates:builds")]

@@ -25,9 +25,6 @@ class Registries:
     async def move_tags(self, reference: str, tags: Any, **_: Any) -> Trouble:
         return self._trouble
 
-    async def copy_child(self, reference: str, order: Any, **_: Any) -> Trouble:
-        return self._trouble
-
 
 async def pushed(world: World, trouble: Trouble) -> StepFailure:
     """What came of the push of a plan."""

@@ -8,8 +8,8 @@ import pytest
 from image_parts import layer, put_attestation
 from scripted_registry import Answer
 
-from polyarch.builds.publishing.publication import ChildImage, CopyOrder, Published, Trouble
-from polyarch.builds.publishing.publish import copy_child, head, move_tags, publish
+from polyarch.builds.publishing.publication import ChildImage, Published, Trouble
+from polyarch.builds.publishing.publish import head, move_tags, publish
 from polyarch.oci.documents import DOCKER_LIST, OCI_INDEX
 
 DOCKER = (
@@ -331,23 +331,22 @@ class TestCopies:
             written |= {each.rpartition("/")[2] for each in target.puts if "manifests" in each}
             assert not written & done
 
-    async def test_bd_092_a_child_of_another_repository_is_copied(self, target, connection, put):
-        child = put("arm64", repository="team/old")
-        order = CopyOrder(architecture="arm64", repository=f"{target.host}/team/app", tag="run-arm64")
-        copied = await copy_child(connection, child.reference, order)
+    async def test_bd_092_a_child_of_another_repository_is_copied(self, target, connection, put, publication):
+        child = put("arm64", repository="team/old", tag="run-arm64")
+        work = publication(child, tags=(), single=True)
+        copied = await publish(connection, work)
         digest = child.reference.rpartition("@")[2]
         assert (copied.digest, copied.children[0].digest, copied.changed) == (digest, digest, True)
         assert target.tags["team/app", "run-arm64"] == digest
         target.forget_requests()
-        again = await copy_child(connection, child.reference, order)
+        again = await publish(connection, work)
         assert (again.changed, target.writes) == (False, [])
 
-    async def test_bd_092_a_copy_that_cannot_be_made_says_who_is_missing(self, target, connection, put):
+    async def test_bd_092_a_copy_that_cannot_be_made_says_who_is_missing(self, target, connection, put, publication):
         child = put("arm64", repository="team/old")
         config = json.loads(target.manifests["team/old", child.reference.rpartition("@")[2]][0])["layers"][0]["digest"]
         del target.blobs["team/old", config]
-        order = CopyOrder(architecture="arm64", repository=f"{target.host}/team/app")
-        trouble = await copy_child(connection, child.reference, order)
+        trouble = await publish(connection, publication(child, tags=(), single=True))
         assert (trouble.reason, trouble.missing) == ("RegistryInconsistent", ("arm64",))
 
     async def test_bd_177_only_the_copy_that_lost_a_blob_is_missing(self, target, connection, put, publication):

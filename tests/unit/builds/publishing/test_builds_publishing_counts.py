@@ -3,12 +3,13 @@
 import asyncio
 import tracemalloc
 
+import msgspec
 import pytest
 from aiohttp import web
 from scripted_registry import digest_of
 
-from polyarch.builds.publishing.publication import CopyOrder, Published
-from polyarch.builds.publishing.publish import copy_child, head, publish
+from polyarch.builds.publishing.publication import Publication, Published
+from polyarch.builds.publishing.publish import head, publish
 from polyarch.oci.auth.credentials import Document, KeyringCredentials
 
 MIB = 2**20
@@ -114,11 +115,11 @@ async def test_bd_176_a_stream_holds_little_memory(connect, put, start, stack):
 
     big = await serve(stack, give_big(source, digest, give))
     sink = await serve(stack, take)
-    reference = child.reference.replace(source.host, big)
+    moved = msgspec.structs.replace(child, reference=child.reference.replace(source.host, big))
     tracemalloc.start()
     try:
-        order = CopyOrder(architecture="arm64", repository=f"{sink}/team/app")
-        result = await copy_child(connect(), reference, order)
+        work = Publication(repository=f"{sink}/team/app", children=(moved,), single=True)
+        result = await publish(connect(), work)
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

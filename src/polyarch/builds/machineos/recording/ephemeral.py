@@ -25,7 +25,6 @@ from polyarch.builds.plan.document import Write
 from polyarch.builds.plan.making import Making, order
 from polyarch.oci.reference import parse
 
-PREPARE: Final = "prepare"
 CREDENTIALS: Final = "credentials"
 CONTEXT: Final = "context"
 FILE: Final = "file"
