@@ -19,6 +19,15 @@ SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),157783680
 CLUSTER_WORKERS ?= 3
 LOCKED := --universal --generate-hashes --no-emit-index-url --no-header
 
+# Install what a lock lists: $(call install,FOLDER OF THE ENVIRONMENT,LOCK). A line for every ten packages says how far it
+# is. Modules are compiled when they are first imported, as most never are.
+define install
+	@set -o pipefail; fetched=0; PYTHONUNBUFFERED=1 "$(1)/bin/python" -m pip install --disable-pip-version-check --no-color \
+	  --progress-bar off --no-compile --require-hashes -r $(2) | while read -r word rest; do case $$word in \
+	    Collecting) fetched=$$((fetched + 1)); ((fetched % 10)) || echo "  $$fetched packages are there";; \
+	    Installing) echo "  $$fetched packages are there, now they are unpacked";; esac; done
+endef
+
 .PHONY: help demo test check docs unit peers cluster long bench soak corpus picture generate lock dist image sbom krew bundle release-notes changelog clean
 
 help: ## list the targets
@@ -29,18 +38,20 @@ $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "polyarch needs Python 3.11 or newer, $(PYTHON) is $$($(PYTHON) -V): give another with make PYTHON=/path/to/python3.11"; exit 2; }
 	@echo "setting up $(VENV) with $$($(PYTHON) -V), once …"
 	@$(PYTHON) -m venv $(VENV) || { echo "the venv module does not work here: install it (Debian, Ubuntu: apt install python3-venv)"; exit 2; }
-	@$(RUN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(call install,$(VENV),requirements.lock)
 	@$(RUN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $(READY)
 
 $(RELEASE_READY): tools/release/requirements.lock | $(READY)
+	@echo "setting up $(RELEASE), once …"
 	@$(RUN)/python -m venv "$(realpath $(VENV))/release"
-	@"$(realpath $(VENV))/release/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r tools/release/requirements.lock
+	$(call install,$(realpath $(VENV))/release,tools/release/requirements.lock)
 	@touch $(RELEASE_READY)
 
 $(PAGES_READY): tools/docs/requirements.lock | $(READY)
+	@echo "setting up $(PAGES), once …"
 	@$(RUN)/python -m venv "$(realpath $(VENV))/pages"
-	@"$(realpath $(VENV))/pages/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r tools/docs/requirements.lock
+	$(call install,$(realpath $(VENV))/pages,tools/docs/requirements.lock)
 	@touch $(PAGES_READY)
 
 demo: $(READY) ## set everything up, bring up the sandbox, show the main job
