@@ -18,6 +18,7 @@ from polyarch.operating.settings import (
     DEFAULT_BUILDER_IMAGE,
     DEFAULT_IMAGE,
     MACHINE_OS_NAMESPACE,
+    MOST_REPLICAS,
     Certificates,
     MachineOS,
     OperatorSettings,
@@ -33,7 +34,8 @@ NUMA: Final = "numa"
 BUILDS: Final = "builds"
 """The component without which the operator has no rights for builds, and runs no builder."""
 REPOSITORY: Final = DEFAULT_IMAGE.partition(":")[0]
-Replicas = Annotated[int, Meta(ge=0)]
+Replicas = Annotated[int, Meta(ge=1, le=MOST_REPLICAS)]
+"""Of a role that the operator deploys: with any other number it would not start."""
 ComponentName = Literal["placement", "taints", "builds", "numa"]
 
 
@@ -46,7 +48,7 @@ EVERY_NODE: Final[Document] = {
 class Image(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """The image of every role."""
 
-    repository: Annotated[str, Meta(description="Registry and repository, without a tag.")] = REPOSITORY
+    repository: Annotated[str, Meta(description="Registry and repository, without a tag.", min_length=1)] = REPOSITORY
     tag: Annotated[str, Meta(description="Tag; empty: the version of what installs.")] = ""
     digest: Annotated[
         str, Meta(description="Digest (`sha256:…`); wins over the tag.", pattern="^(sha256:[0-9a-f]{64})?$")
@@ -116,7 +118,7 @@ class Toleration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class OperatorPods(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """The Deployment of the operator."""
 
-    replicas: Annotated[Replicas, Meta(description="Replicas; one leads, the others stand by.")] = 2
+    replicas: Annotated[int, Meta(description="Replicas; one leads, the others stand by.", ge=0)] = 2
     resources: Annotated[
         Document, Meta(description="Requests and limits; empty: 20m CPU, 64Mi memory, at most 128Mi.")
     ] = msgspec.field(default_factory=dict)
@@ -170,7 +172,8 @@ class Builds(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_u
     ] = "on"
     replicas: Annotated[Replicas, Meta(description="Replicas of the builder; one leads, the others stand by.")] = 2
     builder_image: Annotated[
-        str, Meta(description="The image in which images are built: it has `sh` and buildah 1.28 or newer.")
+        str,
+        Meta(description="The image in which images are built: it has `sh` and buildah 1.28 or newer.", min_length=1),
     ] = DEFAULT_BUILDER_IMAGE
     allow_privileged: Annotated[
         bool, Meta(description="Whether an ImageBuild may ask for the security profile `Privileged`.")

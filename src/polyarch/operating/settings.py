@@ -25,6 +25,8 @@ DEFAULT_KUBELET_ROOT: Final = "/var/lib/kubelet"
 DEFAULT_BUILDER_IMAGE: Final = "quay.io/buildah/stable:v1"
 """The image in which images are built; for all architectures that ours is for."""
 MACHINE_OS_NAMESPACE: Final = "openshift-machine-config-operator"
+MOST_REPLICAS: Final = 20
+"""Of a role that the operator deploys; the least is 1."""
 OLDEST_KUBERNETES: Final = (1, 30)
 """The operator deploys nothing on an older one (PL-504)."""
 

@@ -126,6 +126,11 @@ def test_in_001_settings_cannot_be_changed_through_the_documents() -> None:
         pytest.param({"imagee": {}}, "imagee", id="IN-010 a misspelt value"),
         pytest.param({"operator": {"replica": 1}}, r"\$\.operator", id="IN-010 a misspelt value inside another"),
         pytest.param({"operator": {"replicas": -1}}, r"\$\.operator\.replicas", id="IN-010 a number out of range"),
+        pytest.param(
+            {"placement": {"webhookReplicas": 0}}, r"webhookReplicas", id="IN-010 fewer than an operator takes"
+        ),
+        pytest.param({"taints": {"replicas": 21}}, r"\$\.taints\.replicas", id="IN-010 more than an operator takes"),
+        pytest.param({"builds": {"builderImage": ""}}, r"builderImage", id="IN-010 an image without a name"),
         pytest.param({"components": ["monitor"]}, r"\$\.components", id="IN-001 a component that is not there yet"),
         pytest.param({"components": []}, r"\$\.components", id="IN-001 no component"),
         pytest.param({"image": {"digest": "latest"}}, r"\$\.image\.digest", id="IN-010 no digest"),

@@ -30,7 +30,6 @@ ResourceWebhooks = Annotated[Literal["operator", "olm"], Placeholder("WHO")]
 When = Annotated[Literal["auto", "on", "off"], Placeholder("WHEN")]
 Platform = Annotated[Literal["auto", "kubernetes", "openshift", "hypershift"], Placeholder("PLATFORM")]
 Taint = Annotated[str, Placeholder("KEY[=VALUE][:EFFECT]")]
-MOST_REPLICAS = 20
 
 
 @Parameter(name="*")
@@ -107,7 +106,7 @@ class OperatorFlags:
         builder: BuilderFlags,
     ) -> "OperatorSettings":
         """With the flags that the roles have, too. Raises ``UsageError`` for a number of replicas that cannot be."""
-        from polyarch.operating.settings import OperatorSettings
+        from polyarch.operating.settings import MOST_REPLICAS, OperatorSettings
 
         for name in (
             "webhook_replicas",
