@@ -22,9 +22,9 @@ from polyarch.placement.lookups.facts import ClusterFacts
 log = structlog.get_logger(__name__)
 
 SOON: Final = 5.0
-"""Seconds until it is looked again whether the operator has granted the rights; that costs one request."""
+"""Seconds until it is looked again for the ConfigMap that the operator makes; that costs one request."""
 LATER: Final = 60.0
-"""Seconds after a round that failed."""
+"""Seconds after the end of a round that failed when it had listed everything."""
 
 Sums = list[tuple[str, str, float, int]]
 """Target, verdict, cores and number of workloads."""
@@ -32,6 +32,11 @@ Sums = list[tuple[str, str, float, int]]
 
 class NotYet(Exception):  # noqa: N818 - what is the case
     """A report cannot be made now; the message says what is missing and who brings it."""
+
+    def __init__(self, message: str, *, again: float = LATER) -> None:
+        """``again``: seconds until it is worth another try."""
+        super().__init__(message)
+        self.again = again
 
 
 class MakesReports(Protocol):
@@ -96,6 +101,8 @@ class ReportKeeper:
                         continue
                 last = self._clock.monotonic()
                 wait = await self._round()
+                if wait is not None:
+                    last = self._clock.monotonic()
         finally:
             self._metrics.show([])
 
@@ -118,7 +125,7 @@ class ReportKeeper:
             self._metrics.show(await self._loaded.make())
         except NotYet as error:
             self._tell(str(error))
-            return SOON
+            return error.again
         except KubernetesError as error:
             self._tell(str(error))
         except Exception as error:

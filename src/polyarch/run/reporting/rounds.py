@@ -24,7 +24,7 @@ from polyarch.placement.lookups.facts import ClusterFacts
 from polyarch.pods.lookups.answers import Inspects
 from polyarch.pods.lookups.low_priority import AT_ONCE, LowPriorityLookups
 from polyarch.pods.lookups.secrets import PullSecrets, PullSource
-from polyarch.reports.composition import NoTarget, Wishes, make_report
+from polyarch.reports.composition import NoTarget, Wishes, make_report, targets_of
 from polyarch.reports.document import Report
 from polyarch.reports.facts.cluster import Facts
 from polyarch.reports.facts.readings import Answers, Reading
@@ -32,7 +32,7 @@ from polyarch.reports.gather import NECESSARY, Place, gather
 from polyarch.reports.judging.drift import to_ask
 from polyarch.reports.questions import Question, plain, questions_of
 from polyarch.reports.summary import Summary, says_the_same, summary_of, text_of
-from polyarch.run.reporting.keeper import NotYet, Sums
+from polyarch.run.reporting.keeper import SOON, NotYet, Sums
 
 LOOKUPS: Final = 300.0
 """Seconds in which images are asked for; those that are left then count as unknown until the next round."""
@@ -92,11 +92,12 @@ class ReportRounds:
         missing = [each for each in facts.unread if each in NECESSARY]
         if missing:
             raise NotYet(f"not allowed to list {' and '.join(missing)}; the operator grants that")
-        answers, complete = await self._answers(facts, with_secrets=settings.images_secret_access == "byName")
         try:
-            made = await asyncio.to_thread(_made, facts, answers, complete)
+            targets_of(facts)  # before registries are asked for nothing
         except NoTarget as error:
             raise NotYet("no node names its architecture") from error
+        answers, complete = await self._answers(facts, with_secrets=settings.images_secret_access == "byName")
+        made = await asyncio.to_thread(_made, facts, answers, complete)
         if not says_the_same(stored, made.summary):
             data = {names.REPORT_KEY: text_of(made.summary)}
             await self._client.patch(
@@ -114,7 +115,7 @@ class ReportRounds:
             found = await self._client.get(CONFIGMAPS, names.REPORT_CONFIGMAP, namespace=self._namespace)
         except (NotFound, Forbidden) as error:
             place = f"ConfigMap {self._namespace}/{names.REPORT_CONFIGMAP}"
-            raise NotYet(f"{place} is not there or may not be read; the operator makes it") from error
+            raise NotYet(f"{place} is not there or may not be read; the operator makes it", again=SOON) from error
         return str((found.get("data") or {}).get(names.REPORT_KEY) or "")
 
     async def _answers(self, facts: Facts, *, with_secrets: bool) -> tuple[Answers, bool]:

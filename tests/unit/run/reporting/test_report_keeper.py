@@ -128,7 +128,8 @@ async def test_rp_030_who_no_longer_leads_shows_nothing(make):
 @pytest.mark.parametrize(
     ("failure", "seconds"),
     [
-        (NotYet("the operator grants that"), SOON),
+        (NotYet("the operator makes it", again=SOON), SOON),
+        (NotYet("no node names its architecture"), LATER),
         (KubernetesError("no answer"), LATER),
         (RuntimeError("a mistake of ours"), LATER),
     ],

@@ -17,7 +17,7 @@ from polyarch.placement.operator import rbac
 from polyarch.pods.lookups.low_priority import LowPriorityLookups
 from polyarch.pods.lookups.secrets import PullSecrets
 from polyarch.reports.gather import TYPES
-from polyarch.run.reporting.keeper import NotYet
+from polyarch.run.reporting.keeper import LATER, SOON, NotYet
 from polyarch.run.reporting.rounds import LOOKUPS, OF_COMPONENTS, ReportRounds
 
 BOTH, ONLY, OWN = "quay.io/acme/both:1", "quay.io/acme/only:1", "registry.example/acme/own:1"
@@ -212,13 +212,14 @@ async def test_rp_031_without_the_right_to_list_nodes_nothing_is_written(resourc
 async def test_rp_030_before_the_operator_has_made_the_config_map_nothing_is_read():
     world = World(deployment("web", BOTH))
     world.cluster.map = None
-    with pytest.raises(NotYet, match="ConfigMap polyarch-system/polyarch-report is not there"):
+    with pytest.raises(NotYet, match="ConfigMap polyarch-system/polyarch-report is not there") as raised:
         await world.rounds.make()
-    assert world.cluster.listed == []
+    assert (raised.value.again, world.cluster.listed) == (SOON, [])
 
 
 async def test_rp_050_a_cluster_without_nodes_is_told_and_not_written():
     world = World(deployment("web", BOTH))
     world.cluster.objects[NODES] = []
-    with pytest.raises(NotYet, match="no node names its architecture"):
+    with pytest.raises(NotYet, match="no node names its architecture") as raised:
         await world.rounds.make()
+    assert (raised.value.again, world.registry.asked) == (LATER, []), "everything was listed: not again every 5 s"
