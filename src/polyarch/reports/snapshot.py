@@ -53,7 +53,7 @@ def decode(content: bytes) -> Snapshot:
     try:
         snapshot = msgspec.json.decode(content, type=Snapshot)
         _ = snapshot.answers
-    except (msgspec.DecodeError, ValueError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise InvalidFile(f"expected a snapshot of schema {SCHEMA}, but: {error}; make one with --save FILE") from None
     return snapshot
 
@@ -65,7 +65,7 @@ def decode_report(content: bytes) -> Report:
         raise InvalidFile(f"expected a report of schema {REPORT_SCHEMA}, {_found(head)}; make one with -o json=FILE")
     try:
         return msgspec.json.decode(content, type=Report)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidFile(
             f"expected a report of schema {REPORT_SCHEMA}, but: {error}; make one with -o json=FILE"
         ) from None
@@ -74,7 +74,7 @@ def decode_report(content: bytes) -> Report:
 def _head(content: bytes, schema: str) -> _Head:
     try:
         return msgspec.json.decode(content, type=_Head)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidFile(f"expected JSON of schema {schema}, but: {error}; the file may be cut off") from None
 
 

@@ -78,7 +78,7 @@ def says_the_same(stored: str, summary: Summary) -> bool:
     """Whether a stored text holds this summary, at whatever time it was found."""
     try:
         former = msgspec.json.decode(stored.encode(), type=Summary)
-    except (msgspec.DecodeError, UnicodeEncodeError):
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return False
     return _timeless(former) == _timeless(summary)
 

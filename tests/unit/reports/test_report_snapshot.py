@@ -35,6 +35,16 @@ def test_rp_050_what_is_no_snapshot_is_refused_with_what_was_expected(content: b
     assert found in str(raised.value)
 
 
+def test_rp_050_text_that_no_decoder_takes_is_refused_too() -> None:
+    report = msgspec.json.encode(report_of(cluster(workload("a", BOTH))))
+    facts = snapshot.encode(cluster(workload("a", BOTH)), Answers(READINGS))
+    for content, decode in ((report, snapshot.decode_report), (facts, snapshot.decode)):
+        deep = content.rstrip().removesuffix(b"}") + b',"more":' + b"[" * 200_000
+        for each in (content.replace(b"Deployment", b"\xff\xfe"), deep):
+            with pytest.raises(snapshot.InvalidFile, match=r"polyarch\.dev/report"):
+                decode(each)
+
+
 def test_rp_050_a_snapshot_with_an_error_that_does_not_exist_is_refused() -> None:
     content = snapshot.encode(cluster(workload("a", BOTH)), Answers(READINGS)).replace(b'"network"', b'"no-such"')
     with pytest.raises(snapshot.InvalidFile, match="no-such"):

@@ -70,6 +70,8 @@ def test_rp_030_equal_but_for_the_time_is_the_same() -> None:
     assert not says_the_same(json.dumps(later), summary_of(blocked(3)))
     assert not says_the_same("", summary_of(report))
     assert not says_the_same("{}", summary_of(report))
+    deep = text_of(summary_of(report)).rstrip().removesuffix("}") + ',"more":' + "[" * 200_000
+    assert not says_the_same(deep, summary_of(report)), "it is written anew, whoever wrote what cannot be decoded"
 
 
 def test_rp_030_the_text_has_lines() -> None:
