@@ -101,5 +101,12 @@ class Answers:
             self._views[namespace] = {**self._shared, **own}
         return self._views[namespace]
 
-    def __contains__(self, image: object) -> bool:
-        return image in self._shared or any(image in each for each in self._own.values())
+    @property
+    def everywhere(self) -> Mapping[str, Inspection]:
+        """Of all namespaces, by the texts of the images; what one namespace was told counts before another's error."""
+        found = dict(self._shared)
+        for own in self._own.values():
+            for image, answer in own.items():
+                if image not in found or found[image].status is Status.ERROR:
+                    found[image] = answer
+        return found

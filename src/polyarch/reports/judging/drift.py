@@ -37,7 +37,7 @@ def to_ask(facts: Facts, answers: Answers) -> tuple[str, ...]:
         running
         for workload in facts.workloads
         for _, _, running, answer in _running(workload, answers)
-        if running and not _is_it(running, answer) and running not in answers
+        if running and not _is_it(running, answer) and running not in answers.of(workload.namespace)
     }
     return tuple(sorted(found))
 

@@ -31,7 +31,7 @@ class _Version(NamedTuple):
 
 def suggestions_of(blockers: Iterable[Blocker], answers: Answers, substitutes: Mapping[str, str]) -> Suggestions:
     """By target and image, where something better than publishing is known."""
-    known = {each.image: each.inspection for each in answers.readings}
+    known = answers.everywhere
     tags = _tags(known)
     found = {}
     for blocker in blockers:

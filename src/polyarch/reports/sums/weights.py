@@ -65,8 +65,9 @@ def basis_of(judged: Iterable[Judged]) -> Basis:
 
 
 def share(part: int, whole: int) -> float | None:
-    """From 0 to 1; None of nothing."""
-    return round(part / whole, DIGITS) if whole else None
+    """From 0 to 1, rounded down: what is not all of it is not 1. None of nothing."""
+    steps = 10**DIGITS
+    return part * steps // whole / steps if whole else None
 
 
 def cores(thousandths: int) -> float:

@@ -41,6 +41,14 @@ def test_rp_004_another_digest_is_asked_about_once() -> None:
     assert to_ask(facts, Answers(READINGS)) == (f"{REPOSITORY}@{OLD_DIGEST}",)
 
 
+def test_rp_004_what_only_another_namespace_knows_is_asked_about() -> None:
+    running = f"{REPOSITORY}@{OLD_DIGEST}"
+    facts = cluster(workload("w", ONLY, pods=(pod("w-1", "a1", image_id=running),)))
+    for namespace, asked in (("bank", (running,)), ("shop", ()), ("", ())):
+        known = reading(running, "linux/arm64", namespace=namespace)
+        assert to_ask(facts, Answers((*READINGS, known))) == asked
+
+
 def test_rp_004_an_image_id_that_names_no_repository_says_nothing() -> None:
     assert running_reference("sha256:" + "5" * 64) == ""
     assert running_reference("quay.io/UPPER@sha256:5") == ""

@@ -18,10 +18,11 @@ from tests.unit.reports.report_world import (
 
 from polyarch.model.meta import ObjectMeta
 from polyarch.model.taint import Taint
+from polyarch.oci.answer import Status
 from polyarch.placement.api.resources import ClusterPodPlacementConfig
 from polyarch.reports.document import PartRow
 from polyarch.reports.facts.cluster import ExecFormatError
-from polyarch.reports.facts.readings import Answers
+from polyarch.reports.facts.readings import Answers, Reading
 from polyarch.reports.sums.remedies import newer_tags, suggestions_of
 from polyarch.taints.api.resources import ArchitectureTaints
 
@@ -56,6 +57,15 @@ def test_rp_012_a_substitute_or_a_tag_without_the_target_is_not() -> None:
         (*READINGS, reading("quay.io/acme/only:2", "linux/amd64"), reading("quay.io/acme/only:0", "linux/arm64"))
     )
     assert suggestions_of(report.blockers, known, {OTHER: ONLY}) == {}
+
+
+def test_rp_012_what_one_namespace_was_told_counts_although_another_was_refused() -> None:
+    newer = "quay.io/acme/only:2"
+    report = report_of(cluster(workload("a", ONLY)))
+    for told, refused in (("bank", "shop"), ("shop", "bank"), ("shop", ""), ("", "shop")):
+        error = Reading(newer, Status.ERROR, refused, code="unauthorized", host="quay.io")
+        known = Answers((*READINGS, reading(newer, "linux/arm64", namespace=told), error))
+        assert suggestions_of(report.blockers, known, {})["arm64", ONLY].reference == newer
 
 
 @pytest.mark.parametrize(
@@ -97,6 +107,12 @@ def test_rp_013_groups_by_namespace_team_and_pool() -> None:
     assert [(each.name, each.targets[0].ready_share) for each in report.namespaces] == [("bank", 0.0), ("shop", 1.0)]
     assert [(each.name, each.targets[0].ready_share) for each in report.teams] == [("red", 0.25)]
     assert {each.name: each.workloads for each in report.pools} == {"old": 1, "": 1}
+
+
+def test_rp_013_a_share_is_not_all_as_long_as_the_smallest_workload_is_missing() -> None:
+    [sums] = report_of(cluster(workload("large", BOTH, cpu=99_999), workload("small", ONLY, cpu=1))).sums
+    assert sums.ready_share == 0.9999
+    assert [each.share for each in sums.curve] == [0.9999, 1.0]
 
 
 def test_rp_013_shares_are_of_replicas_if_nobody_requests_cpu() -> None:
