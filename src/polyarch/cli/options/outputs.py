@@ -72,9 +72,14 @@ def outputs(
     return found
 
 
-def refuse_overwriting(wanted: Sequence[Output], inputs: Iterable[str | None]) -> None:
-    """:class:`UsageError` if an output would replace a file that the same command line names as input."""
+def refuse_overwriting(wanted: Sequence[Output], inputs: Iterable[str | None], *, saved: str | None = None) -> None:
+    """:class:`UsageError` if an output would replace a file that the same command line names as input. ``saved``: the
+    file that ``--save`` writes, which may be neither an input nor an output."""
     named = {os.path.realpath(path) for path in inputs if path and path != STDOUT}
+    if saved is not None:
+        place = os.path.realpath(saved)
+        if place in named or any(each.place != STDOUT and os.path.realpath(each.place) == place for each in wanted):
+            raise UsageError(f"--save {saved}: this file is an input or an output of the command; name another")
     for each in wanted:
         if each.place != STDOUT and os.path.realpath(each.place) in named:
             raise UsageError(f"--output {each.format}={each.place}: this file is an input of the command; name another")

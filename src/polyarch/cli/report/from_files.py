@@ -49,10 +49,11 @@ def facts_from(paths: Sequence[str], note: "Notes") -> Facts:
                 pods.append(_in_namespace(document.into(PodObject), document))
             case "CronJob":
                 job = document.into(CronJobObject)
-                makers.append(of_cron_job(_in_namespace(job, document), source=document.where))
+                makers += _with_containers(of_cron_job(_in_namespace(job, document), source=document.where), note)
             case kind if kind in _KINDS:
                 workload = document.into(WorkloadObject)
-                makers.append(of_workload(kind, _in_namespace(workload, document), source=document.where))
+                maker = of_workload(kind, _in_namespace(workload, document), source=document.where)
+                makers += _with_containers(maker, note)
             case "Node":
                 nodes.append(document.into(NodeObject))
             case "Namespace":
@@ -105,6 +106,15 @@ def _refuse_two_clusters(documents: Iterable[Document]) -> None:
                 f"{document.kind} {document.name} has another uid than in {first.where}: these are objects of two "
                 "clusters; report on one at a time"
             )
+
+
+def _with_containers(maker: Maker, note: Notes) -> Iterator[Maker]:
+    """Another group's kind of the same name, such as Volcano's Job, has its pods elsewhere: that nothing is in the way
+    of it cannot be said."""
+    if maker.template.spec.containers:
+        yield maker
+    else:
+        note(f"left out: {maker.source}: {maker.kind} {maker.metadata.name} has no containers at {maker.path}")
 
 
 def _others(document: Document) -> Iterator[Maker]:

@@ -122,7 +122,18 @@ def make_report(
         raise UsageError("--pull-secrets needs the cluster; leave it out with -f and --snapshot")
     if snapshot is not None and save is not None:
         raise UsageError("--save would write what --snapshot already is; leave one of them out")
-    refuse_overwriting(wanted, [*(file or ()), snapshot, compare, substitutes])
+    asking = {
+        "--suggest": suggest,
+        "--platforms-file": images.platforms_file is not None,
+        "--deep": images.deep is not None,
+        "--fresh": images.fresh,
+    }
+    if snapshot is not None and any(asking.values()):
+        given = " and ".join(each for each, is_given in asking.items() if is_given)
+        raise UsageError(
+            f"{given}: with --snapshot nobody is asked, for it holds the answers; give this where --save writes it"
+        )
+    refuse_overwriting(wanted, [*(file or ()), snapshot, compare, substitutes, images.platforms_file], saved=save)
     from polyarch.cli.report.assessment import Asked, run_report
 
     asked = Asked(

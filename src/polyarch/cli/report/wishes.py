@@ -75,7 +75,7 @@ class Limits(NamedTuple):
             return
         for each in report.sums:
             share = 100 * (each.ready_share if each.ready_share is not None else 1.0)
-            if share < self.fail_under:
+            if round(share, 6) < self.fail_under:  # as a float 100 * 0.57 is a little less than 57
                 said = percent(each.ready_share)
                 yield f"{said} could run on {each.target}, less than {self.fail_under:g} % (--fail-under)"
 

@@ -154,6 +154,16 @@ def test_rp_023_the_share_that_is_too_small_is_said_as_in_the_table(report: Comm
     assert "66.6 % could run on arm64, less than 70 %" in ran.err
 
 
+@pytest.mark.parametrize(("ready", "limit", "code"), [("57", "57", 0), ("99.999", "100", 1), ("29", "29.01", 1)])
+def test_rp_023_the_limit_is_exact(report: Command, ready: str, limit: str, code: int) -> None:
+    """100 times 0.57 is less than 57 to a processor; 99.999 percent round to 100, and are less."""
+    manifests = deployment("ready", "quay.io/acme/both:1", ready) + deployment(
+        "blocked", "quay.io/acme/only:1", f"{100 - float(ready):.3f}"
+    )
+    report.write("given.yaml", manifests)
+    assert report("-f", "given.yaml", "--target", "arm64", "--fail-under", limit).code == code
+
+
 def test_rp_020_a_terminal_shows_what_could_run_as_a_bar_and_a_pipe_does_not(
     report: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,7 +223,7 @@ def test_rp_050_what_cannot_be_used_is_named_with_what_was_expected(
     report.write("empty.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n")
     report.write("two.yaml", deployment("a", "x:1", uid="1") + deployment("a", "x:1", uid="2"))
     report.write("list.yaml", "- a\n")
-    ran = report(*arguments)
+    ran = report(*arguments, known="--snapshot" not in arguments)
     assert ran.code == 2
     assert said in ran.err
 
@@ -242,6 +252,58 @@ def test_rp_002_the_same_object_twice_counts_once_and_a_folder_may_hold_other_fi
     ran = report("-f", "folder", "--target", "arm64", "-o", "json")
     assert len(json.loads(ran.out)["workloads"]) == 1
     assert "is used, not" in ran.err
+
+
+def test_rp_002_a_kind_of_another_group_that_has_its_pods_elsewhere_is_left_out_and_named(report: Command) -> None:
+    tasks = [{"replicas": 9, "template": {"spec": {"containers": [{"name": "c", "image": "quay.io/acme/only:1"}]}}}]
+    job = {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": "j"},
+        "spec": {"tasks": tasks},
+    }
+    report.write("job.yaml", f"{READY}---\n{yaml.safe_dump(job)}")
+    ran = report("-f", "job.yaml", "--target", "arm64", "-o", "json")
+    assert [each["name"] for each in json.loads(ran.out)["workloads"]] == ["ready"]
+    assert "Job j has no containers at spec.template.spec" in ran.err
+
+
+@pytest.mark.parametrize("option", [("--suggest",), ("--platforms-file", "platforms.yaml"), ("--fresh",)])
+def test_rp_002_with_a_snapshot_no_option_that_asks_is_ignored(report: Command, option: tuple[str, ...]) -> None:
+    report("-f", "all.yaml", "--target", "arm64", "--save", "facts.json")
+    ran = report("--snapshot", "facts.json", *option, known=False)
+    assert ran.code == 2
+    assert f"{option[0]}: with --snapshot nobody is asked" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("given", "other"),
+    [
+        ("all.yaml", ()),
+        ("platforms.yaml", ()),
+        ("old.json", ("--compare", "old.json")),
+        ("r.json", ("-o", "json=r.json")),
+    ],
+)
+def test_rp_002_saving_replaces_no_other_file_of_the_command_line(
+    report: Command, given: str, other: tuple[str, ...]
+) -> None:
+    report("-f", "all.yaml", "--target", "arm64", "-o", "json=old.json")
+    report.write("r.json", "mine")
+    before = (report.folder / given).read_bytes()
+    ran = report("-f", "all.yaml", "--target", "arm64", *other, "--save", given)
+    assert (ran.code, (report.folder / given).read_bytes()) == (2, before)
+    assert f"--save {given}" in ran.err
+
+
+def test_rp_050_an_answer_about_what_is_no_image_counts_as_none(report: Command) -> None:
+    report("-f", "all.yaml", "--target", "arm64", "--save", "facts.json")
+    path = report.folder / "facts.json"
+    path.write_bytes(path.read_bytes().replace(b'"image":"quay.io/acme/both:1","status"', b'"image":"a//b","status"'))
+    ran = report("--snapshot", "facts.json", "--target", "arm64", "-o", "json", known=False)
+    assert ran.code == 0
+    verdicts = {each["name"]: each["answers"][0]["verdict"] for each in json.loads(ran.out)["workloads"]}
+    assert verdicts == {"ready": "unknown", "blocked": "image"}
 
 
 def test_rp_051_what_was_interrupted_is_printed_as_incomplete_and_ends_with_3(report: Command) -> None:
