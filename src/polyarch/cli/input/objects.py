@@ -1,7 +1,8 @@
 """Kubernetes objects from YAML or JSON files, each knowing where it stands, so that an error can say it.
 
-A file holds any number of documents; a ``List`` counts as its items. Texts are read with the safe loader: tags that
-would construct anything but plain data are an error like any other.
+A file holds any number of documents; a ``List`` counts as its items. Texts are composed within the limits of ``polyarch
+lint`` and read as Kubernetes reads YAML: no tag constructs anything, times are texts, and a file of a million brackets
+is refused.
 """
 
 import re
@@ -15,11 +16,14 @@ import yaml
 
 from polyarch.cli.errors import UsageError
 from polyarch.cli.input.files import find_files
+from polyarch.manifests.scan.composer import compose_text
+from polyarch.manifests.scan.nodes import chunks, value
 
 T = TypeVar("T")
 
 STDIN = "-"
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+STANDARD_INPUT = "standard input"
+"""What it is called where a file would be named."""
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
 
 
@@ -104,7 +108,7 @@ def read_documents(path: str) -> list[Document]:
         ) from None
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: not UTF-8 (byte {error.start})") from None
-    shown = "standard input" if path == STDIN else path
+    shown = STANDARD_INPUT if path == STDIN else path
     return list(_documents(text, shown))
 
 
@@ -127,31 +131,25 @@ def documents_in(paths: Sequence[str], note: Callable[[str], None]) -> Iterator[
 
 
 def _documents(text: str, file: str) -> Iterator[Document]:
-    loader = _LOADER(text)
-    number = 0
     try:
-        while True:
-            number += 1
-            if not loader.check_node():
-                return
-            node = loader.get_node()
-            content = loader.construct_document(node)
-            if content is None:
-                continue
-            if not isinstance(content, dict):
-                raise UsageError(
-                    f"{file}, document {number}, line {node.start_mark.line + 1}: "
-                    f"expected a Kubernetes object (a mapping), found a {type(content).__name__}"
-                )
-            yield from _items(Document(file, number, content, node))
+        roots = compose_text(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
+        number = sum(start <= mark.index for start, _ in chunks(text)) if mark is not None else 1
         line = f", line {mark.line + 1}" if mark is not None else ""
         raise UsageError(f"{file}, document {number}{line}: {error.problem or error.context}") from None
     except yaml.YAMLError as error:
-        raise UsageError(f"{file}, document {number}: {error}") from None
-    finally:
-        loader.dispose()
+        raise UsageError(f"{file}: {error}") from None
+    for number, root in enumerate(roots, 1):
+        content = value(root)
+        if content is None:
+            continue
+        if not isinstance(content, dict):
+            raise UsageError(
+                f"{file}, document {number}, line {root.start_mark.line + 1}: "
+                f"expected a Kubernetes object (a mapping), found a {type(content).__name__}"
+            )
+        yield from _items(Document(file, number, content, root))
 
 
 def _items(document: Document) -> Iterator[Document]:

@@ -8,11 +8,27 @@ from typing import Any
 import yaml
 
 from polyarch.cli.errors import UsageError
+from polyarch.manifests.scan.composer import MAX_DEPTH
 
-SAFE_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class StrictLoader(SAFE_LOADER):  # type: ignore[misc]
+class SafeLoader(_LOADER):  # type: ignore[misc]
+    """Refuses nesting without end, which would take the process with it: the C composer knows no limit."""
+
+    depth = 0
+
+    def descend_resolver(self, parent: yaml.Node | None, index: object) -> None:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            mark = parent.start_mark if parent is not None else None
+            raise yaml.MarkedYAMLError(problem=f"nesting is deeper than {MAX_DEPTH} levels", problem_mark=mark)
+
+    def ascend_resolver(self) -> None:
+        self.depth -= 1
+
+
+class StrictLoader(SafeLoader):
     """Refuses a key that a mapping has twice."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
@@ -32,7 +48,7 @@ class StrictLoader(SAFE_LOADER):  # type: ignore[misc]
                 seen.add(key)
 
 
-def load_yaml(option: str, path: str, *, expected: str, loader: Any = SAFE_LOADER) -> Any:
+def load_yaml(option: str, path: str, *, expected: str, loader: Any = SafeLoader) -> Any:
     """The content; ``UsageError`` with file, place and reason, and with what was ``expected`` if there is no file.
 
     ``loader`` is a subclass of a safe one; ``-`` is standard input.

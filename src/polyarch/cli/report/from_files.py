@@ -5,6 +5,7 @@ Nodes, namespaces and our configuration are used if they are among the files. Th
 of two clusters would add up to a cluster that does not exist, so they are refused (RP-050).
 """
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ import msgspec
 
 from polyarch.cli.errors import UsageError
 from polyarch.cli.explain.templates import templates_of
-from polyarch.cli.input.objects import Document, documents_in
+from polyarch.cli.input.objects import STANDARD_INPUT, Document, documents_in
 from polyarch.model.meta import ObjectMeta, PartialObjectMetadata
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS, POLICIES, ClusterPodPlacementConfig, PlacementPolicy
@@ -29,7 +30,8 @@ DEFAULT_NAMESPACE: Final = "default"
 
 
 def facts_from(paths: Sequence[str], note: "Notes") -> Facts:
-    """Of all files; :class:`UsageError` names file and line of what cannot be used."""
+    """Of all files; :class:`UsageError` names file and line of what cannot be used. Found in a directory or by a
+    pattern, that is noted and left out."""
     documents = [each for each in documents_in(paths, note) if each.kind]
     _refuse_two_clusters(documents)
     latest: dict[tuple[str, str, str], Document] = {}
@@ -38,46 +40,26 @@ def facts_from(paths: Sequence[str], note: "Notes") -> Facts:
         if key in latest:
             note(f"{document.kind} {document.name}: {document.where} is used, not {latest[key].where}")
         latest[key] = document
-    makers: list[Maker] = []
-    pods: list[PodObject] = []
-    nodes: list[NodeObject] = []
-    labels: dict[str, dict[str, str]] = {}
-    singletons: dict[str, Any] = {}
+    found = _Found(note)
+    named = {STANDARD_INPUT, *map(os.path.normpath, paths)}
     for document in latest.values():
-        match document.kind:
-            case "Pod":
-                pods.append(_in_namespace(document.into(PodObject), document))
-            case "CronJob":
-                job = document.into(CronJobObject)
-                makers += _with_containers(of_cron_job(_in_namespace(job, document), source=document.where), note)
-            case kind if kind in _KINDS:
-                workload = document.into(WorkloadObject)
-                maker = of_workload(kind, _in_namespace(workload, document), source=document.where)
-                makers += _with_containers(maker, note)
-            case "Node":
-                nodes.append(document.into(NodeObject))
-            case "Namespace":
-                metadata = document.into(PartialObjectMetadata).metadata
-                labels[metadata.name] = {"kubernetes.io/metadata.name": metadata.name, **(metadata.labels or {})}
-            case CPPCS.kind:
-                singletons[document.kind] = _singleton(document, ClusterPodPlacementConfig)
-            case POLICIES.kind:
-                singletons[document.kind] = _singleton(document, PlacementPolicy)
-            case ARCHITECTURE_TAINTS.kind:
-                singletons[document.kind] = _singleton(document, ArchitectureTaints)
-            case _:
-                makers += _others(document)
-    workloads = workloads_of(makers, pods)
+        try:
+            found.add(document)
+        except UsageError as error:
+            if os.path.normpath(document.file) in named:
+                raise
+            note(f"left out: {error}")
+    workloads = workloads_of(found.makers, found.pods)
     if not workloads:
         raise UsageError(f"{', '.join(paths)}: nothing to report on; expected pods or objects with pod templates")
     return Facts(
         source=Source("files", ", ".join(paths)),
-        nodes=nodes_of(nodes),
+        nodes=nodes_of(found.nodes),
         workloads=workloads,
-        namespaces=labels,
-        cppc=singletons.get(CPPCS.kind),
-        policy=singletons.get(POLICIES.kind),
-        taints=singletons.get(ARCHITECTURE_TAINTS.kind),
+        namespaces=found.labels,
+        cppc=found.singletons.get(CPPCS.kind),
+        policy=found.singletons.get(POLICIES.kind),
+        taints=found.singletons.get(ARCHITECTURE_TAINTS.kind),
     )
 
 
@@ -90,6 +72,53 @@ class Notes:
     def __call__(self, text: str) -> None:
         if text not in self.texts:
             self.texts.append(text)
+
+
+class _Found:
+    """What the files hold."""
+
+    def __init__(self, note: Notes) -> None:
+        self._note = note
+        self.makers: list[Maker] = []
+        self.pods: list[PodObject] = []
+        self.nodes: list[NodeObject] = []
+        self.labels: dict[str, dict[str, str]] = {}
+        self.singletons: dict[str, Any] = {}
+
+    def add(self, document: Document) -> None:
+        """:class:`UsageError` for an object that is not as its kind is."""
+        match document.kind:
+            case "Pod":
+                self.pods.append(_in_namespace(document.into(PodObject), document))
+            case "CronJob":
+                job = _in_namespace(document.into(CronJobObject), document)
+                self._add(of_cron_job(job, source=document.where))
+            case kind if kind in _KINDS:
+                workload = _in_namespace(document.into(WorkloadObject), document)
+                self._add(of_workload(kind, workload, source=document.where))
+            case "Node":
+                self.nodes.append(document.into(NodeObject))
+            case "Namespace":
+                metadata = document.into(PartialObjectMetadata).metadata
+                self.labels[metadata.name] = {"kubernetes.io/metadata.name": metadata.name, **(metadata.labels or {})}
+            case CPPCS.kind:
+                self.singletons[document.kind] = _singleton(document, ClusterPodPlacementConfig)
+            case POLICIES.kind:
+                self.singletons[document.kind] = _singleton(document, PlacementPolicy)
+            case ARCHITECTURE_TAINTS.kind:
+                self.singletons[document.kind] = _singleton(document, ArchitectureTaints)
+            case _:
+                self.makers += _others(document)
+
+    def _add(self, maker: Maker) -> None:
+        """Another group's kind of the same name, such as Volcano's Job, has its pods elsewhere: that nothing is in the
+        way of it cannot be said."""
+        if maker.template.spec.containers:
+            self.makers.append(maker)
+        else:
+            self._note(
+                f"left out: {maker.source}: {maker.kind} {maker.metadata.name} has no containers at {maker.path}"
+            )
 
 
 def _refuse_two_clusters(documents: Iterable[Document]) -> None:
@@ -106,15 +135,6 @@ def _refuse_two_clusters(documents: Iterable[Document]) -> None:
                 f"{document.kind} {document.name} has another uid than in {first.where}: these are objects of two "
                 "clusters; report on one at a time"
             )
-
-
-def _with_containers(maker: Maker, note: Notes) -> Iterator[Maker]:
-    """Another group's kind of the same name, such as Volcano's Job, has its pods elsewhere: that nothing is in the way
-    of it cannot be said."""
-    if maker.template.spec.containers:
-        yield maker
-    else:
-        note(f"left out: {maker.source}: {maker.kind} {maker.metadata.name} has no containers at {maker.path}")
 
 
 def _others(document: Document) -> Iterator[Maker]:

@@ -268,6 +268,19 @@ def test_rp_002_a_kind_of_another_group_that_has_its_pods_elsewhere_is_left_out_
     assert "Job j has no containers at spec.template.spec" in ran.err
 
 
+def test_rp_002_in_a_folder_an_object_that_cannot_be_used_is_left_out_and_a_file_that_is_named_is_refused(
+    report: Command,
+) -> None:
+    report.write("folder/ready.yaml", READY)
+    report.write("folder/draft.yaml", BLOCKED.replace("spec:", "spec:\n  replicas: some", 1))
+    ran = report("-f", "folder", "--target", "arm64", "-o", "json")
+    assert [each["name"] for each in json.loads(ran.out)["workloads"]] == ["ready"]
+    assert "left out: folder/draft.yaml, document 1, line" in ran.err
+    assert report("-f", "folder/*.yaml", "--target", "arm64").code == 0
+    ran = report("-f", "folder", "-f", "./folder/draft.yaml", "--target", "arm64")
+    assert (ran.code, "spec.replicas: Expected" in ran.err) == (2, True)
+
+
 @pytest.mark.parametrize("option", [("--suggest",), ("--platforms-file", "platforms.yaml"), ("--fresh",)])
 def test_rp_002_with_a_snapshot_no_option_that_asks_is_ignored(report: Command, option: tuple[str, ...]) -> None:
     report("-f", "all.yaml", "--target", "arm64", "--save", "facts.json")
