@@ -122,6 +122,45 @@ def test_rp_020_texts_of_others_are_neither_formulas_nor_markup(report: Command)
     assert re.search(r"(?<!\\)[<\]`]", out.replace("[kubernetes", "")) is None
 
 
+@pytest.mark.parametrize("form", ["text", "csv", "markdown", "html"])
+def test_rp_020_a_terminal_obeys_no_text_of_others(report: Command, form: str) -> None:
+    report.write("bad.yaml", deployment("a\x1b[31mb\x07", "c\x1b]0;d\u202ee:1", team="x"))
+    out = report("-f", "bad.yaml", "--target", "arm64", "-o", form).out
+    assert "a�[31mb�" in out.replace("\\", "")
+    assert not {"\x1b", "\x07", "\u202e"} & set(out)
+
+
+def test_rp_020_csv_has_whole_numbers_and_no_formula_behind_white_space(report: Command) -> None:
+    report.write("large.yaml", deployment("\n=1+1", "quay.io/acme/both:1", "1234567.25"))
+    [row] = csv.DictReader(io.StringIO(report("-f", "large.yaml", "--target", "arm64", "-o", "csv").out))
+    assert (row["cores"], row["name"]) == ("1234567.25", "' =1+1")
+
+
+def test_rp_020_markdown_makes_no_link_of_a_text_and_names_what_makes_no_sense(report: Command) -> None:
+    report.write("bad.yaml", READY + deployment("x", "www.example.com/a:1", "many", namespace="https://example.com"))
+    out = report("-f", "bad.yaml", "--target", "arm64", "-o", "markdown").out
+    assert "www\\.example.com/a:1" in out
+    assert "https\\://example.com/Deployment/x: container c: cpu: 'many' is not a quantity" in out
+    assert not re.search(r"www\.|https?://", out)
+
+
+def test_rp_014_markdown_says_what_moving_costs_as_text_does(report: Command) -> None:
+    node = {"kind": "Node", "metadata": {"name": "n", "labels": {"kubernetes.io/arch": "amd64"}}}
+    pod = {
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "shop"},
+        "spec": {
+            "nodeName": "n",
+            "containers": [{"name": "c", "image": "quay.io/acme/both:1", "resources": {"requests": {"cpu": "123456"}}}],
+        },
+    }
+    report.write("dump.yaml", yaml.safe_dump({"kind": "List", "items": [node, pod]}))
+    arguments = ("-f", "dump.yaml", "--target", "arm64", "--price", "amd64=0.03,arm64=0.04")
+    said = "moving 123456 cores that are ready would cost about 901,228.80 a month"
+    assert said in report(*arguments).out
+    assert said in report(*arguments, "-o", "markdown").out
+
+
 @pytest.mark.parametrize(
     ("manifests", "options", "code"),
     [

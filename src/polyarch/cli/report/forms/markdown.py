@@ -7,14 +7,16 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from polyarch.cli.output.terminal import printable
 from polyarch.cli.report.forms import words
 from polyarch.reports.comparison import full_name
 from polyarch.reports.document import Change, Report, Verdict
 from polyarch.reports.judging.verdicts import MOVABLE
-from polyarch.reports.wording import few, percent
+from polyarch.reports.wording import few, percent, saved
 
 MOST_ROWS: Final = 50
-_MARKS: Final = re.compile(r"([\\`*_<>\[\]|~#@!&])")
+_MARKS: Final = re.compile(r"([\\`*_<>\[\]|~#@!&]|:(?=//)|(?<=www)\.)", re.IGNORECASE)
+"""What could begin markup; also the point and the colon of what pages make links of, ``www.…`` and ``https://…``."""
 
 
 def report_markdown(report: Report) -> str:
@@ -31,10 +33,9 @@ def _blocks(report: Report) -> Iterator[str]:
     yield _table(header, ((sums.target, *(str(each.workloads) for each in sums.verdicts)) for sums in report.sums))
     for sums in report.sums:
         if sums.saving is not None:
-            saving = sums.saving
-            yield _escaped(f"{sums.target}: about {saving.per_month:g} a month could be saved: {saving.formula}")
+            yield _escaped(f"{sums.target}: {saved(sums.saving)}")
         if sums.blocking_daemon_sets:
-            names = ", ".join(sums.blocking_daemon_sets)
+            names = few(sums.blocking_daemon_sets, 5)
             yield _escaped(f"{sums.target}: DaemonSets without which no node of it is ready: {names}")
     if report.blockers:
         rows = [
@@ -73,8 +74,10 @@ def _blocks(report: Report) -> Iterator[str]:
         ),
     )
     yield from _comparison(report)
-    if report.notes:
-        yield "\n".join(f"* {_escaped(note)}" for note in report.notes)
+    problems = (f"{full_name(row)}: {problem}" for row in report.workloads for problem in row.problems)
+    notes = [f"* {_escaped(note)}" for note in (*report.notes, *problems)]
+    if notes:
+        yield "\n".join(notes)
 
 
 def _comparison(report: Report) -> Iterator[str]:
@@ -105,4 +108,4 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _escaped(text: str) -> str:
-    return _MARKS.sub(r"\\\1", " ".join(text.split()))
+    return _MARKS.sub(r"\\\1", " ".join(printable(text).split()))

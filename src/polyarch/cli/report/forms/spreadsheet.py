@@ -1,18 +1,20 @@
 """CSV (RFC 4180): one row a workload and target (RP-020).
 
-A cell that a spreadsheet would take for a formula gets an apostrophe: images and labels are anybody's texts.
+A cell that a spreadsheet would take for a formula gets an apostrophe, and no character is one that a terminal would
+obey: images and labels are anybody's texts.
 """
 
 import csv
 import io
 
+from polyarch.cli.output.terminal import printable
 from polyarch.reports.document import Answer, Report, WorkloadRow
 
 HEADER = (
     *("namespace", "kind", "name", "team", "target", "verdict", "cores", "memoryBytes", "replicas", "pods"),
     *("podsOnTarget", "runsOn", "images", "blockedBy", "reasons", "drift", "problems", "source"),
 )
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA = ("=", "+", "-", "@")
 
 
 def report_csv(report: Report) -> str:
@@ -36,9 +38,10 @@ def _row(row: WorkloadRow, answer: Answer) -> list[str]:
         "; ".join(row.problems),
         row.source,
     )
-    return [*map(_cell, texts), *(f"{number:g}" if isinstance(number, float) else str(number) for number in numbers),
-            *map(_cell, cells)]  # fmt: skip
+    exact = (f"{number:.15g}" if isinstance(number, float) else str(number) for number in numbers)
+    return [*map(_cell, texts), *exact, *map(_cell, cells)]
 
 
 def _cell(text: str) -> str:
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    shown = printable(text)
+    return f"'{shown}" if shown.lstrip().startswith(_FORMULA) else shown
