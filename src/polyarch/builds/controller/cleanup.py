@@ -15,24 +15,22 @@ from typing import Any, Final, Protocol
 import structlog
 
 from polyarch.builds import names
+from polyarch.builds.controller.aftermath import Aftermath, Deletes, deleted, uncounted
 from polyarch.builds.controller.passes import SETTLING, Posts, Turns
 from polyarch.builds.controller.running_images import ListsPods, RunningImages
 from polyarch.builds.controller.watches import BY_BUILD, Watches
 from polyarch.builds.facts.executions import BuildObject, Run, StoredRun, execution_of
 from polyarch.builds.facts.facts import Execution
-from polyarch.builds.facts.times import seconds
 from polyarch.builds.frontend import WishKey
 from polyarch.builds.keys import handles
 from polyarch.builds.metrics import BuildMetrics
-from polyarch.builds.plan.document import PlannedEvent
-from polyarch.builds.pruning.counting import Claims, Image, count, digests_of, unreferenced
+from polyarch.builds.pruning.counting import Claims, Image, count, unreferenced
 from polyarch.builds.pruning.deletion import Deleted
-from polyarch.builds.pruning.finalizer import Hold, decide
 from polyarch.builds.pruning.history import expired
 from polyarch.builds.pruning.prune_work import Pruning, means_of, means_text
 from polyarch.kube.client.patches import MergePatch
 from polyarch.kube.clock import Clock
-from polyarch.kube.errors import Forbidden, NotFound
+from polyarch.kube.errors import NotFound
 from polyarch.kube.objects import finalizers
 from polyarch.kube.resources import Resource
 from polyarch.kube.rights import rule
@@ -48,7 +46,6 @@ RIGHTS: Final = (rule(names.IMAGE_BUILD_RUNS, "get", "patch", "delete"),)
 """RBAC rules in the whole cluster."""
 KEPT_BACK: Final = 3600.0
 """Seconds until it is looked again whether pods still run the images of old Runs."""
-UNKNOWN: Final = "which images machine OS builds refer to is not known"
 
 
 class Api(ListsPods, Protocol):
@@ -69,12 +66,6 @@ class Inputs(Protocol):
     """The part of ``SpecInputs`` that is needed here."""
 
     def credentials(self, namespace: str, names: tuple[str, ...]) -> CredentialStore: ...
-
-
-class Deletes(Protocol):
-    """The part of the registries that is needed here."""
-
-    async def delete_images(self, images: Sequence[Image], *, credentials: CredentialStore) -> Deleted: ...
 
 
 class ByJobs(Protocol):
@@ -111,14 +102,11 @@ class Cleanup:
         self._inputs = inputs
         self._jobs = jobs
         self._turns = turns
-        self._recorder = recorder
-        self._metrics = metrics
-        self._clock = clock
+        self._aftermath = Aftermath(recorder, metrics, clock)
         self._is_leading = is_leading
         self._others = others
         self._used = used
         self._running = RunningImages(client, watches, clock)
-        self._said: set[tuple[str, str]] = set()
 
     async def reconcile(self, wish: WishKey) -> Result:
         """One pass over the Runs of one ImageBuild."""
@@ -220,17 +208,12 @@ class Cleanup:
             if self.is_behind():
                 return SETTLING  # a plan of this repository may have taken an image that the caches do not show yet
             images = await self.unneeded(going)
-            if images is None:
-                kept = {f"{first.spec.repository}@{each}" for execution in going for each in digests_of(execution)}
-                found = Deleted(remaining=tuple(sorted(kept)), problem=UNKNOWN)
-            else:
-                found = await self._deleted(leaving, images)
-        self._metrics.images_deleted(len(found.done))
-        self._tell(first, found)
+            found = await self._deleted(leaving, images) if images is not None else uncounted(going)
+        self._aftermath.tell(_regarding(first), found)
         holds = [
             hold
             for run, execution in zip(leaving, going, strict=True)
-            if (hold := await self._release(run, execution, found))
+            if (hold := await self._release(run, execution, found)) is not None
         ]
         return max(min(holds), found.retry_after or 0.0) if holds else None
 
@@ -262,10 +245,7 @@ class Cleanup:
         by_job = [(run, means) for run in leaving if (means := means_of(_noted(run, names.REGISTRY_JOB_ANNOTATION)))]
         if not by_job:
             credentials = self._inputs.credentials(namespace, secrets)
-            try:
-                return await self._registries.delete_images(images, credentials=credentials)
-            except Forbidden as error:
-                return Deleted(remaining=tuple(each.reference for each in images), problem=error.message or str(error))
+            return await deleted(self._registries, images, credentials=credentials)
         run, means = by_job[-1]
         pruning = Pruning(
             namespace=namespace,
@@ -280,36 +260,10 @@ class Cleanup:
 
     async def _release(self, run: Run, execution: Execution, found: Deleted) -> float | None:
         """Remove the finalizer, or seconds until the next try."""
-        own = digests_of(execution)
-        remaining = [each for each in found.remaining if each.rpartition("@")[2] in own]
-        verdict = decide(
-            remaining,
-            execution=execution.name,
-            deleting_since=seconds(run.metadata.deletion_timestamp) or 0.0,
-            now=self._clock.now().timestamp(),
-            problem=found.problem,
-        )
-        if isinstance(verdict, Hold):
-            return verdict.seconds
-        if verdict.event is not None:
-            self._metrics.cleanup_abandoned()
-            self._post(run, verdict.event)
-        if self._is_leading():
+        hold = self._aftermath.hold(_regarding(run), execution, found, since=run.metadata.deletion_timestamp)
+        if hold is None and self._is_leading():
             await finalizers.remove(self._client, names.IMAGE_BUILD_RUNS, run.metadata, names.IMAGES_FINALIZER)
-        return None
-
-    def _tell(self, run: Run, found: Deleted) -> None:
-        if found.done:
-            message = f"Deleted {', '.join(found.done)}: nothing refers to them any more"
-            self._post(run, PlannedEvent(type="Normal", reason="ImageDeleted", message=message))
-        for kept in found.warnings(self._said):
-            self._said.add((kept.repository, kept.outcome))
-            message = f"Images in {kept.repository} are left there: {kept.message}"
-            self._post(run, PlannedEvent(type="Warning", reason="ImageNotDeleted", message=message))
-
-    def _post(self, run: Run, event: PlannedEvent) -> None:
-        regarding = Regarding.of(names.IMAGE_BUILD_RUNS, run.metadata)
-        self._recorder.event(regarding, type=event.type, reason=event.reason, note=event.message, action="Prune")
+        return hold
 
     # -- who refers to images ------------------------------------------------------------------------------------------
 
@@ -332,6 +286,10 @@ class Cleanup:
     def _is_going(self, namespace: str) -> bool:
         found = self._watches.namespaces.store.get(Key("", namespace))
         return found is not None and found.metadata.deletion_timestamp is not None
+
+
+def _regarding(run: Run) -> Regarding:
+    return Regarding.of(names.IMAGE_BUILD_RUNS, run.metadata)
 
 
 def _leaving(runs: Iterable[Run]) -> list[Run]:

@@ -11,19 +11,17 @@ from typing import Any, Final, NamedTuple, Protocol
 import structlog
 
 from polyarch.builds import names
-from polyarch.builds.controller.passes import Posts, Turns
+from polyarch.builds.controller.aftermath import Aftermath, Deletes, deleted, uncounted
+from polyarch.builds.controller.passes import SETTLING, Posts, Turns
 from polyarch.builds.controller.watches import RecordObject
 from polyarch.builds.facts.facts import Execution
-from polyarch.builds.facts.times import seconds
 from polyarch.builds.keys import handles
 from polyarch.builds.machineos import vocabulary
 from polyarch.builds.machineos.case import StoredRecord
 from polyarch.builds.machineos.recording.records import ended
 from polyarch.builds.metrics import BuildMetrics
-from polyarch.builds.plan.document import PlannedEvent
-from polyarch.builds.pruning.counting import Image, digests_of
+from polyarch.builds.pruning.counting import Image
 from polyarch.builds.pruning.deletion import Deleted
-from polyarch.builds.pruning.finalizer import Hold, decide
 from polyarch.kube.clock import Clock
 from polyarch.kube.objects import finalizers
 from polyarch.kube.resources import CONFIGMAPS
@@ -35,9 +33,6 @@ from polyarch.model.meta import Key
 from polyarch.oci.auth.credentials import CredentialStore
 
 log = structlog.get_logger(__name__)
-
-BEHIND: Final = 2.0
-"""Seconds until it is looked again where the caches do not show yet who refers to the images."""
 
 
 class Counts(Protocol):
@@ -52,12 +47,6 @@ class Inputs(Protocol):
     """The part of ``SpecInputs`` that is needed here."""
 
     def credentials(self, namespace: str, names: tuple[str, ...]) -> CredentialStore: ...
-
-
-class Deletes(Protocol):
-    """The part of the registries that is needed here."""
-
-    async def delete_images(self, images: Sequence[Image], *, credentials: CredentialStore) -> Deleted: ...
 
 
 class _Leaving(NamedTuple):
@@ -94,11 +83,8 @@ class MachineImages:
         self._namespace = namespace
         self._lives = lives
         self._turns = turns
-        self._recorder = recorder
-        self._metrics = metrics
-        self._clock = clock
+        self._aftermath = Aftermath(recorder, metrics, clock)
         self._is_leading = is_leading
-        self._said: set[tuple[str, str]] = set()
         self.key: Final = Key(namespace, "machine-os-images")
 
     async def reconcile(self, _: Key) -> Result:
@@ -136,55 +122,39 @@ class MachineImages:
             return None
         going = [each.execution for each in leaving]
         async with self._turns.of(repository):
-            images = None if self._counts.is_behind() else await self._counts.unneeded(going)
-            if images is None:
-                return BEHIND
+            if self._counts.is_behind():
+                return SETTLING
+            images = await self._counts.unneeded(going)
             noted = ((each.record.metadata.annotations or {}).get(names.PUSH_SECRET_ANNOTATION) for each in leaving)
             secrets = tuple(dict.fromkeys(each for each in noted if each))
             credentials = self._inputs.credentials(self._namespace, secrets)
-            found = await self._registries.delete_images(images, credentials=credentials)
-        self._metrics.images_deleted(len(found.done))
-        self._tell(leaving[0], found)
+            if images is not None:
+                found = await deleted(self._registries, images, credentials=credentials)
+            else:
+                found = uncounted(going)
+        self._aftermath.tell(_regarding(leaving[0]), found)
         holds = [hold for each in leaving if (hold := await self._ended(each, found)) is not None]
         return max(min(holds), found.retry_after or 0.0) if holds else None
 
     async def _ended(self, leaving: _Leaving, found: Deleted) -> float | None:
         """Release the record, or seconds until the next try."""
-        own = digests_of(leaving.execution)
-        verdict = decide(
-            [each for each in found.remaining if each.rpartition("@")[2] in own],
-            execution=leaving.execution.name,
-            deleting_since=seconds(leaving.record.metadata.deletion_timestamp) or 0.0,
-            now=self._clock.now().timestamp(),
-            problem=found.problem,
-        )
-        if isinstance(verdict, Hold):
-            return verdict.seconds
-        if verdict.event is not None:
-            self._metrics.cleanup_abandoned()
-            self._post(leaving, verdict.event)
-        await self._release(leaving.record)
-        return None
+        since = leaving.record.metadata.deletion_timestamp
+        hold = self._aftermath.hold(_regarding(leaving), leaving.execution, found, since=since)
+        if hold is None:
+            await self._release(leaving.record)
+        return hold
 
     async def _release(self, record: RecordObject) -> None:
         if self._is_leading():
             await finalizers.remove(self._client, CONFIGMAPS, record.metadata, names.IMAGES_FINALIZER)
             log.info("released the record of a deleted build", record=str(record.metadata.key))
 
-    def _tell(self, leaving: _Leaving, found: Deleted) -> None:
-        if found.done:
-            message = f"Deleted {', '.join(found.done)}: nothing refers to them any more"
-            self._post(leaving, PlannedEvent(type="Normal", reason="ImageDeleted", message=message))
-        for kept in found.warnings(self._said):
-            self._said.add((kept.repository, kept.outcome))
-            message = f"Images in {kept.repository} are left there: {kept.message}"
-            self._post(leaving, PlannedEvent(type="Warning", reason="ImageNotDeleted", message=message))
 
-    def _post(self, leaving: _Leaving, event: PlannedEvent) -> None:
-        kind = vocabulary.BUILDS
-        uid = next(iter(_owners(leaving.record, kind.kind)), "")
-        about = Regarding(kind.api_version, kind.kind, "", leaving.execution.name, uid)
-        self._recorder.event(about, type=event.type, reason=event.reason, note=event.message, action="Prune")
+def _regarding(leaving: _Leaving) -> Regarding:
+    """The build, which is gone by then."""
+    kind = vocabulary.BUILDS
+    uid = next(iter(_owners(leaving.record, kind.kind)), "")
+    return Regarding(kind.api_version, kind.kind, "", leaving.execution.name, uid)
 
 
 def stored_record(record: RecordObject) -> StoredRecord:
