@@ -210,6 +210,8 @@ class OwnBuilds:
         if run is None:
             return
         self._queue.run_changed(change.key, change.new)
+        if change.new is None:
+            self._converted.pop(change.key)
         self._enqueue(self._wish(Key(change.key.namespace, run.spec.image_build.name)))
 
     def _job_changed(self, change: Change[JobObject]) -> None:

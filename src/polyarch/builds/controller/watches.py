@@ -20,6 +20,7 @@ from polyarch.kube.process.roles import Process
 from polyarch.kube.resources import CONFIGMAPS, JOBS, NAMESPACES, NODES, PODS
 from polyarch.kube.rights import rule
 from polyarch.kube.runtime.informer import Informer
+from polyarch.kube.runtime.store import Change
 from polyarch.model.meta import Key, ObjectMeta
 from polyarch.model.namespace import Namespace
 from polyarch.oci.cache.recent import Recent
@@ -78,6 +79,7 @@ class Watches:
         runs.store.add_index(BY_KEY, _keys_of)
         jobs.store.add_index(BY_NAMESPACE, _namespace_of)
         pods.store.add_index(BY_JOB, _job_of)
+        jobs.add_handler(self._job_changed)
 
     def job(self, key: Key) -> JobFacts | None:
         """A Job with what its pods say."""
@@ -92,6 +94,11 @@ class Watches:
         facts = job_facts(job, its)
         self._converted.put(key, (seen, facts))
         return facts
+
+    def _job_changed(self, change: Change[JobObject]) -> None:
+        """With a Job go its facts, and the pods that they were made from."""
+        if change.new is None:
+            self._converted.pop(change.key)
 
     def jobs_in(self, namespace: str) -> Iterable[JobFacts]:
         """The Jobs of builds in a namespace."""

@@ -164,7 +164,7 @@ class Recorder:
         self._series.move_to_end(occurrence)
         self._waiting.add(occurrence)
         self._poster.queue.add(occurrence)
-        self._forget_old()
+        self._forget_old(now)
 
     async def run(self) -> None:
         """Posts until cancelled or closed."""
@@ -250,8 +250,16 @@ class Recorder:
         name = occurrence.regarding.name[:236]
         return f"{name if _NAME.fullmatch(name) else occurrence.regarding.kind.lower()}.{unique}"
 
-    def _forget_old(self) -> None:
-        """Bounds the memory for series; what waits to be posted is kept."""
+    def _forget_old(self, now: float) -> None:
+        """Bounds the memory for series, by their age and by their number; what waits to be posted is kept.
+
+        They stand in the order in which they were last seen.
+        """
+        while self._series:
+            occurrence, series = next(iter(self._series.items()))
+            if now - series.seen_at < SERIES_WINDOW or occurrence in self._waiting:
+                break
+            del self._series[occurrence]
         if len(self._series) > REMEMBERED:
             for occurrence in self._series:
                 if occurrence not in self._waiting:

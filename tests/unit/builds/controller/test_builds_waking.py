@@ -213,3 +213,18 @@ def test_a_build_that_is_going_is_not_woken_by_nodes_any_more(world: World) -> N
     assert world.woken == ["shop"]
     world.node("arm64-1", "arm64")
     assert world.woken == ["web"]
+
+
+def test_bd_348_with_runs_and_jobs_goes_what_was_made_of_them(world: World) -> None:
+    """Each is some kilobytes: a builder that has seen thousands of Runs of a few ImageBuilds kept them all."""
+    world.drop(world.watches.runs, "web-1")
+    for number in range(30):
+        run = f"web-{number}"
+        world.run(run, "web")
+        world.job(f"{run}-amd64", run)
+        world.look("web", "shop")
+        assert len(world.front._converted) == len(world.watches._converted) == 1
+        world.drop(world.watches.jobs, f"{run}-amd64")
+        world.drop(world.watches.runs, run)
+        world.look("web", "shop")
+    assert len(world.front._converted) == len(world.watches._converted) == 0

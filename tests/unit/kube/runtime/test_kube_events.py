@@ -9,7 +9,7 @@ from manual_clock import ManualClock
 from polyarch.kube.errors import ConfigurationError, ConnectionFailed, Forbidden, Unavailable
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import EVENTS
-from polyarch.kube.runtime.events import NOTE_BYTES, REMEMBERED, Recorder, Regarding
+from polyarch.kube.runtime.events import NOTE_BYTES, REMEMBERED, SERIES_WINDOW, Recorder, Regarding
 
 POD = Regarding("v1", "Pod", "shop", "web-1", "uid-1")
 
@@ -327,6 +327,15 @@ async def test_kr_031_the_memory_for_repetitions_is_bounded(api, clock):
     assert len(recorder._series) <= REMEMBERED
     task.cancel()
     await asyncio.wait([task])
+
+
+async def test_kr_031_a_series_is_forgotten_when_it_can_go_on_no_more(api, clock, recorder):
+    """Else a process keeps the last 4 096 notes of up to a kilobyte, of pods that are gone for hours."""
+    for number in range(300):
+        report(recorder, Regarding("v1", "Pod", "shop", f"web-{number}", f"uid-{number}"))
+        await clock.run(60)
+    assert len(recorder._series) <= SERIES_WINDOW / 60 + 1
+    assert len(events(api)) == 300
 
 
 async def test_kr_031_the_recorders_of_two_roles_in_one_process_have_their_own_metrics(api, clock):
