@@ -6,6 +6,7 @@ a cache up to date requeues the build.
 """
 
 from collections.abc import Callable, Hashable
+from itertools import islice
 from typing import Any, Final, Generic, TypeVar
 
 from polyarch.kube.clock import Clock
@@ -16,6 +17,8 @@ from polyarch.model.meta import Key
 K = TypeVar("K", bound=Hashable)
 KEEP: Final = 60.0
 """Seconds after which a deletion that the cache does not show is forgotten: the cache is broken then, not late."""
+LOOKED_AT: Final = 4
+"""With every write: more than it adds, so that what has settled never adds up."""
 
 
 class Settling(Generic[K]):
@@ -28,7 +31,7 @@ class Settling(Generic[K]):
     def wrote(self, build: K, writes: OwnWrites[Any], key: Key, resource_version: str) -> None:
         """The API server answered a write to the object ``key`` of a cache with this resourceVersion."""
         writes.note_write(key, resource_version)
-        self._pending.setdefault(build, []).append(lambda: writes.is_stale(key))
+        self._note(build, lambda: writes.is_stale(key))
 
     def deleted(self, build: K, store: Store[Any], key: Key, uid: str) -> None:
         """The API server accepted the deletion of that object."""
@@ -43,7 +46,14 @@ class Settling(Generic[K]):
                 and self._clock.monotonic() < until
             )
 
-        self._pending.setdefault(build, []).append(is_there)
+        self._note(build, is_there)
+
+    def _note(self, build: K, is_behind: Callable[[], bool]) -> None:
+        """Nobody asks again about a build that is gone, or a namespace without builds: those that wait for longest are
+        looked at here."""
+        for each in tuple(islice(self._pending, LOOKED_AT)):
+            self.is_stale(each)
+        self._pending.setdefault(build, []).append(is_behind)
 
     def is_stale(self, build: K) -> bool:
         """Whether some cache is still behind a write of this build."""

@@ -32,6 +32,8 @@ class Due:
         """Nothing is to be written."""
         self._at_once.pop(name, None)
         self._rollout.pop(name, None)
+        if not self._rollout:
+            self._names.clear()
 
     def take(self, order: Iterable[str]) -> str | None:
         """The next node. ``order``: architectures; those that are not in it come last, by name."""

@@ -11,7 +11,7 @@ from builds_api import BuildsApi
 
 from manual_clock import ManualClock
 from polyarch.builds import names
-from polyarch.builds.controller.cleanup import KEPT_BACK, Cleanup, subscribe
+from polyarch.builds.controller.cleanup import KEPT_BACK, SAID, Cleanup, subscribe
 from polyarch.builds.controller.passes import SETTLING, Turns
 from polyarch.builds.controller.prune_jobs import PruneJobs
 from polyarch.builds.controller.watches import BY_BUILD, BY_JOB, RecordObject, _build_of, _job_of
@@ -348,6 +348,16 @@ class TestFinalizers:
             assert await place.go(WishKey("ImageBuild", "team", name)) == Done()
             assert place.metadata(name)["finalizers"] == []
         assert [reason for _, _, reason, _ in place.recorder.events] == ["ImageNotDeleted"]
+
+    async def test_bd_234_what_was_told_of_former_repositories_is_forgotten(self, place):
+        """A repository for each branch, in a registry that deletes nothing."""
+        await place.run("one", ("arm64", "o"), deleting="2027-01-01T11:59:00Z")
+        [run] = place.watches.runs.store.values()
+        for number in range(SAID + 200):
+            kept = Kept(repository=f"quay.io/team/{number}", reference="", outcome="unsupported", message="HTTP 405")
+            place.cleanup._tell(run, Deleted(kept=(kept,)))
+        assert len(place.recorder.events) == SAID + 200
+        assert len(place.cleanup._said) == SAID
 
 
 class TestByJob:

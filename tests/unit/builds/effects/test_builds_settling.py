@@ -1,0 +1,49 @@
+"""Own writes that the caches do not show yet are forgotten, whoever they were for (BD-137)."""
+
+from types import SimpleNamespace
+
+from manual_clock import ManualClock
+from polyarch.builds.effects.object_writes import jobs_of
+from polyarch.builds.effects.settling import KEEP, Settling
+from polyarch.builds.frontend import WishKey
+from polyarch.kube.runtime.store import Store
+from polyarch.kube.runtime.watch import Apply, Delete
+from polyarch.kube.runtime.writes import OwnWrites
+from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
+
+
+def shown(key: Key, version: int) -> PartialObjectMetadata:
+    metadata = ObjectMeta(name=key.name, namespace=key.namespace, uid=str(key), resource_version=str(version))
+    return PartialObjectMetadata(metadata=metadata)
+
+
+def test_bd_137_builds_and_namespaces_that_are_gone_are_forgotten() -> None:
+    """Nobody asks again whether their writes have settled: each namespace that ever had a build was kept."""
+    clock = ManualClock()
+    store: Store[PartialObjectMetadata] = Store()
+    writes = OwnWrites(store, clock=clock)
+    settling: Settling[WishKey] = Settling(clock)
+    for number in range(0, 3000, 3):
+        key = Key(f"branch-{number}", "web-1-amd64")
+        for build in (WishKey("ImageBuild", key.namespace, "web"), jobs_of(key.namespace)):
+            settling.wrote(build, writes, key, str(number + 1))
+            assert settling.is_stale(build)
+        store.take(Apply(shown(key, number + 1)))
+        settling.deleted(jobs_of(key.namespace), store, key, str(key))
+        store.take(Delete(key, str(number + 2)))
+        clock.advance(1)
+    assert len(settling._pending) <= 2
+
+
+def test_bd_137_what_the_cache_never_shows_is_forgotten_in_time() -> None:
+    clock = ManualClock()
+    writes = SimpleNamespace(note_write=lambda key, version: None, is_stale=lambda key: clock.monotonic() < until[key])
+    settling: Settling[int] = Settling(clock)
+    until: dict[Key, float] = {}
+    for number in range(1000):
+        key = Key("team", str(number))
+        until[key] = clock.monotonic() + KEEP
+        settling.wrote(number, writes, key, "1")  # type: ignore[arg-type]
+        assert settling.is_stale(number)
+        clock.advance(1)
+    assert len(settling._pending) <= KEEP + 1
