@@ -17,8 +17,8 @@ from tools.peers.catalogue import Absent, continuous_integration, found
 from tools.peers.summary import PROPERTY, excused, summary, use
 from xdist.remote import Producer
 
-from lanes import LaneScheduling, order, strays
-from long import mark
+from lanes import LaneScheduling, durations, order, strays
+from long import faults, mark
 
 find = functools.cache(found)
 
@@ -39,10 +39,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LaneSch
     return LaneScheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     order(items)
     mark(items)
-    if found := strays(items):
+    found = strays(items)
+    # Of a file of which some tests are asked for the others are not known.
+    if not config.getoption("lf", default=False) and not any("::" in each for each in config.args):
+        found += faults(item.nodeid for item in items)
+    if found:
         raise pytest.UsageError("\n".join(found))
 
 
@@ -78,14 +82,15 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
     return report
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     reports = [
-        report
-        for outcome in ("passed", "failed", "error", "skipped")
-        for report in terminalreporter.stats.get(outcome, ())
-        if isinstance(report, pytest.TestReport)
+        report for each in terminalreporter.stats.values() for report in each if isinstance(report, pytest.TestReport)
     ]
     if lines := summary(report.user_properties for report in reports if report.when == "call" or not report.passed):
         terminalreporter.section("peers")
         for line in lines:
+            terminalreporter.line(line)
+    if config.getoption("dist", default="no") == "loadfile":
+        terminalreporter.section("lanes")
+        for line in durations((report.nodeid, report.duration) for report in reports):
             terminalreporter.line(line)

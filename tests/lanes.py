@@ -2,61 +2,91 @@
 
 What is one in a cluster (an installation, a taint of all nodes) belongs to one test at a time. Were such files given to
 several workers, all but one would wait at a lock. So the files that share such a sandbox are a *lane*: one worker runs
-them one after another, and the sandbox can end when the lane does (``endings``). Lanes come longest first; a file that
-began last would keep the whole run waiting for it alone.
+them one after another, and the sandbox can end when the lane does (``endings``).
+
+Lanes come longest first; a file that began last would keep the whole run waiting for it alone. But the sandboxes of the
+fault suite, with the roles that stand in them, end with their worker: their lanes come last, so that they do not idle
+through the whole run. ``make cluster`` prints at its end how long each lane took; the orders below follow it.
 """
 
+import collections
 from collections.abc import Iterable, Mapping
 
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-LANES: Mapping[str, tuple[str, ...]] = {
+FIRST: Mapping[str, tuple[str, ...]] = {
+    "placed": (
+        "test_sandbox_polyarch",
+        "test_placement_gated",
+        "test_placement_sharing",
+        "test_examples",
+        "test_placement_inline",
+        "test_placement_differences",
+        "test_placement_audit",
+        "test_placement_images",
+    ),
+    "the first sandbox's controllers": (
+        "test_taints_pods",
+        "test_placement_sweep",
+        "test_taints_admission",
+        "test_placement_warm_up",
+        "test_taints_schema",
+        "test_report_kept",
+        "test_placement_run",
+        "test_placement_facts",
+    ),
     "operated": ("test_operator_lifecycle", "test_operator_monitor", "test_operator_taken_away"),
+    "building": ("test_builds_walk", "test_builds_pruning", "test_builds_registry_access"),
+    "operated-features": (
+        "test_taints_operator",
+        "test_numa_operator",
+        "test_operator_webhooks",
+        "test_operator_monitoring",
+        "test_builds_operator",
+    ),
+    "empty": ("test_installation_commands", "test_installation_manifests"),
+    "image": ("test_packaging_image",),
+    "guide": ("test_guide_commands",),
+    "commanded": ("test_taint_commands", "test_taint_clean"),
+    "life": ("test_sandbox_life",),
+    "exporters": ("test_numa_exporter",),
+    "owner": ("test_owner_operator",),
+    "buildah": ("test_builds_buildah",),
+    "sandbox's pods": ("test_sandbox_pods",),
+    "scheduled": ("test_numa_scheduling",),
+    "running": ("test_packaging_chart_life", "test_packaging_bundle"),
+    "tainted": ("test_taints_nodes",),
+    "growing": ("test_taints_daemonsets", "test_sandbox_growth"),
+}
+"""Name of a lane to its files, longest lane first."""
+LAST: Mapping[str, tuple[str, ...]] = {
+    "installations under faults": ("test_installed_faults", "test_operator_faults", "test_numa_operator_faults"),
     "roles under faults": (
         "test_api_faults",
-        "test_operator_faults",
         "test_replica_faults",
         "test_registry_faults",
         "test_long_faults",
         "test_taints_node_faults",
         "test_watch_faults",
     ),
-    "installations under faults": ("test_installed_faults", "test_numa_operator_faults"),
-    "life": ("test_sandbox_life",),
-    "image": ("test_packaging_image",),
-    "guide": ("test_guide_commands",),
-    "operated-features": (
-        "test_operator_monitoring",
-        "test_operator_webhooks",
-        "test_taints_operator",
-        "test_numa_operator",
-        "test_builds_operator",
+    "exporters and registries under faults": (
+        "test_numa_exporter_faults",
+        "test_builds_registry_faults",
+        "test_numa_extender_faults",
     ),
     "mixed fleets under faults": ("test_taints_faults", "test_builds_faults"),
-    "running": ("test_packaging_chart_life", "test_packaging_bundle"),
-    "growing": ("test_taints_daemonsets", "test_sandbox_growth"),
-    "wheel": ("test_packaging_wheel",),
-    "commanded": ("test_taint_clean", "test_taint_commands"),
-    "tainted": ("test_taints_nodes",),
-    "empty": ("test_installation_manifests", "test_installation_commands"),
-    "the first sandbox's taints": (
-        "test_taints_pods",
-        "test_taints_admission",
-        "test_taints_run",
-        "test_placement_run",
-        "test_taints_schema",
-    ),
 }
-"""Name of a lane to its files, both longest first. A file that is in none is its own lane and comes after these."""
+"""The same, after all that is in no lane. A file that is in none is its own lane."""
 EXCLUSIVE = {
     "operated_sandbox": ("operated", "operated-features"),
     **{f"{lane}_sandbox": (lane,) for lane in ("running", "growing", "commanded", "tainted", "empty")},
 }
 """Fixtures to the lanes of their users; each lane has a sandbox of its own."""
-_LANE_OF = {file: lane for lane, files in LANES.items() for file in files}
-_RANK = {file: rank for rank, file in enumerate(_LANE_OF)}
+_LANE_OF = {file: lane for lanes in (FIRST, LAST) for lane, files in lanes.items() for file in files}
+_BETWEEN = sum(map(len, FIRST.values()))
+_RANK = {file: rank if rank < _BETWEEN else rank + 1 for rank, file in enumerate(_LANE_OF)}
 
 
 def lane_of(nodeid: str) -> str:
@@ -71,8 +101,8 @@ def sandbox_of(fixture: str, nodeid: str) -> str:
 
 
 def order(items: list[pytest.Item]) -> None:
-    """Files of lanes first, in the order of the lanes; what is in none stays as it is."""
-    items.sort(key=lambda item: _RANK.get(item.path.stem, len(_RANK)))
+    """In the order of the lanes; what is in none comes between those two kinds and stays as it is."""
+    items.sort(key=lambda item: _RANK.get(item.path.stem, _BETWEEN))
 
 
 def strays(items: Iterable[pytest.Item]) -> list[str]:
@@ -84,6 +114,14 @@ def strays(items: Iterable[pytest.Item]) -> list[str]:
         if fixture in EXCLUSIVE and lane_of(item.nodeid) not in EXCLUSIVE[fixture]
     }
     return sorted(found)
+
+
+def durations(tests: Iterable[tuple[str, float]]) -> list[str]:
+    """Seconds of workers by lane, longest first, from the ids of tests and how long each (or a part of it) took."""
+    lanes: collections.Counter[str] = collections.Counter()
+    for nodeid, seconds in tests:
+        lanes[lane_of(nodeid)] += round(seconds)
+    return [f"{seconds:6} s  {lane}" for lane, seconds in lanes.most_common() if seconds]
 
 
 class LaneScheduling(LoadScopeScheduling):

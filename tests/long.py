@@ -1,51 +1,365 @@
-"""Tests that `make test` leaves to `make long`: they take longest, and each has a shorter sibling that is always run.
+"""Tests that `make test` leaves to `make long`, which is run every night and before a release.
 
-Continuous integration has two cores and ninety minutes. What is here repeats, at every step or with another program or
-answer, what another test shows once.
+`make test` shows each thing that polyarch does once from end to end, each kind of fault once for a role, and each form
+in which polyarch is packaged once. What repeats that at every step, with every answer, in large numbers, for minutes,
+or with a second program is here, each time with what it adds and which test is always run.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import pytest
 
-LONG: dict[str, str] = {
-    "test_installed_faults.py::test_pl_540_pl_530_no_admission_fails_while_certificates_and_replicas_are_replaced": (
-        "fifty admissions a second for minutes; a roll-out under load is in test_in_004_an_upgrade_from"
-    ),
-    "test_operator_faults.py::test_pl_522_killed_at_every_step_of_install_and_uninstall": (
-        "every step; one is in test_operator_lifecycle.py"
-    ),
-    "test_numa_operator_faults.py::test_no_040_no_072_killed_at_every_step_of_bringing_and_removing_exporters": (
-        "every step; bringing and removing is in test_numa_operator.py"
-    ),
-    "test_taints_faults.py::test_tn_092_an_api_server_that_refuses[500": "another answer than 409 and 429",
-    "test_taints_faults.py::test_tn_092_an_api_server_that_refuses[503": "another answer than 409 and 429",
-    "test_builds_registry_faults.py::test_bd_394_bd_219_one_request_fails[500": "another answer than 429",
-    "test_builds_registry_faults.py::test_bd_394_bd_219_one_request_fails[503": "another answer than 429",
-    "test_packaging_chart_life.py::test_in_010_a_release_is_installed_upgraded_rolled_back_and_leaves_nothing[helm-3": (
-        "the older Helm; Helm 4 is always run"
-    ),
-    "test_packaging_chart_life.py::test_in_010_templated_definitions_come_first_and_are_kept[helm-3": (
-        "the older Helm; Helm 4 is always run"
-    ),
-    "test_sandbox_life.py::test_sb_014_polyarch_in_the_sandbox_survives_down_and_follows_its_settings": (
-        "six starts of a sandbox; test_sb_003 stops and starts one"
-    ),
-    "test_numa_crowd.py::test_ns_172_a_backlog_is_bound_without_a_refusal_and_nobody_waits_for_nothing": (
-        "a crowd of 250 pods; single ones are in test_numa_scheduling.py"
-    ),
+ALL = ("test_",)
+"""A file of which nothing is always run: what its sentence names is."""
+LONG: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "test_api_faults": {
+        "conflicts that no server has; those with writers who are there are always run": (
+            "test_pl_304_a_storm_of_conflicts",
+        ),
+    },
+    "test_operator_faults": {
+        "every step; one of the installation and one of the removal are in test_operator_lifecycle": (
+            "test_pl_522_killed_at_every_step_of_install_and_uninstall",
+        ),
+        "the operator and Kubernetes 1.30; webhook and controller are in test_api_faults": (
+            "test_pl_522_pl_504_made_and_deleted_within_a_second_and_an_api_server_as_of_1_30",
+        ),
+    },
+    "test_replica_faults": {
+        "a leader that stands still for 40 s; one that stands still is in test_builds_faults, killed ones are here": (
+            "test_pl_530_the_leader_is_paused_for_40_s_and_goes_on",
+        ),
+        "private images, and hundreds of requests that cost others nothing; kills under load are always run": (
+            "test_pl_900_row_11_private_images_while_all_leaders_are_killed",
+            "test_pl_109_400_dry_runs_by_one_user_disturb_nobody",
+        ),
+        "the same crowd with no fault at all, to compare with": (
+            "test_pl_530_without_a_fault_the_standby_costs_nothing",
+        ),
+    },
+    "test_long_faults": {
+        "half a minute and a whole one; test_registry_faults and test_placement_gated have the same for seconds": ALL
+    },
+    "test_taints_node_faults": {
+        "other faults than answers that are lost; test_taints_faults has them for nodes, DaemonSets and pods": (
+            "test_tn_092_nodes_end_as_if_nothing_had_happened[watch",
+            "test_tn_092_nodes_end_as_if_nothing_had_happened[409",
+            "test_tn_092_nodes_end_as_if_nothing_had_happened[429",
+            "test_tn_092_nodes_end_as_if_nothing_had_happened[500",
+            "test_tn_092_nodes_end_as_if_nothing_had_happened[503",
+            "test_tn_092_an_api_server_that_is_away_for_a_while",
+            "test_tn_092_a_leader_killed_in_the_middle",
+        ),
+    },
+    "test_watch_faults": {
+        "other faults of watches than an end in mid-line and a 410": (
+            "test_pods_are_released_once_whatever_the_watch_does[watch: 410 as a status",
+            "test_pods_are_released_once_whatever_the_watch_does[watch: every event twice",
+            "test_pods_are_released_once_whatever_the_watch_does[watch: events of objects reordered",
+        ),
+    },
+    "test_installed_faults": {
+        "fifty admissions a second for minutes; a roll-out under load is in test_in_004_an_upgrade_from": (
+            "test_pl_540_pl_530_no_admission_fails_while_certificates_and_replicas_are_replaced",
+        ),
+        "a whole installation; the operator alone is in test_operator_lifecycle and test_operator_taken_away": (
+            "test_pl_501_a_field_that_somebody_keeps_changing",
+            "test_pl_520_an_uninstall_with_200_gated_pods",
+            "test_pl_503_pl_520_left_by_the_predecessor_and_then_the_namespace_is_deleted_first",
+        ),
+        "an API server that ends in mid-installation; test_api_faults ends it while pods are placed": (
+            "test_pl_811_the_api_server_is_killed_in_the_middle_of_install_and_uninstall",
+        ),
+        "a whole installation; webhook and controller alone are in test_placement_sweep": (
+            "test_pl_811_pods_created_while_no_webhook_stood_are_found",
+        ),
+    },
+    "test_numa_operator_faults": {"every step; bringing and removing is in test_numa_operator": ALL},
+    "test_taints_faults": {
+        "other faults of watches than a 410 as an event": (
+            "test_tn_092_watches_that_break[watch: EOF in mid-line",
+            "test_tn_092_watches_that_break[watch: 410 as a status",
+        ),
+        "another answer than 409": ("test_tn_092_an_api_server_that_refuses",),
+        "half a minute; test_taints_pods has images that are late and those that never come": (
+            "test_tn_092_a_registry_that_is_down_for_30_s",
+        ),
+        "pods of all kinds; test_taints_pods heals one after an outage of the admission": (
+            "test_tn_043_pods_created_while_the_role_is_dead_are_healed_within_10_s",
+        ),
+        "the taints role; test_api_faults restarts the API server under placement": (
+            "test_tn_092_an_api_server_that_is_restarted_while_nodes_are_tainted",
+        ),
+    },
+    "test_builds_faults": {
+        "every step; a builder that stands still in mid-plan and is replaced is always run": (
+            "test_bd_394_bd_197_killed_at_every_step",
+        ),
+    },
+    "test_builds_registry_faults": {
+        "another fault than a 429 and a connection that is reset after the request": (
+            "test_bd_394_bd_219_one_request_fails[500",
+            "test_bd_394_bd_219_one_request_fails[503",
+            "test_bd_394_bd_219_one_request_fails[reset-before",
+            "test_bd_394_bd_219_one_request_fails[cut",
+            "test_bd_394_bd_219_one_request_fails[slow",
+        ),
+    },
+    "test_numa_exporter_faults": {
+        "another answer than 409 and one that is torn": (
+            "test_ne_16_writes_that_fail_lose_no_update_and_write_nothing_old[429",
+            "test_ne_16_writes_that_fail_lose_no_update_and_write_nothing_old[500",
+            "test_ne_16_writes_that_fail_lose_no_update_and_write_nothing_old[503",
+            "test_ne_16_writes_that_fail_lose_no_update_and_write_nothing_old[torn before",
+            "test_ne_16_writes_that_fail_lose_no_update_and_write_nothing_old[slow",
+        ),
+        "other faults of watches than a 410 as an event and lost events": (
+            "test_ne_16_whatever_a_watch_delivers_the_topology_is_right[EOF",
+            "test_ne_16_whatever_a_watch_delivers_the_topology_is_right[410 as a status",
+        ),
+        "a wait of half a minute; test_operator_taken_away starts before its definitions, too": (
+            "test_ne_16_a_definition_that_is_missing_is_waited_for",
+        ),
+        "an API server that hangs, and a node that is made anew; one that is away, and such a node, are always run": (
+            "test_ne_16_an_api_server_that_does_not_answer_stops_no_scan",
+            "test_ne_018_no_reference_to_a_dead_node_is_ever_written",
+        ),
+    },
+    "test_operator_lifecycle": {
+        "four times, earlier and later; it is created and deleted in each of the others": (
+            "test_pl_522_created_and_deleted_within_a_second_nothing_is_left",
+        ),
+        "another propagation, and two hundred pods; thirty are released by force, five when the namespace goes": (
+            "test_pl_520_a_foreground_deletion_takes_the_controller_last",
+            "test_pl_520_two_hundred_gated_pods_are_released_within_a_minute",
+        ),
+        "a look of half a minute; test_owner_operator and test_numa_operator see passes that send nothing": (
+            "test_pl_500_idle_it_writes_nothing_but_its_lease_and_stays_small",
+        ),
+        "a predecessor in the same namespace; one in another is always waited for": (
+            "test_pl_503_a_predecessor_in_the_same_namespace_holds_the_lease_and_degraded_says_so",
+        ),
+    },
+    "test_operator_monitor": {
+        "a minute's wait for an event that nobody can handle; others are handled in test_pl_600": (
+            "test_pl_552_an_event_that_nobody_can_handle_delays_nothing_for_ever",
+        ),
+        "removed with placement; disabled it is removed in test_pl_600": (
+            "test_pl_630_an_uninstall_removes_the_monitor_first",
+        ),
+    },
+    "test_operator_monitoring": {
+        "kinds of Prometheus that come a minute later, and the runbooks' commands; test_operator_monitor has these"
+        " kinds from the beginning, and test_guide_commands types the commands of two pages": ALL,
+    },
+    "test_operator_taken_away": {
+        "all kinds at once; an operator without some of them, or without any, is always run": (
+            "test_pl_522_all_kinds_deleted_at_once_placement_is_removed",
+        ),
+        "a namespace with pods, and a foreground deletion; test_operator_lifecycle deletes a namespace, too": (
+            "test_pl_520_a_deleted_namespace_leaves_no_gated_pod_and_no_webhook_that_nobody_answers",
+            "test_pl_520_a_deployment_deleted_in_the_foreground_switches_the_conversion_off",
+        ),
+        "a minute's look at how often it asks; that it waits for finalizers is in test_pl_031": (
+            "test_pl_521_an_object_that_others_hold_is_not_asked_for_all_the_time",
+        ),
+        "a monitor that is left over; test_operator_monitor removes it in order": (
+            "test_pl_630_a_monitor_that_nothing_reminds_of_is_removed_as_well",
+        ),
+    },
+    "test_taints_operator": {
+        "a mode that changes, and a role that is dead; test_taints_run and test_tn_003_tn_073 here show the rest": (
+            "test_tn_013_the_other_modes_say_nothing_of_placement",
+            "test_tn_073_a_dead_role_holds_up_nothing_and_a_node_that_cannot_be_written_is_named",
+        ),
+        "the objects of taints; those of placement are put right in test_operator_lifecycle": (
+            "test_tn_003_what_is_deleted_or_edited_is_put_right",
+        ),
+        "the operator of taints killed at its steps; that of placement is killed in test_operator_lifecycle": (
+            "test_tn_073_an_operator_that_is_killed_is_followed_by_one_that_goes_on",
+        ),
+    },
+    "test_numa_operator": {
+        "a group of two that goes; the only one goes in test_no_040": (
+            "test_no_070_no_071_a_removed_group_and_a_node_that_leaves_it",
+        ),
+    },
+    "test_owner_operator": {
+        "a quarrel with this operator; polyarch's own has one in test_operator_lifecycle": (
+            "test_pl_501_what_others_change_is_put_right_and_a_lasting_quarrel_is_told",
+        ),
+    },
+    "test_taints_nodes": {
+        "nodes without the policy; with it they join in test_tn_027_nodes_join_tainted": (
+            "test_tn_027_without_the_policy_a_new_node_is_tainted_when_it_is_seen",
+        ),
+        "a minute in which nothing is asked; test_numa_operator and test_numa_exporter look for seconds": (
+            "test_tn_080_tn_090_the_steady_state_asks_for_nothing_and_a_restart_writes_nothing",
+        ),
+        "the taints of nodes; test_taints_pods has a configuration from a file, too": (
+            "test_tn_080_a_configuration_from_a_file_needs_no_object",
+        ),
+    },
+    "test_taints_pods": {
+        "other ways to an end of the gates than to delete the object": (
+            "test_tn_048_paused_removing_or_without_the_object_every_gate_is_lifted[paused",
+            "test_tn_048_paused_removing_or_without_the_object_every_gate_is_lifted[removing",
+        ),
+    },
+    "test_taints_daemonsets": {
+        "a rollout that does not end; one after another they are in test_tn_051_one_rollout_at_a_time": (
+            "test_tn_051_a_slow_rollout_is_told_and_holds_the_next_until_it_is_confirmed",
+        ),
+    },
+    "test_sandbox_growth": {
+        "a sandbox of an older version; this one's grows in the tests before it": (
+            "test_sb_015_a_sandbox_of_an_older_version_grows_without_moving_its_nodes",
+        ),
+    },
+    "test_taint_clean": {
+        "disruption budgets; test_placement_sweep and test_sandbox_pods have one each": (
+            "test_tn_071_a_disruption_budget_is_respected_and_bare_pods_are_only_named",
+        ),
+        "a removal that is killed after every write; test_taint_commands kills an apply so": (
+            "test_tn_070_a_clean_that_is_killed_after_any_write_is_continued_by_the_next",
+        ),
+    },
+    "test_taint_commands": {
+        "without the role; with it nodes join in test_tn_027 of test_taints_nodes": (
+            "test_tn_094_a_node_that_joins_after_apply_is_tainted_from_the_start",
+        ),
+    },
+    "test_placement_sweep": {
+        "forty pods that are only reported; eviction, which finds them in the same way, is always run": (
+            "test_all_pods_created_while_the_webhook_was_away_are_reported_within_a_minute",
+        ),
+    },
+    "test_builds_walk": {
+        "three kinds of lost pods at once; test_builds_faults has deleted Jobs and pods that lie": (
+            "test_bd_391_attempts_evictions_and_pods_that_vanish_cost_what_they_should",
+        ),
+    },
+    "test_numa_crowd": {"a crowd of 250 pods; single ones are in test_numa_scheduling": ALL},
+    "test_numa_scheduling": {
+        "two extenders in a sandbox; test_numa_extender_faults has two beside a real API server": (
+            "test_ns_152_of_two_replicas_one_leads_and_the_other_knows_what_was_placed",
+        ),
+    },
+    "test_guide_commands": {
+        "other pages than that of the installation and that for those who come from the predecessor; what they tell is"
+        " in the tests of each feature, and test_page_blocks parses all of their commands": (
+            "test_in_041_the_commands_of_the_page_do_what_it_says[helm.md",
+            "test_in_041_the_commands_of_the_page_do_what_it_says[kustomize.md",
+            "test_in_041_the_commands_of_the_page_do_what_it_says[olm.md",
+            "test_in_041_the_commands_of_the_page_do_what_it_says[taints.md",
+            "test_in_041_the_commands_of_the_page_do_what_it_says[numa",
+            "test_in_041_the_commands_of_the_page_do_what_it_says[builds.md",
+        ),
+    },
+    "test_installation_manifests": {
+        "other components than cert-manager and builds; test_packaging_chart renders each of them": (
+            "test_in_011_a_component_does_what_its_setting_does[service-ca",
+            "test_in_011_a_component_does_what_its_setting_does[openshift",
+            "test_in_011_a_component_does_what_its_setting_does[two",
+            "test_in_011_a_component_does_what_its_setting_does[builds on OpenShift",
+            "test_in_011_a_component_does_what_its_setting_does[machine OS",
+            "test_in_011_a_component_does_what_its_setting_does[numa",
+        ),
+        "the output of install --print; kustomize's is applied in test_in_011_kubectl_apply": (
+            "test_in_002_what_is_printed_can_be_applied_by_others",
+        ),
+        "an upgrade without load; test_in_004_an_upgrade_from in test_installed_faults has one under load": (
+            "test_in_004_manifests_of_an_earlier_version_are_taken_over",
+        ),
+    },
+    "test_installation_commands": {
+        "another feature than placement, of which gates and finalizers are removed without an operator": (
+            "test_in_003_tn_073_without_an_operator_taints_and_gates_are_removed_from_here",
+            "test_in_003_bd_002_builds_leave_nothing_where_no_operator_runs",
+            "test_in_003_no_072_numa_leaves_nothing_where_no_operator_runs",
+        ),
+        "by the command; test_pl_521_gates_are_removed_at_once in test_operator_lifecycle is by the operator": (
+            "test_in_003_with_force_nobody_is_waited_for",
+        ),
+        "a setting of the user's; an upgrade keeps the values of the installation in test_in_004": (
+            "test_in_002_what_users_set_in_the_configuration_stays",
+        ),
+        "topologies of others; a namespace and labelled objects of others are kept in tests beside it": (
+            "test_in_003_topologies_of_others_and_their_definition_are_kept_and_named",
+            "test_in_003_another_operators_numa_is_no_part_of_an_installation_without_it",
+        ),
+    },
+    "test_builds_buildah": {
+        "another end of a build pod; four others are always run": (
+            "test_bd_147_a_base_that_is_gone_is_not_tried_again",
+        ),
+    },
+    "test_packaging_image": {
+        "a second build of the image; test_packaging_wheel and test_packaging_krew make the same bytes again": (
+            "test_in_020_the_same_commit_and_base_make_the_same_image",
+        ),
+    },
+    "test_packaging_chart_life": {
+        "upgrades and a rollback with both Helms; Helm 4 always installs and removes a release": (
+            "test_in_010_a_release_is_installed_upgraded_rolled_back_and_leaves_nothing",
+        ),
+        "the older Helm; Helm 4 is always run": ("test_in_010_templated_definitions_come_first_and_are_kept[helm-3",),
+    },
+    "test_packaging_bundle": {
+        "OLM's part played on a cluster; the bundle is always judged by OLM's validator and by ours": (
+            "test_in_012_installed_as_olm_would_it_places_pods_and_judges_custom_resources",
+        ),
+    },
+    "test_integrations_action": {
+        "the step that installs polyarch; each step is run alone, and test_integrations_pre_commit installs it so": (
+            "test_the_whole_action",
+        ),
+    },
+    "test_sandbox_life": {
+        "six starts of a sandbox; test_sb_003 stops and starts one": (
+            "test_sb_014_polyarch_in_the_sandbox_survives_down_and_follows_its_settings",
+        ),
+        "a second sandbox; a run of these tests has several side by side": (
+            "test_sb_003_two_sandboxes_stand_side_by_side",
+        ),
+    },
+    "test_sandbox_egress": {
+        "another process than the proxy itself": (
+            "test_sb_012_the_way_is_there_again_after_a_process_was_killed[kube-apiserver",
+        ),
+    },
 }
-"""Beginning of a test's id, from the name of its file, to what it adds to the tests that are always run."""
+"""Name of a file to what its tests add to those that are always run, and beginnings of their names."""
 
 
-def is_long(nodeid: str) -> bool:
+def left_to_make_long(nodeid: str) -> bool:
     """Whether the test is in the table."""
-    path, _, rest = nodeid.partition("::")
-    return f"{path.rsplit('/', 1)[-1]}::{rest}".startswith(tuple(LONG))
+    path, _, name = nodeid.partition("::")
+    file = path.rsplit("/", 1)[-1].removesuffix(".py")
+    return any(name.startswith(tests) for tests in LONG.get(file, {}).values())
 
 
 def mark(items: Iterable[pytest.Item]) -> None:
     """Give them the marker ``long``."""
     for item in items:
-        if is_long(item.nodeid):
+        if left_to_make_long(item.nodeid):
             item.add_marker(pytest.mark.long)
+
+
+def faults(nodeids: Iterable[str]) -> list[str]:
+    """What is wrong with the table, if these are all tests of the files that they are of."""
+    tests: dict[str, list[str]] = {}
+    for nodeid in nodeids:
+        path, _, name = nodeid.partition("::")
+        tests.setdefault(path.rsplit("/", 1)[-1].removesuffix(".py"), []).append(name)
+    found = []
+    for file in LONG.keys() & tests.keys():
+        beginnings = [each for names in LONG[file].values() for each in names]
+        found += [
+            f"{file}.py has no {each}: take it out of tests/long.py"
+            for each in beginnings
+            if not any(name.startswith(each) for name in tests[file])
+        ]
+        if ALL[0] not in beginnings and all(name.startswith(tuple(beginnings)) for name in tests[file]):
+            found.append(f"{file}.py has no test that is always run: keep one, or write ALL into tests/long.py")
+    return sorted(found)

@@ -6,6 +6,7 @@ BD-010, BD-011, BD-012, BD-013, BD-014, BD-020 and BD-022.
 import asyncio
 import re
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -16,10 +17,12 @@ from polyarch.builds.api.crds import IMMUTABLE, crds
 from polyarch.builds.api.resources import ImageBuild, ImageBuildSpec
 from polyarch.builds.api.validation import object_problems
 from polyarch.builds.names import IMAGE_BUILD_RUNS, IMAGE_BUILDS
+from polyarch.kube.access import config
 from polyarch.kube.client.client import Client
 from polyarch.kube.client.patches import MergePatch
 from polyarch.kube.errors import Invalid, NotFound
 from polyarch.kube.resources import CRDS, Resource
+from polyarch.sandbox.cluster import Sandbox
 
 ESTABLISHED_SECONDS = 60
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
@@ -29,14 +32,25 @@ KEY = "0123456789abcdef" * 4
 DIGEST = f"sha256:{KEY}"
 
 
+@pytest.fixture(scope="module")
+def definitions(sandbox: Sandbox) -> None:
+    """The API server serves both kinds."""
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, _define(str(sandbox.kubeconfig))).result()
+
+
+async def _define(kubeconfig: str) -> None:
+    async with Client(config.load(kubeconfig), role="tests") as client:
+        for document in crds():
+            await client.apply(CRDS, document)
+        async with asyncio.timeout(ESTABLISHED_SECONDS):
+            while not (await served(client, IMAGE_BUILDS) and await served(client, IMAGE_BUILD_RUNS)):
+                await asyncio.sleep(0.1)
+
+
 @pytest.fixture
-async def api(client: Client) -> Client:
+def api(client: Client, definitions: None) -> Client:
     """A client of an API server that serves both kinds."""
-    for document in crds():
-        await client.apply(CRDS, document)
-    async with asyncio.timeout(ESTABLISHED_SECONDS):
-        while not (await served(client, IMAGE_BUILDS) and await served(client, IMAGE_BUILD_RUNS)):
-            await asyncio.sleep(0.1)
     return client
 
 

@@ -60,7 +60,7 @@ async def _events(world: World) -> list[str]:
 
 
 async def test_pl_600_enabled_it_runs_on_every_node_and_disabled_nothing_of_it_is_left(world: World) -> None:
-    """PL-630, PL-552: its handler tells a pod meanwhile; an event that nobody can handle delays nothing for ever."""
+    """PL-630, PL-552: its handler tells a pod meanwhile; an event that could not be handled delays nothing."""
     async with world.operator():
         await world.create(CPPCS, names.SINGLETON, ENABLED)
         await eventually(lambda: _runs(world), seconds=180)
@@ -75,15 +75,7 @@ async def test_pl_600_enabled_it_runs_on_every_node_and_disabled_nothing_of_it_i
         await eventually(lambda: _is_told(world, pod))
 
         await _event(world, "failed", labels={names.ENOEXEC_EVENT_ERROR_LABEL: "reconciliation-error"})
-        await _event(world, "empty")  # the handler leaves it alone for a minute
-        disabled = {"spec": {"plugins": {"execFormatErrorMonitor": {"enabled": False}}}}
-        await world.client.patch(CPPCS, names.SINGLETON, MergePatch(disabled))
-        await eventually(lambda: world.is_gone(DAEMONSETS, names.ENOEXEC_DAEMON, world.namespace))
-
-        async def nothing() -> bool:
-            return await _of_the_monitor(world) == [] and await _events(world) == []
-
-        await eventually(nothing, seconds=180)
+        await _disabled(world)
 
         async def released() -> bool:
             return names.ENOEXEC_EVENTS_FINALIZER not in (await world.configuration())["metadata"]["finalizers"]
@@ -96,6 +88,27 @@ async def test_pl_600_enabled_it_runs_on_every_node_and_disabled_nothing_of_it_i
 
         await eventually(restricted)
         assert await world.condition("Available", "True"), "placement goes on"
+
+
+async def test_pl_552_an_event_that_nobody_can_handle_delays_nothing_for_ever(world: World) -> None:
+    """It says nothing of any container; the handler leaves it alone for a minute."""
+    async with world.operator():
+        await world.create(CPPCS, names.SINGLETON, ENABLED)
+        await eventually(lambda: _runs(world), seconds=180)
+        await _event(world, "empty")
+        await _disabled(world)
+
+
+async def _disabled(world: World) -> None:
+    """Switches the monitor off and waits until nothing of it is left."""
+    disabled = {"spec": {"plugins": {"execFormatErrorMonitor": {"enabled": False}}}}
+    await world.client.patch(CPPCS, names.SINGLETON, MergePatch(disabled))
+    await eventually(lambda: world.is_gone(DAEMONSETS, names.ENOEXEC_DAEMON, world.namespace))
+
+    async def nothing() -> bool:
+        return await _of_the_monitor(world) == [] and await _events(world) == []
+
+    await eventually(nothing, seconds=180)
 
 
 async def test_pl_630_an_uninstall_removes_the_monitor_first(world: World) -> None:

@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 WORKFLOWS = ROOT / ".github" / "workflows"
 NOT_HERE = {
     ("ci", "Test"): "runs all tests, this one too",
+    ("ci", "Long tests"): "runs the tests that are left to it",
     ("release", "Builder and emulation"): "installs packages of the system",
     ("release", "Log in to the registry"): "needs the token of a run; it stands in two jobs",
     ("release", "Build the image"): "python's slim image is on Docker Hub; test_packaging_image builds on another base",
@@ -73,6 +74,17 @@ def test_in_021_a_job_may_do_what_it_says_and_no_more(name: str) -> None:
     }
     assert by_tag <= {"sigstore/cosign-installer@v3", "pypa/gh-action-pypi-publish@release/v1"}
     assert not any("${{" in step.get("run", "") for step in steps(name)), "values reach a shell as variables only"
+
+
+def test_in_021_every_test_is_run_before_a_release() -> None:
+    """`make test` on each push, `make long` every night; a release waits for both."""
+    ci, release = workflow("ci"), workflow("release")
+    assert [step["run"] for step in steps("ci") if "run" in step] == [".ci/run", "make long"]
+    assert ci["jobs"]["long"]["if"] == "github.event_name == 'schedule' || github.ref_type == 'tag'"
+    assert release[True] == {"push": {"tags": ["v*"]}}, "on: is a boolean for YAML"
+    assert ci[True].keys() >= {"schedule", "workflow_call"}
+    assert release["jobs"]["test"]["uses"] == "./.github/workflows/ci.yml"
+    assert "test" in release["jobs"]["image"]["needs"]
 
 
 def test_in_021_a_step_that_no_test_runs_is_still_there() -> None:

@@ -121,6 +121,17 @@ def status(code: int, reason: str, message: str = "injected by the fault proxy",
     return Answer(code, document.encode(), headers)
 
 
+WITHOUT_WATCH_LIST = status(
+    422, "Invalid", "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"
+)
+"""The answer of an API server as of 1.30 to ``as_of_1_30``."""
+
+
+def as_of_1_30(seen: Seen) -> bool:
+    """What such an API server refuses (KR-011)."""
+    return "sendInitialEvents" in seen.query
+
+
 def gone_event() -> Line:
     """The ERROR event with which a watch says that its resourceVersion is too old."""
     return (

@@ -1,8 +1,9 @@
-"""PL-304, PL-811: an API server that is restarted, that refuses, and one whose pods others write all the time."""
+"""PL-304, PL-811, KR-011: an API server that is restarted, that refuses, whose pods others write all the time, and an
+older one."""
 
 import asyncio
 
-from fault_proxy import Seen, status
+from fault_proxy import WITHOUT_WATCH_LIST, Seen, as_of_1_30, status
 
 from polyarch.kube.client.patches import MergePatch
 from polyarch.kube.errors import ApiError
@@ -101,3 +102,19 @@ async def test_kr_002_a_storm_of_refusals_for_too_many_requests(faults, told):
     assert row.sound, row
     assert row.released == row.pods
     assert sent <= storm.hits + 3 * row.pods
+
+
+async def test_kr_011_webhook_and_controller_start_with_an_api_server_as_of_1_30(faults, told):
+    refused = faults.api.inject(as_of_1_30, WITHOUT_WATCH_LIST)
+    for replica in (*faults.fleet.controllers, *faults.fleet.webhooks):
+        await replica.end()
+    await faults.fleet.ensure()
+    images = await faults.seed("steady", 4)
+    async with faults.crowd() as crowd:
+        await crowd.create(images, 60)
+        await crowd.released(seconds=60)
+        note = f"{refused.hits} streamed lists refused"
+        row = told(await crowd.row("API server as of 1.30", registry=[faults.hosts["steady"]], note=note))
+    assert row.sound, row
+    assert not row.missed
+    assert refused.hits

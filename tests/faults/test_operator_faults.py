@@ -8,7 +8,7 @@ import pytest_asyncio
 from fault_crowd import POLICY, crowd_in, seed
 from fault_mortal import Mortal
 from fault_operator import mortal_operator
-from fault_proxy import Answer, Seen, status
+from fault_proxy import WITHOUT_WATCH_LIST, Answer, as_of_1_30
 from operator_world import World, eventually
 from placement_cluster import labels, pod
 
@@ -16,9 +16,6 @@ from polyarch.kube.resources import PODS
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS, POLICIES
 
-WITHOUT_WATCH_LIST = status(
-    422, "Invalid", "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"
-)
 VERSION_1_30 = Answer(
     200, b'{"major": "1", "minor": "30", "gitVersion": "v1.30.0"}', [("Content-Type", "application/json")]
 )
@@ -27,11 +24,6 @@ VERSION_1_30 = Answer(
 VERSION_1_29 = Answer(
     200, b'{"major": "1", "minor": "29+", "gitVersion": "v1.29.9"}', [("Content-Type", "application/json")]
 )
-
-
-def as_of_1_30(seen: Seen) -> bool:
-    """What such an API server refuses (KR-011)."""
-    return "sendInitialEvents" in seen.query
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -151,19 +143,3 @@ async def test_pl_504_on_an_older_kubernetes_nothing_is_deployed_and_degraded_sa
     assert await world.left() == []
     await world.client.delete(CPPCS, names.SINGLETON)
     await eventually(lambda: world.is_gone(CPPCS, names.SINGLETON))
-
-
-async def test_kr_011_webhook_and_controller_start_with_an_api_server_as_of_1_30(faults, told):
-    refused = faults.api.inject(as_of_1_30, WITHOUT_WATCH_LIST)
-    for replica in (*faults.fleet.controllers, *faults.fleet.webhooks):
-        await replica.end()
-    await faults.fleet.ensure()
-    images = await faults.seed("steady", 4)
-    async with faults.crowd() as crowd:
-        await crowd.create(images, 60)
-        await crowd.released(seconds=60)
-        note = f"{refused.hits} streamed lists refused"
-        row = told(await crowd.row("API server as of 1.30", registry=[faults.hosts["steady"]], note=note))
-    assert row.sound, row
-    assert not row.missed
-    assert refused.hits

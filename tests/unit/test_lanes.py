@@ -7,19 +7,53 @@ from typing import Any
 import pytest
 
 from endings import Endings
-from lanes import EXCLUSIVE, LANES, lane_of, order, sandbox_of, strays
-from long import LONG, is_long
+from lanes import EXCLUSIVE, FIRST, LAST, durations, lane_of, order, sandbox_of, strays
+from long import LONG, faults, left_to_make_long
 
 TESTS = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("name", LONG)
-def test_what_is_left_to_make_long_is_there(name: str) -> None:
-    file, _, test = name.partition("::")
-    found = [*TESTS.glob(f"cluster/{file}"), *TESTS.glob(f"faults/{file}")]
-    assert [f"def {test.partition('[')[0]}(" in path.read_text(encoding="utf-8") for path in found] == [True]
-    assert is_long(f"tests/cluster/{name}")
-    assert not is_long(f"tests/cluster/{file}::test_another")
+@pytest.mark.parametrize("file", LONG)
+def test_what_is_left_to_make_long_is_there(file: str) -> None:
+    """Parameters are compared where they are known: when the tests are collected."""
+    (path,) = [*TESTS.glob(f"cluster/{file}.py"), *TESTS.glob(f"faults/{file}.py")]
+    text = path.read_text(encoding="utf-8")
+    names = [name for names in LONG[file].values() for name in names]
+    assert [name for name in names if f"def {name.partition('[')[0]}" not in text] == []
+    assert names == [*dict.fromkeys(names)]
+    assert left_to_make_long(f"tests/cluster/{file}.py::{names[0]}_or_more")
+
+
+def test_what_is_always_run() -> None:
+    assert not left_to_make_long("tests/faults/test_watch_faults.py::test_another")
+    assert not left_to_make_long("tests/cluster/test_examples.py::test_another")
+
+
+@pytest.mark.parametrize(
+    ("file", "tests", "wrong"),
+    [
+        (
+            "test_sandbox_egress",
+            ("test_x", "test_sb_012_the_way_is_there_again_after_a_process_was_killed[etcd]"),
+            "no t",
+        ),
+        (
+            "test_sandbox_egress",
+            ("test_sb_012_the_way_is_there_again_after_a_process_was_killed[kube-apiserver]",),
+            "run",
+        ),
+        ("test_numa_crowd", ("test_x",), None),
+        ("test_another", ("test_x",), None),
+    ],
+)
+def test_an_entry_without_a_test_and_a_file_without_one_are_named(
+    file: str, tests: tuple[str, ...], wrong: str | None
+) -> None:
+    found = faults(f"tests/cluster/{file}.py::{name}" for name in tests)
+    assert len(found) == bool(wrong)
+    if wrong:
+        assert found[0].startswith(f"{file}.py has ")
+        assert wrong in found[0]
 
 
 def item(path: str, *fixtures: str) -> Any:
@@ -28,22 +62,35 @@ def item(path: str, *fixtures: str) -> Any:
 
 def test_a_lane_names_files_that_are_there() -> None:
     there = {path.stem for folder in ("cluster", "faults") for path in (TESTS / folder).glob("test_*.py")}
-    assert {file for files in LANES.values() for file in files} <= there
+    files = [file for lanes in (FIRST, LAST) for files in lanes.values() for file in files]
+    assert sorted(files) == sorted(there.intersection(files))
+    assert not FIRST.keys() & LAST.keys()
 
 
 def test_files_of_a_lane_have_one_worker_and_others_each_their_own() -> None:
     assert lane_of("tests/cluster/test_taint_clean.py::test_x[a/b]") == "commanded"
     assert lane_of("tests/cluster/test_taint_commands.py::test_y") == "commanded"
-    assert lane_of("tests/cluster/test_examples.py::test_z") == "tests/cluster/test_examples.py"
+    assert lane_of("tests/cluster/test_index_cluster.py::test_z") == "tests/cluster/test_index_cluster.py"
 
 
-def test_lanes_come_first_and_in_their_order() -> None:
-    names = ["test_examples", "test_taint_commands", "test_sandbox_life", "test_taint_clean", "test_index_cluster"]
+def test_lanes_come_in_their_order_and_those_of_the_fault_suite_last() -> None:
+    names = [
+        *("test_watch_faults", "test_integrations_helm", "test_taint_clean", "test_sandbox_life"),
+        *("test_taint_commands", "test_index_cluster"),
+    ]
     items = [item(f"tests/cluster/{name}.py") for name in names]
     order(items)
     assert [each.path.stem for each in items] == [
-        *("test_sandbox_life", "test_taint_clean", "test_taint_commands"),
-        *("test_examples", "test_index_cluster"),
+        *("test_taint_commands", "test_taint_clean", "test_sandbox_life"),
+        *("test_integrations_helm", "test_index_cluster", "test_watch_faults"),
+    ]
+
+
+def test_how_long_lanes_take() -> None:
+    parts = [("tests/cluster/test_taint_clean.py::test_x", 2.6), ("tests/cluster/test_taint_commands.py::test_y", 4.0)]
+    assert durations([*parts, ("tests/cluster/test_examples.py::test_z[a/b]", 90.2), ("tests/a.py::test_z", 0.1)]) == [
+        "    90 s  placed",
+        "     7 s  commanded",
     ]
 
 
@@ -88,6 +135,6 @@ def test_a_sandbox_ends_once_when_the_last_test_of_the_last_file_has_ended(tmp_p
 
 def test_each_lane_of_a_fixture_has_a_sandbox_of_its_own() -> None:
     lanes = EXCLUSIVE["operated_sandbox"]
-    found = {sandbox_of("operated_sandbox", f"tests/cluster/{LANES[lane][0]}.py::test_it") for lane in lanes}
+    found = {sandbox_of("operated_sandbox", f"tests/cluster/{FIRST[lane][0]}.py::test_it") for lane in lanes}
     assert found == set(lanes)
     assert sandbox_of("taken_over_sandbox", "tests/cluster/test_x.py::test_it") == "taken-over"

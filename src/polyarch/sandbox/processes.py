@@ -266,6 +266,10 @@ def _signal(record: Record, group: bool, number: signal.Signals) -> None:
 
 
 def inherited_environment(environ: Mapping[str, str], *, names: Sequence[str] = ()) -> dict[str, str]:
-    """The few variables that a component inherits: paths, locale and ``names``; no proxy unless it is named."""
-    kept = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR", *names)
+    """The few variables that a component inherits: paths, locale, how it collects garbage, and ``names``.
+
+    No proxy unless it is named.
+    """
+    paths = ("PATH", "HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR")
+    kept = (*paths, "LANG", "LC_ALL", "TZ", "GOGC", "GOMEMLIMIT", *names)
     return {name: environ[name] for name in kept if name in environ}

@@ -159,6 +159,11 @@ def test_sb_003_names_with_spaces_and_parentheses_do_not_shift_the_start_time() 
     assert processes.parse_stat(f"7 (a) (b c) S {fields}") == ("S", 5, 22)
 
 
+def test_components_collect_garbage_as_those_want_who_start_them() -> None:
+    outside = {"GOGC": "300", "GOMEMLIMIT": "1GiB", "GOFLAGS": "-mod=vendor"}
+    assert processes.inherited_environment(outside) == {"GOGC": "300", "GOMEMLIMIT": "1GiB"}
+
+
 def test_sb_008_components_do_not_inherit_proxies() -> None:
     outside = {"PATH": "/bin", "HTTPS_PROXY": "http://proxy:3128", "SECRET": "x", "HOME": "/root"}
     assert processes.inherited_environment(outside) == {"PATH": "/bin", "HOME": "/root"}

@@ -6,8 +6,9 @@ metrics, and the messages of the kubelet's podresources API.
 cannot part. Not a command for users.
 """
 
+import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -37,8 +38,9 @@ EVERYTHING = InstallationSettings(components=get_args(ComponentName))
 FOLDERS = ("deploy/crds", f"{chart.FOLDER}/crds", f"{olm_bundle.FOLDER}/manifests", FOLDER)
 
 
-def generated() -> dict[str, str]:
-    """Path within the project and content of every derived file."""
+@functools.cache
+def generated() -> Mapping[str, str]:
+    """Path within the project and content of every derived file; made once in a process, as it takes seconds."""
     crds = {
         f"deploy/crds/{document['metadata']['name']}.yaml": HEADER + manifest_text([document])
         for document in (*definitions(EVERYTHING), topology_crd.definition())
