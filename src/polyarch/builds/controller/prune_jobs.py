@@ -13,6 +13,7 @@ import structlog
 
 from polyarch.builds import names
 from polyarch.builds.controller.watches import BY_JOB, Watches
+from polyarch.builds.effects.object_writes import REFUSALS
 from polyarch.builds.facts.facts import JobFacts, Settings
 from polyarch.builds.facts.jobs import JobObject, job_facts
 from polyarch.builds.frontend import WishKey
@@ -20,8 +21,7 @@ from polyarch.builds.pruning import prune_work
 from polyarch.builds.pruning.deletion import Deleted
 from polyarch.builds.pruning.prune_work import Pruning
 from polyarch.kube.client.requests import Propagation
-from polyarch.kube.errors import AlreadyExists, Invalid, NotFound
-from polyarch.kube.errors import Forbidden as ForbiddenByServer
+from polyarch.kube.errors import AlreadyExists, NotFound
 from polyarch.kube.resources import CONFIGMAPS, JOBS, Resource
 from polyarch.kube.rights import rule
 from polyarch.kube.runtime.store import Change
@@ -67,26 +67,26 @@ class PruneJobs:
         if job is not None and (job.deleting or job.role != names.PRUNE_ROLE):
             return prune_work.outcome(pruning, None)
         found = prune_work.outcome(pruning, job)
-        if job is None:
-            return await self._make(pruning, found)
-        if job.complete is None and job.failure is None:
-            if job.key == pruning.key:
+        try:
+            if job is None:
+                await self._make(pruning)
+            elif job.complete is not None or job.failure is not None:
+                await self._delete(job)
+            elif job.key == pruning.key:
                 await self._make_inputs(pruning, job.uid)
-            return found
-        await self._delete(job)
+        except REFUSALS as error:  # a failure as any other: it holds nobody for more than ten minutes (BD-233)
+            problem = f"Job {pruning.job} or its inputs: {error.message or error}"
+            return msgspec.structs.replace(found, problem=problem)
         return found
 
-    async def _make(self, pruning: Pruning, found: Deleted) -> Deleted:
+    async def _make(self, pruning: Pruning) -> None:
         job, _ = prune_work.manifests(pruning, self._settings)
         try:
             made = await self._client.create(JOBS, job, namespace=pruning.namespace)
         except AlreadyExists:
-            return found
-        except (ForbiddenByServer, Invalid) as error:
-            return msgspec.structs.replace(found, problem=f"Job {pruning.job} cannot be made: {error.message or error}")
+            return
         log.info("made a job that deletes images", job=f"{pruning.namespace}/{pruning.job}", images=len(pruning.images))
         await self._make_inputs(pruning, made.metadata.uid)
-        return found
 
     async def _make_inputs(self, pruning: Pruning, uid: str) -> None:
         """Its pod waits for them. They are not in the cache yet, or were not made before the builder was stopped."""

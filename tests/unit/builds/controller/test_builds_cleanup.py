@@ -23,7 +23,7 @@ from polyarch.builds.frontend import WishKey
 from polyarch.builds.metrics import BuildMetrics
 from polyarch.builds.pruning.deletion import Deleted, Kept
 from polyarch.kube.client.patches import MergePatch
-from polyarch.kube.errors import Forbidden
+from polyarch.kube.errors import BadRequest, Forbidden, Invalid, TooLarge
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import CONFIGMAPS, JOBS
 from polyarch.kube.runtime.controller import After, Done
@@ -467,6 +467,27 @@ class TestByJob:
         assert place.recorder.events[-1][2] == "ImageCleanupAbandoned"
         (job,) = self.jobs(place)
         assert job["spec"]["ttlSecondsAfterFinished"] == 3600, "nobody deletes it any more"
+
+    @pytest.mark.parametrize("kind", [JOBS, CONFIGMAPS], ids=str)
+    @pytest.mark.parametrize("refusal", [Forbidden, Invalid, TooLarge, BadRequest])
+    async def test_bd_233_a_job_that_is_refused_holds_a_run_for_ten_minutes(self, place, kind, refusal):
+        """Whatever refuses it (a quota, a policy, too many images for a ConfigMap), and whichever of its objects."""
+        await self.leaving(place)
+
+        async def refuse(verb, resource, name):
+            if (verb, resource) == ("create", kind):
+                raise refusal(400, reason="No", message="not here")
+
+        place.api.hook = refuse
+        assert isinstance(await place.go(), After)
+        assert isinstance(await place.go(), After)
+        assert place.metadata("old")["finalizers"] == [names.IMAGES_FINALIZER]
+        place.clock.advance(600)
+        assert await place.go() == Done()
+        assert place.metadata("old")["finalizers"] == []
+        (_, _, reason, note) = place.recorder.events[-1]
+        assert reason == "ImageCleanupAbandoned"
+        assert "not here" in note
 
 
 async def test_bd_232_a_plan_of_the_repository_is_waited_for(place):
