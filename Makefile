@@ -63,9 +63,10 @@ test: check docs cluster ## set everything up, run every test but those of make 
 
 check: $(READY) ## format, lint, types, imports, generated files, unit and property tests
 	@echo "== format and lint"; $(RUN)/ruff format --check src tests bench tools && $(RUN)/ruff check src tests bench tools
-	@echo "== types"; $(RUN)/mypy && $(RUN)/mypy --config-file tests/mypy.ini
-	@echo "== imports"; $(RUN)/lint-imports --no-cache
-	@echo "== generated files"; $(RUN)/python -m polyarch.cli.maintenance.generate --check
+	@echo "== types, imports, generated files"; \
+	  $(RUN)/mypy & types=$$!; $(RUN)/mypy --config-file tests/mypy.ini & tests=$$!; \
+	  $(RUN)/lint-imports --no-cache && $(RUN)/python -m polyarch.cli.maintenance.generate --check; found=$$?; \
+	  wait $$types || found=1; wait $$tests || found=1; exit $$found
 	@echo "== unit and property tests"; $(RUN)/pytest tests/unit tests/properties -q -n $(WORKERS)
 
 unit: $(READY) ## unit and property tests only

@@ -76,6 +76,9 @@ LONG: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "test_numa_operator_faults": {"every step; bringing and removing is in test_numa_operator": ALL},
     "test_taints_faults": {
+        "no fault at all; what comes of that is what the others are compared with": (
+            "test_tn_092_what_nothing_disturbs_is_as_expected",
+        ),
         "other faults of watches than a 410 as an event": (
             "test_tn_092_watches_that_break[watch: EOF in mid-line",
             "test_tn_092_watches_that_break[watch: 410 as a status",
@@ -284,7 +287,8 @@ LONG: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "a setting of the user's; an upgrade keeps the values of the installation in test_in_004": (
             "test_in_002_what_users_set_in_the_configuration_stays",
         ),
-        "topologies of others; a namespace and labelled objects of others are kept in tests beside it": (
+        "other objects of others; a namespace with objects of others is kept in the test before": (
+            "test_in_003_what_others_labelled_as_polyarchs_is_kept_and_named",
             "test_in_003_topologies_of_others_and_their_definition_are_kept_and_named",
             "test_in_003_another_operators_numa_is_no_part_of_an_installation_without_it",
         ),
@@ -295,7 +299,7 @@ LONG: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         ),
     },
     "test_packaging_image": {
-        "a second build of the image; test_packaging_wheel and test_packaging_krew make the same bytes again": (
+        "a second build of the image; test_packaging_wheel makes the same bytes again": (
             "test_in_020_the_same_commit_and_base_make_the_same_image",
         ),
     },
@@ -308,6 +312,18 @@ LONG: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "test_packaging_bundle": {
         "OLM's part played on a cluster; the bundle is always judged by OLM's validator and by ours": (
             "test_in_012_installed_as_olm_would_it_places_pods_and_judges_custom_resources",
+        ),
+    },
+    "test_packaging_krew": {
+        "the same archive once more; test_packaging_wheel makes the same bytes again": (
+            "test_in_013_the_same_files_make_the_same_archive",
+        ),
+    },
+    "test_integrations_helm": {
+        "the older Helm; Helm 4 is always run": (
+            "test_a_chart_is_repaired_and_nothing_else_of_it_changes[helm-3",
+            "test_an_image_that_nobody_knows_keeps_nothing_from_being_installed[helm-3",
+            "test_a_release_is_installed_repaired[helm-3",
         ),
     },
     "test_integrations_action": {
