@@ -76,9 +76,6 @@ LONG: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "test_numa_operator_faults": {"every step; bringing and removing is in test_numa_operator": ALL},
     "test_taints_faults": {
-        "no fault at all; what comes of that is what the others are compared with": (
-            "test_tn_092_what_nothing_disturbs_is_as_expected",
-        ),
         "other faults of watches than a 410 as an event": (
             "test_tn_092_watches_that_break[watch: EOF in mid-line",
             "test_tn_092_watches_that_break[watch: 410 as a status",
