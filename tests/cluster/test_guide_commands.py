@@ -72,7 +72,7 @@ async def guide_sandbox(page: str) -> AsyncIterator[Sandbox]:
     await sandbox.delete()  # the next page begins with a cluster that has never seen polyarch
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", PAGES)
 async def test_in_041_the_commands_of_the_page_do_what_it_says(
     page: str, guide_sandbox: Sandbox, peer: Callable[[str], str], tmp_path: Path

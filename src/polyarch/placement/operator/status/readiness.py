@@ -61,7 +61,7 @@ def of_policy(table: SettingsTable, *, configured: bool) -> Condition:
             READY,
             "False",
             "FallbackArchitectureMissing",
-            "action fallback without a fallback architecture counts as hold (PL-043); set "
+            "action fallback without a fallback architecture counts as hold; set "
             "spec.onUnresolved.fallbackArchitectures, or spec.fallbackArchitecture of the ClusterPodPlacementConfig",
         )
     return Condition(READY, "True", VALID, values)
