@@ -176,13 +176,18 @@ def test_bd_194_a_required_architecture_that_failed_leaves_nothing_to_publish() 
     assert (run_phase(world), world.status().get("image")) == ("Failed", None)
 
 
-def test_bd_198_jobs_of_a_failure_stay_for_their_logs_and_go_with_the_next_execution() -> None:
+def test_bd_198_jobs_of_a_failure_stay_for_their_logs_until_it_is_pruned() -> None:
     world = failed("BuildFailed")
     jobs = set(world.jobs)
     assert len(jobs) == 2
-    world.set("source.overrides", [{"architecture": "arm64", "containerfile": "FROM busybox:1.36\nRUN echo ok\n"}])
+    world.now += 60
+    world.set("source.containerfile", "FROM busybox:1.36\nRUN echo ok\n")
     world.build_all()
     assert world.condition("Ready") == ("True", "Published")
+    assert set(world.jobs) == jobs, "those of what succeeded have nothing more to tell"
+    world.set("history", {"failed": 0})
+    world.prune()
+    assert not world.jobs
 
 
 # -- harvest -----------------------------------------------------------------------------------------------------------
