@@ -158,10 +158,8 @@ class _View:
         after = self._keys(new) if new is not None else None
         appeared = self._join(new, after) if new is not None and after is not None and after != before else None
         vanished = self._leave(old, before) if old is not None and before is not None and after != before else None
-        if before is not None and before == after and old is not None and new is not None:
-            group = self._groups[before.group]
-            group.drop(old)
-            group.add(new)
+        if new is not None and after is not None and after == before:
+            self._groups[after.group].add(new)
         changes = [each for each in (appeared, vanished) if each is not None]
         return any(member for member, _ in changes), any(group for _, group in changes)
 

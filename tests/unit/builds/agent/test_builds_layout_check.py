@@ -90,6 +90,16 @@ def link_folder(folder):
     (folder.root / "blobs" / "sha512").symlink_to("/etc")
 
 
+def link_all(folder):
+    there = folder.root.rename(folder.root.with_name("there"))
+    folder.root.symlink_to(there)
+
+
+def add_many(folder):
+    for number in range(4096):
+        (folder.root / str(number)).touch()
+
+
 def add_pipe(folder):
     os.mkfifo(folder.root / "pipe")
 
@@ -140,8 +150,8 @@ def no_version(folder):
 
 SPOILT = (
     spoil_layer, shorten_layer, forget_layer, lie_about_size, lie_about_manifest, link_out, link_within, link_hard,
-    link_folder, add_pipe, two_images, no_image, an_index, an_artifact, no_json, deep_json, large_manifest,
-    path_for_a_digest, version_2, no_version,
+    link_folder, link_all, add_many, add_pipe, two_images, no_image, an_index, an_artifact, no_json, deep_json,
+    large_manifest, path_for_a_digest, version_2, no_version,
 )  # fmt: skip
 
 

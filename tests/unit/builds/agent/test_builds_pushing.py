@@ -7,13 +7,14 @@ import pytest
 from build_layouts import LayoutFolder
 from image_parts import layer, put_image
 
-from polyarch.builds.agent.ending import Ending, write_message
+from polyarch.builds.agent.ending import Ending, of_registry, write_message
 from polyarch.builds.agent.pushing import Upload, push_child
 from polyarch.builds.agent.registry_work import PruneDocument, prune, push_index
 from polyarch.builds.jobs import contract
 from polyarch.builds.jobs.harvest import index_pushed, pushed
 from polyarch.builds.pruning.counting import Image
 from polyarch.builds.publishing.publication import ChildImage, Publication
+from polyarch.oci.answer import InspectionError
 
 NOWHERE = "sha256:" + "0" * 64
 
@@ -111,6 +112,15 @@ class TestIndex:
         assert ending.code == 0
         assert target.tags["team/app", "run"] == target.tags["team/app", "latest"] == ending.message.digest
         assert index_pushed(msgspec.json.encode(ending.message).decode()) == ending.message
+        assert (ending.message.os, ending.message.architecture) == ("", ""), "an index is of no one architecture"
+
+    async def test_bd_179_an_only_child_that_is_the_result_says_of_which_architecture_it_is(self, target, connection):
+        asked = self.asked(target, arm64=self.put(target, "arm64"))
+        ending = await push_index(connection, msgspec.structs.replace(asked, single=True))
+        assert (ending.code, ending.message.os, ending.message.architecture) == (0, "linux", "arm64")
+        joined = await push_index(connection, asked)
+        assert joined.message.digest != ending.message.digest
+        assert (joined.code, joined.message.os, joined.message.architecture) == (0, "", "")
 
     async def test_bd_178_a_child_that_is_gone_is_named_and_no_tag_moves(self, target, connection):
         asked = self.asked(target, amd64=self.put(target, "amd64"), arm64=NOWHERE)
@@ -140,6 +150,17 @@ class TestPrune:
         image = Image(repository="127.0.0.1:1/team/app", digest=NOWHERE, kind="child")
         ending = await prune(connection, PruneDocument(images=(image,)))
         assert ending.code == 1
+
+
+def test_bd_147_an_address_that_may_not_be_asked_is_not_tried_again() -> None:
+    """It stays forbidden, where a registry that is away may come back."""
+    blocked = InspectionError.of("blocked", "it leads to 169.254.169.254")
+    away = InspectionError.of("network", "nobody is there")
+    assert [of_registry(each).code for each in (blocked, away)] == [44, 1]
+
+
+def test_bd_147_a_code_of_nobodys_is_a_failed_build() -> None:
+    assert Ending.failure(1, "x").message.reason == "BuildFailed"
 
 
 def test_bd_149_a_failure_is_short_enough_for_any_kubelet(tmp_path) -> None:
