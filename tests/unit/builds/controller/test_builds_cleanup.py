@@ -402,6 +402,9 @@ class TestByJob:
         await place.run("new", ("arm64", "1"), result="c")
         await place.go()
         assert place.metadata("new")["annotations"] == self.MARKS
+        place.api.requests.clear()
+        await place.go()
+        assert place.api.requests == [], "what is noted is not noted again"
         await self.change(place, names.IMAGE_BUILDS, "web", spec=spec)
         await place.go()
         assert place.metadata("new")["annotations"] == {names.PUSH_SECRET_ANNOTATION: "push"}

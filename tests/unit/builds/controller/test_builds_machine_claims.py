@@ -103,3 +103,14 @@ def test_bd_231_a_cache_that_was_not_read_tells_nothing(
     machine.start()
     informers.made[unread].has_synced = False
     assert machine.executions() is None
+
+
+@pytest.mark.parametrize("refused", ["machineosbuilds", "machineosconfigs", "machineconfigpools", "machineconfigs"])
+def test_bd_231_a_cache_that_the_api_server_does_not_fill_any_more_tells_nothing(
+    machine: MachineBuilds, informers: Informers, refused: str
+) -> None:
+    """It was read once, and somebody has taken the right away since: it gets older and older."""
+    machine.start()
+    assert machine.executions() == []
+    informers.made[refused].problem = "403 Forbidden"
+    assert machine.executions() is None

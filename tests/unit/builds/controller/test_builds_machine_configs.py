@@ -14,7 +14,7 @@ from polyarch.builds.facts.executions import BuildObject, StoredRun
 from polyarch.builds.facts.facts import Settings
 from polyarch.builds.facts.jobs import JobObject, PodObject
 from polyarch.builds.facts.nodes import NodeObject
-from polyarch.builds.machineos import vocabulary
+from polyarch.builds.machineos import stock, vocabulary
 from polyarch.builds.machineos.material.trust import CERTIFICATE
 from polyarch.builds.metrics import BuildMetrics
 from polyarch.kube.metrics import Metrics
@@ -75,10 +75,16 @@ class World:
         self.told.append((regarding.kind, regarding.name, regarding.uid, reason))
 
     def put(self, name, **metadata):
-        source = self.shares.made["MachineOSConfig"]
+        self.show("MachineOSConfig", name, **metadata)
+
+    def show(self, kind, name, *, spec=None, status=None, **metadata):
+        source = self.shares.made[kind]
         self.version += 1
         metadata |= {"name": name, "uid": f"uid-{name}", "resourceVersion": str(self.version)}
-        source.take(Apply(Unstructured({"metadata": metadata, "spec": {}})))
+        document = {"metadata": metadata, "spec": spec or {}, "status": status or {}}
+        source.take(
+            Apply(Unstructured(document) if source.type is Unstructured else msgspec.convert(document, source.type))
+        )
 
     def drop(self, name):
         self.version += 1
@@ -110,3 +116,25 @@ def test_bd_074_the_cas_of_nodes_are_an_input_of_every_build(stored, seen):
     assert [each.name for each in woken] == ["worker"]
     facts = world.front.facts(woken[0])
     assert bool(facts.wish.machine.trust) is seen
+
+
+def test_bd_231_the_images_of_configs_and_builds_that_stay_are_in_use():
+    """What a config shows is what nodes roll out to; what leaves holds nothing back."""
+    world = World()
+    world.show("MachineOSConfig", "worker", status={"currentImagePullSpec": "registry.example.com/os@sha256:1"})
+    world.show("MachineOSConfig", "infra", status={"currentImagePullSpec": "no"}, deletionTimestamp=GONE)
+    world.show("MachineOSBuild", "worker-2", status={"digestedImagePushSpec": "registry.example.com/os@sha256:2"})
+    world.show("MachineOSBuild", "worker-1", status={"digestedImagePushSpec": "no"}, deletionTimestamp=GONE)
+    assert set(world.front.published()) == {"registry.example.com/os@sha256:1", "registry.example.com/os@sha256:2"}
+    assert [world.front.lives(f"uid-worker-{each}") for each in (1, 2, 3)] == [False, True, False]
+
+
+@pytest.mark.parametrize(("replicas", "builds"), [(None, False), (1, False), (0, True)])
+def test_bd_260_a_stock_builder_counts_while_somebody_wants_it_to_run(replicas, builds):
+    """A Deployment without replicas has one."""
+    world = World()
+    world.show("MachineOSConfig", "worker", spec={"machineConfigPool": {"name": "worker"}})
+    world.show("Deployment", vocabulary.STOCK_DEPLOYMENT, spec={"replicas": replicas})
+    (wish,) = world.front.known()
+    found = world.front.plan(world.front.facts(wish))
+    assert (found.reason != stock.REASON) is builds

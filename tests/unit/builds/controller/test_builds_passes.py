@@ -10,7 +10,7 @@ from builds_api import KINDS, BuildsApi, Caches
 
 from manual_clock import ManualClock
 from polyarch.builds.api.resources import ImageBuildSpec
-from polyarch.builds.controller.passes import UNANSWERED, Passes, Turns
+from polyarch.builds.controller.passes import PACE, UNANSWERED, Passes, Turns
 from polyarch.builds.effects.inquiry import Inquiry
 from polyarch.builds.effects.named_objects import NamedObjects
 from polyarch.builds.effects.object_writes import Carried, ObjectWrites, jobs_of
@@ -194,6 +194,32 @@ async def test_a_plan_without_writes_ends_the_pass_until_it_asks_to_be_made_agai
     world.inputs.again = 10.0
     assert await world.look() == After(10.0)
     assert world.api.requests == []
+
+
+async def test_bd_243_progress_that_was_not_written_yet_is_written_two_seconds_later(world):
+    await world.api.create(KINDS["ImageBuildRun"], {"metadata": {"name": "web-1"}}, namespace="team")
+    world.known.show()
+
+    def progress(message: str) -> Plan:
+        status = {
+            "phase": "Building",
+            "architectures": [{"architecture": "a", "phase": "Building", "message": message}],
+        }
+        return plan(
+            Write(verb="status", kind="ImageBuildRun", namespace="team", name="web-1", body={"status": status}),
+            requeue_after=60.0,
+        )
+
+    world.plans = lambda facts: progress("one")
+    assert await world.look() == After(60.0)
+    world.known.show()
+    world.clock.advance(1)
+    world.plans = lambda facts: progress("two")
+    assert await world.look() == After(PACE)
+    world.clock.advance(PACE)
+    assert await world.look() == After(60.0)
+    stored = world.api.read(KINDS["ImageBuildRun"], "web-1", "team")["status"]
+    assert stored["architectures"][0]["message"] == "two"
 
 
 async def test_questions_are_answered_and_the_plan_is_made_again(world):

@@ -3,6 +3,7 @@ a status only when it differs, progress at most every two seconds (BD-243)."""
 
 from typing import Any
 
+import msgspec
 import pytest
 from builds_api import KINDS, BuildsApi, Caches
 
@@ -281,6 +282,50 @@ async def test_bd_137_a_build_waits_until_every_cache_shows_what_it_has_written(
     assert not world.settling.is_stale(WISH)
     other = WishKey("ImageBuild", "team", "api")
     assert not world.settling.is_stale(other)
+    await world.do(a_status({"phase": "Building"}))
+    assert world.settling.is_stale(WISH), "the status of the Run is the one of before"
+    world.known.show("ImageBuildRun")
+    assert not world.settling.is_stale(WISH)
+
+
+@pytest.mark.parametrize("shown", ["going", "another"])
+async def test_bd_137_a_deleted_job_is_done_with_once_the_cache_shows_it_going_or_another_one(world, shown):
+    """With a finalizer it stays for as long as its owner likes."""
+    await world.do(a_job())
+    world.known.show()
+    job = world.api.read(JOBS, "web-1-arm64", "team")["metadata"]["uid"]
+    await world.do(Write(verb="delete", kind="Job", namespace="team", name="web-1-arm64", uid=job))
+    assert world.settling.is_stale(WISH)
+    changed = {"uid": job, "deletionTimestamp": "2027-01-01T00:00:00Z"} if shown == "going" else {"uid": "another"}
+    world.api.put(JOBS, {"metadata": {"name": "web-1-arm64", "namespace": "team", **changed}})
+    world.known.show("Job")
+    assert not world.settling.is_stale(WISH)
+
+
+async def test_bd_137_a_cache_that_never_shows_a_deletion_holds_a_build_for_a_minute(world):
+    await world.do(a_job())
+    world.known.show()
+    job = world.api.read(JOBS, "web-1-arm64", "team")["metadata"]["uid"]
+    await world.do(Write(verb="delete", kind="Job", namespace="team", name="web-1-arm64", uid=job))
+    world.clock.advance(59)
+    assert world.settling.is_stale(WISH)
+    world.clock.advance(2)
+    assert not world.settling.is_stale(WISH)
+
+
+@pytest.mark.parametrize("part", ["labels", "ownerReferences", "data"])
+async def test_bd_049_each_part_of_a_config_map_that_differs_is_written(world, part):
+    body = {"metadata": {"labels": MARKS, "ownerReferences": [RUN_OWNER]}, "data": {"a": "b"}, "immutable": None}
+    other = {"labels": {"polyarch.dev/run": "web-2"}, "ownerReferences": [{**RUN_OWNER, "uid": "run-2"}]}
+    if part == "data":
+        changed = {**body, "data": {"a": "c"}}
+    else:
+        changed = {**body, "metadata": {**body["metadata"], part: other[part]}}
+    record = Write(verb="patch", kind="ConfigMap", namespace="team", name="web-1-arch", how="apply", body=body)
+    await world.do(record)
+    world.known.show()
+    assert await world.do(record) is Carried.NOT_NEEDED
+    assert await world.do(msgspec.structs.replace(record, body=changed)) is Carried.DONE
 
 
 async def test_bd_196_what_a_round_creates_owns_what_it_creates_next(world):

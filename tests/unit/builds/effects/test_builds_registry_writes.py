@@ -3,12 +3,15 @@
 from typing import Any
 
 from builds_world import NAMESPACE, World
+from polyarch.builds.effects.object_writes import Carried
 from polyarch.builds.effects.registry_writes import RegistryWrites
 from polyarch.builds.facts.facts import StepFailure
 from polyarch.builds.frontend import WishKey
-from polyarch.builds.publishing.publication import Trouble
+from polyarch.builds.plan.document import Write
+from polyarch.builds.publishing.publication import Published, Trouble
 from polyarch.kube.errors import Forbidden
 from polyarch.oci.auth.credentials import NoCredentials
+from polyarch.oci.documents import OCI_INDEX
 
 WISH = WishKey("ImageBuild", NAMESPACE, "web")
 
@@ -63,6 +66,43 @@ async def test_bd_192_a_push_that_is_denied_ends_the_run() -> None:
     after = world.plan(failures=(failure,))
     (status,) = [each.body["status"] for each in after.writes if (each.verb, each.kind) == ("status", "ImageBuildRun")]
     assert status["phase"] == "Failed"
+
+
+class Willing(Registries):
+    """Publishes, or has already."""
+
+    def __init__(self, digest: str, *, changed: bool = True) -> None:
+        super().__init__(Trouble(reason="PushDenied", message="nobody asks"))
+        self._published = Published(digest=digest, size=1, media_type=OCI_INDEX, children=(), changed=changed)
+
+    async def publish(self, publication: Any, **_: Any) -> Any:
+        return self._published
+
+    async def move_tags(self, reference: str, tags: Any, **_: Any) -> Any:
+        return self._published
+
+
+async def test_bd_177_what_was_published_has_to_be_what_was_planned() -> None:
+    world = both_built()
+    (write,) = [each for each in world.plan().writes if each.verb == "push-index"]
+    planned = write.body["digest"]
+
+    async def carried(digest: str, **more: Any) -> Carried | StepFailure:
+        return await RegistryWrites(Willing(digest, **more)).carry_out(WISH, write, NoCredentials())
+
+    assert await carried(planned) is Carried.DONE
+    assert await carried(planned, changed=False) is Carried.NOT_NEEDED
+    other = "sha256:" + "0" * 64
+    found = await carried(other)
+    assert isinstance(found, StepFailure)
+    assert found.code == "RegistryInconsistent"
+    assert other in found.message
+    assert planned in found.message
+
+
+async def test_bd_177_tags_are_moved_to_what_is_there_and_nothing_is_planned_of_it() -> None:
+    tag = Write(verb="tag", name="web", reference="quay.io/team/web@sha256:" + "0" * 64, body={"tags": ["latest"]})
+    assert await RegistryWrites(Willing("sha256:" + "0" * 64)).carry_out(WISH, tag, NoCredentials()) is Carried.DONE
 
 
 class Locked(Registries):
