@@ -623,6 +623,7 @@ def test_bd_173_a_child_of_another_architecture_fails_its_architecture() -> None
     world.succeed("arm64")
     world.reconcile()
     assert (phases(world)["arm64"], child(world, "arm64").get("digest")) == ("Failed", None)
+    assert phases(world)["amd64"] == "Built"
 
 
 def test_bd_092_a_child_that_cannot_be_copied_is_built() -> None:

@@ -18,7 +18,6 @@ Place = tuple[int, str]
 Amounts = dict[Place, int]
 Device = tuple[str, str]
 """A resource and the id of a device of it."""
-DeviceCells = Mapping[Device, frozenset[int]]
 
 
 class Layout:

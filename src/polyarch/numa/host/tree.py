@@ -52,11 +52,6 @@ class Tree:
         """The entries of a directory, sorted. Raises OSError."""
         return sorted(os.listdir(self._inside(path)))  # noqa: PTH208 - names alone are needed
 
-    def is_directory(self, path: str) -> bool:
-        """Whether it is a directory of the tree, and not a link to one."""
-        whole = self.path(path)
-        return os.path.isdir(whole) and not os.path.islink(whole)  # noqa: PTH112, PTH114
-
     def identity(self, path: str) -> tuple[int, int, int, int] | None:
         """Device, inode, size and time of modification of a file; None if there is none. A file that was replaced has
         another one, also if its content is the same.

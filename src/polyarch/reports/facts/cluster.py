@@ -110,10 +110,6 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     short_names_searched: bool = False
     """The nodes search several registries for image names without a registry (PL-424)."""
 
-    @property
-    def is_cluster(self) -> bool:
-        return self.source.kind == "cluster"
-
     def labels(self, namespace: str) -> Mapping[str, str]:
         """Of a namespace; of one that is not known, its name alone."""
         return self.namespaces.get(namespace, {"kubernetes.io/metadata.name": namespace})
