@@ -9,7 +9,7 @@ from tests.unit.reports.report_world import ARM64, report_of
 from polyarch.kube.client.client import Listing
 from polyarch.kube.errors import Forbidden, NotFound
 from polyarch.kube.resources import CRONJOBS, DEPLOYMENTS, NODES, PODS, SECRETS, Resource
-from polyarch.placement.api.resources import POLICIES
+from polyarch.placement.api.resources import ENOEXECEVENTS, POLICIES
 from polyarch.reports import snapshot
 from polyarch.reports.facts.cluster import Facts
 from polyarch.reports.facts.readings import Answers
@@ -83,6 +83,25 @@ def test_rp_002_no_secret_environment_command_or_foreign_annotation_is_kept() ->
     content = snapshot.encode(facts, Answers()).decode()
     assert "quay.io/acme/both:1" in content
     assert not [text for text in SECRET_TEXTS if text in content]
+
+
+def test_rp_001_what_a_list_has_in_any_order_is_by_name() -> None:
+    def failed(name: str, pod: str, **status: str) -> Any:
+        created = {"name": name, "creationTimestamp": "2026-03-01T00:00:00Z"}
+        return {"metadata": created, "status": {"podName": pod, **status} if pod else None}
+
+    nodes = [{"metadata": {"name": each, "labels": {"kubernetes.io/arch": "s390x"}}} for each in ("z", "b", "m")]
+    events = [failed("e2", "web", podNamespace="shop"), failed("e1", ""), failed("e3", "web", podNamespace="bank")]
+    facts = gathered(
+        FakeLists({NODES: nodes, ENOEXECEVENTS: events}, {each: Forbidden(403) for each in (PODS, CRONJOBS)})
+    )
+    assert [(each.name, each.os, each.architecture) for each in facts.nodes] == [
+        (each, "linux", "s390x") for each in ("b", "m", "z")
+    ]
+    assert [(each.pod, each.created) for each in facts.exec_format_errors] == [
+        (each, "2026-03-01T00:00:00Z") for each in ("bank/web", "e1", "shop/web")
+    ]
+    assert facts.unread == ("cronjobs.batch", "pods")
 
 
 def test_rp_031_what_is_forbidden_is_left_out_and_named() -> None:

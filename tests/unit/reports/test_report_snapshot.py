@@ -54,19 +54,30 @@ def test_rp_050_a_snapshot_with_an_error_that_does_not_exist_is_refused() -> Non
 def test_rp_024_a_report_is_read_again_as_it_was_written() -> None:
     report = report_of(cluster(workload("a", BOTH), workload("b", ONLY)))
     assert snapshot.decode_report(msgspec.json.encode(report)) == report
-    with pytest.raises(snapshot.InvalidFile, match=r"polyarch\.dev/report/v1"):
-        snapshot.decode_report(b'{"apiVersion": "v1"}')
+    newer = msgspec.json.encode({**msgspec.to_builtins(report), "apiVersion": "polyarch.dev/report/v2"})
+    for other, found in ((b'{"apiVersion": "v1"}', "v1"), (newer, "polyarch.dev/report/v2")):
+        with pytest.raises(snapshot.InvalidFile, match=f"schema polyarch.dev/report/v1, found {found};"):
+            snapshot.decode_report(other)
 
 
 def test_rp_024_what_became_better_or_worse_came_and_went() -> None:
-    before = report_of(cluster(workload("up", ONLY), workload("down", BOTH), workload("gone", BOTH)))
+    before = report_of(
+        cluster(
+            workload("a-little", ONLY), workload("up", ONLY, cpu=3000), workload("down", BOTH), workload("gone", BOTH)
+        )
+    )
     after = report_of(
-        cluster(workload("up", BOTH), workload("down", ONLY), workload("new", BOTH)), targets=(AMD64, ARM64)
+        cluster(
+            workload("a-little", BOTH), workload("up", BOTH, cpu=4000), workload("down", ONLY), workload("new", BOTH)
+        ),
+        targets=(AMD64, ARM64),
     )
     found = compare(after, before)
-    assert [(each.workload, each.before, each.after) for each in found.better] == [
-        ("shop/Deployment/up", "image", "ready")
+    assert [(each.workload, each.before, each.after, each.cores) for each in found.better] == [
+        ("shop/Deployment/up", "image", "ready", 4.0),
+        ("shop/Deployment/a-little", "image", "ready", 1.0),
     ]
+    assert [each.cores for each in (*found.appeared, *found.disappeared)] == [1.0, 1.0]
     assert [each.workload for each in found.worse] == ["shop/Deployment/down"]
     assert [each.workload for each in found.appeared] == ["shop/Deployment/new"]
     assert [each.workload for each in found.disappeared] == ["shop/Deployment/gone"]

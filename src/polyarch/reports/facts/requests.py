@@ -49,7 +49,7 @@ def requests_of(spec: PodSpecObject) -> tuple[Requests, tuple[str, ...]]:
     for each in spec.containers or ():
         total += _container(each, problems)
     total = total.at_least(peak)
-    if spec.resources is not None and (spec.resources.requests or spec.resources.limits):
+    if spec.resources is not None:
         total = _whole(spec.resources, total, problems)
     total += _listed(spec.overhead, "overhead", problems)
     return (NOTHING if problems else total), tuple(problems)

@@ -10,13 +10,13 @@ from polyarch.numa.api.topology import NodeResourceTopology
 from polyarch.reports.facts.others import build_rows, numa_rows
 
 
-def topology(name: str, policy: str, *free: str) -> NodeResourceTopology:
+def topology(name: str, policy: str, *free: str, size: str = "8") -> NodeResourceTopology:
     """Zones of 8 CPUs each, with so many free."""
     zones = [
         {
             "name": f"node-{at}",
             "type": "Node",
-            "resources": [{"name": "cpu", "capacity": "8", "allocatable": "8", "available": each}],
+            "resources": [{"name": "cpu", "capacity": size, "allocatable": size, "available": each}],
         }
         for at, each in enumerate(free)
     ]
@@ -41,7 +41,9 @@ def build(name: str, wanted: list[str], built: list[str]) -> ImageBuild:
 
 
 def test_rp_016_nodes_by_policy_free_zones_and_what_fits_none() -> None:
-    topologies = [topology("tight", "single-numa-node", "8", "2"), topology("loose", "none", "8")]
+    topologies = [topology("tight", "single-numa-node", "8", "2"), topology("loose", "none", "16", size="16")]
+    bare = msgspec.convert({"name": "node-9", "type": "Node", "resources": []}, type(topologies[0].zones[0]))
+    topologies[1] = msgspec.structs.replace(topologies[1], zones=[*topologies[1].zones, bare])
     large, small = workload("large", BOTH, cpu=9000), workload("small", BOTH, cpu=8000)
     gone = workload("gone", BOTH, cpu=9000, replicas=0)
     rows = {(each.what, each.message): (each.count, each.names) for each in numa_rows(topologies, [large, small, gone])}

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from polyarch.placement.names import GATE
 from polyarch.reports.facts.cluster import WorkloadFact
 from polyarch.reports.facts.makers import of_cron_job, of_workload
 from polyarch.reports.facts.objects import CronJobObject, PodObject, PodSpecObject, WorkloadObject
@@ -143,6 +144,8 @@ def asks(cpu: str, **more: Any) -> Json:
         ({"containers": [asks("1")], "overhead": {"cpu": "250m"}}, 1250),
         ({"containers": [{"name": "c", "resources": {"limits": {"cpu": "2"}}}]}, 2000),
         ({"containers": [asks("1"), asks("1")], "resources": {"requests": {"cpu": "3"}}}, 3000),
+        ({"containers": [asks("1"), asks("1")], "resources": {}}, 2000),
+        ({"containers": [asks("1"), asks("0")]}, 1000),
     ],
 )
 def test_rp_010_requests_are_those_that_the_scheduler_counts(spec: Json, cpu: int) -> None:
@@ -178,3 +181,18 @@ def test_rp_010_a_pod_on_a_node_runs_or_says_why_it_does_not(phase: str, state: 
 def test_rp_010_a_pod_without_a_node_waits_for_nothing_but_that() -> None:
     (fact,) = found(pods=(pod("p", status={"phase": "Pending"}),)).values()
     assert (fact.pods[0].node, fact.pods[0].waits_for) == ("", "")
+
+
+@pytest.mark.parametrize(("gate", "is_gated"), [(GATE, True), ("example.com/later", False)])
+def test_rp_015_a_pod_that_another_gate_holds_is_not_held_by_placement(gate: str, *, is_gated: bool) -> None:
+    (fact,) = found(
+        pods=(pod("p", spec={"containers": [{"image": "app:1"}], "schedulingGates": [{"name": gate}]}),)
+    ).values()
+    assert fact.pods[0].is_gated is is_gated
+
+
+def test_rp_010_an_image_volume_is_an_image_of_the_pod() -> None:
+    volume = {"name": "data", "image": {"reference": "data:1"}}
+    spec = {"containers": [{"image": "app:1"}], "volumes": [volume, {"name": "scratch", "emptyDir": {}}]}
+    (fact,) = found(pods=(pod("p", spec=spec),)).values()
+    assert [each.image.reference for each in fact.template.spec.volumes or () if each.image] == ["data:1"]

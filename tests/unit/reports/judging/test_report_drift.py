@@ -35,6 +35,12 @@ def test_rp_004_the_same_digest_and_the_digest_of_a_child_are_no_drift_and_cost_
     assert report_of(facts).workloads[0].drift == ()
 
 
+def test_rp_004_a_child_of_several_is_no_drift() -> None:
+    child = "sha256:" + f"{3:064x}"
+    facts = cluster(workload("w", BOTH, pods=(pod("w-1", "m1", image_id=f"quay.io/acme/both@{child}"),)))
+    assert to_ask(facts, Answers(READINGS)) == ()
+
+
 def test_rp_004_another_digest_is_asked_about_once() -> None:
     pods = tuple(pod(f"w-{at}", "a1", image_id=f"docker-pullable://{REPOSITORY}@{OLD_DIGEST}") for at in range(3))
     facts = cluster(workload("w", ONLY, pods=pods))

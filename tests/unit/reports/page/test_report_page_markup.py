@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from polyarch.reports.document import SCHEMA, Report, Source, Verdict, Weight
+from polyarch.reports.document import SCHEMA, Part, PartRow, Report, Source, Verdict, Weight
 from polyarch.reports.page.assembly import html_page
+from polyarch.reports.page.drawings import bar
 from polyarch.reports.page.markup import Markup, escaped, join, shown, tag
 from shown_reports import HOSTILE, TARGETS, report
 
@@ -117,6 +118,30 @@ def test_every_id_is_there_once_and_every_link_has_its_place(page: str) -> None:
         }
         assert places <= set(ids)
         assert {(each["href"] or "").removeprefix("#") for each in seen.named("a")} <= set(ids)
+
+
+def test_a_bar_has_its_parts_side_by_side_and_as_wide_as_their_share() -> None:
+    seen = Seen(bar([(Verdict.READY, 1.0), (Verdict.IMAGE, 0.0), (Verdict.UNKNOWN, 3.0)], "a quarter")).named("rect")
+    assert [(each["class"], each["x"], each["width"]) for each in seen] == [
+        ("ready", "0.00", "24.70"),
+        ("unknown", "25.00", "74.70"),
+    ]
+
+
+def test_rp_021_every_part_of_a_report_has_its_table() -> None:
+    whole = report(3)
+    part = Part((PartRow("Something to know", 1),))
+    shown = Seen(html_page(msgspec.structs.replace(whole, taints=part, builds=part, numa=part)))
+    names = {each.get("id") for each in shown.named("table")}
+    assert {"placement-reasons", "placement-notable", "taints", "numa", "builds"} <= names
+    assert shown.texts.count("Something to know") == 3
+
+
+def test_of_many_names_the_first_are_listed_and_the_others_are_counted() -> None:
+    part = Part((PartRow("Few", 2, ("a", "b")), PartRow("Many", 9, ("c", "d")), PartRow("Unnamed", 4)))
+    text = " ".join(Seen(html_page(msgspec.structs.replace(report(3), numa=part))).texts)
+    assert text.count("and 7 more") == 1
+    assert "and 4 more" not in text
 
 
 def test_each_namespace_has_a_page_that_says_in_full_what_is_in_the_way(page: str) -> None:

@@ -4,6 +4,7 @@ import pytest
 from tests.unit.reports.report_world import (
     AMD64,
     ARM64,
+    AWAY,
     BOTH,
     ONLY,
     OTHER,
@@ -21,7 +22,7 @@ from polyarch.model.taint import Taint
 from polyarch.oci.answer import Status
 from polyarch.placement.api.resources import ClusterPodPlacementConfig
 from polyarch.reports.document import PartRow
-from polyarch.reports.facts.cluster import ExecFormatError
+from polyarch.reports.facts.cluster import ExecFormatError, NodeFact
 from polyarch.reports.facts.readings import Answers, Reading
 from polyarch.reports.sums.remedies import newer_tags, suggestions_of
 from polyarch.taints.api.resources import ArchitectureTaints
@@ -37,6 +38,7 @@ def test_rp_012_images_are_ordered_by_what_they_hold_back_alone_then_together() 
     first, second = report_of(facts).blockers
     assert (first.image, first.alone.cores, first.together.cores) == (OTHER, 3.0, 9.0)
     assert (second.image, second.alone.cores, second.together.cores) == (ONLY, 1.0, 14.0)
+    assert (second.alone.replicas, second.together.replicas) == (1, 2)
     assert second.workloads[0] == "shop/Deployment/small"
     assert first.platforms == ("amd64",)
     assert first.suggestion.message == f"publish {OTHER} for arm64"
@@ -96,6 +98,11 @@ def test_rp_013_the_curve_says_how_many_images_for_how_much() -> None:
     ]  # fmt: skip
 
 
+def test_rp_013_what_has_an_unknown_image_as_well_is_not_promised_by_the_curve() -> None:
+    (sums,) = report_of(cluster(workload("one", ONLY), workload("unsure", ONLY, AWAY))).sums
+    assert [(point.images, point.share) for point in sums.curve] == [(0, 0.0), (1, 0.5)]
+
+
 def test_rp_013_groups_by_namespace_team_and_pool() -> None:
     nodes = (node("a1", pool="old"), node("m1", "arm64", pool="new"))
     facts = cluster(
@@ -106,6 +113,7 @@ def test_rp_013_groups_by_namespace_team_and_pool() -> None:
     report = report_of(facts, pool_label="pool")
     assert [(each.name, each.targets[0].ready_share) for each in report.namespaces] == [("bank", 0.0), ("shop", 1.0)]
     assert [(each.name, each.targets[0].ready_share) for each in report.teams] == [("red", 0.25)]
+    assert (report.teams[0].weight.cores, report.teams[0].weight.replicas, report.teams[0].weight.pods) == (4.0, 2, 3)
     assert {each.name: each.workloads for each in report.pools} == {"old": 1, "": 1}
 
 
@@ -145,7 +153,8 @@ def test_rp_015_pods_by_reason_and_what_is_notable_with_five_names_at_most() -> 
     )
     events = (ExecFormatError("shop/x", "2026-03-01T01:00:00Z"), ExecFormatError("shop/y", "2026-02-01T00:00:00Z"))
     facts = cluster(workload("w", ONLY, pods=pods), cppc=ClusterPodPlacementConfig(), exec_format_errors=events)
-    misplaced = workload("m", ONLY, pods=(pod("m-1", "m1", image_id="quay.io/acme/only@sha256:" + "1" * 64),))
+    running = "quay.io/acme/only@sha256:" + "1" * 64
+    misplaced = workload("m", ONLY, pods=(pod("m-1", "m1", image_id=running), pod("m-2", "a1", image_id=running)))
     part = report_of(cluster(*facts.workloads, misplaced, cppc=facts.cppc, exec_format_errors=events)).placement
     assert part is not None
     by_reason = {each.what: each for each in part.reasons}
@@ -181,7 +190,22 @@ def test_rp_016_pods_that_wait_for_a_toleration_and_what_numa_says() -> None:
     assert report.numa is not None
 
 
+def test_rp_016_a_pod_that_another_taint_keeps_waiting_is_none_of_ours() -> None:
+    """It may wait for its own reasons beside a taint of polyarch that it tolerates."""
+    nodes = (node("m1", "arm64", Taint("example.com/gpu", "", "NoSchedule")),)
+    waiting = workload("w", BOTH, pods=(pod("w-1"),))
+    pinned = workload("p", BOTH, nodeSelector={"supported-arch": "no"}, pods=(pod("p-1"),))
+    report = report_of(
+        cluster(waiting, pinned, nodes=nodes, taints=ArchitectureTaints(ObjectMeta(name="cluster"))), targets=(ARM64,)
+    )
+    assert report.taints is not None
+    assert {each.what: (each.count, each.names) for each in report.taints.rows}.get("WaitingPods", (0, ())) == (0, ())
+
+
 def test_rp_010_targets_are_those_of_the_nodes_and_arm64_unless_given() -> None:
     report = report_of(cluster(workload("w", BOTH), nodes=(node("a1"), node("s1", "s390x"))), targets=())
     assert report.targets == ("amd64", "arm64", "s390x")
+    windows = NodeFact("w1", "windows", "amd64", {"kubernetes.io/os": "windows"}, (), 8000)
+    mixed = report_of(cluster(workload("w", BOTH), nodes=(windows, node("s1", "s390x"))), targets=())
+    assert mixed.targets == ("arm64", "s390x", "windows/amd64")
     assert report_of(cluster(workload("w", BOTH)), targets=(ARM64, AMD64, ARM64)).targets == ("arm64", "amd64")
