@@ -457,9 +457,13 @@ async def test_where_patch_is_forbidden_the_object_is_put_without_asking_for_a_p
         world.scan(document())
         await world.settle(2)
         world.api.refuse(TOPOLOGIES, "patch")
-        for available in ("1", "2"):
-            world.scan(document(available))
-            await world.settle(5)
+        with capture_logs() as logs:
+            for available in ("1", "2"):
+                world.scan(document(available))
+                await world.settle(5)
+        (told,) = [each for each in logs if each["event"].startswith("patch is forbidden")]
+        assert "grant patch" in told["event"]
+        assert "403" in told["error"]
         assert world.available == "2"
         assert world.api.verbs() == ["create", "patch", "get", "replace", "get", "replace"]
         assert world.conditions[-1].status == "True"

@@ -27,8 +27,16 @@ FILE = HostSettings(kubelet_config="file")
             ExporterSettings(host=HostSettings(topology_manager_policy="none", topology_manager_scope="pod")),
             NODE,
         ),
+        (
+            ExporterSettings(host=HostSettings(topology_manager_policy="none")),
+            NODE | {Access("get", "", "nodes/configz")},
+        ),
+        (
+            ExporterSettings(host=HostSettings(topology_manager_scope="pod")),
+            NODE | {Access("get", "", "nodes/configz")},
+        ),
     ],
-    ids=["file", "configz", "terminal pods", "without owner", "settings are told"],
+    ids=["file", "configz", "terminal pods", "without owner", "settings are told", "policy alone", "scope alone"],
 )
 def test_ne_140_each_right_comes_with_the_option_that_uses_it(settings, further):
     assert set(grants(rights(settings).cluster)) == TOPOLOGIES | further
