@@ -74,6 +74,20 @@ def test_in_013_kubectl_runs_the_plugin(on_path: str, peer: Callable[[str], str]
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{polyarch.__version__}\n", "")
 
 
+def test_in_013_kubectl_completes_its_words(
+    on_path: str, dist: Path, peer: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Once the program that it prints is beside it, as the guide says."""
+    kubectl = peer("kubectl")
+    program = dist / "bin" / "kubectl_complete-polyarch"
+    program.write_text(run(kubectl, "polyarch", "completion", "kubectl", cwd=tmp_path, PATH=on_path).stdout)
+    program.chmod(0o755)
+    done = run(kubectl, "__complete", "polyarch", "lint", "--fail-on", "e", cwd=tmp_path, PATH=on_path)
+    assert done.stdout.splitlines() == ["error", ":4"], done.stderr
+    done = run(kubectl, "__complete", "polyarch", "unin", cwd=tmp_path, PATH=on_path)
+    assert done.stdout.splitlines()[0].split("\t") == ["uninstall", "Remove polyarch from a cluster"]
+
+
 def test_in_013_the_plugin_lints_with_its_own_packages(
     on_path: str, peer: Callable[[str], str], tmp_path: Path
 ) -> None:

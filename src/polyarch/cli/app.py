@@ -74,6 +74,10 @@ def _run(words: list[str]) -> object:
         from polyarch.cli.completion import print_candidates
 
         return print_candidates(app, words[1:])
+    if words[:1] == ["__complete-kubectl"]:
+        from polyarch.cli.completion import print_to_kubectl
+
+        return print_to_kubectl(words[1:])
     if asks_for_help(words) or names_no_command(app, words):
         page = help_page(app, words, width=shutil.get_terminal_size().columns, colour=takes_colour())
         if page is not None:

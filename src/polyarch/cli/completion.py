@@ -19,7 +19,7 @@ from polyarch.cli.options.values import Placeholder, option, subject
 if TYPE_CHECKING:
     from cyclopts.command_spec import CommandSpec
 
-Shell = Annotated[Literal["bash", "zsh", "fish"], Placeholder("SHELL")]
+Shell = Annotated[Literal["bash", "zsh", "fish", "kubectl"], Placeholder("SHELL")]
 
 EPILOGUE = epilogue(
     examples=(
@@ -33,6 +33,10 @@ EPILOGUE = epilogue(
             "polyarch completion zsh > ~/.zfunc/_polyarch",
         ),
         ("In every shell from now on (fish)", "polyarch completion fish > ~/.config/fish/completions/polyarch.fish"),
+        (
+            "For kubectl polyarch, where krew has installed it (then chmod +x; kubectl's completion asks this program)",
+            "kubectl polyarch completion kubectl > ~/.krew/bin/kubectl_complete-polyarch",
+        ),
     ),
     exits=((0, "the script was printed"), (2, "the command line is wrong")),
 )
@@ -118,6 +122,12 @@ end
 complete -c polyarch -f -a '(__polyarch_complete)'
 """
 
+KUBECTL: Final = """\
+#!/bin/sh
+# kubectl_complete-polyarch: what kubectl's completion asks about `kubectl polyarch`, as soon as it is on PATH.
+exec kubectl-polyarch __complete-kubectl "$@"
+"""
+"""pipx and uv install a program of that name. krew makes a link to one program of a plugin, and to no other."""
 NOTHING_ELSE: Final = 4
 KUBECTL_DIRECTIVES: Final = {"words": NOTHING_ELSE, "files": 0, "directories": 16}
 """What cobra calls ShellCompDirectives: no files; files; directories only."""
@@ -125,11 +135,13 @@ SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 
 
 def print_script(
-    shell: Annotated[Shell, option("bash, zsh or fish", group=subject("Shell"))],
+    shell: Annotated[
+        Shell, option("bash, zsh or fish; kubectl for the program that its completion asks", group=subject("Shell"))
+    ],
     /,
 ) -> int:
     """Print a completion script; returns the exit code."""
-    sys.stdout.write(SCRIPTS[shell])
+    sys.stdout.write(KUBECTL if shell == "kubectl" else SCRIPTS[shell])
     return 0
 
 
@@ -154,14 +166,15 @@ def print_candidates(root: App, words: Sequence[str]) -> int:
     return 0
 
 
-def print_to_kubectl() -> int:
+def print_to_kubectl(words: Sequence[str] | None = None) -> int:
     """``kubectl_complete-polyarch``, which kubectl's own completion asks about ``kubectl polyarch …``.
 
-    A candidate is a line ``VALUE<tab>MEANING``; the last line tells kubectl who completes what is not listed.
+    ``words``: None for those of this process. A candidate is a line ``VALUE<tab>MEANING``; the last line tells kubectl
+    who completes what is not listed.
     """
     from polyarch.cli.app import app
 
-    found = candidates(app, sys.argv[1:])
+    found = candidates(app, sys.argv[1:] if words is None else words)
     sys.stdout.writelines(f"{found.prefix}{value}\t{meaning}\n" for value, meaning in found.values)
     sys.stdout.write(f":{KUBECTL_DIRECTIVES[found.kind] if not found.prefix else NOTHING_ELSE}\n")
     return 0

@@ -36,7 +36,7 @@ def values(*words: str) -> list[str]:
         (["run", "placement-c"], ["placement-controller"]),
         (["lint", "--he"], ["--help"]),
         (["inspect", "ng"], []),
-        (["completion", ""], ["bash", "zsh", "fish"]),
+        (["completion", ""], ["bash", "zsh", "fish", "kubectl"]),
     ],
     ids=lambda value: ",".join(value) or "nothing",
 )
@@ -84,6 +84,25 @@ def test_kubectl_is_answered_as_cobra_asks(
     monkeypatch.setattr(sys, "argv", ["kubectl_complete-polyarch", *words])
     assert print_to_kubectl() == 0
     assert capsys.readouterr().out == printed
+    assert main(["__complete-kubectl", *words]) == 0
+    assert capsys.readouterr().out == printed
+
+
+def test_who_has_the_plugin_alone_gets_a_program_that_asks_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As krew installs it: ``kubectl-polyarch`` and nothing else. ``kubectl polyarch completion kubectl`` prints it."""
+    assert main(["completion", "kubectl"]) == 0
+    program = tmp_path / "kubectl_complete-polyarch"
+    program.write_text(capsys.readouterr().out)
+    plugin = tmp_path / "kubectl-polyarch"
+    plugin.write_text(f'#!/bin/sh\nexec {sys.executable} -m polyarch "$@"\n')
+    for each in (program, plugin):
+        each.chmod(0o755)
+    environment = os.environ | {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    done = subprocess.run([program, "bundle", ""], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[0].split("\t")[0] == "validate"
+    assert done.stdout.splitlines()[-1] == ":4"
 
 
 @pytest.mark.parametrize("shell", SCRIPTS)
@@ -99,7 +118,7 @@ def test_a_script_is_printed_and_nothing_written(
 
 def test_a_shell_that_is_not_known_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", "tcsh"]) == 2
-    assert '"bash", "zsh", "fish"' in capsys.readouterr().err
+    assert '"bash", "zsh", "fish", "kubectl"' in capsys.readouterr().err
 
 
 COMPLETE = {

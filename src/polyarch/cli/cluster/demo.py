@@ -1,6 +1,7 @@
 """How the demo looks: live tables on a terminal, one line for each change in a pipe, nothing for ``-o json``."""
 
 import sys
+import textwrap
 from typing import TextIO
 
 from rich.console import Console, Group, RenderableType
@@ -188,13 +189,20 @@ def _state(row: Row) -> Text:
     return Text(row.phase, style="green" if row.phase == "Running" else "yellow")
 
 
+def points(summary: str, width: int) -> str:
+    """A summary as a list; the further lines of a point begin below its first word."""
+    wrapper = textwrap.TextWrapper(
+        width, initial_indent="• ", subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join(map(wrapper.fill, summary.split("; ")))
+
+
 def _print_end(console: Console, sandbox: Sandbox, shown: Shown) -> None:
     console.print()
     if shown.demo.cells is not None:
         console.print(_cells(shown.demo.cells))
         console.print()
-    for sentence in shown.demo.summary.split("; "):
-        console.print(f"• {sentence}", markup=False)
+    console.print(points(shown.demo.summary, console.width), markup=False, soft_wrap=True)
     if shown.failed:
         console.print(f"These could run and did not: {', '.join(shown.failed)}", style="red", markup=False)
     console.print(f"\n{after_demo(sandbox.folder, name=sandbox.name)}", markup=False, soft_wrap=True, end="")

@@ -1,6 +1,7 @@
 """The work of ``polyarch uninstall``: what waits for what on stderr, what is left on stdout (IN-003)."""
 
 import asyncio
+import sys
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -10,9 +11,12 @@ import msgspec
 from polyarch.cli.errors import CouldNotComplete
 from polyarch.cli.installation.cluster import Access, on_cluster
 from polyarch.cli.options.outputs import Output, emit
+from polyarch.cli.output.consent import confirm
 from polyarch.cli.output.documents import document_text
 from polyarch.cli.output.messages import Messages
+from polyarch.cli.output.terminal import is_terminal
 from polyarch.installation import removing
+from polyarch.installation.inventory.affected import affected
 from polyarch.installation.removing import NotOurs, Removal
 from polyarch.kube.client.client import Client
 from polyarch.kube.objects.refs import few
@@ -36,15 +40,24 @@ def uninstall(
     *,
     keep_crds: bool,
     force: bool,
+    yes: bool,
     messages: Messages,
 ) -> int:
     """Returns the exit code: 0 if nothing is left."""
 
-    async def work(client: Client) -> Done:
-        began = time.monotonic()
+    async def home_of(client: Client) -> str:
         home = namespace or await removing.find(client) or DEFAULT_NAMESPACE
         if not force:
             await removing.refuse_foreign(client, home)
+        return home
+
+    async def question(client: Client) -> str:
+        home, taken = await home_of(client), await affected(client)
+        return f"This removes polyarch from namespace {home} of {client.configuration.server}; {taken}. Go on?"
+
+    async def work(client: Client) -> Done:
+        began = time.monotonic()
+        home = await home_of(client)
 
         def tell(text: str) -> None:
             messages.remark(f"{time.monotonic() - began:5.1f} s  {text}")
@@ -53,6 +66,8 @@ def uninstall(
         return Done(namespace=home, seconds=time.monotonic() - began, removal=removal)
 
     try:
+        if not yes and is_terminal(sys.stdin):  # a script has decided, and nobody could answer
+            confirm("uninstall", yes=False, question=asyncio.run(on_cluster("uninstall", access, question)))
         done = asyncio.run(on_cluster("uninstall", access, work))
     except NotOurs as error:
         raise CouldNotComplete(f"uninstall: {error}") from None

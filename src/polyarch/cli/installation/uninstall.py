@@ -21,9 +21,10 @@ Deletes the custom resources, waits until the operator has removed every gate an
 other objects, then deletes everything that was installed, and looks through the whole
 API server for what is left. It ends within 4 minutes: if no operator runs, or it does
 not finish, this command removes gates, taints and finalizers. Pods that were placed keep
-their constraints.""",
+their constraints. At a terminal you are asked first.""",
     examples=(
         ("Remove polyarch", "polyarch uninstall"),
+        ("Remove it without a question", "polyarch uninstall --yes"),
         ("Keep the definitions of the custom resources", "polyarch uninstall --keep-crds"),
         ("Remove what is left of an installation whose operator is gone", "polyarch uninstall --force"),
     ),
@@ -47,6 +48,7 @@ def uninstall_polyarch(
         bool,
         flag("Remove gates without waiting for images; do without the operator, Helm or OLM", group=REMOVED),
     ] = False,
+    yes: Annotated[bool, flag("Do not ask", group=REMOVED)] = False,
     output: Outputs = None,
     namespace: Annotated[
         Namespace | None,
@@ -65,5 +67,5 @@ def uninstall_polyarch(
     from polyarch.cli.installation.cluster import Access
 
     return teardown.uninstall(
-        namespace, Access(kubeconfig, context), chosen, keep_crds=keep_crds, force=force, messages=messages
+        namespace, Access(kubeconfig, context), chosen, keep_crds=keep_crds, force=force, yes=yes, messages=messages
     )

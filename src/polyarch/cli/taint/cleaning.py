@@ -14,9 +14,9 @@ import msgspec
 from polyarch.cli.errors import CouldNotComplete, UsageError
 from polyarch.cli.installation.cluster import Access, on_cluster
 from polyarch.cli.options.outputs import Output, emit
+from polyarch.cli.output.consent import confirm
 from polyarch.cli.output.documents import document_text
 from polyarch.cli.output.messages import Messages
-from polyarch.cli.taint.consent import confirm
 from polyarch.cli.taint.run_output import change_document
 from polyarch.kube.clock import Clock, SystemClock
 from polyarch.kube.objects.refs import Ref, few

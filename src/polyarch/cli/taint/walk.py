@@ -17,10 +17,10 @@ from polyarch.cli.images.pod_images import PodImages
 from polyarch.cli.installation.cluster import Access, on_cluster
 from polyarch.cli.options.manifests import ImageOptions
 from polyarch.cli.options.outputs import Output, emit
+from polyarch.cli.output.consent import confirm
 from polyarch.cli.output.messages import Messages
 from polyarch.cli.output.progress import Progress
 from polyarch.cli.taint.configuration import Configured, configured, given
-from polyarch.cli.taint.consent import confirm
 from polyarch.cli.taint.plan_output import blocker_text
 from polyarch.cli.taint.planning import judge_of, opened
 from polyarch.cli.taint.run_output import Ended, rendered

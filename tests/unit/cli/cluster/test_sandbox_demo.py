@@ -291,3 +291,14 @@ def test_sb_007_a_terminal_shows_below_the_tables_what_is_done_now() -> None:
     console = Console(width=160, file=io.StringIO(), record=True)
     console.print(sandbox_demo.tables({}, OPERATOR, 160, now="polyarch is installed again"))
     assert console.export_text().splitlines()[-1] == "polyarch is installed again …"
+
+
+def test_sb_007_the_points_of_the_summary_stay_points_in_a_narrow_pipe() -> None:
+    summary = "with polyarch 8 of 8 pods that can run do run; uninstall left nothing"
+    assert sandbox_demo.points(summary, 24).splitlines() == [
+        "• with polyarch 8 of 8",
+        "  pods that can run do",
+        "  run",
+        "• uninstall left nothing",
+    ]
+    assert sandbox_demo.points(summary, 171).splitlines() == [f"• {each}" for each in summary.split("; ")]

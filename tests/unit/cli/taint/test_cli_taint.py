@@ -12,7 +12,7 @@ import pytest
 
 from polyarch.cli import main
 from polyarch.cli.errors import UsageError
-from polyarch.cli.taint import consent
+from polyarch.cli.output import consent
 from polyarch.cli.taint.configuration import given
 from polyarch.cli.taint.emission import emission_text
 from polyarch.cli.taint.taint_flags import ConfigurationFlags
