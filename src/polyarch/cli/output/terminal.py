@@ -1,6 +1,7 @@
 """What a terminal shows: colours where it takes them, and no character of foreign texts that it would obey."""
 
 import os
+import shutil
 import sys
 import unicodedata
 from typing import TextIO
@@ -20,6 +21,11 @@ def takes_colour(stream: TextIO | None = None) -> bool:
 def is_terminal(stream: TextIO) -> bool:
     """Whether a stream is a terminal that understands more than text."""
     return stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+
+
+def terminal_width() -> int | None:
+    """Columns of the terminal that stdout is; None: it is none."""
+    return shutil.get_terminal_size().columns if is_terminal(sys.stdout) else None
 
 
 def styled(text: str, style: str, *, colour: bool) -> str:

@@ -96,6 +96,7 @@ def _comparison(report: Report) -> Iterator[str]:
     shares = "\n".join(
         f"* {_escaped(each.target)}: {percent(each.before)} then, {percent(each.after)} now" for each in found.shares
     )
+    shares = shares or "It asks about no target of this one, so there is nothing to compare."
     title = f"## Since {_escaped(found.former or 'the former report')}\n\n{shares}"
     yield f"{title}\n\n{_table(('What', 'Workload', 'Target', 'Before', 'Now'), rows)}" if rows else title
 

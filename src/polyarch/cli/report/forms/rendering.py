@@ -3,6 +3,7 @@
 import msgspec
 
 from polyarch.cli.output.documents import document_text
+from polyarch.cli.output.terminal import terminal_width
 from polyarch.reports.document import Report
 
 
@@ -10,9 +11,9 @@ def rendered(report: Report, form: str, *, colour: bool = False) -> str:
     """The text of a form."""
     match form:
         case "text":
-            from polyarch.cli.report.forms.text import report_text
+            from polyarch.cli.report.forms.text import Look, report_text
 
-            return report_text(report, colour=colour)
+            return report_text(report, Look(colour, terminal_width() if colour else None))
         case "csv":
             from polyarch.cli.report.forms.spreadsheet import report_csv
 

@@ -1,0 +1,34 @@
+"""What a terminal shows of a report (RP-020)."""
+
+import re
+
+import msgspec
+import pytest
+from tests.unit.reports.report_world import AMD64, ARM64, AWAY, BOTH, ONLY, OTHER, cluster, report_of, workload
+
+from polyarch.cli.report.forms.text import Look, report_text
+from polyarch.reports.comparison import compare
+
+LONG = "registry.example.com/some/path/to/an/image/with-a-long-name"
+FACTS = cluster(
+    workload("away", AWAY, namespace="a-namespace-with-a-long-name"),
+    workload("pinned", BOTH, nodeSelector={"kubernetes.io/arch": "amd64", "example.com/disk": "fast"}),
+    workload("several", ONLY, OTHER, cpu=12_000, replicas=40),
+    workload("one", ONLY),
+)
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_rp_020_no_line_is_wider_than_the_terminal_and_nothing_is_left_out(width: int) -> None:
+    report = report_of(FACTS, targets=(ARM64, AMD64), node_drift=True)
+    plain = report_text(report)
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", report_text(report, Look(colour=True, width=width)))
+    assert max(map(len, shown.splitlines())) <= width < max(map(len, plain.splitlines()))
+    words = set(re.sub(r"[-/:.,;()=\[\]]", " ", plain).split()) - {"the", "last", "six", "columns", "count"}
+    assert words <= set(re.sub(r"[-/:.,;()=\[\]]", " ", shown).split())
+
+
+def test_rp_024_reports_of_different_targets_have_nothing_to_compare() -> None:
+    report, former = report_of(FACTS, targets=(ARM64,)), report_of(FACTS, targets=(AMD64,))
+    found = msgspec.structs.replace(report, comparison=compare(report, former))
+    assert "asks about no target of this one" in report_text(found)
