@@ -10,6 +10,8 @@ from typing import Final
 from polyarch.reports.document import Basis, Saving, Verdict, Weight
 
 NOTHING: Final = "-"
+NOT_COMPARED: Final = "it asks about no target of this report, so there is nothing to compare"
+"""Of a former report."""
 
 MEANINGS: Final = {
     Verdict.RUNS: "runs there now, and nothing is in the way of the next pods",

@@ -1,6 +1,6 @@
 """What one wants to know first: a tile for each target, the curve of its images, and what to bear in mind."""
 
-from polyarch.reports.document import Basis, Report, TargetSums, Verdict
+from polyarch.reports.document import Report, TargetSums, Verdict
 from polyarch.reports.page.drawings import bar, curve
 from polyarch.reports.page.markup import Content, Markup, join, tag
 from polyarch.reports.page.tables import Column, cell, head, items, number, row, table
@@ -15,13 +15,15 @@ def tiles(report: Report) -> Markup:
     words = [part for verdict, meaning in MEANINGS.items() for part in (tag("dt", verdict.value), tag("dd", meaning))]
     return join(
         [
-            tag("div", *(_tile(place, sums, report.basis) for place, sums in enumerate(report.sums)), class_="tiles"),
+            tag("div", *(_tile(place, sums, report) for place, sums in enumerate(report.sums)), class_="tiles"),
             tag("details", tag("summary", "What the words mean"), tag("dl", *words)),
         ]
     )
 
 
-def _tile(place: int, sums: TargetSums, basis: Basis) -> Markup:
+def _tile(place: int, sums: TargetSums, report: Report) -> Markup:
+    """Without nodes, as of manifests, nothing is said of them and of what runs."""
+    basis = report.basis
     counting = [each for each in sums.verdicts if each.verdict is not Verdict.EXCLUDED]
     parts = [(each.verdict, amount(each.weight, basis)) for each in counting]
     words = ", ".join(f"{verdict} {amount_words(of, basis)}" for verdict, of in parts if of)
@@ -38,12 +40,13 @@ def _tile(place: int, sums: TargetSums, basis: Basis) -> Markup:
     name = f"target-{place}"
     return tag(
         "article",
-        tag("h3", sums.target, " ", tag("small", counted(sums.nodes, "node")), id=name),
+        tag("h3", sums.target, *([" ", tag("small", counted(sums.nodes, "node"))] if report.nodes else []), id=name),
         tag("p", tag("strong", percent(sums.ready_share)), f" of the requested {basis} could run here today"),
         bar(parts, words) if words else None,
         tag(
             "p",
-            f"{percent(sums.runs_share)} runs here now; {percent(sums.unconstrained_share)} after lifting constraints.",
+            f"{percent(sums.runs_share)} runs here now; " if report.nodes else None,
+            f"{percent(sums.unconstrained_share)} after lifting constraints.",
         ),
         tag("table", tag("caption", f"Verdicts for {sums.target}", class_="spoken"), tag("tbody", *lines)),
         *_blocked(sums),

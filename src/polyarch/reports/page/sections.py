@@ -18,7 +18,7 @@ from polyarch.reports.document import (
 from polyarch.reports.page.markup import Content, Markup, join, tag
 from polyarch.reports.page.tables import Choice, Column, cell, controls, head, items, number, row, table
 from polyarch.reports.page.workloads import namespace_link
-from polyarch.reports.wording import NOTHING, amount, cores, counted, percent
+from polyarch.reports.wording import NOT_COMPARED, NOTHING, amount, cores, counted, percent
 
 NAMED = 5
 """Workloads that are named beside an image; more are counted."""
@@ -190,7 +190,7 @@ def comparison(report: Report) -> Markup | None:
     return section(
         "comparison",
         f"Since the report of {former.former}" if former.former else "Since the former report",
-        table("comparison-shares", "Shares then and now", columns, shares) if shares else None,
+        table("comparison-shares", "Shares then and now", columns, shares) if shares else tag("p", f"{NOT_COMPARED}."),
         *_changes(former),
     )
 

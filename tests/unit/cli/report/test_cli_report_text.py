@@ -6,8 +6,11 @@ import msgspec
 import pytest
 from tests.unit.reports.report_world import AMD64, ARM64, AWAY, BOTH, ONLY, OTHER, cluster, report_of, workload
 
+from polyarch.cli.report.forms.markdown import report_markdown
 from polyarch.cli.report.forms.text import Look, report_text
 from polyarch.reports.comparison import compare
+from polyarch.reports.document import Source
+from polyarch.reports.page.assembly import html_page
 
 LONG = "registry.example.com/some/path/to/an/image/with-a-long-name"
 FACTS = cluster(
@@ -31,4 +34,15 @@ def test_rp_020_no_line_is_wider_than_the_terminal_and_nothing_is_left_out(width
 def test_rp_024_reports_of_different_targets_have_nothing_to_compare() -> None:
     report, former = report_of(FACTS, targets=(ARM64,)), report_of(FACTS, targets=(AMD64,))
     found = msgspec.structs.replace(report, comparison=compare(report, former))
-    assert "asks about no target of this one" in report_text(found)
+    for shown in (report_text(found), report_markdown(found), html_page(found)):
+        assert "it asks about no target of this report" in shown
+
+
+def test_rp_020_of_manifests_nothing_is_said_about_nodes() -> None:
+    """None of the target is no finding where nobody has said what nodes there are."""
+    facts = msgspec.structs.replace(FACTS, nodes=(), source=Source("files", "shop/"))
+    for form in (report_text, report_markdown, html_page):
+        said = ("NODES", "nodes", "RUN THERE", "runs there, ", "runs here")
+        assert any(each in form(report_of(FACTS)) for each in said)
+        shown = re.sub("<dl>.*?</dl>|<style>.*?</style>", "", form(report_of(facts)), flags=re.DOTALL)
+        assert not [each for each in said if each in shown]

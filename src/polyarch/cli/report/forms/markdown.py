@@ -12,7 +12,7 @@ from polyarch.cli.report.forms import words
 from polyarch.reports.comparison import full_name
 from polyarch.reports.document import Change, Report, Verdict
 from polyarch.reports.judging.verdicts import MOVABLE
-from polyarch.reports.wording import few, percent, saved
+from polyarch.reports.wording import NOT_COMPARED, few, percent, saved
 
 MOST_ROWS: Final = 50
 _MARKS: Final = re.compile(r"([\\`*_<>\[\]|~#@!&]|:(?=//)|(?<=www)\.)", re.IGNORECASE)
@@ -96,7 +96,7 @@ def _comparison(report: Report) -> Iterator[str]:
     shares = "\n".join(
         f"* {_escaped(each.target)}: {percent(each.before)} then, {percent(each.after)} now" for each in found.shares
     )
-    shares = shares or "It asks about no target of this one, so there is nothing to compare."
+    shares = shares or f"* {NOT_COMPARED}"
     title = f"## Since {_escaped(found.former or 'the former report')}\n\n{shares}"
     yield f"{title}\n\n{_table(('What', 'Workload', 'Target', 'Before', 'Now'), rows)}" if rows else title
 

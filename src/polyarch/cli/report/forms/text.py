@@ -10,7 +10,7 @@ from polyarch.cli.output.terminal import printable, styled
 from polyarch.cli.report.forms import words
 from polyarch.reports.comparison import full_name
 from polyarch.reports.document import Answer, Change, Group, NamedPods, Part, Report, TargetSums, Verdict, WorkloadRow
-from polyarch.reports.wording import counted, few, percent, saved
+from polyarch.reports.wording import NOT_COMPARED, counted, few, percent, saved
 
 MOST_BLOCKERS: Final = 10
 MOST_CURVE: Final = 10
@@ -69,13 +69,13 @@ def _incomplete(report: Report, look: Look) -> str:
 
 
 def _targets(report: Report, look: Look) -> str:
-    shares = ("TARGET", "NODES", "RUN THERE", "COULD RUN", "UNCONSTRAINED")
+    has_nodes = bool(report.nodes)
+    shares = ("TARGET", *(("NODES", "RUN THERE") if has_nodes else ()), "COULD RUN", "UNCONSTRAINED")
     counts = tuple(each.value.upper() for each in Verdict)
     rows = [
         (
             sums.target,
-            str(sums.nodes),
-            percent(sums.runs_share),
+            *((str(sums.nodes), percent(sums.runs_share)) if has_nodes else ()),
             _share(sums, sums.ready_share, look),
             percent(sums.unconstrained_share),
             *(str(each.workloads) for each in sums.verdicts),
@@ -225,7 +225,7 @@ def _comparison(report: Report, look: Look) -> Iterator[str]:
         f"{each.target}: {percent(each.before)} could run then, {percent(each.after)} now" for each in found.shares
     ]
     if not shares:
-        shares = ["it asks about no target of this one, so there is nothing to compare"]
+        shares = [NOT_COMPARED]
     yield look.lines((f"Since {found.former or 'the former report'}:", *shares))
     titles: tuple[tuple[str, Sequence[Change]], ...] = (
         ("BETTER", found.better),

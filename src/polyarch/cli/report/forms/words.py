@@ -51,10 +51,11 @@ def heading(report: Report) -> str:
 
 
 def summary(report: Report, sums: TargetSums) -> str:
-    """One target in one sentence."""
-    nodes = f", {counted(sums.nodes, 'node')}" if report.source.kind == "cluster" else ""
+    """One target in one sentence. Without nodes, as of manifests, nothing is said of them and of what runs."""
+    runs = f"{percent(sums.runs_share)} runs there, " if report.nodes else ""
+    nodes = f", {counted(sums.nodes, 'node')}" if report.nodes else ""
     return (
-        f"{sums.target}: {percent(sums.runs_share)} runs there, {percent(sums.ready_share)} could today, "
+        f"{sums.target}: {runs}{percent(sums.ready_share)} could today, "
         f"{percent(sums.unconstrained_share)} after lifting constraints{nodes}"
     )
 
