@@ -13,6 +13,7 @@ from polyarch.reports.document import (
     Basis,
     Blocker,
     NodeKind,
+    Part,
     PlacementPart,
     Report,
     Source,
@@ -57,6 +58,7 @@ class Summary(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=Tru
     sums: tuple[TargetSums, ...]
     nodes: tuple[NodeKind, ...]
     placement: PlacementPart | None = None
+    taints: Part | None = None
     blockers: tuple[SummaryBlocker, ...]
     blocker_count: int
     """Of the report; the heaviest of them are listed."""
@@ -110,6 +112,7 @@ def _cut(report: Report, most: int) -> Summary:
         sums=tuple(_cut_sums(each, most) for each in report.sums),
         nodes=report.nodes[:most],
         placement=report.placement if most else None,
+        taints=report.taints if most else None,
         blockers=tuple(_blocker(each, min(most, MOST_WORKLOADS)) for each in report.blockers if id(each) in chosen),
         blocker_count=len(report.blockers),
         notes=notes,

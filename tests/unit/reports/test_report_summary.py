@@ -3,11 +3,14 @@
 import json
 
 import pytest
-from tests.unit.reports.report_world import BOTH, cluster, node, reading, report_of, workload
+from tests.unit.reports.report_world import BOTH, cluster, node, pod, reading, report_of, workload
 
+from polyarch.model.meta import ObjectMeta
+from polyarch.model.taint import Taint
 from polyarch.platforms import NodePlatform
 from polyarch.reports.document import Report
 from polyarch.reports.summary import LARGEST, MOST_WORKLOADS, says_the_same, summary_of, text_of
+from polyarch.taints.api.resources import ArchitectureTaints
 
 
 def blocked(images: int, *, each: int = 1, long: int = 0, targets: tuple[str, ...] = ("arm64",)) -> Report:
@@ -72,6 +75,16 @@ def test_rp_030_equal_but_for_the_time_is_the_same() -> None:
     assert not says_the_same("{}", summary_of(report))
     deep = text_of(summary_of(report)).rstrip().removesuffix("}") + ',"more":' + "[" * 200_000
     assert not says_the_same(deep, summary_of(report)), "it is written anew, whoever wrote what cannot be decoded"
+
+
+def test_rp_030_what_waits_for_a_toleration_is_in_the_summary() -> None:
+    taint = Taint("supported-arch", "arm64", "NoSchedule")
+    waiting = workload("w", BOTH, pods=(pod("w-1"),))
+    facts = cluster(waiting, nodes=(node("m1", "arm64", taint),), taints=ArchitectureTaints(ObjectMeta(name="cluster")))
+    summary = summary_of(report_of(facts))
+    assert summary.taints is not None
+    assert summary.taints.rows[0].count == 1
+    assert summary_of(report_of(cluster(waiting))).taints is None
 
 
 def test_rp_030_the_text_has_lines() -> None:

@@ -15,9 +15,9 @@ from polyarch.cli.output.messages import Messages
 from polyarch.numa.scheduling.simulation.rules import rules
 from polyarch.numa.scheduling.simulation.snapshot import Snapshot
 from polyarch.numa.scheduling.simulation.what_if import simulate
+from polyarch.operating.names import ARCH_KEY
 
 COMMAND: Final = "numa simulate"
-ARCHITECTURE: Final = "kubernetes.io/arch"
 
 
 class Asked(NamedTuple):
@@ -65,7 +65,7 @@ def run_simulate(asked: Asked, wanted: Sequence[Output], *, messages: Messages) 
 
 def _mixture(seen: Seen) -> str:
     """The architectures of the nodes, where there are several: an answer may then name a node that a pod cannot use."""
-    found = {(each.metadata.labels or {}).get(ARCHITECTURE, "") for each in seen.objects.nodes} - {""}
+    found = {(each.metadata.labels or {}).get(ARCH_KEY, "") for each in seen.objects.nodes} - {""}
     return " and ".join(sorted(found)) if len(found) > 1 else ""
 
 
