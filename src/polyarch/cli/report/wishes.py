@@ -9,7 +9,7 @@ from polyarch.oci.reference import InvalidReference, parse
 from polyarch.platforms import InvalidPlatform, NodePlatform, Platform
 from polyarch.reports.document import Report, Verdict
 from polyarch.reports.facts.cluster import target_name
-from polyarch.reports.wording import percent
+from polyarch.reports.wording import counted, percent
 
 
 def targets_from(given: Sequence[str]) -> tuple[NodePlatform, ...]:
@@ -67,7 +67,8 @@ class Limits(NamedTuple):
         """In words."""
         unknown = unknown_workloads(report)
         if self.max_unknown is not None and unknown > self.max_unknown:
-            yield f"{unknown} workloads are unknown, and at most {self.max_unknown} may be (--max-unknown)"
+            said = counted(unknown, "workload is", "workloads are")
+            yield f"{said} unknown, and at most {self.max_unknown} may be (--max-unknown)"
         yield from self._short(report)
 
     def _short(self, report: Report) -> Iterator[str]:
@@ -77,13 +78,13 @@ class Limits(NamedTuple):
             share = 100 * (each.ready_share if each.ready_share is not None else 1.0)
             if round(share, 6) < self.fail_under:  # as a float 100 * 0.57 is a little less than 57
                 said = percent(each.ready_share)
-                yield f"{said} could run on {each.target}, less than {self.fail_under:g} % (--fail-under)"
+                yield f"{said} could run on {each.target}, less than {self.fail_under:.15g} % (--fail-under)"
 
 
 def limits(fail_under: float | None, max_unknown: int | None) -> Limits:
     """``UsageError`` for numbers that are none."""
     if fail_under is not None and not 0 <= fail_under <= 100:
-        raise UsageError(f"--fail-under {fail_under:g}: expected a percentage from 0 to 100")
+        raise UsageError(f"--fail-under {fail_under:.15g}: expected a percentage from 0 to 100")
     if max_unknown is not None and max_unknown < 0:
         raise UsageError(f"--max-unknown {max_unknown}: expected 0 or more")
     if max_unknown is None and fail_under is not None:

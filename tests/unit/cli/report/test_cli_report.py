@@ -186,6 +186,15 @@ def test_rp_023_every_target_has_to_reach_the_limit_and_the_one_that_does_not_is
     assert "on amd64" not in ran.err
 
 
+def test_rp_023_limits_are_said_as_they_were_given(report: Command) -> None:
+    report.write("given.yaml", READY + AWAY)
+    arguments = ("-f", "given.yaml", "--target", "arm64", "--fail-under")
+    assert "--fail-under 100.0001: expected a percentage" in report(*arguments, "100.0001").err
+    ran = report(*arguments, "99.99999")
+    assert "1 workload is unknown, and at most 0 may be" in ran.err
+    assert "less than 99.99999 %" in ran.err
+
+
 def test_rp_023_the_share_that_is_too_small_is_said_as_in_the_table(report: Command) -> None:
     report.write("given.yaml", READY.replace("'3'", "'2'") + BLOCKED)
     ran = report("-f", "given.yaml", "--target", "arm64", "--fail-under", "70")
