@@ -141,10 +141,10 @@ LONG: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         ),
     },
     "test_operator_monitor": {
-        "a minute's wait for an event that nobody can handle; others are handled in test_pl_600": (
+        "a minute's wait for an event that nobody can handle; others are handled in the first test": (
             "test_pl_552_an_event_that_nobody_can_handle_delays_nothing_for_ever",
         ),
-        "removed with placement; disabled it is removed in test_pl_600": (
+        "removed with placement; disabled it is removed in the first test": (
             "test_pl_630_an_uninstall_removes_the_monitor_first",
         ),
     },
@@ -153,7 +153,8 @@ LONG: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         " kinds from the beginning, and test_guide_commands types the commands of two pages": ALL,
     },
     "test_operator_taken_away": {
-        "all kinds at once; an operator without some of them, or without any, is always run": (
+        "all kinds at once, and only some of them; an operator before all of its definitions is always run": (
+            "test_pl_500_an_operator_leads_for_the_kinds_that_exist_and_takes_up_others",
             "test_pl_522_all_kinds_deleted_at_once_placement_is_removed",
         ),
         "a namespace with pods, and a foreground deletion; test_operator_lifecycle deletes a namespace, too": (
@@ -168,7 +169,9 @@ LONG: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         ),
     },
     "test_taints_operator": {
-        "a mode that changes, and a role that is dead; test_taints_run and test_tn_003_tn_073 here show the rest": (
+        "placement beside it, other modes, and a dead role; test_taints_admission has both at one webhook, and the"
+        " operator applies and removes taints in test_tn_003_tn_073": (
+            "test_tn_004_tn_013_tn_081_beside_placement",
             "test_tn_013_the_other_modes_say_nothing_of_placement",
             "test_tn_073_a_dead_role_holds_up_nothing_and_a_node_that_cannot_be_written_is_named",
         ),
@@ -190,6 +193,9 @@ LONG: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         ),
     },
     "test_taints_nodes": {
+        "a webhook that is late; DaemonSets that come before the first node are always run": (
+            "test_tn_025_the_first_node_waits_until_the_webhook_is_there",
+        ),
         "nodes without the policy; with it they join in test_tn_027_nodes_join_tainted": (
             "test_tn_027_without_the_policy_a_new_node_is_tainted_when_it_is_seen",
         ),
@@ -305,6 +311,12 @@ LONG: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "test_in_010_a_release_is_installed_upgraded_rolled_back_and_leaves_nothing",
         ),
         "the older Helm; Helm 4 is always run": ("test_in_010_templated_definitions_come_first_and_are_kept[helm-3",),
+    },
+    "test_packaging_chart": {
+        "all files of values with the older Helm; Helm 4 is always run": (
+            "test_in_010_with_every_values_file_it_is_what_install_prints[helm-3",
+            "test_in_010_it_is_clean_by_strict_lint[helm-3",
+        ),
     },
     "test_packaging_bundle": {
         "OLM's part played on a cluster; the bundle is always judged by OLM's validator and by ours": (

@@ -59,11 +59,35 @@ async def _events(world: World) -> list[str]:
     return [each["metadata"]["name"] for each in (await world.client.list(ENOEXECEVENTS)).items]
 
 
-async def test_pl_600_enabled_it_runs_on_every_node_and_disabled_nothing_of_it_is_left(world: World) -> None:
-    """PL-630, PL-552: its handler tells a pod meanwhile; an event that could not be handled delays nothing."""
+@pytest.fixture
+async def prometheus(world: World) -> AsyncIterator[None]:
+    """Prometheus' kinds are served."""
+    for document in _prometheus():
+        await world.client.apply(CRDS, document)
+    try:
+        await eventually(lambda: _served(world))
+        yield
+    finally:
+        for document in _prometheus():
+            await world.client.delete(CRDS, document["metadata"]["name"])
+
+
+async def _rules_are(world: World, *wanted: str) -> bool:
+    listed = await world.client.list(RULES, namespace=world.namespace)
+    return {each["metadata"]["name"] for each in listed.items} == set(wanted)
+
+
+async def test_pl_600_pl_900_row_27_enabled_it_runs_on_every_node_and_disabled_nothing_of_it_is_left(
+    world: World, prometheus: None
+) -> None:
+    """PL-630, PL-552: its handler tells a pod meanwhile; an event that could not be handled delays nothing.
+
+    PL-720, PL-900 row 27: its rule comes and goes with it, placement's goes with placement.
+    """
     async with world.operator():
         await world.create(CPPCS, names.SINGLETON, ENABLED)
         await eventually(lambda: _runs(world), seconds=180)
+        await eventually(lambda: _rules_are(world, *names.PROMETHEUS_RULES))
         home = await world.client.get(NAMESPACES, world.namespace)
         assert labels(home)["pod-security.kubernetes.io/enforce"] == "privileged"
         kept = (await world.configuration())["metadata"]["finalizers"]
@@ -76,6 +100,7 @@ async def test_pl_600_enabled_it_runs_on_every_node_and_disabled_nothing_of_it_i
 
         await _event(world, "failed", labels={names.ENOEXEC_EVENT_ERROR_LABEL: "reconciliation-error"})
         await _disabled(world)
+        await eventually(lambda: _rules_are(world, names.PROMETHEUS_RULES[0]))
 
         async def released() -> bool:
             return names.ENOEXEC_EVENTS_FINALIZER not in (await world.configuration())["metadata"]["finalizers"]
@@ -88,6 +113,10 @@ async def test_pl_600_enabled_it_runs_on_every_node_and_disabled_nothing_of_it_i
 
         await eventually(restricted)
         assert await world.condition("Available", "True"), "placement goes on"
+
+        await world.client.delete(CPPCS, names.SINGLETON)
+        await eventually(lambda: world.is_gone(CPPCS, names.SINGLETON), seconds=180)
+        assert await _rules_are(world)
 
 
 async def test_pl_552_an_event_that_nobody_can_handle_delays_nothing_for_ever(world: World) -> None:
@@ -119,35 +148,6 @@ async def test_pl_630_an_uninstall_removes_the_monitor_first(world: World) -> No
         await world.client.delete(CPPCS, names.SINGLETON)
         await eventually(lambda: world.is_gone(CPPCS, names.SINGLETON), seconds=180)
         assert await world.left() == []
-
-
-async def test_pl_900_row_27_disabling_the_monitor_leaves_no_prometheus_rule(world: World) -> None:
-    """PL-630, PL-720: with Prometheus' kinds served, both rules come and go with the monitor, the other one stays."""
-    client = world.client
-    for document in _prometheus():
-        await client.apply(CRDS, document)
-
-    async def rules() -> set[str]:
-        return {each["metadata"]["name"] for each in (await client.list(RULES, namespace=world.namespace)).items}
-
-    try:
-        await eventually(lambda: _served(world))
-        async with world.operator():
-            await world.create(CPPCS, names.SINGLETON, ENABLED)
-
-            async def are(*wanted: str) -> bool:
-                return await rules() == set(wanted)
-
-            await eventually(lambda: are(*names.PROMETHEUS_RULES))
-            disabled = {"spec": {"plugins": {"execFormatErrorMonitor": {"enabled": False}}}}
-            await client.patch(CPPCS, names.SINGLETON, MergePatch(disabled))
-            await eventually(lambda: are(names.PROMETHEUS_RULES[0]))
-            await client.delete(CPPCS, names.SINGLETON)
-            await eventually(lambda: world.is_gone(CPPCS, names.SINGLETON), seconds=180)
-            assert await rules() == set()
-    finally:
-        for document in _prometheus():
-            await client.delete(CRDS, document["metadata"]["name"])
 
 
 async def _a_pod(world: World) -> tuple[str, str]:

@@ -1,5 +1,6 @@
 """Files that share a cluster follow each other in one worker, and its sandbox ends with the last of them."""
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 
 from endings import Endings
 from lanes import EXCLUSIVE, FIRST, LAST, durations, lane_of, order, sandbox_of, strays
-from long import LONG, faults, left_to_make_long
+from long import ALL, LONG, faults, left_to_make_long
 
 TESTS = Path(__file__).parents[1]
 
@@ -22,6 +23,25 @@ def test_what_is_left_to_make_long_is_there(file: str) -> None:
     assert [name for name in names if f"def {name.partition('[')[0]}" not in text] == []
     assert names == [*dict.fromkeys(names)]
     assert left_to_make_long(f"tests/cluster/{file}.py::{names[0]}_or_more")
+
+
+NAMED = sorted({name for sentences in LONG.values() for each in sentences for name in re.findall(r"test_\w+", each)})
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_what_a_sentence_says_is_always_run_is(name: str) -> None:
+    """A file that keeps a test, or a test that is not in the table."""
+    files = {path.stem: path for path in TESTS.rglob("test_*.py")}
+    if name in files:
+        assert ALL not in LONG.get(name, {}).values()
+        return
+    defined = [
+        f"{file}.py::{function}"
+        for file, path in files.items()
+        if path.parent.name in ("cluster", "faults")
+        for function in re.findall(rf"def ({name}\w*)\(", path.read_text(encoding="utf-8"))
+    ]
+    assert [each for each in defined if not left_to_make_long(each)]
 
 
 def test_what_is_always_run() -> None:
