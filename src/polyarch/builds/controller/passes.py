@@ -116,7 +116,7 @@ class Passes:
         self._resting: dict[WishKey, _Rest] = {}
         self._again: dict[WishKey, float] = {}
         """Seconds until progress is written that waits for its turn."""
-        self._told: OrderedDict[tuple[str, ...], None] = OrderedDict()
+        self._told = Told()
 
     async def reconcile(self, wish: WishKey) -> Result:
         """One pass over one build."""
@@ -138,7 +138,7 @@ class Passes:
                 ended = await self._carry_out(wish, plan, credentials, told=failures)
         if ended is not None:
             return ended
-        self._tell(facts, plan, made)
+        self._tell(wish, facts, plan, made)
         return _soonest(plan.requeue_after, self._inputs.again_in(facts), self._again.pop(wish, None))
 
     # -- planning ------------------------------------------------------------------------------------------------------
@@ -226,12 +226,12 @@ class Passes:
 
     # -- events --------------------------------------------------------------------------------------------------------
 
-    def _tell(self, facts: Facts, plan: Plan, made: Mapping[str, str]) -> None:
+    def _tell(self, wish: WishKey, facts: Facts, plan: Plan, made: Mapping[str, str]) -> None:
         """Each event once (BD-242)."""
-        wish = self._front.regarding(facts)
+        regarded = self._front.regarding(facts)
         for event in plan.events:
-            if self._is_news(facts.wish.uid, event):
-                regarding = self._regarding(event.about, made) if event.about is not None else wish
+            if self._told.is_news(wish, facts.wish.uid, event):
+                regarding = self._regarding(event.about, made) if event.about is not None else regarded
                 self._recorder.event(
                     regarding, type=event.type, reason=event.reason, note=event.message, action=event.reason
                 )
@@ -240,22 +240,46 @@ class Passes:
         resource = self._front.resources[about.kind]
         return Regarding(resource.api_version, resource.kind, "", about.name, made.get(about.uid, about.uid))
 
-    def _is_news(self, uid: str, event: PlannedEvent) -> bool:
-        about = event.about.uid if event.about is not None else ""
-        told = (uid, about, event.execution, event.reason, event.architecture, event.message)
-        if told in self._told:
-            self._told.move_to_end(told)
-            return False
-        self._told[told] = None
-        if len(self._told) > TOLD:
-            self._told.popitem(last=False)
-        return True
-
     def _forget(self, wish: WishKey) -> None:
         self._failures.pop(wish, None)
         self._resting.pop(wish, None)
+        self._told.forget(wish)
         self._inquiry.is_about(wish, "")
         self._inputs.forget(wish)
+
+
+class Told:
+    """The events of each build that were posted (BD-242): at most :data:`TOLD`, and none of a build that is gone."""
+
+    def __init__(self) -> None:
+        self._of: OrderedDict[WishKey, OrderedDict[tuple[str, ...], None]] = OrderedDict()
+        """The build that was told of last comes last, and so do its events."""
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def is_news(self, wish: WishKey, uid: str, event: PlannedEvent) -> bool:
+        """Whether this was not told yet; from now on it was."""
+        about = event.about.uid if event.about is not None else ""
+        told = (uid, about, event.execution, event.reason, event.architecture, event.message)
+        own = self._of.setdefault(wish, OrderedDict())
+        self._of.move_to_end(wish)
+        is_news = told not in own
+        own[told] = None
+        own.move_to_end(told)
+        self._count += is_news
+        if self._count > TOLD:
+            longest_ago, of_it = next(iter(self._of.items()))
+            of_it.popitem(last=False)
+            self._count -= 1
+            if not of_it:
+                del self._of[longest_ago]
+        return is_news
+
+    def forget(self, wish: WishKey) -> None:
+        """The build is gone."""
+        self._count -= len(self._of.pop(wish, ()))
 
 
 class Turns:

@@ -10,7 +10,7 @@ from builds_api import KINDS, BuildsApi, Caches
 
 from manual_clock import ManualClock
 from polyarch.builds.api.resources import ImageBuildSpec
-from polyarch.builds.controller.passes import PACE, UNANSWERED, Passes, Turns
+from polyarch.builds.controller.passes import TOLD, UNANSWERED, Passes, Told, Turns
 from polyarch.builds.effects.inquiry import Inquiry
 from polyarch.builds.effects.named_objects import NamedObjects
 from polyarch.builds.effects.object_writes import Carried, ObjectWrites, jobs_of
@@ -450,6 +450,38 @@ async def test_bd_242_an_event_is_posted_once_and_after_the_writes_that_it_tells
     world.plans = lambda facts: plan(events=(msgspec.structs.replace(built, execution="web-2"),))
     await world.look()
     assert len(world.events) == 2
+
+
+def test_bd_242_events_are_remembered_up_to_a_number_those_of_the_build_told_of_last_the_longest() -> None:
+    told, first = Told(), PlannedEvent(type="Normal", reason="RunStarted", message="0")
+    others = [msgspec.structs.replace(first, message=str(number)) for number in range(1, TOLD)]
+    assert told.is_news(WISH, "u", first)
+    assert all(told.is_news(WishKey("ImageBuild", "team", "shop"), "v", each) for each in others)
+    assert not told.is_news(WISH, "u", first)
+    assert told.is_news(WISH, "u", msgspec.structs.replace(first, message="new"))
+    assert len(told) == TOLD
+    assert not told.is_news(WISH, "u", first)
+    assert told.is_news(WishKey("ImageBuild", "team", "shop"), "v", others[0])
+
+
+def test_bd_242_events_of_builds_that_are_gone_are_forgotten() -> None:
+    """A build for each branch, each with its events: the last 20 000 of them were kept."""
+    told, event = Told(), PlannedEvent(type="Normal", reason="RunStarted", message="")
+    for number in range(1000):
+        wish = WishKey("ImageBuild", "team", f"branch-{number}")
+        assert told.is_news(wish, str(number), event)
+        told.forget(wish)
+    assert len(told) == 0
+    assert not told._of
+
+
+async def test_bd_242_with_a_build_goes_what_was_told_of_it(world):
+    world.plans = lambda facts: plan(events=(PlannedEvent(type="Normal", reason="RunStarted", message=""),))
+    await world.look()
+    assert len(world.passes._told) == 1
+    world.there = False
+    await world.look()
+    assert len(world.passes._told) == 0
 
 
 async def test_bd_290_an_event_may_be_about_an_object_that_the_round_has_made(world):
