@@ -1,4 +1,4 @@
-"""Reads what a finished pod said (BD-147, BD-149, BD-150, BD-322).
+"""Reads what a finished pod said (BD-147, BD-149, BD-322).
 
 Termination messages come from containers, one of which ran the user's code, and reach us through an object that others
 can write. So a message is taken only if it is exactly what the contract says, reasons only those that the exit code may
@@ -38,18 +38,6 @@ class Failure(msgspec.Struct, frozen=True):
     message: str
 
 
-class Look(msgspec.Struct, frozen=True):
-    """The child has to be looked up at its tag: the Job wrote it before it succeeded, and its message is lost."""
-
-    reference: str
-
-
-class Lost(msgspec.Struct, frozen=True):
-    """The Job succeeded, but what it pushed cannot be found out: it is built again, as one more attempt."""
-
-    message: str
-
-
 def pushed(message: str, *, architecture: str) -> contract.Pushed | None:
     """The child that ``push`` reported; None for anything that is not such a report about this architecture."""
     found = _decode(message, contract.Pushed)
@@ -73,18 +61,6 @@ def index_pushed(message: str) -> contract.IndexPushed | None:
     if _VARIANT.fullmatch(found.variant) is None:
         return None
     return found
-
-
-def harvest(job: JobFacts, *, recorded_uid: str, tag: str, repository: str) -> contract.Pushed | Look | Lost | None:
-    """What a Job made (BD-150); None if it is not complete, or not the Job that was recorded."""
-    if job.complete is None or job.deleting or (recorded_uid and job.uid != recorded_uid):
-        return None
-    if job.pod is not None and (found := pushed(job.pod.message, architecture=job.architecture)) is not None:
-        return found
-    if tag:
-        return Look(f"{repository}:{tag}")
-    why = "its pod is gone" if job.pod is None else "its pod left no valid message"
-    return Lost(f"Job {job.name} succeeded, but {why} and its image has no tag: it is built again")
 
 
 def job_failure(job: JobFacts) -> Failure:
