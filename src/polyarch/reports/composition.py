@@ -103,7 +103,7 @@ def make_report(facts: Facts, answers: Answers, wishes: Wishes, *, complete: boo
         taints=_taints(judged, facts),
         builds=Part(facts.builds) if facts.builds else None,
         node_drift=node_drift(judged, facts) if wishes.node_drift else None,
-        notes=tuple(_notes(facts, judge, basis)),
+        notes=tuple(_notes(facts, judge, basis, has_workloads=bool(judged))),
     )
 
 
@@ -168,12 +168,14 @@ def _taints(judged: Iterable[Judged], facts: Facts) -> Part | None:
     )
 
 
-def _notes(facts: Facts, judge: Judge, basis: str) -> Iterator[str]:
+def _notes(facts: Facts, judge: Judge, basis: str, *, has_workloads: bool) -> Iterator[str]:
     for each in facts.unread:
         yield f"not allowed to list {each}: what it would have told is left out"
     for problem in judge.table.problems:
         yield f"PlacementPolicy cluster: {problem}"
-    if basis == "replicas":
+    if not has_workloads:
+        yield "there is no workload, or each is excluded: there is nothing to say about targets"
+    elif basis == "replicas":
         yield "no workload requests CPU: shares are of replicas"
     unknown = sorted(node.name for node in facts.nodes if not node.architecture)
     if unknown:

@@ -73,7 +73,11 @@ def amount(weight: Weight, basis: Basis) -> float:
 
 
 def amount_words(of: float, basis: Basis) -> str:
-    return f"{cores(of)} cores" if basis == "cores" else counted(round(of), "replica")
+    """``1 core``, ``0.25 cores``, ``2 replicas``."""
+    if basis == "replicas":
+        return counted(round(of), "replica")
+    number = cores(of)
+    return f"{number} core" if number == "1" else f"{number} cores"
 
 
 def saved(saving: Saving) -> str:
@@ -82,9 +86,9 @@ def saved(saving: Saving) -> str:
         return saving.formula
     does = "save" if saving.per_month >= 0 else "cost"
     about = f"{abs(saving.per_month):,.2f} a month"
-    return (
-        f"moving {cores(saving.cores)} cores that are ready would {does} about {about} (an estimate: {saving.formula})"
-    )
+    moved = amount_words(saving.cores, "cores")
+    are = "is" if moved == "1 core" else "are"
+    return f"moving {moved} that {are} ready would {does} about {about} (an estimate: {saving.formula})"
 
 
 def steps(most: int, about: int) -> list[int]:

@@ -52,6 +52,7 @@ def test_what_is_counted_has_its_number_and_a_list_its_end() -> None:
 @pytest.mark.parametrize(
     ("saving", "words"),
     [
+        (Saving(1, 5.84, "1 x 5.84"), "moving 1 core that is ready would save about 5.84 a month"),
         (Saving(12, 70.08, "12 x 5.84"), "moving 12 cores that are ready would save about 70.08 a month"),
         (Saving(12, -1070.08, "12 x -89"), "moving 12 cores that are ready would cost about 1,070.08 a month"),
         (Saving(0, 0, "nothing is ready"), "nothing is ready"),

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from polyarch.reports.document import Answer, Group, Reason, Report, Verdict, WorkloadRow
 from polyarch.reports.page.markup import Content, Markup, join, tag
 from polyarch.reports.page.tables import Choice, Column, cell, controls, head, items, number, row, table
-from polyarch.reports.wording import cores, counted, memory, percent
+from polyarch.reports.wording import amount_words, cores, counted, memory, percent
 
 ANSWERED = tuple(verdict.value for verdict in Verdict if verdict is not Verdict.EXCLUDED)
 
@@ -83,7 +83,9 @@ def namespace_pages(report: Report) -> Markup:
 def _page(namespace: str, workloads: list[WorkloadRow], groups: Mapping[str, Group], report: Report) -> Markup:
     place = anchor(namespace)
     group = groups.get(namespace)
-    said = [f"{counted(len(workloads), 'workload')}, {cores(sum(each.weight.cores for each in workloads))} cores."]
+    said = [
+        f"{counted(len(workloads), 'workload')}, {amount_words(sum(each.weight.cores for each in workloads), 'cores')}."
+    ]
     if group is not None:
         said += [f"{percent(each.ready_share)} could run on {each.target} today." for each in group.targets]
     columns = [
@@ -112,7 +114,7 @@ def _page(namespace: str, workloads: list[WorkloadRow], groups: Mapping[str, Gro
 
 def _in_full(workload: WorkloadRow) -> Markup:
     weight = workload.weight
-    requests: list[Content] = [f"{cores(weight.cores)} cores", tag("br"), memory(weight.memory_bytes)]
+    requests: list[Content] = [amount_words(weight.cores, "cores"), tag("br"), memory(weight.memory_bytes)]
     if weight.replicas != 1 or weight.pods != 1:
         requests += [tag("br"), f"{counted(weight.replicas, 'replica')}, {counted(weight.pods, 'pod')}"]
     return row(

@@ -4,7 +4,7 @@ import re
 
 import msgspec
 import pytest
-from tests.unit.reports.report_world import AMD64, ARM64, AWAY, BOTH, ONLY, OTHER, cluster, report_of, workload
+from tests.unit.reports.report_world import AMD64, ARM64, AWAY, BOTH, ONLY, OTHER, cluster, pod, report_of, workload
 
 from polyarch.cli.report.forms.markdown import report_markdown
 from polyarch.cli.report.forms.text import Look, report_text
@@ -46,3 +46,27 @@ def test_rp_020_of_manifests_nothing_is_said_about_nodes() -> None:
         assert any(each in form(report_of(FACTS)) for each in said)
         shown = re.sub("<dl>.*?</dl>|<style>.*?</style>", "", form(report_of(facts)), flags=re.DOTALL)
         assert not [each for each in said if each in shown]
+
+
+def test_rp_020_without_workloads_that_is_said_and_no_empty_table_is_printed() -> None:
+    report = report_of(cluster(workload("w", BOTH, namespace="kube-system")))
+    for form in (report_text, report_markdown, html_page):
+        shown = form(report)
+        assert "there is no workload, or each is excluded" in shown
+        assert "requests CPU" not in shown
+    assert "could today" not in report_markdown(report)
+    assert "## Namespaces" not in report_markdown(report)
+
+
+def test_rp_025_markdown_has_what_was_asked_for_besides() -> None:
+    """``--diff-nodes`` and ``--by`` with ``-o markdown`` printed nothing more than without."""
+    facts = cluster(
+        workload("moved", ONLY, pods=(pod("moved-1", "m1"),)), workload("two", BOTH, pods=(pod("t", "a1"),))
+    )
+    wishes = {"node_drift": True, "pool_label": "kubernetes.io/hostname"}
+    shown = report_markdown(report_of(facts, **wishes))
+    assert "| m1 | arm64 | shop/moved-1 would not start on m1 again" in shown
+    assert "## Node pools\n\n| kubernetes.io/hostname | Workloads" in shown
+    assert "| a1 | 1 | 1 core | 100.0 % |" in shown
+    still = report_markdown(report_of(cluster(workload("two", BOTH, pods=(pod("t", "a1"),))), **wishes))
+    assert "Every pod could start again on its node." in still

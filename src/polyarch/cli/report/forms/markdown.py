@@ -10,7 +10,7 @@ from typing import Final
 from polyarch.cli.output.terminal import printable
 from polyarch.cli.report.forms import words
 from polyarch.reports.comparison import full_name
-from polyarch.reports.document import Change, Report, Verdict
+from polyarch.reports.document import Change, Group, Report, Verdict
 from polyarch.reports.judging.verdicts import MOVABLE
 from polyarch.reports.wording import NOT_COMPARED, few, percent, saved
 
@@ -28,7 +28,8 @@ def _blocks(report: Report) -> Iterator[str]:
     yield f"# What can run where\n\n{_escaped(words.heading(report))}"
     if not report.complete:
         yield "**Interrupted**: images that were not asked for yet count as unknown."
-    yield "\n".join(f"* {_escaped(words.summary(report, sums))}" for sums in report.sums)
+    if report.workloads:
+        yield "\n".join(f"* {_escaped(words.summary(report, sums))}" for sums in report.sums)
     header = ("Target", *(each.value for each in Verdict))
     yield _table(header, ((sums.target, *(str(each.workloads) for each in sums.verdicts)) for sums in report.sums))
     for sums in report.sums:
@@ -61,23 +62,38 @@ def _blocks(report: Report) -> Iterator[str]:
         yield "## Workloads that cannot run there\n\n" + _table(
             ("Workload", "Weight", "Target", "Verdict", "Why"), held
         )
-    yield "## Namespaces\n\n" + _table(
-        ("Namespace", "Workloads", "Weight", *(f"{target} could run" for target in report.targets)),
-        (
-            (
-                each.name,
-                str(each.workloads),
-                words.weight(report, each.weight),
-                *(percent(share.ready_share) for share in each.targets),
-            )
-            for each in report.namespaces
-        ),
-    )
+    yield from _groups("Namespaces", "Namespace", report.namespaces, report)
+    yield from _groups("Node pools", report.pool_label, report.pools, report)
+    yield from _groups("Teams", report.team_label, report.teams, report)
+    yield from _node_drift(report)
     yield from _comparison(report)
     problems = (f"{full_name(row)}: {problem}" for row in report.workloads for problem in row.problems)
     notes = [f"* {_escaped(note)}" for note in (*report.notes, *problems)]
     if notes:
         yield "\n".join(notes)
+
+
+def _groups(title: str, what: str, groups: Sequence[Group], report: Report) -> Iterator[str]:
+    if groups:
+        header = (what, "Workloads", "Weight", *(f"{target} could run" for target in report.targets))
+        rows = (
+            (
+                each.name or "(none)",
+                str(each.workloads),
+                words.weight(report, each.weight),
+                *(percent(share.ready_share) for share in each.targets),
+            )
+            for each in groups
+        )
+        yield f"## {title}\n\n" + _table(tuple(map(_escaped, header)), rows)
+
+
+def _node_drift(report: Report) -> Iterator[str]:
+    if report.node_drift is None:
+        return
+    rows = [(each.node, each.platform, why) for each in report.node_drift for why in each.reasons]
+    told = _table(("Node", "Platform", "What would not start again"), rows) if rows else words.NO_DRIFT
+    yield f"## Before a drain\n\n{told}"
 
 
 def _comparison(report: Report) -> Iterator[str]:

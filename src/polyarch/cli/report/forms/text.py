@@ -213,7 +213,7 @@ def _node_drift(report: Report, look: Look) -> str:
         return ""
     rows = [Row((each.node, each.platform, why)) for each in report.node_drift for why in each.reasons]
     if not rows:
-        return "Every pod could start again on its node.\n"
+        return f"{words.NO_DRIFT}\n"
     return look.table(("NODE", "PLATFORM", "WHAT WOULD NOT START AGAIN"), rows)
 
 

@@ -6,6 +6,7 @@ from typing import Final
 from polyarch.reports.document import Answer, Blocker, Reason, Report, TargetSums, Weight
 from polyarch.reports.wording import amount, amount_words, counted, excludes, lacks, percent
 
+NO_DRIFT: Final = "Every pod could start again on its node."
 _OF_A_TARGET: Final[Mapping[str, Callable[[Reason, str], str]]] = {
     "ImageLacksTarget": lambda reason, targets: lacks(reason.image, reason.value, targets),
     "RequiredAffinity": lambda reason, targets: excludes(targets, reason.value),
