@@ -19,13 +19,13 @@ from xdist.scheduler import LoadScopeScheduling
 FIRST: Mapping[str, tuple[str, ...]] = {
     "placed": (
         "test_sandbox_polyarch",
-        "test_placement_gated",
-        "test_placement_sharing",
         "test_examples",
-        "test_placement_inline",
-        "test_placement_differences",
         "test_placement_audit",
+        "test_placement_gated",
+        "test_placement_differences",
         "test_placement_images",
+        "test_placement_inline",
+        "test_placement_sharing",
     ),
     "the first sandbox's controllers": (
         "test_taints_pods",
