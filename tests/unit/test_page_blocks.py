@@ -213,5 +213,30 @@ def test_a_page_of_the_guide_is_run_or_it_is_said_why_not() -> None:
     assert unrun == NOT_RUN.keys()
 
 
+NAMED_BY_OBJECTS: Final = {"ImageBuildRun"}
+"""Kinds that nobody writes by hand."""
+FOREIGN: Final = frozenset(
+    {"tolerations", "nodeSelector", "namespaceSelector", "labelSelector", "podSelector", "resources"}
+)
+"""Members whose content is Kubernetes' own."""
+GUIDE: Final = "\n".join(text(page) for page in PAGES if page.startswith("docs/guide/"))
+
+
+def fields(schema: dict[str, Any], path: str = "") -> Iterator[str]:
+    for name, member in schema.get("properties", {}).items():
+        yield f"{path}.{name}"
+        if name not in FOREIGN:
+            yield from fields(member, f"{path}.{name}")
+            yield from fields(member.get("items", {}), f"{path}.{name}[]")
+
+
+@pytest.mark.parametrize("kind", [kind for kind in SCHEMAS if kind.split()[-1] not in NAMED_BY_OBJECTS])
+def test_every_field_is_named_by_a_page_of_the_guide(kind: str) -> None:
+    """A field that no page names is found by nobody but who reads the definition."""
+    spec = SCHEMAS[kind]["properties"].get("spec", {})
+    unnamed = [path for path in fields(spec) if not re.search(rf"\b{re.escape(path.rpartition('.')[2])}\b", GUIDE)]
+    assert unnamed == []
+
+
 def test_the_comparison_counts_the_rules() -> None:
     assert f"`polyarch lint`: {len(RULES)} [rules]" in text("docs/comparison.md")
