@@ -239,6 +239,17 @@ async def test_tn_049_architectures_that_the_new_image_lacks(taint_worlds, polic
         assert "arm64" in warning
 
 
+async def test_tn_049_an_operator_bundle_is_no_reason_to_refuse_an_update(taint_worlds):
+    """RG-046: its index names platforms, and it runs on none of them."""
+    world = await taint_worlds(pods={"imageChange": "deny"})
+    world.registry.know("app:1", *BOTH)
+    world.registry.know("bundle:1", "linux/amd64")
+    reference = parse("bundle:1")
+    world.registry.bundles[reference.canonical] = Inspection(reference, Status.NEUTRAL, public=True)
+    running = (await world.admit(pod("app:1"))).object
+    assert (await world.admit(changed(running, "bundle:1"), old=running)).response["allowed"] is True
+
+
 async def test_tn_049_an_image_that_is_not_known_in_time_is_left_to_the_leader(taint_world):
     """TN-049: which the label tells, and which removes it; until then no update takes it away."""
     taint_world.registry.know("app:1", *BOTH)

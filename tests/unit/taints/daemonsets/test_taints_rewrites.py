@@ -1,0 +1,55 @@
+"""Somebody takes our tolerations away again and again: the pauses, and when they begin anew (TN-053)."""
+
+import pytest
+
+from polyarch.model.meta import Key
+from polyarch.taints.daemonsets.rewrites import FIRST, LONGEST, Rewrites
+
+AGENT, OTHER = Key("team", "agent"), Key("team", "other")
+
+
+def written(*times: float) -> Rewrites:
+    rewrites = Rewrites()
+    for at in times:
+        rewrites.wrote(AGENT, ["arm64"], at)
+    return rewrites
+
+
+@pytest.mark.parametrize(
+    ("times", "pause"),
+    [
+        ((0.0,), 60.0),
+        ((0.0, 100.0), 120.0),
+        ((0.0, 100.0, 300.0), 240.0),
+        (tuple(number * LONGEST for number in range(9)), LONGEST),
+        (tuple(number * LONGEST for number in range(2000)), LONGEST),
+    ],
+)
+def test_tn_053_each_time_it_is_left_alone_twice_as_long_and_an_hour_at_most(
+    times: tuple[float, ...], pause: float
+) -> None:
+    rewrites = written(*times)
+    assert rewrites.rest(AGENT, ["arm64"], times[-1]) == pause
+    assert rewrites.rest(AGENT, ["arm64"], times[-1] + pause - 1) == 1.0
+    assert rewrites.rest(AGENT, ["arm64"], times[-1] + pause + 5) == 0.0
+
+
+def test_tn_053_what_was_never_added_is_added_at_once() -> None:
+    rewrites = written(0.0)
+    assert rewrites.rest(OTHER, ["arm64"], 0.0) == 0.0
+    assert rewrites.rest(AGENT, ["arm64", "s390x"], 0.0) == 0.0
+    rewrites.forget(AGENT)
+    assert rewrites.rest(AGENT, ["arm64"], 0.0) == 0.0
+
+
+@pytest.mark.parametrize(("later", "pause"), [(2 * LONGEST - 1, 4 * FIRST), (2 * LONGEST, FIRST)])
+def test_tn_053_two_hours_in_peace_and_the_pauses_begin_anew(later: float, pause: float) -> None:
+    rewrites = written(0.0, 100.0, 100.0 + later)
+    assert rewrites.rest(AGENT, ["arm64"], 100.0 + later) == pause
+
+
+def test_tn_053_who_took_them_away_twice_is_told_of() -> None:
+    """Once is a manifest that was applied again; twice is somebody who does it each time."""
+    assert written(0.0, 100.0).contested == ()
+    assert written(0.0, 100.0, 300.0).contested == (AGENT,)
+    assert written(0.0, 100.0, 300.0, 300.0 + 2 * LONGEST).contested == ()
