@@ -90,14 +90,17 @@ def test_rp_001_what_a_list_has_in_any_order_is_by_name() -> None:
         created = {"name": name, "creationTimestamp": "2026-03-01T00:00:00Z"}
         return {"metadata": created, "status": {"podName": pod, **status} if pod else None}
 
-    nodes = [{"metadata": {"name": each, "labels": {"kubernetes.io/arch": "s390x"}}} for each in ("z", "b", "m")]
+    nodes: list[Any] = [
+        {"metadata": {"name": each, "labels": {"kubernetes.io/arch": "s390x"}}} for each in ("z", "b", "m")
+    ]
+    nodes[0]["metadata"]["labels"]["kubernetes.io/os"] = "windows"
     events = [failed("e2", "web", podNamespace="shop"), failed("e1", ""), failed("e3", "web", podNamespace="bank")]
     facts = gathered(
         FakeLists({NODES: nodes, ENOEXECEVENTS: events}, {each: Forbidden(403) for each in (PODS, CRONJOBS)})
     )
     assert [(each.name, each.os, each.architecture) for each in facts.nodes] == [
-        (each, "linux", "s390x") for each in ("b", "m", "z")
-    ]
+        ("b", "linux", "s390x"), ("m", "linux", "s390x"), ("z", "windows", "s390x"),
+    ]  # fmt: skip
     assert [(each.pod, each.created) for each in facts.exec_format_errors] == [
         (each, "2026-03-01T00:00:00Z") for each in ("bank/web", "e1", "shop/web")
     ]

@@ -106,6 +106,8 @@ def test_rp_010_a_tolerated_taint_and_the_taint_of_a_condition_exclude_nothing()
     assert answer_of(report, "w").verdict is Verdict.READY
     cordoned = (node("m1", "arm64", Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")),)
     assert answer_of(report_of(cluster(workload("w", BOTH), nodes=cordoned)), "w").verdict is Verdict.READY
+    avoided = (node("m1", "arm64", Taint("dedicated", "arm", "PreferNoSchedule")),)
+    assert answer_of(report_of(cluster(workload("w", BOTH), nodes=avoided)), "w").verdict is Verdict.READY
 
 
 def test_rp_010_a_toleration_that_polyarch_adds_counts_as_if_it_were_there() -> None:

@@ -38,6 +38,14 @@ def test_tn_049_what_the_new_image_justifies_is_added_in_the_same_request() -> N
     assert document["metadata"]["annotations"][names.TOLERATIONS_ANNOTATION] == "amd64,arm64"
 
 
+@pytest.mark.parametrize(("given", "is_added"), [(index(APP, "amd64", "arm64"), True), (failure(APP), False)])
+def test_tn_047_only_images_without_a_common_architecture_are_refused(given: Any, *, is_added: bool) -> None:
+    """TN-049: with ``onNoCommonArchitecture: deny`` every other update goes through."""
+    change, document = changed(before("amd64"), given, on_no_common="deny")
+    assert change.decision.outcome != "denied"
+    assert document["spec"]["tolerations"] == tolerating("amd64", *(["arm64"] if is_added else []))
+
+
 @pytest.mark.parametrize("policy", ["event", "evict"])
 def test_tn_049_what_it_no_longer_justifies_stays_and_is_told(policy: str) -> None:
     change, document = changed(before("amd64", "arm64"), index(APP, "amd64"), image_change=policy)
