@@ -191,6 +191,10 @@ def test_in_030_settings_that_differ_from_the_defaults_are_in_the_environment() 
     }
 
 
+def test_the_operator_is_told_by_its_environment_alone() -> None:
+    assert container()["args"] == ["run", "operator"]
+
+
 def test_the_operator_knows_its_own_pod() -> None:
     assert {each["name"] for each in container()["env"] if "valueFrom" in each} >= {
         "POD_NAME",

@@ -92,12 +92,13 @@ class NodeWorld:
             metrics=taint_metrics,
         )
         self.registration = SimpleNamespace(is_served=True, problem="")
+        self.admission = ""
         self.report = NodeReport(
             facts=self.facts,
             nodes=self.controller,
             rollout=self.rollout,
             registration=self.registration,
-            admission=lambda: "",
+            admission=lambda: self.admission,
         )
         self._workers = (
             Controller("nodes", self.controller.reconcile, queue=self.queue, clock=self.clock, writes=self.writes),

@@ -139,10 +139,26 @@ async def test_tn_094_no_retry_is_lost_and_no_node_holds_up_the_others(worlds: A
     assert [each.reason for each in contribution.problems] == ["NodesNotWritten"]
     assert "arm64-0001" in contribution.problems[0].message
     assert world.reasons().count(("arm64-0001", "ArchitectureTaintRefused")) == 1
+    written = {
+        result: world.metrics.registry.get_sample_value(
+            "polyarch_taints_writes_total", {"kind": "node", "result": result}
+        )
+        for result in ("refused", "unanswered")
+    }
+    assert written["refused"]
+    assert not written["unanswered"]
     refusing = False
     await world.run(300)
     assert world.taints()["arm64-0001"] == [ARM]
     assert world.report.contribution().problems == ()
+
+
+async def test_tn_025_webhooks_that_do_not_answer_make_taints_unready(worlds: Any) -> None:
+    world = worlds(*numbered("arm64", 1), **FAST)
+    assert world.report.contribution().unready == ()
+    world.admission = "polyarch-taints has no ready endpoint"
+    (found,) = world.report.contribution().unready
+    assert (found.reason, found.message) == ("AdmissionNotReady", world.admission)
 
 
 async def test_tn_024_an_api_server_that_is_away_loses_nothing(worlds: Any) -> None:
