@@ -117,6 +117,12 @@ def test_rp_013_groups_by_namespace_team_and_pool() -> None:
     assert {each.name: each.workloads for each in report.pools} == {"old": 1, "": 1}
 
 
+def test_rp_013_the_heaviest_group_is_first() -> None:
+    several = (("bank", 1000), ("shop", 5000), ("team", 1000), ("zoo", 9000))
+    facts = cluster(*(workload("w", BOTH, namespace=each, cpu=cpu) for each, cpu in several))
+    assert [each.name for each in report_of(facts).namespaces] == ["zoo", "shop", "bank", "team"]
+
+
 def test_rp_013_a_share_is_not_all_as_long_as_the_smallest_workload_is_missing() -> None:
     [sums] = report_of(cluster(workload("large", BOTH, cpu=99_999), workload("small", ONLY, cpu=1))).sums
     assert sums.ready_share == 0.9999
