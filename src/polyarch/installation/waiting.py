@@ -23,10 +23,10 @@ DEGRADED_SECONDS: Final = 30.0
 """For how long placement that is available and has a problem is waited for."""
 AVAILABLE_BUT: Final = "placement is available, but: "
 REPLACING: Final = f"{AVAILABLE_BUT}pods are being replaced: "
-UNSETTLED: Final = f"{AVAILABLE_BUT}the operator is being replaced: "
-SETTLED_SECONDS: Final = 3.0
-"""An operator that leads has looked at everything by then, and begun what its settings ask for."""
-OF_OPERATOR: Final = "operator: "
+UNSETTLED: Final = "available, but the operator is being replaced: "
+SILENT: Final = f"{UNSETTLED}it has not looked at everything yet"
+SILENT_SECONDS: Final = 10.0
+"""An operator that leads and does not say by then that it has looked at everything is one that never says it."""
 POLL: Final = 0.2
 LOOK_EVERY: Final = 1.0
 """Usual seconds between looks at what takes seconds."""
@@ -74,27 +74,24 @@ async def available(
     """Until the operator runs, and what custom resources of the kinds ``switched_on`` ask for is available.
 
     What is available but Degraded is waited for a little: after a takeover the Deployments of before are available.
-    While the operator itself is replaced, its predecessor's word is all there is: once the new one leads, it gets
-    :data:`SETTLED_SECONDS` to begin something, and the pods that it replaces are waited for.
+    While the operator itself is replaced, its predecessor's word is all there is: until the new one leads and says in
+    its Lease that it has looked at everything. Then the pods that it replaces are waited for.
     ``tell`` gets each new word about what is waited for. Raises :class:`NotInTime` with the last one.
     """
     clock = clock or SystemClock()
     begun, said = clock.monotonic(), ""
     end, patience = begun + seconds, begun + min(seconds, DEGRADED_SECONDS)
-    settled = begun
+    silent: float | None = None
+    """Since when an operator leads that has not said anything."""
     while True:
-        missing = await _missing(client, namespace, switched_on)
+        is_heard = silent is None or clock.monotonic() < silent + SILENT_SECONDS
+        missing = await _missing(client, namespace, switched_on, is_heard=is_heard)
         if missing is None:
-            if clock.monotonic() >= settled:
-                return
-            await clock.sleep(every)
-            continue
-        if missing.startswith((OF_OPERATOR, UNSETTLED)):
-            settled = min(clock.monotonic() + SETTLED_SECONDS, end)
-        elif not missing.startswith(AVAILABLE_BUT):
-            settled = begun  # whatever becomes available then is the new one's doing
+            return
+        if is_heard:
+            silent = (silent or clock.monotonic()) if missing == SILENT else None
         enough = end if missing.startswith((REPLACING, UNSETTLED)) else patience
-        if missing.startswith(AVAILABLE_BUT) and clock.monotonic() >= enough:
+        if missing.startswith((AVAILABLE_BUT, UNSETTLED)) and clock.monotonic() >= enough:
             tell(missing)
             return
         if missing != said:
@@ -105,7 +102,8 @@ async def available(
         await clock.sleep(every)
 
 
-async def _missing(client: Client, namespace: str, switched_on: Collection[Resource]) -> str | None:
+async def _missing(client: Client, namespace: str, switched_on: Collection[Resource], *, is_heard: bool) -> str | None:
+    """``is_heard``: the operator's leader is waited for until it says that it has looked at everything."""
     try:
         deployment = await client.get(DEPLOYMENTS, OPERATOR, namespace=namespace)
     except NotFound:
@@ -121,8 +119,9 @@ async def _missing(client: Client, namespace: str, switched_on: Collection[Resou
             missing = await _missing_of_numa(client, resource, name)
     if missing is None and CPPCS in switched_on:
         missing = await _missing_of_placement(client)
-        missing = missing or await _unsettled(client, deployment, pods.items)
-        missing = missing or await _being_replaced(client, namespace)
+    missing = missing or await _unsettled(client, deployment, pods.items, is_heard=is_heard)
+    if missing is None and CPPCS in switched_on:
+        missing = await _being_replaced(client, namespace)
     return missing
 
 
@@ -192,7 +191,7 @@ async def _missing_of_placement(client: Client) -> str | None:
     return f"{AVAILABLE_BUT}{degraded.get('message')}" if degraded.get("status") == "True" else None
 
 
-async def _unsettled(client: Client, deployment: Document, pods: Iterable[Document]) -> str | None:
+async def _unsettled(client: Client, deployment: Document, pods: Iterable[Document], *, is_heard: bool) -> str | None:
     """A former pod may still lead; one that ends gives its Lease back."""
     status = deployment.get("status") or {}
     is_ending = any(each["metadata"].get("deletionTimestamp") for each in pods)
@@ -201,8 +200,12 @@ async def _unsettled(client: Client, deployment: Document, pods: Iterable[Docume
     try:
         lease = await client.get(LEASES, names.OPERATOR_LEASE, namespace=deployment["metadata"]["namespace"])
     except NotFound:
-        lease = {"spec": {}}
-    return None if lease["spec"].get("holderIdentity") else f"{UNSETTLED}none of its pods leads yet"
+        lease = {"metadata": {}, "spec": {}}
+    leader = lease["spec"].get("holderIdentity")
+    if not leader:
+        return f"{UNSETTLED}none of its pods leads yet"
+    told = (lease["metadata"].get("annotations") or {}).get(names.OPERATOR_SETTLED)
+    return SILENT if is_heard and told != leader else None
 
 
 async def _being_replaced(client: Client, namespace: str) -> str | None:
@@ -229,7 +232,7 @@ def _not_rolled_out(deployment: Document) -> str | None:
         return None
     failed = conditions(deployment).get("ReplicaFailure") or {}
     problem = f": {failed['message']}" if failed.get("status") == "True" and failed.get("message") else ""
-    return f"{OF_OPERATOR}{ready} of {wanted} pods are ready{problem}"
+    return f"operator: {ready} of {wanted} pods are ready{problem}"
 
 
 def _why_not(pods: Iterable[Document]) -> str:

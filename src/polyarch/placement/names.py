@@ -108,6 +108,8 @@ CONVERSION_PATH: Final = "/convert"
 PROMETHEUS_RULES: Final = ("multiarch-tuning-operator", "execformaterrormonitor", "execformaterrorsdetected")
 _LEASE_SUFFIX: Final = f"208d7abd.{GROUP}"
 OPERATOR_LEASE: Final = f"operator-{_LEASE_SUFFIX}"
+OPERATOR_SETTLED: Final = f"{OWN_GROUP}/settled"
+"""Annotation of that Lease: the holder, once it has looked at everything and applied what differed."""
 CONTROLLER_LEASE: Final = shared.PLACEMENT_LEASE
 ENOEXEC_LEASE: Final = f"enoexecevent-controllers-{_LEASE_SUFFIX}"
 CERTIFICATES_SECRET: Final = shared.CERTIFICATES_SECRET

@@ -12,11 +12,12 @@ from polyarch.kube.client.client import Client
 from polyarch.kube.process.components import Components, Leadership, leader_check
 from polyarch.kube.process.roles import Process, Role
 from polyarch.kube.resources import CRDS, PODS
-from polyarch.kube.runtime.controller import Controller, Result
+from polyarch.kube.runtime.controller import After, Controller, Result
 from polyarch.kube.runtime.queue import WorkQueue
 from polyarch.model.meta import Key
 from polyarch.operating import names as shared
 from polyarch.operating.keeping.discovery import Discovery
+from polyarch.operating.keeping.first_passes import FirstPasses
 from polyarch.operating.keeping.home import Home
 from polyarch.operating.keeping.operand_sets import OperandSets, operand_kinds
 from polyarch.operating.settings import DEFAULT_IMAGE, OperatorSettings
@@ -32,6 +33,7 @@ from polyarch.placement.reconcilers.registration import KINDS, Definition, Regis
 from polyarch.placement.reconcilers.resource_webhooks import ResourceWebhooks
 from polyarch.placement.reconcilers.serving_secrets import ServingSecrets, operator_account
 from polyarch.placement.reconcilers.statuses import StatusReconciler
+from polyarch.placement.reconcilers.steps import SOON
 from polyarch.placement.reconcilers.uninstalling import Uninstaller
 from polyarch.run.logs import Verbosity
 from polyarch.run.parts.operated_numa import OperatedNuma
@@ -125,12 +127,13 @@ async def setup(process: Process) -> Components:
     def controller(name: str, reconcile: Callable[[Key], Awaitable[Result]], keys: WorkQueue[Key]) -> Controller[Key]:
         return Controller(name, reconcile, queue=keys, workers=1, clock=clock, metrics=process.metrics)
 
+    first = FirstPasses(("placement", "taints", "builds"), not_yet=After(SOON))
     controllers = [
         controller("certificates", secrets.reconcile, certificates),
-        controller("placement", placement.reconcile, placements),
+        controller("placement", first.of("placement", placement.reconcile), placements),
         controller("statuses", statuses.reconcile, status_keys),
-        controller("taints", taints.reconciler.reconcile, taint_keys),
-        controller("builds", builds.reconcile, build_keys),
+        controller("taints", first.of("taints", taints.reconciler.reconcile), taint_keys),
+        controller("builds", first.of("builds", builds.reconcile), build_keys),
         *numa.controllers,
     ]
     if settings.resource_webhooks == "operator":
@@ -148,7 +151,9 @@ async def setup(process: Process) -> Components:
     for several in (sets, own):
         several.add_handler(changed)
     webhooks = ResourceWebhooks(client, observation.configurations.store, observation.configs.store)
-    election = process.election(names.OPERATOR_LEASE)
+    election = process.election(
+        names.OPERATOR_LEASE, notes=lambda: {names.OPERATOR_SETTLED: process.identity if first.are_over else ""}
+    )
     leads = leader_check(election)
     return Components(
         routes=webhooks.routes(),

@@ -9,7 +9,8 @@ from polyarch.installation.operator import OPERATOR
 from polyarch.installation.waiting import NotInTime
 from polyarch.kube.client.answers import Listing
 from polyarch.kube.errors import NotFound
-from polyarch.kube.resources import DEPLOYMENTS, Resource
+from polyarch.kube.resources import DEPLOYMENTS, LEASES, Resource
+from polyarch.placement import names
 
 HOME = "polyarch-system"
 
@@ -25,6 +26,9 @@ class Api:
         self.pods = pods
 
     async def get(self, resource: Resource, name: str, **_: Any) -> Any:
+        if resource == LEASES:
+            told = {names.OPERATOR_SETTLED: "operator-1"}
+            return {"metadata": {"annotations": told}, "spec": {"holderIdentity": "operator-1"}}
         if resource != DEPLOYMENTS or name not in self.deployments:
             raise NotFound(404, name=name)
         return self.deployments[name]
@@ -35,7 +39,7 @@ class Api:
 
 def deployment(available: int, pod: dict[str, Any]) -> dict[str, Any]:
     return {
-        "metadata": {"generation": 1},
+        "metadata": {"generation": 1, "namespace": HOME},
         "spec": {"replicas": 2, "template": {"spec": pod}},
         "status": {"observedGeneration": 1, "updatedReplicas": 2, "availableReplicas": available},
     }

@@ -25,11 +25,11 @@ def rolled(new: int = 1, *, all: int = 1, generation: int = 1) -> dict[str, Any]
 class Cluster:
     """Everything is as an earlier installation left it; ``at`` changes it when a time has come, which it is, too."""
 
-    def __init__(self, at: dict[float, Callable[["Cluster"], None]]) -> None:
+    def __init__(self, at: dict[float, Callable[["Cluster"], object]]) -> None:
         self.deployments = {OPERATOR: rolled(), names.CONTROLLER: rolled(), names.WEBHOOK: rolled()}
         self.pods: list[dict[str, Any]] = []
         self.conditions = {"Available": "True", "Degraded": "False"}
-        self.leader = "operator-1"
+        self.leader = self.settled = "operator-1"
         self.time = 0.0
         self._at = dict(at)
 
@@ -38,7 +38,8 @@ class Cluster:
             told = [{"type": kind, "status": status, "message": kind} for kind, status in self.conditions.items()]
             return {"metadata": {"generation": 1}, "status": {"conditions": told}}
         if resource == LEASES and name == names.OPERATOR_LEASE:
-            return {"spec": {"holderIdentity": self.leader}}
+            told = {names.OPERATOR_SETTLED: self.settled} if self.settled else {}
+            return {"metadata": {"annotations": told}, "spec": {"holderIdentity": self.leader}}
         if resource != DEPLOYMENTS or name not in self.deployments:
             raise NotFound(404, name=name)
         return self.deployments[name]
@@ -55,7 +56,7 @@ class Cluster:
             self._at.pop(time)(self)
 
 
-async def waited(at: dict[float, Callable[[Cluster], None]], **first: dict[str, Any]) -> tuple[float, list[str]]:
+async def waited(at: dict[float, Callable[[Cluster], object]], **first: dict[str, Any]) -> tuple[float, list[str]]:
     cluster, said = Cluster(at), []
     cluster.deployments |= first
     await waiting.available(
@@ -69,11 +70,20 @@ async def waited(at: dict[float, Callable[[Cluster], None]], **first: dict[str, 
     return cluster.time, said
 
 
-def put(name: str, deployment: dict[str, Any]) -> Callable[[Cluster], None]:
+def put(name: str, deployment: dict[str, Any]) -> Callable[[Cluster], object]:
     return lambda cluster: cluster.deployments.update({name: deployment})
 
 
 NEW_OPERATOR = {OPERATOR: rolled(generation=2)}
+
+
+def new_leader(cluster: Cluster) -> None:
+    cluster.deployments[OPERATOR] = rolled()
+    cluster.leader, cluster.settled = "operator-2", "operator-1"
+
+
+def says_so(cluster: Cluster) -> None:
+    cluster.settled = cluster.leader
 
 
 async def test_in_002_without_a_change_nobody_waits() -> None:
@@ -84,8 +94,8 @@ async def test_in_002_the_pods_that_the_new_operator_replaces_are_waited_for() -
     """Until then Available is what its predecessor wrote, and webhooks go by the old values."""
     time, said = await waited(
         {
-            3: put(OPERATOR, rolled()),
-            4: put(names.WEBHOOK, rolled(new=0, generation=2)),
+            3: new_leader,
+            4: lambda cluster: (put(names.WEBHOOK, rolled(new=0, generation=2))(cluster), says_so(cluster)),
             12: put(names.WEBHOOK, rolled(new=1, all=2)),
             14: put(names.WEBHOOK, rolled()),
         },
@@ -94,12 +104,24 @@ async def test_in_002_the_pods_that_the_new_operator_replaces_are_waited_for() -
     assert (time, said[-1]) == (14.0, f"{waiting.REPLACING}Deployment {names.WEBHOOK} (1 of 1 are new)")
 
 
-async def test_in_002_an_operator_that_has_nothing_to_replace_is_given_a_moment() -> None:
-    assert (await waited({3: put(OPERATOR, rolled())}, **NEW_OPERATOR))[0] == 2.0 + waiting.SETTLED_SECONDS
+async def test_in_002_an_operator_that_has_nothing_to_replace_is_waited_for_until_it_says_so() -> None:
+    """Nothing else shows that it has looked: a former leader's word does not count."""
+    time, said = await waited({3: new_leader, 7: says_so}, **NEW_OPERATOR)
+    assert (time, said[-1]) == (7.0, waiting.SILENT)
 
 
-async def test_in_002_the_moment_begins_when_the_new_operator_leads() -> None:
-    """A former pod that is about to end, or ends, may do so; then its Lease is nobody's for a while."""
+async def test_in_002_an_operator_that_never_says_anything_is_believed_after_a_while() -> None:
+    """Of an image that is older than the command."""
+    assert (await waited({3: new_leader}, **NEW_OPERATOR))[0] == 3.0 + waiting.SILENT_SECONDS
+
+
+async def test_in_002_what_it_replaces_is_waited_for_also_of_a_silent_one() -> None:
+    at = {3: new_leader, 12: put(names.WEBHOOK, rolled(new=0, generation=2)), 20: put(names.WEBHOOK, rolled())}
+    assert (await waited(at, **NEW_OPERATOR))[0] == 20.0
+
+
+async def test_in_002_a_former_pod_ends_and_the_new_one_leads_before_it_is_asked() -> None:
+    """Between them the Lease is nobody's for a while."""
 
     def ending(cluster: Cluster) -> None:
         cluster.pods = [{"metadata": {"name": "former", "deletionTimestamp": "2026-01-01T00:00:00Z"}}]
@@ -113,14 +135,16 @@ async def test_in_002_the_moment_begins_when_the_new_operator_leads() -> None:
             3: put(OPERATOR, rolled(all=2)),
             5: ending,
             7: ended,
-            9: lambda cluster: setattr(cluster, "leader", "operator-2"),
+            9: new_leader,
+            10: says_so,
         },
         **NEW_OPERATOR,
     )
-    assert time == 8.0 + waiting.SETTLED_SECONDS
+    assert time == 10.0
     assert said[1:] == [
         f"{waiting.UNSETTLED}a former pod has not ended",
         f"{waiting.UNSETTLED}none of its pods leads yet",
+        waiting.SILENT,
     ]
 
 

@@ -1,0 +1,33 @@
+"""An operator says that it has looked at everything when it has, and not before (IN-002)."""
+
+import pytest
+
+from polyarch.kube.runtime.controller import After, Done, Result
+from polyarch.model.meta import Key
+from polyarch.operating.keeping.first_passes import FirstPasses
+
+KEY = Key("", "cluster")
+
+
+async def test_in_002_every_controller_has_to_have_had_its_pass() -> None:
+    answers: list[Result | Exception] = [After(0.2), ValueError("no API server"), After(5.0)]
+
+    async def slow(_: Key) -> Result:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def quick(_: Key) -> Result:
+        return Done()
+
+    first = FirstPasses(("slow", "quick"), not_yet=After(0.2))
+    watched = first.of("slow", slow)
+    assert await first.of("quick", quick)(KEY) == Done()
+    assert not first.are_over
+    assert await watched(KEY) == After(0.2)
+    with pytest.raises(ValueError, match="no API server"):
+        await watched(KEY)
+    assert not first.are_over
+    assert await watched(KEY) == After(5.0)
+    assert first.are_over
