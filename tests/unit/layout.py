@@ -1,9 +1,10 @@
 """What the layout of a package is measured by: how full its rooms are, circles of imports, names that are too alike.
 
 Pure: names and source texts in, sentences out; nothing is imported to be looked at. A *room* is a folder, that is, a
-package. Three rules:
+package. Four rules:
 
 * **size**: a room holds at most a dozen modules; its ``__init__`` and its sub-rooms are not counted.
+* **length**: a module has at most 400 lines: more is more than one idea. Generated ones (protobuf) do not count.
 * **circle**: what lies side by side in a room (modules and sub-rooms) imports each other in one direction only. A
   sub-room imports whatever any module in it imports. Imports for type checking count, as do those within functions and
   ``importlib.import_module`` with a constant: they tell that two modules cannot be understood one without the other,
@@ -20,6 +21,8 @@ from itertools import combinations
 from typing import Final, NamedTuple
 
 MOST_MODULES: Final = 12
+MOST_LINES: Final = 400
+GENERATED: Final = ("_pb2", "_grpc")
 ENDINGS: Final = (
     *("s", "es", "e", "y", "ies", "ed", "ing", "ings", "er", "ers", "or", "ors", "ion", "ions", "ation", "ations"),
     *("_file", "_files"),
@@ -54,7 +57,7 @@ def violations(tree: Tree, *, lazily: Collection[str] = ()) -> list[Violation]:
     """Everything wrong with this tree, ordered by room."""
     rooms = sorted(name for name, source in tree.items() if source.is_room)
     edges = {name: imported(name, tree, lazily=lazily) for name in tree}
-    found = [*sizes(tree, rooms), *circles(edges, rooms), *endings(tree)]
+    found = [*sizes(tree, rooms), *lengths(tree), *circles(edges, rooms), *endings(tree)]
     return sorted(found, key=lambda each: (each.room, each.rule, each.words))
 
 
@@ -67,6 +70,18 @@ def sizes(tree: Tree, rooms: Sequence[str]) -> Iterator[Violation]:
         count = sum(not source.is_room and name.rpartition(".")[0] == room for name, source in tree.items())
         if count > MOST_MODULES:
             yield Violation("size", room, f"{count} modules, at most {MOST_MODULES} fit")
+
+
+# -- length ------------------------------------------------------------------------------------------------------------
+
+
+def lengths(tree: Tree) -> Iterator[Violation]:
+    """Modules with more than 400 lines."""
+    for name, source in tree.items():
+        room, _, module = name.rpartition(".")
+        lines = source.text.count("\n")
+        if lines > MOST_LINES and not module.endswith(GENERATED):
+            yield Violation("length", name if source.is_room else room, f"{name} has {lines} lines")
 
 
 # -- circles -----------------------------------------------------------------------------------------------------------

@@ -131,3 +131,10 @@ def test_names_are_compared_within_a_feature() -> None:
         "p.fixes": Source(""),
     }
     assert said(found) == []
+
+
+def test_a_module_of_more_than_400_lines_is_told_by_its_length() -> None:
+    """Generated ones are as long as they are."""
+    long = Source("x = 1\n" * 401)
+    tree = {"a": Source("", True), "a.b": long, "a.c": Source("x = 1\n" * 400), "a.d_pb2": long}
+    assert [str(each) for each in layout.lengths(tree)] == ["a: a.b has 401 lines"]
