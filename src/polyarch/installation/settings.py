@@ -129,7 +129,10 @@ class OperatorPods(msgspec.Struct, frozen=True, kw_only=True, rename="camel", fo
     annotations: Annotated[dict[str, str], Meta(description="Additional annotations of its pods.")] = {}
     environment: Annotated[
         dict[str, str],
-        Meta(description="Additional environment variables, such as `HTTPS_PROXY`, which the roles get as well."),
+        Meta(
+            description="Additional environment variables; of these, proxies such as `HTTPS_PROXY` reach the roles "
+            "that ask registries, too."
+        ),
     ] = {}
 
 
