@@ -39,7 +39,6 @@ from polyarch.kube.runtime.events import Regarding
 from polyarch.kube.runtime.store import Change
 from polyarch.model.meta import Key, PartialObjectMetadata
 from polyarch.oci.auth.credentials import CredentialStore
-from polyarch.oci.cache.recent import Recent
 
 log = structlog.get_logger(__name__)
 
@@ -47,9 +46,6 @@ RIGHTS: Final = (rule(names.IMAGE_BUILD_RUNS, "get", "patch", "delete"),)
 """RBAC rules in the whole cluster."""
 KEPT_BACK: Final = 3600.0
 """Seconds until it is looked again whether pods still run the images of old Runs."""
-SAID: Final = 1000
-"""Repositories that are remembered to keep their images, so that it is told once."""
-UNKNOWN: Final = "which images machine OS builds refer to is not known"
 
 
 class Api(ListsPods, Protocol):
@@ -111,7 +107,6 @@ class Cleanup:
         self._others = others
         self._used = used
         self._running = RunningImages(client, watches, clock)
-        self._said: Recent[tuple[str, str], bool] = Recent(SAID)
 
     async def reconcile(self, wish: WishKey) -> Result:
         """One pass over the Runs of one ImageBuild."""
@@ -268,20 +263,7 @@ class Cleanup:
         hold = self._aftermath.hold(_regarding(run), execution, found, since=run.metadata.deletion_timestamp)
         if hold is None and self._is_leading():
             await finalizers.remove(self._client, names.IMAGE_BUILD_RUNS, run.metadata, names.IMAGES_FINALIZER)
-        return None
-
-    def _tell(self, run: Run, found: Deleted) -> None:
-        if found.done:
-            message = f"Deleted {', '.join(found.done)}: nothing refers to them any more"
-            self._post(run, PlannedEvent(type="Normal", reason="ImageDeleted", message=message))
-        for kept in found.warnings(each for each, _ in self._said):
-            self._said.put((kept.repository, kept.outcome), True)
-            message = f"Images in {kept.repository} are left there: {kept.message}"
-            self._post(run, PlannedEvent(type="Warning", reason="ImageNotDeleted", message=message))
-
-    def _post(self, run: Run, event: PlannedEvent) -> None:
-        regarding = Regarding.of(names.IMAGE_BUILD_RUNS, run.metadata)
-        self._recorder.event(regarding, type=event.type, reason=event.reason, note=event.message, action="Prune")
+        return hold
 
     # -- who refers to images ------------------------------------------------------------------------------------------
 

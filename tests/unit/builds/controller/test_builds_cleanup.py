@@ -11,7 +11,8 @@ from builds_api import BuildsApi
 
 from manual_clock import ManualClock
 from polyarch.builds import names
-from polyarch.builds.controller.cleanup import KEPT_BACK, SAID, Cleanup, subscribe
+from polyarch.builds.controller.aftermath import SAID, Aftermath
+from polyarch.builds.controller.cleanup import KEPT_BACK, Cleanup, subscribe
 from polyarch.builds.controller.passes import SETTLING, Turns
 from polyarch.builds.controller.prune_jobs import PruneJobs
 from polyarch.builds.controller.watches import BY_BUILD, BY_JOB, RecordObject, _build_of, _job_of
@@ -27,6 +28,7 @@ from polyarch.kube.errors import BadRequest, Forbidden, Invalid, TooLarge
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import CONFIGMAPS, JOBS
 from polyarch.kube.runtime.controller import After, Done
+from polyarch.kube.runtime.events import Regarding
 from polyarch.kube.runtime.store import Store
 from polyarch.kube.runtime.watch import Apply, Delete
 from polyarch.kube.runtime.writes import OwnWrites
@@ -351,13 +353,12 @@ class TestFinalizers:
 
     async def test_bd_234_what_was_told_of_former_repositories_is_forgotten(self, place):
         """A repository for each branch, in a registry that deletes nothing."""
-        await place.run("one", ("arm64", "o"), deleting="2027-01-01T11:59:00Z")
-        [run] = place.watches.runs.store.values()
-        for number in range(SAID + 200):
+        aftermath = Aftermath(place.recorder, BuildMetrics(Metrics()), place.clock)
+        about = Regarding("polyarch.dev/v1alpha1", "ImageBuildRun", "team", "one", "u")
+        for number in (*range(SAID + 200), SAID, 0):
             kept = Kept(repository=f"quay.io/team/{number}", reference="", outcome="unsupported", message="HTTP 405")
-            place.cleanup._tell(run, Deleted(kept=(kept,)))
-        assert len(place.recorder.events) == SAID + 200
-        assert len(place.cleanup._said) == SAID
+            aftermath.tell(about, Deleted(kept=(kept,)))
+        assert len(place.recorder.events) == SAID + 200 + 1, "of the last ones it is remembered, of the first one not"
 
 
 class TestByJob:

@@ -260,8 +260,34 @@ async def test_bd_232_nothing_is_deleted_while_caches_do_not_show_who_refers_to_
     place, first = rolled()
     await place.delete_build(first)
     place.behind = True
-    assert await place.go() == After(BEHIND)
-    assert place.held == [vocabulary.record(first)]
+    assert isinstance(await place.go(), After)
+    assert (place.deleted, place.held) == ([], [vocabulary.record(first)])
+
+
+async def test_bd_233_a_record_goes_though_nobody_learns_who_refers_to_its_images():
+    """As where the kinds of machine OS images were removed: their namespace could not be deleted any more."""
+    place, first = rolled()
+    await place.delete_build(first)
+    place.behind = True
+    place.clock.advance(11 * 60)
+    assert await place.go() == Done()
+    assert (place.deleted, place.held) == ([], [])
+    assert place.events == [("MachineOSBuild", first, "ImageCleanupAbandoned")]
+
+
+@pytest.mark.parametrize("minutes", [1, 11])
+async def test_bd_233_a_secret_that_may_not_be_read_holds_a_record_for_ten_minutes(minutes):
+    """As where the right was taken away together with the namespace."""
+    place, first = rolled()
+    await place.delete_build(first)
+
+    def refuse(images):
+        raise Forbidden(403, reason="Forbidden", message="secrets is forbidden")
+
+    place.answer = refuse
+    place.clock.advance(minutes * 60)
+    await place.go()
+    assert place.held == ([vocabulary.record(first)] if minutes == 1 else [])
 
 
 async def test_bd_233_a_record_that_is_no_builds_is_left_to_whoever_holds_it():

@@ -10,7 +10,7 @@ from builds_api import KINDS, BuildsApi, Caches
 
 from manual_clock import ManualClock
 from polyarch.builds.api.resources import ImageBuildSpec
-from polyarch.builds.controller.passes import TOLD, UNANSWERED, Passes, Told, Turns
+from polyarch.builds.controller.passes import PACE, TOLD, UNANSWERED, Passes, Told, Turns
 from polyarch.builds.effects.inquiry import Inquiry
 from polyarch.builds.effects.named_objects import NamedObjects
 from polyarch.builds.effects.object_writes import Carried, ObjectWrites, jobs_of
