@@ -28,6 +28,8 @@ VERSION_1_29 = Answer(
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def world(installed, tmp_path: Path) -> AsyncIterator[World]:
+    """Without the installation that tests before this file may have left, whose webhooks nobody would answer."""
+    await installed.remove(force=True)
     async with World.opened(installed.sandbox, tmp_path) as world:
         metadata = {"name": names.SINGLETON}
         policy = {"apiVersion": POLICIES.api_version, "kind": POLICIES.kind, "metadata": metadata, "spec": POLICY}
