@@ -16,8 +16,8 @@ import pytest
 
 from polyarch.kube.access import config
 from polyarch.kube.client.client import Client, MergePatch
-from polyarch.kube.errors import NotFound
-from polyarch.kube.resources import CONFIGMAPS, MUTATING_WEBHOOKS, NAMESPACES, NODES
+from polyarch.kube.errors import Forbidden, NotFound
+from polyarch.kube.resources import CONFIGMAPS, MUTATING_WEBHOOKS, NAMESPACES, NODES, PODS
 from polyarch.placement.api.resources import POLICIES
 from polyarch.sandbox.cluster import Sandbox, opened
 from polyarch.sandbox.processes import identify, is_running
@@ -127,7 +127,8 @@ async def taints(client: Client, name: str) -> set[str]:
 
 
 async def test_sb_004_nodes_are_kept_as_asked_whatever_happens_to_them(tmp_path: Path) -> None:
-    """A deleted node comes back; a changed --taint takes the old one with it and leaves those of others alone."""
+    """A deleted node comes back; a changed --taint takes the old one with it and leaves those of others alone; the pods
+    of a node that leaves go with it."""
     registries_conf, more = tmp_path / "registries.conf", '[[registry]]\nlocation = "mine.example"\n'
     registries_conf.write_text("")
     settings = Settings(
@@ -165,6 +166,29 @@ async def test_sb_004_nodes_are_kept_as_asked_whatever_happens_to_them(tmp_path:
         await Sandbox.start(changed, home=tmp_path)
         restarted = [name for name, record in sandbox.records().items() if record != second[name]]
         assert restarted == ["nodes"], "the file's content has changed, not its name"
+
+        pod = {
+            "metadata": {"name": "stranded"},
+            "spec": {"nodeName": "amd64-2", "containers": [{"name": "a", "image": "a"}]},
+        }
+        await create_pod(client, pod)
+        await Sandbox.start(msgspec.structs.replace(changed, nodes={"amd64": 1}), home=tmp_path)
+        async with asyncio.timeout(20):  # garbage collection would take more than a minute
+            while (await client.list(PODS, namespace="default")).items:
+                await asyncio.sleep(0.1)
+        assert [name for name, _, _ in await sandbox.nodes()] == ["amd64-1"]
+
+
+async def create_pod(client: Client, pod: dict[str, Any]) -> None:
+    """In ``default``, once its ServiceAccount is there."""
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                await client.create(PODS, {"apiVersion": "v1", "kind": "Pod", **pod}, namespace="default")
+            except Forbidden:
+                await asyncio.sleep(0.2)
+            else:
+                return
 
 
 async def taints_of(client: Client, name: str, wanted: set[str]) -> bool:

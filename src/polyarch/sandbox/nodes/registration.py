@@ -10,7 +10,7 @@ import structlog
 
 from polyarch.kube.client.client import Client, MergePatch, StrategicPatch
 from polyarch.kube.clock import Clock
-from polyarch.kube.errors import AlreadyExists, ApiError, ConnectionFailed, NotFound
+from polyarch.kube.errors import AlreadyExists, ApiError, Conflict, ConnectionFailed, NotFound
 from polyarch.kube.objects import rbac
 from polyarch.kube.resources import (
     CONFIGMAPS,
@@ -22,6 +22,7 @@ from polyarch.kube.resources import (
     SERVICE_ACCOUNTS,
     SUBJECT_ACCESS_REVIEWS,
     TOKEN_REVIEWS,
+    Resource,
 )
 from polyarch.kube.rights import rule
 from polyarch.kube.runtime.controller import Done
@@ -29,6 +30,7 @@ from polyarch.kube.runtime.store import Store
 from polyarch.model.meta import Key
 from polyarch.sandbox.nodes import fleet
 from polyarch.sandbox.nodes.fleet import Node, NodePlan
+from polyarch.sandbox.nodes.pods import Pod
 from polyarch.sandbox.tasks import together
 
 log = structlog.get_logger(__name__)
@@ -59,7 +61,7 @@ class Registration:
             await self._keep(plan, node)
         elif node is not None:
             log.info("node that is no longer configured removed", node=key.name)
-            await _delete(self._client, key.name)
+            await _remove(self._client, key.name)
         return Done()
 
     async def _keep(self, plan: NodePlan, node: Node | None) -> None:
@@ -106,12 +108,23 @@ async def _renew_one(client: Client, plan: NodePlan, clock: Clock) -> None:
             return
 
 
-async def _delete(client: Client, name: str) -> None:
+async def _remove(client: Client, name: str) -> None:
+    """Delete a node, its Lease and its pods: nothing runs there any more, and without us a pod that was bound a moment
+    ago would stay Pending for a minute, until garbage collection."""
     for resource, namespace in ((NODES, ""), (LEASES, LEASE_NAMESPACE)):
-        try:
-            await client.delete(resource, name, namespace=namespace)
-        except NotFound:
-            continue
+        await _delete(client, resource, name, namespace)
+    found = await client.list(PODS, type=Pod, field_selector=f"spec.nodeName={name}")
+    for pod in found.items:
+        await _delete(client, PODS, pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid, grace=0)
+
+
+async def _delete(
+    client: Client, resource: Resource, name: str, namespace: str, *, uid: str | None = None, grace: int | None = None
+) -> None:
+    try:
+        await client.delete(resource, name, namespace=namespace, uid=uid, grace_period_seconds=grace)
+    except (NotFound, Conflict):
+        return
 
 
 def rights() -> list[Mapping[str, object]]:
