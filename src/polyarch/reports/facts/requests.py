@@ -5,7 +5,7 @@ container needs beside the sidecars before it if that is more, then the overhead
 quantity that makes no sense makes the whole pod weigh nothing, and is named (RP-050). Pure.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import msgspec
@@ -50,7 +50,13 @@ def requests_of(spec: PodSpecObject) -> tuple[Requests, tuple[str, ...]]:
         total += _container(each, problems)
     total = total.at_least(peak)
     if spec.resources is not None:
-        total = _whole(spec.resources, total, problems)
+        asked = {
+            name
+            for each in (*(spec.init_containers or ()), *(spec.containers or ()))
+            if each.resources is not None
+            for name in (*(each.resources.requests or ()), *(each.resources.limits or ()))
+        }
+        total = _whole(spec.resources, total, asked, problems)
     total += _listed(spec.overhead, "overhead", problems)
     return (NOTHING if problems else total), tuple(problems)
 
@@ -69,12 +75,15 @@ def _container(container: ContainerObject, problems: list[str]) -> Requests:
     return _listed(asked, f"container {container.name}", problems)
 
 
-def _whole(lists: ResourceLists, total: Requests, problems: list[str]) -> Requests:
-    asked = {**(lists.limits or {}), **(lists.requests or {})}
-    found = _listed(asked, "spec.resources", problems)
+def _whole(lists: ResourceLists, total: Requests, asked: Collection[str], problems: list[str]) -> Requests:
+    """``total``: what the containers ask for together; ``asked``: of what. That is what the API server takes for an
+    absent request of the pod, and the pod's limit where no container asks for anything."""
+    limits = {name: amount for name, amount in (lists.limits or {}).items() if name not in asked}
+    said = {**limits, **(lists.requests or {})}
+    found = _listed(said, "spec.resources", problems)
     return Requests(
-        found.cpu if CPU in asked else total.cpu,
-        found.memory if MEMORY in asked else total.memory,
+        found.cpu if CPU in said else total.cpu,
+        found.memory if MEMORY in said else total.memory,
     )
 
 

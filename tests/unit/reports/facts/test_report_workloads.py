@@ -145,6 +145,9 @@ def asks(cpu: str, **more: Any) -> Json:
         ({"containers": [{"name": "c", "resources": {"limits": {"cpu": "2"}}}]}, 2000),
         ({"containers": [asks("1"), asks("1")], "resources": {"requests": {"cpu": "3"}}}, 3000),
         ({"containers": [asks("1"), asks("1")], "resources": {}}, 2000),
+        ({"containers": [asks("1")], "resources": {"limits": {"cpu": "4"}}}, 1000),
+        ({"containers": [asks("0")], "resources": {"limits": {"cpu": "4"}}}, 0),
+        ({"containers": [{"name": "c"}], "resources": {"limits": {"cpu": "4"}}}, 4000),
         ({"containers": [asks("1"), asks("0")]}, 1000),
     ],
 )
