@@ -10,7 +10,7 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from typing import Protocol, runtime_checkable
 
 from polyarch.cli.errors import CommandError
-from polyarch.cli.output.terminal import styled, takes_colour
+from polyarch.cli.output.terminal import printable, styled, takes_colour
 
 
 @runtime_checkable
@@ -39,8 +39,10 @@ def exit_code_of(work: Callable[[], object]) -> int:
 
 
 def complain(problem: str, code: int) -> int:
-    """One line on stderr, however long: logs are searched by lines."""
-    print(styled(f"polyarch: {problem}", "red", colour=takes_colour(sys.stderr)), file=sys.stderr)
+    """One line on stderr for each problem, however long: logs are searched by lines. Errors cite what is not ours, such
+    as manifests and answers of registries, so no character is left that a terminal would obey."""
+    said = "\n".join(map(printable, problem.split("\n")))
+    print(styled(f"polyarch: {said}", "red", colour=takes_colour(sys.stderr)), file=sys.stderr)
     return code
 
 

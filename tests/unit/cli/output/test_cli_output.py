@@ -14,6 +14,7 @@ from rich.console import Console
 from polyarch.cli.output import progress as progress_module
 from polyarch.cli.output import progress_bar
 from polyarch.cli.output.documents import document_text
+from polyarch.cli.output.ending import complain
 from polyarch.cli.output.messages import Messages
 from polyarch.cli.output.progress import Lines
 from polyarch.cli.output.progress_bar import Bar
@@ -160,3 +161,9 @@ def test_how_much_is_said_on_stderr(capsys):
     assert lines(Messages()) == ["polyarch: a note", "a step", warning, "a registry says"]
     assert lines(Messages(quiet=True)) == [warning]
     assert "polyarch: a detail" in lines(Messages(verbose=True))
+
+
+def test_no_error_has_what_a_terminal_would_obey(capsys):
+    """Manifests, names and answers of registries are anybody's texts; several problems are several lines."""
+    assert complain("x.yaml: not \x1b[2J\x07kind\nand\tmore", 2) == 2
+    assert capsys.readouterr().err == "polyarch: x.yaml: not �[2J�kind\nand more\n"
