@@ -107,7 +107,7 @@ def test_bd_302_json_is_the_plan_itself(plan: Plan) -> None:
     """BD-004, BD-305."""
     _, out, _ = plan("-o", "json")
     document = json.loads(out)
-    assert (document["schema"], document["decision"]) == ("polyarch.dev/build-plan.v1", "Build")
+    assert (document["schemaVersion"], document["decision"]) == ("polyarch.dev/build-plan.v1", "Build")
     assert {each["architecture"]: each["action"] for each in document["perArchitecture"]} == {
         "amd64": "Reuse",
         "arm64": "Build",

@@ -61,7 +61,7 @@ def rendered(shown: Sequence[Shown], form: str, *, keys: bool, jobs: bool, colou
     if form == "text":
         return "\n".join(_text(each, keys=keys, jobs=jobs, colour=colour) for each in shown)
     documents = [_document(each) for each in shown]
-    return document_text(documents[0] if len(documents) == 1 else {"schema": SCHEMA, "plans": documents}, form)
+    return document_text(documents[0] if len(documents) == 1 else {"schemaVersion": SCHEMA, "plans": documents}, form)
 
 
 def _document(shown: Shown) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def _document(shown: Shown) -> dict[str, Any]:
     document["writes"] = [{_camel(name): value for name, value in each.items()} for each in document["writes"]]
     said = {_camel(name): value for name, value in document.items() if name not in _INTERNAL}
     return {
-        "schema": SCHEMA,
+        "schemaVersion": SCHEMA,
         "namespace": shown.namespace,
         "name": shown.name,
         **said,
