@@ -19,7 +19,7 @@ from polyarch.cli.build.options import (
     WishFlags,
 )
 from polyarch.cli.options.help_page import epilogue
-from polyarch.cli.options.outputs import FORMATS, OUTPUT_OPTION, Format, outputs
+from polyarch.cli.options.outputs import FORMATS, OUTPUT_OPTION, Format, outputs, refuse_overwriting
 from polyarch.cli.options.values import File, Placeholder, Seconds, flag, option, subject
 from polyarch.cli.options.verbosity import AS_USUAL, Verbosity
 
@@ -135,6 +135,7 @@ def run(
     """Apply an ImageBuild and follow it until its image is published; returns the exit code."""
     messages = verbosity.messages()
     chosen = outputs(output, FORMATS, messages=messages)
+    refuse_overwriting(chosen, wish.inputs)
     from polyarch.cli.build.submission import Asked, run_build
 
     asked = Asked(name=name, rebuild=rebuild, wait=not no_wait, timeout=timeout, dry_run=dry_run)
@@ -169,6 +170,7 @@ def plan(
     """Say what the builder would do now, and why; returns the exit code."""
     messages = verbosity.messages()
     chosen = outputs(output, FORMATS, messages=messages)
+    refuse_overwriting(chosen, [file, facts])
     from polyarch.cli.build.forecast.forecasting import Asked, run_plan
 
     asked = Asked(name=name, file=file, facts=facts, keys=keys, jobs=jobs, check=check)

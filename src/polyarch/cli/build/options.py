@@ -77,6 +77,11 @@ class WishFlags:
     fail_fast: Annotated[bool, flag("Cancel the other architectures as soon as one has failed", group=BUILT)] = False
 
     @property
+    def inputs(self) -> tuple[str | None, ...]:
+        """The files that are read, as they are named."""
+        return (self.file, self.containerfile, *(each.partition("=")[2] for each in self.override or ()))
+
+    @property
     def any(self) -> bool:
         """Whether anything besides a file is given."""
         given = (

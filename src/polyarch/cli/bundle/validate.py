@@ -16,7 +16,7 @@ from polyarch.cli.options.manifests import (
     RuleOptions,
     Unresolved,
 )
-from polyarch.cli.options.outputs import EARLIER_FORMAT, output_option, outputs
+from polyarch.cli.options.outputs import EARLIER_FORMAT, output_option, outputs, refuse_overwriting
 from polyarch.cli.options.values import RULES, Directory, File, Image, Placeholder, option, subject
 from polyarch.cli.options.verbosity import AS_USUAL, Verbosity
 
@@ -89,6 +89,7 @@ def validate(
     """Check an operator's bundle; returns the exit code."""
     messages = verbosity.messages()
     wanted = outputs(output, FORMATS, messages=messages, earlier=format)
+    refuse_overwriting(wanted, [subscription, config, images.platforms_file])
     from polyarch.cli.bundle.judging import Asked, run_validate
 
     asked = Asked(

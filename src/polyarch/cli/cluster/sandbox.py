@@ -9,7 +9,7 @@ from cyclopts import App
 
 from polyarch.cli.errors import UsageError
 from polyarch.cli.options.help_page import epilogue
-from polyarch.cli.options.outputs import FORMATS, OUTPUT_OPTION, Format, outputs
+from polyarch.cli.options.outputs import FORMATS, OUTPUT_OPTION, Format, outputs, refuse_overwriting
 from polyarch.cli.options.values import REGISTRIES, Directory, File, Name, Number, Placeholder, flag, option, subject
 from polyarch.cli.options.verbosity import AS_USUAL, Verbosity
 
@@ -216,6 +216,7 @@ def seed(
     """Push images to the sandbox's registry and print their digests."""
     messages = verbosity.messages()
     chosen = outputs(output, FORMATS, messages=messages)
+    refuse_overwriting(chosen, [file])
     from polyarch.cli.cluster.local_cluster import seed_registry
 
     return seed_registry(file, name, chosen, messages=messages)

@@ -10,7 +10,7 @@ from cyclopts import App
 from polyarch.cli.errors import UsageError
 from polyarch.cli.options.help_page import epilogue
 from polyarch.cli.options.manifests import DEFAULT_IMAGES, ImageOptions
-from polyarch.cli.options.outputs import output_option, outputs
+from polyarch.cli.options.outputs import output_option, outputs, refuse_overwriting
 from polyarch.cli.options.values import CLUSTER, Context, File, Namespace, Placeholder, flag, option, subject
 from polyarch.cli.options.verbosity import AS_USUAL, Verbosity
 
@@ -74,6 +74,7 @@ def explain_pods(
     """Say why a pod is where it is, or what would become of it; returns the exit code."""
     messages = verbosity.messages()
     wanted = outputs(output, FORMATS, messages=messages)
+    refuse_overwriting(wanted, [*(file or ()), *(objects or ()), images.platforms_file])
     if (pod is None) == (file is None):
         raise UsageError("explain takes either the name of a pod in the cluster, or -f with files; give one of them")
     if pod is not None and pod.partition("/")[0] not in ("pod", "pods") and "/" in pod:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from cyclopts import App
 
 from polyarch.cli.options.help_page import epilogue
-from polyarch.cli.options.outputs import FORMATS, OUTPUT_OPTION, Format, outputs
+from polyarch.cli.options.outputs import FORMATS, OUTPUT_OPTION, Format, outputs, refuse_overwriting
 from polyarch.cli.options.registries import DEFAULT_OPTIONS, RegistryOptions
 from polyarch.cli.options.values import (
     File,
@@ -113,6 +113,7 @@ def create(
     """Put an image index together from images that are in registries already, and push it."""
     messages = verbosity.messages()
     wanted = outputs(output, FORMATS, messages=messages)
+    refuse_overwriting(wanted, [from_spec])
     from polyarch.cli.images.assembling import Asked, run_create
 
     asked = Asked(

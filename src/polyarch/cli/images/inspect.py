@@ -9,7 +9,7 @@ from cyclopts import App
 
 from polyarch.cli.options.help_page import epilogue
 from polyarch.cli.options.manifests import DEFAULT_IMAGES, ImageOptions
-from polyarch.cli.options.outputs import output_option, outputs
+from polyarch.cli.options.outputs import output_option, outputs, refuse_overwriting
 from polyarch.cli.options.values import OUTPUT, File, Image, Placeholder, Platforms, flag, option, subject
 from polyarch.cli.options.verbosity import AS_USUAL, Verbosity
 
@@ -64,6 +64,7 @@ def inspect_images(
     """Print the platforms that images can run on; returns the exit code (RG-141)."""
     messages = verbosity.messages()
     wanted = outputs(output, FORMATS, messages=messages)
+    refuse_overwriting(wanted, [from_file, policy])  # a platforms file may be written anew from itself
     from polyarch.cli.images.inquiry import Asked, run_inspect
 
     asked = Asked(

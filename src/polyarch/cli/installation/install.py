@@ -9,7 +9,7 @@ from cyclopts import App
 
 from polyarch.cli.errors import UsageError
 from polyarch.cli.options.help_page import epilogue
-from polyarch.cli.options.outputs import FORMATS, OUTPUT_OPTION, Format, outputs
+from polyarch.cli.options.outputs import FORMATS, OUTPUT_OPTION, Format, outputs, refuse_overwriting
 from polyarch.cli.options.values import (
     CLUSTER,
     Context,
@@ -88,6 +88,7 @@ def install_polyarch(
     """Install polyarch in a cluster, or bring an installation up to date."""
     messages = verbosity.messages()
     chosen = outputs(output, FORMATS, messages=messages)
+    refuse_overwriting(chosen, [values])
     if sum((print_, images, dry_run is not None)) > 1:
         raise UsageError("install: --print, --images and --dry-run exclude each other; give one of them")
     if wait and (print_ or images or dry_run):

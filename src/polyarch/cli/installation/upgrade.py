@@ -9,7 +9,7 @@ from cyclopts import App
 
 from polyarch.cli.errors import UsageError
 from polyarch.cli.options.help_page import epilogue
-from polyarch.cli.options.outputs import FORMATS, OUTPUT_OPTION, Format, outputs
+from polyarch.cli.options.outputs import FORMATS, OUTPUT_OPTION, Format, outputs, refuse_overwriting
 from polyarch.cli.options.values import CLUSTER, Context, File, Image, Namespace, Seconds, flag, option, subject
 from polyarch.cli.options.verbosity import AS_USUAL, Verbosity
 
@@ -72,6 +72,7 @@ def upgrade_polyarch(
     """Upgrade polyarch in a cluster to the version of this command."""
     messages = verbosity.messages()
     chosen = outputs(output, FORMATS, messages=messages)
+    refuse_overwriting(chosen, [values])
     if check and wait:
         raise UsageError("upgrade: --check writes nothing that --wait could wait for; give one of them")
     from polyarch.cli.installation import comparison

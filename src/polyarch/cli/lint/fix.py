@@ -18,7 +18,7 @@ from polyarch.cli.options.manifests import (
     RuleOptions,
 )
 from polyarch.cli.options.misspelt import refuse_misspelt
-from polyarch.cli.options.outputs import FORMATS, OUTPUT_OPTION, Format, outputs
+from polyarch.cli.options.outputs import FORMATS, OUTPUT_OPTION, Format, outputs, refuse_overwriting
 from polyarch.cli.options.values import (
     IMAGES,
     Directory,
@@ -100,6 +100,7 @@ def fix_files(
     """Fix manifests so that pods admit what their images support; returns the exit code."""
     messages = verbosity.messages()
     wanted = outputs(output, FORMATS, messages=messages)
+    refuse_overwriting(wanted, [*paths, baseline, lock, selection.config, images.platforms_file])
     refuse_misspelt(paths, fix)
     paths = paths or (".",)
     if sum((write, diff, emit is not None)) > 1:

@@ -86,7 +86,7 @@ def lint_files(
 
         return print_rules(explain, wanted)
     refuse_misspelt(paths, lint)
-    refuse_overwriting(wanted, (*paths, baseline, write_baseline, lock))
+    refuse_overwriting(wanted, (*paths, baseline, write_baseline, lock, selection.config, images.platforms_file))
     if jobs is not None and jobs < 1:
         raise UsageError(f"--jobs {jobs}: expected 1 or more")
     from polyarch.cli.lint.examination import Run

@@ -9,7 +9,7 @@ from cyclopts import App, Group
 
 from polyarch.cli.errors import UsageError
 from polyarch.cli.options.help_page import epilogue
-from polyarch.cli.options.outputs import FORMATS, OUTPUT_OPTION, Format, outputs
+from polyarch.cli.options.outputs import FORMATS, OUTPUT_OPTION, Format, outputs, refuse_overwriting
 from polyarch.cli.options.values import CLUSTER, Context, Directory, File, Name, Placeholder, flag, option, subject
 from polyarch.cli.options.verbosity import AS_USUAL, Verbosity
 
@@ -105,6 +105,7 @@ def export(
     """Print the object that the exporter of a node would publish, or check saved ones; returns the exit code."""
     messages = verbosity.messages()
     chosen = outputs(output, FORMATS, messages=messages)
+    refuse_overwriting(chosen, [verify, pods])
     _require_one_task(once=once, verify=verify, pods=pods, pod=pod, publish=publish)
     if verify is not None:
         from polyarch.cli.numa.saved_objects import run_verify

@@ -9,7 +9,7 @@ from cyclopts import App
 
 from polyarch.cli.options.help_page import epilogue
 from polyarch.cli.options.manifests import DEFAULT_IMAGES, ImageOptions
-from polyarch.cli.options.outputs import FORMATS, OUTPUT_OPTION, Format, outputs
+from polyarch.cli.options.outputs import FORMATS, OUTPUT_OPTION, Format, outputs, refuse_overwriting
 from polyarch.cli.options.values import Name, Number, Placeholder, Seconds, flag, option, subject
 from polyarch.cli.options.verbosity import AS_USUAL, Verbosity
 from polyarch.cli.taint.taint_flags import UNCONFIGURED, USUAL_CLUSTER, ClusterFlags, ConfigurationFlags, Key, Preset
@@ -124,6 +124,7 @@ def plan(
     """Print what is missing before the nodes can be tainted, and what would break."""
     messages = verbosity.messages()
     chosen = outputs(output, FORMATS, messages=messages)
+    refuse_overwriting(chosen, [configuration.config, images.platforms_file])
     from polyarch.cli.installation.cluster import Access
     from polyarch.cli.taint.planning import Asked, run_plan
 
@@ -147,6 +148,7 @@ def bootstrap(
     """Add every toleration that is missing, and taint no node."""
     messages = verbosity.messages()
     chosen = outputs(output, FORMATS, messages=messages)
+    refuse_overwriting(chosen, [configuration.config, images.platforms_file])
     from polyarch.cli.installation.cluster import Access
     from polyarch.cli.taint.walk import Manner, run_steps
 
@@ -178,6 +180,7 @@ def apply(
     """Add every toleration that is missing, then taint the nodes."""
     messages = verbosity.messages()
     chosen = outputs(output, FORMATS, messages=messages)
+    refuse_overwriting(chosen, [configuration.config, images.platforms_file])
     from polyarch.cli.installation.cluster import Access
     from polyarch.cli.taint.walk import Manner, run_steps
 

@@ -105,6 +105,38 @@ def test_every_command_prints_text_json_and_yaml(command: str) -> None:
     assert [choice for choice in option.choices if choice not in option.help] == []
 
 
+READ = [
+    (command, each)
+    for command, options in ALL.items()
+    if any("--output" in each.names for each in options)
+    for each in options
+    if each.placeholder == "FILE" and each.group not in ("Cluster", "Registries") and command != "up"
+]
+"""Files that belong to the work; nobody takes a kubeconfig or a list of mirrors for the place of an answer."""
+WRITTEN_ANEW = ("inspect", "--platforms-file")
+"""``polyarch inspect -o json`` writes such a file."""
+
+
+@pytest.mark.parametrize(
+    ("command", "option"), [pytest.param(*each, id=f"{each[0]} {each[1].names[-1]}") for each in READ]
+)
+def test_no_answer_replaces_a_file_that_the_command_line_names_as_input(
+    command: str, option: Declared, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Nothing is lost by a mistake of one word, whichever command it is."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text("mine")
+    required = ["x" for each in ALL[command] if each.is_argument and each.is_required and each != option]
+    given = ["mine.yaml"] if option.is_argument else [option.names[-1], "mine.yaml"]
+    code = main([*command.split(), *required, *given, "-o", "json=mine.yaml"])
+    said = capsys.readouterr().err
+    if (command, option.names[-1]) == WRITTEN_ANEW:
+        assert "is an input" not in said
+        return
+    assert (code, (tmp_path / "mine.yaml").read_text()) == (2, "mine"), said
+    assert "mine.yaml: this file is an input" in said
+
+
 @pytest.mark.parametrize("command", [name for name in ALL if name not in ("completion", *KLOG)])
 def test_every_command_can_be_quiet_or_verbose(command: str) -> None:
     names = {each.names for each in ALL[command]}

@@ -12,7 +12,7 @@ from polyarch.cli.numa.sources.flags import SourceOptions
 from polyarch.cli.numa.sources.mode_flags import ModeOptions
 from polyarch.cli.numa.sources.seen import Seen, only, see
 from polyarch.cli.numa.sources.workloads import read_pods
-from polyarch.cli.options.outputs import Output, emit, refuse_overwriting
+from polyarch.cli.options.outputs import Output, emit
 from polyarch.cli.output.documents import document_text
 from polyarch.cli.output.messages import Messages
 from polyarch.model.meta import Key
@@ -36,7 +36,6 @@ class Asked(NamedTuple):
 def run_explain(asked: Asked, wanted: Sequence[Output], *, messages: Messages) -> int:
     """Explains it; the exit code. Raises CommandError."""
     where = asked.where
-    refuse_overwriting(wanted, [asked.file, *(where.nrt or ()), *(where.nodes or ())])
     given = _given(asked.file) if asked.file is not None else None
     seen = see(COMMAND, where, asked.how, messages=messages)
     ending = None

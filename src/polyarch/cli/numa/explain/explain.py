@@ -12,7 +12,7 @@ from polyarch.cli.numa.sources.flags import FROM_CLUSTER, NODES, SourceOptions
 from polyarch.cli.numa.sources.mode_flags import AS_USUAL as AS_EXTENDER
 from polyarch.cli.numa.sources.mode_flags import ModeOptions
 from polyarch.cli.options.help_page import epilogue
-from polyarch.cli.options.outputs import FORMATS, OUTPUT_OPTION, Format, outputs
+from polyarch.cli.options.outputs import FORMATS, OUTPUT_OPTION, Format, outputs, refuse_overwriting
 from polyarch.cli.options.values import File, Name, Namespace, Placeholder, option, subject
 from polyarch.cli.options.verbosity import AS_USUAL, Verbosity
 
@@ -66,6 +66,7 @@ def explain_pod(
     """Say on which cells a pod fits, and why not elsewhere; returns the exit code."""
     messages = verbosity.messages()
     wanted = outputs(output, FORMATS, messages=messages)
+    refuse_overwriting(wanted, [file, *where.files])
     if (pod is None) == (file is None):
         raise UsageError("numa explain takes either the name of a pod, or -f with a manifest; give one of them")
     if namespace is not None and file is not None:

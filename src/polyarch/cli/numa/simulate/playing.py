@@ -9,7 +9,7 @@ from polyarch.cli.numa.sources.flags import SourceOptions
 from polyarch.cli.numa.sources.mode_flags import ModeOptions
 from polyarch.cli.numa.sources.seen import Seen, only, see
 from polyarch.cli.numa.sources.workloads import read_pods
-from polyarch.cli.options.outputs import Output, emit, refuse_overwriting
+from polyarch.cli.options.outputs import Output, emit
 from polyarch.cli.output.documents import document_text
 from polyarch.cli.output.messages import Messages
 from polyarch.numa.scheduling.simulation.rules import rules
@@ -34,7 +34,6 @@ class Asked(NamedTuple):
 
 def run_simulate(asked: Asked, wanted: Sequence[Output], *, messages: Messages) -> int:
     """Plays it; the exit code. Raises CommandError."""
-    refuse_overwriting(wanted, [*asked.files, *(asked.where.nrt or ()), *(asked.where.nodes or ())])
     pods = read_pods(asked.files) if asked.files else []
     seen = see(COMMAND, asked.where, asked.how, messages=messages)
     if asked.drain is not None:

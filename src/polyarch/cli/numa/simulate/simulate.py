@@ -12,7 +12,7 @@ from polyarch.cli.numa.sources.flags import FROM_CLUSTER, SourceOptions
 from polyarch.cli.numa.sources.mode_flags import AS_USUAL as AS_EXTENDER
 from polyarch.cli.numa.sources.mode_flags import ModeOptions
 from polyarch.cli.options.help_page import epilogue
-from polyarch.cli.options.outputs import FORMATS, OUTPUT_OPTION, Format, outputs
+from polyarch.cli.options.outputs import FORMATS, OUTPUT_OPTION, Format, outputs, refuse_overwriting
 from polyarch.cli.options.values import File, Name, Number, flag, option, subject
 from polyarch.cli.options.verbosity import AS_USUAL, Verbosity
 
@@ -75,6 +75,7 @@ def play(
     """Say where pods would go; returns the exit code."""
     messages = verbosity.messages()
     wanted = outputs(output, FORMATS, messages=messages)
+    refuse_overwriting(wanted, [*(file or ()), *where.files])
     if file is None and drain is None:
         raise UsageError("numa simulate: give -f FILE with pods, or --drain NODE whose pods shall go elsewhere")
     if cluster == bool(where.nrt):

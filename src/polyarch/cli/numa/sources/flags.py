@@ -37,6 +37,11 @@ class SourceOptions:
         option("Where the scheduler with the extender is", group=CLUSTER, show_default="wherever one is found"),
     ] = None
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Those that are read, and that no answer may replace."""
+        return (*(self.nrt or ()), *(self.nodes or ()))
+
     def check(self, command: str) -> None:
         """``UsageError`` for options that contradict each other."""
         if self.nodes and not self.nrt:

@@ -9,7 +9,7 @@ from cyclopts import App
 
 from polyarch.cli.numa.sources.flags import FROM_CLUSTER, NODES, SourceOptions
 from polyarch.cli.options.help_page import epilogue
-from polyarch.cli.options.outputs import FORMATS, OUTPUT_OPTION, Format, outputs
+from polyarch.cli.options.outputs import FORMATS, OUTPUT_OPTION, Format, outputs, refuse_overwriting
 from polyarch.cli.options.values import OUTPUT, Name, Placeholder, flag, option
 from polyarch.cli.options.verbosity import AS_USUAL, Verbosity
 
@@ -55,6 +55,7 @@ def show(
     """Show what every NUMA cell has and has left; returns the exit code."""
     messages = verbosity.messages()
     wanted = outputs(output, FORMATS, messages=messages)
+    refuse_overwriting(wanted, where.files)
     from polyarch.cli.numa.top.watching import Asked, run_top
 
     asked = Asked(
