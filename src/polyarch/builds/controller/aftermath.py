@@ -60,6 +60,7 @@ class Aftermath:
             deleting_since=seconds(since) or 0.0,
             now=self._clock.now().timestamp(),
             problem=found.problem,
+            retry_after=found.retry_after or 0.0,
         )
         if isinstance(verdict, Hold):
             return verdict.seconds

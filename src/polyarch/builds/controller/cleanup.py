@@ -215,7 +215,7 @@ class Cleanup:
             for run, execution in zip(leaving, going, strict=True)
             if (hold := await self._release(run, execution, found)) is not None
         ]
-        return max(min(holds), found.retry_after or 0.0) if holds else None
+        return min(holds, default=None)
 
     def is_behind(self) -> bool:
         """Whether the caches lack a write of ours."""

@@ -31,14 +31,22 @@ class Hold(msgspec.Struct, frozen=True):
 
 
 def decide(
-    remaining: Sequence[str], *, execution: str, deleting_since: float, now: float, problem: str = ""
+    remaining: Sequence[str],
+    *,
+    execution: str,
+    deleting_since: float,
+    now: float,
+    problem: str = "",
+    retry_after: float = 0.0,
 ) -> Release | Hold:
-    """``remaining`` are the references that could not be deleted yet, and ``problem`` says why."""
+    """``remaining`` are the references that could not be deleted yet, and ``problem`` says why. ``retry_after``: what a
+    registry asks for, which may be a day; it is kept as far as the limit lets."""
     if not remaining:
         return Release()
     waited = now - deleting_since
     if waited < LIMIT:
-        return Hold(min(max(FIRST_RETRY, waited / 4), LONGEST_RETRY, LIMIT - waited))
+        usual = min(max(FIRST_RETRY, waited / 4), LONGEST_RETRY)
+        return Hold(min(max(usual, retry_after), LIMIT - waited))
     message = (
         f"gave up deleting the images of {execution} after {LIMIT / 60:.0f} min: {problem or 'the registry refused'}; "
         f"delete by hand what is not needed: {', '.join(remaining)}"

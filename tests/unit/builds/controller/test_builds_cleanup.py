@@ -337,6 +337,17 @@ class TestFinalizers:
         place.registries.answer = lambda images: Deleted(remaining=(images[0].reference,), retry_after=90.0)
         assert await place.go() == After(90.0)
 
+    async def test_bd_233_no_pause_that_a_registry_asks_for_is_longer_than_the_ten_minutes(self, place):
+        """Docker Hub asks for hours once its limit is used up; a namespace that is being deleted does not wait."""
+        await place.run("old", ("arm64", "2"), result="a", deleting="2027-01-01T11:59:00Z")
+        place.registries.answer = lambda images: Deleted(
+            remaining=tuple(each.reference for each in images), problem="429", retry_after=21600.0
+        )
+        assert await place.go() == After(540.0)
+        place.clock.advance(540)
+        assert await place.go() == Done()
+        assert place.metadata("old")["finalizers"] == []
+
     async def test_bd_234_a_registry_that_deletes_nothing_is_told_once(self, place):
         for name in ("one", "two"):
             await place.run(name, ("arm64", name[0]), owner=name, deleting="2027-01-01T11:59:00Z")

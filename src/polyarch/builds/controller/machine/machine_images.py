@@ -134,7 +134,7 @@ class MachineImages:
                 found = uncounted(going)
         self._aftermath.tell(_regarding(leaving[0]), found)
         holds = [hold for each in leaving if (hold := await self._ended(each, found)) is not None]
-        return max(min(holds), found.retry_after or 0.0) if holds else None
+        return min(holds, default=None)
 
     async def _ended(self, leaving: _Leaving, found: Deleted) -> float | None:
         """Release the record, or seconds until the next try."""
