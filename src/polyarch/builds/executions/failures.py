@@ -242,7 +242,7 @@ def recorded_witness(execution: Execution) -> dict[str, str]:
     """The witness in an execution's record; empty if there is none."""
     try:
         record = msgspec.json.decode(execution.recorded or "{}", type=_Record)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return {}
     return record.witness
 

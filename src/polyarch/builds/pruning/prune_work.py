@@ -75,7 +75,7 @@ def means_of(text: str) -> Means | None:
         return None
     try:
         return msgspec.json.decode(text, type=Means)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return Means()
 
 

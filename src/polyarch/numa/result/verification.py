@@ -60,7 +60,7 @@ def _counted(pods: Iterable[KnownPod], excluded: str | None, method: str, resour
     try:
         items = msgspec.json.decode(excluded, type=list[_Excluded]) if excluded else []
         patterns = [(pattern(each.namespace_pattern), pattern(each.name_pattern)) for each in items]
-    except (ValueError, MalformedPattern):
+    except (ValueError, RecursionError, MalformedPattern):
         patterns = []
     return [
         pod

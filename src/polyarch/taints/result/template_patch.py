@@ -63,7 +63,7 @@ def recorded_tolerations(annotations: Mapping[str, str] | None) -> tuple[Tolerat
         return ()
     try:
         return tuple(_decoder.decode(text))
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return ()
 
 

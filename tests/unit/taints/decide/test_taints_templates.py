@@ -159,7 +159,8 @@ def test_tn_070_what_was_changed_meanwhile_is_the_users() -> None:
 
 
 def test_tn_070_a_record_that_somebody_broke_takes_nothing_back() -> None:
-    for text in ("", "amd64", '{"key": 1}', '[{"value": 5}]'):
+    deep = '[{"x":' + "[" * 50_000 + "]" * 50_000 + "}]"
+    for text in ("", "amd64", '{"key": 1}', '[{"value": 5}]', deep):
         document = daemon_set(pod(tolerations=tolerating("amd64")), {RECORD: text})
         assert recorded_tolerations({RECORD: text}) == ()
         assert tolerations(restored(document)) == tolerating("amd64")

@@ -47,7 +47,7 @@ def read(stored: StoredRecord | None) -> ExecutionRecord:
     """The record; an empty one for a text that is none, as somebody may have edited it."""
     try:
         return msgspec.json.decode((stored.execution if stored is not None else "").encode(), type=ExecutionRecord)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return ExecutionRecord()
 
 

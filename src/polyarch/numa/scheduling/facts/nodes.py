@@ -244,7 +244,7 @@ def _cells(text: str | None) -> tuple[int, ...]:
 def _patterns(text: str | None) -> tuple[PodPattern, ...]:
     try:
         items = json.loads(text) if text else []
-    except ValueError:
+    except (ValueError, RecursionError):
         return ()
     return tuple(_described(items))
 

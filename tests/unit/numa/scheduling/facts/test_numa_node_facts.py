@@ -170,6 +170,8 @@ def test_ns_011_nonsense_is_as_if_it_were_not_there() -> None:
     assert (found.settings.threads_per_core, found.settings.refresh_period) == (None, None)
     assert (found.settings.pod_exclude, found.settings.pod_level_managers) == ((), False)
     assert (found.cells[0].memory_group, found.cells[0].socket) == ((), None)
+    deep = own(pod_exclude="[" * 50_000 + "]" * 50_000)
+    assert facts(attributes=deep).settings.pod_exclude == (), "one node's object must not keep the others unread"
 
 
 def test_ns_104_an_older_object_has_its_fingerprint_in_an_annotation() -> None:
