@@ -21,7 +21,7 @@ import structlog
 from polyarch.kube.access import config
 from polyarch.kube.access.settings import Configuration
 from polyarch.kube.client.client import Client
-from polyarch.kube.clock import Clock, SystemClock
+from polyarch.kube.clock import Clock, SystemClock, deadline
 from polyarch.kube.errors import ConfigurationError, KubernetesError
 from polyarch.kube.metrics import Metrics, RequestMetrics
 from polyarch.kube.process.components import Components, Task
@@ -102,7 +102,7 @@ async def once(settings: ExporterSettings, client: Client, *, clock: Clock) -> i
     try:
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                async with asyncio.timeout(ATTEMPT_SECONDS):
+                async with deadline(clock, ATTEMPT_SECONDS):
                     await podresources.until_ready()
                     scanned = await scans.scan(Wake("reactive", frozenset({"start"}), clock.monotonic()))
                     if settings.publish.no_publish:

@@ -149,6 +149,8 @@ class Publisher:
         if not self._settings.publishes:
             log.debug("not published", topology=offer.document)
             self._published = True
+            # A readiness gate of the Pod: without it no DaemonSet of a paused group would ever be ready.
+            self._tell(Condition(names.TOPOLOGY_UPDATED, "True", "NotPublished", "nothing is written, as it was asked"))
             return
         self._offer = offer
         self._woken.set()

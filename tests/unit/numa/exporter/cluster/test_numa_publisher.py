@@ -409,12 +409,15 @@ async def test_ne_019_timing_is_told_with_a_write_and_is_no_reason_for_one():
 
 
 async def test_ne_114_without_publishing_nothing_is_written_and_the_exporter_is_ready():
-    """NE-114: nothing is written with --no-publish."""
+    """NE-114: readiness is the probe, and the condition that is a readiness gate of the Pod (NO-053)."""
     async with running(PublisherSettings(publishes=False)) as world:
         assert world.publisher.not_ready() is not None
-        world.scan(document())
+        with capture_logs() as logged:
+            world.scan(document())
         await world.settle(10)
         assert (world.publisher.not_ready(), world.api.verbs()) == (None, [])
+        assert [(each.type, each.status) for each in world.conditions] == [(names.TOPOLOGY_UPDATED, "True")]
+        assert [(each["log_level"], each["topology"]) for each in logged] == [("debug", document())]
 
 
 # -- failures ----------------------------------------------------------------------------------------------------------
