@@ -6,6 +6,7 @@ from tests.unit.reports.report_world import (
     ARM64,
     AWAY,
     BOTH,
+    DATA,
     ONLY,
     OTHER,
     READINGS,
@@ -21,8 +22,8 @@ from polyarch.model.meta import ObjectMeta
 from polyarch.model.taint import Taint
 from polyarch.oci.answer import Status
 from polyarch.placement.api.resources import ClusterPodPlacementConfig
-from polyarch.reports.document import PartRow
-from polyarch.reports.facts.cluster import ExecFormatError, NodeFact
+from polyarch.reports.document import PartRow, Source
+from polyarch.reports.facts.cluster import ExecFormatError, Facts, NodeFact, PodFact, RunningImage, WorkloadFact
 from polyarch.reports.facts.readings import Answers, Reading
 from polyarch.reports.sums.remedies import newer_tags, suggestions_of
 from polyarch.taints.api.resources import ArchitectureTaints
@@ -166,8 +167,7 @@ def test_rp_015_pods_by_reason_and_what_is_notable_with_five_names_at_most() -> 
     by_reason = {each.what: each for each in part.reasons}
     assert by_reason["ArchitecturesSet"].count == 8
     assert len(by_reason["ArchitecturesSet"].names) == 5
-    notable = {each.what: each.names for each in part.notable}
-    assert notable == {
+    assert {each.what: each.names for each in part.notable} == {
         "Held": ("shop/w-held",),
         "Fallback": ("shop/w-fallback",),
         "ReleasedUnconstrained": ("shop/w-free",),
@@ -175,6 +175,89 @@ def test_rp_015_pods_by_reason_and_what_is_notable_with_five_names_at_most() -> 
         "Misplaced": ("shop/m-1",),
         "ExecFormatErrors": ("shop/x",),
     }
+
+
+def notable(facts: Facts, *readings: Reading) -> dict[str, tuple[int, tuple[str, ...]]]:
+    part = report_of(facts, *readings).placement
+    return {each.what: (each.count, each.names) for each in part.notable} if part is not None else {}
+
+
+def test_rp_015_of_many_the_first_five_by_name_are_listed_and_all_are_counted() -> None:
+    """The same names in every run, whatever order the API server lists pods in."""
+    pods = tuple(pod(f"w-{at}", gated=True) for at in (3, 7, 1, 6, 2, 5, 4))
+    # Another kind may list the same pod, as while a ReplicaSet changes hands: it is one pod.
+    facts = cluster(workload("w", BOTH, pods=pods), workload("v", BOTH, pods=(pod("w-1", gated=True),)))
+    assert notable(facts) == {"Held": (7, tuple(f"shop/w-{at}" for at in (1, 2, 3, 4, 5)))}
+
+
+@pytest.mark.parametrize(
+    "left_alone",
+    [
+        workload("w", BOTH, pods=(pod("w-1", "a1"),)),
+        workload("w", BOTH, pods=(pod("w-1", gated=True),)),
+        workload("w", BOTH, kind="DaemonSet", pods=(pod("w-1"),)),
+        workload("w", BOTH, namespace="kube-system", pods=(pod("w-1"),)),
+        workload("w", BOTH, pods=(pod("w-1", reason="ArchitecturesSet"),)),
+    ],
+    ids=["has a node", "is held", "of a DaemonSet", "excluded", "decided"],
+)
+def test_rp_015_a_pod_that_placement_has_seen_or_leaves_alone_is_not_unplaced(left_alone: WorkloadFact) -> None:
+    waiting = workload("late", BOTH, pods=(pod("late-1"),))
+    found = notable(cluster(waiting, left_alone, cppc=ClusterPodPlacementConfig()))
+    assert found["Unplaced"] == (1, ("shop/late-1",))
+
+
+def test_rp_015_after_placement_was_removed_its_records_are_told_and_nothing_is_expected_of_it() -> None:
+    held, decided = pod("w-1", gated=True), pod("w-2", "a1", reason="FallbackSet")
+    for pods, expected in (((held,), "Held"), ((decided,), "Fallback")):
+        found = notable(cluster(workload("w", BOTH, pods=(*pods, pod("w-3")))))
+        assert set(found) == {expected}, "w-3 waits for a node, and for nobody of ours"
+
+
+def test_rp_015_a_pod_of_several_containers_is_misplaced_once() -> None:
+    reference = "quay.io/acme/only@sha256:" + "1" * 64
+    running = tuple(RunningImage(name, reference) for name in ("main", "c1"))
+    facts = cluster(workload("w", ONLY, OTHER, pods=(PodFact("w-1", "m1", running),)), cppc=ClusterPodPlacementConfig())
+    assert notable(facts) == {"Misplaced": (1, ("shop/w-1",))}
+
+
+@pytest.mark.parametrize(
+    ("image", "reads", "misplaced"),
+    [
+        (BOTH, (reading("quay.io/acme/both@sha256:" + "9" * 64, "linux/amd64"),), True),
+        (ONLY, (reading("quay.io/acme/only@sha256:" + "9" * 64, "linux/amd64", "linux/arm64"),), False),
+        (AWAY, (), False),
+        (BOTH, (Reading("quay.io/acme/both@sha256:" + "9" * 64, Status.ERROR, code="network"),), False),
+        (DATA, (), False),
+    ],
+    ids=["an older image", "a newer image", "nobody knows", "nobody knows what runs", "fits every platform"],
+)
+def test_rp_015_what_a_pod_runs_decides_whether_it_is_misplaced(
+    image: str, reads: tuple[Reading, ...], misplaced: bool
+) -> None:
+    running = image.removesuffix(":1") + "@sha256:" + "9" * 64
+    facts = cluster(workload("w", image, pods=(pod("w-1", "m1", image_id=running),)), cppc=ClusterPodPlacementConfig())
+    assert ("Misplaced" in notable(facts, *reads)) == misplaced
+
+
+@pytest.mark.parametrize(
+    ("taken", "created", "counts"),
+    [
+        ("2026-03-02T00:00:00Z", "2026-03-01T00:00:00Z", True),
+        ("2026-03-02T00:00:01Z", "2026-03-01T00:00:00Z", False),
+        ("2026-03-02T00:00:00Z", "some day", True),
+        ("", "2020-01-01T00:00:00Z", True),
+    ],
+    ids=["a day ago", "more than a day ago", "nobody knows when", "facts without a time"],
+)
+def test_rp_015_errors_of_the_last_day_before_the_facts_were_read(taken: str, created: str, counts: bool) -> None:
+    facts = cluster(
+        workload("w", BOTH),
+        cppc=ClusterPodPlacementConfig(),
+        exec_format_errors=(ExecFormatError("shop/x", created),),
+        source=Source("cluster", "https://example:6443", taken),
+    )
+    assert ("ExecFormatErrors" in notable(facts)) == counts
 
 
 def test_rp_016_parts_of_features_that_are_absent_are_left_out() -> None:
