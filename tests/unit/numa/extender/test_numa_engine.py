@@ -1,6 +1,6 @@
 """Which nodes are answered, and what is reserved for them, by mode.
 
-NS-003, NS-080, NS-082, NS-083, NS-084, NS-087, NS-088, NS-103, NS-112, NS-130, NS-140, NS-166.
+NS-003, NS-024, NS-080, NS-082, NS-083, NS-084, NS-087, NS-088, NS-103, NS-112, NS-130, NS-140, NS-166.
 """
 
 import msgspec
@@ -8,6 +8,7 @@ import pytest
 from numa_extender import OURS, Extender
 from numa_nodes import cell, container, node, pod
 
+from polyarch.numa.decide.fingerprint import fingerprint
 from polyarch.numa.extender.cell_books import MOST_SCORES
 from polyarch.numa.scheduling.facts.nodes import NodeFacts
 
@@ -202,6 +203,23 @@ def test_ns_140_in_compat_a_pod_that_goes_is_room():
     assert extender.engine.roomy(4.0) == ""
     extender.books.pod_gone("first", 5.0)
     assert extender.engine.roomy(5.0) == "a"
+
+
+@pytest.mark.parametrize("rejects", [True, False], ids=["rejected", "only fits"])
+def test_ns_024_in_compat_a_rejection_has_the_next_resync_take_the_object_that_shows_the_pods(rejects):
+    """NS-024, NS-133: the plugin's cache believes a newer object only after it has turned a pod away."""
+    extender = Extender(two_cells("a", (3, 3)), mode="compat")
+    extender.engine.filter(guaranteed("first"), ["a"], 1.0)
+    extender.books.pod_seen(guaranteed("first", node_name="a", phase="Running"), 2.0)
+    asked = guaranteed("second", cpu=2.0 if rejects else 1.0)
+    assert bool(extender.engine.filter(asked, ["a"], 3.0).names) != rejects, "assumed on both cells"
+    shown = two_cells("a", (1, 3))
+    first = guaranteed("first")
+    text = fingerprint([(first.namespace, first.name)])
+    shown = msgspec.structs.replace(shown, fingerprint=text, fingerprint_method="all", resource_version="7")
+    extender.books.node_seen(shown, 4.0)
+    extender.books.tick(60.0)
+    assert bool(extender.engine.filter(guaranteed("third"), ["a"], 61.0).names) == rejects
 
 
 def test_ns_140_a_reservation_that_ends_is_room():
