@@ -253,9 +253,7 @@ def without(resource: Resource, *verbs: str) -> Rights:
 async def test_ne_114_a_paused_exporter_writes_nothing_and_its_pod_can_be_ready(sandbox, client, namespace, tmp_path):
     """NE-114: both readiness gates of the Pod are open (NO-053), or its DaemonSet would never be rolled out."""
     host = NumaHost(tmp_path / "host")
-    async with exporting(
-        sandbox, client, namespace, tmp_path, host, "--sleep-interval=1s", "--no-publish"
-    ) as exporter:
+    async with exporting(sandbox, client, namespace, tmp_path, host, "--sleep-interval=1s", "--no-publish") as exporter:
         await until(lambda: told(exporter, "True"), seconds=30)
         await until(exporter.running.ready)
         assert await exporter.topology() is None

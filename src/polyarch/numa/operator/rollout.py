@@ -1,4 +1,4 @@
-"""How far the DaemonSets of the groups are (NO-093). Pure."""
+"""How far the DaemonSets of the groups are (NO-093), and whether a workload has the pods that were planned. Pure."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -34,7 +34,7 @@ def progress(wanted: Document, live: Document | None) -> Progress:
     seen = status.get("observedGeneration") is not None and status["observedGeneration"] >= metadata.get(
         "generation", 0
     )
-    if seen and _template(live) == _template(wanted) and desired == ready == updated:
+    if seen and has_template(live, wanted) and desired == ready == updated:
         return Progress(True, "")
     return Progress(False, f"{where} is updating ({ready}/{desired})")
 
@@ -48,9 +48,14 @@ def stuck(waiting: tuple[str, ...], message: str) -> str:
     return f"{told}: {few(waiting)}" if waiting else told
 
 
-def _template(daemon_set: Document) -> Any:
+def has_template(live: Document, wanted: Document) -> bool:
+    """Whether a live DaemonSet or Deployment makes the pods of the wanted one: before that it is as it was before."""
+    return bool(_template(live) == _template(wanted))
+
+
+def _template(workload: Document) -> Any:
     """What makes a pod another one, as far as it cannot be written in another form by an API server."""
-    template: Mapping[str, Any] = ((daemon_set.get("spec") or {}).get("template")) or {}
+    template: Mapping[str, Any] = ((workload.get("spec") or {}).get("template")) or {}
     annotations = (template.get("metadata") or {}).get("annotations") or {}
     containers = (template.get("spec") or {}).get("containers") or ()
     return (

@@ -93,7 +93,7 @@ class World:
 
 
 async def test_no_046_topologies_that_may_not_be_read_are_told_and_not_only_logged() -> None:
-    """§13: a missing right is Degraded, with verb and resource; exporters run meanwhile."""
+    """§13, NO-090: a missing right is Degraded, with verb and resource, and nothing else; exporters run meanwhile."""
     world = World()
 
     async def refused(verb: str, resource: Resource, name: str) -> None:
@@ -106,5 +106,8 @@ async def test_no_046_topologies_that_may_not_be_read_are_told_and_not_only_logg
     degraded = world.condition("Degraded")
     assert (degraded["status"], degraded["reason"]) == ("True", "InternalError")
     assert f"FailedRTESync: list {TOPOLOGIES}" in degraded["message"]
+    told = world.api.read(OPERATORS, names.OPERATOR_SINGLETON)["status"]["conditions"]
+    assert [each["type"] for each in told if each["status"] == "True"] == ["Degraded"]
+    assert len({each["type"] for each in told}) == len(told)
     world.api.hook = None
     await world.reconciler.reconcile(KEY)

@@ -21,6 +21,7 @@ from polyarch.numa.names import QOS_REQUEST, SCHEDULER, SCHEDULER_SINGLETON
 from polyarch.numa.operator import conditions
 from polyarch.numa.operator.conditions import Verdict
 from polyarch.numa.operator.observed import USUAL_API_PORTS, Platform
+from polyarch.numa.operator.rollout import has_template
 from polyarch.numa.operator.scheduler import image, nodes
 from polyarch.numa.operator.scheduler.image import ChosenImage, ImageRules
 from polyarch.numa.operator.scheduler.nodes import Candidates, Seats
@@ -96,23 +97,33 @@ def plan(observed: SchedulerObserved) -> SchedulerPlan:
     ):
         if problem:
             return SchedulerPlan(verdict=Verdict("Degraded", reason, problem), status=before, extra=extra)
+    documents = tuple(_objects(choice, observed))
+    wanted = next(each for each in documents if each["kind"] == DEPLOYMENTS.kind)
+    is_ready = is_available(observed.deployment, wanted)
     return SchedulerPlan(
-        verdict=_progress(choice, observed),
+        verdict=_available(choice, observed) if is_ready else _progress(choice, observed),
         status=_status(choice, observed),
         extra=extra,
-        documents=tuple(_objects(choice, observed)),
-        requeue=None if is_available(observed.deployment) else RECHECK,
+        documents=documents,
+        requeue=None if is_ready else RECHECK,
     )
 
 
-def is_available(deployment: Mapping[str, Any] | None) -> bool:
-    """Whether condition Available of the Deployment is True, for its current generation (NO-086)."""
-    if deployment is None:
+def is_available(deployment: Mapping[str, Any] | None, wanted: Document) -> bool:
+    """Whether condition Available of the Deployment is True, for its current generation (NO-086).
+
+    The pass that changes it has read it as it was before, available: so it counts only with the pods that are wanted.
+    """
+    if deployment is None or not has_template(deployment, wanted) or _replicas(deployment) != _replicas(wanted):
         return False
     status = deployment.get("status") or {}
     current = (deployment.get("metadata") or {}).get("generation", 0)
     known = {each.get("type"): each.get("status") for each in status.get("conditions") or ()}
     return bool(status.get("observedGeneration", -1) >= current and known.get("Available") == "True")
+
+
+def _replicas(deployment: Mapping[str, Any]) -> int:
+    return int((deployment.get("spec") or {}).get("replicas", 1))
 
 
 def _chosen(wanted: SchedulerSettings, observed: SchedulerObserved) -> Choice:
@@ -142,11 +153,13 @@ def _objects(choice: Choice, observed: SchedulerObserved) -> list[Document]:
 
 
 def _progress(choice: Choice, observed: SchedulerObserved) -> Verdict:
+    found = (observed.deployment or {}).get("status") or {}
     where = f"{observed.operator.numa_home}/{SCHEDULER}"
-    if not is_available(observed.deployment):
-        found = (observed.deployment or {}).get("status") or {}
-        told = f"{where} is updating ({found.get('availableReplicas', 0)}/{choice.seats.replicas})"
-        return Verdict("Progressing", conditions.DEPLOYMENT_UPDATING, told)
+    told = f"{where} is updating ({found.get('availableReplicas', 0)}/{choice.seats.replicas})"
+    return Verdict("Progressing", conditions.DEPLOYMENT_UPDATING, told)
+
+
+def _available(choice: Choice, observed: SchedulerObserved) -> Verdict:
     remarks = (choice.image.warning, BLIND if choice.settings.ignorable else "")
     told = "; ".join((f"scheduler {choice.settings.name} is deployed", *filter(None, remarks)))
     return Verdict("Available", message=told)

@@ -12,7 +12,7 @@ from polyarch.numa.operator.scheduler import image, nodes
 from polyarch.numa.operator.scheduler.image import ImageRules
 from polyarch.numa.operator.scheduler.nodes import Candidates, NodeInfo, NodeSpec, NodeStatus, SchedulableNode
 from polyarch.numa.operator.scheduler.objects import CONTROL_PLANE_KEYS
-from polyarch.numa.operator.scheduler.plan import SchedulerObserved, SchedulerPlan, is_available, plan
+from polyarch.numa.operator.scheduler.plan import SchedulerObserved, SchedulerPlan, plan
 from polyarch.operating.keeping.discovery import MONITORING
 from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.operating.workloads import tolerated
@@ -290,8 +290,9 @@ def test_no_084_images_are_checked_where_that_is_asked_for(wanted: str, problem:
 
 @pytest.mark.parametrize(("tag", "warns"), [("v1.32.0", False), ("v1.31.9", True), ("1.35.0-rc.1", True), ("x", False)])
 def test_no_084_an_image_of_another_age_is_told_of(tag: str, warns: bool) -> None:
-    ready = deployed(available="True")
-    message = plan(observed({"imageSpec": f"own/scheduler:{tag}"}, deployment=ready)).verdict.message
+    spec = {"imageSpec": f"own/scheduler:{tag}"}
+    ready = deployed(spec, available="True")
+    message = plan(observed(spec, deployment=ready)).verdict.message
     assert ("more than one minor version away" in message) is warns
 
 
@@ -328,7 +329,12 @@ def test_no_085_ns_090_the_configuration_of_the_stock_scheduler(spec: Json, anno
 
 
 def test_ns_091_a_scheduler_that_goes_on_without_its_extender_says_so() -> None:
-    planned = plan(observed(annotations={names.IGNORABLE: "true"}, deployment=deployed(available="True")))
+    planned = plan(
+        observed(
+            annotations={names.IGNORABLE: "true"},
+            deployment=deployed(annotations={names.IGNORABLE: "true"}, available="True"),
+        )
+    )
     assert scheduler_file(planned)["extenders"][0]["ignorable"] is True
     assert "blind to NUMA while the extender is down" in planned.verdict.message
 
@@ -382,9 +388,12 @@ def test_no_013_an_annotation_with_another_value_leaves_everything_as_it_is() ->
     assert names.CANDIDATES in planned.verdict.message
 
 
-def deployed(*, available: str, generation: int = 2, seen: int = 2) -> Json:
+def deployed(spec: Json | None = None, *, available: str, generation: int = 2, seen: int = 2, **facts: Any) -> Json:
+    """The Deployment that is planned for the same object, as the API server has it."""
+    wanted = made(plan(observed(spec, **facts)))["Deployment", "secondary-scheduler"]
     conditions = [{"type": "Available", "status": available}]
-    return {"metadata": {"generation": generation}, "status": {"observedGeneration": seen, "conditions": conditions}}
+    status = {"observedGeneration": seen, "availableReplicas": 1, "conditions": conditions}
+    return {**wanted, "metadata": {**wanted["metadata"], "generation": generation}, "status": status}
 
 
 @pytest.mark.parametrize(
@@ -398,10 +407,29 @@ def deployed(*, available: str, generation: int = 2, seen: int = 2) -> Json:
     ids=["not there", "available", "not available", "available as it was before"],
 )
 def test_no_086_available_only_as_it_is_now(deployment: Json | None, ready: bool) -> None:
-    assert is_available(deployment) is ready
     planned = plan(observed(deployment=deployment))
     expected = ("Available", "AsExpected", None) if ready else ("Progressing", "DeploymentIsUpdating", 5.0)
     assert (planned.verdict.state, planned.verdict.reason, planned.requeue) == expected
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"schedulerName": "other"},
+        {"imageSpec": "own/scheduler:v1.33.0"},
+        {"logLevel": "Debug"},
+        {"replicas": 3},
+        {"cacheResyncPeriod": "0s"},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_no_086_the_pass_that_changes_the_deployment_does_not_call_the_former_one_available(changed: Json) -> None:
+    facts = {"candidates": Candidates(control_plane=3, oldest_kubelet=(1, 33))}
+    before = deployed({"replicas": 2}, available="True", **facts)
+    given = {"replicas": 2} | changed
+    assert plan(observed(given, deployment=before, **facts)).verdict.state == "Progressing"
+    after = deployed(given, available="True", **facts)
+    assert plan(observed(given, deployment=after, **facts)).verdict.state == "Available"
 
 
 def test_no_087_another_name_brings_nothing() -> None:
