@@ -66,7 +66,7 @@ def repository(tmp_path: Path, peer: Callable[[str], str]) -> Repository:
     return Repository(bare.parent, commits[0])
 
 
-async def built(pod: BuildPod, profile: str, url: str, commit: str, *, password: str = "") -> Built:
+async def built(pod: BuildPod, profile: str, url: str, commit: str, *, password: str = "", text: str = TEXT) -> Built:
     git: dict[str, Any] = {"url": url, "commit": commit, "directory": "src"}
     secrets = {"git/username": USER, "git/password": password} if password else {}
     if password:
@@ -75,7 +75,7 @@ async def built(pod: BuildPod, profile: str, url: str, commit: str, *, password:
         {"source": {"context": {"type": "Git", "git": git}}},
         architecture="amd64",
         profile=profile,
-        containerfile=TEXT,
+        containerfile=text,
         identity=identity(record=""),
     )
     found = await asyncio.to_thread(pod.build, asked, secrets=secrets)
@@ -118,6 +118,21 @@ async def test_bd_147_a_commit_that_is_not_there_ends_a_rootless_build_for_good(
     assert found.code == 46, found.output
     assert json.loads(found.message)["reason"] == "InputMissing"
     assert "STEP" not in found.output
+
+
+async def test_bd_147_a_file_that_the_commit_does_not_have_ends_a_rootless_build_for_good(
+    repository: Repository, open_folder: Path
+) -> None:
+    """A rootless buildah runs another one in a user namespace, which is the one that says why."""
+    with served(repository.folder, REPOSITORY) as server:
+        text = f"{TEXT}COPY start forgotten /\n"
+        commit, pod = repository.commit, BuildPod(open_folder)
+        found = await built(pod, "Rootless", server.url, commit, password=PASSWORD, text=text)
+    assert found.code == 42, found.output
+    said = json.loads(found.message)
+    assert said["reason"] == "ContainerfileInvalid"
+    assert "COPY start forgotten /" in said["message"]
+    assert '"/forgotten": no such file or directory' in said["message"]
 
 
 async def test_bd_146_a_git_context_comes_from_plain_files_as_well(repository: Repository, open_folder: Path) -> None:

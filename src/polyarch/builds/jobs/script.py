@@ -16,6 +16,7 @@ from polyarch.builds.jobs.order import ArchitectureOrder, Given
 
 _SYNTAX_STAGE = "polyarch-syntax-check"
 _IMAGE_ID = f"{contract.STORAGE}/image-id"
+_FAILED = f"{contract.STORAGE}/failed"
 _CHECKOUT = f"{contract.CONTEXT}/checkout"
 _ENTITLED = f"{contract.STORAGE}/entitled"
 _DOCKER_DIRECTORY = f"{contract.STORAGE}/docker"
@@ -278,8 +279,40 @@ esac
 
 def _build(order: ArchitectureOrder) -> str:
     flags = " \\\n  ".join(_flags(order))
-    return f'in_storage build \\\n  {flags} \\\n  "$context"\n{_READ_ID}'
+    return f"{_RELAY}\n{_BUILD.replace('FLAGS', flags)}\n{_READ_ID}"
 
+
+_RELAY = """
+# Shows what comes in at once, and at the end prints the last line of it.
+relay() {
+  last=
+  while IFS= read -r line || [ -n "$line" ]; do
+    printf '%s\\n' "$line" >&2
+    last=$line
+  done
+  printf '%s' "$last"
+}
+""".strip("\n")
+
+_BUILD = f"""
+# The last line on standard error is buildah's own, whatever a RUN wrote before it. It says with which instruction the
+# build failed; what is not in the context is in no other attempt's either. The status is not the pipe's, but a file.
+exec 3>&1
+problem=$({{ in_storage build \\
+  FLAGS \\
+  "$context" 2>&1 >&3 3>&- || : >'{_FAILED}'; }} | relay)
+exec 3>&-
+if [ -e '{_FAILED}' ]; then
+  case $problem in
+  *'building at STEP "'*'": checking on sources under "'"$context"'": '*': no such file or directory' | \\
+    *'building at STEP "'*'": no items matching glob "'"$context"/*': no such file or directory')
+    end {names.USER_ERROR} ContainerfileInvalid \\
+      "the context does not have what this instruction copies: put it there, or correct the instruction ($problem)"
+    ;;
+  esac
+  exit 1
+fi
+""".strip("\n")
 
 _READ_ID = f"read -r image <'{_IMAGE_ID}' || [ -n \"$image\" ]"
 

@@ -44,6 +44,15 @@ def pod(tmp_path):
     return FakePod(tmp_path)
 
 
+def _shell(name, folder):
+    """The path of a program that is this shell."""
+    if name != "busybox":
+        return name
+    (folder / "sh").write_text('#!/bin/sh\nexec busybox sh "$@"\n')
+    (folder / "sh").chmod(0o755)
+    return str(folder / "sh")
+
+
 class TestValues:
     @pytest.mark.parametrize("value", HOSTILE, ids=ascii)
     def test_bd_146_every_value_of_a_user_reaches_buildah_as_it_is(self, pod, value):
@@ -65,12 +74,10 @@ class TestValues:
 
     @pytest.mark.parametrize("shell", SHELLS)
     def test_bd_146_any_posix_shell_runs_it(self, pod, shell, tmp_path):
-        if shell == "busybox":
-            (tmp_path / "sh").write_text('#!/bin/sh\nexec busybox sh "$@"\n')
-            (tmp_path / "sh").chmod(0o755)
-            shell = str(tmp_path / "sh")
         pod.let("pull", 125, 'manifest unknown: "quoted" \\ back')
-        ran = pod.run(order(images=[Image(written=("x",), pull=f"r.example.com/x@{DIGEST}")]), shell=shell)
+        ran = pod.run(
+            order(images=[Image(written=("x",), pull=f"r.example.com/x@{DIGEST}")]), shell=_shell(shell, tmp_path)
+        )
         assert (ran.code, ran.said["reason"]) == (42, "BaseImageNotFound")
         assert 'manifest unknown: "quoted" \\ back' in ran.said["message"]
 
@@ -183,6 +190,11 @@ CONTEXTS = {
 }
 
 
+_ABSENT = ' copier: stat: "/x": no such file or directory'
+_GLOB = ' copier: stat: ["/x*"]: no such file or directory'
+_IGNORED = " (1 filtered out using {context}/.containerignore): no such file or directory"
+
+
 class TestEnds:
     def test_bd_147_without_a_user_namespace_nothing_runs(self, pod):
         pod.uid_map.write_text("         0          0 4294967295\n")
@@ -245,6 +257,43 @@ class TestEnds:
         ran = pod.run(order())
         assert (ran.code, ran.said["reason"]) == (42, "ContainerfileInvalid")
         assert "line 3" in ran.said["message"]
+
+    @pytest.mark.parametrize(
+        ("problem", "code"),
+        [
+            ('COPY x /": checking on sources under "{context}":' + _ABSENT, 42),
+            ('ADD x /": checking on sources under "{context}":' + _ABSENT, 42),
+            (
+                'COPY ../x /": checking on sources under "{context}": possible escaping context directory error:'
+                + _ABSENT,
+                42,
+            ),
+            ('COPY x* /": checking on sources under "{context}": Rel: can\'t make  relative to {context};' + _GLOB, 42),
+            ('COPY x /": no items matching glob "{context}/x" copied' + _IGNORED, 42),
+            ('COPY --from=made /x /": checking on sources under "/storage/vfs/dir/3360f03a":' + _ABSENT, 1),
+            ('COPY x /": checking on sources under "{context}": copier: stat: "/x": permission denied', 1),
+            ('RUN cat /x": while running runtime: exit status 1', 1),
+        ],
+    )
+    def test_bd_147_what_the_context_does_not_have_is_not_tried_again(self, pod, problem, code):
+        """As buildah 1.28 says it. The reader gets instruction and path; other stages may have the file next time."""
+        said = f'Error: building at STEP "{problem.format(context=pod.root / "context")}'
+        pod.let("build", 125, f"a RUN said this\n{said}")
+        ran = pod.run(order())
+        assert ran.code == code, ran.output
+        assert f"a RUN said this\n{said}\n" in ran.output
+        told = ran.said or {"reason": None, "message": said}
+        assert told["reason"] == ("ContainerfileInvalid" if code == 42 else None)
+        assert said in told["message"]
+
+    @pytest.mark.parametrize("shell", SHELLS)
+    def test_bd_147_what_a_run_says_ends_nothing_for_good(self, pod, shell, tmp_path):
+        """It may say what buildah would, but buildah has the last word."""
+        said = f'Error: building at STEP "COPY x /": checking on sources under "{pod.root}/context":{_ABSENT}'
+        for last, code in (('Error: building at STEP "RUN make": exit status 2', 1), (said, 42)):
+            pod.let("build", 125, f"{said}\n{last}")
+            ran = pod.run(order(), shell=_shell(shell, tmp_path))
+            assert (ran.code, ran.said is None) == (code, code == 1), ran.output
 
     def test_bd_149_a_message_is_one_line_of_json_whatever_went_wrong(self, pod):
         noise = "".join(map(chr, range(1, 128))) + "é\u202e" + "x" * 5000
