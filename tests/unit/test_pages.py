@@ -49,8 +49,9 @@ def broken(page: str) -> list[str]:
         if re.match(r"[a-z][a-z+.-]*:", target):
             continue
         name, _, anchor = target.partition("#")
-        # Fragments of the changelog are read from CHANGELOG.md, in the root.
-        folder = ROOT if page.startswith("changelog.d/") else (ROOT / page).parent
+        # Entries of the changelog are read from CHANGELOG.md, in the root.
+        entry = page.startswith("changelog.d/") and page != "changelog.d/README.md"
+        folder = ROOT if entry else (ROOT / page).parent
         file = (folder / name).resolve() if name else ROOT / page
         if not file.exists() or (anchor and file.suffix == ".md" and anchor not in anchors(file)):
             found.append(target)

@@ -1,7 +1,8 @@
 """``python -m tools.release.notes TAG``: the notes of the release that a tag names, from CHANGELOG.md.
 
-``make changelog`` wrote that section in the commit that is released. A tag of another version, or a sentence that is
-still in ``changelog.d``, is refused: then the tag is on the wrong commit.
+``make changelog`` wrote that section in the commit that is released. A tag of another version, or an entry that is
+still in ``changelog.d``, is refused: then the tag is on the wrong commit. The page of a release has no folder, so links
+to pages of the repository are made whole; they lead to these pages as they were released.
 """
 
 import re
@@ -12,6 +13,9 @@ from typing import Final
 import polyarch
 
 ROOT: Final = Path(__file__).parents[2]
+PAGES: Final = "https://github.com/polyarch/polyarch/blob"
+WITHIN: Final = re.compile(r"\]\((?![a-z]+:)")
+"""The beginning of a link to a page of the repository."""
 
 
 class WrongCommitError(Exception):
@@ -19,7 +23,7 @@ class WrongCommitError(Exception):
 
 
 def notes(tag: str, version: str, changelog: str) -> str:
-    """The section of ``version`` without its title."""
+    """The section of ``version`` without its title, its links whole."""
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
         raise WrongCommitError(
             f"version {version} is not three numbers, as charts and krew need them: change pyproject.toml"
@@ -30,14 +34,14 @@ def notes(tag: str, version: str, changelog: str) -> str:
     section = next((each for each in sections if re.match(rf"{re.escape(version)}[ \n]", each)), None)
     if section is None:
         raise WrongCommitError(f"CHANGELOG.md has no section {version}: run `make changelog`, commit and tag that")
-    return section.partition("\n")[2].strip() + "\n"
+    return WITHIN.sub(f"]({PAGES}/{tag}/", section.partition("\n")[2].strip()) + "\n"
 
 
 def main(arguments: list[str]) -> int:
     if len(arguments) != 1:
         print("usage: python -m tools.release.notes TAG", file=sys.stderr)
         return 2
-    left = sorted(each.name for each in (ROOT / "changelog.d").glob("*.*.md"))
+    left = sorted(each.name for each in (ROOT / "changelog.d").rglob("*.*.md"))
     try:
         text = notes(arguments[0], polyarch.__version__, (ROOT / "CHANGELOG.md").read_text())
         if left:
