@@ -140,6 +140,7 @@ def test_in_010_it_is_clean_by_strict_lint(helm: Helm, name: str) -> None:
         ("operator.replicas=many", "replicas"),
         ("certificates=selfmanaged", "certificates"),
         ("image.digest=0123", "digest"),
+        ("registries.allowAddresses={10.0.0.0/8,10.0.0/8}", "allowAddresses"),
     ],
 )
 def test_in_010_a_misspelt_value_is_refused_by_its_name(helm: Helm, given: str, told: str) -> None:

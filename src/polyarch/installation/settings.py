@@ -37,6 +37,14 @@ REPOSITORY: Final = DEFAULT_IMAGE.partition(":")[0]
 Replicas = Annotated[int, Meta(ge=1, le=MOST_REPLICAS)]
 """Of a role that the operator deploys: with any other number it would not start."""
 ComponentName = Literal["placement", "taints", "builds", "numa"]
+AddressRange = Annotated[
+    str,
+    Meta(
+        title="an address range such as 10.0.0.0/8",
+        pattern=r"^([0-9]{1,3}(\.[0-9]{1,3}){3}|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)(/[0-9]{1,3})?$",
+    ),
+]
+"""The pattern finds what cannot be one, also in the chart; ``registry_settings`` knows exactly what is one."""
 
 
 EVERY_NODE: Final[Document] = {
@@ -51,7 +59,12 @@ class Image(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
     repository: Annotated[str, Meta(description="Registry and repository, without a tag.", min_length=1)] = REPOSITORY
     tag: Annotated[str, Meta(description="Tag; empty: the version of what installs.")] = ""
     digest: Annotated[
-        str, Meta(description="Digest (`sha256:…`); wins over the tag.", pattern="^(sha256:[0-9a-f]{64})?$")
+        str,
+        Meta(
+            title="sha256: and 64 hexadecimal digits",
+            description="Digest (`sha256:…`); wins over the tag.",
+            pattern="^(sha256:[0-9a-f]{64})?$",
+        ),
     ] = ""
     pull_policy: Annotated[PullPolicy, Meta(description="When nodes pull the image.")] = "IfNotPresent"
     pull_secrets: Annotated[tuple[str, ...], Meta(description="Names of Secrets with credentials for the image.")] = ()
@@ -89,7 +102,7 @@ class Registries(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forb
         ),
     ] = None
     allow_addresses: Annotated[
-        tuple[str, ...],
+        tuple[AddressRange, ...],
         Meta(description="Address ranges (CIDR) of registries that are refused otherwise, such as loopback."),
     ] = ()
 

@@ -130,6 +130,9 @@ class BuildsReconciler:
             needed = ".".join(map(str, OLDEST_KUBERNETES))
             log.warning("the builder is not deployed", problem=f"builds need Kubernetes {needed} or newer")
             return After(CONTESTED)
+        if unusable := self._home.problems:  # a change of them begins another pass
+            log.error("the builder is not deployed or changed", problems=unusable)
+            return Done()
         await self._make_key()
         wanted = operands(
             self._settings,

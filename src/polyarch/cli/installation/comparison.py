@@ -19,7 +19,7 @@ from polyarch.installation import checking, removing
 from polyarch.installation.documents import VALUES
 from polyarch.installation.operator import OPERATOR
 from polyarch.installation.ownership import Check
-from polyarch.installation.settings import InstallationSettings, of_record
+from polyarch.installation.settings import InstallationSettings
 from polyarch.installation.upgrade import comparing
 from polyarch.installation.upgrade.comparing import Change, Finding
 from polyarch.kube.client.client import Client
@@ -108,8 +108,8 @@ async def _settings(client: Client, wanted: Wanted, messages: Messages) -> tuple
         record = None
     else:
         record = (deployment["metadata"].get("annotations") or {}).get(VALUES)
-    if record is not None:
-        earlier = of_record(record)
+    if record is not None and wanted.values is None:
+        earlier = values.earlier_settings(record)
         # Its own tag or digest is that of the version which is replaced.
         earlier = msgspec.structs.replace(earlier, image=msgspec.structs.replace(earlier.image, tag="", digest=""))
     elif wanted.values is None:

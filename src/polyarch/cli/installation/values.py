@@ -4,18 +4,20 @@ A values file is that of the chart.
 """
 
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 import msgspec
 
 from polyarch.cli.errors import UsageError
 from polyarch.cli.input.yaml_files import load_yaml
 from polyarch.installation.components import UnknownComponent, component
-from polyarch.installation.settings import Image, InstallationSettings
+from polyarch.installation.settings import Image, InstallationSettings, Registries, of_record
 from polyarch.oci.reference import InvalidReference, parse
+from polyarch.operating import registry_settings
 
 Values = dict[str, Any]
+RECORDED: Final = "the values of the installation, as it remembers them"
 
 
 def settings(
@@ -31,12 +33,14 @@ def settings(
         _component(name, "--component")
     if file is None:
         found = earlier or InstallationSettings()
+        _check_registries(found.registries, RECORDED)
     else:
         values: Values = load_yaml("--values", file, expected="a mapping of values") or {}
         if not isinstance(values, dict):
             raise UsageError(f"--values {file}: expected a mapping of values, not a {type(values).__name__}")
         _check_components(values.get("components"), f"--values {file}")
         found = _converted(values, f"--values {file}")
+        _check_registries(found.registries, f"--values {file}")
     if components:
         found = msgspec.structs.replace(found, components=tuple(dict.fromkeys(components)))
     if image:
@@ -55,18 +59,45 @@ def settings(
     return found
 
 
+def earlier_settings(record: str) -> InstallationSettings:
+    """The values that an installation remembers. ``UsageError`` if this version does not take one of them."""
+    try:
+        return of_record(record)
+    except msgspec.ValidationError as error:
+        problem = _plain(str(error), msgspec.json.decode(record))
+    raise UsageError(f"{RECORDED}: {problem}; give corrected ones with --values")
+
+
 def _converted(values: Values, origin: str) -> InstallationSettings:
     try:
         return msgspec.convert(values, InstallationSettings)
     except msgspec.ValidationError as error:
-        raise UsageError(f"{origin}: {_plain(str(error))}") from None
+        raise UsageError(f"{origin}: {_plain(str(error), values)}") from None
 
 
-def _plain(problem: str) -> str:
-    """msgspec's words in ours: the place first, and for a misspelt value the one that was meant."""
+def _check_registries(given: Registries, origin: str) -> None:
+    """What the roles would refuse as they start is refused before anything is written (IN-030)."""
+    wrong = [
+        f"registries.allowAddresses[{index}]: {problem}"
+        for index, text in enumerate(given.allow_addresses)
+        if (problem := registry_settings.wrong_range(text))
+    ]
+    if given.configuration:
+        wrong.append(registry_settings.wrong_configuration(given.configuration.encode(), "registries.configuration"))
+    if given.authorities:
+        wrong.append(registry_settings.wrong_authorities(given.authorities.encode(), "registries.authorities"))
+    if first := next(filter(None, wrong), ""):
+        raise UsageError(f"{origin}: {first}")
+
+
+def _plain(problem: str, values: Values) -> str:
+    """msgspec's words in ours: the place first, the value and what is possible, for a misspelt value what was meant."""
     said, _, place = problem.partition(" - at `$")
     place = place.rstrip("`").lstrip(".")
     where = f"{place}: " if place else ""
+    for pattern, title in _patterns(msgspec.json.schema(InstallationSettings)):
+        if said.endswith(f"regex {pattern!r}"):
+            return f"{where}{_at(values, place)!r} is not {title}"
     unknown = re.fullmatch(r"Object contains unknown field `(.*)`", said)
     if unknown is None:
         return f"{where}{said[:1].lower()}{said[1:]}"
@@ -75,6 +106,25 @@ def _plain(problem: str) -> str:
     close = get_close_matches(unknown[1], _names(), n=1)
     instead = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(_names())}"
     return f"{where}unknown value {unknown[1]!r}; {instead}"
+
+
+def _patterns(schema: object) -> Iterator[tuple[str, str]]:
+    """Each pattern that a value has to match, with what such a value is."""
+    if isinstance(schema, dict):
+        if "pattern" in schema:
+            yield schema["pattern"], schema["title"]
+        for each in schema.values():
+            yield from _patterns(each)
+
+
+def _at(values: object, place: str) -> object:
+    """The value there: ``registries.allowAddresses[0]``."""
+    for name in re.findall(r"[^.\[\]]+", place):
+        if isinstance(values, dict):
+            values = values[name]
+        elif isinstance(values, list):
+            values = values[int(name)]
+    return values
 
 
 def _names() -> list[str]:

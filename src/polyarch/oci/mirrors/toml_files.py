@@ -74,9 +74,16 @@ class Table:
 def read_table(path: Path, origin: str) -> Table:
     """The file's top-level table; :class:`InvalidConfiguration` with the position if it is not TOML."""
     try:
-        return Table(origin, "", tomllib.loads(path.read_text(encoding="utf-8")))
+        content = path.read_bytes()
     except OSError as error:
         raise InvalidConfiguration(origin, "", f"cannot be read: {error.strerror}") from error
+    return table_of(content, origin)
+
+
+def table_of(content: bytes, origin: str) -> Table:
+    """The same of what is in a file."""
+    try:
+        return Table(origin, "", tomllib.loads(content.decode("utf-8")))
     except UnicodeDecodeError as error:
         raise InvalidConfiguration(origin, "", f"is not UTF-8 at byte {error.start}") from error
     except (tomllib.TOMLDecodeError, RecursionError) as error:

@@ -235,14 +235,19 @@ def _within(addresses: Iterable[IPAddress], networks: tuple[IPNetwork, ...]) -> 
     return bool(networks) and any(address in network for address in addresses for network in networks)
 
 
+def parse_range(text: str) -> IPNetwork:
+    """An address range (CIDR), or a single address. Raises :class:`InvalidSetting`."""
+    try:
+        return ipaddress.ip_network(text.strip(), strict=False)
+    except ValueError:
+        raise InvalidSetting(f"{text!r} is not an address range such as 10.0.0.0/8") from None
+
+
 def _networks(setting: str, texts: Iterable[str]) -> tuple[IPNetwork, ...]:
-    networks = []
-    for text in texts:
-        try:
-            networks.append(ipaddress.ip_network(text.strip(), strict=False))
-        except ValueError:
-            raise InvalidSetting(f"{setting}: {text!r} is not an address range such as 10.0.0.0/8") from None
-    return tuple(networks)
+    try:
+        return tuple(map(parse_range, texts))
+    except InvalidSetting as error:
+        raise InvalidSetting(f"{setting}: {error}") from None
 
 
 def _without_port(host: str) -> str:

@@ -1,5 +1,6 @@
 """The operator's own namespace: whether it is being deleted, the operator's Deployment, the registries' ConfigMap."""
 
+import base64
 import hashlib
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,7 @@ from polyarch.kube.runtime.informer import Informer
 from polyarch.kube.runtime.store import Change
 from polyarch.model.meta import Key
 from polyarch.model.unstructured import Unstructured
-from polyarch.operating import names
+from polyarch.operating import names, registry_settings
 from polyarch.operating.settings import OperatorSettings
 
 
@@ -34,6 +35,7 @@ class Home:
                 namespace=home,
                 field_selector=f"metadata.name={settings.registries_configmap}",
             )
+        self._looked: tuple[str, tuple[str, ...]] | None = None
 
     def on_change(self, changed: Callable[[], None]) -> None:
         """Calls ``changed`` with every change that a pass may have to answer."""
@@ -64,10 +66,32 @@ class Home:
     @property
     def registries(self) -> str:
         """A digest of the registries' ConfigMap; empty if there is none."""
-        if self._registries is None:
-            return ""
-        found = self._registries.store.get(Key(self._settings.namespace, self._settings.registries_configmap))
+        found = self._registries_found
         if found is None:
             return ""
         content = [found.document.get(field) for field in ("data", "binaryData")]
         return hashlib.blake2b(msgspec.json.encode(content, order="sorted"), digest_size=8).hexdigest()
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What roles that ask registries would refuse as they start (IN-030): while there is any, none is changed."""
+        digest = self.registries
+        if self._looked is None or self._looked[0] != digest:
+            self._looked = digest, self._wrong()
+        return self._looked[1]
+
+    def _wrong(self) -> tuple[str, ...]:
+        ranges = registry_settings.wrong_ranges(self._settings.allow_addresses)
+        found = self._registries_found
+        if found is None:
+            return ranges
+        data, binary = (found.document.get(field) or {} for field in ("data", "binaryData"))
+        files = {name: text.encode() for name, text in data.items()}
+        files |= {name: base64.b64decode(text) for name, text in binary.items()}
+        return (*ranges, *registry_settings.wrong_files(files, f"ConfigMap {found.metadata.key}"))
+
+    @property
+    def _registries_found(self) -> Unstructured | None:
+        if self._registries is None:
+            return None
+        return self._registries.store.get(Key(self._settings.namespace, self._settings.registries_configmap))

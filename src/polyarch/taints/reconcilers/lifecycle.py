@@ -147,6 +147,10 @@ class TaintsReconciler:
         if not await finalizers.add(self._client, ARCHITECTURE_TAINTS, document.metadata, names.FINALIZER):
             return After(SOON)
         taints = _settings_of(document)
+        if unusable := self._home.problems:  # a change of them begins another pass
+            log.error("the role is not deployed or changed", problems=unusable)
+            silent = await self._tell(document, taints, unusable)
+            return Done() if silent is None else After(silent)
         problems: tuple[str, ...] = ()
         failure: ApplyFailed | None = None
         wanted = self._documents(cluster, taints)

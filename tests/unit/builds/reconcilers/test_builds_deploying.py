@@ -116,6 +116,7 @@ class World:
         self.informers: Any = self
         self.is_terminating = False
         self.registries = ""
+        self.problems: tuple[str, ...] = ()
         self.served: frozenset[Any] = frozenset()
         self.cluster: Cluster | None = Cluster()
         self.is_known = True
@@ -163,6 +164,17 @@ async def test_bd_002_on_it_runs_whatever_there_is() -> None:
     arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
     assert "--arch-taint-key=example.com/arch" in arguments
     assert world.caches == []  # nothing of builds is watched for it
+
+
+async def test_in_030_with_settings_that_the_builder_would_refuse_it_stays_as_it_is() -> None:
+    """IN-030: it would end as it starts, again and again."""
+    world = World(builds="on")
+    world.problems = ("'10.0.0/8' is not an address range",)
+    assert isinstance(await world.look(), Done)
+    assert not world.runs
+    world.problems = ()
+    await world.look()
+    assert world.runs
 
 
 async def test_bd_002_off_what_a_former_setting_left_is_removed() -> None:

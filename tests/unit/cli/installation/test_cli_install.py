@@ -53,6 +53,27 @@ def test_in_002_a_dry_run_of_the_client_asks_nobody(capsys: pytest.CaptureFixtur
             "operator: {replica: 1}", "operator: unknown value 'replica'; did you mean 'replicas'?", id="inside"
         ),
         pytest.param("operator: {replicas: x}", "operator.replicas: expected `int`", id="another type"),
+        pytest.param(
+            "image: {digest: 'sha256:12'}",
+            "image.digest: 'sha256:12' is not sha256: and 64 hexadecimal digits",
+            id="not as it is written",
+        ),
+        pytest.param(
+            "registries: {allowAddresses: [10.0.0.0/8, 10.0.0/8]}",
+            "registries.allowAddresses[1]: '10.0.0/8' is not an address range such as 10.0.0.0/8",
+            id="no range",
+        ),
+        pytest.param(
+            "registries: {allowAddresses: ['fd00::/129']}",
+            "registries.allowAddresses[0]: 'fd00::/129' is not an address range",
+            id="no range, which only who reads it can tell",
+        ),
+        pytest.param(
+            "registries: {configuration: '[[registry]'}",
+            "registries.configuration: is not TOML",
+            id="no registries.conf",
+        ),
+        pytest.param("registries: {authorities: none}", "registries.authorities: holds no PEM", id="no certificates"),
         pytest.param("components: [monitor]", "'monitor' is not part of this version", id="a component of later"),
         pytest.param(
             "components: [nix]", "'nix' does not exist; components of this version: placement", id="no component"

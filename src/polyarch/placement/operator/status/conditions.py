@@ -135,6 +135,11 @@ def left_out(resources: Mapping[str, str]) -> tuple[str, ...]:
     )
 
 
+def unusable(problems: Iterable[str]) -> tuple[str, ...]:
+    """Problems: settings that the roles would refuse as they start (IN-030)."""
+    return tuple(f"nothing is deployed or changed until this is corrected: {each}" for each in problems)
+
+
 def version_problem(cluster: Cluster) -> tuple[str, ...]:
     """A problem if Kubernetes is too old to deploy anything (PL-504)."""
     if cluster.version >= OLDEST_KUBERNETES:

@@ -1,0 +1,57 @@
+"""The operator looks at its settings before it hands them on (IN-030)."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from operator_world import World, eventually
+
+from polyarch.kube.resources import DEPLOYMENTS
+from polyarch.placement import names
+from polyarch.placement.api.resources import CPPCS
+from polyarch.sandbox.cluster import Sandbox
+from polyarch.taints import names as taint_names
+from polyarch.taints.api.resources import ARCHITECTURE_TAINTS
+
+
+@pytest.fixture
+async def world(operated_sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[World]:
+    async with World.opened(operated_sandbox, tmp_path) as world:
+        yield world
+
+
+async def test_in_030_settings_that_the_roles_would_refuse_are_told_and_not_rolled_out(world: World) -> None:
+    """IN-030: nobody gets pods that end as they start, neither at first nor by a change of the settings."""
+    told = "nothing is deployed or changed until this is corrected: registries.allowAddresses"
+    async with world.operator("--allow-address=10.0.0/8") as operator:
+        await world.create(CPPCS, names.SINGLETON, {})
+        await world.create(ARCHITECTURE_TAINTS, taint_names.SINGLETON, {})
+        degraded = await eventually(lambda: degraded_by(world, told))
+        assert "'10.0.0/8' is not an address range" in degraded
+
+        async def said_of_taints() -> str:
+            found = await world.client.get(ARCHITECTURE_TAINTS, taint_names.SINGLETON)
+            ready = [each for each in found.get("status", {}).get("conditions", ()) if each["type"] == "Ready"]
+            return "".join(each["message"] for each in ready if each["status"] == "False")
+
+        assert "registries.allowAddresses" in await eventually(said_of_taints)
+        assert await world.left() == []
+        await operator.kill()
+    await world.delete(ARCHITECTURE_TAINTS, taint_names.SINGLETON)
+    async with world.operator("--allow-address=10.0.0.0/8") as operator:
+        await world.condition("Available", "True")
+        await world.condition("Degraded", "False")
+        await operator.kill()
+    async with world.operator("--allow-address=10.0.0.0/8", "--allow-address=lan") as operator:
+        assert "'lan'" in await eventually(lambda: degraded_by(world, told))
+        found = await world.client.get(DEPLOYMENTS, names.CONTROLLER, namespace=world.namespace)
+        (container,) = found["spec"]["template"]["spec"]["containers"]
+        assert [each for each in container["args"] if "allow-address" in each] == ["--allow-address=10.0.0.0/8"]
+        await world.condition("Available", "True")
+        await operator.kill()
+
+
+async def degraded_by(world: World, words: str) -> str:
+    """The message of the condition, once it has these words."""
+    message = str((await world.condition("Degraded", "True"))["message"])
+    return message if words in message else ""

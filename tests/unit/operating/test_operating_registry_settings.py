@@ -1,0 +1,121 @@
+"""What a role would refuse as it starts is found before it starts (IN-030, PL-424, PL-751, RG-103)."""
+
+import base64
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import trustme
+
+from polyarch.clock import SystemClock
+from polyarch.kube.metrics import Metrics
+from polyarch.kube.resources import CONFIGMAPS
+from polyarch.model.meta import Key
+from polyarch.model.unstructured import Unstructured
+from polyarch.oci.mirrors.toml_files import InvalidConfiguration
+from polyarch.oci.transport.addresses import InvalidSetting
+from polyarch.operating.keeping.home import Home
+from polyarch.operating.registry_settings import wrong_authorities, wrong_configuration, wrong_range, wrong_ranges
+from polyarch.operating.settings import OperatorSettings
+from polyarch.run.parts.registries import open_registries
+
+CA = trustme.CA().cert_pem.bytes()
+RANGES = ["10.0.0.0/8", " 10.0.0.0/8", "10.0.0.1/8", "1.2.3.4", "fd00::/8", "10.0.0/8", "10.0.0.0/33", "lan", ""]
+CONFIGURATIONS = {
+    "mirrors": b'[[registry]]\nprefix = "quay.io"\nlocation = "mirror.example/quay"\n',
+    "empty": b"",
+    "not TOML": b"[[registry]\n",
+    "not UTF-8": b"\xff",
+    "version 1": b'[registries.search]\nregistries = ["quay.io"]\n',
+    "a registry without a name": b"[[registry]]\n",
+    "a scheme": b'[[registry]]\nprefix = "quay.io"\nlocation = "https://mirror.example"\n',
+    "the same place with and without TLS": b'[[registry]]\nlocation = "a.example"\n'
+    b'[[registry]]\nprefix = "b.example"\nlocation = "a.example"\ninsecure = true\n',
+}
+AUTHORITIES = {
+    "one": CA,
+    "several, with words between them": CA + "\n# für unsere Registry\n".encode() + trustme.CA().cert_pem.bytes(),
+    "empty": b"",
+    "words": b"none yet\n",
+    "damaged": CA[:200] + b"*" + CA[201:],
+}
+
+
+async def refuses(**given: Any) -> bool:
+    """Whether a role with these settings ends at once."""
+    usual: Any = {"registries_conf": None, "ca": (), "allow_addresses": ()}
+    try:
+        async with open_registries(**usual | given, clock=SystemClock(), metrics=Metrics()):
+            return False
+    except (InvalidConfiguration, InvalidSetting):
+        return True
+
+
+@pytest.mark.parametrize("text", RANGES)
+async def test_in_030_a_range_is_wrong_if_a_role_would_refuse_it(text: str) -> None:
+    """IN-030, RG-103."""
+    assert bool(wrong_range(text)) == await refuses(allow_addresses=(text,))
+
+
+@pytest.mark.parametrize("content", CONFIGURATIONS.values(), ids=CONFIGURATIONS)
+async def test_in_030_a_configuration_is_wrong_if_a_role_would_refuse_it(content: bytes, tmp_path: Path) -> None:
+    """IN-030, PL-424."""
+    (tmp_path / "registries.conf").write_bytes(content)
+    assert bool(wrong_configuration(content, "x")) == await refuses(registries_conf=str(tmp_path / "registries.conf"))
+
+
+@pytest.mark.parametrize("content", AUTHORITIES.values(), ids=AUTHORITIES)
+async def test_in_030_authorities_are_wrong_if_a_role_would_refuse_them(content: bytes, tmp_path: Path) -> None:
+    """IN-030, PL-424."""
+    (tmp_path / "ca.crt").write_bytes(content)
+    assert bool(wrong_authorities(content, "x")) == await refuses(ca=(str(tmp_path / "ca.crt"),))
+
+
+def test_in_030_people_are_told_where_what_and_what_is_expected() -> None:
+    """IN-030."""
+    assert wrong_ranges(("10.0.0.0/8", "10.0.0/8")) == (
+        "registries.allowAddresses (flag --allow-address): '10.0.0/8' is not an address range such as 10.0.0.0/8",
+    )
+    assert wrong_configuration(b"[[registry]]", "ConfigMap a/b: registries.conf").startswith(
+        "ConfigMap a/b: registries.conf: registry 1: "
+    )
+
+
+class Cached:
+    """The informers of the operator's namespace: what is in them is said by the test."""
+
+    def __init__(self) -> None:
+        self.stores: dict[Any, dict[Key, Unstructured]] = {}
+
+    def informer(self, resource: Any, *_: Any, **selected: Any) -> Any:
+        return SimpleNamespace(store=self.stores.setdefault(resource, {}))
+
+
+def home(cached: Cached, **settings: Any) -> Home:
+    process: Any = cached
+    return Home(process, OperatorSettings(namespace="ns", **settings))
+
+
+def test_pl_751_the_operator_finds_a_wrong_configmap_and_sees_it_corrected() -> None:
+    """PL-751, PL-424: texts as well as binary data; each change is looked at."""
+    cached = Cached()
+    found = home(cached, registries_configmap="mirrors", allow_addresses=("10.0.0/8",))
+    (of_flag,) = found.problems
+    assert "'10.0.0/8'" in of_flag
+
+    def put(**content: Any) -> None:
+        document = {"metadata": {"name": "mirrors", "namespace": "ns"}, **content}
+        cached.stores[CONFIGMAPS][Key("ns", "mirrors")] = Unstructured(document)
+
+    put(data={"registries.conf": "[[registry]"}, binaryData={"ca.crt": base64.b64encode(b"none").decode()})
+    several = found.problems
+    assert several[0] == of_flag
+    assert [each.partition(": ")[2].partition(": ")[0] for each in several[1:]] == ["registries.conf", "ca.crt"]
+    assert all(each.startswith("ConfigMap ns/mirrors: ") for each in several[1:])
+    put(data={"registries.conf": "", "ca.crt": CA.decode(), "notes": "[["})
+    assert found.problems == (of_flag,)
+
+
+def test_pl_751_usual_settings_have_no_problems() -> None:
+    assert home(Cached()).problems == ()
