@@ -4,7 +4,7 @@ PL-030, PL-032, PL-033, PL-041 and PL-750. Pure.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Final, get_args
+from typing import Final, Literal, get_args
 
 from polyarch.kube.objects.conditions import Condition
 from polyarch.placement.api.resources import ClusterPodPlacementConfig, PlacementPolicy, PodPlacementConfig
@@ -19,8 +19,15 @@ from polyarch.placement.names import SINGLETON
 from polyarch.placement.operator.validation import shadowed
 
 READY: Final = "Ready"
-VALID: Final = "Valid"
-SHADOWED: Final = "ShadowedByPriority"
+Reason = Literal[
+    "Valid",
+    "InvalidLabelSelector",
+    "ShadowedByPriority",
+    "NoClusterPodPlacementConfig",
+    "OverrideSelectorInvalid",
+    "FallbackArchitectureMissing",
+]
+"""Of ``Ready``. The guide has a table of them."""
 
 
 def of_configs(configs: Iterable[PodPlacementConfig]) -> dict[str, Condition]:
@@ -32,39 +39,42 @@ def of_configs(configs: Iterable[PodPlacementConfig]) -> dict[str, Condition]:
 
 def _of_config(config: PodPlacementConfig, before: Mapping[str, str]) -> Condition:
     if (problem := selector_problem(config)) is not None:
-        return Condition(READY, "False", INVALID_SELECTOR, f"it matches no pod: spec.labelSelector: {problem}")
+        return _not_ready(INVALID_SELECTOR, f"it matches no pod: spec.labelSelector: {problem}")
     if (other := before.get(config.metadata.name)) is not None:
-        return Condition(
-            READY,
-            "False",
-            SHADOWED,
+        return _not_ready(
+            "ShadowedByPriority",
             f"PodPlacementConfig {other} has the same priority {config.spec.priority} and goes first; "
             "give this one a priority of its own",
         )
-    return Condition(READY, "True", VALID)
+    return _valid()
 
 
 def of_policy(table: SettingsTable, *, configured: bool) -> Condition:
     """``Ready`` of the PlacementPolicy (PL-041). ``configured``: the ClusterPodPlacementConfig exists."""
     values = "; ".join(table.problems)
     if not configured:
-        return Condition(
-            READY,
-            "False",
+        return _not_ready(
             "NoClusterPodPlacementConfig",
             f"it has no effect without a ClusterPodPlacementConfig; create the one that is called {SINGLETON}",
         )
     if table.invalid_overrides:
-        return Condition(READY, "False", "OverrideSelectorInvalid", values)
+        return _not_ready("OverrideSelectorInvalid", values)
     if table.lacks_fallback:
-        return Condition(
-            READY,
-            "False",
+        return _not_ready(
             "FallbackArchitectureMissing",
             "action fallback without a fallback architecture counts as hold; set "
             "spec.onUnresolved.fallbackArchitectures, or spec.fallbackArchitecture of the ClusterPodPlacementConfig",
         )
-    return Condition(READY, "True", VALID, values)
+    return _valid(values)
+
+
+def _valid(message: str = "") -> Condition:
+    reason: Reason = "Valid"
+    return Condition(READY, "True", reason, message)
+
+
+def _not_ready(reason: Reason, message: str) -> Condition:
+    return Condition(READY, "False", reason, message)
 
 
 def matched(

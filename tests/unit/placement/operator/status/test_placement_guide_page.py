@@ -1,0 +1,49 @@
+"""The guide explains every reason that a condition of placement may have, and none that it cannot (PL-020, PL-041)."""
+
+import itertools
+import re
+from pathlib import Path
+from typing import get_args
+
+from polyarch.operating.rollouts import Rollout
+from polyarch.placement.operator.status import readiness
+from polyarch.placement.operator.status.conditions import ALL_READY, AVAILABLE, PROGRESSING, Observed, conditions
+
+PAGE = (Path(__file__).parents[5] / "docs" / "guide" / "symptoms.md").read_text(encoding="utf-8")
+DONE = Rollout(available=True, up_to_date=True)
+
+
+def explained(kind: str) -> set[str]:
+    """What stands in the first cells of the table about this kind, each with what it means and what to do."""
+    (rows,) = re.findall(rf"^\| {kind}: reason \|.*\n\|---\|---\|---\|\n((?:\|.*\n)+)", PAGE, re.MULTILINE)
+    found = set()
+    for row in rows.splitlines():
+        first, means, do = (cell.strip() for cell in row.strip("|").split(" | "))
+        assert means
+        assert do
+        found |= set(re.findall(r"`(\w+)`", first))
+    return found
+
+
+def test_pl_020_every_reason_of_the_configuration_is_in_the_table() -> None:
+    """PL-020: whatever is observed. What is made of several types is explained by each of them."""
+    reasons = set()
+    for controller, webhook, configured, deleting, problems in itertools.product(
+        (DONE, Rollout()), (DONE, Rollout()), (True, False), (True, False), ((), ("x",))
+    ):
+        found = conditions(
+            Observed(
+                controller=controller, webhook=webhook, configured=configured, deleting=deleting, problems=problems
+            )
+        )
+        types = [each.type for each in found]
+        for each in found:
+            parts = [name for name in types if name in each.reason and name not in (AVAILABLE, PROGRESSING)]
+            reasons |= set(parts) if "".join(parts) == each.reason else {each.reason}
+    assert ALL_READY in reasons
+    assert explained("ClusterPodPlacementConfig") == reasons
+
+
+def test_pl_030_pl_041_every_reason_of_ready_is_in_a_table() -> None:
+    """PL-030, PL-041."""
+    assert explained("PlacementPolicy") | explained("PodPlacementConfig") == set(get_args(readiness.Reason))
