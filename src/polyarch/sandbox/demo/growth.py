@@ -11,7 +11,7 @@ import msgspec
 
 from polyarch.kube.client.client import Client
 from polyarch.kube.errors import NotFound
-from polyarch.kube.resources import DAEMONSETS, DEPLOYMENTS, NAMESPACES, NODES, PODS
+from polyarch.kube.resources import DAEMONSETS, DEPLOYMENTS, NAMESPACES, NODES, PODS, Resource
 from polyarch.placement.names import SKIP_ANNOTATION
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.document import DemoGrowth
@@ -55,11 +55,12 @@ async def grow(sandbox: Sandbox, client: Client) -> DemoGrowth:
         kept_away=sum(name == LEGACY and node not in joined for name, node in pods),
     )
     await client.delete(ARCHITECTURE_TAINTS, names.SINGLETON)
-    await _reached("taints are not removed", lambda: _is_gone(client))
+    await _reached("taints are not removed", lambda: _is_gone(client, ARCHITECTURE_TAINTS, names.SINGLETON))
     left = sorted(name for name, node in (await _nodes(client)).items() if _is_tainted(node))
     await client.delete(NAMESPACES, NAMESPACE)
     await _resize(sandbox, settings.nodes)
     await _reached("polyarch's own containers are not ready", lambda: _are_well(sandbox))
+    await _reached(f"namespace {NAMESPACE} is not gone", lambda: _is_gone(client, NAMESPACES, NAMESPACE))
     return msgspec.structs.replace(growth, left=left)
 
 
@@ -91,9 +92,9 @@ async def _is_ready(client: Client) -> bool:
     return true >= {"Ready", "NodesTainted"}
 
 
-async def _is_gone(client: Client) -> bool:
+async def _is_gone(client: Client, resource: Resource, name: str) -> bool:
     try:
-        await client.get(ARCHITECTURE_TAINTS, names.SINGLETON, type=ArchitectureTaints)
+        await client.get(resource, name)
     except NotFound:
         return True
     return False
