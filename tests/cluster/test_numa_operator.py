@@ -33,6 +33,7 @@ from polyarch.kube.resources import (
     CRDS,
     DAEMONSETS,
     DEPLOYMENTS,
+    LEASES,
     NAMESPACES,
     NODES,
     PODS,
@@ -43,6 +44,7 @@ from polyarch.numa import names
 from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.operating.names import NUMA_SCHEDULER
+from polyarch.placement import names as placement
 from polyarch.sandbox.cluster import Sandbox
 
 
@@ -83,6 +85,39 @@ async def test_no_040_an_object_brings_everything_and_its_deletion_leaves_nothin
         await eventually(lambda: world.is_gone(SECRETS, names.EXPORTER_CERTIFICATE, world.namespace))
         assert await world.is_there(CRDS, str(TOPOLOGIES))
     assert await audit.refused() == []
+
+
+async def test_in_002_a_leader_has_looked_at_everything_when_the_exporters_are_applied_too(world: World) -> None:
+    """``install --wait`` believes the custom resource from then on. A pass that fails is no look."""
+    await label(world, 1)
+    theirs = {"matchLabels": {"app": "theirs"}}
+    pod = {"metadata": {"labels": {"app": "theirs"}}, "spec": {"containers": [{"name": "a", "image": "theirs"}]}}
+    spec = {"selector": theirs, "template": pod}
+    await world.create(DAEMONSETS, DAEMON_SET, spec, namespace=world.namespace)
+    await create(world, [{"poolName": GROUP}])
+    async with world.operator():
+        await eventually(lambda: is_in(world, "Degraded"))
+        await asyncio.sleep(5)  # the Lease is renewed every 2 s
+        assert await settled(world) == (True, "")
+        await world.delete(DAEMONSETS, DAEMON_SET, world.namespace)
+        await eventually(lambda: says_so(world))
+        assert await world.is_there(DAEMONSETS, DAEMON_SET)
+
+
+async def is_in(world: World, wanted: str) -> bool:
+    return (await state(world))[0] == wanted
+
+
+async def settled(world: World) -> tuple[bool, str]:
+    """Whether an operator leads, and which one says that it has looked at everything."""
+    lease = await world.client.get(LEASES, placement.OPERATOR_LEASE, namespace=world.namespace)
+    told = lease["metadata"].get("annotations") or {}
+    return bool(lease["spec"].get("holderIdentity")), told.get(placement.OPERATOR_SETTLED, "")
+
+
+async def says_so(world: World) -> bool:
+    leads, who = await settled(world)
+    return leads and bool(who)
 
 
 async def is_served(world: World) -> bool:

@@ -114,12 +114,12 @@ async def _missing(client: Client, namespace: str, switched_on: Collection[Resou
     missing = await _missing_of_builds(client, namespace) if _builds_are_on(deployment) else None
     if missing is None and ARCHITECTURE_TAINTS in switched_on:
         missing = await _missing_of_taints(client, namespace)
-    for resource, name in ((OPERATORS, numa_names.OPERATOR_SINGLETON), (SCHEDULERS, numa_names.SCHEDULER_SINGLETON)):
-        if missing is None and resource in switched_on:
-            missing = await _missing_of_numa(client, resource, name)
+    missing = missing or await _missing_of_numa(client, switched_on)
     if missing is None and CPPCS in switched_on:
         missing = await _missing_of_placement(client)
     missing = missing or await _unsettled(client, deployment, pods.items, is_heard=is_heard)
+    # What was available is asked about again: it may have been the word of the predecessor.
+    missing = missing or await _missing_of_numa(client, switched_on)
     if missing is None and CPPCS in switched_on:
         missing = await _being_replaced(client, namespace)
     return missing
@@ -144,7 +144,14 @@ async def _missing_of_builds(client: Client, namespace: str) -> str | None:
     return f"builds: no pod is available{_why_not(pods.items)}"
 
 
-async def _missing_of_numa(client: Client, resource: Resource, name: str) -> str | None:
+async def _missing_of_numa(client: Client, switched_on: Collection[Resource]) -> str | None:
+    for resource, name in ((OPERATORS, numa_names.OPERATOR_SINGLETON), (SCHEDULERS, numa_names.SCHEDULER_SINGLETON)):
+        if resource in switched_on and (missing := await _missing_of(client, resource, name)) is not None:
+            return missing
+    return None
+
+
+async def _missing_of(client: Client, resource: Resource, name: str) -> str | None:
     """What the operator says: exporters run on every node of a group, or the scheduler runs."""
     try:
         found = await client.get(resource, name)

@@ -151,9 +151,11 @@ async def setup(process: Process) -> Components:
     for several in (sets, own):
         several.add_handler(changed)
     webhooks = ResourceWebhooks(client, observation.configurations.store, observation.configs.store)
-    election = process.election(
-        names.OPERATOR_LEASE, notes=lambda: {names.OPERATOR_SETTLED: process.identity if first.are_over else ""}
-    )
+
+    def notes() -> Mapping[str, str]:
+        return {names.OPERATOR_SETTLED: process.identity if first.are_over and numa.has_looked else ""}
+
+    election = process.election(names.OPERATOR_LEASE, notes=notes)
     leads = leader_check(election)
     return Components(
         routes=webhooks.routes(),

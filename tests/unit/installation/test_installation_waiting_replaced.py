@@ -10,6 +10,7 @@ from polyarch.installation.operator import OPERATOR
 from polyarch.kube.client.answers import Listing
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import DEPLOYMENTS, LEASES, Resource
+from polyarch.numa.api.resources import OPERATORS
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS
 
@@ -162,3 +163,35 @@ async def test_in_002_pods_that_cannot_be_replaced_are_named_and_no_failure(name
     """Placement is available all the time: so says the last line."""
     time, said = await waited({}, **{name: rolled(new=1, all=2)})
     assert (time, said[-1]) == (100.0, f"{waiting.REPLACING}Deployment {name} (1 of 1 are new)")
+
+
+class WithNuma(Cluster):
+    """The new operator looks at everything between the question about NUMA and that about its Lease."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+        self.leader, self.settled = "operator-2", "operator-1"
+
+    async def get(self, resource: Resource, name: str, **others: Any) -> Any:
+        if resource == OPERATORS:
+            rolls_out = self.settled == self.leader and self.time < 12
+            status = "False" if rolls_out else "True"
+            told = {"type": "Available", "status": status, "message": "exporters are updated", "observedGeneration": 1}
+            return {"metadata": {"generation": 1}, "status": {"conditions": [told]}}
+        if resource == LEASES and self.time >= 5:
+            self.settled = self.leader
+        return await super().get(resource, name, **others)
+
+
+async def test_in_002_what_numa_was_by_the_word_of_the_predecessor_is_asked_again() -> None:
+    """Exporters have the operator's image: a new one rolls them out."""
+    cluster, said = WithNuma(), []
+    await waiting.available(
+        cluster,  # type: ignore[arg-type]
+        HOME,
+        switched_on={OPERATORS},
+        seconds=100,
+        tell=said.append,
+        clock=cluster,  # type: ignore[arg-type]
+    )
+    assert (cluster.time, said) == (12.0, [waiting.SILENT, f"numa: {OPERATORS.kind}: exporters are updated"])

@@ -2,12 +2,24 @@
 
 import subprocess
 import sys
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
 
 from manual_clock import ManualClock
+from polyarch.kube.metrics import Metrics
+from polyarch.kube.resources import Resource
+from polyarch.kube.runtime.controller import After, Done, Result
 from polyarch.kube.runtime.queue import WorkQueue
 from polyarch.model.meta import Key
-from polyarch.run.parts.operated_numa import BACKOFF, LONGEST
+from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
+from polyarch.operating.settings import OperatorSettings
+from polyarch.run.parts.numa_controllers import NumaControllers
+from polyarch.run.parts.operated_numa import BACKOFF, LONGEST, NAMES, START, OperatedNuma
 
+DONE = Done()
 LOADED = """
 import sys, polyarch.run.operator
 print(*sorted(each for each in sys.modules if each.startswith("polyarch.numa.")))
@@ -30,3 +42,103 @@ def test_no_046_a_pass_that_fails_comes_again_after_one_second_and_at_last_every
         )
         == 2.0
     )
+
+
+class Cache:
+    """Of one kind."""
+
+    def __init__(self) -> None:
+        self.store: dict[Key, object] = {}
+        self.has_synced = self.is_missing = False
+
+    def add_handler(self, handler: object) -> None:
+        pass
+
+
+class Controllers(NumaControllers):
+    """Every pass ends as a test says."""
+
+    def __init__(self) -> None:
+        self.ends: Result = Done()
+
+    async def reconcile(self, name: str, key: Key) -> Result:
+        return self.ends
+
+
+class Operated(OperatedNuma):
+    def __init__(self, numa: str = "auto") -> None:
+        self.caches: dict[Resource, Cache] = {OPERATORS: Cache(), SCHEDULERS: Cache()}
+        self.passes = Controllers()
+        informers = SimpleNamespace(informer=lambda kind, *_, **__: self.caches[kind])
+        process: Any = SimpleNamespace(clock=ManualClock(), metrics=Metrics(), informers=informers)
+        parts: Any = dict.fromkeys(("home", "discovery", "recorder"))
+        super().__init__(process, OperatorSettings(numa=numa), **parts)  # type: ignore[arg-type]
+
+    def _load(self, environment: Mapping[str, str] = {}) -> NumaControllers:
+        return self.passes
+
+    def there_is(self, *names: str) -> None:
+        """These custom resources alone, and their caches are complete."""
+        for name, cache in zip(NAMES, self.caches.values(), strict=False):
+            cache.has_synced = True
+            cache.store = {Key("", name): object()} if name in names else {}
+
+    async def passes_over(self, name: str, *, key: str | None = None, ends: Result = DONE) -> None:
+        self.passes.ends = ends
+        await self._reconcile(name, Key("", name if key is None else key))
+
+
+EXPORTERS, SCHEDULER, KUBELETS = NAMES
+
+
+async def test_in_002_an_operator_has_looked_when_each_custom_resource_that_is_there_had_its_pass() -> None:
+    numa = Operated()
+    assert not numa.has_looked, "nobody knows what there is"
+    numa.there_is(EXPORTERS, SCHEDULER)
+    assert not numa.has_looked
+    await numa.passes_over(EXPORTERS)
+    assert not numa.has_looked
+    await numa.passes_over(SCHEDULER, ends=After(5.0))
+    assert numa.has_looked
+
+
+@pytest.mark.parametrize("numa", ["auto", "on"])
+async def test_in_002_nobody_waits_for_a_custom_resource_that_is_not_there(numa: str) -> None:
+    operated = Operated(numa)
+    operated.there_is(SCHEDULER)
+    await operated.passes_over(SCHEDULER)
+    assert operated.has_looked
+    operated.there_is()
+    assert operated.has_looked
+
+
+def test_in_002_without_the_definitions_or_the_feature_there_is_nothing_to_look_at() -> None:
+    numa = Operated()
+    for cache in numa.caches.values():
+        cache.is_missing = True
+    assert numa.has_looked
+    assert Operated("off").has_looked
+
+
+@pytest.mark.parametrize(
+    "empty",
+    [
+        {"ends": After(0.2)},
+        {"key": "another"},
+        {"key": START.name},
+    ],
+    ids=["waits for a cache", "an object of another name", "only loaded"],
+)
+async def test_in_002_a_pass_that_has_seen_nothing_does_not_count(empty: dict[str, Any]) -> None:
+    numa = Operated()
+    numa.there_is(EXPORTERS)
+    numa.caches[OPERATORS].store[Key("", "another")] = object()
+    await numa.passes_over(EXPORTERS, **empty)
+    assert not numa.has_looked
+
+
+async def test_in_002_a_pass_before_the_cache_showed_the_object_does_not_count() -> None:
+    numa = Operated()
+    await numa.passes_over(EXPORTERS)
+    numa.there_is(EXPORTERS)
+    assert not numa.has_looked

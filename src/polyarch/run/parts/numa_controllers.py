@@ -19,7 +19,7 @@ from polyarch.kube.resources import (
     VALIDATING_POLICY_BINDINGS,
     Resource,
 )
-from polyarch.kube.runtime.controller import Done, Result
+from polyarch.kube.runtime.controller import After, Done, Result
 from polyarch.kube.runtime.events import Recorder
 from polyarch.kube.runtime.informer import Informer
 from polyarch.kube.runtime.store import Change
@@ -167,6 +167,10 @@ class NumaControllers:
         if name == SCHEDULER:
             return await self._scheduler.reconcile(key)
         return await self._kubelets.reconcile(key) if name == KUBELETS else Done()
+
+    def has_looked(self, result: Result) -> bool:
+        """Whether a pass that ended so did more than wait for a cache, or for its own write."""
+        return result not in (After(exporters.SOON), After(scheduler.SOON))
 
     def _told(self, name: str) -> Callable[[Change[Any]], None]:
         def handle(change: Change[Any]) -> None:

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 from polyarch.kube.process.roles import Process
 from polyarch.kube.runtime.controller import Controller, Done, Result
 from polyarch.kube.runtime.events import Recorder
+from polyarch.kube.runtime.informer import Informer
 from polyarch.kube.runtime.queue import WorkQueue
 from polyarch.kube.runtime.store import Change
 from polyarch.model.meta import Key
 from polyarch.model.unstructured import Unstructured
+from polyarch.numa import names
 from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
 from polyarch.operating.keeping.discovery import Discovery
 from polyarch.operating.keeping.home import Home
@@ -26,6 +28,11 @@ if TYPE_CHECKING:
     from polyarch.run.parts.numa_controllers import NumaControllers
 
 NAMES: Final = ("numaresourcesoperator", "numaresourcesscheduler", "kubeletconfig")
+ROOTS: Final = (
+    (NAMES[0], OPERATORS, names.OPERATOR_SINGLETON),
+    (NAMES[1], SCHEDULERS, names.SCHEDULER_SINGLETON),
+)
+"""Controller, kind and name of what it is for."""
 START: Final = Key("", "")
 """The key by which the controllers are loaded; no object is called like it."""
 BACKOFF: Final = 1.0
@@ -55,11 +62,17 @@ class OperatedNuma:
             Controller(name, partial(self._reconcile, name), queue=queue, workers=1, clock=clock, metrics=metrics)
             for name, queue in self._queues.items()
         )
+        self._looked: set[str] = set()
+        """Controllers that have looked at their custom resource."""
+        self._roots: dict[str, tuple[Informer[Unstructured], Key]] = {}
+        """By controller the custom resource that it is for, and where to find it."""
+        if settings.numa != "off":
+            for name, kind, singleton in ROOTS:
+                cache = process.informers.informer(kind, Unstructured, required=False)
+                self._roots[name] = cache, Key("", singleton)
+                cache.add_handler(self._appeared)
         if settings.numa == "on":
             self._queues[NAMES[0]].add(START)
-        elif settings.numa == "auto":
-            for kind in (OPERATORS, SCHEDULERS):
-                process.informers.informer(kind, Unstructured, required=False).add_handler(self._appeared)
 
     def enqueue(self, name: str, key: Key) -> None:
         """Has a controller look at an object soon, together with what else happens until then."""
@@ -70,13 +83,37 @@ class OperatedNuma:
         if self._loaded is not None:
             self._loaded.look_again()
 
+    @property
+    def has_looked(self) -> bool:
+        """Whether this process has looked at each of the two custom resources that is there (IN-002).
+
+        Until then their conditions are the word of whoever led before, perhaps with another image of the exporters.
+        """
+        for name, (cache, key) in self._roots.items():
+            if cache.is_missing:
+                continue
+            if not cache.has_synced or (cache.store.get(key) is not None and name not in self._looked):
+                return False
+        return True
+
     def _appeared(self, change: Change[Any]) -> None:
         if change.new is not None and self._loaded is None:
             self._queues[NAMES[0]].add(START)
 
     async def _reconcile(self, name: str, key: Key) -> Result:
         loaded = self._load()
-        return Done() if key == START else await loaded.reconcile(name, key)
+        if key == START:
+            return Done()
+        was_there = self._is_there(name, key)
+        result = await loaded.reconcile(name, key)
+        if was_there and loaded.has_looked(result):
+            self._looked.add(name)
+        return result
+
+    def _is_there(self, name: str, key: Key) -> bool:
+        """Whether the key is of the custom resource that the controller is for, and that is there."""
+        cache, singleton = self._roots.get(name, (None, None))
+        return cache is not None and key == singleton and cache.store.get(key) is not None
 
     def _load(self, environment: Mapping[str, str] = os.environ) -> "NumaControllers":
         if self._loaded is None:
