@@ -22,6 +22,7 @@ from polyarch.cli.build.options import WhereFlags, WishFlags
 from polyarch.cli.build.packing import contexts
 from polyarch.cli.errors import CouldNotComplete, UsageError
 from polyarch.cli.installation.cluster import Access, on_cluster
+from polyarch.cli.options.numbers import check_seconds
 from polyarch.cli.options.outputs import Output, emit
 from polyarch.cli.options.registries import RegistryOptions
 from polyarch.cli.output.documents import document_text, manifest_text
@@ -155,8 +156,8 @@ def _severity(code: int) -> int:
 def _check(asked: Asked, wish: WishFlags) -> None:
     if asked.name is None and wish.file is None:
         raise UsageError("build run: give NAME, or -f FILE with ImageBuilds")
-    if asked.timeout is not None and not 0 < asked.timeout < float("inf"):
-        raise UsageError(f"--timeout {asked.timeout:g}: expected a number of seconds greater than 0")
+    if asked.timeout is not None:
+        check_seconds("--timeout", asked.timeout)
     if wish.file == "-" and wish.containerfile == "-":
         raise UsageError("-f - and --containerfile - both read standard input; give one of them a file")
 

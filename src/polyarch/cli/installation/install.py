@@ -9,6 +9,7 @@ from cyclopts import App
 
 from polyarch.cli.errors import UsageError
 from polyarch.cli.options.help_page import epilogue
+from polyarch.cli.options.numbers import check_seconds
 from polyarch.cli.options.outputs import FORMATS, OUTPUT_OPTION, Format, outputs, refuse_overwriting
 from polyarch.cli.options.values import (
     CLUSTER,
@@ -89,6 +90,7 @@ def install_polyarch(
     messages = verbosity.messages()
     chosen = outputs(output, FORMATS, messages=messages)
     refuse_overwriting(chosen, [values])
+    check_seconds("--timeout", timeout)
     if sum((print_, images, dry_run is not None)) > 1:
         raise UsageError("install: --print, --images and --dry-run exclude each other; give one of them")
     if wait and (print_ or images or dry_run):

@@ -9,6 +9,7 @@ from cyclopts import App
 
 from polyarch.cli.errors import UsageError
 from polyarch.cli.options.help_page import epilogue
+from polyarch.cli.options.numbers import check_seconds
 from polyarch.cli.options.outputs import FORMATS, OUTPUT_OPTION, Format, outputs, refuse_overwriting
 from polyarch.cli.options.values import CLUSTER, Context, File, Image, Namespace, Seconds, flag, option, subject
 from polyarch.cli.options.verbosity import AS_USUAL, Verbosity
@@ -73,6 +74,7 @@ def upgrade_polyarch(
     messages = verbosity.messages()
     chosen = outputs(output, FORMATS, messages=messages)
     refuse_overwriting(chosen, [values])
+    check_seconds("--timeout", timeout)
     if check and wait:
         raise UsageError("upgrade: --check writes nothing that --wait could wait for; give one of them")
     from polyarch.cli.installation import comparison

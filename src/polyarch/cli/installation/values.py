@@ -15,6 +15,7 @@ from polyarch.installation.components import UnknownComponent, component
 from polyarch.installation.settings import Image, InstallationSettings, Registries, of_record
 from polyarch.oci.reference import InvalidReference, parse
 from polyarch.operating import registry_settings
+from polyarch.operating.settings import MOST_REPLICAS
 
 Values = dict[str, Any]
 RECORDED: Final = "the values of the installation, as it remembers them"
@@ -46,8 +47,8 @@ def settings(
     if image:
         found = msgspec.structs.replace(found, image=_image(found, image))
     if replicas is not None:
-        if replicas < 1:
-            raise UsageError(f"--replicas {replicas}: expected 1 or more")
+        if not 1 <= replicas <= MOST_REPLICAS:
+            raise UsageError(f"--replicas {replicas}: expected a number from 1 to {MOST_REPLICAS}")
         several = dict.fromkeys(("webhook_replicas", "controller_replicas", "handler_replicas"), replicas)
         found = msgspec.structs.replace(
             found,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from polyarch.cli.errors import UsageError
+from polyarch.cli.options.numbers import check_seconds
 from polyarch.cli.options.values import REGISTRIES, Directory, File, Host, Number, Seconds, option
 
 if TYPE_CHECKING:  # what --help does not need costs it nothing
@@ -45,10 +46,8 @@ class RegistryOptions:
 
     def check(self) -> None:
         """``UsageError`` for numbers that are none."""
-        if not 0 < self.timeout < float("inf"):
-            raise UsageError(f"--timeout {self.timeout:g}: expected a number of seconds greater than 0")
-        if not 0 <= self.max_wait < float("inf"):
-            raise UsageError(f"--max-wait {self.max_wait:g}: expected a number of seconds, 0 or more")
+        check_seconds("--timeout", self.timeout)
+        check_seconds("--max-wait", self.max_wait, may_be_zero=True)
         if self.concurrency < 1:
             raise UsageError(f"--concurrency {self.concurrency}: expected 1 or more")
 

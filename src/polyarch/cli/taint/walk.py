@@ -16,6 +16,7 @@ from polyarch.cli.errors import CouldNotComplete, UsageError
 from polyarch.cli.images.pod_images import PodImages
 from polyarch.cli.installation.cluster import Access, on_cluster
 from polyarch.cli.options.manifests import ImageOptions
+from polyarch.cli.options.numbers import check_seconds
 from polyarch.cli.options.outputs import Output, emit
 from polyarch.cli.output.consent import confirm
 from polyarch.cli.output.messages import Messages
@@ -85,6 +86,8 @@ def run_steps(
     images.check()
     if manner.batch < 1:
         raise UsageError(f"--batch {manner.batch}: expected 1 or more")
+    check_seconds("--watch", manner.watch, may_be_zero=True)
+    check_seconds("--deadline", manner.timeout)
     configuration = given(flags)
     confirm(manner.command, yes=manner.yes or manner.dry_run)
     ended = Ended(dry_run=manner.dry_run)

@@ -137,6 +137,33 @@ def test_no_answer_replaces_a_file_that_the_command_line_names_as_input(
     assert "mine.yaml: this file is an input" in said
 
 
+TIMED = [
+    (command, each.names[-1])
+    for command, options in ALL.items()
+    for each in options
+    if each.placeholder == "SECONDS" and not command.startswith("run")
+]
+WORDS = {
+    "build run": ["web"],
+    "bundle validate": ["."],
+    "explain": ["web"],
+    "index create": ["a.example/a:1", "oci:x"],
+    "index inspect": ["oci:x"],
+}
+"""What these commands want to know first."""
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-1"])
+@pytest.mark.parametrize(("command", "option"), TIMED)
+def test_a_time_that_never_comes_is_refused_before_anything_is_done(
+    command: str, option: str, number: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who installs with ``--timeout nan`` would wait for ever, and find out when it is installed."""
+    monkeypatch.setenv("KUBECONFIG", "/nonexistent")
+    code = main([*command.split(), *WORDS.get(command, ()), option, number])
+    assert (code, f"{option} {number}: expected a number of seconds" in capsys.readouterr().err) == (2, True)
+
+
 @pytest.mark.parametrize("command", [name for name in ALL if name not in ("completion", *KLOG)])
 def test_every_command_can_be_quiet_or_verbose(command: str) -> None:
     names = {each.names for each in ALL[command]}
