@@ -3,8 +3,9 @@
 Each may be repeated, and be cut off before, in or after its request. An object that exists under our name is ours if
 it has our owner, or what only we give it; somebody else's is left alone (``NameConflict``, BD-324). A precondition that
 does not hold means that the cache was behind: the round ends, and the next one plans from what is there. An execution
-is made only for a wish that is still there, whatever the cache says: a new one has no precondition of its own. A
-refusal goes back to the plan, which says what follows. Everything else raises, and is tried again with a growing pause.
+is made only for a wish that is still there, a Job only for such an execution, whatever the cache says: what is new has
+no precondition of its own. A refusal goes back to the plan, which says what follows. Everything else raises, and is
+tried again with a growing pause.
 """
 
 from collections.abc import Iterator, Mapping
@@ -57,7 +58,6 @@ MACHINE_RIGHTS: Final = (
     rule((vocabulary.CONFIGS, vocabulary.BUILDS, vocabulary.POOLS), "patch", subresource="status"),
 )
 """RBAC rules in the whole cluster, for machine OS images."""
-EXECUTION: Final = "S1"
 REFUSALS: Final = (BadRequest, Forbidden, Invalid, MethodNotAllowed, TooLarge)
 """Answers that the same request would get again."""
 OWN_MARKS: Final = (names.BUILD_LABEL, names.RUN_LABEL, names.ARCHITECTURE_LABEL, names.ROLE_LABEL, names.KEY_LABEL)
@@ -136,7 +136,7 @@ class ObjectWrites:
 
     @contextmanager
     def round(self, wish: WishKey) -> Iterator[Mapping[str, str]]:
-        """While it lasts, what its writes create is known to its later ones by name (``document.uid_of``)."""
+        """While it lasts, what its writes create or find is known to its later ones by name (``document.uid_of``)."""
         made = self._uids[wish] = {}
         try:
             yield made
@@ -149,6 +149,8 @@ class ObjectWrites:
         if made:
             write = msgspec.structs.replace(write, uid=made.get(write.uid, write.uid), body=_named(write.body, made))
         try:
+            if write.verb in ("create", "prepare") and not await self._has_live_owner(wish, write):
+                return Carried.MOVED_ON
             match write.verb:
                 case "create":
                     return await self._create(wish, write)
@@ -178,8 +180,6 @@ class ObjectWrites:
     async def _create(self, wish: WishKey, write: Write) -> Carried | StepFailure:
         resource = self._front.resources[write.kind]
         document = {"apiVersion": resource.api_version, "kind": resource.kind, **write.body}
-        if write.step == EXECUTION and not await self._has_live_owner(write):
-            return Carried.MOVED_ON
         try:
             made = await self._client.create(resource, document, namespace=write.namespace)
         except AlreadyExists as error:
@@ -194,19 +194,23 @@ class ObjectWrites:
         self._made(wish, write, made.metadata)
         return Carried.DONE
 
-    async def _has_live_owner(self, write: Write) -> bool:
-        """Whether the wish that an execution is made for is there and stays. Raises ``NotFound``.
+    async def _has_live_owner(self, wish: WishKey, write: Write) -> bool:
+        """Whether what an object is made for is there and stays. Raises ``NotFound``.
 
-        The cache may show a wish that was deleted while the API server was away; an execution of it would begin Jobs
-        until garbage collection finds it.
+        The cache may show what was deleted a moment ago, or while the API server was away: an execution of such a wish
+        would begin Jobs, and a Job of such an execution would run, until garbage collection finds it. It is asked once
+        in a round, and not for what the round has made itself.
         """
+        known = self._uids.get(wish, {})
         for owner in write.body["metadata"]["ownerReferences"]:
-            found = await self._client.get(
-                self._front.resources[owner["kind"]], owner["name"], namespace=write.namespace
-            )
-            metadata = found["metadata"]
+            if owner["uid"] in known.values():
+                continue
+            resource = self._front.resources[owner["kind"]]
+            namespace = write.namespace if resource.namespaced else ""
+            metadata = (await self._client.get(resource, owner["name"], namespace=namespace))["metadata"]
             if metadata["uid"] != owner["uid"] or metadata.get("deletionTimestamp"):
                 return False
+            known[uid_of(owner["kind"], owner["name"])] = owner["uid"]
         return True
 
     async def _patch(self, wish: WishKey, write: Write) -> Carried:

@@ -128,6 +128,7 @@ class World:
         self.turns = Turns()
         self.looked_up = 0
         self.passes = self.made()
+        self.api.put(KINDS["ImageBuildRun"], {"metadata": {"name": "run", "namespace": "team", "uid": "run"}})
 
     def made(self) -> Passes:
         return Passes(
@@ -178,7 +179,7 @@ def plan(*writes: Write, **more: Any) -> Plan:
 
 
 def create(name: str) -> Write:
-    body = {"metadata": {"name": name, "ownerReferences": [{"uid": "run"}]}}
+    body = {"metadata": {"name": name, "ownerReferences": [{"kind": "ImageBuildRun", "name": "run", "uid": "run"}]}}
     return Write(verb="create", kind="Job", namespace="team", name=name, step="S4", body=body)
 
 

@@ -38,11 +38,18 @@ class World:
         self.settling: Settling[WishKey] = Settling(self.clock)
         self.writes = ObjectWrites(self.api, self, self.settling, self.clock)  # type: ignore[arg-type]
         self.wish()
+        self.run()
 
     def wish(self, **metadata: Any) -> None:
         """The ImageBuild, as the API server has it."""
         self.api.put(
             KINDS["ImageBuild"], {"metadata": {"name": "web", "namespace": "team", "uid": "web-uid"} | metadata}
+        )
+
+    def run(self, **metadata: Any) -> None:
+        """The Run that Jobs are made for, as the API server has it."""
+        self.api.put(
+            KINDS["ImageBuildRun"], {"metadata": {"name": "web-1", "namespace": "team", "uid": "run-1"} | metadata}
         )
 
     def status_written(self, write: Write, stored: Any) -> None:
@@ -65,12 +72,12 @@ def a_job(name: str = "web-1-arm64", **metadata: Any) -> Write:
 
 def a_run(spec: dict[str, Any]) -> Write:
     owner = {"kind": "ImageBuild", "name": "web", "uid": "web-uid"}
-    body = {"metadata": {"name": "web-1", "ownerReferences": [owner]}, "spec": spec}
-    return Write(verb="create", kind="ImageBuildRun", namespace="team", name="web-1", step="S1", body=body)
+    body = {"metadata": {"name": "web-2", "ownerReferences": [owner]}, "spec": spec}
+    return Write(verb="create", kind="ImageBuildRun", namespace="team", name="web-2", step="S1", body=body)
 
 
 def a_status(status: dict[str, Any], uid: str = "") -> Write:
-    return Write(verb="status", kind="ImageBuildRun", namespace="team", name="web-1", uid=uid, body={"status": status})
+    return Write(verb="status", kind="ImageBuildRun", namespace="team", name="web-2", uid=uid, body={"status": status})
 
 
 async def test_bd_137_a_job_that_is_there_already_with_our_owner_is_not_made_again(world):
@@ -117,7 +124,7 @@ async def test_bd_021_an_equal_run_is_the_one_and_another_spec_is_a_conflict(wor
     result = await world.do(a_run({**spec, "buildKey": "other"}))
     assert isinstance(result, StepFailure)
     assert result.code == "NameConflict"
-    assert world.api.read(KINDS["ImageBuildRun"], "web-1", "team")["spec"]["buildKey"] == "k"
+    assert world.api.read(KINDS["ImageBuildRun"], "web-2", "team")["spec"]["buildKey"] == "k"
 
 
 @pytest.mark.parametrize("change", ["deleted", "made again", "going"])
@@ -132,7 +139,38 @@ async def test_bd_137_no_run_is_made_of_a_build_that_only_the_cache_still_has(wo
         case "going":
             world.wish(deletionTimestamp="2026-01-01T00:00:00Z")
     assert await world.do(a_run({"serial": 1})) is Carried.MOVED_ON
-    assert not [each for each in world.api.objects if each[0] == KINDS["ImageBuildRun"]]
+    assert [name for kind, _, name in world.api.objects if kind == KINDS["ImageBuildRun"]] == ["web-1"]
+
+
+@pytest.mark.parametrize("change", ["deleted", "made again", "going"])
+async def test_bd_197_no_job_is_made_for_a_run_that_only_the_cache_still_has(world, change):
+    """BD-197: it would be without an owner, and its pod at work, until garbage collection finds it."""
+    world.known.show()
+    match change:
+        case "deleted":
+            await world.api.delete(KINDS["ImageBuildRun"], "web-1", namespace="team")
+        case "made again":
+            world.run(uid="another")
+        case "going":
+            world.run(deletionTimestamp="2026-01-01T00:00:00Z")
+    with world.writes.round(WISH):
+        assert await world.do(a_job()) is Carried.MOVED_ON
+    assert not [each for each in world.api.objects if each[0] == JOBS]
+
+
+async def test_bd_346_a_run_is_read_once_for_all_of_its_jobs_and_not_by_the_round_that_made_it(world):
+    def reads():
+        return [name for verb, _, name in world.api.requests if verb == "get"]
+
+    with world.writes.round(WISH):
+        for name in ("web-1-amd64", "web-1-arm64"):
+            assert await world.do(a_job(name)) is Carried.DONE
+    assert reads() == ["web-1"]
+    owner = {**RUN_OWNER, "name": "web-2", "uid": uid_of("ImageBuildRun", "web-2")}
+    with world.writes.round(WISH):
+        await world.do(a_run({"serial": 1}))
+        await world.do(a_job("web-2-arm64", ownerReferences=[owner]))
+    assert reads() == ["web-1", "web"]
 
 
 async def test_bd_220_a_refused_job_is_told_to_the_plan_in_the_servers_words(world):
@@ -171,13 +209,13 @@ async def test_bd_324_a_status_that_somebody_edited_is_put_right(world):
     await world.do(a_run({"serial": 1}))
     world.known.show()
     await world.do(a_status({"phase": "Building", "summary": "0/2"}))
-    stored = world.api.read(KINDS["ImageBuildRun"], "web-1", "team")
+    stored = world.api.read(KINDS["ImageBuildRun"], "web-2", "team")
     stored["status"] = {"phase": "Succeeded", "summary": "0/2", "mine": "too"}
     world.api.put(KINDS["ImageBuildRun"], stored)
     world.known.show()
     world.clock.advance(10)
     assert await world.do(a_status({"phase": "Building", "summary": "0/2"})) is Carried.DONE
-    assert world.api.read(KINDS["ImageBuildRun"], "web-1", "team")["status"] == {"phase": "Building", "summary": "0/2"}
+    assert world.api.read(KINDS["ImageBuildRun"], "web-2", "team")["status"] == {"phase": "Building", "summary": "0/2"}
 
 
 async def test_bd_243_progress_is_written_every_two_seconds_at_most_and_an_end_at_once(world):
@@ -201,17 +239,17 @@ async def test_bd_243_progress_is_written_every_two_seconds_at_most_and_an_end_a
 async def test_bd_195_a_status_is_written_over_what_it_was_compared_with_only(world):
     await world.do(a_run({"serial": 1}))
     world.known.show()
-    stored = world.api.read(KINDS["ImageBuildRun"], "web-1", "team")
+    stored = world.api.read(KINDS["ImageBuildRun"], "web-2", "team")
     world.api.put(KINDS["ImageBuildRun"], {**stored, "status": {"phase": "Failed"}})
     assert await world.do(a_status({"phase": "Building"})) is Carried.MOVED_ON
-    assert world.api.read(KINDS["ImageBuildRun"], "web-1", "team")["status"] == {"phase": "Failed"}
+    assert world.api.read(KINDS["ImageBuildRun"], "web-2", "team")["status"] == {"phase": "Failed"}
 
 
 async def test_two_writes_to_one_object_in_a_round_need_no_second_look(world):
     await world.do(a_run({"serial": 1}))
     world.known.show()
     note = {"metadata": {"annotations": {"polyarch.dev/architectures": "amd64,arm64"}}}
-    patch = Write(verb="patch", kind="ImageBuildRun", namespace="team", name="web-1", how="merge", body=note)
+    patch = Write(verb="patch", kind="ImageBuildRun", namespace="team", name="web-2", how="merge", body=note)
     assert await world.do(patch) is Carried.DONE
     assert await world.do(a_status({"phase": "Building"})) is Carried.DONE
 
@@ -330,21 +368,21 @@ async def test_bd_049_each_part_of_a_config_map_that_differs_is_written(world, p
 
 async def test_bd_196_what_a_round_creates_owns_what_it_creates_next(world):
     """A Job of a Run that was made a moment ago: its UID is in nobody's plan."""
-    owner = {**RUN_OWNER, "uid": uid_of("ImageBuildRun", "web-1")}
+    owner = {**RUN_OWNER, "name": "web-2", "uid": uid_of("ImageBuildRun", "web-2")}
     with world.writes.round(WISH):
         await world.do(a_run({"serial": 1}))
         await world.do(a_job(ownerReferences=[owner]))
-    run = world.api.read(KINDS["ImageBuildRun"], "web-1", "team")["metadata"]["uid"]
+    run = world.api.read(KINDS["ImageBuildRun"], "web-2", "team")["metadata"]["uid"]
     assert world.api.read(JOBS, "web-1-arm64", "team")["metadata"]["ownerReferences"][0]["uid"] == run
 
 
 async def test_bd_196_a_run_that_was_found_owns_as_well(world):
     await world.do(a_run({"serial": 1}))
-    owner = {**RUN_OWNER, "uid": uid_of("ImageBuildRun", "web-1")}
+    owner = {**RUN_OWNER, "name": "web-2", "uid": uid_of("ImageBuildRun", "web-2")}
     with world.writes.round(WISH):
         assert await world.do(a_run({"serial": 1})) is Carried.NOT_NEEDED
         await world.do(a_job(ownerReferences=[owner]))
-    run = world.api.read(KINDS["ImageBuildRun"], "web-1", "team")["metadata"]["uid"]
+    run = world.api.read(KINDS["ImageBuildRun"], "web-2", "team")["metadata"]["uid"]
     assert world.api.read(JOBS, "web-1-arm64", "team")["metadata"]["ownerReferences"][0]["uid"] == run
 
 
