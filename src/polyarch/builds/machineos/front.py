@@ -177,7 +177,7 @@ class MachineFront:
         return (self._left(course, before, state), _deletion(existing))
 
     def report(self, course: Course) -> Sequence[Write]:
-        chosen = course.execution.name if course.execution is not None else ""
+        chosen = course.execution.name if course.execution is not None else course.held
         if not chosen and course.current is not None and not course.problems:
             chosen = course.current.name
         found: list[Write] = []

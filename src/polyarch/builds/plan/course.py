@@ -37,6 +37,8 @@ class Course(msgspec.Struct, frozen=True, kw_only=True):
     """The execution that is worked on, as it is stored; None where it is new or there is none."""
     execution: State | None = None
     """The same as it is after this round."""
+    held: str = ""
+    """Name of the execution that has failed and that nothing has released yet (BD-218)."""
     superseded: tuple[tuple[Execution, State], ...] = ()
     current: State | None = None
     """The execution whose result is the published one after this round."""

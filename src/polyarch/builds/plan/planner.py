@@ -111,6 +111,7 @@ def _planned(
         index=_index(target, round_),
         before=round_.before,
         execution=state,
+        held=round_.hold.execution if round_.hold is not None else "",
         superseded=ending,
         index_work=done.index_work if done is not None else round_.index_work,
         awaited=round_.awaited,

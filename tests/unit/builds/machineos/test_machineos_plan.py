@@ -1,7 +1,7 @@
 """MachineOSConfigs carried to published images, and edited, failed, rebuilt and rolled, in a simulated world.
 
 BD-080, BD-123, BD-129, BD-130, BD-132, BD-133, BD-196, BD-261, BD-262, BD-263, BD-267, BD-268, BD-269, BD-270,
-BD-274, BD-275, BD-276, BD-277, BD-278, BD-279, BD-281, BD-282, BD-283, BD-284, BD-286.
+BD-274, BD-275, BD-276, BD-277, BD-278, BD-279, BD-280, BD-281, BD-282, BD-283, BD-284, BD-286.
 """
 
 import contextlib
@@ -553,6 +553,68 @@ def test_bd_281_an_image_that_was_built_before_covers_until_an_input_changes():
     world.configure(containerFile=[{"containerfileArch": "ARM64", "content": "RUN arm\n"}, NO_ARCH])
     world.reconcile()
     assert [each.partition(" ")[0] for each in world.made][-1:] == ["arm64"]
+
+
+def told(world):
+    """What a config says of builds: the current one, and the one whose image stands, with that image."""
+    status = world.config.get("status") or {}
+    stands = (status.get("machineOSBuild") or {}).get("name"), status.get("currentImagePullSpec")
+    return world.config["metadata"]["annotations"].get(vocabulary.CURRENT_BUILD), *stands
+
+
+def test_bd_280_a_config_names_its_build_at_once_and_an_image_once_it_has_succeeded():
+    world = MachineWorld()
+    world.reconcile()
+    first = name_of(world.build)
+    assert told(world) == (first, None, None)
+    settled(world)
+    assert told(world) == (first, first, image(world))
+
+
+@pytest.mark.parametrize("end", ["succeeds", "fails"])
+def test_bd_280_a_config_names_the_build_of_the_rendered_config_of_now_beside_the_image_that_stands(end):
+    """Whatever becomes of the new build, the former image stands until there is another."""
+    world = settled(MachineWorld())
+    first, before = name_of(world.build), image(world)
+    world.roll("rendered-worker-2", kernelType="realtime")
+    world.reconcile()
+    (second,) = set(world.mosbs) - {first}
+    assert told(world) == (second, first, before)
+    if end == "succeeds":
+        settled(world)
+        assert told(world) == (second, second, image(world))
+        assert image(world) != before
+    else:
+        world.fail("arm64")
+        world.succeed("amd64")
+        world.settle()
+        assert world.stage(second) == "Failed"
+        assert told(world) == (second, first, before)
+
+
+@pytest.mark.parametrize("stale", ["worker-gone", "", None])
+def test_bd_280_what_a_config_says_of_its_build_is_put_right(stale):
+    """After a restore, or by hand: another name, an empty one, none at all; and a status that lags behind."""
+    world = settled(MachineWorld())
+    right = told(world)
+    world.annotate(vocabulary.CURRENT_BUILD, stale)
+    world.config["status"] |= {
+        "currentImagePullSpec": "registry.example.com/os/worker@sha256:" + "0" * 64,
+        "machineOSBuild": {"group": vocabulary.GROUP, "resource": "machineosbuilds", "name": "worker-gone"},
+    }
+    settled(world)
+    assert told(world) == right
+
+
+def test_bd_280_a_config_says_which_generation_was_seen_and_never_an_earlier_one():
+    world = settled(MachineWorld())
+    assert world.config["status"]["observedGeneration"] == 1
+    world.configure(containerFile=[{"containerfileArch": "NoArch", "content": "RUN other\n"}])
+    world.reconcile()
+    assert world.config["status"]["observedGeneration"] == 2
+    world.config["status"]["observedGeneration"] = 9
+    settled(world)
+    assert world.config["status"]["observedGeneration"] == 9
 
 
 def test_bd_281_a_missing_push_secret_is_an_error_first():
