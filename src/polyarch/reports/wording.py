@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
+from polyarch.model.quantity import ABBREVIATED, abbreviated
 from polyarch.reports.document import Basis, Saving, Verdict, Weight
 
 NOTHING: Final = "-"
@@ -43,7 +44,9 @@ def percent(share: float | None) -> str:
 
 
 def cores(amount: float) -> str:
-    """``12``, ``0.25``, ``1234.5``: what is below 10 with two digits after the point, more with one."""
+    """``12``, ``0.25``, ``1234.5``: what is below 10 with two digits after the point, more with one; ``9.2P``."""
+    if abs(amount) >= ABBREVIATED:
+        return f"{'-' if amount < 0 else ''}{abbreviated(abs(amount))}"
     digits = 2 if abs(amount) < 10 else 1
     text = f"{amount:.{digits}f}".rstrip("0").rstrip(".")
     return "0" if text == "-0" else text

@@ -23,7 +23,18 @@ def test_a_share_is_never_more_than_there_is(share: float | None, text: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("amount", "text"), [(0, "0"), (-0.001, "0"), (0.25, "0.25"), (9.999, "10"), (12.34, "12.3"), (120, "120")]
+    ("amount", "text"),
+    [
+        (0, "0"),
+        (-0.001, "0"),
+        (0.25, "0.25"),
+        (9.999, "10"),
+        (12.34, "12.3"),
+        (120, "120"),
+        (999_999, "999999"),
+        (2e6, "2M"),
+        (-9.22e15, "-9.2P"),
+    ],
 )
 def test_cores_have_few_digits(amount: float, text: str) -> None:
     assert cores(amount) == text

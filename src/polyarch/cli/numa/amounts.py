@@ -3,6 +3,7 @@
 from functools import lru_cache
 from typing import Final
 
+from polyarch.model.quantity import ABBREVIATED, abbreviated
 from polyarch.numa.scheduling.facts.amounts import is_memory
 
 _UNITS: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
@@ -13,8 +14,10 @@ _DAY, _HOUR, _MINUTE = 86400, 3600, 60
 
 @lru_cache(maxsize=1 << 12)
 def short(resource: str, amount: int) -> str:
-    """``6``, ``1500m``, ``12.3Gi``: of memory three digits or so, rounded down."""
+    """``6``, ``1500m``, ``12.3Gi``, ``9.2P``: of memory and of millions three digits or so, rounded down."""
     if not is_memory(resource):
+        if amount >= ABBREVIATED * _ONE:
+            return abbreviated(amount // _ONE)
         return f"{amount}m" if amount % _ONE else str(amount // _ONE)
     whole = amount // _ONE
     step = 0

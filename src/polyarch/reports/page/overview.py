@@ -3,8 +3,8 @@
 from polyarch.reports.document import Report, TargetSums, Verdict
 from polyarch.reports.page.drawings import bar, curve
 from polyarch.reports.page.markup import Content, Markup, join, tag
-from polyarch.reports.page.tables import Column, cell, head, items, number, row, table
-from polyarch.reports.wording import MEANINGS, NOTHING, amount, amount_words, cores, counted, percent, saved
+from polyarch.reports.page.tables import Column, cell, head, items, load, number, row, table
+from polyarch.reports.wording import MEANINGS, NOTHING, amount, amount_words, counted, percent, saved
 
 LISTED_SETS = 5
 LISTED = 25
@@ -87,7 +87,7 @@ def _curve(place: int, sums: TargetSums) -> Markup:
         row(
             number(str(point.images)),
             head(point.image or NOTHING),
-            number(cores(point.cores)),
+            load(point.cores),
             number(percent(point.share)),
         )
         for point in points
@@ -125,8 +125,8 @@ def nodes(report: Report) -> Markup | None:
         row(
             head(each.platform),
             number(str(each.nodes)),
-            number(cores(each.cores)),
-            number(cores(each.requested_cores)),
+            load(each.cores),
+            load(each.requested_cores),
             number(str(each.pods)),
         )
         for each in report.nodes

@@ -16,9 +16,9 @@ from polyarch.reports.document import (
     Suggestion,
 )
 from polyarch.reports.page.markup import Content, Markup, join, tag
-from polyarch.reports.page.tables import Choice, Column, cell, controls, head, items, number, row, table
+from polyarch.reports.page.tables import Choice, Column, cell, controls, head, items, load, number, row, table
 from polyarch.reports.page.workloads import namespace_link
-from polyarch.reports.wording import NOT_COMPARED, NOTHING, amount, cores, counted, percent
+from polyarch.reports.wording import NOT_COMPARED, NOTHING, amount, counted, percent
 
 NAMED = 5
 """Workloads that are named beside an image; more are counted."""
@@ -49,8 +49,8 @@ def blockers(report: Report) -> Markup | None:
             head(blocker.image),
             cell(blocker.target),
             cell(", ".join(blocker.platforms) or NOTHING),
-            number(cores(amount(blocker.alone, basis))),
-            number(cores(amount(blocker.together, basis))),
+            load(amount(blocker.alone, basis)),
+            load(amount(blocker.together, basis)),
             cell(_named(blocker.workloads), class_="words"),
             cell(join(_way_out(blocker.suggestion), " "), class_="words"),
         )
@@ -123,7 +123,7 @@ def _group_row(name: Content, group: Group, report: Report) -> Markup:
         for each in group.targets
         for share in (each.runs_share, each.ready_share)
     ]
-    return row(head(name), number(str(group.workloads)), number(cores(amount(group.weight, report.basis))), *shares)
+    return row(head(name), number(str(group.workloads)), load(amount(group.weight, report.basis)), *shares)
 
 
 def features(report: Report) -> list[Markup]:
@@ -211,7 +211,7 @@ def _changes(former: Comparison) -> Iterable[Markup]:
             cell(change.target),
             cell(change.before or NOTHING, class_=change.before or None),
             cell(change.after or NOTHING, class_=change.after or None),
-            number(cores(change.cores)),
+            load(change.cores),
         )
 
     for word, changes in named:

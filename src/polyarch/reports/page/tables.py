@@ -6,7 +6,9 @@ Without script they are plain tables. A cell whose order is not that of its text
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from polyarch.model.quantity import ABBREVIATED
 from polyarch.reports.page.markup import Content, Markup, join, tag
+from polyarch.reports.wording import cores
 
 
 class Column(NamedTuple):
@@ -48,6 +50,11 @@ def cell(*content: Content, class_: str | None = None, order: float | None = Non
 def number(text: str, order: float | None = None) -> Markup:
     """``order`` where the text is no plain number."""
     return cell(text, class_="number", order=order)
+
+
+def load(amount: float) -> Markup:
+    """Cores, or replicas; what is abbreviated is sorted by what it stands for."""
+    return number(cores(amount), amount if abs(amount) >= ABBREVIATED else None)
 
 
 def items(contents: Iterable[Content]) -> Markup | None:

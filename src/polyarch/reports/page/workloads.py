@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 from polyarch.reports.document import Answer, Group, Reason, Report, Verdict, WorkloadRow
 from polyarch.reports.page.markup import Content, Markup, join, tag
-from polyarch.reports.page.tables import Choice, Column, cell, controls, head, items, number, row, table
-from polyarch.reports.wording import amount_words, cores, counted, memory, percent
+from polyarch.reports.page.tables import Choice, Column, cell, controls, head, items, load, number, row, table
+from polyarch.reports.wording import amount_words, counted, memory, percent
 
 ANSWERED = tuple(verdict.value for verdict in Verdict if verdict is not Verdict.EXCLUDED)
 
@@ -45,7 +45,7 @@ def all_workloads(report: Report) -> Markup:
             head(workload.name, " ", tag("small", workload.kind)),
             cell(namespace_link(workload.namespace)),
             *([cell(workload.team)] if teams else []),
-            number(cores(workload.weight.cores)),
+            load(workload.weight.cores),
             number(str(workload.weight.replicas)),
             *map(verdict_cell, workload.answers),
             cell(join(dict.fromkeys(_in_short(reason) for reason in _reasons(workload)), tag("br")), class_="words"),

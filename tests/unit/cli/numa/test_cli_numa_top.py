@@ -76,6 +76,23 @@ def test_ns_160_the_largest_pod_is_no_larger_than_the_sums_of_the_node_leave(num
     assert (cpu["available"], cpu["largest"]) == ("8", "4")
 
 
+@pytest.mark.parametrize("asked", ["10e399", "10e9998", "9" * 70])
+def test_ns_160_a_pod_that_asks_for_more_than_there_is_anywhere_is_a_line_like_any_other(numa, asked) -> None:
+    """Any user may create it, and the API server takes it: ``top`` of the whole cluster does not end there."""
+    files = {"nodes.json": NODES, "others.json": listed(machine("a"), pod("web", node="a", cpu=asked))}
+    ran = numa("top", "a", "--nrt", "nodes.json", "--nodes", "others.json", files=files)
+    assert (ran.code, ran.err) == (0, "")
+    assert [line.split()[4] for line in ran.out.splitlines()[1:3]] == ["2", "8"]
+
+
+def test_ns_160_an_amount_that_no_machine_has_does_not_make_its_column_wide(numa) -> None:
+    """As another producer may publish it, of a device that it takes for one without end."""
+    nodes = listed(topology("a", zone(0, cpu="10e399", memory="10e399")))
+    ran = numa("top", "--nrt", "nodes.json", files={"nodes.json": nodes})
+    assert max(map(len, ran.out.splitlines())) <= max(map(len, GOLDEN.splitlines()))
+    assert ran.out.splitlines()[1].split()[4] == "9.2P"
+
+
 def test_ns_160_whole_cores_only(numa) -> None:
     attributes = {"cpu-manager-options": "full-pcpus-only=true", "threads-per-core": "2"}
     files = {"nodes.json": topology("a", zone(0, cpu="7"), **attributes)}

@@ -8,7 +8,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.unit.reports.report_world import BOTH, ONLY, cluster, report_of, workload
 
+from polyarch.model.quantity import MOST
 from polyarch.reports.document import SCHEMA, Part, PartRow, Report, Source, Verdict, Weight
 from polyarch.reports.page.assembly import html_page
 from polyarch.reports.page.drawings import bar
@@ -199,3 +201,17 @@ def test_markup_is_not_escaped_twice_and_text_always_is() -> None:
 def test_text_that_is_shown_keeps_what_people_write() -> None:
     assert shown("naïve — 日本語") == "naïve — 日本語"
     assert shown("two\nlines\u2066") == "two lines�"
+
+
+def test_rp_021_a_request_that_nobody_can_meet_does_not_stick_out_of_its_tile() -> None:
+    """A pod that asks for 1e400 CPUs is a valid object, and anybody may create one."""
+    vast = workload("vast", BOTH, cpu=MOST, replicas=100_000)
+    page = html_page(report_of(cluster(vast, workload("far", ONLY, cpu=MOST), workload("usual", BOTH))))
+    tiles = Seen(page[page.index("<article") : page.rindex("</article")])
+    assert max(len(word) for text in tiles.texts for word in text.split()) <= len("constraints.")
+    cells = r'<td class="number"( data-v="[^"]+")?>([\d.]+[EP]?)</td><td class="number">(\d+)<'
+    assert re.findall(cells, page[page.index('id="workloads"') :])[:3] == [
+        (' data-v="9.22337203685478e+20"', "922.3E", "100000"),
+        (' data-v="9.22337203685478e+15"', "9.2P", "1"),
+        ("", "1", "1"),
+    ]
