@@ -7,7 +7,7 @@ only: the node side's memory is bounded, and there is one on every node (PL-810)
 from pathlib import Path
 from typing import Final
 
-from polyarch.kube.process.components import Components, Leadership
+from polyarch.kube.process.components import Components, Leadership, leader_check
 from polyarch.kube.process.roles import Process, Role
 from polyarch.placement import names
 from polyarch.run.logs import Verbosity
@@ -65,7 +65,13 @@ def handler_side(process: Process) -> Components:
     def post(pod: Regarding, note: str) -> None:
         recorder.event(pod, type="Warning", reason=EventReason.EXEC_FORMAT_ERROR, note=note, action="Execute")
 
+    election = process.election(names.ENOEXEC_LEASE)
+    leads = leader_check(election)
+
     def seen(change: Change[ENoExecEvent]) -> None:
+        if change.new is None and not leads():
+            queue.discard(change.key)  # every event has a name of its own, and the leader deletes it
+            return
         queue.add(change.key, Priority.LOW if change.initial else Priority.NORMAL)
 
     handler = Handler(
@@ -79,7 +85,7 @@ def handler_side(process: Process) -> Components:
     informer.add_handler(seen)
     passes = Controller("enoexecevents", handler.reconcile, queue=queue, clock=clock, metrics=process.metrics)
     return Components(
-        leaderships=(Leadership(election=process.election(names.ENOEXEC_LEASE), controllers=(passes,)),),
+        leaderships=(Leadership(election=election, controllers=(passes,)),),
         recorders=(recorder,),
     )
 

@@ -13,8 +13,10 @@ costs one reconcile, and no two reconciles of one object run at the same time.
 
 Of several delays of one key the earliest wins. ``add`` does not cancel a delay: a requeue in five minutes still
 happens, at the cost of one more reconcile. ``LOW`` is for the initial list, ``NORMAL`` for live events; one low key is
-served after ``LOW_SHARE - 1`` normal ones, so neither starves. The number of keys is bounded by the number of objects;
-nothing is dropped before ``shut_down``.
+served after ``LOW_SHARE - 1`` normal ones, so neither starves. The number of keys is bounded by the number of objects
+where somebody works: a pass over an object that is gone ends its key, at the latest when its delay is over. A standby
+has no passes; keys of objects that come and go under ever new names are to be taken out there (``discard``). Nothing
+else is dropped before ``shut_down``.
 """
 
 import asyncio
@@ -155,6 +157,15 @@ class WorkQueue(Generic[K]):
     def failures(self, key: K) -> int:
         """How often the key has failed in a row."""
         return self._failures.get(key, 0)
+
+    def discard(self, key: K) -> None:
+        """Takes out a key whose object is gone, where nobody clears up after it: a standby would keep it for ever."""
+        for keys in self._ready.values():
+            keys.pop(key, None)
+        self._delayed.pop(key, None)
+        self._failures.pop(key, None)
+        self._set_alarm()
+        self._settle()
 
     def shut_down(self, *, drain: bool) -> None:
         """Accepts no more keys. With ``drain`` ready keys are still handed out; delayed keys are dropped in any case.

@@ -96,6 +96,30 @@ async def test_kr_020_a_delay_that_ends_while_the_key_is_processed_leads_to_one_
     assert await take(queue) == "a"
 
 
+async def test_kr_020_a_key_that_is_discarded_is_neither_given_out_nor_kept(queue, clock):
+    queue.add("ready")
+    queue.add("low", Priority.LOW)
+    queue.add_after("delayed", 5)
+    queue.retry("failed")
+    queue.add("kept")
+    for key in ("ready", "low", "delayed", "failed", "unknown"):
+        queue.discard(key)
+    clock.advance(600)
+    assert (len(queue), queue.failures("failed")) == (1, 0)
+    assert await take(queue) == "kept"
+
+
+async def test_kr_020_a_worker_that_was_woken_for_a_discarded_key_waits_for_the_next(queue):
+    worker = asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    queue.add("gone")
+    queue.discard("gone")
+    await asyncio.sleep(0.01)
+    assert not worker.done()
+    queue.add("next")
+    assert await worker == "next"
+
+
 async def test_kr_020_failures_back_off_from_5_ms_to_5_min_and_success_forgets_them(clock):
     low = WorkQueue[str]("low", clock, random=lambda: 0.0)
     high = WorkQueue[str]("high", clock, random=lambda: 1.0)
