@@ -62,14 +62,14 @@ class Asked:
 
 @asynccontextmanager
 async def running(
-    program: str, sandbox: Sandbox, settings: SchedulerSettings, folder: Path, *, address: str, elects: bool = False
+    program: str, sandbox: Sandbox, settings: SchedulerSettings, folder: Path, *, address: str
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """``program`` with the generated configuration, changed only as every pod's is in the sandbox; its log is
     ``folder/log``."""
     surroundings = Surroundings(
         program=program, address=address, kubeconfig=str(sandbox.kubeconfig), configuration=str(folder / "config.json")
     )
-    generated = text(scheduler_configuration(settings, namespace="kube-system", elects=elects))
+    generated = text(scheduler_configuration(settings, namespace="kube-system"))
     (folder / "config.json").write_text(configuration(generated, surroundings))
     container = Container(NAME, command=[NAME], args=["--config=/etc/kubernetes/config.yaml", "-v=2"])
     arguments = [*command_line(container, {}, {}, surroundings), "--secure-port=0"]

@@ -116,11 +116,11 @@ async def test_ns_090_of_two_replicas_one_holds_the_lease_and_the_other_takes_it
         )
 
     async with a.serving(), b.serving():
-        async with running(program, sandbox, settings, tmp_path / "first", address=first, elects=True):
+        async with running(program, sandbox, settings, tmp_path / "first", address=first):
             leader = await eventually(holder, bool)
             await client.create(PODS, pod("early", settings.name), namespace=namespace)
             await node_of(lambda: client.get(PODS, "early", namespace=namespace))
-        async with running(program, sandbox, settings, tmp_path / "second", address=second, elects=True):
+        async with running(program, sandbox, settings, tmp_path / "second", address=second):
             assert await eventually(holder, lambda found: found not in ("", leader)) != leader
             await client.create(PODS, pod("late", settings.name), namespace=namespace)
             await node_of(lambda: client.get(PODS, "late", namespace=namespace))

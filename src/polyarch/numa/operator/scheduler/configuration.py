@@ -21,9 +21,10 @@ RATE: Final = 300
 """Requests per second to the API server. The scheduler's own default of 50 binds at most 50 pods a second (NS-172)."""
 
 
-def scheduler_configuration(settings: SchedulerSettings, *, namespace: str, elects: bool) -> Document:
-    """KubeSchedulerConfiguration with one profile and the extender. ``elects``: there is more than one replica.
+def scheduler_configuration(settings: SchedulerSettings, *, namespace: str) -> Document:
+    """KubeSchedulerConfiguration with one profile and the extender.
 
+    A single replica elects, too: while its Deployment is rolled out there are two, with reservations of their own.
     Without ``percentageOfNodesToScore`` it would look at a sample of the nodes of a large cluster, and miss those that
     fit. ``managedResources`` stays empty: it cannot name cpu or memory.
     """
@@ -39,8 +40,12 @@ def scheduler_configuration(settings: SchedulerSettings, *, namespace: str, elec
     return {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
-        "leaderElection": {"leaderElect": elects}
-        | ({"resourceName": LEASE, "resourceNamespace": namespace, "resourceLock": "leases"} if elects else {}),
+        "leaderElection": {
+            "leaderElect": True,
+            "resourceName": LEASE,
+            "resourceNamespace": namespace,
+            "resourceLock": "leases",
+        },
         "clientConnection": {"qps": RATE, "burst": 2 * RATE},
         "percentageOfNodesToScore": 100,
         "profiles": [{"schedulerName": settings.name}],

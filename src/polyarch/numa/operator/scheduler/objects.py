@@ -186,7 +186,7 @@ def _subjects(home: str) -> list[Document]:
 
 
 def _configurations(parts: SchedulerParts) -> list[Document]:
-    scheduler = scheduler_configuration(parts.settings, namespace=parts.home, elects=parts.replicas > 1)
+    scheduler = scheduler_configuration(parts.settings, namespace=parts.home)
     extender = extender_configuration(parts.settings, informer=parts.informer)
     return [
         {

@@ -221,13 +221,25 @@ def test_no_082_replicas(wanted: int | None, found: Candidates, platform: Any, r
     assert bool(seats.problem) == bool(problem)
 
 
-def test_no_082_too_many_replicas_leave_the_deployment_alone_and_several_elect() -> None:
+def test_no_082_too_many_replicas_leave_the_deployment_alone() -> None:
     planned = plan(observed({"replicas": 7}, status={"schedulerName": "topo-aware-scheduler"}))
     assert (planned.documents, planned.verdict.state) == (None, "Degraded")
     assert planned.status == {"schedulerName": "topo-aware-scheduler"}
-    three = plan(observed(candidates=Candidates(control_plane=3)))
-    assert scheduler_file(three)["leaderElection"]["leaderElect"] is True
-    assert scheduler_file(plan(observed()))["leaderElection"] == {"leaderElect": False}
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_no_082_every_replica_elects_and_the_only_one_too(replicas: int) -> None:
+    """A Deployment starts the new pod before it ends the old one: of one replica there are two for a while, and each
+    extender would promise the same cells. What elects does not change with the number of replicas, either."""
+    planned = plan(observed({"replicas": replicas}, candidates=Candidates(control_plane=3)))
+    assert scheduler_file(planned)["leaderElection"] == {
+        "leaderElect": True,
+        "resourceName": "numa-scheduler-leader",
+        "resourceNamespace": "home",
+        "resourceLock": "leases",
+    }
+    (grants,) = made(planned)["Role", "topology-aware-scheduler-leader-elect"]["rules"][-1:]
+    assert grants["resources"] == ["leases"]
 
 
 @pytest.mark.parametrize(
@@ -311,7 +323,12 @@ def test_no_085_ns_090_the_configuration_of_the_stock_scheduler(spec: Json, anno
     assert scheduler_file(plan(observed(spec, annotations=annotations))) == {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
-        "leaderElection": {"leaderElect": False},
+        "leaderElection": {
+            "leaderElect": True,
+            "resourceName": "numa-scheduler-leader",
+            "resourceNamespace": "home",
+            "resourceLock": "leases",
+        },
         "clientConnection": {"qps": 300, "burst": 600},
         "percentageOfNodesToScore": 100,
         "profiles": [{"schedulerName": "topo-aware-scheduler"}],
