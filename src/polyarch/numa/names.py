@@ -49,6 +49,7 @@ UPDATE_INTERVAL: Final = "k8stopoawareschedwg/update-interval"
 # Conditions of an exporter's own Pod, also its readiness gates (NE-120).
 PODRESOURCES_FETCHED: Final = "PodresourcesFetched"
 TOPOLOGY_UPDATED: Final = "NodeTopologyUpdated"
+READINESS_GATES: Final = (PODRESOURCES_FETCHED, TOPOLOGY_UPDATED)
 SETTINGS_STALE: Final = "TopologySettingsStale"
 """No readiness gate: the last settings are good enough to go on with (NE-103)."""
 

@@ -123,11 +123,20 @@ class ContainerStatus(msgspec.Struct, frozen=True, gc=False):
     state: ContainerState | None = None
 
 
+class PodCondition(msgspec.Struct, frozen=True, gc=False):
+    """``conditions[]``."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+
+
 class ExporterStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """Status of an exporter's pod."""
 
     phase: str = ""
     container_statuses: list[ContainerStatus] | None = None
+    conditions: list[PodCondition] | None = None
 
 
 class ExporterSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -148,9 +157,18 @@ class ExporterPod(msgspec.Struct, frozen=True, gc=False):
         """Why it is not ready; empty if it is."""
         containers = self.status.container_statuses or ()
         if containers and all(each.ready for each in containers):
-            return ""
+            return self._closed_gate()
         reasons = (each.state.waiting.reason for each in containers if each.state is not None and each.state.waiting)
         return next(reasons, "") or self.status.phase or "Pending"
+
+    def _closed_gate(self) -> str:
+        """Why it is not ready although its containers are: it cannot read its node, or cannot publish (NE-120)."""
+        told = {each.type: each for each in self.status.conditions or ()}
+        for gate in names.READINESS_GATES:
+            found = told.get(gate, PodCondition())
+            if found.status != "True":
+                return found.reason or f"{gate} is not told"
+        return ""
 
 
 async def exporter_pods(client: Client, home: str) -> list[ExporterPod]:

@@ -20,7 +20,7 @@ from polyarch.numa.operator.detection import CLUSTER_VERSIONS, INFRASTRUCTURES
 from polyarch.numa.operator.kubelet_configs import HOSTED_KEY
 from polyarch.numa.operator.observed import POOLS
 from polyarch.numa.operator.scheduler.nodes import Candidates
-from polyarch.numa.reconcilers.census import NodeCensus, TopologyCensus
+from polyarch.numa.reconcilers.census import ExporterPod, NodeCensus, TopologyCensus
 from polyarch.numa.reconcilers.definition import TopologyDefinition
 from polyarch.numa.reconcilers.kubelets import KEY, KubeletConfigReconciler
 from polyarch.numa.reconcilers.platforms import Platforms
@@ -165,6 +165,28 @@ async def test_no_046_why_it_failed_names_object_and_cause() -> None:
 def daemon_set(ready: int, *, generation: int = 1) -> Json:
     numbers = {"desiredNumberScheduled": 3, "updatedNumberScheduled": 3, "numberReady": ready}
     return {"metadata": {"generation": generation}, "status": {"observedGeneration": generation, **numbers}}
+
+
+WAITS = {"ready": False, "state": {"waiting": {"reason": "ImagePullBackOff"}}}
+FETCHED = {"type": "PodresourcesFetched", "status": "True", "reason": "Scanned"}
+REFUSED = {"type": "NodeTopologyUpdated", "status": "False", "reason": "UpdateFailed"}
+
+
+@pytest.mark.parametrize(
+    ("status", "why"),
+    [
+        ({"containerStatuses": [{"ready": True}], "conditions": [FETCHED, {**REFUSED, "status": "True"}]}, ""),
+        ({"containerStatuses": [{"ready": True}], "conditions": [FETCHED, REFUSED]}, "UpdateFailed"),
+        ({"containerStatuses": [{"ready": True}], "conditions": [FETCHED]}, "NodeTopologyUpdated is not told"),
+        ({"containerStatuses": [{"ready": True}]}, "PodresourcesFetched is not told"),
+        ({"containerStatuses": [WAITS]}, "ImagePullBackOff"),
+        ({"phase": "Pending"}, "Pending"),
+    ],
+    ids=["ready", "cannot publish", "has not published", "may not write its status", "no image", "no node"],
+)
+def test_no_093_why_an_exporter_is_not_ready(status: Json, why: str) -> None:
+    """Its containers may all be ready: a Pod with readiness gates is not, until both are open."""
+    assert msgspec.convert({"status": status}, ExporterPod).waits_for == why
 
 
 def test_no_093_time_without_progress_begins_again_with_every_step() -> None:

@@ -54,7 +54,7 @@ def _pod(group: Group, surroundings: Surroundings, *, config: str) -> Document:
         "terminationGracePeriodSeconds": 15,
         "priorityClassName": PRIORITY_CLASS,
         **({"imagePullSecrets": secrets} if secrets else {}),
-        "readinessGates": [{"conditionType": each} for each in (names.PODRESOURCES_FETCHED, names.TOPOLOGY_UPDATED)],
+        "readinessGates": [{"conditionType": each} for each in names.READINESS_GATES],
         "nodeSelector": {shared.OS_KEY: "linux"},
         "affinity": _affinity(group.selector),
         "tolerations": [dict(each) for each in group.settings.tolerations or (TOLERATES_ALL,)],
