@@ -157,6 +157,17 @@ def test_pl_720_the_alerts_are_those_that_are_known_with_their_severity_and_dela
     }
 
 
+@pytest.mark.parametrize("alert", [each for each in SCHEDULER_ALERTS if "increase(" in each.expression])
+def test_no_095_the_first_event_of_a_node_is_told(alert):
+    """NO-095: a node has a series from its first event on, and of a series that begins there is no increase yet. A
+    kubelet that refuses one pod in half an hour would never be heard of."""
+    (counter,) = set(re.findall(r"increase\((\w+)\[", alert.expression))
+    metrics = Metrics()
+    ExtenderMetrics(metrics)
+    assert f"{counter}{{" not in metrics.render()[0].decode(), "the series is not there from the start"
+    assert f"({counter} unless {counter} offset " in alert.expression
+
+
 def test_tn_083_a_gate_of_ten_minutes_is_told():
     """TN-083."""
     (gated,) = [alert for alert in TAINT_ALERTS if "oldest_gate" in alert.expression]

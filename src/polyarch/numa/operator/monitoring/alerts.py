@@ -5,6 +5,16 @@ from typing import Final
 from polyarch.numa.names import SCHEDULER
 from polyarch.operating.monitoring.alerting import Alert, none_available
 
+
+def rose(counter: str, window: str, *, more_than: int = 0) -> str:
+    """By node: a counter that has a series from a node's first event on. Of that one there is no increase, since the
+    series begins with it; so what was not there before the window counts as a whole."""
+    return (
+        f"max by (node) (increase({counter}[{window}]) > {more_than} "
+        f"or ({counter} unless {counter} offset {window}) > {more_than})"
+    )
+
+
 ALERTS: Final = (
     Alert(
         name="PolyarchNumaDegraded",
@@ -47,7 +57,7 @@ SCHEDULER_ALERTS: Final = (
     ),
     Alert(
         name="PolyarchNumaKubeletRejections",
-        expression="max by (node) (increase(polyarch_numa_kubelet_rejections_total[30m])) > 0",
+        expression=rose("polyarch_numa_kubelet_rejections_total", "30m"),
         lasting="1m",
         severity="warning",
         summary="A kubelet refused a pod for its NUMA alignment",
@@ -56,7 +66,7 @@ SCHEDULER_ALERTS: Final = (
     ),
     Alert(
         name="PolyarchNumaMispredictions",
-        expression="max by (node) (increase(polyarch_numa_mispredictions_total[1h])) > 2",
+        expression=rose("polyarch_numa_mispredictions_total", "1h", more_than=2),
         lasting="1m",
         severity="warning",
         summary="Pods are not in the NUMA cells where they were expected",
