@@ -233,8 +233,11 @@ class FactsFile:
         return self._answers.get(parsed) or _not_found(parsed, "the facts file does not list it")
 
     def head(self, reference: str) -> Existence:
-        """What a HEAD of ``repository@digest`` or ``repository:tag`` would find."""
-        parsed = parse(reference)
+        """What a HEAD of ``repository@digest`` or ``repository:tag`` would find; nothing at what is no place."""
+        try:
+            parsed = parse(reference)
+        except InvalidReference:
+            return Existence(error="not-found")
         answer = self._answers.get(parsed)
         if answer is None:
             return Existence()

@@ -50,6 +50,18 @@ def test_bd_105_an_override_for_which_nothing_is_built_is_told(plan: Plan) -> No
     assert "note: The override for s390x is not used: s390x is not among the architectures." in lines(out)
 
 
+def test_bd_003_a_file_may_hold_what_no_api_server_took(plan: Plan) -> None:
+    """Neither a traceback, nor a name that a terminal would obey."""
+    facts = yaml.safe_load(FACTS)
+    build, run = facts["objects"][:2]
+    build["metadata"]["name"] = run["spec"]["imageBuild"]["name"] = "web\x1b[2J"
+    run["spec"]["repository"] = "no place"
+    code, out, err = plan(facts=yaml.safe_dump(facts))
+    assert (code, err) == (0, "")
+    assert out.startswith("team/web�[2J: Build (Building)\n")
+    assert "\x1b" not in out
+
+
 def test_bd_302_without_a_record_of_before_it_says_no_more_than_it_knows(plan: Plan) -> None:
     code, out, _ = plan(facts=FACTS.replace("outlines.json", "other.json"))
     assert code == 0

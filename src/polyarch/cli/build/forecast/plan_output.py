@@ -87,9 +87,10 @@ def _camel(name: str) -> str:
 def _text(shown: Shown, *, keys: bool, jobs: bool, colour: bool) -> str:
     made = shown.plan
     style = COLOURS.get(made.decision, "green")
-    lines = [f"{shown.namespace}/{shown.name}: {styled(made.decision, style, colour=colour)} ({made.reason})\n"]
+    where = printable(f"{shown.namespace}/{shown.name}")
+    lines = [f"{where}: {styled(made.decision, style, colour=colour)} ({made.reason})\n"]
     lines += [f"  {printable(made.message)}\n"] if made.message else []
-    lines += [f"  execution {made.execution}\n"] if made.execution else []
+    lines += [f"  execution {printable(made.execution)}\n"] if made.execution else []
     lines += [f"  {NOTES[each.type]}: {printable(each.message)}\n" for each in made.events if not each.execution]
     if made.per_architecture:
         rows = [Row((each.architecture, each.action, why(shown, each))) for each in made.per_architecture]
@@ -97,9 +98,9 @@ def _text(shown: Shown, *, keys: bool, jobs: bool, colour: bool) -> str:
         lines += [f"\n{printed}\n"]
     if made.index.action != "None":
         what = {"Push": "index to be pushed", "Exists": "index is there", "Single": "the child alone, without an index"}
-        digest = f": {made.index.digest}" if made.index.digest else ""
+        digest = f": {printable(made.index.digest)}" if made.index.digest else ""
         lines += [f"{what[made.index.action]}{digest}\n"]
-    lines += [f"tags: {', '.join(made.tags)}\n"] if made.tags else []
+    lines += [f"tags: {printable(', '.join(made.tags))}\n"] if made.tags else []
     lines += [f"looked at again in {made.requeue_after:.0f} s\n"] if made.requeue_after is not None else []
     if keys:
         documents = [
