@@ -1,10 +1,15 @@
-"""CSV (RFC 4180) with a header row, for spreadsheets and scripts (MF-045)."""
+"""CSV (RFC 4180) with a header row, for spreadsheets and scripts (MF-045).
+
+A cell that a spreadsheet would take for a formula gets an apostrophe, and no character is one that a terminal would
+obey: names in manifests are anybody's texts.
+"""
 
 import csv
 import io
 
 from polyarch.manifests.finding import Finding
 from polyarch.manifests.output.json import finding_document
+from polyarch.manifests.output.text import plain
 from polyarch.manifests.report import Report
 
 HEADER = (
@@ -29,6 +34,7 @@ HEADER = (
     "fingerprint",
     "origin",
 )
+_FORMULA = ("=", "+", "-", "@")
 
 
 def render(report: Report) -> str:
@@ -48,4 +54,10 @@ def _row(finding: Finding) -> list[str]:
 def _cell(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return " ".join(value) if isinstance(value, tuple) else str(value)
+    return guarded(" ".join(value)) if isinstance(value, tuple) else guarded(str(value))
+
+
+def guarded(text: str) -> str:
+    """The text of a cell."""
+    shown = plain(text)
+    return f"'{shown}" if shown.lstrip().startswith(_FORMULA) else shown

@@ -1,8 +1,10 @@
 """Workflow commands of GitHub Actions: annotations beside the lines of a pull request (MF-045)."""
 
 from polyarch.manifests.finding import Finding, Severity
+from polyarch.manifests.output.text import plain
 from polyarch.manifests.report import Incomplete, Report
 
+LINE_END = "%0A"
 _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
 
 
@@ -18,8 +20,8 @@ def _line(finding: Finding) -> str:
         f"file={_property(finding.file)},line={span.line},col={span.column},endLine={span.end_line},"
         f"title={_property(finding.rule)}"
     )
-    text = f"{finding.message}\n{finding.hint}" if finding.hint else finding.message
-    return f"::{_COMMANDS[finding.severity]} {properties}::{_data(text)}"
+    lines = [each for each in (finding.message, finding.hint) if each]
+    return f"::{_COMMANDS[finding.severity]} {properties}::{LINE_END.join(map(_data, lines))}"
 
 
 def _gap(gap: Incomplete) -> str:
@@ -28,7 +30,7 @@ def _gap(gap: Incomplete) -> str:
 
 
 def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return plain(text).replace("%", "%25")
 
 
 def _property(text: str) -> str:

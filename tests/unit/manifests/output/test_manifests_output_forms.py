@@ -71,7 +71,7 @@ def test_github_escapes_what_ends_a_command_or_a_property() -> None:
     lines = github.render(report(evil, path="a,b:c%.yaml", incomplete=(GAP,))).splitlines()
     assert len(lines) == 3
     assert "file=a%2Cb%3Ac%25.yaml," in lines[0]
-    assert "50%25%0A::set-output" in lines[0]
+    assert "50%25 ::set-output" in lines[0]
     assert lines[2] == "::error title=incomplete::the registry is away"
 
 
@@ -94,8 +94,35 @@ def test_csv_is_read_back() -> None:
     header, *rows = list(csv_module.reader(io.StringIO(printed, newline="")))
     assert tuple(header) == csv.HEADER
     found = dict(zip(header, rows[1], strict=True))
-    assert (found["rule"], found["line"], found["name"], found["excess"]) == ("MA102", "16", 'a,"b\n', "linux/s390x")
+    assert (found["rule"], found["line"], found["name"], found["excess"]) == ("MA102", "16", 'a,"b ', "linux/s390x")
     assert printed.endswith("\r\n")
+
+
+def test_no_form_has_what_a_terminal_would_obey() -> None:
+    """MF-042, MF-045: logs of CI are read in terminals, too."""
+    evil = report(WEB.replace("name: web\n  name", 'name: "w\\e[2J\\x07"\n  name'))
+    for form in (csv, github, junit, markdown):
+        printed = form.render(evil)
+        assert "w�[2J�" in printed.replace("\\", "")
+        assert not {"\x1b", "\x07"} & set(printed)
+
+
+def test_no_text_of_a_manifest_mentions_somebody_or_becomes_a_link_in_a_comment() -> None:
+    """MF-045: who opens a pull request chooses the names in it."""
+    evil = "@acme/all #1 ![x](https://x.example/y) www.x.example ~~y~~ &lt;"
+    (row,) = [
+        line
+        for line in markdown.render(report(WEB.replace("name: web\n  name", f'name: "{evil}"\n  name'))).splitlines()
+        if "MA102" in line
+    ]
+    assert "\\@acme/all \\#1 \\!\\[x\\](https\\://x.example/y) www\\.x.example \\~\\~y\\~\\~ \\&lt;" in row
+
+
+def test_a_spreadsheet_takes_no_name_for_a_formula() -> None:
+    """MF-045."""
+    printed = csv.render(report(WEB.replace("name: web\n  name", 'name: "=1+1"\n  name')))
+    header, *rows = list(csv_module.reader(io.StringIO(printed, newline="")))
+    assert {dict(zip(header, row, strict=True))["name"] for row in rows} == {"'=1+1"}
 
 
 def test_the_same_report_gives_the_same_text() -> None:

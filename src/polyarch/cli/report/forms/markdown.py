@@ -3,20 +3,17 @@
 Names, images and reasons are escaped: nothing that comes from a cluster may become markup of the page it is pasted to.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from polyarch.cli.output.terminal import printable
 from polyarch.cli.report.forms import words
+from polyarch.manifests.output.markdown import escaped
 from polyarch.reports.comparison import full_name
 from polyarch.reports.document import Change, Group, Report, Verdict
 from polyarch.reports.judging.verdicts import MOVABLE
 from polyarch.reports.wording import NOT_COMPARED, few, percent, saved
 
 MOST_ROWS: Final = 50
-_MARKS: Final = re.compile(r"([\\`*_<>\[\]|~#@!&]|:(?=//)|(?<=www)\.)", re.IGNORECASE)
-"""What could begin markup; also the point and the colon of what pages make links of, ``www.…`` and ``https://…``."""
 
 
 def report_markdown(report: Report) -> str:
@@ -25,19 +22,19 @@ def report_markdown(report: Report) -> str:
 
 
 def _blocks(report: Report) -> Iterator[str]:
-    yield f"# What can run where\n\n{_escaped(words.heading(report))}"
+    yield f"# What can run where\n\n{escaped(words.heading(report))}"
     if not report.complete:
         yield "**Interrupted**: images that were not asked for yet count as unknown."
     if report.workloads:
-        yield "\n".join(f"* {_escaped(words.summary(report, sums))}" for sums in report.sums)
+        yield "\n".join(f"* {escaped(words.summary(report, sums))}" for sums in report.sums)
     header = ("Target", *(each.value for each in Verdict))
     yield _table(header, ((sums.target, *(str(each.workloads) for each in sums.verdicts)) for sums in report.sums))
     for sums in report.sums:
         if sums.saving is not None:
-            yield _escaped(f"{sums.target}: {saved(sums.saving)}")
+            yield escaped(f"{sums.target}: {saved(sums.saving)}")
         if sums.blocking_daemon_sets:
             names = few(sums.blocking_daemon_sets, 5)
-            yield _escaped(f"{sums.target}: DaemonSets without which no node of it is ready: {names}")
+            yield escaped(f"{sums.target}: DaemonSets without which no node of it is ready: {names}")
     if report.blockers:
         rows = [
             (each.target, each.image, *words.holds(report, each), few(each.workloads, 3), each.suggestion.message)
@@ -68,7 +65,7 @@ def _blocks(report: Report) -> Iterator[str]:
     yield from _node_drift(report)
     yield from _comparison(report)
     problems = (f"{full_name(row)}: {problem}" for row in report.workloads for problem in row.problems)
-    notes = [f"* {_escaped(note)}" for note in (*report.notes, *problems)]
+    notes = [f"* {escaped(note)}" for note in (*report.notes, *problems)]
     if notes:
         yield "\n".join(notes)
 
@@ -85,7 +82,7 @@ def _groups(title: str, what: str, groups: Sequence[Group], report: Report) -> I
             )
             for each in groups
         )
-        yield f"## {title}\n\n" + _table(tuple(map(_escaped, header)), rows)
+        yield f"## {title}\n\n" + _table(tuple(map(escaped, header)), rows)
 
 
 def _node_drift(report: Report) -> Iterator[str]:
@@ -110,19 +107,15 @@ def _comparison(report: Report) -> Iterator[str]:
         (what, each.workload, each.target, each.before, each.after) for what, several in changes for each in several
     ]
     shares = "\n".join(
-        f"* {_escaped(each.target)}: {percent(each.before)} then, {percent(each.after)} now" for each in found.shares
+        f"* {escaped(each.target)}: {percent(each.before)} then, {percent(each.after)} now" for each in found.shares
     )
     shares = shares or f"* {NOT_COMPARED}"
-    title = f"## Since {_escaped(found.former or 'the former report')}\n\n{shares}"
+    title = f"## Since {escaped(found.former or 'the former report')}\n\n{shares}"
     yield f"{title}\n\n{_table(('What', 'Workload', 'Target', 'Before', 'Now'), rows)}" if rows else title
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     rows = list(rows)
-    lines = [header, ["---"] * len(header), *([_escaped(cell) for cell in row] for row in rows[:MOST_ROWS])]
+    lines = [header, ["---"] * len(header), *([escaped(cell) for cell in row] for row in rows[:MOST_ROWS])]
     text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     return text if len(rows) <= MOST_ROWS else f"{text}\n\n{len(rows) - MOST_ROWS} more rows are in the other forms."
-
-
-def _escaped(text: str) -> str:
-    return _MARKS.sub(r"\\\1", " ".join(printable(text).split()))

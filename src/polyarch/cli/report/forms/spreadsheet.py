@@ -7,14 +7,13 @@ obey: images and labels are anybody's texts.
 import csv
 import io
 
-from polyarch.cli.output.terminal import printable
+from polyarch.manifests.output.csv import guarded
 from polyarch.reports.document import Answer, Report, WorkloadRow
 
 HEADER = (
     *("namespace", "kind", "name", "team", "target", "verdict", "cores", "memoryBytes", "replicas", "pods"),
     *("podsOnTarget", "runsOn", "images", "blockedBy", "reasons", "drift", "problems", "source"),
 )
-_FORMULA = ("=", "+", "-", "@")
 
 
 def report_csv(report: Report) -> str:
@@ -39,9 +38,4 @@ def _row(row: WorkloadRow, answer: Answer) -> list[str]:
         row.source,
     )
     exact = (f"{number:.15g}" if isinstance(number, float) else str(number) for number in numbers)
-    return [*map(_cell, texts), *exact, *map(_cell, cells)]
-
-
-def _cell(text: str) -> str:
-    shown = printable(text)
-    return f"'{shown}" if shown.lstrip().startswith(_FORMULA) else shown
+    return [*map(guarded, texts), *exact, *map(guarded, cells)]
