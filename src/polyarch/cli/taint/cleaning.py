@@ -74,7 +74,7 @@ def run_clean(asked: Asked, access: Access, chosen: Sequence[Output], *, message
     except KeyboardInterrupt:
         messages.note(f"stopped; `polyarch {COMMAND}` goes on from where it is")
         raise
-    emit(chosen, lambda form, colour: _text(cleaned) if form == "text" else document_text(_document(cleaned), form))
+    emit(chosen, lambda form, colour: rendered(cleaned, form))
     if cleaned.failures:
         raise CouldNotComplete(f"{COMMAND}: {few(cleaned.failures, 3)}")
     if cleaned.left:
@@ -195,9 +195,15 @@ class Cleaning:
         self._messages.remark(f"{change.ref.resource.kind} {change.ref.key} {change.what}{dry}")
 
 
+def rendered(cleaned: Cleaned, form: str) -> str:
+    """The text of a format."""
+    return _text(cleaned) if form == "text" else document_text(_document(cleaned), form)
+
+
 def _text(cleaned: Cleaned) -> str:
+    """What is left, and why, is told by the error that the command ends with."""
     number = len(cleaned.changes)
-    if not number:
+    if not number and not cleaned.failures and not cleaned.left:
         return "nothing to do: no node carries a taint of polyarch, and no pod its gate\n"
     written = f"{number} {'write' if number == 1 else 'writes'}"
     return f"{written}{' would be made' if cleaned.dry_run else ''}\n"

@@ -10,7 +10,8 @@ from taint_nodes import document, taints_of
 from manual_clock import ManualClock
 from polyarch.cli.errors import CouldNotComplete
 from polyarch.cli.output.messages import Messages
-from polyarch.cli.taint.cleaning import Asked, Cleaned, Cleaning
+from polyarch.cli.taint.cleaning import Asked, Cleaned, Cleaning, rendered
+from polyarch.kube.errors import Forbidden
 from polyarch.kube.resources import LEASES, MUTATING_WEBHOOKS, NODES, Resource
 from polyarch.taints.api.resources import ARCHITECTURE_TAINTS
 
@@ -132,6 +133,20 @@ async def test_tn_070_a_controller_without_the_object_would_put_everything_back(
     assert taints_of(world.api.read(NODES, "n-1")) == [OURS]
     await world.clean(force=True)
     assert taints_of(world.api.read(NODES, "n-1")) == []
+
+
+async def test_tn_070_who_may_write_nothing_is_not_told_that_there_is_nothing_to_do(world) -> None:
+    world.api.put(NODES, document("n-1", "arm64", OURS))
+    assert rendered(await world.clean(key="other/key"), "text").startswith("nothing to do")
+
+    async def refuse(verb: str, resource: Resource, name: str) -> None:
+        if verb == "patch":
+            raise Forbidden(403, message="no")
+
+    world.api.hook = refuse
+    cleaned = await world.clean()
+    assert [each.ref.key.name for each in cleaned.failures] == ["n-1"]
+    assert rendered(cleaned, "text") == "0 writes\n"
 
 
 async def test_tn_072_a_dry_run_asks_nobody_to_stop_and_waits_for_nobody(world) -> None:
