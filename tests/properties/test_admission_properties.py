@@ -14,7 +14,7 @@ from polyarch.kube.serving.reviews import AdmissionRequest, AdmissionResponse, N
 from polyarch.model.pod import Pod
 from polyarch.placement.api.settings import Settings
 from polyarch.placement.decide.rules import Facts
-from polyarch.placement.result.series import Series
+from polyarch.placement.result.series import recent_series
 
 REVIEW: dict[str, Any] = {
     "kind": "AdmissionReview",
@@ -54,7 +54,7 @@ JSON = st.recursive(
 
 async def _handle(request: AdmissionRequest[Pod]) -> AdmissionResponse:
     """The rules with nothing known: what a pod of any shape goes through."""
-    look = Series().look(Facts(pod=request.object, namespace=request.namespace, settings=Settings(), sources=()))
+    look = recent_series().look(Facts(pod=request.object, namespace=request.namespace, settings=Settings(), sources=()))
     admission = look.admission({}, controller_available=True, deprovisioning=False)
     return AdmissionResponse(patch=admission.operations, warnings=admission.warnings)
 

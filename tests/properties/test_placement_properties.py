@@ -40,7 +40,7 @@ from polyarch.placement.result.admission import admit
 from polyarch.placement.result.events import events_for
 from polyarch.placement.result.outcome import Path
 from polyarch.placement.result.patch import admission_patch, controller_patch
-from polyarch.placement.result.series import Series
+from polyarch.placement.result.series import recent_series
 from polyarch.platforms import Platform
 from polyarch.requirements import NodeTerm, Requirement, admits
 
@@ -345,7 +345,7 @@ def test_pl_801_an_answer_from_a_series_is_what_the_rules_say(
     admissions: list[tuple[int, int, int, bool, bool]],
 ) -> None:
     """PL-801: whatever was asked before, though names differ; each spec comes with each metadata."""
-    series = Series(capacity=3)
+    series = recent_series(capacity=3)
     for number, (spec, metadata, answered, lives, leaving) in enumerate(admissions):
         document = documents[spec] | {"metadata": documents[metadata]["metadata"] | {"name": f"web-{number}"}}
         case = case_of(document, using, scoring)

@@ -4,25 +4,23 @@ A cached decision is used only if settings, sources and nodes are the same objec
 hit costs a third of a decision. The cache is bounded. Pure, like the rules.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import msgspec
 
 from polyarch.kube.client.jsonpatch import Operation
+from polyarch.model.pod import Pod
 from polyarch.oci.answer import Inspection
-from polyarch.oci.cache.recent import Recent
 from polyarch.placement.decide.rules import Case, Facts, decide, examine
 from polyarch.placement.result.admission import Admission, admit
 from polyarch.pods.additions import Addition, joined
-from polyarch.pods.likeness import LONGEST, Likeness
+from polyarch.pods.series import Series, are_few
 
 CAPACITY: Final = 512
 """Series in the cache, of about 10 KiB each; the least recently used is evicted."""
 BYTES: Final = 1024 * 1024
 """Limit of all keys together; the cached values take up to thirty times as much."""
-ENTRIES: Final = 256
-"""Maximum index entries in the answers of a pod; with more, its decision is not cached."""
 
 
 class _Said(NamedTuple):
@@ -69,7 +67,7 @@ class Look:
                 controller_available=controller_available,
                 deprovisioning=deprovisioning,
             )
-            if _entries(answers.values()) > ENTRIES:
+            if not are_few(answers.values()):
                 return admission
             said = self._said = _Said(dict(answers), controller_available, deprovisioning, admission)
         return said.admission
@@ -84,30 +82,18 @@ class Look:
         return made.operations
 
 
-class Series:
-    """The series recently admitted by this process. For pods at admission, not stored ones."""
-
-    def __init__(self, capacity: int = CAPACITY) -> None:
-        self._looks: Recent[bytes, Look] = Recent(capacity, weight=BYTES)
-
-    def __len__(self) -> int:
-        return len(self._looks)
-
-    def look(self, facts: Facts) -> Look:
-        """The cached series of an equal pod under the same facts, or a new one."""
-        likeness = Likeness.of(facts.pod, facts.namespace)
-        key = likeness.key
-        look = self._looks.get(key)
-        if look is not None and _are_same(look.case.facts, facts):
-            return look
-        look = Look(examine(msgspec.structs.replace(facts, pod=likeness.pod)))
-        if len(key) <= LONGEST:
-            self._looks.put(key, look, weight=len(key))
-        return look
+def recent_series(capacity: int = CAPACITY) -> Series[Facts, Look]:
+    """The series recently admitted by this process."""
+    return Series(_look, _holds, capacity=capacity, weight=BYTES)
 
 
-def _are_same(then: Facts, now: Facts) -> bool:
+def _look(facts: Facts, pod: Pod) -> Look:
+    return Look(examine(msgspec.structs.replace(facts, pod=pod)))
+
+
+def _holds(look: Look, now: Facts) -> bool:
     """Compares by identity what is compiled once per namespace: a change creates a new object."""
+    then = look.case.facts
     return (
         then.settings is now.settings
         and then.sources is now.sources
@@ -115,9 +101,3 @@ def _are_same(then: Facts, now: Facts) -> bool:
         and then.seal is now.seal
         and then.record_was_sent is now.record_was_sent
     )
-
-
-def _entries(answers: Iterable[Inspection]) -> int:
-    """Index entries in the answers; their number is up to the images' publishers."""
-    whole = [each for answer in answers for each in (answer, answer.last_good) if each is not None]
-    return sum(len(each.entries) + len(each.skipped) for each in whole)

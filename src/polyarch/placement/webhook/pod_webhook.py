@@ -30,7 +30,7 @@ from polyarch.placement.lookups.facts import ClusterFacts
 from polyarch.placement.metrics import PlacementMetrics
 from polyarch.placement.result.admission import Admission
 from polyarch.placement.result.outcome import By, Path
-from polyarch.placement.result.series import Look, Series
+from polyarch.placement.result.series import Look, recent_series
 from polyarch.placement.webhook.provenance import was_sent
 from polyarch.pods.additions import NOTHING, Addition, Adds, Alongside
 from polyarch.pods.lookups.background import NEVER, AdmissionLookups, Coming, arrived
@@ -65,7 +65,7 @@ class PodWebhook:
         self._controller_lives = controller_lives
         self._clock = clock
         self._metrics = metrics
-        self._series = Series()
+        self._series = recent_series()
         self._audits: set[asyncio.Task[None]] = set()
         facts.on_change(self._facts_changed)
 

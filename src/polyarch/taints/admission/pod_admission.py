@@ -24,7 +24,7 @@ from polyarch.pods.additions import NOTHING, Addition, Alongside
 from polyarch.pods.lookups.background import AdmissionLookups
 from polyarch.pods.lookups.secrets import PullSource
 from polyarch.taints import names
-from polyarch.taints.admission.series import Series, addition
+from polyarch.taints.admission.series import addition, recent_series
 from polyarch.taints.decide.decision import Outcome, PodDecision, Progress
 from polyarch.taints.decide.image_change import changes_images, decide_change, examine_change
 from polyarch.taints.decide.rules import Case, Facts, decide, examine
@@ -58,7 +58,7 @@ class PodAdmission:
         self._clock = clock
         self._metrics = metrics
         self._failed = failed
-        self._series = Series()
+        self._series = recent_series()
         self._causes = Causes()
 
     def route(self) -> Route[Pod]:

@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from polyarch.kube.client.jsonpatch import Operation
+from polyarch.model.pod import Pod
 from polyarch.oci.answer import Inspection
-from polyarch.oci.cache.recent import Recent
 from polyarch.pods.additions import NOTHING, Addition
-from polyarch.pods.likeness import LONGEST, Likeness
+from polyarch.pods.series import Series, are_few
 from polyarch.taints.decide.decision import Outcome, PodDecision, Progress
 from polyarch.taints.decide.rules import Case, Facts, decide, examine
 from polyarch.taints.result.pod_patch import admission_patch
@@ -23,8 +23,6 @@ CAPACITY: Final = 256
 """Series in the cache; the least recently used is evicted."""
 BYTES: Final = 512 * 1024
 """Limit of all keys together; the cached values take up to ten times as much."""
-ENTRIES: Final = 256
-"""Maximum index entries in the answers of a pod; with more, what is added to it is not cached."""
 
 
 class Said(NamedTuple):
@@ -56,34 +54,22 @@ class Look:
             return known.said
         decision = decide(self.case, answers, progress)
         said = Said(decision, addition(decision, admission_patch(self.case, decision)))
-        if sum(len(each.entries) + len(each.skipped) for each in answers.values()) <= ENTRIES:
+        if are_few(answers.values()):
             self._known = _Known(dict(answers), progress, said)
         return said
 
 
-class Series:
+def recent_series() -> Series[Facts, Look]:
     """The series recently admitted by this process."""
-
-    def __init__(self) -> None:
-        self._looks: Recent[bytes, Look] = Recent(CAPACITY, weight=BYTES)
-
-    def __len__(self) -> int:
-        return len(self._looks)
-
-    def look(self, facts: Facts) -> Look:
-        """The cached series of an equal pod under the same facts, or a new one."""
-        likeness = Likeness.of(facts.pod, facts.namespace)
-        key = likeness.key
-        look = self._looks.get(key)
-        if look is not None and _are_same(look.case.facts, facts):
-            return look
-        look = Look(examine(msgspec.structs.replace(facts, pod=likeness.pod)))
-        if len(key) <= LONGEST:
-            self._looks.put(key, look, weight=len(key))
-        return look
+    return Series(_look, _holds, capacity=CAPACITY, weight=BYTES)
 
 
-def _are_same(then: Facts, now: Facts) -> bool:
+def _look(facts: Facts, pod: Pod) -> Look:
+    return Look(examine(msgspec.structs.replace(facts, pod=pod)))
+
+
+def _holds(look: Look, now: Facts) -> bool:
+    then = look.case.facts
     return (
         then.settings is now.settings
         and then.existing is now.existing

@@ -13,10 +13,11 @@ from polyarch.placement.api.settings import Settings
 from polyarch.placement.decide.rules import Facts
 from polyarch.placement.decide.scoring import Source
 from polyarch.placement.decide.seal import Seal
-from polyarch.placement.result import series
 from polyarch.placement.result.admission import Admission
 from polyarch.placement.result.outcome import Path
-from polyarch.placement.result.series import Look, Series
+from polyarch.placement.result.series import BYTES, Look, recent_series
+from polyarch.pods.likeness import LONGEST
+from polyarch.pods.series import ENTRIES
 
 SETTINGS = Settings()
 NO_SOURCES = ()
@@ -48,7 +49,7 @@ def admit(
 
 def test_pl_801_replicas_are_one_series_and_decided_once() -> None:
     """PL-801: what differs between siblings is nothing that a rule reads."""
-    known = Series()
+    known = recent_series()
     first, second = known.look(facts(replica(1))), known.look(facts(replica(2)))
     assert second is first
     assert admit(second) is admit(first)
@@ -73,7 +74,7 @@ def test_pl_801_replicas_are_one_series_and_decided_once() -> None:
 )  # fmt: skip
 def test_pl_801_another_spec_is_another_series(changed: dict[str, Any]) -> None:
     """PL-801."""
-    known = Series()
+    known = recent_series()
     assert known.look(facts(replica(**changed))) is not known.look(facts(replica()))
 
 
@@ -89,13 +90,13 @@ def test_pl_801_another_spec_is_another_series(changed: dict[str, Any]) -> None:
 )
 def test_pl_801_other_metadata_is_another_series(metadata: dict[str, Any]) -> None:
     """PL-801."""
-    known, other = Series(), replica()
+    known, other = recent_series(), replica()
     other["metadata"] |= metadata
     assert known.look(facts(other)) is not known.look(facts(replica()))
 
 
 def test_another_namespace_is_another_series() -> None:
-    known, given = Series(), facts(replica())
+    known, given = recent_series(), facts(replica())
     assert known.look(msgspec.structs.replace(given, namespace="other")) is not known.look(given)
 
 
@@ -112,7 +113,7 @@ def test_another_namespace_is_another_series() -> None:
 )
 def test_facts_that_changed_are_looked_at_again(changes: dict[str, Any]) -> None:
     """And the new look takes the place of the old one."""
-    known = Series()
+    known = recent_series()
     before, changed = known.look(facts(replica())), facts(replica(), **changes)
     after = known.look(changed)
     assert after is not before
@@ -123,7 +124,7 @@ def test_facts_that_changed_are_looked_at_again(changes: dict[str, Any]) -> None
 
 def test_answers_that_changed_decide_again() -> None:
     """A tag that moved, or a failure that ended, is seen by the next pod."""
-    look = Series().look(facts(replica()))
+    look = recent_series().look(facts(replica()))
     assert admit(look, ("amd64",)).decision.architectures == ("amd64",)
     assert admit(look, ("arm64", "s390x")).decision.architectures == ("arm64", "s390x")
     assert look.admission({}, controller_available=True, deprovisioning=False).path is Path.GATED
@@ -131,7 +132,7 @@ def test_answers_that_changed_decide_again() -> None:
 
 def test_answers_are_kept_as_they_were() -> None:
     """The caller goes on using its dictionary."""
-    look, mine = Series().look(facts(replica())), answers(index(APP, "amd64"))
+    look, mine = recent_series().look(facts(replica())), answers(index(APP, "amd64"))
     first = look.admission(mine, controller_available=True, deprovisioning=False)
     mine[APP] = index(APP, "arm64")
     assert look.admission(mine, controller_available=True, deprovisioning=False) is not first
@@ -139,7 +140,7 @@ def test_answers_are_kept_as_they_were() -> None:
 
 def test_pl_107_a_controller_that_went_away_is_seen_by_the_next_pod() -> None:
     """PL-107."""
-    look = Series().look(facts(replica()))
+    look = recent_series().look(facts(replica()))
     gated = look.admission({}, controller_available=True, deprovisioning=False)
     let_through = look.admission({}, controller_available=False, deprovisioning=False)
     leaving = look.admission({}, controller_available=False, deprovisioning=True)
@@ -149,23 +150,23 @@ def test_pl_107_a_controller_that_went_away_is_seen_by_the_next_pod() -> None:
 
 def test_pl_854_what_is_remembered_is_bounded() -> None:
     """PL-854: the least recently asked for goes first; a pod of more than 32 KiB is not kept at all."""
-    known = Series(capacity=2)
+    known = recent_series(capacity=2)
     first = known.look(facts(replica(containers=[{"image": "a"}])))
     known.look(facts(replica(containers=[{"image": "b"}])))
     assert known.look(facts(replica(containers=[{"image": "a"}]))) is first
     known.look(facts(replica(containers=[{"image": "c"}])))
     assert len(known) == 2
     assert known.look(facts(replica(containers=[{"image": "a"}]))) is first
-    known.look(facts(replica(nodeSelector={"k": "x" * series.LONGEST})))
+    known.look(facts(replica(nodeSelector={"k": "x" * LONGEST})))
     assert len(known) == 2
 
 
 def test_pl_854_all_series_together_are_bounded() -> None:
     """PL-854: who sends dry runs of large pods, each with another label, fills no more than a part of the limit."""
-    known = Series()
+    known = recent_series()
     for number in range(64):
         known.look(facts(replica(volumes=[{}] * 10_000, nodeSelector={"number": str(number)})))
-    assert len(known) == series.BYTES // (10_000 * len("{},"))
+    assert len(known) == BYTES // (10_000 * len("{},"))
     assert known.look(facts(replica(volumes=[{}] * 10_000, nodeSelector={"number": "63"}))) is known.look(
         facts(replica(volumes=[{}] * 10_000, nodeSelector={"number": "63"}))
     ), "the youngest are there"
@@ -173,7 +174,7 @@ def test_pl_854_all_series_together_are_bounded() -> None:
 
 def test_a_series_that_was_looked_at_again_takes_the_room_of_one() -> None:
     """PL-854: its facts change a hundred times, and the others stay."""
-    known = Series()
+    known = recent_series()
     first = known.look(facts(replica()))
     for number in range(100):
         known.look(facts(replica(volumes=[{}] * 10_000), settings=Settings(hold_limit=float(number))))
@@ -184,7 +185,7 @@ def test_pl_854_of_a_pod_only_its_likeness_is_remembered() -> None:
     """PL-854, PL-801: a pod may be small in what rules read and large elsewhere; and no rule can see more of it."""
     document = replica()
     document["metadata"] |= {"name": "web-1", "finalizers": [f"f{number}" for number in range(10_000)]}
-    remembered = Series().look(facts(document)).case
+    remembered = recent_series().look(facts(document)).case
     for seen in (remembered.pod, remembered.view.pod):
         assert seen.metadata == ObjectMeta(labels={"app": "web"})
         assert seen.spec == facts(document).pod.spec
@@ -192,6 +193,6 @@ def test_pl_854_of_a_pod_only_its_likeness_is_remembered() -> None:
 
 def test_pl_854_answers_that_are_very_long_are_not_remembered() -> None:
     """PL-854: whose registry it is may state a thousand platforms; the readings' own memory is bounded by bytes."""
-    look, stated = Series().look(facts(replica())), tuple(f"x{number}" for number in range(series.ENTRIES + 1))
+    look, stated = recent_series().look(facts(replica())), tuple(f"x{number}" for number in range(ENTRIES + 1))
     assert admit(look, stated) is not admit(look, stated)
     assert admit(look, stated[1:]) is admit(look, stated[1:])

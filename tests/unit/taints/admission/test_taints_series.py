@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from placement_world import pod, resolved
+from placement_world import failed, pod, resolved
 from taint_world import BOTH
 
 from polyarch.model.pod import Pod
@@ -12,7 +12,8 @@ from polyarch.oci.answer import Inspection
 from polyarch.oci.reference import parse
 from polyarch.pods.additions import NOTHING
 from polyarch.pods.likeness import LONGEST
-from polyarch.taints.admission.series import CAPACITY, ENTRIES, Series
+from polyarch.pods.series import ENTRIES
+from polyarch.taints.admission.series import CAPACITY, recent_series
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.decide.decision import Progress
 from polyarch.taints.decide.rules import Facts
@@ -32,7 +33,7 @@ def answers(*platforms: str) -> dict[str, Inspection]:
 
 def test_tn_091_the_pods_of_one_template_are_decided_once():
     """TN-091: what is added is the same value, whatever the pod is called."""
-    series = Series()
+    series = recent_series()
     first = series.look(facts(pod("app:1", name="a"))).said(answers(*BOTH), Progress.FIRST)
     second = series.look(facts(pod("app:1", name="b"))).said(answers(*BOTH), Progress.FIRST)
     assert second.addition is first.addition
@@ -52,7 +53,7 @@ def test_tn_091_the_pods_of_one_template_are_decided_once():
 )
 def test_tn_002_other_facts_are_another_decision(change):
     """TN-002."""
-    series = Series()
+    series = recent_series()
     before = series.look(facts())
     assert series.look(facts(**change)) is not before
 
@@ -69,14 +70,14 @@ def test_tn_002_other_facts_are_another_decision(change):
 )
 def test_tn_002_another_pod_is_another_decision(change):
     """TN-002: by everything that rules read."""
-    series = Series()
+    series = recent_series()
     before = series.look(facts())
     assert series.look(facts(pod("app:1", **change))) is not before
 
 
 def test_tn_046_other_answers_and_the_end_of_the_leader_are_another_decision():
     """TN-046."""
-    look = Series().look(facts())
+    look = recent_series().look(facts())
     both = look.said(answers(*BOTH), Progress.FIRST)
     one = look.said(answers("linux/amd64"), Progress.FIRST)
     assert (both.decision.added, one.decision.added) == (("amd64", "arm64"), ("amd64",))
@@ -86,13 +87,16 @@ def test_tn_046_other_answers_and_the_end_of_the_leader_are_another_decision():
 
 def test_pl_854_what_pods_make_us_remember_is_bounded():
     """PL-854, PL-810: in number, in bytes, and in what a registry says of one image."""
-    series = Series()
+    series = recent_series()
     for number in range(CAPACITY + 10):
         series.look(facts(pod(f"app:{number}")))
     assert len(series) == CAPACITY
-    large = Series()
+    large = recent_series()
     large.look(facts(pod("app:1", annotations={"a": "x" * LONGEST})))
     assert len(large) == 0
     look = series.look(facts())
     many = answers(*["linux/amd64"] * (ENTRIES + 1))
     assert look.said(many, Progress.FIRST) is not look.said(many, Progress.FIRST)
+    last_good = msgspec.structs.replace(failed(parse("app:1"), "network"), last_good=many["app:1"])
+    failing = {"app:1": last_good}
+    assert look.said(failing, Progress.FIRST) is not look.said(failing, Progress.FIRST)

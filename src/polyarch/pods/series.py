@@ -1,0 +1,66 @@
+"""What was decided for the pods of one series, such as the replicas of a template (PL-801, TN-091).
+
+Most pods are created by the dozen. What a feature has found for one of them is found again for the next, as long as the
+facts that it depends on are the same. For pods at admission, not stored ones. Bounded, and pure, like the rules.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final, Generic, Protocol, TypeVar
+
+from polyarch.model.pod import Pod
+from polyarch.oci.answer import Inspection
+from polyarch.oci.cache.recent import Recent
+from polyarch.pods.likeness import LONGEST, Likeness
+
+ENTRIES: Final = 256
+"""Maximum index entries in the answers of a pod; with more, what they led to is not kept."""
+
+
+class AboutPod(Protocol):
+    """The facts of a feature: a pod that is being admitted, and more."""
+
+    @property
+    def pod(self) -> Pod: ...
+
+    @property
+    def namespace(self) -> str: ...
+
+
+F = TypeVar("F", bound=AboutPod)
+L = TypeVar("L")
+
+
+class Series(Generic[F, L]):
+    """The series recently admitted by this process, each as a look ``L``; the least recently used is evicted.
+
+    ``make`` looks at facts whose pod is to be taken for the given one, which has only what rules may read. ``holds``
+    tells whether a look is the one for these facts, too. ``weight``: bytes of all keys together.
+    """
+
+    def __init__(
+        self, make: Callable[[F, Pod], L], holds: Callable[[L, F], bool], *, capacity: int, weight: int
+    ) -> None:
+        self._make = make
+        self._holds = holds
+        self._looks: Recent[bytes, L] = Recent(capacity, weight=weight)
+
+    def __len__(self) -> int:
+        return len(self._looks)
+
+    def look(self, facts: F) -> L:
+        """The look at an equal pod under the same facts, or a new one."""
+        likeness = Likeness.of(facts.pod, facts.namespace)
+        key = likeness.key
+        look = self._looks.get(key)
+        if look is not None and self._holds(look, facts):
+            return look
+        look = self._make(facts, likeness.pod)
+        if len(key) <= LONGEST:
+            self._looks.put(key, look, weight=len(key))
+        return look
+
+
+def are_few(answers: Iterable[Inspection]) -> bool:
+    """Whether answers may be kept with what they led to: their size is up to the images' publishers."""
+    whole = [each for answer in answers for each in (answer, answer.last_good) if each is not None]
+    return sum(len(each.entries) + len(each.skipped) for each in whole) <= ENTRIES
