@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 import pytest
+from archaware_left_behind import archaware_taken_over, leave_archaware_behind
 from installing import PROJECT
 from left_behind import Kubectl, leave_behind, taken_over
 from numa_left_behind import leave_numa_behind, numa_taken_over
@@ -35,6 +36,7 @@ PAGES: dict[str, tuple[Callable[[Kubectl], None], Callable[[Kubectl], None]]] = 
     "olm.md": (nothing, nothing),
     "migration.md": (leave_behind, taken_over),
     "taints.md": (nothing, nothing),
+    "archaware.md": (leave_archaware_behind, archaware_taken_over),
     "numa.md": (nothing, nothing),
     "numa-scheduling.md": (nothing, nothing),
     "numa-migration.md": (leave_numa_behind, numa_taken_over),
@@ -60,7 +62,7 @@ FOLLOWED: Final = {
     ),
 }
 """Pages that go on with the cluster and the files of another one."""
-ASKING: Final = FOLLOWED["taints.md"]
+ASKING: Final = (*FOLLOWED["taints.md"], "archaware.md")
 """Pages whose commands ask registries by themselves: here that of the sandbox."""
 
 

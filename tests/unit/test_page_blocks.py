@@ -35,7 +35,6 @@ SEPARATORS: Final = frozenset("|&;()<>")
 LACKS_A_VALUE: Final = "requires an argument"
 
 NOT_RUN: Final = {
-    "archaware.md": "needs an archaware-controller to follow; taints.md runs the commands themselves",
     "bundles.md": "operator-sdk itself cannot be had; tests/cluster/test_integrations_olm.py runs its validator",
     "first-steps.md": "one block starts a sandbox, one waits for an event; the tests of the sandbox do both",
     "image-indexes.md": "one block pushes to quay.io; tests/cluster/test_index_cluster.py pushes elsewhere",
