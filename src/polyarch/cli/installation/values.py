@@ -34,14 +34,14 @@ def settings(
         _component(name, "--component")
     if file is None:
         found = earlier or InstallationSettings()
-        _check_registries(found.registries, RECORDED)
+        _check(found, RECORDED)
     else:
         values: Values = load_yaml("--values", file, expected="a mapping of values") or {}
         if not isinstance(values, dict):
             raise UsageError(f"--values {file}: expected a mapping of values, not a {type(values).__name__}")
         _check_components(values.get("components"), f"--values {file}")
         found = _converted(values, f"--values {file}")
-        _check_registries(found.registries, f"--values {file}")
+        _check(found, f"--values {file}")
     if components:
         found = msgspec.structs.replace(found, components=tuple(dict.fromkeys(components)))
     if image:
@@ -76,8 +76,20 @@ def _converted(values: Values, origin: str) -> InstallationSettings:
         raise UsageError(f"{origin}: {_plain(str(error), values)}") from None
 
 
-def _check_registries(given: Registries, origin: str) -> None:
-    """What the roles would refuse as they start is refused before anything is written (IN-030)."""
+def _check(given: InstallationSettings, origin: str) -> None:
+    """What nodes or roles would refuse later is refused before anything is written (IN-030)."""
+    images = {"image": given.image.reference, "builds.builderImage": given.builds.builder_image}
+    for place, text in images.items():
+        try:
+            parse(text)
+        except InvalidReference as error:
+            raise UsageError(f"{origin}: {place}: {error}") from None
+    if wrong := _wrong_registries(given.registries):
+        raise UsageError(f"{origin}: {wrong}")
+
+
+def _wrong_registries(given: Registries) -> str:
+    """The first value that a role would refuse as it starts, and why; empty: none."""
     wrong = [
         f"registries.allowAddresses[{index}]: {problem}"
         for index, text in enumerate(given.allow_addresses)
@@ -87,8 +99,7 @@ def _check_registries(given: Registries, origin: str) -> None:
         wrong.append(registry_settings.wrong_configuration(given.configuration.encode(), "registries.configuration"))
     if given.authorities:
         wrong.append(registry_settings.wrong_authorities(given.authorities.encode(), "registries.authorities"))
-    if first := next(filter(None, wrong), ""):
-        raise UsageError(f"{origin}: {first}")
+    return next(filter(None, wrong), "")
 
 
 def _plain(problem: str, values: Values) -> str:

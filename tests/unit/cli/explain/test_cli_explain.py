@@ -134,37 +134,6 @@ def test_a_directory_is_searched_for_manifests_as_lint_searches_it(tmp_path: Pat
     assert main(["explain", "-f", str(tmp_path / "deploy" / "broken.yaml"), *common]) == 2
 
 
-def test_the_document_has_every_member_that_the_schema_names(explain):
-    """PL-732."""
-    (entry,) = explain(pod("web:1")).pods
-    assert {
-        "namespace",
-        "name",
-        "path",
-        "decision",
-        "required",
-        "preferred",
-        "labels",
-        "annotations",
-        "gates",
-        "patch",
-        "warnings",
-        "events",
-        "next",
-    } <= entry.keys()
-    assert {
-        "reason",
-        "message",
-        "architectures",
-        "os",
-        "terms",
-        "created",
-        "preferred",
-        "stale",
-        "images",
-    } <= entry["decision"].keys()
-
-
 def test_the_patch_makes_the_pod_that_is_printed_and_keeps_unknown_fields(explain):
     """PL-731, PL-101."""
     document = pod("web:1")

@@ -73,6 +73,14 @@ def test_in_002_a_dry_run_of_the_client_asks_nobody(capsys: pytest.CaptureFixtur
             "registries.configuration: is not TOML",
             id="no registries.conf",
         ),
+        pytest.param(
+            "image: {repository: 'https://r.example/p', tag: '2'}",
+            "image: invalid image reference 'https://r.example/p:2'",
+            id="no image",
+        ),
+        pytest.param(
+            "builds: {builderImage: 'r.example/b uild:1'}", "builds.builderImage: invalid image", id="no builder"
+        ),
         pytest.param("registries: {authorities: none}", "registries.authorities: holds no PEM", id="no certificates"),
         pytest.param("components: [monitor]", "'monitor' is not part of this version", id="a component of later"),
         pytest.param(
