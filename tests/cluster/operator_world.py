@@ -184,10 +184,11 @@ class World:
             print(log.read_text())  # noqa: T201 - for whoever reads why a test failed
 
     @asynccontextmanager
-    async def deployed(self, *components: str, **operator: Any) -> AsyncIterator[None]:
+    async def deployed(self, *components: str, others: Json | None = None, **operator: Any) -> AsyncIterator[None]:
         """The operator as it is installed: a Deployment, whose pods the sandbox runs. ``operator``: its values; without
-        ``components`` the usual ones."""
-        values: Json = {"operator": {"replicas": 1, **operator}} | ({"components": components} if components else {})
+        ``components`` the usual ones. ``others``: values of the installation beside these."""
+        values: Json = {"operator": {"replicas": 1, **operator}, **(others or {})}
+        values |= {"components": components} if components else {}
         settings = msgspec.convert(values, InstallationSettings)
         for document in operator_objects(settings, namespace=self.namespace):
             where = document["metadata"].get("namespace", "")

@@ -6,9 +6,13 @@ BD-002, BD-331 and BD-332, with real pods of the role.
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import aiohttp
 import pytest
 from audited import Audited
+from builder_process import BUILDER_IMAGE, define, seed
+from machine_shop import Shop, kinds, stage
 from operator_world import World, eventually
+from registry_reader import Reader
 
 from build_refusals import spec
 from polyarch.builds import names
@@ -133,3 +137,42 @@ async def test_bd_002_bd_331_bd_332_the_builder_comes_with_the_first_build_and_g
     rules = (*granted.cluster, *granted.namespaces[world.namespace], *IN_NAMESPACES)
     assert await role.not_allowed(rules) == []
     await world.client.delete(NAMESPACES, team)
+
+
+@pytest.mark.timeout(600)
+async def test_bd_002_bd_331_by_its_value_machine_os_the_operators_builder_builds_one(
+    operated_sandbox: Sandbox, tmp_path: Path
+) -> None:
+    """From ``builds.machineOs`` and ``builds.machineOsNamespace``, as users write them, to an image of nodes."""
+    async with World.opened(operated_sandbox, tmp_path) as world, kinds(world.client):
+        shop = Shop(world.sandbox, world.client, await world.team())
+        await seed(world.sandbox, f"{shop.release}/os:1", f"{shop.release}/extensions:1")
+        values = {
+            "builds": {
+                "machineOs": "on",
+                "machineOsNamespace": shop.namespace,
+                "mode": "auto",
+                "replicas": 1,
+                "builderImage": BUILDER_IMAGE,
+            },
+            "registries": {
+                "configuration": world.sandbox.registries_conf.read_text(),
+                "allowAddresses": ["127.0.0.0/8"],
+            },
+        }
+        await define(world.client)
+        role = Audited(world.sandbox, f"system:serviceaccount:{world.namespace}:{names.ROLE}")
+        operator = world.audit()
+        async with world.deployed("builds", others=values):
+            await shop.furnish()
+            await shop.config()
+            found = await shop.published()
+            (build,) = await shop.builds()
+            assert (stage(build), len(build["status"]["relatedObjects"])) == ("Succeeded", 2)
+            async with aiohttp.ClientSession() as session:
+                reader = Reader(session, shop.address)
+                digest, platforms = await reader.whole(f"{shop.namespace}/os", build["metadata"]["name"])
+            assert found["status"]["currentImagePullSpec"] == f"{shop.address}/{shop.namespace}/os@{digest}"
+            assert platforms == ["linux/amd64", "linux/arm64"]
+            assert await role.refused() == []
+            assert await operator.refused() == []
