@@ -10,7 +10,7 @@ LAZY = ("polyarch.cli",)
 """A command's module imports what only some of its runs need within a function: a start costs what it must."""
 
 LONGER = {
-    *("polyarch.builds.api.spec_schema", "polyarch.builds.plan.planner", "polyarch.builds.plan.rounds"),
+    *("polyarch.builds.api.spec_schema", "polyarch.builds.plan.planner"),
     *("polyarch.kube.objects.apply_set", "polyarch.numa.scheduling.ledger.account"),
     *("polyarch.oci.auth.authorization", "polyarch.oci.platforms_file"),
     *("polyarch.sandbox.nodes.kubelets", "polyarch.sandbox.nodes.lifecycle"),

@@ -6,11 +6,11 @@ import msgspec
 
 from builds_world import EVERY, SPEC, World, index_of
 from polyarch.builds.api.crds import MESSAGE
+from polyarch.builds.executions.failures import SECRET_INTERVAL
 from polyarch.builds.facts.facts import StepFailure
 from polyarch.builds.keys.inputs import MOST_IMAGES
 from polyarch.builds.plan.conditions import LONGEST, within
 from polyarch.builds.plan.planner import plan
-from polyarch.builds.plan.rounds import SECRET_INTERVAL
 
 SIXTEEN = (*EVERY, "386", "arm", "loong64", "mips", "mipsle", "mips64", "mips64le", "ppc64", "wasm", "xa", "xb")
 

@@ -18,7 +18,7 @@ from polyarch.builds.executions.wanted import Wanted, wanted
 from polyarch.builds.facts.facts import ChildRecord, Execution, Facts, PinnedBase, Question
 from polyarch.builds.facts.history import ENDED, current_execution, own_executions
 from polyarch.builds.facts.times import written
-from polyarch.builds.plan import conditions, events, rounds
+from polyarch.builds.plan import conditions, events
 from polyarch.builds.plan.choice import Choice, choose, is_new_token
 from polyarch.builds.plan.course import Course
 from polyarch.builds.plan.document import (
@@ -33,7 +33,10 @@ from polyarch.builds.plan.front import Front
 from polyarch.builds.plan.making import Making
 from polyarch.builds.plan.own import OWN
 from polyarch.builds.plan.relabelling import relabelling, unrecorded
-from polyarch.builds.plan.rounds import Round
+from polyarch.builds.plan.rounds import under_way
+from polyarch.builds.plan.rounds.decided import Round, stored_tags
+from polyarch.builds.plan.rounds.finished import finished
+from polyarch.builds.plan.rounds.waiting import held, sooner, unreachable, waiting
 from polyarch.builds.plan.steps import writes
 from polyarch.model.condition import Condition
 
@@ -47,7 +50,7 @@ def plan(facts: Facts, front: Front = OWN) -> Plan:
         return _asking(known, known.questions)
     choice = None
     if known.target is None:
-        round_ = rounds.waiting(facts, known, known.problems)
+        round_ = waiting(facts, known, known.problems)
     else:
         choice = choose(facts, known, known.target, front)
         if choice.questions:
@@ -63,15 +66,15 @@ def plan(facts: Facts, front: Front = OWN) -> Plan:
 
 def _round(facts: Facts, front: Front, known: Wanted, choice: Choice) -> Round:
     if choice.unreachable:
-        problem = rounds.unreachable(choice.unreachable)
-        return rounds.waiting(facts, known, (problem,), target=choice.target)
+        problem = unreachable(choice.unreachable)
+        return waiting(facts, known, (problem,), target=choice.target)
     if choice.hold is not None:
-        return rounds.held(facts, known, choice, choice.hold)
+        return held(facts, known, choice, choice.hold)
     if choice.execution is None:
-        return rounds.new(facts, front, known, choice)
+        return under_way.new(facts, front, known, choice)
     if choice.decision == "InProgress":
-        return rounds.in_progress(facts, front, known, choice, choice.execution)
-    return rounds.finished(facts, front, choice, choice.execution)
+        return under_way.in_progress(facts, front, known, choice, choice.execution)
+    return finished(facts, front, choice, choice.execution)
 
 
 def _asking(known: Wanted, questions: Sequence[Question]) -> Plan:
@@ -123,7 +126,7 @@ def _planned(
         rebuild_token=_token(facts, round_),
         bases=_bases(known, round_),
         last_failure=_last_failure(facts, state),
-        requeue_after=rounds.sooner(round_.requeue_after, known.requeue_after),
+        requeue_after=sooner(round_.requeue_after, known.requeue_after),
     )
     makings = _makings(facts, front, known, round_)
     found = writes(course, front, done, makings=makings, kind=EXECUTION_KINDS[facts.wish.kind], retag=round_.retag)
@@ -398,8 +401,8 @@ def _events(
         found += events.of_execution(round_.before, round_.carried.state, former=former)
     if round_.current is not None and round_.decision == "Repoint" and round_.trouble is None:
         found.append(events.repointed(round_.current.result, round_.current.name))
-    if round_.target is not None and round_.trouble is None and set(round_.tags) != set(rounds.stored_tags(facts)):
-        gone = [each for each in rounds.stored_tags(facts) if each not in round_.tags]
+    if round_.target is not None and round_.trouble is None and set(round_.tags) != set(stored_tags(facts)):
+        gone = [each for each in stored_tags(facts) if each not in round_.tags]
         found += events.abandoned_tags(gone, round_.target.repository)
     return found
 
