@@ -238,7 +238,7 @@ async def started(
         program=program, address=address, kubeconfig=str(sandbox.kubeconfig), configuration=str(folder / "scheduler")
     )
     (folder / "extender").write_text(text(extender_configuration(settings, informer="Shared")))
-    generated = text(scheduler_configuration(settings, namespace="kube-system", elects=False))
+    generated = text(scheduler_configuration(settings, namespace="kube-system"))
     (folder / "scheduler").write_text(kube_scheduler.configuration(generated, surroundings))
     extends = [
         *(sys.executable, "-c", PROGRAM, "run", "numa-extender", f"--config={folder / 'extender'}"),
