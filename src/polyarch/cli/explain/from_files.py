@@ -161,7 +161,8 @@ def pods_from(documents: Iterable[Document], *, namespace: str) -> list[GivenPod
 
 def _pods_of(document: Document, namespace: str) -> Iterator[GivenPod]:
     if document.kind == "Pod":
-        yield GivenPod(document.content, document.into(Pod), document.namespace or namespace, document.where)
+        content = {"metadata": {}, **document.content}  # patches add labels and annotations to it
+        yield GivenPod(content, document.into(Pod), document.namespace or namespace, document.where)
         return
     name = document.name or document.kind.lower()
     for made in templates_of(document, namespace=namespace):

@@ -292,6 +292,13 @@ def test_the_patch_alone(explain):
     assert two.keys() == {"default/a", "default/b"}
 
 
+def test_a_pod_without_metadata_is_explained_too(explain):
+    """PL-731: what is tried before it is applied may lack what the API server asks for."""
+    bare = {name: value for name, value in pod("web:1").items() if name != "metadata"}
+    found = explain(bare)
+    assert (found.code, found.pods[0]["decision"]["reason"]) == (0, "ArchitecturesSet")
+
+
 def test_yaml_is_the_same_document(explain):
     """PL-732."""
     as_yaml = yaml.safe_load(explain(pod("web:1"), args=("-o", "yaml")).out)
