@@ -22,9 +22,9 @@ from polyarch.cli.build.options import WhereFlags, WishFlags
 from polyarch.cli.build.packing import contexts
 from polyarch.cli.errors import CouldNotComplete, UsageError
 from polyarch.cli.installation.cluster import Access, on_cluster
-from polyarch.cli.options.numbers import check_seconds
 from polyarch.cli.options.outputs import Output, emit
 from polyarch.cli.options.registries import RegistryOptions
+from polyarch.cli.options.values import check_seconds
 from polyarch.cli.output.documents import document_text, manifest_text
 from polyarch.cli.output.messages import Messages
 from polyarch.cli.output.terminal import printable, styled

@@ -9,7 +9,6 @@ from cyclopts import App
 
 from polyarch.cli.errors import UsageError
 from polyarch.cli.options.help_page import epilogue
-from polyarch.cli.options.numbers import check_seconds
 from polyarch.cli.options.outputs import FORMATS, OUTPUT_OPTION, Format, outputs, refuse_overwriting
 from polyarch.cli.options.values import (
     CLUSTER,
@@ -21,6 +20,7 @@ from polyarch.cli.options.values import (
     Number,
     Placeholder,
     Seconds,
+    check_seconds,
     flag,
     option,
     subject,

@@ -9,9 +9,19 @@ from cyclopts import App
 
 from polyarch.cli.errors import UsageError
 from polyarch.cli.options.help_page import epilogue
-from polyarch.cli.options.numbers import check_seconds
 from polyarch.cli.options.outputs import FORMATS, OUTPUT_OPTION, Format, outputs, refuse_overwriting
-from polyarch.cli.options.values import CLUSTER, Context, File, Image, Namespace, Seconds, flag, option, subject
+from polyarch.cli.options.values import (
+    CLUSTER,
+    Context,
+    File,
+    Image,
+    Namespace,
+    Seconds,
+    check_seconds,
+    flag,
+    option,
+    subject,
+)
 from polyarch.cli.options.verbosity import AS_USUAL, Verbosity
 
 Outputs = Annotated[list[Format | str] | None, OUTPUT_OPTION]

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from polyarch.cli.errors import UsageError
-from polyarch.cli.options.numbers import check_seconds
-from polyarch.cli.options.values import REGISTRIES, Directory, File, Host, Number, Seconds, option
+from polyarch.cli.options.values import REGISTRIES, Directory, File, Host, Number, Seconds, check_seconds, option
 
 if TYPE_CHECKING:  # what --help does not need costs it nothing
     from polyarch.oci.auth.auth_files import FileCredentials

@@ -8,6 +8,8 @@ from typing import Annotated
 
 from cyclopts import Group, Parameter
 
+from polyarch.cli.errors import UsageError
+
 RULES = Group("Rules", sort_key=20)
 IMAGES = Group("Images", sort_key=30)
 OUTPUT = Group("Output", sort_key=40)
@@ -84,3 +86,15 @@ def option(
 def flag(help: str, *names: str, group: Group) -> Parameter:
     """An option without a value."""
     return Parameter(name=names or None, help=help, group=group, negative="", show_default=False)
+
+
+def check_seconds(option: str, seconds: float, *, may_be_zero: bool = False) -> None:
+    """:class:`UsageError` unless it is a number of seconds that ends; ``may_be_zero``: 0 is one.
+
+    The type alone lets through what no work can be done with, such as nan.
+    """
+    if may_be_zero and seconds == 0:
+        return
+    if not 0 < seconds < float("inf"):
+        expected = "a number of seconds, 0 or more" if may_be_zero else "a number of seconds greater than 0"
+        raise UsageError(f"{option} {seconds:g}: expected {expected}")

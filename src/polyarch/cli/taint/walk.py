@@ -16,8 +16,8 @@ from polyarch.cli.errors import CouldNotComplete, UsageError
 from polyarch.cli.images.pod_images import PodImages
 from polyarch.cli.installation.cluster import Access, on_cluster
 from polyarch.cli.options.manifests import ImageOptions
-from polyarch.cli.options.numbers import check_seconds
 from polyarch.cli.options.outputs import Output, emit
+from polyarch.cli.options.values import check_seconds
 from polyarch.cli.output.consent import confirm
 from polyarch.cli.output.messages import Messages
 from polyarch.cli.output.progress import Progress
