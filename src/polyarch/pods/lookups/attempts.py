@@ -111,15 +111,21 @@ class Attempts:
                 self._begin_what_may(self._tasks)
 
     async def _make(self, turn: Turn[ImageKey], ask: Ask) -> None:
-        key = turn.key
-        if ask.failed_with == "auth":
-            await self._reread(key)
-        credentials = await self._credentials(key, ask)
-        if credentials is None:
-            self._waiting.give_back(key, JUST_READ)
-            return
-        started = self._clock.monotonic()
-        answer = await self._ask(ask, credentials, turn)
+        key, started = turn.key, self._clock.monotonic()
+        try:
+            if ask.failed_with == "auth":
+                await self._reread(key)
+            credentials = await self._credentials(key, ask)
+            if credentials is None:
+                self._waiting.give_back(key, JUST_READ)
+                return
+            started = self._clock.monotonic()
+            answer = await self._ask(ask, credentials, turn)
+        except Exception as error:  # noqa: BLE001 - counts as a transient failure of that image (PL-306)
+            self._bug(ask.reference.canonical, error)
+            problem = f"{ask.reference.canonical}: internal error while it was inspected; see polyarch's log"
+            failure = InspectionError("internal-error", "transient", problem)
+            answer = Inspection(ask.reference, Status.ERROR, error=failure)
         self._measure(answer, self._clock.monotonic() - started)
         lookup = self._waiting.finish(key, answer)
         if lookup is not None and failure_of(answer):
@@ -128,20 +134,14 @@ class Attempts:
                 await self._reread(key)
 
     async def _ask(self, ask: Ask, credentials: PodCredentials, turn: Turn[ImageKey]) -> Inspection:
-        try:
-            return await self._inspector.inspect(
-                ask.reference,
-                credentials=credentials.store,
-                fresh=ask.fresh,
-                not_before=ask.not_before,
-                bundle=turn.key.bundle,
-                tenant=turn.namespace,
-            )
-        except Exception as error:  # noqa: BLE001 - counts as a transient failure of that image (PL-306)
-            self._bug(ask.reference.canonical, error)
-            problem = f"{ask.reference.canonical}: internal error while it was inspected; see polyarch's log"
-            failure = InspectionError("internal-error", "transient", problem)
-            return Inspection(ask.reference, Status.ERROR, error=failure)
+        return await self._inspector.inspect(
+            ask.reference,
+            credentials=credentials.store,
+            fresh=ask.fresh,
+            not_before=ask.not_before,
+            bundle=turn.key.bundle,
+            tenant=turn.namespace,
+        )
 
     def _bug(self, image: str, error: Exception) -> None:
         """Counts and logs an internal error, with the traceback once per cause (PL-306)."""

@@ -379,6 +379,33 @@ async def test_a_bug_met_while_secrets_are_read_does_not_end_the_attempts_of_oth
     assert not world.api.is_gated(broken)
 
 
+async def test_a_bug_met_before_a_registry_is_asked_ends_with_the_retry_window(world):
+    """PL-306: as one met by the inspection does."""
+    world.registry.set("app:1", "linux/amd64")
+    world.secrets.get = bug
+    key = await world.create("app:1")
+    await world.run(10)
+    assert world.api.is_gated(key)
+    await world.run(130)
+    assert not world.api.is_gated(key)
+
+
+async def test_a_bug_met_while_it_is_asked_for_bundles_holds_nobody_for_ever(world):
+    """PL-306, RG-046: no retry window ends that wait."""
+    for image, platform in (("app:1", "linux/amd64"), ("other:1", "linux/arm64")):
+        world.registry.set(image, platform)
+        await world.create(image, name=image[:3])
+    await world.run(2)
+    world.secrets.get = bug
+    key = await world.create("app:1", "other:1", name="late")
+    await world.run(700)
+    assert not world.api.is_gated(key)
+
+
+async def bug(source, **_):
+    raise RuntimeError("bug")
+
+
 async def test_a_missing_secret_is_named_in_the_event_of_the_failure(world):
     """PL-422."""
     image = world.registry.set("registry.example/app:1", "linux/amd64")
