@@ -296,7 +296,8 @@ relay() {
 
 _BUILD = f"""
 # The last line on standard error is buildah's own, whatever a RUN wrote before it. It says with which instruction the
-# build failed; what is not in the context is in no other attempt's either. The status is not the pipe's, but a file.
+# build failed. What is not in the context is in no other attempt's either; another stage may have it the next time. The
+# path is that of the context or, since buildah 1.44, of a copy of it. The status is not the pipe's, but a file.
 exec 3>&1
 problem=$({{ in_storage build \\
   FLAGS \\
@@ -304,8 +305,9 @@ problem=$({{ in_storage build \\
 exec 3>&-
 if [ -e '{_FAILED}' ]; then
   case $problem in
-  *'building at STEP "'*'": checking on sources under "'"$context"'": '*': no such file or directory' | \\
-    *'building at STEP "'*'": no items matching glob "'"$context"/*': no such file or directory')
+  *'building at STEP "'*' --from='*) ;;
+  *'building at STEP "'*'": checking on sources under "'*'": '*': no such file or directory' | \\
+    *'building at STEP "'*'": no items matching glob "'*': no such file or directory')
     end {names.USER_ERROR} ContainerfileInvalid \\
       "the context does not have what this instruction copies: put it there, or correct the instruction ($problem)"
     ;;

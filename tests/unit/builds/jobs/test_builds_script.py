@@ -270,13 +270,18 @@ class TestEnds:
             ),
             ('COPY x* /": checking on sources under "{context}": Rel: can\'t make  relative to {context};' + _GLOB, 42),
             ('COPY x /": no items matching glob "{context}/x" copied' + _IGNORED, 42),
+            (
+                'COPY x /": checking on sources under "/storage/buildah-context-425176/overlay/130917/merge":'
+                + _ABSENT,
+                42,
+            ),
             ('COPY --from=made /x /": checking on sources under "/storage/vfs/dir/3360f03a":' + _ABSENT, 1),
             ('COPY x /": checking on sources under "{context}": copier: stat: "/x": permission denied', 1),
             ('RUN cat /x": while running runtime: exit status 1', 1),
         ],
     )
     def test_bd_147_what_the_context_does_not_have_is_not_tried_again(self, pod, problem, code):
-        """As buildah 1.28 says it. The reader gets instruction and path; other stages may have the file next time."""
+        """As buildah 1.28 and 1.44 say it, with instruction and path. Another stage may have the file the next time."""
         said = f'Error: building at STEP "{problem.format(context=pod.root / "context")}'
         pod.let("build", 125, f"a RUN said this\n{said}")
         ran = pod.run(order())
