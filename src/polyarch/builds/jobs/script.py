@@ -283,10 +283,12 @@ def _build(order: ArchitectureOrder) -> str:
 
 
 _RELAY = """
-# Shows what comes in at once, and at the end prints the last line of it.
+# Shows what comes in at once, and at the end prints the last line of it. It does not wait for processes that a build
+# has left behind and that could still write.
+ended='polyarch: the build has ended'
 relay() {
   last=
-  while IFS= read -r line || [ -n "$line" ]; do
+  while IFS= read -r line && [ "$line" != "$ended" ]; do
     printf '%s\\n' "$line" >&2
     last=$line
   done
@@ -301,7 +303,7 @@ _BUILD = f"""
 exec 3>&1
 problem=$({{ in_storage build \\
   FLAGS \\
-  "$context" 2>&1 >&3 3>&- || : >'{_FAILED}'; }} | relay)
+  "$context" 2>&1 >&3 3>&- || : >'{_FAILED}'; printf '%s\\n' "$ended"; }} | relay)
 exec 3>&-
 if [ -e '{_FAILED}' ]; then
   case $problem in

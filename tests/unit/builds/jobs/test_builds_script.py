@@ -2,9 +2,13 @@
 
 import hashlib
 import json
+import os
 import shutil
+import signal
 import subprocess
+import time
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 from build_orders import DIGEST, FakePod, order
@@ -299,6 +303,19 @@ class TestEnds:
             pod.let("build", 125, f"{said}\n{last}")
             ran = pod.run(order(), shell=_shell(shell, tmp_path))
             assert (ran.code, ran.said is None) == (code, code == 1), ran.output
+
+    def test_bd_146_a_process_that_a_build_leaves_behind_holds_nothing_up(self, pod):
+        """It has standard error still, as a daemon of a RUN may."""
+        buildah, pid = pod.bin / "buildah", pod.root.parent / "pid"
+        daemon = 'import subprocess\nleft = subprocess.Popen(["sleep", "60"], stdout=subprocess.DEVNULL)\n'
+        daemon += f"open({str(pid)!r}, 'w').write(str(left.pid))\n"
+        buildah.write_text(f"{buildah.read_text()}\nif '--no-cache' in arguments:\n{indent(daemon, '    ')}")
+        began = time.monotonic()
+        try:
+            assert pod.run(order()).code == 0
+            assert time.monotonic() - began < 30
+        finally:
+            os.kill(int(pid.read_text()), signal.SIGKILL)
 
     def test_bd_149_a_message_is_one_line_of_json_whatever_went_wrong(self, pod):
         noise = "".join(map(chr, range(1, 128))) + "é\u202e" + "x" * 5000
