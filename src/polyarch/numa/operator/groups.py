@@ -20,6 +20,9 @@ from polyarch.requirements import InvalidSelector, Requirement, Selector
 
 DNS_LABEL_LENGTH: Final = 63
 UNNAMED_PREFIX: Final = "ng-"
+WORKERS, CONTROL_PLANE = "worker", "master"
+"""MachineConfigPools that every OpenShift has; all others are custom."""
+_OPPOSITES: Final = {"In": "NotIn", "Exists": "DoesNotExist", "NotIn": "In", "DoesNotExist": "Exists"}
 KNOWN_ANNOTATIONS: Final = frozenset(
     (
         names.SELINUX_POLICY,
@@ -118,7 +121,7 @@ def resolve(
             )
         groups += found
     problems += _repeated(entries, groups)
-    groups = _with_nodes(groups, nodes)
+    groups = _with_nodes(_without_custom_pools(groups), nodes)
     if not problems:
         problems += _overlaps(groups)
     unknown = {
@@ -273,6 +276,28 @@ def _repeated(entries: Sequence[NodeGroup], groups: Sequence[Group]) -> Iterator
 def _written(selector: Selector) -> str:
     parts = sorted((each.key, each.operator, sorted(each.values)) for each in selector.requirements)
     return msgspec.json.encode(parts).decode()
+
+
+def _without_custom_pools(groups: Sequence[Group]) -> list[Group]:
+    """Nodes of a custom pool have the labels of workers, too. They are the custom pool's, says the machine-config
+    operator, so with a group for each pool they are in that of the custom pool alone.
+
+    A pool that is selected by several labels cannot be excepted in a selector: its nodes are told as an overlap.
+    """
+    custom = [
+        Requirement(one.key, _OPPOSITES[one.operator], one.values)
+        for group in groups
+        if group.pool is not None and group.name not in (WORKERS, CONTROL_PLANE)
+        if len(group.selector.requirements) == 1
+        for one in group.selector.requirements
+        if one.operator in _OPPOSITES
+    ]
+    return [
+        msgspec.structs.replace(group, selector=Selector((*group.selector.requirements, *custom)))
+        if group.pool is not None and group.name == WORKERS
+        else group
+        for group in groups
+    ]
 
 
 def _with_nodes(groups: Iterable[Group], nodes: Sequence[NodeLabels]) -> list[Group]:

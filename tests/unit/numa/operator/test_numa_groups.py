@@ -3,7 +3,20 @@
 import hashlib
 
 import pytest
-from numa_cluster import POOL_LABEL, PREFIX, Json, condition, degraded, names, nodes, operator, planned, pool, settled
+from numa_cluster import (
+    POOL_LABEL,
+    PREFIX,
+    Json,
+    condition,
+    degraded,
+    found,
+    names,
+    nodes,
+    operator,
+    planned,
+    pool,
+    settled,
+)
 
 from polyarch.numa.operator.groups import unnamed
 from polyarch.numa.operator.observed import NodeLabels
@@ -109,6 +122,27 @@ class TestOpenShift:
     def test_no_031_no_pool_found(self, entry: Json, said: str) -> None:
         """NO-031."""
         assert degraded(planned(entry, **self.facts(pool("worker"), pool("master")))) == (INVALID, said)
+
+    def test_no_031_nodes_of_a_custom_pool_are_no_workers_where_both_are_groups(self) -> None:
+        """NO-031: they have both labels, and are the custom pool's, says the machine-config operator. Nobody may change
+        the selector of the pool of workers, so there would be no way out of an overlap."""
+        role = "node-role.kubernetes.io/"
+        cluster = (
+            NodeLabels("plain", {f"{role}worker": ""}),
+            NodeLabels("cnf", {f"{role}worker": "", f"{role}worker-cnf": ""}),
+        )
+        pools = (pool("worker"), pool("worker-cnf"), pool("master"))
+        facts = {"platform": "openshift", "pools": pools, "nodes": cluster}
+        made = settled(WORKERS, {"poolName": "worker-cnf"}, **facts)
+        assert made.group_nodes == {"worker": ("plain",), "worker-cnf": ("cnf",)}
+        assert condition(made, "Available")[0] == "True"
+        spec = found(made, "DaemonSet", "numaresourcesoperator-worker")["spec"]["template"]["spec"]
+        (term,) = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+            "nodeSelectorTerms"
+        ]
+        assert {"key": f"{role}worker-cnf", "operator": "NotIn", "values": [""]} in term["matchExpressions"]
+        alone = planned(WORKERS, **facts)
+        assert alone.group_nodes == {"worker": ("cnf", "plain")}, "as the predecessor does"
 
     def test_no_037_several_pools_of_one_entry_are_applied_and_told(self) -> None:
         """NO-037."""
