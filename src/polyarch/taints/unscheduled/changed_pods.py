@@ -26,7 +26,7 @@ from polyarch.taints.metrics import TaintMetrics
 from polyarch.taints.result.events import shrunk
 from polyarch.taints.result.pod_patch import stored_patch
 from polyarch.taints.unscheduled.pod_memory import PodMemory, has_gate
-from polyarch.taints.unscheduled.pod_writes import PodWrites, Posts
+from polyarch.taints.unscheduled.pod_writes import REFUSED_LAST, PodWrites, Posts
 
 log = structlog.get_logger(__name__)
 
@@ -88,13 +88,13 @@ class ChangedPods:
         if event is not None and memory.waiter.is_news(event.reason.value, event.cause, *images):
             self._post(facts.pod, event)
         if change.lost and change.policy == "evict" and _is_recreated(facts.pod):
-            return await self._evict(key, facts.pod)
+            return await self._evict(key, facts.pod, memory)
         again = await self._writes.write(key, facts.pod, stored_patch(case, change.decision), memory)
         if again is None:
             self._metrics.decided(change.decision.reason.value)
         return again or Done()
 
-    async def _evict(self, key: Key, pod: Pod) -> Result:
+    async def _evict(self, key: Key, pod: Pod, memory: PodMemory) -> Result:
         try:
             await self._client.evict(key.namespace, key.name, uid=pod.metadata.uid)
         except (NotFound, Conflict):
@@ -102,8 +102,9 @@ class ChangedPods:
         except TooManyRequests:
             return After(EVICT_AGAIN)
         except KubernetesError as error:
-            log.warning("a pod could not be evicted after a change of its image", pod=str(key), error=str(error))
-            return After(EVICT_AGAIN)
+            if memory.waiter.is_news("eviction refused"):
+                log.warning("a pod could not be evicted after a change of its image", pod=str(key), error=str(error))
+            return After(REFUSED_LAST)
         log.info("evicted a pod after a change of its image", pod=str(key))
         return Done()
 

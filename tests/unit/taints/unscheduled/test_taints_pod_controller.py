@@ -7,7 +7,7 @@ import pytest
 from leader_world import KEY, TaintApi, World, settings_of
 from placement_world import refused_by_validation, value
 
-from polyarch.kube.errors import ConnectionFailed, Unavailable
+from polyarch.kube.errors import ConnectionFailed, Forbidden, Unavailable
 from polyarch.model.meta import Key
 from polyarch.oci.answer import Inspection, Status
 from polyarch.oci.reference import parse
@@ -520,6 +520,22 @@ async def test_tn_049_evict_evicts_through_the_api_and_respects_budgets(world_of
     await world.run(11)
     assert world.api.evicted == [key]
     assert world.heard.reasons == ["ArchitectureSetShrunk"]
+
+
+async def test_tn_049_an_eviction_that_is_refused_is_asked_for_once_a_minute_and_told_once(world_of, capsys):
+    """Not by a budget, which may change any moment, but for the lack of a right or by somebody's webhook."""
+    world = world_of(pods={"imageChange": "evict"})
+    asked = []
+
+    async def evict(namespace, pod, *, uid=None):
+        asked.append(pod)
+        raise Forbidden(403, message="no")
+
+    world.api.evict = evict
+    await changed(world, "linux/amd64")
+    await world.run(300)
+    assert 5 <= len(asked) <= 6
+    assert capsys.readouterr().out.count("could not be evicted") == 1
 
 
 @pytest.mark.parametrize(
