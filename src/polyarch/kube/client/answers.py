@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, TypeVar
 import aiohttp
 import msgspec
 
-from polyarch.kube.client import requests
+from polyarch.kube.client import nesting, requests
 from polyarch.kube.client.requests import Request, Selection
 from polyarch.kube.client.stream import ListPage, WatchDecoder, WatchStream, decode_list, decoder
 from polyarch.kube.client.transport import Transport
@@ -63,9 +63,10 @@ async def one(transport: Transport, request: Request, type: type[T], *, retry: b
     body = await transport.send(request, accept=accept, retry=retry)
     try:
         answer: T = decoder(type)(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         what = " ".join(part for part in (request.verb, request.resource, request.name) if part)
-        raise UnreadableAnswer(f"{what}: the answer does not read as {type.__name__}: {error}") from None
+        problem = nesting.PROBLEM if isinstance(error, RecursionError) else error
+        raise UnreadableAnswer(f"{what}: the answer does not read as {type.__name__}: {problem}") from None
     return answer
 
 

@@ -2,7 +2,8 @@
 
 Lines end at ``\\n`` bytes only: other line separators of text libraries (U+0085, U+2028) may occur unescaped in JSON
 strings. A line is decoded directly into the caller's type in one pass; bookmarks, errors and objects that do not fit
-the type take a second, slower pass. A line cut off by the end of the stream is dropped: the next watch sends it again.
+the type, or are nested too deeply, take a second, slower pass. A line cut off by the end of the stream is dropped: the
+next watch sends it again.
 """
 
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import aiohttp
 import msgspec
 import structlog
 
+from polyarch.kube.client import nesting
 from polyarch.kube.client.watch_event import Bookmark, Failed, Input, KubernetesObject, Removed, Seen
 from polyarch.kube.errors import Status, UnreadableAnswer, error_of
 from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
@@ -35,6 +37,7 @@ class _RawEvent(msgspec.Struct, frozen=True, gc=False):
     object: msgspec.Raw
 
 
+_MARK: Final = nesting.MARK.encode()
 _decode_raw: Final = msgspec.json.Decoder(_RawEvent).decode
 _decode_status: Final = msgspec.json.Decoder(Status).decode
 _decode_metadata: Final = msgspec.json.Decoder(PartialObjectMetadata).decode
@@ -68,7 +71,7 @@ def _views(type: type[Several], raw: bytes | msgspec.Raw, resource: str) -> Seve
         try:
             views.append(decoder(each)(raw))
         except msgspec.ValidationError as error:
-            _report(resource, metadata.key, error)
+            _report(resource, metadata.key, str(error))
             views.append(None)
     return type(metadata, tuple(views))
 
@@ -111,7 +114,9 @@ class WatchDecoder(Generic[T]):
         try:
             event = self._decode(line)
         except msgspec.ValidationError as error:
-            return self._second_look(line, error)
+            return self._second_look(line, str(error))
+        except RecursionError:
+            return self._second_look(nesting.cut(line), nesting.PROBLEM)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise UnreadableAnswer(f"watch {self._resource}: the stream is garbled: {error}") from None
         match event.type:
@@ -120,9 +125,9 @@ class WatchDecoder(Generic[T]):
             case "DELETED":
                 metadata = event.object.metadata
                 return Removed(metadata.key, metadata.resource_version)
-        return self._second_look(line, None)
+        return self._second_look(line)
 
-    def _second_look(self, line: bytes, misfit: msgspec.ValidationError | None) -> Input[T]:
+    def _second_look(self, line: bytes, misfit: str = "") -> Input[T]:
         try:
             event = _decode_raw(line)
             match event.type:
@@ -221,29 +226,42 @@ def decode_list(body: bytes, type: type[T], resource: str, *, strict: bool) -> L
 
     Caches are lenient: one odd object must not hide ten thousand others. A response to a person is strict.
     """
+    is_cut = False
     try:
         if issubclass(type, Several):
             raw = _decode_raw_list(body)
             return ListPage(raw.metadata, cast("list[T]", [_views(type, item, resource) for item in raw.items or ()]))
         page: ListPage[T] = _list_decoder(type)(body)
         return page
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, RecursionError) as error:
         if strict:
-            raise UnreadableAnswer(f"list {resource}: {error}") from None
+            problem = nesting.PROBLEM if isinstance(error, RecursionError) else error
+            raise UnreadableAnswer(f"list {resource}: {problem}") from None
+        is_cut = isinstance(error, RecursionError)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UnreadableAnswer(f"list {resource}: the answer is garbled: {error}") from None
     try:
-        raw = _decode_raw_list(body)
+        raw = _decode_raw_list(nesting.cut(body) if is_cut else body)
         items: list[T] = []
         for item in raw.items or ():
+            if is_cut and _MARK in bytes(item):
+                _report(resource, _decode_metadata(item).metadata.key, nesting.PROBLEM)
+                continue
             try:
-                items.append(decoder(type)(item))
+                items.append(_item(item, type, resource))
             except msgspec.ValidationError as error:
-                _report(resource, _decode_metadata(item).metadata.key, error)
+                _report(resource, _decode_metadata(item).metadata.key, str(error))
     except msgspec.DecodeError as error:
         raise UnreadableAnswer(f"list {resource}: {error}") from None
     return ListPage(raw.metadata, items)
 
 
-def _report(resource: str, key: Key, error: msgspec.ValidationError | None) -> None:
-    log.error("object left out, it does not fit its type", resource=resource, key=str(key), problem=str(error))
+def _item(item: msgspec.Raw, type: type[T], resource: str) -> T:
+    if issubclass(type, Several):
+        return cast("T", _views(type, item, resource))
+    read: T = decoder(type)(item)
+    return read
+
+
+def _report(resource: str, key: Key, problem: str) -> None:
+    log.error("object left out, it does not fit its type", resource=resource, key=str(key), problem=problem)

@@ -5,9 +5,11 @@ import pytest
 from scripted_api import bookmark, event, pod
 
 from polyarch.kube import errors
-from polyarch.kube.client.stream import Lines, WatchDecoder, decode_list
+from polyarch.kube.client import nesting
+from polyarch.kube.client.stream import Lines, WatchDecoder, decode_list, several
 from polyarch.kube.client.watch_event import Bookmark, Failed, Removed, Seen
 from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.model.unstructured import Unstructured
 
 
 class Strict(msgspec.Struct, frozen=True, gc=False):
@@ -121,6 +123,50 @@ def test_one_odd_object_does_not_hide_the_others_from_a_cache(capsys):
     assert "demo/odd" in capsys.readouterr().out
     with pytest.raises(errors.UnreadableAnswer, match=r"items\[1\]"):
         decode_list(page(fits, pod("odd", 2)), Strict, "pods", strict=True)
+
+
+DEEP = b'{"a":' * 9_000 + b'["]}\\"{["]' + b"}" * 9_000
+"""An API server takes ten thousand levels."""
+
+
+def deep(name: bytes) -> bytes:
+    return b'{"metadata":{"name":"%s","resourceVersion":"6"},"spec":%s,"after":{"a":[1]}}' % (name, DEEP)
+
+
+@pytest.mark.parametrize("type_", [PartialObjectMetadata, Unstructured, several((Strict, Unstructured))])
+def test_kr_013_an_object_that_is_nested_too_deeply_counts_as_gone(capsys, type_):
+    """Not even its name could be read: the watch would begin again for ever, and all other objects be out of date."""
+    decode = WatchDecoder(type_, "pods")
+    for kind in (b"ADDED", b"MODIFIED"):
+        assert decode(b'{"type":"%s","object":%s}' % (kind, deep(b"web"))) == Removed(Key("", "web"), "6")
+        told = capsys.readouterr().out
+        assert "web" in told
+        assert "200 levels" in told
+    assert decode(b'{"type":"DELETED","object":%s}' % deep(b"web")) == Removed(Key("", "web"), "6")
+
+
+@pytest.mark.parametrize("type_", [PartialObjectMetadata, Unstructured, several((PartialObjectMetadata, Unstructured))])
+def test_kr_013_a_list_has_the_other_objects_whatever_is_nested_too_deeply(type_):
+    items = b",".join([b'{"metadata":{"name":"a"}}', deep(b"b"), b'{"metadata":{"name":"c"}}'])
+    body = b'{"metadata":{"resourceVersion":"7"},"items":[%s]}' % items
+    found = decode_list(body, type_, "pods", strict=False)
+    assert [each.metadata.name for each in found.items] == ["a", "c"]
+    assert found.metadata.resource_version == "7"
+    with pytest.raises(errors.UnreadableAnswer, match="pods: it is nested more than 200 levels deep"):
+        decode_list(body, type_, "pods", strict=True)
+
+
+def test_kr_013_what_is_nested_as_objects_are_is_kept_as_it_is():
+    text = b'{"a":' * 200 + rb'"}]\\"' + b"}" * 200
+    assert msgspec.json.decode(text)
+    assert nesting.cut(text) == text
+    assert nesting.cut(b"[" + text + b"," + text + b",{}]").count(nesting.MARK.encode()) == 2
+
+
+@pytest.mark.parametrize("text", [DEEP[:3_000], b'{"a":' * 300 + b'"x', b"", b"]]]{", b"{" * 500 + b"}" * 900])
+def test_kr_013_what_is_no_json_stays_none(text):
+    with pytest.raises(msgspec.DecodeError):
+        msgspec.json.decode(nesting.cut(text))
 
 
 @pytest.mark.parametrize("strict", [True, False])
