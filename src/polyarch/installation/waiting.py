@@ -22,11 +22,13 @@ ESTABLISHED_SECONDS: Final = 60.0
 DEGRADED_SECONDS: Final = 30.0
 """For how long placement that is available and has a problem is waited for."""
 AVAILABLE_BUT: Final = "placement is available, but: "
-REPLACING: Final = f"{AVAILABLE_BUT}pods are being replaced: "
+REPLACING: Final = "available, but pods are being replaced: "
 UNSETTLED: Final = "available, but the operator is being replaced: "
 SILENT: Final = f"{UNSETTLED}it has not looked at everything yet"
 SILENT_SECONDS: Final = 10.0
 """An operator that leads and does not say by then that it has looked at everything is one that never says it."""
+REPLACED: Final = (names.CONTROLLER, names.WEBHOOK, names.ENOEXEC_HANDLER, taint_names.ROLE, build_names.ROLE)
+"""Deployments of roles that are available while their pods are replaced."""
 POLL: Final = 0.2
 LOOK_EVERY: Final = 1.0
 """Usual seconds between looks at what takes seconds."""
@@ -91,7 +93,7 @@ async def available(
         if is_heard:
             silent = (silent or clock.monotonic()) if missing == SILENT else None
         enough = end if missing.startswith((REPLACING, UNSETTLED)) else patience
-        if missing.startswith((AVAILABLE_BUT, UNSETTLED)) and clock.monotonic() >= enough:
+        if missing.startswith((AVAILABLE_BUT, REPLACING, UNSETTLED)) and clock.monotonic() >= enough:
             tell(missing)
             return
         if missing != said:
@@ -120,9 +122,7 @@ async def _missing(client: Client, namespace: str, switched_on: Collection[Resou
     missing = missing or await _unsettled(client, deployment, pods.items, is_heard=is_heard)
     # What was available is asked about again: it may have been the word of the predecessor.
     missing = missing or await _missing_of_numa(client, switched_on)
-    if missing is None and CPPCS in switched_on:
-        missing = await _being_replaced(client, namespace)
-    return missing
+    return missing or await _being_replaced(client, namespace)
 
 
 def _builds_are_on(deployment: Document) -> bool:
@@ -216,13 +216,13 @@ async def _unsettled(client: Client, deployment: Document, pods: Iterable[Docume
 
 
 async def _being_replaced(client: Client, namespace: str) -> str | None:
-    """Placement is available all the time while its pods are replaced; until then some do as they did before."""
+    """Roles are available all the time while their pods are replaced; until then some do as they did before."""
     behind = []
-    for name in (names.CONTROLLER, names.WEBHOOK):
+    for name in REPLACED:
         try:
             deployment = await client.get(DEPLOYMENTS, name, namespace=namespace)
         except NotFound:
-            continue  # the condition says so, as soon as it matters
+            continue  # it is off, or a condition says so as soon as it matters
         wanted, status = deployment["spec"].get("replicas", 1), deployment.get("status") or {}
         current = status.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 0)
         new = status.get("updatedReplicas", 0) if current else 0

@@ -158,9 +158,26 @@ async def test_in_002_a_first_installation_waits_no_longer_than_before() -> None
     assert time == 4.0
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "pod-placement-controller",
+        "pod-placement-web-hook",
+        "enoexec-event-handler-controller",
+        "polyarch-taints",
+        "polyarch-builder",
+    ],
+)
+async def test_in_002_the_pods_of_every_role_are_waited_for(name: str) -> None:
+    """After an upgrade, too, where a role that is off in this installation has no Deployment."""
+    at = {9: put(name, rolled(new=1, all=2)), 12: put(name, rolled())}
+    time, said = await waited(at, **{name: rolled(new=0, generation=2)})
+    assert (time, said[-1]) == (12.0, f"{waiting.REPLACING}Deployment {name} (1 of 1 are new)")
+
+
 @pytest.mark.parametrize("name", [names.CONTROLLER, names.WEBHOOK])
 async def test_in_002_pods_that_cannot_be_replaced_are_named_and_no_failure(name: str) -> None:
-    """Placement is available all the time: so says the last line."""
+    """The role is available all the time: so says the last line."""
     time, said = await waited({}, **{name: rolled(new=1, all=2)})
     assert (time, said[-1]) == (100.0, f"{waiting.REPLACING}Deployment {name} (1 of 1 are new)")
 
