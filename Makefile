@@ -18,7 +18,7 @@ SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),157783680
 # What these tests do most is wait: for controllers, probes and programs that start.
 CLUSTER_WORKERS ?= 3
 # API servers, etcd and Helm collect garbage less often: a third less of their CPU time for more memory.
-CLUSTER := GOGC=300 $(RUN)/python -m tools.alone tests/cluster tests/faults -v -n $(CLUSTER_WORKERS) --dist loadfile --no-loadscope-reorder
+CLUSTER := GOGC=300 $(RUN)/python -m tools.alone tests/oracles tests/cluster tests/faults -v -n $(CLUSTER_WORKERS) --dist loadfile --no-loadscope-reorder
 LOCKED := --universal --generate-hashes --no-emit-index-url --no-header
 
 # Install what a lock lists: $(call install,FOLDER OF THE ENVIRONMENT,LOCK). A line for every ten packages says how far it
@@ -72,15 +72,15 @@ check: $(READY) ## format, lint, types, imports, generated files, unit and prope
 unit: $(READY) ## unit and property tests only
 	@$(RUN)/pytest tests/unit tests/properties -q -n $(WORKERS)
 
-peers: $(READY) ## programs that tests compare with: Helm, kubectl, the NUMA scheduler plugin, operator-sdk's validator, skopeo …
-	@echo "== peers (built once, then cached; the NUMA scheduler plugin takes longest)"; $(RUN)/python -m tools.peers
+peers: $(READY) ## programs that tests compare with: Helm, kubectl, the kubelet's managers, operator-sdk's validator, skopeo …
+	@echo "== peers (built once, then cached)"; $(RUN)/python -m tools.peers
 
-cluster: $(READY) peers ## tests against a real control plane, a real registry and the peers, and the faults
+cluster: $(READY) peers ## tests against the peers, a real control plane and a real registry, and the faults
 	@echo "== binaries of the sandbox (built once, about 10 minutes on two cores, then cached)"; $(RUN)/polyarch sandbox fetch
-	@echo "== faults and cluster tests"; $(CLUSTER) -m "not long"
+	@echo "== oracles, faults and cluster tests"; $(CLUSTER) -m "not long"
 
-long: $(READY) peers ## the tests that take longest, every night and before a release: what tests/long.py lists
-	@$(RUN)/polyarch sandbox fetch && $(CLUSTER) -m long
+long: $(READY) ## the tests that take longest, every night and before a release: what tests/long.py lists
+	@$(RUN)/python -m tools.peers --long && $(RUN)/polyarch sandbox fetch && $(CLUSTER) -m long
 
 docs: $(PAGES_READY) ## guide, comparison, design and decisions as a site with search, build/docs/index.html; a broken link is an error
 	@echo "== pages"; PYTHONPATH=src $(PAGES)/bin/python -m sphinx -q -W --keep-going -j auto -c tools/docs -d build/docs/.doctrees -b html docs build/docs

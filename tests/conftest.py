@@ -8,12 +8,13 @@ failed, unless its peer cannot be had on such a machine.
 import functools
 import signal
 from collections.abc import Callable, Generator, Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
-from tools.peers.catalogue import Absent, continuous_integration, found
+from tools.peers.catalogue import BY_NAME, Absent, Origin, continuous_integration, found
 from tools.peers.summary import PROPERTY, excused, summary, use
 from xdist.remote import Producer
 
@@ -21,6 +22,9 @@ from lanes import LaneScheduling, durations, order, strays
 from long import faults, mark
 
 find = functools.cache(found)
+
+ENVIRONMENT_ONLY: Final = [Path(__file__).parent / folder for folder in ("unit", "properties")]
+"""Tests that `make check` runs, which builds and installs no peer."""
 
 # Wall time proves nothing on a machine that runs several suites at once; `timeout` in pyproject.toml ends what hangs.
 settings.register_profile("polyarch", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -58,10 +62,14 @@ def _logs_as_before() -> Iterator[None]:
 
 
 @pytest.fixture
-def peer(record_property: Callable[[str, object], None]) -> Callable[[str], str]:
+def peer(request: pytest.FixtureRequest, record_property: Callable[[str, object], None]) -> Callable[[str], str]:
     """``peer("helm-4")``: that program's path; where it is not there the test is skipped, with the reason."""
 
     def program(name: str) -> str:
+        if BY_NAME[name].origin is not Origin.ENVIRONMENT and any(
+            folder in request.path.parents for folder in ENVIRONMENT_ONLY
+        ):
+            pytest.fail(f"`make check` does not bring {name}: a test that runs it belongs in tests/oracles")
         found = find(name)
         record_property(PROPERTY, use(name, found))
         if isinstance(found, Absent):
@@ -86,7 +94,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     reports = [
         report for each in terminalreporter.stats.values() for report in each if isinstance(report, pytest.TestReport)
     ]
-    if lines := summary(report.user_properties for report in reports if report.when == "call" or not report.passed):
+    if lines := summary(
+        (each.nodeid, each.user_properties) for each in reports if each.when == "call" or not each.passed
+    ):
         terminalreporter.section("peers")
         for line in lines:
             terminalreporter.line(line)

@@ -182,6 +182,7 @@ LONG: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "test_tn_073_an_operator_that_is_killed_is_followed_by_one_that_goes_on",
         ),
     },
+    "test_numa_plugin": {"a plugin that takes half an hour to build, for a mode of its predecessor": ALL},
     "test_numa_operator": {
         "a group of two that goes; the only one goes in test_no_040": (
             "test_no_070_no_071_a_removed_group_and_a_node_that_leaves_it",

@@ -5,13 +5,14 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tools.peers import __main__ as command
 from tools.peers import catalogue
 from tools.peers.catalogue import PEERS, Absent, Found, Origin, continuous_integration, found
-from tools.peers.summary import PROPERTY, Use, excused, summary, use
+from tools.peers.summary import PROPERTY, excused, summary, use
 
 from polyarch.sandbox.progress import Silent
 
@@ -171,18 +172,39 @@ def test_continuous_integration_is_told_by_its_variable(value: str, expected: bo
 
 
 def test_the_summary_counts_tests_and_says_why_not() -> None:
-    def asked(name: str, answer: Found | Absent) -> list[tuple[str, Use]]:
-        return [(PROPERTY, use(name, answer))]
+    def asked(name: str, answer: Found | Absent, file: str = "test_a.py") -> tuple[str, list[tuple[str, object]]]:
+        return f"tests/{file}::test_it", [(PROPERTY, use(name, answer))]
 
     reports = [
         asked("helm-4", Found("/x/helm-4", "4.3.1")),
+        asked("skopeo", Absent("it is not installed", excused=True), "test_b.py"),
+        asked("helm-4", Found("/x/helm-4", "4.3.1"), "test_c.py"),
         asked("skopeo", Absent("it is not installed", excused=True)),
-        asked("helm-4", Found("/x/helm-4", "4.3.1")),
-        [("other", 1)],
+        ("tests/test_a.py::test_other", [("other", 1)]),
     ]
-    assert summary(reports) == ["helm-4  4.3.1, 2 tests", "skopeo  not in 1 test: it is not installed"]
-    assert summary([[], [("other", 1)]]) == []
-    assert [excused(each) for each in reports] == [False, True, False, False]
+    assert summary(reports) == [
+        "helm-4  4.3.1, 2 tests",
+        "skopeo  2 tests of tests/test_a.py, tests/test_b.py did not run: it is not installed",
+    ]
+    assert summary([("tests/test_a.py::test_other", [])]) == []
+    assert [excused(properties) for _, properties in reports] == [False, True, False, True, False]
+
+
+def test_a_unit_test_asks_for_no_peer_that_make_check_does_not_bring(peer: Callable[[str], str]) -> None:
+    assert peer("shellcheck")
+    with pytest.raises(pytest.fail.Exception, match=r"does not bring helm-4: .* belongs in tests/oracles"):
+        peer("helm-4")
+
+
+def test_only_make_long_builds_what_takes_longest(environ: dict[str, str]) -> None:
+    put(environ, "go", GO.format(broken="none"))
+
+    def brought(*options: str) -> str:
+        called = [sys.executable, "-m", "tools.peers", *options]
+        return subprocess.run(called, cwd=ROOT, env=environ, capture_output=True, text=True, check=True).stdout
+
+    assert "numa-plugin" not in brought()
+    assert "numa-plugin 0" in brought("--long")
 
 
 INNER = """
@@ -222,6 +244,6 @@ def test_a_skipped_test_has_failed_in_continuous_integration(ci: str, outcome: s
     )
     assert outcome in result.stdout, result.stdout
     assert result.returncode == code
-    assert "not in 1 test: it has not been built: python -m tools.peers" in result.stdout
+    assert "1 test of test_inner.py did not run: it has not been built: python -m tools.peers" in result.stdout
     if ci:
         assert "every test has to run: Skipped: it is too late" in result.stdout

@@ -1,4 +1,4 @@
-"""``python -m tools.peers [NAME …]``: bring what is missing, with progress, and say what is there.
+"""``python -m tools.peers [--long | NAME …]``: bring what is missing, with progress, and say what is there.
 
 An interrupted build goes on where it stopped, and of two processes one builds while the other waits. skopeo is
 installed where nobody has to be asked: as root, in continuous integration. A peer that could not be had is no failure
@@ -103,11 +103,12 @@ def _line(peer: Peer) -> str:
 
 
 def main(names: Sequence[str]) -> int:
-    unknown = sorted(set(names) - BY_NAME.keys())
+    everything = list(names) == ["--long"]
+    unknown = [] if everything else sorted(set(names) - BY_NAME.keys())
     if unknown:
         print(f"no peer is called {', '.join(unknown)}; there are {', '.join(BY_NAME)}", file=sys.stderr)
         return 2
-    wanted = [peer for peer in PEERS if not names or peer.name in names]
+    wanted = [peer for peer in PEERS if everything or (peer.name in names if names else not peer.long)]
     try:
         with shown(Messages()) as progress:
             asyncio.run(provide(wanted, progress))

@@ -40,6 +40,8 @@ class Peer(NamedTuple):
     """And the package of its ``main``. Of a system's package: its name, where it is not the program's."""
     source: Path = MODULE
     """And the folder whose ``go.mod`` that is."""
+    long: bool = False
+    """Only tests of ``make long`` run it."""
 
 
 PEERS: Final = (
@@ -50,12 +52,14 @@ PEERS: Final = (
     Peer("kubelet-managers", Origin.GO, "k8s.io/kubernetes", "./kubelet-managers", MODULE.parent / "managers"),
     Peer("actionlint", Origin.GO, ACTIONLINT, f"{ACTIONLINT}/cmd/actionlint", MODULE.parent / "actionlint"),
     Peer("podresources-server", Origin.GO, "k8s.io/kubelet", "./server", MODULE.parent / "podresources"),
-    Peer("numa-plugin", Origin.GO, "sigs.k8s.io/scheduler-plugins", "./plugin", MODULE.parent / "numa-plugin"),
+    Peer(
+        "numa-plugin", Origin.GO, "sigs.k8s.io/scheduler-plugins", "./plugin", MODULE.parent / "numa-plugin", long=True
+    ),
     Peer("pre-commit", Origin.ENVIRONMENT),
+    Peer("shellcheck", Origin.ENVIRONMENT),
     Peer("skopeo", Origin.SYSTEM),
     Peer("buildah", Origin.SYSTEM),
     Peer("mmdebstrap", Origin.SYSTEM),
-    Peer("shellcheck", Origin.SYSTEM),
     Peer("chromium", Origin.SYSTEM),
     Peer("qemu-aarch64-static", Origin.SYSTEM, package="qemu-user-static"),
 )
@@ -110,9 +114,10 @@ def found(name: str, environ: Mapping[str, str] = os.environ) -> Found | Absent:
                 return Found(str(program), pinned(peer))
             return Absent(_problems(environ).get(name) or "it has not been built: python -m tools.peers")
         case Origin.ENVIRONMENT:
-            program = Path(sys.executable).parent / name
-            if usable(program):
-                return Found(str(program), _said_version(str(program)))
+            # shellcheck has no wheel for every architecture: there it is whatever the system has.
+            path = f"{Path(sys.executable).parent}{os.pathsep}{environ.get('PATH', '')}"
+            if on_path := shutil.which(name, path=path):
+                return Found(on_path, _said_version(on_path))
             return Absent("it is not in this environment: make .venv/.ready")
         case Origin.SYSTEM:
             if on_path := shutil.which(name, path=environ.get("PATH")):

@@ -4,7 +4,6 @@ Pure. A test that asks for a peer records a ``Use`` as a property of its report,
 processes of a run.
 """
 
-from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final, TypedDict
 
@@ -37,18 +36,21 @@ def excused(properties: Properties) -> bool:
     return any(each["excused"] for each in _uses(properties))
 
 
-def summary(reports: Iterable[Properties]) -> list[str]:
-    """One line per peer that any test of the run asked for; none if no test did."""
-    counts = Counter(
-        (each["name"], each["version"], each["why"]) for properties in reports for each in _uses(properties)
-    )
-    if not counts:
-        return []
-    width = max(len(name) for name, _, _ in counts)
+def summary(reports: Iterable[tuple[str, Properties]]) -> list[str]:
+    """One line per peer that any test of the run asked for, from the id and the properties of each test.
+
+    The line of a peer that is missing names the files of the tests that did not run.
+    """
+    files: dict[tuple[str, str, str], list[str]] = {}
+    for nodeid, properties in reports:
+        for each in _uses(properties):
+            files.setdefault((each["name"], each["version"], each["why"]), []).append(nodeid.split("::", 1)[0])
+    width = max((len(name) for name, _, _ in files), default=0)
     lines = []
-    for (name, version, why), count in sorted(counts.items()):
-        tests = "1 test" if count == 1 else f"{count} tests"
-        lines.append(f"{name:{width}}  {f'{version}, {tests}' if version else f'not in {tests}: {why}'}")
+    for (name, version, why), asked in sorted(files.items()):
+        tests = "1 test" if len(asked) == 1 else f"{len(asked)} tests"
+        outcome = f"{version}, {tests}" if version else f"{tests} of {', '.join(sorted(set(asked)))} did not run: {why}"
+        lines.append(f"{name:{width}}  {outcome}")
     return lines
 
 
