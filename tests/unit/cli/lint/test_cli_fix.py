@@ -35,8 +35,14 @@ def test_a_diff_is_shown_and_nothing_is_written(run: Command) -> None:
 def test_the_diff_can_be_applied(run: Command) -> None:
     path = run.write("web.yaml", WEB.rstrip("\n"))
     (run.folder / "a.diff").write_text(run("web.yaml").out)
-    subprocess.run(["patch", "-p1", "-i", "a.diff"], cwd=run.folder, check=True, capture_output=True, timeout=30)
+    apply("a.diff", run.folder)
     assert path.read_text() == FIXED.rstrip("\n")
+
+
+def apply(diff: str, folder: Path) -> None:
+    """Apply a diff as its users do, with the program that every clone has."""
+    command = ["git", "apply", "--whitespace=nowarn", diff]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=30)
 
 
 def untouched(path: Path) -> tuple[int, int, int]:
@@ -357,7 +363,7 @@ def test_every_diff_makes_the_new_text(before: str, after: str, tmp_path: Path) 
     path = tmp_path / "x"
     path.write_bytes(before.encode())
     (tmp_path / "d").write_bytes(unified_diff("x", before, after).encode())
-    subprocess.run(["patch", "--binary", "-p1", "-i", "d"], cwd=tmp_path, check=True, capture_output=True, timeout=30)
+    apply("d", tmp_path)
     assert (path.read_bytes() if path.exists() else b"") == after.encode()
 
 
