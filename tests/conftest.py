@@ -6,6 +6,7 @@ failed, unless its peer cannot be had on such a machine.
 """
 
 import functools
+import os
 import signal
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -23,6 +24,7 @@ from long import faults, mark
 
 find = functools.cache(found)
 
+TERMINAL: Final = ("NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS", "LINES", "COLORTERM")
 ENVIRONMENT_ONLY: Final = [Path(__file__).parent / folder for folder in ("unit", "properties")]
 """Tests that `make check` runs, which builds and installs no peer."""
 
@@ -33,6 +35,10 @@ settings.load_profile("polyarch")
 
 def pytest_configure() -> None:
     """Shells start what they put in the background with SIGINT ignored, and so would be all that tests start."""
+    # What a terminal shows does not depend on the terminal of who runs the tests.
+    for name in TERMINAL:
+        os.environ.pop(name, None)
+    os.environ["TERM"] = "xterm-256color"
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

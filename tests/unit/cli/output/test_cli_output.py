@@ -79,7 +79,7 @@ def test_foreign_texts_cannot_play_with_the_terminal(text, shown):
 
 
 def terminal():
-    return Console(file=io.StringIO(), force_terminal=True, width=100, _environ={"TERM": "xterm"})
+    return Console(file=io.StringIO(), force_terminal=True, width=100)
 
 
 def test_rows_have_a_colour_where_it_is_wanted():
