@@ -92,7 +92,7 @@ def test_the_command_builds_what_is_missing_and_says_what_is_there(
     assert done.returncode == code, done.stderr
     assert words in done.stdout + done.stderr
     if not code:
-        assert f"building helm-4 {catalogue.pinned(catalogue.BY_NAME['helm-4'])} (3 of 4)" in done.stderr
+        assert f"building helm-4 {catalogue.pinned(catalogue.BY_NAME['helm-4'])} (3 of 5)" in done.stderr
         assert "skopeo is not there" in done.stdout
 
 

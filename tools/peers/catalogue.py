@@ -49,6 +49,7 @@ PEERS: Final = (
     Peer("helm-3", Origin.GO, "helm.sh/helm/v3", "helm.sh/helm/v3/cmd/helm"),
     Peer("helm-4", Origin.GO, "helm.sh/helm/v4", "helm.sh/helm/v4/cmd/helm"),
     Peer("multiarch-validator", Origin.GO, "github.com/operator-framework/api", "./multiarch-validator"),
+    Peer("ignorefile", Origin.GO, "github.com/moby/patternmatcher", "./ignorefile"),
     Peer("kubelet-managers", Origin.GO, "k8s.io/kubernetes", "./kubelet-managers", MODULE.parent / "managers"),
     Peer("actionlint", Origin.GO, ACTIONLINT, f"{ACTIONLINT}/cmd/actionlint", MODULE.parent / "actionlint"),
     Peer("podresources-server", Origin.GO, "k8s.io/kubelet", "./server", MODULE.parent / "podresources"),

@@ -8,6 +8,7 @@ tool (
 )
 
 require (
+	github.com/moby/patternmatcher v0.6.1
 	github.com/operator-framework/api v0.41.0
 	github.com/sirupsen/logrus v1.9.4
 	k8s.io/component-base v0.37.1
