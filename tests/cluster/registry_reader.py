@@ -42,10 +42,11 @@ class Reader:
             platforms.append("/".join((entry["platform"]["os"], entry["platform"]["architecture"])))
         return digest, platforms
 
-    async def blob(self, repository: str, descriptor: dict[str, Any]) -> None:
-        """The blob is there, with its digest and its size."""
+    async def blob(self, repository: str, descriptor: dict[str, Any]) -> bytes:
+        """The blob, which has its digest and its size."""
         body = await self._get(f"{repository}/blobs/{descriptor['digest']}")
         assert (f"sha256:{hashlib.sha256(body).hexdigest()}", len(body)) == (descriptor["digest"], descriptor["size"])
+        return body
 
     async def has(self, repository: str, selector: str) -> bool:
         """Whether a manifest is there."""

@@ -25,6 +25,7 @@ from polyarch.builds.jobs import contract
 from polyarch.builds.jobs.harvest import index_pushed, pushed
 from polyarch.builds.jobs.order import ArchitectureOrder, Image
 from polyarch.builds.publishing.publication import ChildImage, Publication
+from polyarch.cli.build.packing import archive
 from polyarch.sandbox.cluster import Sandbox
 
 pytestmark = [
@@ -234,6 +235,36 @@ async def test_bd_147_what_the_context_does_not_have_is_not_tried_again(world: W
         assert said.get("reason") == ("ContainerfileInvalid" if code == 42 else None)
         assert copies in said.get("message", copies)
         assert "said by a RUN\n" in built.output, built.output
+
+
+def test_the_ignore_file_that_counts_is_the_one_that_buildah_reads(peer: Callable[[str], str], tmp_path: Path) -> None:
+    """BD-300: whichever of them are there. Each leaves out the file that has its name behind a ``not``."""
+    program = peer("buildah")
+    policy = tmp_path / "policy.json"
+    policy.write_text('{"default": [{"type": "insecureAcceptAnything"}]}')
+    stores = [f"--root={tmp_path}/root", f"--runroot={tmp_path}/run", "--storage-driver=vfs"]
+    names = (".dockerignore", ".containerignore", "x.dockerignore", "x.containerignore")
+    for number in range(2 ** len(names)):
+        there = [name for place, name in enumerate(names) if number >> place & 1]
+        context, out = tmp_path / f"{number}" / "context", tmp_path / f"{number}" / "out"
+        context.mkdir(parents=True)
+        (context / "x").write_text("FROM scratch\nCOPY . /\n")
+        for name in names:
+            (context / f"not{name}").write_text("")
+        for name in there:
+            (context / name).write_text(f"\ufeffnot{name}\r\n")
+        flags = ["--isolation=chroot", f"--signature-policy={policy}", f"--file={context / 'x'}"]
+        built = subprocess.run(
+            [program, *stores, "build", *flags, f"--output=type=local,dest={out}", str(context)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert built.returncode == 0, built.stderr
+        rules = archive.ignore_rules(context, str(context / "x"))
+        ignored = [name for name in names if archive.is_ignored(f"not{name}", rules.patterns)]
+        assert ignored == [name for name in names if not (out / f"not{name}").exists()], there
 
 
 async def test_bd_149_user_code_cannot_write_the_message(world: World) -> None:

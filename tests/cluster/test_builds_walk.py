@@ -2,14 +2,18 @@
 registry, real Jobs, and nodes that play what builds images (BD-391)."""
 
 import asyncio
+import io
 import json
 import signal
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from build_yard import FOUR, TEXT, Yard, mishap, one, phases
+from registry_reader import Reader
 
 from polyarch.builds import names
 from polyarch.kube.client.client import Client, MergePatch
@@ -147,6 +151,52 @@ async def test_bd_300_a_folder_is_a_context_that_is_sent_once(yard: Yard) -> Non
     third = await yard.run(*flags)
     assert third.code == 0, third.err
     assert len(await yard.runs()) == 2
+
+
+async def test_what_an_ignore_file_names_never_reaches_the_registry(yard: Yard) -> None:
+    """BD-300: also when a later command names the ignore file's Containerfile no more."""
+    for name, text in {
+        "src/.dockerignore": "\ufeffkey\r\nkept\r\n",
+        "src/Containerfile": TEXT,
+        "prod/x": TEXT + "COPY . /src\n",
+        "prod/x.dockerignore": "\ufeff/key/\n",
+        "src/key/private": "secret",
+        "src/kept": "",
+    }.items():
+        yard.write(name, text)
+    wish = ("--arch", "amd64", *mishap("seconds=0.2"))
+    first = await yard.run("--context", "src", *wish)
+    assert first.code == 0, first.err
+    assert "src/.dockerignore with 2 patterns, pushed" in first.err
+    assert await _sent(yard) == [".dockerignore", "Containerfile"]
+
+    yard.write("prod/y", TEXT)
+    (yard.folder / "src/Containerfile").unlink()
+    second = await yard.run("--context", "src", "--containerfile", "prod/x", *wish)
+    assert second.code == 0, second.err
+    assert "prod/x.dockerignore with 1 pattern, pushed" in second.err
+    assert await _sent(yard) == ["kept"]
+
+    tagged = await yard.run("--tag", "2")
+    assert tagged.code == 0, tagged.err
+    refused = await yard.run("--context", "src")
+    assert refused.code == 2, refused.err
+    assert "x.dockerignore" in refused.err
+    assert (await yard.run("--context", "src", "--containerfile", "prod/y", *wish)).code == 0
+    assert await _sent(yard) == [".dockerignore"]
+    assert (await yard.run("--context", "src", *wish)).code == 0
+
+
+async def _sent(yard: Yard) -> list[str]:
+    """The files of the build's context, as the registry has them."""
+    repository = yard.repository.partition("/")[2]
+    digest = (await yard.build())["spec"]["source"]["context"]["image"]["reference"].partition("@")[2]
+    async with aiohttp.ClientSession() as session:
+        reader = Reader(session, yard.sandbox.registry.address)
+        _, manifest = await reader.document(repository, digest)
+        (layer,) = [await reader.blob(repository, each) for each in manifest["layers"]]
+    with tarfile.open(fileobj=io.BytesIO(layer)) as archive:
+        return archive.getnames()
 
 
 async def test_bd_126_a_rebuild_of_one_architecture_renews_it_alone(yard: Yard) -> None:

@@ -37,6 +37,8 @@ REPOSITORY_ANNOTATION: Final = f"{GROUP}/repository"
 
 ARCHITECTURES_ANNOTATION: Final = f"{GROUP}/architectures"
 """On builds, executions and pools: the architectures, sorted, comma-separated (BD-048)."""
+IGNORE_FILE_ANNOTATION: Final = f"{GROUP}/ignore-file"
+"""On an ImageBuild whose Containerfile had an ignore file of its own when its context was pushed: that file's name."""
 ARCHITECTURES_CONFIGMAP: Final = "polyarch-architectures"
 ARCHITECTURES_FILE: Final = "architectures.json"
 IMAGES_FINALIZER: Final = f"{GROUP}/images"

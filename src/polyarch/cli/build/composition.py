@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from polyarch.builds.api.validation import object_problems
-from polyarch.builds.names import IMAGE_BUILDS
+from polyarch.builds.names import IGNORE_FILE_ANNOTATION, IMAGE_BUILDS
 from polyarch.cli.build.options import WishFlags
 from polyarch.cli.errors import UsageError
 from polyarch.cli.input.objects import STDIN, Document, read_documents
@@ -109,6 +109,39 @@ def composed(flags: WishFlags, base: Mapping[str, Any], context: Mapping[str, An
     if not source:
         del spec["source"]
     return {**_identity(base), "spec": spec}
+
+
+def with_context(manifest: Mapping[str, Any], context: Mapping[str, Any], own_ignore_file: str) -> Manifest:
+    """The object with a context that was packed, and the ignore file of its Containerfile alone, if that counted."""
+    spec, metadata = manifest["spec"], manifest["metadata"]
+    annotations = dict(metadata.get("annotations") or {})
+    annotations.pop(IGNORE_FILE_ANNOTATION, None)
+    if own_ignore_file:
+        annotations[IGNORE_FILE_ANNOTATION] = own_ignore_file
+    metadata = {name: value for name, value in metadata.items() if name != "annotations"}
+    metadata |= {"annotations": annotations} if annotations else {}
+    return {
+        **manifest,
+        "metadata": metadata,
+        "spec": {**spec, "source": {**spec.get("source", {}), "context": dict(context)}},
+    }
+
+
+def containerfiles(flags: WishFlags, manifest: Mapping[str, Any]) -> tuple[list[str], list[str | None]]:
+    """The paths of Containerfiles that are on the command line, and the texts of those in the object that are not; None
+    for one that is in a ConfigMap."""
+    source = manifest["spec"].get("source") or {}
+    paths = {each.partition("=")[0]: each.partition("=")[2] for each in flags.override or ()}
+    given = {normal_architecture(name.strip()): path for name, path in paths.items()}
+    named = [path for path in (flags.containerfile, *given.values()) if path is not None and path != STDIN]
+    unnamed = [source.get("containerfile")] if flags.containerfile in (None, STDIN) else []
+    unnamed += [
+        each.get("containerfile")
+        for each in source.get("overrides") or ()
+        if given.get(each.get("architecture"), STDIN) == STDIN
+        and ("containerfile" in each or "containerfileFrom" in each)
+    ]
+    return named, unnamed
 
 
 def with_rebuild(manifest: Mapping[str, Any], token: str, chosen: Sequence[str]) -> Manifest:

@@ -10,9 +10,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 
-from polyarch.builds.names import IMAGE_BUILDS
+from polyarch.builds.names import IGNORE_FILE_ANNOTATION, IMAGE_BUILDS
 from polyarch.cli.build import composition
 from polyarch.cli.build.board import open_board
 from polyarch.cli.build.composition import Manifest
@@ -194,7 +195,10 @@ async def _known(client: Client | None, name: str, namespace: str) -> Manifest:
         return composition.named(name, namespace)
     said = applied(live, manager=MANAGER, api_version=IMAGE_BUILDS.api_version)
     base = composition.named(name, namespace)
-    return {**base, "metadata": {**base["metadata"], "uid": live["metadata"]["uid"]}, "spec": said.get("spec") or {}}
+    metadata = {**base["metadata"], "uid": live["metadata"]["uid"]}
+    if own := said.get("metadata", {}).get("annotations", {}).get(IGNORE_FILE_ANNOTATION):
+        metadata["annotations"] = {IGNORE_FILE_ANNOTATION: own}
+    return {**base, "metadata": metadata, "spec": said.get("spec") or {}}
 
 
 async def _wanted(
@@ -211,15 +215,15 @@ async def _wanted(
     if wish.any or asked.rebuild is not None:
         wish = composition.with_usual_containerfile(wish, base, folder, messages.note, is_new=is_new)
     document = context.document if context is not None else None
-    if folder is not None:
-        repository = wish.repository or base.get("spec", {}).get("output", {}).get("repository", "")
-        if not repository:
-            raise UsageError("--context DIR needs --repository: the files are pushed there")
-        if not asked.dry_run:
-            document = await contexts.pushed(folder, repository, registries, messages.note)
-        else:
-            messages.note("--dry-run: the context is not pushed, and not in what is printed")
     manifest = composition.composed(wish, base, document) if wish.any else dict(base)
+    if folder is not None:
+        manifest = await _with_folder(manifest, folder, asked, wish, registries, messages)
+    elif document is not None:
+        for path in filter(contexts.has_own_ignore_file, composition.containerfiles(wish, manifest)[0]):
+            messages.warn(
+                f"the ignore file of {path} does not count for --context {wish.context}: the builder reads "
+                ".containerignore or .dockerignore in the context"
+            )
     if asked.rebuild is not None:
         chosen = composition.architectures("--rebuild", asked.rebuild) if asked.rebuild else ()
         manifest = composition.with_rebuild(manifest, new_token(), chosen)
@@ -227,6 +231,28 @@ async def _wanted(
         composition.check_composed(manifest)
     metadata = {name: value for name, value in manifest["metadata"].items() if name != "uid"}
     return {**manifest, "metadata": metadata}
+
+
+async def _with_folder(
+    manifest: Manifest,
+    folder: Path,
+    asked: Asked,
+    wish: WishFlags,
+    registries: RegistryOptions,
+    messages: Messages,
+) -> Manifest:
+    """The object with what ``--context DIR`` says, which is pushed unless nothing is to be written."""
+    repository = manifest["spec"].get("output", {}).get("repository", "")
+    if not repository:
+        raise UsageError("--context DIR needs --repository: the files are pushed there")
+    had_own = (manifest["metadata"].get("annotations") or {}).get(IGNORE_FILE_ANNOTATION, "")
+    named, unnamed = composition.containerfiles(wish, manifest)
+    rules = contexts.rules_for(folder, named, unnamed, had_own=had_own)
+    if asked.dry_run:
+        messages.note(f"--dry-run: the context is not pushed, and not in what is printed ({rules})")
+        return manifest
+    document = await contexts.pushed(folder, rules, repository, registries, messages.note)
+    return composition.with_context(manifest, document, contexts.own_ignore_file(rules))
 
 
 def new_token() -> str:

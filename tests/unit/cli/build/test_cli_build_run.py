@@ -4,10 +4,12 @@ import errno
 import gzip
 import io
 import json
+import os
 import random
+import re
 import sys
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -229,9 +231,25 @@ def test_bd_300_a_containerfile_of_a_config_map_is_not_replaced_by_a_file_that_l
     assert (found.containerfile, notes) == (None, [])
 
 
-def _packed(folder: Path) -> tuple[archive.Packed, bytes]:
+def _packed(folder: Path, containerfile: Path | None = None) -> tuple[archive.Packed, bytes]:
     layer = io.BytesIO()
-    return archive.pack(folder, layer), layer.getvalue()
+    rules = archive.ignore_rules(folder, str(containerfile) if containerfile else None)
+    return archive.pack(folder, layer, rules), layer.getvalue()
+
+
+def _members(folder: Path, containerfile: Path | None = None) -> list[str]:
+    """What leaves the machine."""
+    _, content = _packed(folder, containerfile)
+    with tarfile.open(fileobj=io.BytesIO(gzip.decompress(content))) as found:
+        return found.getnames()
+
+
+def _tree(folder: Path, files: Mapping[str, str | bytes]) -> Path:
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder
 
 
 def test_bd_300_a_context_is_the_same_bytes_wherever_and_whenever_it_is_packed(tmp_path: Path) -> None:
@@ -294,9 +312,213 @@ def test_bd_300_the_ignore_file_of_containers_comes_first(tmp_path: Path) -> Non
     (tmp_path / ".dockerignore").write_text("b\n")
     for name in ("a", "b"):
         (tmp_path / name).write_text(name)
-    _, content = _packed(tmp_path)
-    with tarfile.open(fileobj=io.BytesIO(gzip.decompress(content))) as found:
-        assert found.getnames() == ["b"]
+    assert _members(tmp_path) == ["b"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(b"\xef\xbb\xbfkey\nold", id="a byte order mark"),
+        pytest.param(b"\xef\xbb\xbf# what stays here\nkey\nold\n", id="a comment after a byte order mark"),
+        pytest.param(b"key\r\nold\r\n", id="lines of Windows"),
+        pytest.param(b"\t key \x0b\r\n\xc2\xa0old\xc2\xa0", id="blanks around"),
+        pytest.param(b"/key\nold/", id="slashes around"),
+        pytest.param(b"//key//\n./old/.", id="more of them"),
+        pytest.param(b"x/../key\nx/y/../../old", id="folders that cancel out"),
+        pytest.param(b"*\n!src\n!.keep", id="all but a few"),
+        pytest.param(b"**\n!src\n!.keep", id="all of all but a few"),
+        pytest.param(b"**key\n**/old", id="an end of a path"),
+        pytest.param(b"[^.s]*", id="all but some letters"),
+        pytest.param(b"ke[!-z]\nol?", id="a range"),
+        pytest.param(b"key\n!key\nkey\nold", id="the last line that names it"),
+        pytest.param(b"src\n!src/main.c\nkey\nold", id="an exception in a folder that is named"),
+        pytest.param(b"!old/b\nold\nkey", id="an exception before its rule"),
+    ],
+)
+def test_what_an_ignore_file_names_stays_here(tmp_path: Path, text: bytes) -> None:
+    _tree(tmp_path, {"key": "k", "old/a": "", "old/b/c": "", "src/main.c": "", ".keep": ""})
+    members = set(_members(_tree(tmp_path, {".dockerignore": text})))
+    assert members - {".dockerignore", "src"} == {"src/main.c", ".keep"}
+
+
+@pytest.mark.parametrize(
+    ("files", "containerfile", "there"),
+    [
+        pytest.param({".dockerignore": "a"}, "Containerfile", "b", id="Docker's"),
+        pytest.param({".dockerignore": "a", ".containerignore": "b"}, "Containerfile", "a", id="of containers first"),
+        pytest.param({".dockerignore": "a", ".containerignore": ""}, "Containerfile", "a b", id="one that is empty"),
+        pytest.param({".containerignore": "a", "Containerfile.containerignore": "b"}, "Containerfile", "a", id="own"),
+        pytest.param({".dockerignore": "b", "x.dockerignore": "a"}, "x", "b", id="own, of Docker"),
+        pytest.param(
+            {"x.containerignore": "a", "x.dockerignore": "b"}, "x", "a", id="own, the one that both tools read"
+        ),
+        pytest.param({".dockerignore": "a", "y.dockerignore": "b"}, "x", "b", id="of another Containerfile"),
+        pytest.param({".dockerignore": "b", "build/x.dockerignore": "a"}, "build/x", "b", id="in a folder"),
+        pytest.param({"../x.dockerignore": "a"}, "../x", "b", id="outside of the context"),
+        pytest.param({".dockerignore": "a\n.dockerignore"}, "Containerfile", "b", id="one that names itself"),
+    ],
+)
+def test_the_ignore_file_that_counts_is_the_one_that_buildah_reads(
+    tmp_path: Path, files: dict[str, str], containerfile: str, there: str
+) -> None:
+    """And no other is there for buildah to find in the context: it would leave out what this build needs."""
+    folder = _tree(tmp_path / "context", {"a": "a", "b": "b", **files})
+    rules = archive.ignore_rules(folder, str(folder / containerfile))
+    assert rules.file is not None
+    members = _members(folder, folder / containerfile)
+    assert [name for name in members if name in ("a", "b")] == there.split()
+    assert {name for name in members if name in archive.IGNORE_FILES} <= {rules.file.name}
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        pytest.param("key\n".encode("utf-16"), r"not UTF-8 \(byte 0\)", id="UTF-16"),
+        pytest.param("key\n".encode("utf-16-le"), "line 1: a NUL character, as text has that is UTF-16", id="unmarked"),
+        pytest.param(b"a\nk\xe9y\n", r"not UTF-8 \(byte 3\)", id="Latin 1"),
+        pytest.param(b"a\n\xef\xbb\xbfkey", "line 2: a byte order mark in the middle", id="two files joined"),
+        pytest.param(b"# mine\rkey\rold", "line 1: a carriage return that ends no line", id="lines of old Macs"),
+        pytest.param(b"a\n[key\n", r"line 2: '\[key': the \[ is not closed", id="a bracket"),
+        pytest.param(b"[]key", r"line 1: '\[\]key': the \[ is not closed", id="nothing between brackets"),
+        pytest.param(b"[a-]key", "something is missing in it", id="half a range"),
+        pytest.param(b"[z-a]", "z-a is no range; write a-z", id="a range backwards"),
+        pytest.param(b"[*]", r"write \\\*", id="a star between brackets"),
+        pytest.param(b"[[:alpha:]]", "list the characters", id="a class"),
+        pytest.param(b"a\n\nkey\\", r"line 3: 'key\\\\' ends with a backslash", id="a backslash at the end"),
+        pytest.param(b"old\\secret", "a backslash before s separates no folders; write /", id="a path of Windows"),
+        pytest.param(b"*.key|*.pem", r"\| beside \*, \? or \[ is not the character", id="an alternative"),
+        pytest.param(b"a\n!\n", "line 2: '!' names nothing after its !", id="an exception of nothing"),
+        pytest.param(b"x\n" * 600_000, "more than 1024 KiB", id="too long"),
+    ],
+)
+@pytest.mark.parametrize("name", [".dockerignore", ".containerignore", "Containerfile.dockerignore"])
+def test_an_ignore_file_that_cannot_be_understood_is_an_error(
+    run: Run, tmp_path: Path, name: str, content: bytes, told: str
+) -> None:
+    """BD-320: never one that ignores nothing. It is found before anything is sent."""
+    _tree(tmp_path, {name: content})
+    code, out, err = run("shop", "--repository", "quay.io/team/shop", "--context", ".", "--dry-run")
+    assert (code, out) == (2, "")
+    assert re.search(rf"{re.escape(name)}: {told}|{re.escape(name)}: .*{told}", err), err
+
+
+@pytest.mark.parametrize("name", [".dockerignore", ".containerignore", "Containerfile.containerignore"])
+@pytest.mark.parametrize("kind", ["folder", "link to nowhere", "pipe"])
+def test_what_is_called_an_ignore_file_and_is_no_file_is_an_error(
+    run: Run, tmp_path: Path, name: str, kind: str
+) -> None:
+    make = {
+        "folder": Path.mkdir,
+        "link to nowhere": lambda path: path.symlink_to("../nowhere"),
+        "pipe": os.mkfifo,
+    }
+    make[kind](tmp_path / name)
+    code, _, err = run("shop", "--repository", "quay.io/team/shop", "--context", ".", "--dry-run")
+    assert code == 2
+    assert f"{name}: not a file; make it one, or remove it" in err
+
+
+def test_an_ignore_file_may_be_a_link_to_one_elsewhere(tmp_path: Path) -> None:
+    folder = _tree(tmp_path / "context", {"a": "", "b": "", "../common": "a\n"})
+    (folder / ".dockerignore").symlink_to("../common")
+    assert _members(folder) == [".dockerignore", "b"]
+
+
+def test_a_folder_that_is_ignored_need_not_be_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _tree(tmp_path, {"a": "", "closed/b": "", ".dockerignore": "closed\n!x"})
+    scandir = os.scandir
+
+    def refusing(path: Any) -> Iterator[Any]:
+        if Path(path).name == "closed":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    assert _members(tmp_path) == [".dockerignore", "a"]
+    _tree(tmp_path, {".dockerignore": "x"})
+    with pytest.raises(
+        UsageError, match=r"closed: Permission denied; make it readable, or name it in .*/\.dockerignore"
+    ):
+        _members(tmp_path)
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    folder = _tree(tmp_path / "context", {"a": "", ".dockerignore": "secrets\nlinked", "secrets/key": "", "../x/y": ""})
+    (folder / "linked").symlink_to("../x")
+    (folder / "other").symlink_to("secrets")
+    assert _members(folder) == [".dockerignore", "a", "other"]
+
+
+def test_all_architectures_are_built_from_the_same_files(tmp_path: Path) -> None:
+    """BD-105: what one leaves out is in the context of the other."""
+    files = {"a": TEXT, "b": TEXT + "RUN b\n", "a.dockerignore": "x", "b.dockerignore": "\nx"}
+    folder = _tree(tmp_path, files)
+    assert contexts.rules_for(folder, [str(folder / "a"), str(folder / "b")], []).file == folder / "a.dockerignore"
+    _tree(tmp_path, {"b.dockerignore": "y"})
+    with pytest.raises(UsageError, match=r"a\.dockerignore with 1 pattern, but .*b\.dockerignore with"):
+        contexts.rules_for(folder, [str(folder / "a"), str(folder / "b")], [])
+    with pytest.raises(UsageError, match=r"a\.dockerignore with 1 pattern, but .*b\.dockerignore with"):
+        contexts.rules_for(folder, [str(folder / "a")], [files["b"]])
+
+
+def test_the_ignore_file_of_a_containerfile_counts_when_its_path_is_not_said_again(tmp_path: Path) -> None:
+    """BD-300: what was said stays said, but the object has the text of the Containerfile only."""
+    folder = _tree(tmp_path, {"deep/x": TEXT, "deep/x.dockerignore": "key", ".dockerignore": ""})
+    assert contexts.rules_for(folder, [], [TEXT]).file == folder / "deep/x.dockerignore"
+    with pytest.raises(UsageError, match=r"deep/x has an ignore file of its own.* --containerfile PATH"):
+        contexts.rules_for(folder, [], ["FROM another\n"])
+    (folder / "deep/x").unlink()
+    assert contexts.rules_for(folder, [], [TEXT]).file == folder / ".dockerignore"
+    with pytest.raises(UsageError, match=r"named before has, y.dockerignore: an ignore file of its own"):
+        contexts.rules_for(folder, [], [TEXT], had_own="y.dockerignore")
+
+
+@pytest.mark.parametrize(
+    ("flags", "named", "unnamed"),
+    [
+        (WishFlags(containerfile="x"), ["x"], ["FROM arm"]),
+        (WishFlags(containerfile="-"), [], ["FROM all", "FROM arm"]),
+        (WishFlags(override=["aarch64=y"]), ["y"], ["FROM all"]),
+        (WishFlags(containerfile="x", override=["arm64=y", "arm64=z"]), ["x", "z"], []),
+    ],
+)
+def test_containerfiles_are_those_of_the_command_line_and_the_rest_of_the_object(
+    flags: WishFlags, named: list[str], unnamed: list[str]
+) -> None:
+    overrides = [{"architecture": "amd64"}, {"architecture": "arm64", "containerfile": "FROM arm"}]
+    manifest = {"spec": {"source": {"containerfile": "FROM all", "overrides": overrides}}}
+    assert composition.containerfiles(flags, manifest) == (named, unnamed)
+
+
+def test_the_object_remembers_the_ignore_file_of_its_containerfile_alone() -> None:
+    """A command that does not name the Containerfile, which lies outside of the context, would miss it."""
+    first = composition.with_context({"metadata": {"name": "shop"}, "spec": {}}, {"type": "Image"}, "x.dockerignore")
+    assert first["metadata"] == {"name": "shop", "annotations": {"polyarch.dev/ignore-file": "x.dockerignore"}}
+    assert composition.with_context(first, {}, "")["metadata"] == {"name": "shop"}
+
+
+def test_a_dry_run_says_which_ignore_file_counts(run: Run, tmp_path: Path) -> None:
+    wish = ("shop", "--repository", "quay.io/team/shop", "--context", ".", "--dry-run")
+    assert "(no ignore file)" in run(*wish)[2]
+    _tree(tmp_path, {"Containerfile.dockerignore": "# one\nkey\n\n*.pem"})
+    assert "(Containerfile.dockerignore with 2 patterns)" in run(*wish)[2]
+
+
+def test_an_ignore_file_that_the_builder_will_not_read_is_told(run: Run, tmp_path: Path) -> None:
+    git = f"git:https://git.example.com/shop.git@{COMMIT}"
+    wish = (
+        "shop",
+        "--repository",
+        "quay.io/team/shop",
+        "--containerfile",
+        "Containerfile",
+        "--context",
+        git,
+        "--dry-run",
+    )
+    assert "ignore" not in run(*wish)[2]
+    _tree(tmp_path, {"Containerfile.dockerignore": "key"})
+    assert "the ignore file of Containerfile does not count for --context git:" in run(*wish)[2]
 
 
 def test_bd_300_contexts_are_told_apart_by_their_beginning(tmp_path: Path) -> None:
@@ -333,10 +555,10 @@ def test_bd_320_a_file_that_cannot_be_read_is_named_with_what_to_do(tmp_path: Pa
     last = tmp_path / "z"
     last.write_text("x")
     with pytest.raises(UsageError) as caught:
-        archive.pack(tmp_path, _Target(lambda: last.unlink(missing_ok=True)))
+        archive.pack(tmp_path, _Target(lambda: last.unlink(missing_ok=True)), archive.IgnoreRules())
     told = str(caught.value)
     assert told.startswith(f"--context: {last}: No such file or directory")
-    assert "make it readable, or name it in .containerignore" in told
+    assert f"make it readable, or name it in {tmp_path / '.containerignore'}" in told
 
 
 def test_bd_305_a_full_disk_is_not_the_folders_fault(tmp_path: Path) -> None:
@@ -345,4 +567,4 @@ def test_bd_305_a_full_disk_is_not_the_folders_fault(tmp_path: Path) -> None:
 
     (tmp_path / "a").write_bytes(random.Random(1).randbytes(400_000))
     with pytest.raises(CouldNotComplete, match="packing it: No space left on device"):
-        archive.pack(tmp_path, _Target(full))
+        archive.pack(tmp_path, _Target(full), archive.IgnoreRules())

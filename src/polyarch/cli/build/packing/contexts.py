@@ -4,15 +4,25 @@ A folder becomes an image of one layer in the build's own repository, so that bu
 images. Its digest is what the build refers to; equal files are not sent again.
 """
 
+import os
 import re
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
 import msgspec
 
-from polyarch.cli.build.packing.archive import Packed, pack
+from polyarch.cli.build.composition import USUAL_FILES
+from polyarch.cli.build.packing.archive import (
+    IGNORE_FILES,
+    OWN_IGNORE_FILES,
+    IgnoreRules,
+    Packed,
+    ignore_rules,
+    own_ignore_files,
+    pack,
+)
 from polyarch.cli.errors import CouldNotComplete, UsageError
 from polyarch.cli.options.registries import RegistryOptions
 from polyarch.oci.documents import OCI_MANIFEST, digest_of
@@ -61,8 +71,51 @@ def read(text: str) -> Context:
     return Context(None, folder)
 
 
+def rules_for(folder: Path, named: Iterable[str], unnamed: Sequence[str | None], *, had_own: str = "") -> IgnoreRules:
+    """What is left out of the folder for these Containerfiles: ``named`` are paths, ``unnamed`` the texts of those
+    whose path is not known, ``had_own`` is the ignore file that one of these had when it was named. UsageError if one
+    of these may have an ignore file that cannot be found, and if two differ: there is one context for all."""
+    files: list[str | None] = list(named)
+    owners = own_ignore_files(folder) if unnamed else []
+    known = dict.fromkeys((*(str(folder / name) for name in USUAL_FILES), *owners))
+    for text in unnamed:
+        same = [path for path in known if text is not None and _has(path, text)]
+        if not same and (owners or had_own):
+            whose = f"{owners[0]} has" if owners else f"the Containerfile that was named before has, {had_own}:"
+            raise UsageError(
+                f"--context {folder}: {whose} an ignore file of its own, which may be the one that counts; name what "
+                "is built with --containerfile PATH, or --override ARCHITECTURE=PATH"
+            )
+        files += same or [None]
+    found = [ignore_rules(folder, each) for each in files]
+    for other in found:
+        if other.patterns != found[0].patterns:
+            raise UsageError(
+                f"--context {folder}: {found[0]}, but {other}: all architectures are built from the same files; give "
+                "both the same patterns, or remove one of them"
+            )
+    return found[0]
+
+
+def own_ignore_file(rules: IgnoreRules) -> str:
+    """The name of the ignore file if it belongs to a Containerfile alone."""
+    return rules.file.name if rules.file is not None and rules.file.name not in IGNORE_FILES else ""
+
+
+def has_own_ignore_file(containerfile: str) -> bool:
+    """Whether an ignore file lies beside it that is for it alone."""
+    return any(os.path.lexists(containerfile + suffix) for suffix in OWN_IGNORE_FILES)
+
+
+def _has(path: str, text: str) -> bool:
+    try:
+        return Path(path).read_bytes() == text.encode()
+    except OSError:
+        return False
+
+
 async def pushed(
-    folder: Path, repository: str, options: RegistryOptions, tell: Callable[[str], None]
+    folder: Path, rules: IgnoreRules, repository: str, options: RegistryOptions, tell: Callable[[str], None]
 ) -> dict[str, Any]:
     """``source.context`` of the folder, which is in the repository when this returns. Raises CommandError."""
     try:
@@ -70,12 +123,12 @@ async def pushed(
     except InvalidReference as error:
         raise UsageError(f"--repository {repository}: {error.problem}") from None
     with tempfile.SpooledTemporaryFile(IN_MEMORY) as layer:
-        packed = pack(folder, layer)
+        packed = pack(folder, layer, rules)
         try:
             digest, sent = await _on_registry(options, lambda connection: _push(connection, target, packed, layer))
         except Failure as failure:
             raise CouldNotComplete(f"--context {folder}: pushing it to {repository}: {failure.error.message}") from None
-    size = f"{packed.files} files, {packed.size / 1024:.0f} KiB"
+    size = f"{packed.files} files, {packed.size / 1024:.0f} KiB, {rules}"
     tell(f"context {folder}: {size}, {'pushed' if sent else 'there already'}")
     return {"type": "Image", "image": {"reference": f"{target.name}@{digest}"}}
 
