@@ -122,7 +122,8 @@ def shells(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str
             _, said = process.communicate(timeout=300)
             assert process.returncode == 0, said
             with tarfile.open(folder / f"{architecture}.tar") as archive:
-                archive.extract("./bin/busybox", folder / architecture, filter="data")
+                archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python before 3.11.4 has none
+                archive.extract("./bin/busybox", folder / architecture)
             made[architecture] = folder / architecture / "bin" / "busybox"
         return made
 

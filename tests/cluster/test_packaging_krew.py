@@ -63,7 +63,8 @@ def on_path(dist: Path) -> str:
     (archive,) = (dist / "krew").glob("*.tar.gz")
     with tarfile.open(archive) as opened:
         assert all(each.isfile() for each in opened), "krew unpacks files and folders only"
-        opened.extractall(store, filter="data")
+        opened.extraction_filter = getattr(tarfile, "data_filter", None)  # Python before 3.11.4 has none
+        opened.extractall(store)
     links.mkdir()
     (links / "kubectl-polyarch").symlink_to(store / "kubectl-polyarch")
     return f"{links}:{Path(sys.executable).parent}:/usr/bin:/bin"
