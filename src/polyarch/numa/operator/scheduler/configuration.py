@@ -20,6 +20,9 @@ SEVERAL: Final = 10
 RATE: Final = 300
 """Requests per second to the API server. The scheduler's own default of 50 binds at most 50 pods a second (NS-172)."""
 
+BLIND_PREEMPTION: Final = "DefaultPreemption"
+"""The in-tree plugin that evicts pods by the sums of a node."""
+
 
 def scheduler_configuration(settings: SchedulerSettings, *, namespace: str) -> Document:
     """KubeSchedulerConfiguration with one profile and the extender.
@@ -27,6 +30,10 @@ def scheduler_configuration(settings: SchedulerSettings, *, namespace: str) -> D
     A single replica elects, too: while its Deployment is rolled out there are two, with reservations of their own.
     Without ``percentageOfNodesToScore`` it would look at a sample of the nodes of a large cluster, and miss those that
     fit. ``managedResources`` stays empty: it cannot name cpu or memory.
+
+    The profile has no preemption of its own, at any extension point: that one asks only extenders with a preemptVerb.
+    It would evict pods until the sums of a node do, whether or not a NUMA zone comes free; then the extender rejects
+    the node, the owners of the victims make new pods, and it begins again.
     """
     extender: Document = {
         "urlPrefix": f"http://127.0.0.1:{EXTENDER_PORT}/numa",
@@ -48,7 +55,12 @@ def scheduler_configuration(settings: SchedulerSettings, *, namespace: str) -> D
         },
         "clientConnection": {"qps": RATE, "burst": 2 * RATE},
         "percentageOfNodesToScore": 100,
-        "profiles": [{"schedulerName": settings.name}],
+        "profiles": [
+            {
+                "schedulerName": settings.name,
+                "plugins": {"multiPoint": {"disabled": [{"name": BLIND_PREEMPTION}]}},
+            }
+        ],
         "extenders": [extender],
     }
 
