@@ -98,13 +98,14 @@ async def setup(process: Process) -> Components:
     background |= {f"watch {name}": each.run for name, each in sources.feeds.items()}
     rejections: tuple[Rejections, ...] = ()
     looks: list[Callable[[float], None]] = [books.tick]
+    preempting: Preempting | None = None
     if reserving is not None:
         looks.append(Silence(reserving.ledger.silent, recorder=recorder, metrics=metrics).look)
         if settings.resync_debug == "DumpJSONFile":
             dumps = Dumps(settings.dumps)
             reserving.unexplained = dumps.write
             background["dumps"] = dumps.run
-        if settings.preempt:
+        if settings.evicts:
             budgets = BudgetCache(client, clock=clock)
             preempting = Preempting(
                 client,
@@ -118,10 +119,13 @@ async def setup(process: Process) -> Components:
             reserving.keeps = preempting.kept
             forgets.append(preempting.forget)
             rejections = (preempting,)
+            looks.append(preempting.look)
             background |= {"watch budgets": budgets.run, "preemption": preempting.run}
     if (bell := _bell(settings, client)) is not None:
         kicks = Kicks(bell, metrics=metrics, clock=clock)
         looks.append(lambda now: kicks.wake(node) if (node := engine.roomy(now)) else None)
+        if preempting is not None:
+            preempting.wakes = kicks.wake
         background["kicks"] = kicks.run
 
     async def beat() -> None:

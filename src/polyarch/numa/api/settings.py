@@ -108,6 +108,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     scored: tuple[tuple[str, int], ...] = USUAL_SCORED
     """Resources and their weights, each at least 1."""
     preempts: bool = False
+    """Wanted; see :attr:`evicts`."""
     replicas: int | None = None
     """None: computed (NO-082)."""
     mode: SchedulingMode = "exact"
@@ -116,6 +117,11 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes that a pod may be reserved on at a time."""
     ignorable: bool = False
     """Pods are scheduled without regard to NUMA while the extender is down."""
+
+    @property
+    def evicts(self) -> bool:
+        """Whether the extender evicts pods for others: it has to reserve what comes free, or anybody might take it."""
+        return self.preempts and self.mode != "compat" and bool(self.resync_period)
 
     @classmethod
     def of(cls, scheduler: NUMAResourcesScheduler) -> "SchedulerSettings":

@@ -234,6 +234,10 @@ class Reserving:
     def decide(self, pod: PodFacts, name: str) -> Decision:
         return self.fleet.decide(pod, name)
 
+    def fitting(self, pod: PodFacts, names: Sequence[str]) -> Sequence[str]:
+        """Which of the nodes would do now, certain or not."""
+        return self.fleet.fit(pod, names).fitting
+
     def fits(self, pod: PodFacts, name: str, now: float) -> bool:
         """Now; what is held for the pod itself does not stand in its way."""
         own = [each for each in self.ledger.held(pod.uid) if each.node == name]

@@ -1,22 +1,25 @@
 """Makes room for a pod that no node will do for: evicts pods of lower priority from cells it needs (NS-120 – NS-123).
 
-kube-scheduler's own preemption asks no extender, so it finds nobody for a pod that fails by NUMA alone. Who has to go
-is decided in ``scheduling.preemption``; here pods are evicted, by the eviction API alone, the freed cells are kept, and
-the pod is nominated. Attempts are made one after the other, outside of the scheduler's question.
+kube-scheduler's own preemption asks no extender without a preemptVerb: it is off in the profile that the operator
+makes. Who has to go is decided in ``scheduling.preemption``; here pods are evicted, by the eviction API alone, the freed
+zones are kept, and the pod is nominated. Attempts are made one after the other, outside of the scheduler's question.
+
+Nobody is evicted for nothing: a node counts only if its object shows just the pods that are there, and no pod is evicted
+while another node would do, or while zones that were freed for the same pod may still come to it.
 """
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Literal, Protocol
 
 import msgspec
 import structlog
 
-from polyarch.kube.client.jsonpatch import add, test
+from polyarch.kube.client.jsonpatch import add, remove, test
 from polyarch.kube.client.patches import JsonPatch
 from polyarch.kube.clock import Clock
-from polyarch.kube.errors import Conflict, KubernetesError, NotFound, TooManyRequests
+from polyarch.kube.errors import Conflict, Invalid, KubernetesError, NotFound, TooManyRequests
 from polyarch.kube.resources import PODS, Resource
 from polyarch.kube.runtime.events import Recorder, Regarding
 from polyarch.numa.decide.xxh64 import xxh64
@@ -35,7 +38,9 @@ from polyarch.numa.scheduling.preemption.victims import Candidate, Rules, Waits,
 log = structlog.get_logger(__name__)
 
 KEPT: Final = 60.0
-"""Seconds for which freed cells are kept for the pod that others were evicted for."""
+"""Seconds for which freed NUMA zones are kept for the pod that others were evicted for, once they are free."""
+LONGEST_KEPT: Final = 600.0
+"""Seconds for which zones are kept at most, while victims end or the node's object does not show yet that they have."""
 BETWEEN: Final = 30.0
 """Seconds between two attempts for one pod."""
 CANDIDATES: Final = 100
@@ -79,16 +84,24 @@ class Books(Protocol):
 
     def pods_on(self, node: str) -> Sequence[PodFacts]: ...
 
+    def fitting(self, pod: PodFacts, names: Sequence[str]) -> Sequence[str]:
+        """Which of the nodes would do now."""
+        ...
+
     def keep(self, pod: PodFacts, decision: Decision, now: float, seconds: float) -> None: ...
 
     def drop(self, uid: str, now: float) -> None: ...
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """Cells that are free soon, for the pod that others were evicted for."""
+    """NUMA zones that are free soon, for the pod that others were evicted for."""
 
+    pod: PodFacts
     decision: Decision
+    victims: tuple[str, ...]
+    """Their uids."""
     until: float
+    at_most: float
 
 
 class Preempting:
@@ -115,6 +128,11 @@ class Preempting:
         self._waiting: OrderedDict[str, Question] = OrderedDict()
         self._tried: OrderedDict[str, float] = OrderedDict()
         self._kept: dict[str, Kept] = {}
+        self._lapsed: list[Kept] = []
+        self._unclear: OrderedDict[str, tuple[str, ...]] = OrderedDict()
+        """By uid of the pod, nodes whose objects did not show their pods when an attempt was made."""
+        self.wakes: Callable[[str], None] = lambda node: None
+        """Called with a node that a rejected pod is to be asked about again."""
         self._gone: OrderedDict[str, None] = OrderedDict()
         self._arrived = asyncio.Event()
 
@@ -145,15 +163,46 @@ class Preempting:
         """The pod is gone: nobody is evicted for it any more."""
         self._waiting.pop(uid, None)
         self._kept.pop(uid, None)
+        self._unclear.pop(uid, None)
         self._gone[uid] = None
         if len(self._gone) > MOST_GONE:
             self._gone.popitem(last=False)
+
+    def look(self, now: float) -> None:
+        """Once per second or so: keep on what is not free yet, and give up what the pod did not get."""
+        ledger = self._books.ledger
+        for uid, kept in list(self._kept.items()):
+            if self._is_over(kept.pod):
+                del self._kept[uid]
+                continue
+            until = min(now + KEPT, kept.at_most) if self._is_coming(kept) else kept.until
+            if now >= until:
+                del self._kept[uid]
+                self._lapsed.append(kept)
+                self._arrived.set()
+                continue
+            self._kept[uid] = msgspec.structs.replace(kept, until=until)
+            if not ledger.held(uid):
+                self._books.keep(kept.pod, kept.decision, now, until - now)
+        for uid, names in list(self._unclear.items()):
+            if node := next(filter(ledger.is_current, names), ""):
+                del self._unclear[uid]
+                self.wakes(node)
+
+    def _is_coming(self, kept: Kept) -> bool:
+        """A victim is still ending, or the node's object does not show yet that it has ended."""
+        node = kept.decision.node
+        there = {each.uid for each in self._books.pods_on(node)}
+        return not there.isdisjoint(kept.victims) or not self._books.ledger.is_current(node)
 
     async def run(self) -> None:
         """Attempts, one after the other, until cancelled."""
         while True:
             await self._arrived.wait()
             self._arrived.clear()
+            while self._lapsed:
+                lapsed = self._lapsed.pop()
+                await self._nominate(lapsed.pod, lapsed.decision.node, ends=True)
             while self._waiting:
                 _, asked = self._waiting.popitem(last=False)
                 try:
@@ -173,6 +222,11 @@ class Preempting:
         budgets = await self._budgets.known()
         choice = choose(await self._found(asked, budgets))
         if choice.candidate is None:
+            if unclear := tuple(filter(self._is_unclear, asked.names)):
+                self._unclear[pod.uid] = unclear
+                if len(self._unclear) > MOST_WAITING:
+                    self._unclear.popitem(last=False)
+                del self._tried[pod.uid]
             self._metrics.preempted("waits" if choice.reason == "WaitsForVictims" else "none")
             log.info("nobody is evicted", pod=pod.full_name, reason=choice.reason, message=choice.message)
             return
@@ -181,13 +235,18 @@ class Preempting:
             self._metrics.preempted("none")
             log.info("nobody is evicted", pod=pod.full_name, reason="PodGone")
             return
+        if fitting := self._books.fitting(pod, asked.names):
+            self._metrics.preempted("none")
+            log.info("nobody is evicted", pod=pod.full_name, reason="Fits", node=fitting[0])
+            return
         candidate = self._on(choice.candidate.node, pod, budgets)
         if not isinstance(candidate, Candidate):
             self._metrics.preempted("none")
             log.info("nobody is evicted", pod=pod.full_name, reason="NodeChanged", node=choice.candidate.node)
             return
         now = self._clock.monotonic()
-        self._kept[pod.uid] = Kept(candidate.decision, now + KEPT)
+        victims = tuple(each.uid for each in candidate.victims)
+        self._kept[pod.uid] = Kept(pod, candidate.decision, victims, now + KEPT, now + LONGEST_KEPT)
         self._books.keep(pod, candidate.decision, now, KEPT)
         result = await self._make_room(pod, candidate)
         self._metrics.preempted(result)
@@ -221,17 +280,22 @@ class Preempting:
         occupancy = self._occupancy(name, pod)
         return on_node(pod, occupancy, self._rules, budgets) if occupancy is not None else None
 
+    def _is_unclear(self, name: str) -> bool:
+        """There are pods, and the node's object does not show just these: that will change."""
+        return bool(self._books.pods_on(name)) and not self._books.ledger.is_current(name)
+
     def _occupancy(self, name: str, pod: PodFacts) -> Occupancy | None:
-        """None: there is nobody who could make room."""
+        """None: there is nobody who could make room, or the node's object still shows pods that have left."""
         node = self._books.node(name)
         there = self._books.pods_on(name)
         if node is None or not any(each.terminating or each.priority < pod.priority for each in there):
             return None
         ledger = self._books.ledger
+        if not ledger.is_current(name):
+            return None
         reservations = ledger.reservations(name)
         settled = [each for each in there if each.uid not in reservations]
-        is_certain = ledger.is_explained(name) is True
-        actual = actual_cells(node, settled) if is_certain else {}
+        actual = actual_cells(node, settled)
         is_doubted = ledger.is_distrusted(name, self._clock.monotonic())
         occupants = []
         for each in there:
@@ -272,12 +336,17 @@ class Preempting:
         await self._nominate(pod, candidate.node)
         return "evicted"
 
-    async def _nominate(self, pod: PodFacts, node: str) -> None:
-        """So that the scheduler asks about this node first, and counts the pod there for pods of lower priority."""
-        patch = JsonPatch((test("/metadata/uid", pod.uid), add("/status/nominatedNodeName", node)))
+    async def _nominate(self, pod: PodFacts, node: str, *, ends: bool = False) -> None:
+        """So that the scheduler asks about this node first, and counts the pod there for pods of lower priority.
+        ``ends``: no longer, or they would wait for ever."""
+        path = "/status/nominatedNodeName"
+        steps = (test(path, node), remove(path)) if ends else (add(path, node),)
+        patch = JsonPatch((test("/metadata/uid", pod.uid), *steps))
         try:
             await self._client.patch(PODS, pod.name, patch, namespace=pod.namespace, subresource="status")
         except KubernetesError as error:
+            if ends and isinstance(error, NotFound | Conflict | Invalid):
+                return  # the pod is gone, or has another nomination or none
             log.warning("a pod could not be nominated", pod=pod.full_name, node=node, error=str(error))
 
     def _tell(self, about: PodFacts, related: PodFacts, reason: str, note: str) -> None:
@@ -288,7 +357,6 @@ class Preempting:
     def _forget(self, now: float) -> None:
         while self._tried and now - next(iter(self._tried.values())) >= BETWEEN:
             self._tried.popitem(last=False)
-        self._kept = {uid: each for uid, each in self._kept.items() if now < each.until}
 
 
 def _turned(asked: Question) -> Iterator[str]:

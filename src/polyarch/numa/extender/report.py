@@ -70,4 +70,5 @@ def options(settings: ExtenderSettings) -> Options:
         unknown_nodes=settings.unknown_nodes,
         candidates=settings.candidates,
         reservations=settings.reservations,
+        evicts=settings.evicts,
     )

@@ -71,6 +71,11 @@ class ExtenderSettings(msgspec.Struct, frozen=True, kw_only=True):
         return self.reservations and self.mode != "compat"
 
     @property
+    def evicts(self) -> bool:
+        """Whether pods are evicted for others. Without reservations anybody might take the zones that come free."""
+        return self.preempt and self.reserves
+
+    @property
     def tells_resolvable(self) -> bool:
         """Of the two maps of rejected nodes, which one (NS-083)."""
         return self.resolvable or self.mode == "compat"

@@ -87,6 +87,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     unknown_nodes: str = "pass"
     candidates: int = 1
     reservations: bool = True
+    evicts: bool | None = None
+    """Whether pods of lower priority are evicted for others; None: an extender that does not say."""
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

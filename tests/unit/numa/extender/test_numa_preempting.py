@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 from numa_ledgers import admitted, choose, exclusive, started_ledger, version
@@ -16,7 +17,7 @@ from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import PODS, Resource
 from polyarch.kube.runtime.events import Regarding
 from polyarch.numa.extender.metrics import ExtenderMetrics
-from polyarch.numa.extender.preempting import BETWEEN, KEPT, Preempting
+from polyarch.numa.extender.preempting import BETWEEN, KEPT, LONGEST_KEPT, Preempting
 from polyarch.numa.extender.wire import Question
 from polyarch.numa.scheduling.facts.decision import Decision
 from polyarch.numa.scheduling.facts.nodes import NodeFacts
@@ -46,7 +47,7 @@ class Api:
     ) -> None:
         assert (resource, subresource) == (PODS, "status")
         self.calls.append(("nominate", f"{namespace}/{name}"))
-        self.patches.append([{"op": each.op, "path": each.path, "value": each.value} for each in patch.operations])
+        self.patches.append([msgspec.to_builtins(each) for each in patch.operations])
         if (error := self.refuses.get(name)) is not None:
             raise error
 
@@ -79,6 +80,9 @@ class World:
         self.api = Api()
         self.told = Told()
         self.metrics = Metrics()
+        self.woken: list[str] = []
+        self.roomy: list[str] = []
+        """Other nodes that would do."""
         self.preempting = Preempting(
             self.api,
             self,
@@ -88,6 +92,7 @@ class World:
             metrics=ExtenderMetrics(self.metrics),
             clock=self.clock,
         )
+        self.preempting.wakes = self.woken.append
 
     async def known(self) -> list[Budget]:
         return self.budgets
@@ -101,6 +106,9 @@ class World:
     def pods_on(self, node: str) -> list[PodFacts]:
         return [each for each in self.pods.values() if each.node_name == node]
 
+    def fitting(self, pod: PodFacts, names: Sequence[str]) -> list[str]:
+        return self.roomy
+
     def keep(self, pod: PodFacts, decision: Decision, now: float, seconds: float) -> None:
         self.ledger.hold(pod, [decision], now, ttl=seconds)
 
@@ -111,6 +119,24 @@ class World:
         """A filter that found no node, and time for what follows."""
         self.preempting.rejected(Question(pod=pod, names=names), self.clock.monotonic())
         await self.attempts(20 + 2 * len(names))
+
+    def goes(self, name: str) -> None:
+        """The pod has left; the node's object does not show it yet."""
+        self.ledger.pod_gone(name, self.clock.monotonic())
+        del self.pods[name]
+
+    def publishes(self, number: int, *, used: Sequence[dict[str, float]]) -> None:
+        """A version of the node's object that shows the pods that are there."""
+        self.topology = version(number, self.pods_on("worker"), used=used)
+        self.ledger.topology_seen(self.topology, self.clock.monotonic())
+
+    async def passes(self, seconds: float) -> None:
+        """Time, second by second as the extender looks at what has ended with it."""
+        for _ in range(int(seconds)):
+            await self.clock.run(1)
+            now = self.clock.monotonic()
+            self.ledger.tick(now)
+            self.preempting.look(now)
 
     async def attempts(self, steps: int = 20) -> None:
         task = asyncio.create_task(self.preempting.run())
@@ -274,6 +300,79 @@ async def test_ns_122_nobody_is_evicted_for_a_pod_that_is_gone(world: World) -> 
     await world.attempts()
     await world.rejects(wanting())
     assert not world.api.calls, "nor when the scheduler asks once more, as its watch is late"
+
+
+async def test_ns_122_nobody_is_evicted_from_a_node_whose_object_still_shows_pods_that_left() -> None:
+    """Their zones may be what the pod needs. Once it shows who is there, the scheduler is woken to ask again."""
+    world = World(low("first", 5), low("second", 1), used=FULL)
+    world.goes("first")
+    await world.rejects(wanting())
+    await world.passes(1)
+    assert not world.api.calls
+    assert not world.woken
+    world.publishes(3, used=({"cpu": 6, "memory": 4}, {"cpu": 6, "memory": 4}))
+    await world.passes(1)
+    assert world.woken == ["worker"]
+    await world.rejects(wanting())
+    assert world.api.calls[0] == ("evict", "default/second second"), "the attempt that saw nothing does not count"
+
+
+async def test_ns_122_an_exporter_that_has_stopped_costs_one_pod_and_not_one_each_minute(world: World) -> None:
+    await world.rejects(wanting())
+    world.goes("second")
+    for _ in range(20):
+        await world.passes(BETWEEN + 1)
+        await world.rejects(wanting())
+    assert [call for call, _ in world.api.calls if call == "evict"] == ["evict"]
+
+
+async def test_ns_122_nobody_is_evicted_while_another_node_would_do(world: World) -> None:
+    world.roomy = ["other"]
+    await world.rejects(wanting())
+    assert not world.api.calls
+    assert not world.ledger.held("wanting")
+
+
+async def test_ns_122_zones_are_kept_for_a_minute_after_the_victim_has_ended(world: World) -> None:
+    await world.rejects(wanting())
+    await world.passes(2 * KEPT)
+    assert world.ledger.held("wanting"), "the victim takes its time"
+    world.goes("second")
+    world.publishes(3, used=({"cpu": 6, "memory": 4}, {}))
+    await world.passes(KEPT - 1)
+    assert world.ledger.held("wanting")
+    await world.passes(2)
+    assert not world.ledger.held("wanting")
+
+
+async def test_ns_122_zones_are_kept_no_longer_than_ten_minutes_for_a_victim_that_never_ends(world: World) -> None:
+    await world.rejects(wanting())
+    await world.passes(LONGEST_KEPT + 1)
+    assert not world.ledger.held("wanting")
+
+
+async def test_ns_122_a_pod_that_did_not_get_its_zone_is_nominated_no_longer(world: World) -> None:
+    """Or pods of lower priority would wait for ever for what it does not take."""
+    await world.rejects(wanting())
+    world.goes("second")
+    world.publishes(3, used=({"cpu": 6, "memory": 4}, {}))
+    await world.passes(KEPT + 2)
+    await world.attempts()
+    assert world.api.patches[1:] == [
+        [
+            {"op": "test", "path": "/metadata/uid", "value": "wanting"},
+            {"op": "test", "path": "/status/nominatedNodeName", "value": "worker"},
+            {"op": "remove", "path": "/status/nominatedNodeName"},
+        ]
+    ]
+
+
+async def test_ns_122_a_pod_that_got_its_zone_is_left_alone(world: World) -> None:
+    await world.rejects(wanting())
+    world.pods["wanting"] = replace(wanting(), node_name="worker")
+    await world.passes(LONGEST_KEPT + 1)
+    await world.attempts()
+    assert len(world.api.patches) == 1
 
 
 @pytest.mark.parametrize("ends", ["deleted", "bound"])

@@ -1,7 +1,7 @@
 """An explanation as a value, and as the document ``polyarch.dev/numa-explain.v1`` (NS-161). No input, no output."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -11,7 +11,7 @@ from polyarch.numa.scheduling.facts.decision import Decision
 from polyarch.numa.scheduling.facts.pods import PodFacts
 from polyarch.numa.scheduling.simulation.actual_cells import Placed, Whereabouts, whereabouts, without
 from polyarch.numa.scheduling.simulation.alignment import Alignment, alignments
-from polyarch.numa.scheduling.simulation.rules import rules
+from polyarch.numa.scheduling.simulation.rules import Choice, rules
 from polyarch.numa.scheduling.simulation.shortage import CellNumbers, numbers
 from polyarch.numa.scheduling.simulation.snapshot import NodeSnapshot, Snapshot, Source
 
@@ -43,6 +43,10 @@ class Ending(NamedTuple):
     """Where it was; empty: nowhere."""
 
 
+Preemption = Literal["never", "off", "zones"]
+"""Who is evicted for the pod: nobody as it must not preempt, nobody as preemption is off, or pods in NUMA zones."""
+
+
 class Account(NamedTuple):
     """Everything about one pod."""
 
@@ -55,6 +59,8 @@ class Account(NamedTuple):
     events: Sequence[Event] = ()
     ending: Ending | None = None
     """Of a pod that is over: the nodes say where one like it would fit now."""
+    preemption: Preemption | None = None
+    """Of a pod that waits and is more important than the usual; None: nobody knows."""
 
     @property
     def fits(self) -> bool:
@@ -80,6 +86,7 @@ def account(
         whereabouts=None if home is None else whereabouts(pod, home, seen.objects.topology(home.name), decide),
         events=events,
         ending=ending,
+        preemption=_preemption(pod, seen.choice) if home is None and ending is None else None,
     )
 
 
@@ -113,11 +120,21 @@ def document(found: Account) -> dict[str, Any]:
             "actual": _placed(place.actual),
             "note": place.note,
         }
+    if found.preemption is not None:
+        made["preemption"] = found.preemption
     if found.ending is not None:
         made["ended"] = found.ending._asdict()
     if found.events:
         made["events"] = [each._asdict() for each in found.events]
     return made
+
+
+def _preemption(pod: PodFacts, choice: Choice) -> Preemption | None:
+    if pod.priority <= 0 or choice.evicts is None:
+        return None
+    if not pod.preempts:
+        return "never"
+    return "zones" if choice.evicts else "off"
 
 
 def _node(pod: PodFacts, node: NodeSnapshot, seen: Seen) -> NodeAccount:

@@ -26,6 +26,11 @@ HINTS: Final = {
     "no-topology": "the node has no NodeResourceTopology",
     "foreign": "another scheduler has changed the node since its object was read",
 }
+PREEMPTION: Final = {
+    "never": "Nobody is evicted for it: its preemptionPolicy is Never.",
+    "off": "Nobody is evicted for it: preemption is off (preemptionMode of the NUMAResourcesScheduler).",
+    "zones": "Pods of lower priority are evicted for it where NUMA zones alone keep it off, never by the sums of a node.",
+}
 MOST_NODES_WITH_NUMBERS: Final = 20
 DEMAND: Final = ("CONTAINER", "KIND", "RESOURCE", "REQUESTED", "ALIGNED")
 NUMBERS: Final = ("CELL", "CONTAINER", "RESOURCE", "REQUESTED", "AVAILABLE", "RESERVED", "FREE", "SHORT", "RESERVED BY")
@@ -62,6 +67,8 @@ def _parts(found: Account, colour: bool) -> Iterator[str]:
             yield "Numbers of each cell: name nodes with --node, or ask for -o json.\n"
     elif found.whereabouts is None:
         yield "There is no node.\n"
+    if found.preemption is not None:
+        yield f"{PREEMPTION[found.preemption]}\n"
     if found.events:
         yield "Events (as they were reported):\n" + "".join(
             f"  {printable(each.reason)}{f' from {printable(each.reporter)}' if each.reporter else ''}: "

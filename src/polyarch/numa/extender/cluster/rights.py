@@ -25,7 +25,7 @@ def rights(settings: ExtenderSettings) -> Rights:
     """Exactly what an extender with these settings uses."""
     cluster = [*READS, *events.RIGHTS, *health.RIGHTS]
     namespace: list[Rule] = []
-    if settings.preempt:
+    if settings.evicts:
         cluster += [
             rule(PODS, "create", subresource="eviction"),
             rule(PODS, "patch", subresource="status"),

@@ -82,7 +82,7 @@ def extender_configuration(settings: SchedulerSettings, *, informer: str) -> Doc
         "informer": informer,
         "strategy": settings.scoring,
         "weights": dict(settings.scored),
-        "preempt": settings.preempts,
+        "preempt": settings.evicts,
     }
 
 

@@ -152,7 +152,7 @@ def _rights(parts: SchedulerParts) -> list[Document]:
     home, marks = parts.home, labels(shared.NUMA_SCHEDULER)
     account = [(home, SCHEDULER)]
     return [
-        *granted(ROLE, [*extender_rules(preempts=parts.settings.preempts), *reader_rules()], account, labels=marks),
+        *granted(ROLE, [*extender_rules(preempts=parts.settings.evicts), *reader_rules()], account, labels=marks),
         *(_bound(each, home) for each in BOUND_CLUSTER_ROLES),
         *granted(ELECTION_ROLE, election_rules(), account, namespace=home, labels=marks),
         *granted(KICK_ROLE, kick_rules(), account, namespace=home, labels=marks),

@@ -31,6 +31,7 @@ from polyarch.operating.settings import Cluster, OperatorSettings
 
 RECHECK: Final = 5.0
 """Seconds until the next look at a Deployment that is being rolled out."""
+WITHOUT_RESERVATIONS: Final = "preemptionMode Enabled has no effect without reservations ({})"
 BLIND: Final = "placement is blind to NUMA while the extender is down"
 
 
@@ -160,7 +161,13 @@ def _progress(choice: Choice, observed: SchedulerObserved) -> Verdict:
 
 
 def _available(choice: Choice, observed: SchedulerObserved) -> Verdict:
-    remarks = (choice.image.warning, BLIND if choice.settings.ignorable else "")
+    settings = choice.settings
+    lacking = "mode compat" if settings.mode == "compat" else "cacheResyncPeriod 0s"
+    remarks = (
+        choice.image.warning,
+        BLIND if settings.ignorable else "",
+        WITHOUT_RESERVATIONS.format(lacking) if settings.preempts and not settings.evicts else "",
+    )
     told = "; ".join((f"scheduler {choice.settings.name} is deployed", *filter(None, remarks)))
     return Verdict("Available", message=told)
 

@@ -102,6 +102,13 @@ class Ledger:
             return None
         return account.explanation is not None
 
+    def is_current(self, node: str) -> bool:
+        """The node's object shows no pod that has left. Without a fingerprint that explains it nobody knows."""
+        account = self._accounts.get(node)
+        if account is None or account.version is None or account.explanation is None or not self._is_started:
+            return False
+        return not (account.explanation.departed or account.explanation.with_ended)
+
     def is_distrusted(self, node: str, now: float) -> bool:
         """New reservations of the node are spread (NS-109)."""
         account = self._accounts.get(node)

@@ -27,6 +27,8 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     mode: Mode = "exact"
     exact: ExactOptions = ExactOptions()
     compat: CompatOptions = CompatOptions()
+    evicts: bool | None = None
+    """Whether the extender evicts pods for more important ones; None: nobody knows."""
 
 
 def rules(choice: Choice) -> Rules:
