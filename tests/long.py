@@ -251,6 +251,10 @@ LONG: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "two extenders in a sandbox; test_numa_extender_faults has two beside a real API server": (
             "test_ns_152_of_two_replicas_one_leads_and_the_other_knows_what_was_placed",
         ),
+        "other modes, half a minute each; the usual one is always run": (
+            "test_ns_124_nobody_is_evicted_by_the_sums_of_a_node[enabled",
+            "test_ns_124_nobody_is_evicted_by_the_sums_of_a_node[compat",
+        ),
     },
     "test_guide_commands": {
         "other pages than that of the installation and that for those who come from the predecessor; what they tell is"

@@ -5,6 +5,7 @@ Each node has two cells of 16 CPUs, of which pods get 15 and 16. So two pods of 
 would fit its sums."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import time
@@ -16,9 +17,10 @@ import pytest
 from numa_fleet import Fleet, conditions_of, eventually, pod
 
 from polyarch.kube.client.client import Client, MergePatch
-from polyarch.kube.resources import EVENTS, POD_DISRUPTION_BUDGETS, PODS, Resource
+from polyarch.kube.errors import NotFound
+from polyarch.kube.resources import DEPLOYMENTS, EVENTS, POD_DISRUPTION_BUDGETS, PODS, Resource
 from polyarch.numa.api.resources import SCHEDULERS
-from polyarch.numa.names import EXTENDER_PORT, SCHEDULER, SCHEDULER_SINGLETON
+from polyarch.numa.names import EXTENDER_PORT, SCHEDULER, SCHEDULER_SINGLETON, SCHEDULING_MODE
 from polyarch.numa.operator.scheduler.objects import EXTENDER, SCHEDULER_PORT, SELECTED
 from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.sandbox.cluster import Sandbox
@@ -28,7 +30,9 @@ from polyarch.sandbox.processes import Record
 NODES = ("amd64-1", "amd64-2", "amd64-3")
 NAME = "topo-aware-scheduler"
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
+HOSTNAME = "kubernetes.io/hostname"
 WOKEN_SECONDS = 15.0
+STORM_SECONDS = 30.0
 ACQUIRED = "Successfully acquired lease"
 Json = dict[str, Any]
 
@@ -57,14 +61,41 @@ class Shop:
         self._namespace = namespace
 
     async def create(
-        self, *names: str, priority_class: str | None = None, labels: Json | None = None, **limits: Any
+        self,
+        *names: str,
+        priority_class: str | None = None,
+        labels: Json | None = None,
+        on: tuple[str, ...] = (),
+        **limits: Any,
     ) -> None:
+        """``on``: nodes that they may have; all without one."""
         for name in names:
             document = pod(name, "", **limits)
             document["metadata"]["labels"] = labels
             document["spec"] |= {"schedulerName": NAME, "nodeName": None, "tolerations": None}
             document["spec"]["priorityClassName"] = priority_class
+            if on:
+                terms = [{"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": list(on)}]}]
+                required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+                document["spec"]["affinity"] = {"nodeAffinity": required}
             await self._client.create(PODS, document, namespace=self._namespace)
+
+    async def deploy(self, name: str, replicas: int, *, on: str, scheduler: str = NAME, **limits: str) -> None:
+        """Pods of a node that come back when they are evicted."""
+        template = pod(name, "", **limits)
+        labelled = {"metadata": {"labels": {"app": name}}, "spec": template["spec"]}
+        labelled["spec"] |= {"nodeName": None, "tolerations": None, "terminationGracePeriodSeconds": 1}
+        labelled["spec"] |= {"schedulerName": scheduler, "nodeSelector": {HOSTNAME: on}}
+        spec = {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": labelled}
+        document = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec}
+        await self._client.create(DEPLOYMENTS, document, namespace=self._namespace)
+
+        async def running() -> list[str]:
+            labels = {uid: each["metadata"].get("labels") or {} for uid, each in (await self.pods()).items()}
+            phases = await self.phases()
+            return [phases.get(each, "") for each, found in labels.items() if found.get("app") == name]
+
+        await eventually(running, lambda found: found == ["Running"] * replicas)
 
     async def delete(self, *names: str) -> None:
         for name in names:
@@ -102,8 +133,12 @@ class Shop:
         return found
 
     async def cleared(self) -> None:
+        for each in (await self._client.list(DEPLOYMENTS, namespace=self._namespace)).items:
+            name = each["metadata"]["name"]
+            await self._client.delete(DEPLOYMENTS, name, namespace=self._namespace, propagation="Foreground")
         for name in await self.pods():
-            await self.delete(name)
+            with contextlib.suppress(NotFound):  # those of Deployments go with them
+                await self.delete(name)
         await eventually(self.pods, lambda found: not found)
 
     # -- the scheduler itself ------------------------------------------------------------------------------------------
@@ -144,10 +179,12 @@ class Shop:
         # Whether there is an election is in the configuration, so the former pods go.
         await eventually(self.pod_uids, lambda found: len(found) == replicas)
 
-    async def preempts(self, mode: str) -> None:
+    async def preempts(self, mode: str, *, scheduling: str | None = None) -> None:
         """Waits until the extender that was told so is the one that is asked."""
         before = await self.pod_uids()
-        await self._client.patch(SCHEDULERS, SCHEDULER_SINGLETON, MergePatch({"spec": {"preemptionMode": mode}}))
+        metadata = {"annotations": {SCHEDULING_MODE: scheduling}}
+        patch = MergePatch({"metadata": metadata, "spec": {"preemptionMode": mode}})
+        await self._client.patch(SCHEDULERS, SCHEDULER_SINGLETON, patch)
         await eventually(self.pod_uids, lambda found: len(found) == 1 and not found & before)
         await self.available()
 
@@ -280,6 +317,59 @@ async def test_ns_152_of_two_replicas_one_leads_and_the_other_knows_what_was_pla
         assert {node: placed.count(node) for node in NODES} == dict.fromkeys(NODES, 2)
     finally:
         await shop.scale(1)
+
+
+@pytest.fixture
+async def important(client: Client) -> AsyncIterator[str]:
+    """A priority class."""
+    name = "numa-important"
+    await client.create(PRIORITY_CLASSES, {"metadata": {"name": name}, "value": 1000})
+    yield name
+    await client.delete(PRIORITY_CLASSES, name)
+
+
+@pytest.mark.parametrize(
+    ("preemption", "scheduling"),
+    [("Disabled", None), ("Enabled", None), ("Enabled", "advise"), ("Enabled", "compat"), ("Disabled", "compat")],
+    ids=["usual", "enabled", "enabled, advise", "enabled, compat", "compat"],
+)
+async def test_ns_124_nobody_is_evicted_by_the_sums_of_a_node(
+    shop: Shop, client: Client, important: str, namespace: str, preemption: str, scheduling: str | None
+) -> None:
+    """On three nodes: a pod that no zone can ever hold, one that would fit without the right two pods, and one beside
+    pods of the default scheduler. A fourth has a full node and one with a free zone to choose from."""
+    changes = (preemption, scheduling) != ("Disabled", None)
+    if changes:
+        await shop.preempts(preemption, scheduling=scheduling)
+    try:
+        first, second, third = NODES
+        await asyncio.gather(
+            shop.deploy("eights", 3, on=first, cpu="8", memory="1Gi"),
+            shop.deploy("more-eights", 3, on=second, cpu="8", memory="1Gi"),
+            shop.deploy("others-eights", 3, on=third, cpu="8", memory="1Gi", scheduler="default-scheduler"),
+        )
+        await shop.create("four", on=(second,), cpu="4", memory="1Gi")
+        await shop.run("four")
+        await shop.fleet.follows(*NODES)
+        before = {name: each["metadata"]["uid"] for name, each in (await shop.pods()).items()}
+        waiting = {"never": (first, "20"), "two-too-many": (second, "14"), "beside-others": (third, "20")}
+        for name, (node, cpu) in waiting.items():
+            await shop.create(name, priority_class=important, on=(node,), cpu=cpu, memory="1Gi")
+        await shop.create("finds-room", priority_class=important, on=(second, first), cpu="6", memory="1Gi")
+        await shop.run("finds-room")
+        assert (await shop.nodes())["finds-room"] == first
+        await asyncio.sleep(STORM_SECONDS)
+        pods = await shop.pods()
+        assert {name: pods.get(name, {"metadata": {"uid": "gone"}})["metadata"]["uid"] for name in before} == before
+        assert pods.keys() == before.keys() | waiting.keys() | {"finds-room"}
+        events = (await client.list(EVENTS, namespace=namespace)).items
+        assert [each["note"] for each in events if "preempt" in each["reason"].lower()] == []
+        for name in waiting:
+            assert "Insufficient cpu" in await shop.told(name)
+            assert not pods[name]["status"].get("nominatedNodeName")
+    finally:
+        if changes:
+            await shop.preempts("Disabled")
 
 
 @pytest.fixture

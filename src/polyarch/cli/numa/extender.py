@@ -58,7 +58,8 @@ EPILOGUE = epilogue(
     note="""\
 The settings come from --config, which the operator writes for its scheduler, then from the
 environment (--max-staleness as POLYARCH_MAX_STALENESS), then from flags. kube-scheduler must
-name the extender with nodeCacheCapable: true and ignorable: false.""",
+name the extender with nodeCacheCapable: true and ignorable: false, and disable plugin
+DefaultPreemption in its profiles: it evicts by the sums of a node, without asking.""",
     examples=(
         ("Answer as beside the operator's scheduler", "polyarch run numa-extender --config config.yaml"),
         ("Try it with your kubeconfig", "polyarch run numa-extender --status-listen 127.0.0.1:8448"),
@@ -123,7 +124,7 @@ def numa_extender(
         option("Answer nothing once a watch has been broken for so long", group=RESERVING, show_default="60s"),
     ] = None,
     bind: Annotated[bool | None, flag("Serve the bind verb, too", group=RESERVING)] = None,
-    preempt: Annotated[bool | None, flag("Evict pods of lower priority for cells", group=PREEMPTING)] = None,
+    preempt: Annotated[bool | None, flag("Evict pods of lower priority for NUMA zones", group=PREEMPTING)] = None,
     preempt_violating: Annotated[
         bool | None, flag("Also where a disruption budget is violated", group=PREEMPTING)
     ] = None,

@@ -311,12 +311,13 @@ def test_no_084_an_image_of_another_age_is_told_of(tag: str, warns: bool) -> Non
 @pytest.mark.parametrize(
     ("spec", "annotations", "verb"),
     [
+        ({"preemptionMode": "Enabled"}, {}, {}),
         ({}, {}, {}),
         ({}, {names.SCHEDULING_MODE: "advise"}, {"prioritizeVerb": "prioritize", "weight": 10}),
         ({}, {names.SCHEDULING_MODE: "compat"}, {"prioritizeVerb": "prioritize", "weight": 1}),
         ({}, {names.CANDIDATES: "4"}, {"prioritizeVerb": "prioritize", "weight": 10}),
     ],
-    ids=["exact", "advise", "compat", "several candidates"],
+    ids=["preemption", "exact", "advise", "compat", "several candidates"],
 )
 def test_no_085_ns_090_the_configuration_of_the_stock_scheduler(spec: Json, annotations: Json, verb: Json) -> None:
     """NO-085: the scheduler's configuration."""
@@ -331,7 +332,12 @@ def test_no_085_ns_090_the_configuration_of_the_stock_scheduler(spec: Json, anno
         },
         "clientConnection": {"qps": 300, "burst": 600},
         "percentageOfNodesToScore": 100,
-        "profiles": [{"schedulerName": "topo-aware-scheduler"}],
+        "profiles": [
+            {
+                "schedulerName": "topo-aware-scheduler",
+                "plugins": {"multiPoint": {"disabled": [{"name": "DefaultPreemption"}]}},
+            }
+        ],
         "extenders": [
             {
                 "urlPrefix": "http://127.0.0.1:9448/numa",
@@ -360,16 +366,31 @@ def test_no_011_what_the_extender_is_told() -> None:
     spec = {
         "cacheResyncPeriod": "0s",
         "scoringStrategy": {"type": "LeastNUMANodes", "resources": [{"name": "cpu", "weight": 0}]},
-        "preemptionMode": "Enabled",
     }
     text = made(plan(observed(spec)))["ConfigMap", "numa-extender-config"]["data"]["config.yaml"]
     told = msgspec.json.decode(text)
-    assert (told["reservations"], told["strategy"], told["weights"], told["preempt"]) == (
-        "off",
-        "LeastNUMANodes",
-        {"cpu": 1},
-        True,
-    )
+    assert (told["reservations"], told["strategy"], told["weights"]) == ("off", "LeastNUMANodes", {"cpu": 1})
+
+
+@pytest.mark.parametrize(
+    ("spec", "annotations", "preempts", "said"),
+    [
+        ({}, {}, True, ""),
+        ({"cacheResyncPeriod": "0s"}, {}, False, "no effect without reservations (cacheResyncPeriod 0s)"),
+        ({}, {names.SCHEDULING_MODE: "compat"}, False, "no effect without reservations (mode compat)"),
+    ],
+    ids=["exact", "no reservations", "compat"],
+)
+def test_ns_122_preemption_that_could_not_keep_what_comes_free_is_off_and_says_so(
+    spec: Json, annotations: Json, preempts: bool, said: str
+) -> None:
+    spec = {"preemptionMode": "Enabled", **spec}
+    planned = plan(observed(spec, annotations=annotations, deployment=deployed(spec, annotations=annotations, available="True")))
+    text = made(planned)["ConfigMap", "numa-extender-config"]["data"]["config.yaml"]
+    assert msgspec.json.decode(text)["preempt"] is preempts
+    assert ("pods/eviction" in extender_rights(planned)) is preempts
+    assert ("preemptionMode" in planned.verdict.message) is bool(said)
+    assert said in planned.verdict.message
 
 
 def extender_rights(planned: SchedulerPlan) -> dict[str, set[str]]:
