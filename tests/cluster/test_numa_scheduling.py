@@ -80,7 +80,7 @@ class Shop:
                 document["spec"]["affinity"] = {"nodeAffinity": required}
             await self._client.create(PODS, document, namespace=self._namespace)
 
-    async def deploy(self, name: str, replicas: int, *, on: str, scheduler: str = NAME, **limits: str) -> None:
+    async def deploy(self, name: str, replicas: int, *, on: str, scheduler: str = NAME, **limits: Any) -> None:
         """Pods of a node that come back when they are evicted."""
         template = pod(name, "", **limits)
         labelled = {"metadata": {"labels": {"app": name}}, "spec": template["spec"]}

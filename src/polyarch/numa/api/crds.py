@@ -144,8 +144,8 @@ def scheduler_spec() -> Schema:
                 description="How nodes are compared.",
             ),
             "preemptionMode": text(
-                description="Enabled: pods of lower priority are evicted where NUMA zones alone keep a pod off; no effect "
-                "without reservations (mode compat, cacheResyncPeriod 0). Absent: Disabled: nobody is evicted.",
+                description="Enabled: pods of lower priority are evicted where NUMA zones alone keep a pod off; no "
+                "effect without reservations (mode compat, cacheResyncPeriod 0). Absent: Disabled: nobody is evicted.",
                 enum=get_args(settings.Switch),
             ),
             "replicas": integer(

@@ -1,11 +1,12 @@
 """Makes room for a pod that no node will do for: evicts pods of lower priority from cells it needs (NS-120 – NS-124).
 
 kube-scheduler's own preemption asks no extender without a preemptVerb: it is off in the profile that the operator
-makes. Who has to go is decided in ``scheduling.preemption``; here pods are evicted, by the eviction API alone, the freed
-zones are kept, and the pod is nominated. Attempts are made one after the other, outside of the scheduler's question.
+makes. Who has to go is decided in ``scheduling.preemption``; here pods are evicted, by the eviction API alone, the
+freed zones are kept, and the pod is nominated. Attempts are made one after the other, outside of the scheduler's
+question.
 
-Nobody is evicted for nothing: a node counts only if its object shows just the pods that are there, and no pod is evicted
-while another node would do, or while zones that were freed for the same pod may still come to it.
+Nobody is evicted for nothing: a node counts only if its object shows no pod that has left, and no pod is evicted while
+another node would do, or while zones that were freed for the same pod may still come to it.
 """
 
 import asyncio
@@ -43,6 +44,10 @@ LONGEST_KEPT: Final = 600.0
 """Seconds for which zones are kept at most, while victims end or the node's object does not show yet that they have."""
 BETWEEN: Final = 30.0
 """Seconds between two attempts for one pod."""
+AFTER_UNCLEAR: Final = 5.0
+"""Seconds after an attempt that passed over nodes whose objects were behind."""
+AFTER_NOTHING: Final = 600.0
+"""Seconds after zones were freed that the pod did not get, as somebody took them who asks no extender."""
 CANDIDATES: Final = 100
 """Nodes with victims that are enough to choose from, as for kube-scheduler."""
 MOST_WAITING: Final = 1000
@@ -129,8 +134,8 @@ class Preempting:
         self._tried: OrderedDict[str, float] = OrderedDict()
         self._kept: dict[str, Kept] = {}
         self._lapsed: list[Kept] = []
-        self._unclear: OrderedDict[str, tuple[str, ...]] = OrderedDict()
-        """By uid of the pod, nodes whose objects did not show their pods when an attempt was made."""
+        self._unclear: OrderedDict[str, tuple[float, tuple[str, ...]]] = OrderedDict()
+        """By uid of the pod, when it may be tried again, and nodes whose objects were behind in the last attempt."""
         self.wakes: Callable[[str], None] = lambda node: None
         """Called with a node that a rejected pod is to be asked about again."""
         self._gone: OrderedDict[str, None] = OrderedDict()
@@ -178,14 +183,15 @@ class Preempting:
             until = min(now + KEPT, kept.at_most) if self._is_coming(kept) else kept.until
             if now >= until:
                 del self._kept[uid]
+                self._tried[uid] = now + AFTER_NOTHING - BETWEEN
                 self._lapsed.append(kept)
                 self._arrived.set()
                 continue
             self._kept[uid] = msgspec.structs.replace(kept, until=until)
             if not ledger.held(uid):
                 self._books.keep(kept.pod, kept.decision, now, until - now)
-        for uid, names in list(self._unclear.items()):
-            if node := next(filter(ledger.is_current, names), ""):
+        for uid, (due, names) in list(self._unclear.items()):
+            if now >= due and (node := next(filter(ledger.is_current, names), "")):
                 del self._unclear[uid]
                 self.wakes(node)
 
@@ -219,14 +225,15 @@ class Preempting:
             return
         self._tried.pop(pod.uid, None)
         self._tried[pod.uid] = now
+        self._unclear.pop(pod.uid, None)
         budgets = await self._budgets.known()
         choice = choose(await self._found(asked, budgets))
         if choice.candidate is None:
             if unclear := tuple(filter(self._is_unclear, asked.names)):
-                self._unclear[pod.uid] = unclear
+                self._tried[pod.uid] = now + AFTER_UNCLEAR - BETWEEN
+                self._unclear[pod.uid] = now + AFTER_UNCLEAR, unclear
                 if len(self._unclear) > MOST_WAITING:
                     self._unclear.popitem(last=False)
-                del self._tried[pod.uid]
             self._metrics.preempted("waits" if choice.reason == "WaitsForVictims" else "none")
             log.info("nobody is evicted", pod=pod.full_name, reason=choice.reason, message=choice.message)
             return
@@ -281,8 +288,9 @@ class Preempting:
         return on_node(pod, occupancy, self._rules, budgets) if occupancy is not None else None
 
     def _is_unclear(self, name: str) -> bool:
-        """There are pods, and the node's object does not show just these: that will change."""
-        return bool(self._books.pods_on(name)) and not self._books.ledger.is_current(name)
+        """The node's object still shows pods that have left: that will change."""
+        ledger = self._books.ledger
+        return ledger.is_explained(name) is True and not ledger.is_current(name)
 
     def _occupancy(self, name: str, pod: PodFacts) -> Occupancy | None:
         """None: there is nobody who could make room, or the node's object still shows pods that have left."""

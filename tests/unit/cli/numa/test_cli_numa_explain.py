@@ -5,7 +5,15 @@ from typing import Any
 import pytest
 from numa_files import listed, machine, pod, topology, zone
 
+from polyarch.cli.numa.explain.account import account, document
+from polyarch.cli.numa.explain.text import PREEMPTION, text_of
+from polyarch.cli.numa.sources.mode_flags import ModeOptions
+from polyarch.cli.numa.sources.objects import Objects
+from polyarch.cli.numa.sources.seen import Seen
 from polyarch.numa.decide.placement_vectors import Vectors, encode
+from polyarch.numa.extender.state_document import Options
+from polyarch.numa.scheduling.facts.pods import PodFacts
+from polyarch.numa.scheduling.simulation.snapshot import Snapshot
 
 NODES = listed(topology("a", zone(0, cpu="2"), zone(1, cpu="4")), topology("b", zone(0, memory="2Gi"), zone(1)))
 FILES: dict[str, Any] = {"nodes.json": NODES, "pod.json": pod("web", cpu="4", memory="4Gi")}
@@ -49,6 +57,31 @@ def test_ns_161_text_says_where_it_fits_and_what_every_cell_lacks(numa) -> None:
     ran = numa(*WORDS, "--nodes", "others.json", files=files)
     assert (ran.code, ran.err) == (0, "")
     assert ran.out == GOLDEN
+
+
+@pytest.mark.parametrize(
+    ("evicts", "changes", "word", "said"),
+    [
+        (False, {}, "off", "preemption is off (preemptionMode of the NUMAResourcesScheduler)"),
+        (True, {}, "zones", "never by the sums of a node"),
+        (True, {"preempts": False}, "never", "its preemptionPolicy is Never"),
+        (None, {}, None, ""),
+        (False, {"priority": 0}, None, ""),
+        (False, {"scheduler_name": "default-scheduler"}, None, ""),
+    ],
+    ids=["off", "on", "must not", "an extender that does not say", "the usual priority", "another scheduler"],
+)
+def test_ns_124_an_important_pod_that_waits_is_told_whether_anybody_goes_for_it(
+    evicts: bool | None, changes: dict[str, Any], word: str | None, said: str
+) -> None:
+    choice = ModeOptions().choice("numa explain", Options(scheduler_name="topo", evicts=evicts))
+    seen = Seen(Snapshot(source="live", nodes=()), Objects(), choice)
+    facts = PodFacts(namespace="shop", name="web", **{"priority": 1000, "scheduler_name": "topo", **changes})
+    found = account(facts, seen, seen.snapshot)
+    assert document(found).get("preemption") == word
+    text = text_of(found, colour=False)
+    assert said in text
+    assert any(each in text for each in PREEMPTION.values()) is bool(said)
 
 
 def test_ns_161_as_a_document_with_the_fields_of_a_decision(numa) -> None:

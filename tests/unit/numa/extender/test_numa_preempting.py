@@ -17,7 +17,14 @@ from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import PODS, Resource
 from polyarch.kube.runtime.events import Regarding
 from polyarch.numa.extender.metrics import ExtenderMetrics
-from polyarch.numa.extender.preempting import BETWEEN, KEPT, LONGEST_KEPT, Preempting
+from polyarch.numa.extender.preempting import (
+    AFTER_NOTHING,
+    AFTER_UNCLEAR,
+    BETWEEN,
+    KEPT,
+    LONGEST_KEPT,
+    Preempting,
+)
 from polyarch.numa.extender.wire import Question
 from polyarch.numa.scheduling.facts.decision import Decision
 from polyarch.numa.scheduling.facts.nodes import NodeFacts
@@ -307,7 +314,7 @@ async def test_ns_122_nobody_is_evicted_from_a_node_whose_object_still_shows_pod
     world = World(low("first", 5), low("second", 1), used=FULL)
     world.goes("first")
     await world.rejects(wanting())
-    await world.passes(1)
+    await world.passes(AFTER_UNCLEAR)
     assert not world.api.calls
     assert not world.woken
     world.publishes(3, used=({"cpu": 6, "memory": 4}, {"cpu": 6, "memory": 4}))
@@ -324,6 +331,25 @@ async def test_ns_122_an_exporter_that_has_stopped_costs_one_pod_and_not_one_eac
         await world.passes(BETWEEN + 1)
         await world.rejects(wanting())
     assert [call for call, _ in world.api.calls if call == "evict"] == ["evict"]
+
+
+async def test_ns_122_who_loses_freed_zones_to_others_costs_the_next_pod_ten_minutes_later(world: World) -> None:
+    """A pod of the default scheduler may take them, and takes those of the next victim in the same way."""
+    await world.rejects(wanting())
+    world.goes("second")
+    taker = admitted(exclusive("taker", 6, 4, scheduler_name="default-scheduler"))
+    world.pods["taker"] = taker
+    world.ledger.pod_seen(taker, world.clock.monotonic())
+    world.publishes(3, used=FULL)
+    await world.passes(KEPT + 2)
+    await world.attempts()
+    assert not world.ledger.held("wanting")
+    await world.passes(AFTER_NOTHING - 10)
+    await world.rejects(wanting())
+    assert [victim for call, victim in world.api.calls if call == "evict"] == ["default/second second"]
+    await world.passes(20)
+    await world.rejects(wanting())
+    assert [victim for call, victim in world.api.calls if call == "evict"][1:] == ["default/first first"]
 
 
 async def test_ns_122_nobody_is_evicted_while_another_node_would_do(world: World) -> None:

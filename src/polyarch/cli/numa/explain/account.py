@@ -130,7 +130,7 @@ def document(found: Account) -> dict[str, Any]:
 
 
 def _preemption(pod: PodFacts, choice: Choice) -> Preemption | None:
-    if pod.priority <= 0 or choice.evicts is None:
+    if pod.priority <= 0 or choice.evicts is None or pod.scheduler_name != choice.scheduler:
         return None
     if not pod.preempts:
         return "never"

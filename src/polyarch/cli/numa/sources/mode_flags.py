@@ -77,6 +77,7 @@ class ModeOptions:
             mode=msgspec.convert(self.mode or (extender.mode if extender is not None else "exact"), Mode),
             exact=msgspec.convert(exact, ExactOptions),
             compat=msgspec.convert({"strategy": strategy, "weights": weights}, CompatOptions),
+            scheduler=extender.scheduler_name if extender is not None else "",
             evicts=extender.evicts if extender is not None else None,
         )
 

@@ -27,8 +27,10 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     mode: Mode = "exact"
     exact: ExactOptions = ExactOptions()
     compat: CompatOptions = CompatOptions()
+    scheduler: str = ""
+    """Whose extender was asked; empty: none."""
     evicts: bool | None = None
-    """Whether the extender evicts pods for more important ones; None: nobody knows."""
+    """Whether that one evicts pods for more important ones; None: nobody knows."""
 
 
 def rules(choice: Choice) -> Rules:

@@ -385,7 +385,9 @@ def test_ns_122_preemption_that_could_not_keep_what_comes_free_is_off_and_says_s
     spec: Json, annotations: Json, preempts: bool, said: str
 ) -> None:
     spec = {"preemptionMode": "Enabled", **spec}
-    planned = plan(observed(spec, annotations=annotations, deployment=deployed(spec, annotations=annotations, available="True")))
+    planned = plan(
+        observed(spec, annotations=annotations, deployment=deployed(spec, annotations=annotations, available="True"))
+    )
     text = made(planned)["ConfigMap", "numa-extender-config"]["data"]["config.yaml"]
     assert msgspec.json.decode(text)["preempt"] is preempts
     assert ("pods/eviction" in extender_rights(planned)) is preempts
