@@ -1,8 +1,8 @@
 """Manifest and config bytes: size limits, media types, digests (RG-033, RG-034, RG-050).
 
-The document decides, not what the registry says about it: the digest is computed over the bytes, and the type is read
-from the body first. Whatever the bytes are, an unreadable document raises :class:`ContentError` with a code of RG-060
-and no other exception.
+The document decides, not what the registry says about it: digest and type are those of the bytes alone, because what
+is read from them is shared by digest with everybody (RG-117). Whatever the bytes are, an unreadable document raises
+:class:`ContentError` with a code of RG-060 and no other exception.
 
 Pure: imports neither asyncio nor aiohttp.
 """
@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
-from polyarch.oci.answer import InspectionError, InspectionWarning
+from polyarch.oci.answer import InspectionError
 from polyarch.oci.reference import DIGEST_DIGITS, check_digest
 
 OCI_INDEX = "application/vnd.oci.image.index.v1+json"
@@ -56,7 +56,7 @@ T = TypeVar("T")
 
 
 class ContentError(ValueError):
-    """An unusable document; ``code`` is one of class content (RG-060)."""
+    """An unusable document; ``code`` is one of class content (RG-060), or ``digest-mismatch``."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -69,39 +69,43 @@ class ContentError(ValueError):
 
 
 class Document(msgspec.Struct, frozen=True, gc=False):
-    """A manifest of known type; ``warnings`` come from determining the type."""
+    """A manifest of known type."""
 
     type: DocumentType
     media_type: str
     body: bytes
-    warnings: tuple[InspectionWarning, ...] = ()
 
 
-def classify(body: bytes, content_type: str = "") -> Document:
-    """The document's type: its own ``mediaType``, else ``Content-Type``, else its shape (RG-034).
+def classify(body: bytes) -> Document:
+    """The document's type: its own ``mediaType`` and its members, which must agree (RG-034).
 
     Raises :class:`ContentError`: ``too-large``, ``malformed``, ``ambiguous-manifest`` or ``unsupported-media-type``.
     """
     check_size("manifest", len(body), MANIFEST_LIMIT)
     shape = decode(body, _Shape, "the manifest")
-    if _present(shape.manifests) and (_present(shape.layers) or _present(shape.config)):
-        other = "layers" if _present(shape.layers) else "config"
+    members = shape.members
+    if len(members) > 1:
+        first, other, *_ = members.values()
         raise ContentError(
-            "ambiguous-manifest", f"the manifest has both 'manifests' and {other!r}; tools would disagree on what it is"
+            "ambiguous-manifest", f"the manifest has both {first!r} and {other!r}; tools would disagree on what it is"
         )
     stated = (shape.media_type or "").strip().lower()
-    header = content_type.partition(";")[0].strip().lower()
-    for media_type in (stated, header):
-        if media_type in DOCUMENT_TYPES:
-            break
-    else:
-        media_type = _by_shape(shape, stated or header)
+    media_type = stated if stated in DOCUMENT_TYPES else _by_shape(shape, stated)
     type_ = DOCUMENT_TYPES[media_type]
-    warnings: tuple[InspectionWarning, ...] = ()
-    if header in DOCUMENT_TYPES and DOCUMENT_TYPES[header] != type_:
-        message = f"the registry says {header}, the document is {media_type}; the document counts"
-        warnings = (InspectionWarning("content-type-mismatch", message),)
-    return Document(type_, media_type, body, warnings)
+    if (members and type_ not in members) or (type_ == "schema1" and not shape.is_schema1):
+        odd = next(iter(members.values()), "schemaVersion")
+        message = f"the manifest states {media_type}, which {odd!r} contradicts; tools would disagree on what it is"
+        raise ContentError("ambiguous-manifest", message)
+    return Document(type_, media_type, body)
+
+
+def is_manifest(body: bytes) -> bool:
+    """Whether the bytes are a manifest of any kind, usable or not, rather than a web page or somebody's status."""
+    try:
+        shape = decode(body, _Shape, "the manifest")
+        return bool(shape.media_type) or shape.schema_version is not None or bool(_by_shape(shape, ""))
+    except ContentError:
+        return False
 
 
 def digest_of(body: bytes, algorithm: str = "sha256") -> str:
@@ -201,6 +205,23 @@ class _Shape(msgspec.Struct):
     manifests: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
     layers: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
     config: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
+    fs_layers: msgspec.Raw = msgspec.field(name="fsLayers", default_factory=msgspec.Raw)
+
+    @property
+    def members(self) -> dict[DocumentType, str]:
+        """The types whose members the document has, each with one of these."""
+        found: dict[DocumentType, str] = {}
+        if _present(self.manifests):
+            found["index"] = "manifests"
+        if _present(self.layers) or _present(self.config):
+            found["image"] = "layers" if _present(self.layers) else "config"
+        if _present(self.fs_layers):
+            found["schema1"] = "fsLayers"
+        return found
+
+    @property
+    def is_schema1(self) -> bool:
+        return self.schema_version == 1 and self.schema_version is not True
 
 
 def _present(member: msgspec.Raw) -> bool:
@@ -208,11 +229,12 @@ def _present(member: msgspec.Raw) -> bool:
 
 
 def _by_shape(shape: _Shape, stated: str) -> str:
+    # Without a stated type it is OCI's: Docker's formats require one.
     if bytes(shape.manifests).startswith(b"["):
         return OCI_INDEX
     if _present(shape.config) and _present(shape.layers):
         return OCI_MANIFEST
-    if shape.schema_version == 1 and shape.schema_version is not True:
+    if shape.is_schema1:
         return DOCKER_SCHEMA1
     shown = f"of type {stated[:100]!r}" if stated else "of no stated type"
     raise ContentError(

@@ -21,11 +21,10 @@ import msgspec
 
 from polyarch.clock import Clock
 from polyarch.oci.auth.entries import Credential
-from polyarch.oci.cache.image_reading import Reading
+from polyarch.oci.cache.image_reading import VERSION, Reading
 from polyarch.oci.cache.memory import Cache, Place, ReadingRecord, TagRecord
 
 LIMIT: Final = 900 * 1024
-VERSION: Final = 1
 MAX_DECOMPRESSED: Final = 64 * 2**20
 GZIP: Final = 31
 BATCH: Final = 50
@@ -163,7 +162,7 @@ class Importer:
                 continue
             told = True
             place = Place(each.host, each.repository)
-            cache.put_reading(item.reading, place, public=item.public)
+            cache.put_reading(item.reading, place, public=item.public, restored=True)
             for fingerprint in holders:
                 cache.put_proof_if_newer(place, fingerprint, now - max(0.0, wall - each.proved_at))
             for tag in each.tags:
@@ -181,8 +180,6 @@ def _item(
     fingerprints: tuple[str, ...],
     offset: float,
 ) -> _Item | None:
-    if record.until is not None:
-        return None
     places: list[_Place] = []
     for place in sorted(record.places):
         proofs = cache.proofs_of(place)

@@ -3,13 +3,14 @@
 import gzip
 import json
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from polyarch.oci.answer import Entry, Status
 from polyarch.oci.auth.entries import Credential
-from polyarch.oci.cache.image_reading import Reading
+from polyarch.oci.cache.image_reading import VERSION, Reading
 from polyarch.oci.cache.memory import Cache, Place, TagRecord
 from polyarch.oci.sharing import LIMIT, SETTLED, DamagedExport, Exporter, Importer, drained
 from polyarch.platforms import Platform
@@ -71,7 +72,7 @@ def test_no_secret_and_no_fingerprint_is_in_it(leader, clock):
     assert "marker" not in plain
     assert GLOBAL.fingerprint(leader.key) not in plain
     assert "tenant" not in plain
-    assert json.loads(plain)["version"] == 1
+    assert json.loads(plain)["version"] == VERSION
 
 
 def test_the_latest_used_stay_when_there_is_not_room_for_all(clock):
@@ -150,6 +151,15 @@ def test_what_the_last_import_had_is_not_read_again(leader, clock):
     assert drained(importer.steps(body)) == 1
 
 
+def test_what_a_process_has_read_itself_is_not_replaced_by_an_import(leader, clock):
+    """RG-117: whoever wrote the export, and by whatever rules."""
+    webhook = Cache(clock)
+    own = msgspec.structs.replace(reading(0), entries=())
+    webhook.put_reading(own, PUBLIC, public=True)
+    import_readings(export_readings(leader, clock), webhook, clock)
+    assert webhook.reading(own.digest).reading == own
+
+
 def test_ten_thousand_readings_leave_time_for_others_in_between(clock):
     cache = Cache(clock)
     cache.put_proof(PUBLIC, "")
@@ -186,9 +196,9 @@ def test_an_empty_cache_makes_an_export_too(clock):
         pytest.param(b"", id="nothing"),
         pytest.param(b"{}", id="not compressed"),
         pytest.param(gzip.compress(b"{}"), id="another document"),
-        pytest.param(gzip.compress(b'{"version":2,"readings":[]}'), id="another version"),
-        pytest.param(gzip.compress(b'{"version":1,"readings":[{"reading":{}}]}'), id="a foreign reading"),
-        pytest.param(gzip.compress(b'{"version":1,"readings":[]}')[:-12], id="cut off"),
+        pytest.param(gzip.compress(b'{"version":1,"readings":[]}'), id="another version"),
+        pytest.param(gzip.compress(b'{"version":%d,"readings":[{"reading":{}}]}' % VERSION), id="a foreign reading"),
+        pytest.param(gzip.compress(b'{"version":%d,"readings":[]}' % VERSION)[:-12], id="cut off"),
         pytest.param(gzip.compress(b"[" * 10_000), id="nested without end"),
         pytest.param(gzip.compress(b"\xff" * 100), id="not UTF-8"),
     ],

@@ -67,7 +67,7 @@ def _check(root: Path, architecture: str) -> CheckedLayout:
         raise Unusable("oci-layout names no version 1")
     named = _only_entry(root)
     body = _checked_blob(root, named.digest, named.size, limit=MANIFEST_LIMIT, what="the manifest")
-    document = classify(body, named.media_type)
+    document = classify(body)
     if document.media_type not in (OCI_MANIFEST, DOCKER_SCHEMA2):
         raise Unusable(f"the layout holds {document.media_type}, where the image of one architecture is expected")
     config = read_manifest(document).config

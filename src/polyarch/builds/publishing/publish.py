@@ -74,7 +74,7 @@ async def move_tags(connection: Connection, reference: str, tags: Sequence[str])
         named = parse(reference)
         writer = await open_destination(connection, named)
         manifest = await writer.contents.manifest(_digest_of(named))
-        media_type = classify(manifest.body, manifest.content_type).media_type
+        media_type = classify(manifest.body).media_type
     except InvalidReference as error:
         return Trouble(reason="IndexForbidden", message=str(error))
     except ContentError as error:

@@ -77,7 +77,7 @@ async def verify(
         home = (reference.host_for_requests, reference.repository) == (writer.host, writer.repository)
         contents = (writer if home else await open_destination(connection, reference)).contents
         opened = Opened(contents, await contents.manifest(reference.digest or ""))
-        document = classify(opened.manifest.body, opened.manifest.content_type)
+        document = classify(opened.manifest.body)
         others: tuple[Piece, ...] = ()
         if document.type == "index":
             gathering = Gathering(connection, attestations="keep" if keep else "drop")
@@ -102,15 +102,19 @@ async def verify(
 
 
 def of_error(error: InspectionError, architecture: str = "", *, missing: bool = True) -> Trouble:
-    """A registry's failure in the words of section 11; ``missing``: that there is nothing means a child is gone."""
+    """A registry's failure in the words of section 11; ``missing``: that there is nothing means a child is gone.
+
+    A registry that has other bytes under the digest of a child that was pushed to it has lost the child (BD-322).
+    """
     gone = missing and error.error_class == "absent"
+    lied = error.code == "digest-mismatch"
     return Trouble(
-        reason=_REASONS.get(error.error_class, "RegistryUnreachable"),
+        reason="RegistryInconsistent" if lied else _REASONS.get(error.error_class, "RegistryUnreachable"),
         message=f"{architecture}: {error.message}" if architecture else error.message,
         code=error.code,
         architecture=architecture,
         missing=(architecture,) if gone and architecture else (),
-        passing=error.error_class in _PASSING,
+        passing=error.error_class in _PASSING and not lied,
         retry_after=error.retry_after,
     )
 
@@ -124,7 +128,7 @@ _REASONS: Mapping[str, Reason] = {
 
 async def _by_its_config(image: Piece, wanted: Platform) -> Piece:
     """The image with the platform of its config; ``Refused`` unless that is linux on the architecture (BD-173)."""
-    config = await read_platform(image.contents, classify(image.manifest, image.child.media_type))
+    config = await read_platform(image.contents, classify(image.manifest))
     platform = config.platform if config is not None else None
     if platform is None:
         raise Refused(f"the config of {image.child.digest} names no architecture; build {wanted.architecture} again")

@@ -22,14 +22,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from polyarch.clock import Clock
-from polyarch.oci.cache.image_reading import Reading
+from polyarch.oci.cache.image_reading import VERSION, Reading
 from polyarch.oci.cache.memory import Place, ReadingRecord, TagRecord
 
 FILE = "registry-cache.sqlite"
 LOCK = "registry-cache.lock"
 SET_ASIDE = ".set-aside"
 APPLICATION_ID = 0x706F6C79  # "poly"
-VERSION = 1
 BUSY_SECONDS = 5.0
 LOCK_LOOK = 0.02
 """Seconds between two looks whether the lock is free."""

@@ -1,18 +1,21 @@
 """Readings: the platforms of one digest, which never change (RG-110).
 
-A reading depends on the bytes below a digest and on nothing else: not on tag, source, credential or time. That makes it
-safe to keep, export and share. An answer combines a reading with one request: its reference, its source, and whether
-operator bundles count as images (RG-046).
+A reading depends on the bytes below a digest and on nothing else: not on tag, source, header, credential or time. That
+makes it safe to keep, export and share with everybody (RG-117). An answer combines a reading with one request: its
+reference, its source, and whether operator bundles count as images (RG-046).
 
 Pure: no I/O, no clock.
 """
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 from polyarch.oci.answer import Entry, Inspection, InspectionWarning, Kind, Skipped, SourceUsed, Status
 from polyarch.oci.reference import Reference
+
+VERSION: Final = 2
+"""Raised whenever the same bytes give another reading, so that no kept one outlives the rule that made it."""
 
 BundleMode = Literal["auto", "always", "never"]
 OPERATOR_BUNDLE = "operator-bundle"

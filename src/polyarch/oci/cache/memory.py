@@ -1,10 +1,11 @@
-"""In-memory cache of image readings, with proof of who may use each one (RG-110 to RG-115).
+"""In-memory cache of image readings, with proof of who may use each one (RG-110 to RG-117).
 
 A hit takes three tables: a *tag* record says which digest a tag named at its last check, a *reading* what is known of
 that digest, and a *proof* that this credential, or anonymous access, may read the repository. A reading made with one
-tenant's credential therefore never answers another tenant, and an anonymous one answers everybody (RG-111). Two more
-tables cache failures: refusals and absences per reference and credential, unusable content per place and digest
-(RG-060).
+tenant's credential therefore never answers another tenant, and an anonymous one answers everybody (RG-111). What
+depends on more than the bytes of a digest is kept for the place that said it: tags, proofs, and readings that lack a
+child (RG-117). Two more tables cache failures: refusals and absences per reference and credential, unusable content per
+place and digest (RG-060).
 
 Times are monotonic. A ``Backing``, such as the cache on disk, is read on a miss and written by ``flush``. Methods with
 ``memory_only`` never read it.
@@ -13,6 +14,8 @@ Times are monotonic. A ``Backing``, such as the cache on disk, is read on a miss
 import secrets
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
+
+import msgspec
 
 from polyarch.clock import Clock
 from polyarch.oci.answer import InspectionError
@@ -24,11 +27,12 @@ MAX_READINGS = 10_000
 MAX_BYTES = 36 * 2**20
 MAX_OTHERS = 20_000
 MAX_FAILURE_BYTES = 4 * 2**20
-"""Limit of each of the two tables of failures: registries and tenants choose the size of the entries (PL-810)."""
+"""Limit of each table of failures and incomplete readings: registries and tenants choose their size (PL-810)."""
 PLACES_PER_READING = 32
 PROOFS_PER_PLACE = 256
 
 _K = TypeVar("_K", bound=Hashable)
+_V = TypeVar("_V")
 
 
 class Place(NamedTuple):
@@ -57,8 +61,8 @@ class ReadingRecord(NamedTuple):
     reading: Reading
     places: tuple[Place, ...]
     public: bool
-    until: float | None = None
-    """Monotonic time at which an incomplete reading expires (RG-043)."""
+    complete: bool = True
+    """False: a child could not be read there (RG-043)."""
 
     def usable_in(self, place: Place) -> bool:
         """Whether it was read in this repository, or anonymously anywhere: the first half of RG-111."""
@@ -120,6 +124,9 @@ class Cache:
         self._backing = backing
         self._metrics = metrics or NoMetrics()
         self._readings: Recent[str, ReadingRecord] = Recent(max_readings, weight=max_bytes)
+        self._incomplete: Recent[tuple[Place, str], tuple[ReadingRecord, float]] = Recent(
+            MAX_OTHERS, weight=MAX_FAILURE_BYTES
+        )
         self._tags: Recent[tuple[Place, str], TagRecord] = Recent(MAX_OTHERS)
         self._places: Recent[Place, PlaceRecord] = Recent(MAX_OTHERS)
         self._negatives: Recent[Hashable, tuple[InspectionError, float]] = Recent(MAX_OTHERS, weight=MAX_FAILURE_BYTES)
@@ -138,35 +145,52 @@ class Cache:
     # -- readings ------------------------------------------------------------------------------------------------------
 
     def reading(self, digest: str, *, memory_only: bool = False) -> ReadingRecord | None:
+        """The complete reading of a digest, whoever may use it."""
+        record = self._loaded(digest, memory_only=memory_only)
+        self._metrics.cache("readings", "miss" if record is None else "hit")
+        return record
+
+    def usable(self, digest: str, place: Place, *, memory_only: bool = False) -> ReadingRecord | None:
+        """The reading for this place: the complete one if it was read there, or anonymously anywhere; else what the
+        place itself has shown, without a child that it has not (RG-043).
+        """
+        record = self.reading(digest, memory_only=memory_only)
+        if record is not None and record.usable_in(place):
+            return record
+        return self._unexpired(self._incomplete, (place, digest))
+
+    def put_reading(self, reading: Reading, place: Place, *, public: bool, restored: bool = False) -> None:
+        """Keep a complete reading and its known places. One that is ``restored`` from elsewhere replaces none that this
+        process has made itself.
+        """
+        known = self._loaded(reading.digest)
+        places: tuple[Place, ...] = (place,)
+        if known is not None:
+            places = (*(each for each in known.places if each != place), place)[-PLACES_PER_READING:]
+            public = public or known.public
+            bundle = known.reading.bundle if reading.bundle is None else reading.bundle
+            kept = known.reading if restored else reading
+            reading = kept if kept.bundle == bundle else msgspec.structs.replace(kept, bundle=bundle)
+        record = ReadingRecord(reading, places, public=public)
+        self._keep(record)
+        self._incomplete.pop((place, reading.digest))
+        self.changes += record != known
+        if self._backing is not None:
+            self._new_readings[reading.digest] = record
+
+    def put_incomplete(self, reading: Reading, place: Place, *, seconds: float) -> None:
+        """Keep a reading that lacks a child, for its place only: another place may have the child (RG-117)."""
+        record = ReadingRecord(reading, (place,), public=False, complete=False)
+        until = self._clock.monotonic() + seconds
+        self._incomplete.put((place, reading.digest), (record, until), weight=reading.size)
+
+    def _loaded(self, digest: str, *, memory_only: bool = False) -> ReadingRecord | None:
         record = self._readings.get(digest)
         if record is None and self._backing is not None and not memory_only:
             record = self._backing.load_reading(digest)
             if record is not None:
                 self._keep(record)
-        if record is not None and record.until is not None and record.until <= self._clock.monotonic():
-            self._readings.pop(digest)
-            record = None
-        self._metrics.cache("readings", "miss" if record is None else "hit")
         return record
-
-    def put_reading(self, reading: Reading, place: Place, *, public: bool, seconds: float | None = None) -> None:
-        """Keep a reading and its known places. ``seconds`` limits the life of an incomplete one, which never replaces a
-        complete one (RG-043).
-        """
-        known = self._readings.get(reading.digest)
-        places: tuple[Place, ...] = (place,)
-        if known is not None:
-            places = (*(each for each in known.places if each != place), place)[-PLACES_PER_READING:]
-            public = public or known.public
-            less = seconds is not None or (reading.bundle is None and known.reading.bundle is not None)
-            if known.until is None and less:
-                reading, seconds = known.reading, None
-        until = None if seconds is None else self._clock.monotonic() + seconds
-        record = ReadingRecord(reading, places, public=public, until=until)
-        self._keep(record)
-        self.changes += record != known
-        if until is None and self._backing is not None:
-            self._new_readings[reading.digest] = record
 
     def readings(self) -> Iterator[ReadingRecord]:
         """The readings in memory, least recently used first."""
@@ -333,15 +357,15 @@ class Cache:
     def put_fault(self, place: Place, digest: str, error: InspectionError, seconds: float) -> None:
         self._faults.put((place, digest), (error, self._clock.monotonic() + seconds), weight=_weight(error))
 
-    def _unexpired(self, table: Recent[_K, tuple[InspectionError, float]], key: _K) -> InspectionError | None:
+    def _unexpired(self, table: Recent[_K, tuple[_V, float]], key: _K) -> _V | None:
         found = table.get(key)
         if found is None:
             return None
-        error, until = found
+        value, until = found
         if until <= self._clock.monotonic():
             table.pop(key)
             return None
-        return error
+        return value
 
     # -- the backing ---------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ import msgspec
 from polyarch.oci.answer import Entry, Status
 from polyarch.oci.auth.authorization import Access
 from polyarch.oci.cache.image_reading import BundleMode, Reading
-from polyarch.oci.documents import ContentError, Document, classify
+from polyarch.oci.documents import DOCUMENT_TYPES, ContentError, Document, classify
 from polyarch.oci.image.client import Fetched, Holder
 from polyarch.oci.image.flattening import Artifact, Finding, flatten, wanted
 from polyarch.oci.image.parsing import (
@@ -33,7 +33,7 @@ ARTIFACT = "artifact"
 
 
 class Read(NamedTuple):
-    """A reading; not ``complete`` if a child could not be read, so that it is cached only for a while."""
+    """A reading; not ``complete`` if a child could not be read: then it holds for this place, and for a while."""
 
     reading: Reading
     complete: bool = True
@@ -47,9 +47,11 @@ class ImageReader:
 
     async def read(self, fetched: Fetched, access: Access, visit: Visit, *, mode: BundleMode) -> Read:
         """The reading of a manifest. Raises ``ContentError`` or ``Failure`` if there is none."""
-        document = classify(fetched.body, fetched.content_type)
-        for warning in document.warnings:
-            visit.warn(warning.code, warning.message)
+        document = classify(fetched.body)
+        header = fetched.content_type.partition(";")[0].strip().lower()
+        if DOCUMENT_TYPES.get(header, document.type) != document.type:
+            what = f"the registry says {header}, the document is {document.media_type}; the document counts"
+            visit.warn("content-type-mismatch", what)
         if document.type == "index":
             return await self._read_index(document, fetched.digest, access, visit, mode=mode)
         size = len(fetched.body)
@@ -116,13 +118,13 @@ class ImageReader:
     async def _read_child(self, entry: IndexEntry, access: Access, visit: Visit) -> Finding:
         """The content of a child; an error is returned, not raised: one bad entry never fails an image (RG-043)."""
         try:
-            body, content_type = entry.data, entry.media_type
+            body = entry.data
             if body is None:
                 fetched = await self._client.get_manifest(access, entry.digest, visit)
                 if fetched is None:
                     raise AssertionError("304 without If-None-Match")
-                body, content_type = fetched.body, fetched.content_type
-            document = classify(body, content_type)
+                body = fetched.body
+            document = classify(body)
             if document.type == "index":
                 return read_index(document)
             return await self.read_image(document, access, visit)

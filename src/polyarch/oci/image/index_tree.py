@@ -75,7 +75,7 @@ async def read_tree(contents: Contents, manifest: Fetched) -> Tree:
 
     Raises ``ContentError`` and ``Failure``.
     """
-    document = classify(manifest.body, manifest.content_type)
+    document = classify(manifest.body)
     annotations = annotations_of(decode(document.body, dict[str, Any], "the manifest"))
     if document.type != "index":
         config = await read_platform(contents, document)

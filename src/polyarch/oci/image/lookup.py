@@ -149,8 +149,8 @@ class Lookup:
     async def _by_digest(
         self, question: Question, access: Access, place: Place, digest: str, visit: Visit
     ) -> Inspection:
-        record = self._cache.reading(digest)
-        if record is not None and record.usable_in(place):
+        record = self._cache.usable(digest, place)
+        if record is not None:
             if not self._proves(access, place):
                 # Another caller read it: one HEAD proves access (RG-111). A following GET is charged.
                 stated = await self._client.head_manifest(access, digest, visit)
@@ -182,8 +182,8 @@ class Lookup:
         self, question: Question, access: Access, place: Place, tag: TagRecord, visit: Visit
     ) -> Inspection:
         """The reading of a tag's digest; if the registry's digest leads nowhere, GET by the tag itself."""
-        record = self._cache.reading(tag.digest)
-        if record is not None and record.usable_in(place):
+        record = self._cache.usable(tag.digest, place)
+        if record is not None:
             return await self._from_record(question, access, place, record, visit, checked_at=tag.checked_at)
         self._raise_known_fault(access, place, tag.digest)
         try:
@@ -210,9 +210,7 @@ class Lookup:
         by_tag = ":" not in selector
         unchanged = None
         if known is not None and known.etag:
-            unchanged = self._cache.reading(known.digest)
-            if unchanged is not None and not unchanged.usable_in(place):
-                unchanged = None
+            unchanged = self._cache.usable(known.digest, place)
         etag = known.etag if known is not None and unchanged is not None else ""
         fetched = await self._client.get_manifest(access, selector, visit, etag=etag)
         if after_head:
@@ -248,10 +246,12 @@ class Lookup:
             self._keep_fault(place, fetched.digest, failure)
             raise
         public = self._is_public_access(access, place)
-        seconds = None if read.complete else self._settings.negative_ttl
-        # Only if this read was anonymous: the repository may not be public any more (RG-111).
-        anonymously = access.accepted is not None and access.accepted.is_anonymous
-        self._cache.put_reading(read.reading, place, public=anonymously, seconds=seconds)
+        if read.complete:
+            # Only if this read was anonymous: the repository may not be public any more (RG-111).
+            anonymously = access.accepted is not None and access.accepted.is_anonymous
+            self._cache.put_reading(read.reading, place, public=anonymously)
+        else:
+            self._cache.put_incomplete(read.reading, place, seconds=self._settings.negative_ttl)
         return self._told(question, access, read.reading, visit, checked_at=checked_at, cached=False, public=public)
 
     async def _from_record(
@@ -268,9 +268,8 @@ class Lookup:
         public = self._is_public_access(access, place)
         if not reading.settles(question.mode):
             reading = await self._reader.look_for_bundle(reading, access, visit)
-            if reading.bundle is not None:
-                left = None if record.until is None else record.until - self._clock.monotonic()
-                self._cache.put_reading(reading, place, public=record.public, seconds=left)
+            if reading.bundle is not None and record.complete:
+                self._cache.put_reading(reading, place, public=record.public)
         return self._told(question, access, reading, visit, checked_at=checked_at, cached=True, public=public)
 
     def _told(

@@ -112,8 +112,8 @@ class Recall:
         if proof is None:
             return None
         for digest, checked_at in named:
-            record = cache.reading(digest, memory_only=memory_only)
-            if record is not None and record.usable_in(place):
+            record = cache.usable(digest, place, memory_only=memory_only)
+            if record is not None:
                 return Known(record, checked_at, proof.public)
         return None
 

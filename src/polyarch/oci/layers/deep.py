@@ -100,7 +100,7 @@ class _Look:
         try:
             manifest = await self._contents.manifest(self._entry.digest, self.visit)
             missing = "its config"
-            config, document = await self._read_config(classify(manifest.body, manifest.content_type))
+            config, document = await self._read_config(classify(manifest.body))
             if config is not None and self._depth == "elf":
                 missing = "a layer of it"
                 await self._check_program(config, document)

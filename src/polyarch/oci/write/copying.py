@@ -119,6 +119,6 @@ class Copying:
 
 def _blobs(piece: Piece) -> list[Blob]:
     try:
-        return [blob for blob in read_blobs(classify(piece.manifest, piece.child.media_type)) if not blob.urls]
+        return [blob for blob in read_blobs(classify(piece.manifest)) if not blob.urls]
     except ContentError as error:
         raise Failure.of(error.code, piece.contents.name, f"{piece.child.digest}: {error.message}") from None

@@ -89,7 +89,7 @@ class Gathering:
         contents, manifest = opened
         name = source.reference.canonical
         try:
-            document = classify(manifest.body, manifest.content_type)
+            document = classify(manifest.body)
             if document.type == "index":
                 tree = await read_tree(contents, manifest)
                 return Found(await self._entries(source, contents, tree), manifest.digest, tree.annotations)
@@ -162,7 +162,7 @@ class Gathering:
                 raise Refused(f"{problem} (--ignore-missing goes on without it)") from None
             self._notice(problem)
             return None
-        media_type = classify(manifest.body, manifest.content_type).media_type
+        media_type = classify(manifest.body).media_type
         child = Child(media_type, entry.digest, len(manifest.body), entry.platform, name, annotations)
         return Piece(child, contents, manifest.body)
 
@@ -177,7 +177,7 @@ class Gathering:
         if not self._keep or check_digest(digest) is not None:
             return Piece(child, contents, b"")
         manifest = await contents.manifest(digest)
-        media_type = classify(manifest.body, manifest.content_type).media_type
+        media_type = classify(manifest.body).media_type
         child = msgspec.structs.replace(child, media_type=media_type, size=len(manifest.body))
         return Piece(child, contents, manifest.body)
 

@@ -79,7 +79,7 @@ class Referrers:
         """Copy a manifest and all below it; returns whether the target lists it itself."""
         fetched = await contents.manifest(digest)
         try:
-            document = classify(fetched.body, fetched.content_type)
+            document = classify(fetched.body)
             below = read_index(document).entries if document.type == "index" else ()
         except ContentError as error:
             raise Failure.of(error.code, contents.name, error.message) from None

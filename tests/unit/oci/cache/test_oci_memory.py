@@ -45,26 +45,37 @@ class TestReadings:
         assert cache.reading(reading().digest) is not None
 
     def test_an_incomplete_one_does(self, cache, clock):
-        cache.put_reading(reading(), OURS, public=False, seconds=60)
+        cache.put_incomplete(reading(), OURS, seconds=60)
         clock.advance(59)
-        assert cache.reading(reading().digest) is not None
+        assert cache.usable(reading().digest, OURS) is not None
         clock.advance(1)
+        assert cache.usable(reading().digest, OURS) is None
+
+    def test_an_incomplete_one_is_of_use_to_nobody_else(self, cache):
+        """RG-117: another place may have the child, and whoever leaves it out decides for himself only."""
+        cache.put_incomplete(reading(entries=1), OURS, seconds=60)
         assert cache.reading(reading().digest) is None
+        assert cache.usable(reading().digest, OTHERS) is None
+        cache.put_reading(reading(entries=2), OTHERS, public=False)
+        assert len(cache.usable(reading().digest, OTHERS).reading.entries) == 2
+        assert len(cache.usable(reading().digest, OURS).reading.entries) == 1
 
     def test_an_incomplete_one_does_not_replace_a_complete_one(self, cache, clock):
         """RG-043, RG-110: a child that does not answer today was read before."""
         cache.put_reading(reading(entries=2), OURS, public=False)
-        cache.put_reading(reading(entries=1), OTHERS, public=False, seconds=60)
-        clock.advance(61)
-        record = cache.reading(reading().digest)
-        assert len(record.reading.entries) == 2
-        assert record.usable_in(OTHERS)
+        cache.put_incomplete(reading(entries=1), OURS, seconds=60)
+        assert len(cache.usable(reading().digest, OURS).reading.entries) == 2
+
+    def test_a_place_that_lacks_a_child_is_not_told_of_it(self, cache):
+        """RG-111: who shows an index has not shown what is below it."""
+        cache.put_reading(reading(entries=2), OURS, public=False)
+        cache.put_incomplete(reading(entries=1), OTHERS, seconds=60)
+        assert len(cache.usable(reading().digest, OTHERS).reading.entries) == 1
 
     def test_a_complete_one_replaces_an_incomplete_one(self, cache, clock):
-        cache.put_reading(reading(entries=1), OURS, public=False, seconds=60)
+        cache.put_incomplete(reading(entries=1), OURS, seconds=60)
         cache.put_reading(reading(entries=2), OURS, public=False)
-        clock.advance(61)
-        assert len(cache.reading(reading().digest).reading.entries) == 2
+        assert len(cache.usable(reading().digest, OURS).reading.entries) == 2
 
     def test_what_was_found_out_about_a_bundle_is_not_forgotten(self, cache):
         cache.put_reading(reading(bundle=True), OURS, public=False)

@@ -1,0 +1,274 @@
+"""What one tenant's registry says of a digest is nothing to another tenant (RG-117).
+
+Both registries are real servers and one process asks both. The attacker has the bytes of the victim's image, as
+everybody can have those of a public one, and serves them in a way that makes them look like something else.
+"""
+
+import gzip
+import json
+
+import pytest
+from scripted_registry import OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Answer, encode
+
+from polyarch.oci.cache.disk import DiskCache
+from polyarch.oci.cache.image_reading import VERSION
+from polyarch.oci.cache.memory import Cache
+from polyarch.oci.sharing import DamagedExport, Exporter, Importer, drained
+
+DOCKER_LIST = "application/vnd.docker.distribution.manifest.list.v2+json"
+SCHEMA1 = "application/vnd.docker.distribution.manifest.v1+json"
+SCHEMA1_SIGNED = "application/vnd.docker.distribution.manifest.v1+prettyjws"
+APP = "team/app"
+
+
+def plain_index(*entries):
+    """An index that does not state its type, as OCI allows."""
+    return encode({"schemaVersion": 2, "manifests": list(entries)})
+
+
+def plain_image(registry, platform, **config):
+    os, architecture = platform.split("/")
+    body = encode({"os": os, "architecture": architecture, **config})
+    config_of = {"mediaType": OCI_CONFIG, "digest": registry.push_blob(APP, body), "size": len(body)}
+    return encode({"schemaVersion": 2, "config": config_of, "layers": []})
+
+
+def copy(good, evil):
+    """Everything that the victim's registry has."""
+    evil.manifests.update(good.manifests)
+    evil.tags.update(good.tags)
+    evil.blobs.update(good.blobs)
+
+
+class Attacks:
+    """Each gives both registries their content."""
+
+    @staticmethod
+    def index_as(content_type):
+        def attack(good, evil):
+            body = plain_index(good.entry("linux/amd64"), good.entry("linux/arm64"))
+            good.push(APP, "1", body, OCI_INDEX)
+            evil.push(APP, "1", body, content_type)
+
+        return attack
+
+    @staticmethod
+    def image_as(content_type):
+        def attack(good, evil):
+            body = plain_image(good, "linux/arm64")
+            good.push(APP, "1", body, OCI_MANIFEST)
+            copy(good, evil)
+            evil.push(APP, "1", body, content_type)
+
+        return attack
+
+    @staticmethod
+    def child_as_schema1(good, evil):
+        children = [
+            good.push(APP, None, plain_image(good, f"linux/{each}"), OCI_MANIFEST) for each in ("amd64", "arm64")
+        ]
+        good.push(APP, "1", plain_index(*(good.entry(None, each) for each in children)), OCI_INDEX)
+        copy(good, evil)
+        for child in children:
+            evil.push(APP, None, evil.manifests[APP, child][0], SCHEMA1)
+
+    @staticmethod
+    def bundle_child_as_an_index(good, evil):
+        """Whether an index of one image is an operator bundle stands in its child."""
+        child = good.push(APP, None, plain_image(good, "linux/arm64"), OCI_MANIFEST)
+        good.push(APP, "1", plain_index(good.entry("linux/arm64", child)), OCI_INDEX)
+        copy(good, evil)
+        evil.push(APP, None, evil.manifests[APP, child][0], SCHEMA1)
+
+    @staticmethod
+    def child_withheld(answer):
+        def attack(good, evil):
+            children = [good.push_image(APP, None, f"linux/{each}") for each in ("amd64", "arm64")]
+            good.push_index(APP, "1", entries=[good.entry(None, each) for each in children])
+            copy(good, evil)
+            evil.script("GET", children[1], answer, forever=True)
+
+        return attack
+
+    @staticmethod
+    def config_withheld(answer):
+        def attack(good, evil):
+            good.push_index(APP, "1", entries=[good.entry(None, good.push_image(APP, None, "linux/amd64"))])
+            other = good.push_image(APP, None, "linux/s390x")
+            index = json.loads(good.manifests[APP, good.tags[APP, "1"]][0])
+            good.push(APP, "1", {**index, "manifests": [*index["manifests"], good.entry(None, other)]})
+            copy(good, evil)
+            config = json.loads(good.manifests[APP, other][0])["config"]["digest"]
+            evil.script("GET", config, answer, forever=True)
+
+        return attack
+
+    @staticmethod
+    def forged_child(good, evil):
+        """Other bytes under the digest of a child, and under that of a config."""
+        children = [good.push_image(APP, None, f"linux/{each}") for each in ("amd64", "arm64")]
+        good.push_index(APP, "1", entries=[good.entry(None, each) for each in children])
+        copy(good, evil)
+        evil.manifests[APP, children[1]] = (plain_image(evil, "linux/s390x"), OCI_MANIFEST)
+        config = json.loads(good.manifests[APP, children[0]][0])["config"]["digest"]
+        evil.blobs[APP, config] = encode({"os": "linux", "architecture": "s390x"})
+
+    @staticmethod
+    def another_parent(good, evil):
+        """An index of the attacker's states another platform, type and size for the victim's image."""
+        child = good.push_image(APP, "1", "linux/arm64")
+        copy(good, evil)
+        evil.push_index(APP, "1", entries=[evil.entry("linux/s390x", child, size=7, mediaType=DOCKER_LIST)])
+        evil.push_index(APP, "2", entries=[evil.entry("linux/s390x", child), evil.entry("linux/amd64")])
+
+    @staticmethod
+    def header_digest(good, evil):
+        """Other bytes, said to have the victim's digest."""
+        digest = good.push_index(APP, "1", "linux/amd64", "linux/arm64")
+        evil.push(APP, "1", plain_index(evil.entry("linux/s390x"), evil.entry("linux/amd64")), digest=digest)
+
+    @staticmethod
+    def head_digest(good, evil):
+        """A HEAD that names the victim's digest, where there is nothing behind it but a page."""
+        digest = good.push_index(APP, "1", "linux/amd64", "linux/arm64")
+        evil.push_index(APP, "1", "linux/s390x", "linux/amd64")
+        evil.script(
+            "HEAD", "", Answer(200, headers={"Content-Type": SCHEMA1, "Docker-Content-Digest": digest}), forever=True
+        )
+        evil.script("GET", digest, Answer(200, b"<html>", {"Content-Type": "text/html"}), forever=True)
+
+
+ATTACKS = {
+    **{
+        f"an index as {each}": Attacks.index_as(each)
+        for each in (SCHEMA1, SCHEMA1_SIGNED, OCI_MANIFEST, "text/html", "")
+    },
+    **{f"an image as {each}": Attacks.image_as(each) for each in (SCHEMA1, OCI_INDEX, DOCKER_LIST)},
+    "a child as schema 1": Attacks.child_as_schema1,
+    "a bundle's child as schema 1": Attacks.bundle_child_as_an_index,
+    **{f"a child withheld by {each}": Attacks.child_withheld(Answer(each)) for each in (404, 401, 403, 500)},
+    "a child withheld by 429": Attacks.child_withheld(Answer(429, headers={"Retry-After": "1"})),
+    "a child that is a page": Attacks.child_withheld(Answer(200, b"<html>")),
+    "a config withheld": Attacks.config_withheld(Answer(404)),
+    "a config that is a page": Attacks.config_withheld(Answer(200, b"<html>")),
+    "other bytes for a child": Attacks.forged_child,
+    "another parent": Attacks.another_parent,
+    "a digest in a header": Attacks.header_digest,
+    "a digest of a HEAD": Attacks.head_digest,
+}
+
+
+def seen(answer):
+    """All that an answer says of the content."""
+    return (answer.status, answer.kind, answer.digest, answer.media_type, answer.entries, answer.skipped, answer.error)
+
+
+@pytest.fixture
+async def evil(start_registry):
+    return await start_registry()
+
+
+@pytest.fixture(params=ATTACKS.values(), ids=ATTACKS)
+def attacked(request, registry, evil):
+    request.param(registry, evil)
+
+
+@pytest.fixture
+def process(make_inspector, clock):
+    """An inspector as placement's roles have it; ``restored`` from what the leader wrote."""
+
+    def start(*, restored=None):
+        cache = Cache(clock)
+        if restored is not None:
+            drained(Importer(cache, clock).steps(restored))
+        inspector = make_inspector(public_probe=True, cache=cache, attempts=1)
+        return inspector, lambda: drained(Exporter(cache, clock).steps())
+
+    return start
+
+
+WAYS = {
+    "by digest": lambda digest: (f"{APP}@{digest}", {}),
+    "by tag": lambda digest: (f"{APP}:1", {}),
+    "by tag with Always": lambda digest: (f"{APP}:1", {"fresh": True}),
+}
+
+
+async def strike(inspector, ref, evil, digest, clock):
+    """The attacker's pods, all of them and again."""
+    for _ in range(2):
+        for image in (f"{APP}:1", f"{APP}:2", f"{APP}@{digest}"):
+            await inspector.inspect(ref(image, evil))
+            await inspector.inspect(ref(image, evil), fresh=True)
+        clock.advance(5)
+
+
+@pytest.mark.usefixtures("attacked")
+class TestAnAttackersRegistry:
+    @pytest.mark.parametrize("way", WAYS)
+    async def test_what_it_says_first_is_nothing_to_the_victim(self, registry, evil, process, ref, clock, way):
+        digest = registry.tags[APP, "1"]
+        image, how = WAYS[way](digest)
+        alone, _ = process()
+        right = await alone.inspect(ref(image), **how)
+        assert right.platforms
+        inspector, _ = process()
+        await strike(inspector, ref, evil, digest, clock)
+        assert seen(await inspector.inspect(ref(image), **how)) == seen(right)
+
+    @pytest.mark.parametrize("way", WAYS)
+    async def test_what_it_says_later_changes_nothing(self, registry, evil, process, ref, clock, way):
+        digest = registry.tags[APP, "1"]
+        image, how = WAYS[way](digest)
+        inspector, _ = process()
+        right = await inspector.inspect(ref(image), **how)
+        await strike(inspector, ref, evil, digest, clock)
+        assert seen(await inspector.inspect(ref(image), **how)) == seen(right)
+
+    @pytest.mark.parametrize("way", WAYS)
+    @pytest.mark.parametrize("first", ["attacker", "victim"])
+    async def test_it_reaches_no_other_replica(self, registry, evil, process, ref, clock, first, way):
+        """PL-410: through the Secret, and back to a leader that has read the image itself."""
+        digest = registry.tags[APP, "1"]
+        image, how = WAYS[way](digest)
+        leader, exported = process()
+        right = await leader.inspect(ref(image), **how) if first == "victim" else None
+        await strike(leader, ref, evil, digest, clock)
+        replica, _ = process(restored=exported())
+        found = await replica.inspect(ref(image), **how)
+        if right is None:
+            alone, _ = process()
+            right = await alone.inspect(ref(image), **how)
+        assert seen(found) == seen(right)
+
+    async def test_it_leaves_nothing_in_the_cache_on_disk(self, registry, evil, make_inspector, ref, clock, tmp_path):
+        digest = registry.tags[APP, "1"]
+        right = await make_inspector().inspect(ref(f"{APP}@{digest}"))
+        for _ in range(2):
+            cache = Cache(clock, backing=DiskCache(tmp_path, clock, warn=pytest.fail))
+            inspector = make_inspector(cache=cache, attempts=1)
+            await strike(inspector, ref, evil, digest, clock)
+            await inspector.close()
+        cache = Cache(clock, backing=DiskCache(tmp_path, clock, warn=pytest.fail))
+        assert seen(await make_inspector(cache=cache).inspect(ref(f"{APP}@{digest}"))) == seen(right)
+
+
+@pytest.mark.parametrize(
+    ("version", "restored"), [(VERSION, True), (1, False)], ids=["this format", "the first format"]
+)
+async def test_readings_of_the_first_format_are_not_restored(process, registry, ref, clock, version, restored):
+    """A Secret with them may hold what a header said: it is replaced, not believed."""
+    body = plain_index(registry.entry("linux/amd64"), registry.entry("linux/arm64"))
+    registry.push(APP, "1", body, OCI_INDEX)
+    leader, exported = process()
+    await leader.inspect(ref(f"{APP}:1"))
+    document = json.loads(gzip.decompress(exported()))
+    document["readings"][0]["reading"] |= {"kind": "schema1", "status": "unknown", "entries": []}
+    document["version"] = version
+    forged, cache = gzip.compress(encode(document)), Cache(clock)
+    if restored:
+        assert drained(Importer(cache, clock).steps(forged)) == 1
+        return
+    with pytest.raises(DamagedExport, match="version"):
+        drained(Importer(cache, clock).steps(forged))
+    assert list(cache.readings()) == []
