@@ -41,7 +41,7 @@ from polyarch.sandbox.state import NAMESPACE, Settings
 T = TypeVar("T")
 HOSTS = (
     *("steady", "away", "missing", "unavailable", "limited", "cut", "slow", "redirecting", "elsewhere", "realm"),
-    *("silent", "private"),
+    *("silent", "private", "maintenance"),
 )
 """Registries, one for each way to fail: ``<name>.faults.test``. What one suffers the others do not feel."""
 

@@ -41,6 +41,20 @@ async def unavailable(faults) -> Row:
         return await crowd.row("registry: 503 for 8 s", registry=[host], attempts=attempts)
 
 
+async def maintenance(faults) -> Row:
+    """A page in place of the registry for eight seconds, with success (RG-065)."""
+    host = faults.hosts["maintenance"]
+    images = await faults.seed("maintenance", 4)
+    page = Answer(200, b"<!doctype html><title>Back soon</title>", [("Content-Type", "text/html")])
+    fault = host.inject(lambda seen: True, page)
+    async with faults.crowd(writes=2) as crowd:
+        await crowd.create(images, 40)
+        await asyncio.sleep(8)
+        host.withdraw(fault)
+        await crowd.released(seconds=SECONDS)
+        return await crowd.row("registry: a page for 8 s", registry=[host])
+
+
 async def limited(faults) -> Row:
     """429 with Retry-After: nobody asks that host again before."""
     host = faults.hosts["limited"]
@@ -157,7 +171,7 @@ async def not_told(faults, namespace: str, password: str) -> None:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def under_way(standing):
-    async with side_by_side(standing, (unavailable, limited, cut, slow, redirecting, realm)) as tasks:
+    async with side_by_side(standing, (unavailable, maintenance, limited, cut, slow, redirecting, realm)) as tasks:
         yield tasks
 
 
@@ -176,6 +190,11 @@ async def test_pl_331_a_registry_that_answers_503(come_to):
     row = await come_to("unavailable")
     assert row.attempts is not None
     assert row.attempts <= 4 * 12, "each attempt tries at most four times (RG-061, PL-335)"
+
+
+async def test_pl_331_a_page_in_place_of_the_registry_releases_no_pod(come_to):
+    row = await come_to("maintenance")
+    assert (row.unconstrained, row.wrong) == (0, 0)
 
 
 async def test_pl_331_a_registry_that_asks_for_patience_gets_it(come_to):

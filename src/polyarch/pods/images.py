@@ -196,7 +196,11 @@ def _failed(use: ImageUse, answer: Inspection) -> Finding:
         return _unresolved(use, "unknown", error_class="content", host=host)
     if use.never:
         return Finding(text=use.text, verdict=Verdict.NEUTRAL, note="local")
-    return _unresolved(use, error.code, error_class=error.error_class, host=error.host or host, status=error.status)
+    if error.code == "not-a-registry" and error.host not in ("", host):
+        host = f"{error.host} (for {host})"  # where a redirect or a token endpoint led to
+    else:
+        host = error.host or host
+    return _unresolved(use, error.code, error_class=error.error_class, host=host, status=error.status)
 
 
 def _unresolved(

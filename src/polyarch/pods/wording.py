@@ -90,6 +90,8 @@ _HAPPENED: Final = {
     "timeout": "could not be inspected: {host} timed out",
     "network": "could not be inspected: {host} is unreachable",
     "server-error": "could not be inspected: {host} returned a server error",
+    "not-a-registry": "could not be inspected: {host} answered with a web page or the like, not as a registry",
+    "digest-mismatch": "could not be inspected: {host} sent other content than the digest names",
     "stale": "could not be revalidated at {host}",
     "unknown": "does not declare its platforms",
     "tls": "could not be inspected: the certificate of {host} is not trusted",

@@ -138,9 +138,8 @@ def test_the_table_of_errors_is_that_of_the_specification() -> None:
         "absent": {"not-found"},
         "auth": {"unauthorized", "denied", "credential-helper"},
         "limit": {"rate-limited"},
-        "transient": {"timeout", "network", "server-error"},
+        "transient": {"timeout", "network", "server-error", "not-a-registry", "digest-mismatch"},
         "content": {
-            "digest-mismatch",
             "malformed",
             "ambiguous-manifest",
             "unsupported-media-type",

@@ -1,9 +1,11 @@
 """A controller process against fakes: its queue, its attempts, and a clock that is moved by hand.
 
-Only the API server, the informers and the registry client are fakes (``placement_world``).
+Only the API server, the informers and the registry client are fakes (``placement_world``), and the client only if a
+test has no registry of its own.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from placement_world import (
@@ -39,13 +41,14 @@ class World:
         leading: bool = True,
         api: FakeApi | None = None,
         additions: Adds | None = None,
+        inspector: Callable[[ManualClock], Any] = FakeInspector,
         **configuration: Any,
     ) -> None:
         self.clock = ManualClock(start=0)
         self.watches = FakeWatches()
         self.facts = facts_of(self.watches, self.clock, **configuration)
         self.api = api or FakeApi()
-        self.registry = FakeInspector(self.clock)
+        self.registry = inspector(self.clock)
         self.reader = FakeSecrets()
         self.secrets = PullSecrets(self.reader, self.clock)
         self.told = Told()

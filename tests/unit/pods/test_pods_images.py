@@ -7,7 +7,7 @@ import pytest
 from placement_cases import APP, SIDE, answers, controlled, failure, index, look, neutral, pod, settings, unknown
 
 from polyarch.model.pod import Pod
-from polyarch.oci.answer import Inspection
+from polyarch.oci.answer import Inspection, InspectionError, SourceUsed
 from polyarch.placement.decide.decision import Progress, Reason
 from polyarch.placement.decide.rules import decide
 from polyarch.pods import images
@@ -205,10 +205,18 @@ class TestOutage:
         case = look(pod(APP), using=settings(images_stale_for=60.0))
         assert decide(case, self.failing(age=61.0)).reason is Reason.IMAGES_NOT_RESOLVED_YET
 
-    @pytest.mark.parametrize("code", ["not-found", "unauthorized", "digest-mismatch", "tls"])
+    @pytest.mark.parametrize("code", ["not-found", "unauthorized", "malformed", "tls"])
     def test_pl_407_not_for_other_failures(self, code: str) -> None:
         """PL-407."""
         assert decide(look(pod(APP)), self.failing(code)).reason is Reason.IMAGES_NOT_RESOLVED_YET
+
+    def test_pl_751_a_page_is_told_with_the_host_that_answered_it(self) -> None:
+        """PL-751: where a redirect led, and for which registry."""
+        error = InspectionError.of("not-a-registry", "", status=200, host="login.example")
+        answer = msgspec.structs.replace(failure(APP), error=error, source=SourceUsed("quay.io"))
+        decision = decide(look(pod(APP)), answers(answer))
+        assert "login.example (for quay.io) answered with a web page or the like" in decision.message
+        assert decision.unresolved[0].error_class == "transient"
 
     def test_pl_407_for_always_only_when_the_window_ends(self) -> None:
         """PL-407."""

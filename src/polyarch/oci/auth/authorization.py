@@ -17,6 +17,7 @@ from polyarch.oci.auth.challenges import parse_challenges
 from polyarch.oci.auth.entries import ANONYMOUS, Credential
 from polyarch.oci.auth.tokens import (
     NoToken,
+    NoTokenAnswer,
     Token,
     TokenKey,
     TokenRequest,
@@ -29,7 +30,15 @@ from polyarch.oci.auth.tokens import (
 from polyarch.oci.cache.recent import Recent
 from polyarch.oci.documents import TOKEN_LIMIT
 from polyarch.oci.mirrors.sources import Source
-from polyarch.oci.traffic.exchange import Exchange, Reply, Request, Visit, channels_of, origin_host
+from polyarch.oci.traffic.exchange import (
+    Exchange,
+    Reply,
+    Request,
+    Visit,
+    channels_of,
+    not_as_asked,
+    origin_host,
+)
 from polyarch.oci.traffic.failures import NO_CREDENTIALS, Failure, Said, clean, read_errors
 from polyarch.oci.traffic.flights import Flights
 from polyarch.oci.traffic.pacing import HOSTS_KEPT
@@ -40,6 +49,7 @@ from polyarch.oci.transport.tls import channels
 
 CREDENTIALS_REJECTED = "credentials-rejected"
 """The warning that credentials were refused where anonymous access works (RG-074)."""
+NOT_A_REGISTRY = "not-a-registry"
 MAX_NAMED = 3
 """Maximum of credentials named in one message."""
 
@@ -186,16 +196,25 @@ class Authorization:
             door = self._learn(access, reply)
         door = door or Door()
         turns: list[Turn] = []
+        passing: Failure | None = None
         for credential in access.candidates:
             if credential.is_anonymous and plainly is not None and not door.bearer:
                 turns.append(plainly)
                 continue
-            turn, door = await self._take_turn(credential, door, request, access, visit)
+            try:
+                turn, door = await self._take_turn(credential, door, request, access, visit)
+            except Failure as failure:
+                if failure.error.code != NOT_A_REGISTRY:
+                    raise
+                passing = passing or failure  # a login page for nobody may be a token for somebody
+                continue
             if turn.reply is not None and not _refuses(turn.reply):
                 return self._accept(request, access, credential, turn.reply, visit)
             access.refuse(credential)
             turns.append(turn)
         access.accepted = None
+        if passing is not None:
+            raise passing
         told = max(turns, key=lambda turn: turn.telling)
         if told.failure is not None:
             raise told.failure
@@ -280,10 +299,13 @@ class Authorization:
         host = origin_host(key.realm)
         requests = token_requests(key, credential)
         for position, token_request in enumerate(requests):
-            reply = await self._exchange.fetch(_token_request(token_request, door, access, key.credential), visit)
-            if reply.status == 200:
+            request = _token_request(token_request, door, access, key.credential)
+            reply = await self._exchange.fetch(request, visit)
+            if 200 <= reply.status < 300:
                 try:
                     token = read_token(reply.body, self._clock.monotonic())
+                except NoTokenAnswer:
+                    raise not_as_asked(request, reply, "the answer of a token endpoint", access.secrets) from None
                 except NoToken as error:
                     raise Failure.of("unauthorized", host, str(error), status=200) from None
                 self._tokens.put(key, token)

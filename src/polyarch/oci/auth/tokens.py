@@ -50,6 +50,10 @@ class NoToken(ValueError):  # noqa: N818 - the name says what is the matter
     """The endpoint's answer has no usable token; the text says why and quotes nothing."""
 
 
+class NoTokenAnswer(NoToken):
+    """It is not even the answer of a token endpoint (RG-065)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Token:
     """A token and the monotonic time at which its use ends."""
@@ -103,9 +107,9 @@ def read_token(body: bytes, received_at: float) -> Token:
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):
-        raise NoToken("the token endpoint answered without a token (not JSON)") from None
-    if not isinstance(document, dict):
-        raise NoToken("the token endpoint answered without a token")
+        document = None
+    if not isinstance(document, dict) or not {"token", "access_token"} & document.keys():
+        raise NoTokenAnswer("the token endpoint answered without a token")
     value = next((v for v in map(document.get, ("token", "access_token")) if isinstance(v, str) and v), None)
     if value is None:
         raise NoToken("the token endpoint answered without a token")

@@ -7,7 +7,7 @@ trusted for content.
 
 import hashlib
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import quote
@@ -21,10 +21,11 @@ from polyarch.oci.documents import (
     ContentError,
     check_body,
     digest_of,
+    is_manifest,
     signed_payload,
 )
 from polyarch.oci.reference import DIGEST_DIGITS, check_digest
-from polyarch.oci.traffic.exchange import Exchange, Receive, Reply, Request, Visit
+from polyarch.oci.traffic.exchange import Exchange, Receive, Reply, Request, Visit, not_as_asked, origin_host
 from polyarch.oci.traffic.failures import Failure, of_status, read_errors
 from polyarch.oci.traffic.line import Urgency
 from polyarch.oci.traffic.pacing import Pacing
@@ -32,6 +33,8 @@ from polyarch.oci.traffic.pacing import Pacing
 _MANIFEST_HEADERS = {"Accept": ", ".join(ACCEPT), "Accept-Encoding": "identity"}
 _BLOB_HEADERS = {"Accept-Encoding": "identity"}
 _SIZE = re.compile(r"[0-9]{1,9}", re.ASCII)
+PAGE_LIMIT = 256 * 1024
+"""Bytes of an unusable blob that are read to its end, to see whether it is the blob at all."""
 _NO_HEAD_STATUSES = frozenset({400, 403, 405, 406, 501})
 
 
@@ -115,7 +118,11 @@ class RegistryClient:
         self._pacing.has_no_head(self._pacing.host(access.source.host))
 
     async def get_manifest(self, access: Access, selector: str, visit: Visit, *, etag: str = "") -> Fetched | None:
-        """A manifest by tag or digest, verified (RG-033); None if it still has this ``etag`` (304)."""
+        """A manifest by tag or digest, verified (RG-033); None if it still has this ``etag`` (304).
+
+        What no digest vouches for has to be a manifest at least (RG-065): a maintenance page is neither the content of
+        a tag nor proof that the repository may be read.
+        """
         request = _manifest_request(access, "GET", selector, etag=etag)
         reply = await self._authorization.fetch(request, access, visit)
         if reply.status == 304 and etag:
@@ -129,10 +136,12 @@ class RegistryClient:
             body = payload  # the rest is in no digest
         if ":" in selector:
             digest = selector
-            _check(access, body, digest)
+            _check(access, request, reply, digest, body, fits=is_manifest)
         else:
             algorithm = advertised.partition(":")[0] if well_formed else "sha256"
             digest = digest_of(body, algorithm if algorithm in DIGEST_DIGITS else "sha256")
+            if advertised != digest and not is_manifest(body):
+                raise not_as_asked(request, reply, "a manifest", access.secrets)
         if well_formed and advertised != digest:
             what = f"{access.source.host} states {advertised} for bytes that are {digest}; the bytes count"
             visit.warn("digest-header-mismatch", what)
@@ -148,28 +157,39 @@ class RegistryClient:
         self, access: Access, digest: str, visit: Visit, *, what: str = "the config", limit: int = CONFIG_LIMIT
     ) -> bytes:
         """A small blob, verified; queued behind all manifests of the same host (RG-052)."""
-        body = await self._fetch_blob(_blob_request(access, digest, what=what, limit=limit), access, visit)
-        _check(access, body, digest)
-        return body
+        request = _blob_request(access, digest, what=what, limit=limit)
+        reply = await self._fetch_blob(request, access, visit)
+        _check(access, request, reply, digest, reply.body, fits=lambda body: body.lstrip()[:1] == b"{")
+        return reply.body
 
     async def stream_blob(self, access: Access, digest: str, visit: Visit, receive: Receive) -> None:
         """Stream a blob of any size to ``receive`` (RG-049, RG-155).
 
         After the last piece the stream raises ``Failure`` ``digest-mismatch`` if the digest is wrong; a caller that
-        stops early has no verified content.
+        stops early has no verified content. The same for a caller that cannot use a short body: a page is no blob.
         """
 
         async def verified(chunks: AsyncIterator[bytes]) -> None:
-            await receive(_verified(chunks, digest, access.source.host))
+            stream = _verified(chunks, digest, access.source.host)
+            try:
+                await receive(stream)
+            except Failure:
+                raise
+            except Exception:
+                left = PAGE_LIMIT
+                async for chunk in stream:
+                    if (left := left - len(chunk)) < 0:
+                        break
+                raise
 
         request = _blob_request(access, digest, what="the blob", limit=0, receive=verified)
         await self._fetch_blob(request, access, visit)
 
-    async def _fetch_blob(self, request: Request, access: Access, visit: Visit) -> bytes:
+    async def _fetch_blob(self, request: Request, access: Access, visit: Visit) -> Reply:
         reply = await self._authorization.fetch(request, access, visit)
         if reply.status != 200:
             raise _failure(access, request, reply)
-        return reply.body
+        return reply
 
 
 def _manifest_request(access: Access, method: str, selector: str, *, etag: str = "") -> Request:
@@ -222,13 +242,20 @@ async def _verified(chunks: AsyncIterator[bytes], digest: str, host: str) -> Asy
         raise Failure.of("digest-mismatch", host, what)
 
 
-def _check(access: Access, body: bytes, digest: str) -> None:
+def _check(
+    access: Access, request: Request, reply: Reply, digest: str, body: bytes, *, fits: Callable[[bytes], bool]
+) -> None:
+    """Other bytes than the digest's are no fact about the image, whatever they are (RG-065)."""
     try:
         check_body(body, digest)
     except ContentError as error:
-        raise Failure.of(error.code, access.source.host, error.message) from None
+        if not fits(body):
+            raise not_as_asked(request, reply, "what it should be", access.secrets) from None
+        raise Failure.of(error.code, origin_host(reply.url), error.message) from None
 
 
 def _failure(access: Access, request: Request, reply: Reply) -> Failure:
+    if 200 < reply.status < 300:
+        return not_as_asked(request, reply, "what it should be", access.secrets)
     said = read_errors(reply.body, access.secrets)
     return of_status(access.source.host, request.what, reply.status, said)

@@ -173,7 +173,7 @@ class Layout:
 
     def _damaged(self, digest: str, actual: str) -> Failure:
         message = f"the blob {digest} has bytes that are {actual}"
-        return Failure.of("digest-mismatch", self.name, message, action="write the layout again: it is damaged")
+        return self._failure(message, "write the layout again: it is damaged")
 
     def _failure(self, problem: str, action: str) -> Failure:
         return Failure.of("layout", self.name, problem, action=action)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from polyarch.oci.auth.authorization import Access
-from polyarch.oci.documents import MANIFEST_LIMIT, OCI_INDEX, ContentError, decode
+from polyarch.oci.documents import MANIFEST_LIMIT, OCI_INDEX, ContentError, decode, is_manifest
 from polyarch.oci.image.contents import Connection
 from polyarch.oci.reference import check_digest
 from polyarch.oci.traffic.exchange import Request
@@ -44,7 +44,8 @@ async def list_referrers(connection: Connection, access: Access, digest: str) ->
     )
     reply = await connection.authorization.fetch(request, access, connection.visit())
     if reply.status == 200:
-        return read_descriptors(reply.body, source.host)
+        # Some registries answer a page of theirs to a path that they do not know (RG-065).
+        return read_descriptors(reply.body, source.host) if is_manifest(reply.body) else None
     if 400 <= reply.status < 500 or reply.status == 501:
         return None
     raise of_status(source.host, request.what, reply.status, read_errors(reply.body, access.secrets))

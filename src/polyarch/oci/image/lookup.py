@@ -11,7 +11,7 @@ import msgspec
 
 from polyarch.clock import Clock
 from polyarch.oci.answer import Inspection
-from polyarch.oci.auth.authorization import CREDENTIALS_REJECTED, Access
+from polyarch.oci.auth.authorization import CREDENTIALS_REJECTED, NOT_A_REGISTRY, Access
 from polyarch.oci.auth.entries import ANONYMOUS, Credential
 from polyarch.oci.cache.image_reading import BundleMode, Reading
 from polyarch.oci.cache.memory import Cache, Place, ReadingRecord, TagRecord
@@ -77,7 +77,7 @@ class Lookup:
                 try:
                     await self._probes.join((place, selector), lambda: self._probe(place, source, selector, visit))
                 except Failure as failure:
-                    if failure.error.error_class != "limit" or not others:
+                    if not (_is_about_anonymous(failure) and others):
                         raise
                 if not self._is_public(place):
                     return None
@@ -96,8 +96,7 @@ class Lookup:
                     self._cache.mark_private(place)
                     if joined and charged:
                         return None  # other credentials than these were refused
-                # The anonymous rate limit says nothing about callers with an account (RG-063).
-                elif error_class != "limit" and (error_class != "absent" or self._is_public(place)):
+                elif not _is_about_anonymous(failure) and (error_class != "absent" or self._is_public(place)):
                     raise
                 if others:
                     return None
@@ -330,6 +329,13 @@ def _as_if_asked(answer: Inspection, question: Question, visit: Visit) -> Inspec
     return msgspec.structs.replace(
         answer, reference=question.reference, warnings=warnings, requests=visit.requests, cached=True
     )
+
+
+def _is_about_anonymous(failure: Failure) -> bool:
+    """Whether callers with an account may have another answer: a rate limit is one account's (RG-063), and a login page
+    is for who is not logged in.
+    """
+    return failure.error.error_class == "limit" or failure.error.code == NOT_A_REGISTRY
 
 
 def _is_among(source: Source, hosts: Sequence[str]) -> bool:

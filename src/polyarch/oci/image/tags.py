@@ -9,8 +9,8 @@ import msgspec
 from polyarch.oci.documents import MANIFEST_LIMIT, ContentError, decode
 from polyarch.oci.image.contents import Connection
 from polyarch.oci.reference import Reference
-from polyarch.oci.traffic.exchange import Request
-from polyarch.oci.traffic.failures import Failure, of_status, read_errors
+from polyarch.oci.traffic.exchange import Request, not_as_asked
+from polyarch.oci.traffic.failures import of_status, read_errors
 
 MOST = 1000
 
@@ -35,10 +35,10 @@ async def list_tags(connection: Connection, reference: Reference) -> tuple[str, 
         raise of_status(source.host, request.what, reply.status, read_errors(reply.body, access.secrets))
     try:
         found = decode(reply.body, _Tags, "the list of tags").tags or []
-    except ContentError as error:
-        raise Failure.of(error.code, source.host, error.message) from None
+    except ContentError:
+        raise not_as_asked(request, reply, "a list of tags", access.secrets) from None
     return tuple(found)
 
 
 class _Tags(msgspec.Struct):
-    tags: list[str] | None = None
+    tags: list[str] | None

@@ -7,7 +7,7 @@ layers above interpret statuses such as 401 and 404.
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
@@ -19,7 +19,7 @@ from polyarch.oci.mirrors.sources import Tls
 from polyarch.oci.settings import InspectorSettings
 from polyarch.oci.traffic.budget import Budget
 from polyarch.oci.traffic.channels import Channels
-from polyarch.oci.traffic.failures import REDIRECTS, RETRIED, Failure, clean, of_status, read_errors
+from polyarch.oci.traffic.failures import REDIRECTS, RETRIED, Failure, clean, is_page, of_status, read_errors
 from polyarch.oci.traffic.line import LineFull, Urgency
 from polyarch.oci.traffic.pacing import Host, Obstacle, Pacing, parse_rate_limit, parse_retry_after
 from polyarch.oci.transport.addresses import NAMED, AddressClass, AddressPolicy, Reach
@@ -328,6 +328,27 @@ class Exchange:
                 self._notice(f"{host.name} says: {text}")
 
 
+def not_as_asked(request: Request, reply: Reply, wanted: str, secrets: Iterable[str] = ()) -> Failure:
+    """The failure for a success with a body that is not what was asked for, as maintenance pages, logins and portals
+    answer (RG-065). It says nothing about the image, and passes. ``wanted``: what the body should have been.
+    """
+    content_type = reply.headers.get("content-type").partition(";")[0]
+    shown = clean(content_type, secrets, limit=60) or "no Content-Type"
+    said = read_errors(reply.body, secrets)
+    if not reply.body.strip():
+        answered = "an empty body"
+    elif is_page(content_type, reply.body):
+        answered = f"a web page ({shown})"
+    else:
+        answered = f"a body that is not {wanted} ({shown}{f', {said}' if str(said) else ''})"
+    host, first = origin_host(reply.url), origin_host(request.url)
+    path = urlsplit(reply.url).path
+    what = f"{answered} came for {request.what} with HTTP {reply.status}"
+    if (host, path) != (first, urlsplit(request.url).path):
+        what += f", after a redirect from {first} to {clean(f'{host}{path}', secrets)}"
+    return Failure.of("not-a-registry", host, f"{what}: this is not a registry's answer", status=reply.status)
+
+
 def origin_host(url: str) -> str:
     """``host[:port]`` of a URL, as pauses, metrics and messages name it."""
     return urlsplit(url).netloc.rpartition("@")[2]
@@ -340,7 +361,8 @@ async def _read(request: Request, response: Response) -> bytes:
         return await response.read_some(ERROR_BODY_LIMIT)
     host = origin_host(request.url)
     encoding = response.headers.get("content-encoding").lower()
-    if encoding not in ("", "identity"):
+    page = is_page(response.headers.get("content-type"))
+    if encoding not in ("", "identity") and not page:
         what = (
             f"{request.what} came with Content-Encoding {clean(encoding, limit=40)!r} although identity was asked for"
         )
@@ -351,6 +373,8 @@ async def _read(request: Request, response: Response) -> bytes:
     try:
         return await response.read(request.limit)
     except BodyTooLarge as error:
+        if page:
+            return await response.read_some(ERROR_BODY_LIMIT)
         size = f"{error.size} bytes" if error.size is not None else "more"
         what = f"{request.what} is too large: {size} where at most {error.limit} bytes are read"
         raise Failure.of("too-large", host, what, status=response.status) from None

@@ -28,6 +28,8 @@ NEXT_ACTIONS = {
     "timeout": "check the network path to the host, or allow more time",
     "network": "check the host's name, the network and the proxy settings",
     "server-error": "try again later; if it persists, report it to the registry's operator",
+    "not-a-registry": "it may be down for maintenance or want a login: try again later, and check the host's name and "
+    "the proxies before it",
     "digest-mismatch": "pull the image again from its origin: what this host has is damaged or forged",
     "malformed": "push the image again with a current tool",
     "ambiguous-manifest": "do not use this image: tools read it in two different ways",
@@ -109,6 +111,11 @@ def clean(text: str, secrets: Iterable[str] = (), *, limit: int = LONGEST_TEXT) 
     shown = "".join(" " if unicodedata.category(character).startswith(("C", "Z")) else character for character in text)
     shown = " ".join(shown.split())
     return shown if len(shown) <= limit else f"{shown[: limit - 1]}…"
+
+
+def is_page(content_type: str, body: bytes = b"") -> bool:
+    """Whether it is made for a browser. Registries send some pages' type with what is none, so the body counts more."""
+    return content_type.lower().startswith(("text/html", "application/xhtml")) or body.lstrip()[:1] == b"<"
 
 
 def of_status(host: str, what: str, status: int, said: Said, *, attempts: int = 1) -> Failure:

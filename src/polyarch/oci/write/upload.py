@@ -13,8 +13,8 @@ from polyarch.oci.auth.tokens import push_scopes
 from polyarch.oci.image.client import Stated
 from polyarch.oci.image.contents import Connection, Contents
 from polyarch.oci.mirrors.sources import Source
-from polyarch.oci.traffic.exchange import Reply, Request, Stream, Visit, channels_of
-from polyarch.oci.traffic.failures import Failure, of_status, read_errors
+from polyarch.oci.traffic.exchange import Reply, Request, Stream, Visit, channels_of, not_as_asked
+from polyarch.oci.traffic.failures import Failure, is_page, of_status, read_errors
 from polyarch.oci.traffic.line import Urgency
 from polyarch.oci.transport.redirects import Redirect, Refusal, RegistryServer, check_upload
 from polyarch.oci.transport.seam import NO_TLS
@@ -91,8 +91,7 @@ class Writer:
             idempotent=by_digest,
         )
         reply = await self._fetch(request, self._access)
-        if not 200 <= reply.status < 300:
-            raise self._failure(request, reply)
+        self._check_taken(request, reply)
         stated = reply.headers.get("docker-content-digest")
         if stated and stated != digest:
             what = f"{request.what} was written as {stated}, not as {digest}"
@@ -105,7 +104,8 @@ class Writer:
         request = self._request("HEAD", self._url("blobs", digest), f"the blob {digest}", operation="blob-head")
         reply = await self._fetch(request, self._access)
         if reply.status == 200:
-            return True
+            # A page answers every path; who uploads a blob again that was there loses only time (RG-065).
+            return not is_page(reply.headers.get("content-type")) or "docker-content-digest" in reply.headers
         if reply.status in (404, 405, 501):
             return False
         raise self._failure(request, reply)
@@ -152,8 +152,7 @@ class Writer:
             reply = await self._fetch(request, self._access, visit)
         else:
             reply = await self._connection.exchange.fetch(request, visit)
-        if not 200 <= reply.status < 300:
-            raise self._failure(request, reply)
+        self._check_taken(request, reply)
 
     async def _begin(self, query: str, access: Access) -> Reply:
         request = self._request(
@@ -228,6 +227,12 @@ class Writer:
             return await self._connection.authorization.fetch(request, access, visit or self._connection.visit())
         except Failure as failure:
             raise self._about_rights(failure) from None
+
+    def _check_taken(self, request: Request, reply: Reply) -> None:
+        if not 200 <= reply.status < 300:
+            raise self._failure(request, reply)
+        if is_page("", reply.body):
+            raise not_as_asked(request, reply, "", self._access.secrets)
 
     def _failure(self, request: Request, reply: Reply) -> Failure:
         said = read_errors(reply.body, self._access.secrets)

@@ -289,6 +289,15 @@ class TestElf:
         }
         assert (await look("elf")).error.code == "digest-mismatch"
 
+    async def test_a_page_in_place_of_a_layer_is_an_error(self, look, index, image, registry):
+        """RG-065: it says nothing of the program, not even that it cannot be checked."""
+        body = layer({"app": elf("arm64")})
+        index({"linux/arm64": image("linux/arm64", body)})
+        page = Answer(200, b"<!doctype html>" * 1000, {"Content-Type": "text/html"})
+        registry.script("GET", f"/blobs/{digest_of(body)}", page, forever=True)
+        answer = await look("elf")
+        assert (answer.error.code, answer.error.error_class) == ("digest-mismatch", "transient")
+
     async def test_nothing_is_written_to_disk(self, look, index, image, monkeypatch):
         """RG-049."""
         index({"linux/arm64": image("linux/arm64", layer({"app": elf("amd64")}))})

@@ -245,6 +245,26 @@ class TestAcrossRegistries:
         store = Given(**{target.host: Credential("ann", "secret", source="test")})
         assert (await push(f"{other.host}/team/parts:arm64", inspector=push.make(credentials=store))).changed
 
+    async def test_a_page_in_place_of_the_target_is_no_push(self, push, target, other):
+        """RG-065: it says success to everything, also that it has the blobs."""
+        page = Answer(200, b"<!doctype html>", {"Content-Type": "text/html"})
+        target.script("*", "", page, forever=True)
+        with pytest.raises(PushFailed) as caught:
+            await push(f"{other.host}/team/parts:arm64")
+        assert caught.value.error.error_class == "transient"
+        target.clear_scripts()
+        target.script("HEAD", "/blobs/", page, forever=True)
+        assert (await push(f"{other.host}/team/parts:arm64")).changed
+        assert target.blobs["team/app", digest_of(self.big)] == self.big
+
+    async def test_a_page_in_answer_to_a_manifest_is_no_success(self, push, target, other):
+        target.script(
+            "PUT", "/manifests/", Answer(201, b"<!doctype html>", {"Content-Type": "text/html"}), forever=True
+        )
+        with pytest.raises(PushFailed) as caught:
+            await push(f"{other.host}/team/parts:arm64")
+        assert (caught.value.error.code, caught.value.error.error_class) == ("not-a-registry", "transient")
+
     async def test_damaged_blobs_do_not_arrive(self, push, target, other):
         """RG-033: the source's bytes are checked while they pass, and the upload is not completed."""
         other.blobs["team/parts", digest_of(self.big)] = self.big[:-1] + b"x"

@@ -69,6 +69,7 @@ async def test_bd_234_what_is_tolerated(target, inspector, image, answer, outcom
     [
         (said(500, "", "something broke"), "server-error"),
         (Answer(502), "server-error"),
+        (Answer(200, b"<!doctype html>", {"Content-Type": "text/html"}), "not-a-registry"),
         (Answer(429, headers={"Retry-After": "100"}), "rate-limited"),
     ],
 )

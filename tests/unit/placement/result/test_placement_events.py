@@ -220,6 +220,16 @@ def test_pl_247_events_print_the_decisions_own_sentence() -> None:
             200,
             f"Image {APP} could not be inspected: quay.io sent an invalid response (content, HTTP 200, malformed); ",
         ),
+        (
+            "not-a-registry",
+            200,
+            f"Image {APP} could not be inspected: quay.io answered with a web page or the like, not as a registry (",
+        ),
+        (
+            "digest-mismatch",
+            None,
+            f"Image {APP} could not be inspected: quay.io sent other content than the digest names (transient); ",
+        ),
         ("policy-rejected", None, f"Image {APP} could not be inspected at quay.io (configuration, policy-rejected); "),
     ],
 )
