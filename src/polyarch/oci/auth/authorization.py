@@ -36,6 +36,7 @@ from polyarch.oci.traffic.exchange import (
     Request,
     Visit,
     channels_of,
+    is_page_of_404,
     not_as_asked,
     origin_host,
 )
@@ -312,6 +313,8 @@ class Authorization:
                 return token
             if reply.status in (404, 405) and position + 1 < len(requests):
                 continue
+            if is_page_of_404(reply):
+                raise not_as_asked(request, reply, "the answer of a token endpoint", access.secrets)
             if 400 <= reply.status < 500:
                 said = read_errors(reply.body, access.secrets)
                 raise _TokenRefused(reply.status, said)

@@ -25,7 +25,16 @@ from polyarch.oci.documents import (
     signed_payload,
 )
 from polyarch.oci.reference import DIGEST_DIGITS, check_digest
-from polyarch.oci.traffic.exchange import Exchange, Receive, Reply, Request, Visit, not_as_asked, origin_host
+from polyarch.oci.traffic.exchange import (
+    Exchange,
+    Receive,
+    Reply,
+    Request,
+    Visit,
+    is_page_of_404,
+    not_as_asked,
+    origin_host,
+)
 from polyarch.oci.traffic.failures import Failure, of_status, read_errors
 from polyarch.oci.traffic.line import Urgency
 from polyarch.oci.traffic.pacing import Pacing
@@ -255,7 +264,7 @@ def _check(
 
 
 def _failure(access: Access, request: Request, reply: Reply) -> Failure:
-    if 200 < reply.status < 300:
+    if 200 < reply.status < 300 or is_page_of_404(reply):
         return not_as_asked(request, reply, "what it should be", access.secrets)
     said = read_errors(reply.body, access.secrets)
     return of_status(access.source.host, request.what, reply.status, said)

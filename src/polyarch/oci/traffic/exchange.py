@@ -349,6 +349,13 @@ def not_as_asked(request: Request, reply: Reply, wanted: str, secrets: Iterable[
     return Failure.of("not-a-registry", host, f"{what}: this is not a registry's answer", status=reply.status)
 
 
+def is_page_of_404(reply: Reply) -> bool:
+    """Whether a web page says 404, as an ingress does while its registry is being replaced: nobody said that the image
+    is gone (RG-065).
+    """
+    return reply.status == 404 and is_page(reply.headers.get("content-type"), reply.body)
+
+
 def origin_host(url: str) -> str:
     """``host[:port]`` of a URL, as pauses, metrics and messages name it."""
     return urlsplit(url).netloc.rpartition("@")[2]

@@ -27,6 +27,7 @@ INSTEAD = {
     "a page that is compressed": Answer(200, gzip.compress(PAGE), {**HTML, "Content-Encoding": "gzip"}),
     "a page that is very large": Answer(200, PAGE + b" " * 5 * 2**20, HTML),
     "a page with the header of the image": Answer(200, PAGE, {**HTML, "Docker-Content-Digest": "sha256:" + "a" * 64}),
+    "an ingress without its registry": Answer(404, PAGE, HTML),
     "nothing": Answer(200, b"", {"Content-Type": OCI_INDEX}),
     "no content": Answer(204),
     "not yet": Answer(202, b"{}"),
