@@ -10,7 +10,6 @@ import secrets
 import signal
 import subprocess
 import sys
-import tempfile
 import textwrap
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -36,6 +35,7 @@ from polyarch.operating.rights import Rights
 from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api.resources import ENOEXECEVENTS
+from polyarch.placement.execmonitor import tracefs
 from polyarch.placement.execmonitor.attribution import Attribution
 from polyarch.placement.execmonitor.node import NodeMetrics, NodeSide
 from polyarch.placement.execmonitor.reporter import Reporter
@@ -397,8 +397,7 @@ async def test_pl_601_the_kernel_of_this_machine_reports_a_program_that_it_canno
     program.write_bytes(b"\x7fELF of nowhere")
     program.chmod(0o755)
     tracing, log = tmp_path / "tracing", tmp_path / "node.log"
-    lock = Path(tempfile.gettempdir()) / "polyarch-exec-monitor.lock"  # the kernel has one instance of this name
-    async with file_lock(lock), monitor.handler():
+    async with monitor.handler():
         with _mounted(tracing) as missing:
             flags = await monitor.flags(
                 names.ENOEXEC_DAEMON,
@@ -432,8 +431,132 @@ async def test_pl_601_the_kernel_of_this_machine_reports_a_program_that_it_canno
                 print(f"node side: {resident:.1f} MiB resident, {idle:.3%} of a core when idle")  # noqa: T201 - the figures, with -s
                 assert resident <= 45, "PL-810"
                 assert idle <= 0.002, "PL-810"
-                assert (tracing / "instances" / "polyarch-exec").is_dir()
-            assert not (tracing / "instances" / "polyarch-exec").exists()
+                assert len(_instances(tracing, process.pid)) == 1
+            assert _instances(tracing, process.pid) == []
+
+
+HOLDER = """
+import os, select, sys
+from pathlib import Path
+
+import structlog
+
+from polyarch.placement.execmonitor import tracefs
+
+structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+with tracefs.instance([Path(sys.argv[1])]) as instance:
+    pipe = os.open(instance.pipe, os.O_RDONLY | os.O_NONBLOCK)
+    print(instance.folder.name, flush=True)
+    for command in sys.stdin:
+        if command == "restore\\n":
+            print(*instance.restore(), flush=True)
+            continue
+        seen = False
+        while not seen and select.select([pipe], [], [], 5)[0]:
+            seen = any(b"-" + command.strip().encode() in line for line in os.read(pipe, 65536).splitlines())
+        print(seen, flush=True)
+    os.close(pipe)
+"""
+"""A monitor that says whether it sees the failed exec of a process, or what it had to switch on again."""
+
+
+class Holder:
+    """A process with :data:`HOLDER`."""
+
+    def __init__(self, tracing: Path) -> None:
+        command = (sys.executable, "-c", HOLDER, str(tracing))
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        self.pid = self._process.pid
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._commands, self._answers = self._process.stdin, self._process.stdout
+        self.folder = tracing / "instances" / self._answers.readline().strip()
+
+    def sees(self, pid: int) -> bool:
+        """Whether an exec of this process is in the trace; what comes before it is skipped."""
+        return self._ask(str(pid)) == "True"
+
+    def restore(self) -> set[str]:
+        return set(self._ask("restore").split())
+
+    def _ask(self, command: str) -> str:
+        self._commands.write(f"{command}\n")
+        self._commands.flush()
+        return self._answers.readline().strip()
+
+    def send(self, signal_number: int) -> None:
+        self._process.send_signal(signal_number)
+
+    def end(self) -> None:
+        """As told by SIGKILL before, or in order."""
+        with contextlib.suppress(BrokenPipeError):
+            self._commands.close()
+        self._process.wait(10)
+        self._answers.close()
+
+
+def test_pl_601_monitors_that_share_a_kernel_neither_blind_each_other_nor_leave_anything(tmp_path):
+    """Two installations, a pod that hangs beside its successor, and a monitor that is killed again and again."""
+    program = tmp_path / "program"
+    program.write_bytes(b"\x7fELF of nowhere")
+    program.chmod(0o755)
+
+    def failed() -> int:
+        command = (sys.executable, "-S", "-c", "import os, sys; os.execv(sys.argv[1], sys.argv[1:])", program)
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            assert "Exec format error" in process.communicate()[1]
+        return process.pid
+
+    with _mounted(tracing := tmp_path / "tracing") as missing, contextlib.ExitStack() as stack:
+        if missing:
+            print(f"\nNOT TESTED with the kernel: {missing}", file=sys.__stderr__)
+            return
+
+        def holder() -> Holder:
+            process = Holder(tracing)
+            stack.callback(process.end)
+            return process
+
+        first, second = holder(), holder()
+        pid = failed()
+        assert first.sees(pid)
+        assert second.sees(pid)
+
+        second.send(signal.SIGSTOP)
+        third = holder()
+        pid = failed()
+        assert first.sees(pid)
+        assert third.sees(pid)
+        assert second.folder.is_dir(), "it may go on"
+        second.send(signal.SIGCONT)
+        assert second.sees(pid)
+
+        killed = [second, third]
+        for process in killed:
+            process.send(signal.SIGKILL)
+            process.end()
+        for _ in range(4):
+            killed.append(holder())
+            assert [each.folder.is_dir() for each in killed] == [False] * (len(killed) - 1) + [True]
+            killed[-1].send(signal.SIGKILL)
+            killed[-1].end()
+        assert first.sees(failed())
+
+        (first.folder / "events" / "enable").write_text("0")
+        assert first.restore() == set(tracefs.EVENTS)
+        assert first.sees(failed())
+        (first.folder / "tracing_on").write_text("0")
+        assert first.restore() == {"tracing_on"}
+        last = holder()
+        first.end()
+        last.end()
+        assert not any(each.folder.exists() for each in (first, last, *killed))
+
+
+def _instances(tracing: Path, pid: int) -> list[str]:
+    return [each.name for each in (tracing / "instances").glob(f"polyarch-exec-{pid}-*")]
 
 
 async def _metric(running: Running, name: str) -> float:

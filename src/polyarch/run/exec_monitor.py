@@ -43,7 +43,7 @@ def node_side(process: Process, settings: MonitorSettings) -> Components:
         metrics=metrics,
         clock=clock,
     )
-    return Components(background={"trace": side.run, "reports": reporter.run})
+    return Components(background={"trace": side.run, "reports": reporter.run}, readiness={"trace": side.unready})
 
 
 def handler_side(process: Process) -> Components:

@@ -1,11 +1,14 @@
 """A node in a folder: tracefs with a FIFO as ``trace_pipe``, ``/proc`` and ``/var/log/pods``.
 
-The kernel creates an instance's files on mkdir and removes them on rmdir; :meth:`FakeNode.make` and
-:meth:`FakeNode.remove` do that here. What the monitor writes is recorded in order.
+The kernel creates an instance's files on mkdir and removes them on rmdir, but not while a file of the instance is open;
+:meth:`FakeNode.make` and :meth:`FakeNode.remove` do that here.
 """
 
+import contextlib
+import errno
 import os
 import shutil
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
@@ -25,38 +28,47 @@ class FakeNode:
         self._events = events
         for each in (self.tracefs / "instances", self.proc, self.logs):
             each.mkdir(parents=True)
-        self._writer = -1
-        self.removed: list[dict[str, str]] = []
-        """What was in the files of each instance when it was removed."""
+        self._writers: dict[Path, int] = {}
+        self.instance_folder = self.tracefs / "instances" / tracefs.INSTANCE
+        """That of the instance made last."""
 
     @property
-    def instance_folder(self) -> Path:
-        return self.tracefs / "instances" / tracefs.INSTANCE
+    def instances(self) -> list[str]:
+        return sorted(each.name for each in (self.tracefs / "instances").iterdir())
 
-    def instance(self) -> AbstractContextManager[Path]:
+    def instance(self) -> AbstractContextManager[tracefs.Instance]:
         return tracefs.instance([self.tracefs], make=self.make, remove=self.remove)
 
     def make(self, folder: Path) -> None:
         folder.mkdir()
-        for name in ("buffer_size_kb", "events/enable"):
-            _file(folder / name, "0")
+        for name, text in {"buffer_size_kb": "0", "events/enable": "0", "tracing_on": "1"}.items():
+            _file(folder / name, text)
         for event in self._events:
             _file(folder / "events" / event / "filter", "none")
             _file(folder / "events" / event / "enable", "0")
         os.mkfifo(folder / "trace_pipe")
-        self._writer = os.open(folder / "trace_pipe", os.O_RDWR)
+        self._writers[folder] = os.open(folder / "trace_pipe", os.O_RDWR)
+        self.instance_folder = folder
 
     def remove(self, folder: Path) -> None:
-        self.removed.append({name: self.setting(name) for name in ("buffer_size_kb", "events/enable")})
-        os.close(self._writer)
+        if not folder.is_dir():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        if any(folder in path.parents for number, path in _open_files() if number != self._writers.get(folder)):
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+        os.close(self._writers.pop(folder))
         shutil.rmtree(folder)
 
     def setting(self, name: str) -> str:
         return (self.instance_folder / name).read_text()
 
+    def switch_off(self) -> None:
+        """As ``echo 0 > events/enable`` does it."""
+        for event in self._events:
+            (self.instance_folder / "events" / event / "enable").write_text("0")
+
     def writes(self, data: bytes) -> None:
         """As the kernel writes to ``trace_pipe``."""
-        os.write(self._writer, data)
+        os.write(self._writers[self.instance_folder], data)
 
     def fails(self, pid: int, comm: str = "runc:[2:INIT]") -> None:
         """An execve of this process fails with ENOEXEC."""
@@ -77,6 +89,12 @@ class FakeNode:
     def pod(self, namespace: str, name: str, uid: str) -> None:
         """The kubelet has started a pod."""
         (self.logs / f"{namespace}_{name}_{uid}").mkdir()
+
+
+def _open_files() -> Iterator[tuple[int, Path]]:
+    for link in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            yield int(link.name), link.readlink()
 
 
 def _file(path: Path, text: str) -> None:

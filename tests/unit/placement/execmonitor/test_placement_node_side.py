@@ -17,7 +17,7 @@ from polyarch.kube.metrics import Metrics
 from polyarch.placement.execmonitor import reporter as reporting
 from polyarch.placement.execmonitor import tracefs
 from polyarch.placement.execmonitor.attribution import Attribution, Report
-from polyarch.placement.execmonitor.node import NodeMetrics, NodeSide
+from polyarch.placement.execmonitor.node import AGAIN, CHECK, NodeMetrics, NodeSide
 from polyarch.placement.execmonitor.reporter import Reporter, event_name
 
 UID = "5d2a1b3c-9e8f-4a7b-8c6d-0e1f2a3b4c5d"
@@ -129,7 +129,7 @@ async def test_a_failed_exec_becomes_an_enoexecevent_with_all_facts_pl_606(tmp_p
         }
     }
     assert world.value("polyarch_exec_monitor_up") == 0
-    assert not world.node.instance_folder.exists()
+    assert world.node.instances == []
 
 
 async def test_a_process_that_is_gone_is_known_from_its_fork_pl_604(tmp_path: Path) -> None:
@@ -241,6 +241,39 @@ async def test_a_node_without_tracefs_stays_up_and_says_so_once_pl_601(tmp_path:
         assert world.value("polyarch_exec_monitor_up") == 1
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_gauge_and_readiness_follow_what_the_kernel_says_of_the_events_pl_601(tmp_path: Path) -> None:
+    clock = ManualClock()
+    world = World(tmp_path, clock=clock)
+    assert world.side.unready() is not None, "the trace has not been opened"
+    async with world.running():
+        assert world.side.unready() is None
+        for passes in (1, 2):  # whoever does it again and again keeps the gauge at 0
+            world.node.switch_off()
+            with capture_logs() as logs:
+                await clock.run(CHECK)
+            assert world.value("polyarch_exec_monitor_up") == 0
+            assert world.value("polyarch_exec_trace_unread_total", kind="off") == passes
+            assert world.node.setting("events/syscalls/sys_exit_execve/enable") == "1"
+            assert "switched off syscalls/sys_exit_execve" in (world.side.unready() or "")
+            assert len(logs) == (1 if passes == 1 else 0)
+        await clock.run(CHECK)
+        assert world.value("polyarch_exec_monitor_up") == 1
+        assert world.side.unready() is None
+
+
+async def test_an_instance_whose_files_are_gone_is_replaced_after_a_minute_pl_601(tmp_path: Path) -> None:
+    clock = ManualClock()
+    world = World(tmp_path, clock=clock)
+    async with world.running():
+        (world.node.instance_folder / "events/syscalls/sys_exit_execve/enable").unlink()
+        await clock.run(CHECK)
+        assert world.value("polyarch_exec_monitor_up") == 0
+        assert world.side.unready() is None, "a node that cannot be watched is not waited for"
+        await clock.run(AGAIN)
+        assert world.value("polyarch_exec_monitor_up") == 1
+        assert len(world.node.instances) == 1
 
 
 REPORT = Report(UID, "shop", "cart", f"cri-o://{ID}")

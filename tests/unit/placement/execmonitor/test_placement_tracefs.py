@@ -1,6 +1,6 @@
 """PL-601, PL-604: our own instance in tracefs, set up and taken down."""
 
-import os
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -12,8 +12,8 @@ from polyarch.placement.execmonitor.node import watched
 
 def test_events_are_filtered_before_they_are_enabled_and_all_goes_at_the_end_pl_601(tmp_path: Path) -> None:
     node = FakeNode(tmp_path)
-    with node.instance() as pipe:
-        assert pipe == node.instance_folder / "trace_pipe"
+    with node.instance() as instance:
+        assert instance.pipe == node.instance_folder / "trace_pipe"
         assert node.setting("buffer_size_kb").startswith("64")
         for syscall in ("execve", "execveat"):
             assert node.setting(f"events/syscalls/sys_exit_{syscall}/filter").startswith("ret == -8")
@@ -21,8 +21,7 @@ def test_events_are_filtered_before_they_are_enabled_and_all_goes_at_the_end_pl_
         wanted = 'parent_comm ~ "runc*" || parent_comm ~ "crun*" || parent_comm ~ "youki*"'
         assert node.setting("events/sched/sched_process_fork/filter").startswith(wanted)
         assert node.setting("events/sched/sched_process_fork/enable") == "1"
-    assert not node.instance_folder.exists()
-    assert [each["events/enable"] for each in node.removed] == ["0"]
+    assert node.instances == []
 
 
 def test_other_tracing_of_the_node_is_not_touched_pl_601(tmp_path: Path) -> None:
@@ -35,14 +34,14 @@ def test_other_tracing_of_the_node_is_not_touched_pl_601(tmp_path: Path) -> None
     assert (node.tracefs / "tracing_on").read_text() == "1"
 
 
-def test_a_left_over_instance_is_removed_first_pl_601(tmp_path: Path) -> None:
-    """A killed monitor leaves its instance, with events enabled."""
+@pytest.mark.parametrize("name", ["polyarch-exec", "polyarch-exec-1-0a1b2c", "polyarch-exec-4194304-ffffff"])
+def test_what_a_killed_monitor_left_is_removed_first_pl_601(tmp_path: Path, name: str) -> None:
     node = FakeNode(tmp_path)
-    node.make(node.instance_folder)
-    (node.instance_folder / "stale").touch()
+    node.make(node.tracefs / "instances" / name)
+    node.make(node.tracefs / "instances" / "polyarch-exec-of-somebody")
     with node.instance():
-        assert not (node.instance_folder / "stale").exists()
-    assert len(node.removed) == 2
+        assert node.instances == sorted([node.instance_folder.name, "polyarch-exec-of-somebody"])
+    assert node.instances == ["polyarch-exec-of-somebody"]
 
 
 def test_a_kernel_without_execveat_or_fork_events_is_watched_all_the_same_pl_601(tmp_path: Path) -> None:
@@ -68,15 +67,15 @@ def test_a_kernel_without_events_of_system_calls_is_said_so_and_nothing_stays_pl
     node = FakeNode(tmp_path, events=("sched/sched_process_fork",))
     with pytest.raises(tracefs.Unavailable, match="CONFIG_FTRACE_SYSCALLS"), node.instance():
         pass
-    assert not node.instance_folder.exists()
+    assert node.instances == []
 
 
 def test_the_second_place_is_used_if_the_first_has_no_tracefs_pl_601(tmp_path: Path) -> None:
     node = FakeNode(tmp_path)
     empty = tmp_path / "empty"
     empty.mkdir()
-    with tracefs.instance([empty, node.tracefs], make=node.make, remove=node.remove) as pipe:
-        assert node.tracefs in pipe.parents
+    with tracefs.instance([empty, node.tracefs], make=node.make, remove=node.remove) as instance:
+        assert node.tracefs in instance.folder.parents
 
 
 def test_no_tracefs_is_said_with_the_places_and_what_to_do_pl_601(tmp_path: Path) -> None:
@@ -87,19 +86,67 @@ def test_no_tracefs_is_said_with_the_places_and_what_to_do_pl_601(tmp_path: Path
         pass
 
 
-def test_an_instance_that_another_monitor_reads_is_left_alone_pl_601(tmp_path: Path) -> None:
+def test_a_second_monitor_leaves_the_first_ones_events_on_pl_601(tmp_path: Path) -> None:
     node = FakeNode(tmp_path)
-    node.make(node.instance_folder)
+    with node.instance() as first:
+        (first.folder / "events/enable").write_text("X")  # as the kernel says it of events some of which are on
+        with node.instance() as second:
+            assert second.folder != first.folder
+        assert (first.folder / "events/enable").read_text() == "X"
+        assert first.restore() == []
+    assert node.instances == []
 
-    def busy(folder: Path) -> None:
-        raise OSError(16, os.strerror(16))
 
-    with (
-        pytest.raises(tracefs.Unavailable, match="is another exec-monitor running"),
-        tracefs.instance([node.tracefs], make=node.make, remove=busy),
-    ):
+def test_an_instance_that_another_starting_monitor_removed_is_made_again_pl_601(tmp_path: Path) -> None:
+    """Between mkdir and the first open nobody holds it."""
+    node = FakeNode(tmp_path)
+    made: list[str] = []
+
+    def make(folder: Path) -> None:
+        node.make(folder)
+        made.append(folder.name)
+        if len(made) == 1:
+            node.remove(folder)
+
+    with tracefs.instance([node.tracefs], make=make, remove=node.remove) as instance:
+        assert node.instances == [instance.folder.name] == made[1:]
+
+
+def test_no_more_than_eight_monitors_take_memory_of_one_kernel_pl_601(tmp_path: Path) -> None:
+    node = FakeNode(tmp_path)
+    with contextlib.ExitStack() as others:
+        for _ in range(8):
+            others.enter_context(node.instance())
+        held = node.instances
+        with pytest.raises(tracefs.Unavailable, match=rf"8 exec monitors hold .*{held[0]}.* process"), node.instance():
+            pass
+        assert node.instances == held
+    with node.instance():
         pass
-    assert node.instance_folder.is_dir()
+
+
+def test_what_somebody_switches_off_is_told_and_on_again_pl_601(tmp_path: Path) -> None:
+    node = FakeNode(tmp_path)
+    with node.instance() as instance:
+        assert instance.restore() == []
+        node.switch_off()
+        assert instance.restore() == list(tracefs.EVENTS)
+        (instance.folder / "tracing_on").write_text("0")
+        assert instance.restore() == ["tracing_on"]
+        (instance.folder / "events/syscalls/sys_exit_execve/filter").write_text("none")
+        assert instance.restore() == ["syscalls/sys_exit_execve"]
+        assert instance.restore() == []
+
+
+def test_an_instance_that_somebody_holds_at_the_end_costs_nothing_more_pl_601(tmp_path: Path) -> None:
+    node = FakeNode(tmp_path)
+    with node.instance() as instance:
+        (instance.folder / "events/enable").write_text("1")
+        reader = (instance.folder / "tracing_on").open()
+    with reader:
+        assert node.setting("events/enable") == "0"
+    with node.instance():
+        assert not instance.folder.exists(), "the next monitor removes it"
 
 
 def test_a_node_with_a_pid_namespace_of_its_own_is_not_watched_pl_600(tmp_path: Path) -> None:
@@ -110,4 +157,4 @@ def test_a_node_with_a_pid_namespace_of_its_own_is_not_watched_pl_600(tmp_path: 
     link.symlink_to("pid:[4026532901]")
     with pytest.raises(tracefs.Unavailable, match="pid namespace of its own"), watched(node.proc, [node.tracefs]):
         pass
-    assert not node.instance_folder.exists()
+    assert node.instances == []
