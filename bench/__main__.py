@@ -24,6 +24,7 @@ from bench import (
     report,
     resting_builds,
     runtime,
+    start,
 )
 from bench.measure import Figure
 
@@ -63,7 +64,7 @@ def show(figures: list[Figure], recorded: dict[str, float]) -> bool:
 def main() -> int:
     alone = runtime.SCENARIOS | authors.SCENARIOS | exporter.SCENARIOS | nodes.SCENARIOS | outage.SCENARIOS
     alone |= cell_scheduling.SCENARIOS | filter_calls.SCENARIOS | plugin.SCENARIOS
-    alone |= resting_builds.SCENARIOS | one_build.SCENARIOS | report.SCENARIOS
+    alone |= resting_builds.SCENARIOS | one_build.SCENARIOS | report.SCENARIOS | start.SCENARIOS
     scenarios = [*alone, *placement.SCENARIOS]
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("scenario", nargs="*", help=f"of {', '.join(scenarios)}; default all")

@@ -13,16 +13,19 @@ import pytest
 from placement_cluster import until
 
 from polyarch.kube.access import config
-from polyarch.kube.client.client import Client
-from polyarch.kube.errors import Forbidden
+from polyarch.kube.client.client import Client, MergePatch
+from polyarch.kube.errors import Forbidden, NotFound
 from polyarch.kube.objects.rbac import granted, role
-from polyarch.kube.resources import CLUSTER_ROLES, NAMESPACES, PODS, SERVICE_ACCOUNTS, by_kind
+from polyarch.kube.resources import CLUSTER_ROLES, DEPLOYMENTS, NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS, by_kind
 from polyarch.kube.rights import Rule
+from polyarch.operating import workloads
 from polyarch.operating.settings import Cluster, OperatorSettings
+from polyarch.operating.workloads import Workload
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS, ClusterPodPlacementConfig, PlacementPolicy
 from polyarch.placement.api.settings import SettingsTable
 from polyarch.placement.operator import operands, webhooks
+from polyarch.placement.operator.deployments import controller, webhook
 from polyarch.placement.operator.operator_rules import operator_rules
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.control_plane import kubeconfigs
@@ -158,3 +161,109 @@ async def test_pl_502_the_pods_pass_the_restricted_policy(client, namespace, whe
         careless = {**pod, "spec": {**spec, "containers": [{"name": "x", "image": "x"}]}}
         with pytest.raises(Forbidden, match="violates PodSecurity"):
             await client.create(PODS, careless, namespace=namespace, dry_run=True)
+
+
+SIZES = {"large": ("64", "256Gi"), "small-1": ("2", "4Gi"), "small-2": ("2", "4Gi")}
+IMAGE_BYTES = 300_000_000
+
+
+@asynccontextmanager
+async def unequal_nodes(client: Client, case: str, *, count: int, zones: tuple[str, ...] = ()):
+    """Nodes without a kubelet. The largest alone has polyarch's image; ``zones`` are given to them in turn."""
+    image = {"names": [OperatorSettings().image], "sizeBytes": IMAGE_BYTES}
+    made = []
+    try:
+        for number, (size, (cpu, memory)) in enumerate(list(SIZES.items())[:count]):
+            labels = {"kubernetes.io/hostname": f"{case}-{size}", "kubernetes.io/arch": "amd64"}
+            labels |= {"kubernetes.io/os": "linux", "polyarch.test/case": case}
+            labels |= {"topology.kubernetes.io/zone": zones[number % len(zones)]} if zones else {}
+            node: dict[str, Any] = {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {"name": labels["kubernetes.io/hostname"], "labels": labels},
+                "spec": {"taints": [{"key": "polyarch.test/case", "value": case, "effect": "NoSchedule"}]},
+            }
+            await client.create(NODES, node)
+            made.append(node["metadata"]["name"])
+            status = {
+                "allocatable": {"cpu": cpu, "memory": memory, "pods": "110"},
+                "images": [image] if size == "large" else [],
+            }
+            await client.patch(NODES, made[-1], MergePatch({"status": status}), subresource="status")
+        yield made
+    finally:
+        for name in made:
+            await client.delete(NODES, name)
+
+
+@asynccontextmanager
+async def kubelets(client: Client, namespace: str, nodes: list[str], several: tuple[Workload, ...]):
+    """Pods on these nodes are ready at once, and gone at once when they are deleted; the Deployments go at the end."""
+    ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+
+    async def play() -> None:
+        while True:
+            for each in (await client.list(PODS, namespace=namespace)).items:
+                name = each["metadata"]["name"]
+                with contextlib.suppress(NotFound):
+                    if each["metadata"].get("deletionTimestamp"):
+                        await client.delete(PODS, name, namespace=namespace, grace_period_seconds=0)
+                    elif each["spec"].get("nodeName") in nodes and each["status"].get("phase") != "Running":
+                        patch = MergePatch({"status": ready})
+                        await client.patch(PODS, name, patch, namespace=namespace, subresource="status")
+            await asyncio.sleep(0.05)
+
+    async def gone() -> bool:
+        return not (await client.list(PODS, namespace=namespace)).items
+
+    task = asyncio.create_task(play())
+    try:
+        yield
+    finally:
+        for workload in several:
+            with contextlib.suppress(NotFound):
+                await client.delete(DEPLOYMENTS, workload.name, namespace=namespace)
+        await until(gone)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    ("count", "zones"),
+    [(3, ()), (2, ()), (3, ("a", "b"))],
+    ids=["three nodes", "two nodes", "three nodes in two zones"],
+)
+async def test_pl_502_the_loss_of_a_node_leaves_replicas_whatever_node_is_largest_and_has_the_image(
+    client: Client, namespace: str, count: int, zones: tuple[str, ...]
+) -> None:
+    """With the cluster's own scheduler and its usual weights; also after each of three roll-outs."""
+    settings = OperatorSettings(
+        namespace=namespace, node_selector=(f"polyarch.test/case={namespace}",), tolerations=(":",)
+    )
+    async with unequal_nodes(client, namespace, count=count, zones=zones) as nodes:
+        several = (webhook(settings), controller(settings))
+        async with kubelets(client, namespace, nodes, several):
+            for workload in several:
+                account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": workload.name}}
+                await client.apply(SERVICE_ACCOUNTS, account, namespace=namespace)
+                for revision in range(4):
+                    deployment = workloads.deployment(workload, settings, Cluster(), registries=f"revision-{revision}")
+                    await client.apply(DEPLOYMENTS, deployment, namespace=namespace)
+                    placed = await rolled_out(client, namespace, workload, f"revision-{revision}")
+                    assert len(set(placed)) == min(workload.replicas, count), (workload.name, revision, placed)
+
+
+async def rolled_out(client: Client, namespace: str, workload: Workload, revision: str) -> list[str]:
+    """The nodes of its pods, once all are ready and of this revision."""
+    found: list[str] = []
+
+    async def done() -> bool:
+        selector = f"{names.CONTROLLER_LABEL}={workload.name}"
+        pods = (await client.list(PODS, namespace=namespace, label_selector=selector)).items
+        ready = [each for each in pods if each["status"].get("phase") == "Running"]
+        found[:] = [each["spec"]["nodeName"] for each in ready]
+        current = [each for each in ready if each["metadata"]["annotations"][workloads.REGISTRIES_DIGEST] == revision]
+        return len(pods) == len(current) == workload.replicas
+
+    await until(done)
+    return found

@@ -64,7 +64,7 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
-{{- /* root, expressions → the affinity of the values with these expressions in every required term. */ -}}
+{{- /* root, expressions, anti-affinity → the affinity of the values with these expressions in every required term, and with this anti-affinity if they have none. */ -}}
 {{- define "polyarch.affinity" -}}
 {{- $key := "requiredDuringSchedulingIgnoredDuringExecution" -}}
 {{- $affinity := deepCopy (index . 0).Values.operator.affinity -}}
@@ -73,7 +73,11 @@ imagePullSecrets:
 {{- range (get $node $key | default dict).nodeSelectorTerms | default (list dict) -}}
 {{- $terms = append $terms (set . "matchExpressions" (concat (.matchExpressions | default list) (index $ 1))) -}}
 {{- end -}}
-{{- toYaml (set $affinity "nodeAffinity" (set $node $key (dict "nodeSelectorTerms" $terms))) }}
+{{- $affinity = set $affinity "nodeAffinity" (set $node $key (dict "nodeSelectorTerms" $terms)) -}}
+{{- if not (hasKey $affinity "podAntiAffinity") -}}
+{{- $affinity = set $affinity "podAntiAffinity" (index . 2) -}}
+{{- end -}}
+{{- toYaml $affinity }}
 {{- end }}
 
 {{- /* root, variables → `env` entries: these variables, those of the settings that are not as usual, those of the values. */ -}}

@@ -70,7 +70,7 @@ def workload_objects(settings: InstallationSettings, own: OperatorSettings, clus
         container=workloads.OPERATOR_CONTAINER,
         role="operator",
         replicas=settings.operator.replicas,
-        cpu="20m",
+        cpu="50m",
         memory="64Mi",
         memory_limit="128Mi",
         webhook=True,
@@ -154,7 +154,10 @@ def _configured(deployment: Document, settings: InstallationSettings, own: Opera
 
 
 def _merged(theirs: Document, ours: Document) -> Document:
-    """The user's affinity, with the architectures and the operating system that the image needs in every term."""
+    """The user's affinity, with the architectures and the operating system that the image needs in every term.
+
+    What the user says of other pods replaces our preference for different nodes.
+    """
     key = "requiredDuringSchedulingIgnoredDuringExecution"
     (needed,) = ours["nodeAffinity"][key]["nodeSelectorTerms"]
     node = theirs.get("nodeAffinity") or {}
@@ -163,4 +166,4 @@ def _merged(theirs: Document, ours: Document) -> Document:
         {**term, "matchExpressions": [*(term.get("matchExpressions") or ()), *needed["matchExpressions"]]}
         for term in terms
     ]
-    return {**theirs, "nodeAffinity": {**node, key: {"nodeSelectorTerms": narrowed}}}
+    return {**ours, **theirs, "nodeAffinity": {**node, key: {"nodeSelectorTerms": narrowed}}}

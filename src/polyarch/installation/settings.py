@@ -133,7 +133,11 @@ class OperatorPods(msgspec.Struct, frozen=True, kw_only=True, rename="camel", fo
 
     replicas: Annotated[int, Meta(description="Replicas; one leads, the others stand by.", ge=0)] = 2
     resources: Annotated[
-        Document, Meta(description="Requests and limits; empty: 20m CPU, 64Mi memory, at most 128Mi.")
+        Document,
+        Meta(
+            description="Requests and limits; empty: 50m CPU, 64Mi memory, at most 128Mi. With less than 25m CPU a "
+            "busy node may end the operator before it has started."
+        ),
     ] = msgspec.field(default_factory=dict)
     affinity: Annotated[Document, Meta(description="Affinity; what the image needs is added.")] = msgspec.field(
         default_factory=dict

@@ -244,7 +244,10 @@ def test_pl_502_required_architectures_are_added_to_the_affinity_of_users() -> N
     spec = only("Deployment", InstallationSettings(operator=pods))["spec"]["template"]["spec"]
     (made,) = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     assert [each["key"] for each in made["matchExpressions"]] == ["infra", "kubernetes.io/arch", "kubernetes.io/os"]
-    assert "podAntiAffinity" in spec["affinity"]
+    assert spec["affinity"]["podAntiAffinity"] == {}, "the user's word"
+    usual = only("Deployment", InstallationSettings(operator=OperatorPods(affinity=given)))["spec"]["template"]["spec"]
+    (apart,) = usual["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert apart["podAffinityTerm"]["labelSelector"] == {"matchLabels": {"controller": "polyarch-operator"}}
 
 
 def test_pl_541_the_service_ca_of_openshift_is_asked_only_where_it_issues() -> None:

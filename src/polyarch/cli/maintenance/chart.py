@@ -174,10 +174,11 @@ def _mark_deployment(document: Document, openshift: Document, mark: _Marks) -> N
     pods = ".Values.operator"
     metadata[mark(_marks_of(labels, f"{pods}.labels", annotations, f"{pods}.annotations"))] = None
     pod = spec["template"]["spec"]
-    ((_, required),) = pod["affinity"]["nodeAffinity"].items()
+    (required,) = pod["affinity"]["nodeAffinity"].values()
     (term,) = required["nodeSelectorTerms"]
     needed = f"(fromJsonArray {_quoted(json.dumps(term['matchExpressions']))})"
-    pod["affinity"] = mark(f'{{{{- include "polyarch.affinity" (list . {needed}) | nindent %d }}}}')
+    apart = f"(fromJson {_quoted(json.dumps(pod['affinity']['podAntiAffinity']))})"
+    pod["affinity"] = mark(f'{{{{- include "polyarch.affinity" (list . {needed} {apart}) | nindent %d }}}}')
     scheduling = mark('{{- include "polyarch.scheduling" . | nindent %d }}')
     spec["template"]["spec"] = {
         scheduling if name == "priorityClassName" else name: None if name == "priorityClassName" else value

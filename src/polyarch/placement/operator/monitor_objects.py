@@ -32,7 +32,7 @@ def workload(settings: OperatorSettings, *, verbose: bool = False) -> Workload:
         container="handler",
         role="exec-monitor",
         replicas=settings.handler_replicas,
-        cpu="20m",
+        cpu="25m",
         memory="64Mi",
         memory_limit="256Mi",
         arguments=("--side=handler", *_log_level(verbose)),
@@ -143,7 +143,7 @@ def _container(settings: OperatorSettings, *, verbose: bool) -> Document:
         "ports": [{"name": port, "containerPort": number, "protocol": "TCP"} for port, number in ports.items()],
         **workloads.probes(),
         "resources": {
-            "requests": {"cpu": "5m", "memory": "48Mi"},
+            "requests": {"cpu": "25m", "memory": "48Mi"},
             "limits": {"cpu": "250m", "memory": "128Mi"},
         },
         "securityContext": {

@@ -208,6 +208,19 @@ async def test_kr_051_a_value_that_the_server_writes_in_its_own_form_is_not_sent
     assert (await objects.apply([deployment(cpu="1000m")], part_of="x")).changed, "but a change is seen"
 
 
+async def test_kr_051_a_field_that_the_server_drops_is_not_sent_for_ever(api, objects):
+    """``matchLabelKeys`` of a pod affinity term, as of Kubernetes 1.30: it is in an atomic list."""
+    term = {"topologyKey": "kubernetes.io/hostname", "matchLabelKeys": ["pod-template-hash"]}
+    wanted = deployment(preferred=[{"weight": 100, "podAffinityTerm": term}])
+    api.normalise = lambda document: document["spec"]["preferred"][0]["podAffinityTerm"].pop("matchLabelKeys", None)
+    assert (await objects.apply([wanted], part_of="x")).changed
+    api.sent()
+    for number in range(3):
+        api.change(DEPLOYMENTS, WEB, lambda d, number=number: d.update(status={"observedGeneration": number}))
+        assert not (await objects.apply([wanted], part_of="x")).changed
+    assert api.sent() == []
+
+
 async def test_kr_051_one_refusal_holds_up_nothing_but_deletions(api, objects):
     await objects.apply([configmap("old")], part_of="x")
     api.failures["apply settings"] = Forbidden(403, message="no")

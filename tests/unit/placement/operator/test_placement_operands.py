@@ -135,10 +135,13 @@ def test_pl_502_the_deployments_roll_by_a_quarter_and_run_the_roles():
 def test_pl_502_pods_are_spread_and_run_where_our_image_does(name):
     """PL-502: over hosts and zones, but never pending for it."""
     spec = pod(made(), name)["spec"]
-    assert {each["topologyKey"]: each["whenUnsatisfiable"] for each in spec["topologySpreadConstraints"]} == {
-        "kubernetes.io/hostname": "ScheduleAnyway",
-        "topology.kubernetes.io/zone": "ScheduleAnyway",
-    }
+    (zones,) = spec["topologySpreadConstraints"]
+    assert (zones["topologyKey"], zones["whenUnsatisfiable"]) == ("topology.kubernetes.io/zone", "ScheduleAnyway")
+    (apart,) = spec["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert (apart["weight"], apart["podAffinityTerm"]["topologyKey"]) == (100, "kubernetes.io/hostname")
+    for each in (zones, apart["podAffinityTerm"]):
+        assert each["labelSelector"] == {"matchLabels": {"controller": name}}
+        assert each["matchLabelKeys"] == ["pod-template-hash"]
     required = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     (term,) = required["nodeSelectorTerms"]
     assert {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64", "arm64", "ppc64le", "s390x"]} in term[

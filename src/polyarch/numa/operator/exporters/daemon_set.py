@@ -90,7 +90,7 @@ def _exporter(group: Group, surroundings: Surroundings) -> Document:
         "env": _environment(group),
         "ports": [{"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"}],
         **workloads.probes(port="metrics", scheme="HTTPS" if surroundings.with_tls else "HTTP"),
-        "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "128Mi"}},
+        "resources": {"requests": {"cpu": "30m", "memory": "64Mi"}, "limits": {"memory": "128Mi"}},
         # The kubelet's socket and state belong to root, and SELinux has a type for whoever may use the socket.
         "securityContext": _confined()
         | {

@@ -62,9 +62,6 @@ CONTROL_PLANE_KEYS: Final = ("node-role.kubernetes.io/control-plane", "node-role
 NOBODY: Final = 65532
 """User of the stock image's processes, which names none."""
 
-_STARTING: Final[Document] = {"periodSeconds": 1, "failureThreshold": 120}
-"""A busy node may take its time to start a container; one that hangs later is noticed within half a minute."""
-
 Sizes = tuple[dict[str, str], dict[str, str]]
 _USUAL: Final[Sizes] = ({"cpu": "150m", "memory": "500Mi"}, {"cpu": "50m", "memory": "128Mi"})
 _GUARANTEED: Final[Sizes] = ({"cpu": "600m", "memory": "1200Mi"}, {"cpu": "200m", "memory": "512Mi"})
@@ -249,19 +246,16 @@ def _pod(parts: SchedulerParts) -> Document:
         scheduling["priorityClassName"] = "system-node-critical"
     masters = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in CONTROL_PLANE_KEYS]
     scheduling["tolerations"] = [*masters, *scheduling.get("tolerations", ())]
-    spread = {
-        "maxSkew": 1,
-        "topologyKey": "kubernetes.io/hostname",
-        "whenUnsatisfiable": "ScheduleAnyway",
-        "labelSelector": {"matchLabels": SELECTED},
-    }
     return {
         "serviceAccountName": SCHEDULER,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 30,
         **scheduling,
-        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": _nodes(parts)}},
-        "topologySpreadConstraints": [spread],
+        "affinity": {
+            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": _nodes(parts)},
+            **workloads.apart(SELECTED),
+        },
+        "topologySpreadConstraints": workloads.spread(SELECTED),
         "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [_scheduler(parts), _extender(parts)],
         "volumes": [
@@ -287,7 +281,6 @@ def _nodes(parts: SchedulerParts) -> Document:
 
 
 def _scheduler(parts: SchedulerParts) -> Document:
-    probe = {"httpGet": {"path": "/healthz", "port": SCHEDULER_PORT, "scheme": "HTTPS"}}
     return {
         "name": SCHEDULER,
         "image": parts.image,
@@ -295,9 +288,7 @@ def _scheduler(parts: SchedulerParts) -> Document:
         "command": ["kube-scheduler"],
         "args": [f"--config={_SCHEDULER_DIRECTORY}/{FILE}", f"-v={parts.settings.verbosity}"],
         "ports": [{"name": "scheduler", "containerPort": SCHEDULER_PORT, "protocol": "TCP"}],
-        "startupProbe": probe | _STARTING,
-        "livenessProbe": probe,
-        "readinessProbe": probe,
+        **workloads.probes(port=SCHEDULER_PORT, scheme="HTTPS", readiness="/healthz"),
         "resources": _resources(parts.guaranteed, 0),
         "securityContext": _confined(None if parts.cluster.openshift else NOBODY),
         "volumeMounts": [{"name": "scheduler-config", "mountPath": _SCHEDULER_DIRECTORY, "readOnly": True}],
@@ -305,9 +296,6 @@ def _scheduler(parts: SchedulerParts) -> Document:
 
 
 def _extender(parts: SchedulerParts) -> Document:
-    def probe(path: str) -> Document:
-        return {"httpGet": {"path": path, "port": STATUS_PORT, "scheme": "HTTPS"}}
-
     return {
         "name": EXTENDER,
         "image": parts.operator.image,
@@ -321,9 +309,7 @@ def _extender(parts: SchedulerParts) -> Document:
         ],
         "env": workloads.environment(),
         "ports": [{"name": "status", "containerPort": STATUS_PORT, "protocol": "TCP"}],
-        "startupProbe": probe("/healthz") | _STARTING,
-        "livenessProbe": probe("/healthz"),
-        "readinessProbe": probe("/readyz"),
+        **workloads.probes(port=STATUS_PORT, scheme="HTTPS"),
         "resources": _resources(parts.guaranteed, 1),
         "securityContext": _confined(None),
         "volumeMounts": [

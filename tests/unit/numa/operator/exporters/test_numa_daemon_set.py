@@ -139,7 +139,7 @@ class TestPods:
     def test_no_056_resources(self) -> None:
         """NO-056."""
         assert exporter(planned(WORKERS))["resources"] == {
-            "requests": {"cpu": "10m", "memory": "64Mi"},
+            "requests": {"cpu": "30m", "memory": "64Mi"},
             "limits": {"memory": "128Mi"},
         }
 

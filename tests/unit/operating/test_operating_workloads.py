@@ -1,0 +1,98 @@
+"""What the pods of every role ask of a node: enough CPU to start in time, patience, and another node (PL-502)."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from numa_cluster import planned
+
+from polyarch.builds.operator import operands as builds
+from polyarch.installation.documents import operator_objects
+from polyarch.installation.settings import InstallationSettings
+from polyarch.model.quantity import thousandths
+from polyarch.numa.api.settings import SchedulerSettings
+from polyarch.numa.operator.scheduler.objects import SchedulerParts
+from polyarch.numa.operator.scheduler.objects import objects as scheduler_objects
+from polyarch.operating import workloads
+from polyarch.operating.settings import Cluster, OperatorSettings
+from polyarch.operating.workloads import START_CPU_SECONDS, STARTUP_MARGIN
+from polyarch.placement.operator import deployments, monitor_objects
+from polyarch.taints.operator import operands as taints
+
+Json = dict[str, Any]
+SETTINGS, CLUSTER = OperatorSettings(image="polyarch:1", builds="on"), Cluster()
+SCHEDULER = "secondary-scheduler"
+"""Kubernetes' own program, of which nothing is recorded."""
+
+
+def workload_objects() -> Iterator[Json]:
+    """The Deployments and DaemonSets of every feature."""
+    several = [
+        deployments.webhook(SETTINGS),
+        deployments.controller(SETTINGS),
+        taints.deployment(SETTINGS),
+        builds.deployment(SETTINGS),
+    ]
+    documents = [*operator_objects(InstallationSettings()), *monitor_objects.objects(SETTINGS, CLUSTER)]
+    for workload in several:
+        documents += workloads.objects(workload, SETTINGS, CLUSTER)
+    documents += planned({"poolName": "worker"}).documents or ()
+    for guaranteed in (False, True):
+        parts = SchedulerParts(
+            settings=SchedulerSettings(),
+            operator=SETTINGS,
+            owner=None,
+            image="kube-scheduler:1",
+            informer="Shared",
+            replicas=2,
+            on_control_plane=True,
+            guaranteed=guaranteed,
+        )
+        documents += scheduler_objects(parts)
+    return (each for each in documents if each["kind"] in ("Deployment", "DaemonSet"))
+
+
+def containers() -> Iterator[Json]:
+    return (each for one in workload_objects() for each in one["spec"]["template"]["spec"]["containers"])
+
+
+def test_pl_502_a_start_at_exactly_the_requested_cpu_takes_a_third_of_what_is_allowed() -> None:
+    seen = set()
+    for container in containers():
+        startup = container["startupProbe"]
+        allowed = startup["periodSeconds"] * startup["failureThreshold"]
+        assert allowed >= 180
+        if (name := container["name"]) != SCHEDULER:
+            cores = thousandths(container["resources"]["requests"]["cpu"], "up") / 1000
+            assert START_CPU_SECONDS[name] / cores <= allowed / STARTUP_MARGIN, name
+            seen.add(name)
+    assert seen == set(START_CPU_SECONDS)
+
+
+def test_pl_502_a_process_without_cpu_for_half_a_minute_is_not_ended() -> None:
+    for container in containers():
+        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+            assert container[probe]["timeoutSeconds"] == 5, (container["name"], probe)
+        liveness = container["livenessProbe"]
+        # One failure more, as the process itself tells for another 10 s that its event loop stood still.
+        assert liveness["periodSeconds"] * (liveness["failureThreshold"] - 2) >= 30
+        assert "initialDelaySeconds" not in liveness, "it begins when startup has ended"
+
+
+def test_pl_502_replicas_prefer_nodes_that_have_none_of_their_revision() -> None:
+    for document in workload_objects():
+        if document["kind"] != "Deployment":
+            continue
+        selector = document["spec"]["selector"]
+        pod = document["spec"]["template"]["spec"]
+        (apart,) = pod["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+        assert apart == {
+            "weight": 100,
+            "podAffinityTerm": {
+                "labelSelector": selector,
+                "matchLabelKeys": ["pod-template-hash"],
+                "topologyKey": "kubernetes.io/hostname",
+            },
+        }
+        # A constraint whose label a node lacks switches off all others of the pod on that node.
+        (zones,) = pod["topologySpreadConstraints"]
+        assert (zones["labelSelector"], zones["matchLabelKeys"]) == (selector, ["pod-template-hash"])
