@@ -68,4 +68,7 @@ def _additions(bundle: BundleFacts, keys: list[str]) -> Repair:
     node = get(subject.metadata, "labels")
     if isinstance(node, MappingNode):
         return bundle.repair(tuple(Add(path + pointer(key), SUPPORTED) for key in keys))
-    return bundle.repair((ensure(subject.document.value, path, dict.fromkeys(keys, SUPPORTED)),))
+    try:
+        return bundle.repair((ensure(subject.document.value, path, dict.fromkeys(keys, SUPPORTED)),))
+    except KeyError:
+        return bundle.repair((), f"{subject.pointer}/metadata is not a mapping")

@@ -100,9 +100,19 @@ def drafts(subject: KubeObject, deployments: Sequence[Deployment] | None) -> Ite
     if deployments is None:
         yield from _suspicious(override)
     else:
-        yield from _erased(override, deployments)
-        yield from _replaced(override, deployments)
-        yield from _dropped(override, deployments)
+        sound = [each for each in deployments if _is_sound(each, override.config)]
+        yield from _erased(override, sound)
+        yield from _replaced(override, sound)
+        yield from _dropped(override, sound)
+
+
+def _is_sound(deployment: Deployment, config: Mapping[str, Any]) -> bool:
+    """Whether the API server would take the deployment at all, as far as the config concerns it."""
+    try:
+        olm.apply_config(deployment.pod_spec, config)
+    except olm.InvalidConfig:
+        return False
+    return isinstance(deployment.pod_spec.get("nodeSelector") or {}, Mapping)
 
 
 def override_of(subject: KubeObject) -> Override | None:
@@ -251,7 +261,10 @@ def _restoring(override: Override, alternatives: Sequence[Terms]) -> tuple[TreeO
     terms = _terms(override.config)
     where = override.pointer + pointer(*_TERMS_PATH)
     if not terms:
-        return (ensure(override.document, where, [{"matchExpressions": each} for each in alternatives]),)
+        try:
+            return (ensure(override.document, where, [{"matchExpressions": each} for each in alternatives]),)
+        except KeyError as error:
+            raise Refused(f"{error.args[0].rpartition('/')[0]} is not a mapping") from None
     operations: list[TreeOperation] = []
     for index in range(len(terms) - 1, -1, -1):
         if _constrains(terms[index]):

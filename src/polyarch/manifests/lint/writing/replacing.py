@@ -4,7 +4,7 @@ Pure.
 """
 
 from polyarch.manifests.lint.facts import PodFacts, Refused
-from polyarch.manifests.lint.writing.terms import non_empty, restrict
+from polyarch.manifests.lint.writing.terms import extend, non_empty, restrict
 from polyarch.manifests.operations import Add, Remove, Replace, TreeOperation, apply, read
 from polyarch.manifests.scan import sets
 from polyarch.manifests.scan.pod_specs import Expression, LabelEntry, Term
@@ -59,6 +59,8 @@ def without_entries(facts: PodFacts, entries: tuple[LabelEntry, ...]) -> list[Tr
 def _values(clause: Expression, wanted: list[str]) -> list[TreeOperation]:
     """Value by value, so that comments beside the values stay."""
     where, count = f"{clause.pointer}/values", len(clause.values)
+    if not count:  # nothing, or something else than a list
+        return extend(clause.values_node, where, list(wanted))
     operations: list[TreeOperation] = [
         Replace(f"{where}/{index}", each) for index, each in enumerate(wanted[:count]) if each != clause.values[index]
     ]
