@@ -2,12 +2,15 @@
 
 Operations apply in order and their indexes count what earlier ones left, but the text is spliced once. So they are
 merged first: a :class:`Draft` is an unchanged node, a new value in its place, or a collection with kept, removed and
-new members. What an alias or merge key shares is changed once, and only if every use asks for the same (MF-053).
+new members. What an alias or merge key shares is changed once, and only if every use asks for the same (MF-053): an
+operation is never repeated for another use.
 
 Pure.
 """
 
+import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,12 +18,13 @@ import msgspec
 from yaml.nodes import MappingNode, Node, SequenceNode
 
 from polyarch.kube.client.jsonpatch import pointer
-from polyarch.manifests.editing.layout import CannotEdit
+from polyarch.manifests.editing.layout import CannotEdit, layout
 from polyarch.manifests.operations import Add, Misfit, Remove, Rename, Replace, TreeOperation, apply, index, segments
 from polyarch.manifests.scan.composer import children
-from polyarch.manifests.scan.nodes import Document, entries, is_merge, key_of, merged_mappings
+from polyarch.manifests.scan.nodes import Document, along, effective, entries, is_merge, item, key_of, merged_mappings
 
 _NOTHING: Any = object()
+_ANCHOR = re.compile(r"(?:!\S*[ \t]+)?(&[^\s,\[\]{}]+)")
 
 
 @dataclass
@@ -103,18 +107,81 @@ def drafted(document: Document, operations: Iterable[TreeOperation]) -> Draft:
 
 
 @dataclass
-class _Asked:
+class SharedEdit:
     """Operations that each use asks of a shared node: pointer of the use → operations relative to the node."""
 
     node: Node
     by_use: dict[str, list[TreeOperation]] = field(default_factory=dict)
 
 
+def shared_edits(document: Document, operations: Iterable[TreeOperation]) -> tuple[SharedEdit, ...]:
+    """What operations ask of nodes that aliases or merge keys share; raises like :func:`drafted`."""
+    drafting = _Drafting(document)
+    for operation in operations:
+        drafting.take(drafting.root, operation, segments(operation.pointer), "")
+    return tuple(drafting.asked.values())
+
+
+def sharing(document: Document, node: Node, asked: Iterable[str] = ()) -> str:
+    """Why a shared node is not edited: its anchor, and a use that is not among the ``asked`` pointers."""
+    uses = document.uses.get(id(node), ())
+    known = [use for use in asked if use in uses] or list(uses[:1])
+    here = known[0] if known else ""
+    others = (
+        [use for use in uses if use not in known] or _merging(document, node) or [use for use in uses if use != here]
+    )
+    other = others[0] if others else here
+    anchors = (_anchored(document, each) for use in uses for each in reversed(list(along(document.root, use))))
+    anchor = next((match[1] for match in anchors if match), "")
+    through = f"the anchor {anchor}" if anchor else "an anchor"
+    return (
+        f"`{_label(here)}` at line {_line(document, here)} is shared through {through} "
+        f"with {other or 'the document'} at line {_line(document, other)}; write it out for each first"
+    )
+
+
+def _merging(document: Document, node: Node) -> list[str]:
+    """The pointer of a mapping that merges a node, if any."""
+    stack: list[tuple[Node, str]] = [(document.root, "")] if id(node) in document.merged else []
+    while stack:
+        found, path = stack.pop()
+        if isinstance(found, MappingNode) and any(each is node for each in merged_mappings(found)):
+            return [path]
+        stack += reversed([(child, path + pointer(key)) for key, child in effective(found)])
+    return []
+
+
+def _line(document: Document, path: str) -> int:
+    """The line of a member where it is used: that of its key, or of its alias in a list."""
+    *parts, last = segments(path) or ("",)
+    parent = item(document.root, pointer(*parts)) if path else None
+    start = document.start(document.root if parent is None else parent)
+    if isinstance(parent, MappingNode):
+        own = [key for key, value in parent.value if is_merge(key) or key_of(key) == last]
+        start = document.start(next((key for key in own if not is_merge(key)), own[0])) if own else start
+    elif isinstance(parent, SequenceNode):
+        with suppress(CannotEdit):
+            start = layout(document, parent).entries[int(last)].start
+    return document.source.place(start)[0]
+
+
+def _anchored(document: Document, node: Node) -> re.Match[str] | None:
+    """The name of the anchor of a node that aliases share."""
+    shared = id(node) in document.shared
+    return _ANCHOR.match(document.source.text, document.start(node)) if shared else None
+
+
+def _label(path: str) -> str:
+    """The last part of a pointer that says something to people."""
+    parts = segments(path)
+    return "/".join(parts[-2:] if parts and parts[-1].isdigit() else parts[-1:]) or "the document"
+
+
 class _Drafting:
     def __init__(self, document: Document) -> None:
         self.document = document
         self.root = Draft(document.root)
-        self.asked: dict[int, _Asked] = {}
+        self.asked: dict[int, SharedEdit] = {}
 
     def take(self, draft: Draft, operation: TreeOperation, path: tuple[str, ...], here: str | None) -> None:
         """Apply an operation below a draft. ``here`` is its pointer, None inside a shared node whose uses agree."""
@@ -140,12 +207,16 @@ class _Drafting:
         if node is not None and (member is None or self._is_shared(node, within=here is None)):
             # What an alias or a merge key brings in belongs to its anchor: changing it changes every use.
             if here is None:
-                raise CannotEdit("it is shared by an alias inside what an alias shares")
-            asked = self.asked.setdefault(id(node), _Asked(node))
+                raise CannotEdit(sharing(self.document, node))
+            asked = self.asked.setdefault(id(node), SharedEdit(node))
             asked.by_use.setdefault(here + pointer(path[0]), []).append(_moved(operation, path[1:]))
         elif member is not None:
-            if id(node) in self.document.merged and len(path) == 1 + (not isinstance(operation, Replace)):
-                raise CannotEdit("a merge key uses the same text in another place")
+            if (
+                node is not None
+                and id(node) in self.document.merged
+                and len(path) == 1 + (not isinstance(operation, Replace))
+            ):
+                raise CannotEdit(sharing(self.document, node))
             self.take(member.draft, operation, path[1:], None if here is None else here + pointer(path[0]))
 
     def _is_shared(self, node: Node, *, within: bool) -> bool:
@@ -154,12 +225,12 @@ class _Drafting:
             return id(node) in self.document.shared
         return id(node) in self.document.uses and id(node) not in self.document.merged
 
-    def take_shared(self, asked: _Asked) -> None:
+    def take_shared(self, asked: SharedEdit) -> None:
         """Changes a shared node once, at its anchor, if all of its uses ask for the same."""
         uses = self.document.uses.get(id(asked.node), ())
         wanted = list(asked.by_use.values())
         if set(asked.by_use) != set(uses) or any(each != wanted[0] for each in wanted):
-            raise CannotEdit("an alias or merge key uses the same text in another place, which needs another edit")
+            raise CannotEdit(sharing(self.document, asked.node, asked.by_use))
         draft = next(filter(None, map(self._anchor, uses)), None)
         if draft is None:
             raise CannotEdit("no edit can reach the anchor of an alias")
@@ -185,6 +256,8 @@ class _Drafting:
             if _merged_member(draft.node, segment) is not None:
                 raise CannotEdit(f"the key {segment} comes from a merge key")
             raise Misfit(operation, f"there is no member or element {segment!r}")
+        if _merged_member(draft.node, segment) is not None:
+            raise CannotEdit(f"without it a merge key would bring in another {segment}")
         if isinstance(operation, Remove):
             if member.draft.node is not None and not self._is_alias(draft, member):
                 self._check_anchors([member.draft.node])
@@ -226,7 +299,7 @@ class _Drafting:
         while stack and self.document.shared:
             node = stack.pop()
             if id(node) in self.document.shared:
-                raise CannotEdit("it holds an anchor or an alias")
+                raise CannotEdit(sharing(self.document, node))
             if id(node) not in visited:
                 visited.add(id(node))
                 stack += children(node)

@@ -8,9 +8,11 @@ Pure: the same file, answers and options give the same findings in the same orde
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 import msgspec
+from yaml.nodes import Node
 
 from polyarch.manifests.bundle.service_version import KIND
 from polyarch.manifests.editing.splices import Edit
@@ -78,15 +80,18 @@ def lint(
     The caller replaces ``object_checks`` if it knows more than the file says (a bundle with its subscription).
     """
     pods = [PodFacts(pod_spec, answers, options) for pod_spec in scan.pod_specs]
-    drafts: list[Entry] = [
-        (facts.pod_spec.object, facts, bundled(facts, draft))
-        for facts in pods
-        for check in _pod_checks(options)
-        for draft in check(facts)
-    ]
+    drafts: list[Entry] = []
+    for facts in pods:
+        with _naming(facts.pod_spec.object, facts.pod_spec.node):
+            drafts += [
+                (facts.pod_spec.object, facts, bundled(facts, draft))
+                for check in _pod_checks(options)
+                for draft in check(facts)
+            ]
     for subject in scan.objects:
         within = ObjectFacts(subject, tuple(each for each in pods if each.pod_spec.object is subject), answers, options)
-        drafts += [(subject, None, draft) for check in object_checks for draft in check(within)]
+        with _naming(subject, subject.node):
+            drafts += [(subject, None, draft) for check in object_checks for draft in check(within)]
     drafts = [each for each in _once(drafts) if _is_selected(options, each[2])]
     if any(draft.repair and draft.repair.operations for _, _, draft in drafts):
         drafts = for_all_users(drafts, pods)
@@ -94,6 +99,16 @@ def lint(
     problems = [_read(finding, options) for finding in read if selected(options, finding.rule)]
     problems += [problem(scan, subject, draft, options) for subject, _, draft in drafts]
     return tuple(sorted(problems, key=lambda each: each.finding.order))
+
+
+@contextmanager
+def _naming(subject: KubeObject, node: Node) -> Iterator[None]:
+    """An error in a rule, which is a bug, says what it was looking at."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"line {subject.document.source.place(subject.document.start(node))[0]}, {subject.reference}")
+        raise
 
 
 def _pod_checks(options: LintOptions) -> tuple[PodCheck, ...]:
@@ -113,18 +128,21 @@ def _is_selected(options: LintOptions, draft: Draft) -> bool:
     return selected(options, draft.rule.id) and (draft.rule.id != "MA205" or selected(options, draft.sub))
 
 
-def _once(
-    drafts: Iterable[Entry],
-) -> Iterator[Entry]:
-    """Reports each problem of an image once per object."""
-    seen: set[tuple[int, str, str]] = set()
-    for subject, facts, draft in drafts:
-        if draft.rule.id.startswith("MA0"):
-            key = (id(subject), draft.rule.id, draft.message)
-            if key in seen:
-                continue
-            seen.add(key)
-        yield subject, facts, draft
+def _once(drafts: Iterable[Entry]) -> list[Entry]:
+    """Reports each problem of an image once per object, with the repairs of all its places."""
+    found: dict[tuple[int, str, str], Entry] = {}
+    for number, (subject, facts, draft) in enumerate(drafts):
+        of_image = draft.rule.id.startswith("MA0")
+        key = (id(subject), draft.rule.id, draft.message) if of_image else (number, "", "")
+        if key in found:
+            first = found[key][2]
+            if first.repair and draft.repair and first.repair.operations and draft.repair.operations:
+                more = (each for each in draft.repair.operations if each not in first.repair.operations)
+                both = msgspec.structs.replace(first.repair, operations=(*first.repair.operations, *more))
+                found[key] = (*found[key][:2], replace(first, repair=both))
+        else:
+            found[key] = subject, facts, draft
+    return list(found.values())
 
 
 def _read(finding: Finding, options: LintOptions) -> Problem:

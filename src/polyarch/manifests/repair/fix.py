@@ -23,8 +23,9 @@ from polyarch.manifests.lint.engine import Problem, lint, selected
 from polyarch.manifests.lint.options import Selection
 from polyarch.manifests.lint.sources.source_kinds import is_source
 from polyarch.manifests.lint.suppression import suppressed
+from polyarch.manifests.lint.writing.sharing import SharedText, shared_texts
 from polyarch.manifests.operations import Add, Misfit, Remove, TreeOperation, is_below, rebase
-from polyarch.manifests.repair.fix_result import FixRequest, FixResult, Refusal
+from polyarch.manifests.repair.fix_result import FixRequest, FixResult, Refusal, identity
 from polyarch.manifests.repair.proof import prove
 from polyarch.manifests.scan.kustomizations import NO_KUSTOMIZATIONS, Kustomizations
 from polyarch.manifests.scan.nodes import Document
@@ -39,9 +40,9 @@ _ORDER = {rule: place for place, rule in enumerate(RULES)}
 
 @dataclass(frozen=True, eq=False)
 class _Change:
-    """A repair to write in this round."""
+    """A repair to write in this round, or several that edit the same shared text."""
 
-    problem: Problem
+    problems: tuple[Problem, ...]
     document: int
     operations: tuple[TreeOperation, ...]
     edits: tuple[Edit, ...]
@@ -97,12 +98,16 @@ class _Fixing:
     def result(self) -> FixResult:
         text = self.source.text
         before: tuple[Problem, ...] | None = None
+        notes: dict[tuple[str, str, str, int], str] = {}
         try:
             for _ in range(ROUNDS):
                 found = self._scan(text)
                 problems = self._problems(found)
-                before = problems if before is None else before
                 changes = self._changes(found, problems)
+                if before is None:
+                    before = problems
+                    notes = {identity(each.finding): each.repair.note for each in problems if each.repair}
+                    notes |= self.impossible
                 if not changes:
                     break
                 text = self._written(found, changes)
@@ -118,7 +123,9 @@ class _Fixing:
             applied=tuple(self.applied),
             refused=tuple(self._refusals(problems)),
             remaining=tuple(problem.finding for problem in problems),
+            before=tuple(problem.finding for problem in before or ()),
             operations=self.operations,
+            notes={key: note for key, note in notes.items() if note},
             added=self.added,
             rounds=tuple(self.rounds),
         )
@@ -135,11 +142,9 @@ class _Fixing:
             options = msgspec.structs.replace(options, fixes=free)
             freed = lint(found, self.answers, options, object_checks=self.request.object_checks)
             repairs = {
-                _identity(each.finding): each
-                for each in freed
-                if self._pod_key(found, each.finding) in self.uncommented
+                identity(each.finding): each for each in freed if self._pod_key(found, each.finding) in self.uncommented
             }
-            problems = tuple(repairs.get(_identity(problem.finding), problem) for problem in problems)
+            problems = tuple(repairs.get(identity(problem.finding), problem) for problem in problems)
         return self.mark(suppressed(found, problems, selected=lambda rule: selected(options, rule)))
 
     def _changes(self, found: Scan, problems: Iterable[Problem]) -> list[_Change]:
@@ -148,20 +153,20 @@ class _Fixing:
         touched: dict[int, list[str]] = {}
         equal: set[tuple[int, bytes]] = set()
         changes: list[_Change] = []
-        for problem in sorted(self._candidates(problems), key=_place_in_order):
-            key = self._pod_key(found, problem.finding)
-            change = None if key in taken else self._change(found, problem, key)
+        for group in _by_shared_text(found, sorted(self._candidates(problems), key=_place_in_order)):
+            keys = {self._pod_key(found, problem.finding) for problem in group}
+            change = None if keys & taken else self._change(found, group)
             if change is None:
                 continue
             same = (change.document, msgspec.json.encode(change.operations))
             places = [_touched(operation) for operation in change.operations]
             others = touched.setdefault(change.document, [])
             if same in equal:
-                self.applied.append(problem.finding)
+                self.applied += [problem.finding for problem in group]
             elif not any(_overlap(one, other) for one in places for other in others):
                 equal.add(same)
                 others += places
-                taken.add(key)
+                taken |= keys
                 changes.append(change)
         return changes
 
@@ -170,29 +175,33 @@ class _Fixing:
             finding = problem.finding
             if finding.suppressed is not None or not is_wanted(finding, self.request.only):
                 continue
-            if problem.repair and problem.repair.operations and _identity(finding) not in self.impossible:
+            if problem.repair and problem.repair.operations and identity(finding) not in self.impossible:
                 yield problem
 
-    def _change(self, found: Scan, problem: Problem, key: tuple[int, str]) -> _Change | None:
-        """The repair as edits; None if the editor cannot write it, with the reason in ``impossible``."""
-        repair = problem.repair
-        if repair is None:
-            return None
-        document = found.document(repair.document)
-        if self.request.uncomment:
-            change = self._uncommented(found, problem, document, key)
+    def _change(self, found: Scan, group: Sequence[Problem]) -> _Change | None:
+        """The repairs as edits; None if the editor cannot write them, with the reason in ``impossible``."""
+        repairs = [problem.repair for problem in group if problem.repair is not None]
+        document = found.document(repairs[0].document)
+        if self.request.uncomment and len(group) == 1:
+            change = self._uncommented(found, group[0], document)
             if change is not None:
                 return change
+        once = {msgspec.json.encode(repair.operations): repair.operations for repair in repairs}
+        operations = tuple(operation for own in once.values() for operation in own)
         try:
-            edits = render(found.source, document, repair.operations)
+            edits = render(found.source, document, operations)
         except (CannotEdit, Misfit) as error:
-            self.impossible[_identity(problem.finding)] = str(error)
+            self.impossible |= {identity(problem.finding): str(error) for problem in group}
             return None
-        return _Change(problem, repair.document, repair.operations, edits)
+        return _Change(tuple(group), document.index, operations, edits)
 
-    def _uncommented(self, found: Scan, problem: Problem, document: Document, key: tuple[int, str]) -> _Change | None:
+    def _uncommented(self, found: Scan, problem: Problem, document: Document) -> _Change | None:
         pod_spec = _pod_spec(found, problem.finding)
-        if pod_spec is None or problem.repair is None or key in self.uncommented:
+        if pod_spec is None or problem.repair is None:
+            return None
+        if (document.index, pod_spec.pointer) in self.uncommented or id(pod_spec.node) in document.merged:
+            return None
+        if set(document.uses.get(id(pod_spec.node), pod_spec.uses)) != set(pod_spec.uses):
             return None
         where = f"{pod_spec.pointer}/affinity"
         if not any(isinstance(each, Add) and each.pointer == where for each in problem.repair.operations):
@@ -204,7 +213,7 @@ class _Fixing:
         for use in pod_spec.uses:
             if use != pod_spec.pointer:
                 operations += rebase(operations[:1], pod_spec.pointer, use)  # type: ignore[assignment]
-        return _Change(problem, document.index, operations, (commented.edit,), uncommented=pod_spec.pointer)
+        return _Change((problem,), document.index, operations, (commented.edit,), uncommented=pod_spec.pointer)
 
     def _written(self, found: Scan, changes: Sequence[_Change]) -> str:
         """The verified text after the changes of a round."""
@@ -219,8 +228,9 @@ class _Fixing:
             done.append((document, operations))
             self.operations[number] = self.operations.get(number, ()) + operations
             for change in own:
-                self.applied.append(change.problem.finding)
-                self.added[number] = self.added.get(number, ()) + change.problem.documents
+                self.applied += [problem.finding for problem in change.problems]
+                documents = (each for problem in change.problems for each in problem.documents)
+                self.added[number] = (*self.added.get(number, ()), *documents)
                 if change.uncommented is not None:
                     self.uncommented.add((number, change.uncommented))
         text = splice(found.source.text, edits)
@@ -249,7 +259,7 @@ class _Fixing:
             finding = problem.finding
             if finding.suppressed is not None or not is_wanted(finding, self.request.only):
                 continue
-            note = self.impossible.get(_identity(finding)) or (problem.repair.note if problem.repair else "")
+            note = self.impossible.get(identity(finding)) or (problem.repair.note if problem.repair else "")
             if note:
                 yield Refusal(finding, note)
             elif problem.repair and problem.repair.operations:
@@ -267,7 +277,7 @@ def _fix_source(
     request: FixRequest,
     mark: Callable[[Iterable[Problem]], tuple[Problem, ...]],
 ) -> FixResult:
-    """Fixes a build file: its repairs are edits of lines, and there is no tree to verify them with."""
+    """Fixes a build file: its repairs are edits of lines, which the rule itself has verified."""
     options = request.options
     applied: list[Finding] = []
     rounds: list[tuple[Edit, ...]] = []
@@ -276,23 +286,27 @@ def _fix_source(
         found = lint_source(text, answers, options)
         return mark(suppressed(Scan(text), found, selected=lambda rule: selected(options, rule)))
 
-    now = source
+    def is_asked(problem: Problem) -> bool:
+        return problem.finding.suppressed is None and is_wanted(problem.finding, request.only)
+
+    now, before = source, problems_of(source)
     for _ in range(ROUNDS):
-        wanted = [
-            problem
-            for problem in problems_of(now)
-            if problem.edits and problem.finding.suppressed is None and is_wanted(problem.finding, request.only)
-        ]
+        wanted = [problem for problem in problems_of(now) if problem.edits and is_asked(problem)]
         if not wanted:
             break
         applied.append(wanted[0].finding)
         rounds.append(tuple(wanted[0].edits))
         now = source.replaced(splice(now.text, wanted[0].edits))
+    left = problems_of(now)
     return FixResult(
         source=source,
         text=now.text,
         applied=tuple(applied),
-        remaining=tuple(problem.finding for problem in problems_of(now)),
+        refused=tuple(
+            Refusal(each.finding, each.repair.note) for each in left if each.repair is not None and is_asked(each)
+        ),
+        remaining=tuple(problem.finding for problem in left),
+        before=tuple(problem.finding for problem in before),
         rounds=tuple(rounds),
     )
 
@@ -325,15 +339,33 @@ def _pod_spec(found: Scan, finding: Finding) -> PodSpec | None:
     return max(fitting, key=lambda pod_spec: len(pod_spec.pointer), default=None)
 
 
+def _by_shared_text(found: Scan, problems: Sequence[Problem]) -> list[list[Problem]]:
+    """The problems in the same order, with those together whose repairs edit the same shared text alike: one cannot be
+    written without the other.
+    """
+    groups: dict[int, list[Problem]] = {number: [problem] for number, problem in enumerate(problems)}
+    group_of: dict[SharedText, int] = {}
+    for number, problem in enumerate(problems):
+        repair, finding = problem.repair, problem.finding
+        if repair is None or not found.document(repair.document).shared:
+            continue
+        try:
+            texts = shared_texts(found.document(repair.document), repair.operations, finding.rule, finding.sub)
+        except (CannotEdit, Misfit):
+            continue
+        joined = sorted({number, *(group_of[text] for text in texts if text in group_of)})
+        for other in joined[1:]:
+            groups[joined[0]] += groups.pop(other)
+        group_of |= {text: joined[0] for text, group in group_of.items() if group in joined}
+        group_of |= dict.fromkeys(texts, joined[0])
+    return list(groups.values())
+
+
 def _place_in_order(problem: Problem) -> tuple[int, tuple[str, int, int, str, str, str]]:
     """The order of the table MF-020."""
     finding = problem.finding
     rule = finding.sub if finding.rule == "MA205" and finding.sub in _ORDER else finding.rule
     return _ORDER[rule], finding.order
-
-
-def _identity(finding: Finding) -> tuple[str, str, str, int]:
-    return finding.rule, finding.sub, finding.path, finding.document
 
 
 def _touched(operation: TreeOperation) -> str:

@@ -6,15 +6,17 @@ one.
 Pure.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from polyarch.kube.client.jsonpatch import pointer
 from polyarch.manifests.editing.splices import Edit, offset_before
 from polyarch.manifests.finding import Finding
 from polyarch.manifests.lint.engine import OBJECT_CHECKS, ObjectCheck
 from polyarch.manifests.lint.options import LintOptions
-from polyarch.manifests.operations import TreeOperation
+from polyarch.manifests.operations import Rename, TreeOperation, segments
 from polyarch.manifests.scan.text import SourceText
 
 
@@ -37,6 +39,11 @@ class FixRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Other checks if the bundle that a subscription installs is known (MF-083)."""
 
 
+def identity(finding: Finding) -> tuple[str, str, str, int]:
+    """The same for a finding before and after other findings are fixed."""
+    return finding.rule, finding.sub, finding.path, finding.document
+
+
 @dataclass(frozen=True, eq=False)
 class FixResult:
     """A file after its fixes."""
@@ -48,8 +55,12 @@ class FixResult:
     refused: tuple[Refusal, ...] = ()
     remaining: tuple[Finding, ...] = ()
     """Findings of the new text, suppressed ones included."""
+    before: tuple[Finding, ...] = ()
+    """Findings of the old text, suppressed ones included."""
     operations: dict[int, tuple[TreeOperation, ...]] = field(default_factory=dict)
     """Applied operations in order, by document number."""
+    notes: dict[tuple[str, str, str, int], str] = field(default_factory=dict)
+    """Why findings of the old text are not fixed, with lines of the old text, by :func:`identity`."""
     added: dict[int, tuple[object, ...]] = field(default_factory=dict)
     """Objects added as documents, by the number of the document before them."""
     rounds: tuple[tuple[Edit, ...], ...] = ()
@@ -61,6 +72,17 @@ class FixResult:
     def changed(self) -> bool:
         return self.text != self.source.text
 
+    def changes(self) -> Iterator[tuple[int, str, str]]:
+        """Every change of a value in order: number of the document, operation and path as in a JSON Patch."""
+        for number, operations in sorted(self.operations.items()):
+            for operation in operations:
+                match operation:
+                    case Rename():
+                        yield number, "remove", operation.pointer
+                        yield number, "add", pointer(*segments(operation.pointer)[:-1], operation.key)
+                    case _:
+                        yield number, type(operation).__name__.lower(), operation.pointer
+
     def with_places_before(self) -> "FixResult":
         """The same result with remaining findings at their positions in the old text (MF-042)."""
         if not self.changed:
@@ -69,7 +91,10 @@ class FixResult:
         return replace(
             self,
             remaining=tuple(moved.values()),
-            refused=tuple(Refusal(moved[id(each.finding)], each.note) for each in self.refused),
+            refused=tuple(
+                Refusal(moved[id(each.finding)], self.notes.get(identity(each.finding), each.note))
+                for each in self.refused
+            ),
         )
 
     def _before(self, finding: Finding) -> Finding:

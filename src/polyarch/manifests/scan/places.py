@@ -109,7 +109,7 @@ def shaped_places(subject: KubeObject, taken: set[int]) -> Iterator[Place]:
             if id(node) in visited:
                 continue
             visited.add(id(node))
-        if isinstance(node, MappingNode) and id(node) not in taken and _is_pod_spec(node):
+        if isinstance(node, MappingNode) and id(node) not in taken and has_pod_shape(node):
             yield Place(node, where, pod_holders(node, where))
         below = [(child, where + pointer(key)) for key, child in effective(node) if not isinstance(child, ScalarNode)]
         stack += reversed(below)
@@ -128,7 +128,8 @@ def pod_holders(node: Node, where: str) -> tuple[Holder, ...]:
     return tuple(found)
 
 
-def _is_pod_spec(node: MappingNode) -> bool:
+def has_pod_shape(node: Node) -> bool:
+    """Whether a node is a pod specification wherever it stands: it has containers with a name and an image each."""
     containers = get(node, "containers")
     return (
         isinstance(containers, SequenceNode)

@@ -158,7 +158,9 @@ class Inherited:
 
 @dataclass(frozen=True, eq=False)
 class PodSpec:
-    """A pod specification, once for each node of the text; ``uses`` are all pointers that lead to it (aliases)."""
+    """A pod specification, once for each node of the text and object that has it. ``uses`` are all pointers at which it
+    is one: aliases may lead to its text from elsewhere, too.
+    """
 
     object: KubeObject
     node: MappingNode

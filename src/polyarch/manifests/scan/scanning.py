@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from yaml.nodes import MappingNode, Node
 
+from polyarch.manifests.operations import is_below
 from polyarch.manifests.scan.composer import children
 from polyarch.manifests.scan.kustomizations import NO_KUSTOMIZATIONS, ImageEntry, Kustomizations, resolve
 from polyarch.manifests.scan.nodes import (
@@ -25,7 +26,7 @@ from polyarch.manifests.scan.nodes import (
     text_of,
 )
 from polyarch.manifests.scan.objects import KubeObject, objects_of
-from polyarch.manifests.scan.places import Holder, Place, known_places, shaped_places
+from polyarch.manifests.scan.places import Holder, Place, has_pod_shape, known_places, shaped_places
 from polyarch.manifests.scan.pod_specs import ImageUse, PodSpec
 from polyarch.manifests.scan.text import MAX_BYTES, SourceText
 
@@ -134,41 +135,51 @@ def _wanted(chunk: str) -> bool:
 
 
 def _pod_specs(document: Document, objects: list[KubeObject], entries: tuple[ImageEntry, ...]) -> list[PodSpec]:
-    """Each pod specification once, by its node in the text."""
-    taken: set[int] = set()
+    """Each pod specification once for each object that has it, by its node in the text.
+
+    An alias can give one node to several objects, and other images or another inherited affinity with it.
+    """
+    taken: dict[int, set[int]] = {id(subject): set() for subject in objects}
     covering: set[int] = set()
-    found: dict[int, PodSpec] = {}
+    found: dict[tuple[int, ...], list[tuple[KubeObject, Place]]] = {}
 
     def take(subject: KubeObject, place: Place) -> None:
-        taken.add(id(place.node))
-        taken.add(id(place.covers))
+        taken[id(subject)] |= {id(place.node), id(place.covers)}
         if place.covers is not None:
             covering.add(id(place.node))
-        if id(place.node) not in found:
-            found[id(place.node)] = _pod_spec(subject, place, entries)
+        inherited = 0 if place.inherited is None else id(place.inherited.node)
+        key = (id(subject), id(place.node), inherited, *(id(holder.node) for holder in place.holders))
+        found.setdefault(key, []).append((subject, place))
 
     for subject in objects:
         for place in known_places(subject):
             take(subject, place)
     # Each pod specification of this shape has the word in the text, unless aliases share it, so the search can end
     # when every occurrence is known. Workflow templates and pipeline runs have no such word.
-    words = sum(get(each.node, "containers") is not None or id(each.node) in covering for each in found.values())
+    nodes = [places[0][1].node for places in found.values()]
+    words = sum(get(node, "containers") is not None or id(node) in covering for node in nodes)
     if document.shared or document.chunk.count("containers") > words:
         for subject in objects:
-            for place in shaped_places(subject, taken):
+            for place in shaped_places(subject, taken[id(subject)]):
                 take(subject, place)
-    return sorted(found.values(), key=lambda pod_spec: document.start(pod_spec.node))
+    pod_specs = [_pod_spec(places, entries) for places in found.values()]
+    return sorted(pod_specs, key=lambda pod_spec: document.start(pod_spec.node))
 
 
-def _pod_spec(subject: KubeObject, place: Place, entries: tuple[ImageEntry, ...]) -> PodSpec:
+def _pod_spec(found: list[tuple[KubeObject, Place]], entries: tuple[ImageEntry, ...]) -> PodSpec:
+    """The pod specification at these places of one object, which share its text."""
+    subject, place = found[0]
     document = subject.document
-    uses = document.uses.get(id(place.node), ()) if document.shared else ()
+    uses = dict.fromkeys(each.pointer for _, each in found)
+    if document.shared and has_pod_shape(place.node):
+        here = (use for use in document.uses.get(id(place.node), ()) if is_below(use, subject.pointer))
+        uses |= dict.fromkeys(here)
     images = (_image(holder, entries) for holder in place.holders)
     return PodSpec(
         object=subject,
         node=place.node,
         pointer=place.pointer,
-        uses=uses or (place.pointer,),
+        uses=tuple(uses),
         images=tuple(image for image in images if image.text or subject.patched_by is None),
         inherited=place.inherited,
         duplicates=tuple(_repeated(document, place)),

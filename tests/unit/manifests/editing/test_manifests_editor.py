@@ -433,6 +433,8 @@ def test_what_aliases_share_is_edited_once_if_all_uses_agree_mf_053() -> None:
         pytest.param("x: &x {a: {b: 1}}\ny: {<<: *x}\n", [Add("/x/a/c", 1)], id="a merged member"),
         pytest.param("x: &x {a: {b: 1}}\ny: {<<: *x}\n", [Add("/x/c", 1)], id="a merged mapping"),
         pytest.param("x: &x {a: {b: 1}}\ny: {<<: *x}\n", [Remove("/y/a")], id="a member of a merge key"),
+        pytest.param("x: &x {a: 1}\ny: {<<: *x, a: 2}\n", [Remove("/y/a")], id="a member that hides a merged one"),
+        pytest.param("x: &x {a: 1}\ny: {<<: *x, a: 2}\n", [Rename("/y/a", "b")], id="a key that hides a merged one"),
         pytest.param("a: !local x\n", [Replace("/a", "w")], id="a tag"),
         pytest.param("? a\n: b\nc: d\n", [Add("/e", 1)], id="an explicit key"),
         pytest.param("a: [b: c]\n", [Add("/a/0/d", 1)], id="a pair without braces"),

@@ -122,14 +122,16 @@ def test_deployments_of_a_bundle_have_a_rule_of_their_own() -> None:
 
 
 def edited(text: str, images: dict[str, Any], name: str, **options: Any) -> str:
-    """The text after the first repair of a rule, as the editor writes and the proof accepts it."""
-    problem = next(each for each in problems(text, images, **options) if each.finding.rule == name)
-    assert problem.repair is not None
-    assert problem.repair.operations, problem.repair.note
+    """The text after the repairs of a rule, as the editor writes and the proof accepts them."""
+    repairs = [each.repair for each in problems(text, images, **options) if each.finding.rule == name]
+    assert repairs
+    assert all(each is not None and each.operations for each in repairs), repairs
+    once = {str(each.operations): each.operations for each in repairs if each is not None}
+    operations = [operation for own in once.values() for operation in own]
     source = SourceText.of("web.yaml", text.encode())
-    document = scanned(text).document(problem.repair.document)
-    after = splice(text, render(source, document, problem.repair.operations))
-    assert prove(source, [(document, problem.repair.operations)], after) is None
+    document = scanned(text).document(0)
+    after = splice(text, render(source, document, operations))
+    assert prove(source, [(document, operations)], after) is None
     return after
 
 

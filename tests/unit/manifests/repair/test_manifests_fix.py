@@ -9,10 +9,12 @@ import yaml
 from linting import answers, deployment, required, terms_of
 from reporting import IMAGES, WEB
 
-from polyarch.manifests.lint.options import FixOptions, LintOptions
+from polyarch.kube.client.jsonpatch import pointer
+from polyarch.manifests.lint.options import FixOptions, LintOptions, Selection, Taints
 from polyarch.manifests.repair import fix as fixing
 from polyarch.manifests.repair.fix import fix
 from polyarch.manifests.repair.fix_result import FixRequest, FixResult
+from polyarch.manifests.scan.sets import Answers
 from polyarch.manifests.scan.text import SourceText
 from polyarch.platforms import NodePlatform
 
@@ -140,6 +142,210 @@ def test_a_shared_specification_is_edited_once_if_all_uses_need_the_same() -> No
     result = fixed(text)
     assert result.text.count("affinity:") == 1
     assert yaml.safe_load(result.text)["other"]["template"]["spec"]["affinity"]
+
+
+# Shared text ----------------------------------------------------------------------------------------------------------
+
+AFFINITY = """    nodeAffinity:
+      requiredDuringSchedulingIgnoredDuringExecution:
+        nodeSelectorTerms:
+        - matchExpressions:
+          - {key: kubernetes.io/arch, operator: In, values: &v [amd64, arm64, s390x]}
+          - {key: kubernetes.io/os, operator: In, values: [linux]}
+"""
+POD = f"kind: Pod\nmetadata: {{name: p}}\nspec:\n  affinity:\n{AFFINITY}"
+CONTAINER = "  containers:\n  - {name: a, image: 'quay.io/acme/web:2'}\n"
+WITH_ARGUMENTS = CONTAINER.replace("}", ", args: *v}")
+TERM = POD.replace("matchExpressions:\n", "&t\n          matchExpressions:\n").replace(
+    "          - {", "            - {"
+)
+VALUES = (
+    "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0/matchExpressions"
+)
+VOLUME = (
+    "- kind: PersistentVolume\n  metadata: {name: v}\n  spec: {nodeAffinity: {required: {nodeSelectorTerms: *t}}}\n"
+)
+ITEMS = "kind: List\nitems:\n- " + (POD + CONTAINER).replace("\n", "\n  ").rstrip(" ")
+CHILD = f"quay.io/acme/pinned:1@sha256:{'b' * 64}"
+
+
+@pytest.mark.parametrize(
+    ("text", "here", "anchor", "elsewhere"),
+    [
+        pytest.param(POD + WITH_ARGUMENTS, "`values` at line 9", "&v", "/spec/containers/0/args at line 12", id="args"),
+        pytest.param(
+            POD.replace("[linux]}\n", "[linux]}\n          - {key: team, operator: In, values: *v}\n") + CONTAINER,
+            "`values` at line 9",
+            "&v",
+            f"{VALUES}/2/values at line 11",
+            id="another expression of the term",
+        ),
+        pytest.param(
+            POD + "    podAntiAffinity: {x: {values: *v}}\n" + CONTAINER,
+            "`values` at line 9",
+            "&v",
+            "/spec/affinity/podAntiAffinity/x/values at line 11",
+            id="anti-affinity",
+        ),
+        pytest.param(
+            "x: &v [amd64, s390x]\n" + POD.replace("&v [amd64, arm64, s390x]", "*v") + CONTAINER,
+            "`values` at line 10",
+            "&v",
+            "/x at line 1",
+            id="an anchor outside of the object's fields",
+        ),
+        pytest.param(
+            ITEMS.replace("nodeSelectorTerms:", "nodeSelectorTerms: &t") + VOLUME,
+            "`nodeSelectorTerms` at line 9",
+            "&t",
+            "/items/1/spec/nodeAffinity/required/nodeSelectorTerms at line 17",
+            id="a volume",
+        ),
+        pytest.param(
+            POD.replace("matchExpressions:", "matchExpressions: &m") + CONTAINER + "status: {conditions: *m}\n",
+            "`matchExpressions` at line 8",
+            "&m",
+            "/status/conditions at line 13",
+            id="matchExpressions",
+        ),
+        pytest.param(
+            POD.replace("nodeAffinity:", "nodeAffinity: &n") + CONTAINER + "status: {<<: *n, a: b}\n",
+            "`requiredDuringSchedulingIgnoredDuringExecution` at line 6",
+            "&n",
+            "/status/requiredDuringSchedulingIgnoredDuringExecution at line 13",
+            id="a merge key",
+        ),
+        pytest.param(
+            f"kind: Pod\nspec: &s\n{CONTAINER}---\n" + f"kind: Pod\nspec: &s\n{CONTAINER}x: {{<<: *s, a: b}}\n",
+            "`spec` at line 7",
+            "&s",
+            "/x at line 10",
+            id="a merged pod specification",
+        ),
+        pytest.param(
+            "kind: Pod\nmetadata: {labels: &l {kubernetes.io/arch: x86_64, kubernetes.io/os: linux}}\n"
+            f"spec:\n  nodeSelector: *l\n{CONTAINER}",
+            "`nodeSelector` at line 4",
+            "&l",
+            "/metadata/labels at line 2",
+            id="labels",
+        ),
+        pytest.param(
+            "kind: Pod\nmetadata: {annotations: {a: &a x86_64}}\n"
+            f"spec:\n  nodeSelector: {{kubernetes.io/arch: *a, kubernetes.io/os: linux}}\n{CONTAINER}",
+            "`kubernetes.io/arch` at line 4",
+            "&a",
+            "/metadata/annotations/a at line 2",
+            id="an annotation",
+        ),
+        pytest.param(
+            "kind: Job\nspec: {template: {spec: &s {containers: [{name: a, image: 'quay.io/acme/web:2'}], "
+            "nodeSelector: &n {beta.kubernetes.io/arch: amd64}}}}\ndata: [*n]\n",
+            "`spec/nodeSelector` at line 2",
+            "&n",
+            "/data/0 at line 3",
+            id="a list of a map",
+        ),
+    ],
+)
+def test_text_that_something_else_uses_is_not_changed_and_the_reason_names_both(
+    text: str, here: str, anchor: str, elsewhere: str
+) -> None:
+    """MF-053."""
+    result = fixed(text).with_places_before()
+    notes = [refusal.note for refusal in result.refused]
+    said = f"{here} is shared through the anchor {anchor} with {elsewhere}; write it out for each first"
+    assert any(said.removeprefix("`spec/") in note or said.replace("spec/", "") in note for note in notes), notes
+    assert unintended(text, result) == []
+
+
+def unintended(before: str, result: FixResult) -> list[str]:
+    """The places where the written-out documents differ and no change was listed."""
+    old, new = (list(yaml.safe_load_all(each)) for each in (before, result.text))
+    listed = [f"/{number}{path.removesuffix('/-')}" for number, _, path in result.changes()]
+    lists = {f"/{number}{path.rpartition('/')[0]}" for number, _, path in result.changes() if path[-1] in "-0123456789"}
+    found = differences(dict(enumerate(old)), dict(enumerate(new)))
+    return [place for place in found if not any(f"{place}/".startswith(f"{each}/") for each in [*listed, *lists])]
+
+
+def differences(left: Any, right: Any, here: str = "") -> list[str]:
+    """Pointers of all leaves that differ."""
+    if isinstance(left, dict) and isinstance(right, dict):
+        keys = dict.fromkeys((*left, *right))
+        return [
+            place for key in keys for place in differences(left.get(key), right.get(key), f"{here}{pointer(str(key))}")
+        ]
+    if isinstance(left, list) and isinstance(right, list):
+        longer = range(max(len(left), len(right)))
+        one, other = (dict(enumerate(each)) for each in (left, right))
+        return [place for key in longer for place in differences(one.get(key), other.get(key), f"{here}/{key}")]
+    return [] if left == right else [here]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(
+            POD.replace(
+                "[linux]}\n",
+                "[linux]}\n        - matchExpressions: [{key: kubernetes.io/arch, operator: In, "
+                "values: *v}, {key: kubernetes.io/os, operator: In, values: [linux]}]\n",
+            )
+            + CONTAINER,
+            id="two terms of a pod",
+        ),
+        pytest.param(
+            ITEMS
+            + ITEMS.partition("items:\n")[2].replace("&v [amd64, arm64, s390x]", "*v").replace("name: p", "name: q"),
+            id="values of two pods",
+        ),
+        pytest.param(
+            f"kind: List\nitems:\n- kind: Pod\n  spec: &s\n  {CONTAINER.replace(chr(10), chr(10) + '  ')}\n"
+            "- kind: Pod\n  spec: *s\n",
+            id="the specification of two pods",
+        ),
+        pytest.param(
+            f"base: &b\n{POD.partition('spec:')[2]}{CONTAINER}web: {{<<: *b, restartPolicy: Never}}\n", id="a merge key"
+        ),
+    ],
+)
+def test_text_whose_every_use_needs_the_same_is_changed_once_as_if_it_were_written_out(text: str) -> None:
+    """MF-053."""
+    written_out = yaml.safe_load(json.dumps(yaml.safe_load(text)))
+    result = fixed(text)
+    assert result.changed
+    assert result.refused == ()
+    assert yaml.safe_load(result.text) == yaml.safe_load(fixed(json.dumps(written_out)).text) != written_out
+    assert unintended(text, result) == []
+    assert result.text.count("*") == text.count("*")
+
+
+def test_text_is_not_changed_for_a_use_whose_finding_is_suppressed() -> None:
+    """MF-032, MF-053."""
+    other = ITEMS.partition("items:\n")[2].replace("&v [amd64, arm64, s390x]", "*v").replace("name: p", "name: q")
+    text = ITEMS + other.replace("name: q", "name: q, annotations: {ignore-check.polyarch.dev/MA102: for a reason}")
+    result = fixed(text)
+    assert not result.changed
+    assert [refusal.note.partition(" at line")[0] for refusal in result.refused] == ["`values`"]
+
+
+def test_an_image_is_pinned_anew_only_where_every_use_of_its_text_is_an_image() -> None:
+    """MA004: MF-053."""
+    index = {"platforms": ["linux/amd64"], "digest": f"sha256:{'a' * 64}"}
+    known = answers({"quay.io/acme/pinned:1": {**index, "children": {"linux/amd64": f"sha256:{'b' * 64}"}}}, [CHILD])
+    known = Answers(known.images, {CHILD: known.images["quay.io/acme/pinned:1"]})
+
+    def after(text: str) -> FixResult:
+        return fix(SourceText.of("web.yaml", text.encode()), known, FixRequest(only=("MA004",)))
+
+    twice = f"kind: Pod\nspec:\n  containers:\n  - {{name: a, image: &i '{CHILD}'}}\n  - {{name: b, image: *i}}\n"
+    assert after(twice).text == twice.replace("b" * 64, "a" * 64)
+    passed = twice.replace("name: b, image: *i", "name: b, image: x, args: [*i]")
+    assert after(passed).text == passed
+    assert (
+        "`image` at line 4 is shared through the anchor &i with /spec/containers/1/args/0"
+        in after(passed).refused[0].note
+    )
 
 
 def test_a_template_is_never_edited() -> None:
@@ -301,3 +507,87 @@ def test_windows_line_breaks_and_marks_stay() -> None:
     assert data.startswith(b"\xef\xbb\xbf")
     assert b"\n" not in data.replace(b"\r\n", b"")
     assert yaml.safe_load(data)
+
+
+# Shapes ---------------------------------------------------------------------------------------------------------------
+
+SHAPES: list[Any] = [None, "x", 5, True, [], ["amd64"], [None], {}, {"a": None}]
+WHOLE = """kind: Deployment
+metadata: {name: w, labels: {a: b}, annotations: {ignore-check.polyarch.dev/MA001: for a reason}}
+spec:
+  template:
+    spec:
+      os: {name: linux}
+      nodeSelector: {beta.kubernetes.io/arch: s390x}
+      tolerations: [{key: a}]
+      affinity:
+        nodeAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+            nodeSelectorTerms:
+            - matchExpressions: [{key: kubernetes.io/arch, operator: In, values: [s390x]}]
+          preferredDuringSchedulingIgnoredDuringExecution:
+          - {weight: 5, preference: {matchExpressions: [{key: kubernetes.io/arch, operator: In, values: [s390x]}]}}
+      initContainers: [{name: i, image: "quay.io/acme/web:2", args: ["--image=a:1"]}]
+      containers: [{name: c, image: "quay.io/acme/web:2", env: [{name: RELATED_IMAGE_A, value: "a:1"}]}]
+      volumes: [{name: v, image: {reference: "quay.io/acme/web:2"}}]
+---
+kind: Workflow
+spec: {affinity: {nodeAffinity: {}}, templates: [{name: a, container: {image: "quay.io/acme/web:2"}}]}
+---
+kind: PipelineRun
+spec: {podTemplate: {nodeSelector: {}}, pipelineSpec: {tasks: [{taskSpec: {steps: [{image: "quay.io/acme/web:2"}]}}]}}
+---
+kind: ClusterServiceVersion
+metadata: {name: a, labels: {operatorframework.io/arch.amd64: supported}}
+spec:
+  install: {spec: {deployments: [{name: a, spec: {template: {spec: {containers: [{name: a, image: "a:1"}]}}}}]}}
+  relatedImages: [{name: a, image: "quay.io/acme/web:2"}]
+---
+kind: Subscription
+spec: {config: {affinity: {nodeAffinity: {}}, nodeSelector: {a: b}, tolerations: [{key: a}]}}
+"""
+
+
+def paths(value: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [here, *(path for key, member in members for path in paths(member, (*here, key)))]
+
+
+def put(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+    if not path:
+        return new
+    fresh = value.copy()
+    fresh[path[0]] = put(value[path[0]], path[1:], new)
+    return fresh
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_whatever_stands_where_something_else_is_expected_there_is_a_finding_or_none(number: int) -> None:
+    """MF-093: no shape of an object ends in an error of the program, or in a change that is not proven."""
+    document = list(yaml.safe_load_all(WHOLE))[number]
+    options = LintOptions(
+        selection=Selection(include=("MA*",)),
+        fixes=FixOptions(widen=True, replace=True, remove_labels=True, prefer=True),
+        prefer={"arm64": 5},
+        taints=Taints("k"),
+    )
+    known = answers(TWO)
+    for turn, path in enumerate(paths(document)):
+        for shape in SHAPES[turn % 3 :: 3]:
+            source = SourceText.of("web.yaml", yaml.safe_dump(put(document, path, shape)).encode())
+            result = fix(source, known, FixRequest(options=options, uncomment=True))
+            assert result.unproven is None, (path, shape)
+
+
+@pytest.mark.parametrize("values", ["amd64", "null", "", "5", "{a: b}", "{'-': a}", "[]"])
+def test_replacing_values_that_are_no_list_writes_a_list_or_says_why_not(values: str) -> None:
+    """MF-052: MA104."""
+    text = POD.replace("&v [amd64, arm64, s390x]", values) + CONTAINER
+    result = fixed(text, replace=True)
+    found = yaml.safe_load(result.text)["spec"]["affinity"]["nodeAffinity"]
+    terms = found["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    if values in ("null", "", "[]"):
+        assert terms[0]["matchExpressions"][0]["values"] == ["amd64", "arm64"]
+    else:
+        assert result.text == text
+        assert any(refusal.note.endswith("/values is not a list") for refusal in result.refused)
