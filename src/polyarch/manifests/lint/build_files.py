@@ -3,7 +3,7 @@
 Pure.
 """
 
-from polyarch.manifests.finding import NO_OBJECT, Finding, fingerprint
+from polyarch.manifests.finding import NO_OBJECT, Finding, Repair, fingerprint
 from polyarch.manifests.lint.catalogue import SOURCE_RULES
 from polyarch.manifests.lint.engine import Problem, selected
 from polyarch.manifests.lint.options import LintOptions
@@ -37,7 +37,7 @@ def _problem(source: SourceText, hit: Hit, options: LintOptions) -> Problem:
         fingerprint=_mark(source, hit),
         upstream=rule.upstream,
     )
-    return Problem(finding, edits=hit.edits)
+    return Problem(finding, Repair((), note=hit.note) if hit.note else None, edits=hit.edits)
 
 
 def _mark(source: SourceText, hit: Hit) -> str:

@@ -8,8 +8,11 @@ from linting import answers
 from polyarch.manifests.editing.editor import splice
 from polyarch.manifests.lint.build_files import lint_source
 from polyarch.manifests.lint.options import LintOptions, Selection
+from polyarch.manifests.lint.sources import dockerfile
 from polyarch.manifests.lint.sources.ma301_dockerfile import base_images
 from polyarch.manifests.lint.sources.source_kinds import is_source
+from polyarch.manifests.repair.fix import fix
+from polyarch.manifests.repair.fix_result import FixRequest
 from polyarch.manifests.scan.sets import Answers
 from polyarch.manifests.scan.text import SourceText
 
@@ -51,8 +54,20 @@ def test_which_files_are_read(path: str, read: bool) -> None:
         ),
         ("FROM golang\nARG TARGETARCH\nENV GOARCH amd64\n", "FROM golang\nARG TARGETARCH\nENV GOARCH ${TARGETARCH}\n"),
         (
-            "FROM a\r\nRUN GOARCH=arm64 go build && GOARCH=s390x go build\r\n",
-            "FROM a\r\nARG TARGETARCH\r\nRUN GOARCH=${TARGETARCH} go build && GOARCH=${TARGETARCH} go build\r\n",
+            "FROM a\r\nRUN GOARCH=arm64 go build && GOARCH=arm64 go vet\r\n",
+            "FROM a\r\nARG TARGETARCH\r\nRUN GOARCH=${TARGETARCH} go build && GOARCH=${TARGETARCH} go vet\r\n",
+        ),
+        (
+            "FROM --platform=$BUILDPLATFORM \\\n  # GOARCH=arm64\n  go\nENV A=b GOARCH=amd64\n",
+            "FROM --platform=$BUILDPLATFORM \\\n  # GOARCH=arm64\n  go\nARG TARGETARCH\nENV A=b GOARCH=${TARGETARCH}\n",
+        ),
+        (
+            'from a\nrun --mount=target=/c cd /x && A="b c" \\\n  GOARCH=amd64 go build -x "y"',
+            'from a\nARG TARGETARCH\nrun --mount=target=/c cd /x && A="b c" \\\n  GOARCH=${TARGETARCH} go build -x "y"',
+        ),
+        (
+            'FROM a\nENV GOARCH="amd64"\nFROM b\nRUN make GOARCH=amd64',
+            'FROM a\nARG TARGETARCH\nENV GOARCH="${TARGETARCH}"\nFROM b\nARG TARGETARCH\nRUN make GOARCH=${TARGETARCH}',
         ),
         ("FROM --platform=linux/amd64 golang AS b\n", "FROM --platform=linux/${TARGETARCH} golang AS b\n"),
         ("from --platform=arm64 golang\n", "from --platform=linux/${TARGETARCH} golang\n"),
@@ -62,8 +77,96 @@ def test_a_dockerfile_bound_to_one_platform(text: str, fixed: str) -> None:
     """MA301: the value becomes the target's, which the stage declares."""
     problems = found("Dockerfile", text)
     assert {each.finding.rule for each in problems} == {"MA301"}
-    assert splice(text, tuple(edit for each in problems for edit in each.edits)) == fixed
+    assert splice(text, dict.fromkeys(edit for each in problems for edit in each.edits)) == fixed
     assert found("Dockerfile", fixed) == ()
+    source = SourceText.of("Dockerfile", text.encode())
+    result = fix(source, NOTHING, FixRequest(options=LintOptions(selection=INCLUDED)))
+    assert (result.text, result.remaining, len(result.applied)) == (fixed, (), len(problems))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("FROM a\nRUN GOARCH=amd64 go build && GOARCH=arm64 go build\n", "several architectures: amd64, arm64"),
+        ("FROM --platform=linux/arm64 a\nENV GOARCH=amd64\n", "several architectures: amd64, arm64"),
+        ("FROM a\nRUN GOARCH=amd64 go build -o web-amd64\n", "line 2 names amd64, too"),
+        ("FROM a\nRUN CC=aarch64-linux-gnu-gcc GOARCH=arm64 go build\n", "line 2 names aarch64, too"),
+        ("FROM golang:amd64\nENV GOARCH=amd64\n", "line 1 names amd64, too"),
+        ("FROM a\nRUN <<EOF\nGOARCH=amd64 go build\nEOF\n", "line 2 has a here-document"),
+        ("FROM a\nCOPY <<X /x\nFROM b\nENV GOARCH=s390x\nX\nENV GOARCH=amd64\n", "line 2 has a here-document"),
+        ("# escape=`\nFROM a\nENV GOARCH=amd64\n", "parser directive: escape"),
+        ("# syntax=example.org/own\nFROM a\nENV GOARCH=amd64\n", "parser directive: syntax"),
+        ("FROM a\nRUN x \\\\\nENV GOARCH=amd64\n", "ends with two backslashes"),
+        ("FROM a\nRUN x \\\n\n  GOARCH=amd64 go build\n", "is empty within an instruction"),
+        ("FROM a\nRUN GOARCH=amd64 go build \\\n", "ends the file with a backslash"),
+        ("FROM a\r\nENV GOARCH=amd64\n", "its lines end in two ways"),
+        ("FROM a\nENV GOARCH=amd64\x0cRUN x\n", "unusual line breaks"),
+        ("FROM a b\nENV GOARCH=amd64\n", "FROM of an unusual form"),
+        ("FROM {{ base }}\nENV GOARCH=amd64\n", "FROM of an unusual form"),
+        ("FROM a\nINCLUDE x\nENV GOARCH=amd64\n", "unknown instruction: INCLUDE"),
+        ("ENV GOARCH=amd64\n", "first instruction is no FROM"),
+        ('FROM a\nSHELL ["pwsh"]\nENV GOARCH=amd64\n', "line 2 sets another shell"),
+        ("FROM a\nRUN GOARCH=am\\\nd64 go build\n", "its value goes over two lines"),
+        ("FROM a\nRUN sh -c 'GOARCH=amd64 go build'\n", "is not set in a way"),
+        ("FROM a\nRUN echo GOARCH=amd64\nRUN GOARCH=amd64 go build\n", "is not set in a way"),
+        ("FROM a\nRUN x # GOARCH=amd64\n", "is not set in a way"),
+        ("FROM a\nRUN (GOARCH=amd64 go build)\n", "is not set in a way"),
+        ("FROM a\nRUN GOARCH='amd64' go build\n", "is not set in a way"),
+        ('FROM a\nENV FLAGS="GOARCH=amd64"\n', "is not set in a way"),
+        ("FROM a\nONBUILD RUN GOARCH=amd64 go build\n", "is not set in a way"),
+        ('FROM a\nCMD ["GOARCH=amd64"]\n', "is not set in a way"),
+        ("ARG GOARCH=amd64\nFROM a\n", "before the first FROM"),
+        ("ARG TARGETARCH\nFROM a\nENV GOARCH=amd64\n", "line 1 says something else of TARGETARCH"),
+        ("FROM a\nARG TARGETARCH=x\nENV GOARCH=amd64\n", "line 2 says something else of TARGETARCH"),
+        ("FROM a\nENV TARGETARCH=x\nENV GOARCH=amd64\n", "line 2 says something else of TARGETARCH"),
+        ("FROM a\nENV GOARCH=amd64\nARG TARGETARCH\n", "line 3 says something else of TARGETARCH"),
+        ("ARG TARGETARCH\nFROM --platform=linux/amd64 a\n", "line 1 says something else of TARGETARCH"),
+        ("FROM --platform=linux/amd64 a AS b\nFROM c\n", "several stages"),
+        ("FROM --platform=linux/amd64 scratch\n", "scratch is no image"),
+        ("FROM --platform=linux/arm/v7 a\n", "is not simply an architecture"),
+        (f"FROM --platform=linux/amd64 a@sha256:{'c' * 64}\n", "are unknown"),
+    ],
+)
+def test_a_dockerfile_whose_fix_is_not_certain_is_left_alone_with_a_reason(text: str, reason: str) -> None:
+    """MA301: MF-053."""
+    source = SourceText.of("Dockerfile", text.encode())
+    result = fix(source, NOTHING, FixRequest(options=LintOptions(selection=INCLUDED)))
+    assert result.text == text
+    assert len(result.refused) == len(result.remaining) > 0
+    assert reason in result.refused[0].note
+    assert not any(each.fixable for each in result.remaining)
+
+
+def test_a_value_is_declared_also_where_the_first_one_of_its_stage_is_suppressed() -> None:
+    """MA301: MF-032."""
+    text = "FROM a\n# polyarch:ignore MA301 a tool of the build host\nRUN GOARCH=amd64 x\nRUN GOARCH=amd64 go build\n"
+    source = SourceText.of("Dockerfile", text.encode())
+    result = fix(source, NOTHING, FixRequest(options=LintOptions(selection=INCLUDED)))
+    changed = "FROM a\nARG TARGETARCH\n" + text.removeprefix("FROM a\n")
+    assert result.text == changed.replace("GOARCH=amd64 go", "GOARCH=${TARGETARCH} go")
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "doubt"),
+    [
+        ("FROM a\nRUN x \\\n# c\n  y\n", ["FROM a", "RUN x   y"], ""),
+        ("\n  # c\n  from a\n\tRUN x\n", ["from a", "RUN x"], ""),
+        ("FROM a\nRUN <<A cat <<-B\n1\nA\n\t2\n\tB\nRUN y", ["FROM a", "RUN <<A cat <<-B\n1\n\t2", "RUN y"], "here"),
+        ("FROM a\nCOPY <<A /x\nFROM b\nA\nRUN y\n", ["FROM a", "COPY <<A /x", "RUN y"], "here"),
+        ("FROM a\nRUN echo $((1<<2))\nRUN y\n", ["FROM a", "RUN echo $((1<<2))", "RUN y"], "here"),
+        ("", [], "no FROM"),
+    ],
+)
+def test_a_dockerfile_is_read_as_its_instructions(text: str, names: list[str], doubt: str) -> None:
+    """As BuildKit's parser joins the lines."""
+    read = dockerfile.read(text)
+    assert [each.text for each in read.instructions] == names
+    assert bool(read.doubt) == bool(doubt)
+    assert doubt in read.doubt
+    for each in read.instructions:
+        assert [text[each.at(place)] for place, mark in enumerate(each.text) if mark != "\n"] == [
+            mark for mark in each.text if mark != "\n"
+        ]
 
 
 @pytest.mark.parametrize(

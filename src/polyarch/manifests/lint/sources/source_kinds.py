@@ -49,6 +49,8 @@ class Hit:
     hint: str
     images: tuple[str, ...] = ()
     edits: tuple[Edit, ...] = ()
+    note: str = ""
+    """Why there is no automatic fix, where the rule has one."""
 
 
 def lines(text: str) -> Iterator[tuple[int, str]]:
