@@ -1,24 +1,45 @@
 """Edits of random texts: what they say changes as asked, and nothing else does (MF-054, MF-060, MF-091).
 
 A random object is written in a random way (block and flow, quotes, comments, indentation, line ends, anchors), random
-operations are rendered, and the proof reads the result. The proof itself is tested in the unit tests.
+operations are rendered, and the proof reads the result. The proof itself is tested in the unit tests. Whole objects
+that share text through anchors are fixed, and PyYAML says what that changed.
 """
 
 import json
 from random import Random
 from typing import Any
 
+import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from polyarch.cli.lint.account import Account
 from polyarch.manifests.editing.editor import CannotEdit, render, splice
 from polyarch.manifests.editing.style import scalar
 from polyarch.manifests.lint.catalogue import DOCUMENT_RULES
-from polyarch.manifests.operations import Add, Remove, Rename, Replace, TreeOperation, apply, pointer, read, segments
+from polyarch.manifests.lint.options import FixOptions, LintOptions
+from polyarch.manifests.operations import (
+    Add,
+    Remove,
+    Rename,
+    Replace,
+    TreeOperation,
+    apply,
+    is_below,
+    pointer,
+    read,
+    segments,
+)
+from polyarch.manifests.repair.fix import fix
+from polyarch.manifests.repair.fix_result import FixRequest
 from polyarch.manifests.repair.proof import prove
+from polyarch.manifests.report import Report
 from polyarch.manifests.scan.nodes import compose
 from polyarch.manifests.scan.scanning import scan
+from polyarch.manifests.scan.sets import Answers
 from polyarch.manifests.scan.text import SourceText
+from polyarch.oci.platforms_file import AnswerFile
+from polyarch.oci.reference import parse
 
 KEYS = ["spec", "containers", "affinity", "image", "name", "kubernetes.io/arch", "a", "b", "386", "on"]
 TEXTS = ["web:1", "386", "no", "x y", "a: b", "ü𝒳", "", "it's", 'say "x"', "two\nlines", "# x", "{{ x }}", "*"]
@@ -203,3 +224,155 @@ def test_no_text_makes_a_scan_fail_mf_091(text: str) -> None:
     for document in found.documents:
         assert prove(source, [(document, [])], source.text) is None
         document.span(document.root)
+
+
+# Shared text ----------------------------------------------------------------------------------------------------------
+
+NODE_AFFINITY, TERMS = "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"
+IMAGES = {"a:1": ["linux/amd64"], "b:1": ["linux/amd64", "linux/arm64"], "c:1": ["linux/arm64"]}
+
+
+class Shared(str):
+    """A string that is written with an anchor where it is used twice."""
+
+    __slots__ = ()
+
+
+class Merged(dict[str, Any]):
+    """A mapping that is written with a merge key for its ``base``."""
+
+    def __init__(self, base: dict[str, Any], own: dict[str, Any]) -> None:
+        super().__init__({**base, **own})
+        self.base, self.own = base, own
+
+
+class Dumper(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:
+        return not isinstance(data, Shared | dict | list)
+
+
+def merging(dumper: Dumper, value: Merged) -> yaml.Node:
+    node = dumper.represent_mapping("tag:yaml.org,2002:map", value.own)
+    node.value.insert(0, (yaml.ScalarNode("tag:yaml.org,2002:merge", "<<"), dumper.represent_data(value.base)))
+    return node
+
+
+Dumper.add_representer(Merged, merging)
+Dumper.add_representer(Shared, lambda dumper, value: dumper.represent_scalar("tag:yaml.org,2002:str", str(value)))
+
+
+def objects(random: Random) -> dict[str, Any]:
+    """A list of objects some of which are pods; random parts of them are one and the same."""
+    pool: dict[str, list[Any]] = {}
+
+    def some(kind: str, make: Any, chance: float = 0.45) -> Any:
+        """A new part, or one that is used elsewhere."""
+        known = pool.setdefault(kind, [])
+        if known and random.random() < chance:
+            return random.choice(known)
+        known.append(make())
+        return known[-1]
+
+    def text(*choices: str) -> Any:
+        return some("text", lambda: Shared(random.choice(choices)), 0.2)
+
+    def words(*choices: str) -> Any:
+        return some("list", lambda: [text(each) for each in random.sample(choices, random.randint(1, len(choices)))])
+
+    def expression() -> Any:
+        key = random.choice(["kubernetes.io/arch"] * 3 + ["beta.kubernetes.io/arch", "kubernetes.io/os", "team"])
+        values = words("linux", "windows") if key.endswith("os") else words("amd64", "arm64", "s390x", "x86_64", "web")
+        return some(
+            "map", lambda: {"key": text(key), "operator": random.choice(["In"] * 4 + ["NotIn"]), "values": values}
+        )
+
+    def terms() -> Any:
+        return some("list of maps", lambda: [{"matchExpressions": expressions()} for _ in range(random.randint(1, 2))])
+
+    def expressions() -> Any:
+        return some("list of maps", lambda: [expression() for _ in range(random.randint(1, 2))])
+
+    def affinity() -> Any:
+        preferred = [{"weight": 1, "preference": {"matchExpressions": expressions()}}]
+        node = {NODE_AFFINITY: some("map", lambda: {TERMS: terms()}, 0.2)}
+        if random.random() < 0.3:
+            node["preferredDuringSchedulingIgnoredDuringExecution"] = preferred
+        return some("map", lambda: {"nodeAffinity": node, "podAffinity": {"x": words("amd64", "arm64")}}, 0.3)
+
+    def selector() -> Any:
+        key = random.choice(["kubernetes.io/arch", "beta.kubernetes.io/arch", "kubernetes.io/os"])
+        return some("map", lambda: {key: text("amd64", "arm64", "x86_64", "linux")}, 0.3)
+
+    def container() -> Any:
+        made = {"name": "c", "image": text(*IMAGES)}
+        return {**made, "args": words("amd64", "s390x")} if random.random() < 0.6 else made
+
+    def pod_spec() -> Any:
+        made: dict[str, Any] = {"containers": some("containers", lambda: [container()], 0.2)}
+        if random.random() < 0.7:
+            made["affinity"] = affinity()
+        if random.random() < 0.4:
+            made["nodeSelector"] = selector()
+        if "pod" in pool and random.random() < 0.2:
+            return Merged(random.choice(pool["pod"]), {key: made[key] for key in ("nodeSelector",) if key in made})
+        return some("pod", lambda: made, 0.2)
+
+    def item(number: int) -> dict[str, Any]:
+        metadata: dict[str, Any] = {"name": f"n{number}"}
+        if random.random() < 0.3:
+            metadata["labels"] = selector()
+        if random.random() < 0.1:
+            metadata["annotations"] = {"ignore-check.polyarch.dev/MA102": "for a reason"}
+        match random.choice(["Pod", "Pod", "Deployment", "DaemonSet", "PersistentVolume", "ConfigMap"]):
+            case "Pod":
+                return {"kind": "Pod", "metadata": metadata, "spec": pod_spec()}
+            case "PersistentVolume" as kind:
+                return {"kind": kind, "metadata": metadata, "spec": {"nodeAffinity": {"required": {TERMS: terms()}}}}
+            case "ConfigMap" as kind:
+                return {"kind": kind, "metadata": metadata, "data": {"a": words("amd64", "web"), "b": selector()}}
+            case kind:
+                template = some("template", lambda: {"spec": pod_spec()}, 0.2)
+                return {"kind": kind, "metadata": metadata, "spec": {"selector": selector(), "template": template}}
+
+    return {"kind": "List", "x": words("amd64", "s390x"), "items": [item(n) for n in range(random.randint(1, 4))]}
+
+
+def leaves(left: Any, right: Any, here: str = "") -> list[str]:
+    """Pointers at which two values differ; a list of another length differs as a whole."""
+    if isinstance(left, dict) and isinstance(right, dict):
+        keys = dict.fromkeys((*left, *right))
+        return [each for key in keys for each in leaves(left.get(key), right.get(key), here + pointer(key))]
+    if isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
+        pairs = enumerate(zip(left, right, strict=True))
+        return [each for place, (one, other) in pairs for each in leaves(one, other, f"{here}/{place}")]
+    return [] if left == right else [here]
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(random=st.randoms(use_true_random=False), flags=st.booleans())
+def test_a_fix_changes_what_it_lists_and_nothing_that_only_shares_its_text_mf_053(random: Random, flags: bool) -> None:
+    """MF-053, MF-054: what PyYAML reads differs at the listed places only, and these are those of pods' constraints."""
+    text = yaml.dump(objects(random), Dumper=Dumper, sort_keys=False, default_flow_style=random.random() < 0.3 or None)
+    file = AnswerFile.from_mapping(IMAGES)
+    known = Answers({image: answer for image in IMAGES if (answer := file.get(parse(image))) is not None})
+    options = LintOptions(fixes=FixOptions(widen=flags, replace=flags))
+    result = fix(SourceText.of("web.yaml", text.encode()), known, FixRequest(options=options))
+    account = Account("write")
+    account.take(result)
+    (entry,) = account.document(Report.of(result.remaining))["files"] or [{"changes": []}]
+    assert result.unproven is None
+    before, after = yaml.safe_load(text), yaml.safe_load(result.text)
+    assert [change["document"] for change in entry["changes"]] == [0] * len(entry["changes"])
+    listed = {change["path"] for change in entry["changes"]}
+    listed |= {path.rpartition("/")[0] for path in listed if path[-1] in "-0123456789"}
+    places = leaves(before, after)
+    assert all(any(is_below(place, path) for path in listed) for place in places), (text, result.text, listed)
+    # The same text without an anchor says where there are pods and what they need.
+    written_out = scan(SourceText.of("web.yaml", json.dumps(before).encode()))
+    fields = [f"{pod.pointer}/{field}" for pod in written_out.pod_specs for field in ("affinity", "nodeSelector")]
+    assert all(any(is_below(place, field) for field in fields) for place in places), (text, result.text)
+    suppressed = [
+        each.pointer for each in written_out.objects if "annotations" in read(before, each.pointer)["metadata"]
+    ]
+    if all(finding.rule == "MA102" for finding in result.applied):
+        assert not any(is_below(place, each) for place in places for each in suppressed), (text, result.text)

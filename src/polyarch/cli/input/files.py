@@ -9,6 +9,7 @@ import os
 import stat
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -142,6 +143,8 @@ def write_file(path: str, data: bytes, *, before: bytes | None = None, roots: Se
             raise CouldNotComplete(f"{path}: links to {target} outside the given paths; pass that file itself")
         if _content(path, target) != before:
             raise CouldNotComplete(f"{path}: changed since it was read, not overwritten; run again")
+        if not is_special(path) and not os.access(target, os.W_OK):
+            raise CouldNotComplete(f"{path}: is read-only, not overwritten; make it writable")
     try:
         if is_special(path):
             with Path(path).open("wb") as stream:
@@ -173,11 +176,12 @@ def _replace(target: Path, data: bytes) -> None:
     except BaseException:
         Path(name).unlink()
         raise
-    directory = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    with suppress(OSError):  # the file is in its place already
+        directory = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
 
 
 def _keep_manners(handle: int, target: Path) -> None:

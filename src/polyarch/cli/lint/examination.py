@@ -6,6 +6,7 @@ with images nobody knows yet is put off until all of them have been asked for at
 
 import posixpath
 import re
+import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -127,6 +128,12 @@ class Run:
 
     def _examine(self, path: str, *, judge: bool) -> Examined:
         try:
+            return self._examined(path, judge=judge)
+        except Exception as error:  # noqa: BLE001 - a bug that one file brings out must not lose the others
+            return Examined(ExaminedFile(path), problem=unexpected(error))
+
+    def _examined(self, path: str, *, judge: bool) -> Examined:
+        try:
             data = self.read(path)
             if not is_judged(path, data):
                 return Examined(ExaminedFile(path))
@@ -200,6 +207,17 @@ class Resolved:
     incomplete: list[Incomplete]
 
 
+def unexpected(error: Exception) -> str:
+    """A bug as the reason why a file is left out: where in the file, and what to report."""
+    place = "".join(f"{note}: " for note in getattr(error, "__notes__", ())[:1])
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    words = " ".join(str(error).split())
+    said = f"{type(error).__name__}{f': {words[:200]}' if words else ''}"
+    return (
+        f"{place}a bug in polyarch: {said} ({Path(frame.filename).name}:{frame.lineno}); please report it with the file"
+    )
+
+
 def is_judged(path: str, data: bytes) -> bool:
     """Whether a file is of interest to any rule."""
     return is_source(path) or worth_reading(data)
@@ -215,7 +233,10 @@ def lint_files(run: Run, *, jobs: int | None = None) -> Linted:
     images, answers, incomplete = _answered(run, examined)
     findings = [finding for each in examined for finding in each.findings]
     for paths in _catalogues(examined):
-        findings += run.catalogue(paths)
+        try:
+            findings += run.catalogue(paths)
+        except Exception as error:  # noqa: BLE001 - as for a file
+            incomplete.append(Incomplete(paths[0], "", unexpected(error)))
     return Linted(
         findings=findings,
         files=[each.file for each in examined],

@@ -9,7 +9,7 @@ import msgspec
 from polyarch.cli.errors import CouldNotComplete, UsageError
 from polyarch.cli.input.files import STDIN, is_special, write_file
 from polyarch.cli.lint.account import Account, Way
-from polyarch.cli.lint.examination import Run, is_judged, resolved
+from polyarch.cli.lint.examination import Run, is_judged, resolved, unexpected
 from polyarch.cli.lint.settings import Settings, parse_platforms, parse_weights, patterns, read_baseline, settle
 from polyarch.cli.options.manifests import ImageOptions, RuleOptions
 from polyarch.cli.options.outputs import STDOUT, Output, emit
@@ -60,17 +60,33 @@ def run_fix(
     request = msgspec.structs.replace(request, options=run.settings.options)
     delivery = _Delivery(asked.way, run)
     account = Account(asked.way, incomplete=list(looked.incomplete))
+    planned: list[FixResult] = []
     for path in run.files:
         try:
             data = run.read(path)
             if path != STDIN and asked.way != "yaml" and not is_judged(path, data):
                 continue
             result = _fixed(run, path, data, request, baseline)
-            delivery.take(result, data)
+            if asked.way == "write" and path != STDIN and result.changed:
+                planned.append(result)  # no file is written before the work on every file is done
+                continue
+            delivery.take(result)
         except (OSError, UnreadableText, CouldNotComplete) as error:
             account.incomplete.append(Incomplete(path, "", _reason(error)))
-            continue
-        account.take(result if asked.way == "write" else result.with_places_before())
+        except Exception as error:  # noqa: BLE001 - a bug that one file brings out must not lose the others
+            account.incomplete.append(Incomplete(path, "", unexpected(error)))
+        else:
+            account.take(result if asked.way == "write" else result.with_places_before())
+    for result in planned:
+        try:
+            delivery.take(result)
+        except Exception as error:  # noqa: BLE001 - whatever keeps one file from being written, the others are
+            path = result.source.path
+            known = isinstance(error, OSError | CouldNotComplete)
+            reason = _reason(error).removeprefix(f"{path}: ") if known else unexpected(error)
+            account.take_unwritten(result, reason)
+        else:
+            account.take(result)
     account.not_emitted = delivery.end()
     account.patched = len(delivery.component.patches)
     report = Report.of(
@@ -103,7 +119,8 @@ def _tell(account: Account, report: Report, outputs: Sequence[Output], messages:
     emit(outputs, render)
     if not any(each.format == "text" for each in outputs):
         return
-    if not report.summary.objects and report.summary.complete:
+    found = report.summary.objects or account.applied or report.findings
+    if not found and report.summary.complete:
         messages.note("no fixable objects in the given paths")
     else:
         lines = account.lines(report, quiet=messages.quiet)
@@ -166,7 +183,7 @@ class _Delivery:
         self.first = True
         self.ended = True
 
-    def take(self, result: FixResult, before: bytes) -> None:
+    def take(self, result: FixResult) -> None:
         """Raises ``CouldNotComplete`` for a file that cannot be written."""
         path = result.source.path
         if self.way == "kustomize":
@@ -176,6 +193,7 @@ class _Delivery:
         elif self.way == "write" and path == STDIN:
             _print(result.source.encode(result.text))
         elif self.way == "write" and result.changed:
+            before = result.source.encode(result.source.text)
             write_file(path, result.source.encode(result.text), before=before, roots=self.run.roots)
 
     def stream(self, result: FixResult) -> None:

@@ -1,10 +1,12 @@
 """``polyarch fix`` as a user runs it (MF-050, MF-054, MF-066, MF-070)."""
 
+import json
 import os
 import resource
 import stat
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,8 @@ from commands import FIXED, WEB, Command
 from polyarch.cli.input import files
 from polyarch.cli.lint import repair as fixing
 from polyarch.cli.lint.diffs import unified_diff
+from polyarch.manifests.lint.constraints import precedence
+from polyarch.manifests.lint.facts import Draft, PodFacts
 
 
 @pytest.fixture
@@ -336,6 +340,142 @@ def test_an_edit_that_cannot_be_proven_changes_nothing(run: Command, monkeypatch
     assert result.code == 3
     assert "MA904" in result.err
     assert path.read_text() == WEB
+
+
+def test_files_are_written_after_all_were_fixed_and_a_failure_says_which_were(
+    run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MF-066: 3; what was not written keeps its findings."""
+    paths = [run.write(f"{name}.yaml") for name in "abc"]
+    seen: list[list[str]] = []
+    plan, replace = fixing.fix, files._replace
+
+    def planned(source, *arguments, **more):  # type: ignore[no-untyped-def]
+        seen.append([path.read_text() for path in paths])
+        return plan(source, *arguments, **more)
+
+    def full(target: Path, data: bytes) -> None:
+        if target.name == "b.yaml":
+            raise OSError(28, "No space left on device")
+        replace(target, data)
+
+    monkeypatch.setattr(fixing, "fix", planned)
+    monkeypatch.setattr(files, "_replace", full)
+    result = run("a.yaml", "b.yaml", "c.yaml", "--write", "-o", "text", "-o", "json=report.json")
+    assert seen == [[WEB] * 3] * 3, "nothing is written before the work on every file is done"
+    assert [path.read_text() for path in paths] == [FIXED, WEB, FIXED]
+    assert result.code == 3
+    lines = result.err.splitlines()
+    assert [line for line in lines if "written: " in line] == [
+        "written: a.yaml",
+        "written: c.yaml",
+        "not written: b.yaml: No space left on device; the file was not changed",
+    ]
+    assert lines[-1] == "polyarch: fixed 2 findings in 2 files, 4 remaining"
+    document = json.loads((run.folder / "report.json").read_text())
+    assert [each["file"] for each in document["files"]] == ["a.yaml", "c.yaml"]
+    assert document["notWritten"] == [{"file": "b.yaml", "reason": "No space left on device; the file was not changed"}]
+    assert [each["rule"] for each in document["remaining"] if each["file"] == "b.yaml"] == ["MA103", "MA102"]
+    assert not document["summary"]["complete"]
+
+
+def test_a_read_only_file_is_not_replaced(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MF-066: for root every file is writable, so the question is answered for it here."""
+    path = run.write("web.yaml")
+    monkeypatch.setattr(files.os, "access", lambda *_: False)
+    result = run("web.yaml", "--write")
+    assert (result.code, path.read_text()) == (3, WEB)
+    assert "not written: web.yaml: is read-only" in result.err
+
+
+@pytest.mark.parametrize("command", ["fix", "lint"])
+def test_a_bug_that_one_file_brings_out_does_not_lose_the_others(
+    run: Command, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """MF-093: 3, with file and line."""
+    broken = run.write("a.yaml", WEB.replace("name: web", "name: broken"))
+    before, other = broken.read_text(), run.write("b.yaml")
+    real = precedence.check
+
+    def check(facts: PodFacts) -> Iterator[Draft]:
+        if facts.pod_spec.object.name == "broken":
+            raise TypeError("unhashable")
+        yield from real(facts)
+
+    monkeypatch.setattr(precedence, "check", check)
+    run.name = command
+    result = run("a.yaml", "b.yaml", *(["--write"] if command == "fix" else []))
+    assert result.code == 3
+    assert (
+        "a.yaml: not completed: line 8, Deployment broken: a bug in polyarch: TypeError: unhashable ("
+        in result.out + result.err
+    )
+    assert "Traceback" not in result.err
+    assert broken.read_text() == before
+    if command == "fix":
+        assert other.read_text() == FIXED
+    else:
+        assert "b.yaml:15:33: error MA102" in result.out
+
+
+SHARED = WEB.replace("[amd64, s390x]", "&v [amd64, s390x]") + "        args: *v\n"
+NOTE = "`values` at line 15 is shared through the anchor &v with /spec/template/spec/containers/0/args at line 22"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("web.yaml", "--write"),
+        ("web.yaml",),
+        ("web.yaml", "--emit", "yaml"),
+        ("web.yaml", "--emit", "kustomize"),
+        ("-",),
+    ],
+)
+@pytest.mark.parametrize("flags", [(), ("--widen", "--replace", "--uncomment")])
+def test_text_that_something_else_uses_stays_whatever_the_way(
+    run: Command, arguments: tuple[str, ...], flags: tuple[str, ...]
+) -> None:
+    """MF-053: 1, and the summary counts what is left."""
+    path = run.write("web.yaml", SHARED)
+    result = run(*arguments, *flags, **({"stdin": SHARED} if "-" in arguments else {}))
+    assert result.code == 1
+    assert f"MA102 not fixed: {NOTE}; write it out for each first" in result.err
+    assert "2 remaining" in result.err, "MA103, too"
+    assert path.read_text() == SHARED
+    assert result.out in ("", SHARED, "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\npatches: []\n")
+
+
+def test_a_dockerfile_is_fixed_or_the_reason_is_said(run: Command) -> None:
+    """MA301: MF-050, MF-053."""
+    path = run.write("Dockerfile", "FROM a\nENV GOARCH=amd64\n")
+    result = run("Dockerfile", "--include", "MA301", "--write")
+    assert (result.code, result.err) == (0, "polyarch: fixed 1 finding in 1 file\n")
+    assert path.read_text() == "FROM a\nARG TARGETARCH\nENV GOARCH=${TARGETARCH}\n"
+    text = "FROM a\nRUN GOARCH=amd64 go build && GOARCH=arm64 go build\n"
+    path.write_text(text)
+    result = run("Dockerfile", "--include", "MA301", "--write")
+    assert (result.code, path.read_text()) == (1, text)
+    reason = "MA301 not fixed: the file is written for several architectures: amd64, arm64"
+    assert f"Dockerfile:2:5: {reason}\nDockerfile:2:30: {reason}\n" in result.err
+    assert result.err.endswith("polyarch: fixed 0 findings in 0 files, 2 remaining\n")
+
+
+def test_the_document_lists_every_change(run: Command) -> None:
+    """MF-050: as a JSON Patch names them, renamed keys twice."""
+    old = (
+        WEB.replace("key: kubernetes.io/os", "key: beta.kubernetes.io/os")
+        + "      nodeSelector: {beta.kubernetes.io/arch: amd64}\n"
+    )
+    run.write("web.yaml", "kind: Secret\n---\n" + old)
+    result = run("web.yaml", "--write", "-o", "json")
+    where = "/spec/template/spec"
+    terms = f"{where}/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms"
+    assert json.loads(result.out)["files"][0]["changes"] == [
+        {"document": 1, "operation": "replace", "path": f"{terms}/0/matchExpressions/1/key"},
+        {"document": 1, "operation": "remove", "path": f"{where}/nodeSelector/beta.kubernetes.io~1arch"},
+        {"document": 1, "operation": "add", "path": f"{where}/nodeSelector/kubernetes.io~1arch"},
+    ]
 
 
 # Diffs ----------------------------------------------------------------------------------------------------------------
