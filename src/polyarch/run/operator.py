@@ -78,12 +78,13 @@ async def setup(process: Process) -> Components:
         label=names.CONTROLLER_LABEL,
         part_of=names.OPERATOR,
         clock=clock,
+        recorder=recorder,
     )
     registration = RegistrationReconciler(client, settings, home, discovery, definitions, own, secrets)
     without_numa = msgspec.structs.replace(settings, numa="off")  # it has kinds of its own, and is not loaded for this
     kinds = operand_kinds(namespace, operator_rights(without_numa, cluster).namespaces)
     sets, taint_sets, build_sets = (
-        OperandSets(client, process.informers, kinds, home=namespace, part_of=part, clock=clock)
+        OperandSets(client, process.informers, kinds, home=namespace, part_of=part, clock=clock, recorder=recorder)
         for part in (names.OPERAND, shared.TAINTS, shared.BUILDER)
     )
     taints = OperatedTaints(

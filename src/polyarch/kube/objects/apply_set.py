@@ -4,16 +4,20 @@ The operator computes the desired documents with a pure function. An :class:`App
 applies the differences in dependency order, and prunes objects that carry its label and are no longer desired, after a
 live read of each. A reconcile without differences sends no request: see ``managed_fields.py``.
 
-Fields of other managers are left alone unless they are desired with another value. With ``force`` such a field is taken
-over and reported in the outcome; without it the object fails with the manager's name. If another manager takes a field
-back five times in a minute, the object is left alone for the next minute.
+Fields of other managers are left alone unless they are desired with another value, or stand where everything is ours
+(``adoption.py``). With ``force`` such a field is taken over and reported in the outcome; without it the object fails
+with the manager's name. If another manager takes a field back five times in a minute, the object is left alone for the
+next minute.
+
+Where the API server refuses an object because of what others have put into it, all of that is taken out. If it is still
+refused, and would be accepted if it were new, it is deleted and made again, but for kinds that hold data.
 """
 
 import functools
 import hashlib
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 import structlog
@@ -21,11 +25,12 @@ import structlog
 from polyarch.kube.client.patches import JsonPatch
 from polyarch.kube.client.requests import FIELD_MANAGER, Propagation
 from polyarch.kube.clock import Clock, SystemClock
-from polyarch.kube.errors import Conflict, KubernetesError, NotFound
-from polyarch.kube.objects.adoption import adoption
+from polyarch.kube.errors import ApiError, Conflict, Invalid, KubernetesError, NotFound
+from polyarch.kube.objects.adoption import SOMEBODY, Foreign, adoption, colliding, foreign, taking
 from polyarch.kube.objects.managed_fields import (
     FieldConflict,
     Fields,
+    Path,
     applied_fields,
     conflicts_of,
     differences,
@@ -40,11 +45,31 @@ from polyarch.model.unstructured import Unstructured
 
 log = structlog.get_logger(__name__)
 
+T = TypeVar("T")
 Document = dict[str, Any]
 Handler = Callable[[Change[Unstructured]], None]
 
 CONTESTED: Final = (5, 60.0)
 """A field taken from us this often within this many seconds makes us leave its object alone (PL-501)."""
+
+
+REMADE: Final = frozenset(
+    (
+        "Deployment",
+        "DaemonSet",
+        "Service",
+        "ConfigMap",
+        "PodDisruptionBudget",
+        "NetworkPolicy",
+        "MutatingWebhookConfiguration",
+        "ValidatingWebhookConfiguration",
+        "ValidatingAdmissionPolicy",
+    )
+)
+"""Kinds that are deleted and made again if nothing else helps: they hold nothing that we could not make. Never what
+others lose data with: definitions, namespaces, Secrets, ServiceAccounts (the tokens of running pods)."""
+READS: Final = 5
+"""How often an object is read that others write while its fields are taken over."""
 
 
 class Step(NamedTuple):
@@ -54,6 +79,10 @@ class Step(NamedTuple):
     document: Document
     differences: tuple[str, ...]
     taken: tuple[FieldConflict, ...] = ()
+    foreign: tuple[Foreign, ...] = ()
+    """What others put where everything is ours; its conflicts are in ``taken``."""
+    remade: bool = False
+    """The object was deleted first."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -85,9 +114,7 @@ class ApplyFailed(KubernetesError):  # noqa: N818 - what happened
 class Client(Protocol):
     """The part of the client that is used."""
 
-    async def get(
-        self, resource: Resource, name: str, *, namespace: str = "", type: type[PartialObjectMetadata]
-    ) -> PartialObjectMetadata: ...
+    async def get(self, resource: Resource, name: str, *, namespace: str = "", type: type[T]) -> T: ...
 
     async def list(
         self,
@@ -108,6 +135,10 @@ class Client(Protocol):
         field_manager: str = ...,
         type: type[Unstructured] = ...,
     ) -> Unstructured: ...
+
+    async def create(
+        self, resource: Resource, document: Mapping[str, Any], *, namespace: str = "", dry_run: bool = False
+    ) -> Any: ...
 
     async def patch(
         self, resource: Resource, name: str, patch: JsonPatch, *, namespace: str = ""
@@ -158,6 +189,8 @@ class _Sent(NamedTuple):
     digest: bytes
     fields: Fields | None
     part_of: str
+    injected: frozenset[Path] = frozenset()
+    """What was there again in the answer: an admission plugin or webhook puts it in, and the cluster wants it."""
 
 
 class ApplySet:
@@ -245,9 +278,9 @@ class ApplySet:
             if live is not None and live.metadata.deletion_timestamp is not None:
                 leaving.append(ref)
                 continue
-            if live is not None and (patch := self._adopting(ref, live)) is not None:
+            if live is not None and self._adopting(ref, live.document) is not None:
                 try:
-                    await self._client.patch(ref.resource, ref.key.name, patch, namespace=ref.key.namespace)
+                    await take_over(self._client, ref, live.document, functools.partial(self._adopting, ref))
                 except KubernetesError as error:
                     failures[ref] = error
                     continue
@@ -258,11 +291,14 @@ class ApplySet:
             if step is None or self._is_contested(ref):
                 continue
             try:
-                await self._apply(step)
+                done = await self._apply(step, live)
             except KubernetesError as error:
                 failures[ref] = error
             else:
-                applied.append(step)
+                if done is None:
+                    leaving.append(ref)
+                else:
+                    applied.append(done)
         deleted: list[Ref] = []
         if not failures:
             for ref in reversed(in_order(self._strays(documents, part_of, keeps))):
@@ -278,6 +314,15 @@ class ApplySet:
         if failures:
             raise ApplyFailed(failures, outcome)
         return outcome
+
+    def changed_by_others(self, desired: Iterable[Mapping[str, Any]], *, part_of: str) -> tuple[Step, ...]:
+        """What somebody else has changed or deleted of these objects, by the caches; what we desire anew is no such."""
+        found: list[Step] = []
+        for ref, document in (self._labelled(each, part_of) for each in desired):
+            step = self._step(ref, document, self._cache(ref).store.get(ref.key))
+            if step is not None and (step.taken or self._has_sent(ref, document)):
+                found.append(step)
+        return tuple(found)
 
     async def delete(self, part_of: str) -> tuple[Ref, ...]:
         """One step of deleting a part, for a reconcile: returns what a live list still finds. An empty result means
@@ -307,10 +352,10 @@ class ApplySet:
                 if found[ref].metadata.deletion_timestamp is None:
                     await self._delete(ref, found[ref])
 
-    def _adopting(self, ref: Ref, live: Unstructured) -> JsonPatch | None:
+    def _adopting(self, ref: Ref, live: Document) -> JsonPatch | None:
         if not self._former or self._cache(ref).writes.is_stale(ref.key):
             return None
-        return adoption(live.document, manager=self._manager, others=self._former)
+        return adoption(live, manager=self._manager, others=self._former)
 
     def _labelled(self, document: Mapping[str, Any], part_of: str) -> tuple[Ref, Document]:
         api_version, kind, metadata = document["apiVersion"], document["kind"], document["metadata"]
@@ -332,20 +377,64 @@ class ApplySet:
 
     def _step(self, ref: Ref, document: Document, live: Unstructured | None) -> Step | None:
         """What to apply for this document; None if nothing."""
-        sent = self._sent.get(ref)
-        is_known = sent is not None and sent.digest == _digest(document)
+        sent, is_known = self._sent.get(ref), self._has_sent(ref, document)
         if is_known and self._cache(ref).writes.is_stale(ref.key):
             return None
         if live is None:
             return Step(ref, document, (".metadata",))
+        others = self._foreign(document, live)
+        if is_known and sent is not None:
+            others = tuple(each for each in others if each.path not in sent.injected)
         differs = differences(document, live.document, manager=self._manager)
-        if not differs:
+        if not differs and not others:
             return None
-        if is_known and sent is not None and sent.fields == applied_fields(live.document, manager=self._manager):
+        stored = applied_fields(live.document, manager=self._manager)
+        if not others and is_known and sent is not None and sent.fields == stored:
             return None  # the server stores a value in another form, and nobody has changed it since
-        return Step(ref, document, differs, overridden(document, live.document, manager=self._manager))
+        taken = (
+            *overridden(document, live.document, manager=self._manager),
+            *(each.conflict() for each in others),
+        )
+        return Step(ref, document, differs, tuple(dict.fromkeys(taken)), others)
 
-    async def _apply(self, step: Step) -> None:
+    def _has_sent(self, ref: Ref, document: Document) -> bool:
+        sent = self._sent.get(ref)
+        return sent is not None and sent.digest == _digest(document)
+
+    def _foreign(self, document: Document, live: Unstructured) -> tuple[Foreign, ...]:
+        return foreign(document, live.document, manager=self._manager) if self._force else ()
+
+    async def _apply(self, step: Step, live: Unstructured | None) -> Step | None:
+        """What was done; None: the object is being deleted, to be made again."""
+        if live is not None and step.foreign:
+            await take_over(self._client, step.ref, live.document, lambda read: self._taking(step.document, read))
+        try:
+            await self._send(step)
+        except Invalid as error:
+            if live is None or not self._force:
+                raise
+            self._sent.pop(step.ref, None)
+            done = await insist(
+                self._client, step.ref, step.document, error, manager=self._manager, send=lambda: self._send(step)
+            )
+            if done.is_leaving:
+                return None
+            taken = tuple(dict.fromkeys((*step.taken, *done.taken)))
+            step = step._replace(taken=taken or (FieldConflict(step.differences[0], SOMEBODY),), remade=done.remade)
+        for conflict in step.taken:
+            log.warning(
+                "field taken from another manager",
+                object=str(step.ref),
+                field=conflict.field,
+                manager=conflict.manager,
+            )
+            self._taken.setdefault((step.ref, conflict), deque(maxlen=CONTESTED[0])).append(self._clock.monotonic())
+        return step
+
+    def _taking(self, document: Document, live: Document) -> JsonPatch | None:
+        return taking(live, foreign(document, live, manager=self._manager), manager=self._manager)
+
+    async def _send(self, step: Step) -> None:
         ref = step.ref
         written = await self._client.apply(
             ref.resource,
@@ -356,14 +445,11 @@ class ApplySet:
             type=Unstructured,
         )
         fields = applied_fields(written.document, manager=self._manager)
-        self._sent[ref] = _Sent(_digest(step.document), fields, step.document["metadata"]["labels"][self._label])
+        injected = frozenset(each.path for each in self._foreign(step.document, written))
+        part_of = step.document["metadata"]["labels"][self._label]
+        self._sent[ref] = _Sent(_digest(step.document), fields, part_of, injected)
         self._cache(ref).writes.note_write(ref.key, written.metadata.resource_version)
         log.info("object applied", object=str(ref), fields=step.differences[:10])
-        for conflict in step.taken:
-            log.warning(
-                "field taken from another manager", object=str(ref), field=conflict.field, manager=conflict.manager
-            )
-            self._taken.setdefault((ref, conflict), deque(maxlen=CONTESTED[0])).append(self._clock.monotonic())
 
     def _strays(
         self, documents: Mapping[Ref, Document], part_of: str, keeps: Callable[[ObjectMeta], bool]
@@ -412,6 +498,114 @@ class ApplySet:
         since = self._clock.monotonic() - seconds
         self._taken = {what: taken for what, taken in self._taken.items() if taken[-1] >= since}
         return tuple(what for what, taken in self._taken.items() if len(taken) == times and taken[0] >= since)
+
+
+class Writes(Protocol):
+    """The part of a client that takes fields over and makes objects again."""
+
+    async def get(self, resource: Resource, name: str, *, namespace: str = "", type: type[Unstructured]) -> Any: ...
+
+    async def patch(self, resource: Resource, name: str, patch: JsonPatch, *, namespace: str = "") -> Any: ...
+
+    async def create(
+        self, resource: Resource, document: Mapping[str, Any], *, namespace: str = "", dry_run: bool = False
+    ) -> Any: ...
+
+    async def delete(
+        self,
+        resource: Resource,
+        name: str,
+        *,
+        namespace: str = "",
+        uid: str | None = None,
+        propagation: Propagation | None = None,
+    ) -> None: ...
+
+
+class Insisted(NamedTuple):
+    """What it took to apply an object that the API server had refused."""
+
+    taken: tuple[FieldConflict, ...] = ()
+    remade: bool = False
+    """It was deleted, and made again."""
+    is_leaving: bool = False
+    """It was deleted, and can be made again once its finalizers are removed."""
+
+
+async def insist(
+    client: Writes,
+    ref: Ref,
+    document: Mapping[str, Any],
+    error: Invalid,
+    *,
+    manager: str,
+    send: Callable[[], Awaitable[object]],
+) -> Insisted:
+    """Applies, by ``send``, an existing object that the API server has just refused with ``error``: first without all
+    that others have put into it, then as a new one.
+
+    Raises what the API server said if the document itself is wrong, and for kinds that are never made again.
+    """
+    if ref.resource.kind not in REMADE:
+        raise error
+    live = (await client.get(ref.resource, ref.key.name, namespace=ref.key.namespace, type=Unstructured)).document
+    others = colliding(document, live, manager=manager)
+    taken = tuple(each.conflict() for each in others)
+    if others:
+
+        def patch(read: Document) -> JsonPatch | None:
+            return taking(read, colliding(document, read, manager=manager), manager=manager)
+
+        await take_over(client, ref, live, patch)
+        try:
+            await send()
+        except Invalid as again:
+            error = again
+        else:
+            return Insisted(taken)
+    if not await would_be_accepted(client, ref, document):
+        raise error
+    log.warning("object is made again", object=str(ref), problem=str(error))
+    metadata, where = live["metadata"], ref.key.namespace
+    await client.delete(ref.resource, ref.key.name, namespace=where, uid=metadata["uid"], propagation="Background")
+    if metadata.get("finalizers"):
+        return Insisted(taken, remade=True, is_leaving=True)
+    await send()
+    return Insisted(taken, remade=True)
+
+
+async def take_over(client: Writes, ref: Ref, live: Document, patch_of: Callable[[Document], JsonPatch | None]) -> None:
+    """Sends the patch of ``managedFields`` that ``patch_of`` makes of ``live``, if there is one.
+
+    Controllers write the status meanwhile, so the object may have changed since it was read: then it is read again.
+    """
+    for attempt in range(READS):
+        if (patch := patch_of(live)) is None:
+            return
+        try:
+            await client.patch(ref.resource, ref.key.name, patch, namespace=ref.key.namespace)
+        except Invalid as error:
+            if not error.is_failed_test or attempt == READS - 1:
+                raise
+            found = await client.get(ref.resource, ref.key.name, namespace=ref.key.namespace, type=Unstructured)
+            live = found.document
+        else:
+            return
+
+
+async def would_be_accepted(client: Writes, ref: Ref, document: Mapping[str, Any]) -> bool:
+    """Whether the object may be made again, and the API server would take the document as a new object: what it refuses
+    is then what others have put into it. Asked by a dry run under another name, as this one is taken."""
+    if ref.resource.kind not in REMADE:
+        return False
+    metadata = {name: value for name, value in document["metadata"].items() if name != "name"}
+    new = {**document, "metadata": {**metadata, "generateName": f"{ref.key.name[:40]}-"}}
+    try:
+        await client.create(ref.resource, new, namespace=ref.key.namespace, dry_run=True)
+    except ApiError as error:
+        log.warning("object would not be accepted as a new one", object=str(ref), problem=str(error))
+        return False
+    return True
 
 
 @functools.cache

@@ -67,7 +67,7 @@ def differences(
         return tuple(f".{name}" for name in body) or (".metadata",)
     group = str(desired.get("apiVersion", "")).rpartition("/")[0]
     comparison = _Comparison(_DEFAULTS if "." not in group or group.endswith(".k8s.io") else ())
-    return tuple(_text(path) for path in comparison.differing(fields, body, live))
+    return tuple(words_of(path) for path in comparison.differing(fields, body, live))
 
 
 def applied_fields(
@@ -127,11 +127,36 @@ def overridden(
     """The fields that a forced apply of ``desired`` would take over from other managers, with the manager's name."""
     body = _managed(desired, subresource)
     return tuple(
-        FieldConflict(_text(path), str(entry.get("manager", "")))
+        FieldConflict(words_of(path), str(entry.get("manager", "")))
         for entry in _entries(live)
         if (entry.get("manager"), entry.get("operation")) != (manager, "Apply")
         for path in _collisions(entry.get("fieldsV1") or {}, body, live, ())
     )
+
+
+def undesired_fields(desired: Mapping[str, Any], fields: Fields) -> tuple[Path, ...]:
+    """The fields among ``fields`` that ``desired`` does not have, outside the status and all metadata.
+
+    ``replicas`` are left to whoever scales.
+    """
+    return tuple(_undesired({**desired, "status": None}, fields, ()))
+
+
+def _undesired(want: Any, fields: Fields, path: Path) -> Iterator[Path]:
+    pairs = dict(_paired(fields, want)[0]) if isinstance(want, list) else {}
+    for key in _children(fields):
+        if key in ("f:metadata", "f:status", "f:replicas"):
+            continue
+        value: Any = None
+        if isinstance(want, list):
+            value = want[pairs[key]] if key in pairs else None
+        elif isinstance(want, Mapping):
+            value = want.get(key[2:])
+        if value is None:
+            if not (path and path[-1].startswith("k:") and key[2:] in msgspec.json.decode(path[-1][2:])):
+                yield (*path, key)
+        elif isinstance(value, Mapping | list):
+            yield from _undesired(value, fields[key], (*path, key))
 
 
 def conflicts_of(error: Conflict) -> tuple[FieldConflict, ...]:
@@ -274,7 +299,7 @@ def _item(have: Any, key: str) -> Any:
     return next((item for index, item in enumerate(have) if _is(key, item, index, exactly=True)), _MISSING)
 
 
-def _text(path: Path) -> str:
+def words_of(path: Path) -> str:
     """A path as the API server writes it in a conflict: ``.spec.template.spec.containers[name="web"].image``."""
     return "".join(_segment(*key.split(":", 1)) for key in path)
 

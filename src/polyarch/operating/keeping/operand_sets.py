@@ -13,8 +13,8 @@ from polyarch.kube.client.client import Client
 from polyarch.kube.client.watch_event import KubernetesObject
 from polyarch.kube.clock import Clock
 from polyarch.kube.objects import deletion
-from polyarch.kube.objects.apply_set import ApplyFailed, ApplySet, Handler, Outcome
-from polyarch.kube.objects.refs import Ref
+from polyarch.kube.objects.apply_set import ApplyFailed, ApplySet, Handler, Outcome, Step
+from polyarch.kube.objects.refs import Ref, few
 from polyarch.kube.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
@@ -32,6 +32,7 @@ from polyarch.kube.resources import (
     Resource,
     by_kind,
 )
+from polyarch.kube.runtime.events import Recorder, Regarding
 from polyarch.kube.runtime.informer import Informer, Informers
 from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
 from polyarch.model.unstructured import Unstructured
@@ -57,6 +58,8 @@ AT_HOME: Final = (
     DEPLOYMENTS,
     DAEMONSETS,
 )
+RESTORED: Final = "PolyarchRestored"
+"""The reason of events on operands."""
 IMMUTABLE: Final = {
     "Deployment": ("spec", "selector"),
     "DaemonSet": ("spec", "selector"),
@@ -98,9 +101,12 @@ class OperandSets:
         label: str = names.OPERAND_LABEL,
         part_of: str,
         clock: Clock,
+        recorder: Recorder,
         required: bool = True,
     ) -> None:
-        """``required``: the process is not ready before all of them are cached."""
+        """``required``: the process is not ready before all of them are cached. ``recorder``: tells on an operand what
+        was put right."""
+        self._recorder = recorder
         self._client = client
         self._informers = informers
         self._clock = clock
@@ -145,10 +151,9 @@ class OperandSets:
         Raises :class:`ApplyFailed` after everything was tried.
         """
         several: dict[ApplySet, list[Document]] = {each: [] for each in self._sets()}
-        kinds = {(kind.api_version, kind.kind): kept for kind, (kept, _) in self._optional.items()}
         for document in documents:
             await self._delete_if_unchangeable(document)
-            several[kinds.get((document["apiVersion"], document["kind"]), self._main)].append(document)
+            several[self._set_of(document)].append(document)
         outcomes: list[Outcome] = []
         failures = {}
         for each, wanted in several.items():
@@ -165,9 +170,41 @@ class OperandSets:
                 for field in ("applied", "deleted", "leaving", "contested")
             )
         )
+        for step in outcome.applied:
+            self._tell(step)
         if failures:
             raise ApplyFailed(failures, outcome)
         return outcome
+
+    def changed_by_others(self, documents: Iterable[Document]) -> tuple[Step, ...]:
+        """What somebody else has changed or deleted of these, by the caches."""
+        return tuple(
+            step
+            for document in documents
+            for step in self._set_of(document).changed_by_others([document], part_of=self._part)
+        )
+
+    def _set_of(self, document: Document) -> ApplySet:
+        for kind, (kept, _) in self._optional.items():
+            if (kind.api_version, kind.kind) == (document["apiVersion"], document["kind"]):
+                return kept
+        return self._main
+
+    def _tell(self, step: Step) -> None:
+        """An event on an operand that others had changed: what was put right, and who had changed it."""
+        if not step.taken:
+            return
+        (resource, key), done = step.ref, "made again" if step.remade else "put right"
+        found = self._set_of(step.document).get(resource, key)
+        uid = found.metadata.uid if found is not None else ""
+        note = f"{done}, since it was changed: {few(f'{each.field} by {each.manager}' for each in step.taken)}"
+        self._recorder.event(
+            Regarding(resource.api_version, resource.kind, key.namespace, key.name, uid),
+            type="Warning",
+            reason=RESTORED,
+            action="Restore",
+            note=note,
+        )
 
     async def _delete_if_unchangeable(self, document: Document) -> None:
         """Deletes an object that differs in a field that cannot be changed: it is created again (PL-503)."""

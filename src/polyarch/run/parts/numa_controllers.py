@@ -104,6 +104,7 @@ class NumaControllers:
                 home=place,
                 part_of=part,
                 clock=clock,
+                recorder=recorder,
                 required=False,
             )
             for part, kinds, others in (

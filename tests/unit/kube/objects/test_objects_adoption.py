@@ -1,11 +1,12 @@
-"""PL-503: fields of former managers become ours, so that applying removes those that are no longer wanted."""
+"""PL-501, PL-503: fields of other managers become ours, so that applying removes those that are not wanted."""
 
 from typing import Any
 
 import pytest
 
 from polyarch.kube.client.jsonpatch import apply_patch
-from polyarch.kube.objects.adoption import adoption
+from polyarch.kube.objects.adoption import ADDED_BY_PEOPLE, adoption, colliding, foreign, taking
+from polyarch.kube.objects.managed_fields import words_of
 
 
 def entry(manager: str, *fields: str, operation: str = "Update", **more: Any) -> dict[str, Any]:
@@ -62,3 +63,122 @@ def test_pl_503_an_object_that_has_changed_meanwhile_is_not_taken_over() -> None
     changed["metadata"]["resourceVersion"] = "8"
     with pytest.raises(ValueError, match="resourceVersion"):
         apply_patch(changed, patch.operations)
+
+
+OURS = {"name": "webhook", "port": 443, "protocol": "TCP"}
+"""A port of a Service that we want."""
+
+
+def service(*ports: dict[str, Any], managers: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    entries = [
+        {"manager": name, "operation": "Apply" if name == "polyarch" else "Update", "fieldsV1": {"f:spec": fields}}
+        for name, fields in (managers or {}).items()
+    ]
+    metadata = {"resourceVersion": "7", "managedFields": entries}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": list(ports), **spec}}
+
+
+def port(number: int, protocol: str = "TCP") -> dict[str, Any]:
+    """The fields of whoever has this port of a Service."""
+    return {"f:ports": {f'k:{{"port":{number},"protocol":"{protocol}"}}': {".": {}, "f:port": {}}}}
+
+
+@pytest.mark.parametrize(
+    ("live", "found"),
+    [
+        (service(OURS), []),
+        (service(OURS, {"port": 1}), ['.spec.ports[port=1,protocol="TCP"] belongs to somebody unknown']),
+        (
+            service(OURS, {"port": 8080}, managers={"kubectl": port(8080)}),
+            ['.spec.ports[port=8080,protocol="TCP"] belongs to kubectl'],
+        ),
+        (
+            service(OURS | {"protocol": "UDP"}, managers={"kubectl": port(443, "UDP")}),
+            ['.spec.ports[port=443,protocol="UDP"] belongs to kubectl'],
+        ),
+        (service(OURS, {"port": 8443}, managers={"polyarch": port(8443)}), []),
+        (
+            service(OURS, {"port": 8443}, managers={"polyarch": port(8443), "helm": port(8443)}),
+            ['.spec.ports[port=8443,protocol="TCP"] belongs to helm'],
+        ),
+        (service(OURS, type="ClusterIP"), []),
+        (
+            service(OURS, type="ExternalName", managers={"a": {"f:type": {}}, "b": {"f:type": {}}}),
+            [".spec.type belongs to a and b"],
+        ),
+        (service(OURS, sessionAffinity="ClientIP", managers={"kubectl": {"f:sessionAffinity": {}}}), []),
+        (service(OURS | {"nodePort": 30000}, managers={"kubectl": port(443)}), []),
+    ],
+    ids=[
+        "nothing but ours",
+        "an item that nobody owns",
+        "an item of another manager",
+        "an item whose key is another by one part",
+        "an item of ours that we want no longer",
+        "an item that we want no longer and somebody else does",
+        "a default that nobody owns",
+        "a field that two others own",
+        "a field that is not ours alone",
+        "more in an item of ours",
+    ],
+)
+def test_pl_501_what_others_put_where_everything_is_ours_is_found(live: dict[str, Any], found: list[str]) -> None:
+    others = foreign(service(OURS | {"targetPort": 9443}), live, manager="polyarch")
+    assert [str(each.conflict()) for each in others] == found
+
+
+def test_pl_501_what_is_taken_is_ours_alone_and_the_rest_stays_whose_it_was() -> None:
+    """An empty member would own everything below it, so none is left behind."""
+    status = {"manager": "kubectl", "operation": "Update", "subresource": "status", "fieldsV1": {"f:status": {}}}
+    both = {"f:ports": port(8080)["f:ports"] | port(443)["f:ports"], "f:sessionAffinity": {}}
+    document = service(OURS, {"port": 8080}, managers={"kubectl": both, "gone": port(8080), "polyarch": port(443)})
+    document["metadata"]["managedFields"].append(status)
+    patch = taking(document, foreign(service(OURS), document, manager="polyarch"), manager="polyarch")
+    assert patch is not None
+    kubectl, kept, ours = apply_patch(document, patch.operations)["metadata"]["managedFields"]
+    assert kubectl["fieldsV1"] == {"f:spec": {**port(443), "f:sessionAffinity": {}}}
+    assert kept == status
+    assert (ours["manager"], ours["operation"]) == ("polyarch", "Apply")
+    assert ours["fieldsV1"]["f:spec"]["f:ports"].keys() == {*port(443)["f:ports"], *port(8080)["f:ports"]}
+    assert taking(document, (), manager="polyarch") is None
+
+
+def test_pl_501_what_collides_is_everything_of_others_but_metadata_status_and_replicas() -> None:
+    probe = {"f:livenessProbe": {"f:exec": {"f:command": {}}, "f:httpGet": {"f:path": {}}}}
+    containers = {"f:containers": {'k:{"name":"web"}': {".": {}, "f:name": {}, **probe}}}
+    template = {"f:metadata": {"f:annotations": {"f:restarted": {}}}, "f:spec": containers}
+    fields = {"f:replicas": {}, "f:paused": {}, "f:template": template}
+    live = {
+        "metadata": {
+            "managedFields": [
+                {
+                    "manager": "kubectl",
+                    "operation": "Update",
+                    "fieldsV1": {"f:metadata": {"f:labels": {}}, "f:spec": fields},
+                },
+                {"manager": "kcm", "operation": "Update", "subresource": "status", "fieldsV1": {"f:status": {}}},
+                {"manager": "polyarch", "operation": "Apply", "fieldsV1": {"f:spec": {"f:minReadySeconds": {}}}},
+            ]
+        }
+    }
+    web = {"name": "web", "livenessProbe": {"httpGet": {"path": "/"}}}
+    desired = {"kind": "Deployment", "metadata": {}, "spec": {"template": {"spec": {"containers": [web]}}}}
+    assert [str(each.conflict()) for each in colliding(desired, live, manager="polyarch")] == [
+        ".spec.paused belongs to kubectl",
+        '.spec.template.spec.containers[name="web"].livenessProbe.exec belongs to kubectl',
+    ]
+
+
+@pytest.mark.parametrize("spared", [(), ADDED_BY_PEOPLE], ids=["an operand", "the operator itself"])
+def test_pl_501_an_administrator_may_give_the_operator_variables_and_volumes(spared: tuple[str, ...]) -> None:
+    def deployment(**pod: Any) -> dict[str, Any]:
+        return {"kind": "Deployment", "spec": {"template": {"spec": pod}}}
+
+    variables = [{"name": "OURS", "value": "1"}, {"name": "MORE", "value": "2"}]
+    containers = [{"name": "web", "env": variables}, {"name": "sidecar"}]
+    live = deployment(containers=containers, volumes=[{"name": "ca"}])
+    wanted = deployment(containers=[{"name": "web", "env": variables[:1]}])
+    found = {
+        words_of(each.path).rpartition(".")[2] for each in foreign(wanted, live, manager="polyarch", spared=spared)
+    }
+    assert found == {'containers[name="sidecar"]'} | (set() if spared else {'env[name="MORE"]', 'volumes[name="ca"]'})
