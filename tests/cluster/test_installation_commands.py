@@ -117,6 +117,44 @@ async def test_in_002_the_checks_are_listed_and_come_before_the_first_write(clus
     assert "nothing was written" in refused.err
 
 
+async def test_in_002_what_somebody_changed_of_the_operator_is_put_right_and_what_they_added_stays(
+    cluster: Cluster,
+) -> None:
+    """The port of its Service, which server-side apply alone leaves beside ours; a variable is an administrator's."""
+    assert (await cluster.polyarch("install")).code == 0
+    container = "/spec/template/spec/containers/0"
+    edits = (
+        (SERVICES, jsonpatch.replace("/spec/ports/0/port", 8080)),
+        (DEPLOYMENTS, jsonpatch.replace(f"{container}/name", "other")),
+        (DEPLOYMENTS, jsonpatch.add(f"{container}/env/-", {"name": "MORE", "value": "1"})),
+    )
+
+    async def spec_of(kind: Resource) -> Json:
+        found: Json = (await cluster.client.get(kind, names.OPERATOR, namespace=NAMESPACE))["spec"]
+        return found
+
+    for kind, change in edits:
+        before = await spec_of(kind)
+        await cluster.client.patch(
+            kind, names.OPERATOR, JsonPatch((change,)), namespace=NAMESPACE, field_manager="kubectl-patch"
+        )
+        versions = await cluster.versions()
+        tried = await cluster.polyarch("install", "--dry-run", "server")
+        assert tried.code == 0, tried.err
+        assert await cluster.versions() == versions
+        ran = await cluster.polyarch("install", "-o", "json")
+        assert ran.code == 0, ran.err
+        (made,) = [each for each in document(ran.out)["objects"] if each["result"] != "unchanged"] or [None]
+        if change.op == "add":
+            assert made is None
+            assert await spec_of(kind) != before
+            continue
+        assert made is not None
+        assert (made["name"], made["result"]) == (names.OPERATOR, "configured")
+        assert "kubectl-patch" in str(made)
+        assert await spec_of(kind) == before
+
+
 async def test_in_002_objects_of_somebody_else_are_never_touched(cluster: Cluster) -> None:
     role = {
         "apiVersion": "rbac.authorization.k8s.io/v1",

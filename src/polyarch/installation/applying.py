@@ -2,21 +2,24 @@
 
 Server-side apply with the field manager ``polyarch-install``. What would not change is not written, so a second run
 sends no write at all. Fields that kubectl's commands left in objects of an earlier polyarch are taken over first, so
-that those that are no longer wanted go away. The first refusal ends it; a new run goes on where it stopped.
+that those that are no longer wanted go away, and so is what others have put in the way of ours (``adoption.py``).
+The first refusal ends it; a new run goes on where it stopped.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, Final, Literal
 
 import msgspec
 
-from polyarch.installation.checking import OURS, Facts, advice, changes, is_ready_for, ref_of
+from polyarch.installation.checking import OURS, Facts, advice, changes, in_the_way, is_ready_for, ref_of
 from polyarch.installation.ownership import MANAGER, Whose, whose
 from polyarch.installation.waiting import NotInTime, established
 from polyarch.kube.client.client import Client
 from polyarch.kube.clock import Clock, SystemClock
 from polyarch.kube.errors import ApiError, Invalid, NotFound
-from polyarch.kube.objects.adoption import adoption
+from polyarch.kube.objects import apply_set
+from polyarch.kube.objects.adoption import adoption, taking
+from polyarch.kube.objects.apply_set import insist, would_be_accepted
 from polyarch.kube.objects.managed_fields import overridden
 from polyarch.kube.objects.refs import Ref
 from polyarch.kube.resources import CRDS, NAMESPACES
@@ -28,8 +31,6 @@ Verb = Literal["created", "configured", "unchanged", "untried"]
 SERVED_SECONDS: Final = 15.0
 """How long after its definition is established a new kind may still be answered with 404."""
 POLL: Final = 0.2
-READS: Final = 5
-"""How often an object is read that others write while its fields are taken over."""
 
 
 class Applied(msgspec.Struct, frozen=True):
@@ -106,33 +107,37 @@ async def _apply(client: Client, ref: Ref, document: Document, facts: Facts, *, 
     verb: Verb = "created" if live is None else "configured"
     if dry_run and not is_ready_for(ref, facts.live):
         return Applied(ref, "untried")
-    taken = tuple(map(str, overridden(document, live, manager=MANAGER))) if live is not None else ()
-    if live is not None and not dry_run:
-        await take_over(client, ref, live)
-    version = await _until_served(client, ref, document, dry_run=dry_run, clock=clock)
-    if live is not None and version == live["metadata"].get("resourceVersion"):
-        return Applied(ref, "unchanged")  # the API server stores a value in another form
-    return Applied(ref, verb, taken)
+    if live is None:
+        await _until_served(client, ref, document, dry_run=dry_run, clock=clock)
+        return Applied(ref, verb)
+    others = in_the_way(document, live)
+    taken = (*overridden(document, live, manager=MANAGER), *(each.conflict() for each in others))
+
+    async def send() -> str:
+        return await _until_served(client, ref, document, dry_run=dry_run, clock=clock)
+
+    try:
+        if not dry_run:
+            await take_over(client, ref, live)
+            await apply_set.take_over(
+                client, ref, live, lambda read: taking(read, in_the_way(document, read), manager=MANAGER)
+            )
+        if await send() == live["metadata"].get("resourceVersion"):
+            return Applied(ref, "unchanged")  # the API server stores a value in another form
+    except Invalid as error:
+        if not dry_run:
+            done = await insist(client, ref, document, error, manager=MANAGER, send=send)
+            taken = (*taken, *done.taken)
+        elif not await would_be_accepted(client, ref, document):
+            raise
+    return Applied(ref, verb, tuple(dict.fromkeys(map(str, taken))))
 
 
-async def take_over(client: Client, ref: Ref, live: Mapping[str, Any]) -> None:
-    """kubectl's fields become ours. Custom resources are the user's: what kubectl set in them stays.
-
-    Controllers write the status meanwhile, so the object may have changed since it was read: then it is read again.
-    """
+async def take_over(client: Client, ref: Ref, live: Document) -> None:
+    """kubectl's fields become ours. Custom resources are the user's: what kubectl set in them stays."""
     if ref.resource in OURS.values():
         return
-    for attempt in range(READS):
-        if (patch := adoption(live, manager=MANAGER)) is None:
-            return
-        try:
-            await client.patch(ref.resource, ref.key.name, patch, namespace=ref.key.namespace, field_manager=MANAGER)
-        except Invalid as error:
-            if not error.is_failed_test or attempt == READS - 1:
-                raise
-            live = await client.get(ref.resource, ref.key.name, namespace=ref.key.namespace)
-        else:
-            return
+    await apply_set.take_over(client, ref, live, lambda read: adoption(read, manager=MANAGER))
 
 
 async def _until_served(client: Client, ref: Ref, document: Document, *, dry_run: bool, clock: Clock) -> str:

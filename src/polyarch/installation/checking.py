@@ -14,7 +14,9 @@ from polyarch.installation import ownership
 from polyarch.installation.asking import together
 from polyarch.installation.ownership import MANAGER, Check, Whose
 from polyarch.kube.client.client import Client
-from polyarch.kube.errors import ApiError, NotFound
+from polyarch.kube.errors import ApiError, Invalid, NotFound
+from polyarch.kube.objects.adoption import ADDED_BY_PEOPLE, Foreign, foreign
+from polyarch.kube.objects.apply_set import would_be_accepted
 from polyarch.kube.objects.managed_fields import differences
 from polyarch.kube.objects.refs import Ref, few
 from polyarch.kube.resources import CRDS, DEPLOYMENTS, NAMESPACES, SELF_SUBJECT_ACCESS_REVIEWS, Resource, by_kind
@@ -87,7 +89,12 @@ def changes(document: Document, live: Document | None) -> bool:
         return True
     found = differences(document, live, manager=MANAGER)
     # An empty spec asks for nothing; what it differs in are defaults, and what users have set.
-    return any(field != ".spec" or document["spec"] for field in found)
+    return any(field != ".spec" or document["spec"] for field in found) or bool(in_the_way(document, live))
+
+
+def in_the_way(document: Document, live: Document) -> tuple[Foreign, ...]:
+    """What others have put where only ours can be, apart from what an administrator may have added."""
+    return foreign(document, live, manager=MANAGER, spared=ADDED_BY_PEOPLE)
 
 
 def is_ready_for(ref: Ref, live: Mapping[Ref, Document | None]) -> bool:
@@ -192,6 +199,8 @@ async def _deployments(client: Client, name: str) -> list[Document]:
 async def _tried(client: Client, ref: Ref, document: Document) -> ApiError | None:
     try:
         await client.apply(ref.resource, document, namespace=ref.key.namespace, field_manager=MANAGER, dry_run=True)
+    except Invalid as error:
+        return None if await would_be_accepted(client, ref, document) else error  # an install takes out what is foreign
     except ApiError as error:
         return error
     return None

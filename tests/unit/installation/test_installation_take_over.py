@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 
-from polyarch.installation.applying import READS, take_over
+from polyarch.installation.applying import take_over
 from polyarch.kube.errors import NO_FIT, Invalid, StatusCause
+from polyarch.kube.objects.apply_set import READS
 from polyarch.kube.objects.refs import Ref
 from polyarch.kube.resources import DEPLOYMENTS
 from polyarch.model.meta import Key
+from polyarch.model.unstructured import Unstructured
 
 REF = Ref(DEPLOYMENTS, Key("home", "polyarch-operator"))
 CHANGED = Invalid(422, reason="Invalid", message=NO_FIT)
@@ -27,9 +29,9 @@ class Api:
         self.version = 1
         self.tested: list[str] = []
 
-    async def get(self, *_: Any, **__: Any) -> dict[str, Any]:
+    async def get(self, *_: Any, **__: Any) -> Unstructured:
         self.version += 1
-        return deployment(self.version)
+        return Unstructured(deployment(self.version))
 
     async def patch(self, resource: Any, name: str, patch: Any, **__: Any) -> None:
         self.tested.append(patch.operations[0].value)
