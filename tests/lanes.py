@@ -45,6 +45,7 @@ FIRST: Mapping[str, tuple[str, ...]] = {
         "test_operator_webhooks",
         "test_operator_monitoring",
         "test_operator_settings",
+        "test_operator_repairs",
         "test_builds_operator",
     ),
     "empty": ("test_installation_commands", "test_installation_manifests"),

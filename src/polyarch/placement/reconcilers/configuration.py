@@ -116,14 +116,13 @@ class PlacementReconciler:
         wanted = operands.finalizers(configuration, configs=len(self._observation.configs.store))
         if not await self._add_finalizers(document, wanted):
             return After(SOON)
+        problems = (*conversion.problems(document.document), *ignored_values(configuration), *self._left_out())
+        if _is_available(document) and (changed := self._deployer.changed_by_others(configuration, cluster)):
+            # Before it is put right, so that the condition's times say that pods were not placed meanwhile.
+            document = await self._write_conditions(document, self._observed(problems=problems, unreachable=changed))
         deployed = await self._deployer.apply(configuration, cluster)
-        problems = (
-            *deployed.problems,
-            *conversion.problems(document.document),
-            *ignored_values(configuration),
-            *self._left_out(),
-        )
-        await self._write_conditions(document, self._observed(problems=problems))
+        observed = self._observed(problems=(*deployed.problems, *problems), unreachable=deployed.unreachable)
+        document = await self._write_conditions(document, observed)
         if deployed.failure is not None:
             raise deployed.failure
         monitored = operands.is_monitored(configuration)
@@ -236,6 +235,7 @@ class PlacementReconciler:
         gated: int | None = None,
         waiting_for: str = "",
         problems: tuple[str, ...] = (),
+        unreachable: tuple[str, ...] = (),
     ) -> Observed:
         return Observed(
             controller=self._deployer.rollout(names.CONTROLLER),
@@ -245,10 +245,11 @@ class PlacementReconciler:
             gated_pods=gated,
             waiting_for=waiting_for,
             problems=problems,
+            unreachable=unreachable,
         )
 
-    async def _write_conditions(self, document: Unstructured, observed: Observed) -> None:
-        """Writes the conditions if they changed (PL-021)."""
+    async def _write_conditions(self, document: Unstructured, observed: Observed) -> Unstructured:
+        """Writes the conditions if they changed (PL-021). Returns the object with them."""
         metadata = document.metadata
         found = merged(
             conditions.conditions(observed),
@@ -259,6 +260,12 @@ class PlacementReconciler:
         await apply_status(
             self._client, CPPCS, document, {"conditions": found}, writes=self._observation.documents.writes
         )
+        return Unstructured({**document.document, "status": {**document.status, "conditions": found}})
+
+
+def _is_available(document: Unstructured) -> bool:
+    known = document.status.get("conditions") or ()
+    return any((each["type"], each["status"]) == (conditions.AVAILABLE, "True") for each in known)
 
 
 def _waiting(step: Step, seen: Seen) -> str:

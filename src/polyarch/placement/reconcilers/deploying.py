@@ -7,12 +7,25 @@ import msgspec
 import structlog
 
 from polyarch.kube.client.client import Client
-from polyarch.kube.errors import Invalid
+from polyarch.kube.errors import ApiError, Invalid
 from polyarch.kube.objects import finalizers
 from polyarch.kube.objects.apply_set import ApplyFailed, Outcome
 from polyarch.kube.objects.managed_fields import differences
 from polyarch.kube.objects.owners import Owner
-from polyarch.kube.resources import DEPLOYMENTS, MUTATING_WEBHOOKS, NAMESPACES
+from polyarch.kube.objects.refs import Ref
+from polyarch.kube.resources import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    DEPLOYMENTS,
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
+    NETWORK_POLICIES,
+    ROLE_BINDINGS,
+    ROLES,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+)
 from polyarch.model.meta import ObjectMeta
 from polyarch.operating.keeping.home import Home
 from polyarch.operating.keeping.operand_sets import OperandSets
@@ -29,6 +42,28 @@ log = structlog.get_logger(__name__)
 
 Document = dict[str, Any]
 MONITOR: Final = (names.ENOEXEC_DAEMON, names.ENOEXEC_HANDLER)
+NEEDED: Final = frozenset(
+    (
+        SERVICE_ACCOUNTS,
+        SECRETS,
+        ROLES,
+        ROLE_BINDINGS,
+        CLUSTER_ROLES,
+        CLUSTER_ROLE_BINDINGS,
+        SERVICES,
+        NETWORK_POLICIES,
+        DEPLOYMENTS,
+        MUTATING_WEBHOOKS,
+    )
+)
+"""Kinds that placement does not work without. Not so budgets, and what monitoring needs."""
+CALLED_BY: Final = {
+    (SERVICES.kind, names.WEBHOOK): ".spec",
+    (MUTATING_WEBHOOKS.kind, names.WEBHOOK_CONFIGURATION): ".webhooks",
+}
+"""What API servers call the pod webhook by, and the field that says how."""
+PASSING: Final = (401, 404, 408, 409, 429)
+"""Statuses of refusals that may be over at the next try."""
 
 
 class Deployed(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +71,8 @@ class Deployed(msgspec.Struct, frozen=True, kw_only=True):
 
     outcome: Outcome
     problems: tuple[str, ...] = ()
+    unreachable: tuple[str, ...] = ()
+    """Those because of which the pod webhook cannot be relied on."""
     failure: ApplyFailed | None = None
     """To be raised after the conditions are written, so that the pass is repeated."""
 
@@ -91,11 +128,31 @@ class Deployer:
         await self.label_namespace(cluster, monitored=operands.is_monitored(configuration))
         documents = self._documents(configuration, cluster)
         keeps = _keeping(monitored=operands.is_monitored(configuration))
+        failure: ApplyFailed | None = None
         try:
             outcome = await self._sets.apply(documents, keeps=keeps)
         except ApplyFailed as error:
-            return Deployed(outcome=error.outcome, problems=_problems(error), failure=error)
-        return Deployed(outcome=outcome, problems=conditions.contested(outcome.contested))
+            outcome, failure = error.outcome, error
+        refused, problems = _refusals(failure) if failure is not None else ((), ())
+        calls = [(ref, field) for ref, field in outcome.contested if _leads_to_webhook(ref, field.field)]
+        others = [each for each in outcome.contested if each not in calls]
+        return Deployed(
+            outcome=outcome,
+            problems=(*problems, *conditions.contested(others)),
+            unreachable=(*refused, *conditions.contested(calls)),
+            failure=failure,
+        )
+
+    def changed_by_others(self, configuration: ClusterPodPlacementConfig, cluster: Cluster) -> tuple[str, ...]:
+        """What somebody has changed of what API servers call the pod webhook by, as sentences. From the caches."""
+        documents = self._documents(configuration, cluster)
+        called_by = [each for each in documents if (each["kind"], each["metadata"]["name"]) in CALLED_BY]
+        return tuple(
+            conditions.put_right(step.ref, step.taken)
+            for step in self._sets.changed_by_others(called_by)
+            if any(_leads_to_webhook(step.ref, field) for field in step.differences)
+            or any(_leads_to_webhook(step.ref, each.field) for each in step.taken)
+        )
 
     def _documents(self, configuration: ClusterPodPlacementConfig, cluster: Cluster) -> list[Document]:
         settings, policy = self._settings.tolerating(*self._tolerated()), self._observation.policy
@@ -147,12 +204,25 @@ def _keeping(*, monitored: bool) -> Callable[[ObjectMeta], bool]:
     return keeps
 
 
-def _problems(error: ApplyFailed) -> tuple[str, ...]:
-    """What the API server refused, and the fields that others keep taking back."""
-    found: list[str] = []
+def _leads_to_webhook(ref: Ref, field: str) -> bool:
+    """Whether this field decides if API servers reach the pod webhook, and for which pods. ``.metadata`` alone: the
+    object is gone."""
+    path = CALLED_BY.get((ref.resource.kind, ref.key.name))
+    return path is not None and (field in (path, ".metadata") or field.startswith((f"{path}.", f"{path}[")))
+
+
+def _refusals(error: ApplyFailed) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What the API server refused: what placement does not work without, and the rest."""
+    needed: list[str] = []
+    others: list[str] = []
     for ref, failure in error.failures.items():
         if ref.resource == MUTATING_WEBHOOKS and isinstance(failure, Invalid):
-            found += conditions.refused_webhook(failure.message)
-        else:
-            found.append(f"{ref} could not be changed: {failure}")
-    return (*found, *conditions.contested(error.outcome.contested))
+            others += conditions.refused_webhook(failure.message)
+            continue
+        lasting = isinstance(failure, ApiError) and 400 <= failure.status < 500 and failure.status not in PASSING
+        (needed if lasting and _is_needed(ref) else others).append(conditions.refused(ref, failure))
+    return tuple(needed), tuple(others)
+
+
+def _is_needed(ref: Ref) -> bool:
+    return ref.resource in NEEDED and ref.key.name not in MONITOR

@@ -12,6 +12,8 @@ from polyarch.operating.rollouts import Rollout
 from polyarch.taints import names
 
 FIELD_MANAGER: Final = "polyarch-operator"
+DEPLOYED: Final = "Deployed"
+"""Only there while it is False."""
 SILENCE: Final = 30.0
 """Seconds without an available pod after which what the leader said last is no longer true."""
 NAMED_AT_MOST: Final = 5
@@ -23,6 +25,11 @@ def not_available(rollout: Rollout, problems: Sequence[str]) -> Condition:
     """No pod of the role is available. ``problems``: objects that the API server refused."""
     told = "; ".join([f"Deployment {names.ROLE}: {rollout.summary}", *_few(problems)])
     return Condition("Ready", "False", "RoleNotAvailable", _shortened(told))
+
+
+def refused(problems: Sequence[str]) -> Condition | None:
+    """Not everything of the role is as it should be, whatever its leader says; None: it is."""
+    return Condition(DEPLOYED, "False", "OperandRefused", _shortened("; ".join(_few(problems)))) if problems else None
 
 
 def not_removed(failures: Sequence[str]) -> Condition:

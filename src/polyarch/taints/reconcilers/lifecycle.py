@@ -159,6 +159,9 @@ class TaintsReconciler:
         except ApplyFailed as error:
             outcome, failure = error.outcome, error
             problems = tuple(f"{ref} could not be changed: {each}" for ref, each in error.failures.items())
+        problems += tuple(
+            f"{ref}: {conflict.manager} keeps changing {conflict.field}" for ref, conflict in outcome.contested
+        )
         silent = await self._tell(document, taints, problems)
         if failure is not None:
             raise failure
@@ -226,7 +229,8 @@ class TaintsReconciler:
         covered = affinity_covered(taints, self._placement.configuration)
         known = document.status.get("conditions")
         generation = document.metadata.generation
-        listed = merged([covered] if covered is not None else [], known, generation=generation, now=self._clock.now())
+        own = [each for each in (covered, conditions.refused(problems)) if each is not None]
+        listed = merged(own, known, generation=generation, now=self._clock.now())
         await apply_status(
             self._client,
             ARCHITECTURE_TAINTS,

@@ -22,6 +22,8 @@ DEPROVISIONING: Final = "Deprovisioning"
 CONTROLLER_NOT_ROLLED_OUT: Final = "PodPlacementControllerNotRolledOut"
 WEBHOOK_NOT_ROLLED_OUT: Final = "PodPlacementWebhookNotRolledOut"
 NOT_CONFIGURED: Final = "MutatingWebhookConfigurationNotAvailable"
+UNREACHABLE: Final = "PodPlacementWebhookUnreachable"
+"""A reason only: tools that know the conditions expect these and no others."""
 ALL_READY: Final = "AllComponentsReady"
 MOST_PROBLEMS: Final = 5
 """Named in one message."""
@@ -37,6 +39,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     webhook: Rollout
     configured: bool
     """The pod webhook's configuration exists."""
+    unreachable: tuple[str, ...] = ()
+    """Why the pod webhook cannot be called, or not by its right rules, although all that exists; as sentences."""
     deleting: bool = False
     """The ClusterPodPlacementConfig has a deletion timestamp."""
     gated_pods: int | None = None
@@ -52,7 +56,8 @@ def conditions(observed: Observed) -> tuple[Condition, ...]:
     broken = _broken(observed)
     reason = "".join(broken) or ALL_READY
     why = "; ".join(broken.values())
-    available = observed.configured and observed.controller.available and observed.webhook.available
+    stands = observed.configured and observed.controller.available and observed.webhook.available
+    available = stands and UNREACHABLE not in broken
     progressing = not observed.deleting and not (
         observed.configured and observed.controller.up_to_date and observed.webhook.up_to_date
     )
@@ -84,7 +89,7 @@ def conditions(observed: Observed) -> tuple[Condition, ...]:
 
 
 def _broken(observed: Observed) -> dict[str, str]:
-    """The last three conditions that are True, with what is the case."""
+    """The last three conditions that are True, and whether the webhook can be called; with what is the case."""
     found = {}
     for kind, name, rollout in (
         (CONTROLLER_NOT_ROLLED_OUT, names.CONTROLLER, observed.controller),
@@ -98,6 +103,9 @@ def _broken(observed: Observed) -> dict[str, str]:
             if observed.deleting
             else "the pod webhook is registered once both Deployments are available"
         )
+    if observed.unreachable and not observed.deleting:
+        why = "; ".join(observed.unreachable[:MOST_PROBLEMS])
+        found[UNREACHABLE] = f"new pods are not placed: {why}"
     return found
 
 
@@ -125,6 +133,17 @@ def contested(fields: Iterable[tuple[object, FieldConflict]]) -> tuple[str, ...]
         f"stop one of the two from setting it"
         for ref, conflict in fields
     )
+
+
+def put_right(ref: object, taken: Iterable[FieldConflict]) -> str:
+    """Why the webhook cannot be called: somebody has just changed what it is called by."""
+    several = [f"{conflict.manager} changed {conflict.field}" for conflict in taken]
+    return f"{ref}: {', '.join(several) or 'somebody changed or deleted it'}; it is being put right"
+
+
+def refused(ref: object, failure: object) -> str:
+    """An operand that the API server refuses."""
+    return f"{ref} could not be changed: {failure}"
 
 
 def left_out(resources: Mapping[str, str]) -> tuple[str, ...]:

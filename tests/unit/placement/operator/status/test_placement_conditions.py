@@ -258,3 +258,14 @@ def test_pl_020_what_the_api_server_says_at_length_still_fits_into_a_condition()
     assert found.status == "True"
     assert "spec.namespaceSelector" in found.message
     assert len(found.message) <= 32768
+
+
+def test_pl_020_a_webhook_that_cannot_be_called_is_not_available_whatever_runs():
+    found = table(unreachable=("services a/b: kubectl-patch changed .spec.ports[port=1]; it is being put right",))
+    assert (found["Available"].status, found["Available"].reason) == ("False", "PodPlacementWebhookUnreachable")
+    assert "new pods are not placed: services a/b: kubectl-patch changed" in found["Available"].message
+    assert found["Degraded"].status == "True"
+    assert found["Available"].message in found["Degraded"].message
+    assert {found[each].status for each in (CONTROLLER, WEBHOOK, CONFIGURATION)} == {"False"}
+    assert found[CONFIGURATION].reason == "PodPlacementWebhookUnreachable"
+    assert "Unreachable" not in table(unreachable=("x",), deleting=True)["Available"].reason

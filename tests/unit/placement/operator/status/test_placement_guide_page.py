@@ -7,7 +7,14 @@ from typing import get_args
 
 from polyarch.operating.rollouts import Rollout
 from polyarch.placement.operator.status import readiness
-from polyarch.placement.operator.status.conditions import ALL_READY, AVAILABLE, PROGRESSING, Observed, conditions
+from polyarch.placement.operator.status.conditions import (
+    ALL_READY,
+    AVAILABLE,
+    PROGRESSING,
+    UNREACHABLE,
+    Observed,
+    conditions,
+)
 
 PAGE = (Path(__file__).parents[5] / "docs" / "guide" / "symptoms.md").read_text(encoding="utf-8")
 DONE = Rollout(available=True, up_to_date=True)
@@ -28,15 +35,20 @@ def explained(kind: str) -> set[str]:
 def test_pl_020_every_reason_of_the_configuration_is_in_the_table() -> None:
     """PL-020: whatever is observed. What is made of several types is explained by each of them."""
     reasons = set()
-    for controller, webhook, configured, deleting, problems in itertools.product(
-        (DONE, Rollout()), (DONE, Rollout()), (True, False), (True, False), ((), ("x",))
+    for controller, webhook, configured, deleting, problems, unreachable in itertools.product(
+        (DONE, Rollout()), (DONE, Rollout()), (True, False), (True, False), ((), ("x",)), ((), ("x",))
     ):
         found = conditions(
             Observed(
-                controller=controller, webhook=webhook, configured=configured, deleting=deleting, problems=problems
+                controller=controller,
+                webhook=webhook,
+                configured=configured,
+                deleting=deleting,
+                problems=problems,
+                unreachable=unreachable,
             )
         )
-        types = [each.type for each in found]
+        types = [*(each.type for each in found), UNREACHABLE]
         for each in found:
             parts = [name for name in types if name in each.reason and name not in (AVAILABLE, PROGRESSING)]
             reasons |= set(parts) if "".join(parts) == each.reason else {each.reason}

@@ -1,0 +1,232 @@
+"""What somebody changes of the operands is put right, told, and never hidden behind ``Available`` (PL-020, PL-501).
+
+With the operator as a process and exactly its rights; each edit is one that server-side apply alone does not undo.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import numa_operated
+import pytest
+from operator_world import World, eventually
+
+from polyarch.builds import names as builds
+from polyarch.installation.operator import rights as operator_rights
+from polyarch.kube.access import config
+from polyarch.kube.client.client import Client, JsonPatch, MergePatch
+from polyarch.kube.client.jsonpatch import Operation, add, replace
+from polyarch.kube.errors import Invalid
+from polyarch.kube.objects.refs import Ref
+from polyarch.kube.resources import (
+    DAEMONSETS,
+    DEPLOYMENTS,
+    EVENTS,
+    MUTATING_WEBHOOKS,
+    PODS,
+    SERVICES,
+    VALIDATING_POLICIES,
+    VALIDATING_POLICY_BINDINGS,
+    by_kind,
+)
+from polyarch.model.meta import Key
+from polyarch.operating.keeping.operand_sets import RESTORED
+from polyarch.operating.settings import Cluster, OperatorSettings
+from polyarch.placement import names
+from polyarch.placement.api.resources import CPPCS
+from polyarch.sandbox.cluster import Sandbox
+from polyarch.taints import names as taints
+from polyarch.taints.api.resources import ARCHITECTURE_TAINTS
+
+CONTAINER = "/spec/template/spec/containers/0"
+PORT = [replace("/spec/ports/0/port", 8080)]
+WORKLOAD = (
+    [replace(f"{CONTAINER}/ports/0/containerPort", 1234)],
+    [replace(f"{CONTAINER}/name", "other")],
+    [
+        add("/spec/template/spec/volumes/-", {"name": "more", "emptyDir": {}}),
+        add(f"{CONTAINER}/env/-", {"name": "MORE", "value": "1"}),
+    ],
+)
+ENTRY = [replace("/webhooks/0/name", "other.example.com")]
+
+
+@pytest.fixture
+async def world(operated_sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[World]:
+    async with numa_operated.opened(operated_sandbox, tmp_path) as world:
+        for document in operator_rights(OperatorSettings(namespace=world.namespace, builds="on"), Cluster()):
+            where = document["metadata"].get("namespace", "")
+            await world.client.apply(by_kind(document["apiVersion"], document["kind"]), document, namespace=where)
+        yield world
+
+
+async def edit(world: World, ref: Ref, operations: list[Operation]) -> None:
+    """As by ``kubectl patch``."""
+    patch, where = JsonPatch(tuple(operations)), ref.key.namespace
+    await world.client.patch(ref.resource, ref.key.name, patch, namespace=where, field_manager="kubectl-patch")
+
+
+async def said(world: World, ref: Ref) -> Any:
+    document = await world.client.get(ref.resource, ref.key.name, namespace=ref.key.namespace)
+    return document.get("spec") or document.get("webhooks")
+
+
+async def notes(world: World, ref: Ref) -> list[str]:
+    """Of the events on an object that tell of repairs."""
+    listed = (await world.client.list(EVENTS, namespace=ref.key.namespace or "default")).items
+    return [
+        each["note"]
+        for each in listed
+        if each["reason"] == RESTORED
+        and (each["regarding"]["kind"], each["regarding"]["name"]) == (ref.resource.kind, ref.key.name)
+    ]
+
+
+async def changed_and_put_right(world: World, ref: Ref, *edits: list[Operation]) -> None:
+    for operations in edits:
+        before = await said(world, ref)
+        await edit(world, ref, operations)
+        assert await said(world, ref) != before or await notes(world, ref), operations
+
+        async def as_before(before: Any = before) -> bool:
+            return bool(await said(world, ref) == before)
+
+        await eventually(as_before, seconds=15, what=f"{ref} after {operations}")
+    await eventually(lambda: named(world, ref), seconds=15)
+
+
+async def named(world: World, ref: Ref) -> bool:
+    return any("kubectl-patch" in each for each in await notes(world, ref))
+
+
+async def test_pl_501_operands_of_every_feature_are_put_right_and_who_changed_them_is_told(world: World) -> None:
+    home, audited = world.namespace, world.audit()
+    await numa_operated.label(world, 1)
+    async with world.operator("--builds=on", "--builder-replicas=1"):
+        await world.create(CPPCS, names.SINGLETON, {"plugins": {"execFormatErrorMonitor": {"enabled": True}}})
+        await world.create(ARCHITECTURE_TAINTS, taints.SINGLETON, {})
+        await numa_operated.create(world, [{"poolName": numa_operated.GROUP}])
+        edits = {
+            Ref(SERVICES, Key(home, names.WEBHOOK)): [PORT],
+            Ref(DEPLOYMENTS, Key(home, names.WEBHOOK)): WORKLOAD,
+            Ref(MUTATING_WEBHOOKS, Key("", names.WEBHOOK_CONFIGURATION)): [ENTRY],
+            Ref(SERVICES, Key(home, names.ENOEXEC_HANDLER)): [PORT],
+            Ref(DAEMONSETS, Key(home, names.ENOEXEC_DAEMON)): WORKLOAD[1:],
+            Ref(SERVICES, Key(home, taints.ROLE)): [PORT],
+            Ref(DEPLOYMENTS, Key(home, taints.ROLE)): WORKLOAD,
+            Ref(MUTATING_WEBHOOKS, Key("", taints.ROLE)): [ENTRY],
+            Ref(SERVICES, Key(home, builds.ROLE)): [PORT],
+            Ref(DEPLOYMENTS, Key(home, builds.ROLE)): WORKLOAD,
+            Ref(DAEMONSETS, Key(home, numa_operated.DAEMON_SET)): WORKLOAD,
+        }
+        for ref in edits:
+            await eventually(
+                lambda ref=ref: world.is_there(ref.resource, ref.key.name, ref.key.namespace), what=str(ref)
+            )
+        for ref, several in edits.items():
+            await changed_and_put_right(world, ref, *several)
+        available = await world.condition("Available", "True")
+        assert not available["reason"].endswith("PodPlacementWebhookUnreachable")
+    assert await audited.refused() == []
+
+
+async def test_pl_020_while_somebody_keeps_the_webhooks_service_wrong_placement_is_not_available(world: World) -> None:
+    service = Ref(SERVICES, Key(world.namespace, names.WEBHOOK))
+
+    async def insists() -> Any:
+        if (await said(world, service))["ports"][0]["port"] == 443:
+            await edit(world, service, PORT)
+        found = (await world.configuration())["status"]["conditions"]
+        stands = {each["type"]: each for each in found}
+        return stands if "keeps changing" in stands["Available"]["message"] else None
+
+    async with world.operator():
+        await world.create(CPPCS, names.SINGLETON, {})
+        await world.condition("Available", "True")
+        conditions = await eventually(insists, seconds=60)
+        available, degraded = conditions["Available"], conditions["Degraded"]
+        assert available["status"] == "False"
+        assert available["reason"].endswith("PodPlacementWebhookUnreachable")
+        assert (
+            f"services {world.namespace}/{names.WEBHOOK}: kubectl-patch keeps changing .spec.ports"
+            in available["message"]
+        )
+        assert degraded["status"] == "True"
+        assert available["message"] in degraded["message"]
+        await world.condition("Available", "True", seconds=120)  # it has given up
+        assert (await said(world, service))["ports"][0]["port"] == 443
+
+
+async def test_pl_020_an_operand_that_is_refused_takes_availability_away_until_it_is_not(world: World) -> None:
+    """A policy of the cluster forbids the operator what the repair takes."""
+    service, name = Ref(SERVICES, Key(world.namespace, names.WEBHOOK)), f"no-repairs-{world.namespace}"
+    account = f"system:serviceaccount:{world.namespace}:{names.OPERATOR}"
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["services"]}
+    policy = {
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": f"request.userInfo.username != '{account}'", "message": "not you"}],
+    }
+    async with world.operator():
+        await world.create(CPPCS, names.SINGLETON, {})
+        await world.condition("Available", "True")
+        await world.create(VALIDATING_POLICIES, name, policy)
+        await world.create(VALIDATING_POLICY_BINDINGS, name, {"policyName": name, "validationActions": ["Deny"]})
+        try:
+            await eventually(lambda: forbidden(world, service))
+            await edit(world, service, PORT)
+            available = await world.condition("Available", "False", seconds=30)
+            assert available["reason"].endswith("PodPlacementWebhookUnreachable")
+
+            async def told() -> bool:
+                return "could not be changed" in (await world.condition("Available", "False"))["message"]
+
+            await eventually(told, seconds=30)
+            assert "not you" in (await world.condition("Degraded", "True"))["message"]
+        finally:
+            for kind in (VALIDATING_POLICY_BINDINGS, VALIDATING_POLICIES):
+                await world.delete(kind, name)
+        await world.condition("Available", "True", seconds=120)
+        assert (await said(world, service))["ports"][0]["port"] == 443
+
+
+async def forbidden(world: World, service: Ref) -> bool:
+    """Policies take effect a moment after they are stored: until then the operator may write."""
+    change = {"metadata": {"labels": {"x": "y"}}}
+    try:
+        async with Client(config.load(str(await world.kubeconfig())), role="tests") as its:
+            await its.patch(SERVICES, service.key.name, MergePatch(change), namespace=service.key.namespace)
+    except Invalid:
+        return True
+    return False
+
+
+async def test_pl_020_the_time_without_a_webhook_shows_in_the_condition(world: World) -> None:
+    """Pods that were created meanwhile are not placed, so ``Available`` was False, also if only for a moment."""
+    service = Ref(SERVICES, Key(world.namespace, names.WEBHOOK))
+    async with world.operator() as operator:
+        await world.create(CPPCS, names.SINGLETON, {})
+        before = await world.condition("Available", "True")
+        await asyncio.sleep(1.1)  # of which the condition's times have no fractions
+        await edit(world, service, PORT)
+
+        async def again() -> bool:
+            now = await world.condition("Available", "True")
+            return bool(now["lastTransitionTime"] > before["lastTransitionTime"])
+
+        await eventually(again, seconds=30)
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "p"},
+            "spec": {"containers": [{"name": "c", "image": "registry.invalid/none:1"}]},
+        }
+        await eventually(lambda: placed(world, pod), seconds=30)
+        assert operator.process.returncode is None
+
+
+async def placed(world: World, pod: dict[str, Any]) -> bool:
+    """A pod that is created now goes through the webhook."""
+    namespace = await world.team()
+    made = await world.client.create(PODS, pod, namespace=namespace, dry_run=True, type=dict)
+    return bool((made["metadata"].get("labels") or {}).get(names.SCHEDULING_GATE_LABEL))

@@ -1,0 +1,12 @@
+"""What the operator says of taints beside the role's own word (TN-013)."""
+
+from polyarch.taints.operator.conditions import NAMED_AT_MOST, refused
+
+
+def test_tn_013_deployed_is_there_only_while_something_is_refused_or_fought_over() -> None:
+    assert refused(()) is None
+    found = refused([f"services n/{number}: no" for number in range(NAMED_AT_MOST + 2)])
+    assert found is not None
+    assert (found.type, found.status, found.reason) == ("Deployed", "False", "OperandRefused")
+    assert found.message.startswith("services n/0: no; ")
+    assert found.message.endswith("and 2 more")
