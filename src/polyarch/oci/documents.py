@@ -232,8 +232,8 @@ def _by_shape(shape: _Shape, stated: str) -> str:
     # Without a stated type it is OCI's: Docker's formats require one.
     if bytes(shape.manifests).startswith(b"["):
         return OCI_INDEX
-    if _present(shape.config) and _present(shape.layers):
-        return OCI_MANIFEST
+    if _present(shape.config) and (_present(shape.layers) or shape.schema_version == 2):
+        return OCI_MANIFEST  # Go programs write "layers": null where there are none
     if shape.is_schema1:
         return DOCKER_SCHEMA1
     shown = f"of type {stated[:100]!r}" if stated else "of no stated type"

@@ -53,6 +53,9 @@ def test_limits_are_those_of_the_specification() -> None:
         pytest.param(
             {"mediaType": "application/x", "config": {}, "layers": []}, "image", OCI_MANIFEST, id="RG-034 another type"
         ),
+        pytest.param(
+            {"schemaVersion": 2, "config": {}, "layers": None}, "image", OCI_MANIFEST, id="RG-034 an image of no layers"
+        ),
         pytest.param({"schemaVersion": 1, "fsLayers": []}, "schema1", DOCKER_SCHEMA1, id="RG-034 schema version 1"),
         pytest.param(
             {"schemaVersion": 1, "mediaType": DOCKER_SCHEMA1_SIGNED}, "schema1", DOCKER_SCHEMA1_SIGNED, id="RG-034 both"

@@ -4,6 +4,7 @@ Both registries are real servers and one process asks both. The attacker has the
 everybody can have those of a public one, and serves them in a way that makes them look like something else.
 """
 
+import base64
 import gzip
 import json
 
@@ -114,6 +115,31 @@ class Attacks:
         evil.blobs[APP, config] = encode({"os": "linux", "architecture": "s390x"})
 
     @staticmethod
+    def inner_index_withheld(answer):
+        def attack(good, evil):
+            inner = good.push_index(APP, None, "linux/arm64")
+            good.push_index(APP, "1", entries=[good.entry("linux/amd64"), good.entry(None, inner, mediaType=OCI_INDEX)])
+            copy(good, evil)
+            evil.script("*", inner, answer, forever=True)
+
+        return attack
+
+    @staticmethod
+    def signed(good, evil):
+        """The victim's bytes as the payload of a signed schema 1 manifest, which has their digest."""
+        body = plain_index(good.entry("linux/amd64"), good.entry("linux/arm64"))
+        digest = good.push(APP, "1", body, OCI_INDEX)
+        tail = base64.urlsafe_b64encode(body[-1:]).decode().rstrip("=")
+        protected = base64.urlsafe_b64encode(encode({"formatLength": len(body) - 1, "formatTail": tail}))
+        more = {
+            "schemaVersion": 1,
+            "architecture": "s390x",
+            "signatures": [{"protected": protected.decode().rstrip("=")}],
+        }
+        evil.manifests[APP, digest] = (body[:-1] + b"," + encode(more)[1:], SCHEMA1_SIGNED)
+        evil.tags[APP, "1"] = digest
+
+    @staticmethod
     def another_parent(good, evil):
         """An index of the attacker's states another platform, type and size for the victim's image."""
         child = good.push_image(APP, "1", "linux/arm64")
@@ -151,6 +177,8 @@ ATTACKS = {
     "a child that is a page": Attacks.child_withheld(Answer(200, b"<html>")),
     "a config withheld": Attacks.config_withheld(Answer(404)),
     "a config that is a page": Attacks.config_withheld(Answer(200, b"<html>")),
+    **{f"an inner index withheld by {each}": Attacks.inner_index_withheld(Answer(each)) for each in (404, 403, 503)},
+    "the payload of a signed manifest": Attacks.signed,
     "other bytes for a child": Attacks.forged_child,
     "another parent": Attacks.another_parent,
     "a digest in a header": Attacks.header_digest,
