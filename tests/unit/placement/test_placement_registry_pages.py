@@ -96,6 +96,19 @@ async def test_a_page_in_place_of_a_config_or_token_is_waited_for(asking, stack,
     assert asking.api.architectures(key) == ["s390x"]
 
 
+async def test_an_index_within_an_index_is_waited_for(asking, registry):
+    """PL-335: what it would add could not be added later."""
+    inner = registry.push_index("team/app", None, "linux/arm64")
+    entries = [registry.entry("linux/amd64"), registry.entry(None, inner, mediaType=OCI_INDEX)]
+    registry.push_index("team/app", "1", entries=entries)
+    registry.script("*", inner, Answer(503), forever=True)
+    key = await asking.create(f"{registry.host}/team/app:1")
+    await gated_throughout(asking, key, 30)
+    registry.clear_scripts()
+    await pass_time(asking, 40)
+    assert asking.api.architectures(key) == ["amd64", "arm64"]
+
+
 async def test_a_page_that_stays_is_given_up_when_the_window_of_transient_failures_ends(asking, registry):
     """PL-330."""
     registry.script("*", "", PAGES["a page"], forever=True)

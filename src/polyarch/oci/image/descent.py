@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from polyarch.oci.answer import Entry, Status
+from polyarch.oci.answer import Entry, InspectionError, Status
 from polyarch.oci.auth.authorization import Access
 from polyarch.oci.cache.image_reading import BundleMode, Reading
 from polyarch.oci.documents import DOCUMENT_TYPES, ContentError, Document, classify
@@ -27,7 +27,7 @@ from polyarch.oci.image.parsing import (
     read_schema1,
 )
 from polyarch.oci.traffic.exchange import Visit
-from polyarch.oci.traffic.failures import Failure
+from polyarch.oci.traffic.failures import PASSING, Failure
 
 ARTIFACT = "artifact"
 
@@ -100,6 +100,9 @@ class ImageReader:
             skipped=flat.skipped,
             warnings=flat.warnings,
         )
+        for finding in found.values():
+            if isinstance(finding, InspectionError) and _passes(finding):
+                raise Failure(finding)
         complete = all(warning.code != "child-unresolved" for warning in flat.warnings)
         if not reading.settles(mode):
             first = reading.entries[0].digest
@@ -145,6 +148,13 @@ class ImageReader:
         if body is None:
             body = await self._client.get_blob(access, config.digest, visit)
         return read_config(body)
+
+
+def _passes(error: InspectionError) -> bool:
+    """Whether a child will be there when the image is asked for again. One with other bytes than its digest's is lost
+    until somebody repairs the registry, so its image can do without (RG-043).
+    """
+    return error.error_class in PASSING and error.code != "digest-mismatch"
 
 
 def _of_config(config: ConfigReading, digest: str, document: Document, size: int) -> Reading:

@@ -22,9 +22,8 @@ from polyarch.oci.mirrors.sources import Source
 from polyarch.oci.settings import InspectorSettings
 from polyarch.oci.traffic.budget import Budget
 from polyarch.oci.traffic.exchange import Visit
-from polyarch.oci.traffic.failures import Failure
+from polyarch.oci.traffic.failures import PASSING, Failure
 
-PASSING = frozenset({"transient", "limit"})
 LAST_GOOD_PROOF = 24 * 3600.0
 """Maximum age of the proof for a last good reading, which is the maximum of ``stale_for`` (PL-407)."""
 

@@ -16,6 +16,8 @@ from polyarch.oci.answer import InspectionError
 
 LONGEST_TEXT = 200
 RETRIED = frozenset({408, 500, 502, 503, 504})
+PASSING = frozenset({"transient", "limit"})
+"""The error classes that say nothing about the image: the next attempt may succeed."""
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _ABSENT_CODES = frozenset({"MANIFEST_UNKNOWN", "NAME_UNKNOWN", "BLOB_UNKNOWN", "NOT_FOUND"})
 

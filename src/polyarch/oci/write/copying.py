@@ -13,13 +13,12 @@ from polyarch.oci.documents import ContentError, classify
 from polyarch.oci.image.contents import Connection, Contents
 from polyarch.oci.image.parsing import Blob, read_blobs
 from polyarch.oci.traffic.exchange import LONGEST_DELAY, Stream
-from polyarch.oci.traffic.failures import Failure
+from polyarch.oci.traffic.failures import PASSING, Failure
 from polyarch.oci.write.gather import Piece
 from polyarch.oci.write.upload import Session, Writer
 
 COPIES = 3
 """Concurrent blob transfers of one push."""
-PASSING = frozenset({"transient", "limit"})
 
 
 class BlobFailed(Failure):

@@ -15,9 +15,9 @@ from polyarch.oci.documents import OCI_INDEX, ContentError, classify, digest_of
 from polyarch.oci.image.contents import Connection, Contents
 from polyarch.oci.image.listing import TAG_SUFFIXES, list_referrers, read_descriptors, referrers_tag
 from polyarch.oci.image.parsing import read_index
-from polyarch.oci.traffic.failures import Failure
+from polyarch.oci.traffic.failures import PASSING, Failure
 from polyarch.oci.write.assembly import Child
-from polyarch.oci.write.copying import PASSING, Copying
+from polyarch.oci.write.copying import Copying
 from polyarch.oci.write.gather import Piece
 from polyarch.oci.write.upload import Writer
 

@@ -190,6 +190,28 @@ class TestWhatIsBelow:
         registry.clear_scripts()
         assert (await inspector.inspect(ref(f"{APP}:1"))).status is Status.RESOLVED
 
+    @pytest.mark.parametrize("nested", [False, True], ids=["an image", "an index"])
+    async def test_an_index_is_not_read_without_a_child_that_passes(self, registry, inspector, ref, instead, nested):
+        """RG-043: its platform is not missing, and would be missing from the pods for as long as they live."""
+        first, late = registry.push_image(APP, None, "linux/amd64"), registry.push_image(APP, None, "linux/arm64")
+        if nested:
+            late = registry.push_index(APP, None, entries=[registry.entry("linux/arm64", late)])
+        of_late = registry.entry(None, late, **({"mediaType": OCI_INDEX} if nested else {}))
+        registry.push_index(APP, "1", entries=[registry.entry("linux/amd64", first), of_late])
+        registry.script("*", late, instead, forever=True)
+        found = await inspector.inspect(ref(f"{APP}:1"))
+        assert found.error is not None
+        assert is_passing(found.error)
+        registry.clear_scripts()
+        assert len((await inspector.inspect(ref(f"{APP}:1"))).entries) == 2
+
+    async def test_an_index_does_without_a_child_that_is_damaged(self, registry, inspector, ref):
+        """RG-043: that does not pass by itself."""
+        first, other = registry.push_image(APP, None, "linux/amd64"), registry.push_image(APP, None, "linux/arm64")
+        registry.push_index(APP, "1", entries=[registry.entry("linux/amd64", first), registry.entry(None, other)])
+        registry.manifests[APP, other] = registry.manifests[APP, first]
+        assert [str(each) for each in (await inspector.inspect(ref(f"{APP}:1"))).platforms] == ["linux/amd64"]
+
     async def test_other_bytes_than_the_digests_pass_too(self, registry, inspector, ref):
         """RG-033: whether they are damaged, forged or of a proxy's cache, the image is not to blame."""
         digest = registry.push_image(APP, "1", "linux/arm64")
