@@ -19,6 +19,8 @@ HTML = {"Content-Type": "text/html; charset=utf-8"}
 PAGES = {
     "a page": Answer(200, b"<!doctype html><title>Back soon</title>", HTML),
     "a page of another type": Answer(200, b"<html>", {"Content-Type": OCI_INDEX}),
+    "a firewall": Answer(403, b"<html>", HTML),
+    "a filter of requests": Answer(406, b"<html>", HTML),
     "nothing": Answer(200, b""),
     "a status": Answer(200, b'{"status":"maintenance"}', {"Content-Type": "application/json"}),
     "no content": Answer(204),

@@ -36,7 +36,7 @@ from polyarch.oci.traffic.exchange import (
     Request,
     Visit,
     channels_of,
-    is_page_of_404,
+    is_error_page,
     not_as_asked,
     origin_host,
 )
@@ -199,11 +199,9 @@ class Authorization:
         turns: list[Turn] = []
         passing: Failure | None = None
         for credential in access.candidates:
-            if credential.is_anonymous and plainly is not None and not door.bearer:
-                turns.append(plainly)
-                continue
+            taken = plainly if credential.is_anonymous and not door.bearer else None
             try:
-                turn, door = await self._take_turn(credential, door, request, access, visit)
+                turn, door = (taken, door) if taken else await self._take_turn(credential, door, request, access, visit)
             except Failure as failure:
                 if failure.error.code != NOT_A_REGISTRY:
                     raise
@@ -211,7 +209,14 @@ class Authorization:
                 continue
             if turn.reply is not None and not _refuses(turn.reply):
                 return self._accept(request, access, credential, turn.reply, visit)
-            access.refuse(credential)
+            if turn.reply is not None and is_error_page(turn.reply):
+                if request.method == "HEAD":  # without a body nobody can tell: GET will
+                    access.accepted = None
+                    return turn.reply
+                passing = passing or not_as_asked(request, turn.reply, "what it should be", access.secrets)
+                continue
+            if taken is None:
+                access.refuse(credential)
             turns.append(turn)
         access.accepted = None
         if passing is not None:
@@ -313,7 +318,7 @@ class Authorization:
                 return token
             if reply.status in (404, 405) and position + 1 < len(requests):
                 continue
-            if is_page_of_404(reply):
+            if is_error_page(reply):
                 raise not_as_asked(request, reply, "the answer of a token endpoint", access.secrets)
             if 400 <= reply.status < 500:
                 said = read_errors(reply.body, access.secrets)
@@ -356,6 +361,8 @@ class Authorization:
         access.accepted = credential
         # A URL may be signed for GET only: return a HEAD that the redirect target refuses as it is (RG-032).
         if reply.elsewhere and reply.status in (401, 403) and (request.method, reply.status) != ("HEAD", 403):
+            if is_error_page(reply):
+                raise not_as_asked(request, reply, "what it should be", access.secrets)
             raise _refused_elsewhere(request, access, reply)
         if credential.is_anonymous and 200 <= reply.status < 300:
             for refused in access.refused:

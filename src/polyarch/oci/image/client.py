@@ -31,7 +31,7 @@ from polyarch.oci.traffic.exchange import (
     Reply,
     Request,
     Visit,
-    is_page_of_404,
+    is_error_page,
     not_as_asked,
     origin_host,
 )
@@ -118,8 +118,8 @@ class RegistryClient:
                     stated, reply.headers.get("etag"), content_type, int(size) if _SIZE.fullmatch(size) else None
                 )
             return None
-        if reply.status in _NO_HEAD_STATUSES:
-            return None
+        if reply.status in _NO_HEAD_STATUSES or is_error_page(reply):
+            return None  # no body says whose answer it is
         raise _failure(access, request, reply)
 
     def has_no_head(self, access: Access) -> None:
@@ -264,7 +264,7 @@ def _check(
 
 
 def _failure(access: Access, request: Request, reply: Reply) -> Failure:
-    if 200 < reply.status < 300 or is_page_of_404(reply):
+    if 200 < reply.status < 300 or is_error_page(reply):
         return not_as_asked(request, reply, "what it should be", access.secrets)
     said = read_errors(reply.body, access.secrets)
     return of_status(access.source.host, request.what, reply.status, said)

@@ -9,7 +9,7 @@ import msgspec
 from polyarch.oci.documents import MANIFEST_LIMIT, ContentError, decode
 from polyarch.oci.image.contents import Connection
 from polyarch.oci.reference import Reference
-from polyarch.oci.traffic.exchange import Request, is_page_of_404, not_as_asked
+from polyarch.oci.traffic.exchange import Request, is_error_page, not_as_asked
 from polyarch.oci.traffic.failures import of_status, read_errors
 
 MOST = 1000
@@ -32,7 +32,7 @@ async def list_tags(connection: Connection, reference: Reference) -> tuple[str, 
     )
     reply = await connection.authorization.fetch(request, access, connection.visit())
     if reply.status != 200:
-        if is_page_of_404(reply):
+        if is_error_page(reply):
             raise not_as_asked(request, reply, "a list of tags", access.secrets)
         raise of_status(source.host, request.what, reply.status, read_errors(reply.body, access.secrets))
     try:

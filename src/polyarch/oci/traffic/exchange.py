@@ -349,11 +349,17 @@ def not_as_asked(request: Request, reply: Reply, wanted: str, secrets: Iterable[
     return Failure.of("not-a-registry", host, f"{what}: this is not a registry's answer", status=reply.status)
 
 
-def is_page_of_404(reply: Reply) -> bool:
-    """Whether a web page says 404, as an ingress does while its registry is being replaced: nobody said that the image
-    is gone (RG-065).
+def is_error_page(reply: Reply) -> bool:
+    """Whether a web page says 4xx, as an ingress does while its registry is being replaced, and a firewall of what it
+    blocks: the registry itself has neither refused anything nor said that the image is gone (RG-065).
+
+    Not 401, which proxies that ask for a password answer with a page; nor XML, in which object stores say what they do
+    not have; nor the error of a registry, whatever its type.
     """
-    return reply.status == 404 and is_page(reply.headers.get("content-type"), reply.body)
+    content_type = reply.headers.get("content-type").partition(";")[0].strip().lower()
+    if not 400 <= reply.status < 500 or reply.status == 401 or content_type.endswith("/xml"):
+        return False
+    return is_page(content_type, reply.body) and not str(read_errors(reply.body))
 
 
 def origin_host(url: str) -> str:

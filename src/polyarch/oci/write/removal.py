@@ -16,7 +16,7 @@ from polyarch.oci.auth.authorization import Access
 from polyarch.oci.image.contents import Connection
 from polyarch.oci.mirrors import sources as mirrors
 from polyarch.oci.reference import Reference
-from polyarch.oci.traffic.exchange import Reply, Request, not_as_asked
+from polyarch.oci.traffic.exchange import Reply, Request, is_error_page, not_as_asked
 from polyarch.oci.traffic.failures import Failure, Said, is_page, of_status, read_errors
 from polyarch.oci.write.upload import ANSWER_LIMIT
 
@@ -87,6 +87,8 @@ async def _delete(connection: Connection, access: Access, selector: str) -> tupl
         if is_page("", reply.body):
             raise not_as_asked(request, reply, "", access.secrets)
         return Removal("removed"), False
+    if is_error_page(reply):
+        raise not_as_asked(request, reply, "", access.secrets)
     said = read_errors(reply.body, access.secrets)
     if reply.status in (404, 410) or said.code in _ABSENT:
         return Removal("absent"), False

@@ -28,6 +28,9 @@ INSTEAD = {
     "a page that is very large": Answer(200, PAGE + b" " * 5 * 2**20, HTML),
     "a page with the header of the image": Answer(200, PAGE, {**HTML, "Docker-Content-Digest": "sha256:" + "a" * 64}),
     "an ingress without its registry": Answer(404, PAGE, HTML),
+    "a firewall": Answer(403, PAGE, HTML),
+    "a filter of requests": Answer(406, PAGE, HTML),
+    "a host that has moved": Answer(410, PAGE, HTML),
     "nothing": Answer(200, b"", {"Content-Type": OCI_INDEX}),
     "no content": Answer(204),
     "not yet": Answer(202, b"{}"),
@@ -135,6 +138,46 @@ class TestManifests:
         )
         found = await make_inspector(configuration=rules).inspect(ref(f"{APP}:1"))
         assert (found.status, mirror.seen != []) == (Status.RESOLVED, True)
+
+
+class TestErrorsOfRegistries:
+    """They stay what they say, though their headers or bodies look like those of pages."""
+
+    GONE = encode({"errors": [{"code": "MANIFEST_UNKNOWN", "message": "manifest unknown"}]})
+
+    @pytest.mark.parametrize(
+        ("answer", "error"),
+        [
+            pytest.param(Answer(404, GONE, HTML), ("absent", "not-found"), id="an error of a registry as HTML"),
+            pytest.param(
+                Answer(404, b"<?xml version='1.0'?><Error/>", {"Content-Type": "application/xml"}),
+                ("absent", "not-found"),
+                id="an object store without the object",
+            ),
+            pytest.param(Answer(404, b"404 page not found", {}), ("absent", "not-found"), id="plain text"),
+            pytest.param(
+                Answer(401, PAGE, {**HTML, "WWW-Authenticate": "Basic realm=x"}),
+                ("auth", "unauthorized"),
+                id="a proxy that asks for a password",
+            ),
+        ],
+    )
+    async def test_they_are_final(self, registry, inspector, ref, answer, error):
+        registry.script("*", "", answer, forever=True)
+        found = (await inspector.inspect(ref(f"{APP}:1"))).error
+        assert (found.error_class, found.code) == error
+
+    @pytest.mark.parametrize("status", [403, 404, 410])
+    async def test_a_head_that_fails_like_a_page_leaves_it_to_the_get(self, registry, inspector, ref, clock, status):
+        """RG-032: it has no body that would tell whose answer it is."""
+        registry.push_index(APP, "1", "linux/amd64", "linux/arm64")
+        await inspector.inspect(ref(f"{APP}:1"))
+        clock.advance(601)
+        registry.script("HEAD", "", Answer(status, b"", HTML), forever=True)
+        registry.script("GET", "", Answer(404, self.GONE))
+        assert (await inspector.inspect(ref(f"{APP}:1"))).error.code == "not-found"
+        clock.advance(61)
+        assert (await inspector.inspect(ref(f"{APP}:1"))).status is Status.RESOLVED
 
 
 class TestMessages:
@@ -257,6 +300,17 @@ class TestTokens:
         bearer.script("*", "^token", token, forever=True)
         inspector = make_inspector(credentials=Holding(ROBOT), public_probe=public_probe)
         assert (await inspector.inspect(ref(f"{APP}:1", bearer))).status is Status.RESOLVED
+
+    @pytest.mark.parametrize("public_probe", [False, True], ids=["command line", "cluster"])
+    async def test_a_firewall_does_not_take_the_proof_of_a_credential(
+        self, bearer, make_inspector, ref, clock, public_probe
+    ):
+        inspector = make_inspector(credentials=Holding(ROBOT), public_probe=public_probe)
+        await inspector.inspect(ref(f"{APP}:1", bearer))
+        bearer.script("*", "manifests", INSTEAD["a firewall"], forever=True)
+        clock.advance(700)
+        failed = await inspector.inspect(ref(f"{APP}:1", bearer))
+        assert (failed.error.code, failed.last_good is not None) == ("not-a-registry", True)
 
     async def test_a_page_does_not_take_the_proof_of_a_credential(self, bearer, make_inspector, ref, clock):
         """RG-116: the last good reading stays good for whom it was."""

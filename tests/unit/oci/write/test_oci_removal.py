@@ -39,6 +39,15 @@ async def test_bd_234_only_a_digest_is_deleted(target, inspector):
     assert target.seen == []
 
 
+@pytest.mark.parametrize("status", [403, 404, 410])
+async def test_a_web_page_has_not_deleted_anything(target, inspector, image, status):
+    """RG-065: an ingress without its registry; the manifest is back with it."""
+    target.script("DELETE", "", Answer(status, b"<html>", {"Content-Type": "text/html"}))
+    with pytest.raises(Failure) as caught:
+        await remove(inspector.connection, image)
+    assert caught.value.error.code == "not-a-registry"
+
+
 @pytest.mark.parametrize(
     ("answer", "outcome"),
     [
