@@ -59,6 +59,7 @@ PARTS = [
     *("^", "$", "+", "{", "}", ".", "-", "~", ",", "&", "(", ")"),
 ]
 ODD = ["[", "[]", "[b-a]", "\\", "{2}", "|", "[*]", "\\d", "[[:alpha:]]"]
+STARS = ["*", "*", "a", "b", "?", "/", "**/", "[^a]", "[ab]"]
 NAMES = [
     *(
         "a",
@@ -87,6 +88,7 @@ NAMES = [
 
 def _case(chance: random.Random) -> dict[str, Any]:
     lines = ["".join(chance.choices(PARTS, k=chance.randint(1, 4))) for _ in range(chance.choice((1, 2, 3, 5)))]
+    lines += ["".join(chance.choices(STARS, k=chance.randint(4, 12))) for _ in range(chance.randint(0, 2))]
     if chance.random() < 1 / 4:
         lines[-1] += chance.choice(ODD)
     mark, end = chance.choice(("", "", "\ufeff")), chance.choice(("\n", "\n", "\r\n"))

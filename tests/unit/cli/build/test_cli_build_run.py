@@ -9,6 +9,7 @@ import random
 import re
 import sys
 import tarfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -333,6 +334,8 @@ def test_bd_300_the_ignore_file_of_containers_comes_first(tmp_path: Path) -> Non
         pytest.param(b"key\n!key\nkey\nold", id="the last line that names it"),
         pytest.param(b"src\n!src/main.c\nkey\nold", id="an exception in a folder that is named"),
         pytest.param(b"!old/b\nold\nkey", id="an exception before its rule"),
+        pytest.param(b"key\nold\nIcon\r\r\nIcon[\r]\n", id="the icons of macOS"),
+        pytest.param(b"*k*e*y\n**/**/**/old", id="more stars than are needed"),
     ],
 )
 def test_what_an_ignore_file_names_stays_here(tmp_path: Path, text: bytes) -> None:
@@ -442,6 +445,45 @@ def test_a_folder_that_is_ignored_need_not_be_readable(tmp_path: Path, monkeypat
         _members(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        pytest.param("*a*a*a*a*b", "a" * 200, id="a long name"),
+        pytest.param("**/*a*a*a*a*b", "x/y/" + "a" * 200, id="a long name in any folder"),
+        pytest.param("**/**/**/**/x", "/".join("a" * 120), id="many folders"),
+    ],
+)
+def test_many_stars_in_a_pattern_take_no_time(text: str, path: str) -> None:
+    start = time.process_time()
+    assert not archive.is_ignored(path, archive.patterns(text))
+    assert time.process_time() - start < 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda path: (path.unlink(), path.symlink_to("secret")), id="a link to what is ignored"),
+        pytest.param(Path.unlink, id="gone"),
+        pytest.param(lambda path: path.write_bytes(b""), id="shorter"),
+    ],
+)
+def test_a_file_that_changes_while_it_is_packed_is_told_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], object]
+) -> None:
+    _tree(tmp_path, {"a": "public", "secret": "secret", ".dockerignore": "secret"})
+    entries = archive._entries
+
+    def changing(folder: Path, rules: archive.IgnoreRules) -> Iterator[tuple[Path, tarfile.TarInfo]]:
+        for path, entry in entries(folder, rules):
+            if path.name == "a":
+                change(path)
+            yield path, entry
+
+    monkeypatch.setattr(archive, "_entries", changing)
+    with pytest.raises(CouldNotComplete, match=r"/a: changed while it was packed; run the command again"):
+        _packed(tmp_path)
+
+
 def test_links_are_not_followed(tmp_path: Path) -> None:
     folder = _tree(tmp_path / "context", {"a": "", ".dockerignore": "secrets\nlinked", "secrets/key": "", "../x/y": ""})
     (folder / "linked").symlink_to("../x")
@@ -549,15 +591,21 @@ class _Target(io.BytesIO):
         return super().write(data)
 
 
-def test_bd_320_a_file_that_cannot_be_read_is_named_with_what_to_do(tmp_path: Path) -> None:
+def test_bd_320_a_file_that_cannot_be_read_is_named_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """BD-305: it is the user's folder, so exit code 2 and no traceback."""
-    (tmp_path / "a").write_bytes(random.Random(1).randbytes(400_000))
     last = tmp_path / "z"
     last.write_text("x")
+
+    def refusing(path: Any, *_: Any) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "open", refusing)
     with pytest.raises(UsageError) as caught:
-        archive.pack(tmp_path, _Target(lambda: last.unlink(missing_ok=True)), archive.IgnoreRules())
+        archive.pack(tmp_path, io.BytesIO(), archive.IgnoreRules())
     told = str(caught.value)
-    assert told.startswith(f"--context: {last}: No such file or directory")
+    assert told.startswith(f"--context: {last}: Permission denied")
     assert f"make it readable, or name it in {tmp_path / '.containerignore'}" in told
 
 

@@ -24,7 +24,10 @@ OWN_IGNORE_FILES: Final = (".dockerignore", ".containerignore")
 """What is added to the path of a Containerfile. Of both, buildah reads the one that BuildKit knows."""
 MOST_BYTES: Final = 1024**2
 _REPETITION: Final = re.compile(r"\{\d+(?:,\d*)?\}", re.ASCII)
+_ANY_NAME: Final = "[^/]*"
+_ANY_FOLDERS: Final = "(?:.*/)?"
 _MARK: Final = "\ufeff"
+_CHANGED: Final = "changed while it was packed; run the command again"
 _BLANKS: Final = (
     "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f"
     "\u205f\u3000"
@@ -128,6 +131,8 @@ def pack(folder: Path, target: IO[bytes], rules: IgnoreRules) -> Packed:
         what = error.strerror or str(error)
         if error.filename is None:
             raise CouldNotComplete(f"--context {folder}: packing it: {what}") from None
+        if error.errno in (errno.ENOENT, errno.ELOOP):
+            raise CouldNotComplete(f"--context: {error.filename}: {_CHANGED}") from None
         raise UsageError(f"--context: {error.filename}: {what}; make it readable, or {_named(folder, rules)}") from None
 
 
@@ -146,11 +151,21 @@ def _packed(folder: Path, target: IO[bytes], rules: IgnoreRules) -> Packed:
             for path, entry in _entries(folder, rules):
                 count += 1
                 if entry.isreg():
-                    with path.open("rb") as file:
-                        archive.addfile(entry, file)
+                    _add_file(archive, entry, path)
                 else:
                     archive.addfile(entry)
     return Packed(f"sha256:{compressed.hash.hexdigest()}", f"sha256:{plain.hexdigest()}", compressed.size, count)
+
+
+def _add_file(archive: tarfile.TarFile, entry: tarfile.TarInfo, path: Path) -> None:
+    """Never what a link leads to that has taken the file's place in the meantime: it may be ignored."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        try:
+            archive.addfile(entry, file)
+        except OSError as error:
+            if error.errno is not None:
+                raise
+            raise CouldNotComplete(f"--context: {path}: {_CHANGED}") from None  # shorter than its entry says
 
 
 class _Hashing(io.RawIOBase):
@@ -241,7 +256,7 @@ def _line(line: str) -> Pattern | None:
         raise UsageError("a NUL character, as text has that is UTF-16; save the file as UTF-8")
     if _MARK in line:
         raise UsageError("a byte order mark in the middle of the file, as if two were joined; remove it")
-    if "\r" in line.strip("\r"):
+    if "\r" in line.replace("[\r]", "").strip("\r"):  # Icon[\r] is in github/gitignore's list for macOS
         raise UsageError("a carriage return that ends no line; save the file with line feeds")
     text = line.strip(_BLANKS)
     if line.startswith("#") or not text:
@@ -265,28 +280,39 @@ def _cleaned(path: str) -> str:
 
 def _expression(path: str, text: str) -> str:
     """What ``Pattern.compile`` of patternmatcher makes of it, for ``fullmatch``. A pattern is compared as it is, by its
-    beginning or by its end, unless something in it needs an expression."""
+    beginning or by its end, unless something in it needs an expression.
+
+    What stands before another ``*`` of the same folder is matched as early as possible and never again (``(?>``): time
+    would grow with the length of a name to the power of the number of stars.
+    """
     kind, found, at, operator = "exact", "", 0, ""
+    star = -1  # where the last * is in ``found``, if nothing after it leaves a choice of folders
     while at < len(path):
         here, character = at, path[at]
         if path.startswith("**", at):
             at += 3 if path.startswith("**/", at) else 2
+            star = -1
             if at < len(path):
-                found, kind = found + "(?:.*/)?", "expression"
+                found, kind = found.removesuffix(_ANY_FOLDERS) + _ANY_FOLDERS, "expression"
             elif kind == "exact":
                 kind = "beginning"
             else:
                 found, kind = found + ".*", "expression"
             kind = kind if here else "end"
             continue
-        if character in "*?":
-            found += "[^/]*" if character == "*" else "[^/]"
+        if character == "*":
+            if star >= 0:
+                found = f"{found[:star]}(?>{_ANY_NAME}?{found[star:].removeprefix(_ANY_NAME)})"
+            found, star = found + _ANY_NAME, len(found)
+        elif character == "?":
+            found += "[^/]"
         elif character == "\\":
             at += 1
             found += re.escape(_escaped(path, at, text))
         elif character == "[":
             choice, at = _choice(path, at, text)
             found += choice
+            star = -1 if re.fullmatch(choice, "/") else star
         else:
             found += "^" if character == "^" else re.escape(character)
             operator = operator or (character if character == "|" or _REPETITION.match(path, at) else "")
