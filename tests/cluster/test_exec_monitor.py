@@ -4,6 +4,7 @@ PL-600 to PL-610, PL-550. The kernel's part needs root and tracefs; where there 
 """
 
 import asyncio
+import concurrent.futures
 import contextlib
 import json
 import secrets
@@ -550,9 +551,13 @@ def test_pl_601_monitors_that_share_a_kernel_neither_blind_each_other_nor_leave_
         (first.folder / "tracing_on").write_text("0")
         assert first.restore() == {"tracing_on"}
         last = holder()
-        first.end()
-        last.end()
-        assert not any(each.folder.exists() for each in (first, last, *killed))
+        with concurrent.futures.ThreadPoolExecutor(6) as starting:  # at the same moment
+            many = list(starting.map(lambda _: holder(), range(6)))
+        pid = failed()
+        assert all(each.sees(pid) for each in many)
+        for each in (first, last, *many):
+            each.end()
+        assert not any(each.folder.exists() for each in (first, last, *many, *killed))
 
 
 def _instances(tracing: Path, pid: int) -> list[str]:

@@ -41,7 +41,8 @@ class FakeNode:
 
     def make(self, folder: Path) -> None:
         folder.mkdir()
-        for name, text in {"buffer_size_kb": "0", "events/enable": "0", "tracing_on": "1"}.items():
+        files = {"buffer_size_kb": "0", "events/enable": "0", "tracing_on": "1", "set_event_pid": ""}
+        for name, text in {**files, "tracing_cpumask": "3"}.items():
             _file(folder / name, text)
         for event in self._events:
             _file(folder / "events" / event / "filter", "none")

@@ -9,6 +9,7 @@ Source: Documentation/trace/ftrace.rst, section "Instances".
 """
 
 import contextlib
+import errno
 import os
 import re
 import secrets
@@ -36,7 +37,11 @@ EVENTS: Final = {
     "sched/sched_process_fork": RUNTIMES,
 }
 """Events and their filters. The kernel has execveat since 3.19; sched needs no configuration of its own."""
+NARROWING: Final = ("set_event_pid", "set_event_notrace_pid", "tracing_cpumask")
+"""Files of an instance that leave out processes or CPUs of events that are on. Older kernels do not have all."""
 
+_GONE: Final = (errno.ENOENT, errno.ENODEV)
+"""What the kernel answers about an instance that another process has removed, or is removing."""
 _OURS: Final = re.compile(rf"{INSTANCE}(-\d+-[0-9a-f]+)?")
 
 
@@ -57,6 +62,7 @@ class Instance:
         self._filters = {event: text for event, text in filters.items() if text is not None}
         if not any(event.startswith("syscalls/") for event in self._filters):
             raise Unavailable(f"{folder} has no event for execve: the kernel is built without CONFIG_FTRACE_SYSCALLS")
+        self._narrowing = {name: _read(folder / name) for name in NARROWING if (folder / name).exists()}
         log.info("watching for programs that cannot be executed", instance=str(folder), events=list(self._filters))
 
     @property
@@ -73,6 +79,10 @@ class Instance:
         if not _read(tracing).startswith("1"):
             _write(tracing, "1")
             changed.append(tracing.name)
+        for name, text in self._narrowing.items():
+            if _read(self.folder / name) != text:
+                (self.folder / name).write_text(text, encoding="utf-8")  # truncating empties the lists of processes
+                changed.append(name)
         for event, text in self._filters.items():
             place = self.folder / "events" / event
             # The kernel appends "*" to the value of an event that has a trigger.
@@ -112,9 +122,10 @@ def instance(
         try:
             remove(folder)
         except OSError as error:
-            with contextlib.suppress(OSError):
-                _write(folder / "events" / "enable", "0")  # of no use to anybody: it is this process's alone
-            log.warning("the tracefs instance could not be removed", path=str(folder), problem=error.strerror)
+            if error.errno not in _GONE:  # else a monitor that starts was quicker
+                with contextlib.suppress(OSError):
+                    _write(folder / "events" / "enable", "0")  # of no use to anybody: it is this process's alone
+                log.warning("the tracefs instance could not be removed", path=str(folder), problem=error.strerror)
 
 
 def _remove_abandoned(instances: Path, remove: Callable[[Path], None]) -> None:
@@ -125,10 +136,9 @@ def _remove_abandoned(instances: Path, remove: Callable[[Path], None]) -> None:
             continue
         try:
             remove(folder)
-        except FileNotFoundError:
-            continue  # another monitor was quicker
-        except OSError:
-            held.append(folder.name)
+        except OSError as error:
+            if error.errno not in _GONE:  # else another monitor was quicker
+                held.append(folder.name)
         else:
             log.info("an instance that a former exec monitor left has been removed", instance=str(folder))
     if len(held) >= MOST_INSTANCES:
@@ -140,20 +150,26 @@ def _remove_abandoned(instances: Path, remove: Callable[[Path], None]) -> None:
 
 def _make(instances: Path, make: Callable[[Path], None], remove: Callable[[Path], None]) -> tuple[Path, int]:
     """A new instance and an open file of it, which keeps other monitors from removing it (``trace_pipe`` may be opened
-    only once)."""
+    only once).
+
+    Until that file is open, a monitor that starts at the same moment takes the instance for an abandoned one. Then the
+    file cannot be opened, or it is open and belongs to an instance that was made in the same memory since.
+    """
     for _ in range(MOST_INSTANCES):
         folder = instances / f"{INSTANCE}-{os.getpid()}-{secrets.token_hex(3)}"
         make(folder)
         try:
-            return folder, os.open(folder / "tracing_on", os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            if folder.is_dir():
-                remove(folder)
-                raise
-            # A monitor that starts at the same moment took the instance, which nobody held yet, for an abandoned one.
+            held = os.open(folder / "tracing_on", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
-            remove(folder)
+            try:
+                remove(folder)
+            except OSError as error:
+                if error.errno in _GONE:
+                    continue
             raise
+        if folder.is_dir():
+            return folder, held
+        os.close(held)
     raise Unavailable(f"{instances}: another program removes every instance as soon as it is made")
 
 

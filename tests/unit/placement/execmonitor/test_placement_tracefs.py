@@ -1,7 +1,10 @@
 """PL-601, PL-604: our own instance in tracefs, set up and taken down."""
 
 import contextlib
+import errno
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_node import FakeNode
@@ -112,6 +115,37 @@ def test_an_instance_that_another_starting_monitor_removed_is_made_again_pl_601(
         assert node.instances == [instance.folder.name] == made[1:]
 
 
+@pytest.mark.parametrize("opens", [False, True], ids=["it cannot be opened", "another one of the kernel is opened"])
+def test_an_instance_that_is_removed_while_it_is_opened_is_made_again_pl_601(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opens: bool
+) -> None:
+    """The kernel removes the instance before its files, and answers ENODEV or with what took its memory since."""
+    node = FakeNode(tmp_path)
+    real_open = os.open
+    lost: set[Path] = set()
+
+    def remove(folder: Path) -> None:
+        if folder in lost:
+            raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
+        node.remove(folder)
+
+    def slow_open(path: Any, flags: int, **more: Any) -> int:
+        if Path(path).name == "tracing_on" and not lost:
+            lost.add(path.parent)
+            held = real_open(path, flags, **more) if opens else -1
+            path.parent.rename(tmp_path / "gone")
+            if opens:
+                return held
+            raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), str(path))
+        return real_open(path, flags, **more)
+
+    monkeypatch.setattr(os, "open", slow_open)
+    with tracefs.instance([node.tracefs], make=node.make, remove=remove) as instance:
+        assert node.instances == [instance.folder.name]
+        assert instance.restore() == []
+    assert node.instances == []
+
+
 def test_no_more_than_eight_monitors_take_memory_of_one_kernel_pl_601(tmp_path: Path) -> None:
     node = FakeNode(tmp_path)
     with contextlib.ExitStack() as others:
@@ -135,6 +169,10 @@ def test_what_somebody_switches_off_is_told_and_on_again_pl_601(tmp_path: Path) 
         assert instance.restore() == ["tracing_on"]
         (instance.folder / "events/syscalls/sys_exit_execve/filter").write_text("none")
         assert instance.restore() == ["syscalls/sys_exit_execve"]
+        for name, everything in (("set_event_pid", ""), ("tracing_cpumask", "3")):
+            (instance.folder / name).write_text("0")
+            assert instance.restore() == [name]
+            assert (instance.folder / name).read_text() == everything
         assert instance.restore() == []
 
 
