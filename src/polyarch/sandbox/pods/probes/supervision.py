@@ -91,14 +91,14 @@ class Supervision:
         await self._clock.sleep(probe.initial_delay_seconds)
         due = self._clock.monotonic()
         while True:
+            asked = self._clock.monotonic()
             problem = await probing.ask(probe, self._target, self._session)
-            now = self._clock.monotonic()
-            if not problem or now >= due:
-                due = now + probe.period_seconds
+            if not problem or asked >= due:
+                due = asked + probe.period_seconds  # a kubelet's ticker does not wait for the answer
                 if problem:
                     self._tell("Unhealthy", f"{name} probe failed: {problem}")
                 yield problem
-            wait = due - self._clock.monotonic()
+            wait = max(0.0, due - self._clock.monotonic())
             await self._clock.sleep(min(wait, EAGER_SECONDS) if eagerly() else wait)
 
 
