@@ -107,7 +107,8 @@ def numa_extender(
         Unknown | None, option("Nodes without a NodeResourceTopology", group=DECISIONS, show_default="pass")
     ] = None,
     resolvable: Annotated[
-        bool | None, flag("Tell rejected nodes so that the scheduler's preemption tries them", group=DECISIONS)
+        bool | None,
+        flag("Let the scheduler's own preemption try rejected nodes; it evicts by their sums", group=DECISIONS),
     ] = None,
     reservations: Annotated[
         OnOff | None, option("Reserve cells until the node's object shows the pod", group=RESERVING, show_default="on")
