@@ -69,6 +69,14 @@ def test_which_files_are_read(path: str, read: bool) -> None:
             'FROM a\nENV GOARCH="amd64"\nFROM b\nRUN make GOARCH=amd64',
             'FROM a\nARG TARGETARCH\nENV GOARCH="${TARGETARCH}"\nFROM b\nARG TARGETARCH\nRUN make GOARCH=${TARGETARCH}',
         ),
+        (
+            "FROM a\narg targetarch\nRUN GOARCH=amd64 go build\n",
+            "FROM a\nARG TARGETARCH\narg targetarch\nRUN GOARCH=${TARGETARCH} go build\n",
+        ),
+        (
+            'FROM a\nRUN GOARCH="amd64" go build && GOARCH=amd64 go vet\n',
+            'FROM a\nARG TARGETARCH\nRUN GOARCH="${TARGETARCH}" go build && GOARCH=${TARGETARCH} go vet\n',
+        ),
         ("FROM --platform=linux/amd64 golang AS b\n", "FROM --platform=linux/${TARGETARCH} golang AS b\n"),
         ("from --platform=arm64 golang\n", "from --platform=linux/${TARGETARCH} golang\n"),
     ],

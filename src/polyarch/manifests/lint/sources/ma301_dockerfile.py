@@ -36,7 +36,7 @@ _GOARCH = re.compile(r"\bGOARCH(?P<between>=|[ \t]+)(?P<quote>[\"']?)(?P<archite
 _TARGET = "${TARGETARCH}"
 _TARGETARCH = re.compile(r"(?<![\w${])TARGETARCH\b", re.ASCII)
 """The name where it is given a value or declared, not where it is used."""
-_DECLARED = re.compile(r"ARG(?:[ \t]+\w+(?:=[^\s\"'\\]*)?)*?[ \t]+TARGETARCH(?:[ \t].*)?", re.ASCII | re.IGNORECASE)
+_DECLARED = re.compile(r"(?i:ARG)(?:[ \t]+\w+(?:=[^\s\"'\\]*)?)*?[ \t]+TARGETARCH(?:[ \t].*)?", re.ASCII)
 _DECLARATION = "ARG TARGETARCH"
 _ANY_ARCHITECTURE = re.compile(
     r"(?<![A-Za-z0-9])(?:amd64|x86[_-]64|x64|arm64|aarch64|armv[678]l?|ppc64le|s390x|riscv64|386|i386|i686)(?![A-Za-z0-9])",
@@ -48,7 +48,7 @@ _PAIRS = re.compile(rf"(?:ENV|ARG)[ \t]+(?:{_PAIR}[ \t]+)*", re.ASCII | re.IGNOR
 _MORE_PAIRS = re.compile(rf"(?:[ \t]+{_PAIR})*[ \t]*", re.ASCII)
 _ONE_VALUE = re.compile(r"ENV[ \t]+", re.ASCII | re.IGNORECASE)
 _RUN = re.compile(r"RUN[ \t]+(?:--\S+[ \t]+)*", re.ASCII | re.IGNORECASE)
-_QUOTED = r"\"[^\"`\\$\n]*\"|'[^'\n]*'"
+_QUOTED = r"\"(?:[^\"`\\$\n]|\$\w+|\$\{\w+\})*\"|'[^'\n]*'"
 _PLAIN = re.compile(rf"(?:[^\"'`\\$#()<>\n]|\$[\w{{]|{_QUOTED})*", re.ASCII)
 """Shell commands without substitutions, groups, redirections and comments."""
 _ASSIGNMENT = re.compile(
