@@ -229,7 +229,8 @@ class _Drafting:
         """Changes a shared node once, at its anchor, if all of its uses ask for the same."""
         uses = self.document.uses.get(id(asked.node), ())
         wanted = list(asked.by_use.values())
-        if set(asked.by_use) != set(uses) or any(each != wanted[0] for each in wanted):
+        disputed = id(asked.node) in self.document.disputed
+        if disputed or set(asked.by_use) != set(uses) or any(each != wanted[0] for each in wanted):
             raise CannotEdit(sharing(self.document, asked.node, asked.by_use))
         draft = next(filter(None, map(self._anchor, uses)), None)
         if draft is None:

@@ -136,6 +136,23 @@ class Document:
         return frozenset(found)
 
     @cached_property
+    def disputed(self) -> frozenset[int]:
+        """The nodes, by ``id()``, that some parsers take from a merge key where others take the mapping's own key."""
+        found: set[int] = set()
+        stack, visited = [self.root] if self.merged else [], set()
+        while stack:
+            node = stack.pop()
+            if id(node) not in visited:
+                visited.add(id(node))
+                stack += children(node)
+                for _, _, member in disputed_keys(node):
+                    below = [member]
+                    while below:
+                        found.add(id(below[-1]))
+                        below += children(below.pop())
+        return frozenset(found)
+
+    @cached_property
     def value(self) -> Any:
         """The document as Kubernetes reads it."""
         return value(self.root)
@@ -369,11 +386,28 @@ def named_pointer(root: Node, path: str) -> str:
 
 
 def duplicate_keys(node: Node) -> list[tuple[str, Node]]:
-    """Duplicate keys of a mapping: the key and the node of its repetition."""
+    """Duplicate keys of a mapping: the key and the node of its repetition; also those of :func:`disputed_keys`."""
     keys = [(key, key_node) for key, key_node, _ in entries(node)]
+    disputed = [(key, merge) for key, merge, _ in disputed_keys(node)]
     if len({key for key, _ in keys}) == len(keys):
-        return []
-    return [pair for place, pair in enumerate(keys) if any(pair[0] == key for key, _ in keys[:place])]
+        return disputed
+    return [pair for place, pair in enumerate(keys) if any(pair[0] == key for key, _ in keys[:place])] + disputed
+
+
+def disputed_keys(node: Node) -> list[tuple[str, Node, Node]]:
+    """Keys of a mapping that stand before a merge key with another value for them: the key, the node of the merge key
+    and the merged value. YAML says that the mapping's own value counts; kubectl takes the merged one.
+    """
+    found: list[tuple[str, Node, Node]] = []
+    if isinstance(node, MappingNode) and any(map(is_merge, (key for key, _ in node.value))):
+        own: set[str] = set()
+        for key, member in node.value:
+            if is_merge(key):
+                merged = members(MappingNode(node.tag, [(key, member)]))
+                found += [(name, key, merged[name][1]) for name in merged if name in own]
+            else:
+                own.add(key_of(key))
+    return found
 
 
 def _value(node: Node, known: dict[int, Any]) -> Any:

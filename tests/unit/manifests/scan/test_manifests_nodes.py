@@ -279,9 +279,9 @@ def test_scalars_and_members_are_asked_without_surprises() -> None:
 
 
 def test_duplicate_keys_are_told_with_their_repetition() -> None:
-    found = document("a: 1\nb: 2\na: 3\n<<: {a: 4}\n")
-    ((key, node),) = nodes.duplicate_keys(found.root)
-    assert (key, found.span(node).line) == ("a", 3)
+    found = document("<<: {b: 0}\na: 1\nb: 2\na: 3\n<<: {a: 4, c: 5}\n")
+    told = [(key, found.span(node).line) for key, node in nodes.duplicate_keys(found.root)]
+    assert told == [("a", 4), ("a", 5)], "a merged key is one only behind a key of the mapping"
     assert nodes.duplicate_keys(nodes.elements(document("[x]").root)[0]) == []
 
 
