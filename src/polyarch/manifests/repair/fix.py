@@ -97,6 +97,7 @@ class _Fixing:
 
     def result(self) -> FixResult:
         text = self.source.text
+        earlier = {text}
         before: tuple[Problem, ...] | None = None
         notes: dict[tuple[str, str, str, int], str] = {}
         try:
@@ -111,6 +112,10 @@ class _Fixing:
                 if not changes:
                     break
                 text = self._written(found, changes)
+                if text in earlier:
+                    rules = sorted({problem.finding.rule for change in changes for problem in change.problems})
+                    raise _Unproven(f"the fixes of {' and '.join(rules)} change nothing, or undo each other")
+                earlier.add(text)
             if self.added:
                 text = self._with_additions(text)
             found = self._scan(text)

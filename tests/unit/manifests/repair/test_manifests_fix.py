@@ -123,6 +123,15 @@ def test_flags_are_asked_for_in_the_note() -> None:
     assert terms_of(yaml.safe_load(fixed(text, replace=True).text)) == [["arch In amd64,arm64", "os In linux"]]
 
 
+def test_architectures_are_not_replaced_with_those_that_the_cluster_lacks() -> None:
+    """MF-052: the pod could still run nowhere."""
+    text = deployment(required("arch In amd64; os In linux"))
+    result = fixed(text, {"quay.io/acme/web:2": ["linux/s390x"]}, platforms=(AMD64,), replace=True)
+    assert (result.text, result.applied) == (text, ())
+    assert "MA104" in [refusal.finding.rule for refusal in result.refused]
+    assert "the cluster has no platform" in result.refused[0].note
+
+
 def test_platforms_are_cut_to_the_universe_only_when_asked() -> None:
     """MF-051."""
     images = {"quay.io/acme/web:2": ["linux/amd64", "linux/arm64"]}
@@ -360,6 +369,38 @@ def test_duplicate_keys_are_a_reason() -> None:
     result = fixed(WEB.replace("      containers:", "      nodeName: a\n      nodeName: b\n      containers:"))
     assert not result.changed
     assert "nodeName is duplicated" in " ".join(refusal.note for refusal in result.refused)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(
+            f"base: &b\n{POD.partition('spec:')[2]}{CONTAINER}kind: Pod\nspec:\n  affinity: {{}}\n  <<: *b\n",
+            id="own and merged",
+        ),
+        pytest.param(
+            "kind: List\nitems:\n- kind: Pod\n  spec: &s\n    affinity: {podAntiAffinity: {}}\n"
+            "    containers: [{name: a, image: quay.io/acme/web:2}]\n"
+            "- kind: Pod\n  spec:\n    affinity: {nodeAffinity: {}}\n    <<: *s\n",
+            id="two pods",
+        ),
+    ],
+)
+def test_what_parsers_take_from_different_places_is_not_changed(text: str) -> None:
+    """MF-053: a key before ``<<`` counts for YAML, the merged one for kubectl."""
+    result = fixed(text)
+    assert (result.text, result.applied) == (text, ())
+    assert "MA902" in [finding.rule for finding in result.remaining]
+    assert fixed(text.replace("    affinity: {nodeAffinity: {}}\n", "").replace("  affinity: {}\n", "")).changed
+
+
+def test_fixes_that_change_nothing_leave_the_file_alone_and_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MF-054: a bug in a rule."""
+    monkeypatch.setattr(fixing._Fixing, "_written", lambda self, found, changes: found.source.text)
+    result = fixed(WEB)
+    assert (result.changed, result.applied) == (False, ())
+    assert result.unproven is not None
+    assert "change nothing, or undo each other" in result.unproven.message
 
 
 def test_an_edit_that_cannot_be_proven_leaves_the_file_alone(monkeypatch: pytest.MonkeyPatch) -> None:

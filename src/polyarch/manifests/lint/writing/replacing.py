@@ -22,6 +22,9 @@ def replace(facts: PodFacts) -> tuple[TreeOperation, ...]:
     usable = frozenset(each for each in facts.target.platforms if all(sets.holds(clause, each) for clause in others))
     if not usable:
         raise Refused("its node selector requires an operating system for which the images have no common platform")
+    cluster = frozenset(facts.options.platforms)
+    if cluster and not usable & cluster:
+        raise Refused("the cluster has no platform that all images support")
     operations: list[TreeOperation] = []
     for term in non_empty(facts):
         systems = [clause for clause in term.expressions if clause.key in sets.OS_KEYS]
@@ -40,7 +43,7 @@ def replace(facts: PodFacts) -> tuple[TreeOperation, ...]:
     after = apply(facts.pod_spec.document.value, operations)
     then = sets.constraints_of(read(after, facts.pod_spec.pointer))
     admitted = sets.admitted(then, facts.target.considered)
-    if not operations or not admitted & usable:
+    if not operations or not admitted & usable & (cluster or usable):
         raise Refused("what it excludes or requires besides architectures leaves no platform that all images support")
     return tuple(operations)
 
