@@ -62,6 +62,12 @@ class Account:
             return text
         return "\n".join(map(_coloured, text.split("\n")))
 
+    def take_unemitted(self, result: FixResult, reason: str) -> None:
+        """Add a file whose fixes cannot be printed."""
+        self.remaining += result.before
+        if result.changed:
+            self.not_emitted.append(f"{result.source.path}: {reason}")
+
     @property
     def is_shown_only(self) -> bool:
         """There are fixes, and they were not applied."""

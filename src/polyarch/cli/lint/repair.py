@@ -1,8 +1,12 @@
 """The work of ``polyarch fix``: files in, diffs, files or patches out, and an account of what was and was not done."""
 
+import signal
 import sys
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import msgspec
 
@@ -18,6 +22,7 @@ from polyarch.cli.output.messages import Messages
 from polyarch.manifests.baseline import Baseline
 from polyarch.manifests.lint.engine import ObjectCheck, Problem
 from polyarch.manifests.lint.options import FixOptions
+from polyarch.manifests.lint.sources.source_kinds import is_source
 from polyarch.manifests.repair.emit import Component
 from polyarch.manifests.repair.fix import fix
 from polyarch.manifests.repair.fix_result import FixRequest, FixResult
@@ -70,6 +75,9 @@ def run_fix(
             if asked.way == "write" and path != STDIN and result.changed:
                 planned.append(result)  # no file is written before the work on every file is done
                 continue
+            if asked.way in ("yaml", "kustomize") and is_source(path):
+                account.take_unemitted(result, "a build file is no manifest")
+                continue
             delivery.take(result)
         except (OSError, UnreadableText, CouldNotComplete) as error:
             account.incomplete.append(Incomplete(path, "", _reason(error)))
@@ -77,17 +85,10 @@ def run_fix(
             account.incomplete.append(Incomplete(path, "", unexpected(error)))
         else:
             account.take(result if asked.way == "write" else result.with_places_before())
-    for result in planned:
-        try:
-            delivery.take(result)
-        except Exception as error:  # noqa: BLE001 - whatever keeps one file from being written, the others are
-            path = result.source.path
-            known = isinstance(error, OSError | CouldNotComplete)
-            reason = _reason(error).removeprefix(f"{path}: ") if known else unexpected(error)
-            account.take_unwritten(result, reason)
-        else:
-            account.take(result)
-    account.not_emitted = delivery.end()
+    with _signals_between_files() as signals:
+        for result in planned:
+            _write(result, delivery, account, signals)
+    account.not_emitted += delivery.end()
     account.patched = len(delivery.component.patches)
     report = Report.of(
         account.remaining,
@@ -97,7 +98,52 @@ def run_fix(
         fail_on=settings.fail_on,
     )
     _tell(account, report, outputs, messages)
+    if signals:
+        return 128 + signals[0]
     return report.exit_code or int(account.is_shown_only or bool(account.not_emitted))
+
+
+@contextmanager
+def _signals_between_files() -> Iterator[list[int]]:
+    """Holds the first signal that would end the process until the file at hand is whole, so that no temporary file is
+    left and the account says what was written. A second signal acts at once.
+    """
+    received: list[int] = []
+    former: dict[int, Any] = {}
+
+    def receive(number: int, frame: object) -> None:
+        received.append(number)
+        restore()
+
+    def restore() -> None:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            handler = signal.getsignal(number)
+            if handler not in (signal.SIG_IGN, None):  # None: set by what embeds Python
+                former[number] = handler
+                signal.signal(number, receive)
+    try:
+        yield received
+    finally:
+        restore()
+
+
+def _write(result: FixResult, delivery: "_Delivery", account: Account, signals: Sequence[int]) -> None:
+    if signals:
+        account.take_unwritten(result, f"interrupted by {signal.Signals(signals[0]).name}")
+        return
+    try:
+        delivery.take(result)
+    except Exception as error:  # noqa: BLE001 - whatever keeps one file from being written, the others are
+        path = result.source.path
+        known = isinstance(error, OSError | CouldNotComplete)
+        reason = _reason(error).removeprefix(f"{path}: ") if known else unexpected(error)
+        account.take_unwritten(result, reason)
+    else:
+        account.take(result)
 
 
 def _check_stdout(asked: Asked, outputs: Sequence[Output]) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import signal
 import stat
 import subprocess
 import time
@@ -377,6 +378,42 @@ def test_files_are_written_after_all_were_fixed_and_a_failure_says_which_were(
     assert document["notWritten"] == [{"file": "b.yaml", "reason": "No space left on device; the file was not changed"}]
     assert [each["rule"] for each in document["remaining"] if each["file"] == "b.yaml"] == ["MA103", "MA102"]
     assert not document["summary"]["complete"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_run_between_two_files_and_it_is_said_which_were_written(
+    run: Command, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """MF-066."""
+    paths = [run.write(f"{name}.yaml") for name in "ab"]
+    replace = files._replace
+
+    def interrupted(target: Path, data: bytes) -> None:
+        signal.raise_signal(number)
+        replace(target, data)
+
+    monkeypatch.setattr(files, "_replace", interrupted)
+    former = signal.signal(number, signal.default_int_handler)
+    try:
+        result = run("a.yaml", "b.yaml", "--write")
+        assert signal.getsignal(number) is signal.default_int_handler
+    finally:
+        signal.signal(number, former)
+    assert result.code == 128 + number
+    assert [path.read_text() for path in paths] == [FIXED, WEB]
+    assert f"written: a.yaml\nnot written: b.yaml: interrupted by {number.name}\n" in result.err
+    assert "fixed 1 finding in 1 file" in result.err
+
+
+@pytest.mark.parametrize("kind", ["yaml", "kustomize"])
+def test_a_build_file_is_not_printed_among_manifests(run: Command, kind: str) -> None:
+    """MF-070: and it does not count as fixed."""
+    run.write("Dockerfile", "FROM a\nENV GOARCH=amd64\n")
+    result = run(".", "--emit", kind, "--include", "MA301")
+    assert result.code == 1
+    assert "FROM" not in result.out
+    assert "not emitted: Dockerfile: a build file is no manifest" in result.err
+    assert "fixed 1" not in result.err
 
 
 def test_a_read_only_file_is_not_replaced(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
