@@ -403,7 +403,9 @@ def test_what_fix_did_as_a_document(run: Command, form: str) -> None:
         "remaining": 1,
         "complete": True,
     }
-    assert document["files"] == [{"file": "web.yaml", "diff": run("web.yaml").out}]
+    (file,) = document["files"]
+    assert (file["file"], file["diff"]) == ("web.yaml", run("web.yaml").out)
+    assert [change["operation"] for change in file["changes"]] == ["remove"]
     assert document["fixed"][0]["rule"] == "MA102"
     assert document["notFixed"][0]["reason"].startswith("--widen")
     assert path.read_text() == WEB
