@@ -30,6 +30,8 @@ from polyarch.kube.resources import (
     SECRETS,
     SERVICE_ACCOUNTS,
     SERVICES,
+    VALIDATING_POLICIES,
+    VALIDATING_POLICY_BINDINGS,
     Resource,
 )
 from polyarch.kube.runtime.informer import Informers
@@ -147,6 +149,8 @@ EDITS: dict[str, tuple[Resource, list[Operation]]] = {
         SERVICES,
         [add("/spec/type", "ExternalName"), add("/spec/externalName", "elsewhere.example.com")],
     ),
+    "a Service of its own node only": (SERVICES, [replace("/spec/internalTrafficPolicy", "Local")]),
+    "a Service that leads to pods that are not ready": (SERVICES, [add("/spec/publishNotReadyAddresses", True)]),
     "the selector of a Service": (SERVICES, [replace("/spec/selector", {"app": "other"})]),
     "a container port": (DEPLOYMENTS, [replace(f"{CONTAINER}/ports/0/containerPort", 1234)]),
     "a container's name": (DEPLOYMENTS, [replace(f"{CONTAINER}/name", "other")]),
@@ -154,6 +158,9 @@ EDITS: dict[str, tuple[Resource, list[Operation]]] = {
     "an init container": (DEPLOYMENTS, [add(f"{POD}/initContainers", [MINE | {"name": "first"}])]),
     "another program": (DEPLOYMENTS, [add(f"{CONTAINER}/command", ["sleep", "1d"])]),
     "a variable more": (DEPLOYMENTS, [add(f"{CONTAINER}/env/-", {"name": "MORE", "value": "1"})]),
+    "a variable whose name JSON escapes": (DEPLOYMENTS, [add(f"{CONTAINER}/env/-", {"name": "A&B<C>", "value": "1"})]),
+    "where a program starts": (DEPLOYMENTS, [add(f"{CONTAINER}/workingDir", "/elsewhere")]),
+    "a capability": (DEPLOYMENTS, [add(f"{CONTAINER}/securityContext/capabilities/add", ["SYS_ADMIN"])]),
     "a variable's name": (DEPLOYMENTS, [replace(f"{CONTAINER}/env/0/name", "OTHER")]),
     "a variable's source": (DEPLOYMENTS, [replace(f"{CONTAINER}/env/0", {"name": "POD_NAMESPACE", "value": "x"})]),
     "a variable twice": (DEPLOYMENTS, [add(f"{CONTAINER}/env/-", {"name": "POD_NAMESPACE", "value": "x"})]),
@@ -336,6 +343,64 @@ async def test_pl_501_an_object_that_would_be_refused_as_a_new_one_too_is_never_
         with pytest.raises(ApplyFailed, match="65535"):
             await kept.apply([service(70000)], part_of=part)
         assert (await client.get(SERVICES, "kept", namespace=namespace))["spec"]["ports"][0]["port"] == 8080
+
+
+@pytest.mark.parametrize("operations", [["UPDATE"], ["CREATE", "UPDATE"]], ids=["changes only", "that name at all"])
+async def test_pl_501_what_a_policy_of_the_cluster_forbids_is_left_and_never_deleted(
+    sandbox: Sandbox, namespace: str, operations: list[str]
+) -> None:
+    """Policies answer with 422 as validation does: a freeze of changes must not cost the object its life."""
+    part, name = f"part-{secrets.token_hex(4)}", f"freeze-{secrets.token_hex(4)}"
+
+    def service(affinity: str) -> dict[str, Any]:
+        metadata = {"name": name, "namespace": namespace}
+        spec = {"ports": [{"name": "a", "port": 443, "protocol": "TCP"}], "sessionAffinity": affinity}
+        return {"apiVersion": "v1", "kind": SERVICES.kind, "metadata": metadata, "spec": spec}
+
+    rule: dict[str, Any] = {
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "operations": operations,
+        "resources": ["services"],
+        "resourceNames": [name],
+    }
+    policy = {
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": "object.spec.sessionAffinity != 'ClientIP'", "message": "frozen"}],
+    }
+    binding = {"policyName": name, "validationActions": ["Deny"]}
+    async with kept_in(sandbox, [(SERVICES, namespace)]) as (client, kept):
+        await kept.apply([service("None")], part_of=part)
+        before = await client.get(SERVICES, name, namespace=namespace)
+        for kind, spec in ((VALIDATING_POLICIES, policy), (VALIDATING_POLICY_BINDINGS, binding)):
+            document = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}, "spec": spec}
+            await client.create(kind, document)
+        try:
+
+            async def is_in_force() -> bool:
+                try:
+                    await client.apply(
+                        SERVICES,
+                        service("ClientIP"),
+                        namespace=namespace,
+                        field_manager="someone",
+                        force=True,
+                        dry_run=True,
+                    )
+                except KubernetesError as error:
+                    return "frozen" in str(error)
+                return False
+
+            await until(is_in_force)
+            for _ in range(2):
+                with pytest.raises(ApplyFailed, match="frozen"):
+                    await kept.apply([service("ClientIP")], part_of=part)
+            after = await client.get(SERVICES, name, namespace=namespace)
+            assert after["metadata"]["uid"] == before["metadata"]["uid"]
+            assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+        finally:
+            for kind in (VALIDATING_POLICY_BINDINGS, VALIDATING_POLICIES):
+                await client.delete(kind, name)
 
 
 async def test_kr_051_what_a_policy_of_the_cluster_puts_into_an_object_stays_and_is_not_fought(

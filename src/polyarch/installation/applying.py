@@ -19,7 +19,7 @@ from polyarch.kube.clock import Clock, SystemClock
 from polyarch.kube.errors import ApiError, Invalid, NotFound
 from polyarch.kube.objects import apply_set
 from polyarch.kube.objects.adoption import adoption, taking
-from polyarch.kube.objects.apply_set import insist, would_be_accepted
+from polyarch.kube.objects.apply_set import can_insist, insist
 from polyarch.kube.objects.managed_fields import overridden
 from polyarch.kube.objects.refs import Ref
 from polyarch.kube.resources import CRDS, NAMESPACES
@@ -128,7 +128,7 @@ async def _apply(client: Client, ref: Ref, document: Document, facts: Facts, *, 
         if not dry_run:
             done = await insist(client, ref, document, error, manager=MANAGER, send=send)
             taken = (*taken, *done.taken)
-        elif not await would_be_accepted(client, ref, document):
+        elif not await can_insist(client, ref, document, error):
             raise
     return Applied(ref, verb, tuple(dict.fromkeys(map(str, taken))))
 

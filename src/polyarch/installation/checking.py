@@ -16,7 +16,7 @@ from polyarch.installation.ownership import MANAGER, Check, Whose
 from polyarch.kube.client.client import Client
 from polyarch.kube.errors import ApiError, Invalid, NotFound
 from polyarch.kube.objects.adoption import ADDED_BY_PEOPLE, Foreign, foreign
-from polyarch.kube.objects.apply_set import would_be_accepted
+from polyarch.kube.objects.apply_set import can_insist
 from polyarch.kube.objects.managed_fields import differences
 from polyarch.kube.objects.refs import Ref, few
 from polyarch.kube.resources import CRDS, DEPLOYMENTS, NAMESPACES, SELF_SUBJECT_ACCESS_REVIEWS, Resource, by_kind
@@ -200,7 +200,8 @@ async def _tried(client: Client, ref: Ref, document: Document) -> ApiError | Non
     try:
         await client.apply(ref.resource, document, namespace=ref.key.namespace, field_manager=MANAGER, dry_run=True)
     except Invalid as error:
-        return None if await would_be_accepted(client, ref, document) else error  # an install takes out what is foreign
+        # An install takes out what is foreign.
+        return None if await can_insist(client, ref, document, error) else error
     except ApiError as error:
         return error
     return None

@@ -112,6 +112,8 @@ class TooLarge(ApiError):
 
 NO_FIT: Final = "the server rejected our request due to an error in our request"
 """The API server's whole message for a JSON patch that does not fit the object; a failed ``test`` is not mentioned."""
+BY_WEBHOOK: Final = "admission webhook "
+"""How the API server's message begins if a webhook refused, whatever else the webhook answered."""
 
 
 class Invalid(ApiError):
@@ -125,6 +127,15 @@ class Invalid(ApiError):
         not fit. If the patch begins with tests, the object has then changed since the patch was made.
         """
         return self.message.startswith(NO_FIT) and not any(cause.field for cause in self.causes)
+
+    @property
+    def is_of_validation(self) -> bool:
+        """Whether the API server's own validation refused the object, as opposed to an admission policy or webhook.
+
+        Both may answer with 422. A policy names no field, and a webhook may, but names itself.
+        """
+        named = bool(self.causes) and all(cause.field for cause in self.causes)
+        return named and not self.message.startswith(BY_WEBHOOK)
 
 
 class TooManyRequests(ApiError):

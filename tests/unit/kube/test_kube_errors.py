@@ -5,7 +5,7 @@ import pytest
 
 from polyarch.kube import errors
 from polyarch.kube.client.retry import Retries, backoff, delay
-from polyarch.kube.errors import ApiError, ConnectionFailed, error_for
+from polyarch.kube.errors import ApiError, ConnectionFailed, Invalid, StatusCause, error_for
 from polyarch.kube.resources import PODS
 
 
@@ -138,3 +138,20 @@ def test_kr_002_backoff_doubles_has_full_jitter_and_a_cap():
     assert [backoff(n, base=0.5, cap=4, random=lambda: 1.0) for n in range(5)] == [0.5, 1, 2, 4, 4]
     assert backoff(3, base=0.5, cap=4, random=lambda: 0.0) == 0
     assert backoff(10_000, base=0.5, cap=4, random=lambda: 1.0) == 4
+
+
+@pytest.mark.parametrize(
+    ("message", "field", "expected"),
+    [
+        ('Service "a" is invalid: spec.ports[0].port: Invalid value', "spec.ports[0].port", True),
+        ("services \"a\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'p' denied request: no", "", False),
+        ('admission webhook "a.example.com" denied the request: spec.ports: Forbidden', "spec.ports", False),
+    ],
+    ids=["validation", "a policy", "a webhook that answers as validation does"],
+)
+def test_pl_501_refusals_of_validation_are_told_from_those_of_policies(
+    message: str, field: str, expected: bool
+) -> None:
+    refused = Invalid(422, reason="Invalid", message=message, causes=(StatusCause("", message, field),))
+    assert refused.is_of_validation is expected
+    assert not Invalid(422, reason="Invalid", message=message).is_of_validation

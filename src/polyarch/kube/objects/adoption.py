@@ -25,7 +25,9 @@ KUBECTL: Final = frozenset(
 """The managers that kubectl's commands leave; not ``kubectl-edit`` and the like, by which people change fields."""
 
 _EXTRAS: Final = ("env[name]", "envFrom", "volumeMounts[mountPath]", "volumeDevices[devicePath]")
-_CONTAINER: Final = ("", ".command", ".lifecycle", ".ports[containerPort,protocol]", *(f".{each}" for each in _EXTRAS))
+_SECURITY: Final = ("securityContext.privileged", "securityContext.capabilities.add")
+_PROGRAM: Final = ("command", "workingDir", "lifecycle", *_SECURITY)
+_CONTAINER: Final = ("", *(f".{each}" for each in (*_PROGRAM, "ports[containerPort,protocol]", *_EXTRAS)))
 _POD_SPEC: Final = tuple(
     f"spec.template.spec.{each}"
     for each in (
@@ -36,14 +38,19 @@ _POD_SPEC: Final = tuple(
         "schedulingGates[name]",
     )
 )
+_POLICY: Final = ("spec.matchConditions[name]", "spec.variables[name]")
 _WEBHOOKS: Final = ("webhooks[name]", "webhooks[name].matchConditions[name]")
 OWNED: Final[Mapping[str, tuple[str, ...]]] = {
-    "Service": ("spec.ports[port,protocol]", "spec.type", "spec.externalName"),
+    "Service": (
+        "spec.ports[port,protocol]",
+        *(f"spec.{each}" for each in ("type", "externalName", "internalTrafficPolicy", "publishNotReadyAddresses")),
+    ),
     "Deployment": _POD_SPEC,
     "DaemonSet": _POD_SPEC,
     "MutatingWebhookConfiguration": _WEBHOOKS,
     "ValidatingWebhookConfiguration": _WEBHOOKS,
-    "ValidatingAdmissionPolicy": ("spec.matchConditions[name]", "spec.variables[name]"),
+    "ValidatingAdmissionPolicy": _POLICY,
+    "MutatingAdmissionPolicy": _POLICY,
     "ClusterRole": ("aggregationRule",),
 }
 """By kind, what is ours alone: lists, with the keys of their items as Kubernetes' schema has them, and single fields.
@@ -58,6 +65,8 @@ ADDED_BY_PEOPLE: Final = (*_EXTRAS, "volumes[name]")
 SOMEBODY: Final = "somebody unknown"
 _DEFAULTS: Final = {"protocol": "TCP"}
 """Of the keys of list items."""
+_AS_GO: Final = {ord(each): f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"}
+"""What Go's JSON escapes beyond the standard; names of variables and paths of mounts may have it."""
 
 
 class Foreign(NamedTuple):
@@ -159,7 +168,8 @@ def _beside(steps: list[str], desired: Any, live: Any, path: Path) -> Iterator[P
 def _key(item: Mapping[str, Any], names: str) -> str:
     """As ``managedFields`` name an item of a list."""
     values = {name: item.get(name, _DEFAULTS.get(name)) for name in sorted(names.split(","))}
-    return f"k:{msgspec.json.encode(values).decode()}"
+    text = msgspec.json.encode(values).decode()
+    return f"k:{text.translate(_AS_GO)}"
 
 
 def _owners(live: Mapping[str, Any], path: Path, manager: str) -> tuple[bool, tuple[str, ...]]:

@@ -9,8 +9,9 @@ Fields of other managers are left alone unless they are desired with another val
 with the manager's name. If another manager takes a field back five times in a minute, the object is left alone for the
 next minute.
 
-Where the API server refuses an object because of what others have put into it, all of that is taken out. If it is still
-refused, and would be accepted if it were new, it is deleted and made again, but for kinds that hold data.
+Where the API server's validation refuses an object because of what others have put into it, all of that is taken out.
+If it is still refused, and would be accepted if it were new, it is deleted and made again, but for kinds that hold
+data. What an admission policy or webhook refuses is left as it is.
 """
 
 import functools
@@ -25,7 +26,7 @@ import structlog
 from polyarch.kube.client.patches import JsonPatch
 from polyarch.kube.client.requests import FIELD_MANAGER, Propagation
 from polyarch.kube.clock import Clock, SystemClock
-from polyarch.kube.errors import ApiError, Conflict, Invalid, KubernetesError, NotFound
+from polyarch.kube.errors import AlreadyExists, ApiError, Conflict, Invalid, KubernetesError, NotFound
 from polyarch.kube.objects.adoption import SOMEBODY, Foreign, adoption, colliding, foreign, taking
 from polyarch.kube.objects.managed_fields import (
     FieldConflict,
@@ -395,6 +396,8 @@ class ApplySet:
             *overridden(document, live.document, manager=self._manager),
             *(each.conflict() for each in others),
         )
+        if is_known and not taken:  # by a removal, or by another process that applies under our name
+            taken = (FieldConflict(differs[0], SOMEBODY),)
         return Step(ref, document, differs, tuple(dict.fromkeys(taken)), others)
 
     def _has_sent(self, ref: Ref, document: Document) -> bool:
@@ -544,9 +547,13 @@ async def insist(
     """Applies, by ``send``, an existing object that the API server has just refused with ``error``: first without all
     that others have put into it, then as a new one.
 
-    Raises what the API server said if the document itself is wrong, and for kinds that are never made again.
+    Raises what the API server said, with the object as it was, if the document itself is wrong, if an admission policy
+    or webhook refuses it (a cluster may forbid changes), and for kinds that are never made again.
     """
-    if ref.resource.kind not in REMADE:
+    if ref.resource.kind not in REMADE or not error.is_of_validation:
+        raise error
+    refusal = await refusal_of_new(client, ref, document)
+    if isinstance(refusal, Invalid):
         raise error
     live = (await client.get(ref.resource, ref.key.name, namespace=ref.key.namespace, type=Unstructured)).document
     others = colliding(document, live, manager=manager)
@@ -563,7 +570,7 @@ async def insist(
             error = again
         else:
             return Insisted(taken)
-    if not await would_be_accepted(client, ref, document):
+    if refusal is not None or not error.is_of_validation:
         raise error
     log.warning("object is made again", object=str(ref), problem=str(error))
     metadata, where = live["metadata"], ref.key.namespace
@@ -593,19 +600,27 @@ async def take_over(client: Writes, ref: Ref, live: Document, patch_of: Callable
             return
 
 
-async def would_be_accepted(client: Writes, ref: Ref, document: Mapping[str, Any]) -> bool:
-    """Whether the object may be made again, and the API server would take the document as a new object: what it refuses
-    is then what others have put into it. Asked by a dry run under another name, as this one is taken."""
-    if ref.resource.kind not in REMADE:
-        return False
-    metadata = {name: value for name, value in document["metadata"].items() if name != "name"}
-    new = {**document, "metadata": {**metadata, "generateName": f"{ref.key.name[:40]}-"}}
+async def can_insist(client: Writes, ref: Ref, document: Mapping[str, Any], error: Invalid) -> bool:
+    """Whether :func:`insist` would have its way, by a dry run."""
+    may = ref.resource.kind in REMADE and error.is_of_validation
+    return may and await refusal_of_new(client, ref, document) is None
+
+
+async def refusal_of_new(client: Writes, ref: Ref, document: Mapping[str, Any]) -> ApiError | None:
+    """Why the API server would not take the document as a new object; None: it would, so what it refuses is what others
+    have put into the present one.
+
+    Asked by a dry run under its own name, as policies may be for that name alone: validation and admission come first,
+    and the last answer is that it exists.
+    """
     try:
-        await client.create(ref.resource, new, namespace=ref.key.namespace, dry_run=True)
+        await client.create(ref.resource, document, namespace=ref.key.namespace, dry_run=True)
+    except AlreadyExists:
+        return None
     except ApiError as error:
         log.warning("object would not be accepted as a new one", object=str(ref), problem=str(error))
-        return False
-    return True
+        return error
+    return None
 
 
 @functools.cache

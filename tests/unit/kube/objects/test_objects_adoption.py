@@ -127,6 +127,19 @@ def test_pl_501_what_others_put_where_everything_is_ours_is_found(live: dict[str
     assert [str(each.conflict()) for each in others] == found
 
 
+def test_pl_501_names_of_items_are_escaped_as_the_api_server_escapes_them() -> None:
+    """Otherwise the entry of whoever owns the item would keep it, and the next apply would not remove it."""
+    name = r'k:{"name":"A\u0026B\u003cC\u003e"}'
+    fields = {"f:spec": {"f:variables": {name: {".": {}, "f:name": {}}}}}
+    live = {
+        "metadata": {"managedFields": [{"manager": "kubectl", "operation": "Update", "fieldsV1": fields}]},
+        "spec": {"variables": [{"name": "A&B<C>"}]},
+    }
+    (found,) = foreign({"kind": "MutatingAdmissionPolicy", "spec": {}}, live, manager="polyarch")
+    assert (found.path[-1], found.managers) == (name, ("kubectl",))
+    assert str(found.conflict()) == '.spec.variables[name="A&B<C>"] belongs to kubectl'
+
+
 def test_pl_501_what_is_taken_is_ours_alone_and_the_rest_stays_whose_it_was() -> None:
     """An empty member would own everything below it, so none is left behind."""
     status = {"manager": "kubectl", "operation": "Update", "subresource": "status", "fieldsV1": {"f:status": {}}}

@@ -143,6 +143,18 @@ async def test_pl_501_what_is_taken_back_again_and_again_is_not_fought_over(api,
     assert outcome.contested == ()
 
 
+async def test_pl_501_two_processes_of_one_name_do_not_fight_without_end(api, clock, objects):
+    """A second installation: no other manager's name shows that it changes what we have applied."""
+    another, written = apply_set(api), 0
+    for _ in range(20):
+        for each, document in ((objects, deployment()), (another, deployment(minReadySeconds=5))):
+            written += (await each.apply([document], part_of="x")).changed
+        clock.advance(1)
+    assert written <= 12
+    [(_, conflict)] = (await objects.apply([deployment()], part_of="x")).contested
+    assert str(conflict) == ".spec.minReadySeconds belongs to somebody unknown"
+
+
 async def test_kr_051_what_is_desired_no_longer_is_deleted_after_a_live_read(api, objects):
     await objects.apply([deployment(), configmap(a="1"), configmap("more")], part_of="x")
     api.sent()
