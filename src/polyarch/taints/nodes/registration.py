@@ -11,9 +11,11 @@ from typing import Any, Final, Protocol
 import msgspec
 import structlog
 
+from polyarch.kube.client.patches import JsonPatch
 from polyarch.kube.client.requests import FIELD_MANAGER
 from polyarch.kube.clock import Clock
 from polyarch.kube.errors import Forbidden, Invalid, KubernetesError, NotFound
+from polyarch.kube.objects.adoption import foreign, taking
 from polyarch.kube.objects.managed_fields import differences
 from polyarch.kube.resources import Resource
 from polyarch.kube.rights import rule
@@ -69,6 +71,8 @@ class KeepsPolicies(Protocol):
         self, resource: Resource, document: Mapping[str, Any], *, type: type[Unstructured]
     ) -> Unstructured: ...
 
+    async def patch(self, resource: Resource, name: str, patch: JsonPatch) -> Any: ...
+
     async def delete(self, resource: Resource, name: str) -> None: ...
 
 
@@ -88,9 +92,16 @@ class _Kind:
             return False
         if self._sent == msgspec.json.encode(document) and live.metadata.resource_version == self._answered:
             return True  # the server may store a value in another form
-        return not differences(document, live.document, manager=FIELD_MANAGER)
+        return not (
+            differences(document, live.document, manager=FIELD_MANAGER)
+            or foreign(document, live.document, manager=FIELD_MANAGER)
+        )
 
     async def apply(self, client: KeepsPolicies, document: Mapping[str, Any]) -> None:
+        if (live := self.watch.get(OBJECT)) is not None:
+            others = foreign(document, live.document, manager=FIELD_MANAGER)
+            if patch := taking(live.document, others, manager=FIELD_MANAGER):
+                await client.patch(self.resource, REGISTRATION_POLICY, patch)
         written = await client.apply(self.resource, document, type=Unstructured)
         self._sent, self._answered = msgspec.json.encode(document), written.metadata.resource_version
         log.info("object applied", object=f"{self.resource} {REGISTRATION_POLICY}")

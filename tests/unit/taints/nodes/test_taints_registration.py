@@ -60,6 +60,9 @@ class Api:
         self.requests.append(("apply", resource.kind))
         return self.put(resource, {**document, "metadata": {**document["metadata"], "managedFields": []}})
 
+    async def patch(self, resource: Resource, name: str, patch: Any) -> None:
+        self.requests.append(("patch", resource.kind))
+
     async def delete(self, resource: Resource, name: str) -> None:
         self.requests.append(("delete", resource.kind))
         del self.watches[resource].store[KEY]
@@ -158,6 +161,19 @@ async def test_tn_027_what_somebody_changed_is_set_right() -> None:
     world.api.put(policies("v1"), {**live, "spec": {**live["spec"], "mutations": []}})
     await world.look()
     assert world.api.requests == [("apply", "MutatingAdmissionPolicy")]
+
+
+async def test_tn_027_a_condition_that_somebody_added_is_taken_first_so_that_the_apply_removes_it() -> None:
+    """A condition more would let nodes register without the taint, and server-side apply leaves it beside ours."""
+    world = World("v1")
+    await world.look()
+    live = world.api.watches[policies("v1")].store[KEY].document
+    conditions = [*live["spec"]["matchConditions"], {"name": "never", "expression": "false"}]
+    world.api.put(policies("v1"), {**live, "spec": {**live["spec"], "matchConditions": conditions}})
+    await world.look()
+    assert world.api.requests == [("patch", "MutatingAdmissionPolicy"), ("apply", "MutatingAdmissionPolicy")]
+    await world.look()
+    assert world.api.requests == []
 
 
 @pytest.mark.parametrize(
