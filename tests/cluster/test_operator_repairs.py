@@ -31,6 +31,7 @@ from polyarch.kube.resources import (
     by_kind,
 )
 from polyarch.model.meta import Key
+from polyarch.operating import names as shared
 from polyarch.operating.keeping.operand_sets import RESTORED
 from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.placement import names
@@ -190,12 +191,64 @@ async def test_pl_020_an_operand_that_is_refused_takes_availability_away_until_i
         assert (await said(world, service))["ports"][0]["port"] == 443
 
 
-async def forbidden(world: World, service: Ref) -> bool:
+async def test_pl_020_a_registration_that_may_not_be_put_right_takes_availability_away(world: World) -> None:
+    """Nor does a quarrel over another field hide that the object is wrong: while it is left alone it stays so."""
+    registration, name = Ref(MUTATING_WEBHOOKS, Key("", names.WEBHOOK_CONFIGURATION)), f"no-repairs-{world.namespace}"
+    service = Ref(SERVICES, Key(world.namespace, names.WEBHOOK))
+    account = f"system:serviceaccount:{world.namespace}:{names.OPERATOR}"
+    rule = {
+        "apiGroups": [MUTATING_WEBHOOKS.group],
+        "apiVersions": ["v1"],
+        "operations": ["UPDATE"],
+        "resources": [MUTATING_WEBHOOKS.plural],
+    }
+    policy = {
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": f"request.userInfo.username != '{account}'", "message": "not you"}],
+    }
+
+    async def stays_unreachable(words: str) -> None:
+        async def told() -> bool:
+            return words in (await world.condition("Degraded", "True"))["message"]
+
+        await eventually(told, seconds=30)
+        for _ in range(20):
+            found = (await world.configuration())["status"]["conditions"]
+            available = next(each for each in found if each["type"] == "Available")
+            assert available["reason"].endswith("PodPlacementWebhookUnreachable"), available
+            await asyncio.sleep(0.1)
+
+    async with world.operator():
+        await world.create(CPPCS, names.SINGLETON, {})
+        await world.condition("Available", "True")
+        await world.create(VALIDATING_POLICIES, name, policy)
+        await world.create(VALIDATING_POLICY_BINDINGS, name, {"policyName": name, "validationActions": ["Deny"]})
+        try:
+            await eventually(lambda: forbidden(world, registration))
+            await edit(world, registration, [replace("/webhooks/0/rules/0/resources", ["pods/status"])])
+            await stays_unreachable("not you")
+        finally:
+            for kind in (VALIDATING_POLICY_BINDINGS, VALIDATING_POLICIES):
+                await world.delete(kind, name)
+        await world.condition("Available", "True", seconds=120)
+
+        async def quarrels() -> bool:
+            found = await world.client.get(SERVICES, names.WEBHOOK, namespace=world.namespace)
+            if found["metadata"]["labels"][shared.CONTROLLER_LABEL] != "theirs":
+                await edit(world, service, [replace(f"/metadata/labels/{shared.CONTROLLER_LABEL}", "theirs")])
+            return "keeps changing" in str((await world.configuration())["status"])
+
+        await eventually(quarrels, seconds=60)
+        await edit(world, service, PORT)
+        await stays_unreachable("kubectl-patch changed .spec.ports")
+
+
+async def forbidden(world: World, ref: Ref) -> bool:
     """Policies take effect a moment after they are stored: until then the operator may write."""
     change = {"metadata": {"labels": {"x": "y"}}}
     try:
         async with Client(config.load(str(await world.kubeconfig())), role="tests") as its:
-            await its.patch(SERVICES, service.key.name, MergePatch(change), namespace=service.key.namespace)
+            await its.patch(ref.resource, ref.key.name, MergePatch(change), namespace=ref.key.namespace)
     except Invalid:
         return True
     return False

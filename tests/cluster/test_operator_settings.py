@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 from operator_world import World, eventually
 
-from polyarch.kube.resources import DEPLOYMENTS
+from polyarch.kube.client.jsonpatch import replace
+from polyarch.kube.client.patches import JsonPatch
+from polyarch.kube.resources import DEPLOYMENTS, SERVICES
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS
 from polyarch.sandbox.cluster import Sandbox
@@ -48,6 +50,14 @@ async def test_in_030_settings_that_the_roles_would_refuse_are_told_and_not_roll
         (container,) = found["spec"]["template"]["spec"]["containers"]
         assert [each for each in container["args"] if "allow-address" in each] == ["--allow-address=10.0.0.0/8"]
         await world.condition("Available", "True")
+        # Nothing is put right either, so what stands in the way of the webhook is at least told (PL-020).
+        patch = JsonPatch((replace("/spec/ports/0/port", 8080),))
+        await world.client.patch(
+            SERVICES, names.WEBHOOK, patch, namespace=world.namespace, field_manager="kubectl-patch"
+        )
+        available = await world.condition("Available", "False")
+        assert available["reason"].endswith("PodPlacementWebhookUnreachable")
+        assert "kubectl-patch changed .spec.ports" in available["message"]
         await operator.kill()
 
 

@@ -111,7 +111,9 @@ class PlacementReconciler:
         if not self._deployer.should_be_configured and self._deployer.is_configured:
             await self._uninstaller.delete_webhook_configuration()
         if unusable := self._home.problems:  # a change of them begins another pass
-            await self._write_conditions(document, self._observed(problems=conditions.unusable(unusable)))
+            changed = self._deployer.changed_by_others(configuration, cluster)
+            observed = self._observed(problems=conditions.unusable(unusable), unreachable=changed)
+            await self._write_conditions(document, observed)
             return Done()
         wanted = operands.finalizers(configuration, configs=len(self._observation.configs.store))
         if not await self._add_finalizers(document, wanted):

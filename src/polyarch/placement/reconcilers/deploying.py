@@ -1,6 +1,6 @@
 """Makes the operands what the ClusterPodPlacementConfig and the policy ask for (PL-022, PL-500, PL-501)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgspec
@@ -136,23 +136,28 @@ class Deployer:
         refused, problems = _refusals(failure) if failure is not None else ((), ())
         calls = [(ref, field) for ref, field in outcome.contested if _leads_to_webhook(ref, field.field)]
         others = [each for each in outcome.contested if each not in calls]
+        # Not put right yet: refused for whatever reason, or contested because of another field.
+        left = {ref for ref, _ in others} | (failure.failures.keys() if failure is not None else set())
+        changed = {ref: text for ref, text in self._changed_by_others(documents).items() if ref in left}
         return Deployed(
             outcome=outcome,
             problems=(*problems, *conditions.contested(others)),
-            unreachable=(*refused, *conditions.contested(calls)),
+            unreachable=tuple(dict.fromkeys((*refused, *conditions.contested(calls), *changed.values()))),
             failure=failure,
         )
 
     def changed_by_others(self, configuration: ClusterPodPlacementConfig, cluster: Cluster) -> tuple[str, ...]:
         """What somebody has changed of what API servers call the pod webhook by, as sentences. From the caches."""
-        documents = self._documents(configuration, cluster)
+        return tuple(self._changed_by_others(self._documents(configuration, cluster)).values())
+
+    def _changed_by_others(self, documents: Iterable[Document]) -> dict[Ref, str]:
         called_by = [each for each in documents if (each["kind"], each["metadata"]["name"]) in CALLED_BY]
-        return tuple(
-            conditions.put_right(step.ref, step.taken)
+        return {
+            step.ref: conditions.put_right(step.ref, step.taken)
             for step in self._sets.changed_by_others(called_by)
             if any(_leads_to_webhook(step.ref, field) for field in step.differences)
             or any(_leads_to_webhook(step.ref, each.field) for each in step.taken)
-        )
+        }
 
     def _documents(self, configuration: ClusterPodPlacementConfig, cluster: Cluster) -> list[Document]:
         settings, policy = self._settings.tolerating(*self._tolerated()), self._observation.policy
