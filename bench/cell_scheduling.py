@@ -28,7 +28,7 @@ from bench.celled_nodes import CelledNodes, in_groups
 from bench.measure import Figure, cpu_seconds, percentile, resident_mib
 from bench.runtime import Say
 from polyarch.installation import waiting
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.resources import CRDS, NAMESPACES, PODS, SERVICE_ACCOUNTS
 from polyarch.numa.api.settings import SchedulerSettings, SchedulingMode
 from polyarch.numa.api.topology_crd import definition

@@ -13,14 +13,15 @@ from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from typing import Any, Final, TypeVar
 
-from polyarch.kube.client.client import Client, MergePatch, StrategicPatch
+from polyarch.kube.client import Client
 from polyarch.kube.errors import Conflict, ConnectionFailed, NotFound, ServerTimeout, TooManyRequests, Unavailable
+from polyarch.kube.informer import Informers
+from polyarch.kube.patches import MergePatch, StrategicPatch
 from polyarch.kube.resources import NODES, PODS, Resource
-from polyarch.kube.runtime.informer import Informers
-from polyarch.model.meta import Key
 from polyarch.numa import names
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.decide.fingerprint import fingerprint
+from polyarch.objects import Key
 from polyarch.sandbox.binaries.versions import KUBERNETES
 from polyarch.sandbox.kubelet_model import admission, capacity, cpus
 from polyarch.sandbox.kubelet_model.admission import Held

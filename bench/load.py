@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from polyarch.kube.client.client import Client
-from polyarch.kube.client.requests import Selection
+from polyarch.kube.client import Client
+from polyarch.kube.informer import Informer
+from polyarch.kube.requests import Selection
 from polyarch.kube.resources import NAMESPACES, PODS
-from polyarch.kube.runtime.informer import Informer
-from polyarch.kube.runtime.store import Change
-from polyarch.model.pod import Pod
+from polyarch.kube.store import Change
+from polyarch.objects import Pod
 
 
 @dataclass

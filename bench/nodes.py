@@ -17,13 +17,12 @@ from aiohttp import web
 
 from bench.measure import Figure, resident_mib
 from bench.runtime import Say, served_apart
-from polyarch.kube.access.settings import Configuration
-from polyarch.kube.client.client import Client
-from polyarch.kube.client.jsonpatch import Operation, apply_patch
+from polyarch.kube.client import Client
+from polyarch.kube.manager import Process, Task
 from polyarch.kube.metrics import Metrics
-from polyarch.kube.process.components import Task
-from polyarch.kube.process.roles import Process, ProcessSettings
-from polyarch.model.meta import ObjectMeta
+from polyarch.kube.patches import Operation, apply_patch
+from polyarch.kube.settings import Configuration, ProcessSettings
+from polyarch.objects import ObjectMeta
 from polyarch.run.parts.taints import TaintParts
 from polyarch.run.settings import TaintRoleSettings
 from polyarch.run.tainting.nodes import node_duty

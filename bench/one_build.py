@@ -22,8 +22,8 @@ from bench.measure import AUDIT_DELAY, Figure, cpu_seconds
 from bench.plain_script import Template
 from bench.runtime import Say
 from polyarch.builds import names
-from polyarch.kube.client.client import Client
-from polyarch.kube.client.patches import MergePatch
+from polyarch.kube.client import Client
+from polyarch.kube.patches import MergePatch
 from polyarch.sandbox.building.mishaps import ARGUMENT
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.demo.audit import ObjectReference, User

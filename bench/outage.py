@@ -19,13 +19,13 @@ from bench.measure import AuditLog, Figure, cpu_seconds, resident_mib
 from bench.placement import RegistryLog, Say
 from polyarch.installation import documents, waiting
 from polyarch.installation.settings import InstallationSettings
-from polyarch.kube.client.client import Client
-from polyarch.kube.client.patches import MergePatch
-from polyarch.kube.client.requests import Selection
+from polyarch.kube.client import Client
+from polyarch.kube.informer import Informer
+from polyarch.kube.patches import MergePatch
+from polyarch.kube.requests import Selection
 from polyarch.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, CRDS, PODS, SERVICE_ACCOUNTS
-from polyarch.kube.runtime.informer import Informer
-from polyarch.kube.runtime.store import Change
-from polyarch.model.pod import Pod
+from polyarch.kube.store import Change
+from polyarch.objects import Pod
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.control_plane import kubeconfigs
 from polyarch.sandbox.files import write_json

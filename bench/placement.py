@@ -20,8 +20,9 @@ import msgspec
 from bench import load
 from bench.control import fixed_patch, without_webhook
 from bench.measure import AuditLog, Figure, cpu_seconds, percentile, resident_mib
-from polyarch.kube.client.client import Client, MergePatch
+from polyarch.kube.client import Client
 from polyarch.kube.errors import ApiError, NotFound
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import DEPLOYMENTS, MUTATING_WEBHOOKS, NAMESPACES, PODS
 from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement import names

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from polyarch.builds import names
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.resources import CONFIGMAPS, JOBS
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.pods.programs.installed import PROGRAM

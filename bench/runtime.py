@@ -23,14 +23,14 @@ from aiohttp import web
 
 from bench import load
 from bench.measure import Figure, resident_mib
-from polyarch.kube.access.settings import Configuration
-from polyarch.kube.client.client import Client, JsonPatch
-from polyarch.kube.client.jsonpatch import add
-from polyarch.kube.client.requests import Selection
+from polyarch.kube.client import Client
+from polyarch.kube.informer import Informer
+from polyarch.kube.patches import JsonPatch, add
+from polyarch.kube.requests import Selection
 from polyarch.kube.resources import PODS
-from polyarch.kube.runtime.informer import Informer
-from polyarch.kube.runtime.store import Change
-from polyarch.model.pod import Pod
+from polyarch.kube.settings import Configuration
+from polyarch.kube.store import Change
+from polyarch.objects import Pod
 from polyarch.oci.answer import Entry, Inspection, Status
 from polyarch.oci.reference import parse
 from polyarch.placement.api.settings import Settings

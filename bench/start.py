@@ -12,8 +12,8 @@ from typing import Final
 from bench.measure import Figure, cpu_seconds
 from bench.runtime import Say
 from bench.soak.stage import MONITOR
-from polyarch.kube.client.client import Client
-from polyarch.kube.client.patches import MergePatch
+from polyarch.kube.client import Client
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import PODS
 from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.operating.workloads import START_CPU_SECONDS

@@ -22,7 +22,7 @@ from polyarch.builds.machineos.recording.lifecycle import TERMINAL, stage_of
 from polyarch.builds.machineos.recording.records import EXECUTION_FILE
 from polyarch.builds.machineos.wish_plan import plan
 from polyarch.builds.plan.document import Plan, Write
-from polyarch.model.selector import LabelSelector
+from polyarch.selectors import LabelSelector
 
 OS_IMAGE = "registry.example.com/release/os:4.19"
 EXTENSIONS_IMAGE = "registry.example.com/release/os-extensions:4.19"

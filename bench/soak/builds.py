@@ -13,8 +13,8 @@ from bench import load
 from bench.soak.stage import BUILT, Stage
 from bench.soak.trial import AWAY, Trial
 from polyarch.builds import names
-from polyarch.kube.client.patches import MergePatch
 from polyarch.kube.errors import NotFound
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CONFIGMAPS, JOBS, PODS
 
 SPACE: Final = "soak-builds"

@@ -12,10 +12,10 @@ from typing import Any
 import aiohttp
 
 from bench import load
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import PODS
-from polyarch.model.pod import Pod
+from polyarch.objects import Pod
 from polyarch.placement import names
 
 INDEX = "application/vnd.oci.image.index.v1+json"

@@ -16,13 +16,12 @@ from bench import load
 from bench.soak.stage import PRIVATE, PUBLIC, Stage
 from bench.soak.trial import AWAY, Trial
 from bench.soak.world import GRACE, WINDOW, Born, History, Values, World, is_let_through
-from polyarch.kube.client.requests import Selection
 from polyarch.kube.errors import AlreadyExists, NotFound
+from polyarch.kube.informer import Informer
+from polyarch.kube.requests import Selection
 from polyarch.kube.resources import MUTATING_WEBHOOKS, PODS, SECRETS
-from polyarch.kube.runtime.informer import Informer
-from polyarch.kube.runtime.store import Change
-from polyarch.model.meta import PartialObjectMetadata
-from polyarch.model.pod import Pod
+from polyarch.kube.store import Change
+from polyarch.objects import PartialObjectMetadata, Pod
 from polyarch.placement import names
 from polyarch.placement.api.resources import POLICIES, PPCS
 from polyarch.taints.names import GATE as TAINTS_GATE

@@ -23,7 +23,7 @@ from bench.soak import report
 from bench.soak.report import Sample
 from bench.soak.stage import Stage
 from bench.soak.trial import AWAY, Trial
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, PODS, SERVICE_ACCOUNTS
 from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.sandbox.demo.audit import ObjectReference, User

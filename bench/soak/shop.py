@@ -12,12 +12,12 @@ from typing import Any, Final
 from bench import load
 from bench.soak.stage import PUBLIC, Stage
 from bench.soak.trial import AWAY, Trial
-from polyarch.kube.client.patches import MergePatch
-from polyarch.kube.client.requests import Selection
 from polyarch.kube.errors import NotFound
+from polyarch.kube.informer import Informer
+from polyarch.kube.patches import MergePatch
+from polyarch.kube.requests import Selection
 from polyarch.kube.resources import DEPLOYMENTS, PODS
-from polyarch.kube.runtime.informer import Informer
-from polyarch.kube.runtime.store import Change
+from polyarch.kube.store import Change
 from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement import names
 from polyarch.placement.api.resources import ENOEXECEVENTS

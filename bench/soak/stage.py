@@ -17,8 +17,8 @@ from fault_proxy import FaultProxy, server_tls
 
 from polyarch.installation import removing
 from polyarch.installation.inventory.survey import Survey, survey
-from polyarch.kube.client.client import Client
-from polyarch.kube.client.patches import MergePatch
+from polyarch.kube.client import Client
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import NODES
 from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement import names as placement_names

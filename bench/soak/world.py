@@ -4,7 +4,7 @@ import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
-from polyarch.model.pod import Pod
+from polyarch.objects import Pod
 from polyarch.placement import names
 from polyarch.placement.decide import record
 

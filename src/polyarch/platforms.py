@@ -4,8 +4,7 @@ Registries, manifests and kubelets spell the same platform in many ways (``x86_6
 polyarch compares platforms after the normalisation in this module (RG-020), so that every feature agrees on which are
 equal. A *node platform* is the part that a node's labels can express: operating system and architecture.
 
-Pure: no I/O, no clock, imports nothing of polyarch.
-"""
+Pure: no I/O, no clock, imports nothing of polyarch."""
 
 import re
 from collections.abc import Iterable, Iterator

@@ -10,8 +10,7 @@ connects directly exactly where kubectl, podman, skopeo and the kubelet do.
   never match addresses; an invalid entry matches nothing.
 
 There is one deliberate difference: an invalid proxy URL is an error when the proxy is needed, where Go connects
-directly. No error and no repr contains the value of a variable, because it may hold a password. Pure.
-"""
+directly. No error and no repr contains the value of a variable, because it may hold a password. Pure."""
 
 import base64
 import ipaddress

@@ -1,12 +1,38 @@
 """Which toleration covers which taint: Kubernetes' own rule, for every feature that asks (TN-030).
 
 Source: ``ToleratesTaint`` of ``k8s.io/component-helpers`` (``k8s.io/api/core/v1/toleration.go``). A toleration that
-expires covers nothing here: with ``NoExecute`` and ``tolerationSeconds`` the pod is evicted after that time. Pure.
-"""
+expires covers nothing here: with ``NoExecute`` and ``tolerationSeconds`` the pod is evicted after that time. Pure."""
 
 from collections.abc import Iterable
 
-from polyarch.model.taint import Taint, Toleration
+import msgspec
+
+
+class Taint(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """core/v1 Taint. Key and effect identify it on its node."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+    time_added: str | None = None
+
+    def __str__(self) -> str:
+        """As ``kubectl taint`` takes it: ``key=value:effect``."""
+        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+
+
+class Toleration(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """core/v1 Toleration. An absent operator means ``Equal``; an absent effect means every effect."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+# -- Which toleration covers which taint: Kubernetes' own rule, for every feature that asks (TN-030).
+
 
 NO_SCHEDULE = "NoSchedule"
 PREFER_NO_SCHEDULE = "PreferNoSchedule"

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from polyarch.kube.rights import Access, Rule, missing, unused
+from polyarch.kube.rbac import Access, Rule, missing, unused
 from polyarch.sandbox.cluster import Sandbox
 
 DECISION = "authorization.k8s.io/decision"

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from placement_process import PROGRAM
 
 from polyarch.builds.names import IMAGE_BUILD_RUNS, IMAGE_BUILDS
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.resources import JOBS, PODS
-from polyarch.model.unstructured import Unstructured
+from polyarch.objects import Unstructured
 from polyarch.oci.answer import Inspection
 from polyarch.oci.opening import open_inspector
 from polyarch.sandbox.building.mishaps import ARGUMENT

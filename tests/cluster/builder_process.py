@@ -15,12 +15,11 @@ from polyarch.builds.controller import cleanup, cluster_record, prune_jobs, runn
 from polyarch.builds.controller.machine import machine_watches
 from polyarch.builds.effects import copies, named_objects, object_writes, spec_inputs
 from polyarch.installation import waiting
-from polyarch.kube.client.client import Client
-from polyarch.kube.objects.rbac import granted
+from polyarch.kube import events, lease
+from polyarch.kube.client import Client
+from polyarch.kube.rbac import granted, union
 from polyarch.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, CRDS, SERVICE_ACCOUNTS, by_kind
-from polyarch.kube.rights import union
-from polyarch.kube.runtime import events, lease
-from polyarch.kube.serving import health
+from polyarch.kube.server import SCRAPER_RIGHTS
 from polyarch.operating.settings import DEFAULT_IMAGE
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.control_plane import kubeconfigs
@@ -29,7 +28,7 @@ from polyarch.sandbox.files import write_json
 BUILDER_IMAGE = "quay.io/buildah/stable:v1"
 EVERY = ["linux/amd64", "linux/arm64", "linux/ppc64le", "linux/s390x"]
 CLUSTER_RULES = union(
-    *(*watches.RIGHTS, *object_writes.RIGHTS, *spec_inputs.RIGHTS, *events.RIGHTS, *health.RIGHTS),
+    *(*watches.RIGHTS, *object_writes.RIGHTS, *spec_inputs.RIGHTS, *events.RIGHTS, *SCRAPER_RIGHTS),
     *(*cleanup.RIGHTS, *named_objects.RIGHTS, *prune_jobs.RIGHTS, *running_images.RIGHTS),
 )
 OWN_RULES = union(*lease.rights(names.LEASE), *cluster_record.RIGHTS, *spec_inputs.HMAC_RIGHTS)

@@ -22,8 +22,8 @@ import pytest
 
 from endings import Endings, InBackground, shared_folder
 from lanes import EXCLUSIVE, sandbox_of
-from polyarch.kube.access import config
-from polyarch.kube.client.client import Client
+from polyarch.kube import config
+from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import NAMESPACES, SERVICE_ACCOUNTS
 from polyarch.sandbox.cluster import Sandbox

@@ -13,9 +13,9 @@ from placement_process import Running, start
 
 from numa_host import NumaHost, available
 from polyarch.installation import waiting
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
-from polyarch.kube.objects.rbac import granted
+from polyarch.kube.rbac import granted
 from polyarch.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, CRDS, NODES, PODS, SERVICE_ACCOUNTS, by_kind
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.api.topology_crd import definition

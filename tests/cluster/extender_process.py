@@ -11,9 +11,10 @@ from typing import Any
 import aiohttp
 from placement_process import Running, start
 
-from polyarch.kube.client.client import Client, MergePatch
+from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
-from polyarch.kube.objects.rbac import granted
+from polyarch.kube.patches import MergePatch
+from polyarch.kube.rbac import granted
 from polyarch.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NODES, PODS, SERVICE_ACCOUNTS, by_kind
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.extender.cluster.rights import rights

@@ -10,7 +10,7 @@ import pytest
 
 from polyarch.cli import main
 from polyarch.installation.inventory.survey import Found, survey
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.sandbox.cluster import Sandbox
 
 PROJECT = Path(__file__).parents[2]

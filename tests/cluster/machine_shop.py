@@ -12,7 +12,7 @@ from placement_cluster import until
 
 from polyarch.builds.machineos import vocabulary
 from polyarch.installation import waiting
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.resources import CRDS, SECRETS
 from polyarch.sandbox.cluster import Sandbox
 

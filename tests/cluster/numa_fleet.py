@@ -12,7 +12,7 @@ from typing import Any
 from numa_cluster import planned
 
 from polyarch.installation import waiting
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.errors import AlreadyExists, NotFound
 from polyarch.kube.resources import CRDS, NAMESPACES, PODS, by_kind
 from polyarch.numa.api.topology import TOPOLOGIES

@@ -7,8 +7,8 @@ from typing import Any
 
 from operator_world import World, eventually
 
-from polyarch.kube.client.client import MergePatch
 from polyarch.kube.errors import NotFound
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,

@@ -23,9 +23,10 @@ from polyarch.installation import without_operator
 from polyarch.installation.documents import definitions, operator_objects
 from polyarch.installation.operator import rights as operator_rights
 from polyarch.installation.settings import InstallationSettings
-from polyarch.kube.access import config
-from polyarch.kube.client.client import Client, MergePatch
+from polyarch.kube import config
+from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound, Unavailable
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import (
     CRDS,
     DEPLOYMENTS,

@@ -9,7 +9,7 @@ from typing import get_args
 from polyarch.installation import documents, waiting
 from polyarch.installation.components import cluster_configuration
 from polyarch.installation.settings import InstallationSettings
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.resources import CRDS, by_kind
 from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement import names

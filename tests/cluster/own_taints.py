@@ -5,7 +5,7 @@ They kill the process and put proxies before it, which an operator would set rig
 
 from taint_process import define
 
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.resources import MUTATING_WEBHOOKS, NAMESPACES, by_kind
 from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.sandbox.state import NAMESPACE

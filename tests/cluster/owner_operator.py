@@ -15,25 +15,21 @@ from typing import Any
 
 import msgspec
 
-from polyarch.kube.access import config
-from polyarch.kube.client.client import Client
-from polyarch.kube.clock import SystemClock
+from polyarch.clock import SystemClock
+from polyarch.kube import config, events, lease, schema
+from polyarch.kube.apply import ApplyFailed, ApplySet, Outcome
+from polyarch.kube.client import Client
+from polyarch.kube.conditions import apply_status, merged
+from polyarch.kube.controller import After, Controller, Done, Result, Terminal
+from polyarch.kube.conversion import ConversionRoute, InvalidField, Spoke
+from polyarch.kube.events import Recorder, Regarding
+from polyarch.kube.manager import Addresses, Components, Leadership, Process, Role
 from polyarch.kube.metrics import Metrics
-from polyarch.kube.objects import finalizers, schema
-from polyarch.kube.objects.apply_set import ApplyFailed, ApplySet, Outcome
-from polyarch.kube.objects.conditions import Condition, apply_status, merged
-from polyarch.kube.objects.owners import Owner, Owns, owned_by
-from polyarch.kube.process.components import Components, Leadership
-from polyarch.kube.process.roles import Addresses, Process, Role
-from polyarch.kube.process.settings import ProcessSettings
+from polyarch.kube.owners import Owner, Owns, add_finalizer, owned_by, remove_finalizer
+from polyarch.kube.rbac import Rule, rule
 from polyarch.kube.resources import CONFIGMAPS, DEPLOYMENTS, Resource
-from polyarch.kube.rights import Rule, rule
-from polyarch.kube.runtime import events, lease
-from polyarch.kube.runtime.controller import After, Controller, Done, Result, Terminal
-from polyarch.kube.runtime.events import Recorder, Regarding
-from polyarch.kube.serving.conversion import ConversionRoute, InvalidField, Spoke
-from polyarch.model.meta import Key
-from polyarch.model.unstructured import Unstructured
+from polyarch.kube.settings import ProcessSettings
+from polyarch.objects import Condition, Key, Unstructured
 from polyarch.run.logs import configure
 
 MANAGER = "fleet-operator"
@@ -176,7 +172,7 @@ class Fleets:
         if (fleet.document.get("spec") or {}).get("replicas", 1) < 0:
             await self._tell(fleet, Outcome(), "spec.replicas is below zero: set it to 0 or more")
             raise Terminal("spec.replicas is below zero")
-        if not await finalizers.add(self._client, self.resource, fleet.metadata, FINALIZER):
+        if not await add_finalizer(self._client, self.resource, fleet.metadata, FINALIZER):
             return Done()
         try:
             outcome, problem = await self.operands.apply(objects(self._settings.group, fleet), part_of=_part(fleet)), ""
@@ -195,7 +191,7 @@ class Fleets:
         left = await self.operands.delete(_part(fleet))
         if left:
             return After(0.2)
-        await finalizers.remove(self._client, self.resource, fleet.metadata, FINALIZER)
+        await remove_finalizer(self._client, self.resource, fleet.metadata, FINALIZER)
         self._event(fleet, "Gone", "nothing is left of the fleet")
         return Done()
 

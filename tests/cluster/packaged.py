@@ -9,10 +9,10 @@ from placement_cluster import pod
 
 from polyarch.installation import removing, waiting
 from polyarch.installation.inventory.survey import Found, survey
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import DEPLOYMENTS, NAMESPACES, PODS, Resource
-from polyarch.model.meta import PartialObjectMetadata
+from polyarch.objects import PartialObjectMetadata
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.locks import file_lock
 

@@ -14,7 +14,7 @@ import aiohttp
 from own_roles import ACCOUNTS, WEBHOOK
 from placement_cluster import is_gated, pod, until
 
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.resources import NAMESPACES, PODS
 from polyarch.operating.settings import DEFAULT_NAMESPACE

@@ -11,10 +11,10 @@ from placement_process import Running, run
 
 from polyarch.installation import documents, waiting
 from polyarch.installation.settings import InstallationSettings
-from polyarch.kube.client.client import Client
-from polyarch.kube.client.patches import MergePatch
+from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
-from polyarch.kube.objects.rbac import granted
+from polyarch.kube.patches import MergePatch
+from polyarch.kube.rbac import granted
 from polyarch.kube.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,

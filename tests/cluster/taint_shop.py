@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 from placement_cluster import until
 from placement_process import PROGRAM
 
-from polyarch.kube.client.client import Client, MergePatch
+from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import (
     DAEMONSETS,
     DEPLOYMENTS,

@@ -11,8 +11,8 @@ from placement_cluster import until
 from registry_reader import Reader
 
 from polyarch.builds.machineos import vocabulary
-from polyarch.kube.client.patches import MergePatch
 from polyarch.kube.errors import Invalid
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CONFIGMAPS, DEPLOYMENTS, EVENTS, JOBS
 
 pytestmark = pytest.mark.timeout(300)

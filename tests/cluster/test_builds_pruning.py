@@ -10,7 +10,7 @@ import pytest
 from build_yard import TEXT, Yard
 
 from polyarch.builds import names
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.sandbox.building.mishaps import ARGUMENT
 from polyarch.sandbox.cluster import Sandbox
 

@@ -9,9 +9,9 @@ import pytest
 from build_yard import TEXT, Yard
 
 from polyarch.builds import names
-from polyarch.kube.client.client import Client
-from polyarch.kube.client.patches import MergePatch
+from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
+from polyarch.kube.patches import MergePatch
 from polyarch.sandbox.cluster import Sandbox
 
 SECONDS = 120.0

@@ -17,10 +17,10 @@ from polyarch.builds.api.crds import IMMUTABLE, crds
 from polyarch.builds.api.resources import ImageBuild, ImageBuildSpec
 from polyarch.builds.api.validation import object_problems
 from polyarch.builds.names import IMAGE_BUILD_RUNS, IMAGE_BUILDS
-from polyarch.kube.access import config
-from polyarch.kube.client.client import Client
-from polyarch.kube.client.patches import MergePatch
+from polyarch.kube import config
+from polyarch.kube.client import Client
 from polyarch.kube.errors import Invalid, NotFound
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CRDS, Resource
 from polyarch.sandbox.cluster import Sandbox
 

@@ -16,7 +16,8 @@ from build_yard import FOUR, TEXT, Yard, mishap, one, phases
 from registry_reader import Reader
 
 from polyarch.builds import names
-from polyarch.kube.client.client import Client, MergePatch
+from polyarch.kube.client import Client
+from polyarch.kube.patches import MergePatch
 from polyarch.sandbox.building.mishaps import ARGUMENT
 from polyarch.sandbox.cluster import Sandbox
 

@@ -16,9 +16,9 @@ from test_placement_schema import EXAMPLE
 
 from polyarch.cli import main
 from polyarch.cli.input.taints_object import read_taints
-from polyarch.kube.client import jsonpatch
-from polyarch.kube.client.patches import JsonPatch
+from polyarch.kube import patches
 from polyarch.kube.errors import Conflict, Invalid
+from polyarch.kube.patches import JsonPatch
 from polyarch.kube.resources import NAMESPACES, PODS
 from polyarch.placement import names
 from polyarch.placement.api.resources import POLICIES, PPCS
@@ -56,10 +56,10 @@ async def also(cluster: PlacementCluster, file: str) -> None:
     async def added() -> bool:
         policy = await cluster.client.get(POLICIES, names.SINGLETON)
         known = {entry["name"] for entry in policy["spec"]["overrides"]}
-        operations: list[jsonpatch.Operation] = [
-            jsonpatch.test("/metadata/resourceVersion", policy["metadata"]["resourceVersion"])
+        operations: list[patches.Operation] = [
+            patches.test("/metadata/resourceVersion", policy["metadata"]["resourceVersion"])
         ]
-        operations += [jsonpatch.add("/spec/overrides/-", entry) for entry in wanted if entry["name"] not in known]
+        operations += [patches.add("/spec/overrides/-", entry) for entry in wanted if entry["name"] not in known]
         try:
             await cluster.client.patch(POLICIES, names.SINGLETON, JsonPatch(tuple(operations)))
         except (Conflict, Invalid):  # another test changed it meanwhile
@@ -70,7 +70,7 @@ async def also(cluster: PlacementCluster, file: str) -> None:
 
 
 async def labelled_namespace(cluster: PlacementCluster, namespace: str, example: str) -> None:
-    change = JsonPatch((jsonpatch.add("/metadata/labels/polyarch-example", example),))
+    change = JsonPatch((patches.add("/metadata/labels/polyarch-example", example),))
     await cluster.client.patch(NAMESPACES, namespace, change)
 
 

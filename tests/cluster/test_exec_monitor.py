@@ -25,12 +25,13 @@ from fake_node import FakeNode
 from placement_cluster import labels, until
 from placement_process import PROGRAM, Running, start
 
-from polyarch.kube.access import config
-from polyarch.kube.client.client import Client, MergePatch
-from polyarch.kube.clock import SystemClock
+from polyarch.clock import SystemClock
+from polyarch.kube import config
+from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.metrics import Metrics
-from polyarch.kube.objects.rbac import granted
+from polyarch.kube.patches import MergePatch
+from polyarch.kube.rbac import granted
 from polyarch.kube.resources import EVENTS, NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS, by_kind
 from polyarch.operating.rights import Rights
 from polyarch.operating.settings import Cluster, OperatorSettings

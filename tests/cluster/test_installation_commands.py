@@ -15,9 +15,9 @@ from build_refusals import spec
 from polyarch.builds import names as builds
 from polyarch.builds.operator.operands import operands
 from polyarch.installation import removing, waiting
-from polyarch.kube.client import jsonpatch
-from polyarch.kube.client.patches import JsonPatch, MergePatch
+from polyarch.kube import patches
 from polyarch.kube.errors import Invalid, NotFound
+from polyarch.kube.patches import JsonPatch, MergePatch
 from polyarch.kube.resources import (
     CLUSTER_ROLES,
     CONFIGMAPS,
@@ -32,12 +32,12 @@ from polyarch.kube.resources import (
     Resource,
     by_kind,
 )
-from polyarch.model.meta import Key
 from polyarch.numa import names as numa
 from polyarch.numa.api import crds as numa_definitions
 from polyarch.numa.api import topology_crd
 from polyarch.numa.api.resources import OPERATORS
 from polyarch.numa.api.topology import TOPOLOGIES
+from polyarch.objects import Key
 from polyarch.operating.labels import PART_OF
 from polyarch.operating.settings import Cluster as Kubernetes
 from polyarch.operating.settings import OperatorSettings
@@ -124,9 +124,9 @@ async def test_in_002_what_somebody_changed_of_the_operator_is_put_right_and_wha
     assert (await cluster.polyarch("install")).code == 0
     container = "/spec/template/spec/containers/0"
     edits = (
-        (SERVICES, jsonpatch.replace("/spec/ports/0/port", 8080)),
-        (DEPLOYMENTS, jsonpatch.replace(f"{container}/name", "other")),
-        (DEPLOYMENTS, jsonpatch.add(f"{container}/env/-", {"name": "MORE", "value": "1"})),
+        (SERVICES, patches.replace("/spec/ports/0/port", 8080)),
+        (DEPLOYMENTS, patches.replace(f"{container}/name", "other")),
+        (DEPLOYMENTS, patches.add(f"{container}/env/-", {"name": "MORE", "value": "1"})),
     )
 
     async def spec_of(kind: Resource) -> Json:
@@ -505,7 +505,7 @@ async def _until_denied(cluster: Cluster) -> None:
 
 async def _held(cluster: Cluster, resource: Resource, name: str) -> None:
     finalizers = [names.POD_PLACEMENT_FINALIZER]
-    await cluster.client.patch(resource, name, JsonPatch((jsonpatch.add("/metadata/finalizers", finalizers),)))
+    await cluster.client.patch(resource, name, JsonPatch((patches.add("/metadata/finalizers", finalizers),)))
 
 
 async def _gated_pod(cluster: Cluster, name: str) -> None:
@@ -575,7 +575,7 @@ async def test_in_004_what_stands_in_the_way_is_named_and_nothing_is_written(clu
     definition = await cluster.client.get(CRDS, str(CPPCS))
     index = next(at for at, each in enumerate(definition["spec"]["versions"]) if each["storage"])
     path = f"/spec/versions/{index}/schema/openAPIV3Schema/properties/spec/properties/later"
-    await cluster.client.patch(CRDS, str(CPPCS), JsonPatch((jsonpatch.add(path, {"type": "string"}),)))
+    await cluster.client.patch(CRDS, str(CPPCS), JsonPatch((patches.add(path, {"type": "string"}),)))
     async with asyncio.timeout(30):
         while True:
             await cluster.client.patch(CPPCS, names.SINGLETON, MergePatch({"spec": {"later": "x"}}))

@@ -11,11 +11,10 @@ from placement_cluster import until
 
 from polyarch.installation import documents
 from polyarch.installation.settings import Builds, InstallationSettings
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.errors import Forbidden
-from polyarch.kube.objects.rbac import granting
+from polyarch.kube.rbac import granting, grants
 from polyarch.kube.resources import DEPLOYMENTS, NAMESPACES, POD_DISRUPTION_BUDGETS, PODS, SERVICE_ACCOUNTS
-from polyarch.kube.rights import grants
 from polyarch.operating import workloads
 from polyarch.operating.settings import Cluster as Served
 from polyarch.operating.settings import OperatorSettings

@@ -11,15 +11,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from polyarch.kube import errors
-from polyarch.kube.access import config
-from polyarch.kube.access.settings import Configuration, User
-from polyarch.kube.access.tls import TlsContexts
-from polyarch.kube.client.client import ApplyPatch, Client, JsonPatch, MergePatch, StrategicPatch
-from polyarch.kube.client.jsonpatch import add, remove
-from polyarch.kube.client.jsonpatch import test as expect
-from polyarch.kube.client.requests import Selection
-from polyarch.kube.clock import SystemClock
+from polyarch.clock import SystemClock
+from polyarch.kube import config, errors
+from polyarch.kube.client import Client
+from polyarch.kube.credentials import TlsContexts
+from polyarch.kube.informer import Informer, Informers
+from polyarch.kube.patches import ApplyPatch, JsonPatch, MergePatch, StrategicPatch, add, remove
+from polyarch.kube.patches import test as expect
+from polyarch.kube.requests import Selection
 from polyarch.kube.resources import (
     CONFIGMAPS,
     CRDS,
@@ -31,8 +30,8 @@ from polyarch.kube.resources import (
     SERVICE_ACCOUNTS,
     Resource,
 )
-from polyarch.kube.runtime.informer import Informer, Informers
-from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.kube.settings import Configuration, User
+from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
 
 sys.path.append(str(Path(__file__).parents[1] / "faults"))
 from fault_proxy import CUT, Cut, Fault, FaultProxy, Lines, Reset, Seen, gone_event, status

@@ -12,10 +12,15 @@ import msgspec
 import pytest
 
 from manual_clock import ManualClock
-from polyarch.kube.client.client import Client
-from polyarch.kube.client.jsonpatch import add
+from polyarch.kube.admission import AdmissionRequest, AdmissionResponse, Route, Webhooks
+from polyarch.kube.certificate_rotation import PROPAGATION, SelfManaged, SelfManagedSettings
+from polyarch.kube.certificates import SecretCertificates
+from polyarch.kube.client import Client
 from polyarch.kube.errors import ApiError
+from polyarch.kube.events import Recorder, Regarding
+from polyarch.kube.lease import LeaderElection, Lease
 from polyarch.kube.metrics import Metrics
+from polyarch.kube.patches import add
 from polyarch.kube.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
@@ -27,14 +32,8 @@ from polyarch.kube.resources import (
     SERVICE_ACCOUNTS,
     Resource,
 )
-from polyarch.kube.runtime.events import Recorder, Regarding
-from polyarch.kube.runtime.lease import LeaderElection, Lease
-from polyarch.kube.serving.admission import AdmissionRequest, AdmissionResponse, Route, Webhooks
-from polyarch.kube.serving.certificates import SecretCertificates
-from polyarch.kube.serving.health import MetricsPage, ScraperAuthorization
-from polyarch.kube.serving.listener import HttpServer
-from polyarch.kube.serving.self_managed import PROPAGATION, SelfManaged, SelfManagedSettings
-from polyarch.model.meta import PartialObjectMetadata
+from polyarch.kube.server import HttpServer, MetricsPage, ScraperAuthorization
+from polyarch.objects import PartialObjectMetadata
 
 SECONDS = 60
 """How long anything may take before the test fails; nothing is asserted about how quick it was."""

@@ -13,8 +13,8 @@ from placement_cluster import until
 from placement_process import start
 
 from numa_host import POLICY, SCOPE, NumaHost, available
-from polyarch.kube.client.client import Client
-from polyarch.kube.client.patches import MergePatch, StrategicPatch
+from polyarch.kube.client import Client
+from polyarch.kube.patches import MergePatch, StrategicPatch
 from polyarch.kube.resources import NODES, PODS, Resource
 from polyarch.numa import names
 from polyarch.numa.api.scan_settings import ScanSettings

@@ -11,10 +11,10 @@ import pytest
 from numa_cluster import PRIVILEGED, nodes, operator
 from test_numa_schema import sole_numa  # noqa: F401 - a fixture
 
-from polyarch.kube.access import config
-from polyarch.kube.client.client import Client
-from polyarch.kube.client.patches import MergePatch
+from polyarch.kube import config
+from polyarch.kube.client import Client
 from polyarch.kube.errors import Forbidden, KubernetesError, NotFound
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CRDS, NODES, PODS, by_kind
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.api.topology_crd import definition

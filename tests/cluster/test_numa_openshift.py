@@ -12,7 +12,7 @@ from operator_world import World, eventually
 from test_placement_openshift import definition
 
 from polyarch.installation.operator import rights
-from polyarch.kube.client.client import MergePatch
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CONFIGMAPS, CRDS, DAEMONSETS, NAMESPACES, Resource, by_kind
 from polyarch.numa import names
 from polyarch.numa.api.resources import OPERATORS

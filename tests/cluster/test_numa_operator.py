@@ -27,7 +27,7 @@ from numa_operated import (
 )
 from operator_world import World, eventually
 
-from polyarch.kube.client.client import MergePatch
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import (
     CONFIGMAPS,
     CRDS,

@@ -6,7 +6,7 @@ import asyncio
 import pytest
 from numa_fleet import Fleet, attributes_of, conditions_of, deploy, eventually, pod
 
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.resources import PODS
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.numa_nodes.account import SOCKET, STATE

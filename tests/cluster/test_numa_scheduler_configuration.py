@@ -7,7 +7,7 @@ import pytest
 from numa_fleet import eventually
 from stock_scheduler import Asked, Json, node_of, own_addresses, running
 
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.resources import LEASES, PODS
 from polyarch.numa.api.settings import SchedulerSettings, SchedulingMode
 from polyarch.numa.operator.scheduler.configuration import LEASE

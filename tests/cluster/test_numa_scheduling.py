@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 from numa_fleet import Fleet, conditions_of, eventually, pod
 
-from polyarch.kube.client.client import Client, MergePatch
+from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import DEPLOYMENTS, EVENTS, POD_DISRUPTION_BUDGETS, PODS, Resource
 from polyarch.numa.api.resources import SCHEDULERS
 from polyarch.numa.names import EXTENDER_PORT, SCHEDULER, SCHEDULER_SINGLETON, SCHEDULING_MODE

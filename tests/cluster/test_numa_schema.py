@@ -12,11 +12,11 @@ import pytest
 from numa_cluster import PRIVILEGED, nodes, operator
 from structlog.testing import capture_logs
 
-from polyarch.kube.access import config
-from polyarch.kube.client.client import Client
-from polyarch.kube.client.patches import MergePatch
+from polyarch.kube import config
+from polyarch.kube.client import Client
 from polyarch.kube.errors import Invalid, NotFound
-from polyarch.kube.objects.managed_fields import differences
+from polyarch.kube.managed_fields import differences
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CRDS, NAMESPACES, Resource, by_kind
 from polyarch.numa.api.crds import crds
 from polyarch.numa.api.resources import OLD_VERSION, OPERATORS, SCHEDULERS

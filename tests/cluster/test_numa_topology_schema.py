@@ -13,17 +13,17 @@ import pytest
 from msgspec.structs import replace
 from numa_facts import GIB, LISTING_ONLY, facts, pod
 
-from polyarch.kube.client.client import Client
-from polyarch.kube.client.patches import MergePatch
+from polyarch.kube.client import Client
 from polyarch.kube.errors import Invalid, NotFound
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CRDS, NODES
-from polyarch.model.node import Node
 from polyarch.numa.api.topology import TOPOLOGIES, NodeResourceTopology
 from polyarch.numa.api.topology_crd import OLDER_VERSION, definition
 from polyarch.numa.decide.facts import Facts, MemoryBlock
 from polyarch.numa.decide.zones import zones
 from polyarch.numa.result.difference import change, merged, stamped
 from polyarch.numa.result.topology_object import document
+from polyarch.objects import Node
 
 OLDER = msgspec.structs.replace(TOPOLOGIES, version=OLDER_VERSION)
 ESTABLISHED_SECONDS = 20

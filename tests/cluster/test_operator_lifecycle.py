@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from operator_world import OPERANDS, Operator, World, eventually
 
-from polyarch.kube.client.client import JsonPatch, MergePatch
-from polyarch.kube.client.jsonpatch import remove, replace
+from polyarch.kube.patches import JsonPatch, MergePatch, remove, replace
 from polyarch.kube.resources import (
     CLUSTER_ROLES,
     DEPLOYMENTS,

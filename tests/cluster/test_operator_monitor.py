@@ -12,8 +12,8 @@ import pytest
 from operator_world import World, eventually
 from placement_cluster import labels
 
-from polyarch.kube.client.client import MergePatch
 from polyarch.kube.errors import NotFound
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CRDS, DAEMONSETS, DEPLOYMENTS, EVENTS, NAMESPACES, NODES, PODS
 from polyarch.operating.monitoring.scraping import RULES
 from polyarch.placement import names

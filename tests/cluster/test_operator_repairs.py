@@ -14,11 +14,10 @@ from operator_world import World, eventually
 
 from polyarch.builds import names as builds
 from polyarch.installation.operator import rights as operator_rights
-from polyarch.kube.access import config
-from polyarch.kube.client.client import Client, JsonPatch, MergePatch
-from polyarch.kube.client.jsonpatch import Operation, add, replace
+from polyarch.kube import config
+from polyarch.kube.client import Client
 from polyarch.kube.errors import Invalid
-from polyarch.kube.objects.refs import Ref
+from polyarch.kube.patches import JsonPatch, MergePatch, Operation, add, replace
 from polyarch.kube.resources import (
     DAEMONSETS,
     DEPLOYMENTS,
@@ -28,9 +27,10 @@ from polyarch.kube.resources import (
     SERVICES,
     VALIDATING_POLICIES,
     VALIDATING_POLICY_BINDINGS,
+    Ref,
     by_kind,
 )
-from polyarch.model.meta import Key
+from polyarch.objects import Key
 from polyarch.operating import names as shared
 from polyarch.operating.keeping.operand_sets import RESTORED
 from polyarch.operating.settings import Cluster, OperatorSettings

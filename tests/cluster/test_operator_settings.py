@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from operator_world import World, eventually
 
-from polyarch.kube.client.jsonpatch import replace
-from polyarch.kube.client.patches import JsonPatch
+from polyarch.kube.patches import JsonPatch, replace
 from polyarch.kube.resources import DEPLOYMENTS, SERVICES
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS

@@ -10,8 +10,8 @@ import pytest
 from aiohttp import ClientSession
 from operator_world import World, eventually
 
-from polyarch.kube.client.client import MergePatch
 from polyarch.kube.errors import ApiError, NotFound
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import (
     CRDS,
     DEPLOYMENTS,

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from operator_world import CPPCS_V1ALPHA1, World, eventually
 
-from polyarch.kube.access import config
-from polyarch.kube.client.client import Client, JsonPatch, MergePatch
-from polyarch.kube.client.jsonpatch import replace
+from polyarch.kube import config
+from polyarch.kube.client import Client
 from polyarch.kube.errors import ApiError, NotFound
+from polyarch.kube.patches import JsonPatch, MergePatch, replace
 from polyarch.kube.resources import NAMESPACES
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS, PPCS

@@ -17,12 +17,12 @@ import pytest
 import trustme
 from audited import Audited
 
-from polyarch.kube.access import config
-from polyarch.kube.client.client import Client, JsonPatch, MergePatch
-from polyarch.kube.client.jsonpatch import add, replace
+from polyarch.kube import config
+from polyarch.kube.client import Client
 from polyarch.kube.errors import ApiError, NotFound, Unavailable
-from polyarch.kube.objects import finalizers
-from polyarch.kube.objects.rbac import granted
+from polyarch.kube.owners import add_finalizer, remove_finalizer
+from polyarch.kube.patches import JsonPatch, MergePatch, add, replace
+from polyarch.kube.rbac import granted
 from polyarch.kube.resources import (
     CONFIGMAPS,
     CRDS,
@@ -33,7 +33,7 @@ from polyarch.kube.resources import (
     SERVICE_ACCOUNTS,
     Resource,
 )
-from polyarch.model.meta import ObjectMeta
+from polyarch.objects import ObjectMeta
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.files import write_json
 
@@ -197,7 +197,7 @@ async def world(sandbox: Sandbox, client: Client, namespace: str, tmp_path: Path
                 uid=fleet["metadata"]["uid"],
                 finalizers=fleet["metadata"].get("finalizers"),
             )
-            await finalizers.remove(client, world.fleets, where, operator.FINALIZER)
+            await remove_finalizer(client, world.fleets, where, operator.FINALIZER)
         await client.delete(CRDS, str(world.fleets))
 
 
@@ -378,7 +378,7 @@ async def _race_for_a_finalizer(world: World) -> None:
     seen = msgspec.convert((await world.get(world.fleets, "raced"))["metadata"], ObjectMeta)
     await world.patch(world.fleets, "raced", MergePatch({"metadata": {"finalizers": ["example.dev/other"]}}))
     async with Client(config.load(await world.kubeconfig()), role="tests") as client:
-        assert await finalizers.add(client, world.fleets, seen, "example.dev/third")
+        assert await add_finalizer(client, world.fleets, seen, "example.dev/third")
     fleet = await world.get(world.fleets, "raced")
     assert {"example.dev/other", "example.dev/third"} <= set(fleet["metadata"]["finalizers"])
     await world.patch(world.fleets, "raced", MergePatch({"metadata": {"finalizers": None}}))

@@ -19,9 +19,8 @@ from polyarch.cli import main
 from polyarch.cli.maintenance import olm_bundle
 from polyarch.installation.settings import REGISTRIES_CONFIGMAP
 from polyarch.kube.errors import ApiError, NotFound
-from polyarch.kube.objects.rbac import granting
+from polyarch.kube.rbac import granting, grants
 from polyarch.kube.resources import NAMESPACES, VALIDATING_WEBHOOKS, Resource, by_kind
-from polyarch.kube.rights import grants
 from polyarch.operating.settings import DEFAULT_BUILDER_IMAGE, DEFAULT_IMAGE, Cluster, OperatorSettings
 from polyarch.operating.workloads import ARCHITECTURES
 from polyarch.placement.api.resources import CPPCS, PPCS

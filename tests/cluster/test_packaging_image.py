@@ -21,7 +21,7 @@ from placement_cluster import architectures, until
 from placement_process import gated_pod, placed
 
 from polyarch import __version__
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.resources import NAMESPACES
 from polyarch.placement import names
 from polyarch.sandbox.cluster import Sandbox

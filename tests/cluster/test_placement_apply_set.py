@@ -11,12 +11,12 @@ import pytest
 from placement_cluster import until
 from test_kube_control_live import in_background
 
-from polyarch.kube.access import config
-from polyarch.kube.client.client import Client, JsonPatch
-from polyarch.kube.client.jsonpatch import Operation, add, replace
+from polyarch.kube import config
+from polyarch.kube.apply import ApplyFailed, ApplySet
+from polyarch.kube.client import Client
 from polyarch.kube.errors import KubernetesError
-from polyarch.kube.objects.apply_set import ApplyFailed, ApplySet
-from polyarch.kube.objects.refs import Ref
+from polyarch.kube.informer import Informers
+from polyarch.kube.patches import JsonPatch, Operation, add, replace
 from polyarch.kube.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
@@ -32,11 +32,10 @@ from polyarch.kube.resources import (
     SERVICES,
     VALIDATING_POLICIES,
     VALIDATING_POLICY_BINDINGS,
+    Ref,
     Resource,
 )
-from polyarch.kube.runtime.informer import Informers
-from polyarch.model.meta import Key
-from polyarch.model.unstructured import Unstructured
+from polyarch.objects import Key, Unstructured
 from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api.resources import ClusterPodPlacementConfig, PlacementPolicy

@@ -14,7 +14,7 @@ import pytest
 from placement_cluster import CASE, POLICY, PlacementCluster, architectures, decision, is_gated, labels, pod, until
 
 from polyarch.cli import main
-from polyarch.kube.client.patches import MergePatch
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,

@@ -11,15 +11,8 @@ from pathlib import Path
 import pytest
 from placement_cluster import PlacementCluster, architectures, is_gated, labels, pod, until
 
-from polyarch.kube.client.client import MergePatch
-from polyarch.kube.resources import (
-    CLUSTER_ROLES,
-    DEPLOYMENTS,
-    NETWORK_POLICIES,
-    POD_DISRUPTION_BUDGETS,
-    PODS,
-    SECRETS,
-)
+from polyarch.kube.patches import MergePatch
+from polyarch.kube.resources import CLUSTER_ROLES, DEPLOYMENTS, NETWORK_POLICIES, POD_DISRUPTION_BUDGETS, PODS, SECRETS
 from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS

@@ -15,12 +15,11 @@ import pytest
 import trustme
 from aiohttp import web
 
-from polyarch.kube.client.client import Client
-from polyarch.kube.client.jsonpatch import Operation, add, remove, replace, test
-from polyarch.kube.client.patches import JsonPatch
+from polyarch.kube.client import Client
 from polyarch.kube.errors import Invalid
+from polyarch.kube.patches import JsonPatch, Operation, add, remove, replace, test
 from polyarch.kube.resources import MUTATING_WEBHOOKS, PODS
-from polyarch.model.pod import Pod
+from polyarch.objects import Pod
 from polyarch.oci.answer import Entry, Inspection, Status
 from polyarch.oci.reference import parse
 from polyarch.placement import names

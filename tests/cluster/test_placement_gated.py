@@ -9,9 +9,8 @@ import pytest
 from own_roles import USERS
 from placement_cluster import PlacementCluster, architectures, decision, is_gated, labels, pod, until
 
-from polyarch.kube.client.jsonpatch import add, test
-from polyarch.kube.client.patches import JsonPatch, MergePatch
 from polyarch.kube.errors import ApiError, Invalid
+from polyarch.kube.patches import JsonPatch, MergePatch, add, test
 from polyarch.kube.resources import PODS, SECRETS
 from polyarch.placement import names
 from polyarch.placement.operator import rbac

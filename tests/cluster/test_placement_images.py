@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 from placement_cluster import PlacementCluster, architectures, decision, labels, pod
 
-from polyarch.kube.client.patches import StrategicPatch
+from polyarch.kube.patches import StrategicPatch
 from polyarch.kube.resources import PODS
 from polyarch.placement import names
 from polyarch.sandbox.cluster import Sandbox

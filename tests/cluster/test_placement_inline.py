@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 from placement_cluster import PlacementCluster, architectures, decision, is_gated, labels, pod, until
 
-from polyarch.kube.client.client import Client
-from polyarch.kube.client.jsonpatch import replace
+from polyarch.kube.admission import AdmissionRequest, AdmissionResponse, Route, Webhooks
+from polyarch.kube.certificates import FileCertificates
+from polyarch.kube.client import Client
+from polyarch.kube.patches import replace
 from polyarch.kube.resources import MUTATING_WEBHOOKS, NODES, PODS
-from polyarch.kube.serving.admission import Webhooks
-from polyarch.kube.serving.certificates import FileCertificates
-from polyarch.kube.serving.listener import HttpServer
-from polyarch.kube.serving.reviews import AdmissionRequest, AdmissionResponse, Route
-from polyarch.model.pod import Pod
+from polyarch.kube.server import HttpServer
+from polyarch.objects import Pod
 from polyarch.placement import names
 from polyarch.sandbox.cluster import Sandbox
 

@@ -15,7 +15,7 @@ from aiohttp.test_utils import TestServer
 from placement_cluster import PlacementCluster, architectures, until
 from placement_process import gated_pod, placed, run
 
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.resources import CONFIGMAPS, CRDS, NAMESPACES, Resource
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.state import NAMESPACE, Settings

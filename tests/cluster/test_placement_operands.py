@@ -12,12 +12,12 @@ import msgspec
 import pytest
 from placement_cluster import until
 
-from polyarch.kube.access import config
-from polyarch.kube.client.client import Client, MergePatch
+from polyarch.kube import config
+from polyarch.kube.client import Client
 from polyarch.kube.errors import Forbidden, NotFound
-from polyarch.kube.objects.rbac import granted, role
+from polyarch.kube.patches import MergePatch
+from polyarch.kube.rbac import Rule, granted, role
 from polyarch.kube.resources import CLUSTER_ROLES, DEPLOYMENTS, NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS, by_kind
-from polyarch.kube.rights import Rule
 from polyarch.operating import workloads
 from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.operating.workloads import Workload

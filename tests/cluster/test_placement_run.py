@@ -10,7 +10,7 @@ import pytest
 from placement_cluster import architectures, until
 from placement_process import Running, gated_pod, placed, run, start
 
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.resources import LEASES, NAMESPACES, SERVICE_ACCOUNTS
 from polyarch.placement import names
 from polyarch.sandbox.cluster import Sandbox

@@ -11,10 +11,10 @@ import msgspec
 import pytest
 import yaml
 
-from polyarch.kube.access import config
-from polyarch.kube.client.client import Client
-from polyarch.kube.client.patches import MergePatch
+from polyarch.kube import config
+from polyarch.kube.client import Client
 from polyarch.kube.errors import AlreadyExists, Invalid, NotFound
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CRDS, Resource
 from polyarch.placement.api.crds import PREVIEW_MESSAGE, crds
 from polyarch.placement.api.resources import CPPCS, ENOEXECEVENTS, POLICIES, PPCS, PlacementPolicy

@@ -7,7 +7,7 @@ from audited import Audited
 from own_roles import CONTROLLER, USERS
 from placement_cluster import PlacementCluster, architectures, decision, is_gated, pod, until
 
-from polyarch.kube.client.patches import MergePatch
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import SECRETS
 from polyarch.placement import names
 from polyarch.sandbox.cluster import Sandbox

@@ -14,17 +14,10 @@ from audited import Audited
 from placement_cluster import PlacementCluster, architectures, is_gated, labels, pod, until
 from placement_process import Running, roles
 
-from polyarch.kube.client.client import Client
-from polyarch.kube.client.patches import MergePatch
+from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
-from polyarch.kube.resources import (
-    MUTATING_WEBHOOKS,
-    NAMESPACES,
-    NODES,
-    POD_DISRUPTION_BUDGETS,
-    PODS,
-    REPLICASETS,
-)
+from polyarch.kube.patches import MergePatch
+from polyarch.kube.resources import MUTATING_WEBHOOKS, NAMESPACES, NODES, POD_DISRUPTION_BUDGETS, PODS, REPLICASETS
 from polyarch.placement import names
 from polyarch.placement.api.resources import POLICIES
 from polyarch.placement.operator import rbac, webhooks

@@ -11,9 +11,9 @@ from audited import Audited
 from placement_cluster import PlacementCluster, architectures, decision, is_gated, pod, until
 from placement_process import roles
 
-from polyarch.kube.client.client import Client
-from polyarch.kube.client.patches import MergePatch
+from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CRONJOBS, DEPLOYMENTS, MUTATING_WEBHOOKS
 from polyarch.placement import names
 from polyarch.placement.api.resources import POLICIES

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.resources import CRONJOBS, DEPLOYMENTS, PODS
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.registry.seed import Registry

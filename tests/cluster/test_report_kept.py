@@ -11,8 +11,8 @@ from audited import Audited
 from placement_cluster import PlacementCluster, until
 from placement_process import run
 
-from polyarch.kube.client.client import Client
-from polyarch.kube.client.patches import MergePatch
+from polyarch.kube.client import Client
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CONFIGMAPS, DEPLOYMENTS
 from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement import names

@@ -17,10 +17,10 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from polyarch.kube.access import config
-from polyarch.kube.client.client import Client, MergePatch
+from polyarch.kube import config, schema, x509
+from polyarch.kube.client import Client
 from polyarch.kube.errors import ApiError
-from polyarch.kube.objects import schema
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import (
     CONFIGMAPS,
     CRDS,
@@ -31,9 +31,8 @@ from polyarch.kube.resources import (
     VALIDATING_WEBHOOKS,
     Resource,
 )
-from polyarch.kube.serving import x509
-from polyarch.kube.serving.listener import HttpServer
-from polyarch.kube.serving.x509 import Issued, Purpose, Subject
+from polyarch.kube.server import HttpServer
+from polyarch.kube.x509 import Issued, Purpose, Subject
 from polyarch.sandbox import processes
 from polyarch.sandbox.cluster import Sandbox, opened
 from polyarch.sandbox.network.addresses import loopback_of, pod_address

@@ -10,9 +10,10 @@ import msgspec
 import pytest
 from growing import grow
 
-from polyarch.kube.access import config
-from polyarch.kube.client.client import Client, MergePatch
+from polyarch.kube import config
+from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import DAEMONSETS, NODES, PODS
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.registry.seed import Registry

@@ -14,9 +14,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from polyarch.kube.access import config
-from polyarch.kube.client.client import Client, MergePatch
+from polyarch.kube import config
+from polyarch.kube.client import Client
 from polyarch.kube.errors import Forbidden, NotFound
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CONFIGMAPS, MUTATING_WEBHOOKS, NAMESPACES, NODES, PODS
 from polyarch.placement.api.resources import POLICIES
 from polyarch.sandbox.cluster import Sandbox, opened

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from polyarch import __version__
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.resources import PODS
 from polyarch.operating.settings import DEFAULT_IMAGE
 from polyarch.sandbox.cluster import Sandbox

@@ -11,7 +11,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import EVENTS, JOBS, LEASES, NODES, PODS
 from polyarch.kube.resources import SECRETS as SECRET_OBJECTS

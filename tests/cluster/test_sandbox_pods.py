@@ -15,10 +15,10 @@ import msgspec
 import pytest
 from audited import Audited
 
-from polyarch.kube.access import config
-from polyarch.kube.client.client import Client, MergePatch
+from polyarch.kube import config, rbac
+from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound, TooManyRequests
-from polyarch.kube.objects import rbac
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import (
     CLUSTER_ROLE_BINDINGS,
     CONFIGMAPS,

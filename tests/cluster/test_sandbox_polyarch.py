@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from polyarch.installation import applying, checking, documents
-from polyarch.kube.access import config
-from polyarch.kube.client.client import Client
+from polyarch.kube import config
+from polyarch.kube.client import Client
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.resources import MUTATING_WEBHOOKS, PODS, SECRETS, SELF_SUBJECT_ACCESS_REVIEWS
 from polyarch.operating.settings import DEFAULT_NAMESPACE

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import aiohttp
 
-from polyarch.kube.client.client import Client, MergePatch
+from polyarch.kube.client import Client
 from polyarch.kube.errors import ApiError
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CONFIGMAPS, NAMESPACES, SERVICES, VALIDATING_WEBHOOKS
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.processes import is_running

@@ -8,7 +8,7 @@ import pytest
 from placement_cluster import pod, until
 from taint_shop import BOTH, FOREIGN, NAMESPACE, OURS, Shop, shop, tolerated
 
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.resources import DAEMONSETS, DEPLOYMENTS, NODES, POD_DISRUPTION_BUDGETS, PODS
 from polyarch.sandbox.cluster import Sandbox
 

@@ -12,7 +12,7 @@ from audited import DELAY, Audited
 from placement_cluster import pod, until
 from taint_shop import BOTH, INTEL, NAMESPACE, OURS, Shop, shop, tolerated
 
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import CRDS, DAEMONSETS, DEPLOYMENTS, NODES, PODS, RUNTIME_CLASSES, Resource
 from polyarch.sandbox.cluster import Sandbox

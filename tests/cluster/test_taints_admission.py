@@ -17,10 +17,9 @@ import pytest
 from placement_cluster import PlacementCluster, architectures, is_gated, pod, until
 from placement_process import run
 
-from polyarch.kube.client.client import Client
-from polyarch.kube.client.jsonpatch import add, pointer, remove, replace
-from polyarch.kube.client.patches import JsonPatch
+from polyarch.kube.client import Client
 from polyarch.kube.errors import Forbidden, NotFound
+from polyarch.kube.patches import JsonPatch, add, pointer, remove, replace
 from polyarch.kube.resources import DAEMONSETS, MUTATING_WEBHOOKS, NAMESPACES, PODS, SERVICE_ACCOUNTS
 from polyarch.placement import names as of_placement
 from polyarch.placement.operator import webhooks as placement_webhooks

@@ -10,10 +10,9 @@ import pytest
 from placement_cluster import until
 from taint_process import KEY, configured, taint_role, tolerated, warnings
 
-from polyarch.kube.client.client import Client
-from polyarch.kube.client.jsonpatch import add, remove
-from polyarch.kube.client.patches import JsonPatch, MergePatch
+from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
+from polyarch.kube.patches import JsonPatch, MergePatch, add, remove
 from polyarch.kube.resources import DAEMONSETS, NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.locks import file_lock

@@ -13,11 +13,12 @@ from growing import grow
 from placement_cluster import pod, until
 from taint_process import define, remove, taint_role
 
-from polyarch.kube.client.client import Client, MergePatch
+from polyarch.kube.client import Client
 from polyarch.kube.errors import Invalid, NotFound
+from polyarch.kube.informer import Informer
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import DAEMONSETS, EVENTS, LEASES, MUTATING_WEBHOOKS, NODES, PODS
-from polyarch.kube.runtime.informer import Informer
-from polyarch.model.unstructured import Unstructured
+from polyarch.objects import Unstructured
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.taints import names
 from polyarch.taints.api.resources import ARCHITECTURE_TAINTS

@@ -14,8 +14,8 @@ from audited import Audited
 from operator_world import World, eventually
 
 from polyarch.installation.inventory.survey import Survey, survey
-from polyarch.kube.client.client import MergePatch
 from polyarch.kube.errors import NotFound
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import DEPLOYMENTS, LEASES, MUTATING_WEBHOOKS, NODES, PODS, SECRETS, Resource
 from polyarch.operating.rights import combined
 from polyarch.operating.settings import Cluster, OperatorSettings

@@ -9,10 +9,9 @@ import pytest
 from placement_cluster import PlacementCluster, pod, until
 from taint_process import configured, has_gate, remove, taint_role, taints, tolerated, warnings
 
-from polyarch.kube.client.client import Client
-from polyarch.kube.client.jsonpatch import add
-from polyarch.kube.client.patches import JsonPatch, MergePatch
+from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
+from polyarch.kube.patches import JsonPatch, MergePatch, add
 from polyarch.kube.resources import PODS, REPLICASETS
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.taints import names

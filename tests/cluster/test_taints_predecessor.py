@@ -13,8 +13,8 @@ from taint_process import configured, taint_role, tolerated
 
 import taints_predecessor as predecessor
 from polyarch.cli import main
-from polyarch.kube.client.client import Client
-from polyarch.kube.client.patches import MergePatch
+from polyarch.kube.client import Client
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import NODES, PODS
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.registry.seed import Registry

@@ -6,7 +6,7 @@ import signal
 from placement_cluster import until
 from placement_process import run
 
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import LEASES
 from polyarch.taints import names

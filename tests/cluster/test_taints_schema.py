@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from polyarch.kube.client.client import Client
-from polyarch.kube.client.patches import MergePatch
+from polyarch.kube.client import Client
 from polyarch.kube.errors import Invalid, NotFound
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CRDS
 from polyarch.taints.api.crds import STILL_TAINTED, crds
 from polyarch.taints.api.resources import ARCHITECTURE_TAINTS, ArchitectureTaints

@@ -29,8 +29,8 @@ from fault_roles import Fleet
 from fault_table import PROPERTY, Row, table
 from fault_taints import FLEET, TaintFaults
 
-from polyarch.kube.access import config
-from polyarch.kube.client.client import Client
+from polyarch.kube import config
+from polyarch.kube.client import Client
 from polyarch.kube.resources import MUTATING_WEBHOOKS
 from polyarch.placement import names
 from polyarch.placement.api.resources import POLICIES

@@ -26,14 +26,14 @@ from registry_reader import Reader
 from polyarch.builds import names
 from polyarch.builds.controller.watches import is_finished
 from polyarch.builds.facts.jobs import JobObject
-from polyarch.kube.client.client import Client
-from polyarch.kube.client.patches import MergePatch
-from polyarch.kube.client.requests import Selection
+from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
+from polyarch.kube.informer import Informer
+from polyarch.kube.patches import MergePatch
+from polyarch.kube.requests import Selection
 from polyarch.kube.resources import CONFIGMAPS, JOBS, NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS, Resource
-from polyarch.kube.runtime.informer import Informer
-from polyarch.kube.runtime.store import Change
-from polyarch.model.meta import Key, ObjectMeta
+from polyarch.kube.store import Change
+from polyarch.objects import Key, ObjectMeta
 from polyarch.operating.settings import DEFAULT_IMAGE
 from polyarch.sandbox.building.mishaps import ARGUMENT
 from polyarch.sandbox.cluster import Sandbox

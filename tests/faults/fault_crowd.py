@@ -17,13 +17,13 @@ from fault_table import Row
 from own_roles import USERS
 from placement_cluster import architectures, is_gated, labels, pod, until
 
-from polyarch.kube.client.client import Client
-from polyarch.kube.client.requests import Selection
+from polyarch.kube.client import Client
 from polyarch.kube.errors import AlreadyExists, ApiError, ConnectionFailed, NotFound
+from polyarch.kube.informer import Informer
+from polyarch.kube.requests import Selection
 from polyarch.kube.resources import NAMESPACES, PODS, SERVICE_ACCOUNTS
-from polyarch.kube.runtime.informer import Informer
-from polyarch.kube.runtime.store import Change
-from polyarch.model.pod import Pod
+from polyarch.kube.store import Change
+from polyarch.objects import Pod
 from polyarch.placement import names
 from polyarch.sandbox.cluster import Sandbox
 

@@ -21,7 +21,7 @@ from polyarch.installation import applying, checking, removing, waiting
 from polyarch.installation.documents import documents
 from polyarch.installation.inventory.survey import Found, Survey, survey
 from polyarch.installation.settings import InstallationSettings
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.errors import ApiError, ConnectionFailed, NotFound
 from polyarch.kube.resources import NAMESPACES, PODS
 from polyarch.operating.settings import DEFAULT_IMAGE, DEFAULT_NAMESPACE

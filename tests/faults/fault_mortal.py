@@ -19,10 +19,10 @@ from pathlib import Path
 
 from fault_proxy import FaultProxy, Reset, Seen
 
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import LEASES
-from polyarch.model.meta import Key
+from polyarch.objects import Key
 
 ZYGOTE = Path(__file__).with_name("fault_zygote.py")
 QUIET = 1.5

@@ -10,7 +10,7 @@ from fault_proxy import FaultProxy, server_tls
 from operator_world import World
 
 from polyarch.kube.resources import CONFIGMAPS
-from polyarch.model.meta import Key
+from polyarch.objects import Key
 from polyarch.placement import names
 from polyarch.sandbox.files import write_json
 

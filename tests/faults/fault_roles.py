@@ -19,7 +19,7 @@ import aiohttp
 from fault_mortal import bugs
 from own_roles import ACCOUNTS, CONTROLLER, GLOBAL_PULL_SECRET, WEBHOOK
 
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, SERVICE_ACCOUNTS
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.control_plane import kubeconfigs

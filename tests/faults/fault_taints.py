@@ -21,15 +21,14 @@ from fault_proxy import FaultProxy, server_tls
 from fault_table import Row
 from placement_cluster import until
 
-from polyarch.kube.client.client import Client
-from polyarch.kube.client.patches import MergePatch
-from polyarch.kube.client.requests import Selection
+from polyarch.kube.client import Client
 from polyarch.kube.errors import AlreadyExists, ApiError, ConnectionFailed, NotFound
+from polyarch.kube.informer import Informer
+from polyarch.kube.patches import MergePatch
+from polyarch.kube.requests import Selection
 from polyarch.kube.resources import DAEMONSETS, MUTATING_WEBHOOKS, NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS, Resource
-from polyarch.kube.runtime.informer import Informer
-from polyarch.kube.runtime.store import Change
-from polyarch.model.meta import Key
-from polyarch.model.pod import Pod
+from polyarch.kube.store import Change
+from polyarch.objects import Key, Pod
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.control_plane import kubeconfigs
 from polyarch.sandbox.files import write_json

@@ -5,8 +5,8 @@ import asyncio
 
 from fault_proxy import WITHOUT_WATCH_LIST, Seen, as_of_1_30, status
 
-from polyarch.kube.client.patches import MergePatch
 from polyarch.kube.errors import ApiError
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import PODS
 
 

@@ -19,8 +19,10 @@ from operator_world import eventually
 
 from polyarch.installation import applying, checking
 from polyarch.installation.documents import configuration, definitions, own_namespace
-from polyarch.kube.client.client import Client, MergePatch
+from polyarch.kube import x509
+from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import (
     DEPLOYMENTS,
     EVENTS,
@@ -30,8 +32,7 @@ from polyarch.kube.resources import (
     PODS,
     SECRETS,
 )
-from polyarch.kube.serving import x509
-from polyarch.kube.serving.x509 import Purpose, Subject
+from polyarch.kube.x509 import Purpose, Subject
 from polyarch.operating.settings import DEFAULT_IMAGE, DEFAULT_NAMESPACE
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS

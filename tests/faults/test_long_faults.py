@@ -21,7 +21,7 @@ from fault_scenarios import side_by_side
 from fault_table import Row
 from placement_cluster import decision
 
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import EVENTS, VALIDATING_WEBHOOKS
 

@@ -19,14 +19,14 @@ from fault_proxy import CUT, Delay, FaultProxy, Lines, Reset, Seen, gone_event, 
 from placement_cluster import until
 
 from numa_host import NumaHost, available
-from polyarch.kube.access import config
-from polyarch.kube.client.client import Client
-from polyarch.kube.client.requests import Selection
+from polyarch.kube import config
+from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
+from polyarch.kube.informer import Informer
+from polyarch.kube.requests import Selection
 from polyarch.kube.resources import NAMESPACES, NODES, Resource
-from polyarch.kube.runtime.informer import Informer
-from polyarch.model.unstructured import Unstructured
 from polyarch.numa.api.topology import TOPOLOGIES
+from polyarch.objects import Unstructured
 from polyarch.sandbox.cluster import Sandbox
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio(loop_scope="session")]

@@ -23,8 +23,8 @@ from extender_process import bind, cells, extending, forget, kubeconfig, pod, to
 from fault_proxy import CUT, Delay, FaultProxy, Lines, Seen, gone_event, server_tls, status
 from placement_cluster import until
 
-from polyarch.kube.access import config
-from polyarch.kube.client.client import Client
+from polyarch.kube import config
+from polyarch.kube.client import Client
 from polyarch.kube.resources import NAMESPACES, PODS, Resource
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.sandbox.cluster import Sandbox

@@ -13,8 +13,9 @@ from fault_proxy import CUT, Action, Fault, Lines, Reset, Seen, gone_event, stat
 from placement_cluster import until
 from taint_process import define, remove, taint_role
 
-from polyarch.kube.client.client import Client, MergePatch
+from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import LEASES, NAMESPACES, NODES, SERVICE_ACCOUNTS
 from polyarch.taints import names
 from polyarch.taints.api.resources import ARCHITECTURE_TAINTS

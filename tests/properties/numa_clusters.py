@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
-from polyarch.model.quantity import MOST, UNIT
 from polyarch.numa import names
 from polyarch.numa.scheduling.exact.options import ExactOptions
 from polyarch.numa.scheduling.facts.nodes import CellFacts, NodeFacts, NodeSettings
 from polyarch.numa.scheduling.facts.pods import ContainerFacts, PodFacts, quality
+from polyarch.quantity import MOST, UNIT
 
 DEVICE = "example.com/gpu"
 OTHER = "example.com/nic"

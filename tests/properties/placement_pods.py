@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from polyarch.kube.client.jsonpatch import apply_patch
-from polyarch.model.pod import Pod
+from polyarch.kube.patches import apply_patch
+from polyarch.objects import Pod
 from polyarch.oci.answer import Entry, Inspection, InspectionError, Status
 from polyarch.oci.reference import parse
 from polyarch.placement import names

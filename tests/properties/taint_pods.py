@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from placement_pods import ARCHITECTURES, BROKEN_IMAGES, IMAGES, Answers, Json
 from placement_pods import pods as plain_pods
 
-from polyarch.kube.client.jsonpatch import apply_patch
-from polyarch.model.pod import Pod
+from polyarch.kube.patches import apply_patch
+from polyarch.objects import Pod
 from polyarch.taints import names
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.decide.decision import PodDecision, Progress

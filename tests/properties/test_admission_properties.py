@@ -8,10 +8,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polyarch.kube.clock import SystemClock
+from polyarch.clock import SystemClock
+from polyarch.kube.admission import AdmissionRequest, AdmissionResponse, NotAReview, Reviewer, Route
 from polyarch.kube.resources import PODS
-from polyarch.kube.serving.reviews import AdmissionRequest, AdmissionResponse, NotAReview, Reviewer, Route
-from polyarch.model.pod import Pod
+from polyarch.objects import Pod
 from polyarch.placement.api.settings import Settings
 from polyarch.placement.decide.rules import Facts
 from polyarch.placement.result.series import recent_series

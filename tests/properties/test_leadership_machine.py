@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manual_clock import ManualClock
+from polyarch.kube.controller import Controller, Done, Result
 from polyarch.kube.errors import AlreadyExists, Conflict, ConnectionFailed, NotFound
-from polyarch.kube.runtime.controller import Controller, Done, Result
-from polyarch.kube.runtime.lease import LeaderElection
+from polyarch.kube.lease import LeaderElection
 
 REPLICAS = 3
 LEADER = -1

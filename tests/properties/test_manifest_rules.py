@@ -1,6 +1,6 @@
 """Repairs against brute force: where a pod may run afterwards is where it might before and its images run (MF-092).
 
-The judge is not the code under test: manifests are judged by ``polyarch.requirements``, which is Kubernetes' own
+The judge is not the code under test: manifests are judged by ``polyarch.selectors``, which is Kubernetes' own
 reading of selectors on the labels of one node, and nodes are made up of every platform of the universe and of every
 value of another label that the manifest names.
 """
@@ -23,7 +23,7 @@ from polyarch.manifests.scan.text import SourceText
 from polyarch.oci.answer import Entry, Inspection, Status
 from polyarch.oci.reference import parse
 from polyarch.platforms import NodePlatform, Platform
-from polyarch.requirements import NodeTerm, Requirement, admits
+from polyarch.selectors import NodeTerm, Requirement, admits
 
 ARCHITECTURES = ("amd64", "arm64", "s390x")
 UNIVERSE = tuple(NodePlatform(system, each) for system in ("linux", "windows") for each in ARCHITECTURES)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from polyarch.numa.operator.exporters.surroundings import LONGEST_NAME, shortened
 from polyarch.numa.operator.observed import NodeLabels, Observed
 from polyarch.numa.operator.plan import plan
-from polyarch.requirements import admits
+from polyarch.selectors import admits
 
 Json = dict[str, Any]
 

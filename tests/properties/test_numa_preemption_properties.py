@@ -13,7 +13,7 @@ from polyarch.numa.scheduling.facts.pods import ContainerFacts, PodFacts
 from polyarch.numa.scheduling.preemption.budgets import Budget
 from polyarch.numa.scheduling.preemption.occupancy import Occupancy, Occupant
 from polyarch.numa.scheduling.preemption.victims import Candidate, Rules, Waits, on_node
-from polyarch.requirements import Requirement, Selector
+from polyarch.selectors import Requirement, Selector
 
 MANY = settings(max_examples=120, deadline=None)
 OURS = "topo-aware-scheduler"

@@ -27,7 +27,7 @@ from placement_pods import (
 )
 from placement_pods import settings as any_settings
 
-from polyarch.kube.client.jsonpatch import apply_patch
+from polyarch.kube.patches import apply_patch
 from polyarch.oci.answer import Inspection
 from polyarch.placement import names
 from polyarch.placement.api.settings import Settings
@@ -42,7 +42,7 @@ from polyarch.placement.result.outcome import Path
 from polyarch.placement.result.patch import admission_patch, controller_patch
 from polyarch.placement.result.series import recent_series
 from polyarch.platforms import Platform
-from polyarch.requirements import NodeTerm, Requirement, admits
+from polyarch.selectors import NodeTerm, Requirement, admits
 
 FEW = settings(max_examples=100, deadline=None)
 SELECTIVE = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
@@ -237,7 +237,7 @@ NODES = [
 def test_pl_221_nodes_that_match_afterwards_are_those_that_matched_and_have_an_architecture_of_the_images(
     document: Json, known: Answers, using: Settings
 ) -> None:
-    """PL-220 to PL-222, against the node-matching of ``polyarch.requirements``."""
+    """PL-220 to PL-222, against the node-matching of ``polyarch.selectors``."""
     after, decision, admission = admitted(document, known, using)
     assume(admission.path is Path.INLINE and decision.reason is Reason.ARCHITECTURES_SET)
     before = [NodeTerm.parse(term) for term in required_terms(document) or ()]

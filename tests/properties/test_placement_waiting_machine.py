@@ -6,7 +6,7 @@ from hypothesis import settings, strategies
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
 from manual_clock import ManualClock
-from polyarch.model.meta import Key
+from polyarch.objects import Key
 from polyarch.oci.answer import Entry, Inspection, InspectionError, Status
 from polyarch.oci.reference import parse
 from polyarch.platforms import Platform

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from manual_clock import ManualClock
-from polyarch.kube.runtime.queue import Priority, ShutDown, WorkQueue
+from polyarch.kube.queue import Priority, ShutDown, WorkQueue
 
 KEYS = st.sampled_from("abcdef")
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyarch.requirements import NodeTerm, Requirement, Selector, admits
+from polyarch.selectors import NodeTerm, Requirement, Selector, admits
 
 LABELS = ["a", "b", "0", "1", "2", "07", "9", "x"]
 label_values = st.one_of(st.sampled_from(LABELS), st.integers(0, 12).map(str))

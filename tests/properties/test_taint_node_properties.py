@@ -4,12 +4,11 @@ import hypothesis.strategies as st
 from hypothesis import given
 from taint_nodes import Json, document, node, patched, record_of, taints_of
 
-from polyarch.model.taint import Taint
 from polyarch.platforms import KNOWN_ARCHITECTURES
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.decide.node_taints import Kind, decide_node, parse_record
 from polyarch.taints.result.node_patch import node_patch
-from polyarch.tolerations import EFFECTS
+from polyarch.tolerations import EFFECTS, Taint
 
 KEYS = st.sampled_from(["supported-arch", "other-key", "nvidia.com/gpu"])
 VALUES = st.sampled_from(["amd64", "arm64", "s390x", "unknown", "", "gold"])

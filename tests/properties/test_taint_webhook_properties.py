@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyarch.requirements import Selector
+from polyarch.selectors import Selector
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.operator.webhooks import webhook_configuration
 

@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyarch.model.meta import Key, ObjectMeta
-from polyarch.model.workload import DaemonSet, DaemonSetStatus
+from polyarch.objects import DaemonSet, DaemonSetStatus, Key, ObjectMeta
 from polyarch.taints import names
 from polyarch.taints.daemonsets.turns import RolloutTurns
 from polyarch.taints.plan.rollout_order import rollout_rank

@@ -16,15 +16,14 @@ from polyarch.manifests.lint.options import LintOptions, Taints
 from polyarch.manifests.scan.scanning import scan
 from polyarch.manifests.scan.sets import Answers as LintAnswers
 from polyarch.manifests.scan.text import SourceText
-from polyarch.model.taint import Toleration
 from polyarch.platforms import KNOWN_ARCHITECTURES
 from polyarch.pods.finding import Verdict
-from polyarch.requirements import NodeTerm, Requirement, admits
+from polyarch.selectors import NodeTerm, Requirement, admits
 from polyarch.taints import names
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.decide.decision import Outcome, Progress, Reason
 from polyarch.taints.decide.rules import decide
-from polyarch.tolerations import is_tolerated
+from polyarch.tolerations import Toleration, is_tolerated
 
 MANY = hypothesis_settings(max_examples=200, deadline=None)
 ZONES = ("a", "b", "")

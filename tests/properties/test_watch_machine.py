@@ -10,10 +10,24 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from polyarch.kube import errors
-from polyarch.kube.client.watch_event import Bookmark, Ended, Failed, Missing, Opened, Page, Removed, Seen
-from polyarch.kube.runtime.store import Store
-from polyarch.kube.runtime.watch import Empty, State, Streaming, Watching, request_for, step
-from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.kube.store import Store
+from polyarch.kube.watch import (
+    Bookmark,
+    Empty,
+    Ended,
+    Failed,
+    Missing,
+    Opened,
+    Page,
+    Removed,
+    Seen,
+    State,
+    Streaming,
+    Watching,
+    request_for,
+    step,
+)
+from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
 
 NAMES = ["a", "b", "c", "d"]
 GONE = errors.Gone(410, reason="Expired")

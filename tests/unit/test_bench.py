@@ -10,8 +10,8 @@ from bench.__main__ import verdict
 from bench.control import SOURCE
 from bench.measure import Figure, percentile
 
-from polyarch.kube.client.jsonpatch import Operation, apply_patch
-from polyarch.model.pod import Pod
+from polyarch.kube.patches import Operation, apply_patch
+from polyarch.objects import Pod
 from polyarch.placement import names
 from polyarch.sandbox.demo.audit import ObjectReference, User
 

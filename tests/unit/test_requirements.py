@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from polyarch.model.pod import NodeSelectorRequirement, NodeSelectorTerm
-from polyarch.model.selector import LabelSelector, LabelSelectorRequirement
-from polyarch.requirements import (
+from polyarch.objects import NodeSelectorRequirement, NodeSelectorTerm
+from polyarch.selectors import (
     InvalidSelector,
+    LabelSelector,
+    LabelSelectorRequirement,
     NodeTerm,
     Requirement,
     Selector,

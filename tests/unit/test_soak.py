@@ -14,7 +14,7 @@ from bench.soak.shop import problem_of
 from bench.soak.trial import Problem
 from bench.soak.world import Born, History, World, is_let_through
 
-from polyarch.model.pod import Pod
+from polyarch.objects import Pod
 from polyarch.oci.image import parsing
 from polyarch.placement import names
 from polyarch.sandbox.nodes.pods import Pod as RunPod

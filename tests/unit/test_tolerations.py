@@ -5,8 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from polyarch.model.taint import Taint, Toleration
-from polyarch.tolerations import covers, is_tolerated, tolerating, uncovered
+from polyarch.tolerations import Taint, Toleration, covers, is_tolerated, tolerating, uncovered
 
 SCHEDULE = Taint(key="supported-arch", value="arm64", effect="NoSchedule")
 EXECUTE = Taint(key="supported-arch", value="arm64", effect="NoExecute")

@@ -8,11 +8,10 @@ from typing import Any, NamedTuple, Protocol
 
 from polyarch.builds.facts.facts import Facts, Kind
 from polyarch.builds.plan.document import Plan, Write
+from polyarch.kube.events import Regarding
 from polyarch.kube.resources import Resource
-from polyarch.kube.runtime.events import Regarding
-from polyarch.kube.runtime.store import Store
-from polyarch.kube.runtime.writes import OwnWrites
-from polyarch.model.meta import Key
+from polyarch.kube.store import OwnWrites, Store
+from polyarch.objects import Key
 
 
 class WishKey(NamedTuple):

@@ -11,19 +11,18 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from polyarch.clock import Clock, SystemClock
 from polyarch.installation.checking import OURS, Facts, advice, changes, in_the_way, is_ready_for, ref_of
 from polyarch.installation.ownership import MANAGER, Whose, whose
 from polyarch.installation.waiting import NotInTime, established
-from polyarch.kube.client.client import Client
-from polyarch.kube.clock import Clock, SystemClock
+from polyarch.kube import apply
+from polyarch.kube.adoption import adoption, taking
+from polyarch.kube.apply import can_insist, insist
+from polyarch.kube.client import Client
 from polyarch.kube.errors import ApiError, Invalid, NotFound
-from polyarch.kube.objects import apply_set
-from polyarch.kube.objects.adoption import adoption, taking
-from polyarch.kube.objects.apply_set import can_insist, insist
-from polyarch.kube.objects.managed_fields import overridden
-from polyarch.kube.objects.refs import Ref
-from polyarch.kube.resources import CRDS, NAMESPACES
-from polyarch.model.meta import PartialObjectMetadata
+from polyarch.kube.managed_fields import overridden
+from polyarch.kube.resources import CRDS, NAMESPACES, Ref
+from polyarch.objects import PartialObjectMetadata
 
 Document = dict[str, Any]
 Verb = Literal["created", "configured", "unchanged", "untried"]
@@ -119,7 +118,7 @@ async def _apply(client: Client, ref: Ref, document: Document, facts: Facts, *, 
     try:
         if not dry_run:
             await take_over(client, ref, live)
-            await apply_set.take_over(
+            await apply.take_over(
                 client, ref, live, lambda read: taking(read, in_the_way(document, read), manager=MANAGER)
             )
         if await send() == live["metadata"].get("resourceVersion"):
@@ -137,7 +136,7 @@ async def take_over(client: Client, ref: Ref, live: Document) -> None:
     """kubectl's fields become ours. Custom resources are the user's: what kubectl set in them stays."""
     if ref.resource in OURS.values():
         return
-    await apply_set.take_over(client, ref, live, lambda read: adoption(read, manager=MANAGER))
+    await apply.take_over(client, ref, live, lambda read: adoption(read, manager=MANAGER))
 
 
 async def _until_served(client: Client, ref: Ref, document: Document, *, dry_run: bool, clock: Clock) -> str:

@@ -13,16 +13,24 @@ import msgspec
 from polyarch.installation import ownership
 from polyarch.installation.asking import together
 from polyarch.installation.ownership import MANAGER, Check, Whose
-from polyarch.kube.client.client import Client
+from polyarch.kube.adoption import ADDED_BY_PEOPLE, Foreign, foreign
+from polyarch.kube.apply import can_insist
+from polyarch.kube.client import Client
 from polyarch.kube.errors import ApiError, Invalid, NotFound
-from polyarch.kube.objects.adoption import ADDED_BY_PEOPLE, Foreign, foreign
-from polyarch.kube.objects.apply_set import can_insist
-from polyarch.kube.objects.managed_fields import differences
-from polyarch.kube.objects.refs import Ref, few
-from polyarch.kube.resources import CRDS, DEPLOYMENTS, NAMESPACES, SELF_SUBJECT_ACCESS_REVIEWS, Resource, by_kind
-from polyarch.kube.rights import Access
-from polyarch.model.meta import Key
+from polyarch.kube.managed_fields import differences
+from polyarch.kube.rbac import Access
+from polyarch.kube.resources import (
+    CRDS,
+    DEPLOYMENTS,
+    NAMESPACES,
+    SELF_SUBJECT_ACCESS_REVIEWS,
+    Ref,
+    Resource,
+    by_kind,
+    few,
+)
 from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
+from polyarch.objects import Key
 from polyarch.operating.keeping.discovery import version_of
 from polyarch.operating.settings import OLDEST_KUBERNETES
 from polyarch.placement.api.resources import CPPCS, POLICIES, PPCS

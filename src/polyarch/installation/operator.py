@@ -9,8 +9,7 @@ from typing import Any, Final
 from polyarch import __version__
 from polyarch.builds.operator import rights as build_rights
 from polyarch.installation.settings import InstallationSettings
-from polyarch.kube.objects.rbac import granted
-from polyarch.kube.rights import union
+from polyarch.kube.rbac import granted, union
 from polyarch.operating import labels, workloads
 from polyarch.operating.rights import Rights, combined
 from polyarch.operating.settings import Cluster, OperatorSettings

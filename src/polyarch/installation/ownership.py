@@ -11,10 +11,9 @@ from typing import Any, Final, Literal
 import msgspec
 
 from polyarch.installation import operator
-from polyarch.kube.client.requests import FIELD_MANAGER
-from polyarch.kube.objects.managed_fields import managers_of
-from polyarch.kube.objects.refs import Ref
-from polyarch.kube.resources import CRDS, NAMESPACES
+from polyarch.kube.managed_fields import managers_of
+from polyarch.kube.requests import FIELD_MANAGER
+from polyarch.kube.resources import CRDS, NAMESPACES, Ref
 from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement import names
 from polyarch.placement.operator.operator_rules import PREDECESSOR

@@ -13,20 +13,19 @@ from typing import Final
 
 import msgspec
 
+from polyarch.clock import Clock, SystemClock
 from polyarch.installation import operator, ownership, without_operator
 from polyarch.installation.asking import together
 from polyarch.installation.components import COMPONENTS
 from polyarch.installation.inventory.belongings import Belongings, belongings, is_our_definition
 from polyarch.installation.inventory.survey import Found, Survey, survey
 from polyarch.installation.waiting import conditions
-from polyarch.kube.client.client import Client
-from polyarch.kube.client.patches import MergePatch
-from polyarch.kube.clock import Clock, SystemClock
+from polyarch.kube.client import Client
 from polyarch.kube.errors import ApiError, ConnectionFailed, NotFound
-from polyarch.kube.objects.refs import Ref
-from polyarch.kube.resources import CRDS, DEPLOYMENTS, NAMESPACES, Resource
-from polyarch.model.meta import Key, PartialObjectMetadata
+from polyarch.kube.patches import MergePatch
+from polyarch.kube.resources import CRDS, DEPLOYMENTS, NAMESPACES, Ref, Resource
 from polyarch.numa.api.topology import TOPOLOGIES
+from polyarch.objects import Key, PartialObjectMetadata
 from polyarch.operating import names as shared
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS

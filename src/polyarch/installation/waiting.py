@@ -4,9 +4,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 from polyarch.builds import names as build_names
+from polyarch.clock import Clock, SystemClock
 from polyarch.installation.operator import BUILDS_SWITCH, OPERATOR
-from polyarch.kube.client.client import Client
-from polyarch.kube.clock import Clock, SystemClock
+from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import CRDS, DEPLOYMENTS, LEASES, MUTATING_WEBHOOKS, PODS, Resource
 from polyarch.numa import names as numa_names

@@ -8,15 +8,13 @@ from typing import Final
 
 from polyarch.builds import names as build_names
 from polyarch.installation.asking import together
-from polyarch.kube.client import jsonpatch
-from polyarch.kube.client.client import Client
-from polyarch.kube.client.patches import JsonPatch, MergePatch
+from polyarch.kube import patches
+from polyarch.kube.client import Client
 from polyarch.kube.errors import ApiError, Invalid, NotFound
-from polyarch.kube.objects.refs import Ref, few
-from polyarch.kube.resources import CONFIGMAPS, CRDS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
-from polyarch.model.meta import Key, PartialObjectMetadata
-from polyarch.model.pod import Pod
+from polyarch.kube.patches import JsonPatch, MergePatch
+from polyarch.kube.resources import CONFIGMAPS, CRDS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Ref, Resource, few
 from polyarch.numa import names as numa_names
+from polyarch.objects import Key, PartialObjectMetadata, Pod
 from polyarch.placement import names
 from polyarch.placement.reconcilers.forced_release import gated_pods, release
 from polyarch.placement.reconcilers.uninstalling import FINALIZERS as PLACEMENT_FINALIZERS
@@ -97,8 +95,8 @@ async def remove_finalizers(client: Client, resource: Resource, objects: Iterabl
             continue
         patch = JsonPatch(
             (
-                jsonpatch.test("/metadata/resourceVersion", metadata.resource_version),
-                jsonpatch.replace("/metadata/finalizers", kept),
+                patches.test("/metadata/resourceVersion", metadata.resource_version),
+                patches.replace("/metadata/finalizers", kept),
             )
         )
         try:

@@ -5,8 +5,7 @@ Label children are looked up once, when a queue or a route is created, not for e
 use and found by name afterwards, so that several queues or routes share a family with different labels.
 
 Names: controller-runtime's ``workqueue_*`` metrics keep their names and meaning, because dashboards for them exist; all
-other names begin with ``polyarch_``.
-"""
+other names begin with ``polyarch_``."""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
-from polyarch.kube.client import jsonpatch
-from polyarch.kube.client.jsonpatch import pointer
+from polyarch.kube import patches
+from polyarch.kube.patches import pointer
 
 _INDEX = re.compile(r"0|[1-9][0-9]*", re.ASCII)
 
@@ -160,27 +160,27 @@ def same(left: Any, right: Any) -> bool:
     return bool(left == right)
 
 
-def to_json_patch(operations: Iterable[TreeOperation], before: Any) -> tuple[jsonpatch.Operation, ...]:
+def to_json_patch(operations: Iterable[TreeOperation], before: Any) -> tuple[patches.Operation, ...]:
     """The operations as a JSON 6902 patch of the object ``before`` (MF-070).
 
     The patch tests each value that it replaces, removes or renames, so that it fails on an object that has changed.
     Raises :class:`Misfit`.
     """
-    patch: list[jsonpatch.Operation] = []
+    patch: list[patches.Operation] = []
     for operation in operations:
         after = apply(before, (operation,))
         path = operation.pointer
         match operation:
             case Add():
-                patch.append(jsonpatch.add(path, operation.value))
+                patch.append(patches.add(path, operation.value))
             case Remove():
-                patch += [jsonpatch.test(path, read(before, path)), jsonpatch.remove(path)]
+                patch += [patches.test(path, read(before, path)), patches.remove(path)]
             case Replace():
-                patch += [jsonpatch.test(path, read(before, path)), jsonpatch.replace(path, operation.value)]
+                patch += [patches.test(path, read(before, path)), patches.replace(path, operation.value)]
             case Rename():
                 target = pointer(*segments(path)[:-1], operation.key)
                 old = read(before, path)
-                patch += [jsonpatch.test(path, old), jsonpatch.remove(path), jsonpatch.add(target, old)]
+                patch += [patches.test(path, old), patches.remove(path), patches.add(target, old)]
         before = after
     return tuple(patch)
 

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from polyarch.kube.objects.owners import Owner, owned_by
+from polyarch.kube.owners import Owner, owned_by
 from polyarch.operating import names
 
 Document = dict[str, Any]

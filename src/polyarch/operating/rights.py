@@ -7,9 +7,8 @@ takes to read images is the same for every role that does. Pure.
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from polyarch.kube.objects.rbac import granted
+from polyarch.kube.rbac import Rule, granted, rule, union
 from polyarch.kube.resources import CONFIGMAPS, SECRETS
-from polyarch.kube.rights import Rule, rule, union
 from polyarch.operating import names
 from polyarch.operating.labels import Document, labels, metadata
 from polyarch.operating.settings import Cluster, OperatorSettings

@@ -9,10 +9,10 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from polyarch.model.taint import Toleration
 from polyarch.operating import names, serving
 from polyarch.operating.labels import Document, labels, metadata
 from polyarch.operating.settings import Cluster, OperatorSettings
+from polyarch.tolerations import Toleration
 
 WEBHOOK_PORT: Final = 9443
 METRICS_PORT: Final = 8443

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
-from polyarch.kube.client.jsonpatch import Operation
-from polyarch.model.pod import Pod
+from polyarch.kube.patches import Operation
+from polyarch.objects import Pod
 from polyarch.oci.answer import Inspection
 
 if TYPE_CHECKING:
-    from polyarch.kube.serving.reviews import AdmissionRequest
+    from polyarch.kube.admission import AdmissionRequest
 
 GATES: Final = "/spec/schedulingGates"
 ORDER: Final = ("/metadata/labels", "/metadata/annotations", "/spec/tolerations", "/spec/affinity", GATES)

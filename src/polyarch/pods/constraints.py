@@ -13,9 +13,9 @@ from typing import Final
 
 import msgspec
 
-from polyarch.model.pod import Pod
+from polyarch.objects import Pod
 from polyarch.platforms import NodePlatform
-from polyarch.requirements import OPERATORS, NodeTerm, Requirement, admits
+from polyarch.selectors import OPERATORS, NodeTerm, Requirement, admits
 
 ARCH_KEYS: Final = ("kubernetes.io/arch", "beta.kubernetes.io/arch")
 OS_KEYS: Final = ("kubernetes.io/os", "beta.kubernetes.io/os")

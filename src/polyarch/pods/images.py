@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from polyarch.model.pod import Pod
+from polyarch.objects import Pod
 from polyarch.oci.answer import Entry, Inspection, Status
 from polyarch.oci.mirrors.unqualified import unqualified
 from polyarch.oci.reference import InvalidReference, Reference, parse

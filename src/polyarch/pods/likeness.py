@@ -9,8 +9,7 @@ from typing import Final
 
 import msgspec
 
-from polyarch.model.meta import ObjectMeta, OwnerReference
-from polyarch.model.pod import Pod, PodSpec
+from polyarch.objects import ObjectMeta, OwnerReference, Pod, PodSpec
 
 LONGEST: Final = 32 * 1024
 """Maximum bytes of a key; what is decided for a larger pod is not remembered."""

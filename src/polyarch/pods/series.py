@@ -7,7 +7,7 @@ facts that it depends on are the same. For pods at admission, not stored ones. B
 from collections.abc import Callable, Iterable
 from typing import Final, Generic, Protocol, TypeVar
 
-from polyarch.model.pod import Pod
+from polyarch.objects import Pod
 from polyarch.oci.answer import Inspection
 from polyarch.oci.cache.recent import Recent
 from polyarch.pods.likeness import LONGEST, Likeness

@@ -12,7 +12,6 @@ import msgspec
 
 from polyarch.builds.api.resources import ImageBuild
 from polyarch.builds.names import IMAGE_BUILDS
-from polyarch.kube.client.client import Listing
 from polyarch.kube.errors import Forbidden, NotFound
 from polyarch.kube.resources import (
     CRONJOBS,
@@ -26,8 +25,9 @@ from polyarch.kube.resources import (
     STATEFULSETS,
     Resource,
 )
-from polyarch.model.meta import ObjectMeta, PartialObjectMetadata
+from polyarch.kube.responses import Listing
 from polyarch.numa.api.topology import TOPOLOGIES, NodeResourceTopology
+from polyarch.objects import ObjectMeta, PartialObjectMetadata
 from polyarch.oci.concurrent import map_concurrently
 from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement import names

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from polyarch.model.quantity import ABBREVIATED, abbreviated
+from polyarch.quantity import ABBREVIATED, abbreviated
 from polyarch.reports.document import Basis, Saving, Verdict, Weight
 
 NOTHING: Final = "-"

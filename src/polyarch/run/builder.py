@@ -26,14 +26,13 @@ from polyarch.builds.effects.spec_inputs import SpecInputs
 from polyarch.builds.facts.facts import Settings
 from polyarch.builds.frontend import FrontEnd, WishKey
 from polyarch.builds.plan.planner import plan
-from polyarch.kube.process.components import Components, Leadership, leader_check
-from polyarch.kube.process.roles import Process, Role
+from polyarch.kube.controller import Controller, Result
+from polyarch.kube.events import Recorder
+from polyarch.kube.lease import LeaderElection
+from polyarch.kube.manager import Components, Leadership, Process, Role, leader_check
+from polyarch.kube.queue import WorkQueue
 from polyarch.kube.resources import CONFIGMAPS
-from polyarch.kube.runtime.controller import Controller, Result
-from polyarch.kube.runtime.events import Recorder
-from polyarch.kube.runtime.lease import LeaderElection
-from polyarch.kube.runtime.queue import WorkQueue
-from polyarch.model.meta import Key
+from polyarch.objects import Key
 from polyarch.proxies import passed_on
 from polyarch.run.building.build_registries import BuildParts, open_build_registries, texts
 from polyarch.run.logs import Verbosity

@@ -7,8 +7,7 @@ only: the node side's memory is bounded, and there is one on every node (PL-810)
 from pathlib import Path
 from typing import Final
 
-from polyarch.kube.process.components import Components, Leadership, leader_check
-from polyarch.kube.process.roles import Process, Role
+from polyarch.kube.manager import Components, Leadership, Process, Role, leader_check
 from polyarch.placement import names
 from polyarch.run.logs import Verbosity
 from polyarch.run.settings import MonitorSettings
@@ -48,11 +47,11 @@ def node_side(process: Process, settings: MonitorSettings) -> Components:
 
 def handler_side(process: Process) -> Components:
     """The leader handles the events; standbys have them cached."""
-    from polyarch.kube.runtime.controller import Controller
-    from polyarch.kube.runtime.events import Regarding
-    from polyarch.kube.runtime.queue import Priority, WorkQueue
-    from polyarch.kube.runtime.store import Change
-    from polyarch.model.meta import Key
+    from polyarch.kube.controller import Controller
+    from polyarch.kube.events import Regarding
+    from polyarch.kube.queue import Priority, WorkQueue
+    from polyarch.kube.store import Change
+    from polyarch.objects import Key
     from polyarch.placement.api.resources import ENOEXECEVENTS, ENoExecEvent
     from polyarch.placement.execmonitor.handler import Handler
     from polyarch.placement.result.events import EventReason

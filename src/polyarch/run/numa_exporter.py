@@ -18,16 +18,14 @@ from typing import Final
 import msgspec
 import structlog
 
-from polyarch.kube.access import config
-from polyarch.kube.access.settings import Configuration
-from polyarch.kube.client.client import Client
-from polyarch.kube.clock import Clock, SystemClock, deadline
+from polyarch.clock import Clock, SystemClock, deadline
+from polyarch.kube import config
+from polyarch.kube.client import Client
 from polyarch.kube.errors import ConfigurationError, KubernetesError
+from polyarch.kube.manager import Addresses, Components, Process, Role, Task
 from polyarch.kube.metrics import Metrics, RequestMetrics
-from polyarch.kube.process.components import Components, Task
-from polyarch.kube.process.roles import Addresses, Process, Role
-from polyarch.kube.process.settings import ProcessSettings
 from polyarch.kube.resources import NODES, PODS
+from polyarch.kube.settings import Configuration, ProcessSettings
 from polyarch.numa.api.topology import TOPOLOGIES, NodeResourceTopology
 from polyarch.numa.exporter.cluster import terminal_pods
 from polyarch.numa.exporter.cluster.followed import Followed

@@ -17,15 +17,14 @@ from typing import Final
 
 import msgspec
 
-from polyarch.kube.access import config
-from polyarch.kube.client.client import Client
-from polyarch.kube.clock import SystemClock
+from polyarch.clock import SystemClock
+from polyarch.kube import config
+from polyarch.kube.client import Client
 from polyarch.kube.errors import ConfigurationError
+from polyarch.kube.manager import Addresses, Components, Process, Role, Task
 from polyarch.kube.metrics import Metrics, RequestMetrics
-from polyarch.kube.process.components import Components, Task
-from polyarch.kube.process.roles import Addresses, Process, Role
-from polyarch.kube.process.settings import ProcessSettings
-from polyarch.kube.serving.listener import HttpServer
+from polyarch.kube.server import HttpServer
+from polyarch.kube.settings import ProcessSettings
 from polyarch.numa.extender.cell_books import Reserving, exact_options
 from polyarch.numa.extender.cluster.binding import Binding
 from polyarch.numa.extender.cluster.budgets import BudgetCache

@@ -8,13 +8,12 @@ import msgspec
 
 from polyarch.builds.reconcilers.deploying import BuildsReconciler
 from polyarch.installation.operator import operator_rights
-from polyarch.kube.client.client import Client
-from polyarch.kube.process.components import Components, Leadership, leader_check
-from polyarch.kube.process.roles import Process, Role
+from polyarch.kube.client import Client
+from polyarch.kube.controller import After, Controller, Result
+from polyarch.kube.manager import Components, Leadership, Process, Role, leader_check
+from polyarch.kube.queue import WorkQueue
 from polyarch.kube.resources import CRDS, PODS
-from polyarch.kube.runtime.controller import After, Controller, Result
-from polyarch.kube.runtime.queue import WorkQueue
-from polyarch.model.meta import Key
+from polyarch.objects import Key
 from polyarch.operating import names as shared
 from polyarch.operating.keeping.discovery import Discovery
 from polyarch.operating.keeping.first_passes import FirstPasses

@@ -3,15 +3,13 @@
 from collections.abc import Iterable
 from typing import Final
 
-from polyarch.kube.process.components import Components, Leadership, Task, leader_check
-from polyarch.kube.process.roles import Process, Role
+from polyarch.kube.controller import Controller
+from polyarch.kube.events import Regarding
+from polyarch.kube.manager import Components, Leadership, Process, Role, Task, leader_check
+from polyarch.kube.queue import Priority, WorkQueue
 from polyarch.kube.resources import PODS
-from polyarch.kube.runtime.controller import Controller
-from polyarch.kube.runtime.events import Regarding
-from polyarch.kube.runtime.queue import Priority, WorkQueue
-from polyarch.kube.runtime.store import Change
-from polyarch.model.meta import Key
-from polyarch.model.pod import Pod
+from polyarch.kube.store import Change
+from polyarch.objects import Key, Pod
 from polyarch.placement import names
 from polyarch.placement.controller.pod_controller import PodController
 from polyarch.placement.controller.pods import GATED_SELECTOR, STRAY_SELECTOR, UNSCHEDULED, GatedPods, StrayGates

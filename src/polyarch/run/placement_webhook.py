@@ -2,8 +2,7 @@
 
 from typing import Final
 
-from polyarch.kube.process.components import Components
-from polyarch.kube.process.roles import Process, Role
+from polyarch.kube.manager import Components, Process, Role
 from polyarch.placement.webhook.pod_webhook import PodWebhook
 from polyarch.run.logs import Verbosity
 from polyarch.run.parts.controller_lease import lease_watch

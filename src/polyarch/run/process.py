@@ -5,11 +5,11 @@ import sys
 
 import msgspec
 
-from polyarch.kube.access import config
-from polyarch.kube.client.client import Client
-from polyarch.kube.clock import SystemClock
+from polyarch.clock import SystemClock
+from polyarch.kube import config
+from polyarch.kube.client import Client
+from polyarch.kube.manager import Addresses, Process, Role
 from polyarch.kube.metrics import Metrics, RequestMetrics
-from polyarch.kube.process.roles import Addresses, Process, Role
 from polyarch.run.logs import configure
 from polyarch.run.settings import RunSettings
 

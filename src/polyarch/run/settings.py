@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from polyarch.kube.process.settings import ProcessSettings
+from polyarch.kube.settings import ProcessSettings
 from polyarch.operating.settings import DEFAULT_NAMESPACE, OperatorSettings
 
 if TYPE_CHECKING:  # roles that ask no registry do not load what asks them (PL-810)

@@ -2,12 +2,10 @@
 
 from typing import Any, Final
 
-from polyarch.kube.process.components import Components, Leadership, Task, leader_check
-from polyarch.kube.process.roles import Process, Role
-from polyarch.kube.runtime.queue import WorkQueue
-from polyarch.kube.serving.reviews import Route
-from polyarch.model.meta import Key
-from polyarch.model.pod import Pod
+from polyarch.kube.admission import Route
+from polyarch.kube.manager import Components, Leadership, Process, Role, Task, leader_check
+from polyarch.kube.queue import WorkQueue
+from polyarch.objects import Key, Pod
 from polyarch.placement.result.scheduling_gate import carries_gate
 from polyarch.run.logs import Verbosity
 from polyarch.run.parts.controller_lease import lease_watch

@@ -17,8 +17,8 @@ from pathlib import Path
 import msgspec
 
 from polyarch.installation.applying import Applied
-from polyarch.kube.access import config
-from polyarch.kube.client.client import Client
+from polyarch.kube import config
+from polyarch.kube.client import Client
 from polyarch.kube.resources import PODS
 from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.sandbox import operator, processes

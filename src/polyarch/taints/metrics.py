@@ -9,8 +9,8 @@ from typing import Final, Literal
 
 from prometheus_client import Counter
 
+from polyarch.kube.controller import Written
 from polyarch.kube.metrics import Metrics
-from polyarch.kube.runtime.guarded import Written
 
 Kind = Literal["node", "pod", "daemonset", "policy"]
 """What was written: ``policy`` is the one for nodes at registration (TN-027)."""

@@ -7,14 +7,13 @@ import msgspec
 from memory_api import MemoryApi, merged, plain
 
 from polyarch.builds import names
-from polyarch.kube.client.patches import MergePatch
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
 from polyarch.kube.errors import Conflict
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CONFIGMAPS, JOBS, Resource
-from polyarch.kube.runtime.store import Store
-from polyarch.kube.runtime.watch import Apply, Delete
-from polyarch.kube.runtime.writes import OwnWrites
-from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.kube.store import OwnWrites, Store
+from polyarch.kube.watch import Apply, Delete
+from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
 
 KINDS: dict[str, Resource] = {
     each.kind: each for each in (names.IMAGE_BUILDS, names.IMAGE_BUILD_RUNS, JOBS, CONFIGMAPS)

@@ -9,10 +9,9 @@ from polyarch.installation.checking import Facts
 from polyarch.installation.ownership import Check, Whose, whose
 from polyarch.installation.settings import InstallationSettings
 from polyarch.kube.errors import Forbidden
-from polyarch.kube.objects.refs import Ref
-from polyarch.kube.resources import NAMESPACES
-from polyarch.kube.rights import Access
-from polyarch.model.meta import Key
+from polyarch.kube.rbac import Access
+from polyarch.kube.resources import NAMESPACES, Ref
+from polyarch.objects import Key
 from polyarch.placement import names
 from polyarch.placement.operator.operator_rules import PREDECESSOR
 

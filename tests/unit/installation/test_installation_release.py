@@ -7,7 +7,7 @@ import msgspec
 from polyarch.builds import names
 from polyarch.installation.without_operator import release_records
 from polyarch.kube.resources import CONFIGMAPS
-from polyarch.model.meta import ObjectMeta, PartialObjectMetadata
+from polyarch.objects import ObjectMeta, PartialObjectMetadata
 
 
 class Api:

@@ -19,7 +19,7 @@ from polyarch.cli import main
 from polyarch.cli.roles.run import Choice
 from polyarch.installation import documents, operator
 from polyarch.installation.settings import InstallationSettings
-from polyarch.kube.process.roles import Role
+from polyarch.kube.manager import Role
 from polyarch.numa.operator import plan as numa
 from polyarch.numa.operator.observed import NodeLabels, Observed
 from polyarch.operating.settings import Cluster, OperatorSettings

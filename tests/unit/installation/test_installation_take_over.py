@@ -5,12 +5,10 @@ from typing import Any
 import pytest
 
 from polyarch.installation.applying import take_over
+from polyarch.kube.apply import READS
 from polyarch.kube.errors import NO_FIT, Invalid, StatusCause
-from polyarch.kube.objects.apply_set import READS
-from polyarch.kube.objects.refs import Ref
-from polyarch.kube.resources import DEPLOYMENTS
-from polyarch.model.meta import Key
-from polyarch.model.unstructured import Unstructured
+from polyarch.kube.resources import DEPLOYMENTS, Ref
+from polyarch.objects import Key, Unstructured
 
 REF = Ref(DEPLOYMENTS, Key("home", "polyarch-operator"))
 CHANGED = Invalid(422, reason="Invalid", message=NO_FIT)

@@ -7,9 +7,9 @@ import pytest
 from polyarch.installation import waiting
 from polyarch.installation.operator import OPERATOR
 from polyarch.installation.waiting import NotInTime
-from polyarch.kube.client.answers import Listing
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import DEPLOYMENTS, LEASES, Resource
+from polyarch.kube.responses import Listing
 from polyarch.placement import names
 
 HOME = "polyarch-system"

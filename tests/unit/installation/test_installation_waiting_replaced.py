@@ -7,9 +7,9 @@ import pytest
 
 from polyarch.installation import waiting
 from polyarch.installation.operator import OPERATOR
-from polyarch.kube.client.answers import Listing
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import DEPLOYMENTS, LEASES, Resource
+from polyarch.kube.responses import Listing
 from polyarch.numa.api.resources import OPERATORS
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS

@@ -10,14 +10,12 @@ from typing import Any
 
 import msgspec
 
-from polyarch.kube.client.answers import Listing
 from polyarch.kube.errors import Conflict, KubernetesError, NotFound, StatusCause
 from polyarch.kube.resources import Resource
-from polyarch.kube.runtime.store import Change, Store
-from polyarch.kube.runtime.watch import Apply, Delete, Init, InitDone
-from polyarch.kube.runtime.writes import OwnWrites
-from polyarch.model.meta import Key, PartialObjectMetadata
-from polyarch.model.unstructured import Unstructured
+from polyarch.kube.responses import Listing
+from polyarch.kube.store import Change, OwnWrites, Store
+from polyarch.kube.watch import Apply, Delete, Init, InitDone
+from polyarch.objects import Key, PartialObjectMetadata, Unstructured
 
 Document = dict[str, Any]
 Handler = Callable[[Change[Unstructured]], None]

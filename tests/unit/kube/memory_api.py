@@ -6,11 +6,10 @@ from typing import Any
 
 import msgspec
 
-from polyarch.kube.client.client import JsonPatch, MergePatch
-from polyarch.kube.client.jsonpatch import PatchError, apply_patch
 from polyarch.kube.errors import NO_FIT, AlreadyExists, Conflict, Invalid, NotFound
+from polyarch.kube.patches import JsonPatch, MergePatch, PatchError, apply_patch
 from polyarch.kube.resources import Resource
-from polyarch.model.meta import PartialObjectMetadata
+from polyarch.objects import PartialObjectMetadata
 
 Hook = Callable[[str, Resource, str], Awaitable[None]]
 

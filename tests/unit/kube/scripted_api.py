@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 from aiohttp import web
 
-from polyarch.kube.access.settings import Configuration
+from polyarch.kube.settings import Configuration
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

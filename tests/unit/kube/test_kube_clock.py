@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from manual_clock import ManualClock
-from polyarch.kube.clock import Alarm, Clock, SystemClock, deadline
+from polyarch.clock import Alarm, Clock, SystemClock, deadline
 
 
 async def test_sleepers_wake_in_the_order_of_their_deadlines():

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from polyarch.kube import errors
-from polyarch.kube.client.retry import Retries, backoff, delay
 from polyarch.kube.errors import ApiError, ConnectionFailed, Invalid, StatusCause, error_for
+from polyarch.kube.requests import Retries, backoff, delay
 from polyarch.kube.resources import PODS
 
 

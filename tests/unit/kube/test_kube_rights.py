@@ -2,9 +2,8 @@
 
 import pytest
 
-from polyarch.kube.objects.rbac import granting, role
+from polyarch.kube.rbac import Access, Rule, granting, grants, missing, path_rule, role, rule, union, unused
 from polyarch.kube.resources import DEPLOYMENTS, LEASES, NAMESPACES, NODES, PODS, SECRETS
-from polyarch.kube.rights import Access, Rule, grants, missing, path_rule, rule, union, unused
 
 
 def test_kr_054_a_rule_reads_as_in_a_role():

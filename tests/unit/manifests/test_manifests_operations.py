@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from polyarch.kube.client.jsonpatch import apply_patch
+from polyarch.kube.patches import apply_patch
 from polyarch.manifests.finding import ObjectReference, Severity, fingerprint
 from polyarch.manifests.operations import (
     Add,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from polyarch.model.quantity import MOST, InvalidQuantity, abbreviated, spelled, thousandths
+from polyarch.quantity import MOST, InvalidQuantity, abbreviated, spelled, thousandths
 
 
 @pytest.mark.parametrize(

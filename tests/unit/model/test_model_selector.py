@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from polyarch.model.selector import LabelSelector
+from polyarch.selectors import LabelSelector
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 from memory_api import MemoryApi
 
-from polyarch.kube.client.requests import Selection
-from polyarch.kube.client.watch_event import Bookmark, Page, Removed, Seen
 from polyarch.kube.errors import ApiError, Forbidden, NotFound
+from polyarch.kube.requests import Selection
 from polyarch.kube.resources import NODES, Resource
-from polyarch.model.meta import Key
+from polyarch.kube.watch import Bookmark, Page, Removed, Seen
 from polyarch.numa.api.topology import TOPOLOGIES
+from polyarch.objects import Key
 
 NODE = "worker-1"
 

@@ -11,8 +11,7 @@ import trustme
 from polyarch.clock import SystemClock
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import CONFIGMAPS
-from polyarch.model.meta import Key
-from polyarch.model.unstructured import Unstructured
+from polyarch.objects import Key, Unstructured
 from polyarch.oci.mirrors.toml_files import InvalidConfiguration
 from polyarch.oci.transport.addresses import InvalidSetting
 from polyarch.operating.keeping.home import Home

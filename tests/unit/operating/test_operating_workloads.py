@@ -8,7 +8,6 @@ from numa_cluster import planned
 from polyarch.builds.operator import operands as builds
 from polyarch.installation.documents import operator_objects
 from polyarch.installation.settings import InstallationSettings
-from polyarch.model.quantity import thousandths
 from polyarch.numa.api.settings import SchedulerSettings
 from polyarch.numa.operator.scheduler.objects import SchedulerParts
 from polyarch.numa.operator.scheduler.objects import objects as scheduler_objects
@@ -16,6 +15,7 @@ from polyarch.operating import workloads
 from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.operating.workloads import START_CPU_SECONDS, STARTUP_MARGIN
 from polyarch.placement.operator import deployments, monitor_objects
+from polyarch.quantity import thousandths
 from polyarch.taints.operator import operands as taints
 
 Json = dict[str, Any]

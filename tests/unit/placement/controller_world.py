@@ -21,9 +21,9 @@ from placement_world import (
 )
 
 from manual_clock import ManualClock
-from polyarch.kube.runtime.controller import Controller
-from polyarch.kube.runtime.queue import WorkQueue
-from polyarch.model.meta import Key
+from polyarch.kube.controller import Controller
+from polyarch.kube.queue import WorkQueue
+from polyarch.objects import Key
 from polyarch.placement.controller.pod_controller import PodController
 from polyarch.pods.additions import Adds
 from polyarch.pods.lookups.attempts import Attempts

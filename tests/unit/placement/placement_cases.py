@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from polyarch.kube.client.jsonpatch import Operation, apply_patch
-from polyarch.model.pod import Pod
+from polyarch.kube.patches import Operation, apply_patch
+from polyarch.objects import Pod
 from polyarch.oci.answer import Entry, Inspection, InspectionError, Status
 from polyarch.oci.reference import parse
 from polyarch.placement import names

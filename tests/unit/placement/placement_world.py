@@ -11,15 +11,12 @@ from typing import Any
 import msgspec
 
 from manual_clock import ManualClock
-from polyarch.kube.client.jsonpatch import TestFailed, apply_patch
-from polyarch.kube.client.patches import JsonPatch
 from polyarch.kube.errors import NO_FIT, Invalid, NotFound, StatusCause
 from polyarch.kube.metrics import Metrics
-from polyarch.kube.runtime.store import Change, Store
-from polyarch.kube.runtime.watch import Apply, Delete, Init, InitApply, InitDone
-from polyarch.model.meta import Key, PartialObjectMetadata
-from polyarch.model.pod import Pod
-from polyarch.model.secret import DOCKER_CONFIG_JSON, Secret
+from polyarch.kube.patches import JsonPatch, TestFailed, apply_patch
+from polyarch.kube.store import Change, Store
+from polyarch.kube.watch import Apply, Delete, Init, InitApply, InitDone
+from polyarch.objects import DOCKER_CONFIG_JSON, Key, PartialObjectMetadata, Pod, Secret
 from polyarch.oci.answer import Entry, Inspection, InspectionError, Status
 from polyarch.oci.reference import Reference, parse
 from polyarch.placement import names

@@ -6,8 +6,8 @@ import pytest
 from controller_world import World
 from placement_world import failed, pod
 
+from polyarch.kube.controller import Result
 from polyarch.kube.errors import ServerTimeout
-from polyarch.kube.runtime.controller import Result
 from polyarch.oci.answer import Inspection
 from polyarch.oci.reference import Reference, parse
 from polyarch.placement import names

@@ -6,7 +6,7 @@ import tracemalloc
 import msgspec
 from placement_world import pod
 
-from polyarch.model.pod import Pod
+from polyarch.objects import Pod
 from polyarch.placement.controller.gated import GatedPod
 
 PODS = 2000

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from polyarch.kube.client.jsonpatch import Operation, add, apply_patch, remove
-from polyarch.kube.client.jsonpatch import test as check
+from polyarch.kube.patches import Operation, add, apply_patch, remove
+from polyarch.kube.patches import test as check
 from polyarch.pods.additions import ORDER, joined
 
 LABELS, ANNOTATIONS, TOLERATIONS, AFFINITY, GATES = ORDER

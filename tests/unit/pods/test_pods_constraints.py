@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from placement_cases import arch, os_is, pod, requirement, term, zone
 
-from polyarch.model.pod import Pod
+from polyarch.objects import Pod
 from polyarch.platforms import NodePlatform
 from polyarch.pods.constraints import constraints_of
 

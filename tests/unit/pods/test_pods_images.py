@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from placement_cases import APP, SIDE, answers, controlled, failure, index, look, neutral, pod, settings, unknown
 
-from polyarch.model.pod import Pod
+from polyarch.objects import Pod
 from polyarch.oci.answer import Inspection, InspectionError, SourceUsed
 from polyarch.placement.decide.decision import Progress, Reason
 from polyarch.placement.decide.rules import decide

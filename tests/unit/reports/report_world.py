@@ -4,8 +4,7 @@ from typing import Any
 
 import msgspec
 
-from polyarch.model.meta import ObjectMeta
-from polyarch.model.taint import Taint
+from polyarch.objects import ObjectMeta
 from polyarch.oci.answer import Status
 from polyarch.platforms import NodePlatform
 from polyarch.reports.composition import Wishes, make_report
@@ -15,6 +14,7 @@ from polyarch.reports.facts.makers import TEMPLATE_PATH, pod_of
 from polyarch.reports.facts.objects import PodSpecObject
 from polyarch.reports.facts.readings import Answers, Reading
 from polyarch.reports.facts.requests import Requests
+from polyarch.tolerations import Taint
 
 AMD64, ARM64 = NodePlatform("linux", "amd64"), NodePlatform("linux", "arm64")
 BOTH = "quay.io/acme/both:1"

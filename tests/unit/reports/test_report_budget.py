@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 from tests.unit.reports.report_world import cluster, reading, workload
 
-from polyarch.kube.client.client import Listing
 from polyarch.kube.resources import DEPLOYMENTS, NODES, PODS, REPLICASETS, Resource
+from polyarch.kube.responses import Listing
 from polyarch.reports.composition import Wishes, make_report
 from polyarch.reports.facts.readings import Answers
 from polyarch.reports.gather import Place, gather

@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 from tests.unit.reports.report_world import ARM64, report_of
 
-from polyarch.kube.client.client import Listing
 from polyarch.kube.errors import Forbidden, NotFound
 from polyarch.kube.resources import CRONJOBS, DEPLOYMENTS, NODES, PODS, SECRETS, Resource
+from polyarch.kube.responses import Listing
 from polyarch.placement.api.resources import ENOEXECEVENTS, POLICIES
 from polyarch.reports import snapshot
 from polyarch.reports.facts.cluster import Facts

@@ -5,12 +5,12 @@ import json
 import pytest
 from tests.unit.reports.report_world import BOTH, cluster, node, pod, reading, report_of, workload
 
-from polyarch.model.meta import ObjectMeta
-from polyarch.model.taint import Taint
+from polyarch.objects import ObjectMeta
 from polyarch.platforms import NodePlatform
 from polyarch.reports.document import Report
 from polyarch.reports.summary import LARGEST, MOST_WORKLOADS, says_the_same, summary_of, text_of
 from polyarch.taints.api.resources import ArchitectureTaints
+from polyarch.tolerations import Taint
 
 
 def blocked(images: int, *, each: int = 1, long: int = 0, targets: tuple[str, ...] = ("arm64",)) -> Report:

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from manual_clock import ManualClock
+from polyarch.kube.controller import After, Done, Result
 from polyarch.kube.metrics import Metrics
+from polyarch.kube.queue import WorkQueue
 from polyarch.kube.resources import Resource
-from polyarch.kube.runtime.controller import After, Done, Result
-from polyarch.kube.runtime.queue import WorkQueue
-from polyarch.model.meta import Key
 from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
+from polyarch.objects import Key
 from polyarch.operating.settings import OperatorSettings
 from polyarch.run.parts.numa_controllers import NumaControllers
 from polyarch.run.parts.operated_numa import BACKOFF, LONGEST, NAMES, START, OperatedNuma

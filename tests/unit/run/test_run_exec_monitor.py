@@ -7,8 +7,8 @@ import pytest
 
 from manual_clock import ManualClock
 from polyarch.kube.metrics import Metrics
-from polyarch.kube.runtime.store import Change
-from polyarch.model.meta import Key
+from polyarch.kube.store import Change
+from polyarch.objects import Key
 from polyarch.run.exec_monitor import handler_side
 
 KEY = Key("polyarch-system", "worker-1-4711")

@@ -47,7 +47,7 @@ from polyarch.run.exec_monitor import ROLE
 from polyarch.run.logs import configure
 from polyarch.placement.execmonitor import attribution, node, reporter
 configure("json")
-unused = (*{UNUSED!r}, "polyarch.taints", "cyclopts", "yaml", "uvloop", "polyarch.oci", "polyarch.kube.serving.reviews")
+unused = (*{UNUSED!r}, "polyarch.taints", "cyclopts", "yaml", "uvloop", "polyarch.oci", "polyarch.kube.admission")
 print('imported', *(name for name in unused if name in sys.modules))
 """
 

@@ -9,8 +9,8 @@ from structlog.testing import capture_logs
 
 from manual_clock import ManualClock
 from numa_host import NumaHost, available
-from polyarch.kube.access.settings import Configuration
 from polyarch.kube.errors import Unavailable
+from polyarch.kube.settings import Configuration
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.exporter.settings import ExporterSettings, HostSettings, PublishSettings
 from polyarch.run.numa_exporter import once

@@ -12,7 +12,7 @@ import trustme
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from polyarch.kube.clock import SystemClock
+from polyarch.clock import SystemClock
 from polyarch.kube.metrics import Metrics
 from polyarch.oci.mirrors.sources import Blocked, Configuration, sources
 from polyarch.oci.mirrors.toml_files import InvalidConfiguration

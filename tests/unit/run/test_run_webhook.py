@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from manual_clock import ManualClock
-from polyarch.kube.process.settings import ProcessSettings
-from polyarch.kube.runtime.lease import Lease, LeaseSpec
-from polyarch.kube.runtime.store import Change
-from polyarch.model.meta import Key
+from polyarch.kube.lease import Lease, LeaseSpec
+from polyarch.kube.settings import ProcessSettings
+from polyarch.kube.store import Change
+from polyarch.objects import Key
 from polyarch.run.parts.controller_lease import lease_watch
 
 KEY = Key("polyarch-system", "ppc-controllers-208d7abd.multiarch.openshift.io")

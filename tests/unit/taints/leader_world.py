@@ -11,12 +11,11 @@ import msgspec
 from placement_world import FakeApi, FakeInspector, FakeSecrets, pod
 
 from manual_clock import ManualClock
+from polyarch.kube.controller import Controller
 from polyarch.kube.errors import NotFound, TooManyRequests
 from polyarch.kube.metrics import Metrics
-from polyarch.kube.runtime.controller import Controller
-from polyarch.kube.runtime.queue import WorkQueue
-from polyarch.model.meta import Key
-from polyarch.model.pod import Pod
+from polyarch.kube.queue import WorkQueue
+from polyarch.objects import Key, Pod
 from polyarch.pods.lookups.metrics import LookupMetrics
 from polyarch.pods.lookups.secrets import PullSecrets
 from polyarch.taints import names

@@ -10,15 +10,13 @@ from memory_api import MemoryApi
 from taint_nodes import Json, document, node, taints_of
 
 from manual_clock import ManualClock
+from polyarch.kube.controller import Controller
 from polyarch.kube.metrics import Metrics
+from polyarch.kube.queue import WorkQueue
 from polyarch.kube.resources import NODES
-from polyarch.kube.runtime.controller import Controller
-from polyarch.kube.runtime.queue import WorkQueue
-from polyarch.kube.runtime.store import Store
-from polyarch.kube.runtime.watch import Apply, Delete, Init, InitApply, InitDone
-from polyarch.kube.runtime.writes import OwnWrites
-from polyarch.model.meta import Key, ObjectMeta
-from polyarch.model.node import Node
+from polyarch.kube.store import OwnWrites, Store
+from polyarch.kube.watch import Apply, Delete, Init, InitApply, InitDone
+from polyarch.objects import Key, Node, ObjectMeta
 from polyarch.taints.api.resources import ArchitectureTaints, ArchitectureTaintsStatus
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.decide.rollout import Safety

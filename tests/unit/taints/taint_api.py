@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 from memory_api import MemoryApi, plain
 
-from polyarch.kube.client.client import Listing
-from polyarch.kube.client.requests import FIELD_MANAGER
+from polyarch.kube.requests import FIELD_MANAGER
 from polyarch.kube.resources import PODS, Resource
+from polyarch.kube.responses import Listing
 
 POLICIES = Resource(
     "admissionregistration.k8s.io",

@@ -6,10 +6,8 @@ from typing import Any, NamedTuple
 import msgspec
 from placement_cases import Document
 
-from polyarch.kube.client.jsonpatch import Operation, apply_patch
-from polyarch.model.pod import Pod
-from polyarch.model.taint import Toleration
-from polyarch.model.workload import DaemonSet
+from polyarch.kube.patches import Operation, apply_patch
+from polyarch.objects import DaemonSet, Pod
 from polyarch.oci.answer import Inspection
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.decide.decision import PodDecision, Progress
@@ -17,6 +15,7 @@ from polyarch.taints.decide.rules import Case, Facts, decide, examine
 from polyarch.taints.decide.templates import TemplateFacts, examine_template
 from polyarch.taints.result.pod_patch import admission_patch, stored_patch
 from polyarch.taints.result.template_patch import stored_template_patch, template_patch
+from polyarch.tolerations import Toleration
 
 EVERYWHERE = TaintSettings(mode="tolerations")
 """Every known architecture is tainted."""

@@ -8,7 +8,7 @@ from taint_api import TaintApi
 from taint_nodes import document
 
 from polyarch.kube.resources import DAEMONSETS, DEPLOYMENTS, NAMESPACES, NODES, PODS, Resource
-from polyarch.model.pod import Pod
+from polyarch.objects import Pod
 from polyarch.oci.answer import Inspection
 from polyarch.pods.images import images_of
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from polyarch.kube.client.jsonpatch import Operation, apply_patch
-from polyarch.model.node import Node
+from polyarch.kube.patches import Operation, apply_patch
+from polyarch.objects import Node
 from polyarch.taints.names import MANAGED_TAINTS_ANNOTATION
 
 Json = dict[str, Any]

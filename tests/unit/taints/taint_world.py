@@ -8,10 +8,10 @@ import msgspec
 from placement_world import OPERATOR, FakeInspector, FakeSecrets, FakeWatches
 
 from manual_clock import ManualClock
-from polyarch.kube.client.jsonpatch import Operation, apply_patch
+from polyarch.kube.admission import Reviewer, Route
 from polyarch.kube.metrics import Metrics
-from polyarch.kube.serving.reviews import Reviewer, Route
-from polyarch.model.pod import Pod
+from polyarch.kube.patches import Operation, apply_patch
+from polyarch.objects import Pod
 from polyarch.pods.additions import Addition
 from polyarch.pods.lookups.background import AdmissionLookups
 from polyarch.pods.lookups.metrics import LookupMetrics

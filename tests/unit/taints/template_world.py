@@ -8,18 +8,14 @@ from leader_world import FakeFacts
 from placement_world import FakeInspector, FakeSecrets
 
 from manual_clock import ManualClock
-from polyarch.kube.client.jsonpatch import TestFailed, apply_patch
-from polyarch.kube.client.patches import JsonPatch
-from polyarch.kube.client.requests import Selection
-from polyarch.kube.client.watch_event import Page
+from polyarch.kube.controller import Controller
 from polyarch.kube.errors import NO_FIT, Invalid
 from polyarch.kube.metrics import Metrics
-from polyarch.kube.runtime.controller import Controller
-from polyarch.kube.runtime.queue import WorkQueue
-from polyarch.model.meta import Key, PartialObjectMetadata
-from polyarch.model.node import Node
-from polyarch.model.pod import Pod
-from polyarch.model.workload import DaemonSet
+from polyarch.kube.patches import JsonPatch, TestFailed, apply_patch
+from polyarch.kube.queue import WorkQueue
+from polyarch.kube.requests import Selection
+from polyarch.kube.watch import Page
+from polyarch.objects import DaemonSet, Key, Node, PartialObjectMetadata, Pod
 from polyarch.pods.lookups.metrics import LookupMetrics
 from polyarch.pods.lookups.secrets import PullSecrets
 from polyarch.taints import names

@@ -9,7 +9,7 @@ import taint_nodes
 from placement_cases import index
 
 import taints_predecessor as predecessor
-from polyarch.model.pod import Pod
+from polyarch.objects import Pod
 from polyarch.oci.answer import Inspection
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.decide.decision import Outcome, PodDecision, Reason

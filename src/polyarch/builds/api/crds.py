@@ -9,7 +9,7 @@ from typing import Final, get_args
 from polyarch.builds.api import settings
 from polyarch.builds.api.spec_schema import image_build_spec
 from polyarch.builds.names import IMAGE_BUILD_RUNS, IMAGE_BUILDS
-from polyarch.kube.objects.schema import (
+from polyarch.kube.schema import (
     Schema,
     array,
     column,

@@ -6,17 +6,8 @@ Pure.
 from typing import Final
 
 from polyarch.builds.api import forms, settings
-from polyarch.kube.objects.durations import PATTERN, format_duration
-from polyarch.kube.objects.schema import (
-    DNS_SUBDOMAIN,
-    Schema,
-    array,
-    cel_text,
-    obj,
-    rule,
-    text,
-    text_map,
-)
+from polyarch.durations import PATTERN, format_duration
+from polyarch.kube.schema import DNS_SUBDOMAIN, Schema, array, cel_text, obj, rule, text, text_map
 
 NAME_LENGTH: Final = 253
 REFERENCE_LENGTH: Final = 512

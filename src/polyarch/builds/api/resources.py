@@ -6,9 +6,8 @@ Decoding is tolerant: ``crds`` has the schema, ``settings`` what the texts mean.
 
 import msgspec
 
-from polyarch.model.condition import Condition
-from polyarch.model.meta import ObjectMeta
-from polyarch.model.selector import LabelSelector
+from polyarch.objects import Condition, ObjectMeta
+from polyarch.selectors import LabelSelector
 
 
 class KeyReference(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):

@@ -9,7 +9,7 @@ from typing import Final, Literal
 import msgspec
 
 from polyarch.builds.api.resources import Architectures, ImageBuildSpec, Timeouts
-from polyarch.kube.objects.durations import InvalidDuration, parse_duration
+from polyarch.durations import InvalidDuration, parse_duration
 
 ContextType = Literal["None", "ConfigMap", "Git", "Image"]
 BasePolicy = Literal["Never", "OnBuild", "Interval"]

@@ -16,16 +16,7 @@ from polyarch.builds.api.fields import (
     object_name,
 )
 from polyarch.builds.api.resources import BaseImages
-from polyarch.kube.objects.schema import (
-    Schema,
-    array,
-    boolean,
-    cel_text,
-    obj,
-    rule,
-    text,
-    text_map,
-)
+from polyarch.kube.schema import Schema, array, boolean, cel_text, obj, rule, text, text_map
 
 
 def source() -> Schema:

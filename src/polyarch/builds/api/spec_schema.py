@@ -18,7 +18,7 @@ from polyarch.builds.api.fields import (
 )
 from polyarch.builds.api.resources import ImageBuildSpec
 from polyarch.builds.api.source_schema import base_images, source
-from polyarch.kube.objects.schema import (
+from polyarch.kube.schema import (
     Schema,
     array,
     boolean,

@@ -14,10 +14,9 @@ from polyarch.builds.api import forms, settings
 from polyarch.builds.api.crds import image_builds
 from polyarch.builds.api.resources import ImageBuild, ImageBuildSpec
 from polyarch.builds.names import IMAGE_BUILDS
-from polyarch.kube.objects.conformance import Departure, departures, without_nulls
-from polyarch.kube.objects.durations import format_duration, parse_duration
-from polyarch.kube.objects.schema import DNS_SUBDOMAIN, Schema
-from polyarch.requirements import InvalidSelector, Selector
+from polyarch.durations import format_duration, parse_duration
+from polyarch.kube.schema import DNS_SUBDOMAIN, Departure, Schema, departures, without_nulls
+from polyarch.selectors import InvalidSelector, Selector
 from polyarch.tolerations import NO_EXECUTE
 
 Document = Mapping[str, Any]

@@ -13,8 +13,7 @@ from polyarch.builds.api.resources import ArchitectureScheduling
 from polyarch.builds.api.settings import BuiltBy, emulation_hosts
 from polyarch.builds.architectures.selection import LINUX
 from polyarch.builds.facts.facts import Facts, NodeFacts
-from polyarch.model.taint import Taint, Toleration
-from polyarch.tolerations import REPELS, is_tolerated
+from polyarch.tolerations import REPELS, Taint, Toleration, is_tolerated
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):

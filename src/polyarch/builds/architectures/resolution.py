@@ -21,7 +21,7 @@ from polyarch.builds.facts.history import (
     planned_architectures,
     published_architectures,
 )
-from polyarch.kube.objects.durations import format_duration
+from polyarch.durations import format_duration
 
 Reason = Literal["Resolved", "Settling", "NoNodes", "NodesUnknown"]
 """Of the condition ``ArchitecturesResolved`` (BD-240)."""

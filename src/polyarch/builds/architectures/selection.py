@@ -12,8 +12,7 @@ import msgspec
 from polyarch.builds.api.resources import Architectures, ImageBuildSpec
 from polyarch.builds.facts.facts import NodeFacts
 from polyarch.builds.names import CONTROL_PLANE_KEYS
-from polyarch.model.selector import LabelSelector
-from polyarch.requirements import Selector
+from polyarch.selectors import LabelSelector, Selector
 
 LINUX: Final = "linux"
 _SHOWN: Final = 5

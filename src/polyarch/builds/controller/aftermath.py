@@ -14,9 +14,9 @@ from polyarch.builds.plan.document import PlannedEvent
 from polyarch.builds.pruning.counting import Image, digests_of
 from polyarch.builds.pruning.deletion import Deleted
 from polyarch.builds.pruning.finalizer import Hold, decide
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
 from polyarch.kube.errors import Forbidden
-from polyarch.kube.runtime.events import Regarding
+from polyarch.kube.events import Regarding
 from polyarch.oci.auth.credentials import CredentialStore
 from polyarch.oci.cache.recent import Recent
 

@@ -28,16 +28,16 @@ from polyarch.builds.pruning.counting import Claims, Image, count, unreferenced
 from polyarch.builds.pruning.deletion import Deleted
 from polyarch.builds.pruning.history import expired
 from polyarch.builds.pruning.prune_work import Pruning, means_of, means_text
-from polyarch.kube.client.patches import MergePatch
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
+from polyarch.kube.controller import After, Done, Result
 from polyarch.kube.errors import NotFound
-from polyarch.kube.objects import finalizers
+from polyarch.kube.events import Regarding
+from polyarch.kube.owners import remove_finalizer
+from polyarch.kube.patches import MergePatch
+from polyarch.kube.rbac import rule
 from polyarch.kube.resources import Resource
-from polyarch.kube.rights import rule
-from polyarch.kube.runtime.controller import After, Done, Result
-from polyarch.kube.runtime.events import Regarding
-from polyarch.kube.runtime.store import Change
-from polyarch.model.meta import Key, PartialObjectMetadata
+from polyarch.kube.store import Change
+from polyarch.objects import Key, PartialObjectMetadata
 from polyarch.oci.auth.credentials import CredentialStore
 
 log = structlog.get_logger(__name__)
@@ -137,7 +137,7 @@ class Cleanup:
                 continue
             known = metadata.finalizers or []
             if not deletes:
-                await finalizers.remove(self._client, names.IMAGE_BUILD_RUNS, metadata, names.IMAGES_FINALIZER)
+                await remove_finalizer(self._client, names.IMAGE_BUILD_RUNS, metadata, names.IMAGES_FINALIZER)
             elif (
                 names.IMAGES_FINALIZER not in known
                 or _noted(run, names.PUSH_SECRET_ANNOTATION) != secret
@@ -262,7 +262,7 @@ class Cleanup:
         """Remove the finalizer, or seconds until the next try."""
         hold = self._aftermath.hold(_regarding(run), execution, found, since=run.metadata.deletion_timestamp)
         if hold is None and self._is_leading():
-            await finalizers.remove(self._client, names.IMAGE_BUILD_RUNS, run.metadata, names.IMAGES_FINALIZER)
+            await remove_finalizer(self._client, names.IMAGE_BUILD_RUNS, run.metadata, names.IMAGES_FINALIZER)
         return hold
 
     # -- who refers to images ------------------------------------------------------------------------------------------

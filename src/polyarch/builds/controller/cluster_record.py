@@ -9,10 +9,10 @@ from typing import Any, Final, Protocol
 from polyarch.builds import names
 from polyarch.builds.controller.watches import RecordObject
 from polyarch.builds.keys import canonical
+from polyarch.kube.controller import Done, Result
+from polyarch.kube.rbac import rule
 from polyarch.kube.resources import CONFIGMAPS, Resource
-from polyarch.kube.rights import rule
-from polyarch.kube.runtime.controller import Done, Result
-from polyarch.model.meta import Key, PartialObjectMetadata
+from polyarch.objects import Key, PartialObjectMetadata
 
 RIGHTS: Final = (
     rule(CONFIGMAPS, "get", "list", "watch", "patch", names=[names.ARCHITECTURES_CONFIGMAP]),

@@ -14,7 +14,7 @@ from polyarch.builds.facts.executions import Run
 from polyarch.builds.facts.facts import Execution
 from polyarch.builds.facts.history import ENDED
 from polyarch.builds.facts.times import seconds
-from polyarch.model.meta import Key
+from polyarch.objects import Key
 
 NO_LIMIT: Final = 0
 AT_WORK: Final = frozenset({"Building", "WaitingForNode"})

@@ -28,12 +28,11 @@ from polyarch.builds.jobs.contract import BUILD_CONTAINER, PUSH_CONTAINER
 from polyarch.builds.keys import handles
 from polyarch.builds.metrics import BuildMetrics, newly_ended
 from polyarch.builds.plan.document import Plan, Write
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
+from polyarch.kube.events import Regarding
 from polyarch.kube.resources import CONFIGMAPS, JOBS, Resource
-from polyarch.kube.runtime.events import Regarding
-from polyarch.kube.runtime.store import Change
-from polyarch.model.meta import Key, ObjectMeta
-from polyarch.model.namespace import Namespace
+from polyarch.kube.store import Change
+from polyarch.objects import Key, Namespace, ObjectMeta
 from polyarch.oci.cache.recent import Recent
 
 CONVERTED: Final = 4096

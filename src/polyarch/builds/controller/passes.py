@@ -25,9 +25,9 @@ from polyarch.builds.keys import handles
 from polyarch.builds.keys.objects import NOT_ENABLED
 from polyarch.builds.metrics import BuildMetrics
 from polyarch.builds.plan.document import About, Plan, PlannedEvent, Write
-from polyarch.kube.clock import Clock
-from polyarch.kube.runtime.controller import After, Done, Result
-from polyarch.kube.runtime.events import Regarding
+from polyarch.clock import Clock
+from polyarch.kube.controller import After, Done, Result
+from polyarch.kube.events import Regarding
 from polyarch.oci.auth.credentials import CredentialStore
 
 log = structlog.get_logger(__name__)

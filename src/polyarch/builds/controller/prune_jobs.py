@@ -20,12 +20,12 @@ from polyarch.builds.frontend import WishKey
 from polyarch.builds.pruning import prune_work
 from polyarch.builds.pruning.deletion import Deleted
 from polyarch.builds.pruning.prune_work import Pruning
-from polyarch.kube.client.requests import Propagation
 from polyarch.kube.errors import AlreadyExists, NotFound
+from polyarch.kube.rbac import rule
+from polyarch.kube.requests import Propagation
 from polyarch.kube.resources import CONFIGMAPS, JOBS, Resource
-from polyarch.kube.rights import rule
-from polyarch.kube.runtime.store import Change
-from polyarch.model.meta import Key, PartialObjectMetadata
+from polyarch.kube.store import Change
+from polyarch.objects import Key, PartialObjectMetadata
 
 log = structlog.get_logger(__name__)
 

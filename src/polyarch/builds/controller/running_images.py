@@ -11,9 +11,9 @@ import msgspec
 
 from polyarch.builds.controller.watches import Watches
 from polyarch.builds.facts.nodes import NODE_IMAGES
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
+from polyarch.kube.rbac import rule
 from polyarch.kube.resources import PODS, Resource
-from polyarch.kube.rights import rule
 
 RIGHTS: Final = (rule(PODS, "list"),)
 """RBAC rules in the whole cluster."""

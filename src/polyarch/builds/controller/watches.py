@@ -16,13 +16,12 @@ from polyarch.builds.facts.facts import JobFacts
 from polyarch.builds.facts.jobs import JobObject, PodObject, job_facts
 from polyarch.builds.facts.nodes import NodeObject
 from polyarch.builds.machineos.recording.records import EXECUTION_FILE
-from polyarch.kube.process.roles import Process
+from polyarch.kube.informer import Informer
+from polyarch.kube.manager import Process
+from polyarch.kube.rbac import rule
 from polyarch.kube.resources import CONFIGMAPS, JOBS, NAMESPACES, NODES, PODS
-from polyarch.kube.rights import rule
-from polyarch.kube.runtime.informer import Informer
-from polyarch.kube.runtime.store import Change
-from polyarch.model.meta import Key, ObjectMeta
-from polyarch.model.namespace import Namespace
+from polyarch.kube.store import Change
+from polyarch.objects import Key, Namespace, ObjectMeta
 from polyarch.oci.cache.recent import Recent
 
 RIGHTS: Final = (

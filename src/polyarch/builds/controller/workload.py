@@ -10,8 +10,8 @@ from polyarch.builds import names
 from polyarch.builds.controller.watches import is_finished
 from polyarch.builds.facts.jobs import JobObject, PodObject
 from polyarch.builds.metrics import BuildMetrics
-from polyarch.kube.runtime.store import Change
-from polyarch.model.meta import ObjectMeta
+from polyarch.kube.store import Change
+from polyarch.objects import ObjectMeta
 
 
 class Workload:

@@ -18,10 +18,9 @@ from polyarch.builds.machineos.material import ignition
 from polyarch.builds.machineos.material.credentials import has_helpers, one_form
 from polyarch.builds.machineos.recording.ephemeral import CREDENTIALS, FILE
 from polyarch.builds.plan.document import Write
+from polyarch.kube.rbac import rule
 from polyarch.kube.resources import CONFIGMAPS, SECRETS, Resource
-from polyarch.kube.rights import rule
-from polyarch.model.secret import DOCKER_CONFIG_JSON
-from polyarch.model.unstructured import Unstructured
+from polyarch.objects import DOCKER_CONFIG_JSON, Unstructured
 from polyarch.oci.auth.entries import MalformedDocument
 
 T = TypeVar("T")

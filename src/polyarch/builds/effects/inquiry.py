@@ -12,7 +12,7 @@ import msgspec
 
 from polyarch.builds.facts.facts import Asked, Existence, Facts, FoundJob, Question, SecretFacts
 from polyarch.builds.frontend import WishKey
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
 from polyarch.kube.errors import Forbidden
 from polyarch.oci.answer import Inspection, InspectionError, Status
 from polyarch.oci.auth.credentials import CredentialStore

@@ -12,8 +12,8 @@ from polyarch.builds.facts.facts import FoundJob
 from polyarch.builds.facts.jobs import JobObject, found_job
 from polyarch.builds.facts.nodes import RuntimeClassObject
 from polyarch.kube.errors import Forbidden, NotFound
+from polyarch.kube.rbac import rule
 from polyarch.kube.resources import JOBS, RUNTIME_CLASSES, Resource
-from polyarch.kube.rights import rule
 
 log = structlog.get_logger(__name__)
 

@@ -23,9 +23,7 @@ from polyarch.builds.facts.facts import StepFailure
 from polyarch.builds.frontend import Cache, FrontEnd, WishKey
 from polyarch.builds.machineos import vocabulary
 from polyarch.builds.plan.document import Write, uid_of
-from polyarch.kube.client.patches import MergePatch, Patch
-from polyarch.kube.client.requests import Propagation
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
 from polyarch.kube.errors import (
     AlreadyExists,
     ApiError,
@@ -37,9 +35,11 @@ from polyarch.kube.errors import (
     NotFound,
     TooLarge,
 )
+from polyarch.kube.patches import MergePatch, Patch
+from polyarch.kube.rbac import rule
+from polyarch.kube.requests import Propagation
 from polyarch.kube.resources import CONFIGMAPS, JOBS, Resource
-from polyarch.kube.rights import rule
-from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
 
 log = structlog.get_logger(__name__)
 

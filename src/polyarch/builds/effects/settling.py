@@ -9,10 +9,9 @@ from collections.abc import Callable, Hashable
 from itertools import islice
 from typing import Any, Final, Generic, TypeVar
 
-from polyarch.kube.clock import Clock
-from polyarch.kube.runtime.store import Store
-from polyarch.kube.runtime.writes import OwnWrites
-from polyarch.model.meta import Key
+from polyarch.clock import Clock
+from polyarch.kube.store import OwnWrites, Store
+from polyarch.objects import Key
 
 K = TypeVar("K", bound=Hashable)
 KEEP: Final = 60.0

@@ -25,14 +25,13 @@ from polyarch.builds.facts.inputs import (
     secret_facts,
 )
 from polyarch.builds.frontend import WishKey
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
 from polyarch.kube.errors import Forbidden, NotFound
+from polyarch.kube.informer import OnDemand, Shares
+from polyarch.kube.rbac import rule
 from polyarch.kube.resources import CONFIGMAPS, SECRETS, Resource
-from polyarch.kube.rights import rule
-from polyarch.kube.runtime.on_demand import OnDemand, Shares
-from polyarch.kube.runtime.store import Change, older
-from polyarch.model.meta import Key, PartialObjectMetadata
-from polyarch.model.secret import DOCKER_CONFIG
+from polyarch.kube.store import Change, older
+from polyarch.objects import DOCKER_CONFIG, Key, PartialObjectMetadata
 from polyarch.oci.auth.credentials import Credential, CredentialStore, CredentialWarning, KeyringCredentials
 from polyarch.oci.auth.keyring import Document
 from polyarch.oci.cache.recent import Recent

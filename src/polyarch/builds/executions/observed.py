@@ -15,7 +15,7 @@ from polyarch.builds.executions.reuse import PASSING
 from polyarch.builds.executions.state import FINAL_CHILD
 from polyarch.builds.facts.facts import ChildRecord, Execution, Facts, JobFacts, Question
 from polyarch.builds.jobs.harvest import job_failure, pushed
-from polyarch.kube.objects.durations import format_duration
+from polyarch.durations import format_duration
 from polyarch.oci.answer import ERROR_CODES, Inspection
 
 LONGEST_MESSAGE: Final = 1024

@@ -11,7 +11,7 @@ from polyarch.builds.api.resources import Forced, IndexStatus, Pin
 from polyarch.builds.api.settings import ExecutionPhase
 from polyarch.builds.facts.facts import ChildRecord, Execution
 from polyarch.builds.facts.history import ENDED
-from polyarch.model.condition import Condition
+from polyarch.objects import Condition
 
 FINAL_CHILD = frozenset({"Reused", "Built", "Failed", "Cancelled", "Interrupted"})
 """Final phases of an architecture (BD-190)."""

@@ -16,7 +16,7 @@ from polyarch.builds.api.settings import ExecutionPhase, Phase
 from polyarch.builds.facts.facts import ChildRecord, Execution, PinnedBase, Wish
 from polyarch.builds.facts.times import seconds
 from polyarch.builds.names import GROUP
-from polyarch.model.meta import ObjectMeta
+from polyarch.objects import ObjectMeta
 
 T = TypeVar("T", bound=msgspec.Struct)
 

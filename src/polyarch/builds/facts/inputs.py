@@ -14,9 +14,7 @@ import msgspec
 
 from polyarch.builds.api.resources import ImageBuildSpec
 from polyarch.builds.facts.facts import SecretFacts
-from polyarch.model.meta import ObjectMeta
-from polyarch.model.namespace import Namespace
-from polyarch.model.secret import DOCKER_CONFIG, DOCKER_CONFIG_JSON
+from polyarch.objects import DOCKER_CONFIG, DOCKER_CONFIG_JSON, Namespace, ObjectMeta
 from polyarch.oci.auth.entries import MalformedDocument, read_object
 
 DOCUMENTS: Final[Mapping[str, str]] = {DOCKER_CONFIG_JSON: ".dockerconfigjson", DOCKER_CONFIG: ".dockercfg"}

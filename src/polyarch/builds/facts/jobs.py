@@ -8,7 +8,7 @@ import msgspec
 from polyarch.builds import names
 from polyarch.builds.facts.facts import FoundJob, JobFacts, PodFacts
 from polyarch.builds.facts.times import seconds
-from polyarch.model.meta import ObjectMeta
+from polyarch.objects import ObjectMeta
 
 _DISRUPTED: Final = "DisruptionTarget"
 _SCHEDULED: Final = "PodScheduled"

@@ -9,8 +9,7 @@ from polyarch.builds.api.forms import is_architecture
 from polyarch.builds.facts.facts import NodeFacts
 from polyarch.builds.facts.times import seconds
 from polyarch.builds.names import ARCH_KEY, OS_KEY
-from polyarch.model.meta import ObjectMeta
-from polyarch.model.node import NodeSpec, NodeSystemInfo
+from polyarch.objects import NodeSpec, NodeSystemInfo, ObjectMeta
 from polyarch.platforms import normal_architecture, normal_system
 
 NODE_IMAGES: Final = (

@@ -39,8 +39,7 @@ from polyarch.builds.facts.inputs import (
 from polyarch.builds.facts.jobs import JobObject, PodObject, job_facts
 from polyarch.builds.facts.nodes import NodeObject, RuntimeClassObject, node_facts
 from polyarch.builds.facts.times import seconds
-from polyarch.model.meta import ObjectMeta
-from polyarch.model.namespace import Namespace
+from polyarch.objects import Namespace, ObjectMeta
 from polyarch.oci.answer import Inspection, InspectionError, Status
 from polyarch.oci.platforms_file import AnswerFile, InvalidAnswers
 from polyarch.oci.reference import InvalidReference, Reference, parse

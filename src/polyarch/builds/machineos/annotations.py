@@ -11,7 +11,7 @@ import msgspec
 
 from polyarch.builds.facts.problem import Problem
 from polyarch.builds.machineos import vocabulary
-from polyarch.kube.objects.durations import parse_duration
+from polyarch.durations import parse_duration
 from polyarch.platforms import is_architecture, normal_architecture
 
 SHORTEST_TIMEOUT: Final = 10.0

@@ -6,8 +6,7 @@ import msgspec
 
 from polyarch.builds.facts.facts import NodeFacts
 from polyarch.builds.facts.problem import Problem
-from polyarch.model.selector import LabelSelector
-from polyarch.requirements import Selector
+from polyarch.selectors import LabelSelector, Selector
 
 MASTER = "master"
 WORKER = "worker"

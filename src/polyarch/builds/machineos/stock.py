@@ -11,7 +11,7 @@ from polyarch.builds.machineos import vocabulary
 from polyarch.builds.machineos.case import Case, uid_of
 from polyarch.builds.plan import conditions
 from polyarch.builds.plan.document import Plan, Write
-from polyarch.model.condition import Condition
+from polyarch.objects import Condition
 
 REASON: Final = "StockBuilderRuns"
 CURE: Final = "scale it to 0 replicas, or give polyarch's builder --machine-os=off"

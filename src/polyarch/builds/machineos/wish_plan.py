@@ -21,7 +21,7 @@ from polyarch.builds.machineos.recording.lifecycle import SEEDED
 from polyarch.builds.plan.course import Course
 from polyarch.builds.plan.document import Plan, PlannedEvent
 from polyarch.builds.plan.planner import plan as planned
-from polyarch.model.condition import Condition
+from polyarch.objects import Condition
 
 SEEDED_CONDITION: Final = "Seeded"
 """Of a config whose first result was taken as it was."""

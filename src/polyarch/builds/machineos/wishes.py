@@ -34,7 +34,7 @@ from polyarch.builds.machineos.naming import readiness
 from polyarch.builds.machineos.pools import Members
 from polyarch.builds.machineos.recording import records
 from polyarch.builds.names import ARCHITECTURES_ANNOTATION
-from polyarch.model.selector import LabelSelector
+from polyarch.selectors import LabelSelector
 
 HASH_DIGITS: Final = 32
 """Of a name, after the config's and a dash."""

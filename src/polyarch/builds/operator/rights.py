@@ -9,7 +9,8 @@ from typing import Final
 
 from polyarch.builds import names
 from polyarch.builds.machineos import vocabulary
-from polyarch.kube.objects.rbac import granted, managing, role
+from polyarch.kube import events, lease
+from polyarch.kube.rbac import granted, managing, role, rule, union
 from polyarch.kube.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
@@ -30,9 +31,7 @@ from polyarch.kube.resources import (
     SERVICES,
     Resource,
 )
-from polyarch.kube.rights import rule, union
-from polyarch.kube.runtime import events, lease
-from polyarch.kube.serving import health
+from polyarch.kube.server import SCRAPER_RIGHTS
 from polyarch.operating import names as shared
 from polyarch.operating import serving
 from polyarch.operating.labels import Document, labels
@@ -66,7 +65,7 @@ def role_rights(settings: OperatorSettings, cluster: Cluster) -> Rights:
             rule((PODS, NODES, NAMESPACES), "list", "watch"),
             rule(RUNTIME_CLASSES, "get"),
             *events.RIGHTS,
-            *health.RIGHTS,
+            *SCRAPER_RIGHTS,
         ),
         namespaces={home: (*lease.rights(names.LEASE), rule(SECRETS, "get", names=[names.HMAC_SECRET]))},
     )

@@ -9,7 +9,7 @@ from polyarch.builds.executions.state import FAULTY_CHILD, State, usable
 from polyarch.builds.facts.facts import ChildRecord
 from polyarch.builds.facts.problem import Problem
 from polyarch.builds.facts.times import written
-from polyarch.model.condition import Condition
+from polyarch.objects import Condition
 
 ARCHITECTURES_RESOLVED: Final = "ArchitecturesResolved"
 INPUTS_VALID: Final = "InputsValid"

@@ -16,7 +16,7 @@ from polyarch.builds.facts.facts import Execution, Facts
 from polyarch.builds.facts.problem import Problem
 from polyarch.builds.jobs.index_outcome import IndexWork
 from polyarch.builds.plan.document import Outcome, PlannedArchitecture, PlannedEvent, PlannedIndex
-from polyarch.model.condition import Condition
+from polyarch.objects import Condition
 
 
 class Course(msgspec.Struct, frozen=True, kw_only=True):

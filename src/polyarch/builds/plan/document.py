@@ -12,7 +12,7 @@ import msgspec
 
 from polyarch.builds.api.settings import Phase
 from polyarch.builds.facts.facts import Question
-from polyarch.model.condition import Condition
+from polyarch.objects import Condition
 
 SCHEMA = "polyarch.dev/build-plan.v1"
 Outcome = Literal["UpToDate", "Retag", "Repoint", "InProgress", "Reassemble", "Build", "Held", "Wait", "Invalid"]

@@ -29,7 +29,7 @@ from polyarch.builds.plan import conditions
 from polyarch.builds.plan.course import Course
 from polyarch.builds.plan.document import Write, uid_of
 from polyarch.builds.plan.making import Making, order
-from polyarch.kube.objects.durations import format_duration
+from polyarch.durations import format_duration
 
 SCHEMA: Final = 1
 """Of ``architectures.json`` (BD-049)."""

@@ -38,7 +38,7 @@ from polyarch.builds.plan.rounds.decided import Round, stored_tags
 from polyarch.builds.plan.rounds.finished import finished
 from polyarch.builds.plan.rounds.waiting import held, sooner, unreachable, waiting
 from polyarch.builds.plan.steps import writes
-from polyarch.model.condition import Condition
+from polyarch.objects import Condition
 
 
 def plan(facts: Facts, front: Front = OWN) -> Plan:

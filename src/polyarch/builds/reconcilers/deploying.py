@@ -16,14 +16,13 @@ import structlog
 from polyarch.builds import names
 from polyarch.builds.operator.operands import operands
 from polyarch.builds.reconcilers.machine_roles import MachineRoles
+from polyarch.kube.controller import After, Done, Result
 from polyarch.kube.errors import AlreadyExists
-from polyarch.kube.objects import deletion
-from polyarch.kube.process.roles import Process
+from polyarch.kube.informer import Informer, OnDemand
+from polyarch.kube.manager import Process
+from polyarch.kube.owners import delete_object
 from polyarch.kube.resources import SECRETS
-from polyarch.kube.runtime.controller import After, Done, Result
-from polyarch.kube.runtime.informer import Informer
-from polyarch.kube.runtime.on_demand import OnDemand
-from polyarch.model.meta import Key, PartialObjectMetadata
+from polyarch.objects import Key, PartialObjectMetadata
 from polyarch.operating.keeping.discovery import MONITORING, Discovery
 from polyarch.operating.keeping.home import Home
 from polyarch.operating.keeping.operand_sets import OperandSets
@@ -180,5 +179,5 @@ class BuildsReconciler:
         """What does not go with the operator's namespace, while the operator may still delete it."""
         for ref in self._sets.cached():
             if not ref.resource.namespaced:
-                await deletion.delete(self._client, ref.resource, ref.key)
+                await delete_object(self._client, ref.resource, ref.key)
         return Done()

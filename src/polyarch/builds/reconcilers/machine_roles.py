@@ -10,9 +10,9 @@ import structlog
 
 from polyarch.builds.operator.rights import LEAVING_MACHINE_ROLES, MACHINE_ROLE
 from polyarch.kube.errors import Forbidden
-from polyarch.kube.objects import deletion
+from polyarch.kube.owners import DeletesObjects, delete_object
 from polyarch.kube.resources import ROLE_BINDINGS, ROLES, Resource
-from polyarch.model.meta import PartialObjectMetadata
+from polyarch.objects import PartialObjectMetadata
 from polyarch.operating import names as shared
 
 log = structlog.get_logger(__name__)
@@ -21,7 +21,7 @@ RIGHTS: Final = (LEAVING_MACHINE_ROLES,)
 """RBAC rules in the whole cluster."""
 
 
-class Api(deletion.DeletesObjects, Protocol):
+class Api(DeletesObjects, Protocol):
     """The part of the client that is needed here."""
 
     async def list(self, resource: Resource, *, type: type[Any], field_selector: str) -> Any: ...
@@ -56,5 +56,5 @@ class MachineRoles:
                 metadata = each.metadata
                 part = (metadata.labels or {}).get(shared.OPERAND_LABEL)
                 if metadata.namespace != namespace and part == shared.BUILDER:
-                    await deletion.delete(self._client, resource, metadata.key, uid=metadata.uid)
+                    await delete_object(self._client, resource, metadata.key, uid=metadata.uid)
                     log.info("took away rights for machine OS images", kind=resource.kind, object=str(metadata.key))

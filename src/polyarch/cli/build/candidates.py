@@ -10,10 +10,10 @@ from typing import Final
 from polyarch.builds.api.resources import ImageBuild, ImageBuildRun
 from polyarch.builds.names import IMAGE_BUILD_RUNS, IMAGE_BUILDS
 from polyarch.cli.output.logs import errors_only
-from polyarch.kube.access import config
-from polyarch.kube.access.settings import Configuration
-from polyarch.kube.client.client import Client
+from polyarch.kube import config
+from polyarch.kube.client import Client
 from polyarch.kube.errors import ConfigurationError, KubernetesError
+from polyarch.kube.settings import Configuration
 
 PATIENCE: Final = 2.0
 """Seconds for an answer."""

@@ -16,7 +16,7 @@ from polyarch.builds.names import IGNORE_FILE_ANNOTATION, IMAGE_BUILDS
 from polyarch.cli.build.options import WishFlags
 from polyarch.cli.errors import UsageError
 from polyarch.cli.input.objects import STDIN, Document, read_documents
-from polyarch.kube.objects.conformance import Departure
+from polyarch.kube.schema import Departure
 from polyarch.platforms import KNOWN_ARCHITECTURES, normal_architecture
 
 Manifest = dict[str, Any]

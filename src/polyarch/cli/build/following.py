@@ -13,12 +13,12 @@ from polyarch.builds.jobs.contract import BUILD_CONTAINER
 from polyarch.builds.keys.handles import LONGEST_LABEL, short
 from polyarch.cli.build.board import Board
 from polyarch.cli.build.observation import UNFINISHED, BuildPod, End, Goal, Sight, Step, sight
-from polyarch.kube.client.client import Client
-from polyarch.kube.clock import Clock, SystemClock
+from polyarch.clock import Clock, SystemClock
+from polyarch.kube.client import Client
 from polyarch.kube.errors import KubernetesError
+from polyarch.kube.informer import Informers
 from polyarch.kube.resources import PODS
-from polyarch.kube.runtime.informer import Informers
-from polyarch.model.meta import Key
+from polyarch.objects import Key
 
 
 class Followed:

@@ -13,8 +13,7 @@ import msgspec
 from polyarch.builds import names
 from polyarch.builds.api.resources import ArchitectureStatus, ImageBuild, ImageBuildRun
 from polyarch.builds.jobs.contract import BUILD_CONTAINER, PUSH_CONTAINER
-from polyarch.model.condition import Condition
-from polyarch.model.meta import ObjectMeta
+from polyarch.objects import Condition, ObjectMeta
 
 DONE, FAILED, WRONG, UNFINISHED, DETACHED = 0, 1, 2, 3, 130
 """Exit codes (BD-305)."""

@@ -25,11 +25,10 @@ from polyarch.cli.output.documents import document_text
 from polyarch.cli.output.messages import Messages
 from polyarch.cli.output.tables import Row, table
 from polyarch.cli.output.terminal import is_terminal, printable, styled
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import Resource
-from polyarch.model.condition import Condition
-from polyarch.model.unstructured import Unstructured
+from polyarch.objects import Condition, Unstructured
 
 SCHEMA: Final = "polyarch.dev/build-status.v1"
 MACHINE_OS_BUILDS: Final = Resource(

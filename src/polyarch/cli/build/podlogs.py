@@ -24,12 +24,12 @@ from polyarch.cli.options.outputs import Output, emit
 from polyarch.cli.output.documents import document_text
 from polyarch.cli.output.messages import Messages
 from polyarch.cli.output.terminal import printable, styled, takes_colour
-from polyarch.kube.client.client import Client
-from polyarch.kube.clock import SystemClock
+from polyarch.clock import SystemClock
+from polyarch.kube.client import Client
 from polyarch.kube.errors import KubernetesError, NotFound
+from polyarch.kube.informer import Informers
 from polyarch.kube.resources import PODS
-from polyarch.kube.runtime.informer import Informers
-from polyarch.model.meta import Key
+from polyarch.objects import Key
 
 SCHEMA: Final = "polyarch.dev/build-logs.v1"
 COLOURS: Final = ("cyan", "green", "yellow", "bold", "dim", "red")

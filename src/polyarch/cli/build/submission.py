@@ -29,11 +29,11 @@ from polyarch.cli.options.values import check_seconds
 from polyarch.cli.output.documents import document_text, manifest_text
 from polyarch.cli.output.messages import Messages
 from polyarch.cli.output.terminal import printable, styled
-from polyarch.kube.access import config
-from polyarch.kube.client.client import Client
+from polyarch.kube import config
+from polyarch.kube.client import Client
 from polyarch.kube.errors import ConfigurationError, Conflict, Invalid, NotFound
-from polyarch.kube.objects.managed_fields import applied, conflicts_of
-from polyarch.model.meta import Key, PartialObjectMetadata
+from polyarch.kube.managed_fields import applied, conflicts_of
+from polyarch.objects import Key, PartialObjectMetadata
 
 SCHEMA: Final = "polyarch.dev/build-run.v1"
 MANAGER: Final = "polyarch-build"

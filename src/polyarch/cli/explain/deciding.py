@@ -26,9 +26,9 @@ from polyarch.cli.options.outputs import Output, emit
 from polyarch.cli.output.documents import document_text
 from polyarch.cli.output.logs import errors_only
 from polyarch.cli.output.messages import Messages
-from polyarch.kube.client.jsonpatch import apply_patch
 from polyarch.kube.errors import ConfigurationError, KubernetesError
-from polyarch.model.pod import Pod
+from polyarch.kube.patches import apply_patch
+from polyarch.objects import Pod
 from polyarch.oci.answer import Inspection
 from polyarch.oci.auth.credentials import CredentialStore
 from polyarch.oci.concurrent import map_concurrently

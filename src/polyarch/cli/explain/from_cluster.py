@@ -12,14 +12,11 @@ import msgspec
 
 from polyarch.cli.errors import CouldNotComplete
 from polyarch.cli.explain.from_files import Configuration, GivenPod
-from polyarch.kube.access import config
-from polyarch.kube.client.client import Client
+from polyarch.kube import config
+from polyarch.kube.client import Client
 from polyarch.kube.errors import ApiError, Forbidden, NotFound
 from polyarch.kube.resources import NAMESPACES, NODES, PODS, SECRETS, Resource
-from polyarch.model.meta import PartialObjectMetadata
-from polyarch.model.node import Node
-from polyarch.model.pod import Pod
-from polyarch.model.secret import Secret
+from polyarch.objects import Node, PartialObjectMetadata, Pod, Secret
 from polyarch.oci.answer import Inspection
 from polyarch.oci.auth.credentials import ChainedCredentials, CredentialStore, KeyringCredentials
 from polyarch.oci.auth.keyring import Document

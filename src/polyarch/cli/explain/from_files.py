@@ -13,10 +13,7 @@ from polyarch.cli.errors import UsageError
 from polyarch.cli.explain.templates import templates_of
 from polyarch.cli.input.objects import Document
 from polyarch.manifests.scan.places import KINDS
-from polyarch.model.meta import PartialObjectMetadata
-from polyarch.model.namespace import Namespace
-from polyarch.model.node import Node
-from polyarch.model.pod import Pod
+from polyarch.objects import Namespace, Node, PartialObjectMetadata, Pod
 from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement import names
 from polyarch.placement.api.resources import (

@@ -13,11 +13,10 @@ from polyarch.cli.input.platforms_file import load_platforms_file
 from polyarch.cli.options.manifests import ImageOptions
 from polyarch.cli.options.registries import cache_directory
 from polyarch.cli.output.messages import Messages
-from polyarch.kube.client.client import Client
-from polyarch.kube.clock import SystemClock
+from polyarch.clock import SystemClock
+from polyarch.kube.client import Client
 from polyarch.kube.resources import SECRETS
-from polyarch.model.pod import Pod
-from polyarch.model.secret import Secret
+from polyarch.objects import Pod, Secret
 from polyarch.oci.answer import Inspection
 from polyarch.oci.auth.credentials import ChainedCredentials, CredentialStore
 from polyarch.oci.concurrent import map_concurrently

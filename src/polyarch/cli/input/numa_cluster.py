@@ -13,9 +13,8 @@ import yaml
 
 from polyarch.cli.errors import UsageError
 from polyarch.cli.input.objects import Document, read_documents
-from polyarch.kube.objects.schema import Schema
 from polyarch.kube.resources import DAEMONSETS, DEPLOYMENTS, ENDPOINT_SLICES, NAMESPACES, NODES
-from polyarch.model.meta import PartialObjectMetadata
+from polyarch.kube.schema import Schema
 from polyarch.numa.api.crds import operator_spec, scheduler_spec
 from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
 from polyarch.numa.api.topology import TOPOLOGIES, NodeResourceTopology
@@ -28,6 +27,7 @@ from polyarch.numa.operator.observed import API_SERVERS, POOLS, USUAL_API_PORTS,
 from polyarch.numa.operator.plan import PRIVILEGED
 from polyarch.numa.operator.scheduler.nodes import Candidates, SchedulableNode
 from polyarch.numa.operator.scheduler.plan import SchedulerObserved
+from polyarch.objects import PartialObjectMetadata
 from polyarch.operating.settings import DEFAULT_IMAGE, OLDEST_KUBERNETES, Cluster, OperatorSettings
 from polyarch.operating.workloads import tolerated
 

@@ -5,8 +5,8 @@ from typing import NamedTuple, TypeVar
 
 from polyarch.cli.errors import CouldNotComplete, UsageError
 from polyarch.cli.output.logs import errors_only
-from polyarch.kube.access import config
-from polyarch.kube.client.client import Client
+from polyarch.kube import config
+from polyarch.kube.client import Client
 from polyarch.kube.errors import ConfigurationError, KubernetesError
 
 T = TypeVar("T")

@@ -22,7 +22,7 @@ from polyarch.installation.ownership import Check
 from polyarch.installation.settings import InstallationSettings
 from polyarch.installation.upgrade import comparing
 from polyarch.installation.upgrade.comparing import Change, Finding
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import DEPLOYMENTS
 

@@ -21,8 +21,8 @@ from polyarch.installation.applying import Applied, ApplyRefused
 from polyarch.installation.documents import documents, images, remembering
 from polyarch.installation.ownership import Check
 from polyarch.installation.settings import InstallationSettings
-from polyarch.kube.client.client import Client
-from polyarch.kube.objects.refs import Ref
+from polyarch.kube.client import Client
+from polyarch.kube.resources import Ref
 
 Document = dict[str, Any]
 

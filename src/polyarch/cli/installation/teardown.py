@@ -18,8 +18,8 @@ from polyarch.cli.output.terminal import is_terminal
 from polyarch.installation import removing
 from polyarch.installation.inventory.affected import affected
 from polyarch.installation.removing import NotOurs, Removal
-from polyarch.kube.client.client import Client
-from polyarch.kube.objects.refs import few
+from polyarch.kube.client import Client
+from polyarch.kube.resources import few
 from polyarch.operating.settings import DEFAULT_NAMESPACE
 
 SCHEMA_VERSION = "polyarch.dev/uninstall/v1"

@@ -29,7 +29,7 @@ from polyarch.installation.settings import (
     InstallationSettings,
     Registries,
 )
-from polyarch.kube.objects.rbac import granted
+from polyarch.kube.rbac import granted
 from polyarch.numa import names as numa_names
 from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
 from polyarch.operating import workloads

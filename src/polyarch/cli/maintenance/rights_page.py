@@ -8,7 +8,7 @@ import msgspec
 from polyarch.builds import names as builds
 from polyarch.builds.operator import rights as build_rights
 from polyarch.installation.operator import operator_rights
-from polyarch.kube.rights import Access, Rule, grants
+from polyarch.kube.rbac import Access, Rule, grants
 from polyarch.operating.rights import Rights
 from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.placement import names

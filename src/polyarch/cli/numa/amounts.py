@@ -3,8 +3,8 @@
 from functools import lru_cache
 from typing import Final
 
-from polyarch.model.quantity import ABBREVIATED, abbreviated
 from polyarch.numa.scheduling.facts.amounts import is_memory
+from polyarch.quantity import ABBREVIATED, abbreviated
 
 _UNITS: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _ONE: Final = 1000

@@ -9,14 +9,14 @@ from typing import Any
 import msgspec
 
 from polyarch.cli.output.documents import manifest_text
-from polyarch.kube.objects.refs import few
-from polyarch.model.condition import Condition
+from polyarch.kube.resources import few
 from polyarch.numa.operator.conditions import four
 from polyarch.numa.operator.observed import Observed
 from polyarch.numa.operator.outcome import Plan
 from polyarch.numa.operator.plan import plan
 from polyarch.numa.operator.scheduler.plan import SchedulerObserved
 from polyarch.numa.operator.scheduler.plan import plan as scheduler_plan
+from polyarch.objects import Condition
 
 Document = Mapping[str, Any]
 

@@ -15,10 +15,10 @@ from polyarch.cli.images.pod_images import wiring_of
 from polyarch.cli.images.resolve import how
 from polyarch.cli.options.manifests import ImageOptions
 from polyarch.cli.output.messages import Messages
-from polyarch.kube.client.client import Client
-from polyarch.kube.clock import SystemClock
+from polyarch.clock import SystemClock
+from polyarch.kube.client import Client
 from polyarch.kube.resources import SECRETS
-from polyarch.model.secret import Secret
+from polyarch.objects import Secret
 from polyarch.oci.answer import Inspection
 from polyarch.oci.auth.credentials import ChainedCredentials, CredentialStore
 from polyarch.oci.concurrent import map_concurrently

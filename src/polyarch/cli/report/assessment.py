@@ -18,8 +18,8 @@ from polyarch.cli.report.asking import Beyond, Found, ask
 from polyarch.cli.report.forms.rendering import rendered
 from polyarch.cli.report.from_files import Notes, facts_from
 from polyarch.cli.report.wishes import limits, prices_of, substitutes_from, targets_from
-from polyarch.kube.access import config
-from polyarch.kube.client.client import Client
+from polyarch.kube import config
+from polyarch.kube.client import Client
 from polyarch.kube.errors import ConfigurationError, KubernetesError
 from polyarch.oci.transport.addresses import InvalidSetting
 from polyarch.reports import snapshot

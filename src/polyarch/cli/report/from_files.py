@@ -14,7 +14,7 @@ import msgspec
 from polyarch.cli.errors import UsageError
 from polyarch.cli.explain.templates import templates_of
 from polyarch.cli.input.objects import STANDARD_INPUT, Document, documents_in
-from polyarch.model.meta import ObjectMeta, PartialObjectMetadata
+from polyarch.objects import ObjectMeta, PartialObjectMetadata
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS, POLICIES, ClusterPodPlacementConfig, PlacementPolicy
 from polyarch.reports.document import Source

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from polyarch.kube.process.settings import ProcessSettings
+from polyarch.kube.settings import ProcessSettings
 from polyarch.operating.settings import OperatorSettings
 from polyarch.run.settings import BuilderSettings, LogFormat, LogLevel, MonitorSettings
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from polyarch.cli.errors import CommandError, CouldNotComplete, UsageError
+from polyarch.kube.certificates import CertificateError
 from polyarch.kube.errors import ConfigurationError, KubernetesError
-from polyarch.kube.runtime.lease import LeadershipError
-from polyarch.kube.serving.certificates import CertificateError
+from polyarch.kube.lease import LeadershipError
 
 ErrorTypes = tuple[type[Exception], ...]
 

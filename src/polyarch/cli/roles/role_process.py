@@ -14,7 +14,7 @@ from polyarch.cli.output.ending import exit_code_of
 from polyarch.cli.roles import handover
 from polyarch.cli.roles.handover import Handover
 from polyarch.cli.roles.process_errors import ErrorTypes, explained
-from polyarch.kube.process.roles import Role
+from polyarch.kube.manager import Role
 from polyarch.operating.serving import secret_of
 from polyarch.placement import names
 from polyarch.run import process

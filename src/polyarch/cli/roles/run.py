@@ -213,7 +213,7 @@ def run(
             raise UsageError("run operator: --plan needs at least one file")
         return _print_plans(plan, deployed.settings(namespace, None, (), builder), messages)
     from polyarch.cli.roles.handover import Handover
-    from polyarch.kube.process.settings import ProcessSettings
+    from polyarch.kube.settings import ProcessSettings
 
     if bool(global_pull_secret_namespace) != bool(global_pull_secret_name):
         raise UsageError("--global-pull-secret-namespace and --global-pull-secret-name go together: give both or none")

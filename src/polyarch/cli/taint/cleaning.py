@@ -18,9 +18,9 @@ from polyarch.cli.output.consent import confirm
 from polyarch.cli.output.documents import document_text
 from polyarch.cli.output.messages import Messages
 from polyarch.cli.taint.run_output import change_document
-from polyarch.kube.clock import Clock, SystemClock
-from polyarch.kube.objects.refs import Ref, few
-from polyarch.model.pod import Pod
+from polyarch.clock import Clock, SystemClock
+from polyarch.kube.resources import Ref, few
+from polyarch.objects import Pod
 from polyarch.taints.api.resources import ARCHITECTURE_TAINTS, ArchitectureTaints
 from polyarch.taints.api.settings import ADOPTING, PRESET_KEYS, Ownership, Preset, TaintSettings
 from polyarch.taints.names import LEASE

@@ -12,7 +12,7 @@ import msgspec
 from polyarch.cli.errors import UsageError
 from polyarch.cli.input.taints_object import read_taints
 from polyarch.cli.taint.taint_flags import ConfigurationFlags
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.platforms import KNOWN_ARCHITECTURES, normal_architecture
 from polyarch.taints.api.resources import ARCHITECTURE_TAINTS, ArchitectureTaints, ArchitectureTaintsSpec

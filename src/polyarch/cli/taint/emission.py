@@ -8,9 +8,9 @@ import msgspec
 
 from polyarch.cli.output.documents import document_text, manifest_text
 from polyarch.cli.output.tables import Row, table
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.resources import NODES
-from polyarch.model.node import Node
+from polyarch.objects import Node
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.decide.node_taints import architecture_of
 from polyarch.taints.documents.autoscalers import NodeTemplate

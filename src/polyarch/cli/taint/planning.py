@@ -17,9 +17,9 @@ from polyarch.cli.taint.configuration import Configured, Given, configured, give
 from polyarch.cli.taint.emission import What, emission_text, emitted
 from polyarch.cli.taint.plan_output import plan_document, plan_text
 from polyarch.cli.taint.taint_flags import ConfigurationFlags
-from polyarch.kube.client.client import Client
-from polyarch.kube.clock import SystemClock
-from polyarch.model.pod import Pod
+from polyarch.clock import SystemClock
+from polyarch.kube.client import Client
+from polyarch.objects import Pod
 from polyarch.oci.transport.addresses import InvalidSetting
 from polyarch.placement.names import OPERATOR_LEASE
 from polyarch.taints.api.settings import TaintSettings

@@ -26,9 +26,9 @@ from polyarch.cli.taint.plan_output import blocker_text
 from polyarch.cli.taint.planning import judge_of, opened
 from polyarch.cli.taint.run_output import Ended, rendered
 from polyarch.cli.taint.taint_flags import ConfigurationFlags
-from polyarch.kube.client.client import Client
-from polyarch.kube.clock import SystemClock
-from polyarch.kube.objects.refs import few
+from polyarch.clock import SystemClock
+from polyarch.kube.client import Client
+from polyarch.kube.resources import few
 from polyarch.placement.names import OPERATOR_LEASE
 from polyarch.taints.names import LEASE
 from polyarch.taints.plan.hold import is_held

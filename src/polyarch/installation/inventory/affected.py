@@ -5,10 +5,10 @@ from collections.abc import Mapping
 import msgspec
 
 from polyarch.installation.inventory.belongings import is_our_definition
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import CRDS
-from polyarch.model.meta import PartialObjectMetadata
+from polyarch.objects import PartialObjectMetadata
 from polyarch.placement.reconcilers.forced_release import gated_pods
 
 

@@ -21,11 +21,11 @@ from polyarch.installation.documents import documents
 from polyarch.installation.inventory.survey import IN_EVERY_NAMESPACE, Found, Survey
 from polyarch.installation.settings import ComponentName, InstallationSettings, Numa, Registries
 from polyarch.kube.resources import CRDS, NAMESPACES
-from polyarch.model.meta import ObjectMeta
 from polyarch.numa import names as numa_names
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.operator import operator_rights as numa_rights
 from polyarch.numa.operator.scheduler import configuration as scheduler
+from polyarch.objects import ObjectMeta
 from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement import names
 from polyarch.taints import names as taint_names

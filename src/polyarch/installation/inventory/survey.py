@@ -9,11 +9,10 @@ from typing import Final
 import msgspec
 
 from polyarch.installation.asking import together
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.errors import ApiError, MethodNotAllowed, NotFound, UnreadableAnswer
-from polyarch.kube.objects.refs import Ref
-from polyarch.kube.resources import CONFIGMAPS, SERVICE_ACCOUNTS, Resource
-from polyarch.model.meta import ObjectMeta, PartialObjectMetadata
+from polyarch.kube.resources import CONFIGMAPS, SERVICE_ACCOUNTS, Ref, Resource
+from polyarch.objects import ObjectMeta, PartialObjectMetadata
 
 DISCOVERY: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 LEFT_OUT: Final = ("events", "endpoints", "componentstatuses")

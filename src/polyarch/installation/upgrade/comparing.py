@@ -15,10 +15,9 @@ from polyarch.installation.asking import together
 from polyarch.installation.checking import OURS, Facts, changes, is_ready_for, ref_of
 from polyarch.installation.ownership import MANAGER
 from polyarch.installation.upgrade import definitions
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
-from polyarch.kube.objects.refs import Ref, few
-from polyarch.kube.resources import CRDS
+from polyarch.kube.resources import CRDS, Ref, few
 
 Document = dict[str, Any]
 

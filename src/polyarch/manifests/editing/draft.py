@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from yaml.nodes import MappingNode, Node, SequenceNode
 
-from polyarch.kube.client.jsonpatch import pointer
+from polyarch.kube.patches import pointer
 from polyarch.manifests.editing.layout import CannotEdit, layout
 from polyarch.manifests.operations import Add, Misfit, Remove, Rename, Replace, TreeOperation, apply, index, segments
 from polyarch.manifests.scan.composer import children

@@ -10,7 +10,7 @@ from functools import cached_property
 
 from yaml.nodes import Node
 
-from polyarch.kube.client.jsonpatch import pointer
+from polyarch.kube.patches import pointer
 from polyarch.manifests.finding import PlatformSets, Repair, Severity
 from polyarch.manifests.lint.options import LintOptions
 from polyarch.manifests.lint.rule import Rule

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 from yaml.nodes import Node, ScalarNode
 
-from polyarch.kube.client.jsonpatch import pointer
+from polyarch.kube.patches import pointer
 from polyarch.manifests.finding import NO_OBJECT, Finding, ObjectReference, Span
 from polyarch.manifests.lint.catalogue import RULES
 from polyarch.manifests.lint.documents.ma903_unmatched import unmatched

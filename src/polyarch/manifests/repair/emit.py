@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from polyarch.kube.client import jsonpatch
+from polyarch.kube import patches as jsonpatch
 from polyarch.manifests.editing.style import BlockStyle, block_lines, scalar
 from polyarch.manifests.operations import TreeOperation, to_json_patch
 from polyarch.manifests.repair.fix_result import FixResult

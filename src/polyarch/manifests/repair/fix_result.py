@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from polyarch.kube.client.jsonpatch import pointer
+from polyarch.kube.patches import pointer
 from polyarch.manifests.editing.splices import Edit, offset_before
 from polyarch.manifests.finding import Finding
 from polyarch.manifests.lint.engine import OBJECT_CHECKS, ObjectCheck

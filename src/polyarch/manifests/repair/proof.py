@@ -9,7 +9,7 @@ Pure.
 from collections.abc import Iterable
 from typing import Any
 
-from polyarch.kube.client.jsonpatch import pointer
+from polyarch.kube.patches import pointer
 from polyarch.manifests.operations import Misfit, TreeOperation, apply, same
 from polyarch.manifests.scan.nodes import Document, SyntaxProblem, chunks, compose
 from polyarch.manifests.scan.text import SourceText

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from yaml.nodes import Node, SequenceNode
 
-from polyarch.kube.client.jsonpatch import pointer
+from polyarch.kube.patches import pointer
 from polyarch.manifests.finding import ObjectReference
 from polyarch.manifests.scan.nodes import Document, duplicate_keys, find, get, text_of
 

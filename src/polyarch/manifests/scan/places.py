@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from polyarch.kube.client.jsonpatch import pointer
+from polyarch.kube.patches import pointer
 from polyarch.manifests.scan.nodes import effective, elements, find, get, members, text_of
 from polyarch.manifests.scan.objects import KubeObject
 from polyarch.manifests.scan.pod_specs import Inherited, Role

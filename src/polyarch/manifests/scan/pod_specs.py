@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from yaml.nodes import MappingNode, Node
 
-from polyarch.kube.client.jsonpatch import pointer
+from polyarch.kube.patches import pointer
 from polyarch.manifests.scan.nodes import Document, elements, find, get, is_null, members, text_of
 from polyarch.manifests.scan.objects import KubeObject
 

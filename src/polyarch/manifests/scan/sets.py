@@ -29,7 +29,7 @@ from polyarch.platforms import (
     normal_architecture,
     normal_system,
 )
-from polyarch.requirements import Requirement
+from polyarch.selectors import Requirement
 
 ARCHITECTURE_KEY = "kubernetes.io/arch"
 OS_KEY = "kubernetes.io/os"

@@ -6,8 +6,9 @@ nothing is lost in either direction. Words and bounds are those of ``settings``.
 
 from typing import Final, get_args
 
-from polyarch.kube.objects.durations import GO_PATTERN
-from polyarch.kube.objects.schema import (
+from polyarch.durations import GO_PATTERN
+from polyarch.kube.resources import Resource
+from polyarch.kube.schema import (
     Schema,
     array,
     boolean,
@@ -23,7 +24,6 @@ from polyarch.kube.objects.schema import (
     text_map,
     version,
 )
-from polyarch.kube.resources import Resource
 from polyarch.numa.api import settings
 from polyarch.numa.api.resources import OLD_VERSION, OPERATORS, SCHEDULERS, VERSION
 from polyarch.numa.names import OPERATOR_SINGLETON, SCHEDULER_SINGLETON

@@ -10,8 +10,8 @@ from typing import Any, Final
 import msgspec
 
 from polyarch.kube.resources import Resource
-from polyarch.model.meta import ObjectMeta
 from polyarch.numa.names import OPERATOR_GROUP
+from polyarch.objects import ObjectMeta
 
 VERSION: Final = "v1"
 """The stored one."""

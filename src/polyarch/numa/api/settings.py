@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, cast, get_args
 
 import msgspec
 
-from polyarch.kube.objects.durations import go_duration, parse_go_duration
+from polyarch.durations import go_duration, parse_go_duration
 from polyarch.numa.api.resources import (
     NodeGroup,
     NodeGroupConfig,

@@ -9,8 +9,8 @@ from typing import Final
 import msgspec
 
 from polyarch.kube.resources import Resource
-from polyarch.model.meta import ObjectMeta
 from polyarch.numa.names import TOPOLOGY_GROUP
+from polyarch.objects import ObjectMeta
 
 TOPOLOGIES: Final = Resource(
     TOPOLOGY_GROUP, "v1alpha2", "noderesourcetopologies", "NodeResourceTopology", namespaced=False

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec.inspect
 import msgspec.structs
 
-from polyarch.kube.objects.schema import Schema, array, custom_resource, integer, obj, quantity, text
+from polyarch.kube.schema import Schema, array, custom_resource, integer, obj, quantity, text
 from polyarch.numa.api.topology import (
     TOPOLOGIES,
     Attribute,

@@ -9,9 +9,8 @@ import posixpath
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from polyarch.kube.objects.conformance import Departure, departures, pruned, without_nulls
-from polyarch.kube.objects.durations import InvalidDuration, parse_go_duration
-from polyarch.kube.objects.schema import Schema
+from polyarch.durations import InvalidDuration, parse_go_duration
+from polyarch.kube.schema import Departure, Schema, departures, pruned, without_nulls
 from polyarch.numa.api import crds, settings
 from polyarch.numa.names import HEARTBEAT, KUBELET_ROOT
 

@@ -6,7 +6,7 @@ that lists pods but does not answer this is given ten minutes: the last answer i
 
 from typing import Final
 
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
 from polyarch.numa.decide.facts import Allocatable
 from polyarch.numa.host.podresources.client import PodResources, PodResourcesError
 

@@ -12,11 +12,10 @@ from typing import Final
 import structlog
 from aiohttp import web
 
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
+from polyarch.kube.certificates import Certificates, FileCertificates
 from polyarch.kube.metrics import Metrics
-from polyarch.kube.serving.certificates import Certificates, FileCertificates
-from polyarch.kube.serving.health import Health, MetricsPage
-from polyarch.kube.serving.listener import HttpServer, text
+from polyarch.kube.server import Health, HttpServer, MetricsPage, text
 from polyarch.numa.exporter.settings import MetricsSettings
 from polyarch.numa.exporter.tls_policy import VERSIONS, openssl_ciphers
 

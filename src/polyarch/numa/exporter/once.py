@@ -7,12 +7,12 @@ from typing import Protocol
 
 from polyarch.kube.errors import Forbidden, NotFound
 from polyarch.kube.resources import NODES
-from polyarch.model.meta import PartialObjectMetadata
 from polyarch.numa.api.topology import TOPOLOGIES, NodeResourceTopology
 from polyarch.numa.exporter.cluster.publisher import owned
 from polyarch.numa.exporter.cluster.topology_write import Document, Sent, TopologyWrite, WritingClient
 from polyarch.numa.exporter.settings import ExporterSettings
 from polyarch.numa.names import TRIGGER
+from polyarch.objects import PartialObjectMetadata
 
 
 class OnceClient(WritingClient, Protocol):

@@ -11,10 +11,9 @@ from typing import Any, Final, Protocol, TypeVar
 
 import structlog
 
-from polyarch.kube.causes import Causes
-from polyarch.kube.client.retry import Random, backoff
-from polyarch.kube.clock import Clock, deadline, is_cancelled
-from polyarch.model.condition import Condition
+from polyarch.clock import Clock, deadline, is_cancelled
+from polyarch.kube.errors import Causes
+from polyarch.kube.requests import Random, backoff
 from polyarch.numa import names
 from polyarch.numa.exporter.cluster.publisher import Offer
 from polyarch.numa.exporter.fingerprint_report import StatusFile
@@ -25,6 +24,7 @@ from polyarch.numa.host.kubelet.settings import NoKubeletSettings
 from polyarch.numa.host.machine.layout import UnreadableMachine
 from polyarch.numa.host.podresources.client import PodResourcesError
 from polyarch.numa.result import fingerprint_status
+from polyarch.objects import Condition
 
 log = structlog.get_logger(__name__)
 

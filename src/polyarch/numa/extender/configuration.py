@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Any, Final, NamedTuple, get_args
 
-from polyarch.kube.objects.durations import InvalidDuration, parse_go_duration
+from polyarch.durations import InvalidDuration, parse_go_duration
 from polyarch.numa.api.settings import (
     CANDIDATE_BOUNDS,
     Detection,

@@ -12,11 +12,10 @@ from typing import Final
 
 from aiohttp import web
 
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
+from polyarch.kube.certificates import Certificates, FileCertificates, KeyPair
 from polyarch.kube.metrics import Metrics
-from polyarch.kube.serving.certificates import Certificates, FileCertificates, KeyPair
-from polyarch.kube.serving.health import Health, MetricsPage, ReviewClient, ScraperAuthorization
-from polyarch.kube.serving.listener import JSON_HEADERS, HttpServer, text
+from polyarch.kube.server import JSON_HEADERS, Health, HttpServer, MetricsPage, ReviewClient, ScraperAuthorization, text
 from polyarch.numa.extender.settings import ExtenderSettings
 from polyarch.numa.names import STATE_PATH
 
@@ -93,7 +92,7 @@ class Endpoints:
 
 def _own_certificate(clock: Clock, metrics: Metrics) -> Certificates:
     """Made in memory, and again when two thirds of its life are over."""
-    from polyarch.kube.serving import x509  # 5 MiB that a process with files saves
+    from polyarch.kube import x509  # 5 MiB that a process with files saves
 
     pairs: list[tuple[x509.Certificate, KeyPair]] = []
 

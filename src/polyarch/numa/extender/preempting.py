@@ -17,12 +17,11 @@ from typing import Final, Literal, Protocol
 import msgspec
 import structlog
 
-from polyarch.kube.client.jsonpatch import add, remove, test
-from polyarch.kube.client.patches import JsonPatch
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
 from polyarch.kube.errors import Conflict, Invalid, KubernetesError, NotFound, TooManyRequests
+from polyarch.kube.events import Recorder, Regarding
+from polyarch.kube.patches import JsonPatch, add, remove, test
 from polyarch.kube.resources import PODS, Resource
-from polyarch.kube.runtime.events import Recorder, Regarding
 from polyarch.numa.decide.xxh64 import xxh64
 from polyarch.numa.extender.metrics import ExtenderMetrics
 from polyarch.numa.extender.wire import Question

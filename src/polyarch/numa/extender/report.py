@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
 from polyarch.numa.extender.engine import Engine
 from polyarch.numa.extender.settings import ExtenderSettings
 from polyarch.numa.extender.state_document import CacheState, NodeState, Options, State, document

@@ -11,8 +11,8 @@ from typing import Final, Protocol
 import structlog
 from aiohttp import web
 
-from polyarch.kube.clock import Clock, deadline
-from polyarch.kube.serving.listener import JSON_HEADERS, BodyTooLarge, read_body, text
+from polyarch.clock import Clock, deadline
+from polyarch.kube.server import JSON_HEADERS, BodyTooLarge, read_body, text
 from polyarch.numa.extender import wire
 from polyarch.numa.extender.engine import Engine
 from polyarch.numa.extender.metrics import ExtenderMetrics

@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
-from polyarch.model.quantity import InvalidQuantity
 from polyarch.numa.scheduling.facts.pods import PodFacts, PodObject, pod_facts
+from polyarch.quantity import InvalidQuantity
 
 LARGEST: Final = 16 * 1024 * 1024
 """Bytes of a request."""

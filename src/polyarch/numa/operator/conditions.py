@@ -4,7 +4,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from polyarch.model.condition import Condition
+from polyarch.objects import Condition
 
 AS_EXPECTED: Final = "AsExpected"
 INTERNAL_ERROR: Final = "InternalError"

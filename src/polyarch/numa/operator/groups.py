@@ -11,12 +11,12 @@ from typing import Any, Final
 
 import msgspec
 
-from polyarch.kube.objects.refs import few
+from polyarch.kube.resources import few
 from polyarch.numa import names
 from polyarch.numa.api.resources import NodeGroup
 from polyarch.numa.api.settings import GroupSettings
 from polyarch.numa.operator.observed import Document, NodeLabels, Platform
-from polyarch.requirements import InvalidSelector, Requirement, Selector
+from polyarch.selectors import InvalidSelector, Requirement, Selector
 
 DNS_LABEL_LENGTH: Final = 63
 UNNAMED_PREFIX: Final = "ng-"

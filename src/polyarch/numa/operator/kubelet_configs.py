@@ -15,7 +15,7 @@ from polyarch.numa import names
 from polyarch.numa.decide.facts import TopologyPolicy, TopologyScope
 from polyarch.numa.operator.groups import Group
 from polyarch.numa.operator.observed import Document, Platform
-from polyarch.requirements import InvalidSelector, Selector
+from polyarch.selectors import InvalidSelector, Selector
 
 KUBELET_CONFIGS: Final = Resource(
     "machineconfiguration.openshift.io", "v1", "kubeletconfigs", "KubeletConfig", namespaced=False

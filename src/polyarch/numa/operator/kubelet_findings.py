@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from polyarch.kube.objects.refs import few
-from polyarch.model.condition import Condition
+from polyarch.kube.resources import few
 from polyarch.numa import names
 from polyarch.numa.api.topology import NodeResourceTopology, ZoneResource
+from polyarch.objects import Condition
 
 CHECKED: Final = "TopologySettingsChecked"
 CPU_MANAGER: Final = "without CPU manager policy static"

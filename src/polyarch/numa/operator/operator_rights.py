@@ -7,7 +7,8 @@ to bind exactly these. DaemonSets and ConfigMaps have the names of node groups, 
 
 from typing import Final
 
-from polyarch.kube.objects.rbac import managing
+from polyarch.kube import events
+from polyarch.kube.rbac import Rule, managing, rule, union
 from polyarch.kube.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
@@ -29,8 +30,6 @@ from polyarch.kube.resources import (
     VALIDATING_POLICY_BINDINGS,
     Resource,
 )
-from polyarch.kube.rights import Rule, rule, union
-from polyarch.kube.runtime import events
 from polyarch.numa import names
 from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
 from polyarch.numa.api.topology import TOPOLOGIES

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from polyarch.model.condition import Condition
+from polyarch.objects import Condition
 
 Document = dict[str, Any]
 EventType = Literal["Normal", "Warning"]

@@ -10,11 +10,9 @@ from typing import Any, Final
 
 import msgspec
 
-from polyarch.kube.objects.conformance import without_nulls
-from polyarch.kube.objects.owners import Owner
-from polyarch.kube.objects.refs import few
-from polyarch.kube.resources import NAMESPACES
-from polyarch.model.condition import Condition
+from polyarch.kube.owners import Owner
+from polyarch.kube.resources import NAMESPACES, few
+from polyarch.kube.schema import without_nulls
 from polyarch.numa import names
 from polyarch.numa.api.resources import OPERATORS, NUMAResourcesOperator, NUMAResourcesOperatorSpec
 from polyarch.numa.api.settings import verbosity
@@ -31,6 +29,7 @@ from polyarch.numa.operator.kubelet_configs import PoolKubelets
 from polyarch.numa.operator.observed import Document, Observed
 from polyarch.numa.operator.outcome import Announcement, Plan
 from polyarch.numa.operator.status import pools_paused, status
+from polyarch.objects import Condition
 
 ENABLED: Final = "enabled"
 PRIVILEGED: Final = {"pod-security.kubernetes.io/enforce": "privileged"}

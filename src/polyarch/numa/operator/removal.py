@@ -2,8 +2,8 @@
 
 from collections.abc import Collection, Iterable, Mapping
 
-from polyarch.model.meta import ObjectMeta
 from polyarch.numa.names import NODE_GROUP_LABEL
+from polyarch.objects import ObjectMeta
 
 
 def stale_topologies(

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from polyarch.kube.objects.refs import few
+from polyarch.kube.resources import few
 from polyarch.numa import names
 from polyarch.numa.operator.observed import Document
 

@@ -4,13 +4,13 @@ from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from polyarch.kube.resources import DAEMONSETS, NAMESPACES, Resource
-from polyarch.model.condition import Condition
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.operator.exporters.openshift import MACHINE_CONFIGS
 from polyarch.numa.operator.exporters.surroundings import Surroundings, of_group
 from polyarch.numa.operator.groups import Group
 from polyarch.numa.operator.kubelet_configs import KUBELET_CONFIGS
 from polyarch.numa.operator.observed import Document, Platform
+from polyarch.objects import Condition
 
 POOL_PAUSED: Final = "MachineConfigPoolPaused"
 

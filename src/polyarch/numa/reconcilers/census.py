@@ -9,18 +9,18 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from polyarch.kube.client.client import Client
-from polyarch.kube.client.requests import Selection
-from polyarch.kube.client.watch_event import KubernetesObject
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
+from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
+from polyarch.kube.requests import Selection
 from polyarch.kube.resources import NODES, PODS, Resource
-from polyarch.model.meta import ObjectMeta
-from polyarch.model.taint import Toleration
+from polyarch.kube.watch import KubernetesObject
 from polyarch.numa import names
 from polyarch.numa.api.topology import TOPOLOGIES, NodeResourceTopology
 from polyarch.numa.operator.kubelet_findings import findings
 from polyarch.numa.operator.scheduler.nodes import Candidates, SchedulableNode
+from polyarch.objects import ObjectMeta
+from polyarch.tolerations import Toleration
 
 T = TypeVar("T", bound=KubernetesObject)
 

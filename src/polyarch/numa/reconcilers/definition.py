@@ -7,14 +7,14 @@ from typing import Any, Final
 
 import structlog
 
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.errors import KubernetesError, NotFound
+from polyarch.kube.informer import Informer
 from polyarch.kube.resources import CRDS
-from polyarch.kube.runtime.informer import Informer
-from polyarch.model.meta import Key, PartialObjectMetadata
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.api.topology_crd import definition
 from polyarch.numa.api.topology_sync import beyond_ours, is_behind
+from polyarch.objects import Key, PartialObjectMetadata
 from polyarch.operating.labels import PART_OF
 
 log = structlog.get_logger(__name__)

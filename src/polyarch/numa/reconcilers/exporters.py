@@ -9,16 +9,12 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from polyarch.kube.client.client import Client
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
+from polyarch.kube.client import Client
+from polyarch.kube.controller import After, Done, Result
 from polyarch.kube.errors import KubernetesError
-from polyarch.kube.objects import finalizers
-from polyarch.kube.objects.owners import Owner
+from polyarch.kube.owners import Owner, add_finalizer
 from polyarch.kube.resources import DAEMONSETS, NAMESPACES
-from polyarch.kube.runtime.controller import After, Done, Result
-from polyarch.model.condition import Condition
-from polyarch.model.meta import Key
-from polyarch.model.unstructured import Unstructured
 from polyarch.numa import names
 from polyarch.numa.api.resources import OPERATORS
 from polyarch.numa.operator import conditions
@@ -37,6 +33,7 @@ from polyarch.numa.reconcilers.signing import ExporterCertificate
 from polyarch.numa.reconcilers.stalling import Stalling
 from polyarch.numa.reconcilers.telling import Telling
 from polyarch.numa.reconcilers.watching import Watched
+from polyarch.objects import Condition, Key, Unstructured
 from polyarch.operating import names as shared
 from polyarch.operating.keeping.discovery import MONITORING, Discovery
 from polyarch.operating.keeping.home import Home
@@ -127,7 +124,7 @@ class ExporterReconciler:
         problem = await self._definition.sync(left_alone=_is_cluster_defined(live))
         if problem:
             planned = plan(msgspec.structs.replace(observed, api_problem=problem))
-        if not await finalizers.add(self._client, OPERATORS, live.metadata, names.FINALIZER):
+        if not await add_finalizer(self._client, OPERATORS, live.metadata, names.FINALIZER):
             return After(SOON)
         try:
             again = await self._apply(live, planned, observed)

@@ -9,12 +9,11 @@ from typing import Any, Final
 
 import structlog
 
-from polyarch.kube.runtime.controller import After, Done, Result
-from polyarch.model.meta import Key
-from polyarch.model.unstructured import Unstructured
+from polyarch.kube.controller import After, Done, Result
 from polyarch.numa.operator.kubelet_configs import HOSTED_KEY, KUBELET_CONFIGS
 from polyarch.numa.operator.observed import Platform
 from polyarch.numa.reconcilers.watching import Watched
+from polyarch.objects import Key, Unstructured
 
 log = structlog.get_logger(__name__)
 

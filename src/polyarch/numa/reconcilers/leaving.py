@@ -12,16 +12,13 @@ from typing import Final
 import msgspec
 import structlog
 
-from polyarch.kube.client.client import Client
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
+from polyarch.kube.client import Client
+from polyarch.kube.controller import After, Done, Result
 from polyarch.kube.errors import Conflict, KubernetesError, NotFound
-from polyarch.kube.objects import deletion, finalizers
-from polyarch.kube.objects.refs import Ref, few
-from polyarch.kube.resources import DAEMONSETS, DEPLOYMENTS, PODS, Resource
-from polyarch.kube.runtime.controller import After, Done, Result
-from polyarch.kube.runtime.events import Recorder, Regarding
-from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
-from polyarch.model.unstructured import Unstructured
+from polyarch.kube.events import Recorder, Regarding
+from polyarch.kube.owners import delete_object, remove_finalizer
+from polyarch.kube.resources import DAEMONSETS, DEPLOYMENTS, PODS, Ref, Resource, few
 from polyarch.numa import names
 from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
 from polyarch.numa.api.topology import TOPOLOGIES
@@ -29,6 +26,7 @@ from polyarch.numa.names import KICK
 from polyarch.numa.operator.removal import stale_topologies
 from polyarch.numa.operator.scheduler.objects import CAPACITIES
 from polyarch.numa.reconcilers.census import TopologyCensus, exporter_pods
+from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata, Unstructured
 from polyarch.operating.keeping.operand_sets import OperandSets
 
 log = structlog.get_logger(__name__)
@@ -85,7 +83,7 @@ class ExporterRemoval:
             return After(STEP)
         if left:
             self._tell_left(metadata, left)
-        await finalizers.remove(self._client, OPERATORS, metadata, names.FINALIZER)
+        await remove_finalizer(self._client, OPERATORS, metadata, names.FINALIZER)
         log.info("exporters removed", left=left)
         return Done()
 
@@ -97,7 +95,7 @@ class ExporterRemoval:
         found = await self._sets.live()
         daemon_sets = {ref: each for ref, each in found.items() if ref.resource == DAEMONSETS}
         for ref, each in daemon_sets.items():
-            await deletion.delete(self._client, ref.resource, ref.key, uid=each.metadata.uid)
+            await delete_object(self._client, ref.resource, ref.key, uid=each.metadata.uid)
         if daemon_sets and not late:
             return [str(ref) for ref in daemon_sets]
         pods = await exporter_pods(self._client, self._home)
@@ -154,14 +152,14 @@ class SchedulerRemoval:
             left = False
         if left and not late:
             return After(STEP)
-        await finalizers.remove(self._client, SCHEDULERS, metadata, names.FINALIZER)
+        await remove_finalizer(self._client, SCHEDULERS, metadata, names.FINALIZER)
         return Done()
 
     async def _step(self) -> bool:
         """Whether something is still there."""
         deployment, kick = Key(self._home, names.SCHEDULER), Key(self._home, KICK)
         several: tuple[tuple[Resource, Key], ...] = ((DEPLOYMENTS, deployment), (CAPACITIES, kick))
-        found = [await deletion.delete(self._client, resource, key) for resource, key in several]
+        found = [await delete_object(self._client, resource, key) for resource, key in several]
         return any(each is not None for each in found)
 
     async def _tell_pods(self, scheduler: str) -> None:

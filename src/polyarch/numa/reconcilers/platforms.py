@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import Resource
 from polyarch.numa.operator.detection import CLUSTER_VERSIONS, INFRASTRUCTURES, platform_of

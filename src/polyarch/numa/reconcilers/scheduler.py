@@ -4,14 +4,11 @@ from typing import Final
 
 import msgspec
 
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
+from polyarch.kube.controller import After, Done, Result
 from polyarch.kube.errors import KubernetesError
-from polyarch.kube.objects import finalizers
-from polyarch.kube.objects.owners import Owner
+from polyarch.kube.owners import Owner, add_finalizer
 from polyarch.kube.resources import DEPLOYMENTS
-from polyarch.kube.runtime.controller import After, Done, Result
-from polyarch.model.meta import Key
-from polyarch.model.unstructured import Unstructured
 from polyarch.numa import names
 from polyarch.numa.api.resources import SCHEDULERS
 from polyarch.numa.operator import conditions
@@ -23,6 +20,7 @@ from polyarch.numa.reconcilers.leaving import SchedulerRemoval
 from polyarch.numa.reconcilers.platforms import Platforms
 from polyarch.numa.reconcilers.telling import Telling
 from polyarch.numa.reconcilers.watching import Watched
+from polyarch.objects import Key, Unstructured
 from polyarch.operating.keeping.discovery import MONITORING, Discovery
 from polyarch.operating.keeping.home import Home
 from polyarch.operating.keeping.operand_sets import OperandSets
@@ -87,7 +85,7 @@ class SchedulerReconciler:
         planned = plan(observed)
         if planned.documents is None:
             return await self._tell(live, planned)
-        if not await finalizers.add(self._client, SCHEDULERS, live.metadata, names.FINALIZER):
+        if not await add_finalizer(self._client, SCHEDULERS, live.metadata, names.FINALIZER):
             return After(SOON)
         try:
             outcome = await self._sets.apply(planned.documents, keeps=lambda _: False)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from polyarch.kube.metrics import Metrics
-from polyarch.model.condition import Condition
+from polyarch.objects import Condition
 
 STATES = ("desired", "ready")
 

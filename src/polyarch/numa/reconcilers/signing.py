@@ -6,10 +6,10 @@ and has no business on every node.
 
 from typing import Final
 
-from polyarch.kube.client.client import Client
-from polyarch.kube.clock import Clock
-from polyarch.kube.objects.owners import Owner
-from polyarch.kube.serving.self_managed import SelfManaged, SelfManagedSettings
+from polyarch.clock import Clock
+from polyarch.kube.certificate_rotation import SelfManaged, SelfManagedSettings
+from polyarch.kube.client import Client
+from polyarch.kube.owners import Owner
 from polyarch.numa.operator.operator_rights import AUTHORITY
 from polyarch.numa.operator.outcome import ServingCertificate
 from polyarch.operating import names as shared

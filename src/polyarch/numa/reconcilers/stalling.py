@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
 from polyarch.numa.operator.rollout import PATIENCE
 
 _PROGRESS: Final = (

@@ -3,19 +3,18 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from polyarch.kube.client.client import Client
-from polyarch.kube.client.patches import MergePatch
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
+from polyarch.kube.client import Client
+from polyarch.kube.conditions import merged
 from polyarch.kube.errors import Conflict, NotFound
-from polyarch.kube.objects.conditions import Condition, merged
+from polyarch.kube.events import Recorder, Regarding
+from polyarch.kube.informer import Informer
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import Resource
-from polyarch.kube.runtime.events import Recorder, Regarding
-from polyarch.kube.runtime.informer import Informer
-from polyarch.model.meta import PartialObjectMetadata
-from polyarch.model.unstructured import Unstructured
 from polyarch.numa.operator.conditions import STATES
 from polyarch.numa.operator.outcome import Announcement
 from polyarch.numa.reconcilers.series import NumaSeries
+from polyarch.objects import Condition, PartialObjectMetadata, Unstructured
 
 ACTION: Final = "Reconcile"
 REMEMBERED: Final = 64

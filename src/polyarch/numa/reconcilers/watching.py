@@ -10,17 +10,15 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from polyarch.kube.informer import Informer, OnDemand, Shares
 from polyarch.kube.resources import CONFIGMAPS, CRDS, ENDPOINT_SLICES, NAMESPACES, NODES
-from polyarch.kube.runtime.informer import Informer
-from polyarch.kube.runtime.on_demand import OnDemand, Shares
-from polyarch.kube.runtime.store import Change
-from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
-from polyarch.model.unstructured import Unstructured
+from polyarch.kube.store import Change
 from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.names import NODE_POOL_LABEL
 from polyarch.numa.operator.kubelet_configs import HOSTED_LABEL, HOSTED_NAMESPACE, KUBELET_CONFIGS
 from polyarch.numa.operator.observed import API_SERVERS, POOLS, USUAL_API_PORTS, Platform
+from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata, Unstructured
 from polyarch.operating.settings import OperatorSettings
 
 API_SERVICE: Final = Key("default", "kubernetes")

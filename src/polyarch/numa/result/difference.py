@@ -14,9 +14,9 @@ from typing import Any, Final
 import msgspec
 
 from polyarch.kube.resources import NODES
-from polyarch.model.meta import ObjectMeta, OwnerReference
 from polyarch.numa import names
 from polyarch.numa.api.topology import NodeResourceTopology, Zone
+from polyarch.objects import ObjectMeta, OwnerReference
 
 Document = dict[str, Any]
 

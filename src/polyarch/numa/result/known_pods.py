@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from polyarch.model.meta import ObjectMeta
 from polyarch.numa.decide.facts import ListedPod
 from polyarch.numa.decide.fingerprint import has_exclusive_resources
+from polyarch.objects import ObjectMeta
 
 Quantities = dict[str, str | int | float]
 

@@ -7,7 +7,7 @@ decimal integers. What tells about the write itself, its trigger and time, is ad
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from polyarch.kube.objects.durations import go_duration
+from polyarch.durations import go_duration
 from polyarch.kube.resources import NODES
 from polyarch.numa import names
 from polyarch.numa.api.attributes import zone_name

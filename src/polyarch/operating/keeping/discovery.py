@@ -10,8 +10,8 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from polyarch.kube.client.client import Client
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
+from polyarch.kube.client import Client
 from polyarch.kube.errors import KubernetesError
 from polyarch.kube.resources import Resource
 from polyarch.operating import serving

@@ -6,8 +6,8 @@ from "it has not begun" by the objects. The leader says it in its Lease.
 
 from collections.abc import Awaitable, Callable, Iterable
 
-from polyarch.kube.runtime.controller import Result
-from polyarch.model.meta import Key
+from polyarch.kube.controller import Result
+from polyarch.objects import Key
 
 Reconcile = Callable[[Key], Awaitable[Result]]
 

@@ -7,12 +7,11 @@ from typing import Any
 
 import msgspec
 
-from polyarch.kube.process.roles import Process
+from polyarch.kube.informer import Informer
+from polyarch.kube.manager import Process
 from polyarch.kube.resources import CONFIGMAPS, DEPLOYMENTS, NAMESPACES
-from polyarch.kube.runtime.informer import Informer
-from polyarch.kube.runtime.store import Change
-from polyarch.model.meta import Key
-from polyarch.model.unstructured import Unstructured
+from polyarch.kube.store import Change
+from polyarch.objects import Key, Unstructured
 from polyarch.operating import names, registry_settings
 from polyarch.operating.settings import OperatorSettings
 

@@ -10,11 +10,10 @@ from typing import Final, Protocol
 
 import structlog
 
-from polyarch.kube.client.answers import Listing
-from polyarch.kube.clock import Clock
-from polyarch.kube.objects.refs import Ref
-from polyarch.kube.resources import DAEMONSETS, DEPLOYMENTS, PODS, Resource
-from polyarch.model.meta import PartialObjectMetadata
+from polyarch.clock import Clock
+from polyarch.kube.resources import DAEMONSETS, DEPLOYMENTS, PODS, Ref, Resource
+from polyarch.kube.responses import Listing
+from polyarch.objects import PartialObjectMetadata
 from polyarch.operating import names
 
 log = structlog.get_logger(__name__)

@@ -9,12 +9,12 @@ from typing import Any, Final, TypeVar
 
 import structlog
 
-from polyarch.kube.client.client import Client
-from polyarch.kube.client.watch_event import KubernetesObject
-from polyarch.kube.clock import Clock
-from polyarch.kube.objects import deletion
-from polyarch.kube.objects.apply_set import ApplyFailed, ApplySet, Handler, Outcome, Step
-from polyarch.kube.objects.refs import Ref, few
+from polyarch.clock import Clock
+from polyarch.kube.apply import ApplyFailed, ApplySet, Handler, Outcome, Step
+from polyarch.kube.client import Client
+from polyarch.kube.events import Recorder, Regarding
+from polyarch.kube.informer import Informer, Informers
+from polyarch.kube.owners import delete_object
 from polyarch.kube.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
@@ -29,13 +29,13 @@ from polyarch.kube.resources import (
     SECRETS,
     SERVICE_ACCOUNTS,
     SERVICES,
+    Ref,
     Resource,
     by_kind,
+    few,
 )
-from polyarch.kube.runtime.events import Recorder, Regarding
-from polyarch.kube.runtime.informer import Informer, Informers
-from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
-from polyarch.model.unstructured import Unstructured
+from polyarch.kube.watch import KubernetesObject
+from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata, Unstructured
 from polyarch.operating import names
 from polyarch.operating.keeping.last_pods import LastPods
 
@@ -217,7 +217,7 @@ class OperandSets:
                 "deleted an object, to create it with another immutable field",
                 object=str(Ref(resource, found.metadata.key)),
             )
-            await deletion.delete(self._client, resource, found.metadata.key, uid=found.metadata.uid)
+            await delete_object(self._client, resource, found.metadata.key, uid=found.metadata.uid)
 
     @property
     def is_complete(self) -> bool:

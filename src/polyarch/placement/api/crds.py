@@ -7,7 +7,7 @@ alone, so validation works while our webhooks are down. Pure.
 from itertools import combinations
 from typing import Final, get_args
 
-from polyarch.kube.objects.schema import (
+from polyarch.kube.schema import (
     DNS_LABEL,
     DNS_SUBDOMAIN,
     Schema,

@@ -6,8 +6,8 @@ have no defaults: a field that they leave out has the value of ``spec`` (PL-042)
 
 from typing import Final, get_args
 
-from polyarch.kube.objects.durations import format_duration
-from polyarch.kube.objects.schema import (
+from polyarch.durations import format_duration
+from polyarch.kube.schema import (
     Schema,
     array,
     boolean,

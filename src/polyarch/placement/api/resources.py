@@ -10,9 +10,9 @@ from typing import Final
 import msgspec
 
 from polyarch.kube.resources import Resource
-from polyarch.model.meta import ObjectMeta
-from polyarch.model.selector import LabelSelector
+from polyarch.objects import ObjectMeta
 from polyarch.placement.names import GROUP, OWN_GROUP
+from polyarch.selectors import LabelSelector
 
 CPPCS: Final = Resource(GROUP, "v1beta1", "clusterpodplacementconfigs", "ClusterPodPlacementConfig", namespaced=False)
 PPCS: Final = Resource(GROUP, "v1beta1", "podplacementconfigs", "PodPlacementConfig")

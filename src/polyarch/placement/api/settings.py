@@ -11,9 +11,9 @@ from typing import Any, Final, Literal, get_args
 
 import msgspec
 
-from polyarch.kube.objects.durations import parse_duration
+from polyarch.durations import parse_duration
 from polyarch.placement.api.resources import ClusterPodPlacementConfig, Override, PlacementPolicy, PlacementPolicySpec
-from polyarch.requirements import Selector, is_listed
+from polyarch.selectors import Selector, is_listed
 
 Mode = Literal["enforce", "audit"]
 Action = Literal["hold", "fallback", "release"]

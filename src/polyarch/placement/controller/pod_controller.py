@@ -14,13 +14,10 @@ from typing import Final, Protocol
 
 import structlog
 
-from polyarch.kube.causes import Causes
-from polyarch.kube.clock import Clock
-from polyarch.kube.runtime.controller import After, Done, Result
-from polyarch.kube.runtime.guarded import Patches
-from polyarch.kube.runtime.outage import Outage
-from polyarch.model.meta import Key
-from polyarch.model.pod import Pod
+from polyarch.clock import Clock
+from polyarch.kube.controller import After, Done, Outage, Patches, Result
+from polyarch.kube.errors import Causes
+from polyarch.objects import Key, Pod
 from polyarch.placement.controller.gated import GatedPod
 from polyarch.placement.controller.releases import Decided, Posts, Releases
 from polyarch.placement.controller.standby import Standby

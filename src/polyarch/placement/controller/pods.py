@@ -10,11 +10,9 @@ from typing import Final, Protocol
 
 import structlog
 
-from polyarch.kube.causes import Causes
-from polyarch.kube.clock import Clock
-from polyarch.kube.errors import KubernetesError
-from polyarch.model.meta import Key
-from polyarch.model.pod import Pod
+from polyarch.clock import Clock
+from polyarch.kube.errors import Causes, KubernetesError
+from polyarch.objects import Key, Pod
 from polyarch.placement import names
 from polyarch.placement.metrics import PlacementMetrics
 from polyarch.placement.result.scheduling_gate import carries_gate

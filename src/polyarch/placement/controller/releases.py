@@ -12,16 +12,12 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 import structlog
 
-from polyarch.kube.client.jsonpatch import Operation
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
+from polyarch.kube.controller import After, Done, Outage, Patches, Result, Write, Written, write_guarded
 from polyarch.kube.errors import Conflict
+from polyarch.kube.patches import Operation
 from polyarch.kube.resources import PODS
-from polyarch.kube.runtime import guarded
-from polyarch.kube.runtime.controller import After, Done, Result
-from polyarch.kube.runtime.guarded import Patches, Write, Written
-from polyarch.kube.runtime.outage import Outage
-from polyarch.model.meta import Key
-from polyarch.model.pod import Pod
+from polyarch.objects import Key, Pod
 from polyarch.oci.answer import Inspection
 from polyarch.placement.api.settings import Settings
 from polyarch.placement.controller.gated import GatedPod
@@ -252,7 +248,7 @@ class Releases:
     async def _write(self, key: Key, pod: Pod, operations: tuple[Operation, ...], memory: GatedPod) -> Write:
         """The one PATCH from this version of the pod (PL-304)."""
         version = pod.metadata.resource_version
-        write = await guarded.write(self._client, PODS, key, operations, version, is_connected=self._is_connected)
+        write = await write_guarded(self._client, PODS, key, operations, version, is_connected=self._is_connected)
         if write.result is not Written.UNREACHED:
             self._outage.over()
         if write.result is Written.MOVED_ON:

@@ -9,7 +9,7 @@ from operator import and_
 
 import msgspec
 
-from polyarch.model.pod import NodeSelectorTerm
+from polyarch.objects import NodeSelectorTerm
 from polyarch.placement import names
 from polyarch.placement.api.settings import OSConstraint
 from polyarch.placement.decide.view import View

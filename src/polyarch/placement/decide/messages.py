@@ -6,7 +6,7 @@ never text that a registry sent. Pure.
 
 from typing import Final
 
-from polyarch.kube.objects.durations import format_duration
+from polyarch.durations import format_duration
 from polyarch.placement.api.settings import Settings
 from polyarch.placement.decide.decision import Decision, Reason
 from polyarch.pods.wording import conflict, deciders, failed, listed, named, remedy

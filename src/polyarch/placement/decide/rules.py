@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from polyarch.model.pod import Pod
+from polyarch.objects import Pod
 from polyarch.oci.answer import Inspection
 from polyarch.placement import names
 from polyarch.placement.api.settings import Settings

@@ -10,12 +10,12 @@ from typing import Final, get_args
 
 import msgspec
 
-from polyarch.model.meta import Key
+from polyarch.objects import Key
 from polyarch.placement.api.resources import ClusterPodPlacementConfig, PodPlacementConfig, ScoringPlatform
 from polyarch.placement.api.settings import WEIGHTS, ScoringArchitecture
 from polyarch.placement.decide.decision import PreferenceEntry
 from polyarch.placement.names import CLUSTER_SOURCE, NAMESPACED_SOURCE_PREFIX
-from polyarch.requirements import InvalidSelector, Selector
+from polyarch.selectors import InvalidSelector, Selector
 
 INVALID_SELECTOR: Final = "InvalidLabelSelector"
 """Logged for a PodPlacementConfig that matches no pod because of its selector (PL-033)."""

@@ -7,7 +7,7 @@ the expression at its end. Pure.
 
 import msgspec
 
-from polyarch.model.pod import NodeSelectorRequirement
+from polyarch.objects import NodeSelectorRequirement
 from polyarch.placement import names
 from polyarch.placement.decide.view import NOWHERE, View
 

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from polyarch.model.pod import NodeSelectorRequirement, NodeSelectorTerm, Pod, PreferredSchedulingTerm
+from polyarch.objects import NodeSelectorRequirement, NodeSelectorTerm, Pod, PreferredSchedulingTerm
 from polyarch.placement import names
 from polyarch.placement.decide.decision import Reason
 from polyarch.placement.decide.record import Record, Scope, is_believed, read

@@ -9,15 +9,15 @@ from typing import Any, Final, Protocol, TypeVar
 
 import structlog
 
-from polyarch.kube.client.patches import MergePatch
-from polyarch.kube.clock import Clock, deadline
+from polyarch.clock import Clock, deadline
+from polyarch.kube.controller import After, Done, Result
 from polyarch.kube.errors import Conflict, KubernetesError, NotFound
+from polyarch.kube.events import Regarding
 from polyarch.kube.metrics import Metrics
+from polyarch.kube.patches import MergePatch
+from polyarch.kube.rbac import rule
 from polyarch.kube.resources import NODES, PODS, Resource
-from polyarch.kube.rights import rule
-from polyarch.kube.runtime.controller import After, Done, Result
-from polyarch.kube.runtime.events import Regarding
-from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
 from polyarch.placement import names
 from polyarch.placement.api.resources import ENOEXECEVENTS, ENoExecEvent
 from polyarch.placement.execmonitor import verdict

@@ -14,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from polyarch.kube.clock import Clock, deadline
+from polyarch.clock import Clock, deadline
 from polyarch.kube.metrics import Metrics
 from polyarch.placement.execmonitor import tracefs
 from polyarch.placement.execmonitor.attribution import PROC, Attribution, Report

@@ -9,11 +9,11 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from polyarch.kube.client.patches import MergePatch
-from polyarch.kube.clock import Clock, deadline
+from polyarch.clock import Clock, deadline
 from polyarch.kube.errors import AlreadyExists, Invalid, KubernetesError
+from polyarch.kube.patches import MergePatch
+from polyarch.kube.rbac import rule
 from polyarch.kube.resources import Resource
-from polyarch.kube.rights import rule
 from polyarch.placement.api.resources import ENOEXECEVENTS
 from polyarch.placement.execmonitor.attribution import Report
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from polyarch.model.meta import ObjectMeta
+from polyarch.objects import ObjectMeta
 from polyarch.placement import names
 from polyarch.placement.api.resources import ENoExecEvent
 

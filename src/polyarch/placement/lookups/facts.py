@@ -15,12 +15,11 @@ import msgspec
 import structlog
 
 from polyarch.clock import Clock
-from polyarch.kube.client.watch_event import KubernetesObject
+from polyarch.kube.informer import Shares
 from polyarch.kube.resources import NAMESPACES, NODES
-from polyarch.kube.runtime.on_demand import Shares
-from polyarch.kube.runtime.store import Change
-from polyarch.model.meta import Key, PartialObjectMetadata
-from polyarch.model.pod import Pod
+from polyarch.kube.store import Change
+from polyarch.kube.watch import KubernetesObject
+from polyarch.objects import Key, PartialObjectMetadata, Pod
 from polyarch.placement import names
 from polyarch.placement.api.resources import (
     CPPCS,

@@ -12,10 +12,10 @@ from typing import Final
 import structlog
 
 from polyarch.clock import Clock
+from polyarch.kube.informer import OnDemand, Shares
 from polyarch.kube.resources import Resource
-from polyarch.kube.runtime.on_demand import OnDemand, Shares
-from polyarch.kube.runtime.store import Change
-from polyarch.model.meta import Key, PartialObjectMetadata
+from polyarch.kube.store import Change
+from polyarch.objects import Key, PartialObjectMetadata
 
 log = structlog.get_logger(__name__)
 

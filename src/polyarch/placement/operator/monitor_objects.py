@@ -6,9 +6,9 @@ monitor forgets nothing (PL-630); its ServiceMonitor and PrometheusRules are tho
 
 from typing import Final
 
-from polyarch.kube.rights import Rule
-from polyarch.kube.runtime import events, lease
-from polyarch.kube.serving import health
+from polyarch.kube import events, lease
+from polyarch.kube.rbac import Rule
+from polyarch.kube.server import SCRAPER_RIGHTS
 from polyarch.operating import workloads
 from polyarch.operating.labels import Document, labels, metadata
 from polyarch.operating.rights import Rights, roles, service_account
@@ -66,7 +66,7 @@ def rights(settings: OperatorSettings, cluster: Cluster) -> dict[str, Rights]:
     home = settings.namespace
     return {
         names.ENOEXEC_HANDLER: Rights(
-            cluster=(*handler.RIGHTS, *events.RIGHTS, *health.RIGHTS),
+            cluster=(*handler.RIGHTS, *events.RIGHTS, *SCRAPER_RIGHTS),
             namespaces={home: (*handler.HOME_RIGHTS, *lease.rights(names.ENOEXEC_LEASE))},
         ),
         names.ENOEXEC_DAEMON: Rights(

@@ -7,7 +7,7 @@ with the Deployments (PL-022). Pure.
 
 from typing import Final
 
-from polyarch.kube.objects.owners import Owner
+from polyarch.kube.owners import Owner
 from polyarch.operating import workloads
 from polyarch.operating.labels import Document, finished, metadata, owned
 from polyarch.operating.monitoring import scraping

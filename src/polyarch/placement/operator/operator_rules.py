@@ -9,7 +9,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final, get_args
 
-from polyarch.kube.objects.rbac import managing
+from polyarch.kube import events, lease
+from polyarch.kube.rbac import Rule, managing, rule, union
 from polyarch.kube.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
@@ -31,9 +32,7 @@ from polyarch.kube.resources import (
     VALIDATING_WEBHOOKS,
     Resource,
 )
-from polyarch.kube.rights import Rule, rule, union
-from polyarch.kube.runtime import events, lease
-from polyarch.kube.serving import health
+from polyarch.kube.server import SCRAPER_RIGHTS
 from polyarch.operating import serving
 from polyarch.operating.monitoring import scraping
 from polyarch.operating.rights import Rights
@@ -91,7 +90,7 @@ _CLUSTER: Final = (
     *managing(MUTATING_WEBHOOKS, (names.WEBHOOK_CONFIGURATION, names.OPERATOR)),
     *managing(VALIDATING_WEBHOOKS, (names.OPERATOR,)),
     *events.RIGHTS,
-    *health.RIGHTS,
+    *SCRAPER_RIGHTS,
 )
 
 

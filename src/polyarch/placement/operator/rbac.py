@@ -9,6 +9,8 @@ from typing import Final
 
 import msgspec
 
+from polyarch.kube import events, lease
+from polyarch.kube.rbac import Rule, rule
 from polyarch.kube.resources import (
     CONFIGMAPS,
     CRONJOBS,
@@ -24,9 +26,7 @@ from polyarch.kube.resources import (
     SECRETS,
     STATEFULSETS,
 )
-from polyarch.kube.rights import Rule, rule
-from polyarch.kube.runtime import events, lease
-from polyarch.kube.serving import health
+from polyarch.kube.server import SCRAPER_RIGHTS
 from polyarch.operating.labels import Document
 from polyarch.operating.rights import (
     USE_CONSTRAINTS,
@@ -99,7 +99,7 @@ def rights(parts: Parts) -> dict[str, Rights]:
     return {
         names.WEBHOOK: _rights(
             parts,
-            cluster=health.RIGHTS,
+            cluster=SCRAPER_RIGHTS,
             own=(watched_lease, *((readings,) if shared else ())),
         ),
         names.CONTROLLER: _rights(
@@ -107,7 +107,7 @@ def rights(parts: Parts) -> dict[str, Rights]:
             cluster=(
                 rule(PODS, "get", "list", "watch", "patch"),
                 *events.RIGHTS,
-                *health.RIGHTS,
+                *SCRAPER_RIGHTS,
                 *((_SEES_REGISTRATION,) if parts.sweeps else ()),
                 *((rule(NODES, "list"),) if parts.compares_nodes and not parts.node_aware else ()),
                 *((rule(PODS, "create", subresource="eviction"),) if parts.evicts else ()),

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from polyarch.kube.objects.refs import few
+from polyarch.kube.resources import few
 from polyarch.placement.api.resources import NodeAffinityScoring, Plugins, PodPlacementConfig
 from polyarch.placement.decide.scoring import precedence, selector_problem
 from polyarch.placement.names import SINGLETON

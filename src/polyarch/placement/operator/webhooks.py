@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from polyarch.kube.objects.owners import Owner
+from polyarch.kube.owners import Owner
 from polyarch.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
 from polyarch.operating.labels import Document, owned
 from polyarch.operating.settings import DEFAULT_NAMESPACE, OperatorSettings

@@ -10,16 +10,15 @@ from typing import Final
 
 import structlog
 
-from polyarch.kube.client.client import Client
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
+from polyarch.kube.client import Client
+from polyarch.kube.conditions import apply_status, merged
+from polyarch.kube.controller import After, Done, Result
 from polyarch.kube.errors import KubernetesError, NotFound
-from polyarch.kube.objects import finalizers
-from polyarch.kube.objects.conditions import apply_status, merged
-from polyarch.kube.objects.refs import few
-from polyarch.kube.runtime.controller import After, Done, Result
-from polyarch.kube.runtime.events import Recorder, Regarding
-from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
-from polyarch.model.unstructured import Unstructured
+from polyarch.kube.events import Recorder, Regarding
+from polyarch.kube.owners import add_finalizer, remove_finalizer
+from polyarch.kube.resources import few
+from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata, Unstructured
 from polyarch.operating.keeping.discovery import MONITORING, Discovery
 from polyarch.operating.keeping.home import Home
 from polyarch.operating.keeping.operand_sets import OperandSets
@@ -161,7 +160,7 @@ class PlacementReconciler:
         """False: the object is being deleted by now."""
         present = document.metadata.finalizers or ()
         for name in wanted:
-            if name not in present and not await finalizers.add(self._client, CPPCS, document.metadata, name):
+            if name not in present and not await add_finalizer(self._client, CPPCS, document.metadata, name):
                 return False
         return True
 
@@ -173,7 +172,7 @@ class PlacementReconciler:
         with suppress(NotFound):  # a kind without a definition has no objects
             if (await self._client.list(PPCS, type=PartialObjectMetadata, limit=1)).items:
                 return
-        await finalizers.remove(self._client, CPPCS, document.metadata, name)
+        await remove_finalizer(self._client, CPPCS, document.metadata, name)
 
     async def _remove_monitor(self, document: Unstructured) -> Result | None:
         """The monitor's own removal, while anything of it is there (PL-630)."""

@@ -6,13 +6,11 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from polyarch.kube.client.client import Client
+from polyarch.kube.apply import ApplyFailed, Outcome
+from polyarch.kube.client import Client
 from polyarch.kube.errors import ApiError, Invalid
-from polyarch.kube.objects import finalizers
-from polyarch.kube.objects.apply_set import ApplyFailed, Outcome
-from polyarch.kube.objects.managed_fields import differences
-from polyarch.kube.objects.owners import Owner
-from polyarch.kube.objects.refs import Ref
+from polyarch.kube.managed_fields import differences
+from polyarch.kube.owners import Owner, remove_finalizer
 from polyarch.kube.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
@@ -25,8 +23,9 @@ from polyarch.kube.resources import (
     SECRETS,
     SERVICE_ACCOUNTS,
     SERVICES,
+    Ref,
 )
-from polyarch.model.meta import ObjectMeta
+from polyarch.objects import ObjectMeta
 from polyarch.operating.keeping.home import Home
 from polyarch.operating.keeping.operand_sets import OperandSets
 from polyarch.operating.rollouts import Rollout
@@ -189,7 +188,7 @@ class Deployer:
         found = self._sets.get(DEPLOYMENTS, deployment)
         if found is not None and found.metadata.deletion_timestamp is not None:
             for name in (names.POD_PLACEMENT_FINALIZER, names.ENOEXEC_EVENTS_FINALIZER):
-                await finalizers.remove(self._client, DEPLOYMENTS, found.metadata, name)
+                await remove_finalizer(self._client, DEPLOYMENTS, found.metadata, name)
 
     async def label_namespace(self, cluster: Cluster, *, monitored: bool) -> None:
         """PL-552. Where exporters of NUMA may run the level is not lowered: they need the higher one, too (NO-057)."""

@@ -12,12 +12,12 @@ from typing import Final
 import structlog
 from prometheus_client import Counter
 
-from polyarch.kube.client.client import Client, JsonPatch
+from polyarch.kube.client import Client
 from polyarch.kube.errors import KubernetesError, NotFound
-from polyarch.kube.objects.refs import few
-from polyarch.kube.resources import PODS
-from polyarch.kube.runtime.events import Recorder, Regarding
-from polyarch.model.pod import Pod
+from polyarch.kube.events import Recorder, Regarding
+from polyarch.kube.patches import JsonPatch
+from polyarch.kube.resources import PODS, few
+from polyarch.objects import Pod
 from polyarch.placement import names
 from polyarch.placement.result.events import EventReason
 from polyarch.placement.result.scheduling_gate import bare_release, carries_gate

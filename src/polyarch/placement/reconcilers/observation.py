@@ -3,12 +3,11 @@
 from collections.abc import Callable
 from typing import Any, Final
 
-from polyarch.kube.process.roles import Process
+from polyarch.kube.informer import OnDemand
+from polyarch.kube.manager import Process
 from polyarch.kube.resources import DEPLOYMENTS, NAMESPACES
-from polyarch.kube.runtime.on_demand import OnDemand
-from polyarch.kube.runtime.store import Change
-from polyarch.model.meta import Key, PartialObjectMetadata
-from polyarch.model.unstructured import Unstructured
+from polyarch.kube.store import Change
+from polyarch.objects import Key, PartialObjectMetadata, Unstructured
 from polyarch.operating.settings import OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api.resources import (

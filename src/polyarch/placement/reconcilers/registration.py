@@ -11,13 +11,14 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from polyarch.kube.client.client import Client, MergePatch
+from polyarch.kube.client import Client
+from polyarch.kube.controller import After, Done, Result
 from polyarch.kube.errors import KubernetesError, NotFound
-from polyarch.kube.objects.owners import Owner
+from polyarch.kube.informer import Informer
+from polyarch.kube.owners import Owner
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CLUSTER_ROLES, CRDS, DEPLOYMENTS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
-from polyarch.kube.runtime.controller import After, Done, Result
-from polyarch.kube.runtime.informer import Informer
-from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
 from polyarch.operating import serving
 from polyarch.operating.keeping.discovery import ISSUING, Discovery
 from polyarch.operating.keeping.home import Home

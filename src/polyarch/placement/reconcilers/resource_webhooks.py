@@ -11,13 +11,13 @@ finalizers.
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
-from polyarch.kube.client.jsonpatch import Operation, add, pointer
+from polyarch.kube.admission import AdmissionRequest, AdmissionResponse, Route
+from polyarch.kube.conversion import ConversionRoute, Spoke
 from polyarch.kube.errors import NotFound
+from polyarch.kube.patches import Operation, add, pointer
 from polyarch.kube.resources import Resource
-from polyarch.kube.runtime.store import Store
-from polyarch.kube.serving.conversion import ConversionRoute, Spoke
-from polyarch.kube.serving.reviews import AdmissionRequest, AdmissionResponse, Route
-from polyarch.model.meta import Key, PartialObjectMetadata
+from polyarch.kube.store import Store
+from polyarch.objects import Key, PartialObjectMetadata
 from polyarch.placement import names
 from polyarch.placement.api import conversion
 from polyarch.placement.api.resources import CPPCS, PPCS, ClusterPodPlacementConfig, PodPlacementConfig

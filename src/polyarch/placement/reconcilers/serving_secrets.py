@@ -14,14 +14,14 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from polyarch.kube.client.client import Client, MergePatch
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
+from polyarch.kube.certificate_rotation import SelfManaged, SelfManagedSettings
+from polyarch.kube.client import Client
+from polyarch.kube.controller import After
 from polyarch.kube.errors import NotFound
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import SECRETS, SERVICE_ACCOUNTS
-from polyarch.kube.runtime.controller import After
-from polyarch.kube.serving.self_managed import SelfManaged, SelfManagedSettings
-from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
-from polyarch.model.secret import Secret
+from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata, Secret
 from polyarch.operating import names as shared
 from polyarch.operating import serving
 from polyarch.operating.serving import RECORD_KEY

@@ -7,16 +7,15 @@ come from the controllers' leader, at most every 30 s.
 from collections.abc import Callable
 from typing import Any, Final
 
-from polyarch.kube.client.client import Client
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
+from polyarch.kube.client import Client
+from polyarch.kube.conditions import apply_status, merged
+from polyarch.kube.controller import After, Done, Result
 from polyarch.kube.errors import NotFound
-from polyarch.kube.objects.conditions import Condition, apply_status, merged
+from polyarch.kube.queue import WorkQueue
 from polyarch.kube.resources import LEASES
-from polyarch.kube.runtime.controller import After, Done, Result
-from polyarch.kube.runtime.queue import WorkQueue
-from polyarch.kube.runtime.store import Change
-from polyarch.model.meta import Key, PartialObjectMetadata
-from polyarch.model.unstructured import Unstructured
+from polyarch.kube.store import Change
+from polyarch.objects import Condition, Key, PartialObjectMetadata, Unstructured
 from polyarch.placement import names
 from polyarch.placement.api.resources import POLICIES, PPCS
 from polyarch.placement.operator.status import readiness

@@ -12,14 +12,12 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from polyarch.kube.client.client import Client
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
+from polyarch.kube.client import Client
 from polyarch.kube.errors import KubernetesError, NotFound
-from polyarch.kube.objects import deletion, finalizers
-from polyarch.kube.objects.refs import Ref
-from polyarch.kube.resources import DEPLOYMENTS, LEASES, MUTATING_WEBHOOKS, Resource
-from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
-from polyarch.model.pod import Pod
+from polyarch.kube.owners import add_finalizer, delete_object, remove_finalizer
+from polyarch.kube.resources import DEPLOYMENTS, LEASES, MUTATING_WEBHOOKS, Ref, Resource
+from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata, Pod
 from polyarch.operating.keeping.operand_sets import Found, OperandSets, belonging
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS, ENOEXECEVENTS, PPCS
@@ -142,9 +140,9 @@ class Uninstaller:
             (names.ENOEXEC_HANDLER, names.ENOEXEC_EVENTS_FINALIZER),
         ):
             if (found := self._operands.get(DEPLOYMENTS, name)) is not None:
-                parts.append(partial(finalizers.remove, self._client, DEPLOYMENTS, found.metadata, finalizer))
+                parts.append(partial(remove_finalizer, self._client, DEPLOYMENTS, found.metadata, finalizer))
         in_cluster = [ref for ref in self._operands.cached() if not ref.resource.namespaced]
-        parts += [partial(deletion.delete, self._client, ref.resource, ref.key) for ref in in_cluster]
+        parts += [partial(delete_object, self._client, ref.resource, ref.key) for ref in in_cluster]
         if configuration is not None:
             parts += [partial(self._drop_finalizer, configuration, finalizer) for finalizer in FINALIZERS]
         for part in parts:
@@ -159,7 +157,7 @@ class Uninstaller:
     async def delete_webhook_configuration(self) -> bool:
         """Deletes the pod webhook's configuration, so that no more pods are gated (PL-022). False: there is none."""
         key = Key("", names.WEBHOOK_CONFIGURATION)
-        return await deletion.delete(self._client, MUTATING_WEBHOOKS, key) is not None
+        return await delete_object(self._client, MUTATING_WEBHOOKS, key) is not None
 
     async def remove_monitor(self, found: Found, configuration: ObjectMeta | None) -> monitor_removal.Step:
         """The next step of removing the monitor, also while placement itself stays (PL-630)."""
@@ -188,7 +186,7 @@ class Uninstaller:
             case monitor_removal.Step.DELETE_EVENTS:
                 await self._delete_events(events)
             case monitor_removal.Step.DROP_HANDLER_FINALIZER if deployment is not None:
-                await finalizers.remove(self._client, DEPLOYMENTS, deployment.metadata, finalizer)
+                await remove_finalizer(self._client, DEPLOYMENTS, deployment.metadata, finalizer)
             case monitor_removal.Step.DELETE_HANDLER:
                 await self._operands.remove(handler)
             case monitor_removal.Step.DROP_CONFIGURATION_FINALIZER if configuration is not None:
@@ -206,20 +204,20 @@ class Uninstaller:
     async def _retire_controller(self, found: Found) -> None:
         """Its pods go on until the finalizer is removed, which is put there first if it is missing."""
         metadata = found[Ref(DEPLOYMENTS, Key(self._home, names.CONTROLLER))].metadata
-        if await finalizers.add(self._client, DEPLOYMENTS, metadata, names.POD_PLACEMENT_FINALIZER):
-            await deletion.delete(self._client, DEPLOYMENTS, metadata.key, uid=metadata.uid)
+        if await add_finalizer(self._client, DEPLOYMENTS, metadata, names.POD_PLACEMENT_FINALIZER):
+            await delete_object(self._client, DEPLOYMENTS, metadata.key, uid=metadata.uid)
 
     async def _remove_controller(self, seen: Seen) -> None:
         deployment = seen.found.get(Ref(DEPLOYMENTS, Key(self._home, names.CONTROLLER)))
         if deployment is not None:
-            await finalizers.remove(self._client, DEPLOYMENTS, deployment.metadata, names.POD_PLACEMENT_FINALIZER)
+            await remove_finalizer(self._client, DEPLOYMENTS, deployment.metadata, names.POD_PLACEMENT_FINALIZER)
         if seen.found:
             await self._operands.remove(seen.found)
         for name in seen.leases:
-            await deletion.delete(self._client, LEASES, Key(self._home, name))
+            await delete_object(self._client, LEASES, Key(self._home, name))
 
     async def _drop_finalizer(self, configuration: ObjectMeta, name: str) -> None:
-        await finalizers.remove(self._client, CPPCS, configuration, name)
+        await remove_finalizer(self._client, CPPCS, configuration, name)
 
     async def _events(self) -> tuple[list[ObjectMeta], list[ObjectMeta]]:
         """ENoExecEvents: those that could not be reported, and the others."""
@@ -239,7 +237,7 @@ class Uninstaller:
 
     async def _delete_events(self, events: Sequence[ObjectMeta]) -> None:
         for each in events:
-            await deletion.delete(self._client, ENOEXECEVENTS, each.key, uid=each.uid)
+            await delete_object(self._client, ENOEXECEVENTS, each.key, uid=each.uid)
 
     async def _is_webhook_configured(self) -> bool:
         try:

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from polyarch.kube.client.jsonpatch import Operation
+from polyarch.kube.patches import Operation
 from polyarch.placement import names
 from polyarch.placement.decide.decision import Decision, Reason
 from polyarch.placement.decide.rules import Case, unavailable
@@ -15,7 +15,7 @@ from polyarch.placement.decide.view import View
 from polyarch.placement.result.outcome import Path
 from polyarch.placement.result.patch import admission_patch
 from polyarch.pods.finding import Verdict
-from polyarch.requirements import OPERATORS, Requirement
+from polyarch.selectors import OPERATORS, Requirement
 
 INLINE: Final = frozenset({Reason.ARCHITECTURES_SET, Reason.ALL_IMAGES_NEUTRAL, Reason.PREFERENCES_ONLY})
 """Decisions that are written at admission, without a gate (PL-110)."""

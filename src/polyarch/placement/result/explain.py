@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from polyarch.kube.client.jsonpatch import Operation, apply_patch
-from polyarch.kube.objects.durations import format_duration
+from polyarch.durations import format_duration
+from polyarch.kube.patches import Operation, apply_patch
 from polyarch.placement.decide import record
 from polyarch.placement.decide.decision import Decision, Outcome, Reason
 from polyarch.placement.decide.rules import Case

@@ -9,8 +9,8 @@ no difference (PL-114). Order: labels, annotations, affinity, gate. Pure.
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from polyarch.kube.client.jsonpatch import Operation, add, pointer, remove, replace, test
-from polyarch.model.pod import NodeAffinity, NodeSelectorRequirement
+from polyarch.kube.patches import Operation, add, pointer, remove, replace, test
+from polyarch.objects import NodeAffinity, NodeSelectorRequirement
 from polyarch.placement import names
 from polyarch.placement.decide import terms
 from polyarch.placement.decide.decision import Decision, Reason

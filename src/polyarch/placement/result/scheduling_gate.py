@@ -1,7 +1,7 @@
 """Our scheduling gate on a pod: whether it is there, and its removal without a decision (PL-306, PL-521). Pure."""
 
-from polyarch.kube.client.jsonpatch import Operation, add, pointer, remove, test
-from polyarch.model.pod import Pod
+from polyarch.kube.patches import Operation, add, pointer, remove, test
+from polyarch.objects import Pod
 from polyarch.placement import names
 
 

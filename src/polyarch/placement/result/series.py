@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from polyarch.kube.client.jsonpatch import Operation
-from polyarch.model.pod import Pod
+from polyarch.kube.patches import Operation
+from polyarch.objects import Pod
 from polyarch.oci.answer import Inspection
 from polyarch.placement.decide.rules import Case, Facts, decide, examine
 from polyarch.placement.result.admission import Admission, admit

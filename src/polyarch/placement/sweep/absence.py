@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 import msgspec
 
+from polyarch.kube.informer import OnDemand, Shares
 from polyarch.kube.resources import DEPLOYMENTS, MUTATING_WEBHOOKS
-from polyarch.kube.runtime.on_demand import OnDemand, Shares
-from polyarch.kube.runtime.store import Change
-from polyarch.model.meta import ObjectMeta, PartialObjectMetadata
+from polyarch.kube.store import Change
+from polyarch.objects import ObjectMeta, PartialObjectMetadata
 from polyarch.placement import names
 
 

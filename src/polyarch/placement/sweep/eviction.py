@@ -6,9 +6,9 @@ from typing import Final, Protocol
 
 import structlog
 
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
 from polyarch.kube.errors import Conflict, KubernetesError, NotFound, TooManyRequests
-from polyarch.model.pod import Pod
+from polyarch.objects import Pod
 from polyarch.placement.metrics import PlacementMetrics
 from polyarch.placement.result.events import Event
 from polyarch.placement.sweep import notes

@@ -18,16 +18,14 @@ from typing import Final, Protocol
 
 import structlog
 
-from polyarch.kube.causes import Causes
-from polyarch.kube.client.answers import Listing
-from polyarch.kube.client.requests import Selection
-from polyarch.kube.client.watch_event import Page
-from polyarch.kube.clock import Clock, deadline
-from polyarch.kube.errors import Forbidden, KubernetesError
+from polyarch.clock import Clock, deadline
+from polyarch.kube.errors import Causes, Forbidden, KubernetesError
+from polyarch.kube.informer import Shares
+from polyarch.kube.requests import Selection
 from polyarch.kube.resources import NAMESPACES, NODES, PODS, Resource
-from polyarch.kube.runtime.on_demand import Shares
-from polyarch.model.meta import PartialObjectMetadata
-from polyarch.model.pod import Pod
+from polyarch.kube.responses import Listing
+from polyarch.kube.watch import Page
+from polyarch.objects import PartialObjectMetadata, Pod
 from polyarch.oci.cache.recent import Recent
 from polyarch.placement import names
 from polyarch.placement.api.settings import SweepAction
@@ -40,7 +38,7 @@ from polyarch.placement.sweep.absence import Absence
 from polyarch.placement.sweep.eviction import Eviction, EvictsPods
 from polyarch.placement.sweep.verdict import Fault, Judgement, Suspect, judge, suspect
 from polyarch.pods.lookups.low_priority import LowPriorityLookups
-from polyarch.requirements import InvalidSelector, Selector
+from polyarch.selectors import InvalidSelector, Selector
 
 log = structlog.get_logger(__name__)
 

@@ -11,8 +11,7 @@ from typing import Final
 
 import msgspec
 
-from polyarch.model.meta import OwnerReference
-from polyarch.model.pod import Pod
+from polyarch.objects import OwnerReference, Pod
 from polyarch.oci.answer import Inspection
 from polyarch.placement import names
 from polyarch.placement.decide import record

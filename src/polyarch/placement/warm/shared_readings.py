@@ -17,14 +17,13 @@ from typing import Final, Protocol, TypeVar
 
 import structlog
 
-from polyarch.kube.client.patches import MergePatch
-from polyarch.kube.clock import Clock, deadline
+from polyarch.clock import Clock, deadline
 from polyarch.kube.errors import KubernetesError
+from polyarch.kube.informer import OnDemand, Shares
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import SECRETS, Resource
-from polyarch.kube.runtime.on_demand import OnDemand, Shares
-from polyarch.kube.runtime.store import Change
-from polyarch.model.meta import PartialObjectMetadata
-from polyarch.model.secret import Secret
+from polyarch.kube.store import Change
+from polyarch.objects import PartialObjectMetadata, Secret
 from polyarch.oci.auth.entries import Credential
 from polyarch.oci.cache.memory import Cache
 from polyarch.oci.sharing import DamagedExport, Exporter, Importer

@@ -10,8 +10,7 @@ from typing import Final
 import msgspec
 
 from polyarch.kube.resources import CRONJOBS, DAEMONSETS, DEPLOYMENTS, STATEFULSETS, Resource
-from polyarch.model.meta import ObjectMeta
-from polyarch.model.pod import Container, LocalObjectReference, Pod, PodSpec, Volume
+from polyarch.objects import Container, LocalObjectReference, ObjectMeta, Pod, PodSpec, Volume
 from polyarch.placement.api.settings import WarmUpKind
 
 

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from polyarch.kube.clock import Clock, deadline
-from polyarch.kube.runtime.on_demand import OnDemand, Shares
-from polyarch.kube.runtime.store import Change
+from polyarch.clock import Clock, deadline
+from polyarch.kube.informer import OnDemand, Shares
+from polyarch.kube.store import Change
 from polyarch.oci.cache.recent import Recent
 from polyarch.oci.reference import Reference
 from polyarch.placement.lookups.facts import ClusterFacts

@@ -17,11 +17,11 @@ from typing import Final
 
 import structlog
 
-from polyarch.kube.client.jsonpatch import Operation
-from polyarch.kube.clock import Clock, deadline
+from polyarch.clock import Clock, deadline
+from polyarch.kube.admission import AdmissionRequest, AdmissionResponse, Failure, Route
+from polyarch.kube.patches import Operation
 from polyarch.kube.resources import PODS
-from polyarch.kube.serving.reviews import AdmissionRequest, AdmissionResponse, Failure, Route
-from polyarch.model.pod import Pod
+from polyarch.objects import Pod
 from polyarch.oci.answer import Inspection
 from polyarch.placement import names
 from polyarch.placement.api.settings import Settings

@@ -14,10 +14,10 @@ from typing import Final
 
 import structlog
 
-from polyarch.kube.causes import Causes
-from polyarch.kube.clock import Clock
-from polyarch.kube.runtime.queue import ShutDown, WorkQueue
-from polyarch.model.meta import Key
+from polyarch.clock import Clock
+from polyarch.kube.errors import Causes
+from polyarch.kube.queue import ShutDown, WorkQueue
+from polyarch.objects import Key
 from polyarch.oci.answer import Inspection, InspectionError, Status
 from polyarch.pods.lookups.answers import Inspects
 from polyarch.pods.lookups.backoff import MAX_DELAY

@@ -21,8 +21,8 @@ from typing import Final, NamedTuple
 import msgspec
 import structlog
 
-from polyarch.kube.causes import Causes
-from polyarch.kube.clock import Clock, deadline
+from polyarch.clock import Clock, deadline
+from polyarch.kube.errors import Causes
 from polyarch.oci.answer import Inspection
 from polyarch.oci.auth.credentials import CredentialStore
 from polyarch.oci.cache.image_reading import BundleMode

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from polyarch.model.meta import Key
+from polyarch.objects import Key
 from polyarch.oci.answer import Inspection, Status
 from polyarch.oci.cache.image_reading import BundleMode
 from polyarch.oci.reference import Reference

@@ -8,8 +8,8 @@ again.
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from polyarch.kube.clock import Clock
-from polyarch.model.meta import Key
+from polyarch.clock import Clock
+from polyarch.objects import Key
 from polyarch.oci.answer import Inspection
 from polyarch.pods.images import ImageUse
 from polyarch.pods.lookups.answers import Inspects, at_hand

@@ -11,8 +11,8 @@ from typing import Final
 
 import structlog
 
-from polyarch.kube.causes import Causes
-from polyarch.kube.clock import Clock, deadline
+from polyarch.clock import Clock, deadline
+from polyarch.kube.errors import Causes
 from polyarch.oci.answer import Inspection
 from polyarch.oci.cache.image_reading import BundleMode
 from polyarch.oci.reference import Reference

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from polyarch.model.meta import Key
+from polyarch.objects import Key
 from polyarch.oci.cache.recent import Recent
 from polyarch.pods.lookups.backoff import MAX_DELAY
 from polyarch.pods.lookups.secrets import PullSecrets, PullSource

@@ -18,11 +18,10 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 import structlog
 
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
 from polyarch.kube.errors import Forbidden, KubernetesError, NotFound
-from polyarch.kube.runtime.store import Change
-from polyarch.model.pod import Pod
-from polyarch.model.secret import DOCKER_CONFIG, DOCKER_CONFIG_JSON, Secret
+from polyarch.kube.store import Change
+from polyarch.objects import DOCKER_CONFIG, DOCKER_CONFIG_JSON, Pod, Secret
 from polyarch.oci.auth.credential_providers import ProviderCredentials
 from polyarch.oci.auth.credentials import (
     ChainedCredentials,

@@ -19,8 +19,8 @@ import random as _random
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from polyarch.kube.clock import Clock
-from polyarch.model.meta import Key
+from polyarch.clock import Clock
+from polyarch.objects import Key
 from polyarch.oci.answer import Inspection
 from polyarch.oci.reference import Reference
 from polyarch.pods.lookups import backoff

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 
 import msgspec
 
-from polyarch.model.pod import Pod
-from polyarch.model.taint import Taint
+from polyarch.objects import Pod
 from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement.api.resources import ClusterPodPlacementConfig, PlacementPolicy
 from polyarch.platforms import NodePlatform, normal_architecture, normal_system
 from polyarch.reports.document import PartRow, Source
 from polyarch.reports.facts.requests import Requests
 from polyarch.taints.api.resources import ArchitectureTaints
+from polyarch.tolerations import Taint
 
 
 class NodeFact(msgspec.Struct, frozen=True, gc=False):

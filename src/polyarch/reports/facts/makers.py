@@ -8,8 +8,7 @@ from typing import Final
 
 import msgspec
 
-from polyarch.model.meta import ObjectMeta, OwnerReference
-from polyarch.model.pod import Container, Pod, PodSpec
+from polyarch.objects import Container, ObjectMeta, OwnerReference, Pod, PodSpec
 from polyarch.operating.names import GROUP, OWN_GROUP
 from polyarch.reports.facts.objects import (
     ContainerObject,

@@ -6,9 +6,8 @@ Decoding is lenient: unknown fields are ignored, lists may be null. Pure.
 
 import msgspec
 
-from polyarch.model.meta import ObjectMeta
-from polyarch.model.pod import Affinity, LocalObjectReference, PodOS, PodSchedulingGate, Volume
-from polyarch.model.taint import Taint, Toleration
+from polyarch.objects import Affinity, LocalObjectReference, ObjectMeta, PodOS, PodSchedulingGate, Volume
+from polyarch.tolerations import Taint, Toleration
 
 Quantity = str | int | float
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from polyarch.model.quantity import InvalidQuantity, thousandths
+from polyarch.quantity import InvalidQuantity, thousandths
 from polyarch.reports.facts.objects import ContainerObject, PodSpecObject, Quantity, ResourceLists
 
 CPU: Final = "cpu"

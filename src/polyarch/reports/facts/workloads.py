@@ -8,7 +8,7 @@ the workload, and owners that own each other end where they began (RP-050). Pure
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from polyarch.model.meta import ObjectMeta, OwnerReference
+from polyarch.objects import ObjectMeta, OwnerReference
 from polyarch.placement.decide.record import read
 from polyarch.placement.names import GATE
 from polyarch.reports.facts.cluster import PodFact, RunningImage, WorkloadFact

@@ -11,15 +11,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from polyarch.model.pod import NodeSelector, NodeSelectorTerm, Pod
-from polyarch.model.taint import Taint, Toleration
+from polyarch.objects import NodeSelector, NodeSelectorTerm, Pod
 from polyarch.platforms import NodePlatform
 from polyarch.pods.constraints import PLATFORM_KEYS, constraints_of
 from polyarch.reports.document import Reason
 from polyarch.reports.facts.cluster import NodeFact, target_name
 from polyarch.reports.wording import excludes
 from polyarch.taints.plan.simulation import BY_CONTROLLER, Guest, Landscape, Site
-from polyarch.tolerations import REPELS, uncovered
+from polyarch.tolerations import REPELS, Taint, Toleration, uncovered
 
 REQUIRED: Final = "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
 _PASSING: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")

@@ -11,7 +11,6 @@ from typing import Final
 
 import msgspec
 
-from polyarch.model.taint import Toleration
 from polyarch.oci.answer import Inspection
 from polyarch.placement.api.resources import ClusterPodPlacementConfig
 from polyarch.placement.api.settings import SettingsTable
@@ -31,6 +30,7 @@ from polyarch.reports.wording import lacks
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.decide import rules as taints
 from polyarch.taints.decide.decision import Progress as TaintProgress
+from polyarch.tolerations import Toleration
 
 EXCLUDING: Final = frozenset(
     {

@@ -6,7 +6,7 @@ Without script they are plain tables. A cell whose order is not that of its text
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from polyarch.model.quantity import ABBREVIATED
+from polyarch.quantity import ABBREVIATED
 from polyarch.reports.page.markup import Content, Markup, join, tag
 from polyarch.reports.wording import cores
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from polyarch.model.quantity import UNIT
+from polyarch.quantity import UNIT
 from polyarch.reports.document import Basis, Weight
 from polyarch.reports.facts.cluster import WorkloadFact
 from polyarch.reports.judging.verdicts import Judged

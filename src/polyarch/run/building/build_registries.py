@@ -9,7 +9,7 @@ import msgspec
 
 from polyarch.builds.effects.registry_writes import Registries
 from polyarch.builds.metrics import BuildMetrics
-from polyarch.kube.process.roles import Process
+from polyarch.kube.manager import Process
 from polyarch.oci.mirrors.sources import Configuration
 from polyarch.oci.opening import Wiring, open_inspector
 from polyarch.oci.settings import CLUSTER

@@ -4,10 +4,10 @@ to placement."""
 from collections.abc import Callable
 from typing import Final
 
-from polyarch.kube.process.roles import Process
+from polyarch.kube.lease import Lease, RecordAge
+from polyarch.kube.manager import Process
+from polyarch.kube.rbac import rule
 from polyarch.kube.resources import LEASES
-from polyarch.kube.rights import rule
-from polyarch.kube.runtime.lease import Lease, RecordAge
 from polyarch.placement import names
 
 CONTROLLER_SILENCE: Final = 30.0

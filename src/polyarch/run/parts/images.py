@@ -8,11 +8,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import structlog
 
-from polyarch.kube.process.components import Caches
-from polyarch.kube.process.roles import Process
+from polyarch.kube.manager import Caches, Process
 from polyarch.kube.resources import SECRETS
-from polyarch.kube.runtime.store import Change
-from polyarch.model.secret import Secret
+from polyarch.kube.store import Change
+from polyarch.objects import Secret
 from polyarch.oci.auth.credential_providers import ProviderCredentials
 from polyarch.oci.auth.entries import Credential
 from polyarch.pods.lookups.background import AdmissionLookups

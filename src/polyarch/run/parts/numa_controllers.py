@@ -3,7 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from polyarch.kube.process.roles import Process
+from polyarch.kube.controller import After, Done, Result
+from polyarch.kube.events import Recorder
+from polyarch.kube.informer import Informer
+from polyarch.kube.manager import Process
 from polyarch.kube.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
@@ -19,12 +22,7 @@ from polyarch.kube.resources import (
     VALIDATING_POLICY_BINDINGS,
     Resource,
 )
-from polyarch.kube.runtime.controller import After, Done, Result
-from polyarch.kube.runtime.events import Recorder
-from polyarch.kube.runtime.informer import Informer
-from polyarch.kube.runtime.store import Change
-from polyarch.model.meta import Key
-from polyarch.model.unstructured import Unstructured
+from polyarch.kube.store import Change
 from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
 from polyarch.numa.operator.scheduler.image import ImageRules
 from polyarch.numa.operator.scheduler.objects import KUBE_SYSTEM
@@ -38,6 +36,7 @@ from polyarch.numa.reconcilers.scheduler import SchedulerReconciler
 from polyarch.numa.reconcilers.series import NumaSeries
 from polyarch.numa.reconcilers.telling import Telling
 from polyarch.numa.reconcilers.watching import Watched
+from polyarch.objects import Key, Unstructured
 from polyarch.operating import names as shared
 from polyarch.operating.keeping.discovery import Discovery
 from polyarch.operating.keeping.home import Home

@@ -11,12 +11,12 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from polyarch.kube.client.client import Client
-from polyarch.kube.client.requests import Selection
-from polyarch.kube.process.roles import Process
+from polyarch.kube.client import Client
+from polyarch.kube.informer import Informer
+from polyarch.kube.manager import Process
+from polyarch.kube.requests import Selection
 from polyarch.kube.resources import CONFIGMAPS, Resource
-from polyarch.kube.runtime.informer import Informer
-from polyarch.model.meta import Key, ObjectMeta
+from polyarch.objects import Key, ObjectMeta
 from polyarch.oci.mirrors.mirror_objects import registries as mirror_rules
 from polyarch.oci.mirrors.registries_conf import Registry, check_location, without_port
 from polyarch.oci.mirrors.toml_files import InvalidConfiguration

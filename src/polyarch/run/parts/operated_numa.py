@@ -10,16 +10,15 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from polyarch.kube.process.roles import Process
-from polyarch.kube.runtime.controller import Controller, Done, Result
-from polyarch.kube.runtime.events import Recorder
-from polyarch.kube.runtime.informer import Informer
-from polyarch.kube.runtime.queue import WorkQueue
-from polyarch.kube.runtime.store import Change
-from polyarch.model.meta import Key
-from polyarch.model.unstructured import Unstructured
+from polyarch.kube.controller import Controller, Done, Result
+from polyarch.kube.events import Recorder
+from polyarch.kube.informer import Informer
+from polyarch.kube.manager import Process
+from polyarch.kube.queue import WorkQueue
+from polyarch.kube.store import Change
 from polyarch.numa import names
 from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
+from polyarch.objects import Key, Unstructured
 from polyarch.operating.keeping.discovery import Discovery
 from polyarch.operating.keeping.home import Home
 from polyarch.operating.settings import OperatorSettings

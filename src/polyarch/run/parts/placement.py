@@ -7,8 +7,7 @@ taints add to a pod comes in here, too: neither feature imports the other one.
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
-from polyarch.kube.process.components import Caches
-from polyarch.kube.process.roles import Process
+from polyarch.kube.manager import Caches, Process
 from polyarch.placement.lookups.facts import ClusterFacts
 from polyarch.placement.metrics import PlacementMetrics
 from polyarch.placement.warm.shared_readings import SharedReadings

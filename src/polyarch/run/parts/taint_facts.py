@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from polyarch.kube.process.roles import Process
+from polyarch.kube.manager import Process
 from polyarch.run.parts.images import open_images
 from polyarch.run.settings import TaintRoleSettings
 from polyarch.taints.lookups.facts import TaintFacts

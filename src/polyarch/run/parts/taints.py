@@ -3,8 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from polyarch.kube.process.components import Caches
-from polyarch.kube.process.roles import Process
+from polyarch.kube.manager import Caches, Process
 from polyarch.run.parts.images import ImageParts, open_admission_lookups, open_images
 from polyarch.run.parts.taint_facts import open_taint_facts
 from polyarch.taints.admission.pod_admission import PodAdmission

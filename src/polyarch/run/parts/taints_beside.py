@@ -7,10 +7,10 @@ that placement's does not see.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from polyarch.kube.process.roles import Process
+from polyarch.kube.informer import Informer
+from polyarch.kube.manager import Process
 from polyarch.kube.resources import MUTATING_WEBHOOKS
-from polyarch.kube.runtime.informer import Informer
-from polyarch.model.unstructured import Unstructured
+from polyarch.objects import Unstructured
 from polyarch.operating.keeping.discovery import Discovery
 from polyarch.operating.keeping.home import Home
 from polyarch.operating.keeping.operand_sets import OperandSets
@@ -18,7 +18,7 @@ from polyarch.operating.settings import OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.reconcilers.observation import Observation
 from polyarch.placement.reconcilers.serving_secrets import ServingSecrets
-from polyarch.requirements import InvalidSelector, Selector
+from polyarch.selectors import InvalidSelector, Selector
 from polyarch.taints.api.resources import ARCHITECTURE_TAINTS
 from polyarch.taints.api.settings import NOTHING
 from polyarch.taints.operator.coverage import Placement

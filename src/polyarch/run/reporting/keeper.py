@@ -13,9 +13,8 @@ from typing import Final, Protocol
 import structlog
 from prometheus_client import Gauge
 
-from polyarch.kube.causes import Causes
-from polyarch.kube.clock import Clock, deadline
-from polyarch.kube.errors import KubernetesError
+from polyarch.clock import Clock, deadline
+from polyarch.kube.errors import Causes, KubernetesError
 from polyarch.kube.metrics import Metrics
 from polyarch.placement.lookups.facts import ClusterFacts
 

@@ -10,13 +10,13 @@ from datetime import UTC
 from typing import Any, Final, NamedTuple, Protocol
 
 from polyarch.builds.names import IMAGE_BUILDS
-from polyarch.kube.client.client import Listing
-from polyarch.kube.client.patches import MergePatch
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
 from polyarch.kube.errors import Forbidden, NotFound
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CONFIGMAPS, Resource
-from polyarch.model.meta import PartialObjectMetadata
+from polyarch.kube.responses import Listing
 from polyarch.numa.api.topology import TOPOLOGIES
+from polyarch.objects import PartialObjectMetadata
 from polyarch.oci.answer import Inspection
 from polyarch.oci.concurrent import map_concurrently
 from polyarch.placement import names

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from polyarch.kube.process.components import Task
-from polyarch.kube.runtime.controller import Controller
+from polyarch.kube.controller import Controller
+from polyarch.kube.manager import Task
 
 
 class Duty(msgspec.Struct, frozen=True, kw_only=True):

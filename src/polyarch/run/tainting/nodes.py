@@ -4,13 +4,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
-from polyarch.kube.process.roles import Process
+from polyarch.kube.controller import Controller
+from polyarch.kube.events import Recorder, Regarding
+from polyarch.kube.manager import Process
+from polyarch.kube.queue import WorkQueue
 from polyarch.kube.resources import NODES
-from polyarch.kube.runtime.controller import Controller
-from polyarch.kube.runtime.events import Recorder, Regarding
-from polyarch.kube.runtime.queue import WorkQueue
-from polyarch.model.meta import Key
-from polyarch.model.node import Node
+from polyarch.objects import Key, Node
 from polyarch.run.parts.taints import TaintParts
 from polyarch.run.settings import TaintRoleSettings
 from polyarch.run.tainting.duties import Duty

@@ -4,14 +4,13 @@ import random
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from polyarch.kube.process.roles import Process
+from polyarch.kube.controller import Controller
+from polyarch.kube.events import Recorder, Regarding
+from polyarch.kube.manager import Process
+from polyarch.kube.queue import Priority, WorkQueue
 from polyarch.kube.resources import PODS
-from polyarch.kube.runtime.controller import Controller
-from polyarch.kube.runtime.events import Recorder, Regarding
-from polyarch.kube.runtime.queue import Priority, WorkQueue
-from polyarch.kube.runtime.store import Change
-from polyarch.model.meta import Key
-from polyarch.model.pod import Pod
+from polyarch.kube.store import Change
+from polyarch.objects import Key, Pod
 from polyarch.pods.lookups.low_priority import LowPriorityLookups
 from polyarch.run.parts.taints import TaintParts
 from polyarch.run.tainting.duties import Duty

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Sequence
 
-from polyarch.kube.process.roles import Process
-from polyarch.kube.runtime.controller import Controller
-from polyarch.kube.runtime.queue import WorkQueue
-from polyarch.model.meta import Key
+from polyarch.kube.controller import Controller
+from polyarch.kube.manager import Process
+from polyarch.kube.queue import WorkQueue
+from polyarch.objects import Key
 from polyarch.run.parts.taints import TaintParts
 from polyarch.run.settings import TaintRoleSettings
 from polyarch.run.tainting.duties import Duty

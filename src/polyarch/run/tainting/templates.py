@@ -3,16 +3,14 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from polyarch.kube.process.roles import Process
+from polyarch.kube.controller import Controller
+from polyarch.kube.events import Recorder, Regarding
+from polyarch.kube.informer import Informer
+from polyarch.kube.manager import Process
+from polyarch.kube.queue import Priority, WorkQueue
 from polyarch.kube.resources import DAEMONSETS, NODES
-from polyarch.kube.runtime.controller import Controller
-from polyarch.kube.runtime.events import Recorder, Regarding
-from polyarch.kube.runtime.informer import Informer
-from polyarch.kube.runtime.queue import Priority, WorkQueue
-from polyarch.kube.runtime.store import Change
-from polyarch.model.meta import Key
-from polyarch.model.node import Node
-from polyarch.model.workload import DaemonSet
+from polyarch.kube.store import Change
+from polyarch.objects import DaemonSet, Key, Node
 from polyarch.run.parts.taints import TaintParts
 from polyarch.run.tainting.duties import Duty
 from polyarch.taints.daemonsets.template_controller import TemplateController

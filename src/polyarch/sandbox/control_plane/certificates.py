@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from polyarch.kube.serving import x509
-from polyarch.kube.serving.x509 import Issued, Purpose, Subject
+from polyarch.kube import x509
+from polyarch.kube.x509 import Issued, Purpose, Subject
 from polyarch.sandbox.files import write_private
 from polyarch.sandbox.state import LOOPBACK
 

@@ -12,10 +12,10 @@ import msgspec
 
 from polyarch.builds.api.resources import ImageBuild, ImageBuildRun
 from polyarch.builds.names import IMAGE_BUILD_RUNS, IMAGE_BUILDS
-from polyarch.kube.client.client import Client
-from polyarch.kube.client.patches import MergePatch
+from polyarch.kube.client import Client
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import NAMESPACES
-from polyarch.model.condition import Condition
+from polyarch.objects import Condition
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.document import DemoBuild
 from polyarch.sandbox.errors import ProcessFailed

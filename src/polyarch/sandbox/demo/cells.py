@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.resources import NAMESPACES, PODS, SERVICE_ACCOUNTS
 from polyarch.numa.api.settings import SchedulerSettings
 from polyarch.numa.api.topology import TOPOLOGIES

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import DAEMONSETS, DEPLOYMENTS, NAMESPACES, NODES, PODS, Resource
 from polyarch.placement.names import SKIP_ANNOTATION

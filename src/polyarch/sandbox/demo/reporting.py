@@ -6,9 +6,9 @@ from typing import Final
 
 import msgspec
 
-from polyarch.kube.client.client import Client
-from polyarch.kube.client.patches import MergePatch
+from polyarch.kube.client import Client
 from polyarch.kube.errors import AlreadyExists, NotFound
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CONFIGMAPS
 from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement import names

@@ -8,9 +8,8 @@ import msgspec
 
 from polyarch.installation.applying import Applied
 from polyarch.installation.inventory.survey import IN_EVERY_NAMESPACE, Found, Survey, survey
-from polyarch.kube.client.client import Client
-from polyarch.kube.objects.refs import Ref
-from polyarch.kube.resources import ENDPOINT_SLICES, NAMESPACES, PODS, REPLICASETS
+from polyarch.kube.client import Client
+from polyarch.kube.resources import ENDPOINT_SLICES, NAMESPACES, PODS, REPLICASETS, Ref
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.document import DemoOperator
 from polyarch.sandbox.progress import Silent

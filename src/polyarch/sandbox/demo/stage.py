@@ -9,11 +9,11 @@ from typing import Self
 
 import msgspec
 
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
+from polyarch.kube.informer import Informers
 from polyarch.kube.resources import NAMESPACES, PODS, SECRETS, SERVICE_ACCOUNTS, Resource
-from polyarch.kube.runtime.informer import Informers
-from polyarch.kube.runtime.store import Change
+from polyarch.kube.store import Change
 from polyarch.sandbox.demo import observation
 from polyarch.sandbox.demo.observation import Row
 from polyarch.sandbox.demo.workloads import WORKLOADS, Workload, pull_secret

@@ -7,10 +7,10 @@ import signal
 import sys
 from pathlib import Path
 
-from polyarch.kube.access import config
-from polyarch.kube.client.client import Client
+from polyarch.kube import config
+from polyarch.kube.client import Client
+from polyarch.kube.informer import Informers
 from polyarch.kube.resources import ENDPOINT_SLICES, SERVICES
-from polyarch.kube.runtime.informer import Informers
 from polyarch.sandbox.egress.proxy import Proxy, Streams
 from polyarch.sandbox.egress.routing import EndpointSlice, Routes, Service, ToKubelet, ToPod
 from polyarch.sandbox.network import sockets

@@ -13,8 +13,8 @@ from typing import Final
 
 import msgspec
 
-from polyarch.kube.runtime.store import Store
-from polyarch.model.meta import ObjectMeta
+from polyarch.kube.store import Store
+from polyarch.objects import ObjectMeta
 from polyarch.sandbox.network import addresses
 from polyarch.sandbox.network.addresses import KUBELET_PORT
 

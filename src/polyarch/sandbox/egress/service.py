@@ -7,10 +7,10 @@ survive that; and the simulation of many nodes must not delay admission.
 import sys
 from collections.abc import Mapping
 
-from polyarch.kube.client.client import Client
-from polyarch.kube.objects import rbac
+from polyarch.kube import rbac
+from polyarch.kube.client import Client
+from polyarch.kube.rbac import rule
 from polyarch.kube.resources import ENDPOINT_SLICES, SERVICES, by_kind
-from polyarch.kube.rights import rule
 from polyarch.sandbox.control_plane import starting as controlplane
 from polyarch.sandbox.control_plane.components import Layout
 from polyarch.sandbox.control_plane.health import Probe, until_healthy

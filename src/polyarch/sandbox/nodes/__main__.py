@@ -8,14 +8,14 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from polyarch.kube.access import config
-from polyarch.kube.client.client import Client
-from polyarch.kube.clock import SystemClock
+from polyarch.clock import SystemClock
+from polyarch.kube import config
+from polyarch.kube.client import Client
+from polyarch.kube.controller import Controller
+from polyarch.kube.events import Recorder
+from polyarch.kube.informer import Informers
 from polyarch.kube.resources import NODES, PODS
-from polyarch.kube.runtime.controller import Controller
-from polyarch.kube.runtime.events import Recorder
-from polyarch.kube.runtime.informer import Informers
-from polyarch.model.meta import Key
+from polyarch.objects import Key
 from polyarch.oci.opening import open_inspector
 from polyarch.sandbox.control_plane.certificates import Pki
 from polyarch.sandbox.kubelet_model.requests import Pod as Asked

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from polyarch.model.meta import ObjectMeta
+from polyarch.objects import ObjectMeta
 from polyarch.sandbox.binaries.versions import KUBERNETES
 from polyarch.sandbox.kubelet_model import capacity, layout
 from polyarch.sandbox.kubelet_model.layout import Numa

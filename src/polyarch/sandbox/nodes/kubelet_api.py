@@ -15,8 +15,8 @@ from typing import Final, Protocol
 import msgspec
 from aiohttp import web
 
-from polyarch.kube.runtime.store import Store
-from polyarch.model.meta import Key
+from polyarch.kube.store import Store
+from polyarch.objects import Key
 from polyarch.sandbox.control_plane.certificates import KUBELET_CLIENT, Pki
 from polyarch.sandbox.nodes.pods import ContainerStatus, Pod
 from polyarch.sandbox.pods import loglines

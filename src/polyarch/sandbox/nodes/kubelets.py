@@ -12,15 +12,15 @@ from typing import Any, Literal, Protocol
 
 import structlog
 
-from polyarch.kube.client.client import Client, StrategicPatch
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
+from polyarch.kube.client import Client
+from polyarch.kube.controller import After, Done
 from polyarch.kube.errors import Conflict, NotFound
+from polyarch.kube.events import Regarding
+from polyarch.kube.patches import StrategicPatch
 from polyarch.kube.resources import PODS, SECRETS
-from polyarch.kube.runtime.controller import After, Done
-from polyarch.kube.runtime.events import Regarding
-from polyarch.kube.runtime.store import Store
-from polyarch.model.meta import Key, ObjectMeta
-from polyarch.model.secret import DOCKER_CONFIG, DOCKER_CONFIG_JSON, Secret
+from polyarch.kube.store import Store
+from polyarch.objects import DOCKER_CONFIG, DOCKER_CONFIG_JSON, Key, ObjectMeta, Secret
 from polyarch.oci.answer import Inspection
 from polyarch.oci.auth.credentials import KeyringCredentials
 from polyarch.oci.auth.keyring import Document

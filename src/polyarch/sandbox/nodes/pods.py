@@ -1,12 +1,11 @@
 """Pods as the sandbox's kubelets and its demo read them: what to run, and what was reported last.
 
-Pure wire types. They have fields that ``polyarch.model.pod`` omits because no rule of polyarch reads them.
+Pure wire types. They have fields that ``polyarch.objects`` omits because no rule of polyarch reads them.
 """
 
 import msgspec
 
-from polyarch.model.meta import ObjectMeta
-from polyarch.model.pod import LocalObjectReference, PodSchedulingGate
+from polyarch.objects import LocalObjectReference, ObjectMeta, PodSchedulingGate
 from polyarch.sandbox.pods.spec import Resources
 
 

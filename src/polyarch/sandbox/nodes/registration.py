@@ -8,10 +8,13 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 
 import structlog
 
-from polyarch.kube.client.client import Client, MergePatch, StrategicPatch
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
+from polyarch.kube import rbac
+from polyarch.kube.client import Client
+from polyarch.kube.controller import Done
 from polyarch.kube.errors import AlreadyExists, ApiError, Conflict, ConnectionFailed, NotFound
-from polyarch.kube.objects import rbac
+from polyarch.kube.patches import MergePatch, StrategicPatch
+from polyarch.kube.rbac import rule
 from polyarch.kube.resources import (
     CONFIGMAPS,
     EVENTS,
@@ -24,10 +27,8 @@ from polyarch.kube.resources import (
     TOKEN_REVIEWS,
     Resource,
 )
-from polyarch.kube.rights import rule
-from polyarch.kube.runtime.controller import Done
-from polyarch.kube.runtime.store import Store
-from polyarch.model.meta import Key
+from polyarch.kube.store import Store
+from polyarch.objects import Key
 from polyarch.sandbox.nodes import fleet
 from polyarch.sandbox.nodes.fleet import Node, NodePlan
 from polyarch.sandbox.nodes.pods import Pod

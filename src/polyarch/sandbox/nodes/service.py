@@ -4,7 +4,7 @@ import sys
 
 import msgspec
 
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.resources import NODES, by_kind
 from polyarch.sandbox.control_plane import starting as controlplane
 from polyarch.sandbox.control_plane.components import Layout

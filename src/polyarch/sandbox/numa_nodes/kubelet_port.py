@@ -15,9 +15,9 @@ import msgspec
 import structlog
 from aiohttp import web
 
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
 from polyarch.kube.errors import KubernetesError
-from polyarch.kube.serving.health import ReviewClient, ScraperAuthorization
+from polyarch.kube.server import ReviewClient, ScraperAuthorization
 from polyarch.sandbox.control_plane.certificates import Pki
 from polyarch.sandbox.network.addresses import KUBELET_PORT
 from polyarch.sandbox.numa_nodes.account import Kubelet

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
 from polyarch.sandbox.kubelet_model.machine import Node
 from polyarch.sandbox.kubelet_model.requests import Pod
 from polyarch.sandbox.numa_nodes import podresources

@@ -9,10 +9,10 @@ from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Final, TypeVar
 
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import CONFIGMAPS, SECRETS
-from polyarch.model.secret import Secret
+from polyarch.objects import Secret
 from polyarch.sandbox.files import write_private
 from polyarch.sandbox.pods import containers, environment
 from polyarch.sandbox.pods.contents import Cluster

@@ -18,7 +18,7 @@ from typing import Final
 
 import structlog
 
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
 from polyarch.sandbox import processes
 from polyarch.sandbox.pods.outcome import Exit, lost
 from polyarch.sandbox.processes import Command, Record, is_running

@@ -12,13 +12,12 @@ from typing import Any, Final
 
 import structlog
 
-from polyarch.kube.client.client import Client
-from polyarch.kube.clock import Clock, deadline
+from polyarch.clock import Clock, deadline
+from polyarch.kube.client import Client
 from polyarch.kube.errors import KubernetesError, NotFound
+from polyarch.kube.informer import Informer, Informers
 from polyarch.kube.resources import CONFIGMAPS, SECRETS
-from polyarch.kube.runtime.informer import Informer, Informers
-from polyarch.model.meta import Key
-from polyarch.model.secret import Secret
+from polyarch.objects import Key, Secret
 from polyarch.sandbox.files import write_json
 from polyarch.sandbox.pods import folders, volumes
 from polyarch.sandbox.pods.environment import Facts, Missing

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from polyarch.model.secret import Secret
+from polyarch.objects import Secret
 from polyarch.sandbox.pods.programs.arguments import expanded
 from polyarch.sandbox.pods.spec import ConfigMap, Container, PodDocument, ResourceFieldSelector, ValueFrom
 

@@ -16,12 +16,12 @@ import aiohttp
 import msgspec
 import structlog
 
-from polyarch.kube.client.client import Client
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
+from polyarch.kube.client import Client
+from polyarch.kube.events import Regarding
+from polyarch.kube.informer import Informers
 from polyarch.kube.resources import PODS
-from polyarch.kube.runtime.events import Regarding
-from polyarch.kube.runtime.informer import Informers
-from polyarch.model.meta import Key, ObjectMeta
+from polyarch.objects import Key, ObjectMeta
 from polyarch.sandbox.errors import ProcessFailed
 from polyarch.sandbox.pods import containers
 from polyarch.sandbox.pods.commands import Commands

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from polyarch.model.meta import Key
+from polyarch.objects import Key
 from polyarch.sandbox.pods.containers import Container
 from polyarch.sandbox.pods.contents import Contents
 from polyarch.sandbox.pods.environment import Facts

@@ -5,7 +5,7 @@ Pure wire types. The nodes' store keeps ``sandbox.nodes.pods``, which has only w
 
 import msgspec
 
-from polyarch.model.meta import ObjectMeta
+from polyarch.objects import ObjectMeta
 
 
 class _Wire(msgspec.Struct, frozen=True, gc=False, rename="camel"):

@@ -13,12 +13,12 @@ from typing import Final
 import msgspec
 import structlog
 
-from polyarch.kube.causes import Causes
-from polyarch.kube.client.jsonpatch import Operation
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
+from polyarch.kube.admission import AdmissionRequest, AdmissionResponse, Failure, Route
+from polyarch.kube.errors import Causes
+from polyarch.kube.patches import Operation
 from polyarch.kube.resources import PODS
-from polyarch.kube.serving.reviews import AdmissionRequest, AdmissionResponse, Failure, Route
-from polyarch.model.pod import Pod
+from polyarch.objects import Pod
 from polyarch.oci.answer import Inspection
 from polyarch.pods.additions import NOTHING, Addition, Alongside
 from polyarch.pods.lookups.background import AdmissionLookups

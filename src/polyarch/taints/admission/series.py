@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from polyarch.kube.client.jsonpatch import Operation
-from polyarch.model.pod import Pod
+from polyarch.kube.patches import Operation
+from polyarch.objects import Pod
 from polyarch.oci.answer import Inspection
 from polyarch.pods.additions import NOTHING, Addition
 from polyarch.pods.series import Series, are_few

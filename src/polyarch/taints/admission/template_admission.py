@@ -10,9 +10,9 @@ from typing import Final
 
 import msgspec
 
+from polyarch.kube.admission import AdmissionRequest, AdmissionResponse, Failure, Route
 from polyarch.kube.resources import DAEMONSETS
-from polyarch.kube.serving.reviews import AdmissionRequest, AdmissionResponse, Failure, Route
-from polyarch.model.workload import DaemonSet
+from polyarch.objects import DaemonSet
 from polyarch.pods.lookups.background import AdmissionLookups
 from polyarch.pods.lookups.secrets import PullSource
 from polyarch.taints import names

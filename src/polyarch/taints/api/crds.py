@@ -6,7 +6,7 @@ refuses, without a webhook of ours; ``validation`` makes the same checks of a fi
 
 from typing import Final, get_args
 
-from polyarch.kube.objects.schema import (
+from polyarch.kube.schema import (
     LABEL_FORM,
     LABEL_KEY,
     LABEL_KEY_LENGTH,

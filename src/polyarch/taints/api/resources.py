@@ -8,8 +8,8 @@ from typing import Final
 import msgspec
 
 from polyarch.kube.resources import Resource
-from polyarch.model.meta import ObjectMeta
-from polyarch.model.selector import LabelSelector
+from polyarch.objects import ObjectMeta
+from polyarch.selectors import LabelSelector
 from polyarch.taints.names import GROUP
 
 ARCHITECTURE_TAINTS: Final = Resource(GROUP, "v1alpha1", "architecturetaints", "ArchitectureTaints", namespaced=False)

@@ -9,13 +9,12 @@ from typing import Any, Final, Literal, get_args
 
 import msgspec
 
-from polyarch.kube.objects.durations import InvalidDuration, parse_duration
-from polyarch.model.taint import Taint, Toleration
+from polyarch.durations import InvalidDuration, parse_duration
 from polyarch.platforms import KNOWN_ARCHITECTURES
-from polyarch.requirements import InvalidSelector, Requirement, Selector
+from polyarch.selectors import InvalidSelector, Requirement, Selector
 from polyarch.taints.api.resources import ArchitectureTaintsSpec
 from polyarch.taints.names import ARCH_KEY
-from polyarch.tolerations import NO_EXECUTE, tolerating
+from polyarch.tolerations import NO_EXECUTE, Taint, Toleration, tolerating
 
 State = Literal["active", "paused", "removing"]
 Mode = Literal["tolerations", "secondary-only", "both"]

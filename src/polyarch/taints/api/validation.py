@@ -9,10 +9,9 @@ from typing import Any
 
 import msgspec
 
-from polyarch.kube.objects.conformance import Departure, departures, without_nulls
-from polyarch.kube.objects.durations import format_duration, parse_duration
-from polyarch.kube.objects.schema import LABEL_KEY, Schema
-from polyarch.requirements import InvalidSelector, Selector
+from polyarch.durations import format_duration, parse_duration
+from polyarch.kube.schema import LABEL_KEY, Departure, Schema, departures, without_nulls
+from polyarch.selectors import InvalidSelector, Selector
 from polyarch.taints.api import crds, settings
 from polyarch.taints.api.resources import ARCHITECTURE_TAINTS, ArchitectureTaints, ArchitectureTaintsSpec
 from polyarch.taints.names import SINGLETON

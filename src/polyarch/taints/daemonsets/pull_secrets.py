@@ -9,14 +9,12 @@ from typing import Final, Protocol
 import msgspec
 import structlog
 
-from polyarch.kube.client.requests import Selection
-from polyarch.kube.client.watch_event import Page
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
 from polyarch.kube.errors import KubernetesError
+from polyarch.kube.requests import Selection
 from polyarch.kube.resources import PODS, Resource
-from polyarch.model.meta import Key
-from polyarch.model.pod import LocalObjectReference, Pod
-from polyarch.model.workload import DaemonSet
+from polyarch.kube.watch import Page
+from polyarch.objects import DaemonSet, Key, LocalObjectReference, Pod
 
 log = structlog.get_logger(__name__)
 

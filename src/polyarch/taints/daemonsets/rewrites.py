@@ -8,7 +8,7 @@ added again after a pause that doubles, up to an hour. State only, no clock.
 from collections.abc import Collection
 from typing import Final
 
-from polyarch.model.meta import Key
+from polyarch.objects import Key
 
 FIRST: Final = 60.0
 LONGEST: Final = 3600.0

@@ -12,15 +12,11 @@ from typing import Final, Protocol
 import msgspec
 import structlog
 
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
+from polyarch.kube.controller import After, Done, Patches, Result, Written, write_guarded
+from polyarch.kube.rbac import rule
 from polyarch.kube.resources import DAEMONSETS
-from polyarch.kube.rights import rule
-from polyarch.kube.runtime import guarded
-from polyarch.kube.runtime.controller import After, Done, Result
-from polyarch.kube.runtime.guarded import Patches, Written
-from polyarch.model.meta import Key
-from polyarch.model.node import Node
-from polyarch.model.workload import DaemonSet
+from polyarch.objects import DaemonSet, Key, Node
 from polyarch.pods.lookups import backoff
 from polyarch.pods.lookups.inquiry import Known
 from polyarch.taints.api.settings import TaintSettings
@@ -257,7 +253,7 @@ class TemplateController:
     async def _write(self, case: Case, daemon_set: DaemonSet, decision: PodDecision) -> Result:
         metadata = daemon_set.metadata
         operations = stored_template_patch(daemon_set, decision, case.settings)
-        write = await guarded.write(
+        write = await write_guarded(
             self._client,
             DAEMONSETS,
             metadata.key,

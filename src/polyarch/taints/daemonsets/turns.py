@@ -9,8 +9,7 @@ read from the DaemonSets themselves, so that a new leader goes on where the form
 from collections.abc import Callable
 from typing import Final
 
-from polyarch.model.meta import Key
-from polyarch.model.workload import DaemonSet
+from polyarch.objects import DaemonSet, Key
 from polyarch.taints import names
 from polyarch.taints.plan.rollout_order import rollout_rank
 

@@ -9,10 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from polyarch.model.condition import Condition
-from polyarch.model.meta import Key
-from polyarch.model.node import Node
-from polyarch.model.pod import Pod
+from polyarch.objects import Condition, Key, Node, Pod
 from polyarch.taints.decide.decision import PodDecision, Reason
 from polyarch.taints.decide.node_taints import architecture_of
 from polyarch.taints.plan.simulation import Guest, Landscape, Site

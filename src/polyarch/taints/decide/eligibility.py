@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-from polyarch.model.pod import Pod
-from polyarch.requirements import is_listed
+from polyarch.objects import Pod
+from polyarch.selectors import is_listed
 from polyarch.taints import names
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.decide.decision import Reason

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from polyarch.model.pod import Pod
+from polyarch.objects import Pod
 from polyarch.oci.answer import Inspection
 from polyarch.taints import names
 from polyarch.taints.api.settings import ImageChange as Policy

@@ -14,8 +14,7 @@ from typing import Final
 
 import msgspec
 
-from polyarch.model.node import Node
-from polyarch.model.taint import Taint
+from polyarch.objects import Node
 from polyarch.platforms import KNOWN_ARCHITECTURES, normal_architecture, normal_system
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.names import (
@@ -26,6 +25,7 @@ from polyarch.taints.names import (
     OPT_OUT,
     OS_KEY,
 )
+from polyarch.tolerations import Taint
 
 
 class Reason(StrEnum):

@@ -10,8 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from polyarch.model.pod import Pod
-from polyarch.model.taint import Taint, Toleration
+from polyarch.objects import Pod
 from polyarch.oci.answer import Inspection
 from polyarch.platforms import NodePlatform
 from polyarch.pods.constraints import OPEN, NodeConstraints, constraints_of
@@ -24,7 +23,7 @@ from polyarch.taints.decide import messages
 from polyarch.taints.decide.architectures import Architectures, architectures_of, neutral
 from polyarch.taints.decide.decision import Outcome, PodDecision, Progress, Reason, missing_answers
 from polyarch.taints.decide.eligibility import Circumstances, eligibility
-from polyarch.tolerations import is_tolerated, uncovered
+from polyarch.tolerations import Taint, Toleration, is_tolerated, uncovered
 
 _NO_LABELS: Final[Mapping[str, str]] = {}
 STALE_FOR: Final = 6 * 3600.0

@@ -11,14 +11,14 @@ from typing import Final
 
 import msgspec
 
-from polyarch.model.taint import Toleration
-from polyarch.model.workload import DaemonSet
+from polyarch.objects import DaemonSet
 from polyarch.pods.constraints import constraints_of
 from polyarch.pods.images import images_of
 from polyarch.taints import names
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.decide.decision import Reason
 from polyarch.taints.decide.rules import STALE_FOR, Case, Facts, examine, missing, wanted
+from polyarch.tolerations import Toleration
 
 KIND: Final = "DaemonSet"
 _NOTHING: Final[Mapping[str, str]] = {}

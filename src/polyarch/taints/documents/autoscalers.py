@@ -10,12 +10,12 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from polyarch.kube.client.jsonpatch import Operation, add
+from polyarch.kube.patches import Operation, add
 from polyarch.kube.resources import Resource
-from polyarch.model.taint import Taint
 from polyarch.platforms import normal_architecture
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.names import ARCH_KEY
+from polyarch.tolerations import Taint
 
 NODE_POOLS: Final = ("karpenter.sh", "NodePool")
 MACHINE_SETS: Final = ("machine.openshift.io", "MachineSet")

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from polyarch.kube.resources import Resource
-from polyarch.requirements import Requirement
+from polyarch.selectors import Requirement
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.names import (
     ARCH_KEY,

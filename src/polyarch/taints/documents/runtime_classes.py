@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from polyarch.kube.resources import RUNTIME_CLASSES
-from polyarch.model.taint import Toleration
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.names import ARCH_KEY
+from polyarch.tolerations import Toleration
 
 
 def runtime_classes(settings: TaintSettings, existing: Iterable[str], *, handler: str) -> tuple[dict[str, Any], ...]:

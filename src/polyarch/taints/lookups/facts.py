@@ -19,18 +19,17 @@ import msgspec
 import structlog
 
 from polyarch.clock import Clock
+from polyarch.kube.informer import OnDemand, Shares
+from polyarch.kube.lease import Lease, RecordAge
 from polyarch.kube.resources import LEASES, NAMESPACES
-from polyarch.kube.runtime.lease import Lease, RecordAge
-from polyarch.kube.runtime.on_demand import OnDemand, Shares
-from polyarch.kube.runtime.store import Change
-from polyarch.model.meta import Key, PartialObjectMetadata
-from polyarch.model.pod import Pod
+from polyarch.kube.store import Change
+from polyarch.objects import Key, PartialObjectMetadata, Pod
 from polyarch.taints import names
 from polyarch.taints.api.resources import ARCHITECTURE_TAINTS, ArchitectureTaints
 from polyarch.taints.api.settings import TaintSettings
 
 if TYPE_CHECKING:
-    from polyarch.model.workload import DaemonSet
+    from polyarch.objects import DaemonSet
     from polyarch.taints.decide.rules import Facts
     from polyarch.taints.decide.templates import TemplateFacts
 

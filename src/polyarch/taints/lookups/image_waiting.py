@@ -6,10 +6,10 @@ Pods and templates of one namespace may have the same name, so a template waits 
 from collections.abc import Callable
 from typing import Final
 
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
 from polyarch.kube.metrics import Metrics
-from polyarch.kube.runtime.queue import WorkQueue
-from polyarch.model.meta import Key
+from polyarch.kube.queue import WorkQueue
+from polyarch.objects import Key
 from polyarch.pods.lookups.answers import Inspects
 from polyarch.pods.lookups.attempts import Attempts
 from polyarch.pods.lookups.backoff import Backoff

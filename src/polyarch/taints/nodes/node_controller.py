@@ -12,12 +12,11 @@ from typing import Final, Literal, Protocol
 
 import structlog
 
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
+from polyarch.kube.controller import Done, Result
 from polyarch.kube.errors import ApiError, Forbidden, Invalid, KubernetesError
-from polyarch.kube.runtime.controller import Done, Result
-from polyarch.kube.runtime.store import Change, Store
-from polyarch.model.meta import Key
-from polyarch.model.node import Node
+from polyarch.kube.store import Change, Store
+from polyarch.objects import Key, Node
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.decide.node_taints import Kind, NodeDecision, decide_node
 from polyarch.taints.metrics import TaintMetrics

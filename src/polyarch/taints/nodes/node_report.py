@@ -5,7 +5,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from polyarch.model.condition import Condition
+from polyarch.objects import Condition
 from polyarch.taints.api.resources import ArchitectureStatus, NodesStatus
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.decide.rollout import HoldReason, named

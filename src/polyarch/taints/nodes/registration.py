@@ -11,18 +11,17 @@ from typing import Any, Final, Protocol
 import msgspec
 import structlog
 
-from polyarch.kube.client.patches import JsonPatch
-from polyarch.kube.client.requests import FIELD_MANAGER
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
+from polyarch.kube.adoption import foreign, taking
+from polyarch.kube.controller import After, Done, Result
 from polyarch.kube.errors import Forbidden, Invalid, KubernetesError, NotFound
-from polyarch.kube.objects.adoption import foreign, taking
-from polyarch.kube.objects.managed_fields import differences
+from polyarch.kube.informer import OnDemand, Shares
+from polyarch.kube.managed_fields import differences
+from polyarch.kube.patches import JsonPatch
+from polyarch.kube.rbac import rule
+from polyarch.kube.requests import FIELD_MANAGER
 from polyarch.kube.resources import Resource
-from polyarch.kube.rights import rule
-from polyarch.kube.runtime.controller import After, Done, Result
-from polyarch.kube.runtime.on_demand import OnDemand, Shares
-from polyarch.model.meta import Key
-from polyarch.model.unstructured import Unstructured
+from polyarch.objects import Key, Unstructured
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.documents.registration_policy import (
     GROUP,

@@ -7,11 +7,11 @@ unscheduled pods are asked of the rooms that watch them.
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
+from polyarch.kube.informer import Informer
+from polyarch.kube.rbac import rule
 from polyarch.kube.resources import ENDPOINT_SLICES, MUTATING_WEBHOOKS
-from polyarch.kube.rights import rule
-from polyarch.kube.runtime.informer import Informer
-from polyarch.kube.runtime.store import IndexFunction
-from polyarch.model.meta import Key
+from polyarch.kube.store import IndexFunction
+from polyarch.objects import Key
 from polyarch.taints.decide.rollout import Safety
 from polyarch.taints.names import ROLE
 from polyarch.taints.plan.availability import EndpointSlice, WebhookConfiguration, admission_problem

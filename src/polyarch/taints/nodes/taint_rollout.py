@@ -13,9 +13,9 @@ from typing import Final, NamedTuple, Protocol
 
 import structlog
 
-from polyarch.kube.clock import Clock
-from polyarch.kube.runtime.controller import After, Done, Result
-from polyarch.model.meta import Key
+from polyarch.clock import Clock
+from polyarch.kube.controller import After, Done, Result
+from polyarch.objects import Key
 from polyarch.taints.api.resources import ArchitectureTaints
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.decide.rollout import Hold, HoldReason, PendingWatch, held_back, in_order, stop_message

@@ -8,11 +8,10 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from polyarch.kube.client.patches import JsonPatch
 from polyarch.kube.errors import Conflict, Invalid, KubernetesError, NotFound
+from polyarch.kube.patches import JsonPatch
 from polyarch.kube.resources import NODES, Resource
-from polyarch.model.meta import PartialObjectMetadata
-from polyarch.model.node import Node
+from polyarch.objects import Node, PartialObjectMetadata
 from polyarch.taints.decide.node_taints import NodeDecision
 from polyarch.taints.result.node_patch import node_patch
 

@@ -7,7 +7,7 @@ cannot say, because no pod of it runs, the operator sets until the leader is bac
 from collections.abc import Sequence
 from typing import Final
 
-from polyarch.kube.objects.conditions import Condition
+from polyarch.objects import Condition
 from polyarch.operating.rollouts import Rollout
 from polyarch.taints import names
 

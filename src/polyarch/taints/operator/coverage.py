@@ -8,9 +8,9 @@ from typing import Final
 
 import msgspec
 
-from polyarch.kube.objects.conditions import Condition
+from polyarch.objects import Condition
 from polyarch.operating.webhooks import NAMESPACE_NAME
-from polyarch.requirements import Requirement, Selector
+from polyarch.selectors import Requirement, Selector
 from polyarch.taints.api.settings import TaintSettings
 
 AFFINITY_COVERED: Final = "AffinityCovered"

@@ -7,7 +7,8 @@ test compares these rules with those that the parts of the role say they need. P
 
 from typing import Final
 
-from polyarch.kube.objects.rbac import granted, managing
+from polyarch.kube import events, lease
+from polyarch.kube.rbac import granted, managing, rule, union
 from polyarch.kube.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
@@ -28,9 +29,7 @@ from polyarch.kube.resources import (
     SERVICES,
     Resource,
 )
-from polyarch.kube.rights import rule, union
-from polyarch.kube.runtime import events, lease
-from polyarch.kube.serving import health
+from polyarch.kube.server import SCRAPER_RIGHTS
 from polyarch.operating import names as shared
 from polyarch.operating import serving
 from polyarch.operating.labels import Document, labels
@@ -73,7 +72,7 @@ def role_rights(settings: OperatorSettings, cluster: Cluster, *, evicts: bool) -
             rule(_REGISTRATION_POLICIES, "list", "watch", "patch", "delete", names=[names.REGISTRATION_POLICY]),
             rule(_REGISTRATION_POLICIES, "create"),
             *events.RIGHTS,
-            *health.RIGHTS,
+            *SCRAPER_RIGHTS,
             *((_EVICTIONS,) if evicts else ()),
             *((USE_CONSTRAINTS,) if cluster.openshift else ()),
         ),

@@ -11,12 +11,12 @@ new object keeps every other update from costing a call. Pure.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from polyarch.kube.objects.owners import Owner
+from polyarch.kube.owners import Owner
 from polyarch.kube.resources import DAEMONSETS, MUTATING_WEBHOOKS, PODS, Resource
 from polyarch.operating.labels import Document, owned
 from polyarch.operating.settings import DEFAULT_NAMESPACE, OperatorSettings
 from polyarch.operating.webhooks import Excluded, client, configuration, injected
-from polyarch.requirements import Requirement, Selector
+from polyarch.selectors import Requirement, Selector
 from polyarch.taints import names
 from polyarch.taints.api.settings import NOTHING, TaintSettings
 

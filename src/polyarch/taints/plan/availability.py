@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from polyarch.model.meta import ObjectMeta
+from polyarch.objects import ObjectMeta
 from polyarch.taints.names import POD_WEBHOOK_PATH, ROLE
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from polyarch.model.selector import LabelSelector, LabelSelectorRequirement
+from polyarch.selectors import LabelSelector, LabelSelectorRequirement
 from polyarch.taints.api.resources import ArchitectureTaintsSpec
 from polyarch.taints.names import OPT_OUT
 

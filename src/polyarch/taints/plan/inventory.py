@@ -10,10 +10,7 @@ from typing import Final
 
 import msgspec
 
-from polyarch.model.meta import Key, ObjectMeta
-from polyarch.model.node import Node
-from polyarch.model.pod import LocalObjectReference, Pod
-from polyarch.model.workload import CronJob, DaemonSet, Workload
+from polyarch.objects import CronJob, DaemonSet, Key, LocalObjectReference, Node, ObjectMeta, Pod, Workload
 from polyarch.taints.decide.node_taints import architecture_of
 
 KINDS: Final = ("DaemonSet", "Deployment", "StatefulSet", "Job", "CronJob", "ReplicaSet", "Pod")

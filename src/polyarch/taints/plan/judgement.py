@@ -8,10 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
-from polyarch.kube.client.jsonpatch import Operation
-from polyarch.model.node import Node
-from polyarch.model.pod import Pod
-from polyarch.model.taint import Taint
+from polyarch.kube.patches import Operation
+from polyarch.objects import Node, Pod
 from polyarch.oci.answer import Inspection
 from polyarch.platforms import KNOWN_ARCHITECTURES
 from polyarch.pods.constraints import constraints_of
@@ -25,6 +23,7 @@ from polyarch.taints.decide.templates import TemplateFacts, examine_template
 from polyarch.taints.plan.inventory import Inventory, Template, is_over
 from polyarch.taints.plan.simulation import Fate, Guest, Landscape, Site
 from polyarch.taints.result.pod_patch import stored_patch
+from polyarch.tolerations import Taint
 
 Answers = Callable[[Pod], Mapping[str, Inspection]]
 """What the images of a pod say, by their texts; an absent one has no answer."""

@@ -6,13 +6,12 @@ Pure.
 
 from typing import Final
 
-from polyarch.model.node import Node
-from polyarch.model.pod import Pod
-from polyarch.model.taint import Taint
+from polyarch.objects import Node, Pod
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.decide.node_taints import decide_node
 from polyarch.taints.names import GATE, GATED_LABEL, MIRROR_ANNOTATION, TOLERATIONS_ANNOTATION
 from polyarch.taints.plan.inventory import is_over
+from polyarch.tolerations import Taint
 
 RECORDED_ONLY: Final = TaintSettings(ownership="recorded", state="removing")
 """Where the object is gone nobody knows the key: ours is what nodes have a record of."""

@@ -8,14 +8,12 @@ the like are not looked at: a pod that they keep pending is one that finds a nod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol
 
-from polyarch.model.node import Node
-from polyarch.model.pod import Pod
-from polyarch.model.taint import Taint
+from polyarch.objects import Node, Pod
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.decide.eligibility import Circumstances, is_terminating, opted_out
 from polyarch.taints.decide.node_taints import architecture_of
 from polyarch.taints.plan.simulation import Guest, Landscape, Site
-from polyarch.tolerations import REPELS, is_tolerated
+from polyarch.tolerations import REPELS, Taint, is_tolerated
 
 Pending = Mapping[str, Mapping[str, str]]
 """Architecture whose taint it is → uid of the pod → its namespace and name."""

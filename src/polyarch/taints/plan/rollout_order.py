@@ -4,8 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from polyarch.model.meta import Key
-from polyarch.model.workload import DaemonSet
+from polyarch.objects import DaemonSet, Key
 
 FIRST_NAMESPACE: Final = "kube-system"
 FIRST_NAMES: Final = re.compile(r"cni|csi|network")

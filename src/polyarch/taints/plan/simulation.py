@@ -13,10 +13,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from polyarch.model.pod import Pod
-from polyarch.model.taint import Taint, Toleration
-from polyarch.requirements import InvalidSelector, NodeTerm, admits
-from polyarch.tolerations import NO_EXECUTE, NO_SCHEDULE, REPELS, is_tolerated
+from polyarch.objects import Pod
+from polyarch.selectors import InvalidSelector, NodeTerm, admits
+from polyarch.tolerations import NO_EXECUTE, NO_SCHEDULE, REPELS, Taint, Toleration, is_tolerated
 
 IGNORED: Final = "resources, pod affinity and topology spread constraints"
 """What the simulation does not look at."""

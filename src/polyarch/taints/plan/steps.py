@@ -10,8 +10,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from polyarch.kube.objects.refs import few
-from polyarch.model.meta import Key
+from polyarch.kube.resources import few
+from polyarch.objects import Key
 from polyarch.taints.decide.node_taints import Kind
 from polyarch.taints.decide.rollout import HoldReason, in_order
 from polyarch.taints.documents.autoscalers import NodeTemplate

@@ -11,16 +11,15 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from polyarch.kube.client.client import Client
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
+from polyarch.kube.client import Client
 from polyarch.kube.errors import KubernetesError, NotFound
-from polyarch.kube.objects import deletion, finalizers
-from polyarch.kube.objects.refs import Ref
-from polyarch.kube.resources import DEPLOYMENTS, LEASES, MUTATING_WEBHOOKS, Resource
-from polyarch.kube.runtime.lease import Lease, RecordAge
-from polyarch.kube.runtime.on_demand import OnDemand, Shares
-from polyarch.kube.runtime.store import Change
-from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.kube.informer import OnDemand, Shares
+from polyarch.kube.lease import Lease, RecordAge
+from polyarch.kube.owners import delete_object, remove_finalizer
+from polyarch.kube.resources import DEPLOYMENTS, LEASES, MUTATING_WEBHOOKS, Ref, Resource
+from polyarch.kube.store import Change
+from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
 from polyarch.operating.keeping.operand_sets import OperandSets
 from polyarch.operating.rollouts import Rollout
 from polyarch.taints import names
@@ -109,9 +108,9 @@ class Farewell:
                 self.failures = ()
                 await self._operands.remove(seen.operands)
                 if seen.lease:
-                    await deletion.delete(self._client, LEASES, Key(self._home, names.LEASE))
+                    await delete_object(self._client, LEASES, Key(self._home, names.LEASE))
             case Step.RELEASE if leaving is not None:
-                await finalizers.remove(self._client, ARCHITECTURE_TAINTS, leaving, names.FINALIZER)
+                await remove_finalizer(self._client, ARCHITECTURE_TAINTS, leaving, names.FINALIZER)
             case Step.FINISHED:
                 self.forget()
         return step
@@ -121,9 +120,9 @@ class Farewell:
         removal = self._removal(settings)
         parts: list[Callable[[], Awaitable[Any]]] = [removal.registration, removal.gates, removal.taints]
         in_cluster = [ref for ref in self._operands.cached() if not ref.resource.namespaced]
-        parts += [partial(deletion.delete, self._client, ref.resource, ref.key) for ref in in_cluster]
+        parts += [partial(delete_object, self._client, ref.resource, ref.key) for ref in in_cluster]
         if leaving is not None:
-            parts.append(partial(finalizers.remove, self._client, ARCHITECTURE_TAINTS, leaving, names.FINALIZER))
+            parts.append(partial(remove_finalizer, self._client, ARCHITECTURE_TAINTS, leaving, names.FINALIZER))
         for part in parts:
             try:
                 await part()

@@ -10,18 +10,17 @@ from typing import Any, Final, Protocol
 import msgspec
 import structlog
 
-from polyarch.kube.client.client import Client
-from polyarch.kube.client.patches import JsonPatch
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
+from polyarch.kube.apply import ApplyFailed
+from polyarch.kube.client import Client
+from polyarch.kube.conditions import apply_status, merged, taking_over
+from polyarch.kube.controller import After, Done, Result
 from polyarch.kube.errors import Invalid, NotFound
-from polyarch.kube.objects import finalizers
-from polyarch.kube.objects.apply_set import ApplyFailed
-from polyarch.kube.objects.conditions import Condition, apply_status, merged, taking_over
+from polyarch.kube.informer import Informer
+from polyarch.kube.owners import add_finalizer
+from polyarch.kube.patches import JsonPatch
 from polyarch.kube.resources import DEPLOYMENTS, MUTATING_WEBHOOKS
-from polyarch.kube.runtime.controller import After, Done, Result
-from polyarch.kube.runtime.informer import Informer
-from polyarch.model.meta import Key, PartialObjectMetadata
-from polyarch.model.unstructured import Unstructured
+from polyarch.objects import Condition, Key, PartialObjectMetadata, Unstructured
 from polyarch.operating.keeping.discovery import MONITORING, Discovery
 from polyarch.operating.keeping.home import Home
 from polyarch.operating.keeping.operand_sets import OperandSets
@@ -144,7 +143,7 @@ class TaintsReconciler:
             return After(LONGEST_WAIT)
         self._farewell.forget()
         self._nothing_left = False
-        if not await finalizers.add(self._client, ARCHITECTURE_TAINTS, document.metadata, names.FINALIZER):
+        if not await add_finalizer(self._client, ARCHITECTURE_TAINTS, document.metadata, names.FINALIZER):
             return After(SOON)
         taints = _settings_of(document)
         if unusable := self._home.problems:  # a change of them begins another pass

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from polyarch.model.condition import Condition, Status
+from polyarch.objects import Condition, Status
 
 READY: Final = "Ready"
 NODES_TAINTED: Final = "NodesTainted"

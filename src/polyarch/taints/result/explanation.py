@@ -7,13 +7,12 @@ from typing import Any
 
 import msgspec
 
-from polyarch.model.node import Node
-from polyarch.model.taint import Taint, Toleration
+from polyarch.objects import Node
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.decide.decision import PodDecision
 from polyarch.taints.decide.node_taints import decide_node
 from polyarch.taints.decide.rules import Case
-from polyarch.tolerations import covers
+from polyarch.tolerations import Taint, Toleration, covers
 
 Json = dict[str, Any]
 

@@ -5,9 +5,9 @@ from typing import Final, Literal
 
 import msgspec
 
-from polyarch.model.node import Node
-from polyarch.model.taint import Taint
+from polyarch.objects import Node
 from polyarch.taints.decide.node_taints import Kind, NodeDecision, Reason
+from polyarch.tolerations import Taint
 
 ACTION: Final = "Taint"
 

@@ -7,11 +7,11 @@ apply could say that much, since the list is atomic. Pure.
 
 from typing import Any
 
-from polyarch.kube.client.jsonpatch import Operation, add, pointer, remove, replace, test
-from polyarch.model.node import Node
-from polyarch.model.taint import Taint
+from polyarch.kube.patches import Operation, add, pointer, remove, replace, test
+from polyarch.objects import Node
 from polyarch.taints.decide.node_taints import Kind, NodeDecision
 from polyarch.taints.names import MANAGED_TAINTS_ANNOTATION
+from polyarch.tolerations import Taint
 
 _TAINTS = "/spec/taints"
 _ANNOTATIONS = "/metadata/annotations"

@@ -11,15 +11,14 @@ from typing import Any, Final
 
 import msgspec
 
-from polyarch.kube.client.jsonpatch import Operation, add, pointer, remove, test
-from polyarch.model.meta import ObjectMeta
-from polyarch.model.pod import Pod
-from polyarch.model.taint import Toleration
+from polyarch.kube.patches import Operation, add, pointer, remove, test
+from polyarch.objects import ObjectMeta, Pod
 from polyarch.taints import names
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.decide.decision import SOURCES, Outcome, PodDecision, Reason
 from polyarch.taints.decide.image_change import ImageChange, recorded
 from polyarch.taints.decide.rules import Case
+from polyarch.tolerations import Toleration
 
 TOLERATIONS: Final = "/spec/tolerations"
 GATES: Final = "/spec/schedulingGates"

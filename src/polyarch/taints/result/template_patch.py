@@ -9,14 +9,13 @@ from typing import Final
 
 import msgspec
 
-from polyarch.kube.client.jsonpatch import Operation, add, pointer, remove
-from polyarch.model.meta import ObjectMeta
-from polyarch.model.taint import Toleration
-from polyarch.model.workload import DaemonSet
+from polyarch.kube.patches import Operation, add, pointer, remove
+from polyarch.objects import DaemonSet, ObjectMeta
 from polyarch.taints import names
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.decide.decision import PodDecision
 from polyarch.taints.result.pod_patch import appended, guarded
+from polyarch.tolerations import Toleration
 
 TOLERATIONS: Final = "/spec/template/spec/tolerations"
 _ANNOTATION: Final = pointer("metadata", "annotations", names.ADDED_TOLERATIONS_ANNOTATION)

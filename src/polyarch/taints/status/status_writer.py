@@ -11,12 +11,12 @@ from typing import Any, Final, Protocol
 import msgspec
 import structlog
 
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
+from polyarch.kube.conditions import merged
+from polyarch.kube.controller import After, Done, Result
 from polyarch.kube.errors import NotFound
-from polyarch.kube.objects.conditions import merged
 from polyarch.kube.resources import Resource
-from polyarch.kube.runtime.controller import After, Done, Result
-from polyarch.model.meta import Key, PartialObjectMetadata
+from polyarch.objects import Key, PartialObjectMetadata
 from polyarch.taints.api.resources import ARCHITECTURE_TAINTS, ArchitectureTaints, ArchitectureTaintsStatus
 from polyarch.taints.names import SINGLETON
 from polyarch.taints.result.contribution import DEGRADED, Contribution, composed

@@ -6,9 +6,9 @@ change.
 
 from typing import Final
 
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
+from polyarch.kube.lease import Lease, LeaseSpec
 from polyarch.kube.resources import LEASES
-from polyarch.kube.runtime.lease import Lease, LeaseSpec
 from polyarch.taints.steps.writing import KubernetesApi
 
 STALE_AFTER: Final = 30.0

@@ -10,13 +10,12 @@ from typing import Any, Final
 
 import msgspec
 
-from polyarch.kube.client.client import JsonPatch, MergePatch
-from polyarch.kube.client.jsonpatch import replace, test
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
 from polyarch.kube.errors import NotFound
-from polyarch.kube.objects.conformance import without_nulls
-from polyarch.kube.objects.refs import Ref
-from polyarch.model.meta import Key
+from polyarch.kube.patches import JsonPatch, MergePatch, replace, test
+from polyarch.kube.resources import Ref
+from polyarch.kube.schema import without_nulls
+from polyarch.objects import Key
 from polyarch.taints.api.resources import ARCHITECTURE_TAINTS, ArchitectureTaints, ArchitectureTaintsSpec
 from polyarch.taints.decide.rollout import HoldReason
 from polyarch.taints.names import SINGLETON

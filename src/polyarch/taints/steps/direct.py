@@ -9,13 +9,10 @@ from typing import Final
 
 import msgspec
 
-from polyarch.kube.client.jsonpatch import add, pointer
 from polyarch.kube.errors import KubernetesError, NotFound
-from polyarch.kube.objects.refs import Ref
-from polyarch.kube.resources import DAEMONSETS, PODS
-from polyarch.model.meta import Key
-from polyarch.model.pod import Pod
-from polyarch.model.workload import DaemonSet
+from polyarch.kube.patches import add, pointer
+from polyarch.kube.resources import DAEMONSETS, PODS, Ref
+from polyarch.objects import DaemonSet, Key, Pod
 from polyarch.oci.concurrent import map_concurrently
 from polyarch.taints.decide.decision import PodDecision
 from polyarch.taints.documents.registration_policy import (

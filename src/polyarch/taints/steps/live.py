@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from polyarch.kube.errors import ApiError, Forbidden, NotFound
 from polyarch.kube.resources import ENDPOINT_SLICES, MUTATING_WEBHOOKS, Resource
-from polyarch.model.meta import Key
+from polyarch.objects import Key
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.documents.autoscalers import KINDS, NodeTemplate, lacking
 from polyarch.taints.documents.registration_policy import GROUP, bindings, newest_served, policies

@@ -8,7 +8,6 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from polyarch.kube.client.client import Listing
 from polyarch.kube.resources import (
     CRONJOBS,
     DAEMONSETS,
@@ -22,10 +21,18 @@ from polyarch.kube.resources import (
     STATEFULSETS,
     Resource,
 )
-from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
-from polyarch.model.node import Node
-from polyarch.model.pod import LocalObjectReference, Pod
-from polyarch.model.workload import CronJob, DaemonSet, Workload
+from polyarch.kube.responses import Listing
+from polyarch.objects import (
+    CronJob,
+    DaemonSet,
+    Key,
+    LocalObjectReference,
+    Node,
+    ObjectMeta,
+    PartialObjectMetadata,
+    Pod,
+    Workload,
+)
 from polyarch.oci.concurrent import map_concurrently
 from polyarch.taints.plan.inventory import Inventory
 

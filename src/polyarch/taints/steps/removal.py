@@ -9,11 +9,8 @@ from collections.abc import Callable
 from typing import Final
 
 from polyarch.kube.errors import Conflict, KubernetesError, NotFound, TooManyRequests
-from polyarch.kube.objects.refs import Ref
-from polyarch.kube.resources import DAEMONSETS, MUTATING_WEBHOOKS, NODES, PODS
-from polyarch.model.node import Node
-from polyarch.model.pod import Pod
-from polyarch.model.workload import DaemonSet
+from polyarch.kube.resources import DAEMONSETS, MUTATING_WEBHOOKS, NODES, PODS, Ref
+from polyarch.objects import DaemonSet, Node, Pod
 from polyarch.oci.concurrent import map_concurrently
 from polyarch.taints import names
 from polyarch.taints.api.settings import TaintSettings

@@ -10,9 +10,7 @@ from typing import Final
 import msgspec
 
 from polyarch.kube.resources import NAMESPACES, NODES, PODS
-from polyarch.model.meta import PartialObjectMetadata
-from polyarch.model.node import Node
-from polyarch.model.pod import Pod
+from polyarch.objects import Node, PartialObjectMetadata, Pod
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.decide.node_taints import Kind, NodeDecision, decide_node
 from polyarch.taints.decide.rollout import SETTLED, WINDOW, PendingWatch, in_order

@@ -10,15 +10,14 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from polyarch.kube.client.client import JsonPatch, Listing
-from polyarch.kube.client.jsonpatch import Operation
-from polyarch.kube.client.requests import FIELD_MANAGER
-from polyarch.kube.clock import Clock, SystemClock
+from polyarch.clock import Clock, SystemClock
 from polyarch.kube.errors import Conflict, Invalid, KubernetesError, NotFound
-from polyarch.kube.objects.managed_fields import differences
-from polyarch.kube.objects.refs import Ref
-from polyarch.kube.resources import Resource
-from polyarch.model.meta import Key, ObjectMeta
+from polyarch.kube.managed_fields import differences
+from polyarch.kube.patches import JsonPatch, Operation
+from polyarch.kube.requests import FIELD_MANAGER
+from polyarch.kube.resources import Ref, Resource
+from polyarch.kube.responses import Listing
+from polyarch.objects import Key, ObjectMeta
 from polyarch.oci.concurrent import map_concurrently
 
 AT_ONCE: Final = 8

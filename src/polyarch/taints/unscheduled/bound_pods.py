@@ -11,14 +11,13 @@ from typing import Final, Protocol
 
 import structlog
 
-from polyarch.kube.client.requests import Selection
-from polyarch.kube.client.watch_event import Page
-from polyarch.kube.clock import Clock, deadline
+from polyarch.clock import Clock, deadline
+from polyarch.kube.controller import Patches, Written, write_guarded
 from polyarch.kube.errors import KubernetesError
+from polyarch.kube.requests import Selection
 from polyarch.kube.resources import PODS, Resource
-from polyarch.kube.runtime import guarded
-from polyarch.kube.runtime.guarded import Patches, Written
-from polyarch.model.pod import Pod
+from polyarch.kube.watch import Page
+from polyarch.objects import Pod
 from polyarch.pods.lookups.low_priority import LowPriorityLookups
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.decide.decision import Outcome, PodDecision, Progress
@@ -145,7 +144,7 @@ class BoundPods:
         if decision.outcome is Outcome.TOLERATED:
             metadata = pod.metadata
             operations = stored_patch(case, decision)
-            write = await guarded.write(self._client, PODS, metadata.key, operations, metadata.resource_version)
+            write = await write_guarded(self._client, PODS, metadata.key, operations, metadata.resource_version)
             self._metrics.wrote("pod", COUNTED[write.result])
             if write.result is Written.DONE:
                 self._metrics.decided(decision.reason.value)

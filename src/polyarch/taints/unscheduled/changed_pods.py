@@ -12,12 +12,11 @@ from typing import Final, Protocol
 import msgspec
 import structlog
 
+from polyarch.kube.controller import After, Done, Result
 from polyarch.kube.errors import Conflict, KubernetesError, NotFound, TooManyRequests
+from polyarch.kube.rbac import rule
 from polyarch.kube.resources import PODS
-from polyarch.kube.rights import rule
-from polyarch.kube.runtime.controller import After, Done, Result
-from polyarch.model.meta import Key
-from polyarch.model.pod import Pod
+from polyarch.objects import Key, Pod
 from polyarch.taints import names
 from polyarch.taints.decide.image_change import decide_change, examine_change
 from polyarch.taints.decide.rules import Facts

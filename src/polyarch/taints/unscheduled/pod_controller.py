@@ -15,11 +15,10 @@ from typing import Final, NamedTuple, Protocol
 
 import structlog
 
-from polyarch.kube.causes import Causes
-from polyarch.kube.clock import Clock
-from polyarch.kube.runtime.controller import After, Done, Result
-from polyarch.model.meta import Key
-from polyarch.model.pod import Pod
+from polyarch.clock import Clock
+from polyarch.kube.controller import After, Done, Result
+from polyarch.kube.errors import Causes
+from polyarch.objects import Key, Pod
 from polyarch.pods.lookups import backoff
 from polyarch.pods.lookups.inquiry import Known
 from polyarch.taints.api.settings import TaintSettings

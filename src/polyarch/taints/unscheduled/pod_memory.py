@@ -7,7 +7,7 @@ the pod leaves the watch or its uid changes. Times are ``Clock.monotonic()``.
 from datetime import datetime
 from typing import Final
 
-from polyarch.model.pod import Pod
+from polyarch.objects import Pod
 from polyarch.taints import names
 from polyarch.taints.lookups.waiter import Waiter
 

@@ -5,16 +5,12 @@ from typing import Final, Protocol
 
 import structlog
 
-from polyarch.kube.client.jsonpatch import Operation
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
+from polyarch.kube.controller import After, Outage, Patches, Result, Write, Written, write_guarded
+from polyarch.kube.patches import Operation
+from polyarch.kube.rbac import rule
 from polyarch.kube.resources import PODS
-from polyarch.kube.rights import rule
-from polyarch.kube.runtime import guarded
-from polyarch.kube.runtime.controller import After, Result
-from polyarch.kube.runtime.guarded import Patches, Write, Written
-from polyarch.kube.runtime.outage import Outage
-from polyarch.model.meta import Key
-from polyarch.model.pod import Pod
+from polyarch.objects import Key, Pod
 from polyarch.pods.lookups import backoff
 from polyarch.taints.decide.decision import PodDecision
 from polyarch.taints.metrics import COUNTED, TaintMetrics
@@ -69,7 +65,7 @@ class PodWrites:
     async def write(self, key: Key, pod: Pod, operations: tuple[Operation, ...], memory: PodMemory) -> Result | None:
         """One PATCH of this version of the pod; None if it is done, else when to look at the pod again."""
         version = pod.metadata.resource_version
-        write = await guarded.write(self._client, PODS, key, operations, version, is_connected=self._is_connected)
+        write = await write_guarded(self._client, PODS, key, operations, version, is_connected=self._is_connected)
         self._metrics.wrote("pod", COUNTED[write.result])
         if write.result is not Written.UNREACHED:
             self._outage.over()

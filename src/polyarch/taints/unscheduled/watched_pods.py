@@ -7,9 +7,8 @@ labelled.
 from collections.abc import Collection
 from typing import Final
 
-from polyarch.kube.runtime.informer import Informer
-from polyarch.model.meta import Key
-from polyarch.model.pod import Pod
+from polyarch.kube.informer import Informer
+from polyarch.objects import Key, Pod
 from polyarch.taints import names
 
 UNSCHEDULED: Final = "spec.nodeName="

@@ -8,7 +8,7 @@ import pytest
 from build_wishes import CONTROL_PLANE, NOW, execution, facts, node, wanted, wish
 from polyarch.builds.architectures.resolution import forbids, resolve
 from polyarch.builds.facts.facts import Facts, NodeFacts
-from polyarch.model.selector import LabelSelector
+from polyarch.selectors import LabelSelector
 
 GPU = {"matchLabels": {"pool": "gpu"}}
 

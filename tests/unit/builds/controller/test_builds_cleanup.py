@@ -23,17 +23,15 @@ from polyarch.builds.facts.nodes import NodeObject
 from polyarch.builds.frontend import WishKey
 from polyarch.builds.metrics import BuildMetrics
 from polyarch.builds.pruning.deletion import Deleted, Kept
-from polyarch.kube.client.patches import MergePatch
+from polyarch.kube.controller import After, Done
 from polyarch.kube.errors import BadRequest, Forbidden, Invalid, TooLarge
+from polyarch.kube.events import Regarding
 from polyarch.kube.metrics import Metrics
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CONFIGMAPS, JOBS
-from polyarch.kube.runtime.controller import After, Done
-from polyarch.kube.runtime.events import Regarding
-from polyarch.kube.runtime.store import Store
-from polyarch.kube.runtime.watch import Apply, Delete
-from polyarch.kube.runtime.writes import OwnWrites
-from polyarch.model.meta import Key
-from polyarch.model.namespace import Namespace
+from polyarch.kube.store import OwnWrites, Store
+from polyarch.kube.watch import Apply, Delete
+from polyarch.objects import Key, Namespace
 from polyarch.oci.auth.credentials import NoCredentials
 
 WISH = WishKey("ImageBuild", "team", "web")

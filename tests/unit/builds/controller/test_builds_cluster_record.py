@@ -10,9 +10,9 @@ from builds_api import BuildsApi
 from polyarch.builds import names
 from polyarch.builds.controller.cluster_record import ClusterRecord
 from polyarch.builds.controller.watches import RecordObject
+from polyarch.kube.controller import Done
 from polyarch.kube.resources import CONFIGMAPS
-from polyarch.kube.runtime.controller import Done
-from polyarch.model.meta import Key
+from polyarch.objects import Key
 
 KEY = Key("polyarch", names.ARCHITECTURES_CONFIGMAP)
 

@@ -5,7 +5,7 @@ import pytest
 
 from polyarch.builds.controller.job_queue import NO_LIMIT, JobQueue
 from polyarch.builds.facts.executions import StoredRun
-from polyarch.model.meta import Key
+from polyarch.objects import Key
 
 QUEUED = {"phase": "Pending", "reason": "Queued"}
 

@@ -11,9 +11,8 @@ from manual_clock import ManualClock
 from polyarch.builds.controller.machine.machine_builds import MachineBuilds
 from polyarch.builds.facts.facts import Settings
 from polyarch.kube.errors import Unavailable
-from polyarch.kube.runtime.store import Store
-from polyarch.kube.runtime.writes import OwnWrites
-from polyarch.model.meta import Key
+from polyarch.kube.store import OwnWrites, Store
+from polyarch.objects import Key
 
 
 class Informers:

@@ -17,13 +17,11 @@ from polyarch.builds.facts.nodes import NodeObject
 from polyarch.builds.machineos import stock, vocabulary
 from polyarch.builds.machineos.material.trust import CERTIFICATE
 from polyarch.builds.metrics import BuildMetrics
+from polyarch.kube.informer import Informer
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import CONFIGMAPS, JOBS, NAMESPACES, NODES, PODS
-from polyarch.kube.runtime.informer import Informer
-from polyarch.kube.runtime.watch import Apply, Delete, Init, InitDone
-from polyarch.model.meta import Key
-from polyarch.model.namespace import Namespace
-from polyarch.model.unstructured import Unstructured
+from polyarch.kube.watch import Apply, Delete, Init, InitDone
+from polyarch.objects import Key, Namespace, Unstructured
 
 GONE = "2027-01-01T00:00:00Z"
 

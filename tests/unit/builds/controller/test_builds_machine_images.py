@@ -21,14 +21,13 @@ from polyarch.builds.machineos.case import name_of
 from polyarch.builds.machineos.recording import records
 from polyarch.builds.metrics import BuildMetrics
 from polyarch.builds.pruning.deletion import Deleted
+from polyarch.kube.controller import After, Done
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import CONFIGMAPS
-from polyarch.kube.runtime.controller import After, Done
-from polyarch.kube.runtime.store import Store
-from polyarch.kube.runtime.watch import Apply, Delete
-from polyarch.kube.runtime.writes import OwnWrites
-from polyarch.model.meta import Key
+from polyarch.kube.store import OwnWrites, Store
+from polyarch.kube.watch import Apply, Delete
+from polyarch.objects import Key
 from polyarch.oci.auth.credentials import NoCredentials
 
 NAMESPACE = vocabulary.NAMESPACE

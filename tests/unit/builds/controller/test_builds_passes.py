@@ -27,12 +27,12 @@ from polyarch.builds.facts.facts import (
 from polyarch.builds.frontend import Cache, WishKey
 from polyarch.builds.metrics import BuildMetrics
 from polyarch.builds.plan.document import About, Plan, PlannedArchitecture, PlannedEvent, Write, uid_of
+from polyarch.kube.controller import After, Done
 from polyarch.kube.errors import Forbidden
+from polyarch.kube.events import Regarding
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import JOBS, RUNTIME_CLASSES
-from polyarch.kube.runtime.controller import After, Done
-from polyarch.kube.runtime.events import Regarding
-from polyarch.model.meta import Key
+from polyarch.objects import Key
 from polyarch.oci.answer import Inspection, Status
 from polyarch.oci.auth.credentials import NoCredentials
 from polyarch.oci.reference import parse

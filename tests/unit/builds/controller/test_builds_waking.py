@@ -17,12 +17,11 @@ from polyarch.builds.facts.nodes import NodeObject
 from polyarch.builds.frontend import WishKey
 from polyarch.builds.metrics import BuildMetrics
 from polyarch.builds.plan.document import Plan, PlannedArchitecture
+from polyarch.kube.informer import Informer
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import CONFIGMAPS, JOBS, NAMESPACES, NODES, PODS
-from polyarch.kube.runtime.informer import Informer
-from polyarch.kube.runtime.watch import Apply, Delete, Init, InitDone
-from polyarch.model.meta import Key
-from polyarch.model.namespace import Namespace
+from polyarch.kube.watch import Apply, Delete, Init, InitDone
+from polyarch.objects import Key, Namespace
 
 COVERED = Plan(decision="UpToDate", reason="Covered", message="")
 

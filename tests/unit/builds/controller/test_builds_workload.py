@@ -8,9 +8,9 @@ from polyarch.builds.controller.workload import Workload
 from polyarch.builds.facts.jobs import JobObject, PodObject
 from polyarch.builds.metrics import BuildMetrics
 from polyarch.kube.metrics import Metrics
-from polyarch.kube.runtime.store import Store
-from polyarch.kube.runtime.watch import Apply, Delete
-from polyarch.model.meta import Key
+from polyarch.kube.store import Store
+from polyarch.kube.watch import Apply, Delete
+from polyarch.objects import Key
 
 COMPLETE = [{"type": "Complete", "status": "True"}]
 

@@ -10,7 +10,7 @@ from manual_clock import ManualClock
 from polyarch.builds.effects.spec_inputs import SpecInputs
 from polyarch.builds.facts.inputs import SecretObject
 from polyarch.kube.errors import Forbidden, KubernetesError, NotFound, Unavailable
-from polyarch.model.secret import DOCKER_CONFIG_JSON
+from polyarch.objects import DOCKER_CONFIG_JSON
 from polyarch.oci.mirrors.sources import Source
 from polyarch.oci.reference import parse
 

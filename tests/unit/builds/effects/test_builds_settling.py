@@ -6,10 +6,9 @@ from manual_clock import ManualClock
 from polyarch.builds.effects.object_writes import jobs_of
 from polyarch.builds.effects.settling import KEEP, Settling
 from polyarch.builds.frontend import WishKey
-from polyarch.kube.runtime.store import Store
-from polyarch.kube.runtime.watch import Apply, Delete
-from polyarch.kube.runtime.writes import OwnWrites
-from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.kube.store import OwnWrites, Store
+from polyarch.kube.watch import Apply, Delete
+from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
 
 
 def shown(key: Key, version: int) -> PartialObjectMetadata:

@@ -18,7 +18,7 @@ from polyarch.builds.facts.inputs import (
     pod_security,
     secret_facts,
 )
-from polyarch.model.namespace import Namespace
+from polyarch.objects import Namespace
 
 KEY = bytes(range(32))
 HIDDEN = "hunter2"

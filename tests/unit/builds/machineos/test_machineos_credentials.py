@@ -15,8 +15,7 @@ from polyarch.builds.machineos import vocabulary
 from polyarch.builds.machineos.material.credentials import has_helpers, one_form
 from polyarch.builds.plan.document import Write
 from polyarch.kube.resources import SECRETS
-from polyarch.model.meta import ObjectMeta
-from polyarch.model.unstructured import Unstructured
+from polyarch.objects import ObjectMeta, Unstructured
 from polyarch.oci.auth.entries import MalformedDocument
 
 ENTRY = {"auth": "c2VjcmV0OnNlY3JldA=="}

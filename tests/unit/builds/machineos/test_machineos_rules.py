@@ -13,7 +13,7 @@ from polyarch.builds.machineos import annotations, push_spec, vocabulary
 from polyarch.builds.machineos.material import rendering
 from polyarch.builds.machineos.pools import Pool, members
 from polyarch.builds.machineos.recording import lifecycle
-from polyarch.model.selector import LabelSelector
+from polyarch.selectors import LabelSelector
 
 POOLS = [
     Pool("worker", LabelSelector(match_labels={"worker": ""})),

@@ -11,10 +11,9 @@ from polyarch.builds.controller.machine import machine_watches
 from polyarch.builds.effects import copies, named_objects, object_writes, spec_inputs
 from polyarch.builds.operator import rights
 from polyarch.installation.operator import operator_rights
-from polyarch.kube.objects.rbac import granting
-from polyarch.kube.rights import Access, grants, missing, unused
-from polyarch.kube.runtime import events, lease
-from polyarch.kube.serving import health
+from polyarch.kube import events, lease
+from polyarch.kube.rbac import Access, granting, grants, missing, unused
+from polyarch.kube.server import SCRAPER_RIGHTS
 from polyarch.operating.settings import Builds, Cluster, MachineOS, OperatorSettings
 
 HOME = OperatorSettings().namespace
@@ -92,7 +91,7 @@ def test_bd_331_the_builder_is_granted_what_its_parts_say_they_need() -> None:
         *prune_jobs.RIGHTS,
         *running_images.RIGHTS,
         *events.RIGHTS,
-        *health.RIGHTS,
+        *SCRAPER_RIGHTS,
     ]
     granted = role()
     assert missing(granted.cluster, grants(everywhere)) == []

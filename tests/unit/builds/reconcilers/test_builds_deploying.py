@@ -11,14 +11,13 @@ from memory_api import MemoryApi
 from polyarch.builds import names
 from polyarch.builds.operator.rights import MACHINE_ROLE
 from polyarch.builds.reconcilers.deploying import SINGLETON, BuildsReconciler
+from polyarch.kube.apply import Outcome
+from polyarch.kube.controller import After, Done
 from polyarch.kube.errors import Forbidden
-from polyarch.kube.objects.apply_set import Outcome
-from polyarch.kube.objects.refs import Ref
-from polyarch.kube.resources import CLUSTER_ROLES, DEPLOYMENTS, ROLE_BINDINGS, ROLES, SECRETS
-from polyarch.kube.runtime.controller import After, Done
-from polyarch.kube.runtime.store import Store
-from polyarch.kube.runtime.watch import Init, InitApply, InitDone
-from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.kube.resources import CLUSTER_ROLES, DEPLOYMENTS, ROLE_BINDINGS, ROLES, SECRETS, Ref
+from polyarch.kube.store import Store
+from polyarch.kube.watch import Init, InitApply, InitDone
+from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
 from polyarch.operating import names as shared
 from polyarch.operating.settings import Cluster, OperatorSettings
 

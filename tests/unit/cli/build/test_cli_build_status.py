@@ -9,7 +9,7 @@ import pytest
 from polyarch.builds.api.resources import ImageBuild, ImageBuildRun
 from polyarch.cli import main
 from polyarch.cli.build.overview import Seen, document, list_text, one_text
-from polyarch.model.unstructured import Unstructured
+from polyarch.objects import Unstructured
 
 NOW = dt.datetime(2026, 1, 1, 12, 0, tzinfo=dt.UTC)
 IMAGE = f"quay.io/team/web@sha256:{'a' * 64}"

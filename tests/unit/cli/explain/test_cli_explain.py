@@ -13,8 +13,8 @@ from polyarch.cli import main
 from polyarch.cli.explain import deciding
 from polyarch.cli.explain.from_cluster import SeenPod
 from polyarch.cli.explain.from_files import GivenPod, configuration_from
-from polyarch.kube.client.jsonpatch import Operation, apply_patch
-from polyarch.model.pod import Pod
+from polyarch.kube.patches import Operation, apply_patch
+from polyarch.objects import Pod
 from polyarch.oci.auth.credentials import NoCredentials
 from polyarch.placement import names
 

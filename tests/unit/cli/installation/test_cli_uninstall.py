@@ -11,11 +11,11 @@ from polyarch.cli import main
 from polyarch.cli.installation import teardown
 from polyarch.installation import removing
 from polyarch.installation.removing import Removal
-from polyarch.kube.access.settings import Configuration
-from polyarch.kube.client.answers import Listing
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import CRDS, Resource
-from polyarch.model.meta import ObjectMeta, PartialObjectMetadata
+from polyarch.kube.responses import Listing
+from polyarch.kube.settings import Configuration
+from polyarch.objects import ObjectMeta, PartialObjectMetadata
 from polyarch.placement.api.resources import CPPCS, POLICIES, PPCS
 
 ASKED = (

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from polyarch.cli.maintenance import rights_page
-from polyarch.kube.rights import grants
+from polyarch.kube.rbac import grants
 from polyarch.placement import names
 from polyarch.taints import names as taints
 

@@ -12,7 +12,7 @@ from scripted_api import Answer, ScriptedApi, document, serving, status
 from polyarch.cli.errors import CouldNotComplete
 from polyarch.cli.numa.sources.cluster import SeenCluster, read_cluster
 from polyarch.cli.numa.sources.extender import HEADER
-from polyarch.kube.access.settings import User
+from polyarch.kube.settings import User
 from polyarch.numa.extender import state_document
 from polyarch.numa.extender.state_document import NodeState, Options, ReservationDocument, State, Verdict
 from polyarch.numa.scheduling.facts.nodes import CellFacts, NodeFacts
@@ -66,7 +66,7 @@ class Cluster:
         return await (found if callable(found) else document({"metadata": {}, "items": found}))(request)
 
     async def read(self, *, sums: bool = True) -> SeenCluster:
-        from polyarch.kube.client.client import Client
+        from polyarch.kube.client import Client
 
         async with Client(self.api.configuration(user=User(token="secret"))) as client:
             return await read_cluster("numa top", client, extender_namespace=None, sums=sums)

@@ -14,8 +14,7 @@ from polyarch.cli.options.registries import RegistryOptions
 from polyarch.cli.output.messages import Messages
 from polyarch.cli.report.asking import Beyond, ask
 from polyarch.kube.errors import NotFound
-from polyarch.model.meta import ObjectMeta
-from polyarch.model.secret import DOCKER_CONFIG_JSON, Secret
+from polyarch.objects import DOCKER_CONFIG_JSON, ObjectMeta, Secret
 from polyarch.reports.composition import Wishes
 
 

@@ -14,8 +14,8 @@ from polyarch.cli.roles.role_process import main as played
 from polyarch.cli.roles.role_process import roles_of
 from polyarch.cli.roles.run import Choice
 from polyarch.kube.errors import ConnectionFailed
-from polyarch.kube.process.roles import Role
-from polyarch.kube.process.settings import ProcessSettings
+from polyarch.kube.manager import Role
+from polyarch.kube.settings import ProcessSettings
 from polyarch.operating.settings import MACHINE_OS_NAMESPACE, OperatorSettings
 from polyarch.run import process
 from polyarch.run.logs import Verbosity

@@ -16,7 +16,7 @@ from polyarch.cli.output import consent
 from polyarch.cli.taint.configuration import given
 from polyarch.cli.taint.emission import emission_text
 from polyarch.cli.taint.taint_flags import ConfigurationFlags
-from polyarch.kube.client.jsonpatch import add
+from polyarch.kube.patches import add
 from polyarch.kube.resources import Resource
 from polyarch.taints.documents.autoscalers import NodeTemplate
 from polyarch.taints.documents.kubelet_flags import KubeletFlag

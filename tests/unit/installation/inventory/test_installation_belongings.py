@@ -7,7 +7,6 @@ import pytest
 from polyarch.installation import ownership
 from polyarch.installation.inventory.belongings import Belongings, belongings
 from polyarch.installation.inventory.survey import Found, Survey
-from polyarch.kube.objects.refs import Ref
 from polyarch.kube.resources import (
     CLUSTER_ROLES,
     CONFIGMAPS,
@@ -19,9 +18,10 @@ from polyarch.kube.resources import (
     ROLES,
     SECRETS,
     SERVICES,
+    Ref,
     Resource,
 )
-from polyarch.model.meta import Key, ObjectMeta, OwnerReference
+from polyarch.objects import Key, ObjectMeta, OwnerReference
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS
 

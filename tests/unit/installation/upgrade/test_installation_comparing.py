@@ -9,8 +9,8 @@ from polyarch.installation import checking, documents, operator
 from polyarch.installation.checking import Facts
 from polyarch.installation.settings import InstallationSettings
 from polyarch.installation.upgrade import comparing
-from polyarch.kube.objects.refs import Ref
-from polyarch.model.meta import Key
+from polyarch.kube.resources import Ref
+from polyarch.objects import Key
 
 Json = dict[str, Any]
 HERE = "polyarch-system"

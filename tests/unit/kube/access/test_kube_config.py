@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from polyarch.kube.access import config
-from polyarch.kube.access.config import ConfigurationError, load
-from polyarch.kube.access.settings import User
+from polyarch.kube import config
+from polyarch.kube.config import load
+from polyarch.kube.errors import ConfigurationError
+from polyarch.kube.settings import User
 from polyarch.proxies import Proxy
 
 

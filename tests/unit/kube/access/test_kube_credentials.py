@@ -11,10 +11,9 @@ import msgspec
 import pytest
 
 from manual_clock import ManualClock
-from polyarch.kube.access.credentials import PluginCredentials, TokenFile, credentials_of
-from polyarch.kube.access.exec_plugin import ExecPlugin
-from polyarch.kube.access.settings import ExecSettings, User
+from polyarch.kube.credentials import ExecPlugin, PluginCredentials, TokenFile, credentials_of
 from polyarch.kube.errors import ConfigurationError
+from polyarch.kube.settings import ExecSettings, User
 
 V1 = "client.authentication.k8s.io/v1"
 

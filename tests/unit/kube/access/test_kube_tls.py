@@ -9,11 +9,10 @@ from scripted_api import document, pod, serving
 
 from manual_clock import ManualClock
 from polyarch.kube import errors
-from polyarch.kube.access.credentials import Credential
-from polyarch.kube.access.settings import Pem, TlsSettings
-from polyarch.kube.access.tls import ClientCertificate, TlsContexts
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
+from polyarch.kube.credentials import ClientCertificate, Credential, TlsContexts
 from polyarch.kube.resources import PODS
+from polyarch.kube.settings import Pem, TlsSettings
 
 
 @pytest.fixture(scope="module")

@@ -12,13 +12,14 @@ from scripted_api import document, drop, listing, pod, serving, status, stream
 from manual_clock import ManualClock
 from polyarch import __version__, proxies
 from polyarch.kube import errors
-from polyarch.kube.access.credentials import Credential
-from polyarch.kube.access.settings import Configuration, ExecSettings, User
-from polyarch.kube.client.client import Client, JsonPatch, MergePatch, TransportSettings
-from polyarch.kube.client.jsonpatch import add
-from polyarch.kube.client.retry import Retries
+from polyarch.kube.client import Client
+from polyarch.kube.credentials import Credential
+from polyarch.kube.patches import JsonPatch, MergePatch, add
+from polyarch.kube.requests import Retries
 from polyarch.kube.resources import DEPLOYMENTS, LEASES, NODES, PODS
-from polyarch.model.meta import PartialObjectMetadata
+from polyarch.kube.settings import Configuration, ExecSettings, User
+from polyarch.kube.transport import TransportSettings
+from polyarch.objects import PartialObjectMetadata
 
 
 class Slim(msgspec.Struct, frozen=True):

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from polyarch.kube.client import jsonpatch
-from polyarch.kube.client.jsonpatch import Operation, PatchError, TestFailed, add, apply_patch, pointer, remove, replace
+from polyarch.kube import patches
+from polyarch.kube.patches import Operation, PatchError, TestFailed, add, apply_patch, pointer, remove, replace
 
 POD = {
     "metadata": {"labels": {"a/b": "1", "m~n": "2"}, "name": "web"},
@@ -86,7 +86,7 @@ def test_a_patch_that_does_not_fit_says_which_operation_and_why(operation, probl
     [("web", True), ("other", False), (1, False), (None, False)],
 )
 def test_a_test_guards_the_whole_patch(value, same):
-    operations = [jsonpatch.test("/metadata/name", value), add("/done", True)]
+    operations = [patches.test("/metadata/name", value), add("/done", True)]
     if same:
         assert apply_patch(POD, operations)["done"] is True
     else:
@@ -99,7 +99,7 @@ def test_a_test_guards_the_whole_patch(value, same):
     [(1, 1.0, True), (True, 1, False), (0, False, False), ([1, {"a": None}], [1, {"a": None}], True), ({}, [], False)],
 )
 def test_json_values_are_compared_as_json_does_not_as_python_does(left, right, same):
-    operations = [jsonpatch.test("/x", right)]
+    operations = [patches.test("/x", right)]
     if same:
         apply_patch({"x": left}, operations)
     else:

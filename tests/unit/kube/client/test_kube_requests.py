@@ -6,11 +6,9 @@ import msgspec
 import pytest
 from msgspec import UNSET
 
-from polyarch.kube.client import requests
-from polyarch.kube.client.answers import METADATA_ONLY
-from polyarch.kube.client.jsonpatch import add, remove, replace, test
-from polyarch.kube.client.patches import ApplyPatch, JsonPatch, MergePatch, StrategicPatch
-from polyarch.kube.client.requests import Selection
+from polyarch.kube import requests
+from polyarch.kube.patches import ApplyPatch, JsonPatch, MergePatch, StrategicPatch, add, remove, replace, test
+from polyarch.kube.requests import Selection
 from polyarch.kube.resources import (
     CLUSTER_ROLES,
     CONFIGMAPS,
@@ -23,7 +21,8 @@ from polyarch.kube.resources import (
     Resource,
     by_kind,
 )
-from polyarch.model.meta import ObjectMeta, PartialObjectMetadata
+from polyarch.kube.responses import METADATA_ONLY
+from polyarch.objects import ObjectMeta, PartialObjectMetadata
 
 
 def query(request):

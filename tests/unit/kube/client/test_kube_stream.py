@@ -5,11 +5,9 @@ import pytest
 from scripted_api import bookmark, event, pod
 
 from polyarch.kube import errors
-from polyarch.kube.client import nesting
-from polyarch.kube.client.stream import Lines, WatchDecoder, decode_list, several
-from polyarch.kube.client.watch_event import Bookmark, Failed, Removed, Seen
-from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
-from polyarch.model.unstructured import Unstructured
+from polyarch.kube.responses import TOO_DEEP_MARK, Lines, WatchDecoder, cut_deep_nesting, decode_list, several
+from polyarch.kube.watch import Bookmark, Failed, Removed, Seen
+from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata, Unstructured
 
 
 class Strict(msgspec.Struct, frozen=True, gc=False):
@@ -159,14 +157,14 @@ def test_kr_013_a_list_has_the_other_objects_whatever_is_nested_too_deeply(type_
 def test_kr_013_what_is_nested_as_objects_are_is_kept_as_it_is():
     text = b'{"a":' * 200 + rb'"}]\\"' + b"}" * 200
     assert msgspec.json.decode(text)
-    assert nesting.cut(text) == text
-    assert nesting.cut(b"[" + text + b"," + text + b",{}]").count(nesting.MARK.encode()) == 2
+    assert cut_deep_nesting(text) == text
+    assert cut_deep_nesting(b"[" + text + b"," + text + b",{}]").count(TOO_DEEP_MARK.encode()) == 2
 
 
 @pytest.mark.parametrize("text", [DEEP[:3_000], b'{"a":' * 300 + b'"x', b"", b"]]]{", b"{" * 500 + b"}" * 900])
 def test_kr_013_what_is_no_json_stays_none(text):
     with pytest.raises(msgspec.DecodeError):
-        msgspec.json.decode(nesting.cut(text))
+        msgspec.json.decode(cut_deep_nesting(text))
 
 
 @pytest.mark.parametrize("strict", [True, False])

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyarch.kube.objects.durations import InvalidDuration, go_duration, parse_go_duration
+from polyarch.durations import InvalidDuration, go_duration, parse_go_duration
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from polyarch.kube.client.jsonpatch import apply_patch
-from polyarch.kube.objects.adoption import ADDED_BY_PEOPLE, adoption, colliding, foreign, taking
-from polyarch.kube.objects.managed_fields import words_of
+from polyarch.kube.adoption import ADDED_BY_PEOPLE, adoption, colliding, foreign, taking
+from polyarch.kube.managed_fields import words_of
+from polyarch.kube.patches import apply_patch
 
 
 def entry(manager: str, *fields: str, operation: str = "Update", **more: Any) -> dict[str, Any]:

@@ -4,9 +4,8 @@ import pytest
 from applying_api import ApplyingApi
 
 from manual_clock import ManualClock
+from polyarch.kube.apply import ApplyFailed, ApplySet
 from polyarch.kube.errors import Forbidden, TooManyRequests
-from polyarch.kube.objects.apply_set import ApplyFailed, ApplySet
-from polyarch.kube.objects.refs import Ref, in_order
 from polyarch.kube.resources import (
     CLUSTER_ROLES,
     CONFIGMAPS,
@@ -18,8 +17,10 @@ from polyarch.kube.resources import (
     ROLES,
     SERVICE_ACCOUNTS,
     SERVICES,
+    Ref,
+    in_order,
 )
-from polyarch.model.meta import Key
+from polyarch.objects import Key
 
 LABEL = "polyarch.dev/part-of"
 WEB, SETTINGS = Key("n", "web"), Key("n", "settings")

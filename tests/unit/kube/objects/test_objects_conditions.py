@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from polyarch.kube.client.jsonpatch import add, replace, test
-from polyarch.kube.objects.conditions import Condition, apply_status, merged, taking_over
+from polyarch.kube.conditions import apply_status, merged, taking_over
+from polyarch.kube.patches import add, replace, test
 from polyarch.kube.resources import CRDS, Resource
-from polyarch.model.meta import PartialObjectMetadata
-from polyarch.model.unstructured import Unstructured
+from polyarch.objects import Condition, PartialObjectMetadata, Unstructured
 
 NOW = datetime(2025, 6, 1, 12, 30, tzinfo=UTC)
 THEN = "2025-01-01T00:00:00Z"

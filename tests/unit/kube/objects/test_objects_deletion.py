@@ -6,9 +6,9 @@ import pytest
 
 from manual_clock import ManualClock
 from polyarch.kube.errors import Conflict, NotFound
-from polyarch.kube.objects.deletion import StillThere, delete, delete_and_wait
+from polyarch.kube.owners import StillThere, delete_object, delete_object_and_wait
 from polyarch.kube.resources import CONFIGMAPS
-from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
 
 KEY = Key("n", "c")
 
@@ -51,22 +51,22 @@ class Api:
 
 async def test_kr_052_each_step_looks_first_and_deletes_once():
     api = Api(slowly=2)
-    assert (await delete(api, CONFIGMAPS, KEY)).uid == "u-1"
-    assert await delete(api, CONFIGMAPS, KEY) is not None
-    assert await delete(api, CONFIGMAPS, KEY) is not None
-    assert await delete(api, CONFIGMAPS, KEY) is None, "believed from the read alone"
+    assert (await delete_object(api, CONFIGMAPS, KEY)).uid == "u-1"
+    assert await delete_object(api, CONFIGMAPS, KEY) is not None
+    assert await delete_object(api, CONFIGMAPS, KEY) is not None
+    assert await delete_object(api, CONFIGMAPS, KEY) is None, "believed from the read alone"
     assert api.deleted == ["u-1"]
 
 
 async def test_kr_052_a_namesake_counts_as_gone_and_is_not_touched():
     api = Api()
-    assert await delete(api, CONFIGMAPS, KEY, uid="u-0") is None
+    assert await delete_object(api, CONFIGMAPS, KEY, uid="u-0") is None
     assert api.deleted == []
 
 
 async def test_kr_052_waiting_ends_when_it_is_gone():
     api, clock = Api(slowly=3), ManualClock()
-    task = delete_and_wait(api, CONFIGMAPS, KEY, clock=clock, seconds=60)
+    task = delete_object_and_wait(api, CONFIGMAPS, KEY, clock=clock, seconds=60)
     running = asyncio.create_task(task)
     await clock.run(10)
     assert running.done()
@@ -75,7 +75,7 @@ async def test_kr_052_waiting_ends_when_it_is_gone():
 
 async def test_kr_052_waiting_has_an_end_that_says_what_holds_the_object():
     api, clock = Api(slowly=10**6, finalizers=["a/b", "c/d"]), ManualClock()
-    running = asyncio.create_task(delete_and_wait(api, CONFIGMAPS, KEY, clock=clock, seconds=60))
+    running = asyncio.create_task(delete_object_and_wait(api, CONFIGMAPS, KEY, clock=clock, seconds=60))
     await clock.run(59)
     assert not running.done()
     await clock.run(2)

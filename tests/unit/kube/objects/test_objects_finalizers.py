@@ -3,11 +3,11 @@
 import pytest
 from memory_api import MemoryApi
 
-from polyarch.kube.client.jsonpatch import add, remove, test
 from polyarch.kube.errors import Invalid
-from polyarch.kube.objects import finalizers
+from polyarch.kube.owners import add_finalizer, adding_finalizer, remove_finalizer, removing_finalizer
+from polyarch.kube.patches import add, remove, test
 from polyarch.kube.resources import CONFIGMAPS
-from polyarch.model.meta import ObjectMeta
+from polyarch.objects import ObjectMeta
 
 OURS = "polyarch.dev/cleanup"
 
@@ -19,17 +19,17 @@ def meta(*names, **fields):
 
 
 def test_kr_052_the_patches_test_the_object_and_the_list():
-    assert finalizers.adding(meta(), OURS).operations == (
+    assert adding_finalizer(meta(), OURS).operations == (
         test("/metadata/uid", "u-1"),
         test("/metadata/resourceVersion", "101"),
         add("/metadata/finalizers", [OURS]),
     )
-    assert finalizers.adding(meta("a"), OURS).operations == (
+    assert adding_finalizer(meta("a"), OURS).operations == (
         test("/metadata/uid", "u-1"),
         test("/metadata/finalizers", ["a"]),
         add("/metadata/finalizers/-", OURS),
     )
-    assert finalizers.removing(meta("a", OURS, "b"), OURS).operations == (
+    assert removing_finalizer(meta("a", OURS, "b"), OURS).operations == (
         test("/metadata/uid", "u-1"),
         test("/metadata/finalizers/1", OURS),
         remove("/metadata/finalizers/1"),
@@ -37,10 +37,10 @@ def test_kr_052_the_patches_test_the_object_and_the_list():
 
 
 def test_kr_052_what_is_so_already_needs_no_patch():
-    assert finalizers.adding(meta(OURS), OURS) is None
-    assert finalizers.adding(meta("a", deletion_timestamp="2025-01-01T00:00:00Z"), OURS) is None
-    assert finalizers.removing(meta("a"), OURS) is None
-    assert finalizers.removing(meta(), OURS) is None
+    assert adding_finalizer(meta(OURS), OURS) is None
+    assert adding_finalizer(meta("a", deletion_timestamp="2025-01-01T00:00:00Z"), OURS) is None
+    assert removing_finalizer(meta("a"), OURS) is None
+    assert removing_finalizer(meta(), OURS) is None
 
 
 class Api(MemoryApi):
@@ -71,31 +71,31 @@ class Api(MemoryApi):
 @pytest.mark.parametrize("there", [(), ("a",)], ids=["the first one", "beside another"])
 async def test_kr_052_added_and_removed_again(there):
     api = Api(*there)
-    assert await finalizers.add(api, CONFIGMAPS, api.metadata, OURS)
+    assert await add_finalizer(api, CONFIGMAPS, api.metadata, OURS)
     assert api.metadata.finalizers == [*there, OURS]
-    assert await finalizers.add(api, CONFIGMAPS, api.metadata, OURS)
-    await finalizers.remove(api, CONFIGMAPS, api.metadata, OURS)
+    assert await add_finalizer(api, CONFIGMAPS, api.metadata, OURS)
+    await remove_finalizer(api, CONFIGMAPS, api.metadata, OURS)
     assert api.metadata.finalizers == list(there)
-    await finalizers.remove(api, CONFIGMAPS, api.metadata, OURS)
+    await remove_finalizer(api, CONFIGMAPS, api.metadata, OURS)
     assert len(api.writes()) == 2, "what is so already costs nothing"
 
 
-@pytest.mark.parametrize("write", [finalizers.add, finalizers.remove])
+@pytest.mark.parametrize("write", [add_finalizer, remove_finalizer])
 async def test_kr_052_somebody_else_may_write_in_between(write):
     """The list that the cache shows is an old one; nothing of theirs is lost."""
-    api = Api("a", OURS) if write is finalizers.remove else Api("a")
+    api = Api("a", OURS) if write is remove_finalizer else Api("a")
     seen = api.metadata
     api.change(finalizers=["b", *(seen.finalizers or [])])
     await write(api, CONFIGMAPS, seen, OURS)
-    assert api.metadata.finalizers == (["b", "a"] if write is finalizers.remove else ["b", "a", OURS])
+    assert api.metadata.finalizers == (["b", "a"] if write is remove_finalizer else ["b", "a", OURS])
 
 
 async def test_kr_052_a_namesake_is_not_touched():
     api = Api("a")
     seen = api.metadata
     api.change(uid="u-2", finalizers=["a", OURS])
-    assert not await finalizers.add(api, CONFIGMAPS, seen, OURS)
-    await finalizers.remove(api, CONFIGMAPS, seen, OURS)
+    assert not await add_finalizer(api, CONFIGMAPS, seen, OURS)
+    await remove_finalizer(api, CONFIGMAPS, seen, OURS)
     assert api.metadata.finalizers == ["a", OURS]
 
 
@@ -103,8 +103,8 @@ async def test_kr_052_an_object_that_is_gone_has_no_finalizer():
     api = Api("a", OURS)
     seen = api.metadata
     api.delete(CONFIGMAPS, "c", "n")
-    await finalizers.remove(api, CONFIGMAPS, seen, OURS)
-    assert not await finalizers.add(api, CONFIGMAPS, meta("a"), OURS)
+    await remove_finalizer(api, CONFIGMAPS, seen, OURS)
+    assert not await add_finalizer(api, CONFIGMAPS, meta("a"), OURS)
 
 
 async def test_kr_052_endless_races_are_an_error_and_no_loop():
@@ -116,5 +116,5 @@ async def test_kr_052_endless_races_are_an_error_and_no_loop():
 
     api.hook = race
     with pytest.raises(Invalid):
-        await finalizers.add(api, CONFIGMAPS, api.metadata, OURS)
+        await add_finalizer(api, CONFIGMAPS, api.metadata, OURS)
     assert len(api.writes()) == 3

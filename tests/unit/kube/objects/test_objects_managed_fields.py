@@ -5,7 +5,7 @@ import copy
 import pytest
 
 from polyarch.kube.errors import Conflict, StatusCause
-from polyarch.kube.objects.managed_fields import FieldConflict, conflicts_of, differences, overridden
+from polyarch.kube.managed_fields import FieldConflict, conflicts_of, differences, overridden
 
 DESIRED = {
     "apiVersion": "apps/v1",

@@ -2,10 +2,10 @@
 
 import pytest
 
-from polyarch.kube.objects.owners import Owner, Owns, owned_by
+from polyarch.kube.owners import Owner, Owns, owned_by
 from polyarch.kube.resources import Resource
-from polyarch.kube.runtime.store import Change
-from polyarch.model.meta import Key, ObjectMeta, OwnerReference, PartialObjectMetadata
+from polyarch.kube.store import Change
+from polyarch.objects import Key, ObjectMeta, OwnerReference, PartialObjectMetadata
 
 WIDGETS = Resource("example.dev", "v1", "widgets", "Widget")
 FLEETS = Resource("example.dev", "v1", "fleets", "Fleet", namespaced=False)

@@ -1,8 +1,7 @@
 """KR-054: Roles and bindings from rules, and what somebody who grants them has to hold."""
 
-from polyarch.kube.objects.rbac import granted, granting, managing
+from polyarch.kube.rbac import Rule, granted, granting, managing, rule
 from polyarch.kube.resources import DEPLOYMENTS, NODES, PODS
-from polyarch.kube.rights import Rule, rule
 
 
 def test_kr_054_a_role_in_a_namespace_and_its_binding():

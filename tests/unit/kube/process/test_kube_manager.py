@@ -14,24 +14,16 @@ import trustme
 from memory_api import MemoryApi
 
 from manual_clock import ManualClock
+from polyarch.kube.admission import AdmissionRequest, AdmissionResponse, Route, Webhooks
+from polyarch.kube.certificates import CertificateError, Certificates, KeyPair
+from polyarch.kube.controller import Controller, Done, Result
 from polyarch.kube.errors import Unavailable
+from polyarch.kube.events import Recorder, Regarding
+from polyarch.kube.lease import LeaderElection
+from polyarch.kube.manager import Components, Leadership, Manager, ManagerSettings, leader_check
 from polyarch.kube.metrics import Metrics
-from polyarch.kube.process.components import Components, Leadership, leader_check
-from polyarch.kube.process.manager import Manager, ManagerSettings
 from polyarch.kube.resources import LEASES, SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, Resource
-from polyarch.kube.runtime.controller import Controller, Done, Result
-from polyarch.kube.runtime.events import Recorder, Regarding
-from polyarch.kube.runtime.lease import LeaderElection
-from polyarch.kube.serving.admission import AdmissionRequest, AdmissionResponse, Route, Webhooks
-from polyarch.kube.serving.certificates import CertificateError, Certificates, KeyPair
-from polyarch.kube.serving.health import (
-    Checks,
-    Health,
-    LoopWatch,
-    MetricsPage,
-    ScraperAuthorization,
-)
-from polyarch.kube.serving.listener import HttpServer
+from polyarch.kube.server import Checks, Health, HttpServer, LoopWatch, MetricsPage, ScraperAuthorization
 
 CA = trustme.CA()
 

@@ -14,13 +14,12 @@ from aiohttp import web
 from memory_api import MemoryApi
 
 from manual_clock import ManualClock
+from polyarch.kube.admission import AdmissionRequest, AdmissionResponse, Route
+from polyarch.kube.manager import Addresses, Components, Leadership, Process, Role, leader_check, merged
 from polyarch.kube.metrics import Metrics
-from polyarch.kube.process.components import Components, Leadership, leader_check, merged
-from polyarch.kube.process.roles import Addresses, Process, Role
-from polyarch.kube.process.settings import ProcessSettings
 from polyarch.kube.resources import LEASES
-from polyarch.kube.serving.admission import AdmissionRequest, AdmissionResponse, Route
-from polyarch.kube.serving.listener import HttpServer, text
+from polyarch.kube.server import HttpServer, text
+from polyarch.kube.settings import ProcessSettings
 
 SETTINGS = ProcessSettings(namespace="home", port=0, metrics_port=0, health_port=0)
 

@@ -7,14 +7,13 @@ import pytest
 import structlog
 
 from manual_clock import ManualClock
+from polyarch.kube.controller import After, Controller, Done, Result, Terminal
 from polyarch.kube.errors import TooManyRequests
 from polyarch.kube.metrics import Metrics
-from polyarch.kube.runtime.controller import After, Controller, Done, Result, Terminal
-from polyarch.kube.runtime.queue import WorkQueue
-from polyarch.kube.runtime.store import Store
-from polyarch.kube.runtime.watch import Apply
-from polyarch.kube.runtime.writes import OwnWrites
-from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.kube.queue import WorkQueue
+from polyarch.kube.store import OwnWrites, Store
+from polyarch.kube.watch import Apply
+from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
 
 
 class Script:

@@ -7,9 +7,9 @@ from memory_api import MemoryApi
 
 from manual_clock import ManualClock
 from polyarch.kube.errors import ConfigurationError, ConnectionFailed, Forbidden, Unavailable
+from polyarch.kube.events import NOTE_BYTES, REMEMBERED, SERIES_WINDOW, Recorder, Regarding
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import EVENTS
-from polyarch.kube.runtime.events import NOTE_BYTES, REMEMBERED, SERIES_WINDOW, Recorder, Regarding
 
 POD = Regarding("v1", "Pod", "shop", "web-1", "uid-1")
 

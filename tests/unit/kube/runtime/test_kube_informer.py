@@ -9,17 +9,14 @@ import pytest
 from scripted_api import bookmark, document, drop, event, listing, pod, serving, status, stream
 
 from manual_clock import ManualClock
-from polyarch.kube import errors
-from polyarch.kube.client import answers
-from polyarch.kube.client.client import Client
-from polyarch.kube.client.requests import Selection
-from polyarch.kube.client.watch_event import Bookmark
+from polyarch.kube import errors, responses
+from polyarch.kube.client import Client
+from polyarch.kube.informer import Informer, Informers, OnDemand
 from polyarch.kube.metrics import Metrics
+from polyarch.kube.requests import Selection
 from polyarch.kube.resources import NODES, PODS, Resource
-from polyarch.kube.runtime.informer import Informer, Informers
-from polyarch.kube.runtime.on_demand import OnDemand
-from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
-from polyarch.model.unstructured import Unstructured
+from polyarch.kube.watch import Bookmark
+from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata, Unstructured
 
 
 class Pod(msgspec.Struct, frozen=True, gc=False):
@@ -235,7 +232,7 @@ async def test_kr_012_a_watch_that_falls_silent_is_given_up_just_above_its_timeo
     """KR-012: a half-open connection would otherwise hide every change for ever."""
     api.script(stream(bookmark(1), then="hold"))
     batches = []
-    monkeypatch.setattr(answers, "IDLE_MARGIN", answers.IDLE_MARGIN - 14.9)
+    monkeypatch.setattr(responses, "IDLE_MARGIN", responses.IDLE_MARGIN - 14.9)
 
     async def read():
         async with client.watch(PODS, Selection(), type=Pod, resource_version="1", timeout_seconds=0) as events:

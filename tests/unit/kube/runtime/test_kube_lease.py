@@ -8,8 +8,8 @@ from memory_api import MemoryApi
 
 from manual_clock import ManualClock
 from polyarch.kube.errors import Unavailable
+from polyarch.kube.lease import LeaderElection, LeadershipError, Lease, LeaseSpec, RecordAge
 from polyarch.kube.resources import LEASES
-from polyarch.kube.runtime.lease import LeaderElection, LeadershipError, Lease, LeaseSpec, RecordAge
 
 NAME = "ppc-controllers-208d7abd.multiarch.openshift.io"
 

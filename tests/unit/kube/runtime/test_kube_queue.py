@@ -6,7 +6,7 @@ import pytest
 
 from manual_clock import ManualClock
 from polyarch.kube.metrics import Metrics
-from polyarch.kube.runtime.queue import Priority, ShutDown, WorkQueue
+from polyarch.kube.queue import Priority, ShutDown, WorkQueue
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ import gc
 import msgspec
 import pytest
 
-from polyarch.kube.runtime.store import Change, Store
-from polyarch.kube.runtime.watch import Apply, Delete, Init, InitApply, InitDone
-from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.kube.store import Change, Store
+from polyarch.kube.watch import Apply, Delete, Init, InitApply, InitDone
+from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
 
 
 def thing(name, version, *, uid="", **labels):

@@ -3,17 +3,24 @@
 import pytest
 
 from polyarch.kube import errors
-from polyarch.kube.client.watch_event import Bookmark, Ended, Failed, Missing, Opened, Page, Removed, Seen
-from polyarch.kube.runtime.watch import (
+from polyarch.kube.watch import (
     Apply,
     Ask,
+    Bookmark,
     Delete,
     Empty,
+    Ended,
+    Failed,
     Health,
     Init,
     InitApply,
     InitDone,
+    Missing,
+    Opened,
+    Page,
     Paging,
+    Removed,
+    Seen,
     Streaming,
     Watching,
     delay_before,
@@ -22,7 +29,7 @@ from polyarch.kube.runtime.watch import (
     request_for,
     step,
 )
-from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
 
 GONE = errors.Gone(410, reason="Expired")
 FORBIDDEN = errors.Forbidden(403)

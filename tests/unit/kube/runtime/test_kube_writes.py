@@ -3,10 +3,9 @@
 import pytest
 
 from manual_clock import ManualClock
-from polyarch.kube.runtime.store import Store
-from polyarch.kube.runtime.watch import Apply, Delete, Init, InitApply, InitDone
-from polyarch.kube.runtime.writes import OwnWrites
-from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.kube.store import OwnWrites, Store
+from polyarch.kube.watch import Apply, Delete, Init, InitApply, InitDone
+from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
 
 A = Key("demo", "a")
 

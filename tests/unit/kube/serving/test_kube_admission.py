@@ -14,20 +14,23 @@ import structlog
 import trustme
 
 from manual_clock import ManualClock
-from polyarch.kube.client.jsonpatch import add, pointer
-from polyarch.kube.clock import SystemClock
-from polyarch.kube.metrics import Metrics
-from polyarch.kube.resources import PODS
-from polyarch.kube.serving.admission import (
+from polyarch.clock import SystemClock
+from polyarch.kube.admission import (
+    MAX_BODY,
     AdmissionRequest,
     AdmissionResponse,
+    NotAReview,
+    Reviewer,
     Route,
     Webhooks,
+    fit_warnings,
     timeout_of,
 )
-from polyarch.kube.serving.listener import KEEP_ALIVE, HttpServer
-from polyarch.kube.serving.reviews import MAX_BODY, NotAReview, Reviewer, fit_warnings
-from polyarch.model.meta import ObjectMeta
+from polyarch.kube.metrics import Metrics
+from polyarch.kube.patches import add, pointer
+from polyarch.kube.resources import PODS
+from polyarch.kube.server import KEEP_ALIVE, HttpServer
+from polyarch.objects import ObjectMeta
 
 
 class Spec(msgspec.Struct, frozen=True, rename="camel"):

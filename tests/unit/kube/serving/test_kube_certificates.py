@@ -22,10 +22,8 @@ from cryptography.hazmat.primitives.serialization import (
 from memory_api import MemoryApi
 
 from manual_clock import ManualClock
-from polyarch.kube.errors import Conflict, NotFound, Unavailable
-from polyarch.kube.metrics import Metrics
-from polyarch.kube.resources import CRDS, MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS
-from polyarch.kube.serving.certificates import (
+from polyarch.kube.certificate_rotation import LOADING, PROPAGATION, SelfManaged, SelfManagedSettings
+from polyarch.kube.certificates import (
     CertificateError,
     Certificates,
     FileCertificates,
@@ -35,11 +33,12 @@ from polyarch.kube.serving.certificates import (
     not_after,
     server_context,
 )
-from polyarch.kube.serving.listener import HttpServer
-from polyarch.kube.serving.self_managed import LOADING, PROPAGATION, SelfManaged, SelfManagedSettings
-from polyarch.kube.serving.x509 import RENEW_AT, certificates_of, make_authority
-from polyarch.model.meta import Key
-from polyarch.model.secret import Secret
+from polyarch.kube.errors import Conflict, NotFound, Unavailable
+from polyarch.kube.metrics import Metrics
+from polyarch.kube.resources import CRDS, MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS
+from polyarch.kube.server import HttpServer
+from polyarch.kube.x509 import RENEW_AT, certificates_of, make_authority
+from polyarch.objects import Key, Secret
 
 CA = trustme.CA()
 

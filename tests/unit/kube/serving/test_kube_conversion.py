@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manual_clock import ManualClock
+from polyarch.kube.admission import Webhooks
+from polyarch.kube.conversion import ConversionRoute, InvalidField, Spoke, moved
 from polyarch.kube.resources import Resource
-from polyarch.kube.serving.admission import Webhooks
-from polyarch.kube.serving.conversion import ConversionRoute, InvalidField, Spoke, moved
-from polyarch.kube.serving.listener import HttpServer
+from polyarch.kube.server import HttpServer
 
 WIDGETS = Resource("example.dev", "v1", "widgets", "Widget")
 HUB, OLD, OLDEST = "example.dev/v1", "example.dev/v1beta1", "example.dev/v1alpha1"

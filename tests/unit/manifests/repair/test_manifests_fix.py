@@ -9,7 +9,7 @@ import yaml
 from linting import answers, deployment, required, terms_of
 from reporting import IMAGES, WEB
 
-from polyarch.kube.client.jsonpatch import pointer
+from polyarch.kube.patches import pointer
 from polyarch.manifests.lint.options import FixOptions, LintOptions, Selection, Taints
 from polyarch.manifests.repair import fix as fixing
 from polyarch.manifests.repair.fix import fix

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from polyarch.kube.objects.conformance import departures
+from polyarch.kube.schema import departures
 from polyarch.numa.api.crds import crds
 from polyarch.numa.api.resources import (
     OPERATORS,

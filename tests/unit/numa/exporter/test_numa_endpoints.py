@@ -10,7 +10,7 @@ import trustme
 
 from polyarch.clock import SystemClock
 from polyarch.kube.metrics import Metrics
-from polyarch.kube.serving.health import Health
+from polyarch.kube.server import Health
 from polyarch.numa.exporter.endpoints import Endpoints
 from polyarch.numa.exporter.settings import MetricsSettings
 from polyarch.numa.exporter.tls_policy import CIPHERS, VERSIONS, openssl_ciphers

@@ -13,7 +13,7 @@ from numa_nodes import cell, node
 from polyarch.clock import SystemClock
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import TOKEN_REVIEWS
-from polyarch.kube.serving.health import Health
+from polyarch.kube.server import Health
 from polyarch.numa.extender import state_document
 from polyarch.numa.extender.endpoints import Endpoints
 from polyarch.numa.extender.report import Report

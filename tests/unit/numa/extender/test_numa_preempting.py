@@ -11,11 +11,11 @@ from numa_ledgers import admitted, choose, exclusive, started_ledger, version
 from numa_nodes import container, pod
 
 from manual_clock import ManualClock
-from polyarch.kube.client.patches import JsonPatch
 from polyarch.kube.errors import ApiError, Conflict, NotFound, TooManyRequests
+from polyarch.kube.events import Regarding
 from polyarch.kube.metrics import Metrics
+from polyarch.kube.patches import JsonPatch
 from polyarch.kube.resources import PODS, Resource
-from polyarch.kube.runtime.events import Regarding
 from polyarch.numa.extender.metrics import ExtenderMetrics
 from polyarch.numa.extender.preempting import (
     AFTER_NOTHING,
@@ -31,7 +31,7 @@ from polyarch.numa.scheduling.facts.nodes import NodeFacts
 from polyarch.numa.scheduling.facts.pods import PodFacts
 from polyarch.numa.scheduling.preemption.budgets import Budget
 from polyarch.numa.scheduling.preemption.victims import Rules
-from polyarch.requirements import Selector
+from polyarch.selectors import Selector
 
 OURS = "topo-aware-scheduler"
 

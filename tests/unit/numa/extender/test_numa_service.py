@@ -13,7 +13,7 @@ from numa_extender import Extender, arguments, document
 from numa_nodes import cell, node
 
 from polyarch.clock import SystemClock
-from polyarch.kube.serving.listener import HttpServer
+from polyarch.kube.server import HttpServer
 from polyarch.numa.extender.service import Service
 
 

@@ -4,8 +4,7 @@ import pytest
 
 from polyarch.installation.operator import operator_rights
 from polyarch.installation.settings import InstallationSettings
-from polyarch.kube.objects.rbac import granting
-from polyarch.kube.rights import Access, grants, missing
+from polyarch.kube.rbac import Access, granting, grants, missing
 from polyarch.numa.operator.exporters import rights as exporters
 from polyarch.numa.operator.exporters.surroundings import Surroundings
 from polyarch.numa.operator.operator_rights import operator_rights as for_numa

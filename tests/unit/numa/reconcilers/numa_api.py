@@ -7,13 +7,11 @@ from typing import Any
 import msgspec
 from memory_api import MemoryApi
 
-from polyarch.kube.client.client import Listing
-from polyarch.kube.client.watch_event import Page
 from polyarch.kube.resources import Resource
-from polyarch.kube.runtime.store import Store
-from polyarch.kube.runtime.watch import Init, InitApply, InitDone
-from polyarch.kube.runtime.writes import OwnWrites
-from polyarch.model.unstructured import Unstructured
+from polyarch.kube.responses import Listing
+from polyarch.kube.store import OwnWrites, Store
+from polyarch.kube.watch import Init, InitApply, InitDone, Page
+from polyarch.objects import Unstructured
 
 
 class NumaApi(MemoryApi):

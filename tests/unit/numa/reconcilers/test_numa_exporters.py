@@ -8,12 +8,10 @@ from numa_api import NumaApi, Shown, Told
 from numa_cluster import PRIVILEGED, WORKER, operator
 
 from manual_clock import ManualClock
+from polyarch.kube.apply import Outcome
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.metrics import Metrics
-from polyarch.kube.objects.apply_set import Outcome
 from polyarch.kube.resources import Resource
-from polyarch.model.meta import ObjectMeta, PartialObjectMetadata
-from polyarch.model.unstructured import Unstructured
 from polyarch.numa import names
 from polyarch.numa.api.resources import OPERATORS
 from polyarch.numa.api.topology import TOPOLOGIES
@@ -21,6 +19,7 @@ from polyarch.numa.reconcilers.exporters import KEY, ExporterReconciler
 from polyarch.numa.reconcilers.leaving import ExporterRemoval
 from polyarch.numa.reconcilers.series import NumaSeries
 from polyarch.numa.reconcilers.telling import Telling
+from polyarch.objects import ObjectMeta, PartialObjectMetadata, Unstructured
 from polyarch.operating import serving
 from polyarch.operating.settings import Cluster, OperatorSettings
 

@@ -7,12 +7,10 @@ import pytest
 from numa_api import NumaApi
 
 from manual_clock import ManualClock
+from polyarch.kube.controller import Done
 from polyarch.kube.errors import Forbidden, Unavailable
 from polyarch.kube.resources import CRDS, NODES, Resource
-from polyarch.kube.runtime.controller import Done
-from polyarch.kube.runtime.store import Change
-from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
-from polyarch.model.unstructured import Unstructured
+from polyarch.kube.store import Change
 from polyarch.numa import names
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.api.topology_crd import definition
@@ -26,6 +24,7 @@ from polyarch.numa.reconcilers.kubelets import KEY, KubeletConfigReconciler
 from polyarch.numa.reconcilers.platforms import Platforms
 from polyarch.numa.reconcilers.stalling import Stalling
 from polyarch.numa.reconcilers.watching import Watched
+from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata, Unstructured
 from polyarch.operating.settings import OperatorSettings
 
 Json = dict[str, Any]

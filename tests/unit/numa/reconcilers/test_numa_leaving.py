@@ -6,18 +6,16 @@ import pytest
 from numa_api import NumaApi, Told
 
 from manual_clock import ManualClock
+from polyarch.kube.controller import After, Done
 from polyarch.kube.errors import Forbidden
-from polyarch.kube.objects.refs import Ref
-from polyarch.kube.resources import DAEMONSETS, DEPLOYMENTS, PODS, Resource
-from polyarch.kube.runtime.controller import After, Done
-from polyarch.model.meta import Key, PartialObjectMetadata
-from polyarch.model.unstructured import Unstructured
+from polyarch.kube.resources import DAEMONSETS, DEPLOYMENTS, PODS, Ref, Resource
 from polyarch.numa import names
 from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.operator.scheduler.objects import CAPACITIES
 from polyarch.numa.reconcilers.census import TopologyCensus
 from polyarch.numa.reconcilers.leaving import ExporterRemoval, SchedulerRemoval
+from polyarch.objects import Key, PartialObjectMetadata, Unstructured
 
 HOME = "home"
 DAEMON_SET = Ref(DAEMONSETS, Key(HOME, "numaresourcesoperator-all"))

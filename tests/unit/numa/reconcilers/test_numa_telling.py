@@ -6,13 +6,12 @@ from numa_api import NumaApi, Shown, Told
 
 from manual_clock import ManualClock
 from polyarch.kube.metrics import Metrics
-from polyarch.kube.objects.conditions import Condition
-from polyarch.model.unstructured import Unstructured
 from polyarch.numa.api.resources import OPERATORS
 from polyarch.numa.operator.conditions import Verdict, four
 from polyarch.numa.operator.outcome import Announcement
 from polyarch.numa.reconcilers.series import NumaSeries
 from polyarch.numa.reconcilers.telling import Telling, difference, transition
+from polyarch.objects import Condition, Unstructured
 
 Json = dict[str, Any]
 AVAILABLE = four(Verdict("Available", message="all: 3 nodes"))

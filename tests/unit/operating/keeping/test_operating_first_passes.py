@@ -2,8 +2,8 @@
 
 import pytest
 
-from polyarch.kube.runtime.controller import After, Done, Result
-from polyarch.model.meta import Key
+from polyarch.kube.controller import After, Done, Result
+from polyarch.objects import Key
 from polyarch.operating.keeping.first_passes import FirstPasses
 
 KEY = Key("", "cluster")

@@ -3,10 +3,9 @@
 from typing import Any
 
 from manual_clock import ManualClock
-from polyarch.kube.client.answers import Listing
-from polyarch.kube.objects.refs import Ref
-from polyarch.kube.resources import CLUSTER_ROLES, DEPLOYMENTS, SERVICE_ACCOUNTS, Resource
-from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.kube.resources import CLUSTER_ROLES, DEPLOYMENTS, SERVICE_ACCOUNTS, Ref, Resource
+from polyarch.kube.responses import Listing
+from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
 from polyarch.operating import names
 from polyarch.operating.keeping.last_pods import PATIENCE, LastPods
 

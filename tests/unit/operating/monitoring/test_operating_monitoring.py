@@ -16,16 +16,16 @@ from polyarch.builds.operator.monitoring.alerts import ALERTS as BUILD_ALERTS
 from polyarch.builds.operator.monitoring.alerts import LONG_OVERHEAD
 from polyarch.builds.operator.monitoring.dashboard import DASHBOARD as BUILDS_DASHBOARD
 from polyarch.clock import SystemClock
+from polyarch.kube.certificates import FileCertificates
+from polyarch.kube.events import Recorder
+from polyarch.kube.informer import Informers
 from polyarch.kube.metrics import Metrics, QueueMetrics, RequestMetrics
-from polyarch.kube.runtime.events import Recorder
-from polyarch.kube.runtime.informer import Informers
-from polyarch.kube.serving.certificates import FileCertificates
-from polyarch.model.condition import Condition
 from polyarch.numa.extender.metrics import ExtenderMetrics
 from polyarch.numa.operator.monitoring.alerts import ALERTS as NUMA_ALERTS
 from polyarch.numa.operator.monitoring.alerts import SCHEDULER_ALERTS
 from polyarch.numa.operator.monitoring.dashboard import DASHBOARD as NUMA_DASHBOARD
 from polyarch.numa.reconcilers.series import NumaSeries
+from polyarch.objects import Condition
 from polyarch.operating.labels import labels
 from polyarch.placement import names
 from polyarch.placement.metrics import PlacementMetrics

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from polyarch.kube.objects.durations import InvalidDuration, format_duration, parse_duration
+from polyarch.durations import InvalidDuration, format_duration, parse_duration
 from polyarch.placement.api.resources import ClusterPodPlacementConfig, PlacementPolicy
 from polyarch.placement.api.settings import Settings, SettingsTable
 

@@ -9,10 +9,10 @@ from placement_world import OPERATOR, FakeInspector, FakeSecrets, FakeWatches, f
 
 from manual_clock import ManualClock
 from polyarch.kube.errors import Conflict, NotFound
+from polyarch.kube.lease import Lease, RecordAge
+from polyarch.kube.manager import Process
 from polyarch.kube.metrics import Metrics
-from polyarch.kube.process.roles import Process
-from polyarch.kube.process.settings import ProcessSettings
-from polyarch.kube.runtime.lease import Lease, RecordAge
+from polyarch.kube.settings import ProcessSettings
 from polyarch.oci.cache.memory import Cache
 from polyarch.placement import names
 from polyarch.pods.lookups.metrics import LookupMetrics

@@ -8,8 +8,7 @@ from placement_world import placement_metrics, pod, value
 
 from manual_clock import ManualClock
 from polyarch.kube.errors import ServerTimeout
-from polyarch.model.meta import Key
-from polyarch.model.pod import Pod
+from polyarch.objects import Key, Pod
 from polyarch.placement import names
 from polyarch.placement.controller.pods import GATED_SELECTOR, STRAY_SELECTOR, GatedPods, StrayGates
 

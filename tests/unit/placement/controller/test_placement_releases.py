@@ -5,9 +5,9 @@ import json
 import pytest
 from placement_world import FakeAdditions, pod, refused_by_validation, value
 
-from polyarch.kube.client.jsonpatch import Operation
 from polyarch.kube.errors import NO_FIT, Conflict, ConnectionFailed, Forbidden, Invalid, ServerTimeout
-from polyarch.model.meta import Key
+from polyarch.kube.patches import Operation
+from polyarch.objects import Key
 from polyarch.placement import names
 from polyarch.placement.controller.pods import EVERY
 from polyarch.pods.additions import Addition, Alongside

@@ -22,7 +22,7 @@ from placement_cases import (
     zone,
 )
 
-from polyarch.model.meta import Key
+from polyarch.objects import Key
 from polyarch.placement import names
 from polyarch.placement.api.resources import ClusterPodPlacementConfig, PodPlacementConfig
 from polyarch.placement.decide.decision import Progress

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from manual_clock import ManualClock
+from polyarch.kube.controller import After, Done, Result
 from polyarch.kube.errors import ApiError, Conflict, NotFound, Unavailable
+from polyarch.kube.events import Regarding
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import NODES, PODS
-from polyarch.kube.runtime.controller import After, Done, Result
-from polyarch.kube.runtime.events import Regarding
-from polyarch.model.meta import Key
+from polyarch.objects import Key
 from polyarch.placement import names
 from polyarch.placement.api.resources import ENOEXECEVENTS, ENoExecEvent
 from polyarch.placement.execmonitor import handler as handling

@@ -11,7 +11,7 @@ from fake_node import FakeNode
 from structlog.testing import capture_logs
 
 from manual_clock import ManualClock
-from polyarch.kube.clock import Clock, SystemClock
+from polyarch.clock import Clock, SystemClock
 from polyarch.kube.errors import AlreadyExists, Invalid, Unavailable
 from polyarch.kube.metrics import Metrics
 from polyarch.placement.execmonitor import reporter as reporting

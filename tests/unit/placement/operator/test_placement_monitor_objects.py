@@ -3,7 +3,7 @@
 import msgspec
 from test_placement_operands import ANYWHERE, MONITORED, OPENSHIFT, OWNER, made, of_kind
 
-from polyarch.kube.rights import Access, grants
+from polyarch.kube.rbac import Access, grants
 from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api.resources import ClusterPodPlacementConfig

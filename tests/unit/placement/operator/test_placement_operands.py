@@ -5,9 +5,9 @@ import itertools
 import msgspec
 import pytest
 
-from polyarch.kube.objects.owners import Owner
+from polyarch.kube.owners import Owner
 from polyarch.kube.resources import CLUSTER_ROLES
-from polyarch.model.meta import Key, ObjectMeta
+from polyarch.objects import Key, ObjectMeta
 from polyarch.operating import serving, workloads
 from polyarch.operating.settings import DEFAULT_IMAGE, Cluster, OperatorSettings
 from polyarch.placement import names

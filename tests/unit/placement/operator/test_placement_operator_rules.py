@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyarch.kube.objects.rbac import granting
-from polyarch.kube.rights import grants, missing
+from polyarch.kube.rbac import granting, grants, missing
 from polyarch.operating.rights import global_pull_secret
 from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.placement import names

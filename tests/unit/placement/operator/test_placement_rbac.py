@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from polyarch.kube import rights
-from polyarch.kube.objects.rbac import granting
+from polyarch.kube import rbac as rights
+from polyarch.kube.rbac import granting
 from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api.resources import PlacementPolicy

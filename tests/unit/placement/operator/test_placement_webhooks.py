@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from polyarch.kube.objects.owners import Owner
-from polyarch.model.meta import Key
+from polyarch.kube.owners import Owner
+from polyarch.objects import Key
 from polyarch.operating.settings import OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS, ClusterPodPlacementConfig, PlacementPolicy

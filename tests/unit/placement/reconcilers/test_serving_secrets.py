@@ -9,8 +9,8 @@ from cryptography.x509 import SubjectAlternativeName
 from memory_api import MemoryApi
 
 from manual_clock import ManualClock
+from polyarch.kube.certificate_rotation import authority_of, leaf_of
 from polyarch.kube.resources import SECRETS
-from polyarch.kube.serving.self_managed import authority_of, leaf_of
 from polyarch.operating.serving import secret_of
 from polyarch.operating.settings import OperatorSettings
 from polyarch.placement import names

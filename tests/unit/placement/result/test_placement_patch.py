@@ -23,7 +23,7 @@ from placement_cases import (
     zone,
 )
 
-from polyarch.kube.client.jsonpatch import TestFailed, apply_patch
+from polyarch.kube.patches import TestFailed, apply_patch
 from polyarch.placement import names
 from polyarch.placement.decide.decision import Progress
 

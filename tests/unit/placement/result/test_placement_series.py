@@ -6,8 +6,7 @@ import msgspec
 import pytest
 from placement_cases import APP, SIDE, answers, arch, index
 
-from polyarch.model.meta import ObjectMeta
-from polyarch.model.pod import Pod
+from polyarch.objects import ObjectMeta, Pod
 from polyarch.placement import names
 from polyarch.placement.api.settings import Settings
 from polyarch.placement.decide.rules import Facts

@@ -9,11 +9,10 @@ import pytest
 from placement_world import OPERATOR, FakeInspector, FakeSecrets, FakeWatches, facts_of, placement_metrics, pod, value
 
 from manual_clock import ManualClock
-from polyarch.kube.client.answers import Listing
-from polyarch.kube.client.watch_event import Page
 from polyarch.kube.errors import Forbidden, NotFound, ServerTimeout, TooManyRequests
-from polyarch.model.meta import Key, PartialObjectMetadata
-from polyarch.model.pod import Pod
+from polyarch.kube.responses import Listing
+from polyarch.kube.watch import Page
+from polyarch.objects import Key, PartialObjectMetadata, Pod
 from polyarch.placement import names
 from polyarch.placement.sweep.sweeper import PAGE, Sweeper
 from polyarch.pods.lookups.low_priority import LowPriorityLookups

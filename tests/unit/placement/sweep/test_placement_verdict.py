@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from placement_cases import APP, SIDE, admitted, answers, arch, failure, index, neutral, pod, settings, source, term
 
-from polyarch.model.pod import Pod
+from polyarch.objects import Pod
 from polyarch.placement import names
 from polyarch.placement.decide.rules import Facts
 from polyarch.placement.decide.seal import UNSEALED, Seal

@@ -8,9 +8,8 @@ from placement_world import OPERATOR, FakeSecrets, FakeWatches, facts_of, policy
 
 from manual_clock import ManualClock
 from polyarch.kube.errors import Forbidden
-from polyarch.kube.runtime.store import Change
-from polyarch.model.meta import Key, ObjectMeta
-from polyarch.model.secret import DOCKER_CONFIG_JSON, Secret
+from polyarch.kube.store import Change
+from polyarch.objects import DOCKER_CONFIG_JSON, Key, ObjectMeta, Secret
 from polyarch.oci.answer import Entry, Status
 from polyarch.oci.cache.image_reading import Reading
 from polyarch.oci.cache.memory import Cache, Place, TagRecord

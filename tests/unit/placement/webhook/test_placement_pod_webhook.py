@@ -22,9 +22,8 @@ from placement_world import (
 )
 
 from manual_clock import ManualClock
-from polyarch.kube.client.jsonpatch import Operation, apply_patch
-from polyarch.kube.clock import SystemClock
-from polyarch.kube.serving.reviews import (
+from polyarch.clock import SystemClock
+from polyarch.kube.admission import (
     AdmissionRequest,
     AdmissionResponse,
     GroupVersionKind,
@@ -33,7 +32,8 @@ from polyarch.kube.serving.reviews import (
     Reviewer,
     UserInfo,
 )
-from polyarch.model.pod import Pod
+from polyarch.kube.patches import Operation, apply_patch
+from polyarch.objects import Pod
 from polyarch.oci.auth.keyring import Document
 from polyarch.placement import names
 from polyarch.placement.decide.seal import Seal

@@ -9,10 +9,8 @@ from placement_world import FakeSecrets
 
 from manual_clock import ManualClock
 from polyarch.kube.errors import ConnectionFailed, Forbidden
-from polyarch.kube.runtime.store import Change
-from polyarch.model.meta import Key
-from polyarch.model.pod import Pod
-from polyarch.model.secret import DOCKER_CONFIG, DOCKER_CONFIG_JSON, Secret
+from polyarch.kube.store import Change
+from polyarch.objects import DOCKER_CONFIG, DOCKER_CONFIG_JSON, Key, Pod, Secret
 from polyarch.oci.auth.credential_helpers import HelperOutput
 from polyarch.oci.auth.credential_providers import Provider, ProviderConfiguration, ProviderCredentials
 from polyarch.oci.auth.entries import Credential

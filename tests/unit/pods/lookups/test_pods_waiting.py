@@ -4,7 +4,7 @@ import pytest
 from placement_world import failed, resolved
 
 from manual_clock import ManualClock
-from polyarch.model.meta import Key
+from polyarch.objects import Key
 from polyarch.oci.answer import Inspection, Status
 from polyarch.oci.reference import parse
 from polyarch.pods.lookups.backoff import ALL_ALIKE, Backoff

@@ -21,8 +21,7 @@ from tests.unit.reports.report_world import (
     workload,
 )
 
-from polyarch.model.meta import ObjectMeta
-from polyarch.model.taint import Taint
+from polyarch.objects import ObjectMeta
 from polyarch.placement.api.resources import (
     ClusterPodPlacementConfig,
     NodeAware,
@@ -32,6 +31,7 @@ from polyarch.placement.api.resources import (
 )
 from polyarch.reports.document import Verdict
 from polyarch.taints.api.resources import ArchitectureTaints
+from polyarch.tolerations import Taint
 
 TAINT = Taint("dedicated", "arm", "NoSchedule")
 

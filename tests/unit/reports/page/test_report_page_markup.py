@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from tests.unit.reports.report_world import BOTH, ONLY, cluster, report_of, workload
 
-from polyarch.model.quantity import MOST
+from polyarch.quantity import MOST
 from polyarch.reports.document import SCHEMA, Part, PartRow, Report, Source, Verdict, Weight
 from polyarch.reports.page.assembly import html_page
 from polyarch.reports.page.drawings import bar

@@ -18,8 +18,7 @@ from tests.unit.reports.report_world import (
     workload,
 )
 
-from polyarch.model.meta import ObjectMeta
-from polyarch.model.taint import Taint
+from polyarch.objects import ObjectMeta
 from polyarch.oci.answer import Status
 from polyarch.placement.api.resources import ClusterPodPlacementConfig
 from polyarch.reports.document import PartRow, Source
@@ -27,6 +26,7 @@ from polyarch.reports.facts.cluster import ExecFormatError, Facts, NodeFact, Pod
 from polyarch.reports.facts.readings import Answers, Reading
 from polyarch.reports.sums.remedies import newer_tags, suggestions_of
 from polyarch.taints.api.resources import ArchitectureTaints
+from polyarch.tolerations import Taint
 
 
 def test_rp_012_images_are_ordered_by_what_they_hold_back_alone_then_together() -> None:

@@ -8,10 +8,10 @@ import pytest
 from placement_world import OPERATOR, FakeInspector, FakeSecrets, FakeWatches, facts_of, placement_metrics
 
 from manual_clock import ManualClock
-from polyarch.kube.client.client import Listing
 from polyarch.kube.errors import Forbidden, NotFound
+from polyarch.kube.rbac import grants
 from polyarch.kube.resources import CONFIGMAPS, DEPLOYMENTS, NODES
-from polyarch.kube.rights import grants
+from polyarch.kube.responses import Listing
 from polyarch.placement import names
 from polyarch.placement.operator import rbac
 from polyarch.pods.lookups.low_priority import LowPriorityLookups

@@ -2,7 +2,6 @@
 
 from polyarch.installation.applying import Applied
 from polyarch.installation.inventory.survey import Found
-from polyarch.kube.objects.refs import Ref
 from polyarch.kube.resources import (
     CONFIGMAPS,
     DEPLOYMENTS,
@@ -12,9 +11,10 @@ from polyarch.kube.resources import (
     SECRETS,
     SERVICE_ACCOUNTS,
     SERVICES,
+    Ref,
     Resource,
 )
-from polyarch.model.meta import Key, ObjectMeta
+from polyarch.objects import Key, ObjectMeta
 from polyarch.sandbox.demo.round_trip import made
 
 

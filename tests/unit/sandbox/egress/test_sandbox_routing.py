@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from polyarch.kube.runtime.store import Store
-from polyarch.kube.runtime.watch import Apply
+from polyarch.kube.store import Store
+from polyarch.kube.watch import Apply
 from polyarch.sandbox.egress.routing import EndpointSlice, Refused, Route, Routes, Service, ToKubelet, ToPod
 
 READY = {"ready": True, "serving": True, "terminating": False}

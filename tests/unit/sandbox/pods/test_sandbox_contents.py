@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from manual_clock import ManualClock
-from polyarch.kube.client.client import Client, IssuedToken
-from polyarch.kube.runtime.informer import Informers
+from polyarch.kube.client import Client
+from polyarch.kube.informer import Informers
+from polyarch.kube.responses import IssuedToken
 from polyarch.sandbox.pods.contents import Cluster, Contents
 from polyarch.sandbox.pods.environment import Facts
 from polyarch.sandbox.pods.folders import PodFolder

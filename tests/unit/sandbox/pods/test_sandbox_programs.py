@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from polyarch.model.meta import ObjectMeta
-from polyarch.model.secret import Secret
+from polyarch.objects import ObjectMeta, Secret
 from polyarch.sandbox.pods import environment, folders, volumes
 from polyarch.sandbox.pods.environment import Facts, Missing
 from polyarch.sandbox.pods.programs import kube_scheduler

@@ -7,7 +7,7 @@ import pytest
 from placement_world import failed, pod, resolved
 from taint_world import BOTH
 
-from polyarch.model.pod import Pod
+from polyarch.objects import Pod
 from polyarch.oci.answer import Inspection
 from polyarch.oci.reference import parse
 from polyarch.pods.additions import NOTHING

@@ -2,7 +2,7 @@
 
 import pytest
 
-from polyarch.model.meta import Key
+from polyarch.objects import Key
 from polyarch.taints.daemonsets.rewrites import FIRST, LONGEST, Rewrites
 
 AGENT, OTHER = Key("team", "agent"), Key("team", "other")

@@ -10,8 +10,7 @@ from taint_nodes import document, node
 from template_world import DaemonSetApi, TemplateWorld
 
 from polyarch.kube.errors import ConnectionFailed
-from polyarch.model.meta import Key
-from polyarch.model.pod import Pod
+from polyarch.objects import Key, Pod
 from polyarch.taints import names
 
 APP = "quay.io/team/agent:1"

@@ -6,7 +6,7 @@ import pytest
 from placement_cases import APP, answers, index, pod
 from taint_cases import admitted, reconciled, settings, tolerating, toleration
 
-from polyarch.requirements import Requirement, Selector
+from polyarch.selectors import Requirement, Selector
 
 FOUND = answers(index(APP, "amd64", "arm64"))
 TIER = Selector((Requirement("tier", "In", ("web",)),))

@@ -7,8 +7,8 @@ import pytest
 from placement_cases import APP, SIDE, Document, answers, failure, index, pod
 from taint_cases import facts, settings, tolerating, toleration
 
-from polyarch.kube.client.jsonpatch import apply_patch
-from polyarch.model.pod import Pod
+from polyarch.kube.patches import apply_patch
+from polyarch.objects import Pod
 from polyarch.taints import names
 from polyarch.taints.decide.image_change import ImageChange, changes_images, decide_change, examine_change
 from polyarch.taints.result.pod_patch import admission_patch

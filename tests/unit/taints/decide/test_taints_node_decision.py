@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from taint_nodes import Json, document, node, patched, record_of, taints_of
 
-from polyarch.requirements import Requirement, Selector
+from polyarch.selectors import Requirement, Selector
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.decide.node_taints import Kind, NodeDecision, Reason, decide_node, parse_record
 from polyarch.taints.result.node_patch import node_patch

@@ -8,8 +8,8 @@ import pytest
 from placement_cases import APP, SIDE, Document, answers, failure, index, neutral, os_is, pod, term
 from taint_cases import daemon_set, settings, templated, tolerating, toleration
 
-from polyarch.kube.client.jsonpatch import apply_patch
-from polyarch.model.workload import DaemonSet
+from polyarch.kube.patches import apply_patch
+from polyarch.objects import DaemonSet
 from polyarch.taints import names
 from polyarch.taints.result.template_patch import recorded_tolerations, restoring_patch
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from polyarch.kube.client.jsonpatch import apply_patch
+from polyarch.kube.patches import apply_patch
 from polyarch.kube.resources import Resource
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.documents.autoscalers import MACHINE_SETS, NODE_POOLS, lacking

@@ -10,7 +10,7 @@ from placement_world import OPERATOR, FakeWatches
 from structlog.testing import capture_logs
 
 from manual_clock import ManualClock
-from polyarch.model.pod import Pod
+from polyarch.objects import Pod
 from polyarch.taints.api.resources import ArchitectureTaints
 from polyarch.taints.lookups.facts import AGAIN, PATIENCE, TaintFacts
 

@@ -6,8 +6,8 @@ from placement_world import FakeInspector, FakeSecrets
 
 from manual_clock import ManualClock
 from polyarch.kube.metrics import Metrics
-from polyarch.kube.runtime.queue import WorkQueue
-from polyarch.model.meta import Key
+from polyarch.kube.queue import WorkQueue
+from polyarch.objects import Key
 from polyarch.oci.reference import parse
 from polyarch.pods.lookups.image_lookup import ImageKey, Want
 from polyarch.pods.lookups.metrics import LookupMetrics

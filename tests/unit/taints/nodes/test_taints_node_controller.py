@@ -7,7 +7,7 @@ from taint_nodes import Json, document, record_of, taint
 
 from polyarch.kube.errors import Conflict, Forbidden, Unavailable
 from polyarch.kube.resources import NODES
-from polyarch.kube.runtime.store import Change
+from polyarch.kube.store import Change
 from polyarch.taints.api.resources import ArchitectureStatus
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.decide.rollout import Safety

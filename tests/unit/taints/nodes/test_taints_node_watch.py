@@ -7,10 +7,10 @@ from scripted_api import bookmark, event, listing, serving, status, stream
 from taint_nodes import document
 
 from manual_clock import ManualClock
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
+from polyarch.kube.informer import Informer
 from polyarch.kube.resources import NODES
-from polyarch.kube.runtime.informer import Informer
-from polyarch.model.node import Node
+from polyarch.objects import Node
 
 CLOSES = 30
 """As often as an API server ends an idle watch in half an hour, if a proxy before it ends it every minute."""

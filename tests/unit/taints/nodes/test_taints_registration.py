@@ -5,13 +5,12 @@ from typing import Any
 import pytest
 
 from manual_clock import ManualClock
+from polyarch.kube.controller import After, Done
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import Resource
-from polyarch.kube.runtime.controller import After, Done
-from polyarch.model.meta import Key
-from polyarch.model.unstructured import Unstructured
-from polyarch.requirements import Requirement, Selector
+from polyarch.objects import Key, Unstructured
+from polyarch.selectors import Requirement, Selector
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.documents.registration_policy import bindings, newest_served, policies, registration_policy
 from polyarch.taints.metrics import TaintMetrics

@@ -3,7 +3,7 @@
 import pytest
 
 from polyarch.operating.rollouts import Rollout
-from polyarch.requirements import Requirement, Selector
+from polyarch.selectors import Requirement, Selector
 from polyarch.taints.api.resources import ArchitectureTaintsSpec, PodsSpec
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.operator.conditions import not_available, not_removed

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polyarch.installation.operator import operator_rights
-from polyarch.kube.objects.rbac import granting
-from polyarch.kube.rights import grants, missing
+from polyarch.kube.rbac import granting, grants, missing
 from polyarch.operating import names as shared
 from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.run.parts import controller_lease

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from polyarch.kube.objects.owners import Owner
+from polyarch.kube.owners import Owner
 from polyarch.kube.resources import CLUSTER_ROLES
-from polyarch.model.meta import Key
+from polyarch.objects import Key
 from polyarch.operating.settings import OperatorSettings
 from polyarch.placement.operator import webhooks as of_placement
 from polyarch.taints.api.resources import ArchitectureTaintsSpec

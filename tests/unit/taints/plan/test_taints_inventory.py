@@ -4,10 +4,7 @@ from typing import Any
 
 import msgspec
 
-from polyarch.model.meta import Key
-from polyarch.model.node import Node
-from polyarch.model.pod import Pod
-from polyarch.model.workload import CronJob, DaemonSet, Workload
+from polyarch.objects import CronJob, DaemonSet, Key, Node, Pod, Workload
 from polyarch.taints.plan.inventory import Inventory, unscheduled
 
 

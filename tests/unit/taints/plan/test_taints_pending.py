@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from taint_nodes import document, node
 
-from polyarch.model.pod import Pod
+from polyarch.objects import Pod
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.plan.pending import pending_because_of_taints
 

@@ -6,7 +6,7 @@ from taint_cluster import answers, cluster, pod, shop, workload
 from taint_nodes import document
 
 from polyarch.kube.resources import DAEMONSETS, DEPLOYMENTS, NODES, PODS
-from polyarch.model.meta import Key
+from polyarch.objects import Key
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.plan.judgement import Judge, Judgement
 from polyarch.taints.plan.steps import Admission, Live, Plan, StepState, plan

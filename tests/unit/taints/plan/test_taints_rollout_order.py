@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from polyarch.model.workload import DaemonSet
+from polyarch.objects import DaemonSet
 from polyarch.taints.plan.rollout_order import in_rollout_order
 
 

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from polyarch.model.pod import Pod
-from polyarch.model.taint import Taint, Toleration
+from polyarch.objects import Pod
 from polyarch.taints.plan.simulation import Guest, Landscape, Site
+from polyarch.tolerations import Taint, Toleration
 
 ARCH = "kubernetes.io/arch"
 FOREIGN = Taint("dedicated", "gpu", "NoSchedule")

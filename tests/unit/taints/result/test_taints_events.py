@@ -4,7 +4,7 @@ import msgspec
 from placement_cases import APP, SIDE, answers, failure, index, pod, unknown
 from taint_cases import admitted, daemon_set, facts, reconciled, settings, templated, tolerating
 
-from polyarch.model.pod import Pod
+from polyarch.objects import Pod
 from polyarch.taints import names
 from polyarch.taints.decide.decision import PodDecision, Progress
 from polyarch.taints.decide.image_change import ImageChange, decide_change, examine_change

@@ -6,7 +6,7 @@ import msgspec
 from taint_cluster import answers, pod
 from taint_nodes import document, node
 
-from polyarch.model.pod import Pod
+from polyarch.objects import Pod
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.decide.decision import Progress
 from polyarch.taints.decide.rules import Facts, decide, examine

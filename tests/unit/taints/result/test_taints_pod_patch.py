@@ -7,8 +7,8 @@ import pytest
 from placement_cases import APP, UID, answers, failure, index, pod
 from taint_cases import admitted, reconciled, settings, tolerating
 
-from polyarch.kube.client.jsonpatch import apply_patch
-from polyarch.model.pod import Pod
+from polyarch.kube.patches import apply_patch
+from polyarch.objects import Pod
 from polyarch.taints import names
 from polyarch.taints.decide.decision import Progress
 from polyarch.taints.result.pod_patch import bare_release

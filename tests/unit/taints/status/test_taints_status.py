@@ -6,10 +6,9 @@ import msgspec
 import pytest
 
 from manual_clock import ManualClock
+from polyarch.kube.controller import After, Done
 from polyarch.kube.errors import NotFound
-from polyarch.kube.runtime.controller import After, Done
-from polyarch.model.condition import Condition
-from polyarch.model.meta import Key, ObjectMeta
+from polyarch.objects import Condition, Key, ObjectMeta
 from polyarch.taints.api.resources import ARCHITECTURE_TAINTS, ArchitectureTaints, ArchitectureTaintsStatus
 from polyarch.taints.api.resources import Condition as Stored
 from polyarch.taints.result.contribution import Contribution, Problem, composed

@@ -12,7 +12,7 @@ from taint_nodes import document, record_of, taints_of
 from manual_clock import ManualClock
 from polyarch.kube.errors import Conflict, Forbidden, Unavailable
 from polyarch.kube.resources import DAEMONSETS, NODES, PODS
-from polyarch.model.meta import Key
+from polyarch.objects import Key
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.documents.registration_policy import released_by
 from polyarch.taints.plan.judgement import Judge

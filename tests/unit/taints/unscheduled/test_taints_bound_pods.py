@@ -10,12 +10,11 @@ from leader_world import KEY, FakeFacts, TaintApi, settings_of
 from placement_world import FakeInspector, FakeSecrets, pod, refused_by_validation
 
 from manual_clock import ManualClock
-from polyarch.kube.client.requests import Selection
-from polyarch.kube.client.watch_event import Page
 from polyarch.kube.errors import Unavailable
 from polyarch.kube.metrics import Metrics
-from polyarch.model.meta import Key
-from polyarch.model.pod import Pod
+from polyarch.kube.requests import Selection
+from polyarch.kube.watch import Page
+from polyarch.objects import Key, Pod
 from polyarch.pods.lookups.low_priority import LowPriorityLookups
 from polyarch.pods.lookups.metrics import LookupMetrics
 from polyarch.pods.lookups.secrets import PullSecrets

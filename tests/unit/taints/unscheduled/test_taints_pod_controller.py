@@ -8,7 +8,7 @@ from leader_world import KEY, TaintApi, World, settings_of
 from placement_world import refused_by_validation, value
 
 from polyarch.kube.errors import ConnectionFailed, Forbidden, Unavailable
-from polyarch.model.meta import Key
+from polyarch.objects import Key
 from polyarch.oci.answer import Inspection, Status
 from polyarch.oci.reference import parse
 from polyarch.taints import names

@@ -27,16 +27,15 @@ from polyarch.builds.machineos.recording.lifecycle import TERMINAL, stage_of
 from polyarch.builds.machineos.wish_plan import plan
 from polyarch.builds.metrics import BuildMetrics
 from polyarch.builds.plan.document import Plan, Write
-from polyarch.kube.client.client import Client
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
+from polyarch.kube.client import Client
 from polyarch.kube.errors import KubernetesError
+from polyarch.kube.events import Regarding
+from polyarch.kube.informer import Shares
 from polyarch.kube.resources import CONFIGMAPS, JOBS, SECRETS, Resource
-from polyarch.kube.runtime.events import Regarding
-from polyarch.kube.runtime.on_demand import Shares
-from polyarch.kube.runtime.store import Change
-from polyarch.model.meta import Key
-from polyarch.model.selector import LabelSelector
-from polyarch.model.unstructured import Unstructured
+from polyarch.kube.store import Change
+from polyarch.objects import Key, Unstructured
+from polyarch.selectors import LabelSelector
 
 log = structlog.get_logger(__name__)
 

@@ -22,14 +22,14 @@ from polyarch.builds.machineos.recording.records import ended
 from polyarch.builds.metrics import BuildMetrics
 from polyarch.builds.pruning.counting import Image
 from polyarch.builds.pruning.deletion import Deleted
-from polyarch.kube.clock import Clock
-from polyarch.kube.objects import finalizers
+from polyarch.clock import Clock
+from polyarch.kube.controller import After, Done, Result
+from polyarch.kube.events import Regarding
+from polyarch.kube.informer import Informer
+from polyarch.kube.owners import PatchesObjects, remove_finalizer
 from polyarch.kube.resources import CONFIGMAPS
-from polyarch.kube.runtime.controller import After, Done, Result
-from polyarch.kube.runtime.events import Regarding
-from polyarch.kube.runtime.informer import Informer
-from polyarch.kube.runtime.store import Change
-from polyarch.model.meta import Key
+from polyarch.kube.store import Change
+from polyarch.objects import Key
 from polyarch.oci.auth.credentials import CredentialStore
 
 log = structlog.get_logger(__name__)
@@ -61,7 +61,7 @@ class MachineImages:
 
     def __init__(
         self,
-        client: finalizers.PatchesObjects,
+        client: PatchesObjects,
         records: Informer[RecordObject],
         counts: Counts,
         registries: Deletes,
@@ -146,7 +146,7 @@ class MachineImages:
 
     async def _release(self, record: RecordObject) -> None:
         if self._is_leading():
-            await finalizers.remove(self._client, CONFIGMAPS, record.metadata, names.IMAGES_FINALIZER)
+            await remove_finalizer(self._client, CONFIGMAPS, record.metadata, names.IMAGES_FINALIZER)
             log.info("released the record of a deleted build", record=str(record.metadata.key))
 
 

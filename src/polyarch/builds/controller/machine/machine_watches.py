@@ -12,12 +12,10 @@ import structlog
 
 from polyarch.builds.machineos import vocabulary
 from polyarch.builds.machineos.material import trust
+from polyarch.kube.informer import Informer, Shares
+from polyarch.kube.rbac import rule
 from polyarch.kube.resources import DEPLOYMENTS
-from polyarch.kube.rights import rule
-from polyarch.kube.runtime.informer import Informer
-from polyarch.kube.runtime.on_demand import Shares
-from polyarch.model.meta import ObjectMeta
-from polyarch.model.unstructured import Unstructured
+from polyarch.objects import ObjectMeta, Unstructured
 
 log = structlog.get_logger(__name__)
 

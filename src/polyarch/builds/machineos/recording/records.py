@@ -26,7 +26,7 @@ from polyarch.builds.keys import canonical
 from polyarch.builds.machineos.case import Case, Document, StoredRecord, uid_of
 from polyarch.builds.machineos.recording.lifecycle import SEEDED, TERMINAL, stage_of
 from polyarch.builds.plan.own import run_status
-from polyarch.model.meta import ObjectMeta
+from polyarch.objects import ObjectMeta
 
 EXECUTION_FILE: Final = "execution.json"
 Rebuild = Literal["", "Asked"]

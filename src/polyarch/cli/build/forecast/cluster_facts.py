@@ -16,7 +16,7 @@ from polyarch.builds.effects.named_objects import NamedObjects
 from polyarch.builds.facts.inputs import named_by
 from polyarch.builds.facts.offline import FactsFile, InvalidFacts
 from polyarch.cli.errors import CouldNotComplete, UsageError
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.errors import Forbidden, NotFound
 from polyarch.kube.resources import (
     CONFIGMAPS,
@@ -29,8 +29,7 @@ from polyarch.kube.resources import (
     SECRETS,
     Resource,
 )
-from polyarch.model.meta import Key
-from polyarch.model.unstructured import Unstructured
+from polyarch.objects import Key, Unstructured
 
 Objects = list[dict[str, Any]]
 OURS: Final = f"{names.MANAGED_BY}={names.MANAGER}"

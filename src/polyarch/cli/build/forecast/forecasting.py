@@ -32,8 +32,8 @@ from polyarch.cli.installation.cluster import Access, on_cluster
 from polyarch.cli.options.outputs import Output, emit
 from polyarch.cli.options.registries import RegistryOptions
 from polyarch.cli.output.messages import Messages
-from polyarch.kube.client.client import Client
-from polyarch.model.meta import Key
+from polyarch.kube.client import Client
+from polyarch.objects import Key
 from polyarch.oci.concurrent import map_concurrently
 from polyarch.oci.inspect import Inspector
 from polyarch.oci.opening import Wiring, open_inspector

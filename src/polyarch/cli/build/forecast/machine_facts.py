@@ -18,7 +18,7 @@ from polyarch.builds.machineos.material import trust
 from polyarch.builds.machineos.pools import Pool, members
 from polyarch.builds.machineos.recording.records import EXECUTION_FILE
 from polyarch.kube.resources import Resource
-from polyarch.model.selector import LabelSelector
+from polyarch.selectors import LabelSelector
 
 
 def machine_cases(known: FactsFile) -> Iterator[tuple[Case, Facts]]:

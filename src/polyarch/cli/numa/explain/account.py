@@ -6,7 +6,6 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from polyarch.cli.numa.sources.seen import Seen
-from polyarch.model.quantity import spelled
 from polyarch.numa.scheduling.facts.decision import Decision
 from polyarch.numa.scheduling.facts.pods import PodFacts
 from polyarch.numa.scheduling.simulation.actual_cells import Placed, Whereabouts, whereabouts, without
@@ -14,6 +13,7 @@ from polyarch.numa.scheduling.simulation.alignment import Alignment, alignments
 from polyarch.numa.scheduling.simulation.rules import Choice, rules
 from polyarch.numa.scheduling.simulation.shortage import CellNumbers, numbers
 from polyarch.numa.scheduling.simulation.snapshot import NodeSnapshot, Snapshot, Source
+from polyarch.quantity import spelled
 
 VERSION: Final = "polyarch.dev/numa-explain.v1"
 

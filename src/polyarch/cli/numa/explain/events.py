@@ -7,11 +7,11 @@ import msgspec
 from polyarch.cli.installation.cluster import Access, on_cluster
 from polyarch.cli.numa.explain.account import Event
 from polyarch.cli.numa.sources.flags import SourceOptions
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.resources import EVENTS
-from polyarch.model.meta import ObjectMeta
 from polyarch.numa.scheduling.facts.pods import PodFacts
+from polyarch.objects import ObjectMeta
 
 
 class _Series(msgspec.Struct, frozen=True, rename="camel"):

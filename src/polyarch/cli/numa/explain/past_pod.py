@@ -4,11 +4,11 @@ import asyncio
 
 from polyarch.cli.installation.cluster import Access, on_cluster
 from polyarch.cli.numa.sources.flags import SourceOptions
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import PODS
-from polyarch.model.meta import Key
 from polyarch.numa.scheduling.facts.pods import PodObject
+from polyarch.objects import Key
 
 
 def read_pod(command: str, key: Key, where: SourceOptions) -> PodObject | None:

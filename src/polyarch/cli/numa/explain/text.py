@@ -8,8 +8,8 @@ from polyarch.cli.numa.amounts import short
 from polyarch.cli.numa.explain.account import Account, NodeAccount
 from polyarch.cli.output.tables import Row, table
 from polyarch.cli.output.terminal import printable, styled
-from polyarch.model.quantity import spelled
 from polyarch.numa.scheduling.simulation.actual_cells import Placed, Whereabouts
+from polyarch.quantity import spelled
 
 SOURCES: Final = {
     "live": "the extender's own state",

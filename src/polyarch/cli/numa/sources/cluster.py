@@ -9,14 +9,14 @@ import msgspec
 from polyarch.cli.errors import CouldNotComplete
 from polyarch.cli.numa.sources.extender import NoExtender, read_state, snapshot_of
 from polyarch.cli.numa.sources.objects import Objects, SeenNode, SeenTopology, is_silent, snapshot
-from polyarch.kube.client.client import Client
+from polyarch.kube.client import Client
 from polyarch.kube.errors import Forbidden, NotFound
 from polyarch.kube.resources import NODES, PODS, Resource
-from polyarch.model.quantity import InvalidQuantity
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.extender.state_document import Options
 from polyarch.numa.scheduling.facts.pods import PodObject
 from polyarch.numa.scheduling.simulation.snapshot import Snapshot
+from polyarch.quantity import InvalidQuantity
 
 T = TypeVar("T")
 CORDONED: Final = "spec.unschedulable=true"

@@ -14,16 +14,16 @@ from typing import Final
 
 import msgspec
 
-from polyarch.kube.access.credentials import Credential, Credentials, credentials_of
-from polyarch.kube.access.settings import Configuration
-from polyarch.kube.client.client import Client
-from polyarch.kube.clock import SystemClock
+from polyarch.clock import SystemClock
+from polyarch.kube.client import Client
+from polyarch.kube.credentials import Credential, Credentials, credentials_of
 from polyarch.kube.errors import ApiError, Forbidden, KubernetesError, Unauthorized
 from polyarch.kube.resources import PODS
-from polyarch.model.meta import Key, ObjectMeta
+from polyarch.kube.settings import Configuration
 from polyarch.numa.extender.state_document import ReservationDocument, State, UnreadableState, read
 from polyarch.numa.names import SCHEDULER, STATE_PATH, STATUS_PORT
 from polyarch.numa.scheduling.simulation.snapshot import Held, NodeSnapshot, Snapshot
+from polyarch.objects import Key, ObjectMeta
 
 HEADER: Final = "Polyarch-Authorization"
 PODS_OF_SCHEDULER: Final = f"app={SCHEDULER}"

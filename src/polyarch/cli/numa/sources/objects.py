@@ -7,12 +7,12 @@ from typing import Final
 
 import msgspec
 
-from polyarch.model.meta import ObjectMeta
 from polyarch.numa.api.topology import NodeResourceTopology, Quantity
 from polyarch.numa.names import EXPORTER_POD_LABELS, LAST_SCAN
 from polyarch.numa.scheduling.facts.nodes import NodeFacts, node_facts
 from polyarch.numa.scheduling.facts.pods import ENDED, PodObject, pod_facts
 from polyarch.numa.scheduling.simulation.snapshot import NodeSnapshot, Resident, Snapshot, Source
+from polyarch.objects import ObjectMeta
 
 LONGEST_SILENCE: Final = 900.0
 """Seconds for which an exporter may be silent: it tells of scans that change nothing every few minutes at most."""

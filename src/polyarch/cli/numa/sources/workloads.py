@@ -11,8 +11,8 @@ import msgspec
 from polyarch.cli.errors import UsageError
 from polyarch.cli.explain.templates import templates_of
 from polyarch.cli.input.objects import Document, read_documents
-from polyarch.model.quantity import InvalidQuantity
 from polyarch.numa.scheduling.facts.pods import PodFacts, PodObject, pod_facts
+from polyarch.quantity import InvalidQuantity
 
 WORKLOADS: Final = ("Deployment", "ReplicaSet", "StatefulSet", "Job")
 MOST_REPLICAS: Final = 100_000

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from yaml.nodes import MappingNode
 
-from polyarch.kube.client.jsonpatch import pointer
+from polyarch.kube.patches import pointer
 from polyarch.manifests.bundle.labels import SUPPORTED, AxisLabels, addable
 from polyarch.manifests.finding import PlatformSets, Repair, Severity
 from polyarch.manifests.lint.bundles.bundle_facts import BundleFacts

@@ -13,7 +13,7 @@ from typing import Any
 
 from yaml.nodes import Node
 
-from polyarch.kube.client.jsonpatch import pointer
+from polyarch.kube.patches import pointer
 from polyarch.manifests import olm
 from polyarch.manifests.finding import PlatformSets, Repair, Severity
 from polyarch.manifests.lint.facts import Draft, ObjectFacts, Refused

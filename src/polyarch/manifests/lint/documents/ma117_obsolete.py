@@ -6,7 +6,7 @@ Pure.
 from collections.abc import Iterator
 from typing import Any
 
-from polyarch.kube.client.jsonpatch import pointer
+from polyarch.kube.patches import pointer
 from polyarch.manifests.finding import Repair, Severity
 from polyarch.manifests.lint.facts import Draft, ObjectFacts
 from polyarch.manifests.lint.rule import Rule

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from yaml.nodes import Node
 
-from polyarch.kube.client.jsonpatch import pointer
+from polyarch.kube.patches import pointer
 from polyarch.manifests.finding import Repair, Severity
 from polyarch.manifests.lint.facts import Draft, PodFacts, one_operation
 from polyarch.manifests.lint.rule import Rule

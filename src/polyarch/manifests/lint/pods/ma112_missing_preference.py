@@ -14,7 +14,7 @@ from polyarch.manifests.operations import TreeOperation
 from polyarch.manifests.scan import sets
 from polyarch.manifests.scan.pod_specs import PREFERRED
 from polyarch.manifests.scan.sets import ARCHITECTURE_KEY, meant_architecture
-from polyarch.requirements import Requirement
+from polyarch.selectors import Requirement
 
 RULE = Rule(
     id="MA112",

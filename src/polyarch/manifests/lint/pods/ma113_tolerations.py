@@ -15,9 +15,8 @@ from polyarch.manifests.lint.rule import Rule
 from polyarch.manifests.lint.writing.terms import extend
 from polyarch.manifests.operations import TreeOperation
 from polyarch.manifests.scan.nodes import get, value
-from polyarch.model.taint import Taint, Toleration
 from polyarch.pods.reach import reach, system_of
-from polyarch.tolerations import tolerating, uncovered
+from polyarch.tolerations import Taint, Toleration, tolerating, uncovered
 
 RULE = Rule(
     id="MA113",

@@ -21,7 +21,7 @@ from polyarch.manifests.scan.nodes import get, is_null, value
 from polyarch.manifests.scan.pod_specs import REQUIRED, TERMS, Expression, Term
 from polyarch.manifests.scan.sets import ARCHITECTURE_KEY, OS_KEY, Clause, meant_architecture
 from polyarch.platforms import NodePlatform
-from polyarch.requirements import Requirement
+from polyarch.selectors import Requirement
 
 Platforms = frozenset[NodePlatform]
 

@@ -15,16 +15,14 @@ from typing import Final, Generic, Protocol, TypeVar
 
 import structlog
 
-from polyarch.kube.client.requests import Selection
-from polyarch.kube.client.retry import Random
-from polyarch.kube.client.stream import WatchStream
-from polyarch.kube.client.watch_event import KubernetesObject, Page
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
 from polyarch.kube.errors import Forbidden, KubernetesError, NotFound
+from polyarch.kube.informer import Informer
+from polyarch.kube.requests import Random, Selection
 from polyarch.kube.resources import Resource
-from polyarch.kube.runtime.informer import Informer
-from polyarch.kube.runtime.watch import Apply, Delete
-from polyarch.model.meta import Key
+from polyarch.kube.responses import WatchStream
+from polyarch.kube.watch import Apply, Delete, KubernetesObject, Page
+from polyarch.objects import Key
 
 log = structlog.get_logger(__name__)
 

@@ -11,13 +11,13 @@ from typing import Final, NamedTuple
 import msgspec
 import structlog
 
-from polyarch.kube.client.retry import Random
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
 from polyarch.kube.errors import Forbidden
+from polyarch.kube.rbac import rule
+from polyarch.kube.requests import Random
 from polyarch.kube.resources import NODES
-from polyarch.kube.rights import rule
-from polyarch.model.meta import ObjectMeta
 from polyarch.numa.exporter.cluster.followed import Followed, ReadingClient
+from polyarch.objects import ObjectMeta
 
 log = structlog.get_logger(__name__)
 

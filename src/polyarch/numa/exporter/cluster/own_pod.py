@@ -11,13 +11,13 @@ from typing import Any, Final, Protocol
 import msgspec
 import structlog
 
-from polyarch.kube.client.patches import StrategicPatch
-from polyarch.kube.client.retry import Random, backoff
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
 from polyarch.kube.errors import KubernetesError, NotFound
+from polyarch.kube.patches import StrategicPatch
+from polyarch.kube.rbac import rule
+from polyarch.kube.requests import Random, backoff
 from polyarch.kube.resources import PODS, Resource
-from polyarch.kube.rights import rule
-from polyarch.model.condition import Condition
+from polyarch.objects import Condition
 
 log = structlog.get_logger(__name__)
 

@@ -22,12 +22,11 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 import structlog
 
-from polyarch.kube.client.retry import Random, backoff
-from polyarch.kube.clock import Clock, deadline, is_cancelled
+from polyarch.clock import Clock, deadline, is_cancelled
+from polyarch.durations import format_duration
 from polyarch.kube.errors import ApiError, Forbidden, Invalid, KubernetesError, NotFound
-from polyarch.kube.objects.durations import format_duration
+from polyarch.kube.requests import Random, backoff
 from polyarch.kube.resources import NODES
-from polyarch.model.condition import Condition
 from polyarch.numa import names
 from polyarch.numa.api.topology import NodeResourceTopology
 from polyarch.numa.exporter.cluster.followed import Followed
@@ -42,6 +41,7 @@ from polyarch.numa.exporter.cluster.topology_write import (
     missing,
 )
 from polyarch.numa.result import difference
+from polyarch.objects import Condition
 
 log = structlog.get_logger(__name__)
 

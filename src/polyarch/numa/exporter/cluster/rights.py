@@ -6,8 +6,8 @@ their node, is a matter of the requests: RBAC cannot say it.
 
 from typing import NamedTuple
 
+from polyarch.kube.rbac import Rule, rule, union
 from polyarch.kube.resources import NODES
-from polyarch.kube.rights import Rule, rule, union
 from polyarch.numa.exporter.cluster import own_node, own_pod, terminal_pods, topology_write
 from polyarch.numa.exporter.settings import ExporterSettings
 

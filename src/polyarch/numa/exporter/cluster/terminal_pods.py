@@ -5,11 +5,11 @@ from typing import Final
 
 import msgspec
 
+from polyarch.kube.informer import Informer
+from polyarch.kube.rbac import rule
 from polyarch.kube.resources import PODS
-from polyarch.kube.rights import rule
-from polyarch.kube.runtime.informer import Informer
-from polyarch.kube.runtime.store import Change
-from polyarch.model.meta import ObjectMeta
+from polyarch.kube.store import Change
+from polyarch.objects import ObjectMeta
 
 RIGHTS: Final = (rule(PODS, "list", "watch"),)
 """In all namespaces, but always with ``spec.nodeName``."""

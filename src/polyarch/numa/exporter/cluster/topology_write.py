@@ -12,10 +12,10 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
 import msgspec
 import structlog
 
-from polyarch.kube.client.patches import MergePatch
 from polyarch.kube.errors import AlreadyExists, Conflict, NotFound
+from polyarch.kube.patches import MergePatch
+from polyarch.kube.rbac import rule
 from polyarch.kube.resources import Resource
-from polyarch.kube.rights import rule
 from polyarch.numa.api.topology import TOPOLOGIES, NodeResourceTopology
 from polyarch.numa.result import difference
 

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from polyarch.kube.objects.durations import InvalidDuration, parse_duration
+from polyarch.durations import InvalidDuration, parse_duration
 from polyarch.numa.api.scan_settings import PodPattern
 from polyarch.numa.decide.exclusions import MalformedPattern, pattern
 from polyarch.numa.exporter.configuration.invalid import Unusable

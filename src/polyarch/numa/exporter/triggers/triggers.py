@@ -11,8 +11,7 @@ import signal
 from collections.abc import Callable, Iterator
 from typing import Final, Literal
 
-from polyarch.clock import Clock
-from polyarch.kube.clock import deadline
+from polyarch.clock import Clock, deadline
 from polyarch.numa.exporter.settings import TriggerSettings
 from polyarch.numa.exporter.triggers import notify_file
 from polyarch.numa.exporter.triggers.pacing import Pacing, Wake

@@ -2,8 +2,8 @@
 
 import structlog
 
-from polyarch.kube.client.client import Client
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
+from polyarch.kube.client import Client
 from polyarch.kube.errors import KubernetesError
 from polyarch.numa.extender.engine import Engine
 from polyarch.numa.extender.wire import BindQuestion

@@ -3,10 +3,9 @@
 The eviction API has the last word; but whoever asks it pod by pod has evicted some before it hears that another stays.
 """
 
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
+from polyarch.kube.informer import Informer, WatchClient
 from polyarch.kube.resources import POD_DISRUPTION_BUDGETS
-from polyarch.kube.runtime.informer import Informer
-from polyarch.kube.runtime.reflector import WatchClient
 from polyarch.numa.scheduling.preemption.budgets import Budget, BudgetObject, budget
 
 

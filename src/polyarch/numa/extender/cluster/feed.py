@@ -10,14 +10,13 @@ from typing import Final, Generic, TypeVar
 
 import structlog
 
-from polyarch.kube.client.requests import Selection
-from polyarch.kube.client.watch_event import KubernetesObject
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
+from polyarch.kube.informer import Reflector, WatchClient
+from polyarch.kube.requests import Selection
 from polyarch.kube.resources import Resource
-from polyarch.kube.runtime.reflector import Reflector, WatchClient
-from polyarch.kube.runtime.store import older
-from polyarch.kube.runtime.watch import Apply, Delete, Init, InitApply, InitDone, Output
-from polyarch.model.meta import Key
+from polyarch.kube.store import older
+from polyarch.kube.watch import Apply, Delete, Init, InitApply, InitDone, KubernetesObject, Output
+from polyarch.objects import Key
 
 log = structlog.get_logger(__name__)
 

@@ -9,9 +9,10 @@ from typing import Final, Protocol
 
 import structlog
 
-from polyarch.kube.client.client import Client, MergePatch
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
+from polyarch.kube.client import Client
 from polyarch.kube.errors import AlreadyExists, KubernetesError, NotFound
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import NODES, Resource
 from polyarch.numa.extender.metrics import ExtenderMetrics
 from polyarch.numa.names import KICK, KICKS

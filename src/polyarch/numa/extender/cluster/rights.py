@@ -2,10 +2,10 @@
 
 from typing import Final, NamedTuple
 
+from polyarch.kube import events
+from polyarch.kube.rbac import Rule, rule, union
 from polyarch.kube.resources import NODES, POD_DISRUPTION_BUDGETS, PODS
-from polyarch.kube.rights import Rule, rule, union
-from polyarch.kube.runtime import events
-from polyarch.kube.serving import health
+from polyarch.kube.server import SCRAPER_RIGHTS
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.extender.cluster.kick import CAPACITIES
 from polyarch.numa.extender.settings import ExtenderSettings
@@ -23,7 +23,7 @@ class Rights(NamedTuple):
 
 def rights(settings: ExtenderSettings) -> Rights:
     """Exactly what an extender with these settings uses."""
-    cluster = [*READS, *events.RIGHTS, *health.RIGHTS]
+    cluster = [*READS, *events.RIGHTS, *SCRAPER_RIGHTS]
     namespace: list[Rule] = []
     if settings.evicts:
         cluster += [

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from polyarch.kube.events import Recorder, Regarding
 from polyarch.kube.resources import NODES
-from polyarch.kube.runtime.events import Recorder, Regarding
 from polyarch.numa.extender.metrics import ExtenderMetrics
 from polyarch.numa.scheduling.ledger.ledger import Silent
 

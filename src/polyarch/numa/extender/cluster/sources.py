@@ -11,11 +11,9 @@ from typing import Final, Protocol
 import msgspec
 import structlog
 
-from polyarch.kube.client.client import Client
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
+from polyarch.kube.client import Client
 from polyarch.kube.resources import NODES, PODS
-from polyarch.model.meta import Key, ObjectMeta
-from polyarch.model.quantity import InvalidQuantity
 from polyarch.numa.api.topology import TOPOLOGIES, NodeResourceTopology, Quantity
 from polyarch.numa.extender.cluster.feed import Feed
 from polyarch.numa.extender.engine import Books
@@ -26,6 +24,8 @@ from polyarch.numa.scheduling.facts.amounts import Amounts
 from polyarch.numa.scheduling.facts.nodes import NodeFacts, amounts, node_facts
 from polyarch.numa.scheduling.facts.pods import PodFacts, PodObject, StatusObject, pod_facts
 from polyarch.numa.scheduling.ledger.residents import may_align
+from polyarch.objects import Key, ObjectMeta
+from polyarch.quantity import InvalidQuantity
 
 log = structlog.get_logger(__name__)
 

@@ -10,11 +10,11 @@ from typing import Final, Protocol
 
 import structlog
 
-from polyarch.kube.client.client import Client
-from polyarch.kube.clock import Clock, deadline
+from polyarch.clock import Clock, deadline
+from polyarch.kube.client import Client
 from polyarch.kube.errors import KubernetesError
 from polyarch.kube.resources import PODS
-from polyarch.model.meta import Key, PartialObjectMetadata
+from polyarch.objects import Key, PartialObjectMetadata
 
 log = structlog.get_logger(__name__)
 

@@ -10,10 +10,10 @@ from typing import Final
 import msgspec
 
 from polyarch.clock import Clock
-from polyarch.kube.access.settings import Configuration, Pem
-from polyarch.kube.client.requests import Request
-from polyarch.kube.client.transport import Transport, TransportSettings
 from polyarch.kube.errors import ApiError, ConnectionFailed, KubernetesError
+from polyarch.kube.requests import Request
+from polyarch.kube.settings import Configuration, Pem
+from polyarch.kube.transport import Transport, TransportSettings
 from polyarch.numa.host.kubelet.settings import ConfigzUnavailable
 
 PORT: Final = 10250

@@ -19,8 +19,7 @@ from grpclib.client import Channel, Stream, UnaryUnaryMethod
 from grpclib.exceptions import ProtocolError, StreamTerminatedError
 from h2.exceptions import H2Error
 
-from polyarch.clock import Clock
-from polyarch.kube.clock import deadline, is_cancelled
+from polyarch.clock import Clock, deadline, is_cancelled
 from polyarch.numa.decide.facts import Allocatable, ListedPod
 from polyarch.numa.host.podresources import answers
 from polyarch.numa.host.podresources.address import Address, Identity, Reachable, identity

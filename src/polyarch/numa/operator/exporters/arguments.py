@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from polyarch.kube.objects.durations import go_duration
+from polyarch.durations import go_duration
 from polyarch.numa import names
 from polyarch.numa.operator.exporters.surroundings import METRICS_PORT, Surroundings, shortened
 from polyarch.numa.operator.groups import Group

@@ -12,7 +12,7 @@ from polyarch.numa.operator.groups import Group
 from polyarch.operating import names as shared
 from polyarch.operating import workloads
 from polyarch.operating.labels import Document, labels
-from polyarch.requirements import Selector
+from polyarch.selectors import Selector
 
 PRIORITY_CLASS: Final = "system-node-critical"
 SLEEPER: Final = """\

@@ -5,7 +5,7 @@ One list drives creation and deletion, so that what can be made cannot be forgot
 
 from collections.abc import Collection, Mapping, Sequence
 
-from polyarch.kube.objects.owners import Owner
+from polyarch.kube.owners import Owner
 from polyarch.numa.operator.exporters import certificate, config_map, daemon_set, network, openshift, rights
 from polyarch.numa.operator.exporters.surroundings import Surroundings
 from polyarch.numa.operator.groups import Group

@@ -6,9 +6,8 @@ names its node and the pod itself, so a ValidatingAdmissionPolicy refuses writes
 
 from typing import Final
 
-from polyarch.kube.objects.rbac import binding, role
+from polyarch.kube.rbac import Rule, binding, role, rule
 from polyarch.kube.resources import NODES, PODS, SERVICE_ACCOUNTS, VALIDATING_POLICIES, VALIDATING_POLICY_BINDINGS
-from polyarch.kube.rights import Rule, rule
 from polyarch.numa import names
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.operator.exporters.surroundings import Surroundings, described

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from polyarch.kube.objects.durations import go_duration
+from polyarch.durations import go_duration
 from polyarch.numa.api.settings import SchedulerSettings
 from polyarch.numa.names import EXTENDER_PORT
 

@@ -6,12 +6,11 @@ from typing import Final
 
 import msgspec
 
-from polyarch.model.meta import ObjectMeta
-from polyarch.model.taint import Taint, Toleration
 from polyarch.numa.api.settings import Informer
 from polyarch.numa.operator.observed import Platform
 from polyarch.numa.operator.scheduler.objects import CONTROL_PLANE_KEYS
-from polyarch.tolerations import REPELS, uncovered
+from polyarch.objects import ObjectMeta
+from polyarch.tolerations import REPELS, Taint, Toleration, uncovered
 
 USUAL_REPLICAS: Final = 3
 ACTIVE_ONLY: Final = (1, 34)

@@ -10,12 +10,11 @@ from typing import Any, Final
 
 import msgspec
 
-from polyarch.kube.objects.owners import Owner
-from polyarch.kube.objects.rbac import GROUP, granted
+from polyarch.kube import events
+from polyarch.kube.owners import Owner
+from polyarch.kube.rbac import GROUP, Rule, granted, path_rule, rule
 from polyarch.kube.resources import CLUSTER_ROLES, LEASES, NODES, POD_DISRUPTION_BUDGETS, PODS, Resource
-from polyarch.kube.rights import Rule, path_rule, rule
-from polyarch.kube.runtime import events
-from polyarch.kube.serving import health
+from polyarch.kube.server import SCRAPER_RIGHTS
 from polyarch.numa.api.settings import SchedulerSettings
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.names import CONFIG_HASH, EXTENDER_PORT, KICK, SCHEDULER, STATE_PATH, STATUS_PORT
@@ -109,7 +108,7 @@ def extender_rules(*, preempts: bool) -> tuple[Rule, ...]:
         rule(TOPOLOGIES, "get", "list", "watch"),
         rule((NODES, PODS), "get", "list", "watch"),
         *events.RIGHTS,
-        *health.RIGHTS,
+        *SCRAPER_RIGHTS,
         *(
             (
                 rule(POD_DISRUPTION_BUDGETS, "list", "watch"),

@@ -9,11 +9,9 @@ from typing import Any, Final
 
 import msgspec
 
-from polyarch.kube.objects.durations import go_duration
-from polyarch.kube.objects.owners import Owner
+from polyarch.durations import go_duration
+from polyarch.kube.owners import Owner
 from polyarch.kube.resources import DEPLOYMENTS
-from polyarch.model.condition import Condition
-from polyarch.model.meta import ObjectMeta
 from polyarch.numa.api.resources import NUMAResourcesScheduler
 from polyarch.numa.api.settings import SchedulerSettings
 from polyarch.numa.api.validation import scheduler_departures
@@ -26,6 +24,7 @@ from polyarch.numa.operator.scheduler import image, nodes
 from polyarch.numa.operator.scheduler.image import ChosenImage, ImageRules
 from polyarch.numa.operator.scheduler.nodes import Candidates, Seats
 from polyarch.numa.operator.scheduler.objects import SchedulerParts, objects
+from polyarch.objects import Condition, ObjectMeta
 from polyarch.operating.labels import Document
 from polyarch.operating.settings import Cluster, OperatorSettings
 

@@ -6,7 +6,6 @@ free cores as the container asks for, whatever the pod's init containers have le
 other cells where the chosen ones have too little, and refuses if there are none.
 """
 
-from polyarch.model.quantity import UNIT
 from polyarch.numa.scheduling.exact import several
 from polyarch.numa.scheduling.exact.checks import WHOLE_CORES
 from polyarch.numa.scheduling.exact.demand import STATIC, Unit
@@ -14,6 +13,7 @@ from polyarch.numa.scheduling.exact.room import Cells, Room
 from polyarch.numa.scheduling.exact.single import Failure
 from polyarch.numa.scheduling.facts.amounts import CPU, Amounts, is_memory
 from polyarch.numa.scheduling.facts.nodes import NodeFacts, NodeSettings
+from polyarch.quantity import UNIT
 
 
 def allocate(

@@ -2,7 +2,6 @@
 
 from typing import Final
 
-from polyarch.model.quantity import UNIT
 from polyarch.numa import names
 from polyarch.numa.scheduling.exact.demand import Demand, Unit
 from polyarch.numa.scheduling.exact.options import Action, ExactOptions
@@ -18,6 +17,7 @@ from polyarch.numa.scheduling.facts.decision import (
 )
 from polyarch.numa.scheduling.facts.nodes import NodeFacts
 from polyarch.numa.scheduling.facts.pods import PodFacts
+from polyarch.quantity import UNIT
 
 ALIGNED: Final = "aligned"
 """Value of the annotation ``require``."""

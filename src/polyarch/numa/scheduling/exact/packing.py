@@ -7,7 +7,7 @@ pieces stay whole for others. Which CPUs of a cell are free is not known here, s
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from polyarch.model.quantity import UNIT
+from polyarch.quantity import UNIT
 
 
 class Packing(NamedTuple):

@@ -7,11 +7,11 @@ container that wants some must be where they are.
 
 from collections.abc import Iterable, Mapping
 
-from polyarch.model.quantity import UNIT
 from polyarch.numa.scheduling.exact.demand import Unit
 from polyarch.numa.scheduling.exact.packing import Packing
 from polyarch.numa.scheduling.facts.amounts import CPU, Amounts, is_memory
 from polyarch.numa.scheduling.facts.nodes import CellFacts, NodeFacts
+from polyarch.quantity import UNIT
 
 Cells = tuple[int, ...]
 """Ids, ascending."""

@@ -1,6 +1,6 @@
 """Amounts of resources, and what their names say (NS-002). Pure.
 
-An amount is a whole number of thousandths (:mod:`polyarch.model.quantity`), by the name of its resource.
+An amount is a whole number of thousandths (:mod:`polyarch.quantity`), by the name of its resource.
 """
 
 from collections.abc import Mapping

@@ -10,8 +10,7 @@ from typing import Final
 
 import msgspec
 
-from polyarch.kube.objects.durations import InvalidDuration, parse_duration
-from polyarch.model.quantity import InvalidQuantity, thousandths
+from polyarch.durations import InvalidDuration, parse_duration
 from polyarch.numa import names
 from polyarch.numa.api.attributes import cell_id, value
 from polyarch.numa.api.scan_settings import PodPattern
@@ -19,6 +18,7 @@ from polyarch.numa.api.topology import Attribute, NodeResourceTopology, Quantity
 from polyarch.numa.decide.facts import TopologyPolicy, TopologyScope
 from polyarch.numa.decide.placement_vectors import Vectors
 from polyarch.numa.scheduling.facts.amounts import Amounts
+from polyarch.quantity import InvalidQuantity, thousandths
 
 HIGHEST_CELL: Final = 63
 MOST_CELLS: Final = 1024

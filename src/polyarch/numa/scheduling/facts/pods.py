@@ -8,10 +8,10 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from polyarch.model.meta import ObjectMeta
-from polyarch.model.quantity import UNIT, InvalidQuantity, thousandths
 from polyarch.numa.api.topology import Quantity
 from polyarch.numa.scheduling.facts.amounts import CPU, MEMORY, Amounts
+from polyarch.objects import ObjectMeta
+from polyarch.quantity import UNIT, InvalidQuantity, thousandths
 
 Qos = Literal["Guaranteed", "Burstable", "BestEffort"]
 Kind = Literal["init", "sidecar", "app"]
@@ -128,7 +128,7 @@ class PodFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 def pod_facts(pod: PodObject) -> PodFacts:
-    """Of a pod as the API server has it. Raises :class:`polyarch.model.quantity.InvalidQuantity` with the place."""
+    """Of a pod as the API server has it. Raises :class:`polyarch.quantity.InvalidQuantity` with the place."""
     spec, status = pod.spec or SpecObject(), pod.status or StatusObject()
     init = [_container(each, _init_kind(each)) for each in spec.init_containers or ()]
     containers = (*init, *(_container(each, "app") for each in spec.containers or ()))

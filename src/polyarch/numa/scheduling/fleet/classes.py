@@ -9,7 +9,6 @@ from typing import Final
 
 import msgspec
 
-from polyarch.model.quantity import UNIT
 from polyarch.numa.scheduling.exact import checks, several
 from polyarch.numa.scheduling.exact.allocation import is_static
 from polyarch.numa.scheduling.exact.demand import NOTHING, Demand, Demands, Unit
@@ -19,6 +18,7 @@ from polyarch.numa.scheduling.facts.decision import Decision
 from polyarch.numa.scheduling.facts.nodes import CellFacts, NodeFacts
 from polyarch.numa.scheduling.facts.pods import PodFacts
 from polyarch.numa.scheduling.fleet.question import MOST_AMOUNT, MOST_RESOURCES, REFUSED, UNDECIDED, Question
+from polyarch.quantity import UNIT
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False, kw_only=True):

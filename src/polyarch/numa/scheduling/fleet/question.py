@@ -9,12 +9,12 @@ from typing import Final, Protocol
 
 import msgspec
 
-from polyarch.model.quantity import MOST
 from polyarch.numa.scheduling.exact.demand import Unit
 from polyarch.numa.scheduling.exact.options import Strategy
 from polyarch.numa.scheduling.exact.several import groups
 from polyarch.numa.scheduling.exact.single import Failure
 from polyarch.numa.scheduling.facts.amounts import Amounts, is_memory
+from polyarch.quantity import MOST
 
 REFUSED: Final = -1
 """In place of a score: the pod does not fit."""

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from polyarch.model.meta import ObjectMeta
-from polyarch.model.selector import LabelSelector
 from polyarch.numa.scheduling.facts.pods import PodFacts
-from polyarch.requirements import InvalidSelector, Selector
+from polyarch.objects import ObjectMeta
+from polyarch.selectors import InvalidSelector, LabelSelector, Selector
 
 
 class BudgetSpec(msgspec.Struct, frozen=True, gc=False):

@@ -9,8 +9,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from polyarch.kube.objects.conditions import Condition
-from polyarch.kube.objects.managed_fields import FieldConflict
+from polyarch.kube.managed_fields import FieldConflict
+from polyarch.objects import Condition
 from polyarch.operating.rollouts import Rollout
 from polyarch.operating.settings import OLDEST_KUBERNETES, Cluster
 from polyarch.placement import names

@@ -6,7 +6,7 @@ PL-030, PL-032, PL-033, PL-041 and PL-750. Pure.
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal, get_args
 
-from polyarch.kube.objects.conditions import Condition
+from polyarch.objects import Condition
 from polyarch.placement.api.resources import ClusterPodPlacementConfig, PlacementPolicy, PodPlacementConfig
 from polyarch.placement.api.settings import (
     WEIGHTS,

@@ -6,7 +6,7 @@ from typing import Final
 
 import aiohttp
 
-from polyarch.kube.clock import Clock
+from polyarch.clock import Clock
 from polyarch.sandbox.pods.probes import probing
 from polyarch.sandbox.pods.probes.probing import EAGER_SECONDS, Tally, Target
 from polyarch.sandbox.pods.spec import Container, Probe

@@ -8,17 +8,15 @@ from typing import Any
 import msgspec
 
 from manual_clock import ManualClock
-from polyarch.kube.client.requests import Selection
-from polyarch.kube.client.watch_event import Page
 from polyarch.kube.errors import NotFound, Unavailable
+from polyarch.kube.informer import Informer
+from polyarch.kube.requests import Selection
 from polyarch.kube.resources import PODS
-from polyarch.kube.runtime.informer import Informer
-from polyarch.kube.runtime.watch import Apply, Delete, Init, InitApply, InitDone
-from polyarch.model.condition import Condition
-from polyarch.model.meta import Key, ObjectMeta
+from polyarch.kube.watch import Apply, Delete, Init, InitApply, InitDone, Page
 from polyarch.numa import names
 from polyarch.numa.exporter.cluster.own_pod import MESSAGE, OwnPod
 from polyarch.numa.exporter.cluster.terminal_pods import PodPhase, TerminalPods, selector
+from polyarch.objects import Condition, Key, ObjectMeta
 
 FINE = Condition(names.PODRESOURCES_FETCHED, "True", "Scanned", "the last scan succeeded")
 BROKEN = Condition(names.PODRESOURCES_FETCHED, "False", "ScanFailed", "list: no answer")

@@ -19,13 +19,13 @@ from polyarch.kube.errors import (
     TooManyRequests,
     Unavailable,
 )
-from polyarch.model.condition import Condition
 from polyarch.numa import names
 from polyarch.numa.api.topology import TOPOLOGIES, NodeResourceTopology
 from polyarch.numa.exporter.cluster.followed import Followed
 from polyarch.numa.exporter.cluster.own_node import OwnNode
 from polyarch.numa.exporter.cluster.publisher import Offer, Publisher, PublisherSettings, pause_after
 from polyarch.numa.exporter.cluster.topology_write import TopologyMissing
+from polyarch.objects import Condition
 
 SETTINGS = PublisherSettings()
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from polyarch.kube.rights import Access, grants
+from polyarch.kube.rbac import Access, grants
 from polyarch.numa.api.scan_settings import ScanSettings
 from polyarch.numa.exporter.cluster.rights import rights
 from polyarch.numa.exporter.settings import ExporterSettings, HostSettings, PublishSettings

@@ -7,12 +7,11 @@ import msgspec
 import pytest
 
 from manual_clock import ManualClock
-from polyarch.kube.client.watch_event import Bookmark, Seen
 from polyarch.kube.errors import ConnectionFailed
 from polyarch.kube.resources import PODS
-from polyarch.kube.runtime.watch import Apply, Delete, Init, InitApply, InitDone
-from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.kube.watch import Apply, Bookmark, Delete, Init, InitApply, InitDone, Seen
 from polyarch.numa.extender.cluster.feed import Feed
+from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
 
 
 class Watched:

@@ -7,10 +7,10 @@ import pytest
 from numa_extender import OURS, Extender, document
 
 from manual_clock import ManualClock
-from polyarch.kube.runtime.watch import Apply, Delete, Init, InitApply, InitDone
-from polyarch.model.meta import Key
+from polyarch.kube.watch import Apply, Delete, Init, InitApply, InitDone
 from polyarch.numa.api.topology import NodeResourceTopology
 from polyarch.numa.extender.cluster.sources import NODE, POD, TOPOLOGY, Sources, WatchedNode, WatchedPod
+from polyarch.objects import Key
 
 TYPES = {TOPOLOGY: NodeResourceTopology, NODE: WatchedNode, POD: WatchedPod}
 

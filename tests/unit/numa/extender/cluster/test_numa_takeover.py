@@ -3,10 +3,10 @@
 import asyncio
 
 from manual_clock import ManualClock
-from polyarch.kube.client.client import Listing
 from polyarch.kube.errors import ConnectionFailed
-from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.kube.responses import Listing
 from polyarch.numa.extender.cluster.takeover import Takeover
+from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
 
 
 class World:

@@ -14,8 +14,8 @@ from numa_nodes import cell, container, node, pod
 
 from manual_clock import ManualClock
 from polyarch.kube.errors import Conflict, ConnectionFailed
+from polyarch.kube.rbac import Access, grants
 from polyarch.kube.resources import NODES
-from polyarch.kube.rights import Access, grants
 from polyarch.numa import names
 from polyarch.numa.api.settings import SchedulerSettings
 from polyarch.numa.extender.cluster.binding import Binding

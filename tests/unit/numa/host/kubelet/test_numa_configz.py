@@ -9,7 +9,7 @@ import trustme
 from scripted_api import ScriptedApi, document, serving, status
 
 from manual_clock import ManualClock
-from polyarch.kube.access.settings import Configuration, Pem, TlsSettings, User
+from polyarch.kube.settings import Configuration, Pem, TlsSettings, User
 from polyarch.numa.host.kubelet.configz import KubeletPort
 from polyarch.numa.host.kubelet.settings import ConfigzUnavailable, KubeletSettingsSource, Sources
 from polyarch.numa.host.tree import Tree

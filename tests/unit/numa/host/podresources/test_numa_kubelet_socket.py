@@ -15,7 +15,7 @@ from podresources_server import Answers, Counted, saying, serving
 from structlog.testing import capture_logs
 
 from manual_clock import ManualClock
-from polyarch.kube.clock import is_cancelled
+from polyarch.clock import is_cancelled
 from polyarch.numa.decide.facts import Allocatable, Container, Devices, ListedPod, MemoryBlock
 from polyarch.numa.host.podresources.client import PodResources, PodResourcesError
 from polyarch.numa.host.podresources.opening import open_podresources

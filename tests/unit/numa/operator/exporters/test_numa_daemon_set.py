@@ -8,7 +8,7 @@ import pytest
 from numa_cluster import PREFIX, Json, exporter, flags, found, names, nodes, operator, planned, pod, pool
 
 from polyarch.numa.operator.exporters.daemon_set import SLEEPER
-from polyarch.requirements import admits
+from polyarch.selectors import admits
 
 WORKERS = {"poolName": "worker"}
 

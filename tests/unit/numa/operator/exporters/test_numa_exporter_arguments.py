@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from numa_cluster import PREFIX, Json, flags, found, operator, planned, pool
 
-from polyarch.kube.rights import Access, grants
+from polyarch.kube.rbac import Access, grants
 from polyarch.numa.exporter.cluster.rights import rights
 from polyarch.numa.exporter.configuration.reading import read
 from polyarch.numa.exporter.settings import ExporterSettings

@@ -5,18 +5,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from polyarch.model.meta import ObjectMeta
-from polyarch.model.taint import Taint
 from polyarch.numa import names
 from polyarch.numa.operator.scheduler import image, nodes
 from polyarch.numa.operator.scheduler.image import ImageRules
 from polyarch.numa.operator.scheduler.nodes import Candidates, NodeInfo, NodeSpec, NodeStatus, SchedulableNode
 from polyarch.numa.operator.scheduler.objects import CONTROL_PLANE_KEYS
 from polyarch.numa.operator.scheduler.plan import SchedulerObserved, SchedulerPlan, plan
+from polyarch.objects import ObjectMeta
 from polyarch.operating.keeping.discovery import MONITORING
 from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.operating.workloads import tolerated
 from polyarch.run.parts.numa_controllers import SCHEDULER_KINDS
+from polyarch.tolerations import Taint
 
 Json = dict[str, Any]
 DIGEST = "sha256:" + "a" * 64

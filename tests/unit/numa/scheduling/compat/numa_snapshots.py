@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from polyarch.model.quantity import UNIT
 from polyarch.numa.decide.facts import TopologyPolicy, TopologyScope
 from polyarch.numa.scheduling.facts.nodes import CellFacts, NodeFacts, NodeSettings
 from polyarch.numa.scheduling.facts.pods import ContainerFacts, Kind, PodFacts, Qos
+from polyarch.quantity import UNIT
 
 NIC = "vendor.example/nic"
 LISTED = {"cpu": 64, "memory": 64, "hugepages-2Mi": 64, "ephemeral-storage": 64, NIC: 64, "pods": 64}

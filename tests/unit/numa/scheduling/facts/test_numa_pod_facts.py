@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from polyarch.model.quantity import InvalidQuantity
 from polyarch.numa.scheduling.facts.pods import PodFacts, PodObject, pod_facts
+from polyarch.quantity import InvalidQuantity
 
 WHOLE = {"cpu": "1", "memory": "1Gi"}
 

@@ -4,8 +4,6 @@ from typing import Any
 
 from numa_nodes import amounts, cell, container, node, pod
 
-from polyarch.model.meta import ObjectMeta
-from polyarch.model.selector import LabelSelector
 from polyarch.numa.scheduling.facts.decision import Decision
 from polyarch.numa.scheduling.facts.pods import PodFacts
 from polyarch.numa.scheduling.preemption.budgets import (
@@ -19,7 +17,8 @@ from polyarch.numa.scheduling.preemption.budgets import (
 from polyarch.numa.scheduling.preemption.choice import choose
 from polyarch.numa.scheduling.preemption.occupancy import Occupancy, Occupant
 from polyarch.numa.scheduling.preemption.victims import Candidate, Rules, Waits, on_node
-from polyarch.requirements import Requirement, Selector
+from polyarch.objects import ObjectMeta
+from polyarch.selectors import LabelSelector, Requirement, Selector
 
 OURS = "topo-aware-scheduler"
 RULES = Rules(scheduler_name=OURS)

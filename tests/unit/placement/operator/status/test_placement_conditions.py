@@ -4,10 +4,9 @@ import itertools
 
 import pytest
 
-from polyarch.kube.objects.managed_fields import FieldConflict
-from polyarch.kube.objects.refs import Ref
-from polyarch.kube.resources import DEPLOYMENTS
-from polyarch.model.meta import Key
+from polyarch.kube.managed_fields import FieldConflict
+from polyarch.kube.resources import DEPLOYMENTS, Ref
+from polyarch.objects import Key
 from polyarch.operating.settings import Cluster
 from polyarch.placement.operator.status.conditions import (
     Observed,

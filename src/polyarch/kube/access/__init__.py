@@ -1,1 +1,0 @@
-"""Configuration of the client: kubeconfig, in-cluster, credentials, TLS (KR-001)."""

@@ -1,1 +1,0 @@
-"""The controller runtime: watch, store, informer, queue, controller, lease, events (KR-010 – KR-031)."""

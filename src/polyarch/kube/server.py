@@ -1,0 +1,425 @@
+"""An HTTP/1.1 listener, plain or TLS, for a role's admission, health and metrics endpoints.
+
+It uses aiohttp's low-level server, without application, router and middlewares, which would cost more than an admission
+itself. Only new connections use the TLS context, so another certificate can be loaded into it at any time. Bodies are
+read with a size limit; compressed bodies are not decompressed (an API server does not send them)."""
+
+import asyncio
+import hashlib
+import secrets
+import ssl
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Literal, Protocol, Self
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from polyarch.clock import Clock, SystemClock, deadline
+from polyarch.kube.errors import KubernetesError
+from polyarch.kube.metrics import Metrics
+from polyarch.kube.rbac import rule
+from polyarch.kube.resources import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, Resource
+
+log = structlog.get_logger(__name__)
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.Response]]
+
+KEEP_ALIVE: Final = 120.0
+"""Seconds; above the API server's 90 s, so that the client closes idle connections first and no request is cut off."""
+
+_CUT_OFF: Final = 0.1
+"""Seconds that aiohttp gives a connection at the very end; it takes zero as no limit."""
+
+JSON_HEADERS: Final = {"Content-Type": "application/json", "Server": "polyarch"}
+_TEXT_HEADERS: Final = {"Content-Type": "text/plain; charset=utf-8", "Server": "polyarch"}
+
+
+class BodyTooLarge(Exception):  # noqa: N818 - what happened
+    """The request's body exceeds the limit."""
+
+
+class HttpServer:
+    """A listener and async context manager. With ``port`` 0 it takes a free port; see :attr:`port`."""
+
+    def __init__(
+        self, handler: Handler, *, host: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self._handler = handler
+        self._host = host
+        self._port = port
+        self._tls = tls
+        self._retired = False
+        self._busy = 0
+        self._idle = asyncio.Event()
+        self._runner: web.ServerRunner | None = None
+
+    @property
+    def port(self) -> int:
+        """The port it listens on; before ``start``, the port requested."""
+        return self._port
+
+    @property
+    def url(self) -> str:
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"{'https' if self._tls else 'http'}://{host}:{self._port}"
+
+    async def start(self) -> None:
+        """Starts listening. Raises OSError if the address is not available."""
+        server = web.Server(
+            self._handle,
+            handler_cancellation=True,
+            keepalive_timeout=KEEP_ALIVE,
+            access_log=None,
+            auto_decompress=False,
+        )
+        runner = web.ServerRunner(server, shutdown_timeout=_CUT_OFF)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, self._host, self._port, ssl_context=self._tls).start()
+        except BaseException:
+            await runner.cleanup()
+            raise
+        self._port = runner.addresses[0][1]
+        self._runner = runner
+
+    def retire(self) -> None:
+        """Closes each connection after its next response, so that clients move to other replicas before the stop."""
+        self._retired = True
+
+    async def stop(self, seconds: float = 0.0) -> None:
+        """Stops accepting connections, gives requests in flight ``seconds`` to finish, then cuts them off."""
+        runner, self._runner = self._runner, None
+        if runner is None:
+            return
+        self.retire()
+        try:
+            for site in runner.sites:
+                await site.stop()
+            if self._busy and seconds > 0:
+                self._idle.clear()
+                async with asyncio.timeout(seconds):
+                    await self._idle.wait()
+        except TimeoutError:
+            log.warning("requests cut off at the end of the process", requests=self._busy, waited=seconds)
+        finally:
+            await runner.cleanup()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def _handle(self, request: web.BaseRequest) -> web.Response:
+        self._busy += 1
+        try:
+            response = await self._handler(request)
+        finally:
+            self._busy -= 1
+            if not self._busy:
+                self._idle.set()
+        if self._retired:
+            response.force_close()
+        return response
+
+
+async def read_body(request: web.BaseRequest, limit: int, seconds: float) -> bytes:
+    """The whole body. Raises :class:`BodyTooLarge` as soon as it is known to exceed ``limit`` bytes.
+
+    Raises TimeoutError if it has not arrived within ``seconds``.
+    """
+    if (request.content_length or 0) > limit:
+        raise BodyTooLarge
+    content = request.content
+    if content.is_eof():  # all of it came with the headers: no need for a deadline
+        body = content.read_nowait()
+        if len(body) > limit:
+            raise BodyTooLarge
+        return body
+    parts: list[bytes] = []
+    size = 0
+    async with asyncio.timeout(seconds):
+        while not content.at_eof():
+            parts.append(await content.readany())
+            size += len(parts[-1])
+            if size > limit:
+                raise BodyTooLarge
+    return b"".join(parts)
+
+
+def text(status: int, sentence: str, **headers: str) -> web.Response:
+    """A plain-text response, mostly one sentence for a request to a wrong path or with a wrong method."""
+    return web.Response(status=status, text=sentence + "\n", headers={**_TEXT_HEADERS, **headers})
+
+
+# -- Health and metrics endpoints: ``/healthz`` and ``/readyz`` with named checks, and ``/metrics`` (KR-034).
+
+
+Check = Callable[[], str | None]
+
+SCRAPER_RIGHTS: Final = (rule(TOKEN_REVIEWS, "create"), rule(SUBJECT_ACCESS_REVIEWS, "create"))
+"""RBAC rules for authorizing scrapers (PL-703)."""
+STALL_LIMIT: Final = 10.0
+
+
+class Checks:
+    """Named checks, run in the order in which they were added."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._checks: dict[str, Check] = {}
+        self._remarks: dict[str, Check] = {}
+
+    def add(self, name: str, check: Check, *, remark: Check = lambda: None) -> None:
+        """``remark``: what people should know although the check passes."""
+        if name in self._checks:
+            raise ValueError(f"{self.name} has a check {name!r} already")
+        self._checks[name] = check
+        self._remarks[name] = remark
+
+    def report(self) -> tuple[bool, str]:
+        """Whether all checks pass, and one line per check."""
+        lines: list[str] = []
+        well = True
+        for name, check in self._checks.items():
+            problem = _ask(check)
+            well = well and problem is None
+            if problem is None:
+                remark = _ask(self._remarks[name])
+                lines.append(f"[+]{name} ok{f' ({remark})' if remark else ''}")
+            else:
+                lines.append(f"[-]{name} failed: {' '.join(problem.split())}")
+        return well, "\n".join([*lines, f"{self.name} check {'passed' if well else 'failed'}"])
+
+
+class Health:
+    """Answers the kubelet's probes; its server starts first and stops last."""
+
+    def __init__(self) -> None:
+        self.liveness = Checks("healthz")
+        self.readiness = Checks("readyz")
+        self._paths = {"/healthz": self.liveness, "/readyz": self.readiness}
+
+    async def serve(self, request: web.BaseRequest) -> web.Response:
+        """The request handler of its ``HttpServer``."""
+        checks = self._paths.get(request.path)
+        if checks is None:
+            return text(404, f"nothing is served at {request.path[:200]!r}; there are {' and '.join(self._paths)}")
+        well, report = checks.report()
+        return text(200 if well else 503, report)
+
+
+class LoopWatch:
+    """Notices a stalled event loop: blocking work, or a process that was suspended."""
+
+    def __init__(self, clock: Clock, *, beat: float = 1.0, limit: float = STALL_LIMIT) -> None:
+        self._clock = clock
+        self._beat = beat
+        self._limit = limit
+        self._last = clock.monotonic()
+        self._stalled_until: float | None = None
+        self._stalled_for = 0.0
+
+    async def run(self) -> None:
+        """Records a heartbeat regularly until cancelled."""
+        self._last = self._clock.monotonic()
+        while True:
+            await self._clock.sleep(self._beat)
+            now = self._clock.monotonic()
+            late = now - self._last - self._beat
+            self._last = now
+            if late >= self._beat:
+                log.warning("the event loop stood still", seconds=round(late, 1))
+            if late + self._beat >= self._limit:
+                self._stalled_for, self._stalled_until = late + self._beat, now
+
+    def check(self) -> str | None:
+        """Fails during a stall, and afterwards for as long as a stall is tolerated, so that the next probe sees it."""
+        now = self._clock.monotonic()
+        if now - self._last >= self._limit:
+            return f"the event loop has stood still for {now - self._last:.0f} s"
+        if self._stalled_until is not None and now - self._stalled_until < self._limit:
+            return f"the event loop stood still for {self._stalled_for:.0f} s"
+        return None
+
+
+class ReviewClient(Protocol):
+    """The part of the client that authorization uses."""
+
+    async def create(self, resource: Resource, document: Any, *, type: type[Any] = ..., retry: bool = True) -> Any: ...
+
+
+class _User(msgspec.Struct, frozen=True):
+    username: str = ""
+    uid: str = ""
+    groups: list[str] | None = None
+    extra: dict[str, list[str]] | None = None
+
+
+class _TokenStatus(msgspec.Struct, frozen=True):
+    authenticated: bool = False
+    user: _User = _User()
+
+
+class _TokenReview(msgspec.Struct, frozen=True):
+    status: _TokenStatus = _TokenStatus()
+
+
+class _AccessStatus(msgspec.Struct, frozen=True):
+    allowed: bool = False
+
+
+class _AccessReview(msgspec.Struct, frozen=True):
+    status: _AccessStatus = _AccessStatus()
+
+
+Verdict = Literal["allowed", "unauthenticated", "forbidden"]
+
+
+_METRICS: Final = {"nonResourceAttributes": {"path": "/metrics", "verb": "get"}}
+
+
+class ScraperAuthorization:
+    """Asks the API server whose bearer token this is and whether that user may ``get`` the metrics, or what else the
+    ``attributes`` of a SubjectAccessReview say; caches the answer for a minute.
+
+    Tokens are stored as keyed hashes only. Tokens that were allowed are kept apart from unknown ones: made-up tokens
+    share a queue of at most ``size``, of which ``at_once`` are reviewed concurrently, and can neither delay nor evict a
+    known scraper.
+    """
+
+    def __init__(
+        self,
+        client: ReviewClient,
+        *,
+        attributes: Mapping[str, Mapping[str, str]] = _METRICS,
+        clock: Clock | None = None,
+        keep: float = 60.0,
+        size: int = 64,
+        at_once: int = 4,
+        timeout: float = 5.0,
+    ) -> None:
+        self._client = client
+        self._attributes = attributes
+        self._clock = clock or SystemClock()
+        self._keep = keep
+        self._size = size
+        self._timeout = timeout
+        self._secret = secrets.token_bytes(32)
+        self._allowed = _Line(at_once)
+        self._others = _Line(at_once)
+
+    async def verdict(self, token: str) -> Verdict:
+        """Whether the token is allowed. Raises ``KubernetesError`` or ``TimeoutError`` if the API server cannot say."""
+        digest = hashlib.blake2b(token.encode("utf-8", "surrogateescape"), key=self._secret).digest()
+        if (known := self._known(digest)) is not None:
+            return known
+        line = self._allowed if digest in self._allowed.verdicts else self._others
+        if line.present >= self._size:
+            raise TimeoutError(f"{line.present} tokens are being reviewed already")
+        line.present += 1
+        try:
+            async with deadline(self._clock, self._timeout), line.turns:
+                if (known := self._known(digest)) is None:
+                    known = await self._review(token)
+                    self._remember(digest, known)
+                return known
+        finally:
+            line.present -= 1
+
+    async def refusal(self, header: str) -> web.Response | None:
+        """What to answer to who sends this ``Authorization``; None: the token is allowed."""
+        scheme, _, token = header.partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            return text(401, "send a ServiceAccount's token: Authorization: Bearer …", **_CHALLENGE)
+        path = self._attributes.get("nonResourceAttributes", {}).get("path", "this path")
+        try:
+            verdict = await self.verdict(token.strip())
+        except (KubernetesError, TimeoutError) as error:
+            log.warning("reader could not be authorised", path=path, error=str(error) or "no answer in time")
+            return text(503, f"the API server cannot be asked now who may read {path}")
+        if verdict == "unauthenticated":
+            return text(401, "the API server does not know this token", **_CHALLENGE)
+        if verdict == "forbidden":
+            return text(403, f"not allowed: bind a ClusterRole with nonResourceURLs [{path}], verbs [get]")
+        return None
+
+    def _known(self, digest: bytes) -> Verdict | None:
+        for line in (self._allowed, self._others):
+            known = line.verdicts.get(digest)
+            if known is not None and self._clock.monotonic() < known[0]:
+                return known[1]
+        return None
+
+    def _remember(self, digest: bytes, verdict: Verdict) -> None:
+        for line in (self._allowed, self._others):
+            line.verdicts.pop(digest, None)
+        line = self._allowed if verdict == "allowed" else self._others
+        line.verdicts[digest] = (self._clock.monotonic() + self._keep, verdict)
+        if len(line.verdicts) > self._size:
+            line.verdicts.popitem(last=False)
+
+    async def _review(self, token: str) -> Verdict:
+        asked = _review_document(TOKEN_REVIEWS, {"token": token})
+        who: _TokenReview = await self._client.create(TOKEN_REVIEWS, asked, type=_TokenReview)
+        if not who.status.authenticated:
+            return "unauthenticated"
+        user = who.status.user
+        spec = {
+            "user": user.username,
+            "uid": user.uid,
+            "groups": user.groups or [],
+            "extra": user.extra or {},
+            **self._attributes,
+        }
+        asked = _review_document(SUBJECT_ACCESS_REVIEWS, spec)
+        may: _AccessReview = await self._client.create(SUBJECT_ACCESS_REVIEWS, asked, type=_AccessReview)
+        return "allowed" if may.status.allowed else "forbidden"
+
+
+class _Line:
+    """Known or unknown tokens: the cached verdicts, the reviews in flight, and how many wait or are in review."""
+
+    def __init__(self, at_once: int) -> None:
+        self.present = 0
+        self.turns = asyncio.Semaphore(at_once)
+        self.verdicts: OrderedDict[bytes, tuple[float, Verdict]] = OrderedDict()
+
+
+class MetricsPage:
+    """``/metrics``: open to all, or to those whom ``authorization`` allows."""
+
+    def __init__(self, metrics: Metrics, *, authorization: ScraperAuthorization | None = None) -> None:
+        self._metrics = metrics
+        self._authorization = authorization
+
+    async def serve(self, request: web.BaseRequest) -> web.Response:
+        """The request handler of its ``HttpServer``."""
+        if request.path != "/metrics":
+            return text(404, f"nothing is served at {request.path[:200]!r}; there is /metrics")
+        if request.method != "GET":
+            return text(405, "/metrics is read with GET", Allow="GET")
+        if self._authorization is not None:
+            refusal = await self._authorization.refusal(request.headers.get("Authorization", ""))
+            if refusal is not None:
+                return refusal
+        body, content_type = self._metrics.render(request.headers.get("Accept", ""))
+        return web.Response(body=body, headers={"Content-Type": content_type, "Server": "polyarch"})
+
+
+_CHALLENGE: Final = {"WWW-Authenticate": "Bearer"}
+
+
+def _review_document(resource: Resource, spec: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "spec": spec}
+
+
+def _ask(check: Check) -> str | None:
+    try:
+        return check()
+    except Exception as error:  # a check that raises has failed; the others are still reported
+        log.exception("health check failed to run")
+        return f"the check itself failed: {type(error).__name__}"
