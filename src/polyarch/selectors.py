@@ -4,7 +4,7 @@ Kubernetes uses one small expression language in two places: ``LabelSelector`` (
 ``NodeSelectorTerm`` (these, Gt and Lt). A :class:`Requirement` is one expression. Semantics are those of
 ``k8s.io/apimachinery/pkg/labels`` and ``k8s.io/component-helpers/scheduling/corev1/nodeaffinity``.
 
-Pure: no I/O, no clock. Parsing takes JSON mappings and the structs of ``polyarch.model`` alike."""
+Pure: no I/O, no clock. Parsing takes JSON mappings and the structs of ``polyarch.objects`` alike."""
 
 import re
 from collections.abc import Iterable, Mapping

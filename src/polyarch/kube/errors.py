@@ -1,7 +1,7 @@
 """Errors of requests to an API server, as few types as callers need to tell apart.
 
 The API server describes a failure in a ``Status`` object, whose ``reason`` is for programs; if a proxy answered
-instead, the HTTP status decides. Which errors are retried is up to ``retry.py`` (KR-002)."""
+instead, the HTTP status decides. Which errors are retried is up to ``requests.py`` (KR-002)."""
 
 from types import TracebackType
 from typing import Final

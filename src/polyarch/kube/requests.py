@@ -26,7 +26,7 @@ _encode = msgspec.json.Encoder().encode
 class Request(msgspec.Struct, frozen=True, gc=False):
     """One HTTP request to the API server. ``verb``, ``resource`` and ``name`` are for errors and metrics.
 
-    The ``Accept`` header is not part of it: the reader of the response chooses that (``answers.py``).
+    The ``Accept`` header is not part of it: the reader of the response chooses that (``responses.py``).
     """
 
     method: str

@@ -43,7 +43,7 @@ def test_a_pure_module_loads_no_network_stack(module: str) -> None:
     assert loaded.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("module", ["platforms", "proxies", "requirements"])
+@pytest.mark.parametrize("module", ["platforms", "proxies", "selectors"])
 def test_the_bottom_layer_loads_no_network_stack(module: str) -> None:
     """RG-001."""
     program = (

@@ -289,7 +289,8 @@ def test_ne_154_no_server_is_imported(host: NumaHost):
     imported = set(ran.stdout.splitlines()[-1].split())
     assert "polyarch.numa.exporter.scan" in imported
     assert sorted(HUGE & imported) == []
-    assert sorted(each for each in imported if each.startswith("polyarch.kube.serving")) == []
+    servers = ("admission", "certificates", "conversion", "server", "x509")
+    assert sorted(imported & {f"polyarch.kube.{each}" for each in servers}) == []
 
 
 def test_ne_160_a_root_that_is_not_there_is_told_and_not_taken_for_a_missing_kubelet(export):

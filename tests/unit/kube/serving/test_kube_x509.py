@@ -26,4 +26,4 @@ def test_kr_056_certificates_of_webhooks_and_of_the_sandbox_are_made_and_read_by
         if "cryptography" in (program := path.read_text(encoding="utf-8"))
         and any(name.split(".")[0] == "cryptography" for name in imports(program))
     }
-    assert users == {"kube/serving/x509.py"}
+    assert users == {"kube/x509.py"}
