@@ -2,8 +2,9 @@
 
 ``monotonic`` is for intervals and deadlines within a process. ``now`` is for times that outlive it (a Lease's
 ``renewTime``, the cache on disk) and for dates in protocols. Clocks of different machines disagree, so no decision
-compares ``now`` with a time that another machine wrote (KR-030). ``Clock`` is a structural type. Deadlines and alarms
-built on it are in ``polyarch.clock``; the clock for tests is ``tests/manual_clock.py``."""
+compares ``now`` with a time that another machine wrote. ``Clock`` is a structural type; the clock for tests is
+``tests/manual_clock.py``. Alarms and deadlines are built on it.
+"""
 
 import asyncio
 import time
@@ -36,12 +37,6 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
-
-
-# -- Helpers on a ``Clock``: deadlines, a movable alarm, and whether the running task was cancelled.
-
-
-__all__ = ["Alarm", "Clock", "SystemClock", "deadline", "is_cancelled"]
 
 
 class Alarm:

@@ -1,8 +1,12 @@
-"""``metadata`` of Kubernetes objects, and the key that identifies an object within its resource.
+"""Types of the Kubernetes objects that polyarch reads.
 
-The API server does not distinguish ``null`` from an absent member, so members that may be null are ``| None``.
+They are frozen and declare only the fields that some rule reads; the decoder skips the rest. A value of these types is
+therefore never sent back as an object: writes are patches (``polyarch.kube.patches``). The API server does not
+distinguish ``null`` from an absent member, so members that may be null are ``| None``; a patch creates such a list and
+appends to an empty one. Elements keep their order: an index here is an index in the stored object.
 Instances hold no reference cycles and are not tracked by the garbage collector (``gc=False``): 10 000 of them in a
-store cost no collection time."""
+store cost no collection time.
+"""
 
 from typing import Any, Literal, NamedTuple
 
@@ -10,6 +14,8 @@ import msgspec
 
 from polyarch.selectors import LabelSelector
 from polyarch.tolerations import Taint, Toleration
+
+# -- metadata, and the key of an object within its resource ------------------------------------------------------------
 
 
 class Key(NamedTuple):
@@ -67,7 +73,7 @@ class PartialObjectMetadata(msgspec.Struct, frozen=True, gc=False, rename="camel
     kind: str = ""
 
 
-# -- Status conditions (meta/v1) as a controller finds them, before they have a time and a generation.
+# -- status conditions, as a controller finds them ---------------------------------------------------------------------
 
 
 Status = Literal["True", "False", "Unknown"]
@@ -82,16 +88,13 @@ class Condition(msgspec.Struct, frozen=True, gc=False):
     message: str = ""
 
 
-# -- Namespaces, whose labels the selectors of configurations match.
+# -- namespaces and secrets --------------------------------------------------------------------------------------------
 
 
 class Namespace(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """core/v1 Namespace reduced to its metadata."""
 
     metadata: ObjectMeta = ObjectMeta()
-
-
-# -- Secrets, whose content must not appear in logs.
 
 
 DOCKER_CONFIG_JSON = "kubernetes.io/dockerconfigjson"
@@ -109,7 +112,7 @@ class Secret(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_default
         return f"Secret({self.metadata.key}, type={self.type!r}, keys={sorted(self.data or ())})"
 
 
-# -- Nodes, reduced to what decisions read: labels, annotations, taints, and what the kubelet says it runs on.
+# -- nodes -------------------------------------------------------------------------------------------------------------
 
 
 class NodeSpec(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
@@ -140,7 +143,7 @@ class Node(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=
     status: NodeStatus = NodeStatus()
 
 
-# -- Pods, reduced to the fields that rules read: images, node selection, scheduling gates, owners.
+# -- pods --------------------------------------------------------------------------------------------------------------
 
 
 class NodeSelectorRequirement(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
@@ -273,7 +276,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=T
         return self.spec.affinity.node_affinity if self.spec.affinity is not None else None
 
 
-# -- Workloads, reduced to their pod template and to how far a DaemonSet's rollout is.
+# -- workloads: rules judge a template as the pod that it would become -------------------------------------------------
 
 
 class PodTemplate(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -400,7 +403,7 @@ class DaemonSet(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         )
 
 
-# -- An object with all its fields, for code that compares whole objects (KR-051).
+# -- whole objects -----------------------------------------------------------------------------------------------------
 
 
 class Unstructured:

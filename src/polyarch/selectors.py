@@ -4,7 +4,8 @@ Kubernetes uses one small expression language in two places: ``LabelSelector`` (
 ``NodeSelectorTerm`` (these, Gt and Lt). A :class:`Requirement` is one expression. Semantics are those of
 ``k8s.io/apimachinery/pkg/labels`` and ``k8s.io/component-helpers/scheduling/corev1/nodeaffinity``.
 
-Pure: no I/O, no clock. Parsing takes JSON mappings and the structs of ``polyarch.objects`` alike."""
+Pure: no I/O, no clock. Parsing takes JSON mappings and the structs of :mod:`polyarch.objects` alike.
+"""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -235,7 +236,7 @@ def _integer(text: str) -> int | None:
     return number if _MIN <= number <= _MAX else None
 
 
-# -- ``LabelSelector`` (meta/v1) as objects contain it; ``polyarch.selectors`` matches it.
+# -- selectors as objects contain them, not yet checked ----------------------------------------------------------------
 
 
 class LabelSelectorRequirement(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

@@ -1,7 +1,8 @@
-"""Which toleration covers which taint: Kubernetes' own rule, for every feature that asks (TN-030).
+"""Taints of nodes, tolerations of pods, and which toleration covers which taint: Kubernetes' own rule.
 
 Source: ``ToleratesTaint`` of ``k8s.io/component-helpers`` (``k8s.io/api/core/v1/toleration.go``). A toleration that
-expires covers nothing here: with ``NoExecute`` and ``tolerationSeconds`` the pod is evicted after that time. Pure."""
+expires covers nothing here: with ``NoExecute`` and ``tolerationSeconds`` the pod is evicted after that time. Pure.
+"""
 
 from collections.abc import Iterable
 
@@ -29,9 +30,6 @@ class Toleration(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_def
     value: str = ""
     effect: str = ""
     toleration_seconds: int | None = None
-
-
-# -- Which toleration covers which taint: Kubernetes' own rule, for every feature that asks (TN-030).
 
 
 NO_SCHEDULE = "NoSchedule"

@@ -1,11 +1,12 @@
-"""Admission without a network: AdmissionReview v1 in, a response out, whatever the handler does (KR-032).
+"""Admission webhooks: AdmissionReview v1 in, a response out, whatever the handler does; and the HTTP side of webhooks.
 
 A handler gets the object decoded into its route's type, in the same pass as the envelope, and answers with JSON patch
 operations. This module guarantees what must not depend on the handler: the request's deadline; the route's failure
 policy (``allow`` with a warning, or ``deny`` with the reason) if the handler fails or is late, or if the object's
 fields have unexpected types; and a plain sentence, never a stack trace, for a body that is not a review.
 
-``admission.py`` serves it over HTTP."""
+A process without webhooks does not load it: 1 MiB.
+"""
 
 import asyncio
 import functools
@@ -345,10 +346,12 @@ def _encoded(uid: str, response: AdmissionResponse) -> bytes:
     )
 
 
-# -- The HTTP side of admission and conversion webhooks: a process's routes, served over TLS (KR-032, KR-053).
+# -- the HTTP side, for admission and conversion -----------------------------------------------------------------------
 
 
-__all__ = ["AdmissionRequest", "AdmissionResponse", "Failure", "Route", "Webhooks"]
+# HTTP/1.1 and TLS 1.2 or newer only; each route limits the body's size, and one deadline covers reading and deciding. A
+# request that is not a review gets a 4xx and one plain sentence. A review always gets HTTP 200: after any other status
+# the API server would apply its own failure policy, and the user would not learn why.
 
 DEFAULT_TIMEOUT: Final = 10.0
 """Seconds for a review whose URL has no ``timeout``; an API server always sends one."""

@@ -1,8 +1,10 @@
-"""When does a certificate expire? Read from its bytes, so that a role that only serves one does not load the library
-``cryptography``, which takes 7 MiB (PL-810).
+"""Serving certificates, reloaded while they are in use.
 
-The certificate is one that OpenSSL has loaded already; here one field of it is looked up (RFC 5280, 4.1).
-Pure."""
+A certificate comes from files (a mounted Secret, cert-manager, an administrator) or directly from a Secret. The source
+is read every few seconds, or as soon as a watch shows a change. Changed content is first loaded into a new TLS context
+as a test, then into the live one: new connections use it, open connections continue. Content that does not load (a
+certificate without its key, half a file) is reported, and the present certificate stays in use.
+"""
 
 import asyncio
 import binascii
@@ -28,47 +30,6 @@ from polyarch.kube.informer import Informer
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import SECRETS
 from polyarch.objects import Key, Secret
-
-_PEM: Final = re.compile(rb"-----BEGIN CERTIFICATE-----(.*?)-----END CERTIFICATE-----", re.DOTALL)
-_VERSION: Final = 0xA0
-_UTC_TIME: Final = 0x17
-_CENTURY: Final = 50
-"""Two digits from here on are of the twentieth century (RFC 5280, 4.1.2.5.1)."""
-
-
-def expiry_of(text: bytes) -> datetime:
-    """The expiry of the first certificate in a PEM text. Raises ValueError if there is none."""
-    found = _PEM.search(text)
-    if found is None:
-        raise ValueError("there is none")
-    try:
-        certificate = binascii.a2b_base64(found[1])
-        _, whole = next(_elements(certificate))
-        _, signed = next(_elements(whole))
-        fields = [content for tag, content in _elements(signed) if tag != _VERSION]
-        _, (tag, end) = _elements(fields[3])  # serial number, signature, issuer, validity
-        written = end.decode("ascii")
-        if tag == _UTC_TIME:
-            written = f"{19 if int(written[:2]) >= _CENTURY else 20}{written}"
-        return datetime.strptime(written, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
-    except (IndexError, StopIteration, binascii.Error) as error:
-        raise ValueError(f"it is damaged: {error!r}") from None
-
-
-def _elements(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """The elements of a DER sequence: tag and content."""
-    at = 0
-    while at < len(content):
-        tag, length, at = content[at], content[at + 1], at + 2
-        if length & 0x80:
-            size = length & 0x7F
-            length, at = int.from_bytes(content[at : at + size]), at + size
-        yield tag, content[at : at + length]
-        at += length
-
-
-# -- Serving certificates, reloaded while they are in use (KR-033).
-
 
 log = structlog.get_logger(__name__)
 
@@ -336,3 +297,44 @@ def _entry(secret: _SecretData, key: str, origin: str) -> bytes:
         raise CertificateError(f"{origin} has no entry {key} (type kubernetes.io/tls is expected)") from None
     except binascii.Error:
         raise CertificateError(f"{origin}: entry {key} is not base64") from None
+
+
+# -- the expiry, read from the bytes -----------------------------------------------------------------------------------
+
+
+_PEM: Final = re.compile(rb"-----BEGIN CERTIFICATE-----(.*?)-----END CERTIFICATE-----", re.DOTALL)
+_VERSION: Final = 0xA0
+_UTC_TIME: Final = 0x17
+_CENTURY: Final = 50
+"""Two digits from here on are of the twentieth century (RFC 5280, 4.1.2.5.1)."""
+
+
+def expiry_of(text: bytes) -> datetime:
+    """The expiry of the first certificate in a PEM text. Raises ValueError if there is none."""
+    found = _PEM.search(text)
+    if found is None:
+        raise ValueError("there is none")
+    try:
+        certificate = binascii.a2b_base64(found[1])
+        _, whole = next(_elements(certificate))
+        _, signed = next(_elements(whole))
+        fields = [content for tag, content in _elements(signed) if tag != _VERSION]
+        _, (tag, end) = _elements(fields[3])  # serial number, signature, issuer, validity
+        written = end.decode("ascii")
+        if tag == _UTC_TIME:
+            written = f"{19 if int(written[:2]) >= _CENTURY else 20}{written}"
+        return datetime.strptime(written, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
+    except (IndexError, StopIteration, binascii.Error) as error:
+        raise ValueError(f"it is damaged: {error!r}") from None
+
+
+def _elements(content: bytes) -> Iterator[tuple[int, bytes]]:
+    """The elements of a DER sequence: tag and content."""
+    at = 0
+    while at < len(content):
+        tag, length, at = content[at], content[at + 1], at + 2
+        if length & 0x80:
+            size = length & 0x7F
+            length, at = int.from_bytes(content[at : at + size]), at + size
+        yield tag, content[at : at + length]
+        at += length

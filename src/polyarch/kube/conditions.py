@@ -15,10 +15,7 @@ from polyarch.kube.patches import Operation
 from polyarch.kube.requests import FIELD_MANAGER
 from polyarch.kube.resources import Resource
 from polyarch.kube.store import OwnWrites
-from polyarch.objects import Condition, PartialObjectMetadata, Status, Unstructured
-
-__all__ = ["AppliesStatus", "Condition", "Status", "apply_status", "merged", "taking_over"]
-
+from polyarch.objects import Condition, PartialObjectMetadata, Unstructured
 
 _NOTHING: Final[Fields] = {"f:status": {}}
 """Of whoever has applied an empty status."""

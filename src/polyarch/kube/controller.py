@@ -1,4 +1,4 @@
-"""The controller: a work queue, its workers and one ``reconcile(key)`` function (KR-021).
+"""The controller: a work queue, its workers and one ``reconcile(key)`` function; and the guarded PATCH of a reconcile.
 
 ``reconcile`` reads the object as it is now, does what is needed and says when to look again. Its result decides whether
 the key is requeued:
@@ -11,12 +11,13 @@ raises anything else       logged, requeued with the key's backoff, at least the
 is cancelled               requeued for the next ``run`` of this controller (a regained Lease)
 =========================  ==========================================================================================
 
-A controller that only the leader may run is fenced (KR-030): a reconcile starts only while the Lease holds by the
-monotonic clock, so that a process that was suspended does not go on with work that another leader has taken over.
+A controller that only the leader may run is fenced: a reconcile starts only while the Lease holds by the monotonic
+clock, so that a process that was suspended does not go on with work that another leader has taken over.
 
 ``run`` may be cancelled and run again; handlers fill the queue all the while, so a standby takes over at once. ``stop``
 is for the shutdown of the process. With ``writes`` no reconcile starts while the cache still shows the object as it was
-before our own last write (KR-022): the watch event of that write requeues the key."""
+before our own last write: the watch event of that write requeues the key.
+"""
 
 import asyncio
 import itertools
@@ -190,7 +191,12 @@ class Controller(Generic[K]):
         )
 
 
-# -- One PATCH from one version of an object, and what the API server's response means (PL-303 to PL-305, TN-024, TN-043).
+# -- one PATCH from one version of an object ---------------------------------------------------------------------------
+
+
+# Such a patch begins with a ``test`` of the resourceVersion, so that a change by somebody else is never overwritten.
+# Both a failed ``test`` and an invalid value are HTTP 422 and must be told apart: the first means that the object
+# changed, the second that this PATCH can never succeed.
 
 
 class Patches(Protocol):
@@ -277,8 +283,11 @@ async def _write_guarded(
     return Write(Written.DONE, version=written.metadata.resource_version)
 
 
-# -- Retries of pods whose PATCH did not reach the API server (PL-811).
+# -- retries of pods whose PATCH did not reach the API server ----------------------------------------------------------
 
+
+# Ten thousand pods must not overload an API server that is starting, and none may wait long once it is back. So all
+# pods together send about ten PATCHes per second, and the first response wakes the others.
 
 SHORTEST_OUTAGE_RETRY: Final = 1.5
 LONGEST_OUTAGE_RETRY: Final = 60.0

@@ -1,7 +1,9 @@
-"""The TLS context for connections to the API server, made anew when a certificate changes (KR-001).
+"""The client's credentials, kept valid while the process runs: tokens, credential plugins, client certificates.
 
-aiohttp keys its connection pool by the context of a request. So after a rotation new requests use new connections, and
-requests in flight finish on the old ones."""
+Tokens expire sooner than processes end. A token file is read again every minute and after a 401; a credential plugin
+runs again when its credential expires or is rejected. If many requests get a 401 at once, the source is read only once
+for all of them. A changed certificate makes a new TLS context.
+"""
 
 import asyncio
 import base64
@@ -22,6 +24,12 @@ from polyarch.kube.errors import ConfigurationError
 from polyarch.kube.settings import ExecSettings, TlsSettings, User
 
 log = structlog.get_logger(__name__)
+
+
+# -- the TLS context ---------------------------------------------------------------------------------------------------
+
+# aiohttp keys its connection pool by the context of a request. So after a rotation new requests use new connections,
+# and requests in flight finish on the old ones.
 
 RECHECK: Final = 60.0
 """Seconds between two reads of the certificate files."""
@@ -138,8 +146,12 @@ def _unusable(settings: TlsSettings, name: str, problem: str, error: Exception) 
     return ConfigurationError(pem.path, pem.field, f"{problem}{source}: {detail}")
 
 
-# -- Credential plugins: programs, named in a kubeconfig, that print a token or a client certificate.
+# -- credential plugins: programs, named in a kubeconfig ---------------------------------------------------------------
 
+
+# The contract is client.authentication.k8s.io (v1 and v1beta1): the request is in ``KUBERNETES_EXEC_INFO``, the answer
+# is an ExecCredential on stdout. If a plugin is missing, fails, hangs or prints something else, the ConfigurationError
+# names it, quotes its stderr and gives the kubeconfig's install hint. Its stdout is secret and is never quoted.
 
 GROUP: Final = "client.authentication.k8s.io"
 VERSIONS: Final = (f"{GROUP}/v1", f"{GROUP}/v1beta1")
@@ -253,7 +265,7 @@ class ExecPlugin:
         return ConfigurationError(self._settings.path, self._settings.field, problem, hint)
 
 
-# -- The client's credentials, kept valid while the process runs (KR-001).
+# -- credentials, from whatever source ---------------------------------------------------------------------------------
 
 
 Headers = tuple[tuple[str, str], ...]

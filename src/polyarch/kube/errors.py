@@ -1,7 +1,8 @@
-"""Errors of requests to an API server, as few types as callers need to tell apart.
+"""Errors of requests to an API server, as few types as callers need to tell apart; and which exceptions are new.
 
 The API server describes a failure in a ``Status`` object, whose ``reason`` is for programs; if a proxy answered
-instead, the HTTP status decides. Which errors are retried is up to ``requests.py`` (KR-002)."""
+instead, the HTTP status decides. Which errors are retried is up to ``requests.py``.
+"""
 
 from types import TracebackType
 from typing import Final
@@ -267,7 +268,7 @@ def error_of(
     )
 
 
-# -- Which exceptions are new: a traceback is logged once per cause, not once per object.
+# -- causes: a traceback is logged once per cause, not once per object -------------------------------------------------
 
 
 class Causes:

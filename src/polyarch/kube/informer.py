@@ -1,12 +1,10 @@
-"""The reflector: the list and watch loop of one resource and selection (KR-012).
+"""Informers: caches of typed objects, kept current by a watch, with event handlers.
 
-It drives the state machine of ``watch.py`` with real requests, for any number of views, each of which decodes the
-objects into its own type (KR-050). No error ends it: it backs off and retries. A broken watch shows in
-``broken_seconds`` and in one log line a minute (PL-531); missing permission is explained in ``problem``, which turns
-readiness off.
-
-A kind whose definition is missing has no objects. So its views are complete and empty meanwhile, and the process can do
-everything else; the next list finds the kind when it has appeared."""
+An :class:`Informer` caches one resource and selection in one type. :class:`Informers` shares them: one
+informer per type, and one watch for all types of a resource and selection. Handlers are plain functions that enqueue a
+key and return. A :class:`Reflector` is the list and watch loop of one resource and selection; an :class:`OnDemand`
+informer runs only while a setting needs it.
+"""
 
 import asyncio
 import gc
@@ -51,6 +49,17 @@ from polyarch.objects import Key
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T", bound=KubernetesObject)
+
+
+# -- the list and watch loop -------------------------------------------------------------------------------------------
+
+# The reflector drives the state machine of ``watch.py`` with real requests, for any number of views, each of which
+# decodes the objects into its own type. No error ends it: it backs off and retries. A broken watch shows in
+# ``broken_seconds`` and in one log line a minute; missing permission is explained in ``problem``, which turns readiness
+# off.
+#
+# A kind whose definition is missing has no objects. So its views are complete and empty meanwhile, and the process can
+# do everything else; the next list finds the kind when it has appeared.
 
 WATCH_SECONDS: Final = (300, 600)
 """Range of the random watch timeout, so that the watches of many clients do not end together."""
@@ -293,7 +302,7 @@ def _of(output: Output[Any], number: int) -> Output[Any] | None:
     return output
 
 
-# -- Informers: caches of typed objects, kept current by a watch, with event handlers (KR-015).
+# -- informers ---------------------------------------------------------------------------------------------------------
 
 
 Handler = Callable[[Change[T]], None]
@@ -542,7 +551,11 @@ class Informers:
         ]
 
 
-# -- An optional informer, which runs only while a setting needs it (KR-055).
+# -- informers that run only while a setting needs them ----------------------------------------------------------------
+
+
+# The setting may come and go while the process runs, and RBAC may allow the watch only with that setting. So readiness
+# does not depend on it; the user of the informer reports its problems.
 
 
 class Shares(Protocol):

@@ -1,7 +1,9 @@
-"""Everything a role runs in its process, as one value: routes, servers, caches, controllers, elections (KR-050).
+"""One process: the roles that it runs, their components, and the manager that starts and stops these in order.
 
-The manager starts, runs and stops it in order; nothing here runs by itself. What is in :class:`Components` runs in
-every replica; what is in a :class:`Leadership` runs only while that election is won."""
+A :class:`Role` is declared in its module, and its ``setup`` builds its :class:`Components`; :class:`Process` sets any
+set of roles up and runs it. All roles of a process share one client, one informer per resource and selection, one
+admission server, one health server, one metrics server, and whatever else they open with :meth:`Process.share`.
+"""
 
 import asyncio
 import functools
@@ -35,8 +37,13 @@ from polyarch.objects import Key, Secret
 if TYPE_CHECKING:
     from polyarch.kube.admission import Serves
 
+log = structlog.get_logger(__name__)
 
+T = TypeVar("T", bound=KubernetesObject)
 V = TypeVar("V")
+
+
+# -- components: what a role runs --------------------------------------------------------------------------------------
 
 Task = Callable[[], Awaitable[None]]
 """A coroutine function that runs until it is cancelled, or returns when it has finished."""
@@ -54,7 +61,7 @@ class Caches(Protocol):
 
 
 class Server(Protocol):
-    """A listener (``serving.listener.HttpServer``). :meth:`retire` is called some seconds before :meth:`stop`."""
+    """A listener (``server.HttpServer``). :meth:`retire` is called some seconds before :meth:`stop`."""
 
     @property
     def url(self) -> str: ...
@@ -144,10 +151,20 @@ def _once(things: Iterable[V]) -> tuple[V, ...]:
     return tuple({id(thing): thing for thing in things}.values())
 
 
-# -- The manager of one process: starts and stops its components in order (KR-034).
+# -- the manager: components, started and stopped in order -------------------------------------------------------------
 
 
-log = structlog.get_logger(__name__)
+#     start   health and metrics servers → caches, certificates → admission and other servers → controllers of every
+#             replica → Leases → (leading) the leader's controllers and tasks
+#     stop    unready → keep serving until endpoints have dropped us → servers and workers drain → Leases released →
+#             events posted → caches → metrics and health servers
+#
+# A process whose leader makes the certificate (``leads_first``) starts its controllers and candidacies before it waits
+# for one, and serves as soon as there is one.
+#
+# A standby runs everything except what needs the Lease, so that takeover is immediate. If any component fails, the
+# whole process ends, and its replacement starts with a clean state. The first SIGTERM or SIGINT starts a graceful
+# shutdown, a second one cuts it short.
 
 
 class ManagerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -382,10 +399,8 @@ async def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
         await asyncio.wait(pending)
 
 
-# -- Roles, and the process that runs any set of them (KR-050).
+# -- roles, and the process that runs any set of them ------------------------------------------------------------------
 
-
-T = TypeVar("T", bound=KubernetesObject)
 
 ADMISSION: Final = "admission"
 """The server of all routes."""

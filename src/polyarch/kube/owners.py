@@ -1,4 +1,8 @@
-"""Owner references, and ``Owns``: maps a change of an owned object to its owner's key (KR-051, KR-052). Pure."""
+"""What ties the life of one object to another: owner references, finalizers, and deletion that is seen to be complete.
+
+``Owns`` maps a change of an owned object to its owner's key. Finalizers are added before anything is created and
+removed after everything is deleted. An object counts as gone only after a live read.
+"""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -14,6 +18,8 @@ from polyarch.kube.requests import Propagation
 from polyarch.kube.resources import Resource
 from polyarch.kube.store import Change
 from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
+
+# -- owner references --------------------------------------------------------------------------------------------------
 
 
 class Owner(msgspec.Struct, frozen=True, gc=False):
@@ -92,8 +98,12 @@ class Owns:
         return Key(metadata.namespace if self._owner.namespaced else "", reference.name)
 
 
-# -- Finalizers: added before anything is created, removed after everything is deleted (KR-052).
+# -- finalizers --------------------------------------------------------------------------------------------------------
 
+
+# Several controllers write this list, so each change is a JSON patch that tests the object's uid and the list as read.
+# The patches are pure values; :func:`add_finalizer` and :func:`remove_finalizer` send them and, if another controller
+# wrote in between, retry with a fresh read, at most three times.
 
 FINALIZERS_PATH: Final = "/metadata/finalizers"
 FINALIZER_TRIES: Final = 3
@@ -173,7 +183,11 @@ async def _write_finalizers(
     raise AssertionError("unreachable")
 
 
-# -- Delete and wait: an object counts as gone only after a live read (KR-052, PL-522).
+# -- deletion ----------------------------------------------------------------------------------------------------------
+
+
+# A stale cache may still miss an object that exists, or exists again. So each step reads first, and the DELETE has the
+# uid that was read as its precondition: a new object of the same name is not deleted.
 
 
 class DeletesObjects(Protocol):
@@ -239,7 +253,10 @@ async def delete_object_and_wait(
     seconds: float = 60.0,
     clock: Clock | None = None,
 ) -> None:
-    """For commands; a reconcile calls :func:`delete` and requeues. Raises :class:`StillThere` after ``seconds``."""
+    """For commands; a reconcile calls :func:`delete_object` and requeues.
+
+    Raises :class:`StillThere` after ``seconds``.
+    """
     clock = clock or SystemClock()
     end, pause = clock.monotonic() + seconds, 0.1
     while (seen := await delete_object(client, resource, key, uid=uid, propagation=propagation)) is not None:

@@ -1,12 +1,11 @@
-"""JSON Patch (RFC 6902) and JSON Pointer (RFC 6901) as values.
+"""Patches: JSON Patch (RFC 6902) and JSON Pointer (RFC 6901) as values, and the kinds that the API server accepts.
 
 Every decision becomes patch operations here: the response of a webhook, the request of a controller and the output of
 ``explain`` are the same tuple of :class:`Operation`. :func:`apply_patch` is the reference implementation, for dry runs,
 ``explain`` and tests; the API server applies the real patch. The API server's library differs from the RFC: it also
 takes negative indices, and its ``test`` finds null where a member is missing. We write only patches that mean the same
-to both, and this module follows the RFC.
-
-Pure: imports msgspec and nothing of polyarch."""
+to both, and this module follows the RFC. Pure.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -227,10 +226,14 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-# -- The four kinds of patch that the API server accepts, as values that know their media type.
+# -- the four kinds of patch, which know their media type --------------------------------------------------------------
 
 
 _encode = msgspec.json.Encoder().encode
+
+
+# Callers build a patch from a decision, never from a decoded object. So fields that our slim types do not know are not
+# in the patch, and survive.
 
 
 class JsonPatch(msgspec.Struct, frozen=True, gc=False):

@@ -1,10 +1,9 @@
-"""RBAC rules as data, next to the code that needs them (KR-054, PL-550).
+"""RBAC: rules as data, next to the code that needs them, and the Roles and bindings made of them.
 
 A :class:`Rule` has verbs, resources and names as in RBAC. A process needs the :func:`union` of the rules of its parts.
-Who grants rights to others must have them too, so an operator's own rules are computed from those it grants.
-``objects/rbac.py`` turns rules into objects; tests compare them with the requests that were made (:func:`unused`).
-
-Pure."""
+Who grants rights to others must have them too, so an operator's own rules are computed from those it grants
+(:func:`granting`). Tests compare rules with the requests that were made (:func:`unused`). Pure.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -119,7 +118,7 @@ def unused(rules: Iterable[Rule], asked: Iterable[Access]) -> list[Access]:
     return sorted(each for each in set(grants(rules)) - seen if not _are_paths([each.resource]))
 
 
-# -- RBAC Roles and bindings as documents, from rules as data (KR-054). Pure.
+# -- Roles and bindings, as documents ----------------------------------------------------------------------------------
 
 
 Document = dict[str, Any]

@@ -1,8 +1,9 @@
-"""The HTTP request of each verb, as a value: no session, no clock, nothing to mock.
+"""The HTTP request of each verb, as a value: no session, no clock, nothing to mock; and when a request is retried.
 
-A :class:`Request` has all that the transport needs, including whether the request is idempotent (KR-002) and the names
-for errors and metrics. Query keys and bodies are those of the Kubernetes API. The field manager is ours, or the one the
-caller gives for its part of an object (KR-005)."""
+A :class:`Request` has all that the transport needs, including whether the request is idempotent and the names for
+errors and metrics. Query keys and bodies are those of the Kubernetes API. The field manager is ours, or the one the
+caller gives for its part of an object. Pure: time and random numbers are arguments.
+"""
 
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -348,8 +349,13 @@ def _mapping(document: Mapping[str, Any]) -> Mapping[str, Any]:
     return document
 
 
-# -- The retry policy of requests (KR-002).
+# -- retries -----------------------------------------------------------------------------------------------------------
 
+
+# 429 is retried for every verb, because the server has not started the request. So is a failed connect, but only a few
+# times: how to handle an absent server is the caller's decision. 5xx and lost responses are retried only for idempotent
+# requests. Any other 4xx is an answer, not a failure. Backoff has full jitter, so that a thousand clients of a
+# restarted server do not return at the same time.
 
 Random = Callable[[], float]
 """A function that returns a number in [0, 1), uniformly distributed."""

@@ -1,7 +1,8 @@
-"""The resources of an API server as values: the path of an object, not its contents.
+"""The resources of an API server as values: the path of an object, not its contents; and references to objects.
 
 A :class:`Resource` is all that the client has to know of a kind. Features declare theirs next to their types; those of
-Kubernetes itself are declared here. Pure."""
+Kubernetes itself are declared here. Pure.
+"""
 
 import re
 from collections.abc import Iterable
@@ -188,7 +189,7 @@ def by_kind(api_version: str, kind: str) -> Resource:
         ) from None
 
 
-# -- References to objects, and the order in which to create and delete them (KR-051). Pure.
+# -- references, and the order in which to create and delete objects ---------------------------------------------------
 
 
 FIRST: Final = (

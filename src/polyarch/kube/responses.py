@@ -1,9 +1,9 @@
-"""JSON that is nested deeper than the decoder follows.
+"""Responses, decoded into the caller's type: one object, a paged list, a watch.
 
-An API server takes objects of up to ten thousand levels and stores them where a schema has
-``x-kubernetes-preserve-unknown-fields``. msgspec gives up earlier with a RecursionError, also in a part that it only
-skips: so not even the object's name can be read, and one such object would keep the cache of its kind from ever being
-complete."""
+The type determines the ``Accept`` header: a caller that wants metadata only gets only metadata. A response that does
+not decode raises ``UnreadableAnswer``. Caches read pages leniently, because one odd object must not stop them. The
+verbs are in ``client.py``, the bytes come from ``transport.py``.
+"""
 
 import re
 from collections.abc import AsyncIterator, Callable
@@ -23,6 +23,20 @@ from polyarch.kube.transport import Transport
 from polyarch.kube.watch import Bookmark, Failed, Input, KubernetesObject, Page, Removed, Seen
 from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata, decode_hook
 
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T", bound=KubernetesObject)
+V = TypeVar("V")
+
+
+# -- JSON that is nested deeper than the decoder follows ---------------------------------------------------------------
+
+
+# An API server takes objects of up to ten thousand levels and stores them where a schema has
+# ``x-kubernetes-preserve-unknown-fields``. msgspec gives up earlier with a RecursionError, also in a part that it only
+# skips: so not even the object's name can be read, and one such object would keep the cache of its kind from ever being
+# complete.
+
 DEEPEST_NESTING: Final = 200
 """Levels that are kept. Objects of Kubernetes have about a dozen, the schemas of large CRDs some sixty."""
 TOO_DEEP_MARK: Final = "polyarch: what stood here is nested too deeply"
@@ -33,7 +47,7 @@ _JSON_TOKENS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]', re.DOTAL
 
 
 def cut_deep_nesting(text: bytes) -> bytes:
-    """The JSON text, with each object or array below ``DEEPEST`` levels replaced by ``MARK``."""
+    """The JSON text, with each object or array below ``DEEPEST_NESTING`` levels replaced by ``TOO_DEEP_MARK``."""
     kept: list[bytes] = []
     depth = begin = 0
     for token in _JSON_TOKENS.finditer(text):
@@ -51,12 +65,13 @@ def cut_deep_nesting(text: bytes) -> bytes:
     return b"".join([*kept, text[begin:]])
 
 
-# -- Decodes the bytes of a watch: lines, then typed events (KR-013).
+# -- lists and watches: bytes to typed events --------------------------------------------------------------------------
 
 
-log = structlog.get_logger(__name__)
-
-T = TypeVar("T", bound=KubernetesObject)
+# Lines end at ``\n`` bytes only: other line separators of text libraries (U+0085, U+2028) may occur unescaped in JSON
+# strings. A line is decoded directly into the caller's type in one pass; bookmarks, errors and objects that do not fit
+# the type, or are nested too deeply, take a second, slower pass. A line cut off by the end of the stream is dropped:
+# the next watch sends it again.
 
 INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 
@@ -301,10 +316,8 @@ def _report(resource: str, key: Key, problem: str) -> None:
     log.error("object left out, it does not fit its type", resource=resource, key=str(key), problem=problem)
 
 
-# -- Responses, decoded into the caller's type: one object, a paged list, a watch (KR-004).
+# -- one function for each kind of response ----------------------------------------------------------------------------
 
-
-V = TypeVar("V")
 
 # The fallback is for aggregated API servers without PartialObjectMetadata: a whole object decodes as well.
 METADATA_ONLY: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"

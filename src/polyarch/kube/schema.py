@@ -1,7 +1,8 @@
-"""Builders for the OpenAPI v3 structural schemas and CEL rules of custom resources, as plain mappings.
+"""Schemas of custom resources: builders for OpenAPI v3 structural schemas and CEL rules, and a check of values by them.
 
-A rejection has to name the field, the allowed values and the next action (PL-751). Where the API server's own message
-for an enum or a bound does not, a CEL rule with a message replaces it. Pure."""
+A rejection has to name the field, the allowed values and the next action. Where the API server's own message for an
+enum or a bound does not, a CEL rule with a message replaces it. Pure.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -345,7 +346,12 @@ def _described(schema: Schema, description: str) -> Schema:
     return {"description": description, **schema} if description else schema
 
 
-# -- Whether a value is what a structural schema of ours asks for, judged as the API server does.
+# -- conformance: is a value what a schema of ours asks for, judged as the API server does? ----------------------------
+
+
+# For objects that are given as files where the cluster has no CustomResourceDefinition. CEL rules are for the caller,
+# who knows them in Python; members that the schema does not have are departures here, because nobody else would tell of
+# a misspelt one. Only what the builders above make is known, and no more of OpenAPI.
 
 
 class Departure(NamedTuple):

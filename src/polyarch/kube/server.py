@@ -1,8 +1,9 @@
-"""An HTTP/1.1 listener, plain or TLS, for a role's admission, health and metrics endpoints.
+"""HTTP servers of a process: an HTTP/1.1 listener, plain or TLS, and the health and metrics endpoints.
 
-It uses aiohttp's low-level server, without application, router and middlewares, which would cost more than an admission
-itself. Only new connections use the TLS context, so another certificate can be loaded into it at any time. Bodies are
-read with a size limit; compressed bodies are not decompressed (an API server does not send them)."""
+The listener uses aiohttp's low-level server, without application, router and middlewares, which would cost more than an
+admission itself. Only new connections use the TLS context, so another certificate can be loaded into it at any time.
+Bodies are read with a size limit; compressed bodies are not decompressed (an API server does not send them).
+"""
 
 import asyncio
 import hashlib
@@ -155,8 +156,13 @@ def text(status: int, sentence: str, **headers: str) -> web.Response:
     return web.Response(status=status, text=sentence + "\n", headers={**_TEXT_HEADERS, **headers})
 
 
-# -- Health and metrics endpoints: ``/healthz`` and ``/readyz`` with named checks, and ``/metrics`` (KR-034).
+# -- health and metrics: ``/healthz`` and ``/readyz`` with named checks, and ``/metrics`` ------------------------------
 
+
+# A check is a function that returns what is wrong, or None. The response lists every check, as the API server's does,
+# so that a pod that is not ready says why. Liveness covers only what a restart would fix, a stalled event loop: an
+# unreachable API server is back sooner than a CrashLoopBackOff ends. ``/metrics`` is for users whom the API server
+# allows to ``get`` that path.
 
 Check = Callable[[], str | None]
 

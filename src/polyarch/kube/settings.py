@@ -1,4 +1,7 @@
-"""A client's configuration as values: the server, the user, TLS, and where each was read (KR-001)."""
+"""Settings as values: a client's (the server, the user, TLS, and where each was read) and those of every process.
+
+The module imports nothing of what a process runs, so that who only reads settings starts fast.
+"""
 
 from pathlib import Path
 
@@ -91,9 +94,6 @@ class Configuration(msgspec.Struct, frozen=True):
     """The context's name; empty for the cluster in which this process runs."""
     origin: str = ""
     """Where it was read, for people: file and context, or "in-cluster"."""
-
-
-# -- Settings of every process. Imports nothing of what a process runs, so that who only reads settings starts fast.
 
 
 class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):

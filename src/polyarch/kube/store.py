@@ -1,4 +1,4 @@
-"""The store: the objects of one watch in memory, with indexes (KR-014).
+"""The store: the objects of one watch in memory, with indexes; and the own writes that it has not seen yet.
 
 Reads are dict look-ups. Only the informer writes: :meth:`Store.take` consumes the outputs of the watch machine and
 returns the changes for handlers. A new list is collected beside the old content, which stays readable; when it is
@@ -6,7 +6,8 @@ complete the two are compared and swapped in one step, and only then the changes
 object that vanished meanwhile. An object that the new list shows unchanged keeps its instance.
 
 The order of events of different objects does not matter. For one object, a version older than the cached one, than its
-deletion or than the list is ignored, so duplicate events do no harm."""
+deletion or than the list is ignored, so duplicate events do no harm.
+"""
 
 from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from typing import Final, Generic, Literal, NamedTuple, TypeVar
@@ -228,7 +229,16 @@ def _news(version: str, known: KubernetesObject | None) -> bool:
     return not (older(version, old) or (version == old and version != ""))
 
 
-# -- Own writes that the cache has not seen yet (KR-022).
+# -- own writes that the cache has not seen yet ------------------------------------------------------------------------
+
+
+# A cache lags behind the writes of its own process: right after a write it still shows the old object, and a reconcile
+# of that would write a second, perhaps contradictory, time. So a writer notes the resourceVersion of the answer, and a
+# reconcile first asks whether the cache is stale for its key; if so it does nothing: the watch event that brings the
+# cache up to date requeues the key.
+#
+# A cache that has not caught up within ``keep`` seconds is broken rather than late; the write is then forgotten, and
+# the preconditions of the next write have to protect the object.
 
 
 class _Write(NamedTuple):

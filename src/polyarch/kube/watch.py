@@ -1,6 +1,16 @@
-"""The events of a list or a watch, typed: the input of the watch state machine (KR-010).
+"""The watch protocol as a pure state machine: server events in, store operations out.
 
-The client decodes them; :mod:`polyarch.kube.watch` turns them into operations on the store."""
+It has no server, clock or socket, so tests can drive it through any history. :func:`request_for` is the request to send
+in a state, :func:`step` the transition on its answer, :func:`delay_before` the backoff before the request::
+
+    Empty ──(streaming list)──> Streaming ──(end mark)──┐
+      │ └───(first page)──────> Paging ──(last page)────┴──> Watching
+      └────────────── 410, garbled answer ──────────────────────┘
+
+A kind that the server does not have leaves the machine in ``Empty``, with an empty store that is complete.
+Every failure leads to a state from which the cache becomes correct again: to ``Empty``, or, if no event can have been
+missed, to the same state with one more failure counted.
+"""
 
 from enum import Enum
 from typing import Any, Final, Generic, Literal, Protocol, TypeVar
@@ -20,6 +30,8 @@ from polyarch.kube.errors import (
 )
 from polyarch.kube.requests import Random, backoff
 from polyarch.objects import Key, ObjectMeta
+
+# -- inputs: what the server said --------------------------------------------------------------------------------------
 
 
 class KubernetesObject(Protocol):
@@ -82,9 +94,6 @@ class Missing(msgspec.Struct, frozen=True, gc=False):
 
 
 Input = Opened | Page[T] | Seen[T] | Removed | Bookmark | Ended | Failed | Missing
-
-
-# -- The watch protocol as a pure state machine: server events in, store operations out (KR-010).
 
 
 BACKOFF_BASE: Final = 0.5
