@@ -26,10 +26,10 @@ from polyarch.objects import ObjectMeta
 from polyarch.run.parts.taints import TaintParts
 from polyarch.run.settings import TaintRoleSettings
 from polyarch.run.tainting.nodes import node_duty
-from polyarch.taints.api.resources import ArchitectureTaints
-from polyarch.taints.api.settings import TaintSettings
+from polyarch.taints.api import ArchitectureTaints
 from polyarch.taints.metrics import TaintMetrics
-from polyarch.taints.nodes.census import State
+from polyarch.taints.nodes import State
+from polyarch.taints.settings import TaintSettings
 
 NODES: Final = 5000
 TO_TAINT: Final = 1000

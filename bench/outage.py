@@ -31,7 +31,7 @@ from polyarch.sandbox.control_plane import kubeconfigs
 from polyarch.sandbox.files import write_json
 from polyarch.sandbox.state import Settings
 from polyarch.taints import names
-from polyarch.taints.api.resources import ARCHITECTURE_TAINTS
+from polyarch.taints.api import ARCHITECTURE_TAINTS
 
 COUNT: Final = 10_000
 IMAGES: Final = 4

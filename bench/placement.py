@@ -31,7 +31,7 @@ from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.network.addresses import loopback_of
 from polyarch.sandbox.state import Settings
 from polyarch.sandbox.tasks import until
-from polyarch.taints.api.resources import ARCHITECTURE_TAINTS
+from polyarch.taints.api import ARCHITECTURE_TAINTS
 
 OURS = "system:serviceaccount:polyarch-system:"
 NODES = {"amd64": 4, "arm64": 4, "ppc64le": 1, "s390x": 1}

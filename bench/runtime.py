@@ -39,9 +39,9 @@ from polyarch.placement.decide.scoring import Source
 from polyarch.placement.result.admission import admit
 from polyarch.placement.result.patch import controller_patch
 from polyarch.platforms import Platform
-from polyarch.taints.api.settings import TaintSettings
-from polyarch.taints.decide import rules as tolerations
-from polyarch.taints.result import pod_patch
+from polyarch.taints import patch as pod_patch
+from polyarch.taints import pod_rules as tolerations
+from polyarch.taints.settings import TaintSettings
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests/unit/oci"))
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests/unit/kube"))

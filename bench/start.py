@@ -23,7 +23,7 @@ from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.kubelet_model.layout import Numa
 from polyarch.sandbox.state import Settings
 from polyarch.sandbox.tasks import until
-from polyarch.taints.api.resources import ARCHITECTURE_TAINTS
+from polyarch.taints.api import ARCHITECTURE_TAINTS
 from polyarch.taints.names import SINGLETON as TAINTS
 
 SECONDS: Final = 180.0

@@ -29,10 +29,10 @@ from polyarch.sandbox.nodes.fleet import Node
 from polyarch.sandbox.registry.seed import Seeded
 from polyarch.sandbox.state import Settings
 from polyarch.sandbox.tasks import until
-from polyarch.taints.api.resources import ARCHITECTURE_TAINTS
-from polyarch.taints.api.settings import PRESET_KEYS
+from polyarch.taints.api import ARCHITECTURE_TAINTS
 from polyarch.taints.names import MANAGED_TAINTS_ANNOTATION
 from polyarch.taints.names import SINGLETON as TAINTS
+from polyarch.taints.settings import PRESET_KEYS
 
 PUBLIC, PRIVATE, BUILT = "soak.test", "private.test", "built.test"
 ARCHITECTURES: Final = ("amd64", "arm64", "ppc64le", "s390x")

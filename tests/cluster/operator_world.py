@@ -47,7 +47,7 @@ from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.files import write_json
 from polyarch.sandbox.locks import file_lock
 from polyarch.taints import names as taint_names
-from polyarch.taints.api.resources import ARCHITECTURE_TAINTS
+from polyarch.taints.api import ARCHITECTURE_TAINTS
 
 Json = dict[str, Any]
 SECONDS = 150.0

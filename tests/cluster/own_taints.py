@@ -9,9 +9,9 @@ from polyarch.kube.client import Client
 from polyarch.kube.resources import MUTATING_WEBHOOKS, NAMESPACES, by_kind
 from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.sandbox.state import NAMESPACE
-from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.operator.rights import rbac
 from polyarch.taints.operator.webhooks import webhook_configuration
+from polyarch.taints.settings import TaintSettings
 
 
 async def install(client: Client) -> None:

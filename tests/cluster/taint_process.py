@@ -29,7 +29,7 @@ from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.control_plane import kubeconfigs
 from polyarch.sandbox.files import write_json
 from polyarch.taints import names
-from polyarch.taints.api.resources import ARCHITECTURE_TAINTS
+from polyarch.taints.api import ARCHITECTURE_TAINTS
 from polyarch.taints.operator.rights import role_rights
 
 ACCOUNT = "polyarch-taints-test"

@@ -27,7 +27,7 @@ from polyarch.kube.resources import (
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.locks import file_lock
 from polyarch.taints import names
-from polyarch.taints.documents.registration_policy import bindings, policies
+from polyarch.taints.documents import bindings, policies
 
 Json = dict[str, Any]
 NAMESPACE = "taint-shop"

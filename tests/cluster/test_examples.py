@@ -23,8 +23,8 @@ from polyarch.kube.resources import NAMESPACES, PODS
 from polyarch.placement import names
 from polyarch.placement.api.resources import POLICIES, PPCS
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.taints.api.resources import ARCHITECTURE_TAINTS, ArchitectureTaints
-from polyarch.taints.api.settings import TaintSettings
+from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints
+from polyarch.taints.settings import TaintSettings
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 Json = dict[str, Any]

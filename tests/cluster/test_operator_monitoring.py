@@ -22,7 +22,7 @@ from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.taints import names as taint_names
-from polyarch.taints.api.resources import ARCHITECTURE_TAINTS
+from polyarch.taints.api import ARCHITECTURE_TAINTS
 
 RUNBOOKS = Path(__file__).parents[2] / "docs" / "guide" / "runbooks"
 SOON = 90.0

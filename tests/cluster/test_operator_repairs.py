@@ -38,7 +38,7 @@ from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.taints import names as taints
-from polyarch.taints.api.resources import ARCHITECTURE_TAINTS
+from polyarch.taints.api import ARCHITECTURE_TAINTS
 
 CONTAINER = "/spec/template/spec/containers/0"
 PORT = [replace("/spec/ports/0/port", 8080)]

@@ -12,7 +12,7 @@ from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.taints import names as taint_names
-from polyarch.taints.api.resources import ARCHITECTURE_TAINTS
+from polyarch.taints.api import ARCHITECTURE_TAINTS
 
 
 @pytest.fixture

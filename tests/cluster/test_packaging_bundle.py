@@ -25,7 +25,7 @@ from polyarch.operating.settings import DEFAULT_BUILDER_IMAGE, DEFAULT_IMAGE, Cl
 from polyarch.operating.workloads import ARCHITECTURES
 from polyarch.placement.api.resources import CPPCS, PPCS
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.taints.api.resources import ARCHITECTURE_TAINTS
+from polyarch.taints.api import ARCHITECTURE_TAINTS
 
 DIGEST = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 IMAGE = f"{DEFAULT_IMAGE.rpartition(':')[0]}@{DIGEST}"

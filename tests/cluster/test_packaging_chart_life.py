@@ -17,7 +17,7 @@ from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import CRDS, DEPLOYMENTS, NAMESPACES
 from polyarch.placement.api.resources import CPPCS
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.taints.api.resources import ARCHITECTURE_TAINTS
+from polyarch.taints.api import ARCHITECTURE_TAINTS
 
 pytestmark = pytest.mark.timeout(900)
 

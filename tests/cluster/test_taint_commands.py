@@ -16,7 +16,7 @@ from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import CRDS, DAEMONSETS, DEPLOYMENTS, NODES, PODS, RUNTIME_CLASSES, Resource
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.taints.documents.registration_policy import policies, released_by
+from polyarch.taints.documents import policies, released_by
 
 Json = dict[str, Any]
 WRITES = ("create", "update", "patch", "delete", "deletecollection")

@@ -25,9 +25,9 @@ from polyarch.placement import names as of_placement
 from polyarch.placement.operator import webhooks as placement_webhooks
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.taints import names
-from polyarch.taints.api.resources import ARCHITECTURE_TAINTS, ArchitectureTaintsSpec
-from polyarch.taints.api.settings import TaintSettings
+from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaintsSpec
 from polyarch.taints.operator import webhooks as taint_webhooks
+from polyarch.taints.settings import TaintSettings
 
 Json = dict[str, Any]
 BOTH = ["linux/amd64", "linux/arm64"]

@@ -21,8 +21,8 @@ from polyarch.kube.resources import DAEMONSETS, EVENTS, LEASES, MUTATING_WEBHOOK
 from polyarch.objects import Unstructured
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.taints import names
-from polyarch.taints.api.resources import ARCHITECTURE_TAINTS
-from polyarch.taints.documents.registration_policy import bindings, policies
+from polyarch.taints.api import ARCHITECTURE_TAINTS
+from polyarch.taints.documents import bindings, policies
 
 Json = dict[str, Any]
 SECONDS = 60.0

@@ -23,7 +23,7 @@ from polyarch.placement import names as placement
 from polyarch.placement.api.resources import CPPCS, POLICIES
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.taints import names
-from polyarch.taints.api.resources import ARCHITECTURE_TAINTS
+from polyarch.taints.api import ARCHITECTURE_TAINTS
 from polyarch.taints.operator.rights import adding_rights, role_rights
 
 KEY = "supported-arch"

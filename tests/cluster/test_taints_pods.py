@@ -15,7 +15,7 @@ from polyarch.kube.patches import JsonPatch, MergePatch, add
 from polyarch.kube.resources import PODS, REPLICASETS
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.taints import names
-from polyarch.taints.api.resources import ARCHITECTURE_TAINTS
+from polyarch.taints.api import ARCHITECTURE_TAINTS
 
 NOWHERE = {"polyarch.test/node": "none"}
 """``nodeSelector`` of pods that stay unscheduled."""

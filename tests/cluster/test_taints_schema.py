@@ -15,9 +15,9 @@ from polyarch.kube.client import Client
 from polyarch.kube.errors import Invalid, NotFound
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CRDS
-from polyarch.taints.api.crds import STILL_TAINTED, crds
-from polyarch.taints.api.resources import ARCHITECTURE_TAINTS, ArchitectureTaints
-from polyarch.taints.api.settings import TaintSettings
+from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints
+from polyarch.taints.crd import STILL_TAINTED, crds
+from polyarch.taints.settings import TaintSettings
 from taint_refusals import ACCEPTED, REFUSED, Json
 
 ESTABLISHED_SECONDS = 20

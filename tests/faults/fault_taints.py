@@ -34,8 +34,8 @@ from polyarch.sandbox.control_plane import kubeconfigs
 from polyarch.sandbox.files import write_json
 from polyarch.sandbox.state import LOOPBACK, NAMESPACE, choose_ports
 from polyarch.taints import names
-from polyarch.taints.api.resources import ARCHITECTURE_TAINTS, ArchitectureTaintsSpec
-from polyarch.taints.api.settings import TaintSettings
+from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaintsSpec
+from polyarch.taints.settings import TaintSettings
 
 Json = dict[str, Any]
 KEY: Final = "supported-arch"

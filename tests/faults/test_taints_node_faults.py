@@ -18,7 +18,7 @@ from polyarch.kube.errors import NotFound
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import LEASES, NAMESPACES, NODES, SERVICE_ACCOUNTS
 from polyarch.taints import names
-from polyarch.taints.api.resources import ARCHITECTURE_TAINTS
+from polyarch.taints.api import ARCHITECTURE_TAINTS
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

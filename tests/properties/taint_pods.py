@@ -10,10 +10,10 @@ from placement_pods import pods as plain_pods
 from polyarch.kube.patches import apply_patch
 from polyarch.objects import Pod
 from polyarch.taints import names
-from polyarch.taints.api.settings import TaintSettings
-from polyarch.taints.decide.decision import PodDecision, Progress
-from polyarch.taints.decide.rules import Case, Facts, decide, examine
-from polyarch.taints.result.pod_patch import admission_patch, stored_patch
+from polyarch.taints.decision import PodDecision, Progress
+from polyarch.taints.patch import admission_patch, stored_patch
+from polyarch.taints.pod_rules import Case, Facts, decide, examine
+from polyarch.taints.settings import TaintSettings
 
 KEY = "supported-arch"
 PROGRESS = st.sampled_from(list(Progress))

@@ -5,9 +5,9 @@ from hypothesis import given
 from taint_nodes import Json, document, node, patched, record_of, taints_of
 
 from polyarch.platforms import KNOWN_ARCHITECTURES
-from polyarch.taints.api.settings import TaintSettings
-from polyarch.taints.decide.node_taints import Kind, decide_node, parse_record
-from polyarch.taints.result.node_patch import node_patch
+from polyarch.taints.node_rules import Kind, decide_node, parse_record
+from polyarch.taints.patch import node_patch
+from polyarch.taints.settings import TaintSettings
 from polyarch.tolerations import EFFECTS, Taint
 
 KEYS = st.sampled_from(["supported-arch", "other-key", "nvidia.com/gpu"])

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polyarch.selectors import Selector
-from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.operator.webhooks import webhook_configuration
+from polyarch.taints.settings import TaintSettings
 
 KEYS, VALUES = ("a", "b", "c"), ("0", "1", "2")
 expressions = st.one_of(

@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 
 from polyarch.objects import DaemonSet, DaemonSetStatus, Key, ObjectMeta
 from polyarch.taints import names
-from polyarch.taints.daemonsets.turns import RolloutTurns
-from polyarch.taints.plan.rollout_order import rollout_rank
+from polyarch.taints.daemonset_rollouts import RolloutTurns, rollout_rank
 
 KEYS = [Key("team", "agent"), Key("team", "my-cni"), Key("kube-system", "proxy"), Key("other", "agent")]
 EVENTS = st.sampled_from(["line up", "done", "confirmed", "leaves", "gone"])

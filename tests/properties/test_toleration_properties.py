@@ -20,9 +20,9 @@ from polyarch.platforms import KNOWN_ARCHITECTURES
 from polyarch.pods.finding import Verdict
 from polyarch.selectors import NodeTerm, Requirement, admits
 from polyarch.taints import names
-from polyarch.taints.api.settings import TaintSettings
-from polyarch.taints.decide.decision import Outcome, Progress, Reason
-from polyarch.taints.decide.rules import decide
+from polyarch.taints.decision import Outcome, Progress, Reason
+from polyarch.taints.pod_rules import decide
+from polyarch.taints.settings import TaintSettings
 from polyarch.tolerations import Toleration, is_tolerated
 
 MANY = hypothesis_settings(max_examples=200, deadline=None)

@@ -15,7 +15,7 @@ import yaml
 from polyarch.builds.api.resources import ImageBuild, ImageBuildRun
 from polyarch.numa.api.resources import NUMAResourcesOperator, NUMAResourcesScheduler
 from polyarch.placement.api.resources import ClusterPodPlacementConfig, PlacementPolicy, PodPlacementConfig
-from polyarch.taints.api.resources import ArchitectureTaints
+from polyarch.taints.api import ArchitectureTaints
 
 Json = dict[str, Any]
 ROOT = Path(__file__).parents[2]

@@ -34,7 +34,7 @@ from polyarch.objects import Key
 from polyarch.operating.keeping.discovery import version_of
 from polyarch.operating.settings import OLDEST_KUBERNETES
 from polyarch.placement.api.resources import CPPCS, POLICIES, PPCS
-from polyarch.taints.api.resources import ARCHITECTURE_TAINTS
+from polyarch.taints.api import ARCHITECTURE_TAINTS
 
 Document = dict[str, Any]
 

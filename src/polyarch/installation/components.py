@@ -16,8 +16,8 @@ from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
 from polyarch.placement import names
 from polyarch.placement.api import crds as placement_definitions
 from polyarch.placement.api.resources import CPPCS, POLICIES, PPCS
-from polyarch.taints.api import crds as taint_definitions
-from polyarch.taints.api.resources import ARCHITECTURE_TAINTS
+from polyarch.taints import crd as taint_definitions
+from polyarch.taints.api import ARCHITECTURE_TAINTS
 
 Document = dict[str, Any]
 

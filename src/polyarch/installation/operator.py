@@ -15,8 +15,8 @@ from polyarch.operating.rights import Rights, combined
 from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.operator.operator_rules import operator_rules
-from polyarch.taints.api.settings import PRESET_KEYS
 from polyarch.taints.operator import rights as taint_rights
+from polyarch.taints.settings import PRESET_KEYS
 
 Document = dict[str, Any]
 

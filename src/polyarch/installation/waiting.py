@@ -14,7 +14,7 @@ from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS
 from polyarch.taints import names as taint_names
-from polyarch.taints.api.resources import ARCHITECTURE_TAINTS
+from polyarch.taints.api import ARCHITECTURE_TAINTS
 
 Document = dict[str, Any]
 

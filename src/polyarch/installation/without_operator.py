@@ -19,11 +19,11 @@ from polyarch.placement import names
 from polyarch.placement.reconcilers.forced_release import gated_pods, release
 from polyarch.placement.reconcilers.uninstalling import FINALIZERS as PLACEMENT_FINALIZERS
 from polyarch.taints import names as taint_names
-from polyarch.taints.api.resources import ARCHITECTURE_TAINTS, ArchitectureTaints
-from polyarch.taints.api.settings import TaintSettings
-from polyarch.taints.plan.leftovers import RECORDED_ONLY
-from polyarch.taints.steps.removal import Removal
-from polyarch.taints.steps.writing import Outcome, Writer
+from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints
+from polyarch.taints.inventory import RECORDED_ONLY
+from polyarch.taints.removal import Removal
+from polyarch.taints.settings import TaintSettings
+from polyarch.taints.writes import Outcome, Writer
 
 WEBHOOKS: Final = (
     Ref(MUTATING_WEBHOOKS, Key("", names.WEBHOOK_CONFIGURATION)),

@@ -20,7 +20,7 @@ from polyarch.reports.sums.groups import groups_of, namespace_of, pool_of, team_
 from polyarch.reports.sums.outcome import MOST_NAMES, outcome_of
 from polyarch.reports.sums.targets import Prices, sums_of
 from polyarch.reports.sums.weights import basis_of, cores, load_of, total
-from polyarch.taints.api.settings import TaintSettings
+from polyarch.taints.settings import TaintSettings
 
 TEAM_LABEL: Final = "team"
 DEFAULT_TARGET: Final = NodePlatform("linux", "arm64")

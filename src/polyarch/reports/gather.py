@@ -46,7 +46,7 @@ from polyarch.reports.facts.objects import CronJobObject, NodeObject, PodObject,
 from polyarch.reports.facts.others import build_rows, numa_rows
 from polyarch.reports.facts.requests import cores_of
 from polyarch.reports.facts.workloads import workloads_of
-from polyarch.taints.api.resources import ARCHITECTURE_TAINTS, ArchitectureTaints
+from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints
 
 AT_ONCE: Final = 4
 WORKLOADS: Final = (DEPLOYMENTS, STATEFULSETS, DAEMONSETS, REPLICASETS, JOBS)

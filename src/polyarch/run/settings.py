@@ -9,7 +9,7 @@ from polyarch.operating.settings import DEFAULT_NAMESPACE, OperatorSettings
 
 if TYPE_CHECKING:  # roles that ask no registry do not load what asks them (PL-810)
     from polyarch.oci.auth.credential_providers import ProviderConfiguration
-    from polyarch.taints.api.resources import ArchitectureTaints
+    from polyarch.taints.api import ArchitectureTaints
 
 LogFormat = Literal["json", "console"]
 LogLevel = Literal["debug", "info", "warning"]

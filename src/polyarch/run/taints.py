@@ -17,8 +17,8 @@ from polyarch.run.tainting.pods import pod_duty
 from polyarch.run.tainting.status import status_duty
 from polyarch.run.tainting.templates import template_duty
 from polyarch.taints import names
-from polyarch.taints.admission.template_admission import TemplateAdmission
-from polyarch.taints.lookups.image_waiting import ImageWaiting
+from polyarch.taints.image_waiting import ImageWaiting
+from polyarch.taints.webhook import TemplateAdmission
 
 
 async def setup(process: Process) -> Components:

@@ -29,8 +29,8 @@ from polyarch.placement.operator import operands as placement
 from polyarch.placement.operator import webhooks
 from polyarch.run import process
 from polyarch.run.settings import RunSettings
-from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.operator import operands as taints
+from polyarch.taints.settings import TaintSettings
 
 Json = dict[str, Any]
 Names = tuple[str, ...]

@@ -9,7 +9,7 @@ from polyarch.objects import ObjectMeta
 from polyarch.platforms import NodePlatform
 from polyarch.reports.document import Report
 from polyarch.reports.summary import LARGEST, MOST_WORKLOADS, says_the_same, summary_of, text_of
-from polyarch.taints.api.resources import ArchitectureTaints
+from polyarch.taints.api import ArchitectureTaints
 from polyarch.tolerations import Taint
 
 

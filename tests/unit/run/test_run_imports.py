@@ -27,7 +27,7 @@ import sys
 import polyarch.run.libraries
 from polyarch.run.placement_controller import ROLE
 from polyarch.run.placement_webhook import ROLE
-unused = (*{UNUSED!r}, "polyarch.taints.decide", "polyarch.taints.result", "polyarch.taints.admission")
+unused = (*{UNUSED!r}, "polyarch.taints.pod_rules", "polyarch.taints.patch", "polyarch.taints.webhook")
 print('imported', *(name for name in unused if name in sys.modules))
 """
 

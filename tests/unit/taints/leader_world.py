@@ -19,15 +19,13 @@ from polyarch.objects import Key, Pod
 from polyarch.pods.lookups.metrics import LookupMetrics
 from polyarch.pods.lookups.secrets import PullSecrets
 from polyarch.taints import names
-from polyarch.taints.api.resources import ArchitectureTaintsSpec
-from polyarch.taints.api.settings import TaintSettings
-from polyarch.taints.decide.rules import Facts
-from polyarch.taints.lookups.image_waiting import ImageWaiting
+from polyarch.taints.api import ArchitectureTaintsSpec
+from polyarch.taints.events import PodEvent
+from polyarch.taints.image_waiting import ImageWaiting
 from polyarch.taints.metrics import TaintMetrics
-from polyarch.taints.result.events import PodEvent
-from polyarch.taints.unscheduled.changed_pods import ChangedPods
-from polyarch.taints.unscheduled.pod_controller import PodController
-from polyarch.taints.unscheduled.pod_writes import PodWrites
+from polyarch.taints.pod_rules import Facts
+from polyarch.taints.pods import ChangedPods, PodController, PodWrites
+from polyarch.taints.settings import TaintSettings
 
 KEY = "supported-arch"
 

@@ -17,15 +17,14 @@ from polyarch.kube.resources import NODES
 from polyarch.kube.store import OwnWrites, Store
 from polyarch.kube.watch import Apply, Delete, Init, InitApply, InitDone
 from polyarch.objects import Key, Node, ObjectMeta
-from polyarch.taints.api.resources import ArchitectureTaints, ArchitectureTaintsStatus
-from polyarch.taints.api.settings import TaintSettings
-from polyarch.taints.decide.rollout import Safety
+from polyarch.taints.api import ArchitectureTaints, ArchitectureTaintsStatus
+from polyarch.taints.events import NodeEvent
 from polyarch.taints.metrics import TaintMetrics
-from polyarch.taints.nodes.node_controller import NodeController
-from polyarch.taints.nodes.node_report import NodeReport
-from polyarch.taints.nodes.pace import Pace
-from polyarch.taints.nodes.taint_rollout import TaintRollout
-from polyarch.taints.result.node_events import NodeEvent
+from polyarch.taints.node_rules import Safety
+from polyarch.taints.nodes import NodeController, Pace
+from polyarch.taints.rollout import TaintRollout
+from polyarch.taints.settings import TaintSettings
+from polyarch.taints.status import NodeReport
 
 KEY = Key("", "cluster")
 

@@ -9,12 +9,10 @@ from placement_cases import Document
 from polyarch.kube.patches import Operation, apply_patch
 from polyarch.objects import DaemonSet, Pod
 from polyarch.oci.answer import Inspection
-from polyarch.taints.api.settings import TaintSettings
-from polyarch.taints.decide.decision import PodDecision, Progress
-from polyarch.taints.decide.rules import Case, Facts, decide, examine
-from polyarch.taints.decide.templates import TemplateFacts, examine_template
-from polyarch.taints.result.pod_patch import admission_patch, stored_patch
-from polyarch.taints.result.template_patch import stored_template_patch, template_patch
+from polyarch.taints.decision import PodDecision, Progress
+from polyarch.taints.patch import admission_patch, stored_patch, stored_template_patch, template_patch
+from polyarch.taints.pod_rules import Case, Facts, TemplateFacts, decide, examine, examine_template
+from polyarch.taints.settings import TaintSettings
 from polyarch.tolerations import Toleration
 
 EVERYWHERE = TaintSettings(mode="tolerations")

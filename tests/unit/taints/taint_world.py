@@ -17,10 +17,9 @@ from polyarch.pods.lookups.background import AdmissionLookups
 from polyarch.pods.lookups.metrics import LookupMetrics
 from polyarch.pods.lookups.secrets import PullSecrets
 from polyarch.taints import names
-from polyarch.taints.admission.pod_admission import PodAdmission
-from polyarch.taints.admission.template_admission import TemplateAdmission
-from polyarch.taints.lookups.facts import TaintFacts
+from polyarch.taints.facts import TaintFacts
 from polyarch.taints.metrics import TaintMetrics
+from polyarch.taints.webhook import PodAdmission, TemplateAdmission
 
 BOTH = ("linux/amd64", "linux/arm64")
 EVERYWHERE = {"mode": "tolerations", "architectures": ["amd64", "arm64"]}

@@ -19,10 +19,10 @@ from polyarch.objects import DaemonSet, Key, Node, PartialObjectMetadata, Pod
 from polyarch.pods.lookups.metrics import LookupMetrics
 from polyarch.pods.lookups.secrets import PullSecrets
 from polyarch.taints import names
-from polyarch.taints.daemonsets.template_controller import TemplateController
-from polyarch.taints.decide.templates import TemplateFacts
-from polyarch.taints.lookups.image_waiting import ImageWaiting
+from polyarch.taints.daemonsets import TemplateController
+from polyarch.taints.image_waiting import ImageWaiting
 from polyarch.taints.metrics import TaintMetrics
+from polyarch.taints.pod_rules import TemplateFacts
 
 
 class TemplateFactsOf(FakeFacts):

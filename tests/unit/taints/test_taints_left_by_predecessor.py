@@ -11,13 +11,12 @@ from placement_cases import index
 import taints_predecessor as predecessor
 from polyarch.objects import Pod
 from polyarch.oci.answer import Inspection
-from polyarch.taints.api.settings import TaintSettings
-from polyarch.taints.decide.decision import Outcome, PodDecision, Reason
-from polyarch.taints.decide.node_taints import Kind, NodeDecision, decide_node
-from polyarch.taints.decide.rules import Case as Examined
-from polyarch.taints.decide.rules import Facts, decide, examine
-from polyarch.taints.result.node_patch import node_patch
-from polyarch.taints.result.pod_patch import stored_patch
+from polyarch.taints.decision import Outcome, PodDecision, Reason
+from polyarch.taints.node_rules import Kind, NodeDecision, decide_node
+from polyarch.taints.patch import node_patch, stored_patch
+from polyarch.taints.pod_rules import Case as Examined
+from polyarch.taints.pod_rules import Facts, decide, examine
+from polyarch.taints.settings import TaintSettings
 from taints_predecessor import CONSISTENT, WRONG, Case
 
 AS_BEFORE = TaintSettings(mode="tolerations", primary=frozenset({"amd64"}))

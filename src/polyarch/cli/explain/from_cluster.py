@@ -35,7 +35,7 @@ from polyarch.placement.lookups.facts import architectures_of
 from polyarch.placement.result import retry
 from polyarch.placement.result.scheduling_gate import carries_gate
 from polyarch.pods.lookups.secrets import PullSource, document_of
-from polyarch.taints.api.resources import ARCHITECTURE_TAINTS, ArchitectureTaints
+from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints
 from polyarch.taints.names import SINGLETON
 
 T = TypeVar("T")

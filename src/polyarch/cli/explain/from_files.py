@@ -28,8 +28,8 @@ from polyarch.placement.api.settings import SettingsTable
 from polyarch.placement.decide.rules import Facts
 from polyarch.placement.decide.scoring import ScoringTable
 from polyarch.placement.lookups.facts import architectures_of
-from polyarch.taints.api.resources import ARCHITECTURE_TAINTS, ArchitectureTaints
-from polyarch.taints.api.settings import TaintSettings
+from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints
+from polyarch.taints.settings import TaintSettings
 
 _NAME_LABEL: Final = "kubernetes.io/metadata.name"
 

@@ -5,11 +5,10 @@ from typing import Any, NamedTuple
 
 from polyarch.cli.explain.from_files import Configuration, GivenPod
 from polyarch.oci.answer import Inspection
-from polyarch.taints.decide.decision import Progress
-from polyarch.taints.decide.gate_time import Waited, decide_after
-from polyarch.taints.decide.node_taints import architecture_of
-from polyarch.taints.decide.rules import Case, Facts, decide, examine
-from polyarch.taints.result.explanation import explain_tolerations
+from polyarch.taints.decision import Progress
+from polyarch.taints.events import explain_tolerations
+from polyarch.taints.node_rules import architecture_of
+from polyarch.taints.pod_rules import Case, Facts, Waited, decide, decide_after, examine
 
 
 class Tolerated(NamedTuple):

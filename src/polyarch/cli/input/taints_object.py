@@ -5,8 +5,8 @@ A file is refused for what the cluster would refuse; a process that is given one
 
 from polyarch.cli.errors import UsageError
 from polyarch.cli.input.objects import read_documents
-from polyarch.taints.api.resources import ARCHITECTURE_TAINTS, ArchitectureTaints
-from polyarch.taints.api.validation import InvalidConfiguration, validated
+from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints
+from polyarch.taints.crd import InvalidConfiguration, validated
 
 
 def read_taints(path: str) -> ArchitectureTaints:

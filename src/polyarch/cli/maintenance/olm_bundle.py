@@ -38,7 +38,7 @@ from polyarch.operating.settings import DEFAULT_NAMESPACE, OLDEST_KUBERNETES, Cl
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS, ENOEXECEVENTS, POLICIES, PPCS
 from polyarch.placement.operator import webhooks
-from polyarch.taints.api.resources import ARCHITECTURE_TAINTS
+from polyarch.taints.api import ARCHITECTURE_TAINTS
 
 Document = dict[str, Any]
 

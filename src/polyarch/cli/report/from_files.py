@@ -23,7 +23,7 @@ from polyarch.reports.facts.makers import Maker, of_cron_job, of_workload
 from polyarch.reports.facts.objects import CronJobObject, NodeObject, PodObject, TemplateObject, WorkloadObject
 from polyarch.reports.facts.workloads import workloads_of
 from polyarch.reports.gather import WORKLOADS, nodes_of
-from polyarch.taints.api.resources import ARCHITECTURE_TAINTS, ArchitectureTaints
+from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints
 
 _KINDS: Final = frozenset(each.kind for each in WORKLOADS)
 DEFAULT_NAMESPACE: Final = "default"

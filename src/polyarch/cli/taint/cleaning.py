@@ -21,13 +21,13 @@ from polyarch.cli.taint.run_output import change_document
 from polyarch.clock import Clock, SystemClock
 from polyarch.kube.resources import Ref, few
 from polyarch.objects import Pod
-from polyarch.taints.api.resources import ARCHITECTURE_TAINTS, ArchitectureTaints
-from polyarch.taints.api.settings import ADOPTING, PRESET_KEYS, Ownership, Preset, TaintSettings
+from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints
+from polyarch.taints.bootstrap import Delegated, NotInTime, observed
+from polyarch.taints.cluster import is_renewed
 from polyarch.taints.names import LEASE
-from polyarch.taints.steps.controllers import is_renewed
-from polyarch.taints.steps.delegated import Delegated, NotInTime, observed
-from polyarch.taints.steps.removal import Removal
-from polyarch.taints.steps.writing import Change, Failure, KubernetesApi, Outcome, Writer
+from polyarch.taints.removal import Removal
+from polyarch.taints.settings import ADOPTING, PRESET_KEYS, Ownership, Preset, TaintSettings
+from polyarch.taints.writes import Change, Failure, KubernetesApi, Outcome, Writer
 
 SCHEMA_VERSION: Final = "polyarch.dev/taint-clean/v1"
 COMMAND: Final = "taint clean"

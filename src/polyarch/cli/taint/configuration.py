@@ -15,11 +15,11 @@ from polyarch.cli.taint.taint_flags import ConfigurationFlags
 from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.platforms import KNOWN_ARCHITECTURES, normal_architecture
-from polyarch.taints.api.resources import ARCHITECTURE_TAINTS, ArchitectureTaints, ArchitectureTaintsSpec
-from polyarch.taints.api.settings import TaintSettings
-from polyarch.taints.api.validation import InvalidConfiguration, validated
+from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints, ArchitectureTaintsSpec
+from polyarch.taints.crd import InvalidConfiguration, validated
 from polyarch.taints.names import SINGLETON
-from polyarch.taints.plan.hold import released
+from polyarch.taints.plan import released
+from polyarch.taints.settings import TaintSettings
 
 Document = dict[str, Any]
 Source = Literal["file", "cluster", "flags", "defaults"]

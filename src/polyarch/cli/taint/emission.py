@@ -11,14 +11,20 @@ from polyarch.cli.output.tables import Row, table
 from polyarch.kube.client import Client
 from polyarch.kube.resources import NODES
 from polyarch.objects import Node
-from polyarch.taints.api.settings import TaintSettings
-from polyarch.taints.decide.node_taints import architecture_of
-from polyarch.taints.documents.autoscalers import NodeTemplate
-from polyarch.taints.documents.guards import guard_policies
-from polyarch.taints.documents.kubelet_flags import KubeletFlag, kubelet_flags
-from polyarch.taints.documents.registration_policy import GROUP, VERSIONS, newest_served, registration_policy
-from polyarch.taints.documents.runtime_classes import runtime_classes
-from polyarch.taints.steps.live import read_node_templates
+from polyarch.taints.cluster import read_node_templates
+from polyarch.taints.documents import (
+    GROUP,
+    VERSIONS,
+    KubeletFlag,
+    NodeTemplate,
+    guard_policies,
+    kubelet_flags,
+    newest_served,
+    registration_policy,
+    runtime_classes,
+)
+from polyarch.taints.node_rules import architecture_of
+from polyarch.taints.settings import TaintSettings
 
 What = Literal["registration-policy", "guard-policies", "kubelet-flags", "nodepools", "runtimeclasses"]
 FLAGS_VERSION: Final = "polyarch.dev/kubelet-flags/v1"

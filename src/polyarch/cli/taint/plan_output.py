@@ -11,9 +11,8 @@ import msgspec
 from polyarch.cli.output.tables import Row, table
 from polyarch.cli.output.terminal import printable, styled
 from polyarch.cli.taint.configuration import Configured
-from polyarch.taints.plan.judgement import JudgedTemplate
-from polyarch.taints.plan.simulation import IGNORED
-from polyarch.taints.plan.steps import Blocker, Plan, Step, StepState
+from polyarch.taints.plan import Blocker, JudgedTemplate, Plan, Step, StepState
+from polyarch.taints.simulation import IGNORED
 
 SCHEMA_VERSION: Final = "polyarch.dev/taint-plan/v1"
 STYLES: Final = {StepState.DONE: "green", StepState.TODO: "", StepState.BLOCKED: "red"}

@@ -22,14 +22,11 @@ from polyarch.kube.client import Client
 from polyarch.objects import Pod
 from polyarch.oci.transport.addresses import InvalidSetting
 from polyarch.placement.names import OPERATOR_LEASE
-from polyarch.taints.api.settings import TaintSettings
+from polyarch.taints.cluster import is_renewed, read_inventory, read_live, webhook_problem
+from polyarch.taints.inventory import Inventory
 from polyarch.taints.names import LEASE
-from polyarch.taints.plan.inventory import Inventory
-from polyarch.taints.plan.judgement import Judge
-from polyarch.taints.plan.steps import Plan, plan
-from polyarch.taints.steps.controllers import is_renewed
-from polyarch.taints.steps.live import read_live, webhook_problem
-from polyarch.taints.steps.reading import read_inventory
+from polyarch.taints.plan import Judge, Plan, plan
+from polyarch.taints.settings import TaintSettings
 
 BRIEFLY = 8.0
 """Seconds in which a Lease that is held is renewed more than once."""

@@ -6,8 +6,8 @@ import msgspec
 
 from polyarch.cli.output.documents import document_text
 from polyarch.cli.taint.plan_output import steps_document, steps_text
-from polyarch.taints.plan.steps import Blocker, Plan
-from polyarch.taints.steps.writing import Change, Failure
+from polyarch.taints.plan import Blocker, Plan
+from polyarch.taints.writes import Change, Failure
 
 SCHEMA_VERSION: Final = "polyarch.dev/taint-run/v1"
 

@@ -30,17 +30,11 @@ from polyarch.clock import SystemClock
 from polyarch.kube.client import Client
 from polyarch.kube.resources import few
 from polyarch.placement.names import OPERATOR_LEASE
+from polyarch.taints.bootstrap import Delegated, Direct, NotInTime, Progressed, Tainting, ready, tainted
+from polyarch.taints.cluster import is_renewed, read_inventory, read_live
 from polyarch.taints.names import LEASE
-from polyarch.taints.plan.hold import is_held
-from polyarch.taints.plan.judgement import Judge
-from polyarch.taints.plan.steps import Blocker, Plan, StepState, plan
-from polyarch.taints.steps.controllers import is_renewed
-from polyarch.taints.steps.delegated import Delegated, NotInTime, Progressed, ready, tainted
-from polyarch.taints.steps.direct import Direct
-from polyarch.taints.steps.live import read_live
-from polyarch.taints.steps.reading import read_inventory
-from polyarch.taints.steps.tainting import Tainting
-from polyarch.taints.steps.writing import Change, Outcome, Writer
+from polyarch.taints.plan import Blocker, Judge, Plan, StepState, is_held, plan
+from polyarch.taints.writes import Change, Outcome, Writer
 
 LOOK_EVERY: Final = 5.0
 """Seconds between two looks at a cluster in which a controller works."""

@@ -14,7 +14,7 @@ from polyarch.placement.api.resources import ClusterPodPlacementConfig, Placemen
 from polyarch.platforms import NodePlatform, normal_architecture, normal_system
 from polyarch.reports.document import PartRow, Source
 from polyarch.reports.facts.requests import Requests
-from polyarch.taints.api.resources import ArchitectureTaints
+from polyarch.taints.api import ArchitectureTaints
 from polyarch.tolerations import Taint
 
 

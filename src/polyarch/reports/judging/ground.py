@@ -17,7 +17,7 @@ from polyarch.pods.constraints import PLATFORM_KEYS, constraints_of
 from polyarch.reports.document import Reason
 from polyarch.reports.facts.cluster import NodeFact, target_name
 from polyarch.reports.wording import excludes
-from polyarch.taints.plan.simulation import BY_CONTROLLER, Guest, Landscape, Site
+from polyarch.taints.simulation import BY_CONTROLLER, Guest, Landscape, Site
 from polyarch.tolerations import REPELS, Taint, Toleration, uncovered
 
 REQUIRED: Final = "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"

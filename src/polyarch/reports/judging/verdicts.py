@@ -27,9 +27,9 @@ from polyarch.reports.facts.cluster import Facts, NodeFact, PodFact, WorkloadFac
 from polyarch.reports.facts.readings import Answers
 from polyarch.reports.judging.ground import Ground, names_platforms
 from polyarch.reports.wording import lacks
-from polyarch.taints.api.settings import TaintSettings
-from polyarch.taints.decide import rules as taints
-from polyarch.taints.decide.decision import Progress as TaintProgress
+from polyarch.taints import pod_rules as taints
+from polyarch.taints.decision import Progress as TaintProgress
+from polyarch.taints.settings import TaintSettings
 from polyarch.tolerations import Toleration
 
 EXCLUDING: Final = frozenset(

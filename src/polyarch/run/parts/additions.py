@@ -47,8 +47,8 @@ async def open_additions(process: Process) -> AsyncIterator[LoadedAdditions]:
     images = await process.share(open_images)
 
     def load() -> Adds:
-        from polyarch.taints.admission.pod_admission import PodAdmission
         from polyarch.taints.metrics import TaintMetrics
+        from polyarch.taints.webhook import PodAdmission
 
         return PodAdmission(
             facts=facts,

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from polyarch.kube.manager import Process
 from polyarch.run.parts.images import open_images
 from polyarch.run.settings import TaintRoleSettings
-from polyarch.taints.lookups.facts import TaintFacts
+from polyarch.taints.facts import TaintFacts
 
 
 @asynccontextmanager

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 from polyarch.kube.manager import Caches, Process
 from polyarch.run.parts.images import ImageParts, open_admission_lookups, open_images
 from polyarch.run.parts.taint_facts import open_taint_facts
-from polyarch.taints.admission.pod_admission import PodAdmission
-from polyarch.taints.lookups.facts import TaintFacts
+from polyarch.taints.facts import TaintFacts
 from polyarch.taints.metrics import TaintMetrics
+from polyarch.taints.webhook import PodAdmission
 
 
 class TaintParts:

@@ -19,11 +19,11 @@ from polyarch.placement import names
 from polyarch.placement.reconcilers.observation import Observation
 from polyarch.placement.reconcilers.serving_secrets import ServingSecrets
 from polyarch.selectors import InvalidSelector, Selector
-from polyarch.taints.api.resources import ARCHITECTURE_TAINTS
-from polyarch.taints.api.settings import NOTHING
+from polyarch.taints.api import ARCHITECTURE_TAINTS
 from polyarch.taints.operator.coverage import Placement
 from polyarch.taints.reconcilers.leaving import Farewell
 from polyarch.taints.reconcilers.lifecycle import TaintsReconciler
+from polyarch.taints.settings import NOTHING
 
 
 class PlacementBeside:

@@ -13,17 +13,14 @@ from polyarch.objects import Key, Node
 from polyarch.run.parts.taints import TaintParts
 from polyarch.run.settings import TaintRoleSettings
 from polyarch.run.tainting.duties import Duty
-from polyarch.taints.api.settings import TaintSettings
+from polyarch.taints.events import ACTION, NodeEvent
 from polyarch.taints.names import REGISTRATION_POLICY
-from polyarch.taints.nodes.census import Census
-from polyarch.taints.nodes.node_controller import NodeController
-from polyarch.taints.nodes.node_report import NodeReport
-from polyarch.taints.nodes.pace import Pace
-from polyarch.taints.nodes.registration import RegistrationKeeper
-from polyarch.taints.nodes.safety import ClusterSafety, KnowsRunning, KnowsUncovered, KnowsUndecided
-from polyarch.taints.nodes.taint_rollout import TaintRollout
-from polyarch.taints.plan.pending import KnowsUnscheduled, Pending, pending_because_of_taints
-from polyarch.taints.result.node_events import ACTION, NodeEvent
+from polyarch.taints.node_rules import KnowsUnscheduled, Pending, pending_because_of_taints
+from polyarch.taints.nodes import Census, NodeController, Pace
+from polyarch.taints.registration import RegistrationKeeper
+from polyarch.taints.rollout import ClusterSafety, KnowsRunning, KnowsUncovered, KnowsUndecided, TaintRollout
+from polyarch.taints.settings import TaintSettings
+from polyarch.taints.status import NodeReport
 
 WRITERS: Final = 8
 """Nodes that are written at a time: as many as a slow API server needs for 600 a minute."""

@@ -14,13 +14,10 @@ from polyarch.objects import Key, Pod
 from polyarch.pods.lookups.low_priority import LowPriorityLookups
 from polyarch.run.parts.taints import TaintParts
 from polyarch.run.tainting.duties import Duty
-from polyarch.taints.lookups.image_waiting import ImageWaiting
-from polyarch.taints.result.events import PodEvent
-from polyarch.taints.unscheduled.bound_pods import BoundPods
-from polyarch.taints.unscheduled.changed_pods import ChangedPods
-from polyarch.taints.unscheduled.pod_controller import PodController
-from polyarch.taints.unscheduled.pod_writes import PodWrites
-from polyarch.taints.unscheduled.watched_pods import CHANGED, UNSCHEDULED, WatchedPods
+from polyarch.taints.bound_pods import BoundPods
+from polyarch.taints.events import PodEvent
+from polyarch.taints.image_waiting import ImageWaiting
+from polyarch.taints.pods import CHANGED, UNSCHEDULED, ChangedPods, PodController, PodWrites, WatchedPods
 
 WORKERS: Final = 32
 """Concurrent passes; each lasts about one PATCH."""

@@ -9,7 +9,7 @@ from polyarch.objects import Key
 from polyarch.run.parts.taints import TaintParts
 from polyarch.run.settings import TaintRoleSettings
 from polyarch.run.tainting.duties import Duty
-from polyarch.taints.status.status_writer import OBJECT, Part, StatusWriter
+from polyarch.taints.status import OBJECT, Part, StatusWriter
 
 
 def status_duty(

@@ -13,8 +13,8 @@ from polyarch.kube.store import Change
 from polyarch.objects import DaemonSet, Key, Node
 from polyarch.run.parts.taints import TaintParts
 from polyarch.run.tainting.duties import Duty
-from polyarch.taints.daemonsets.template_controller import TemplateController
-from polyarch.taints.lookups.image_waiting import ImageWaiting
+from polyarch.taints.daemonsets import TemplateController
+from polyarch.taints.image_waiting import ImageWaiting
 
 
 class TemplateDuty(NamedTuple):

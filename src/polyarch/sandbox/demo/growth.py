@@ -20,8 +20,8 @@ from polyarch.sandbox.nodes.fleet import Node
 from polyarch.sandbox.nodes.pods import Pod
 from polyarch.sandbox.tasks import until
 from polyarch.taints import names
-from polyarch.taints.api.resources import ARCHITECTURE_TAINTS, ArchitectureTaints
-from polyarch.taints.api.settings import PRESET_KEYS
+from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints
+from polyarch.taints.settings import PRESET_KEYS
 
 NAMESPACE: Final = "demo-growth"
 ARCHITECTURE: Final = "arm64"

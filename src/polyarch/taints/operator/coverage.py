@@ -11,7 +11,7 @@ import msgspec
 from polyarch.objects import Condition
 from polyarch.operating.webhooks import NAMESPACE_NAME
 from polyarch.selectors import Requirement, Selector
-from polyarch.taints.api.settings import TaintSettings
+from polyarch.taints.settings import TaintSettings
 
 AFFINITY_COVERED: Final = "AffinityCovered"
 

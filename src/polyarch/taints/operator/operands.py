@@ -12,9 +12,9 @@ from polyarch.operating.monitoring.alerting import prometheus_rule
 from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.operating.workloads import Workload
 from polyarch.taints import names
-from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.operator import rights
 from polyarch.taints.operator.monitoring.alerts import ALERTS
+from polyarch.taints.settings import TaintSettings
 
 
 def operands(

@@ -45,7 +45,7 @@ from polyarch.operating.rights import (
 )
 from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.taints import names
-from polyarch.taints.api.resources import ARCHITECTURE_TAINTS
+from polyarch.taints.api import ARCHITECTURE_TAINTS
 
 ADDING: Final = (names.ROLE, shared.PLACEMENT_WEBHOOK, shared.PLACEMENT_CONTROLLER)
 """ServiceAccounts of the processes that add tolerations to pods."""

@@ -18,7 +18,7 @@ from polyarch.operating.settings import DEFAULT_NAMESPACE, OperatorSettings
 from polyarch.operating.webhooks import Excluded, client, configuration, injected
 from polyarch.selectors import Requirement, Selector
 from polyarch.taints import names
-from polyarch.taints.api.settings import NOTHING, TaintSettings
+from polyarch.taints.settings import NOTHING, TaintSettings
 
 _CHANGED: Final = "object.spec.{0}.map(c, c.image) != oldObject.spec.{0}.map(c, c.image)"
 IMAGES_CHANGED: Final = (

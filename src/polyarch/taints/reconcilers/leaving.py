@@ -23,12 +23,12 @@ from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
 from polyarch.operating.keeping.operand_sets import OperandSets
 from polyarch.operating.rollouts import Rollout
 from polyarch.taints import names
-from polyarch.taints.api.resources import ARCHITECTURE_TAINTS
-from polyarch.taints.api.settings import TaintSettings
+from polyarch.taints.api import ARCHITECTURE_TAINTS
+from polyarch.taints.inventory import RECORDED_ONLY
 from polyarch.taints.operator.farewell import Left, Step, next_step
-from polyarch.taints.plan.leftovers import RECORDED_ONLY
-from polyarch.taints.steps.removal import ADMISSION_GROUP, POLICY_PLURALS, Removal
-from polyarch.taints.steps.writing import Outcome, Writer
+from polyarch.taints.removal import ADMISSION_GROUP, POLICY_PLURALS, Removal
+from polyarch.taints.settings import TaintSettings
+from polyarch.taints.writes import Outcome, Writer
 
 log = structlog.get_logger(__name__)
 

@@ -27,14 +27,14 @@ from polyarch.operating.keeping.operand_sets import OperandSets
 from polyarch.operating.rollouts import Rollout
 from polyarch.operating.settings import OLDEST_KUBERNETES, Cluster, OperatorSettings
 from polyarch.taints import names
-from polyarch.taints.api.resources import ARCHITECTURE_TAINTS, ArchitectureTaints
-from polyarch.taints.api.settings import TaintSettings
+from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints
 from polyarch.taints.operator import conditions
 from polyarch.taints.operator.coverage import Placement, affinity_covered
 from polyarch.taints.operator.farewell import Step
 from polyarch.taints.operator.operands import operands
 from polyarch.taints.operator.webhooks import webhooks
 from polyarch.taints.reconcilers.leaving import Farewell
+from polyarch.taints.settings import TaintSettings
 
 log = structlog.get_logger(__name__)
 

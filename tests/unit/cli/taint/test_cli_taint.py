@@ -18,8 +18,7 @@ from polyarch.cli.taint.emission import emission_text
 from polyarch.cli.taint.taint_flags import ConfigurationFlags
 from polyarch.kube.patches import add
 from polyarch.kube.resources import Resource
-from polyarch.taints.documents.autoscalers import NodeTemplate
-from polyarch.taints.documents.kubelet_flags import KubeletFlag
+from polyarch.taints.documents import KubeletFlag, NodeTemplate
 
 NOWHERE = ["--kubeconfig", "/nonexistent"]
 COMMANDS = ("plan", "bootstrap", "apply", "clean")

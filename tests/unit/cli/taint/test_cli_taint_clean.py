@@ -13,7 +13,7 @@ from polyarch.cli.output.messages import Messages
 from polyarch.cli.taint.cleaning import Asked, Cleaned, Cleaning, rendered
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.resources import LEASES, MUTATING_WEBHOOKS, NODES, Resource
-from polyarch.taints.api.resources import ARCHITECTURE_TAINTS
+from polyarch.taints.api import ARCHITECTURE_TAINTS
 
 OURS = "supported-arch=arm64:NoSchedule"
 GKE = "kubernetes.io/arch=arm64:NoSchedule"

@@ -30,7 +30,7 @@ from polyarch.placement.api.resources import (
     PlacementPolicySpec,
 )
 from polyarch.reports.document import Verdict
-from polyarch.taints.api.resources import ArchitectureTaints
+from polyarch.taints.api import ArchitectureTaints
 from polyarch.tolerations import Taint
 
 TAINT = Taint("dedicated", "arm", "NoSchedule")

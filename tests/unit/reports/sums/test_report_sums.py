@@ -25,7 +25,7 @@ from polyarch.reports.document import PartRow, Source
 from polyarch.reports.facts.cluster import ExecFormatError, Facts, NodeFact, PodFact, RunningImage, WorkloadFact
 from polyarch.reports.facts.readings import Answers, Reading
 from polyarch.reports.sums.remedies import newer_tags, suggestions_of
-from polyarch.taints.api.resources import ArchitectureTaints
+from polyarch.taints.api import ArchitectureTaints
 from polyarch.tolerations import Taint
 
 

@@ -14,7 +14,7 @@ from polyarch.oci.answer import Inspection, Status
 from polyarch.oci.reference import parse
 from polyarch.pods.additions import NOTHING, Addition, Alongside
 from polyarch.taints import names
-from polyarch.taints.admission.pod_admission import BUDGET
+from polyarch.taints.webhook import POD_BUDGET
 
 ARM64 = {"key": "supported-arch", "operator": "Equal", "value": "arm64", "effect": "NoSchedule"}
 
@@ -49,7 +49,7 @@ async def beside_placement(
     world: TaintWorld, document: dict[str, Any], alongside: Alongside, **answers: Any
 ) -> Addition:
     return await world.pods.at_admission(
-        asked(document, world), answers, alongside, until=world.clock.monotonic() + BUDGET
+        asked(document, world), answers, alongside, until=world.clock.monotonic() + POD_BUDGET
     )
 
 
@@ -82,9 +82,9 @@ async def test_tn_032_a_second_call_on_our_own_output_changes_nothing(taint_worl
 
 async def test_tn_040_an_image_that_is_not_known_is_looked_up_within_the_budget(taint_world):
     """TN-040."""
-    taint_world.registry.seconds = BUDGET / 2
+    taint_world.registry.seconds = POD_BUDGET / 2
     taint_world.registry.set("cold:1", *BOTH)
-    answer = await taint_world.admit(pod("cold:1"), seconds=BUDGET)
+    answer = await taint_world.admit(pod("cold:1"), seconds=POD_BUDGET)
     assert answer.tolerated == ["amd64", "arm64"]
     assert not answer.is_gated
 
@@ -93,7 +93,7 @@ async def test_tn_046_a_slow_registry_gates_the_pod_and_serves_the_next_one(tain
     """TN-046, TN-091: our own gate and label, and one look-up for all pods of the image."""
     taint_world.registry.seconds = 3.0
     taint_world.registry.set("cold:1", *BOTH)
-    answer = await taint_world.admit(pod("cold:1"), seconds=BUDGET)
+    answer = await taint_world.admit(pod("cold:1"), seconds=POD_BUDGET)
     assert answer.is_gated
     assert answer.object["metadata"]["labels"] == {names.GATED_LABEL: "gated"}
     assert answer.tolerated == []
@@ -161,7 +161,7 @@ async def test_tn_047_a_pod_is_not_refused_before_its_indexes_were_looked_at(tai
     world.registry.know("app:1", "linux/amd64")
     world.registry.know("old:1", "linux/arm64")
     world.registry.seconds = 3.0
-    answer = await world.admit(pod("app:1", "old:1"), seconds=BUDGET)
+    answer = await world.admit(pod("app:1", "old:1"), seconds=POD_BUDGET)
     assert answer.response["allowed"]
     assert answer.is_gated
     await world.clock.run(3)
@@ -398,7 +398,7 @@ async def test_tn_091_a_hundred_pods_of_an_unknown_image_are_one_look_up(taint_w
     taint_world.registry.set("cold:1", *BOTH)
     at_once = [asyncio.create_task(taint_world.pods.handle(asked(pod("cold:1"), taint_world))) for _ in range(50)]
     beside = [asyncio.create_task(beside_placement(taint_world, pod("cold:1"), Alongside())) for _ in range(40)]
-    await taint_world.clock.run(BUDGET)
+    await taint_world.clock.run(POD_BUDGET)
     assert all(task.done() for task in (*at_once, *beside))
     await taint_world.clock.run(3)
     for _ in range(10):

@@ -13,10 +13,10 @@ from polyarch.oci.reference import parse
 from polyarch.pods.additions import NOTHING
 from polyarch.pods.likeness import LONGEST
 from polyarch.pods.series import ENTRIES
-from polyarch.taints.admission.series import CAPACITY, recent_series
-from polyarch.taints.api.settings import TaintSettings
-from polyarch.taints.decide.decision import Progress
-from polyarch.taints.decide.rules import Facts
+from polyarch.taints.decision import Progress
+from polyarch.taints.pod_rules import Facts
+from polyarch.taints.settings import TaintSettings
+from polyarch.taints.webhook import CAPACITY, recent_series
 
 SETTINGS = TaintSettings(mode="tolerations", given=frozenset({"amd64", "arm64"}))
 EXISTING = frozenset({"amd64"})

@@ -7,7 +7,7 @@ import pytest
 from taint_world import BOTH, daemon_set, tolerated
 
 from polyarch.taints import names
-from polyarch.taints.admission.template_admission import BUDGET
+from polyarch.taints.webhook import TEMPLATE_BUDGET
 
 
 def template(answer):
@@ -46,7 +46,7 @@ async def test_tn_052_an_unknown_image_adds_nothing_and_warns_the_user(taint_wor
     """TN-052: after the budget, not later."""
     taint_world.registry.seconds = 10.0
     taint_world.registry.set("cold:1", *BOTH)
-    answer = await taint_world.admit(daemon_set("cold:1"), seconds=BUDGET)
+    answer = await taint_world.admit(daemon_set("cold:1"), seconds=TEMPLATE_BUDGET)
     assert answer.paths == []
     [warning] = answer.warnings
     assert "cold:1" in warning
@@ -54,9 +54,9 @@ async def test_tn_052_an_unknown_image_adds_nothing_and_warns_the_user(taint_wor
 
 async def test_tn_052_an_image_that_answers_in_time_is_used(taint_world):
     """TN-052."""
-    taint_world.registry.seconds = BUDGET / 2
+    taint_world.registry.seconds = TEMPLATE_BUDGET / 2
     taint_world.registry.set("cold:1", *BOTH)
-    assert template(await taint_world.admit(daemon_set("cold:1"), seconds=BUDGET)) == ["amd64", "arm64"]
+    assert template(await taint_world.admit(daemon_set("cold:1"), seconds=TEMPLATE_BUDGET)) == ["amd64", "arm64"]
 
 
 async def test_tn_053_while_the_registry_is_down_an_applied_template_keeps_what_it_had(taint_world):

@@ -6,15 +6,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from polyarch.taints.api.crds import crds
-from polyarch.taints.api.resources import (
+from polyarch.taints.api import (
     ARCHITECTURE_TAINTS,
     ArchitectureTaints,
     ArchitectureTaintsSpec,
     ArchitectureTaintsStatus,
 )
-from polyarch.taints.api.settings import TaintSettings
-from polyarch.taints.api.validation import InvalidConfiguration, validated
+from polyarch.taints.crd import InvalidConfiguration, crds, validated
+from polyarch.taints.settings import TaintSettings
 from taint_refusals import ACCEPTED, REFUSED, Json
 
 (DOCUMENT,) = crds()

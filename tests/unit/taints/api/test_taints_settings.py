@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from polyarch.platforms import KNOWN_ARCHITECTURES
-from polyarch.taints.api.resources import ArchitectureTaintsSpec
-from polyarch.taints.api.settings import TaintSettings
+from polyarch.taints.api import ArchitectureTaintsSpec
+from polyarch.taints.settings import TaintSettings
 
 
 def compiled(**spec: Any) -> TaintSettings:

@@ -3,7 +3,7 @@
 import pytest
 
 from polyarch.objects import Key
-from polyarch.taints.daemonsets.rewrites import FIRST, LONGEST, Rewrites
+from polyarch.taints.daemonset_rollouts import FIRST_PAUSE, LONGEST_PAUSE, Rewrites
 
 AGENT, OTHER = Key("team", "agent"), Key("team", "other")
 
@@ -21,8 +21,8 @@ def written(*times: float) -> Rewrites:
         ((0.0,), 60.0),
         ((0.0, 100.0), 120.0),
         ((0.0, 100.0, 300.0), 240.0),
-        (tuple(number * LONGEST for number in range(9)), LONGEST),
-        (tuple(number * LONGEST for number in range(2000)), LONGEST),
+        (tuple(number * LONGEST_PAUSE for number in range(9)), LONGEST_PAUSE),
+        (tuple(number * LONGEST_PAUSE for number in range(2000)), LONGEST_PAUSE),
     ],
 )
 def test_tn_053_each_time_it_is_left_alone_twice_as_long_and_an_hour_at_most(
@@ -42,7 +42,9 @@ def test_tn_053_what_was_never_added_is_added_at_once() -> None:
     assert rewrites.rest(AGENT, ["arm64"], 0.0) == 0.0
 
 
-@pytest.mark.parametrize(("later", "pause"), [(2 * LONGEST - 1, 4 * FIRST), (2 * LONGEST, FIRST)])
+@pytest.mark.parametrize(
+    ("later", "pause"), [(2 * LONGEST_PAUSE - 1, 4 * FIRST_PAUSE), (2 * LONGEST_PAUSE, FIRST_PAUSE)]
+)
 def test_tn_053_two_hours_in_peace_and_the_pauses_begin_anew(later: float, pause: float) -> None:
     rewrites = written(0.0, 100.0, 100.0 + later)
     assert rewrites.rest(AGENT, ["arm64"], 100.0 + later) == pause
@@ -52,4 +54,4 @@ def test_tn_053_who_took_them_away_twice_is_told_of() -> None:
     """Once is a manifest that was applied again; twice is somebody who does it each time."""
     assert written(0.0, 100.0).contested == ()
     assert written(0.0, 100.0, 300.0).contested == (AGENT,)
-    assert written(0.0, 100.0, 300.0, 300.0 + 2 * LONGEST).contested == ()
+    assert written(0.0, 100.0, 300.0, 300.0 + 2 * LONGEST_PAUSE).contested == ()

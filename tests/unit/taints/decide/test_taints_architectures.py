@@ -8,7 +8,7 @@ from taint_cases import admitted, settings
 
 from polyarch.oci.answer import Entry, Inspection, Skipped
 from polyarch.platforms import Platform
-from polyarch.taints.decide.decision import Progress
+from polyarch.taints.decision import Progress
 
 BOTH = index(APP, "amd64", "arm64")
 MIXED = index(APP, "linux/amd64", "linux/arm64", "windows/amd64", "windows/arm64")

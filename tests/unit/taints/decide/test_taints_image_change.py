@@ -10,8 +10,8 @@ from taint_cases import facts, settings, tolerating, toleration
 from polyarch.kube.patches import apply_patch
 from polyarch.objects import Pod
 from polyarch.taints import names
-from polyarch.taints.decide.image_change import ImageChange, changes_images, decide_change, examine_change
-from polyarch.taints.result.pod_patch import admission_patch
+from polyarch.taints.patch import admission_patch
+from polyarch.taints.pod_rules import ImageChange, changes_images, decide_change, examine_change
 
 OLD = "quay.io/team/app:0"
 

@@ -7,9 +7,9 @@ import pytest
 from taint_nodes import Json, document, node, patched, record_of, taints_of
 
 from polyarch.selectors import Requirement, Selector
-from polyarch.taints.api.settings import TaintSettings
-from polyarch.taints.decide.node_taints import Kind, NodeDecision, Reason, decide_node, parse_record
-from polyarch.taints.result.node_patch import node_patch
+from polyarch.taints.node_rules import Kind, NodeDecision, NodeReason, decide_node, parse_record
+from polyarch.taints.patch import node_patch
+from polyarch.taints.settings import TaintSettings
 
 ARM = "supported-arch=arm64:NoSchedule"
 AMD = "supported-arch=amd64:NoSchedule"
@@ -114,7 +114,7 @@ def test_tn_023_reconcile(
 @pytest.mark.parametrize("record", [None, AMD], ids=["adopted", "recorded"])
 def test_tn_023_c_a_node_of_a_primary_architecture_loses_what_is_ours(record: str | None) -> None:
     decision, result = after(document("n", "amd64", GPU, AMD, CORDON, record=record))
-    assert (decision.kind, decision.reason) == (Kind.REMOVE, Reason.PRIMARY_ARCHITECTURE)
+    assert (decision.kind, decision.reason) == (Kind.REMOVE, NodeReason.PRIMARY_ARCHITECTURE)
     assert (taints_of(result), record_of(result)) == ([GPU, CORDON], None)
 
 
@@ -126,7 +126,7 @@ def test_tn_023_a_time_added_makes_no_difference() -> None:
 
 def test_tn_023_e_says_which_taint_is_in_the_way() -> None:
     decision, _ = after(document("n", "arm64", AMD), RECORDED)
-    assert decision.reason is Reason.FOREIGN
+    assert decision.reason is NodeReason.FOREIGN
     assert decision.waiting
     assert AMD in decision.message
     assert "unique" in decision.message
@@ -188,7 +188,7 @@ def test_tn_022_entries_that_are_none_are_passed_over() -> None:
 
 def test_tn_082_a_node_that_another_tool_left_consistent_is_not_written() -> None:
     decision, _ = after(document("n", "arm64", GPU, ARM))
-    assert (decision.kind, decision.reason) == (Kind.NONE, Reason.TAINTED)
+    assert (decision.kind, decision.reason) == (Kind.NONE, NodeReason.TAINTED)
 
 
 # -- TN-020: the architecture ------------------------------------------------------------------------------------------
@@ -216,46 +216,46 @@ def test_tn_020_the_kubelet_is_believed_before_the_label(
 @pytest.mark.parametrize(("reported", "label"), [("", ""), ("unknown", "arm64"), ("", "vax"), ("mips128", "")])
 def test_tn_020_an_unknown_architecture_neither_gets_nor_loses_a_taint(reported: str, label: str) -> None:
     decision, result = after(document("n", reported, ARM, label=label, record=ARM))
-    assert (decision.kind, decision.reason, decision.managed) == (Kind.NONE, Reason.UNKNOWN, False)
+    assert (decision.kind, decision.reason, decision.managed) == (Kind.NONE, NodeReason.UNKNOWN, False)
     assert taints_of(result) == [ARM]
     assert not decision.waiting
 
 
 # -- TN-021: which nodes -----------------------------------------------------------------------------------------------
 
-UNMANAGED: dict[str, tuple[Json, TaintSettings, Reason]] = {
+UNMANAGED: dict[str, tuple[Json, TaintSettings, NodeReason]] = {
     "opted out": (
         document("n", "arm64", ARM, GPU, labels={"polyarch.dev/taints": "disabled"}),
         USUAL,
-        Reason.OPTED_OUT,
+        NodeReason.OPTED_OUT,
     ),
-    "another system": (document("n", "arm64", ARM, GPU, os="windows"), USUAL, Reason.OTHER_SYSTEM),
+    "another system": (document("n", "arm64", ARM, GPU, os="windows"), USUAL, NodeReason.OTHER_SYSTEM),
     "control plane": (
         document("n", "arm64", ARM, GPU, labels={"node-role.kubernetes.io/control-plane": ""}),
         TaintSettings(exclude_control_plane=True),
-        Reason.CONTROL_PLANE,
+        NodeReason.CONTROL_PLANE,
     ),
     "master": (
         document("n", "arm64", ARM, GPU, labels={"node-role.kubernetes.io/master": "true"}),
         TaintSettings(exclude_control_plane=True),
-        Reason.CONTROL_PLANE,
+        NodeReason.CONTROL_PLANE,
     ),
     "not selected": (
         document("n", "arm64", ARM, GPU),
         TaintSettings(node_selector=Selector((Requirement("pool", "Exists"),))),
-        Reason.NOT_SELECTED,
+        NodeReason.NOT_SELECTED,
     ),
     "architecture not managed": (
         document("n", "arm64", ARM, GPU),
         TaintSettings(given=frozenset({"s390x"})),
-        Reason.ARCHITECTURE_NOT_MANAGED,
+        NodeReason.ARCHITECTURE_NOT_MANAGED,
     ),
 }
 
 
 @pytest.mark.parametrize(("source", "settings", "reason"), UNMANAGED.values(), ids=UNMANAGED.keys())
 def test_tn_021_a_node_that_is_not_managed_loses_ours_and_nothing_else(
-    source: Json, settings: TaintSettings, reason: Reason
+    source: Json, settings: TaintSettings, reason: NodeReason
 ) -> None:
     decision, result = after(source, settings)
     assert (decision.kind, decision.reason, decision.managed) == (Kind.REMOVE, reason, False)
@@ -279,7 +279,7 @@ def test_tn_013_the_mode_tolerations_taints_primary_nodes_too() -> None:
 
 def test_tn_025_a_node_waits_until_its_architecture_is_released() -> None:
     decision, result = after(document("n", "arm64", GPU), released=frozenset({"s390x"}))
-    assert (decision.kind, decision.reason, decision.waiting) == (Kind.NONE, Reason.NOT_RELEASED, True)
+    assert (decision.kind, decision.reason, decision.waiting) == (Kind.NONE, NodeReason.NOT_RELEASED, True)
     assert taints_of(result) == [GPU]
 
 
@@ -295,7 +295,7 @@ def test_tn_010_paused_writes_nothing() -> None:
     settings = TaintSettings(state="paused")
     for source in (document("n", "arm64"), document("n", "amd64", AMD), document("n", "arm64", AMD)):
         decision, result = after(source, settings)
-        assert (decision.kind, decision.reason, result) == (Kind.NONE, Reason.PAUSED, source)
+        assert (decision.kind, decision.reason, result) == (Kind.NONE, NodeReason.PAUSED, source)
 
 
 @pytest.mark.parametrize("architecture", ["arm64", "amd64", "", "vax"])
@@ -305,7 +305,7 @@ def test_tn_073_everything_of_ours_goes_when_taints_are_removed(architecture: st
     labels = {"polyarch.dev/taints": "disabled"}
     source = document("n", architecture, GPU, ARM, CORDON, record=ARM, labels=labels)
     decision, result = after(source, settings, leaving=leaving)
-    assert (decision.kind, decision.reason) == (Kind.REMOVE, Reason.REMOVING)
+    assert (decision.kind, decision.reason) == (Kind.REMOVE, NodeReason.REMOVING)
     assert (taints_of(result), record_of(result)) == ([GPU, CORDON], None)
     assert after(result, settings, leaving=leaving)[0].kind is Kind.NONE
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from polyarch.taints.api.settings import TaintSettings
-from polyarch.taints.decide.rollout import HoldReason, PendingWatch, Safety, held_back, in_order, stop_message
+from polyarch.taints.node_rules import HoldReason, PendingWatch, Safety, held_back, in_order, stop_message
+from polyarch.taints.settings import TaintSettings
 
 BOTH = TaintSettings(mode="both")
 USUAL = TaintSettings()

@@ -7,9 +7,8 @@ from placement_cases import APP, SIDE, answers, arch, failure, index, neutral, p
 from taint_cases import admitted, facts, reconciled, settings, tolerating, toleration
 
 from polyarch.taints import names
-from polyarch.taints.decide.decision import Progress
-from polyarch.taints.decide.gate_time import Waited, decide_after, next_change
-from polyarch.taints.decide.rules import assess, examine
+from polyarch.taints.decision import Progress
+from polyarch.taints.pod_rules import Waited, assess, decide_after, examine, next_change
 
 BOTH = index(APP, "amd64", "arm64")
 DOWN = failure(APP)

@@ -11,7 +11,7 @@ from taint_cases import daemon_set, settings, templated, tolerating, toleration
 from polyarch.kube.patches import apply_patch
 from polyarch.objects import DaemonSet
 from polyarch.taints import names
-from polyarch.taints.result.template_patch import recorded_tolerations, restoring_patch
+from polyarch.taints.patch import recorded_tolerations, restoring_patch
 
 BOTH = index(APP, "amd64", "arm64")
 RECORD = names.ADDED_TOLERATIONS_ANNOTATION

@@ -6,11 +6,17 @@ import pytest
 
 from polyarch.kube.patches import apply_patch
 from polyarch.kube.resources import Resource
-from polyarch.taints.api.settings import TaintSettings
-from polyarch.taints.documents.autoscalers import MACHINE_SETS, NODE_POOLS, lacking
-from polyarch.taints.documents.guards import NODES_GUARD, PODS_GUARD, guard_policies
-from polyarch.taints.documents.kubelet_flags import kubelet_flags
-from polyarch.taints.documents.runtime_classes import runtime_classes
+from polyarch.taints.documents import (
+    MACHINE_SETS,
+    NODE_POOLS,
+    NODES_GUARD,
+    PODS_GUARD,
+    guard_policies,
+    kubelet_flags,
+    lacking,
+    runtime_classes,
+)
+from polyarch.taints.settings import TaintSettings
 
 ARCH = "kubernetes.io/arch"
 USUAL = TaintSettings()

@@ -11,8 +11,8 @@ from structlog.testing import capture_logs
 
 from manual_clock import ManualClock
 from polyarch.objects import Pod
-from polyarch.taints.api.resources import ArchitectureTaints
-from polyarch.taints.lookups.facts import AGAIN, PATIENCE, TaintFacts
+from polyarch.taints.api import ArchitectureTaints
+from polyarch.taints.facts import AGAIN, PATIENCE, TaintFacts
 
 PLURAL = "architecturetaints"
 POD = Pod()

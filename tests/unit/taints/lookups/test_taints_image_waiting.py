@@ -12,7 +12,7 @@ from polyarch.oci.reference import parse
 from polyarch.pods.lookups.image_lookup import ImageKey, Want
 from polyarch.pods.lookups.metrics import LookupMetrics
 from polyarch.pods.lookups.secrets import PodCredentials, PullSecrets, PullSource
-from polyarch.taints.lookups.image_waiting import ImageWaiting, waiter_of
+from polyarch.taints.image_waiting import ImageWaiting, waiter_of
 
 APP = parse("quay.io/team/app:1")
 

@@ -1,6 +1,6 @@
 """Which node is written next (TN-026)."""
 
-from polyarch.taints.nodes.due import Due
+from polyarch.taints.nodes import Due
 
 
 def test_tn_026_what_a_single_event_asks_for_comes_first_then_the_rollout_by_architecture_and_name() -> None:

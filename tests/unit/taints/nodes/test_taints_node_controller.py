@@ -8,19 +8,19 @@ from taint_nodes import Json, document, record_of, taint
 from polyarch.kube.errors import Conflict, Forbidden, Unavailable
 from polyarch.kube.resources import NODES
 from polyarch.kube.store import Change
-from polyarch.taints.api.resources import ArchitectureStatus
-from polyarch.taints.api.settings import TaintSettings
-from polyarch.taints.decide.rollout import Safety
-from polyarch.taints.plan.availability import (
+from polyarch.taints.api import ArchitectureStatus
+from polyarch.taints.node_rules import (
     ClientConfig,
     Endpoint,
     EndpointConditions,
     EndpointSlice,
+    Safety,
     ServiceReference,
     Webhook,
     WebhookConfiguration,
     admission_problem,
 )
+from polyarch.taints.settings import TaintSettings
 
 ARM = "supported-arch=arm64:NoSchedule"
 AMD = "supported-arch=amd64:NoSchedule"

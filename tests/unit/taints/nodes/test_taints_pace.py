@@ -3,7 +3,7 @@
 import pytest
 
 from manual_clock import ManualClock
-from polyarch.taints.nodes.pace import Pace
+from polyarch.taints.nodes import Pace
 
 
 def writes(pace: Pace, clock: ManualClock, seconds: float, *, at_once: bool = False) -> list[float]:

@@ -11,10 +11,10 @@ from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import Resource
 from polyarch.objects import Key, Unstructured
 from polyarch.selectors import Requirement, Selector
-from polyarch.taints.api.settings import TaintSettings
-from polyarch.taints.documents.registration_policy import bindings, newest_served, policies, registration_policy
+from polyarch.taints.documents import bindings, newest_served, policies, registration_policy
 from polyarch.taints.metrics import TaintMetrics
-from polyarch.taints.nodes.registration import RegistrationKeeper
+from polyarch.taints.registration import RegistrationKeeper
+from polyarch.taints.settings import TaintSettings
 
 NAME = "polyarch-architecture-taints"
 KEY = Key("", NAME)

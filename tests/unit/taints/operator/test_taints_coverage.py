@@ -4,10 +4,10 @@ import pytest
 
 from polyarch.operating.rollouts import Rollout
 from polyarch.selectors import Requirement, Selector
-from polyarch.taints.api.resources import ArchitectureTaintsSpec, PodsSpec
-from polyarch.taints.api.settings import TaintSettings
+from polyarch.taints.api import ArchitectureTaintsSpec, PodsSpec
 from polyarch.taints.operator.conditions import not_available, not_removed
 from polyarch.taints.operator.coverage import Placement, affinity_covered
+from polyarch.taints.settings import TaintSettings
 
 PLACED = Selector((Requirement("placed", "Exists"),))
 EVERYWHERE = Placement()

@@ -11,9 +11,9 @@ from polyarch.operating.labels import part_of
 from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.placement.operator import deployments
 from polyarch.taints import names
-from polyarch.taints.api.resources import ArchitectureTaintsSpec, PodsSpec, TaintSpec
-from polyarch.taints.api.settings import PRESET_KEYS, TaintSettings
+from polyarch.taints.api import ArchitectureTaintsSpec, PodsSpec, TaintSpec
 from polyarch.taints.operator.operands import operands
+from polyarch.taints.settings import PRESET_KEYS, TaintSettings
 
 USUAL = TaintSettings()
 

@@ -9,11 +9,12 @@ from polyarch.kube.rbac import granting, grants, missing
 from polyarch.operating import names as shared
 from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.run.parts import controller_lease
-from polyarch.taints import names
-from polyarch.taints.daemonsets import template_controller
-from polyarch.taints.nodes import registration, safety
+from polyarch.taints import daemonsets as template_controller
+from polyarch.taints import names, registration
+from polyarch.taints import pods as changed_pods
+from polyarch.taints import pods as pod_writes
+from polyarch.taints import rollout as safety
 from polyarch.taints.operator import rights
-from polyarch.taints.unscheduled import changed_pods, pod_writes
 
 HOME = OperatorSettings().namespace
 SETTINGS = st.builds(

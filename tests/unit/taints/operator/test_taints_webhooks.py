@@ -10,9 +10,9 @@ from polyarch.kube.resources import CLUSTER_ROLES
 from polyarch.objects import Key
 from polyarch.operating.settings import OperatorSettings
 from polyarch.placement.operator import webhooks as of_placement
-from polyarch.taints.api.resources import ArchitectureTaintsSpec
-from polyarch.taints.api.settings import TaintSettings
+from polyarch.taints.api import ArchitectureTaintsSpec
 from polyarch.taints.operator.webhooks import webhook_configuration, webhooks
+from polyarch.taints.settings import TaintSettings
 
 OPT_OUT = {"key": "polyarch.dev/taints", "operator": "NotIn", "values": ["disabled"]}
 

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from polyarch.objects import CronJob, DaemonSet, Key, Node, Pod, Workload
-from polyarch.taints.plan.inventory import Inventory, unscheduled
+from polyarch.taints.inventory import Inventory, unscheduled
 
 
 def node(name: str, architecture: str = "", label: str = "") -> Node:

@@ -7,8 +7,8 @@ import pytest
 from taint_nodes import document, node
 
 from polyarch.objects import Pod
-from polyarch.taints.api.settings import TaintSettings
-from polyarch.taints.plan.pending import pending_because_of_taints
+from polyarch.taints.node_rules import pending_because_of_taints
+from polyarch.taints.settings import TaintSettings
 
 ARM = "supported-arch=arm64:NoSchedule"
 GPU = "nvidia.com/gpu=x:NoSchedule"

@@ -7,10 +7,9 @@ from taint_nodes import document
 
 from polyarch.kube.resources import DAEMONSETS, DEPLOYMENTS, NODES, PODS
 from polyarch.objects import Key
-from polyarch.taints.api.settings import TaintSettings
-from polyarch.taints.plan.judgement import Judge, Judgement
-from polyarch.taints.plan.steps import Admission, Live, Plan, StepState, plan
-from polyarch.taints.steps.reading import read_inventory
+from polyarch.taints.cluster import read_inventory
+from polyarch.taints.plan import Admission, Judge, Judgement, Live, Plan, StepState, plan
+from polyarch.taints.settings import TaintSettings
 
 USUAL = TaintSettings()
 ALL_TAINTED = TaintSettings(mode="tolerations")

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from polyarch.objects import DaemonSet
-from polyarch.taints.plan.rollout_order import in_rollout_order
+from polyarch.taints.daemonset_rollouts import in_rollout_order
 
 
 def daemon_set(name: str = "shop/agent", *, strategy: str = "RollingUpdate", **status: int) -> DaemonSet:

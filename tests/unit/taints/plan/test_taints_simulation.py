@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from polyarch.objects import Pod
-from polyarch.taints.plan.simulation import Guest, Landscape, Site
+from polyarch.taints.simulation import Guest, Landscape, Site
 from polyarch.tolerations import Taint, Toleration
 
 ARCH = "kubernetes.io/arch"

@@ -6,9 +6,9 @@ from taint_cases import admitted, daemon_set, facts, reconciled, settings, templ
 
 from polyarch.objects import Pod
 from polyarch.taints import names
-from polyarch.taints.decide.decision import PodDecision, Progress
-from polyarch.taints.decide.image_change import ImageChange, decide_change, examine_change
-from polyarch.taints.result.events import HOURLY, events_for, shrunk
+from polyarch.taints.decision import PodDecision, Progress
+from polyarch.taints.events import HOURLY, events_for, shrunk
+from polyarch.taints.pod_rules import ImageChange, decide_change, examine_change
 
 BOTH = index(APP, "amd64", "arm64")
 GATED = {"gates": [names.GATE], "labels": {names.GATED_LABEL: names.GATED}}

@@ -7,10 +7,10 @@ from taint_cluster import answers, pod
 from taint_nodes import document, node
 
 from polyarch.objects import Pod
-from polyarch.taints.api.settings import TaintSettings
-from polyarch.taints.decide.decision import Progress
-from polyarch.taints.decide.rules import Facts, decide, examine
-from polyarch.taints.result.explanation import explain_tolerations
+from polyarch.taints.decision import Progress
+from polyarch.taints.events import explain_tolerations
+from polyarch.taints.pod_rules import Facts, decide, examine
+from polyarch.taints.settings import TaintSettings
 
 TAINT = "supported-arch=arm64:NoSchedule"
 NODES = [node(document(name, architecture, *taints)) for name, architecture, *taints in (

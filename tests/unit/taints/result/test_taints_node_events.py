@@ -3,9 +3,9 @@
 import pytest
 from taint_nodes import document, node
 
-from polyarch.taints.api.settings import TaintSettings
-from polyarch.taints.decide.node_taints import decide_node
-from polyarch.taints.result import node_events
+from polyarch.taints import events as node_events
+from polyarch.taints.node_rules import decide_node
+from polyarch.taints.settings import TaintSettings
 
 ARM = "supported-arch=arm64:NoSchedule"
 AMD = "supported-arch=amd64:NoSchedule"

@@ -10,8 +10,8 @@ from taint_cases import admitted, reconciled, settings, tolerating
 from polyarch.kube.patches import apply_patch
 from polyarch.objects import Pod
 from polyarch.taints import names
-from polyarch.taints.decide.decision import Progress
-from polyarch.taints.result.pod_patch import bare_release
+from polyarch.taints.decision import Progress
+from polyarch.taints.patch import bare_release
 
 BOTH = index(APP, "amd64", "arm64")
 GATE = {"gates": ["first", names.GATE, "last"], "labels": {names.GATED_LABEL: names.GATED, "app": "web"}}

@@ -9,10 +9,16 @@ from manual_clock import ManualClock
 from polyarch.kube.controller import After, Done
 from polyarch.kube.errors import NotFound
 from polyarch.objects import Condition, Key, ObjectMeta
-from polyarch.taints.api.resources import ARCHITECTURE_TAINTS, ArchitectureTaints, ArchitectureTaintsStatus
-from polyarch.taints.api.resources import Condition as Stored
-from polyarch.taints.result.contribution import Contribution, Problem, composed
-from polyarch.taints.status.status_writer import StatusWriter
+from polyarch.taints.api import (
+    ARCHITECTURE_TAINTS,
+    ArchitectureTaints,
+    ArchitectureTaintsStatus,
+    Contribution,
+    Problem,
+    composed,
+)
+from polyarch.taints.api import StatusCondition as Stored
+from polyarch.taints.status import StatusWriter
 
 KEY = Key("", "cluster")
 

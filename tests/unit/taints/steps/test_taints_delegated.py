@@ -9,10 +9,10 @@ from taint_api import TaintApi
 
 from manual_clock import ManualClock
 from polyarch.kube.resources import LEASES
-from polyarch.taints.api.resources import ARCHITECTURE_TAINTS, ArchitectureTaints, ArchitectureTaintsSpec
-from polyarch.taints.plan.hold import held, is_held, released
-from polyarch.taints.steps.controllers import is_renewed
-from polyarch.taints.steps.delegated import Delegated, NotInTime, Progressed, observed, ready, tainted
+from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints, ArchitectureTaintsSpec
+from polyarch.taints.bootstrap import Delegated, NotInTime, Progressed, observed, ready, tainted
+from polyarch.taints.cluster import is_renewed
+from polyarch.taints.plan import held, is_held, released
 
 DOCUMENT = {"metadata": {"name": "cluster"}, "spec": {"mode": "both"}}
 LABELS = {"matchLabels": {"pool": "arm"}}

@@ -13,15 +13,12 @@ from manual_clock import ManualClock
 from polyarch.kube.errors import Conflict, Forbidden, Unavailable
 from polyarch.kube.resources import DAEMONSETS, NODES, PODS
 from polyarch.objects import Key
-from polyarch.taints.api.settings import TaintSettings
-from polyarch.taints.documents.registration_policy import released_by
-from polyarch.taints.plan.judgement import Judge
-from polyarch.taints.plan.steps import Live, StepState, plan
-from polyarch.taints.steps.direct import Direct
-from polyarch.taints.steps.live import rolling
-from polyarch.taints.steps.reading import read_inventory
-from polyarch.taints.steps.tainting import Tainting
-from polyarch.taints.steps.writing import Change, Writer
+from polyarch.taints.bootstrap import Direct, Tainting
+from polyarch.taints.cluster import read_inventory, rolling
+from polyarch.taints.documents import released_by
+from polyarch.taints.plan import Judge, Live, StepState, plan
+from polyarch.taints.settings import TaintSettings
+from polyarch.taints.writes import Change, Writer
 
 USUAL = TaintSettings()
 ADDED = {"key": "supported-arch", "operator": "Equal", "value": "arm64", "effect": "NoSchedule"}

@@ -8,9 +8,8 @@ from taint_nodes import document
 
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.resources import ENDPOINT_SLICES, MUTATING_WEBHOOKS, NODES, PODS, Resource
-from polyarch.taints.api.settings import TaintSettings
-from polyarch.taints.steps.live import read_live, webhook_problem
-from polyarch.taints.steps.reading import read_inventory
+from polyarch.taints.cluster import read_inventory, read_live, webhook_problem
+from polyarch.taints.settings import TaintSettings
 
 USUAL = TaintSettings()
 POOLS = Resource("karpenter.sh", "v1", "nodepools", "NodePool", namespaced=False)

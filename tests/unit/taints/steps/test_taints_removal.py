@@ -11,9 +11,9 @@ from taint_nodes import document, record_of, taints_of
 from manual_clock import ManualClock
 from polyarch.kube.errors import Conflict, Forbidden, TooManyRequests
 from polyarch.kube.resources import DAEMONSETS, MUTATING_WEBHOOKS, NODES, PODS
-from polyarch.taints.api.settings import TaintSettings
-from polyarch.taints.steps.removal import Removal
-from polyarch.taints.steps.writing import Writer
+from polyarch.taints.removal import Removal
+from polyarch.taints.settings import TaintSettings
+from polyarch.taints.writes import Writer
 
 ADOPTING = TaintSettings()
 RECORDED = TaintSettings(ownership="recorded")

@@ -18,8 +18,8 @@ from polyarch.objects import Key, Pod
 from polyarch.pods.lookups.low_priority import LowPriorityLookups
 from polyarch.pods.lookups.metrics import LookupMetrics
 from polyarch.pods.lookups.secrets import PullSecrets
+from polyarch.taints.bound_pods import BOUND, BoundPods
 from polyarch.taints.metrics import TaintMetrics
-from polyarch.taints.unscheduled.bound_pods import BOUND, BoundPods
 
 APP = "quay.io/team/app:1"
 NOWHERE = {"taint": {"preset": "custom", "key": "example.com/arch"}}

@@ -1,1 +1,0 @@
-"""The webhooks of taints: pods and templates of DaemonSets get their tolerations when they are created."""

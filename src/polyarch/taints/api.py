@@ -1,0 +1,218 @@
+"""Types of ArchitectureTaints (TN-010, TN-014).
+
+Decoding is tolerant: ``crds`` has the schema, ``settings`` what the values mean."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from polyarch.kube.resources import Resource
+from polyarch.objects import Condition, ObjectMeta, Status
+from polyarch.selectors import LabelSelector
+from polyarch.taints.names import GROUP
+
+ARCHITECTURE_TAINTS: Final = Resource(GROUP, "v1alpha1", "architecturetaints", "ArchitectureTaints", namespaced=False)
+
+
+class TaintSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """``spec.taint``: key, effect and whose taints are ours (TN-011, TN-022)."""
+
+    preset: str = "archaware"
+    key: str = ""
+    effect: str = "NoSchedule"
+    acknowledge_eviction: bool = False
+    ownership: str = ""
+    """Empty: by preset."""
+
+
+class NodesSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """``spec.nodes``: which nodes are managed, and how fast (TN-021, TN-025 to TN-027)."""
+
+    selector: LabelSelector | None = None
+    exclude_control_plane: bool = False
+    operating_systems: list[str] | None = None
+    """None: ``[linux]``."""
+    rollout: str = "safe"
+    per_minute: int = 60
+    at_registration: str = "policy"
+
+
+class PodsSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """``spec.pods``: which pods get tolerations, and what happens without answers (TN-041 to TN-049)."""
+
+    namespace_selector: LabelSelector | None = None
+    pod_selector: LabelSelector | None = None
+    exclude_namespaces: list[str] | None = None
+    on_unknown: str = "gate"
+    gate_timeout: str = "5m"
+    on_timeout: str = "primary-only"
+    on_no_common: str = "admit"
+    running: str = ""
+    """Empty: by preset; ``NoExecute`` always tolerates."""
+    image_change: str = "event"
+
+
+class DaemonSetsSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """``spec.daemonSets`` (TN-050, TN-051)."""
+
+    templates: str = "reconcile"
+    max_concurrent_rollouts: int = 1
+    rollout_timeout: str = "10m"
+
+
+class Compatibility(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """Nodes of one architecture that run programs of others (TN-031)."""
+
+    node: str = ""
+    runs: list[str] | None = None
+
+
+class ArchitectureTaintsSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """TN-010."""
+
+    state: str = "active"
+    mode: str = "secondary-only"
+    primary_architectures: list[str] | None = None
+    """None: ``[amd64]``."""
+    architectures: list[str] | None = None
+    taint: TaintSpec = TaintSpec()
+    nodes: NodesSpec = NodesSpec()
+    pods: PodsSpec = PodsSpec()
+    daemon_sets: DaemonSetsSpec = DaemonSetsSpec()
+    compatibility: list[Compatibility] | None = None
+
+
+class ArchitectureStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """``status.architectures[]``: the nodes of one architecture (TN-014)."""
+
+    name: str = ""
+    nodes: int = 0
+    tainted: int = 0
+    waiting: int = 0
+    reason: str = ""
+
+
+class NodesStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """``status.nodes`` (TN-014)."""
+
+    managed: int = 0
+    tainted: int = 0
+    skipped: int = 0
+    unknown: int = 0
+    summary: str = ""
+    """For the column: how many carry a taint, and how many are to carry one: ``2/2`` if primary nodes carry none."""
+
+
+class PodsStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """``status.pods`` (TN-014)."""
+
+    gated: int = 0
+    unknown: int = 0
+    blocked: int = 0
+
+
+class BlockedTemplate(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """``status.blockedTemplates[]`` (TN-014)."""
+
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    architectures: list[str] | None = None
+    reason: str = ""
+
+
+class StatusCondition(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """meta/v1 Condition."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str = ""
+    observed_generation: int = 0
+
+
+class ArchitectureTaintsStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """TN-014."""
+
+    observed_generation: int = 0
+    key: str = ""
+    """K, for the column: a preset's key is not in the spec."""
+    architectures: list[ArchitectureStatus] | None = None
+    nodes: NodesStatus = NodesStatus()
+    pods: PodsStatus = PodsStatus()
+    blocked_templates: list[BlockedTemplate] | None = None
+    blocked_templates_total: int = 0
+    conditions: list[StatusCondition] | None = None
+
+
+class ArchitectureTaints(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """The configuration of taints for the cluster; a singleton named ``cluster`` (TN-010)."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ArchitectureTaintsSpec = ArchitectureTaintsSpec()
+    status: ArchitectureTaintsStatus = ArchitectureTaintsStatus()
+
+
+# -- What each part of the role says for the one status of ArchitectureTaints (TN-014).
+
+
+READY: Final = "Ready"
+NODES_TAINTED: Final = "NodesTainted"
+DAEMON_SETS_COVERED: Final = "DaemonSetsCovered"
+SAFE_TO_TAINT: Final = "SafeToTaint"
+AFFINITY_COVERED: Final = "AffinityCovered"
+DEGRADED: Final = "Degraded"
+ORDER: Final = (READY, NODES_TAINTED, DAEMON_SETS_COVERED, SAFE_TO_TAINT, AFFINITY_COVERED, DEGRADED)
+AS_EXPECTED: Final = "AsExpected"
+MESSAGE: Final = 32_768
+"""Longest message of a condition (meta/v1)."""
+
+
+class Problem(msgspec.Struct, frozen=True, gc=False):
+    """Something that somebody should know of: a CamelCase reason and a sentence without its full stop."""
+
+    reason: str
+    message: str
+
+
+class Contribution(msgspec.Struct, frozen=True, kw_only=True):
+    """One part's share. ``fields`` are members of ``status`` as JSON; no two parts give the same one."""
+
+    fields: Mapping[str, Any] = {}
+    conditions: tuple[Condition, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    """Each makes ``Degraded`` true."""
+    unready: tuple[Problem, ...] = ()
+    """Each makes ``Ready`` false."""
+
+
+def composed(contributions: Iterable[Contribution]) -> tuple[dict[str, Any], tuple[Condition, ...]]:
+    """The fields of the status, and all conditions in their order. Raises ValueError if two parts give the same."""
+    several = list(contributions)
+    fields: dict[str, Any] = {}
+    conditions: dict[str, Condition] = {}
+    for each in several:
+        for name, value in each.fields.items():
+            if name in fields:
+                raise ValueError(f"two parts give the field {name!r} of the status")
+            fields[name] = value
+        for found in each.conditions:
+            if found.type in conditions:
+                raise ValueError(f"two parts give the condition {found.type}")
+            conditions[found.type] = found
+    unready = [problem for each in several for problem in each.unready]
+    problems = [problem for each in several for problem in each.problems]
+    conditions[READY] = _of(READY, unready, when="False", otherwise="True")
+    conditions[DEGRADED] = _of(DEGRADED, problems, when="True", otherwise="False")
+    places = {name: place for place, name in enumerate(ORDER)}
+    return fields, tuple(sorted(conditions.values(), key=lambda each: places.get(each.type, len(ORDER))))
+
+
+def _of(type: str, problems: list[Problem], *, when: Status, otherwise: Status) -> Condition:
+    """The condition that all problems of one sort make together; the first one gives the reason."""
+    if not problems:
+        return Condition(type, otherwise, AS_EXPECTED)
+    messages = dict.fromkeys(problem.message for problem in problems)
+    return Condition(type, when, problems[0].reason, "; ".join(messages)[:MESSAGE])

@@ -1,1 +1,0 @@
-"""The custom resource ArchitectureTaints, and the settings that are compiled from it."""

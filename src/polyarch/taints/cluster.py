@@ -1,0 +1,222 @@
+"""Reads a cluster for a plan: every list once, in pages (TN-060). Nothing is written.
+
+The lists are read a few at a time, since the API server limits what one client may ask."""
+
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from polyarch.clock import Clock
+from polyarch.kube.errors import ApiError, Forbidden, NotFound
+from polyarch.kube.lease import Lease, LeaseSpec
+from polyarch.kube.resources import (
+    CRONJOBS,
+    DAEMONSETS,
+    DEPLOYMENTS,
+    ENDPOINT_SLICES,
+    JOBS,
+    LEASES,
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    REPLICASETS,
+    SERVICE_ACCOUNTS,
+    STATEFULSETS,
+    Resource,
+)
+from polyarch.kube.responses import Listing
+from polyarch.objects import (
+    CronJob,
+    DaemonSet,
+    Key,
+    LocalObjectReference,
+    Node,
+    ObjectMeta,
+    PartialObjectMetadata,
+    Pod,
+    Workload,
+)
+from polyarch.oci.concurrent import map_concurrently
+from polyarch.taints.documents import GROUP, KINDS, NodeTemplate, bindings, lacking, newest_served, policies
+from polyarch.taints.inventory import Inventory, unscheduled
+from polyarch.taints.names import ADDED_TOLERATIONS_ANNOTATION, REGISTRATION_POLICY, ROLE
+from polyarch.taints.node_rules import EndpointSlice, WebhookConfiguration, admission_problem, pending_because_of_taints
+from polyarch.taints.plan import Admission, Live, Policy
+from polyarch.taints.settings import TaintSettings
+from polyarch.taints.writes import KubernetesApi
+
+AT_ONCE: Final = 4
+
+
+class ServiceAccount(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """core/v1 ServiceAccount: the pull secrets that its pods get."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    image_pull_secrets: list[LocalObjectReference] | None = None
+
+
+WORKLOADS: Final = (DEPLOYMENTS, STATEFULSETS, REPLICASETS, JOBS)
+TYPES: Final[Mapping[Resource, type[Any]]] = {
+    NODES: Node,
+    PODS: Pod,
+    DAEMONSETS: DaemonSet,
+    **dict.fromkeys(WORKLOADS, Workload),
+    CRONJOBS: CronJob,
+    NAMESPACES: PartialObjectMetadata,
+    SERVICE_ACCOUNTS: ServiceAccount,
+}
+"""What is listed, and what is kept of it."""
+
+
+class Lists(Protocol):
+    """The part of the client that is needed here."""
+
+    async def list(self, resource: Resource, *, type: Any) -> Listing[Any]: ...
+
+
+async def read_inventory(client: Lists) -> Inventory:
+    """The cluster as it is. Raises ``KubernetesError`` if a list cannot be read: a plan of a part would be no plan."""
+
+    async def items(resource: Resource) -> tuple[Any, ...]:
+        return tuple((await client.list(resource, type=TYPES[resource])).items)
+
+    lists = dict(zip(TYPES, await map_concurrently(items, TYPES, at_once=AT_ONCE), strict=True))
+    return Inventory(
+        nodes=lists[NODES],
+        pods=lists[PODS],
+        daemon_sets=lists[DAEMONSETS],
+        workloads={each.kind: lists[each] for each in WORKLOADS},
+        cron_jobs=lists[CRONJOBS],
+        namespaces={each.metadata.name: each.metadata.labels or {} for each in lists[NAMESPACES]},
+        accounts=_secrets(lists[SERVICE_ACCOUNTS]),
+    )
+
+
+def _secrets(accounts: tuple[ServiceAccount, ...]) -> Mapping[Key, tuple[str, ...]]:
+    found = {each.metadata.key: tuple(one.name for one in each.image_pull_secrets or ()) for each in accounts}
+    return {key: names for key, names in found.items() if names}
+
+
+# -- What a plan has to know of a cluster besides nodes, templates and images: who adds tolerations and taints, which
+
+
+SERVICE_LABEL: Final = "kubernetes.io/service-name"
+
+
+async def read_live(api: KubernetesApi, inventory: Inventory, settings: TaintSettings, *, comes: bool) -> Live:
+    """``comes``: a controller, or an operator that makes one, will bring what is missing of the admission."""
+    notes: list[str] = []
+    admission = Admission(await webhook_problem(api), await _policy(api, settings), comes)
+    return Live(
+        admission=admission,
+        rolling=rolling(inventory),
+        pending=pending(inventory, settings),
+        node_templates=await read_node_templates(api, settings, notes),
+        notes=tuple(notes),
+    )
+
+
+def rolling(inventory: Inventory) -> tuple[Key, ...]:
+    """The DaemonSets that got tolerations from us and whose pods are not all new yet."""
+    ours = [
+        each
+        for each in inventory.daemon_sets
+        if ADDED_TOLERATIONS_ANNOTATION in (each.metadata.annotations or {}) and not each.is_rolled_out
+    ]
+    return tuple(sorted(each.metadata.key for each in ours))
+
+
+def pending(inventory: Inventory, settings: TaintSettings) -> Mapping[str, tuple[str, ...]]:
+    """The pods that nothing but a taint of ours keeps pending, by its architecture."""
+    pods = unscheduled(inventory.pods)
+    found = pending_because_of_taints(pods, inventory.nodes, settings, inventory.namespaces.get)
+    return {architecture: tuple(sorted(names.values())) for architecture, names in found.items()}
+
+
+async def webhook_problem(api: KubernetesApi) -> str:
+    """Why pods do not get their tolerations at admission; empty: they do."""
+    try:
+        configuration = await api.get(MUTATING_WEBHOOKS, ROLE, type=WebhookConfiguration)
+    except NotFound:
+        return admission_problem(None, (), namespace="")
+    services = [each.client_config.service for each in configuration.webhooks or ()]
+    namespace = next((each.namespace for each in services if each is not None), "")
+    if not namespace:
+        return admission_problem(configuration, (), namespace="")
+    slices = await api.list(ENDPOINT_SLICES, type=EndpointSlice, label_selector=f"{SERVICE_LABEL}={ROLE}")
+    here = [each for each in slices.items if each.metadata.namespace == namespace]
+    return admission_problem(configuration, here, namespace=namespace)
+
+
+async def _policy(api: KubernetesApi, settings: TaintSettings) -> Policy:
+    if settings.at_registration == "none" or settings.state != "active":
+        return "unwanted"
+    version = newest_served(await api.discover(GROUP))
+    if version is None:
+        return "unserved"
+    for resource in (policies(version), bindings(version)):
+        try:
+            await api.get(resource, REGISTRATION_POLICY, type=dict)
+        except NotFound:
+            return "missing"
+    return "present"
+
+
+async def read_node_templates(
+    api: KubernetesApi, settings: TaintSettings, notes: list[str] | None = None
+) -> tuple[NodeTemplate, ...]:
+    """The templates of autoscalers that lack the taint; what may not be read is said in ``notes``."""
+    found: list[NodeTemplate] = []
+    for group, kind in KINDS:
+        for resource in _first(await api.discover(group), kind):
+            try:
+                documents: list[dict[str, Any]] = (await api.list(resource, type=dict)).items
+            except (Forbidden, NotFound) as error:
+                _note(notes, resource, error)
+                continue
+            found += filter(None, (lacking(resource, each, settings) for each in documents))
+    return tuple(sorted(found, key=lambda each: (each.resource.kind, each.namespace, each.name)))
+
+
+def _first(served: tuple[Resource, ...], kind: str) -> list[Resource]:
+    """The kind in its preferred version."""
+    return [each for each in served if each.kind == kind][:1]
+
+
+def _note(notes: list[str] | None, resource: Resource, error: ApiError) -> None:
+    if notes is not None:
+        notes.append(f"{resource} not read: {error}")
+
+
+# -- Whether a process holds a Lease and renews it (TN-063, TN-070).
+
+
+STALE_AFTER: Final = 30.0
+"""Seconds after which a Lease that nobody renews is nobody's."""
+LOOK_EVERY: Final = 1.0
+
+
+async def is_renewed(api: KubernetesApi, name: str, *, clock: Clock, patience: float = STALE_AFTER) -> bool:
+    """Whether a Lease of this name, in whatever namespace, changes within ``patience`` seconds.
+
+    False at once if there is none, or nobody holds one.
+    """
+    before = await _held(api, name)
+    until = clock.monotonic() + patience
+    while before:
+        if clock.monotonic() >= until:
+            return False
+        await clock.sleep(LOOK_EVERY)
+        now = await _held(api, name)
+        if any(before.get(uid) != spec for uid, spec in now.items()):
+            return True
+        before = now
+    return False
+
+
+async def _held(api: KubernetesApi, name: str) -> dict[str, LeaseSpec]:
+    """What the Leases of this name say that somebody holds, by uid."""
+    found = (await api.list(LEASES, type=Lease, field_selector=f"metadata.name={name}")).items
+    return {each.metadata.uid: each.spec for each in found if each.spec is not None and each.spec.holder_identity}

@@ -1,0 +1,298 @@
+"""What is known about the templates of all DaemonSets, for the status and for who taints nodes (TN-014, TN-025). Pure.
+
+A template is *covered* if nothing is to be added to it, or if its DaemonSet opted out or is not selected. One that
+waits for its turn is not covered yet, and one with unknown images is blocked."""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from polyarch.objects import Condition, DaemonSet, Key, Node, Pod
+from polyarch.taints import names
+from polyarch.taints.api import AS_EXPECTED, DAEMON_SETS_COVERED
+from polyarch.taints.decision import PodDecision, Reason
+from polyarch.taints.node_rules import architecture_of
+from polyarch.taints.simulation import Guest, Landscape, Site
+
+MOST_SHOWN: Final = 50
+"""Entries of ``status.blockedTemplates`` (TN-014)."""
+NAMED: Final = 5
+
+
+class Verdict(msgspec.Struct, frozen=True, gc=False):
+    """One DaemonSet."""
+
+    key: Key
+    pod: Pod
+    """As its template describes it."""
+    reason: Reason
+    lacking: tuple[str, ...] = ()
+    """Architectures for which a toleration is to be added, or may be when the missing answers are there; sorted."""
+    is_unknown: bool = False
+    """An answer is missing."""
+    is_pending: bool = False
+    """It may be there in a moment: its image has neither answered nor failed."""
+
+    @property
+    def is_blocked(self) -> bool:
+        """Nobody knows what it should tolerate, or no node can run it."""
+        return self.is_unknown or self.reason is Reason.NO_COMMON_ARCHITECTURE
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """In ``status.blockedTemplates``."""
+        return {
+            "kind": "DaemonSet",
+            "namespace": self.key.namespace,
+            "name": self.key.name,
+            "architectures": list(self.lacking),
+            "reason": self.reason.value,
+        }
+
+
+def verdict_of(
+    key: Key, pod: Pod, decision: PodDecision, possible: Iterable[str], *, is_pending: bool = False
+) -> Verdict:
+    """``possible``: the tainted architectures that the known answers leave to the template."""
+    unknown = bool(decision.unresolved)
+    return Verdict(
+        key=key,
+        pod=pod,
+        reason=Reason.ARCHITECTURE_UNKNOWN if unknown else decision.reason,
+        lacking=tuple(sorted(possible)) if unknown else decision.added,
+        is_unknown=unknown,
+        is_pending=unknown and is_pending,
+    )
+
+
+def uncovered(verdicts: Iterable[Verdict], architecture: str, nodes: Iterable[Node]) -> list[str]:
+    """The DaemonSets with pods on nodes of that architecture whose templates would get none there any more.
+
+    Their pods are not looked at: the DaemonSet controller has one on every node that takes it (TN-062).
+    """
+    lacking = [each for each in verdicts if architecture in each.lacking]
+    if not lacking:
+        return []
+    landscape = Landscape(_sites(nodes, architecture))
+    return [str(each.key) for each in lacking if landscape.fate(Guest.of(each.pod, by_controller=True)).before]
+
+
+def _sites(nodes: Iterable[Node], architecture: str) -> Iterator[Site]:
+    for node in nodes:
+        if architecture_of(node) == architecture:
+            taints = tuple(node.spec.taints or ())
+            yield Site(node.metadata.name, architecture, node.metadata.labels or {}, before=taints, after=taints)
+
+
+def fields(verdicts: Iterable[Verdict]) -> Mapping[str, Any]:
+    """Members of the status."""
+    blocked = sorted((each for each in verdicts if each.is_blocked), key=lambda each: each.key)
+    return {
+        "blockedTemplates": [each.entry for each in blocked[:MOST_SHOWN]],
+        "blockedTemplatesTotal": len(blocked),
+    }
+
+
+def condition(verdicts: Iterable[Verdict]) -> Condition:
+    """``DaemonSetsCovered``."""
+    several = sorted((each for each in verdicts if each.lacking or each.is_unknown), key=lambda each: each.key)
+    if not several:
+        return Condition(DAEMON_SETS_COVERED, "True", AS_EXPECTED)
+    unknown = [each for each in several if each.is_unknown]
+    named = ", ".join(str(each.key) for each in (unknown or several)[:NAMED])
+    more = f" and {len(unknown or several) - NAMED} more" if len(unknown or several) > NAMED else ""
+    if unknown:
+        message = f"images of these DaemonSets are not known: {named}{more}; their Warnings say why"
+        return Condition(DAEMON_SETS_COVERED, "False", "ArchitectureUnknown", message)
+    message = f"templates of these DaemonSets still lack tolerations: {named}{more}"
+    return Condition(DAEMON_SETS_COVERED, "False", "TemplatesPending", message)
+
+
+# -- In which order DaemonSets are rolled out (TN-051): those that others need first. Pure.
+
+
+FIRST_NAMESPACE: Final = "kube-system"
+FIRST_NAMES: Final = re.compile(r"cni|csi|network")
+"""What a name contains of a DaemonSet that gives pods their network or their volumes."""
+
+
+def in_rollout_order(daemon_sets: Iterable[DaemonSet]) -> list[DaemonSet]:
+    """Those of ``kube-system``, and those for network and volumes, before all others; each group by name."""
+    return sorted(daemon_sets, key=lambda each: rollout_rank(each.metadata.key))
+
+
+def rollout_rank(key: Key) -> tuple[bool, Key]:
+    """What such DaemonSets are sorted by."""
+    first = key.namespace == FIRST_NAMESPACE or FIRST_NAMES.search(key.name) is not None
+    return not first, key
+
+
+# -- Rollouts that our changes of templates cause: a few at a time, in order, with a limit (TN-051).
+
+
+SLOW: Final = "DaemonSetRolloutSlow"
+"""Reason of the Warning, and of the problem in the status."""
+
+
+class _Rollout:
+    __slots__ = ("is_confirmed", "is_slow", "since")
+
+    def __init__(self, now: float) -> None:
+        self.since: Final = now
+        self.is_slow = False
+        self.is_confirmed = False
+
+
+class RolloutTurns:
+    """``wake`` looks at a DaemonSet again: its turn has come."""
+
+    def __init__(self, wake: Callable[[Key], None]) -> None:
+        self._wake = wake
+        self._rolling: dict[Key, _Rollout] = {}
+        self._line: set[Key] = set()
+        self._called: set[Key] = set()
+        """Those in line that know that their turn has come; nobody is called twice."""
+        self._seen: set[Key] = set()
+
+    @property
+    def slow(self) -> list[Key]:
+        """Those that take too long and are not confirmed, in order."""
+        return sorted(key for key, each in self._rolling.items() if each.is_slow and not each.is_confirmed)
+
+    @property
+    def waiting(self) -> int:
+        """Number of templates in line."""
+        return len(self._line)
+
+    def observe(self, daemon_set: DaemonSet, now: float, *, limit: float) -> float | None:
+        """Takes note of how far it is; seconds until it takes too long, if it is under way."""
+        key = daemon_set.metadata.key
+        is_new = key not in self._seen
+        self._seen.add(key)
+        if is_new and key not in self._rolling and _is_rolling_for_us(daemon_set):
+            self._rolling[key] = _Rollout(now)
+        rollout = self._rolling.get(key)
+        if rollout is None:
+            return None
+        if daemon_set.is_rolled_out:
+            del self._rolling[key]
+            return None
+        rollout.is_confirmed = _is_confirmed(daemon_set)
+        left = rollout.since + limit - now
+        return left if left > 0 else None
+
+    def is_too_slow(self, key: Key, now: float, *, limit: float) -> bool:
+        """Whether it takes too long and was not found to before."""
+        rollout = self._rolling.get(key)
+        if rollout is None or rollout.is_slow or now < rollout.since + limit:
+            return False
+        rollout.is_slow = True
+        return True
+
+    def line_up(self, key: Key) -> None:
+        """Its template is to be changed."""
+        self._line.add(key)
+
+    def is_turn_of(self, key: Key, *, most: int) -> bool:
+        """Whether its template may be changed now; if not, it is called later. ``most``: how many may be under way."""
+        if key in self._next(most):
+            self._called.add(key)
+            return True
+        self._called.discard(key)
+        return False
+
+    def call(self, *, most: int) -> None:
+        """Wakes those whose turn has come, once."""
+        for key in self._next(most):
+            if key not in self._called:
+                self._called.add(key)
+                self._wake(key)
+
+    def begin(self, key: Key, now: float) -> None:
+        """Its template was changed."""
+        self.leave(key)
+        self._rolling[key] = _Rollout(now)
+
+    def leave(self, key: Key) -> None:
+        """It needs no change, or cannot have one now."""
+        self._line.discard(key)
+        self._called.discard(key)
+
+    def forget(self, key: Key) -> None:
+        """It is gone."""
+        self.leave(key)
+        self._rolling.pop(key, None)
+        self._seen.discard(key)
+
+    def start_again(self) -> None:
+        """A new leader knows nothing yet."""
+        self._rolling.clear()
+        self._line.clear()
+        self._called.clear()
+        self._seen.clear()
+
+    def _next(self, most: int) -> list[Key]:
+        under_way = {key for key, each in self._rolling.items() if not each.is_confirmed}
+        return sorted(self._line - under_way, key=rollout_rank)[: max(most - len(under_way), 0)]
+
+
+def _is_rolling_for_us(daemon_set: DaemonSet) -> bool:
+    """Whether a former leader may have begun it. One whose pods are all replaced, but not all available, may as well be
+    waiting for a node that is down, and holds nobody."""
+    status = daemon_set.status
+    return names.ADDED_TOLERATIONS_ANNOTATION in (daemon_set.metadata.annotations or {}) and (
+        status.observed_generation < daemon_set.metadata.generation
+        or status.updated_number_scheduled < status.desired_number_scheduled
+    )
+
+
+def _is_confirmed(daemon_set: DaemonSet) -> bool:
+    annotations = daemon_set.metadata.annotations or {}
+    return annotations.get(names.ROLLOUT_CONFIRMED_ANNOTATION) == str(daemon_set.metadata.generation)
+
+
+# -- How soon a template is written again from which somebody takes our tolerations away (TN-053).
+
+
+FIRST_PAUSE: Final = 60.0
+LONGEST_PAUSE: Final = 3600.0
+TAKEN_BACK: Final = "TolerationsTakenBack"
+"""Reason of the problem in ``Degraded``."""
+
+
+class Rewrites:
+    """What this process has added to each DaemonSet, and how often again."""
+
+    def __init__(self) -> None:
+        self._added: dict[Key, frozenset[str]] = {}
+        self._written_at: dict[Key, float] = {}
+        self._again: dict[Key, int] = {}
+
+    @property
+    def contested(self) -> tuple[Key, ...]:
+        """DaemonSets whose tolerations were taken away more than once."""
+        return tuple(sorted(key for key, count in self._again.items() if count > 1))
+
+    def rest(self, key: Key, architectures: Collection[str], now: float) -> float:
+        """Seconds until these architectures may be added; 0 unless all of them were added before."""
+        if not self._added.get(key, frozenset()).issuperset(architectures):
+            return 0.0
+        pause = min(FIRST_PAUSE * 2.0 ** min(self._again.get(key, 0), 10), LONGEST_PAUSE)
+        return max(self._written_at[key] + pause - now, 0.0)
+
+    def wrote(self, key: Key, architectures: Collection[str], now: float) -> None:
+        """They were added. Nobody has taken them back for two hours: the pauses begin anew."""
+        known = self._added.get(key, frozenset())
+        if known.issuperset(architectures) and now - self._written_at[key] < 2 * LONGEST_PAUSE:
+            self._again[key] = self._again.get(key, 0) + 1
+        else:
+            self._again.pop(key, None)
+        self._added[key] = known | frozenset(architectures)
+        self._written_at[key] = now
+
+    def forget(self, key: Key) -> None:
+        """The DaemonSet is gone."""
+        for values in (self._added, self._written_at, self._again):
+            values.pop(key, None)

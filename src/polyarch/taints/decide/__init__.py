@@ -1,1 +1,0 @@
-"""The decisions about nodes, pods and templates, from their facts. Pure."""

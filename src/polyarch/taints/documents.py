@@ -1,0 +1,383 @@
+"""The MutatingAdmissionPolicy that taints nodes when they register (TN-027).
+
+A node is created with its architecture as a label, and pods are scheduled to it as soon as it is ready: whoever taints
+it afterwards may come too late. So the API server adds the taint in the request that creates the node, for the
+architectures that are tainted by then, and the annotation by which it is ours. It says the same as ``decide_node`` does
+of labels; what only the kubelet's report tells is corrected afterwards. Pure."""
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from polyarch.kube.patches import Operation, add
+from polyarch.kube.resources import RUNTIME_CLASSES, Resource
+from polyarch.platforms import normal_architecture
+from polyarch.selectors import Requirement
+from polyarch.taints.names import (
+    ARCH_KEY,
+    CONTROL_PLANE_KEYS,
+    DISABLED,
+    MANAGED_TAINTS_ANNOTATION,
+    OPT_OUT,
+    OS_KEY,
+    REGISTRATION_POLICY,
+)
+from polyarch.taints.settings import TaintSettings
+from polyarch.tolerations import Taint, Toleration
+
+Document = dict[str, Any]
+
+GROUP: Final = "admissionregistration.k8s.io"
+VERSIONS: Final = ("v1", "v1beta1", "v1alpha1")
+"""Versions that have had these kinds, the newest first (Kubernetes 1.36, 1.34, 1.32)."""
+
+
+def policies(version: str) -> Resource:
+    """The policies in this version."""
+    return Resource(GROUP, version, "mutatingadmissionpolicies", "MutatingAdmissionPolicy", namespaced=False)
+
+
+def bindings(version: str) -> Resource:
+    """Their bindings."""
+    return Resource(GROUP, version, "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", False)
+
+
+def newest_served(served: Iterable[Resource]) -> str | None:
+    """The newest version in which both kinds are among these resources; None: this API server has neither."""
+    known = set(served)
+    return next((each for each in VERSIONS if {policies(each), bindings(each)} <= known), None)
+
+
+def registration_policy(settings: TaintSettings, released: Collection[str], *, version: str) -> tuple[Document, ...]:
+    """The policy and its binding. ``released``: architectures whose nodes are tainted by now (TN-025)."""
+    architectures = sorted(each for each in released if settings.is_tainted(each))
+    policy = {
+        "apiVersion": policies(version).api_version,
+        "kind": policies(version).kind,
+        "metadata": {"name": REGISTRATION_POLICY},
+        "spec": {
+            "failurePolicy": "Ignore",
+            "reinvocationPolicy": "IfNeeded",
+            "matchConstraints": {
+                # All of it, defaults too: the API server compares this part as a whole.
+                "matchPolicy": "Equivalent",
+                "namespaceSelector": {},
+                "objectSelector": {"matchExpressions": _selected(settings)},
+                "resourceRules": [
+                    {
+                        "apiGroups": [""],
+                        "apiVersions": ["v1"],
+                        "operations": ["CREATE"],
+                        "resources": ["nodes"],
+                        "scope": "*",
+                    }
+                ],
+            },
+            "matchConditions": [
+                {"name": "released-architecture", "expression": f"{_LABEL} in {json.dumps(architectures)}"},
+                {"name": "no-such-taint", "expression": _untainted(settings)},
+            ],
+            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": _mutation(settings)}}],
+        },
+    }
+    binding = {
+        "apiVersion": bindings(version).api_version,
+        "kind": bindings(version).kind,
+        "metadata": {"name": REGISTRATION_POLICY},
+        "spec": {"policyName": REGISTRATION_POLICY},
+    }
+    return policy, binding
+
+
+def released_by(policy: Mapping[str, Any]) -> frozenset[str]:
+    """The architectures whose nodes a policy of ours taints; none if somebody rewrote it."""
+    for condition in policy.get("spec", {}).get("matchConditions") or ():
+        label, _, architectures = str(condition.get("expression")).partition(" in ")
+        if label == _LABEL:
+            try:
+                return frozenset(msgspec.json.decode(architectures, type=list[str]))
+            except msgspec.DecodeError:
+                break
+    return frozenset()
+
+
+_LABEL: Final = f"object.metadata.labels[{json.dumps(ARCH_KEY)}]"
+_RECORD: Final = json.dumps(MANAGED_TAINTS_ANNOTATION)
+
+
+def _selected(settings: TaintSettings) -> list[Document]:
+    """The nodes that are managed, by their labels (TN-021)."""
+    requirements = [Requirement(ARCH_KEY, "Exists"), Requirement(OPT_OUT, "NotIn", (DISABLED,))]
+    if settings.operating_systems:
+        requirements.append(Requirement(OS_KEY, "In", tuple(sorted(settings.operating_systems))))
+    if settings.exclude_control_plane:
+        requirements += [Requirement(key, "DoesNotExist") for key in CONTROL_PLANE_KEYS]
+    if settings.node_selector is not None:
+        requirements += settings.node_selector.requirements
+    return [
+        {"key": each.key, "operator": each.operator} | ({"values": list(each.values)} if each.values else {})
+        for each in requirements
+    ]
+
+
+def _untainted(settings: TaintSettings) -> str:
+    return f"!has(object.spec.taints) || !object.spec.taints.exists(each, each.key == {json.dumps(settings.key)})"
+
+
+def _mutation(settings: TaintSettings) -> str:
+    """CEL that makes a list of JSON patch operations: the taint, in a new list or at the end, and the record of it."""
+    key, effect = json.dumps(settings.key), json.dumps(settings.effect)
+    taint = f"Object.spec.taints{{key: {key}, value: {_LABEL}, effect: {effect}}}"
+    record = f'{key} + "=" + {_LABEL} + ":" + {effect}'
+    return (
+        "[\n"
+        "  has(object.spec.taints)\n"
+        f'    ? JSONPatch{{op: "add", path: "/spec/taints/-", value: {taint}}}\n'
+        f'    : JSONPatch{{op: "add", path: "/spec/taints", value: [{taint}]}},\n'
+        "  has(object.metadata.annotations)\n"
+        f'    ? JSONPatch{{op: "add", path: "/metadata/annotations/" + jsonpatch.escapeKey({_RECORD}), '
+        f"value: {record}}}\n"
+        f'    : JSONPatch{{op: "add", path: "/metadata/annotations", value: {{{_RECORD}: {record}}}}}\n'
+        "]"
+    )
+
+
+# -- ValidatingAdmissionPolicies that warn, and never refuse
+
+
+POLICIES: Final = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicy",
+    namespaced=False,
+)
+BINDINGS: Final = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingadmissionpolicybindings",
+    "ValidatingAdmissionPolicyBinding",
+    namespaced=False,
+)
+PODS_GUARD: Final = "polyarch-pods-without-architecture"
+NODES_GUARD: Final = "polyarch-nodes-without-taint"
+
+_UNGATED: Final = "!has(object.spec.schedulingGates) || size(object.spec.schedulingGates) == 0"
+_UNBOUND: Final = "!has(object.spec.nodeName) || object.spec.nodeName == ''"
+_SELECTS: Final = f"has(object.spec.nodeSelector) && '{ARCH_KEY}' in object.spec.nodeSelector"
+_REQUIRED: Final = "object.spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+_REQUIRES: Final = (
+    "has(object.spec.affinity) && has(object.spec.affinity.nodeAffinity) && "
+    f"has({_REQUIRED}) && {_REQUIRED}.nodeSelectorTerms.all(term, "
+    f"has(term.matchExpressions) && term.matchExpressions.exists(each, each.key == '{ARCH_KEY}'))"
+)
+
+
+def guard_policies(settings: TaintSettings) -> tuple[Document, ...]:
+    """Two policies, each with its binding."""
+    pods = _policy(
+        PODS_GUARD,
+        "pods",
+        conditions={"not-gated": _UNGATED, "not-bound": _UNBOUND},
+        expression=f"({_SELECTS}) || ({_REQUIRES})",
+        message="'this pod names no architecture, so it may start where its images do not run; "
+        f"constrain it by {ARCH_KEY}'",
+    )
+    key, effect = json.dumps(settings.key), json.dumps(settings.effect)
+    tainted = json.dumps(sorted(settings.tainted))
+    nodes = _policy(
+        NODES_GUARD,
+        "nodes",
+        conditions={
+            "tainted-architecture": "has(object.metadata.labels) && "
+            f"'{ARCH_KEY}' in object.metadata.labels && object.metadata.labels['{ARCH_KEY}'] in {tainted}"
+        },
+        expression="has(object.spec.taints) && object.spec.taints.exists(each, "
+        f"each.key == {key} && each.effect == {effect} && has(each.value) && "
+        f"each.value == object.metadata.labels['{ARCH_KEY}'])",
+        message=f"'this node joins without the taint ' + {key} + '=' + object.metadata.labels['{ARCH_KEY}'] "
+        f"+ ':' + {effect}",
+    )
+    return (*pods, *nodes)
+
+
+def _policy(
+    name: str, plural: str, *, conditions: dict[str, str], expression: str, message: str
+) -> tuple[Document, Document]:
+    policy = {
+        "apiVersion": POLICIES.api_version,
+        "kind": POLICIES.kind,
+        "metadata": {"name": name},
+        "spec": {
+            "failurePolicy": "Ignore",
+            "matchConstraints": {
+                "resourceRules": [
+                    {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": [plural]}
+                ]
+            },
+            "matchConditions": [{"name": each, "expression": text} for each, text in conditions.items()],
+            "validations": [{"expression": expression, "messageExpression": message}],
+        },
+    }
+    binding = {
+        "apiVersion": BINDINGS.api_version,
+        "kind": BINDINGS.kind,
+        "metadata": {"name": name},
+        "spec": {"policyName": name, "validationActions": ["Warn", "Audit"]},
+    }
+    return policy, binding
+
+
+# -- What kubelets are started with so that their nodes join with the taint, where no policy can add it (TN-027). Pure.
+
+
+class KubeletFlag(msgspec.Struct, frozen=True):
+    """For kubelets on nodes of one architecture."""
+
+    architecture: str
+    flag: str
+
+
+def kubelet_flags(settings: TaintSettings, existing: Iterable[str]) -> tuple[KubeletFlag, ...]:
+    """For the tainted architectures that are configured or that nodes have, sorted."""
+    named = settings.tainted & (settings.given | set(existing))
+    return tuple(
+        KubeletFlag(architecture, f"--register-with-taints={settings.taint(architecture)}")
+        for architecture in sorted(named)
+    )
+
+
+# -- One RuntimeClass per architecture: a pod that names it runs there, and tolerates the taint (TN-054).
+
+
+def runtime_classes(settings: TaintSettings, existing: Iterable[str], *, handler: str) -> tuple[dict[str, Any], ...]:
+    """``arch-<a>`` for each managed architecture among those of ``existing`` nodes, sorted."""
+    return tuple(
+        {
+            "apiVersion": RUNTIME_CLASSES.api_version,
+            "kind": RUNTIME_CLASSES.kind,
+            "metadata": {"name": f"arch-{architecture}"},
+            "handler": handler,
+            "scheduling": {
+                "nodeSelector": {ARCH_KEY: architecture},
+                "tolerations": [_plain(settings.toleration(architecture))],
+            },
+        }
+        for architecture in sorted(settings.managed.intersection(existing))
+    )
+
+
+def _plain(toleration: Toleration) -> dict[str, str]:
+    return {
+        "key": toleration.key,
+        "operator": toleration.operator,
+        "value": toleration.value,
+        "effect": toleration.effect,
+    }
+
+
+# -- What autoscalers have to know: a node that they make must carry the taint from its template (TN-028).
+
+
+NODE_POOLS: Final = ("karpenter.sh", "NodePool")
+MACHINE_SETS: Final = ("machine.openshift.io", "MachineSet")
+KINDS: Final = (NODE_POOLS, MACHINE_SETS)
+"""Group and kind of the templates that are understood."""
+_LABELS: Final = "capacity.cluster-autoscaler.kubernetes.io/labels"
+"""What a MachineSet tells the cluster autoscaler of the labels of its nodes, comma-separated."""
+
+
+class NodeTemplate(msgspec.Struct, frozen=True):
+    """A template of nodes without the taint of their architecture."""
+
+    resource: Resource
+    namespace: str
+    name: str
+    architectures: tuple[str, ...]
+    patch: tuple[Operation, ...] = ()
+    """What adds the taint; empty if no single taint is right for all of its nodes."""
+    detail: str = ""
+
+    @property
+    def command(self) -> str:
+        """The patch as a command of kubectl."""
+        place = f" -n {self.namespace}" if self.namespace else ""
+        patch = msgspec.json.encode(self.patch).decode()
+        return f"kubectl patch {self.resource} {self.name}{place} --type=json -p '{patch}'"
+
+
+class _Read(NamedTuple):
+    """What one of these templates says."""
+
+    architectures: frozenset[str]
+    """Empty: it does not say."""
+    taints: Any
+    startup: Any = None
+
+
+def lacking(resource: Resource, document: Mapping[str, Any], settings: TaintSettings) -> NodeTemplate | None:
+    """The template if its nodes would join without the taint; None if all is well or nothing is known of it."""
+    read = _node_pool(document) if resource.kind == NODE_POOLS[1] else _machine_set(document)
+    tainted = sorted(read.architectures & settings.tainted)
+    if not tainted:
+        return None
+    metadata = document.get("metadata") or {}
+    several = len(read.architectures) > 1
+    wanted = settings.taint(tainted[0])
+    if not several and wanted in _taints(read.taints):
+        return None
+    if several:
+        detail = (
+            f"its nodes may be {' or '.join(sorted(read.architectures))}, and one template has the same taints for "
+            f"all: make a {resource.kind} for each architecture"
+        )
+    elif wanted in _taints(read.startup):
+        detail = f"{wanted} is among its startupTaints, which autoscalers take to go away; it belongs to its taints"
+    else:
+        detail = f"{wanted} is not among its taints"
+    plain = {"key": wanted.key, "value": wanted.value, "effect": wanted.effect}
+    place = "/spec/template/spec/taints"
+    patch = add(f"{place}/-", plain) if isinstance(read.taints, list) else add(place, [plain])
+    return NodeTemplate(
+        resource,
+        metadata.get("namespace", ""),
+        metadata.get("name", ""),
+        tuple(sorted(read.architectures)),
+        () if several else (patch,),
+        detail,
+    )
+
+
+def _node_pool(document: Mapping[str, Any]) -> _Read:
+    spec = _at(document, "spec", "template", "spec")
+    found: frozenset[str] = frozenset()
+    for each in spec.get("requirements") or ():
+        if each.get("key") == ARCH_KEY and each.get("operator") == "In":
+            named = frozenset(map(normal_architecture, each.get("values") or ()))
+            found = found & named if found else named
+    label = _at(document, "spec", "template", "metadata", "labels").get(ARCH_KEY)
+    return _Read(found or _one(label), spec.get("taints"), spec.get("startupTaints"))
+
+
+def _machine_set(document: Mapping[str, Any]) -> _Read:
+    spec = _at(document, "spec", "template", "spec")
+    label = _at(spec, "metadata", "labels").get(ARCH_KEY)
+    told = _at(document, "metadata", "annotations").get(_LABELS, "")
+    pairs = dict(each.strip().split("=", 1) for each in told.split(",") if "=" in each)
+    return _Read(_one(label or pairs.get(ARCH_KEY)), spec.get("taints"))
+
+
+def _one(architecture: str | None) -> frozenset[str]:
+    return frozenset({normal_architecture(architecture)}) if architecture else frozenset()
+
+
+def _taints(given: Any) -> list[Taint]:
+    return [Taint(each.get("key", ""), each.get("value", ""), each.get("effect", "")) for each in given or ()]
+
+
+def _at(document: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
+    for part in path:
+        document = document.get(part) or {}
+    return document

@@ -1,1 +1,0 @@
-"""What decisions about taints are made from: the configuration, namespaces, and whether a leader lives."""

@@ -1,1 +1,0 @@
-"""The controller that taints nodes: which, when, how fast, and what it says about it (TN-020 to TN-027)."""

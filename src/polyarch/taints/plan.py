@@ -1,0 +1,507 @@
+"""Judges everything in an inventory by the rules of admission and controllers, as if all was written (TN-002, TN-060).
+
+Nothing is decided here that is not decided there: a plan that disagreed with what happens would be worse than none.
+Pure."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import StrEnum
+from typing import Final, Literal
+
+import msgspec
+
+from polyarch.kube.patches import Operation
+from polyarch.kube.resources import few
+from polyarch.objects import Key, Node, Pod
+from polyarch.oci.answer import Inspection
+from polyarch.platforms import KNOWN_ARCHITECTURES
+from polyarch.pods.constraints import constraints_of
+from polyarch.pods.images import images_of
+from polyarch.pods.reach import system_of
+from polyarch.selectors import LabelSelector, LabelSelectorRequirement
+from polyarch.taints.api import ArchitectureTaintsSpec
+from polyarch.taints.decision import PodDecision, Progress
+from polyarch.taints.documents import NodeTemplate
+from polyarch.taints.inventory import Inventory, Template, is_over
+from polyarch.taints.names import OPT_OUT, REGISTRATION_POLICY, ROLE
+from polyarch.taints.node_rules import HoldReason, Kind, NodeDecision, decide_node, in_order
+from polyarch.taints.patch import stored_patch
+from polyarch.taints.pod_rules import Assessment, Case, Facts, TemplateFacts, assess, decide, examine, examine_template
+from polyarch.taints.settings import TaintSettings
+from polyarch.taints.simulation import Fate, Guest, Landscape, Site
+from polyarch.tolerations import Taint
+
+Answers = Callable[[Pod], Mapping[str, Inspection]]
+"""What the images of a pod say, by their texts; an absent one has no answer."""
+
+
+class JudgedNode(msgspec.Struct, frozen=True):
+    """A node and what becomes of its taints."""
+
+    node: Node
+    decision: NodeDecision
+
+    @property
+    def taints_after(self) -> tuple[Taint, ...]:
+        """Its taints when the decision is carried out."""
+        decision = self.decision
+        replaced = decision.replaced
+        kept = [
+            replaced.taint if replaced is not None and replaced.index == at else taint
+            for at, taint in enumerate(self.node.spec.taints or ())
+            if at not in decision.removed
+        ]
+        return (*kept, decision.appended) if decision.appended is not None else tuple(kept)
+
+
+class JudgedTemplate(msgspec.Struct, frozen=True):
+    """A template, what its pods get, and where they may run before and after."""
+
+    template: Template
+    case: Case
+    decision: PodDecision
+    architectures: tuple[str, ...] | None
+    """A, sorted; None if an image has no answer (TN-031)."""
+    fate: Fate
+
+
+class JudgedPod(msgspec.Struct, frozen=True):
+    """A pod that exists, and what it gets."""
+
+    pod: Pod
+    case: Case
+    decision: PodDecision
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        """What is written to it; nothing if it has what it needs."""
+        return stored_patch(self.case, self.decision)
+
+
+class Surplus(msgspec.Struct, frozen=True):
+    """Tolerations of a pod that its images do not justify; only a new pod would be without them (TN-082)."""
+
+    pod: Pod
+    values: tuple[str, ...]
+    architectures: tuple[str, ...] | None
+    """What its images justify; None if that is not known."""
+
+
+class Judgement(msgspec.Struct, frozen=True):
+    """Everything that a plan is made of."""
+
+    settings: TaintSettings
+    nodes: tuple[JudgedNode, ...]
+    templates: tuple[JudgedTemplate, ...]
+    unscheduled: tuple[JudgedPod, ...]
+    bound: tuple[JudgedPod, ...]
+    """Pods on nodes, if the configuration lets them be written (TN-044)."""
+    surplus: tuple[Surplus, ...]
+
+
+class Judge:
+    """Judges one inventory. The images of :meth:`pods` have to be known before :meth:`judgement`.
+
+    ``age``: seconds since a pod was created, after which a gate ends (TN-048).
+    """
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        settings: TaintSettings,
+        answers: Answers,
+        age: Callable[[Pod], float] = lambda _: 0.0,
+    ) -> None:
+        self.settings = settings
+        self.inventory = inventory
+        self._answers = answers
+        self._age = age
+        self._existing = inventory.architectures
+        self._templates = inventory.templates()
+        living = [pod for pod in inventory.pods if not is_over(pod)]
+        tolerate = settings.running == "tolerate"
+        self._unscheduled = [pod for pod in living if not pod.spec.node_name]
+        self._bound = [pod for pod in living if pod.spec.node_name] if tolerate else []
+        self._suspects = [pod for pod in living if settings.ownership == "adopt" and _values(pod, settings)]
+
+    def pods(self) -> Iterator[Pod]:
+        """The pods, and those that templates stand for, whose images matter."""
+        yield from (template.pod for template in self._templates)
+        yield from (pod for pod in (*self._unscheduled, *self._bound) if self._pod_case(pod).images)
+        yield from self._suspects
+
+    def nowhere(self) -> Iterator[Pod]:
+        """Those of them that could run on no node. Their indexes may be operator bundles (RG-046)."""
+        return (pod for pod in self.pods() if self._assessment(pod).is_impossible)
+
+    def judgement(self) -> Judgement:
+        """Everything, as the images say it now."""
+        nodes = tuple(JudgedNode(node, decide_node(node, self.settings)) for node in self.inventory.nodes)
+        landscape = Landscape(map(_site, nodes))
+        return Judgement(
+            settings=self.settings,
+            nodes=nodes,
+            templates=tuple(self._judged(template, landscape) for template in self._templates),
+            unscheduled=tuple(map(self.pod, self._unscheduled)),
+            bound=tuple(map(self.pod, self._bound)),
+            surplus=tuple(self._surplus()),
+        )
+
+    def pod(self, pod: Pod) -> JudgedPod:
+        """One pod that exists, also in a state that is newer than the inventory."""
+        case = self._pod_case(pod)
+        progress = Progress.ENDED if self._age(pod) >= self.settings.gate_timeout else Progress.FAILING
+        return JudgedPod(pod, case, decide(case, self._answers(pod), progress))
+
+    def template(self, template: Template) -> tuple[Case, PodDecision]:
+        """What the pods of a template get, also of one that is newer than the inventory."""
+        labels = self.inventory.labels(template.key.namespace)
+        if template.workload is None:
+            case = examine(self._facts(template.pod, stored=False))
+        else:
+            facts = TemplateFacts(
+                daemon_set=template.workload,
+                namespace=template.key.namespace,
+                settings=self.settings,
+                namespace_labels=labels,
+                existing=self._existing,
+            )
+            case = examine_template(facts)
+        return case, decide(case, self._answers(template.pod), Progress.ENDED)
+
+    # -- templates ----------------------------------------------------------------------------------------------------
+
+    def _judged(self, template: Template, landscape: Landscape) -> JudgedTemplate:
+        case, decision = self.template(template)
+        # Without the reconciler a template keeps what it has until somebody changes it.
+        stays = template.is_daemon_set and self.settings.templates != "reconcile"
+        added = () if stays else map(self.settings.toleration, decision.added)
+        guest = Guest.of(template.pod, added, by_controller=template.is_daemon_set)
+        assessment = self._assessment(template.pod)
+        return JudgedTemplate(
+            template=template,
+            case=case,
+            decision=decision,
+            architectures=None if assessment.unresolved else tuple(sorted(assessment.known.managed)),
+            fate=landscape.fate(guest, hosts=template.hosts),
+        )
+
+    def _assessment(self, pod: Pod) -> Assessment:
+        """What its images say, whether or not the pod is touched."""
+        constraints = constraints_of(pod)
+        stated = pod.spec.os.name if pod.spec.os is not None else ""
+        case = Case(
+            facts=self._facts(pod, stored=False),
+            rule=None,
+            constraints=constraints,
+            system=system_of(stated, constraints.admits),
+            images=images_of(pod),
+        )
+        return assess(case, self._answers(pod), final=True)
+
+    # -- pods ---------------------------------------------------------------------------------------------------------
+
+    def _pod_case(self, pod: Pod) -> Case:
+        return examine(self._facts(pod, stored=True))
+
+    def _facts(self, pod: Pod, *, stored: bool) -> Facts:
+        namespace = pod.metadata.namespace
+        return Facts(
+            pod=pod,
+            namespace=namespace,
+            settings=self.settings,
+            namespace_labels=self.inventory.labels(namespace),
+            existing=self._existing,
+            stored=stored,
+        )
+
+    def _surplus(self) -> Iterator[Surplus]:
+        for pod in self._suspects:
+            assessment = self._assessment(pod)
+            values = _values(pod, self.settings)
+            if assessment.unresolved:
+                wrong = tuple(value for value in values if value not in KNOWN_ARCHITECTURES)
+                justified = None
+            else:
+                justified = tuple(sorted(assessment.known.possible))
+                wrong = tuple(value for value in values if value not in justified)
+            if wrong:
+                yield Surplus(pod, wrong, justified)
+
+
+def _values(pod: Pod, settings: TaintSettings) -> tuple[str, ...]:
+    """The values that the pod's tolerations name for the key of the taint, sorted."""
+    named = {
+        each.value for each in pod.spec.tolerations or () if _names_value(each.operator) and each.key == settings.key
+    }
+    return tuple(sorted(named))
+
+
+def _names_value(operator: str) -> bool:
+    return operator in ("", "Equal")
+
+
+def _site(judged: JudgedNode) -> Site:
+    node = judged.node
+    return Site(
+        name=node.metadata.name,
+        architecture=judged.decision.architecture or "unknown",
+        labels=node.metadata.labels or {},
+        before=_timeless(node.spec.taints or ()),
+        after=_timeless(judged.taints_after),
+    )
+
+
+def _timeless(taints: Iterable[Taint]) -> tuple[Taint, ...]:
+    """Nodes whose taints differ only in when they were added are alike."""
+    return tuple(msgspec.structs.replace(taint, time_added=None) if taint.time_added else taint for taint in taints)
+
+
+# -- The steps to tainted nodes, and what stands in their way (TN-060, TN-061).
+
+
+class StepState(StrEnum):
+    """How far a step is."""
+
+    DONE = "done"
+    TODO = "todo"
+    BLOCKED = "blocked"
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One of the seven. ``writes``: objects that it has still to write; ``detail`` is a sentence without full stop."""
+
+    id: str
+    title: str
+    state: StepState
+    writes: int = 0
+    detail: str = ""
+
+
+class Blocker(msgspec.Struct, frozen=True):
+    """Something that would break if the nodes were tainted now."""
+
+    kind: str
+    namespace: str
+    name: str
+    reason: str
+    detail: str
+
+
+class Blocked(StrEnum):
+    """Reasons of blockers; those of the nodes' controller are used where they say the same."""
+
+    NO_NODE_LEFT = "NoNodeLeft"
+    """No node would take the pods of a template."""
+    DAEMON_SET_LEAVES = "DaemonSetLeavesNodes"
+    """A DaemonSet has pods on nodes of an architecture and would have none there."""
+    ADMISSION_NOT_READY = HoldReason.ADMISSION_NOT_READY.value
+    PODS_UNDECIDED = HoldReason.PODS_UNDECIDED.value
+    PODS_BECAME_PENDING = HoldReason.PODS_BECAME_PENDING.value
+
+
+Policy = Literal["present", "missing", "unserved", "unwanted"]
+
+
+class Admission(msgspec.Struct, frozen=True):
+    """What adds tolerations to new pods, and taints to new nodes."""
+
+    webhook: str = ""
+    """Why the webhook is not registered or not available; empty: it is both."""
+    policy: Policy = "present"
+    """Whether the registration policy is there; ``unwanted``: the configuration does without one."""
+    comes: bool = False
+    """A controller runs, or an operator that makes one, and will bring what is missing."""
+
+
+class Live(msgspec.Struct, frozen=True):
+    """What a plan knows besides the judged objects."""
+
+    admission: Admission = Admission()
+    rolling: tuple[Key, ...] = ()
+    """DaemonSets whose new template is being rolled out."""
+    pending: Mapping[str, tuple[str, ...]] = {}
+    """Pods that only a taint of ours keeps pending, by its architecture."""
+    node_templates: tuple[NodeTemplate, ...] = ()
+    """Templates of autoscalers that lack the taint."""
+    notes: tuple[str, ...] = ()
+
+
+class ArchitectureRow(msgspec.Struct, frozen=True):
+    """The nodes of one architecture; an empty name: those whose architecture is unknown."""
+
+    name: str
+    primary: bool
+    nodes: int
+    tainted: int
+    to_write: int
+    """Nodes whose taints will be changed."""
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What there is, what will be written, and what is in the way."""
+
+    judgement: Judgement
+    live: Live
+    architectures: tuple[ArchitectureRow, ...]
+    """In the order in which they are tainted (TN-026)."""
+    blockers: tuple[Blocker, ...]
+    steps: tuple[Step, ...]
+
+    @property
+    def is_done(self) -> bool:
+        return all(step.state is StepState.DONE for step in self.steps)
+
+
+def plan(judgement: Judgement, live: Live) -> Plan:
+    """The plan for a judged inventory."""
+    blockers = (*_admission_blockers(live), *_template_blockers(judgement), *_pod_blockers(judgement, live))
+    rows = _architectures(judgement)
+    return Plan(judgement, live, rows, blockers, tuple(_steps(judgement, live, rows, blockers)))
+
+
+def _architectures(judgement: Judgement) -> tuple[ArchitectureRow, ...]:
+    nodes: Counter[str] = Counter()
+    tainted: Counter[str] = Counter()
+    to_write: Counter[str] = Counter()
+    for each in judgement.nodes:
+        name = each.decision.architecture
+        nodes[name] += 1
+        tainted[name] += each.decision.carried
+        to_write[name] += each.decision.kind is not Kind.NONE
+    primary = judgement.settings.primary
+    known = {name: number for name, number in nodes.items() if name}
+    ordered = [*in_order(known, primary), *([""] if "" in nodes else [])]
+    return tuple(ArchitectureRow(name, name in primary, nodes[name], tainted[name], to_write[name]) for name in ordered)
+
+
+# -- blockers ----------------------------------------------------------------------------------------------------------
+
+
+def _admission_blockers(live: Live) -> Iterator[Blocker]:
+    admission = live.admission
+    if admission.webhook and not admission.comes:
+        yield Blocker(
+            "MutatingWebhookConfiguration",
+            "",
+            ROLE,
+            Blocked.ADMISSION_NOT_READY,
+            f"{admission.webhook}; install polyarch with its component taints, or start its role",
+        )
+
+
+def _template_blockers(judgement: Judgement) -> Iterator[Blocker]:
+    for each in judgement.templates:
+        if each.fate.is_blocked:
+            template = each.template
+            reason = Blocked.DAEMON_SET_LEAVES if template.is_daemon_set else Blocked.NO_NODE_LEFT
+            yield Blocker(template.kind, template.key.namespace, template.key.name, reason, _why_blocked(each))
+
+
+def _why_blocked(each: JudgedTemplate) -> str:
+    because = each.decision.message.rstrip(".")
+    if each.template.is_daemon_set:
+        return f"it has pods on {' and '.join(each.fate.lost)} nodes and would have none there. {because}"
+    before = ", ".join(f"{number} {name}" for name, number in each.fate.before.items())
+    return f"its pods fit {before} now, and no node once these are tainted. {because}"
+
+
+def _pod_blockers(judgement: Judgement, live: Live) -> Iterator[Blocker]:
+    for architecture, pods in live.pending.items():
+        for key in pods:
+            namespace, _, name = key.partition("/")
+            detail = f"only the taint of {architecture} nodes keeps it pending: give it the toleration, or other images"
+            yield Blocker("Pod", namespace, name, Blocked.PODS_BECAME_PENDING, detail)
+    if judgement.settings.mode == "secondary-only":
+        return
+    for each in judgement.unscheduled:
+        if each.decision.unresolved and not each.decision.added:
+            place = each.pod.metadata.key
+            yield Blocker("Pod", place.namespace, place.name, Blocked.PODS_UNDECIDED, each.decision.message.rstrip("."))
+
+
+# -- steps -------------------------------------------------------------------------------------------------------------
+
+_TITLES: Final = {
+    "inventory": "look at nodes, templates and images",
+    "daemonsets": "add tolerations to the templates of DaemonSets",
+    "admission": "have tolerations added to new pods, and taints to new nodes",
+    "pods": "add tolerations to pods that exist",
+    "simulate": "check that every template keeps a node",
+    "taint": "taint the nodes, architecture by architecture",
+    "verify": "look at everything again",
+}
+
+
+def _steps(
+    judgement: Judgement, live: Live, rows: tuple[ArchitectureRow, ...], blockers: tuple[Blocker, ...]
+) -> Iterator[Step]:
+    settings = judgement.settings
+    yield _step("inventory", 0, detail=f"{len(judgement.nodes)} nodes, {len(judgement.templates)} templates")
+    sets = 0
+    if settings.templates == "reconcile":
+        sets = sum(each.template.is_daemon_set and bool(each.decision.added) for each in judgement.templates)
+    rolling = f"rolling out: {few(live.rolling)}" if live.rolling else ""
+    yield _step("daemonsets", sets, is_open=bool(live.rolling), detail=rolling)
+    yield _admission_step(live.admission)
+    written = [*judgement.unscheduled, *judgement.bound]
+    pods = sum(bool(each.operations) for each in written)
+    yield _step("pods", pods)
+    found = [each for each in blockers if each.reason != Blocked.ADMISSION_NOT_READY]
+    said = f"{len(found)} {'blocker' if len(found) == 1 else 'blockers'}" if found else ""
+    yield _step("simulate", 0, is_blocked=bool(found), detail=said)
+    nodes = sum(row.to_write for row in rows)
+    order = ", ".join(f"{row.to_write} {row.name or 'unknown'}" for row in rows if row.to_write)
+    yield _step("taint", nodes, is_blocked=bool(nodes and blockers), detail=order)
+    waiting = bool(sets or live.rolling or pods or nodes or blockers) or _admission_step(live.admission).writes > 0
+    yield _step("verify", 0, is_open=waiting)
+
+
+def _admission_step(admission: Admission) -> Step:
+    missing = [admission.webhook] if admission.webhook else []
+    if admission.policy == "missing":
+        missing.append(f"there is no MutatingAdmissionPolicy {REGISTRATION_POLICY}")
+    writes = 2 if admission.policy == "missing" and not admission.comes else 0
+    blocked = bool(admission.webhook) and not admission.comes
+    return _step("admission", writes, is_open=bool(missing), is_blocked=blocked, detail="; ".join(missing))
+
+
+def _step(id: str, writes: int, *, is_open: bool = False, is_blocked: bool = False, detail: str = "") -> Step:
+    state = StepState.BLOCKED if is_blocked else StepState.TODO if writes or is_open else StepState.DONE
+    return Step(id, _TITLES[id], state, writes, detail)
+
+
+# -- Nodes are held back while a cluster is prepared: the selector of nodes asks for a label that no node has (TN-063).
+
+
+HELD_BACK: Final = LabelSelectorRequirement(key=OPT_OUT, operator="In", values=["bootstrap"])
+"""The requirement. Somebody who labels a node so lets it go first."""
+
+
+def is_held(spec: ArchitectureTaintsSpec) -> bool:
+    """Whether nodes are held back."""
+    selector = spec.nodes.selector
+    return selector is not None and HELD_BACK in (selector.match_expressions or ())
+
+
+def held(spec: ArchitectureTaintsSpec) -> ArchitectureTaintsSpec:
+    """The same configuration with nodes held back."""
+    if is_held(spec):
+        return spec
+    selector = spec.nodes.selector or LabelSelector()
+    return _with(spec, [*(selector.match_expressions or ()), HELD_BACK])
+
+
+def released(spec: ArchitectureTaintsSpec) -> ArchitectureTaintsSpec:
+    """The same configuration without that."""
+    selector = spec.nodes.selector
+    if selector is None or not is_held(spec):
+        return spec
+    return _with(spec, [each for each in selector.match_expressions or () if each != HELD_BACK])
+
+
+def _with(spec: ArchitectureTaintsSpec, expressions: list[LabelSelectorRequirement]) -> ArchitectureTaintsSpec:
+    labels = spec.nodes.selector.match_labels if spec.nodes.selector is not None else None
+    selector = LabelSelector(labels, expressions or None)
+    nodes = msgspec.structs.replace(spec.nodes, selector=None if selector.is_empty else selector)
+    return msgspec.structs.replace(spec, nodes=nodes)

@@ -1,0 +1,268 @@
+"""Writes the status of ArchitectureTaints: at most every 10 s, and only what changed (TN-014).
+
+The leader runs it as a controller with one key. Each pass asks the parts of the role for their contributions and looks
+again in 10 s; a change of the object is answered at once, unless the last write was less than 10 s ago. A configuration
+from a file has no status: there the same values are logged."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+import msgspec
+import structlog
+
+from polyarch.clock import Clock
+from polyarch.kube.conditions import merged
+from polyarch.kube.controller import After, Done, Result
+from polyarch.kube.errors import NotFound
+from polyarch.kube.resources import Resource
+from polyarch.objects import Condition, Key, PartialObjectMetadata
+from polyarch.taints.api import (
+    ARCHITECTURE_TAINTS,
+    DEGRADED,
+    NODES_TAINTED,
+    SAFE_TO_TAINT,
+    ArchitectureStatus,
+    ArchitectureTaints,
+    ArchitectureTaintsStatus,
+    Contribution,
+    NodesStatus,
+    Problem,
+    composed,
+)
+from polyarch.taints.names import REGISTRATION_POLICY, SINGLETON
+from polyarch.taints.node_rules import HoldReason, named
+from polyarch.taints.nodes import MANAGED, Census, NodeController, State
+from polyarch.taints.registration import RegistrationKeeper
+from polyarch.taints.rollout import TaintRollout
+from polyarch.taints.settings import TaintSettings
+
+log = structlog.get_logger(__name__)
+
+EVERY: Final = 10.0
+"""Least seconds between two writes, and between two looks."""
+OBJECT: Final = Key("", SINGLETON)
+
+Part = Callable[[], Contribution]
+
+
+class Configured(Protocol):
+    """The part of ``TaintFacts`` that is needed here."""
+
+    @property
+    def configuration(self) -> ArchitectureTaints | None: ...
+
+
+class AppliesStatus(Protocol):
+    """The part of the client that is needed here."""
+
+    async def apply(
+        self, resource: Resource, document: Mapping[str, Any], *, subresource: str = ""
+    ) -> PartialObjectMetadata: ...
+
+
+class StatusWriter:
+    """The writer. ``parts`` contribute; ``from_file``: the configuration has no object in the cluster."""
+
+    def __init__(
+        self,
+        facts: Configured,
+        client: AppliesStatus,
+        parts: Sequence[Part],
+        *,
+        clock: Clock,
+        from_file: bool = False,
+    ) -> None:
+        self._facts = facts
+        self._client = client
+        self._parts = tuple(parts)
+        self._clock = clock
+        self._from_file = from_file
+        self._written_at: float | None = None
+        self._logged: ArchitectureTaintsStatus | None = None
+        self.is_degraded = False
+        """What condition ``Degraded`` was at the last look."""
+
+    async def reconcile(self, key: Key) -> Result:
+        """One pass."""
+        found = self._facts.configuration
+        if found is None:
+            self.is_degraded = False
+            return Done()
+        rest = 0.0 if self._written_at is None else self._written_at + EVERY - self._clock.monotonic()
+        if rest > 0:
+            return After(rest)
+        status = self._status(found)
+        self.is_degraded = any((each["type"], each["status"]) == (DEGRADED, "True") for each in status["conditions"])
+        if self._from_file:
+            self._log(status)
+        elif not self._is_there(status, found):
+            await self._write(status, found)
+        return After(EVERY)
+
+    def _status(self, found: ArchitectureTaints) -> dict[str, Any]:
+        fields, conditions = composed(part() for part in self._parts)
+        generation = found.metadata.generation
+        known = [msgspec.to_builtins(each) for each in found.status.conditions or ()]
+        return {
+            "observedGeneration": generation,
+            **fields,
+            "conditions": merged(conditions, known, generation=generation, now=self._clock.now()),
+        }
+
+    def _is_there(self, status: dict[str, Any], found: ArchitectureTaints) -> bool:
+        """Whether the object says so already; a condition of others (``AffinityCovered``) is none of this."""
+        wanted = msgspec.convert(status, ArchitectureTaintsStatus)
+        own = {each.type: each for each in wanted.conditions or ()}
+        theirs = {each.type: each for each in found.status.conditions or () if each.type in own}
+        rest = msgspec.structs.replace(found.status, conditions=wanted.conditions)
+        return theirs == own and rest == wanted
+
+    async def _write(self, status: dict[str, Any], found: ArchitectureTaints) -> None:
+        metadata = {"name": found.metadata.name, "uid": found.metadata.uid}
+        document = {
+            "apiVersion": ARCHITECTURE_TAINTS.api_version,
+            "kind": ARCHITECTURE_TAINTS.kind,
+            "metadata": metadata,
+            "status": status,
+        }
+        self._written_at = self._clock.monotonic()
+        try:
+            await self._client.apply(ARCHITECTURE_TAINTS, document, subresource="status")
+        except NotFound:
+            log.info("the configuration is gone: its status is not written")
+
+    def _log(self, status: dict[str, Any]) -> None:
+        """Times of conditions are not kept anywhere, so they are compared without them."""
+        typed = msgspec.convert(status, ArchitectureTaintsStatus)
+        conditions = [msgspec.structs.replace(each, last_transition_time="") for each in typed.conditions or ()]
+        shown = msgspec.structs.replace(typed, conditions=conditions)
+        if shown != self._logged:
+            self._logged = shown
+            log.info("status", **msgspec.to_builtins(shown))
+
+
+# -- What the status says of nodes (TN-014, TN-025 to TN-027).
+
+
+NOT_SERVED: Final = (
+    "spec.nodes.atRegistration has no effect, as the API server serves no MutatingAdmissionPolicies: new nodes are "
+    "tainted when they are seen; `polyarch taint plan --emit kubelet-flags` prints flags by which they register tainted"
+)
+
+
+class HasSettings(Protocol):
+    """The part of ``TaintFacts`` that is needed here."""
+
+    @property
+    def settings(self) -> TaintSettings | None: ...
+
+
+class NodeReport:
+    """Its contribution; ``admission`` says why the webhook for pods is not available, or nothing."""
+
+    def __init__(
+        self,
+        *,
+        facts: HasSettings,
+        nodes: NodeController,
+        rollout: TaintRollout,
+        registration: RegistrationKeeper,
+        admission: Callable[[], str],
+    ) -> None:
+        self._facts = facts
+        self._nodes = nodes
+        self._rollout = rollout
+        self._registration = registration
+        self._admission = admission
+
+    def contribution(self) -> Contribution:
+        """What is said of nodes now."""
+        settings = self._facts.settings or TaintSettings()
+        census = self._nodes.census
+        admission = self._admission()
+        managed, tainted = census.number(*MANAGED), census.marked
+        meant = census.number(State.TAINTED, State.WAITING)
+        return Contribution(
+            fields={
+                "key": settings.key,
+                "architectures": [msgspec.to_builtins(each) for each in self._rows(census)],
+                "nodes": msgspec.to_builtins(
+                    NodesStatus(
+                        managed=managed,
+                        tainted=tainted,
+                        skipped=census.number(State.SKIPPED),
+                        unknown=census.number(State.UNKNOWN),
+                        summary=f"{tainted}/{meant}",
+                    )
+                ),
+            },
+            conditions=(self._tainted(settings), self._safe(settings)),
+            problems=tuple(self._problems()),
+            unready=(Problem(HoldReason.ADMISSION_NOT_READY, admission),) if admission else (),
+        )
+
+    def _rows(self, census: Census) -> list[ArchitectureStatus]:
+        """The architectures of all nodes, managed or not: images that fit any run there, too (TN-031)."""
+        holds = self._rollout.holds
+        rows = []
+        for architecture in census.architectures:
+            waiting = census.number(State.WAITING, architecture=architecture)
+            hold = holds.get(architecture) if waiting else None
+            rows.append(
+                ArchitectureStatus(
+                    name=architecture,
+                    nodes=census.number(*MANAGED, architecture=architecture),
+                    tainted=census.number(State.TAINTED, architecture=architecture),
+                    waiting=waiting,
+                    reason=str(hold.reason) if hold is not None else "",
+                )
+            )
+        return rows
+
+    def _tainted(self, settings: TaintSettings) -> Condition:
+        census = self._nodes.census
+        waiting, done = census.number(State.WAITING), census.number(State.TAINTED)
+        if settings.state == "removing":
+            left = census.marked
+            message = f"{left} nodes still carry a taint of polyarch" if left else "no node carries a taint of polyarch"
+            return Condition(NODES_TAINTED, "False", "Removing", message)
+        note = f"; {NOT_SERVED}" if self._has_no_policy(settings) else ""
+        if not waiting:
+            said = f"{done} nodes carry their taint" if done else "no node has to carry a taint"
+            return Condition(NODES_TAINTED, "True", "AllTainted", f"{said}{note}")
+        message = f"{waiting} nodes wait for their taint, {done} carry it{note}"
+        if settings.state == "paused":
+            return Condition(NODES_TAINTED, "False", "Paused", message)
+        held = {each: hold for each, hold in self._rollout.holds.items() if self._waits(each)}
+        if held:
+            return Condition(NODES_TAINTED, "False", str(next(iter(held.values())).reason), message)
+        return Condition(NODES_TAINTED, "False", "InProgress", message)
+
+    def _safe(self, settings: TaintSettings) -> Condition:
+        """Only what holds nodes back: an architecture without nodes may wait for as long as it likes."""
+        if settings.state != "active":
+            return Condition(SAFE_TO_TAINT, "Unknown", settings.state.capitalize(), "nothing is tainted now")
+        held = {each: hold for each, hold in self._rollout.holds.items() if self._waits(each)}
+        if not held:
+            return Condition(SAFE_TO_TAINT, "True", "NothingWaits")
+        message = "; ".join(f"{architecture}: {hold.message}" for architecture, hold in held.items())
+        return Condition(SAFE_TO_TAINT, "False", str(next(iter(held.values())).reason), message)
+
+    def _waits(self, architecture: str) -> bool:
+        return self._nodes.census.number(State.WAITING, architecture=architecture) > 0
+
+    def _has_no_policy(self, settings: TaintSettings) -> bool:
+        return settings.at_registration == "policy" and self._registration.is_served is False
+
+    def _problems(self) -> list[Problem]:
+        holds = self._rollout.holds.values()
+        found = [Problem(hold.reason, hold.message) for hold in holds if hold.reason is HoldReason.PODS_BECAME_PENDING]
+        unwritten = self._nodes.unwritten
+        if unwritten:
+            first = next(iter(unwritten.values()))
+            found.append(
+                Problem("NodesNotWritten", f"nodes that cannot be written: {named(sorted(unwritten))}; {first}")
+            )
+        if self._registration.problem:
+            found.append(Problem("RegistrationPolicyFailed", f"{REGISTRATION_POLICY}: {self._registration.problem}"))
+        return found

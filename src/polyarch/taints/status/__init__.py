@@ -1,1 +1,0 @@
-"""The one writer of the status of ArchitectureTaints."""

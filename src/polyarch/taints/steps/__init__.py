@@ -1,1 +1,0 @@
-"""What the commands do to a cluster, step by step, with a controller running or without one."""

@@ -1,0 +1,321 @@
+"""What was decided for equal pods, such as the replicas of a template (TN-040, TN-091).
+
+Most pods are created by the dozen. What was added to one is added to the next without deciding again, as long as the
+facts are the same objects, the answers are equal and gates may be added as before. A hit costs a quarter of a decision.
+The cache is bounded. Only for pods at admission: stored ones are decided one by one."""
+
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+import structlog
+
+from polyarch.clock import Clock
+from polyarch.kube.admission import AdmissionRequest, AdmissionResponse, Failure, Route
+from polyarch.kube.errors import Causes
+from polyarch.kube.patches import Operation
+from polyarch.kube.resources import DAEMONSETS, PODS
+from polyarch.objects import DaemonSet, Pod
+from polyarch.oci.answer import Inspection
+from polyarch.pods.additions import NOTHING, Addition, Alongside
+from polyarch.pods.lookups.background import AdmissionLookups
+from polyarch.pods.lookups.secrets import PullSource
+from polyarch.pods.series import Series, are_few
+from polyarch.taints import names
+from polyarch.taints.decision import Outcome, PodDecision, Progress, Reason
+from polyarch.taints.facts import TaintFacts
+from polyarch.taints.metrics import TaintMetrics
+from polyarch.taints.patch import admission_patch, change_patch, recorded_tolerations, template_patch
+from polyarch.taints.pod_rules import (
+    Case,
+    Facts,
+    changes_images,
+    decide,
+    decide_change,
+    examine,
+    examine_change,
+    examine_template,
+    kept,
+)
+
+CAPACITY: Final = 256
+"""Series in the cache; the least recently used is evicted."""
+BYTES: Final = 512 * 1024
+"""Limit of all keys together; the cached values take up to ten times as much."""
+
+
+class Said(NamedTuple):
+    """What is added to a pod, and the decision behind it."""
+
+    decision: PodDecision
+    addition: Addition
+
+
+class _Known(NamedTuple):
+    answers: Mapping[str, Inspection]
+    progress: Progress
+    said: Said
+
+
+class Look:
+    """One series; ``case`` was made for its first pod and is valid for all."""
+
+    __slots__ = ("_known", "case")
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self._known: _Known | None = None
+
+    def said(self, answers: Mapping[str, Inspection], progress: Progress) -> Said:
+        """What is added for these answers; what was said before if they are the same."""
+        known = self._known
+        if known is not None and known.progress is progress and known.answers == answers:
+            return known.said
+        decision = decide(self.case, answers, progress)
+        said = Said(decision, addition(decision, admission_patch(self.case, decision)))
+        if are_few(answers.values()):
+            self._known = _Known(dict(answers), progress, said)
+        return said
+
+
+def recent_series() -> Series[Facts, Look]:
+    """The series recently admitted by this process."""
+    return Series(_look, _holds, capacity=CAPACITY, weight=BYTES)
+
+
+def _look(facts: Facts, pod: Pod) -> Look:
+    return Look(examine(msgspec.structs.replace(facts, pod=pod)))
+
+
+def _holds(look: Look, now: Facts) -> bool:
+    then = look.case.facts
+    return (
+        then.settings is now.settings
+        and then.existing is now.existing
+        and then.os == now.os
+        and then.short_names_searched is now.short_names_searched
+        and then.namespace_labels == now.namespace_labels
+    )
+
+
+def addition(decision: PodDecision, operations: tuple[Operation, ...]) -> Addition:
+    """What a decision, carried out by these operations, adds to the answer about a pod."""
+    if decision.outcome is Outcome.DENIED:
+        return Addition(denial=decision.message)
+    return Addition(operations) if operations else NOTHING
+
+
+# -- Pods get their tolerations at admission, and with the PATCH that lifts placement's gate (TN-003, TN-040, TN-046).
+
+
+log = structlog.get_logger(__name__)
+
+POD_BUDGET: Final = 0.1
+"""Seconds that a pod of our own route waits for registries at most: what placement's admissions have by default."""
+
+
+class PodAdmission:
+    """``at_admission`` and ``at_release`` add to what placement writes; ``route`` is the webhook of all other pods.
+
+    ``failed`` counts an internal error.
+    """
+
+    def __init__(
+        self,
+        *,
+        facts: TaintFacts,
+        lookups: AdmissionLookups,
+        clock: Clock,
+        metrics: TaintMetrics,
+        failed: Callable[[], None],
+    ) -> None:
+        self._facts = facts
+        self._lookups = lookups
+        self._clock = clock
+        self._metrics = metrics
+        self._failed = failed
+        self._series = recent_series()
+        self._causes = Causes()
+
+    def route(self) -> Route[Pod]:
+        """The route for the admission server. On any error the pod is allowed unchanged."""
+        return Route(
+            path=names.POD_WEBHOOK_PATH,
+            name=names.POD_WEBHOOK,
+            type=Pod,
+            handler=self.handle,
+            on_error="allow",
+            resource=PODS,
+            operations=frozenset({"CREATE", "UPDATE"}),
+            failed=self._count_failure,
+        )
+
+    async def handle(self, request: AdmissionRequest[Pod]) -> AdmissionResponse:
+        """The response for one pod that placement does not see."""
+        until = request.arrived_at + min(POD_BUDGET, request.timeout_seconds / 2)
+        added = await self._addition(request, {}, Alongside(), until=until)
+        if added.denial:
+            return AdmissionResponse(allowed=False, message=added.denial)
+        return AdmissionResponse(patch=added.operations, warnings=added.warnings)
+
+    async def at_admission(
+        self, request: AdmissionRequest[Pod], answers: Mapping[str, Inspection], alongside: Alongside, *, until: float
+    ) -> Addition:
+        """To the answer of an admission by placement."""
+        try:
+            return await self._addition(request, answers, alongside, until=until)
+        except Exception as error:  # noqa: BLE001 - a bug of ours must not cost the pod what placement decided
+            return self._bug(error, request.namespace, request.object)
+
+    def at_release(self, pod: Pod, answers: Mapping[str, Inspection], alongside: Alongside) -> Addition:
+        """To the PATCH by which placement lifts its gate; what is not known then is not waited for (TN-046)."""
+        try:
+            return self._at_release(pod, answers, alongside)
+        except Exception as error:  # noqa: BLE001 - a bug of ours must not keep the pod gated
+            return self._bug(error, pod.metadata.namespace, pod)
+
+    async def _addition(
+        self, request: AdmissionRequest[Pod], answers: Mapping[str, Inspection], alongside: Alongside, *, until: float
+    ) -> Addition:
+        old = request.old_object
+        facts = self._facts.about(request.object, request.namespace, stored=old is not None, os=alongside.os)
+        if facts is None or (alongside.gated and facts.settings.on_no_common != "deny"):
+            return NOTHING
+        if old is not None:
+            return await self._of_change(facts, old, until=until, since=request.arrived_at)
+        look = self._series.look(facts)
+        known = self._known(look.case, answers, since=request.arrived_at)
+        if not alongside.gated:
+            await self._ask(look.case, known, until=until, since=request.arrived_at)
+        progress = Progress.FIRST if self._facts.leader_lives else Progress.UNGUARDED
+        said = look.said(known, progress)
+        if said.addition.denial:
+            await self._look_closer(look.case, known, until=until)
+            said = look.said(known, progress)
+        if alongside.gated and not said.addition.denial:
+            return NOTHING  # decided when placement lifts its gate, with the os that it writes then
+        self._metrics.decided(said.decision.reason.value)
+        return said.addition
+
+    async def _of_change(self, facts: Facts, old: Pod, *, until: float, since: float) -> Addition:
+        """To an update of a pod that exists (TN-049)."""
+        if not changes_images(old, facts.pod):
+            return NOTHING
+        case = examine_change(facts, old)
+        known = self._known(case, {}, since=since)
+        await self._ask(case, known, until=until, since=since)
+        change = decide_change(case, known, old)
+        if change.decision.outcome is Outcome.DENIED:
+            await self._look_closer(case, known, until=until)
+            change = decide_change(case, known, old)
+        added = self._told(change.decision, change_patch(case, change))
+        if added.denial or not change.lost:
+            return added
+        return msgspec.structs.replace(added, warnings=(change.message,))
+
+    def _at_release(self, pod: Pod, answers: Mapping[str, Inspection], alongside: Alongside) -> Addition:
+        facts = self._facts.about(pod, pod.metadata.namespace, stored=True, os=alongside.os)
+        if facts is None:
+            return NOTHING
+        case = examine(facts)
+        known = self._known(case, answers, since=self._clock.monotonic())
+        decision = decide(case, known, Progress.ENDED)
+        return self._told(decision, admission_patch(case, decision, gated_elsewhere=not case.is_gated))
+
+    def _known(self, case: Case, answers: Mapping[str, Inspection], *, since: float) -> dict[str, Inspection]:
+        """The answers at hand. Placement has looked for those of all images, or of none."""
+        if answers or not case.images:
+            return dict(answers)
+        source = PullSource.of(case.pod, case.facts.namespace)
+        return self._lookups.known(case.images, source, since=since, stale_for=case.facts.stale_for)
+
+    async def _ask(self, case: Case, known: dict[str, Inspection], *, until: float, since: float) -> None:
+        if len(known) < len(case.images):
+            source = PullSource.of(case.pod, case.facts.namespace)
+            await self._lookups.ask_until(until, case.images, source, known, since=since)
+
+    async def _look_closer(self, case: Case, known: dict[str, Inspection], *, until: float) -> None:
+        """Before a pod is refused for its images: what an index says may not be what it is (RG-046)."""
+        source = PullSource.of(case.pod, case.facts.namespace)
+        await self._lookups.look_for_bundles(until, case.images, source, known)
+
+    def _told(self, decision: PodDecision, operations: tuple[Operation, ...]) -> Addition:
+        self._metrics.decided(decision.reason.value)
+        return addition(decision, operations)
+
+    def _bug(self, error: Exception, namespace: str, pod: Pod) -> Addition:
+        self._failed()
+        log.error(
+            "nothing is added to a pod because of a bug",
+            namespace=namespace,
+            pod=pod.metadata.name or pod.metadata.generate_name,
+            exc_info=error if self._causes.is_new(error) else None,
+        )
+        return NOTHING
+
+    def _count_failure(self, failure: Failure) -> None:
+        if failure == "exception":
+            self._failed()
+
+
+# -- The templates of DaemonSets get their tolerations at admission (TN-050, TN-052, TN-053).
+
+
+TEMPLATE_BUDGET: Final = 2.0
+"""Seconds that a template waits for registries at most. DaemonSets are few, and nothing makes up for an answer that
+comes too late where the leader does not reconcile templates."""
+_UNCHANGED: Final = AdmissionResponse()
+
+
+class TemplateAdmission:
+    """``route`` is the webhook of DaemonSets. ``failed`` counts an internal error."""
+
+    def __init__(self, *, facts: TaintFacts, lookups: AdmissionLookups, failed: Callable[[], None]) -> None:
+        self._facts = facts
+        self._lookups = lookups
+        self._failed = failed
+
+    def route(self) -> Route[DaemonSet]:
+        """The route for the admission server. On any error the DaemonSet is allowed unchanged."""
+        return Route(
+            path=names.TEMPLATE_WEBHOOK_PATH,
+            name=names.TEMPLATE_WEBHOOK,
+            type=DaemonSet,
+            handler=self.handle,
+            on_error="allow",
+            resource=DAEMONSETS,
+            operations=frozenset({"CREATE", "UPDATE"}),
+            failed=self._count_failure,
+        )
+
+    async def handle(self, request: AdmissionRequest[DaemonSet]) -> AdmissionResponse:
+        """The response for one DaemonSet, which is always allowed."""
+        daemon_set, since = request.object, request.arrived_at
+        facts = self._facts.about_template(daemon_set, request.namespace)
+        if facts is None:
+            return _UNCHANGED
+        case = examine_template(facts)
+        source = PullSource.of(case.pod, request.namespace)
+        known = self._lookups.known(case.images, source, since=since, stale_for=facts.stale_for)
+        if len(known) < len(case.images):
+            until = since + min(TEMPLATE_BUDGET, request.timeout_seconds / 2)
+            await self._lookups.ask_until(until, case.images, source, known, since=since)
+        decision = decide(case, known)
+        if decision.outcome is Outcome.BLOCKED and request.old_object is not None:
+            decision = _with_kept(case, decision, request.old_object)
+        patch = template_patch(daemon_set, decision, facts.settings)
+        return AdmissionResponse(patch=patch, warnings=(decision.message,) if _is_worth_saying(decision) else ())
+
+    def _count_failure(self, failure: Failure) -> None:
+        if failure == "exception":
+            self._failed()
+
+
+def _with_kept(case: Case, decision: PodDecision, old: DaemonSet) -> PodDecision:
+    """What cannot be decided now is as it was decided before, for the same images."""
+    added = kept(case, old, recorded_tolerations(old.metadata.annotations))
+    return msgspec.structs.replace(decision, outcome=Outcome.TOLERATED, added=added) if added else decision
+
+
+def _is_worth_saying(decision: PodDecision) -> bool:
+    return decision.outcome is Outcome.BLOCKED or decision.reason is Reason.NO_COMMON_ARCHITECTURE

@@ -1,0 +1,204 @@
+"""Writes to one object after another, each from the state that it was decided about (TN-024, TN-063, TN-064).
+
+A patch tests the resourceVersion that was read, so an interrupted run leaves whole objects, and nobody's change is
+lost: where the object has changed it is read and decided about again. What cannot be written is kept as a failure and
+holds up nothing else. A dry run sends every write with ``dryRun: All``."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from polyarch.clock import Clock, SystemClock
+from polyarch.kube.errors import Conflict, Invalid, KubernetesError, NotFound
+from polyarch.kube.managed_fields import differences
+from polyarch.kube.patches import JsonPatch, Operation
+from polyarch.kube.requests import FIELD_MANAGER
+from polyarch.kube.resources import Ref, Resource
+from polyarch.kube.responses import Listing
+from polyarch.objects import Key, ObjectMeta
+from polyarch.oci.concurrent import map_concurrently
+
+AT_ONCE: Final = 8
+"""Objects that are written at the same time."""
+AT_MOST: Final = 10
+"""Attempts for an object that keeps changing."""
+IMMEDIATE: Final = 5
+"""Of these, how many follow one another at once."""
+WAIT: Final = 0.5
+"""Seconds before the first attempt after these; it doubles."""
+
+
+class KubernetesApi(Protocol):
+    """The part of the client that steps need."""
+
+    async def get(self, resource: Resource, name: str, *, namespace: str = "", type: type[Any]) -> Any: ...
+
+    async def list(
+        self, resource: Resource, *, type: type[Any], label_selector: str = "", field_selector: str = ""
+    ) -> Listing[Any]: ...
+
+    async def patch(
+        self, resource: Resource, name: str, patch: Any, *, namespace: str = "", dry_run: bool = False
+    ) -> Any: ...
+
+    async def create(self, resource: Resource, document: Mapping[str, Any], *, dry_run: bool = False) -> Any: ...
+
+    async def apply(self, resource: Resource, document: Mapping[str, Any], *, dry_run: bool = False) -> Any: ...
+
+    async def delete(self, resource: Resource, name: str, *, namespace: str = "", dry_run: bool = False) -> None: ...
+
+    async def evict(self, namespace: str, pod: str, *, uid: str | None = None, dry_run: bool = False) -> None: ...
+
+    async def discover(self, group: str) -> tuple[Resource, ...]: ...
+
+
+class HasMetadata(Protocol):
+    """An object of a slim type."""
+
+    @property
+    def metadata(self) -> ObjectMeta: ...
+
+
+M = TypeVar("M", bound=HasMetadata)
+
+
+class Change(NamedTuple):
+    """What was done to one object, or would be."""
+
+    ref: Ref
+    what: str
+    """As the rest of a sentence: ``loses supported-arch=arm64:NoSchedule``."""
+
+
+class Failure(NamedTuple):
+    """What could not be done, and why."""
+
+    ref: Ref
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.ref.resource.kind} {self.ref.key}: {self.problem}"
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What came of a step."""
+
+    changed: tuple[Change, ...] = ()
+    failed: tuple[Failure, ...] = ()
+
+    @classmethod
+    def of(cls, outcomes: Iterable["Outcome"]) -> "Outcome":
+        """All of them together."""
+        several = tuple(outcomes)
+        return cls(
+            tuple(change for each in several for change in each.changed),
+            tuple(failure for each in several for failure in each.failed),
+        )
+
+
+class Proposal(NamedTuple):
+    """A patch and what it does; without operations there is nothing to do."""
+
+    operations: tuple[Operation, ...] = ()
+    what: str = ""
+
+
+NOTHING: Final = Proposal()
+Tell = Callable[[Change], None]
+"""Is told of each change when it is made."""
+
+
+class Writer:
+    """Writes; knows whether it is only tried."""
+
+    def __init__(
+        self,
+        api: KubernetesApi,
+        *,
+        dry_run: bool = False,
+        clock: Clock | None = None,
+        tell: Tell = lambda _: None,
+    ) -> None:
+        self.api = api
+        self.dry_run = dry_run
+        self.clock: Clock = clock or SystemClock()
+        self._tell = tell
+
+    async def patch_all(self, resource: Resource, objects: Iterable[M], propose: Callable[[M], Proposal]) -> Outcome:
+        """Patches each object as proposed for it, several at a time."""
+
+        async def one(thing: M) -> Outcome:
+            return await self.patch(resource, thing, propose)
+
+        return Outcome.of(await map_concurrently(one, objects, at_once=AT_ONCE))
+
+    async def patch(self, resource: Resource, thing: M, propose: Callable[[M], Proposal]) -> Outcome:
+        """Patches one object; what was proposed for an old state is proposed anew for the present one."""
+        ref = Ref(resource, thing.metadata.key)
+        problem = "it keeps changing"
+        for attempt in range(AT_MOST):
+            proposal = propose(thing)
+            if not proposal.operations:
+                return Outcome()
+            try:
+                await self.api.patch(
+                    resource,
+                    ref.key.name,
+                    JsonPatch(proposal.operations),
+                    namespace=ref.key.namespace,
+                    dry_run=self.dry_run,
+                )
+                return self.done(Change(ref, proposal.what))
+            except NotFound:
+                return Outcome()
+            except (Conflict, Invalid) as error:
+                problem = str(error)
+                if isinstance(error, Invalid) and not error.is_failed_test:
+                    break
+            except KubernetesError as error:
+                problem = str(error)
+                break
+            if attempt >= IMMEDIATE:
+                await self.clock.sleep(WAIT * 2 ** (attempt - IMMEDIATE))
+            try:
+                thing = await self.api.get(resource, ref.key.name, namespace=ref.key.namespace, type=type(thing))
+            except NotFound:
+                return Outcome()
+            except KubernetesError as error:
+                problem = str(error)
+                break
+        return Outcome(failed=(Failure(ref, problem),))
+
+    async def apply(self, resource: Resource, document: Mapping[str, Any]) -> Outcome:
+        """Brings an object of the cluster to what the document says, unless it says so already."""
+        name = document["metadata"]["name"]
+        ref = Ref(resource, Key("", name))
+        try:
+            try:
+                live = await self.api.get(resource, name, type=dict)
+            except NotFound:
+                live = None
+            if live is not None and not differences(document, live, manager=FIELD_MANAGER):
+                return Outcome()
+            await self.api.apply(resource, document, dry_run=self.dry_run)
+        except KubernetesError as error:
+            return Outcome(failed=(Failure(ref, str(error)),))
+        return self.done(Change(ref, "is brought up to date" if live is not None else "is created"))
+
+    async def delete(self, resource: Resource, name: str, *, namespace: str = "", what: str = "is deleted") -> Outcome:
+        """Deletes an object if it is there."""
+        ref = Ref(resource, Key(namespace, name))
+        try:
+            await self.api.get(resource, name, namespace=namespace, type=dict)
+            await self.api.delete(resource, name, namespace=namespace, dry_run=self.dry_run)
+        except NotFound:
+            return Outcome()
+        except KubernetesError as error:
+            return Outcome(failed=(Failure(ref, str(error)),))
+        return self.done(Change(ref, what))
+
+    def done(self, change: Change) -> Outcome:
+        """Tells of a change that was made."""
+        self._tell(change)
+        return Outcome(changed=(change,))
