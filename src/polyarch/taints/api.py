@@ -1,6 +1,8 @@
-"""Types of ArchitectureTaints (TN-010, TN-014).
+"""The custom resource ArchitectureTaints: its types, and how its status is put together. Pure.
 
-Decoding is tolerant: ``crds`` has the schema, ``settings`` what the values mean."""
+Decoding is tolerant: ``crd`` has the schema, ``settings`` says what the values mean. The parts of the role do not write
+the status themselves: each gives a :class:`Contribution`, and ``status`` writes what :func:`composed` makes of all.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -155,8 +157,7 @@ class ArchitectureTaints(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     status: ArchitectureTaintsStatus = ArchitectureTaintsStatus()
 
 
-# -- What each part of the role says for the one status of ArchitectureTaints (TN-014).
-
+# -- the status, from the contributions of the role's parts ------------------------------------------------------------
 
 READY: Final = "Ready"
 NODES_TAINTED: Final = "NodesTainted"

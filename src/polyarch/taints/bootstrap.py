@@ -1,8 +1,10 @@
-"""``bootstrap`` and ``apply`` where a controller does the work: its object is set, and its status watched (TN-063).
+"""The steps of ``polyarch taint bootstrap`` and ``apply``, with a controller that does the work or without one.
 
-The object is created if there is none. ``bootstrap`` creates it with its nodes held back, so that everything else gets
-ready; ``apply`` lets them go. Of an object that is there nothing but the hold is changed, and, to go on in spite of
-blockers, how nodes are rolled out."""
+:class:`Delegated` sets the controller's object and watches its status. Without a controller :class:`Direct` writes
+templates, the registration policy and pods, and :class:`Tainting` the nodes: each writes what a fresh judgement lacks,
+decided again for an object that has changed meanwhile. So a run that is stopped anywhere is continued by the next one,
+and two runs at once do no harm.
+"""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
@@ -47,6 +49,11 @@ from polyarch.taints.plan import Judge, Judgement, held, is_held, released
 from polyarch.taints.removal import WITHOUT_NODE
 from polyarch.taints.settings import TaintSettings
 from polyarch.taints.writes import NOTHING, Change, Failure, KubernetesApi, Outcome, Proposal, Tell, Writer
+
+# -- by the controller: its object is set, and its status watched ------------------------------------------------------
+# The object is created if there is none. ``bootstrap`` creates it with its nodes held back, so that everything else
+# gets ready; ``apply`` lets them go. Of an object that is there nothing but the hold is changed, and, to go on in spite
+# of blockers, how nodes are rolled out.
 
 LOOK_EVERY: Final = 1.0
 OBJECT: Final = Ref(ARCHITECTURE_TAINTS, Key("", SINGLETON))
@@ -193,8 +200,7 @@ def _expressions(selector: dict[str, Any]) -> dict[str, Any]:
     return {"nodes": {"selector": {"matchExpressions": selector.get("matchExpressions")}}}
 
 
-# -- The writes of ``bootstrap`` where no controller makes them: templates, registration policy, pods (TN-061, TN-063).
-
+# -- templates, registration policy and pods, where no controller writes them ------------------------------------------
 
 ROLLOUT_LOOK_EVERY: Final = 2.0
 """Seconds between two looks at a rollout."""
@@ -332,8 +338,10 @@ def _tolerates(decision: PodDecision) -> str:
     return f"tolerates {', '.join(decision.added)}" if decision.added else "loses its gate"
 
 
-# -- Taints nodes where no controller does: by architecture, in batches, and with an eye on the pods (TN-026).
-
+# -- nodes, where no controller taints them ----------------------------------------------------------------------------
+# The order, the pace and what stops it are those of the controller. Between two batches, and for a while after the last
+# node of an architecture, pods are listed: if some appear that only the new taint keeps pending, nothing else is
+# tainted.
 
 Register = Callable[[frozenset[str]], Awaitable[Outcome]]
 

@@ -1,8 +1,9 @@
-"""Pods that run on nodes already: they get tolerations if the policy says so (TN-044).
+"""Pods that run on nodes already: they get tolerations if the policy says so.
 
 The leader goes through them once when it begins to lead, and once more when the policy wants other tolerations: page by
 page, at a low pace, and with look-ups that wait for nobody. What could not be decided or written is tried again in a
-round some minutes later. Rounds may be cut off anywhere."""
+round some minutes later. Rounds may be cut off anywhere.
+"""
 
 import asyncio
 from collections.abc import Callable

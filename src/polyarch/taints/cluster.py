@@ -1,6 +1,7 @@
-"""Reads a cluster for a plan: every list once, in pages (TN-060). Nothing is written.
+"""Reads what a plan has to know of a cluster. Nothing is written.
 
-The lists are read a few at a time, since the API server limits what one client may ask."""
+Every list is read once, in pages, and a few at a time, since the API server limits what one client may ask.
+"""
 
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
@@ -42,10 +43,18 @@ from polyarch.oci.concurrent import map_concurrently
 from polyarch.taints.documents import GROUP, KINDS, NodeTemplate, bindings, lacking, newest_served, policies
 from polyarch.taints.inventory import Inventory, unscheduled
 from polyarch.taints.names import ADDED_TOLERATIONS_ANNOTATION, REGISTRATION_POLICY, ROLE
-from polyarch.taints.node_rules import EndpointSlice, WebhookConfiguration, admission_problem, pending_because_of_taints
+from polyarch.taints.node_rules import (
+    SERVICE_LABEL,
+    EndpointSlice,
+    WebhookConfiguration,
+    admission_problem,
+    pending_because_of_taints,
+)
 from polyarch.taints.plan import Admission, Live, Policy
 from polyarch.taints.settings import TaintSettings
 from polyarch.taints.writes import KubernetesApi
+
+# -- nodes, workloads and pods -----------------------------------------------------------------------------------------
 
 AT_ONCE: Final = 4
 
@@ -99,10 +108,7 @@ def _secrets(accounts: tuple[ServiceAccount, ...]) -> Mapping[Key, tuple[str, ..
     return {key: names for key, names in found.items() if names}
 
 
-# -- What a plan has to know of a cluster besides nodes, templates and images: who adds tolerations and taints, which
-
-
-SERVICE_LABEL: Final = "kubernetes.io/service-name"
+# -- who adds tolerations and taints, which DaemonSets roll out, which autoscalers make nodes --------------------------
 
 
 async def read_live(api: KubernetesApi, inventory: Inventory, settings: TaintSettings, *, comes: bool) -> Live:
@@ -190,8 +196,8 @@ def _note(notes: list[str] | None, resource: Resource, error: ApiError) -> None:
         notes.append(f"{resource} not read: {error}")
 
 
-# -- Whether a process holds a Lease and renews it (TN-063, TN-070).
-
+# -- whether a process holds a Lease and renews it ---------------------------------------------------------------------
+# Clocks of different machines disagree, so a time in a Lease says nothing: a Lease is renewed if it is seen to change.
 
 STALE_AFTER: Final = 30.0
 """Seconds after which a Lease that nobody renews is nobody's."""

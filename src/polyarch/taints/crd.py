@@ -1,7 +1,9 @@
-"""The CustomResourceDefinition of ArchitectureTaints (TN-010, TN-012, TN-014).
+"""The CustomResourceDefinition of ArchitectureTaints, and the same checks of a file. Pure.
 
-Bounds, words and defaults are those of ``settings``, so the two cannot differ. The API server refuses what TN-012
-refuses, without a webhook of ours; ``validation`` makes the same checks of a file. Pure."""
+Bounds, words and defaults are those of ``settings``, so the two cannot differ. The API server makes all checks without
+a webhook of ours. For ``--config FILE`` :func:`validated` makes them: the schema is the API server's own, and its rules
+are here once more, in Python, with the same words.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -398,7 +400,7 @@ def _status() -> Schema:
     )
 
 
-# -- What the API server refuses of ArchitectureTaints, checked without it: for ``--config FILE`` (TN-012).
+# -- the same checks of a file -----------------------------------------------------------------------------------------
 
 
 class InvalidConfiguration(ValueError):  # noqa: N818 - what is the case

@@ -1,7 +1,9 @@
-"""What is known about the templates of all DaemonSets, for the status and for who taints nodes (TN-014, TN-025). Pure.
+"""The rollouts of DaemonSets that our changes of templates cause: what is known of each, and whose turn is next.
 
-A template is *covered* if nothing is to be added to it, or if its DaemonSet opted out or is not selected. One that
-waits for its turn is not covered yet, and one with unknown images is blocked."""
+A changed template replaces every pod of its DaemonSet. So templates stand in line, those that others need first, and
+one from which somebody takes our tolerations away is written again after a pause. State and rules only: no input or
+output, and no clock; times are ``Clock.monotonic()`` of the caller.
+"""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -13,12 +15,15 @@ from polyarch.objects import Condition, DaemonSet, Key, Node, Pod
 from polyarch.taints import names
 from polyarch.taints.api import AS_EXPECTED, DAEMON_SETS_COVERED
 from polyarch.taints.decision import PodDecision, Reason
-from polyarch.taints.node_rules import architecture_of
+from polyarch.taints.node_rules import architecture_of, named
 from polyarch.taints.simulation import Guest, Landscape, Site
+
+# -- verdicts: what is known of each template, for the status and for who taints nodes ---------------------------------
+# A template is *covered* if nothing is to be added to it, or if its DaemonSet opted out or is not selected. One that
+# waits for its turn is not covered yet, and one with unknown images is blocked.
 
 MOST_SHOWN: Final = 50
 """Entries of ``status.blockedTemplates`` (TN-014)."""
-NAMED: Final = 5
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
@@ -101,17 +106,15 @@ def condition(verdicts: Iterable[Verdict]) -> Condition:
     if not several:
         return Condition(DAEMON_SETS_COVERED, "True", AS_EXPECTED)
     unknown = [each for each in several if each.is_unknown]
-    named = ", ".join(str(each.key) for each in (unknown or several)[:NAMED])
-    more = f" and {len(unknown or several) - NAMED} more" if len(unknown or several) > NAMED else ""
+    concerned = named(str(each.key) for each in unknown or several)
     if unknown:
-        message = f"images of these DaemonSets are not known: {named}{more}; their Warnings say why"
+        message = f"images of these DaemonSets are not known: {concerned}; their Warnings say why"
         return Condition(DAEMON_SETS_COVERED, "False", "ArchitectureUnknown", message)
-    message = f"templates of these DaemonSets still lack tolerations: {named}{more}"
+    message = f"templates of these DaemonSets still lack tolerations: {concerned}"
     return Condition(DAEMON_SETS_COVERED, "False", "TemplatesPending", message)
 
 
-# -- In which order DaemonSets are rolled out (TN-051): those that others need first. Pure.
-
+# -- the order of rollouts: DaemonSets that others need first ----------------------------------------------------------
 
 FIRST_NAMESPACE: Final = "kube-system"
 FIRST_NAMES: Final = re.compile(r"cni|csi|network")
@@ -129,8 +132,9 @@ def rollout_rank(key: Key) -> tuple[bool, Key]:
     return not first, key
 
 
-# -- Rollouts that our changes of templates cause: a few at a time, in order, with a limit (TN-051).
-
+# -- turns: a few rollouts at a time, in order, with a limit -----------------------------------------------------------
+# A place is free again when a rollout is done, or when an admin has confirmed one that takes too long. What is under
+# way is read from the DaemonSets themselves, so that a new leader goes on where the former one was.
 
 SLOW: Final = "DaemonSetRolloutSlow"
 """Reason of the Warning, and of the problem in the status."""
@@ -253,8 +257,10 @@ def _is_confirmed(daemon_set: DaemonSet) -> bool:
     return annotations.get(names.ROLLOUT_CONFIRMED_ANNOTATION) == str(daemon_set.metadata.generation)
 
 
-# -- How soon a template is written again from which somebody takes our tolerations away (TN-053).
-
+# -- pauses before a template is written again -------------------------------------------------------------------------
+# Where the webhook of templates is not called, a tool that applies the original manifest again at each of its syncs
+# would cause one rollout per sync, for ever. So the same tolerations are added again after a pause that doubles, up to
+# an hour.
 
 FIRST_PAUSE: Final = 60.0
 LONGEST_PAUSE: Final = 3600.0

@@ -1,7 +1,9 @@
-"""Pull secrets that a DaemonSet's pods have and its template does not name: those of their ServiceAccount (TN-031).
+"""The controller of DaemonSets: each template gets the tolerations that its images justify.
 
-The API server adds them when it admits a pod, and the role may not read ServiceAccounts. So for a template whose images
-fail with ``auth`` a pod of the DaemonSet is looked at, now and then."""
+A pass decides as the admission of templates does. What is to be added waits for its turn (``daemonset_rollouts``),
+since it replaces all pods; nothing is written to a template that lacks nothing. While an answer is missing nothing is
+added, and the template waits for the answer like a pod. Only the leader works.
+"""
 
 import random as _random
 from collections.abc import Callable, Iterable
@@ -30,6 +32,12 @@ from polyarch.taints.metrics import COUNTED, TaintMetrics
 from polyarch.taints.patch import stored_template_patch
 from polyarch.taints.pod_rules import Case, TemplateFacts, assess, decide, examine_template
 from polyarch.taints.settings import TaintSettings
+
+log = structlog.get_logger(__name__)
+
+# -- pull secrets that a DaemonSet's pods have and its template does not name ------------------------------------------
+# The API server adds those of the ServiceAccount when it admits a pod, and the role may not read ServiceAccounts. So
+# for a template whose images fail with ``auth`` a pod of the DaemonSet is looked at, now and then.
 
 SECRETS_EVERY: Final = 60.0
 """Seconds between two looks for one DaemonSet."""
@@ -90,10 +98,7 @@ class PodPullSecrets:
         self._looked_at.pop(key, None)
 
 
-# -- Reconciles the templates of DaemonSets: each gets the tolerations that its images justify (TN-050 to TN-052).
-
-
-log = structlog.get_logger(__name__)
+# -- the controller ----------------------------------------------------------------------------------------------------
 
 RIGHTS: Final = (rule(DAEMONSETS, "get", "list", "watch", "patch"),)
 """RBAC rules of the role for DaemonSets (TN-081)."""

@@ -1,6 +1,8 @@
-"""The decision about the tolerations of one pod: a reason, one sentence, and what is added (TN-002).
+"""The decision about the tolerations of one pod: a reason, one sentence, and what is added. Pure.
 
-Patches, events, warnings, metrics and ``polyarch explain`` all use this value, so they cannot differ. Pure."""
+Patches, events, warnings, metrics and ``polyarch explain`` all use this value, so they cannot differ. The sentence
+names what decided and the next action; it is printed unchanged everywhere.
+"""
 
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
@@ -107,8 +109,7 @@ def missing_answers(images: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(finding for finding in images if finding.verdict is Verdict.UNRESOLVED)
 
 
-# -- The message of each decision: one sentence that names what decided and the next action (TN-002).
-
+# -- the sentence of a decision ----------------------------------------------------------------------------------------
 
 _UNTOUCHED: Final = {
     Reason.FINISHED: "it has finished",

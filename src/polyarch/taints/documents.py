@@ -1,9 +1,7 @@
-"""The MutatingAdmissionPolicy that taints nodes when they register (TN-027).
+"""Objects and settings for other parts of a cluster, which ``polyarch taint plan --emit`` prints. Pure.
 
-A node is created with its architecture as a label, and pods are scheduled to it as soon as it is ready: whoever taints
-it afterwards may come too late. So the API server adds the taint in the request that creates the node, for the
-architectures that are tainted by then, and the annotation by which it is ours. It says the same as ``decide_node`` does
-of labels; what only the kubelet's report tells is corrected afterwards. Pure."""
+The registration policy is also kept in the cluster, by the leader and by ``polyarch taint bootstrap``.
+"""
 
 import json
 from collections.abc import Collection, Iterable, Mapping
@@ -28,6 +26,12 @@ from polyarch.taints.settings import TaintSettings
 from polyarch.tolerations import Taint, Toleration
 
 Document = dict[str, Any]
+
+# -- the MutatingAdmissionPolicy that taints nodes when they register --------------------------------------------------
+# A node is created with its architecture as a label, and pods are scheduled to it as soon as it is ready: whoever
+# taints it afterwards may come too late. So the API server adds the taint in the request that creates the node, for the
+# architectures that are tainted by then, and the annotation by which it is ours. It says the same as ``decide_node``
+# does of labels; what only the kubelet's report tells is corrected afterwards.
 
 GROUP: Final = "admissionregistration.k8s.io"
 VERSIONS: Final = ("v1", "v1beta1", "v1alpha1")
@@ -64,7 +68,7 @@ def registration_policy(settings: TaintSettings, released: Collection[str], *, v
                 # All of it, defaults too: the API server compares this part as a whole.
                 "matchPolicy": "Equivalent",
                 "namespaceSelector": {},
-                "objectSelector": {"matchExpressions": _selected(settings)},
+                "objectSelector": {"matchExpressions": _managed_nodes(settings)},
                 "resourceRules": [
                     {
                         "apiGroups": [""],
@@ -76,7 +80,10 @@ def registration_policy(settings: TaintSettings, released: Collection[str], *, v
                 ],
             },
             "matchConditions": [
-                {"name": "released-architecture", "expression": f"{_LABEL} in {json.dumps(architectures)}"},
+                {
+                    "name": "released-architecture",
+                    "expression": f"{_ARCHITECTURE_LABEL} in {json.dumps(architectures)}",
+                },
                 {"name": "no-such-taint", "expression": _untainted(settings)},
             ],
             "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": _mutation(settings)}}],
@@ -95,7 +102,7 @@ def released_by(policy: Mapping[str, Any]) -> frozenset[str]:
     """The architectures whose nodes a policy of ours taints; none if somebody rewrote it."""
     for condition in policy.get("spec", {}).get("matchConditions") or ():
         label, _, architectures = str(condition.get("expression")).partition(" in ")
-        if label == _LABEL:
+        if label == _ARCHITECTURE_LABEL:
             try:
                 return frozenset(msgspec.json.decode(architectures, type=list[str]))
             except msgspec.DecodeError:
@@ -103,11 +110,11 @@ def released_by(policy: Mapping[str, Any]) -> frozenset[str]:
     return frozenset()
 
 
-_LABEL: Final = f"object.metadata.labels[{json.dumps(ARCH_KEY)}]"
+_ARCHITECTURE_LABEL: Final = f"object.metadata.labels[{json.dumps(ARCH_KEY)}]"
 _RECORD: Final = json.dumps(MANAGED_TAINTS_ANNOTATION)
 
 
-def _selected(settings: TaintSettings) -> list[Document]:
+def _managed_nodes(settings: TaintSettings) -> list[Document]:
     """The nodes that are managed, by their labels (TN-021)."""
     requirements = [Requirement(ARCH_KEY, "Exists"), Requirement(OPT_OUT, "NotIn", (DISABLED,))]
     if settings.operating_systems:
@@ -129,8 +136,8 @@ def _untainted(settings: TaintSettings) -> str:
 def _mutation(settings: TaintSettings) -> str:
     """CEL that makes a list of JSON patch operations: the taint, in a new list or at the end, and the record of it."""
     key, effect = json.dumps(settings.key), json.dumps(settings.effect)
-    taint = f"Object.spec.taints{{key: {key}, value: {_LABEL}, effect: {effect}}}"
-    record = f'{key} + "=" + {_LABEL} + ":" + {effect}'
+    taint = f"Object.spec.taints{{key: {key}, value: {_ARCHITECTURE_LABEL}, effect: {effect}}}"
+    record = f'{key} + "=" + {_ARCHITECTURE_LABEL} + ":" + {effect}'
     return (
         "[\n"
         "  has(object.spec.taints)\n"
@@ -144,8 +151,10 @@ def _mutation(settings: TaintSettings) -> str:
     )
 
 
-# -- ValidatingAdmissionPolicies that warn, and never refuse
-
+# -- ValidatingAdmissionPolicies that warn, and never refuse -----------------------------------------------------------
+# They warn of pods that may run on any architecture, and of nodes that join without their taint: what slips past
+# everything else, since the API server evaluates them itself, whether polyarch runs or not. Pods that still wait behind
+# a scheduling gate are left out, since whoever gated them has not decided yet.
 
 POLICIES: Final = Resource(
     "admissionregistration.k8s.io",
@@ -177,7 +186,7 @@ _REQUIRES: Final = (
 
 def guard_policies(settings: TaintSettings) -> tuple[Document, ...]:
     """Two policies, each with its binding."""
-    pods = _policy(
+    pods = _warning_policy(
         PODS_GUARD,
         "pods",
         conditions={"not-gated": _UNGATED, "not-bound": _UNBOUND},
@@ -187,7 +196,7 @@ def guard_policies(settings: TaintSettings) -> tuple[Document, ...]:
     )
     key, effect = json.dumps(settings.key), json.dumps(settings.effect)
     tainted = json.dumps(sorted(settings.tainted))
-    nodes = _policy(
+    nodes = _warning_policy(
         NODES_GUARD,
         "nodes",
         conditions={
@@ -203,7 +212,7 @@ def guard_policies(settings: TaintSettings) -> tuple[Document, ...]:
     return (*pods, *nodes)
 
 
-def _policy(
+def _warning_policy(
     name: str, plural: str, *, conditions: dict[str, str], expression: str, message: str
 ) -> tuple[Document, Document]:
     policy = {
@@ -230,7 +239,7 @@ def _policy(
     return policy, binding
 
 
-# -- What kubelets are started with so that their nodes join with the taint, where no policy can add it (TN-027). Pure.
+# -- flags of kubelets, where no policy can add the taint when a node joins --------------------------------------------
 
 
 class KubeletFlag(msgspec.Struct, frozen=True):
@@ -249,7 +258,9 @@ def kubelet_flags(settings: TaintSettings, existing: Iterable[str]) -> tuple[Kub
     )
 
 
-# -- One RuntimeClass per architecture: a pod that names it runs there, and tolerates the taint (TN-054).
+# -- RuntimeClasses, one per architecture: a pod that names it runs there, and tolerates the taint ---------------------
+# For workloads whose images say nothing about where they belong, and for tools that may set ``runtimeClassName`` but no
+# tolerations. The handler is the container runtime's own, which nobody can guess.
 
 
 def runtime_classes(settings: TaintSettings, existing: Iterable[str], *, handler: str) -> tuple[dict[str, Any], ...]:
@@ -262,14 +273,14 @@ def runtime_classes(settings: TaintSettings, existing: Iterable[str], *, handler
             "handler": handler,
             "scheduling": {
                 "nodeSelector": {ARCH_KEY: architecture},
-                "tolerations": [_plain(settings.toleration(architecture))],
+                "tolerations": [_toleration(settings.toleration(architecture))],
             },
         }
         for architecture in sorted(settings.managed.intersection(existing))
     )
 
 
-def _plain(toleration: Toleration) -> dict[str, str]:
+def _toleration(toleration: Toleration) -> dict[str, str]:
     return {
         "key": toleration.key,
         "operator": toleration.operator,
@@ -278,14 +289,16 @@ def _plain(toleration: Toleration) -> dict[str, str]:
     }
 
 
-# -- What autoscalers have to know: a node that they make must carry the taint from its template (TN-028).
-
+# -- templates of autoscalers: a node that they make must carry the taint from its template ----------------------------
+# An autoscaler simulates where a pending pod would fit on a node that does not exist yet. If the template lacks the
+# taint it makes a node for a pod that the taint then repels, and does so again. ``startupTaints`` are no place for it:
+# autoscalers take them to go away.
 
 NODE_POOLS: Final = ("karpenter.sh", "NodePool")
 MACHINE_SETS: Final = ("machine.openshift.io", "MachineSet")
 KINDS: Final = (NODE_POOLS, MACHINE_SETS)
 """Group and kind of the templates that are understood."""
-_LABELS: Final = "capacity.cluster-autoscaler.kubernetes.io/labels"
+_MACHINE_SET_LABELS: Final = "capacity.cluster-autoscaler.kubernetes.io/labels"
 """What a MachineSet tells the cluster autoscaler of the labels of its nodes, comma-separated."""
 
 
@@ -326,14 +339,14 @@ def lacking(resource: Resource, document: Mapping[str, Any], settings: TaintSett
     metadata = document.get("metadata") or {}
     several = len(read.architectures) > 1
     wanted = settings.taint(tainted[0])
-    if not several and wanted in _taints(read.taints):
+    if not several and wanted in _taints_of(read.taints):
         return None
     if several:
         detail = (
             f"its nodes may be {' or '.join(sorted(read.architectures))}, and one template has the same taints for "
             f"all: make a {resource.kind} for each architecture"
         )
-    elif wanted in _taints(read.startup):
+    elif wanted in _taints_of(read.startup):
         detail = f"{wanted} is among its startupTaints, which autoscalers take to go away; it belongs to its taints"
     else:
         detail = f"{wanted} is not among its taints"
@@ -358,22 +371,22 @@ def _node_pool(document: Mapping[str, Any]) -> _Read:
             named = frozenset(map(normal_architecture, each.get("values") or ()))
             found = found & named if found else named
     label = _at(document, "spec", "template", "metadata", "labels").get(ARCH_KEY)
-    return _Read(found or _one(label), spec.get("taints"), spec.get("startupTaints"))
+    return _Read(found or _only(label), spec.get("taints"), spec.get("startupTaints"))
 
 
 def _machine_set(document: Mapping[str, Any]) -> _Read:
     spec = _at(document, "spec", "template", "spec")
     label = _at(spec, "metadata", "labels").get(ARCH_KEY)
-    told = _at(document, "metadata", "annotations").get(_LABELS, "")
+    told = _at(document, "metadata", "annotations").get(_MACHINE_SET_LABELS, "")
     pairs = dict(each.strip().split("=", 1) for each in told.split(",") if "=" in each)
-    return _Read(_one(label or pairs.get(ARCH_KEY)), spec.get("taints"))
+    return _Read(_only(label or pairs.get(ARCH_KEY)), spec.get("taints"))
 
 
-def _one(architecture: str | None) -> frozenset[str]:
+def _only(architecture: str | None) -> frozenset[str]:
     return frozenset({normal_architecture(architecture)}) if architecture else frozenset()
 
 
-def _taints(given: Any) -> list[Taint]:
+def _taints_of(given: Any) -> list[Taint]:
     return [Taint(each.get("key", ""), each.get("value", ""), each.get("effect", "")) for each in given or ()]
 
 

@@ -1,7 +1,8 @@
-"""The Kubernetes events about pods and templates, as values; the caller posts them (TN-046 to TN-049).
+"""What people are told about decisions: events about pods, templates and nodes, and ``polyarch explain``. Pure.
 
-All are Warnings: ordinary success has no event (TN-042). An event is due once per object and ``cause``, so that a pod
-that is decided a hundred times while a registry is down has one. Pure."""
+Events are values, which the caller posts. All events about pods are Warnings: ordinary success has no event. An event
+is due once per object and ``cause``, so that a pod that is decided a hundred times while a registry is down has one.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,6 +18,8 @@ from polyarch.taints.node_rules import Kind, NodeDecision, NodeReason, decide_no
 from polyarch.taints.pod_rules import Case, ImageChange
 from polyarch.taints.settings import TaintSettings
 from polyarch.tolerations import Taint, Toleration, covers
+
+# -- events about pods and templates -----------------------------------------------------------------------------------
 
 
 class PodEventReason(StrEnum):
@@ -75,8 +78,7 @@ def shrunk(change: ImageChange) -> PodEvent | None:
     return PodEvent(PodEventReason.SHRUNK, change.message, action, ",".join(change.lost))
 
 
-# -- The Kubernetes events about nodes, as values; the caller posts them (TN-020, TN-023, TN-024). Pure.
-
+# -- events about nodes ------------------------------------------------------------------------------------------------
 
 ACTION: Final = "Taint"
 
@@ -155,8 +157,9 @@ def _listed(taints: list[Taint]) -> str:
     return ", ".join(str(taint) for taint in taints)
 
 
-# -- What ``polyarch explain`` says of a pod's tolerations
-
+# -- ``polyarch explain`` ----------------------------------------------------------------------------------------------
+# Per architecture of the cluster's nodes: the taint, what covers it or nothing, and the decision, which is the one that
+# admission and controller make.
 
 Json = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""The configuration of taints, watched and compiled once per change, with what else decisions need (TN-010, TN-046).
+"""The configuration of taints, watched and compiled once per change, with what else decisions need.
 
 Processes of placement use it, too, in clusters that never heard of taints. So everything here is optional: without the
 custom resource, or without the right to read it, there is no configuration, nothing is added, and nobody waits.
@@ -8,7 +8,8 @@ custom resource, or without the right to read it, there is no configuration, not
   those that opt out; and the Lease of the role ``taints``, whose leader lifts our gates.
 
 Handlers registered with ``on_change`` are called with the namespace whose facts changed, or with None for all. The
-rules are imported where they are needed: a process without a configuration does not load them."""
+rules are imported where they are needed: a process without a configuration does not load them.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping

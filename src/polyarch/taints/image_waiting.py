@@ -1,6 +1,7 @@
-"""The look-ups that pods and templates wait for: one per image and credential, whoever waits (TN-046, TN-052).
+"""The look-ups that pods and templates wait for: one per image and credential, whoever waits.
 
-Pods and templates of one namespace may have the same name, so a template waits under a name that no pod can have."""
+Pods and templates of one namespace may have the same name, so a template waits under a name that no pod can have.
+"""
 
 from collections.abc import Callable
 from typing import Final
@@ -108,8 +109,9 @@ class ImageWaiting:
             self._pods.add_after(waiter, seconds)
 
 
-# -- What is remembered of a pod or template while it waits for images: what was said about it, and which looks failed.
-
+# -- what is remembered of a pod or template while it waits ------------------------------------------------------------
+# No decision needs it: a process that starts without it asks again and may repeat an event. It is dropped when the
+# object goes or its uid changes.
 
 _NONE_FAILED: Final[dict[str, Inspection]] = {}
 """Shared by all without such a failure; never changed."""

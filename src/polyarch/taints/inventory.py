@@ -1,8 +1,9 @@
-"""What a plan knows of a cluster: its nodes, its pods, and every template that pods are made of (TN-060).
+"""What a plan and a removal know of a cluster: its nodes, its pods, and every template that pods are made of. Pure.
 
 A template is judged as the pod that its controller would create. What another template makes is left out, so that each
 workload counts once: a Deployment and not its ReplicaSets, a CronJob and not its Jobs. Objects of kinds that nobody
-here knows (an Argo Rollout, say) count by the ReplicaSets or pods that they own. Pure."""
+here knows (an Argo Rollout, say) count by the ReplicaSets or pods that they own.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
@@ -14,6 +15,8 @@ from polyarch.taints.names import GATE, GATED_LABEL, MIRROR_ANNOTATION, TOLERATI
 from polyarch.taints.node_rules import architecture_of, decide_node
 from polyarch.taints.settings import TaintSettings
 from polyarch.tolerations import Taint
+
+# -- the inventory -----------------------------------------------------------------------------------------------------
 
 KINDS: Final = ("DaemonSet", "Deployment", "StatefulSet", "Job", "CronJob", "ReplicaSet", "Pod")
 """Of templates, in the order in which they are listed."""
@@ -146,8 +149,9 @@ def _unbound(pod: Pod) -> Pod:
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
 
 
-# -- What is ours in a cluster that taints are removed from: on nodes and on pods (TN-070 to TN-072).
-
+# -- what is ours on nodes and pods ------------------------------------------------------------------------------------
+# Only what polyarch recorded, or what the caller says to adopt, is ours; everything else keeps its content and its
+# order.
 
 RECORDED_ONLY: Final = TaintSettings(ownership="recorded", state="removing")
 """Where the object is gone nobody knows the key: ours is what nodes have a record of."""

@@ -1,11 +1,10 @@
-"""What becomes of the taints of one node (TN-020 to TN-023).
+"""The rules for nodes: what becomes of the taints of one node, and when the nodes of an architecture are tainted. Pure.
 
 A node that is managed and whose architecture is tainted carries the desired taint; of the other taints only those that
 are ours are touched, and the rest keep their content and their order. :func:`decide_node` says which taints are
-replaced, removed and appended, by index in the list as read; ``result.node_patch`` makes the patch of it. Deciding
-again about the outcome finds nothing to do.
-
-Pure: no I/O, no clock."""
+replaced, removed and appended, by index in the list as read; ``patch.node_patch`` makes the patch of it. Deciding again
+about the outcome finds nothing to do. :func:`held_back` and :class:`PendingWatch` say when to begin and when to stop.
+"""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -29,6 +28,8 @@ from polyarch.taints.pod_rules import Circumstances, is_terminating, opted_out
 from polyarch.taints.settings import TaintSettings
 from polyarch.taints.simulation import Guest, Landscape, Site
 from polyarch.tolerations import NO_EXECUTE, REPELS, Taint, is_tolerated
+
+# -- the taints of one node --------------------------------------------------------------------------------------------
 
 
 class NodeReason(StrEnum):
@@ -333,8 +334,11 @@ def _alike(taint: Taint, entry: Taint) -> bool:
     return taint.key == entry.key and (taint.value == entry.value or taint.effect == entry.effect)
 
 
-# -- When the nodes of an architecture are tainted, in which order, and when that stops (TN-025, TN-026).
-
+# -- when the nodes of an architecture are tainted, in which order, and when that stops --------------------------------
+# A taint on the first node of an architecture changes what the whole cluster schedules, so it waits until pods and
+# DaemonSets are known to get their tolerations. Afterwards pods are watched that nothing but the taint keeps pending:
+# if some appear shortly after nodes were tainted, no further node of that architecture is. Times are seconds that the
+# caller passes.
 
 NAMED: Final = 5
 """Objects that a message names."""
@@ -484,8 +488,10 @@ def stop_message(architecture: str, pods: Sequence[str]) -> str:
     )
 
 
-# -- Which pods nothing but a taint of ours keeps pending (TN-026).
-
+# -- pods that nothing but a taint of ours keeps pending ---------------------------------------------------------------
+# A pod counts if it waits for a node, does not tolerate a taint of ours, has not opted out, and would find a node if
+# that taint were not there: one that its node selector, its required node affinity and all other taints admit.
+# Resources and the like are not looked at: a pod that they keep pending is one that finds a node by these rules.
 
 Pending = Mapping[str, Mapping[str, str]]
 """Architecture whose taint it is → uid of the pod → its namespace and name."""
@@ -557,7 +563,13 @@ def _sites(nodes: Iterable[Node], settings: TaintSettings) -> Iterator[Site]:
         )
 
 
-# -- Whether pods get their tolerations at admission: is the webhook registered, and does somebody answer (TN-025)?
+# -- whether pods get their tolerations at admission -------------------------------------------------------------------
+# The webhook counts as registered and available if the MutatingWebhookConfiguration has an entry for pods, and the
+# Service that the entry names has a ready endpoint. An entry with a URL, for a process outside the cluster, is taken at
+# its word.
+
+SERVICE_LABEL: Final = "kubernetes.io/service-name"
+"""Of an EndpointSlice: the Service whose endpoints it has."""
 
 
 class ServiceReference(msgspec.Struct, frozen=True, gc=False):

@@ -1,6 +1,9 @@
-"""How many nodes there are of each architecture, and what became of their taints (TN-014, TN-083).
+"""The controller of nodes: it decides about every node, and writes those whose turn it is.
 
-Kept up to date with every decision, so that a status costs no walk over all nodes."""
+A change of a node is decided at once, which costs no request: the census counts it, and a node that has to be written
+becomes due. ``rollout`` gives turns, in its order and at its pace; only then :meth:`NodeController.reconcile` decides
+once more and writes. A write that fails keeps its turn and is repeated with backoff, so no node holds up the others.
+"""
 
 import asyncio
 import heapq
@@ -26,6 +29,11 @@ from polyarch.taints.names import MANAGED_TAINTS_ANNOTATION
 from polyarch.taints.node_rules import Kind, NodeDecision, decide_node
 from polyarch.taints.patch import node_patch
 from polyarch.taints.settings import TaintSettings
+
+log = structlog.get_logger(__name__)
+
+# -- the census: how many nodes of each architecture there are, and what became of their taints ------------------------
+# It is kept up to date with every decision, so that a status costs no walk over all nodes.
 
 
 class State(StrEnum):
@@ -121,7 +129,9 @@ def _state(decision: NodeDecision) -> State:
     return State.TAINTED if decision.carried else State.UNTAINTED
 
 
-# -- Nodes that have to be written, in the order in which they get their turns (TN-026).
+# -- nodes that are due, in the order of their turns -------------------------------------------------------------------
+# What a single event asks for comes first, in the order of the events; then the nodes of a rollout, architecture by
+# architecture, in the order of their names.
 
 
 class Due:
@@ -181,8 +191,52 @@ class Due:
         return None
 
 
-# -- Writes the taints of one node: one PATCH, decided again whenever somebody else was faster (TN-024).
+# -- the pace of writes ------------------------------------------------------------------------------------------------
+# ``nodes.perMinute`` is a ceiling for every write, whatever it is for. Writes of a rollout stand at equal distances, so
+# that trouble shows after few nodes. What a single event asks for (a new node, a taint that somebody changed) goes at
+# once, as long as the minute before had fewer writes than allowed. A process does not know what the one before it
+# wrote: in its first minute there is no going at once, and the first write comes after one whole distance.
 
+MINUTE: Final = 60.0
+
+
+class Pace:
+    """Turns to write; ``per_minute`` may be changed at any time."""
+
+    def __init__(self, clock: Clock, per_minute: int = 60) -> None:
+        self.per_minute = per_minute
+        self._clock = clock
+        self._taken: deque[float] = deque()
+        self._begun_at = self._turn = clock.monotonic()
+
+    def begin(self) -> None:
+        """What was written before now is not known."""
+        self._begun_at = self._turn = self._clock.monotonic()
+
+    def rest(self, *, at_once: bool = False) -> float:
+        """Seconds until the next turn; 0 if it is now. ``at_once``: for what a single event asks for."""
+        now = self._clock.monotonic()
+        while self._taken and self._taken[0] <= now - MINUTE:
+            self._taken.popleft()
+        full = len(self._taken) - self.per_minute
+        room_at = self._taken[full] + MINUTE if full >= 0 else now
+        if at_once and now - self._begun_at >= MINUTE:
+            return max(0.0, room_at - now)
+        return max(0.0, room_at - now, self._turn + self._distance - now)
+
+    def take(self) -> None:
+        """Takes a turn. A turn that came a little late does not make all later ones late."""
+        now = self._clock.monotonic()
+        self._taken.append(now)
+        self._turn = min(now, max(self._turn + self._distance, now - self._distance))
+
+    @property
+    def _distance(self) -> float:
+        return MINUTE / self.per_minute
+
+
+# -- the write of one node ---------------------------------------------------------------------------------------------
+# One PATCH, decided again whenever somebody else was faster.
 
 AGAIN: Final = 5
 """How often a node is read and decided again at once."""
@@ -255,10 +309,7 @@ async def write_node(
     raise Contended(f"node {name} changed between every read and write, {AGAIN + 1} times; it is tried again later")
 
 
-# -- Decides about every node, and writes those whose turn it is (TN-020 to TN-024).
-
-
-log = structlog.get_logger(__name__)
+# -- the controller ----------------------------------------------------------------------------------------------------
 
 TURN: Final = 200
 """Nodes that are decided before other work of the event loop gets its turn."""
@@ -492,44 +543,3 @@ def _relevant(node: Node) -> tuple[object, ...]:
     metadata = node.metadata
     record = (metadata.annotations or {}).get(MANAGED_TAINTS_ANNOTATION)
     return metadata.uid, metadata.labels, record, node.spec.taints, node.status.node_info
-
-
-# -- How fast nodes are written (TN-026): ``nodes.perMinute`` is a ceiling for every write, whatever it is for.
-
-
-MINUTE: Final = 60.0
-
-
-class Pace:
-    """Turns to write; ``per_minute`` may be changed at any time."""
-
-    def __init__(self, clock: Clock, per_minute: int = 60) -> None:
-        self.per_minute = per_minute
-        self._clock = clock
-        self._taken: deque[float] = deque()
-        self._begun_at = self._turn = clock.monotonic()
-
-    def begin(self) -> None:
-        """What was written before now is not known."""
-        self._begun_at = self._turn = self._clock.monotonic()
-
-    def rest(self, *, at_once: bool = False) -> float:
-        """Seconds until the next turn; 0 if it is now. ``at_once``: for what a single event asks for."""
-        now = self._clock.monotonic()
-        while self._taken and self._taken[0] <= now - MINUTE:
-            self._taken.popleft()
-        full = len(self._taken) - self.per_minute
-        room_at = self._taken[full] + MINUTE if full >= 0 else now
-        if at_once and now - self._begun_at >= MINUTE:
-            return max(0.0, room_at - now)
-        return max(0.0, room_at - now, self._turn + self._distance - now)
-
-    def take(self) -> None:
-        """Takes a turn. A turn that came a little late does not make all later ones late."""
-        now = self._clock.monotonic()
-        self._taken.append(now)
-        self._turn = min(now, max(self._turn + self._distance, now - self._distance))
-
-    @property
-    def _distance(self) -> float:
-        return MINUTE / self.per_minute

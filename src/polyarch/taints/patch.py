@@ -1,9 +1,9 @@
-"""The JSON patch that carries out a decision about a pod (TN-032, TN-042, TN-046).
+"""The JSON patches that carry out decisions about pods, templates of DaemonSets, and nodes. Pure.
 
-Only our own parts are written: label and annotations by key, tolerations at the end of the list, the gate by name and
-index. Existing tolerations are never touched: the API refuses it, and other controllers compare them. If nothing is to
-be done, there is no operation at all, so a second call on our own output is empty. Order: label, annotations,
-tolerations, gate, with placement's affinity between the last two (PL-303). Pure."""
+Only our own parts are written. If nothing is to be done, there is no operation at all, so a second call on our own
+output is empty. A patch of a stored object begins with a test of its version: whoever changed the object meanwhile
+makes the patch fail, and the object is decided about again.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -16,9 +16,14 @@ from polyarch.taints import names
 from polyarch.taints.decision import SOURCES, Outcome, PodDecision, Reason
 from polyarch.taints.names import MANAGED_TAINTS_ANNOTATION
 from polyarch.taints.node_rules import Kind, NodeDecision
-from polyarch.taints.pod_rules import Case, ImageChange, recorded
+from polyarch.taints.pod_rules import Case, ImageChange, has_gate, recorded
 from polyarch.taints.settings import TaintSettings
 from polyarch.tolerations import Taint, Toleration
+
+# -- pods --------------------------------------------------------------------------------------------------------------
+# Label and annotations are written by key, tolerations at the end of the list, the gate by name and index. Existing
+# tolerations are never touched: the API refuses it, and other controllers compare them. Order: label, annotations,
+# tolerations, gate, with placement's affinity between the last two.
 
 TOLERATIONS: Final = "/spec/tolerations"
 GATES: Final = "/spec/schedulingGates"
@@ -44,7 +49,7 @@ def change_patch(case: Case, change: ImageChange) -> tuple[Operation, ...]:
     pod, decision = case.pod, change.decision
     if decision.outcome is Outcome.DENIED:
         return ()
-    keeps_gate = decision.keeps_gate and _has_gate(pod)
+    keeps_gate = decision.keeps_gate and has_gate(pod)
     present = (pod.metadata.labels or _NOTHING).get(names.GATED_LABEL)
     is_left = bool(change.lost or decision.unresolved) or present == names.CHANGED
     label = names.GATED if keeps_gate else names.CHANGED if is_left else ""
@@ -57,7 +62,7 @@ def stored_patch(case: Case, decision: PodDecision) -> tuple[Operation, ...]:
     Its first two operations test uid and resourceVersion, so for a pod that has changed the API server answers 422 and
     writes nothing.
     """
-    keeps_gate = decision.keeps_gate and _has_gate(case.pod)  # one cannot be added to a stored pod
+    keeps_gate = decision.keeps_gate and has_gate(case.pod)  # one cannot be added to a stored pod
     label = names.GATED if keeps_gate else ""
     changes = tuple(_changes(case.pod, decision, case.settings, label=label, wants_gate=keeps_gate, test_gate=True))
     return guarded(case.pod.metadata, changes)
@@ -87,10 +92,6 @@ def _changes(
         yield from _annotations(pod, decision)
         yield from appended(TOLERATIONS, pod.spec.tolerations, map(settings.toleration, decision.added))
     yield from _gate(pod, wanted=wants_gate, test_first=test_gate)
-
-
-def _has_gate(pod: Pod) -> bool:
-    return any(gate.name == names.GATE for gate in pod.spec.scheduling_gates or ())
 
 
 def _label(pod: Pod, value: str) -> Iterator[Operation]:
@@ -148,8 +149,9 @@ def _gate(pod: Pod, *, wanted: bool, test_first: bool) -> Iterator[Operation]:
         yield remove(f"{GATES}/{index}")
 
 
-# -- The JSON patch of a DaemonSet whose template gets tolerations, and the one that takes them back (TN-050, TN-070).
-
+# -- DaemonSets --------------------------------------------------------------------------------------------------------
+# What we added is recorded in an annotation of the DaemonSet, not of its template, where it would start another
+# rollout. Exactly that can be removed again; tolerations of others are never touched.
 
 TEMPLATE_TOLERATIONS: Final = "/spec/template/spec/tolerations"
 _ADDED: Final = pointer("metadata", "annotations", names.ADDED_TOLERATIONS_ANNOTATION)
@@ -226,8 +228,10 @@ def _places(present: list[Toleration], ours: Iterable[Toleration]) -> list[int]:
     return sorted(found, reverse=True)
 
 
-# -- The one patch that carries out the decision about a node (TN-024).
-
+# -- nodes -------------------------------------------------------------------------------------------------------------
+# Taints are named by their index in the list as read, and the patch begins with a test of the resourceVersion, so no
+# foreign taint is ever moved or lost. Neither a PUT nor a server-side apply could say that much, since the list is
+# atomic.
 
 _TAINTS = "/spec/taints"
 _NODE_ANNOTATIONS = "/metadata/annotations"

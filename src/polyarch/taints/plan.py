@@ -1,7 +1,9 @@
-"""Judges everything in an inventory by the rules of admission and controllers, as if all was written (TN-002, TN-060).
+"""What a cluster needs until its nodes can carry their taints: facts in, steps and blockers out. Pure.
 
-Nothing is decided here that is not decided there: a plan that disagreed with what happens would be worse than none.
-Pure."""
+Everything in the inventory is judged by the rules of admission and controllers, as if all was written: a plan that
+disagreed with what happens would be worse than none. Every step is judged from the cluster as it is, so one that is
+interrupted is continued by whoever plans next.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -30,6 +32,8 @@ from polyarch.taints.pod_rules import Assessment, Case, Facts, TemplateFacts, as
 from polyarch.taints.settings import TaintSettings
 from polyarch.taints.simulation import Fate, Guest, Landscape, Site
 from polyarch.tolerations import Taint
+
+# -- the judgement of an inventory -------------------------------------------------------------------------------------
 
 Answers = Callable[[Pod], Mapping[str, Inspection]]
 """What the images of a pod say, by their texts; an absent one has no answer."""
@@ -257,7 +261,7 @@ def _timeless(taints: Iterable[Taint]) -> tuple[Taint, ...]:
     return tuple(msgspec.structs.replace(taint, time_added=None) if taint.time_added else taint for taint in taints)
 
 
-# -- The steps to tainted nodes, and what stands in their way (TN-060, TN-061).
+# -- the plan ----------------------------------------------------------------------------------------------------------
 
 
 class StepState(StrEnum):
@@ -471,8 +475,10 @@ def _step(id: str, writes: int, *, is_open: bool = False, is_blocked: bool = Fal
     return Step(id, _TITLES[id], state, writes, detail)
 
 
-# -- Nodes are held back while a cluster is prepared: the selector of nodes asks for a label that no node has (TN-063).
-
+# -- nodes are held back while a cluster is prepared -------------------------------------------------------------------
+# The selector of nodes asks for a label that no node has. So ``bootstrap`` can have admission and controller add every
+# toleration, with no node tainted yet; ``apply`` takes the one requirement away again. What else the selector says
+# stays as the user wrote it.
 
 HELD_BACK: Final = LabelSelectorRequirement(key=OPT_OUT, operator="In", values=["bootstrap"])
 """The requirement. Somebody who labels a node so lets it go first."""

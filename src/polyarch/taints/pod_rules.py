@@ -1,6 +1,10 @@
-"""Eligibility: which pods are not touched, and by which rule of TN-041; the first match wins.
+"""The rules for pods and templates: from the facts of one pod to one :class:`PodDecision`. Pure.
 
-There is no rule for system namespaces: their pods need tolerations most. Pure."""
+There are two steps, because the caller asks registries between them: :func:`examine` checks eligibility and lists the
+images to inspect, :func:`decide` turns the answers into the outcome. Both are total: no pod and no answer makes them
+raise. The same rules decide about a stored pod after it has waited (:func:`decide_after`), about a pod whose images are
+changed (:func:`decide_change`), and about the template of a DaemonSet (:func:`examine_template`).
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
@@ -33,6 +37,10 @@ from polyarch.taints.settings import ImageChange as Policy
 from polyarch.tolerations import Taint, Toleration, is_tolerated, uncovered
 
 _NOTHING: Final[Mapping[str, str]] = {}
+
+
+# -- eligibility: which pods are not touched; the first rule that matches wins -----------------------------------------
+# There is no rule for system namespaces: their pods need tolerations most.
 
 
 class Circumstances(msgspec.Struct, frozen=True, gc=False):
@@ -106,7 +114,11 @@ def eligibility(case: Circumstances) -> Reason | None:
     return None
 
 
-# -- The set A of a pod: the architectures whose nodes can run it (TN-031, TN-033).
+# -- the set A of a pod: the architectures whose nodes can run it ------------------------------------------------------
+# What images have in common, the pod's operating system, its own constraints and the foreign architectures that nodes
+# run are judged by ``polyarch.pods``, as lint does. This part adds what the configuration says: the managed
+# architectures, the neutral ones, and fallbacks. Images without an answer are left out, so the others already restrict
+# A.
 
 
 class Architectures(msgspec.Struct, frozen=True, gc=False):
@@ -160,10 +172,8 @@ def neutral(settings: TaintSettings, existing: frozenset[str]) -> frozenset[str]
     return settings.given or USUAL_ARCHITECTURES | existing
 
 
-# -- The rules for pods: from the facts of one pod to one :class:`PodDecision` (TN-030 to TN-048).
+# -- facts, answers, decision ------------------------------------------------------------------------------------------
 
-
-_NO_LABELS: Final[Mapping[str, str]] = {}
 STALE_FOR: Final = 6 * 3600.0
 """How old the last good reading of an image may be while its registry fails: the default of PL-407."""
 
@@ -175,7 +185,7 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     namespace: str
     """From the admission request, or the pod's own."""
     settings: TaintSettings
-    namespace_labels: Mapping[str, str] = _NO_LABELS
+    namespace_labels: Mapping[str, str] = _NOTHING
     existing: frozenset[str] = frozenset()
     """Architectures of the cluster's nodes, normalised."""
     stored: bool = False
@@ -212,7 +222,12 @@ class Case(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     @property
     def is_gated(self) -> bool:
         """The pod has our gate."""
-        return any(gate.name == names.GATE for gate in self.pod.spec.scheduling_gates or ())
+        return has_gate(self.pod)
+
+
+def has_gate(pod: Pod) -> bool:
+    """Whether the pod carries our gate."""
+    return any(gate.name == names.GATE for gate in pod.spec.scheduling_gates or ())
 
 
 class Assessment(NamedTuple):
@@ -386,7 +401,8 @@ def _told(
     return msgspec.structs.replace(decision, message=sentence(decision, case.settings))
 
 
-# -- How long a stored pod waits for answers, and what that means for its decision (TN-046, TN-048).
+# -- a stored pod that waits for answers -------------------------------------------------------------------------------
+# Seconds are counted from the pod's creation, so that a new leader does not start again.
 
 
 class Waited(NamedTuple):
@@ -419,7 +435,10 @@ def next_change(decision: PodDecision, settings: TaintSettings, waited: Waited) 
     return settings.gate_timeout - waited.seconds
 
 
-# -- What a changed container image does to the tolerations of a running pod (TN-049).
+# -- a pod whose images are changed ------------------------------------------------------------------------------------
+# Kubernetes lets the images of a stored pod be replaced, and tolerations be added, but none be removed. So what the new
+# images justify is added in the same request; what they no longer justify stays, and the policy says what follows. Only
+# tolerations that the pod's annotation records are ours; all others are the user's and never cause this.
 
 
 class ImageChange(msgspec.Struct, frozen=True, gc=False):
@@ -480,8 +499,11 @@ def lost_of(case: Case, decision: PodDecision, old: Pod) -> tuple[str, ...]:
     return tuple(sorted(recorded(old).difference(decision.architectures)))
 
 
-# -- The decision about the pod template of a DaemonSet (TN-050, TN-052).
-
+# -- the template of a DaemonSet ---------------------------------------------------------------------------------------
+# The DaemonSet controller creates no pod for a node whose taint the template does not tolerate, so admission of pods
+# comes too late: the template itself gets the tolerations. It is judged as the pods that it stands for, by the same
+# rules, with two differences: the DaemonSet may opt out, too, and a template has no gate, so while an answer is missing
+# nothing is added.
 
 DAEMON_SET: Final = "DaemonSet"
 
@@ -501,7 +523,7 @@ class TemplateFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 def examine_template(facts: TemplateFacts) -> Case:
-    """The case of the template's pods, for ``rules.decide`` as for any pod."""
+    """The case of the template's pods, for :func:`decide` as for any pod."""
     daemon_set = facts.daemon_set
     of_pods = Facts(
         pod=daemon_set.template.pod(daemon_set.metadata, kind=DAEMON_SET),

@@ -1,7 +1,12 @@
-"""What this process remembers of one pod: how long it has waited, and what was said about it.
+"""The controller of pods without a node: each gets what its admission missed or could not know, and loses our gate.
 
-No decision needs it: a process that starts without it looks at every pod again and may repeat an event. Dropped when
-the pod leaves the watch or its uid changes. Times are ``Clock.monotonic()``."""
+A pass takes the pod from the cache, collects the answers for its images, decides with the pure rules and sends at most
+one PATCH. A pod with unknown images is parked in ``Waiting``; it is looked at again when an answer arrives, its time is
+over, or facts change. Passes may be interrupted anywhere and repeated.
+
+Only the leader works. A standby lifts gates whose time has been over for some seconds: the leader may just have died,
+and nobody else would for as long as its Lease holds.
+"""
 
 import random as _random
 from collections.abc import Callable, Collection, Iterable
@@ -28,8 +33,65 @@ from polyarch.taints.events import HOURLY, PodEvent, events_for, shrunk, with_pr
 from polyarch.taints.image_waiting import ImageWaiting, Waiter, asked_about
 from polyarch.taints.metrics import COUNTED, TaintMetrics
 from polyarch.taints.patch import bare_release, stored_patch
-from polyarch.taints.pod_rules import Case, Facts, Waited, assess, decide_after, decide_change, examine, examine_change
+from polyarch.taints.pod_rules import (
+    Case,
+    Facts,
+    Waited,
+    assess,
+    decide_after,
+    decide_change,
+    examine,
+    examine_change,
+    has_gate,
+)
 from polyarch.taints.settings import TaintSettings
+
+log = structlog.get_logger(__name__)
+
+# -- the pods that the controller knows: those without a node, and those whose image was changed -----------------------
+# Two watches, because no single selection has both: of pods on nodes only those are cached that the admission has
+# labelled.
+
+UNSCHEDULED: Final = "spec.nodeName="
+"""Field selector."""
+CHANGED: Final = f"{names.GATED_LABEL}={names.CHANGED}"
+"""Label selector."""
+
+
+class WatchedPods:
+    """Both together; the other methods are about our own writes that a cache does not show yet."""
+
+    def __init__(self, unscheduled: Informer[Pod], changed: Informer[Pod]) -> None:
+        self._unscheduled = unscheduled
+        self._changed = changed
+
+    def get(self, key: Key) -> Pod | None:
+        return self._unscheduled.store.get(key) or self._changed.store.get(key)
+
+    def known(self) -> list[Key]:
+        return list({**dict.fromkeys(self._unscheduled.store.keys()), **dict.fromkeys(self._changed.store.keys())})
+
+    def unscheduled(self) -> Collection[Pod] | None:
+        """The pods without a node; None: they are not known yet."""
+        return self._unscheduled.store.values() if self._unscheduled.has_synced else None
+
+    def note_write(self, key: Key, version: str) -> None:
+        """The API server answered a write with this resourceVersion."""
+        where = self._unscheduled if key in self._unscheduled.store else self._changed
+        where.writes.note_write(key, version)
+
+    def is_stale(self, key: Key) -> bool:
+        """Whether a cache is behind our last write; nothing may be decided from it then."""
+        return self._unscheduled.writes.is_stale(key) or self._changed.writes.is_stale(key)
+
+    def is_connected(self) -> bool:
+        """Whether the watch of pods without a node works."""
+        return not self._unscheduled.broken_seconds
+
+
+# -- what this process remembers of one pod: how long it has waited, and what was said about it ------------------------
+# No decision needs it: a process that starts without it looks at every pod again and may repeat an event. It is dropped
+# when the pod leaves the watch or its uid changes. Times are ``Clock.monotonic()``.
 
 PATIENCE: Final = 8.0
 """Seconds from the first sight of a pod for which an image counts as being asked for, even if the pod's time is over:
@@ -98,13 +160,7 @@ def counted(pod: Pod, memory: PodMemory, limit: float, *, pending: bool, now: fl
     return seconds
 
 
-def has_gate(pod: Pod) -> bool:
-    """Whether the pod carries our gate."""
-    return any(gate.name == names.GATE for gate in pod.spec.scheduling_gates or ())
-
-
-# -- Writes pods and tells about them: one PATCH per version of a pod, one event per cause (TN-043, TN-046 to TN-048).
-
+# -- writes and events: one PATCH per version of a pod, one event per cause --------------------------------------------
 
 RIGHTS: Final = (rule(PODS, "get", "list", "watch", "patch"),)
 """RBAC rules of the role for pods (TN-081)."""
@@ -201,8 +257,11 @@ class PodWrites:
         self._outage.leaves(key)
 
 
-# -- Pods whose image was changed: what the admission could not do about it (TN-049).
-
+# -- pods whose image was changed: what the admission could not do about it --------------------------------------------
+# The admission adds what the new images justify, but it can neither post events nor evict, and sometimes it does not
+# know the images yet. Then it labels the pod, and the leader finishes: it adds what is still missing, says which of our
+# tolerations the images no longer justify, and evicts the pod if the policy says so and an owner recreates it. The
+# label goes last, so a new leader finds what the former one did not finish.
 
 EVICT: Final = (rule(PODS, "create", subresource="eviction"),)
 """RBAC rules while ``spec.pods.imageChange`` is ``evict`` (TN-081)."""
@@ -238,8 +297,8 @@ class ChangedPods:
 
     @staticmethod
     def is_about(pod: Pod) -> bool:
-        """Whether the admission left something to do. One with our gate waits like any other that has it, whatever its
-        label says: that gate has a time."""
+        """Whether the admission left something to do. A pod with our gate is not meant, whatever its label says: it
+        waits for its answers, and its gate has a time."""
         return not has_gate(pod) and (pod.metadata.labels or {}).get(names.GATED_LABEL) == names.CHANGED
 
     async def go_on(self, key: Key, facts: Facts, memory: PodMemory) -> Result:
@@ -296,10 +355,7 @@ def _is_recreated(pod: Pod) -> bool:
     return any(owner.controller and owner.kind != "Node" for owner in pod.metadata.owner_references or ())
 
 
-# -- Reconciles pods without a node: each gets what its admission missed or could not know (TN-043, TN-046 to TN-049).
-
-
-log = structlog.get_logger(__name__)
+# -- the controller ----------------------------------------------------------------------------------------------------
 
 FACTS_AGAIN: Final = 5.0
 """Seconds until the next look while facts are not known. Their arrival wakes the pods; this is a fallback."""
@@ -324,7 +380,7 @@ class KnowsFacts(Protocol):
 
 
 class Pods(Protocol):
-    """The pods without a node, and those whose image was changed (``watched_pods``)."""
+    """The pods without a node, and those whose image was changed (:class:`WatchedPods`)."""
 
     def get(self, key: Key) -> Pod | None: ...
 
@@ -596,43 +652,3 @@ def _grounds(case: Case, added: Iterable[str] = ()) -> object:
     facts, present = case.facts, case.pod.spec.tolerations or ()
     tolerations = (*present, *map(facts.settings.toleration, added))
     return case.rule, case.images, case.constraints, case.system, facts.settings, facts.existing, tolerations
-
-
-# -- The pods that the controller knows: those without a node, and those whose image was changed (TN-043, TN-049).
-
-
-UNSCHEDULED: Final = "spec.nodeName="
-"""Field selector."""
-CHANGED: Final = f"{names.GATED_LABEL}={names.CHANGED}"
-"""Label selector."""
-
-
-class WatchedPods:
-    """Both together; the other methods are about our own writes that a cache does not show yet."""
-
-    def __init__(self, unscheduled: Informer[Pod], changed: Informer[Pod]) -> None:
-        self._unscheduled = unscheduled
-        self._changed = changed
-
-    def get(self, key: Key) -> Pod | None:
-        return self._unscheduled.store.get(key) or self._changed.store.get(key)
-
-    def known(self) -> list[Key]:
-        return list({**dict.fromkeys(self._unscheduled.store.keys()), **dict.fromkeys(self._changed.store.keys())})
-
-    def unscheduled(self) -> Collection[Pod] | None:
-        """The pods without a node; None: they are not known yet."""
-        return self._unscheduled.store.values() if self._unscheduled.has_synced else None
-
-    def note_write(self, key: Key, version: str) -> None:
-        """The API server answered a write with this resourceVersion."""
-        where = self._unscheduled if key in self._unscheduled.store else self._changed
-        where.writes.note_write(key, version)
-
-    def is_stale(self, key: Key) -> bool:
-        """Whether a cache is behind our last write; nothing may be decided from it then."""
-        return self._unscheduled.writes.is_stale(key) or self._changed.writes.is_stale(key)
-
-    def is_connected(self) -> bool:
-        """Whether the watch of pods without a node works."""
-        return not self._unscheduled.broken_seconds

@@ -1,8 +1,9 @@
-"""Keeps the policy that taints nodes when they register (TN-027).
+"""Keeps the policy that taints nodes when they register.
 
 The leader applies policy and binding, keeps their list of architectures up to date, sets right what somebody changed,
 and deletes both when taints are removed. The version is asked of the API server: a cluster whose API server serves none
-taints nodes a moment after they registered, and the status says so."""
+taints nodes a moment after they registered, and the status says so.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol

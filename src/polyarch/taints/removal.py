@@ -1,8 +1,9 @@
-"""Takes taints, gates and what adds them out of a cluster, in the order in which nothing comes back (TN-070, TN-073).
+"""Takes taints, gates and what adds them out of a cluster, in the order in which nothing comes back.
 
 ``polyarch taint clean`` does this with the controller dead and the kind ArchitectureTaints gone; the operator's
 finalizer does the same. Every step looks for what is there, so a second run writes nothing, and one object that cannot
-be written holds up no other."""
+be written holds up no other.
+"""
 
 from collections.abc import Callable
 from typing import Final

@@ -1,7 +1,11 @@
-"""What has to be known before the first node of an architecture is tainted (TN-025).
+"""Which architectures are tainted now, and whose turn it is: the order, the safety and the stop of a rollout.
 
-The webhook's registration and its endpoints are watched here (``plan.availability`` judges them); DaemonSets and
-unscheduled pods are asked of the rooms that watch them."""
+One pass of the only key: look at the pods that became pending, release what is safe, give turns as the pace allows, and
+say when to look again. What a pass knows of the cluster comes from caches; it sends no request.
+
+An architecture that some node carries the taint for stays released as long as this process leads; one without such a
+node is released only while it is safe.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
@@ -19,6 +23,7 @@ from polyarch.taints.api import ArchitectureTaints
 from polyarch.taints.metrics import TaintMetrics
 from polyarch.taints.names import ROLE
 from polyarch.taints.node_rules import (
+    SERVICE_LABEL,
     EndpointSlice,
     Hold,
     HoldReason,
@@ -34,11 +39,16 @@ from polyarch.taints.node_rules import (
 from polyarch.taints.nodes import MANAGED, NodeController, Pace, State
 from polyarch.taints.settings import TaintSettings
 
+log = structlog.get_logger(__name__)
+
+# -- what has to be known before the first node of an architecture is tainted ------------------------------------------
+# The webhook's registration and its endpoints are watched here; DaemonSets and unscheduled pods are asked of the
+# controllers that watch them.
+
 RIGHTS: Final = (rule(MUTATING_WEBHOOKS, "list", "watch", names=[ROLE]),)
 """RBAC rules for all namespaces."""
 RIGHTS_AT_HOME: Final = (rule(ENDPOINT_SLICES, "list", "watch"),)
 """RBAC rules for the namespace in which polyarch runs."""
-SERVICE_LABEL: Final = "kubernetes.io/service-name"
 
 
 class KnowsSafety(Protocol):
@@ -48,21 +58,21 @@ class KnowsSafety(Protocol):
 
 
 class KnowsUncovered(Protocol):
-    """The part of the room ``daemonsets`` that is needed here."""
+    """The part of the controller of templates that is needed here."""
 
     def uncovered(self, architecture: str) -> Sequence[str] | None:
         """DaemonSets with a pod on such a node and without the toleration; None: not known yet."""
 
 
 class KnowsUndecided(Protocol):
-    """The part of the room ``unscheduled`` that is needed here."""
+    """The part of the controller of pods that is needed here."""
 
     def undecided(self, architecture: str) -> Sequence[str] | None:
         """Unscheduled pods that may run there and wait for answers; None: not known yet."""
 
 
 class KnowsRunning(Protocol):
-    """The part of the room ``unscheduled`` that goes through the pods on nodes."""
+    """Who goes through the pods on nodes."""
 
     @property
     def is_done(self) -> bool:
@@ -130,10 +140,7 @@ class ClusterSafety:
         )
 
 
-# -- Which architectures are tainted now, and whose turn it is: the order, the safety and the stop of a rollout (TN-025,
-
-
-log = structlog.get_logger(__name__)
+# -- the rollout -------------------------------------------------------------------------------------------------------
 
 LOOK_EVERY: Final = 2.0
 """Seconds between two looks while nodes wait, or pods may become pending."""

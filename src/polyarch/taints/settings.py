@@ -1,7 +1,8 @@
-"""The compiled settings of ArchitectureTaints: what its spec means (TN-001, TN-010, TN-011, TN-013).
+"""The compiled settings of ArchitectureTaints: what its spec means. Pure.
 
 Compiled once per change. A value that the schema would refuse, in an object of an older schema or in a file, is
-replaced by its default, and ``problems`` names it. Pure."""
+replaced by its default, and ``problems`` names it.
+"""
 
 from collections.abc import Iterable
 from typing import Any, Final, Literal, get_args

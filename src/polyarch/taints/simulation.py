@@ -1,10 +1,11 @@
-"""Where pods of a template may run before and after nodes get their taints (TN-062).
+"""Where pods of a template may run before and after nodes get their taints. Pure.
 
 Only what a taint can change, and what it stands beside, is looked at: nodeSelector, required node affinity, and taints
 that keep pods off. Resources, pod affinity and topology spread are ignored, and whoever prints the result says so.
 
 Nodes that are alike for a template count as one: a cluster has many nodes, but few combinations of the labels that a
-template asks for with the taints there are. Pure."""
+template asks for with the taints there are.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping

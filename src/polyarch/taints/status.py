@@ -1,8 +1,10 @@
-"""Writes the status of ArchitectureTaints: at most every 10 s, and only what changed (TN-014).
+"""Writes the status of ArchitectureTaints: at most every 10 s, and only what changed.
 
 The leader runs it as a controller with one key. Each pass asks the parts of the role for their contributions and looks
 again in 10 s; a change of the object is answered at once, unless the last write was less than 10 s ago. A configuration
-from a file has no status: there the same values are logged."""
+from a file has no status: there the same values are logged. The contribution about nodes, :class:`NodeReport`, is made
+here, since census, rollout and registration policy all have a share in it.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
@@ -31,7 +33,7 @@ from polyarch.taints.api import (
 )
 from polyarch.taints.names import REGISTRATION_POLICY, SINGLETON
 from polyarch.taints.node_rules import HoldReason, named
-from polyarch.taints.nodes import MANAGED, Census, NodeController, State
+from polyarch.taints.nodes import MANAGED, Census, HasSettings, NodeController, State
 from polyarch.taints.registration import RegistrationKeeper
 from polyarch.taints.rollout import TaintRollout
 from polyarch.taints.settings import TaintSettings
@@ -141,20 +143,12 @@ class StatusWriter:
             log.info("status", **msgspec.to_builtins(shown))
 
 
-# -- What the status says of nodes (TN-014, TN-025 to TN-027).
-
+# -- the contribution about nodes --------------------------------------------------------------------------------------
 
 NOT_SERVED: Final = (
     "spec.nodes.atRegistration has no effect, as the API server serves no MutatingAdmissionPolicies: new nodes are "
     "tainted when they are seen; `polyarch taint plan --emit kubelet-flags` prints flags by which they register tainted"
 )
-
-
-class HasSettings(Protocol):
-    """The part of ``TaintFacts`` that is needed here."""
-
-    @property
-    def settings(self) -> TaintSettings | None: ...
 
 
 class NodeReport:

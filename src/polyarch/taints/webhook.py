@@ -1,8 +1,10 @@
-"""What was decided for equal pods, such as the replicas of a template (TN-040, TN-091).
+"""The webhooks of taints: pods and templates of DaemonSets get their tolerations when they are created.
 
-Most pods are created by the dozen. What was added to one is added to the next without deciding again, as long as the
-facts are the same objects, the answers are equal and gates may be added as before. A hit costs a quarter of a decision.
-The cache is bounded. Only for pods at admission: stored ones are decided one by one."""
+:class:`PodAdmission` serves the pods that placement does not see, and adds to what placement writes, at admission and
+when it lifts its gate. The warm path makes no request. Missing answers are looked up within the time that the admission
+has anyway; what is not known then is decided by the policy. The leader of the role ``taints`` completes every pod that
+is passed over here, so in doubt nothing is added. :class:`TemplateAdmission` does the same for templates.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
@@ -37,6 +39,13 @@ from polyarch.taints.pod_rules import (
     examine_template,
     kept,
 )
+
+log = structlog.get_logger(__name__)
+
+# -- what was decided for equal pods, such as the replicas of a template -----------------------------------------------
+# Most pods are created by the dozen. What was added to one is added to the next without deciding again, as long as the
+# facts are the same objects, the answers are equal and gates may be added as before. A hit costs a quarter of a
+# decision. The cache is bounded. Only for pods at admission: stored ones are decided one by one.
 
 CAPACITY: Final = 256
 """Series in the cache; the least recently used is evicted."""
@@ -105,10 +114,7 @@ def addition(decision: PodDecision, operations: tuple[Operation, ...]) -> Additi
     return Addition(operations) if operations else NOTHING
 
 
-# -- Pods get their tolerations at admission, and with the PATCH that lifts placement's gate (TN-003, TN-040, TN-046).
-
-
-log = structlog.get_logger(__name__)
+# -- pods --------------------------------------------------------------------------------------------------------------
 
 POD_BUDGET: Final = 0.1
 """Seconds that a pod of our own route waits for registries at most: what placement's admissions have by default."""
@@ -258,8 +264,10 @@ class PodAdmission:
             self._failed()
 
 
-# -- The templates of DaemonSets get their tolerations at admission (TN-050, TN-052, TN-053).
-
+# -- templates of DaemonSets -------------------------------------------------------------------------------------------
+# A manifest that is applied again ends up as it was, and starts no rollout: the API server compares the template with
+# the stored one after this call. A template has no gate. If an image is not known in time, nothing is added, the user
+# is warned, and the leader tries again; what we added to the same template before is kept meanwhile.
 
 TEMPLATE_BUDGET: Final = 2.0
 """Seconds that a template waits for registries at most. DaemonSets are few, and nothing makes up for an answer that

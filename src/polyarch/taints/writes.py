@@ -1,8 +1,9 @@
-"""Writes to one object after another, each from the state that it was decided about (TN-024, TN-063, TN-064).
+"""Writes to one object after another, each from the state that it was decided about.
 
 A patch tests the resourceVersion that was read, so an interrupted run leaves whole objects, and nobody's change is
 lost: where the object has changed it is read and decided about again. What cannot be written is kept as a failure and
-holds up nothing else. A dry run sends every write with ``dryRun: All``."""
+holds up nothing else. A dry run sends every write with ``dryRun: All``.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol, TypeVar

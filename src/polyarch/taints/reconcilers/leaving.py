@@ -1,6 +1,6 @@
 """Removes taints from the cluster when ArchitectureTaints is deleted: looks live, takes one step, looks again (TN-073).
 
-The order is in ``operator.farewell``, and what a step writes in ``steps.removal``, as ``polyarch taint clean`` does it.
+The order is in ``operator.farewell``, and what a step writes in ``removal``, as ``polyarch taint clean`` does it.
 Nothing here believes a cache but for whether the role lives, which only its Lease can tell.
 """
 
