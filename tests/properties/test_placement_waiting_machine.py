@@ -6,13 +6,12 @@ from hypothesis import settings, strategies
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
 from manual_clock import ManualClock
+from polyarch.images.pull_secrets import PodCredentials, PullSource
+from polyarch.images.waiting import ImageKey, Waiting, Want
 from polyarch.objects import Key
 from polyarch.oci.answer import Entry, Inspection, InspectionError, Status
 from polyarch.oci.reference import parse
 from polyarch.platforms import Platform
-from polyarch.pods.lookups.image_lookup import ImageKey, Want
-from polyarch.pods.lookups.secrets import PodCredentials, PullSource
-from polyarch.pods.lookups.waiting import Waiting
 
 IMAGES = ("app:1", "quay.io/team/app:1", "quay.io/team/other:1")
 CODES = ("network", "server-error", "rate-limited", "not-found", "unauthorized", "malformed")

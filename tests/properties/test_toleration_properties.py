@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from placement_pods import ARCHITECTURES, REQUIRED, Answers, Json, answers
 from taint_pods import PROGRESS, admitted, case_of, pods, settings, written
 
+from polyarch.images.pod_images import Verdict
 from polyarch.manifests.lint.engine import lint
 from polyarch.manifests.lint.options import LintOptions, Taints
 from polyarch.manifests.scan.scanning import scan
 from polyarch.manifests.scan.sets import Answers as LintAnswers
 from polyarch.manifests.scan.text import SourceText
 from polyarch.platforms import KNOWN_ARCHITECTURES
-from polyarch.pods.finding import Verdict
 from polyarch.selectors import NodeTerm, Requirement, admits
 from polyarch.taints import names
 from polyarch.taints.decision import Outcome, Progress, Reason

@@ -9,8 +9,8 @@ from typing import Final
 
 from prometheus_client import Counter, Gauge
 
+from polyarch.images.metrics import BUCKETS, LookupMetrics
 from polyarch.kube.metrics import Metrics
-from polyarch.pods.lookups.metrics import BUCKETS, LookupMetrics
 
 OUTCOMES: Final = ("ignored", "inline", "gated", "audit", "unavailable", "error")
 """Values of the label ``outcome`` of ``polyarch_webhook_admissions_total``."""

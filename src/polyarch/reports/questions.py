@@ -7,9 +7,9 @@ alone. Pure.
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from polyarch.images.pod_images import images_of
+from polyarch.images.pull_secrets import PullSource
 from polyarch.oci.reference import Reference, parse
-from polyarch.pods.images import images_of
-from polyarch.pods.lookups.secrets import PullSource
 from polyarch.reports.facts.cluster import Facts
 from polyarch.reports.facts.readings import Answers
 from polyarch.reports.judging.verdicts import Judge

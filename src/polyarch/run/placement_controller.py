@@ -3,6 +3,10 @@
 from collections.abc import Iterable
 from typing import Final
 
+from polyarch.images.attempts import Attempts
+from polyarch.images.pull_secrets import SecretReads
+from polyarch.images.resolver import LowPriorityLookups
+from polyarch.images.waiting import ImageKey, Waiting
 from polyarch.kube.controller import Controller
 from polyarch.kube.events import Regarding
 from polyarch.kube.manager import Components, Leadership, Process, Role, Task, leader_check
@@ -17,11 +21,6 @@ from polyarch.placement.result.events import Event
 from polyarch.placement.result.leader_notes import LeaderNotes
 from polyarch.placement.sweep.sweeper import Sweeper
 from polyarch.placement.warm.warm_up import WarmUp
-from polyarch.pods.lookups.attempts import Attempts
-from polyarch.pods.lookups.image_lookup import ImageKey
-from polyarch.pods.lookups.low_priority import LowPriorityLookups
-from polyarch.pods.lookups.secret_reads import SecretReads
-from polyarch.pods.lookups.waiting import Waiting
 from polyarch.run.logs import Verbosity
 from polyarch.run.parts.placement import Parts, open_parts
 from polyarch.run.reporting.keeper import MakesReports, ReportKeeper

@@ -12,13 +12,13 @@ from typing import Final, Protocol
 import structlog
 
 from polyarch.clock import Clock, deadline
+from polyarch.images.resolver import LowPriorityLookups
 from polyarch.kube.controller import Patches, Written, write_guarded
 from polyarch.kube.errors import KubernetesError
 from polyarch.kube.requests import Selection
 from polyarch.kube.resources import PODS, Resource
 from polyarch.kube.watch import Page
 from polyarch.objects import Pod
-from polyarch.pods.lookups.low_priority import LowPriorityLookups
 from polyarch.taints.decision import Outcome, PodDecision, Progress
 from polyarch.taints.image_waiting import asked_about
 from polyarch.taints.metrics import COUNTED, TaintMetrics

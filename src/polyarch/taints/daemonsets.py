@@ -13,6 +13,8 @@ import msgspec
 import structlog
 
 from polyarch.clock import Clock
+from polyarch.images import backoff
+from polyarch.images.attempts import Known
 from polyarch.kube.controller import After, Done, Patches, Result, Written, write_guarded
 from polyarch.kube.errors import KubernetesError
 from polyarch.kube.rbac import rule
@@ -20,8 +22,6 @@ from polyarch.kube.requests import Selection
 from polyarch.kube.resources import DAEMONSETS, PODS, Resource
 from polyarch.kube.watch import Page
 from polyarch.objects import DaemonSet, Key, LocalObjectReference, Node, Pod
-from polyarch.pods.lookups import backoff
-from polyarch.pods.lookups.inquiry import Known
 from polyarch.taints import daemonset_rollouts
 from polyarch.taints.api import Contribution, Problem
 from polyarch.taints.daemonset_rollouts import SLOW, TAKEN_BACK, Rewrites, RolloutTurns, Verdict, verdict_of

@@ -10,9 +10,8 @@ from typing import Final
 
 import msgspec
 
+from polyarch.images.pod_images import Finding, Verdict, conflict, deciders, failed, listed, named, remedy
 from polyarch.platforms import PlatformSet
-from polyarch.pods.finding import Finding, Verdict
-from polyarch.pods.wording import conflict, deciders, failed, listed, named, remedy
 from polyarch.taints.settings import ImageChange, TaintSettings
 
 

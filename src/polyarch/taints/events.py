@@ -11,8 +11,8 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
+from polyarch.images.pod_images import failed
 from polyarch.objects import Node
-from polyarch.pods.wording import failed
 from polyarch.taints.decision import Outcome, PodDecision, Reason
 from polyarch.taints.node_rules import Kind, NodeDecision, NodeReason, decide_node
 from polyarch.taints.pod_rules import Case, ImageChange

@@ -7,19 +7,16 @@ from collections.abc import Callable
 from typing import Final
 
 from polyarch.clock import Clock
+from polyarch.images.attempts import Asked, Attempts, Inquiry
+from polyarch.images.backoff import Backoff
+from polyarch.images.metrics import LookupMetrics
+from polyarch.images.pull_secrets import PullSecrets, PullSource, SecretReads
+from polyarch.images.resolver import Inspects
+from polyarch.images.waiting import ImageKey, Waiting
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.queue import WorkQueue
 from polyarch.objects import Key
 from polyarch.oci.answer import Inspection
-from polyarch.pods.lookups.answers import Inspects
-from polyarch.pods.lookups.attempts import Attempts
-from polyarch.pods.lookups.backoff import Backoff
-from polyarch.pods.lookups.image_lookup import ImageKey
-from polyarch.pods.lookups.inquiry import Asked, Inquiry
-from polyarch.pods.lookups.metrics import LookupMetrics
-from polyarch.pods.lookups.secret_reads import SecretReads
-from polyarch.pods.lookups.secrets import PullSecrets, PullSource
-from polyarch.pods.lookups.waiting import Waiting
 from polyarch.taints.pod_rules import Case, assess
 
 ABSENT_EVERY: Final = 60.0
@@ -118,7 +115,7 @@ _NONE_FAILED: Final[dict[str, Inspection]] = {}
 
 
 class Waiter:
-    """One pod or template; what ``pods.lookups.inquiry`` remembers, too. Times are ``Clock.monotonic()``."""
+    """One pod or template; what ``images.attempts`` remembers, too. Times are ``Clock.monotonic()``."""
 
     __slots__ = ("_told", "failed_once", "seen_at", "uid")
 

@@ -12,14 +12,13 @@ from typing import Final, Literal
 
 import msgspec
 
+from polyarch.images.constraints import constraints_of, system_of
+from polyarch.images.pod_images import images_of
 from polyarch.kube.patches import Operation
 from polyarch.kube.resources import few
 from polyarch.objects import Key, Node, Pod
 from polyarch.oci.answer import Inspection
 from polyarch.platforms import KNOWN_ARCHITECTURES
-from polyarch.pods.constraints import constraints_of
-from polyarch.pods.images import images_of
-from polyarch.pods.reach import system_of
 from polyarch.selectors import LabelSelector, LabelSelectorRequirement
 from polyarch.taints.api import ArchitectureTaintsSpec
 from polyarch.taints.decision import PodDecision, Progress

@@ -13,13 +13,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from polyarch.images.constraints import OPEN, NodeConstraints, constraints_of, reach, system_of
+from polyarch.images.pod_images import Finding, ImageUse, Verdict, findings, images_of
 from polyarch.objects import DaemonSet, Pod
 from polyarch.oci.answer import Inspection
 from polyarch.platforms import NodePlatform, PlatformSet
-from polyarch.pods.constraints import OPEN, NodeConstraints, constraints_of
-from polyarch.pods.finding import Finding, Verdict
-from polyarch.pods.images import ImageUse, findings, images_of
-from polyarch.pods.reach import reach, system_of
 from polyarch.selectors import is_listed
 from polyarch.taints import names
 from polyarch.taints.decision import (
@@ -116,7 +114,7 @@ def eligibility(case: Circumstances) -> Reason | None:
 
 # -- the set A of a pod: the architectures whose nodes can run it ------------------------------------------------------
 # What images have in common, the pod's operating system, its own constraints and the foreign architectures that nodes
-# run are judged by ``polyarch.pods``, as lint does. This part adds what the configuration says: the managed
+# run are judged by ``polyarch.images``, as lint does. This part adds what the configuration says: the managed
 # architectures, the neutral ones, and fallbacks. Images without an answer are left out, so the others already restrict
 # A.
 

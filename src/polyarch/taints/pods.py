@@ -17,6 +17,8 @@ import msgspec
 import structlog
 
 from polyarch.clock import Clock
+from polyarch.images import backoff
+from polyarch.images.attempts import Known
 from polyarch.kube.controller import After, Done, Outage, Patches, Result, Write, Written, write_guarded
 from polyarch.kube.errors import Causes, Conflict, KubernetesError, NotFound, TooManyRequests
 from polyarch.kube.informer import Informer
@@ -24,8 +26,6 @@ from polyarch.kube.patches import Operation
 from polyarch.kube.rbac import rule
 from polyarch.kube.resources import PODS
 from polyarch.objects import Key, Pod
-from polyarch.pods.lookups import backoff
-from polyarch.pods.lookups.inquiry import Known
 from polyarch.taints import names
 from polyarch.taints.api import Contribution
 from polyarch.taints.decision import PodDecision, Reason

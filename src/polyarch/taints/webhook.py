@@ -13,16 +13,16 @@ import msgspec
 import structlog
 
 from polyarch.clock import Clock
+from polyarch.images.additions import NOTHING, Addition, Alongside
+from polyarch.images.decision_cache import Series, are_few
+from polyarch.images.pull_secrets import PullSource
+from polyarch.images.resolver import AdmissionLookups
 from polyarch.kube.admission import AdmissionRequest, AdmissionResponse, Failure, Route
 from polyarch.kube.errors import Causes
 from polyarch.kube.patches import Operation
 from polyarch.kube.resources import DAEMONSETS, PODS
 from polyarch.objects import DaemonSet, Pod
 from polyarch.oci.answer import Inspection
-from polyarch.pods.additions import NOTHING, Addition, Alongside
-from polyarch.pods.lookups.background import AdmissionLookups
-from polyarch.pods.lookups.secrets import PullSource
-from polyarch.pods.series import Series, are_few
 from polyarch.taints import names
 from polyarch.taints.decision import Outcome, PodDecision, Progress, Reason
 from polyarch.taints.facts import TaintFacts

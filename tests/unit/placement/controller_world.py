@@ -21,15 +21,14 @@ from placement_world import (
 )
 
 from manual_clock import ManualClock
+from polyarch.images.additions import Adds
+from polyarch.images.attempts import Attempts
+from polyarch.images.pull_secrets import PullSecrets, SecretReads
+from polyarch.images.waiting import Waiting
 from polyarch.kube.controller import Controller
 from polyarch.kube.queue import WorkQueue
 from polyarch.objects import Key
 from polyarch.placement.controller.pod_controller import PodController
-from polyarch.pods.additions import Adds
-from polyarch.pods.lookups.attempts import Attempts
-from polyarch.pods.lookups.secret_reads import SecretReads
-from polyarch.pods.lookups.secrets import PullSecrets
-from polyarch.pods.lookups.waiting import Waiting
 
 
 class World:

@@ -11,6 +11,8 @@ from typing import Any
 import msgspec
 
 from manual_clock import ManualClock
+from polyarch.images.additions import Addition, Alongside
+from polyarch.images.metrics import LookupMetrics
 from polyarch.kube.errors import NO_FIT, Invalid, NotFound, StatusCause
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.patches import JsonPatch, TestFailed, apply_patch
@@ -25,8 +27,6 @@ from polyarch.placement.lookups.facts import ClusterFacts
 from polyarch.placement.metrics import PlacementMetrics
 from polyarch.placement.result.events import Event
 from polyarch.platforms import Platform
-from polyarch.pods.additions import Addition, Alongside
-from polyarch.pods.lookups.metrics import LookupMetrics
 
 OPERATOR = "polyarch-system"
 

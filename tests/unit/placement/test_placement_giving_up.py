@@ -6,6 +6,7 @@ import pytest
 from controller_world import World
 from placement_world import failed, pod
 
+from polyarch.images.fair_queue import PER_HOST
 from polyarch.kube.controller import Result
 from polyarch.kube.errors import ServerTimeout
 from polyarch.oci.answer import Inspection
@@ -13,7 +14,6 @@ from polyarch.oci.reference import Reference, parse
 from polyarch.placement import names
 from polyarch.placement.controller.releases import Decided, Releases
 from polyarch.placement.controller.windows import IN_LINE
-from polyarch.pods.lookups.turns import PER_HOST
 
 NO_REFERENCE = "two words"
 MINUTE = 60.0

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from polyarch.images.additions import ORDER, joined
 from polyarch.kube.patches import Operation, add, apply_patch, remove
 from polyarch.kube.patches import test as check
-from polyarch.pods.additions import ORDER, joined
 
 LABELS, ANNOTATIONS, TOLERATIONS, AFFINITY, GATES = ORDER
 TOLERATION = {"key": "supported-arch", "operator": "Equal", "value": "arm64", "effect": "NoSchedule"}

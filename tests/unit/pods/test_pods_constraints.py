@@ -6,9 +6,9 @@ import msgspec
 import pytest
 from placement_cases import arch, os_is, pod, requirement, term, zone
 
+from polyarch.images.constraints import constraints_of
 from polyarch.objects import Pod
 from polyarch.platforms import NodePlatform
-from polyarch.pods.constraints import constraints_of
 
 EACH = [NodePlatform(os, each) for os in ("linux", "windows") for each in ("amd64", "arm64")]
 NAME = requirement("metadata.name", "In", "node-1")

@@ -6,13 +6,12 @@ import msgspec
 import pytest
 from placement_cases import APP, SIDE, answers, controlled, failure, index, look, neutral, pod, settings, unknown
 
+from polyarch.images import pod_images as images
+from polyarch.images.pod_images import ImageUse, Verdict, findings, images_of, usable_now
 from polyarch.objects import Pod
 from polyarch.oci.answer import Inspection, InspectionError, SourceUsed
 from polyarch.placement.decide.decision import Progress, Reason
 from polyarch.placement.decide.rules import decide
-from polyarch.pods import images
-from polyarch.pods.finding import Verdict
-from polyarch.pods.images import ImageUse, findings, images_of, usable_now
 
 VOLUME = "quay.io/team/data:3"
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from polyarch.images.constraints import reach, system_of
 from polyarch.platforms import NodePlatform, PlatformSet
-from polyarch.pods.reach import reach, system_of
 
 
 def platforms(*texts: str) -> PlatformSet:

@@ -11,13 +11,13 @@ import msgspec
 from placement_world import FakeApi, FakeInspector, FakeSecrets, pod
 
 from manual_clock import ManualClock
+from polyarch.images.metrics import LookupMetrics
+from polyarch.images.pull_secrets import PullSecrets
 from polyarch.kube.controller import Controller
 from polyarch.kube.errors import NotFound, TooManyRequests
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.queue import WorkQueue
 from polyarch.objects import Key, Pod
-from polyarch.pods.lookups.metrics import LookupMetrics
-from polyarch.pods.lookups.secrets import PullSecrets
 from polyarch.taints import names
 from polyarch.taints.api import ArchitectureTaintsSpec
 from polyarch.taints.events import PodEvent

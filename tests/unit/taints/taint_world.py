@@ -8,14 +8,14 @@ import msgspec
 from placement_world import OPERATOR, FakeInspector, FakeSecrets, FakeWatches
 
 from manual_clock import ManualClock
+from polyarch.images.additions import Addition
+from polyarch.images.metrics import LookupMetrics
+from polyarch.images.pull_secrets import PullSecrets
+from polyarch.images.resolver import AdmissionLookups
 from polyarch.kube.admission import Reviewer, Route
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.patches import Operation, apply_patch
 from polyarch.objects import Pod
-from polyarch.pods.additions import Addition
-from polyarch.pods.lookups.background import AdmissionLookups
-from polyarch.pods.lookups.metrics import LookupMetrics
-from polyarch.pods.lookups.secrets import PullSecrets
 from polyarch.taints import names
 from polyarch.taints.facts import TaintFacts
 from polyarch.taints.metrics import TaintMetrics

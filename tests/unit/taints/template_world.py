@@ -8,6 +8,8 @@ from leader_world import FakeFacts
 from placement_world import FakeInspector, FakeSecrets
 
 from manual_clock import ManualClock
+from polyarch.images.metrics import LookupMetrics
+from polyarch.images.pull_secrets import PullSecrets
 from polyarch.kube.controller import Controller
 from polyarch.kube.errors import NO_FIT, Invalid
 from polyarch.kube.metrics import Metrics
@@ -16,8 +18,6 @@ from polyarch.kube.queue import WorkQueue
 from polyarch.kube.requests import Selection
 from polyarch.kube.watch import Page
 from polyarch.objects import DaemonSet, Key, Node, PartialObjectMetadata, Pod
-from polyarch.pods.lookups.metrics import LookupMetrics
-from polyarch.pods.lookups.secrets import PullSecrets
 from polyarch.taints import names
 from polyarch.taints.daemonsets import TemplateController
 from polyarch.taints.image_waiting import ImageWaiting

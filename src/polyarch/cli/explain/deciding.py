@@ -26,6 +26,7 @@ from polyarch.cli.options.outputs import Output, emit
 from polyarch.cli.output.documents import document_text
 from polyarch.cli.output.logs import errors_only
 from polyarch.cli.output.messages import Messages
+from polyarch.images.pod_images import Finding
 from polyarch.kube.errors import ConfigurationError, KubernetesError
 from polyarch.kube.patches import apply_patch
 from polyarch.objects import Pod
@@ -41,7 +42,6 @@ from polyarch.placement.result import explain as documents
 from polyarch.placement.result.admission import admit
 from polyarch.placement.result.outcome import Path as Way
 from polyarch.placement.result.patch import admission_patch
-from polyarch.pods.finding import Finding
 
 Stage = Literal["admission", "controller"]
 Json = dict[str, Any]

@@ -12,6 +12,7 @@ import msgspec
 
 from polyarch.cli.errors import CouldNotComplete
 from polyarch.cli.explain.from_files import Configuration, GivenPod
+from polyarch.images.pull_secrets import PullSource, document_of
 from polyarch.kube import config
 from polyarch.kube.client import Client
 from polyarch.kube.errors import ApiError, Forbidden, NotFound
@@ -34,7 +35,6 @@ from polyarch.placement.decide.rules import Case
 from polyarch.placement.lookups.facts import architectures_of
 from polyarch.placement.result import retry
 from polyarch.placement.result.scheduling_gate import carries_gate
-from polyarch.pods.lookups.secrets import PullSource, document_of
 from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints
 from polyarch.taints.names import SINGLETON
 

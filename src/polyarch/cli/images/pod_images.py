@@ -14,6 +14,8 @@ from polyarch.cli.options.manifests import ImageOptions
 from polyarch.cli.options.registries import cache_directory
 from polyarch.cli.output.messages import Messages
 from polyarch.clock import SystemClock
+from polyarch.images.pod_images import images_of
+from polyarch.images.pull_secrets import PullSecrets, PullSource
 from polyarch.kube.client import Client
 from polyarch.kube.resources import SECRETS
 from polyarch.objects import Pod, Secret
@@ -25,8 +27,6 @@ from polyarch.oci.layers.deep import look_deeper
 from polyarch.oci.opening import Wiring, open_inspector
 from polyarch.oci.reference import Reference
 from polyarch.oci.settings import InspectorSettings
-from polyarch.pods.images import images_of
-from polyarch.pods.lookups.secrets import PullSecrets, PullSource
 
 SETTLED_AT_ONCE = 8
 

@@ -39,7 +39,7 @@ PARTS: Final = (
     Part(
         "Registries",
         "Roles that ask registries: webhook, controller, taints, builder.",
-        ("oci/metrics.py", "pods/lookups/metrics.py"),
+        ("oci/metrics.py", "images/metrics.py"),
     ),
     Part("Placement", "Webhook and controller.", ("placement/metrics.py", "run/reporting/keeper.py")),
     Part("The exec-format-error monitor", "Its node side and its handler.", ("placement/execmonitor/",)),

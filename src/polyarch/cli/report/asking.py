@@ -16,6 +16,7 @@ from polyarch.cli.images.resolve import how
 from polyarch.cli.options.manifests import ImageOptions
 from polyarch.cli.output.messages import Messages
 from polyarch.clock import SystemClock
+from polyarch.images.pull_secrets import PullSecrets, SecretReader
 from polyarch.kube.client import Client
 from polyarch.kube.resources import SECRETS
 from polyarch.objects import Secret
@@ -29,7 +30,6 @@ from polyarch.oci.opening import open_inspector
 from polyarch.oci.reference import Reference
 from polyarch.oci.traffic.failures import Failure
 from polyarch.platforms import NodePlatform
-from polyarch.pods.lookups.secrets import PullSecrets, SecretReader
 from polyarch.reports.composition import targets_of
 from polyarch.reports.facts.cluster import Facts
 from polyarch.reports.facts.readings import Answers, Reading

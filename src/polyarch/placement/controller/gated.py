@@ -34,11 +34,11 @@ class GatedPod:
         """Changed by ``standby``."""
 
     def waits(self, now: float, *, begun: float | None) -> None:
-        """It waits for look-ups (``pods.lookups.inquiry``)."""
+        """It waits for look-ups (``images.attempts``)."""
         self.windows.waits(now, begun=begun)
 
     def waits_for_nothing(self, now: float) -> None:
-        """No look-up can provide what is missing (``pods.lookups.inquiry``)."""
+        """No look-up can provide what is missing (``images.attempts``)."""
         self.windows.waits_for_nothing(now)
 
 

@@ -15,6 +15,12 @@ from typing import Final, Protocol
 import structlog
 
 from polyarch.clock import Clock
+from polyarch.images import backoff
+from polyarch.images.additions import Adds
+from polyarch.images.attempts import Asked, Inquiry, Known
+from polyarch.images.pull_secrets import PullSecrets, PullSource, SecretReads
+from polyarch.images.resolver import Inspects
+from polyarch.images.waiting import Waiting
 from polyarch.kube.controller import After, Done, Outage, Patches, Result
 from polyarch.kube.errors import Causes
 from polyarch.objects import Key, Pod
@@ -27,13 +33,6 @@ from polyarch.placement.lookups.facts import ClusterFacts, PodFacts
 from polyarch.placement.metrics import PlacementMetrics
 from polyarch.placement.result.retry import Waited, decide_after
 from polyarch.placement.result.scheduling_gate import carries_gate
-from polyarch.pods.additions import Adds
-from polyarch.pods.lookups import backoff
-from polyarch.pods.lookups.answers import Inspects
-from polyarch.pods.lookups.inquiry import Asked, Inquiry, Known
-from polyarch.pods.lookups.secret_reads import SecretReads
-from polyarch.pods.lookups.secrets import PullSecrets, PullSource
-from polyarch.pods.lookups.waiting import Waiting
 
 log = structlog.get_logger(__name__)
 

@@ -13,6 +13,8 @@ import msgspec
 import structlog
 
 from polyarch.clock import Clock
+from polyarch.images import backoff
+from polyarch.images.additions import Adds, Alongside, joined
 from polyarch.kube.controller import After, Done, Outage, Patches, Result, Write, Written, write_guarded
 from polyarch.kube.errors import Conflict
 from polyarch.kube.patches import Operation
@@ -30,8 +32,6 @@ from polyarch.placement.result import events, retry
 from polyarch.placement.result.events import Event
 from polyarch.placement.result.patch import controller_patch
 from polyarch.placement.result.scheduling_gate import bare_release
-from polyarch.pods.additions import Adds, Alongside, joined
-from polyarch.pods.lookups import backoff
 
 log = structlog.get_logger(__name__)
 

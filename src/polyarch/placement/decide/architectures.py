@@ -9,12 +9,12 @@ from operator import and_
 
 import msgspec
 
+from polyarch.images.pod_images import Finding, Verdict
 from polyarch.objects import NodeSelectorTerm
 from polyarch.placement import names
 from polyarch.placement.api.settings import OSConstraint
 from polyarch.placement.decide.view import View
 from polyarch.platforms import PlatformSet
-from polyarch.pods.finding import Finding, Verdict
 
 
 class Supported(msgspec.Struct, frozen=True, gc=False):

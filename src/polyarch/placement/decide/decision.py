@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
-from polyarch.pods.finding import Finding, Verdict
+from polyarch.images.pod_images import Finding, Verdict
 
 
 class Reason(StrEnum):

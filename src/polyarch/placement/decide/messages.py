@@ -7,9 +7,9 @@ never text that a registry sent. Pure.
 from typing import Final
 
 from polyarch.durations import format_duration
+from polyarch.images.pod_images import conflict, deciders, failed, listed, named, remedy
 from polyarch.placement.api.settings import Settings
 from polyarch.placement.decide.decision import Decision, Reason
-from polyarch.pods.wording import conflict, deciders, failed, listed, named, remedy
 
 _RULES: Final = {
     Reason.OPERATOR_NAMESPACE: "it is in the operator's namespace",

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from polyarch.images.pod_images import Finding, ImageUse, Verdict, findings, images_of
 from polyarch.objects import Pod
 from polyarch.oci.answer import Inspection
 from polyarch.placement import names
@@ -22,8 +23,6 @@ from polyarch.placement.decide.record import Scope
 from polyarch.placement.decide.scoring import Source, preferences
 from polyarch.placement.decide.seal import UNSEALED, Seal
 from polyarch.placement.decide.view import View, user_view
-from polyarch.pods.finding import Finding, Verdict
-from polyarch.pods.images import ImageUse, findings, images_of
 
 MAX_FAILURE: Final = 256
 

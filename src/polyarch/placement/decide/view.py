@@ -15,12 +15,12 @@ from typing import Final
 
 import msgspec
 
+from polyarch.images.pod_images import images_of
 from polyarch.objects import NodeSelectorRequirement, NodeSelectorTerm, Pod, PreferredSchedulingTerm
 from polyarch.placement import names
 from polyarch.placement.decide.decision import Reason
 from polyarch.placement.decide.record import Record, Scope, is_believed, read
 from polyarch.placement.decide.seal import UNSEALED, Seal
-from polyarch.pods.images import images_of
 
 NOWHERE: Final = -1
 _NO_LABELS: Final[dict[str, str]] = {}

@@ -1,9 +1,9 @@
 """What is known of a case's images, for the sweep and the warm-up, which nobody waits for."""
 
+from polyarch.images.pull_secrets import PullSource
+from polyarch.images.resolver import LowPriorityLookups
 from polyarch.oci.answer import Inspection
 from polyarch.placement.decide.rules import Case, assess
-from polyarch.pods.lookups.low_priority import LowPriorityLookups
-from polyarch.pods.lookups.secrets import PullSource
 
 
 def known(lookups: LowPriorityLookups, case: Case) -> dict[str, Inspection]:

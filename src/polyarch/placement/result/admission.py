@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from polyarch.images.pod_images import Verdict
 from polyarch.kube.patches import Operation
 from polyarch.placement import names
 from polyarch.placement.decide.decision import Decision, Reason
@@ -14,7 +15,6 @@ from polyarch.placement.decide.rules import Case, unavailable
 from polyarch.placement.decide.view import View
 from polyarch.placement.result.outcome import Path
 from polyarch.placement.result.patch import admission_patch
-from polyarch.pods.finding import Verdict
 from polyarch.selectors import OPERATORS, Requirement
 
 INLINE: Final = frozenset({Reason.ARCHITECTURES_SET, Reason.ALL_IMAGES_NEUTRAL, Reason.PREFERENCES_ONLY})

@@ -9,12 +9,11 @@ from typing import Final, Literal
 
 import msgspec
 
+from polyarch.images.pod_images import Verdict, listed, platforms_of
 from polyarch.placement.api.settings import EventLevel, Settings
 from polyarch.placement.decide import messages
 from polyarch.placement.decide.decision import Decision, Outcome, Reason
 from polyarch.placement.decide.rules import Case
-from polyarch.pods.finding import Verdict
-from polyarch.pods.wording import listed, platforms_of
 
 MAX_NOTE: Final = 1024
 """Limit of ``note`` in events.k8s.io/v1."""

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from polyarch.durations import format_duration
+from polyarch.images.pod_images import Finding, Verdict
 from polyarch.kube.patches import Operation, apply_patch
 from polyarch.placement.decide import record
 from polyarch.placement.decide.decision import Decision, Outcome, Reason
@@ -19,7 +20,6 @@ from polyarch.placement.result.events import Event, events_for
 from polyarch.placement.result.outcome import By, Path
 from polyarch.placement.result.patch import controller_patch, taken_back
 from polyarch.placement.result.retry import NEVER, deadline
-from polyarch.pods.finding import Finding, Verdict
 
 SCHEMA_VERSION: Final = "polyarch.dev/explain/v1"
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -1,17 +1,17 @@
 """Retry windows of unresolved images: how long a pod waits, and what follows (PL-330 to PL-334).
 
 Times are seconds since this process's first attempt for the pod, on the monotonic clock. How long to wait between
-attempts is in ``pods.lookups.backoff``. Pure: no clock of its own.
+attempts is in ``images.backoff``. Pure: no clock of its own.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
+from polyarch.images.pod_images import Finding
 from polyarch.oci.answer import Inspection
 from polyarch.placement.api.settings import Settings
 from polyarch.placement.decide.decision import Decision, Outcome, Progress
 from polyarch.placement.decide.rules import Assessment, Case, assess, conclude
-from polyarch.pods.finding import Finding
 
 SHORT_WINDOW: Final = 30.0
 """For failures that waiting rarely cures: absent, auth, configuration."""

@@ -9,13 +9,13 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from polyarch.images.additions import Addition, joined
+from polyarch.images.decision_cache import Series, are_few
 from polyarch.kube.patches import Operation
 from polyarch.objects import Pod
 from polyarch.oci.answer import Inspection
 from polyarch.placement.decide.rules import Case, Facts, decide, examine
 from polyarch.placement.result.admission import Admission, admit
-from polyarch.pods.additions import Addition, joined
-from polyarch.pods.series import Series, are_few
 
 CAPACITY: Final = 512
 """Series in the cache, of about 10 KiB each; the least recently used is evicted."""

@@ -1,9 +1,9 @@
 """The events of the sweep, as values (PL-710): what is wrong with the pod, and the next action. Pure."""
 
+from polyarch.images.pod_images import conflict, listed
 from polyarch.placement.decide.decision import Decision, Reason
 from polyarch.placement.result.events import Event, EventReason, cut
 from polyarch.placement.sweep.verdict import Fault, Judgement
-from polyarch.pods.wording import conflict, listed
 
 
 def reported(found: Judgement) -> Event:

@@ -19,6 +19,7 @@ from typing import Final, Protocol
 import structlog
 
 from polyarch.clock import Clock, deadline
+from polyarch.images.resolver import LowPriorityLookups
 from polyarch.kube.errors import Causes, Forbidden, KubernetesError
 from polyarch.kube.informer import Shares
 from polyarch.kube.requests import Selection
@@ -37,7 +38,6 @@ from polyarch.placement.sweep import notes
 from polyarch.placement.sweep.absence import Absence
 from polyarch.placement.sweep.eviction import Eviction, EvictsPods
 from polyarch.placement.sweep.verdict import Fault, Judgement, Suspect, judge, suspect
-from polyarch.pods.lookups.low_priority import LowPriorityLookups
 from polyarch.selectors import InvalidSelector, Selector
 
 log = structlog.get_logger(__name__)

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from polyarch.images.pod_images import images_of
 from polyarch.objects import OwnerReference, Pod
 from polyarch.oci.answer import Inspection
 from polyarch.placement import names
@@ -18,7 +19,6 @@ from polyarch.placement.decide import record
 from polyarch.placement.decide.decision import Decision, Reason
 from polyarch.placement.decide.record import Scope, is_believed
 from polyarch.placement.decide.rules import Case, Facts, decide, examine
-from polyarch.pods.images import images_of
 
 _ENDED: Final = ("Succeeded", "Failed")
 

@@ -18,6 +18,7 @@ from typing import Final, Protocol, TypeVar
 import structlog
 
 from polyarch.clock import Clock, deadline
+from polyarch.images.pull_secrets import PullSecrets, credentials_in
 from polyarch.kube.errors import KubernetesError
 from polyarch.kube.informer import OnDemand, Shares
 from polyarch.kube.patches import MergePatch
@@ -29,7 +30,6 @@ from polyarch.oci.cache.memory import Cache
 from polyarch.oci.sharing import DamagedExport, Exporter, Importer
 from polyarch.placement import names
 from polyarch.placement.lookups.facts import ClusterFacts
-from polyarch.pods.lookups.secrets import PullSecrets, credentials_in
 
 log = structlog.get_logger(__name__)
 

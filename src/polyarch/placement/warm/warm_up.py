@@ -13,17 +13,16 @@ from typing import Final, NamedTuple
 import structlog
 
 from polyarch.clock import Clock, deadline
+from polyarch.images.pod_images import images_of
+from polyarch.images.pull_secrets import PullSecrets, PullSource
+from polyarch.images.resolver import Inspects, LowPriorityLookups
+from polyarch.images.waiting import failure_of
 from polyarch.kube.informer import OnDemand, Shares
 from polyarch.kube.store import Change
 from polyarch.oci.cache.recent import Recent
 from polyarch.oci.reference import Reference
 from polyarch.placement.lookups.facts import ClusterFacts
 from polyarch.placement.warm.templates import KINDS, CronJob, Workload, pod_of
-from polyarch.pods.images import images_of
-from polyarch.pods.lookups.answers import Inspects
-from polyarch.pods.lookups.image_lookup import failure_of
-from polyarch.pods.lookups.low_priority import LowPriorityLookups
-from polyarch.pods.lookups.secrets import PullSecrets, PullSource
 
 log = structlog.get_logger(__name__)
 

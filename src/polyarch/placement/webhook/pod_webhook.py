@@ -18,6 +18,9 @@ from typing import Final
 import structlog
 
 from polyarch.clock import Clock, deadline
+from polyarch.images.additions import NOTHING, Addition, Adds, Alongside
+from polyarch.images.pull_secrets import PullSecrets, PullSource
+from polyarch.images.resolver import NEVER, AdmissionLookups, Coming, arrived
 from polyarch.kube.admission import AdmissionRequest, AdmissionResponse, Failure, Route
 from polyarch.kube.patches import Operation
 from polyarch.kube.resources import PODS
@@ -32,9 +35,6 @@ from polyarch.placement.result.admission import Admission
 from polyarch.placement.result.outcome import By, Path
 from polyarch.placement.result.series import Look, recent_series
 from polyarch.placement.webhook.provenance import was_sent
-from polyarch.pods.additions import NOTHING, Addition, Adds, Alongside
-from polyarch.pods.lookups.background import NEVER, AdmissionLookups, Coming, arrived
-from polyarch.pods.lookups.secrets import PullSecrets, PullSource
 
 log = structlog.get_logger(__name__)
 

@@ -7,10 +7,10 @@ again in between makes the two differ, and a drained node shows it at the worst 
 
 from collections.abc import Iterable, Iterator
 
+from polyarch.images.pod_images import Verdict
 from polyarch.oci.answer import Inspection, Status
 from polyarch.oci.reference import InvalidReference, parse
 from polyarch.platforms import NodePlatform
-from polyarch.pods.finding import Verdict
 from polyarch.reports.document import Drift, NodeDrift
 from polyarch.reports.facts.cluster import Facts, WorkloadFact, target_name
 from polyarch.reports.facts.readings import Answers

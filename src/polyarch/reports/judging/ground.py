@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from polyarch.images.constraints import PLATFORM_KEYS, constraints_of
 from polyarch.objects import NodeSelector, NodeSelectorTerm, Pod
 from polyarch.platforms import NodePlatform
-from polyarch.pods.constraints import PLATFORM_KEYS, constraints_of
 from polyarch.reports.document import Reason
 from polyarch.reports.facts.cluster import NodeFact, target_name
 from polyarch.reports.wording import excludes

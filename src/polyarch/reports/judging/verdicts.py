@@ -11,6 +11,8 @@ from typing import Final
 
 import msgspec
 
+from polyarch.images.pod_images import Finding, failed, findings, images_of, platforms_of
+from polyarch.images.pod_images import Verdict as Contribution
 from polyarch.oci.answer import Inspection
 from polyarch.placement.api.resources import ClusterPodPlacementConfig
 from polyarch.placement.api.settings import SettingsTable
@@ -18,10 +20,6 @@ from polyarch.placement.decide import rules as placement
 from polyarch.placement.decide.decision import Progress
 from polyarch.placement.decide.decision import Reason as PlacementReason
 from polyarch.platforms import NodePlatform
-from polyarch.pods.finding import Finding
-from polyarch.pods.finding import Verdict as Contribution
-from polyarch.pods.images import findings, images_of
-from polyarch.pods.wording import failed, platforms_of
 from polyarch.reports.document import Answer, Reason, Verdict
 from polyarch.reports.facts.cluster import Facts, NodeFact, PodFact, WorkloadFact, target_name
 from polyarch.reports.facts.readings import Answers

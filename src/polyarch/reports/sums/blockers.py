@@ -8,8 +8,8 @@ images cost; its first point is what could run if constraints were lifted. Pure.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from polyarch.images.pod_images import Verdict as Contribution
 from polyarch.platforms import NodePlatform
-from polyarch.pods.finding import Verdict as Contribution
 from polyarch.reports.document import Basis, Blocker, CurvePoint, Suggestion, Verdict
 from polyarch.reports.facts.cluster import target_name
 from polyarch.reports.judging.verdicts import MOVABLE, Judged

@@ -7,11 +7,11 @@ modules in each process (PL-810). They are loaded when the configuration appears
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
+from polyarch.images.additions import NOTHING, Addition, Adds, Alongside
 from polyarch.kube.admission import AdmissionRequest
 from polyarch.kube.manager import Process
 from polyarch.objects import Pod
 from polyarch.oci.answer import Inspection
-from polyarch.pods.additions import NOTHING, Addition, Adds, Alongside
 from polyarch.run.parts.images import open_admission_lookups, open_images
 from polyarch.run.parts.taint_facts import open_taint_facts
 

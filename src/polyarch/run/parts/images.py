@@ -8,15 +8,15 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import structlog
 
+from polyarch.images.metrics import LookupMetrics
+from polyarch.images.pull_secrets import GlobalPullSecret, PullSecrets
+from polyarch.images.resolver import AdmissionLookups
 from polyarch.kube.manager import Caches, Process
 from polyarch.kube.resources import SECRETS
 from polyarch.kube.store import Change
 from polyarch.objects import Secret
 from polyarch.oci.auth.credential_providers import ProviderCredentials
 from polyarch.oci.auth.entries import Credential
-from polyarch.pods.lookups.background import AdmissionLookups
-from polyarch.pods.lookups.metrics import LookupMetrics
-from polyarch.pods.lookups.secrets import GlobalPullSecret, PullSecrets
 from polyarch.run.parts import openshift
 from polyarch.run.parts.registries import Registries, open_registries
 from polyarch.run.settings import RegistrySettings

@@ -11,6 +11,8 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from polyarch.builds.names import IMAGE_BUILDS
 from polyarch.clock import Clock
+from polyarch.images.pull_secrets import PullSecrets, PullSource
+from polyarch.images.resolver import LOW_PRIORITY_AT_ONCE, Inspects, LowPriorityLookups
 from polyarch.kube.errors import Forbidden, NotFound
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CONFIGMAPS, Resource
@@ -21,9 +23,6 @@ from polyarch.oci.answer import Inspection
 from polyarch.oci.concurrent import map_concurrently
 from polyarch.placement import names
 from polyarch.placement.lookups.facts import ClusterFacts
-from polyarch.pods.lookups.answers import Inspects
-from polyarch.pods.lookups.low_priority import AT_ONCE, LowPriorityLookups
-from polyarch.pods.lookups.secrets import PullSecrets, PullSource
 from polyarch.reports.composition import NoTarget, Wishes, make_report, targets_of
 from polyarch.reports.document import Report
 from polyarch.reports.facts.cluster import Facts
@@ -143,7 +142,7 @@ class ReportRounds:
                 known[question] = answer
             return True
 
-        return all(await map_concurrently(one, missing, at_once=AT_ONCE))
+        return all(await map_concurrently(one, missing, at_once=LOW_PRIORITY_AT_ONCE))
 
 
 def _readings(known: dict[Question, Inspection]) -> Answers:

@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from polyarch.images.resolver import LowPriorityLookups
 from polyarch.kube.controller import Controller
 from polyarch.kube.events import Recorder, Regarding
 from polyarch.kube.manager import Process
@@ -11,7 +12,6 @@ from polyarch.kube.queue import Priority, WorkQueue
 from polyarch.kube.resources import PODS
 from polyarch.kube.store import Change
 from polyarch.objects import Key, Pod
-from polyarch.pods.lookups.low_priority import LowPriorityLookups
 from polyarch.run.parts.taints import TaintParts
 from polyarch.run.tainting.duties import Duty
 from polyarch.taints.bound_pods import BoundPods

@@ -16,6 +16,7 @@ from polyarch.builds.operator.monitoring.alerts import ALERTS as BUILD_ALERTS
 from polyarch.builds.operator.monitoring.alerts import LONG_OVERHEAD
 from polyarch.builds.operator.monitoring.dashboard import DASHBOARD as BUILDS_DASHBOARD
 from polyarch.clock import SystemClock
+from polyarch.images.metrics import LookupMetrics
 from polyarch.kube.certificates import FileCertificates
 from polyarch.kube.events import Recorder
 from polyarch.kube.informer import Informers
@@ -31,7 +32,6 @@ from polyarch.placement import names
 from polyarch.placement.metrics import PlacementMetrics
 from polyarch.placement.operator.monitoring import alerts
 from polyarch.placement.operator.monitoring.dashboard import DASHBOARD
-from polyarch.pods.lookups.metrics import LookupMetrics
 from polyarch.run.parts.registries import registry_metrics
 from polyarch.run.reporting.keeper import ReportMetrics
 from polyarch.taints import names as taint_names

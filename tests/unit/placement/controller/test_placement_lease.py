@@ -8,6 +8,8 @@ import pytest
 from placement_world import OPERATOR, FakeInspector, FakeSecrets, FakeWatches, facts_of
 
 from manual_clock import ManualClock
+from polyarch.images.metrics import LookupMetrics
+from polyarch.images.pull_secrets import PullSecrets
 from polyarch.kube.errors import Conflict, NotFound
 from polyarch.kube.lease import Lease, RecordAge
 from polyarch.kube.manager import Process
@@ -15,8 +17,6 @@ from polyarch.kube.metrics import Metrics
 from polyarch.kube.settings import ProcessSettings
 from polyarch.oci.cache.memory import Cache
 from polyarch.placement import names
-from polyarch.pods.lookups.metrics import LookupMetrics
-from polyarch.pods.lookups.secrets import PullSecrets
 from polyarch.run.logs import Verbosity
 from polyarch.run.parts.controller_lease import CONTROLLER_SILENCE
 from polyarch.run.parts.images import ImageParts

@@ -5,12 +5,12 @@ import json
 import pytest
 from placement_world import FakeAdditions, pod, refused_by_validation, value
 
+from polyarch.images.additions import Addition, Alongside
 from polyarch.kube.errors import NO_FIT, Conflict, ConnectionFailed, Forbidden, Invalid, ServerTimeout
 from polyarch.kube.patches import Operation
 from polyarch.objects import Key
 from polyarch.placement import names
 from polyarch.placement.controller.pods import EVERY
-from polyarch.pods.additions import Addition, Alongside
 
 # -- pods that moved on ------------------------------------------------------------------------------------------------
 

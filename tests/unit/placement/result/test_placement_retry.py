@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from placement_cases import APP, SIDE, answers, failure, index, look, pod, settings, unknown
 
+from polyarch.images import backoff
 from polyarch.oci.answer import Inspection
 from polyarch.placement.api.settings import Settings
 from polyarch.placement.decide.decision import Outcome, Reason
 from polyarch.placement.result import retry
-from polyarch.pods.lookups import backoff
 
 CODES = {
     "transient": "server-error",

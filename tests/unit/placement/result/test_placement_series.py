@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from placement_cases import APP, SIDE, answers, arch, index
 
+from polyarch.images.decision_cache import ENTRIES, LONGEST
 from polyarch.objects import ObjectMeta, Pod
 from polyarch.placement import names
 from polyarch.placement.api.settings import Settings
@@ -15,8 +16,6 @@ from polyarch.placement.decide.seal import Seal
 from polyarch.placement.result.admission import Admission
 from polyarch.placement.result.outcome import Path
 from polyarch.placement.result.series import BYTES, Look, recent_series
-from polyarch.pods.likeness import LONGEST
-from polyarch.pods.series import ENTRIES
 
 SETTINGS = Settings()
 NO_SOURCES = ()

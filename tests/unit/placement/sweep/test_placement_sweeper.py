@@ -9,14 +9,14 @@ import pytest
 from placement_world import OPERATOR, FakeInspector, FakeSecrets, FakeWatches, facts_of, placement_metrics, pod, value
 
 from manual_clock import ManualClock
+from polyarch.images.pull_secrets import PullSecrets
+from polyarch.images.resolver import LowPriorityLookups
 from polyarch.kube.errors import Forbidden, NotFound, ServerTimeout, TooManyRequests
 from polyarch.kube.responses import Listing
 from polyarch.kube.watch import Page
 from polyarch.objects import Key, PartialObjectMetadata, Pod
 from polyarch.placement import names
 from polyarch.placement.sweep.sweeper import PAGE, Sweeper
-from polyarch.pods.lookups.low_priority import LowPriorityLookups
-from polyarch.pods.lookups.secrets import PullSecrets
 
 APP = "quay.io/team/app:1"
 BOTH = {"a": "amd64", "b": "arm64"}

@@ -7,6 +7,7 @@ import pytest
 from placement_world import OPERATOR, FakeSecrets, FakeWatches, facts_of, policy
 
 from manual_clock import ManualClock
+from polyarch.images.pull_secrets import GlobalPullSecret, PullSecrets
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.store import Change
 from polyarch.objects import DOCKER_CONFIG_JSON, Key, ObjectMeta, Secret
@@ -16,7 +17,6 @@ from polyarch.oci.cache.memory import Cache, Place, TagRecord
 from polyarch.placement import names
 from polyarch.placement.warm.shared_readings import SharedReadings
 from polyarch.platforms import Platform
-from polyarch.pods.lookups.secrets import GlobalPullSecret, PullSecrets
 
 PUBLIC, SHARED, PRIVATE = (Place("r.example", name) for name in ("public", "shared", "private"))
 SEPARATE = {"seconds": 3600.0, "public_seconds": 3600.0}

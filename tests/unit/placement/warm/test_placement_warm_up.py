@@ -7,12 +7,12 @@ import pytest
 from placement_world import OPERATOR, FakeInspector, FakeSecrets, FakeWatches, facts_of, placement_metrics, policy
 
 from manual_clock import ManualClock
+from polyarch.images.pull_secrets import PullSecrets
+from polyarch.images.resolver import LowPriorityLookups
 from polyarch.oci.reference import parse
 from polyarch.placement.warm import warm_up
 from polyarch.placement.warm.templates import CronJob, Workload, pod_of
 from polyarch.placement.warm.warm_up import WarmUp
-from polyarch.pods.lookups.low_priority import LowPriorityLookups
-from polyarch.pods.lookups.secrets import PullSecrets
 
 DEPLOYMENTS = "deployments"
 

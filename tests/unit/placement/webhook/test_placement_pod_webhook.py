@@ -23,6 +23,9 @@ from placement_world import (
 
 from manual_clock import ManualClock
 from polyarch.clock import SystemClock
+from polyarch.images.additions import Addition, Adds, Alongside
+from polyarch.images.pull_secrets import PullSecrets
+from polyarch.images.resolver import AdmissionLookups
 from polyarch.kube.admission import (
     AdmissionRequest,
     AdmissionResponse,
@@ -39,9 +42,6 @@ from polyarch.placement import names
 from polyarch.placement.decide.seal import Seal
 from polyarch.placement.lookups.facts import ClusterFacts
 from polyarch.placement.webhook.pod_webhook import AUDITS, PodWebhook
-from polyarch.pods.additions import Addition, Adds, Alongside
-from polyarch.pods.lookups.background import AdmissionLookups
-from polyarch.pods.lookups.secrets import PullSecrets
 
 
 class Answer(msgspec.Struct):

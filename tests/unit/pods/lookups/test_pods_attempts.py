@@ -10,11 +10,11 @@ import pytest
 from controller_world import World
 from placement_world import failed, pod, resolved
 
+from polyarch.images.fair_queue import Turns
+from polyarch.images.pull_secrets import PER_POD, PullSource, document_of
 from polyarch.oci.answer import Inspection, Status
 from polyarch.oci.reference import parse
 from polyarch.placement import names
-from polyarch.pods.lookups.secrets import PER_POD, PullSource, document_of
-from polyarch.pods.lookups.turns import Turns
 
 MARKER = "m4rk3r"
 

@@ -9,11 +9,11 @@ import pytest
 from placement_world import FakeInspector, FakeSecrets, failed, placement_metrics, resolved, value
 
 from manual_clock import ManualClock
+from polyarch.images.fair_queue import IN_ALL, PER_HOST
+from polyarch.images.pull_secrets import PullSecrets, PullSource
+from polyarch.images.resolver import IN_LINE, NEVER, AdmissionLookups
 from polyarch.oci.answer import Inspection
 from polyarch.oci.reference import Reference, parse
-from polyarch.pods.lookups.background import IN_LINE, NEVER, AdmissionLookups
-from polyarch.pods.lookups.secrets import PullSecrets, PullSource
-from polyarch.pods.lookups.turns import IN_ALL, PER_HOST
 
 
 class World:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from polyarch.pods.lookups.backoff import Backoff
+from polyarch.images.backoff import Backoff
 
 SLOW = Backoff(most=120.0, every={"absent": 60.0, "auth": 120.0})
 

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from placement_world import pod
 
+from polyarch.images.pull_secrets import SOURCES_AT_ONCE
 from polyarch.kube.errors import ConnectionFailed
-from polyarch.pods.lookups.secret_reads import AT_ONCE
 
 
 def flood(world, namespace: str, pods: int, secrets: int) -> list:
@@ -47,7 +47,7 @@ async def test_pl_851_the_secrets_of_one_namespace_delay_those_of_another_by_a_r
     await world.run(1)
     world.reader.wait.set()
     await world.run()
-    assert list(world.reader.gets).index(("modest", "pull")) <= AT_ONCE + 1
+    assert list(world.reader.gets).index(("modest", "pull")) <= SOURCES_AT_ONCE + 1
     await world.run(1)
     assert world.api.architectures(modest) == ["arm64"]
 

@@ -8,16 +8,7 @@ import pytest
 from placement_world import FakeSecrets
 
 from manual_clock import ManualClock
-from polyarch.kube.errors import ConnectionFailed, Forbidden
-from polyarch.kube.store import Change
-from polyarch.objects import DOCKER_CONFIG, DOCKER_CONFIG_JSON, Key, Pod, Secret
-from polyarch.oci.auth.credential_helpers import HelperOutput
-from polyarch.oci.auth.credential_providers import Provider, ProviderConfiguration, ProviderCredentials
-from polyarch.oci.auth.entries import Credential
-from polyarch.oci.auth.keyring import Document
-from polyarch.oci.mirrors.sources import Configuration, sources
-from polyarch.oci.reference import parse
-from polyarch.pods.lookups.secrets import (
+from polyarch.images.pull_secrets import (
     AT_ONCE,
     BYTES,
     IN_LINE,
@@ -27,6 +18,15 @@ from polyarch.pods.lookups.secrets import (
     credentials_in,
     document_of,
 )
+from polyarch.kube.errors import ConnectionFailed, Forbidden
+from polyarch.kube.store import Change
+from polyarch.objects import DOCKER_CONFIG, DOCKER_CONFIG_JSON, Key, Pod, Secret
+from polyarch.oci.auth.credential_helpers import HelperOutput
+from polyarch.oci.auth.credential_providers import Provider, ProviderConfiguration, ProviderCredentials
+from polyarch.oci.auth.entries import Credential
+from polyarch.oci.auth.keyring import Document
+from polyarch.oci.mirrors.sources import Configuration, sources
+from polyarch.oci.reference import parse
 
 IMAGE = parse("registry.example/team/app:1")
 (REGISTRY,) = sources(IMAGE, Configuration())

@@ -1,7 +1,7 @@
 """Namespaces take turns, hosts within a namespace too, and nobody is passed over but who cannot be served (PL-851)."""
 
-from polyarch.pods.lookups.image_lookup import ImageKey
-from polyarch.pods.lookups.turns import Places, Turn, Turns
+from polyarch.images.fair_queue import Places, Turn, Turns
+from polyarch.images.waiting import ImageKey
 
 
 def image(name: str, host: str = "one.example") -> ImageKey:

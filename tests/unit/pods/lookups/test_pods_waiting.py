@@ -4,13 +4,12 @@ import pytest
 from placement_world import failed, resolved
 
 from manual_clock import ManualClock
+from polyarch.images.backoff import ALL_ALIKE, Backoff
+from polyarch.images.pull_secrets import PodCredentials, PullSource
+from polyarch.images.waiting import ImageKey, Waiting, Want
 from polyarch.objects import Key
 from polyarch.oci.answer import Inspection, Status
 from polyarch.oci.reference import parse
-from polyarch.pods.lookups.backoff import ALL_ALIKE, Backoff
-from polyarch.pods.lookups.image_lookup import ImageKey, Want
-from polyarch.pods.lookups.secrets import PodCredentials, PullSource
-from polyarch.pods.lookups.waiting import Waiting
 
 
 class Room:

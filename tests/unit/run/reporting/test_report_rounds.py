@@ -8,14 +8,14 @@ import pytest
 from placement_world import OPERATOR, FakeInspector, FakeSecrets, FakeWatches, facts_of, placement_metrics
 
 from manual_clock import ManualClock
+from polyarch.images.pull_secrets import PullSecrets
+from polyarch.images.resolver import LowPriorityLookups
 from polyarch.kube.errors import Forbidden, NotFound
 from polyarch.kube.rbac import grants
 from polyarch.kube.resources import CONFIGMAPS, DEPLOYMENTS, NODES
 from polyarch.kube.responses import Listing
 from polyarch.placement import names
 from polyarch.placement.operator import rbac
-from polyarch.pods.lookups.low_priority import LowPriorityLookups
-from polyarch.pods.lookups.secrets import PullSecrets
 from polyarch.reports.gather import TYPES
 from polyarch.run.reporting.keeper import LATER, SOON, NotYet
 from polyarch.run.reporting.rounds import LOOKUPS, OF_COMPONENTS, ReportRounds

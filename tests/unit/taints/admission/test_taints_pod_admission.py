@@ -8,11 +8,11 @@ import pytest
 from placement_world import pod, resolved
 from taint_world import BOTH, TaintWorld, is_gated, stored, tolerated, with_addition
 
+from polyarch.images.additions import NOTHING, Addition, Alongside
 from polyarch.kube.admission import AdmissionRequest, GroupVersionKind, GroupVersionResource, UserInfo
 from polyarch.objects import Pod
 from polyarch.oci.answer import Inspection, Status
 from polyarch.oci.reference import parse
-from polyarch.pods.additions import NOTHING, Addition, Alongside
 from polyarch.taints import names
 from polyarch.taints.webhook import POD_BUDGET
 

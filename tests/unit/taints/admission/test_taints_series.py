@@ -7,12 +7,11 @@ import pytest
 from placement_world import failed, pod, resolved
 from taint_world import BOTH
 
+from polyarch.images.additions import NOTHING
+from polyarch.images.decision_cache import ENTRIES, LONGEST
 from polyarch.objects import Pod
 from polyarch.oci.answer import Inspection
 from polyarch.oci.reference import parse
-from polyarch.pods.additions import NOTHING
-from polyarch.pods.likeness import LONGEST
-from polyarch.pods.series import ENTRIES
 from polyarch.taints.decision import Progress
 from polyarch.taints.pod_rules import Facts
 from polyarch.taints.settings import TaintSettings

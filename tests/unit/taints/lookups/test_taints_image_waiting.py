@@ -5,13 +5,13 @@ from types import SimpleNamespace
 from placement_world import FakeInspector, FakeSecrets
 
 from manual_clock import ManualClock
+from polyarch.images.metrics import LookupMetrics
+from polyarch.images.pull_secrets import PodCredentials, PullSecrets, PullSource
+from polyarch.images.waiting import ImageKey, Want
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.queue import WorkQueue
 from polyarch.objects import Key
 from polyarch.oci.reference import parse
-from polyarch.pods.lookups.image_lookup import ImageKey, Want
-from polyarch.pods.lookups.metrics import LookupMetrics
-from polyarch.pods.lookups.secrets import PodCredentials, PullSecrets, PullSource
 from polyarch.taints.image_waiting import ImageWaiting, waiter_of
 
 APP = parse("quay.io/team/app:1")

@@ -10,14 +10,14 @@ from leader_world import KEY, FakeFacts, TaintApi, settings_of
 from placement_world import FakeInspector, FakeSecrets, pod, refused_by_validation
 
 from manual_clock import ManualClock
+from polyarch.images.metrics import LookupMetrics
+from polyarch.images.pull_secrets import PullSecrets
+from polyarch.images.resolver import LowPriorityLookups
 from polyarch.kube.errors import Unavailable
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.requests import Selection
 from polyarch.kube.watch import Page
 from polyarch.objects import Key, Pod
-from polyarch.pods.lookups.low_priority import LowPriorityLookups
-from polyarch.pods.lookups.metrics import LookupMetrics
-from polyarch.pods.lookups.secrets import PullSecrets
 from polyarch.taints.bound_pods import BOUND, BoundPods
 from polyarch.taints.metrics import TaintMetrics
 

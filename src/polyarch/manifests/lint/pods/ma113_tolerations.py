@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from polyarch.images.constraints import reach, system_of
 from polyarch.manifests.finding import Severity
 from polyarch.manifests.lint.facts import Draft, PodFacts, repair
 from polyarch.manifests.lint.options import Taints
@@ -15,7 +16,6 @@ from polyarch.manifests.lint.rule import Rule
 from polyarch.manifests.lint.writing.terms import extend
 from polyarch.manifests.operations import TreeOperation
 from polyarch.manifests.scan.nodes import get, value
-from polyarch.pods.reach import reach, system_of
 from polyarch.tolerations import Taint, Toleration, tolerating, uncovered
 
 RULE = Rule(

@@ -5,8 +5,7 @@ nothing else of the other one. So the pod costs one call of the API server and o
 neither feature imports the other.
 
 Both sides compare with the same pod, so both create the lists and maps that it lacks, and both count its list elements.
-:func:`joined` makes one patch of the two. Pure.
-"""
+:func:`joined` makes one patch of the two. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol

@@ -1,16 +1,52 @@
-"""What was decided for the pods of one series, such as the replicas of a template (PL-801, TN-091).
+"""What the pods of one series have in common, such as the replicas of a template (PL-801).
 
-Most pods are created by the dozen. What a feature has found for one of them is found again for the next, as long as the
-facts that it depends on are the same. For pods at admission, not stored ones. Bounded, and pure, like the rules.
-"""
+At admission they have no name yet and are equal in everything that rules read. The encoded likeness is the key by which
+a feature remembers what it decided. Rules get a pod with these fields only, so they cannot read anything outside it.
+Pure."""
 
 from collections.abc import Callable, Iterable
 from typing import Final, Generic, Protocol, TypeVar
 
-from polyarch.objects import Pod
+import msgspec
+
+from polyarch.objects import ObjectMeta, OwnerReference, Pod, PodSpec
 from polyarch.oci.answer import Inspection
 from polyarch.oci.cache.recent import Recent
-from polyarch.pods.likeness import LONGEST, Likeness
+
+LONGEST: Final = 32 * 1024
+"""Maximum bytes of a key; what is decided for a larger pod is not remembered."""
+
+
+class Likeness(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """The fields of a new pod that a decision can depend on: no name, uid or times."""
+
+    namespace: str
+    labels: dict[str, str] | None
+    annotations: dict[str, str] | None
+    owners: list[OwnerReference] | None
+    spec: PodSpec
+
+    @classmethod
+    def of(cls, pod: Pod, namespace: str) -> "Likeness":
+        """``namespace``: from the admission request."""
+        metadata = pod.metadata
+        return cls(namespace, metadata.labels, metadata.annotations, metadata.owner_references, pod.spec)
+
+    @property
+    def key(self) -> bytes:
+        return _encode(self)
+
+    @property
+    def pod(self) -> Pod:
+        metadata = ObjectMeta(labels=self.labels, annotations=self.annotations, owner_references=self.owners)
+        return Pod(metadata=metadata, spec=self.spec)
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+# -- What was decided for the pods of one series, such as the replicas of a template (PL-801, TN-091).
+
 
 ENTRIES: Final = 256
 """Maximum index entries in the answers of a pod; with more, what they led to is not kept."""

@@ -4,17 +4,16 @@
 operating system. Every other label may have any value, and a node any name: which nodes will exist, nobody knows.
 
 Unlike the rules for manifests, which take ``x86_64`` for a misspelt ``amd64`` (MF-003), this takes values literally: no
-node has such a label, so a pod that asks for it runs nowhere. Pure.
-"""
+node has such a label, so a pod that asks for it runs nowhere. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Final
 
 import msgspec
 
 from polyarch.objects import Pod
-from polyarch.platforms import NodePlatform
+from polyarch.platforms import KNOWN_ARCHITECTURES, NODE_SYSTEMS, NodePlatform, PlatformSet
 from polyarch.selectors import OPERATORS, NodeTerm, Requirement, admits
 
 ARCH_KEYS: Final = ("kubernetes.io/arch", "beta.kubernetes.io/arch")
@@ -76,3 +75,42 @@ def _platform_terms(pod: Pod) -> tuple[NodeTerm, ...] | None:
             return None
         terms.append(NodeTerm(kept))
     return tuple(terms)
+
+
+# -- Which architectures a pod can run on: by its images, its operating system and its constraints (TN-031).
+
+
+Admits = Callable[[NodePlatform], bool]
+"""Whether a node of this platform could satisfy the constraints of the pod."""
+Compatibility = Iterable[tuple[str, frozenset[str]]]
+"""Architectures of nodes, and the foreign ones that such nodes run."""
+
+
+def reach(
+    platforms: PlatformSet,
+    *,
+    system: str,
+    admits: Admits,
+    neutral: Iterable[str],
+    compatibility: Compatibility = (),
+) -> frozenset[str]:
+    """The architectures of the nodes that can run a pod whose images have these platforms in common.
+
+    ``neutral``: the architectures that are assumed for images that fit any platform.
+    """
+    found = set(neutral if platforms.is_everything else platforms.architectures(system))
+    found |= {node for node, runs in compatibility if not found.isdisjoint(runs)}
+    return frozenset(each for each in found if admits(NodePlatform(system, each)))
+
+
+def system_of(stated: str, admits: Admits, *, written: str = "") -> str:
+    """The operating system of a pod: the stated one (``spec.os.name``), else the only one that its constraints admit,
+    else the one that is ``written`` to it now, else linux. A taint cannot say it, so no other is assumed."""
+    if stated:
+        return stated
+    admitted = [
+        system
+        for system in NODE_SYSTEMS
+        if any(admits(NodePlatform(system, architecture)) for architecture in KNOWN_ARCHITECTURES)
+    ]
+    return admitted[0] if len(admitted) == 1 else written or "linux"

@@ -1,39 +1,81 @@
-"""Image answers for admissions, and the registry look-ups that these start (PL-112, PL-113, PL-810, PL-854).
+"""Cached image answers of a pod, without waiting and without a request (PL-112, PL-402, PL-422).
 
-An admission waits only for its budget, but a registry may take 30 seconds, and pod authors choose how many images and
-hosts there are. So admissions share look-ups, as gated pods do: one per image and credential, with limits on how many
-are running and queued, and fair queueing by namespace. If the queue is full, the image is not looked up at admission
-and the pod is gated. A look-up that has been queued for 30 seconds is dropped: its admission was answered long ago, and
-the controller has looked the image up since.
-
-If a registry refuses the credentials, the pull secrets are read once more. Without this, pods whose secret was just
-replaced would be gated for ten minutes, until the cached secret expires (PL-421). Failures are cached for 30 seconds,
-so a burst of equal pods costs one attempt and no budget.
-
-A process has one instance for all features that decide at admission: they share its answers and its limits.
-"""
+Shared by webhook and controller. Credentials are passed as a store that reads pull secrets only on demand, so the
+answer for an image known to be public needs no secret."""
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 import structlog
 
 from polyarch.clock import Clock, deadline
+from polyarch.images.fair_queue import Places, Turn, Turns
+from polyarch.images.metrics import LookupMetrics
+from polyarch.images.pod_images import ImageUse, usable_now
+from polyarch.images.pull_secrets import JUST_READ, PullSecrets, PullSource
+from polyarch.images.waiting import failure_of, without_proof
 from polyarch.kube.errors import Causes
 from polyarch.oci.answer import Inspection
 from polyarch.oci.auth.credentials import CredentialStore
 from polyarch.oci.cache.image_reading import BundleMode
 from polyarch.oci.cache.recent import Recent
 from polyarch.oci.reference import Reference
-from polyarch.pods.images import ImageUse
-from polyarch.pods.lookups.answers import Inspects, at_hand
-from polyarch.pods.lookups.image_lookup import failure_of, without_proof
-from polyarch.pods.lookups.metrics import LookupMetrics
-from polyarch.pods.lookups.secrets import JUST_READ, PullSecrets, PullSource
-from polyarch.pods.lookups.turns import Places, Turn, Turns
+
+
+class Inspects(Protocol):
+    """The part of the registry client that features use."""
+
+    async def inspect(
+        self,
+        reference: Reference,
+        *,
+        credentials: CredentialStore | None = None,
+        fresh: bool = False,
+        not_before: float | None = None,
+        bundle: BundleMode = "auto",
+        tenant: str = "",
+    ) -> Inspection: ...
+
+    def peek(
+        self,
+        reference: Reference,
+        credentials: CredentialStore | None = None,
+        *,
+        bundle: BundleMode = "auto",
+        stale_for: float | None = None,
+    ) -> Inspection | None: ...
+
+    def host_busy(self, reference: Reference) -> bool: ...
+
+    def host_low(self, reference: Reference) -> bool: ...
+
+
+def at_hand(
+    uses: Iterable[ImageUse],
+    inspector: Inspects,
+    credentials: CredentialStore,
+    *,
+    since: float,
+    now: float,
+    stale_for: float,
+) -> dict[str, Inspection]:
+    """The usable answers by the text of the reference. ``since``: when the request arrived or the controller first saw
+    the pod; with ``imagePullPolicy: Always`` the tag must be checked at or after it (PL-112, PL-404)."""
+    answers: dict[str, Inspection] = {}
+    for use in uses:
+        if use.reference is None:
+            continue
+        answer = inspector.peek(use.reference, credentials, stale_for=stale_for)
+        if answer is not None and usable_now(use, answer, arrived_at=since, now=now, stale_for=stale_for):
+            answers[use.text] = answer
+    return answers
+
+
+# -- Image answers for admissions, and the registry look-ups that these start (PL-112, PL-113, PL-810, PL-854).
+
 
 log = structlog.get_logger(__name__)
 
@@ -377,3 +419,92 @@ def arrived(asked: dict[str, Coming]) -> dict[str, Inspection]:
     """The answers that have arrived."""
     done = {text: answer.result() for text, answer in asked.items() if answer.done()}
     return {text: answer for text, answer in done.items() if answer is not None}
+
+
+# -- Answers for pods that nobody waits for: the sweep's and the warm-up's.
+
+
+LOW_PRIORITY_AT_ONCE: Final = 8
+LOW_PRIORITY_LONGEST: Final = 30.0
+"""Seconds for one image, pull secrets included."""
+EVER: Final = float("-inf")
+
+
+class LowPriorityLookups:
+    """Looks images up, at most :data:`AT_ONCE` at a time."""
+
+    def __init__(self, inspector: Inspects, secrets: PullSecrets, clock: Clock, metrics: LookupMetrics) -> None:
+        self._inspector = inspector
+        self._secrets = secrets
+        self._clock = clock
+        self._metrics = metrics
+        self._places = asyncio.Semaphore(LOW_PRIORITY_AT_ONCE)
+        self._causes = Causes()
+
+    def known(self, uses: Iterable[ImageUse], source: PullSource, *, stale_for: float) -> dict[str, Inspection]:
+        """The answers in memory, by the text of the reference; with ``imagePullPolicy: Always``, too, a tag's check may
+        be as old as the cache allows."""
+        return at_hand(
+            uses,
+            self._inspector,
+            self._secrets.lazy(source),
+            since=EVER,
+            now=self._clock.monotonic(),
+            stale_for=stale_for,
+        )
+
+    async def answers(
+        self,
+        uses: Iterable[ImageUse],
+        source: PullSource,
+        *,
+        stale_for: float,
+        is_impossible: Callable[[dict[str, Inspection]], bool],
+    ) -> dict[str, Inspection]:
+        """The answers from memory and from registries; an image without one is left out. ``is_impossible``: whether
+        no platform runs all of them; then indexes are asked for once more, because an operator bundle constrains
+        nothing (RG-046)."""
+        uses = list(uses)
+        found = self.known(uses, source, stale_for=stale_for)
+        missing = {use.text: use.reference for use in uses if use.reference and use.text not in found}
+        found |= await self._all(missing, source, "auto")
+        if is_impossible(found):
+            indexes = {
+                use.text: use.reference
+                for use in uses
+                if use.reference
+                and use.text in found
+                and found[use.text].kind == "index"
+                and found[use.text].constrains
+            }
+            found |= await self._all(indexes, source, "always")
+        return found
+
+    async def ask(self, reference: Reference, source: PullSource, bundle: BundleMode = "auto") -> Inspection | None:
+        """The registry's answer, or one from memory; None if there was none in time, or if it is not asked now."""
+        async with self._places:
+            known = self._inspector.peek(reference, self._secrets.lazy(source), bundle=bundle)
+            if known is not None or self._inspector.host_busy(reference):
+                return known
+            try:
+                async with deadline(self._clock, LOW_PRIORITY_LONGEST):
+                    credentials = await self._secrets.get(source)
+                    return await self._inspector.inspect(
+                        reference, credentials=credentials.store, bundle=bundle, tenant=source.namespace
+                    )
+            except TimeoutError:
+                return None
+            except Exception as error:
+                self._metrics.internal_errors.inc()
+                log.error(
+                    "image look-up failed with an internal error",
+                    image=reference.canonical,
+                    exc_info=error if self._causes.is_new(error) else None,
+                )
+                return None
+
+    async def _all(
+        self, references: dict[str, Reference], source: PullSource, bundle: BundleMode
+    ) -> dict[str, Inspection]:
+        given = await asyncio.gather(*(self.ask(each, source, bundle) for each in references.values()))
+        return {text: answer for text, answer in zip(references, given, strict=True) if answer is not None}
