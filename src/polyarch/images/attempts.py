@@ -1,12 +1,13 @@
-"""Runs the registry look-ups that parked pods wait for (PL-331, PL-333, PL-403).
+"""Runs the registry look-ups that parked pods wait for, and collects their answers.
 
-``waiting.py`` decides what is due and ``turns.py`` what is next; this module runs one task per attempt. Attempts are
-limited per host, per namespace and in total, so a host that hangs delays only its own images, and a namespace with many
-images only its own pods (PL-851). After a failure of class auth the pods' secrets are read again; pods whose secret
-changed are woken and join another look-up with the new credentials (PL-333).
+``waiting`` decides what is due and ``fair_queue`` what is next; :class:`Attempts` runs one task per attempt. Attempts
+are limited per host, per namespace and in total, so a host that hangs delays only its own images, and a namespace with
+many images only its own pods. After a failure of class auth the pods' secrets are read again; pods whose secret changed
+are woken and join another look-up with the new credentials.
 
-An internal error counts as a transient failure of that image (PL-306): it is retried with backoff and ends with the
-pods' retry windows, like any other."""
+An internal error counts as a transient failure of that image: it is retried with backoff and ends with the pods' retry
+windows, like any other.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
@@ -212,7 +213,10 @@ class Attempts:
         )
 
 
-# -- Collects the answers for a waiting pod's images, and the look-ups it still waits for (PL-302, PL-404, PL-422).
+# -- the answers for a waiting pod's images, and the look-ups it still waits for ---------------------------------------
+# Answers come from the registry client's cache and from shared look-ups; this part sends no request and never waits. If
+# an image needs the pod's pull secrets and they are not cached, they are read in the background and the pod is
+# reconciled again.
 
 
 class Waits(Protocol):

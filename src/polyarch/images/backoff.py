@@ -1,6 +1,7 @@
 """How long to wait between attempts to look an image up (PL-331, PL-334).
 
-The caller passes random numbers from [0, 1) as ``uniform``, so every delay can be tested. Pure: no clock of its own."""
+The caller passes random numbers from [0, 1) as ``uniform``, so every delay can be tested. Pure: no clock of its own.
+"""
 
 from collections.abc import Mapping
 from typing import Final

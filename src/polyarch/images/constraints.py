@@ -1,10 +1,11 @@
-"""What a pod requires of its node, as far as platforms go (TN-031).
+"""What a pod requires of its node, as far as platforms go, and which architectures it can run on. Pure.
 
 ``nodeSelector`` and required node affinity are judged by the scheduler's own rules on the labels for architecture and
 operating system. Every other label may have any value, and a node any name: which nodes will exist, nobody knows.
 
-Unlike the rules for manifests, which take ``x86_64`` for a misspelt ``amd64`` (MF-003), this takes values literally: no
-node has such a label, so a pod that asks for it runs nowhere. Pure."""
+Unlike the rules for manifests, which take ``x86_64`` for a misspelt ``amd64``, this takes values literally: no node has
+such a label, so a pod that asks for it runs nowhere.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
@@ -77,8 +78,8 @@ def _platform_terms(pod: Pod) -> tuple[NodeTerm, ...] | None:
     return tuple(terms)
 
 
-# -- Which architectures a pod can run on: by its images, its operating system and its constraints (TN-031).
-
+# -- which architectures a pod can run on: by its images, its operating system and its constraints ---------------------
+# Taints, and the rule of lint that asks DaemonSets for tolerations, share this set.
 
 Admits = Callable[[NodePlatform], bool]
 """Whether a node of this platform could satisfy the constraints of the pod."""

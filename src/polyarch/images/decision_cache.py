@@ -1,8 +1,10 @@
-"""What the pods of one series have in common, such as the replicas of a template (PL-801).
+"""What was decided for equal pods, such as the replicas of a template. Bounded, and pure, like the rules.
 
-At admission they have no name yet and are equal in everything that rules read. The encoded likeness is the key by which
-a feature remembers what it decided. Rules get a pod with these fields only, so they cannot read anything outside it.
-Pure."""
+Most pods are created by the dozen. What a feature has found for one of them is found again for the next, as long as the
+facts that it depends on are the same. At admission equal pods have no name yet and are equal in everything that rules
+read: the encoded :class:`Likeness` is the key. Rules get a pod with these fields only, so they cannot read anything
+outside it. For pods at admission, not stored ones.
+"""
 
 from collections.abc import Callable, Iterable
 from typing import Final, Generic, Protocol, TypeVar
@@ -45,8 +47,7 @@ class Likeness(msgspec.Struct, frozen=True, gc=False, array_like=True):
 _encode = msgspec.json.Encoder().encode
 
 
-# -- What was decided for the pods of one series, such as the replicas of a template (PL-801, TN-091).
-
+# -- the cache ---------------------------------------------------------------------------------------------------------
 
 ENTRIES: Final = 256
 """Maximum index entries in the answers of a pod; with more, what they led to is not kept."""

@@ -7,7 +7,8 @@ skipped.
 
 A look-up is in the queue of each namespace that waits for it and leaves all of them when one is served, so a shared
 public image is looked up as soon as any of them has its turn. Callers bound the length of the queues. State only: no
-I/O, no clock."""
+I/O, no clock.
+"""
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterable

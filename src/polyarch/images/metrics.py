@@ -1,7 +1,8 @@
 """Metrics of image look-ups: exported by every role that asks registries.
 
 The names are the predecessor's where it had the same (PL-700). Every family is exported from the first scrape on, so
-that dashboards show zero instead of a gap (PL-701)."""
+that dashboards show zero instead of a gap (PL-701).
+"""
 
 from collections.abc import Callable
 from typing import Final

@@ -1,6 +1,9 @@
-"""What one image contributes to a decision about its pod (PL-211).
+"""The images of a pod, what each contributes to a decision, and the words for it. Pure.
 
-Every feature that decides by a pod's images uses these values, so that all judge the same answers alike. Pure."""
+Every feature that decides by a pod's images uses these values and words, so that all judge the same answers alike, and
+two events about one image agree. Answers come from ``polyarch.oci``. Two functions cache their results, because many
+pods have the same images and parsing them again would be half of the time of an admission.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -15,6 +18,8 @@ from polyarch.oci.answer import Entry, Inspection, Status
 from polyarch.oci.mirrors.unqualified import unqualified
 from polyarch.oci.reference import InvalidReference, Reference, parse
 from polyarch.platforms import NODE_SYSTEMS, NodePlatform, PlatformSet, node_platforms
+
+# -- what one image contributes to a decision about its pod ------------------------------------------------------------
 
 
 class Verdict(StrEnum):
@@ -65,8 +70,7 @@ class Finding(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return " ".join(part for part in parts if part)
 
 
-# -- The images of a pod, and how an answer about an image enters the decision (PL-210 to PL-212, PL-407).
-
+# -- the images of a pod, and how an answer about an image enters the decision -----------------------------------------
 
 TAG_TTL: Final = 600.0
 """How old the check of a tag may be, in seconds (RG-110)."""
@@ -280,8 +284,8 @@ def _digest_note(answer: Inspection) -> str:
     return answer.digest.partition(":")[2][:12] or "resolved"
 
 
-# -- How images, their platforms and their failures are worded for people (PL-247, PL-751).
-
+# -- words for people --------------------------------------------------------------------------------------------------
+# For a failure there are class, host, HTTP status and code, never text that a registry sent.
 
 MAX_NAMED: Final = 4
 

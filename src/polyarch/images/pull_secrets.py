@@ -1,12 +1,13 @@
 """Pull secrets: read by name, cached for ten minutes, passed to the registry client as a credential store.
 
 RBAC cannot limit ``list`` or ``watch`` to the secrets that pods name, so polyarch uses neither: it can read a pull
-secret that a pod names, and cannot enumerate secrets (PL-421). A missing, malformed or wrongly typed secret is skipped
-and *named* if an image then fails; it is never a failure of its own. Secret content leaves this module only inside a
-:class:`~polyarch.oci.auth.credentials.CredentialStore` (PL-422, PL-850).
+secret that a pod names, and cannot enumerate secrets. A missing, malformed or wrongly typed secret is skipped and
+*named* if an image then fails; it is never a failure of its own. Secret content leaves this module only inside a
+:class:`~polyarch.oci.auth.credentials.CredentialStore`.
 
 The reader is a protocol with one method. The global pull secret is watched elsewhere and set with ``set_global``; an
-empty one revokes it (PL-423)."""
+empty one revokes it.
+"""
 
 import asyncio
 import hashlib
@@ -379,8 +380,11 @@ class GlobalPullSecret:
             self._changed(gone)
 
 
-# -- Reads pull secrets for gated pods in the background, so that no reconcile waits for them (PL-302, PL-421, PL-851).
-
+# -- reading in the background, so that no reconcile waits -------------------------------------------------------------
+# A waiting reconcile would block a worker for as long as the API server takes, and a namespace whose pods name ten
+# thousand secrets would block all workers. So the reconcile ends here, and the pod is reconciled again when its secrets
+# are cached. Namespaces are served in turn, least recently served first, so such a namespace delays another by one read
+# at most. The queue is bounded by the number of gated pods.
 
 SOURCES_AT_ONCE: Final = 16
 """Pull sources that are read at a time."""

@@ -1,7 +1,10 @@
-"""Cached image answers of a pod, without waiting and without a request (PL-112, PL-402, PL-422).
+"""Image answers: those in memory, and the registry look-ups of admissions and of work that nobody waits for.
 
-Shared by webhook and controller. Credentials are passed as a store that reads pull secrets only on demand, so the
-answer for an image known to be public needs no secret."""
+:func:`at_hand` returns cached answers without waiting and without a request. Credentials are passed as a store that
+reads pull secrets only on demand, so the answer for an image known to be public needs no secret.
+:class:`AdmissionLookups` asks within the time of an admission, :class:`LowPriorityLookups` for sweep and warm-up. The
+look-ups of gated pods are in ``waiting`` and ``attempts``.
+"""
 
 import asyncio
 from collections import Counter
@@ -23,6 +26,8 @@ from polyarch.oci.auth.credentials import CredentialStore
 from polyarch.oci.cache.image_reading import BundleMode
 from polyarch.oci.cache.recent import Recent
 from polyarch.oci.reference import Reference
+
+log = structlog.get_logger(__name__)
 
 
 class Inspects(Protocol):
@@ -74,10 +79,15 @@ def at_hand(
     return answers
 
 
-# -- Image answers for admissions, and the registry look-ups that these start (PL-112, PL-113, PL-810, PL-854).
-
-
-log = structlog.get_logger(__name__)
+# -- admissions --------------------------------------------------------------------------------------------------------
+# An admission waits only for its budget, but a registry may take 30 seconds, and pod authors choose how many images and
+# hosts there are. So admissions share look-ups, as gated pods do: one per image and credential, with limits on how many
+# are running and queued, and fair queueing by namespace. If the queue is full, the image is not looked up at admission
+# and the pod is gated. A look-up that has been queued for 30 seconds is dropped: its admission was answered long ago,
+# and the controller has looked the image up since. If a registry refuses the credentials, the pull secrets are read
+# once more. Without this, pods whose secret was just replaced would be gated for ten minutes, until the cached secret
+# expires. Failures are cached for 30 seconds, so a burst of equal pods costs one attempt and no budget. A process has
+# one instance for all features that decide at admission: they share its answers and its limits.
 
 WAITING: Final = 64
 """Admissions of this process that may wait for registries at a time; further ones go without (PL-113)."""
@@ -421,8 +431,10 @@ def arrived(asked: dict[str, Coming]) -> dict[str, Inspection]:
     return {text: answer for text, answer in done.items() if answer is not None}
 
 
-# -- Answers for pods that nobody waits for: the sweep's and the warm-up's.
-
+# -- pods that nobody waits for: the sweep's and the warm-up's ---------------------------------------------------------
+# A few look-ups run at a time, each with a deadline; a host that is paused or does not answer is left alone, and so is
+# what failed: whoever asks comes back in minutes. Nothing here is retried, and nothing is kept but what the registry
+# client keeps for all.
 
 LOW_PRIORITY_AT_ONCE: Final = 8
 LOW_PRIORITY_LONGEST: Final = 30.0

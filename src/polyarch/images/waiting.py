@@ -1,7 +1,19 @@
-"""State of one shared look-up: image and credential, waiting pods, attempts and the last answer.
+"""Pods that wait for images, and the look-ups that they share.
 
-``waiting.py`` owns these objects and schedules attempts; this module has what follows from an answer alone (PL-330,
-PL-404, PL-423). State only, no clock."""
+A pod that cannot be decided yet is *parked*: it holds no worker and no task, only an entry in the :class:`Lookup` of
+each image it waits for. There is one look-up per image and credential, however many pods wait, and it schedules its own
+retries. A pod is woken by an answer that it can use, by the first failure since it was parked or since this process
+leads, and by a change of the failure class, which changes its retry window. Other failures wake no pod.
+
+::
+
+    park ──► due ──start──► asking ──finish──► answered (waiters woken, look-up gone when the last has left)
+              ▲                        │
+              └────── backoff ◄────────┘ failed
+
+State only, nothing here waits: :class:`Waiting` calls ``schedule`` when a look-up is due and ``wake`` when a pod should
+be reconciled; times come from a clock. ``attempts`` sends the requests.
+"""
 
 import random as _random
 from collections.abc import Callable, Iterable, Iterator
@@ -18,6 +30,8 @@ from polyarch.objects import Key
 from polyarch.oci.answer import Inspection, Status
 from polyarch.oci.cache.image_reading import BundleMode
 from polyarch.oci.reference import Reference
+
+# -- one look-up: image and credential, waiting pods, attempts and the last answer -------------------------------------
 
 UNKNOWN: Final = "unknown"
 """Failure class of an image that was read but does not state its platforms; final, like invalid content."""
@@ -146,8 +160,7 @@ def without_proof(answer: Inspection) -> Inspection | None:
     return answer if answer.public else None
 
 
-# -- Pods that wait for images, and the look-ups that they share (PL-302, PL-330 to PL-335).
-
+# -- all parked pods and their look-ups --------------------------------------------------------------------------------
 
 SOON: Final = 0.25
 """Delay of the next attempt if the answer is too old for a pod that needs a later tag check (PL-404)."""
