@@ -365,7 +365,7 @@ class Answers(Protocol):
 
 
 class Serves(Protocol):
-    """A route: ``reviews.Route`` for admission, ``conversion.ConversionRoute``. ``max_body`` is in bytes."""
+    """A route: :class:`Route` for admission, ``conversion.ConversionRoute``. ``max_body`` is in bytes."""
 
     @property
     def path(self) -> str: ...

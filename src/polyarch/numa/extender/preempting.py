@@ -77,7 +77,7 @@ class Budgets(Protocol):
 
 
 class Books(Protocol):
-    """What is known of nodes and pods, and what is reserved (:class:`polyarch.numa.extender.reserving.Reserving`)."""
+    """What is known of nodes and pods, and what is reserved (:class:`polyarch.numa.extender.cell_books.Reserving`)."""
 
     @property
     def ledger(self) -> Ledger: ...

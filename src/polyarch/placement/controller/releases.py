@@ -3,7 +3,7 @@
 There is at most one PATCH per resourceVersion of the pod, and events are posted only after the write that they report.
 The API server's response determines when the pod is reconciled again, never immediately.
 
-The PATCH that lifts the gate carries what another feature adds to the pod (``pods/additions.py``).
+The PATCH that lifts the gate carries what another feature adds to the pod (``images/additions.py``).
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -8,7 +8,7 @@ secret that is needed and not cached (PL-102).
 An admission may be a dry run, or a later plugin may reject it, so nothing here waits for the pod to be created
 (PL-109).
 
-What another feature adds to the pod goes into the same answer, whatever placement decides (``pods/additions.py``).
+What another feature adds to the pod goes into the same answer, whatever placement decides (``images/additions.py``).
 """
 
 import asyncio
