@@ -29,7 +29,8 @@ HINTS: Final = {
 PREEMPTION: Final = {
     "never": "Nobody is evicted for it: its preemptionPolicy is Never.",
     "off": "Nobody is evicted for it: preemption is off (preemptionMode of the NUMAResourcesScheduler).",
-    "zones": "Pods of lower priority go for it where NUMA zones alone keep it off, never by the sums of a node.",
+    "zones": "Pods of lower priority are evicted for it where NUMA zones alone keep it off, "
+    "never by the sums of a node.",
 }
 MOST_NODES_WITH_NUMBERS: Final = 20
 DEMAND: Final = ("CONTAINER", "KIND", "RESOURCE", "REQUESTED", "ALIGNED")
