@@ -145,9 +145,9 @@ def _same_names(facts: Facts) -> list[Check]:
             said = f"{ref.resource.kind} {ref.key}{ownership.manager_of(live)}"
             found.setdefault(ownership.whose(ref, live), []).append(said)
     lines = []
-    for whose, objects in found.items():
-        check = ownership.OBJECTS[whose]
-        which = f"{len(objects)} objects" if whose is Whose.OURS and len(objects) > 1 else few(objects)
+    for owner, objects in found.items():
+        check = ownership.OBJECTS[owner]
+        which = f"{len(objects)} objects" if owner is Whose.OURS and len(objects) > 1 else few(objects)
         lines.append(msgspec.structs.replace(check, message=f"{which}: {check.message}"))
     return lines or [Check("Objects", "ok", "none of the names is taken")]
 

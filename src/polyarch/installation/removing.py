@@ -17,7 +17,7 @@ from polyarch.clock import Clock, SystemClock
 from polyarch.installation import operator, ownership, without_operator
 from polyarch.installation.asking import together
 from polyarch.installation.components import COMPONENTS
-from polyarch.installation.inventory.belongings import Belongings, belongings, is_our_definition
+from polyarch.installation.inventory.belongings import WEBHOOKS, Belongings, belongings, is_our_definition
 from polyarch.installation.inventory.survey import Found, Survey, survey
 from polyarch.installation.waiting import conditions
 from polyarch.kube.client import Client
@@ -342,7 +342,7 @@ def _phase(ref: Ref) -> int:
         return 4
     if ref.resource == CRDS:
         return 3
-    return 1 if ref.resource.group == "apps" or ref in without_operator.WEBHOOKS else 2
+    return 1 if ref.resource.group == "apps" or ref in WEBHOOKS else 2
 
 
 def _named(ref: Ref) -> str:

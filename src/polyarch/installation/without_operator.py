@@ -8,29 +8,23 @@ from typing import Final
 
 from polyarch.builds import names as build_names
 from polyarch.installation.asking import together
+from polyarch.installation.inventory.belongings import WEBHOOKS
 from polyarch.kube import patches
 from polyarch.kube.client import Client
 from polyarch.kube.errors import ApiError, Invalid, NotFound
 from polyarch.kube.patches import JsonPatch, MergePatch
-from polyarch.kube.resources import CONFIGMAPS, CRDS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Ref, Resource, few
+from polyarch.kube.resources import CONFIGMAPS, CRDS, Resource, few
 from polyarch.numa import names as numa_names
-from polyarch.objects import Key, PartialObjectMetadata, Pod
-from polyarch.placement import names
+from polyarch.objects import PartialObjectMetadata, Pod
 from polyarch.placement.reconcilers.forced_release import gated_pods, release
 from polyarch.placement.reconcilers.uninstalling import FINALIZERS as PLACEMENT_FINALIZERS
 from polyarch.taints import names as taint_names
 from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints
 from polyarch.taints.inventory import RECORDED_ONLY
-from polyarch.taints.removal import Removal
+from polyarch.taints.removal import Removal as TaintRemoval
 from polyarch.taints.settings import TaintSettings
 from polyarch.taints.writes import Outcome, Writer
 
-WEBHOOKS: Final = (
-    Ref(MUTATING_WEBHOOKS, Key("", names.WEBHOOK_CONFIGURATION)),
-    Ref(MUTATING_WEBHOOKS, Key("", taint_names.ROLE)),
-    Ref(MUTATING_WEBHOOKS, Key("", names.OPERATOR)),
-    Ref(VALIDATING_WEBHOOKS, Key("", names.OPERATOR)),
-)
 FINALIZERS: Final = (
     *PLACEMENT_FINALIZERS,
     taint_names.FINALIZER,
@@ -81,7 +75,7 @@ async def remove_taints(client: Client) -> tuple[str, ...]:
         settings = TaintSettings.of(found.spec)
     except NotFound:
         settings = RECORDED_ONLY
-    removal = Removal(Writer(client), settings)
+    removal = TaintRemoval(Writer(client), settings)
     outcome = Outcome.of((await removal.registration(), await removal.taints(), await removal.gates()))
     return tuple(map(str, outcome.failed))
 

@@ -14,18 +14,18 @@ import msgspec
 
 from polyarch.builds import names as build_names
 from polyarch.builds.operator import rights as build_rights
-from polyarch.installation import operator, without_operator
+from polyarch.installation import operator
 from polyarch.installation.checking import ref_of
 from polyarch.installation.components import COMPONENTS
 from polyarch.installation.documents import documents
 from polyarch.installation.inventory.survey import IN_EVERY_NAMESPACE, Found, Survey
 from polyarch.installation.settings import ComponentName, InstallationSettings, Numa, Registries
-from polyarch.kube.resources import CRDS, NAMESPACES
+from polyarch.kube.resources import CRDS, MUTATING_WEBHOOKS, NAMESPACES, VALIDATING_WEBHOOKS, Ref
 from polyarch.numa import names as numa_names
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.operator import operator_rights as numa_rights
 from polyarch.numa.operator.scheduler import configuration as scheduler
-from polyarch.objects import ObjectMeta
+from polyarch.objects import Key, ObjectMeta
 from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement import names
 from polyarch.taints import names as taint_names
@@ -71,6 +71,13 @@ NAMED: Final[Mapping[str, tuple[str, ...]]] = {
     "csistoragecapacities.storage.k8s.io": (numa_names.KICK,),
 }
 """Objects of the namespace that are ours by their names: whoever made them gave them no label of ours."""
+WEBHOOKS: Final = (
+    Ref(MUTATING_WEBHOOKS, Key("", names.WEBHOOK_CONFIGURATION)),
+    Ref(MUTATING_WEBHOOKS, Key("", taint_names.ROLE)),
+    Ref(MUTATING_WEBHOOKS, Key("", names.OPERATOR)),
+    Ref(VALIDATING_WEBHOOKS, Key("", names.OPERATOR)),
+)
+"""Registrations of webhooks: they have these names in every cluster."""
 RELEASE: Final = ("meta.helm.sh/release-namespace", "meta.helm.sh/release-name")
 RIGHTS: Final = "rbac.authorization.k8s.io"
 """The API group of Roles, which an installation grants in other namespaces, too."""
@@ -137,9 +144,7 @@ def _is_ours_by_name(found: Found, namespace: str) -> bool:
         return key.name in _ALWAYS_DEFINED
     if _is_topology(found):
         return numa_names.NODE_GROUP_LABEL in (found.metadata.labels or {})  # only our exporters have this label
-    return found.ref in without_operator.WEBHOOKS or (
-        key.namespace == namespace and key.name in NAMED.get(str(resource), ())
-    )
+    return found.ref in WEBHOOKS or (key.namespace == namespace and key.name in NAMED.get(str(resource), ()))
 
 
 def _is_topology(found: Found) -> bool:

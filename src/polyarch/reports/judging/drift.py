@@ -1,5 +1,4 @@
-"""What runs and what would run next: where the two differ in platforms (RP-004), and the pods that their node could not
-run again (RP-025).
+"""What runs and what would run next: where the two differ in platforms (RP-004, RP-025).
 
 A pod's ``imageID`` says what it runs, the reference of the template what its successor would run. A tag that was pushed
 again in between makes the two differ, and a drained node shows it at the worst time. Pure.
@@ -7,7 +6,7 @@ again in between makes the two differ, and a drained node shows it at the worst 
 
 from collections.abc import Iterable, Iterator
 
-from polyarch.images.pod_images import Verdict
+from polyarch.images.pod_images import Verdict as Contribution
 from polyarch.oci.answer import Inspection, Status
 from polyarch.oci.reference import InvalidReference, parse
 from polyarch.platforms import NodePlatform
@@ -132,7 +131,7 @@ def misplaced(judged: Iterable[Judged], facts: Facts, answers: Answers) -> Itera
 def _findings_by_container(judged: Judged) -> dict[str, tuple[NodePlatform, ...]]:
     """The platforms of the template's images by container, where they restrict."""
     spec = judged.workload.template.spec
-    platforms = {each.text: each.platforms for each in judged.images if each.verdict is Verdict.CONSTRAINS}
+    platforms = {each.text: each.platforms for each in judged.images if each.verdict is Contribution.CONSTRAINS}
     return {
         container.name: platforms[container.image]
         for container in (*(spec.containers or ()), *(spec.init_containers or ()))

@@ -4,7 +4,7 @@ value (RP-010).
 Where the target has nodes, these decide, by the scheduler's rules on all their labels and taints. Where it has none
 yet, only what a pod says of platforms counts: which other labels the nodes will have, nobody knows.
 
-Taints of a node's condition (``node.kubernetes.io/…``: not ready, cordoned) pass, so they exclude nothing here. Pure.
+Taints of a node's condition (``node.kubernetes.io/…``: not ready, cordoned) pass: they exclude nothing here. Pure.
 """
 
 from collections import Counter
