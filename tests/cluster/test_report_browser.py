@@ -14,7 +14,7 @@ import pytest
 from tools.headless_browser import SCHEMES, Page, PageError, Scheme, page_of, running
 
 from polyarch.reports.document import Report
-from polyarch.reports.page.assembly import html_page
+from polyarch.reports.page import html_page
 from shown_reports import report
 
 HOSTILE = "<img src=https://elsewhere.example/x onerror=hit()><script>hit()</script><style>*{color:red}</style>"

@@ -13,9 +13,9 @@ from polyarch.placement.decide.decision import Progress, Reason
 from polyarch.placement.decide.rules import Facts as PlacementFacts
 from polyarch.placement.decide.rules import decide, examine
 from polyarch.platforms import NodePlatform
-from polyarch.reports.composition import Wishes, make_report
 from polyarch.reports.document import Report, Verdict
-from polyarch.reports.facts.readings import Answers, Reading
+from polyarch.reports.facts import Answers, Reading
+from polyarch.reports.report import Wishes, make_report
 
 ARCHITECTURES = ("amd64", "arm64", "s390x")
 IMAGES = tuple(f"quay.io/acme/image-{number}:1" for number in range(5))

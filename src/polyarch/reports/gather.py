@@ -1,17 +1,18 @@
 """Reads a cluster for a report: one list of each kind, in pages; nothing is watched and nothing written (RP-001).
 
 What the user has no right to list is left out and named (RP-031), for a report of what one may see is better than none.
-Kinds that the cluster does not have say nothing.
-"""
+Kinds that the cluster does not have say nothing."""
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
 from polyarch.builds.api.resources import ImageBuild
 from polyarch.builds.names import IMAGE_BUILDS
+from polyarch.images.pod_images import images_of
+from polyarch.images.pull_secrets import PullSource
 from polyarch.kube.errors import Forbidden, NotFound
 from polyarch.kube.resources import (
     CRONJOBS,
@@ -29,6 +30,7 @@ from polyarch.kube.responses import Listing
 from polyarch.numa.api.topology import TOPOLOGIES, NodeResourceTopology
 from polyarch.objects import ObjectMeta, PartialObjectMetadata
 from polyarch.oci.concurrent import map_concurrently
+from polyarch.oci.reference import Reference, parse
 from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement import names
 from polyarch.placement.api.resources import (
@@ -40,12 +42,21 @@ from polyarch.placement.api.resources import (
     PlacementPolicy,
 )
 from polyarch.reports.document import Source
-from polyarch.reports.facts.cluster import ExecFormatError, Facts, NodeFact, platform_of
-from polyarch.reports.facts.makers import of_cron_job, of_workload
-from polyarch.reports.facts.objects import CronJobObject, NodeObject, PodObject, WorkloadObject
-from polyarch.reports.facts.others import build_rows, numa_rows
-from polyarch.reports.facts.requests import cores_of
-from polyarch.reports.facts.workloads import workloads_of
+from polyarch.reports.facts import (
+    Answers,
+    CronJobObject,
+    ExecFormatError,
+    Facts,
+    NodeFact,
+    NodeObject,
+    PodObject,
+    WorkloadObject,
+    cores_of,
+    platform_of,
+)
+from polyarch.reports.features import build_rows, numa_rows
+from polyarch.reports.verdicts import Judge
+from polyarch.reports.workloads import of_cron_job, of_workload, workloads_of
 from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints
 
 AT_ONCE: Final = 4
@@ -155,3 +166,38 @@ def _exec_format_error(event: ENoExecEvent) -> ExecFormatError:
     status = event.status
     pod = f"{status.pod_namespace}/{status.pod_name}" if status is not None and status.pod_name else event.metadata.name
     return ExecFormatError(pod, event.metadata.creation_timestamp or "")
+
+
+# -- The images that a report has to know about, each once (RP-003).
+
+
+class Question(NamedTuple):
+    """An image, and the pull secrets that it is asked with; without them it is asked for all."""
+
+    image: str
+    reference: Reference
+    source: PullSource | None
+
+    @property
+    def namespace(self) -> str:
+        return self.source.namespace if self.source is not None else ""
+
+
+def questions_of(facts: Facts, *, with_secrets: bool) -> Iterator[Question]:
+    """The images of workloads that are not only counted."""
+    for judged in Judge(facts, Answers(), ()).judged():
+        if judged.is_excluded:
+            continue
+        workload = judged.workload
+        source = PullSource.of(workload.template, workload.namespace) if with_secrets else None
+        if source is not None and not source.names:
+            source = None
+        for use in images_of(workload.template, searched=facts.short_names_searched):
+            if use.reference is not None:
+                yield Question(use.text, use.reference, source)
+
+
+def plain(images: Iterable[str]) -> Iterator[Question]:
+    """About images of no namespace. Raises ``InvalidReference``."""
+    for image in images:
+        yield Question(image, parse(image), None)

@@ -7,13 +7,20 @@ import msgspec
 from polyarch.objects import ObjectMeta
 from polyarch.oci.answer import Status
 from polyarch.platforms import NodePlatform
-from polyarch.reports.composition import Wishes, make_report
 from polyarch.reports.document import Answer, Report, Source
-from polyarch.reports.facts.cluster import Facts, NodeFact, PodFact, RunningImage, WorkloadFact
-from polyarch.reports.facts.makers import TEMPLATE_PATH, pod_of
-from polyarch.reports.facts.objects import PodSpecObject
-from polyarch.reports.facts.readings import Answers, Reading
-from polyarch.reports.facts.requests import Requests
+from polyarch.reports.facts import (
+    Answers,
+    Facts,
+    NodeFact,
+    PodFact,
+    PodSpecObject,
+    Reading,
+    Requests,
+    RunningImage,
+    WorkloadFact,
+)
+from polyarch.reports.report import Wishes, make_report
+from polyarch.reports.workloads import TEMPLATE_PATH, pod_of
 from polyarch.tolerations import Taint
 
 AMD64, ARM64 = NodePlatform("linux", "amd64"), NodePlatform("linux", "arm64")

@@ -12,10 +12,10 @@ from tests.unit.reports.report_world import cluster, reading, workload
 
 from polyarch.kube.resources import DEPLOYMENTS, NODES, PODS, REPLICASETS, Resource
 from polyarch.kube.responses import Listing
-from polyarch.reports.composition import Wishes, make_report
-from polyarch.reports.facts.readings import Answers
+from polyarch.reports.facts import Answers
 from polyarch.reports.gather import Place, gather
-from polyarch.reports.sums.remedies import suggestions_of
+from polyarch.reports.report import Wishes, make_report
+from polyarch.reports.sums import suggestions_of
 
 PODS_THERE, WORKLOADS, IMAGES, NODES_THERE = 2_000, 200, 80, 100
 CPU_SECONDS = 0.8

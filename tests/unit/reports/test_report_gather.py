@@ -10,9 +10,7 @@ from polyarch.kube.errors import Forbidden, NotFound
 from polyarch.kube.resources import CRONJOBS, DEPLOYMENTS, NODES, PODS, SECRETS, Resource
 from polyarch.kube.responses import Listing
 from polyarch.placement.api.resources import ENOEXECEVENTS, POLICIES
-from polyarch.reports import snapshot
-from polyarch.reports.facts.cluster import Facts
-from polyarch.reports.facts.readings import Answers
+from polyarch.reports.facts import Answers, Facts, decode_snapshot, encode_snapshot
 from polyarch.reports.gather import TYPES, Place, gather
 
 SECRET_TEXTS = ("hunter2", "--password=hunter3", "last-applied-hunter4")
@@ -80,7 +78,7 @@ def test_rp_001_each_kind_is_listed_once_and_nothing_else_is_asked() -> None:
 
 def test_rp_002_no_secret_environment_command_or_foreign_annotation_is_kept() -> None:
     facts = gathered(FakeLists(CLUSTER))
-    content = snapshot.encode(facts, Answers()).decode()
+    content = encode_snapshot(facts, Answers()).decode()
     assert "quay.io/acme/both:1" in content
     assert not [text for text in SECRET_TEXTS if text in content]
 
@@ -120,6 +118,6 @@ def test_rp_031_what_is_forbidden_is_left_out_and_named() -> None:
 def test_rp_002_a_report_from_a_snapshot_is_equal() -> None:
     facts = gathered(FakeLists(CLUSTER))
     answers = Answers()
-    again = snapshot.decode(snapshot.encode(facts, answers))
-    assert snapshot.encode(again.facts, again.answers) == snapshot.encode(facts, answers)
+    again = decode_snapshot(encode_snapshot(facts, answers))
+    assert encode_snapshot(again.facts, again.answers) == encode_snapshot(facts, answers)
     assert report_of(again.facts, targets=(ARM64,)) == report_of(facts, targets=(ARM64,))

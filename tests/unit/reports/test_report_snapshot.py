@@ -4,15 +4,14 @@ import msgspec
 import pytest
 from tests.unit.reports.report_world import AMD64, ARM64, BOTH, ONLY, READINGS, cluster, report_of, workload
 
-from polyarch.reports import snapshot
-from polyarch.reports.comparison import compare
 from polyarch.reports.document import Report
-from polyarch.reports.facts.readings import Answers
+from polyarch.reports.facts import Answers, InvalidFile, decode_report, decode_snapshot, encode_snapshot
+from polyarch.reports.report import compare
 
 
 def test_rp_002_answers_survive_the_file() -> None:
     facts = cluster(workload("a", BOTH), workload("b", ONLY))
-    kept = snapshot.decode(snapshot.encode(facts, Answers(READINGS), complete=False))
+    kept = decode_snapshot(encode_snapshot(facts, Answers(READINGS), complete=False))
     assert kept.readings == Answers(READINGS).readings
     assert not kept.complete
 
@@ -30,34 +29,34 @@ def test_rp_002_answers_survive_the_file() -> None:
     ],
 )
 def test_rp_050_what_is_no_snapshot_is_refused_with_what_was_expected(content: bytes, found: str) -> None:
-    with pytest.raises(snapshot.InvalidFile, match=r"polyarch\.dev/report-snapshot/v1") as raised:
-        snapshot.decode(content)
+    with pytest.raises(InvalidFile, match=r"polyarch\.dev/report-snapshot/v1") as raised:
+        decode_snapshot(content)
     assert found in str(raised.value)
 
 
 def test_rp_050_text_that_no_decoder_takes_is_refused_too() -> None:
     report = msgspec.json.encode(report_of(cluster(workload("a", BOTH))))
-    facts = snapshot.encode(cluster(workload("a", BOTH)), Answers(READINGS))
-    for content, decode in ((report, snapshot.decode_report), (facts, snapshot.decode)):
+    facts = encode_snapshot(cluster(workload("a", BOTH)), Answers(READINGS))
+    for content, decode in ((report, decode_report), (facts, decode_snapshot)):
         deep = content.rstrip().removesuffix(b"}") + b',"more":' + b"[" * 200_000
         for each in (content.replace(b"Deployment", b"\xff\xfe"), deep):
-            with pytest.raises(snapshot.InvalidFile, match=r"polyarch\.dev/report"):
+            with pytest.raises(InvalidFile, match=r"polyarch\.dev/report"):
                 decode(each)
 
 
 def test_rp_050_a_snapshot_with_an_error_that_does_not_exist_is_refused() -> None:
-    content = snapshot.encode(cluster(workload("a", BOTH)), Answers(READINGS)).replace(b'"network"', b'"no-such"')
-    with pytest.raises(snapshot.InvalidFile, match="no-such"):
-        snapshot.decode(content)
+    content = encode_snapshot(cluster(workload("a", BOTH)), Answers(READINGS)).replace(b'"network"', b'"no-such"')
+    with pytest.raises(InvalidFile, match="no-such"):
+        decode_snapshot(content)
 
 
 def test_rp_024_a_report_is_read_again_as_it_was_written() -> None:
     report = report_of(cluster(workload("a", BOTH), workload("b", ONLY)))
-    assert snapshot.decode_report(msgspec.json.encode(report)) == report
+    assert decode_report(msgspec.json.encode(report)) == report
     newer = msgspec.json.encode({**msgspec.to_builtins(report), "apiVersion": "polyarch.dev/report/v2"})
     for other, found in ((b'{"apiVersion": "v1"}', "v1"), (newer, "polyarch.dev/report/v2")):
-        with pytest.raises(snapshot.InvalidFile, match=f"schema polyarch.dev/report/v1, found {found};"):
-            snapshot.decode_report(other)
+        with pytest.raises(InvalidFile, match=f"schema polyarch.dev/report/v1, found {found};"):
+            decode_report(other)
 
 
 def test_rp_024_what_became_better_or_worse_came_and_went() -> None:
@@ -91,4 +90,4 @@ def test_rp_020_the_document_states_its_schema_and_gains_members_only() -> None:
     assert document["apiVersion"] == "polyarch.dev/report/v1"
     assert set(document) >= {"source", "targets", "sums", "workloads", "blockers", "namespaces", "notes"}
     newer = msgspec.json.encode({**document, "added": {"later": 1}})
-    assert isinstance(snapshot.decode_report(newer), Report)
+    assert isinstance(decode_report(newer), Report)

@@ -30,12 +30,11 @@ from polyarch.oci.opening import open_inspector
 from polyarch.oci.reference import Reference
 from polyarch.oci.traffic.failures import Failure
 from polyarch.platforms import NodePlatform
-from polyarch.reports.composition import targets_of
-from polyarch.reports.facts.cluster import Facts
-from polyarch.reports.facts.readings import Answers, Reading
-from polyarch.reports.judging.drift import to_ask
-from polyarch.reports.questions import Question, plain, questions_of
-from polyarch.reports.sums.remedies import newer_tags
+from polyarch.reports.facts import Answers, Facts, Reading
+from polyarch.reports.gather import Question, plain, questions_of
+from polyarch.reports.report import targets_of
+from polyarch.reports.sums import newer_tags
+from polyarch.reports.verdicts import to_ask
 
 
 class Beyond(NamedTuple):

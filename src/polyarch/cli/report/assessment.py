@@ -22,13 +22,11 @@ from polyarch.kube import config
 from polyarch.kube.client import Client
 from polyarch.kube.errors import ConfigurationError, KubernetesError
 from polyarch.oci.transport.addresses import InvalidSetting
-from polyarch.reports import snapshot
-from polyarch.reports.comparison import compare
-from polyarch.reports.composition import NoTarget, Wishes, make_report, targets_of
 from polyarch.reports.document import Report
-from polyarch.reports.facts.cluster import Facts
+from polyarch.reports.facts import Facts, InvalidFile, decode_report, decode_snapshot, encode_snapshot
 from polyarch.reports.gather import NECESSARY, Place, gather
-from polyarch.reports.sums.remedies import suggestions_of
+from polyarch.reports.report import NoTarget, Wishes, compare, make_report, targets_of
+from polyarch.reports.sums import suggestions_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +76,7 @@ def run_report(asked: Asked, images: ImageOptions, outputs: Sequence[Output], *,
     substitutes = substitutes_from(asked.substitutes)
     known = _known(asked, images, wishes, Beyond(substitutes, wishes.targets, asked.suggest), notes, messages)
     if asked.save is not None:
-        content = snapshot.encode(known.facts, known.found.answers, complete=known.found.complete)
+        content = encode_snapshot(known.facts, known.found.answers, complete=known.found.complete)
         write_file(asked.save, content)
     try:
         report = make_report(known.facts, known.found.answers, wishes, complete=known.found.complete)
@@ -111,8 +109,8 @@ def _known(
 ) -> Known:
     if asked.snapshot is not None:
         try:
-            kept = snapshot.decode(_read(asked.snapshot, "--snapshot"))
-        except snapshot.InvalidFile as error:
+            kept = decode_snapshot(_read(asked.snapshot, "--snapshot"))
+        except InvalidFile as error:
             raise UsageError(f"--snapshot {asked.snapshot}: {error}") from None
         return Known(kept.facts, Found(kept.answers, kept.complete))
     try:
@@ -150,8 +148,8 @@ def _former(path: str | None) -> Report | None:
     if path is None:
         return None
     try:
-        return snapshot.decode_report(_read(path, "--compare"))
-    except snapshot.InvalidFile as error:
+        return decode_report(_read(path, "--compare"))
+    except InvalidFile as error:
         raise UsageError(f"--compare {path}: {error}") from None
 
 

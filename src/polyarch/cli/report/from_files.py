@@ -18,11 +18,9 @@ from polyarch.objects import ObjectMeta, PartialObjectMetadata
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS, POLICIES, ClusterPodPlacementConfig, PlacementPolicy
 from polyarch.reports.document import Source
-from polyarch.reports.facts.cluster import Facts
-from polyarch.reports.facts.makers import Maker, of_cron_job, of_workload
-from polyarch.reports.facts.objects import CronJobObject, NodeObject, PodObject, TemplateObject, WorkloadObject
-from polyarch.reports.facts.workloads import workloads_of
+from polyarch.reports.facts import CronJobObject, Facts, NodeObject, PodObject, TemplateObject, WorkloadObject
 from polyarch.reports.gather import WORKLOADS, nodes_of
+from polyarch.reports.workloads import Maker, of_cron_job, of_workload, workloads_of
 from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints
 
 _KINDS: Final = frozenset(each.kind for each in WORKLOADS)

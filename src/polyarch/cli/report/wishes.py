@@ -8,7 +8,7 @@ from polyarch.cli.errors import UsageError
 from polyarch.oci.reference import InvalidReference, parse
 from polyarch.platforms import InvalidPlatform, NodePlatform, Platform
 from polyarch.reports.document import Report, Verdict
-from polyarch.reports.facts.cluster import target_name
+from polyarch.reports.facts import target_name
 from polyarch.reports.wording import counted, percent
 
 

@@ -23,14 +23,12 @@ from polyarch.oci.answer import Inspection
 from polyarch.oci.concurrent import map_concurrently
 from polyarch.placement import names
 from polyarch.placement.lookups.facts import ClusterFacts
-from polyarch.reports.composition import NoTarget, Wishes, make_report, targets_of
 from polyarch.reports.document import Report
-from polyarch.reports.facts.cluster import Facts
-from polyarch.reports.facts.readings import Answers, Reading
-from polyarch.reports.gather import NECESSARY, Place, gather
-from polyarch.reports.judging.drift import to_ask
-from polyarch.reports.questions import Question, plain, questions_of
+from polyarch.reports.facts import Answers, Facts, Reading
+from polyarch.reports.gather import NECESSARY, Place, Question, gather, plain, questions_of
+from polyarch.reports.report import NoTarget, Wishes, make_report, targets_of
 from polyarch.reports.summary import Summary, says_the_same, summary_of, text_of
+from polyarch.reports.verdicts import to_ask
 from polyarch.run.reporting.keeper import SOON, NotYet, Sums
 
 LOOKUPS: Final = 300.0

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from tests.unit.cli.commands import Command
 
-from polyarch.reports import snapshot
+from polyarch.reports.facts import decode_snapshot, encode_snapshot
 
 PLATFORMS = """\
 quay.io/acme/both:1: [linux/amd64, linux/arm64]
@@ -370,8 +370,8 @@ def test_rp_050_an_answer_about_what_is_no_image_counts_as_none(report: Command)
 def test_rp_051_what_was_interrupted_is_printed_as_incomplete_and_ends_with_3(report: Command) -> None:
     report("-f", "all.yaml", "--target", "arm64", "--save", "facts.json")
     path = report.folder / "facts.json"
-    kept = snapshot.decode(path.read_bytes())
-    path.write_bytes(snapshot.encode(kept.facts, kept.answers, complete=False))
+    kept = decode_snapshot(path.read_bytes())
+    path.write_bytes(encode_snapshot(kept.facts, kept.answers, complete=False))
     ran = report("--snapshot", "facts.json", "--target", "arm64", "-o", "json", known=False)
     assert ran.code == 3
     assert json.loads(ran.out)["complete"] is False

@@ -15,7 +15,7 @@ from polyarch.cli.output.messages import Messages
 from polyarch.cli.report.asking import Beyond, ask
 from polyarch.kube.errors import NotFound
 from polyarch.objects import DOCKER_CONFIG_JSON, ObjectMeta, Secret
-from polyarch.reports.composition import Wishes
+from polyarch.reports.report import Wishes
 
 
 @pytest.fixture

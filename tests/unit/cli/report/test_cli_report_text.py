@@ -8,9 +8,9 @@ from tests.unit.reports.report_world import AMD64, ARM64, AWAY, BOTH, ONLY, OTHE
 
 from polyarch.cli.report.forms.markdown import report_markdown
 from polyarch.cli.report.forms.text import Look, report_text
-from polyarch.reports.comparison import compare
 from polyarch.reports.document import Source
-from polyarch.reports.page.assembly import html_page
+from polyarch.reports.page import html_page
+from polyarch.reports.report import compare
 
 LONG = "registry.example.com/some/path/to/an/image/with-a-long-name"
 FACTS = cluster(

@@ -7,7 +7,7 @@ from tests.unit.reports.report_world import BOTH, workload
 
 from polyarch.builds.api.resources import ImageBuild
 from polyarch.numa.api.topology import NodeResourceTopology
-from polyarch.reports.facts.others import build_rows, numa_rows
+from polyarch.reports.features import build_rows, numa_rows
 
 
 def topology(name: str, policy: str, *free: str, size: str = "8") -> NodeResourceTopology:

@@ -5,7 +5,7 @@ import pytest
 from polyarch.oci.answer import Entry, Inspection, InspectionError, Status
 from polyarch.oci.reference import parse
 from polyarch.platforms import NodePlatform, Platform
-from polyarch.reports.facts.readings import Answers, Reading
+from polyarch.reports.facts import Answers, Reading
 
 IMAGE = "quay.io/acme/app:1"
 REFERENCE = parse(IMAGE)

@@ -6,11 +6,16 @@ import msgspec
 import pytest
 
 from polyarch.placement.names import GATE
-from polyarch.reports.facts.cluster import WorkloadFact
-from polyarch.reports.facts.makers import of_cron_job, of_workload
-from polyarch.reports.facts.objects import CronJobObject, PodObject, PodSpecObject, WorkloadObject
-from polyarch.reports.facts.requests import Requests, requests_of
-from polyarch.reports.facts.workloads import workloads_of
+from polyarch.reports.facts import (
+    CronJobObject,
+    PodObject,
+    PodSpecObject,
+    Requests,
+    WorkloadFact,
+    WorkloadObject,
+    requests_of,
+)
+from polyarch.reports.workloads import of_cron_job, of_workload, workloads_of
 
 APPS, BATCH = "apps/v1", "batch/v1"
 Json = dict[str, Any]

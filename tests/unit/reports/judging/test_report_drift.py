@@ -13,8 +13,8 @@ from tests.unit.reports.report_world import (
     workload,
 )
 
-from polyarch.reports.facts.readings import Answers
-from polyarch.reports.judging.drift import running_reference, to_ask
+from polyarch.reports.facts import Answers
+from polyarch.reports.verdicts import running_reference, to_ask
 
 REPOSITORY = "quay.io/acme/only"
 

@@ -12,9 +12,8 @@ from tests.unit.reports.report_world import BOTH, ONLY, cluster, report_of, work
 
 from polyarch.quantity import MOST
 from polyarch.reports.document import SCHEMA, Part, PartRow, Report, Source, Verdict, Weight
-from polyarch.reports.page.assembly import html_page
-from polyarch.reports.page.drawings import bar
-from polyarch.reports.page.markup import Markup, escaped, join, shown, tag
+from polyarch.reports.page import html_page
+from polyarch.reports.page_markup import Markup, bar, escaped, join, shown, tag
 from shown_reports import HOSTILE, TARGETS, report
 
 HOSTILE_SHOWN = "<img src=x onerror=alert(1)>'\"&</script><script>alert(2)</script>���"

@@ -22,9 +22,17 @@ from polyarch.objects import ObjectMeta
 from polyarch.oci.answer import Status
 from polyarch.placement.api.resources import ClusterPodPlacementConfig
 from polyarch.reports.document import PartRow, Source
-from polyarch.reports.facts.cluster import ExecFormatError, Facts, NodeFact, PodFact, RunningImage, WorkloadFact
-from polyarch.reports.facts.readings import Answers, Reading
-from polyarch.reports.sums.remedies import newer_tags, suggestions_of
+from polyarch.reports.facts import (
+    Answers,
+    ExecFormatError,
+    Facts,
+    NodeFact,
+    PodFact,
+    Reading,
+    RunningImage,
+    WorkloadFact,
+)
+from polyarch.reports.sums import newer_tags, suggestions_of
 from polyarch.taints.api import ArchitectureTaints
 from polyarch.tolerations import Taint
 

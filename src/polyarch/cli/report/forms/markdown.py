@@ -8,9 +8,9 @@ from typing import Final
 
 from polyarch.cli.report.forms import words
 from polyarch.manifests.output.markdown import escaped
-from polyarch.reports.comparison import full_name
 from polyarch.reports.document import Change, Group, Report, Verdict
-from polyarch.reports.judging.verdicts import MOVABLE
+from polyarch.reports.report import full_name
+from polyarch.reports.verdicts import MOVABLE
 from polyarch.reports.wording import NOT_COMPARED, few, percent, saved
 
 MOST_ROWS: Final = 50

@@ -23,7 +23,7 @@ def rendered(report: Report, form: str, *, colour: bool = False) -> str:
 
             return report_markdown(report)
         case "html":
-            from polyarch.reports.page.assembly import html_page
+            from polyarch.reports.page import html_page
 
             return html_page(report)
         case _:

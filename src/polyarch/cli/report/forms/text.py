@@ -8,8 +8,8 @@ from polyarch.cli.output.folding import folded
 from polyarch.cli.output.tables import Row, table
 from polyarch.cli.output.terminal import printable, styled
 from polyarch.cli.report.forms import words
-from polyarch.reports.comparison import full_name
 from polyarch.reports.document import Answer, Change, Group, NamedPods, Part, Report, TargetSums, Verdict, WorkloadRow
+from polyarch.reports.report import full_name
 from polyarch.reports.wording import NOT_COMPARED, counted, few, percent, saved
 
 MOST_BLOCKERS: Final = 10

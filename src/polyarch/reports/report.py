@@ -1,25 +1,43 @@
 """A report of facts and answers: the one function that every command, snapshot and role calls (RP-001).
 
 Equal facts, answers and wishes give an equal report, byte for byte (RP-024): nothing here reads a clock, and every list
-is sorted by what it holds. Pure.
-"""
+is sorted by what it holds. Pure."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
 import msgspec
 
 from polyarch.platforms import NodePlatform
-from polyarch.reports.document import Blocker, NodeKind, Part, PartRow, Report, WorkloadRow
-from polyarch.reports.facts.cluster import Facts, target_name
-from polyarch.reports.facts.readings import Answers
-from polyarch.reports.judging.drift import drift_of, node_drift
-from polyarch.reports.judging.verdicts import Judge, Judged
-from polyarch.reports.sums.blockers import Suggestions, blockers_of
-from polyarch.reports.sums.groups import groups_of, namespace_of, pool_of, team_of
-from polyarch.reports.sums.outcome import MOST_NAMES, outcome_of
-from polyarch.reports.sums.targets import Prices, sums_of
-from polyarch.reports.sums.weights import basis_of, cores, load_of, total
+from polyarch.reports.document import (
+    Blocker,
+    Change,
+    Comparison,
+    NodeKind,
+    Part,
+    PartRow,
+    Report,
+    ShareChange,
+    Verdict,
+    WorkloadRow,
+)
+from polyarch.reports.facts import Answers, Facts, target_name
+from polyarch.reports.features import MOST_NAMES, outcome_of
+from polyarch.reports.sums import (
+    Prices,
+    Suggestions,
+    basis_of,
+    blockers_of,
+    cores,
+    groups_of,
+    load_of,
+    namespace_of,
+    pool_of,
+    sums_of,
+    team_of,
+    total,
+)
+from polyarch.reports.verdicts import Judge, Judged, drift_of, node_drift
 from polyarch.taints.settings import TaintSettings
 
 TEAM_LABEL: Final = "team"
@@ -180,3 +198,75 @@ def _notes(facts: Facts, judge: Judge, basis: str, *, has_workloads: bool) -> It
     unknown = sorted(node.name for node in facts.nodes if not node.architecture)
     if unknown:
         yield f"{len(unknown)} nodes name no architecture and count for no target: {', '.join(unknown[:MOST_NAMES])}"
+
+
+# -- A report beside a former one: what became ready, what got worse, what came and went (RP-024). Pure.
+
+
+_ORDER = tuple(Verdict)
+
+
+class _Seen(NamedTuple):
+    verdict: Verdict
+    cores: float
+
+
+def compare(report: Report, former: Report) -> Comparison:
+    """Only for targets that both ask about; workloads are the same by namespace, kind and name."""
+    old, new = _answers(former), _answers(report)
+    both = [target for target in report.targets if target in former.targets]
+    pairs = [(target, name) for target, name in sorted({*old, *new}) if target in both]
+    changed = [
+        _change(pair, old.get(pair), new.get(pair)) for pair in pairs if _verdict(old, pair) != _verdict(new, pair)
+    ]
+    stayed = [each for each in changed if each.before and each.after]
+    return Comparison(
+        former=former.source.taken_at,
+        shares=tuple(ShareChange(target, _share(former, target), _share(report, target)) for target in both),
+        better=_sorted(each for each in stayed if _rank(each.after) < _rank(each.before)),
+        worse=_sorted(each for each in stayed if _rank(each.after) > _rank(each.before)),
+        appeared=_sorted(each for each in changed if not each.before),
+        disappeared=_sorted(each for each in changed if not each.after),
+    )
+
+
+def _answers(report: Report) -> dict[tuple[str, str], _Seen]:
+    return {
+        (answer.target, full_name(row)): _Seen(answer.verdict, row.weight.cores)
+        for row in report.workloads
+        for answer in row.answers
+    }
+
+
+def full_name(row: WorkloadRow) -> str:
+    """``NAMESPACE/KIND/NAME``."""
+    return f"{row.namespace}/{row.kind}/{row.name}"
+
+
+def _verdict(seen: Mapping[tuple[str, str], _Seen], pair: tuple[str, str]) -> str:
+    found = seen.get(pair)
+    return found.verdict.value if found is not None else ""
+
+
+def _change(pair: tuple[str, str], before: _Seen | None, after: _Seen | None) -> Change:
+    target, name = pair
+    there = after or before
+    return Change(
+        target,
+        name,
+        before.verdict.value if before is not None else "",
+        after.verdict.value if after is not None else "",
+        there.cores if there is not None else 0.0,
+    )
+
+
+def _share(report: Report, target: str) -> float | None:
+    return next((each.ready_share for each in report.sums if each.target == target), None)
+
+
+def _rank(verdict: str) -> int:
+    return _ORDER.index(Verdict(verdict))
+
+
+def _sorted(changes: Iterable[Change]) -> tuple[Change, ...]:
+    return tuple(sorted(changes, key=lambda each: (each.target, -each.cores, each.workload)))

@@ -1,1 +1,0 @@
-"""Verdicts: one workload and one target, by the rules of placement and taints (RP-010)."""

@@ -1,1 +1,0 @@
-"""What verdicts add up to: shares, blockers, groups, money (RP-012 to RP-015)."""

@@ -1,0 +1,473 @@
+"""The nodes of a cluster as ground for pods: what keeps a template off every node of a target, each by its path and
+value (RP-010).
+
+Where the target has nodes, these decide, by the scheduler's rules on all their labels and taints. Where it has none
+yet, only what a pod says of platforms counts: which other labels the nodes will have, nobody knows.
+
+Taints of a node's condition (``node.kubernetes.io/…``: not ready, cordoned) pass: they exclude nothing here. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from polyarch.images.constraints import PLATFORM_KEYS, constraints_of
+from polyarch.images.pod_images import Finding, failed, findings, images_of, platforms_of
+from polyarch.images.pod_images import Verdict as Contribution
+from polyarch.objects import NodeSelector, NodeSelectorTerm, Pod
+from polyarch.oci.answer import Inspection, Status
+from polyarch.oci.reference import InvalidReference, parse
+from polyarch.placement.api.resources import ClusterPodPlacementConfig
+from polyarch.placement.api.settings import SettingsTable
+from polyarch.placement.decide import rules as placement
+from polyarch.placement.decide.decision import Progress
+from polyarch.placement.decide.decision import Reason as PlacementReason
+from polyarch.platforms import NodePlatform
+from polyarch.reports.document import Answer, Drift, NodeDrift, Reason, Verdict
+from polyarch.reports.facts import Answers, Facts, NodeFact, PodFact, WorkloadFact, target_name
+from polyarch.reports.wording import excludes, lacks
+from polyarch.taints import pod_rules as taints
+from polyarch.taints.decision import Progress as TaintProgress
+from polyarch.taints.settings import TaintSettings
+from polyarch.taints.simulation import BY_CONTROLLER, Guest, Landscape, Site
+from polyarch.tolerations import REPELS, Taint, Toleration, uncovered
+
+REQUIRED: Final = "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+_PASSING: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+_ANYTHING: Final = (Toleration(operator="Exists"),)
+
+
+class Ground:
+    """The nodes, by target."""
+
+    def __init__(self, nodes: Iterable[NodeFact]) -> None:
+        nodes = tuple(nodes)
+        self._numbers = Counter(node.platform for node in nodes)
+        self._landscape = Landscape(map(_site, nodes))
+        self._taints = {
+            platform: _common(_lasting(node) for node in nodes if node.platform == platform)
+            for platform in self._numbers
+        }
+
+    def nodes(self, target: NodePlatform) -> int:
+        """How many there are of a platform."""
+        return self._numbers[target]
+
+    def obstacles(
+        self,
+        pod: Pod,
+        target: NodePlatform,
+        *,
+        path: str,
+        added: Iterable[Toleration] = (),
+        by_controller: bool = False,
+    ) -> tuple[Reason, ...]:
+        """What keeps the pod off every node of the target; empty if one takes it.
+
+        ``added``: tolerations that the pod gets when it is created. ``by_controller``: it is a DaemonSet's.
+        """
+        stated = pod.spec.os.name if pod.spec.os is not None else ""
+        if stated and stated != target.os:
+            return (_reason("OperatingSystem", target, f"{path}.os.name", stated, "it is for {value}"),)
+        if not self.nodes(target):
+            return tuple(_without_nodes(pod, target, path))
+        own = (*(pod.spec.tolerations or ()), *(BY_CONTROLLER if by_controller else ()), *added)
+        guest = Guest.of(pod)
+        if self._takes(Guest(guest.node_selector, guest.terms, own), target):
+            return ()
+        return tuple(self._why(guest, own, pod, target, path))
+
+    def _takes(self, guest: Guest, target: NodePlatform) -> bool:
+        return bool(self._landscape.fate(guest).before.get(target_name(target)))
+
+    def _why(
+        self, guest: Guest, own: tuple[Toleration, ...], pod: Pod, target: NodePlatform, path: str
+    ) -> Iterator[Reason]:
+        found = False
+        for key, value in guest.node_selector.items():
+            if not self._takes(Guest({key: value}, None, _ANYTHING), target):
+                found = True
+                yield _selected(key, value, target, path)
+        if not self._takes(Guest({}, guest.terms, _ANYTHING), target):
+            found = True
+            yield _required(pod, target, path)
+        if not self._takes(Guest({}, None, own), target):
+            found = True
+            taints = uncovered(self._taints[target], own)
+            value = ", ".join(map(str, taints)) or "different taints on different nodes"
+            yield _reason(
+                "TaintNotTolerated", target, f"{path}.tolerations", value,
+                "it does not tolerate the taints of every {target} node: {value}",
+            )  # fmt: skip
+        if not found:
+            yield _reason(
+                "NoNodeAdmits", target, path, "",
+                "no {target} node fits its nodeSelector, required affinity and tolerations together",
+            )  # fmt: skip
+
+
+def _without_nodes(pod: Pod, target: NodePlatform, path: str) -> Iterator[Reason]:
+    constraints = constraints_of(pod)
+    if constraints.admits(target):
+        return
+    found = False
+    for key, value in constraints.selector.items():
+        if value != (target.architecture if key.endswith("/arch") else target.os):
+            found = True
+            yield _selected(key, value, target, path)
+    if not found:
+        yield _required(pod, target, path)
+
+
+def _selected(key: str, value: str, target: NodePlatform, path: str) -> Reason:
+    message = (
+        f"its nodeSelector asks for {key}={value}"
+        if key in PLATFORM_KEYS
+        else f"no {target_name(target)} node has {key}={value}, which its nodeSelector asks for"
+    )
+    return Reason("NodeSelector", message, f"{path}.nodeSelector[{key}]", value)
+
+
+def _required(pod: Pod, target: NodePlatform, path: str) -> Reason:
+    value = spelled(pod.required)
+    return Reason("RequiredAffinity", excludes(target_name(target), value), f"{path}.{REQUIRED}", value)
+
+
+def _reason(code: str, target: NodePlatform, path: str, value: str, message: str) -> Reason:
+    return Reason(code, message.replace("{target}", target_name(target)).replace("{value}", value), path, value)
+
+
+def names_platforms(reason: Reason) -> bool:
+    """Whether the workload itself says that it is meant for other platforms."""
+    if reason.code == "RequiredAffinity":
+        return any(key in reason.value for key in PLATFORM_KEYS)
+    return reason.code == "OperatingSystem" or (
+        reason.code == "NodeSelector" and any(f"[{key}]" in reason.path for key in PLATFORM_KEYS)
+    )
+
+
+def spelled(required: NodeSelector | None) -> str:
+    """Required affinity on one line: ``kubernetes.io/arch In (amd64) or …``."""
+    terms = (required.node_selector_terms if required is not None else None) or ()
+    return " or ".join(map(_term, terms)) or "no term, which matches no node"
+
+
+def _term(term: NodeSelectorTerm) -> str:
+    parts = []
+    for each in (*(term.match_expressions or ()), *(term.match_fields or ())):
+        values = f" ({', '.join(each.values)})" if each.values else ""
+        parts.append(f"{each.key} {each.operator}{values}")
+    return " and ".join(parts) or "an empty term, which matches no node"
+
+
+def _site(node: NodeFact) -> Site:
+    return Site(node.name, target_name(node.platform), node.labels, before=_lasting(node))
+
+
+def _lasting(node: NodeFact) -> tuple[Taint, ...]:
+    return tuple(each for each in node.taints if each.effect in REPELS and not each.key.startswith(_PASSING))
+
+
+def _common(several: Iterable[tuple[Taint, ...]]) -> tuple[Taint, ...]:
+    """The taints that every one of the nodes has."""
+    first, *rest = ({(each.key, each.value, each.effect): each for each in taints} for taints in several)
+    shared: Mapping[tuple[str, str, str], Taint] = first
+    for each in rest:
+        shared = {key: taint for key, taint in shared.items() if key in each}
+    return tuple(shared[key] for key in sorted(shared))
+
+
+# -- One verdict for each workload and target (RP-010, RP-011).
+
+
+EXCLUDING: Final = frozenset(
+    {
+        PlacementReason.OPERATOR_NAMESPACE,
+        PlacementReason.KUBE_NAMESPACE,
+        PlacementReason.EXCLUDED_NAMESPACE,
+        PlacementReason.OPTED_OUT,
+    }
+)
+"""Rules of placement by which a workload is only counted."""
+MOVABLE: Final = (Verdict.RUNS, Verdict.READY)
+
+
+class Judged(msgspec.Struct, frozen=True):
+    """One workload, and what is to be said of it."""
+
+    workload: WorkloadFact
+    images: tuple[Finding, ...] = ()
+    answers: tuple[Answer, ...] = ()
+    """One for each target, in their order."""
+    runs_on: tuple[NodePlatform, ...] = ()
+    """The platforms of the nodes that its pods are on, sorted."""
+    is_excluded: bool = False
+
+    def lacking(self, target: NodePlatform) -> tuple[str, ...]:
+        """The images that are known not to have the target."""
+        return tuple(each.text for each in self.images if _lacks(each, target))
+
+    @property
+    def has_unknown(self) -> bool:
+        """Nobody could be asked about one of its images."""
+        return any(each.verdict is Contribution.UNRESOLVED for each in self.images)
+
+
+class Judge:
+    """Judges the workloads of one set of facts."""
+
+    def __init__(self, facts: Facts, answers: Answers, targets: Sequence[NodePlatform]) -> None:
+        self.facts = facts
+        self.targets = tuple(targets)
+        self.ground = Ground(facts.nodes)
+        self.table = SettingsTable.of(
+            facts.policy,
+            facts.cppc or ClusterPodPlacementConfig(),
+            operator_namespace=facts.home,
+            short_names_searched=facts.short_names_searched,
+        )
+        self._answers = answers
+        self._taints = TaintSettings.of(facts.taints.spec) if facts.taints is not None else None
+        self._nodes = {node.name: node for node in facts.nodes}
+        self._existing = frozenset(filter(None, (node.labels.get("kubernetes.io/arch") for node in facts.nodes)))
+        self._architectures = frozenset(node.architecture for node in facts.nodes if node.architecture)
+
+    def judged(self) -> tuple[Judged, ...]:
+        """Every workload, in the order of the facts."""
+        return tuple(map(self.of, self.facts.workloads))
+
+    def node_of(self, pod: PodFact) -> NodeFact | None:
+        """The node that a pod is on, if it is known."""
+        return self._nodes.get(pod.node)
+
+    def of(self, workload: WorkloadFact) -> Judged:
+        """One workload."""
+        answers = self._answers.of(workload.namespace)
+        case = placement.examine(self._facts(workload))
+        if case.rule in EXCLUDING or _is_of_system(workload.namespace):
+            return Judged(workload, is_excluded=True)
+        images = images_of(workload.template, searched=case.settings.short_names_searched)
+        read = findings(images, answers, final=True, stale_for=case.settings.images_stale_for)
+        decision = placement.decide(case, answers, Progress.ENDED)
+        narrows = self.facts.cppc is not None and case.settings.node_aware == "narrow"
+        narrowed = frozenset[str]()
+        if narrows and decision.reason is PlacementReason.ARCHITECTURES_SET:
+            narrowed = frozenset(decision.supported).difference(decision.architectures)
+        on = [(node.platform, pod) for pod in workload.pods if (node := self._nodes.get(pod.node)) is not None]
+        running = Counter(platform for platform, pod in on if not pod.waits_for)
+        added = tuple(self._added(workload, answers))
+        return Judged(
+            workload,
+            read,
+            tuple(self._answer(workload, read, target, running[target], added, narrowed) for target in self.targets),
+            tuple(sorted({platform for platform, _ in on})),
+        )
+
+    def _answer(
+        self,
+        workload: WorkloadFact,
+        read: Iterable[Finding],
+        target: NodePlatform,
+        pods: int,
+        added: tuple[Toleration, ...],
+        narrowed: frozenset[str],
+    ) -> Answer:
+        read = tuple(read)
+        name = target_name(target)
+        lacking = tuple(_image_reason(each, name) for each in read if _lacks(each, target))
+        unknown = tuple(_unknown_reason(each) for each in read if each.verdict is Contribution.UNRESOLVED)
+        obstacles = self.ground.obstacles(
+            workload.template, target, path=workload.path, added=added, by_controller=workload.is_daemon_set
+        )
+        if target.architecture in narrowed:
+            obstacles += (_narrowed(name),)
+        reasons = (*lacking, *unknown, *obstacles)
+        if lacking:
+            verdict = Verdict.IMAGE
+        elif unknown:
+            verdict = Verdict.UNKNOWN
+        elif obstacles:
+            verdict = Verdict.CONSTRAINED
+        else:
+            verdict = Verdict.RUNS if pods else Verdict.READY
+        blocks = workload.is_daemon_set and verdict not in MOVABLE and not any(map(names_platforms, obstacles))
+        return Answer(name, verdict, reasons, pods, blocks)
+
+    def _facts(self, workload: WorkloadFact) -> placement.Facts:
+        labels = self.facts.labels(workload.namespace)
+        return placement.Facts(
+            pod=workload.template,
+            namespace=workload.namespace,
+            settings=self.table.of_namespace(labels),
+            nodes=self._existing,
+        )
+
+    def _added(self, workload: WorkloadFact, answers: Mapping[str, Inspection]) -> Iterator[Toleration]:
+        """The tolerations that a pod gets when it is created."""
+        if self._taints is None or self._taints.state != "active":
+            return
+        facts = taints.Facts(
+            pod=workload.template,
+            namespace=workload.namespace,
+            settings=self._taints,
+            namespace_labels=self.facts.labels(workload.namespace),
+            existing=self._architectures,
+        )
+        decision = taints.decide(taints.examine(facts), answers, TaintProgress.ENDED)
+        yield from map(self._taints.toleration, decision.added)
+
+
+def _is_of_system(namespace: str) -> bool:
+    """What a distribution brings along; ``kube-*`` is a rule of placement's (PL-201)."""
+    return namespace == "openshift" or namespace.startswith("openshift-")
+
+
+def _lacks(finding: Finding, target: NodePlatform) -> bool:
+    return finding.verdict is Contribution.CONSTRAINS and target not in finding.platforms
+
+
+def _image_reason(finding: Finding, target: str) -> Reason:
+    has = platforms_of(finding)
+    return Reason("ImageLacksTarget", lacks(finding.text, has, target), value=has, image=finding.text)
+
+
+def _unknown_reason(finding: Finding) -> Reason:
+    return Reason("ImageUnknown", failed([finding]), value=finding.failure, image=finding.text)
+
+
+def _narrowed(target: str) -> Reason:
+    return Reason(
+        "NodeAwarePolicy",
+        f"PlacementPolicy cluster leaves {target} out as long as no node has it (nodeAware.mode: narrow); list it in "
+        "nodeAware.assumeArchitectures",
+        "PlacementPolicy cluster: spec.nodeAware.mode",
+        "narrow",
+    )
+
+
+# -- What runs and what would run next: where the two differ in platforms (RP-004, RP-025).
+
+
+_PREFIXES = ("docker-pullable://", "docker://")
+
+
+def running_reference(image_id: str) -> str:
+    """The reference of what runs, ``quay.io/acme/web@sha256:…``; empty if the ``imageID`` names no repository."""
+    for prefix in _PREFIXES:
+        image_id = image_id.removeprefix(prefix)
+    if "@" not in image_id:
+        return ""
+    try:
+        return parse(image_id).canonical
+    except InvalidReference:
+        return ""
+
+
+def to_ask(facts: Facts, answers: Answers) -> tuple[str, ...]:
+    """References that run and are not what the template's image is now: each has to be asked about, too."""
+    found = {
+        running
+        for workload in facts.workloads
+        for _, _, running, answer in _running(workload, answers)
+        if running and not _is_it(running, answer) and running not in answers.of(workload.namespace)
+    }
+    return tuple(sorted(found))
+
+
+def drift_of(workload: WorkloadFact, answers: Answers) -> tuple[Drift, ...]:
+    """Each container and image that runs with other platforms than the next pod would have."""
+    known = answers.of(workload.namespace)
+    found = {}
+    for container, image, running, answer in _running(workload, answers):
+        if not running or _is_it(running, answer):
+            continue
+        now, then = _platforms(known.get(running)), _platforms(answer)
+        if now is not None and then is not None and now != then:
+            found[container, running] = Drift(container, running, image, now, then)
+    return tuple(found[key] for key in sorted(found))
+
+
+def node_drift(judged: Iterable[Judged], facts: Facts) -> tuple[NodeDrift, ...]:
+    """By node: the pods that run on it although it could not run their successors."""
+    nodes = {node.name: node for node in facts.nodes}
+    found: dict[str, dict[str, str]] = {}
+    for each in judged:
+        for pod in each.workload.pods:
+            node = nodes.get(pod.node)
+            if node is None:
+                continue
+            lacking = each.lacking(node.platform)
+            if lacking:
+                name = f"{each.workload.namespace}/{pod.name}"
+                images = ", ".join(lacking)
+                found.setdefault(node.name, {})[name] = (
+                    f"{name} would not start on {node.name} again: {images} has no {target_name(node.platform)}"
+                )
+    return tuple(
+        NodeDrift(
+            name, target_name(nodes[name].platform), tuple(sorted(pods)), tuple(pods[pod] for pod in sorted(pods))
+        )
+        for name, pods in sorted(found.items())
+    )
+
+
+def _running(workload: WorkloadFact, answers: Answers) -> Iterator[tuple[str, str, str, Inspection | None]]:
+    """Container, image of the template, reference of what runs, and the answer for the template's image."""
+    spec = workload.template.spec
+    images = {each.name: each.image for each in (*(spec.containers or ()), *(spec.init_containers or ()))}
+    known = answers.of(workload.namespace)
+    seen = {(each.container, each.image_id) for pod in workload.pods for each in pod.running}
+    for container, image_id in sorted(seen):
+        image = images.get(container)
+        if image is not None:
+            yield container, image, running_reference(image_id), known.get(image)
+
+
+def _is_it(running: str, answer: Inspection | None) -> bool:
+    """The running digest is that of the index, or of one of its manifests; without one to compare with it counts so."""
+    if answer is None or not answer.digest:
+        return True
+    digest = running.rpartition("@")[2]
+    return digest == answer.digest or any(digest == each.digest for each in answer.entries)
+
+
+def _platforms(answer: Inspection | None) -> tuple[str, ...] | None:
+    """As targets are spelled; None if nobody knows, or if it fits every platform."""
+    if answer is None or answer.status is not Status.RESOLVED:
+        return None
+    return tuple(map(target_name, answer.node_platforms))
+
+
+def misplaced(judged: Iterable[Judged], facts: Facts, answers: Answers) -> Iterator[tuple[str, str]]:
+    """Pods on nodes that what they run does not support: the pod and one sentence (RP-015)."""
+    nodes = {node.name: node for node in facts.nodes}
+    for each in judged:
+        if not each.workload.pods:
+            continue
+        known = answers.of(each.workload.namespace)
+        by_container = _findings_by_container(each)
+        for pod in each.workload.pods:
+            node = nodes.get(pod.node)
+            if node is None:
+                continue
+            for running in pod.running:
+                actual = known.get(running_reference(running.image_id))
+                platforms = actual.node_platforms if actual is not None and actual.constrains else None
+                if platforms is None:
+                    platforms = by_container.get(running.container)
+                if platforms is not None and node.platform not in platforms:
+                    name = f"{each.workload.namespace}/{pod.name}"
+                    yield name, f"{name} is on {node.name} ({target_name(node.platform)})"
+                    break
+
+
+def _findings_by_container(judged: Judged) -> dict[str, tuple[NodePlatform, ...]]:
+    """The platforms of the template's images by container, where they restrict."""
+    spec = judged.workload.template.spec
+    platforms = {each.text: each.platforms for each in judged.images if each.verdict is Contribution.CONSTRAINS}
+    return {
+        container.name: platforms[container.image]
+        for container in (*(spec.containers or ()), *(spec.init_containers or ()))
+        if container.image in platforms
+    }
