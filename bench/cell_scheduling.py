@@ -27,7 +27,7 @@ import msgspec
 from bench.celled_nodes import CelledNodes, in_groups
 from bench.measure import Figure, cpu_seconds, percentile, resident_mib
 from bench.runtime import Say
-from polyarch.installation import waiting
+from polyarch.installation import wait
 from polyarch.kube.client import Client
 from polyarch.kube.resources import CRDS, NAMESPACES, PODS, SERVICE_ACCOUNTS
 from polyarch.numa.api.settings import SchedulerSettings, SchedulingMode
@@ -222,7 +222,7 @@ class Trial:
 async def prepare(client: Client) -> None:
     """The definition of topologies, and a namespace that takes pods without a controller manager."""
     await client.apply(CRDS, definition())
-    await waiting.established(client, [definition()["metadata"]["name"]])
+    await wait.established(client, [definition()["metadata"]["name"]])
     await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
     await client.create(SERVICE_ACCOUNTS, account, namespace=NAMESPACE)

@@ -17,7 +17,7 @@ from typing import Any, Final
 from bench import load
 from bench.measure import AuditLog, Figure, cpu_seconds, resident_mib
 from bench.placement import RegistryLog, Say
-from polyarch.installation import documents, waiting
+from polyarch.installation import objects, wait
 from polyarch.installation.settings import InstallationSettings
 from polyarch.kube.client import Client
 from polyarch.kube.informer import Informer
@@ -133,10 +133,10 @@ async def _patched(client: Client, namespace: str, pods: list[str]) -> float:
 
 
 async def _configure(client: Client) -> None:
-    definitions = documents.definitions(InstallationSettings())
+    definitions = objects.definitions(InstallationSettings())
     for definition in definitions:
         await client.apply(CRDS, definition)
-    await waiting.established(client, [definition["metadata"]["name"] for definition in definitions])
+    await wait.established(client, [definition["metadata"]["name"] for definition in definitions])
     await client.apply(ARCHITECTURE_TAINTS, {
         "apiVersion": ARCHITECTURE_TAINTS.api_version, "kind": ARCHITECTURE_TAINTS.kind,
         "metadata": {"name": names.SINGLETON}, "spec": {},

@@ -15,8 +15,8 @@ import msgspec
 from fault_installation import restart_api_server
 from fault_proxy import FaultProxy, server_tls
 
-from polyarch.installation import removing
-from polyarch.installation.inventory.survey import Survey, survey
+from polyarch.installation import uninstall
+from polyarch.installation.inventory import Survey, survey
 from polyarch.kube.client import Client
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import NODES
@@ -144,9 +144,9 @@ class Stage:
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
-    async def removed(self, tell: removing.Tell) -> list[str]:
+    async def removed(self, tell: uninstall.Tell) -> list[str]:
         """Uninstall polyarch, and return what is left of it."""
-        removal = await removing.remove(self.client, DEFAULT_NAMESPACE, tell=tell)
+        removal = await uninstall.remove(self.client, DEFAULT_NAMESPACE, tell=tell)
         left = [f"uninstalled by force: {removal.by_force}"] if removal.by_force else []
         left += removal.left
         seen = await survey(self.client)

@@ -14,7 +14,7 @@ from polyarch.builds.api.crds import crds
 from polyarch.builds.controller import cleanup, cluster_record, prune_jobs, running_images, watches
 from polyarch.builds.controller.machine import machine_watches
 from polyarch.builds.effects import copies, named_objects, object_writes, spec_inputs
-from polyarch.installation import waiting
+from polyarch.installation import wait
 from polyarch.kube import events, lease
 from polyarch.kube.client import Client
 from polyarch.kube.rbac import granted, union
@@ -41,7 +41,7 @@ async def define(client: Client) -> None:
     """The custom resources of builds."""
     for definition in crds():
         await client.apply(CRDS, definition)
-    await waiting.established(client, [definition["metadata"]["name"] for definition in crds()])
+    await wait.established(client, [definition["metadata"]["name"] for definition in crds()])
 
 
 async def seed(sandbox: Sandbox, *bases: str) -> None:

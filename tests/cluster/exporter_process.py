@@ -12,7 +12,7 @@ from placement_cluster import until
 from placement_process import Running, start
 
 from numa_host import NumaHost, available
-from polyarch.installation import waiting
+from polyarch.installation import wait
 from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.rbac import granted
@@ -32,7 +32,7 @@ async def define(client: Client) -> None:
     """The NodeResourceTopology."""
     document = definition()
     await client.apply(CRDS, document)
-    await waiting.established(client, [document["metadata"]["name"]])
+    await wait.established(client, [document["metadata"]["name"]])
 
 
 class Exporter:

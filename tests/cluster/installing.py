@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from polyarch.cli import main
-from polyarch.installation.inventory.survey import Found, survey
+from polyarch.installation.inventory import Found, survey
 from polyarch.kube.client import Client
 from polyarch.sandbox.cluster import Sandbox
 

@@ -11,7 +11,7 @@ from machine_crds import definitions
 from placement_cluster import until
 
 from polyarch.builds.machineos import vocabulary
-from polyarch.installation import waiting
+from polyarch.installation import wait
 from polyarch.kube.client import Client
 from polyarch.kube.resources import CRDS, SECRETS
 from polyarch.sandbox.cluster import Sandbox
@@ -124,7 +124,7 @@ class Shop:
 async def kinds(client: Client) -> AsyncIterator[None]:
     for each in definitions():
         await client.apply(CRDS, each)
-    await waiting.established(client, [each["metadata"]["name"] for each in definitions()])
+    await wait.established(client, [each["metadata"]["name"] for each in definitions()])
     try:
         yield
     finally:

@@ -11,7 +11,7 @@ from typing import Any
 
 from numa_cluster import planned
 
-from polyarch.installation import waiting
+from polyarch.installation import wait
 from polyarch.kube.client import Client
 from polyarch.kube.errors import AlreadyExists, NotFound
 from polyarch.kube.resources import CRDS, NAMESPACES, PODS, by_kind
@@ -49,7 +49,7 @@ async def eventually(look: Callable[[], Awaitable[Any]], holds: Callable[[Any], 
 async def deploy(client: Client) -> None:
     """An exporter on every node."""
     await client.apply(CRDS, definition())
-    await waiting.established(client, [definition()["metadata"]["name"]])
+    await wait.established(client, [definition()["metadata"]["name"]])
     with contextlib.suppress(AlreadyExists):
         await client.create(NAMESPACES, {"metadata": {"name": DEFAULT_NAMESPACE}})
     group = {"poolName": "all", "nodeSelector": {"matchLabels": {"kubernetes.io/os": "linux"}}, "config": EVENTS}

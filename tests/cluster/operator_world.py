@@ -19,8 +19,8 @@ import msgspec
 from audited import Audited
 from placement_process import start
 
-from polyarch.installation import without_operator
-from polyarch.installation.documents import definitions, operator_objects
+from polyarch.installation import uninstall
+from polyarch.installation.objects import definitions, operator_objects
 from polyarch.installation.operator import rights as operator_rights
 from polyarch.installation.settings import InstallationSettings
 from polyarch.kube import config
@@ -281,7 +281,7 @@ class World:
         await self.client.patch(
             CRDS, str(CPPCS), MergePatch({"spec": {"conversion": {"strategy": "None", "webhook": None}}})
         )
-        await without_operator.remove_taints(self.client)
+        await uninstall.remove_taints(self.client)
         for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
             for name in (names.OPERATOR, names.WEBHOOK_CONFIGURATION, taint_names.ROLE):
                 await self.delete(resource, name)

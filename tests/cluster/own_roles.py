@@ -6,8 +6,8 @@ objects are those of an installation and of the operator; none is listed here.
 
 from typing import get_args
 
-from polyarch.installation import documents, waiting
-from polyarch.installation.components import cluster_configuration
+from polyarch.installation import objects, wait
+from polyarch.installation.objects import cluster_configuration
 from polyarch.installation.settings import InstallationSettings
 from polyarch.kube.client import Client
 from polyarch.kube.resources import CRDS, by_kind
@@ -31,9 +31,9 @@ USERS = {f"system:serviceaccount:{DEFAULT_NAMESPACE}:{account}": role for role, 
 async def install(client: Client) -> None:
     """CustomResourceDefinitions, namespace, ServiceAccounts, rights, configuration; no process and no webhook."""
     settings = InstallationSettings()
-    definitions = documents.definitions(settings)
+    definitions = objects.definitions(settings)
     await together(client.apply(CRDS, definition) for definition in definitions)
-    await waiting.established(client, [definition["metadata"]["name"] for definition in definitions])
+    await wait.established(client, [definition["metadata"]["name"] for definition in definitions])
     pull_secret = (DEFAULT_NAMESPACE, GLOBAL_PULL_SECRET)
     parts = rbac.Parts(
         node_aware=True,
@@ -47,7 +47,7 @@ async def install(client: Client) -> None:
     )
     rights = (*rbac.service_accounts(), *rbac.rbac(parts))
     kept = (operands.readings(DEFAULT_NAMESPACE), operands.kept_report(DEFAULT_NAMESPACE))
-    for document in (*documents.own_namespace(settings), *rights, *kept):
+    for document in (*objects.own_namespace(settings), *rights, *kept):
         resource = by_kind(document["apiVersion"], document["kind"])
         await client.apply(resource, document, namespace=document["metadata"].get("namespace", ""))
     await client.apply(CPPCS, cluster_configuration())

@@ -7,8 +7,8 @@ from typing import Any
 
 from placement_cluster import pod
 
-from polyarch.installation import removing, waiting
-from polyarch.installation.inventory.survey import Found, survey
+from polyarch.installation import uninstall, wait
+from polyarch.installation.inventory import Found, survey
 from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import DEPLOYMENTS, NAMESPACES, PODS, Resource
@@ -36,7 +36,7 @@ class Packaged:
 
     async def available(self, *switched_on: Resource) -> None:
         """Until the operator runs, and what these kinds of custom resources switch on is available."""
-        await waiting.available(
+        await wait.available(
             self.client, NAMESPACE, switched_on=switched_on, seconds=SECONDS, tell=lambda _: None, every=0.2
         )
 
@@ -90,7 +90,7 @@ async def packaged(sandbox: Sandbox) -> AsyncIterator[Packaged]:
         try:
             yield cluster
         finally:
-            await removing.remove(client, NAMESPACE, force=True, tell=lambda _: None)
+            await uninstall.remove(client, NAMESPACE, force=True, tell=lambda _: None)
             # `helm install --create-namespace` made it, and nobody removes it with the release.
             with suppress(NotFound):
                 await client.delete(NAMESPACES, NAMESPACE)

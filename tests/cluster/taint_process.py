@@ -9,7 +9,7 @@ from typing import Any
 from placement_cluster import until
 from placement_process import Running, run
 
-from polyarch.installation import documents, waiting
+from polyarch.installation import objects, wait
 from polyarch.installation.settings import InstallationSettings
 from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
@@ -51,10 +51,10 @@ def taints(**spec: Any) -> dict[str, Any]:
 
 async def define(client: Client) -> None:
     """The custom resources of an installation."""
-    definitions = documents.definitions(InstallationSettings())
+    definitions = objects.definitions(InstallationSettings())
     for definition in definitions:
         await client.apply(CRDS, definition)
-    await waiting.established(client, [definition["metadata"]["name"] for definition in definitions])
+    await wait.established(client, [definition["metadata"]["name"] for definition in definitions])
 
 
 @asynccontextmanager

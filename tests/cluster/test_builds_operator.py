@@ -17,7 +17,7 @@ from registry_reader import Reader
 from build_refusals import spec
 from polyarch.builds import names
 from polyarch.builds.operator.rights import EDIT_ROLE, IN_NAMESPACES, VIEW_ROLE, role_rights
-from polyarch.installation.documents import definitions
+from polyarch.installation.objects import definitions
 from polyarch.installation.operator import rights as operator_rights
 from polyarch.installation.settings import InstallationSettings
 from polyarch.kube.resources import (

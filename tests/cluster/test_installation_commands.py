@@ -14,7 +14,7 @@ from installing import NAMESPACE, Cluster, Json
 from build_refusals import spec
 from polyarch.builds import names as builds
 from polyarch.builds.operator.operands import operands
-from polyarch.installation import removing, waiting
+from polyarch.installation import uninstall, wait
 from polyarch.kube import patches
 from polyarch.kube.errors import Invalid, NotFound
 from polyarch.kube.patches import JsonPatch, MergePatch
@@ -280,7 +280,7 @@ async def test_in_003_without_an_operator_gates_and_finalizers_are_removed(
 ) -> None:
     """PL-521: nobody removes the gate, and the configuration is held by a finalizer; without ``--force`` it takes over
     when no operator has run for a while."""
-    monkeypatch.setattr(removing, "PATIENCE", 2.0)
+    monkeypatch.setattr(uninstall, "PATIENCE", 2.0)
     await cluster.polyarch("install", "-q")
     await _held(cluster, CPPCS, names.SINGLETON)
     await _gated_pod(cluster, "gated")
@@ -449,7 +449,7 @@ async def test_in_003_another_operators_numa_is_no_part_of_an_installation_witho
     """The same names in a cluster where polyarch only places pods: definition and object stay as they are."""
     (definition, _) = numa_definitions.crds()
     await cluster.client.apply(CRDS, definition, field_manager="another")
-    await waiting.established(cluster.client, [str(OPERATORS)])
+    await wait.established(cluster.client, [str(OPERATORS)])
     theirs = {
         "apiVersion": OPERATORS.api_version,
         "kind": OPERATORS.kind,
@@ -470,7 +470,7 @@ async def _topology_definition(cluster: Cluster) -> None:
     made = topology_crd.definition()
     made["metadata"] = {**made["metadata"], "labels": dict(PART_OF)}
     await cluster.client.apply(CRDS, made)
-    await waiting.established(cluster.client, [str(TOPOLOGIES)])
+    await wait.established(cluster.client, [str(TOPOLOGIES)])
 
 
 async def _topology(cluster: Cluster, name: str, labels: dict[str, str]) -> None:

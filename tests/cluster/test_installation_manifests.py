@@ -9,7 +9,7 @@ import yaml
 from installing import NAMESPACE, PROJECT, Cluster, Json
 from placement_cluster import until
 
-from polyarch.installation import documents
+from polyarch.installation import objects
 from polyarch.installation.settings import Builds, InstallationSettings
 from polyarch.kube.client import Client
 from polyarch.kube.errors import Forbidden
@@ -111,7 +111,7 @@ async def test_in_011_a_component_does_what_its_setting_does(
     cluster: Cluster, peer: Peer, tmp_path: Any, components: list[str], settings: InstallationSettings
 ) -> None:
     found = await built(cluster, peer, tmp_path, *components)
-    wanted = {key(each): each for each in documents.documents(settings) if each["kind"] != CPPCS.kind}
+    wanted = {key(each): each for each in objects.documents(settings) if each["kind"] != CPPCS.kind}
     assert found.keys() == wanted.keys()
     for name, document in wanted.items():
         if "rules" in document:
@@ -192,7 +192,7 @@ async def test_in_004_manifests_of_an_earlier_version_are_taken_over(cluster: Cl
 OWN = OperatorSettings()
 WORKLOADS = {
     names.OPERATOR: next(
-        each for each in documents.operator_objects(InstallationSettings()) if each["kind"] == "Deployment"
+        each for each in objects.operator_objects(InstallationSettings()) if each["kind"] == "Deployment"
     ),
     names.WEBHOOK: workloads.deployment(deployments.webhook(OWN), OWN, Served()),
     names.CONTROLLER: workloads.deployment(deployments.controller(OWN), OWN, Served()),

@@ -13,7 +13,7 @@ import yaml
 from polyarch import __version__
 from polyarch.cli.maintenance.chart_values import ChartValues
 from polyarch.cli.maintenance.generate import DASHBOARDS
-from polyarch.installation.documents import documents
+from polyarch.installation.objects import documents
 from polyarch.installation.settings import Builds, ComponentName
 from polyarch.operating.labels import finished
 from polyarch.operating.settings import MachineOS

@@ -11,7 +11,7 @@ from packaged import NAMESPACE, Packaged, packaged
 from placement_cluster import architectures
 from test_packaging_chart import CHART, Helm
 
-from polyarch.installation.documents import definitions
+from polyarch.installation.objects import definitions
 from polyarch.installation.settings import InstallationSettings
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import CRDS, DEPLOYMENTS, NAMESPACES

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from polyarch.installation import applying, checking, documents
+from polyarch.installation import apply, objects, preflight
 from polyarch.kube import config
 from polyarch.kube.client import Client
 from polyarch.kube.errors import Forbidden
@@ -199,9 +199,9 @@ async def test_in_031_the_webhook_is_registered_by_service_and_places_pods(place
 
 async def test_in_031_the_sandbox_has_the_objects_of_an_installation_and_no_others(placed_sandbox: Sandbox) -> None:
     """A second installation with the same values changes nothing."""
-    wanted = documents.documents(operator.installation(placed_sandbox.layout, placed_sandbox.state.settings))
+    wanted = objects.documents(operator.installation(placed_sandbox.layout, placed_sandbox.state.settings))
     async with placed_sandbox.client() as client:
-        applied = await applying.apply_all(client, wanted, await checking.gather(client, wanted))
+        applied = await apply.apply_all(client, wanted, await preflight.gather(client, wanted))
     assert {each.verb for each in applied} == {"unchanged"}
 
 

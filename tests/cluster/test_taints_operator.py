@@ -13,7 +13,7 @@ import pytest
 from audited import Audited
 from operator_world import World, eventually
 
-from polyarch.installation.inventory.survey import Survey, survey
+from polyarch.installation.inventory import Survey, survey
 from polyarch.kube.errors import NotFound
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import DEPLOYMENTS, LEASES, MUTATING_WEBHOOKS, NODES, PODS, SECRETS, Resource

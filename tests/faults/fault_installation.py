@@ -17,9 +17,9 @@ from audited import Audited
 from fault_crowd import NAMESPACE_PREFIX, POLICY, Crowd, Expected, crowd_in, seed
 from placement_cluster import is_gated, labels, pod, until
 
-from polyarch.installation import applying, checking, removing, waiting
-from polyarch.installation.documents import documents
-from polyarch.installation.inventory.survey import Found, Survey, survey
+from polyarch.installation import apply, preflight, uninstall, wait
+from polyarch.installation.inventory import Found, Survey, survey
+from polyarch.installation.objects import documents
 from polyarch.installation.settings import InstallationSettings
 from polyarch.kube.client import Client
 from polyarch.kube.errors import ApiError, ConnectionFailed, NotFound
@@ -86,8 +86,8 @@ class Installed:
         while True:
             try:
                 wanted = documents(settings)
-                await applying.apply_all(self.client, wanted, await checking.gather(self.client, wanted))
-            except (ConnectionFailed, ApiError, applying.ApplyRefused):
+                await apply.apply_all(self.client, wanted, await preflight.gather(self.client, wanted))
+            except (ConnectionFailed, ApiError, apply.ApplyRefused):
                 await asyncio.sleep(0.5)
             else:
                 return
@@ -96,7 +96,7 @@ class Installed:
         end = time.monotonic() + AVAILABLE_SECONDS
         while True:
             try:
-                await waiting.available(
+                await wait.available(
                     self.client,
                     DEFAULT_NAMESPACE,
                     switched_on=[CPPCS] if configured else [],
@@ -118,11 +118,11 @@ class Installed:
         )
         return names.SCHEDULING_GATE_LABEL in labels(seen)
 
-    async def remove(self, **how: Any) -> removing.Removal:
+    async def remove(self, **how: Any) -> uninstall.Removal:
         """As ``polyarch uninstall``, also through a restart of the API server."""
         while True:
             try:
-                return await removing.remove(self.client, DEFAULT_NAMESPACE, **how)
+                return await uninstall.remove(self.client, DEFAULT_NAMESPACE, **how)
             except (ConnectionFailed, ApiError):
                 await asyncio.sleep(0.5)
 

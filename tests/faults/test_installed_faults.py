@@ -17,8 +17,8 @@ from fault_installation import FailedOpen, Installed, Load, is_gone, restart_api
 from fault_table import Row
 from operator_world import eventually
 
-from polyarch.installation import applying, checking
-from polyarch.installation.documents import configuration, definitions, own_namespace
+from polyarch.installation import apply, preflight
+from polyarch.installation.objects import configuration, definitions, own_namespace
 from polyarch.kube import x509
 from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
@@ -125,7 +125,7 @@ def removal_note(seconds: float, left: list[str]) -> str:
 async def test_in_004_an_upgrade_from_the_earlier_manifests_while_pods_are_created(installed, told, peer):
     kubectl, client, settings = peer("kubectl"), installed.client, installed.settings(webhooks=2)
     early = [*definitions(settings), *configuration(settings)]
-    await applying.apply_all(client, early, await checking.gather(client, early))
+    await apply.apply_all(client, early, await preflight.gather(client, early))
     await stand_earlier(installed, kubectl)
     images = await installed.seed(6)
     async with installed.crowd() as crowd:
@@ -340,7 +340,7 @@ async def test_pl_503_pl_520_left_by_the_predecessor_and_then_the_namespace_is_d
     """Its Deployment has another selector, its webhook is gone, its pods are gated and its configuration is held."""
     client, settings = installed.client, installed.settings()
     early = [*definitions(settings), *own_namespace(settings), *configuration(settings)]
-    await applying.apply_all(client, early, await checking.gather(client, early))
+    await apply.apply_all(client, early, await preflight.gather(client, early))
     held_by = MergePatch({"metadata": {"finalizers": [names.POD_PLACEMENT_FINALIZER]}})
     await client.patch(CPPCS, names.SINGLETON, held_by)
     await client.create(DEPLOYMENTS, predecessors_controller(), namespace=DEFAULT_NAMESPACE)

@@ -17,7 +17,7 @@ from cyclopts import CycloptsError
 
 from polyarch.cli.app import app
 from polyarch.cli.options.valueless import with_values
-from polyarch.installation.documents import definitions
+from polyarch.installation.objects import definitions
 from polyarch.installation.settings import InstallationSettings
 from polyarch.manifests.configuration import Configuration
 from polyarch.manifests.lint.catalogue import RULES

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from polyarch.installation.applying import Applied
+from polyarch.installation.apply import Applied
 from polyarch.kube import config
 from polyarch.kube.client import Client
 from polyarch.kube.resources import PODS

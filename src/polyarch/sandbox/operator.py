@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
-from polyarch.installation import applying, checking, documents, removing, waiting
-from polyarch.installation.applying import Applied, ApplyRefused
+from polyarch.installation import apply, objects, preflight, uninstall, wait
+from polyarch.installation.apply import Applied, ApplyRefused
 from polyarch.installation.settings import (
     Builds,
     ComponentName,
@@ -25,7 +25,7 @@ from polyarch.installation.settings import (
     Toleration,
     recorded,
 )
-from polyarch.installation.waiting import NotInTime
+from polyarch.installation.wait import NotInTime
 from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import DEPLOYMENTS, PODS, Resource
@@ -118,15 +118,15 @@ async def start(layout: Layout, client: Client, settings: Settings, progress: Pr
 
     Returns what was done with each object.
     """
-    wanted = documents.documents(installation(layout, settings))
+    wanted = objects.documents(installation(layout, settings))
     if settings.numa is None:
         await _without_numa(client, progress)
     try:
-        applied = await applying.apply_all(client, wanted, await checking.gather(client, wanted))
-        await waiting.available(
+        applied = await apply.apply_all(client, wanted, await preflight.gather(client, wanted))
+        await wait.available(
             client,
             DEFAULT_NAMESPACE,
-            switched_on={checking.ref_of(each).resource for each in wanted},
+            switched_on={preflight.ref_of(each).resource for each in wanted},
             seconds=START_SECONDS,
             tell=progress.step,
             every=LOOK_SECONDS,
@@ -188,7 +188,7 @@ def _is_rolled_out(deployment: Unstructured, replicas: int) -> bool:
 
 async def remove(client: Client, progress: Progress) -> None:
     """Uninstall polyarch as ``polyarch uninstall`` does."""
-    removal = await removing.remove(client, DEFAULT_NAMESPACE, tell=progress.step)
+    removal = await uninstall.remove(client, DEFAULT_NAMESPACE, tell=progress.step)
     if removal.left:
         raise ProcessFailed(f"uninstalling polyarch left {', '.join(removal.left)}")
 

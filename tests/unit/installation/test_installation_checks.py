@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from polyarch.installation import checking, documents
-from polyarch.installation.checking import Facts
-from polyarch.installation.ownership import Check, Whose, whose
+from polyarch.installation import objects, preflight
+from polyarch.installation.preflight import Check, Facts, Whose, whose
 from polyarch.installation.settings import InstallationSettings
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.rbac import Access
@@ -17,7 +16,7 @@ from polyarch.placement.operator.operator_rules import PREDECESSOR
 
 HERE = "polyarch-system"
 Json = dict[str, Any]
-DOCUMENTS = {checking.ref_of(each): each for each in documents.documents(InstallationSettings())}
+DOCUMENTS = {preflight.ref_of(each): each for each in objects.documents(InstallationSettings())}
 ABSENT: dict[Ref, Json | None] = dict.fromkeys(DOCUMENTS)
 
 
@@ -41,7 +40,7 @@ def said(
     found: Json | None = None, *deployments: Json, version: tuple[int, int] = (1, 31), kind: str = "ClusterRole"
 ) -> list[Check]:
     facts = Facts(version, {**ABSENT, ref(kind): found}, deployments)
-    return list(checking.checks(facts, namespace=HERE))
+    return list(preflight.checks(facts, namespace=HERE))
 
 
 def refused(checks: list[Check]) -> list[Check]:
@@ -65,7 +64,7 @@ def test_in_002_pl_504_kubernetes_from_1_30_on(version: tuple[int, int], passes:
 
 def test_in_002_missing_rights_are_named_with_their_namespace() -> None:
     denied = ((Access("create", "", "secrets"), HERE), (Access("patch", "apps", "deployments", "x"), ""))
-    (found,) = refused(list(checking.checks(Facts((1, 31), ABSENT, (), denied), namespace=HERE)))
+    (found,) = refused(list(preflight.checks(Facts((1, 31), ABSENT, (), denied), namespace=HERE)))
     assert found.message == f"not allowed: create secrets in namespace {HERE}, patch deployments.apps x"
 
 
@@ -141,6 +140,6 @@ def test_in_002_a_namespace_is_ours_if_polyarch_labelled_it(name: str, manager: 
 def test_in_002_what_the_dry_run_was_told_is_passed_on_with_what_to_do() -> None:
     problem = Forbidden(403, message="user bob is attempting to grant RBAC permissions not currently held")
     facts = Facts((1, 31), ABSENT, (), (), {ref("ClusterRole"): problem})
-    (found,) = refused(list(checking.checks(facts, namespace=HERE)))
+    (found,) = refused(list(preflight.checks(facts, namespace=HERE)))
     assert problem.message in found.message
     assert "only who has a right may grant it" in found.action

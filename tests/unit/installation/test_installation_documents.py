@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from polyarch.installation import components, documents, operator
+from polyarch.installation import objects, operator
 from polyarch.installation.settings import (
     Image,
     InstallationSettings,
@@ -25,7 +25,7 @@ Json = dict[str, Any]
 
 
 def made(settings: InstallationSettings | None = None) -> list[Json]:
-    return list(documents.documents(settings or InstallationSettings(), namespace=NAMESPACE))
+    return list(objects.documents(settings or InstallationSettings(), namespace=NAMESPACE))
 
 
 def only(kind: str, settings: InstallationSettings | None = None) -> Json:
@@ -141,11 +141,11 @@ def test_wrong_values_are_refused_with_their_place(values: Json, problem: str) -
         read(values)
 
 
-@pytest.mark.parametrize("name", components.PLANNED)
+@pytest.mark.parametrize("name", objects.PLANNED)
 def test_in_001_a_component_of_later_is_refused_with_those_that_exist(name: str) -> None:
     known = "placement, taints, builds, numa"
-    with pytest.raises(components.UnknownComponent, match=f"not part of this version; .*: {known}"):
-        components.component(name)
+    with pytest.raises(objects.UnknownComponent, match=f"not part of this version; .*: {known}"):
+        objects.component(name)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_in_001_a_component_of_later_is_refused_with_those_that_exist(name: str)
 def test_in_010_the_image_by_tag_or_digest(image: Image, expected: str) -> None:
     settings = InstallationSettings(image=image)
     assert container(settings)["image"] == expected
-    assert documents.images(settings) == (expected,)
+    assert objects.images(settings) == (expected,)
 
 
 def test_in_030_settings_that_differ_from_the_defaults_are_in_the_environment() -> None:
@@ -271,9 +271,9 @@ def test_in_004_an_upgrade_reads_the_values_back_that_were_installed() -> None:
     assert of_record(record) == given
     assert recorded(InstallationSettings()) == "{}"
     (deployment,) = [
-        each for each in documents.remembering(documents.documents(given), given) if each["kind"] == "Deployment"
+        each for each in objects.remembering(objects.documents(given), given) if each["kind"] == "Deployment"
     ]
-    assert deployment["metadata"]["annotations"][documents.VALUES] == record
+    assert deployment["metadata"]["annotations"][objects.VALUES] == record
 
 
 def test_in_004_values_that_this_version_does_not_have_are_left_out() -> None:

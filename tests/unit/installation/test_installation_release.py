@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import msgspec
 
 from polyarch.builds import names
-from polyarch.installation.without_operator import release_records
+from polyarch.installation.uninstall import release_records
 from polyarch.kube.resources import CONFIGMAPS
 from polyarch.objects import ObjectMeta, PartialObjectMetadata
 

@@ -17,7 +17,7 @@ import yaml
 from polyarch.builds.operator import operands as builds
 from polyarch.cli import main
 from polyarch.cli.roles.run import Choice
-from polyarch.installation import documents, operator
+from polyarch.installation import objects, operator
 from polyarch.installation.settings import InstallationSettings
 from polyarch.kube.manager import Role
 from polyarch.numa.operator import plan as numa
@@ -69,7 +69,7 @@ def with_value(document: Json, path: Names, value: Any) -> Json:
 
 
 def made(values: Json) -> list[Json]:
-    return list(documents.documents(msgspec.convert(values, InstallationSettings), namespace="tools"))
+    return list(objects.documents(msgspec.convert(values, InstallationSettings), namespace="tools"))
 
 
 @pytest.mark.parametrize("path", LEAVES, ids=".".join)

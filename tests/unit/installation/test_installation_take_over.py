@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from polyarch.installation.applying import take_over
+from polyarch.installation.apply import take_over
 from polyarch.kube.apply import READS
 from polyarch.kube.errors import NO_FIT, Invalid, StatusCause
 from polyarch.kube.resources import DEPLOYMENTS, Ref

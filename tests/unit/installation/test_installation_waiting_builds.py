@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from polyarch.installation import waiting
+from polyarch.installation import wait as waiting
 from polyarch.installation.operator import OPERATOR
-from polyarch.installation.waiting import NotInTime
+from polyarch.installation.wait import NotInTime
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import DEPLOYMENTS, LEASES, Resource
 from polyarch.kube.responses import Listing

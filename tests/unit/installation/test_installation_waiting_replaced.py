@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from polyarch.installation import waiting
+from polyarch.installation import wait
 from polyarch.installation.operator import OPERATOR
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import DEPLOYMENTS, LEASES, Resource
@@ -60,7 +60,7 @@ class Cluster:
 async def waited(at: dict[float, Callable[[Cluster], object]], **first: dict[str, Any]) -> tuple[float, list[str]]:
     cluster, said = Cluster(at), []
     cluster.deployments |= first
-    await waiting.available(
+    await wait.available(
         cluster,
         HOME,
         switched_on={CPPCS},
@@ -102,18 +102,18 @@ async def test_in_002_the_pods_that_the_new_operator_replaces_are_waited_for() -
         },
         **NEW_OPERATOR,
     )
-    assert (time, said[-1]) == (14.0, f"{waiting.REPLACING}Deployment {names.WEBHOOK} (1 of 1 are new)")
+    assert (time, said[-1]) == (14.0, f"{wait.REPLACING}Deployment {names.WEBHOOK} (1 of 1 are new)")
 
 
 async def test_in_002_an_operator_that_has_nothing_to_replace_is_waited_for_until_it_says_so() -> None:
     """Nothing else shows that it has looked: a former leader's word does not count."""
     time, said = await waited({3: new_leader, 7: says_so}, **NEW_OPERATOR)
-    assert (time, said[-1]) == (7.0, waiting.SILENT)
+    assert (time, said[-1]) == (7.0, wait.SILENT)
 
 
 async def test_in_002_an_operator_that_never_says_anything_is_believed_after_a_while() -> None:
     """Of an image that is older than the command."""
-    assert (await waited({3: new_leader}, **NEW_OPERATOR))[0] == 3.0 + waiting.SILENT_SECONDS
+    assert (await waited({3: new_leader}, **NEW_OPERATOR))[0] == 3.0 + wait.SILENT_SECONDS
 
 
 async def test_in_002_what_it_replaces_is_waited_for_also_of_a_silent_one() -> None:
@@ -143,9 +143,9 @@ async def test_in_002_a_former_pod_ends_and_the_new_one_leads_before_it_is_asked
     )
     assert time == 10.0
     assert said[1:] == [
-        f"{waiting.UNSETTLED}a former pod has not ended",
-        f"{waiting.UNSETTLED}none of its pods leads yet",
-        waiting.SILENT,
+        f"{wait.UNSETTLED}a former pod has not ended",
+        f"{wait.UNSETTLED}none of its pods leads yet",
+        wait.SILENT,
     ]
 
 
@@ -172,14 +172,14 @@ async def test_in_002_the_pods_of_every_role_are_waited_for(name: str) -> None:
     """After an upgrade, too, where a role that is off in this installation has no Deployment."""
     at = {9: put(name, rolled(new=1, all=2)), 12: put(name, rolled())}
     time, said = await waited(at, **{name: rolled(new=0, generation=2)})
-    assert (time, said[-1]) == (12.0, f"{waiting.REPLACING}Deployment {name} (1 of 1 are new)")
+    assert (time, said[-1]) == (12.0, f"{wait.REPLACING}Deployment {name} (1 of 1 are new)")
 
 
 @pytest.mark.parametrize("name", [names.CONTROLLER, names.WEBHOOK])
 async def test_in_002_pods_that_cannot_be_replaced_are_named_and_no_failure(name: str) -> None:
     """The role is available all the time: so says the last line."""
     time, said = await waited({}, **{name: rolled(new=1, all=2)})
-    assert (time, said[-1]) == (100.0, f"{waiting.REPLACING}Deployment {name} (1 of 1 are new)")
+    assert (time, said[-1]) == (100.0, f"{wait.REPLACING}Deployment {name} (1 of 1 are new)")
 
 
 class WithNuma(Cluster):
@@ -203,7 +203,7 @@ class WithNuma(Cluster):
 async def test_in_002_what_numa_was_by_the_word_of_the_predecessor_is_asked_again() -> None:
     """Exporters have the operator's image: a new one rolls them out."""
     cluster, said = WithNuma(), []
-    await waiting.available(
+    await wait.available(
         cluster,  # type: ignore[arg-type]
         HOME,
         switched_on={OPERATORS},
@@ -211,4 +211,4 @@ async def test_in_002_what_numa_was_by_the_word_of_the_predecessor_is_asked_agai
         tell=said.append,
         clock=cluster,  # type: ignore[arg-type]
     )
-    assert (cluster.time, said) == (12.0, [waiting.SILENT, f"numa: {OPERATORS.kind}: exporters are updated"])
+    assert (cluster.time, said) == (12.0, [wait.SILENT, f"numa: {OPERATORS.kind}: exporters are updated"])

@@ -6,7 +6,7 @@ from typing import Any
 from numa_cluster import planned
 
 from polyarch.builds.operator import operands as builds
-from polyarch.installation.documents import operator_objects
+from polyarch.installation.objects import operator_objects
 from polyarch.installation.settings import InstallationSettings
 from polyarch.numa.api.settings import SchedulerSettings
 from polyarch.numa.operator.scheduler.objects import SchedulerParts

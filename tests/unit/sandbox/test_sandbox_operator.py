@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import polyarch.sandbox
-from polyarch.installation import documents
+from polyarch.installation import objects
 from polyarch.numa.api.resources import SCHEDULERS
 from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement import names
@@ -35,8 +35,8 @@ def test_sb_014_every_role_has_as_many_replicas_as_were_asked_for(layout: Layout
 
 
 def test_sb_014_the_installation_differs_from_the_usual_one_only_in_values(layout: Layout) -> None:
-    made = documents.documents(operator.installation(layout, Settings(replicas=2)))
-    usual = documents.documents(documents.InstallationSettings())
+    made = objects.documents(operator.installation(layout, Settings(replicas=2)))
+    usual = objects.documents(objects.InstallationSettings())
     named = [(each["kind"], each["metadata"]["name"]) for each in made]
     assert set(named) - {(each["kind"], each["metadata"]["name"]) for each in usual} == {
         ("ConfigMap", "polyarch-registries")
@@ -56,12 +56,12 @@ def test_sb_005_registries_and_authorities_of_the_user_reach_the_roles_in_a_conf
     layout: Layout, tmp_path: Path
 ) -> None:
     (tmp_path / "ca.pem").write_text("-----BEGIN CERTIFICATE-----\n")
-    made = documents.documents(operator.installation(layout, Settings(ca=str(tmp_path / "ca.pem"))))
+    made = objects.documents(operator.installation(layout, Settings(ca=str(tmp_path / "ca.pem"))))
     (configuration,) = [each for each in made if each["kind"] == "ConfigMap"]
     assert configuration["metadata"]["namespace"] == DEFAULT_NAMESPACE
     assert configuration["data"] == {"registries.conf": MIRRORS, "ca.crt": "-----BEGIN CERTIFICATE-----\n"}
     (plain,) = [
-        each for each in documents.documents(operator.installation(layout, Settings())) if each["kind"] == "ConfigMap"
+        each for each in objects.documents(operator.installation(layout, Settings())) if each["kind"] == "ConfigMap"
     ]
     assert set(plain["data"]) == {"registries.conf"}
 
@@ -106,5 +106,5 @@ def test_ns_164_nodes_with_cells_get_the_scheduler_of_cells(
 ) -> None:
     made = operator.installation(layout, settings)
     assert made.has_numa is (scheduler is not None)
-    found = [each["spec"] for each in documents.documents(made) if each["kind"] == SCHEDULERS.kind]
+    found = [each["spec"] for each in objects.documents(made) if each["kind"] == SCHEDULERS.kind]
     assert found == ([scheduler] if scheduler is not None else [])

@@ -15,13 +15,13 @@ from polyarch.cli.options.outputs import Output, emit
 from polyarch.cli.output.documents import document_text, manifest_text
 from polyarch.cli.output.messages import Messages
 from polyarch.cli.output.terminal import styled
-from polyarch.installation import checking, removing
-from polyarch.installation.documents import VALUES
+from polyarch.installation import preflight, uninstall
+from polyarch.installation import upgrade as comparing
+from polyarch.installation.objects import VALUES
 from polyarch.installation.operator import OPERATOR
-from polyarch.installation.ownership import Check
+from polyarch.installation.preflight import Check
 from polyarch.installation.settings import InstallationSettings
-from polyarch.installation.upgrade import comparing
-from polyarch.installation.upgrade.comparing import Change, Finding
+from polyarch.installation.upgrade import Change, Finding
 from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import DEPLOYMENTS
@@ -71,7 +71,7 @@ def upgrade(wanted: Wanted, access: Access, chosen: Sequence[Output], *, wait: f
     async def look(client: Client) -> tuple[str, InstallationSettings]:
         namespace, settings = await _settings(client, wanted, messages)
         made = await rollout.documents_for(client, settings, namespace)
-        found = await comparing.findings(client, made, await checking.gather(client, made))
+        found = await comparing.findings(client, made, await preflight.gather(client, made))
         if refused := [each.message for each in found if each.outcome == "refused"]:
             raise CouldNotComplete(f"upgrade: in the way: {'; '.join(refused)}; nothing was written")
         return namespace, settings
@@ -83,8 +83,8 @@ def upgrade(wanted: Wanted, access: Access, chosen: Sequence[Output], *, wait: f
 async def _compare(client: Client, wanted: Wanted, messages: Messages) -> Comparison:
     namespace, settings = await _settings(client, wanted, messages)
     made = await rollout.documents_for(client, settings, namespace)
-    facts = await checking.gather(client, made)
-    checks = checking.checks(facts, namespace=namespace)
+    facts = await preflight.gather(client, made)
+    checks = preflight.checks(facts, namespace=namespace)
     rollout.tell_checks(checks, messages)
     is_refused = any(each.outcome == "refused" for each in checks)
     return Comparison(
@@ -98,7 +98,7 @@ async def _compare(client: Client, wanted: Wanted, messages: Messages) -> Compar
 
 async def _settings(client: Client, wanted: Wanted, messages: Messages) -> tuple[str, InstallationSettings]:
     """The namespace and the values of the installation, with what the command line says."""
-    namespace = wanted.namespace or await removing.find(client)
+    namespace = wanted.namespace or await uninstall.find(client)
     if namespace is None:
         raise CouldNotComplete("upgrade: no polyarch is in this cluster; install it with `polyarch install`")
     earlier = None

@@ -16,10 +16,11 @@ from polyarch.cli.installation.cluster import Access, on_cluster
 from polyarch.cli.options.outputs import Output, emit
 from polyarch.cli.output.documents import document_text, manifest_text
 from polyarch.cli.output.messages import Messages
-from polyarch.installation import applying, checking, waiting
-from polyarch.installation.applying import Applied, ApplyRefused
-from polyarch.installation.documents import documents, images, remembering
-from polyarch.installation.ownership import Check
+from polyarch.installation import apply, preflight
+from polyarch.installation import wait as waiting
+from polyarch.installation.apply import Applied, ApplyRefused
+from polyarch.installation.objects import documents, images, remembering
+from polyarch.installation.preflight import Check
 from polyarch.installation.settings import InstallationSettings
 from polyarch.kube.client import Client
 from polyarch.kube.resources import Ref
@@ -93,7 +94,7 @@ def install(
     outcome = Outcome(settings=settings, namespace=namespace, dry_run=manner.dry_run)
     if manner.dry_run == "client":
         outcome.applied = [
-            Applied(checking.ref_of(each), "untried") for each in documents(settings, namespace=namespace)
+            Applied(preflight.ref_of(each), "untried") for each in documents(settings, namespace=namespace)
         ]
     else:
         asyncio.run(on_cluster("install", access, lambda client: _install(client, outcome, manner, messages)))
@@ -113,8 +114,8 @@ async def documents_for(client: Client, settings: InstallationSettings, namespac
 
 async def _install(client: Client, outcome: Outcome, manner: Manner, messages: Messages) -> None:
     wanted = await documents_for(client, outcome.settings, outcome.namespace)
-    facts = await checking.gather(client, wanted)
-    outcome.checks = checking.checks(facts, namespace=outcome.namespace)
+    facts = await preflight.gather(client, wanted)
+    outcome.checks = preflight.checks(facts, namespace=outcome.namespace)
     tell_checks(outcome.checks, messages)
     if any(check.outcome == "refused" for check in outcome.checks):
         outcome.problem = "install: nothing was written, because a check failed; see above"
@@ -129,7 +130,7 @@ async def _install(client: Client, outcome: Outcome, manner: Manner, messages: M
             progress.advance()
 
         try:
-            await applying.apply_all(client, wanted, facts, dry_run=bool(manner.dry_run), tell=tell)
+            await apply.apply_all(client, wanted, facts, dry_run=bool(manner.dry_run), tell=tell)
         except ApplyRefused as error:
             outcome.refused = error
             outcome.problem = f"install: {_shown(error.ref)}: {error.problem}; {error.action}"

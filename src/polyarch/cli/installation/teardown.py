@@ -15,9 +15,8 @@ from polyarch.cli.output.consent import confirm
 from polyarch.cli.output.documents import document_text
 from polyarch.cli.output.messages import Messages
 from polyarch.cli.output.terminal import is_terminal
-from polyarch.installation import removing
-from polyarch.installation.inventory.affected import affected
-from polyarch.installation.removing import NotOurs, Removal
+from polyarch.installation import uninstall as removing
+from polyarch.installation.uninstall import NotOurs, Removal, affected
 from polyarch.kube.client import Client
 from polyarch.kube.resources import few
 from polyarch.operating.settings import DEFAULT_NAMESPACE

@@ -11,7 +11,7 @@ import msgspec
 
 from polyarch.cli.errors import UsageError
 from polyarch.cli.input.yaml_files import load_yaml
-from polyarch.installation.components import UnknownComponent, component
+from polyarch.installation.objects import UnknownComponent, component
 from polyarch.installation.settings import Image, InstallationSettings, Registries, of_record
 from polyarch.oci.reference import InvalidReference, parse
 from polyarch.operating import registry_settings

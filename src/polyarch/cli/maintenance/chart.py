@@ -14,7 +14,7 @@ import msgspec
 
 from polyarch import __version__
 from polyarch.cli.output.documents import manifest_text
-from polyarch.installation.documents import definitions, operator_objects
+from polyarch.installation.objects import definitions, operator_objects
 from polyarch.installation.settings import (
     BUILDS,
     NUMA,

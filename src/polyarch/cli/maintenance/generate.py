@@ -25,7 +25,7 @@ from polyarch.cli.maintenance import (
 )
 from polyarch.cli.maintenance.kustomize_tree import FOLDER, HEADER, kustomize_files
 from polyarch.cli.output.documents import manifest_text
-from polyarch.installation.documents import definitions
+from polyarch.installation.objects import definitions
 from polyarch.installation.settings import ComponentName, InstallationSettings
 from polyarch.numa.api import topology_crd
 from polyarch.numa.operator.monitoring import dashboard as numa

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from polyarch.cli.output.documents import manifest_text
-from polyarch.installation import documents
+from polyarch.installation import objects
 from polyarch.installation.operator import OPERATOR, PART_OF, PRODUCT
 from polyarch.installation.settings import Builds, InstallationSettings
 from polyarch.kube.resources import DEPLOYMENTS
@@ -55,9 +55,9 @@ def kustomize_files() -> dict[str, str]:
         + ROOT_NOTE
         + note
         + manifest_text([_kustomization(["crds.yaml", "namespace.yaml", "operator.yaml"])]),
-        f"{FOLDER}/crds.yaml": HEADER + manifest_text(documents.definitions(settings)),
-        f"{FOLDER}/namespace.yaml": HEADER + manifest_text(documents.own_namespace(settings)),
-        f"{FOLDER}/operator.yaml": HEADER + manifest_text(documents.operator_objects(settings)),
+        f"{FOLDER}/crds.yaml": HEADER + manifest_text(objects.definitions(settings)),
+        f"{FOLDER}/namespace.yaml": HEADER + manifest_text(objects.own_namespace(settings)),
+        f"{FOLDER}/operator.yaml": HEADER + manifest_text(objects.operator_objects(settings)),
     }
     for each in components():
         folder = f"{FOLDER}/{each.name}"
@@ -92,12 +92,12 @@ def components() -> list[Component]:
         Component(
             "placement",
             "turns placement on: for tools that wait until a kind is served",
-            {"cluster.yaml": documents.configuration(InstallationSettings())},
+            {"cluster.yaml": objects.configuration(InstallationSettings())},
         ),
         Component(
             "taints",
             "turns taints on: nodes are tainted with their architecture, pods get tolerations",
-            {"cluster.yaml": documents.configuration(InstallationSettings(components=("taints",)))},
+            {"cluster.yaml": objects.configuration(InstallationSettings(components=("taints",)))},
         ),
         Component(
             "monitor",
@@ -127,8 +127,8 @@ def components() -> list[Component]:
             "numa",
             "turns NUMA on: nodes publish their zones; the namespace becomes privileged",
             numa,
-            files={"crds.yaml": _new_definitions(numa), "cluster.yaml": documents.configuration(numa)},
-            patches=(_patch("Namespace", list(documents.own_namespace(numa)), name=DEFAULT_NAMESPACE),),
+            files={"crds.yaml": _new_definitions(numa), "cluster.yaml": objects.configuration(numa)},
+            patches=(_patch("Namespace", list(objects.own_namespace(numa)), name=DEFAULT_NAMESPACE),),
         ),
         _difference(
             "cert-manager",
@@ -168,8 +168,8 @@ def _variable(name: str, value: str) -> Document:
 
 def _new_definitions(settings: InstallationSettings) -> list[Document]:
     """Definitions that the base does not have."""
-    base = {_key(each) for each in documents.definitions(InstallationSettings())}
-    return [each for each in documents.definitions(settings) if _key(each) not in base]
+    base = {_key(each) for each in objects.definitions(InstallationSettings())}
+    return [each for each in objects.definitions(settings) if _key(each) not in base]
 
 
 def _difference(
@@ -185,12 +185,12 @@ def _difference(
 
     ``beside``: settings whose components are listed as well. Only rules are added to what these make together.
     """
-    base = {_key(each): each for each in documents.operator_objects(InstallationSettings())}
-    for each in (made for some in beside for made in documents.operator_objects(some)):
+    base = {_key(each): each for each in objects.operator_objects(InstallationSettings())}
+    for each in (made for some in beside for made in objects.operator_objects(some)):
         known = base.setdefault(_key(each), each)
         if "rules" in each:
             known["rules"] += [rule for rule in each["rules"] if rule not in known["rules"]]
-    wanted = {_key(each): each for each in documents.operator_objects(settings)}
+    wanted = {_key(each): each for each in objects.operator_objects(settings)}
     new = [each for key, each in wanted.items() if key not in base]
     changed = tuple(
         _patch(each["kind"], additions, name=each["metadata"]["name"], namespace=each["metadata"].get("namespace", ""))

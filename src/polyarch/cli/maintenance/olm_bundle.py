@@ -18,8 +18,7 @@ from polyarch import __version__
 from polyarch.builds.names import IMAGE_BUILD_RUNS, IMAGE_BUILDS
 from polyarch.builds.operator.rights import machine_operator_rights
 from polyarch.cli.output.documents import manifest_text
-from polyarch.installation.components import cluster_configuration
-from polyarch.installation.documents import definitions, operator_objects
+from polyarch.installation.objects import cluster_configuration, definitions, operator_objects
 from polyarch.installation.settings import (
     EVERY_NODE,
     REGISTRIES_CONFIGMAP,

@@ -6,8 +6,8 @@ from typing import Final, Self
 
 import msgspec
 
-from polyarch.installation.applying import Applied
-from polyarch.installation.inventory.survey import IN_EVERY_NAMESPACE, Found, Survey, survey
+from polyarch.installation.apply import Applied
+from polyarch.installation.inventory import IN_EVERY_NAMESPACE, Found, Survey, survey
 from polyarch.kube.client import Client
 from polyarch.kube.resources import ENDPOINT_SLICES, NAMESPACES, PODS, REPLICASETS, Ref
 from polyarch.sandbox.cluster import Sandbox

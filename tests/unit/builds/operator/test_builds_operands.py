@@ -8,7 +8,7 @@ import pytest
 from polyarch.builds import names
 from polyarch.builds.facts.facts import Settings
 from polyarch.builds.operator.operands import arguments, operands
-from polyarch.installation import documents
+from polyarch.installation import objects
 from polyarch.installation.settings import Builds, InstallationSettings
 from polyarch.operating import names as shared
 from polyarch.operating import serving
@@ -135,7 +135,7 @@ class TestInstallation:
         return InstallationSettings(components=("placement", "builds"), builds=Builds(**values))
 
     def environment(self, settings: InstallationSettings) -> dict[str, str]:
-        (deployment,) = (each for each in documents.documents(settings) if each["kind"] == "Deployment")
+        (deployment,) = (each for each in objects.documents(settings) if each["kind"] == "Deployment")
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
         return {each["name"]: each["value"] for each in container["env"] if "value" in each}
 
@@ -167,21 +167,21 @@ class TestInstallation:
         """BD-331: and none there where they are off."""
 
         def places(settings: InstallationSettings) -> set[str]:
-            return {each["metadata"]["namespace"] for each in documents.documents(settings) if each["kind"] == "Role"}
+            return {each["metadata"]["namespace"] for each in objects.documents(settings) if each["kind"] == "Role"}
 
         assert places(self.settings(machine_os="on")) - places(self.settings()) == {"openshift-machine-config-operator"}
         assert places(self.settings(machine_os="auto")) == places(self.settings())
 
     def test_bd_002_the_image_of_builds_is_among_those_to_mirror(self) -> None:
         """BD-002, IN-040."""
-        assert documents.images(self.settings(builder_image="b.example/b:1"))[1:] == ("b.example/b:1",)
-        assert len(documents.images(InstallationSettings())) == 1
+        assert objects.images(self.settings(builder_image="b.example/b:1"))[1:] == ("b.example/b:1",)
+        assert len(objects.images(InstallationSettings())) == 1
 
     def test_bd_010_the_definitions_come_with_it_alone(self) -> None:
         """BD-010: whoever has no use for builds has no rights for them either."""
 
         def definitions(settings: InstallationSettings) -> set[str]:
-            found = documents.definitions(settings)
+            found = objects.definitions(settings)
             return {each["metadata"]["name"] for each in found if "imagebuild" in each["metadata"]["name"]}
 
         assert definitions(self.settings()) == {"imagebuilds.polyarch.dev", "imagebuildruns.polyarch.dev"}

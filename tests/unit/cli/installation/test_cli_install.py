@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from polyarch.cli import main
-from polyarch.installation.documents import documents
+from polyarch.installation.objects import documents
 from polyarch.installation.settings import InstallationSettings
 
 

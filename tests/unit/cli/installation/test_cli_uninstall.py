@@ -9,8 +9,8 @@ import pytest
 
 from polyarch.cli import main
 from polyarch.cli.installation import teardown
-from polyarch.installation import removing
-from polyarch.installation.removing import Removal
+from polyarch.installation import uninstall
+from polyarch.installation.uninstall import Removal
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import CRDS, Resource
 from polyarch.kube.responses import Listing
@@ -69,8 +69,8 @@ def removed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(teardown, "on_cluster", on_cluster)
-    monkeypatch.setattr(removing, "remove", remove)
-    monkeypatch.setattr("polyarch.installation.inventory.affected.gated_pods", gated)
+    monkeypatch.setattr(uninstall, "remove", remove)
+    monkeypatch.setattr("polyarch.installation.uninstall.gated_pods", gated)
     return found
 
 

@@ -7,8 +7,7 @@ import yaml
 
 from polyarch.cli.errors import UsageError
 from polyarch.cli.maintenance import generate
-from polyarch.installation.components import COMPONENTS
-from polyarch.installation.documents import definitions
+from polyarch.installation.objects import COMPONENTS, definitions
 from polyarch.installation.settings import InstallationSettings
 from polyarch.numa.api import topology_crd
 

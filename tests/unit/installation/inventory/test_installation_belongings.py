@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from polyarch.installation import ownership
-from polyarch.installation.inventory.belongings import Belongings, belongings
-from polyarch.installation.inventory.survey import Found, Survey
+from polyarch.installation import preflight
+from polyarch.installation.inventory import Belongings, Found, Survey, belongings
 from polyarch.kube.resources import (
     CLUSTER_ROLES,
     CONFIGMAPS,
@@ -174,4 +173,4 @@ def test_in_003_the_api_server_records_who_wrote_a_label(manager: str, label: st
     fields: dict[str, Any] = {"f:metadata": {"f:labels": {".": {}, f"f:{label}": {}}}}
     other = {"manager": "kubectl", "operation": "Update", "fieldsV1": {"f:data": {}}}
     entries = [other, {"manager": manager, "operation": "Apply", "fieldsV1": fields}]
-    assert ownership.is_written_by_us({"metadata": {"managedFields": entries}}) is ours
+    assert preflight.is_written_by_us({"metadata": {"managedFields": entries}}) is ours

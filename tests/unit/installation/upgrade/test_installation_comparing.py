@@ -5,17 +5,16 @@ from typing import Any
 import pytest
 
 from polyarch import __version__
-from polyarch.installation import checking, documents, operator
-from polyarch.installation.checking import Facts
+from polyarch.installation import objects, operator, preflight, upgrade
+from polyarch.installation.preflight import Facts
 from polyarch.installation.settings import InstallationSettings
-from polyarch.installation.upgrade import comparing
 from polyarch.kube.resources import Ref
 from polyarch.objects import Key
 
 Json = dict[str, Any]
 HERE = "polyarch-system"
-DOCUMENTS = documents.documents(InstallationSettings())
-LIVE: dict[Ref, Json | None] = {checking.ref_of(each): each for each in DOCUMENTS}
+DOCUMENTS = objects.documents(InstallationSettings())
+LIVE: dict[Ref, Json | None] = {preflight.ref_of(each): each for each in DOCUMENTS}
 MAJOR = int(__version__.partition(".")[0])
 
 
@@ -52,23 +51,23 @@ async def test_in_004_a_command_that_is_older_than_the_operator_is_refused(
     version: str | None, name: str, *, refused: bool
 ) -> None:
     nobody: Any = None
-    found = await comparing.findings(nobody, DOCUMENTS, facts(version, name))
+    found = await upgrade.findings(nobody, DOCUMENTS, facts(version, name))
     assert [each.outcome for each in found] == (["refused"] if refused else [])
     assert all(str(version) in each.message and __version__ in each.message for each in found)
 
 
 def test_in_004_the_installed_version_is_that_of_the_operator_of_the_namespace() -> None:
-    assert comparing.installed_version(facts("1.2.3"), HERE) == "1.2.3"
-    assert comparing.installed_version(facts(None), HERE) == ""
-    assert comparing.installed_version(facts("1.2.3"), "elsewhere") == ""
-    assert comparing.installed_version(facts("1.2.3", "another"), HERE) == ""
+    assert upgrade.installed_version(facts("1.2.3"), HERE) == "1.2.3"
+    assert upgrade.installed_version(facts(None), HERE) == ""
+    assert upgrade.installed_version(facts("1.2.3"), "elsewhere") == ""
+    assert upgrade.installed_version(facts("1.2.3", "another"), HERE) == ""
 
 
 async def test_in_004_what_is_missing_or_differs_would_change_and_nothing_else() -> None:
     service, role = (next(ref for ref in LIVE if ref.resource.kind == kind) for kind in ("Service", "ClusterRole"))
     stored = {**(LIVE[role] or {}), "rules": []}
     client: Any = DryRuns()
-    changes = await comparing.compare(client, DOCUMENTS, facts(None, live={**LIVE, service: None, role: stored}))
+    changes = await upgrade.compare(client, DOCUMENTS, facts(None, live={**LIVE, service: None, role: stored}))
     assert {(each.ref, each.before is None) for each in changes} >= {(service, True), (role, False)}
     (changed,) = [each for each in changes if each.ref == role]
     assert changed.before is not None

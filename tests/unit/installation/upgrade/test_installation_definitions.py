@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from polyarch.installation.upgrade import definitions
+from polyarch.installation import upgrade
 
 Json = dict[str, Any]
 
@@ -29,7 +29,7 @@ TEXT: Json = {"type": "string"}
     ],
 )
 def test_in_004_versions_that_objects_are_stored_in_must_stay(live: Json, wanted: Json, expected: list[str]) -> None:
-    assert definitions.lost_versions(live, wanted) == expected
+    assert upgrade.lost_versions(live, wanted) == expected
 
 
 @pytest.mark.parametrize(
@@ -52,8 +52,8 @@ def test_in_004_versions_that_objects_are_stored_in_must_stay(live: Json, wanted
     ],
 )
 def test_in_004_removed_fields_are_found(before: Json, after: Json, expected: list[str]) -> None:
-    found = definitions.removed_fields(definition("v1", **before), definition("v1", **after))
-    assert [definitions.shown(path) for path in found] == expected
+    found = upgrade.removed_fields(definition("v1", **before), definition("v1", **after))
+    assert [upgrade.shown(path) for path in found] == expected
 
 
 @pytest.mark.parametrize(
@@ -68,4 +68,4 @@ def test_in_004_removed_fields_are_found(before: Json, after: Json, expected: li
 )
 def test_in_004_objects_that_use_a_field_are_named(spec: Json, path: tuple[str, ...], expected: list[str]) -> None:
     document = {"metadata": {"namespace": "ns", "name": "x"}, "spec": spec}
-    assert definitions.using([document], path) == expected
+    assert upgrade.using([document], path) == expected

@@ -1,7 +1,7 @@
 """What counts as made by the operator, in the demo's line about it (SB-007)."""
 
-from polyarch.installation.applying import Applied
-from polyarch.installation.inventory.survey import Found
+from polyarch.installation.apply import Applied
+from polyarch.installation.inventory import Found
 from polyarch.kube.resources import (
     CONFIGMAPS,
     DEPLOYMENTS,

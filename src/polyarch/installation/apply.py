@@ -3,8 +3,7 @@
 Server-side apply with the field manager ``polyarch-install``. What would not change is not written, so a second run
 sends no write at all. Fields that kubectl's commands left in objects of an earlier polyarch are taken over first, so
 that those that are no longer wanted go away, and so is what others have put in the way of ours (``adoption.py``).
-The first refusal ends it; a new run goes on where it stopped.
-"""
+The first refusal ends it; a new run goes on where it stopped."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Literal
@@ -12,9 +11,19 @@ from typing import Any, Final, Literal
 import msgspec
 
 from polyarch.clock import Clock, SystemClock
-from polyarch.installation.checking import OURS, Facts, advice, changes, in_the_way, is_ready_for, ref_of
-from polyarch.installation.ownership import MANAGER, Whose, whose
-from polyarch.installation.waiting import NotInTime, established
+from polyarch.installation.preflight import (
+    MANAGER,
+    OURS,
+    Facts,
+    Whose,
+    advice,
+    changes,
+    in_the_way,
+    is_ready_for,
+    ref_of,
+    whose,
+)
+from polyarch.installation.wait import NotInTime, established
 from polyarch.kube import apply
 from polyarch.kube.adoption import adoption, taking
 from polyarch.kube.apply import can_insist, insist

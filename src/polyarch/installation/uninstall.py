@@ -1,38 +1,132 @@
-"""Removes an installation in order, and ends in four minutes whatever happens (IN-003, PL-520).
+"""What an uninstall does itself where no operator does it: it releases pods, removes taints and finalizers (IN-003).
 
-The custom resources are deleted first. The operator answers by removing webhook, gates and controller. When it has
-finished, or cannot, everything else that polyarch made is deleted, see ``inventory/belongings.py``. At last a list of
-every object of the API server shows what is left.
+A released pod runs without a constraint; each is counted, and the first few are named."""
 
-If no operator runs, or it does not finish, gates, taints and finalizers are removed from here: at once with ``force``,
-otherwise after a while.
-"""
-
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
+from polyarch.builds import names as build_names
 from polyarch.clock import Clock, SystemClock
-from polyarch.installation import operator, ownership, without_operator
-from polyarch.installation.asking import together
-from polyarch.installation.components import COMPONENTS
-from polyarch.installation.inventory.belongings import WEBHOOKS, Belongings, belongings, is_our_definition
-from polyarch.installation.inventory.survey import Found, Survey, survey
-from polyarch.installation.waiting import conditions
+from polyarch.installation import operator, preflight
+from polyarch.installation.inventory import WEBHOOKS, Belongings, Found, Survey, belongings, is_our_definition, survey
+from polyarch.installation.objects import COMPONENTS
+from polyarch.installation.preflight import together
+from polyarch.installation.wait import conditions
+from polyarch.kube import patches
 from polyarch.kube.client import Client
-from polyarch.kube.errors import ApiError, ConnectionFailed, NotFound
-from polyarch.kube.patches import MergePatch
-from polyarch.kube.resources import CRDS, DEPLOYMENTS, NAMESPACES, Ref, Resource
+from polyarch.kube.errors import ApiError, ConnectionFailed, Invalid, NotFound
+from polyarch.kube.patches import JsonPatch, MergePatch
+from polyarch.kube.resources import CONFIGMAPS, CRDS, DEPLOYMENTS, NAMESPACES, Ref, Resource, few
+from polyarch.numa import names as numa_names
 from polyarch.numa.api.topology import TOPOLOGIES
-from polyarch.objects import Key, PartialObjectMetadata
+from polyarch.objects import Key, PartialObjectMetadata, Pod
 from polyarch.operating import names as shared
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS
 from polyarch.placement.operator.operator_rules import PREDECESSOR
-from polyarch.placement.reconcilers.forced_release import gated_pods
+from polyarch.placement.reconcilers.forced_release import gated_pods, release
+from polyarch.placement.reconcilers.uninstalling import FINALIZERS as PLACEMENT_FINALIZERS
 from polyarch.placement.reconcilers.uninstalling import FORCE
 from polyarch.taints import names as taint_names
+from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints
+from polyarch.taints.inventory import RECORDED_ONLY
+from polyarch.taints.removal import Removal as TaintRemoval
+from polyarch.taints.settings import TaintSettings
+from polyarch.taints.writes import Outcome, Writer
+
+FINALIZERS: Final = (
+    *PLACEMENT_FINALIZERS,
+    taint_names.FINALIZER,
+    build_names.IMAGES_FINALIZER,
+    numa_names.FINALIZER,
+)
+ROUNDS: Final = 5
+"""A pod that changes while its gate is removed is tried again this often."""
+
+
+async def delete_webhooks(client: Client, definitions: Iterable[str]) -> None:
+    """Nobody answers them any more: from now on pods get no gate, and custom resources can be deleted."""
+    for ref in WEBHOOKS:
+        try:
+            await client.delete(ref.resource, ref.key.name)
+        except NotFound:
+            continue
+    for name in definitions:
+        try:
+            await client.patch(CRDS, name, MergePatch({"spec": {"conversion": {"strategy": "None", "webhook": None}}}))
+        except NotFound:
+            continue
+
+
+async def release_pods(client: Client, tell: Callable[[str], None]) -> tuple[int, tuple[str, ...]]:
+    """Removes our gate from every pod. Returns how many were released, and the pods that still have it, with why."""
+    released = 0
+    refused: dict[str, str] = {}
+    for _ in range(ROUNDS):
+        found = await gated_pods(client)
+        if not found:
+            return released, ()
+        if not released and not refused:
+            few_pods = few(pod.metadata.key for pod in found)
+            tell(f"removing the gates of {len(found)} pods, which run without a constraint: {few_pods}")
+        said = await together(_release(client, pod) for pod in found)
+        released += said.count("")
+        refused = {str(pod.metadata.key): problem for pod, problem in zip(found, said, strict=True) if problem}
+    left = [str(pod.metadata.key) for pod in await gated_pods(client)]
+    return released, tuple(f"{key}: {refused.get(key, 'has the gate again')}" for key in left)
+
+
+async def remove_taints(client: Client) -> tuple[str, ...]:
+    """Removes the taints of nodes and the gates of pods that wait for tolerations, by the object that says whose they
+    are, or by what nodes have a record of. Returns what could not be removed, with why (TN-070)."""
+    try:
+        found = await client.get(ARCHITECTURE_TAINTS, taint_names.SINGLETON, type=ArchitectureTaints)
+        settings = TaintSettings.of(found.spec)
+    except NotFound:
+        settings = RECORDED_ONLY
+    removal = TaintRemoval(Writer(client), settings)
+    outcome = Outcome.of((await removal.registration(), await removal.taints(), await removal.gates()))
+    return tuple(map(str, outcome.failed))
+
+
+async def remove_finalizers(client: Client, resource: Resource, objects: Iterable[PartialObjectMetadata]) -> None:
+    """Removes ours; those of others stay, and hold up the object's deletion."""
+    for each in objects:
+        metadata = each.metadata
+        kept = [name for name in metadata.finalizers or () if name not in FINALIZERS]
+        if len(kept) == len(metadata.finalizers or ()):
+            continue
+        patch = JsonPatch(
+            (
+                patches.test("/metadata/resourceVersion", metadata.resource_version),
+                patches.replace("/metadata/finalizers", kept),
+            )
+        )
+        try:
+            await client.patch(resource, metadata.name, patch, namespace=metadata.namespace)
+        except (NotFound, Invalid):
+            continue  # gone, or changed since: who calls looks again
+
+
+async def release_records(client: Client) -> None:
+    """The records of machine OS builds stay, as their images do; who deletes one later waits for nobody any more."""
+    records = await client.list(CONFIGMAPS, label_selector=build_names.RUN_LABEL, type=PartialObjectMetadata)
+    await remove_finalizers(client, CONFIGMAPS, records.items)
+
+
+async def _release(client: Client, pod: Pod) -> str:
+    """What the API server said against it; empty: nothing."""
+    try:
+        await release(client, pod)
+    except ApiError as error:
+        return error.message or str(error)
+    return ""
+
+
+# -- Removes an installation in order, and ends in four minutes whatever happens (IN-003, PL-520).
+
 
 Tell = Callable[[str], None]
 
@@ -65,7 +159,7 @@ class NotOurs(Exception):  # noqa: N818 - what is the case
 
 async def find(client: Client) -> str | None:
     """The namespace of the installation, by its operator or what an earlier polyarch left; None if there is none."""
-    for name in ownership.DEPLOYMENT_NAMES:
+    for name in preflight.DEPLOYMENT_NAMES:
         if name == PREDECESSOR:
             continue
         found = await client.list(DEPLOYMENTS, type=PartialObjectMetadata, field_selector=f"metadata.name={name}")
@@ -81,11 +175,11 @@ async def refuse_foreign(client: Client, namespace: str) -> None:
         live = await client.get(DEPLOYMENTS, operator.OPERATOR, namespace=namespace)
     except NotFound:
         return
-    match ownership.whose(ref, live):
-        case ownership.Whose.HELM:
+    match preflight.whose(ref, live):
+        case preflight.Whose.HELM:
             release = (live["metadata"].get("annotations") or {}).get("meta.helm.sh/release-name", "RELEASE")
             raise NotOurs(f"Helm installed it: run helm uninstall {release} -n {namespace}, or give --force")
-        case ownership.Whose.OLM:
+        case preflight.Whose.OLM:
             raise NotOurs("OLM installed it: delete its Subscription and ClusterServiceVersion, or give --force")
         case _:
             return
@@ -158,7 +252,7 @@ class _Remover:
             if reason:
                 await self._by_force(reason, served)
                 await self._delete_resources(resource, waiting)
-                await without_operator.remove_finalizers(self._client, resource, await self._list(resource))
+                await remove_finalizers(self._client, resource, await self._list(resource))
             if self._left() <= 0:
                 return
             await self._clock.sleep(LOOK_EVERY)
@@ -216,11 +310,11 @@ class _Remover:
             self._tell(f"{reason}: gates, taints and finalizers are removed from here")
             self.removal.by_force = reason
         await self._stop_workloads()
-        await without_operator.delete_webhooks(self._client, served)
-        released, left = await without_operator.release_pods(self._client, self._tell)
+        await delete_webhooks(self._client, served)
+        released, left = await release_pods(self._client, self._tell)
         self.removal.released += released
         self._marks = [f"gate of pod {each}" for each in left]
-        self._marks += await without_operator.remove_taints(self._client)
+        self._marks += await remove_taints(self._client)
 
     async def _stop_workloads(self) -> None:
         """The operator first: it would make again what is deleted here."""
@@ -237,7 +331,7 @@ class _Remover:
                 await self._client.delete(DEPLOYMENTS, name, namespace=home, propagation="Background")
                 self.removal.deleted.append(Ref(DEPLOYMENTS, Key(home, name)))
                 seen = await self._client.get(DEPLOYMENTS, name, namespace=home, type=PartialObjectMetadata)
-                await without_operator.remove_finalizers(self._client, DEPLOYMENTS, [seen])
+                await remove_finalizers(self._client, DEPLOYMENTS, [seen])
             except NotFound:
                 continue
 
@@ -245,7 +339,7 @@ class _Remover:
 
     async def _delete_everything(self, served: list[str]) -> None:
         """Repeats a look at everything and the next deletions, until nothing of ours is left."""
-        await without_operator.delete_webhooks(self._client, served)
+        await delete_webhooks(self._client, served)
         if not self.removal.by_force and await gated_pods(self._client):
             await self._by_force(
                 "pods are gated, and no custom resource is left for which an operator removes gates", served
@@ -255,7 +349,7 @@ class _Remover:
             mine = self._without_kept(await self._belongings(seen), seen)
             self.removal.left = [*self._marks, *map(str, mine)]
             if not mine:
-                await without_operator.release_records(self._client)  # now that no builder writes them any more
+                await release_records(self._client)  # now that no builder writes them any more
                 return
             if self._left() <= 0:
                 return
@@ -277,7 +371,7 @@ class _Remover:
     async def _is_written_by_us(self, found: Found) -> bool:
         resource, key = found.ref
         try:
-            return ownership.is_written_by_us(await self._client.get(resource, key.name, namespace=key.namespace))
+            return preflight.is_written_by_us(await self._client.get(resource, key.name, namespace=key.namespace))
         except NotFound:
             return False
 
@@ -308,7 +402,7 @@ class _Remover:
     async def _delete(self, found: Found) -> None:
         metadata, resource = found.metadata, found.ref.resource
         if metadata.deletion_timestamp is not None:
-            await without_operator.remove_finalizers(self._client, resource, [PartialObjectMetadata(metadata=metadata)])
+            await remove_finalizers(self._client, resource, [PartialObjectMetadata(metadata=metadata)])
             return
         try:
             await self._client.delete(
@@ -368,3 +462,38 @@ def _once(tell: Tell) -> Tell:
             tell(text)
 
     return told
+
+
+# -- What an uninstall takes away, for whoever is asked before it begins (IN-003): custom resources, and gates of pods.
+
+
+class Affected(msgspec.Struct, frozen=True):
+    """What would go."""
+
+    resources: Mapping[str, int]
+    """Custom resources by kind; kinds without any are left out."""
+    gated: int
+    """Pods that wait with the gate, and would be let go."""
+
+    def __str__(self) -> str:
+        counted = ", ".join(f"{kind} ({number})" for kind, number in self.resources.items())
+        pods = f"{self.gated} waiting pods are let go" if self.gated > 1 else "1 waiting pod is let go"
+        return f"custom resources: {counted or 'none'}{f'; {pods}' if self.gated else ''}"
+
+
+async def affected(client: Client) -> Affected:
+    """By a fresh look. Raises ``KubernetesError``."""
+    defined = (await client.list(CRDS, type=PartialObjectMetadata)).items
+    ours = {each.metadata.name for each in defined if is_our_definition(each.metadata)}
+    found: dict[str, int] = {}
+    for group in sorted({name.partition(".")[2] for name in ours}):
+        for resource in await client.discover(group):
+            if f"{resource.plural}.{group}" not in ours or resource.kind in found:
+                continue  # another version of it
+            try:
+                number = len((await client.list(resource, type=PartialObjectMetadata)).items)
+            except NotFound:
+                continue
+            if number:
+                found[resource.kind] = number
+    return Affected(dict(sorted(found.items())), len(await gated_pods(client)))

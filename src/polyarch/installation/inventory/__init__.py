@@ -1,1 +1,0 @@
-"""What a cluster has, and what of it polyarch has made."""

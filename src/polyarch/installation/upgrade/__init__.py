@@ -1,1 +1,0 @@
-"""What an upgrade would change, and what stands in its way (IN-004)."""
