@@ -1,7 +1,8 @@
-"""The objects of a cluster as a report lists them: the fields that decide, and nothing that could be secret (RP-001).
+"""The facts of one report: nodes, workloads with their pods, configuration, and what images say (RP-001 to RP-003).
 
-Environment, commands and other people's annotations are not even decoded, so no later mistake can print them (RP-002).
-Decoding is lenient: unknown fields are ignored, lists may be null. Pure."""
+Facts and readings hold what decides, and nothing that could be secret: no Secret, no environment, no command line, and
+of the annotations only ours. What is not here cannot leak from a snapshot (``--save``). Pure.
+"""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
@@ -19,6 +20,315 @@ from polyarch.reports.document import SCHEMA as REPORT_SCHEMA
 from polyarch.reports.document import PartRow, Report, Source
 from polyarch.taints.api import ArchitectureTaints
 from polyarch.tolerations import Taint, Toleration
+
+
+class Requests(msgspec.Struct, frozen=True, gc=False):
+    """Of one pod, in thousandths."""
+
+    cpu: int = 0
+    memory: int = 0
+
+    def __add__(self, other: "Requests") -> "Requests":
+        return Requests(self.cpu + other.cpu, self.memory + other.memory)
+
+    def at_least(self, other: "Requests") -> "Requests":
+        """The larger of the two, of each resource."""
+        return Requests(max(self.cpu, other.cpu), max(self.memory, other.memory))
+
+
+class NodeFact(msgspec.Struct, frozen=True, gc=False):
+    """One node."""
+
+    name: str
+    os: str
+    architecture: str
+    labels: dict[str, str]
+    taints: tuple[Taint, ...] = ()
+    cores: int = 0
+    """Allocatable, in thousandths."""
+
+    @property
+    def platform(self) -> NodePlatform:
+        return NodePlatform(self.os, self.architecture)
+
+
+class RunningImage(msgspec.Struct, frozen=True, gc=False):
+    """What one container runs."""
+
+    container: str
+    image_id: str
+
+
+class PodFact(msgspec.Struct, frozen=True, gc=False):
+    """One pod that has not ended."""
+
+    name: str
+    node: str = ""
+    """Empty: it waits for one."""
+    running: tuple[RunningImage, ...] = ()
+    reason: str = ""
+    """Of its decision record; empty: it has none."""
+    is_gated: bool = False
+    waits_for: str = ""
+    """Why it does not run although it is on a node, such as ``ImagePullBackOff``; empty: it runs."""
+
+
+class WorkloadFact(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What makes pods, or a bare pod: its template, how many there shall be, and those that there are."""
+
+    namespace: str
+    kind: str
+    name: str
+    template: Pod
+    """As the pod that would be created: without a name, with labels and our annotations only."""
+    path: str
+    """Of the pod specification within the object, such as ``spec.template.spec``."""
+    requests: Requests = Requests()
+    """Of one pod."""
+    replicas: int = 0
+    pods: tuple[PodFact, ...] = ()
+    problems: tuple[str, ...] = ()
+    source: str = ""
+
+    @property
+    def is_daemon_set(self) -> bool:
+        return self.kind == "DaemonSet"
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.namespace}/{self.kind}/{self.name}"
+
+
+class ExecFormatError(msgspec.Struct, frozen=True, gc=False):
+    """A container that was started on a node which cannot run it (ENoExecEvent)."""
+
+    pod: str
+    """``NAMESPACE/NAME``."""
+    created: str
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that was read, without what images say."""
+
+    source: Source
+    nodes: tuple[NodeFact, ...] = ()
+    workloads: tuple[WorkloadFact, ...] = ()
+    namespaces: dict[str, dict[str, str]] = {}
+    """Labels of the namespaces that are known."""
+    cppc: ClusterPodPlacementConfig | None = None
+    policy: PlacementPolicy | None = None
+    taints: ArchitectureTaints | None = None
+    exec_format_errors: tuple[ExecFormatError, ...] = ()
+    numa: tuple[PartRow, ...] = ()
+    builds: tuple[PartRow, ...] = ()
+    unread: tuple[str, ...] = ()
+    """What nobody was allowed to list, as ``cronjobs.batch``."""
+    home: str = DEFAULT_NAMESPACE
+    """The namespace of polyarch itself, which placement leaves alone."""
+    short_names_searched: bool = False
+    """The nodes search several registries for image names without a registry (PL-424)."""
+
+    def labels(self, namespace: str) -> Mapping[str, str]:
+        """Of a namespace; of one that is not known, its name alone."""
+        return self.namespaces.get(namespace, {"kubernetes.io/metadata.name": namespace})
+
+
+def platform_of(labels: Mapping[str, str], architecture: str = "", os: str = "") -> NodePlatform:
+    """Of a node, by what its kubelet reports, else by its labels."""
+    return NodePlatform(
+        normal_system(os or labels.get("kubernetes.io/os", "") or "linux"),
+        normal_architecture(architecture or labels.get("kubernetes.io/arch", "")),
+    )
+
+
+def target_name(platform: NodePlatform) -> str:
+    """As targets are spelled: ``arm64``, ``windows/amd64``."""
+    return platform.architecture if platform.os == "linux" else str(platform)
+
+
+# -- what images say ---------------------------------------------------------------------------------------------------
+# A reading is the part of an inspection that decides, with nothing of how it was asked: no credential, no request, no
+# text that a registry sent. It becomes an Inspection again for the rules of the features, so that a report from a
+# snapshot is made by the same functions as one from a cluster.
+
+
+class Reading(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """What one image says."""
+
+    image: str
+    """The reference as the workload writes it."""
+    status: Status
+    namespace: str = ""
+    """The namespace whose pull secrets it was asked with; empty: it holds for all."""
+    kind: Kind = ""
+    digest: str = ""
+    platforms: tuple[str, ...] = ()
+    digests: tuple[str, ...] = ()
+    """Of the manifests, in the order of the platforms."""
+    code: str = ""
+    """Of the error."""
+    host: str = ""
+    http_status: int | None = None
+
+    @classmethod
+    def of(cls, image: str, answer: Inspection, *, namespace: str = "") -> "Reading":
+        """What is kept of an answer; the last good reading of a registry that fails now counts as its answer."""
+        if answer.status is Status.ERROR and answer.last_good is not None:
+            answer = answer.last_good
+        error = answer.error
+        host = answer.source.host if answer.source is not None else answer.reference.registry
+        entries = tuple(filter(_can_be_read_again, answer.entries))
+        return cls(
+            image=image,
+            status=answer.status,
+            namespace=namespace,
+            kind=answer.kind,
+            digest=answer.digest,
+            platforms=tuple(str(each.platform) for each in entries),
+            digests=tuple(each.digest for each in entries),
+            code=error.code if error is not None else "",
+            host=(error.host or host) if error is not None else "",
+            http_status=error.status if error is not None else None,
+        )
+
+    @property
+    def inspection(self) -> Inspection:
+        """For the rules. Raises ``ValueError`` for a reading that nobody wrote this way."""
+        error = None
+        if self.status is Status.ERROR:
+            error = InspectionError.of(self.code, "", status=self.http_status, host=self.host)
+        entries = tuple(
+            Entry(Platform.parse(platform), digest)
+            for platform, digest in zip(self.platforms, self.digests, strict=True)
+        )
+        return Inspection(parse(self.image), self.status, self.kind, digest=self.digest, entries=entries, error=error)
+
+
+def _can_be_read_again(entry: Entry) -> bool:
+    """An index may name anything as a platform; what no node can be is of no use here."""
+    try:
+        return Platform.parse(str(entry.platform)).node == entry.platform.node
+    except InvalidPlatform:
+        return False
+
+
+class Answers:
+    """Answers by namespace and by the text of the reference; one without a namespace holds for all."""
+
+    def __init__(self, readings: Iterable[Reading] = ()) -> None:
+        self.readings = tuple(sorted(readings, key=lambda each: (each.namespace, each.image)))
+        self._shared: dict[str, Inspection] = {}
+        self._own: dict[str, dict[str, Inspection]] = {}
+        for each in self.readings:
+            try:
+                answer = each.inspection
+            except (InvalidReference, InvalidPlatform):
+                continue  # it is asked for as an image without an answer, which is what it is
+            if each.namespace:
+                self._own.setdefault(each.namespace, {})[each.image] = answer
+            else:
+                self._shared[each.image] = answer
+        self._views: dict[str, Mapping[str, Inspection]] = {}
+
+    def of(self, namespace: str) -> Mapping[str, Inspection]:
+        """For the pods of a namespace, by the texts of their images."""
+        own = self._own.get(namespace)
+        if own is None:
+            return self._shared
+        if namespace not in self._views:
+            self._views[namespace] = {**self._shared, **own}
+        return self._views[namespace]
+
+    @property
+    def everywhere(self) -> Mapping[str, Inspection]:
+        """Of all namespaces, by the texts of the images; what one namespace was told counts before another's error."""
+        found = dict(self._shared)
+        for own in self._own.values():
+            for image, answer in own.items():
+                if image not in found or found[image].status is Status.ERROR:
+                    found[image] = answer
+        return found
+
+
+# -- snapshots: facts and readings in a file, for a report where the cluster is not reachable --------------------------
+# A snapshot of another version is refused rather than guessed at, and so is anything that is no snapshot: a report of
+# half the facts would look like a report.
+
+SNAPSHOT_SCHEMA: Final = "polyarch.dev/report-snapshot/v1"
+
+
+class InvalidFile(ValueError):  # noqa: N818 - what is the case
+    """The text is not what it has to be; the message says what was expected and what was found."""
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What one report is made of."""
+
+    schema_version: str = SNAPSHOT_SCHEMA
+    facts: Facts
+    readings: tuple[Reading, ...] = ()
+    complete: bool = True
+
+    @property
+    def answers(self) -> Answers:
+        return Answers(self.readings)
+
+
+class _Head(msgspec.Struct):
+    schema_version: str = msgspec.field(default="", name="schemaVersion")
+    api_version: str = msgspec.field(default="", name="apiVersion")
+    kind: str = ""
+
+
+def encode_snapshot(facts: Facts, answers: Answers, *, complete: bool = True) -> bytes:
+    """The content of the file: equal facts, equal bytes."""
+    snapshot = Snapshot(facts=facts, readings=answers.readings, complete=complete)
+    return msgspec.json.encode(snapshot, order="deterministic") + b"\n"
+
+
+def decode_snapshot(content: bytes) -> Snapshot:
+    """Raises :class:`InvalidFile`."""
+    head = _head(content, SNAPSHOT_SCHEMA)
+    if head.schema_version != SNAPSHOT_SCHEMA:
+        raise InvalidFile(f"expected a snapshot of schema {SNAPSHOT_SCHEMA}, {_found(head)}; make one with --save FILE")
+    try:
+        snapshot = msgspec.json.decode(content, type=Snapshot)
+        _ = snapshot.answers
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise InvalidFile(
+            f"expected a snapshot of schema {SNAPSHOT_SCHEMA}, but: {error}; make one with --save FILE"
+        ) from None
+    return snapshot
+
+
+def decode_report(content: bytes) -> Report:
+    """A report that ``-o json`` wrote. Raises :class:`InvalidFile`."""
+    head = _head(content, REPORT_SCHEMA)
+    if head.api_version != REPORT_SCHEMA:
+        raise InvalidFile(f"expected a report of schema {REPORT_SCHEMA}, {_found(head)}; make one with -o json=FILE")
+    try:
+        return msgspec.json.decode(content, type=Report)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidFile(
+            f"expected a report of schema {REPORT_SCHEMA}, but: {error}; make one with -o json=FILE"
+        ) from None
+
+
+def _head(content: bytes, schema: str) -> _Head:
+    try:
+        return msgspec.json.decode(content, type=_Head)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidFile(f"expected JSON of schema {schema}, but: {error}; the file may be cut off") from None
+
+
+def _found(head: _Head) -> str:
+    version = head.schema_version or head.api_version
+    return f"found {version}" if version else "found a document without a schema"
+
+
+# -- the objects of a cluster, as they are listed ----------------------------------------------------------------------
+# Environment, commands and other people's annotations are not even decoded, so no later mistake can print them.
+# Decoding is lenient: unknown fields are ignored, lists may be null.
 
 Quantity = str | int | float
 
@@ -180,27 +490,13 @@ class NodeObject(msgspec.Struct, frozen=True, gc=False):
     status: NodeStatusObject = NodeStatusObject()
 
 
-# -- What a pod asks for, as the scheduler counts it: the weight of one replica (RP-010).
-
+# -- what a pod requests, as the scheduler counts it -------------------------------------------------------------------
+# Source: k8s.io/component-helpers/resource (PodRequests): the sum of the containers and sidecars, or what an init
+# container needs beside the sidecars before it if that is more, then the overhead; spec.resources replaces the sum. A
+# quantity that makes no sense makes the whole pod weigh nothing, and is named (RP-050).
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
-
-
-class Requests(msgspec.Struct, frozen=True, gc=False):
-    """Of one pod, in thousandths."""
-
-    cpu: int = 0
-    memory: int = 0
-
-    def __add__(self, other: "Requests") -> "Requests":
-        return Requests(self.cpu + other.cpu, self.memory + other.memory)
-
-    def at_least(self, other: "Requests") -> "Requests":
-        """The larger of the two, of each resource."""
-        return Requests(max(self.cpu, other.cpu), max(self.memory, other.memory))
-
-
 NOTHING: Final = Requests()
 
 
@@ -273,292 +569,3 @@ def _listed(quantities: Mapping[str, Quantity] | None, place: str, problems: lis
         else:
             amounts[name] = amount
     return Requests(amounts[CPU], amounts[MEMORY])
-
-
-# -- The facts: what one report is made of, in the form in which ``--save`` keeps them (RP-002).
-
-
-class NodeFact(msgspec.Struct, frozen=True, gc=False):
-    """One node."""
-
-    name: str
-    os: str
-    architecture: str
-    labels: dict[str, str]
-    taints: tuple[Taint, ...] = ()
-    cores: int = 0
-    """Allocatable, in thousandths."""
-
-    @property
-    def platform(self) -> NodePlatform:
-        return NodePlatform(self.os, self.architecture)
-
-
-class RunningImage(msgspec.Struct, frozen=True, gc=False):
-    """What one container runs."""
-
-    container: str
-    image_id: str
-
-
-class PodFact(msgspec.Struct, frozen=True, gc=False):
-    """One pod that has not ended."""
-
-    name: str
-    node: str = ""
-    """Empty: it waits for one."""
-    running: tuple[RunningImage, ...] = ()
-    reason: str = ""
-    """Of its decision record; empty: it has none."""
-    is_gated: bool = False
-    waits_for: str = ""
-    """Why it does not run although it is on a node, such as ``ImagePullBackOff``; empty: it runs."""
-
-
-class WorkloadFact(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What makes pods, or a bare pod: its template, how many there shall be, and those that there are."""
-
-    namespace: str
-    kind: str
-    name: str
-    template: Pod
-    """As the pod that would be created: without a name, with labels and our annotations only."""
-    path: str
-    """Of the pod specification within the object, such as ``spec.template.spec``."""
-    requests: Requests = Requests()
-    """Of one pod."""
-    replicas: int = 0
-    pods: tuple[PodFact, ...] = ()
-    problems: tuple[str, ...] = ()
-    source: str = ""
-
-    @property
-    def is_daemon_set(self) -> bool:
-        return self.kind == "DaemonSet"
-
-    @property
-    def full_name(self) -> str:
-        return f"{self.namespace}/{self.kind}/{self.name}"
-
-
-class ExecFormatError(msgspec.Struct, frozen=True, gc=False):
-    """A container that was started on a node which cannot run it (ENoExecEvent)."""
-
-    pod: str
-    """``NAMESPACE/NAME``."""
-    created: str
-
-
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that was read, without what images say."""
-
-    source: Source
-    nodes: tuple[NodeFact, ...] = ()
-    workloads: tuple[WorkloadFact, ...] = ()
-    namespaces: dict[str, dict[str, str]] = {}
-    """Labels of the namespaces that are known."""
-    cppc: ClusterPodPlacementConfig | None = None
-    policy: PlacementPolicy | None = None
-    taints: ArchitectureTaints | None = None
-    exec_format_errors: tuple[ExecFormatError, ...] = ()
-    numa: tuple[PartRow, ...] = ()
-    builds: tuple[PartRow, ...] = ()
-    unread: tuple[str, ...] = ()
-    """What nobody was allowed to list, as ``cronjobs.batch``."""
-    home: str = DEFAULT_NAMESPACE
-    """The namespace of polyarch itself, which placement leaves alone."""
-    short_names_searched: bool = False
-    """The nodes search several registries for image names without a registry (PL-424)."""
-
-    def labels(self, namespace: str) -> Mapping[str, str]:
-        """Of a namespace; of one that is not known, its name alone."""
-        return self.namespaces.get(namespace, {"kubernetes.io/metadata.name": namespace})
-
-
-def platform_of(labels: Mapping[str, str], architecture: str = "", os: str = "") -> NodePlatform:
-    """Of a node, by what its kubelet reports, else by its labels."""
-    return NodePlatform(
-        normal_system(os or labels.get("kubernetes.io/os", "") or "linux"),
-        normal_architecture(architecture or labels.get("kubernetes.io/arch", "")),
-    )
-
-
-def target_name(platform: NodePlatform) -> str:
-    """As targets are spelled: ``arm64``, ``windows/amd64``."""
-    return platform.architecture if platform.os == "linux" else str(platform)
-
-
-# -- What images say, as a report uses and keeps it (RP-002, RP-003).
-
-
-class Reading(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """What one image says."""
-
-    image: str
-    """The reference as the workload writes it."""
-    status: Status
-    namespace: str = ""
-    """The namespace whose pull secrets it was asked with; empty: it holds for all."""
-    kind: Kind = ""
-    digest: str = ""
-    platforms: tuple[str, ...] = ()
-    digests: tuple[str, ...] = ()
-    """Of the manifests, in the order of the platforms."""
-    code: str = ""
-    """Of the error."""
-    host: str = ""
-    http_status: int | None = None
-
-    @classmethod
-    def of(cls, image: str, answer: Inspection, *, namespace: str = "") -> "Reading":
-        """What is kept of an answer; the last good reading of a registry that fails now counts as its answer."""
-        if answer.status is Status.ERROR and answer.last_good is not None:
-            answer = answer.last_good
-        error = answer.error
-        host = answer.source.host if answer.source is not None else answer.reference.registry
-        entries = tuple(filter(_can_be_read_again, answer.entries))
-        return cls(
-            image=image,
-            status=answer.status,
-            namespace=namespace,
-            kind=answer.kind,
-            digest=answer.digest,
-            platforms=tuple(str(each.platform) for each in entries),
-            digests=tuple(each.digest for each in entries),
-            code=error.code if error is not None else "",
-            host=(error.host or host) if error is not None else "",
-            http_status=error.status if error is not None else None,
-        )
-
-    @property
-    def inspection(self) -> Inspection:
-        """For the rules. Raises ``ValueError`` for a reading that nobody wrote this way."""
-        error = None
-        if self.status is Status.ERROR:
-            error = InspectionError.of(self.code, "", status=self.http_status, host=self.host)
-        entries = tuple(
-            Entry(Platform.parse(platform), digest)
-            for platform, digest in zip(self.platforms, self.digests, strict=True)
-        )
-        return Inspection(parse(self.image), self.status, self.kind, digest=self.digest, entries=entries, error=error)
-
-
-def _can_be_read_again(entry: Entry) -> bool:
-    """An index may name anything as a platform; what no node can be is of no use here."""
-    try:
-        return Platform.parse(str(entry.platform)).node == entry.platform.node
-    except InvalidPlatform:
-        return False
-
-
-class Answers:
-    """Answers by namespace and by the text of the reference; one without a namespace holds for all."""
-
-    def __init__(self, readings: Iterable[Reading] = ()) -> None:
-        self.readings = tuple(sorted(readings, key=lambda each: (each.namespace, each.image)))
-        self._shared: dict[str, Inspection] = {}
-        self._own: dict[str, dict[str, Inspection]] = {}
-        for each in self.readings:
-            try:
-                answer = each.inspection
-            except (InvalidReference, InvalidPlatform):
-                continue  # it is asked for as an image without an answer, which is what it is
-            if each.namespace:
-                self._own.setdefault(each.namespace, {})[each.image] = answer
-            else:
-                self._shared[each.image] = answer
-        self._views: dict[str, Mapping[str, Inspection]] = {}
-
-    def of(self, namespace: str) -> Mapping[str, Inspection]:
-        """For the pods of a namespace, by the texts of their images."""
-        own = self._own.get(namespace)
-        if own is None:
-            return self._shared
-        if namespace not in self._views:
-            self._views[namespace] = {**self._shared, **own}
-        return self._views[namespace]
-
-    @property
-    def everywhere(self) -> Mapping[str, Inspection]:
-        """Of all namespaces, by the texts of the images; what one namespace was told counts before another's error."""
-        found = dict(self._shared)
-        for own in self._own.values():
-            for image, answer in own.items():
-                if image not in found or found[image].status is Status.ERROR:
-                    found[image] = answer
-        return found
-
-
-# -- Facts and answers in a file, so that a report can be made where the cluster is not reachable (RP-002, RP-050).
-
-
-SNAPSHOT_SCHEMA: Final = "polyarch.dev/report-snapshot/v1"
-
-
-class InvalidFile(ValueError):  # noqa: N818 - what is the case
-    """The text is not what it has to be; the message says what was expected and what was found."""
-
-
-class Snapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What one report is made of."""
-
-    schema_version: str = SNAPSHOT_SCHEMA
-    facts: Facts
-    readings: tuple[Reading, ...] = ()
-    complete: bool = True
-
-    @property
-    def answers(self) -> Answers:
-        return Answers(self.readings)
-
-
-class _Head(msgspec.Struct):
-    schema_version: str = msgspec.field(default="", name="schemaVersion")
-    api_version: str = msgspec.field(default="", name="apiVersion")
-    kind: str = ""
-
-
-def encode_snapshot(facts: Facts, answers: Answers, *, complete: bool = True) -> bytes:
-    """The content of the file: equal facts, equal bytes."""
-    snapshot = Snapshot(facts=facts, readings=answers.readings, complete=complete)
-    return msgspec.json.encode(snapshot, order="deterministic") + b"\n"
-
-
-def decode_snapshot(content: bytes) -> Snapshot:
-    """Raises :class:`InvalidFile`."""
-    head = _head(content, SNAPSHOT_SCHEMA)
-    if head.schema_version != SNAPSHOT_SCHEMA:
-        raise InvalidFile(f"expected a snapshot of schema {SNAPSHOT_SCHEMA}, {_found(head)}; make one with --save FILE")
-    try:
-        snapshot = msgspec.json.decode(content, type=Snapshot)
-        _ = snapshot.answers
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise InvalidFile(
-            f"expected a snapshot of schema {SNAPSHOT_SCHEMA}, but: {error}; make one with --save FILE"
-        ) from None
-    return snapshot
-
-
-def decode_report(content: bytes) -> Report:
-    """A report that ``-o json`` wrote. Raises :class:`InvalidFile`."""
-    head = _head(content, REPORT_SCHEMA)
-    if head.api_version != REPORT_SCHEMA:
-        raise InvalidFile(f"expected a report of schema {REPORT_SCHEMA}, {_found(head)}; make one with -o json=FILE")
-    try:
-        return msgspec.json.decode(content, type=Report)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidFile(
-            f"expected a report of schema {REPORT_SCHEMA}, but: {error}; make one with -o json=FILE"
-        ) from None
-
-
-def _head(content: bytes, schema: str) -> _Head:
-    try:
-        return msgspec.json.decode(content, type=_Head)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidFile(f"expected JSON of schema {schema}, but: {error}; the file may be cut off") from None
-
-
-def _found(head: _Head) -> str:
-    version = head.schema_version or head.api_version
-    return f"found {version}" if version else "found a document without a schema"

@@ -1,4 +1,4 @@
-"""What placement has made of the pods: from their own records and what can be seen of them (RP-015). Pure."""
+"""What placement, taints, NUMA and builds say in a report, if a cluster has them (RP-015, RP-016). Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,9 +10,10 @@ from polyarch.numa.api.topology import NodeResourceTopology
 from polyarch.numa.scheduling.facts.amounts import CPU, MEMORY
 from polyarch.numa.scheduling.facts.nodes import CellFacts, NodeFacts, node_facts
 from polyarch.placement.decide.decision import Reason
-from polyarch.reports.document import NamedPods, PartRow, PlacementPart
+from polyarch.reports.document import NamedPods, Part, PartRow, PlacementPart
 from polyarch.reports.facts import Answers, Facts, WorkloadFact
 from polyarch.reports.verdicts import Judged, misplaced
+from polyarch.taints.settings import TaintSettings
 
 MOST_NAMES: Final = 5
 DAY: Final = timedelta(days=1)
@@ -74,7 +75,25 @@ def _named(what: str, names: Iterable[str], message: str = "") -> NamedPods:
     return NamedPods(what, len(found), tuple(found[:MOST_NAMES]), message)
 
 
-# -- What NUMA and builds have to say in a report, if a cluster has them (RP-016). Pure.
+def taints_part(judged: Iterable[Judged], facts: Facts) -> Part | None:
+    """Pods that wait for a toleration, if taints are configured (RP-016)."""
+    if facts.taints is None:
+        return None
+    key = TaintSettings.of(facts.taints.spec).key
+    waiting = sorted(
+        f"{each.workload.namespace}/{pod.name}"
+        for each in judged
+        if any(reason.code == "TaintNotTolerated" and key in reason.value for a in each.answers for reason in a.reasons)
+        for pod in each.workload.pods
+        if not pod.node
+    )
+    tainted = sum(any(taint.key == key for taint in node.taints) for node in facts.nodes)
+    return Part(
+        (
+            PartRow("TaintedNodes", tainted, message=f"nodes that carry {key}"),
+            PartRow("WaitingPods", len(waiting), tuple(waiting[:MOST_NAMES]), "wait for a node and lack a toleration"),
+        )
+    )
 
 
 _SINGLE: Final = "single-numa-node"
@@ -101,6 +120,19 @@ def numa_rows(topologies: Iterable[NodeResourceTopology], workloads: Iterable[Wo
     return tuple(rows)
 
 
+def _is_free(cell: CellFacts) -> bool:
+    return all(cell.available.get(name, 0) >= amount for name, amount in cell.allocatable.items())
+
+
+def _fits(workload: WorkloadFact, nodes: Iterable[NodeFacts]) -> bool:
+    asked = {CPU: workload.requests.cpu, MEMORY: workload.requests.memory}
+    return any(
+        all(cell.allocatable.get(name, amount) >= amount for name, amount in asked.items())
+        for node in nodes
+        for cell in node.cells
+    )
+
+
 def build_rows(builds: Iterable[ImageBuild]) -> tuple[PartRow, ...]:
     """ImageBuilds whose published image lacks an architecture that they are for; nothing without an ImageBuild."""
     builds = tuple(builds)
@@ -120,16 +152,3 @@ def _lacking(builds: Iterable[ImageBuild]) -> Iterator[str]:
         missing = sorted(set(build.status.architectures or ()) - built)
         if missing:
             yield f"{build.metadata.key}: {', '.join(missing)}"
-
-
-def _is_free(cell: CellFacts) -> bool:
-    return all(cell.available.get(name, 0) >= amount for name, amount in cell.allocatable.items())
-
-
-def _fits(workload: WorkloadFact, nodes: Iterable[NodeFacts]) -> bool:
-    asked = {CPU: workload.requests.cpu, MEMORY: workload.requests.memory}
-    return any(
-        all(cell.allocatable.get(name, amount) >= amount for name, amount in asked.items())
-        for node in nodes
-        for cell in node.cells
-    )

@@ -1,7 +1,8 @@
 """Reads a cluster for a report: one list of each kind, in pages; nothing is watched and nothing written (RP-001).
 
 What the user has no right to list is left out and named (RP-031), for a report of what one may see is better than none.
-Kinds that the cluster does not have say nothing."""
+Kinds that the cluster does not have say nothing.
+"""
 
 import asyncio
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -168,7 +169,9 @@ def _exec_format_error(event: ENoExecEvent) -> ExecFormatError:
     return ExecFormatError(pod, event.metadata.creation_timestamp or "")
 
 
-# -- The images that a report has to know about, each once (RP-003).
+# -- questions: the images that a report has to know about, each once (RP-003) -----------------------------------------
+# An image that is asked for with the pull secrets of a namespace is a question of that namespace: its answer counts
+# there alone.
 
 
 class Question(NamedTuple):

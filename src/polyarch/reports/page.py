@@ -1,4 +1,8 @@
-"""What one wants to know first: a tile for each target, the curve of its images, and what to bear in mind."""
+"""The report as one HTML file that asks nobody for anything (RP-021).
+
+Its content security policy allows exactly one style sheet and one script (``page.css``, ``page.js``), by their hashes:
+were markup to get through in a name after all, a browser would neither run nor load it. Pure: a report in, a text out.
+"""
 
 import base64
 import hashlib
@@ -54,6 +58,83 @@ from polyarch.reports.wording import (
     percent,
     saved,
 )
+
+TITLE = "What runs where, and what could"
+
+
+def html_page(report: Report) -> str:
+    """The whole report as one HTML file, equal for equal reports."""
+    style, script = _own("page.css"), _own("page.js")
+    policy = (
+        f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; base-uri 'none'; form-action 'none'"
+    )
+    title = f"{TITLE}: {report.source.name}" if report.source.name else TITLE
+    top = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=policy),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("meta", name="referrer", content="no-referrer"),
+        tag("title", title),
+        tag("style", Markup(style)),
+    )
+    body = tag(
+        "body",
+        tag("header", tag("h1", TITLE), tag("p", facts(report)), _contents(report)),
+        tag("main", _whole(report), namespace_pages(report)),
+        tag("footer", tag("p", "Made by ", tag("code", "polyarch report"), f", {report.api_version}.")),
+        tag("script", Markup(script)),
+        id="top",
+    )
+    return f"<!DOCTYPE html>\n{tag('html', top, body, lang='en')}\n"
+
+
+def _whole(report: Report) -> Markup:
+    parts: list[Content] = [
+        notes(report),
+        section("targets", "By target", tiles(report)),
+        comparison(report),
+        curves(report),
+        blockers(report),
+        *groups(report),
+        nodes(report),
+        *features(report),
+        node_drift(report),
+        section("workloads", "Workloads", all_workloads(report)),
+    ]
+    return tag("div", join(parts, "\n"), id="whole")
+
+
+def _contents(report: Report) -> Markup:
+    """Links to the sections that there are."""
+    places: list[tuple[str, str, object]] = [
+        ("images", "Images to fix", [sums for sums in report.sums if len(sums.curve) > 1]),
+        ("blockers-title", "Images in the way", report.blockers),
+        ("namespaces-title", "Namespaces", report.namespaces),
+        ("pools-title", "Node pools", report.pools),
+        ("teams-title", "Teams", report.teams),
+        ("workloads-title", "Workloads", report.workloads),
+    ]
+    links = [tag("li", tag("a", words, href=f"#{place}")) for place, words, there in places if there]
+    return tag("nav", tag("ul", *links), aria_label="Sections")
+
+
+@cache
+def _own(name: str) -> str:
+    return (Path(__file__).parent / name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def section(name: str, title: str, *content: Content) -> Markup:
+    """A part of the page by its id, which its heading names."""
+    return tag("section", tag("h2", title, id=f"{name}-title"), *content, aria_labelledby=f"{name}-title")
+
+
+# -- the overview: a tile for each target, the curve of its images, nodes, and what to bear in mind --------------------
 
 LISTED_SETS = 5
 LISTED = 25
@@ -187,12 +268,7 @@ def nodes(report: Report) -> Markup | None:
         Column("Requested cores", True),
         Column("Pods", True),
     ]
-    return tag(
-        "section",
-        tag("h2", "Nodes", id="nodes-title"),
-        table("nodes", "Nodes by platform", columns, rows),
-        aria_labelledby="nodes-title",
-    )
+    return section("nodes", "Nodes", table("nodes", "Nodes by platform", columns, rows))
 
 
 def notes(report: Report) -> Markup | None:
@@ -217,161 +293,10 @@ def facts(report: Report) -> Markup:
     return join(parts, " · ")
 
 
-# -- Workloads: one table of all of them, and a page for each namespace that says about each what is in its way.
-
-
-ANSWERED = tuple(verdict.value for verdict in Verdict if verdict is not Verdict.EXCLUDED)
-
-
-def anchor(namespace: str) -> str:
-    """The id of a namespace's page; a namespace in a file may be called anything, but never holds a colon here."""
-    return f"namespace-{quote(namespace, safe='', errors='replace')}"
-
-
-def namespace_link(namespace: str) -> Markup:
-    return tag("a", namespace or "(none)", href=f"#{anchor(namespace)}")
-
-
-def all_workloads(report: Report) -> Markup:
-    """Every workload with its verdicts, and in short what is in the way."""
-    teams = any(workload.team for workload in report.workloads)
-    columns = [
-        Column("Workload"),
-        Column("Namespace"),
-        *([Column("Team")] if teams else []),
-        Column("Cores", number=True),
-        Column("Replicas", number=True),
-        *(Column(target) for target in report.targets),
-        Column("In the way"),
-    ]
-    first = len(columns) - 1 - len(report.targets)
-    choices = [Choice(target, first + place, ANSWERED) for place, target in enumerate(report.targets)]
-
-    def one(workload: WorkloadRow) -> Markup:
-        return row(
-            head(workload.name, " ", tag("small", workload.kind)),
-            cell(namespace_link(workload.namespace)),
-            *([cell(workload.team)] if teams else []),
-            load(workload.weight.cores),
-            number(str(workload.weight.replicas)),
-            *map(verdict_cell, workload.answers),
-            cell(join(dict.fromkeys(_in_short(reason) for reason in _reasons(workload)), tag("br")), class_="words"),
-        )
-
-    return table(
-        "workloads",
-        f"{counted(len(report.workloads), 'workload')}, the heaviest first",
-        columns,
-        map(one, report.workloads),
-        controls=controls("workloads", "a workload, a namespace or an image that is in the way", choices),
-    )
-
-
-def verdict_cell(answer: Answer) -> Markup:
-    return cell(answer.verdict.value, class_=answer.verdict.value, order=_RANK[answer.verdict])
-
-
-_RANK = {verdict: place for place, verdict in enumerate(Verdict)}
-
-
-def namespace_pages(report: Report) -> Markup:
-    """One page for each namespace that has a workload."""
-    groups = {group.name: group for group in report.namespaces}
-    by_name = sorted(report.workloads, key=lambda workload: workload.namespace)
-    return join(
-        (
-            _page(namespace, list(workloads), groups, report)
-            for namespace, workloads in groupby(by_name, key=lambda workload: workload.namespace)
-        ),
-        "\n",
-    )
-
-
-def _page(namespace: str, workloads: list[WorkloadRow], groups: Mapping[str, Group], report: Report) -> Markup:
-    place = anchor(namespace)
-    group = groups.get(namespace)
-    said = [
-        f"{counted(len(workloads), 'workload')}, {amount_words(sum(each.weight.cores for each in workloads), 'cores')}."
-    ]
-    if group is not None:
-        said += [f"{percent(each.ready_share)} could run on {each.target} today." for each in group.targets]
-    columns = [
-        Column("Workload"),
-        Column("Requests", number=True),
-        Column("Images"),
-        *(Column(target) for target in report.targets),
-        Column("In the way"),
-    ]
-    return tag(
-        "section",
-        tag("h2", f"Namespace {namespace}" if namespace else "Without a namespace", id=f"{place}:title", tabindex="-1"),
-        tag("p", tag("a", "Back to the whole report", href="#top")),
-        tag("p", " ".join(said)),
-        table(
-            f"{place}:workloads",
-            f"Workloads of {namespace}" if namespace else "Workloads without a namespace",
-            columns,
-            map(_in_full, workloads),
-        ),
-        id=place,
-        class_="namespace",
-        aria_labelledby=f"{place}:title",
-    )
-
-
-def _in_full(workload: WorkloadRow) -> Markup:
-    weight = workload.weight
-    requests: list[Content] = [amount_words(weight.cores, "cores"), tag("br"), memory(weight.memory_bytes)]
-    if weight.replicas != 1 or weight.pods != 1:
-        requests += [tag("br"), f"{counted(weight.replicas, 'replica')}, {counted(weight.pods, 'pod')}"]
-    return row(
-        head(workload.name, " ", tag("small", join([workload.kind, workload.source or None], ", "))),
-        cell(*requests, class_="number", order=weight.cores),
-        cell(join(workload.images, tag("br")), class_="words"),
-        *map(verdict_cell, workload.answers),
-        cell(items(_sentences(workload)), class_="words"),
-    )
-
-
-def _sentences(workload: WorkloadRow) -> Iterable[Content]:
-    """Each reason once, with the targets that it is about where these are not all."""
-    targets: dict[Reason, list[str]] = {}
-    for answer in workload.answers:
-        for reason in answer.reasons:
-            targets.setdefault(reason, []).append(answer.target)
-    for reason, concerned in targets.items():
-        about = "" if len(concerned) == len(workload.answers) else f"{', '.join(concerned)}: "
-        where = f"{reason.path} {reason.value}".strip()
-        yield join([f"{about}{reason.message}", tag("code", where) if where else None], " ")
-    for answer in workload.answers:
-        if answer.blocks_nodes:
-            yield f"Blocks every node of {answer.target}: none is ready without this DaemonSet."
-    for drift in workload.drift:
-        yield (
-            f"{drift.container} runs {drift.running} ({', '.join(drift.running_platforms) or 'no platform'}), the next "
-            f"pod {drift.next} ({', '.join(drift.next_platforms) or 'no platform'})."
-        )
-    yield from workload.problems
-
-
-def _reasons(workload: WorkloadRow) -> Iterable[Reason]:
-    return (reason for answer in workload.answers for reason in answer.reasons)
-
-
-def _in_short(reason: Reason) -> str:
-    return reason.image or f"{reason.path} {reason.value}".strip() or reason.message
-
-
-# -- The sections between overview and workloads: blockers, groups, what other features say, changes since a report.
-
+# -- blockers, groups, what other features say, and changes since a former report --------------------------------------
 
 NAMED = 5
 """Workloads that are named beside an image; more are counted."""
-
-
-def section(name: str, title: str, *content: Content) -> Markup:
-    """A part of the page by its id, which its heading names."""
-    return tag("section", tag("h2", title, id=f"{name}-title"), *content, aria_labelledby=f"{name}-title")
 
 
 def blockers(report: Report) -> Markup | None:
@@ -565,74 +490,147 @@ def _changes(former: Comparison) -> Iterable[Markup]:
             yield table(f"comparison-{word}", caption, columns, map(one, changes))
 
 
-# -- The file: what a browser has to know first, the sections in their order, one style sheet and one script (RP-021).
+# -- workloads: one table of all of them, and a page for each namespace ------------------------------------------------
+# A namespace's page is a section that is seen when the address points to it (report.html#namespace-web). The style
+# sheet does that: it works without script, in a link that somebody sends, and on paper.
+
+ANSWERED = tuple(verdict.value for verdict in Verdict if verdict is not Verdict.EXCLUDED)
 
 
-TITLE = "What runs where, and what could"
+def anchor(namespace: str) -> str:
+    """The id of a namespace's page; a namespace in a file may be called anything, but never holds a colon here."""
+    return f"namespace-{quote(namespace, safe='', errors='replace')}"
 
 
-def html_page(report: Report) -> str:
-    """The whole report as one HTML file, equal for equal reports."""
-    style, script = _own("page.css"), _own("page.js")
-    policy = (
-        f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; base-uri 'none'; form-action 'none'"
-    )
-    title = f"{TITLE}: {report.source.name}" if report.source.name else TITLE
-    top = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=policy),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("meta", name="referrer", content="no-referrer"),
-        tag("title", title),
-        tag("style", Markup(style)),
-    )
-    body = tag(
-        "body",
-        tag("header", tag("h1", TITLE), tag("p", facts(report)), _contents(report)),
-        tag("main", _whole(report), namespace_pages(report)),
-        tag("footer", tag("p", "Made by ", tag("code", "polyarch report"), f", {report.api_version}.")),
-        tag("script", Markup(script)),
-        id="top",
-    )
-    return f"<!DOCTYPE html>\n{tag('html', top, body, lang='en')}\n"
+def namespace_link(namespace: str) -> Markup:
+    return tag("a", namespace or "(none)", href=f"#{anchor(namespace)}")
 
 
-def _whole(report: Report) -> Markup:
-    parts: list[Content] = [
-        notes(report),
-        section("targets", "By target", tiles(report)),
-        comparison(report),
-        curves(report),
-        blockers(report),
-        *groups(report),
-        nodes(report),
-        *features(report),
-        node_drift(report),
-        section("workloads", "Workloads", all_workloads(report)),
+def all_workloads(report: Report) -> Markup:
+    """Every workload with its verdicts, and in short what is in the way."""
+    teams = any(workload.team for workload in report.workloads)
+    columns = [
+        Column("Workload"),
+        Column("Namespace"),
+        *([Column("Team")] if teams else []),
+        Column("Cores", number=True),
+        Column("Replicas", number=True),
+        *(Column(target) for target in report.targets),
+        Column("In the way"),
     ]
-    return tag("div", join(parts, "\n"), id="whole")
+    first = len(columns) - 1 - len(report.targets)
+    choices = [Choice(target, first + place, ANSWERED) for place, target in enumerate(report.targets)]
+
+    def one(workload: WorkloadRow) -> Markup:
+        return row(
+            head(workload.name, " ", tag("small", workload.kind)),
+            cell(namespace_link(workload.namespace)),
+            *([cell(workload.team)] if teams else []),
+            load(workload.weight.cores),
+            number(str(workload.weight.replicas)),
+            *map(verdict_cell, workload.answers),
+            cell(join(dict.fromkeys(_in_short(reason) for reason in _reasons(workload)), tag("br")), class_="words"),
+        )
+
+    return table(
+        "workloads",
+        f"{counted(len(report.workloads), 'workload')}, the heaviest first",
+        columns,
+        map(one, report.workloads),
+        controls=controls("workloads", "a workload, a namespace or an image that is in the way", choices),
+    )
 
 
-def _contents(report: Report) -> Markup:
-    """Links to the sections that there are."""
-    places: list[tuple[str, str, object]] = [
-        ("images", "Images to fix", [sums for sums in report.sums if len(sums.curve) > 1]),
-        ("blockers-title", "Images in the way", report.blockers),
-        ("namespaces-title", "Namespaces", report.namespaces),
-        ("pools-title", "Node pools", report.pools),
-        ("teams-title", "Teams", report.teams),
-        ("workloads-title", "Workloads", report.workloads),
+def verdict_cell(answer: Answer) -> Markup:
+    return cell(answer.verdict.value, class_=answer.verdict.value, order=_RANK[answer.verdict])
+
+
+_RANK = {verdict: place for place, verdict in enumerate(Verdict)}
+
+
+def namespace_pages(report: Report) -> Markup:
+    """One page for each namespace that has a workload."""
+    groups = {group.name: group for group in report.namespaces}
+    by_name = sorted(report.workloads, key=lambda workload: workload.namespace)
+    return join(
+        (
+            _page(namespace, list(workloads), groups, report)
+            for namespace, workloads in groupby(by_name, key=lambda workload: workload.namespace)
+        ),
+        "\n",
+    )
+
+
+def _page(namespace: str, workloads: list[WorkloadRow], groups: Mapping[str, Group], report: Report) -> Markup:
+    place = anchor(namespace)
+    group = groups.get(namespace)
+    said = [
+        f"{counted(len(workloads), 'workload')}, {amount_words(sum(each.weight.cores for each in workloads), 'cores')}."
     ]
-    links = [tag("li", tag("a", words, href=f"#{place}")) for place, words, there in places if there]
-    return tag("nav", tag("ul", *links), aria_label="Sections")
+    if group is not None:
+        said += [f"{percent(each.ready_share)} could run on {each.target} today." for each in group.targets]
+    columns = [
+        Column("Workload"),
+        Column("Requests", number=True),
+        Column("Images"),
+        *(Column(target) for target in report.targets),
+        Column("In the way"),
+    ]
+    return tag(
+        "section",
+        tag("h2", f"Namespace {namespace}" if namespace else "Without a namespace", id=f"{place}:title", tabindex="-1"),
+        tag("p", tag("a", "Back to the whole report", href="#top")),
+        tag("p", " ".join(said)),
+        table(
+            f"{place}:workloads",
+            f"Workloads of {namespace}" if namespace else "Workloads without a namespace",
+            columns,
+            map(_in_full, workloads),
+        ),
+        id=place,
+        class_="namespace",
+        aria_labelledby=f"{place}:title",
+    )
 
 
-@cache
-def _own(name: str) -> str:
-    return (Path(__file__).parent / name).read_text(encoding="utf-8")
+def _in_full(workload: WorkloadRow) -> Markup:
+    weight = workload.weight
+    requests: list[Content] = [amount_words(weight.cores, "cores"), tag("br"), memory(weight.memory_bytes)]
+    if weight.replicas != 1 or weight.pods != 1:
+        requests += [tag("br"), f"{counted(weight.replicas, 'replica')}, {counted(weight.pods, 'pod')}"]
+    return row(
+        head(workload.name, " ", tag("small", join([workload.kind, workload.source or None], ", "))),
+        cell(*requests, class_="number", order=weight.cores),
+        cell(join(workload.images, tag("br")), class_="words"),
+        *map(verdict_cell, workload.answers),
+        cell(items(_sentences(workload)), class_="words"),
+    )
 
 
-def _hash(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+def _sentences(workload: WorkloadRow) -> Iterable[Content]:
+    """Each reason once, with the targets that it is about where these are not all."""
+    targets: dict[Reason, list[str]] = {}
+    for answer in workload.answers:
+        for reason in answer.reasons:
+            targets.setdefault(reason, []).append(answer.target)
+    for reason, concerned in targets.items():
+        about = "" if len(concerned) == len(workload.answers) else f"{', '.join(concerned)}: "
+        where = f"{reason.path} {reason.value}".strip()
+        yield join([f"{about}{reason.message}", tag("code", where) if where else None], " ")
+    for answer in workload.answers:
+        if answer.blocks_nodes:
+            yield f"Blocks every node of {answer.target}: none is ready without this DaemonSet."
+    for drift in workload.drift:
+        yield (
+            f"{drift.container} runs {drift.running} ({', '.join(drift.running_platforms) or 'no platform'}), the next "
+            f"pod {drift.next} ({', '.join(drift.next_platforms) or 'no platform'})."
+        )
+    yield from workload.problems
+
+
+def _reasons(workload: WorkloadRow) -> Iterable[Reason]:
+    return (reason for answer in workload.answers for reason in answer.reasons)
+
+
+def _in_short(reason: Reason) -> str:
+    return reason.image or f"{reason.path} {reason.value}".strip() or reason.message

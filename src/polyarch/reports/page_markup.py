@@ -1,8 +1,9 @@
-"""HTML that cannot be broken out of: what is not known to be markup is text, and text is always escaped.
+"""HTML that cannot be broken out of, and the tables and drawings of the page that are made of it.
 
 Names, images, labels and messages of a report come from a cluster, where people write what they like (RP-021). Only
 :func:`tag` and :func:`join` make :class:`Markup`, and both escape what is not Markup already, so that there is no place
-where somebody could forget it. Names of tags and attributes are this package's own, never a report's."""
+where somebody could forget it. Names of tags and attributes are this package's own, never a report's. Pure.
+"""
 
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
@@ -59,7 +60,8 @@ def tag(name: str, /, *content: Content, **attributes: str | float | bool | None
     return Markup(opening if name in _VOID else f"{opening}{join(content)}</{name}>")
 
 
-# -- Tables that read the same for everybody: a caption, headers with a scope, and what a script needs to sort them.
+# -- tables that read the same for everybody: a caption, headers with a scope, and what a script needs -----------------
+# Without script they are plain tables. A cell whose order is not that of its text carries it as data-v.
 
 
 class Column(NamedTuple):
@@ -143,8 +145,9 @@ def controls(table_name: str, what: str, choices: Iterable[Choice] = ()) -> Mark
     return tag("form", *fields, status, class_="filter", data_table=table_name, hidden=True)
 
 
-# -- The page's two drawings, as inline SVG: how the weight divides into verdicts, and what fixing images would give.
-
+# -- drawings, as inline SVG: how the weight divides into verdicts, and what fixing images would give ------------------
+# Colours are classes, since the page's security policy allows no style but its own sheet, and since there are two
+# colour schemes. What a drawing shows is also said in words: as its label, and in a table beside it.
 
 WIDTH: Final = 640
 HEIGHT: Final = 240

@@ -1,7 +1,8 @@
-"""A report of facts and answers: the one function that every command, snapshot and role calls (RP-001).
+"""The report of facts and answers that every command, snapshot and role makes, and its comparison with a former one.
 
-Equal facts, answers and wishes give an equal report, byte for byte (RP-024): nothing here reads a clock, and every list
-is sorted by what it holds. Pure."""
+Equal facts, answers and wishes give an equal report, byte for byte (RP-001, RP-024): nothing here reads a clock, and
+every list is sorted by what it holds. Pure.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -15,14 +16,13 @@ from polyarch.reports.document import (
     Comparison,
     NodeKind,
     Part,
-    PartRow,
     Report,
     ShareChange,
     Verdict,
     WorkloadRow,
 )
 from polyarch.reports.facts import Answers, Facts, target_name
-from polyarch.reports.features import MOST_NAMES, outcome_of
+from polyarch.reports.features import MOST_NAMES, outcome_of, taints_part
 from polyarch.reports.sums import (
     Prices,
     Suggestions,
@@ -38,7 +38,6 @@ from polyarch.reports.sums import (
     total,
 )
 from polyarch.reports.verdicts import Judge, Judged, drift_of, node_drift
-from polyarch.taints.settings import TaintSettings
 
 TEAM_LABEL: Final = "team"
 DEFAULT_TARGET: Final = NodePlatform("linux", "arm64")
@@ -118,7 +117,7 @@ def make_report(facts: Facts, answers: Answers, wishes: Wishes, *, complete: boo
         teams=teams if has_teams else (),
         placement=outcome_of(everything, facts, answers),
         numa=Part(facts.numa) if facts.numa else None,
-        taints=_taints(judged, facts),
+        taints=taints_part(judged, facts),
         builds=Part(facts.builds) if facts.builds else None,
         node_drift=node_drift(judged, facts) if wishes.node_drift else None,
         notes=tuple(_notes(facts, judge, basis, has_workloads=bool(judged))),
@@ -165,27 +164,6 @@ def _nodes(facts: Facts, judged: Iterable[Judged]) -> tuple[NodeKind, ...]:
     )
 
 
-def _taints(judged: Iterable[Judged], facts: Facts) -> Part | None:
-    """Pods that wait for a toleration, if taints are configured (RP-016)."""
-    if facts.taints is None:
-        return None
-    key = TaintSettings.of(facts.taints.spec).key
-    waiting = sorted(
-        f"{each.workload.namespace}/{pod.name}"
-        for each in judged
-        if any(reason.code == "TaintNotTolerated" and key in reason.value for a in each.answers for reason in a.reasons)
-        for pod in each.workload.pods
-        if not pod.node
-    )
-    tainted = sum(any(taint.key == key for taint in node.taints) for node in facts.nodes)
-    return Part(
-        (
-            PartRow("TaintedNodes", tainted, message=f"nodes that carry {key}"),
-            PartRow("WaitingPods", len(waiting), tuple(waiting[:MOST_NAMES]), "wait for a node and lack a toleration"),
-        )
-    )
-
-
 def _notes(facts: Facts, judge: Judge, basis: str, *, has_workloads: bool) -> Iterator[str]:
     for each in facts.unread:
         yield f"not allowed to list {each}: what it would have told is left out"
@@ -200,8 +178,7 @@ def _notes(facts: Facts, judge: Judge, basis: str, *, has_workloads: bool) -> It
         yield f"{len(unknown)} nodes name no architecture and count for no target: {', '.join(unknown[:MOST_NAMES])}"
 
 
-# -- A report beside a former one: what became ready, what got worse, what came and went (RP-024). Pure.
-
+# -- the comparison with a former report: what became ready, what got worse, what came and went ------------------------
 
 _ORDER = tuple(Verdict)
 

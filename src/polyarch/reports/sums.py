@@ -1,7 +1,8 @@
-"""How much workloads weigh: what their desired replicas request together (RP-010).
+"""What verdicts add up to: shares, images in the way, and what moving would save (RP-011 to RP-014).
 
 Sums are of whole thousandths, so that their order does not matter; they become decimal numbers in the document only.
-Shares are of requested CPU; of replicas where nobody requests any, since a share of nothing helps nobody. Pure."""
+Shares are of requested CPU; of replicas where nobody requests any, since a share of nothing helps nobody. Pure.
+"""
 
 import re
 from collections import Counter
@@ -31,6 +32,85 @@ from polyarch.reports.document import (
 from polyarch.reports.facts import Answers, Facts, WorkloadFact, target_name
 from polyarch.reports.verdicts import MOVABLE, Judged
 
+HOURS_A_MONTH: Final = 730
+"""A year's 8 760 hours, divided by 12."""
+UNCONSTRAINED: Final = (*MOVABLE, Verdict.CONSTRAINED)
+Prices = Mapping[str, float]
+"""Per requested vCPU-hour, by target."""
+
+
+def sums_of(
+    judged: Sequence[Judged],
+    target: NodePlatform,
+    number: int,
+    *,
+    excluded: Sequence[Judged],
+    nodes: int,
+    basis: Basis,
+    blockers: Sequence[Blocker],
+    prices: Prices,
+) -> TargetSums:
+    """Of the target that has this ``number`` in each workload's answers."""
+    by_verdict: dict[Verdict, list[Judged]] = {verdict: [] for verdict in Verdict}
+    for each in judged:
+        by_verdict[each.answers[number].verdict].append(each)
+    by_verdict[Verdict.EXCLUDED] = list(excluded)
+    return TargetSums(
+        target=target_name(target),
+        nodes=nodes,
+        verdicts=tuple(
+            VerdictSum(verdict, len(several), total(several).document) for verdict, several in by_verdict.items()
+        ),
+        runs_share=share_of(judged, number, (Verdict.RUNS,), basis),
+        ready_share=share_of(judged, number, MOVABLE, basis),
+        unconstrained_share=share_of(judged, number, UNCONSTRAINED, basis),
+        curve=curve_of(judged, target, number, blockers, basis),
+        blocking_daemon_sets=tuple(
+            f"{each.workload.namespace}/{each.workload.name}" for each in judged if each.answers[number].blocks_nodes
+        ),
+        saving=saving_of(judged, target, number, prices),
+    )
+
+
+def share_of(judged: Sequence[Judged], number: int, verdicts: Sequence[Verdict], basis: Basis) -> float | None:
+    """How much of the weight has one of these verdicts."""
+    part = whole = 0
+    for each in judged:
+        weight = load_of(each.workload).by(basis)
+        whole += weight
+        if each.answers[number].verdict in verdicts:
+            part += weight
+    return share(part, whole)
+
+
+def saving_of(judged: Sequence[Judged], target: NodePlatform, number: int, prices: Prices) -> Saving | None:
+    """An estimate for everything that is ready for the target and runs elsewhere. None if a price is missing."""
+    name = target_name(target)
+    if name not in prices:
+        return None
+    moved: dict[str, int] = {}
+    for each in judged:
+        if each.answers[number].verdict is not Verdict.READY or each.workload.is_daemon_set:
+            continue  # a DaemonSet runs on every node: it does not move
+        platforms = [target_name(platform) for platform in each.runs_on if target_name(platform) in prices]
+        if len(platforms) == 1 and platforms[0] != name:
+            moved[platforms[0]] = moved.get(platforms[0], 0) + load_of(each.workload).cpu
+    if not moved:
+        return Saving(0.0, 0.0, f"nothing that is ready for {name} runs on nodes of another platform that has a price")
+    parts = [
+        f"{cores(cpu):g} cores from {source} x ({prices[source]:g} - {prices[name]:g})"
+        for source, cpu in sorted(moved.items())
+    ]
+    per_hour = sum(cores(cpu) * (prices[source] - prices[name]) for source, cpu in sorted(moved.items()))
+    return Saving(
+        cores(sum(moved.values())),
+        round(per_hour * HOURS_A_MONTH, 2),
+        f"({' + '.join(parts)}) x {HOURS_A_MONTH} hours a month",
+    )
+
+
+# -- weights: what the desired replicas of workloads request together --------------------------------------------------
+
 DIGITS: Final = 4
 """Decimals of a share."""
 
@@ -43,11 +123,6 @@ class Load(msgspec.Struct, frozen=True, gc=False):
     replicas: int = 0
     pods: int = 0
 
-    def __add__(self, other: "Load") -> "Load":
-        return Load(
-            self.cpu + other.cpu, self.memory + other.memory, self.replicas + other.replicas, self.pods + other.pods
-        )
-
     @property
     def document(self) -> Weight:
         return Weight(cores(self.cpu), self.memory // UNIT, self.replicas, self.pods)
@@ -55,9 +130,6 @@ class Load(msgspec.Struct, frozen=True, gc=False):
     def by(self, basis: Basis) -> int:
         """The number that shares are of."""
         return self.cpu if basis == "cores" else self.replicas
-
-
-NOTHING: Final = Load()
 
 
 def load_of(workload: WorkloadFact) -> Load:
@@ -92,8 +164,64 @@ def cores(thousandths: int) -> float:
     return thousandths / UNIT
 
 
-# -- The images that are in the way, the heaviest first, and the curve: how many to fix for how much (RP-012, RP-013).
+# -- namespaces, teams and node pools ----------------------------------------------------------------------------------
 
+NONE = ""
+"""The name of the group of those that have no such label."""
+
+
+def groups_of(
+    judged: Iterable[Judged], key: Callable[[Judged], str], targets: Sequence[NodePlatform], basis: Basis
+) -> tuple[Group, ...]:
+    """The groups, the heaviest first."""
+    found: dict[str, list[Judged]] = {}
+    for each in judged:
+        found.setdefault(key(each), []).append(each)
+    groups = [_group(name, several, targets, basis) for name, several in found.items()]
+    return tuple(sorted(groups, key=lambda each: (-each.weight.cores, -each.weight.replicas, each.name)))
+
+
+def pool_of(facts: Facts, label: str) -> Callable[[Judged], str]:
+    """The pool that most pods of a workload are on, by a label of the nodes; of several the first by name."""
+    pools = {node.name: node.labels.get(label, NONE) for node in facts.nodes}
+
+    def pool(judged: Judged) -> str:
+        counted = Counter(pools.get(pod.node, NONE) for pod in judged.workload.pods if pod.node)
+        return min(counted, key=lambda name: (-counted[name], name), default=NONE)
+
+    return pool
+
+
+def team_of(label: str) -> Callable[[Judged], str]:
+    """By a label of the pods."""
+    return lambda judged: (judged.workload.template.metadata.labels or {}).get(label, NONE)
+
+
+def namespace_of(judged: Judged) -> str:
+    """By namespace."""
+    return judged.workload.namespace
+
+
+def _group(name: str, several: Sequence[Judged], targets: Sequence[NodePlatform], basis: Basis) -> Group:
+    shares = []
+    for number, target in enumerate(targets):
+        counted = Counter(each.answers[number].verdict for each in several)
+        shares.append(
+            GroupShare(
+                target_name(target),
+                share_of(several, number, (Verdict.RUNS,), basis),
+                share_of(several, number, MOVABLE, basis),
+                share_of(several, number, UNCONSTRAINED, basis),
+                tuple(counted[verdict] for verdict in Verdict),
+            )
+        )
+    return Group(name, total(several).document, len(several), tuple(shares))
+
+
+# -- blockers: the images that are in the way, the heaviest first, and the curve ---------------------------------------
+# An image holds a workload back alone if the workload would become ready once the image had the target: no other image
+# lacks it or is unknown, and nothing else excludes it. The curve leaves what excludes otherwise aside, for it says what
+# images cost; its first point is what could run if constraints were lifted.
 
 Suggestions = Mapping[tuple[str, str], Suggestion]
 """Known ways out, by target and image."""
@@ -179,8 +307,8 @@ def _held(judged: Sequence[Judged], target: NodePlatform, number: int, basis: Ba
     found = [
         _Held(
             image,
-            _load(alone.get(image, ())),
-            _load(together.get(image, ())),
+            total(alone.get(image, ())),
+            total(together.get(image, ())),
             (*_names(alone.get(image, ()), basis), *_names(together.get(image, ()), basis)),
             platforms[image],
         )
@@ -190,159 +318,14 @@ def _held(judged: Sequence[Judged], target: NodePlatform, number: int, basis: Ba
     return found
 
 
-def _load(several: Iterable[Judged]) -> Load:
-    found = NOTHING
-    for each in several:
-        found += load_of(each.workload)
-    return found
-
-
 def _names(several: Iterable[Judged], basis: Basis) -> Iterable[str]:
     heaviest = sorted(several, key=lambda each: (-load_of(each.workload).by(basis), each.workload.full_name))
     return (each.workload.full_name for each in heaviest)
 
 
-# -- The sums of each target: shares, the curve, DaemonSets that are in the way, and what moving would save (RP-011 to
-
-
-HOURS_A_MONTH: Final = 730
-"""A year's 8 760 hours, divided by 12."""
-UNCONSTRAINED: Final = (*MOVABLE, Verdict.CONSTRAINED)
-Prices = Mapping[str, float]
-"""Per requested vCPU-hour, by target."""
-
-
-def sums_of(
-    judged: Sequence[Judged],
-    target: NodePlatform,
-    number: int,
-    *,
-    excluded: Sequence[Judged],
-    nodes: int,
-    basis: Basis,
-    blockers: Sequence[Blocker],
-    prices: Prices,
-) -> TargetSums:
-    """Of the target that has this ``number`` in each workload's answers."""
-    by_verdict: dict[Verdict, list[Judged]] = {verdict: [] for verdict in Verdict}
-    for each in judged:
-        by_verdict[each.answers[number].verdict].append(each)
-    by_verdict[Verdict.EXCLUDED] = list(excluded)
-    return TargetSums(
-        target=target_name(target),
-        nodes=nodes,
-        verdicts=tuple(
-            VerdictSum(verdict, len(several), total(several).document) for verdict, several in by_verdict.items()
-        ),
-        runs_share=share_of(judged, number, (Verdict.RUNS,), basis),
-        ready_share=share_of(judged, number, MOVABLE, basis),
-        unconstrained_share=share_of(judged, number, UNCONSTRAINED, basis),
-        curve=curve_of(judged, target, number, blockers, basis),
-        blocking_daemon_sets=tuple(
-            f"{each.workload.namespace}/{each.workload.name}" for each in judged if each.answers[number].blocks_nodes
-        ),
-        saving=saving_of(judged, target, number, prices),
-    )
-
-
-def share_of(judged: Sequence[Judged], number: int, verdicts: Sequence[Verdict], basis: Basis) -> float | None:
-    """How much of the weight has one of these verdicts."""
-    part = whole = 0
-    for each in judged:
-        weight = load_of(each.workload).by(basis)
-        whole += weight
-        if each.answers[number].verdict in verdicts:
-            part += weight
-    return share(part, whole)
-
-
-def saving_of(judged: Sequence[Judged], target: NodePlatform, number: int, prices: Prices) -> Saving | None:
-    """An estimate for everything that is ready for the target and runs elsewhere. None if a price is missing."""
-    name = target_name(target)
-    if name not in prices:
-        return None
-    moved: dict[str, int] = {}
-    for each in judged:
-        if each.answers[number].verdict is not Verdict.READY or each.workload.is_daemon_set:
-            continue  # a DaemonSet runs on every node: it does not move
-        platforms = [target_name(platform) for platform in each.runs_on if target_name(platform) in prices]
-        if len(platforms) == 1 and platforms[0] != name:
-            moved[platforms[0]] = moved.get(platforms[0], 0) + _cpu(each.workload)
-    if not moved:
-        return Saving(0.0, 0.0, f"nothing that is ready for {name} runs on nodes of another platform that has a price")
-    parts = [
-        f"{cores(cpu):g} cores from {source} x ({prices[source]:g} - {prices[name]:g})"
-        for source, cpu in sorted(moved.items())
-    ]
-    per_hour = sum(cores(cpu) * (prices[source] - prices[name]) for source, cpu in sorted(moved.items()))
-    return Saving(
-        cores(sum(moved.values())),
-        round(per_hour * HOURS_A_MONTH, 2),
-        f"({' + '.join(parts)}) x {HOURS_A_MONTH} hours a month",
-    )
-
-
-def _cpu(workload: WorkloadFact) -> int:
-    return load_of(workload).cpu
-
-
-# -- Shares by namespace, by team and by node pool (RP-013). Pure.
-
-
-NONE = ""
-"""The name of the group of those that have no such label."""
-
-
-def groups_of(
-    judged: Iterable[Judged], key: Callable[[Judged], str], targets: Sequence[NodePlatform], basis: Basis
-) -> tuple[Group, ...]:
-    """The groups, the heaviest first."""
-    found: dict[str, list[Judged]] = {}
-    for each in judged:
-        found.setdefault(key(each), []).append(each)
-    groups = [_group(name, several, targets, basis) for name, several in found.items()]
-    return tuple(sorted(groups, key=lambda each: (-each.weight.cores, -each.weight.replicas, each.name)))
-
-
-def pool_of(facts: Facts, label: str) -> Callable[[Judged], str]:
-    """The pool that most pods of a workload are on, by a label of the nodes; of several the first by name."""
-    pools = {node.name: node.labels.get(label, NONE) for node in facts.nodes}
-
-    def pool(judged: Judged) -> str:
-        counted = Counter(pools.get(pod.node, NONE) for pod in judged.workload.pods if pod.node)
-        return min(counted, key=lambda name: (-counted[name], name), default=NONE)
-
-    return pool
-
-
-def team_of(label: str) -> Callable[[Judged], str]:
-    """By a label of the pods."""
-    return lambda judged: (judged.workload.template.metadata.labels or {}).get(label, NONE)
-
-
-def namespace_of(judged: Judged) -> str:
-    """By namespace."""
-    return judged.workload.namespace
-
-
-def _group(name: str, several: Sequence[Judged], targets: Sequence[NodePlatform], basis: Basis) -> Group:
-    shares = []
-    for number, target in enumerate(targets):
-        counted = Counter(each.answers[number].verdict for each in several)
-        shares.append(
-            GroupShare(
-                target_name(target),
-                share_of(several, number, (Verdict.RUNS,), basis),
-                share_of(several, number, MOVABLE, basis),
-                share_of(several, number, UNCONSTRAINED, basis),
-                tuple(counted[verdict] for verdict in Verdict),
-            )
-        )
-    return Group(name, total(several).document, len(several), tuple(shares))
-
-
-# -- The cheapest way out that is known for an image that is in the way (RP-012).
-
+# -- suggestions: the cheapest way out that is known for an image ------------------------------------------------------
+# Known is what somebody has been asked about: a configured substitute, or another tag of the same repository. The first
+# of these that has the target is suggested; else what always helps, to publish the image for it.
 
 MOST_TAGS: Final = 3
 _Tags = Mapping[str, Mapping[str, str]]

@@ -1,6 +1,9 @@
-"""What makes pods: every kind of workload as one value, whatever its object looks like.
+"""Workloads of a cluster with their pods: each pod counts for the topmost controller that owns it (RP-001).
 
-Annotations of others are left out here, and with them what their authors may have written into them (RP-002). Pure."""
+A Deployment counts and not its ReplicaSets, a CronJob and not its Jobs. What is owned by a kind that nobody lists (an
+Argo Rollout, say) counts as that owner, by its name. An owner that is gone does not count: the last one that exists is
+the workload, and owners that own each other end where they began (RP-050). Pure.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
@@ -23,6 +26,9 @@ from polyarch.reports.facts import (
     WorkloadObject,
     requests_of,
 )
+
+# -- objects with a pod template: every kind as one value --------------------------------------------------------------
+# Annotations of others are left out here, and with them what their authors may have written into them (RP-002).
 
 POD_PATH: Final = "spec"
 TEMPLATE_PATH: Final = "spec.template.spec"
@@ -126,8 +132,7 @@ def _count(number: int | None, default: int) -> int:
     return default if number is None else max(0, number)
 
 
-# -- Pods to the workload that they belong to: the topmost controller that owns them (RP-001).
-
+# -- pods to their topmost controllers ---------------------------------------------------------------------------------
 
 LISTED: Final = frozenset(
     {
