@@ -2,8 +2,9 @@
 
 Server-side apply with the field manager ``polyarch-install``. What would not change is not written, so a second run
 sends no write at all. Fields that kubectl's commands left in objects of an earlier polyarch are taken over first, so
-that those that are no longer wanted go away, and so is what others have put in the way of ours (``adoption.py``).
-The first refusal ends it; a new run goes on where it stopped."""
+that those that are no longer wanted go away, and so is what others have put in the way of ours (``kube/adoption.py``).
+The first refusal ends it; a new run goes on where it stopped.
+"""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Literal
@@ -35,7 +36,6 @@ from polyarch.objects import PartialObjectMetadata
 
 Document = dict[str, Any]
 Verb = Literal["created", "configured", "unchanged", "untried"]
-
 SERVED_SECONDS: Final = 15.0
 """How long after its definition is established a new kind may still be answered with 404."""
 POLL: Final = 0.2

@@ -1,7 +1,8 @@
-"""Everything that an API server has, reduced to metadata: what an uninstall left behind (IN-003).
+"""Every object of an API server, reduced to metadata, and which of them polyarch has made (IN-003).
 
 Kinds come from the server's own discovery, so nothing is forgotten: kinds of other operators and aggregated API servers
-are included."""
+are included.
+"""
 
 from collections.abc import Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
@@ -143,8 +144,11 @@ def _identity(found: Found) -> tuple[str, str, str, str]:
     return resource.group, resource.plural, key.namespace, key.name
 
 
-# -- Which of a cluster's objects did polyarch make? An uninstall deletes these and no others (IN-003).
-
+# -- belongings: what polyarch has made, which an uninstall deletes, and nothing else ----------------------------------
+# A label is no proof: everybody may write app.kubernetes.io/part-of: polyarch on a dashboard or a NetworkPolicy of
+# their own. What has it is ours if something else agrees: polyarch wrote the label (the API server records who did),
+# the object has a name that an installation gives, it belongs to our Helm release, or it belongs to an object of ours.
+# What only has the label is left alone, and named. Nothing here asks the API server.
 
 GROUPS: Final = (names.GROUP, names.OWN_GROUP)
 ROLES: Final = (

@@ -1,6 +1,12 @@
-"""What an uninstall does itself where no operator does it: it releases pods, removes taints and finalizers (IN-003).
+"""Removes an installation in order, and ends in four minutes whatever happens (IN-003, PL-520).
 
-A released pod runs without a constraint; each is counted, and the first few are named."""
+The custom resources are deleted first. The operator answers by removing webhook, gates and controller. When it has
+finished, or cannot, everything else that polyarch made is deleted, see ``inventory.py``. At last a list of every object
+of the API server shows what is left.
+
+If no operator runs, or it does not finish, gates, taints and finalizers are removed from here: at once with ``force``,
+otherwise after a while.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
@@ -36,100 +42,7 @@ from polyarch.taints.removal import Removal as TaintRemoval
 from polyarch.taints.settings import TaintSettings
 from polyarch.taints.writes import Outcome, Writer
 
-FINALIZERS: Final = (
-    *PLACEMENT_FINALIZERS,
-    taint_names.FINALIZER,
-    build_names.IMAGES_FINALIZER,
-    numa_names.FINALIZER,
-)
-ROUNDS: Final = 5
-"""A pod that changes while its gate is removed is tried again this often."""
-
-
-async def delete_webhooks(client: Client, definitions: Iterable[str]) -> None:
-    """Nobody answers them any more: from now on pods get no gate, and custom resources can be deleted."""
-    for ref in WEBHOOKS:
-        try:
-            await client.delete(ref.resource, ref.key.name)
-        except NotFound:
-            continue
-    for name in definitions:
-        try:
-            await client.patch(CRDS, name, MergePatch({"spec": {"conversion": {"strategy": "None", "webhook": None}}}))
-        except NotFound:
-            continue
-
-
-async def release_pods(client: Client, tell: Callable[[str], None]) -> tuple[int, tuple[str, ...]]:
-    """Removes our gate from every pod. Returns how many were released, and the pods that still have it, with why."""
-    released = 0
-    refused: dict[str, str] = {}
-    for _ in range(ROUNDS):
-        found = await gated_pods(client)
-        if not found:
-            return released, ()
-        if not released and not refused:
-            few_pods = few(pod.metadata.key for pod in found)
-            tell(f"removing the gates of {len(found)} pods, which run without a constraint: {few_pods}")
-        said = await together(_release(client, pod) for pod in found)
-        released += said.count("")
-        refused = {str(pod.metadata.key): problem for pod, problem in zip(found, said, strict=True) if problem}
-    left = [str(pod.metadata.key) for pod in await gated_pods(client)]
-    return released, tuple(f"{key}: {refused.get(key, 'has the gate again')}" for key in left)
-
-
-async def remove_taints(client: Client) -> tuple[str, ...]:
-    """Removes the taints of nodes and the gates of pods that wait for tolerations, by the object that says whose they
-    are, or by what nodes have a record of. Returns what could not be removed, with why (TN-070)."""
-    try:
-        found = await client.get(ARCHITECTURE_TAINTS, taint_names.SINGLETON, type=ArchitectureTaints)
-        settings = TaintSettings.of(found.spec)
-    except NotFound:
-        settings = RECORDED_ONLY
-    removal = TaintRemoval(Writer(client), settings)
-    outcome = Outcome.of((await removal.registration(), await removal.taints(), await removal.gates()))
-    return tuple(map(str, outcome.failed))
-
-
-async def remove_finalizers(client: Client, resource: Resource, objects: Iterable[PartialObjectMetadata]) -> None:
-    """Removes ours; those of others stay, and hold up the object's deletion."""
-    for each in objects:
-        metadata = each.metadata
-        kept = [name for name in metadata.finalizers or () if name not in FINALIZERS]
-        if len(kept) == len(metadata.finalizers or ()):
-            continue
-        patch = JsonPatch(
-            (
-                patches.test("/metadata/resourceVersion", metadata.resource_version),
-                patches.replace("/metadata/finalizers", kept),
-            )
-        )
-        try:
-            await client.patch(resource, metadata.name, patch, namespace=metadata.namespace)
-        except (NotFound, Invalid):
-            continue  # gone, or changed since: who calls looks again
-
-
-async def release_records(client: Client) -> None:
-    """The records of machine OS builds stay, as their images do; who deletes one later waits for nobody any more."""
-    records = await client.list(CONFIGMAPS, label_selector=build_names.RUN_LABEL, type=PartialObjectMetadata)
-    await remove_finalizers(client, CONFIGMAPS, records.items)
-
-
-async def _release(client: Client, pod: Pod) -> str:
-    """What the API server said against it; empty: nothing."""
-    try:
-        await release(client, pod)
-    except ApiError as error:
-        return error.message or str(error)
-    return ""
-
-
-# -- Removes an installation in order, and ends in four minutes whatever happens (IN-003, PL-520).
-
-
 Tell = Callable[[str], None]
-
 SECONDS: Final = 240.0
 """The longest that an uninstall takes."""
 RESERVE: Final = 45.0
@@ -200,6 +113,11 @@ async def remove(
     """
     remover = _Remover(client, namespace, keep_crds=keep_crds, force=force, tell=tell, clock=clock or SystemClock())
     return await remover.run()
+
+
+UNPROVEN: Final = "labelled as polyarch's, but not made by polyarch"
+NAMED_AT_MOST: Final = 3
+"""Objects that are told by name; more are told by number."""
 
 
 class _Remover:
@@ -425,11 +343,6 @@ class _Remover:
         return self._end - self._clock.monotonic()
 
 
-UNPROVEN: Final = "labelled as polyarch's, but not made by polyarch"
-NAMED_AT_MOST: Final = 3
-"""Objects that are told by name; more are told by number."""
-
-
 def _phase(ref: Ref) -> int:
     """When it is deleted: workloads, then what they use, then definitions, then the namespace."""
     if ref.resource == NAMESPACES:
@@ -464,7 +377,7 @@ def _once(tell: Tell) -> Tell:
     return told
 
 
-# -- What an uninstall takes away, for whoever is asked before it begins (IN-003): custom resources, and gates of pods.
+# -- what would go, for whoever is asked before an uninstall begins: custom resources, and gates of pods ---------------
 
 
 class Affected(msgspec.Struct, frozen=True):
@@ -497,3 +410,95 @@ async def affected(client: Client) -> Affected:
             if number:
                 found[resource.kind] = number
     return Affected(dict(sorted(found.items())), len(await gated_pods(client)))
+
+
+# -- without an operator: pods are released, webhooks, taints and finalizers removed -----------------------------------
+# A released pod runs without a constraint; each is counted, and the first few are named.
+
+FINALIZERS: Final = (
+    *PLACEMENT_FINALIZERS,
+    taint_names.FINALIZER,
+    build_names.IMAGES_FINALIZER,
+    numa_names.FINALIZER,
+)
+ROUNDS: Final = 5
+"""A pod that changes while its gate is removed is tried again this often."""
+
+
+async def delete_webhooks(client: Client, definitions: Iterable[str]) -> None:
+    """Nobody answers them any more: from now on pods get no gate, and custom resources can be deleted."""
+    for ref in WEBHOOKS:
+        try:
+            await client.delete(ref.resource, ref.key.name)
+        except NotFound:
+            continue
+    for name in definitions:
+        try:
+            await client.patch(CRDS, name, MergePatch({"spec": {"conversion": {"strategy": "None", "webhook": None}}}))
+        except NotFound:
+            continue
+
+
+async def release_pods(client: Client, tell: Tell) -> tuple[int, tuple[str, ...]]:
+    """Removes our gate from every pod. Returns how many were released, and the pods that still have it, with why."""
+    released = 0
+    refused: dict[str, str] = {}
+    for _ in range(ROUNDS):
+        found = await gated_pods(client)
+        if not found:
+            return released, ()
+        if not released and not refused:
+            few_pods = few(pod.metadata.key for pod in found)
+            tell(f"removing the gates of {len(found)} pods, which run without a constraint: {few_pods}")
+        said = await together(_release(client, pod) for pod in found)
+        released += said.count("")
+        refused = {str(pod.metadata.key): problem for pod, problem in zip(found, said, strict=True) if problem}
+    left = [str(pod.metadata.key) for pod in await gated_pods(client)]
+    return released, tuple(f"{key}: {refused.get(key, 'has the gate again')}" for key in left)
+
+
+async def remove_taints(client: Client) -> tuple[str, ...]:
+    """Removes the taints of nodes and the gates of pods that wait for tolerations, by the object that says whose they
+    are, or by what nodes have a record of. Returns what could not be removed, with why (TN-070)."""
+    try:
+        found = await client.get(ARCHITECTURE_TAINTS, taint_names.SINGLETON, type=ArchitectureTaints)
+        settings = TaintSettings.of(found.spec)
+    except NotFound:
+        settings = RECORDED_ONLY
+    removal = TaintRemoval(Writer(client), settings)
+    outcome = Outcome.of((await removal.registration(), await removal.taints(), await removal.gates()))
+    return tuple(map(str, outcome.failed))
+
+
+async def remove_finalizers(client: Client, resource: Resource, objects: Iterable[PartialObjectMetadata]) -> None:
+    """Removes ours; those of others stay, and hold up the object's deletion."""
+    for each in objects:
+        metadata = each.metadata
+        kept = [name for name in metadata.finalizers or () if name not in FINALIZERS]
+        if len(kept) == len(metadata.finalizers or ()):
+            continue
+        patch = JsonPatch(
+            (
+                patches.test("/metadata/resourceVersion", metadata.resource_version),
+                patches.replace("/metadata/finalizers", kept),
+            )
+        )
+        try:
+            await client.patch(resource, metadata.name, patch, namespace=metadata.namespace)
+        except (NotFound, Invalid):
+            continue  # gone, or changed since: who calls looks again
+
+
+async def release_records(client: Client) -> None:
+    """The records of machine OS builds stay, as their images do; who deletes one later waits for nobody any more."""
+    records = await client.list(CONFIGMAPS, label_selector=build_names.RUN_LABEL, type=PartialObjectMetadata)
+    await remove_finalizers(client, CONFIGMAPS, records.items)
+
+
+async def _release(client: Client, pod: Pod) -> str:
+    """What the API server said against it; empty: nothing."""
+    try:
+        await release(client, pod)
+    except ApiError as error:
+        return error.message or str(error)
+    return ""

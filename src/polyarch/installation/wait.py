@@ -193,7 +193,7 @@ async def _missing_of_placement(client: Client) -> str | None:
     except NotFound:
         return f"there is no {CPPCS.kind} {names.SINGLETON}"
     if not is_true(cppc, "Available"):
-        return _state(cppc)
+        return _words(conditions(cppc), "placement")
     degraded = conditions(cppc).get("Degraded", {})
     return f"{AVAILABLE_BUT}{degraded.get('message')}" if degraded.get("status") == "True" else None
 
@@ -254,12 +254,8 @@ def _why_not(pods: Iterable[Document]) -> str:
     return ""
 
 
-def _state(cppc: Document) -> str:
-    """What the configuration's conditions say about why it is not available, in a few words."""
-    return _words(conditions(cppc), "placement")
-
-
 def _words(found: Mapping[str, Mapping[str, Any]], what: str) -> str:
+    """What conditions say about why a custom resource is not available, in a few words."""
     for name in ("Deprovisioning", "Degraded", "Progressing", "Available"):
         each = found.get(name, {})
         if each.get("message") and (each.get("status") == "True" or name == "Available"):

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from polyarch.installation import wait as waiting
 from polyarch.installation.operator import OPERATOR
-from polyarch.installation.wait import NotInTime
+from polyarch.installation.wait import NotInTime, available
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import DEPLOYMENTS, LEASES, Resource
 from polyarch.kube.responses import Listing
@@ -47,7 +46,7 @@ def deployment(available: int, pod: dict[str, Any]) -> dict[str, Any]:
 
 async def wait(api: Any) -> list[str]:
     said: list[str] = []
-    await waiting.available(api, HOME, switched_on=(), seconds=0, tell=said.append)
+    await available(api, HOME, switched_on=(), seconds=0, tell=said.append)
     return said
 
 

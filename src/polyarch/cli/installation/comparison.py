@@ -16,12 +16,11 @@ from polyarch.cli.output.documents import document_text, manifest_text
 from polyarch.cli.output.messages import Messages
 from polyarch.cli.output.terminal import styled
 from polyarch.installation import preflight, uninstall
-from polyarch.installation import upgrade as comparing
 from polyarch.installation.objects import VALUES
 from polyarch.installation.operator import OPERATOR
 from polyarch.installation.preflight import Check
 from polyarch.installation.settings import InstallationSettings
-from polyarch.installation.upgrade import Change, Finding
+from polyarch.installation.upgrade import Change, Finding, compare, findings, installed_version
 from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import DEPLOYMENTS
@@ -71,7 +70,7 @@ def upgrade(wanted: Wanted, access: Access, chosen: Sequence[Output], *, wait: f
     async def look(client: Client) -> tuple[str, InstallationSettings]:
         namespace, settings = await _settings(client, wanted, messages)
         made = await rollout.documents_for(client, settings, namespace)
-        found = await comparing.findings(client, made, await preflight.gather(client, made))
+        found = await findings(client, made, await preflight.gather(client, made))
         if refused := [each.message for each in found if each.outcome == "refused"]:
             raise CouldNotComplete(f"upgrade: in the way: {'; '.join(refused)}; nothing was written")
         return namespace, settings
@@ -89,10 +88,10 @@ async def _compare(client: Client, wanted: Wanted, messages: Messages) -> Compar
     is_refused = any(each.outcome == "refused" for each in checks)
     return Comparison(
         namespace=namespace,
-        installed=comparing.installed_version(facts, namespace),
+        installed=installed_version(facts, namespace),
         checks=checks,
-        findings=await comparing.findings(client, made, facts),
-        changes=[] if is_refused else await comparing.compare(client, made, facts),
+        findings=await findings(client, made, facts),
+        changes=[] if is_refused else await compare(client, made, facts),
     )
 
 

@@ -16,8 +16,7 @@ from polyarch.cli.installation.cluster import Access, on_cluster
 from polyarch.cli.options.outputs import Output, emit
 from polyarch.cli.output.documents import document_text, manifest_text
 from polyarch.cli.output.messages import Messages
-from polyarch.installation import apply, preflight
-from polyarch.installation import wait as waiting
+from polyarch.installation import apply, preflight, wait
 from polyarch.installation.apply import Applied, ApplyRefused
 from polyarch.installation.objects import documents, images, remembering
 from polyarch.installation.preflight import Check
@@ -138,11 +137,11 @@ async def _install(client: Client, outcome: Outcome, manner: Manner, messages: M
     if manner.wait is not None:
         switched_on = {each.ref.resource for each in outcome.applied}
         try:
-            await waiting.available(
+            await wait.available(
                 client, outcome.namespace, switched_on=switched_on, seconds=manner.wait, tell=messages.remark
             )
             outcome.available = True
-        except waiting.NotInTime as error:
+        except wait.NotInTime as error:
             outcome.available = False
             outcome.problem = f"install: {error}; kubectl get pods -n {outcome.namespace} shows more"
 
