@@ -22,7 +22,7 @@ import yaml
 from polyarch.cli.bundle.judging import judge_compat
 from polyarch.cli.input.platforms_file import load_platforms_file
 from polyarch.cli.options.manifests import ImageOptions
-from polyarch.manifests.bundle import compat
+from polyarch.manifests import operator_sdk
 
 UNIT = Path(__file__).parents[1] / "unit" / "manifests"
 RECORDED = yaml.safe_load((UNIT / "data" / "multiarch-validator.yaml").read_text())
@@ -92,7 +92,7 @@ class Bench(NamedTuple):
     def ours(self, tool: str) -> Said:
         file = load_platforms_file(str(self.folder / "platforms.json"))
         outputs, name = judge_compat(str(self.folder / "bundle"), ImageOptions(offline=True), tool, file=file)
-        return Said.of(0 if compat.passed(outputs) else 1, [compat.line(each, name) for each in outputs])
+        return Said.of(0 if operator_sdk.passed(outputs) else 1, [operator_sdk.line(each, name) for each in outputs])
 
     def hooked(self, mode: str) -> subprocess.CompletedProcess[str]:
         return self.real(

@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from polyarch.cli.lint.account import Account
-from polyarch.manifests.editing.editor import CannotEdit, render, splice
-from polyarch.manifests.editing.style import scalar
-from polyarch.manifests.lint.catalogue import DOCUMENT_RULES
-from polyarch.manifests.lint.options import FixOptions, LintOptions
+from polyarch.manifests.edit.editor import render
+from polyarch.manifests.edit.layout import CannotEdit
+from polyarch.manifests.edit.style import scalar
+from polyarch.manifests.fix import FixRequest, fix, prove
 from polyarch.manifests.operations import (
     Add,
     Remove,
@@ -30,14 +30,13 @@ from polyarch.manifests.operations import (
     read,
     segments,
 )
-from polyarch.manifests.repair.fix import fix
-from polyarch.manifests.repair.fix_result import FixRequest
-from polyarch.manifests.repair.proof import prove
 from polyarch.manifests.report import Report
+from polyarch.manifests.rules.catalogue import DOCUMENT_RULES
+from polyarch.manifests.rules.options import FixOptions, LintOptions
 from polyarch.manifests.scan.nodes import compose
 from polyarch.manifests.scan.scanning import scan
 from polyarch.manifests.scan.sets import Answers
-from polyarch.manifests.scan.text import SourceText
+from polyarch.manifests.scan.text import SourceText, splice
 from polyarch.oci.platforms_file import AnswerFile
 from polyarch.oci.reference import parse
 

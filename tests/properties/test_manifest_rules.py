@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polyarch.manifests import operations as tree
-from polyarch.manifests.editing.editor import render, splice
-from polyarch.manifests.lint.engine import Problem, lint
-from polyarch.manifests.lint.options import FixOptions, LintOptions
-from polyarch.manifests.repair.proof import prove
+from polyarch.manifests.edit.editor import render
+from polyarch.manifests.fix import prove
+from polyarch.manifests.rules.engine import Problem, lint
+from polyarch.manifests.rules.options import FixOptions, LintOptions
 from polyarch.manifests.scan import sets
 from polyarch.manifests.scan.scanning import scan
-from polyarch.manifests.scan.text import SourceText
+from polyarch.manifests.scan.text import SourceText, splice
 from polyarch.oci.answer import Entry, Inspection, Status
 from polyarch.oci.reference import parse
 from polyarch.platforms import NodePlatform, Platform

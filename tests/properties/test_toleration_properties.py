@@ -12,8 +12,8 @@ from placement_pods import ARCHITECTURES, REQUIRED, Answers, Json, answers
 from taint_pods import PROGRESS, admitted, case_of, pods, settings, written
 
 from polyarch.images.pod_images import Verdict
-from polyarch.manifests.lint.engine import lint
-from polyarch.manifests.lint.options import LintOptions, Taints
+from polyarch.manifests.rules.engine import lint
+from polyarch.manifests.rules.options import LintOptions, Taints
 from polyarch.manifests.scan.scanning import scan
 from polyarch.manifests.scan.sets import Answers as LintAnswers
 from polyarch.manifests.scan.text import SourceText

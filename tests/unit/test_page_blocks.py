@@ -20,7 +20,7 @@ from polyarch.cli.options.valueless import with_values
 from polyarch.installation.objects import definitions
 from polyarch.installation.settings import InstallationSettings
 from polyarch.manifests.configuration import Configuration
-from polyarch.manifests.lint.catalogue import RULES
+from polyarch.manifests.rules.catalogue import RULES
 from polyarch.manifests.scan.text import SourceText
 
 ROOT: Final = Path(__file__).parents[2]

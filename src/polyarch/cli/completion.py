@@ -267,7 +267,7 @@ def _help(current: str) -> list[tuple[str, str]]:
 
 
 def _rules() -> Iterator[tuple[str, str]]:
-    from polyarch.manifests.lint.catalogue import RULES
+    from polyarch.manifests.rules.catalogue import RULES
 
     return ((rule.id, rule.title) for rule in RULES.values())
 

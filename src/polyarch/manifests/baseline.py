@@ -16,11 +16,11 @@ from functools import cached_property
 import msgspec
 
 from polyarch.manifests.finding import Finding, Span
-from polyarch.manifests.lint.documents import ma903_unmatched, ma904_unproven
+from polyarch.manifests.rules import documents
 
 SCHEMA_VERSION = "polyarch.dev/baseline/v1"
 REASON = "in the baseline"
-NEVER_WRITTEN = frozenset({ma903_unmatched.RULE.id, ma904_unproven.RULE.id})
+NEVER_WRITTEN = frozenset({documents.MA903.id, documents.MA904.id})
 """Rules about the run itself."""
 
 
@@ -124,7 +124,7 @@ class Baseline:
         number = next(own, 1)
         column = (lines[number - 1].find(entry.fingerprint) if lines else 0) + 1
         width = len(entry.fingerprint)
-        return ma903_unmatched.unmatched(
+        return documents.unmatched(
             f"the baseline's {entry.rule} of {entry.object} in {entry.file} no longer exists",
             "remove the entry, or write the baseline again with --write-baseline",
             file=self.path,

@@ -13,9 +13,9 @@ import msgspec
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from polyarch.manifests.finding import Severity
-from polyarch.manifests.lint.catalogue import RULES
-from polyarch.manifests.lint.options import TAINT_PRESETS, Taints
 from polyarch.manifests.report import FailOn
+from polyarch.manifests.rules.catalogue import RULES
+from polyarch.manifests.rules.options import TAINT_PRESETS, Taints
 from polyarch.manifests.scan.nodes import Document, SyntaxProblem, compose, duplicate_keys, entries, is_null, value
 from polyarch.manifests.scan.text import SourceText
 from polyarch.platforms import KNOWN_ARCHITECTURES, InvalidPlatform, NodePlatform, Platform

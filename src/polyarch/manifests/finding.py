@@ -3,8 +3,7 @@
 A :class:`Finding` is complete: every output format renders it and nothing else. A :class:`Repair` is separate,
 because it is a list of operations on the *object*; the editor turns them into changes of the text.
 
-Pure: imports msgspec and ``operations``.
-"""
+Pure: imports msgspec and ``operations``."""
 
 import hashlib
 from collections.abc import Iterable
@@ -128,3 +127,26 @@ def fingerprint(
     place = (subject.kind, subject.namespace, subject.name) if subject.name else (file, str(document))
     parts = (rule, sub, *place, named_path, *sorted(images))
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+# -- The description of a rule: id, severity, meaning and fix (MF-020, MF-021).
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """One rule. Its texts are sentences for people who see it for the first time."""
+
+    id: str
+    severity: Severity
+    """Default severity; the meaning says when it differs."""
+    title: str
+    meaning: str
+    fix: str = ""
+    """What ``polyarch fix`` does; empty if there is no fix."""
+    flag: str = ""
+    """The flag that the fix needs, if any."""
+    subs: tuple[str, ...] = ()
+    """The values that ``sub`` can have, where they are fixed."""
+    default: bool = True
+    """Runs without being configured or included."""
+    upstream: str = ""
+    """Number of the corresponding check in operator-sdk's validator (MF-075)."""

@@ -12,7 +12,7 @@ from typing import NoReturn
 import msgspec
 from yaml.nodes import MappingNode, Node
 
-from polyarch.manifests.lint.options import Locked
+from polyarch.manifests.rules.options import Locked
 from polyarch.manifests.scan.nodes import (
     Document,
     SyntaxProblem,

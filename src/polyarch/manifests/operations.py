@@ -4,8 +4,7 @@ A rule returns operations. The editor turns them into splices of the file, ``--e
 the proof of an edit (MF-054) compares the file, parsed again, with :func:`apply`. Operations apply in order, like
 those of a JSON Patch: an index counts the elements that earlier operations left.
 
-Pure: no I/O; values are JSON values (dict, list, str, int, float, bool, None).
-"""
+Pure: no I/O; values are JSON values (dict, list, str, int, float, bool, None)."""
 
 import math
 import re
@@ -253,3 +252,26 @@ def _added(value: Any, segment: str, operation: Add) -> Any:
             raise Misfit(operation, f"cannot insert at {segment} in a list of {len(value)}")
         return [*value[:place], operation.value, *value[place:]]
     raise Misfit(operation, f"{segment!r} cannot be added to a scalar")
+
+
+# -- Readers for values of unchecked types: a member of another type counts as empty.
+
+
+def mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def elements(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def mappings(value: object) -> list[Mapping[str, Any]]:
+    """The mappings of a list; its other elements are left out."""
+    return [each for each in elements(value) if isinstance(each, Mapping)]
+
+
+def at(value: object, *path: str) -> Any:
+    """The member at a path of keys, None where there is none."""
+    for key in path:
+        value = mapping(value).get(key)
+    return value

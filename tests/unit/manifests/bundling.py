@@ -7,10 +7,9 @@ import yaml
 from linting import answers, scanned
 
 from polyarch.manifests import operations as tree
-from polyarch.manifests.bundle.loader import Bundle, BundleTree, load
-from polyarch.manifests.lint.engine import Problem, lint
-from polyarch.manifests.lint.options import LintOptions
-from polyarch.manifests.lint.wanted import wanted
+from polyarch.manifests.bundle import Bundle, BundleTree, load
+from polyarch.manifests.rules.engine import Problem, lint, wanted
+from polyarch.manifests.rules.options import LintOptions
 from polyarch.manifests.scan.sets import Answers
 
 ARCH = "operatorframework.io/arch."

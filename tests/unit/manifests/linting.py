@@ -7,8 +7,8 @@ import msgspec
 import yaml
 
 from polyarch.manifests import operations as tree
-from polyarch.manifests.lint.engine import Problem, lint
-from polyarch.manifests.lint.options import LintOptions
+from polyarch.manifests.rules.engine import Problem, lint
+from polyarch.manifests.rules.options import LintOptions
 from polyarch.manifests.scan.scanning import Scan, scan
 from polyarch.manifests.scan.sets import Answers
 from polyarch.manifests.scan.text import SourceText

@@ -5,11 +5,10 @@ from typing import Any
 
 from linting import answers, scanned
 
-from polyarch.manifests.lint.engine import lint
-from polyarch.manifests.lint.options import LintOptions
-from polyarch.manifests.lint.suppression import suppressed
-from polyarch.manifests.lint.wanted import wanted
 from polyarch.manifests.report import ExaminedFile, FailOn, Incomplete, Report, image_answers
+from polyarch.manifests.rules.engine import lint, wanted
+from polyarch.manifests.rules.options import LintOptions
+from polyarch.manifests.rules.suppression import suppressed
 
 IMAGES = {"quay.io/acme/web:2": ["linux/amd64", "linux/arm64"]}
 

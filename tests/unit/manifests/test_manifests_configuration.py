@@ -4,7 +4,7 @@ import pytest
 
 from polyarch.manifests.configuration import Configuration, InvalidConfiguration
 from polyarch.manifests.finding import Severity
-from polyarch.manifests.lint.options import Taints
+from polyarch.manifests.rules.options import Taints
 from polyarch.manifests.scan.text import SourceText
 from polyarch.platforms import NodePlatform
 

@@ -5,8 +5,8 @@ import yaml
 from linting import answers, deployment, names, problems
 
 from polyarch.manifests import lockfile
-from polyarch.manifests.lint.options import Locked
 from polyarch.manifests.lockfile import InvalidLock
+from polyarch.manifests.rules.options import Locked
 from polyarch.manifests.scan.text import SourceText
 from polyarch.oci.platforms_file import AnswerFile
 from polyarch.oci.reference import parse

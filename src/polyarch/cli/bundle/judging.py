@@ -16,18 +16,18 @@ from polyarch.cli.lint.settings import settle
 from polyarch.cli.options.manifests import ImageOptions, RuleOptions
 from polyarch.cli.options.outputs import Output, emit
 from polyarch.cli.output.messages import Messages
-from polyarch.manifests.bundle import compat
-from polyarch.manifests.bundle.loader import Bundle, BundleNotValid
-from polyarch.manifests.bundle.shape import misshapen
+from polyarch.manifests import operator_sdk
+from polyarch.manifests.bundle import Bundle, BundleNotValid
 from polyarch.manifests.finding import Finding, Severity, Span
-from polyarch.manifests.lint import bundle_run
-from polyarch.manifests.lint.bundles.ma208_bundle_image import BundleImageAnswer
+from polyarch.manifests.operator_sdk import misshapen
 from polyarch.manifests.report import (
     ExaminedFile,
     Report,
     image_answers,
     incomplete_images,
 )
+from polyarch.manifests.rules import bundle_run
+from polyarch.manifests.rules.bundles import BundleImageAnswer
 from polyarch.manifests.scan.nodes import value
 from polyarch.manifests.scan.sets import Answers
 from polyarch.oci.platforms_file import AnswerFile
@@ -59,7 +59,7 @@ def run_validate(
             raise UsageError("--subscription and --bundle-image are for --mode native")
         found, name = judge_compat(asked.directory, images, asked.container_tools, file=settings.platforms_file)
         return _print_compat(found, name, outputs)
-    tools = compat.CONTAINER_TOOLS
+    tools = operator_sdk.CONTAINER_TOOLS
     if asked.container_tools and asked.container_tools.lower() not in tools:
         raise UsageError(f"--container-tools {asked.container_tools}: expected one of {', '.join(tools)}")
     try:
@@ -89,17 +89,19 @@ def run_validate(
 
 def judge_compat(
     directory: str, images: ImageOptions, container_tool: str = "", *, file: AnswerFile | None
-) -> tuple[tuple[compat.Output, ...], str]:
+) -> tuple[tuple[operator_sdk.Output, ...], str]:
     """What the validator would say, and the name of the ClusterServiceVersion (or the directory)."""
     try:
         bundle = read_bundle(directory)
     except BundleNotValid as problem:
-        return (compat.no_service_version() if problem.missing else compat.no_bundle(str(problem)),), directory
+        return (
+            operator_sdk.no_service_version() if problem.missing else operator_sdk.no_bundle(str(problem)),
+        ), directory
     document = value(bundle.service_version.object.node)
     if problem_of_type := misshapen(document):
-        return (compat.no_bundle(f"{bundle.name}: {problem_of_type}"),), directory
+        return (operator_sdk.no_bundle(f"{bundle.name}: {problem_of_type}"),), directory
     answers = resolve_all(bundle_run.images(bundle), images, file=file)
-    return compat.validate(document, answers, container_tool=container_tool), bundle.name
+    return operator_sdk.validate(document, answers, container_tool=container_tool), bundle.name
 
 
 def judge_native(directory: str, images: ImageOptions, *, file: AnswerFile | None) -> tuple[list[Finding], Bundle]:
@@ -146,13 +148,13 @@ def _print_native(report: Report, name: str, outputs: Sequence[Output], messages
     return report.exit_code
 
 
-def _print_compat(found: tuple[compat.Output, ...], name: str, outputs: Sequence[Output]) -> int:
-    passed = compat.passed(found)
+def _print_compat(found: tuple[operator_sdk.Output, ...], name: str, outputs: Sequence[Output]) -> int:
+    passed = operator_sdk.passed(found)
 
     def render(form: str, _: bool) -> str:
         if form == "json-alpha1":
-            return _json_alpha1(((each.level, compat.line(each, name)) for each in found), passed=passed)
-        return "".join(f"{compat.line(each, name)}\n" for each in found)
+            return _json_alpha1(((each.level, operator_sdk.line(each, name)) for each in found), passed=passed)
+        return "".join(f"{operator_sdk.line(each, name)}\n" for each in found)
 
     emit(outputs, render)
     if passed:  # warnings do not keep operator-sdk from saying so
@@ -161,4 +163,4 @@ def _print_compat(found: tuple[compat.Output, ...], name: str, outputs: Sequence
 
 
 def _json_alpha1(messages: Iterable[tuple[str, str]], *, passed: bool) -> str:
-    return compat.json_alpha1(messages, passed=passed) + "\n"
+    return operator_sdk.json_alpha1(messages, passed=passed) + "\n"

@@ -12,8 +12,8 @@ from polyarch.cli.bundle.judging import judge_compat, judge_native
 from polyarch.cli.errors import CommandError, UsageError
 from polyarch.cli.input.platforms_file import load_platforms_file
 from polyarch.cli.options.manifests import ImageOptions
-from polyarch.manifests.bundle import hook
-from polyarch.manifests.bundle.loader import BundleNotValid
+from polyarch.manifests import operator_sdk
+from polyarch.manifests.bundle import BundleNotValid
 
 USAGE = "usage: polyarch-olm-validator DIR"
 HELP = f"""{USAGE}
@@ -54,14 +54,14 @@ def _result(given: Sequence[str], environment: Mapping[str, str]) -> str:
     images = ImageOptions(offline=_truth("POLYARCH_OFFLINE", environment))
     if mode == "compat":
         outputs, name = judge_compat(directory, images, file=file)
-        return hook.result(name, hook.compat_entries(outputs, name))
+        return operator_sdk.result(name, operator_sdk.compat_entries(outputs, name))
     if mode != "native":
         raise UsageError(f"POLYARCH_OLM_MODE is {mode!r}; expected native or compat")
     try:
         findings, bundle = judge_native(directory, images, file=file)
     except BundleNotValid as problem:
-        return hook.result(directory, [hook.invalid(str(problem), directory)])
-    return hook.result(bundle.name, hook.native_entries(findings, bundle.name))
+        return operator_sdk.result(directory, [operator_sdk.invalid(str(problem), directory)])
+    return operator_sdk.result(bundle.name, operator_sdk.native_entries(findings, bundle.name))
 
 
 def _truth(name: str, environment: Mapping[str, str]) -> bool:

@@ -12,7 +12,7 @@ import msgspec
 from polyarch.cli.errors import UsageError
 from polyarch.cli.explain.templates import templates_of
 from polyarch.cli.input.objects import Document
-from polyarch.manifests.scan.places import KINDS
+from polyarch.manifests.scan.pod_specs import KINDS
 from polyarch.objects import Namespace, Node, PartialObjectMetadata, Pod
 from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement import names

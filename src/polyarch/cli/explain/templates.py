@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from polyarch.cli.input.objects import Document
 from polyarch.manifests.operations import segments
-from polyarch.manifests.scan.places import Holder, Place, places_of
+from polyarch.manifests.scan.pod_specs import Holder, Place, places_of
 
 _OWNERS: Final[Mapping[str, str]] = {
     "Deployment": "ReplicaSet",

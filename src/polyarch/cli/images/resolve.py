@@ -12,7 +12,7 @@ from polyarch.cli.errors import UsageError
 from polyarch.cli.options.manifests import ImageOptions
 from polyarch.cli.options.registries import cache_directory
 from polyarch.cli.output.messages import USUAL, Messages
-from polyarch.manifests.lint.wanted import wanted_indexes
+from polyarch.manifests.rules.engine import wanted_indexes
 from polyarch.manifests.scan.sets import Answers
 from polyarch.oci.answer import Inspection, InspectionError, Status
 from polyarch.oci.platforms_file import AnswerFile

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from polyarch.cli.errors import CouldNotComplete, UsageError
 from polyarch.manifests import olm
-from polyarch.manifests.bundle.loader import (
+from polyarch.manifests.bundle import (
     ANNOTATIONS,
     Bundle,
     BundleNotValid,
@@ -13,7 +13,7 @@ from polyarch.manifests.bundle.loader import (
     load,
     manifests_directory,
 )
-from polyarch.manifests.lint.catalogue import DOCUMENT_RULES
+from polyarch.manifests.rules.catalogue import DOCUMENT_RULES
 from polyarch.manifests.scan.nodes import value
 from polyarch.manifests.scan.scanning import Scan, scan
 from polyarch.manifests.scan.text import SourceText, UnreadableText

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from polyarch.cli.errors import CouldNotComplete, UsageError
-from polyarch.manifests.lint.sources.source_kinds import is_source
+from polyarch.manifests.rules.source_files import is_source
 from polyarch.manifests.scan.paths import is_ignored, is_manifest, is_skipped_directory
 
 STDIN = "<stdin>"

@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 
 from polyarch.cli.input.files import Given, folders_upward, read_file
-from polyarch.manifests.scan.kustomizations import FILE_NAMES, Kustomization, Kustomizations, read_kustomization
 from polyarch.manifests.scan.nodes import SyntaxProblem, compose
+from polyarch.manifests.scan.scanning import FILE_NAMES, Kustomization, Kustomizations, read_kustomization
 from polyarch.manifests.scan.text import SourceText, UnreadableText
 
 

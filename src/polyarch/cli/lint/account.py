@@ -7,9 +7,9 @@ from typing import Any, Literal
 from polyarch.cli.lint.diffs import unified_diff
 from polyarch.cli.output.terminal import styled
 from polyarch.manifests.finding import Finding
+from polyarch.manifests.fix import FixResult, Refusal
 from polyarch.manifests.output.json import finding_document
 from polyarch.manifests.output.text import counted, incomplete_lines, place_of, plain
-from polyarch.manifests.repair.fix_result import FixResult, Refusal
 from polyarch.manifests.report import Incomplete, Report
 
 SCHEMA_VERSION = "polyarch.dev/fix/v1"

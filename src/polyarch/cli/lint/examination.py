@@ -20,16 +20,8 @@ from polyarch.cli.lint.processes import over_files
 from polyarch.cli.lint.settings import Settings
 from polyarch.cli.options.manifests import ImageOptions
 from polyarch.cli.output.messages import USUAL, Messages
-from polyarch.manifests.bundle.labels import promised_architectures
+from polyarch.manifests.bundle import promised_architectures
 from polyarch.manifests.finding import Finding
-from polyarch.manifests.lint.build_files import lint_source
-from polyarch.manifests.lint.bundle_run import lint_catalog
-from polyarch.manifests.lint.engine import Problem, lint, selected
-from polyarch.manifests.lint.options import LintOptions
-from polyarch.manifests.lint.sources.ma301_dockerfile import base_images
-from polyarch.manifests.lint.sources.source_kinds import is_source
-from polyarch.manifests.lint.suppression import suppressed
-from polyarch.manifests.lint.wanted import wanted
 from polyarch.manifests.report import (
     ExaminedFile,
     ImageAnswer,
@@ -37,8 +29,13 @@ from polyarch.manifests.report import (
     image_answers,
     incomplete_images,
 )
-from polyarch.manifests.scan.kustomizations import Kustomizations
-from polyarch.manifests.scan.scanning import Scan, scan, worth_reading
+from polyarch.manifests.rules.bundle_run import lint_catalog
+from polyarch.manifests.rules.engine import Problem, lint, lint_source, selected, wanted
+from polyarch.manifests.rules.options import LintOptions
+from polyarch.manifests.rules.source_files import is_source
+from polyarch.manifests.rules.sources import base_images
+from polyarch.manifests.rules.suppression import suppressed
+from polyarch.manifests.scan.scanning import Kustomizations, Scan, scan, worth_reading
 from polyarch.manifests.scan.sets import Answer
 from polyarch.manifests.scan.text import SourceText, UnreadableText
 

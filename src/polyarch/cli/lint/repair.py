@@ -20,13 +20,12 @@ from polyarch.cli.options.outputs import STDOUT, Output, emit
 from polyarch.cli.output.documents import document_text
 from polyarch.cli.output.messages import Messages
 from polyarch.manifests.baseline import Baseline
-from polyarch.manifests.lint.engine import ObjectCheck, Problem
-from polyarch.manifests.lint.options import FixOptions
-from polyarch.manifests.lint.sources.source_kinds import is_source
-from polyarch.manifests.repair.emit import Component
-from polyarch.manifests.repair.fix import fix
-from polyarch.manifests.repair.fix_result import FixRequest, FixResult
+from polyarch.manifests.emit import Component
+from polyarch.manifests.fix import FixRequest, FixResult, fix
 from polyarch.manifests.report import Incomplete, Report
+from polyarch.manifests.rules.engine import ObjectCheck, Problem
+from polyarch.manifests.rules.options import FixOptions
+from polyarch.manifests.rules.source_files import is_source
 from polyarch.manifests.scan.text import SourceText, UnreadableText
 
 
@@ -197,8 +196,8 @@ def _settled(
 
 def _checks_with(directory: str) -> tuple[ObjectCheck, ...]:
     from polyarch.cli.input.bundles import read_bundle
-    from polyarch.manifests.bundle.loader import BundleNotValid
-    from polyarch.manifests.lint import bundle_run
+    from polyarch.manifests.bundle import BundleNotValid
+    from polyarch.manifests.rules import bundle_run
 
     try:
         return bundle_run.object_checks(read_bundle(directory))

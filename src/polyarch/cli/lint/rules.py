@@ -8,8 +8,8 @@ from polyarch.cli.options.outputs import FORMATS, Output, emit
 from polyarch.cli.output.documents import document_text
 from polyarch.cli.output.tables import Row, table
 from polyarch.manifests import examples
-from polyarch.manifests.lint.catalogue import RULES
-from polyarch.manifests.lint.rule import Rule
+from polyarch.manifests.finding import Rule
+from polyarch.manifests.rules.catalogue import RULES
 
 SCHEMA_VERSION = "polyarch.dev/rules/v1"
 

@@ -24,9 +24,9 @@ from polyarch.manifests.configuration import (
     node_platform,
 )
 from polyarch.manifests.finding import Severity
-from polyarch.manifests.lint.options import FixOptions, LintOptions, Locked, Selection
 from polyarch.manifests.lockfile import InvalidLock
 from polyarch.manifests.report import FailOn
+from polyarch.manifests.rules.options import FixOptions, LintOptions, Locked, Selection
 from polyarch.manifests.scan.text import SourceText, UnreadableText
 from polyarch.oci.platforms_file import AnswerFile
 from polyarch.platforms import KNOWN_ARCHITECTURES, InvalidPlatform, NodePlatform

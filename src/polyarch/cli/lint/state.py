@@ -11,10 +11,10 @@ from polyarch.cli.output.messages import Messages
 from polyarch.manifests import lockfile
 from polyarch.manifests.baseline import Baseline, Entry
 from polyarch.manifests.finding import Finding
-from polyarch.manifests.lint.catalogue import RULES
-from polyarch.manifests.lint.engine import selected
 from polyarch.manifests.output.text import counted
 from polyarch.manifests.report import Report
+from polyarch.manifests.rules.catalogue import RULES
+from polyarch.manifests.rules.engine import selected
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,8 @@ from polyarch.cli.input.files import find_files, read_file
 from polyarch.cli.input.kustomizations import read_kustomizations
 from polyarch.cli.input.platforms_file import load_platforms_file
 from polyarch.cli.output.tables import Row, table
-from polyarch.manifests.lint.options import FixOptions, LintOptions
-from polyarch.manifests.repair.fix import fix
-from polyarch.manifests.repair.fix_result import FixRequest, FixResult
+from polyarch.manifests.fix import FixRequest, FixResult, fix
+from polyarch.manifests.rules.options import FixOptions, LintOptions
 from polyarch.manifests.scan.scanning import scan, worth_reading
 from polyarch.manifests.scan.sets import Answers
 from polyarch.manifests.scan.text import SourceText, UnreadableText

@@ -12,7 +12,7 @@ import msgspec
 import yaml
 
 from polyarch.manifests.finding import Severity
-from polyarch.manifests.lint.options import FixOptions, LintOptions, Locked, Selection, Taints
+from polyarch.manifests.rules.options import FixOptions, LintOptions, Locked, Selection, Taints
 from polyarch.oci.answer import Inspection
 from polyarch.oci.platforms_file import AnswerFile
 from polyarch.oci.reference import InvalidReference, parse

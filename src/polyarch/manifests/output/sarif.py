@@ -12,10 +12,9 @@ from urllib.parse import quote
 import msgspec
 
 from polyarch import __version__
-from polyarch.manifests.finding import Finding, Severity
-from polyarch.manifests.lint.catalogue import RULES
-from polyarch.manifests.lint.rule import Rule
+from polyarch.manifests.finding import Finding, Rule, Severity
 from polyarch.manifests.report import Report
+from polyarch.manifests.rules.catalogue import RULES
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 MAX_RESULTS = 25_000

@@ -4,8 +4,7 @@ PyYAML's C parser does the work; its Python callbacks for each node are replaced
 cached by text, and nesting depth is counted during composition if the text could be deep, so that a file of a million
 brackets is refused before recursion ends the process (MF-093). No tag constructs an object: only nodes are made.
 
-Pure: imports yaml and nothing of polyarch.
-"""
+Pure: imports yaml and nothing of polyarch."""
 
 import json
 import re
@@ -206,3 +205,49 @@ def _check_expansion(root: Node) -> None:
 
 def _beyond(problem: str, node: Node) -> BeyondLimit:
     return BeyondLimit(problem=problem, problem_mark=node.start_mark)
+
+
+# -- Values of plain scalars, as Kubernetes reads YAML (as JSON) rather than as YAML 1.1 defines them.
+
+
+NULL = "tag:yaml.org,2002:null"
+_BOOL = "tag:yaml.org,2002:bool"
+_INT = "tag:yaml.org,2002:int"
+_FLOAT = "tag:yaml.org,2002:float"
+_TRUE = frozenset({"yes", "true", "on"})
+
+
+def scalar_value(node: ScalarNode) -> str | int | float | bool | None:
+    """The scalar as Kubernetes reads it; a string if the text does not match its tag."""
+    text = str(node.value)
+    try:
+        if node.tag == NULL:
+            return None
+        if node.tag == _BOOL:
+            return text.lower() in _TRUE
+        if node.tag == _INT:
+            return _integer(text)
+        if node.tag == _FLOAT:
+            return _float(text)
+    except ValueError:
+        return text
+    return text
+
+
+def _integer(text: str) -> int:
+    digits = text.replace("_", "")
+    sign, digits = (-1, digits[1:]) if digits.startswith("-") else (1, digits.removeprefix("+"))
+    for prefix, radix in (("0b", 2), ("0x", 16), ("0o", 8)):
+        if digits.startswith(prefix):
+            return sign * int(digits[2:], radix)
+    return sign * int(digits, 8 if digits.startswith("0") and len(digits) > 1 else 10)
+
+
+def _float(text: str) -> float:
+    digits = text.replace("_", "").lower()
+    match digits.lstrip("+-"):
+        case ".inf":
+            return float("-inf") if digits.startswith("-") else float("inf")
+        case ".nan":
+            return float("nan")
+    return float(digits)

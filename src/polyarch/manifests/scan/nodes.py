@@ -21,8 +21,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from polyarch.kube.patches import pointer
 from polyarch.manifests.finding import Span
 from polyarch.manifests.operations import index, segments
-from polyarch.manifests.scan.composer import children, compose_text
-from polyarch.manifests.scan.scalars import NULL, scalar_value
+from polyarch.manifests.scan.composer import NULL, children, compose_text, scalar_value
 from polyarch.manifests.scan.text import MAX_BYTES, SourceText
 
 _MERGE = "tag:yaml.org,2002:merge"

@@ -3,32 +3,139 @@
 Most files of a tree are irrelevant, so :func:`worth_reading` looks at the bytes first, and resource definitions are
 not parsed at all (MF-015). A template, which cannot be read without guessing (MF-013), is reported as one.
 
-Pure.
-"""
+Pure."""
 
+import posixpath
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+import msgspec
 from yaml.nodes import MappingNode, Node
 
 from polyarch.manifests.operations import is_below
 from polyarch.manifests.scan.composer import children
-from polyarch.manifests.scan.kustomizations import NO_KUSTOMIZATIONS, ImageEntry, Kustomizations, resolve
 from polyarch.manifests.scan.nodes import (
     Document,
     SyntaxProblem,
     along,
     compose,
     duplicate_keys,
+    elements,
     find,
     get,
     text_of,
 )
-from polyarch.manifests.scan.objects import KubeObject, objects_of
-from polyarch.manifests.scan.places import Holder, Place, has_pod_shape, known_places, shaped_places
-from polyarch.manifests.scan.pod_specs import ImageUse, PodSpec
+from polyarch.manifests.scan.pod_specs import (
+    Holder,
+    ImageUse,
+    KubeObject,
+    Place,
+    PodSpec,
+    has_pod_shape,
+    known_places,
+    objects_of,
+    shaped_places,
+)
 from polyarch.manifests.scan.text import MAX_BYTES, SourceText
+
+FILE_NAMES = frozenset({"kustomization.yaml", "kustomization.yml", "Kustomization"})
+
+_TAG_AND_DIGEST = re.compile(r"(?P<tag>:[a-zA-Z0-9_.{}-]*)?(?P<digest>@sha256:[a-zA-Z0-9_.{}-]*)?")
+
+
+class ImageEntry(msgspec.Struct, frozen=True, gc=False):
+    """One entry of ``images``; an empty text leaves that part as it is."""
+
+    name: str
+    new_name: str = ""
+    new_tag: str = ""
+    digest: str = ""
+    tag_suffix: str = ""
+
+    def apply(self, image: str) -> str:
+        if not image.startswith(self.name):
+            return image
+        match = _TAG_AND_DIGEST.fullmatch(image, len(self.name))
+        if match is None:
+            return image
+        tag, digest = match["tag"] or "", match["digest"] or ""
+        if self.new_tag or self.digest:  # either replaces both
+            tag = f":{self.new_tag}" if self.new_tag else ""
+            digest = f"@{self.digest}" if self.digest else ""
+        elif self.tag_suffix:
+            tag, digest = f"{tag or ':'}{self.tag_suffix}", ""
+        return (self.new_name or self.name) + tag + digest
+
+
+class Kustomization(msgspec.Struct, frozen=True):
+    """One kustomization: its ``images``, and the files that it names as patches."""
+
+    images: tuple[ImageEntry, ...] = ()
+    patches: tuple[str, ...] = ()
+
+
+class Kustomizations:
+    """All kustomizations of a run by their folder. Paths use ``/``; relative ones are relative to ``here``."""
+
+    def __init__(self, folders: Mapping[str, Kustomization], *, here: str = "") -> None:
+        self._here = here
+        self._folders = {self._place(folder): kustomization for folder, kustomization in folders.items()}
+        self._patches = {
+            self._place(posixpath.join(folder, path)): folder
+            for folder, kustomization in folders.items()
+            for path in kustomization.patches
+        }
+
+    def entries_for(self, path: str) -> tuple[ImageEntry, ...]:
+        """The entries of the nearest kustomization in the file's folder or above it."""
+        if not self._folders:
+            return ()
+        folder = posixpath.dirname(self._place(path)) or "."
+        while True:
+            if folder in self._folders:
+                return self._folders[folder].images
+            parent = posixpath.dirname(folder) or "."
+            if parent == folder:
+                return ()
+            folder = parent
+
+    def patched_by(self, path: str) -> str | None:
+        """The folder of the kustomization that names this file as a patch; None where none does."""
+        return self._patches.get(self._place(path)) if self._patches else None
+
+    def _place(self, path: str) -> str:
+        return posixpath.normpath(posixpath.join(self._here, path))
+
+
+NO_KUSTOMIZATIONS = Kustomizations({})
+
+
+def resolve(image: str, entries: Iterable[ImageEntry]) -> str:
+    """One entry after the other, as kustomize runs its transformers."""
+    for entry in entries:
+        image = entry.apply(image)
+    return image
+
+
+def read_kustomization(documents: Iterable[Document]) -> Kustomization:
+    """Reads ``images`` and patches of a kustomization file; entries without a name are ignored."""
+    images: list[ImageEntry] = []
+    patches: list[str] = []
+    for document in documents:
+        for node in elements(get(document.root, "images")):
+            name = text_of(get(node, "name"))
+            if name:
+                parts = (text_of(get(node, key)) or "" for key in ("newName", "newTag", "digest", "tagSuffix"))
+                images.append(ImageEntry(name, *parts))
+        for key in ("patches", "patchesStrategicMerge", "patchesJson6902"):
+            named = (text_of(node) or text_of(get(node, "path")) for node in elements(get(document.root, key)))
+            patches += [path for path in named if path and "\n" not in path]  # several lines are an inline patch
+    return Kustomization(tuple(images), tuple(patches))
+
+
+# -- Scans a file: its objects, its pod specifications with their images, and syntax problems.
+
 
 # A file without any of these has nothing for a rule (an entry of relatedImages has an `image`).
 _SIGNS = (

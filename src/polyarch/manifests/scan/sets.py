@@ -17,8 +17,8 @@ from itertools import combinations
 from operator import and_
 from typing import Any, Protocol
 
+from polyarch.manifests.operations import at, elements, mapping, mappings
 from polyarch.manifests.scan.pod_specs import REQUIRED, TERMS, ImageUse, PodSpec
-from polyarch.manifests.scan.untyped import at, elements, mapping, mappings
 from polyarch.oci.answer import Inspection, Status
 from polyarch.oci.reference import InvalidReference, Reference, parse
 from polyarch.platforms import (

@@ -4,14 +4,16 @@ Offsets count code points after the byte-order mark, which is removed on reading
 libyaml's marks are indexes into :attr:`SourceText.text`. Line breaks are kept. Lines are counted as editors count
 them, although YAML 1.1 knows three more kinds of line break.
 
-Pure: bytes in, bytes out.
-"""
+Pure: bytes in, bytes out."""
 
 import re
 from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
+
+import msgspec
 
 from polyarch.manifests.finding import Span
 
@@ -120,3 +122,47 @@ class SourceText:
     def previous_line(self, start: int) -> int:
         """Where the line before the one that starts at an offset starts."""
         return self.line_start(start - (2 if self.text.endswith("\r\n", 0, start) else 1)) if start else 0
+
+
+# -- Edits: replacements of regions of a text, the only way in which a text changes (MF-060).
+
+
+class Edit(msgspec.Struct, frozen=True, order=True, gc=False):
+    """The text from ``start`` to ``end`` (offsets in code points, exclusive) becomes ``replacement``."""
+
+    start: int
+    end: int
+    replacement: str
+
+
+def ordered(edits: Iterable[Edit]) -> tuple[Edit, ...]:
+    """The edits in the order of the text. Insertions at one offset keep their order and come before what replaces the
+    text behind it. Raises ValueError if two edits overlap.
+    """
+    found = tuple(sorted(edits, key=lambda edit: (edit.start, edit.end)))
+    for one, other in pairwise(found):
+        if other.start < one.end:
+            raise ValueError(f"edits overlap at offset {other.start}")
+    return found
+
+
+def splice(text: str, edits: Iterable[Edit]) -> str:
+    """The text after the edits, which must not overlap; all offsets are those of the text given."""
+    parts, at = [], 0
+    for edit in ordered(edits):
+        parts += [text[at : edit.start], edit.replacement]
+        at = edit.end
+    return "".join([*parts, text[at:]])
+
+
+def offset_before(offset: int, edits: Iterable[Edit]) -> int:
+    """Maps an offset after the edits to the text before; within a replacement, to its start."""
+    grown = 0
+    for edit in ordered(edits):
+        start = edit.start + grown
+        if offset < start:
+            break
+        if offset < start + len(edit.replacement):
+            return edit.start
+        grown += len(edit.replacement) - (edit.end - edit.start)
+    return offset - grown

@@ -17,8 +17,8 @@ from commands import FIXED, WEB, Command
 from polyarch.cli.input import files
 from polyarch.cli.lint import repair as fixing
 from polyarch.cli.lint.diffs import unified_diff
-from polyarch.manifests.lint.constraints import precedence
-from polyarch.manifests.lint.facts import Draft, PodFacts
+from polyarch.manifests.rules import constraints
+from polyarch.manifests.rules.facts import Draft, PodFacts
 
 
 @pytest.fixture
@@ -333,7 +333,7 @@ def test_a_file_for_which_there_is_no_room_stays_as_it_is(run: Command) -> None:
 
 def test_an_edit_that_cannot_be_proven_changes_nothing(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """MF-054: MA904, 3."""
-    from polyarch.manifests.repair import fix as pure
+    from polyarch.manifests import fix as pure
 
     monkeypatch.setattr(pure, "prove", lambda *_: "it reads otherwise")
     path = run.write("web.yaml")
@@ -432,14 +432,14 @@ def test_a_bug_that_one_file_brings_out_does_not_lose_the_others(
     """MF-093: 3, with file and line."""
     broken = run.write("a.yaml", WEB.replace("name: web", "name: broken"))
     before, other = broken.read_text(), run.write("b.yaml")
-    real = precedence.check
+    real = constraints.check_constraints
 
     def check(facts: PodFacts) -> Iterator[Draft]:
         if facts.pod_spec.object.name == "broken":
             raise TypeError("unhashable")
         yield from real(facts)
 
-    monkeypatch.setattr(precedence, "check", check)
+    monkeypatch.setattr(constraints, "check_constraints", check)
     run.name = command
     result = run("a.yaml", "b.yaml", *(["--write"] if command == "fix" else []))
     assert result.code == 3

@@ -7,9 +7,8 @@ import pytest
 from commands import FIXED, WEB
 
 from polyarch.cli.maintenance import corpus
-from polyarch.manifests.editing.editor import Edit
-from polyarch.manifests.repair.fix_result import FixResult
-from polyarch.manifests.scan.text import SourceText
+from polyarch.manifests.fix import FixResult
+from polyarch.manifests.scan.text import Edit, SourceText
 
 
 @pytest.fixture

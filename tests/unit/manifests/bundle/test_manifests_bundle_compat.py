@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from bundling import ARCH, MANAGER, ONE, OPERAND, OS, PROXY, TWO, container, csv, in_terms, known, labels
 
-from polyarch.manifests.bundle import compat
+from polyarch.manifests import operator_sdk
 from polyarch.manifests.scan.sets import Answers
 from polyarch.oci.answer import Inspection, InspectionWarning, Status
 from polyarch.oci.reference import parse
@@ -18,8 +18,8 @@ GONE = {"error": "not-found"}
 QUIET = {"containers": [container()], "affinity": in_terms({"os": ["linux"], "arch": ["amd64"]})}
 
 
-def outputs(document: Mapping[str, Any], images: Mapping[str, Any], tool: str = "") -> list[compat.Output]:
-    return list(compat.validate(document, known(document, images), container_tool=tool))
+def outputs(document: Mapping[str, Any], images: Mapping[str, Any], tool: str = "") -> list[operator_sdk.Output]:
+    return list(operator_sdk.validate(document, known(document, images), container_tool=tool))
 
 
 def details(document: Mapping[str, Any], images: Mapping[str, Any]) -> list[str]:
@@ -51,8 +51,8 @@ def only(found: list[str], *fragments: str) -> str:
 
 def test_V0a_no_bundle() -> None:
     """MF-077 V0a."""
-    assert compat.no_bundle() == compat.Output("error", "bundle is nil", "BundleNotValid")
-    assert compat.no_service_version() == compat.Output("error", "bundle csv is nil", "BundleNotValid")
+    assert operator_sdk.no_bundle() == operator_sdk.Output("error", "bundle is nil", "BundleNotValid")
+    assert operator_sdk.no_service_version() == operator_sdk.Output("error", "bundle csv is nil", "BundleNotValid")
 
 
 def test_V0b_an_unknown_container_tool() -> None:
@@ -262,9 +262,9 @@ def test_what_is_no_index_has_no_platform(answer: Any) -> None:
 def test_a_nested_index_is_an_error() -> None:
     """MF-076."""
     nested = Inspection(
-        parse(MANAGER), Status.RESOLVED, "index", warnings=(InspectionWarning(compat.NESTED_INDEX, ""),)
+        parse(MANAGER), Status.RESOLVED, "index", warnings=(InspectionWarning(operator_sdk.NESTED_INDEX, ""),)
     )
-    found = [each.detail for each in compat.validate(csv(), Answers({MANAGER: nested}))]
+    found = [each.detail for each in operator_sdk.validate(csv(), Answers({MANAGER: nested}))]
     only(found, f"unable to inspect the image ({MANAGER}) : ")
     only(found, "missing or invalid", '["error/error"]')
 
@@ -316,7 +316,7 @@ def test_the_last_in_of_a_term_counts() -> None:
 
 @pytest.mark.parametrize("spec", [None, {}, {"install": []}, {"install": {"spec": {"deployments": [None, {}]}}}])
 def test_an_odd_service_version_is_no_crash(spec: Any) -> None:
-    assert compat.validate({"kind": "ClusterServiceVersion", "spec": spec}, Answers({})) == ()
+    assert operator_sdk.validate({"kind": "ClusterServiceVersion", "spec": spec}, Answers({})) == ()
 
 
 # What it prints (MF-078) ----------------------------------------------------------------------------------------------
@@ -324,12 +324,12 @@ def test_an_odd_service_version_is_no_crash(spec: Any) -> None:
 
 def test_lines_and_the_document() -> None:
     """MF-078."""
-    warning, error = compat.Output("warning", "w"), compat.Output("error", "e")
-    assert compat.line(warning, "acme.v1") == "Warning: Value acme.v1: w"
-    assert compat.line(error, "acme.v1") == "Error: Value acme.v1: e"
-    assert compat.passed([warning])
-    assert not compat.passed([warning, error])
-    text = compat.json_alpha1([("warning", "Warning: Value acme.v1: w")], passed=True)
+    warning, error = operator_sdk.Output("warning", "w"), operator_sdk.Output("error", "e")
+    assert operator_sdk.line(warning, "acme.v1") == "Warning: Value acme.v1: w"
+    assert operator_sdk.line(error, "acme.v1") == "Error: Value acme.v1: e"
+    assert operator_sdk.passed([warning])
+    assert not operator_sdk.passed([warning, error])
+    text = operator_sdk.json_alpha1([("warning", "Warning: Value acme.v1: w")], passed=True)
     assert text.startswith('{\n    "passed": true,\n    "outputs": [\n        {\n            "type": "warning"')
     assert json.loads(text) == {
         "passed": True,

@@ -4,7 +4,7 @@ import json
 
 from bundling import MANAGER, TWO, csv, judged, labels
 
-from polyarch.manifests.bundle import compat, hook
+from polyarch.manifests import operator_sdk
 
 MEMBERS = {"Type", "Level", "Field", "BadValue", "Detail"}
 
@@ -13,7 +13,7 @@ def test_MF_079_exactly_the_members_of_a_result() -> None:
     """MF-079."""
     findings = [each.finding for each in judged(csv(labels=labels("amd64", "s390x")), {MANAGER: TWO})]
     assert {each.severity.value for each in findings} == {"error", "warning", "info"}
-    document = json.loads(hook.result("acme.v1", hook.native_entries(findings, "acme.v1")))
+    document = json.loads(operator_sdk.result("acme.v1", operator_sdk.native_entries(findings, "acme.v1")))
     assert set(document) == {"Name", "Errors", "Warnings"}
     assert document["Name"] == "acme.v1"
     assert all(set(each) == MEMBERS for each in (*document["Errors"], *document["Warnings"]))
@@ -28,18 +28,18 @@ def test_MF_079_exactly_the_members_of_a_result() -> None:
 
 def test_MF_079_lists_are_never_null() -> None:
     """MF-079."""
-    assert json.loads(hook.result("acme.v1", [])) == {"Name": "acme.v1", "Errors": [], "Warnings": []}
+    assert json.loads(operator_sdk.result("acme.v1", [])) == {"Name": "acme.v1", "Errors": [], "Warnings": []}
 
 
 def test_MF_079_what_is_no_bundle() -> None:
     """MF-079."""
-    (error,) = json.loads(hook.result("acme", [hook.invalid("two CSVs", "acme")]))["Errors"]
+    (error,) = json.loads(operator_sdk.result("acme", [operator_sdk.invalid("two CSVs", "acme")]))["Errors"]
     assert error == {"Type": "BundleNotValid", "Level": "Error", "Field": "", "BadValue": "acme", "Detail": "two CSVs"}
 
 
 def test_MF_079_compat_mode_has_the_same_form() -> None:
     """MF-079."""
-    outputs = [compat.Output("warning", "w"), compat.Output("error", "e", "BundleNotValid")]
-    document = json.loads(hook.result("acme.v1", hook.compat_entries(outputs, "acme.v1")))
+    outputs = [operator_sdk.Output("warning", "w"), operator_sdk.Output("error", "e", "BundleNotValid")]
+    document = json.loads(operator_sdk.result("acme.v1", operator_sdk.compat_entries(outputs, "acme.v1")))
     assert [each["Detail"] for each in document["Warnings"]] == ["w"]
     assert document["Errors"][0]["Type"] == "BundleNotValid"

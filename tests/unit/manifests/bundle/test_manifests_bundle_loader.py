@@ -3,7 +3,7 @@
 import pytest
 from bundling import csv, dumped
 
-from polyarch.manifests.bundle.loader import ANNOTATIONS, BundleNotValid, BundleTree, candidates, load
+from polyarch.manifests.bundle import ANNOTATIONS, BundleNotValid, BundleTree, candidates, load
 
 CSV = dumped(csv()).encode()
 SERVICE = b"apiVersion: v1\nkind: Service\nmetadata: {name: a}\n"

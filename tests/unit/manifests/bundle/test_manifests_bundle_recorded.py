@@ -12,8 +12,8 @@ import pytest
 import yaml
 from bundling import container, csv, in_terms, known, labels
 
-from polyarch.manifests.bundle import compat
-from polyarch.manifests.bundle.shape import misshapen
+from polyarch.manifests import operator_sdk
+from polyarch.manifests.operator_sdk import misshapen
 
 RECORDED = yaml.safe_load((Path(__file__).parents[1] / "data" / "multiarch-validator.yaml").read_text())
 CAUSE = "unable to inspect the image ("
@@ -28,9 +28,9 @@ def comparable(line: str) -> str:
 def test_the_same_words(case: Any) -> None:
     document = csv(*case["pods"], labels=case["labels"], related=case["related"])
     assert misshapen(document) == ""
-    outputs = compat.validate(document, known(document, case["images"]), container_tool=case["tool"])
-    assert sorted(comparable(compat.line(each, "acme.v1")) for each in outputs) == sorted(case["said"])
-    assert compat.passed(outputs) == (case["exit"] == 0)
+    outputs = operator_sdk.validate(document, known(document, case["images"]), container_tool=case["tool"])
+    assert sorted(comparable(operator_sdk.line(each, "acme.v1")) for each in outputs) == sorted(case["said"])
+    assert operator_sdk.passed(outputs) == (case["exit"] == 0)
 
 
 def test_every_kind_of_complaint_is_recorded() -> None:
@@ -54,7 +54,7 @@ def test_every_kind_of_complaint_is_recorded() -> None:
 
 def test_the_document_is_escaped_as_go_does() -> None:
     """MF-078: scripts that search the raw text of ``-o json-alpha1`` find the same characters."""
-    text = compat.json_alpha1([("warning", 'the label (arch.<value>) & "é"')], passed=True)
+    text = operator_sdk.json_alpha1([("warning", 'the label (arch.<value>) & "é"')], passed=True)
     assert r'"message": "the label (arch.\u003cvalue\u003e) \u0026 \"é\""' in text
     assert json.loads(text)["outputs"][0]["message"] == 'the label (arch.<value>) & "é"'
 

@@ -5,13 +5,12 @@ from typing import Any
 
 import pytest
 
-from polyarch.manifests.editing.comments import commented_affinity
-from polyarch.manifests.editing.editor import CannotEdit, Edit, render, splice
-from polyarch.manifests.editing.splices import ordered
+from polyarch.manifests.edit.editor import render
+from polyarch.manifests.edit.layout import CannotEdit, commented_affinity
+from polyarch.manifests.fix import prove
 from polyarch.manifests.operations import Add, Misfit, Remove, Rename, Replace, TreeOperation
-from polyarch.manifests.repair.proof import prove
 from polyarch.manifests.scan.nodes import compose
-from polyarch.manifests.scan.text import SourceText
+from polyarch.manifests.scan.text import Edit, SourceText, ordered, splice
 
 EXPRESSION = {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64", "386"]}
 AFFINITY = {"nodeAffinity": {"required": {"terms": [{"matchExpressions": [EXPRESSION]}]}}}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from polyarch.manifests.editing.style import (
+from polyarch.manifests.edit.style import (
     BlockStyle,
     FlowStyle,
     block_lines,

@@ -10,8 +10,8 @@ import yaml
 from bundling import labels
 from linting import scanned
 
-from polyarch.manifests.lint.bundle_run import lint_catalog
-from polyarch.manifests.lint.options import LintOptions, Selection
+from polyarch.manifests.rules.bundle_run import lint_catalog
+from polyarch.manifests.rules.options import LintOptions, Selection
 
 ENTRIES = [{"name": "acme.v2", "replaces": "acme.v1"}, {"name": "acme.v1"}]
 

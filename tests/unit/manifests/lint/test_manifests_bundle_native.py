@@ -21,11 +21,11 @@ from bundling import (
 )
 from linting import answers, scanned
 
-from polyarch.manifests.bundle import compat
-from polyarch.manifests.bundle.labels import promised_architectures
-from polyarch.manifests.lint import bundle_run
-from polyarch.manifests.lint.bundles.ma208_bundle_image import BundleImageAnswer
-from polyarch.manifests.lint.catalogue import RULES
+from polyarch.manifests import operator_sdk
+from polyarch.manifests.bundle import promised_architectures
+from polyarch.manifests.rules import bundle_run
+from polyarch.manifests.rules.bundles import BundleImageAnswer
+from polyarch.manifests.rules.catalogue import RULES
 from polyarch.oci.answer import Inspection
 from polyarch.oci.reference import parse
 
@@ -51,7 +51,7 @@ def test_MF_074_a_single_manifest_has_the_platform_of_its_config() -> None:
     document = csv({"containers": [container()], "affinity": EXACT}, labels=labels("amd64"))
     single = {MANAGER: {"platforms": ONE, "kind": "image"}}
     assert rules(document, single) == {"MA207"}
-    assert any(each.level == "error" for each in compat.validate(document, known(document, single)))
+    assert any(each.level == "error" for each in operator_sdk.validate(document, known(document, single)))
 
 
 def test_MF_074_an_image_without_an_answer_is_one_MA001_and_nothing_else() -> None:
@@ -59,7 +59,7 @@ def test_MF_074_an_image_without_an_answer_is_one_MA001_and_nothing_else() -> No
     document = csv(labels=labels("amd64"), related={"manager": MANAGER})
     found = judged(document, {MANAGER: {"error": "not-found"}})
     assert [each.finding.rule for each in found if each.finding.rule != "MA207"] == ["MA001"]
-    assert len(compat.validate(document, known(document, {MANAGER: {"error": "not-found"}}))) > 1
+    assert len(operator_sdk.validate(document, known(document, {MANAGER: {"error": "not-found"}}))) > 1
 
 
 def test_MF_074_labels_are_compared_whole() -> None:

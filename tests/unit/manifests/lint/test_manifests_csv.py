@@ -27,8 +27,8 @@ from bundling import (
 from linting import answers, deployment, problems, scanned
 
 from polyarch.manifests.finding import Severity
-from polyarch.manifests.lint.engine import lint
-from polyarch.manifests.lint.options import FixOptions, LintOptions
+from polyarch.manifests.rules.engine import lint
+from polyarch.manifests.rules.options import FixOptions, LintOptions
 from polyarch.manifests.scan.sets import Answers
 from polyarch.oci.answer import Inspection, InspectionWarning, SourceUsed, Status
 from polyarch.oci.reference import parse

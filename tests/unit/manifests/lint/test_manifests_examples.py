@@ -5,21 +5,19 @@ import re
 import pytest
 
 from polyarch.manifests import examples
-from polyarch.manifests.bundle.loader import Bundle
-from polyarch.manifests.bundle.service_version import KIND, ServiceVersion
-from polyarch.manifests.editing.editor import render, splice
+from polyarch.manifests.bundle import KIND, Bundle, ServiceVersion
+from polyarch.manifests.edit.editor import render
 from polyarch.manifests.examples import Example
-from polyarch.manifests.lint.build_files import lint_source
-from polyarch.manifests.lint.bundle_run import lint_catalog, validate
-from polyarch.manifests.lint.bundles.ma208_bundle_image import BundleImageAnswer
-from polyarch.manifests.lint.catalogue import RULES
-from polyarch.manifests.lint.engine import Problem, lint
-from polyarch.manifests.lint.sources.source_kinds import is_source
-from polyarch.manifests.lint.suppression import suppressed
-from polyarch.manifests.repair.proof import prove
+from polyarch.manifests.fix import prove
+from polyarch.manifests.rules.bundle_run import lint_catalog, validate
+from polyarch.manifests.rules.bundles import BundleImageAnswer
+from polyarch.manifests.rules.catalogue import RULES
+from polyarch.manifests.rules.engine import Problem, lint, lint_source
+from polyarch.manifests.rules.source_files import is_source
+from polyarch.manifests.rules.suppression import suppressed
 from polyarch.manifests.scan.scanning import scan
 from polyarch.manifests.scan.sets import Answers
-from polyarch.manifests.scan.text import SourceText
+from polyarch.manifests.scan.text import SourceText, splice
 
 MINE = ("MA0", "MA1", "MA2", "MA3")
 ALSO = ("MA901", "MA902", "MA903")

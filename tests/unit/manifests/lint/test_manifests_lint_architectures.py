@@ -4,7 +4,7 @@ import pytest
 from linting import deployment, fixed, names, problems, repaired, required, rule, terms_of
 
 from polyarch.manifests.finding import PlatformSets, Severity
-from polyarch.manifests.lint.options import FixOptions
+from polyarch.manifests.rules.options import FixOptions
 from polyarch.platforms import NodePlatform
 
 WEB = "quay.io/acme/web:2"

@@ -6,12 +6,12 @@ import pytest
 import yaml
 from linting import answers, deployment, names, problems, required, rule, scanned
 
-from polyarch.manifests.editing.editor import render, splice
+from polyarch.manifests.edit.editor import render
 from polyarch.manifests.finding import Severity
-from polyarch.manifests.lint.engine import lint
-from polyarch.manifests.lint.options import FixOptions, LintOptions, Selection
-from polyarch.manifests.repair.proof import prove
-from polyarch.manifests.scan.text import SourceText
+from polyarch.manifests.fix import prove
+from polyarch.manifests.rules.engine import lint
+from polyarch.manifests.rules.options import FixOptions, LintOptions, Selection
+from polyarch.manifests.scan.text import SourceText, splice
 from polyarch.platforms import NodePlatform
 
 WEB = "quay.io/acme/web:2"

@@ -6,10 +6,9 @@ import pytest
 from linting import answers, deployment, names, problems, repaired, rule, scanned
 
 from polyarch.manifests.finding import Severity
-from polyarch.manifests.lint.engine import lint
-from polyarch.manifests.lint.images.ma011_name import SPELLINGS, architecture_in_name
-from polyarch.manifests.lint.options import LintOptions, Locked, Selection
-from polyarch.manifests.lint.wanted import wanted, wanted_indexes
+from polyarch.manifests.rules.engine import lint, wanted, wanted_indexes
+from polyarch.manifests.rules.images import SPELLINGS, architecture_in_name
+from polyarch.manifests.rules.options import LintOptions, Locked, Selection
 from polyarch.manifests.scan.sets import Answers
 from polyarch.oci.reference import parse
 from polyarch.platforms import NodePlatform, is_architecture

@@ -7,8 +7,8 @@ import pytest
 from linting import answers, deployment, fixed, names, problems, repaired, required, rule, scanned, terms_of
 
 from polyarch.manifests.finding import Severity
-from polyarch.manifests.lint.engine import lint
-from polyarch.manifests.lint.options import FixOptions, LintOptions, Selection, Taints
+from polyarch.manifests.rules.engine import lint
+from polyarch.manifests.rules.options import FixOptions, LintOptions, Selection, Taints
 from polyarch.manifests.scan.pod_specs import PREFERRED
 from polyarch.placement.api.crds import PREVIEW_MESSAGE
 from polyarch.platforms import NodePlatform

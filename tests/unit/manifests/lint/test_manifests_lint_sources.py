@@ -5,16 +5,14 @@ from typing import Any
 import pytest
 from linting import answers
 
-from polyarch.manifests.editing.editor import splice
-from polyarch.manifests.lint.build_files import lint_source
-from polyarch.manifests.lint.options import LintOptions, Selection
-from polyarch.manifests.lint.sources import dockerfile
-from polyarch.manifests.lint.sources.ma301_dockerfile import base_images
-from polyarch.manifests.lint.sources.source_kinds import is_source
-from polyarch.manifests.repair.fix import fix
-from polyarch.manifests.repair.fix_result import FixRequest
+from polyarch.manifests.fix import FixRequest, fix
+from polyarch.manifests.rules import source_files
+from polyarch.manifests.rules.engine import lint_source
+from polyarch.manifests.rules.options import LintOptions, Selection
+from polyarch.manifests.rules.source_files import is_source
+from polyarch.manifests.rules.sources import base_images
 from polyarch.manifests.scan.sets import Answers
-from polyarch.manifests.scan.text import SourceText
+from polyarch.manifests.scan.text import SourceText, splice
 
 INCLUDED = Selection(include=("MA3*",))
 NOTHING = Answers({})
@@ -167,7 +165,7 @@ def test_a_value_is_declared_also_where_the_first_one_of_its_stage_is_suppressed
 )
 def test_a_dockerfile_is_read_as_its_instructions(text: str, names: list[str], doubt: str) -> None:
     """As BuildKit's parser joins the lines."""
-    read = dockerfile.read(text)
+    read = source_files.read_dockerfile(text)
     assert [each.text for each in read.instructions] == names
     assert bool(read.doubt) == bool(doubt)
     assert doubt in read.doubt

@@ -11,8 +11,8 @@ from linting import scanned
 from polyarch.manifests import olm
 from polyarch.manifests import operations as tree
 from polyarch.manifests.finding import Severity
-from polyarch.manifests.lint.bundles.ma209_overrides import Deployment, drafts
-from polyarch.manifests.lint.engine import Problem, lint
+from polyarch.manifests.rules.engine import Problem, lint
+from polyarch.manifests.rules.subscriptions import Deployment, override_drafts
 from polyarch.manifests.scan import sets
 from polyarch.manifests.scan.sets import Answers
 from polyarch.platforms import NodePlatform
@@ -39,7 +39,7 @@ def alone(config: Mapping[str, Any], kind: str = "Subscription") -> list[Problem
 
 def judged(config: Mapping[str, Any], *pods: Mapping[str, Any], kind: str = "Subscription") -> list[Any]:
     (subject,) = scanned(dumped(subscription(config, kind))).objects
-    return list(drafts(subject, [Deployment(f"deployment d{index}", pod) for index, pod in enumerate(pods)]))
+    return list(override_drafts(subject, [Deployment(f"deployment d{index}", pod) for index, pod in enumerate(pods)]))
 
 
 def restored(config: Mapping[str, Any], draft: Any) -> Any:

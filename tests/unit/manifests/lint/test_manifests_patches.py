@@ -6,13 +6,11 @@ from typing import Any
 import pytest
 from linting import answers, names
 
-from polyarch.manifests.lint.engine import Problem, lint
-from polyarch.manifests.lint.options import FixOptions, LintOptions, Taints
-from polyarch.manifests.repair.fix import fix
-from polyarch.manifests.repair.fix_result import FixRequest, FixResult
-from polyarch.manifests.scan.kustomizations import Kustomizations, read_kustomization
+from polyarch.manifests.fix import FixRequest, FixResult, fix
+from polyarch.manifests.rules.engine import Problem, lint
+from polyarch.manifests.rules.options import FixOptions, LintOptions, Taints
 from polyarch.manifests.scan.nodes import compose
-from polyarch.manifests.scan.scanning import scan
+from polyarch.manifests.scan.scanning import Kustomizations, read_kustomization, scan
 from polyarch.manifests.scan.text import SourceText
 
 IMAGES: Mapping[str, Any] = {"one:1": ["linux/amd64"], "two:1": ["linux/amd64", "linux/arm64"]}

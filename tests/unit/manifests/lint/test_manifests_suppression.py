@@ -4,10 +4,10 @@ import pytest
 from linting import answers, names, scanned
 from reporting import IMAGES, WEB, report
 
-from polyarch.manifests.lint.engine import lint
-from polyarch.manifests.lint.options import LintOptions
-from polyarch.manifests.lint.suppression import suppressed, suppressions
 from polyarch.manifests.report import Report
+from polyarch.manifests.rules.engine import lint
+from polyarch.manifests.rules.options import LintOptions
+from polyarch.manifests.rules.suppression import suppressed, suppressions
 
 VALUES = "                values: [amd64, arm64, s390x]\n"
 

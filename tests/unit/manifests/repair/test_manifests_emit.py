@@ -8,10 +8,9 @@ import yaml
 from linting import answers, deployment, required
 from reporting import IMAGES, WEB
 
-from polyarch.manifests.lint.options import FixOptions, LintOptions
-from polyarch.manifests.repair.emit import Component
-from polyarch.manifests.repair.fix import fix
-from polyarch.manifests.repair.fix_result import FixRequest, FixResult
+from polyarch.manifests.emit import Component
+from polyarch.manifests.fix import FixRequest, FixResult, fix
+from polyarch.manifests.rules.options import FixOptions, LintOptions
 from polyarch.manifests.scan.text import SourceText
 
 FLAGS = FixOptions(widen=True, replace=True)

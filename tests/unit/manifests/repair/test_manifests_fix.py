@@ -10,10 +10,9 @@ from linting import answers, deployment, required, terms_of
 from reporting import IMAGES, WEB
 
 from polyarch.kube.patches import pointer
-from polyarch.manifests.lint.options import FixOptions, LintOptions, Selection, Taints
-from polyarch.manifests.repair import fix as fixing
-from polyarch.manifests.repair.fix import fix
-from polyarch.manifests.repair.fix_result import FixRequest, FixResult
+from polyarch.manifests import fix as fixing
+from polyarch.manifests.fix import FixRequest, FixResult, fix
+from polyarch.manifests.rules.options import FixOptions, LintOptions, Selection, Taints
 from polyarch.manifests.scan.sets import Answers
 from polyarch.manifests.scan.text import SourceText
 from polyarch.platforms import NodePlatform

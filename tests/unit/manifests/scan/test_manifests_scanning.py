@@ -6,16 +6,18 @@ import pytest
 import yaml
 
 from polyarch.manifests.finding import Finding, Severity
-from polyarch.manifests.lint.catalogue import DOCUMENT_RULES
-from polyarch.manifests.scan.kustomizations import (
+from polyarch.manifests.rules.catalogue import DOCUMENT_RULES
+from polyarch.manifests.scan.nodes import compose
+from polyarch.manifests.scan.scanning import (
     ImageEntry,
     Kustomization,
     Kustomizations,
+    Scan,
     read_kustomization,
     resolve,
+    scan,
+    worth_reading,
 )
-from polyarch.manifests.scan.nodes import compose
-from polyarch.manifests.scan.scanning import Scan, scan, worth_reading
 from polyarch.manifests.scan.text import SourceText
 
 POD = "containers: [{name: web, image: web:1}]"

@@ -1,0 +1,419 @@
+"""Edits of flow collections: ``{a: b}``, ``[a, b]`` and all of JSON (MF-064, MF-065).
+
+A new member goes after the last one, on its own line if the others have theirs. Commas stay correct, also after the
+last element, where YAML allows one and JSON does not.
+
+Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+from yaml.nodes import CollectionNode, MappingNode, Node, ScalarNode
+
+from polyarch.manifests.edit.draft import Draft, Member, drafted, new_value
+from polyarch.manifests.edit.layout import CannotEdit, Entry, Layout, affinity_run, column, layout, properties_end
+from polyarch.manifests.edit.style import (
+    DEFAULT_STEP,
+    BlockStyle,
+    FlowStyle,
+    block_lines,
+    flow,
+    flow_entries,
+    inline,
+    is_collection,
+    is_json,
+    is_pod_spec,
+    nested_columns,
+    quoted,
+    requoted,
+    sequence_indent,
+)
+from polyarch.manifests.operations import TreeOperation, same
+from polyarch.manifests.scan.nodes import Document, SyntaxProblem, compose
+from polyarch.manifests.scan.text import Edit, SourceText, ordered, splice
+
+
+def document_style(document: Document) -> FlowStyle:
+    """Style of all flow collections of a document: JSON or not, compact or not."""
+    if not is_json(document):
+        return FlowStyle(newline=document.source.newline)
+    entries = layout(document, document.root).entries if document.root.value else ()
+    compact = bool(entries) and entries[0].key is not None and entries[0].after_key == entries[0].value_start
+    return FlowStyle(json=True, compact=compact, newline=document.source.newline)
+
+
+def style_of(source: SourceText, where: Layout, style: FlowStyle) -> FlowStyle:
+    """The style of a collection's members; several lines only in JSON that is written so."""
+    if not style.json or not _stands_alone(source, where.entries[0].start):
+        return style
+    step = len(_indent(source, where.entries[0].start)) - len(_indent(source, where.open))
+    return replace(style, step=step if step > 0 else DEFAULT_STEP)
+
+
+def value_text(source: SourceText, entry: Entry, value: Any, style: FlowStyle, *, old: Node) -> str:
+    """The text of another value for an entry."""
+    if isinstance(value, str) and not style.json:
+        return requoted(value, old)
+    return flow(value, style, _indent(source, entry.start))
+
+
+def member_edits(source: SourceText, where: Layout, draft: Draft, style: FlowStyle) -> list[Edit]:
+    """Edits for removed and new members of a collection that keeps at least one."""
+    insertions = draft.insertions
+    ends_new = any(following is None for _, _, following in insertions)
+    edits = _removals(source, where, [place for place, _ in draft.kept], ends_new=ends_new)
+    for members, last, following in insertions:
+        edits += _insertion(source, where, members, style, last, following)
+    return edits
+
+
+def _insertion(
+    source: SourceText, where: Layout, new: list[Member], style: FlowStyle, last: int | None, following: int | None
+) -> list[Edit]:
+    """After the kept entry ``last``, or before the kept entry ``following`` where there is none."""
+    beside = where.entries[last if last is not None else following or 0]
+    own_line = _stands_alone(source, beside.start)
+    indent = _indent(source, beside.start) if own_line else ""
+    parts = flow_entries(new_value(new, where.node), style, indent)
+    comma = "," if style.compact else ", "
+    if last is None:
+        glue = f",{source.newline}{indent}" if own_line else comma
+        return [Edit(beside.start, beside.start, "".join(part + glue for part in parts))]
+    behind = beside.end if beside.comma is None else beside.comma + 1
+    if not own_line or not _ends_line(source, behind):
+        return [Edit(beside.end, beside.end, "".join(comma + part for part in parts))]
+    at = source.next_line(behind)
+    tail = "," if following is not None or where.entries[-1].comma is not None else ""
+    text = f",{source.newline}{indent}".join(parts)
+    separator = [Edit(beside.end, beside.end, ",")] if beside.comma is None else []
+    return [*separator, Edit(at, at, f"{indent}{text}{tail}{source.newline}")]
+
+
+def _removals(source: SourceText, where: Layout, kept: list[int], *, ends_new: bool) -> list[Edit]:
+    """Removes each element with one comma; if it has its own lines, the whole lines."""
+    edits: list[Edit] = []
+    entries = where.entries
+    number = 0
+    while number < len(entries):
+        if number in kept:
+            number += 1
+            continue
+        first = number
+        while number < len(entries) and number not in kept:
+            number += 1
+        gone = entries[first:number]
+        behind = gone[-1].end if gone[-1].comma is None else gone[-1].comma + 1
+        if _stands_alone(source, gone[0].start) and _ends_line(source, behind):
+            edits.append(Edit(source.line_start(gone[0].start), source.next_line(behind), ""))
+            comma = entries[first - 1].comma if first else None
+            if number == len(entries) and comma is not None and entries[-1].comma is None and not ends_new:
+                edits.append(Edit(comma, comma + 1, ""))
+        elif first:
+            edits.append(Edit(entries[first - 1].end, gone[-1].end, ""))
+        else:
+            edits.append(Edit(gone[0].start, entries[number].start, ""))
+    return edits
+
+
+def _stands_alone(source: SourceText, offset: int) -> bool:
+    """Whether only white space precedes it on its line."""
+    return not source.text[source.line_start(offset) : offset].strip()
+
+
+def _ends_line(source: SourceText, offset: int) -> bool:
+    rest = source.text[offset : source.line_end(offset)].strip()
+    return not rest or rest.startswith("#")
+
+
+def _indent(source: SourceText, offset: int) -> str:
+    line = source.text[source.line_start(offset) : offset]
+    return line[: len(line) - len(line.lstrip())]
+
+
+# -- Turns operations on an object into splices of its text (MF-060 – MF-065).
+
+
+__all__ = ["CannotEdit", "Edit", "render", "splice"]
+
+
+def render(source: SourceText, document: Document, operations: Iterable[TreeOperation]) -> tuple[Edit, ...]:
+    """The edits that make the document what the operations make of its object, in the order of the text.
+
+    Raises :class:`CannotEdit`, or :class:`polyarch.manifests.operations.Misfit` for operations that do not fit
+    the object.
+    """
+    draft = drafted(document, operations)
+    if draft.is_replaced:
+        raise CannotEdit("the whole document would be replaced")
+    writer = _Writer(source, document)
+    if draft.is_changed:
+        if not draft.kept:
+            raise CannotEdit("nothing would be left of the document")
+        writer.collection(draft, document.root, _Surroundings())
+    return ordered(writer.edits)
+
+
+@dataclass(frozen=True)
+class _Surroundings:
+    """Context that decides the style of an insertion."""
+
+    parent_column: int | None = None
+    """Column of the key whose value is the collection."""
+    step: int = DEFAULT_STEP
+    pod_spec: Node | None = None
+
+    def inside(self, node: Node, columns: int) -> "_Surroundings":
+        """The step is that of the pod specification, outside of one that of the mapping itself (MF-062)."""
+        if self.pod_spec is not None or not isinstance(node, MappingNode):
+            return self
+        pod_spec = node if is_pod_spec(node) else None
+        step = columns - self.parent_column if self.parent_column is not None else 0
+        if step <= 0:
+            step = DEFAULT_STEP if pod_spec is not None else self.step
+        return replace(self, step=step, pod_spec=pod_spec)
+
+
+def _is_filled_flow(node: Node) -> bool:
+    """A flow collection that stays one; only the empty ``[]`` and ``{}`` are replaced by block style."""
+    return isinstance(node, CollectionNode) and bool(node.flow_style) and bool(node.value)
+
+
+class _Writer:
+    def __init__(self, source: SourceText, document: Document) -> None:
+        self.source = source
+        self.text = source.text
+        self.document = document
+        self.style_of_flow = document_style(document)
+        self.edits: list[Edit] = []
+
+    def edit(self, start: int, end: int, replacement: str) -> None:
+        if start != end or replacement:
+            self.edits.append(Edit(start, end, replacement))
+
+    def collection(self, draft: Draft, node: Node, around: _Surroundings) -> None:
+        """Edits a collection that keeps some members: inner collections first, then the collection itself."""
+        where = layout(self.document, node)
+        around = around.inside(node, where.column)
+        for place, member in draft.kept:
+            entry = where.entries[place]
+            if member.renamed:
+                self.rename(entry, member.key or "")
+            self.member(member.draft, where, entry, around)
+        if all(member.place is not None and not member.removed for member in draft.members or ()):
+            return
+        if where.flow:
+            style = style_of(self.source, where, self.style_of_flow)
+            self.edits += member_edits(self.source, where, draft, style)
+        else:
+            self.remove(draft, where)
+            self.insert(draft, where, around)
+
+    def member(self, draft: Draft, where: Layout, entry: Entry, around: _Surroundings) -> None:
+        if not draft.is_changed:
+            return
+        if entry.is_alias:
+            raise CannotEdit("the value to edit is an alias")
+        if not draft.is_replaced and draft.kept and draft.node is not None:
+            parent = where.column if entry.key is not None and not where.flow else None
+            self.collection(draft, draft.node, replace(around, parent_column=parent))
+            return
+        value = draft.value if draft.is_replaced else new_value(draft.fresh, draft.node)
+        if where.flow:
+            self.flow_value(where, entry, value)
+        elif is_collection(value) and value and not _is_filled_flow(entry.value):
+            self.block_value(where, entry, value, around)
+        else:
+            self.plain_value(entry, value)
+
+    def rename(self, entry: Entry, key: str) -> None:
+        if self.text[entry.start] in "&*!" or not isinstance(entry.key, ScalarNode):
+            raise CannotEdit(f"the key to be renamed to {key} has an anchor, an alias or a tag")
+        self.edit(entry.start, entry.key_end, quoted(key) if self.style_of_flow.json else requoted(key, entry.key))
+
+    # Values -----------------------------------------------------------------------------------------------------
+
+    def content_start(self, entry: Entry) -> int:
+        """Offset of a value after its anchor; raises for a value with a tag."""
+        start = min(properties_end(self.text, entry.value_start), entry.end)
+        if any(part.startswith("!") for part in self.text[entry.value_start : start].split()):
+            raise CannotEdit("the value has a tag")
+        return max(start, entry.value_start)
+
+    def flow_value(self, where: Layout, entry: Entry, value: Any) -> None:
+        style = style_of(self.source, where, self.style_of_flow)
+        text = value_text(self.source, entry, value, style, old=entry.value)
+        start = self.content_start(entry)
+        if start < entry.end:
+            self.edit(start, entry.end, text)
+        elif entry.key is not None and entry.after_key == entry.key_end:
+            self.edit(entry.key_end, entry.key_end, f": {text}")
+        else:
+            self.edit(entry.end, entry.end, text if self.text[entry.end - 1] in " [" else f" {text}")
+
+    def plain_value(self, entry: Entry, value: Any) -> None:
+        """A scalar or an empty collection in block context."""
+        start, node = self.content_start(entry), entry.value
+        text = requoted(value, node) if isinstance(value, str) else inline(value)
+        if start >= entry.end:
+            self.edit(entry.end, entry.end, f" {text}")
+        elif self.starts_own_line(start, entry):
+            line = self.source.line_start(start)
+            self.edit(self.tail(entry), self.tail(entry), f" {text}")
+            self.edit(line, self.source.next_line(entry.end), "")
+        else:
+            self.edit(start, entry.end, text)
+
+    def block_value(self, where: Layout, entry: Entry, value: Any, around: _Surroundings) -> None:
+        """A non-empty collection in block context; a comment on the line of the key stays there (MF-064)."""
+        style = self.style(around, entry.start)
+        lines = block_lines(value, style)
+        start, node = self.content_start(entry), entry.value
+        own_line = start < entry.end and self.starts_own_line(start, entry)
+        if own_line and isinstance(node, CollectionNode) and isinstance(node, MappingNode) == isinstance(value, dict):
+            self.edit(start, entry.end, self.joined(lines, column(self.document, start)))
+            return
+        nested = where.column + (2 if entry.key is None else nested_columns(value, style))
+        if own_line:
+            self.edit(self.source.line_start(start), entry.end, " " * nested + self.joined(lines, nested))
+        elif entry.key is None and start == entry.value_start:
+            if start == entry.end:
+                self.edit(start, start, " " + self.joined(lines, nested))
+            else:
+                self.edit(start, entry.end, self.joined(lines, column(self.document, start)))
+        else:
+            self.edit(self.tail(entry), entry.end, "")
+            self.insert_below(entry.end, lines, nested)
+
+    def tail(self, entry: Entry) -> int:
+        """After the colon or dash, or after the anchor behind it."""
+        start = self.content_start(entry)
+        if start == entry.value_start:
+            return entry.after_key
+        return entry.value_start + len(self.text[entry.value_start : start].rstrip())
+
+    def starts_own_line(self, start: int, entry: Entry) -> bool:
+        return self.source.line_start(start) > entry.start
+
+    # Entries of block collections -------------------------------------------------------------------------------
+
+    def remove(self, draft: Draft, where: Layout) -> None:
+        """Whole lines, with the comment on them; comment lines above stay (MF-065)."""
+        kept = {place for place, _ in draft.kept}
+        for number, entry in enumerate(where.entries):
+            if number in kept:
+                continue
+            line = self.source.line_start(entry.start)
+            after = self.source.next_line(entry.end)
+            if not self.text[line : entry.start].strip():
+                self.edit(line, after, "")
+                continue
+            # The first entry follows a dash: the next kept entry moves up to it.
+            while number + 1 not in kept:
+                number += 1
+                after = self.source.next_line(where.entries[number].end)
+            rest = len(self.text[after:]) - len(self.text[after:].lstrip())
+            self.edit(entry.start, after + rest, "")
+            kept.update(range(number + 1))
+
+    def insert(self, draft: Draft, where: Layout, around: _Surroundings) -> None:
+        if isinstance(draft.node, MappingNode):
+            is_pod_spec = around.pod_spec is draft.node
+            first = [member for member in draft.fresh if is_pod_spec and member.key == "affinity"]
+            rest = [member for member in draft.fresh if member not in first]
+            if first:
+                self.insert_affinity(draft, where, first, around)
+            if rest:
+                self.insert_after(draft, where, draft.kept[-1][0], rest, around)
+            return
+        for members, last, _ in draft.insertions:
+            if last is None:
+                self.insert_before(where, where.entries[draft.kept[0][0]], members, around)
+            else:
+                self.insert_after(draft, where, last, members, around)
+
+    def insert_affinity(self, draft: Draft, where: Layout, members: list[Member], around: _Surroundings) -> None:
+        """Below a commented affinity, else before the first key without a comment above it (MF-063)."""
+        run = affinity_run(self.document, where)
+        if run is not None:
+            at = run.lines[-1][0]
+            self.insert_below(at, self.lines(members, where, around, at), where.column)
+            return
+        entries = [where.entries[place] for place, _ in draft.kept]
+        free = (entry for entry in entries if not self.is_below_comment(entry))
+        self.insert_before(where, next(free, entries[0]), members, around)
+
+    def is_below_comment(self, entry: Entry) -> bool:
+        line = self.source.line_start(entry.start)
+        return line > 0 and self.text[self.source.previous_line(line) : line].lstrip().startswith("#")
+
+    def insert_after(
+        self, draft: Draft, where: Layout, place: int, members: list[Member], around: _Surroundings
+    ) -> None:
+        entry = where.entries[place]
+        if entry.end == len(self.text) and self.ends_in_block_scalar(entry.value):
+            # A line break behind a block scalar at the end of the file would become part of it.
+            if not isinstance(draft.node, MappingNode):
+                raise CannotEdit("a block scalar ends the file without a line break")
+            self.insert_before(where, where.entries[draft.kept[0][0]], members, around)
+            return
+        self.insert_below(entry.end, self.lines(members, where, around, entry.end), where.column)
+
+    def ends_in_block_scalar(self, node: Node) -> bool:
+        while isinstance(node, CollectionNode) and not node.flow_style and node.value:
+            node = node.value[-1][1] if isinstance(node, MappingNode) else node.value[-1]
+        return isinstance(node, ScalarNode) and node.style in ("|", ">")
+
+    def insert_before(self, where: Layout, entry: Entry, members: list[Member], around: _Surroundings) -> None:
+        lines, columns = self.lines(members, where, around, entry.start), where.column
+        self.edit(entry.start, entry.start, self.joined(lines, columns) + self.source.newline + " " * columns)
+
+    def insert_below(self, offset: int, lines: list[str], columns: int) -> None:
+        """New lines below the line of an offset."""
+        at = self.source.next_line(offset)
+        text = " " * columns + self.joined(lines, columns)
+        ends = at > self.source.line_end(offset)
+        self.edit(at, at, text + self.source.newline if ends else self.source.newline + text)
+
+    def lines(self, members: list[Member], where: Layout, around: _Surroundings, at: int) -> list[str]:
+        return block_lines(new_value(members, where.node), self.style(around, at))
+
+    def joined(self, lines: list[str], columns: int) -> str:
+        return (self.source.newline + " " * columns).join(lines)
+
+    def style(self, around: _Surroundings, at: int) -> BlockStyle:
+        return BlockStyle(around.step, sequence_indent(self.document, around.pod_spec, at))
+
+
+# -- Adds documents to a file, such as the second object that the fix of MA117 writes.
+
+
+class CannotAdd(msgspec.Struct, frozen=True):
+    """Why the documents cannot be added."""
+
+    problem: str
+
+
+def add_documents(source: SourceText, added: Mapping[int, Sequence[object]]) -> tuple[Edit, ...] | CannotAdd:
+    """Edits that write ``added`` objects (JSON values, not empty) after the documents with these numbers."""
+    documents = compose(source)
+    edits: list[Edit] = []
+    for number in sorted(added):
+        document = next(each for each in documents if each.index == number)
+        if is_json(document):
+            return CannotAdd("a JSON file holds one document only")
+        end = document.chunk_end
+        between = "" if source.text.endswith("\n", 0, end) else source.newline
+        lines = [line for value in added[number] for line in ("---", *block_lines(value, BlockStyle()))]
+        edits.append(Edit(end, end, between + "".join(line + source.newline for line in lines)))
+    expected: list[Any] = []
+    for document in documents:
+        expected += [document.value, *added.get(document.index, ())]
+    try:
+        found = [document.value for document in compose(source.replaced(splice(source.text, edits)))]
+    except SyntaxProblem as problem:
+        return CannotAdd(f"the changed text does not parse: {problem}")
+    if len(found) != len(expected) or not all(same(one, other) for one, other in zip(found, expected, strict=True)):
+        return CannotAdd("the new documents do not parse to the intended objects")
+    return tuple(edits)

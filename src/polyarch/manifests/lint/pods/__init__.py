@@ -1,1 +1,0 @@
-"""MA108, MA110 to MA114 and MA116: label spellings, preferences, tolerations, init containers and passed images."""

@@ -1,1 +1,0 @@
-"""Operations of repairs: required node affinity, replaced values, and text that several users share."""

@@ -1,1 +1,0 @@
-"""Fixes a file in rounds, each verified before it is kept. Pure."""
