@@ -1,9 +1,10 @@
-"""A ClusterServiceVersion as the rules for bundles see it: labels, deployments, related images, with positions.
+"""An operator bundle: its ClusterServiceVersion, the labels that promise architectures, and its files.
 
 The images of a bundle are those of its deployments, those that ``RELATED_IMAGE_*`` variables pass to the operator,
 and ``spec.relatedImages``, which mirrors copy. A text that occurs in several places is one :class:`BundleImage`.
 
-Pure."""
+Pure: :class:`BundleTree` is what the caller has read.
+"""
 
 import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -162,7 +163,11 @@ def _scalars(node: Node, without: Node | None) -> Iterator[str]:
             stack += below
 
 
-# -- The labels with which a bundle promises architectures and operating systems.
+# -- the labels with which a bundle promises architectures and operating systems ---------------------------------------
+# ``operatorframework.io/arch.<a>`` and ``operatorframework.io/os.<o>`` with the value ``supported`` decide where
+# catalogs show an operator. Without a label of a prefix the default is amd64 or linux; *any* key with the prefix,
+# whatever its value, removes that default. Architectures and operating systems are judged separately, not as a product:
+# a bundle for linux/amd64, linux/arm64 and windows/amd64 may label both systems and both architectures.
 
 
 ARCHITECTURE_PREFIX = "operatorframework.io/arch."
@@ -298,7 +303,10 @@ def addable(platforms: PlatformSet, labels: AxisLabels, other: AxisLabels) -> tu
     return tuple(sorted(found)) if found - {axis.default} else ()
 
 
-# -- Finds the ClusterServiceVersion of a bundle among its files (MF-071).
+# -- the ClusterServiceVersion among the files of a bundle -------------------------------------------------------------
+# A bundle is a directory with ``metadata/annotations.yaml``, which names the manifests directory. Without that file it
+# is ``manifests/``, or the directory itself. Everything in the manifests directory is applied to the cluster, so what
+# cannot be applied (a sub-directory, a hidden file, a second ClusterServiceVersion) makes the bundle invalid.
 
 
 ANNOTATIONS = "metadata/annotations.yaml"

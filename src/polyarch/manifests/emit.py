@@ -3,7 +3,8 @@
 Each patch names its target in full and tests what it replaces, so it fails rather than patch another object. It is a
 JSON 6902 patch because a strategic merge patch would replace whole lists of terms.
 
-Pure."""
+Pure.
+"""
 
 import re
 from collections.abc import Iterable

@@ -1,9 +1,10 @@
-"""A finding: what a rule reports at a place in a file, and the repair that removes it.
+"""A finding: what a rule reports at a place in a file, and the repair that removes it; and the description of a rule.
 
 A :class:`Finding` is complete: every output format renders it and nothing else. A :class:`Repair` is separate,
 because it is a list of operations on the *object*; the editor turns them into changes of the text.
 
-Pure: imports msgspec and ``operations``."""
+Pure: imports msgspec and ``operations``.
+"""
 
 import hashlib
 from collections.abc import Iterable
@@ -129,11 +130,12 @@ def fingerprint(
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-# -- The description of a rule: id, severity, meaning and fix (MF-020, MF-021).
-
-
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """One rule. Its texts are sentences for people who see it for the first time."""
+    """One rule. Its texts are sentences for people who see it for the first time.
+
+    A rule is a constant named by its id, beside the function that checks it. Ids are a contract with users: they are
+    never reused or renumbered. MA4xx is reserved for live clusters.
+    """
 
     id: str
     severity: Severity

@@ -4,7 +4,8 @@ A rule returns operations. The editor turns them into splices of the file, ``--e
 the proof of an edit (MF-054) compares the file, parsed again, with :func:`apply`. Operations apply in order, like
 those of a JSON Patch: an index counts the elements that earlier operations left.
 
-Pure: no I/O; values are JSON values (dict, list, str, int, float, bool, None)."""
+Pure: no I/O; values are JSON values (dict, list, str, int, float, bool, None).
+"""
 
 import math
 import re
@@ -254,7 +255,7 @@ def _added(value: Any, segment: str, operation: Add) -> Any:
     raise Misfit(operation, f"{segment!r} cannot be added to a scalar")
 
 
-# -- Readers for values of unchecked types: a member of another type counts as empty.
+# -- readers for values of unchecked types: a member of another type counts as empty -----------------------------------
 
 
 def mapping(value: object) -> Mapping[str, Any]:

@@ -1,7 +1,7 @@
-"""Reproduces results and messages of operator-sdk's ``multiarch`` validator (MF-076 to MF-078).
+"""Reproduces results and messages of operator-sdk's ``multiarch`` validator, and answers operator-sdk itself.
 
-Scripts search its output for words. This module prints them, false alarms included; native mode (``lint.bundle_run``)
-is what agrees with a cluster, and MF-074 lists where the two differ on purpose. Here, platforms are those of an
+Scripts search its output for words. This module prints them, false alarms included; native mode (``rules.bundle_run``)
+is what agrees with a cluster, and the guide lists where the two differ on purpose. Here, platforms are those of an
 image's *index* alone, labels are searched as texts, affinity is a product of values, and an image that cannot be
 inspected has the platform ``error/error``.
 
@@ -9,7 +9,8 @@ The messages are word for word those of ``MultipleArchitecturesValidator`` in op
 (Apache-2.0), typos included; only the cause of a failed inspection is ours. The tests hold recorded results of the
 real validator.
 
-Pure."""
+Pure.
+"""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -313,7 +314,9 @@ def _text(value: Mapping[str, Any], key: str) -> str:
     return "" if found is None else str(found)
 
 
-# -- Checks whether a typed reader would accept a ClusterServiceVersion, as far as ``compat`` reads it.
+# -- whether a typed reader would accept a ClusterServiceVersion, as far as the validator reads it ---------------------
+# operator-sdk decodes the whole object into Go types before its validator runs, so a list in place of a mapping is an
+# invalid bundle there and must not pass here. A missing or null member is fine, and every scalar is a string.
 
 
 Shape = Any
@@ -358,7 +361,9 @@ def _problem(value: object, shape: Shape, path: str) -> str:
     return next(filter(None, (_problem(*each) for each in below)), "")
 
 
-# -- The answer to ``operator-sdk bundle validate --alpha-select-external`` (MF-079).
+# -- the answer to operator-sdk bundle validate --alpha-select-external ------------------------------------------------
+# operator-sdk runs the program with the bundle's directory and strictly decodes one object from its stdout: the members
+# are those of ``ManifestResult``, lists are never null, and there is no place for findings that are only information.
 
 
 class Entry(msgspec.Struct, frozen=True):

@@ -5,7 +5,8 @@ merged first: a :class:`Draft` is an unchanged node, a new value in its place, o
 new members. What an alias or merge key shares is changed once, and only if every use asks for the same (MF-053): an
 operation is never repeated for another use.
 
-Pure."""
+Pure.
+"""
 
 import re
 from collections.abc import Iterable

@@ -1,10 +1,11 @@
-"""Exact positions of the entries of a collection in the text.
+"""Exact positions of the entries of a collection in the text, and of node affinity that is commented out.
 
 Nodes know where they start, but not where a comma, a dash or an alias is: an alias shares the node of its anchor, and
 for the parser a block collection ends where the next thing starts. Between two nodes there is only white space,
 comments and punctuation, so one walk over it finds the rest.
 
-Pure."""
+Pure.
+"""
 
 import re
 from collections.abc import Iterator
@@ -208,7 +209,9 @@ class _Walk:
         return CannotEdit(f"the text at line {line}, column {place} has a form that polyarch does not edit")
 
 
-# -- Finds node affinity that is commented out.
+# -- node affinity that is commented out -------------------------------------------------------------------------------
+# Operator scaffolds have a commented ``affinity:`` in the manager's pod specification. A fix puts its affinity below
+# that comment; with ``--uncomment`` the comment itself becomes the affinity.
 
 
 _COMMENT = re.compile(r"(?P<indent>[ \t]*)#(?P<text>.*)")

@@ -3,7 +3,8 @@
 A file keeps its style: indentation, whether sequences are indented below their key, flow or block, the quotes of
 JSON. The default for what the file does not show is two spaces and no quotes.
 
-Pure."""
+Pure.
+"""
 
 import json
 import re

@@ -3,7 +3,8 @@
 The rules for single files find most problems of a bundle. This module adds what they cannot know: the subscription
 that installs the bundle, and the image that it is shipped as.
 
-Pure."""
+Pure.
+"""
 
 from collections.abc import Iterable, Iterator
 

@@ -1,9 +1,10 @@
-"""A ClusterServiceVersion with the answers for its images, the input of the rules for bundles.
+"""The rules for operator bundles: MA201 to MA208 and MA211.
 
-Containers, init containers and related images all count. An image that could not be inspected is left out (MA001
-reports it); one without a platform of its own keeps every promise (MF-072).
+Most take a :class:`BundleFacts`, a ClusterServiceVersion with the answers for its images. The rules for pods check the
+deployments of a bundle, too; their findings are reported as MA205.
 
-Pure."""
+Pure.
+"""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -41,7 +42,11 @@ from polyarch.platforms import NodePlatform, PlatformSet
 
 @dataclass(frozen=True, eq=False)
 class BundleFacts:
-    """A ClusterServiceVersion with the answers for its images."""
+    """A ClusterServiceVersion with the answers for its images.
+
+    Containers, init containers and related images all count. An image that could not be inspected is left out (MA001
+    reports it); one without a platform of its own keeps every promise.
+    """
 
     facts: ObjectFacts
 
@@ -134,7 +139,7 @@ def related_places(bundle: BundleFacts) -> Iterator[ImagePlace]:
         )
 
 
-# -- MA201: a label promises a platform that an image lacks.
+# -- MA201: a label promises a platform that an image lacks ------------------------------------------------------------
 
 
 MA201 = Rule(
@@ -198,7 +203,7 @@ def _label_removal(
     return bundle.repair((Remove(entry.pointer),))
 
 
-# -- MA202: a bundle supports a platform that no label promises.
+# -- MA202: a bundle supports a platform that no label promises --------------------------------------------------------
 
 
 MA202 = Rule(
@@ -258,7 +263,7 @@ def _label_additions(bundle: BundleFacts, keys: list[str]) -> Repair:
         return bundle.repair((), f"{subject.pointer}/metadata is not a mapping")
 
 
-# -- MA203: labels that catalogs do not read as intended.
+# -- MA203: labels that catalogs do not read as intended ---------------------------------------------------------------
 
 
 MA203 = Rule(
@@ -342,7 +347,8 @@ def _label_draft(
     )
 
 
-# -- MA204: an image lacks an architecture of the operator's manager.
+# -- MA204: an image lacks an architecture of the operator's manager ---------------------------------------------------
+# The manager supports an architecture that the bundle does not promise yet, and this image prevents the promise.
 
 
 MA204 = Rule(
@@ -380,7 +386,8 @@ def _missing_platforms(manager: PlatformSet, architectures: list[str]) -> tuple[
     return texts(each for each in manager if each.architecture in architectures)
 
 
-# -- MA205: findings of the rules for pods in a deployment of a bundle.
+# -- MA205: findings of the rules for pods in a deployment of a bundle -------------------------------------------------
+# It has an id of its own because operator-sdk's validator has one check for all of them; ``sub`` names the rule.
 
 
 MA205 = Rule(
@@ -404,7 +411,9 @@ def bundled(facts: PodFacts, draft: Draft) -> Draft:
     return replace(draft, rule=MA205, sub=base.id, severity=severity)
 
 
-# -- MA206: ``spec.relatedImages`` does not match the images in use.
+# -- MA206: spec.relatedImages does not match the images in use --------------------------------------------------------
+# Mirrors copy exactly what ``spec.relatedImages`` lists; the operator starts what its deployments and
+# ``RELATED_IMAGE_*`` variables name. So both must name the same images.
 
 
 MA206 = Rule(
@@ -502,7 +511,7 @@ def _identity(bundle: BundleFacts, text: str) -> str:
     return f"{reference.name}@{reference.digest}" if reference.digest else reference.canonical
 
 
-# -- MA207: images of a bundle that are not pinned to the digest of an index, so they can change or lose platforms.
+# -- MA207: images of a bundle that are not pinned to the digest of an index, so they can change or lose platforms -----
 
 
 MA207 = Rule(
@@ -612,7 +621,7 @@ def _pinned_everywhere(bundle: BundleFacts, image: BundleImage, digest: str) -> 
     return bundle.repair(tuple(operations.values()))
 
 
-# -- MA208: a bundle image with platforms other than linux/amd64, which catalog tools expect wherever the operator runs.
+# -- MA208: a bundle image with platforms other than linux/amd64, which catalog tools expect wherever the operator runs
 
 
 MA208 = Rule(
@@ -649,7 +658,7 @@ def check_bundle_image(facts: ObjectFacts, image: BundleImageAnswer) -> Iterator
     )
 
 
-# -- MA211: an index names manifests that the registry does not have, in objects of every kind.
+# -- MA211: an index names manifests that the registry does not have, in objects of every kind -------------------------
 
 
 MA211 = Rule(
@@ -690,6 +699,9 @@ def _places(facts: ObjectFacts) -> Iterator[ImageText]:
     yield from deployed_images(each.pod_spec for each in facts.pods)
     if facts.object.kind == KIND:
         yield from ServiceVersion.of(facts.object, ()).related
+
+
+# -- the rules of this module ------------------------------------------------------------------------------------------
 
 
 BUNDLE_RULES = (

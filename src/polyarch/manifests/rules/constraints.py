@@ -1,6 +1,10 @@
-"""Parts of messages that these rules share: platform sets, which image lacks what, and the value at fault.
+"""The rules for the platforms that a pod admits, compared with those that its images support.
 
-Pure."""
+MA101 to MA107, MA109 and MA115. A pod specification gets at most one of MA105, MA104, MA107, MA102 and MA101;
+:func:`check_constraints` says which.
+
+Pure.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -16,262 +20,9 @@ from polyarch.manifests.scan.pod_specs import Required, Term
 from polyarch.manifests.scan.sets import DEFAULT_UNIVERSE, SupportedImage, listed, meant_architecture, texts
 from polyarch.platforms import NodePlatform
 
-
-def platform_sets(facts: PodFacts, *, missing: Iterable[NodePlatform] = ()) -> PlatformSets:
-    supported = () if facts.platforms.is_everything else texts(facts.platforms)
-    return PlatformSets(texts(facts.admitted), supported, texts(facts.excess), texts(missing))
-
-
-def shortfalls(facts: PodFacts, wanted: Iterable[NodePlatform]) -> tuple[str, tuple[str, ...]]:
-    """Which images lack some of the wanted platforms, as the second half of a sentence and by name."""
-    wanted = frozenset(wanted)
-    lacking = {
-        image.name: f"{image.name} has {in_words(image)}"
-        for image, platforms in facts.supported.constraining
-        if any(each not in platforms for each in wanted)
-    }
-    if not lacking:
-        return f"spec.os.name is {facts.supported.os_name}", ()
-    return "; ".join(lacking.values()), tuple(lacking)
-
-
-def in_words(image: SupportedImage) -> str:
-    return f"only {listed(image.platforms)}" if image.platforms else "no platform"
-
-
-def supported_architectures(facts: PodFacts) -> str:
-    if facts.platforms.is_everything:
-        return "the architectures meant"
-    return ", ".join(facts.platforms.architectures())
-
-
-def architecture_place(facts: PodFacts, excess: Iterable[NodePlatform]) -> tuple[Node, str]:
-    """The value that names an excess architecture; else the first architecture constraint."""
-    blamed = {each.architecture for each in excess} - {each.architecture for each in facts.admitted - facts.excess}
-    for clause in facts.architecture_expressions:
-        for place, (text, node) in enumerate(zip(clause.values, clause.value_nodes, strict=True)):
-            if clause.operator == "In" and sets.meant_architecture(text) in blamed:
-                return node, f"{clause.pointer}/values/{place}"
-    for entry in facts.selector_architectures:
-        return entry.value_node, entry.pointer
-    for clause in facts.architecture_expressions:
-        return clause.node, clause.pointer
-    return facts.pod_spec.node, facts.pod_spec.pointer
-
-
-# -- MA101: a pod has no architecture constraint, and an image does not run everywhere.
-
-
-MA101 = Rule(
-    id="MA101",
-    severity=Severity.WARNING,
-    title="A pod without an architecture constraint can land where its images do not run",
-    meaning="The pod has no architecture constraint, and an image lacks a platform that nodes may have. Nodes may be "
-    "linux on amd64, arm64, ppc64le or s390x, unless --platforms names those of the cluster; then the finding "
-    "is an error.",
-    fix="Adds required node affinity with the architectures and operating systems that all images support.",
-)
-
-
-def unconstrained_draft(facts: PodFacts) -> Draft:
-    reason, images = shortfalls(facts, facts.excess)
-    usual = ", ".join(sorted(each.architecture for each in DEFAULT_UNIVERSE))
-    assumed = "" if facts.options.platforms else f"; nodes may be {usual}, unless --platforms names yours"
-    return Draft(
-        rule=MA101,
-        severity=Severity.ERROR if facts.options.platforms else None,
-        message=f"{facts.subject} admits {listed(facts.excess)}, but {reason}",
-        hint=f"require kubernetes.io/arch in {supported_architectures(facts)} with node affinity, "
-        f"or publish the image for the other platforms{assumed}",
-        node=facts.pod_spec.node,
-        pointer=facts.pod_spec.pointer,
-        images=images,
-        platforms=platform_sets(facts),
-        repair=repair(facts, lambda: restrict(facts)),
-    )
-
-
-# -- MA102: the architecture constraints admit a platform that an image lacks.
-
-
-MA102 = Rule(
-    id="MA102",
-    severity=Severity.ERROR,
-    title="A pod admits platforms that its images lack",
-    meaning="The architecture constraints admit a platform that an image is not built for.",
-    fix="Removes values that no image supports; adds an In expression where that is not enough.",
-)
-
-
-def excess_draft(facts: PodFacts) -> Draft:
-    reason, images = shortfalls(facts, facts.excess)
-    node, where = architecture_place(facts, facts.excess)
-    return Draft(
-        rule=MA102,
-        message=f"{facts.subject} admits {listed(facts.excess)}, but {reason}",
-        hint=f"remove the platforms that the images lack, which leaves {listed(facts.admitted - facts.excess)}, "
-        "or publish the images for them",
-        node=node,
-        pointer=where,
-        images=images,
-        platforms=platform_sets(facts),
-        repair=repair(facts, lambda: restrict(facts)),
-    )
-
-
-# -- MA104: the pod admits no platform that all of its images support.
-
-
-MA104 = Rule(
-    id="MA104",
-    severity=Severity.ERROR,
-    title="A pod requires platforms that its images lack",
-    meaning="No platform is both admitted by the constraints of the pod and supported by all of its images: the pod "
-    "can run nowhere.",
-    fix="Replaces the required architectures with the supported ones.",
-    flag="--replace",
-)
-
-
-def nowhere_draft(facts: PodFacts) -> Draft:
-    places = [(entry.value_node, entry.pointer) for entry in (*facts.selector_architectures, *facts.selector_systems)]
-    places += [
-        (clause.node, clause.pointer)
-        for clause in facts.expressions
-        if sets.is_architecture_constraint(clause) or sets.is_os_constraint(clause)
-    ]
-    node, where = next(iter(places), (facts.pod_spec.node, facts.pod_spec.pointer))
-    names = tuple(dict.fromkeys(image.name for image, _ in facts.supported.constraining))
-    return Draft(
-        rule=MA104,
-        message=f"{facts.subject} can run nowhere: {_why_nowhere(facts, names)}",
-        hint=f"require {supported_architectures(facts)} (polyarch fix --replace), "
-        + ("or use an image built for the required architecture" if facts.admitted else "and nothing that excludes it"),
-        node=node,
-        pointer=where,
-        images=names,
-        platforms=platform_sets(facts),
-        repair=repair(facts, lambda: repairs.replace_architectures(facts))
-        if facts.options.fixes.replace
-        else needs_flag(facts, "--replace", "writes the architectures that the images support instead"),
-    )
-
-
-def _why_nowhere(facts: PodFacts, names: Sequence[str]) -> str:
-    if not facts.admitted:
-        return "its node selector and required node affinity admit no platform"
-    have = "has only" if len(names) == 1 else "have in common only"
-    return f"it admits {listed(facts.admitted)}, but {', '.join(names)} {have} {listed(facts.platforms)}"
-
-
-# -- MA105: the images of a pod have no platform in common, or one of them has no platform (MF-022).
-
-
-MA105 = Rule(
-    id="MA105",
-    severity=Severity.ERROR,
-    title="The images of a pod have no platform in common",
-    meaning="Each image runs somewhere, but no platform is supported by all of them; or one image has no platform at "
-    "all.",
-)
-
-
-def conflict_draft(facts: PodFacts) -> Draft:
-    conflict = facts.supported.conflict
-    names = tuple(dict.fromkeys(image.name for image in conflict))
-    if len(conflict) == 1:
-        message = f"{facts.subject} can run nowhere: {names[0]} has no platform that a node can have"
-        hint = "publish the image for a platform of the cluster, or use another one"
-    else:
-        each = "; ".join(f"{image.name} has {in_words(image)}" for image in conflict)
-        message = f"{facts.subject} can run nowhere: its images have no platform in common ({each})"
-        hint = "publish one of these images for a platform of the others, or move it to a pod of its own"
-    return Draft(
-        rule=MA105,
-        message=message,
-        hint=hint,
-        node=conflict[0].use.node,
-        pointer=conflict[0].use.pointer,
-        images=names,
-        platforms=PlatformSets(admitted=texts(facts.admitted)),
-        repair=Repair((), note="the images share no platform", document=facts.pod_spec.document.index),
-    )
-
-
-# -- MA107: node affinity terms do not mean what they seem to.
-
-
-MA107 = Rule(
-    id="MA107",
-    severity=Severity.ERROR,
-    title="Node affinity terms do not mean what they seem to",
-    meaning="Terms are alternatives. A term without an architecture expression, beside terms with one, admits every "
-    "architecture (mixed); an empty term matches no node (empty-term, a warning unless all are empty); without "
-    "any term the API server refuses the pod (no-terms).",
-    fix="mixed: adds the expressions to the terms without. no-terms: adds a term.",
-    subs=("mixed", "empty-term", "no-terms"),
-)
-
-
-def mixed(facts: PodFacts, without: tuple[Term, ...]) -> Draft:
-    indexes = [term.pointer.rpartition("/")[2] for term in without]
-    which = f"term {indexes[0]} has" if len(indexes) == 1 else f"terms {', '.join(indexes)} have"
-    reason, images = shortfalls(facts, facts.excess)
-    chosen = {term.pointer for term in without}
-    return Draft(
-        rule=MA107,
-        sub="mixed",
-        message=f"{facts.subject} requires architectures in some node affinity terms, but {which} none "
-        f"and so {listed(facts.excess)} is admitted, while {reason}",
-        hint="terms are alternatives: each needs the architecture expression",
-        node=without[0].node,
-        pointer=without[0].pointer,
-        images=images,
-        platforms=platform_sets(facts),
-        repair=repair(facts, lambda: restrict(facts, only=lambda term: term.pointer in chosen)),
-    )
-
-
-def empty_term(facts: PodFacts, term: Term, *, every: bool) -> Draft:
-    index = term.pointer.rpartition("/")[2]
-    effect = "so no node at all matches" if every else "so it has no effect"
-    return Draft(
-        rule=MA107,
-        sub="empty-term",
-        severity=Severity.ERROR if every else Severity.WARNING,
-        message=f"{facts.subject} has an empty node affinity term (term {index}), which matches nothing, {effect}",
-        hint="remove the term, or write its expressions",
-        node=term.node,
-        pointer=term.pointer,
-        platforms=platform_sets(facts),
-    )
-
-
-def no_terms(facts: PodFacts, required: Required) -> Draft:
-    return Draft(
-        rule=MA107,
-        sub="no-terms",
-        severity=Severity.ERROR,
-        message=f"{facts.subject} requires node affinity without any nodeSelectorTerms; the API server refuses it",
-        hint=f"add a term, for example kubernetes.io/arch in {supported_architectures(facts)}",
-        node=required.terms_node or required.node,
-        pointer=required.terms_pointer if required.terms_node is not None else required.pointer,
-        platforms=platform_sets(facts),
-        repair=repair(facts, lambda: restrict(facts)),
-    )
-
-
-def terms_without_architecture(facts: PodFacts) -> tuple[Term, ...]:
-    """The terms without an architecture, if others have one and the node selector has none."""
-    required = facts.pod_spec.required
-    if required is None or facts.selector_architectures:
-        return ()
-    terms = [term for term in required.terms if not term.is_empty]
-    without = [term for term in terms if not any(map(sets.is_architecture_constraint, term.expressions))]
-    return tuple(without) if len(without) < len(terms) else ()
-
-
-# -- Chooses which of MA105, MA104, MA107, MA102 and MA101 a pod specification gets: at most one (MF-020).
+# -- MA105, MA104, MA107, MA102 and MA101: a pod specification gets at most one ----------------------------------------
+# The chain is the order; the later rules follow from the earlier ones. If the node affinity can match no node of any
+# platform, MA107 explains why, instead of MA104.
 
 
 def check_constraints(facts: PodFacts) -> Iterator[Draft]:
@@ -319,7 +70,69 @@ def _within(facts: PodFacts) -> frozenset[NodePlatform]:
     return facts.admitted if facts.platforms.is_everything else frozenset(facts.platforms)
 
 
-# -- MA103: an architecture constraint excludes platforms that every image supports.
+# -- MA101: a pod has no architecture constraint, and an image does not run everywhere ---------------------------------
+
+
+MA101 = Rule(
+    id="MA101",
+    severity=Severity.WARNING,
+    title="A pod without an architecture constraint can land where its images do not run",
+    meaning="The pod has no architecture constraint, and an image lacks a platform that nodes may have. Nodes may be "
+    "linux on amd64, arm64, ppc64le or s390x, unless --platforms names those of the cluster; then the finding "
+    "is an error.",
+    fix="Adds required node affinity with the architectures and operating systems that all images support.",
+)
+
+
+def unconstrained_draft(facts: PodFacts) -> Draft:
+    reason, images = shortfalls(facts, facts.excess)
+    usual = ", ".join(sorted(each.architecture for each in DEFAULT_UNIVERSE))
+    assumed = "" if facts.options.platforms else f"; nodes may be {usual}, unless --platforms names yours"
+    return Draft(
+        rule=MA101,
+        severity=Severity.ERROR if facts.options.platforms else None,
+        message=f"{facts.subject} admits {listed(facts.excess)}, but {reason}",
+        hint=f"require kubernetes.io/arch in {supported_architectures(facts)} with node affinity, "
+        f"or publish the image for the other platforms{assumed}",
+        node=facts.pod_spec.node,
+        pointer=facts.pod_spec.pointer,
+        images=images,
+        platforms=platform_sets(facts),
+        repair=repair(facts, lambda: restrict(facts)),
+    )
+
+
+# -- MA102: the architecture constraints admit a platform that an image lacks ------------------------------------------
+
+
+MA102 = Rule(
+    id="MA102",
+    severity=Severity.ERROR,
+    title="A pod admits platforms that its images lack",
+    meaning="The architecture constraints admit a platform that an image is not built for.",
+    fix="Removes values that no image supports; adds an In expression where that is not enough.",
+)
+
+
+def excess_draft(facts: PodFacts) -> Draft:
+    reason, images = shortfalls(facts, facts.excess)
+    node, where = architecture_place(facts, facts.excess)
+    return Draft(
+        rule=MA102,
+        message=f"{facts.subject} admits {listed(facts.excess)}, but {reason}",
+        hint=f"remove the platforms that the images lack, which leaves {listed(facts.admitted - facts.excess)}, "
+        "or publish the images for them",
+        node=node,
+        pointer=where,
+        images=images,
+        platforms=platform_sets(facts),
+        repair=repair(facts, lambda: restrict(facts)),
+    )
+
+
+# -- MA103: an architecture constraint excludes platforms that every image supports ------------------------------------
+# A linux pod that cannot use the windows entry of an image loses nothing. MA109 reports the pods whose node selector
+# alone names an architecture.
 
 
 MA103 = Rule(
@@ -393,7 +206,86 @@ def _widened_lists(facts: PodFacts) -> list[TreeOperation]:
     return operations
 
 
-# -- MA106: a pod requires an architecture but no operating system.
+# -- MA104: the pod admits no platform that all of its images support --------------------------------------------------
+
+
+MA104 = Rule(
+    id="MA104",
+    severity=Severity.ERROR,
+    title="A pod requires platforms that its images lack",
+    meaning="No platform is both admitted by the constraints of the pod and supported by all of its images: the pod "
+    "can run nowhere.",
+    fix="Replaces the required architectures with the supported ones.",
+    flag="--replace",
+)
+
+
+def nowhere_draft(facts: PodFacts) -> Draft:
+    places = [(entry.value_node, entry.pointer) for entry in (*facts.selector_architectures, *facts.selector_systems)]
+    places += [
+        (clause.node, clause.pointer)
+        for clause in facts.expressions
+        if sets.is_architecture_constraint(clause) or sets.is_os_constraint(clause)
+    ]
+    node, where = next(iter(places), (facts.pod_spec.node, facts.pod_spec.pointer))
+    names = tuple(dict.fromkeys(image.name for image, _ in facts.supported.constraining))
+    return Draft(
+        rule=MA104,
+        message=f"{facts.subject} can run nowhere: {_why_nowhere(facts, names)}",
+        hint=f"require {supported_architectures(facts)} (polyarch fix --replace), "
+        + ("or use an image built for the required architecture" if facts.admitted else "and nothing that excludes it"),
+        node=node,
+        pointer=where,
+        images=names,
+        platforms=platform_sets(facts),
+        repair=repair(facts, lambda: repairs.replace_architectures(facts))
+        if facts.options.fixes.replace
+        else needs_flag(facts, "--replace", "writes the architectures that the images support instead"),
+    )
+
+
+def _why_nowhere(facts: PodFacts, names: Sequence[str]) -> str:
+    if not facts.admitted:
+        return "its node selector and required node affinity admit no platform"
+    have = "has only" if len(names) == 1 else "have in common only"
+    return f"it admits {listed(facts.admitted)}, but {', '.join(names)} {have} {listed(facts.platforms)}"
+
+
+# -- MA105: the images of a pod have no platform in common, or one of them has no platform -----------------------------
+
+
+MA105 = Rule(
+    id="MA105",
+    severity=Severity.ERROR,
+    title="The images of a pod have no platform in common",
+    meaning="Each image runs somewhere, but no platform is supported by all of them; or one image has no platform at "
+    "all.",
+)
+
+
+def conflict_draft(facts: PodFacts) -> Draft:
+    conflict = facts.supported.conflict
+    names = tuple(dict.fromkeys(image.name for image in conflict))
+    if len(conflict) == 1:
+        message = f"{facts.subject} can run nowhere: {names[0]} has no platform that a node can have"
+        hint = "publish the image for a platform of the cluster, or use another one"
+    else:
+        each = "; ".join(f"{image.name} has {in_words(image)}" for image in conflict)
+        message = f"{facts.subject} can run nowhere: its images have no platform in common ({each})"
+        hint = "publish one of these images for a platform of the others, or move it to a pod of its own"
+    return Draft(
+        rule=MA105,
+        message=message,
+        hint=hint,
+        node=conflict[0].use.node,
+        pointer=conflict[0].use.pointer,
+        images=names,
+        platforms=PlatformSets(admitted=texts(facts.admitted)),
+        repair=Repair((), note="the images share no platform", document=facts.pod_spec.document.index),
+    )
+
+
+# -- MA106: a pod requires an architecture but no operating system -----------------------------------------------------
 
 
 MA106 = Rule(
@@ -431,7 +323,80 @@ def _without_system(facts: PodFacts) -> Draft:
     )
 
 
-# -- MA109: as MA103, for a node selector, which can name one architecture only.
+# -- MA107: node affinity terms do not mean what they seem to ----------------------------------------------------------
+
+
+MA107 = Rule(
+    id="MA107",
+    severity=Severity.ERROR,
+    title="Node affinity terms do not mean what they seem to",
+    meaning="Terms are alternatives. A term without an architecture expression, beside terms with one, admits every "
+    "architecture (mixed); an empty term matches no node (empty-term, a warning unless all are empty); without "
+    "any term the API server refuses the pod (no-terms).",
+    fix="mixed: adds the expressions to the terms without. no-terms: adds a term.",
+    subs=("mixed", "empty-term", "no-terms"),
+)
+
+
+def mixed(facts: PodFacts, without: tuple[Term, ...]) -> Draft:
+    indexes = [term.pointer.rpartition("/")[2] for term in without]
+    which = f"term {indexes[0]} has" if len(indexes) == 1 else f"terms {', '.join(indexes)} have"
+    reason, images = shortfalls(facts, facts.excess)
+    chosen = {term.pointer for term in without}
+    return Draft(
+        rule=MA107,
+        sub="mixed",
+        message=f"{facts.subject} requires architectures in some node affinity terms, but {which} none "
+        f"and so {listed(facts.excess)} is admitted, while {reason}",
+        hint="terms are alternatives: each needs the architecture expression",
+        node=without[0].node,
+        pointer=without[0].pointer,
+        images=images,
+        platforms=platform_sets(facts),
+        repair=repair(facts, lambda: restrict(facts, only=lambda term: term.pointer in chosen)),
+    )
+
+
+def empty_term(facts: PodFacts, term: Term, *, every: bool) -> Draft:
+    index = term.pointer.rpartition("/")[2]
+    effect = "so no node at all matches" if every else "so it has no effect"
+    return Draft(
+        rule=MA107,
+        sub="empty-term",
+        severity=Severity.ERROR if every else Severity.WARNING,
+        message=f"{facts.subject} has an empty node affinity term (term {index}), which matches nothing, {effect}",
+        hint="remove the term, or write its expressions",
+        node=term.node,
+        pointer=term.pointer,
+        platforms=platform_sets(facts),
+    )
+
+
+def no_terms(facts: PodFacts, required: Required) -> Draft:
+    return Draft(
+        rule=MA107,
+        sub="no-terms",
+        severity=Severity.ERROR,
+        message=f"{facts.subject} requires node affinity without any nodeSelectorTerms; the API server refuses it",
+        hint=f"add a term, for example kubernetes.io/arch in {supported_architectures(facts)}",
+        node=required.terms_node or required.node,
+        pointer=required.terms_pointer if required.terms_node is not None else required.pointer,
+        platforms=platform_sets(facts),
+        repair=repair(facts, lambda: restrict(facts)),
+    )
+
+
+def terms_without_architecture(facts: PodFacts) -> tuple[Term, ...]:
+    """The terms without an architecture, if others have one and the node selector has none."""
+    required = facts.pod_spec.required
+    if required is None or facts.selector_architectures:
+        return ()
+    terms = [term for term in required.terms if not term.is_empty]
+    without = [term for term in terms if not any(map(sets.is_architecture_constraint, term.expressions))]
+    return tuple(without) if len(without) < len(terms) else ()
+
+
+# -- MA109: as MA103, for a node selector, which can name one architecture only ----------------------------------------
 
 
 MA109 = Rule(
@@ -470,7 +435,7 @@ def _moved_to_affinity(facts: PodFacts) -> list[TreeOperation]:
     return [*restrict(facts, selector=others), *without_entries(facts, entries)]
 
 
-# -- MA115: ``spec.os.name`` contradicts the images or the node constraints.
+# -- MA115: spec.os.name contradicts the images or the node constraints ------------------------------------------------
 
 
 MA115 = Rule(
@@ -514,6 +479,54 @@ def _admits_system(facts: PodFacts, system: str) -> bool:
     """Whether a node of the system could be admitted, also where the universe has none."""
     architectures = {each.architecture for each in facts.universe} | {"amd64"}
     return any(facts.constraints.admits(NodePlatform(system, architecture)) for architecture in architectures)
+
+
+# -- parts of messages: platform sets, which image lacks what, and the value at fault ----------------------------------
+
+
+def platform_sets(facts: PodFacts, *, missing: Iterable[NodePlatform] = ()) -> PlatformSets:
+    supported = () if facts.platforms.is_everything else texts(facts.platforms)
+    return PlatformSets(texts(facts.admitted), supported, texts(facts.excess), texts(missing))
+
+
+def shortfalls(facts: PodFacts, wanted: Iterable[NodePlatform]) -> tuple[str, tuple[str, ...]]:
+    """Which images lack some of the wanted platforms, as the second half of a sentence and by name."""
+    wanted = frozenset(wanted)
+    lacking = {
+        image.name: f"{image.name} has {in_words(image)}"
+        for image, platforms in facts.supported.constraining
+        if any(each not in platforms for each in wanted)
+    }
+    if not lacking:
+        return f"spec.os.name is {facts.supported.os_name}", ()
+    return "; ".join(lacking.values()), tuple(lacking)
+
+
+def in_words(image: SupportedImage) -> str:
+    return f"only {listed(image.platforms)}" if image.platforms else "no platform"
+
+
+def supported_architectures(facts: PodFacts) -> str:
+    if facts.platforms.is_everything:
+        return "the architectures meant"
+    return ", ".join(facts.platforms.architectures())
+
+
+def architecture_place(facts: PodFacts, excess: Iterable[NodePlatform]) -> tuple[Node, str]:
+    """The value that names an excess architecture; else the first architecture constraint."""
+    blamed = {each.architecture for each in excess} - {each.architecture for each in facts.admitted - facts.excess}
+    for clause in facts.architecture_expressions:
+        for place, (text, node) in enumerate(zip(clause.values, clause.value_nodes, strict=True)):
+            if clause.operator == "In" and sets.meant_architecture(text) in blamed:
+                return node, f"{clause.pointer}/values/{place}"
+    for entry in facts.selector_architectures:
+        return entry.value_node, entry.pointer
+    for clause in facts.architecture_expressions:
+        return clause.node, clause.pointer
+    return facts.pod_spec.node, facts.pod_spec.pointer
+
+
+# -- the rules of this module ------------------------------------------------------------------------------------------
 
 
 POD_RULES = (

@@ -1,6 +1,7 @@
-"""MA117: obsolete objects of our own kinds (PL-060, PL-061).
+"""The rules for a document, its file, or an edit: MA117 and MA901 to MA904.
 
-Pure."""
+Pure.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,6 +14,9 @@ from polyarch.manifests.scan.nodes import find, get
 from polyarch.manifests.scan.pod_specs import KubeObject
 from polyarch.manifests.scan.scanning import Duplicate, Scan
 from polyarch.manifests.scan.text import SourceText
+
+# -- MA117: obsolete objects of our own kinds --------------------------------------------------------------------------
+
 
 MA117 = Rule(
     id="MA117",
@@ -74,7 +78,7 @@ def _rewritten_configuration(subject: KubeObject) -> Iterator[TreeOperation]:
             yield Remove(f"{where}/spec/logVerbosityLevel")
 
 
-# -- MA901: a template that must be rendered to become YAML (MF-013).
+# -- MA901: a template that must be rendered to become YAML ------------------------------------------------------------
 
 
 MA901 = Rule(
@@ -97,7 +101,7 @@ def check_template(scan: Scan) -> Iterator[Finding]:
         )
 
 
-# -- MA902: a file does not parse, or a key that matters is duplicated.
+# -- MA902: a file does not parse, or a key that matters is duplicated -------------------------------------------------
 
 
 MA902 = Rule(
@@ -143,7 +147,8 @@ def _duplicate_key(found: Duplicate) -> Finding:
     )
 
 
-# -- MA903: suppressions and baseline entries that match nothing.
+# -- MA903: suppressions and baseline entries that match nothing -------------------------------------------------------
+# ``suppression`` and ``baseline`` find them; both report them with this rule.
 
 
 MA903 = Rule(
@@ -180,7 +185,7 @@ def unmatched(
     )
 
 
-# -- MA904: an edit whose result could not be verified (MF-054).
+# -- MA904: an edit whose result could not be verified -----------------------------------------------------------------
 
 
 MA904 = Rule(
@@ -202,6 +207,9 @@ def unproven(source: SourceText, problem: str) -> Finding:
         span=source.span(0, 0),
         fingerprint=fingerprint(MA904.id, "", subject=NO_OBJECT, file=source.path, document=0, named_path=""),
     )
+
+
+# -- the rules of this module ------------------------------------------------------------------------------------------
 
 
 OBJECT_RULES = (RuleCheck(MA117, check_obsolete_object),)

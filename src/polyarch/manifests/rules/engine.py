@@ -1,10 +1,11 @@
-"""Runs the rules over one file: selection, severities, positions, fingerprints and order (MF-030, MF-041).
+"""Runs the rules over one file: selection, severities, positions, fingerprints and order.
 
 A rule sees one pod specification or one object. This module does what concerns all rules: an image used several times
 in one object is reported once, deployments of a bundle are reported as MA205, and a repair of text that several users
-share is kept only if all of them need the same one (MF-053).
+share is kept only if all of them need the same one.
 
-Pure: the same file, answers and options give the same findings in the same order."""
+Pure: the same file, answers and options give the same findings in the same order.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -201,7 +202,7 @@ def problem(scan: Scan, subject: KubeObject, draft: Draft, options: LintOptions)
     return Problem(finding, draft.repair, draft.documents)
 
 
-# -- Runs the rules for build files and code (MA3xx) over one file.
+# -- build files and code (MA3xx) --------------------------------------------------------------------------------------
 
 
 def lint_source(source: SourceText, answers: Answers, options: LintOptions = LintOptions()) -> tuple[Problem, ...]:  # noqa: B008 - frozen
@@ -240,7 +241,7 @@ def _mark(source: SourceText, hit: Hit) -> str:
     )
 
 
-# -- The images that must be resolved before the rules can run.
+# -- the images that must be resolved before the rules can run ---------------------------------------------------------
 
 
 def wanted(scan: Scan, options: LintOptions) -> tuple[str, ...]:

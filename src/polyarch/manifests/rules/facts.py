@@ -1,7 +1,8 @@
 """Input and output of the rules: facts about one pod specification, and drafts of findings.
 
 A rule is a function from :class:`PodFacts` to :class:`Draft` values. The platform sets are computed on first use and
-cached, so that a pod specification without findings costs next to nothing (MF-090)."""
+cached, so that a pod specification without findings costs next to nothing (MF-090).
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass

@@ -1,8 +1,10 @@
-"""An image reference in a text, the input of the rules for images.
+"""The rules for images, MA001 to MA011.
 
-Images of containers and images that a bundle lists have the same type, so the rules treat them alike.
+Images of containers and images that a bundle lists have the same type, :class:`ImagePlace`, so the rules treat them
+alike.
 
-Pure."""
+Pure.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -109,7 +111,7 @@ def places_of(facts: PodFacts) -> Iterator[ImagePlace]:
         )
 
 
-# -- MA001: the platforms of an image are unknown.
+# -- MA001: the platforms of an image are unknown ----------------------------------------------------------------------
 
 
 MA001 = Rule(
@@ -163,7 +165,7 @@ def _failed(place: ImagePlace, error: InspectionError) -> Iterator[Draft]:
     yield place.draft(MA001, message, hint, sub=error.code)
 
 
-# -- MA002: an image is built for one platform only, but another one is required.
+# -- MA002: an image is built for one platform only, but another one is required ---------------------------------------
 
 
 MA002 = Rule(
@@ -195,7 +197,7 @@ def missing_platforms(place: ImagePlace) -> tuple[NodePlatform, ...]:
     return tuple(sorted(set(required) - set(place.resolved.node_platforms)))
 
 
-# -- MA003: an image lacks a required platform. MA002 reports images with a single platform.
+# -- MA003: an image lacks a required platform (MA002 reports images with a single platform) ---------------------------
 
 
 MA003 = Rule(
@@ -215,7 +217,7 @@ def check_required_platforms(place: ImagePlace) -> Iterator[Draft]:
         yield place.draft(MA003, message, "also publish the image for it", platforms=sets)
 
 
-# -- MA004: an image is pinned to one manifest of the index that its tag points to.
+# -- MA004: an image is pinned to one manifest of the index that its tag points to -------------------------------------
 
 
 MA004 = Rule(
@@ -251,7 +253,7 @@ def _platforms_lost(index: Inspection, kept: Platform) -> tuple[str, ...]:
     return texts(each for each in index.node_platforms if each != kept.node)
 
 
-# -- MA005: the content of an image does not match its platform; found with ``--deep`` only.
+# -- MA005: the content of an image does not match its platform; found with --deep only --------------------------------
 
 
 MA005 = Rule(
@@ -270,7 +272,7 @@ def check_image_content(place: ImagePlace) -> Iterator[Draft]:
         yield place.draft(MA005, message, "build that platform of the image again", sub=warning.code)
 
 
-# -- MA006: an index has no runnable platform, or the same platform twice.
+# -- MA006: an index has no runnable platform, or the same platform twice ----------------------------------------------
 
 
 MA006 = Rule(
@@ -294,7 +296,7 @@ def check_index_entries(place: ImagePlace) -> Iterator[Draft]:
             yield place.draft(MA006, message, hint, sub=warning.code, severity=Severity.WARNING)
 
 
-# -- MA007: the config of an image names no operating system.
+# -- MA007: the config of an image names no operating system -----------------------------------------------------------
 
 
 MA007 = Rule(
@@ -311,7 +313,7 @@ def check_image_system(place: ImagePlace) -> Iterator[Draft]:
         yield place.draft(MA007, message, "build the image with a current tool")
 
 
-# -- MA008: a tag points to another image than the lock file records (MF-034).
+# -- MA008: a tag points to another image than the lock file records ---------------------------------------------------
 
 
 MA008 = Rule(
@@ -353,7 +355,7 @@ def check_locked_image(place: ImagePlace) -> Iterator[Draft]:
         )
 
 
-# -- MA009: an image has platforms that node labels do not distinguish.
+# -- MA009: an image has platforms that node labels do not distinguish -------------------------------------------------
 
 
 MA009 = Rule(
@@ -396,7 +398,7 @@ def _label_for_variant(platform: Platform) -> str:
     return f"a label of your own for {platform.architecture}/{platform.variant}"
 
 
-# -- MA010: an image has a format that current container runtimes reject.
+# -- MA010: an image has a format that current container runtimes reject -----------------------------------------------
 
 
 MA010 = Rule(
@@ -423,7 +425,7 @@ def check_image_format(place: ImagePlace) -> Iterator[Draft]:
         yield place.draft(MA010, f"{place.subject}: {place.name}: {warning.message or warning.code}", PUSH_AGAIN)
 
 
-# -- MA011: an image name contains an architecture: ``web-amd64``, ``web:1.2-arm64``, ``arm64v8/web``.
+# -- MA011: an image name contains an architecture: web-amd64, web:1.2-arm64, arm64v8/web ------------------------------
 
 
 MA011 = Rule(
@@ -493,6 +495,9 @@ def _sibling_name(reference: Reference, repository: str, tag: str | None) -> str
         repository = f"library/{repository}"
     # The digest selects the image for one architecture, so it is not part of the sibling's name.
     return msgspec.structs.replace(reference, repository=repository, tag=tag, digest=None).familiar
+
+
+# -- the rules of this module ------------------------------------------------------------------------------------------
 
 
 IMAGE_RULES = (

@@ -1,6 +1,7 @@
 """Options of a lint run: which rules run, their severities, required platforms, and what a fix may change.
 
-Values only; ``configuration`` reads them from ``.polyarch.yaml`` and the command line overrides them."""
+Values only; ``configuration`` reads them from ``.polyarch.yaml`` and the command line overrides them.
+"""
 
 from collections.abc import Mapping
 from typing import Literal

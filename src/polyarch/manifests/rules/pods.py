@@ -1,6 +1,9 @@
-"""MA108: node labels with the prefix ``beta.``, in node selectors, required and preferred terms.
+"""The rules for what else a pod says: MA108, MA110 to MA114 and MA116.
 
-Pure."""
+They look at label spellings, preferences, tolerations, init containers and passed images.
+
+Pure.
+"""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -25,6 +28,9 @@ from polyarch.manifests.scan.sets import ARCHITECTURE_KEY, listed, meant_archite
 from polyarch.platforms import KNOWN_ARCHITECTURES, KNOWN_SYSTEMS, PlatformSet
 from polyarch.selectors import Requirement
 from polyarch.tolerations import Taint, Toleration, tolerating, uncovered
+
+# -- MA108: node labels with the prefix beta., in node selectors, required and preferred terms -------------------------
+
 
 MA108 = Rule(
     id="MA108",
@@ -75,7 +81,7 @@ def _deprecated_label_draft(
     )
 
 
-# -- MA110: values of architecture and operating system labels that no node has.
+# -- MA110: values of architecture and operating system labels that no node has ----------------------------------------
 
 
 MA110 = Rule(
@@ -142,7 +148,7 @@ def _unknown_value_draft(
     )
 
 
-# -- MA111: preferred terms that are invalid or have no effect.
+# -- MA111: preferred terms that are invalid or have no effect ---------------------------------------------------------
 
 
 MA111 = Rule(
@@ -268,7 +274,7 @@ def _without_unsupported(
     return [Remove(f"{clause.pointer}/values/{place}") for clause, place in reversed(found)]
 
 
-# -- MA112: a pod lacks a preference that the configuration asks for.
+# -- MA112: a pod lacks a preference that the configuration asks for ---------------------------------------------------
 
 
 MA112 = Rule(
@@ -328,7 +334,7 @@ def _preferred_architectures(facts: PodFacts) -> set[str]:
     }
 
 
-# -- MA113: a DaemonSet lacks tolerations for nodes tainted by architecture (TN-030 to TN-032).
+# -- MA113: a DaemonSet lacks tolerations for nodes tainted by architecture --------------------------------------------
 
 
 MA113 = Rule(
@@ -397,7 +403,7 @@ def _tolerations_added(facts: PodFacts, missing: tuple[Taint, ...]) -> list[Tree
     return extend(get(facts.pod_spec.node, "tolerations"), where, added)
 
 
-# -- MA114: an init container or sidecar excludes nodes on which the other containers run.
+# -- MA114: an init container or sidecar excludes nodes on which the other containers run ------------------------------
 
 
 MA114 = Rule(
@@ -435,7 +441,7 @@ def check_init_containers(facts: PodFacts) -> Iterator[Draft]:
                 )
 
 
-# -- MA116: images that a container gets by variable or argument and starts later.
+# -- MA116: images that a container gets by variable or argument and starts later --------------------------------------
 
 
 MA116 = Rule(
@@ -482,6 +488,9 @@ def passed_images(pod_spec: PodSpec) -> Iterator[NamedText]:
             match = _ARGUMENT.fullmatch(each.text)
             if match:
                 yield each._replace(name=match[1], text=match[2])
+
+
+# -- the rules of this module ------------------------------------------------------------------------------------------
 
 
 POD_RULES = (

@@ -1,10 +1,11 @@
-"""Operations on required node affinity: make a pod admit only nodes on which its images run (MF-051).
+"""The operations of repairs: required node affinity, replaced architectures, and text that several users share.
 
-Invariant (MF-092): after :func:`restrict` a node is admitted iff it was admitted before and its platform is in the
-target. So user expressions lose only values that no image has; missing expressions are added, and a term is repeated
-only where operating systems differ in their architectures.
+Invariant: after :func:`restrict` a node is admitted iff it was admitted before and its platform is in the target. So
+user expressions lose only values that no image has; missing expressions are added, and a term is repeated only where
+operating systems differ in their architectures.
 
-Pure."""
+Pure.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -257,7 +258,7 @@ def _copy(term: Term, removed: dict[int, tuple[int, ...]], clauses: Sequence[Req
     return copy
 
 
-# -- Operations for ``--replace``: other architectures for a pod that can run nowhere (MF-052, MA104).
+# -- --replace: other architectures for a pod that can run nowhere (MA104) ---------------------------------------------
 
 
 def replace_architectures(facts: PodFacts) -> tuple[TreeOperation, ...]:
@@ -322,7 +323,10 @@ def _values_replaced(clause: Expression, wanted: list[str]) -> list[TreeOperatio
     return operations
 
 
-# -- Repairs of shared text: anchors with several uses, merge keys, affinity that a whole workflow inherits.
+# -- shared text: anchors with several uses, merge keys, affinity that a whole workflow inherits -----------------------
+# An edit of shared text changes everything that uses it. So a repair is refused unless each use has a finding of the
+# same rule that needs exactly the same edit. What else an alias gives the text to, such as an argument or a volume, has
+# no such finding.
 
 
 Entry = tuple[KubeObject, PodFacts | None, Draft]

@@ -1,9 +1,10 @@
-"""The build files that the rules MA3xx check, and what a rule reports about a line of one.
+"""Which build files the rules MA3xx check, what a rule reports about a line of one, and how a Dockerfile reads.
 
 These files are not Kubernetes documents, so a fix is an edit of text instead of operations on a tree. Nothing is
 executed or expanded; a value that contains a variable is not a fixed value.
 
-Pure."""
+Pure. The search for files imports this module; it stays apart from the rules so that other commands do not load them.
+"""
 
 import posixpath
 import re
@@ -63,7 +64,10 @@ def lines(text: str) -> Iterator[tuple[int, str]]:
         start += len(line)
 
 
-# -- A Dockerfile as instructions with their places in the text, for edits that have to be certain.
+# -- a Dockerfile as instructions with their places in the text, for edits that have to be certain ---------------------
+# The rules are those of BuildKit's parser: lines end with a line feed, an instruction goes on after a backslash at the
+# end of its line, and comments and empty lines between continued lines are no part of it. What this module does not
+# read with certainty (here-documents, another escape character) is a :attr:`Dockerfile.doubt`: then nothing is edited.
 
 
 INSTRUCTIONS = frozenset(

@@ -1,10 +1,7 @@
-"""MA301: a Dockerfile is tied to one platform.
+"""The rules for build files and code beside the manifests, read line by line: MA301 to MA303.
 
-A Dockerfile is a program, so its fix is written only where the outcome is certain: every other mention of the
-architecture, another architecture beside it, or a form that this module does not read is a reason to leave it to its
-author. Each change is proven by reading the new text.
-
-Pure."""
+Pure.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -26,6 +23,12 @@ from polyarch.manifests.rules.source_files import (
 from polyarch.manifests.scan.sets import Answers
 from polyarch.manifests.scan.text import Edit, SourceText, splice
 from polyarch.platforms import InvalidPlatform, Platform, is_architecture
+
+# -- MA301: a Dockerfile is tied to one platform -----------------------------------------------------------------------
+# A Dockerfile is a program, so its fix is written only where the outcome is certain: every other mention of the
+# architecture, another architecture beside it, or a form that this module does not read is a reason to leave it to its
+# author. Each change is proven by reading the new text.
+
 
 MA301 = Rule(
     id="MA301",
@@ -298,7 +301,7 @@ def _proven(text: str, before: Dockerfile, edits: Sequence[Edit]) -> bool:
     return [each.text for each in after.instructions] == expected
 
 
-# -- MA302: a Makefile or workflow builds fewer platforms than the bundle promises.
+# -- MA302: a Makefile or workflow builds fewer platforms than the bundle promises -------------------------------------
 
 
 MA302 = Rule(
@@ -343,7 +346,7 @@ def _architectures_built(value: str) -> tuple[str, ...]:
         return ()
 
 
-# -- MA303: Go code creates pods without node affinity.
+# -- MA303: Go code creates pods without node affinity -----------------------------------------------------------------
 
 
 MA303 = Rule(
@@ -368,6 +371,9 @@ def check_go(source: SourceText, answers: Answers, options: LintOptions) -> Iter
             "where their images do not run",
             "require the architectures that the images support, as in the operator's own deployment",
         )
+
+
+# -- the rules of this module ------------------------------------------------------------------------------------------
 
 
 SOURCE_RULES = (

@@ -1,9 +1,7 @@
-"""MA209: subscriptions and cluster extensions that remove an operator's architecture constraint (MF-083).
+"""The rules for subscriptions that override a bundle (MA209) and for catalogs that offer one (MA210).
 
-With the bundle, the rule computes what OLM makes of each deployment (``polyarch.manifests.olm``) and compares the
-admitted platforms before and after. Without it, the rule reports overrides that would remove any such constraint.
-
-Pure."""
+Pure.
+"""
 
 import binascii
 from base64 import b64decode
@@ -38,6 +36,11 @@ from polyarch.manifests.scan.nodes import get, item, text_of, value
 from polyarch.manifests.scan.pod_specs import REQUIRED, TERMS, KubeObject
 from polyarch.manifests.scan.sets import ARCHITECTURE_KEYS, OS_KEYS, PLATFORM_KEYS, Constraints, listed, texts
 from polyarch.platforms import NodePlatform, PlatformSet
+
+# -- MA209: subscriptions and extensions that remove an operator's architecture constraint -----------------------------
+# With the bundle, the rule computes what OLM makes of each deployment (``polyarch.manifests.olm``) and compares the
+# admitted platforms before and after. Without it, the rule reports overrides that would remove any such constraint.
+
 
 MA209 = Rule(
     id="MA209",
@@ -380,7 +383,10 @@ def _spellings(key: str) -> tuple[str, ...]:
     return ARCHITECTURE_KEYS if key in ARCHITECTURE_KEYS else OS_KEYS
 
 
-# -- MA210: a newer bundle of a catalog promises less than an older one.
+# -- MA210: a newer bundle of a catalog promises less than an older one ------------------------------------------------
+# A file-based catalog lists packages, channels and bundles as documents with a ``schema``, in one or many files. If the
+# newest bundle of the default channel has fewer architecture labels than an older one, clusters of that architecture
+# stay on the old version without a notice. Unlike other rules this one needs all files of the catalog at once.
 
 
 MA210 = Rule(
@@ -490,6 +496,9 @@ def _promising(labels: object) -> set[str]:
     return {
         str(key) for key, each in mapping(labels).items() if each == SUPPORTED and str(key).startswith(tuple(_DEFAULTS))
     }
+
+
+# -- the rules of this module ------------------------------------------------------------------------------------------
 
 
 OBJECT_RULES = (RuleCheck(MA209, check_overrides),)

@@ -5,7 +5,8 @@ reason`` applies to its line if it follows something there, otherwise to the nex
 ``//``. Both need a reason, for those who find them years later. A suppression that matches nothing is reported
 (MA903), so that none outlives the finding it was written for.
 
-Pure."""
+Pure.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Iterator

@@ -1,10 +1,11 @@
-"""Composes YAML text into marked nodes, fast and within limits.
+"""Composes YAML text into marked nodes, fast and within limits, and reads the values of scalars.
 
 PyYAML's C parser does the work; its Python callbacks for each node are replaced here. Tags of plain scalars are
 cached by text, and nesting depth is counted during composition if the text could be deep, so that a file of a million
-brackets is refused before recursion ends the process (MF-093). No tag constructs an object: only nodes are made.
+brackets is refused before recursion ends the process. No tag constructs an object: only nodes are made.
 
-Pure: imports yaml and nothing of polyarch."""
+Pure: imports yaml and nothing of polyarch.
+"""
 
 import json
 import re
@@ -207,7 +208,9 @@ def _beyond(problem: str, node: Node) -> BeyondLimit:
     return BeyondLimit(problem=problem, problem_mark=node.start_mark)
 
 
-# -- Values of plain scalars, as Kubernetes reads YAML (as JSON) rather than as YAML 1.1 defines them.
+# -- values of plain scalars, as Kubernetes reads YAML (as JSON) rather than as YAML 1.1 defines them ------------------
+# libyaml resolves tags by YAML 1.1. Where the two differ, Kubernetes wins: a timestamp is a string, and so is ``1:30``,
+# which only YAML 1.1 takes for ninety.
 
 
 NULL = "tag:yaml.org,2002:null"

@@ -1,9 +1,10 @@
-"""A pod specification as rules see it: its images and node constraints, each with its position in the text.
+"""The Kubernetes objects of a document, their pod specifications, and where those are.
 
-Nothing is checked or refused here: a null term, an expression without an operator or a weight that is a string are
-all represented, because rules report them.
+An object is the document itself, or an item of a list. Other texts (a values file with a pod specification) get a
+:class:`KubeObject` with an empty kind, too, so that every finding has an object and a position.
 
-Pure."""
+Pure.
+"""
 
 import re
 from collections.abc import Iterator
@@ -104,7 +105,9 @@ def _chart_source(document: Document) -> str:
     return match[1] if match else ""
 
 
-# -- A pod specification as rules see it: its images and node constraints, each with its position in the text.
+# -- a pod specification as rules see it: its images and node constraints, with their positions in the text ------------
+# Nothing is checked or refused here: a null term, an expression without an operator or a weight that is a string are
+# all represented, because rules report them.
 
 
 Role = Literal["container", "init", "ephemeral", "volume"]
@@ -377,7 +380,8 @@ def _preferred(node: Node, path: str) -> PreferredTerm:
     )
 
 
-# -- Finds pod specifications: by kind at known paths (MF-011), in any other mapping by shape (MF-012).
+# -- where pod specifications are: by kind at known paths, in any other mapping by shape -------------------------------
+# Only the kind is compared, never the group or version: a fork of an operator keeps the kind and changes the group.
 
 
 # `*` stands for every element of a list or every member of a mapping.

@@ -1,9 +1,10 @@
 """Scans a file: its objects, its pod specifications with their images, and syntax problems.
 
 Most files of a tree are irrelevant, so :func:`worth_reading` looks at the bytes first, and resource definitions are
-not parsed at all (MF-015). A template, which cannot be read without guessing (MF-013), is reported as one.
+not parsed at all. A template, which cannot be read without guessing, is reported as one.
 
-Pure."""
+Pure.
+"""
 
 import posixpath
 import re
@@ -38,6 +39,12 @@ from polyarch.manifests.scan.pod_specs import (
     shaped_places,
 )
 from polyarch.manifests.scan.text import MAX_BYTES, SourceText
+
+# -- kustomizations: how they rename images, and which files are patches -----------------------------------------------
+# An image in a base is often a placeholder that the overlay's ``images`` replace. Names are replaced as by kustomize's
+# image transformer (``api/filters/imagetag``), for inspection only; the text stays as it is. A patch looks like a
+# workload but is only a part of one, so it must not be checked as a whole. Other overlay logic is ignored.
+
 
 FILE_NAMES = frozenset({"kustomization.yaml", "kustomization.yml", "Kustomization"})
 
@@ -134,10 +141,9 @@ def read_kustomization(documents: Iterable[Document]) -> Kustomization:
     return Kustomization(tuple(images), tuple(patches))
 
 
-# -- Scans a file: its objects, its pod specifications with their images, and syntax problems.
+# -- the scan of a file ------------------------------------------------------------------------------------------------
 
 
-# A file without any of these has nothing for a rule (an entry of relatedImages has an `image`).
 _SIGNS = (
     b"image",
     b"nodeSelector",

@@ -1,10 +1,11 @@
-"""A file as text, with offsets that people and the YAML parser agree on.
+"""A file as text, with offsets that people and the YAML parser agree on, and edits of it.
 
-Offsets count code points after the byte-order mark, which is removed on reading and restored on writing (MF-061): so
-libyaml's marks are indexes into :attr:`SourceText.text`. Line breaks are kept. Lines are counted as editors count
-them, although YAML 1.1 knows three more kinds of line break.
+Offsets count code points after the byte-order mark, which is removed on reading and restored on writing: so libyaml's
+marks are indexes into :attr:`SourceText.text`. Line breaks are kept. Lines are counted as editors count them, although
+YAML 1.1 knows three more kinds of line break.
 
-Pure: bytes in, bytes out."""
+Pure: bytes in, bytes out.
+"""
 
 import re
 from bisect import bisect_right
@@ -124,7 +125,7 @@ class SourceText:
         return self.line_start(start - (2 if self.text.endswith("\r\n", 0, start) else 1)) if start else 0
 
 
-# -- Edits: replacements of regions of a text, the only way in which a text changes (MF-060).
+# -- edits: replacements of regions of a text, the only way in which a text changes ------------------------------------
 
 
 class Edit(msgspec.Struct, frozen=True, order=True, gc=False):
