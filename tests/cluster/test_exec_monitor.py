@@ -39,7 +39,7 @@ from polyarch.placement import names
 from polyarch.placement.api.resources import ENOEXECEVENTS
 from polyarch.placement.execmonitor import tracefs
 from polyarch.placement.execmonitor.attribution import Attribution
-from polyarch.placement.execmonitor.node import NodeMetrics, NodeSide
+from polyarch.placement.execmonitor.node import INITIAL_PID_NAMESPACE, NodeMetrics, NodeSide
 from polyarch.placement.execmonitor.reporter import Reporter
 from polyarch.placement.operator import monitor_objects
 from polyarch.sandbox.cluster import Sandbox
@@ -361,8 +361,11 @@ WITHOUT_RIGHTS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new
 
 @contextmanager
 def _mounted(folder: Path) -> Iterator[str]:
-    """tracefs mounted in a folder; yields why not, or ""."""
+    """tracefs mounted in a folder; yields why the kernel's events cannot be seen there, or ""."""
     folder.mkdir()
+    if str(Path("/proc/self/ns/pid").readlink()) != INITIAL_PID_NAMESPACE:
+        yield "this machine is a container with a pid namespace of its own"
+        return
     done = subprocess.run(["mount", "-t", "tracefs", "nodev", str(folder)], capture_output=True, text=True, check=False)
     try:
         yield "" if done.returncode == 0 else done.stderr.strip() or "mount failed"

@@ -148,6 +148,13 @@ def server_tls(sandbox: Sandbox, folder: Path) -> ssl.SSLContext:
     return context
 
 
+def _abort(transport: asyncio.Transport) -> None:
+    with contextlib.suppress(
+        AttributeError
+    ):  # Python 3.11.2: a TLS transport that was closed twice has no protocol any more
+        transport.abort()
+
+
 @dataclass
 class FaultProxy:
     """``async with FaultProxy(upstream, upstream_ssl=…, server_ssl=…) as proxy``: then speak to ``proxy.url``."""
@@ -209,7 +216,7 @@ class FaultProxy:
 
     async def _close(self) -> None:
         for transport in list(self._open):
-            transport.abort()
+            _abort(transport)
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
@@ -236,7 +243,7 @@ class FaultProxy:
         """Tear every connection that stands now; returns how many."""
         torn = len(self._open)
         for transport in list(self._open):
-            transport.abort()
+            _abort(transport)
         return torn
 
     def inject(self, matches: Callable[[Seen], bool], action: Action, *, times: int | None = None) -> Fault:
@@ -310,7 +317,7 @@ class FaultProxy:
     @staticmethod
     def _torn(request: web.Request) -> web.Response:
         if request.transport is not None:
-            request.transport.abort()
+            _abort(request.transport)
         return web.Response(status=502)
 
     async def _forward(
