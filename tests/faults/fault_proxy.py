@@ -149,9 +149,8 @@ def server_tls(sandbox: Sandbox, folder: Path) -> ssl.SSLContext:
 
 
 def _abort(transport: asyncio.Transport) -> None:
-    with contextlib.suppress(
-        AttributeError
-    ):  # Python 3.11.2: a TLS transport that was closed twice has no protocol any more
+    # A TLS transport that was closed twice has no protocol any more in Python 3.11.2.
+    with contextlib.suppress(AttributeError):
         transport.abort()
 
 
