@@ -52,7 +52,8 @@ async def test_ns_164_zones_follow_pods_that_come_and_go(fleet: Fleet, client: C
     assert zones["node-0"]["cpu"] == (8, 7, 3)
     assert zones["node-1"]["cpu"] == (8, 8, 4), "two CPUs of the finished init container are not free"
     assert zones["node-0"]["example.com/nic"] == (2, 2, 1)
-    assert (await fleet.zones(NODES[1]))["node-0"]["memory"][2] == 12 * GI
+    # The kubelet may take up the pod a moment after its creation.
+    await eventually(lambda: fleet.zones(NODES[1]), lambda zones: zones["node-0"]["memory"][2] == 12 * GI)
     attributes = attributes_of(await fleet.topology(NODES[0]))
     assert attributes["topologyManagerPolicy"] == "single-numa-node"
     assert attributes["topologyManagerScope"] == "container"
