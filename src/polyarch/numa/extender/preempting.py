@@ -364,6 +364,8 @@ class Preempting:
     def _forget(self, now: float) -> None:
         while self._tried and now - next(iter(self._tried.values())) >= BETWEEN:
             self._tried.popitem(last=False)
+        if len(self._tried) > MOST_WAITING:  # the first one may have to wait for longer than those behind it
+            self._tried = OrderedDict((uid, tried) for uid, tried in self._tried.items() if now - tried < BETWEEN)
 
 
 def _turned(asked: Question) -> Iterator[str]:

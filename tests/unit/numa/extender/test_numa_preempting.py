@@ -23,6 +23,7 @@ from polyarch.numa.extender.preempting import (
     BETWEEN,
     KEPT,
     LONGEST_KEPT,
+    MOST_WAITING,
     Preempting,
 )
 from polyarch.numa.extender.wire import Question
@@ -350,6 +351,15 @@ async def test_ns_122_who_loses_freed_zones_to_others_costs_the_next_pod_ten_min
     await world.passes(20)
     await world.rejects(wanting())
     assert [victim for call, victim in world.api.calls if call == "evict"][1:] == ["default/first first"]
+
+
+async def test_ns_122_one_pod_that_waits_ten_minutes_keeps_no_others_in_memory(world: World) -> None:
+    tried = world.preempting._tried
+    tried["waits"] = world.clock.monotonic() + AFTER_NOTHING
+    tried.update({f"former-{number}": world.clock.monotonic() for number in range(MOST_WAITING)})
+    await world.passes(2 * KEPT)
+    await world.rejects(wanting())
+    assert list(world.preempting._tried) == ["waits", "wanting"]
 
 
 async def test_ns_122_nobody_is_evicted_while_another_node_would_do(world: World) -> None:
