@@ -15,6 +15,7 @@ import yaml
 from polyarch.builds.api.resources import ImageBuild, ImageBuildRun
 from polyarch.numa.api.resources import NUMAResourcesOperator, NUMAResourcesScheduler
 from polyarch.placement.api.resources import ClusterPodPlacementConfig, PlacementPolicy, PodPlacementConfig
+from polyarch.placement.api.settings import POLICY_SETTINGS
 from polyarch.taints.api import ArchitectureTaints
 
 Json = dict[str, Any]
@@ -107,7 +108,23 @@ def read_in_the_source() -> set[str]:
 
 def test_every_field_of_a_spec_is_read_by_something() -> None:
     read = read_in_the_source()
-    kinds = set(TYPES.values()) - {PlacementPolicy}  # its settings are laid over each other by name: test_pl_040
+    kinds = set(TYPES.values()) - {PlacementPolicy}  # its spec stays JSON; the next test is about its settings
     specs = {each for kind in kinds for each in types(kind.__annotations__["spec"])}
     unread = {f"{each.__name__}.{name}" for each in specs for name in each.__struct_fields__ if name not in read}
     assert unread == set()
+
+
+def test_every_setting_of_a_policy_is_read_by_something() -> None:
+    read = read_in_the_source()
+    assert {setting.name for setting in POLICY_SETTINGS if setting.name not in read} == set()
+
+
+def test_every_field_of_a_policy_is_a_setting() -> None:
+    entry = SPECS["PlacementPolicy"]["properties"]["overrides"]["items"]["properties"]
+    declared = {"." + setting.field.path for setting in POLICY_SETTINGS}
+    overriding = {"." + setting.field.path for setting in POLICY_SETTINGS if setting.field.override}
+    own = {each.removesuffix("[]") for each in fields(filled(SPECS["PlacementPolicy"]))}
+    assert {each for each in own if not each.startswith(".overrides")} == declared
+    selection = {"name", "namespaceSelector"}
+    entry = {name: schema for name, schema in entry.items() if name not in selection}
+    assert {each.removesuffix("[]") for each in fields(filled({"type": "object", "properties": entry}))} == overriding

@@ -104,7 +104,7 @@ async def _configuration(client: Client, namespace: str, notes: list[str]) -> Co
     except Forbidden as error:
         notes.append(f"{ARCHITECTURE_TAINTS.kind} not read: {error}")
     machines: list[Node] = []
-    if taints is not None or (policy is not None and policy.spec.node_aware is not None):
+    if taints is not None or (policy is not None and policy.spec.get("nodeAware") is not None):
         try:
             machines = (await client.list(NODES, type=Node)).items
         except Forbidden as error:

@@ -1,7 +1,7 @@
 """``python -m polyarch.cli.maintenance.generate``: write the generated files; ``--check`` compares them.
 
-What is written: ``deploy/crds``, ``deploy/kustomize``, most of the chart, the dashboard, the pages of rules, rights and
-metrics, and the messages of the kubelet's podresources API.
+What is written: ``deploy/crds``, ``deploy/kustomize``, most of the chart, the dashboard, the pages of rules, rights,
+metrics and the placement policy, and the messages of the kubelet's podresources API.
 ``make generate`` runs it; CI fails on a difference, so that they, the code that uses them and their documentation
 cannot part. Not a command for users.
 """
@@ -20,6 +20,7 @@ from polyarch.cli.maintenance import (
     metrics_page,
     olm_bundle,
     podresources_messages,
+    policy_page,
     rights_page,
     rules_page,
 )
@@ -52,6 +53,7 @@ def generated() -> Mapping[str, str]:
     }
     pages = {
         rules_page.PATH: rules_page.rules_page(),
+        policy_page.PATH: policy_page.policy_page(),
         rights_page.PATH: rights_page.rights_page(),
         metrics_page.PATH: metrics_page.metrics_page(),
     }

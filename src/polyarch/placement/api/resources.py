@@ -5,7 +5,7 @@ Decoding is tolerant: objects that an older schema accepted decode here, and ``s
 invalid values. The schemas are in ``crds``.
 """
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -113,96 +113,16 @@ class ENoExecEvent(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     status: ENoExecEventStatus | None = None
 
 
-class OnUnresolved(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """What happens to pods whose images cannot be resolved. An absent field takes the next lower layer (PL-042)."""
-
-    action: str | None = None
-    retry_window: str | None = None
-    fallback_architectures: list[str] | None = None
-    hold_limit: str | None = None
-
-
-class Inline(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """Placement at admission (PL-110)."""
-
-    enabled: bool | None = None
-    budget: str | None = None
-
-
-class NodeAware(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """Whether the architectures of existing nodes are considered (PL-218)."""
-
-    mode: str | None = None
-    assume_architectures: list[str] | None = None
-
-
-class Sweep(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """The search for pods that the webhook missed (PL-370); an override has only ``action``."""
-
-    action: str | None = None
-    scope: str | None = None
-    interval: str | None = None
-    min_age: str | None = None
-    max_evictions_per_minute: int | None = None
-
-
-class WarmUp(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """Inspecting the images of workload templates before their pods are created (PL-380)."""
-
-    enabled: bool | None = None
-    kinds: list[str] | None = None
-    images_per_minute: int | None = None
-
-
-class Images(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """How images are read (PL-407, PL-410, PL-421)."""
-
-    stale_for: str | None = None
-    secret_access: str | None = None
-    share_readings: bool | None = None
-
-
-class KeptReport(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """The report that is kept in the cluster (RP-030)."""
-
-    enabled: bool | None = None
-    interval: str | None = None
-
-
-class Override(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """Settings for the namespaces that a selector matches (PL-042)."""
-
-    name: str = ""
-    namespace_selector: LabelSelector | None = None
-    mode: str | None = None
-    on_unresolved: OnUnresolved | None = None
-    inline: Inline | None = None
-    os_constraint: str | None = None
-    pod_opt_out: str | None = None
-    events: str | None = None
-    sweep: Sweep | None = None
-
-
-class PlacementPolicySpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """PL-040."""
-
-    mode: str | None = None
-    on_unresolved: OnUnresolved | None = None
-    inline: Inline | None = None
-    os_constraint: str | None = None
-    node_aware: NodeAware | None = None
-    excluded_namespaces: list[str] | None = None
-    pod_opt_out: str | None = None
-    events: str | None = None
-    sweep: Sweep | None = None
-    warm_up: WarmUp | None = None
-    images: Images | None = None
-    report: KeptReport | None = None
-    overrides: list[Override] | None = None
-
-
 class PlacementPolicy(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """Settings that the predecessor lacks: modes, retry windows, exclusions, overrides. Optional, named ``cluster``."""
+    """Settings that the predecessor lacks: modes, retry windows, exclusions, overrides. Optional, named ``cluster``.
+
+    ``spec`` stays JSON: the fields are declared in ``settings``, each once.
+    """
 
     metadata: ObjectMeta = ObjectMeta()
-    spec: PlacementPolicySpec = PlacementPolicySpec()
+    spec: dict[str, Any] = {}
+
+    @property
+    def overrides(self) -> list[dict[str, Any]]:
+        """The entries of ``spec.overrides``: settings for the namespaces that a selector matches."""
+        return self.spec.get("overrides") or []

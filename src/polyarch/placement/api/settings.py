@@ -1,19 +1,24 @@
-"""Settings of placement, merged from defaults, PlacementPolicy and its overrides for namespaces (PL-040).
+"""Settings of placement, merged from defaults, PlacementPolicy and its overrides for namespaces.
+
+Each setting is declared once, as a field of :class:`Settings`: its type, its default, and its :class:`PolicyField`,
+which says where it stands in a PlacementPolicy, its bounds and what it is for. The CRD's schema, the validation below
+and the table in the guide follow from the declaration.
 
 The settings of a namespace are the defaults, overlaid field by field with ``spec`` and then with the first entry of
-``overrides`` whose selector matches the Namespace's labels (PL-042). They are compiled once per change of a watched
-object, so an admission only looks one value up. An invalid value (stored under an older schema) counts as absent and is
-reported in :attr:`SettingsTable.problems`. Pure.
+``overrides`` whose selector matches the Namespace's labels. They are compiled once per change of a watched object, so
+an admission only looks one value up. An invalid value (stored under an older schema) counts as absent and is reported
+in :attr:`SettingsTable.problems`. Pure.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal, get_args
+from collections.abc import Mapping
+from types import NoneType
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from polyarch.durations import parse_duration
-from polyarch.placement.api.resources import ClusterPodPlacementConfig, Override, PlacementPolicy, PlacementPolicySpec
-from polyarch.selectors import Selector, is_listed
+from polyarch.placement.api.resources import ClusterPodPlacementConfig, PlacementPolicy
+from polyarch.selectors import LabelSelector, Selector, is_listed
 
 Mode = Literal["enforce", "audit"]
 Action = Literal["hold", "fallback", "release"]
@@ -27,64 +32,177 @@ WarmUpKind = Literal["Deployment", "StatefulSet", "DaemonSet", "CronJob"]
 SecretAccess = Literal["byName", "none"]
 ScoringArchitecture = Literal["arm64", "amd64", "ppc64le", "s390x"]
 WEIGHTS: Final = (1, 100)
-"""Lowest and highest weight of a preference (PL-010)."""
+"""Lowest and highest weight of a preference."""
 FallbackArchitecture = Literal[ScoringArchitecture, ""]
 LogVerbosity = Literal["Normal", "Debug", "Trace", "TraceAll"]
 Architecture = Literal["amd64", "arm64", "ppc64le", "s390x", "riscv64", "loong64", "arm", "386"]
-"""Architectures that a policy may name (PL-040)."""
+"""Architectures that a policy may name."""
 
 MINUTE: Final = 60.0
 HOUR: Final = 3600.0
 
 
-class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Settings for the pods of one namespace; durations in seconds. The defaults are those of PL-040."""
+class PolicyField(NamedTuple):
+    """Where a setting stands in PlacementPolicy, and what is allowed there.
 
-    mode: Mode = "enforce"
-    """PL-130."""
-    action: Action | None = None
+    The type of the setting says the rest: a Literal is an enum, a float a duration, an int a count, a tuple a set.
+    """
+
+    path: str
+    """Below ``spec``, such as ``onUnresolved.retryWindow``."""
+    description: str
+    bounds: tuple[float, float] = (0, 0)
+    """Lowest and highest value: seconds of a duration, or a count."""
+    override: bool = False
+    """An entry of ``overrides`` may set it for some namespaces."""
+
+
+class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """Settings for the pods of one namespace; durations in seconds."""
+
+    mode: Annotated[
+        Mode,
+        PolicyField("mode", "enforce: place pods; audit: only tell on the pod what would be done.", override=True),
+    ] = "enforce"
+    action: Annotated[
+        Action | None,
+        PolicyField(
+            "onUnresolved.action",
+            "What happens when retrying ends: hold the pod, use the fallback architectures, or release "
+            "it with what is known. Absent: fallback if a fallback architecture is known, else release.",
+            override=True,
+        ),
+    ] = None
     """As configured; the effective action is :attr:`unresolved_action`."""
-    retry_window: float = 2 * MINUTE
-    """PL-330."""
-    fallback_architectures: tuple[str, ...] = ()
-    """F of PL-232, sorted: the policy's list, else the CPPC's one architecture."""
-    hold_limit: float | None = None
+    retry_window: Annotated[
+        float,
+        PolicyField(
+            "onUnresolved.retryWindow", "How long failing images are tried again.", bounds=(5.0, HOUR), override=True
+        ),
+    ] = 2 * MINUTE
+    fallback_architectures: Annotated[
+        tuple[Architecture, ...],
+        PolicyField(
+            "onUnresolved.fallbackArchitectures",
+            "Used by action: fallback; empty: the ClusterPodPlacementConfig's.",
+            override=True,
+        ),
+    ] = ()
+    """Sorted: the policy's list, else the ClusterPodPlacementConfig's one architecture."""
+    hold_limit: Annotated[
+        float | None,
+        PolicyField(
+            "onUnresolved.holdLimit",
+            "With action: hold, release after so long.",
+            bounds=(5.0, 168 * HOUR),
+            override=True,
+        ),
+    ] = None
     """Seconds after which a held pod is released; None: never."""
-    inline_enabled: bool = True
-    """PL-110."""
-    inline_budget: float = 0.1
-    """PL-113."""
-    os_constraint: OSConstraint = "auto"
-    """PL-215."""
-    node_aware: NodeAwareMode = "off"
-    """PL-218."""
-    assume_architectures: tuple[str, ...] = ()
-    """Architectures of node pools that may be scaled to zero (PL-218)."""
-    excluded_namespaces: tuple[str, ...] = ()
-    """Names, or ``prefix*`` (PL-201)."""
-    pod_opt_out: PodOptOut = "allowed"
-    """PL-201."""
-    events: EventLevel = "lean"
-    """PL-710."""
-    sweep_action: SweepAction = "report"
-    """PL-370."""
-    sweep_scope: SweepScope = "pending"
-    sweep_interval: float = 10 * MINUTE
-    sweep_min_age: float = 2 * MINUTE
-    sweep_max_evictions_per_minute: int = 10
-    warm_up_enabled: bool = False
-    """PL-380."""
-    warm_up_kinds: tuple[WarmUpKind, ...] = get_args(WarmUpKind)
-    warm_up_images_per_minute: int = 60
-    images_stale_for: float = 6 * HOUR
-    """PL-407."""
-    images_secret_access: SecretAccess = "byName"
-    """PL-421."""
-    images_share_readings: bool = True
-    """PL-410."""
-    report_enabled: bool = False
-    """RP-030."""
-    report_interval: float = HOUR
+    inline_enabled: Annotated[
+        bool,
+        PolicyField(
+            "inline.enabled", "Place pods at admission, without a gate, where all answers are known.", override=True
+        ),
+    ] = True
+    inline_budget: Annotated[
+        float,
+        PolicyField("inline.budget", "How long an admission may wait for answers.", bounds=(0.0, 2.0), override=True),
+    ] = 0.1
+    os_constraint: Annotated[
+        OSConstraint,
+        PolicyField(
+            "osConstraint",
+            "Whether the operating system is constrained as well: never, where it matters, always.",
+            override=True,
+        ),
+    ] = "auto"
+    node_aware: Annotated[
+        NodeAwareMode,
+        PolicyField(
+            "nodeAware.mode",
+            "report: tell if no node has any of the architectures; narrow: write only those that nodes have.",
+        ),
+    ] = "off"
+    assume_architectures: Annotated[
+        tuple[Architecture, ...],
+        PolicyField("nodeAware.assumeArchitectures", "Architectures of node pools that may be scaled to zero."),
+    ] = ()
+    excluded_namespaces: Annotated[
+        tuple[str, ...],
+        PolicyField(
+            "excludedNamespaces", "Namespaces whose pods are left untouched: names, or a prefix followed by *."
+        ),
+    ] = ()
+    pod_opt_out: Annotated[
+        PodOptOut,
+        PolicyField(
+            "podOptOut",
+            'Whether the annotation polyarch.dev/skip-placement: "true" leaves a pod alone.',
+            override=True,
+        ),
+    ] = "allowed"
+    events: Annotated[
+        EventLevel,
+        PolicyField(
+            "events", "How many events pods get: problems only, one per placement, or every step.", override=True
+        ),
+    ] = "lean"
+    sweep_action: Annotated[
+        SweepAction,
+        PolicyField(
+            "sweep.action", "off, report them, or evict those that a new pod would place otherwise.", override=True
+        ),
+    ] = "report"
+    sweep_scope: Annotated[
+        SweepScope,
+        PolicyField(
+            "sweep.scope", "pending: pods not yet bound; all: also pods on a node that their images do not support."
+        ),
+    ] = "pending"
+    sweep_interval: Annotated[float, PolicyField("sweep.interval", "How often.", bounds=(MINUTE, 24 * HOUR))] = (
+        10 * MINUTE
+    )
+    sweep_min_age: Annotated[
+        float, PolicyField("sweep.minAge", "Younger pods are left alone.", bounds=(30.0, HOUR))
+    ] = 2 * MINUTE
+    sweep_max_evictions_per_minute: Annotated[
+        int, PolicyField("sweep.maxEvictionsPerMinute", "Limit of evictions.", bounds=(1, 100))
+    ] = 10
+    warm_up_enabled: Annotated[
+        bool, PolicyField("warmUp.enabled", "Inspect the images of workloads before their pods come.")
+    ] = False
+    warm_up_kinds: Annotated[
+        tuple[WarmUpKind, ...], PolicyField("warmUp.kinds", "Workloads whose templates are read.")
+    ] = get_args(WarmUpKind)
+    warm_up_images_per_minute: Annotated[
+        int, PolicyField("warmUp.imagesPerMinute", "Pace of inspection.", bounds=(1, 600))
+    ] = 60
+    images_stale_for: Annotated[
+        float,
+        PolicyField(
+            "images.staleFor",
+            "How old a reading may be that is used while its registry fails.",
+            bounds=(0.0, 24 * HOUR),
+        ),
+    ] = 6 * HOUR
+    images_secret_access: Annotated[
+        SecretAccess,
+        PolicyField(
+            "images.secretAccess", "byName: pull secrets that pods name are read; none: global credentials only."
+        ),
+    ] = "byName"
+    images_share_readings: Annotated[
+        bool,
+        PolicyField("images.shareReadings", "Keep what is known of public images in a Secret, for all replicas."),
+    ] = True
+    report_enabled: Annotated[
+        bool,
+        PolicyField("report.enabled", "Keep metrics and the ConfigMap polyarch-report of what could run where."),
+    ] = False
+    report_interval: Annotated[
+        float, PolicyField("report.interval", "How often it is made anew.", bounds=(10 * MINUTE, 168 * HOUR))
+    ] = HOUR
     operator_namespace: str = ""
     """The operator's own namespace; its pods are never placed (PL-201)."""
     short_names_searched: bool = False
@@ -154,18 +272,20 @@ class SettingsTable(msgspec.Struct, frozen=True):
             base = _overlay(base, policy.spec, "spec", problems)
         cluster_fallback = _cluster_fallback(cppc, problems)
         overrides, invalid = [], []
-        for index, entry in enumerate((policy.spec.overrides if policy is not None else None) or ()):
-            where = f"spec.overrides[{index}] ({entry.name})"
+        for index, entry in enumerate(policy.overrides if policy is not None else ()):
+            name: str = entry.get("name", "")
+            where = f"spec.overrides[{index}] ({name})"
             try:
-                if entry.namespace_selector is None or entry.namespace_selector.is_empty:
+                labels = msgspec.convert(entry.get("namespaceSelector"), LabelSelector | None)
+                if labels is None or labels.is_empty:
                     raise ValueError("it is empty and would match every namespace; put that into spec itself")
-                selector = Selector.parse(entry.namespace_selector)
-            except ValueError as error:  # InvalidSelector is one
+                selector = Selector.parse(labels)
+            except (ValueError, msgspec.ValidationError) as error:  # InvalidSelector is a ValueError
                 problems.append(f"{where}.namespaceSelector: {error}")
-                invalid.append(entry.name)
+                invalid.append(name)
                 continue
-            settings = _with_fallback(_overlay(base, entry, where, problems), cluster_fallback)
-            overrides.append((entry.name, selector, settings))
+            settings = _with_fallback(_overlay(base, entry, where, problems, override=True), cluster_fallback)
+            overrides.append((name, selector, settings))
         spec = _with_fallback(base, cluster_fallback)
         return cls(spec, tuple(overrides), tuple(problems), tuple(invalid))
 
@@ -202,128 +322,102 @@ class SettingsTable(msgspec.Struct, frozen=True):
         return self.spec.lacks_fallback or any(settings.lacks_fallback for _, _, settings in self.overrides)
 
 
-Check = Callable[[Any], Any]
+class PolicySetting(NamedTuple):
+    """A declared setting: its name in :class:`Settings`, its type without None, its default, and its place."""
 
+    name: str
+    type: Any
+    default: Any
+    field: PolicyField
 
-def _one_of(kind: Any) -> Check:
-    allowed = get_args(kind)
-
-    def check(value: Any) -> Any:
-        if value not in allowed:
-            raise ValueError(f"{value!r} is none of {', '.join(map(repr, allowed))}")
-        return value
-
-    return check
-
-
-def _some_of(kind: Any) -> Check:
-    allowed = get_args(kind)
-
-    def check(values: Any) -> Any:
-        unknown = sorted(set(values) - set(allowed))
-        if unknown:
-            raise ValueError(f"{', '.join(map(repr, unknown))} is none of {', '.join(map(repr, allowed))}")
-        return tuple(sorted(set(values)))
-
-    return check
-
-
-def _duration(low: float, high: float) -> Check:
-    def check(text: Any) -> Any:
-        seconds = parse_duration(text)
-        if not low <= seconds <= high:
-            raise ValueError(f"{text!r} is outside {low:g} to {high:g} seconds")
-        return seconds
-
-    return check
-
-
-def _count(low: int, high: int) -> Check:
-    def check(value: Any) -> Any:
-        if not low <= value <= high:
+    def read(self, value: Any) -> Any:
+        """The setting's value for this one of a policy. Raises ValueError for a value that is not allowed."""
+        if get_origin(self.type) is Literal:
+            return _one_of(self.type, value)
+        if get_origin(self.type) is tuple:
+            return _namespaces(value) if self.type == tuple[str, ...] else _some_of(get_args(self.type)[0], value)
+        if self.type is bool:
+            return _of_type(bool, value)
+        low, high = self.field.bounds
+        if self.type is float:
+            seconds = parse_duration(_of_type(str, value))
+            if not low <= seconds <= high:
+                raise ValueError(f"{value!r} is outside {low:g} to {high:g} seconds")
+            return seconds
+        if not low <= _of_type(int, value) <= high:
             raise ValueError(f"{value} is outside {low} to {high}")
         return value
 
-    return check
 
-
-def _namespaces(patterns: Any) -> Any:
-    if "*" in patterns:
-        raise ValueError("'*' alone would exclude every namespace; use mode: audit for that")
-    return tuple(patterns)
-
-
-def _as_is(value: Any) -> Any:
+def _of_type(kind: type, value: Any) -> Any:
+    if not isinstance(value, kind):
+        raise ValueError(f"{value!r:.60} is not of type {kind.__name__}")  # noqa: TRY004 - told like every bad value
     return value
 
 
-RETRY_WINDOW: Final = (5.0, HOUR)
-MAX_HOLD: Final = 168 * HOUR
-MAX_BUDGET: Final = 2.0
-SWEEP_INTERVAL: Final = (MINUTE, 24 * HOUR)
-SWEEP_MIN_AGE: Final = (30.0, HOUR)
-MAX_EVICTIONS: Final = (1, 100)
-IMAGES_PER_MINUTE: Final = (1, 600)
-MAX_STALE: Final = 24 * HOUR
-REPORT_INTERVAL: Final = (10 * MINUTE, 168 * HOUR)
-
-_LEAVES: Final[tuple[tuple[tuple[str, ...], str, Check], ...]] = (
-    (("mode",), "mode", _one_of(Mode)),
-    (("on_unresolved", "action"), "action", _one_of(Action)),
-    (("on_unresolved", "retry_window"), "retry_window", _duration(*RETRY_WINDOW)),
-    (("on_unresolved", "fallback_architectures"), "fallback_architectures", _some_of(Architecture)),
-    (("on_unresolved", "hold_limit"), "hold_limit", _duration(RETRY_WINDOW[0], MAX_HOLD)),
-    (("inline", "enabled"), "inline_enabled", _as_is),
-    (("inline", "budget"), "inline_budget", _duration(0.0, MAX_BUDGET)),
-    (("os_constraint",), "os_constraint", _one_of(OSConstraint)),
-    (("node_aware", "mode"), "node_aware", _one_of(NodeAwareMode)),
-    (("node_aware", "assume_architectures"), "assume_architectures", _some_of(Architecture)),
-    (("excluded_namespaces",), "excluded_namespaces", _namespaces),
-    (("pod_opt_out",), "pod_opt_out", _one_of(PodOptOut)),
-    (("events",), "events", _one_of(EventLevel)),
-    (("sweep", "action"), "sweep_action", _one_of(SweepAction)),
-    (("sweep", "scope"), "sweep_scope", _one_of(SweepScope)),
-    (("sweep", "interval"), "sweep_interval", _duration(*SWEEP_INTERVAL)),
-    (("sweep", "min_age"), "sweep_min_age", _duration(*SWEEP_MIN_AGE)),
-    (("sweep", "max_evictions_per_minute"), "sweep_max_evictions_per_minute", _count(*MAX_EVICTIONS)),
-    (("warm_up", "enabled"), "warm_up_enabled", _as_is),
-    (("warm_up", "kinds"), "warm_up_kinds", _some_of(WarmUpKind)),
-    (("warm_up", "images_per_minute"), "warm_up_images_per_minute", _count(*IMAGES_PER_MINUTE)),
-    (("images", "stale_for"), "images_stale_for", _duration(0.0, MAX_STALE)),
-    (("images", "secret_access"), "images_secret_access", _one_of(SecretAccess)),
-    (("images", "share_readings"), "images_share_readings", _as_is),
-    (("report", "enabled"), "report_enabled", _as_is),
-    (("report", "interval"), "report_interval", _duration(*REPORT_INTERVAL)),
-)
-"""Path of each field in ``spec`` and in an entry of ``overrides``, its setting, and its validation."""
+def _one_of(kind: Any, value: Any) -> Any:
+    allowed = get_args(kind)
+    if value not in allowed:
+        raise ValueError(f"{value!r} is none of {', '.join(map(repr, allowed))}")
+    return value
 
 
-def _overlay(settings: Settings, layer: PlacementPolicySpec | Override, where: str, problems: list[str]) -> Settings:
+def _some_of(kind: Any, values: Any) -> Any:
+    allowed = get_args(kind)
+    if unknown := [value for value in _of_type(list, values) if value not in allowed]:
+        raise ValueError(f"{', '.join(sorted(map(repr, unknown)))} is none of {', '.join(map(repr, allowed))}")
+    return tuple(sorted(set(values)))
+
+
+def _namespaces(patterns: Any) -> Any:
+    if "*" in _of_type(list, patterns):
+        raise ValueError("'*' alone would exclude every namespace; use mode: audit for that")
+    return tuple(_of_type(str, pattern) for pattern in patterns)
+
+
+def _declared() -> tuple[PolicySetting, ...]:
+    hints = get_type_hints(Settings, include_extras=True)
+    settings = []
+    for name, default in zip(Settings.__struct_fields__, Settings.__struct_defaults__, strict=True):
+        if get_origin(hints[name]) is Annotated:
+            hint, field = get_args(hints[name])
+            settings.append(PolicySetting(name, _without_none(hint), default, field))
+    return tuple(settings)
+
+
+def _without_none(hint: Any) -> Any:
+    members = [member for member in get_args(hint) if member is not NoneType]
+    return members[0] if NoneType in get_args(hint) else hint
+
+
+POLICY_SETTINGS: Final = _declared()
+"""The settings that a PlacementPolicy has, in the order of its schema."""
+
+
+def _overlay(
+    settings: Settings, layer: Mapping[str, Any], where: str, problems: list[str], *, override: bool = False
+) -> Settings:
     changes: dict[str, Any] = {}
-    for path, name, check in _LEAVES:
+    for setting in POLICY_SETTINGS:
+        if override and not setting.field.override:
+            continue
         value: Any = layer
-        for member in path:
-            value = getattr(value, member, None)
+        for member in setting.field.path.split("."):
+            value = value.get(member) if isinstance(value, Mapping) else None
         if value is None:
             continue
         try:
-            changes[name] = check(value)
+            changes[setting.name] = setting.read(value)
         except ValueError as error:
-            field = ".".join(map(_camel, path))
-            problems.append(f"{where}.{field}: {error}; the value below it applies")
+            problems.append(f"{where}.{setting.field.path}: {error}; the value below it applies")
     return msgspec.structs.replace(settings, **changes)
-
-
-def _camel(member: str) -> str:
-    first, *rest = member.split("_")
-    return first + "".join(word.capitalize() for word in rest)
 
 
 def _cluster_fallback(cppc: ClusterPodPlacementConfig | None, problems: list[str]) -> tuple[str, ...]:
     if cppc is None or not cppc.spec.fallback_architecture:
         return ()
     try:
-        return (_one_of(FallbackArchitecture)(cppc.spec.fallback_architecture),)
+        return (_one_of(FallbackArchitecture, cppc.spec.fallback_architecture),)
     except ValueError as error:
         problems.append(f"ClusterPodPlacementConfig spec.fallbackArchitecture: {error}; it counts as empty")
         return ()

@@ -87,7 +87,7 @@ class StatusReconciler:
     async def _policy(self) -> Result:
         observation = self._observation
         policy, document = observation.policies.store.get(SINGLETON), observation.policy_documents.store.get(SINGLETON)
-        observation.want_namespaces(bool(policy is not None and policy.spec.overrides))
+        observation.want_namespaces(bool(policy is not None and policy.overrides))
         await self._ask()
         if policy is None or document is None or document.metadata.deletion_timestamp is not None:
             return After(COUNTING)
@@ -99,7 +99,7 @@ class StatusReconciler:
             "heldPods": self._notes.held,
             "unplacedPods": self._notes.unplaced,
         }
-        if policy.spec.overrides:
+        if policy.overrides:
             labels = [each.metadata.labels or {} for each in observation.namespaces]
             status["overrides"] = readiness.matched(policy, table, labels)
         await apply_status(self._client, POLICIES, document, status, writes=observation.policy_documents.writes)

@@ -22,13 +22,7 @@ from tests.unit.reports.report_world import (
 )
 
 from polyarch.objects import ObjectMeta
-from polyarch.placement.api.resources import (
-    ClusterPodPlacementConfig,
-    NodeAware,
-    OnUnresolved,
-    PlacementPolicy,
-    PlacementPolicySpec,
-)
+from polyarch.placement.api.resources import ClusterPodPlacementConfig, PlacementPolicy
 from polyarch.reports.document import Verdict
 from polyarch.taints.api import ArchitectureTaints
 from polyarch.tolerations import Taint
@@ -136,8 +130,7 @@ def test_rp_010_parts_that_fit_alone_but_not_together_are_named_as_that() -> Non
 
 
 def test_rp_010_a_policy_that_narrows_to_existing_nodes_excludes_the_target() -> None:
-    spec = PlacementPolicySpec(node_aware=NodeAware(mode="narrow"))
-    policy = PlacementPolicy(ObjectMeta(name="cluster"), spec)
+    policy = PlacementPolicy(ObjectMeta(name="cluster"), {"nodeAware": {"mode": "narrow"}})
     members = {"nodes": (node("a1"),), "policy": policy, "cppc": ClusterPodPlacementConfig()}
     answer = answer_of(report_of(cluster(workload("w", BOTH), **members)), "w")
     assert codes(answer) == ["NodeAwarePolicy"]
@@ -145,8 +138,8 @@ def test_rp_010_a_policy_that_narrows_to_existing_nodes_excludes_the_target() ->
 
 
 def test_rp_010_a_fallback_is_no_reason_against_a_target() -> None:
-    spec = PlacementPolicySpec(on_unresolved=OnUnresolved(action="fallback", fallback_architectures=["amd64"]))
-    policy = PlacementPolicy(ObjectMeta(name="cluster"), spec)
+    unresolved = {"action": "fallback", "fallbackArchitectures": ["amd64"]}
+    policy = PlacementPolicy(ObjectMeta(name="cluster"), {"onUnresolved": unresolved})
     facts = cluster(workload("w", BOTH, AWAY), policy=policy, cppc=ClusterPodPlacementConfig())
     assert codes(answer_of(report_of(facts), "w")) == ["ImageUnknown"]
 
@@ -165,8 +158,7 @@ def test_rp_010_a_fallback_is_no_reason_against_a_target() -> None:
 def test_rp_010_what_is_excluded_is_only_counted(
     namespace: str, annotations: dict[str, str] | None, excluded: bool
 ) -> None:
-    spec = PlacementPolicySpec(excluded_namespaces=["internal-*"])
-    policy = PlacementPolicy(ObjectMeta(name="cluster"), spec)
+    policy = PlacementPolicy(ObjectMeta(name="cluster"), {"excludedNamespaces": ["internal-*"]})
     given = workload("w", ONLY, namespace=namespace, annotations=annotations)
     report = report_of(cluster(given, policy=policy))
     counted = {each.verdict: each.workloads for each in report.sums[0].verdicts}

@@ -81,7 +81,7 @@ def matched(
     policy: PlacementPolicy, table: SettingsTable, namespaces: Iterable[Mapping[str, str]]
 ) -> list[dict[str, object]]:
     """``status.overrides``: for how many of these namespaces (their labels) each entry is the one that applies."""
-    counts = {entry.name: 0 for entry in policy.spec.overrides or ()}
+    counts = {entry.get("name", ""): 0 for entry in policy.overrides}
     for labels in namespaces:
         if (name := table.override_of(labels)) is not None:
             counts[name] += 1
