@@ -30,7 +30,7 @@ from polyarch.sandbox.demo.audit import ObjectReference, User
 from polyarch.sandbox.state import Settings
 from polyarch.sandbox.tasks import until
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests/cluster"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests/support"))
 from builder_process import builder, define, image_build, runs, seed, settled, story
 from placement_process import Running
 

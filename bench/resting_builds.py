@@ -27,7 +27,7 @@ from bench.stored_cluster import StoredCluster
 from polyarch.builds.plan.planner import plan
 from polyarch.sandbox.pods.programs.installed import PROGRAM
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests/support"))
 from builds_world import TOOLS, World, node
 
 NODES: Final = 5000

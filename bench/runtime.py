@@ -43,8 +43,7 @@ from polyarch.taints import patch as pod_patch
 from polyarch.taints import pod_rules as tolerations
 from polyarch.taints.settings import TaintSettings
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests/unit/oci"))
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests/unit/kube"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests/support"))
 
 Say = Callable[[str], None]
 PLATFORMS = ("linux/amd64", "linux/arm64", "linux/ppc64le", "linux/s390x")

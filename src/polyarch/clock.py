@@ -3,7 +3,7 @@
 ``monotonic`` is for intervals and deadlines within a process. ``now`` is for times that outlive it (a Lease's
 ``renewTime``, the cache on disk) and for dates in protocols. Clocks of different machines disagree, so no decision
 compares ``now`` with a time that another machine wrote. ``Clock`` is a structural type; the clock for tests is
-``tests/manual_clock.py``. Alarms and deadlines are built on it.
+``tests/support/manual_clock.py``. Alarms and deadlines are built on it.
 """
 
 import asyncio

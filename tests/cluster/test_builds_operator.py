@@ -9,12 +9,12 @@ from pathlib import Path
 import aiohttp
 import pytest
 from audited import Audited
+from build_refusals import spec
 from builder_process import BUILDER_IMAGE, define, seed
 from machine_shop import Shop, kinds, stage
 from operator_world import World, eventually
 from registry_reader import Reader
 
-from build_refusals import spec
 from polyarch.builds import names
 from polyarch.builds.operator.rights import EDIT_ROLE, IN_NAMESPACES, VIEW_ROLE, role_rights
 from polyarch.installation.objects import definitions

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 import pytest
-
 from build_refusals import ACCEPTED, REFUSED, Json, spec
+
 from polyarch.builds.api.crds import IMMUTABLE, crds
 from polyarch.builds.api.resources import ImageBuild, ImageBuildSpec
 from polyarch.builds.api.validation import object_problems

@@ -15,11 +15,11 @@ from typing import Final
 import msgspec
 import pytest
 from archaware_left_behind import archaware_taken_over, leave_archaware_behind
+from guide_pages import SECONDS, follow
 from installing import PROJECT
 from left_behind import Kubectl, leave_behind, taken_over
 from numa_left_behind import leave_numa_behind, numa_taken_over
 
-from guide_pages import SECONDS, follow
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.kubelet_model.layout import Numa
 from polyarch.sandbox.state import Settings

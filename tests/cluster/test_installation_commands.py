@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import yaml
+from build_refusals import spec
 from installing import NAMESPACE, Cluster, Json
 
-from build_refusals import spec
 from polyarch.builds import names as builds
 from polyarch.builds.operator.operands import operands
 from polyarch.installation import uninstall, wait

@@ -10,8 +10,8 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
-
 from manual_clock import ManualClock
+
 from polyarch.kube.admission import AdmissionRequest, AdmissionResponse, Route, Webhooks
 from polyarch.kube.certificate_rotation import PROPAGATION, SelfManaged, SelfManagedSettings
 from polyarch.kube.certificates import SecretCertificates

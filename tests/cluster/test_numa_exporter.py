@@ -9,10 +9,10 @@ import msgspec
 import pytest
 from audited import Audited
 from exporter_process import DEFAULT_RIGHTS, Exporter, define, exporting, make_node, published
+from numa_host import POLICY, SCOPE, NumaHost, available
 from placement_cluster import until
 from placement_process import start
 
-from numa_host import POLICY, SCOPE, NumaHost, available
 from polyarch.kube.client import Client
 from polyarch.kube.patches import MergePatch, StrategicPatch
 from polyarch.kube.resources import NODES, PODS, Resource

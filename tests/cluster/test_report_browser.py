@@ -11,11 +11,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from shown_reports import report
 from tools.headless_browser import SCHEMES, Page, PageError, Scheme, page_of, running
 
 from polyarch.reports.document import Report
 from polyarch.reports.page import html_page
-from shown_reports import report
 
 HOSTILE = "<img src=https://elsewhere.example/x onerror=hit()><script>hit()</script><style>*{color:red}</style>"
 MOST_SECONDS = 1.5

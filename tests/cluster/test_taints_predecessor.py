@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import taints_predecessor as predecessor
 from placement_cluster import until
 from taint_process import configured, taint_role, tolerated
+from taints_predecessor import CONSISTENT, WRONG, Case
 
-import taints_predecessor as predecessor
 from polyarch.cli import main
 from polyarch.kube.client import Client
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import NODES, PODS
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.registry.seed import Registry
-from taints_predecessor import CONSISTENT, WRONG, Case
 
 Json = dict[str, Any]
 EVERYWHERE = {"mode": "tolerations", "nodes": {"rollout": "immediate", "atRegistration": "none"}}

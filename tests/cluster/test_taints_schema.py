@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from taint_refusals import ACCEPTED, REFUSED, Json
 
 from polyarch.kube.client import Client
 from polyarch.kube.errors import Invalid, NotFound
@@ -18,7 +19,6 @@ from polyarch.kube.resources import CRDS
 from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints
 from polyarch.taints.crd import STILL_TAINTED, crds
 from polyarch.taints.settings import TaintSettings
-from taint_refusals import ACCEPTED, REFUSED, Json
 
 ESTABLISHED_SECONDS = 20
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"

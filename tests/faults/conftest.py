@@ -8,19 +8,15 @@ import asyncio
 import contextlib
 import os
 import ssl
-import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-import pytest
-import pytest_asyncio
-
-sys.path.append(str(Path(__file__).parents[1] / "cluster"))
-
 import msgspec
 import own_roles
+import pytest
+import pytest_asyncio
 from fault_builds import BuildFaults
 from fault_crowd import POLICY, Crowd, Expected, crowd_in, seed
 from fault_installation import Installed, restart_api_server

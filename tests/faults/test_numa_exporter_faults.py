@@ -16,9 +16,9 @@ sys.path.append(str(Path(__file__).parents[1] / "cluster"))
 
 from exporter_process import Exporter, define, exporting, make_node, published
 from fault_proxy import CUT, Delay, FaultProxy, Lines, Reset, Seen, gone_event, server_tls, status
+from numa_host import NumaHost, available
 from placement_cluster import until
 
-from numa_host import NumaHost, available
 from polyarch.kube import config
 from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-
 from kubelet_chances import alike, play
 
 CASES = 250

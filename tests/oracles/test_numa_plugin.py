@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
-
 from plugin_chances import (
     DIFFERENCES,
     STRATEGIES,
@@ -26,6 +25,7 @@ from plugin_chances import (
     pod,
     topology,
 )
+
 from polyarch.numa.decide.fingerprint import fingerprint
 from polyarch.numa.scheduling.compat.cache import Cache
 from polyarch.numa.scheduling.compat.evaluate import evaluate

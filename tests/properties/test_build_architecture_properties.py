@@ -3,10 +3,10 @@
 from typing import Any
 
 import msgspec
+from build_wishes import CONTROL_PLANE, NOW, execution, wanted, wish
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from build_wishes import CONTROL_PLANE, NOW, execution, wanted, wish
 from polyarch.builds.api.resources import ArchitectureScheduling, Scheduling
 from polyarch.builds.architectures.hosts import auto_profile, host_of, is_available
 from polyarch.builds.architectures.node_index import NodeIndex

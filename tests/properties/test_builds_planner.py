@@ -11,10 +11,10 @@ from collections import Counter
 from typing import Any
 
 import msgspec
+from builds_world import BASE, REPOSITORY, SPEC, CutOff, World, index_of, made_by, node
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from builds_world import BASE, REPOSITORY, SPEC, CutOff, World, index_of, made_by, node
 from polyarch.builds import names
 from polyarch.builds.facts.facts import Facts
 from polyarch.builds.plan.planner import plan

@@ -12,8 +12,8 @@ import random
 import structlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from manual_clock import ManualClock
+
 from polyarch.kube.controller import Controller, Done, Result
 from polyarch.kube.errors import AlreadyExists, Conflict, ConnectionFailed, NotFound
 from polyarch.kube.lease import LeaderElection

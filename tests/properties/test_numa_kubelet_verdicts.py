@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 import pytest
-
 import scheduling_chances as chances
+
 from polyarch.numa.scheduling.exact.evaluate import evaluate
 from polyarch.numa.scheduling.exact.options import ExactOptions
 from polyarch.numa.scheduling.facts.decision import POD, Decision

@@ -4,10 +4,10 @@ import random
 from typing import Any
 
 import msgspec
+import scheduling_chances as chances
 from hypothesis import given
 from hypothesis import strategies as st
 
-import scheduling_chances as chances
 from polyarch.numa import names
 from polyarch.numa.api.topology import NodeResourceTopology
 from polyarch.numa.scheduling.exact.evaluate import evaluate

@@ -4,8 +4,8 @@ from collections import Counter
 
 from hypothesis import settings, strategies
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
-
 from manual_clock import ManualClock
+
 from polyarch.images.pull_secrets import PodCredentials, PullSource
 from polyarch.images.waiting import ImageKey, Waiting, Want
 from polyarch.objects import Key

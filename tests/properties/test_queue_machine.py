@@ -10,8 +10,8 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-
 from manual_clock import ManualClock
+
 from polyarch.kube.queue import Priority, ShutDown, WorkQueue
 
 KEYS = st.sampled_from("abcdef")

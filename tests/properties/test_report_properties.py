@@ -5,7 +5,7 @@ from random import Random
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.reports.report_world import cluster, node, pod, reading, workload
+from report_world import cluster, node, pod, reading, workload
 
 from polyarch.oci.answer import Status
 from polyarch.placement.api.settings import Settings

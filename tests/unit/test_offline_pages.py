@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from guide_pages import follow
 
 OFFLINE = ("bundles.md",)

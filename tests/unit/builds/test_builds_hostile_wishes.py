@@ -3,8 +3,8 @@
 import re
 
 import msgspec
-
 from builds_world import EVERY, SPEC, World, index_of
+
 from polyarch.builds.api.crds import MESSAGE
 from polyarch.builds.executions.failures import SECRET_INTERVAL
 from polyarch.builds.facts.facts import StepFailure

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 import pytest
-
 from builds_world import BASE, SPEC, World, digest, index_of, node
+
 from polyarch.builds import names
 
 

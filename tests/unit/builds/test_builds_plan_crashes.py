@@ -4,8 +4,8 @@ import contextlib
 from typing import Any
 
 import pytest
-
 from builds_world import REPOSITORY, SPEC, CutOff, World
+
 from polyarch.builds import names
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 import pytest
-
 from builds_world import BASE, REPOSITORY, SPEC, TOOLS, World, index_of, node
+
 from polyarch.builds.facts.facts import SecretFacts, StepFailure
 from polyarch.oci.documents import OCI_MANIFEST
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
-
 from builds_world import BASE, NAMESPACE, REPOSITORY, SPEC, World, digest, index_of, node
+
 from polyarch.builds import names
 from polyarch.builds.facts.facts import SecretFacts
 from polyarch.builds.keys import comparison

@@ -6,8 +6,8 @@ Each test has two reasons to decide something, and the earlier one decides.
 from typing import Any
 
 import pytest
-
 from builds_world import BASE, EVERY, World, index_of
+
 from polyarch.builds import names
 
 COMMON = "FROM busybox:1.36\nRUN true\n"

@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 import pytest
-
 from builds_world import REPOSITORY, SPEC, CutOff, World, made_by
+
 from polyarch.builds import names
 from polyarch.builds.facts.facts import SecretFacts
 from polyarch.builds.jobs import contract

@@ -4,8 +4,8 @@ import contextlib
 from collections.abc import Callable
 
 import pytest
-
 from builds_world import SPEC, CutOff, World
+
 from polyarch.builds import names
 from polyarch.builds.facts.facts import StepFailure
 

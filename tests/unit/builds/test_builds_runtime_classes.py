@@ -4,7 +4,6 @@ from typing import Any
 
 import msgspec
 import pytest
-
 from builds_world import SPEC, World
 
 NAMED = {"perArchitecture": [{"architecture": "arm64", "runtimeClassName": "sandboxed"}]}

@@ -1,27 +1,19 @@
 """Registries for commands: served from a loop of their own, because a command runs its own."""
 
 import asyncio
-import importlib
 import os
-import sys
 import threading
-from pathlib import Path
 
+import image_parts
 import pytest
 
 from polyarch.cli import main
-
-OCI_TESTS = Path(__file__).parents[1] / "oci"
 
 
 @pytest.fixture(scope="session")
 def parts():
     """What the tests of ``polyarch.oci`` make images and registries with."""
-    sys.path.insert(0, str(OCI_TESTS))
-    try:
-        yield importlib.import_module("image_parts")
-    finally:
-        sys.path.remove(str(OCI_TESTS))
+    return image_parts
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ import asyncio
 from datetime import UTC, datetime
 
 import pytest
-
 from manual_clock import ManualClock
+
 from polyarch.clock import Alarm, Clock, SystemClock, deadline
 
 

@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 import msgspec
-from tests.unit.reports.report_world import cluster, reading, workload
+from report_world import cluster, reading, workload
 
 from polyarch.kube.resources import DEPLOYMENTS, NODES, PODS, REPLICASETS, Resource
 from polyarch.kube.responses import Listing

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import msgspec
-from tests.unit.reports.report_world import ARM64, report_of
+from report_world import ARM64, report_of
 
 from polyarch.kube.errors import Forbidden, NotFound
 from polyarch.kube.resources import CRONJOBS, DEPLOYMENTS, NODES, PODS, SECRETS, Resource

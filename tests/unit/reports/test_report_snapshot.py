@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from tests.unit.reports.report_world import AMD64, ARM64, BOTH, ONLY, READINGS, cluster, report_of, workload
+from report_world import AMD64, ARM64, BOTH, ONLY, READINGS, cluster, report_of, workload
 
 from polyarch.reports.document import Report
 from polyarch.reports.facts import Answers, InvalidFile, decode_report, decode_snapshot, encode_snapshot

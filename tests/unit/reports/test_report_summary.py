@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from tests.unit.reports.report_world import BOTH, cluster, node, pod, reading, report_of, workload
+from report_world import BOTH, cluster, node, pod, reading, report_of, workload
 
 from polyarch.objects import ObjectMeta
 from polyarch.platforms import NodePlatform

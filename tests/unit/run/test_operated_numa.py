@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
 from manual_clock import ManualClock
+
 from polyarch.kube.controller import After, Done, Result
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.queue import WorkQueue

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
 from manual_clock import ManualClock
+
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.store import Change
 from polyarch.objects import Key

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 from followed_api import NODE, FollowedApi
-from structlog.testing import capture_logs
-
 from manual_clock import ManualClock
 from numa_host import NumaHost, available
+from structlog.testing import capture_logs
+
 from polyarch.kube.errors import Unavailable
 from polyarch.kube.settings import Configuration
 from polyarch.numa.api.topology import TOPOLOGIES

@@ -4,9 +4,9 @@ import base64
 from pathlib import Path
 
 import pytest
+from manual_clock import ManualClock
 from structlog.testing import capture_logs
 
-from manual_clock import ManualClock
 from polyarch.placement.decide.seal import UNSEALED, Seal
 from polyarch.run.parts.record_key import ACCEPTED_AFTER, FILE, INTERVAL, SPREAD, RecordKey
 

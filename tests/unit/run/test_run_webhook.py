@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
 from manual_clock import ManualClock
+
 from polyarch.kube.lease import Lease, LeaseSpec
 from polyarch.kube.settings import ProcessSettings
 from polyarch.kube.store import Change

@@ -6,9 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 import taint_nodes
-from placement_cases import index
-
 import taints_predecessor as predecessor
+from placement_cases import index
+from taints_predecessor import CONSISTENT, WRONG, Case
+
 from polyarch.objects import Pod
 from polyarch.oci.answer import Inspection
 from polyarch.taints.decision import Outcome, PodDecision, Reason
@@ -17,7 +18,6 @@ from polyarch.taints.patch import node_patch, stored_patch
 from polyarch.taints.pod_rules import Case as Examined
 from polyarch.taints.pod_rules import Facts, decide, examine
 from polyarch.taints.settings import TaintSettings
-from taints_predecessor import CONSISTENT, WRONG, Case
 
 AS_BEFORE = TaintSettings(mode="tolerations", primary=frozenset({"amd64"}))
 """It taints every node."""

@@ -5,8 +5,8 @@ from typing import Any, get_args
 
 import msgspec
 import pytest
-
 from build_refusals import Json, spec
+
 from polyarch.builds.api import settings
 from polyarch.builds.api.crds import IMMUTABLE, crds
 from polyarch.builds.api.resources import (

@@ -5,10 +5,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from build_refusals import ACCEPTED, REFUSED, Json, git, source, spec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from build_refusals import ACCEPTED, REFUSED, Json, git, source, spec
 from polyarch.builds.api import forms
 from polyarch.builds.api.resources import ImageBuildSpec
 from polyarch.builds.api.validation import InvalidBuild, object_problems, spec_problems, validated

@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-
 from build_wishes import facts, node, wish
+
 from polyarch.builds.api.resources import ArchitectureScheduling, Emulation, Scheduling
 from polyarch.builds.architectures.hosts import auto_profile, host_of, is_available
 from polyarch.builds.facts.facts import Facts, NodeFacts, Settings

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 
 import msgspec
-
 from build_wishes import CONTROL_PLANE, DAY, NOW, facts, node, wanted, wish
+
 from polyarch.builds.api.resources import ArchitectureScheduling, Scheduling
 from polyarch.builds.architectures.node_index import Effect, NodeIndex
 from polyarch.builds.architectures.resolution import resolve

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 import pytest
-
 from build_wishes import BASE, NOW, digest, facts, failed, image, index, node, wish
+
 from polyarch.builds.api.resources import BaseImages, Emulation, Source, Substitute
 from polyarch.builds.architectures.children import child_of
 from polyarch.builds.architectures.pins import Pinned, pinning

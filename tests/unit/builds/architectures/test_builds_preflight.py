@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 import pytest
-
 from build_wishes import BASE, NOW, digest, facts, failed, image, index, node, wish
+
 from polyarch.builds.api.resources import BaseImages, Builder, Emulation, Source
 from polyarch.builds.architectures.preflight import Preflight, preflight
 from polyarch.builds.facts.facts import Facts, MachineInputs, PinnedBase, Settings

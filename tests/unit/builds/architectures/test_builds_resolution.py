@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 import pytest
-
 from build_wishes import CONTROL_PLANE, NOW, execution, facts, node, wanted, wish
+
 from polyarch.builds.architectures.resolution import forbids, resolve
 from polyarch.builds.facts.facts import Facts, NodeFacts
 from polyarch.selectors import LabelSelector

@@ -8,8 +8,8 @@ from typing import ClassVar
 import msgspec
 import pytest
 from builds_api import BuildsApi
-
 from manual_clock import ManualClock
+
 from polyarch.builds import names
 from polyarch.builds.controller.aftermath import SAID, Aftermath
 from polyarch.builds.controller.cleanup import KEPT_BACK, Cleanup, subscribe

@@ -4,9 +4,9 @@ BD-260, BD-290.
 """
 
 import pytest
-
 from builds_world import START
 from machine_world import MachineWorld
+
 from polyarch.builds.controller.machine.stock_metrics import MachineMetrics
 from polyarch.builds.machineos import stock
 from polyarch.builds.machineos.recording.lifecycle import conditions

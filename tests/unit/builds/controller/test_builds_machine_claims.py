@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
 from manual_clock import ManualClock
+
 from polyarch.builds.controller.machine.machine_builds import MachineBuilds
 from polyarch.builds.facts.facts import Settings
 from polyarch.kube.errors import Unavailable

@@ -4,8 +4,8 @@ import base64
 
 import msgspec
 import pytest
-
 from manual_clock import ManualClock
+
 from polyarch.builds import names
 from polyarch.builds.controller.machine.machine_builds import MachineBuilds
 from polyarch.builds.controller.machine.stock_metrics import MachineMetrics

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 from builds_api import BuildsApi
-
 from machine_world import MachineWorld
 from manual_clock import ManualClock
+
 from polyarch.builds import names
 from polyarch.builds.controller.cleanup import Cleanup
 from polyarch.builds.controller.machine.machine_images import MachineImages

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 from builds_api import KINDS, BuildsApi, Caches
-
 from manual_clock import ManualClock
+
 from polyarch.builds.api.resources import ImageBuildSpec
 from polyarch.builds.controller.passes import PACE, TOLD, UNANSWERED, Passes, Told, Turns
 from polyarch.builds.effects.inquiry import Inquiry

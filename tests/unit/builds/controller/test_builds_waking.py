@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 import pytest
-
 from manual_clock import ManualClock
+
 from polyarch.builds import names
 from polyarch.builds.architectures.node_index import NodeIndex
 from polyarch.builds.controller.own_builds import OwnBuilds

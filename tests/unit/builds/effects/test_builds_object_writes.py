@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 from builds_api import KINDS, BuildsApi, Caches
-
 from manual_clock import ManualClock
+
 from polyarch.builds.effects.object_writes import Carried, ObjectWrites, jobs_of
 from polyarch.builds.effects.settling import Settling
 from polyarch.builds.facts.facts import StepFailure

@@ -3,6 +3,7 @@
 from typing import Any
 
 from builds_world import NAMESPACE, World
+
 from polyarch.builds.effects.object_writes import Carried
 from polyarch.builds.effects.registry_writes import RegistryWrites
 from polyarch.builds.facts.facts import StepFailure

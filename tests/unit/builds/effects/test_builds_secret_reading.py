@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 import pytest
-
 from manual_clock import ManualClock
+
 from polyarch.builds.effects.spec_inputs import SpecInputs
 from polyarch.builds.facts.inputs import SecretObject
 from polyarch.kube.errors import Forbidden, KubernetesError, NotFound, Unavailable

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 from manual_clock import ManualClock
+
 from polyarch.builds.effects.object_writes import jobs_of
 from polyarch.builds.effects.settling import KEEP, Settling
 from polyarch.builds.frontend import WishKey

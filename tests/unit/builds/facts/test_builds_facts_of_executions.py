@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 import pytest
-
 from build_wishes import execution, facts, wish
+
 from polyarch.builds.api.resources import ArchitectureKey, Forced, Pin
 from polyarch.builds.facts.executions import BuildObject, RunObject, StoredRun, execution_of, wish_of
 from polyarch.builds.facts.facts import ChildRecord, PinnedBase

@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 import pytest
-
 from build_wishes import digest
+
 from polyarch.builds.facts.facts import Existence, Facts, Question
 from polyarch.builds.facts.offline import FactsFile, InvalidFacts
 from polyarch.oci.answer import Status

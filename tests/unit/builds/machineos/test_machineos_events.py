@@ -1,8 +1,8 @@
 """Who watches for the events of a stock builder of machine OS images finds them (BD-290)."""
 
 import pytest
-
 from machine_world import MachineWorld
+
 from polyarch.builds.machineos.case import name_of
 
 

@@ -4,8 +4,8 @@ import base64
 import gzip
 
 import pytest
-
 from machine_world import MachineWorld
+
 from polyarch.builds.facts.facts import SecretFacts
 from polyarch.builds.jobs import contract
 from polyarch.builds.machineos import vocabulary

@@ -8,9 +8,9 @@ import contextlib
 
 import msgspec
 import pytest
-
 from builds_world import CutOff, index_of
 from machine_world import FOUR, OS_IMAGE, MachineWorld, machine_node
+
 from polyarch.builds.facts.times import seconds
 from polyarch.builds.machineos import vocabulary
 from polyarch.builds.machineos.case import name_of

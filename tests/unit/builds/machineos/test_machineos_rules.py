@@ -5,8 +5,8 @@ BD-262, BD-269, BD-270, BD-271, BD-272, BD-273, BD-274, BD-279, BD-285.
 
 import msgspec
 import pytest
-
 from builds_world import START, digest, node
+
 from polyarch.builds.executions.state import State
 from polyarch.builds.facts.facts import ChildRecord, JobFacts
 from polyarch.builds.machineos import annotations, push_spec, vocabulary

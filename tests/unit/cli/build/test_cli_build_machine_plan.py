@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from builds_world import digest
 from machine_world import EXTENSIONS_IMAGE, OS_IMAGE, MachineWorld
+
 from polyarch.builds.machineos import vocabulary
 from polyarch.cli import main
 

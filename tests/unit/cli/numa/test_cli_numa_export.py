@@ -14,9 +14,9 @@ import pytest
 import yaml
 from google.protobuf.json_format import Parse
 from machine_trees import GIB
+from numa_host import NumaHost
 from scripted_api import ScriptedApi, document, serving, status
 
-from numa_host import NumaHost
 from polyarch.cli import main
 from polyarch.numa.host.podresources.v1 import api_pb2 as api
 

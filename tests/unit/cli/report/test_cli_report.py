@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.unit.cli.commands import Command
+from commands import Command
 
 from polyarch.reports.facts import decode_snapshot, encode_snapshot
 

@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from tests.unit.reports.report_world import BOTH, cluster, workload
+from report_world import BOTH, cluster, workload
 
 from polyarch.cli.options.manifests import ImageOptions
 from polyarch.cli.options.registries import RegistryOptions

@@ -6,7 +6,7 @@ import json
 
 import pytest
 import yaml
-from tests.unit.reports.report_world import ARM64, answer_of, cluster, make_report, workload
+from report_world import ARM64, answer_of, cluster, make_report, workload
 
 from polyarch.cli import main
 from polyarch.cli.options.manifests import ImageOptions

@@ -4,7 +4,7 @@ import re
 
 import msgspec
 import pytest
-from tests.unit.reports.report_world import AMD64, ARM64, AWAY, BOTH, ONLY, OTHER, cluster, pod, report_of, workload
+from report_world import AMD64, ARM64, AWAY, BOTH, ONLY, OTHER, cluster, pod, report_of, workload
 
 from polyarch.cli.report.forms.markdown import report_markdown
 from polyarch.cli.report.forms.text import Look, report_text

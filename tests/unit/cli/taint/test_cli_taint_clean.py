@@ -4,10 +4,10 @@ import asyncio
 from typing import Any
 
 import pytest
+from manual_clock import ManualClock
 from taint_api import TaintApi
 from taint_nodes import document, taints_of
 
-from manual_clock import ManualClock
 from polyarch.cli.errors import CouldNotComplete
 from polyarch.cli.output.messages import Messages
 from polyarch.cli.taint.cleaning import Asked, Cleaned, Cleaning, rendered

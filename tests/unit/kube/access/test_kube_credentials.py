@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-
 from manual_clock import ManualClock
+
 from polyarch.kube.credentials import ExecPlugin, PluginCredentials, TokenFile, credentials_of
 from polyarch.kube.errors import ConfigurationError
 from polyarch.kube.settings import ExecSettings, User

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 import trustme
+from manual_clock import ManualClock
 from scripted_api import document, pod, serving
 
-from manual_clock import ManualClock
 from polyarch.kube import errors
 from polyarch.kube.client import Client
 from polyarch.kube.credentials import ClientCertificate, Credential, TlsContexts

@@ -7,9 +7,9 @@ import sys
 
 import msgspec
 import pytest
+from manual_clock import ManualClock
 from scripted_api import document, drop, listing, pod, serving, status, stream
 
-from manual_clock import ManualClock
 from polyarch import __version__, proxies
 from polyarch.kube import errors
 from polyarch.kube.client import Client

@@ -2,8 +2,8 @@
 
 import pytest
 from applying_api import ApplyingApi
-
 from manual_clock import ManualClock
+
 from polyarch.kube.apply import ApplyFailed, ApplySet
 from polyarch.kube.errors import Forbidden, TooManyRequests
 from polyarch.kube.resources import (

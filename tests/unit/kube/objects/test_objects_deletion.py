@@ -3,8 +3,8 @@
 import asyncio
 
 import pytest
-
 from manual_clock import ManualClock
+
 from polyarch.kube.errors import Conflict, NotFound
 from polyarch.kube.owners import StillThere, delete_object, delete_object_and_wait
 from polyarch.kube.resources import CONFIGMAPS

@@ -11,9 +11,9 @@ import aiohttp
 import msgspec
 import pytest
 import trustme
+from manual_clock import ManualClock
 from memory_api import MemoryApi
 
-from manual_clock import ManualClock
 from polyarch.kube.admission import AdmissionRequest, AdmissionResponse, Route, Webhooks
 from polyarch.kube.certificates import CertificateError, Certificates, KeyPair
 from polyarch.kube.controller import Controller, Done, Result

@@ -11,9 +11,9 @@ import aiohttp
 import msgspec
 import pytest
 from aiohttp import web
+from manual_clock import ManualClock
 from memory_api import MemoryApi
 
-from manual_clock import ManualClock
 from polyarch.kube.admission import AdmissionRequest, AdmissionResponse, Route
 from polyarch.kube.manager import Addresses, Components, Leadership, Process, Role, leader_check, merged
 from polyarch.kube.metrics import Metrics

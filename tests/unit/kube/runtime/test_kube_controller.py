@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 import structlog
-
 from manual_clock import ManualClock
+
 from polyarch.kube.controller import After, Controller, Done, Result, Terminal
 from polyarch.kube.errors import TooManyRequests
 from polyarch.kube.metrics import Metrics

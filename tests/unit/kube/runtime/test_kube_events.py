@@ -3,9 +3,9 @@
 import asyncio
 
 import pytest
+from manual_clock import ManualClock
 from memory_api import MemoryApi
 
-from manual_clock import ManualClock
 from polyarch.kube.errors import ConfigurationError, ConnectionFailed, Forbidden, Unavailable
 from polyarch.kube.events import NOTE_BYTES, REMEMBERED, SERIES_WINDOW, Recorder, Regarding
 from polyarch.kube.metrics import Metrics

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
+from manual_clock import ManualClock
 from scripted_api import bookmark, document, drop, event, listing, pod, serving, status, stream
 
-from manual_clock import ManualClock
 from polyarch.kube import errors, responses
 from polyarch.kube.client import Client
 from polyarch.kube.informer import Informer, Informers, OnDemand

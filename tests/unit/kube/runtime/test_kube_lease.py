@@ -4,9 +4,9 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
+from manual_clock import ManualClock
 from memory_api import MemoryApi
 
-from manual_clock import ManualClock
 from polyarch.kube.errors import Unavailable
 from polyarch.kube.lease import LeaderElection, LeadershipError, Lease, LeaseSpec, RecordAge
 from polyarch.kube.resources import LEASES

@@ -3,8 +3,8 @@
 import asyncio
 
 import pytest
-
 from manual_clock import ManualClock
+
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.queue import Priority, ShutDown, WorkQueue
 

@@ -1,8 +1,8 @@
 """KR-022: a stale cache never causes a second, contradictory write."""
 
 import pytest
-
 from manual_clock import ManualClock
+
 from polyarch.kube.store import OwnWrites, Store
 from polyarch.kube.watch import Apply, Delete, Init, InitApply, InitDone
 from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 import structlog
 import trustme
-
 from manual_clock import ManualClock
+
 from polyarch.clock import SystemClock
 from polyarch.kube.admission import (
     MAX_BODY,

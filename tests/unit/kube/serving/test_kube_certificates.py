@@ -19,9 +19,9 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     load_pem_private_key,
 )
+from manual_clock import ManualClock
 from memory_api import MemoryApi
 
-from manual_clock import ManualClock
 from polyarch.kube.certificate_rotation import LOADING, PROPAGATION, SelfManaged, SelfManagedSettings
 from polyarch.kube.certificates import (
     CertificateError,

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from manual_clock import ManualClock
+
 from polyarch.kube.admission import Webhooks
 from polyarch.kube.conversion import ConversionRoute, InvalidField, Spoke, moved
 from polyarch.kube.resources import Resource

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-
 from manual_clock import ManualClock
 from numa_host import POLICY, SCOPE, NumaHost, available
+
 from polyarch.numa import names
 from polyarch.numa.api.scan_settings import PodPattern, ScanSettings
 from polyarch.numa.decide.facts import Allocatable, Container, ListedPod

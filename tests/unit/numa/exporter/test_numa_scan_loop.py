@@ -6,10 +6,10 @@ import json
 from contextlib import asynccontextmanager
 
 import pytest
+from manual_clock import ManualClock
 from numa_facts import facts, pod
 from prometheus_client import CollectorRegistry
 
-from manual_clock import ManualClock
 from polyarch.kube.metrics import Metrics
 from polyarch.numa import names
 from polyarch.numa.api.scan_settings import ScanSettings

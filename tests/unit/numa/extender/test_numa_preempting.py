@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from manual_clock import ManualClock
 from msgspec.structs import replace
 from numa_ledgers import admitted, choose, exclusive, started_ledger, version
 from numa_nodes import container, pod
 
-from manual_clock import ManualClock
 from polyarch.kube.errors import ApiError, Conflict, NotFound, TooManyRequests
 from polyarch.kube.events import Regarding
 from polyarch.kube.metrics import Metrics

@@ -4,10 +4,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from manual_clock import ManualClock
 from numa_api import NumaApi, Shown, Told
 from numa_cluster import PRIVILEGED, WORKER, operator
 
-from manual_clock import ManualClock
 from polyarch.kube.apply import Outcome
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.metrics import Metrics

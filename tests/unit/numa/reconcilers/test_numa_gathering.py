@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from manual_clock import ManualClock
 from numa_api import NumaApi
 
-from manual_clock import ManualClock
 from polyarch.kube.controller import Done
 from polyarch.kube.errors import Forbidden, Unavailable
 from polyarch.kube.resources import CRDS, NODES, Resource

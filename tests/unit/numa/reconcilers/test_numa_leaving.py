@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
+from manual_clock import ManualClock
 from numa_api import NumaApi, Told
 
-from manual_clock import ManualClock
 from polyarch.kube.controller import After, Done
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.resources import DAEMONSETS, DEPLOYMENTS, PODS, Ref, Resource

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from manual_clock import ManualClock
 from numa_api import NumaApi, Shown, Told
 
-from manual_clock import ManualClock
 from polyarch.kube.metrics import Metrics
 from polyarch.numa.api.resources import OPERATORS
 from polyarch.numa.operator.conditions import Verdict, four

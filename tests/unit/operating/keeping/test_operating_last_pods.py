@@ -3,6 +3,7 @@
 from typing import Any
 
 from manual_clock import ManualClock
+
 from polyarch.kube.resources import CLUSTER_ROLES, DEPLOYMENTS, SERVICE_ACCOUNTS, Ref, Resource
 from polyarch.kube.responses import Listing
 from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata

@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from manual_clock import ManualClock
 from placement_world import OPERATOR, FakeInspector, FakeSecrets, FakeWatches, facts_of
 
-from manual_clock import ManualClock
 from polyarch.images.metrics import LookupMetrics
 from polyarch.images.pull_secrets import PullSecrets
 from polyarch.kube.errors import Conflict, NotFound

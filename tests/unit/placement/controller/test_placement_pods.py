@@ -4,9 +4,9 @@ import asyncio
 
 import msgspec
 import pytest
+from manual_clock import ManualClock
 from placement_world import placement_metrics, pod, value
 
-from manual_clock import ManualClock
 from polyarch.kube.errors import ServerTimeout
 from polyarch.objects import Key, Pod
 from polyarch.placement import names

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 import pytest
-
 from manual_clock import ManualClock
+
 from polyarch.kube.controller import After, Done, Result
 from polyarch.kube.errors import ApiError, Conflict, NotFound, Unavailable
 from polyarch.kube.events import Regarding

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from fake_node import FakeNode
+from manual_clock import ManualClock
 from structlog.testing import capture_logs
 
-from manual_clock import ManualClock
 from polyarch.clock import Clock, SystemClock
 from polyarch.kube.errors import AlreadyExists, Invalid, Unavailable
 from polyarch.kube.metrics import Metrics

@@ -4,10 +4,10 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
+from manual_clock import ManualClock
 from placement_world import OPERATOR, FakeWatches, cppc, facts_of, policy
 from structlog.testing import capture_logs
 
-from manual_clock import ManualClock
 from polyarch.placement.lookups.facts import ClusterFacts
 
 OVERRIDES = [{"name": "trial", "namespaceSelector": {"matchLabels": {"trial": "yes"}}, "mode": "audit"}]

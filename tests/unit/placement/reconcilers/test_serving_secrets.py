@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 from cryptography.x509 import SubjectAlternativeName
+from manual_clock import ManualClock
 from memory_api import MemoryApi
 
-from manual_clock import ManualClock
 from polyarch.kube.certificate_rotation import authority_of, leaf_of
 from polyarch.kube.resources import SECRETS
 from polyarch.operating.serving import secret_of

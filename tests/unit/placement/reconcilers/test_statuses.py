@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from manual_clock import ManualClock
+
 from polyarch.placement.reconcilers.observation import SINGLETON
 from polyarch.placement.reconcilers.statuses import COUNTING, StatusReconciler
 from polyarch.placement.result.leader_notes import LeaderNotes

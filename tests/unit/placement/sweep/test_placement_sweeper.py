@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import msgspec
 import pytest
+from manual_clock import ManualClock
 from placement_world import OPERATOR, FakeInspector, FakeSecrets, FakeWatches, facts_of, placement_metrics, pod, value
 
-from manual_clock import ManualClock
 from polyarch.images.pull_secrets import PullSecrets
 from polyarch.images.resolver import LowPriorityLookups
 from polyarch.kube.errors import Forbidden, NotFound, ServerTimeout, TooManyRequests

@@ -4,9 +4,9 @@ import asyncio
 import base64
 
 import pytest
+from manual_clock import ManualClock
 from placement_world import OPERATOR, FakeSecrets, FakeWatches, facts_of, policy
 
-from manual_clock import ManualClock
 from polyarch.images.pull_secrets import GlobalPullSecret, PullSecrets
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.store import Change

@@ -4,9 +4,9 @@ import asyncio
 
 import msgspec
 import pytest
+from manual_clock import ManualClock
 from placement_world import OPERATOR, FakeInspector, FakeSecrets, FakeWatches, facts_of, placement_metrics, policy
 
-from manual_clock import ManualClock
 from polyarch.images.pull_secrets import PullSecrets
 from polyarch.images.resolver import LowPriorityLookups
 from polyarch.oci.reference import parse

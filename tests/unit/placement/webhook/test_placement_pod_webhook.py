@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from manual_clock import ManualClock
 from placement_world import (
     OPERATOR,
     FakeAdditions,
@@ -21,7 +22,6 @@ from placement_world import (
     value,
 )
 
-from manual_clock import ManualClock
 from polyarch.clock import SystemClock
 from polyarch.images.additions import Addition, Adds, Alongside
 from polyarch.images.pull_secrets import PullSecrets

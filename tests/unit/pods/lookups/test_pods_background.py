@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
+from manual_clock import ManualClock
 from placement_world import FakeInspector, FakeSecrets, failed, placement_metrics, resolved, value
 
-from manual_clock import ManualClock
 from polyarch.images.fair_queue import IN_ALL, PER_HOST
 from polyarch.images.pull_secrets import PullSecrets, PullSource
 from polyarch.images.resolver import IN_LINE, NEVER, AdmissionLookups

@@ -5,9 +5,9 @@ import tracemalloc
 
 import msgspec
 import pytest
+from manual_clock import ManualClock
 from placement_world import FakeSecrets
 
-from manual_clock import ManualClock
 from polyarch.images.pull_secrets import (
     AT_ONCE,
     BYTES,

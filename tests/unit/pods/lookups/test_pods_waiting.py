@@ -1,9 +1,9 @@
 """Parked pods share attempts, are woken when it matters, and cause no more requests than promised (PL-330 – PL-335)."""
 
 import pytest
+from manual_clock import ManualClock
 from placement_world import failed, resolved
 
-from manual_clock import ManualClock
 from polyarch.images.backoff import ALL_ALIKE, Backoff
 from polyarch.images.pull_secrets import PodCredentials, PullSource
 from polyarch.images.waiting import ImageKey, Waiting, Want

@@ -3,7 +3,7 @@
 from typing import Any
 
 import msgspec
-from tests.unit.reports.report_world import BOTH, workload
+from report_world import BOTH, workload
 
 from polyarch.builds.api.resources import ImageBuild
 from polyarch.numa.api.topology import NodeResourceTopology

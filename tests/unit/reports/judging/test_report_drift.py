@@ -1,6 +1,6 @@
 """What runs and what would run next (RP-004, RP-025)."""
 
-from tests.unit.reports.report_world import (
+from report_world import (
     BOTH,
     DIGEST,
     OLD_DIGEST,

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.reports.report_world import (
+from report_world import (
     AMD64,
     ARM64,
     AWAY,

@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.reports.report_world import BOTH, ONLY, cluster, report_of, workload
+from report_world import BOTH, ONLY, cluster, report_of, workload
+from shown_reports import HOSTILE, TARGETS, report
 
 from polyarch.quantity import MOST
 from polyarch.reports.document import SCHEMA, Part, PartRow, Report, Source, Verdict, Weight
 from polyarch.reports.page import html_page
 from polyarch.reports.page_markup import Markup, bar, escaped, join, shown, tag
-from shown_reports import HOSTILE, TARGETS, report
 
 HOSTILE_SHOWN = "<img src=x onerror=alert(1)>'\"&</script><script>alert(2)</script>���"
 FIXED = {SCHEMA, "Report", "cores", "cluster", "tag", "publish", *(verdict.value for verdict in Verdict)}

@@ -1,7 +1,7 @@
 """Blockers, the curve, groups, money, placement's outcome (RP-012, RP-013, RP-014, RP-015, RP-016)."""
 
 import pytest
-from tests.unit.reports.report_world import (
+from report_world import (
     AMD64,
     ARM64,
     AWAY,

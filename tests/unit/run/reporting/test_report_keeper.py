@@ -3,9 +3,9 @@
 import asyncio
 
 import pytest
+from manual_clock import ManualClock
 from placement_world import FakeWatches, facts_of, policy, value
 
-from manual_clock import ManualClock
 from polyarch.kube.errors import KubernetesError
 from polyarch.kube.metrics import Metrics
 from polyarch.placement.api.resources import POLICIES

@@ -5,9 +5,9 @@ import json
 
 import msgspec
 import pytest
+from manual_clock import ManualClock
 from placement_world import OPERATOR, FakeInspector, FakeSecrets, FakeWatches, facts_of, placement_metrics
 
-from manual_clock import ManualClock
 from polyarch.images.pull_secrets import PullSecrets
 from polyarch.images.resolver import LowPriorityLookups
 from polyarch.kube.errors import Forbidden, NotFound

@@ -3,8 +3,8 @@ scheduling (NS-050 – NS-065), judged by the model."""
 
 import msgspec
 import pytest
-
 from kubelet_cases import GI, Kubelet, burstable, container, guaranteed, numa_node, pod
+
 from polyarch.sandbox.kubelet_model.hints import ANY, NOTHING, Hint, merge
 from polyarch.sandbox.kubelet_model.machine import mask, masks, members
 

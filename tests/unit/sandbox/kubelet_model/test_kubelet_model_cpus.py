@@ -2,8 +2,8 @@
 (k8s.io/kubernetes v1.36, pkg/kubelet/cm/cpumanager), said in this project's words."""
 
 import pytest
-
 from kubelet_cases import Kubelet, burstable, container, guaranteed, machine, numa_node, pod
+
 from polyarch.sandbox.kubelet_model.cpu_assignment import NotEnoughCpus, packed
 
 ONE_SOCKET = machine({core: (0, 0, (core, core + 4)) for core in range(4)})

@@ -2,8 +2,8 @@
 code (k8s.io/kubernetes v1.36.2: the checkpoints of cpumanager, memorymanager and devicemanager), checksums included."""
 
 import pytest
-
 from kubelet_cases import Kubelet, guaranteed, numa_node
+
 from polyarch.sandbox.numa_nodes import checkpoints, cpulists
 from polyarch.sandbox.numa_nodes.checkpoints import Damaged
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-
 from kubelet_cases import GI, burstable, container, guaranteed, numa_node, pod
+
 from polyarch.numa.host.machine.reading import read_machine
 from polyarch.numa.host.podresources.opening import open_podresources
 from polyarch.numa.host.tree import host_files

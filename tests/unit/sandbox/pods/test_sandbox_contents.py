@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-
 from manual_clock import ManualClock
+
 from polyarch.kube.client import Client
 from polyarch.kube.informer import Informers
 from polyarch.kube.responses import IssuedToken

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from taint_refusals import ACCEPTED, REFUSED, Json
 
 from polyarch.taints.api import (
     ARCHITECTURE_TAINTS,
@@ -14,7 +15,6 @@ from polyarch.taints.api import (
 )
 from polyarch.taints.crd import InvalidConfiguration, crds, validated
 from polyarch.taints.settings import TaintSettings
-from taint_refusals import ACCEPTED, REFUSED, Json
 
 (DOCUMENT,) = crds()
 (STORED,) = DOCUMENT["spec"]["versions"]

@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from manual_clock import ManualClock
 from placement_world import OPERATOR, FakeWatches
 from structlog.testing import capture_logs
 
-from manual_clock import ManualClock
 from polyarch.objects import Pod
 from polyarch.taints.api import ArchitectureTaints
 from polyarch.taints.facts import AGAIN, PATIENCE, TaintFacts

@@ -2,9 +2,9 @@
 
 from types import SimpleNamespace
 
+from manual_clock import ManualClock
 from placement_world import FakeInspector, FakeSecrets
 
-from manual_clock import ManualClock
 from polyarch.images.metrics import LookupMetrics
 from polyarch.images.pull_secrets import PodCredentials, PullSecrets, PullSource
 from polyarch.images.waiting import ImageKey, Want

@@ -3,10 +3,10 @@
 import asyncio
 from typing import Any
 
+from manual_clock import ManualClock
 from scripted_api import bookmark, event, listing, serving, status, stream
 from taint_nodes import document
 
-from manual_clock import ManualClock
 from polyarch.kube.client import Client
 from polyarch.kube.informer import Informer
 from polyarch.kube.resources import NODES

@@ -1,8 +1,8 @@
 """How fast nodes are written (TN-026)."""
 
 import pytest
-
 from manual_clock import ManualClock
+
 from polyarch.taints.nodes import Pace
 
 

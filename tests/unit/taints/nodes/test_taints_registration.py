@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-
 from manual_clock import ManualClock
+
 from polyarch.kube.controller import After, Done
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.metrics import Metrics

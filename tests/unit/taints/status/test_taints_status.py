@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 import pytest
-
 from manual_clock import ManualClock
+
 from polyarch.kube.controller import After, Done
 from polyarch.kube.errors import NotFound
 from polyarch.objects import Condition, Key, ObjectMeta

@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from manual_clock import ManualClock
 from taint_api import TaintApi
 
-from manual_clock import ManualClock
 from polyarch.kube.resources import LEASES
 from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints, ArchitectureTaintsSpec
 from polyarch.taints.bootstrap import Delegated, NotInTime, Progressed, observed, ready, tainted

@@ -5,11 +5,11 @@ import copy
 from typing import Any
 
 import pytest
+from manual_clock import ManualClock
 from taint_api import BINDINGS, POLICIES, TaintApi
 from taint_cluster import IMAGES, answers, cluster, pod, shop, workload
 from taint_nodes import document, record_of, taints_of
 
-from manual_clock import ManualClock
 from polyarch.kube.errors import Conflict, Forbidden, Unavailable
 from polyarch.kube.resources import DAEMONSETS, NODES, PODS
 from polyarch.objects import Key

@@ -5,10 +5,10 @@ import json
 from typing import Any
 
 import pytest
+from manual_clock import ManualClock
 from taint_api import BINDINGS, POLICIES, TaintApi
 from taint_nodes import document, record_of, taints_of
 
-from manual_clock import ManualClock
 from polyarch.kube.errors import Conflict, Forbidden, TooManyRequests
 from polyarch.kube.resources import DAEMONSETS, MUTATING_WEBHOOKS, NODES, PODS
 from polyarch.taints.removal import Removal

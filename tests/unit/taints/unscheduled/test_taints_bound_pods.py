@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 from leader_world import KEY, FakeFacts, TaintApi, settings_of
+from manual_clock import ManualClock
 from placement_world import FakeInspector, FakeSecrets, pod, refused_by_validation
 
-from manual_clock import ManualClock
 from polyarch.images.metrics import LookupMetrics
 from polyarch.images.pull_secrets import PullSecrets
 from polyarch.images.resolver import LowPriorityLookups

@@ -4,8 +4,8 @@ import asyncio
 from collections import Counter
 
 from followed_api import NODE, FollowedApi
-
 from manual_clock import ManualClock
+
 from polyarch.kube.resources import NODES
 from polyarch.numa.exporter.cluster.own_node import OwnNode
 

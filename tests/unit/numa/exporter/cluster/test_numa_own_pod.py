@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
-
 from manual_clock import ManualClock
+
 from polyarch.kube.errors import NotFound, Unavailable
 from polyarch.kube.informer import Informer
 from polyarch.kube.requests import Selection

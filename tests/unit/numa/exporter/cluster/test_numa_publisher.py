@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 from followed_api import NODE, FollowedApi
+from manual_clock import ManualClock
 from structlog.testing import capture_logs
 
-from manual_clock import ManualClock
 from polyarch.kube.errors import (
     ApiError,
     Conflict,

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-
 from manual_clock import ManualClock
+
 from polyarch.numa.exporter.settings import TriggerSettings
 from polyarch.numa.exporter.triggers.notify_file import NotifyFileError
 from polyarch.numa.exporter.triggers.pacing import Wake

@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
-
 from manual_clock import ManualClock
+
 from polyarch.kube.errors import ConnectionFailed
 from polyarch.kube.resources import PODS
 from polyarch.kube.watch import Apply, Bookmark, Delete, Init, InitApply, InitDone, Seen

@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from manual_clock import ManualClock
 from numa_extender import OURS, Extender, document
 
-from manual_clock import ManualClock
 from polyarch.kube.watch import Apply, Delete, Init, InitApply, InitDone
 from polyarch.numa.api.topology import NodeResourceTopology
 from polyarch.numa.extender.cluster.sources import NODE, POD, TOPOLOGY, Sources, WatchedNode, WatchedPod

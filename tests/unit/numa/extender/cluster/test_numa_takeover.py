@@ -3,6 +3,7 @@
 import asyncio
 
 from manual_clock import ManualClock
+
 from polyarch.kube.errors import ConnectionFailed
 from polyarch.kube.responses import Listing
 from polyarch.numa.extender.cluster.takeover import Takeover

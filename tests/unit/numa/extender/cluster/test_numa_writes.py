@@ -8,11 +8,11 @@ import json
 from types import SimpleNamespace
 
 import pytest
+from manual_clock import ManualClock
 from memory_api import MemoryApi
 from numa_extender import OURS, Extender
 from numa_nodes import cell, container, node, pod
 
-from manual_clock import ManualClock
 from polyarch.kube.errors import Conflict, ConnectionFailed
 from polyarch.kube.rbac import Access, grants
 from polyarch.kube.resources import NODES

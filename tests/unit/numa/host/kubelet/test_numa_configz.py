@@ -6,9 +6,9 @@ from urllib.parse import urlsplit
 
 import pytest
 import trustme
+from manual_clock import ManualClock
 from scripted_api import ScriptedApi, document, serving, status
 
-from manual_clock import ManualClock
 from polyarch.kube.settings import Configuration, Pem, TlsSettings, User
 from polyarch.numa.host.kubelet.configz import KubeletPort
 from polyarch.numa.host.kubelet.settings import ConfigzUnavailable, KubeletSettingsSource, Sources

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from machine_trees import MachineTree
-
 from manual_clock import ManualClock
+
 from polyarch.numa.decide.facts import KubeletSettings
 from polyarch.numa.host.kubelet.configuration import UnusableConfiguration, from_configz, from_files
 from polyarch.numa.host.kubelet.settings import (

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from machine_trees import CPU, GIB, NODE, CellFiles, MachineTree, two_cells
-
 from manual_clock import ManualClock
+
 from polyarch.numa.decide.facts import Machine
 from polyarch.numa.host.machine.reading import MachineReader, UnreadableMachine, read_machine
 from polyarch.numa.host.tree import host_files

@@ -11,10 +11,10 @@ import pytest
 from grpclib import GRPCError, Status
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from manual_clock import ManualClock
 from podresources_server import Answers, Counted, saying, serving
 from structlog.testing import capture_logs
 
-from manual_clock import ManualClock
 from polyarch.clock import is_cancelled
 from polyarch.numa.decide.facts import Allocatable, Container, Devices, ListedPod, MemoryBlock
 from polyarch.numa.host.podresources.client import PodResources, PodResourcesError

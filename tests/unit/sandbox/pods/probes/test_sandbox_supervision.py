@@ -4,8 +4,8 @@ import asyncio
 
 import aiohttp
 import pytest
-
 from manual_clock import ManualClock
+
 from polyarch.sandbox.pods.probes import probing
 from polyarch.sandbox.pods.probes.probing import Target
 from polyarch.sandbox.pods.probes.supervision import Supervision

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from manual_clock import ManualClock
 from placement_world import FakeApi, FakeInspector, FakeSecrets, pod
 
-from manual_clock import ManualClock
 from polyarch.images.metrics import LookupMetrics
 from polyarch.images.pull_secrets import PullSecrets
 from polyarch.kube.controller import Controller

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from manual_clock import ManualClock
 from placement_world import (
     FakeApi,
     FakeInspector,
@@ -20,7 +21,6 @@ from placement_world import (
     pod,
 )
 
-from manual_clock import ManualClock
 from polyarch.images.additions import Adds
 from polyarch.images.attempts import Attempts
 from polyarch.images.pull_secrets import PullSecrets, SecretReads

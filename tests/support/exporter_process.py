@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from numa_host import NumaHost, available
 from placement_cluster import until
 from placement_process import Running, start
 
-from numa_host import NumaHost, available
 from polyarch.installation import wait
 from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound

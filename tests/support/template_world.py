@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 from leader_world import FakeFacts
+from manual_clock import ManualClock
 from placement_world import FakeInspector, FakeSecrets
 
-from manual_clock import ManualClock
 from polyarch.images.metrics import LookupMetrics
 from polyarch.images.pull_secrets import PullSecrets
 from polyarch.kube.controller import Controller

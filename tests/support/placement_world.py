@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
-
 from manual_clock import ManualClock
+
 from polyarch.images.additions import Addition, Alongside
 from polyarch.images.metrics import LookupMetrics
 from polyarch.kube.errors import NO_FIT, Invalid, NotFound, StatusCause

@@ -7,9 +7,9 @@ the sandbox plays its pod.
 import json
 from typing import Any, Final
 
+import taints_predecessor as predecessor
 from left_behind import RBAC, TEAM, Kubectl, make, namespace
 
-import taints_predecessor as predecessor
 from polyarch.taints import names as taint_names
 
 Json = dict[str, Any]

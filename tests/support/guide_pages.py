@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
-GUIDE: Final = Path(__file__).parents[1] / "docs" / "guide"
+GUIDE: Final = Path(__file__).parents[2] / "docs" / "guide"
 CODE: Final = "echo $?"
 """A step that prints with which code the one before it has ended; any other has to end with 0."""
 FILES: Final = ("yaml", "text", "html")

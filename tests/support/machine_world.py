@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-
 from builds_world import BASE, START, World, _ended, _merge, index_of, node
+
 from polyarch.builds import names
 from polyarch.builds.facts.facts import Facts, Question, SecretFacts, StepFailure
 from polyarch.builds.facts.jobs import JobObject, PodObject, job_facts

@@ -5,9 +5,9 @@ import json
 from typing import Any
 
 import msgspec
+from manual_clock import ManualClock
 from placement_world import OPERATOR, FakeInspector, FakeSecrets, FakeWatches
 
-from manual_clock import ManualClock
 from polyarch.images.additions import Addition
 from polyarch.images.metrics import LookupMetrics
 from polyarch.images.pull_secrets import PullSecrets

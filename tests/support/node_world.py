@@ -6,10 +6,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+from manual_clock import ManualClock
 from memory_api import MemoryApi
 from taint_nodes import Json, document, node, taints_of
 
-from manual_clock import ManualClock
 from polyarch.kube.controller import Controller
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.queue import WorkQueue
