@@ -128,7 +128,7 @@ def play(chance: random.Random) -> tuple[Json, list[Json]]:
                 "memory": json.loads(checkpoints.memory_text(here, held.memory)),
             }
         )
-    return _case(here, steps), answers
+    return case(here, steps), answers
 
 
 def _read_back(node: Node, held: Held) -> Held:
@@ -174,7 +174,7 @@ def _amounts(given: Mapping[str, Fraction]) -> dict[str, str]:
     return {name: f"{int(value * 1000)}m" if name == "cpu" else str(int(value)) for name, value in given.items()}
 
 
-def _case(node: Node, steps: list[Json]) -> Json:
+def case(node: Node, steps: list[Json]) -> Json:
     configuration = node.configuration
     is_static = configuration.cpu_policy == "static"
     return {

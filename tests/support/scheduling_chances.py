@@ -31,13 +31,14 @@ Json = dict[str, Any]
 
 
 def machine(chance: random.Random, *, most_cells: int = 8) -> Machine:
-    """Two to eight cells, seldom with holes between their ids or without CPUs, and devices on some of them."""
+    """Two to eight cells (one, where there are to be no more), seldom with holes between their ids or without CPUs, and
+    devices on some of them."""
     count = min(chance.choice((2, 2, 2, 2, 3, 3, 4, 4, 6, 8)), most_cells)
     ids = sorted(chance.sample(range(count + 2), count)) if chance.random() < 0.2 else list(range(count))
     threads, cores = chance.choice((1, 2)), chance.choice((2, 4, 4, 8))
     in_socket = chance.choice([each for each in (1, 2) if count % each == 0])
     found: list[Cpu] = []
-    bare = chance.choice(ids[1:]) if chance.random() < 0.1 else None
+    bare = chance.choice(ids[1:]) if chance.random() < 0.1 and count > 1 else None
     for position, cell in enumerate(ids):
         for number in range(position * cores, (position + 1) * cores):
             own = [number * threads + thread for thread in range(threads)]
