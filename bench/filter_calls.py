@@ -72,13 +72,12 @@ class Extender:
 
     def __init__(self, nodes: int, names: tuple[str, ...]) -> None:
         from polyarch.kube.metrics import Metrics
-        from polyarch.numa.extender.cell_books import Reserving
-        from polyarch.numa.extender.engine import Engine
+        from polyarch.numa.extender.engine import Engine, ExactSchedulerCache
         from polyarch.numa.extender.metrics import ExtenderMetrics
         from polyarch.numa.extender.settings import ExtenderSettings
 
         settings, metrics = ExtenderSettings(), ExtenderMetrics(Metrics())
-        self.books = Reserving(settings, metrics)
+        self.books = ExactSchedulerCache(settings, metrics)
         self.engine = Engine(settings, self.books, metrics)
         self.random = Random(1)
         self._resources = names
@@ -90,7 +89,7 @@ class Extender:
     def see(self, number: int, version: int) -> float:
         """One event; the seconds of CPU that it cost, without reading its JSON."""
         from polyarch.numa.api.topology import NodeResourceTopology
-        from polyarch.numa.scheduling.facts.nodes import node_facts
+        from polyarch.numa.fit.facts import node_facts
 
         document = topology(self.random, number, version, self._resources)
         decoded = msgspec.json.decode(msgspec.json.encode(document), type=NodeResourceTopology)
@@ -148,9 +147,9 @@ def _control(names: list[str]) -> float:
 
 def _placing(extender: Extender) -> float:
     """The question to the table alone, per container."""
-    from polyarch.numa.scheduling.exact.demand import Unit
-    from polyarch.numa.scheduling.fleet.columns import FASTEST
-    from polyarch.numa.scheduling.fleet.question import Question
+    from polyarch.numa.fit.demand import AlignmentUnit
+    from polyarch.numa.fit.node_index import FASTEST
+    from polyarch.numa.fit.node_table import TableQuery
 
     fleet = extender.books.fleet
     table = FASTEST(CELLS, NAMES, by_groups=False)
@@ -160,8 +159,8 @@ def _placing(extender: Extender) -> float:
     least = float("inf")
     for number in range(20):
         needs = dict.fromkeys(ASKED, 1000 + number)
-        units = (Unit("one", "app", needs), Unit("two", "app", needs))
-        question = Question(units=units, strategy="LeastAllocated", most_cells=8, nearest=(True,) * CELLS)
+        units = (AlignmentUnit("one", "app", needs), AlignmentUnit("two", "app", needs))
+        question = TableQuery(units=units, strategy="LeastAllocated", most_cells=8, nearest=(True,) * CELLS)
         begin = time.process_time()
         table.place(question, None)
         least = min(least, time.process_time() - begin)

@@ -18,14 +18,11 @@ from tools.peers.catalogue import Absent, found
 from bench.measure import Figure
 from bench.runtime import Say
 from polyarch.numa.api.topology import NodeResourceTopology
-from polyarch.numa.scheduling.compat.evaluate import evaluate as plugin_verdict
-from polyarch.numa.scheduling.compat.filtering import Free
-from polyarch.numa.scheduling.compat.options import CompatOptions
-from polyarch.numa.scheduling.exact.evaluate import evaluate as exact_verdict
-from polyarch.numa.scheduling.exact.options import ExactOptions
-from polyarch.numa.scheduling.facts.nodes import NodeFacts, node_facts
-from polyarch.numa.scheduling.facts.pods import PodFacts, PodObject, pod_facts
-from polyarch.numa.scheduling.fleet.nodes import Fleet
+from polyarch.numa.fit.compat import CompatOptions, Free
+from polyarch.numa.fit.compat import evaluate as plugin_verdict
+from polyarch.numa.fit.evaluate import evaluate as exact_verdict
+from polyarch.numa.fit.facts import ExactOptions, NodeFacts, PodFacts, PodObject, node_facts, pod_facts
+from polyarch.numa.fit.node_index import NumaNodeIndex
 
 PROGRAM: Final = "numa-plugin"
 NODES: Final = 5000
@@ -125,7 +122,7 @@ class Ours:
     def __init__(self, made: Sequence[Document], shown: Sequence[Document]) -> None:
         self._names = [each["metadata"]["name"] for each in made]
         self._pairs: list[tuple[NodeFacts, Free]] = []
-        self._fleet = Fleet(ExactOptions())
+        self._fleet = NumaNodeIndex(ExactOptions())
         for node, each in zip(made, shown, strict=True):
             topology = msgspec.convert(each, NodeResourceTopology)
             facts = node_facts(node["metadata"]["name"], topology, node["status"]["allocatable"])

@@ -12,14 +12,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+import kubelet_chances
 import msgspec
 import pytest
-
-import kubelet_chances
 import scheduling_chances as chances
-from polyarch.numa.scheduling.exact.evaluate import evaluate
-from polyarch.numa.scheduling.exact.options import ExactOptions
-from polyarch.numa.scheduling.facts.decision import Decision
+
+from polyarch.numa.fit.evaluate import evaluate
+from polyarch.numa.fit.facts import ExactOptions, FitDecision
 from polyarch.sandbox.kubelet_model import admission, cpus
 from polyarch.sandbox.kubelet_model.admission import Held
 from polyarch.sandbox.kubelet_model.devices import Devices
@@ -51,7 +50,7 @@ class Judged(msgspec.Struct, frozen=True):
     """One pod: what was decided, and what the kubelet did."""
 
     place: str
-    decision: Decision
+    decision: FitDecision
     reason: str
     message: str
 

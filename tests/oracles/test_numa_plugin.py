@@ -27,10 +27,7 @@ from plugin_chances import (
 )
 
 from polyarch.numa.decide.fingerprint import fingerprint
-from polyarch.numa.scheduling.compat.cache import Cache
-from polyarch.numa.scheduling.compat.evaluate import evaluate
-from polyarch.numa.scheduling.compat.options import CacheOptions, CompatOptions
-from polyarch.numa.scheduling.compat.scoring import score
+from polyarch.numa.fit.compat import CacheOptions, CompatOptions, OverReserveCache, evaluate, score
 
 CASES = 200
 NODES = 8
@@ -138,7 +135,7 @@ class Played:
         self.topologies = {name: self._shown(name) for name in self.names}
         self.detection = chance.choice(("Relaxed", "Aggressive"))
         self.informer = chance.choice(("Dedicated", "Shared"))
-        self.cache = Cache(
+        self.cache = OverReserveCache(
             CacheOptions(
                 scheduler_names=frozenset({OURS}),
                 informer=self.informer,  # type: ignore[arg-type]

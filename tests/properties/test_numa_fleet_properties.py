@@ -5,13 +5,11 @@ from random import Random
 import pytest
 from numa_clusters import a_node, a_pod, some_options
 
-from polyarch.numa.scheduling.exact.evaluate import evaluate
-from polyarch.numa.scheduling.exact.options import ExactOptions
-from polyarch.numa.scheduling.facts.nodes import NodeFacts
-from polyarch.numa.scheduling.facts.pods import PodFacts
-from polyarch.numa.scheduling.fleet.arrays import ArrayTable
-from polyarch.numa.scheduling.fleet.lists import ListTable
-from polyarch.numa.scheduling.fleet.nodes import Fleet
+from polyarch.numa.fit.array_table import ArrayTable
+from polyarch.numa.fit.evaluate import evaluate
+from polyarch.numa.fit.facts import ExactOptions, NodeFacts, PodFacts
+from polyarch.numa.fit.node_index import NumaNodeIndex
+from polyarch.numa.fit.node_table import ListTable
 
 NODES = 20
 PODS = 10
@@ -20,7 +18,7 @@ ROUNDS = 60
 Reserved = dict[str, list[dict[int, dict[str, int]]]]
 
 
-def changed(random: Random, fleets: list[Fleet], reserved: Reserved) -> None:
+def changed(random: Random, fleets: list[NumaNodeIndex], reserved: Reserved) -> None:
     """One event: a topology, a node that goes, a reservation that comes or goes."""
     name = f"node-{random.randrange(NODES)}"
     event = random.random()
@@ -53,7 +51,7 @@ def expected_free(node: NodeFacts, reserved: Reserved) -> dict[int, dict[str, in
     return {cell: {name: max(0, amount) for name, amount in amounts.items()} for cell, amounts in free.items()}
 
 
-def held_to(fleet: Fleet, pod: PodFacts, names: list[str], reserved: Reserved, options: ExactOptions) -> int:
+def held_to(fleet: NumaNodeIndex, pod: PodFacts, names: list[str], reserved: Reserved, options: ExactOptions) -> int:
     """Compares; how many nodes."""
     fits = fleet.fit(pod, names)
     for name, score in zip(fits.names, fits.all_scores, strict=True):
@@ -75,7 +73,7 @@ def held_to(fleet: Fleet, pod: PodFacts, names: list[str], reserved: Reserved, o
 def test_ns_170_arrays_and_lists_decide_as_the_reference_does(seed: int) -> None:
     random = Random(seed)
     options = some_options(random)
-    fleets = [Fleet(options, table=ArrayTable), Fleet(options, table=ListTable)]
+    fleets = [NumaNodeIndex(options, table=ArrayTable), NumaNodeIndex(options, table=ListTable)]
     reserved: Reserved = {}
     for number in range(NODES):
         node = a_node(random, f"node-{number}")

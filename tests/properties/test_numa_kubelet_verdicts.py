@@ -9,10 +9,8 @@ import msgspec
 import pytest
 import scheduling_chances as chances
 
-from polyarch.numa.scheduling.exact.evaluate import evaluate
-from polyarch.numa.scheduling.exact.options import ExactOptions
-from polyarch.numa.scheduling.facts.decision import POD, Decision
-from polyarch.numa.scheduling.facts.nodes import NodeFacts
+from polyarch.numa.fit.evaluate import evaluate
+from polyarch.numa.fit.facts import POD, ExactOptions, FitDecision, NodeFacts
 from polyarch.sandbox.kubelet_model import admission, cpus, devices
 from polyarch.sandbox.kubelet_model.admission import Held
 from polyarch.sandbox.kubelet_model.machine import Node, TopologyPolicy
@@ -28,7 +26,7 @@ class Judged(msgspec.Struct, frozen=True):
 
     place: str
     """For whoever has to look at it again."""
-    decision: Decision
+    decision: FitDecision
     refused: Refused | None
     held: Mapping[str, tuple[int, ...]]
     """The cells that each container has something of, if the pod was admitted."""

@@ -6,13 +6,17 @@ from typing import Any, NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polyarch.numa.scheduling.exact.evaluate import evaluate
-from polyarch.numa.scheduling.exact.options import ExactOptions
-from polyarch.numa.scheduling.facts.nodes import CellFacts, NodeFacts, NodeSettings
-from polyarch.numa.scheduling.facts.pods import ContainerFacts, PodFacts
-from polyarch.numa.scheduling.preemption.budgets import Budget
-from polyarch.numa.scheduling.preemption.occupancy import Occupancy, Occupant
-from polyarch.numa.scheduling.preemption.victims import Candidate, Rules, Waits, on_node
+from polyarch.numa.fit.evaluate import evaluate
+from polyarch.numa.fit.facts import ContainerFacts, ExactOptions, NodeFacts, NodeSettings, PodFacts, ZoneFacts
+from polyarch.numa.preemption import (
+    DisruptionBudget,
+    NodeUsage,
+    PodUsage,
+    PreemptionCandidate,
+    PreemptionRules,
+    TerminatingVictims,
+    candidate_on_node,
+)
 from polyarch.selectors import Requirement, Selector
 
 MANY = settings(max_examples=120, deadline=None)
@@ -79,11 +83,11 @@ def rebuilt(cells: int, policy: Any, scope: Any, there: Collection[Resident]) ->
         for each in there:
             if each.cell == cell:
                 available = {name: amount - each.holds.get(name, 0) for name, amount in available.items()}
-        built.append(CellFacts(id=cell, capacity=HAS, allocatable=HAS, available=available))
+        built.append(ZoneFacts(id=cell, capacity=HAS, allocatable=HAS, available=available))
     return NodeFacts(name="worker", cells=tuple(built), settings=NodeSettings(policy=policy, scope=scope))
 
 
-def as_known(cells: int, policy: Any, scope: Any, there: Collection[Resident]) -> Occupancy:
+def as_known(cells: int, policy: Any, scope: Any, there: Collection[Resident]) -> NodeUsage:
     """The same node while some pods are known by a reservation alone."""
     reserved: dict[int, dict[str, int]] = {}
     for each in there:
@@ -91,11 +95,11 @@ def as_known(cells: int, policy: Any, scope: Any, there: Collection[Resident]) -
             on_cell = reserved.setdefault(each.cell, {})
             for name, amount in each.holds.items():
                 on_cell[name] = on_cell.get(name, 0) + amount
-    return Occupancy(
+    return NodeUsage(
         node=rebuilt(cells, policy, scope, [each for each in there if each.is_settled]),
         reserved=reserved,
         occupants=tuple(
-            Occupant(pod=each.pod, cells={each.cell: each.holds} if each.is_known else None, is_settled=each.is_settled)
+            PodUsage(pod=each.pod, cells={each.cell: each.holds} if each.is_known else None, is_settled=each.is_settled)
             for each in there
         ),
     )
@@ -109,7 +113,7 @@ class Case(NamedTuple):
     scope: str
     there: list[Resident]
     wanting: PodFacts
-    budgets: list[Budget]
+    budgets: list[DisruptionBudget]
 
     def fits_without(self, uids: Collection[str]) -> bool:
         rest = [each for each in self.there if each.pod.uid not in uids]
@@ -137,7 +141,7 @@ def cases(draw: st.DrawFn) -> Case:
             scheduler_name=OURS,
         ),
         [
-            Budget(
+            DisruptionBudget(
                 namespace="default",
                 name=app,
                 selector=Selector((Requirement("app", "In", (app,)),)),
@@ -152,10 +156,10 @@ def cases(draw: st.DrawFn) -> Case:
 @given(cases())
 def test_ns_121_victims_are_minimal_lower_ours_and_known_and_the_pod_then_fits(case: Case) -> None:
     occupancy = as_known(case.cells, case.policy, case.scope, case.there)
-    found = on_node(case.wanting, occupancy, Rules(scheduler_name=OURS), case.budgets)
+    found = candidate_on_node(case.wanting, occupancy, PreemptionRules(scheduler_name=OURS), case.budgets)
     known = {each.pod.uid: each for each in case.there}
     leaving = {uid for uid, each in known.items() if each.pod.terminating and each.is_known}
-    if isinstance(found, Waits):
+    if isinstance(found, TerminatingVictims):
         assert {each.uid for each in found.leaving} == leaving
         assert leaving
         assert case.fits_without(leaving)
@@ -191,11 +195,11 @@ def test_ns_120_one_lower_pod_that_is_enough_is_found(case: Case) -> None:
         and each.pod.scheduler_name == OURS
         and case.fits_without({each.pod.uid} | leaving)
     ]
-    found = on_node(case.wanting, occupancy, Rules(scheduler_name=OURS, may_violate=True), [])
+    found = candidate_on_node(case.wanting, occupancy, PreemptionRules(scheduler_name=OURS, may_violate=True), [])
     if case.fits_without(leaving):
-        assert isinstance(found, Waits) if leaving else found is None
+        assert isinstance(found, TerminatingVictims) if leaving else found is None
     elif enough:
-        assert isinstance(found, Candidate)
+        assert isinstance(found, PreemptionCandidate)
 
 
 @MANY
@@ -203,6 +207,6 @@ def test_ns_120_one_lower_pod_that_is_enough_is_found(case: Case) -> None:
 def test_ns_121_the_order_of_pods_changes_nothing(case: Case) -> None:
     occupancy = as_known(case.cells, case.policy, case.scope, case.there)
     turned = as_known(case.cells, case.policy, case.scope, case.there[::-1])
-    assert on_node(case.wanting, occupancy, Rules(scheduler_name=OURS), case.budgets) == on_node(
-        case.wanting, turned, Rules(scheduler_name=OURS), case.budgets
-    )
+    assert candidate_on_node(
+        case.wanting, occupancy, PreemptionRules(scheduler_name=OURS), case.budgets
+    ) == candidate_on_node(case.wanting, turned, PreemptionRules(scheduler_name=OURS), case.budgets)

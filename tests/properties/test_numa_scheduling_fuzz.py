@@ -10,11 +10,8 @@ from hypothesis import strategies as st
 
 from polyarch.numa import names
 from polyarch.numa.api.topology import NodeResourceTopology
-from polyarch.numa.scheduling.exact.evaluate import evaluate
-from polyarch.numa.scheduling.exact.options import ExactOptions
-from polyarch.numa.scheduling.facts.decision import Decision
-from polyarch.numa.scheduling.facts.nodes import node_facts
-from polyarch.numa.scheduling.facts.pods import PodFacts, PodObject, pod_facts
+from polyarch.numa.fit.evaluate import evaluate
+from polyarch.numa.fit.facts import ExactOptions, FitDecision, PodFacts, PodObject, node_facts, pod_facts
 
 RESOURCES = ("cpu", "memory", "hugepages-2Mi", "example.com/nic", "example.com/gpu", "pods")
 quantities = st.one_of(
@@ -95,7 +92,7 @@ def some_pod(seed: int) -> PodFacts:
     return pod_facts(msgspec.convert(document, PodObject))
 
 
-def decide(document: dict[str, Any] | None, pod: PodFacts, chosen: ExactOptions) -> Decision:
+def decide(document: dict[str, Any] | None, pod: PodFacts, chosen: ExactOptions) -> FitDecision:
     topology = msgspec.convert(document, NodeResourceTopology) if document is not None else None
     return evaluate(pod, node_facts("worker", topology, None), {}, chosen)
 

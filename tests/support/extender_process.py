@@ -17,7 +17,7 @@ from polyarch.kube.patches import MergePatch
 from polyarch.kube.rbac import granted
 from polyarch.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NODES, PODS, SERVICE_ACCOUNTS, by_kind
 from polyarch.numa.api.topology import TOPOLOGIES
-from polyarch.numa.extender.cluster.rights import rights
+from polyarch.numa.extender.permissions import rights
 from polyarch.numa.extender.settings import ExtenderSettings
 from polyarch.placement.names import SKIP_ANNOTATION
 from polyarch.sandbox.cluster import Sandbox

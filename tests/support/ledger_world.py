@@ -17,16 +17,10 @@ from polyarch.numa.api.scan_settings import FingerprintMethod, ScanSettings
 from polyarch.numa.api.topology import NodeResourceTopology
 from polyarch.numa.decide import facts as scanned
 from polyarch.numa.decide.zones import zones
+from polyarch.numa.fit.evaluate import evaluate
+from polyarch.numa.fit.facts import ExactOptions, FitDecision, NodeFacts, PodFacts, PodObject, node_facts, pod_facts
+from polyarch.numa.reservations import ExactRules, ReservationCache, ReservationChange, ReservationOptions
 from polyarch.numa.result import topology_object
-from polyarch.numa.scheduling.exact.evaluate import evaluate
-from polyarch.numa.scheduling.exact.options import ExactOptions
-from polyarch.numa.scheduling.facts.decision import Decision
-from polyarch.numa.scheduling.facts.nodes import NodeFacts, node_facts
-from polyarch.numa.scheduling.facts.pods import PodFacts, PodObject, pod_facts
-from polyarch.numa.scheduling.ledger.ledger import Ledger
-from polyarch.numa.scheduling.ledger.options import LedgerOptions
-from polyarch.numa.scheduling.ledger.reservations import Change
-from polyarch.numa.scheduling.ledger.rules import ExactRules
 from polyarch.sandbox.kubelet_model import admission, capacity, cpus, devices, memory, requests
 from polyarch.sandbox.kubelet_model.layout import Numa
 from polyarch.sandbox.kubelet_model.layout import node as machine_of
@@ -247,7 +241,7 @@ class World:
         """By uid of a pod and node: when the object was written that the filter saw."""
         self.left_at: dict[str, float] = {}
         """By node, when a pod has left it last."""
-        self.ledger = Ledger(ExactRules(OPTIONS))
+        self.ledger = ReservationCache(ExactRules(OPTIONS))
         self.known: dict[str, NodeFacts] = {}
         self.mirror: dict[str, dict[tuple[int, str], int]] = {}
         for name in self.kubelets:
@@ -262,7 +256,7 @@ class World:
         self.pod_watch.clear()
         self.node_watch.clear()
         self.mirror = {}
-        self.ledger = Ledger(ExactRules(OPTIONS), LedgerOptions(scheduler="ours"))
+        self.ledger = ReservationCache(ExactRules(OPTIONS), ReservationOptions(scheduler="ours"))
         self.known = {name: each.facts for name, each in self.kubelets.items()}
         for pod in self.pods.values():
             self._note(self.ledger.pod_seen(pod.facts, self.now))
@@ -270,11 +264,11 @@ class World:
             self._note(self.ledger.topology_seen(node, self.now))
         self._note(self.ledger.start(self.now, EPOCH + self.now))
 
-    def decide(self, pod: PodFacts, node: str) -> Decision:
+    def decide(self, pod: PodFacts, node: str) -> FitDecision:
         known = self.known[node]
         return evaluate(pod, known, self.ledger.free(known), OPTIONS, groups=self.ledger.groups(node))
 
-    def _note(self, changes: Iterable[Change]) -> None:
+    def _note(self, changes: Iterable[ReservationChange]) -> None:
         """As a sum beside the ledger follows it."""
         for change in changes:
             self.counts[f"{change.event} {change.reason}"] += 1

@@ -5,9 +5,7 @@ from random import Random
 from typing import Any
 
 from polyarch.numa import names
-from polyarch.numa.scheduling.exact.options import ExactOptions
-from polyarch.numa.scheduling.facts.nodes import CellFacts, NodeFacts, NodeSettings
-from polyarch.numa.scheduling.facts.pods import ContainerFacts, PodFacts, quality
+from polyarch.numa.fit.facts import ContainerFacts, ExactOptions, NodeFacts, NodeSettings, PodFacts, ZoneFacts, quality
 from polyarch.quantity import MOST, UNIT
 
 DEVICE = "example.com/gpu"
@@ -25,7 +23,7 @@ def an_amount(random: Random, most: int) -> int:
     return whole + random.choice((0, 0, 0, 0, 0, 500, 1))
 
 
-def a_cell(random: Random, identity: int, listed: tuple[str, ...]) -> CellFacts:
+def a_cell(random: Random, identity: int, listed: tuple[str, ...]) -> ZoneFacts:
     own = [name for name in listed if random.random() < 0.9]
     capacity = {name: an_amount(random, 8) for name in own}
     allocatable = {name: amount if random.random() < 0.8 else amount // 2 for name, amount in capacity.items()}
@@ -33,7 +31,7 @@ def a_cell(random: Random, identity: int, listed: tuple[str, ...]) -> CellFacts:
         name: amount if random.random() < 0.5 else random.randint(0, amount // UNIT) * UNIT
         for name, amount in allocatable.items()
     }
-    return CellFacts(id=identity, capacity=capacity, allocatable=allocatable, available=available)
+    return ZoneFacts(id=identity, capacity=capacity, allocatable=allocatable, available=available)
 
 
 def a_node(random: Random, name: str) -> NodeFacts:
@@ -51,7 +49,7 @@ def a_node(random: Random, name: str) -> NodeFacts:
         cell = first if alike else a_cell(random, each, listed)
         group = tuple(sorted(random.sample(ids, 2))) if len(ids) > 1 and random.random() < 0.02 else ()
         cells.append(
-            CellFacts(
+            ZoneFacts(
                 id=each,
                 capacity=cell.capacity,
                 allocatable=cell.allocatable,

@@ -5,12 +5,11 @@ from typing import Any
 import msgspec
 
 from polyarch.kube.metrics import Metrics
-from polyarch.numa.extender.cell_books import Reserving
-from polyarch.numa.extender.engine import Engine
+from polyarch.numa.extender.compat_cache import CompatSchedulerCache
+from polyarch.numa.extender.engine import Engine, ExactSchedulerCache
 from polyarch.numa.extender.metrics import ExtenderMetrics
-from polyarch.numa.extender.plugin_books import Assuming
 from polyarch.numa.extender.settings import ExtenderSettings
-from polyarch.numa.scheduling.facts.nodes import NodeFacts
+from polyarch.numa.fit.facts import NodeFacts
 
 OURS = "topo-aware-scheduler"
 
@@ -23,7 +22,9 @@ class Extender:
         self.registry = Metrics()
         self.metrics = ExtenderMetrics(self.registry)
         self.books = (
-            Assuming(self.settings) if self.settings.mode == "compat" else Reserving(self.settings, self.metrics)
+            CompatSchedulerCache(self.settings)
+            if self.settings.mode == "compat"
+            else ExactSchedulerCache(self.settings, self.metrics)
         )
         self.engine = Engine(self.settings, self.books, self.metrics)
         for number, each in enumerate(nodes):

@@ -7,13 +7,8 @@ import msgspec
 from numa_nodes import amounts, cell, container, node, pod
 
 from polyarch.numa.decide.fingerprint import fingerprint
-from polyarch.numa.scheduling.facts.decision import Decision
-from polyarch.numa.scheduling.facts.nodes import CellFacts, NodeFacts
-from polyarch.numa.scheduling.facts.pods import PodFacts
-from polyarch.numa.scheduling.ledger.ledger import Ledger
-from polyarch.numa.scheduling.ledger.options import LedgerOptions
-from polyarch.numa.scheduling.ledger.reservations import Change
-from polyarch.numa.scheduling.ledger.rules import ExactRules
+from polyarch.numa.fit.facts import FitDecision, NodeFacts, PodFacts, ZoneFacts
+from polyarch.numa.reservations import ExactRules, ReservationCache, ReservationChange, ReservationOptions
 
 PERIOD = 10.0
 GRACE = 2 * PERIOD + 10.0
@@ -21,8 +16,8 @@ STARTED_AT = "2026-01-01T00:00:00Z"
 RULES = ExactRules()
 
 
-def started_ledger(**options: Any) -> Ledger:
-    ledger = Ledger(RULES, LedgerOptions(**options))
+def started_ledger(**options: Any) -> ReservationCache:
+    ledger = ReservationCache(RULES, ReservationOptions(**options))
     ledger.start(0.0, 0.0)
     return ledger
 
@@ -46,7 +41,7 @@ def version(
     )
 
 
-def _cell(index: int, used: Mapping[str, float]) -> CellFacts:
+def _cell(index: int, used: Mapping[str, float]) -> ZoneFacts:
     return cell(index, cpu=8, memory=32, nic=2, used=used)
 
 
@@ -63,7 +58,9 @@ def admitted(facts: PodFacts, *, node: str = "worker", version: int = 0, **chang
     return bound(facts, node=node, version=version, phase="Running", started_at=STARTED_AT, **changes)
 
 
-def choose(ledger: Ledger, facts: PodFacts, *nodes: NodeFacts, now: float, **others: Any) -> list[Decision]:
+def choose(
+    ledger: ReservationCache, facts: PodFacts, *nodes: NodeFacts, now: float, **others: Any
+) -> list[FitDecision]:
     """What a filter does: drop, evaluate, hold the nodes that fit."""
     ledger.drop(facts.uid, "again")
     decisions = [RULES.decide(facts, each, ledger.free(each), ledger.groups(each.name)) for each in nodes]
@@ -72,12 +69,12 @@ def choose(ledger: Ledger, facts: PodFacts, *nodes: NodeFacts, now: float, **oth
     return fitting
 
 
-def told(changes: Iterable[Change]) -> list[tuple[str, str, str]]:
+def told(changes: Iterable[ReservationChange]) -> list[tuple[str, str, str]]:
     """Event, reason, pod."""
     return [(each.event, each.reason, each.reservation.uid) for each in changes]
 
 
-def cpus(ledger: Ledger, node: str = "worker") -> dict[int, int]:
+def cpus(ledger: ReservationCache, node: str = "worker") -> dict[int, int]:
     """Reserved CPUs by cell."""
     return {cell: each.get("cpu", 0) // 1000 for cell, each in ledger.reserved(node).items()}
 

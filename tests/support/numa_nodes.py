@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from polyarch.numa.scheduling.facts.nodes import CellFacts, NodeFacts, NodeSettings
-from polyarch.numa.scheduling.facts.pods import ContainerFacts, Kind, PodFacts
+from polyarch.numa.fit.facts import ContainerFacts, ContainerKind, NodeFacts, NodeSettings, PodFacts, ZoneFacts
 
 NAMES = {"pages": "hugepages-2Mi", "nic": "example.com/nic", "gpu": "example.com/gpu"}
 GI = 1000 << 30
@@ -23,17 +22,17 @@ def cell(
     group: Sequence[int] = (),
     costs: Mapping[int, int] = {},
     **has: float,
-) -> CellFacts:
+) -> ZoneFacts:
     """All that it has is allocatable."""
     there, taken = amounts(has), amounts(used)
     free = {name: amount - taken.get(name, 0) for name, amount in there.items()}
-    return CellFacts(
+    return ZoneFacts(
         id=identity, capacity=there, allocatable=there, available=free, memory_group=tuple(group), costs=dict(costs)
     )
 
 
 def node(
-    *cells: CellFacts, name: str = "worker", allocatable: Mapping[str, int] | None = None, **settings: Any
+    *cells: ZoneFacts, name: str = "worker", allocatable: Mapping[str, int] | None = None, **settings: Any
 ) -> NodeFacts:
     """Policy ``single-numa-node`` unless ``settings`` have another one; the Node is not known unless given."""
     return NodeFacts(
@@ -44,7 +43,7 @@ def node(
     )
 
 
-def container(name: str, kind: Kind = "app", **requests: float) -> ContainerFacts:
+def container(name: str, kind: ContainerKind = "app", **requests: float) -> ContainerFacts:
     """Limits are requests."""
     return ContainerFacts(name, kind, amounts(requests), amounts(requests))
 

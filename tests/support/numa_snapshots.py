@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 
 from polyarch.numa.decide.facts import TopologyPolicy, TopologyScope
-from polyarch.numa.scheduling.facts.nodes import CellFacts, NodeFacts, NodeSettings
-from polyarch.numa.scheduling.facts.pods import ContainerFacts, Kind, PodFacts, Qos
+from polyarch.numa.fit.facts import ContainerFacts, ContainerKind, NodeFacts, NodeSettings, PodFacts, Qos, ZoneFacts
 from polyarch.quantity import UNIT
 
 NIC = "vendor.example/nic"
@@ -15,7 +14,7 @@ def whole(amounts: Mapping[str, float]) -> dict[str, int]:
     return {name: round(amount * UNIT) for name, amount in amounts.items()}
 
 
-def container(name: str, kind: Kind = "app", **amounts: float) -> ContainerFacts:
+def container(name: str, kind: ContainerKind = "app", **amounts: float) -> ContainerFacts:
     """``nic`` stands for the device, and ``ephemeral_storage`` for what has a dash."""
     named = {NIC if each == "nic" else each.replace("_", "-"): amount for each, amount in amounts.items()}
     return ContainerFacts(name, kind, whole(named), whole(named))
@@ -38,7 +37,7 @@ def node(
     return NodeFacts(
         name="n",
         cells=tuple(
-            CellFacts(
+            ZoneFacts(
                 id=each,
                 available=whole(amounts),
                 costs={other: cost for (one, other), cost in costs.items() if one == each},

@@ -11,9 +11,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from polyarch.numa.api.topology import NodeResourceTopology
-from polyarch.numa.scheduling.compat.requests import effective, rounded_up
-from polyarch.numa.scheduling.facts.nodes import NodeFacts, node_facts
-from polyarch.numa.scheduling.facts.pods import PodFacts, PodObject, pod_facts
+from polyarch.numa.fit.compat import effective, rounded_up
+from polyarch.numa.fit.facts import NodeFacts, PodFacts, PodObject, node_facts, pod_facts
 
 NIC, GPU = "vendor.example/nic", "vendor.example/gpu"
 PAGES: Final = "hugepages-2Mi"

@@ -13,9 +13,8 @@ from polyarch.numa.api.topology import NodeResourceTopology
 from polyarch.numa.decide import facts as exporter
 from polyarch.numa.decide.facts import Facts
 from polyarch.numa.decide.zones import zones
+from polyarch.numa.fit.facts import NodeFacts, PodFacts, PodObject, node_facts, pod_facts
 from polyarch.numa.result import topology_object
-from polyarch.numa.scheduling.facts.nodes import NodeFacts, node_facts
-from polyarch.numa.scheduling.facts.pods import PodFacts, PodObject, pod_facts
 from polyarch.sandbox.kubelet_model import capacity, cpus, memory, requests
 from polyarch.sandbox.kubelet_model.admission import Held
 from polyarch.sandbox.kubelet_model.cpu_assignment import packed

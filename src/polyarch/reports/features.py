@@ -7,8 +7,7 @@ from typing import Final
 
 from polyarch.builds.api.resources import ImageBuild
 from polyarch.numa.api.topology import NodeResourceTopology
-from polyarch.numa.scheduling.facts.amounts import CPU, MEMORY
-from polyarch.numa.scheduling.facts.nodes import CellFacts, NodeFacts, node_facts
+from polyarch.numa.fit.facts import CPU, MEMORY, NodeFacts, ZoneFacts, node_facts
 from polyarch.placement.decide.decision import Reason
 from polyarch.reports.document import NamedPods, Part, PartRow, PlacementPart
 from polyarch.reports.facts import Answers, Facts, WorkloadFact
@@ -120,7 +119,7 @@ def numa_rows(topologies: Iterable[NodeResourceTopology], workloads: Iterable[Wo
     return tuple(rows)
 
 
-def _is_free(cell: CellFacts) -> bool:
+def _is_free(cell: ZoneFacts) -> bool:
     return all(cell.available.get(name, 0) >= amount for name, amount in cell.allocatable.items())
 
 

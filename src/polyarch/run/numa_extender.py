@@ -25,23 +25,17 @@ from polyarch.kube.manager import Addresses, Components, Process, Role, Task
 from polyarch.kube.metrics import Metrics, RequestMetrics
 from polyarch.kube.server import HttpServer
 from polyarch.kube.settings import ProcessSettings
-from polyarch.numa.extender.cell_books import Reserving, exact_options
-from polyarch.numa.extender.cluster.binding import Binding
-from polyarch.numa.extender.cluster.budgets import BudgetCache
-from polyarch.numa.extender.cluster.kick import Bell, CapacityBell, Kicks, NodeBell
-from polyarch.numa.extender.cluster.silence import Silence
-from polyarch.numa.extender.cluster.sources import Sources
-from polyarch.numa.extender.cluster.takeover import Takeover
-from polyarch.numa.extender.cluster.unexplained import Dumps
-from polyarch.numa.extender.endpoints import Endpoints
-from polyarch.numa.extender.engine import Books, Engine
+from polyarch.numa.extender.compat_cache import CompatSchedulerCache
+from polyarch.numa.extender.diagnostics import ResyncDebugFiles, StalenessCheck
+from polyarch.numa.extender.engine import Engine, ExactSchedulerCache, SchedulerCache, exact_options
 from polyarch.numa.extender.metrics import ExtenderMetrics
-from polyarch.numa.extender.plugin_books import Assuming
-from polyarch.numa.extender.preempting import Preempting
-from polyarch.numa.extender.report import Report
-from polyarch.numa.extender.service import Rejections, Service
+from polyarch.numa.extender.preemption import BudgetCache, PreemptionController
+from polyarch.numa.extender.requeue import NodeAnnotationSignal, RequeueSignal, RequeueTrigger, StorageCapacitySignal
+from polyarch.numa.extender.service import PodBinder, Rejections, Service
 from polyarch.numa.extender.settings import ExtenderSettings
-from polyarch.numa.scheduling.preemption.victims import Rules
+from polyarch.numa.extender.sources import CacheUpdater, FailoverBarrier
+from polyarch.numa.extender.status import StateDocumentWriter, StatusListener
+from polyarch.numa.preemption import PreemptionRules
 from polyarch.run.logs import configure
 
 NAME: Final = "numa-extender"
@@ -84,8 +78,8 @@ async def setup(process: Process) -> Components:
     metrics = ExtenderMetrics(process.metrics)
     recorder = process.recorder(CONTROLLER)
     background: dict[str, Task] = {}
-    reserving = Reserving(settings, metrics) if settings.mode != "compat" else None
-    books: Books = reserving if reserving is not None else Assuming(settings)
+    reserving = ExactSchedulerCache(settings, metrics) if settings.mode != "compat" else None
+    books: SchedulerCache = reserving if reserving is not None else CompatSchedulerCache(settings)
     engine = Engine(settings, books, metrics)
     forgets: list[Callable[[str], None]] = [engine.forget]
 
@@ -93,20 +87,20 @@ async def setup(process: Process) -> Components:
         for each in forgets:
             each(uid)
 
-    sources = Sources(client, books, settings, clock=clock, exporters=reserving, forget=forget)
+    sources = CacheUpdater(client, books, settings, clock=clock, exporters=reserving, forget=forget)
     background |= {f"watch {name}": each.run for name, each in sources.feeds.items()}
     rejections: tuple[Rejections, ...] = ()
     looks: list[Callable[[float], None]] = [books.tick]
-    preempting: Preempting | None = None
+    preempting: PreemptionController | None = None
     if reserving is not None:
-        looks.append(Silence(reserving.ledger.silent, recorder=recorder, metrics=metrics).look)
+        looks.append(StalenessCheck(reserving.ledger.silent, recorder=recorder, metrics=metrics).look)
         if settings.resync_debug == "DumpJSONFile":
-            dumps = Dumps(settings.dumps)
+            dumps = ResyncDebugFiles(settings.dumps)
             reserving.unexplained = dumps.write
             background["dumps"] = dumps.run
         if settings.evicts:
             budgets = BudgetCache(client, clock=clock)
-            preempting = Preempting(
+            preempting = PreemptionController(
                 client,
                 reserving,
                 budgets=budgets,
@@ -121,7 +115,7 @@ async def setup(process: Process) -> Components:
             looks.append(preempting.look)
             background |= {"watch budgets": budgets.run, "preemption": preempting.run}
     if (bell := _bell(settings, client)) is not None:
-        kicks = Kicks(bell, metrics=metrics, clock=clock)
+        kicks = RequeueTrigger(bell, metrics=metrics, clock=clock)
         looks.append(lambda now: kicks.wake(node) if (node := engine.roomy(now)) else None)
         if preempting is not None:
             preempting.wakes = kicks.wake
@@ -134,18 +128,18 @@ async def setup(process: Process) -> Components:
             for look in looks:
                 look(now)
 
-    takeover = Takeover(client, sources.pods, settings.scheduler_name, clock=clock)
+    takeover = FailoverBarrier(client, sources.pods, settings.scheduler_name, clock=clock)
     service = Service(
         engine,
         metrics=metrics,
         clock=clock,
         problem=lambda: sources.problem,
         arrives=takeover.passed,
-        binds=Binding(client, engine, clock=clock) if settings.bind else None,
+        binds=PodBinder(client, engine, clock=clock) if settings.bind else None,
         rejections=rejections,
     )
-    report = Report(engine, caches=sources.states, problem=lambda: sources.problem, clock=clock)
-    endpoints = Endpoints(
+    report = StateDocumentWriter(engine, caches=sources.states, problem=lambda: sources.problem, clock=clock)
+    endpoints = StatusListener(
         settings, client=client, health=process.health, metrics=process.metrics, state=report.state, clock=clock
     )
     _gauges(metrics, books, sources, reserving)
@@ -159,22 +153,24 @@ async def setup(process: Process) -> Components:
     )
 
 
-def _rules(settings: ExtenderSettings) -> Rules:
-    return Rules(
+def _rules(settings: ExtenderSettings) -> PreemptionRules:
+    return PreemptionRules(
         scheduler_name=settings.scheduler_name,
         options=exact_options(settings),
         may_violate=settings.preempt_violating,
     )
 
 
-def _bell(settings: ExtenderSettings, client: Client) -> Bell | None:
+def _bell(settings: ExtenderSettings, client: Client) -> RequeueSignal | None:
     """What wakes rejected pods; None: nothing does."""
     if settings.kick == "capacity":
-        return CapacityBell(client, settings.namespace)
-    return NodeBell(client) if settings.kick == "node-annotation" else None
+        return StorageCapacitySignal(client, settings.namespace)
+    return NodeAnnotationSignal(client) if settings.kick == "node-annotation" else None
 
 
-def _gauges(metrics: ExtenderMetrics, books: Books, sources: Sources, reserving: Reserving | None) -> None:
+def _gauges(
+    metrics: ExtenderMetrics, books: SchedulerCache, sources: CacheUpdater, reserving: ExactSchedulerCache | None
+) -> None:
     metrics.ask_ready(lambda: not sources.problem)
     metrics.ask_reservations(books.count)
     if reserving is not None:

@@ -25,9 +25,9 @@ from typing import Any
 
 import msgspec
 import pytest
-
 from builds_world import BASE, EVERY, REPOSITORY, CutOff, World, index_of, made_by, node
 from machine_world import EXTENSIONS_IMAGE, FOUR, OS_IMAGE, MachineWorld, machine_node
+
 from polyarch.builds import names
 from polyarch.builds.api.settings import ExecutionPhase, Phase
 from polyarch.builds.facts.facts import ChildRecord, Facts, JobFacts, PodFacts, SecretFacts, StepFailure

@@ -3,7 +3,7 @@
 from functools import lru_cache
 from typing import Final
 
-from polyarch.numa.scheduling.facts.amounts import is_memory
+from polyarch.numa.fit.facts import is_memory
 from polyarch.quantity import ABBREVIATED, abbreviated
 
 _UNITS: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")

@@ -12,12 +12,14 @@ import structlog
 from aiohttp import web
 
 from polyarch.clock import Clock, deadline
+from polyarch.kube.client import Client
+from polyarch.kube.errors import KubernetesError
 from polyarch.kube.server import JSON_HEADERS, BodyTooLarge, read_body, text
 from polyarch.numa.extender import wire
 from polyarch.numa.extender.engine import Engine
 from polyarch.numa.extender.metrics import ExtenderMetrics
 from polyarch.numa.extender.settings import VERB_SECONDS
-from polyarch.numa.extender.wire import BindQuestion, InvalidRequest, Question
+from polyarch.numa.extender.wire import ExtenderArgs, ExtenderBindingArgs, InvalidRequest
 
 log = structlog.get_logger(__name__)
 
@@ -33,7 +35,7 @@ Arrives = Callable[[], Awaitable[None]]
 class Binds(Protocol):
     """Creates the Binding of a pod that has its cells."""
 
-    async def bind(self, asked: BindQuestion) -> str:
+    async def bind(self, asked: ExtenderBindingArgs) -> str:
         """Why it is not bound; empty: it is."""
         ...
 
@@ -41,7 +43,7 @@ class Binds(Protocol):
 class Rejections(Protocol):
     """Hears of pods that no node will do for."""
 
-    def rejected(self, asked: Question, now: float) -> None: ...
+    def rejected(self, asked: ExtenderArgs, now: float) -> None: ...
 
 
 class Service:
@@ -133,3 +135,30 @@ class Service:
         if verb == "filter":
             return wire.problem(sentence)
         return wire.bound(sentence) if verb == "bind" else wire.priorities(())
+
+
+# -- The bind verb: the pod has its cells before its Binding is created (NS-088).
+
+
+class PodBinder:
+    """Called by the service, one pod at a time or several."""
+
+    def __init__(self, client: Client, engine: Engine, *, clock: Clock) -> None:
+        self._client = client
+        self._engine = engine
+        self._clock = clock
+
+    async def bind(self, asked: ExtenderBindingArgs) -> str:
+        """Why the pod is not bound; empty: it is."""
+        pod = self._engine.asked(asked.pod_uid)
+        if pod is None:
+            return f"pod {asked.pod_namespace}/{asked.pod_name} was not asked for: it has to pass filter first"
+        if problem := self._engine.books.secure(pod, asked.node, self._clock.monotonic()):
+            return problem
+        try:
+            await self._client.bind(asked.pod_namespace, asked.pod_name, asked.node, asked.pod_uid)
+        except KubernetesError as error:
+            log.warning("pod is not bound", pod=pod.full_name, node=asked.node, error=str(error))
+            return str(error)
+        self._engine.books.bound(pod, asked.node, self._clock.monotonic())
+        return ""

@@ -1,16 +1,14 @@
 """What the extender knows, as one versioned document: ``GET /numa/state`` (NS-087).
 
 ``polyarch numa top`` and ``explain`` read it, and decide from it with the same functions as the extender itself.
-Amounts are whole thousandths, as everywhere in a decision. Members may be added within a version. Pure.
-"""
+Amounts are whole thousandths, as everywhere in a decision. Members may be added within a version. Pure."""
 
 from collections.abc import Mapping
 from typing import Final, Literal
 
 import msgspec
 
-from polyarch.numa.scheduling.facts.amounts import Amounts
-from polyarch.numa.scheduling.facts.nodes import NodeFacts
+from polyarch.numa.fit.facts import Amounts, NodeFacts
 
 VERSION: Final = "polyarch.dev/numa-state.v1"
 
@@ -47,7 +45,7 @@ class ReservationDocument(msgspec.Struct, frozen=True, kw_only=True, rename="cam
     age_seconds: float = 0.0
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class LastFilterResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What was answered last for one pod."""
 
     namespace: str
@@ -101,7 +99,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     caches: Mapping[str, CacheState] = {}
     nodes: tuple[NodeState, ...] = ()
     reservations: tuple[ReservationDocument, ...] = ()
-    verdicts: tuple[Verdict, ...] = ()
+    verdicts: tuple[LastFilterResult, ...] = ()
 
 
 class UnreadableState(ValueError):  # noqa: N818 - what is the case

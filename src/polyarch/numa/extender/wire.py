@@ -1,8 +1,7 @@
 """What kube-scheduler sends its extender and reads of it (NS-080 – NS-084, NS-088). Pure.
 
 The keys are the names of Go's fields, since the types of ``k8s.io/kube-scheduler/extender/v1`` have no tags. Only names
-of nodes are exchanged: 5 000 nodes as objects would be 100 MB per pod.
-"""
+of nodes are exchanged: 5 000 nodes as objects would be 100 MB per pod."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -10,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from polyarch.numa.scheduling.facts.pods import PodFacts, PodObject, pod_facts
+from polyarch.numa.fit.facts import PodFacts, PodObject, pod_facts
 from polyarch.quantity import InvalidQuantity
 
 LARGEST: Final = 16 * 1024 * 1024
@@ -28,7 +27,7 @@ class InvalidRequest(ValueError):  # noqa: N818 - what is the case
     """The body is no question; the message is one sentence for the log of the scheduler."""
 
 
-class Question(msgspec.Struct, frozen=True):
+class ExtenderArgs(msgspec.Struct, frozen=True):
     """Which of these nodes; ``problem``: what keeps it from being answered."""
 
     pod: PodFacts
@@ -37,7 +36,7 @@ class Question(msgspec.Struct, frozen=True):
     problem: str = ""
 
 
-class BindQuestion(msgspec.Struct, frozen=True, rename="pascal"):
+class ExtenderBindingArgs(msgspec.Struct, frozen=True, rename="pascal"):
     """The pod that is to be bound, and where."""
 
     pod_name: str = ""
@@ -72,11 +71,11 @@ class _Bound(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 _decode: Final = msgspec.json.Decoder(_Arguments).decode
-_decode_binding: Final = msgspec.json.Decoder(BindQuestion).decode
+_decode_binding: Final = msgspec.json.Decoder(ExtenderBindingArgs).decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
-def question(body: bytes) -> Question:
+def question(body: bytes) -> ExtenderArgs:
     """Raises :class:`InvalidRequest`."""
     try:
         asked = _decode(body)
@@ -86,10 +85,10 @@ def question(body: bytes) -> Question:
     except (msgspec.DecodeError, UnicodeDecodeError, InvalidQuantity) as error:
         raise InvalidRequest(f"the request cannot be read: {error}") from None
     by_object = asked.node_names is None and bytes(asked.nodes) != b"null"
-    return Question(pod, tuple(dict.fromkeys(asked.node_names or ())), NOT_BY_NAME if by_object else "")
+    return ExtenderArgs(pod, tuple(dict.fromkeys(asked.node_names or ())), NOT_BY_NAME if by_object else "")
 
 
-def bind_question(body: bytes) -> BindQuestion:
+def bind_question(body: bytes) -> ExtenderBindingArgs:
     """Raises :class:`InvalidRequest`."""
     try:
         asked = _decode_binding(body)

@@ -12,8 +12,8 @@ from polyarch.cli.numa.sources.objects import Objects
 from polyarch.cli.numa.sources.seen import Seen
 from polyarch.numa.decide.placement_vectors import Vectors, encode
 from polyarch.numa.extender.state_document import Options
-from polyarch.numa.scheduling.facts.pods import PodFacts
-from polyarch.numa.scheduling.simulation.snapshot import Snapshot
+from polyarch.numa.fit.facts import PodFacts
+from polyarch.numa.snapshot import Snapshot
 
 NODES = listed(topology("a", zone(0, cpu="2"), zone(1, cpu="4")), topology("b", zone(0, memory="2Gi"), zone(1)))
 FILES: dict[str, Any] = {"nodes.json": NODES, "pod.json": pod("web", cpu="4", memory="4Gi")}

@@ -14,14 +14,14 @@ from polyarch.cli.numa.sources.cluster import SeenCluster, read_cluster
 from polyarch.cli.numa.sources.extender import HEADER
 from polyarch.kube.settings import User
 from polyarch.numa.extender import state_document
-from polyarch.numa.extender.state_document import NodeState, Options, ReservationDocument, State, Verdict
-from polyarch.numa.scheduling.facts.nodes import CellFacts, NodeFacts
+from polyarch.numa.extender.state_document import LastFilterResult, NodeState, Options, ReservationDocument, State
+from polyarch.numa.fit.facts import NodeFacts, ZoneFacts
 
 STATE = State(
     options=Options(mode="exact", strategy="MostAllocated"),
     nodes=(
         NodeState(
-            facts=NodeFacts(name="a", cells=(CellFacts(id=0, available={"cpu": 8000}, allocatable={"cpu": 8000}),)),
+            facts=NodeFacts(name="a", cells=(ZoneFacts(id=0, available={"cpu": 8000}, allocatable={"cpu": 8000}),)),
             explained=False,
             age_seconds=5.0,
         ),
@@ -150,7 +150,7 @@ async def test_ns_161_an_extender_that_does_not_answer_is_named_with_the_reason(
 async def test_ns_152_of_several_replicas_the_one_that_was_asked_last_is_believed(cluster: Cluster) -> None:
     """NS-152: a standby knows nothing of what is held for pods that are not bound yet."""
     cluster.schedulers += [_another(EXTENDER, "s-2"), _another(EXTENDER, "s-3")]
-    verdict = Verdict(namespace="shop", name="web", uid="u", seconds_ago=3.0, asked=1)
+    verdict = LastFilterResult(namespace="shop", name="web", uid="u", seconds_ago=3.0, asked=1)
     leads = replace(STATE, options=Options(scheduler_name="the leader's"), verdicts=(verdict,))
     led = replace(STATE, reservations=(), verdicts=(replace(verdict, seconds_ago=500.0),))
     cluster.state = document(state_document.document(replace(STATE, reservations=())))

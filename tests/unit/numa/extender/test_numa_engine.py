@@ -9,8 +9,8 @@ from numa_extender import OURS, Extender
 from numa_nodes import cell, container, node, pod
 
 from polyarch.numa.decide.fingerprint import fingerprint
-from polyarch.numa.extender.cell_books import MOST_SCORES
-from polyarch.numa.scheduling.facts.nodes import NodeFacts
+from polyarch.numa.extender.engine import MOST_SCORES
+from polyarch.numa.fit.facts import NodeFacts
 
 
 def guaranteed(name="web", cpu=2.0, **others):

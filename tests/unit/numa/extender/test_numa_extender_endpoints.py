@@ -15,9 +15,8 @@ from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import TOKEN_REVIEWS
 from polyarch.kube.server import Health
 from polyarch.numa.extender import state_document
-from polyarch.numa.extender.endpoints import Endpoints
-from polyarch.numa.extender.report import Report
 from polyarch.numa.extender.settings import ExtenderSettings
+from polyarch.numa.extender.status import StateDocumentWriter, StatusListener
 
 CA = trustme.CA()
 
@@ -49,9 +48,11 @@ async def serving(cert_dir=""):
     reviews, health, metrics = Reviews(), Health(), Metrics()
     metrics.counter("scans_total", "Scans").inc()
     clock = SystemClock()
-    report = Report(extender.engine, caches=dict, problem=lambda: "", clock=clock)
+    report = StateDocumentWriter(extender.engine, caches=dict, problem=lambda: "", clock=clock)
     settings = ExtenderSettings(status_listen=("127.0.0.1", 0), cert_dir=str(cert_dir))
-    endpoints = Endpoints(settings, client=reviews, health=health, metrics=metrics, state=report.state, clock=clock)
+    endpoints = StatusListener(
+        settings, client=reviews, health=health, metrics=metrics, state=report.state, clock=clock
+    )
     health.readiness.add("certificate", endpoints.not_ready)
     keeping = asyncio.create_task(endpoints.certificates.run())
     await endpoints.certificates.ready()
@@ -142,7 +143,7 @@ async def test_ns_087_the_document_has_reservations_and_answers_and_reads_back_a
     extender = Extender(node(cell(0, cpu=8, memory=16), name="a"))
     web = pod(container("app", cpu=2, memory=1), name="web", scheduler_name="topo-aware-scheduler")
     extender.engine.filter(web, ["a"], 1.0)
-    report = Report(extender.engine, caches=dict, problem=lambda: "stale", clock=SystemClock())
+    report = StateDocumentWriter(extender.engine, caches=dict, problem=lambda: "stale", clock=SystemClock())
     found = state_document.read(await report.state(frozenset()))
     (entry,) = found.reservations
     assert (entry.namespace, entry.name, entry.node, entry.state) == ("default", "web", "a", "held")

@@ -17,21 +17,18 @@ from polyarch.kube.metrics import Metrics
 from polyarch.kube.patches import JsonPatch
 from polyarch.kube.resources import PODS, Resource
 from polyarch.numa.extender.metrics import ExtenderMetrics
-from polyarch.numa.extender.preempting import (
+from polyarch.numa.extender.preemption import (
     AFTER_NOTHING,
     AFTER_UNCLEAR,
     BETWEEN,
     KEPT,
     LONGEST_KEPT,
     MOST_WAITING,
-    Preempting,
+    PreemptionController,
 )
-from polyarch.numa.extender.wire import Question
-from polyarch.numa.scheduling.facts.decision import Decision
-from polyarch.numa.scheduling.facts.nodes import NodeFacts
-from polyarch.numa.scheduling.facts.pods import PodFacts
-from polyarch.numa.scheduling.preemption.budgets import Budget
-from polyarch.numa.scheduling.preemption.victims import Rules
+from polyarch.numa.extender.wire import ExtenderArgs
+from polyarch.numa.fit.facts import FitDecision, NodeFacts, PodFacts
+from polyarch.numa.preemption import DisruptionBudget, PreemptionRules
 from polyarch.selectors import Selector
 
 OURS = "topo-aware-scheduler"
@@ -84,25 +81,25 @@ class World:
             self.ledger.pod_seen(each, 1.0)
         self.topology = version(2, residents, used=used)
         self.ledger.topology_seen(self.topology, 2.0)
-        self.budgets: list[Budget] = []
+        self.budgets: list[DisruptionBudget] = []
         self.api = Api()
         self.told = Told()
         self.metrics = Metrics()
         self.woken: list[str] = []
         self.roomy: list[str] = []
         """Other nodes that would do."""
-        self.preempting = Preempting(
+        self.preempting = PreemptionController(
             self.api,
             self,
             budgets=self,
-            rules=Rules(scheduler_name=OURS),
+            rules=PreemptionRules(scheduler_name=OURS),
             recorder=self.told,  # type: ignore[arg-type]
             metrics=ExtenderMetrics(self.metrics),
             clock=self.clock,
         )
         self.preempting.wakes = self.woken.append
 
-    async def known(self) -> list[Budget]:
+    async def known(self) -> list[DisruptionBudget]:
         return self.budgets
 
     def node(self, name: str) -> NodeFacts | None:
@@ -117,7 +114,7 @@ class World:
     def fitting(self, pod: PodFacts, names: Sequence[str]) -> list[str]:
         return self.roomy
 
-    def keep(self, pod: PodFacts, decision: Decision, now: float, seconds: float) -> None:
+    def keep(self, pod: PodFacts, decision: FitDecision, now: float, seconds: float) -> None:
         self.ledger.hold(pod, [decision], now, ttl=seconds)
 
     def drop(self, uid: str, now: float) -> None:
@@ -125,7 +122,7 @@ class World:
 
     async def rejects(self, pod: PodFacts, names: tuple[str, ...] = ("worker",)) -> None:
         """A filter that found no node, and time for what follows."""
-        self.preempting.rejected(Question(pod=pod, names=names), self.clock.monotonic())
+        self.preempting.rejected(ExtenderArgs(pod=pod, names=names), self.clock.monotonic())
         await self.attempts(20 + 2 * len(names))
 
     def goes(self, name: str) -> None:
@@ -245,7 +242,9 @@ async def test_ns_122_an_eviction_that_a_budget_refuses_ends_the_attempt(world: 
 async def test_ns_121_a_budget_that_is_used_up_turns_to_the_next_best(world: World) -> None:
     world.pods["second"] = replace(world.pods["second"], labels={"app": "db"})
     world.budgets = [
-        Budget(namespace="default", name="db", selector=Selector.parse({"matchLabels": {"app": "db"}}), allowed=0)
+        DisruptionBudget(
+            namespace="default", name="db", selector=Selector.parse({"matchLabels": {"app": "db"}}), allowed=0
+        )
     ]
     await world.rejects(wanting())
     assert world.api.calls[0] == ("evict", "default/first first")
@@ -303,7 +302,7 @@ async def test_ns_120_a_pod_that_was_bound_meanwhile_evicts_nobody(world: World)
 
 async def test_ns_122_nobody_is_evicted_for_a_pod_that_is_gone(world: World) -> None:
     """NS-122: it was deleted while its turn had not come."""
-    world.preempting.rejected(Question(wanting(), ("worker",)), world.clock.monotonic())
+    world.preempting.rejected(ExtenderArgs(wanting(), ("worker",)), world.clock.monotonic())
     world.preempting.forget("wanting")
     await world.attempts()
     await world.rejects(wanting())
@@ -417,7 +416,7 @@ async def test_ns_122_nobody_is_evicted_for_a_pod_that_found_its_end_during_the_
 ) -> None:
     """NS-122: the pod is deleted, or bound elsewhere, while disruption budgets are read."""
 
-    async def known() -> list[Budget]:
+    async def known() -> list[DisruptionBudget]:
         if ends == "deleted":
             world.preempting.forget("wanting")
         else:

@@ -6,13 +6,18 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from polyarch.cli.numa.sources.seen import Seen
-from polyarch.numa.scheduling.facts.decision import Decision
-from polyarch.numa.scheduling.facts.pods import PodFacts
-from polyarch.numa.scheduling.simulation.actual_cells import Placed, Whereabouts, whereabouts, without
-from polyarch.numa.scheduling.simulation.alignment import Alignment, alignments
-from polyarch.numa.scheduling.simulation.rules import Choice, rules
-from polyarch.numa.scheduling.simulation.shortage import CellNumbers, numbers
-from polyarch.numa.scheduling.simulation.snapshot import NodeSnapshot, Snapshot, Source
+from polyarch.numa.explanation import (
+    Placed,
+    PodZones,
+    RequestAlignment,
+    ZoneNumbers,
+    alignments,
+    pod_zones,
+    without,
+    zone_numbers,
+)
+from polyarch.numa.fit.facts import FitDecision, PodFacts
+from polyarch.numa.snapshot import Choice, NodeSnapshot, Snapshot, Source, rules_of
 from polyarch.quantity import spelled
 
 VERSION: Final = "polyarch.dev/numa-explain.v1"
@@ -21,8 +26,8 @@ VERSION: Final = "polyarch.dev/numa-explain.v1"
 class NodeAccount(NamedTuple):
     """What one node says."""
 
-    decision: Decision
-    numbers: tuple[CellNumbers, ...]
+    decision: FitDecision
+    numbers: tuple[ZoneNumbers, ...]
     policy: str
 
 
@@ -53,9 +58,9 @@ class Account(NamedTuple):
     source: Source
     mode: str
     pod: PodFacts
-    alignments: tuple[Alignment, ...]
+    alignments: tuple[RequestAlignment, ...]
     nodes: tuple[NodeAccount, ...]
-    whereabouts: Whereabouts | None = None
+    whereabouts: PodZones | None = None
     events: Sequence[Event] = ()
     ending: Ending | None = None
     """Of a pod that is over: the nodes say where one like it would fit now."""
@@ -74,7 +79,7 @@ def account(
     that is over as if it were to come."""
     if ending is not None:
         pod = msgspec.structs.replace(pod, node_name="")
-    decide = rules(seen.choice)
+    decide = rules_of(seen.choice)
     home = seen.snapshot.node(pod.node_name) if pod.node_name else None
     told = [without(each, pod) for each in shown.nodes if home is None or each.name == home.name]
     return Account(
@@ -83,7 +88,7 @@ def account(
         pod=pod,
         alignments=alignments(pod, [each.facts for each in told]),
         nodes=() if home is not None else tuple(_node(pod, each, seen) for each in told),
-        whereabouts=None if home is None else whereabouts(pod, home, seen.objects.topology(home.name), decide),
+        whereabouts=None if home is None else pod_zones(pod, home, seen.objects.topology(home.name), decide),
         events=events,
         ending=ending,
         preemption=_preemption(pod, seen.choice) if home is None and ending is None else None,
@@ -139,9 +144,9 @@ def _preemption(pod: PodFacts, choice: Choice) -> Preemption | None:
 
 def _node(pod: PodFacts, node: NodeSnapshot, seen: Seen) -> NodeAccount:
     free = {cell.id: node.free(cell) for cell in node.facts.cells}
-    decision = rules(seen.choice)(pod)(node.facts, free, node.memory_groups)
+    decision = rules_of(seen.choice)(pod)(node.facts, free, node.memory_groups)
     policy = f"{node.facts.settings.policy}/{node.facts.settings.scope}" if node.facts.has_topology else ""
-    return NodeAccount(decision, numbers(pod, node, decision, seen.choice), policy)
+    return NodeAccount(decision, zone_numbers(pod, node, decision, seen.choice), policy)
 
 
 def _verdict(found: NodeAccount) -> dict[str, Any]:
@@ -159,7 +164,7 @@ def _verdict(found: NodeAccount) -> dict[str, Any]:
     return made | {"amounts": [_numbers(each) for each in found.numbers]}
 
 
-def _numbers(found: CellNumbers) -> dict[str, Any]:
+def _numbers(found: ZoneNumbers) -> dict[str, Any]:
     return {
         "container": found.container,
         "cell": found.cell,

@@ -15,7 +15,7 @@ from polyarch.cli.numa.sources.workloads import read_pods
 from polyarch.cli.options.outputs import Output, emit
 from polyarch.cli.output.documents import document_text
 from polyarch.cli.output.messages import Messages
-from polyarch.numa.scheduling.facts.pods import ENDED, PodFacts, PodObject, pod_facts
+from polyarch.numa.fit.facts import ENDED, PodFacts, PodObject, pod_facts
 from polyarch.objects import Key
 
 COMMAND: Final = "numa explain"

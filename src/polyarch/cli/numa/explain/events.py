@@ -10,7 +10,7 @@ from polyarch.cli.numa.sources.flags import SourceOptions
 from polyarch.kube.client import Client
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.resources import EVENTS
-from polyarch.numa.scheduling.facts.pods import PodFacts
+from polyarch.numa.fit.facts import PodFacts
 from polyarch.objects import ObjectMeta
 
 

@@ -7,7 +7,7 @@ from polyarch.cli.numa.sources.flags import SourceOptions
 from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import PODS
-from polyarch.numa.scheduling.facts.pods import PodObject
+from polyarch.numa.fit.facts import PodObject
 from polyarch.objects import Key
 
 

@@ -8,7 +8,7 @@ from polyarch.cli.numa.amounts import short
 from polyarch.cli.numa.explain.account import Account, NodeAccount
 from polyarch.cli.output.tables import Row, table
 from polyarch.cli.output.terminal import printable, styled
-from polyarch.numa.scheduling.simulation.actual_cells import Placed, Whereabouts
+from polyarch.numa.explanation import Placed, PodZones
 from polyarch.quantity import spelled
 
 SOURCES: Final = {
@@ -78,7 +78,7 @@ def _parts(found: Account, colour: bool) -> Iterator[str]:
         )
 
 
-def _bound(node: str, found: Whereabouts, colour: bool) -> str:
+def _bound(node: str, found: PodZones, colour: bool) -> str:
     lines = [f"On node {styled(printable(node), 'green', colour=colour)}"]
     lines.append(f"  predicted  {_cells(found.predicted)}")
     lines.append(f"  actual     {_cells(found.actual)}")

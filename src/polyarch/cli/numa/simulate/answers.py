@@ -5,10 +5,15 @@ from typing import Any, Final
 
 from polyarch.cli.output.tables import Row, table
 from polyarch.cli.output.terminal import printable
-from polyarch.numa.scheduling.facts.decision import Decision
-from polyarch.numa.scheduling.simulation.placing import INSUFFICIENT, Outcome, Refusal
-from polyarch.numa.scheduling.simulation.snapshot import Source
-from polyarch.numa.scheduling.simulation.what_if import Answer, Filled
+from polyarch.numa.fit.facts import FitDecision
+from polyarch.numa.simulation import (
+    INSUFFICIENT,
+    RemainingCapacity,
+    SimulatedPlacement,
+    SimulatedRejection,
+    SimulationResult,
+)
+from polyarch.numa.snapshot import Source
 
 VERSION: Final = "polyarch.dev/numa-simulation.v1"
 HEADER: Final = ("POD", "NODE", "CELLS", "SCORE", "NOTE")
@@ -21,7 +26,7 @@ MOST_REASONS: Final = 4
 MOST_NODES_IN_A_LINE: Final = 20
 
 
-def text(answer: Answer, *, nodes: int, colour: bool) -> str:
+def text(answer: SimulationResult, *, nodes: int, colour: bool) -> str:
     """A line per pod, then what was counted."""
     parts = [table(HEADER, (_row(each, nodes) for each in answer.outcomes), colour=colour)] if answer.outcomes else []
     parts += [_explained(each, colour=colour) for each in answer.outcomes if each.asked]
@@ -39,7 +44,7 @@ def cells_text(cells: Mapping[str, Sequence[int]]) -> str:
     return " ".join(f"{name}={each}" for name, each in texts.items())
 
 
-def document(answer: Answer, *, source: Source) -> dict[str, Any]:
+def document(answer: SimulationResult, *, source: Source) -> dict[str, Any]:
     """With ``nodes`` where every node is to say what it says."""
     found: dict[str, Any] = {
         "schemaVersion": VERSION,
@@ -58,14 +63,14 @@ def document(answer: Answer, *, source: Source) -> dict[str, Any]:
     return found
 
 
-def _verdict(name: str, found: Decision | Refusal) -> dict[str, Any]:
+def _verdict(name: str, found: FitDecision | SimulatedRejection) -> dict[str, Any]:
     """What one node says of one pod."""
-    if isinstance(found, Refusal):
+    if isinstance(found, SimulatedRejection):
         return {"node": name, "fits": False, "kind": found.kind, "message": found.message} | _resources(found)
     return {"node": name, "fits": True, "cells": _cells(found), "score": found.score}
 
 
-def _row(outcome: Outcome, nodes: int) -> Row:
+def _row(outcome: SimulatedPlacement, nodes: int) -> Row:
     decision = outcome.decision
     if decision is None:
         return Row((outcome.pod.full_name, "-", "-", "-", _reasons(outcome.refusals, nodes)), "red")
@@ -73,17 +78,17 @@ def _row(outcome: Outcome, nodes: int) -> Row:
     return Row((outcome.pod.full_name, decision.node, cells_text(decision.cells), str(decision.score), note))
 
 
-def _explained(outcome: Outcome, *, colour: bool) -> str:
+def _explained(outcome: SimulatedPlacement, *, colour: bool) -> str:
     lines = (
         Row((name, "-", "-", f"{each.message} ({each.kind})"))
-        if isinstance(each, Refusal)
+        if isinstance(each, SimulatedRejection)
         else Row((name, cells_text(each.cells), str(each.score), ""))
         for name, each in outcome.asked.items()
     )
     return f"{printable(outcome.pod.full_name)}:\n" + table(("NODE", "CELLS", "SCORE", "REASON"), lines, colour=colour)
 
 
-def _reasons(refusals: Mapping[Refusal, int], nodes: int) -> str:
+def _reasons(refusals: Mapping[SimulatedRejection, int], nodes: int) -> str:
     if not nodes:
         return "there is no node"
     told = [f"{count} of {nodes} {_nodes(nodes)}: {each.message} ({each.kind})" for each, count in refusals.items()]
@@ -91,13 +96,13 @@ def _reasons(refusals: Mapping[Refusal, int], nodes: int) -> str:
     return "; ".join([*told[:MOST_REASONS], *more])
 
 
-def _counted(answer: Answer) -> str:
+def _counted(answer: SimulationResult) -> str:
     unplaced = len(answer.unplaced)
     placed = len(answer.outcomes) - unplaced
     return f"{placed} {'pod' if placed == 1 else 'pods'} placed, {unplaced} not"
 
 
-def _fill(filled: Filled, nodes: int) -> Iterator[str]:
+def _fill(filled: RemainingCapacity, nodes: int) -> Iterator[str]:
     if not filled.is_limited:
         yield f"More than {filled.copies} more copies fit: nothing runs out"
         return
@@ -113,7 +118,7 @@ def _fill(filled: Filled, nodes: int) -> Iterator[str]:
             yield printable(f"  {what}: {count} of {nodes} {_nodes(nodes)}, {why}")
 
 
-def _pod(outcome: Outcome) -> dict[str, Any]:
+def _pod(outcome: SimulatedPlacement) -> dict[str, Any]:
     decision = outcome.decision
     found: dict[str, Any] = {"pod": outcome.pod.full_name}
     if decision is not None:
@@ -125,17 +130,17 @@ def _pod(outcome: Outcome) -> dict[str, Any]:
     return found
 
 
-def _refusals(refusals: Mapping[Refusal, int]) -> list[dict[str, Any]]:
+def _refusals(refusals: Mapping[SimulatedRejection, int]) -> list[dict[str, Any]]:
     return [
         {"kind": each.kind, "message": each.message} | _resources(each) | {"nodes": n} for each, n in refusals.items()
     ]
 
 
-def _resources(refusal: Refusal) -> dict[str, Any]:
+def _resources(refusal: SimulatedRejection) -> dict[str, Any]:
     return {"resources": list(refusal.resources)}
 
 
-def _cells(decision: Decision) -> dict[str, list[int]]:
+def _cells(decision: FitDecision) -> dict[str, list[int]]:
     return {name: list(cells) for name, cells in decision.cells.items()}
 
 

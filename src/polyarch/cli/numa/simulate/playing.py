@@ -12,9 +12,8 @@ from polyarch.cli.numa.sources.workloads import read_pods
 from polyarch.cli.options.outputs import Output, emit
 from polyarch.cli.output.documents import document_text
 from polyarch.cli.output.messages import Messages
-from polyarch.numa.scheduling.simulation.rules import rules
-from polyarch.numa.scheduling.simulation.snapshot import Snapshot
-from polyarch.numa.scheduling.simulation.what_if import simulate
+from polyarch.numa.simulation import simulate
+from polyarch.numa.snapshot import Snapshot, rules_of
 from polyarch.operating.names import ARCH_KEY
 
 COMMAND: Final = "numa simulate"
@@ -45,7 +44,7 @@ def run_simulate(asked: Asked, wanted: Sequence[Output], *, messages: Messages) 
     answer = simulate(
         seen.snapshot,
         pods,
-        rules(seen.choice),
+        rules_of(seen.choice),
         repeat=asked.repeat,
         drain=asked.drain,
         fills=asked.fill,

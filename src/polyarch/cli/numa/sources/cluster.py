@@ -14,8 +14,8 @@ from polyarch.kube.errors import Forbidden, NotFound
 from polyarch.kube.resources import NODES, PODS, Resource
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.extender.state_document import Options
-from polyarch.numa.scheduling.facts.pods import PodObject
-from polyarch.numa.scheduling.simulation.snapshot import Snapshot
+from polyarch.numa.fit.facts import PodObject
+from polyarch.numa.snapshot import Snapshot
 from polyarch.quantity import InvalidQuantity
 
 T = TypeVar("T")

@@ -22,7 +22,7 @@ from polyarch.kube.resources import PODS
 from polyarch.kube.settings import Configuration
 from polyarch.numa.extender.state_document import ReservationDocument, State, UnreadableState, read
 from polyarch.numa.names import SCHEDULER, STATE_PATH, STATUS_PORT
-from polyarch.numa.scheduling.simulation.snapshot import Held, NodeSnapshot, Snapshot
+from polyarch.numa.snapshot import NodeSnapshot, Snapshot, SnapshotReservation
 from polyarch.objects import Key, ObjectMeta
 
 HEADER: Final = "Polyarch-Authorization"
@@ -138,9 +138,9 @@ def snapshot_of(state: State) -> Snapshot:
     return Snapshot(source="live", nodes=tuple(sorted(nodes, key=lambda each: each.name)))
 
 
-def _held(found: Sequence[ReservationDocument]) -> tuple[Held, ...]:
+def _held(found: Sequence[ReservationDocument]) -> tuple[SnapshotReservation, ...]:
     return tuple(
-        Held(
+        SnapshotReservation(
             pod=f"{each.namespace}/{each.name}",
             uid=each.uid,
             cells=each.cells,

@@ -13,7 +13,7 @@ import msgspec
 from polyarch.cli.errors import UsageError
 from polyarch.cli.numa.sources.objects import Objects, SeenNode, SeenTopology
 from polyarch.numa.api.topology import TOPOLOGIES, Quantity
-from polyarch.numa.scheduling.facts.pods import PodObject, pod_facts
+from polyarch.numa.fit.facts import PodObject, pod_facts
 from polyarch.quantity import InvalidQuantity, thousandths
 
 T = TypeVar("T")

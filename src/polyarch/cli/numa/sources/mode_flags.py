@@ -10,7 +10,7 @@ from polyarch.cli.options.values import Placeholder, option
 
 if TYPE_CHECKING:
     from polyarch.numa.extender.state_document import Options
-    from polyarch.numa.scheduling.simulation.rules import Choice
+    from polyarch.numa.snapshot import Choice
 
 MODE = Group("Decisions", sort_key=20)
 Mode = Annotated[Literal["exact", "advise", "compat"], Placeholder("MODE")]
@@ -58,9 +58,9 @@ class ModeOptions:
 
     def choice(self, command: str, extender: "Options | None" = None) -> "Choice":
         """With what is not given from an extender. :class:`UsageError` for weights that are none."""
-        from polyarch.numa.scheduling.compat.options import CompatOptions
-        from polyarch.numa.scheduling.exact.options import ExactOptions
-        from polyarch.numa.scheduling.simulation.rules import Choice
+        from polyarch.numa.fit.compat import CompatOptions
+        from polyarch.numa.fit.facts import ExactOptions
+        from polyarch.numa.snapshot import Choice
 
         weights = self._weights(command) or (extender.weights if extender is not None else {})
         strategy = self.strategy or (extender.strategy if extender is not None else "LeastAllocated")

@@ -8,10 +8,9 @@ from typing import Final
 import msgspec
 
 from polyarch.numa.api.topology import NodeResourceTopology, Quantity
+from polyarch.numa.fit.facts import ENDED, NodeFacts, PodObject, node_facts, pod_facts
 from polyarch.numa.names import EXPORTER_POD_LABELS, LAST_SCAN
-from polyarch.numa.scheduling.facts.nodes import NodeFacts, node_facts
-from polyarch.numa.scheduling.facts.pods import ENDED, PodObject, pod_facts
-from polyarch.numa.scheduling.simulation.snapshot import NodeSnapshot, Resident, Snapshot, Source
+from polyarch.numa.snapshot import NodeSnapshot, Snapshot, SnapshotPod, Source
 from polyarch.objects import ObjectMeta
 
 LONGEST_SILENCE: Final = 900.0
@@ -108,13 +107,13 @@ def _by_node(pods: Iterable[PodObject]) -> tuple[Mapping[str, Sequence[PodObject
     return found, exporters
 
 
-def _resident(pod: PodObject) -> Resident:
+def _resident(pod: PodObject) -> SnapshotPod:
     controller = pod.metadata.controller
     is_static = STATIC in (pod.metadata.annotations or {})
     facts = pod_facts(pod)
     if not facts.uid:  # of a file that somebody wrote
         facts = msgspec.structs.replace(facts, uid=facts.full_name)
-    return Resident(facts, is_static or (controller is not None and controller.kind == "DaemonSet"))
+    return SnapshotPod(facts, is_static or (controller is not None and controller.kind == "DaemonSet"))
 
 
 def written(topologies: Iterable[SeenTopology]) -> Iterator[datetime]:

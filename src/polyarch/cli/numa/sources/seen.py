@@ -10,9 +10,7 @@ from polyarch.cli.numa.sources.flags import SourceOptions
 from polyarch.cli.numa.sources.mode_flags import ModeOptions
 from polyarch.cli.numa.sources.objects import Objects, snapshot, times_of, written
 from polyarch.cli.output.messages import Messages
-from polyarch.numa.scheduling.simulation.reconstruction import reconstructed
-from polyarch.numa.scheduling.simulation.rules import Choice
-from polyarch.numa.scheduling.simulation.snapshot import Snapshot
+from polyarch.numa.snapshot import Choice, Snapshot, reconstructed
 
 SHOWN: Final = 5
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

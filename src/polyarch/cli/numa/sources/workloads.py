@@ -11,7 +11,7 @@ import msgspec
 from polyarch.cli.errors import UsageError
 from polyarch.cli.explain.templates import templates_of
 from polyarch.cli.input.objects import Document, read_documents
-from polyarch.numa.scheduling.facts.pods import PodFacts, PodObject, pod_facts
+from polyarch.numa.fit.facts import PodFacts, PodObject, pod_facts
 from polyarch.quantity import InvalidQuantity
 
 WORKLOADS: Final = ("Deployment", "ReplicaSet", "StatefulSet", "Job")

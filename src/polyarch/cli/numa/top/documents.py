@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from polyarch.cli.numa.top.lines import Amount, NodeLines
-from polyarch.numa.scheduling.simulation.snapshot import Source
+from polyarch.numa.snapshot import Source
 from polyarch.quantity import spelled
 
 VERSION: Final = "polyarch.dev/numa-top.v1"

@@ -3,10 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
-from polyarch.numa.scheduling.facts.amounts import CPU, MEMORY, Amounts
-from polyarch.numa.scheduling.facts.nodes import CellFacts, NodeFacts
-from polyarch.numa.scheduling.simulation import node_sums
-from polyarch.numa.scheduling.simulation.snapshot import NodeSnapshot, Snapshot
+from polyarch.numa import simulation
+from polyarch.numa.fit.facts import CPU, MEMORY, Amounts, NodeFacts, ZoneFacts
+from polyarch.numa.snapshot import NodeSnapshot, Snapshot
 
 USUAL_RESOURCES: Final = (CPU, MEMORY)
 ALIGNING: Final = frozenset({"single-numa-node", "restricted"})
@@ -100,7 +99,7 @@ def _node(node: NodeSnapshot, resources: Sequence[str], *, check: bool) -> NodeL
     return NodeLines(node, cells, tuple(_marks(node)), tuple(findings(node)) if check else ())
 
 
-def _cell(node: NodeSnapshot, cell: CellFacts, resources: Sequence[str], left: Amounts | None) -> CellLine:
+def _cell(node: NodeSnapshot, cell: ZoneFacts, resources: Sequence[str], left: Amounts | None) -> CellLine:
     amounts = {}
     for name in resources:
         if (available := cell.available.get(name)) is None:
@@ -118,7 +117,7 @@ def _left(node: NodeSnapshot) -> Amounts | None:
     """What the sums of the node leave, where they are known."""
     if node.facts.allocatable is None or not node.residents:
         return node.facts.allocatable
-    used = node_sums.total(node_sums.whole_request(each.facts) for each in node.residents)
+    used = simulation.total(simulation.whole_request(each.facts) for each in node.residents)
     return {name: max(0, amount - used.get(name, 0)) for name, amount in node.facts.allocatable.items()}
 
 

@@ -18,7 +18,7 @@ from polyarch.cli.options.outputs import STDOUT, Output, emit
 from polyarch.cli.output.documents import document_text
 from polyarch.cli.output.messages import Messages
 from polyarch.cli.output.terminal import is_terminal, styled
-from polyarch.numa.scheduling.simulation.snapshot import Snapshot
+from polyarch.numa.snapshot import Snapshot
 
 COMMAND: Final = "numa top"
 PAUSE: Final = 2.0

@@ -10,7 +10,7 @@ from manual_clock import ManualClock
 from polyarch.kube.errors import ConnectionFailed
 from polyarch.kube.resources import PODS
 from polyarch.kube.watch import Apply, Bookmark, Delete, Init, InitApply, InitDone, Seen
-from polyarch.numa.extender.cluster.feed import Feed
+from polyarch.numa.extender.sources import UncachedInformer
 from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
 
 
@@ -44,7 +44,7 @@ class World:
         self.told = []
         self.clock = ManualClock()
         self.api = Watched()
-        self.feed = Feed(
+        self.feed = UncachedInformer(
             self.api,
             PODS,
             PartialObjectMetadata,
@@ -116,7 +116,9 @@ async def test_an_object_that_cannot_be_taken_in_hinders_no_other():
             raise ValueError("odd")
         told.append(pod.metadata.name)
 
-    feed = Feed(world.api, PODS, PartialObjectMetadata, seen=seen, gone=lambda key, uid: None, clock=world.clock)
+    feed = UncachedInformer(
+        world.api, PODS, PartialObjectMetadata, seen=seen, gone=lambda key, uid: None, clock=world.clock
+    )
     for each in listed(pod("odd", 1), pod("a", 2)):
         feed.take(each)
     assert told == ["a"]

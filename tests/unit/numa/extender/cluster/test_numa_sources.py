@@ -9,7 +9,7 @@ from numa_extender import OURS, Extender, document
 
 from polyarch.kube.watch import Apply, Delete, Init, InitApply, InitDone
 from polyarch.numa.api.topology import NodeResourceTopology
-from polyarch.numa.extender.cluster.sources import NODE, POD, TOPOLOGY, Sources, WatchedNode, WatchedPod
+from polyarch.numa.extender.sources import NODE, POD, TOPOLOGY, CacheUpdater, WatchedNode, WatchedPod
 from polyarch.objects import Key
 
 TYPES = {TOPOLOGY: NodeResourceTopology, NODE: WatchedNode, POD: WatchedPod}
@@ -25,7 +25,7 @@ class World:
         self.started = []
         start = self.books.start
         self.books.start = lambda now, unix: (self.started.append(now), start(now, unix))
-        self.sources = Sources(
+        self.sources = CacheUpdater(
             None,
             self.books,
             self.extender.settings,
@@ -210,7 +210,7 @@ def test_ns_107_an_exporter_is_ready_while_one_of_its_pods_on_the_node_is():
 def test_ns_087_the_answers_about_a_pod_are_forgotten_with_it():
     world = World()
     world.begin(document("web"))
-    from polyarch.numa.scheduling.facts.pods import PodObject, pod_facts
+    from polyarch.numa.fit.facts import PodObject, pod_facts
 
     world.extender.engine.filter(pod_facts(msgspec.convert(document("web"), PodObject)), ["a"], 0.0)
     assert world.extender.engine.asked("uid-web") is not None

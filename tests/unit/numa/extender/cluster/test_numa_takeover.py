@@ -6,7 +6,7 @@ from manual_clock import ManualClock
 
 from polyarch.kube.errors import ConnectionFailed
 from polyarch.kube.responses import Listing
-from polyarch.numa.extender.cluster.takeover import Takeover
+from polyarch.numa.extender.sources import FailoverBarrier
 from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
 
 
@@ -19,7 +19,7 @@ class World:
         self.lists = []
         self.error = None
         self.clock = ManualClock()
-        self.takeover = Takeover(self, self, "ours", clock=self.clock)
+        self.takeover = FailoverBarrier(self, self, "ours", clock=self.clock)
 
     async def list(self, resource, *, type, field_selector, retry):
         self.lists.append(field_selector)

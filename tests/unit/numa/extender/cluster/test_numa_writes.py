@@ -18,15 +18,14 @@ from polyarch.kube.rbac import Access, grants
 from polyarch.kube.resources import NODES
 from polyarch.numa import names
 from polyarch.numa.api.settings import SchedulerSettings
-from polyarch.numa.extender.cluster.binding import Binding
-from polyarch.numa.extender.cluster.kick import CAPACITIES, CapacityBell, Kicks, NodeBell
-from polyarch.numa.extender.cluster.rights import rights
-from polyarch.numa.extender.cluster.silence import Silence
-from polyarch.numa.extender.cluster.unexplained import Dumps
+from polyarch.numa.extender.diagnostics import ResyncDebugFiles, StalenessCheck
+from polyarch.numa.extender.permissions import rights
+from polyarch.numa.extender.requeue import CAPACITIES, NodeAnnotationSignal, RequeueTrigger, StorageCapacitySignal
+from polyarch.numa.extender.service import PodBinder
 from polyarch.numa.extender.settings import ExtenderSettings
-from polyarch.numa.extender.wire import BindQuestion
+from polyarch.numa.extender.wire import ExtenderBindingArgs
 from polyarch.numa.operator.scheduler import objects
-from polyarch.numa.scheduling.ledger.ledger import Silent
+from polyarch.numa.reservations import StaleExporter
 
 WATCHED = {
     Access(verb, group, plural)
@@ -79,7 +78,7 @@ class World:
         self.api = MemoryApi()
         self.clock = ManualClock()
         self.extender = Extender(node(cell(0, cpu=8, memory=16), name="a"))
-        self.kicks = Kicks(bell(self.api), metrics=self.extender.metrics, clock=self.clock)
+        self.kicks = RequeueTrigger(bell(self.api), metrics=self.extender.metrics, clock=self.clock)
 
     def capacity(self):
         return self.api.read(CAPACITIES, names.KICK, "home")
@@ -90,7 +89,7 @@ class World:
 
 @pytest.fixture
 async def world():
-    world = World(lambda api: CapacityBell(api, "home"))
+    world = World(lambda api: StorageCapacitySignal(api, "home"))
     task = asyncio.create_task(world.kicks.run())
     yield world
     task.cancel()
@@ -137,7 +136,7 @@ async def test_ns_141_a_kick_that_fails_is_tried_again(world):
 
 
 async def test_ns_141_a_node_may_be_annotated_instead():
-    world = World(NodeBell)
+    world = World(NodeAnnotationSignal)
     world.api.put(NODES, {"metadata": {"name": "a"}})
     task = asyncio.create_task(world.kicks.run())
     world.kicks.wake("a")
@@ -149,7 +148,7 @@ async def test_ns_141_a_node_may_be_annotated_instead():
 
 async def test_ns_141_a_node_that_is_gone_is_not_annotated_for_ever():
     """NS-141: the node with room was deleted before it could be annotated."""
-    world = World(NodeBell)
+    world = World(NodeAnnotationSignal)
     task = asyncio.create_task(world.kicks.run())
     world.kicks.wake("gone")
     await world.clock.run(10)
@@ -174,14 +173,14 @@ class Binder:
 def binding():
     extender = Extender(node(cell(0, cpu=8, memory=16), name="a"), node(cell(0, cpu=2, memory=16), name="b"))
     client = Binder()
-    return extender, client, Binding(client, extender.engine, clock=ManualClock())
+    return extender, client, PodBinder(client, extender.engine, clock=ManualClock())
 
 
 def web(cpu=2.0):
     return pod(container("app", cpu=cpu, memory=1), name="web", scheduler_name=OURS)
 
 
-ASKED = BindQuestion("web", "default", "web", "a")
+ASKED = ExtenderBindingArgs("web", "default", "web", "a")
 
 
 async def test_ns_088_the_binding_is_made_and_the_reservation_is_bound_at_once():
@@ -196,7 +195,7 @@ async def test_ns_088_the_binding_is_made_and_the_reservation_is_bound_at_once()
 async def test_ns_088_without_room_there_is_no_binding():
     extender, client, binds = binding()
     extender.engine.filter(web(cpu=4), ["a"], 1.0)
-    problem = await binds.bind(BindQuestion("web", "default", "web", "b"))
+    problem = await binds.bind(ExtenderBindingArgs("web", "default", "web", "b"))
     assert "cannot align" in problem
     assert client.bound == []
 
@@ -220,23 +219,23 @@ def test_ns_107_one_event_for_each_silence_of_an_exporter():
     extender = Extender()
     now, told = [], []
     recorder = SimpleNamespace(event=lambda regarding, **said: told.append((regarding.name, said["reason"])))
-    silence = Silence(lambda _: now, recorder=recorder, metrics=extender.metrics)
-    now[:] = [Silent("a", 301.0)]
+    silence = StalenessCheck(lambda _: now, recorder=recorder, metrics=extender.metrics)
+    now[:] = [StaleExporter("a", 301.0)]
     silence.look(1.0)
-    now[:] = [Silent("a", 302.0), Silent("b", 300.0)]
+    now[:] = [StaleExporter("a", 302.0), StaleExporter("b", 300.0)]
     silence.look(2.0)
     assert told == [("a", "ExporterSilent"), ("b", "ExporterSilent")]
     assert 'polyarch_numa_unsettled_seconds{node="a"} 302.0' in extender.page()
     now[:] = []
     silence.look(3.0)
     assert "unsettled_seconds{" not in extender.page()
-    now[:] = [Silent("a", 300.0)]
+    now[:] = [StaleExporter("a", 300.0)]
     silence.look(4.0)
     assert len(told) == 3, "another silence"
 
 
 async def test_ns_107_a_dump_is_written_as_a_whole_and_a_directory_that_is_not_there_ends_nothing(tmp_path):
-    dumps = Dumps(str(tmp_path / "dumps"))
+    dumps = ResyncDebugFiles(str(tmp_path / "dumps"))
     task = asyncio.create_task(dumps.run())
     dumps.write("a", {"nodeName": "a"})
     await asyncio.sleep(0.05)

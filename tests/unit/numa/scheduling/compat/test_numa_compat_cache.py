@@ -5,19 +5,16 @@ import pytest
 from numa_snapshots import NIC, container, node, pod, whole
 
 from polyarch.numa.decide.fingerprint import fingerprint
-from polyarch.numa.scheduling.compat.cache import Cache
-from polyarch.numa.scheduling.compat.options import CacheOptions
-from polyarch.numa.scheduling.compat.requests import is_exclusive
-from polyarch.numa.scheduling.facts.nodes import NodeFacts
-from polyarch.numa.scheduling.facts.pods import Kind, PodFacts, Qos
+from polyarch.numa.fit.compat import CacheOptions, OverReserveCache, is_exclusive
+from polyarch.numa.fit.facts import ContainerKind, NodeFacts, PodFacts, Qos
 
 OURS, OTHERS = "topo-aware-scheduler", "default-scheduler"
 EMPTY = {0: {"cpu": 8, NIC: 2}, 1: {"cpu": 8}}
 EXCLUSIVE = "with-exclusive-resources"
 
 
-def cache(options: CacheOptions | None = None) -> Cache:
-    return Cache(options or CacheOptions(scheduler_names=frozenset({OURS})))
+def cache(options: CacheOptions | None = None) -> OverReserveCache:
+    return OverReserveCache(options or CacheOptions(scheduler_names=frozenset({OURS})))
 
 
 def shown(*names: str, cpu: float = 8, method: str = "all") -> NodeFacts:
@@ -31,7 +28,7 @@ def named(name: str, asked: PodFacts, *, on: str = "n", phase: str = "Running", 
     return msgspec.structs.replace(asked, name=name, uid=f"uid-{name}", node_name=on, phase=phase, scheduler_name=by)
 
 
-def bound(of: Cache, name: str, cpu: float = 1, *, phase: str = "Pending") -> PodFacts:
+def bound(of: OverReserveCache, name: str, cpu: float = 1, *, phase: str = "Pending") -> PodFacts:
     """Filter answers about it, then the watch shows it on the node."""
     asked = pod(container("c", cpu=cpu))
     of.answered(named(name, asked, on=""))
@@ -40,7 +37,7 @@ def bound(of: Cache, name: str, cpu: float = 1, *, phase: str = "Pending") -> Po
     return seen
 
 
-def left(of: Cache) -> dict[int, dict[str, int]]:
+def left(of: OverReserveCache) -> dict[int, dict[str, int]]:
     return {cell: dict(amounts) for cell, amounts in of.free("n").items()}
 
 
@@ -286,7 +283,7 @@ def test_ns_134_the_plugin_forgets_it() -> None:
         ("init", "BestEffort", {"nic": 1}, False),
     ],
 )
-def test_ns_105_exclusive_by_spec(kind: Kind, qos: Qos, asked: dict[str, float], *, expected: bool) -> None:
+def test_ns_105_exclusive_by_spec(kind: ContainerKind, qos: Qos, asked: dict[str, float], *, expected: bool) -> None:
     assert is_exclusive(pod(container("c", kind, **asked), qos=qos), node(EMPTY)) is expected
 
 

@@ -4,19 +4,16 @@ import pytest
 from numa_snapshots import LISTED, NIC, container, node, pod, whole
 
 from polyarch.numa.decide.facts import TopologyPolicy
-from polyarch.numa.scheduling.compat.evaluate import evaluate
-from polyarch.numa.scheduling.compat.options import CompatOptions
-from polyarch.numa.scheduling.facts.decision import Decision
-from polyarch.numa.scheduling.facts.nodes import NodeFacts
-from polyarch.numa.scheduling.facts.pods import ContainerFacts, Kind, PodFacts, Qos
+from polyarch.numa.fit.compat import CompatOptions, evaluate
+from polyarch.numa.fit.facts import ContainerFacts, ContainerKind, FitDecision, NodeFacts, PodFacts, Qos
 
 
-def decided(asked: PodFacts, at: NodeFacts, *, foreign: bool = False) -> Decision:
+def decided(asked: PodFacts, at: NodeFacts, *, foreign: bool = False) -> FitDecision:
     free = {cell.id: cell.available for cell in at.cells}
     return evaluate(asked, at, free, CompatOptions(), foreign=foreign)
 
 
-def reasons(found: Decision) -> tuple[str, str, str, tuple[str, ...]]:
+def reasons(found: FitDecision) -> tuple[str, str, str, tuple[str, ...]]:
     return found.kind, found.message, found.container, found.resources
 
 
@@ -29,7 +26,7 @@ def test_ns_020_a_pod_without_requests_fits_even_a_foreign_node() -> None:
 
 
 @pytest.mark.parametrize("kind", ["init", "sidecar", "app"])
-def test_ns_020_a_besteffort_pod_that_requests_a_device_is_looked_at(kind: Kind) -> None:
+def test_ns_020_a_besteffort_pod_that_requests_a_device_is_looked_at(kind: ContainerKind) -> None:
     found = decided(pod(container("c", kind, nic=1), qos="BestEffort"), node({0: {NIC: 0}}))
     assert not found.fits
     assert not decided(pod(container("c", kind, nic=0), qos="BestEffort"), FULL, foreign=True).fits
@@ -106,8 +103,8 @@ def test_ns_021_resources_that_exclude_each_other_are_named() -> None:
 @pytest.mark.parametrize(
     ("kind", "message"), [("init", "cannot align init container"), ("sidecar", "cannot align sidecar container")]
 )
-def test_ns_022_the_first_failing_init_container_names_the_kind(kind: Kind, message: str) -> None:
-    other: Kind = "sidecar" if kind == "init" else "init"
+def test_ns_022_the_first_failing_init_container_names_the_kind(kind: ContainerKind, message: str) -> None:
+    other: ContainerKind = "sidecar" if kind == "init" else "init"
     asked = pod(container("ok", other, cpu=1), container("bad", kind, cpu=9), container("too", other, cpu=9))
     assert reasons(decided(asked, node({0: {"cpu": 8}}))) == ("short", message, "bad", ("cpu",))
 

@@ -8,20 +8,19 @@ from itertools import combinations
 import pytest
 from numa_snapshots import NIC, container, node, pod, whole
 
-from polyarch.numa.scheduling.compat import least_nodes
-from polyarch.numa.scheduling.compat.least_nodes import Choice, Search, graded
-from polyarch.numa.scheduling.facts.nodes import NodeFacts
-from polyarch.numa.scheduling.facts.pods import PodFacts
+from polyarch.numa.fit import compat
+from polyarch.numa.fit.compat import ZoneSet, ZoneSetSearch, graded
+from polyarch.numa.fit.facts import NodeFacts, PodFacts
 
 FAR = {(0, 0): 10, (1, 1): 10, (2, 2): 10, (0, 1): 30, (1, 0): 30, (0, 2): 20, (2, 0): 20, (1, 2): 20, (2, 1): 20}
 
 
 def scored(asked: PodFacts, at: NodeFacts) -> int:
-    return least_nodes.score(asked, at, {cell.id: cell.available for cell in at.cells})
+    return compat.least_nodes_score(asked, at, {cell.id: cell.available for cell in at.cells})
 
 
-def chosen(at: NodeFacts, **requests: float) -> Choice | None:
-    return Search(at, {cell.id: cell.available for cell in at.cells}).choose(whole(requests))
+def chosen(at: NodeFacts, **requests: float) -> ZoneSet | None:
+    return ZoneSetSearch(at, {cell.id: cell.available for cell in at.cells}).choose(whole(requests))
 
 
 @pytest.mark.parametrize(
@@ -73,7 +72,7 @@ def test_ns_034_containers_follow_one_another_and_the_worst_of_them_counts() -> 
     assert scored(pod(container("a", cpu=1, nic=2)), at) == 0
 
 
-def expected(at: NodeFacts, requests: Mapping[str, int]) -> Choice | None:
+def expected(at: NodeFacts, requests: Mapping[str, int]) -> ZoneSet | None:
     """As it is said, set by set."""
     cells = {cell.id: cell for cell in at.cells}
 
@@ -90,7 +89,7 @@ def expected(at: NodeFacts, requests: Mapping[str, int]) -> Choice | None:
         sets = list(combinations(sorted(cells), size))
         if able := [each for each in sets if holds(each)]:
             best = min(able, key=distance)
-            return Choice(best, distance(best) == min(map(distance, sets)))
+            return ZoneSet(best, distance(best) == min(map(distance, sets)))
     return None
 
 
@@ -106,7 +105,7 @@ def test_ns_034_the_walk_finds_what_looking_at_all_sets_finds(seed: int) -> None
     chance = random.Random(seed)
     at = some_node(chance, 7)
     requests = whole({"cpu": chance.randint(0, 12), "memory": chance.randint(0, 12)})
-    assert Search(at, {cell.id: cell.available for cell in at.cells}).choose(requests) == expected(at, requests)
+    assert ZoneSetSearch(at, {cell.id: cell.available for cell in at.cells}).choose(requests) == expected(at, requests)
 
 
 @pytest.mark.parametrize("count", [13, 16, 24, 64])

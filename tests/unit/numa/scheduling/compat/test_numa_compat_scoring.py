@@ -7,10 +7,8 @@ from numa_snapshots import NIC, container, node, pod, whole
 
 from polyarch.numa.api.settings import Scoring
 from polyarch.numa.decide.facts import TopologyPolicy
-from polyarch.numa.scheduling.compat.options import CompatOptions
-from polyarch.numa.scheduling.compat.scoring import cell_score, score
-from polyarch.numa.scheduling.facts.nodes import NodeFacts
-from polyarch.numa.scheduling.facts.pods import PodFacts, Qos
+from polyarch.numa.fit.compat import CompatOptions, cell_score, score
+from polyarch.numa.fit.facts import NodeFacts, PodFacts, Qos
 
 LEAST, MOST, BALANCED = (CompatOptions(strategy=s) for s in ("LeastAllocated", "MostAllocated", "BalancedAllocation"))
 FEWEST = CompatOptions(strategy="LeastNUMANodes")

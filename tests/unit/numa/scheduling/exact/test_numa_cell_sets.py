@@ -5,16 +5,14 @@ from time import process_time
 import pytest
 from numa_nodes import amounts, cell, container, node, pod
 
-from polyarch.numa.scheduling.exact.evaluate import evaluate
-from polyarch.numa.scheduling.exact.options import ExactOptions
-from polyarch.numa.scheduling.exact.several import fewest
-from polyarch.numa.scheduling.facts.decision import Decision
-from polyarch.numa.scheduling.facts.pods import PodFacts
+from polyarch.numa.fit.evaluate import evaluate
+from polyarch.numa.fit.facts import ExactOptions, FitDecision, PodFacts
+from polyarch.numa.fit.zones import fewest_zones
 
 THREE = tuple(cell(each, cpu=8, memory=32) for each in range(3))
 
 
-def decide(pod: PodFacts, *cells: object, policy: str = "restricted", **settings: object) -> Decision:
+def decide(pod: PodFacts, *cells: object, policy: str = "restricted", **settings: object) -> FitDecision:
     return evaluate(pod, node(*cells, policy=policy, **settings), {}, ExactOptions())
 
 
@@ -35,7 +33,7 @@ def test_ns_060_a_group_needs_as_many_cells_as_an_empty_machine_would_give_it(
 ) -> None:
     """NS-060: what is in use does not matter here; of CPUs the reserved ones count, too."""
     cells = tuple(cell(each, cpu=8, memory=32, pages=4, used={"cpu": 5, "memory": 30}) for each in range(3))
-    assert fewest(cells, amounts(group)) == expected
+    assert fewest_zones(cells, amounts(group)) == expected
 
 
 def test_ns_060_more_than_the_machine_has_is_short() -> None:

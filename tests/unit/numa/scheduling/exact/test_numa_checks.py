@@ -4,11 +4,8 @@ import pytest
 from msgspec.structs import replace
 from numa_nodes import amounts, cell, container, node, pod
 
-from polyarch.numa.scheduling.exact.evaluate import evaluate
-from polyarch.numa.scheduling.exact.options import Action, ExactOptions
-from polyarch.numa.scheduling.facts.decision import Decision
-from polyarch.numa.scheduling.facts.nodes import NodeFacts
-from polyarch.numa.scheduling.facts.pods import PodFacts
+from polyarch.numa.fit.evaluate import evaluate
+from polyarch.numa.fit.facts import Action, ExactOptions, FitDecision, NodeFacts, PodFacts
 
 POD = pod(container("a", cpu=2, memory=1))
 WIDE = pod(container("a", cpu=10, memory=1))
@@ -18,7 +15,7 @@ ALIGNED = {"numa.polyarch.dev/require": "aligned"}
 TWO = (cell(0, cpu=8, memory=8), cell(1, cpu=8, memory=8))
 
 
-def decide(pod: PodFacts, node: NodeFacts, options: ExactOptions = USUAL) -> Decision:
+def decide(pod: PodFacts, node: NodeFacts, options: ExactOptions = USUAL) -> FitDecision:
     return evaluate(pod, node, {}, options)
 
 

@@ -3,15 +3,13 @@
 import pytest
 from numa_nodes import amounts, cell, container, node, pod
 
-from polyarch.numa.scheduling.exact.demand import Demand, Demands, demand, managed, requested
-from polyarch.numa.scheduling.facts.decision import POD
-from polyarch.numa.scheduling.facts.nodes import NodeFacts
-from polyarch.numa.scheduling.facts.pods import ContainerFacts, PodFacts
+from polyarch.numa.fit.demand import PodDemand, PodDemandCache, demand, managed, requested
+from polyarch.numa.fit.facts import POD, ContainerFacts, NodeFacts, PodFacts
 
 ALL = frozenset({"cpu", "memory", "hugepages-2Mi", "example.com/nic"})
 
 
-def needs(found: Demand) -> dict[str, dict[str, int]]:
+def needs(found: PodDemand) -> dict[str, dict[str, int]]:
     return {each.name: dict(each.needs) for each in found.units}
 
 
@@ -106,7 +104,7 @@ def test_ns_043_memory_that_no_app_container_requests_is_not_in_the_kubelets_sum
 
 def test_ns_042_nodes_of_one_kind_share_one_demand() -> None:
     """Done once for a pod and a kind of node, which a filter over thousands of nodes relies on."""
-    demands = Demands(pod(container("a", cpu=2, memory=1)))
+    demands = PodDemandCache(pod(container("a", cpu=2, memory=1)))
     one, other = node(cell(0, cpu=8, memory=8)), node(cell(0, cpu=4, memory=4), cell(1, cpu=4), name="other")
     assert demands.on(one) is demands.on(other)
     by_pod = node(cell(0, cpu=8, memory=8), scope="pod")

@@ -3,11 +3,8 @@
 import pytest
 from numa_nodes import cell, container, node, pod
 
-from polyarch.numa.scheduling.exact import scoring
-from polyarch.numa.scheduling.exact.evaluate import evaluate
-from polyarch.numa.scheduling.exact.options import ExactOptions, Strategy
-from polyarch.numa.scheduling.facts.nodes import NodeFacts
-from polyarch.numa.scheduling.facts.pods import PodFacts
+from polyarch.numa.fit.evaluate import allocated, balanced, evaluate
+from polyarch.numa.fit.facts import ExactOptions, NodeFacts, PodFacts, Strategy
 
 TWO = (cell(0, cpu=8, memory=32, costs={0: 10, 1: 21}), cell(1, cpu=8, memory=32, costs={0: 21, 1: 10}))
 
@@ -44,7 +41,7 @@ def test_ns_070_units_are_scored_in_order_after_earlier_ones_took_theirs() -> No
 
 def test_ns_070_amounts_are_not_rounded_up() -> None:
     """NS-070: 1/3 of the thousandths of a page, not of a whole one."""
-    assert scoring.allocated({"x": 500}, {"x": 1500}, {}, most=True) == 33
+    assert allocated({"x": 500}, {"x": 1500}, {}, most=True) == 33
 
 
 def test_ns_070_what_waits_for_the_pod_counts_as_there() -> None:
@@ -60,7 +57,7 @@ def test_ns_032_one_resource_alone_is_balanced() -> None:
 
 def test_ns_070_the_variance_is_exact() -> None:
     """NS-070, NS-006: 7/10 and 9/10 vary by 2/100, which no float says exactly."""
-    assert scoring.balanced({"a": 7, "b": 9}, {"a": 10, "b": 10}) == 98
+    assert balanced({"a": 7, "b": 9}, {"a": 10, "b": 10}) == 98
 
 
 @pytest.mark.parametrize(

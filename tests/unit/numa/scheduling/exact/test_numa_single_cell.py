@@ -2,16 +2,13 @@
 
 from numa_nodes import amounts, cell, container, node, pod
 
-from polyarch.numa.scheduling.exact.evaluate import evaluate
-from polyarch.numa.scheduling.exact.options import ExactOptions
-from polyarch.numa.scheduling.facts.decision import Decision
-from polyarch.numa.scheduling.facts.nodes import NodeFacts
-from polyarch.numa.scheduling.facts.pods import PodFacts
+from polyarch.numa.fit.evaluate import evaluate
+from polyarch.numa.fit.facts import ExactOptions, FitDecision, NodeFacts, PodFacts
 
 TWO = (cell(0, cpu=8, memory=32, nic=1), cell(1, cpu=8, memory=32, nic=1))
 
 
-def decide(pod: PodFacts, node: NodeFacts) -> Decision:
+def decide(pod: PodFacts, node: NodeFacts) -> FitDecision:
     return evaluate(pod, node, {}, ExactOptions())
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from polyarch.numa.scheduling.facts import amounts
+from polyarch.numa.fit import facts
 
 
 @pytest.mark.parametrize(
@@ -21,12 +21,12 @@ from polyarch.numa.scheduling.facts import amounts
 )
 def test_ns_002_the_name_tells_what_a_resource_is(resource: str, native: bool, affine: bool, host_level: bool) -> None:
     """NS-002, NS-021."""
-    assert amounts.is_native(resource) == native
-    assert amounts.is_device(resource) != native
-    assert amounts.is_affine(resource) == affine
-    assert amounts.is_host_level(resource) == host_level
+    assert facts.is_native(resource) == native
+    assert facts.is_device(resource) != native
+    assert facts.is_affine(resource) == affine
+    assert facts.is_host_level(resource) == host_level
 
 
 def test_ns_002_what_asks_for_nothing_is_left_out() -> None:
     """NS-002: a request of 0 is none."""
-    assert amounts.positive({"cpu": 0, "memory": 1, "example.com/nic": -1}) == {"memory": 1}
+    assert facts.positive({"cpu": 0, "memory": 1, "example.com/nic": -1}) == {"memory": 1}

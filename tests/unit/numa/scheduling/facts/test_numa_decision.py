@@ -4,8 +4,8 @@ import msgspec
 import pytest
 from numa_nodes import amounts, cell, container, node, pod
 
-from polyarch.numa.scheduling.exact.evaluate import evaluate
-from polyarch.numa.scheduling.exact.options import ExactOptions
+from polyarch.numa.fit.evaluate import evaluate
+from polyarch.numa.fit.facts import ExactOptions
 
 TWO = (cell(0, cpu=8, memory=32), cell(1, cpu=8, memory=32))
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from polyarch.numa.api.topology import NodeResourceTopology
-from polyarch.numa.scheduling.facts.nodes import NodeFacts, NodeSettings, node_facts
+from polyarch.numa.fit.facts import NodeFacts, NodeSettings, node_facts
 
 OWN = "numa.polyarch.dev/"
 

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from polyarch.numa.scheduling.facts.pods import PodFacts, PodObject, pod_facts
+from polyarch.numa.fit.facts import PodFacts, PodObject, pod_facts
 from polyarch.quantity import InvalidQuantity
 
 WHOLE = {"cpu": "1", "memory": "1Gi"}

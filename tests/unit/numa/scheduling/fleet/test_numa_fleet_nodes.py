@@ -3,14 +3,10 @@
 import pytest
 
 from polyarch.numa.decide.xxh64 import in_python
-from polyarch.numa.scheduling.exact.options import ExactOptions
-from polyarch.numa.scheduling.facts.nodes import CellFacts, NodeFacts, NodeSettings
-from polyarch.numa.scheduling.facts.pods import ContainerFacts, PodFacts
-from polyarch.numa.scheduling.fleet.arrays import ArrayTable
-from polyarch.numa.scheduling.fleet.choice import best
-from polyarch.numa.scheduling.fleet.columns import MakesTable
-from polyarch.numa.scheduling.fleet.lists import ListTable
-from polyarch.numa.scheduling.fleet.nodes import Fleet
+from polyarch.numa.fit.array_table import ArrayTable
+from polyarch.numa.fit.facts import ContainerFacts, ExactOptions, NodeFacts, NodeSettings, PodFacts, ZoneFacts
+from polyarch.numa.fit.node_index import MakesTable, NumaNodeIndex, best_nodes
+from polyarch.numa.fit.node_table import ListTable
 
 KINDS = pytest.mark.parametrize("table", [ArrayTable, ListTable])
 ALIGNING = NodeSettings(policy="single-numa-node")
@@ -20,7 +16,7 @@ def a_node(name: str, *cpus: int, settings: NodeSettings = ALIGNING) -> NodeFact
     cells = []
     for number, each in enumerate(cpus):
         amounts = {"cpu": each * 1000, "memory": 64_000}
-        cells.append(CellFacts(id=number, capacity=amounts, allocatable=dict(amounts), available=dict(amounts)))
+        cells.append(ZoneFacts(id=number, capacity=amounts, allocatable=dict(amounts), available=dict(amounts)))
     return NodeFacts(name=name, cells=tuple(cells), settings=settings)
 
 
@@ -29,8 +25,8 @@ def a_pod(cpus: int, uid: str = "uid") -> PodFacts:
     return PodFacts(uid=uid, qos="Guaranteed", containers=(ContainerFacts("app", "app", requests, requests),))
 
 
-def a_fleet(table: MakesTable, *nodes: NodeFacts) -> Fleet:
-    fleet = Fleet(ExactOptions(), table=table)
+def a_fleet(table: MakesTable, *nodes: NodeFacts) -> NumaNodeIndex:
+    fleet = NumaNodeIndex(ExactOptions(), table=table)
     for each in nodes:
         fleet.put(each)
     return fleet
@@ -117,13 +113,13 @@ def test_ns_082_of_equal_nodes_the_smaller_hash_wins_and_each_pod_has_another_or
     names = [f"node-{number}" for number in range(40)]
     seed = in_python(b"uid-1", 0)
     expected = sorted(names, key=lambda name: in_python(name.encode(), seed))
-    assert best(names, [70] * 40, uid="uid-1", count=40) == expected
-    assert best(list(reversed(names)), [70] * 40, uid="uid-1", count=3) == expected[:3]
-    assert len({best(names, [70] * 40, uid=f"uid-{number}", count=1)[0] for number in range(30)}) > 10
+    assert best_nodes(names, [70] * 40, uid="uid-1", count=40) == expected
+    assert best_nodes(list(reversed(names)), [70] * 40, uid="uid-1", count=3) == expected[:3]
+    assert len({best_nodes(names, [70] * 40, uid=f"uid-{number}", count=1)[0] for number in range(30)}) > 10
 
 
 def test_ns_082_a_better_score_goes_before_any_hash_and_what_does_not_fit_is_never_chosen() -> None:
-    assert best(["a", "b", "c", "d"], [10, 90, -1, 20], uid="uid", count=3) == ["b", "d", "a"]
+    assert best_nodes(["a", "b", "c", "d"], [10, 90, -1, 20], uid="uid", count=3) == ["b", "d", "a"]
 
 
 def test_ns_171_equal_amounts_of_cells_are_one_value() -> None:

@@ -3,18 +3,17 @@
 from numa_ledgers import RULES, admitted, choose, exclusive, started_ledger, version
 from numa_nodes import container, pod
 
-from polyarch.numa.scheduling.facts.nodes import NodeFacts
-from polyarch.numa.scheduling.facts.pods import PodFacts
-from polyarch.numa.scheduling.ledger.ledger import Ledger
+from polyarch.numa.fit.facts import NodeFacts, PodFacts
+from polyarch.numa.reservations import ReservationCache
 
 
-def is_certain(ledger: Ledger, facts: PodFacts, node: NodeFacts, now: float = 2.0) -> bool:
+def is_certain(ledger: ReservationCache, facts: PodFacts, node: NodeFacts, now: float = 2.0) -> bool:
     decision = RULES.decide(facts, node, ledger.free(node), ledger.groups(node.name))
     assert decision.fits
     return ledger.is_certain(facts, decision, now)
 
 
-def holding(*held: PodFacts, policy: str = "single-numa-node") -> tuple[Ledger, NodeFacts]:
+def holding(*held: PodFacts, policy: str = "single-numa-node") -> tuple[ReservationCache, NodeFacts]:
     """Two cells of 8 CPUs."""
     ledger, empty = started_ledger(), version(1, policy=policy)
     ledger.topology_seen(empty, 0.0)

@@ -6,7 +6,7 @@ import sys
 from numa_ledgers import CELLS_OF_FOUR, admitted, bound, choose, cpus, exclusive, started_ledger, told, version
 from numa_nodes import amounts, container, pod
 
-from polyarch.numa.scheduling.facts.nodes import NodeFacts
+from polyarch.numa.fit.facts import NodeFacts
 
 
 def test_ns_100_what_is_reserved_is_not_free() -> None:

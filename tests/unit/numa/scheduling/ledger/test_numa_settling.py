@@ -19,16 +19,15 @@ from numa_ledgers import (
 from numa_nodes import container, pod
 
 from polyarch.numa.api.scan_settings import PodPattern
+from polyarch.numa.bound_pods import EXCLUSIVE, MOST_SETS, BoundPod, is_exclusive_by_spec, match_fingerprint
 from polyarch.numa.decide.fingerprint import fingerprint
-from polyarch.numa.scheduling.facts.pods import PodFacts
-from polyarch.numa.scheduling.ledger.explaining import EXCLUSIVE, MOST_SETS, explain
-from polyarch.numa.scheduling.ledger.ledger import Ledger
-from polyarch.numa.scheduling.ledger.residents import Resident, is_exclusive_by_spec
+from polyarch.numa.fit.facts import PodFacts
+from polyarch.numa.reservations import ReservationCache
 
 SETTLED = [("released", "settled", "pod")]
 
 
-def with_bound_pod(facts: PodFacts, *, method: str = EXCLUSIVE) -> Ledger:
+def with_bound_pod(facts: PodFacts, *, method: str = EXCLUSIVE) -> ReservationCache:
     """Version 1 shows nothing; the pod is bound, and not admitted."""
     ledger, empty = started_ledger(), version(1, method=method)
     ledger.topology_seen(empty, 0.0)
@@ -37,8 +36,8 @@ def with_bound_pod(facts: PodFacts, *, method: str = EXCLUSIVE) -> Ledger:
     return ledger
 
 
-def resident(name: str, *, is_shown: bool = False) -> Resident:
-    found = Resident(exclusive(name))
+def resident(name: str, *, is_shown: bool = False) -> BoundPod:
+    found = BoundPod(exclusive(name))
     found.is_listed = found.is_listed_by_spec = True
     found.is_shown = is_shown
     return found
@@ -50,27 +49,27 @@ def test_ns_104_sets_that_differ_little_from_the_pods_of_now_are_found() -> None
     cases = {"abcd": (0, 0, False), "abc": (1, 0, False), "a": (3, 0, False), "abcdx": (0, 1, False)}
     cases |= {"abxy": (2, 2, False), "abcdz": (0, 0, True), "abcxz": (1, 1, True)}
     for names, (removed, departed, with_ended) in cases.items():
-        found = explain(fingerprint(("default", name) for name in names), EXCLUSIVE, there, gone, over)
+        found = match_fingerprint(fingerprint(("default", name) for name in names), EXCLUSIVE, there, gone, over)
         assert found is not None, names
         assert (len(found.removed), found.departed, found.with_ended) == (removed, departed, with_ended)
     for names in ("bcd", "acd", "abcdy", ""):
-        assert explain(fingerprint(("default", name) for name in names), EXCLUSIVE, there, gone, over) is None
-    assert explain("", EXCLUSIVE, there, gone, over) is None
+        assert match_fingerprint(fingerprint(("default", name) for name in names), EXCLUSIVE, there, gone, over) is None
+    assert match_fingerprint("", EXCLUSIVE, there, gone, over) is None
 
 
 def test_ns_104_all_pods_count_where_the_method_says_so() -> None:
-    plain = Resident(pod(container("app"), name="plain", qos="BestEffort"))
+    plain = BoundPod(pod(container("app"), name="plain", qos="BestEffort"))
     there = [resident("a"), plain]
     text = fingerprint([("default", "a"), ("default", "plain")])
-    assert explain(text, "all", there, [], []) is not None
-    assert explain(text, EXCLUSIVE, there, [], []) is None
+    assert match_fingerprint(text, "all", there, [], []) is not None
+    assert match_fingerprint(text, EXCLUSIVE, there, [], []) is None
 
 
 def test_ns_104_no_more_sets_are_tried_than_the_limit_and_in_time() -> None:
     """NS-171: 256 sets of 250 pods within 150 ms."""
     there, gone = [resident(f"pod-{number}") for number in range(250)], [resident(f"x-{n}") for n in range(100)]
     began = time.process_time()
-    assert explain("pfp0v0010000000000000000", EXCLUSIVE, there, gone, []) is None
+    assert match_fingerprint("pfp0v0010000000000000000", EXCLUSIVE, there, gone, []) is None
     taken = time.process_time() - began
     assert taken < 0.15, f"{MOST_SETS} sets took {taken * 1000:.0f} ms"
 
@@ -266,7 +265,7 @@ def test_ns_104_what_an_exporter_leaves_out_never_counts_and_stays_reserved() ->
 
 def test_ns_150_at_the_start_pods_that_the_object_does_not_show_are_reserved() -> None:
     shown, coming = exclusive("shown"), exclusive("coming")
-    ledger = Ledger(RULES)
+    ledger = ReservationCache(RULES)
     for each in (admitted(shown, version=1), bound(coming, version=4)):
         assert ledger.pod_seen(each, 0.0) == []
     assert ledger.topology_seen(version(3, [shown], used=({"cpu": 4, "memory": 4}, {})), 0.0) == []
@@ -277,7 +276,7 @@ def test_ns_150_at_the_start_pods_that_the_object_does_not_show_are_reserved() -
 
 def test_ns_150_at_the_start_an_unexplained_object_counts_for_pods_admitted_long_ago() -> None:
     old, young = exclusive("old", cpu=2), exclusive("young", cpu=2)
-    ledger = Ledger(RULES)
+    ledger = ReservationCache(RULES)
     ledger.pod_seen(admitted(old), 0.0)
     ledger.pod_seen(bound(young, phase="Running", started_at="2026-01-01T00:00:40Z"), 0.0)
     ledger.topology_seen(version(3, [exclusive("stranger")]), 0.0)
@@ -287,7 +286,7 @@ def test_ns_150_at_the_start_an_unexplained_object_counts_for_pods_admitted_long
 
 def test_ns_150_at_the_start_a_name_in_the_object_may_be_that_of_an_earlier_pod() -> None:
     facts = exclusive("pod")
-    ledger = Ledger(RULES)
+    ledger = ReservationCache(RULES)
     ledger.pod_seen(bound(facts, phase="Running", version=9, started_at="2026-01-01T00:00:40Z"), 0.0)
     ledger.topology_seen(version(3, [facts], used=({"cpu": 4, "memory": 4}, {})), 0.0)
     assert told(ledger.start(100.0, 1_767_225_600.0 + 50.0)) == [("reserved", "seen", "pod")]
@@ -300,7 +299,7 @@ def test_ns_151_what_was_bound_before_a_restart_is_reserved_after_it_and_what_wa
     ledger.topology_seen(empty, 0.0)
     for name in ("bound", "held"):
         choose(ledger, exclusive(name, cpu=2), empty, now=1.0)
-    anew = Ledger(RULES)
+    anew = ReservationCache(RULES)
     for name, facts in (("bound", bound(exclusive("bound", cpu=2))), ("held", exclusive("held", cpu=2))):
         assert anew.pod_seen(facts, 0.0) == [], name
     anew.topology_seen(empty, 0.0)

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 from numa_nodes import amounts, cell, container, node, pod
 
 from polyarch.numa.decide.placement_vectors import Vectors, encode
-from polyarch.numa.scheduling.preemption.actual_cells import actual_cells
+from polyarch.numa.preemption import actual_zones
 
 FIRST = pod(container("setup", "init", cpu=2, memory=1), container("app", cpu=2, memory=1), name="first")
 SECOND = pod(container("a", cpu=1, memory=1), container("b", cpu=3, memory=1), name="second")
@@ -23,7 +23,7 @@ def said() -> Vectors:
 
 
 def test_ns_120_vectors_tell_the_cells_of_each_pod() -> None:
-    found = actual_cells(replace(TWO, vectors=said()), [FIRST, SECOND])
+    found = actual_zones(replace(TWO, vectors=said()), [FIRST, SECOND])
     assert found == {
         "first": {1: amounts({"cpu": 2, "memory": 1})},
         "second": {0: amounts({"cpu": 1, "memory": 1}), 1: amounts({"cpu": 3, "memory": 1})},
@@ -31,6 +31,6 @@ def test_ns_120_vectors_tell_the_cells_of_each_pod() -> None:
 
 
 def test_ns_122_vectors_about_other_pods_tell_nothing() -> None:
-    assert actual_cells(replace(TWO, vectors=said()), [FIRST]) == {}
-    assert actual_cells(TWO, [FIRST, SECOND]) == {}
-    assert actual_cells(replace(TWO, vectors=Vectors("npv0v001::ve=other", {})), [FIRST, SECOND]) == {}
+    assert actual_zones(replace(TWO, vectors=said()), [FIRST]) == {}
+    assert actual_zones(TWO, [FIRST, SECOND]) == {}
+    assert actual_zones(replace(TWO, vectors=Vectors("npv0v001::ve=other", {})), [FIRST, SECOND]) == {}

@@ -4,27 +4,30 @@ from typing import Any
 
 from numa_nodes import amounts, cell, container, node, pod
 
-from polyarch.numa.scheduling.facts.decision import Decision
-from polyarch.numa.scheduling.facts.pods import PodFacts
-from polyarch.numa.scheduling.preemption.budgets import (
-    Budget,
-    BudgetObject,
+from polyarch.numa.fit.facts import FitDecision, PodFacts
+from polyarch.numa.preemption import (
     BudgetSpec,
     BudgetStatus,
-    budget,
+    DisruptionBudget,
+    NodeUsage,
+    PodDisruptionBudget,
+    PodUsage,
+    PreemptionCandidate,
+    PreemptionRules,
+    TerminatingVictims,
+    candidate_on_node,
+    choose_candidate,
+    disruption_budget,
     violating,
 )
-from polyarch.numa.scheduling.preemption.choice import choose
-from polyarch.numa.scheduling.preemption.occupancy import Occupancy, Occupant
-from polyarch.numa.scheduling.preemption.victims import Candidate, Rules, Waits, on_node
 from polyarch.objects import ObjectMeta
 from polyarch.selectors import LabelSelector, Requirement, Selector
 
 OURS = "topo-aware-scheduler"
-RULES = Rules(scheduler_name=OURS)
+RULES = PreemptionRules(scheduler_name=OURS)
 
 
-def running(name: str, on: int, cpus: int, *, priority: int = 0, **others: Any) -> Occupant:
+def running(name: str, on: int, cpus: int, *, priority: int = 0, **others: Any) -> PodUsage:
     """A pod with whole CPUs on one cell; ``started`` in minutes of an hour."""
     minute = others.pop("started", 0)
     is_known = others.pop("known", True)
@@ -38,10 +41,10 @@ def running(name: str, on: int, cpus: int, *, priority: int = 0, **others: Any) 
         **{"scheduler_name": OURS, **others},
     )
     cells = {on: amounts({"cpu": cpus, "memory": 1})} if is_known else None
-    return Occupant(pod=facts, cells=cells, is_settled=is_settled)
+    return PodUsage(pod=facts, cells=cells, is_settled=is_settled)
 
 
-def occupancy(*occupants: Occupant, cells: int = 2, cpus: int = 8, name: str = "worker", **reserved: Any) -> Occupancy:
+def occupancy(*occupants: PodUsage, cells: int = 2, cpus: int = 8, name: str = "worker", **reserved: Any) -> NodeUsage:
     """Zones of 8 CPUs that show the settled pods."""
     used: dict[int, float] = dict.fromkeys(range(cells), 0)
     taken: dict[int, dict[str, int]] = {}
@@ -53,22 +56,22 @@ def occupancy(*occupants: Occupant, cells: int = 2, cpus: int = 8, name: str = "
         else:
             taken.setdefault(on, {})["cpu"] = taken.get(on, {}).get("cpu", 0) + int(wanted * 1000)
     zones = [cell(each, cpu=cpus, memory=64, used={"cpu": used[each]}) for each in range(cells)]
-    return Occupancy(node=node(*zones, name=name), occupants=occupants, reserved=taken | reserved.get("reserved", {}))
+    return NodeUsage(node=node(*zones, name=name), occupants=occupants, reserved=taken | reserved.get("reserved", {}))
 
 
 def wanting(cpus: int, *, priority: int = 100, **others: Any) -> PodFacts:
     return pod(container("app", cpu=cpus, memory=1), name="wanting", priority=priority, scheduler_name=OURS, **others)
 
 
-def names(found: Candidate | Waits | None) -> list[str]:
-    assert isinstance(found, Candidate), found
+def names(found: PreemptionCandidate | TerminatingVictims | None) -> list[str]:
+    assert isinstance(found, PreemptionCandidate), found
     return [each.name for each in found.victims]
 
 
 def test_ns_120_a_pod_that_fails_by_numa_alone_fits_where_a_lower_one_leaves() -> None:
     there = occupancy(running("low", 0, 6), running("lower", 1, 6))
-    found = on_node(wanting(4), there, RULES)
-    assert isinstance(found, Candidate)
+    found = candidate_on_node(wanting(4), there, RULES)
+    assert isinstance(found, PreemptionCandidate)
     assert len(found.victims) == 1
     assert found.decision.fits
     assert found.decision.taken
@@ -76,89 +79,97 @@ def test_ns_120_a_pod_that_fails_by_numa_alone_fits_where_a_lower_one_leaves() -
 
 def test_ns_121_none_of_the_victims_can_be_spared() -> None:
     there = occupancy(*(running(f"small-{each}", 0, 2) for each in range(4)), running("big", 1, 8, priority=50))
-    assert len(names(on_node(wanting(4), there, RULES))) == 2
+    assert len(names(candidate_on_node(wanting(4), there, RULES))) == 2
 
 
 def test_ns_121_sparing_goes_by_priority_then_by_how_long_they_run() -> None:
     there = occupancy(
         running("old", 0, 4, started=1), running("young", 0, 4, started=30), running("other", 1, 8, priority=9)
     )
-    assert names(on_node(wanting(4), there, RULES)) == ["young"]
+    assert names(candidate_on_node(wanting(4), there, RULES)) == ["young"]
     there = occupancy(running("high", 0, 4, priority=5), running("low", 0, 4), running("other", 1, 8, priority=9))
-    assert names(on_node(wanting(4), there, RULES)) == ["low"]
+    assert names(candidate_on_node(wanting(4), there, RULES)) == ["low"]
 
 
 def test_ns_121_the_cell_with_the_lower_priorities_is_emptied() -> None:
     there = occupancy(running("a", 0, 4, priority=10), running("b", 0, 4), running("c", 1, 8, priority=5))
-    assert names(on_node(wanting(8), there, RULES)) == ["c"]
+    assert names(candidate_on_node(wanting(8), there, RULES)) == ["c"]
 
 
 def test_ns_123_equal_and_higher_priorities_are_never_victims() -> None:
     there = occupancy(running("equal", 0, 8, priority=100), running("higher", 1, 8, priority=101))
-    assert on_node(wanting(4), there, RULES) is None
+    assert candidate_on_node(wanting(4), there, RULES) is None
 
 
 def test_ns_120_pods_of_other_schedulers_are_left_alone() -> None:
     there = occupancy(running("a", 0, 8, scheduler_name="default-scheduler"), running("b", 1, 8, priority=200))
-    assert on_node(wanting(4), there, RULES) is None
+    assert candidate_on_node(wanting(4), there, RULES) is None
 
 
 def test_ns_122_a_node_that_needs_a_pod_whose_cells_nobody_knows_is_no_candidate() -> None:
     assert (
-        on_node(wanting(8), occupancy(running("hidden", 0, 8, known=False), running("b", 1, 8, priority=200)), RULES)
+        candidate_on_node(
+            wanting(8), occupancy(running("hidden", 0, 8, known=False), running("b", 1, 8, priority=200)), RULES
+        )
         is None
     )
     there = occupancy(running("hidden", 0, 8, known=False), running("known", 1, 8, priority=50))
-    assert names(on_node(wanting(8), there, RULES)) == ["known"]
+    assert names(candidate_on_node(wanting(8), there, RULES)) == ["known"]
 
 
 def test_ns_123_pods_on_their_way_out_are_waited_for() -> None:
     there = occupancy(running("leaving", 0, 8, terminating=True), running("low", 1, 8))
-    found = on_node(wanting(8), there, RULES)
-    assert isinstance(found, Waits)
+    found = candidate_on_node(wanting(8), there, RULES)
+    assert isinstance(found, TerminatingVictims)
     assert [each.name for each in found.leaving] == ["leaving"]
 
 
 def test_ns_123_waiting_on_one_node_wins_over_evicting_on_another() -> None:
-    waits = on_node(wanting(8), occupancy(running("leaving", 0, 8, terminating=True), name="b"), RULES)
-    candidate = on_node(wanting(8), occupancy(running("x", 0, 8), running("y", 1, 8), name="a"), RULES)
-    chosen = choose([candidate, waits, None])
+    waits = candidate_on_node(wanting(8), occupancy(running("leaving", 0, 8, terminating=True), name="b"), RULES)
+    candidate = candidate_on_node(wanting(8), occupancy(running("x", 0, 8), running("y", 1, 8), name="a"), RULES)
+    chosen = choose_candidate([candidate, waits, None])
     assert (chosen.reason, chosen.candidate) == ("WaitsForVictims", None)
     assert chosen.message == "it fits node b once default/leaving has ended"
 
 
 def test_ns_120_reservations_of_victims_leave_with_them_and_those_of_others_stay() -> None:
     unsettled = running("bound", 0, 6, settled=False)
-    assert names(on_node(wanting(8), occupancy(unsettled, running("b", 1, 8, priority=200)), RULES)) == ["bound"]
+    assert names(candidate_on_node(wanting(8), occupancy(unsettled, running("b", 1, 8, priority=200)), RULES)) == [
+        "bound"
+    ]
     held = {1: amounts({"cpu": 4})}
     there = occupancy(running("a", 0, 8, priority=200), running("b", 1, 6), reserved=held)
-    assert on_node(wanting(8), there, RULES) is None
+    assert candidate_on_node(wanting(8), there, RULES) is None
 
 
 def test_ns_121_a_budget_that_is_used_up_keeps_its_pods() -> None:
-    spent = Budget(namespace="default", name="db", selector=Selector((Requirement("app", "In", ("db",)),)), allowed=0)
+    spent = DisruptionBudget(
+        namespace="default", name="db", selector=Selector((Requirement("app", "In", ("db",)),)), allowed=0
+    )
     there = occupancy(running("db", 0, 8, labels={"app": "db"}), running("web", 1, 8, priority=50))
-    assert names(on_node(wanting(8), there, RULES, [spent])) == ["web"]
+    assert names(candidate_on_node(wanting(8), there, RULES, [spent])) == ["web"]
     alone = occupancy(running("db", 0, 8, labels={"app": "db"}), running("b", 1, 8, priority=200))
-    assert on_node(wanting(8), alone, RULES, [spent]) is None
-    allowed = on_node(wanting(8), alone, Rules(scheduler_name=OURS, may_violate=True), [spent])
-    assert isinstance(allowed, Candidate)
+    assert candidate_on_node(wanting(8), alone, RULES, [spent]) is None
+    allowed = candidate_on_node(wanting(8), alone, PreemptionRules(scheduler_name=OURS, may_violate=True), [spent])
+    assert isinstance(allowed, PreemptionCandidate)
     assert allowed.violations == 1
 
 
 def test_ns_121_one_eviction_that_is_allowed_is_not_two() -> None:
-    one = Budget(namespace="default", name="web", selector=Selector(), allowed=1)
+    one = DisruptionBudget(namespace="default", name="web", selector=Selector(), allowed=1)
     pods = [running(name, 0, 4).pod for name in ("a", "b")]
     assert violating(pods, [one]) == {"b"}
     assert violating(pods, [one, one]) == {"a", "b"}, "the eviction API refuses pods under two budgets"
-    again = Budget(namespace="default", name="web", selector=Selector(), allowed=0, disrupted=frozenset({"a"}))
+    again = DisruptionBudget(
+        namespace="default", name="web", selector=Selector(), allowed=0, disrupted=frozenset({"a"})
+    )
     assert violating(pods, [again]) == {"b"}
 
 
 def test_ns_121_budgets_are_read_as_the_eviction_api_reads_them() -> None:
-    def read(selector: LabelSelector | None) -> Budget | None:
-        return budget(
-            BudgetObject(
+    def read(selector: LabelSelector | None) -> DisruptionBudget | None:
+        return disruption_budget(
+            PodDisruptionBudget(
                 metadata=ObjectMeta(name="b", namespace="default"),
                 spec=BudgetSpec(selector=selector),
                 status=BudgetStatus(disruptions_allowed=2, disrupted_pods={"gone": ""}),
@@ -175,8 +186,8 @@ def test_ns_121_budgets_are_read_as_the_eviction_api_reads_them() -> None:
     assert unreadable.covers(running("x", 0, 1).pod)
 
 
-def candidate(name: str, *victims: PodFacts, violations: int = 0) -> Candidate:
-    return Candidate(decision=Decision(node=name, fits=True), victims=victims, violations=violations)
+def candidate(name: str, *victims: PodFacts, violations: int = 0) -> PreemptionCandidate:
+    return PreemptionCandidate(decision=FitDecision(node=name, fits=True), victims=victims, violations=violations)
 
 
 def low(name: str, priority: int, started: int = 0) -> PodFacts:
@@ -197,11 +208,11 @@ def test_ns_121_the_order_of_candidates() -> None:
     ]
     turned = ranked[::-1]
     assert sorted(turned, key=lambda each: each.rank) == ranked
-    assert choose(turned).candidate is ranked[0]
+    assert choose_candidate(turned).candidate is ranked[0]
 
 
 def test_ns_121_many_victims_are_named_in_one_line() -> None:
-    chosen = choose([candidate("n", *(low(f"p{each}", 0) for each in range(7)))])
+    chosen = choose_candidate([candidate("n", *(low(f"p{each}", 0) for each in range(7)))])
     assert (
         chosen.message == "it fits node n without default/p0, default/p1, default/p2, default/p3, default/p4 and 2 more"
     )
@@ -209,13 +220,13 @@ def test_ns_121_many_victims_are_named_in_one_line() -> None:
 
 def test_ns_122_nothing_helps_where_the_node_is_the_reason() -> None:
     there = occupancy(running("low", 0, 8), running("b", 1, 8))
-    assert on_node(wanting(9), there, RULES) is None
-    assert choose([None]).reason == "NoVictims"
-    smt = Occupancy(
+    assert candidate_on_node(wanting(9), there, RULES) is None
+    assert choose_candidate([None]).reason == "NoVictims"
+    smt = NodeUsage(
         node=node(cell(0, cpu=8, memory=8), cpu_options={"full-pcpus-only": "true"}, threads_per_core=2),
         occupants=(running("low", 0, 8),),
     )
-    assert on_node(wanting(3), smt, RULES) is None
+    assert candidate_on_node(wanting(3), smt, RULES) is None
 
 
 def test_ns_120_blocks_of_memory_over_several_cells_come_apart_when_their_pod_leaves() -> None:
@@ -226,7 +237,7 @@ def test_ns_120_blocks_of_memory_over_several_cells_come_apart_when_their_pod_le
         cell(1, cpu=8, memory=32, used={"cpu": 4, "memory": 16}, group=(0, 1)),
     ]
     cells = {0: amounts({"cpu": 8, "memory": 32}), 1: amounts({"cpu": 4, "memory": 16})}
-    there = Occupancy(
-        node=node(*zones, policy="restricted"), occupants=(Occupant(pod=spanning, cells=cells, is_settled=True),)
+    there = NodeUsage(
+        node=node(*zones, policy="restricted"), occupants=(PodUsage(pod=spanning, cells=cells, is_settled=True),)
     )
-    assert names(on_node(wanting(4), there, RULES)) == ["spanning"]
+    assert names(candidate_on_node(wanting(4), there, RULES)) == ["spanning"]

@@ -7,16 +7,12 @@ import msgspec
 import pytest
 from numa_nodes import amounts, cell, container, node, pod
 
-from polyarch.numa.scheduling.exact.options import ExactOptions
-from polyarch.numa.scheduling.facts.nodes import NodeFacts
-from polyarch.numa.scheduling.facts.pods import PodFacts
-from polyarch.numa.scheduling.simulation import node_sums
-from polyarch.numa.scheduling.simulation.placing import INSUFFICIENT, Field
-from polyarch.numa.scheduling.simulation.rules import Choice, rules
-from polyarch.numa.scheduling.simulation.snapshot import Held, NodeSnapshot, Resident, Snapshot
-from polyarch.numa.scheduling.simulation.what_if import Answer, leaving_pods, simulate
+from polyarch.numa import simulation
+from polyarch.numa.fit.facts import ExactOptions, NodeFacts, PodFacts
+from polyarch.numa.simulation import INSUFFICIENT, SimulatedCluster, SimulationResult, leaving_pods, simulate
+from polyarch.numa.snapshot import Choice, NodeSnapshot, Snapshot, SnapshotPod, SnapshotReservation, rules_of
 
-EXACT = rules(Choice())
+EXACT = rules_of(Choice())
 
 
 def snapshot(*nodes: NodeFacts | NodeSnapshot, **others: Any) -> Snapshot:
@@ -32,7 +28,7 @@ def asking(cpu: float, memory: float = 1, *, name: str = "pod", **others: Any) -
     return pod(container("app", cpu=cpu, memory=memory), name=name, **others)
 
 
-def places(answer: Answer) -> list[tuple[str, tuple[int, ...]] | None]:
+def places(answer: SimulationResult) -> list[tuple[str, tuple[int, ...]] | None]:
     return [
         None if (found := each.decision) is None else (found.node, found.cells.get("app", ()))
         for each in answer.outcomes
@@ -49,7 +45,7 @@ def test_ns_162_each_pod_takes_what_it_needs_from_the_next() -> None:
 
 
 def test_ns_162_reservations_count_as_taken() -> None:
-    held = Held(pod="shop/web", cells={0: amounts({"cpu": 2})})
+    held = SnapshotReservation(pod="shop/web", cells={0: amounts({"cpu": 2})})
     facts = two_cells("a", cpu=4, memory=8)
     answer = simulate(snapshot(NodeSnapshot(facts=facts, held=(held,))), [asking(3)], EXACT)
     assert places(answer) == [("a", (1,))]
@@ -58,14 +54,14 @@ def test_ns_162_reservations_count_as_taken() -> None:
 def test_ns_162_the_best_score_wins() -> None:
     nodes = snapshot(two_cells("full", cpu=4, memory=8), two_cells("roomy", cpu=16, memory=64))
     assert places(simulate(nodes, [asking(2)], EXACT)) == [("roomy", (0,))]
-    packed = rules(Choice(exact=ExactOptions(strategy="MostAllocated")))
+    packed = rules_of(Choice(exact=ExactOptions(strategy="MostAllocated")))
     assert places(simulate(nodes, [asking(2)], packed)) == [("full", (0,))]
 
 
 def test_ns_162_sums_over_a_node_are_judged_where_the_node_is_known() -> None:
     """Burstable pods hold no cell, and yet their requests are gone."""
     facts = node(cell(0, cpu=8, memory=8), name="a", allocatable=amounts({"cpu": 8, "memory": 8}))
-    burstable = Resident(pod(container("app", cpu=6), name="other", qos="Burstable"))
+    burstable = SnapshotPod(pod(container("app", cpu=6), name="other", qos="Burstable"))
     nodes = snapshot(NodeSnapshot(facts=facts, residents=(burstable,)), knows_pods=True)
     (outcome,) = simulate(nodes, [asking(4)], EXACT).outcomes
     assert [(each.kind, each.resources) for each in outcome.refusals] == [(INSUFFICIENT, ("cpu",))]
@@ -92,7 +88,7 @@ def test_ns_162_a_node_takes_so_many_pods_as_it_says() -> None:
     ],
 )
 def test_ns_162_what_a_pod_requests_of_its_node(given: PodFacts, expected: dict[str, float]) -> None:
-    assert node_sums.whole_request(given) == amounts(expected) | {"pods": 1000}
+    assert simulation.whole_request(given) == amounts(expected) | {"pods": 1000}
 
 
 def test_ns_162_fill_counts_whole_copies_and_says_what_runs_out() -> None:
@@ -118,9 +114,9 @@ def test_ns_162_what_needs_nothing_fits_for_ever() -> None:
 
 def test_ns_162_a_drained_node_and_a_cordoned_one_take_nothing() -> None:
     residents = (
-        Resident(asking(2, name="low", priority=1)),
-        Resident(asking(2, name="high", priority=9)),
-        Resident(asking(2, name="daemon"), stays=True),
+        SnapshotPod(asking(2, name="low", priority=1)),
+        SnapshotPod(asking(2, name="high", priority=9)),
+        SnapshotPod(asking(2, name="daemon"), stays=True),
     )
     nodes = snapshot(
         NodeSnapshot(facts=two_cells("a", cpu=64, memory=64), residents=residents),
@@ -152,11 +148,11 @@ def test_ns_162_many_like_pods_are_placed_as_if_every_node_were_asked_each_time(
             for each in range(6)
         ]
         pods = [asking(chance.randint(1, 4), chance.randint(1, 6), name=f"p{each}") for each in range(3)] * 12
-        shared = Field(snapshot(*nodes), EXACT)
+        shared = SimulatedCluster(snapshot(*nodes), EXACT)
         found = [shared.place(each) for each in pods]
         left = list(nodes)
         for pod_, outcome in zip(pods, found, strict=True):
-            fresh = Field(snapshot(*left), EXACT).place(pod_)
+            fresh = SimulatedCluster(snapshot(*left), EXACT).place(pod_)
             assert fresh == outcome
             if (decision := fresh.decision) is not None:
                 left = [_after(each, decision.taken) if each.name == decision.node else each for each in left]

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from numa_nodes import cell, node
 
-from polyarch.numa.scheduling.waking.room import has_more_room
+from polyarch.numa.extender.engine import has_more_room
 
 
 @pytest.mark.parametrize(

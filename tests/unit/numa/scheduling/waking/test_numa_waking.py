@@ -2,8 +2,8 @@
 
 from numa_nodes import container, pod
 
-from polyarch.numa.scheduling.facts.pods import PodFacts
-from polyarch.numa.scheduling.waking.rejected import INTERVAL, MOST_PODS, MOST_TRIALS, REMEMBERED, Waking
+from polyarch.numa.extender.engine import INTERVAL, MOST_PODS, MOST_TRIALS, REMEMBERED, UnschedulablePods
+from polyarch.numa.fit.facts import PodFacts
 
 
 def asking(name: str, cpu: float = 4) -> PodFacts:
@@ -23,7 +23,7 @@ class Trials:
 
 
 def test_ns_140_a_rejected_pod_that_fits_a_freed_node_is_woken() -> None:
-    waking, trials = Waking(), Trials(("pod", "two"))
+    waking, trials = UnschedulablePods(), Trials(("pod", "two"))
     waking.rejected(asking("pod"), 0.0)
     assert waking.woken(1.0, trials) == ""
     for node in ("one", "two"):
@@ -33,7 +33,7 @@ def test_ns_140_a_rejected_pod_that_fits_a_freed_node_is_woken() -> None:
 
 
 def test_ns_140_what_has_not_changed_is_not_tried_again() -> None:
-    waking, trials = Waking(), Trials()
+    waking, trials = UnschedulablePods(), Trials()
     waking.rejected(asking("pod"), 0.0)
     waking.freed("one")
     assert waking.woken(2.0, trials) == ""
@@ -42,7 +42,7 @@ def test_ns_140_what_has_not_changed_is_not_tried_again() -> None:
 
 
 def test_ns_140_nobody_is_woken_twice_within_a_second() -> None:
-    waking, trials = Waking(), Trials(("pod", "one"))
+    waking, trials = UnschedulablePods(), Trials(("pod", "one"))
     waking.rejected(asking("pod"), 0.0)
     waking.freed("one")
     assert waking.woken(2.0, trials) == "one"
@@ -52,7 +52,7 @@ def test_ns_140_nobody_is_woken_twice_within_a_second() -> None:
 
 
 def test_ns_140_pods_that_are_bound_or_rejected_long_ago_wake_nobody() -> None:
-    waking, trials = Waking(), Trials(("bound", "one"), ("old", "one"))
+    waking, trials = UnschedulablePods(), Trials(("bound", "one"), ("old", "one"))
     waking.rejected(asking("old", 3), 0.0)
     waking.rejected(asking("bound"), 1.0)
     waking.forget("bound")
@@ -63,7 +63,7 @@ def test_ns_140_pods_that_are_bound_or_rejected_long_ago_wake_nobody() -> None:
 
 
 def test_ns_140_of_too_many_pods_the_oldest_are_forgotten() -> None:
-    waking, trials = Waking(), Trials()
+    waking, trials = UnschedulablePods(), Trials()
     for number in range(MOST_PODS + 1):
         waking.rejected(asking(f"pod-{number}", cpu=1 + number % 2), float(number) / MOST_PODS)
     assert len(waking) == MOST_PODS
@@ -73,7 +73,7 @@ def test_ns_140_of_too_many_pods_the_oldest_are_forgotten() -> None:
 
 
 def test_ns_140_a_call_makes_few_decisions_and_the_next_one_goes_on() -> None:
-    waking, trials = Waking(), Trials((f"pod-{MOST_TRIALS}", "one"))
+    waking, trials = UnschedulablePods(), Trials((f"pod-{MOST_TRIALS}", "one"))
     for number in range(MOST_TRIALS + 1):
         waking.rejected(asking(f"pod-{number}", cpu=1 + number), 0.0)
     waking.freed("one")

@@ -1,0 +1,278 @@
+"""Which requests of a pod are aligned to cells, and why the others are not (NS-040 – NS-042, NS-161). Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from polyarch.numa import names
+from polyarch.numa.api.attributes import cell_id, value
+from polyarch.numa.api.topology import NodeResourceTopology
+from polyarch.numa.decide.placement_vectors import ContainerKey, MalformedVectors, Vectors, decode
+from polyarch.numa.fit.compat import effective
+from polyarch.numa.fit.demand import AlignmentUnit, PodDemandCache, managed
+from polyarch.numa.fit.facts import CPU, POD, Amounts, FitDecision, NodeFacts, PodFacts, is_affine, is_device, is_whole
+from polyarch.numa.fit.zones import FreeResources
+from polyarch.numa.snapshot import Choice, NodeSnapshot, PodRules, SnapshotReservation, rules_of
+
+
+class RequestAlignment(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One request."""
+
+    container: str
+    """:data:`polyarch.numa.fit.facts.POD` for ``spec.resources``."""
+    kind: str
+    resource: str
+    amount: int
+    aligned_on: int
+    """Nodes that align it."""
+    reason: str
+    """Why it is aligned, or why not, in a sentence."""
+
+
+def alignments(pod: PodFacts, nodes: Sequence[NodeFacts]) -> tuple[RequestAlignment, ...]:
+    """Every request above 0, in the order of the containers."""
+    demands = PodDemandCache(pod)
+    aligned: dict[tuple[str, str], int] = {}
+    for node in nodes:
+        if node.has_topology:
+            found = demands.on(node)
+            units = (*found.containers, *(each for each in found.units if each.name == POD))
+            for name, resource in {(unit.name, resource) for unit in units for resource in unit.needs}:
+                aligned[name, resource] = aligned.get((name, resource), 0) + 1
+    lists = [(each.name, str(each.kind), each.requests) for each in pod.containers]
+    if pod.pod_requests is not None:
+        lists.append((POD, POD, pod.pod_requests))
+    return tuple(
+        RequestAlignment(
+            container=name,
+            kind=kind,
+            resource=resource,
+            amount=amount,
+            aligned_on=(count := aligned.get((name, resource), 0)),
+            reason=_reason(pod, name, resource, amount, nodes) if not count else _aligned(count, len(nodes)),
+        )
+        for name, kind, requests in lists
+        for resource, amount in sorted(requests.items())
+        if amount > 0
+    )
+
+
+def _aligned(count: int, nodes: int) -> str:
+    if count == nodes:
+        return "aligned"
+    return f"aligned on {count} of {nodes} nodes: the others do not hand it out by cells"
+
+
+def _reason(pod: PodFacts, container: str, resource: str, amount: int, nodes: Sequence[NodeFacts]) -> str:
+    """Why no node aligns it."""
+    if is_device(resource):
+        return "not aligned: no cell of a node lists this device"
+    if not is_affine(resource):
+        return "never aligned: it belongs to the node as a whole"
+    if not pod.is_guaranteed:
+        return f"not aligned: the pod is {pod.qos}, and only Guaranteed pods get {_what(resource)} of their own"
+    if pod.pod_requests is not None and container != POD:
+        return "not aligned: the pod has spec.resources, and its kubelets give containers of such a pod the shared pool"
+    if pod.pod_requests is not None:
+        return "not aligned: no node has pod-level-managers and scope pod"
+    if resource == CPU and not is_whole(amount):
+        return "not aligned: a fraction of a CPU comes from the shared pool"
+    return _unmanaged(resource, nodes)
+
+
+def _unmanaged(resource: str, nodes: Iterable[NodeFacts]) -> str:
+    known = [each for each in nodes if each.has_topology]
+    if not known:
+        return "not aligned: no node has a NodeResourceTopology"
+    if not any(managed(each, (resource,)) for each in known):
+        manager = "CPU manager with policy static" if resource == CPU else "memory manager with policy Static"
+        return f"not aligned: no node has a {manager}"
+    return "not aligned on these nodes"
+
+
+def _what(resource: str) -> str:
+    return "CPUs" if resource == CPU else "memory"
+
+
+# -- The numbers behind a decision: what each cell has of what a container needs, who holds it, what is missing.
+
+
+class ZoneNumbers(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One resource of one cell, for one container."""
+
+    container: str
+    cell: int
+    resource: str
+    requested: int
+    available: int
+    """As the node's object has it."""
+    reserved: int
+    reserved_by: tuple[str, ...]
+    """Pods, by namespace and name."""
+    free: int
+    """Available, without what is reserved, what earlier containers of the pod take, and with what its init containers
+    leave behind."""
+    shortfall: int
+    """How much more this cell alone would need; 0: it has enough."""
+
+
+def zone_numbers(pod: PodFacts, node: NodeSnapshot, decision: FitDecision, choice: Choice) -> tuple[ZoneNumbers, ...]:
+    """Of each container that is aligned, or of the first that cannot be."""
+    is_compat = choice.mode == "compat"
+    units = _units(pod, node, is_compat=is_compat)
+    free = {cell.id: node.free(cell) for cell in node.facts.cells}
+    room = FreeResources(node.facts, free, node.memory_groups)
+    if decision.fits:
+        found: list[ZoneNumbers] = []
+        for unit in units:
+            found += _of(unit, node, room)
+            room.place(unit, decision.cells.get(unit.name, ()))
+        return tuple(found)
+    failed = next((unit for unit in units if unit.name in (decision.container, POD)), None)
+    if failed is None:
+        return ()
+    # The plugin subtracts nothing for init containers.
+    earlier = [each for each in units[: units.index(failed)] if not is_compat or each.kind == failed.kind == "app"]
+    placed = _placed(pod, node, earlier, free, choice)
+    for unit in earlier:
+        room.place(unit, placed.get(unit.name, ()))
+    return tuple(_of(failed, node, room))
+
+
+def _units(pod: PodFacts, node: NodeSnapshot, *, is_compat: bool) -> tuple[AlignmentUnit, ...]:
+    if not node.facts.has_topology:
+        return ()
+    if not is_compat:
+        return PodDemandCache(pod).on(node.facts).units
+    if node.facts.settings.scope == POD:
+        return (AlignmentUnit(POD, POD, _counted(pod, effective(pod))),)
+    return tuple(AlignmentUnit(each.name, each.kind, _counted(pod, each.requests)) for each in pod.containers)
+
+
+def _counted(pod: PodFacts, requests: Amounts) -> Amounts:
+    """What the plugin compares: of pods that are not Guaranteed devices alone."""
+    found = sorted(requests.items())
+    return {name: amount for name, amount in found if amount > 0 and (pod.is_guaranteed or not is_affine(name))}
+
+
+def _placed(
+    pod: PodFacts, node: NodeSnapshot, earlier: Iterable[AlignmentUnit], free: Mapping[int, Amounts], choice: Choice
+) -> Mapping[str, tuple[int, ...]]:
+    """Where the containers before the one that failed are."""
+    names = {unit.name for unit in earlier}
+    if not names:
+        return {}
+    kept = tuple(each for each in pod.containers if each.name in names)
+    part = msgspec.structs.replace(pod, containers=kept)
+    return rules_of(choice)(part)(node.facts, free, node.memory_groups).cells
+
+
+def _of(unit: AlignmentUnit, node: NodeSnapshot, room: FreeResources) -> Iterable[ZoneNumbers]:
+    for cell in node.facts.cells:
+        for resource, requested in unit.needs.items():
+            if resource not in cell.available:
+                continue
+            free = room.available((cell.id,), resource)
+            by = tuple(sorted(each.pod for each in node.held if each.cells.get(cell.id, {}).get(resource)))
+            yield ZoneNumbers(
+                container=unit.name,
+                cell=cell.id,
+                resource=resource,
+                requested=requested,
+                available=cell.available[resource],
+                reserved=node.reserved(cell.id, resource),
+                reserved_by=by,
+                free=free,
+                shortfall=max(0, requested - free),
+            )
+
+
+# -- Where a bound pod is: as predicted, and as the placement vectors of its node tell (NS-161). Pure.
+
+
+Placed = Mapping[str, tuple[int, ...]]
+"""Cells by container, or by :data:`polyarch.numa.fit.facts.POD`."""
+
+
+class PodZones(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one bound pod. ``None``: nobody knows, and the note says why."""
+
+    predicted: Placed | None = None
+    actual: Placed | None = None
+    note: str = ""
+
+
+def pod_zones(pod: PodFacts, node: NodeSnapshot, topology: NodeResourceTopology | None, rules: PodRules) -> PodZones:
+    """``node``: the pod's; ``topology``: its object, for the vectors."""
+    demand = PodDemandCache(pod).on(node.facts) if node.facts.has_topology else None
+    if not demand:
+        return PodZones(predicted={}, note="nothing of it is aligned")
+    actual, note = _actual(pod, node, topology)
+    own = next((each for each in node.held if each.uid == pod.uid), None)
+    if own is None and actual is not None:
+        given_back: dict[int, dict[str, int]] = {}
+        for unit in demand.containers:
+            if not unit.ends:
+                for cell in actual.get(unit.name, ()):
+                    there = given_back.setdefault(cell, {})
+                    for resource, amount in unit.needs.items():
+                        there[resource] = there.get(resource, 0) + amount
+        predicted = _predicted(pod, node, rules, SnapshotReservation(pod=pod.full_name, cells=given_back))
+    elif own is not None:
+        predicted = _predicted(pod, without(node, pod), rules, None)
+    else:
+        predicted = None
+        note = f"{note}; the object counts the pod already, so that nothing tells what was predicted"
+    return PodZones(predicted=predicted, actual=actual, note=note)
+
+
+def without(node: NodeSnapshot, pod: PodFacts) -> NodeSnapshot:
+    """As if nothing were reserved for this pod: a filter drops what it holds before it looks."""
+    held = tuple(each for each in node.held if not (each.uid == pod.uid and each.pod == pod.full_name))
+    return node if len(held) == len(node.held) else msgspec.structs.replace(node, held=held)
+
+
+def _predicted(
+    pod: PodFacts, node: NodeSnapshot, rules: PodRules, given_back: SnapshotReservation | None
+) -> Placed | None:
+    free = {cell.id: node.free(cell) for cell in node.facts.cells}
+    if given_back is not None:
+        for cell, amounts in given_back.cells.items():
+            for resource, amount in amounts.items():
+                if resource in free.get(cell, {}):
+                    free[cell][resource] += amount
+    decision = rules(pod)(node.facts, free, node.memory_groups)
+    return decision.cells if decision.fits else None
+
+
+def _actual(pod: PodFacts, node: NodeSnapshot, topology: NodeResourceTopology | None) -> tuple[Placed | None, str]:
+    attributes = (topology.attributes or ()) if topology is not None else ()
+    metadata = value(attributes, names.PLACEMENT_METADATA)
+    if topology is None or metadata is None:
+        return None, "the node's object has no placement vectors"
+    by_cell = {
+        identity: text
+        for zone in topology.zones or ()
+        if (identity := cell_id(zone.name)) is not None
+        and (text := value(zone.attributes or (), names.PLACEMENT_VECTOR)) is not None
+    }
+    try:
+        found = decode(Vectors(metadata, by_cell), _exclusive(node))
+    except MalformedVectors as error:
+        return None, f"the placement vectors do not fit the pods that are known: {error}"
+    own = {container: cell for (space, name, container), cell in found.items() if (space, name) == _key(pod)}
+    return {container: (cell,) for container, cell in own.items()}, ""
+
+
+def _exclusive(node: NodeSnapshot) -> list[ContainerKey]:
+    """The containers of the node that hold something of a cell."""
+    return [
+        (*_key(each.facts), unit.name)
+        for each in node.residents
+        for unit in PodDemandCache(each.facts).on(node.facts).containers
+        if not unit.ends and unit.name != POD
+    ]
+
+
+def _key(pod: PodFacts) -> tuple[str, str]:
+    return pod.namespace, pod.name

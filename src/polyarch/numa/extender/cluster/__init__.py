@@ -1,1 +1,0 @@
-"""What the extender reads and writes in its cluster."""

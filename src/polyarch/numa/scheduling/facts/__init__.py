@@ -1,1 +1,0 @@
-"""What decisions are made from, and what a decision is. Pure."""

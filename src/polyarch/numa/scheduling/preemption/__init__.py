@@ -1,1 +1,0 @@
-"""Which pods make room for one of higher priority that fails by NUMA alone (NS-120 – NS-123). Pure."""
