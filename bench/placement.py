@@ -26,7 +26,7 @@ from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import DEPLOYMENTS, MUTATING_WEBHOOKS, NAMESPACES, PODS
 from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement import names
-from polyarch.placement.api.resources import POLICIES
+from polyarch.placement.api import POLICIES
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.network.addresses import loopback_of
 from polyarch.sandbox.state import Settings

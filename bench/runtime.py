@@ -33,11 +33,10 @@ from polyarch.kube.store import Change
 from polyarch.objects import Pod
 from polyarch.oci.answer import Entry, Inspection, Status
 from polyarch.oci.reference import parse
-from polyarch.placement.api.settings import Settings
-from polyarch.placement.decide.rules import Facts, decide, examine
-from polyarch.placement.decide.scoring import Source
-from polyarch.placement.result.admission import admit
-from polyarch.placement.result.patch import controller_patch
+from polyarch.placement.admission import admit
+from polyarch.placement.patch import controller_patch
+from polyarch.placement.rules import PodFacts, decide, examine
+from polyarch.placement.settings import ScoringSource, Settings
 from polyarch.platforms import Platform
 from polyarch.taints import patch as pod_patch
 from polyarch.taints import pod_rules as tolerations
@@ -122,20 +121,20 @@ def _toleration_rules() -> Iterator[Figure]:
 def _placement_rules() -> list[Figure]:
     figures = []
     scoring = (
-        Source("PodPlacementConfig-a", (("arm64", 50), ("amd64", 10))),
-        Source("ClusterPodPlacementConfig", (("amd64", 50), ("s390x", 10))),
+        ScoringSource("PodPlacementConfig-a", (("arm64", 50), ("amd64", 10))),
+        ScoringSource("ClusterPodPlacementConfig", (("amd64", 50), ("s390x", 10))),
     )
     for name, document, sources in (("small", _small_pod(), ()), ("busy", _busy_pod(), scoring)):
         pod = msgspec.convert(document, Pod)
         answers = _answers(pod)
-        facts = Facts(pod=pod, namespace="d", settings=Settings(), sources=sources)
-        stored = Facts(pod=pod, namespace="d", settings=Settings(), sources=sources, stored=True)
+        facts = PodFacts(pod=pod, namespace="d", settings=Settings(), sources=sources)
+        stored = PodFacts(pod=pod, namespace="d", settings=Settings(), sources=sources, stored=True)
 
-        def inline(facts: Facts = facts, answers: dict[str, Inspection] = answers) -> object:
+        def inline(facts: PodFacts = facts, answers: dict[str, Inspection] = answers) -> object:
             case = examine(facts)
             return admit(case, decide(case, answers), controller_available=True)
 
-        def controller(facts: Facts = stored, answers: dict[str, Inspection] = answers) -> object:
+        def controller(facts: PodFacts = stored, answers: dict[str, Inspection] = answers) -> object:
             case = examine(facts)
             return controller_patch(case, decide(case, answers))
 

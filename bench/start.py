@@ -18,7 +18,7 @@ from polyarch.kube.resources import PODS
 from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.operating.workloads import START_CPU_SECONDS
 from polyarch.placement import names
-from polyarch.placement.api.resources import CPPCS
+from polyarch.placement.api import CPPCS
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.kubelet_model.layout import Numa
 from polyarch.sandbox.state import Settings

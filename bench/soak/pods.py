@@ -23,7 +23,7 @@ from polyarch.kube.resources import MUTATING_WEBHOOKS, PODS, SECRETS
 from polyarch.kube.store import Change
 from polyarch.objects import PartialObjectMetadata, Pod
 from polyarch.placement import names
-from polyarch.placement.api.resources import POLICIES, PPCS
+from polyarch.placement.api import POLICIES, PPCS
 from polyarch.taints.names import GATE as TAINTS_GATE
 
 SPACE: Final = "soak-pods"

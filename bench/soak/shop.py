@@ -20,7 +20,7 @@ from polyarch.kube.resources import DEPLOYMENTS, PODS
 from polyarch.kube.store import Change
 from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement import names
-from polyarch.placement.api.resources import ENOEXECEVENTS
+from polyarch.placement.api import ENOEXECEVENTS
 from polyarch.sandbox.nodes.pods import Pod
 
 SPACE: Final = "soak-shop"

@@ -22,7 +22,7 @@ from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import NODES
 from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement import names as placement_names
-from polyarch.placement.api.resources import CPPCS
+from polyarch.placement.api import CPPCS
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.kubelet_model.layout import Numa
 from polyarch.sandbox.nodes.fleet import Node

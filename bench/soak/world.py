@@ -6,7 +6,7 @@ from typing import Any
 
 from polyarch.objects import Pod
 from polyarch.placement import names
-from polyarch.placement.decide import record
+from polyarch.placement.record import read_record
 
 WINDOW, ABSENT_WINDOW, GRACE = 60.0, 30.0, 60.0
 """Seconds: the policy's retry window, its maximum for images that do not exist, and a margin for a busy machine."""
@@ -82,7 +82,7 @@ class World:
         """The problem of a released pod; empty if it is correct."""
         pod = born.pod
         assert pod is not None
-        said = record.read(pod.metadata.annotations)
+        said = read_record(pod.metadata.annotations)
         found = architectures(pod)
         what = f"{name} ({born.kind}, {', '.join(born.images)})"
         if names.SCHEDULING_GATE_LABEL not in (pod.metadata.labels or {}):

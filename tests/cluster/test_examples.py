@@ -21,7 +21,7 @@ from polyarch.kube.errors import Conflict, Invalid
 from polyarch.kube.patches import JsonPatch
 from polyarch.kube.resources import NAMESPACES, PODS
 from polyarch.placement import names
-from polyarch.placement.api.resources import POLICIES, PPCS
+from polyarch.placement.api import POLICIES, PPCS
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints
 from polyarch.taints.settings import TaintSettings

@@ -36,11 +36,15 @@ from polyarch.kube.resources import EVENTS, NAMESPACES, NODES, PODS, SERVICE_ACC
 from polyarch.operating.rights import Rights
 from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.placement import names
-from polyarch.placement.api.resources import ENOEXECEVENTS
-from polyarch.placement.execmonitor import tracefs
-from polyarch.placement.execmonitor.attribution import Attribution
-from polyarch.placement.execmonitor.node import INITIAL_PID_NAMESPACE, NodeMetrics, NodeSide
-from polyarch.placement.execmonitor.reporter import Reporter
+from polyarch.placement.api import ENOEXECEVENTS
+from polyarch.placement.exec_monitor_node import (
+    INITIAL_PID_NAMESPACE,
+    TRACE_EVENTS,
+    NodeAgent,
+    NodeAgentMetrics,
+    PodAttribution,
+    Reporter,
+)
 from polyarch.placement.operator import monitor_objects
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.control_plane import kubeconfigs
@@ -172,7 +176,7 @@ class Monitor:
         """The node side on a node in a folder, with its own rights; all but the kernel is real."""
         account = names.ENOEXEC_DAEMON
         metrics = Metrics()
-        mine = NodeMetrics(metrics)
+        mine = NodeAgentMetrics(metrics)
         clock = SystemClock()
         async with Client(config.load(str(await self.kubeconfig(account))), role="exec-monitor") as client:
             reporter = Reporter(
@@ -182,8 +186,8 @@ class Monitor:
                 clock=clock,
                 count=lambda result: mine.results[result].inc(),
             )
-            attribution = Attribution(proc=node.proc, logs=node.logs, now=clock.monotonic)
-            side = NodeSide(attribution, reporter, instance=node.instance, metrics=mine, clock=clock)
+            attribution = PodAttribution(proc=node.proc, logs=node.logs, now=clock.monotonic)
+            side = NodeAgent(attribution, reporter, instance=node.instance, metrics=mine, clock=clock)
             tasks = [asyncio.create_task(each) for each in (side.run(), reporter.run())]
             try:
                 await until(lambda: _is(metrics, "polyarch_exec_monitor_up", 1))
@@ -446,10 +450,10 @@ from pathlib import Path
 
 import structlog
 
-from polyarch.placement.execmonitor import tracefs
+from polyarch.placement.exec_monitor_node import open_instance
 
 structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-with tracefs.instance([Path(sys.argv[1])]) as instance:
+with open_instance([Path(sys.argv[1])]) as instance:
     pipe = os.open(instance.pipe, os.O_RDONLY | os.O_NONBLOCK)
     print(instance.folder.name, flush=True)
     for command in sys.stdin:
@@ -550,7 +554,7 @@ def test_pl_601_monitors_that_share_a_kernel_neither_blind_each_other_nor_leave_
         assert first.sees(failed())
 
         (first.folder / "events" / "enable").write_text("0")
-        assert first.restore() == set(tracefs.EVENTS)
+        assert first.restore() == set(TRACE_EVENTS)
         assert first.sees(failed())
         (first.folder / "tracing_on").write_text("0")
         assert first.restore() == {"tracing_on"}

@@ -42,7 +42,7 @@ from polyarch.operating.labels import PART_OF
 from polyarch.operating.settings import Cluster as Kubernetes
 from polyarch.operating.settings import OperatorSettings
 from polyarch.placement import names
-from polyarch.placement.api.resources import CPPCS, PPCS
+from polyarch.placement.api import CPPCS, PPCS
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.control_plane import kubeconfigs
 from polyarch.sandbox.locks import file_lock

@@ -19,7 +19,7 @@ from polyarch.operating import workloads
 from polyarch.operating.settings import Cluster as Served
 from polyarch.operating.settings import OperatorSettings
 from polyarch.placement import names
-from polyarch.placement.api.resources import CPPCS, ENOEXECEVENTS, POLICIES, PPCS
+from polyarch.placement.api import CPPCS, ENOEXECEVENTS, POLICIES, PPCS
 from polyarch.placement.operator import deployments, operands
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.locks import file_lock

@@ -6,10 +6,10 @@ import stat
 import sys
 from collections.abc import Iterable
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import msgspec
 import pytest
+from fault_proxy import CUT, Cut, Fault, FaultProxy, Lines, Reset, Seen, gone_event, status
 
 from polyarch.clock import SystemClock
 from polyarch.kube import config, errors
@@ -32,9 +32,6 @@ from polyarch.kube.resources import (
 )
 from polyarch.kube.settings import Configuration, User
 from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
-
-sys.path.append(str(Path(__file__).parents[1] / "faults"))
-from fault_proxy import CUT, Cut, Fault, FaultProxy, Lines, Reset, Seen, gone_event, status
 
 SECONDS = 60
 """How long anything may take before a test fails; nothing is asserted about how quick it was."""

@@ -28,7 +28,7 @@ from polyarch.kube.resources import (
 from polyarch.operating.settings import DEFAULT_IMAGE
 from polyarch.operating.workloads import ARCHITECTURES
 from polyarch.placement import names
-from polyarch.placement.api.resources import CPPCS, POLICIES, PPCS
+from polyarch.placement.api import CPPCS, POLICIES, PPCS
 from polyarch.sandbox.cluster import Sandbox
 
 HEALED_SECONDS = 5.0

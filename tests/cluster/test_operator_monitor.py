@@ -17,7 +17,7 @@ from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CRDS, DAEMONSETS, DEPLOYMENTS, EVENTS, NAMESPACES, NODES, PODS
 from polyarch.operating.monitoring.scraping import RULES
 from polyarch.placement import names
-from polyarch.placement.api.resources import CPPCS, ENOEXECEVENTS
+from polyarch.placement.api import CPPCS, ENOEXECEVENTS
 from polyarch.sandbox.cluster import Sandbox
 
 ENABLED = {"plugins": {"execFormatErrorMonitor": {"enabled": True}}}

@@ -19,7 +19,7 @@ from polyarch.numa.api import topology_crd
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.operating.monitoring.scraping import RULES, SERVICE_MONITORS
 from polyarch.placement import names
-from polyarch.placement.api.resources import CPPCS
+from polyarch.placement.api import CPPCS
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.taints import names as taint_names
 from polyarch.taints.api import ARCHITECTURE_TAINTS

@@ -35,7 +35,7 @@ from polyarch.operating import names as shared
 from polyarch.operating.keeping.operand_sets import RESTORED
 from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.placement import names
-from polyarch.placement.api.resources import CPPCS
+from polyarch.placement.api import CPPCS
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.taints import names as taints
 from polyarch.taints.api import ARCHITECTURE_TAINTS

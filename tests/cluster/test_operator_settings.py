@@ -9,7 +9,7 @@ from operator_world import World, eventually
 from polyarch.kube.patches import JsonPatch, replace
 from polyarch.kube.resources import DEPLOYMENTS, SERVICES
 from polyarch.placement import names
-from polyarch.placement.api.resources import CPPCS
+from polyarch.placement.api import CPPCS
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.taints import names as taint_names
 from polyarch.taints.api import ARCHITECTURE_TAINTS

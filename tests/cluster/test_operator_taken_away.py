@@ -24,7 +24,7 @@ from polyarch.kube.resources import (
 )
 from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.placement import names
-from polyarch.placement.api.resources import CPPCS, ENOEXECEVENTS, POLICIES, PPCS
+from polyarch.placement.api import CPPCS, ENOEXECEVENTS, POLICIES, PPCS
 from polyarch.placement.operator import monitor_objects
 from polyarch.sandbox.cluster import Sandbox
 

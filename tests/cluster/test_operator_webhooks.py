@@ -20,7 +20,7 @@ from polyarch.kube.errors import ApiError, NotFound
 from polyarch.kube.patches import JsonPatch, MergePatch, replace
 from polyarch.kube.resources import NAMESPACES
 from polyarch.placement import names
-from polyarch.placement.api.resources import CPPCS, PPCS
+from polyarch.placement.api import CPPCS, PPCS
 from polyarch.sandbox.cluster import Sandbox
 
 

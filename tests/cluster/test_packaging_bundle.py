@@ -23,7 +23,7 @@ from polyarch.kube.rbac import granting, grants
 from polyarch.kube.resources import NAMESPACES, VALIDATING_WEBHOOKS, Resource, by_kind
 from polyarch.operating.settings import DEFAULT_BUILDER_IMAGE, DEFAULT_IMAGE, Cluster, OperatorSettings
 from polyarch.operating.workloads import ARCHITECTURES
-from polyarch.placement.api.resources import CPPCS, PPCS
+from polyarch.placement.api import CPPCS, PPCS
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.taints.api import ARCHITECTURE_TAINTS
 

@@ -15,7 +15,7 @@ from polyarch.installation.objects import definitions
 from polyarch.installation.settings import InstallationSettings
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import CRDS, DEPLOYMENTS, NAMESPACES
-from polyarch.placement.api.resources import CPPCS
+from polyarch.placement.api import CPPCS
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.taints.api import ARCHITECTURE_TAINTS
 

@@ -39,9 +39,9 @@ from polyarch.kube.resources import (
 from polyarch.objects import Key, Unstructured
 from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.placement import names
-from polyarch.placement.api.resources import ClusterPodPlacementConfig, PlacementPolicy
-from polyarch.placement.api.settings import SettingsTable
+from polyarch.placement.api import ClusterPodPlacementConfig, PlacementPolicy
 from polyarch.placement.operator import operands, webhooks
+from polyarch.placement.settings import SettingsTable
 from polyarch.sandbox.cluster import Sandbox
 
 

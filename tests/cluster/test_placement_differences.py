@@ -15,7 +15,7 @@ from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CLUSTER_ROLES, DEPLOYMENTS, NETWORK_POLICIES, POD_DISRUPTION_BUDGETS, PODS, SECRETS
 from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement import names
-from polyarch.placement.api.resources import CPPCS
+from polyarch.placement.api import CPPCS
 from polyarch.sandbox.cluster import Sandbox
 
 PAGE = Path(__file__).parents[2] / "docs" / "guide" / "migration.md"

@@ -23,11 +23,10 @@ from polyarch.objects import Pod
 from polyarch.oci.answer import Entry, Inspection, Status
 from polyarch.oci.reference import parse
 from polyarch.placement import names
-from polyarch.placement.api.settings import Settings
-from polyarch.placement.decide.decision import Progress
-from polyarch.placement.decide.rules import Facts, decide, examine
-from polyarch.placement.decide.scoring import Source
-from polyarch.placement.result.patch import PREFERRED, REQUIRED, TERMS, controller_patch
+from polyarch.placement.decision import LookupProgress
+from polyarch.placement.patch import PREFERRED, REQUIRED, TERMS, controller_patch
+from polyarch.placement.rules import PodFacts, decide, examine
+from polyarch.placement.settings import ScoringSource, Settings
 from polyarch.platforms import Platform
 
 Json = dict[str, Any]
@@ -284,22 +283,22 @@ def answer(*architectures: str) -> dict[str, Inspection]:
 @pytest.mark.parametrize(
     ("terms", "known", "progress"),
     [
-        (None, answer("amd64", "arm64"), Progress.WAITING),
-        ([ZONE, {}, {"matchExpressions": [ARCH]}], answer("arm64"), Progress.WAITING),
-        ([{"matchFields": [expression("metadata.name", "n1")]}], answer("arm64"), Progress.WAITING),
-        ([ZONE, {"matchExpressions": [ARCH, expression("zone", "b")]}], answer(), Progress.WAITING),
-        (None, {}, Progress.ENDED),
+        (None, answer("amd64", "arm64"), LookupProgress.WAITING),
+        ([ZONE, {}, {"matchExpressions": [ARCH]}], answer("arm64"), LookupProgress.WAITING),
+        ([{"matchFields": [expression("metadata.name", "n1")]}], answer("arm64"), LookupProgress.WAITING),
+        ([ZONE, {"matchExpressions": [ARCH, expression("zone", "b")]}], answer(), LookupProgress.WAITING),
+        (None, {}, LookupProgress.ENDED),
     ],
     ids=["no terms", "several terms", "fields only", "no supported architecture", "released"],
 )
 async def test_pl_303_the_controllers_patch_is_taken_and_lifts_our_gate_alone(
-    pods: Pods, terms: list[Json] | None, known: dict[str, Inspection], progress: Progress
+    pods: Pods, terms: list[Json] | None, known: dict[str, Inspection], progress: LookupProgress
 ) -> None:
     """PL-303, PL-221: also with preferences, in one write; the same patch again is a failed test (PL-304)."""
     document = pod("p", terms=terms, gates=["example.com/first", names.GATE, "example.com/last"])
     stored = await pods.create(document)
-    sources = (Source("ClusterPodPlacementConfig", (("arm64", 50),)),)
-    facts = Facts(
+    sources = (ScoringSource("ClusterPodPlacementConfig", (("arm64", 50),)),)
+    facts = PodFacts(
         pod=msgspec.convert(stored, Pod),
         namespace=pods.namespace,
         settings=Settings(),

@@ -22,11 +22,11 @@ from polyarch.operating import workloads
 from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.operating.workloads import Workload
 from polyarch.placement import names
-from polyarch.placement.api.resources import CPPCS, ClusterPodPlacementConfig, PlacementPolicy
-from polyarch.placement.api.settings import SettingsTable
+from polyarch.placement.api import CPPCS, ClusterPodPlacementConfig, PlacementPolicy
 from polyarch.placement.operator import operands, webhooks
 from polyarch.placement.operator.deployments import controller, webhook
 from polyarch.placement.operator.operator_rules import operator_rules
+from polyarch.placement.settings import SettingsTable
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.control_plane import kubeconfigs
 from polyarch.sandbox.files import write_json

@@ -16,9 +16,9 @@ from polyarch.kube.client import Client
 from polyarch.kube.errors import AlreadyExists, Invalid, NotFound
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CRDS, Resource
-from polyarch.placement.api.crds import PREVIEW_MESSAGE, crds
-from polyarch.placement.api.resources import CPPCS, ENOEXECEVENTS, POLICIES, PPCS, PlacementPolicy
-from polyarch.placement.api.settings import Settings, SettingsTable
+from polyarch.placement.api import CPPCS, ENOEXECEVENTS, POLICIES, PPCS, PlacementPolicy
+from polyarch.placement.crd import PREVIEW_MESSAGE, crds
+from polyarch.placement.settings import Settings, SettingsTable
 from polyarch.sandbox.cluster import Sandbox
 
 Json = dict[str, Any]

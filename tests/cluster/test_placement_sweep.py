@@ -19,7 +19,7 @@ from polyarch.kube.errors import NotFound
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import MUTATING_WEBHOOKS, NAMESPACES, NODES, POD_DISRUPTION_BUDGETS, PODS, REPLICASETS
 from polyarch.placement import names
-from polyarch.placement.api.resources import POLICIES
+from polyarch.placement.api import POLICIES
 from polyarch.placement.operator import rbac, webhooks
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.state import NAMESPACE

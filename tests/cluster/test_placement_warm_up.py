@@ -16,7 +16,7 @@ from polyarch.kube.errors import NotFound
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CRONJOBS, DEPLOYMENTS, MUTATING_WEBHOOKS
 from polyarch.placement import names
-from polyarch.placement.api.resources import POLICIES
+from polyarch.placement.api import POLICIES
 from polyarch.placement.operator import webhooks
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.state import NAMESPACE

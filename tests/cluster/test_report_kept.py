@@ -16,7 +16,7 @@ from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CONFIGMAPS, DEPLOYMENTS
 from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement import names
-from polyarch.placement.api.resources import POLICIES
+from polyarch.placement.api import POLICIES
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.control_plane import kubeconfigs
 from polyarch.sandbox.files import write_json

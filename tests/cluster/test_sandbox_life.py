@@ -19,7 +19,7 @@ from polyarch.kube.client import Client
 from polyarch.kube.errors import Forbidden, NotFound
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CONFIGMAPS, MUTATING_WEBHOOKS, NAMESPACES, NODES, PODS
-from polyarch.placement.api.resources import POLICIES
+from polyarch.placement.api import POLICIES
 from polyarch.sandbox.cluster import Sandbox, opened
 from polyarch.sandbox.processes import identify, is_running
 from polyarch.sandbox.state import Settings, Taint

@@ -34,7 +34,7 @@ from polyarch.kube.resources import (
     SERVICES,
 )
 from polyarch.operating.settings import DEFAULT_IMAGE
-from polyarch.placement.api import crds
+from polyarch.placement import crd
 from polyarch.sandbox import processes
 from polyarch.sandbox.cluster import Sandbox, opened
 from polyarch.sandbox.document import describe
@@ -216,7 +216,7 @@ async def gate() -> AsyncIterator[Callable[[bool], Any]]:
 async def serving(sandbox: Sandbox, client: Client, namespace: str) -> AsyncIterator[Callable[..., Document]]:
     """Builds a Deployment of a role of polyarch that serves, as the operator's operands do: with a certificate from a
     Secret, a token of its ServiceAccount, named ports and probes."""
-    for definition in crds.crds():
+    for definition in crd.crds():
         await client.apply(CRDS, definition)
     rights = {
         "roleRef": {"apiGroup": rbac.GROUP, "kind": "ClusterRole", "name": "cluster-admin"},

@@ -18,7 +18,7 @@ from polyarch.kube.errors import Forbidden
 from polyarch.kube.resources import MUTATING_WEBHOOKS, PODS, SECRETS, SELF_SUBJECT_ACCESS_REVIEWS
 from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement import names
-from polyarch.placement.api.resources import CPPCS
+from polyarch.placement.api import CPPCS
 from polyarch.reports.wording import percent
 from polyarch.sandbox import operator
 from polyarch.sandbox.cluster import Sandbox

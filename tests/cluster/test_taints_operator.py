@@ -20,7 +20,7 @@ from polyarch.kube.resources import DEPLOYMENTS, LEASES, MUTATING_WEBHOOKS, NODE
 from polyarch.operating.rights import combined
 from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.placement import names as placement
-from polyarch.placement.api.resources import CPPCS, POLICIES
+from polyarch.placement.api import CPPCS, POLICIES
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.taints import names
 from polyarch.taints.api import ARCHITECTURE_TAINTS

@@ -29,7 +29,7 @@ from polyarch.kube import config
 from polyarch.kube.client import Client
 from polyarch.kube.resources import MUTATING_WEBHOOKS
 from polyarch.placement import names
-from polyarch.placement.api.resources import POLICIES
+from polyarch.placement.api import POLICIES
 from polyarch.placement.operator import webhooks
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.state import NAMESPACE, Settings

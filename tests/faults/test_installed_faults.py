@@ -35,7 +35,7 @@ from polyarch.kube.resources import (
 from polyarch.kube.x509 import Purpose, Subject
 from polyarch.operating.settings import DEFAULT_IMAGE, DEFAULT_NAMESPACE
 from polyarch.placement import names
-from polyarch.placement.api.resources import CPPCS
+from polyarch.placement.api import CPPCS
 
 EARLIER = Path(__file__).parents[1] / "cluster" / "earlier"
 PER_SECOND = 50.0

@@ -5,15 +5,11 @@ of the scans, and the last one arrives.
 import asyncio
 import contextlib
 import ssl
-import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
-
-sys.path.append(str(Path(__file__).parents[1] / "cluster"))
-
 from exporter_process import Exporter, define, exporting, make_node, published
 from fault_proxy import CUT, Delay, FaultProxy, Lines, Reset, Seen, gone_event, server_tls, status
 from numa_host import NumaHost, available

@@ -6,7 +6,6 @@ NS-085, NS-150, NS-151, NS-152.
 import asyncio
 import contextlib
 import ssl
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,9 +14,6 @@ from typing import Any
 import aiohttp
 import pytest
 import pytest_asyncio
-
-sys.path.append(str(Path(__file__).parents[1] / "cluster"))
-
 from exporter_process import define
 from extender_process import bind, cells, extending, forget, kubeconfig, pod, topology
 from fault_proxy import CUT, Delay, FaultProxy, Lines, Seen, gone_event, server_tls, status

@@ -14,7 +14,7 @@ from placement_cluster import labels, pod
 
 from polyarch.kube.resources import PODS
 from polyarch.placement import names
-from polyarch.placement.api.resources import CPPCS, POLICIES
+from polyarch.placement.api import CPPCS, POLICIES
 
 VERSION_1_30 = Answer(
     200, b'{"major": "1", "minor": "30", "gitVersion": "v1.30.0"}', [("Content-Type", "application/json")]

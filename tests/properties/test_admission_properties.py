@@ -12,9 +12,9 @@ from polyarch.clock import SystemClock
 from polyarch.kube.admission import AdmissionRequest, AdmissionResponse, NotAReview, Reviewer, Route
 from polyarch.kube.resources import PODS
 from polyarch.objects import Pod
-from polyarch.placement.api.settings import Settings
-from polyarch.placement.decide.rules import Facts
-from polyarch.placement.result.series import recent_series
+from polyarch.placement.admission import decision_cache
+from polyarch.placement.rules import PodFacts
+from polyarch.placement.settings import Settings
 
 REVIEW: dict[str, Any] = {
     "kind": "AdmissionReview",
@@ -54,7 +54,9 @@ JSON = st.recursive(
 
 async def _handle(request: AdmissionRequest[Pod]) -> AdmissionResponse:
     """The rules with nothing known: what a pod of any shape goes through."""
-    look = recent_series().look(Facts(pod=request.object, namespace=request.namespace, settings=Settings(), sources=()))
+    look = decision_cache().look(
+        PodFacts(pod=request.object, namespace=request.namespace, settings=Settings(), sources=())
+    )
     admission = look.admission({}, controller_available=True, deprovisioning=False)
     return AdmissionResponse(patch=admission.operations, warnings=admission.warnings)
 

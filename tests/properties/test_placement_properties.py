@@ -29,18 +29,14 @@ from placement_pods import settings as any_settings
 
 from polyarch.kube.patches import apply_patch
 from polyarch.oci.answer import Inspection
-from polyarch.placement import names
-from polyarch.placement.api.settings import Settings
-from polyarch.placement.decide.decision import Outcome, Progress, Reason
-from polyarch.placement.decide.record import MAX_BYTES
-from polyarch.placement.decide.rules import decide
-from polyarch.placement.decide.scoring import Source
-from polyarch.placement.result import explain
-from polyarch.placement.result.admission import admit
-from polyarch.placement.result.events import events_for
-from polyarch.placement.result.outcome import Path
-from polyarch.placement.result.patch import admission_patch, controller_patch
-from polyarch.placement.result.series import recent_series
+from polyarch.placement import explain, names
+from polyarch.placement.admission import admit, decision_cache
+from polyarch.placement.decision import LookupProgress, PlacementOutcome, Reason
+from polyarch.placement.events import events_for
+from polyarch.placement.patch import AdmissionPath, admission_patch, controller_patch
+from polyarch.placement.record import MAX_RECORD_BYTES
+from polyarch.placement.rules import decide
+from polyarch.placement.settings import ScoringSource, Settings
 from polyarch.platforms import Platform
 from polyarch.selectors import NodeTerm, Requirement, admits
 
@@ -52,11 +48,11 @@ LABEL_VALUE_CHARACTERS = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWX
 @given(pods(clean=True), answers(), any_settings, sources)
 @FEW
 def test_pl_101_removing_our_keys_from_the_admitted_pod_gives_the_pod_that_arrived(
-    document: Json, known: Answers, using: Settings, scoring: tuple[Source, ...]
+    document: Json, known: Answers, using: Settings, scoring: tuple[ScoringSource, ...]
 ) -> None:
     """PL-101."""
     after, decision, admission = admitted(document, known, using, scoring)
-    if admission.path is not Path.INLINE:
+    if admission.path is not AdmissionPath.INLINE:
         decision = type(decision)(reason=decision.reason, outcome=decision.outcome, message="")
     assert pruned(without_ours(after, decision)) == pruned(document)
 
@@ -64,7 +60,7 @@ def test_pl_101_removing_our_keys_from_the_admitted_pod_gives_the_pod_that_arriv
 @given(pods(clean=True), answers(), any_settings, sources, progress)
 @FEW
 def test_pl_303_removing_our_keys_from_the_released_pod_gives_the_pod_that_was_stored(
-    document: Json, known: Answers, using: Settings, scoring: tuple[Source, ...], reached: Progress
+    document: Json, known: Answers, using: Settings, scoring: tuple[ScoringSource, ...], reached: LookupProgress
 ) -> None:
     """PL-303, PL-101."""
     after, decision = controlled(document, known, using, scoring, reached)
@@ -74,7 +70,7 @@ def test_pl_303_removing_our_keys_from_the_released_pod_gives_the_pod_that_was_s
 @given(pods(clean=False), answers(), any_settings, sources)
 @FEW
 def test_pl_114_a_second_call_on_our_own_output_is_empty(
-    document: Json, known: Answers, using: Settings, scoring: tuple[Source, ...]
+    document: Json, known: Answers, using: Settings, scoring: tuple[ScoringSource, ...]
 ) -> None:
     """PL-114; also where the pod arrived with forged or stale keys of ours."""
     after, _, _ = admitted(document, known, using, scoring)
@@ -84,11 +80,11 @@ def test_pl_114_a_second_call_on_our_own_output_is_empty(
 @given(pods(clean=False), answers(), any_settings, sources, progress)
 @FEW
 def test_pl_303_a_second_pass_of_the_controller_finds_nothing_to_write(
-    document: Json, known: Answers, using: Settings, scoring: tuple[Source, ...], reached: Progress
+    document: Json, known: Answers, using: Settings, scoring: tuple[ScoringSource, ...], reached: LookupProgress
 ) -> None:
     """PL-303: a pod that waits or is held gets one write."""
     after, decision = controlled(document, known, using, scoring, reached)
-    assume(decision.outcome is not Outcome.PLACED)
+    assume(decision.outcome is not PlacementOutcome.PLACED)
     case = case_of(after, using, scoring, stored=True)
     assert controller_patch(case, decide(case, known, reached)) == ()
 
@@ -100,8 +96,8 @@ def test_pl_114_no_trace_of_the_first_decision_remains(
     first: Answers,
     second: Answers,
     using: Settings,
-    before: tuple[Source, ...],
-    after: tuple[Source, ...],
+    before: tuple[ScoringSource, ...],
+    after: tuple[ScoringSource, ...],
 ) -> None:
     """PL-114, PL-200: deciding twice is deciding once, by the later facts."""
     twice = admitted(admitted(document, first, using, before)[0], second, using, after)[0]
@@ -112,13 +108,13 @@ def test_pl_114_no_trace_of_the_first_decision_remains(
 @given(pods(clean=True), answers(known=True), any_settings, sources)
 @SELECTIVE
 def test_pl_111_webhook_and_controller_reach_the_same_pod_but_for_by(
-    document: Json, known: Answers, using: Settings, scoring: tuple[Source, ...]
+    document: Json, known: Answers, using: Settings, scoring: tuple[ScoringSource, ...]
 ) -> None:
     """PL-111."""
     inline, _, admission = admitted(document, known, using, scoring)
-    assume(admission.path is Path.INLINE)
+    assume(admission.path is AdmissionPath.INLINE)
     case = case_of(document, using, scoring)
-    gate = admission_patch(case, decide(case, {}), Path.GATED)
+    gate = admission_patch(case, decide(case, {}), AdmissionPath.GATED)
     late, _ = controlled(apply_patch(document, gate), known, using, scoring)
     for each, by in ((inline, "admission"), (late, "controller")):
         notes = each["metadata"]["annotations"]
@@ -141,7 +137,7 @@ OWN_PATHS = (
 @given(pods(clean=False), answers(), any_settings, sources, progress)
 @FEW
 def test_pl_101_operations_touch_only_what_is_ours(
-    document: Json, known: Answers, using: Settings, scoring: tuple[Source, ...], reached: Progress
+    document: Json, known: Answers, using: Settings, scoring: tuple[ScoringSource, ...], reached: LookupProgress
 ) -> None:
     """PL-101, PL-102: keys of ours, node affinity, our gate."""
     inline = case_of(document, using, scoring)
@@ -163,7 +159,7 @@ def test_pl_101_operations_touch_only_what_is_ours(
 @given(pods(clean=False), answers(), any_settings, sources, progress)
 @FEW
 def test_pl_221_terms_of_a_stored_pod_only_grow_at_their_end(
-    document: Json, known: Answers, using: Settings, scoring: tuple[Source, ...], reached: Progress
+    document: Json, known: Answers, using: Settings, scoring: tuple[ScoringSource, ...], reached: LookupProgress
 ) -> None:
     """PL-221, PL-005: what the API server allows on a gated pod, and all that we do."""
     after, _ = controlled(document, known, using, scoring, reached)
@@ -186,12 +182,12 @@ def test_pl_221_terms_of_a_stored_pod_only_grow_at_their_end(
 @given(pods(clean=True), answers(), any_settings, sources)
 @FEW
 def test_pl_105_foreign_gates_keep_their_order_and_ours_is_there_at_most_once(
-    document: Json, known: Answers, using: Settings, scoring: tuple[Source, ...]
+    document: Json, known: Answers, using: Settings, scoring: tuple[ScoringSource, ...]
 ) -> None:
     """PL-105, PL-303."""
     after, _, admission = admitted(document, known, using, scoring)
     before = [gate["name"] for gate in document["spec"].get("schedulingGates") or ()]
-    ours = [names.GATE] if admission.path is Path.GATED else []
+    ours = [names.GATE] if admission.path is AdmissionPath.GATED else []
     assert [gate["name"] for gate in after["spec"].get("schedulingGates") or ()] == before + ours
 
 
@@ -209,7 +205,7 @@ ODD_NAMES = st.one_of(
 )
 @FEW
 def test_pl_233_every_value_written_is_a_valid_label_value(
-    document: Json, known: Inspection, using: Settings, reached: Progress
+    document: Json, known: Inspection, using: Settings, reached: LookupProgress
 ) -> None:
     """PL-233."""
     after, decision = controlled(document, {IMAGES[0]: known}, using, (), reached)
@@ -239,7 +235,7 @@ def test_pl_221_nodes_that_match_afterwards_are_those_that_matched_and_have_an_a
 ) -> None:
     """PL-220 to PL-222, against the node-matching of ``polyarch.selectors``."""
     after, decision, admission = admitted(document, known, using)
-    assume(admission.path is Path.INLINE and decision.reason is Reason.ARCHITECTURES_SET)
+    assume(admission.path is AdmissionPath.INLINE and decision.reason is Reason.ARCHITECTURES_SET)
     before = [NodeTerm.parse(term) for term in required_terms(document) or ()]
     written = Requirement(names.ARCH_KEY, "In", decision.architectures)
     for node in NODES:
@@ -271,7 +267,7 @@ def test_pl_213_with_the_os_constrained_no_node_gets_an_image_that_it_cannot_run
         )
     )
     after, decision, admission = admitted(document, known, Settings(os_constraint="always"))
-    assume(admission.path is Path.INLINE and decision.reason is Reason.ARCHITECTURES_SET)
+    assume(admission.path is AdmissionPath.INLINE and decision.reason is Reason.ARCHITECTURES_SET)
     used = {each["image"] for each in document["spec"]["containers"]}
     for node in NODES:
         if admits(required_terms(after), node, node_name="n1"):
@@ -283,7 +279,7 @@ def test_pl_213_with_the_os_constrained_no_node_gets_an_image_that_it_cannot_run
 @given(pods(clean=False, images=(*IMAGES, *BROKEN_IMAGES)), answers(), any_settings, sources, progress)
 @FEW
 def test_pl_306_no_pod_and_no_answer_makes_the_rules_raise(
-    document: Json, known: Answers, using: Settings, scoring: tuple[Source, ...], reached: Progress
+    document: Json, known: Answers, using: Settings, scoring: tuple[ScoringSource, ...], reached: LookupProgress
 ) -> None:
     """PL-306, PL-750, PL-246, PL-118: and whatever is said keeps within its limits."""
     case = case_of(document, using, scoring)
@@ -298,17 +294,17 @@ def test_pl_306_no_pod_and_no_answer_makes_the_rules_raise(
     assert len(decision.failure) <= 256
     notes = entry["annotations"]
     if names.DECISION_ANNOTATION in notes and admission.operations:
-        assert len(notes[names.DECISION_ANNOTATION].encode()) <= MAX_BYTES
+        assert len(notes[names.DECISION_ANNOTATION].encode()) <= MAX_RECORD_BYTES
 
 
 @given(pods(clean=True), answers(known=True), sources)
 @SELECTIVE
 def test_pl_242_the_sources_annotation_never_contradicts_the_terms_on_the_pod(
-    document: Json, known: Answers, scoring: tuple[Source, ...]
+    document: Json, known: Answers, scoring: tuple[ScoringSource, ...]
 ) -> None:
     """PL-242: every platform of every source once, and exactly the ones not skipped are on the pod."""
     after, decision, admission = admitted(document, known, Settings(), scoring)
-    assume(admission.path is Path.INLINE)
+    assume(admission.path is AdmissionPath.INLINE)
     text = after["metadata"]["annotations"].get(names.PREFERRED_AFFINITY_SOURCES_ANNOTATION, "")
     entries = [entry.split(":") for entry in text.split(",") if entry]
     applied = [(entry[0], int(entry[1])) for entry in entries if entry[-1] != "skipped"]
@@ -341,11 +337,11 @@ def test_pl_801_an_answer_from_a_series_is_what_the_rules_say(
     documents: tuple[Json, Json],
     known: tuple[Answers, Answers],
     using: Settings,
-    scoring: tuple[Source, ...],
+    scoring: tuple[ScoringSource, ...],
     admissions: list[tuple[int, int, int, bool, bool]],
 ) -> None:
     """PL-801: whatever was asked before, though names differ; each spec comes with each metadata."""
-    series = recent_series(capacity=3)
+    series = decision_cache(capacity=3)
     for number, (spec, metadata, answered, lives, leaving) in enumerate(admissions):
         document = documents[spec] | {"metadata": documents[metadata]["metadata"] | {"name": f"web-{number}"}}
         case = case_of(document, using, scoring)

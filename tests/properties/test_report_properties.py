@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from report_world import cluster, node, pod, reading, workload
 
 from polyarch.oci.answer import Status
-from polyarch.placement.api.settings import Settings
-from polyarch.placement.decide.decision import Progress, Reason
-from polyarch.placement.decide.rules import Facts as PlacementFacts
-from polyarch.placement.decide.rules import decide, examine
+from polyarch.placement.decision import LookupProgress, Reason
+from polyarch.placement.rules import PodFacts as PlacementFacts
+from polyarch.placement.rules import decide, examine
+from polyarch.placement.settings import Settings
 from polyarch.platforms import NodePlatform
 from polyarch.reports.document import Report, Verdict
 from polyarch.reports.facts import Answers, Reading
@@ -69,7 +69,7 @@ def test_rp_010_what_is_runnable_is_what_placement_would_admit(
     for at, (names, selector, _, _) in enumerate(given):
         bare = workload("w", *names).template
         facts = PlacementFacts(pod=bare, namespace="shop", settings=Settings())
-        decision = decide(examine(facts), known, Progress.ENDED)
+        decision = decide(examine(facts), known, LookupProgress.ENDED)
         everything = not decision.supported and decision.reason is not Reason.NO_SUPPORTED_ARCHITECTURE
         for target, answer in zip(TARGETS, rows[f"w{at}"].answers, strict=True):
             supported = everything or target.architecture in decision.supported

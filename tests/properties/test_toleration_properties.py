@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from placement_pods import ARCHITECTURES, REQUIRED, Answers, Json, answers
 from taint_pods import PROGRESS, admitted, case_of, pods, settings, written
 
-from polyarch.images.pod_images import Verdict
+from polyarch.images.pod_images import ImageEffect
 from polyarch.manifests.rules.engine import lint
 from polyarch.manifests.rules.options import LintOptions, Taints
 from polyarch.manifests.scan.scanning import scan
@@ -68,7 +68,7 @@ def test_tn_093_a_pod_can_run_on_every_node_whose_taint_it_tolerates_because_of_
         assert _takes(document, taint.value, decision.system)
         runs = {taint.value}.union(*(foreign for node, foreign in using.compatibility if node == taint.value))
         for finding in decision.images:
-            if finding.verdict is Verdict.CONSTRAINS:
+            if finding.verdict is ImageEffect.CONSTRAINS:
                 platforms = {(each.os, each.architecture) for each in known[finding.text].platforms}
                 assert platforms & {(decision.system, each) for each in runs}
 

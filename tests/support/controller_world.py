@@ -21,14 +21,14 @@ from placement_world import (
     pod,
 )
 
-from polyarch.images.additions import Adds
-from polyarch.images.attempts import Attempts
-from polyarch.images.pull_secrets import PullSecrets, SecretReads
-from polyarch.images.waiting import Waiting
+from polyarch.images.lookup_runner import LookupRunner
+from polyarch.images.pod_mutation import PodMutator
+from polyarch.images.pull_secrets import PullSecretReader, PullSecrets
+from polyarch.images.waiting import WaitingPods
 from polyarch.kube.controller import Controller
 from polyarch.kube.queue import WorkQueue
 from polyarch.objects import Key
-from polyarch.placement.controller.pod_controller import PodController
+from polyarch.placement.controller import PodController
 
 
 class World:
@@ -39,7 +39,7 @@ class World:
         *,
         leading: bool = True,
         api: FakeApi | None = None,
-        additions: Adds | None = None,
+        additions: PodMutator | None = None,
         inspector: Callable[[ManualClock], Any] = FakeInspector,
         **configuration: Any,
     ) -> None:
@@ -58,15 +58,15 @@ class World:
         placement.watch_facts(lambda: self.facts.left_out)
         self.pods: WorkQueue[Key] = WorkQueue("pods", self.clock)
         images: WorkQueue[Any] = WorkQueue("images", self.clock)
-        self.waiting = Waiting(
+        self.waiting = WaitingPods(
             self.clock,
             schedule=images.add_after,
             wake=self.pods.add,
             insists=lambda: self.leading,
             uniform=lambda: 0.5,
         )
-        self.attempts = Attempts(self.waiting, images, self.registry, self.secrets, self.clock, placement.lookups)
-        self.reads = SecretReads(self.secrets, self.pods.add_after)
+        self.attempts = LookupRunner(self.waiting, images, self.registry, self.secrets, self.clock, placement.lookups)
+        self.reads = PullSecretReader(self.secrets, self.pods.add_after)
         self.controller = PodController(
             pods=self.api,
             facts=self.facts,

@@ -13,9 +13,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
-from polyarch.placement.execmonitor import tracefs
+from polyarch.placement.exec_monitor_node import INSTANCE_PREFIX, TRACE_EVENTS, TraceInstance, open_instance
 
-EVENTS: Final = tuple(tracefs.EVENTS)
+EVENTS: Final = tuple(TRACE_EVENTS)
 
 
 class FakeNode:
@@ -29,15 +29,15 @@ class FakeNode:
         for each in (self.tracefs / "instances", self.proc, self.logs):
             each.mkdir(parents=True)
         self._writers: dict[Path, int] = {}
-        self.instance_folder = self.tracefs / "instances" / tracefs.INSTANCE
+        self.instance_folder = self.tracefs / "instances" / INSTANCE_PREFIX
         """That of the instance made last."""
 
     @property
     def instances(self) -> list[str]:
         return sorted(each.name for each in (self.tracefs / "instances").iterdir())
 
-    def instance(self) -> AbstractContextManager[tracefs.Instance]:
-        return tracefs.instance([self.tracefs], make=self.make, remove=self.remove)
+    def instance(self) -> AbstractContextManager[TraceInstance]:
+        return open_instance([self.tracefs], make=self.make, remove=self.remove)
 
     def make(self, folder: Path) -> None:
         folder.mkdir()

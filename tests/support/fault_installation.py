@@ -27,7 +27,7 @@ from polyarch.kube.resources import NAMESPACES, PODS
 from polyarch.operating.settings import DEFAULT_IMAGE, DEFAULT_NAMESPACE
 from polyarch.operating.workloads import ARCHITECTURES
 from polyarch.placement import names
-from polyarch.placement.api.resources import CPPCS
+from polyarch.placement.api import CPPCS
 from polyarch.sandbox import processes
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.control_plane import components

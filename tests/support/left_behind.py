@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from polyarch.placement import names
-from polyarch.placement.api.crds import crds
-from polyarch.placement.api.resources import CPPCS, PPCS
+from polyarch.placement.api import CPPCS, PPCS
+from polyarch.placement.crd import crds
 
 Json = dict[str, Any]
 Kubectl = Callable[..., str]

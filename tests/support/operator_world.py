@@ -42,7 +42,7 @@ from polyarch.operating.keeping.operand_sets import AT_HOME, GRANTED, IN_CLUSTER
 from polyarch.operating.settings import DEFAULT_IMAGE, Cluster, OperatorSettings
 from polyarch.operating.workloads import ARCHITECTURES
 from polyarch.placement import names
-from polyarch.placement.api.resources import CPPCS, ENOEXECEVENTS, POLICIES, PPCS
+from polyarch.placement.api import CPPCS, ENOEXECEVENTS, POLICIES, PPCS
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.files import write_json
 from polyarch.sandbox.locks import file_lock

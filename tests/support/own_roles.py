@@ -13,9 +13,9 @@ from polyarch.kube.client import Client
 from polyarch.kube.resources import CRDS, by_kind
 from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement import names
-from polyarch.placement.api.resources import CPPCS
-from polyarch.placement.api.settings import WarmUpKind
+from polyarch.placement.api import CPPCS
 from polyarch.placement.operator import operands, rbac
+from polyarch.placement.settings import WarmUpKind
 from polyarch.sandbox.operator import GLOBAL_PULL_SECRET, until_asked
 from polyarch.sandbox.tasks import together
 

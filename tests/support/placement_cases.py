@@ -10,13 +10,12 @@ from polyarch.objects import Pod
 from polyarch.oci.answer import Entry, Inspection, InspectionError, Status
 from polyarch.oci.reference import parse
 from polyarch.placement import names
-from polyarch.placement.api.settings import Settings
-from polyarch.placement.decide.decision import Decision, Progress
-from polyarch.placement.decide.rules import Case, Facts, decide, examine
-from polyarch.placement.decide.scoring import Source
-from polyarch.placement.decide.seal import UNSEALED, Seal
-from polyarch.placement.result.admission import Admission, admit
-from polyarch.placement.result.patch import controller_patch
+from polyarch.placement.admission import Admission, admit
+from polyarch.placement.decision import LookupProgress, PlacementDecision
+from polyarch.placement.patch import controller_patch
+from polyarch.placement.record import NO_SIGNER, RecordSigner
+from polyarch.placement.rules import ExaminedPod, PodFacts, decide, examine
+from polyarch.placement.settings import ScoringSource, Settings
 from polyarch.platforms import Platform
 
 APP = "quay.io/team/app:1"
@@ -134,8 +133,8 @@ def pod(
     return {"metadata": metadata, "spec": content | spec}
 
 
-def source(name: str = "ClusterPodPlacementConfig", **weights: int) -> Source:
-    return Source(name, tuple(weights.items()))
+def source(name: str = "ClusterPodPlacementConfig", **weights: int) -> ScoringSource:
+    return ScoringSource(name, tuple(weights.items()))
 
 
 def settings(**changes: Any) -> Settings:
@@ -147,15 +146,15 @@ def look(
     *,
     namespace: str = "shop",
     using: Settings | None = None,
-    sources: tuple[Source, ...] = (),
+    sources: tuple[ScoringSource, ...] = (),
     stored: bool = False,
     nodes: Sequence[str] = (),
-    seal: Seal = UNSEALED,
+    seal: RecordSigner = NO_SIGNER,
     record_was_sent: bool = True,
-) -> Case:
+) -> ExaminedPod:
     """The pod, examined."""
     return examine(
-        Facts(
+        PodFacts(
             pod=msgspec.convert(document, Pod),
             namespace=namespace,
             settings=using if using is not None else settings(),
@@ -171,8 +170,8 @@ def look(
 class Admitted(NamedTuple):
     """What admission makes of a pod."""
 
-    case: Case
-    decision: Decision
+    case: ExaminedPod
+    decision: PlacementDecision
     admission: Admission
     pod: Document
 
@@ -206,8 +205,8 @@ def admitted(
 class Controlled(NamedTuple):
     """What the controller makes of a stored pod."""
 
-    case: Case
-    decision: Decision
+    case: ExaminedPod
+    decision: PlacementDecision
     operations: tuple[Operation, ...]
     pod: Document
 
@@ -216,7 +215,7 @@ def controlled(
     document: Document,
     known: Mapping[str, Inspection] | None = None,
     *,
-    progress: Progress = Progress.WAITING,
+    progress: LookupProgress = LookupProgress.WAITING,
     **facts: Any,
 ) -> Controlled:
     """The pod after one write of the controller."""

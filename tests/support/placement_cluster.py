@@ -20,7 +20,7 @@ from polyarch.kube.client import Client
 from polyarch.kube.errors import AlreadyExists, NotFound
 from polyarch.kube.resources import EVENTS, NAMESPACES, PODS, SECRETS, SERVICE_ACCOUNTS
 from polyarch.placement import names
-from polyarch.placement.api.resources import POLICIES
+from polyarch.placement.api import POLICIES
 from polyarch.sandbox.cluster import Sandbox
 
 CASE = "placement-test"

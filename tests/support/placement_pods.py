@@ -12,12 +12,11 @@ from polyarch.objects import Pod
 from polyarch.oci.answer import Entry, Inspection, InspectionError, Status
 from polyarch.oci.reference import parse
 from polyarch.placement import names
-from polyarch.placement.api.settings import Settings
-from polyarch.placement.decide.decision import Decision, Progress
-from polyarch.placement.decide.rules import Case, Facts, decide, examine
-from polyarch.placement.decide.scoring import Source
-from polyarch.placement.result.admission import Admission, admit
-from polyarch.placement.result.patch import controller_patch
+from polyarch.placement.admission import Admission, admit
+from polyarch.placement.decision import LookupProgress, PlacementDecision
+from polyarch.placement.patch import controller_patch
+from polyarch.placement.rules import ExaminedPod, PodFacts, decide, examine
+from polyarch.placement.settings import ScoringSource, Settings
 from polyarch.platforms import Platform
 
 Json = dict[str, Any]
@@ -219,17 +218,19 @@ settings = st.builds(
 )
 sources = st.lists(
     st.builds(
-        Source,
+        ScoringSource,
         st.sampled_from(["PodPlacementConfig-a", "PodPlacementConfig-b", "ClusterPodPlacementConfig"]),
         st.lists(st.tuples(st.sampled_from(ARCHITECTURES), st.integers(1, 3)), max_size=3).map(tuple),
     ),
     max_size=2,
 ).map(tuple)
-progress = st.sampled_from(list(Progress))
+progress = st.sampled_from(list(LookupProgress))
 
 
-def case_of(document: Json, using: Settings, scoring: tuple[Source, ...] = (), *, stored: bool = False) -> Case:
-    facts = Facts(
+def case_of(
+    document: Json, using: Settings, scoring: tuple[ScoringSource, ...] = (), *, stored: bool = False
+) -> ExaminedPod:
+    facts = PodFacts(
         pod=msgspec.convert(document, Pod),
         namespace="shop",
         settings=using,
@@ -241,8 +242,8 @@ def case_of(document: Json, using: Settings, scoring: tuple[Source, ...] = (), *
 
 
 def admitted(
-    document: Json, known: Answers, using: Settings, scoring: tuple[Source, ...] = ()
-) -> tuple[Json, Decision, Admission]:
+    document: Json, known: Answers, using: Settings, scoring: tuple[ScoringSource, ...] = ()
+) -> tuple[Json, PlacementDecision, Admission]:
     """The pod after one admission."""
     case = case_of(document, using, scoring)
     decision = decide(case, known)
@@ -254,9 +255,9 @@ def controlled(
     document: Json,
     known: Answers,
     using: Settings,
-    scoring: tuple[Source, ...] = (),
-    reached: Progress = Progress.WAITING,
-) -> tuple[Json, Decision]:
+    scoring: tuple[ScoringSource, ...] = (),
+    reached: LookupProgress = LookupProgress.WAITING,
+) -> tuple[Json, PlacementDecision]:
     """The pod after one write of the controller."""
     case = case_of(document, using, scoring, stored=True)
     decision = decide(case, known, reached)
@@ -304,7 +305,7 @@ def _drop_empty(parent: Mapping[str, Any], member: str) -> None:
         parent.pop(member, None)
 
 
-def without_ours(document: Json, decision: Decision) -> Json:
+def without_ours(document: Json, decision: PlacementDecision) -> Json:
     """The pod without what this decision put on it: taken off by hand, not by the code under test."""
     bare: Json = json.loads(json.dumps(document))
     for member, keys in (("labels", names.OWN_LABELS), ("annotations", names.OWN_ANNOTATIONS)):

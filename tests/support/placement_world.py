@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 from manual_clock import ManualClock
 
-from polyarch.images.additions import Addition, Alongside
 from polyarch.images.metrics import LookupMetrics
+from polyarch.images.pod_mutation import MutationContext, PodMutation
 from polyarch.kube.errors import NO_FIT, Invalid, NotFound, StatusCause
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.patches import JsonPatch, TestFailed, apply_patch
@@ -22,10 +22,10 @@ from polyarch.objects import DOCKER_CONFIG_JSON, Key, PartialObjectMetadata, Pod
 from polyarch.oci.answer import Entry, Inspection, InspectionError, Status
 from polyarch.oci.reference import Reference, parse
 from polyarch.placement import names
-from polyarch.placement.api.resources import CPPCS, POLICIES, PPCS
-from polyarch.placement.lookups.facts import ClusterFacts
+from polyarch.placement.api import CPPCS, POLICIES, PPCS
+from polyarch.placement.events import Event
+from polyarch.placement.facts import ClusterFacts
 from polyarch.placement.metrics import PlacementMetrics
-from polyarch.placement.result.events import Event
 from polyarch.platforms import Platform
 
 OPERATOR = "polyarch-system"
@@ -362,19 +362,19 @@ class FakeApi:
 class FakeAdditions:
     """Another feature: it adds ``addition`` to every pod, and remembers what it was asked."""
 
-    def __init__(self, addition: Addition) -> None:
+    def __init__(self, addition: PodMutation) -> None:
         self.addition = addition
-        self.asked: list[tuple[str, list[str], Alongside]] = []
+        self.asked: list[tuple[str, list[str], MutationContext]] = []
         """Name of the pod, the images that had an answer, and what placement writes."""
         self.until: list[float] = []
 
     async def at_admission(
-        self, request: Any, answers: Mapping[str, Inspection], alongside: Alongside, *, until: float
-    ) -> Addition:
+        self, request: Any, answers: Mapping[str, Inspection], alongside: MutationContext, *, until: float
+    ) -> PodMutation:
         self.until.append(until)
         return self.at_release(request.object, answers, alongside)
 
-    def at_release(self, pod: Pod, answers: Mapping[str, Inspection], alongside: Alongside) -> Addition:
+    def at_release(self, pod: Pod, answers: Mapping[str, Inspection], alongside: MutationContext) -> PodMutation:
         self.asked.append((pod.metadata.name, sorted(answers), alongside))
         return self.addition
 

@@ -8,8 +8,8 @@ import msgspec
 from manual_clock import ManualClock
 from placement_world import OPERATOR, FakeInspector, FakeSecrets, FakeWatches
 
-from polyarch.images.additions import Addition
 from polyarch.images.metrics import LookupMetrics
+from polyarch.images.pod_mutation import PodMutation
 from polyarch.images.pull_secrets import PullSecrets
 from polyarch.images.resolver import AdmissionLookups
 from polyarch.kube.admission import Reviewer, Route
@@ -131,7 +131,7 @@ class TaintWorld:
         return Answer(response, apply_patch(document, operations))
 
 
-def with_addition(document: dict[str, Any], addition: Addition) -> dict[str, Any]:
+def with_addition(document: dict[str, Any], addition: PodMutation) -> dict[str, Any]:
     return apply_patch(document, addition.operations)
 
 

@@ -14,8 +14,8 @@ import yaml
 
 from polyarch.builds.api.resources import ImageBuild, ImageBuildRun
 from polyarch.numa.api.resources import NUMAResourcesOperator, NUMAResourcesScheduler
-from polyarch.placement.api.resources import ClusterPodPlacementConfig, PlacementPolicy, PodPlacementConfig
-from polyarch.placement.api.settings import POLICY_SETTINGS
+from polyarch.placement.api import ClusterPodPlacementConfig, PlacementPolicy, PodPlacementConfig
+from polyarch.placement.settings import POLICY_SETTINGS
 from polyarch.taints.api import ArchitectureTaints
 
 Json = dict[str, Any]

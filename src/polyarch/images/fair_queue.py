@@ -7,16 +7,15 @@ skipped.
 
 A look-up is in the queue of each namespace that waits for it and leaves all of them when one is served, so a shared
 public image is looked up as soon as any of them has its turn. Callers bound the length of the queues. State only: no
-I/O, no clock.
-"""
+I/O, no clock."""
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
-IN_ALL: Final = 256
-PER_HOST: Final = 32
-PER_NAMESPACE: Final = 64
+MAX_CONCURRENT_LOOKUPS: Final = 256
+MAX_CONCURRENT_PER_HOST: Final = 32
+MAX_CONCURRENT_PER_NAMESPACE: Final = 64
 """Look-ups under way at a time, in the webhook as in the controller (PL-810, PL-851)."""
 
 
@@ -31,21 +30,27 @@ class NamesImage(Hashable, Protocol):
 K = TypeVar("K", bound=NamesImage)
 
 
-class Turn(NamedTuple, Generic[K]):
+class QueueEntry(NamedTuple, Generic[K]):
     """The look-up to run next, and the namespace that it counts against."""
 
     key: K
     namespace: str
 
 
-class Places:
+class ConcurrencyLimits:
     """Limits on running look-ups: in total, per host and per namespace.
 
     Also, a namespace may use at most as many slots as it leaves free, so neither many hosts that hang nor many
     namespaces can take all slots (PL-851).
     """
 
-    def __init__(self, in_all: int = IN_ALL, *, per_host: int = PER_HOST, per_namespace: int = PER_NAMESPACE) -> None:
+    def __init__(
+        self,
+        in_all: int = MAX_CONCURRENT_LOOKUPS,
+        *,
+        per_host: int = MAX_CONCURRENT_PER_HOST,
+        per_namespace: int = MAX_CONCURRENT_PER_NAMESPACE,
+    ) -> None:
         self._per_host = per_host
         self._per_namespace = per_namespace
         self.free = in_all
@@ -61,15 +66,15 @@ class Places:
         """Whether the host is below its limit."""
         return self._at_host[host] < self._per_host
 
-    def take(self, turn: Turn[K]) -> None:
+    def take(self, turn: QueueEntry[K]) -> None:
         """Counts a started look-up."""
         self._count(turn, 1)
 
-    def leave(self, turn: Turn[K]) -> None:
+    def leave(self, turn: QueueEntry[K]) -> None:
         """Counts a finished look-up."""
         self._count(turn, -1)
 
-    def _count(self, turn: Turn[K], change: int) -> None:
+    def _count(self, turn: QueueEntry[K], change: int) -> None:
         self.free -= change
         for counter, name in ((self._at_host, host_of(turn.key)), (self._of_namespace, turn.namespace)):
             counter[name] += change
@@ -77,7 +82,7 @@ class Places:
                 del counter[name]
 
 
-class Turns(Generic[K]):
+class FairQueue(Generic[K]):
     """The queues of all namespaces."""
 
     def __init__(self) -> None:
@@ -108,7 +113,7 @@ class Turns(Generic[K]):
         if key in self._places:
             self._remove(key)
 
-    def next(self, places: Places, *, waits: Callable[[K, str], bool]) -> Turn[K] | None:
+    def next(self, places: ConcurrencyLimits, *, waits: Callable[[K, str], bool]) -> QueueEntry[K] | None:
         """Removes the next look-up from all queues and returns it; None if none may start now.
 
         ``waits``: whether the namespace still waits for it; if not, it is removed from that namespace's queue.
@@ -122,7 +127,7 @@ class Turns(Generic[K]):
                 self._remove(key)
                 if namespace in self._lines:
                     self._lines.move_to_end(namespace)
-                return Turn(key, namespace)
+                return QueueEntry(key, namespace)
         return None
 
     def _next_of(self, namespace: str, has_room: Callable[[str], bool], waits: Callable[[K, str], bool]) -> K | None:

@@ -2,8 +2,7 @@
 
 Every feature that decides by a pod's images uses these values and words, so that all judge the same answers alike, and
 two events about one image agree. Answers come from ``polyarch.oci``. Two functions cache their results, because many
-pods have the same images and parsing them again would be half of the time of an admission.
-"""
+pods have the same images and parsing them again would be half of the time of an admission."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -22,7 +21,7 @@ from polyarch.platforms import NODE_SYSTEMS, NodePlatform, PlatformSet, node_pla
 # -- what one image contributes to a decision about its pod ------------------------------------------------------------
 
 
-class Verdict(StrEnum):
+class ImageEffect(StrEnum):
     """What one image contributes to the decision (PL-211)."""
 
     CONSTRAINS = "constrains"
@@ -30,7 +29,7 @@ class Verdict(StrEnum):
     UNRESOLVED = "unresolved"
 
 
-class Finding(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class ImageFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One image of the pod, as the decision uses it.
 
     ``text`` is the reference as written in the pod. ``note`` is its value in the annotation (PL-246): twelve hex
@@ -38,7 +37,7 @@ class Finding(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """
 
     text: str
-    verdict: Verdict
+    verdict: ImageEffect
     note: str
     platforms: tuple[NodePlatform, ...] = ()
     stale: bool = False
@@ -54,7 +53,7 @@ class Finding(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def is_pending(self) -> bool:
-        return self.verdict is Verdict.UNRESOLVED and not self.error_class
+        return self.verdict is ImageEffect.UNRESOLVED and not self.error_class
 
     @property
     def failure(self) -> str:
@@ -74,9 +73,9 @@ class Finding(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 TAG_TTL: Final = 600.0
 """How old the check of a tag may be, in seconds (RG-110)."""
-LONGEST: Final = 1024
+MAX_REFERENCE: Final = 1024
 """Longest text that is cached; references are shorter, but a pod may contain any text (PL-854)."""
-MOST_ENTRIES: Final = 64
+MAX_ENTRIES: Final = 64
 """Largest index that is cached; a registry may return any number of entries (PL-854)."""
 _AGING: Final = ("transient", "limit")
 """Failure classes in which the last good reading may be used (PL-407)."""
@@ -129,7 +128,7 @@ def _use(text: str, always: bool, never: bool, volume_only: bool, searched: bool
 
 def _parsed(text: str, searched: bool = False) -> tuple[Reference | None, str]:
     """The reference, or what is wrong with the text (RG-015)."""
-    return (_read if len(text) <= LONGEST else _read.__wrapped__)(text, searched)
+    return (_read if len(text) <= MAX_REFERENCE else _read.__wrapped__)(text, searched)
 
 
 @lru_cache(maxsize=4096)
@@ -176,14 +175,14 @@ def usable_now(
     return age <= (max(TAG_TTL, stale_for) if answer.stale else TAG_TTL)
 
 
-def findings(
+def image_facts(
     uses: tuple[ImageUse, ...], answers: Mapping[str, Inspection], *, final: bool, stale_for: float
-) -> tuple[Finding, ...]:
+) -> tuple[ImageFacts, ...]:
     """A finding for each image. ``final``: the retry window has ended, so ``Always`` accepts stale ones (PL-407)."""
-    return tuple(_finding(use, answers.get(use.text), final=final, stale_for=stale_for) for use in uses)
+    return tuple(_facts_of(use, answers.get(use.text), final=final, stale_for=stale_for) for use in uses)
 
 
-def _finding(use: ImageUse, answer: Inspection | None, *, final: bool, stale_for: float) -> Finding:
+def _facts_of(use: ImageUse, answer: Inspection | None, *, final: bool, stale_for: float) -> ImageFacts:
     if use.reference is None:
         return _unresolved(use, "invalid-reference", error_class="content", problem=use.problem)
     if answer is None:
@@ -215,11 +214,11 @@ def _standing_in(answer: Inspection, use: ImageUse, *, final: bool, stale_for: f
     return msgspec.structs.replace(good, stale=True)
 
 
-def _resolved(use: ImageUse, answer: Inspection) -> Finding:
+def _resolved(use: ImageUse, answer: Inspection) -> ImageFacts:
     platforms, dropped = _platforms(answer.entries)
-    return Finding(
+    return ImageFacts(
         text=use.text,
-        verdict=Verdict.CONSTRAINS,
+        verdict=ImageEffect.CONSTRAINS,
         note=_digest_note(answer),
         platforms=platforms,
         stale=answer.stale,
@@ -230,7 +229,7 @@ def _resolved(use: ImageUse, answer: Inspection) -> Finding:
 
 def _platforms(entries: tuple[Entry, ...]) -> tuple[tuple[NodePlatform, ...], tuple[str, ...]]:
     """The node platforms of these entries, and architecture names that are not valid on nodes (PL-233)."""
-    return (_compared if len(entries) <= MOST_ENTRIES else _compared.__wrapped__)(entries)
+    return (_compared if len(entries) <= MAX_ENTRIES else _compared.__wrapped__)(entries)
 
 
 @lru_cache(maxsize=4096)
@@ -241,16 +240,16 @@ def _compared(entries: tuple[Entry, ...]) -> tuple[tuple[NodePlatform, ...], tup
     return platforms, tuple(sorted(named - known))
 
 
-def _neutral(use: ImageUse, answer: Inspection) -> Finding:
-    return Finding(text=use.text, verdict=Verdict.NEUTRAL, note="neutral", stale=answer.stale, always=use.always)
+def _neutral(use: ImageUse, answer: Inspection) -> ImageFacts:
+    return ImageFacts(text=use.text, verdict=ImageEffect.NEUTRAL, note="neutral", stale=answer.stale, always=use.always)
 
 
-def _failed(use: ImageUse, answer: Inspection) -> Finding:
+def _failed(use: ImageUse, answer: Inspection) -> ImageFacts:
     error, host = answer.error, _host(use, answer)
     if error is None:  # unknown: the registry answered, and the content does not say
         return _unresolved(use, "unknown", error_class="content", host=host)
     if use.never:
-        return Finding(text=use.text, verdict=Verdict.NEUTRAL, note="local")
+        return ImageFacts(text=use.text, verdict=ImageEffect.NEUTRAL, note="local")
     if error.code == "not-a-registry" and error.host not in ("", host):
         host = f"{error.host} (for {host})"  # where a redirect or a token endpoint led to
     else:
@@ -260,10 +259,10 @@ def _failed(use: ImageUse, answer: Inspection) -> Finding:
 
 def _unresolved(
     use: ImageUse, note: str, *, error_class: str = "", host: str = "", status: int | None = None, problem: str = ""
-) -> Finding:
-    return Finding(
+) -> ImageFacts:
+    return ImageFacts(
         text=use.text,
-        verdict=Verdict.UNRESOLVED,
+        verdict=ImageEffect.UNRESOLVED,
         note=note,
         always=use.always,
         error_class=error_class,
@@ -297,18 +296,18 @@ def listed(words: Sequence[str]) -> str:
     return f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def platforms_of(finding: Finding) -> str:
+def platforms_of(finding: ImageFacts) -> str:
     """``linux/amd64, linux/arm64``, or that there are none."""
     return ", ".join(map(str, finding.platforms)) or "no platform that a node can have"
 
 
-def conflict(images: Sequence[Finding]) -> str:
+def conflict(images: Sequence[ImageFacts]) -> str:
     """The fewest images that have no common platform: one without any, or two, or all."""
-    constraining = [finding for finding in images if finding.verdict is Verdict.CONSTRAINS]
+    constraining = [finding for finding in images if finding.verdict is ImageEffect.CONSTRAINS]
     for finding in constraining:
         if not finding.platforms:
             return f"{finding.text} has no platform that a node can have"
-    shown: Sequence[Finding] = constraining
+    shown: Sequence[ImageFacts] = constraining
     for index, left in enumerate(constraining):
         apart = next((right for right in constraining[:index] if not _common(left, right)), None)
         if apart is not None:
@@ -322,22 +321,22 @@ def conflict(images: Sequence[Finding]) -> str:
     return ", ".join(clauses)
 
 
-def _common(*findings: Finding) -> PlatformSet:
+def _common(*findings: ImageFacts) -> PlatformSet:
     return reduce(and_, (PlatformSet.of(finding.platforms) for finding in findings))
 
 
-def remedy(images: Sequence[Finding]) -> str:
+def remedy(images: Sequence[ImageFacts]) -> str:
     """What to do about images without a common platform."""
-    constraining = sum(finding.verdict is Verdict.CONSTRAINS for finding in images)
+    constraining = sum(finding.verdict is ImageEffect.CONSTRAINS for finding in images)
     if constraining > 1:
         return "publish the images for a common platform, or choose other tags"
     return "publish the image for a platform of the cluster's nodes, or choose another tag"
 
 
-def deciders(images: Iterable[Finding]) -> str:
+def deciders(images: Iterable[ImageFacts]) -> str:
     """The images that restrict the pod, and what is odd about their answers."""
     images = tuple(images)
-    constraining = [finding for finding in images if finding.verdict is Verdict.CONSTRAINS]
+    constraining = [finding for finding in images if finding.verdict is ImageEffect.CONSTRAINS]
     is_stale = any(finding.stale for finding in images)
     stale = " (last known platforms, which could not be revalidated)" if is_stale else ""
     dropped: set[str] = set()
@@ -347,7 +346,7 @@ def deciders(images: Iterable[Finding]) -> str:
     return f"{named(constraining)}{stale}{odd}"
 
 
-def failed(unresolved: Sequence[Finding]) -> str:
+def failed(unresolved: Sequence[ImageFacts]) -> str:
     """Why the answers of these images are missing."""
     clauses = [_why(finding) for finding in unresolved[:MAX_NAMED]]
     if len(unresolved) > MAX_NAMED:
@@ -380,7 +379,7 @@ _HAPPENED: Final = {
 _HAPPENED_BY_CLASS: Final = {"content": "could not be inspected: {host} sent an invalid response"}
 
 
-def _why(finding: Finding) -> str:
+def _why(finding: ImageFacts) -> str:
     """What happened, then class, HTTP status and code to search for (PL-751)."""
     if finding.problem:
         return f"{_quoted(finding.text)} is not a valid reference: {finding.problem}"
@@ -394,7 +393,7 @@ def _why(finding: Finding) -> str:
     return f"{text} ({details})" if details else text
 
 
-def named(findings: Iterable[Finding]) -> str:
+def named(findings: Iterable[ImageFacts]) -> str:
     """The first images by name, and how many more there are."""
     texts = [finding.text for finding in findings]
     if len(texts) > MAX_NAMED:

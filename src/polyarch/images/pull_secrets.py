@@ -6,8 +6,7 @@ secret that a pod names, and cannot enumerate secrets. A missing, malformed or w
 :class:`~polyarch.oci.auth.credentials.CredentialStore`.
 
 The reader is a protocol with one method. The global pull secret is watched elsewhere and set with ``set_global``; an
-empty one revokes it.
-"""
+empty one revokes it."""
 
 import asyncio
 import hashlib
@@ -20,7 +19,7 @@ import structlog
 
 from polyarch.clock import Clock
 from polyarch.images.backoff import MAX_DELAY
-from polyarch.images.fair_queue import Places, Turn, Turns
+from polyarch.images.fair_queue import ConcurrencyLimits, FairQueue, QueueEntry
 from polyarch.kube.errors import Forbidden, KubernetesError, NotFound
 from polyarch.kube.store import Change
 from polyarch.objects import DOCKER_CONFIG, DOCKER_CONFIG_JSON, Key, Pod, Secret
@@ -64,7 +63,7 @@ READ_WEIGHT: Final = 16
 _KEYS: Final = {DOCKER_CONFIG_JSON: ".dockerconfigjson", DOCKER_CONFIG: ".dockercfg"}
 
 
-class PullSource(NamedTuple):
+class PullSecretNames(NamedTuple):
     """The pull secrets of a pod: the names in ``imagePullSecrets``, in order, without duplicates."""
 
     namespace: str
@@ -73,19 +72,19 @@ class PullSource(NamedTuple):
     """Number of named secrets beyond :data:`PER_POD`."""
 
     @classmethod
-    def of(cls, pod: Pod, namespace: str) -> "PullSource":
+    def of(cls, pod: Pod, namespace: str) -> "PullSecretNames":
         """From a pod; the API server has already added those of its ServiceAccount at admission (PL-420)."""
         names = tuple(dict.fromkeys(each.name for each in pod.spec.image_pull_secrets or () if each.name))
         return cls(namespace, names[:PER_POD], max(len(names) - PER_POD, 0))
 
 
-class SecretReader(Protocol):
+class SecretClient(Protocol):
     """``GET`` of one secret."""
 
     async def __call__(self, namespace: str, name: str) -> Secret: ...
 
 
-class Reading(NamedTuple):
+class PullSecretContent(NamedTuple):
     """The result of reading one secret: a document, or a sentence that says why there is none."""
 
     document: Document | None
@@ -105,7 +104,7 @@ class Reading(NamedTuple):
 class PodCredentials(NamedTuple):
     """A pod's credentials. Pods with equal secrets have equal ``fingerprint`` and may share look-ups."""
 
-    source: PullSource
+    source: PullSecretNames
     fingerprint: str
     """Empty if the pod has no credentials of its own; all such pods share look-ups."""
     store: CredentialStore
@@ -128,7 +127,7 @@ class PullSecrets:
 
     def __init__(
         self,
-        read: SecretReader,
+        read: SecretClient,
         clock: Clock,
         *,
         providers: ProviderCredentials | None = None,
@@ -138,9 +137,9 @@ class PullSecrets:
         self._read = read
         self._clock = clock
         self._providers = providers
-        self._readings: Recent[tuple[str, str], Reading] = Recent(capacity, weight=BYTES)
-        self._flights: dict[tuple[str, str], asyncio.Task[Reading]] = {}
-        self._made: Recent[PullSource, _Made] = Recent(capacity, weight=BYTES)
+        self._readings: Recent[tuple[str, str], PullSecretContent] = Recent(capacity, weight=BYTES)
+        self._flights: dict[tuple[str, str], asyncio.Task[PullSecretContent]] = {}
+        self._made: Recent[PullSecretNames, _Made] = Recent(capacity, weight=BYTES)
         self._line = Line(AT_ONCE, per_tenant=IN_LINE)
         self._global: tuple[Document, ...] = ()
         self._salt = _random.token_bytes(16)
@@ -163,7 +162,7 @@ class PullSecrets:
         """The global pull secret as it is now."""
         return self._global
 
-    def cached(self, source: PullSource) -> PodCredentials | None:
+    def cached(self, source: PullSecretNames) -> PodCredentials | None:
         """The credentials if they can be built without a request, else None."""
         readings = []
         for name in source.names if self._allowed else ():
@@ -173,7 +172,7 @@ class PullSecrets:
             readings.append(reading)
         return self._credentials(source, readings)
 
-    async def get(self, source: PullSource, *, since: float | None = None) -> PodCredentials:
+    async def get(self, source: PullSecretNames, *, since: float | None = None) -> PodCredentials:
         """The credentials, with a ``GET`` for each secret that is not cached or was read before ``since``.
 
         Waits for the API server; the caller sets the deadline. Cancelling one caller does not affect others.
@@ -185,7 +184,7 @@ class PullSecrets:
             made.read_at = self._clock.monotonic()
         return credentials
 
-    def lazy(self, source: PullSource) -> CredentialStore:
+    def lazy(self, source: PullSecretNames) -> CredentialStore:
         """A store that reads the secrets only when a registry asks for credentials (PL-422)."""
         known = self.cached(source)
         return known.store if known is not None else _LazyCredentials(self, source)
@@ -199,7 +198,7 @@ class PullSecrets:
     def __len__(self) -> int:
         return len(self._readings)
 
-    def _fresh(self, key: tuple[str, str], since: float | None = None) -> Reading | None:
+    def _fresh(self, key: tuple[str, str], since: float | None = None) -> PullSecretContent | None:
         reading = self._readings.get(key)
         if reading is None or self._clock.monotonic() - reading.read_at >= reading.keep:
             return None
@@ -207,7 +206,7 @@ class PullSecrets:
             return None
         return reading
 
-    async def _reading(self, key: tuple[str, str], since: float | None) -> Reading:
+    async def _reading(self, key: tuple[str, str], since: float | None) -> PullSecretContent:
         if (known := self._fresh(key, since)) is not None:
             return known
         flight = self._flights.get(key)
@@ -217,7 +216,7 @@ class PullSecrets:
             flight.add_done_callback(lambda _: self._flights.pop(key, None))
         return await asyncio.shield(flight)
 
-    async def _request(self, namespace: str, name: str) -> Reading:
+    async def _request(self, namespace: str, name: str) -> PullSecretContent:
         try:
             secret = await self._in_turn(namespace, name)
         except LineFull:
@@ -232,7 +231,7 @@ class PullSecrets:
         else:
             document, problem = document_of(secret, f"{namespace}/{name}")
             content = repr(problem).encode() if document is None else _content(document)
-            reading = Reading(document, problem, self._digest(content), self._clock.monotonic(), KEEP)
+            reading = PullSecretContent(document, problem, self._digest(content), self._clock.monotonic(), KEEP)
         if self._allowed:
             self._readings.put((namespace, name), reading, weight=reading.weight)
         return reading
@@ -245,17 +244,17 @@ class PullSecrets:
         finally:
             self._line.leave()
 
-    def _unreadable(self, namespace: str, name: str, problem: str) -> Reading:
+    def _unreadable(self, namespace: str, name: str, problem: str) -> PullSecretContent:
         """The previous content if there is one, kept while the secret cannot be read again; else the problem."""
         before = self._readings.get((namespace, name))
         if before is not None and before.document is not None:
             return before._replace(read_at=self._clock.monotonic(), keep=KEEP_UNREADABLE)
         return self._nothing(f"pull secret {namespace}/{name} {problem}", KEEP_UNREADABLE)
 
-    def _nothing(self, problem: str, keep: float) -> Reading:
-        return Reading(None, problem, b"", self._clock.monotonic(), keep)
+    def _nothing(self, problem: str, keep: float) -> PullSecretContent:
+        return PullSecretContent(None, problem, b"", self._clock.monotonic(), keep)
 
-    def _credentials(self, source: PullSource, readings: Sequence[Reading]) -> PodCredentials:
+    def _credentials(self, source: PullSecretNames, readings: Sequence[PullSecretContent]) -> PodCredentials:
         contents = tuple((reading.content, reading.problem) for reading in readings)
         made = self._made.get(source)
         if made is not None and made.contents == contents:
@@ -283,7 +282,7 @@ class PullSecrets:
         shared = tuple(document.origin for document in self._global)
         return [problem for problem in problems if not (shared and problem.startswith(shared))]
 
-    def _just_made(self, source: PullSource) -> PodCredentials | None:
+    def _just_made(self, source: PullSecretNames) -> PodCredentials | None:
         """Credentials read some seconds ago whose secrets did not stay in the cache because of its limits."""
         made = self._made.get(source)
         if made is None or self._clock.monotonic() - made.read_at >= KEEP_UNREADABLE:
@@ -297,7 +296,7 @@ class PullSecrets:
 class _LazyCredentials:
     """Credentials of a source whose secrets are not cached yet."""
 
-    def __init__(self, secrets: PullSecrets, source: PullSource) -> None:
+    def __init__(self, secrets: PullSecrets, source: PullSecretNames) -> None:
         self._secrets = secrets
         self._source = source
         self._store: CredentialStore | None = None
@@ -395,22 +394,22 @@ FAULTS: Final = 1024
 class _Wanted(NamedTuple):
     """One read as an entry of ``turns``; all have the same host, the API server."""
 
-    source: PullSource
+    source: PullSecretNames
 
     @property
     def reference(self) -> str:
         return ""
 
 
-class SecretReads:
+class PullSecretReader:
     """``wake`` reconciles a pod again after that many seconds."""
 
     def __init__(self, secrets: PullSecrets, wake: Callable[[Key, float], None]) -> None:
         self._secrets = secrets
         self._wake = wake
-        self._turns: Turns[_Wanted] = Turns()
-        self._places = Places(SOURCES_AT_ONCE, per_host=SOURCES_AT_ONCE, per_namespace=SOURCES_AT_ONCE)
-        self._pods: dict[PullSource, set[Key]] = {}
+        self._turns: FairQueue[_Wanted] = FairQueue()
+        self._places = ConcurrencyLimits(SOURCES_AT_ONCE, per_host=SOURCES_AT_ONCE, per_namespace=SOURCES_AT_ONCE)
+        self._pods: dict[PullSecretNames, set[Key]] = {}
         """Waiting pods by queued or running read."""
         self._changed = asyncio.Event()
         self._faults: Recent[Key, Exception] = Recent(FAULTS)
@@ -419,7 +418,7 @@ class SecretReads:
         """Number of queued and running reads."""
         return len(self._pods)
 
-    def want(self, source: PullSource, pod: Key) -> None:
+    def want(self, source: PullSecretNames, pod: Key) -> None:
         """Reconciles the pod again when these secrets are cached.
 
         Raises, once, the internal error of a previous read for this pod, so that it counts against the pod (PL-306).
@@ -442,7 +441,7 @@ class SecretReads:
                 self._changed.clear()
                 await self._changed.wait()
 
-    async def _read(self, turn: Turn[_Wanted]) -> None:
+    async def _read(self, turn: QueueEntry[_Wanted]) -> None:
         source, delay, met = turn.key.source, 0.0, None
         try:
             await self._secrets.get(source)

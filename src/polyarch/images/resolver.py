@@ -3,8 +3,7 @@
 :func:`at_hand` returns cached answers without waiting and without a request. Credentials are passed as a store that
 reads pull secrets only on demand, so the answer for an image known to be public needs no secret.
 :class:`AdmissionLookups` asks within the time of an admission, :class:`LowPriorityLookups` for sweep and warm-up. The
-look-ups of gated pods are in ``waiting`` and ``attempts``.
-"""
+look-ups of gated pods are in ``waiting`` and ``attempts``."""
 
 import asyncio
 from collections import Counter
@@ -15,10 +14,10 @@ import msgspec
 import structlog
 
 from polyarch.clock import Clock, deadline
-from polyarch.images.fair_queue import Places, Turn, Turns
+from polyarch.images.fair_queue import ConcurrencyLimits, FairQueue, QueueEntry
 from polyarch.images.metrics import LookupMetrics
 from polyarch.images.pod_images import ImageUse, usable_now
-from polyarch.images.pull_secrets import JUST_READ, PullSecrets, PullSource
+from polyarch.images.pull_secrets import JUST_READ, PullSecretNames, PullSecrets
 from polyarch.images.waiting import failure_of, without_proof
 from polyarch.kube.errors import Causes
 from polyarch.oci.answer import Inspection
@@ -30,7 +29,7 @@ from polyarch.oci.reference import Reference
 log = structlog.get_logger(__name__)
 
 
-class Inspects(Protocol):
+class ImageInspector(Protocol):
     """The part of the registry client that features use."""
 
     async def inspect(
@@ -60,7 +59,7 @@ class Inspects(Protocol):
 
 def at_hand(
     uses: Iterable[ImageUse],
-    inspector: Inspects,
+    inspector: ImageInspector,
     credentials: CredentialStore,
     *,
     since: float,
@@ -106,19 +105,19 @@ Coming = asyncio.Future[Inspection | None]
 """A future answer; its result is None if the look-up timed out or was dropped."""
 
 
-class Asked(NamedTuple):
+class AdmissionLookupKey(NamedTuple):
     """The key of a look-up. Pods without pull secrets of their own share look-ups across namespaces."""
 
     reference: str
-    source: PullSource
+    source: PullSecretNames
     bundle: BundleMode = "auto"
 
     @classmethod
-    def by(cls, reference: Reference, source: PullSource, bundle: BundleMode = "auto") -> "Asked":
+    def by(cls, reference: Reference, source: PullSecretNames, bundle: BundleMode = "auto") -> "AdmissionLookupKey":
         return cls(reference.canonical, source if source.names else ANYBODY, bundle)
 
 
-ANYBODY: Final = PullSource("", ())
+ANYBODY: Final = PullSecretNames("", ())
 
 
 NEVER: Final = float("-inf")
@@ -129,7 +128,7 @@ class _Lookup:
 
     __slots__ = ("answer", "asked_at", "key", "not_before", "reference", "revoked", "source", "then", "under_way")
 
-    def __init__(self, key: Asked, reference: Reference, source: PullSource, now: float) -> None:
+    def __init__(self, key: AdmissionLookupKey, reference: Reference, source: PullSecretNames, now: float) -> None:
         self.key = key
         self.reference = reference
         self.source = source
@@ -150,7 +149,7 @@ class AdmissionLookups:
 
     def __init__(
         self,
-        inspector: Inspects,
+        inspector: ImageInspector,
         secrets: PullSecrets,
         clock: Clock,
         metrics: LookupMetrics,
@@ -159,15 +158,15 @@ class AdmissionLookups:
         self._secrets = secrets
         self._clock = clock
         self._metrics = metrics
-        self._places = Places()
-        self._turns: Turns[Asked] = Turns()
-        self._lookups: dict[Asked, _Lookup] = {}
+        self._places = ConcurrencyLimits()
+        self._turns: FairQueue[AdmissionLookupKey] = FairQueue()
+        self._lookups: dict[AdmissionLookupKey, _Lookup] = {}
         self._in_line: dict[_Lookup, None] = {}
         """In order of arrival."""
         self._in_line_of: Counter[str] = Counter()
         """By namespace; zero counts are removed."""
         self._waiting = 0
-        self._failures: Recent[Asked, tuple[Inspection, float]] = Recent(FAILURES, weight=FAILURES_WEIGHT)
+        self._failures: Recent[AdmissionLookupKey, tuple[Inspection, float]] = Recent(FAILURES, weight=FAILURES_WEIGHT)
         self._tasks: set[asyncio.Task[None]] = set()
         self._causes = Causes()
 
@@ -179,7 +178,7 @@ class AdmissionLookups:
     # -- for an admission ----------------------------------------------------------------------------------------------
 
     def known(
-        self, images: tuple[ImageUse, ...], source: PullSource, *, since: float, stale_for: float
+        self, images: tuple[ImageUse, ...], source: PullSecretNames, *, since: float, stale_for: float
     ) -> dict[str, Inspection]:
         """Answers that are usable now (PL-112), and recent failures with their last good readings (PL-407), by the text
         of the reference. ``since``: when the admission arrived."""
@@ -196,7 +195,7 @@ class AdmissionLookups:
         self,
         until: float,
         images: tuple[ImageUse, ...],
-        source: PullSource,
+        source: PullSecretNames,
         answers: dict[str, Inspection],
         *,
         since: float,
@@ -216,7 +215,7 @@ class AdmissionLookups:
             answers.update(await self._arrive(asked, left))
 
     async def look_for_bundles(
-        self, until: float, images: tuple[ImageUse, ...], source: PullSource, answers: dict[str, Inspection]
+        self, until: float, images: tuple[ImageUse, ...], source: PullSecretNames, answers: dict[str, Inspection]
     ) -> None:
         """Looks closer at the indexes of a pod that no node can run: an operator bundle constrains nothing (RG-046).
 
@@ -251,7 +250,7 @@ class AdmissionLookups:
             self._waiting -= 1
         return arrived(asked)
 
-    def ask_all(self, uses: Iterable[ImageUse], source: PullSource, *, since: float) -> dict[str, Coming]:
+    def ask_all(self, uses: Iterable[ImageUse], source: PullSecretNames, *, since: float) -> dict[str, Coming]:
         """Future answers by the text of the reference; images that found the queue full are left out.
 
         ``since``: with ``imagePullPolicy: Always`` the tag must be checked at or after this time (PL-112).
@@ -269,14 +268,18 @@ class AdmissionLookups:
     # -- one look-up ---------------------------------------------------------------------------------------------------
 
     def ask(
-        self, reference: Reference, source: PullSource, *, not_before: float = NEVER, bundle: BundleMode = "auto"
+        self, reference: Reference, source: PullSecretNames, *, not_before: float = NEVER, bundle: BundleMode = "auto"
     ) -> Coming | None:
         """A future answer, or None if the queue is full and the image is not looked up.
 
         ``not_before``: the tag must be checked at or after this time. A caller that stops waiting does not cancel
         the look-up, so others that wait for it and later pods get the answer.
         """
-        key, namespace, now = Asked.by(reference, source, bundle), source.namespace, self._clock.monotonic()
+        key, namespace, now = (
+            AdmissionLookupKey.by(reference, source, bundle),
+            source.namespace,
+            self._clock.monotonic(),
+        )
         self._forget_expired(now)
         lookup = self._lookups.get(key)
         if lookup is not None and lookup.under_way and not_before > lookup.not_before:
@@ -300,9 +303,9 @@ class AdmissionLookups:
             self._begin_what_may()
         return lookup.answer
 
-    def failed_lately(self, reference: Reference, source: PullSource) -> Inspection | None:
+    def failed_lately(self, reference: Reference, source: PullSecretNames) -> Inspection | None:
         """The failed answer of the last 30 seconds, with the last good reading that may replace it."""
-        key = Asked.by(reference, source)
+        key = AdmissionLookupKey.by(reference, source)
         failed = self._failures.get(key)
         if failed is None:
             return None
@@ -362,7 +365,7 @@ class AdmissionLookups:
 
     # -- the attempt ---------------------------------------------------------------------------------------------------
 
-    async def _attempt(self, turn: Turn[Asked], lookup: _Lookup) -> None:
+    async def _attempt(self, turn: QueueEntry[AdmissionLookupKey], lookup: _Lookup) -> None:
         answer: Inspection | None = None
         try:
             async with deadline(self._clock, LONGEST):
@@ -405,7 +408,7 @@ class AdmissionLookups:
             tenant=tenant,
         )
 
-    def _remember(self, key: Asked, answer: Inspection) -> None:
+    def _remember(self, key: AdmissionLookupKey, answer: Inspection) -> None:
         """Caches what decisions need of a failure, without the texts, whose length the registry chooses."""
         good = answer.last_good
         entries = len(good.entries) + len(good.skipped) if good is not None else 0
@@ -445,7 +448,7 @@ EVER: Final = float("-inf")
 class LowPriorityLookups:
     """Looks images up, at most :data:`AT_ONCE` at a time."""
 
-    def __init__(self, inspector: Inspects, secrets: PullSecrets, clock: Clock, metrics: LookupMetrics) -> None:
+    def __init__(self, inspector: ImageInspector, secrets: PullSecrets, clock: Clock, metrics: LookupMetrics) -> None:
         self._inspector = inspector
         self._secrets = secrets
         self._clock = clock
@@ -453,7 +456,7 @@ class LowPriorityLookups:
         self._places = asyncio.Semaphore(LOW_PRIORITY_AT_ONCE)
         self._causes = Causes()
 
-    def known(self, uses: Iterable[ImageUse], source: PullSource, *, stale_for: float) -> dict[str, Inspection]:
+    def known(self, uses: Iterable[ImageUse], source: PullSecretNames, *, stale_for: float) -> dict[str, Inspection]:
         """The answers in memory, by the text of the reference; with ``imagePullPolicy: Always``, too, a tag's check may
         be as old as the cache allows."""
         return at_hand(
@@ -468,7 +471,7 @@ class LowPriorityLookups:
     async def answers(
         self,
         uses: Iterable[ImageUse],
-        source: PullSource,
+        source: PullSecretNames,
         *,
         stale_for: float,
         is_impossible: Callable[[dict[str, Inspection]], bool],
@@ -492,7 +495,9 @@ class LowPriorityLookups:
             found |= await self._all(indexes, source, "always")
         return found
 
-    async def ask(self, reference: Reference, source: PullSource, bundle: BundleMode = "auto") -> Inspection | None:
+    async def ask(
+        self, reference: Reference, source: PullSecretNames, bundle: BundleMode = "auto"
+    ) -> Inspection | None:
         """The registry's answer, or one from memory; None if there was none in time, or if it is not asked now."""
         async with self._places:
             known = self._inspector.peek(reference, self._secrets.lazy(source), bundle=bundle)
@@ -516,7 +521,7 @@ class LowPriorityLookups:
                 return None
 
     async def _all(
-        self, references: dict[str, Reference], source: PullSource, bundle: BundleMode
+        self, references: dict[str, Reference], source: PullSecretNames, bundle: BundleMode
     ) -> dict[str, Inspection]:
         given = await asyncio.gather(*(self.ask(each, source, bundle) for each in references.values()))
         return {text: answer for text, answer in zip(references, given, strict=True) if answer is not None}

@@ -12,8 +12,7 @@ leads, and by a change of the failure class, which changes its retry window. Oth
               └────── backoff ◄────────┘ failed
 
 State only, nothing here waits: :class:`Waiting` calls ``schedule`` when a look-up is due and ``wake`` when a pod should
-be reconciled; times come from a clock. ``attempts`` sends the requests.
-"""
+be reconciled; times come from a clock. ``attempts`` sends the requests."""
 
 import random as _random
 from collections.abc import Callable, Iterable, Iterator
@@ -37,7 +36,7 @@ UNKNOWN: Final = "unknown"
 """Failure class of an image that was read but does not state its platforms; final, like invalid content."""
 
 
-class ImageKey(NamedTuple):
+class LookupKey(NamedTuple):
     """Key of a look-up: image and credentials (PL-331)."""
 
     reference: str
@@ -46,10 +45,10 @@ class ImageKey(NamedTuple):
     """``always``: also check whether an index is an operator bundle, before a pod is found impossible (RG-046)."""
 
 
-class Want(NamedTuple):
+class PendingImage(NamedTuple):
     """One image that a pod waits for."""
 
-    key: ImageKey
+    key: LookupKey
     reference: Reference
     credentials: PodCredentials
     not_before: float | None = None
@@ -60,18 +59,18 @@ class Want(NamedTuple):
     """When the pod was first seen: earlier failures do not count against it (PL-330)."""
 
 
-class Ask(NamedTuple):
+class LookupAttempt(NamedTuple):
     """Parameters of one attempt."""
 
     reference: Reference
-    wants: tuple[Want, ...]
+    wants: tuple[PendingImage, ...]
     fresh: bool
     not_before: float | None
     failed_with: str
     """Failure class of the previous attempt; empty for the first."""
 
 
-class Lookup:
+class SharedLookup:
     """One image and credential: waiting pods, result of the attempts so far, and when the next one is due."""
 
     __slots__ = (
@@ -91,10 +90,10 @@ class Lookup:
         "waiters",
     )
 
-    def __init__(self, key: ImageKey, reference: Reference) -> None:
+    def __init__(self, key: LookupKey, reference: Reference) -> None:
         self.key = key
         self.reference = reference
-        self.waiters: dict[Key, Want] = {}
+        self.waiters: dict[Key, PendingImage] = {}
         self.namespaces: dict[str, int] = {}
         """Number of waiting pods by namespace."""
         self.answer: Inspection | None = None
@@ -120,7 +119,7 @@ class Lookup:
         """Whether all waiting pods are held."""
         return bool(self.waiters) and all(want.held for want in self.waiters.values())
 
-    def is_pending(self, want: Want) -> bool:
+    def is_pending(self, want: PendingImage) -> bool:
         """Whether the image has neither answered nor failed since the pod was first seen, or is being asked again: its
         answer is too old (PL-330), or its failure predates this process's leadership (PL-301). A failure with
         Retry-After counts until that time is over."""
@@ -128,7 +127,7 @@ class Lookup:
             return True
         return self.answered_at + asked_to_wait(self.answer) < want.since
 
-    def serves(self, want: Want, now: float) -> bool:
+    def serves(self, want: PendingImage, now: float) -> bool:
         """Whether this pod may use the answer."""
         answer = self.answer
         if answer is None or failure_of(answer):
@@ -162,21 +161,21 @@ def without_proof(answer: Inspection) -> Inspection | None:
 
 # -- all parked pods and their look-ups --------------------------------------------------------------------------------
 
-SOON: Final = 0.25
+RECHECK_DELAY: Final = 0.25
 """Delay of the next attempt if the answer is too old for a pod that needs a later tag check (PL-404)."""
 
 _SHARED_BY_HOST: Final = ("transient", "limit")
 """Failure classes that concern a whole host: one success hastens its other images."""
 
 
-class Waiting:
+class WaitingPods:
     """All parked pods and their look-ups. No method waits; use from one event loop only."""
 
     def __init__(
         self,
         clock: Clock,
         *,
-        schedule: Callable[[ImageKey, float], None],
+        schedule: Callable[[LookupKey, float], None],
         wake: Callable[[Key], None],
         insists: Callable[[], bool] = lambda: True,
         retries: Backoff = backoff.ALL_ALIKE,
@@ -190,14 +189,14 @@ class Waiting:
         self._insists = insists
         self._retries = retries
         self._uniform = uniform
-        self._lookups: dict[ImageKey, Lookup] = {}
-        self._pods: dict[Key, frozenset[ImageKey]] = {}
-        self._failing: dict[str, set[ImageKey]] = {}
+        self._lookups: dict[LookupKey, SharedLookup] = {}
+        self._pods: dict[Key, frozenset[LookupKey]] = {}
+        self._failing: dict[str, set[LookupKey]] = {}
         """By host: failing look-ups that a success on that host hastens."""
-        self._by_reference: dict[str, set[ImageKey]] = {}
-        self._close_handlers: list[Callable[[ImageKey], None]] = []
+        self._by_reference: dict[str, set[LookupKey]] = {}
+        self._close_handlers: list[Callable[[LookupKey], None]] = []
 
-    def on_close(self, handler: Callable[[ImageKey], None]) -> None:
+    def on_close(self, handler: Callable[[LookupKey], None]) -> None:
         """Calls ``handler`` with each look-up that was removed because nobody waits for it."""
         self._close_handlers.append(handler)
 
@@ -205,13 +204,13 @@ class Waiting:
         """Number of parked pods."""
         return len(self._pods)
 
-    def lookups(self) -> Iterator[Lookup]:
+    def lookups(self) -> Iterator[SharedLookup]:
         return iter(self._lookups.values())
 
-    def find(self, key: ImageKey) -> Lookup | None:
+    def find(self, key: LookupKey) -> SharedLookup | None:
         return self._lookups.get(key)
 
-    def park(self, pod: Key, wants: Iterable[Want]) -> None:
+    def park(self, pod: Key, wants: Iterable[PendingImage]) -> None:
         """Makes the pod wait for exactly these images; it leaves all other look-ups."""
         now = self._clock.monotonic()
         wanted = {want.key: want for want in wants}
@@ -234,7 +233,7 @@ class Waiting:
         for key in self._pods.pop(pod, frozenset()):
             self._leave(pod, key)
 
-    def start(self, key: ImageKey) -> Ask | None:
+    def start(self, key: LookupKey) -> LookupAttempt | None:
         """The attempt to make now; None if it is not due (rescheduled, answered, running, or without waiters)."""
         lookup = self._lookups.get(key)
         now = self._clock.monotonic()
@@ -246,7 +245,7 @@ class Waiting:
         lookup.asking, lookup.due, lookup.started_at = True, None, now
         times = [want.not_before for want in lookup.waiters.values() if want.not_before is not None]
         not_before = max(times, default=None)
-        return Ask(
+        return LookupAttempt(
             lookup.reference,
             tuple(lookup.waiters.values()),
             fresh=lookup.failures > 0 or not_before is not None,
@@ -254,7 +253,7 @@ class Waiting:
             failed_with=lookup.failure,
         )
 
-    def finish(self, key: ImageKey, answer: Inspection) -> Lookup | None:
+    def finish(self, key: LookupKey, answer: Inspection) -> SharedLookup | None:
         """Records the answer of an attempt, wakes the pods concerned and schedules the next attempt."""
         lookup = self._lookups.get(key)
         if lookup is None:
@@ -286,11 +285,11 @@ class Waiting:
             if lookup.serves(want, now):
                 self._wake(pod)
             else:
-                self._at(lookup, now + SOON)
+                self._at(lookup, now + RECHECK_DELAY)
         self._success(lookup, now)
         return lookup
 
-    def give_back(self, key: ImageKey, delay: float) -> None:
+    def give_back(self, key: LookupKey, delay: float) -> None:
         """The attempt was not made (changed secrets, or an internal error); it is due again after ``delay``."""
         lookup = self._lookups.get(key)
         if lookup is not None:
@@ -300,7 +299,7 @@ class Waiting:
             else:
                 self._close(lookup)
 
-    def hasten(self, which: Callable[[Lookup], bool]) -> None:
+    def hasten(self, which: Callable[[SharedLookup], bool]) -> None:
         """Makes scheduled look-ups due now, spread over one second."""
         now = self._clock.monotonic()
         for lookup in self._lookups.values():
@@ -330,17 +329,17 @@ class Waiting:
             if key in self._pods:
                 self._wake(key)
 
-    def _open(self, key: ImageKey, reference: Reference) -> Lookup:
-        lookup = self._lookups[key] = Lookup(key, reference)
+    def _open(self, key: LookupKey, reference: Reference) -> SharedLookup:
+        lookup = self._lookups[key] = SharedLookup(key, reference)
         self._by_reference.setdefault(key.reference, set()).add(key)
         return lookup
 
-    def _count_in(self, lookup: Lookup, namespace: str, now: float) -> None:
+    def _count_in(self, lookup: SharedLookup, namespace: str, now: float) -> None:
         waiting = lookup.namespaces[namespace] = lookup.namespaces.get(namespace, 0) + 1
         if waiting == 1 and lookup.due is not None and lookup.due <= now:
             self._schedule(lookup.key, 0.0)  # it is queued, and now for one more namespace (PL-851)
 
-    def _newcomer(self, lookup: Lookup, want: Want, now: float) -> None:
+    def _newcomer(self, lookup: SharedLookup, want: PendingImage, now: float) -> None:
         """A newly parked pod causes an attempt at once, unless there was one within 5 s (PL-331)."""
         if lookup.asking or lookup.serves(want, now):
             return
@@ -356,7 +355,7 @@ class Waiting:
             due = max(due, lookup.answered_at + asked_to_wait(lookup.answer))
         self._at(lookup, due)
 
-    def _plan_retry(self, lookup: Lookup, answer: Inspection, now: float) -> None:
+    def _plan_retry(self, lookup: SharedLookup, answer: Inspection, now: float) -> None:
         asked_for = asked_to_wait(answer)
         if lookup.held or self._rests(lookup):
             delay = max(backoff.held_delay(uniform=self._uniform()), asked_for)
@@ -364,7 +363,7 @@ class Waiting:
             delay = self._retries.delay(lookup.failures, lookup.failure, uniform=self._uniform(), retry_after=asked_for)
         self._at(lookup, now + delay)
 
-    def _note_failure(self, lookup: Lookup, failure: str) -> None:
+    def _note_failure(self, lookup: SharedLookup, failure: str) -> None:
         """Lets a success on the host hasten this look-up, but only once between two regular attempts."""
         if lookup.hastened or failure not in _SHARED_BY_HOST:
             lookup.hastened = False
@@ -372,18 +371,18 @@ class Waiting:
         else:
             self._failing.setdefault(lookup.reference.registry, set()).add(lookup.key)
 
-    def _forget_failure(self, lookup: Lookup) -> None:
+    def _forget_failure(self, lookup: SharedLookup) -> None:
         failing = self._failing.get(lookup.reference.registry)
         if failing is not None:
             failing.discard(lookup.key)
             if not failing:
                 del self._failing[lookup.reference.registry]
 
-    def _rests(self, lookup: Lookup) -> bool:
+    def _rests(self, lookup: SharedLookup) -> bool:
         """Whether the leader retries this image, so that a retry here would gain nothing."""
         return lookup.failure not in ("", *_SHARED_BY_HOST) and not self._insists()
 
-    def _success(self, lookup: Lookup, now: float) -> None:
+    def _success(self, lookup: SharedLookup, now: float) -> None:
         """A success hastens failing look-ups of the same host, and of the same image with other credentials."""
         for key in self._failing.pop(lookup.reference.registry, set()):
             self._hasten(self._lookups[key], now)
@@ -392,7 +391,7 @@ class Waiting:
             if other is not lookup and other.failure and not other.hastened:
                 self._hasten(other, now)
 
-    def _hasten(self, lookup: Lookup, now: float) -> None:
+    def _hasten(self, lookup: SharedLookup, now: float) -> None:
         if lookup.due is not None:
             lookup.hastened = True
             self._at(lookup, now + self._spread())
@@ -400,13 +399,13 @@ class Waiting:
     def _spread(self) -> float:
         return backoff.SPREAD * self._uniform()
 
-    def _at(self, lookup: Lookup, due: float) -> None:
+    def _at(self, lookup: SharedLookup, due: float) -> None:
         """Makes the look-up due at that time, unless it is due earlier."""
         if lookup.due is None or due < lookup.due:
             lookup.due = due
             self._schedule(lookup.key, max(due - self._clock.monotonic(), 0.0))
 
-    def _leave(self, pod: Key, key: ImageKey) -> None:
+    def _leave(self, pod: Key, key: LookupKey) -> None:
         lookup = self._lookups[key]
         if lookup.waiters.pop(pod, None) is not None:
             lookup.namespaces[pod.namespace] -= 1
@@ -415,7 +414,7 @@ class Waiting:
         if not lookup.waiters and not lookup.asking:
             self._close(lookup)
 
-    def _close(self, lookup: Lookup) -> None:
+    def _close(self, lookup: SharedLookup) -> None:
         del self._lookups[lookup.key]
         self._forget_failure(lookup)
         same = self._by_reference[lookup.key.reference]

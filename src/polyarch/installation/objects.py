@@ -20,9 +20,9 @@ from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
 from polyarch.operating import labels
 from polyarch.operating.rights import service_account
 from polyarch.operating.settings import DEFAULT_NAMESPACE, Cluster
+from polyarch.placement import crd as placement_definitions
 from polyarch.placement import names
-from polyarch.placement.api import crds as placement_definitions
-from polyarch.placement.api.resources import CPPCS, POLICIES, PPCS
+from polyarch.placement.api import CPPCS, POLICIES, PPCS
 from polyarch.placement.operator import operands
 from polyarch.taints import crd as taint_definitions
 from polyarch.taints.api import ARCHITECTURE_TAINTS

@@ -35,7 +35,7 @@ from polyarch.objects import Key
 from polyarch.operating.keeping.discovery import version_of
 from polyarch.operating.settings import DEFAULT_NAMESPACE, OLDEST_KUBERNETES
 from polyarch.placement import names
-from polyarch.placement.api.resources import CPPCS, POLICIES, PPCS
+from polyarch.placement.api import CPPCS, POLICIES, PPCS
 from polyarch.placement.operator.operator_rules import PREDECESSOR
 from polyarch.taints.api import ARCHITECTURE_TAINTS
 

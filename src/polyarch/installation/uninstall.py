@@ -30,7 +30,7 @@ from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.objects import Key, PartialObjectMetadata, Pod
 from polyarch.operating import names as shared
 from polyarch.placement import names
-from polyarch.placement.api.resources import CPPCS
+from polyarch.placement.api import CPPCS
 from polyarch.placement.operator.operator_rules import PREDECESSOR
 from polyarch.placement.reconcilers.forced_release import gated_pods, release
 from polyarch.placement.reconcilers.uninstalling import FINALIZERS as PLACEMENT_FINALIZERS

@@ -12,7 +12,7 @@ from polyarch.kube.resources import CRDS, DEPLOYMENTS, LEASES, MUTATING_WEBHOOKS
 from polyarch.numa import names as numa_names
 from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
 from polyarch.placement import names
-from polyarch.placement.api.resources import CPPCS
+from polyarch.placement.api import CPPCS
 from polyarch.taints import names as taint_names
 from polyarch.taints.api import ARCHITECTURE_TAINTS
 

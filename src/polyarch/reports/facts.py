@@ -13,7 +13,7 @@ from polyarch.objects import Affinity, LocalObjectReference, ObjectMeta, Pod, Po
 from polyarch.oci.answer import Entry, Inspection, InspectionError, Kind, Status
 from polyarch.oci.reference import InvalidReference, parse
 from polyarch.operating.settings import DEFAULT_NAMESPACE
-from polyarch.placement.api.resources import ClusterPodPlacementConfig, PlacementPolicy
+from polyarch.placement.api import ClusterPodPlacementConfig, PlacementPolicy
 from polyarch.platforms import InvalidPlatform, NodePlatform, Platform, normal_architecture, normal_system
 from polyarch.quantity import InvalidQuantity, thousandths
 from polyarch.reports.document import SCHEMA as REPORT_SCHEMA

@@ -8,7 +8,7 @@ from typing import Final
 from polyarch.builds.api.resources import ImageBuild
 from polyarch.numa.api.topology import NodeResourceTopology
 from polyarch.numa.fit.facts import CPU, MEMORY, NodeFacts, ZoneFacts, node_facts
-from polyarch.placement.decide.decision import Reason
+from polyarch.placement.decision import Reason
 from polyarch.reports.document import NamedPods, Part, PartRow, PlacementPart
 from polyarch.reports.facts import Answers, Facts, WorkloadFact
 from polyarch.reports.verdicts import Judged, misplaced

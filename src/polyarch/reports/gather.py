@@ -13,7 +13,7 @@ import msgspec
 from polyarch.builds.api.resources import ImageBuild
 from polyarch.builds.names import IMAGE_BUILDS
 from polyarch.images.pod_images import images_of
-from polyarch.images.pull_secrets import PullSource
+from polyarch.images.pull_secrets import PullSecretNames
 from polyarch.kube.errors import Forbidden, NotFound
 from polyarch.kube.resources import (
     CRONJOBS,
@@ -34,7 +34,7 @@ from polyarch.oci.concurrent import map_concurrently
 from polyarch.oci.reference import Reference, parse
 from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement import names
-from polyarch.placement.api.resources import (
+from polyarch.placement.api import (
     CPPCS,
     ENOEXECEVENTS,
     POLICIES,
@@ -179,7 +179,7 @@ class Question(NamedTuple):
 
     image: str
     reference: Reference
-    source: PullSource | None
+    source: PullSecretNames | None
 
     @property
     def namespace(self) -> str:
@@ -192,7 +192,7 @@ def questions_of(facts: Facts, *, with_secrets: bool) -> Iterator[Question]:
         if judged.is_excluded:
             continue
         workload = judged.workload
-        source = PullSource.of(workload.template, workload.namespace) if with_secrets else None
+        source = PullSecretNames.of(workload.template, workload.namespace) if with_secrets else None
         if source is not None and not source.names:
             source = None
         for use in images_of(workload.template, searched=facts.short_names_searched):

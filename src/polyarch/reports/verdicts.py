@@ -12,16 +12,16 @@ from typing import Final
 import msgspec
 
 from polyarch.images.constraints import PLATFORM_KEYS, constraints_of
-from polyarch.images.pod_images import Finding, failed, findings, images_of, platforms_of
-from polyarch.images.pod_images import Verdict as Contribution
+from polyarch.images.pod_images import ImageEffect as Contribution
+from polyarch.images.pod_images import ImageFacts, failed, image_facts, images_of, platforms_of
 from polyarch.objects import NodeSelector, NodeSelectorTerm, Pod
 from polyarch.oci.answer import Inspection, Status
 from polyarch.oci.reference import InvalidReference, parse
-from polyarch.placement.api.resources import ClusterPodPlacementConfig
-from polyarch.placement.api.settings import SettingsTable
-from polyarch.placement.decide import rules as placement
-from polyarch.placement.decide.decision import Progress
-from polyarch.placement.decide.decision import Reason as PlacementReason
+from polyarch.placement import rules as placement
+from polyarch.placement.api import ClusterPodPlacementConfig
+from polyarch.placement.decision import LookupProgress
+from polyarch.placement.decision import Reason as PlacementReason
+from polyarch.placement.settings import SettingsTable
 from polyarch.platforms import NodePlatform
 from polyarch.reports.document import Answer, Drift, NodeDrift, Reason, Verdict
 from polyarch.reports.facts import Answers, Facts, NodeFact, PodFact, WorkloadFact, target_name
@@ -48,7 +48,7 @@ class Judged(msgspec.Struct, frozen=True):
     """One workload, and what is to be said of it."""
 
     workload: WorkloadFact
-    images: tuple[Finding, ...] = ()
+    images: tuple[ImageFacts, ...] = ()
     answers: tuple[Answer, ...] = ()
     """One for each target, in their order."""
     runs_on: tuple[NodePlatform, ...] = ()
@@ -99,8 +99,8 @@ class Judge:
         if case.rule in EXCLUDING or _is_of_system(workload.namespace):
             return Judged(workload, is_excluded=True)
         images = images_of(workload.template, searched=case.settings.short_names_searched)
-        read = findings(images, answers, final=True, stale_for=case.settings.images_stale_for)
-        decision = placement.decide(case, answers, Progress.ENDED)
+        read = image_facts(images, answers, final=True, stale_for=case.settings.images_stale_for)
+        decision = placement.decide(case, answers, LookupProgress.ENDED)
         narrows = self.facts.cppc is not None and case.settings.node_aware == "narrow"
         narrowed = frozenset[str]()
         if narrows and decision.reason is PlacementReason.ARCHITECTURES_SET:
@@ -118,7 +118,7 @@ class Judge:
     def _answer(
         self,
         workload: WorkloadFact,
-        read: Iterable[Finding],
+        read: Iterable[ImageFacts],
         target: NodePlatform,
         pods: int,
         added: tuple[Toleration, ...],
@@ -145,9 +145,9 @@ class Judge:
         blocks = workload.is_daemon_set and verdict not in MOVABLE and not any(map(names_platforms, obstacles))
         return Answer(name, verdict, reasons, pods, blocks)
 
-    def _facts(self, workload: WorkloadFact) -> placement.Facts:
+    def _facts(self, workload: WorkloadFact) -> placement.PodFacts:
         labels = self.facts.labels(workload.namespace)
-        return placement.Facts(
+        return placement.PodFacts(
             pod=workload.template,
             namespace=workload.namespace,
             settings=self.table.of_namespace(labels),
@@ -174,16 +174,16 @@ def _is_of_system(namespace: str) -> bool:
     return namespace == "openshift" or namespace.startswith("openshift-")
 
 
-def _lacks(finding: Finding, target: NodePlatform) -> bool:
+def _lacks(finding: ImageFacts, target: NodePlatform) -> bool:
     return finding.verdict is Contribution.CONSTRAINS and target not in finding.platforms
 
 
-def _image_reason(finding: Finding, target: str) -> Reason:
+def _image_reason(finding: ImageFacts, target: str) -> Reason:
     has = platforms_of(finding)
     return Reason("ImageLacksTarget", lacks(finding.text, has, target), value=has, image=finding.text)
 
 
-def _unknown_reason(finding: Finding) -> Reason:
+def _unknown_reason(finding: ImageFacts) -> Reason:
     return Reason("ImageUnknown", failed([finding]), value=finding.failure, image=finding.text)
 
 

@@ -12,8 +12,8 @@ import msgspec
 
 from polyarch.objects import Container, ObjectMeta, OwnerReference, Pod, PodSpec
 from polyarch.operating.names import GROUP, OWN_GROUP
-from polyarch.placement.decide.record import read
 from polyarch.placement.names import GATE
+from polyarch.placement.record import read_record
 from polyarch.reports.facts import (
     ContainerObject,
     CronJobObject,
@@ -274,7 +274,7 @@ def _newest(made: list[Maker]) -> Maker | None:
 
 
 def _pod(pod: PodObject) -> PodFact:
-    record = read(pod.metadata.annotations)
+    record = read_record(pod.metadata.annotations)
     return PodFact(
         name=pod.metadata.name,
         node=pod.spec.node_name,

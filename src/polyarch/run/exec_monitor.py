@@ -21,13 +21,12 @@ async def setup(process: Process) -> Components:
 
 def node_side(process: Process, settings: MonitorSettings) -> Components:
     """Watches nothing in the API server, and reads nothing there."""
-    from polyarch.placement.execmonitor import node, tracefs
-    from polyarch.placement.execmonitor.attribution import Attribution
-    from polyarch.placement.execmonitor.reporter import Reporter
+    from polyarch.placement import exec_monitor_node
+    from polyarch.placement.exec_monitor_node import TRACEFS_ROOTS, PodAttribution, Reporter
 
-    metrics = node.NodeMetrics(process.metrics)
+    metrics = exec_monitor_node.NodeAgentMetrics(process.metrics)
     proc, clock = Path(settings.proc), process.clock
-    roots = (Path(settings.tracefs),) if settings.tracefs else tracefs.ROOTS
+    roots = (Path(settings.tracefs),) if settings.tracefs else TRACEFS_ROOTS
     reporter = Reporter(
         process.client,
         namespace=process.settings.namespace,
@@ -35,10 +34,10 @@ def node_side(process: Process, settings: MonitorSettings) -> Components:
         clock=clock,
         count=lambda result: metrics.results[result].inc(),
     )
-    side = node.NodeSide(
-        Attribution(proc=proc, logs=Path(settings.pod_logs), now=clock.monotonic),
+    side = exec_monitor_node.NodeAgent(
+        PodAttribution(proc=proc, logs=Path(settings.pod_logs), now=clock.monotonic),
         reporter,
-        instance=lambda: node.watched(proc, roots),
+        instance=lambda: exec_monitor_node.open_node_trace(proc, roots),
         metrics=metrics,
         clock=clock,
     )
@@ -52,9 +51,9 @@ def handler_side(process: Process) -> Components:
     from polyarch.kube.queue import Priority, WorkQueue
     from polyarch.kube.store import Change
     from polyarch.objects import Key
-    from polyarch.placement.api.resources import ENOEXECEVENTS, ENoExecEvent
-    from polyarch.placement.execmonitor.handler import Handler
-    from polyarch.placement.result.events import EventReason
+    from polyarch.placement.api import ENOEXECEVENTS, ENoExecEvent
+    from polyarch.placement.events import EventReason
+    from polyarch.placement.exec_monitor_handler import Handler
 
     clock = process.clock
     recorder = process.recorder("polyarch.dev/exec-monitor")

@@ -22,7 +22,7 @@ from polyarch.operating.keeping.operand_sets import OperandSets, operand_kinds
 from polyarch.operating.settings import DEFAULT_IMAGE, OperatorSettings
 from polyarch.operating.workloads import OPERATOR_CONTAINER
 from polyarch.placement import names
-from polyarch.placement.api.resources import CPPCS
+from polyarch.placement.api import CPPCS
 from polyarch.placement.operator.status import conditions
 from polyarch.placement.reconcilers.configuration import PlacementReconciler
 from polyarch.placement.reconcilers.deploying import Deployer

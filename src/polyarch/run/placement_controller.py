@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from typing import Final
 
-from polyarch.images.attempts import Attempts
-from polyarch.images.pull_secrets import SecretReads
+from polyarch.images.lookup_runner import LookupRunner
+from polyarch.images.pull_secrets import PullSecretReader
 from polyarch.images.resolver import LowPriorityLookups
-from polyarch.images.waiting import ImageKey, Waiting
+from polyarch.images.waiting import LookupKey, WaitingPods
 from polyarch.kube.controller import Controller
 from polyarch.kube.events import Regarding
 from polyarch.kube.manager import Components, Leadership, Process, Role, Task, leader_check
@@ -15,12 +15,18 @@ from polyarch.kube.resources import PODS
 from polyarch.kube.store import Change
 from polyarch.objects import Key, Pod
 from polyarch.placement import names
-from polyarch.placement.controller.pod_controller import PodController
-from polyarch.placement.controller.pods import GATED_SELECTOR, STRAY_SELECTOR, UNSCHEDULED, GatedPods, StrayGates
-from polyarch.placement.result.events import Event
-from polyarch.placement.result.leader_notes import LeaderNotes
-from polyarch.placement.sweep.sweeper import Sweeper
-from polyarch.placement.warm.warm_up import WarmUp
+from polyarch.placement.api import LeaderNotes
+from polyarch.placement.controller import (
+    GATED_SELECTOR,
+    STRAY_SELECTOR,
+    UNSCHEDULED,
+    GatedPods,
+    PodController,
+    StrayGates,
+)
+from polyarch.placement.events import Event
+from polyarch.placement.sweep import Sweeper
+from polyarch.placement.warmup import WarmUp
 from polyarch.run.logs import Verbosity
 from polyarch.run.parts.placement import Parts, open_parts
 from polyarch.run.reporting.keeper import MakesReports, ReportKeeper
@@ -47,10 +53,10 @@ def components(process: Process, parts: Parts) -> Components:
     informer = process.informer(PODS, Pod, label_selector=GATED_SELECTOR)
     pods = GatedPods(informer.store)
     queue: WorkQueue[Key] = WorkQueue("pods", clock, metrics=process.metrics)
-    images: WorkQueue[ImageKey] = WorkQueue("images", clock, metrics=process.metrics)
-    waiting = Waiting(clock, schedule=images.add_after, wake=queue.add, insists=is_leading)
-    attempts = Attempts(waiting, images, parts.images.registries, parts.images.secrets, clock, parts.images.metrics)
-    reads = SecretReads(parts.images.secrets, queue.add_after)
+    images: WorkQueue[LookupKey] = WorkQueue("images", clock, metrics=process.metrics)
+    waiting = WaitingPods(clock, schedule=images.add_after, wake=queue.add, insists=is_leading)
+    attempts = LookupRunner(waiting, images, parts.images.registries, parts.images.secrets, clock, parts.images.metrics)
+    reads = PullSecretReader(parts.images.secrets, queue.add_after)
     recorder = process.recorder("polyarch.dev/placement-controller")
 
     def post(pod: Pod, event: Event) -> None:

@@ -3,7 +3,7 @@
 from typing import Final
 
 from polyarch.kube.manager import Components, Process, Role
-from polyarch.placement.webhook.pod_webhook import PodWebhook
+from polyarch.placement.webhook import PodWebhook
 from polyarch.run.logs import Verbosity
 from polyarch.run.parts.controller_lease import lease_watch
 from polyarch.run.parts.images import open_admission_lookups

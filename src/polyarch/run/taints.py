@@ -6,7 +6,7 @@ from polyarch.kube.admission import Route
 from polyarch.kube.manager import Components, Leadership, Process, Role, Task, leader_check
 from polyarch.kube.queue import WorkQueue
 from polyarch.objects import Key, Pod
-from polyarch.placement.result.scheduling_gate import carries_gate
+from polyarch.placement.patch import has_gate
 from polyarch.run.logs import Verbosity
 from polyarch.run.parts.controller_lease import lease_watch
 from polyarch.run.parts.images import open_admission_lookups
@@ -58,7 +58,7 @@ def components(process: Process, parts: TaintParts, *, routes: tuple[Route[Any],
     placement_lives = lease_watch(process)
 
     def is_held(pod: Pod) -> bool:
-        return carries_gate(pod) and placement_lives()
+        return has_gate(pod) and placement_lives()
 
     of_pods = pod_duty(process, parts, images, pods, recorder, is_leading=is_leading, is_held=is_held)
     of_templates = template_duty(process, parts, images, templates, recorder, is_leading=is_leading)

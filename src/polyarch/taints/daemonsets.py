@@ -14,7 +14,7 @@ import structlog
 
 from polyarch.clock import Clock
 from polyarch.images import backoff
-from polyarch.images.attempts import Known
+from polyarch.images.lookup_runner import PodImageState
 from polyarch.kube.controller import After, Done, Patches, Result, Written, write_guarded
 from polyarch.kube.errors import KubernetesError
 from polyarch.kube.rbac import rule
@@ -270,7 +270,7 @@ class TemplateController:
 
     async def _judge(self, key: Key, facts: TemplateFacts, waiter: Waiter) -> Result:
         case = self._with_pull_secrets(key, examine_template(_as_if_reconciled(facts)))
-        known = Known({})
+        known = PodImageState({})
         if case.rule is None:
             found = self._images.inquiry.about(asked_about(case), waiter_of(key), waiter)
             if found is None:
@@ -307,7 +307,7 @@ class TemplateController:
             return case
         return msgspec.structs.replace(case, facts=msgspec.structs.replace(case.facts, pod=pod))
 
-    def _park(self, key: Key, known: Known) -> Result:
+    def _park(self, key: Key, known: PodImageState) -> Result:
         """The template waits for answers, and in line for nothing."""
         self._turns.leave(key)
         self._images.waiting.park(waiter_of(key), (*known.wants, *known.answered))

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from polyarch.images.pod_images import Finding, Verdict, conflict, deciders, failed, listed, named, remedy
+from polyarch.images.pod_images import ImageEffect, ImageFacts, conflict, deciders, failed, listed, named, remedy
 from polyarch.platforms import PlatformSet
 from polyarch.taints.settings import ImageChange, TaintSettings
 
@@ -92,10 +92,10 @@ class PodDecision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The operating system that A is of."""
     of_template: bool = False
     """About the pods of a template, which gets the tolerations in their place."""
-    images: tuple[Finding, ...] = ()
+    images: tuple[ImageFacts, ...] = ()
 
     @property
-    def unresolved(self) -> tuple[Finding, ...]:
+    def unresolved(self) -> tuple[ImageFacts, ...]:
         """The images without an answer; the others already restrict A."""
         return missing_answers(self.images)
 
@@ -104,8 +104,8 @@ class PodDecision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return self.outcome is Outcome.GATED
 
 
-def missing_answers(images: Iterable[Finding]) -> tuple[Finding, ...]:
-    return tuple(finding for finding in images if finding.verdict is Verdict.UNRESOLVED)
+def missing_answers(images: Iterable[ImageFacts]) -> tuple[ImageFacts, ...]:
+    return tuple(finding for finding in images if finding.verdict is ImageEffect.UNRESOLVED)
 
 
 # -- the sentence of a decision ----------------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ def _covered(decision: PodDecision, settings: TaintSettings) -> str:
 
 
 def _grounds(decision: PodDecision) -> str:
-    constraining = [finding for finding in decision.images if finding.verdict is Verdict.CONSTRAINS]
+    constraining = [finding for finding in decision.images if finding.verdict is ImageEffect.CONSTRAINS]
     if not constraining:
         return (
             f"{named(decision.images)} fit any platform" if len(decision.images) > 1 else "its image fits any platform"
@@ -208,7 +208,7 @@ def _grounds(decision: PodDecision) -> str:
 
 def _impossible(decision: PodDecision) -> str:
     """The images that exclude each other, or the pod's operating system, or its constraints (TN-047)."""
-    constraining = [finding for finding in decision.images if finding.verdict is Verdict.CONSTRAINS]
+    constraining = [finding for finding in decision.images if finding.verdict is ImageEffect.CONSTRAINS]
     common = PlatformSet.EVERYTHING
     for finding in constraining:
         common &= PlatformSet.of(finding.platforms)

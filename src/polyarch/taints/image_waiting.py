@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Final
 
 from polyarch.clock import Clock
-from polyarch.images.attempts import Asked, Attempts, Inquiry
 from polyarch.images.backoff import Backoff
+from polyarch.images.lookup_runner import LookupRunner, PodImageRequest, PodImageResolver
 from polyarch.images.metrics import LookupMetrics
-from polyarch.images.pull_secrets import PullSecrets, PullSource, SecretReads
-from polyarch.images.resolver import Inspects
-from polyarch.images.waiting import ImageKey, Waiting
+from polyarch.images.pull_secrets import PullSecretNames, PullSecretReader, PullSecrets
+from polyarch.images.resolver import ImageInspector
+from polyarch.images.waiting import LookupKey, WaitingPods
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.queue import WorkQueue
 from polyarch.objects import Key
@@ -42,11 +42,11 @@ def waiter_of(template: Key) -> Key:
     return Key(template.namespace, _TEMPLATE + template.name)
 
 
-def asked_about(case: Case) -> Asked:
+def asked_about(case: Case) -> PodImageRequest:
     """What is asked for on behalf of a pod or template."""
-    return Asked(
+    return PodImageRequest(
         case.images,
-        PullSource.of(case.pod, case.facts.namespace),
+        PullSecretNames.of(case.pod, case.facts.namespace),
         case.facts.stale_for,
         lambda answers: assess(case, answers).is_impossible,
     )
@@ -60,7 +60,7 @@ class ImageWaiting:
         *,
         pods: WorkQueue[Key],
         templates: WorkQueue[Key],
-        inspector: Inspects,
+        inspector: ImageInspector,
         secrets: PullSecrets,
         metrics: LookupMetrics,
         is_leading: Callable[[], bool],
@@ -71,11 +71,13 @@ class ImageWaiting:
         self._templates = templates
         self._is_leading = is_leading
         self._clock = clock
-        images: WorkQueue[ImageKey] = WorkQueue("taint-images", clock, metrics=process_metrics)
-        self.waiting = Waiting(clock, schedule=images.add_after, wake=self._wake, insists=is_leading, retries=RETRIES)
-        self.attempts = Attempts(self.waiting, images, inspector, secrets, clock, metrics)
-        self.reads = SecretReads(secrets, self._wake)
-        self.inquiry = Inquiry(inspector, secrets, self.reads, self.waiting, clock)
+        images: WorkQueue[LookupKey] = WorkQueue("taint-images", clock, metrics=process_metrics)
+        self.waiting = WaitingPods(
+            clock, schedule=images.add_after, wake=self._wake, insists=is_leading, retries=RETRIES
+        )
+        self.attempts = LookupRunner(self.waiting, images, inspector, secrets, clock, metrics)
+        self.reads = PullSecretReader(secrets, self._wake)
+        self.inquiry = PodImageResolver(inspector, secrets, self.reads, self.waiting, clock)
 
     @property
     def unknown(self) -> int:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from polyarch.images.constraints import OPEN, NodeConstraints, constraints_of, reach, system_of
-from polyarch.images.pod_images import Finding, ImageUse, Verdict, findings, images_of
+from polyarch.images.pod_images import ImageEffect, ImageFacts, ImageUse, image_facts, images_of
 from polyarch.objects import DaemonSet, Pod
 from polyarch.oci.answer import Inspection
 from polyarch.platforms import NodePlatform, PlatformSet
@@ -133,7 +133,7 @@ class Architectures(msgspec.Struct, frozen=True, gc=False):
 
 
 def architectures_of(
-    findings: Iterable[Finding],
+    findings: Iterable[ImageFacts],
     constraints: NodeConstraints,
     settings: TaintSettings,
     *,
@@ -146,7 +146,7 @@ def architectures_of(
     ``existing``: architectures of the cluster's nodes. ``limit``: the architectures that a fallback assumes (TN-046);
     they take the place of the neutral ones, and A is a part of them.
     """
-    sets = [PlatformSet.of(each.platforms) for each in findings if each.verdict is Verdict.CONSTRAINS]
+    sets = [PlatformSet.of(each.platforms) for each in findings if each.verdict is ImageEffect.CONSTRAINS]
     common = reduce(and_, sets, PlatformSet.EVERYTHING)
     assumed = limit if limit is not None else neutral(settings, existing)
     direct = reach(common, system=system, admits=constraints.admits, neutral=assumed)
@@ -231,11 +231,11 @@ def has_gate(pod: Pod) -> bool:
 class Assessment(NamedTuple):
     """What is known of the pod's images, independent of how long it has waited."""
 
-    images: tuple[Finding, ...]
+    images: tuple[ImageFacts, ...]
     known: Architectures
 
     @property
-    def unresolved(self) -> tuple[Finding, ...]:
+    def unresolved(self) -> tuple[ImageFacts, ...]:
         return missing_answers(self.images)
 
     @property
@@ -283,11 +283,11 @@ def _may_lack(pod: Pod, constraints: NodeConstraints, settings: TaintSettings, s
 def assess(case: Case, answers: Mapping[str, Inspection], *, final: bool = False) -> Assessment:
     """Evaluates the answers, by the reference as written in the pod; an absent one is not known yet. ``final``: waiting
     is over, so a stale answer is accepted for ``imagePullPolicy: Always`` too (PL-407)."""
-    read = findings(case.images, answers, final=final, stale_for=case.facts.stale_for)
+    read = image_facts(case.images, answers, final=final, stale_for=case.facts.stale_for)
     return Assessment(read, _architectures(case, read))
 
 
-def _architectures(case: Case, read: Iterable[Finding], limit: frozenset[str] | None = None) -> Architectures:
+def _architectures(case: Case, read: Iterable[ImageFacts], limit: frozenset[str] | None = None) -> Architectures:
     return architectures_of(
         read, case.constraints, case.settings, system=case.system, existing=case.facts.existing, limit=limit
     )

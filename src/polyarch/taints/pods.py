@@ -18,7 +18,7 @@ import structlog
 
 from polyarch.clock import Clock
 from polyarch.images import backoff
-from polyarch.images.attempts import Known
+from polyarch.images.lookup_runner import PodImageState
 from polyarch.kube.controller import After, Done, Outage, Patches, Result, Write, Written, write_guarded
 from polyarch.kube.errors import Causes, Conflict, KubernetesError, NotFound, TooManyRequests
 from polyarch.kube.informer import Informer
@@ -396,7 +396,7 @@ class Judged(NamedTuple):
     case: Case
     decision: PodDecision
     memory: PodMemory
-    known: Known
+    known: PodImageState
 
 
 class PodController:
@@ -545,7 +545,7 @@ class PodController:
         return After(left) if left > 0 else None
 
     async def _judge(self, key: Key, case: Case, memory: PodMemory) -> Result:
-        known: Known | None = Known({})
+        known: PodImageState | None = PodImageState({})
         if case.rule is None:
             known = self._images.inquiry.about(asked_about(case), key, memory.waiter)
         pending = known is None or known.pending or known.undecidable
@@ -553,7 +553,7 @@ class PodController:
         left = case.settings.gate_timeout - seconds
         if known is None and left > 0:
             return After(left)  # its pull secrets are being read, which wakes it
-        known = known or Known({})
+        known = known or PodImageState({})
         if known.undecidable and left > 0:
             self._park(key, known)
             return After(left)
@@ -606,7 +606,7 @@ class PodController:
             moment, now = self._clock.now(), self._clock.monotonic()
             self._metrics.gate_seconds.observe(waited(pod, judged.memory, now=now, moment=moment))
 
-    def _park(self, key: Key, known: Known) -> None:
+    def _park(self, key: Key, known: PodImageState) -> None:
         self._images.waiting.park(key, (*known.wants, *known.answered))
 
     def _settle(self, key: Key, memory: PodMemory, *, settled: object = None) -> None:
@@ -641,7 +641,7 @@ class PodController:
         return await self._writes.release(key, pod, memory) or Done()
 
 
-def _possible(case: Case, known: Known) -> tuple[str, ...]:
+def _possible(case: Case, known: PodImageState) -> tuple[str, ...]:
     """What is known of A; a fallback does not count."""
     return tuple(assess(case, known.answers).known.managed)
 

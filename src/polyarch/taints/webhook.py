@@ -13,9 +13,9 @@ import msgspec
 import structlog
 
 from polyarch.clock import Clock
-from polyarch.images.additions import NOTHING, Addition, Alongside
-from polyarch.images.decision_cache import Series, are_few
-from polyarch.images.pull_secrets import PullSource
+from polyarch.images.decision_cache import DecisionCache, are_few
+from polyarch.images.pod_mutation import NO_MUTATION, MutationContext, PodMutation
+from polyarch.images.pull_secrets import PullSecretNames
 from polyarch.images.resolver import AdmissionLookups
 from polyarch.kube.admission import AdmissionRequest, AdmissionResponse, Failure, Route
 from polyarch.kube.errors import Causes
@@ -57,7 +57,7 @@ class Said(NamedTuple):
     """What is added to a pod, and the decision behind it."""
 
     decision: PodDecision
-    addition: Addition
+    addition: PodMutation
 
 
 class _Known(NamedTuple):
@@ -87,9 +87,9 @@ class Look:
         return said
 
 
-def recent_series() -> Series[Facts, Look]:
+def recent_series() -> DecisionCache[Facts, Look]:
     """The series recently admitted by this process."""
-    return Series(_look, _holds, capacity=CAPACITY, weight=BYTES)
+    return DecisionCache(_look, _holds, capacity=CAPACITY, weight=BYTES)
 
 
 def _look(facts: Facts, pod: Pod) -> Look:
@@ -107,11 +107,11 @@ def _holds(look: Look, now: Facts) -> bool:
     )
 
 
-def addition(decision: PodDecision, operations: tuple[Operation, ...]) -> Addition:
+def addition(decision: PodDecision, operations: tuple[Operation, ...]) -> PodMutation:
     """What a decision, carried out by these operations, adds to the answer about a pod."""
     if decision.outcome is Outcome.DENIED:
-        return Addition(denial=decision.message)
-    return Addition(operations) if operations else NOTHING
+        return PodMutation(denial=decision.message)
+    return PodMutation(operations) if operations else NO_MUTATION
 
 
 # -- pods --------------------------------------------------------------------------------------------------------------
@@ -159,21 +159,26 @@ class PodAdmission:
     async def handle(self, request: AdmissionRequest[Pod]) -> AdmissionResponse:
         """The response for one pod that placement does not see."""
         until = request.arrived_at + min(POD_BUDGET, request.timeout_seconds / 2)
-        added = await self._addition(request, {}, Alongside(), until=until)
+        added = await self._addition(request, {}, MutationContext(), until=until)
         if added.denial:
             return AdmissionResponse(allowed=False, message=added.denial)
         return AdmissionResponse(patch=added.operations, warnings=added.warnings)
 
     async def at_admission(
-        self, request: AdmissionRequest[Pod], answers: Mapping[str, Inspection], alongside: Alongside, *, until: float
-    ) -> Addition:
+        self,
+        request: AdmissionRequest[Pod],
+        answers: Mapping[str, Inspection],
+        alongside: MutationContext,
+        *,
+        until: float,
+    ) -> PodMutation:
         """To the answer of an admission by placement."""
         try:
             return await self._addition(request, answers, alongside, until=until)
         except Exception as error:  # noqa: BLE001 - a bug of ours must not cost the pod what placement decided
             return self._bug(error, request.namespace, request.object)
 
-    def at_release(self, pod: Pod, answers: Mapping[str, Inspection], alongside: Alongside) -> Addition:
+    def at_release(self, pod: Pod, answers: Mapping[str, Inspection], alongside: MutationContext) -> PodMutation:
         """To the PATCH by which placement lifts its gate; what is not known then is not waited for (TN-046)."""
         try:
             return self._at_release(pod, answers, alongside)
@@ -181,12 +186,17 @@ class PodAdmission:
             return self._bug(error, pod.metadata.namespace, pod)
 
     async def _addition(
-        self, request: AdmissionRequest[Pod], answers: Mapping[str, Inspection], alongside: Alongside, *, until: float
-    ) -> Addition:
+        self,
+        request: AdmissionRequest[Pod],
+        answers: Mapping[str, Inspection],
+        alongside: MutationContext,
+        *,
+        until: float,
+    ) -> PodMutation:
         old = request.old_object
         facts = self._facts.about(request.object, request.namespace, stored=old is not None, os=alongside.os)
         if facts is None or (alongside.gated and facts.settings.on_no_common != "deny"):
-            return NOTHING
+            return NO_MUTATION
         if old is not None:
             return await self._of_change(facts, old, until=until, since=request.arrived_at)
         look = self._series.look(facts)
@@ -199,14 +209,14 @@ class PodAdmission:
             await self._look_closer(look.case, known, until=until)
             said = look.said(known, progress)
         if alongside.gated and not said.addition.denial:
-            return NOTHING  # decided when placement lifts its gate, with the os that it writes then
+            return NO_MUTATION  # decided when placement lifts its gate, with the os that it writes then
         self._metrics.decided(said.decision.reason.value)
         return said.addition
 
-    async def _of_change(self, facts: Facts, old: Pod, *, until: float, since: float) -> Addition:
+    async def _of_change(self, facts: Facts, old: Pod, *, until: float, since: float) -> PodMutation:
         """To an update of a pod that exists (TN-049)."""
         if not changes_images(old, facts.pod):
-            return NOTHING
+            return NO_MUTATION
         case = examine_change(facts, old)
         known = self._known(case, {}, since=since)
         await self._ask(case, known, until=until, since=since)
@@ -219,10 +229,10 @@ class PodAdmission:
             return added
         return msgspec.structs.replace(added, warnings=(change.message,))
 
-    def _at_release(self, pod: Pod, answers: Mapping[str, Inspection], alongside: Alongside) -> Addition:
+    def _at_release(self, pod: Pod, answers: Mapping[str, Inspection], alongside: MutationContext) -> PodMutation:
         facts = self._facts.about(pod, pod.metadata.namespace, stored=True, os=alongside.os)
         if facts is None:
-            return NOTHING
+            return NO_MUTATION
         case = examine(facts)
         known = self._known(case, answers, since=self._clock.monotonic())
         decision = decide(case, known, Progress.ENDED)
@@ -232,24 +242,24 @@ class PodAdmission:
         """The answers at hand. Placement has looked for those of all images, or of none."""
         if answers or not case.images:
             return dict(answers)
-        source = PullSource.of(case.pod, case.facts.namespace)
+        source = PullSecretNames.of(case.pod, case.facts.namespace)
         return self._lookups.known(case.images, source, since=since, stale_for=case.facts.stale_for)
 
     async def _ask(self, case: Case, known: dict[str, Inspection], *, until: float, since: float) -> None:
         if len(known) < len(case.images):
-            source = PullSource.of(case.pod, case.facts.namespace)
+            source = PullSecretNames.of(case.pod, case.facts.namespace)
             await self._lookups.ask_until(until, case.images, source, known, since=since)
 
     async def _look_closer(self, case: Case, known: dict[str, Inspection], *, until: float) -> None:
         """Before a pod is refused for its images: what an index says may not be what it is (RG-046)."""
-        source = PullSource.of(case.pod, case.facts.namespace)
+        source = PullSecretNames.of(case.pod, case.facts.namespace)
         await self._lookups.look_for_bundles(until, case.images, source, known)
 
-    def _told(self, decision: PodDecision, operations: tuple[Operation, ...]) -> Addition:
+    def _told(self, decision: PodDecision, operations: tuple[Operation, ...]) -> PodMutation:
         self._metrics.decided(decision.reason.value)
         return addition(decision, operations)
 
-    def _bug(self, error: Exception, namespace: str, pod: Pod) -> Addition:
+    def _bug(self, error: Exception, namespace: str, pod: Pod) -> PodMutation:
         self._failed()
         log.error(
             "nothing is added to a pod because of a bug",
@@ -257,7 +267,7 @@ class PodAdmission:
             pod=pod.metadata.name or pod.metadata.generate_name,
             exc_info=error if self._causes.is_new(error) else None,
         )
-        return NOTHING
+        return NO_MUTATION
 
     def _count_failure(self, failure: Failure) -> None:
         if failure == "exception":
@@ -303,7 +313,7 @@ class TemplateAdmission:
         if facts is None:
             return _UNCHANGED
         case = examine_template(facts)
-        source = PullSource.of(case.pod, request.namespace)
+        source = PullSecretNames.of(case.pod, request.namespace)
         known = self._lookups.known(case.images, source, since=since, stale_for=facts.stale_for)
         if len(known) < len(case.images):
             until = since + min(TEMPLATE_BUDGET, request.timeout_seconds / 2)

@@ -8,7 +8,7 @@ conditions, events, pauses), under names that are written here, so that classes 
 A change that is meant to alter plans records them again; the differences are then read and committed with it::
 
     PYTHONPATH=src:tests/support python tests/unit/builds/test_golden_plans.py record
-    PYTHONPATH=src:tests/support python tests/unit/builds/test_golden_plans.py write FOLDER   # every plan, for `diff -r`
+    PYTHONPATH=src:tests/support python tests/unit/builds/test_golden_plans.py write FOLDER  # every plan, for `diff -r`
 """
 
 import contextlib

@@ -23,10 +23,10 @@ from polyarch.kube.manager import Role
 from polyarch.numa.operator import plan as numa
 from polyarch.numa.operator.observed import NodeLabels, Observed
 from polyarch.operating.settings import Cluster, OperatorSettings
-from polyarch.placement.api.resources import ClusterPodPlacementConfig
-from polyarch.placement.api.settings import SettingsTable
+from polyarch.placement.api import ClusterPodPlacementConfig
 from polyarch.placement.operator import operands as placement
 from polyarch.placement.operator import webhooks
+from polyarch.placement.settings import SettingsTable
 from polyarch.run import process
 from polyarch.run.settings import RunSettings
 from polyarch.taints.operator import operands as taints

@@ -12,7 +12,7 @@ from polyarch.kube.resources import DEPLOYMENTS, LEASES, Resource
 from polyarch.kube.responses import Listing
 from polyarch.numa.api.resources import OPERATORS
 from polyarch.placement import names
-from polyarch.placement.api.resources import CPPCS
+from polyarch.placement.api import CPPCS
 
 HOME = "polyarch-system"
 

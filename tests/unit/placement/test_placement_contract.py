@@ -12,10 +12,10 @@ import pytest
 
 from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.placement import names
-from polyarch.placement.api.crds import crds
-from polyarch.placement.api.resources import ClusterPodPlacementConfig
-from polyarch.placement.api.settings import SettingsTable
+from polyarch.placement.api import ClusterPodPlacementConfig
+from polyarch.placement.crd import crds
 from polyarch.placement.operator import operands, webhooks
+from polyarch.placement.settings import SettingsTable
 
 ROOT = Path(__file__).parents[3]
 MONITORED = msgspec.convert(

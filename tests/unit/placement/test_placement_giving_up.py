@@ -6,14 +6,14 @@ import pytest
 from controller_world import World
 from placement_world import failed, pod
 
-from polyarch.images.fair_queue import PER_HOST
+from polyarch.images.fair_queue import MAX_CONCURRENT_PER_HOST
 from polyarch.kube.controller import Result
 from polyarch.kube.errors import ServerTimeout
 from polyarch.oci.answer import Inspection
 from polyarch.oci.reference import Reference, parse
 from polyarch.placement import names
-from polyarch.placement.controller.releases import Decided, Releases
-from polyarch.placement.controller.windows import IN_LINE
+from polyarch.placement.pod_state import QUEUED_TIMEOUT
+from polyarch.placement.release import DecisionContext, DecisionWriter
 
 NO_REFERENCE = "two words"
 MINUTE = 60.0
@@ -40,7 +40,7 @@ async def test_a_held_pod_whose_other_image_answered_at_once_is_looked_at_now_an
 
     world.registry.peek = counted
     key = await world.create("app:1", NO_REFERENCE)
-    await world.run(IN_LINE + MINUTE)
+    await world.run(QUEUED_TIMEOUT + MINUTE)
     assert len(passes) <= 10
     assert world.controller.held == 1
     assert world.api.is_gated(key)
@@ -74,7 +74,7 @@ async def test_an_image_that_does_not_answer_again_is_waited_for_as_long_as_one_
     key = await world.create("app:1", "lost:1")
     await world.run(30 * MINUTE - 1)
     world.registry.seconds = 24 * 60 * MINUTE
-    await world.run(IN_LINE)
+    await world.run(QUEUED_TIMEOUT)
     assert world.api.is_gated(key)
     await world.run(2)
     assert not world.api.is_gated(key)
@@ -86,7 +86,7 @@ async def test_an_api_server_away_for_longer_than_a_tag_is_good_for_is_sent_noth
     world.registry.set("app:1", "linux/arm64")
     world.api.refuse = ServerTimeout(504, verb="patch", resource="pods", message="failed calling webhook")
     await world.create("app:1")
-    await world.run(IN_LINE + MINUTE)
+    await world.run(QUEUED_TIMEOUT + MINUTE)
     assert len(world.api.patches) > 30
     assert all("arm64" in str(patch) for _, patch in world.api.patches)
 
@@ -94,9 +94,9 @@ async def test_an_api_server_away_for_longer_than_a_tag_is_good_for_is_sent_noth
 async def test_an_end_that_comes_in_the_midst_of_a_pass_is_not_missed(world, monkeypatch):
     """PL-332: the pod is looked at two seconds after it was seen, and is failing two seconds after its first attempt;
     if the latter comes while that look decides that the pod waits, there still is an end to wait for."""
-    keep, peek = Releases.keep, world.registry.peek
+    keep, peek = DecisionWriter.keep, world.registry.peek
 
-    async def a_moment_later(releases: Releases, decided: Decided, **times: Any) -> Result:
+    async def a_moment_later(releases: DecisionWriter, decided: DecisionContext, **times: Any) -> Result:
         world.clock.advance(0.01)
         return await keep(releases, decided, **times)
 
@@ -108,7 +108,7 @@ async def test_an_end_that_comes_in_the_midst_of_a_pass_is_not_missed(world, mon
     world.registry.set("app:1", error="network")
     world.registry.peek = a_moment_before
     key = await world.create("app:1")
-    monkeypatch.setattr(Releases, "keep", a_moment_later)
+    monkeypatch.setattr(DecisionWriter, "keep", a_moment_later)
     await world.run(3)
     assert world.api.labels(key)[names.IMAGE_INSPECT_ERROR_COUNT_LABEL] == "1"
 
@@ -149,7 +149,7 @@ async def test_pl_330_what_is_final_for_one_image_waits_for_the_first_answer_of_
 
 async def test_pl_330_an_invalid_reference_waits_for_an_image_in_line(world):
     """PL-330: an image that was not even asked for has not failed."""
-    for number in range(PER_HOST):
+    for number in range(MAX_CONCURRENT_PER_HOST):
         world.api.create(pod(f"slow.example/slow:{number}", name=f"slow-{number}", gated=True))
     world.registry.set("slow.example/app:1", "linux/s390x")
     slowly(world, slow=60.0)
@@ -221,7 +221,7 @@ async def test_pl_330_an_attempt_that_never_ends_keeps_no_pod_for_ever(world):
     world.registry.set("lost:1", error="malformed")
     slowly(world, app=24 * 60 * MINUTE)
     key = await world.create("lost:1", "app:1")
-    await world.run(IN_LINE - 1)
+    await world.run(QUEUED_TIMEOUT - 1)
     assert world.api.is_gated(key)
     await world.run(2)
     assert not world.api.is_gated(key)

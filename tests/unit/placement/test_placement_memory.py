@@ -7,7 +7,7 @@ import msgspec
 from placement_world import pod
 
 from polyarch.objects import Pod
-from polyarch.placement.controller.gated import GatedPod
+from polyarch.placement.pod_state import PodState
 
 PODS = 2000
 LIMIT = 3.5 * 1024
@@ -36,7 +36,7 @@ def test_pl_810_a_gated_pod_takes_at_most_3_5_kib() -> None:
     try:
         before, _ = tracemalloc.get_traced_memory()
         kept = {
-            number: (decode(body), GatedPod(f"u-{number}", 0.5, standby_delay=1.0))
+            number: (decode(body), PodState(f"u-{number}", 0.5, standby_delay=1.0))
             for number, body in enumerate(bodies)
         }
         after, _ = tracemalloc.get_traced_memory()

@@ -24,8 +24,8 @@ from placement_cases import (
 
 from polyarch.oci.answer import Entry, Inspection
 from polyarch.placement import names
-from polyarch.placement.decide.decision import Outcome, Progress, Reason
-from polyarch.placement.decide.rules import decide, without_affinity
+from polyarch.placement.decision import LookupProgress, PlacementOutcome, Reason
+from polyarch.placement.rules import decide, without_affinity
 from polyarch.platforms import Platform
 
 LOST = "quay.io/team/lost:1"
@@ -53,7 +53,10 @@ def test_pl_230_what_is_known_always_constrains(
     """PL-230."""
     using = settings(action=action, fallback_architectures=fallback)
     result = controlled(
-        pod(LOST, SIDE), answers(failure(LOST), *(others or [neutral(SIDE)])), progress=Progress.ENDED, using=using
+        pod(LOST, SIDE),
+        answers(failure(LOST), *(others or [neutral(SIDE)])),
+        progress=LookupProgress.ENDED,
+        using=using,
     )
     assert result.decision.reason is reason
     assert required(result.pod) == ([term(arch(*values))] if values else None)
@@ -72,10 +75,13 @@ def test_pl_230_hold_keeps_the_gate_and_writes_no_constraint() -> None:
     """PL-230."""
     document = pod(LOST, SIDE, gates=["other", names.GATE])
     result = controlled(
-        document, answers(failure(LOST), index(SIDE, "arm64")), progress=Progress.ENDED, using=settings(action="hold")
+        document,
+        answers(failure(LOST), index(SIDE, "arm64")),
+        progress=LookupProgress.ENDED,
+        using=settings(action="hold"),
     )
     assert result.decision.reason is Reason.HELD_BY_POLICY
-    assert result.decision.outcome is Outcome.HELD
+    assert result.decision.outcome is PlacementOutcome.HELD
     assert result.pod["spec"] == document["spec"]
     labels = result.pod["metadata"]["labels"]
     assert labels[names.SCHEDULING_GATE_LABEL] == "gated"
@@ -86,15 +92,15 @@ def test_pl_230_after_the_hold_limit_it_is_a_release() -> None:
     """PL-230."""
     case = look(pod(LOST, SIDE), stored=True, using=settings(action="hold", hold_limit=600.0))
     known = answers(failure(LOST), index(SIDE, "arm64"))
-    assert decide(case, known, Progress.HOLD_ENDED).reason is Reason.PARTIALLY_CONSTRAINED
-    assert decide(case, answers(failure(LOST)), Progress.HOLD_ENDED).reason is Reason.RELEASED_UNCONSTRAINED
+    assert decide(case, known, LookupProgress.HOLD_ENDED).reason is Reason.PARTIALLY_CONSTRAINED
+    assert decide(case, answers(failure(LOST)), LookupProgress.HOLD_ENDED).reason is Reason.RELEASED_UNCONSTRAINED
 
 
 def test_pl_043_fallback_without_a_fallback_architecture_holds() -> None:
     """PL-043."""
     using = settings(action="fallback")
     assert using.lacks_fallback
-    decision = decide(look(pod(LOST), stored=True, using=using), answers(failure(LOST)), Progress.ENDED)
+    decision = decide(look(pod(LOST), stored=True, using=using), answers(failure(LOST)), LookupProgress.ENDED)
     assert decision.reason is Reason.HELD_BY_POLICY
 
 
@@ -103,7 +109,7 @@ def test_pl_231_preferences_are_applied_on_release_and_fallback() -> None:
     for action in ("release", "fallback"):
         using = settings(action=action, fallback_architectures=("amd64",))
         result = controlled(
-            pod(LOST), answers(failure(LOST)), progress=Progress.ENDED, using=using, sources=(source(arm64=7),)
+            pod(LOST), answers(failure(LOST)), progress=LookupProgress.ENDED, using=using, sources=(source(arm64=7),)
         )
         assert preferences(result.pod) == [{"weight": 7, "preference": term(arch("arm64"))}]
         assert result.pod["metadata"]["labels"][names.PREFERRED_NODE_AFFINITY_LABEL] == "set"
@@ -113,14 +119,14 @@ def test_pl_232_a_fallback_never_overrides_a_term_of_the_user() -> None:
     """PL-232."""
     using = settings(fallback_architectures=("amd64",))
     document = pod(LOST, terms=[term(arch("s390x")), term(zone("a"))])
-    result = controlled(document, answers(failure(LOST)), progress=Progress.ENDED, using=using)
+    result = controlled(document, answers(failure(LOST)), progress=LookupProgress.ENDED, using=using)
     assert required(result.pod) == [term(arch("s390x")), term(zone("a"), arch("amd64"))]
 
 
 def test_pl_232_the_label_joins_the_architectures_by_dots() -> None:
     """PL-232."""
     using = settings(fallback_architectures=("amd64", "arm64"))
-    result = controlled(pod(LOST), answers(failure(LOST)), progress=Progress.ENDED, using=using)
+    result = controlled(pod(LOST), answers(failure(LOST)), progress=LookupProgress.ENDED, using=using)
     assert result.pod["metadata"]["labels"][names.FALLBACK_ARCH_LABEL] == "amd64.arm64"
 
 
@@ -139,23 +145,25 @@ def test_pl_750_an_architecture_unknown_to_us_is_passed_on() -> None:
     assert required(controlled(pod(APP), answers(index(APP, "quantum9"))).pod) == [term(arch("quantum9"))]
 
 
-@pytest.mark.parametrize("progress", [Progress.FIRST, Progress.WAITING, Progress.FAILING])
-def test_pl_332_while_waiting_nothing_is_constrained(progress: Progress) -> None:
+@pytest.mark.parametrize("progress", [LookupProgress.FIRST, LookupProgress.WAITING, LookupProgress.FAILING])
+def test_pl_332_while_waiting_nothing_is_constrained(progress: LookupProgress) -> None:
     """PL-332."""
     decision = decide(look(pod(LOST, SIDE), stored=True), answers(failure(LOST), index(SIDE, "arm64")), progress)
     assert decision.reason is Reason.IMAGES_NOT_RESOLVED_YET
-    assert decision.outcome is (Outcome.FAILING if progress is Progress.FAILING else Outcome.WAITING)
+    assert decision.outcome is (
+        PlacementOutcome.FAILING if progress is LookupProgress.FAILING else PlacementOutcome.WAITING
+    )
 
 
 def test_pl_332_an_image_that_is_only_slow_does_not_fail() -> None:
     """PL-332."""
-    decision = decide(look(pod(LOST), stored=True), {}, Progress.FAILING)
-    assert decision.outcome is Outcome.WAITING
+    decision = decide(look(pod(LOST), stored=True), {}, LookupProgress.FAILING)
+    assert decision.outcome is PlacementOutcome.WAITING
 
 
 def test_pl_230_an_image_never_answered_within_the_window_is_unresolved_and_says_so() -> None:
     """PL-230."""
-    result = controlled(pod(LOST), {}, progress=Progress.ENDED)
+    result = controlled(pod(LOST), {}, progress=LookupProgress.ENDED)
     assert result.decision.reason is Reason.RELEASED_UNCONSTRAINED
     assert result.pod["metadata"]["annotations"][names.IMAGE_INSPECT_ERROR_ANNOTATION] == "not answered yet"
 
@@ -166,7 +174,7 @@ def test_pl_004_the_failure_annotation_has_at_most_256_characters_and_no_text_of
     broken = failure(long)
     error = broken.error
     assert error is not None
-    result = controlled(pod(long), answers(broken), progress=Progress.ENDED)
+    result = controlled(pod(long), answers(broken), progress=LookupProgress.ENDED)
     text = result.pod["metadata"]["annotations"][names.IMAGE_INSPECT_ERROR_ANNOTATION]
     assert len(text) <= 256
     assert "SECRET" in error.message

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from polyarch.images.additions import ORDER, joined
+from polyarch.images.pod_mutation import ORDER, join_patches
 from polyarch.kube.patches import Operation, add, apply_patch, remove
 from polyarch.kube.patches import test as check
 
@@ -29,7 +29,7 @@ def test_pl_303_tolerations_come_between_annotations_and_affinity():
         remove(f"{GATES}/0"),
     )
     taints = (add(f"{ANNOTATIONS}/tolerations", "arm64"), add(f"{TOLERATIONS}/-", TOLERATION))
-    paths = [(each.op, each.path) for each in joined(placement, taints)]
+    paths = [(each.op, each.path) for each in join_patches(placement, taints)]
     assert paths == [
         ("test", "/metadata/uid"),
         ("test", "/metadata/resourceVersion"),
@@ -59,20 +59,20 @@ def test_pl_303_tolerations_come_between_annotations_and_affinity():
 )
 def test_tn_003_a_map_that_both_create_has_what_both_put_in_it(one, other, expected):
     """TN-003: the second ``add`` of a member would replace the first."""
-    assert apply_patch(pod(), joined(one, other))["metadata"] == expected
-    assert len(joined(one, other)) == 1
+    assert apply_patch(pod(), join_patches(one, other))["metadata"] == expected
+    assert len(join_patches(one, other)) == 1
 
 
 def test_tn_003_a_list_that_both_create_has_what_both_put_in_it():
     """TN-003: two gates on a pod without any."""
     one, other = (add(GATES, [{"name": "a"}]),), (add(GATES, [{"name": "b"}]),)
-    assert apply_patch(pod(), joined(one, other))["spec"] == {"schedulingGates": [{"name": "a"}, {"name": "b"}]}
+    assert apply_patch(pod(), join_patches(one, other))["spec"] == {"schedulingGates": [{"name": "a"}, {"name": "b"}]}
 
 
 def test_tn_003_what_both_append_to_a_list_is_appended_twice():
     """TN-003: the same path, but not the same member."""
     one, other = (add(f"{GATES}/-", {"name": "b"}),), (add(f"{GATES}/-", {"name": "c"}),)
-    after = apply_patch(pod(schedulingGates=[{"name": "a"}]), joined(one, other))
+    after = apply_patch(pod(schedulingGates=[{"name": "a"}]), join_patches(one, other))
     assert [gate["name"] for gate in after["spec"]["schedulingGates"]] == ["a", "b", "c"]
 
 
@@ -83,13 +83,13 @@ def test_tn_048_both_gates_go_wherever_they_are_in_the_list(placement, taints):
     gates[placement], gates[taints] = {"name": "placement"}, {"name": "taints"}
     one = (check(f"{GATES}/{placement}/name", "placement"), remove(f"{GATES}/{placement}"))
     other = (check(f"{GATES}/{taints}/name", "taints"), remove(f"{GATES}/{taints}"))
-    after = apply_patch(pod(schedulingGates=gates), joined(one, other))
+    after = apply_patch(pod(schedulingGates=gates), join_patches(one, other))
     assert [gate["name"][:5] for gate in after["spec"]["schedulingGates"]] == ["other"]
 
 
 def test_tn_003_without_anything_to_add_the_patch_is_the_own_one():
     """TN-003: nothing of the features' own order is lost, and no operation appears."""
     own: tuple[Operation, ...] = (add(f"{LABELS}/b", "1"), add(f"{LABELS}/a", "2"))
-    assert joined(own, ()) == own
-    assert joined((), own) == own
-    assert joined((), ()) == ()
+    assert join_patches(own, ()) == own
+    assert join_patches((), own) == own
+    assert join_patches((), ()) == ()

@@ -7,11 +7,11 @@ import pytest
 from placement_cases import APP, SIDE, answers, controlled, failure, index, look, neutral, pod, settings, unknown
 
 from polyarch.images import pod_images as images
-from polyarch.images.pod_images import ImageUse, Verdict, findings, images_of, usable_now
+from polyarch.images.pod_images import ImageEffect, ImageUse, image_facts, images_of, usable_now
 from polyarch.objects import Pod
 from polyarch.oci.answer import Inspection, InspectionError, SourceUsed
-from polyarch.placement.decide.decision import Progress, Reason
-from polyarch.placement.decide.rules import decide
+from polyarch.placement.decision import LookupProgress, Reason
+from polyarch.placement.rules import decide
 
 VOLUME = "quay.io/team/data:3"
 
@@ -80,7 +80,7 @@ def test_pl_211_an_image_volume_is_neutral_unless_it_is_an_index_with_platforms(
     decision = decide(look(with_volume(pod(APP))), answers(index(APP, "amd64", "arm64"), answer))
     assert decision.reason is Reason.ARCHITECTURES_SET
     assert decision.architectures == ("amd64", "arm64")
-    assert [finding.verdict for finding in decision.images] == [Verdict.CONSTRAINS, Verdict.NEUTRAL]
+    assert [finding.verdict for finding in decision.images] == [ImageEffect.CONSTRAINS, ImageEffect.NEUTRAL]
 
 
 def test_pl_211_an_image_that_also_runs_constrains_although_it_is_mounted_too() -> None:
@@ -100,7 +100,7 @@ def test_pl_211_unknown_is_unresolved() -> None:
     """PL-211."""
     decision = decide(look(pod(APP)), answers(unknown(APP)))
     assert decision.reason is Reason.IMAGES_NOT_RESOLVED_YET
-    assert decision.images[0].verdict is Verdict.UNRESOLVED
+    assert decision.images[0].verdict is ImageEffect.UNRESOLVED
 
 
 def test_pl_212_an_image_never_pulled_is_local_if_its_registry_does_not_know_it() -> None:
@@ -130,7 +130,7 @@ def test_pl_212_one_other_use_makes_a_failure_count() -> None:
 )
 def test_pl_750_an_invalid_reference_is_unresolved_and_says_what_is_wrong(reference: str, said: str) -> None:
     """PL-750."""
-    decision = decide(look(pod(APP, reference)), answers(index(APP, "amd64")), Progress.ENDED)
+    decision = decide(look(pod(APP, reference)), answers(index(APP, "amd64")), LookupProgress.ENDED)
     assert decision.reason is Reason.PARTIALLY_CONSTRAINED
     assert decision.images[1].note == "invalid-reference"
     assert said in decision.message
@@ -221,7 +221,7 @@ class TestOutage:
         """PL-407."""
         document = pod(APP, policy="Always")
         assert decide(look(document), self.failing()).reason is Reason.IMAGES_NOT_RESOLVED_YET
-        late = controlled(document, self.failing(), progress=Progress.ENDED)
+        late = controlled(document, self.failing(), progress=LookupProgress.ENDED)
         assert late.decision.reason is Reason.ARCHITECTURES_SET
         assert late.decision.stale
 
@@ -231,10 +231,10 @@ class TestOutage:
         assert decide(look(pod(APP)), stale).stale
         always = look(pod(APP, policy="Always"))
         assert decide(always, stale).reason is Reason.IMAGES_NOT_RESOLVED_YET
-        assert decide(always, stale, Progress.ENDED).architectures == ("amd64",)
+        assert decide(always, stale, LookupProgress.ENDED).architectures == ("amd64",)
 
 
-@pytest.mark.parametrize(("length", "remembered"), [(images.LONGEST, True), (images.LONGEST + 1, False)])
+@pytest.mark.parametrize(("length", "remembered"), [(images.MAX_REFERENCE, True), (images.MAX_REFERENCE + 1, False)])
 def test_pl_854_a_text_that_no_reference_has_is_not_remembered(length: int, remembered: bool) -> None:
     """PL-854: four thousand texts of a megabyte would be all that a webhook may use, and more."""
     text = ("no image " * length)[:length]
@@ -243,11 +243,11 @@ def test_pl_854_a_text_that_no_reference_has_is_not_remembered(length: int, reme
     assert (first.problem is second.problem) is remembered
 
 
-@pytest.mark.parametrize(("count", "remembered"), [(images.MOST_ENTRIES, True), (images.MOST_ENTRIES + 1, False)])
+@pytest.mark.parametrize(("count", "remembered"), [(images.MAX_ENTRIES, True), (images.MAX_ENTRIES + 1, False)])
 def test_pl_854_the_platforms_of_a_very_long_index_are_not_remembered(count: int, remembered: bool) -> None:
     """PL-854: the memory for readings is bounded by bytes, and must not be kept from letting go of one."""
     stated = answers(index(APP, *(f"x{number}" for number in range(count))))
-    (first,), (second,) = (findings(uses(pod(APP)), stated, final=False, stale_for=0.0) for _ in range(2))
+    (first,), (second,) = (image_facts(uses(pod(APP)), stated, final=False, stale_for=0.0) for _ in range(2))
     assert len(first.platforms) == count
     assert first.platforms == second.platforms
     assert (first.platforms is second.platforms) is remembered

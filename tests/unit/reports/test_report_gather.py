@@ -9,7 +9,7 @@ from report_world import ARM64, report_of
 from polyarch.kube.errors import Forbidden, NotFound
 from polyarch.kube.resources import CRONJOBS, DEPLOYMENTS, NODES, PODS, SECRETS, Resource
 from polyarch.kube.responses import Listing
-from polyarch.placement.api.resources import ENOEXECEVENTS, POLICIES
+from polyarch.placement.api import ENOEXECEVENTS, POLICIES
 from polyarch.reports.facts import Answers, Facts, decode_snapshot, encode_snapshot
 from polyarch.reports.gather import TYPES, Place, gather
 

@@ -45,7 +45,7 @@ import polyarch.run.libraries
 from polyarch.cli.roles import role_process
 from polyarch.run.exec_monitor import ROLE
 from polyarch.run.logs import configure
-from polyarch.placement.execmonitor import attribution, node, reporter
+from polyarch.placement import exec_monitor_node
 configure("json")
 unused = (*{UNUSED!r}, "polyarch.taints", "cyclopts", "yaml", "uvloop", "polyarch.oci", "polyarch.kube.admission")
 print('imported', *(name for name in unused if name in sys.modules))

@@ -7,7 +7,7 @@ import pytest
 from manual_clock import ManualClock
 from structlog.testing import capture_logs
 
-from polyarch.placement.decide.seal import UNSEALED, Seal
+from polyarch.placement.record import NO_SIGNER, RecordSigner
 from polyarch.run.parts.record_key import ACCEPTED_AFTER, FILE, INTERVAL, SPREAD, RecordKey
 
 OLD, NEW = b"o" * 32, b"n" * 32
@@ -19,11 +19,11 @@ class World:
 
     def __init__(self, folder: str) -> None:
         self.clock = ManualClock(start=0)
-        self.seal: Seal = UNSEALED
+        self.seal: RecordSigner = NO_SIGNER
         self.key = RecordKey(folder, self._take, self.clock)
         self.path = Path(folder) / FILE
 
-    def _take(self, seal: Seal) -> None:
+    def _take(self, seal: RecordSigner) -> None:
         self.seal = seal
 
     def write(self, *keys: bytes) -> None:
@@ -35,13 +35,15 @@ class World:
 
     @property
     def signs_with(self) -> str:
-        return next((name for name, key in (("old", OLD), ("new", NEW)) if Seal([key]).sign(TEXT) == self.sign()), "")
+        return next(
+            (name for name, key in (("old", OLD), ("new", NEW)) if RecordSigner([key]).sign(TEXT) == self.sign()), ""
+        )
 
     def sign(self) -> str:
         return self.seal.sign(TEXT)
 
     def believes(self, key: bytes) -> bool:
-        return self.seal.fits(Seal([key]).sign(TEXT), TEXT)
+        return self.seal.fits(RecordSigner([key]).sign(TEXT), TEXT)
 
 
 @pytest.fixture

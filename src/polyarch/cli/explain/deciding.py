@@ -26,7 +26,7 @@ from polyarch.cli.options.outputs import Output, emit
 from polyarch.cli.output.documents import document_text
 from polyarch.cli.output.logs import errors_only
 from polyarch.cli.output.messages import Messages
-from polyarch.images.pod_images import Finding
+from polyarch.images.pod_images import ImageFacts
 from polyarch.kube.errors import ConfigurationError, KubernetesError
 from polyarch.kube.patches import apply_patch
 from polyarch.objects import Pod
@@ -36,12 +36,12 @@ from polyarch.oci.concurrent import map_concurrently
 from polyarch.oci.layers.deep import look_deeper
 from polyarch.oci.opening import Wiring, open_inspector
 from polyarch.oci.transport.addresses import InvalidSetting
-from polyarch.placement.decide.decision import Decision, Progress
-from polyarch.placement.decide.rules import Case, decide, examine
-from polyarch.placement.result import explain as documents
-from polyarch.placement.result.admission import admit
-from polyarch.placement.result.outcome import Path as Way
-from polyarch.placement.result.patch import admission_patch
+from polyarch.placement import explain as documents
+from polyarch.placement.admission import admit
+from polyarch.placement.decision import LookupProgress, PlacementDecision
+from polyarch.placement.patch import AdmissionPath as Way
+from polyarch.placement.patch import admission_patch
+from polyarch.placement.rules import ExaminedPod, decide, examine
 
 Stage = Literal["admission", "controller"]
 Json = dict[str, Any]
@@ -56,7 +56,7 @@ class Explained(msgspec.Struct, frozen=True):
     """One pod's entry of the document, and what the exit code depends on."""
 
     entry: Json
-    decision: Decision
+    decision: PlacementDecision
     agrees: bool = True
 
 
@@ -134,19 +134,19 @@ def _with(tolerations: Tolerated | None, entry: Json, answers: Mapping[str, Insp
     return entry if tolerations is None else {**entry, "tolerations": tolerations.explained(answers)}
 
 
-def _at_admission(document: Json, case: Case, answers: Mapping[str, Inspection]) -> Explained:
+def _at_admission(document: Json, case: ExaminedPod, answers: Mapping[str, Inspection]) -> Explained:
     decision = decide(case, answers)
     admission = admit(case, decision, controller_available=True)
     return Explained(documents.explain_admission(document, case, admission), decision)
 
 
 def _at_controller(
-    given: GivenPod, case: Case, configuration: Configuration, answers: Mapping[str, Inspection]
+    given: GivenPod, case: ExaminedPod, configuration: Configuration, answers: Mapping[str, Inspection]
 ) -> Explained:
     """The pod is gated as the webhook would, and what the controller then makes of it when waiting is over."""
     gated = apply_patch(given.document, admission_patch(case, decide(case, {}), Way.GATED))
     stored = examine(configuration.facts(msgspec.convert(gated, Pod), given.namespace, stored=True))
-    decision = decide(stored, answers, Progress.ENDED if answers else Progress.WAITING)
+    decision = decide(stored, answers, LookupProgress.ENDED if answers else LookupProgress.WAITING)
     return Explained(documents.explain_controller(gated, stored, decision), decision)
 
 
@@ -166,13 +166,13 @@ async def _in_cluster(asked: Asked, registries: Registries) -> tuple[tuple[str, 
         decision = seen.now(case, answers)
         entry = _with(tolerations, documents.explain_controller(seen.given.document, case, decision), answers)
         return seen.configuration.notes, [Explained(entry, decision)]
-    decision = decide(case, answers, Progress.ENDED)
+    decision = decide(case, answers, LookupProgress.ENDED)
     entry = _with(tolerations, documents.explain_finished(seen.given.document, case, decision), answers)
     return seen.configuration.notes, [Explained(entry, decision, entry["agrees"])]
 
 
 async def _answers(
-    cases: Iterable[Case], registries: Registries, *, bundles: bool, tolerations: Iterable[Tolerated | None] = ()
+    cases: Iterable[ExaminedPod], registries: Registries, *, bundles: bool, tolerations: Iterable[Tolerated | None] = ()
 ) -> dict[str, Inspection]:
     """What all images say, each asked once; tolerations may depend on images that placement does not need.
 
@@ -227,7 +227,7 @@ def _exit_code(found: Iterable[Explained], *, cold: bool) -> int:
     return 3 if open_ and not cold else 0
 
 
-def _is_open(image: Finding) -> bool:
+def _is_open(image: ImageFacts) -> bool:
     """Nobody answered: another day the decision may be another one."""
     return image.is_pending or image.error_class in NOT_ASKED or image.note == OFFLINE_MISS
 

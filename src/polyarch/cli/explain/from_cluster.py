@@ -12,7 +12,7 @@ import msgspec
 
 from polyarch.cli.errors import CouldNotComplete
 from polyarch.cli.explain.from_files import Configuration, GivenPod
-from polyarch.images.pull_secrets import PullSource, document_of
+from polyarch.images.pull_secrets import PullSecretNames, document_of
 from polyarch.kube import config
 from polyarch.kube.client import Client
 from polyarch.kube.errors import ApiError, Forbidden, NotFound
@@ -22,19 +22,11 @@ from polyarch.oci.answer import Inspection
 from polyarch.oci.auth.credentials import ChainedCredentials, CredentialStore, KeyringCredentials
 from polyarch.oci.auth.keyring import Document
 from polyarch.placement import names
-from polyarch.placement.api.resources import (
-    CPPCS,
-    POLICIES,
-    PPCS,
-    ClusterPodPlacementConfig,
-    PlacementPolicy,
-    PodPlacementConfig,
-)
-from polyarch.placement.decide.decision import Decision
-from polyarch.placement.decide.rules import Case
-from polyarch.placement.lookups.facts import architectures_of
-from polyarch.placement.result import retry
-from polyarch.placement.result.scheduling_gate import carries_gate
+from polyarch.placement.api import CPPCS, POLICIES, PPCS, ClusterPodPlacementConfig, PlacementPolicy, PodPlacementConfig
+from polyarch.placement.decision import PlacementDecision
+from polyarch.placement.facts import architectures_of
+from polyarch.placement.patch import has_gate
+from polyarch.placement.rules import ExaminedPod, WaitingTime, decide_after
 from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints
 from polyarch.taints.names import SINGLETON
 
@@ -52,11 +44,11 @@ class SeenPod(msgspec.Struct, frozen=True):
 
     @property
     def is_gated(self) -> bool:
-        return carries_gate(self.given.pod)
+        return has_gate(self.given.pod)
 
-    def now(self, case: Case, answers: Mapping[str, Inspection]) -> Decision:
+    def now(self, case: ExaminedPod, answers: Mapping[str, Inspection]) -> PlacementDecision:
         """What the controller would decide at this age; its own window began at most moments later."""
-        return retry.decide_after(case, answers, retry.Waited(self.age))
+        return decide_after(case, answers, WaitingTime(self.age))
 
 
 async def read_pod(
@@ -124,7 +116,7 @@ async def _get(client: Client, resource: Resource, name: str, type: type[T]) -> 
 
 async def _pull_secrets(client: Client, pod: Pod, namespace: str, notes: list[str]) -> list[Document]:
     documents = []
-    for name in PullSource.of(pod, namespace).names:
+    for name in PullSecretNames.of(pod, namespace).names:
         try:
             secret = await client.get(SECRETS, name, namespace=namespace, type=Secret)
         except ApiError as error:

@@ -16,18 +16,10 @@ from polyarch.manifests.scan.pod_specs import KINDS
 from polyarch.objects import Namespace, Node, PartialObjectMetadata, Pod
 from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement import names
-from polyarch.placement.api.resources import (
-    CPPCS,
-    POLICIES,
-    PPCS,
-    ClusterPodPlacementConfig,
-    PlacementPolicy,
-    PodPlacementConfig,
-)
-from polyarch.placement.api.settings import SettingsTable
-from polyarch.placement.decide.rules import Facts
-from polyarch.placement.decide.scoring import ScoringTable
-from polyarch.placement.lookups.facts import architectures_of
+from polyarch.placement.api import CPPCS, POLICIES, PPCS, ClusterPodPlacementConfig, PlacementPolicy, PodPlacementConfig
+from polyarch.placement.facts import architectures_of
+from polyarch.placement.rules import PodFacts
+from polyarch.placement.settings import ScoringTable, SettingsTable
 from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints
 from polyarch.taints.settings import TaintSettings
 
@@ -82,10 +74,10 @@ class Configuration(msgspec.Struct, frozen=True):
         unused += [f"not used: {problem}" for problem in settings.problems] if settings is not None else []
         return cls(table, scoring, namespaces, nodes, (*notes, *assumed, *unused), settings, tuple(machines))
 
-    def facts(self, pod: Pod, namespace: str, *, stored: bool) -> Facts:
+    def facts(self, pod: Pod, namespace: str, *, stored: bool) -> PodFacts:
         """As the roles would have them for this pod."""
         labels = self.namespaces.get(namespace, {_NAME_LABEL: namespace})
-        return Facts(
+        return PodFacts(
             pod=pod,
             namespace=namespace,
             settings=self.table.of_namespace(labels),

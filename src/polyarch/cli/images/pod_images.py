@@ -15,7 +15,7 @@ from polyarch.cli.options.registries import cache_directory
 from polyarch.cli.output.messages import Messages
 from polyarch.clock import SystemClock
 from polyarch.images.pod_images import images_of
-from polyarch.images.pull_secrets import PullSecrets, PullSource
+from polyarch.images.pull_secrets import PullSecretNames, PullSecrets
 from polyarch.kube.client import Client
 from polyarch.kube.resources import SECRETS
 from polyarch.objects import Pod, Secret
@@ -35,7 +35,7 @@ class Question(NamedTuple):
     """An image and the pull secrets to ask with."""
 
     reference: Reference
-    source: PullSource | None
+    source: PullSecretNames | None
     """None: the pod names no secret, so all such pods share the answer."""
 
 
@@ -147,7 +147,7 @@ def wiring_of(options: ImageOptions, *, revalidate_interval: float | None = None
 
 
 def _questions(pod: Pod) -> dict[str, Question]:
-    source = PullSource.of(pod, pod.metadata.namespace)
+    source = PullSecretNames.of(pod, pod.metadata.namespace)
     secrets = source if source.names else None
     return {use.text: Question(use.reference, secrets) for use in images_of(pod) if use.reference is not None}
 

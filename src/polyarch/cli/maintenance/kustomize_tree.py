@@ -16,7 +16,7 @@ from polyarch.installation.settings import Builds, InstallationSettings
 from polyarch.kube.resources import DEPLOYMENTS
 from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.operating.workloads import OPERATOR_CONTAINER
-from polyarch.placement.api.resources import CPPCS, POLICIES
+from polyarch.placement.api import CPPCS, POLICIES
 from polyarch.placement.names import SINGLETON
 
 Document = dict[str, Any]

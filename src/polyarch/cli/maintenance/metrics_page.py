@@ -31,7 +31,7 @@ class Part(NamedTuple):
     title: str
     served: str
     modules: tuple[str, ...]
-    """Paths below ``polyarch``; one that ends with ``/`` stands for all modules in it."""
+    """What paths below ``polyarch`` begin with."""
 
 
 PARTS: Final = (
@@ -42,7 +42,7 @@ PARTS: Final = (
         ("oci/metrics.py", "images/metrics.py"),
     ),
     Part("Placement", "Webhook and controller.", ("placement/metrics.py", "run/reporting/keeper.py")),
-    Part("The exec-format-error monitor", "Its node side and its handler.", ("placement/execmonitor/",)),
+    Part("The exec-format-error monitor", "Its node side and its handler.", ("placement/exec_monitor",)),
     Part(
         "Taints",
         "Role taints; what is about pods at admission, where they are admitted: the pod webhook, too.",

@@ -35,7 +35,7 @@ from polyarch.operating import workloads
 from polyarch.operating.labels import finished, labels
 from polyarch.operating.settings import DEFAULT_NAMESPACE, OLDEST_KUBERNETES, Cluster
 from polyarch.placement import names
-from polyarch.placement.api.resources import CPPCS, ENOEXECEVENTS, POLICIES, PPCS
+from polyarch.placement.api import CPPCS, ENOEXECEVENTS, POLICIES, PPCS
 from polyarch.placement.operator import webhooks
 from polyarch.taints.api import ARCHITECTURE_TAINTS
 

@@ -12,9 +12,9 @@ from polyarch.kube.rbac import Access, Rule, grants
 from polyarch.operating.rights import Rights
 from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.placement import names
-from polyarch.placement.api.settings import WarmUpKind
 from polyarch.placement.operator import monitor_objects, rbac
 from polyarch.placement.operator.rbac import Parts
+from polyarch.placement.settings import WarmUpKind
 from polyarch.taints import names as taints
 from polyarch.taints.operator import rights as taint_rights
 

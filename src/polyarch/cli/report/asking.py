@@ -16,7 +16,7 @@ from polyarch.cli.images.resolve import how
 from polyarch.cli.options.manifests import ImageOptions
 from polyarch.cli.output.messages import Messages
 from polyarch.clock import SystemClock
-from polyarch.images.pull_secrets import PullSecrets, SecretReader
+from polyarch.images.pull_secrets import PullSecrets, SecretClient
 from polyarch.kube.client import Client
 from polyarch.kube.resources import SECRETS
 from polyarch.objects import Secret
@@ -163,7 +163,7 @@ def _answers(known: Mapping[Question, Inspection]) -> Answers:
     )
 
 
-def _reader(client: Client) -> SecretReader:
+def _reader(client: Client) -> SecretClient:
     async def read(namespace: str, name: str) -> Secret:
         return await client.get(SECRETS, name, namespace=namespace, type=Secret)
 

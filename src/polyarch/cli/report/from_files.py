@@ -16,7 +16,7 @@ from polyarch.cli.explain.templates import templates_of
 from polyarch.cli.input.objects import STANDARD_INPUT, Document, documents_in
 from polyarch.objects import ObjectMeta, PartialObjectMetadata
 from polyarch.placement import names
-from polyarch.placement.api.resources import CPPCS, POLICIES, ClusterPodPlacementConfig, PlacementPolicy
+from polyarch.placement.api import CPPCS, POLICIES, ClusterPodPlacementConfig, PlacementPolicy
 from polyarch.reports.document import Source
 from polyarch.reports.facts import CronJobObject, Facts, NodeObject, PodObject, TemplateObject, WorkloadObject
 from polyarch.reports.gather import WORKLOADS, nodes_of

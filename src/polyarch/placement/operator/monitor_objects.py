@@ -15,7 +15,8 @@ from polyarch.operating.rights import Rights, roles, service_account
 from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.operating.workloads import Workload
 from polyarch.placement import names
-from polyarch.placement.execmonitor import handler, reporter
+from polyarch.placement.exec_monitor_handler import HANDLER_NAMESPACE_RULES, HANDLER_RULES
+from polyarch.placement.exec_monitor_node import NODE_AGENT_RULES
 
 TRACEFS: Final = "/sys/kernel/tracing"
 POD_LOGS: Final = "/var/log/pods"
@@ -66,12 +67,12 @@ def rights(settings: OperatorSettings, cluster: Cluster) -> dict[str, Rights]:
     home = settings.namespace
     return {
         names.ENOEXEC_HANDLER: Rights(
-            cluster=(*handler.RIGHTS, *events.RIGHTS, *SCRAPER_RIGHTS),
-            namespaces={home: (*handler.HOME_RIGHTS, *lease.rights(names.ENOEXEC_LEASE))},
+            cluster=(*HANDLER_RULES, *events.RIGHTS, *SCRAPER_RIGHTS),
+            namespaces={home: (*HANDLER_NAMESPACE_RULES, *lease.rights(names.ENOEXEC_LEASE))},
         ),
         names.ENOEXEC_DAEMON: Rights(
             cluster=(_PRIVILEGED,) if cluster.openshift else (),
-            namespaces={home: reporter.RIGHTS},
+            namespaces={home: NODE_AGENT_RULES},
         ),
     }
 

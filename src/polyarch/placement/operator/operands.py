@@ -13,10 +13,10 @@ from polyarch.operating.labels import Document, finished, metadata, owned
 from polyarch.operating.monitoring import scraping
 from polyarch.operating.settings import DEFAULT_NAMESPACE, Cluster, OperatorSettings
 from polyarch.placement import names
-from polyarch.placement.api.resources import ClusterPodPlacementConfig
-from polyarch.placement.api.settings import SettingsTable
+from polyarch.placement.api import ClusterPodPlacementConfig
 from polyarch.placement.operator import deployments, monitor_objects, rbac
 from polyarch.placement.operator.monitoring import alerts
+from polyarch.placement.settings import SettingsTable
 
 
 def operands(

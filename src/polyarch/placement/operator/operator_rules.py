@@ -38,9 +38,9 @@ from polyarch.operating.monitoring import scraping
 from polyarch.operating.rights import Rights
 from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.placement import names
-from polyarch.placement.api.resources import CPPCS, ENOEXECEVENTS, POLICIES, PPCS
-from polyarch.placement.api.settings import SettingsTable, WarmUpKind
+from polyarch.placement.api import CPPCS, ENOEXECEVENTS, POLICIES, PPCS
 from polyarch.placement.operator import monitor_objects, rbac
+from polyarch.placement.settings import SettingsTable, WarmUpKind
 
 PREDECESSOR: Final = "multiarch-tuning-operator-controller-manager"
 """The Deployment of the predecessor's operator; ours waits until it is scaled down (PL-503)."""

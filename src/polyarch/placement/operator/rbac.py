@@ -39,8 +39,8 @@ from polyarch.operating.rights import (
 )
 from polyarch.operating.settings import DEFAULT_NAMESPACE, Cluster, OperatorSettings
 from polyarch.placement import names
-from polyarch.placement.api.resources import CPPCS, ENOEXECEVENTS, POLICIES, PPCS
-from polyarch.placement.api.settings import SecretAccess, SettingsTable, WarmUpKind
+from polyarch.placement.api import CPPCS, ENOEXECEVENTS, POLICIES, PPCS
+from polyarch.placement.settings import SecretAccess, SettingsTable, WarmUpKind
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,9 +13,9 @@ from typing import Final
 import msgspec
 
 from polyarch.kube.resources import few
-from polyarch.placement.api.resources import NodeAffinityScoring, Plugins, PodPlacementConfig
-from polyarch.placement.decide.scoring import precedence, selector_problem
+from polyarch.placement.api import NodeAffinityScoring, Plugins, PodPlacementConfig
 from polyarch.placement.names import SINGLETON
+from polyarch.placement.settings import precedence, selector_problem
 
 """PodPlacementConfigs listed in one message (PL-011)."""
 BAD_REQUEST: Final = 400

@@ -15,8 +15,8 @@ from polyarch.operating.labels import Document, owned
 from polyarch.operating.settings import DEFAULT_NAMESPACE, OperatorSettings
 from polyarch.operating.webhooks import Excluded, client, configuration, injected
 from polyarch.placement import names
-from polyarch.placement.api.resources import CPPCS, PPCS, ClusterPodPlacementConfig
-from polyarch.placement.api.settings import SettingsTable
+from polyarch.placement.api import CPPCS, PPCS, ClusterPodPlacementConfig
+from polyarch.placement.settings import SettingsTable
 
 
 def pod_webhook(

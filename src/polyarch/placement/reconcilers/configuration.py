@@ -23,8 +23,8 @@ from polyarch.operating.keeping.discovery import MONITORING, Discovery
 from polyarch.operating.keeping.home import Home
 from polyarch.operating.keeping.operand_sets import OperandSets
 from polyarch.placement import names
-from polyarch.placement.api import conversion
-from polyarch.placement.api.resources import CPPCS, PPCS
+from polyarch.placement.api import CPPCS, PPCS
+from polyarch.placement.conversion import conversion_problems
 from polyarch.placement.operator import operands
 from polyarch.placement.operator.status import conditions
 from polyarch.placement.operator.status.conditions import Observed
@@ -117,7 +117,7 @@ class PlacementReconciler:
         wanted = operands.finalizers(configuration, configs=len(self._observation.configs.store))
         if not await self._add_finalizers(document, wanted):
             return After(SOON)
-        problems = (*conversion.problems(document.document), *ignored_values(configuration), *self._left_out())
+        problems = (*conversion_problems(document.document), *ignored_values(configuration), *self._left_out())
         if _is_available(document) and (changed := self._deployer.changed_by_others(configuration, cluster)):
             # Before it is put right, so that the condition's times say that pods were not placed meanwhile.
             document = await self._write_conditions(document, self._observed(problems=problems, unreachable=changed))

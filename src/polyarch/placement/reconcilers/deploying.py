@@ -31,7 +31,7 @@ from polyarch.operating.keeping.operand_sets import OperandSets
 from polyarch.operating.rollouts import Rollout
 from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.placement import names
-from polyarch.placement.api.resources import CPPCS, ClusterPodPlacementConfig
+from polyarch.placement.api import CPPCS, ClusterPodPlacementConfig
 from polyarch.placement.operator import operands, webhooks
 from polyarch.placement.operator.status import conditions
 from polyarch.placement.reconcilers.observation import Observation

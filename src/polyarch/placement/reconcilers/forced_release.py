@@ -19,8 +19,8 @@ from polyarch.kube.patches import JsonPatch
 from polyarch.kube.resources import PODS, few
 from polyarch.objects import Pod
 from polyarch.placement import names
-from polyarch.placement.result.events import EventReason
-from polyarch.placement.result.scheduling_gate import bare_release, carries_gate
+from polyarch.placement.events import EventReason
+from polyarch.placement.patch import bare_release, has_gate
 
 log = structlog.get_logger(__name__)
 
@@ -34,7 +34,7 @@ async def gated_pods(client: Client) -> list[Pod]:
     """The pods with our gate."""
     for labels, fields in ((GATED_SELECTOR, ""), ("", WITHOUT_NODE)):
         listed = await client.list(PODS, type=Pod, label_selector=labels, field_selector=fields)
-        if found := [pod for pod in listed.items if carries_gate(pod) and pod.metadata.deletion_timestamp is None]:
+        if found := [pod for pod in listed.items if has_gate(pod) and pod.metadata.deletion_timestamp is None]:
             return found
     return []
 

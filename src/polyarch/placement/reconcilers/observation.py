@@ -10,16 +10,9 @@ from polyarch.kube.store import Change
 from polyarch.objects import Key, PartialObjectMetadata, Unstructured
 from polyarch.operating.settings import OperatorSettings
 from polyarch.placement import names
-from polyarch.placement.api.resources import (
-    CPPCS,
-    POLICIES,
-    PPCS,
-    ClusterPodPlacementConfig,
-    PlacementPolicy,
-    PodPlacementConfig,
-)
-from polyarch.placement.api.settings import SettingsTable
+from polyarch.placement.api import CPPCS, POLICIES, PPCS, ClusterPodPlacementConfig, PlacementPolicy, PodPlacementConfig
 from polyarch.placement.operator.operator_rules import PREDECESSOR
+from polyarch.placement.settings import SettingsTable
 
 SINGLETON: Final = Key("", names.SINGLETON)
 

@@ -25,7 +25,7 @@ from polyarch.operating.keeping.home import Home
 from polyarch.operating.keeping.operand_sets import OperandSets
 from polyarch.operating.settings import OperatorSettings
 from polyarch.placement import names
-from polyarch.placement.api.resources import CPPCS
+from polyarch.placement.api import CPPCS
 from polyarch.placement.operator import webhooks
 from polyarch.placement.reconcilers.serving_secrets import ServingSecrets
 

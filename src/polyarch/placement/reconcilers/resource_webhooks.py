@@ -19,8 +19,8 @@ from polyarch.kube.resources import Resource
 from polyarch.kube.store import Store
 from polyarch.objects import Key, PartialObjectMetadata
 from polyarch.placement import names
-from polyarch.placement.api import conversion
-from polyarch.placement.api.resources import CPPCS, PPCS, ClusterPodPlacementConfig, PodPlacementConfig
+from polyarch.placement.api import CPPCS, PPCS, ClusterPodPlacementConfig, PodPlacementConfig
+from polyarch.placement.conversion import V1ALPHA1, annotations_to_keep, to_v1alpha1, to_v1beta1
 from polyarch.placement.operator.validation import (
     Refusal,
     Submitted,
@@ -138,9 +138,9 @@ async def add_finalizer(request: AdmissionRequest[Document]) -> AdmissionRespons
 async def keep_values(request: AdmissionRequest[Document]) -> AdmissionResponse:
     """PL-012: an update through v1alpha1 keeps what that version has only as annotations."""
     new, old = request.object, request.old_object or {}
-    if new.get("apiVersion") != conversion.V1ALPHA1 or old.get("apiVersion") != conversion.V1ALPHA1:
+    if new.get("apiVersion") != V1ALPHA1 or old.get("apiVersion") != V1ALPHA1:
         return ALLOWED
-    lost = conversion.kept(old, new)
+    lost = annotations_to_keep(old, new)
     if not lost:
         return ALLOWED
     operations: list[Operation] = []
@@ -152,8 +152,8 @@ async def keep_values(request: AdmissionRequest[Document]) -> AdmissionResponse:
 
 def conversion_route() -> ConversionRoute:
     """PL-012: v1beta1 is the hub."""
-    spoke = Spoke(_in_place(conversion.to_v1beta1), _in_place(conversion.to_v1alpha1))
-    version = conversion.V1ALPHA1.rpartition("/")[2]
+    spoke = Spoke(_in_place(to_v1beta1), _in_place(to_v1alpha1))
+    version = V1ALPHA1.rpartition("/")[2]
     return ConversionRoute(path=names.CONVERSION_PATH, name=str(CPPCS), resource=CPPCS, spokes={version: spoke})
 
 

@@ -27,8 +27,8 @@ from polyarch.operating import serving
 from polyarch.operating.serving import RECORD_KEY
 from polyarch.operating.settings import OperatorSettings
 from polyarch.placement import names
-from polyarch.placement.api.resources import CPPCS
-from polyarch.placement.decide.seal import KEYS, keys_in
+from polyarch.placement.api import CPPCS
+from polyarch.placement.record import MAX_KEYS, parse_keys
 
 log = structlog.get_logger(__name__)
 
@@ -108,7 +108,9 @@ class ServingSecrets:
             secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "data": data}
             await self._client.create(SECRETS, secret, namespace=namespace)
         log.info(
-            "created a key for decision annotations", secret=str(self.key), former_ones_kept=min(len(keys), KEYS - 1)
+            "created a key for decision annotations",
+            secret=str(self.key),
+            former_ones_kept=min(len(keys), MAX_KEYS - 1),
         )
 
 
@@ -144,14 +146,14 @@ async def operator_account(client: Client, namespace: str) -> dict[str, Any] | N
 def record_keys(content: bytes) -> tuple[bytes, ...]:
     """The keys of a file; empty if it is damaged."""
     try:
-        return keys_in(content)
+        return parse_keys(content)
     except ValueError:
         return ()
 
 
 def key_file(keys: tuple[bytes, ...]) -> bytes:
     """The file as processes read it: the last two keys, the newest first."""
-    return b"".join(base64.b64encode(key) + b"\n" for key in keys[:KEYS])
+    return b"".join(base64.b64encode(key) + b"\n" for key in keys[:MAX_KEYS])
 
 
 def is_old(metadata: ObjectMeta, now: datetime) -> bool:

@@ -17,10 +17,9 @@ from polyarch.kube.resources import LEASES
 from polyarch.kube.store import Change
 from polyarch.objects import Condition, Key, PartialObjectMetadata, Unstructured
 from polyarch.placement import names
-from polyarch.placement.api.resources import POLICIES, PPCS
+from polyarch.placement.api import POLICIES, PPCS, LeaderNotes
 from polyarch.placement.operator.status import readiness
 from polyarch.placement.reconcilers.observation import SINGLETON, Observation
-from polyarch.placement.result.leader_notes import LeaderNotes
 
 COUNTING: Final = 30.0
 """Seconds between two writes of the numbers of pods."""

@@ -20,8 +20,8 @@ from polyarch.kube.resources import DEPLOYMENTS, LEASES, MUTATING_WEBHOOKS, Ref,
 from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata, Pod
 from polyarch.operating.keeping.operand_sets import Found, OperandSets, belonging
 from polyarch.placement import names
-from polyarch.placement.api.resources import CPPCS, ENOEXECEVENTS, PPCS
-from polyarch.placement.execmonitor import removal as monitor_removal
+from polyarch.placement.api import CPPCS, ENOEXECEVENTS, PPCS
+from polyarch.placement.exec_monitor_rules import ExecMonitorFacts, MonitorUninstallStep, next_monitor_step
 from polyarch.placement.reconcilers.forced_release import ForcedRelease, gated_pods
 from polyarch.placement.reconcilers.steps import ControllerLeft, Left, Step, next_step
 
@@ -159,15 +159,15 @@ class Uninstaller:
         key = Key("", names.WEBHOOK_CONFIGURATION)
         return await delete_object(self._client, MUTATING_WEBHOOKS, key) is not None
 
-    async def remove_monitor(self, found: Found, configuration: ObjectMeta | None) -> monitor_removal.Step:
+    async def remove_monitor(self, found: Found, configuration: ObjectMeta | None) -> MonitorUninstallStep:
         """The next step of removing the monitor, also while placement itself stays (PL-630)."""
         node_side, handler = (belonging(found, name) for name in (names.ENOEXEC_DAEMON, names.ENOEXEC_HANDLER))
         failed, events = await self._events()
         deployment = handler.get(Ref(DEPLOYMENTS, Key(self._home, names.ENOEXEC_HANDLER)))
         finalizer = names.ENOEXEC_EVENTS_FINALIZER
         kept = configuration is not None and finalizer in (configuration.finalizers or ())
-        step = monitor_removal.next_step(
-            monitor_removal.Observed(
+        step = next_monitor_step(
+            ExecMonitorFacts(
                 node_side=len(node_side),
                 failed_events=len(failed),
                 events=len(events),
@@ -179,17 +179,17 @@ class Uninstaller:
         )
         self._log("removal of the monitor", step.value)
         match step:
-            case monitor_removal.Step.DELETE_NODE_SIDE:
+            case MonitorUninstallStep.DELETE_NODE_SIDE:
                 await self._operands.remove(node_side)
-            case monitor_removal.Step.DELETE_FAILED_EVENTS:
+            case MonitorUninstallStep.DELETE_FAILED_EVENTS:
                 await self._delete_events(failed)
-            case monitor_removal.Step.DELETE_EVENTS:
+            case MonitorUninstallStep.DELETE_EVENTS:
                 await self._delete_events(events)
-            case monitor_removal.Step.DROP_HANDLER_FINALIZER if deployment is not None:
+            case MonitorUninstallStep.DROP_HANDLER_FINALIZER if deployment is not None:
                 await remove_finalizer(self._client, DEPLOYMENTS, deployment.metadata, finalizer)
-            case monitor_removal.Step.DELETE_HANDLER:
+            case MonitorUninstallStep.DELETE_HANDLER:
                 await self._operands.remove(handler)
-            case monitor_removal.Step.DROP_CONFIGURATION_FINALIZER if configuration is not None:
+            case MonitorUninstallStep.DROP_CONFIGURATION_FINALIZER if configuration is not None:
                 await self._drop_finalizer(configuration, finalizer)
         if not events:
             self._since.pop("monitor's events", None)

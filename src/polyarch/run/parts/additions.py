@@ -7,7 +7,7 @@ modules in each process (PL-810). They are loaded when the configuration appears
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
-from polyarch.images.additions import NOTHING, Addition, Adds, Alongside
+from polyarch.images.pod_mutation import NO_MUTATION, MutationContext, PodMutation, PodMutator
 from polyarch.kube.admission import AdmissionRequest
 from polyarch.kube.manager import Process
 from polyarch.objects import Pod
@@ -19,9 +19,9 @@ from polyarch.run.parts.taint_facts import open_taint_facts
 class LoadedAdditions:
     """Nothing, until :meth:`want` has loaded what adds."""
 
-    def __init__(self, load: Callable[[], Adds]) -> None:
+    def __init__(self, load: Callable[[], PodMutator]) -> None:
         self._load = load
-        self._loaded: Adds | None = None
+        self._loaded: PodMutator | None = None
 
     def want(self) -> None:
         """Loads it, once."""
@@ -29,14 +29,19 @@ class LoadedAdditions:
             self._loaded = self._load()
 
     async def at_admission(
-        self, request: AdmissionRequest[Pod], answers: Mapping[str, Inspection], alongside: Alongside, *, until: float
-    ) -> Addition:
+        self,
+        request: AdmissionRequest[Pod],
+        answers: Mapping[str, Inspection],
+        alongside: MutationContext,
+        *,
+        until: float,
+    ) -> PodMutation:
         if self._loaded is None:
-            return NOTHING
+            return NO_MUTATION
         return await self._loaded.at_admission(request, answers, alongside, until=until)
 
-    def at_release(self, pod: Pod, answers: Mapping[str, Inspection], alongside: Alongside) -> Addition:
-        return self._loaded.at_release(pod, answers, alongside) if self._loaded is not None else NOTHING
+    def at_release(self, pod: Pod, answers: Mapping[str, Inspection], alongside: MutationContext) -> PodMutation:
+        return self._loaded.at_release(pod, answers, alongside) if self._loaded is not None else NO_MUTATION
 
 
 @asynccontextmanager
@@ -46,7 +51,7 @@ async def open_additions(process: Process) -> AsyncIterator[LoadedAdditions]:
     lookups = await process.share(open_admission_lookups)
     images = await process.share(open_images)
 
-    def load() -> Adds:
+    def load() -> PodMutator:
         from polyarch.taints.metrics import TaintMetrics
         from polyarch.taints.webhook import PodAdmission
 

@@ -7,11 +7,11 @@ taints add to a pod comes in here, too: neither feature imports the other one.
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
-from polyarch.images.additions import Adds
+from polyarch.images.pod_mutation import PodMutator
 from polyarch.kube.manager import Caches, Process
-from polyarch.placement.lookups.facts import ClusterFacts
+from polyarch.placement.facts import ClusterFacts
 from polyarch.placement.metrics import PlacementMetrics
-from polyarch.placement.warm.shared_readings import SharedReadings
+from polyarch.placement.shared_readings import SharedReadings
 from polyarch.run.logs import Verbosity
 from polyarch.run.parts.additions import open_additions
 from polyarch.run.parts.images import ImageParts, open_images
@@ -28,7 +28,7 @@ class Parts:
         facts: ClusterFacts,
         images: ImageParts,
         *,
-        additions: Adds | None = None,
+        additions: PodMutator | None = None,
         caches: Iterable[Caches] = (),
     ) -> None:
         """``additions``: what another feature adds to pods; ``caches``: what that needs."""

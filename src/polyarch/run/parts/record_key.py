@@ -14,7 +14,7 @@ from typing import Final
 import structlog
 
 from polyarch.clock import Clock
-from polyarch.placement.decide.seal import Seal, keys_in
+from polyarch.placement.record import RecordSigner, parse_keys
 
 log = structlog.get_logger(__name__)
 
@@ -32,7 +32,7 @@ LARGEST: Final = 4096
 class RecordKey:
     """Calls ``take`` with each new :class:`Seal`. ``folder`` is that of the certificates; empty: there is no key."""
 
-    def __init__(self, folder: str, take: Callable[[Seal], None], clock: Clock) -> None:
+    def __init__(self, folder: str, take: Callable[[RecordSigner], None], clock: Clock) -> None:
         self._path = Path(folder) / FILE if folder else None
         self._take = take
         self._clock = clock
@@ -62,7 +62,7 @@ class RecordKey:
     async def look(self) -> None:
         """Read the file once."""
         try:
-            found = keys_in(await asyncio.to_thread(_read, self._path)) if self._path is not None else ()
+            found = parse_keys(await asyncio.to_thread(_read, self._path)) if self._path is not None else ()
         except (OSError, ValueError) as error:
             self._tell(error)
             found = ()
@@ -70,10 +70,10 @@ class RecordKey:
             self._found(found)
         elif found[1:] and found != self._keys and self._signs_anew_at is None:
             self._keys = found  # the one before it was put back
-            self._take(Seal(found))
+            self._take(RecordSigner(found))
         if self._signs_anew_at is not None and self._clock.monotonic() >= self._signs_anew_at:
             self._signs_anew_at = None
-            self._take(Seal(self._keys))
+            self._take(RecordSigner(self._keys))
         if found:
             self._drop_gone(found)
         if not self._keys and self._path is None:
@@ -86,10 +86,10 @@ class RecordKey:
         self._gone_since = None
         log.info("signing decision annotations", file=str(self._path), keys=len(self._keys))
         if len(self._keys) == 1:
-            self._take(Seal(self._keys))
+            self._take(RecordSigner(self._keys))
         else:
             self._signs_anew_at = self._clock.monotonic() + SPREAD
-            self._take(Seal(self._keys, signing=1))
+            self._take(RecordSigner(self._keys, signing=1))
 
     def _drop_gone(self, found: tuple[bytes, ...]) -> None:
         """Stop accepting a key that has long not been in the file."""
@@ -101,7 +101,7 @@ class RecordKey:
         elif now - self._gone_since >= ACCEPTED_AFTER:
             self._keys, self._gone_since = found, None
             log.info("a former key of decision annotations is no longer accepted", file=str(self._path))
-            self._take(Seal(self._keys))
+            self._take(RecordSigner(self._keys))
 
     def _tell(self, error: Exception) -> None:
         """Log a problem once, until another one occurs."""

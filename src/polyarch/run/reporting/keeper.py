@@ -16,7 +16,7 @@ from prometheus_client import Gauge
 from polyarch.clock import Clock, deadline
 from polyarch.kube.errors import Causes, KubernetesError
 from polyarch.kube.metrics import Metrics
-from polyarch.placement.lookups.facts import ClusterFacts
+from polyarch.placement.facts import ClusterFacts
 
 log = structlog.get_logger(__name__)
 

@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from polyarch.builds.names import IMAGE_BUILDS
 from polyarch.clock import Clock
-from polyarch.images.pull_secrets import PullSecrets, PullSource
-from polyarch.images.resolver import LOW_PRIORITY_AT_ONCE, Inspects, LowPriorityLookups
+from polyarch.images.pull_secrets import PullSecretNames, PullSecrets
+from polyarch.images.resolver import LOW_PRIORITY_AT_ONCE, ImageInspector, LowPriorityLookups
 from polyarch.kube.errors import Forbidden, NotFound
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CONFIGMAPS, Resource
@@ -22,7 +22,7 @@ from polyarch.objects import PartialObjectMetadata
 from polyarch.oci.answer import Inspection
 from polyarch.oci.concurrent import map_concurrently
 from polyarch.placement import names
-from polyarch.placement.lookups.facts import ClusterFacts
+from polyarch.placement.facts import ClusterFacts
 from polyarch.reports.document import Report
 from polyarch.reports.facts import Answers, Facts, Reading
 from polyarch.reports.gather import NECESSARY, Place, Question, gather, plain, questions_of
@@ -35,7 +35,7 @@ LOOKUPS: Final = 300.0
 """Seconds in which images are asked for; those that are left then count as unknown until the next round."""
 OF_COMPONENTS: Final = (TOPOLOGIES, IMAGE_BUILDS)
 """Not in the summary, and without its component a cluster grants no rights to a kind of it (NO-120)."""
-NOBODY: Final = PullSource("", ())
+NOBODY: Final = PullSecretNames("", ())
 
 
 class ReportClient(Protocol):
@@ -65,7 +65,7 @@ class ReportRounds:
         *,
         client: ReportClient,
         facts: ClusterFacts,
-        inspector: Inspects,
+        inspector: ImageInspector,
         secrets: PullSecrets,
         images: LowPriorityLookups,
         namespace: str,

@@ -6,7 +6,7 @@ Pure: from objects and times to a frozen row.
 import msgspec
 
 from polyarch.placement import names
-from polyarch.placement.decide import record
+from polyarch.placement.record import read_record
 from polyarch.sandbox.document import Milliseconds
 from polyarch.sandbox.nodes.pods import Pod
 
@@ -50,7 +50,7 @@ def created(row: Row, pod: Pod, milliseconds: float) -> Row:
 
 def seen(row: Row, pod: Pod, milliseconds: float) -> Row:
     """The row after one more look at the pod. Times are of the first look at which a step had happened."""
-    decision = record.read(pod.metadata.annotations)
+    decision = read_record(pod.metadata.annotations)
     times = row.times
     if row.path == "gated" and times.released is None and not pod.spec.scheduling_gates:
         times = msgspec.structs.replace(times, released=milliseconds)

@@ -12,7 +12,7 @@ from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CONFIGMAPS
 from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement import names
-from polyarch.placement.api.resources import POLICIES
+from polyarch.placement.api import POLICIES
 from polyarch.reports.summary import Summary
 from polyarch.reports.wording import percent
 from polyarch.sandbox.document import DemoReport

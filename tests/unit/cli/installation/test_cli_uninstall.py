@@ -16,7 +16,7 @@ from polyarch.kube.resources import CRDS, Resource
 from polyarch.kube.responses import Listing
 from polyarch.kube.settings import Configuration
 from polyarch.objects import ObjectMeta, PartialObjectMetadata
-from polyarch.placement.api.resources import CPPCS, POLICIES, PPCS
+from polyarch.placement.api import CPPCS, POLICIES, PPCS
 
 ASKED = (
     "polyarch: This removes polyarch from namespace polyarch-system of https://api.example; custom resources: "

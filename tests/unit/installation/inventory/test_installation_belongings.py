@@ -22,7 +22,7 @@ from polyarch.kube.resources import (
 )
 from polyarch.objects import Key, ObjectMeta, OwnerReference
 from polyarch.placement import names
-from polyarch.placement.api.resources import CPPCS
+from polyarch.placement.api import CPPCS
 
 HOME = "polyarch-system"
 LABELLED = {"app.kubernetes.io/part-of": "polyarch"}

@@ -10,7 +10,7 @@ from polyarch.manifests.finding import Severity
 from polyarch.manifests.rules.engine import lint
 from polyarch.manifests.rules.options import FixOptions, LintOptions, Selection, Taints
 from polyarch.manifests.scan.pod_specs import PREFERRED
-from polyarch.placement.api.crds import PREVIEW_MESSAGE
+from polyarch.placement.crd import PREVIEW_MESSAGE
 from polyarch.platforms import NodePlatform
 
 BETA = "{matchExpressions: [{key: beta.kubernetes.io/os, operator: In, values: [linux]}]}"

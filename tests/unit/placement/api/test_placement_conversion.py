@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyarch.placement.api.conversion import V1ALPHA1, V1BETA1, kept, problems, to_v1alpha1, to_v1beta1
+from polyarch.placement.conversion import (
+    V1ALPHA1,
+    V1BETA1,
+    annotations_to_keep,
+    conversion_problems,
+    to_v1alpha1,
+    to_v1beta1,
+)
 from polyarch.placement.names import FALLBACK_ANNOTATION, PLUGINS_ANNOTATION
 
 SCORING = {"nodeAffinityScoring": {"enabled": True, "platforms": [{"architecture": "arm64", "weight": 7}]}}
@@ -48,7 +55,7 @@ def test_pl_012_a_manifest_of_v1alpha1_with_a_fallback_means_it() -> None:
     assert to_v1beta1(alpha(None, fallback="s390x"))["spec"] == {"fallbackArchitecture": "s390x"}
     stored = to_v1beta1(alpha({"logVerbosity": "Normal"}, fallback="s390x", plugins=json.dumps(SCORING)))
     assert stored == beta({"logVerbosity": "Normal", "fallbackArchitecture": "s390x", "plugins": SCORING})
-    assert problems(stored) == ()
+    assert conversion_problems(stored) == ()
 
 
 @pytest.mark.parametrize(
@@ -83,7 +90,7 @@ def test_pl_012_an_annotation_that_cannot_be_read_stays_and_is_named(annotations
     stored = to_v1beta1(written)
     assert stored["spec"] == {"logVerbosity": "Normal", "fallbackArchitecture": ""}
     assert stored["metadata"] == written["metadata"]
-    told = " ".join(problems(stored))
+    told = " ".join(conversion_problems(stored))
     assert all(part in told for part in said), told
     assert all(KEYS[key] in told for key in annotations)
 
@@ -94,10 +101,10 @@ def test_pl_900_22_an_update_by_a_client_that_drops_the_annotations_keeps_the_pl
     after = copy.deepcopy(before)
     after["metadata"]["annotations"] = {"own": "y"}
     after["spec"]["logVerbosity"] = "Debug"
-    after["metadata"]["annotations"] |= kept(before, after)
+    after["metadata"]["annotations"] |= annotations_to_keep(before, after)
     stored = to_v1beta1(after)
     assert (stored["spec"]["plugins"], stored["spec"]["fallbackArchitecture"]) == (SCORING, "arm64")
-    assert kept(before, before) == {}
+    assert annotations_to_keep(before, before) == {}
 
 
 NAMES = st.text("abcxyz.-/", min_size=1, max_size=12)

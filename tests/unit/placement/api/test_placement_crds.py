@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from polyarch.placement.api.crds import crds
-from polyarch.placement.api.resources import CPPCS, ENOEXECEVENTS, POLICIES, PPCS, PlacementPolicy
-from polyarch.placement.api.settings import Settings, SettingsTable
+from polyarch.placement.api import CPPCS, ENOEXECEVENTS, POLICIES, PPCS, PlacementPolicy
+from polyarch.placement.crd import crds
+from polyarch.placement.settings import Settings, SettingsTable
 
 DOCUMENTS = {document["metadata"]["name"]: document for document in crds()}
 

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from polyarch.durations import InvalidDuration, format_duration, parse_duration
-from polyarch.placement.api.resources import ClusterPodPlacementConfig, PlacementPolicy
-from polyarch.placement.api.settings import Settings, SettingsTable
+from polyarch.placement.api import ClusterPodPlacementConfig, PlacementPolicy
+from polyarch.placement.settings import Settings, SettingsTable
 
 
 def table(spec: dict[str, Any] | None, fallback: str = "") -> SettingsTable:

@@ -10,7 +10,7 @@ from placement_world import placement_metrics, pod, value
 from polyarch.kube.errors import ServerTimeout
 from polyarch.objects import Key, Pod
 from polyarch.placement import names
-from polyarch.placement.controller.pods import GATED_SELECTOR, STRAY_SELECTOR, GatedPods, StrayGates
+from polyarch.placement.controller import GATED_SELECTOR, STRAY_SELECTOR, GatedPods, StrayGates
 
 
 class Cluster:

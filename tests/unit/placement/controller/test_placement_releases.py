@@ -5,12 +5,12 @@ import json
 import pytest
 from placement_world import FakeAdditions, pod, refused_by_validation, value
 
-from polyarch.images.additions import Addition, Alongside
+from polyarch.images.pod_mutation import MutationContext, PodMutation
 from polyarch.kube.errors import NO_FIT, Conflict, ConnectionFailed, Forbidden, Invalid, ServerTimeout
 from polyarch.kube.patches import Operation
 from polyarch.objects import Key
 from polyarch.placement import names
-from polyarch.placement.controller.pods import EVERY
+from polyarch.placement.controller import LIST_INTERVAL
 
 # -- pods that moved on ------------------------------------------------------------------------------------------------
 
@@ -99,7 +99,7 @@ async def test_a_patch_that_does_not_fit_an_unchanged_pod_is_a_bug_of_ours_and_b
     world.registry.know("app:1", "linux/amd64")
     world.api.refuse = Invalid(422, reason="Invalid", message=NO_FIT)
     key = await world.create("app:1")
-    await world.run(EVERY + 5)  # nothing tells of a stray before
+    await world.run(LIST_INTERVAL + 5)  # nothing tells of a stray before
     assert world.patched(key) == 1
     await world.run(60)
     assert 2 <= world.patched(key) <= 4
@@ -381,7 +381,7 @@ async def test_pl_305_a_release_that_is_undone_is_told_and_tried_again(world):
 # -- what another feature adds -----------------------------------------------------------------------------------------
 
 TOLERATION = {"key": "supported-arch", "operator": "Equal", "value": "arm64", "effect": "NoSchedule"}
-TOLERATED = Addition((Operation("add", "/spec/tolerations", [TOLERATION]),))
+TOLERATED = PodMutation((Operation("add", "/spec/tolerations", [TOLERATION]),))
 
 
 async def test_tn_003_pl_303_the_patch_that_lifts_the_gate_carries_the_addition(worlds):
@@ -397,7 +397,7 @@ async def test_tn_003_pl_303_the_patch_that_lifts_the_gate_carries_the_addition(
     assert paths[:2] == ["/metadata/uid", "/metadata/resourceVersion"]
     order = [paths.index(each) for each in ("/metadata/annotations", "/spec/tolerations", "/spec/affinity")]
     assert order == sorted(order)
-    assert additions.asked == [("app", ["app:1"], Alongside())]
+    assert additions.asked == [("app", ["app:1"], MutationContext())]
 
 
 async def test_tn_046_the_other_feature_is_asked_when_the_window_of_placement_has_ended(worlds):

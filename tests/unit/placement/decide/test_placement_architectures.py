@@ -23,14 +23,14 @@ from placement_cases import (
 )
 
 from polyarch.oci.answer import Inspection
-from polyarch.placement.decide.decision import Decision, Progress, Reason
-from polyarch.placement.decide.rules import decide
-from polyarch.placement.result.admission import Path
+from polyarch.placement.decision import LookupProgress, PlacementDecision, Reason
+from polyarch.placement.patch import AdmissionPath
+from polyarch.placement.rules import decide
 
 MIXED = ("linux/amd64", "linux/arm64", "windows/amd64")
 
 
-def of(document: dict[str, Any], *inspections: Inspection, **changes: Any) -> Decision:
+def of(document: dict[str, Any], *inspections: Inspection, **changes: Any) -> PlacementDecision:
     return decide(look(document, using=settings(**changes)), answers(*inspections))
 
 
@@ -202,7 +202,7 @@ class TestNodeAware:
         using = settings(node_aware=mode, assume_architectures=assumed)
         result = admitted(pod(), answers(index(APP, "amd64", "arm64")), using=using, nodes=nodes)
         assert result.decision.no_matching_node is told
-        assert result.admission.path is (Path.GATED if told else Path.INLINE)
+        assert result.admission.path is (AdmissionPath.GATED if told else AdmissionPath.INLINE)
         assert result.decision.architectures == values
 
     def test_pl_218_labels_follow_the_values_written(self) -> None:
@@ -215,5 +215,5 @@ class TestNodeAware:
     def test_pl_218_a_fallback_is_narrowed_too(self) -> None:
         """PL-218."""
         using = settings(node_aware="narrow", fallback_architectures=("amd64", "arm64"))
-        decision = decide(look(pod(), using=using, nodes=["arm64"]), answers(failure(APP)), Progress.ENDED)
+        decision = decide(look(pod(), using=using, nodes=["arm64"]), answers(failure(APP)), LookupProgress.ENDED)
         assert decision.architectures == ("arm64",)

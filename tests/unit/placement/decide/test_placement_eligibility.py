@@ -6,9 +6,9 @@ import pytest
 from placement_cases import APP, admitted, answers, arch, index, look, pod, preference, settings, source, term, zone
 
 from polyarch.placement import names
-from polyarch.placement.api.settings import Settings
-from polyarch.placement.decide.decision import Reason
-from polyarch.placement.decide.rules import decide
+from polyarch.placement.decision import Reason
+from polyarch.placement.rules import decide
+from polyarch.placement.settings import Settings
 
 SKIP = {names.SKIP_ANNOTATION: "true"}
 SCORING = (source(arm64=50),)

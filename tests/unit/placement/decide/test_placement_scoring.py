@@ -24,9 +24,9 @@ from placement_cases import (
 
 from polyarch.objects import Key
 from polyarch.placement import names
-from polyarch.placement.api.resources import ClusterPodPlacementConfig, PodPlacementConfig
-from polyarch.placement.decide.decision import Progress
-from polyarch.placement.decide.scoring import ScoringTable
+from polyarch.placement.api import ClusterPodPlacementConfig, PodPlacementConfig
+from polyarch.placement.decision import LookupProgress
+from polyarch.placement.settings import ScoringTable
 
 BOTH = answers(index(APP, "amd64", "arm64"))
 
@@ -116,7 +116,7 @@ def test_pl_242_pl_900_row_8_one_failure_then_success_leaves_no_contradiction() 
     """PL-242, PL-900 row 8."""
     sources = (source(arm64=5),)
     stored = admitted(pod(), sources=sources).pod
-    failing = controlled(stored, answers(failure(APP)), progress=Progress.FAILING, sources=sources).pod
+    failing = controlled(stored, answers(failure(APP)), progress=LookupProgress.FAILING, sources=sources).pod
     assert names.PREFERRED_AFFINITY_SOURCES_ANNOTATION not in failing["metadata"].get("annotations", {})
     done = controlled(failing, BOTH, sources=sources).pod
     assert done["metadata"]["annotations"][names.PREFERRED_AFFINITY_SOURCES_ANNOTATION] == (

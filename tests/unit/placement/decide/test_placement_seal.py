@@ -27,12 +27,11 @@ from placement_cases import (
 )
 
 from polyarch.placement import names
-from polyarch.placement.decide.decision import Reason
-from polyarch.placement.decide.record import MAX_BYTES
-from polyarch.placement.decide.seal import Seal, keys_in
+from polyarch.placement.decision import Reason
+from polyarch.placement.record import MAX_RECORD_BYTES, RecordSigner, parse_keys
 
 KEY, LATER, LATEST = b"k" * 32, b"l" * 32, b"m" * 32
-SEAL = Seal([KEY])
+SEAL = RecordSigner([KEY])
 BOTH = answers(index(APP, "amd64", "arm64"), index(SIDE, "amd64", "arm64"))
 ARM = answers(index(APP, "arm64"), index(SIDE, "arm64"))
 ANOTHERS = term(arch("amd64"))
@@ -78,10 +77,10 @@ def test_pl_853_a_forged_record_takes_no_preference_of_others() -> None:
 
 def test_pl_853_a_record_of_another_process_of_ours_is_believed() -> None:
     """PL-853, PL-114: all replicas have the key."""
-    first = admitted(pod(terms=[term(zone("a"))]), BOTH, seal=Seal([KEY]), sources=(source(arm64=5),))
-    again = admitted(first.pod, BOTH, seal=Seal([KEY]), sources=(source(arm64=5),))
+    first = admitted(pod(terms=[term(zone("a"))]), BOTH, seal=RecordSigner([KEY]), sources=(source(arm64=5),))
+    again = admitted(first.pod, BOTH, seal=RecordSigner([KEY]), sources=(source(arm64=5),))
     assert again.admission.operations == ()
-    changed = admitted(first.pod, ARM, seal=Seal([KEY]))
+    changed = admitted(first.pod, ARM, seal=RecordSigner([KEY]))
     assert required(changed.pod) == [term(zone("a"), arch("arm64"))]
     assert preferences(changed.pod) is None
 
@@ -94,7 +93,7 @@ def test_pl_853_a_record_of_another_process_of_ours_is_believed() -> None:
 def test_pl_853_the_last_two_keys_count(keys: list[bytes], believed: bool) -> None:
     """PL-853: a rotation forgets nothing."""
     first = admitted(pod(), BOTH, seal=SEAL)
-    again = admitted(first.pod, ARM, seal=Seal(keys))
+    again = admitted(first.pod, ARM, seal=RecordSigner(keys))
     assert required(again.pod) == [term(arch("arm64") if believed else arch("amd64", "arm64"))]
 
 
@@ -214,7 +213,7 @@ def test_pl_246_a_signed_record_of_a_large_pod_keeps_to_its_size() -> None:
     known = answers(*(index(image, "amd64", "arm64") for image in images))
     first = admitted(pod(*images), known, seal=SEAL)
     text = first.annotations[names.DECISION_ANNOTATION]
-    assert len(text) <= MAX_BYTES
+    assert len(text) <= MAX_RECORD_BYTES
     assert json.loads(text)["images"]["more"] > 0
     assert admitted(first.pod, known, seal=SEAL).admission.operations == ()
 
@@ -239,12 +238,12 @@ def test_pl_130_an_audit_is_signed_and_takes_nothing_back() -> None:
 def test_pl_853_a_key_file_that_cannot_be_used_is_told_without_its_content(content: bytes, problem: str) -> None:
     """PL-853, PL-850."""
     with pytest.raises(ValueError, match=problem) as error:
-        keys_in(content)
+        parse_keys(content)
     assert not any(word in str(error.value) for word in ("two words", "c2hvcnQ", "short"))
 
 
 def test_pl_853_a_key_file_has_the_newest_key_first() -> None:
     """PL-853."""
     lines = [base64.b64encode(key) for key in (LATEST, LATER, KEY)]
-    assert keys_in(b"\r\n".join(lines)) == (LATEST, LATER)
-    assert "l" * 4 not in repr(Seal([LATER]))
+    assert parse_keys(b"\r\n".join(lines)) == (LATEST, LATER)
+    assert "l" * 4 not in repr(RecordSigner([LATER]))

@@ -20,7 +20,7 @@ from placement_cases import (
 )
 
 from polyarch.placement import names
-from polyarch.placement.decide.decision import Reason
+from polyarch.placement.decision import Reason
 
 KNOWN = answers(index(APP, "amd64", "arm64"))
 APART = answers(index(APP, "amd64"), index(SIDE, "arm64"))

@@ -26,8 +26,8 @@ from placement_cases import (
 )
 
 from polyarch.placement import names
-from polyarch.placement.decide.decision import Reason
-from polyarch.placement.decide.record import MAX_BYTES
+from polyarch.placement.decision import Reason
+from polyarch.placement.record import MAX_RECORD_BYTES
 
 BOTH = answers(index(APP, "amd64", "arm64"))
 ARM = answers(index(APP, "arm64"))
@@ -221,11 +221,11 @@ def test_pl_246_a_decision_of_hundreds_of_terms_or_architectures_is_still_recogn
     """PL-246."""
     many = pod(terms=[term(zone(str(at))) for at in range(400)])
     after = admitted(many, BOTH)
-    assert len(after.annotations[names.DECISION_ANNOTATION]) <= MAX_BYTES
+    assert len(after.annotations[names.DECISION_ANNOTATION]) <= MAX_RECORD_BYTES
     assert admitted(after.pod, BOTH).admission.operations == ()
     wide = answers(index(APP, *(f"arch{at:04}" for at in range(300))))
     after = admitted(pod(terms=[term(zone("a"))]), wide)
-    assert len(after.annotations[names.DECISION_ANNOTATION]) <= MAX_BYTES
+    assert len(after.annotations[names.DECISION_ANNOTATION]) <= MAX_RECORD_BYTES
     assert admitted(after.pod, wide).admission.operations == ()
     assert required(admitted(after.pod, ARM).pod) == [term(zone("a"), arch("arm64"))]
 
@@ -244,7 +244,7 @@ def test_pl_246_long_references_keep_the_annotation_within_its_limit() -> None:
     images = [f"quay.io/{'a' * 230}/app{at}:1" for at in range(8)]
     after = admitted(pod(*images), answers(*(index(image, "amd64") for image in images)))
     text = after.annotations[names.DECISION_ANNOTATION]
-    assert len(text.encode()) <= MAX_BYTES
+    assert len(text.encode()) <= MAX_RECORD_BYTES
     assert msgspec.json.decode(text)["images"]["more"] >= 4
     assert after.decision.architectures == ("amd64",)
     assert admitted(after.pod, answers(*(index(image, "amd64") for image in images))).admission.operations == ()

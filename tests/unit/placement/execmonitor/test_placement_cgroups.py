@@ -2,8 +2,7 @@
 
 import pytest
 
-from polyarch.placement.execmonitor.cgroups import Container, parse
-from polyarch.placement.execmonitor.pod_logs import PodName, find
+from polyarch.placement.exec_monitor_rules import Container, PodName, container_of_process, find_pod
 
 UID = "5d2a1b3c-9e8f-4a7b-8c6d-0e1f2a3b4c5d"
 SYSTEMD_UID = UID.replace("-", "_")
@@ -96,18 +95,18 @@ NOTHING = {
 @pytest.mark.parametrize(("text", "uid", "runtime"), CONTAINERS.values(), ids=CONTAINERS)
 def test_the_container_of_a_process_pl_603(text: str, uid: str, runtime: str) -> None:
     """PL-900 row 24: CRI-O and containerd, both cgroup versions and drivers, kind and nested prefixes."""
-    assert parse(text) == Container(uid, f"{runtime}://{ID}")
+    assert container_of_process(text) == Container(uid, f"{runtime}://{ID}")
 
 
 @pytest.mark.parametrize("text", NOTHING.values(), ids=NOTHING)
 def test_what_belongs_to_no_container_of_a_pod_pl_603(text: str) -> None:
-    assert parse(text) is None
+    assert container_of_process(text) is None
 
 
 def test_the_unified_hierarchy_is_believed_first_pl_603() -> None:
     other = "ee" * 32
     text = f"8:pids:/kubepods/pod{UID}/{other}\n4:memory:/kubepods/pod{UID}/{other}\n0::/kubepods/pod{UID}/{ID}\n"
-    assert parse(text) == Container(UID, f"unknown://{ID}")
+    assert container_of_process(text) == Container(UID, f"unknown://{ID}")
 
 
 LOGS = {
@@ -123,8 +122,8 @@ LOGS = {
 
 @pytest.mark.parametrize(("directory", "pod"), LOGS.values(), ids=LOGS)
 def test_a_pods_name_is_in_the_directory_of_its_logs_pl_605(directory: str, pod: PodName | None) -> None:
-    assert find(["kube-system_dns_11111111-2222-3333-4444-555555555555", directory], UID) == pod
+    assert find_pod(["kube-system_dns_11111111-2222-3333-4444-555555555555", directory], UID) == pod
 
 
 def test_a_static_pods_directory_has_its_other_uid_pl_605() -> None:
-    assert find([f"kube-system_etcd-a_{STATIC}"], STATIC) == PodName("kube-system", "etcd-a")
+    assert find_pod([f"kube-system_etcd-a_{STATIC}"], STATIC) == PodName("kube-system", "etcd-a")

@@ -15,9 +15,8 @@ from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import NODES, PODS
 from polyarch.objects import Key
 from polyarch.placement import names
-from polyarch.placement.api.resources import ENOEXECEVENTS, ENoExecEvent
-from polyarch.placement.execmonitor import handler as handling
-from polyarch.placement.execmonitor.handler import Handler
+from polyarch.placement.api import ENOEXECEVENTS, ENoExecEvent
+from polyarch.placement.exec_monitor_handler import ATTEMPT_TIMEOUT, Handler
 
 HOME = "polyarch-system"
 ID = "3f" * 32
@@ -250,7 +249,7 @@ async def test_an_api_server_that_does_not_answer_is_a_passing_error_pl_610() ->
 
     world._read = never  # type: ignore[method-assign]
     task = asyncio.create_task(world.reconcile())
-    await world.clock.run(handling.SECONDS)
+    await world.clock.run(ATTEMPT_TIMEOUT)
     with pytest.raises(TimeoutError):
         await task
 

@@ -14,11 +14,20 @@ from structlog.testing import capture_logs
 from polyarch.clock import Clock, SystemClock
 from polyarch.kube.errors import AlreadyExists, Invalid, Unavailable
 from polyarch.kube.metrics import Metrics
-from polyarch.placement.execmonitor import reporter as reporting
-from polyarch.placement.execmonitor import tracefs
-from polyarch.placement.execmonitor.attribution import Attribution, Report
-from polyarch.placement.execmonitor.node import AGAIN, CHECK, NodeMetrics, NodeSide
-from polyarch.placement.execmonitor.reporter import Reporter, event_name
+from polyarch.placement.exec_monitor_node import (
+    CHECK_INTERVAL,
+    MAX_QUEUED_REPORTS,
+    REPORT_BACKOFF,
+    REPORT_TIMEOUT,
+    RETRY_INTERVAL,
+    NodeAgent,
+    NodeAgentMetrics,
+    PodAttribution,
+    Report,
+    Reporter,
+    event_name,
+    open_instance,
+)
 
 UID = "5d2a1b3c-9e8f-4a7b-8c6d-0e1f2a3b4c5d"
 ID = "3f" * 32
@@ -70,7 +79,7 @@ class World:
         self.api = api or FakeApi()
         self.metrics = Metrics()
         clock = clock or SystemClock()
-        mine = NodeMetrics(self.metrics)
+        mine = NodeAgentMetrics(self.metrics)
         self.reporter = Reporter(
             self.api,
             namespace="polyarch-system",
@@ -78,8 +87,8 @@ class World:
             clock=clock,
             count=lambda result: mine.results[result].inc(),
         )
-        attribution = Attribution(proc=self.node.proc, logs=self.node.logs, now=clock.monotonic)
-        self.side = NodeSide(attribution, self.reporter, instance=self.instance, metrics=mine, clock=clock)
+        attribution = PodAttribution(proc=self.node.proc, logs=self.node.logs, now=clock.monotonic)
+        self.side = NodeAgent(attribution, self.reporter, instance=self.instance, metrics=mine, clock=clock)
         self.instance_of = self.node.instance
 
     def instance(self) -> Any:
@@ -229,7 +238,7 @@ async def test_a_node_without_tracefs_stays_up_and_says_so_once_pl_601(tmp_path:
     """No crash loop; once tracefs is mounted the node is watched without a restart."""
     clock = ManualClock()
     world = World(tmp_path, clock=clock)
-    world.instance_of = lambda: tracefs.instance([tmp_path / "nowhere"])
+    world.instance_of = lambda: open_instance([tmp_path / "nowhere"])
     with capture_logs() as logs:
         task = asyncio.create_task(world.side.run())
         await clock.run(600)
@@ -252,13 +261,13 @@ async def test_gauge_and_readiness_follow_what_the_kernel_says_of_the_events_pl_
         for passes in (1, 2):  # whoever does it again and again keeps the gauge at 0
             world.node.switch_off()
             with capture_logs() as logs:
-                await clock.run(CHECK)
+                await clock.run(CHECK_INTERVAL)
             assert world.value("polyarch_exec_monitor_up") == 0
             assert world.value("polyarch_exec_trace_unread_total", kind="off") == passes
             assert world.node.setting("events/syscalls/sys_exit_execve/enable") == "1"
             assert "switched off syscalls/sys_exit_execve" in (world.side.unready() or "")
             assert len(logs) == (1 if passes == 1 else 0)
-        await clock.run(CHECK)
+        await clock.run(CHECK_INTERVAL)
         assert world.value("polyarch_exec_monitor_up") == 1
         assert world.side.unready() is None
 
@@ -268,10 +277,10 @@ async def test_an_instance_whose_files_are_gone_is_replaced_after_a_minute_pl_60
     world = World(tmp_path, clock=clock)
     async with world.running():
         (world.node.instance_folder / "events/syscalls/sys_exit_execve/enable").unlink()
-        await clock.run(CHECK)
+        await clock.run(CHECK_INTERVAL)
         assert world.value("polyarch_exec_monitor_up") == 0
         assert world.side.unready() is None, "a node that cannot be watched is not waited for"
-        await clock.run(AGAIN)
+        await clock.run(RETRY_INTERVAL)
         assert world.value("polyarch_exec_monitor_up") == 1
         assert len(world.node.instances) == 1
 
@@ -314,11 +323,11 @@ async def test_an_api_server_that_does_not_answer_blocks_nothing_pl_606(tmp_path
     clock = ManualClock()
     world = World(tmp_path, clock=clock)
     world.api.gate.clear()
-    for _ in range(reporting.WAITING + 3):
+    for _ in range(MAX_QUEUED_REPORTS + 3):
         world.reporter.offer(REPORT)
     assert world.results("failed") == 3
     task = asyncio.create_task(world.reporter.run())
-    await clock.run(3 * reporting.SECONDS + sum(reporting.PAUSES))
+    await clock.run(3 * REPORT_TIMEOUT + sum(REPORT_BACKOFF))
     assert world.results("failed") == 4, "three tries with a deadline each"
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

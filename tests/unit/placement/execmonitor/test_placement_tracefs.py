@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from fake_node import FakeNode
 
-from polyarch.placement.execmonitor import tracefs
-from polyarch.placement.execmonitor.node import watched
+from polyarch.placement.exec_monitor_node import TRACE_EVENTS, TraceUnavailable, open_instance, open_node_trace
 
 
 def test_events_are_filtered_before_they_are_enabled_and_all_goes_at_the_end_pl_601(tmp_path: Path) -> None:
@@ -61,14 +60,14 @@ def test_an_event_whose_filter_is_refused_is_not_enabled_pl_601(tmp_path: Path) 
         node.make(folder)
         (folder / "events/syscalls/sys_exit_execveat/filter").unlink()
 
-    with tracefs.instance([node.tracefs], make=make, remove=node.remove):
+    with open_instance([node.tracefs], make=make, remove=node.remove):
         assert node.setting("events/syscalls/sys_exit_execve/enable") == "1"
         assert node.setting("events/syscalls/sys_exit_execveat/enable") == "0"
 
 
 def test_a_kernel_without_events_of_system_calls_is_said_so_and_nothing_stays_pl_601(tmp_path: Path) -> None:
     node = FakeNode(tmp_path, events=("sched/sched_process_fork",))
-    with pytest.raises(tracefs.Unavailable, match="CONFIG_FTRACE_SYSCALLS"), node.instance():
+    with pytest.raises(TraceUnavailable, match="CONFIG_FTRACE_SYSCALLS"), node.instance():
         pass
     assert node.instances == []
 
@@ -77,14 +76,14 @@ def test_the_second_place_is_used_if_the_first_has_no_tracefs_pl_601(tmp_path: P
     node = FakeNode(tmp_path)
     empty = tmp_path / "empty"
     empty.mkdir()
-    with tracefs.instance([empty, node.tracefs], make=node.make, remove=node.remove) as instance:
+    with open_instance([empty, node.tracefs], make=node.make, remove=node.remove) as instance:
         assert node.tracefs in instance.folder.parents
 
 
 def test_no_tracefs_is_said_with_the_places_and_what_to_do_pl_601(tmp_path: Path) -> None:
     with (
-        pytest.raises(tracefs.Unavailable, match=f"no tracefs at {tmp_path}: .*sys-kernel-tracing.mount"),
-        tracefs.instance([tmp_path]),
+        pytest.raises(TraceUnavailable, match=f"no tracefs at {tmp_path}: .*sys-kernel-tracing.mount"),
+        open_instance([tmp_path]),
     ):
         pass
 
@@ -111,7 +110,7 @@ def test_an_instance_that_another_starting_monitor_removed_is_made_again_pl_601(
         if len(made) == 1:
             node.remove(folder)
 
-    with tracefs.instance([node.tracefs], make=make, remove=node.remove) as instance:
+    with open_instance([node.tracefs], make=make, remove=node.remove) as instance:
         assert node.instances == [instance.folder.name] == made[1:]
 
 
@@ -140,7 +139,7 @@ def test_an_instance_that_is_removed_while_it_is_opened_is_made_again_pl_601(
         return real_open(path, flags, **more)
 
     monkeypatch.setattr(os, "open", slow_open)
-    with tracefs.instance([node.tracefs], make=node.make, remove=remove) as instance:
+    with open_instance([node.tracefs], make=node.make, remove=remove) as instance:
         assert node.instances == [instance.folder.name]
         assert instance.restore() == []
     assert node.instances == []
@@ -152,7 +151,7 @@ def test_no_more_than_eight_monitors_take_memory_of_one_kernel_pl_601(tmp_path: 
         for _ in range(8):
             others.enter_context(node.instance())
         held = node.instances
-        with pytest.raises(tracefs.Unavailable, match=rf"8 exec monitors hold .*{held[0]}.* process"), node.instance():
+        with pytest.raises(TraceUnavailable, match=rf"8 exec monitors hold .*{held[0]}.* process"), node.instance():
             pass
         assert node.instances == held
     with node.instance():
@@ -164,7 +163,7 @@ def test_what_somebody_switches_off_is_told_and_on_again_pl_601(tmp_path: Path) 
     with node.instance() as instance:
         assert instance.restore() == []
         node.switch_off()
-        assert instance.restore() == list(tracefs.EVENTS)
+        assert instance.restore() == list(TRACE_EVENTS)
         (instance.folder / "tracing_on").write_text("0")
         assert instance.restore() == ["tracing_on"]
         (instance.folder / "events/syscalls/sys_exit_execve/filter").write_text("none")
@@ -193,6 +192,6 @@ def test_a_node_with_a_pid_namespace_of_its_own_is_not_watched_pl_600(tmp_path: 
     (node.proc / "self" / "ns").mkdir(parents=True)
     link = node.proc / "self" / "ns" / "pid"
     link.symlink_to("pid:[4026532901]")
-    with pytest.raises(tracefs.Unavailable, match="pid namespace of its own"), watched(node.proc, [node.tracefs]):
+    with pytest.raises(TraceUnavailable, match="pid namespace of its own"), open_node_trace(node.proc, [node.tracefs]):
         pass
     assert node.instances == []

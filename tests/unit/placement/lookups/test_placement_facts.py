@@ -8,7 +8,7 @@ from manual_clock import ManualClock
 from placement_world import OPERATOR, FakeWatches, cppc, facts_of, policy
 from structlog.testing import capture_logs
 
-from polyarch.placement.lookups.facts import ClusterFacts
+from polyarch.placement.facts import ClusterFacts
 
 OVERRIDES = [{"name": "trial", "namespaceSelector": {"matchLabels": {"trial": "yes"}}, "mode": "audit"}]
 SCORING = {"nodeAffinityScoring": {"enabled": True, "platforms": [{"architecture": "arm64", "weight": 50}]}}

@@ -6,7 +6,7 @@ from test_placement_operands import ANYWHERE, MONITORED, OPENSHIFT, OWNER, made,
 from polyarch.kube.rbac import Access, grants
 from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.placement import names
-from polyarch.placement.api.resources import ClusterPodPlacementConfig
+from polyarch.placement.api import ClusterPodPlacementConfig
 from polyarch.placement.operator import monitor_objects
 
 BOTH = {names.ENOEXEC_HANDLER, names.ENOEXEC_DAEMON}

@@ -11,9 +11,9 @@ from polyarch.objects import Key, ObjectMeta
 from polyarch.operating import serving, workloads
 from polyarch.operating.settings import DEFAULT_IMAGE, Cluster, OperatorSettings
 from polyarch.placement import names
-from polyarch.placement.api.resources import CPPCS, ClusterPodPlacementConfig, PlacementPolicy
-from polyarch.placement.api.settings import SettingsTable
+from polyarch.placement.api import CPPCS, ClusterPodPlacementConfig, PlacementPolicy
 from polyarch.placement.operator import operands, webhooks
+from polyarch.placement.settings import SettingsTable
 
 OWNER = Owner.of(CPPCS, ObjectMeta(name="cluster", uid="u-1"))
 CONFIGURATION = msgspec.convert({"metadata": {"name": "cluster"}}, ClusterPodPlacementConfig)

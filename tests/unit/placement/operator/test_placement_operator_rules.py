@@ -11,9 +11,9 @@ from polyarch.kube.rbac import granting, grants, missing
 from polyarch.operating.rights import global_pull_secret
 from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.placement import names
-from polyarch.placement.api.settings import SecretAccess, WarmUpKind
 from polyarch.placement.operator import monitor_objects, rbac
 from polyarch.placement.operator.operator_rules import granted_rights, operator_rules
+from polyarch.placement.settings import SecretAccess, WarmUpKind
 
 SETTINGS = st.builds(
     OperatorSettings,

@@ -7,9 +7,9 @@ from polyarch.kube import rbac as rights
 from polyarch.kube.rbac import granting
 from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.placement import names
-from polyarch.placement.api.resources import PlacementPolicy
-from polyarch.placement.api.settings import SettingsTable
+from polyarch.placement.api import PlacementPolicy
 from polyarch.placement.operator import rbac
+from polyarch.placement.settings import SettingsTable
 
 EVERYTHING = rbac.Parts(
     node_aware=True,

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from polyarch.placement.api.resources import Plugins, PodPlacementConfig
+from polyarch.placement.api import Plugins, PodPlacementConfig
 from polyarch.placement.operator.validation import (
     Submitted,
     judge,

@@ -7,9 +7,9 @@ from polyarch.kube.owners import Owner
 from polyarch.objects import Key
 from polyarch.operating.settings import OperatorSettings
 from polyarch.placement import names
-from polyarch.placement.api.resources import CPPCS, ClusterPodPlacementConfig, PlacementPolicy
-from polyarch.placement.api.settings import SettingsTable
+from polyarch.placement.api import CPPCS, ClusterPodPlacementConfig, PlacementPolicy
 from polyarch.placement.operator import webhooks
+from polyarch.placement.settings import SettingsTable
 
 
 def test_the_registration_of_the_webhook():

@@ -14,8 +14,8 @@ from polyarch.kube.resources import SECRETS
 from polyarch.operating.serving import secret_of
 from polyarch.operating.settings import OperatorSettings
 from polyarch.placement import names
-from polyarch.placement.decide.seal import keys_in
 from polyarch.placement.reconcilers.serving_secrets import RECORD_KEY, ServingSecrets
+from polyarch.placement.record import parse_keys
 
 OWNER = {"apiVersion": "v1", "kind": "ServiceAccount", "name": names.OPERATOR, "uid": "u-1"}
 
@@ -38,7 +38,7 @@ class Kept:
     @property
     def keys(self) -> tuple[bytes, ...]:
         data = msgspec.convert(self.secret()["data"], dict[str, bytes])
-        return keys_in(data[RECORD_KEY])
+        return parse_keys(data[RECORD_KEY])
 
 
 async def test_pl_540_one_leaf_serves_all_services_and_only_the_operator_has_the_ca() -> None:

@@ -5,9 +5,9 @@ from typing import Any
 
 from manual_clock import ManualClock
 
+from polyarch.placement.api import LeaderNotes
 from polyarch.placement.reconcilers.observation import SINGLETON
 from polyarch.placement.reconcilers.statuses import COUNTING, StatusReconciler
-from polyarch.placement.result.leader_notes import LeaderNotes
 
 
 class Api:

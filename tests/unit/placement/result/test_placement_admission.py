@@ -27,8 +27,8 @@ from placement_cases import (
 
 from polyarch.oci.answer import Inspection
 from polyarch.placement import names
-from polyarch.placement.decide.decision import Reason
-from polyarch.placement.result.outcome import Path
+from polyarch.placement.decision import Reason
+from polyarch.placement.patch import AdmissionPath
 
 BOTH = answers(index(APP, "amd64", "arm64"))
 
@@ -36,33 +36,35 @@ BOTH = answers(index(APP, "amd64", "arm64"))
 @pytest.mark.parametrize(
     ("known", "path"),
     [
-        (BOTH, Path.INLINE),
-        (answers(neutral(APP)), Path.INLINE),
-        ({}, Path.GATED),
-        (answers(failure(APP)), Path.GATED),
-        (answers(unknown(APP)), Path.GATED),
-        (answers(index(APP)), Path.GATED),
+        (BOTH, AdmissionPath.INLINE),
+        (answers(neutral(APP)), AdmissionPath.INLINE),
+        ({}, AdmissionPath.GATED),
+        (answers(failure(APP)), AdmissionPath.GATED),
+        (answers(unknown(APP)), AdmissionPath.GATED),
+        (answers(index(APP)), AdmissionPath.GATED),
     ],
     ids=["architectures", "neutral", "pending", "error", "unknown", "no common platform"],
 )
-def test_pl_110_only_complete_outcomes_are_written_at_admission(known: dict[str, Inspection], path: Path) -> None:
+def test_pl_110_only_complete_outcomes_are_written_at_admission(
+    known: dict[str, Inspection], path: AdmissionPath
+) -> None:
     """PL-110."""
     result = admitted(pod(), known)
     assert result.admission.path is path
-    assert (names.GATE in result.gates) is (path is Path.GATED)
+    assert (names.GATE in result.gates) is (path is AdmissionPath.GATED)
 
 
 def test_pl_110_preferences_alone_need_no_answer() -> None:
     """PL-110."""
     result = admitted(pod(nodeSelector={"kubernetes.io/arch": "arm64"}), sources=(source(arm64=1),))
-    assert result.admission.path is Path.INLINE
+    assert result.admission.path is AdmissionPath.INLINE
     assert not result.case.wants_answers
 
 
 def test_pl_110_inline_can_be_switched_off() -> None:
     """PL-110."""
     result = admitted(pod(), BOTH, using=settings(inline_enabled=False))
-    assert result.admission.path is Path.GATED
+    assert result.admission.path is AdmissionPath.GATED
     assert not result.case.wants_answers
     assert required(result.pod) is None
 
@@ -70,22 +72,22 @@ def test_pl_110_inline_can_be_switched_off() -> None:
 @pytest.mark.parametrize(
     ("known", "action", "path", "reason"),
     [
-        (BOTH, None, Path.INLINE, Reason.ARCHITECTURES_SET),
-        ({}, None, Path.UNAVAILABLE, Reason.CONTROLLER_UNAVAILABLE),
-        ({}, "release", Path.UNAVAILABLE, Reason.CONTROLLER_UNAVAILABLE),
-        ({}, "hold", Path.GATED, Reason.IMAGES_NOT_RESOLVED_YET),
-        ({}, "fallback", Path.GATED, Reason.IMAGES_NOT_RESOLVED_YET),
+        (BOTH, None, AdmissionPath.INLINE, Reason.ARCHITECTURES_SET),
+        ({}, None, AdmissionPath.UNAVAILABLE, Reason.CONTROLLER_UNAVAILABLE),
+        ({}, "release", AdmissionPath.UNAVAILABLE, Reason.CONTROLLER_UNAVAILABLE),
+        ({}, "hold", AdmissionPath.GATED, Reason.IMAGES_NOT_RESOLVED_YET),
+        ({}, "fallback", AdmissionPath.GATED, Reason.IMAGES_NOT_RESOLVED_YET),
     ],
     ids=["inline all the same", "default", "release", "hold gates", "fallback without one is hold"],
 )
 def test_pl_107_no_gate_without_someone_to_lift_it(
-    known: dict[str, Inspection], action: Any, path: Path, reason: Reason
+    known: dict[str, Inspection], action: Any, path: AdmissionPath, reason: Reason
 ) -> None:
     """PL-107."""
     result = admitted(pod(), known, controller_available=False, using=settings(action=action))
     assert result.admission.path is path
     assert result.decision.reason is reason
-    if path is Path.UNAVAILABLE:
+    if path is AdmissionPath.UNAVAILABLE:
         assert result.gates == []
         assert result.labels == {names.SCHEDULING_GATE_LABEL: "not-set", names.NODE_AFFINITY_LABEL: "not-set"}
         assert "controller is down" in result.admission.warnings[0]
@@ -96,13 +98,13 @@ def test_pl_520_while_the_cppc_is_deleted_hold_counts_as_release() -> None:
     """PL-520."""
     using = settings(action="hold", retry_window=600.0).deprovisioning()
     assert using.retry_window == 60.0
-    assert admitted(pod(), controller_available=False, using=using).admission.path is Path.UNAVAILABLE
+    assert admitted(pod(), controller_available=False, using=using).admission.path is AdmissionPath.UNAVAILABLE
 
 
 def test_pl_117_a_namespace_not_known_yet_gates_instead_of_placing_inline() -> None:
     """PL-117."""
     result = admitted(pod(), BOTH, using=settings(provisional=True))
-    assert result.admission.path is Path.GATED
+    assert result.admission.path is AdmissionPath.GATED
     assert not look(pod(), using=settings(provisional=True)).wants_answers
 
 
@@ -111,7 +113,7 @@ def test_pl_201_row_3_pods_of_excluded_namespaces_are_left_wholly_untouched() ->
     stale = pod(labels={names.SCHEDULING_GATE_LABEL: "removed"}, gates=[names.GATE])
     result = admitted(stale, using=settings(excluded_namespaces=("shop",)))
     assert result.admission.operations == ()
-    assert result.admission.path is Path.IGNORED
+    assert result.admission.path is AdmissionPath.IGNORED
 
 
 def test_pl_104_pods_of_other_ineligible_kinds_get_state_labels_only() -> None:
@@ -213,7 +215,7 @@ class TestAuditMode:
         """PL-130."""
         before = pod(labels={"app": "web"}, terms=[term(zone("a"))])
         result = admitted(before, BOTH, using=self.AUDIT, sources=(source(arm64=1),))
-        assert result.admission.path is Path.AUDIT
+        assert result.admission.path is AdmissionPath.AUDIT
         written = record(result.pod)
         assert written is not None
         assert (written["mode"], written["reason"], written["arch"]) == (
@@ -236,11 +238,11 @@ class TestAuditMode:
         """PL-130."""
         result = admitted(pod(owner="DaemonSet"), using=self.AUDIT)
         assert result.admission.operations == ()
-        assert result.admission.path is Path.IGNORED
+        assert result.admission.path is AdmissionPath.IGNORED
 
     def test_pl_130_the_controller_being_away_changes_nothing(self) -> None:
         """PL-130."""
-        assert admitted(pod(), using=self.AUDIT, controller_available=False).admission.path is Path.AUDIT
+        assert admitted(pod(), using=self.AUDIT, controller_available=False).admission.path is AdmissionPath.AUDIT
 
     def test_pl_130_pl_114_a_second_call_is_empty(self) -> None:
         """PL-130, PL-114."""
@@ -258,8 +260,8 @@ class TestAuditMode:
     def test_pl_131_a_pod_that_carries_our_gate_is_finished_as_in_enforce(self) -> None:
         """PL-131."""
         gated = pod(gates=[names.GATE])
-        assert admitted(gated, BOTH, using=self.AUDIT).admission.path is Path.INLINE
-        assert admitted(gated, using=self.AUDIT).admission.path is Path.GATED
+        assert admitted(gated, BOTH, using=self.AUDIT).admission.path is AdmissionPath.INLINE
+        assert admitted(gated, using=self.AUDIT).admission.path is AdmissionPath.GATED
         late = controlled(gated, BOTH, using=self.AUDIT)
         assert required(late.pod) == [term(arch("amd64", "arm64"))]
         assert record(late.pod)["mode"] == "enforce"  # type: ignore[index]

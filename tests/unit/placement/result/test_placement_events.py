@@ -19,9 +19,9 @@ from placement_cases import (
 )
 
 from polyarch.oci.answer import Inspection
-from polyarch.placement.decide.decision import Progress, Reason
-from polyarch.placement.decide.rules import decide
-from polyarch.placement.result.events import MAX_NOTE, Event, events_for, gate_added, gate_removal_failed
+from polyarch.placement.decision import LookupProgress, Reason
+from polyarch.placement.events import MAX_NOTE, Event, events_for, gate_added_event, gate_removal_failed_event
+from polyarch.placement.rules import decide
 
 SET = "ArchAwarePredicateSet"
 REMOVED = "ArchAwareSchedGateRemovalSuccess"
@@ -37,7 +37,7 @@ def events(
     document: dict[str, Any],
     known: dict[str, Inspection],
     level: Any,
-    progress: Progress = Progress.WAITING,
+    progress: LookupProgress = LookupProgress.WAITING,
     sources: Any = (),
     nodes: Any = (),
     **changes: Any,
@@ -46,20 +46,20 @@ def events(
     return events_for(case, decide(case, known, progress))
 
 
-CASES: dict[str, tuple[dict[str, Any], dict[str, Inspection], Progress, dict[str, Any], list[list[str]]]] = {
-    "architectures": (pod(), ONE, Progress.WAITING, {}, [[], [SET], [SET, REMOVED]]),
-    "neutral": (pod(), answers(neutral(APP)), Progress.WAITING, {}, [[], [], [REMOVED]]),
+CASES: dict[str, tuple[dict[str, Any], dict[str, Inspection], LookupProgress, dict[str, Any], list[list[str]]]] = {
+    "architectures": (pod(), ONE, LookupProgress.WAITING, {}, [[], [SET], [SET, REMOVED]]),
+    "neutral": (pod(), answers(neutral(APP)), LookupProgress.WAITING, {}, [[], [], [REMOVED]]),
     "preferences only": (
         pod(nodeSelector={"kubernetes.io/arch": "arm64"}),
         {},
-        Progress.WAITING,
+        LookupProgress.WAITING,
         {"sources": (source(arm64=1),)},
         [[], [SET], [SET, SET, CONFLICT, REMOVED]],
     ),
     "no supported architecture": (
         pod(),
         answers(index(APP)),
-        Progress.WAITING,
+        LookupProgress.WAITING,
         {},
         [
             ["NoSupportedArchitecturesFound"],
@@ -67,28 +67,28 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Inspection], Progress, dict[str
             ["NoSupportedArchitecturesFound", REMOVED],
         ],
     ),
-    "failing": (pod(), LOST, Progress.FAILING, {}, [[ERROR]] * 3),
-    "waiting": (pod(), {}, Progress.WAITING, {}, [[]] * 3),
-    "released": (pod(), LOST, Progress.ENDED, {}, [[ERROR], [ERROR], [ERROR, REMOVED]]),
+    "failing": (pod(), LOST, LookupProgress.FAILING, {}, [[ERROR]] * 3),
+    "waiting": (pod(), {}, LookupProgress.WAITING, {}, [[]] * 3),
+    "released": (pod(), LOST, LookupProgress.ENDED, {}, [[ERROR], [ERROR], [ERROR, REMOVED]]),
     "fallback": (
         pod(),
         LOST,
-        Progress.ENDED,
+        LookupProgress.ENDED,
         {"fallback_architectures": ("amd64",)},
         [[ERROR, FALLBACK], [ERROR, FALLBACK], [ERROR, FALLBACK, REMOVED]],
     ),
-    "held": (pod(), LOST, Progress.ENDED, {"action": "hold"}, [["PolyarchPodHeld"]] * 3),
+    "held": (pod(), LOST, LookupProgress.ENDED, {"action": "hold"}, [["PolyarchPodHeld"]] * 3),
     "not eligible any more": (
         pod(nodeSelector={"kubernetes.io/arch": "arm64"}),
         {},
-        Progress.WAITING,
+        LookupProgress.WAITING,
         {},
         [["ArchAwareGatedPodIgnored"], ["ArchAwareGatedPodIgnored"], ["ArchAwareGatedPodIgnored", CONFLICT, REMOVED]],
     ),
     "no node": (
         pod(),
         ONE,
-        Progress.WAITING,
+        LookupProgress.WAITING,
         {"node_aware": "report", "nodes": ("amd64",)},
         [["PolyarchNoMatchingNode"], [SET, "PolyarchNoMatchingNode"], [SET, "PolyarchNoMatchingNode", REMOVED]],
     ),
@@ -154,7 +154,7 @@ def test_pl_710_pl_900_row_7_the_gate_is_told_of_by_the_controller(
 ) -> None:
     """PL-710, PL-900 row 7."""
     case = look(pod(), stored=True, using=settings(events=level, **changes))
-    event = gate_added(case, decide(case, known), seconds_gated=seconds)
+    event = gate_added_event(case, decide(case, known), seconds_gated=seconds)
     assert (event is not None) is due
     if event is not None:
         assert (event.reason.value, event.type) == ("ArchAwareSchedGateAdded", "Normal")
@@ -166,15 +166,15 @@ def test_pl_332_a_broken_image_costs_at_most_three_events(level: Any, action: An
     """PL-332."""
     using = settings(events=level, action=action, fallback_architectures=("amd64",))
     case = look(pod(), stored=True, using=using)
-    failing = decide(case, LOST, Progress.FAILING)
-    told = [gate_added(case, failing, seconds_gated=at) for at in (0.0, 2.0)]
-    told += [*events_for(case, failing), *events_for(case, decide(case, LOST, Progress.ENDED))]
+    failing = decide(case, LOST, LookupProgress.FAILING)
+    told = [gate_added_event(case, failing, seconds_gated=at) for at in (0.0, 2.0)]
+    told += [*events_for(case, failing), *events_for(case, decide(case, LOST, LookupProgress.ENDED))]
     assert len([each for each in told if each is not None]) <= 3
 
 
 def test_pl_305_the_api_servers_message_is_told() -> None:
     """PL-305."""
-    event = gate_removal_failed("admission webhook denied the request")
+    event = gate_removal_failed_event("admission webhook denied the request")
     assert (event.reason.value, event.type) == ("ArchAwareSchedGateRemovalFailed", "Warning")
     assert "denied the request" in event.note
 
@@ -182,14 +182,14 @@ def test_pl_305_the_api_servers_message_is_told() -> None:
 def test_pl_710_notes_fit_into_an_event() -> None:
     """PL-710."""
     images = [f"quay.io/{'é' * 100}/{at}" for at in range(40)]
-    (event,) = events(pod(*images), {}, "lean", Progress.ENDED)
+    (event,) = events(pod(*images), {}, "lean", LookupProgress.ENDED)
     assert event.reason.value == ERROR
     assert len(event.note.encode()) <= MAX_NOTE
 
 
 def test_pl_751_pl_850_events_never_show_what_a_registry_sent() -> None:
     """PL-751, PL-850."""
-    for progress in (Progress.FAILING, Progress.ENDED):
+    for progress in (LookupProgress.FAILING, LookupProgress.ENDED):
         for event in events(pod(), LOST, "full", progress, fallback_architectures=("amd64",)):
             assert "SECRET" not in event.note
     error = LOST[APP].error
@@ -235,5 +235,5 @@ def test_pl_247_events_print_the_decisions_own_sentence() -> None:
 )
 def test_pl_751_a_failure_is_told_by_what_happened_first(code: str, status: int | None, said: str) -> None:
     """PL-751: class, host and HTTP status are in it."""
-    (event,) = events(pod(), answers(failure(APP, code, status)), "lean", Progress.FAILING)
+    (event,) = events(pod(), answers(failure(APP, code, status)), "lean", LookupProgress.FAILING)
     assert event.note.startswith(said)

@@ -24,10 +24,9 @@ from placement_cases import (
 )
 
 from polyarch.oci.answer import Inspection
-from polyarch.placement import names
-from polyarch.placement.decide.decision import Progress
-from polyarch.placement.decide.rules import decide
-from polyarch.placement.result import explain
+from polyarch.placement import explain, names
+from polyarch.placement.decision import LookupProgress
+from polyarch.placement.rules import decide
 
 BOTH = answers(index(APP, "amd64", "arm64"))
 
@@ -38,7 +37,10 @@ def admission(document: dict[str, Any], known: dict[str, Inspection], **facts: A
 
 
 def controller(
-    document: dict[str, Any], known: dict[str, Inspection], progress: Progress = Progress.WAITING, **facts: Any
+    document: dict[str, Any],
+    known: dict[str, Inspection],
+    progress: LookupProgress = LookupProgress.WAITING,
+    **facts: Any,
 ) -> dict[str, Any]:
     case = look(document, stored=True, **facts)
     return explain.explain_controller(document, case, decide(case, known, progress))
@@ -110,7 +112,10 @@ def test_pl_732_a_pod_whose_outcome_is_known_waits_for_the_controller_only() -> 
 def test_pl_732_a_held_pod() -> None:
     """PL-732."""
     entry = controller(
-        pod(gates=[names.GATE]), answers(failure(APP)), Progress.ENDED, using=settings(action="hold", hold_limit=3600.0)
+        pod(gates=[names.GATE]),
+        answers(failure(APP)),
+        LookupProgress.ENDED,
+        using=settings(action="hold", hold_limit=3600.0),
     )
     assert entry["next"] == {"waitsFor": "its images", "images": [APP], "until": "1h", "then": "release"}
     assert [each["reason"] for each in entry["events"]] == ["PolyarchPodHeld"]
@@ -163,7 +168,7 @@ def test_pl_730_a_pod_that_no_node_can_take() -> None:
 
 def test_pl_732_problems_of_images_show_no_text_of_a_registry() -> None:
     """PL-732."""
-    entry = controller(pod(APP, "Bad:"), answers(failure(APP)), Progress.ENDED)
+    entry = controller(pod(APP, "Bad:"), answers(failure(APP)), LookupProgress.ENDED)
     problems = [each["problem"] for each in entry["decision"]["images"]]
     assert problems[0] == "transient quay.io HTTP 503 (server-error)"
     assert "tag" in problems[1]
@@ -174,7 +179,7 @@ def test_pl_730_a_finished_impossible_pod_keeps_its_marker() -> None:
     """PL-730: the recorded decision and the one of now, and no patch that nobody will send."""
     placed = controlled(pod(terms=[term(zone("a"))], gates=[names.GATE]), answers(index(APP))).pod
     case = look(placed)
-    entry = explain.explain_finished(placed, case, decide(case, answers(index(APP)), Progress.ENDED))
+    entry = explain.explain_finished(placed, case, decide(case, answers(index(APP)), LookupProgress.ENDED))
     assert entry["recorded"]["reason"] == entry["decision"]["reason"] == "NoSupportedArchitecture"
     assert (entry["agrees"], entry["path"]) == (True, "gated")
     assert (entry["patch"], entry["events"], entry["next"]) == ([], [], None)
@@ -199,7 +204,7 @@ def test_pl_730_a_pod_that_the_webhook_missed_does_not_agree() -> None:
 
 def test_pl_730_a_pod_released_for_a_broken_image_agrees_while_the_image_is_broken() -> None:
     """PL-730."""
-    placed = controlled(pod(gates=[names.GATE]), answers(failure(APP)), progress=Progress.ENDED).pod
+    placed = controlled(pod(gates=[names.GATE]), answers(failure(APP)), progress=LookupProgress.ENDED).pod
     case = look(placed)
-    assert explain.agrees(case, decide(case, answers(failure(APP)), Progress.ENDED))
-    assert not explain.agrees(case, decide(case, BOTH, Progress.ENDED))
+    assert explain.agrees(case, decide(case, answers(failure(APP)), LookupProgress.ENDED))
+    assert not explain.agrees(case, decide(case, BOTH, LookupProgress.ENDED))

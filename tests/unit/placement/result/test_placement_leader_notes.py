@@ -2,7 +2,7 @@
 
 import pytest
 
-from polyarch.placement.result.leader_notes import HELD, LEFT_OUT, UNPLACED, LeaderNotes
+from polyarch.placement.api import HELD_PODS_ANNOTATION, LEFT_OUT_ANNOTATION, UNPLACED_PODS_ANNOTATION, LeaderNotes
 
 
 def test_pl_041_what_is_told_is_read() -> None:
@@ -11,9 +11,21 @@ def test_pl_041_what_is_told_is_read() -> None:
 
 
 def test_pl_041_what_is_no_longer_the_case_takes_its_annotation_away() -> None:
-    assert LeaderNotes().annotations() == {HELD: "0", UNPLACED: "0", LEFT_OUT: ""}
+    assert LeaderNotes().annotations() == {
+        HELD_PODS_ANNOTATION: "0",
+        UNPLACED_PODS_ANNOTATION: "0",
+        LEFT_OUT_ANNOTATION: "",
+    }
 
 
-@pytest.mark.parametrize("annotations", [None, {}, {HELD: "-1", UNPLACED: "many", LEFT_OUT: "["}, {LEFT_OUT: "[1]"}])
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        None,
+        {},
+        {HELD_PODS_ANNOTATION: "-1", UNPLACED_PODS_ANNOTATION: "many", LEFT_OUT_ANNOTATION: "["},
+        {LEFT_OUT_ANNOTATION: "[1]"},
+    ],
+)
 def test_pl_041_unreadable_notes_tell_nothing(annotations: dict[str, str] | None) -> None:
     assert LeaderNotes.of(annotations) == LeaderNotes()

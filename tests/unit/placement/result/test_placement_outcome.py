@@ -22,7 +22,7 @@ from placement_cases import (
 )
 
 from polyarch.placement import names
-from polyarch.placement.decide.decision import Progress, Reason
+from polyarch.placement.decision import LookupProgress, Reason
 
 M = names.GROUP + "/"
 Result = Admitted | Controlled
@@ -43,7 +43,7 @@ def waiting(**facts: Any) -> Result:
 
 
 def failing(**facts: Any) -> Result:
-    return controlled(pod(gates=[names.GATE]), answers(failure(APP)), progress=Progress.FAILING, **facts)
+    return controlled(pod(gates=[names.GATE]), answers(failure(APP)), progress=LookupProgress.FAILING, **facts)
 
 
 def one_architecture(**facts: Any) -> Result:
@@ -71,7 +71,7 @@ def ended(action: Any, *others: str, **facts: Any) -> Result:
     known = answers(failure(APP), *(index(SIDE, other) for other in others))
     document = pod(APP, *([SIDE] if others else []), gates=[names.GATE])
     using = settings(action=action, fallback_architectures=("arm64",))
-    return controlled(document, known, progress=Progress.ENDED, using=using, **facts)
+    return controlled(document, known, progress=LookupProgress.ENDED, using=using, **facts)
 
 
 def fallback(**facts: Any) -> Result:

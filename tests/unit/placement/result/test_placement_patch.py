@@ -25,7 +25,7 @@ from placement_cases import (
 
 from polyarch.kube.patches import TestFailed, apply_patch
 from polyarch.placement import names
-from polyarch.placement.decide.decision import Progress
+from polyarch.placement.decision import LookupProgress
 
 BOTH = answers(index(APP, "amd64", "arm64"))
 GATED = {names.SCHEDULING_GATE_LABEL: "gated", names.NODE_AFFINITY_LABEL: "not-set"}
@@ -170,8 +170,8 @@ class TestControllersPatch:
         """PL-303."""
         waiting = admitted(pod()).pod
         assert controlled(waiting).operations == ()
-        failing = controlled(waiting, answers(failure(APP)), progress=Progress.FAILING).pod
-        assert controlled(failing, answers(failure(APP)), progress=Progress.FAILING).operations == ()
+        failing = controlled(waiting, answers(failure(APP)), progress=LookupProgress.FAILING).pod
+        assert controlled(failing, answers(failure(APP)), progress=LookupProgress.FAILING).operations == ()
 
     def test_pl_303_the_pod_need_not_have_labels_or_annotations(self) -> None:
         """PL-303."""

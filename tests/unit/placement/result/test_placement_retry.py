@@ -8,9 +8,9 @@ from placement_cases import APP, SIDE, answers, failure, index, look, pod, setti
 
 from polyarch.images import backoff
 from polyarch.oci.answer import Inspection
-from polyarch.placement.api.settings import Settings
-from polyarch.placement.decide.decision import Outcome, Reason
-from polyarch.placement.result import retry
+from polyarch.placement.decision import PlacementOutcome, Reason
+from polyarch.placement.rules import WaitingTime, decide_after, next_change, retry_window
+from polyarch.placement.settings import Settings
 
 CODES = {
     "transient": "server-error",
@@ -37,12 +37,14 @@ CODES = {
 )
 def test_pl_330_the_window_by_class(error_class: str, configured: float, window: float) -> None:
     """PL-330."""
-    assert retry.window(error_class, configured) == window
+    assert retry_window(error_class, configured) == window
 
 
-def outcome(known: dict[str, Inspection], elapsed: float, *images: str, using: Settings | None = None) -> Outcome:
+def outcome(
+    known: dict[str, Inspection], elapsed: float, *images: str, using: Settings | None = None
+) -> PlacementOutcome:
     case = look(pod(*images), stored=True, using=using)
-    return retry.decide_after(case, known, retry.Waited(elapsed)).outcome
+    return decide_after(case, known, WaitingTime(elapsed)).outcome
 
 
 @pytest.mark.parametrize(
@@ -52,10 +54,10 @@ def outcome(known: dict[str, Inspection], elapsed: float, *images: str, using: S
 def test_pl_330_pl_332_waiting_failing_then_released(error_class: str, ends: float) -> None:
     """PL-330, PL-332."""
     known = answers(failure(APP, CODES[error_class]))
-    assert outcome(known, 1.9) is Outcome.WAITING
-    assert outcome(known, 2.0) is Outcome.FAILING
-    assert outcome(known, ends - 0.1) is Outcome.FAILING
-    assert outcome(known, ends) is Outcome.PLACED
+    assert outcome(known, 1.9) is PlacementOutcome.WAITING
+    assert outcome(known, 2.0) is PlacementOutcome.FAILING
+    assert outcome(known, ends - 0.1) is PlacementOutcome.FAILING
+    assert outcome(known, ends) is PlacementOutcome.PLACED
 
 
 @pytest.mark.parametrize(
@@ -63,66 +65,68 @@ def test_pl_330_pl_332_waiting_failing_then_released(error_class: str, ends: flo
 )
 def test_pl_330_what_no_retry_can_change_is_final_at_once(known: dict[str, Inspection]) -> None:
     """PL-330."""
-    assert outcome(known, 0.0) is Outcome.PLACED
+    assert outcome(known, 0.0) is PlacementOutcome.PLACED
 
 
 def test_pl_330_an_invalid_reference_is_final_at_once() -> None:
     """PL-330."""
-    assert outcome({}, 0.0, "Not/Valid:") is Outcome.PLACED
+    assert outcome({}, 0.0, "Not/Valid:") is PlacementOutcome.PLACED
 
 
 def test_pl_330_a_pod_gives_up_at_the_earliest_end_among_its_images() -> None:
     """PL-330."""
     known = answers(failure(APP), failure(SIDE, "not-found", 404))
-    assert outcome(known, 29.0, APP, SIDE) is Outcome.FAILING
-    assert outcome(known, 30.0, APP, SIDE) is Outcome.PLACED
+    assert outcome(known, 29.0, APP, SIDE) is PlacementOutcome.FAILING
+    assert outcome(known, 30.0, APP, SIDE) is PlacementOutcome.PLACED
 
 
 def test_pl_330_a_change_of_class_takes_the_new_window_from_the_first_attempt() -> None:
     """PL-330."""
-    assert outcome(answers(failure(APP)), 40.0) is Outcome.FAILING
-    assert outcome(answers(failure(APP, "not-found", 404)), 40.0) is Outcome.PLACED
+    assert outcome(answers(failure(APP)), 40.0) is PlacementOutcome.FAILING
+    assert outcome(answers(failure(APP, "not-found", 404)), 40.0) is PlacementOutcome.PLACED
 
 
 def test_pl_330_an_image_that_never_answers_does_not_keep_a_pod_for_ever() -> None:
     """PL-330."""
-    assert outcome({}, 119.0) is Outcome.WAITING
-    assert outcome({}, 120.0) is Outcome.PLACED
+    assert outcome({}, 119.0) is PlacementOutcome.WAITING
+    assert outcome({}, 120.0) is PlacementOutcome.PLACED
 
 
 def test_pl_330_a_success_ends_the_waiting() -> None:
     """PL-330."""
     case = look(pod(), stored=True)
-    decision = retry.decide_after(case, answers(index(APP, "amd64")), retry.Waited(500.0))
+    decision = decide_after(case, answers(index(APP, "amd64")), WaitingTime(500.0))
     assert decision.reason is Reason.ARCHITECTURES_SET
 
 
 @pytest.mark.parametrize(
     ("code", "action", "held", "expected"),
     [
-        ("malformed", "release", False, Outcome.FAILING),
-        ("not-found", "release", False, Outcome.FAILING),
-        ("malformed", "hold", False, Outcome.FAILING),
-        ("malformed", "hold", True, Outcome.HELD),
+        ("malformed", "release", False, PlacementOutcome.FAILING),
+        ("not-found", "release", False, PlacementOutcome.FAILING),
+        ("malformed", "hold", False, PlacementOutcome.FAILING),
+        ("malformed", "hold", True, PlacementOutcome.HELD),
     ],
     ids=["released", "released after its window", "not yet held", "held before"],
 )
-def test_pl_330_nothing_ends_while_an_image_is_pending(code: str, action: Any, held: bool, expected: Outcome) -> None:
+def test_pl_330_nothing_ends_while_an_image_is_pending(
+    code: str, action: Any, held: bool, expected: PlacementOutcome
+) -> None:
     """PL-330: a pod that was held before stays so while its image is asked for anew."""
     case = look(pod(APP, SIDE), stored=True, using=settings(action=action))
     known = answers(failure(APP, code))
-    assert retry.decide_after(case, known, retry.Waited(500.0, pending=True, held=held)).outcome is expected
-    assert retry.decide_after(case, known, retry.Waited(500.0)).outcome is not Outcome.FAILING
+    assert decide_after(case, known, WaitingTime(500.0, pending=True, held=held)).outcome is expected
+    assert decide_after(case, known, WaitingTime(500.0)).outcome is not PlacementOutcome.FAILING
 
 
 def test_pl_230_holding_until_its_limit() -> None:
     """PL-230."""
     using = settings(action="hold", hold_limit=600.0)
     known = answers(failure(APP))
-    assert outcome(known, 120.0, using=using) is Outcome.HELD
-    assert outcome(known, 599.0, using=using) is Outcome.HELD
-    assert outcome(known, 600.0, using=using) is Outcome.PLACED
-    assert outcome(known, 1e9, using=settings(action="hold")) is Outcome.HELD
+    assert outcome(known, 120.0, using=using) is PlacementOutcome.HELD
+    assert outcome(known, 599.0, using=using) is PlacementOutcome.HELD
+    assert outcome(known, 600.0, using=using) is PlacementOutcome.PLACED
+    assert outcome(known, 1e9, using=settings(action="hold")) is PlacementOutcome.HELD
 
 
 @pytest.mark.parametrize(
@@ -142,8 +146,8 @@ def test_pl_302_when_time_alone_changes_the_outcome(
 ) -> None:
     """PL-302."""
     case = look(pod(), stored=True, using=using)
-    decision = retry.decide_after(case, known, retry.Waited(elapsed))
-    assert retry.next_change(decision, using, elapsed) == (pytest.approx(changes) if changes is not None else None)
+    decision = decide_after(case, known, WaitingTime(elapsed))
+    assert next_change(decision, using, elapsed) == (pytest.approx(changes) if changes is not None else None)
 
 
 def test_pl_331_delays_double_up_to_fifteen_seconds() -> None:
@@ -179,5 +183,5 @@ def test_pl_335_pl_900_row_3_an_outage_of_thirty_seconds_costs_at_most_twelve_at
 def test_pl_335_a_repository_that_does_not_exist_is_released_after_thirty_to_forty_seconds() -> None:
     """PL-335."""
     known = answers(failure(APP, "not-found", 404))
-    assert outcome(known, 29.9) is Outcome.FAILING
-    assert outcome(known, 30.0) is Outcome.PLACED
+    assert outcome(known, 29.9) is PlacementOutcome.FAILING
+    assert outcome(known, 30.0) is PlacementOutcome.PLACED

@@ -6,25 +6,25 @@ import msgspec
 import pytest
 from placement_cases import APP, SIDE, answers, arch, index
 
-from polyarch.images.decision_cache import ENTRIES, LONGEST
+from polyarch.images.decision_cache import MAX_INSPECTION_ENTRIES, MAX_KEY_BYTES
 from polyarch.objects import ObjectMeta, Pod
 from polyarch.placement import names
-from polyarch.placement.api.settings import Settings
-from polyarch.placement.decide.rules import Facts
-from polyarch.placement.decide.scoring import Source
-from polyarch.placement.decide.seal import Seal
-from polyarch.placement.result.admission import Admission
-from polyarch.placement.result.outcome import Path
-from polyarch.placement.result.series import BYTES, Look, recent_series
+from polyarch.placement.admission import CACHE_BYTES, Admission, CachedDecision, decision_cache
+from polyarch.placement.patch import AdmissionPath
+from polyarch.placement.record import RecordSigner
+from polyarch.placement.rules import PodFacts
+from polyarch.placement.settings import ScoringSource, Settings
 
 SETTINGS = Settings()
 NO_SOURCES = ()
 NODES: frozenset[str] = frozenset()
 
 
-def facts(document: dict[str, Any], **changes: Any) -> Facts:
+def facts(document: dict[str, Any], **changes: Any) -> PodFacts:
     pod = msgspec.convert(document, Pod)
-    return Facts(pod=pod, namespace="team", **({"settings": SETTINGS, "sources": NO_SOURCES, "nodes": NODES} | changes))
+    return PodFacts(
+        pod=pod, namespace="team", **({"settings": SETTINGS, "sources": NO_SOURCES, "nodes": NODES} | changes)
+    )
 
 
 def replica(number: int = 0, **spec: Any) -> dict[str, Any]:
@@ -40,14 +40,14 @@ def replica(number: int = 0, **spec: Any) -> dict[str, Any]:
 
 
 def admit(
-    look: Look, platforms: tuple[str, ...] = ("amd64",), *, lives: bool = True, leaving: bool = False
+    look: CachedDecision, platforms: tuple[str, ...] = ("amd64",), *, lives: bool = True, leaving: bool = False
 ) -> Admission:
     return look.admission(answers(index(APP, *platforms)), controller_available=lives, deprovisioning=leaving)
 
 
 def test_pl_801_replicas_are_one_series_and_decided_once() -> None:
     """PL-801: what differs between siblings is nothing that a rule reads."""
-    known = recent_series()
+    known = decision_cache()
     first, second = known.look(facts(replica(1))), known.look(facts(replica(2)))
     assert second is first
     assert admit(second) is admit(first)
@@ -72,7 +72,7 @@ def test_pl_801_replicas_are_one_series_and_decided_once() -> None:
 )  # fmt: skip
 def test_pl_801_another_spec_is_another_series(changed: dict[str, Any]) -> None:
     """PL-801."""
-    known = recent_series()
+    known = decision_cache()
     assert known.look(facts(replica(**changed))) is not known.look(facts(replica()))
 
 
@@ -88,13 +88,13 @@ def test_pl_801_another_spec_is_another_series(changed: dict[str, Any]) -> None:
 )
 def test_pl_801_other_metadata_is_another_series(metadata: dict[str, Any]) -> None:
     """PL-801."""
-    known, other = recent_series(), replica()
+    known, other = decision_cache(), replica()
     other["metadata"] |= metadata
     assert known.look(facts(other)) is not known.look(facts(replica()))
 
 
 def test_another_namespace_is_another_series() -> None:
-    known, given = recent_series(), facts(replica())
+    known, given = decision_cache(), facts(replica())
     assert known.look(msgspec.structs.replace(given, namespace="other")) is not known.look(given)
 
 
@@ -103,15 +103,15 @@ def test_another_namespace_is_another_series() -> None:
     [
         {"settings": Settings(mode="audit")},
         {"settings": Settings()},
-        {"sources": (Source("ClusterPodPlacementConfig", (("arm64", 1),)),)},
+        {"sources": (ScoringSource("ClusterPodPlacementConfig", (("arm64", 1),)),)},
         {"nodes": frozenset({"arm64"})},
-        {"seal": Seal([b"k" * 32])},
+        {"seal": RecordSigner([b"k" * 32])},
     ],
     ids=["settings", "settings compiled anew", "sources", "nodes", "key of records"],
 )
 def test_facts_that_changed_are_looked_at_again(changes: dict[str, Any]) -> None:
     """And the new look takes the place of the old one."""
-    known = recent_series()
+    known = decision_cache()
     before, changed = known.look(facts(replica())), facts(replica(), **changes)
     after = known.look(changed)
     assert after is not before
@@ -122,15 +122,15 @@ def test_facts_that_changed_are_looked_at_again(changes: dict[str, Any]) -> None
 
 def test_answers_that_changed_decide_again() -> None:
     """A tag that moved, or a failure that ended, is seen by the next pod."""
-    look = recent_series().look(facts(replica()))
+    look = decision_cache().look(facts(replica()))
     assert admit(look, ("amd64",)).decision.architectures == ("amd64",)
     assert admit(look, ("arm64", "s390x")).decision.architectures == ("arm64", "s390x")
-    assert look.admission({}, controller_available=True, deprovisioning=False).path is Path.GATED
+    assert look.admission({}, controller_available=True, deprovisioning=False).path is AdmissionPath.GATED
 
 
 def test_answers_are_kept_as_they_were() -> None:
     """The caller goes on using its dictionary."""
-    look, mine = recent_series().look(facts(replica())), answers(index(APP, "amd64"))
+    look, mine = decision_cache().look(facts(replica())), answers(index(APP, "amd64"))
     first = look.admission(mine, controller_available=True, deprovisioning=False)
     mine[APP] = index(APP, "arm64")
     assert look.admission(mine, controller_available=True, deprovisioning=False) is not first
@@ -138,33 +138,37 @@ def test_answers_are_kept_as_they_were() -> None:
 
 def test_pl_107_a_controller_that_went_away_is_seen_by_the_next_pod() -> None:
     """PL-107."""
-    look = recent_series().look(facts(replica()))
+    look = decision_cache().look(facts(replica()))
     gated = look.admission({}, controller_available=True, deprovisioning=False)
     let_through = look.admission({}, controller_available=False, deprovisioning=False)
     leaving = look.admission({}, controller_available=False, deprovisioning=True)
-    assert [each.path for each in (gated, let_through, leaving)] == [Path.GATED, Path.UNAVAILABLE, Path.UNAVAILABLE]
+    assert [each.path for each in (gated, let_through, leaving)] == [
+        AdmissionPath.GATED,
+        AdmissionPath.UNAVAILABLE,
+        AdmissionPath.UNAVAILABLE,
+    ]
     assert let_through.decision.message != leaving.decision.message
 
 
 def test_pl_854_what_is_remembered_is_bounded() -> None:
     """PL-854: the least recently asked for goes first; a pod of more than 32 KiB is not kept at all."""
-    known = recent_series(capacity=2)
+    known = decision_cache(capacity=2)
     first = known.look(facts(replica(containers=[{"image": "a"}])))
     known.look(facts(replica(containers=[{"image": "b"}])))
     assert known.look(facts(replica(containers=[{"image": "a"}]))) is first
     known.look(facts(replica(containers=[{"image": "c"}])))
     assert len(known) == 2
     assert known.look(facts(replica(containers=[{"image": "a"}]))) is first
-    known.look(facts(replica(nodeSelector={"k": "x" * LONGEST})))
+    known.look(facts(replica(nodeSelector={"k": "x" * MAX_KEY_BYTES})))
     assert len(known) == 2
 
 
 def test_pl_854_all_series_together_are_bounded() -> None:
     """PL-854: who sends dry runs of large pods, each with another label, fills no more than a part of the limit."""
-    known = recent_series()
+    known = decision_cache()
     for number in range(64):
         known.look(facts(replica(volumes=[{}] * 10_000, nodeSelector={"number": str(number)})))
-    assert len(known) == BYTES // (10_000 * len("{},"))
+    assert len(known) == CACHE_BYTES // (10_000 * len("{},"))
     assert known.look(facts(replica(volumes=[{}] * 10_000, nodeSelector={"number": "63"}))) is known.look(
         facts(replica(volumes=[{}] * 10_000, nodeSelector={"number": "63"}))
     ), "the youngest are there"
@@ -172,7 +176,7 @@ def test_pl_854_all_series_together_are_bounded() -> None:
 
 def test_a_series_that_was_looked_at_again_takes_the_room_of_one() -> None:
     """PL-854: its facts change a hundred times, and the others stay."""
-    known = recent_series()
+    known = decision_cache()
     first = known.look(facts(replica()))
     for number in range(100):
         known.look(facts(replica(volumes=[{}] * 10_000), settings=Settings(hold_limit=float(number))))
@@ -183,7 +187,7 @@ def test_pl_854_of_a_pod_only_its_likeness_is_remembered() -> None:
     """PL-854, PL-801: a pod may be small in what rules read and large elsewhere; and no rule can see more of it."""
     document = replica()
     document["metadata"] |= {"name": "web-1", "finalizers": [f"f{number}" for number in range(10_000)]}
-    remembered = recent_series().look(facts(document)).case
+    remembered = decision_cache().look(facts(document)).case
     for seen in (remembered.pod, remembered.view.pod):
         assert seen.metadata == ObjectMeta(labels={"app": "web"})
         assert seen.spec == facts(document).pod.spec
@@ -191,6 +195,9 @@ def test_pl_854_of_a_pod_only_its_likeness_is_remembered() -> None:
 
 def test_pl_854_answers_that_are_very_long_are_not_remembered() -> None:
     """PL-854: whose registry it is may state a thousand platforms; the readings' own memory is bounded by bytes."""
-    look, stated = recent_series().look(facts(replica())), tuple(f"x{number}" for number in range(ENTRIES + 1))
+    look, stated = (
+        decision_cache().look(facts(replica())),
+        tuple(f"x{number}" for number in range(MAX_INSPECTION_ENTRIES + 1)),
+    )
     assert admit(look, stated) is not admit(look, stated)
     assert admit(look, stated[1:]) is admit(look, stated[1:])

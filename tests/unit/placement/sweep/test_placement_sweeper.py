@@ -16,7 +16,7 @@ from polyarch.kube.responses import Listing
 from polyarch.kube.watch import Page
 from polyarch.objects import Key, PartialObjectMetadata, Pod
 from polyarch.placement import names
-from polyarch.placement.sweep.sweeper import PAGE, Sweeper
+from polyarch.placement.sweep import PAGE_SIZE, Sweeper
 
 APP = "quay.io/team/app:1"
 BOTH = {"a": "amd64", "b": "arm64"}
@@ -299,7 +299,7 @@ async def test_with_scope_all_pods_on_nodes_are_compared_page_by_page(make):
     """PL-370."""
     cluster = make(sweep={"interval": "1m", "scope": "all"})
     cluster.registry.set(APP, "linux/arm64")
-    for number in range(PAGE + 10):
+    for number in range(PAGE_SIZE + 10):
         cluster.create(f"right-{number}", age=300, phase="Running", nodeName="b")
     cluster.create("wrong", age=300, phase="Running", nodeName="a")
     cluster.create("ended", age=300, phase="Succeeded", nodeName="a")

@@ -10,29 +10,28 @@ from placement_cases import APP, SIDE, admitted, answers, arch, failure, index, 
 
 from polyarch.objects import Pod
 from polyarch.placement import names
-from polyarch.placement.decide.rules import Facts
-from polyarch.placement.decide.seal import UNSEALED, Seal
-from polyarch.placement.sweep import notes
-from polyarch.placement.sweep.verdict import Fault, judge, suspect
+from polyarch.placement.record import NO_SIGNER, RecordSigner
+from polyarch.placement.rules import PodFacts
+from polyarch.placement.sweep_rules import MissReason, evicted_event, find_candidate, find_missed, unplaced_event
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 NODES = {"a": "amd64", "b": "arm64"}
-SEAL = Seal([b"k" * 32])
+SEAL = RecordSigner([b"k" * 32])
 NOT_SET = {names.SCHEDULING_GATE_LABEL: "not-set"}
 
 
-def facts(document, *, namespace="shop", seal=UNSEALED, sources=(), phase="Pending", **changes):
+def facts(document, *, namespace="shop", seal=NO_SIGNER, sources=(), phase="Pending", **changes):
     stored = msgspec.convert({**document, "status": {"phase": phase}}, Pod)
-    return Facts(pod=stored, namespace=namespace, settings=settings(**changes), seal=seal, sources=sources)
+    return PodFacts(pod=stored, namespace=namespace, settings=settings(**changes), seal=seal, sources=sources)
 
 
 def is_suspect(document, **given):
-    return suspect(facts(document, **given), younger=None) is not None
+    return find_candidate(facts(document, **given), younger=None) is not None
 
 
 def found(document, known=(), nodes=NODES, **given):
-    suspected = suspect(facts(document, **given), younger=None)
-    return judge(suspected, answers(*known), nodes) if suspected is not None else None
+    suspected = find_candidate(facts(document, **given), younger=None)
+    return find_missed(suspected, answers(*known), nodes) if suspected is not None else None
 
 
 def owned(document=None, kind="ReplicaSet"):
@@ -48,10 +47,10 @@ def owned(document=None, kind="ReplicaSet"):
 @pytest.mark.parametrize("labels", [{}, NOT_SET], ids=["no label", "not-set"])
 def test_a_pending_pod_without_a_finished_decision_is_unplaced(labels):
     """PL-370."""
-    assert found(pod(labels=labels)).fault is Fault.UNPLACED
+    assert found(pod(labels=labels)).fault is MissReason.UNPLACED
 
 
-@pytest.mark.parametrize("seal", [UNSEALED, SEAL], ids=["unsigned", "signed"])
+@pytest.mark.parametrize("seal", [NO_SIGNER, SEAL], ids=["unsigned", "signed"])
 @pytest.mark.parametrize("known", [index(APP, "arm64"), neutral(APP), index(APP)], ids=["set", "neutral", "none"])
 def test_a_placed_pod_is_fine_even_if_its_labels_are_gone(known, seal):
     """PL-370, PL-311: the decision counts, not the label."""
@@ -105,15 +104,15 @@ def test_young_pods_wait_for_the_next_round(created, is_found):
     """PL-370 minAge."""
     document = pod()
     document["metadata"]["creationTimestamp"] = created
-    suspected = suspect(facts(document), younger=NOW - timedelta(minutes=2))
+    suspected = find_candidate(facts(document), younger=NOW - timedelta(minutes=2))
     assert (suspected is not None) is is_found
-    assert suspect(facts(document), younger=None) is not None
+    assert find_candidate(facts(document), younger=None) is not None
 
 
 # -- stale decisions ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seal", [UNSEALED, SEAL], ids=["unsigned", "signed"])
+@pytest.mark.parametrize("seal", [NO_SIGNER, SEAL], ids=["unsigned", "signed"])
 @pytest.mark.parametrize("extra", [0, 12], ids=["few images", "more than are named"])
 def test_a_pod_placed_for_other_images_counts_as_unplaced(extra, seal):
     """PL-372, PL-115: and it is decided without the expressions of the former decision."""
@@ -123,7 +122,7 @@ def test_a_pod_placed_for_other_images_counts_as_unplaced(extra, seal):
     assert not is_suspect(document, seal=seal)
     document["spec"]["containers"][0]["image"] = SIDE
     judged = found(owned(document), all_known.values(), seal=seal)
-    assert judged.fault is Fault.STALE
+    assert judged.fault is MissReason.STALE
     assert judged.decision.architectures == ("arm64",)
     assert judged.evictable
 
@@ -139,7 +138,7 @@ def test_a_decision_about_preferences_alone_names_no_images_and_is_not_stale():
 
 def test_a_forged_decision_makes_nobody_believe_that_an_expression_is_ours():
     """PL-853: what it names stays the user's, so the pod is not unplaced."""
-    document = admitted(pod(APP), answers(index(APP, "amd64")), seal=Seal([b"x" * 32])).pod
+    document = admitted(pod(APP), answers(index(APP, "amd64")), seal=RecordSigner([b"x" * 32])).pod
     document["spec"]["containers"][0]["image"] = SIDE
     assert not is_suspect(document, seal=SEAL)
 
@@ -150,9 +149,9 @@ def test_a_forged_decision_makes_nobody_believe_that_an_expression_is_ours():
 @pytest.mark.parametrize(
     ("node", "known", "fault"),
     [
-        ("a", [index(APP, "arm64")], Fault.MISPLACED),
+        ("a", [index(APP, "arm64")], MissReason.MISPLACED),
         ("b", [index(APP, "arm64")], None),
-        ("a", [index(APP)], Fault.MISPLACED),
+        ("a", [index(APP)], MissReason.MISPLACED),
         ("a", [neutral(APP)], None),
         ("a", [failure(APP)], None),
         ("a", [], None),
@@ -276,13 +275,13 @@ def test_who_is_evicted_has_a_node_to_go_to_and_one_to_stay_away_from(supported,
 )
 def test_the_event_says_what_is_wrong_and_what_to_do(document, known, words):
     """PL-370, PL-710, PL-751."""
-    event = notes.reported(found(document, known))
+    event = unplaced_event(found(document, known))
     assert (event.reason, event.type) == ("PolyarchUnplacedPod", "Warning")
     assert event.note == words
 
 
 def test_the_event_of_an_eviction_says_where_the_new_pod_may_run():
     """PL-371, PL-710."""
-    event = notes.evicted(found(owned(), [index(APP, "arm64")]))
+    event = evicted_event(found(owned(), [index(APP, "arm64")]))
     assert (event.reason, event.type) == ("PolyarchPodEvicted", "Normal")
     assert event.note.endswith("evicted, so that its owner creates a new one, which is constrained to arm64.")

@@ -15,7 +15,7 @@ from polyarch.oci.answer import Entry, Status
 from polyarch.oci.cache.image_reading import Reading
 from polyarch.oci.cache.memory import Cache, Place, TagRecord
 from polyarch.placement import names
-from polyarch.placement.warm.shared_readings import SharedReadings
+from polyarch.placement.shared_readings import SharedReadings
 from polyarch.platforms import Platform
 
 PUBLIC, SHARED, PRIVATE = (Place("r.example", name) for name in ("public", "shared", "private"))

@@ -10,9 +10,8 @@ from placement_world import OPERATOR, FakeInspector, FakeSecrets, FakeWatches, f
 from polyarch.images.pull_secrets import PullSecrets
 from polyarch.images.resolver import LowPriorityLookups
 from polyarch.oci.reference import parse
-from polyarch.placement.warm import warm_up
-from polyarch.placement.warm.templates import CronJob, Workload, pod_of
-from polyarch.placement.warm.warm_up import WarmUp
+from polyarch.placement import warmup
+from polyarch.placement.warmup import CronJob, WarmUp, Workload, pod_of
 
 DEPLOYMENTS = "deployments"
 
@@ -232,7 +231,7 @@ async def test_who_leads_no_more_watches_no_more(make):
 
 async def test_the_line_is_bounded(make, monkeypatch):
     """PL-854: what the first list has too much is dropped; its pods ask for it themselves."""
-    monkeypatch.setattr(warm_up, "IN_LINE", 10)
+    monkeypatch.setattr(warmup, "MAX_QUEUED", 10)
     world = make(imagesPerMinute=1)
     await world.start(deployment("many", *(f"r.example/old:{number}" for number in range(50))))
     world.watches[DEPLOYMENTS].put(deployment("new", "r.example/new:1"))

@@ -23,7 +23,7 @@ from placement_world import (
 )
 
 from polyarch.clock import SystemClock
-from polyarch.images.additions import Addition, Adds, Alongside
+from polyarch.images.pod_mutation import MutationContext, PodMutation, PodMutator
 from polyarch.images.pull_secrets import PullSecrets
 from polyarch.images.resolver import AdmissionLookups
 from polyarch.kube.admission import (
@@ -39,9 +39,9 @@ from polyarch.kube.patches import Operation, apply_patch
 from polyarch.objects import Pod
 from polyarch.oci.auth.keyring import Document
 from polyarch.placement import names
-from polyarch.placement.decide.seal import Seal
-from polyarch.placement.lookups.facts import ClusterFacts
-from polyarch.placement.webhook.pod_webhook import AUDITS, PodWebhook
+from polyarch.placement.facts import ClusterFacts
+from polyarch.placement.record import RecordSigner
+from polyarch.placement.webhook import MAX_CONCURRENT_AUDITS, PodWebhook
 
 
 class Answer(msgspec.Struct):
@@ -75,7 +75,7 @@ class Answer(msgspec.Struct):
 class Admissions:
     """A webhook process; ``await review(pod)`` is one admission."""
 
-    def __init__(self, *, synced: bool = True, additions: Adds | None = None, **configuration: Any) -> None:
+    def __init__(self, *, synced: bool = True, additions: PodMutator | None = None, **configuration: Any) -> None:
         self.clock = ManualClock(start=1000)
         self.watches = FakeWatches()
         operator = ClusterFacts(self.watches, operator_namespace=OPERATOR, clock=self.clock)
@@ -604,7 +604,7 @@ async def test_pl_854_audits_beyond_the_bound_are_counted_as_dropped(processes):
     """PL-854, PL-130."""
     process = processes(policy={"mode": "audit"})
     process.registry.seconds = 3.0
-    for number in range(AUDITS + 3):
+    for number in range(MAX_CONCURRENT_AUDITS + 3):
         await process.admit(pod(f"app{number}:1"))
     assert value(process.metrics, "polyarch_placement_audits_dropped_total") == 3
 
@@ -621,7 +621,7 @@ async def test_a_pod_that_already_carries_our_gate_is_finished_as_in_enforce(pro
 # -- what another feature adds -----------------------------------------------------------------------------------------
 
 TOLERATION = {"key": "supported-arch", "operator": "Equal", "value": "arm64", "effect": "NoSchedule"}
-TOLERATED = Addition(
+TOLERATED = PodMutation(
     (
         Operation("add", "/metadata/annotations", {"polyarch.dev/tolerations": "arm64"}),
         Operation("add", "/spec/tolerations", [TOLERATION]),
@@ -645,18 +645,18 @@ async def test_tn_003_what_is_added_goes_into_the_same_patch(processes):
     assert answer.pod["metadata"]["annotations"]["polyarch.dev/tolerations"] == "arm64"
     assert answer.decision["reason"] == "ArchitecturesSet"
     assert answer.warnings == ["said by the other one"]
-    assert additions.asked == [("app", ["app:1"], Alongside())], "it decides by the same answers"
+    assert additions.asked == [("app", ["app:1"], MutationContext())], "it decides by the same answers"
 
 
 async def test_tn_046_the_other_feature_is_told_that_placement_gates_the_pod(processes):
     """TN-046: then it adds no gate of its own. Both wait for registries until the same time (TN-040)."""
-    additions = FakeAdditions(Addition())
+    additions = FakeAdditions(PodMutation())
     process = processes(additions=additions)
     process.registry.seconds = 3.0
     process.registry.set("cold:1", "linux/amd64")
     arrived = process.clock.monotonic()
     assert (await process.admit(pod("cold:1"), seconds=0.2)).is_gated
-    assert additions.asked == [("app", [], Alongside(gated=True))]
+    assert additions.asked == [("app", [], MutationContext(gated=True))]
     assert additions.until == [arrived + process.facts.of("team").settings.inline_budget]
 
 
@@ -687,7 +687,7 @@ async def test_tn_003_without_a_configuration_of_placement_only_the_addition_is_
 
 async def test_tn_047_a_pod_that_the_other_feature_refuses_is_refused_with_its_words(processes):
     """TN-047: 403, and no patch."""
-    process = processes(additions=FakeAdditions(Addition(denial="app:1 and old:1 have no architecture in common")))
+    process = processes(additions=FakeAdditions(PodMutation(denial="app:1 and old:1 have no architecture in common")))
     process.denies = True
     process.registry.know("app:1", "linux/amd64")
     answer = await process.admit(pod("app:1"))
@@ -764,7 +764,7 @@ async def test_the_warm_path_awaits_nothing(process):
 @pytest.mark.parametrize("sent", [False, True], ids=["second round of an admission", "copy of a placed pod"])
 async def test_pl_114_pl_853_a_record_on_a_pod_with_other_images(process, sent):
     """PL-114, PL-853: the API server says which annotations the pod's creator sent."""
-    process.facts.take(Seal([b"k" * 32]))
+    process.facts.take(RecordSigner([b"k" * 32]))
     process.registry.know("before:1", "linux/amd64")
     process.registry.know("after:1", "linux/s390x")
     document = (await process.admit(pod("before:1"))).pod

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from polyarch.placement import names
-from polyarch.placement.webhook.provenance import was_sent
+from polyarch.placement.record import creator_sent_record
 
 ANNOTATION = f"f:{names.DECISION_ANNOTATION}"
 LABELS = {"f:metadata": {"f:labels": {"f:app": {}}}, "f:spec": {"f:containers": {}}}
@@ -43,4 +43,4 @@ def pod(*fields: Any, **metadata: Any) -> bytes:
 )
 def test_pl_853_an_annotation_was_sent_if_some_creator_owns_it(document: bytes, sent: bool) -> None:
     """PL-853: where it cannot be told it was."""
-    assert was_sent(document) is sent
+    assert creator_sent_record(document) is sent

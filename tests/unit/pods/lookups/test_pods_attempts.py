@@ -10,8 +10,8 @@ import pytest
 from controller_world import World
 from placement_world import failed, pod, resolved
 
-from polyarch.images.fair_queue import Turns
-from polyarch.images.pull_secrets import PER_POD, PullSource, document_of
+from polyarch.images.fair_queue import FairQueue
+from polyarch.images.pull_secrets import PER_POD, PullSecretNames, document_of
 from polyarch.oci.answer import Inspection, Status
 from polyarch.oci.reference import parse
 from polyarch.placement import names
@@ -333,7 +333,7 @@ async def test_an_answer_is_shared_only_by_those_who_may_show_what_got_it(world)
     changed = await world.create(image, namespace="team-a", secrets=["pull"])
     same = await world.create(image, namespace="team-b", secrets=["pull"])
     world.reader.put("team-a", "pull", password="new")
-    await world.secrets.get(PullSource("team-a", ("pull",)), since=world.clock.monotonic() + 1)
+    await world.secrets.get(PullSecretNames("team-a", ("pull",)), since=world.clock.monotonic() + 1)
     await world.run(20)
     assert world.api.architectures(changed) == ["amd64"]
     assert world.api.is_gated(same)
@@ -640,13 +640,13 @@ async def test_look_ups_that_nobody_waits_for_stand_in_no_line(world):
 async def test_a_thousand_look_ups_that_become_due_together_are_lined_up_before_one_is_begun(world, monkeypatch):
     """PL-801: as after a take-over; to ask who is next costs a look at every namespace."""
     asked = Counter[str]()
-    ask = Turns.next
+    ask = FairQueue.next
 
-    def counted(turns: Turns, *conditions: Any, **more: Any) -> Any:
+    def counted(turns: FairQueue, *conditions: Any, **more: Any) -> Any:
         asked["next"] += 1
         return ask(turns, *conditions, **more)
 
-    monkeypatch.setattr(Turns, "next", counted)
+    monkeypatch.setattr(FairQueue, "next", counted)
     Slow(world, 60.0, "slow-")
     await world.run(1)
     for number in range(100):

@@ -9,8 +9,8 @@ import pytest
 from manual_clock import ManualClock
 from placement_world import FakeInspector, FakeSecrets, failed, placement_metrics, resolved, value
 
-from polyarch.images.fair_queue import IN_ALL, PER_HOST
-from polyarch.images.pull_secrets import PullSecrets, PullSource
+from polyarch.images.fair_queue import MAX_CONCURRENT_LOOKUPS, MAX_CONCURRENT_PER_HOST
+from polyarch.images.pull_secrets import PullSecretNames, PullSecrets
 from polyarch.images.resolver import IN_LINE, NEVER, AdmissionLookups
 from polyarch.oci.answer import Inspection
 from polyarch.oci.reference import Reference, parse
@@ -28,7 +28,7 @@ class World:
         self.lookups = AdmissionLookups(self.registry, self.secrets, self.clock, placement.lookups)
 
     def ask(self, image: str, *names: str, namespace: str = "team", not_before: float = NEVER):
-        return self.lookups.ask(parse(image), PullSource(namespace, names), not_before=not_before)
+        return self.lookups.ask(parse(image), PullSecretNames(namespace, names), not_before=not_before)
 
     @property
     def dropped(self) -> float:
@@ -62,10 +62,10 @@ async def test_pl_810_ten_thousand_hanging_hosts_take_no_more_than_their_bound(w
         kept, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert world.registry.under_way <= IN_ALL
+    assert world.registry.under_way <= MAX_CONCURRENT_LOOKUPS
     assert world.lookups.in_line <= IN_LINE
-    assert refused == world.dropped >= 10_000 - IN_ALL - IN_LINE
-    assert len(asyncio.all_tasks()) <= 2 * IN_ALL + 1, "with a timer each"
+    assert refused == world.dropped >= 10_000 - MAX_CONCURRENT_LOOKUPS - IN_LINE
+    assert len(asyncio.all_tasks()) <= 2 * MAX_CONCURRENT_LOOKUPS + 1, "with a timer each"
     assert kept < 12 * 2**20
 
 
@@ -105,7 +105,7 @@ async def test_a_host_that_hangs_keeps_places_free_for_others(world):
         for at in range(10):
             world.ask(f"hangs.example/app{at}-{namespace}:1", namespace=f"team-{namespace}")
     await world.clock.settle()
-    assert world.registry.under_way == PER_HOST
+    assert world.registry.under_way == MAX_CONCURRENT_PER_HOST
 
 
 async def test_pods_without_secrets_of_their_own_share_a_look_up_wherever_they_are(world):
@@ -141,7 +141,7 @@ async def test_pl_421_a_secret_that_was_replaced_is_read_again_when_a_registry_r
     image = world.registry.set("private.example/app:1", "linux/arm64")
     world.registry.needs_credentials.add(image)
     world.reader.put("team", "pull", host="private.example", password="old")
-    await world.secrets.get(PullSource("team", ("pull",)))
+    await world.secrets.get(PullSecretNames("team", ("pull",)))
     world.clock.advance(60)
     world.reader.put("team", "pull", host="private.example", password="new")
     world.registry.accepts[image] = "new"
@@ -159,7 +159,7 @@ async def test_pl_421_a_refusal_is_asked_about_once_if_no_secret_changed(world, 
     world.registry.needs_credentials.add(image)
     world.registry.accepts[image] = "another"
     world.reader.put("team", "pull", host="private.example", password="old")
-    await world.secrets.get(PullSource("team", names))
+    await world.secrets.get(PullSecretNames("team", names))
     world.clock.advance(60)
     answer = world.ask("private.example/app:1", *names)
     await world.clock.settle()
@@ -173,9 +173,9 @@ async def test_pl_113_a_failure_is_remembered_for_half_a_minute(world):
     world.registry.set("app:1", error="network")
     world.ask("app:1")
     await world.clock.settle()
-    reference, source = parse("app:1"), PullSource("another", ())
+    reference, source = parse("app:1"), PullSecretNames("another", ())
     assert world.lookups.failed_lately(reference, source).error.code == "network"
-    assert world.lookups.failed_lately(reference, PullSource("another", ("pull",))) is None
+    assert world.lookups.failed_lately(reference, PullSecretNames("another", ("pull",))) is None
     world.clock.advance(30)
     assert world.lookups.failed_lately(reference, source) is None
 

@@ -13,8 +13,8 @@ from polyarch.images.pull_secrets import (
     BYTES,
     IN_LINE,
     GlobalPullSecret,
+    PullSecretNames,
     PullSecrets,
-    PullSource,
     credentials_in,
     document_of,
 )
@@ -30,7 +30,7 @@ from polyarch.oci.reference import parse
 
 IMAGE = parse("registry.example/team/app:1")
 (REGISTRY,) = sources(IMAGE, Configuration())
-PULL = PullSource("team", ("pull",))
+PULL = PullSecretNames("team", ("pull",))
 MARKER = "m4rk3r-of-a-secret"
 
 
@@ -129,14 +129,14 @@ async def test_a_secret_that_cannot_be_read_is_skipped_and_named(secrets, api, c
     """PL-422."""
     api.content["team", "pull"] = failure
     api.put("team", "second", password="other")
-    credentials = await secrets.get(PullSource("team", ("pull", "second")))
+    credentials = await secrets.get(PullSecretNames("team", ("pull", "second")))
     assert credentials.problems == (problem,)
     assert await candidates(credentials) == ["other"]
 
 
 async def test_a_secret_counts_on_while_the_api_server_cannot_say_whether_it_changed(secrets, api, clock):
     """PL-421, PL-301: else a registry's refusal for want of it would end the waiting early."""
-    source = PullSource("team", ("pull",))
+    source = PullSecretNames("team", ("pull",))
     api.put("team", "pull", password="kept")
     before = await secrets.get(source)
     clock.advance(601)
@@ -151,7 +151,7 @@ async def test_a_secret_counts_on_while_the_api_server_cannot_say_whether_it_cha
 async def test_a_pod_that_names_thousands_of_secrets_does_not_take_the_client_from_others(secrets, api):
     """PL-854: Leases are renewed over the same connections."""
     api.wait = asyncio.Event()
-    reading = asyncio.create_task(secrets.get(PullSource("team", tuple(f"s{number}" for number in range(200)))))
+    reading = asyncio.create_task(secrets.get(PullSecretNames("team", tuple(f"s{number}" for number in range(200)))))
     for _ in range(10):
         await asyncio.sleep(0)
     assert api.gets.total() == AT_ONCE
@@ -163,10 +163,10 @@ async def test_a_pod_that_names_thousands_of_secrets_does_not_take_the_client_fr
 async def test_pl_851_namespaces_take_turns_at_the_api_server(secrets, api):
     """PL-851: one with hundreds of secrets delays another's one by a request."""
     api.wait = asyncio.Event()
-    greedy = asyncio.create_task(secrets.get(PullSource("greedy", tuple(f"s{number}" for number in range(200)))))
+    greedy = asyncio.create_task(secrets.get(PullSecretNames("greedy", tuple(f"s{number}" for number in range(200)))))
     for _ in range(10):
         await asyncio.sleep(0)
-    modest = asyncio.create_task(secrets.get(PullSource("modest", ("pull",))))
+    modest = asyncio.create_task(secrets.get(PullSecretNames("modest", ("pull",))))
     for _ in range(10):
         await asyncio.sleep(0)
     api.wait.set()
@@ -178,7 +178,7 @@ async def test_pl_851_namespaces_take_turns_at_the_api_server(secrets, api):
 async def test_pl_854_the_line_of_a_namespace_has_an_end(secrets, api, clock):
     """PL-854: who stands in none is told so, and may try again in a moment."""
     api.wait = asyncio.Event()
-    pods = [PullSource("greedy", tuple(f"s{pod}-{at}" for at in range(32))) for pod in range(40)]
+    pods = [PullSecretNames("greedy", tuple(f"s{pod}-{at}" for at in range(32))) for pod in range(40)]
     reading = [asyncio.create_task(secrets.get(each)) for each in pods]
     for _ in range(10):
         await asyncio.sleep(0)
@@ -189,7 +189,7 @@ async def test_pl_854_the_line_of_a_namespace_has_an_end(secrets, api, clock):
     await asyncio.gather(*reading)
     assert api.gets.total() == AT_ONCE + IN_LINE
     clock.advance(5)
-    assert (await secrets.get(PullSource("greedy", ("s39-31",)))).problems == (
+    assert (await secrets.get(PullSecretNames("greedy", ("s39-31",)))).problems == (
         "pull secret greedy/s39-31 does not exist",
     )
 
@@ -205,7 +205,7 @@ async def test_pl_810_secrets_in_memory_are_bounded_in_bytes(clock):
     tracemalloc.start()
     try:
         for number in range(100):
-            await secrets.get(PullSource("team", (f"secret-{number}",)))
+            await secrets.get(PullSecretNames("team", (f"secret-{number}",)))
         kept, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -292,7 +292,7 @@ async def test_every_kind_of_entry_works(secrets, api, entry, what):
 async def test_a_deleted_global_secret_is_gone_at_once(secrets):
     """PL-423, PL-900 row 13."""
     body = {"auths": {"registry.example": {"username": "user", "password": "global"}}}
-    nothing = PullSource("team", ())
+    nothing = PullSecretNames("team", ())
     secrets.set_global([Document("secret ns/global", msgspec.json.encode(body))])
     assert await candidates(await secrets.get(nothing)) == ["global"]
     secrets.set_global([])
@@ -319,7 +319,7 @@ async def test_pl_851_namespaces_take_turns_at_the_kubelets_plugins(api, clock):
     secrets = PullSecrets(api, clock, providers=ProviderCredentials(configuration, helper=plugin, clock=clock))
 
     async def ask(namespace, name):
-        store = (await secrets.get(PullSource(namespace, ()))).store
+        store = (await secrets.get(PullSecretNames(namespace, ()))).store
         image = parse(f"registry.example/{name}:1")
         await store.candidates(image, *sources(image, Configuration()))
 
@@ -333,7 +333,7 @@ async def test_pl_331_the_same_bytes_in_another_type_of_secret_are_other_credent
     body = msgspec.json.encode({"registry.example": {"username": "user", "password": "one"}})
     api.content["one", "pull"] = Secret(type=DOCKER_CONFIG, data={".dockercfg": body})
     api.content["two", "pull"] = Secret(type=DOCKER_CONFIG_JSON, data={".dockerconfigjson": body})
-    one, two = [await secrets.get(PullSource(each, ("pull",))) for each in ("one", "two")]
+    one, two = [await secrets.get(PullSecretNames(each, ("pull",))) for each in ("one", "two")]
     assert (await candidates(one), await candidates(two)) == (["one"], [])
     assert one.fingerprint != two.fingerprint
 
@@ -353,9 +353,9 @@ async def test_pods_with_equal_secrets_share_and_others_do_not(secrets, api):
     api.put("one", "pull", password="same")
     api.put("two", "pull", password="same")
     api.put("three", "pull", password="different")
-    one, two, three = [await secrets.get(PullSource(each, ("pull",))) for each in ("one", "two", "three")]
-    none = await secrets.get(PullSource("four", ()))
-    missing = await secrets.get(PullSource("five", ("pull",)))
+    one, two, three = [await secrets.get(PullSecretNames(each, ("pull",))) for each in ("one", "two", "three")]
+    none = await secrets.get(PullSecretNames("four", ()))
+    missing = await secrets.get(PullSecretNames("five", ("pull",)))
     assert one.fingerprint == two.fingerprint
     assert len({one.fingerprint, three.fingerprint, none.fingerprint}) == 3
     assert missing.fingerprint == none.fingerprint == ""
@@ -366,17 +366,17 @@ def test_the_names_of_a_pod_in_order_without_repetition():
     pod = msgspec.convert(
         {"metadata": {}, "spec": {"imagePullSecrets": [{"name": "b"}, {"name": "a"}, {"name": "b"}, {}]}}, Pod
     )
-    assert PullSource.of(pod, "team") == PullSource("team", ("b", "a"))
+    assert PullSecretNames.of(pod, "team") == PullSecretNames("team", ("b", "a"))
 
 
 async def test_memory_is_bounded_by_forgetting_what_was_not_used_for_longest(api, clock):
     secrets = PullSecrets(api, clock, capacity=2)
     for name in ("a", "b", "c"):
         api.put("team", name)
-        await secrets.get(PullSource("team", (name,)))
+        await secrets.get(PullSecretNames("team", (name,)))
     assert len(secrets) == 2
-    assert secrets.cached(PullSource("team", ("a",))) is None
-    assert secrets.cached(PullSource("team", ("c",))) is not None
+    assert secrets.cached(PullSecretNames("team", ("a",))) is None
+    assert secrets.cached(PullSecretNames("team", ("c",))) is not None
 
 
 class Watched:
@@ -404,7 +404,7 @@ class Watched:
 async def test_the_global_secret_follows_its_object(secrets):
     """PL-423, PL-900 row 13: created, replaced, deleted; what the old one proved can be forgotten each time."""
     watched = Watched(secrets)
-    nobody = PullSource("team", ())
+    nobody = PullSecretNames("team", ())
     watched.show("one")
     assert await candidates(await secrets.get(nobody)) == ["one"]
     watched.show("one")
@@ -420,7 +420,7 @@ async def test_a_global_secret_of_a_foreign_type_counts_as_none(secrets, capsys)
     """PL-422, PL-423, PL-850."""
     watched = Watched(secrets)
     watched.show(MARKER, type="Opaque")
-    assert await candidates(await secrets.get(PullSource("team", ()))) == []
+    assert await candidates(await secrets.get(PullSecretNames("team", ()))) == []
     output = capsys.readouterr().out
     assert "config/pull-secret" in output
     assert MARKER not in output

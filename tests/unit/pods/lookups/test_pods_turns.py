@@ -1,14 +1,14 @@
 """Namespaces take turns, hosts within a namespace too, and nobody is passed over but who cannot be served (PL-851)."""
 
-from polyarch.images.fair_queue import Places, Turn, Turns
-from polyarch.images.waiting import ImageKey
+from polyarch.images.fair_queue import ConcurrencyLimits, FairQueue, QueueEntry
+from polyarch.images.waiting import LookupKey
 
 
-def image(name: str, host: str = "one.example") -> ImageKey:
-    return ImageKey(f"{host}/{name}:1", "")
+def image(name: str, host: str = "one.example") -> LookupKey:
+    return LookupKey(f"{host}/{name}:1", "")
 
 
-class Open(Places):
+class Open(ConcurrencyLimits):
     """Places that never run out, but for these hosts and namespaces."""
 
     def __init__(self, *, full: tuple[str, ...] = (), sated: tuple[str, ...] = ()) -> None:
@@ -25,7 +25,7 @@ class Open(Places):
         return host not in self.full
 
 
-def serve(turns: Turns, count: int = 100, *, full: tuple[str, ...] = (), sated: tuple[str, ...] = ()) -> list[str]:
+def serve(turns: FairQueue, count: int = 100, *, full: tuple[str, ...] = (), sated: tuple[str, ...] = ()) -> list[str]:
     """Who has the next turns, as ``namespace: image``."""
     served, places = [], Open(full=full, sated=sated)
     for _ in range(count):
@@ -36,8 +36,8 @@ def serve(turns: Turns, count: int = 100, *, full: tuple[str, ...] = (), sated: 
     return served
 
 
-def lines(**namespaces: int) -> Turns:
-    turns = Turns()
+def lines(**namespaces: int) -> FairQueue:
+    turns = FairQueue()
     for namespace, count in namespaces.items():
         for number in range(count):
             turns.add(image(f"{namespace}{number}"), [namespace])
@@ -56,7 +56,7 @@ def test_who_comes_last_is_next_after_one_turn_of_each_other():
 
 
 def test_within_a_namespace_hosts_take_turns():
-    turns = Turns()
+    turns = FairQueue()
     for host in ("one.example", "two.example"):
         for number in range(2):
             turns.add(image(f"{host[:3]}{number}", host), ["a"])
@@ -64,7 +64,7 @@ def test_within_a_namespace_hosts_take_turns():
 
 
 def test_a_full_host_is_passed_over_and_its_images_keep_their_place():
-    turns = Turns()
+    turns = FairQueue()
     turns.add(image("first", "full.example"), ["a"])
     turns.add(image("second"), ["a"])
     assert serve(turns, full=("full.example",)) == ["a: second:1"]
@@ -129,15 +129,15 @@ def test_that_all_hosts_are_full_is_seen_without_asking_each_namespace():
 
 def test_pl_851_places_are_limited_in_all_per_host_and_per_namespace():
     """PL-851: and a namespace leaves as many free as it has."""
-    places = Places(8, per_host=3, per_namespace=5)
-    taken = [Turn(image(f"{at}", host=f"{at % 2}.example"), "greedy") for at in range(4)]
+    places = ConcurrencyLimits(8, per_host=3, per_namespace=5)
+    taken = [QueueEntry(image(f"{at}", host=f"{at % 2}.example"), "greedy") for at in range(4)]
     for each in taken:
         assert places.may("greedy")
         assert places.has_room(each.key.reference.partition("/")[0])
         places.take(each)
     assert not places.may("greedy"), "it has four, and four are free"
     assert places.may("modest")
-    places.take(Turn(image("x", host="0.example"), "modest"))
+    places.take(QueueEntry(image("x", host="0.example"), "modest"))
     assert not places.has_room("0.example")
     for each in taken:
         places.leave(each)

@@ -22,7 +22,7 @@ from report_world import (
 )
 
 from polyarch.objects import ObjectMeta
-from polyarch.placement.api.resources import ClusterPodPlacementConfig, PlacementPolicy
+from polyarch.placement.api import ClusterPodPlacementConfig, PlacementPolicy
 from polyarch.reports.document import Verdict
 from polyarch.taints.api import ArchitectureTaints
 from polyarch.tolerations import Taint

@@ -8,7 +8,7 @@ from placement_world import FakeWatches, facts_of, policy, value
 
 from polyarch.kube.errors import KubernetesError
 from polyarch.kube.metrics import Metrics
-from polyarch.placement.api.resources import POLICIES
+from polyarch.placement.api import POLICIES
 from polyarch.run.reporting.keeper import LATER, SOON, NotYet, ReportKeeper
 
 HOURLY = {"enabled": True, "interval": "1h"}

@@ -8,7 +8,7 @@ import pytest
 from placement_world import pod, resolved
 from taint_world import BOTH, TaintWorld, is_gated, stored, tolerated, with_addition
 
-from polyarch.images.additions import NOTHING, Addition, Alongside
+from polyarch.images.pod_mutation import NO_MUTATION, MutationContext, PodMutation
 from polyarch.kube.admission import AdmissionRequest, GroupVersionKind, GroupVersionResource, UserInfo
 from polyarch.objects import Pod
 from polyarch.oci.answer import Inspection, Status
@@ -46,8 +46,8 @@ def asked(document: dict[str, Any], world: TaintWorld) -> AdmissionRequest[Pod]:
 
 
 async def beside_placement(
-    world: TaintWorld, document: dict[str, Any], alongside: Alongside, **answers: Any
-) -> Addition:
+    world: TaintWorld, document: dict[str, Any], alongside: MutationContext, **answers: Any
+) -> PodMutation:
     return await world.pods.at_admission(
         asked(document, world), answers, alongside, until=world.clock.monotonic() + POD_BUDGET
     )
@@ -298,7 +298,7 @@ async def test_tn_049_no_gate_is_added_to_a_pod_that_exists(taint_world):
 async def test_tn_003_the_answers_of_placement_are_used(taint_world):
     """TN-003: nobody is asked again."""
     answer = {"app:1": resolved(parse("app:1"), *BOTH)}
-    added = await beside_placement(taint_world, pod("app:1"), Alongside(), **answer)
+    added = await beside_placement(taint_world, pod("app:1"), MutationContext(), **answer)
     assert tolerated(with_addition(pod("app:1"), added)["spec"]) == ["amd64", "arm64"]
     assert taint_world.registry.asked == []
 
@@ -307,7 +307,7 @@ async def test_tn_003_the_answers_of_placement_are_used(taint_world):
 async def test_tn_046_a_pod_that_placement_gates_is_left_for_its_release(taint_world, known):
     """TN-003, TN-046: one gate and one PATCH, whether our answer is there or not."""
     answers = {"app:1": resolved(parse("app:1"), *BOTH)} if known else {}
-    assert await beside_placement(taint_world, pod("app:1"), Alongside(gated=True), **answers) is NOTHING
+    assert await beside_placement(taint_world, pod("app:1"), MutationContext(gated=True), **answers) is NO_MUTATION
     assert taint_world.registry.asked == []
 
 
@@ -317,7 +317,7 @@ async def test_tn_047_a_pod_that_placement_would_gate_is_refused_all_the_same(ta
     for name, arch in (("a:1", "amd64"), ("b:1", "arm64")):
         world.registry.know(name, f"linux/{arch}")
     answers = {name: resolved(parse(name), f"linux/{arch}") for name, arch in (("a:1", "amd64"), ("b:1", "arm64"))}
-    added = await beside_placement(world, pod("a:1", "b:1"), Alongside(gated=True), **answers)
+    added = await beside_placement(world, pod("a:1", "b:1"), MutationContext(gated=True), **answers)
     assert added.denial
     assert added.operations == ()
 
@@ -325,8 +325,8 @@ async def test_tn_047_a_pod_that_placement_would_gate_is_refused_all_the_same(ta
 async def test_tn_031_the_operating_system_that_placement_writes_decides(taint_world):
     """TN-031: in the same patch."""
     answer = {"app:1": resolved(parse("app:1"), "linux/amd64", "windows/amd64", "windows/arm64")}
-    as_linux = await beside_placement(taint_world, pod("app:1"), Alongside(), **answer)
-    as_windows = await beside_placement(taint_world, pod("app:1"), Alongside(os="windows"), **answer)
+    as_linux = await beside_placement(taint_world, pod("app:1"), MutationContext(), **answer)
+    as_windows = await beside_placement(taint_world, pod("app:1"), MutationContext(os="windows"), **answer)
     assert tolerated(with_addition(pod("app:1"), as_linux)["spec"]) == ["amd64"]
     assert tolerated(with_addition(pod("app:1"), as_windows)["spec"]) == ["amd64", "arm64"]
 
@@ -335,7 +335,7 @@ async def test_tn_003_the_release_by_placement_carries_the_tolerations(taint_wor
     """TN-003: without tests of uid and version, which placement's PATCH has."""
     document = pod("app:1", gated=True)
     answer = {"app:1": resolved(parse("app:1"), *BOTH)}
-    added = taint_world.pods.at_release(stored(document), answer, Alongside())
+    added = taint_world.pods.at_release(stored(document), answer, MutationContext())
     assert tolerated(with_addition(document, added)["spec"]) == ["amd64", "arm64"]
     assert {operation.op for operation in added.operations} == {"add"}
 
@@ -347,7 +347,7 @@ async def test_tn_046_a_release_without_answers_is_the_end_of_waiting(taint_worl
     """TN-046: ``onTimeout`` applies; a gate of ours cannot be added any more."""
     world = await taint_worlds(pods={"onTimeout": on_timeout})
     document = pod("app:1", gated=True)
-    after = with_addition(document, world.pods.at_release(stored(document), {}, Alongside()))
+    after = with_addition(document, world.pods.at_release(stored(document), {}, MutationContext()))
     assert tolerated(after["spec"]) == expected
     assert not is_gated(after)
     assert world.registry.asked == [], "nobody waits for a registry now"
@@ -357,7 +357,7 @@ async def test_tn_046_with_keep_our_own_gate_stays_when_placement_lifts_its_own(
     """TN-046, TN-048: a pod that placement took over later."""
     world = await taint_worlds(pods={"onTimeout": "keep"})
     document = pod("app:1", schedulingGates=[{"name": names.GATE}], labels={names.GATED_LABEL: "gated"}, gated=True)
-    assert is_gated(with_addition(document, world.pods.at_release(stored(document), {}, Alongside())))
+    assert is_gated(with_addition(document, world.pods.at_release(stored(document), {}, MutationContext())))
 
 
 async def test_tn_003_an_error_of_ours_costs_no_pod_its_placement(taint_world, capsys):
@@ -368,8 +368,8 @@ async def test_tn_003_an_error_of_ours_costs_no_pod_its_placement(taint_world, c
 
     taint_world.registry.peek = broken
     for _ in range(2):
-        assert await beside_placement(taint_world, pod("app:1"), Alongside()) is NOTHING
-    assert taint_world.pods.at_release(stored(pod("app:1")), {}, Alongside()) is NOTHING
+        assert await beside_placement(taint_world, pod("app:1"), MutationContext()) is NO_MUTATION
+    assert taint_world.pods.at_release(stored(pod("app:1")), {}, MutationContext()) is NO_MUTATION
     assert taint_world.bugs == 3
     assert capsys.readouterr().out.count("Traceback") == 1
 
@@ -397,7 +397,7 @@ async def test_tn_091_a_hundred_pods_of_an_unknown_image_are_one_look_up(taint_w
     taint_world.registry.seconds = 3.0
     taint_world.registry.set("cold:1", *BOTH)
     at_once = [asyncio.create_task(taint_world.pods.handle(asked(pod("cold:1"), taint_world))) for _ in range(50)]
-    beside = [asyncio.create_task(beside_placement(taint_world, pod("cold:1"), Alongside())) for _ in range(40)]
+    beside = [asyncio.create_task(beside_placement(taint_world, pod("cold:1"), MutationContext())) for _ in range(40)]
     await taint_world.clock.run(POD_BUDGET)
     assert all(task.done() for task in (*at_once, *beside))
     await taint_world.clock.run(3)

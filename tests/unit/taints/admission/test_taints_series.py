@@ -7,8 +7,8 @@ import pytest
 from placement_world import failed, pod, resolved
 from taint_world import BOTH
 
-from polyarch.images.additions import NOTHING
-from polyarch.images.decision_cache import ENTRIES, LONGEST
+from polyarch.images.decision_cache import MAX_INSPECTION_ENTRIES, MAX_KEY_BYTES
+from polyarch.images.pod_mutation import NO_MUTATION
 from polyarch.objects import Pod
 from polyarch.oci.answer import Inspection
 from polyarch.oci.reference import parse
@@ -81,7 +81,7 @@ def test_tn_046_other_answers_and_the_end_of_the_leader_are_another_decision():
     one = look.said(answers("linux/amd64"), Progress.FIRST)
     assert (both.decision.added, one.decision.added) == (("amd64", "arm64"), ("amd64",))
     assert look.said({}, Progress.FIRST).addition.operations
-    assert look.said({}, Progress.UNGUARDED).addition is NOTHING
+    assert look.said({}, Progress.UNGUARDED).addition is NO_MUTATION
 
 
 def test_pl_854_what_pods_make_us_remember_is_bounded():
@@ -91,10 +91,10 @@ def test_pl_854_what_pods_make_us_remember_is_bounded():
         series.look(facts(pod(f"app:{number}")))
     assert len(series) == CAPACITY
     large = recent_series()
-    large.look(facts(pod("app:1", annotations={"a": "x" * LONGEST})))
+    large.look(facts(pod("app:1", annotations={"a": "x" * MAX_KEY_BYTES})))
     assert len(large) == 0
     look = series.look(facts())
-    many = answers(*["linux/amd64"] * (ENTRIES + 1))
+    many = answers(*["linux/amd64"] * (MAX_INSPECTION_ENTRIES + 1))
     assert look.said(many, Progress.FIRST) is not look.said(many, Progress.FIRST)
     last_good = msgspec.structs.replace(failed(parse("app:1"), "network"), last_good=many["app:1"])
     failing = {"app:1": last_good}

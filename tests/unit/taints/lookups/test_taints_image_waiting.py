@@ -6,8 +6,8 @@ from manual_clock import ManualClock
 from placement_world import FakeInspector, FakeSecrets
 
 from polyarch.images.metrics import LookupMetrics
-from polyarch.images.pull_secrets import PodCredentials, PullSecrets, PullSource
-from polyarch.images.waiting import ImageKey, Want
+from polyarch.images.pull_secrets import PodCredentials, PullSecretNames, PullSecrets
+from polyarch.images.waiting import LookupKey, PendingImage
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.queue import WorkQueue
 from polyarch.objects import Key
@@ -31,8 +31,8 @@ def of_one_image() -> SimpleNamespace:
         is_leading=lambda: True,
         clock=clock,
     )
-    credentials = PodCredentials(PullSource("team", ()), "", None, ())  # type: ignore[arg-type]
-    want = Want(ImageKey(APP.canonical, ""), APP, credentials)
+    credentials = PodCredentials(PullSecretNames("team", ()), "", None, ())  # type: ignore[arg-type]
+    want = PendingImage(LookupKey(APP.canonical, ""), APP, credentials)
     return SimpleNamespace(clock=clock, pods=pods, templates=templates, images=waiting, want=want)
 
 

@@ -7,16 +7,17 @@ from collections.abc import Iterable, Mapping
 from typing import Final, Literal, get_args
 
 from polyarch.objects import Condition
-from polyarch.placement.api.resources import ClusterPodPlacementConfig, PlacementPolicy, PodPlacementConfig
-from polyarch.placement.api.settings import (
+from polyarch.placement.api import ClusterPodPlacementConfig, PlacementPolicy, PodPlacementConfig
+from polyarch.placement.names import SINGLETON
+from polyarch.placement.operator.validation import shadowed
+from polyarch.placement.settings import (
+    INVALID_SELECTOR,
     WEIGHTS,
     LogVerbosity,
     ScoringArchitecture,
     SettingsTable,
+    selector_problem,
 )
-from polyarch.placement.decide.scoring import INVALID_SELECTOR, selector_problem
-from polyarch.placement.names import SINGLETON
-from polyarch.placement.operator.validation import shadowed
 
 READY: Final = "Ready"
 Reason = Literal[

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from polyarch.placement.api.resources import ClusterPodPlacementConfig, PlacementPolicy, PodPlacementConfig
-from polyarch.placement.api.settings import SettingsTable
+from polyarch.placement.api import ClusterPodPlacementConfig, PlacementPolicy, PodPlacementConfig
 from polyarch.placement.operator.status import readiness
+from polyarch.placement.settings import SettingsTable
 
 
 def config(name, priority=0, **spec):

@@ -1,0 +1,385 @@
+"""Runs the registry look-ups that parked pods wait for, and collects their answers.
+
+``waiting`` decides what is due and ``fair_queue`` what is next; :class:`Attempts` runs one task per attempt. Attempts
+are limited per host, per namespace and in total, so a host that hangs delays only its own images, and a namespace with
+many images only its own pods. After a failure of class auth the pods' secrets are read again; pods whose secret changed
+are woken and join another look-up with the new credentials.
+
+An internal error counts as a transient failure of that image: it is retried with backoff and ends with the pods' retry
+windows, like any other."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple, Protocol
+
+import structlog
+
+from polyarch.clock import Clock
+from polyarch.images.backoff import MAX_DELAY
+from polyarch.images.fair_queue import ConcurrencyLimits, FairQueue, QueueEntry
+from polyarch.images.metrics import LookupMetrics
+from polyarch.images.pod_images import ImageUse
+from polyarch.images.pull_secrets import JUST_READ, PodCredentials, PullSecretNames, PullSecretReader, PullSecrets
+from polyarch.images.resolver import ImageInspector, at_hand
+from polyarch.images.waiting import LookupAttempt, LookupKey, PendingImage, SharedLookup, WaitingPods, failure_of
+from polyarch.kube.errors import Causes
+from polyarch.kube.queue import ShutDown, WorkQueue
+from polyarch.objects import Key
+from polyarch.oci.answer import Inspection, InspectionError, Status
+
+log = structlog.get_logger(__name__)
+
+MAX_REREAD: Final = 32
+"""Pull sources that are read again after an auth failure; sources share a look-up only if their secrets are equal."""
+REPORT_INTERVAL: Final = 60.0
+"""Seconds between log lines about the same image, however many pods wait for it (PL-750)."""
+
+
+class LookupRunner:
+    """Runs attempts. ``queue``: the work queue that ``Waiting`` schedules into."""
+
+    def __init__(
+        self,
+        waiting: WaitingPods,
+        queue: WorkQueue[LookupKey],
+        inspector: ImageInspector,
+        secrets: PullSecrets,
+        clock: Clock,
+        metrics: LookupMetrics,
+    ) -> None:
+        self._waiting = waiting
+        self._queue = queue
+        self._inspector = inspector
+        self._secrets = secrets
+        self._clock = clock
+        self._metrics = metrics
+        self._places = ConcurrencyLimits()
+        self._causes = Causes()
+        self._turns: FairQueue[LookupKey] = FairQueue()
+        """Queued look-ups, each once per namespace, so the length is bounded by the distinct images of gated pods. Only
+        look-ups without waiters are dropped: a pod whose look-up was dropped would stay gated."""
+        self._tasks: asyncio.TaskGroup | None = None
+        waiting.on_close(self._turns.drop)
+
+    @property
+    def in_line(self) -> int:
+        """Number of look-ups that are due and queued."""
+        return len(self._turns)
+
+    async def run(self) -> None:
+        """Runs attempts until cancelled, or until the queue is shut down and no attempt is running."""
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            try:
+                while True:
+                    key = await self._queue.get()
+                    self._queue.done(key)
+                    if (lookup := self._waiting.find(key)) is not None:
+                        self._turns.add(key, lookup.namespaces)
+                    if not len(self._queue):  # queue everything that is due before choosing, so the order is fair
+                        self._begin_what_may(tasks)
+            except ShutDown:
+                return
+            finally:
+                self._tasks = None  # attempts that end during shutdown must not start others
+
+    async def look_for_new_secrets(self) -> None:
+        """Reads the secrets of pods again whose images failed with auth, and wakes those whose secrets changed: they
+        join another look-up, which is made at once."""
+        for key in [lookup.key for lookup in self._waiting.lookups() if lookup.failure == "auth"]:
+            await self._reread(key)
+
+    def _begin_what_may(self, tasks: asyncio.TaskGroup) -> None:
+        while (turn := self._turns.next(self._places, waits=self._waits)) is not None:
+            if (ask := self._waiting.start(turn.key)) is not None:
+                self._places.take(turn)
+                tasks.create_task(self._attempt(turn, ask), name=f"attempt {turn.key.reference}")
+
+    def _waits(self, key: LookupKey, namespace: str) -> bool:
+        lookup = self._waiting.find(key)
+        return lookup is not None and namespace in lookup.namespaces
+
+    async def _attempt(self, turn: QueueEntry[LookupKey], ask: LookupAttempt) -> None:
+        try:
+            await self._make(turn, ask)
+        except Exception as error:  # noqa: BLE001 - one image must not stop the others (PL-306)
+            self._bug(turn.key.reference, error)
+            self._waiting.give_back(turn.key, MAX_DELAY)
+        finally:
+            self._places.leave(turn)
+            if self._tasks is not None:
+                self._begin_what_may(self._tasks)
+
+    async def _make(self, turn: QueueEntry[LookupKey], ask: LookupAttempt) -> None:
+        key, started = turn.key, self._clock.monotonic()
+        try:
+            if ask.failed_with == "auth":
+                await self._reread(key)
+            credentials = await self._credentials(key, ask)
+            if credentials is None:
+                self._waiting.give_back(key, JUST_READ)
+                return
+            started = self._clock.monotonic()
+            answer = await self._ask(ask, credentials, turn)
+        except Exception as error:  # noqa: BLE001 - counts as a transient failure of that image (PL-306)
+            self._bug(ask.reference.canonical, error)
+            problem = f"{ask.reference.canonical}: internal error while it was inspected; see polyarch's log"
+            failure = InspectionError("internal-error", "transient", problem)
+            answer = Inspection(ask.reference, Status.ERROR, error=failure)
+        self._measure(answer, self._clock.monotonic() - started)
+        lookup = self._waiting.finish(key, answer)
+        if lookup is not None and failure_of(answer):
+            self._report(lookup, answer)
+            if failure_of(answer) == "auth" and ask.failed_with != "auth":
+                await self._reread(key)
+
+    async def _ask(self, ask: LookupAttempt, credentials: PodCredentials, turn: QueueEntry[LookupKey]) -> Inspection:
+        return await self._inspector.inspect(
+            ask.reference,
+            credentials=credentials.store,
+            fresh=ask.fresh,
+            not_before=ask.not_before,
+            bundle=turn.key.bundle,
+            tenant=turn.namespace,
+        )
+
+    def _bug(self, image: str, error: Exception) -> None:
+        """Counts and logs an internal error, with the traceback once per cause (PL-306)."""
+        self._metrics.internal_errors.inc()
+        log.error(
+            "image look-up failed with an internal error",
+            image=image,
+            exc_info=error if self._causes.is_new(error) else None,
+        )
+
+    async def _credentials(self, key: LookupKey, ask: LookupAttempt) -> PodCredentials | None:
+        """Current credentials of a waiting pod, with the current global pull secret.
+
+        All waiting pods get the answer, so it must be obtained with credentials that each of them has (PL-852). Pods
+        whose secrets changed are woken and join another look-up. None: the secrets of all checked pods changed.
+        """
+        first = await self._secrets.get(ask.wants[0].credentials.source)
+        if first.fingerprint == key.credential:
+            return first
+        for source, pods in list(self._waiters(key).items())[:MAX_REREAD]:
+            credentials = await self._secrets.get(source)
+            if credentials.fingerprint == key.credential:
+                return credentials
+            self._waiting.wake_waiters(pods)
+        return None
+
+    async def _reread(self, key: LookupKey) -> None:
+        """Reads the waiting pods' secrets again and wakes the pods whose secrets changed (PL-333)."""
+
+        async def read(source: PullSecretNames, pods: list[Key]) -> None:
+            credentials = await self._secrets.get(source, since=self._clock.monotonic() - JUST_READ)
+            if credentials.fingerprint != key.credential:
+                self._waiting.wake_waiters(pods)
+
+        named = [(source, pods) for source, pods in self._waiters(key).items() if source.names]
+        async with asyncio.TaskGroup() as tasks:
+            for source, pods in named[:MAX_REREAD]:
+                tasks.create_task(read(source, pods), name=f"read the pull secrets of {source.namespace} again")
+
+    def _waiters(self, key: LookupKey) -> dict[PullSecretNames, list[Key]]:
+        """Waiting pods by pull source."""
+        pods: dict[PullSecretNames, list[Key]] = {}
+        lookup = self._waiting.find(key)
+        for pod, want in lookup.waiters.items() if lookup is not None else ():
+            pods.setdefault(want.credentials.source, []).append(pod)
+        return pods
+
+    def _measure(self, answer: Inspection, seconds: float) -> None:
+        self._metrics.inspect_image.observe(seconds)
+        (self._metrics.cache_hit if answer.cached else self._metrics.cache_miss).observe(seconds)
+        failure = failure_of(answer)
+        self._metrics.attempts.get(failure or "success", self._metrics.attempts["unknown"]).inc()
+        if failure:
+            self._metrics.failed_inspections.inc()
+
+    def _report(self, lookup: SharedLookup, answer: Inspection) -> None:
+        now = self._clock.monotonic()
+        if lookup.reported_at is not None and now - lookup.reported_at < REPORT_INTERVAL:
+            return
+        lookup.reported_at = now
+        log.warning(
+            "image cannot be resolved",
+            image=lookup.key.reference,
+            failure=failure_of(answer),
+            error=answer.error.message if answer.error is not None else "it does not say what it runs on",
+            attempts=lookup.failures,
+            pods=len(lookup.waiters),
+        )
+
+
+# -- the answers for a waiting pod's images, and the look-ups it still waits for ---------------------------------------
+# Answers come from the registry client's cache and from shared look-ups; this part sends no request and never waits. If
+# an image needs the pod's pull secrets and they are not cached, they are read in the background and the pod is
+# reconciled again.
+
+
+class Waits(Protocol):
+    """What is remembered of a waiting pod. Times are ``Clock.monotonic()``."""
+
+    failed_once: dict[str, Inspection]
+    """Failures of images that may exist on nodes only, by reference text (PL-212); replaced, never changed."""
+
+    @property
+    def seen_at(self) -> float: ...
+
+    def waits(self, now: float, *, begun: float | None) -> None:
+        """It waits for look-ups; ``begun``: when the first attempt of one began; None: all are queued."""
+        ...
+
+    def waits_for_nothing(self, now: float) -> None:
+        """No look-up can provide what is missing, if anything is."""
+        ...
+
+
+class PodImageRequest(NamedTuple):
+    """What is asked for: the images of one pod."""
+
+    images: tuple[ImageUse, ...]
+    source: PullSecretNames
+    stale_for: float
+    """How old the last good reading of a failing image may be (PL-407)."""
+    is_impossible: Callable[[Mapping[str, Inspection]], bool]
+    """Whether no node runs all images that are known."""
+
+
+class PodImageState(NamedTuple):
+    """The state of a pod's images."""
+
+    answers: dict[str, Inspection]
+    """Answers, including failures, by the text of the reference."""
+    wants: tuple[PendingImage, ...] = ()
+    """Images that the pod waits for."""
+    answered: tuple[PendingImage, ...] = ()
+    """Images answered by their look-up. A look-up and its answer are dropped when the last pod leaves it, so the pod
+    stays parked there until all its images are known."""
+    problems: tuple[str, ...] = ()
+    """Problems of the pod's pull secrets, for the events of a failure (PL-422)."""
+    pending: bool = False
+    """An image has neither answered nor failed since the pod was first seen (PL-330)."""
+    undecidable: bool = False
+    """The pod is not decided before ``wants`` are known, however long that takes (RG-046)."""
+
+
+class PodImageResolver:
+    """Collects answers for one pod at a time."""
+
+    def __init__(
+        self,
+        inspector: ImageInspector,
+        secrets: PullSecrets,
+        reads: PullSecretReader,
+        waiting: WaitingPods,
+        clock: Clock,
+    ) -> None:
+        self._inspector = inspector
+        self._secrets = secrets
+        self._reads = reads
+        self._waiting = waiting
+        self._clock = clock
+
+    def about(self, asked: PodImageRequest, key: Key, memory: Waits) -> PodImageState | None:
+        """The state of all images of the pod; None: its pull secrets are being read, then it is reconciled again."""
+        known = self._known(asked, memory) if asked.images else PodImageState({})
+        if known is None:
+            self._reads.want(asked.source, key)
+        return known
+
+    def _known(self, asked: PodImageRequest, memory: Waits) -> PodImageState | None:
+        answers = self._at_hand(asked, memory)
+        missing = [use for use in asked.images if use.reference is not None and use.text not in answers]
+        credentials = self._secrets.cached(asked.source)
+        if not missing:
+            known = PodImageState(answers, problems=credentials.problems if credentials is not None else ())
+        elif credentials is not None:
+            known = self._looked_up(missing, answers, credentials, memory)
+        else:
+            return None
+        if asked.is_impossible(known.answers):
+            if (with_bundles := self._about_bundles(asked, known)) is None:
+                return None
+            known = with_bundles
+        if not known.wants:
+            memory.waits_for_nothing(self._clock.monotonic())
+        return known
+
+    def _looked_up(
+        self, missing: Iterable[ImageUse], answers: dict[str, Inspection], credentials: PodCredentials, memory: Waits
+    ) -> PodImageState:
+        """Answers of the shared look-ups for the missing images; each look-up is read once."""
+        now = self._clock.monotonic()
+        wants: list[PendingImage] = []
+        answered: list[PendingImage] = []
+        begun: list[float] = []
+        pending = False
+        for use in missing:
+            if use.reference is None:
+                continue
+            if use.text in memory.failed_once:
+                answers[use.text] = memory.failed_once[use.text]
+                continue
+            image = LookupKey(use.reference.canonical, credentials.fingerprint)
+            not_before = memory.seen_at if use.always and use.reference.digest is None else None
+            want = PendingImage(image, use.reference, credentials, not_before, since=memory.seen_at)
+            lookup = self._waiting.find(image)
+            is_pending = lookup is None or lookup.is_pending(want)
+            if lookup is not None and lookup.serves(want, now) and lookup.answer is not None:
+                answers[use.text] = lookup.answer
+                answered.append(want)
+                continue
+            if lookup is not None and lookup.failure and lookup.answer is not None:
+                answers[use.text] = lookup.answer
+                if use.never and not is_pending:
+                    memory.failed_once = {**memory.failed_once, use.text: lookup.answer}
+                    continue
+            wants.append(want)
+            pending = pending or is_pending
+            if lookup is not None and lookup.started_at is not None:
+                begun.append(lookup.started_at)
+        if wants:
+            memory.waits(now, begun=min(begun, default=None))
+        return PodImageState(answers, tuple(wants), tuple(answered), credentials.problems, pending)
+
+    def _about_bundles(self, asked: PodImageRequest, known: PodImageState) -> PodImageState | None:
+        """Checks, before a pod counts as impossible, whether its indexes are operator bundles, which constrain nothing.
+
+        Uses the answers of indexes that were inspected for this; the others are waited for (RG-046). None: pull secrets
+        are needed that are not cached.
+        """
+        anybody = PullSecretNames(asked.source.namespace, ())
+        answers = dict(known.answers)
+        wants: list[PendingImage] = []
+        answered: list[PendingImage] = []
+        for use in asked.images:
+            answer = answers.get(use.text)
+            if answer is None or use.reference is None or answer.kind != "index" or not answer.constrains:
+                continue
+            credentials = self._secrets.cached(anybody if answer.public else asked.source)
+            if credentials is None:
+                return None
+            found = self._inspector.peek(use.reference, credentials.store, bundle="always")
+            if found is None:
+                image = LookupKey(use.reference.canonical, credentials.fingerprint, "always")
+                want = PendingImage(image, use.reference, credentials)
+                lookup = self._waiting.find(image)
+                found = lookup.answer if lookup is not None else None
+                (wants if found is None else answered).append(want)
+            if found is not None and not failure_of(found):
+                answers[use.text] = found
+        if wants:
+            return known._replace(wants=(*known.wants, *wants), answered=(*known.answered, *answered), undecidable=True)
+        return known._replace(answers=answers)
+
+    def _at_hand(self, asked: PodImageRequest, memory: Waits) -> dict[str, Inspection]:
+        return at_hand(
+            asked.images,
+            self._inspector,
+            self._secrets.lazy(asked.source),
+            since=memory.seen_at,
+            now=self._clock.monotonic(),
+            stale_for=asked.stale_for,
+        )

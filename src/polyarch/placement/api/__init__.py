@@ -1,1 +1,0 @@
-"""The custom resources of placement, their schemas and the settings read from them. Pure."""

@@ -1,0 +1,382 @@
+"""Reconciles gated pods: decides each and sends at most one PATCH (PL-300 to PL-335, PL-530).
+
+A reconcile reads the pod from the cache, collects the answers for its images, decides with the pure rules
+and carries the decision out (``releases``). A pod with unknown images is parked in ``Waiting``; it is reconciled again
+when an answer arrives, a time limit passes, or facts change. Reconciles may be interrupted anywhere and repeated.
+
+A standby reconciles the same pods a little later and writes only decisions with complete answers. Giving up, holding,
+failure labels and events belong to the leader. The ``test`` operations of the PATCH let only one of the writers win."""
+
+import random as _random
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Final, Protocol
+
+import structlog
+
+from polyarch.clock import Clock
+from polyarch.images import backoff
+from polyarch.images.lookup_runner import PodImageRequest, PodImageResolver, PodImageState
+from polyarch.images.pod_mutation import PodMutator
+from polyarch.images.pull_secrets import PullSecretNames, PullSecretReader, PullSecrets
+from polyarch.images.resolver import ImageInspector
+from polyarch.images.waiting import WaitingPods
+from polyarch.kube.controller import After, Done, Outage, Patches, Result
+from polyarch.kube.errors import Causes, KubernetesError
+from polyarch.objects import Key, Pod
+from polyarch.placement import names
+from polyarch.placement.decision import LookupProgress, PlacementOutcome
+from polyarch.placement.facts import ClusterFacts, NamespaceFacts
+from polyarch.placement.metrics import PlacementMetrics
+from polyarch.placement.patch import has_gate
+from polyarch.placement.pod_state import PodState, Standby
+from polyarch.placement.release import DecisionContext, DecisionWriter, EventPoster
+from polyarch.placement.rules import ExaminedPod, WaitingTime, assess, decide, decide_after, examine
+
+log = structlog.get_logger(__name__)
+
+FACTS_REQUEUE_DELAY: Final = 5.0
+"""Seconds until the next reconcile while facts are not complete (PL-301). Their arrival requeues the pods; this is a
+fallback, and long enough for ten thousand waiting pods."""
+NAMESPACE_TIMEOUT: Final = 5.0
+"""How long a pod waits for its Namespace before the policy's ``spec`` is used (PL-117)."""
+
+
+class Pods(Protocol):
+    """The known pods with our gate."""
+
+    def get(self, key: Key) -> Pod | None: ...
+
+    def keys(self) -> Iterable[Key]: ...
+
+
+class PodController:
+    """Reconciles one gated pod per call; the other methods are notifications of changes."""
+
+    def __init__(
+        self,
+        *,
+        pods: Pods,
+        facts: ClusterFacts,
+        secrets: PullSecrets,
+        reads: PullSecretReader,
+        inspector: ImageInspector,
+        waiting: WaitingPods,
+        client: Patches,
+        post: EventPoster,
+        enqueue: Callable[[Key], None],
+        clock: Clock,
+        metrics: PlacementMetrics,
+        is_leading: Callable[[], bool],
+        is_connected: Callable[[], bool] = lambda: True,
+        uniform: Callable[[], float] = _random.random,
+        additions: PodMutator | None = None,
+    ) -> None:
+        """``is_connected``: whether the watch of pods works. ``additions`` go into the PATCH of a release."""
+        self._pods = pods
+        self._facts = facts
+        self._secrets = secrets
+        self._waiting = waiting
+        self._enqueue = enqueue
+        self._clock = clock
+        self._metrics = metrics
+        self._is_leading = is_leading
+        self._uniform = uniform
+        self._inquiry = PodImageResolver(inspector, secrets, reads, waiting, clock)
+        self._outage = Outage(enqueue, uniform)
+        self._releases = DecisionWriter(
+            client=client,
+            post=post,
+            clock=clock,
+            metrics=metrics,
+            is_leading=is_leading,
+            is_connected=is_connected,
+            outage=self._outage,
+            uniform=uniform,
+            additions=additions,
+        )
+        self._standby = Standby(uniform)
+        self._memories: dict[Key, PodState] = {}
+        self._causes = Causes()
+        facts.on_change(self.facts_changed)
+
+    # -- notifications ------------------------------------------------------------------------------------------------
+
+    def facts_changed(self, namespace: str | None) -> None:
+        """Requeues the affected gated pods at once (PL-044, PL-334)."""
+        if namespace is None:
+            self._secrets.allow(self._facts.table.spec.images_secret_access == "byName")
+            self._waiting.hasten(lambda lookup: lookup.held)
+        for key in list(self._pods.keys()):
+            if namespace is None or key.namespace == namespace:
+                self._enqueue(key)
+
+    def credentials_changed(self) -> None:
+        """The global pull secret changed: images that failed with ``auth`` are retried (PL-333), and answers obtained
+        with the former secret are not used for any pod (PL-423, PL-852)."""
+        self._waiting.revoke()
+        self._waiting.hasten(lambda lookup: lookup.failure == "auth")
+
+    def registries_changed(self) -> None:
+        """Mirrors, blocked hosts or certificates changed: failed images are retried (PL-424).
+
+        Not those that a registry rate-limits: they wait as it asked.
+        """
+        self._waiting.hasten(lambda lookup: lookup.failure not in ("", "limit"))
+
+    def started_leading(self) -> None:
+        """This replica leads now: it gives up, holds and posts events; images that failed before are retried once."""
+        self._waiting.confirm()
+        self.facts_changed(None)
+
+    @property
+    def held(self) -> int:
+        """Number of pods held by policy, or because the API server rejects their release."""
+        return sum(memory.hold.since is not None for memory in self._memories.values())
+
+    # -- reconcile -----------------------------------------------------------------------------------------------------
+
+    async def reconcile(self, key: Key) -> Result:
+        """Reconciles one pod."""
+        started = self._clock.monotonic()
+        try:
+            return await self._pass(key)
+        except Exception as error:  # noqa: BLE001 - an internal error for one pod must not stop the others (PL-306)
+            return await self._fault(key, error)
+        finally:
+            self._metrics.process_pod.observe(self._clock.monotonic() - started)
+
+    async def _pass(self, key: Key) -> Result:
+        pod = self._pods.get(key)
+        if pod is None or pod.metadata.deletion_timestamp is not None or not has_gate(pod):
+            self._forget(key)
+            return Done()
+        now = self._clock.monotonic()
+        memory = self._remember(key, pod, now)
+        if memory.patches.is_written_from(pod.metadata.resource_version):
+            return _after(memory.patches.wait_for_event(now))
+        leading = self._is_leading()
+        if not leading and (rest := memory.seen_at + memory.share.delay - now) > 0:
+            return After(rest)
+        facts = self._facts_for(key.namespace, memory, now)
+        if isinstance(facts, After):
+            return facts
+        case = examine(facts.about(pod, key.namespace, stored=True))
+        known = self._inquiry.about(_image_request(case), key, memory)
+        if known is None:
+            return Done()
+        if known.undecidable:
+            self._park(key, memory, known)
+            return Done()
+        now = self._clock.monotonic()
+        put_off = memory.windows.put_off(now, pending=known.pending)
+        if leading:
+            waited = WaitingTime(memory.windows.elapsed(now), put_off is not None, memory.hold.since is not None)
+            decision = decide_after(case, known.answers, waited)
+        else:
+            decision = decide(case, known.answers, LookupProgress.WAITING)
+        decided = DecisionContext(key, case, decision, memory, known.problems, known.answers)
+        if decision.outcome is PlacementOutcome.PLACED:
+            result = await self._place(decided, leading=leading)
+        else:
+            self._park(key, memory, known, held=decision.outcome is PlacementOutcome.HELD)
+            result = await self._releases.keep(decided, now=now) if leading else Done()
+            result = result if put_off is None or not leading else _sooner(result, put_off)
+        if not memory.patches.awaits_event:
+            memory.faults.over()
+        return result
+
+    def _park(self, key: Key, memory: PodState, known: PodImageState, *, held: bool = False) -> None:
+        memory.share.waited = True
+        self._waiting.park(key, (want._replace(held=held) for want in (*known.wants, *known.answered)))
+
+    async def _place(self, decided: DecisionContext, *, leading: bool) -> Result:
+        if not leading and (decided.case.rule is not None or decided.decision.unresolved):
+            return Done()
+        now = self._clock.monotonic()
+        if not leading and (rest := self._standby.leave_to_others(decided.memory, now)) > 0:
+            return After(rest)
+        again = await self._releases.release(decided)
+        if again is not None:
+            return again
+        self._waiting.leave(decided.key)
+        return Done()
+
+    def _remember(self, key: Key, pod: Pod, now: float) -> PodState:
+        memory = self._memories.get(key)
+        if memory is None or memory.uid != pod.metadata.uid:
+            self._waiting.leave(key)
+            memory = self._memories[key] = PodState(pod.metadata.uid, now, standby_delay=self._standby.delay())
+        return memory
+
+    def _forget(self, key: Key) -> None:
+        self._waiting.leave(key)
+        self._outage.leaves(key)
+        memory = self._memories.pop(key, None)
+        if memory is not None:
+            self._standby.pod_went(memory, self._clock.monotonic())
+
+    def _facts_for(self, namespace: str, memory: PodState, now: float) -> NamespaceFacts | After:
+        """The facts for this pod, or when to reconcile again while some are not known yet (PL-301)."""
+        if not self._facts.is_complete:
+            return After(FACTS_REQUEUE_DELAY)
+        if self._facts.of(namespace).settings.provisional and (left := memory.seen_at + NAMESPACE_TIMEOUT - now) > 0:
+            return After(left)
+        return self._facts.settled(namespace)
+
+    # -- internal errors ----------------------------------------------------------------------------------------------
+
+    async def _fault(self, key: Key, error: Exception) -> Result:
+        """Treats an internal error as a transient failure of the pod, limited by its retry window (PL-306)."""
+        self._metrics.internal_errors.inc()
+        log.error("a pass over a pod met a bug", pod=str(key), exc_info=error if self._causes.is_new(error) else None)
+        pod, memory = self._pods.get(key), self._memories.get(key)
+        if pod is None or memory is None:
+            return After(backoff.MAX_DELAY)
+        lasts = memory.faults.met(self._clock.monotonic())
+        settings = self._facts.settled(key.namespace).settings
+        ended = self._is_leading() and lasts >= settings.retry_window
+        later = After(backoff.delay(memory.faults.count, uniform=self._uniform()))
+        if not ended:
+            return later
+        again = await self._releases.give_up_undecided(key, pod, memory, settings, lasts=lasts, later=later)
+        if again is not None:
+            return again
+        self._waiting.leave(key)
+        return Done()
+
+
+def _image_request(case: ExaminedPod) -> PodImageRequest:
+    return PodImageRequest(
+        case.images,
+        PullSecretNames.of(case.pod, case.facts.namespace),
+        case.settings.images_stale_for,
+        lambda answers: assess(case, answers).is_impossible,
+    )
+
+
+def _after(seconds: float | None) -> Result:
+    return Done() if seconds is None else After(seconds)
+
+
+def _sooner(result: Result, seconds: float) -> After:
+    return After(min(result.seconds, seconds) if isinstance(result, After) else seconds)
+
+
+# -- The pods with our gate that this process knows (PL-300).
+
+
+GATED_SELECTOR: Final = f"{names.SCHEDULING_GATE_LABEL}={names.GATED}"
+STRAY_SELECTOR: Final = f"{names.SCHEDULING_GATE_LABEL}!={names.GATED}"
+UNSCHEDULED: Final = "status.phase=Pending,spec.nodeName="
+LIST_INTERVAL: Final = 60.0
+
+
+class PodStore(Protocol):
+    """The cache of the watch."""
+
+    def get(self, key: Key) -> Pod | None: ...
+
+    def keys(self) -> Iterable[Key]: ...
+
+    def values(self) -> Iterable[Pod]: ...
+
+
+class GatedPods:
+    """Labelled pods and strays together: the pods that the controller reconciles."""
+
+    def __init__(self, store: PodStore) -> None:
+        self._store = store
+        self._strays: dict[Key, Pod] = {}
+
+    def get(self, key: Key) -> Pod | None:
+        return self._store.get(key) or self._strays.get(key)
+
+    def keys(self) -> list[Key]:
+        return list({**dict.fromkeys(self._store.keys()), **dict.fromkeys(self._strays)})
+
+    def take_strays(self, strays: Mapping[Key, Pod]) -> list[Key]:
+        """Replaces the strays; returns the keys that are new, changed or gone."""
+        before, self._strays = self._strays, dict(strays)
+        return [
+            key
+            for key in {**before, **strays}
+            if key not in strays
+            or key not in before
+            or before[key].metadata.resource_version != strays[key].metadata.resource_version
+        ]
+
+    def outdated(self, key: Key) -> None:
+        """The watch has delivered this pod, so the version from the last list is outdated."""
+        self._strays.pop(key, None)
+
+    def count(self) -> int:
+        """How many pods have our gate now."""
+        labelled = sum(map(has_gate, self._store.values()))
+        return labelled + sum(self._store.get(key) is None for key in self._strays)
+
+
+class StrayGates:
+    """Finds gates without our label; ``list_unlabelled`` lists candidates from the API server."""
+
+    def __init__(
+        self,
+        pods: GatedPods,
+        list_unlabelled: Callable[[], Awaitable[Iterable[Pod]]],
+        *,
+        enqueue: Callable[[Key], None],
+        is_leading: Callable[[], bool],
+        clock: Clock,
+        metrics: PlacementMetrics,
+    ) -> None:
+        self._pods = pods
+        self._list = list_unlabelled
+        self._enqueue = enqueue
+        self._is_leading = is_leading
+        self._clock = clock
+        self._metrics = metrics
+        self._known: frozenset[str] = frozenset()
+        """Uids of the strays of the last list: each is counted and logged once, however often it changes."""
+        self._causes = Causes()
+        self._listed_at = float("-inf")
+
+    async def run(self) -> None:
+        """Lists every minute until cancelled. A standby keeps no strays: those it found as the leader get outdated."""
+        while True:
+            rest = self._listed_at + LIST_INTERVAL - self._clock.monotonic()
+            if rest <= 0:
+                if self._is_leading():
+                    await self.look()
+                else:
+                    for key in self._pods.take_strays({}):
+                        self._enqueue(key)
+                rest = LIST_INTERVAL
+            await self._clock.sleep(rest)
+
+    async def look(self) -> list[Pod] | None:
+        """Lists once, and returns what was listed, for the sweep. An API or internal error leaves everything unchanged
+        until the next time (PL-306); then None."""
+        self._listed_at = self._clock.monotonic()
+        try:
+            listed = list(await self._list())
+            strays = {pod.metadata.key: pod for pod in listed if has_gate(pod)}
+        except KubernetesError as error:
+            log.warning("pods without our label could not be listed", error=str(error))
+            return None
+        except Exception as error:  # an internal error must not end the loop or the process (PL-306)
+            self._metrics.internal_errors.inc()
+            log.error(
+                "looking for pods without our label met a bug",
+                exc_info=error if self._causes.is_new(error) else None,
+            )
+            return None
+        self._tell_of(strays)
+        for key in self._pods.take_strays(strays):
+            self._enqueue(key)
+        return listed
+
+    def _tell_of(self, strays: Mapping[Key, Pod]) -> None:
+        for key, pod in strays.items():
+            if pod.metadata.uid not in self._known:
+                self._metrics.stray_gates.inc()
+                log.info("a pod carries our gate without our label", pod=str(key))
+        self._known = frozenset(pod.metadata.uid for pod in strays.values())

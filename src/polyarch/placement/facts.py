@@ -1,0 +1,395 @@
+"""Optional resources (Nodes, Namespaces): watched while the policy needs them, left out if they cannot be read.
+
+RBAC for nodes is granted only for ``nodeAware``, and RBAC for namespaces can be removed. If the API server denies
+access for a minute, pods are decided as if the setting that needs the resource were off. This is logged, and ends when
+the resource can be read again (PL-301)."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+import msgspec
+import structlog
+
+from polyarch.clock import Clock
+from polyarch.kube.informer import OnDemand, Shares
+from polyarch.kube.resources import NAMESPACES, NODES, Resource
+from polyarch.kube.store import Change
+from polyarch.kube.watch import KubernetesObject
+from polyarch.objects import Key, PartialObjectMetadata, Pod
+from polyarch.placement import names
+from polyarch.placement.api import CPPCS, POLICIES, PPCS, ClusterPodPlacementConfig, PlacementPolicy, PodPlacementConfig
+from polyarch.placement.record import NO_SIGNER, RecordSigner
+from polyarch.placement.rules import PodFacts
+from polyarch.placement.settings import (
+    INVALID_SELECTOR,
+    ScoringSource,
+    ScoringTable,
+    Settings,
+    SettingsTable,
+    selector_problem,
+)
+
+log = structlog.get_logger(__name__)
+
+FORBIDDEN_TIMEOUT: Final = 60.0
+"""Seconds of denied access after which pods are decided without the resource."""
+LIST_TIMEOUT: Final = 600.0
+"""The same for any other reason. It is longer, because an outage or a slow list is no reason to decide without facts
+that exist, and finite, because every wait has an end."""
+CHECK_INTERVAL: Final = 5.0
+
+
+class OptionalResource:
+    """Metadata of objects of one kind, watched while :meth:`want` is on."""
+
+    def __init__(
+        self,
+        informers: Shares,
+        resource: Resource,
+        handler: Callable[[Change[PartialObjectMetadata]], None],
+        *,
+        told: Callable[[], None],
+        clock: Clock,
+    ) -> None:
+        """``told`` is called after the first list, and when the objects are left out."""
+        self.left_out = ""
+        """Why pods are decided without the resource, naming verb and resource; empty if they are not."""
+        self._demand = OnDemand(informers, resource, PartialObjectMetadata, handler)
+        self._told = told
+        self._clock = clock
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def resource(self) -> Resource:
+        return self._demand.resource
+
+    @property
+    def is_known(self) -> bool:
+        return self._demand.is_known
+
+    def get(self, key: Key) -> PartialObjectMetadata | None:
+        return self._demand.get(key)
+
+    def values(self) -> list[PartialObjectMetadata]:
+        return list(self._demand.values())
+
+    def want(self, tasks: asyncio.TaskGroup, *, wanted: bool) -> None:
+        """Starts or ends the watch."""
+        self._demand.want(wanted)
+        if wanted and self._task is None:
+            self._task = tasks.create_task(self._wait(), name=f"wait for {self.resource}")
+        elif not wanted and self._task is not None:
+            self._task.cancel()
+            self._task = None
+            self.left_out = ""
+
+    async def _wait(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            patience = tasks.create_task(self._lose_patience())
+            await self._demand.synced()
+            patience.cancel()
+        if self.left_out:
+            log.info("resource is readable again and used for decisions", resource=str(self.resource))
+        self.left_out = ""
+        self._told()
+
+    async def _lose_patience(self) -> None:
+        started = self._clock.monotonic()
+        await self._clock.sleep(FORBIDDEN_TIMEOUT)
+        while self._demand.problem is None and self._clock.monotonic() - started < LIST_TIMEOUT:
+            await self._clock.sleep(CHECK_INTERVAL)
+        self.left_out = (
+            self._demand.problem or f"{self.resource} could not be listed for {LIST_TIMEOUT / 60:.0f} minutes"
+        )
+        log.error("pods are decided without a resource that the policy requires", problem=self.left_out)
+        self._told()
+
+
+# -- Configuration from the cluster, watched and compiled once per change (PL-042, PL-044, PL-301).
+
+
+MAX_NAMESPACES: Final = 20_000
+"""Namespaces whose compiled facts are cached."""
+SINGLETON: Final = Key("", names.SINGLETON)
+
+
+class NamespaceFacts(NamedTuple):
+    """Facts for the pods of one namespace."""
+
+    settings: Settings
+    sources: tuple[ScoringSource, ...]
+    nodes: frozenset[str]
+    seal: RecordSigner = NO_SIGNER
+    """Verifies our own records on pods (PL-853)."""
+
+    def about(self, pod: Pod, namespace: str, *, stored: bool, record_was_sent: bool = True) -> PodFacts:
+        """The facts for one pod of that namespace."""
+        return PodFacts(
+            pod=pod,
+            namespace=namespace,
+            settings=self.settings,
+            sources=self.sources,
+            stored=stored,
+            nodes=self.nodes,
+            seal=self.seal,
+            record_was_sent=record_was_sent,
+        )
+
+
+class ClusterFacts:
+    """The compiled facts. ``operator_namespace`` is where polyarch itself runs."""
+
+    def __init__(self, informers: Shares, *, operator_namespace: str, clock: Clock) -> None:
+        self._operator_namespace = operator_namespace
+        self._short_names_searched = False
+        self._cppcs = informers.informer(CPPCS, ClusterPodPlacementConfig)
+        self._ppcs = informers.informer(PPCS, PodPlacementConfig)
+        self._policies = informers.informer(POLICIES, PlacementPolicy)
+        self._namespaces = OptionalResource(
+            informers, NAMESPACES, self._namespace_changed, told=self._list_arrived, clock=clock
+        )
+        self._nodes = OptionalResource(informers, NODES, self._node_changed, told=self._list_arrived, clock=clock)
+        self._were_complete = False
+        self._seal = NO_SIGNER
+        self._handlers: list[Callable[[str | None], None]] = []
+        self._table: SettingsTable | None = None
+        self._scoring: ScoringTable | None = None
+        self._architectures: frozenset[str] | None = None
+        self._by_namespace: dict[str, NamespaceFacts] = {}
+        self._changed = asyncio.Event()
+        self._arrived = asyncio.Event()
+        self._cppcs.add_handler(self._cluster_changed)
+        self._policies.add_handler(self._cluster_changed)
+        self._ppcs.add_handler(self._ppc_changed)
+
+    # -- for decisions -------------------------------------------------------------------------------------------------
+
+    @property
+    def is_ready(self) -> bool:
+        """The configuration has synced. Namespaces and nodes may not have synced yet: see :meth:`of`."""
+        return self._cppcs.has_synced and self._ppcs.has_synced and self._policies.has_synced
+
+    @property
+    def is_complete(self) -> bool:
+        """The configuration and all Namespaces and Nodes that it needs and may read have synced (PL-301)."""
+        return self.is_ready and not self._awaited
+
+    @property
+    def problems(self) -> list[str]:
+        """Reasons why this process is not ready, until all facts have synced once. A later change of the
+        configuration never makes a process unready: pods are gated until the new facts have synced or are left out."""
+        return [] if self._were_complete else [f"the {each.resource} are not known yet" for each in self._awaited]
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """Resources that pods are decided without because they cannot be read, with a sentence that names verb and
+        resource (PL-301). For ``Degraded``, the log and the metrics."""
+        return {each.resource.plural: each.left_out for each in (self._namespaces, self._nodes) if each.left_out}
+
+    @property
+    def _awaited(self) -> list[OptionalResource]:
+        """Resources that the policy needs, that have not synced and are not left out."""
+        wanted = [self._namespaces] if self.table.overrides else []
+        wanted += [self._nodes] if self.table.spec.node_aware != "off" else []
+        return [each for each in wanted if not each.is_known and not each.left_out]
+
+    @property
+    def cppc(self) -> ClusterPodPlacementConfig | None:
+        """The ClusterPodPlacementConfig ``cluster``; None: placement is off."""
+        return self._cppcs.store.get(SINGLETON)
+
+    @property
+    def is_deprovisioning(self) -> bool:
+        """Placement is being uninstalled: pods are no longer gated or held (PL-107, PL-520)."""
+        cppc = self.cppc
+        return cppc is None or _is_terminating(cppc)
+
+    @property
+    def table(self) -> SettingsTable:
+        """Settings of all namespaces."""
+        if self._table is None:
+            policy = self._policies.store.get(SINGLETON)
+            self._table = SettingsTable.of(
+                policy,
+                self.cppc,
+                operator_namespace=self._operator_namespace,
+                short_names_searched=self._short_names_searched,
+            )
+        return self._table
+
+    @property
+    def scoring(self) -> ScoringTable:
+        """Scoring sources of all namespaces."""
+        if self._scoring is None:
+            self._scoring = ScoringTable.of(self.cppc, self._ppcs.store.values())
+        return self._scoring
+
+    def of(self, namespace: str) -> NamespaceFacts:
+        """The facts for pods of a namespace; ``settings.provisional`` if some that matter have not synced."""
+        known = self._by_namespace.get(namespace)
+        if known is None:
+            if len(self._by_namespace) >= MAX_NAMESPACES:
+                self._by_namespace.clear()
+            known = self._by_namespace[namespace] = self._compile(namespace)
+        return known
+
+    def settled(self, namespace: str) -> NamespaceFacts:
+        """The facts after waiting has ended: for a Namespace that did not appear the policy's ``spec`` (PL-117). While
+        placement is being uninstalled, pods are not held and retry windows are short (PL-520)."""
+        facts = self.of(namespace)
+        if facts.settings.provisional:
+            facts = facts._replace(settings=self._with_nodes(self.table.spec))
+        return facts._replace(settings=facts.settings.deprovisioning()) if self.is_deprovisioning else facts
+
+    def _compile(self, namespace: str) -> NamespaceFacts:
+        table = self.table
+        settings = table.spec
+        if table.overrides and not self._namespaces.left_out:
+            settings = table.of_namespace(self.labels_of(namespace))
+        settings = self._with_nodes(settings)
+        nodes = self.architectures if settings.node_aware != "off" else frozenset[str]()
+        if settings.node_aware != "off" and not self._nodes.is_known:
+            settings = msgspec.structs.replace(settings, provisional=True)
+        return NamespaceFacts(settings, self.scoring.of_namespace(namespace), nodes, self._seal)
+
+    def _with_nodes(self, settings: Settings) -> Settings:
+        """As they are, or without asking for nodes that cannot be had."""
+        unread = settings.node_aware != "off" and self._nodes.left_out
+        return msgspec.structs.replace(settings, node_aware="off") if unread else settings
+
+    def labels_of(self, namespace: str) -> dict[str, str] | None:
+        """The labels of a Namespace; None if it is not in the cache."""
+        known = self._namespaces.get(Key("", namespace))
+        return (known.metadata.labels or {}) if known is not None else None
+
+    @property
+    def architectures(self) -> frozenset[str]:
+        """Values of ``kubernetes.io/arch`` on nodes that are not being deleted (PL-218)."""
+        if self._architectures is None:
+            self._architectures = architectures_of(self._nodes.values())
+        return self._architectures
+
+    def take(self, seal: RecordSigner) -> None:
+        """Replaces the keys that sign and verify records. Decisions about gated pods do not depend on them."""
+        self._seal = seal
+        self._by_namespace.clear()
+
+    # -- for those who decide again ------------------------------------------------------------------------------------
+
+    def on_change(self, handler: Callable[[str | None], None]) -> None:
+        """Calls ``handler`` with the namespace whose facts changed, or None for all namespaces."""
+        self._handlers.append(handler)
+
+    def search_short_names(self, searched: bool) -> None:
+        """Sets whether nodes search several registries for image names without a registry (PL-424)."""
+        if searched != self._short_names_searched:
+            self._short_names_searched = searched
+            self._compile_anew()
+
+    async def synced(self) -> None:
+        """Returns once all facts that the configuration needs have synced; ``run`` must be running."""
+        for watched in (self._cppcs, self._ppcs, self._policies):
+            await watched.synced()
+        while not self.is_complete:
+            self._arrived.clear()
+            await self._arrived.wait()
+        self._were_complete = True
+
+    async def run(self) -> None:
+        """Watches namespaces and nodes while the policy needs them, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                self._changed.clear()
+                if self._policies.has_synced:
+                    self._namespaces.want(tasks, wanted=bool(self.table.overrides))
+                    self._nodes.want(tasks, wanted=self.table.spec.node_aware != "off")
+                    await self._changed.wait()
+                else:
+                    await self._policies.synced()
+
+    def _cluster_changed(self, change: Change[ClusterPodPlacementConfig] | Change[PlacementPolicy]) -> None:
+        old, new = change.old, change.new
+        if (
+            old is not None
+            and new is not None
+            and old.spec == new.spec
+            and _is_terminating(old) == _is_terminating(new)
+        ):
+            return  # a status or an annotation
+        self._compile_anew()
+
+    def _compile_anew(self) -> None:
+        before = self._table
+        self._table = self._scoring = None
+        self._by_namespace.clear()
+        self._changed.set()
+        if before != self.table:
+            for problem in self.table.problems:
+                log.warning("invalid configuration value ignored", problem=problem)
+        self._tell(None)
+
+    def _ppc_changed(self, change: Change[PodPlacementConfig]) -> None:
+        old, new = change.old, change.new
+        if old is not None and new is not None and old.spec == new.spec:
+            return  # a status or an annotation
+        self._scoring = None
+        self._tell_of_selector(change)
+        self._by_namespace.pop(change.key.namespace, None)
+        if not change.initial:
+            self._tell(change.key.namespace)
+
+    def _tell_of_selector(self, change: Change[PodPlacementConfig]) -> None:
+        """Logs an invalid selector, which matches no pod, when it is first seen and when it changes (PL-033)."""
+        old, new = change.old, change.new
+        if new is None or (old is not None and old.spec.label_selector == new.spec.label_selector):
+            return
+        if (problem := selector_problem(new)) is not None:
+            log.warning(
+                "a PodPlacementConfig matches no pod", config=str(change.key), reason=INVALID_SELECTOR, problem=problem
+            )
+
+    def _namespace_changed(self, change: Change[PartialObjectMetadata]) -> None:
+        old, new = change.old, change.new
+        self._by_namespace.pop(change.key.name, None)
+        if change.initial:
+            return  # handlers are called once after the first list
+        if new is not None and (old is None or old.metadata.labels != new.metadata.labels):
+            self._tell(change.key.name)
+
+    def _node_changed(self, change: Change[PartialObjectMetadata]) -> None:
+        """Kubelets update their node's status all the time; only a change of its architecture matters."""
+        if _architecture(change.old) == _architecture(change.new):
+            return
+        before, self._architectures = self._architectures, None
+        if change.initial:
+            self._by_namespace.clear()  # handlers are called once after the first list
+        elif before is not None and before != self.architectures:
+            self._by_namespace.clear()
+            self._tell(None)
+
+    def _list_arrived(self) -> None:
+        self._architectures = None
+        self._by_namespace.clear()
+        self._tell(None)
+
+    def _tell(self, namespace: str | None) -> None:
+        self._arrived.set()
+        for handler in self._handlers:
+            handler(namespace)
+
+
+def _is_terminating(object_: KubernetesObject) -> bool:
+    return object_.metadata.deletion_timestamp is not None
+
+
+def architectures_of(nodes: Iterable[PartialObjectMetadata]) -> frozenset[str]:
+    """Values of ``kubernetes.io/arch`` on the nodes that are not being deleted."""
+    return frozenset(value for node in nodes if (value := _architecture(node)) is not None)
+
+
+def _architecture(node: PartialObjectMetadata | None) -> str | None:
+    """The node's architecture label; None if it is deleted, being deleted, or has no label."""
+    if node is None or _is_terminating(node):
+        return None
+    return (node.metadata.labels or {}).get(names.ARCH_KEY) or None

@@ -1,0 +1,349 @@
+"""How long a pod has waited for its images, for the retry windows (PL-330).
+
+Times are ``Clock.monotonic()``; None: not yet. The retry windows start with the first attempt: they do not run while
+all look-ups of the pod are queued, for ten minutes at most."""
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Final
+
+from polyarch.oci.answer import Inspection
+
+QUEUED_TIMEOUT: Final = 600.0
+"""Seconds after which a pod with only queued look-ups counts as attempted, and after which the pod no longer waits for
+an image that neither answers nor fails."""
+
+
+class RetryWindow:
+    """Waiting times of one pod in this process."""
+
+    __slots__ = ("first_attempt", "pending_since", "since")
+
+    def __init__(self) -> None:
+        self.since: float | None = None
+        """When it first waited for an image, even if only in the queue."""
+        self.first_attempt: float | None = None
+        """Start of the retry windows."""
+        self.pending_since: float | None = None
+
+    def waits(self, now: float, *, begun: float | None) -> None:
+        """The pod waits for images; ``begun``: when the first attempt for one began; None: all are queued."""
+        self.since = now if self.since is None else self.since
+        if self.first_attempt is None and (begun is not None or self.in_line_until(now) <= 0):
+            self.first_attempt = max(begun if begun is not None else now, self.since)
+
+    def waits_for_nothing(self, now: float) -> None:
+        """No look-up can provide the unknown images, so the retry windows run."""
+        self.first_attempt = now if self.first_attempt is None else self.first_attempt
+
+    def put_off(self, now: float, *, pending: bool) -> float | None:
+        """Seconds for which giving up is postponed for a ``pending`` image; None if none is or it takes too long.
+
+        Pending: neither answered nor failed since the pod was first seen, or being looked up again (the last check is
+        too old, or the credentials changed). Each image gets its attempt, so the order of answers does not matter.
+        """
+        if not pending:
+            self.pending_since = None
+            return None
+        self.pending_since = now if self.pending_since is None else self.pending_since
+        left = self.pending_since + QUEUED_TIMEOUT - now
+        return left if left > 0 else None
+
+    def in_line_until(self, now: float) -> float:
+        """Seconds for which all look-ups of the pod may still be queued."""
+        return (self.since if self.since is not None else now) + QUEUED_TIMEOUT - now
+
+    def elapsed(self, now: float) -> float:
+        """Seconds since this process's first attempt for the pod."""
+        return now - self.first_attempt if self.first_attempt is not None else 0.0
+
+
+# -- Results of the PATCHes of one pod, and the time of the next one (PL-304, PL-305).
+
+
+FIRST_REJECTED_DELAY: Final = 1.0
+MAX_REJECTED_DELAY: Final = 60.0
+EVENT_TIMEOUT: Final = 10.0
+MAX_EVENT_WAITS: Final = 7
+"""How long the watch event of a changed pod may take, and how often it is waited for: a process that was suspended has
+not really waited, and a stray is seen again only by the next list, a minute later (``pods.EVERY``)."""
+CONFLICT_EVENT_TIMEOUT: Final = 5.0
+"""The same after HTTP 409, which is less specific: then the PATCH is sent again."""
+
+
+class PatchHistory:
+    """The PATCHes of one pod by this process."""
+
+    __slots__ = (
+        "_conflict",
+        "_moved_on_at",
+        "_refusals",
+        "_refused_since",
+        "_silent_since",
+        "_unanswered",
+        "_waits",
+        "_written_from",
+        "refusal",
+    )
+
+    def __init__(self) -> None:
+        self.refusal = ""
+        """The last refusal, such as ``HTTP 422``."""
+        self._written_from = ""
+        """The resourceVersion of our last PATCH."""
+        self._moved_on_at: float | None = None
+        """When the API server answered that the pod is newer than our cache; None: not for this version."""
+        self._waits = 0
+        self._conflict = False
+        """It answered with HTTP 409."""
+        self._refusals = 0
+        self._refused_since: float | None = None
+        self._unanswered = 0
+        """Writes in a row that the API server did not answer."""
+        self._silent_since: float | None = None
+        """When it stopped answering, if it had refused the pod before."""
+
+    # -- results of a PATCH --------------------------------------------------------------------------------------------
+
+    def done(self, version: str) -> None:
+        """The PATCH from this version was written."""
+        self._written_from, self._moved_on_at = version, None
+        self._unanswered = self._waits = 0
+
+    def moved_on(self, version: str, now: float, *, conflict: bool) -> None:
+        """The pod has changed since this version. ``conflict``: HTTP 409, not a failed test."""
+        self.done(version)
+        self._moved_on_at, self._conflict = now, conflict
+
+    def refused(self, refusal: str, now: float) -> float:
+        """The PATCH was refused; returns the seconds until the next attempt (PL-305)."""
+        self._refusals += 1
+        self.refusal = refusal
+        if self._refused_since is None:
+            self._refused_since = now
+        elif self._silent_since is not None:
+            self._refused_since += now - self._silent_since
+        self._silent_since = None
+        return min(FIRST_REJECTED_DELAY * 2.0 ** min(self._refusals - 1, 10), MAX_REJECTED_DELAY)
+
+    def not_answered(self, now: float) -> int:
+        """The API server did not answer; returns how often in a row."""
+        self._unanswered += 1
+        if self._refused_since is not None and self._silent_since is None:
+            self._silent_since = now
+        return self._unanswered
+
+    # -- consequences --------------------------------------------------------------------------------------------------
+
+    def is_written_from(self, version: str) -> bool:
+        """Whether a PATCH was already sent from this version."""
+        return self._written_from == version
+
+    @property
+    def wrote_last(self) -> bool:
+        """Whether the last known write of the pod is ours."""
+        return bool(self._written_from) and self._moved_on_at is None
+
+    @property
+    def awaits_event(self) -> bool:
+        """Whether the pod has changed and its watch event has not arrived yet."""
+        return self._moved_on_at is not None
+
+    def refused_for(self, now: float) -> float:
+        """Seconds for which the API server has refused the pod, without the time in which it did not answer."""
+        if self._refused_since is None:
+            return 0.0
+        return (self._silent_since if self._silent_since is not None else now) - self._refused_since
+
+    def wait_for_event(self, now: float) -> float | None:
+        """Seconds until the pod is reconciled again even if no watch event arrives; None: wait for the event.
+
+        Raises ``RuntimeError`` if a ``test`` of the patch failed but the pod does not change for long: then the patch
+        itself is wrong.
+        """
+        if self._moved_on_at is None:
+            return None
+        if (left := self._moved_on_at + (CONFLICT_EVENT_TIMEOUT if self._conflict else EVENT_TIMEOUT) - now) > 0:
+            return left
+        self._waits += 1
+        if not self._conflict and self._waits < MAX_EVENT_WAITS:
+            self._moved_on_at = now
+            return EVENT_TIMEOUT
+        self._written_from, self._moved_on_at = "", None
+        if self._conflict:
+            return 0.0
+        raise RuntimeError("the API server says that our patch does not fit a pod that has not changed")
+
+
+# -- Which events and log lines were already posted for a gated pod, to limit repeats (PL-305, PL-332, PL-334, PL-710).
+
+
+HELD_INTERVAL: Final = 3600.0
+
+
+class RepeatedEvent(Enum):
+    """What is reported repeatedly while it lasts; the value starts with the interval in seconds."""
+
+    REFUSAL = (300.0, "the API server refuses the write")
+    SILENCE = (300.0, "the API server does not answer")
+    HELD = (HELD_INTERVAL, "the pod is held")
+
+    @property
+    def every(self) -> float:
+        return self.value[0]
+
+
+class EventThrottle:
+    """What this process has reported about one pod."""
+
+    __slots__ = ("_at", "failing", "gate")
+
+    def __init__(self) -> None:
+        self.failing = False
+        """The pod is labelled as failing (PL-332)."""
+        self.gate = 0
+        """How often the gate event was considered: when the pod was first seen, and after 2 s (PL-710)."""
+        self._at: dict[RepeatedEvent, float] | None = None  # few pods have anything here
+
+    def at(self, tale: RepeatedEvent) -> float | None:
+        """When it was last reported."""
+        return self._at.get(tale) if self._at is not None else None
+
+    def tells(self, tale: RepeatedEvent, now: float) -> None:
+        """Records that it is reported now."""
+        self._at = {**(self._at or {}), tale: now}
+
+    def is_news(self, tale: RepeatedEvent, now: float) -> bool:
+        """Whether it is due: the first time, and then at its interval. If so, it counts as reported."""
+        before = self.at(tale)
+        if before is not None and now - before < tale.every:
+            return False
+        self.tells(tale, now)
+        return True
+
+    def next(self, tale: RepeatedEvent, now: float) -> float | None:
+        """Seconds until it is due again; None if it was never reported."""
+        before = self.at(tale)
+        return before + tale.every - now if before is not None else None
+
+
+# -- In-memory state of one gated pod: waiting times, results of PATCHes, events already posted.
+
+
+class PodState:
+    """State of one gated pod. Times are ``Clock.monotonic()``."""
+
+    __slots__ = ("failed_once", "faults", "hold", "patches", "seen_at", "share", "told", "uid", "windows")
+
+    def __init__(self, uid: str, now: float, *, standby_delay: float) -> None:
+        self.uid = uid
+        self.seen_at: Final = now
+        self.windows = RetryWindow()
+        """How long it has waited for images; changed by the inquiry about them."""
+        self.failed_once: dict[str, Inspection] = NO_FAILURES
+        """Failures of images that may exist on nodes only, by reference text (PL-212); changed by the inquiry."""
+        self.patches = PatchHistory()
+        """Changed by ``releases``, as are the next two."""
+        self.told = EventThrottle()
+        self.hold = HoldTimer()
+        self.faults = ReconcileFailures()
+        """Changed by ``pod_controller``."""
+        self.share = StandbyDelay(standby_delay)
+        """Changed by ``standby``."""
+
+    def waits(self, now: float, *, begun: float | None) -> None:
+        """It waits for look-ups (``images.attempts``)."""
+        self.windows.waits(now, begun=begun)
+
+    def waits_for_nothing(self, now: float) -> None:
+        """No look-up can provide what is missing (``images.attempts``)."""
+        self.windows.waits_for_nothing(now)
+
+
+NO_FAILURES: Final[dict[str, Inspection]] = {}
+"""Shared by all pods without such a failure; never mutated."""
+
+
+class HoldTimer:
+    """When holding of the pod began: by policy, for a rejected release, or for an internal error."""
+
+    __slots__ = ("since",)
+
+    def __init__(self) -> None:
+        self.since: float | None = None
+
+    def begin(self, now: float) -> None:
+        self.since = now if self.since is None else self.since
+
+    def end(self) -> None:
+        self.since = None
+
+
+class ReconcileFailures:
+    """Consecutive reconciles of the pod that failed with an internal error (PL-306)."""
+
+    __slots__ = ("count", "since")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.since: float | None = None
+
+    def met(self, now: float) -> float:
+        """Counts one more; returns the seconds since the first."""
+        self.count += 1
+        self.since = now if self.since is None else self.since
+        return now - self.since
+
+    def over(self) -> None:
+        """A reconcile succeeded."""
+        self.count, self.since = 0, None
+
+
+class StandbyDelay:
+    """How long a standby leaves the pod to the leader (PL-530)."""
+
+    __slots__ = ("delay", "waited")
+
+    def __init__(self, delay: float) -> None:
+        self.delay: Final = delay
+        """Seconds from the first sight of the pod to the standby's first reconcile."""
+        self.waited = False
+        """The pod has waited for an image since it was last left to the leader."""
+
+
+# -- When a standby replica writes pods (PL-530).
+
+
+STANDBY_DELAY: Final = 1.0
+STANDBY_SPREAD: Final = 1.0
+"""A standby reconciles a pod once it has been gated for 1 to 2 s."""
+STANDBY_GRACE_PERIOD: Final = 0.5
+"""How long a standby that waited for an image gives the leader, which has the same answer, to write the pod."""
+LEADER_QUIET_PERIOD: Final = 1.0
+"""A standby writes once it has seen no other replica release a pod for this long."""
+STANDBY_TIMEOUT: Final = 5.0
+"""A standby writes a pod that has been gated for longer in any case."""
+
+
+class Standby:
+    """When the other replicas last released a pod, and how long this one leaves pods to them."""
+
+    def __init__(self, uniform: Callable[[], float]) -> None:
+        self._uniform = uniform
+        self._others_released_at = float("-inf")
+
+    def delay(self) -> float:
+        """Seconds for which a new pod is left to the leader."""
+        return STANDBY_DELAY + STANDBY_SPREAD * self._uniform()
+
+    def pod_went(self, memory: PodState, now: float) -> None:
+        """A pod was released or deleted; if not by us, another replica is active."""
+        if not memory.patches.wrote_last:
+            self._others_released_at = now
+
+    def leave_to_others(self, memory: PodState, now: float) -> float:
+        """Seconds for which a pod that can be placed is left to others; zero or less: write it now."""
+        if memory.share.waited:
+            memory.share.waited = False
+            return STANDBY_GRACE_PERIOD * (1.0 + self._uniform())
+        return min(self._others_released_at + LEADER_QUIET_PERIOD, memory.seen_at + STANDBY_TIMEOUT) - now

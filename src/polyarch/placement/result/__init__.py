@@ -1,1 +1,0 @@
-"""From a decision to a patch, events and an explanation. Pure."""

@@ -1,0 +1,777 @@
+"""The user's view of a pod: the pod without anything that placement wrote (PL-200).
+
+It lets a manifest copied from a placed pod, and a pod in a second round of admission, be decided as if new. The
+decision annotation says which expressions are ours; it is used only if it was made for this pod (PL-853) and only for
+expressions that are still on the pod unchanged. Their positions are kept, so that a patch can remove or replace them
+in place. Pure.
+
+Two traps. An expression counts as the user's if its term would be empty without it, which matches no node (the user
+removed their own part of a copied term). And nothing can be removed from required terms of a stored pod (PL-005), so
+there every expression counts as the user's."""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import reduce
+from operator import and_
+from typing import Final, NamedTuple
+
+import msgspec
+
+from polyarch.images.pod_images import ImageEffect, ImageFacts, ImageUse, image_facts, images_of
+from polyarch.objects import NodeSelectorRequirement, NodeSelectorTerm, Pod, PreferredSchedulingTerm
+from polyarch.oci.answer import Inspection
+from polyarch.placement import names
+from polyarch.placement.decision import (
+    LookupProgress,
+    PlacementDecision,
+    PlacementOutcome,
+    Reason,
+    decision_message,
+    ineligible_message,
+    rejected_message,
+    unavailable_message,
+)
+from polyarch.placement.record import NO_SIGNER, DecisionRecord, RecordSigner, SignedContext, is_authentic, read_record
+from polyarch.placement.settings import OSConstraint, ScoringSource, Settings, preferences
+from polyarch.platforms import PlatformSet
+
+ABSENT: Final = -1
+_NO_LABELS: Final[dict[str, str]] = {}
+
+
+class UserTerm(msgspec.Struct, frozen=True, gc=False):
+    """One required term as the user wrote it, and the positions of our expressions in it."""
+
+    index: int
+    """Index in the pod's list of terms."""
+    keys: tuple[str, ...]
+    """Keys of the user's matchExpressions."""
+    is_empty: bool = False
+    arch_at: int = ABSENT
+    """Position of our architecture expression, or of our marker, among the term's matchExpressions."""
+    os_at: int = ABSENT
+
+    @property
+    def is_closed(self) -> bool:
+        """It needs no architecture expression of ours (PL-202)."""
+        return self.is_empty or names.ARCH_KEY in self.keys
+
+
+class UserPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """The user's view. Fields of ``pod`` that placement may write must be read from here, not from ``pod``."""
+
+    pod: Pod
+    labels: Mapping[str, str]
+    """Without the keys of PL-004; selectors of PodPlacementConfigs match against these (PL-033)."""
+    node_selector: Mapping[str, str]
+    terms: tuple[UserTerm, ...]
+    prefers_architecture: bool
+    """A preferred term of the user has an architecture expression (PL-203)."""
+    created_term: int = ABSENT
+    """Index of the term that we created and that has no other expression."""
+    own_preferred: tuple[int, ...] = ()
+    """Indexes of our preferred terms."""
+    own_gates: tuple[int, ...] = ()
+    accounted_labels: frozenset[str] = frozenset()
+    """Result labels that the decision annotation says we wrote."""
+    has_controller_owner: bool = False
+    has_foreign_record: bool = False
+    """The pod has a decision annotation that was not made for it (PL-853)."""
+
+    @property
+    def is_gated(self) -> bool:
+        return bool(self.own_gates)
+
+
+def read_user_pod(
+    pod: Pod, *, stored: bool, namespace: str = "", seal: RecordSigner = NO_SIGNER, record_was_sent: bool = True
+) -> UserPod:
+    """The user's view of a pod that arrives at admission in ``namespace``, or of one that is ``stored`` already.
+
+    ``seal`` verifies that a record is ours (PL-853). ``record_was_sent``: see ``provenance``.
+    """
+    metadata = pod.metadata
+    record = read_record(metadata.annotations)
+    if record is not None and record.mode != "enforce":
+        record = None  # the annotation of an audit describes expressions that were never written
+    is_foreign = False
+    if record is not None and seal.has_key:
+        images = tuple(use.text for use in images_of(pod))
+        is_foreign = not is_authentic(record, SignedContext(namespace, images, seal, record_was_sent))
+    record = None if is_foreign else record
+    terms, created = _user_terms(pod, None if stored else record)
+    preferred = pod.preferred or ()
+    own_preferred = _own_preferred(preferred, record) if record is not None else ()
+    return UserPod(
+        pod=pod,
+        labels=_user_labels(metadata.labels),
+        node_selector=pod.spec.node_selector or _NO_LABELS,
+        terms=terms,
+        prefers_architecture=any(
+            _mentions_architecture(term) for index, term in enumerate(preferred) if index not in own_preferred
+        ),
+        created_term=created,
+        own_preferred=own_preferred,
+        own_gates=tuple(index for index, gate in enumerate(pod.spec.scheduling_gates or ()) if gate.name == names.GATE),
+        accounted_labels=_recorded_labels(record) if record is not None else frozenset(),
+        has_controller_owner=any(owner.controller for owner in metadata.owner_references or ()),
+        has_foreign_record=is_foreign,
+    )
+
+
+def _user_labels(labels: dict[str, str] | None) -> Mapping[str, str]:
+    if not labels:
+        return _NO_LABELS
+    if names.OWN_LABELS.isdisjoint(labels):
+        return labels
+    return {key: value for key, value in labels.items() if key not in names.OWN_LABELS}
+
+
+def _user_terms(pod: Pod, record: DecisionRecord | None) -> tuple[tuple[UserTerm, ...], int]:
+    required = pod.required
+    if required is None or not required.node_selector_terms:
+        return (), ABSENT
+    terms, created = [], ABSENT
+    for index, term in enumerate(required.node_selector_terms):
+        arch_at, os_at = _own_expressions(term, index, record) if record is not None else (ABSENT, ABSENT)
+        expressions = term.match_expressions or ()
+        keys = tuple(each.key for at, each in enumerate(expressions) if at not in (arch_at, os_at))
+        if arch_at != ABSENT and not keys and not term.match_fields:
+            if record is not None and record.created and created == ABSENT:
+                created = index
+                continue
+            arch_at = os_at = ABSENT
+            keys = tuple(each.key for each in expressions)
+        terms.append(UserTerm(index, keys, term.is_empty, arch_at, os_at))
+    return tuple(terms), created
+
+
+def _own_expressions(term: NodeSelectorTerm, index: int, record: DecisionRecord) -> tuple[int, int]:
+    """Positions of our architecture (or marker) expression and of the OS expression directly after it."""
+    if not record.names_term(index):
+        return ABSENT, ABSENT
+    expressions = term.match_expressions or []
+    arch_at = next((at for at, each in enumerate(expressions) if _is_recorded(each, record)), ABSENT)
+    if arch_at == ABSENT or record.os is msgspec.UNSET or arch_at + 1 >= len(expressions):
+        return arch_at, ABSENT
+    follower = expressions[arch_at + 1]
+    is_ours = (
+        follower.key == names.OS_KEY
+        and follower.operator == "In"
+        and follower.values == [record.os]
+        and not any(
+            each.key in names.OS_KEYS for each in expressions[:arch_at]
+        )  # otherwise we would not have written one
+    )
+    return arch_at, arch_at + 1 if is_ours else ABSENT
+
+
+def _is_recorded(requirement: NodeSelectorRequirement, record: DecisionRecord) -> bool:
+    if record.reason == Reason.NO_SUPPORTED_ARCHITECTURE:
+        return requirement.key == names.NO_SUPPORTED_ARCH_KEY and requirement.operator == "Exists"
+    return (
+        requirement.key == names.ARCH_KEY and requirement.operator == "In" and record.names_values(requirement.values)
+    )
+
+
+def _own_preferred(
+    preferred: list[PreferredSchedulingTerm] | tuple[PreferredSchedulingTerm, ...], record: DecisionRecord
+) -> tuple[int, ...]:
+    wanted = list(record.preferred)
+    found = []
+    for index, term in enumerate(preferred):
+        pair = own_pair(term)
+        if pair is not None and pair in wanted:
+            wanted.remove(pair)
+            found.append(index)
+    return tuple(found)
+
+
+def own_pair(term: PreferredSchedulingTerm) -> tuple[str, int] | None:
+    """The architecture and weight of a preferred term that has the form of ours; None for any other."""
+    preference = term.preference
+    if preference is None or preference.match_fields:
+        return None
+    match preference.match_expressions:
+        case [NodeSelectorRequirement(key=names.ARCH_KEY, operator="In", values=[architecture])]:
+            return architecture, term.weight
+    return None
+
+
+def _mentions_architecture(term: PreferredSchedulingTerm) -> bool:
+    expressions = term.preference.match_expressions if term.preference is not None else None
+    return any(each.key == names.ARCH_KEY for each in expressions or ())
+
+
+def _recorded_labels(record: DecisionRecord) -> frozenset[str]:
+    match record.reason:
+        case Reason.ARCHITECTURES_SET:
+            count = len(record.arch) + (record.more_arch or 0)
+            amount = names.SINGLE_ARCH_LABEL if count == 1 else names.MULTI_ARCH_LABEL
+            architectures = (
+                names.ARCHITECTURE_LABELS[each] for each in record.arch if each in names.ARCHITECTURE_LABELS
+            )
+            return frozenset((amount, *architectures))
+        case Reason.NO_SUPPORTED_ARCHITECTURE:
+            return frozenset({names.NO_SUPPORTED_ARCH_LABEL})
+        case Reason.FALLBACK_SET:
+            return frozenset({names.FALLBACK_ARCH_LABEL})
+        case _:
+            return frozenset()
+
+
+# -- Eligibility: which pods placement leaves alone, and by which rule of the table PL-201; the first match wins.
+
+
+class EligibilityFacts(msgspec.Struct, frozen=True, gc=False):
+    """The input of the rules."""
+
+    view: UserPod
+    namespace: str
+    settings: Settings
+    scoring_applies: bool
+
+
+def architecture_required(view: UserPod) -> bool:
+    """Whether the user requires an architecture: by nodeSelector, or in every required term (PL-202)."""
+    if names.ARCH_KEY in view.node_selector:
+        return True
+    return bool(view.terms) and all(term.is_closed for term in view.terms)
+
+
+def in_operator_namespace(pod: EligibilityFacts) -> bool:
+    return bool(pod.settings.operator_namespace) and pod.namespace == pod.settings.operator_namespace
+
+
+def in_kube_namespace(pod: EligibilityFacts) -> bool:
+    return pod.namespace.startswith("kube-")
+
+
+def in_excluded_namespace(pod: EligibilityFacts) -> bool:
+    return pod.settings.excludes(pod.namespace)
+
+
+def opted_out(pod: EligibilityFacts) -> bool:
+    annotations = pod.view.pod.metadata.annotations or {}
+    return annotations.get(names.SKIP_ANNOTATION) == "true" and pod.settings.pod_opt_out == "allowed"
+
+
+def already_bound(pod: EligibilityFacts) -> bool:
+    return bool(pod.view.pod.spec.node_name)
+
+
+def for_the_control_plane(pod: EligibilityFacts) -> bool:
+    return any(key in pod.view.node_selector for key in names.CONTROL_PLANE_KEYS)
+
+
+def of_a_daemon_set(pod: EligibilityFacts) -> bool:
+    owners = pod.view.pod.metadata.owner_references or ()
+    return any(owner.kind == "DaemonSet" and owner.controller is True for owner in owners)
+
+
+def nothing_left_to_say(pod: EligibilityFacts) -> bool:
+    return architecture_required(pod.view) and (pod.view.prefers_architecture or not pod.scoring_applies)
+
+
+ELIGIBILITY_RULES: Final[tuple[tuple[Reason, Callable[[EligibilityFacts], bool]], ...]] = (
+    (Reason.OPERATOR_NAMESPACE, in_operator_namespace),
+    (Reason.KUBE_NAMESPACE, in_kube_namespace),
+    (Reason.EXCLUDED_NAMESPACE, in_excluded_namespace),
+    (Reason.OPTED_OUT, opted_out),
+    (Reason.ALREADY_BOUND, already_bound),
+    (Reason.CONTROL_PLANE_POD, for_the_control_plane),
+    (Reason.DAEMON_SET_POD, of_a_daemon_set),
+    (Reason.ARCHITECTURE_ALREADY_REQUIRED, nothing_left_to_say),
+)
+
+
+def eligibility(pod: EligibilityFacts) -> Reason | None:
+    """The rule by which the pod is left alone, or None if it is placed."""
+    for reason, applies in ELIGIBILITY_RULES:
+        if applies(pod):
+            return reason
+    return None
+
+
+# -- The set of architectures that all images of a pod support, and the pod's operating system (PL-213 to PL-217).
+
+
+class SupportedPlatforms(msgspec.Struct, frozen=True, gc=False):
+    """The set A of PL-214, or everything, and the OS expression that belongs to it."""
+
+    is_everything: bool
+    architectures: tuple[str, ...] = ()
+    """Sorted by byte value."""
+    os: str = ""
+    """Value of the OS expression; empty: none is needed (PL-215)."""
+
+    @property
+    def is_nothing(self) -> bool:
+        """The images have no platform in common; further answers cannot change that (PL-217)."""
+        return not self.is_everything and not self.architectures
+
+
+def supported_platforms(
+    findings: Iterable[ImageFacts], view: UserPod, os_constraint: OSConstraint
+) -> SupportedPlatforms:
+    """The architectures that all constraining images support, for the pod's operating system."""
+    sets = [frozenset(finding.platforms) for finding in findings if finding.verdict is ImageEffect.CONSTRAINS]
+    if not sets:
+        return SupportedPlatforms(is_everything=True)
+    if os_constraint == "off":
+        each = (frozenset(pair.architecture for pair in pairs) for pairs in sets)
+        return SupportedPlatforms(is_everything=False, architectures=tuple(sorted(reduce(and_, each))))
+    common = PlatformSet(reduce(and_, sets))
+    systems = common.systems()
+    stated = stated_os(view)
+    if stated:
+        return SupportedPlatforms(is_everything=False, architectures=common.architectures(stated))
+    if not systems:
+        return SupportedPlatforms(is_everything=False)
+    system = systems[0] if len(systems) == 1 else "linux"  # the only other one is windows (RG-022)
+    due = os_constraint == "always" or system != "linux" or len(systems) > 1
+    return SupportedPlatforms(is_everything=False, architectures=common.architectures(system), os=system if due else "")
+
+
+def stated_os(view: UserPod) -> str:
+    """The operating system that the pod specifies, or the empty string (steps 1 to 3 of PL-214)."""
+    spec = view.pod.spec
+    if spec.os is not None and spec.os.name:
+        return spec.os.name
+    for key in names.OS_KEYS:
+        if key in view.node_selector:
+            return view.node_selector[key]
+    if not view.terms:
+        return ""
+    pinned = {_pinned_os(term) for term in _terms_without_ours(view) if not term.is_empty}
+    return pinned.pop() if len(pinned) == 1 else ""
+
+
+def _terms_without_ours(view: UserPod) -> Iterable[NodeSelectorTerm]:
+    """The terms with the user's expressions only, without an OS expression of ours."""
+    required = view.pod.required
+    stored = (required.node_selector_terms if required is not None else None) or []
+    for term in view.terms:
+        given = stored[term.index]
+        if term.os_at < 0:
+            yield given
+        else:
+            kept = [
+                each for at, each in enumerate(given.match_expressions or ()) if at not in (term.arch_at, term.os_at)
+            ]
+            yield NodeSelectorTerm(kept, given.match_fields)
+
+
+def _pinned_os(term: NodeSelectorTerm) -> str:
+    for expression in term.match_expressions or ():
+        if expression.key == names.OS_KEY and expression.operator == "In" and len(expression.values or ()) == 1:
+            return (expression.values or [""])[0]
+    return ""
+
+
+# -- Which required terms of a pod get our expressions (PL-220 to PL-223).
+
+
+class TermPlan(msgspec.Struct, frozen=True, gc=False):
+    """Indexes in the resulting list. ``created``: its only term is ours."""
+
+    terms: tuple[int, ...] = ()
+    os_terms: tuple[int, ...] = ()
+    created: bool = False
+
+
+def plan_terms(view: UserPod, *, key: str, os: str) -> TermPlan:
+    """Which terms get the expression with ``key``, and which of those the OS expression (empty ``os``: none)."""
+    if any(each in view.node_selector for each in names.OS_KEYS):
+        os = ""
+    if not view.terms:
+        return TermPlan((0,), (0,) if os else (), created=True)
+    terms, os_terms = [], []
+    for term in view.terms:
+        if term.is_empty or key in term.keys:
+            continue
+        index = resulting_index(view, term.index)
+        terms.append(index)
+        if os and not any(each in term.keys for each in names.OS_KEYS):
+            os_terms.append(index)
+    return TermPlan(tuple(terms), tuple(os_terms))
+
+
+def resulting_index(view: UserPod, index: int) -> int:
+    """Index of a term once a term that we created earlier in the list is removed."""
+    return index - 1 if ABSENT < view.created_term < index else index
+
+
+def architecture_expression(architectures: tuple[str, ...]) -> NodeSelectorRequirement:
+    """The architecture expression (PL-220); without architectures the marker that no node matches."""
+    if not architectures:
+        return NodeSelectorRequirement(names.NO_SUPPORTED_ARCH_KEY, "Exists")
+    return NodeSelectorRequirement(names.ARCH_KEY, "In", list(architectures))
+
+
+def os_expression(os: str) -> NodeSelectorRequirement:
+    """The OS expression (PL-215)."""
+    return NodeSelectorRequirement(names.OS_KEY, "In", [os])
+
+
+# -- The placement rules: from the facts of one pod to one :class:`Decision` (section 4 of the placement specification).
+
+
+MAX_FAILURE: Final = 256
+
+
+class PodFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """The pod and the cluster state that its decision depends on, without the image answers."""
+
+    pod: Pod
+    namespace: str
+    """From the admission request, or the pod's own."""
+    settings: Settings
+    sources: tuple[ScoringSource, ...] = ()
+    """Scoring sources of the namespace, by precedence."""
+    stored: bool = False
+    """The pod was read from the API server, so its expressions are immutable (PL-005); false: it is being admitted."""
+    nodes: frozenset[str] = frozenset()
+    """Values of ``kubernetes.io/arch`` on nodes that are not being deleted; read only with ``nodeAware`` (PL-218)."""
+    seal: RecordSigner = NO_SIGNER
+    """Verifies which decision annotations are ours (PL-853)."""
+    record_was_sent: bool = True
+    """The pod's creator sent its decision annotation; false: an earlier call of this same admission wrote it."""
+
+
+class ExaminedPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """An examined pod: whether it is eligible, what it needs, and which images decide."""
+
+    facts: PodFacts
+    view: UserPod
+    rule: Reason | None
+    """The eligibility rule that excludes the pod; None if it is eligible."""
+    sources: tuple[ScoringSource, ...] = ()
+    """Scoring sources that match the pod."""
+    needs_constraint: bool = False
+    """The pod has no architecture constraint of its own (PL-204)."""
+    images: tuple[ImageUse, ...] = ()
+    """The images to inspect; empty if no constraint is needed."""
+
+    @property
+    def settings(self) -> Settings:
+        return self.facts.settings
+
+    @property
+    def pod(self) -> Pod:
+        return self.facts.pod
+
+    @property
+    def scope(self) -> SignedContext:
+        """Namespace and images that a record of this decision is bound to."""
+        images = self.images or images_of(self.pod)
+        return SignedContext(self.facts.namespace, tuple(use.text for use in images), self.facts.seal)
+
+    @property
+    def scoring_applies(self) -> bool:
+        """Some scoring source matches (PL-203)."""
+        return bool(self.sources)
+
+    @property
+    def finishes_gate(self) -> bool:
+        """The pod already has our gate, so it is placed as in ``enforce`` whatever the current mode is (PL-131)."""
+        return self.facts.stored or self.view.is_gated
+
+    @property
+    def is_audited(self) -> bool:
+        """The outcome is reported, not written (PL-130)."""
+        return self.settings.mode == "audit" and not self.finishes_gate
+
+    @property
+    def wants_answers(self) -> bool:
+        """At admission: missing answers are looked up within the budget (PL-110, PL-117)."""
+        if not self.images or self.facts.stored or self.settings.provisional:
+            return False
+        return self.settings.inline_enabled and not self.is_audited
+
+
+def examine(facts: PodFacts) -> ExaminedPod:
+    """Examine the pod as its user wrote it: eligibility (PL-201), needs (PL-204), images (PL-210)."""
+    view = read_user_pod(
+        facts.pod,
+        stored=facts.stored,
+        namespace=facts.namespace,
+        seal=facts.seal,
+        record_was_sent=facts.record_was_sent,
+    )
+    sources = tuple(source for source in facts.sources if source.matches(view.labels))
+    rule = eligibility(EligibilityFacts(view, facts.namespace, facts.settings, bool(sources)))
+    if rule is not None:
+        return ExaminedPod(facts=facts, view=view, rule=rule, sources=sources)
+    needs_constraint = not architecture_required(view)
+    return ExaminedPod(
+        facts=facts,
+        view=view,
+        rule=None,
+        sources=sources,
+        needs_constraint=needs_constraint,
+        images=images_of(facts.pod, searched=facts.settings.short_names_searched) if needs_constraint else (),
+    )
+
+
+class ImageAssessment(NamedTuple):
+    """What is known of the pod's images, independent of how long the pod has waited."""
+
+    images: tuple[ImageFacts, ...]
+    known: SupportedPlatforms
+
+    @property
+    def is_impossible(self) -> bool:
+        """The known images have no common platform (PL-217)."""
+        return self.known.is_nothing
+
+    @property
+    def unresolved(self) -> tuple[ImageFacts, ...]:
+        return tuple(finding for finding in self.images if finding.verdict is ImageEffect.UNRESOLVED)
+
+
+_NO_IMAGES: Final = ImageAssessment((), SupportedPlatforms(is_everything=True))
+
+
+def assess(case: ExaminedPod, answers: Mapping[str, Inspection], *, final: bool = False) -> ImageAssessment:
+    """Evaluate the image answers, by reference as written in the pod; an absent one is not known yet.
+
+    ``final``: waiting is over, so a stale answer is accepted for ``Always`` too (PL-407).
+    """
+    if not case.images:
+        return _NO_IMAGES
+    read = image_facts(case.images, answers, final=final, stale_for=case.settings.images_stale_for)
+    return ImageAssessment(read, supported_platforms(read, case.view, case.settings.os_constraint))
+
+
+def decide(
+    case: ExaminedPod, answers: Mapping[str, Inspection], progress: LookupProgress = LookupProgress.FIRST
+) -> PlacementDecision:
+    """The outcome for these image answers.
+
+    A pod with unresolved images waits until ``progress`` is final; then the known images constrain it (PL-230).
+    """
+    return conclude(case, assess(case, answers, final=progress.is_final), progress)
+
+
+def conclude(case: ExaminedPod, assessment: ImageAssessment, progress: LookupProgress) -> PlacementDecision:
+    """The outcome for an assessment of the images and the progress of waiting."""
+    if case.rule is not None:
+        return _ineligible(case, case.rule)
+    if not case.needs_constraint:
+        return _placed(case, Reason.PREFERENCES_ONLY)
+    read, known = assessment
+    if assessment.is_impossible:
+        return _placed(case, Reason.NO_SUPPORTED_ARCHITECTURE, images=read)
+    unresolved = assessment.unresolved
+    if not unresolved:
+        reason = Reason.ALL_IMAGES_NEUTRAL if known.is_everything else Reason.ARCHITECTURES_SET
+        return _placed(case, reason, images=read, known=known, values=known.architectures)
+    failure = _failure(unresolved) or (unresolved[0].failure if progress.is_final else "")
+    if not progress.is_final:
+        outcome = (
+            PlacementOutcome.FAILING if progress is LookupProgress.FAILING and failure else PlacementOutcome.WAITING
+        )
+        return _gated(case, Reason.IMAGES_NOT_RESOLVED_YET, outcome, read, known, failure)
+    action = "release" if progress is LookupProgress.HOLD_ENDED else case.settings.unresolved_action
+    if action == "hold":
+        return _gated(case, Reason.HELD_BY_POLICY, PlacementOutcome.HELD, read, known, failure)
+    if action == "fallback":
+        wanted = case.settings.fallback_architectures
+        values = wanted if known.is_everything else tuple(each for each in wanted if each in known.architectures)
+        if values:
+            return _placed(case, Reason.FALLBACK_SET, images=read, known=known, values=values, failure=failure)
+    reason = Reason.RELEASED_UNCONSTRAINED if known.is_everything else Reason.PARTIALLY_CONSTRAINED
+    return _placed(case, reason, images=read, known=known, values=known.architectures, failure=failure)
+
+
+def without_affinity(decision: PlacementDecision, refusal: str) -> PlacementDecision:
+    """The decision without its affinity, for a pod whose PATCH the API server keeps rejecting (PL-305).
+
+    ``refusal``: the rejection in a few words, such as ``HTTP 422``; shown on the pod.
+    """
+    return msgspec.structs.replace(
+        decision,
+        reason=Reason.RELEASED_UNCONSTRAINED,
+        outcome=PlacementOutcome.PLACED,
+        message=rejected_message(decision, refusal),
+        architectures=(),
+        os="",
+        terms=(),
+        os_terms=(),
+        created=False,
+        preferred=(),
+        sources=(),
+        failure=f"the API server refused the node affinity: {refusal}"[:MAX_FAILURE],
+    )
+
+
+def unavailable(decision: PlacementDecision, *, deprovisioning: bool = False) -> PlacementDecision:
+    """The decision for a pod that would be gated while no controller could remove the gate (PL-107)."""
+    return PlacementDecision(
+        reason=Reason.CONTROLLER_UNAVAILABLE,
+        outcome=PlacementOutcome.IGNORED,
+        message=unavailable_message(decision, deprovisioning=deprovisioning),
+        scoring_applies=decision.scoring_applies,
+        images=decision.images,
+    )
+
+
+def _ineligible(case: ExaminedPod, rule: Reason) -> PlacementDecision:
+    reason, outcome = (
+        (Reason.NO_LONGER_ELIGIBLE, PlacementOutcome.PLACED) if case.facts.stored else (rule, PlacementOutcome.IGNORED)
+    )
+    return PlacementDecision(
+        reason=reason,
+        outcome=outcome,
+        message=ineligible_message(rule, case.facts.namespace, was_gated=case.facts.stored),
+        rule=rule,
+        scoring_applies=case.scoring_applies,
+    )
+
+
+def _gated(
+    case: ExaminedPod,
+    reason: Reason,
+    outcome: PlacementOutcome,
+    images: tuple[ImageFacts, ...],
+    known: SupportedPlatforms,
+    failure: str,
+) -> PlacementDecision:
+    decision = PlacementDecision(
+        reason=reason,
+        outcome=outcome,
+        message="",
+        supported=known.architectures,
+        scoring_applies=case.scoring_applies,
+        images=images,
+        stale=any(finding.stale for finding in images),
+        failure=failure,
+    )
+    return msgspec.structs.replace(decision, message=decision_message(decision, case.settings))
+
+
+def _placed(
+    case: ExaminedPod,
+    reason: Reason,
+    *,
+    images: tuple[ImageFacts, ...] = (),
+    known: SupportedPlatforms | None = None,
+    values: tuple[str, ...] = (),
+    failure: str = "",
+) -> PlacementDecision:
+    values, no_matching_node = _on_existing_nodes(case, values)
+    plan = TermPlan()
+    if values or reason is Reason.NO_SUPPORTED_ARCHITECTURE:
+        key = names.ARCH_KEY if values else names.NO_SUPPORTED_ARCH_KEY
+        plan = plan_terms(case.view, key=key, os=known.os if known is not None else "")
+    preferred, entries = preferences(case.sources, already_preferred=case.view.prefers_architecture)
+    decision = PlacementDecision(
+        reason=reason,
+        outcome=PlacementOutcome.PLACED,
+        message="",
+        architectures=values,
+        supported=known.architectures if known is not None else (),
+        os=known.os if known is not None and plan.os_terms else "",
+        terms=plan.terms,
+        os_terms=plan.os_terms,
+        created=plan.created,
+        preferred=preferred,
+        sources=entries,
+        scoring_applies=case.scoring_applies,
+        images=images,
+        stale=any(finding.stale for finding in images),
+        no_matching_node=no_matching_node,
+        failure=failure,
+    )
+    return msgspec.structs.replace(decision, message=decision_message(decision, case.settings))
+
+
+def _on_existing_nodes(case: ExaminedPod, values: tuple[str, ...]) -> tuple[tuple[str, ...], bool]:
+    """The values to write with ``nodeAware``, and whether no node has any of them (PL-218)."""
+    settings = case.settings
+    if settings.node_aware == "off" or not values:
+        return values, False
+    existing = case.facts.nodes.union(settings.assume_architectures)
+    matching = tuple(value for value in values if value in existing)
+    if not matching:
+        return values, True
+    return (matching if settings.node_aware == "narrow" else values), False
+
+
+def _failure(unresolved: Iterable[ImageFacts]) -> str:
+    """The first failure; empty if all unresolved images are still pending."""
+    failed = next((finding for finding in unresolved if not finding.is_pending), None)
+    return failed.failure[:MAX_FAILURE] if failed is not None else ""
+
+
+# -- Retry windows of unresolved images: how long a pod waits, and what follows (PL-330 to PL-334).
+
+
+SHORT_WINDOW: Final = 30.0
+"""For failures that waiting rarely cures: absent, auth, configuration."""
+FAILING_AFTER: Final = 2.0
+"""When a waiting pod is labelled as failing (PL-332)."""
+NEVER: Final = float("inf")
+
+_LASTING: Final = ("absent", "auth", "configuration")
+
+
+def retry_window(error_class: str, retry_window: float) -> float:
+    """How long a failure of this class is retried; a pending image has the class ``""``."""
+    if error_class == "content":
+        return 0.0
+    return min(retry_window, SHORT_WINDOW) if error_class in _LASTING else retry_window
+
+
+def retry_deadline(unresolved: Iterable[ImageFacts], settings: Settings) -> float:
+    """When the pod gives up: the earliest end among its unresolved images; :data:`NEVER` if there are none."""
+    return min((retry_window(finding.error_class, settings.retry_window) for finding in unresolved), default=NEVER)
+
+
+class WaitingTime(NamedTuple):
+    """How long a pod has waited, and its state since."""
+
+    seconds: float = 0.0
+    """Since this process's first attempt for the pod."""
+    pending: bool = False
+    """One of its images has neither answered nor failed since the pod was first seen: the pod waits for it, whatever
+    the results of the others."""
+    held: bool = False
+    """The pod is already held, and stays held during a new attempt for an image."""
+
+
+def decide_after(case: ExaminedPod, answers: Mapping[str, Inspection], waited: WaitingTime) -> PlacementDecision:
+    """The decision for a stored pod, from the present answers and its waiting time."""
+    assessment = assess(case, answers)
+    reached = lookup_progress(assessment, case.settings, waited)
+    return conclude(case, assess(case, answers, final=True) if reached.is_final else assessment, reached)
+
+
+def lookup_progress(assessment: ImageAssessment, settings: Settings, waited: WaitingTime) -> LookupProgress:
+    """The progress of waiting; ``WAITING`` also if there is nothing to wait for."""
+    unresolved = assessment.unresolved if not assessment.is_impossible else ()
+    if not unresolved:
+        return LookupProgress.WAITING
+    elapsed = waited.seconds
+    if elapsed >= retry_deadline(unresolved, settings):
+        held_out = settings.unresolved_action == "hold" and elapsed >= _hold_limit(settings)
+        stays_held = settings.unresolved_action == "hold" and waited.held and not held_out
+        if stays_held or not waited.pending:
+            return LookupProgress.HOLD_ENDED if held_out else LookupProgress.ENDED
+    failing = elapsed >= FAILING_AFTER and any(not finding.is_pending for finding in unresolved)
+    return LookupProgress.FAILING if failing else LookupProgress.WAITING
+
+
+def _hold_limit(settings: Settings) -> float:
+    return settings.hold_limit if settings.hold_limit is not None else NEVER
+
+
+def next_change(decision: PlacementDecision, settings: Settings, elapsed: float) -> float | None:
+    """Seconds until a time limit changes the pod's progress; None if only an answer can."""
+    unresolved = decision.unresolved
+    if not unresolved or decision.outcome is PlacementOutcome.PLACED:
+        return None
+    ends = [FAILING_AFTER, retry_deadline(unresolved, settings)]
+    if settings.unresolved_action == "hold" and settings.hold_limit is not None:
+        ends.append(settings.hold_limit)
+    return min((end - elapsed for end in ends if end > elapsed), default=None)

@@ -1,0 +1,543 @@
+"""Settings of placement, merged from defaults, PlacementPolicy and its overrides for namespaces.
+
+Each setting is declared once, as a field of :class:`Settings`: its type, its default, and its :class:`PolicyField`,
+which says where it stands in a PlacementPolicy, its bounds and what it is for. The CRD's schema, the validation below
+and the table in the guide follow from the declaration.
+
+The settings of a namespace are the defaults, overlaid field by field with ``spec`` and then with the first entry of
+``overrides`` whose selector matches the Namespace's labels. They are compiled once per change of a watched object, so
+an admission only looks one value up. An invalid value (stored under an older schema) counts as absent and is reported
+in :attr:`SettingsTable.problems`. Pure."""
+
+from collections.abc import Iterable, Mapping
+from types import NoneType
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from polyarch.durations import parse_duration
+from polyarch.objects import Key
+from polyarch.placement.api import ClusterPodPlacementConfig, PlacementPolicy, PodPlacementConfig, ScoringPlatform
+from polyarch.placement.names import CLUSTER_SOURCE, NAMESPACED_SOURCE_PREFIX
+from polyarch.selectors import InvalidSelector, LabelSelector, Selector, is_listed
+
+Mode = Literal["enforce", "audit"]
+Action = Literal["hold", "fallback", "release"]
+OSConstraint = Literal["off", "auto", "always"]
+NodeAwareMode = Literal["off", "report", "narrow"]
+PodOptOut = Literal["allowed", "forbidden"]
+EventLevel = Literal["problems", "lean", "full"]
+SweepAction = Literal["off", "report", "evict"]
+SweepScope = Literal["pending", "all"]
+WarmUpKind = Literal["Deployment", "StatefulSet", "DaemonSet", "CronJob"]
+SecretAccess = Literal["byName", "none"]
+ScoringArchitecture = Literal["arm64", "amd64", "ppc64le", "s390x"]
+WEIGHTS: Final = (1, 100)
+"""Lowest and highest weight of a preference."""
+FallbackArchitecture = Literal[ScoringArchitecture, ""]
+LogVerbosity = Literal["Normal", "Debug", "Trace", "TraceAll"]
+Architecture = Literal["amd64", "arm64", "ppc64le", "s390x", "riscv64", "loong64", "arm", "386"]
+"""Architectures that a policy may name."""
+
+MINUTE: Final = 60.0
+HOUR: Final = 3600.0
+
+
+class PolicyField(NamedTuple):
+    """Where a setting stands in PlacementPolicy, and what is allowed there.
+
+    The type of the setting says the rest: a Literal is an enum, a float a duration, an int a count, a tuple a set.
+    """
+
+    path: str
+    """Below ``spec``, such as ``onUnresolved.retryWindow``."""
+    description: str
+    bounds: tuple[float, float] = (0, 0)
+    """Lowest and highest value: seconds of a duration, or a count."""
+    override: bool = False
+    """An entry of ``overrides`` may set it for some namespaces."""
+
+
+class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """Settings for the pods of one namespace; durations in seconds."""
+
+    mode: Annotated[
+        Mode,
+        PolicyField("mode", "enforce: place pods; audit: only tell on the pod what would be done.", override=True),
+    ] = "enforce"
+    action: Annotated[
+        Action | None,
+        PolicyField(
+            "onUnresolved.action",
+            "What happens when retrying ends: hold the pod, use the fallback architectures, or release "
+            "it with what is known. Absent: fallback if a fallback architecture is known, else release.",
+            override=True,
+        ),
+    ] = None
+    """As configured; the effective action is :attr:`unresolved_action`."""
+    retry_window: Annotated[
+        float,
+        PolicyField(
+            "onUnresolved.retryWindow", "How long failing images are tried again.", bounds=(5.0, HOUR), override=True
+        ),
+    ] = 2 * MINUTE
+    fallback_architectures: Annotated[
+        tuple[Architecture, ...],
+        PolicyField(
+            "onUnresolved.fallbackArchitectures",
+            "Used by action: fallback; empty: the ClusterPodPlacementConfig's.",
+            override=True,
+        ),
+    ] = ()
+    """Sorted: the policy's list, else the ClusterPodPlacementConfig's one architecture."""
+    hold_limit: Annotated[
+        float | None,
+        PolicyField(
+            "onUnresolved.holdLimit",
+            "With action: hold, release after so long.",
+            bounds=(5.0, 168 * HOUR),
+            override=True,
+        ),
+    ] = None
+    """Seconds after which a held pod is released; None: never."""
+    inline_enabled: Annotated[
+        bool,
+        PolicyField(
+            "inline.enabled", "Place pods at admission, without a gate, where all answers are known.", override=True
+        ),
+    ] = True
+    inline_budget: Annotated[
+        float,
+        PolicyField("inline.budget", "How long an admission may wait for answers.", bounds=(0.0, 2.0), override=True),
+    ] = 0.1
+    os_constraint: Annotated[
+        OSConstraint,
+        PolicyField(
+            "osConstraint",
+            "Whether the operating system is constrained as well: never, where it matters, always.",
+            override=True,
+        ),
+    ] = "auto"
+    node_aware: Annotated[
+        NodeAwareMode,
+        PolicyField(
+            "nodeAware.mode",
+            "report: tell if no node has any of the architectures; narrow: write only those that nodes have.",
+        ),
+    ] = "off"
+    assume_architectures: Annotated[
+        tuple[Architecture, ...],
+        PolicyField("nodeAware.assumeArchitectures", "Architectures of node pools that may be scaled to zero."),
+    ] = ()
+    excluded_namespaces: Annotated[
+        tuple[str, ...],
+        PolicyField(
+            "excludedNamespaces", "Namespaces whose pods are left untouched: names, or a prefix followed by *."
+        ),
+    ] = ()
+    pod_opt_out: Annotated[
+        PodOptOut,
+        PolicyField(
+            "podOptOut",
+            'Whether the annotation polyarch.dev/skip-placement: "true" leaves a pod alone.',
+            override=True,
+        ),
+    ] = "allowed"
+    events: Annotated[
+        EventLevel,
+        PolicyField(
+            "events", "How many events pods get: problems only, one per placement, or every step.", override=True
+        ),
+    ] = "lean"
+    sweep_action: Annotated[
+        SweepAction,
+        PolicyField(
+            "sweep.action", "off, report them, or evict those that a new pod would place otherwise.", override=True
+        ),
+    ] = "report"
+    sweep_scope: Annotated[
+        SweepScope,
+        PolicyField(
+            "sweep.scope", "pending: pods not yet bound; all: also pods on a node that their images do not support."
+        ),
+    ] = "pending"
+    sweep_interval: Annotated[float, PolicyField("sweep.interval", "How often.", bounds=(MINUTE, 24 * HOUR))] = (
+        10 * MINUTE
+    )
+    sweep_min_age: Annotated[
+        float, PolicyField("sweep.minAge", "Younger pods are left alone.", bounds=(30.0, HOUR))
+    ] = 2 * MINUTE
+    sweep_max_evictions_per_minute: Annotated[
+        int, PolicyField("sweep.maxEvictionsPerMinute", "Limit of evictions.", bounds=(1, 100))
+    ] = 10
+    warm_up_enabled: Annotated[
+        bool, PolicyField("warmUp.enabled", "Inspect the images of workloads before their pods come.")
+    ] = False
+    warm_up_kinds: Annotated[
+        tuple[WarmUpKind, ...], PolicyField("warmUp.kinds", "Workloads whose templates are read.")
+    ] = get_args(WarmUpKind)
+    warm_up_images_per_minute: Annotated[
+        int, PolicyField("warmUp.imagesPerMinute", "Pace of inspection.", bounds=(1, 600))
+    ] = 60
+    images_stale_for: Annotated[
+        float,
+        PolicyField(
+            "images.staleFor",
+            "How old a reading may be that is used while its registry fails.",
+            bounds=(0.0, 24 * HOUR),
+        ),
+    ] = 6 * HOUR
+    images_secret_access: Annotated[
+        SecretAccess,
+        PolicyField(
+            "images.secretAccess", "byName: pull secrets that pods name are read; none: global credentials only."
+        ),
+    ] = "byName"
+    images_share_readings: Annotated[
+        bool,
+        PolicyField("images.shareReadings", "Keep what is known of public images in a Secret, for all replicas."),
+    ] = True
+    report_enabled: Annotated[
+        bool,
+        PolicyField("report.enabled", "Keep metrics and the ConfigMap polyarch-report of what could run where."),
+    ] = False
+    report_interval: Annotated[
+        float, PolicyField("report.interval", "How often it is made anew.", bounds=(10 * MINUTE, 168 * HOUR))
+    ] = HOUR
+    operator_namespace: str = ""
+    """The operator's own namespace; its pods are never placed (PL-201)."""
+    short_names_searched: bool = False
+    """The nodes search several registries for image names without a registry (PL-424)."""
+    leaving: bool = False
+    """Placement is being uninstalled (PL-520)."""
+    provisional: bool = False
+    """The namespace's labels are unknown and an override might match (PL-117): gate, do not place inline."""
+
+    @property
+    def unresolved_action(self) -> Action:
+        """The effective action. ``fallback`` without a fallback architecture is ``hold`` (PL-043)."""
+        if self.action is None:
+            return "fallback" if self.fallback_architectures else "release"
+        if self.action == "fallback" and not self.fallback_architectures:
+            return "hold"
+        return self.action
+
+    @property
+    def keeps_refused(self) -> bool:
+        """Whether a pod stays gated if the API server rejects its release or an internal error prevents a decision: any
+        action but ``release`` asks for a constraint (PL-305, PL-306). False while placement is being uninstalled."""
+        return self.unresolved_action != "release" and not self.leaving
+
+    @property
+    def lacks_fallback(self) -> bool:
+        """Condition ``FallbackArchitectureMissing`` (PL-043)."""
+        return self.action == "fallback" and not self.fallback_architectures
+
+    def excludes(self, namespace: str) -> bool:
+        """Whether ``excludedNamespaces`` has this name, or a prefix of it followed by ``*`` (PL-201)."""
+        return is_listed(namespace, self.excluded_namespaces)
+
+    def deprovisioning(self) -> "Settings":
+        """The settings while the CPPC is being deleted: ``hold`` counts as ``release``, the retry window is at most
+        60 s, and a rejected release does not keep the gate (PL-520)."""
+        action: Action = "release" if self.unresolved_action == "hold" else self.unresolved_action
+        window = min(self.retry_window, MINUTE)
+        return msgspec.structs.replace(self, action=action, retry_window=window, leaving=True)
+
+
+class SettingsTable(msgspec.Struct, frozen=True):
+    """Settings by namespace labels, compiled once per change of the policy or the CPPC."""
+
+    spec: Settings
+    """Without overrides; used for a namespace that does not appear in time (PL-117)."""
+    overrides: tuple[tuple[str, Selector, Settings], ...] = ()
+    """Name, selector and merged settings of each entry with a valid selector, in the policy's order."""
+    problems: tuple[str, ...] = ()
+    """One sentence per invalid value; each begins with the field."""
+    invalid_overrides: tuple[str, ...] = ()
+    """Names of entries whose selector does not parse: condition ``OverrideSelectorInvalid`` (PL-041)."""
+
+    @classmethod
+    def of(
+        cls,
+        policy: PlacementPolicy | None,
+        cppc: ClusterPodPlacementConfig | None,
+        *,
+        operator_namespace: str,
+        short_names_searched: bool = False,
+    ) -> "SettingsTable":
+        """The table for these objects; both may be absent."""
+        problems: list[str] = []
+        base = Settings(operator_namespace=operator_namespace, short_names_searched=short_names_searched)
+        if policy is not None:
+            base = _overlay(base, policy.spec, "spec", problems)
+        cluster_fallback = _cluster_fallback(cppc, problems)
+        overrides, invalid = [], []
+        for index, entry in enumerate(policy.overrides if policy is not None else ()):
+            name: str = entry.get("name", "")
+            where = f"spec.overrides[{index}] ({name})"
+            try:
+                labels = msgspec.convert(entry.get("namespaceSelector"), LabelSelector | None)
+                if labels is None or labels.is_empty:
+                    raise ValueError("it is empty and would match every namespace; put that into spec itself")
+                selector = Selector.parse(labels)
+            except (ValueError, msgspec.ValidationError) as error:  # InvalidSelector is a ValueError
+                problems.append(f"{where}.namespaceSelector: {error}")
+                invalid.append(name)
+                continue
+            settings = _with_fallback(_overlay(base, entry, where, problems, override=True), cluster_fallback)
+            overrides.append((name, selector, settings))
+        spec = _with_fallback(base, cluster_fallback)
+        return cls(spec, tuple(overrides), tuple(problems), tuple(invalid))
+
+    def of_namespace(self, labels: Mapping[str, str] | None) -> Settings:
+        """Settings of a namespace with these labels; None: its Namespace is not in the cache (yet)."""
+        if labels is None:
+            return self._provisional()
+        for _, selector, settings in self.overrides:
+            if selector.matches(labels):
+                return settings
+        return self.spec
+
+    def override_of(self, labels: Mapping[str, str]) -> str | None:
+        """The name of the entry that applies, for ``status.overrides`` and ``explain``."""
+        return next((name for name, selector, _ in self.overrides if selector.matches(labels)), None)
+
+    def _provisional(self) -> Settings:
+        possible = [self.spec, *(settings for _, _, settings in self.overrides)]
+        if len(possible) == 1 or all(settings.mode == "audit" for settings in possible):
+            return self.spec
+        forbidden = any(settings.pod_opt_out == "forbidden" for settings in possible)
+        holds = any(settings.unresolved_action == "hold" for settings in possible)
+        return msgspec.structs.replace(
+            self.spec,
+            provisional=True,
+            mode="enforce",
+            pod_opt_out="forbidden" if forbidden else "allowed",
+            action="hold" if holds else self.spec.action,
+        )
+
+    @property
+    def lacks_fallback(self) -> bool:
+        """Some namespace has ``action: fallback`` and no fallback architecture is configured (PL-043)."""
+        return self.spec.lacks_fallback or any(settings.lacks_fallback for _, _, settings in self.overrides)
+
+
+class PolicySetting(NamedTuple):
+    """A declared setting: its name in :class:`Settings`, its type without None, its default, and its place."""
+
+    name: str
+    type: Any
+    default: Any
+    field: PolicyField
+
+    def read(self, value: Any) -> Any:
+        """The setting's value for this one of a policy. Raises ValueError for a value that is not allowed."""
+        if get_origin(self.type) is Literal:
+            return _one_of(self.type, value)
+        if get_origin(self.type) is tuple:
+            return _namespaces(value) if self.type == tuple[str, ...] else _some_of(get_args(self.type)[0], value)
+        if self.type is bool:
+            return _of_type(bool, value)
+        low, high = self.field.bounds
+        if self.type is float:
+            seconds = parse_duration(_of_type(str, value))
+            if not low <= seconds <= high:
+                raise ValueError(f"{value!r} is outside {low:g} to {high:g} seconds")
+            return seconds
+        if not low <= _of_type(int, value) <= high:
+            raise ValueError(f"{value} is outside {low} to {high}")
+        return value
+
+
+def _of_type(kind: type, value: Any) -> Any:
+    if not isinstance(value, kind):
+        raise ValueError(f"{value!r:.60} is not of type {kind.__name__}")  # noqa: TRY004 - told like every bad value
+    return value
+
+
+def _one_of(kind: Any, value: Any) -> Any:
+    allowed = get_args(kind)
+    if value not in allowed:
+        raise ValueError(f"{value!r} is none of {', '.join(map(repr, allowed))}")
+    return value
+
+
+def _some_of(kind: Any, values: Any) -> Any:
+    allowed = get_args(kind)
+    if unknown := [value for value in _of_type(list, values) if value not in allowed]:
+        raise ValueError(f"{', '.join(sorted(map(repr, unknown)))} is none of {', '.join(map(repr, allowed))}")
+    return tuple(sorted(set(values)))
+
+
+def _namespaces(patterns: Any) -> Any:
+    if "*" in _of_type(list, patterns):
+        raise ValueError("'*' alone would exclude every namespace; use mode: audit for that")
+    return tuple(_of_type(str, pattern) for pattern in patterns)
+
+
+def _declared() -> tuple[PolicySetting, ...]:
+    hints = get_type_hints(Settings, include_extras=True)
+    settings = []
+    for name, default in zip(Settings.__struct_fields__, Settings.__struct_defaults__, strict=True):
+        if get_origin(hints[name]) is Annotated:
+            hint, field = get_args(hints[name])
+            settings.append(PolicySetting(name, _without_none(hint), default, field))
+    return tuple(settings)
+
+
+def _without_none(hint: Any) -> Any:
+    members = [member for member in get_args(hint) if member is not NoneType]
+    return members[0] if NoneType in get_args(hint) else hint
+
+
+POLICY_SETTINGS: Final = _declared()
+"""The settings that a PlacementPolicy has, in the order of its schema."""
+
+
+def _overlay(
+    settings: Settings, layer: Mapping[str, Any], where: str, problems: list[str], *, override: bool = False
+) -> Settings:
+    changes: dict[str, Any] = {}
+    for setting in POLICY_SETTINGS:
+        if override and not setting.field.override:
+            continue
+        value: Any = layer
+        for member in setting.field.path.split("."):
+            value = value.get(member) if isinstance(value, Mapping) else None
+        if value is None:
+            continue
+        try:
+            changes[setting.name] = setting.read(value)
+        except ValueError as error:
+            problems.append(f"{where}.{setting.field.path}: {error}; the value below it applies")
+    return msgspec.structs.replace(settings, **changes)
+
+
+def _cluster_fallback(cppc: ClusterPodPlacementConfig | None, problems: list[str]) -> tuple[str, ...]:
+    if cppc is None or not cppc.spec.fallback_architecture:
+        return ()
+    try:
+        return (_one_of(FallbackArchitecture, cppc.spec.fallback_architecture),)
+    except ValueError as error:
+        problems.append(f"ClusterPodPlacementConfig spec.fallbackArchitecture: {error}; it counts as empty")
+        return ()
+
+
+def _with_fallback(settings: Settings, cluster: tuple[str, ...]) -> Settings:
+    """PL-232: the policy's list, else the CPPC's. ``holdLimit`` has no effect where nothing is held."""
+    fallback = settings.fallback_architectures or cluster
+    limit = settings.hold_limit if settings.action in ("hold", "fallback") else None
+    return msgspec.structs.replace(settings, fallback_architectures=fallback, hold_limit=limit)
+
+
+# -- Preferred node affinity: its sources, and the terms they add to one pod (PL-203, PL-240 to PL-242).
+
+
+INVALID_SELECTOR: Final = "InvalidLabelSelector"
+"""Logged for a PodPlacementConfig that matches no pod because of its selector (PL-033)."""
+
+
+class ScoringSource(msgspec.Struct, frozen=True, gc=False):
+    """One enabled plugin. Without ``selector`` it applies to every pod."""
+
+    name: str
+    platforms: tuple[tuple[str, int], ...]
+    """Architecture and weight, in the object's order."""
+    selector: Selector | None = None
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether it applies to a pod with these labels, without the keys of PL-004 (PL-033)."""
+        return self.selector is None or self.selector.matches(labels)
+
+
+class PreferenceEntry(msgspec.Struct, frozen=True, gc=False):
+    """One platform of one scoring source, and whether it was skipped (PL-242)."""
+
+    architecture: str
+    weight: int
+    source: str
+    skipped: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.architecture}:{self.weight}:{self.source}" + (":skipped" if self.skipped else "")
+
+
+class ScoringTable(msgspec.Struct, frozen=True):
+    """The sources of every namespace."""
+
+    cluster: tuple[ScoringSource, ...] = ()
+    namespaced: Mapping[str, tuple[ScoringSource, ...]] = msgspec.field(default_factory=dict)
+    """By namespace; the cluster's source is the last of each."""
+    problems: Mapping[Key, str] = msgspec.field(default_factory=dict)
+    """PodPlacementConfigs with an invalid selector, which match no pod (PL-033)."""
+
+    @classmethod
+    def of(cls, cppc: ClusterPodPlacementConfig | None, ppcs: Iterable[PodPlacementConfig]) -> "ScoringTable":
+        """The table for these objects; an absent CPPC counts as not enabled (PL-203)."""
+        cluster: tuple[ScoringSource, ...] = ()
+        if cppc is not None and (platforms := _enabled_platforms(cppc)) is not None:
+            cluster = (ScoringSource(CLUSTER_SOURCE, platforms),)
+        sources: dict[str, list[ScoringSource]] = {}
+        problems: dict[Key, str] = {}
+        for ppc in sorted(ppcs, key=precedence):
+            try:
+                selector = None if ppc.spec.label_selector is None else Selector.parse(ppc.spec.label_selector)
+            except InvalidSelector as error:
+                problems[ppc.metadata.key] = str(error)
+                continue
+            if (platforms := _enabled_platforms(ppc)) is not None:
+                name = NAMESPACED_SOURCE_PREFIX + ppc.metadata.name
+                sources.setdefault(ppc.metadata.namespace, []).append(ScoringSource(name, platforms, selector))
+        return cls(cluster, {namespace: (*own, *cluster) for namespace, own in sources.items()}, problems)
+
+    def of_namespace(self, namespace: str) -> tuple[ScoringSource, ...]:
+        """The sources by precedence."""
+        return self.namespaced.get(namespace, self.cluster)
+
+
+def selector_problem(ppc: PodPlacementConfig) -> str | None:
+    """Why the selector is invalid; None if it is valid."""
+    try:
+        if ppc.spec.label_selector is not None:
+            Selector.parse(ppc.spec.label_selector)
+    except InvalidSelector as error:
+        return str(error)
+    return None
+
+
+def precedence(ppc: PodPlacementConfig) -> tuple[int, str]:
+    """Sort key: priority descending, then name ascending, so equal priorities have a fixed order (PL-032)."""
+    return -ppc.spec.priority, ppc.metadata.name
+
+
+def _enabled_platforms(config: ClusterPodPlacementConfig | PodPlacementConfig) -> tuple[tuple[str, int], ...] | None:
+    plugins = config.spec.plugins
+    scoring = plugins.node_affinity_scoring if plugins is not None else None
+    if scoring is None or not scoring.enabled:
+        return None
+    return tuple((each.architecture, each.weight) for each in scoring.platforms or () if _is_valid_platform(each))
+
+
+def _is_valid_platform(platform: ScoringPlatform) -> bool:
+    """Whether the API server accepts it; an older schema may have admitted an invalid one."""
+    return platform.architecture in get_args(ScoringArchitecture) and WEIGHTS[0] <= platform.weight <= WEIGHTS[1]
+
+
+def preferences(
+    sources: Iterable[ScoringSource], *, already_preferred: bool
+) -> tuple[tuple[tuple[str, int], ...], tuple[PreferenceEntry, ...]]:
+    """The preferred terms to add as (architecture, weight), and every platform of every source: added or skipped.
+
+    The first source that names an architecture sets its weight. If the user's view has an architecture preference,
+    nothing is added, not even for other architectures (PL-240). Identical entries are listed once (PL-242).
+    """
+    terms: dict[str, int] = {}
+    entries: dict[PreferenceEntry, None] = {}
+    for source in sources:
+        for architecture, weight in source.platforms:
+            skipped = already_preferred or architecture in terms
+            if not skipped:
+                terms[architecture] = weight
+            entries.setdefault(PreferenceEntry(architecture, weight, source.name, skipped))
+    return tuple(terms.items()), tuple(entries)

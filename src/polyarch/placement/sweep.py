@@ -1,0 +1,480 @@
+"""Evicts pods that the webhook missed, through the eviction API, so that PodDisruptionBudgets hold (PL-371)."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import datetime, timedelta
+from typing import Final, Protocol
+
+import msgspec
+import structlog
+
+from polyarch.clock import Clock, deadline
+from polyarch.images.pull_secrets import PullSecretNames
+from polyarch.images.resolver import LowPriorityLookups
+from polyarch.kube.errors import Causes, Conflict, Forbidden, KubernetesError, NotFound, TooManyRequests
+from polyarch.kube.informer import OnDemand, Shares
+from polyarch.kube.requests import Selection
+from polyarch.kube.resources import DEPLOYMENTS, MUTATING_WEBHOOKS, NAMESPACES, NODES, PODS, Resource
+from polyarch.kube.responses import Listing
+from polyarch.kube.store import Change
+from polyarch.kube.watch import Page
+from polyarch.objects import ObjectMeta, PartialObjectMetadata, Pod
+from polyarch.oci.answer import Inspection
+from polyarch.oci.cache.recent import Recent
+from polyarch.placement import names
+from polyarch.placement.events import Event
+from polyarch.placement.facts import ClusterFacts
+from polyarch.placement.metrics import PlacementMetrics
+from polyarch.placement.rules import ExaminedPod, assess
+from polyarch.placement.settings import SweepAction
+from polyarch.placement.sweep_rules import (
+    EvictionRateLimiter,
+    MissedPod,
+    MissReason,
+    SweepCandidate,
+    evicted_event,
+    find_candidate,
+    find_missed,
+    unplaced_event,
+)
+from polyarch.selectors import InvalidSelector, Selector
+
+log = structlog.get_logger(__name__)
+
+EVICTION_RETRY_DELAY: Final = 60.0
+"""Seconds after which it is looked whether an eviction helped, and one is asked for again that was refused."""
+
+
+class EvictionClient(Protocol):
+    """The part of the client that is needed here."""
+
+    async def evict(self, namespace: str, pod: str, *, uid: str | None = None) -> None: ...
+
+
+class PodEvictor:
+    """``may_help``: whether a new pod would be placed, that is, whether the webhook is there; false as well for a
+    process that leads no more, which it may learn of between two evictions."""
+
+    def __init__(
+        self,
+        client: EvictionClient,
+        *,
+        post: Callable[[Pod, Event], None],
+        may_help: Callable[[], bool],
+        clock: Clock,
+        metrics: PlacementMetrics,
+    ) -> None:
+        self._client = client
+        self._post = post
+        self._may_help = may_help
+        self._clock = clock
+        self._metrics = metrics
+        self._allowance = EvictionRateLimiter()
+
+    def saw(self, found: Iterable[MissedPod]) -> None:
+        """The webhook missed these pods, whether or not they may be evicted."""
+        for each in found:
+            if each.owner is not None:
+                self._allowance.saw(each.owner.uid, each.pod.metadata.creation_timestamp or "")
+
+    async def evict(self, found: Iterable[MissedPod], *, latest: str, per_minute: int) -> float | None:
+        """Evicts what may be evicted now. Seconds until it is worth looking again; None if there was nothing to evict.
+
+        ``latest``: the latest creation time of the pods that were listed.
+        """
+        waits: list[float] = []
+        for each in in_fair_order(found):
+            if not self._may_help():
+                return EVICTION_RETRY_DELAY
+            owner = each.owner
+            now = self._clock.monotonic()
+            if owner is None:
+                continue
+            if (rest := self._allowance.wait(owner.uid, now, per_minute=per_minute)) > 0:
+                waits.append(rest)
+                continue
+            self._allowance.tried(now)
+            metadata = each.pod.metadata
+            try:
+                await self._client.evict(metadata.namespace, metadata.name, uid=metadata.uid)
+            except (NotFound, Conflict):
+                continue  # it is gone, or another pod has its name
+            except TooManyRequests:
+                waits.append(EVICTION_RETRY_DELAY)
+                continue
+            except KubernetesError as error:
+                log.warning("a pod could not be evicted", pod=str(metadata.key), error=str(error))
+                return EVICTION_RETRY_DELAY
+            self._allowance.granted(owner.uid, now, latest=latest)
+            waits.append(EVICTION_RETRY_DELAY)
+            self._metrics.evictions.inc()
+            self._post(each.pod, evicted_event(each))
+            log.info("evicted a pod that the webhook missed", pod=str(metadata.key), fault=each.fault.value)
+        return min(waits, default=None)
+
+
+def in_fair_order(found: Iterable[MissedPod]) -> list[MissedPod]:
+    """Those that may be evicted, namespace by namespace in turn, so that none waits for all pods of another."""
+    ranks: Counter[str] = Counter()
+    ranked: list[tuple[int, MissedPod]] = []
+    for each in found:
+        if each.evictable:
+            namespace = each.pod.metadata.namespace
+            ranked.append((ranks[namespace], each))
+            ranks[namespace] += 1
+    return [each for _, each in sorted(ranked, key=lambda pair: pair[0])]
+
+
+# -- Whether the API server can call the pod webhook, and when it can again (PL-370).
+
+
+class DeploymentStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """apps/v1 DeploymentStatus: how many replicas serve."""
+
+    available_replicas: int = 0
+
+
+class Deployment(msgspec.Struct, frozen=True, gc=False):
+    """apps/v1 Deployment."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    status: DeploymentStatus | None = None
+
+
+class WebhookAvailability:
+    """``returned`` is called when the webhook is back, or was changed so that it may be."""
+
+    def __init__(self, informers: Shares, *, namespace: str, returned: Callable[[], None]) -> None:
+        self._configuration = OnDemand(
+            informers,
+            MUTATING_WEBHOOKS,
+            PartialObjectMetadata,
+            self._configuration_changed,
+            name=names.WEBHOOK_CONFIGURATION,
+        )
+        self._deployment = OnDemand(
+            informers, DEPLOYMENTS, Deployment, self._deployment_changed, namespace=namespace, name=names.WEBHOOK
+        )
+        self._returned = returned
+        self._is_configured = False
+        self._is_available = True
+
+    @property
+    def is_over(self) -> bool:
+        """The webhook is registered, and a replica of it serves."""
+        return self._is_configured and self._is_available
+
+    def watch(self, wanted: bool) -> None:
+        """Starts or ends the watches."""
+        self._configuration.want(wanted)
+        self._deployment.want(wanted)
+        if not wanted:
+            self._is_configured, self._is_available = False, True
+
+    def _configuration_changed(self, change: Change[PartialObjectMetadata]) -> None:
+        old, new = change.old, change.new
+        self._is_configured = new is not None
+        if new is not None and (old is None or old.metadata.generation != new.metadata.generation):
+            self._returned()
+
+    def _deployment_changed(self, change: Change[Deployment]) -> None:
+        was_available = self._is_available
+        status = change.new.status if change.new is not None else None
+        self._is_available = change.new is None or (status is not None and status.available_replicas > 0)
+        if self._is_available and not was_available:
+            self._returned()
+
+
+# -- What is known of a case's images, for the sweep and the warm-up, which nobody waits for.
+
+
+def known_inspections(lookups: LowPriorityLookups, case: ExaminedPod) -> dict[str, Inspection]:
+    """The answers in memory, by the text of the reference."""
+    return lookups.known(case.images, _pull_secret_names(case), stale_for=case.settings.images_stale_for)
+
+
+async def inspect_images(lookups: LowPriorityLookups, case: ExaminedPod) -> dict[str, Inspection]:
+    """The answers from memory and from registries; an image without one is left out."""
+    return await lookups.answers(
+        case.images,
+        _pull_secret_names(case),
+        stale_for=case.settings.images_stale_for,
+        is_impossible=lambda found: assess(case, found).is_impossible,
+    )
+
+
+def _pull_secret_names(case: ExaminedPod) -> PullSecretNames:
+    return PullSecretNames.of(case.pod, case.facts.namespace)
+
+
+# -- The leader's search for pods that the webhook missed (PL-370 to PL-372).
+
+
+BOUND_PODS: Final = Selection(
+    "", f"{names.SCHEDULING_GATE_LABEL} notin ({names.GATED},{names.REMOVED})", "spec.nodeName!="
+)
+"""Pods on nodes that placement did not finish with."""
+DELAYS_AFTER_RETURN: Final = (10.0, 45.0)
+"""Seconds after the webhook's return at which pods are looked for: when the API server calls it again, and once more
+for what was created until then."""
+FACTS_REQUEUE_DELAY: Final = 5.0
+PAGE_SIZE: Final = 500
+PAUSE_AFTER: Final = 50
+"""Pods after which other tasks run."""
+EVENTS_PER_SECOND: Final = 200
+LOOKUPS_TIMEOUT: Final = 120.0
+"""Seconds that a round waits for registries; what is not known then counts as unknown until the next round."""
+MAX_REPORTED: Final = 20_000
+"""Pods whose report is remembered."""
+MIN_INTERVAL: Final = 10.0
+"""Least seconds between two rounds."""
+
+
+class SweepClient(EvictionClient, Protocol):
+    """The part of the client that is needed here."""
+
+    async def list(
+        self, resource: Resource, *, type: type[PartialObjectMetadata], resource_version: str = ""
+    ) -> Listing[PartialObjectMetadata]: ...
+
+    async def list_page(
+        self, resource: Resource, selection: Selection, *, type: type[Pod], continue_token: str = "", limit: int = ...
+    ) -> Page[Pod]: ...
+
+
+class Sweeper:
+    """``list_pending`` lists the Pending pods without a node; None: that failed. ``post`` posts an event on a pod."""
+
+    def __init__(
+        self,
+        *,
+        client: SweepClient,
+        list_pending: Callable[[], Awaitable[Iterable[Pod] | None]],
+        informers: Shares,
+        facts: ClusterFacts,
+        images: LowPriorityLookups,
+        post: Callable[[Pod, Event], None],
+        namespace: str,
+        is_leading: Callable[[], bool],
+        clock: Clock,
+        metrics: PlacementMetrics,
+    ) -> None:
+        self._client = client
+        self._list_pending = list_pending
+        self._facts = facts
+        self._images = images
+        self._post = post
+        self._clock = clock
+        self._metrics = metrics
+        self._absence = WebhookAvailability(informers, namespace=namespace, returned=self._returned)
+        self._eviction = PodEvictor(
+            client, post=post, may_help=lambda: is_leading() and self._absence.is_over, clock=clock, metrics=metrics
+        )
+        self._reported: Recent[tuple[str, MissReason], bool] = Recent(MAX_REPORTED)
+        self._returns: list[float] = []
+        """When to look for what was missed while the webhook was away."""
+        self._wake = asyncio.Event()
+        self._causes = Causes()
+        self.unplaced = 0
+        """Pods found unplaced by the last round, for the policy's status."""
+        facts.on_change(lambda namespace: self._wake.set() if namespace is None else None)
+
+    async def run(self) -> None:
+        """Sweeps until cancelled; for the leader alone."""
+        self._returned()  # nobody knows what happened before
+        last = self._clock.monotonic()
+        wait: float | None = None
+        any_age = False
+        """The round follows the webhook's return, or ends what such a round began."""
+        try:
+            while True:
+                self._absence.watch(self._actions != {"off"})
+                now = self._clock.monotonic()
+                interval = self._facts.table.spec.sweep_interval
+                regular = max(last + min(wait if wait is not None else interval, interval), last + MIN_INTERVAL)
+                due = min([regular, *self._returns])
+                if now < due:
+                    await self._rest(due - now)
+                    continue
+                any_age = any(each <= now for each in self._returns) or (any_age and wait is not None)
+                self._returns = [each for each in self._returns if each > now]
+                wait = await self._round(any_age=any_age)
+                last = self._clock.monotonic()
+        finally:
+            self._absence.watch(False)
+            self._show(SweepResult())
+
+    @property
+    def _actions(self) -> set[SweepAction]:
+        """What the policy says for any namespace."""
+        table = self._facts.table
+        return {each.sweep_action for each in (table.spec, *(own for _, _, own in table.overrides))}
+
+    def _returned(self) -> None:
+        now = self._clock.monotonic()
+        self._returns = [now + each for each in DELAYS_AFTER_RETURN]
+        self._wake.set()
+
+    async def _rest(self, seconds: float) -> None:
+        self._wake.clear()
+        try:
+            async with deadline(self._clock, seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    # -- a round -------------------------------------------------------------------------------------------------------
+
+    async def _round(self, *, any_age: bool) -> float | None:
+        """Sweeps once; seconds until an eviction that had to wait may be made, if there is one. No error ends the
+        sweep (PL-306)."""
+        try:
+            return await self._sweep(any_age=any_age)
+        except KubernetesError as error:
+            log.warning("the sweep failed", error=str(error))
+        except Exception as error:
+            self._metrics.internal_errors.inc()
+            log.error("the sweep failed with an internal error", exc_info=error if self._causes.is_new(error) else None)
+        return None
+
+    async def _sweep(self, *, any_age: bool) -> float | None:
+        if not self._facts.is_complete:
+            return FACTS_REQUEUE_DELAY
+        spec, actions = self._facts.table.spec, self._actions
+        if self._facts.is_deprovisioning or actions == {"off"}:
+            self._show(SweepResult())
+            return None
+        younger = None if any_age else self._clock.now() - timedelta(seconds=spec.sweep_min_age)
+        current = SweepResult(younger)
+        current.within = await self._namespaces()
+        if "evict" in actions or spec.sweep_scope == "all":
+            current.nodes = await self._nodes()
+        until = self._clock.monotonic() + LOOKUPS_TIMEOUT
+        pending = await self._list_pending()
+        if pending is None:
+            return MIN_INTERVAL
+        await self._look_at_pending(pending, current, until)
+        self._show(current)
+        if spec.sweep_scope == "all" and current.nodes:
+            await self._look_at_bound(current, until)
+        self._show(current)
+        return await self._eviction.evict(
+            current.candidates, latest=current.latest, per_minute=spec.sweep_max_evictions_per_minute
+        )
+
+    async def _namespaces(self) -> frozenset[str] | None:
+        """The namespaces that the ClusterPodPlacementConfig selects: the API server asks about no pod of the others,
+        so none of them was missed. None: all."""
+        selector = self._facts.cppc.spec.namespace_selector if self._facts.cppc is not None else None
+        if selector is None or selector.is_empty:
+            return None
+        try:
+            selected = Selector.parse(selector)
+        except InvalidSelector as error:
+            log.warning("the sweep looks at no pod: the namespaceSelector is invalid", error=str(error))
+            return frozenset()
+        found = await self._client.list(NAMESPACES, type=PartialObjectMetadata, resource_version="0")
+        return frozenset(each.metadata.name for each in found.items if selected.matches(each.metadata.labels or {}))
+
+    async def _nodes(self) -> dict[str, str]:
+        """Architectures by node; empty if they may not be listed: then no pod is on the wrong node, and none is
+        evicted."""
+        try:
+            nodes = await self._client.list(NODES, type=PartialObjectMetadata, resource_version="0")
+        except Forbidden as error:
+            log.warning("the sweep cannot list the nodes", error=str(error))
+            return {}
+        found = ((node.metadata.name, (node.metadata.labels or {}).get(names.ARCH_KEY)) for node in nodes.items)
+        return {name: architecture for name, architecture in found if architecture}
+
+    async def _look_at_pending(self, pods: Iterable[Pod], current: "SweepResult", until: float) -> None:
+        """Reports with what is known, and asks for images only where pods may be evicted."""
+        suspects = await self._suspects(pods, current)
+        found = [
+            judged
+            for each in suspects
+            if (judged := find_missed(each, known_inspections(self._images, each.case), current.nodes))
+        ]
+        current.unplaced.update(each.pod.metadata.namespace for each in found)
+        await self._report(found)
+        evicting = [each for each in suspects if each.case.settings.sweep_action == "evict"]
+        current.candidates += await self._judged(evicting, current, until)
+
+    async def _look_at_bound(self, current: "SweepResult", until: float) -> None:
+        token = ""
+        while True:
+            page = await self._client.list_page(PODS, BOUND_PODS, type=Pod, continue_token=token, limit=PAGE_SIZE)
+            found = await self._judged(await self._suspects(page.objects, current), current, until)
+            current.misplaced.update(each.pod.metadata.namespace for each in found)
+            await self._report(found)
+            current.candidates += [each for each in found if each.case.settings.sweep_action == "evict"]
+            token = page.continue_token
+            if not token:
+                return
+
+    async def _suspects(self, pods: Iterable[Pod], current: "SweepResult") -> list[SweepCandidate]:
+        suspects = []
+        for number, pod in enumerate(pods, start=1):
+            if number % PAUSE_AFTER == 0:
+                await self._clock.sleep(0)
+            metadata = pod.metadata
+            current.latest = max(current.latest, metadata.creation_timestamp or "")
+            if current.within is not None and metadata.namespace not in current.within:
+                continue
+            facts = self._facts.of(metadata.namespace).about(pod, metadata.namespace, stored=False)
+            if (found := find_candidate(facts, younger=current.younger)) is not None:
+                suspects.append(found)
+        return suspects
+
+    async def _judged(
+        self, suspects: Iterable[SweepCandidate], current: "SweepResult", until: float
+    ) -> list[MissedPod]:
+        """With the answers that registries give until then."""
+
+        async def one(found: SweepCandidate) -> MissedPod | None:
+            try:
+                async with deadline(self._clock, max(until - self._clock.monotonic(), 0.0)):
+                    answers = await inspect_images(self._images, found.case)
+            except TimeoutError:
+                answers = known_inspections(self._images, found.case)
+            return find_missed(found, answers, current.nodes)
+
+        judged = await asyncio.gather(*(one(each) for each in suspects))
+        found = [each for each in judged if each is not None]
+        self._eviction.saw(found)
+        return found
+
+    async def _report(self, found: Iterable[MissedPod]) -> None:
+        """A Warning for each pod, once."""
+        for each in found:
+            key = (each.pod.metadata.uid, each.fault)
+            if self._reported.get(key) is None:
+                self._reported.put(key, True)
+                self._post(each.pod, unplaced_event(each))
+                await self._clock.sleep(1 / EVENTS_PER_SECOND)
+
+    def _show(self, current: "SweepResult") -> None:
+        self.unplaced = sum(current.unplaced.values())
+        self._metrics.unplaced_pods.show(current.unplaced)
+        self._metrics.misplaced_pods.show(current.misplaced)
+
+
+class SweepResult:
+    """What one round has found; ``younger``: pods created after it are passed over."""
+
+    __slots__ = ("candidates", "latest", "misplaced", "nodes", "unplaced", "within", "younger")
+
+    def __init__(self, younger: datetime | None = None) -> None:
+        self.younger = younger
+        self.within: frozenset[str] | None = None
+        """The namespaces that placement is for; None: all."""
+        self.nodes: dict[str, str] = {}
+        """Architectures by name."""
+        self.unplaced: Counter[str] = Counter()
+        self.misplaced: Counter[str] = Counter()
+        """By namespace."""
+        self.candidates: list[MissedPod] = []
+        """Found where the policy evicts."""
+        self.latest = ""
+        """The latest creation time of a pod."""

@@ -1,0 +1,290 @@
+"""Workloads, reduced to what a warm-up needs of them: images, pull secrets and the namespace (PL-380).
+
+Labels and annotations are dropped when an object is decoded: the annotation of ``kubectl apply`` alone is as large as
+the whole object, and thousands of them stay in the cache. Pure."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+import structlog
+
+from polyarch.clock import Clock, deadline
+from polyarch.images.pod_images import images_of
+from polyarch.images.pull_secrets import PullSecretNames, PullSecrets
+from polyarch.images.resolver import ImageInspector, LowPriorityLookups
+from polyarch.images.waiting import failure_of
+from polyarch.kube.informer import OnDemand, Shares
+from polyarch.kube.resources import CRONJOBS, DAEMONSETS, DEPLOYMENTS, STATEFULSETS, Resource
+from polyarch.kube.store import Change
+from polyarch.objects import Container, LocalObjectReference, ObjectMeta, Pod, PodSpec, Volume
+from polyarch.oci.cache.recent import Recent
+from polyarch.oci.reference import Reference
+from polyarch.placement.facts import ClusterFacts
+from polyarch.placement.settings import WarmUpKind
+
+
+class TemplateSpec(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """``template.spec``: what pulling its images depends on."""
+
+    containers: list[Container] | None = None
+    init_containers: list[Container] | None = None
+    volumes: list[Volume] | None = None
+    image_pull_secrets: list[LocalObjectReference] | None = None
+
+
+class Template(msgspec.Struct, frozen=True, gc=False):
+    """core/v1 PodTemplateSpec."""
+
+    spec: TemplateSpec = TemplateSpec()
+
+
+class WorkloadSpec(msgspec.Struct, frozen=True, gc=False):
+    """The spec of a Deployment, StatefulSet, DaemonSet or Job."""
+
+    template: Template = Template()
+
+
+class Workload(msgspec.Struct, frozen=True, gc=False):
+    """A Deployment, StatefulSet or DaemonSet."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: WorkloadSpec = WorkloadSpec()
+
+    def __post_init__(self) -> None:
+        _reduce(self)
+
+    @property
+    def template(self) -> TemplateSpec:
+        return self.spec.template.spec
+
+
+class JobTemplate(msgspec.Struct, frozen=True, gc=False):
+    """batch/v1 JobTemplateSpec."""
+
+    spec: WorkloadSpec = WorkloadSpec()
+
+
+class CronJobSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """batch/v1 CronJobSpec."""
+
+    job_template: JobTemplate = JobTemplate()
+
+
+class CronJob(msgspec.Struct, frozen=True, gc=False):
+    """batch/v1 CronJob."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: CronJobSpec = CronJobSpec()
+
+    def __post_init__(self) -> None:
+        _reduce(self)
+
+    @property
+    def template(self) -> TemplateSpec:
+        return self.spec.job_template.spec.template.spec
+
+
+KINDS: Final[Mapping[WarmUpKind, tuple[Resource, type[Workload | CronJob]]]] = {
+    "Deployment": (DEPLOYMENTS, Workload),
+    "StatefulSet": (STATEFULSETS, Workload),
+    "DaemonSet": (DAEMONSETS, Workload),
+    "CronJob": (CRONJOBS, CronJob),
+}
+"""By the words of ``warmUp.kinds``."""
+
+
+def pod_of(workload: Workload | CronJob) -> Pod:
+    """The pod that would be created, as far as its images go. The secrets of its ServiceAccount are not known."""
+    spec = workload.template
+    return Pod(
+        metadata=ObjectMeta(namespace=workload.metadata.namespace),
+        spec=PodSpec(
+            containers=spec.containers,
+            init_containers=spec.init_containers,
+            volumes=spec.volumes,
+            image_pull_secrets=spec.image_pull_secrets,
+        ),
+    )
+
+
+def _reduce(workload: Workload | CronJob) -> None:
+    metadata = workload.metadata
+    bare = ObjectMeta(
+        name=metadata.name,
+        namespace=metadata.namespace,
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+    )
+    msgspec.structs.force_setattr(workload, "metadata", bare)
+
+
+# -- Reads images of workload templates before their pods are created (PL-380).
+
+
+log = structlog.get_logger(__name__)
+
+MAX_QUEUED: Final = 20_000
+"""Images that wait to be asked for; beyond that those of the first list are dropped. Their pods ask for them."""
+MAX_REMEMBERED: Final = 20_000
+FAILURE_RETRY_DELAY: Final = 600.0
+"""Seconds for which a failed image is not asked for again."""
+BUSY_HOST_DELAY: Final = 30.0
+"""Seconds for which an image waits whose host is paused or low on its rate limit."""
+MAX_CONCURRENT_LOOKUPS: Final = 4
+PAUSE_AFTER: Final = 50
+
+
+class WarmUpImage(NamedTuple):
+    """One image, and the pull secrets to ask with."""
+
+    reference: Reference
+    source: PullSecretNames
+    always: bool = False
+    """A tag that each pod checks anew, so that it is of little use to know it before."""
+
+    @property
+    def key(self) -> tuple[str, PullSecretNames | None]:
+        """Workloads without pull secrets of their own share their images."""
+        return self.reference.canonical, self.source if self.source.names else None
+
+
+class WarmUp:
+    """``images`` is this warm-up's own, so that its look-ups wait for nobody else's."""
+
+    def __init__(
+        self,
+        *,
+        informers: Shares,
+        facts: ClusterFacts,
+        inspector: ImageInspector,
+        secrets: PullSecrets,
+        images: LowPriorityLookups,
+        clock: Clock,
+    ) -> None:
+        self._facts = facts
+        self._inspector = inspector
+        self._secrets = secrets
+        self._images = images
+        self._clock = clock
+        self._watched = {
+            kind: OnDemand(informers, resource, model, self._observe) for kind, (resource, model) in KINDS.items()
+        }
+        self._fresh: dict[tuple[str, PullSecretNames | None], WarmUpImage] = {}
+        """Of new and changed templates."""
+        self._rest: dict[tuple[str, PullSecretNames | None], WarmUpImage] = {}
+        """Of the first list."""
+        self._later: list[tuple[float, WarmUpImage]] = []
+        """When to look again at images whose hosts are to be left alone, in order."""
+        self._failed: Recent[tuple[str, PullSecretNames | None], float] = Recent(MAX_REMEMBERED)
+        self._once: Recent[tuple[str, PullSecretNames | None], bool] = Recent(MAX_REMEMBERED)
+        """Images with ``Always`` that were asked for."""
+        self._wake = asyncio.Event()
+        facts.on_change(lambda namespace: self._wake.set() if namespace is None else None)
+
+    @property
+    def in_line(self) -> int:
+        """Images that wait to be asked for."""
+        return len(self._fresh) + len(self._rest) + len(self._later)
+
+    async def run(self) -> None:
+        """Warms up while the policy says so, until cancelled; for the leader alone."""
+        slots = asyncio.Semaphore(MAX_CONCURRENT_LOOKUPS)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                while True:
+                    self._wake.clear()
+                    enabled = self._want()
+                    item = await self._next() if enabled else None
+                    if item is None:
+                        await self._rest_for(BUSY_HOST_DELAY if self._later else None)
+                        continue
+                    await slots.acquire()
+                    ask = tasks.create_task(self._ask(item), name=f"warm up {item.reference}")
+                    ask.add_done_callback(lambda _: slots.release())
+                    await self._clock.sleep(60.0 / self._facts.table.spec.warm_up_images_per_minute)
+        finally:
+            self._want(False)
+
+    def _want(self, wanted: bool = True) -> bool:
+        """Watches what the policy names, and nothing else; whether it names anything."""
+        kinds: Iterable[str] = ()
+        if wanted and self._facts.is_ready and not self._facts.is_deprovisioning:
+            spec = self._facts.table.spec
+            kinds = spec.warm_up_kinds if spec.warm_up_enabled else ()
+        for kind, watched in self._watched.items():
+            watched.want(kind in kinds)
+        if not kinds:
+            self._fresh.clear()
+            self._rest.clear()
+            self._later.clear()
+        return bool(kinds)
+
+    async def _rest_for(self, seconds: float | None) -> None:
+        try:
+            async with deadline(self._clock, seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    def _observe(self, change: Change[Workload | CronJob]) -> None:
+        new, old = change.new, change.old
+        if new is None or (old is not None and old.template == new.template):
+            return
+        namespace = new.metadata.namespace
+        settings = self._facts.of(namespace).settings
+        if namespace == settings.operator_namespace or namespace.startswith("kube-") or settings.excludes(namespace):
+            return
+        pod = pod_of(new)
+        source = PullSecretNames.of(pod, namespace)
+        for use in images_of(pod, searched=settings.short_names_searched):
+            if use.reference is None or use.never:
+                continue
+            always = use.always and use.reference.digest is None
+            self._add(WarmUpImage(use.reference, source, always), fresh=not change.initial)
+        self._wake.set()
+
+    def _add(self, item: WarmUpImage, *, fresh: bool) -> None:
+        if fresh:
+            self._rest.pop(item.key, None)
+            self._fresh[item.key] = item
+        elif item.key not in self._fresh:
+            self._rest[item.key] = item
+        if self.in_line > MAX_QUEUED:
+            line = self._rest or self._fresh
+            del line[next(iter(line))]
+
+    async def _next(self) -> WarmUpImage | None:
+        """The next image that is not known and may be asked for now."""
+        now = self._clock.monotonic()
+        due = [item for at, item in self._later if at <= now]
+        self._later = self._later[len(due) :]
+        for item in due:
+            self._rest.setdefault(item.key, item)
+        looked = 0
+        while line := self._fresh or self._rest:
+            looked += 1
+            if looked % PAUSE_AFTER == 0:
+                await self._clock.sleep(0)
+            item = line.pop(next(iter(line)))
+            failed_at = self._failed.get(item.key)
+            if failed_at is not None and now - failed_at < FAILURE_RETRY_DELAY:
+                continue
+            if item.always and self._once.get(item.key) is not None:
+                continue
+            if self._inspector.peek(item.reference, self._secrets.lazy(item.source)) is not None:
+                continue
+            if self._inspector.host_busy(item.reference) or self._inspector.host_low(item.reference):
+                self._later.append((now + BUSY_HOST_DELAY, item))
+                continue
+            return item
+        return None
+
+    async def _ask(self, item: WarmUpImage) -> None:
+        if item.always:
+            self._once.put(item.key, True)
+        answer = await self._images.ask(item.reference, item.source)
+        if answer is None or failure_of(answer):
+            self._failed.put(item.key, self._clock.monotonic())
+            log.debug("an image could not be read ahead", image=item.reference.canonical, failure=failure_of(answer))
