@@ -33,7 +33,7 @@ from polyarch.kube.resources import CRDS, NAMESPACES, PODS, SERVICE_ACCOUNTS
 from polyarch.numa.api.settings import SchedulerSettings, SchedulingMode
 from polyarch.numa.api.topology_crd import definition
 from polyarch.numa.names import EXTENDER_PORT, STATUS_PORT
-from polyarch.numa.operator.scheduler.configuration import extender_configuration, scheduler_configuration, text
+from polyarch.operator.components.numa_scheduler_objects import extender_configuration, scheduler_configuration, text
 from polyarch.sandbox import processes
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.kubelet_model import layout

@@ -24,7 +24,7 @@ from polyarch.kube.client import Client
 from polyarch.kube.errors import ApiError, NotFound
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import DEPLOYMENTS, MUTATING_WEBHOOKS, NAMESPACES, PODS
-from polyarch.operating.settings import DEFAULT_NAMESPACE
+from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.placement import names
 from polyarch.placement.api import POLICIES
 from polyarch.sandbox.cluster import Sandbox

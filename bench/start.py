@@ -15,8 +15,8 @@ from bench.soak.stage import MONITOR
 from polyarch.kube.client import Client
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import PODS
-from polyarch.operating.settings import DEFAULT_NAMESPACE
-from polyarch.operating.workloads import START_CPU_SECONDS
+from polyarch.names import DEFAULT_NAMESPACE
+from polyarch.operator.operands import START_CPU_SECONDS
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS
 from polyarch.sandbox.cluster import Sandbox

@@ -25,7 +25,7 @@ from bench.soak.stage import Stage
 from bench.soak.trial import AWAY, Trial
 from polyarch.kube.client import Client
 from polyarch.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, PODS, SERVICE_ACCOUNTS
-from polyarch.operating.settings import DEFAULT_NAMESPACE
+from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.sandbox.demo.audit import ObjectReference, User
 from polyarch.sandbox.network.addresses import loopback_of
 from polyarch.sandbox.operator import ACCOUNTS

@@ -18,7 +18,7 @@ from polyarch.kube.patches import MergePatch
 from polyarch.kube.requests import Selection
 from polyarch.kube.resources import DEPLOYMENTS, PODS
 from polyarch.kube.store import Change
-from polyarch.operating.settings import DEFAULT_NAMESPACE
+from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.placement import names
 from polyarch.placement.api import ENOEXECEVENTS
 from polyarch.sandbox.nodes.pods import Pod

@@ -20,7 +20,7 @@ from polyarch.installation.inventory import Survey, survey
 from polyarch.kube.client import Client
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import NODES
-from polyarch.operating.settings import DEFAULT_NAMESPACE
+from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.placement import names as placement_names
 from polyarch.placement.api import CPPCS
 from polyarch.sandbox.cluster import Sandbox

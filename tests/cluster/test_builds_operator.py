@@ -16,7 +16,6 @@ from operator_world import World, eventually
 from registry_reader import Reader
 
 from polyarch.builds import names
-from polyarch.builds.operator.rights import EDIT_ROLE, IN_NAMESPACES, VIEW_ROLE, role_rights
 from polyarch.installation.objects import definitions
 from polyarch.installation.operator import rights as operator_rights
 from polyarch.installation.settings import InstallationSettings
@@ -31,7 +30,8 @@ from polyarch.kube.resources import (
     Resource,
     by_kind,
 )
-from polyarch.operating.settings import Cluster, OperatorSettings
+from polyarch.operator.components.builds_objects import EDIT_ROLE, IN_NAMESPACES, VIEW_ROLE, role_permissions
+from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 from polyarch.placement import names as placement
 from polyarch.sandbox.cluster import Sandbox
 
@@ -45,7 +45,7 @@ async def world(operated_sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[Worl
         for document in definitions(InstallationSettings(components=("builds",))):
             await world.client.apply(CRDS, document)
         settings = OperatorSettings(namespace=world.namespace, builds="auto")
-        for document in operator_rights(settings, Cluster()):
+        for document in operator_rights(settings, ClusterCapabilities()):
             where = document["metadata"].get("namespace", "")
             await world.client.apply(by_kind(document["apiVersion"], document["kind"]), document, namespace=where)
         try:
@@ -133,7 +133,7 @@ async def test_bd_002_bd_331_bd_332_the_builder_comes_with_the_first_build_and_g
         await eventually(empty)
     assert await operator.refused() == []
     assert await role.refused() == []  # its rights go after its pod, which gives its Lease back
-    granted = role_rights(OperatorSettings(namespace=world.namespace), Cluster())
+    granted = role_permissions(OperatorSettings(namespace=world.namespace), ClusterCapabilities())
     rules = (*granted.cluster, *granted.namespaces[world.namespace], *IN_NAMESPACES)
     assert await role.not_allowed(rules) == []
     await world.client.delete(NAMESPACES, team)

@@ -33,8 +33,9 @@ from polyarch.kube.metrics import Metrics
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.rbac import granted
 from polyarch.kube.resources import EVENTS, NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS, by_kind
-from polyarch.operating.rights import Rights
-from polyarch.operating.settings import Cluster, OperatorSettings
+from polyarch.operator.components import placement_objects
+from polyarch.operator.owned_objects import RolePermissions
+from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api import ENOEXECEVENTS
 from polyarch.placement.exec_monitor_node import (
@@ -45,7 +46,6 @@ from polyarch.placement.exec_monitor_node import (
     PodAttribution,
     Reporter,
 )
-from polyarch.placement.operator import monitor_objects
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.control_plane import kubeconfigs
 from polyarch.sandbox.files import write_json
@@ -67,8 +67,10 @@ class Monitor:
         self.id = secrets.token_hex(32)
         self.uid = ""
 
-    def rights(self, account: str) -> Rights:
-        return monitor_objects.rights(OperatorSettings(namespace=self.home), Cluster())[account]
+    def rights(self, account: str) -> RolePermissions:
+        return placement_objects.monitor_permissions(OperatorSettings(namespace=self.home), ClusterCapabilities())[
+            account
+        ]
 
     def rules(self, account: str) -> tuple[Any, ...]:
         allowed = self.rights(account)

@@ -13,7 +13,6 @@ from build_refusals import spec
 from installing import NAMESPACE, Cluster, Json
 
 from polyarch.builds import names as builds
-from polyarch.builds.operator.operands import operands
 from polyarch.installation import uninstall, wait
 from polyarch.kube import patches
 from polyarch.kube.errors import Invalid, NotFound
@@ -38,9 +37,10 @@ from polyarch.numa.api import topology_crd
 from polyarch.numa.api.resources import OPERATORS
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.objects import Key
-from polyarch.operating.labels import PART_OF
-from polyarch.operating.settings import Cluster as Kubernetes
-from polyarch.operating.settings import OperatorSettings
+from polyarch.operator.components.builds_objects import builds_operands
+from polyarch.operator.owned_objects import PART_OF
+from polyarch.operator.settings import ClusterCapabilities as Kubernetes
+from polyarch.operator.settings import OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS, PPCS
 from polyarch.sandbox.cluster import Sandbox
@@ -376,7 +376,7 @@ async def test_in_003_bd_002_builds_leave_nothing_where_no_operator_runs(cluster
     done = await cluster.polyarch("install", "--component", "builds", "-q")
     assert done.code == 0, done.err
     client = cluster.client
-    for each in operands(OperatorSettings(namespace=NAMESPACE), Kubernetes()):
+    for each in builds_operands(OperatorSettings(namespace=NAMESPACE), Kubernetes()):
         where = each["metadata"].get("namespace", "")
         await client.apply(by_kind(each["apiVersion"], each["kind"]), each, namespace=where)
     for resource, name in ((SECRETS, builds.HMAC_SECRET), (CONFIGMAPS, builds.ARCHITECTURES_CONFIGMAP)):

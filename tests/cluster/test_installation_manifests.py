@@ -15,12 +15,12 @@ from polyarch.kube.client import Client
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.rbac import granting, grants
 from polyarch.kube.resources import DEPLOYMENTS, NAMESPACES, POD_DISRUPTION_BUDGETS, PODS, SERVICE_ACCOUNTS
-from polyarch.operating import workloads
-from polyarch.operating.settings import Cluster as Served
-from polyarch.operating.settings import OperatorSettings
+from polyarch.operator import operands as workloads
+from polyarch.operator.components import placement_objects
+from polyarch.operator.settings import ClusterCapabilities as Served
+from polyarch.operator.settings import OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS, ENOEXECEVENTS, POLICIES, PPCS
-from polyarch.placement.operator import deployments, operands
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.locks import file_lock
 
@@ -194,15 +194,15 @@ WORKLOADS = {
     names.OPERATOR: next(
         each for each in objects.operator_objects(InstallationSettings()) if each["kind"] == "Deployment"
     ),
-    names.WEBHOOK: workloads.deployment(deployments.webhook(OWN), OWN, Served()),
-    names.CONTROLLER: workloads.deployment(deployments.controller(OWN), OWN, Served()),
+    names.WEBHOOK: workloads.deployment_document(placement_objects.webhook_deployment(OWN), OWN, Served()),
+    names.CONTROLLER: workloads.deployment_document(placement_objects.controller_deployment(OWN), OWN, Served()),
 }
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
 async def test_pods_of_the_deployments_pass_the_restricted_policy(client: Client, name: str) -> None:
     """PL-502, PL-552: in a namespace labelled like ours."""
-    document = operands.namespace(f"restricted-{secrets.token_hex(4)}")
+    document = placement_objects.namespace_document(f"restricted-{secrets.token_hex(4)}")
     namespace = document["metadata"]["name"]
     await client.create(NAMESPACES, document)
     template = WORKLOADS[name]["spec"]["template"]

@@ -19,9 +19,9 @@ from polyarch.kube.resources import CRDS, NODES, PODS, by_kind
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.api.topology_crd import definition
 from polyarch.numa.names import EXPORTER
-from polyarch.numa.operator.observed import Observed
-from polyarch.numa.operator.plan import plan
-from polyarch.operating.settings import OperatorSettings
+from polyarch.operator.components.numa_exporter_plan import plan_exporters
+from polyarch.operator.components.numa_facts import ExporterFacts
+from polyarch.operator.settings import OperatorSettings
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.control_plane import kubeconfigs
 from polyarch.sandbox.files import write_json
@@ -58,8 +58,8 @@ async def exporters(
     await client.apply(CRDS, definition())
     given = operator({"poolName": "worker"})
     del given["metadata"]["uid"]
-    planned = plan(
-        Observed(
+    planned = plan_exporters(
+        ExporterFacts(
             object=given,
             settings=OperatorSettings(numa_namespace=namespace),
             namespace_labels=PRIVILEGED,

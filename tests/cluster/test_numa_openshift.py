@@ -16,11 +16,10 @@ from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CONFIGMAPS, CRDS, DAEMONSETS, NAMESPACES, Resource, by_kind
 from polyarch.numa import names
 from polyarch.numa.api.resources import OPERATORS
-from polyarch.numa.operator.detection import CLUSTER_VERSIONS, INFRASTRUCTURES
-from polyarch.numa.operator.exporters.openshift import CONSTRAINTS, MACHINE_CONFIGS
-from polyarch.numa.operator.kubelet_configs import HOSTED_NAMESPACE, KUBELET_CONFIGS
-from polyarch.numa.operator.observed import API_SERVERS, POOLS
-from polyarch.operating.settings import Cluster, OperatorSettings
+from polyarch.operator.components.numa_exporter_objects import CONSTRAINTS, MACHINE_CONFIGS
+from polyarch.operator.components.numa_facts import API_SERVERS, CLUSTER_VERSIONS, INFRASTRUCTURES, POOLS
+from polyarch.operator.components.numa_node_groups import HOSTED_NAMESPACE, KUBELET_CONFIGS
+from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.state import Settings
 
@@ -47,7 +46,7 @@ async def world(openshift: Sandbox, tmp_path: Path) -> AsyncIterator[World]:
             await eventually(lambda kind=kind: served(world, kind))
         for name in ("openshift-config", HOSTED_NAMESPACE):
             await world.client.apply(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-        for document in rights(OperatorSettings(namespace=world.namespace), Cluster(openshift=True)):
+        for document in rights(OperatorSettings(namespace=world.namespace), ClusterCapabilities(openshift=True)):
             kind = by_kind(document["apiVersion"], document["kind"])
             await world.client.apply(kind, document, namespace=document["metadata"].get("namespace", ""))
         await put(world, CLUSTER_VERSIONS, "version", {})

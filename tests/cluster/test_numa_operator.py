@@ -40,10 +40,10 @@ from polyarch.kube.resources import (
     SECRETS,
     Resource,
 )
+from polyarch.names import NUMA_SCHEDULER
 from polyarch.numa import names
 from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
 from polyarch.numa.api.topology import TOPOLOGIES
-from polyarch.operating.names import NUMA_SCHEDULER
 from polyarch.placement import names as placement
 from polyarch.sandbox.cluster import Sandbox
 

@@ -20,10 +20,10 @@ from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import DEPLOYMENTS, EVENTS, POD_DISRUPTION_BUDGETS, PODS, Resource
+from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.numa.api.resources import SCHEDULERS
 from polyarch.numa.names import EXTENDER_PORT, SCHEDULER, SCHEDULER_SINGLETON, SCHEDULING_MODE
-from polyarch.numa.operator.scheduler.objects import EXTENDER, SCHEDULER_PORT, SELECTED
-from polyarch.operating.settings import DEFAULT_NAMESPACE
+from polyarch.operator.components.numa_scheduler_objects import EXTENDER, SCHEDULER_PORT, SELECTED
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.network.listeners import is_listening
 from polyarch.sandbox.processes import Record

@@ -20,10 +20,9 @@ from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CRDS, NAMESPACES, Resource, by_kind
 from polyarch.numa.api.crds import crds
 from polyarch.numa.api.resources import OLD_VERSION, OPERATORS, SCHEDULERS
-from polyarch.numa.operator.observed import Observed
-from polyarch.numa.operator.outcome import Plan
-from polyarch.numa.operator.plan import plan
-from polyarch.operating.settings import OperatorSettings
+from polyarch.operator.components.numa_exporter_plan import plan_exporters
+from polyarch.operator.components.numa_facts import ExporterFacts, ExporterPlan
+from polyarch.operator.settings import OperatorSettings
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.locks import file_lock
 
@@ -212,7 +211,7 @@ GROUPS = (
 )
 
 
-def planned(namespace: str, **facts: Any) -> Plan:
+def planned(namespace: str, **facts: Any) -> ExporterPlan:
     usual: Json = {
         "object": operator(*GROUPS, podExcludes=[{"namespace": "a", "name": "*"}]),
         "settings": OperatorSettings(numa_namespace=namespace, image="registry.example/polyarch:1"),
@@ -222,7 +221,7 @@ def planned(namespace: str, **facts: Any) -> Plan:
     }
     given = usual | facts
     given["object"]["metadata"].pop("uid", None)
-    return plan(Observed(**given))
+    return plan_exporters(ExporterFacts(**given))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

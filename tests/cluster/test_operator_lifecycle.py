@@ -25,8 +25,8 @@ from polyarch.kube.resources import (
     SERVICES,
     Resource,
 )
-from polyarch.operating.settings import DEFAULT_IMAGE
-from polyarch.operating.workloads import ARCHITECTURES
+from polyarch.operator.operands import ARCHITECTURES
+from polyarch.operator.settings import DEFAULT_IMAGE
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS, POLICIES, PPCS
 from polyarch.sandbox.cluster import Sandbox

@@ -15,7 +15,7 @@ from placement_cluster import labels
 from polyarch.kube.errors import NotFound
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CRDS, DAEMONSETS, DEPLOYMENTS, EVENTS, NAMESPACES, NODES, PODS
-from polyarch.operating.monitoring.scraping import RULES
+from polyarch.operator.monitoring import RULES
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS, ENOEXECEVENTS
 from polyarch.sandbox.cluster import Sandbox

@@ -17,7 +17,7 @@ from polyarch.builds.names import ROLE as BUILDER
 from polyarch.kube.resources import CRDS, DEPLOYMENTS, Resource
 from polyarch.numa.api import topology_crd
 from polyarch.numa.api.topology import TOPOLOGIES
-from polyarch.operating.monitoring.scraping import RULES, SERVICE_MONITORS
+from polyarch.operator.monitoring import RULES, SERVICE_MONITORS
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS
 from polyarch.sandbox.cluster import Sandbox

@@ -12,6 +12,7 @@ import numa_operated
 import pytest
 from operator_world import World, eventually
 
+from polyarch import names as shared
 from polyarch.builds import names as builds
 from polyarch.installation.operator import rights as operator_rights
 from polyarch.kube import config
@@ -31,9 +32,8 @@ from polyarch.kube.resources import (
     by_kind,
 )
 from polyarch.objects import Key
-from polyarch.operating import names as shared
-from polyarch.operating.keeping.operand_sets import RESTORED
-from polyarch.operating.settings import Cluster, OperatorSettings
+from polyarch.operator.apply_sets import RESTORED
+from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS
 from polyarch.sandbox.cluster import Sandbox
@@ -56,7 +56,9 @@ ENTRY = [replace("/webhooks/0/name", "other.example.com")]
 @pytest.fixture
 async def world(operated_sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[World]:
     async with numa_operated.opened(operated_sandbox, tmp_path) as world:
-        for document in operator_rights(OperatorSettings(namespace=world.namespace, builds="on"), Cluster()):
+        for document in operator_rights(
+            OperatorSettings(namespace=world.namespace, builds="on"), ClusterCapabilities()
+        ):
             where = document["metadata"].get("namespace", "")
             await world.client.apply(by_kind(document["apiVersion"], document["kind"]), document, namespace=where)
         yield world

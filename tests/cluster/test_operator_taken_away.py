@@ -22,10 +22,10 @@ from polyarch.kube.resources import (
     SERVICES,
     VALIDATING_WEBHOOKS,
 )
-from polyarch.operating.settings import Cluster, OperatorSettings
+from polyarch.operator.components import placement_objects
+from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS, ENOEXECEVENTS, POLICIES, PPCS
-from polyarch.placement.operator import monitor_objects
 from polyarch.sandbox.cluster import Sandbox
 
 HELD = "example.com/held"
@@ -175,7 +175,7 @@ async def test_pl_521_an_object_that_others_hold_is_not_asked_for_all_the_time(w
 
 async def test_pl_630_a_monitor_that_nothing_reminds_of_is_removed_as_well(world: World) -> None:
     """Its ClusterPodPlacementConfig lost its finalizers and is gone; the next one does not enable the monitor."""
-    objects = monitor_objects.objects(OperatorSettings(namespace=world.namespace), Cluster())
+    objects = placement_objects.monitor_objects(OperatorSettings(namespace=world.namespace), ClusterCapabilities())
     handler = next(each for each in objects if each["kind"] == "Deployment")
     await world.client.apply(DEPLOYMENTS, handler, namespace=world.namespace)
     await world.create(CPPCS, names.SINGLETON, {})

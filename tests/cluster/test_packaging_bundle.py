@@ -14,15 +14,15 @@ from packaged import NAMESPACE, Packaged, packaged
 from placement_cluster import architectures
 
 from polyarch import __version__
-from polyarch.builds.operator.rights import machine_operator_rights
 from polyarch.cli import main
 from polyarch.cli.maintenance import olm_bundle
 from polyarch.installation.settings import REGISTRIES_CONFIGMAP
 from polyarch.kube.errors import ApiError, NotFound
 from polyarch.kube.rbac import granting, grants
 from polyarch.kube.resources import NAMESPACES, VALIDATING_WEBHOOKS, Resource, by_kind
-from polyarch.operating.settings import DEFAULT_BUILDER_IMAGE, DEFAULT_IMAGE, Cluster, OperatorSettings
-from polyarch.operating.workloads import ARCHITECTURES
+from polyarch.operator.components.builds_objects import machine_operator_permissions
+from polyarch.operator.operands import ARCHITECTURES
+from polyarch.operator.settings import DEFAULT_BUILDER_IMAGE, DEFAULT_IMAGE, ClusterCapabilities, OperatorSettings
 from polyarch.placement.api import CPPCS, PPCS
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.taints.api import ARCHITECTURE_TAINTS
@@ -86,7 +86,7 @@ def test_bd_331_rights_for_machine_os_images_are_beside_the_bundle(bundle: Path)
     """BD-331: OLM would grant `get secrets` in every namespace; a Subscription without this file has none of it."""
     beside = [each for each in yaml.safe_load_all((bundle / "machine-os.yaml").read_text()) if "rules" in each]
     settings = OperatorSettings(builds="on", machine_os="on", numa="off")
-    needed = machine_operator_rights(settings, Cluster(openshift=True))
+    needed = machine_operator_permissions(settings, ClusterCapabilities(openshift=True))
     by_place = {each["metadata"].get("namespace", ""): set(grants(granting([each]))) for each in beside}
     assert by_place == {place: set(grants(rules)) for place, rules in {"": needed.cluster, **needed.namespaces}.items()}
     assert "machineosconfigs" not in str(csv(bundle))

@@ -15,8 +15,8 @@ from polyarch.cli.maintenance.chart_values import ChartValues
 from polyarch.cli.maintenance.generate import DASHBOARDS
 from polyarch.installation.objects import documents
 from polyarch.installation.settings import Builds, ComponentName
-from polyarch.operating.labels import finished
-from polyarch.operating.settings import MachineOS
+from polyarch.operator.owned_objects import finished
+from polyarch.operator.settings import MachineOS
 from polyarch.sandbox.binaries import versions
 
 ROOT = Path(__file__).parents[2]

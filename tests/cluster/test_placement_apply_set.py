@@ -37,10 +37,11 @@ from polyarch.kube.resources import (
     Resource,
 )
 from polyarch.objects import Key, Unstructured
-from polyarch.operating.settings import Cluster, OperatorSettings
+from polyarch.operator.components import placement_objects as operands
+from polyarch.operator.components import placement_objects as webhooks
+from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api import ClusterPodPlacementConfig, PlacementPolicy
-from polyarch.placement.operator import operands, webhooks
 from polyarch.placement.settings import SettingsTable
 from polyarch.sandbox.cluster import Sandbox
 
@@ -67,7 +68,7 @@ NAMESPACED = (
     POD_DISRUPTION_BUDGETS,
     DEPLOYMENTS,
 )
-CLUSTER = Cluster(openshift=True)
+CLUSTER = ClusterCapabilities(openshift=True)
 MUTATING_POLICIES, MUTATING_POLICY_BINDINGS = (
     Resource(MUTATING_WEBHOOKS.group, "v1", f"mutatingadmission{plural}", f"MutatingAdmission{kind}", namespaced=False)
     for plural, kind in (("policies", "Policy"), ("policybindings", "PolicyBinding"))
@@ -95,7 +96,7 @@ def placement_objects(namespace: str, suffix: str) -> list[dict[str, Any]]:
     spec = {"nodeAware": {"mode": "report"}, "excludedNamespaces": ["a", "b-*"]}
     policy = SettingsTable.of(msgspec.convert({"spec": spec}, PlacementPolicy), None, operator_namespace=namespace)
     documents = [
-        *operands.operands(settings, CLUSTER, configuration, policy, owner=None),
+        *operands.placement_operands(settings, CLUSTER, configuration, policy, owner=None),
         webhooks.pod_webhook(settings, configuration, policy, b"PEM", owner=None),
     ]
     for document in documents:

@@ -13,7 +13,7 @@ from placement_cluster import PlacementCluster, architectures, is_gated, labels,
 
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CLUSTER_ROLES, DEPLOYMENTS, NETWORK_POLICIES, POD_DISRUPTION_BUDGETS, PODS, SECRETS
-from polyarch.operating.settings import DEFAULT_NAMESPACE
+from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS
 from polyarch.sandbox.cluster import Sandbox

@@ -12,8 +12,8 @@ from placement_cluster import PlacementCluster, architectures, decision, is_gate
 from polyarch.kube.errors import ApiError, Invalid
 from polyarch.kube.patches import JsonPatch, MergePatch, add, test
 from polyarch.kube.resources import PODS, SECRETS
+from polyarch.operator.components import placement_objects
 from polyarch.placement import names
-from polyarch.placement.operator import rbac
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.operator import ACCOUNTS, GLOBAL_PULL_SECRET
 from polyarch.sandbox.state import NAMESPACE
@@ -376,8 +376,10 @@ async def test_no_right_is_granted_that_nobody_uses(cluster):
         for event in cluster.audit()
         if (at := event.get("objectRef")) is not None
     }
-    parts = rbac.Parts(namespace=NAMESPACE, node_aware=True, global_pull_secret=(NAMESPACE, GLOBAL_PULL_SECRET))
-    documents = rbac.rbac(parts)
+    parts = placement_objects.OptionalFeatures(
+        namespace=NAMESPACE, node_aware=True, global_pull_secret=(NAMESPACE, GLOBAL_PULL_SECRET)
+    )
+    documents = placement_objects.rbac(parts)
     subjects = {
         (each["roleRef"]["kind"], each["roleRef"]["name"]): [subject["name"] for subject in each["subjects"]]
         for each in documents

@@ -18,14 +18,14 @@ from polyarch.kube.errors import Forbidden, NotFound
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.rbac import Rule, granted, role
 from polyarch.kube.resources import CLUSTER_ROLES, DEPLOYMENTS, NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS, by_kind
-from polyarch.operating import workloads
-from polyarch.operating.settings import Cluster, OperatorSettings
-from polyarch.operating.workloads import Workload
+from polyarch.operator import operands as workloads
+from polyarch.operator.components import placement_objects
+from polyarch.operator.components.operator_rbac import operator_permissions
+from polyarch.operator.components.placement_objects import controller_deployment, webhook_deployment
+from polyarch.operator.operands import OperandDeployment
+from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS, ClusterPodPlacementConfig, PlacementPolicy
-from polyarch.placement.operator import operands, webhooks
-from polyarch.placement.operator.deployments import controller, webhook
-from polyarch.placement.operator.operator_rules import operator_rules
 from polyarch.placement.settings import SettingsTable
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.control_plane import kubeconfigs
@@ -42,7 +42,7 @@ EVERYTHING = {
     "report": {"enabled": True},
     "excludedNamespaces": ["a", "b-*"],
 }
-CLUSTERS = {"anywhere": Cluster(), "openshift": Cluster(openshift=True)}
+CLUSTERS = {"anywhere": ClusterCapabilities(), "openshift": ClusterCapabilities(openshift=True)}
 
 
 def table(**spec):
@@ -52,19 +52,21 @@ def table(**spec):
 
 def documents(settings, cluster, policy):
     return [
-        *operands.operands(settings, cluster, CONFIGURATION, policy, owner=None),
-        webhooks.pod_webhook(settings, CONFIGURATION, policy, b"", owner=None),
-        *webhooks.resource_webhooks(settings, b"", owner=None),
+        *placement_objects.placement_operands(settings, cluster, CONFIGURATION, policy, owner=None),
+        placement_objects.pod_webhook(settings, CONFIGURATION, policy, b"", owner=None),
+        *placement_objects.resource_webhooks(settings, b"", owner=None),
     ]
 
 
 @asynccontextmanager
-async def operator(sandbox: Sandbox, client: Client, settings: OperatorSettings, cluster: Cluster, folder: Path):
+async def operator(
+    sandbox: Sandbox, client: Client, settings: OperatorSettings, cluster: ClusterCapabilities, folder: Path
+):
     """A client with exactly the operator's rights."""
     home, suffix = settings.namespace, secrets.token_hex(4)
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": names.OPERATOR}}
     await client.apply(SERVICE_ACCOUNTS, account, namespace=home)
-    held = operator_rules(settings, cluster)
+    held = operator_permissions(settings, cluster)
     name = f"{names.OPERATOR}-{suffix}"
     for namespace, rules in (("", held.cluster), *held.namespaces.items()):
         for document in granted(name, rules, [(home, names.OPERATOR)], namespace=namespace):
@@ -113,14 +115,19 @@ async def test_pl_550_with_its_own_rights_the_operator_can_make_everything(
             made += [(resource, document["metadata"]["name"], home)] if is_right else []
         for resource, name, home in reversed(made):
             await its.delete(resource, name, namespace=home)
-        label = {"metadata": {"name": namespace, "labels": operands.namespace(namespace)["metadata"]["labels"]}}
+        label = {
+            "metadata": {
+                "name": namespace,
+                "labels": placement_objects.namespace_document(namespace)["metadata"]["labels"],
+            }
+        }
         await its.apply(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", **label}, dry_run=True)
 
 
 async def test_pl_550_it_can_grant_nothing_else(sandbox, client, namespace, tmp_path):
     """PL-550: a role with a right of nobody's is refused, under a name that it may write."""
     settings = OperatorSettings(namespace=namespace)
-    async with operator(sandbox, client, settings, Cluster(), tmp_path) as its:
+    async with operator(sandbox, client, settings, ClusterCapabilities(), tmp_path) as its:
         document = role(names.WEBHOOK, [Rule("", ("pods",), ("delete",))])
         with pytest.raises(Forbidden, match="attempting to grant RBAC permissions not currently held"):
             await its.apply(CLUSTER_ROLES, document, dry_run=True)
@@ -133,8 +140,10 @@ async def test_pl_550_it_can_grant_nothing_else(sandbox, client, namespace, tmp_
 async def test_pl_502_the_pods_pass_the_restricted_policy(client, namespace, where, mode):
     """PL-502, PL-552, PL-855: in the namespace as the operator labels it."""
     settings = OperatorSettings(namespace=namespace, certificates=mode, registries_configmap="mirrors")
-    await client.apply(NAMESPACES, operands.namespace(namespace))
-    for document in operands.operands(settings, CLUSTERS[where], ClusterPodPlacementConfig(), table(), owner=None):
+    await client.apply(NAMESPACES, placement_objects.namespace_document(namespace))
+    for document in placement_objects.placement_operands(
+        settings, CLUSTERS[where], ClusterPodPlacementConfig(), table(), owner=None
+    ):
         if document["kind"] == "ServiceAccount":
             await client.apply(SERVICE_ACCOUNTS, document, namespace=namespace)
         if document["kind"] != "Deployment":
@@ -197,7 +206,7 @@ async def unequal_nodes(client: Client, case: str, *, count: int, zones: tuple[s
 
 
 @asynccontextmanager
-async def kubelets(client: Client, namespace: str, nodes: list[str], several: tuple[Workload, ...]):
+async def kubelets(client: Client, namespace: str, nodes: list[str], several: tuple[OperandDeployment, ...]):
     """Pods on these nodes are ready at once, and gone at once when they are deleted; the Deployments go at the end."""
     ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
 
@@ -241,19 +250,21 @@ async def test_pl_502_the_loss_of_a_node_leaves_replicas_whatever_node_is_larges
         namespace=namespace, node_selector=(f"polyarch.test/case={namespace}",), tolerations=(":",)
     )
     async with unequal_nodes(client, namespace, count=count, zones=zones) as nodes:
-        several = (webhook(settings), controller(settings))
+        several = (webhook_deployment(settings), controller_deployment(settings))
         async with kubelets(client, namespace, nodes, several):
             for workload in several:
                 account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": workload.name}}
                 await client.apply(SERVICE_ACCOUNTS, account, namespace=namespace)
                 for revision in range(4):
-                    deployment = workloads.deployment(workload, settings, Cluster(), registries=f"revision-{revision}")
+                    deployment = workloads.deployment_document(
+                        workload, settings, ClusterCapabilities(), registries=f"revision-{revision}"
+                    )
                     await client.apply(DEPLOYMENTS, deployment, namespace=namespace)
                     placed = await rolled_out(client, namespace, workload, f"revision-{revision}")
                     assert len(set(placed)) == min(workload.replicas, count), (workload.name, revision, placed)
 
 
-async def rolled_out(client: Client, namespace: str, workload: Workload, revision: str) -> list[str]:
+async def rolled_out(client: Client, namespace: str, workload: OperandDeployment, revision: str) -> list[str]:
     """The nodes of its pods, once all are ready and of this revision."""
     found: list[str] = []
 

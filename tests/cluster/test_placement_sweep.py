@@ -18,9 +18,9 @@ from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import MUTATING_WEBHOOKS, NAMESPACES, NODES, POD_DISRUPTION_BUDGETS, PODS, REPLICASETS
+from polyarch.operator.components import placement_objects
 from polyarch.placement import names
 from polyarch.placement.api import POLICIES
-from polyarch.placement.operator import rbac, webhooks
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.state import NAMESPACE
 
@@ -95,7 +95,7 @@ async def world(sandbox: Sandbox, client: Client, sole_controller: None, tmp_pat
             await client.patch(NAMESPACES, name, label)
         audited = Audited(sandbox, f"system:serviceaccount:{NAMESPACE}:{names.CONTROLLER}")
         running = await roles(stack, sandbox, client, tmp_path)
-        registration = webhooks.webhook_configuration(
+        registration = placement_objects.webhook_configuration(
             NAMESPACE,
             url=running[own_roles.WEBHOOK].said["admission"],
             ca_bundle=sandbox.ca.read_bytes(),
@@ -205,8 +205,12 @@ async def test_pods_that_were_missed_are_evicted_and_their_owners_create_placed_
     assert architectures(await only_pod(cluster, namespace, "protected")) == ["arm64"]
     assert await world.sample("polyarch_placement_evictions_total") == 3
     assert await world.audited.refused() == [], "PL-550"
-    parts = rbac.Parts(namespace=NAMESPACE, evicts=True, sweeps=True)
-    evicting = [each for each in rbac.rights(parts)[names.CONTROLLER].cluster if "pods/eviction" in each.resources]
+    parts = placement_objects.OptionalFeatures(namespace=NAMESPACE, evicts=True, sweeps=True)
+    evicting = [
+        each
+        for each in placement_objects.role_permissions(parts)[names.CONTROLLER].cluster
+        if "pods/eviction" in each.resources
+    ]
     assert await world.audited.never_used(evicting) == [], "PL-550"
 
 

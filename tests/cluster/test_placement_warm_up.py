@@ -15,9 +15,9 @@ from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CRONJOBS, DEPLOYMENTS, MUTATING_WEBHOOKS
+from polyarch.operator.components import placement_objects
 from polyarch.placement import names
 from polyarch.placement.api import POLICIES
-from polyarch.placement.operator import webhooks
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.state import NAMESPACE
 
@@ -60,7 +60,7 @@ async def world(sandbox: Sandbox, client: Client, sole_controller: None, tmp_pat
         await world.warm(False)
         stack.push_async_callback(client.delete, POLICIES, names.SINGLETON)
         running = await roles(stack, sandbox, client, tmp_path)
-        registration = webhooks.webhook_configuration(
+        registration = placement_objects.webhook_configuration(
             NAMESPACE,
             url=running[own_roles.WEBHOOK].said["admission"],
             ca_bundle=sandbox.ca.read_bytes(),

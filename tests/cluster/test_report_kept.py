@@ -14,7 +14,7 @@ from placement_process import run
 from polyarch.kube.client import Client
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CONFIGMAPS, DEPLOYMENTS
-from polyarch.operating.settings import DEFAULT_NAMESPACE
+from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.placement import names
 from polyarch.placement.api import POLICIES
 from polyarch.sandbox.cluster import Sandbox

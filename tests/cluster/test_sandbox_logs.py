@@ -12,7 +12,7 @@ import pytest
 from polyarch import __version__
 from polyarch.kube.client import Client
 from polyarch.kube.resources import PODS
-from polyarch.operating.settings import DEFAULT_IMAGE
+from polyarch.operator.settings import DEFAULT_IMAGE
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.control_plane.certificates import KUBELET_CLIENT
 from polyarch.sandbox.network import sockets

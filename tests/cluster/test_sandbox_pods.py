@@ -33,7 +33,7 @@ from polyarch.kube.resources import (
     SECRETS,
     SERVICES,
 )
-from polyarch.operating.settings import DEFAULT_IMAGE
+from polyarch.operator.settings import DEFAULT_IMAGE
 from polyarch.placement import crd
 from polyarch.sandbox import processes
 from polyarch.sandbox.cluster import Sandbox, opened

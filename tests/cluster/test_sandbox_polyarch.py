@@ -16,7 +16,7 @@ from polyarch.kube import config
 from polyarch.kube.client import Client
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.resources import MUTATING_WEBHOOKS, PODS, SECRETS, SELF_SUBJECT_ACCESS_REVIEWS
-from polyarch.operating.settings import DEFAULT_NAMESPACE
+from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS
 from polyarch.reports.wording import percent

@@ -21,12 +21,12 @@ from polyarch.kube.client import Client
 from polyarch.kube.errors import Forbidden, NotFound
 from polyarch.kube.patches import JsonPatch, add, pointer, remove, replace
 from polyarch.kube.resources import DAEMONSETS, MUTATING_WEBHOOKS, NAMESPACES, PODS, SERVICE_ACCOUNTS
+from polyarch.operator.components import placement_objects as placement_webhooks
+from polyarch.operator.components import taints_objects as taint_webhooks
 from polyarch.placement import names as of_placement
-from polyarch.placement.operator import webhooks as placement_webhooks
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.taints import names
 from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaintsSpec
-from polyarch.taints.operator import webhooks as taint_webhooks
 from polyarch.taints.settings import TaintSettings
 
 Json = dict[str, Any]

@@ -17,14 +17,14 @@ from polyarch.installation.inventory import Survey, survey
 from polyarch.kube.errors import NotFound
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import DEPLOYMENTS, LEASES, MUTATING_WEBHOOKS, NODES, PODS, SECRETS, Resource
-from polyarch.operating.rights import combined
-from polyarch.operating.settings import Cluster, OperatorSettings
+from polyarch.operator.components.taints_objects import adding_permissions, role_permissions
+from polyarch.operator.owned_objects import combined
+from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 from polyarch.placement import names as placement
 from polyarch.placement.api import CPPCS, POLICIES
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.taints import names
 from polyarch.taints.api import ARCHITECTURE_TAINTS
-from polyarch.taints.operator.rights import adding_rights, role_rights
 
 KEY = "supported-arch"
 EPHEMERAL = ("pods", "replicasets", "endpointslices", "leases", "podmetrics")
@@ -111,7 +111,9 @@ async def test_tn_003_tn_073_applied_it_taints_and_deleted_nothing_is_left(world
     assert await operator.refused() == []
     assert await role.refused() == []  # its rights go after its pods, which write their last status and free the Lease
     settings = OperatorSettings(namespace=world.namespace)
-    granted = combined(role_rights(settings, Cluster(), evicts=False), adding_rights(world.namespace))
+    granted = combined(
+        role_permissions(settings, ClusterCapabilities(), evicts=False), adding_permissions(world.namespace)
+    )
     assert await role.not_allowed((*granted.cluster, *granted.namespaces[world.namespace])) == []
 
 

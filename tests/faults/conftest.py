@@ -28,9 +28,9 @@ from fault_taints import FLEET, TaintFaults
 from polyarch.kube import config
 from polyarch.kube.client import Client
 from polyarch.kube.resources import MUTATING_WEBHOOKS
+from polyarch.operator.components import placement_objects
 from polyarch.placement import names
 from polyarch.placement.api import POLICIES
-from polyarch.placement.operator import webhooks
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.state import NAMESPACE, Settings
 
@@ -113,7 +113,7 @@ async def standing(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -
         fleet = await stack.enter_async_context(Fleet(sandbox, client, api.url, registries_conf, folder).running())
         await fleet.ensure()
         authority = sandbox.ca.read_bytes()
-        webhook = webhooks.webhook_configuration(NAMESPACE, url=fleet.balancer.url, ca_bundle=authority)
+        webhook = placement_objects.webhook_configuration(NAMESPACE, url=fleet.balancer.url, ca_bundle=authority)
         await client.apply(MUTATING_WEBHOOKS, webhook)
         await own_roles.until_asked(client)
         yield Faults(sandbox, client, api, hosts, fleet)

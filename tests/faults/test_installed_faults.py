@@ -33,7 +33,8 @@ from polyarch.kube.resources import (
     SECRETS,
 )
 from polyarch.kube.x509 import Purpose, Subject
-from polyarch.operating.settings import DEFAULT_IMAGE, DEFAULT_NAMESPACE
+from polyarch.names import DEFAULT_NAMESPACE
+from polyarch.operator.settings import DEFAULT_IMAGE
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS
 

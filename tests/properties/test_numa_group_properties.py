@@ -7,9 +7,9 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyarch.numa.operator.exporters.surroundings import LONGEST_NAME, shortened
-from polyarch.numa.operator.observed import NodeLabels, Observed
-from polyarch.numa.operator.plan import plan
+from polyarch.operator.components.numa_exporter_objects import LONGEST_NAME, shortened
+from polyarch.operator.components.numa_exporter_plan import plan_exporters
+from polyarch.operator.components.numa_facts import ExporterFacts, NodeLabels
 from polyarch.selectors import admits
 
 Json = dict[str, Any]
@@ -45,8 +45,8 @@ NODES = st.lists(LABELS, max_size=6).map(
 )
 
 
-def observed(groups: list[Json], nodes: tuple[NodeLabels, ...]) -> Observed:
-    return Observed(
+def observed(groups: list[Json], nodes: tuple[NodeLabels, ...]) -> ExporterFacts:
+    return ExporterFacts(
         object={"metadata": {"name": "numaresourcesoperator", "uid": "1"}, "spec": {"nodeGroups": groups}},
         nodes=nodes,
         namespace_labels={"pod-security.kubernetes.io/enforce": "privileged"},
@@ -57,7 +57,7 @@ def observed(groups: list[Json], nodes: tuple[NodeLabels, ...]) -> Observed:
 def test_no_036_no_node_has_two_exporters(groups: list[Json], nodes: tuple[NodeLabels, ...]) -> None:
     """NO-036: whatever was accepted, the DaemonSets select each node at most once, as the scheduler judges; and each
     node that an accepted group names is selected."""
-    planned = plan(observed(groups, nodes))
+    planned = plan_exporters(observed(groups, nodes))
     if planned.documents is None:
         assert planned.is_degraded
         return
@@ -85,7 +85,7 @@ def test_no_043_a_plan_depends_on_nothing_but_the_facts(
     """NO-043: otherwise a settled cluster would be written again and again."""
     turned = list(nodes)
     shuffle.shuffle(turned)
-    one, other = plan(observed(groups, nodes)), plan(observed(groups, tuple(turned)))
+    one, other = plan_exporters(observed(groups, nodes)), plan_exporters(observed(groups, tuple(turned)))
     assert msgspec.json.encode(one) == msgspec.json.encode(other)
 
 
@@ -101,5 +101,5 @@ def test_no_004_whatever_was_stored_a_plan_never_fails(odd: Any) -> None:
     """NO-004: a violation gives Degraded, never a crash."""
     for spec in (odd, {"nodeGroups": odd}, {"nodeGroups": [odd]}, {"nodeGroups": [{"poolName": odd, "config": odd}]}):
         given_object = {"metadata": {"name": "numaresourcesoperator"}, "spec": spec}
-        planned = plan(msgspec.structs.replace(observed([], ()), object=given_object))
+        planned = plan_exporters(msgspec.structs.replace(observed([], ()), object=given_object))
         assert planned.conditions

@@ -5,8 +5,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from polyarch.operator.components.taints_objects import webhook_configuration
 from polyarch.selectors import Selector
-from polyarch.taints.operator.webhooks import webhook_configuration
 from polyarch.taints.settings import TaintSettings
 
 KEYS, VALUES = ("a", "b", "c"), ("0", "1", "2")

@@ -20,7 +20,7 @@ from polyarch.kube.client import Client
 from polyarch.kube.rbac import granted, union
 from polyarch.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, CRDS, SERVICE_ACCOUNTS, by_kind
 from polyarch.kube.server import SCRAPER_RIGHTS
-from polyarch.operating.settings import DEFAULT_IMAGE
+from polyarch.operator.settings import DEFAULT_IMAGE
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.control_plane import kubeconfigs
 from polyarch.sandbox.files import write_json

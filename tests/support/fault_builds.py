@@ -34,7 +34,7 @@ from polyarch.kube.requests import Selection
 from polyarch.kube.resources import CONFIGMAPS, JOBS, NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS, Resource
 from polyarch.kube.store import Change
 from polyarch.objects import Key, ObjectMeta
-from polyarch.operating.settings import DEFAULT_IMAGE
+from polyarch.operator.settings import DEFAULT_IMAGE
 from polyarch.sandbox.building.mishaps import ARGUMENT
 from polyarch.sandbox.cluster import Sandbox
 

@@ -24,8 +24,9 @@ from polyarch.installation.settings import InstallationSettings
 from polyarch.kube.client import Client
 from polyarch.kube.errors import ApiError, ConnectionFailed, NotFound
 from polyarch.kube.resources import NAMESPACES, PODS
-from polyarch.operating.settings import DEFAULT_IMAGE, DEFAULT_NAMESPACE
-from polyarch.operating.workloads import ARCHITECTURES
+from polyarch.names import DEFAULT_NAMESPACE
+from polyarch.operator.operands import ARCHITECTURES
+from polyarch.operator.settings import DEFAULT_IMAGE
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS
 from polyarch.sandbox import processes

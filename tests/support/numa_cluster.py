@@ -3,10 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from polyarch.numa.operator.observed import NodeLabels, Observed
-from polyarch.numa.operator.outcome import Plan
-from polyarch.numa.operator.plan import plan
-from polyarch.operating.settings import OperatorSettings
+from polyarch.operator.components.numa_exporter_plan import plan_exporters
+from polyarch.operator.components.numa_facts import ExporterFacts, ExporterPlan, NodeLabels
+from polyarch.operator.settings import OperatorSettings
 
 Json = dict[str, Any]
 
@@ -45,21 +44,21 @@ def pool(name: str, *, paused: bool = False, status: Json | None = None, **label
     }
 
 
-def seen(*groups: Json, settings: Json | None = None, given: Json | None = None, **facts: Any) -> Observed:
+def seen(*groups: Json, settings: Json | None = None, given: Json | None = None, **facts: Any) -> ExporterFacts:
     """The cluster: plain Kubernetes with a namespace fit for exporters, unless the facts say otherwise."""
     usual = {"namespace_labels": PRIVILEGED, "nodes": nodes("n1", "n2", "n3")}
-    return Observed(
+    return ExporterFacts(
         object=given if given is not None else operator(*groups),
         settings=OperatorSettings(**(settings or {})),
         **(usual | facts),
     )
 
 
-def planned(*groups: Json, **facts: Any) -> Plan:
-    return plan(seen(*groups, **facts))
+def planned(*groups: Json, **facts: Any) -> ExporterPlan:
+    return plan_exporters(seen(*groups, **facts))
 
 
-def found(made: Plan, kind: str, name: str = "") -> Json:
+def found(made: ExporterPlan, kind: str, name: str = "") -> Json:
     """The only document of this kind, or the one of this name."""
     assert made.documents is not None, made.conditions
     (document,) = (
@@ -68,28 +67,28 @@ def found(made: Plan, kind: str, name: str = "") -> Json:
     return document
 
 
-def names(made: Plan, kind: str) -> list[str]:
+def names(made: ExporterPlan, kind: str) -> list[str]:
     assert made.documents is not None, made.conditions
     return [each["metadata"]["name"] for each in made.documents if each["kind"] == kind]
 
 
-def exporter(made: Plan, group: str = "worker") -> Json:
+def exporter(made: ExporterPlan, group: str = "worker") -> Json:
     """The exporter's container of a group."""
     return pod(made, group)["containers"][0]
 
 
-def pod(made: Plan, group: str = "worker") -> Json:
+def pod(made: ExporterPlan, group: str = "worker") -> Json:
     spec: Json = found(made, "DaemonSet", f"numaresourcesoperator-{group}")["spec"]["template"]["spec"]
     return spec
 
 
-def condition(made: Plan, type: str = "Degraded") -> tuple[str, str, str]:
+def condition(made: ExporterPlan, type: str = "Degraded") -> tuple[str, str, str]:
     """Status, reason, message."""
     (one,) = (each for each in made.conditions or () if each.type == type)
     return one.status, one.reason, one.message
 
 
-def degraded(made: Plan) -> tuple[str, str]:
+def degraded(made: ExporterPlan) -> tuple[str, str]:
     """Reason and message; nothing is changed."""
     status, reason, message = condition(made)
     assert status == "True", made.conditions
@@ -103,12 +102,12 @@ def rolled_out(document: Mapping[str, Any], *, desired: int = 3, **status: Any) 
     return {**document, "metadata": metadata, "status": {"observedGeneration": 2, **counts, **status}}
 
 
-def settled(*groups: Json, **facts: Any) -> Plan:
+def settled(*groups: Json, **facts: Any) -> ExporterPlan:
     """A second look, after everything was applied and all pods are ready."""
     first = planned(*groups, **facts)
     live = {each["metadata"]["name"]: rolled_out(each) for each in first.documents or () if each["kind"] == "DaemonSet"}
     return planned(*groups, **{"daemon_sets": live, **facts})
 
 
-def flags(made: Plan, group: str = "worker") -> Sequence[str]:
+def flags(made: ExporterPlan, group: str = "worker") -> Sequence[str]:
     return exporter(made, group)["args"][2:]

@@ -15,10 +15,10 @@ from polyarch.installation import wait
 from polyarch.kube.client import Client
 from polyarch.kube.errors import AlreadyExists, NotFound
 from polyarch.kube.resources import CRDS, NAMESPACES, PODS, by_kind
+from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.api.topology_crd import definition
 from polyarch.numa.decide import fingerprint
-from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.kubelet_model import cpus, devices, layout, memory
 from polyarch.sandbox.kubelet_model.admission import Held

@@ -26,11 +26,11 @@ from polyarch.kube.resources import (
     VALIDATING_POLICY_BINDINGS,
     Resource,
 )
+from polyarch.names import NUMA_EXPORTER, NUMA_SCHEDULER, OPERAND_LABEL
 from polyarch.numa import names
 from polyarch.numa.api import crds
 from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
 from polyarch.numa.api.topology import TOPOLOGIES
-from polyarch.operating.names import NUMA_EXPORTER, NUMA_SCHEDULER, OPERAND_LABEL
 from polyarch.sandbox.cluster import Sandbox
 
 Json = dict[str, Any]

@@ -38,9 +38,9 @@ from polyarch.kube.resources import (
     Resource,
     by_kind,
 )
-from polyarch.operating.keeping.operand_sets import AT_HOME, GRANTED, IN_CLUSTER
-from polyarch.operating.settings import DEFAULT_IMAGE, Cluster, OperatorSettings
-from polyarch.operating.workloads import ARCHITECTURES
+from polyarch.operator.apply_sets import AT_HOME, GRANTED, IN_CLUSTER
+from polyarch.operator.operands import ARCHITECTURES
+from polyarch.operator.settings import DEFAULT_IMAGE, ClusterCapabilities, OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS, ENOEXECEVENTS, POLICIES, PPCS
 from polyarch.sandbox.cluster import Sandbox
@@ -141,7 +141,7 @@ class World:
         await self.client.apply(NAMESPACES, home)
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": names.OPERATOR}}
         await self.client.apply(SERVICE_ACCOUNTS, account, namespace=self.namespace)
-        for document in operator_rights(OperatorSettings(namespace=self.namespace), Cluster()):
+        for document in operator_rights(OperatorSettings(namespace=self.namespace), ClusterCapabilities()):
             where = document["metadata"].get("namespace", "")
             await self.client.apply(by_kind(document["apiVersion"], document["kind"]), document, namespace=where)
 

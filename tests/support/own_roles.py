@@ -11,10 +11,10 @@ from polyarch.installation.objects import cluster_configuration
 from polyarch.installation.settings import InstallationSettings
 from polyarch.kube.client import Client
 from polyarch.kube.resources import CRDS, by_kind
-from polyarch.operating.settings import DEFAULT_NAMESPACE
+from polyarch.names import DEFAULT_NAMESPACE
+from polyarch.operator.components import placement_objects
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS
-from polyarch.placement.operator import operands, rbac
 from polyarch.placement.settings import WarmUpKind
 from polyarch.sandbox.operator import GLOBAL_PULL_SECRET, until_asked
 from polyarch.sandbox.tasks import together
@@ -35,7 +35,7 @@ async def install(client: Client) -> None:
     await together(client.apply(CRDS, definition) for definition in definitions)
     await wait.established(client, [definition["metadata"]["name"] for definition in definitions])
     pull_secret = (DEFAULT_NAMESPACE, GLOBAL_PULL_SECRET)
-    parts = rbac.Parts(
+    parts = placement_objects.OptionalFeatures(
         node_aware=True,
         sweeps=True,
         compares_nodes=True,
@@ -45,8 +45,11 @@ async def install(client: Client) -> None:
         reports=True,
         global_pull_secret=pull_secret,
     )
-    rights = (*rbac.service_accounts(), *rbac.rbac(parts))
-    kept = (operands.readings(DEFAULT_NAMESPACE), operands.kept_report(DEFAULT_NAMESPACE))
+    rights = (*placement_objects.service_accounts(), *placement_objects.rbac(parts))
+    kept = (
+        placement_objects.readings_secret(DEFAULT_NAMESPACE),
+        placement_objects.report_config_map(DEFAULT_NAMESPACE),
+    )
     for document in (*objects.own_namespace(settings), *rights, *kept):
         resource = by_kind(document["apiVersion"], document["kind"])
         await client.apply(resource, document, namespace=document["metadata"].get("namespace", ""))

@@ -7,10 +7,9 @@ from taint_process import define
 
 from polyarch.kube.client import Client
 from polyarch.kube.resources import MUTATING_WEBHOOKS, NAMESPACES, by_kind
-from polyarch.operating.settings import Cluster, OperatorSettings
+from polyarch.operator.components.taints_objects import rbac, webhook_configuration
+from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 from polyarch.sandbox.state import NAMESPACE
-from polyarch.taints.operator.rights import rbac
-from polyarch.taints.operator.webhooks import webhook_configuration
 from polyarch.taints.settings import TaintSettings
 
 
@@ -19,7 +18,7 @@ async def install(client: Client) -> None:
     await define(client)
     await client.apply(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     settings = OperatorSettings(namespace=NAMESPACE, image="", image_pull_policy=None)
-    for document in rbac(settings, Cluster(), evicts=False):
+    for document in rbac(settings, ClusterCapabilities(), evicts=False):
         resource = by_kind(document["apiVersion"], document["kind"])
         await client.apply(resource, document, namespace=document["metadata"].get("namespace", ""))
 

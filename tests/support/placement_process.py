@@ -17,7 +17,7 @@ from placement_cluster import is_gated, pod, until
 from polyarch.kube.client import Client
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.resources import NAMESPACES, PODS
-from polyarch.operating.settings import DEFAULT_NAMESPACE
+from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.placement import names
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.control_plane import kubeconfigs

@@ -15,7 +15,7 @@ from numa_fleet import eventually
 
 from polyarch.numa.api.settings import SchedulerSettings
 from polyarch.numa.names import EXTENDER_PORT
-from polyarch.numa.operator.scheduler.configuration import scheduler_configuration, text
+from polyarch.operator.components.numa_scheduler_objects import scheduler_configuration, text
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.pods.programs.kube_scheduler import NAME, Surroundings, command_line, configuration
 from polyarch.sandbox.pods.spec import Container

@@ -24,13 +24,13 @@ from polyarch.kube.resources import (
     SERVICE_ACCOUNTS,
     by_kind,
 )
-from polyarch.operating.settings import Cluster, OperatorSettings
+from polyarch.operator.components.taints_objects import role_permissions
+from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.control_plane import kubeconfigs
 from polyarch.sandbox.files import write_json
 from polyarch.taints import names
 from polyarch.taints.api import ARCHITECTURE_TAINTS
-from polyarch.taints.operator.rights import role_rights
 
 ACCOUNT = "polyarch-taints-test"
 NOBODY = {"selector": {"matchLabels": {"polyarch.test/nobody": "has-it"}}, "atRegistration": "none"}
@@ -105,7 +105,7 @@ async def taint_role(
     document = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account}}
     await client.create(SERVICE_ACCOUNTS, document, namespace=home)
     settings = OperatorSettings(namespace=home, image="", image_pull_policy=None)
-    allowed = role_rights(settings, Cluster(), evicts=evicts)
+    allowed = role_permissions(settings, ClusterCapabilities(), evicts=evicts)
     for namespace, several in (("", allowed.cluster), *allowed.namespaces.items()):
         for each in granted(account, several, [(home, account)], namespace=namespace):
             await client.apply(by_kind(each["apiVersion"], each["kind"]), each, namespace=namespace)

@@ -5,8 +5,8 @@ All other modules take them from here. They are never changed and never reused w
 
 from typing import Final
 
+from polyarch import names as shared
 from polyarch.kube.resources import Resource
-from polyarch.operating import names as shared
 
 GROUP: Final = shared.OWN_GROUP
 IMAGE_BUILDS: Final = Resource(GROUP, "v1alpha1", "imagebuilds", "ImageBuild")

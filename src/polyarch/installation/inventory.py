@@ -11,7 +11,6 @@ from typing import Final, get_args
 import msgspec
 
 from polyarch.builds import names as build_names
-from polyarch.builds.operator import rights as build_rights
 from polyarch.installation import operator
 from polyarch.installation.objects import COMPONENTS, documents
 from polyarch.installation.preflight import ref_of, together
@@ -28,12 +27,13 @@ from polyarch.kube.resources import (
     Ref,
     Resource,
 )
+from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.numa import names as numa_names
 from polyarch.numa.api.topology import TOPOLOGIES
-from polyarch.numa.operator import operator_rights as numa_rights
-from polyarch.numa.operator.scheduler import configuration as scheduler
 from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
-from polyarch.operating.settings import DEFAULT_NAMESPACE
+from polyarch.operator.components import builds_objects as build_rights
+from polyarch.operator.components import numa_operator_rbac as numa_rights
+from polyarch.operator.components import numa_scheduler_objects as scheduler
 from polyarch.placement import names
 from polyarch.taints import names as taint_names
 

@@ -2,7 +2,7 @@
 
 ``polyarch install``, the chart, the kustomize base, the OLM bundle and the sandbox take them from here, and a test
 compares. The operator makes everything else: Deployments of the other roles, their rights, webhook configurations,
-certificates (``placement/operator/operands.py``). Pure.
+certificates (``operator/components/placement_objects.py``). Pure.
 """
 
 import copy
@@ -14,16 +14,17 @@ from polyarch.builds.api import crds as build_definitions
 from polyarch.installation import operator
 from polyarch.installation.settings import BUILDS, NUMA, REGISTRIES_CONFIGMAP, InstallationSettings, recorded
 from polyarch.kube.resources import DEPLOYMENTS, Resource
+from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.numa import names as numa_names
 from polyarch.numa.api import crds as numa_definitions
 from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
-from polyarch.operating import labels
-from polyarch.operating.rights import service_account
-from polyarch.operating.settings import DEFAULT_NAMESPACE, Cluster
+from polyarch.operator import owned_objects
+from polyarch.operator.components import placement_objects
+from polyarch.operator.owned_objects import service_account
+from polyarch.operator.settings import ClusterCapabilities
 from polyarch.placement import crd as placement_definitions
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS, POLICIES, PPCS
-from polyarch.placement.operator import operands
 from polyarch.taints import crd as taint_definitions
 from polyarch.taints.api import ARCHITECTURE_TAINTS
 
@@ -51,12 +52,12 @@ def definitions(settings: InstallationSettings) -> tuple[Document, ...]:
 
 def own_namespace(settings: InstallationSettings, *, namespace: str = DEFAULT_NAMESPACE) -> tuple[Document, ...]:
     """The namespace; Helm and OLM have made it already."""
-    return _marked(settings, [operands.namespace(namespace, privileged=settings.has_numa)])
+    return _marked(settings, [placement_objects.namespace_document(namespace, privileged=settings.has_numa)])
 
 
 def operator_objects(settings: InstallationSettings, *, namespace: str = DEFAULT_NAMESPACE) -> tuple[Document, ...]:
     """Everything of the operator, without the namespace."""
-    cluster = Cluster(openshift=bool(settings.openshift))
+    cluster = ClusterCapabilities(openshift=bool(settings.openshift))
     own = settings.operator_settings(namespace)
     made = [
         service_account(operator.OPERATOR, namespace),
@@ -97,7 +98,7 @@ def _registries(settings: InstallationSettings, namespace: str) -> list[Document
         {
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "metadata": labels.metadata(REGISTRIES_CONFIGMAP, operator.OPERATOR, namespace=namespace),
+            "metadata": owned_objects.metadata(REGISTRIES_CONFIGMAP, operator.OPERATOR, namespace=namespace),
             "data": data,
         }
     ]

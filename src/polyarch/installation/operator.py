@@ -7,15 +7,15 @@ kustomize patch can override them by name. Pure.
 from typing import Any, Final
 
 from polyarch import __version__
-from polyarch.builds.operator import rights as build_rights
 from polyarch.installation.settings import InstallationSettings
 from polyarch.kube.rbac import granted, union
-from polyarch.operating import labels, workloads
-from polyarch.operating.rights import Rights, combined
-from polyarch.operating.settings import Cluster, OperatorSettings
+from polyarch.operator import operands, owned_objects
+from polyarch.operator.components import builds_objects as build_rights
+from polyarch.operator.components import taints_objects as taint_rights
+from polyarch.operator.components.operator_rbac import operator_permissions
+from polyarch.operator.owned_objects import RolePermissions, combined
+from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 from polyarch.placement import names
-from polyarch.placement.operator.operator_rules import operator_rules
-from polyarch.taints.operator import rights as taint_rights
 from polyarch.taints.settings import PRESET_KEYS
 
 Document = dict[str, Any]
@@ -28,45 +28,52 @@ NUMA_SWITCH: Final = "POLYARCH_NUMA"
 BUILDS_SWITCH: Final = "POLYARCH_BUILDS"
 
 
-def operator_rights(settings: OperatorSettings, cluster: Cluster) -> Rights:
+def operator_rights(settings: OperatorSettings, cluster: ClusterCapabilities) -> RolePermissions:
     """What the operator may do: for every feature, but for builds and NUMA where they are off.
 
     The rules for these come after all others and change none of them, so that a chart can add them.
     """
-    several = combined(operator_rules(settings, cluster), taint_rights.operator_rights(settings, cluster))
-    found = _after(Rights(union(*several.cluster), several.namespaces), build_rights.keeping_rights(settings, cluster))
+    several = combined(operator_permissions(settings, cluster), taint_rights.operator_permissions(settings, cluster))
+    found = _after(
+        RolePermissions(union(*several.cluster), several.namespaces),
+        build_rights.keeping_permissions(settings, cluster),
+    )
     if settings.builds != "off":
-        found = _after(found, build_rights.operator_rights(settings, cluster))
-        found = _after(found, build_rights.machine_operator_rights(settings, cluster))
+        found = _after(found, build_rights.operator_permissions(settings, cluster))
+        found = _after(found, build_rights.machine_operator_permissions(settings, cluster))
     if settings.numa != "off":
-        from polyarch.numa.operator import operator_rights as numa_rights  # what the operator itself loads when needed
+        from polyarch.operator.components import (
+            numa_operator_rbac as numa_rights,  # what the operator itself loads when needed
+        )
 
-        found = _after(found, numa_rights.operator_rights(settings, cluster))
+        found = _after(found, numa_rights.operator_permissions(settings, cluster))
     return found
 
 
-def _after(rights: Rights, added: Rights) -> Rights:
+def _after(rights: RolePermissions, added: RolePermissions) -> RolePermissions:
     places = dict.fromkeys((*rights.namespaces, *added.namespaces))
     namespaces = {each: (*rights.namespaces.get(each, ()), *added.namespaces.get(each, ())) for each in places}
-    return Rights((*rights.cluster, *added.cluster), namespaces)
+    return RolePermissions((*rights.cluster, *added.cluster), namespaces)
 
 
-def rights(settings: OperatorSettings, cluster: Cluster) -> list[Document]:
+def rights(settings: OperatorSettings, cluster: ClusterCapabilities) -> list[Document]:
     """Its ClusterRole, its Roles and their bindings (PL-550)."""
     allowed = operator_rights(settings, cluster)
     account = [(settings.namespace, OPERATOR)]
-    marks = labels.labels(OPERATOR)
+    marks = owned_objects.labels(OPERATOR)
     documents = granted(OPERATOR, allowed.cluster, account, labels=marks)
     for namespace, rules in allowed.namespaces.items():
         documents += granted(OPERATOR, rules, account, namespace=namespace, labels=marks)
     return documents
 
 
-def workload_objects(settings: InstallationSettings, own: OperatorSettings, cluster: Cluster) -> list[Document]:
+def workload_objects(
+    settings: InstallationSettings, own: OperatorSettings, cluster: ClusterCapabilities
+) -> list[Document]:
     """Service, NetworkPolicy, PodDisruptionBudget and Deployment."""
-    workload = workloads.Workload(
+    workload = operands.OperandDeployment(
         name=OPERATOR,
-        container=workloads.OPERATOR_CONTAINER,
+        container=operands.OPERATOR_CONTAINER,
         role="operator",
         replicas=settings.operator.replicas,
         cpu="50m",
@@ -74,7 +81,7 @@ def workload_objects(settings: InstallationSettings, own: OperatorSettings, clus
         memory_limit="128Mi",
         webhook=True,
     )
-    *others, deployment = workloads.objects(workload, own.tolerating(*tolerated(settings)), cluster)
+    *others, deployment = operands.operand_objects(workload, own.tolerating(*tolerated(settings)), cluster)
     return [*others, _configured(deployment, settings, own)]
 
 

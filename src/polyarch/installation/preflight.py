@@ -30,13 +30,14 @@ from polyarch.kube.resources import (
     by_kind,
     few,
 )
+from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
 from polyarch.objects import Key
-from polyarch.operating.keeping.discovery import version_of
-from polyarch.operating.settings import DEFAULT_NAMESPACE, OLDEST_KUBERNETES
+from polyarch.operator.cluster import version_of
+from polyarch.operator.components.operator_rbac import PREDECESSOR
+from polyarch.operator.settings import OLDEST_KUBERNETES
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS, POLICIES, PPCS
-from polyarch.placement.operator.operator_rules import PREDECESSOR
 from polyarch.taints.api import ARCHITECTURE_TAINTS
 
 Document = dict[str, Any]

@@ -14,11 +14,11 @@ import msgspec
 from msgspec import Meta
 
 from polyarch import __version__
-from polyarch.operating.settings import (
+from polyarch.operator.settings import (
     DEFAULT_BUILDER_IMAGE,
     DEFAULT_IMAGE,
     MACHINE_OS_NAMESPACE,
-    MOST_REPLICAS,
+    MAX_REPLICAS,
     Certificates,
     MachineOS,
     OperatorSettings,
@@ -34,7 +34,7 @@ NUMA: Final = "numa"
 BUILDS: Final = "builds"
 """The component without which the operator has no rights for builds, and runs no builder."""
 REPOSITORY: Final = DEFAULT_IMAGE.partition(":")[0]
-Replicas = Annotated[int, Meta(ge=1, le=MOST_REPLICAS)]
+Replicas = Annotated[int, Meta(ge=1, le=MAX_REPLICAS)]
 """Of a role that the operator deploys: with any other number it would not start."""
 ComponentName = Literal["placement", "taints", "builds", "numa"]
 AddressRange = Annotated[

@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from polyarch import names as shared
 from polyarch.builds import names as build_names
 from polyarch.clock import Clock, SystemClock
 from polyarch.installation import operator, preflight
@@ -28,13 +29,11 @@ from polyarch.kube.resources import CONFIGMAPS, CRDS, DEPLOYMENTS, NAMESPACES, R
 from polyarch.numa import names as numa_names
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.objects import Key, PartialObjectMetadata, Pod
-from polyarch.operating import names as shared
+from polyarch.operator.components.operator_rbac import PREDECESSOR
+from polyarch.operator.components.placement_uninstall import FINALIZERS as PLACEMENT_FINALIZERS
+from polyarch.operator.components.placement_uninstall import FORCE, gated_pods, release
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS
-from polyarch.placement.operator.operator_rules import PREDECESSOR
-from polyarch.placement.reconcilers.forced_release import gated_pods, release
-from polyarch.placement.reconcilers.uninstalling import FINALIZERS as PLACEMENT_FINALIZERS
-from polyarch.placement.reconcilers.uninstalling import FORCE
 from polyarch.taints import names as taint_names
 from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints
 from polyarch.taints.inventory import RECORDED_ONLY

@@ -7,7 +7,7 @@ with the CRDs and manifests.
 
 from typing import Final
 
-from polyarch.operating import names as shared
+from polyarch import names as shared
 
 GROUP: Final = shared.GROUP
 OWN_GROUP: Final = shared.OWN_GROUP

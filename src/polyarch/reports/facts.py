@@ -9,10 +9,10 @@ from typing import Final
 
 import msgspec
 
+from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.objects import Affinity, LocalObjectReference, ObjectMeta, Pod, PodOS, PodSchedulingGate, Volume
 from polyarch.oci.answer import Entry, Inspection, InspectionError, Kind, Status
 from polyarch.oci.reference import InvalidReference, parse
-from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement.api import ClusterPodPlacementConfig, PlacementPolicy
 from polyarch.platforms import InvalidPlatform, NodePlatform, Platform, normal_architecture, normal_system
 from polyarch.quantity import InvalidQuantity, thousandths

@@ -28,11 +28,11 @@ from polyarch.kube.resources import (
     Resource,
 )
 from polyarch.kube.responses import Listing
+from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.numa.api.topology import TOPOLOGIES, NodeResourceTopology
 from polyarch.objects import ObjectMeta, PartialObjectMetadata
 from polyarch.oci.concurrent import map_concurrently
 from polyarch.oci.reference import Reference, parse
-from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement import names
 from polyarch.placement.api import (
     CPPCS,

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from polyarch.names import GROUP, OWN_GROUP
 from polyarch.objects import Container, ObjectMeta, OwnerReference, Pod, PodSpec
-from polyarch.operating.names import GROUP, OWN_GROUP
 from polyarch.placement.names import GATE
 from polyarch.placement.record import read_record
 from polyarch.reports.facts import (

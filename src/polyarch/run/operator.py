@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from polyarch.builds.reconcilers.deploying import BuildsReconciler
+from polyarch import names as shared
 from polyarch.installation.operator import operator_rights
 from polyarch.kube.client import Client
 from polyarch.kube.controller import After, Controller, Result
@@ -14,26 +14,25 @@ from polyarch.kube.manager import Components, Leadership, Process, Role, leader_
 from polyarch.kube.queue import WorkQueue
 from polyarch.kube.resources import CRDS, PODS
 from polyarch.objects import Key
-from polyarch.operating import names as shared
-from polyarch.operating.keeping.discovery import Discovery
-from polyarch.operating.keeping.first_passes import FirstPasses
-from polyarch.operating.keeping.home import Home
-from polyarch.operating.keeping.operand_sets import OperandSets, operand_kinds
-from polyarch.operating.settings import DEFAULT_IMAGE, OperatorSettings
-from polyarch.operating.workloads import OPERATOR_CONTAINER
+from polyarch.operator.apply_sets import OperandApplySets, operand_kinds
+from polyarch.operator.cluster import Discovery, InitialSync, OperatorNamespace
+from polyarch.operator.components import placement_status
+from polyarch.operator.components.builds_reconciler import BuildsReconciler
+from polyarch.operator.components.placement_reconciler import (
+    SINGLETON,
+    Deployer,
+    PlacementInformers,
+    PlacementReconciler,
+    StatusReconciler,
+)
+from polyarch.operator.components.placement_uninstall import ForcedRelease, Uninstaller
+from polyarch.operator.components.placement_webhooks import KINDS, Definition, RegistrationReconciler, ResourceWebhooks
+from polyarch.operator.operands import OPERATOR_CONTAINER
+from polyarch.operator.serving_secrets import ServingSecrets, operator_account
+from polyarch.operator.settings import DEFAULT_IMAGE, OperatorSettings
+from polyarch.operator.uninstall import SOON
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS
-from polyarch.placement.operator.status import conditions
-from polyarch.placement.reconcilers.configuration import PlacementReconciler
-from polyarch.placement.reconcilers.deploying import Deployer
-from polyarch.placement.reconcilers.forced_release import ForcedRelease
-from polyarch.placement.reconcilers.observation import SINGLETON, Observation
-from polyarch.placement.reconcilers.registration import KINDS, Definition, RegistrationReconciler
-from polyarch.placement.reconcilers.resource_webhooks import ResourceWebhooks
-from polyarch.placement.reconcilers.serving_secrets import ServingSecrets, operator_account
-from polyarch.placement.reconcilers.statuses import StatusReconciler
-from polyarch.placement.reconcilers.steps import SOON
-from polyarch.placement.reconcilers.uninstalling import Uninstaller
 from polyarch.run.logs import Verbosity
 from polyarch.run.parts.operated_numa import OperatedNuma
 from polyarch.run.parts.taints_beside import OperatedTaints
@@ -48,7 +47,7 @@ async def setup(process: Process) -> Components:
     settings = await as_own_pod(client, process.settings_of(OperatorSettings), os.environ)
     namespace = settings.namespace
     recorder = process.recorder("polyarch.dev/operator")
-    home, observation = Home(process, settings), Observation(process, settings)
+    home, observation = OperatorNamespace(process, settings), PlacementInformers(process, settings)
     definitions = process.informer(CRDS, Definition, field_selector=f"metadata.name={CPPCS}")
     certificates, registrations, placements, status_keys, taint_keys, build_keys = (
         WorkQueue[Key](name, clock, metrics=process.metrics)
@@ -69,7 +68,7 @@ async def setup(process: Process) -> Components:
     secrets = ServingSecrets(
         client, settings, owner=await operator_account(client, namespace), changed=changed, clock=clock
     )
-    own = OperandSets(
+    own = OperandApplySets(
         client,
         process.informers,
         KINDS,
@@ -83,7 +82,7 @@ async def setup(process: Process) -> Components:
     without_numa = msgspec.structs.replace(settings, numa="off")  # it has kinds of its own, and is not loaded for this
     kinds = operand_kinds(namespace, operator_rights(without_numa, cluster).namespaces)
     sets, taint_sets, build_sets = (
-        OperandSets(client, process.informers, kinds, home=namespace, part_of=part, clock=clock, recorder=recorder)
+        OperandApplySets(client, process.informers, kinds, home=namespace, part_of=part, clock=clock, recorder=recorder)
         for part in (names.OPERAND, shared.TAINTS, shared.BUILDER)
     )
     taints = OperatedTaints(
@@ -121,13 +120,13 @@ async def setup(process: Process) -> Components:
         Uninstaller(client, sets, ForcedRelease(client, recorder, forced), home=namespace, clock=clock),
         recorder,
         clock,
-        lambda: conditions.left_out(statuses.notes.left_out),
+        lambda: placement_status.left_out(statuses.notes.left_out),
     )
 
     def controller(name: str, reconcile: Callable[[Key], Awaitable[Result]], keys: WorkQueue[Key]) -> Controller[Key]:
         return Controller(name, reconcile, queue=keys, workers=1, clock=clock, metrics=process.metrics)
 
-    first = FirstPasses(("placement", "taints", "builds"), not_yet=After(SOON))
+    first = InitialSync(("placement", "taints", "builds"), not_yet=After(SOON))
     controllers = [
         controller("certificates", secrets.reconcile, certificates),
         controller("placement", first.of("placement", placement.reconcile), placements),

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from polyarch.kube.settings import ProcessSettings
-from polyarch.operating.settings import DEFAULT_NAMESPACE, OperatorSettings
+from polyarch.names import DEFAULT_NAMESPACE
+from polyarch.operator.settings import OperatorSettings
 
 if TYPE_CHECKING:  # roles that ask no registry do not load what asks them (PL-810)
     from polyarch.oci.auth.credential_providers import ProviderConfiguration

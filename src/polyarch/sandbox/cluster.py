@@ -20,7 +20,7 @@ from polyarch.installation.apply import Applied
 from polyarch.kube import config
 from polyarch.kube.client import Client
 from polyarch.kube.resources import PODS
-from polyarch.operating.settings import DEFAULT_NAMESPACE
+from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.sandbox import operator, processes
 from polyarch.sandbox.binaries import search as binaries
 from polyarch.sandbox.binaries.versions import KUBERNETES

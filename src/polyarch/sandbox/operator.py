@@ -29,10 +29,10 @@ from polyarch.installation.wait import NotInTime
 from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import DEPLOYMENTS, PODS, Resource
+from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
 from polyarch.numa.names import OPERATOR_SINGLETON, SCHEDULER, SCHEDULER_SINGLETON
 from polyarch.objects import PartialObjectMetadata, Unstructured
-from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement import names
 from polyarch.sandbox.control_plane.components import PROXY_VARIABLES, Layout
 from polyarch.sandbox.errors import ProcessFailed, SandboxError

@@ -5,7 +5,7 @@ All other modules take them from here. They are never changed and never reused w
 
 from typing import Final
 
-from polyarch.operating import names as shared
+from polyarch import names as shared
 
 GROUP: Final = shared.OWN_GROUP
 SINGLETON: Final = "cluster"

@@ -11,8 +11,8 @@ from polyarch.kube.errors import Forbidden
 from polyarch.kube.rbac import Access
 from polyarch.kube.resources import NAMESPACES, Ref
 from polyarch.objects import Key
+from polyarch.operator.components.operator_rbac import PREDECESSOR
 from polyarch.placement import names
-from polyarch.placement.operator.operator_rules import PREDECESSOR
 
 HERE = "polyarch-system"
 Json = dict[str, Any]

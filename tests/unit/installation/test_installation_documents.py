@@ -17,8 +17,8 @@ from polyarch.installation.settings import (
     recorded,
 )
 from polyarch.numa.api.validation import operator_departures
-from polyarch.operating import workloads
-from polyarch.operating.settings import OperatorSettings
+from polyarch.operator import operands
+from polyarch.operator.settings import OperatorSettings
 
 NAMESPACE = "tools"
 Json = dict[str, Any]
@@ -295,4 +295,4 @@ def test_in_001_tolerations_reach_the_roles_as_they_reach_the_operator(given: Js
     """IN-001: they travel as one variable, in which an empty text would be lost."""
     settings = read({"tolerations": [given, {"key": "other", "operator": "Exists"}]})
     told = values_of(settings)["POLYARCH_TOLERATION"].split()
-    assert [workloads.toleration(each) for each in told] == [given, {"key": "other", "operator": "Exists"}]
+    assert [operands.toleration(each) for each in told] == [given, {"key": "other", "operator": "Exists"}]

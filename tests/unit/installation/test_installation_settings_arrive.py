@@ -14,22 +14,22 @@ import msgspec
 import pytest
 import yaml
 
-from polyarch.builds.operator import operands as builds
 from polyarch.cli import main
 from polyarch.cli.roles.run import Choice
 from polyarch.installation import objects, operator
 from polyarch.installation.settings import InstallationSettings
 from polyarch.kube.manager import Role
-from polyarch.numa.operator import plan as numa
-from polyarch.numa.operator.observed import NodeLabels, Observed
-from polyarch.operating.settings import Cluster, OperatorSettings
+from polyarch.operator.components import builds_objects as builds
+from polyarch.operator.components import numa_exporter_plan as numa
+from polyarch.operator.components import placement_objects
+from polyarch.operator.components import placement_objects as placement
+from polyarch.operator.components import taints_objects as taints
+from polyarch.operator.components.numa_facts import ExporterFacts, NodeLabels
+from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 from polyarch.placement.api import ClusterPodPlacementConfig
-from polyarch.placement.operator import operands as placement
-from polyarch.placement.operator import webhooks
 from polyarch.placement.settings import SettingsTable
 from polyarch.run import process
 from polyarch.run.settings import RunSettings
-from polyarch.taints.operator import operands as taints
 from polyarch.taints.settings import TaintSettings
 
 Json = dict[str, Any]
@@ -173,7 +173,7 @@ def test_in_030_every_setting_of_the_operator_has_a_flag(started: list[RunSettin
 
 # -- from the operator to what it makes --------------------------------------------------------------------------------
 
-CLUSTER = Cluster(openshift=True, monitoring=True, version=(1, 33))
+CLUSTER = ClusterCapabilities(openshift=True, monitoring=True, version=(1, 33))
 MONITORED = {"spec": {"plugins": {"execFormatErrorMonitor": {"enabled": True}}}}
 GROUP = {"poolName": "all", "nodeSelector": {"matchLabels": {"zone": "a"}}}
 
@@ -182,18 +182,18 @@ def of_all_features(settings: OperatorSettings) -> list[Any]:
     """What the operator makes of one cluster in which everything is turned on."""
     configuration = msgspec.convert(MONITORED, ClusterPodPlacementConfig)
     table = SettingsTable.of(None, configuration, operator_namespace=settings.namespace)
-    observed = Observed(
+    observed = ExporterFacts(
         object={"metadata": {"name": "numaresourcesoperator", "generation": 1}, "spec": {"nodeGroups": [GROUP]}},
         settings=settings,
         nodes=(NodeLabels("one", {"zone": "a"}),),
         namespace_labels={"pod-security.kubernetes.io/enforce": "privileged"},
     )
-    planned = numa.plan(observed)
+    planned = numa.plan_exporters(observed)
     return [
-        *placement.operands(settings, CLUSTER, configuration, table, owner=None),
-        *taints.operands(settings, CLUSTER, TaintSettings()),
-        *builds.operands(settings, CLUSTER),
-        *webhooks.resource_webhooks(settings, b"", owner=None),
+        *placement.placement_operands(settings, CLUSTER, configuration, table, owner=None),
+        *taints.taints_operands(settings, CLUSTER, TaintSettings()),
+        *builds.builds_operands(settings, CLUSTER),
+        *placement_objects.resource_webhooks(settings, b"", owner=None),
         *(planned.documents or ()),
         planned.namespace,
     ]

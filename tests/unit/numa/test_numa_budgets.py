@@ -16,9 +16,9 @@ from polyarch.numa.decide.facts import Allocatable, Cell, Devices, Facts, Machin
 from polyarch.numa.decide.zones import zones
 from polyarch.numa.exporter.settings import TriggerSettings
 from polyarch.numa.exporter.triggers.pacing import Pacing
-from polyarch.numa.operator.observed import NodeLabels, Observed
-from polyarch.numa.operator.plan import plan
 from polyarch.numa.result import difference, topology_object
+from polyarch.operator.components.numa_exporter_plan import plan_exporters
+from polyarch.operator.components.numa_facts import ExporterFacts, NodeLabels
 
 CELLS, PODS, GIB = 8, 250, 1 << 30
 MACHINE = Machine(
@@ -116,7 +116,7 @@ def test_no_121_a_plan_of_five_thousand_nodes_takes_a_part_of_half_a_second():
         for number in range(5000)
     )
     groups = [{"poolName": f"g{each}", "nodeSelector": {"matchLabels": {"zone": f"z{each}"}}} for each in range(20)]
-    observed = Observed(
+    observed = ExporterFacts(
         object={"metadata": {"name": "numaresourcesoperator", "uid": "u1"}, "spec": {"nodeGroups": groups}},
         nodes=nodes,
         namespace_labels={"pod-security.kubernetes.io/enforce": "privileged"},
@@ -125,7 +125,7 @@ def test_no_121_a_plan_of_five_thousand_nodes_takes_a_part_of_half_a_second():
     spent = []
     for _ in range(3):
         begin = time.process_time()
-        made = plan(observed)
+        made = plan_exporters(observed)
         spent.append(time.process_time() - begin)
     assert sum(map(len, made.group_nodes.values())) == 5000
     assert min(spent) <= 0.4

@@ -14,9 +14,9 @@ from polyarch.kube.resources import CONFIGMAPS
 from polyarch.objects import Key, Unstructured
 from polyarch.oci.mirrors.toml_files import InvalidConfiguration
 from polyarch.oci.transport.addresses import InvalidSetting
-from polyarch.operating.keeping.home import Home
-from polyarch.operating.registry_settings import wrong_authorities, wrong_configuration, wrong_range, wrong_ranges
-from polyarch.operating.settings import OperatorSettings
+from polyarch.operator.cluster import OperatorNamespace
+from polyarch.operator.registry_settings import wrong_authorities, wrong_configuration, wrong_range, wrong_ranges
+from polyarch.operator.settings import OperatorSettings
 from polyarch.run.parts.registries import open_registries
 
 CA = trustme.CA().cert_pem.bytes()
@@ -91,9 +91,9 @@ class Cached:
         return SimpleNamespace(store=self.stores.setdefault(resource, {}))
 
 
-def home(cached: Cached, **settings: Any) -> Home:
+def home(cached: Cached, **settings: Any) -> OperatorNamespace:
     process: Any = cached
-    return Home(process, OperatorSettings(namespace="ns", **settings))
+    return OperatorNamespace(process, OperatorSettings(namespace="ns", **settings))
 
 
 def test_pl_751_the_operator_finds_a_wrong_configmap_and_sees_it_corrected() -> None:

@@ -5,21 +5,20 @@ from typing import Any
 
 from numa_cluster import planned
 
-from polyarch.builds.operator import operands as builds
 from polyarch.installation.objects import operator_objects
 from polyarch.installation.settings import InstallationSettings
 from polyarch.numa.api.settings import SchedulerSettings
-from polyarch.numa.operator.scheduler.objects import SchedulerParts
-from polyarch.numa.operator.scheduler.objects import objects as scheduler_objects
-from polyarch.operating import workloads
-from polyarch.operating.settings import Cluster, OperatorSettings
-from polyarch.operating.workloads import START_CPU_SECONDS, STARTUP_MARGIN
-from polyarch.placement.operator import deployments, monitor_objects
+from polyarch.operator import operands
+from polyarch.operator.components import builds_objects as builds
+from polyarch.operator.components import placement_objects
+from polyarch.operator.components import taints_objects as taints
+from polyarch.operator.components.numa_scheduler_objects import SchedulerParts, scheduler_objects
+from polyarch.operator.operands import START_CPU_SECONDS, STARTUP_MARGIN
+from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 from polyarch.quantity import thousandths
-from polyarch.taints.operator import operands as taints
 
 Json = dict[str, Any]
-SETTINGS, CLUSTER = OperatorSettings(image="polyarch:1", builds="on"), Cluster()
+SETTINGS, CLUSTER = OperatorSettings(image="polyarch:1", builds="on"), ClusterCapabilities()
 SCHEDULER = "secondary-scheduler"
 """Kubernetes' own program, of which nothing is recorded."""
 
@@ -27,14 +26,14 @@ SCHEDULER = "secondary-scheduler"
 def workload_objects() -> Iterator[Json]:
     """The Deployments and DaemonSets of every feature."""
     several = [
-        deployments.webhook(SETTINGS),
-        deployments.controller(SETTINGS),
+        placement_objects.webhook_deployment(SETTINGS),
+        placement_objects.controller_deployment(SETTINGS),
         taints.deployment(SETTINGS),
         builds.deployment(SETTINGS),
     ]
-    documents = [*operator_objects(InstallationSettings()), *monitor_objects.objects(SETTINGS, CLUSTER)]
+    documents = [*operator_objects(InstallationSettings()), *placement_objects.monitor_objects(SETTINGS, CLUSTER)]
     for workload in several:
-        documents += workloads.objects(workload, SETTINGS, CLUSTER)
+        documents += operands.operand_objects(workload, SETTINGS, CLUSTER)
     documents += planned({"poolName": "worker"}).documents or ()
     for guaranteed in (False, True):
         parts = SchedulerParts(

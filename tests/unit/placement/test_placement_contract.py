@@ -10,11 +10,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from polyarch.operating.settings import Cluster, OperatorSettings
+from polyarch.operator.components import placement_objects
+from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api import ClusterPodPlacementConfig
 from polyarch.placement.crd import crds
-from polyarch.placement.operator import operands, webhooks
 from polyarch.placement.settings import SettingsTable
 
 ROOT = Path(__file__).parents[3]
@@ -32,9 +32,11 @@ def objects():
     settings = OperatorSettings()
     found = defaultdict(dict)
     for document in (
-        *operands.operands(settings, Cluster(monitoring=True), MONITORED, policy, owner=None),
-        webhooks.pod_webhook(settings, MONITORED, policy, b"", owner=None),
-        *webhooks.resource_webhooks(settings, b"", owner=None),
+        *placement_objects.placement_operands(
+            settings, ClusterCapabilities(monitoring=True), MONITORED, policy, owner=None
+        ),
+        placement_objects.pod_webhook(settings, MONITORED, policy, b"", owner=None),
+        *placement_objects.resource_webhooks(settings, b"", owner=None),
     ):
         found[document["kind"]][document["metadata"]["name"]] = document
     return found

@@ -15,14 +15,14 @@ from polyarch.kube.queue import WorkQueue
 from polyarch.kube.resources import Resource
 from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
 from polyarch.objects import Key
-from polyarch.operating.settings import OperatorSettings
+from polyarch.operator.settings import OperatorSettings
 from polyarch.run.parts.numa_controllers import NumaControllers
 from polyarch.run.parts.operated_numa import BACKOFF, LONGEST, NAMES, START, OperatedNuma
 
 DONE = Done()
 LOADED = """
 import sys, polyarch.run.operator
-print(*sorted(each for each in sys.modules if each.startswith("polyarch.numa.")))
+print(*sorted(each for each in sys.modules if each.startswith(("polyarch.numa.", "polyarch.operator.components.numa"))))
 """
 
 

@@ -6,7 +6,7 @@ import pytest
 from memory_api import MemoryApi
 
 from polyarch.kube.resources import PODS
-from polyarch.operating.settings import DEFAULT_IMAGE, OperatorSettings
+from polyarch.operator.settings import DEFAULT_IMAGE, OperatorSettings
 from polyarch.run.operator import as_own_pod
 
 POD = {"POD_NAME": "polyarch-operator-1", "POD_NAMESPACE": "ns"}

@@ -6,8 +6,8 @@ import pytest
 
 import polyarch.sandbox
 from polyarch.installation import objects
+from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.numa.api.resources import SCHEDULERS
-from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement import names
 from polyarch.run import placement_controller, placement_webhook
 from polyarch.sandbox import operator

@@ -13,8 +13,8 @@ from polyarch.cli.errors import UsageError
 from polyarch.cli.explain.templates import templates_of
 from polyarch.cli.input.objects import Document
 from polyarch.manifests.scan.pod_specs import KINDS
+from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.objects import Namespace, Node, PartialObjectMetadata, Pod
-from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS, POLICIES, PPCS, ClusterPodPlacementConfig, PlacementPolicy, PodPlacementConfig
 from polyarch.placement.facts import architectures_of

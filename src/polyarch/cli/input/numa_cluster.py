@@ -20,16 +20,24 @@ from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
 from polyarch.numa.api.topology import TOPOLOGIES, NodeResourceTopology
 from polyarch.numa.api.validation import unknown_members
 from polyarch.numa.names import SCHEDULER
-from polyarch.numa.operator.detection import CLUSTER_VERSIONS, INFRASTRUCTURES, platform_of
-from polyarch.numa.operator.kubelet_configs import HOSTED_KEY, HOSTED_LABEL, KUBELET_CONFIGS
-from polyarch.numa.operator.kubelet_findings import findings
-from polyarch.numa.operator.observed import API_SERVERS, POOLS, USUAL_API_PORTS, NodeLabels, Observed, Platform
-from polyarch.numa.operator.plan import PRIVILEGED
-from polyarch.numa.operator.scheduler.nodes import Candidates, SchedulableNode
-from polyarch.numa.operator.scheduler.plan import SchedulerObserved
 from polyarch.objects import PartialObjectMetadata
-from polyarch.operating.settings import DEFAULT_IMAGE, OLDEST_KUBERNETES, Cluster, OperatorSettings
-from polyarch.operating.workloads import tolerated
+from polyarch.operator.components.numa_exporter_plan import PRIVILEGED
+from polyarch.operator.components.numa_facts import (
+    API_SERVERS,
+    CLUSTER_VERSIONS,
+    INFRASTRUCTURES,
+    POOLS,
+    USUAL_API_PORTS,
+    ExporterFacts,
+    NodeLabels,
+    Platform,
+    findings,
+    platform_of,
+)
+from polyarch.operator.components.numa_node_groups import HOSTED_KEY, HOSTED_LABEL, KUBELET_CONFIGS
+from polyarch.operator.components.numa_scheduler_plan import NodeCounts, SchedulableNode, SchedulerFacts
+from polyarch.operator.operands import tolerated
+from polyarch.operator.settings import DEFAULT_IMAGE, OLDEST_KUBERNETES, ClusterCapabilities, OperatorSettings
 
 CONFIG_MAPS: Final = "ConfigMap"
 PLANNED_FOR: Final[Mapping[str, Schema]] = {OPERATORS.kind: operator_spec(), SCHEDULERS.kind: scheduler_spec()}
@@ -51,7 +59,7 @@ UNDERSTOOD: Final = (
 """Kinds that a plan depends on."""
 
 
-def read_observed(paths: Iterable[str], settings: OperatorSettings) -> tuple[Observed | SchedulerObserved, ...]:
+def read_observed(paths: Iterable[str], settings: OperatorSettings) -> tuple[ExporterFacts | SchedulerFacts, ...]:
     """One value per NUMAResourcesOperator and NUMAResourcesScheduler. Raises :class:`UsageError` that names file and
     line."""
     by_kind: dict[str, list[Document]] = defaultdict(list)
@@ -67,7 +75,7 @@ def read_observed(paths: Iterable[str], settings: OperatorSettings) -> tuple[Obs
             _refuse_misspelt(document, schema)
     settings = msgspec.structs.replace(settings, image=settings.image or DEFAULT_IMAGE)
     cluster = _Cluster(by_kind, settings)
-    found: tuple[Observed | SchedulerObserved, ...] = (
+    found: tuple[ExporterFacts | SchedulerFacts, ...] = (
         *(cluster.for_exporters(each.content) for each in by_kind[OPERATORS.kind]),
         *(cluster.for_scheduler(each) for each in by_kind[SCHEDULERS.kind]),
     )
@@ -83,12 +91,12 @@ class _Cluster:
         self._by_kind = by_kind
         self._settings = settings
 
-    def for_exporters(self, operator: dict[str, Any]) -> Observed:
+    def for_exporters(self, operator: dict[str, Any]) -> ExporterFacts:
         settings = self._settings
         namespaces = {each["metadata"]["name"]: each for each in self._of(NAMESPACES.kind)}
         home = namespaces.get(settings.numa_home)
         configured = (self._first(API_SERVERS.kind) or {}).get("spec") or {}
-        return Observed(
+        return ExporterFacts(
             object=operator,
             settings=settings,
             platform=self._platform,
@@ -108,14 +116,14 @@ class _Cluster:
             },
         )
 
-    def for_scheduler(self, scheduler: Document) -> SchedulerObserved:
+    def for_scheduler(self, scheduler: Document) -> SchedulerFacts:
         deployments = {each["metadata"]["name"]: each for each in self._at_home(DEPLOYMENTS.kind)}
-        return SchedulerObserved(
+        return SchedulerFacts(
             document=scheduler.content,
             metadata=scheduler.into(PartialObjectMetadata).metadata,
             owner=None,
             operator=self._settings,
-            cluster=Cluster(openshift=self._platform != "kubernetes"),
+            cluster=ClusterCapabilities(openshift=self._platform != "kubernetes"),
             platform=self._platform,
             version="v{}.{}.0".format(*self._version),
             candidates=self._candidates,
@@ -132,9 +140,9 @@ class _Cluster:
         )
 
     @property
-    def _candidates(self) -> Candidates:
+    def _candidates(self) -> NodeCounts:
         nodes = (each.into(SchedulableNode) for each in self._by_kind.get(NODES.kind, ()))
-        return Candidates.of(nodes, tolerated(self._settings))
+        return NodeCounts.of(nodes, tolerated(self._settings))
 
     @property
     def _version(self) -> tuple[int, int]:

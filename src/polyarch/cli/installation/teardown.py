@@ -19,7 +19,7 @@ from polyarch.installation import uninstall as removing
 from polyarch.installation.uninstall import NotOurs, Removal, affected
 from polyarch.kube.client import Client
 from polyarch.kube.resources import few
-from polyarch.operating.settings import DEFAULT_NAMESPACE
+from polyarch.names import DEFAULT_NAMESPACE
 
 SCHEMA_VERSION = "polyarch.dev/uninstall/v1"
 

@@ -14,8 +14,8 @@ from polyarch.cli.input.yaml_files import load_yaml
 from polyarch.installation.objects import UnknownComponent, component
 from polyarch.installation.settings import Image, InstallationSettings, Registries, of_record
 from polyarch.oci.reference import InvalidReference, parse
-from polyarch.operating import registry_settings
-from polyarch.operating.settings import MOST_REPLICAS
+from polyarch.operator import registry_settings
+from polyarch.operator.settings import MAX_REPLICAS
 
 Values = dict[str, Any]
 RECORDED: Final = "the values of the installation, as it remembers them"
@@ -47,8 +47,8 @@ def settings(
     if image:
         found = msgspec.structs.replace(found, image=_image(found, image))
     if replicas is not None:
-        if not 1 <= replicas <= MOST_REPLICAS:
-            raise UsageError(f"--replicas {replicas}: expected a number from 1 to {MOST_REPLICAS}")
+        if not 1 <= replicas <= MAX_REPLICAS:
+            raise UsageError(f"--replicas {replicas}: expected a number from 1 to {MAX_REPLICAS}")
         several = dict.fromkeys(("webhook_replicas", "controller_replicas", "handler_replicas"), replicas)
         found = msgspec.structs.replace(
             found,

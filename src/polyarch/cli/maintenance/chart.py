@@ -24,8 +24,8 @@ from polyarch.installation.settings import (
     Registries,
     SecretName,
 )
-from polyarch.numa.operator.kubelet_configs import HOSTED_NAMESPACE
-from polyarch.operating.settings import MACHINE_OS_NAMESPACE, OLDEST_KUBERNETES
+from polyarch.operator.components.numa_node_groups import HOSTED_NAMESPACE
+from polyarch.operator.settings import MACHINE_OS_NAMESPACE, OLDEST_KUBERNETES
 
 Document = dict[str, Any]
 

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from polyarch.installation.settings import InstallationSettings
-from polyarch.operating.monitoring.dashboards import FOUND_BY
+from polyarch.operator.monitoring import FOUND_BY
 
 Document = dict[str, Any]
 

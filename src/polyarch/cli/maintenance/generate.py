@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
-from polyarch.builds.operator.monitoring import dashboard as builds
 from polyarch.cli.errors import UsageError
 from polyarch.cli.maintenance import (
     chart,
@@ -29,12 +28,15 @@ from polyarch.cli.output.documents import manifest_text
 from polyarch.installation.objects import definitions
 from polyarch.installation.settings import ComponentName, InstallationSettings
 from polyarch.numa.api import topology_crd
-from polyarch.numa.operator.monitoring import dashboard as numa
-from polyarch.placement.operator.monitoring import dashboard as placement
-from polyarch.taints.operator.monitoring import dashboard as taints
+from polyarch.operator.components.dashboards import (
+    BUILDS_DASHBOARD,
+    NUMA_DASHBOARD,
+    PLACEMENT_DASHBOARD,
+    TAINTS_DASHBOARD,
+)
 
 USAGE = "usage: python -m polyarch.cli.maintenance.generate [--check] [DIRECTORY OF THE PROJECT]"
-DASHBOARDS = (placement.DASHBOARD, taints.DASHBOARD, builds.DASHBOARD, numa.DASHBOARD)
+DASHBOARDS = (PLACEMENT_DASHBOARD, TAINTS_DASHBOARD, BUILDS_DASHBOARD, NUMA_DASHBOARD)
 EVERYTHING = InstallationSettings(components=get_args(ComponentName))
 FOLDERS = ("deploy/crds", f"{chart.FOLDER}/crds", f"{olm_bundle.FOLDER}/manifests", FOLDER)
 

@@ -14,8 +14,8 @@ from polyarch.installation import objects
 from polyarch.installation.operator import OPERATOR, PART_OF, PRODUCT
 from polyarch.installation.settings import Builds, InstallationSettings
 from polyarch.kube.resources import DEPLOYMENTS
-from polyarch.operating.settings import DEFAULT_NAMESPACE
-from polyarch.operating.workloads import OPERATOR_CONTAINER
+from polyarch.names import DEFAULT_NAMESPACE
+from polyarch.operator.operands import OPERATOR_CONTAINER
 from polyarch.placement.api import CPPCS, POLICIES
 from polyarch.placement.names import SINGLETON
 

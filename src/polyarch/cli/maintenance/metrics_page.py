@@ -52,7 +52,11 @@ PARTS: Final = (
     Part("Builds of MachineOSConfigs", "The builder, with `builds.machineOs`.", ("builds/controller/machine/",)),
     Part("Exporters of NUMA zones", "Each for its node.", ("numa/exporter/",)),
     Part("The scheduler of NUMA zones", "Its extender.", ("numa/extender/",)),
-    Part("The operator", "Of the objects that it keeps.", ("run/operator.py", "numa/reconcilers/series.py")),
+    Part(
+        "The operator",
+        "Of the objects that it keeps.",
+        ("run/operator.py", "operator/components/numa_cluster.py"),
+    ),
 )
 
 

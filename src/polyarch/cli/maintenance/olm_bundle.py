@@ -16,7 +16,6 @@ import msgspec
 
 from polyarch import __version__
 from polyarch.builds.names import IMAGE_BUILD_RUNS, IMAGE_BUILDS
-from polyarch.builds.operator.rights import machine_operator_rights
 from polyarch.cli.output.documents import manifest_text
 from polyarch.installation.objects import cluster_configuration, definitions, operator_objects
 from polyarch.installation.settings import (
@@ -29,14 +28,16 @@ from polyarch.installation.settings import (
     Registries,
 )
 from polyarch.kube.rbac import granted
+from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.numa import names as numa_names
 from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
-from polyarch.operating import workloads
-from polyarch.operating.labels import finished, labels
-from polyarch.operating.settings import DEFAULT_NAMESPACE, OLDEST_KUBERNETES, Cluster
+from polyarch.operator import operands
+from polyarch.operator.components import placement_objects
+from polyarch.operator.components.builds_objects import machine_operator_permissions
+from polyarch.operator.owned_objects import finished, labels
+from polyarch.operator.settings import OLDEST_KUBERNETES, ClusterCapabilities
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS, ENOEXECEVENTS, POLICIES, PPCS
-from polyarch.placement.operator import webhooks
 from polyarch.taints.api import ARCHITECTURE_TAINTS
 
 Document = dict[str, Any]
@@ -152,7 +153,7 @@ def files(image: Image | None = None) -> dict[str, str]:
 
 def cluster_service_version(settings: InstallationSettings) -> Document:
     """The ClusterServiceVersion of these settings."""
-    supported = {f"operatorframework.io/arch.{each}": "supported" for each in workloads.ARCHITECTURES}
+    supported = {f"operatorframework.io/arch.{each}": "supported" for each in operands.ARCHITECTURES}
     return {
         "apiVersion": "operators.coreos.com/v1alpha1",
         "kind": "ClusterServiceVersion",
@@ -240,7 +241,7 @@ def _install(settings: InstallationSettings) -> Document:
 def _machine_os(settings: InstallationSettings) -> list[Document]:
     """Rights of the operator that the bundle itself leaves out: OLM would grant them in every namespace."""
     own = msgspec.structs.replace(settings, builds=Builds(machine_os="on")).operator_settings(DEFAULT_NAMESPACE)
-    allowed = machine_operator_rights(own, Cluster(openshift=True))
+    allowed = machine_operator_permissions(own, ClusterCapabilities(openshift=True))
     name, account = f"{names.OPERATOR}-machine-os", [(DEFAULT_NAMESPACE, names.OPERATOR)]
     places = {"": allowed.cluster, **allowed.namespaces}
     marks = labels(names.OPERATOR)
@@ -270,7 +271,7 @@ def _owned(settings: InstallationSettings) -> list[Document]:
 def _webhooks(settings: InstallationSettings) -> list[Document]:
     """What the operator registers by itself elsewhere. OLM has no match conditions: the operator's own requests pass
     through the webhooks, too, which allow them."""
-    common = {"deploymentName": names.OPERATOR, "containerPort": 443, "targetPort": workloads.WEBHOOK_PORT}
+    common = {"deploymentName": names.OPERATOR, "containerPort": 443, "targetPort": operands.WEBHOOK_PORT}
     found = [
         {
             "type": f"{configuration['kind'].removesuffix('WebhookConfiguration')}AdmissionWebhook",
@@ -279,7 +280,9 @@ def _webhooks(settings: InstallationSettings) -> list[Document]:
             **common,
             **{key: value for key, value in each.items() if key not in {"name", "clientConfig", *LEFT_OUT}},
         }
-        for configuration in webhooks.resource_webhooks(settings.operator_settings(DEFAULT_NAMESPACE), b"", owner=None)
+        for configuration in placement_objects.resource_webhooks(
+            settings.operator_settings(DEFAULT_NAMESPACE), b"", owner=None
+        )
         for each in configuration["webhooks"]
     ]
     conversion: Document = {

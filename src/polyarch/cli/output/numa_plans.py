@@ -10,13 +10,11 @@ import msgspec
 
 from polyarch.cli.output.documents import manifest_text
 from polyarch.kube.resources import few
-from polyarch.numa.operator.conditions import four
-from polyarch.numa.operator.observed import Observed
-from polyarch.numa.operator.outcome import Plan
-from polyarch.numa.operator.plan import plan
-from polyarch.numa.operator.scheduler.plan import SchedulerObserved
-from polyarch.numa.operator.scheduler.plan import plan as scheduler_plan
 from polyarch.objects import Condition
+from polyarch.operator.components.numa_exporter_plan import plan_exporters
+from polyarch.operator.components.numa_facts import ExporterFacts, ExporterPlan, four
+from polyarch.operator.components.numa_scheduler_plan import SchedulerFacts
+from polyarch.operator.components.numa_scheduler_plan import plan_scheduler as scheduler_plan
 
 Document = Mapping[str, Any]
 
@@ -34,9 +32,9 @@ class ShownPlan(msgspec.Struct, frozen=True):
     """What the documents do not show, for people."""
 
     @classmethod
-    def of(cls, observed: Observed | SchedulerObserved) -> "ShownPlan":
-        if isinstance(observed, Observed):
-            made = plan(observed)
+    def of(cls, observed: ExporterFacts | SchedulerFacts) -> "ShownPlan":
+        if isinstance(observed, ExporterFacts):
+            made = plan_exporters(observed)
             namespace = [made.namespace] if made.namespace is not None else []
             documents = None if made.documents is None else [*namespace, *made.documents]
             return cls(observed.object, documents, made.status or {}, made.conditions, tuple(_remarks(made)))
@@ -63,7 +61,7 @@ def remarks(shown: ShownPlan) -> Iterator[str]:
     yield from shown.remarks
 
 
-def _remarks(made: Plan) -> Iterator[str]:
+def _remarks(made: ExporterPlan) -> Iterator[str]:
     for group, nodes in made.group_nodes.items():
         count = "1 node" if len(nodes) == 1 else f"{len(nodes)} nodes"
         yield f"node group {group}: {count}{f' ({few(nodes)})' if nodes else ''}"

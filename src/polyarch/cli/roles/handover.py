@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from polyarch.kube.settings import ProcessSettings
-from polyarch.operating.settings import OperatorSettings
+from polyarch.operator.settings import OperatorSettings
 from polyarch.run.settings import BuilderSettings, LogFormat, LogLevel, MonitorSettings
 
 PROGRAM: Final = """\

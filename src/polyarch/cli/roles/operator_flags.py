@@ -21,7 +21,7 @@ from polyarch.cli.options.values import (
 from polyarch.cli.roles.builder_flags import BuilderFlags
 
 if TYPE_CHECKING:
-    from polyarch.operating.settings import OperatorSettings
+    from polyarch.operator.settings import OperatorSettings
 
 OPERATOR = subject("Operator")
 PullPolicy = Annotated[Literal["Always", "IfNotPresent", "Never"], Placeholder("POLICY")]
@@ -106,7 +106,7 @@ class OperatorFlags:
         builder: BuilderFlags,
     ) -> "OperatorSettings":
         """With the flags that the roles have, too. Raises ``UsageError`` for a number of replicas that cannot be."""
-        from polyarch.operating.settings import MOST_REPLICAS, OperatorSettings
+        from polyarch.operator.settings import MAX_REPLICAS, OperatorSettings
 
         for name in (
             "webhook_replicas",
@@ -115,8 +115,8 @@ class OperatorFlags:
             "taints_replicas",
             "builder_replicas",
         ):
-            if not 1 <= (number := getattr(self, name)) <= MOST_REPLICAS:
-                raise UsageError(f"run operator: --{name.replace('_', '-')} {number}: expected 1 to {MOST_REPLICAS}")
+            if not 1 <= (number := getattr(self, name)) <= MAX_REPLICAS:
+                raise UsageError(f"run operator: --{name.replace('_', '-')} {number}: expected 1 to {MAX_REPLICAS}")
         builder.check("operator")
         if not self.kubelet_root.startswith("/"):
             raise UsageError(f"run operator: --kubelet-root {self.kubelet_root}: expected an absolute path")

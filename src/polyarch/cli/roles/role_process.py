@@ -15,7 +15,7 @@ from polyarch.cli.roles import handover
 from polyarch.cli.roles.handover import Handover
 from polyarch.cli.roles.process_errors import ErrorTypes, explained
 from polyarch.kube.manager import Role
-from polyarch.operating.serving import secret_of
+from polyarch.operator.certificates import secret_of
 from polyarch.placement import names
 from polyarch.run import process
 from polyarch.run.settings import RegistrySettings, RunSettings, TaintRoleSettings

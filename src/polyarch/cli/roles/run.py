@@ -40,7 +40,7 @@ from polyarch.cli.roles.operator_flags import AS_USUAL, OperatorFlags
 from polyarch.cli.roles.taint_flags import FROM_THE_CLUSTER, TaintFlags
 
 if TYPE_CHECKING:
-    from polyarch.operating.settings import OperatorSettings
+    from polyarch.operator.settings import OperatorSettings
 
 
 class Choice(Enum):

@@ -1,6 +1,6 @@
 """From the content of ``--config`` and the flags to the settings; a flag wins. Pure.
 
-The file is what the operator writes for its scheduler (``operator.scheduler.configuration``), and may hold everything
+The file is what the operator writes for its scheduler (``numa_scheduler_objects``), and may hold everything
 that flags say. A key that is not known is an error: a misspelt one would go unnoticed for months."""
 
 from collections.abc import Callable, Mapping

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from polyarch import names as shared
 from polyarch.kube.controller import After, Done, Result
 from polyarch.kube.events import Recorder
 from polyarch.kube.informer import Informer
@@ -24,25 +25,24 @@ from polyarch.kube.resources import (
 )
 from polyarch.kube.store import Change
 from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
-from polyarch.numa.operator.scheduler.image import ImageRules
-from polyarch.numa.operator.scheduler.objects import KUBE_SYSTEM
-from polyarch.numa.reconcilers import exporters, kubelets, scheduler
-from polyarch.numa.reconcilers.census import NodeCensus
-from polyarch.numa.reconcilers.exporters import ExporterReconciler
-from polyarch.numa.reconcilers.kubelets import KubeletConfigReconciler
-from polyarch.numa.reconcilers.leaving import ExporterRemoval, SchedulerRemoval
-from polyarch.numa.reconcilers.platforms import Platforms
-from polyarch.numa.reconcilers.scheduler import SchedulerReconciler
-from polyarch.numa.reconcilers.series import NumaSeries
-from polyarch.numa.reconcilers.telling import Telling
-from polyarch.numa.reconcilers.watching import Watched
 from polyarch.objects import Key, Unstructured
-from polyarch.operating import names as shared
-from polyarch.operating.keeping.discovery import Discovery
-from polyarch.operating.keeping.home import Home
-from polyarch.operating.keeping.operand_sets import OperandSets
-from polyarch.operating.settings import OperatorSettings
-from polyarch.operating.workloads import tolerated
+from polyarch.operator.apply_sets import OperandApplySets
+from polyarch.operator.cluster import Discovery, OperatorNamespace
+from polyarch.operator.components import numa_exporter_reconciler, numa_scheduler_reconciler
+from polyarch.operator.components.numa_cluster import (
+    NodePoller,
+    NumaInformers,
+    NumaMetrics,
+    NumaStatusWriter,
+    Platforms,
+)
+from polyarch.operator.components.numa_exporter_reconciler import ExporterReconciler, KubeletConfigReconciler
+from polyarch.operator.components.numa_scheduler_objects import KUBE_SYSTEM
+from polyarch.operator.components.numa_scheduler_plan import ImageRules
+from polyarch.operator.components.numa_scheduler_reconciler import SchedulerReconciler
+from polyarch.operator.components.numa_uninstall import ExporterRemoval, SchedulerRemoval
+from polyarch.operator.operands import tolerated
+from polyarch.operator.settings import OperatorSettings
 
 EXPORTERS, SCHEDULER, KUBELETS = "numaresourcesoperator", "numaresourcesscheduler", "kubeletconfig"
 IMAGE_RESTRICTION: Final = "EXPORTER_IMAGE_RESTRICTION"
@@ -81,7 +81,7 @@ class NumaControllers:
         process: Process,
         settings: OperatorSettings,
         *,
-        home: Home,
+        home: OperatorNamespace,
         discovery: Discovery,
         recorder: Recorder,
         enqueue: Callable[[str, Key], None],
@@ -89,14 +89,14 @@ class NumaControllers:
     ) -> None:
         client, clock, place = process.client, process.clock, settings.numa_home
         self._enqueue = enqueue
-        watched = self._watched = Watched(
+        watched = self._watched = NumaInformers(
             process.informers,
             settings,
             changed=self.look_again,
-            kubelets_changed=lambda: enqueue(KUBELETS, kubelets.KEY),
+            kubelets_changed=lambda: enqueue(KUBELETS, numa_exporter_reconciler.KUBELETS_KEY),
         )
         exporter_sets, scheduler_sets = (
-            OperandSets(
+            OperandApplySets(
                 client,
                 process.informers,
                 [(kind, place if kind.namespaced else "") for kind in kinds] + others,
@@ -112,14 +112,14 @@ class NumaControllers:
             )
         )
 
-        series = NumaSeries(process.metrics)
+        series = NumaMetrics(process.metrics)
 
-        def telling(resource: Resource, cache: Informer[Unstructured]) -> Telling:
-            return Telling(client, resource, cache, recorder=recorder, series=series, clock=clock)
+        def telling(resource: Resource, cache: Informer[Unstructured]) -> NumaStatusWriter:
+            return NumaStatusWriter(client, resource, cache, recorder=recorder, series=series, clock=clock)
 
         platforms = Platforms(client, settings)
         self._kubelets = KubeletConfigReconciler(
-            watched, changed=lambda: enqueue(EXPORTERS, exporters.KEY), decode=_decoded
+            watched, changed=lambda: enqueue(EXPORTERS, numa_exporter_reconciler.EXPORTERS_KEY), decode=_decoded
         )
         self._exporters = ExporterReconciler(
             client,
@@ -135,7 +135,7 @@ class NumaControllers:
             series=series,
             image_restricted=environment.get(IMAGE_RESTRICTION, "").lower() != "false",
             clock=clock,
-            look_at_kubelets=lambda: enqueue(KUBELETS, kubelets.KEY),
+            look_at_kubelets=lambda: enqueue(KUBELETS, numa_exporter_reconciler.KUBELETS_KEY),
         )
         self._scheduler = SchedulerReconciler(
             client,
@@ -145,20 +145,20 @@ class NumaControllers:
             platforms=platforms,
             watched=watched,
             sets=scheduler_sets,
-            nodes=NodeCensus(client, clock, tolerations=tolerated(settings)),
+            nodes=NodePoller(client, clock, tolerations=tolerated(settings)),
             removal=SchedulerRemoval(client, recorder, home=place, clock=clock),
             telling=telling(SCHEDULERS, watched.schedulers),
             image_rules=ImageRules.of(environment),
         )
         watched.operators.add_handler(self._told(EXPORTERS))
         watched.schedulers.add_handler(self._told(SCHEDULER))
-        exporter_sets.add_handler(lambda _: enqueue(EXPORTERS, exporters.KEY))
-        scheduler_sets.add_handler(lambda _: enqueue(SCHEDULER, scheduler.KEY))
+        exporter_sets.add_handler(lambda _: enqueue(EXPORTERS, numa_exporter_reconciler.EXPORTERS_KEY))
+        scheduler_sets.add_handler(lambda _: enqueue(SCHEDULER, numa_scheduler_reconciler.KEY))
 
     def look_again(self) -> None:
         """Something has changed that every pass may have to answer."""
-        self._enqueue(EXPORTERS, exporters.KEY)
-        self._enqueue(SCHEDULER, scheduler.KEY)
+        self._enqueue(EXPORTERS, numa_exporter_reconciler.EXPORTERS_KEY)
+        self._enqueue(SCHEDULER, numa_scheduler_reconciler.KEY)
 
     async def reconcile(self, name: str, key: Key) -> Result:
         """One pass of the controller of that name."""
@@ -170,7 +170,7 @@ class NumaControllers:
 
     def has_looked(self, result: Result) -> bool:
         """Whether a pass that ended so did more than wait for a cache, or for its own write."""
-        return result not in (After(exporters.SOON), After(scheduler.SOON))
+        return result not in (After(numa_exporter_reconciler.SOON), After(numa_scheduler_reconciler.SOON))
 
     def _told(self, name: str) -> Callable[[Change[Any]], None]:
         def handle(change: Change[Any]) -> None:

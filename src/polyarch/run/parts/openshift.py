@@ -16,13 +16,13 @@ from polyarch.kube.informer import Informer
 from polyarch.kube.manager import Process
 from polyarch.kube.requests import Selection
 from polyarch.kube.resources import CONFIGMAPS, Resource
+from polyarch.names import CONFIG_HOME, TRUSTED_CA
 from polyarch.objects import Key, ObjectMeta
 from polyarch.oci.mirrors.mirror_objects import registries as mirror_rules
 from polyarch.oci.mirrors.registries_conf import Registry, check_location, without_port
 from polyarch.oci.mirrors.toml_files import InvalidConfiguration
 from polyarch.oci.transport.addresses import InvalidSetting
 from polyarch.oci.transport.tls import check_certificates
-from polyarch.operating.names import CONFIG_HOME, TRUSTED_CA
 from polyarch.run.parts.registries import Registries
 
 log = structlog.get_logger(__name__)

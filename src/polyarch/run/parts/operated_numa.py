@@ -19,9 +19,8 @@ from polyarch.kube.store import Change
 from polyarch.numa import names
 from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
 from polyarch.objects import Key, Unstructured
-from polyarch.operating.keeping.discovery import Discovery
-from polyarch.operating.keeping.home import Home
-from polyarch.operating.settings import OperatorSettings
+from polyarch.operator.cluster import Discovery, OperatorNamespace
+from polyarch.operator.settings import OperatorSettings
 
 if TYPE_CHECKING:
     from polyarch.run.parts.numa_controllers import NumaControllers
@@ -45,7 +44,13 @@ class OperatedNuma:
     """The three controllers. None of them does anything before :meth:`_load`."""
 
     def __init__(
-        self, process: Process, settings: OperatorSettings, *, home: Home, discovery: Discovery, recorder: Recorder
+        self,
+        process: Process,
+        settings: OperatorSettings,
+        *,
+        home: OperatorNamespace,
+        discovery: Discovery,
+        recorder: Recorder,
     ) -> None:
         self._process = process
         self._settings = settings

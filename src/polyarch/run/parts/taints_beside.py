@@ -11,30 +11,28 @@ from polyarch.kube.informer import Informer
 from polyarch.kube.manager import Process
 from polyarch.kube.resources import MUTATING_WEBHOOKS
 from polyarch.objects import Unstructured
-from polyarch.operating.keeping.discovery import Discovery
-from polyarch.operating.keeping.home import Home
-from polyarch.operating.keeping.operand_sets import OperandSets
-from polyarch.operating.settings import OperatorSettings
+from polyarch.operator.apply_sets import OperandApplySets
+from polyarch.operator.cluster import Discovery, OperatorNamespace
+from polyarch.operator.components.placement_reconciler import PlacementInformers
+from polyarch.operator.components.taints_reconciler import TaintsReconciler, TaintsUninstaller
+from polyarch.operator.components.taints_status import PlacementScope
+from polyarch.operator.serving_secrets import ServingSecrets
+from polyarch.operator.settings import OperatorSettings
 from polyarch.placement import names
-from polyarch.placement.reconcilers.observation import Observation
-from polyarch.placement.reconcilers.serving_secrets import ServingSecrets
 from polyarch.selectors import InvalidSelector, Selector
 from polyarch.taints.api import ARCHITECTURE_TAINTS
-from polyarch.taints.operator.coverage import Placement
-from polyarch.taints.reconcilers.leaving import Farewell
-from polyarch.taints.reconcilers.lifecycle import TaintsReconciler
 from polyarch.taints.settings import NOTHING
 
 
 class PlacementBeside:
     """Placement as taints sees it."""
 
-    def __init__(self, observation: Observation, operands: OperandSets) -> None:
+    def __init__(self, observation: PlacementInformers, operands: OperandApplySets) -> None:
         self._observation = observation
         self._operands = operands
 
     @property
-    def configuration(self) -> Placement | None:
+    def configuration(self) -> PlacementScope | None:
         """What the ClusterPodPlacementConfig and the policy say; None without the former."""
         found, policy = self._observation.configuration, self._observation.policy.spec
         if found is None:
@@ -44,7 +42,7 @@ class PlacementBeside:
             namespaces = Selector.parse(selector) if selector is not None else None
         except InvalidSelector:
             namespaces = NOTHING
-        return Placement(namespaces=namespaces, excluded=policy.excluded_namespaces, audits=policy.mode == "audit")
+        return PlacementScope(namespaces=namespaces, excluded=policy.excluded_namespaces, audits=policy.mode == "audit")
 
     @property
     def webhook(self) -> Mapping[str, Any] | None:
@@ -64,11 +62,11 @@ class OperatedTaints:
         process: Process,
         settings: OperatorSettings,
         *,
-        home: Home,
+        home: OperatorNamespace,
         discovery: Discovery,
-        observation: Observation,
-        placed: OperandSets,
-        sets: OperandSets,
+        observation: PlacementInformers,
+        placed: OperandApplySets,
+        sets: OperandApplySets,
         secrets: ServingSecrets,
     ) -> None:
         self._objects: Informer[Unstructured] = process.informer(ARCHITECTURE_TAINTS, Unstructured)
@@ -83,7 +81,7 @@ class OperatedTaints:
             sets=sets,
             trust=secrets,
             placement=PlacementBeside(observation, placed),
-            farewell=Farewell(client, process.informers, sets, home=settings.namespace, clock=clock),
+            farewell=TaintsUninstaller(client, process.informers, sets, home=settings.namespace, clock=clock),
             clock=clock,
         )
 

@@ -10,7 +10,7 @@ from polyarch.kube.client import Client
 from polyarch.kube.errors import AlreadyExists, NotFound
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CONFIGMAPS
-from polyarch.operating.settings import DEFAULT_NAMESPACE
+from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.placement import names
 from polyarch.placement.api import POLICIES
 from polyarch.reports.summary import Summary

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from polyarch.oci.reference import InvalidReference, Reference, parse
-from polyarch.operating.settings import DEFAULT_BUILDER_IMAGE, DEFAULT_IMAGE
+from polyarch.operator.settings import DEFAULT_BUILDER_IMAGE, DEFAULT_IMAGE
 from polyarch.platforms import InvalidPlatform, Platform
 from polyarch.sandbox.errors import SandboxError
 from polyarch.sandbox.registry import images

@@ -5,20 +5,22 @@ from typing import Any
 import msgspec
 import pytest
 
+from polyarch import names as shared
 from polyarch.builds import names
 from polyarch.builds.facts.facts import Settings
-from polyarch.builds.operator.operands import arguments, operands
 from polyarch.installation import objects
 from polyarch.installation.settings import Builds, InstallationSettings
-from polyarch.operating import names as shared
-from polyarch.operating import serving
-from polyarch.operating.settings import Cluster, OperatorSettings
+from polyarch.operator import certificates
+from polyarch.operator.components.builds_objects import arguments, builds_operands
+from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 
 
 def made(
-    settings: OperatorSettings | None = None, cluster: Cluster | None = None, **options: Any
+    settings: OperatorSettings | None = None, cluster: ClusterCapabilities | None = None, **options: Any
 ) -> dict[tuple[str, str], dict[str, Any]]:
-    found = operands(settings or OperatorSettings(), cluster or Cluster(), ca_bundle=b"CA", **options)
+    found = builds_operands(
+        settings or OperatorSettings(), cluster or ClusterCapabilities(), ca_bundle=b"CA", **options
+    )
     return {(each["kind"], each["metadata"]["name"]): each for each in found}
 
 
@@ -58,7 +60,7 @@ def test_bd_151_privileged_builds_are_for_the_operator_to_allow() -> None:
 def test_bd_002_machine_os_images_are_built_where_they_are_wanted(mode: Any, openshift: bool, expected: str) -> None:
     """BD-002, BD-331: the builder's flag and its role go together."""
     settings = OperatorSettings(machine_os=mode, machine_os_namespace="machines")
-    found = made(settings, Cluster(openshift=openshift))
+    found = made(settings, ClusterCapabilities(openshift=openshift))
     (container,) = found["Deployment", names.ROLE]["spec"]["template"]["spec"]["containers"]
     assert f"--machine-os={expected}" in container["args"]
     assert ("--machine-os-namespace=machines" in container["args"]) == (expected != "off")
@@ -96,14 +98,14 @@ def test_bd_331_the_clusters_own_pull_secret_is_not_for_builds() -> None:
 
 def test_bd_002_everything_is_of_one_part() -> None:
     """BD-002: it is pruned and removed by itself."""
-    found = made(cluster=Cluster(openshift=True, monitoring=True)).values()
+    found = made(cluster=ClusterCapabilities(openshift=True, monitoring=True)).values()
     assert {each["metadata"]["labels"][shared.OPERAND_LABEL] for each in found} == {shared.BUILDER}
     assert all(each["metadata"]["labels"]["app.kubernetes.io/part-of"] == "polyarch" for each in found)
 
 
 def test_bd_245_it_is_scraped_and_alerts_exist_where_their_kinds_do() -> None:
     """BD-245."""
-    found = made(cluster=Cluster(monitoring=True))
+    found = made(cluster=ClusterCapabilities(monitoring=True))
     rules = found["PrometheusRule", names.ROLE]["spec"]["groups"][0]["rules"]
     assert {
         "PolyarchBuildFailed",
@@ -123,7 +125,7 @@ def test_bd_245_it_is_scraped_and_alerts_exist_where_their_kinds_do() -> None:
 def test_bd_245_its_service_has_a_certificate_in_every_mode(mode: Any) -> None:
     """BD-245: Prometheus reads over TLS."""
     settings = msgspec.structs.replace(OperatorSettings(), certificates=mode)
-    assert serving.names_of(names.ROLE, settings.namespace)[0] in serving.dns_names(settings.namespace)
+    assert certificates.names_of(names.ROLE, settings.namespace)[0] in certificates.dns_names(settings.namespace)
     annotations = made(settings)["Service", names.ROLE]["metadata"].get("annotations", {})
     assert list(annotations.values()) == (["polyarch-builder-certificates"] if mode == "service-ca" else [])
 

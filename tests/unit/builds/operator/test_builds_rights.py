@@ -9,12 +9,12 @@ from polyarch.builds import names
 from polyarch.builds.controller import cleanup, cluster_record, prune_jobs, running_images, watches
 from polyarch.builds.controller.machine import machine_watches
 from polyarch.builds.effects import copies, named_objects, object_writes, spec_inputs
-from polyarch.builds.operator import rights
 from polyarch.installation.operator import operator_rights
 from polyarch.kube import events, lease
 from polyarch.kube.rbac import Access, granting, grants, missing, unused
 from polyarch.kube.server import SCRAPER_RIGHTS
-from polyarch.operating.settings import Builds, Cluster, MachineOS, OperatorSettings
+from polyarch.operator.components import builds_objects
+from polyarch.operator.settings import Builds, ClusterCapabilities, MachineOS, OperatorSettings
 
 HOME = OperatorSettings().namespace
 SETTINGS = st.builds(
@@ -26,13 +26,13 @@ SETTINGS = st.builds(
     machine_os_namespace=st.sampled_from(["machines", "polyarch-system", "openshift-config"]),
     numa=st.sampled_from(["auto", "off"]),
 )
-CLUSTERS = st.builds(Cluster, openshift=st.booleans(), monitoring=st.booleans())
+CLUSTERS = st.builds(ClusterCapabilities, openshift=st.booleans(), monitoring=st.booleans())
 READS = ("get", "list", "watch")
 CHANGES = {"create", "update", "patch", "delete", "deletecollection"}
 
 
-def role(*, openshift: bool = False) -> rights.Rights:
-    return rights.role_rights(OperatorSettings(), Cluster(openshift=openshift))
+def role(*, openshift: bool = False) -> builds_objects.RolePermissions:
+    return builds_objects.role_permissions(OperatorSettings(), ClusterCapabilities(openshift=openshift))
 
 
 def test_bd_331_what_the_builder_may_change() -> None:
@@ -73,8 +73,8 @@ def test_bd_331_secrets_only_by_name_and_where_an_admin_bound_the_role(openshift
     assert [each for each in of_namespaces if each.resource == "secrets"] == [
         Access("get", "", "secrets", names.HMAC_SECRET)
     ]
-    assert grants(rights.IN_NAMESPACES) == [Access("get", "", "secrets")]
-    documents = rights.rbac(OperatorSettings(), Cluster(openshift=openshift))
+    assert grants(builds_objects.IN_NAMESPACES) == [Access("get", "", "secrets")]
+    documents = builds_objects.rbac(OperatorSettings(), ClusterCapabilities(openshift=openshift))
     bound = {each["roleRef"]["name"] for each in documents if each["kind"].endswith("Binding")}
     assert bound == {names.ROLE}
     assert names.NAMESPACE_ROLE in {each["metadata"]["name"] for each in documents if each["kind"] == "ClusterRole"}
@@ -97,7 +97,7 @@ def test_bd_331_the_builder_is_granted_what_its_parts_say_they_need() -> None:
     assert missing(granted.cluster, grants(everywhere)) == []
     at_home = [*cluster_record.RIGHTS, *spec_inputs.HMAC_RIGHTS, *lease.rights(names.LEASE)]
     assert missing([*granted.cluster, *granted.namespaces[HOME]], grants(at_home)) == []
-    assert set(grants(rights.IN_NAMESPACES)) == set(grants(spec_inputs.SECRET_RIGHTS))
+    assert set(grants(builds_objects.IN_NAMESPACES)) == set(grants(spec_inputs.SECRET_RIGHTS))
     beyond = {str(each) for each in unused(granted.cluster, grants([*everywhere, *at_home]))}
     finalizers = {f"update {each}/finalizers.polyarch.dev" for each in ("imagebuilds", "imagebuildruns")}
     assert beyond == finalizers  # asked by admission where API servers check owner references
@@ -106,16 +106,16 @@ def test_bd_331_the_builder_is_granted_what_its_parts_say_they_need() -> None:
 
 def test_bd_332_people_get_builds_with_the_roles_of_kubernetes() -> None:
     """BD-332: whoever may create pods in a namespace may create ImageBuilds; whoever may view it sees them."""
-    documents = {each["metadata"]["name"]: each for each in rights.people()}
+    documents = {each["metadata"]["name"]: each for each in builds_objects.people()}
     prefix = "rbac.authorization.k8s.io/aggregate-to-"
 
     def added_to(name: str) -> set[str]:
         labels = documents[name]["metadata"]["labels"]
         return {each.removeprefix(prefix) for each, value in labels.items() if each.startswith(prefix) and value}
 
-    assert added_to(rights.VIEW_ROLE) == {"view"}
-    assert added_to(rights.EDIT_ROLE) == {"admin", "edit"}
-    view, edit = (grants(granting([documents[name]])) for name in (rights.VIEW_ROLE, rights.EDIT_ROLE))
+    assert added_to(builds_objects.VIEW_ROLE) == {"view"}
+    assert added_to(builds_objects.EDIT_ROLE) == {"admin", "edit"}
+    view, edit = (grants(granting([documents[name]])) for name in (builds_objects.VIEW_ROLE, builds_objects.EDIT_ROLE))
     assert {each.verb for each in view} == {"get", "list", "watch"}
     assert {each.resource for each in (*view, *edit)} == {"imagebuilds", "imagebuildruns"}
     assert Access("create", "polyarch.dev", "imagebuilds") in edit
@@ -123,10 +123,10 @@ def test_bd_332_people_get_builds_with_the_roles_of_kubernetes() -> None:
 
 
 @given(SETTINGS, CLUSTERS)
-def test_bd_331_the_operator_holds_whatever_it_grants(settings: OperatorSettings, cluster: Cluster) -> None:
+def test_bd_331_the_operator_holds_whatever_it_grants(settings: OperatorSettings, cluster: ClusterCapabilities) -> None:
     """BD-331: Kubernetes refuses a role with a rule that its maker does not hold."""
     held = operator_rights(settings, cluster)
-    for document in rights.rbac(settings, cluster):
+    for document in builds_objects.rbac(settings, cluster):
         if "rules" in document:
             namespace = document["metadata"].get("namespace", "")
             rules = (*held.cluster, *held.namespaces.get(namespace, ()))
@@ -136,7 +136,7 @@ def test_bd_331_the_operator_holds_whatever_it_grants(settings: OperatorSettings
 @pytest.mark.parametrize("builds", ["on", "auto", "off"])
 def test_bd_331_the_operator_has_rights_for_builds_only_where_they_are_on(builds: Builds) -> None:
     """BD-331: who may make Jobs everywhere can run anything; off, it can only remove what was there."""
-    held = operator_rights(OperatorSettings(builds=builds, numa="off"), Cluster())
+    held = operator_rights(OperatorSettings(builds=builds, numa="off"), ClusterCapabilities())
     on = builds != "off"
     assert (Access("create", "batch", "jobs") in grants(held.cluster)) == on
     assert (Access("create", "polyarch.dev", "imagebuilds") in grants(held.cluster)) == on
@@ -147,10 +147,13 @@ def test_bd_331_the_operator_has_rights_for_builds_only_where_they_are_on(builds
 
 @given(SETTINGS, CLUSTERS)
 def test_bd_331_the_operator_gets_no_wildcard_and_cannot_raise_its_own_rights(
-    settings: OperatorSettings, cluster: Cluster
+    settings: OperatorSettings, cluster: ClusterCapabilities
 ) -> None:
     """BD-331."""
-    several = (rights.operator_rights(settings, cluster), rights.machine_operator_rights(settings, cluster))
+    several = (
+        builds_objects.operator_permissions(settings, cluster),
+        builds_objects.machine_operator_permissions(settings, cluster),
+    )
     for rules in (rules for held in several for rules in (held.cluster, *held.namespaces.values())):
         for access in grants(rules):
             assert "*" not in (access.verb, access.group, access.resource, access.name)
@@ -162,8 +165,8 @@ MACHINE_OS = OperatorSettings(machine_os="on", machine_os_namespace="machines")
 
 def test_bd_331_machine_os_images_have_a_role_of_their_own_where_they_are_wanted() -> None:
     """BD-331: nothing where it is off; else just what its parts say they need."""
-    assert rights.machine_rights(OperatorSettings(), Cluster(openshift=True)) == ((), {})
-    allowed = rights.machine_rights(MACHINE_OS, Cluster())
+    assert builds_objects.machine_permissions(OperatorSettings(), ClusterCapabilities(openshift=True)) == ((), {})
+    allowed = builds_objects.machine_permissions(MACHINE_OS, ClusterCapabilities())
     parts = (*machine_watches.RIGHTS, *copies.RIGHTS, *object_writes.MACHINE_RIGHTS)
     in_namespace = (*machine_watches.NAMESPACE_RIGHTS, *copies.NAMESPACE_RIGHTS)
     assert missing(allowed.cluster, grants(parts)) == []
@@ -172,8 +175,8 @@ def test_bd_331_machine_os_images_have_a_role_of_their_own_where_they_are_wanted
     beyond = [each for each in unused(allowed.cluster, grants(parts)) if not each.resource.endswith("/finalizers")]
     assert beyond == []
     assert set(allowed.namespaces) == {"machines"}
-    documents = rights.rbac(MACHINE_OS, Cluster())
-    bound = [each for each in documents if each["metadata"]["name"] == rights.MACHINE_ROLE]
+    documents = builds_objects.rbac(MACHINE_OS, ClusterCapabilities())
+    bound = [each for each in documents if each["metadata"]["name"] == builds_objects.MACHINE_ROLE]
     assert [each["kind"] for each in bound] == ["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]
     assert {each["subjects"][0]["name"] for each in bound if "subjects" in each} == {names.ROLE}
 
@@ -194,15 +197,17 @@ def test_bd_331_the_operator_has_rights_for_machine_os_images_only_where_they_ar
 ) -> None:
     """BD-331: of Secrets in that namespace and of MachineOSConfigs; the ClusterRole it can always remove, by name."""
     settings = msgspec.structs.replace(MACHINE_OS, builds=builds, machine_os=machine_os, numa="off")
-    held = operator_rights(settings, Cluster(openshift=openshift))
+    held = operator_rights(settings, ClusterCapabilities(openshift=openshift))
     assert ("machines" in held.namespaces) == expected
     assert any(each.resource.startswith("machineos") for each in grants(held.cluster)) == expected
-    deletes = Access("delete", "rbac.authorization.k8s.io", "clusterroles", rights.MACHINE_ROLE)
+    deletes = Access("delete", "rbac.authorization.k8s.io", "clusterroles", builds_objects.MACHINE_ROLE)
     assert deletes in grants(held.cluster)
 
 
 def test_bd_331_machine_os_images_change_no_other_rule_of_the_operator() -> None:
     """BD-331: a chart and a kustomize component can only add rules."""
-    usual, more = (operator_rights(OperatorSettings(builds="on", machine_os=each), Cluster()) for each in ("off", "on"))
+    usual, more = (
+        operator_rights(OperatorSettings(builds="on", machine_os=each), ClusterCapabilities()) for each in ("off", "on")
+    )
     assert set(usual.cluster) < set(more.cluster)
     assert all(more.namespaces[each] == rules for each, rules in usual.namespaces.items())

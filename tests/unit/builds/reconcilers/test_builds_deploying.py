@@ -8,9 +8,8 @@ import msgspec
 import pytest
 from memory_api import MemoryApi
 
+from polyarch import names as shared
 from polyarch.builds import names
-from polyarch.builds.operator.rights import MACHINE_ROLE
-from polyarch.builds.reconcilers.deploying import SINGLETON, BuildsReconciler
 from polyarch.kube.apply import Outcome
 from polyarch.kube.controller import After, Done
 from polyarch.kube.errors import Forbidden
@@ -18,8 +17,9 @@ from polyarch.kube.resources import CLUSTER_ROLES, DEPLOYMENTS, ROLE_BINDINGS, R
 from polyarch.kube.store import Store
 from polyarch.kube.watch import Init, InitApply, InitDone
 from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
-from polyarch.operating import names as shared
-from polyarch.operating.settings import Cluster, OperatorSettings
+from polyarch.operator.components.builds_objects import MACHINE_ROLE
+from polyarch.operator.components.builds_reconciler import SINGLETON, BuildsReconciler
+from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 
 HOME = "polyarch-system"
 
@@ -117,7 +117,7 @@ class World:
         self.registries = ""
         self.problems: tuple[str, ...] = ()
         self.served: frozenset[Any] = frozenset()
-        self.cluster: Cluster | None = Cluster()
+        self.cluster: ClusterCapabilities | None = ClusterCapabilities()
         self.is_known = True
         anything: Any = self
         sets: Any = self.sets
@@ -253,7 +253,7 @@ async def test_bd_002_auto_it_runs_without_builds_where_machine_os_images_are_wa
 ) -> None:
     """BD-002: a MachineOSConfig is no ImageBuild, and the operator does not watch it."""
     world = World(builds="auto", machine_os=machine_os)
-    world.cluster = Cluster(openshift=openshift)
+    world.cluster = ClusterCapabilities(openshift=openshift)
     for each in world.caches:
         each.shows()
     await world.look()
@@ -294,7 +294,7 @@ async def test_bd_002_nothing_is_made_before_the_cluster_and_its_authority_are_k
 async def test_bd_002_on_a_kubernetes_that_is_too_old_nothing_is_made() -> None:
     """BD-002."""
     world = World(builds="on")
-    world.cluster = Cluster(version=(1, 29))
+    world.cluster = ClusterCapabilities(version=(1, 29))
     assert isinstance(await world.look(), After)
     assert not world.runs
 

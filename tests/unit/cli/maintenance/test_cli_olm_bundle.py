@@ -4,7 +4,7 @@ import yaml
 
 from polyarch.cli.maintenance import olm_bundle
 from polyarch.installation.operator import environment
-from polyarch.operating.settings import OperatorSettings
+from polyarch.operator.settings import OperatorSettings
 from polyarch.sandbox.pods.programs.arguments import expanded
 
 PINNED = "mirror.example.com/buildah@sha256:" + "a" * 64

@@ -16,7 +16,7 @@ from polyarch.cli.roles.run import Choice
 from polyarch.kube.errors import ConnectionFailed
 from polyarch.kube.manager import Role
 from polyarch.kube.settings import ProcessSettings
-from polyarch.operating.settings import MACHINE_OS_NAMESPACE, OperatorSettings
+from polyarch.operator.settings import MACHINE_OS_NAMESPACE, OperatorSettings
 from polyarch.run import process
 from polyarch.run.logs import Verbosity
 from polyarch.run.settings import BuilderSettings, MonitorSettings, RegistrySettings, RunSettings, TaintRoleSettings

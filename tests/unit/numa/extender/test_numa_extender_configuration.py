@@ -6,7 +6,7 @@ import pytest
 from polyarch.numa.api.settings import SchedulerSettings
 from polyarch.numa.extender.configuration import BY_FLAG, InvalidConfiguration, compiled
 from polyarch.numa.extender.settings import ExtenderSettings
-from polyarch.numa.operator.scheduler.configuration import extender_configuration
+from polyarch.operator.components.numa_scheduler_objects import extender_configuration
 
 
 def of_file(**content):

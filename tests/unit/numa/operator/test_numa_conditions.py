@@ -2,13 +2,13 @@
 
 import pytest
 
-from polyarch.numa.operator.conditions import LONGEST, STATES, State, Verdict, four
+from polyarch.operator.components.numa_facts import LONGEST, STATES, OperatorCondition, State, four
 
 
 @pytest.mark.parametrize("state", STATES)
 def test_no_090_exactly_one_state_holds_and_what_is_available_alone_can_be_upgraded(state: State) -> None:
     """Tools wait for one of them: two at once, or none, would have them wait for ever or go on too early."""
-    told = four(Verdict(state, "SomeReason", "why"))
+    told = four(OperatorCondition(state, "SomeReason", "why"))
     held = {each.type: each.status for each in told}
     assert held == {
         "Available": "True" if state == "Available" else "False",
@@ -20,7 +20,7 @@ def test_no_090_exactly_one_state_holds_and_what_is_available_alone_can_be_upgra
 
 
 def test_no_090_a_message_of_many_problems_is_cut_before_the_api_server_refuses_the_status() -> None:
-    (message,) = {each.message for each in four(Verdict("Degraded", "SomeReason", "x" * (LONGEST + 1)))}
+    (message,) = {each.message for each in four(OperatorCondition("Degraded", "SomeReason", "x" * (LONGEST + 1)))}
     assert (len(message), message[-1]) == (LONGEST, "…")
-    (whole,) = {each.message for each in four(Verdict("Degraded", "SomeReason", "x" * LONGEST))}
+    (whole,) = {each.message for each in four(OperatorCondition("Degraded", "SomeReason", "x" * LONGEST))}
     assert whole == "x" * LONGEST

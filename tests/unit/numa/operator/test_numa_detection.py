@@ -3,7 +3,7 @@
 import pytest
 from numa_cluster import Json
 
-from polyarch.numa.operator.detection import platform_of
+from polyarch.operator.components.numa_facts import platform_of
 
 VERSION: Json = {"kind": "ClusterVersion"}
 

@@ -18,8 +18,8 @@ from numa_cluster import (
     settled,
 )
 
-from polyarch.numa.operator.groups import unnamed
-from polyarch.numa.operator.observed import NodeLabels
+from polyarch.operator.components.numa_facts import NodeLabels
+from polyarch.operator.components.numa_node_groups import unnamed
 
 INVALID = "ValidationErrorUnderNodeGroups"
 WORKERS = {"poolName": "worker"}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from numa_cluster import POOL_LABEL, Json, condition, found, nodes, planned, pool, settled
 
-from polyarch.numa.operator.outcome import Plan
+from polyarch.operator.components.numa_facts import ExporterPlan
 
 SINGLE: Json = {"topologyManagerPolicy": "single-numa-node", "topologyManagerScope": "pod"}
 RESTRICTED: Json = {"topologyManagerPolicy": "restricted"}
@@ -33,7 +33,7 @@ def facts(*configurations: Json) -> Json:
     }
 
 
-def told(made: Plan, group: str) -> dict[str, str]:
+def told(made: ExporterPlan, group: str) -> dict[str, str]:
     content = json.loads(found(made, "ConfigMap", f"numaresourcesoperator-{group}")["data"]["config.yaml"])
     kubelet: dict[str, str] = content["kubelet"]
     return kubelet

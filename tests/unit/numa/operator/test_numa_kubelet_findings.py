@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from polyarch.numa.api.topology import NodeResourceTopology
-from polyarch.numa.operator.kubelet_findings import (
+from polyarch.operator.components.numa_facts import (
     CPU_MANAGER,
     MEMORY_MANAGER,
     NO_RESERVATION,

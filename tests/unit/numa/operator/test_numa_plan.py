@@ -19,9 +19,9 @@ from numa_cluster import (
     settled,
 )
 
-from polyarch.numa.operator import kubelet_findings
-from polyarch.numa.operator.outcome import Plan
-from polyarch.operating.serving import CERTIFICATES, ISSUERS
+from polyarch.operator.certificates import CERTIFICATES, ISSUERS
+from polyarch.operator.components import numa_facts
+from polyarch.operator.components.numa_facts import ExporterPlan
 
 WORKERS = {"poolName": "worker"}
 LEGACY = {**WORKERS, "annotations": {"config.node.openshift-kni.io/selinux-policy": "custom"}}
@@ -43,7 +43,7 @@ class TestOrder:
 
     def test_no_100_paused_leaves_even_the_status_alone(self) -> None:
         """NO-040, NO-100."""
-        assert planned(given=operator({}, annotations={PAUSE: "enabled"})) == Plan()
+        assert planned(given=operator({}, annotations={PAUSE: "enabled"})) == ExporterPlan()
 
     @pytest.mark.parametrize("value", ["true", "Enabled", "disabled", ""])
     def test_no_100_any_other_value_is_not_set(self, value: str) -> None:
@@ -358,9 +358,9 @@ class TestExtraConditions:
             WORKERS,
             nodes=nodes(*many, "good", "silent"),
             findings={
-                **dict.fromkeys(many, (kubelet_findings.CPU_MANAGER,)),
+                **dict.fromkeys(many, (numa_facts.CPU_MANAGER,)),
                 "good": (),
-                "elsewhere": (kubelet_findings.MEMORY_MANAGER,),
+                "elsewhere": (numa_facts.MEMORY_MANAGER,),
             },
         )
         status, _, message = condition(made, "TopologySettingsChecked")

@@ -1,7 +1,7 @@
 """Which objects go when nobody keeps them any more, and which never do (NO-071)."""
 
-from polyarch.numa.operator.removal import stale_topologies
 from polyarch.objects import ObjectMeta
+from polyarch.operator.components.numa_exporter_plan import stale_topologies
 
 OURS = {"numa.polyarch.dev/node-group": "worker"}
 

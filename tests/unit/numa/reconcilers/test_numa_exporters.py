@@ -15,13 +15,12 @@ from polyarch.kube.resources import Resource
 from polyarch.numa import names
 from polyarch.numa.api.resources import OPERATORS
 from polyarch.numa.api.topology import TOPOLOGIES
-from polyarch.numa.reconcilers.exporters import KEY, ExporterReconciler
-from polyarch.numa.reconcilers.leaving import ExporterRemoval
-from polyarch.numa.reconcilers.series import NumaSeries
-from polyarch.numa.reconcilers.telling import Telling
 from polyarch.objects import ObjectMeta, PartialObjectMetadata, Unstructured
-from polyarch.operating import serving
-from polyarch.operating.settings import Cluster, OperatorSettings
+from polyarch.operator import certificates
+from polyarch.operator.components.numa_cluster import NumaMetrics, NumaStatusWriter
+from polyarch.operator.components.numa_exporter_reconciler import EXPORTERS_KEY, ExporterReconciler
+from polyarch.operator.components.numa_uninstall import ExporterRemoval
+from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 
 
 class Applied:
@@ -62,10 +61,12 @@ class World:
             nodes=SimpleNamespace(store={"n1": node}),
             pools=(),
         )
-        series, told, sets = NumaSeries(Metrics()), Told(), Applied()
+        series, told, sets = NumaMetrics(Metrics()), Told(), Applied()
         parts: dict[str, Any] = {
             "home": SimpleNamespace(is_terminating=False),
-            "discovery": SimpleNamespace(cluster=Cluster(), served=frozenset({serving.ISSUERS, serving.CERTIFICATES})),
+            "discovery": SimpleNamespace(
+                cluster=ClusterCapabilities(), served=frozenset({certificates.ISSUERS, certificates.CERTIFICATES})
+            ),
             "platforms": SimpleNamespace(find=self._plain),
             "kubelets": SimpleNamespace(expect=lambda _: True, documents={}),
             "sets": sets,
@@ -75,7 +76,7 @@ class World:
             api,
             settings,
             watched=watched,
-            telling=Telling(api, OPERATORS, shown, recorder=told, series=series, clock=self.clock),  # type: ignore[arg-type]
+            telling=NumaStatusWriter(api, OPERATORS, shown, recorder=told, series=series, clock=self.clock),  # type: ignore[arg-type]
             series=series,
             image_restricted=True,
             clock=self.clock,
@@ -101,7 +102,7 @@ async def test_no_046_topologies_that_may_not_be_read_are_told_and_not_only_logg
 
     world.api.hook = refused
     with pytest.raises(Forbidden):
-        await world.reconciler.reconcile(KEY)
+        await world.reconciler.reconcile(EXPORTERS_KEY)
     degraded = world.condition("Degraded")
     assert (degraded["status"], degraded["reason"]) == ("True", "InternalError")
     assert f"FailedRTESync: list {TOPOLOGIES}" in degraded["message"]
@@ -109,4 +110,4 @@ async def test_no_046_topologies_that_may_not_be_read_are_told_and_not_only_logg
     assert [each["type"] for each in told if each["status"] == "True"] == ["Degraded"]
     assert len({each["type"] for each in told}) == len(told)
     world.api.hook = None
-    await world.reconciler.reconcile(KEY)
+    await world.reconciler.reconcile(EXPORTERS_KEY)

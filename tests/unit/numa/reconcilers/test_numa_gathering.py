@@ -14,18 +14,18 @@ from polyarch.kube.store import Change
 from polyarch.numa import names
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.api.topology_crd import definition
-from polyarch.numa.operator.detection import CLUSTER_VERSIONS, INFRASTRUCTURES
-from polyarch.numa.operator.kubelet_configs import HOSTED_KEY
-from polyarch.numa.operator.observed import POOLS
-from polyarch.numa.operator.scheduler.nodes import Candidates
-from polyarch.numa.reconcilers.census import ExporterPod, NodeCensus, TopologyCensus
-from polyarch.numa.reconcilers.definition import TopologyDefinition
-from polyarch.numa.reconcilers.kubelets import KEY, KubeletConfigReconciler
-from polyarch.numa.reconcilers.platforms import Platforms
-from polyarch.numa.reconcilers.stalling import Stalling
-from polyarch.numa.reconcilers.watching import Watched
 from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata, Unstructured
-from polyarch.operating.settings import OperatorSettings
+from polyarch.operator.components.numa_cluster import ExporterPod, NodePoller, NumaInformers, Platforms, TopologyPoller
+from polyarch.operator.components.numa_exporter_reconciler import (
+    KUBELETS_KEY,
+    KubeletConfigReconciler,
+    RolloutProgress,
+    TopologyCRD,
+)
+from polyarch.operator.components.numa_facts import CLUSTER_VERSIONS, INFRASTRUCTURES, POOLS
+from polyarch.operator.components.numa_node_groups import HOSTED_KEY
+from polyarch.operator.components.numa_scheduler_plan import NodeCounts
+from polyarch.operator.settings import OperatorSettings
 
 Json = dict[str, Any]
 
@@ -101,10 +101,10 @@ class Metadata:
         return self._api.get_cached()
 
 
-def keeper(api: Definitions) -> TopologyDefinition:
+def keeper(api: Definitions) -> TopologyCRD:
     client: Any = api
     cache: Any = Metadata(api)
-    return TopologyDefinition(client, cache)
+    return TopologyCRD(client, cache)
 
 
 async def test_no_044_made_where_it_is_missing_and_then_not_even_read() -> None:
@@ -190,7 +190,7 @@ def test_no_093_why_an_exporter_is_not_ready(status: Json, why: str) -> None:
 
 def test_no_093_time_without_progress_begins_again_with_every_step() -> None:
     clock = ManualClock()
-    stalling = Stalling(clock)
+    stalling = RolloutProgress(clock)
     assert stalling.look({"a": daemon_set(0)}) == {"a": 0.0}
     clock.advance(500)
     assert stalling.look({"a": daemon_set(1)}) == {"a": 0.0}
@@ -233,15 +233,15 @@ async def test_no_111_a_change_wakes_the_exporters_and_a_deletion_is_one() -> No
     caches: Any = watched
     controller = KubeletConfigReconciler(caches, changed=lambda: woken.append(controller.documents), decode=decode)
     assert controller.expect("kubernetes")
-    assert await controller.reconcile(KEY) == Done()
+    assert await controller.reconcile(KUBELETS_KEY) == Done()
     assert woken == []
     assert not controller.expect("openshift"), "not looked at yet"
     watched.kubelet_configs = ({"metadata": {"name": "a"}},)
     for _ in range(2):
-        await controller.reconcile(KEY)
+        await controller.reconcile(KUBELETS_KEY)
     assert controller.expect("openshift")
     watched.kubelet_configs = ()
-    await controller.reconcile(KEY)
+    await controller.reconcile(KUBELETS_KEY)
     assert woken == [({"metadata": {"name": "a"}},), ()]
 
 
@@ -255,7 +255,7 @@ async def test_no_110_no_112_configurations_of_hypershift_are_read_from_config_m
         hosted("empty", None),
         hosted("wrong", "broken"),
     )
-    await controller.reconcile(KEY)
+    await controller.reconcile(KUBELETS_KEY)
     (found,) = controller.documents
     assert found["metadata"]["labels"] == {names.NODE_POOL_LABEL: "pool"}
     assert found["spec"]["kubeletConfig"] == {"topologyManagerPolicy": "restricted"}
@@ -293,7 +293,7 @@ class Informers:
 def test_no_045_of_nodes_only_labels_count_and_only_metadata_is_asked_for() -> None:
     informers, woken = Informers(), []
     shares: Any = informers
-    watched = Watched(shares, OperatorSettings(), changed=lambda: woken.append(1), kubelets_changed=lambda: None)
+    watched = NumaInformers(shares, OperatorSettings(), changed=lambda: woken.append(1), kubelets_changed=lambda: None)
     (handle,) = informers.made[NODES, PartialObjectMetadata].handlers
 
     def node(version: str, **labels: str) -> PartialObjectMetadata:
@@ -312,7 +312,7 @@ def test_no_045_of_nodes_only_labels_count_and_only_metadata_is_asked_for() -> N
 def test_no_045_what_only_openshift_has_is_watched_there_alone() -> None:
     informers = Informers()
     shares: Any = informers
-    watched = Watched(shares, OperatorSettings(), changed=lambda: None, kubelets_changed=lambda: None)
+    watched = NumaInformers(shares, OperatorSettings(), changed=lambda: None, kubelets_changed=lambda: None)
     watched.expect("openshift")
     assert (POOLS, Unstructured) in informers.made
     watched.expect("kubernetes")
@@ -327,19 +327,19 @@ async def test_no_082_nodes_are_counted_page_by_page_when_some_have_come_or_gone
     client: Any = api
     for number in range(250):
         api.put(NODES, {"metadata": {"name": f"n{number}"}, "status": {"nodeInfo": {"kubeletVersion": "v1.33.1"}}})
-    census = NodeCensus(client, clock)
-    assert await census.look(1) == Candidates(workers=250, oldest_kubelet=(1, 33))
+    census = NodePoller(client, clock)
+    assert await census.look(1) == NodeCounts(workers=250, oldest_kubelet=(1, 33))
     assert len(api.requests) == 3
     await census.look(1)
     assert len(api.requests) == 3
     api.objects.clear()
-    assert await census.look(2) == Candidates()
+    assert await census.look(2) == NodeCounts()
 
 
 async def test_no_091_topologies_are_looked_at_often_only_while_some_are_expected() -> None:
     api, clock = NumaApi(), ManualClock()
     client: Any = api
-    census = TopologyCensus(client, clock)
+    census = TopologyPoller(client, clock)
     assert census.is_due(expecting=False)
     attribute = {"name": names.CPU_MANAGER_POLICY, "value": "none"}
     api.put(TOPOLOGIES, {"metadata": {"name": "a"}, "zones": [], "attributes": [attribute]})

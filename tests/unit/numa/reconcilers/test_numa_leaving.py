@@ -12,10 +12,10 @@ from polyarch.kube.resources import DAEMONSETS, DEPLOYMENTS, PODS, Ref, Resource
 from polyarch.numa import names
 from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
 from polyarch.numa.api.topology import TOPOLOGIES
-from polyarch.numa.operator.scheduler.objects import CAPACITIES
-from polyarch.numa.reconcilers.census import TopologyCensus
-from polyarch.numa.reconcilers.leaving import ExporterRemoval, SchedulerRemoval
 from polyarch.objects import Key, PartialObjectMetadata, Unstructured
+from polyarch.operator.components.numa_cluster import TopologyPoller
+from polyarch.operator.components.numa_scheduler_objects import CAPACITIES
+from polyarch.operator.components.numa_uninstall import ExporterRemoval, SchedulerRemoval
 
 HOME = "home"
 DAEMON_SET = Ref(DAEMONSETS, Key(HOME, "numaresourcesoperator-all"))
@@ -40,7 +40,7 @@ class World:
         sets: Any = Sets(self.api)
         self.exporters = ExporterRemoval(api, sets, told, home=HOME, clock=self.clock)
         self.scheduler = SchedulerRemoval(api, told, home=HOME, clock=self.clock)
-        self.census = TopologyCensus(api, self.clock)
+        self.census = TopologyPoller(api, self.clock)
 
     def put(self, resource: Resource, name: str, *, namespace: str = "", **metadata: Any) -> None:
         spec = {"nodeName": metadata.pop("node", "")}

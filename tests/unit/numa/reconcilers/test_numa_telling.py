@@ -7,27 +7,25 @@ from numa_api import NumaApi, Shown, Told
 
 from polyarch.kube.metrics import Metrics
 from polyarch.numa.api.resources import OPERATORS
-from polyarch.numa.operator.conditions import Verdict, four
-from polyarch.numa.operator.outcome import Announcement
-from polyarch.numa.reconcilers.series import NumaSeries
-from polyarch.numa.reconcilers.telling import Telling, difference, transition
 from polyarch.objects import Condition, Unstructured
+from polyarch.operator.components.numa_cluster import NumaMetrics, NumaStatusWriter, difference, transition
+from polyarch.operator.components.numa_facts import OperatorCondition, PlannedEvent, four
 
 Json = dict[str, Any]
-AVAILABLE = four(Verdict("Available", message="all: 3 nodes"))
-DEGRADED = four(Verdict("Degraded", "ValidationErrorUnderNodeGroups", "nodeGroups[0]: no name"))
+AVAILABLE = four(OperatorCondition("Available", message="all: 3 nodes"))
+DEGRADED = four(OperatorCondition("Degraded", "ValidationErrorUnderNodeGroups", "nodeGroups[0]: no name"))
 
 
 class World:
     def __init__(self) -> None:
         self.clock, self.api, self.told, self.metrics = ManualClock(), NumaApi(), Told(), Metrics()
         self.api.put(OPERATORS, {"metadata": {"name": "numaresourcesoperator", "uid": "u", "generation": 3}})
-        self.telling = Telling(
+        self.telling = NumaStatusWriter(
             self.api,  # type: ignore[arg-type]  # as far as it is asked
             OPERATORS,
             Shown(self.clock),  # type: ignore[arg-type]
             recorder=self.told,  # type: ignore[arg-type]
-            series=NumaSeries(self.metrics),
+            series=NumaMetrics(self.metrics),
             clock=self.clock,
         )
 
@@ -35,7 +33,7 @@ class World:
     def live(self) -> Unstructured:
         return Unstructured(self.api.read(OPERATORS, "numaresourcesoperator"))
 
-    async def tell(self, status: Json, conditions: tuple[Condition, ...], *announcements: Announcement) -> bool:
+    async def tell(self, status: Json, conditions: tuple[Condition, ...], *announcements: PlannedEvent) -> bool:
         return await self.telling.tell(self.live, status, conditions, announcements)
 
 
@@ -53,7 +51,7 @@ async def test_no_092_the_time_of_a_transition_moves_with_the_status_alone() -> 
     await world.tell({}, AVAILABLE)
     before = {each["type"]: each["lastTransitionTime"] for each in world.live.status["conditions"]}
     world.clock.advance(60)
-    await world.tell({}, four(Verdict("Available", message="all: 4 nodes")))
+    await world.tell({}, four(OperatorCondition("Available", message="all: 4 nodes")))
     found = world.live.status["conditions"]
     assert {each["message"] for each in found} == {"all: 4 nodes"}
     assert {each["type"]: each["lastTransitionTime"] for each in found} == before
@@ -83,7 +81,7 @@ async def test_no_095_a_transition_is_one_event_and_a_metric() -> None:
 
 async def test_no_101_what_is_announced_is_told_once_as_long_as_it_is_true() -> None:
     world = World()
-    unknown = Announcement("Warning", "UnknownAnnotation", "node group a has annotation b, which means nothing here")
+    unknown = PlannedEvent("Warning", "UnknownAnnotation", "node group a has annotation b, which means nothing here")
     for several in ((unknown,), (unknown,), (), (unknown,)):
         await world.tell({}, AVAILABLE, *several)
     assert [reason for reason, _, _ in world.told.events].count("UnknownAnnotation") == 2
@@ -91,8 +89,8 @@ async def test_no_101_what_is_announced_is_told_once_as_long_as_it_is_true() -> 
 
 def test_no_095_another_reason_for_the_same_state_is_a_transition() -> None:
     before = [{"type": each.type, "status": each.status, "reason": each.reason} for each in DEGRADED]
-    event = transition(before, four(Verdict("Degraded", "CustomUserImage", "no")))
-    assert event == Announcement("Warning", "CustomUserImage", "no")
+    event = transition(before, four(OperatorCondition("Degraded", "CustomUserImage", "no")))
+    assert event == PlannedEvent("Warning", "CustomUserImage", "no")
     assert transition(before, DEGRADED) is None
 
 

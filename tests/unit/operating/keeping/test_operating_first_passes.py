@@ -4,7 +4,7 @@ import pytest
 
 from polyarch.kube.controller import After, Done, Result
 from polyarch.objects import Key
-from polyarch.operating.keeping.first_passes import FirstPasses
+from polyarch.operator.cluster import InitialSync
 
 KEY = Key("", "cluster")
 
@@ -21,7 +21,7 @@ async def test_in_002_every_controller_has_to_have_had_its_pass() -> None:
     async def quick(_: Key) -> Result:
         return Done()
 
-    first = FirstPasses(("slow", "quick"), not_yet=After(0.2))
+    first = InitialSync(("slow", "quick"), not_yet=After(0.2))
     watched = first.of("slow", slow)
     assert await first.of("quick", quick)(KEY) == Done()
     assert not first.are_over

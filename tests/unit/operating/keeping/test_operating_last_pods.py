@@ -4,11 +4,11 @@ from typing import Any
 
 from manual_clock import ManualClock
 
+from polyarch import names
 from polyarch.kube.resources import CLUSTER_ROLES, DEPLOYMENTS, SERVICE_ACCOUNTS, Ref, Resource
 from polyarch.kube.responses import Listing
 from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
-from polyarch.operating import names
-from polyarch.operating.keeping.last_pods import PATIENCE, LastPods
+from polyarch.operator.apply_sets import POD_DRAIN_TIMEOUT, PodDrain
 
 HOME = "polyarch"
 
@@ -42,7 +42,7 @@ class Pods:
 async def test_tn_073_rights_stay_until_the_last_pod_has_ended() -> None:
     """TN-073: a pod that writes its last status is not refused."""
     clock, pods = ManualClock(), Pods(taints=2, webhook=1)
-    last = LastPods(pods, home=HOME, clock=clock)
+    last = PodDrain(pods, home=HOME, clock=clock)
     rights = belonging(CLUSTER_ROLES, "taints")
     assert not await last.run(rights | belonging(DEPLOYMENTS, "taints"))
     assert pods.asked == []  # the Deployment goes first, with its pods
@@ -56,10 +56,10 @@ async def test_tn_073_rights_stay_until_the_last_pod_has_ended() -> None:
 async def test_tn_073_a_pod_that_never_ends_holds_up_nothing() -> None:
     """TN-073: its node does not answer; and the next removal is as patient as this one."""
     clock, pods = ManualClock(), Pods(taints=1)
-    last = LastPods(pods, home=HOME, clock=clock)
+    last = PodDrain(pods, home=HOME, clock=clock)
     account = belonging(SERVICE_ACCOUNTS, "taints")
     assert await last.run(account)
-    clock.advance(PATIENCE - 1)
+    clock.advance(POD_DRAIN_TIMEOUT - 1)
     assert await last.run(account)
     clock.advance(1)
     assert not await last.run(account)
@@ -70,7 +70,7 @@ async def test_tn_073_a_pod_that_never_ends_holds_up_nothing() -> None:
 async def test_pl_520_the_pods_of_all_that_is_left_are_waited_for() -> None:
     """PL-520: what is removed together may belong to several Deployments; what belongs to none has no pods."""
     pods = Pods(controller=1)
-    last = LastPods(pods, home=HOME, clock=ManualClock())
+    last = PodDrain(pods, home=HOME, clock=ManualClock())
     both = belonging(CLUSTER_ROLES, "controller") | belonging(SERVICE_ACCOUNTS, "webhook")
     assert await last.run(both)
     assert pods.asked == [f"{names.CONTROLLER_LABEL} in (controller,webhook)"]

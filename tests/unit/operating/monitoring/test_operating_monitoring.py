@@ -12,9 +12,6 @@ import pytest
 
 from polyarch.builds import names as build_names
 from polyarch.builds.metrics import BUILD_SECONDS, BuildMetrics
-from polyarch.builds.operator.monitoring.alerts import ALERTS as BUILD_ALERTS
-from polyarch.builds.operator.monitoring.alerts import LONG_OVERHEAD
-from polyarch.builds.operator.monitoring.dashboard import DASHBOARD as BUILDS_DASHBOARD
 from polyarch.clock import SystemClock
 from polyarch.images.metrics import LookupMetrics
 from polyarch.kube.certificates import FileCertificates
@@ -22,27 +19,30 @@ from polyarch.kube.events import Recorder
 from polyarch.kube.informer import Informers
 from polyarch.kube.metrics import Metrics, QueueMetrics, RequestMetrics
 from polyarch.numa.extender.metrics import ExtenderMetrics
-from polyarch.numa.operator.monitoring.alerts import ALERTS as NUMA_ALERTS
-from polyarch.numa.operator.monitoring.alerts import SCHEDULER_ALERTS
-from polyarch.numa.operator.monitoring.dashboard import DASHBOARD as NUMA_DASHBOARD
-from polyarch.numa.reconcilers.series import NumaSeries
 from polyarch.objects import Condition
-from polyarch.operating.labels import labels
+from polyarch.operator.components import alerts
+from polyarch.operator.components.alerts import BUILDS_ALERTS as BUILD_ALERTS
+from polyarch.operator.components.alerts import LONG_OVERHEAD, NUMA_ALERTS, SCHEDULER_ALERTS
+from polyarch.operator.components.alerts import TAINTS_ALERTS as TAINT_ALERTS
+from polyarch.operator.components.dashboards import (
+    BUILDS_DASHBOARD,
+    NUMA_DASHBOARD,
+    PLACEMENT_DASHBOARD,
+    TAINTS_DASHBOARD,
+)
+from polyarch.operator.components.numa_cluster import NumaMetrics
+from polyarch.operator.owned_objects import labels
 from polyarch.placement import names
 from polyarch.placement.metrics import PlacementMetrics
-from polyarch.placement.operator.monitoring import alerts
-from polyarch.placement.operator.monitoring.dashboard import DASHBOARD
 from polyarch.run.parts.registries import registry_metrics
 from polyarch.run.reporting.keeper import ReportMetrics
 from polyarch.taints import names as taint_names
 from polyarch.taints.metrics import TaintMetrics
-from polyarch.taints.operator.monitoring.alerts import ALERTS as TAINT_ALERTS
-from polyarch.taints.operator.monitoring.dashboard import DASHBOARD as TAINTS_DASHBOARD
 
 ROOT = Path(__file__).parents[4]
 RUNBOOKS = ROOT / "docs" / "guide" / "runbooks"
-ALERTS = (*alerts.ALERTS, *TAINT_ALERTS, *BUILD_ALERTS, *NUMA_ALERTS, *SCHEDULER_ALERTS)
-DASHBOARDS = (DASHBOARD, TAINTS_DASHBOARD, BUILDS_DASHBOARD, NUMA_DASHBOARD)
+ALERTS = (*alerts.PLACEMENT_ALERTS, *TAINT_ALERTS, *BUILD_ALERTS, *NUMA_ALERTS, *SCHEDULER_ALERTS)
+DASHBOARDS = (PLACEMENT_DASHBOARD, TAINTS_DASHBOARD, BUILDS_DASHBOARD, NUMA_DASHBOARD)
 ROWS = tuple(row for each in DASHBOARDS for row in each.rows)
 OF_TARGETS = {"job", "namespace", "pod", "instance", "service"}
 """Labels that Prometheus adds to what it scrapes."""
@@ -60,7 +60,7 @@ def exported(folder: str) -> dict[str, set[str]]:
     ReportMetrics(metrics)
     TaintMetrics(metrics)
     BuildMetrics(metrics)
-    numa = NumaSeries(metrics)
+    numa = NumaMetrics(metrics)
     numa.nodes({"any": (0, 0)})
     numa.conditions("any", [Condition("Degraded", "False", "AsExpected")])
     extender = ExtenderMetrics(metrics)

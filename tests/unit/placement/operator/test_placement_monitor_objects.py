@@ -4,10 +4,10 @@ import msgspec
 from test_placement_operands import ANYWHERE, MONITORED, OPENSHIFT, OWNER, made, of_kind
 
 from polyarch.kube.rbac import Access, grants
-from polyarch.operating.settings import Cluster, OperatorSettings
+from polyarch.operator.components import placement_objects
+from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api import ClusterPodPlacementConfig
-from polyarch.placement.operator import monitor_objects
 
 BOTH = {names.ENOEXEC_HANDLER, names.ENOEXEC_DAEMON}
 SETTINGS = OperatorSettings()
@@ -20,7 +20,7 @@ def added(**rest):
 
 
 def daemon_pod(settings=SETTINGS, cluster=ANYWHERE):
-    return monitor_objects.daemon_set(settings, cluster)["spec"]["template"]
+    return placement_objects.daemon_set(settings, cluster)["spec"]["template"]
 
 
 def test_pl_002_the_objects_have_the_predecessors_names():
@@ -121,14 +121,16 @@ def test_pl_010_both_sides_log_as_the_configuration_says():
 
 def test_pl_550_the_node_side_may_write_reports_and_read_nothing():
     """PL-550, PL-605."""
-    rights = monitor_objects.rights(SETTINGS, Cluster())[names.ENOEXEC_DAEMON]
+    rights = placement_objects.monitor_permissions(SETTINGS, ClusterCapabilities())[names.ENOEXEC_DAEMON]
     assert rights.cluster == ()
     group = names.GROUP
     assert grants(rights.namespaces[SETTINGS.namespace]) == [
         Access("create", group, "enoexecevents"),
         Access("patch", group, "enoexecevents/status"),
     ]
-    on_openshift = monitor_objects.rights(SETTINGS, Cluster(openshift=True))[names.ENOEXEC_DAEMON]
+    on_openshift = placement_objects.monitor_permissions(SETTINGS, ClusterCapabilities(openshift=True))[
+        names.ENOEXEC_DAEMON
+    ]
     assert grants(on_openshift.cluster) == [
         Access("use", "security.openshift.io", "securitycontextconstraints", "privileged")
     ]

@@ -8,11 +8,12 @@ import pytest
 from polyarch.kube.owners import Owner
 from polyarch.kube.resources import CLUSTER_ROLES
 from polyarch.objects import Key, ObjectMeta
-from polyarch.operating import serving, workloads
-from polyarch.operating.settings import DEFAULT_IMAGE, Cluster, OperatorSettings
+from polyarch.operator import certificates
+from polyarch.operator import operands as workloads
+from polyarch.operator.components import placement_objects
+from polyarch.operator.settings import DEFAULT_IMAGE, ClusterCapabilities, OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS, ClusterPodPlacementConfig, PlacementPolicy
-from polyarch.placement.operator import operands, webhooks
 from polyarch.placement.settings import SettingsTable
 
 OWNER = Owner.of(CPPCS, ObjectMeta(name="cluster", uid="u-1"))
@@ -21,8 +22,8 @@ MONITORED = msgspec.convert(
     {"metadata": {"name": "cluster"}, "spec": {"plugins": {"execFormatErrorMonitor": {"enabled": True}}}},
     ClusterPodPlacementConfig,
 )
-ANYWHERE = Cluster(monitoring=True)
-OPENSHIFT = Cluster(openshift=True, monitoring=True)
+ANYWHERE = ClusterCapabilities(monitoring=True)
+OPENSHIFT = ClusterCapabilities(openshift=True, monitoring=True)
 
 
 def table(**spec):
@@ -38,7 +39,7 @@ def made(
     **rest,
 ):
     """Every object by (kind, namespace, name)."""
-    found = operands.operands(
+    found = placement_objects.placement_operands(
         settings, cluster, configuration, policy or table(), **({"owner": OWNER, "ca_bundle": b"CA"} | rest)
     )
     documents = {
@@ -110,7 +111,7 @@ def test_pl_002_every_operand_carries_both_labels(cluster, configuration):
 )
 def test_pl_003_the_configuration_is_kept_for_what_depends_on_it(configuration, configs, finalizers):
     """PL-003, PL-013, PL-630."""
-    found = operands.finalizers(configuration, configs=configs)
+    found = placement_objects.finalizers(configuration, configs=configs)
     assert found == tuple(f"finalizers.multiarch.openshift.io/{name}" for name in finalizers)
 
 
@@ -288,7 +289,9 @@ def test_pl_532_network_policies_let_in_webhooks_scrapes_and_probes():
 
 def test_pl_532_the_api_server_is_reached_on_whatever_port_it_listens():
     """PL-532: also by the operator and the monitor's handler, which ask no registry; but nothing over UDP but DNS."""
-    role = workloads.Workload(name="x", container="x", role="x", replicas=2, cpu="1m", memory="1Mi", memory_limit="2Mi")
+    role = workloads.OperandDeployment(
+        name="x", container="x", role="x", replicas=2, cpu="1m", memory="1Mi", memory_limit="2Mi"
+    )
     allowed = [
         port for rule in workloads.network_policy(role, OperatorSettings())["spec"]["egress"] for port in rule["ports"]
     ]
@@ -317,9 +320,9 @@ def test_pl_541_only_the_objects_and_annotations_of_the_mode_exist(mode):
     settings = OperatorSettings(certificates=mode)
     documents = [
         *made(settings).values(),
-        webhooks.pod_webhook(settings, CONFIGURATION, table(), b"PEM", owner=OWNER),
-        *webhooks.resource_webhooks(settings, b"PEM", owner=OWNER),
-        *serving.issued(settings),
+        placement_objects.pod_webhook(settings, CONFIGURATION, table(), b"PEM", owner=OWNER),
+        *placement_objects.resource_webhooks(settings, b"PEM", owner=OWNER),
+        *certificates.issued(settings),
     ]
     text = str(documents)
     assert ("cert-manager.io" in text) == (mode == "cert-manager")
@@ -329,7 +332,7 @@ def test_pl_541_only_the_objects_and_annotations_of_the_mode_exist(mode):
 
 def test_pl_541_cert_manager_issues_one_certificate_for_every_service():
     """PL-541, PL-540."""
-    issuer, certificate = serving.issued(OperatorSettings(certificates="cert-manager", namespace="ours"))
+    issuer, certificate = certificates.issued(OperatorSettings(certificates="cert-manager", namespace="ours"))
     assert issuer["spec"] == {"selfSigned": {}}
     assert certificate["spec"]["secretName"] == "polyarch-certificates"
     assert certificate["spec"]["issuerRef"]["name"] == issuer["metadata"]["name"]
@@ -364,7 +367,7 @@ def test_pl_541_the_service_ca_makes_one_secret_for_each_service_and_the_record_
 )
 def test_pl_552_the_namespace_is_restricted_unless_the_monitor_runs_in_it(settings, monitored, level):
     """PL-552."""
-    described = operands.namespace("ours", privileged=monitored, **settings)["metadata"]
+    described = placement_objects.namespace_document("ours", privileged=monitored, **settings)["metadata"]
     management = {"workload.openshift.io/allowed": "management"} if settings else {}
     assert described["labels"] == {
         "pod-security.kubernetes.io/enforce": level,
@@ -428,7 +431,7 @@ def test_pl_703_prometheus_scrapes_over_tls_with_its_token(mode, ca):
 
 def test_pl_720_what_prometheus_reads_exists_only_where_its_kinds_do():
     """PL-720."""
-    found = made(cluster=Cluster())
+    found = made(cluster=ClusterCapabilities())
     assert of_kind(found, "ServiceMonitor") == of_kind(found, "PrometheusRule") == of_kind(found, "ConfigMap") == {}
 
 
@@ -441,14 +444,14 @@ def test_pl_500_the_same_facts_give_the_same_objects():
 
 def test_the_operators_own_objects_are_no_operands():
     """PL-500: else it would remove itself with what it made."""
-    role = workloads.Workload(
+    role = workloads.OperandDeployment(
         name=names.OPERATOR, container="x", role="x", replicas=2, cpu="1m", memory="1Mi", memory_limit="2Mi"
     )
     settings = OperatorSettings(certificates="cert-manager")
     own = [
-        *workloads.objects(role, settings, ANYWHERE),
-        *serving.issued(settings),
-        *webhooks.resource_webhooks(settings, b"", owner=Owner(CLUSTER_ROLES, Key("", names.OPERATOR), "u-2")),
+        *workloads.operand_objects(role, settings, ANYWHERE),
+        *certificates.issued(settings),
+        *placement_objects.resource_webhooks(settings, b"", owner=Owner(CLUSTER_ROLES, Key("", names.OPERATOR), "u-2")),
     ]
     for document in own:
         assert document["metadata"]["labels"] == {names.CONTROLLER_LABEL: "polyarch-operator"}

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polyarch.kube.rbac import granting, grants, missing
-from polyarch.operating.rights import global_pull_secret
-from polyarch.operating.settings import Cluster, OperatorSettings
+from polyarch.operator.components import placement_objects
+from polyarch.operator.components.operator_rbac import grantable_permissions, operator_permissions
+from polyarch.operator.owned_objects import global_pull_secret
+from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 from polyarch.placement import names
-from polyarch.placement.operator import monitor_objects, rbac
-from polyarch.placement.operator.operator_rules import granted_rights, operator_rules
 from polyarch.placement.settings import SecretAccess, WarmUpKind
 
 SETTINGS = st.builds(
@@ -20,13 +20,13 @@ SETTINGS = st.builds(
     namespace=st.sampled_from(["polyarch-system", "openshift-config", "ours"]),
     global_pull_secret=st.sampled_from([None, ("infra", "pull"), ("polyarch-system", "pull")]),
 )
-CLUSTERS = st.builds(Cluster, openshift=st.booleans(), monitoring=st.booleans())
+CLUSTERS = st.builds(ClusterCapabilities, openshift=st.booleans(), monitoring=st.booleans())
 
 
 SWITCHES = st.fixed_dictionaries(
     {
         field.name: st.booleans()
-        for field in msgspec.structs.fields(rbac.Parts)
+        for field in msgspec.structs.fields(placement_objects.OptionalFeatures)
         if field.type is bool and field.name != "openshift"
     }
 )
@@ -42,7 +42,7 @@ SWITCHES = st.fixed_dictionaries(
 )
 def test_pl_550_every_role_that_any_policy_asks_for_can_be_granted(settings, cluster, switches, warm_up, access):
     """PL-550: Kubernetes refuses a role with a rule that its maker does not hold, in that namespace or everywhere."""
-    parts = rbac.Parts(
+    parts = placement_objects.OptionalFeatures(
         namespace=settings.namespace,
         warm_up=tuple(warm_up),
         secret_access=access,
@@ -50,8 +50,8 @@ def test_pl_550_every_role_that_any_policy_asks_for_can_be_granted(settings, clu
         openshift=cluster.openshift,
         **switches,
     )
-    held = operator_rules(settings, cluster)
-    for document in (*rbac.rbac(parts), *monitor_objects.objects(settings, cluster)):
+    held = operator_permissions(settings, cluster)
+    for document in (*placement_objects.rbac(parts), *placement_objects.monitor_objects(settings, cluster)):
         if "rules" in document:
             namespace = document["metadata"].get("namespace", "")
             rules = (*held.cluster, *held.namespaces.get(namespace, ()))
@@ -61,7 +61,7 @@ def test_pl_550_every_role_that_any_policy_asks_for_can_be_granted(settings, clu
 @given(SETTINGS, CLUSTERS)
 def test_pl_550_the_operator_has_no_wildcard_and_cannot_raise_its_own_rights(settings, cluster):
     """PL-550."""
-    held = operator_rules(settings, cluster)
+    held = operator_permissions(settings, cluster)
     for rules in (held.cluster, *held.namespaces.values()):
         for access in grants(rules):
             assert "*" not in (access.verb, access.group, access.resource, access.name)
@@ -71,7 +71,7 @@ def test_pl_550_the_operator_has_no_wildcard_and_cannot_raise_its_own_rights(set
 @given(SETTINGS, CLUSTERS)
 def test_pl_550_cluster_wide_it_changes_by_name_alone(settings, cluster):
     """PL-550: but for pods' gates, Events, reviews, and what it grants."""
-    held = operator_rules(settings, cluster)
+    held = operator_permissions(settings, cluster)
     unnamed = {
         (access.verb, access.resource)
         for access in grants(held.cluster)
@@ -95,7 +95,7 @@ def test_pl_550_cluster_wide_it_changes_by_name_alone(settings, cluster):
 @given(SETTINGS, CLUSTERS)
 def test_pl_550_it_never_lists_secrets_of_the_cluster_nor_updates_or_deletes_pods(settings, cluster):
     """PL-550."""
-    held = operator_rules(settings, cluster)
+    held = operator_permissions(settings, cluster)
     of = {
         kind: {access.verb for access in grants(held.cluster) if access.resource == kind}
         for kind in ("secrets", "pods", "customresourcedefinitions")
@@ -110,7 +110,7 @@ def test_pl_550_it_never_lists_secrets_of_the_cluster_nor_updates_or_deletes_pod
 @pytest.mark.parametrize("kind", ["secrets", "configmaps", "deployments", "roles", "servicemonitors"])
 def test_pl_550_in_its_namespace_it_changes_only_objects_with_known_names(kind):
     """PL-550."""
-    held = operator_rules(OperatorSettings(), Cluster()).namespaces["polyarch-system"]
+    held = operator_permissions(OperatorSettings(), ClusterCapabilities()).namespaces["polyarch-system"]
     changed = {access.name for access in grants(held) if access.resource == kind and access.verb in ("patch", "delete")}
     assert changed
     assert "" not in changed
@@ -118,7 +118,9 @@ def test_pl_550_in_its_namespace_it_changes_only_objects_with_known_names(kind):
 
 def test_pl_550_the_operator_has_a_role_wherever_it_makes_one():
     """PL-550, PL-423."""
-    found = operator_rules(OperatorSettings(global_pull_secret=("infra", "pull")), Cluster(openshift=True))
+    found = operator_permissions(
+        OperatorSettings(global_pull_secret=("infra", "pull")), ClusterCapabilities(openshift=True)
+    )
     assert set(found.namespaces) == {"polyarch-system", "openshift-config", "infra"}
     for rules in found.namespaces.values():
         assert missing(rules, [access for access in grants(rules) if access.resource == "roles"]) == []
@@ -134,11 +136,11 @@ def test_pl_550_the_operator_has_a_role_wherever_it_makes_one():
 
 def test_pl_501_it_may_read_and_remove_the_lease_of_the_controllers():
     """PL-520, PL-503: what is left of a role goes with it."""
-    held = operator_rules(OperatorSettings(), Cluster()).namespaces["polyarch-system"]
+    held = operator_permissions(OperatorSettings(), ClusterCapabilities()).namespaces["polyarch-system"]
     deleted = {access.name for access in grants(held) if (access.verb, access.resource) == ("delete", "leases")}
     assert deleted == {names.OPERATOR_LEASE, names.CONTROLLER_LEASE, names.ENOEXEC_LEASE}
 
 
 def test_what_may_be_granted_includes_webhook_and_controller():
     """PL-550."""
-    assert len(granted_rights(OperatorSettings(), Cluster())) >= 2
+    assert len(grantable_permissions(OperatorSettings(), ClusterCapabilities())) >= 2

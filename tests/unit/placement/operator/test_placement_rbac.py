@@ -5,13 +5,13 @@ import pytest
 
 from polyarch.kube import rbac as rights
 from polyarch.kube.rbac import granting
-from polyarch.operating.settings import Cluster, OperatorSettings
+from polyarch.operator.components import placement_objects
+from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api import PlacementPolicy
-from polyarch.placement.operator import rbac
 from polyarch.placement.settings import SettingsTable
 
-EVERYTHING = rbac.Parts(
+EVERYTHING = placement_objects.OptionalFeatures(
     node_aware=True,
     openshift=True,
     sweeps=True,
@@ -54,7 +54,7 @@ def rules(documents):
 
 def test_secrets_are_read_by_name_and_never_enumerated():
     """PL-421, PL-550: list and watch only where a name stands beside them."""
-    granted = rules(rbac.rbac(EVERYTHING))
+    granted = rules(placement_objects.rbac(EVERYTHING))
     assert {verb for _, _, _, resource, verb, name in granted if resource == "secrets" and not name} == {"get"}
     assert {name for *_, resource, verb, name in granted if resource == "secrets" and verb == "list"} == {
         "pull-secret",
@@ -64,7 +64,7 @@ def test_secrets_are_read_by_name_and_never_enumerated():
 
 def test_nobody_may_update_or_delete_pods_and_the_webhook_may_not_even_read_them():
     """PL-550, PL-102."""
-    granted = rules(rbac.rbac(EVERYTHING))
+    granted = rules(placement_objects.rbac(EVERYTHING))
     of_pods = {(role, verb) for role, _, _, resource, verb, _ in granted if resource == "pods"}
     assert of_pods == {(names.CONTROLLER, verb) for verb in ("get", "list", "watch", "patch")}
     assert not any("*" in right for right in granted)
@@ -73,37 +73,52 @@ def test_nobody_may_update_or_delete_pods_and_the_webhook_may_not_even_read_them
 @pytest.mark.parametrize(
     ("parts", "right"),
     [
-        (rbac.Parts(node_aware=True), (names.WEBHOOK, "", "list nodes")),
-        (rbac.Parts(openshift=True), (names.WEBHOOK, "", "watch imagedigestmirrorsets.config.openshift.io")),
+        (placement_objects.OptionalFeatures(node_aware=True), (names.WEBHOOK, "", "list nodes")),
         (
-            rbac.Parts(openshift=True),
+            placement_objects.OptionalFeatures(openshift=True),
+            (names.WEBHOOK, "", "watch imagedigestmirrorsets.config.openshift.io"),
+        ),
+        (
+            placement_objects.OptionalFeatures(openshift=True),
             (names.CONTROLLER, "", "use securitycontextconstraints.security.openshift.io"),
         ),
-        (rbac.Parts(evicts=True), (names.CONTROLLER, "", "create pods/eviction")),
-        (rbac.Parts(compares_nodes=True), (names.CONTROLLER, "", "list nodes")),
+        (placement_objects.OptionalFeatures(evicts=True), (names.CONTROLLER, "", "create pods/eviction")),
+        (placement_objects.OptionalFeatures(compares_nodes=True), (names.CONTROLLER, "", "list nodes")),
         (
-            rbac.Parts(sweeps=True),
+            placement_objects.OptionalFeatures(sweeps=True),
             (
                 names.CONTROLLER,
                 "",
                 f"watch mutatingwebhookconfigurations.admissionregistration.k8s.io {names.WEBHOOK_CONFIGURATION}",
             ),
         ),
-        (rbac.Parts(sweeps=True), (names.CONTROLLER, "polyarch-system", f"watch deployments.apps {names.WEBHOOK}")),
-        (rbac.Parts(warm_up=("Deployment", "CronJob")), (names.CONTROLLER, "", "list deployments.apps")),
-        (rbac.Parts(warm_up=("Deployment", "CronJob")), (names.CONTROLLER, "", "watch cronjobs.batch")),
         (
-            rbac.Parts(share_readings=True),
+            placement_objects.OptionalFeatures(sweeps=True),
+            (names.CONTROLLER, "polyarch-system", f"watch deployments.apps {names.WEBHOOK}"),
+        ),
+        (
+            placement_objects.OptionalFeatures(warm_up=("Deployment", "CronJob")),
+            (names.CONTROLLER, "", "list deployments.apps"),
+        ),
+        (
+            placement_objects.OptionalFeatures(warm_up=("Deployment", "CronJob")),
+            (names.CONTROLLER, "", "watch cronjobs.batch"),
+        ),
+        (
+            placement_objects.OptionalFeatures(share_readings=True),
             (names.WEBHOOK, "polyarch-system", "watch secrets polyarch-image-readings"),
         ),
         (
-            rbac.Parts(share_readings=True),
+            placement_objects.OptionalFeatures(share_readings=True),
             (names.CONTROLLER, "polyarch-system", "patch secrets polyarch-image-readings"),
         ),
-        (rbac.Parts(reports=True), (names.CONTROLLER, "", "list jobs.batch")),
-        (rbac.Parts(reports=True), (names.CONTROLLER, "polyarch-system", "patch configmaps polyarch-report")),
+        (placement_objects.OptionalFeatures(reports=True), (names.CONTROLLER, "", "list jobs.batch")),
         (
-            rbac.Parts(global_pull_secret=("infra", "pull")),
+            placement_objects.OptionalFeatures(reports=True),
+            (names.CONTROLLER, "polyarch-system", "patch configmaps polyarch-report"),
+        ),
+        (
+            placement_objects.OptionalFeatures(global_pull_secret=("infra", "pull")),
             (names.WEBHOOK, "infra", "watch secrets pull"),
         ),
     ],
@@ -128,15 +143,19 @@ def test_rights_for_optional_parts_are_granted_only_with_them(parts, right):
     """PL-550, PL-551."""
 
     def told(parts):
-        return {(account, where, str(access)) for account, where, access in by_account(rbac.rbac(parts))}
+        return {(account, where, str(access)) for account, where, access in by_account(placement_objects.rbac(parts))}
 
     assert right in told(parts)
-    assert right not in told(rbac.Parts())
+    assert right not in told(placement_objects.OptionalFeatures())
 
 
 def test_without_secret_access_no_pull_secret_of_a_pod_can_be_read():
     """PL-421: ``secretAccess: none`` removes the rule."""
-    granted = by_account(rbac.rbac(rbac.Parts(secret_access="none", global_pull_secret=("infra", "pull"))))
+    granted = by_account(
+        placement_objects.rbac(
+            placement_objects.OptionalFeatures(secret_access="none", global_pull_secret=("infra", "pull"))
+        )
+    )
     secrets = {(where, access.name) for _, where, access in granted if access.resource == "secrets"}
     assert secrets == {("infra", "pull")}
 
@@ -191,24 +210,26 @@ EVICTS_SOMEWHERE = {
 )
 def test_rights_follow_the_policy(table, parts):
     """PL-550: a rule is there only while a setting needs it."""
-    assert rbac.Parts.of(OperatorSettings(), Cluster(), table) == rbac.Parts(**parts)
+    assert placement_objects.OptionalFeatures.of(
+        OperatorSettings(), ClusterCapabilities(), table
+    ) == placement_objects.OptionalFeatures(**parts)
 
 
 def test_the_global_pull_secret_is_the_one_given_or_openshifts():
     """PL-423."""
 
     def found(settings, cluster):
-        return rbac.Parts.of(settings, cluster, policy()).global_pull_secret
+        return placement_objects.OptionalFeatures.of(settings, cluster, policy()).global_pull_secret
 
-    assert found(OperatorSettings(), Cluster()) is None
-    assert found(OperatorSettings(), Cluster(openshift=True)) == ("openshift-config", "pull-secret")
+    assert found(OperatorSettings(), ClusterCapabilities()) is None
+    assert found(OperatorSettings(), ClusterCapabilities(openshift=True)) == ("openshift-config", "pull-secret")
     given = OperatorSettings(global_pull_secret=("infra", "pull"))
-    assert found(given, Cluster(openshift=True)) == ("infra", "pull")
+    assert found(given, ClusterCapabilities(openshift=True)) == ("infra", "pull")
 
 
 def test_every_role_is_bound_to_its_own_account():
     """PL-550, PL-002."""
-    for document in rbac.rbac(EVERYTHING):
+    for document in placement_objects.rbac(EVERYTHING):
         assert document["metadata"]["name"] in (names.WEBHOOK, names.CONTROLLER)
         if document["kind"].endswith("Binding"):
             name = document["metadata"]["name"]

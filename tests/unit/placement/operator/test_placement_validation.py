@@ -5,14 +5,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from polyarch.placement.api import Plugins, PodPlacementConfig
-from polyarch.placement.operator.validation import (
-    Submitted,
+from polyarch.operator.components.placement_status import (
+    ValidationRequest,
     judge,
     judge_cluster_configuration,
     judge_removal,
     shadowed,
 )
+from polyarch.placement.api import Plugins, PodPlacementConfig
 
 
 def config(name: str = "some", priority: int = 0, namespace: str = "team", **spec: Any) -> PodPlacementConfig:
@@ -29,7 +29,7 @@ def scoring(*architectures: str, enabled: bool = True) -> dict[str, Any]:
 
 
 def refusal(new: PodPlacementConfig, *others: PodPlacementConfig, old: Any = None, configured: bool = True) -> Any:
-    return judge(Submitted(new, old, others, configured))
+    return judge(ValidationRequest(new, old, others, configured))
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_pl_032_of_equal_priorities_the_later_names_are_shadowed() -> None:
 
 def test_pl_031_none_is_created_while_the_cluster_configuration_is_being_deleted() -> None:
     """PL-031: it would only prolong the deletion; what is there can still be changed."""
-    late = Submitted(config(), None, (), cluster_configured=True, cluster_leaving=True)
+    late = ValidationRequest(config(), None, (), cluster_configured=True, cluster_leaving=True)
     refused = judge(late)
     assert refused is not None
     assert refused.code == 400

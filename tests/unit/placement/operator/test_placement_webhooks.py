@@ -5,16 +5,16 @@ import pytest
 
 from polyarch.kube.owners import Owner
 from polyarch.objects import Key
-from polyarch.operating.settings import OperatorSettings
+from polyarch.operator.components import placement_objects
+from polyarch.operator.settings import OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS, ClusterPodPlacementConfig, PlacementPolicy
-from polyarch.placement.operator import webhooks
 from polyarch.placement.settings import SettingsTable
 
 
 def test_the_registration_of_the_webhook():
     """PL-100."""
-    (webhook,) = webhooks.webhook_configuration()["webhooks"]
+    (webhook,) = placement_objects.webhook_configuration()["webhooks"]
     assert webhook["name"] == "pod-placement-scheduling-gate.multiarch.openshift.io"
     assert webhook["clientConfig"]["service"]["path"] == "/add-pod-scheduling-gate"
     assert webhook["failurePolicy"] == "Ignore"
@@ -27,7 +27,7 @@ def test_the_registration_of_the_webhook():
 def test_the_namespace_selector_is_copied_and_a_url_takes_the_place_of_the_service():
     """PL-100, PL-010."""
     selector = {"matchExpressions": [{"key": "a", "operator": "Exists"}]}
-    document = webhooks.webhook_configuration(
+    document = placement_objects.webhook_configuration(
         url="https://127.0.0.1:9443/", ca_bundle=b"PEM", namespace_selector=selector
     )
     (webhook,) = document["webhooks"]
@@ -38,7 +38,7 @@ def test_the_namespace_selector_is_copied_and_a_url_takes_the_place_of_the_servi
 def test_excluded_namespaces_cost_no_call():
     """PL-100: the same names and prefixes as in the rule; the ones in the selector, the others as CEL."""
     own = {"key": "placed", "operator": "Exists"}
-    (webhook,) = webhooks.webhook_configuration(
+    (webhook,) = placement_objects.webhook_configuration(
         namespace_selector={"matchLabels": {"a": "b"}, "matchExpressions": [own]},
         excluded_namespaces=["build-cache", "vendor-*", "a"],
     )["webhooks"]
@@ -50,7 +50,7 @@ def test_excluded_namespaces_cost_no_call():
 
 def test_pl_100_without_prefixes_no_cel_is_evaluated_for_each_pod():
     """PL-100: it costs the API server more than the whole of an admission costs us."""
-    (webhook,) = webhooks.webhook_configuration(excluded_namespaces=["build-cache"])["webhooks"]
+    (webhook,) = placement_objects.webhook_configuration(excluded_namespaces=["build-cache"])["webhooks"]
     assert "matchConditions" not in webhook
 
 
@@ -72,7 +72,7 @@ OWNER = Owner(CPPCS, Key("", "cluster"), "u-1")
 
 def test_pl_100_the_pod_webhook_follows_configuration_and_policy():
     """PL-100, PL-500: selector of the one, exclusions of the other, our CA, and it belongs to the configuration."""
-    document = webhooks.pod_webhook(
+    document = placement_objects.pod_webhook(
         OperatorSettings(namespace="ours"), CONFIGURATION, table(excludedNamespaces=["x", "y-*"]), b"PEM", owner=OWNER
     )
     (webhook,) = document["webhooks"]
@@ -88,7 +88,7 @@ def test_pl_100_the_pod_webhook_follows_configuration_and_policy():
 
 def resource_webhooks():
     found = {}
-    for document in webhooks.resource_webhooks(OperatorSettings(), b"PEM", owner=None):
+    for document in placement_objects.resource_webhooks(OperatorSettings(), b"PEM", owner=None):
         found |= {webhook["name"]: (document["kind"], webhook) for webhook in document["webhooks"]}
     return found
 

@@ -11,10 +11,10 @@ from memory_api import MemoryApi
 
 from polyarch.kube.certificate_rotation import authority_of, leaf_of
 from polyarch.kube.resources import SECRETS
-from polyarch.operating.serving import secret_of
-from polyarch.operating.settings import OperatorSettings
+from polyarch.operator.certificates import RECORD_KEY, secret_of
+from polyarch.operator.serving_secrets import ServingSecrets
+from polyarch.operator.settings import OperatorSettings
 from polyarch.placement import names
-from polyarch.placement.reconcilers.serving_secrets import RECORD_KEY, ServingSecrets
 from polyarch.placement.record import parse_keys
 
 OWNER = {"apiVersion": "v1", "kind": "ServiceAccount", "name": names.OPERATOR, "uid": "u-1"}

@@ -5,9 +5,8 @@ from typing import Any
 
 from manual_clock import ManualClock
 
+from polyarch.operator.components.placement_reconciler import COUNTING, SINGLETON, StatusReconciler
 from polyarch.placement.api import LeaderNotes
-from polyarch.placement.reconcilers.observation import SINGLETON
-from polyarch.placement.reconcilers.statuses import COUNTING, StatusReconciler
 
 
 class Api:

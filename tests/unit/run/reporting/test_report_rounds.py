@@ -14,8 +14,8 @@ from polyarch.kube.errors import Forbidden, NotFound
 from polyarch.kube.rbac import grants
 from polyarch.kube.resources import CONFIGMAPS, DEPLOYMENTS, NODES
 from polyarch.kube.responses import Listing
+from polyarch.operator.components import placement_objects
 from polyarch.placement import names
-from polyarch.placement.operator import rbac
 from polyarch.reports.gather import TYPES
 from polyarch.run.reporting.keeper import LATER, SOON, NotYet
 from polyarch.run.reporting.rounds import LOOKUPS, OF_COMPONENTS, ReportRounds
@@ -134,7 +134,10 @@ async def test_rp_031_the_controller_may_list_exactly_what_it_lists():
     await world.rounds.make()
     reads = {str(each) for each in TYPES if each not in OF_COMPONENTS}
     assert {str(each) for each in world.cluster.listed} == reads
-    controller = {each: rbac.rights(rbac.Parts(reports=each))[names.CONTROLLER] for each in (True, False)}
+    controller = {
+        each: placement_objects.role_permissions(placement_objects.OptionalFeatures(reports=each))[names.CONTROLLER]
+        for each in (True, False)
+    }
     granted = {
         f"{access.resource}.{access.group}" if access.group else access.resource
         for access in grants(controller[True].cluster)

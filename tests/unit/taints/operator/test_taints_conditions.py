@@ -1,6 +1,6 @@
 """What the operator says of taints beside the role's own word (TN-013)."""
 
-from polyarch.taints.operator.conditions import NAMED_AT_MOST, refused
+from polyarch.operator.components.taints_status import NAMED_AT_MOST, refused
 
 
 def test_tn_013_deployed_is_there_only_while_something_is_refused_or_fought_over() -> None:

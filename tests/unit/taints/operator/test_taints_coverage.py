@@ -2,15 +2,14 @@
 
 import pytest
 
-from polyarch.operating.rollouts import Rollout
+from polyarch.operator.components.taints_status import PlacementScope, affinity_covered, not_available, not_removed
+from polyarch.operator.operands import RolloutStatus
 from polyarch.selectors import Requirement, Selector
 from polyarch.taints.api import ArchitectureTaintsSpec, PodsSpec
-from polyarch.taints.operator.conditions import not_available, not_removed
-from polyarch.taints.operator.coverage import Placement, affinity_covered
 from polyarch.taints.settings import TaintSettings
 
 PLACED = Selector((Requirement("placed", "Exists"),))
-EVERYWHERE = Placement()
+EVERYWHERE = PlacementScope()
 
 
 def of(mode: str = "both", *, excluded: tuple[str, ...] = (), selector: object = None) -> TaintSettings:
@@ -38,15 +37,17 @@ LABELS = {"matchExpressions": [{"key": "placed", "operator": "Exists"}]}
     ("taints", "placement", "reason", "said"),
     [
         (of(), EVERYWHERE, "SamePods", ""),
-        (of(), Placement(audits=True), "PlacementAudits", "mode: enforce"),
-        (of(), Placement(namespaces=PLACED), "PodsNotPlaced", "placed Exists"),
-        (of(selector=LABELS), Placement(namespaces=PLACED), "SamePods", ""),
+        (of(), PlacementScope(audits=True), "PlacementAudits", "mode: enforce"),
+        (of(), PlacementScope(namespaces=PLACED), "PodsNotPlaced", "placed Exists"),
+        (of(selector=LABELS), PlacementScope(namespaces=PLACED), "SamePods", ""),
         (of(selector=LABELS), EVERYWHERE, "SamePods", ""),
-        (of(), Placement(excluded=("kube-system",)), "PodsNotPlaced", "other than kube-system"),
-        (of(excluded=("kube-system", "a-*")), Placement(excluded=("kube-system", "a-*")), "SamePods", ""),
+        (of(), PlacementScope(excluded=("kube-system",)), "PodsNotPlaced", "other than kube-system"),
+        (of(excluded=("kube-system", "a-*")), PlacementScope(excluded=("kube-system", "a-*")), "SamePods", ""),
         (
             of(excluded=("kube-system",)),
-            Placement(namespaces=Selector((Requirement("kubernetes.io/metadata.name", "NotIn", ("kube-system",)),))),
+            PlacementScope(
+                namespaces=Selector((Requirement("kubernetes.io/metadata.name", "NotIn", ("kube-system",)),))
+            ),
             "SamePods",
             "",
         ),
@@ -61,7 +62,7 @@ def test_tn_013_whether_placement_constrains_the_same_pods(taints, placement, re
 
 def test_tn_014_without_an_available_pod_the_operator_says_why_it_is_not_ready():
     """TN-014: somebody has to."""
-    found = not_available(Rollout(), ("Service polyarch-taints could not be changed: no",))
+    found = not_available(RolloutStatus(), ("Service polyarch-taints could not be changed: no",))
     assert (found.type, found.status, found.reason) == ("Ready", "False", "RoleNotAvailable")
     assert "it does not exist" in found.message
     assert "could not be changed: no" in found.message

@@ -5,14 +5,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from polyarch.operating import names as shared
-from polyarch.operating import serving
-from polyarch.operating.labels import part_of
-from polyarch.operating.settings import Cluster, OperatorSettings
-from polyarch.placement.operator import deployments
+from polyarch import names as shared
+from polyarch.operator import certificates
+from polyarch.operator.components import placement_objects
+from polyarch.operator.components.taints_objects import taints_operands
+from polyarch.operator.owned_objects import part_of
+from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 from polyarch.taints import names
 from polyarch.taints.api import ArchitectureTaintsSpec, PodsSpec, TaintSpec
-from polyarch.taints.operator.operands import operands
 from polyarch.taints.settings import PRESET_KEYS, TaintSettings
 
 USUAL = TaintSettings()
@@ -20,11 +20,13 @@ USUAL = TaintSettings()
 
 def made(
     settings: OperatorSettings | None = None,
-    cluster: Cluster | None = None,
+    cluster: ClusterCapabilities | None = None,
     taints: TaintSettings = USUAL,
     **options: Any,
 ) -> dict[tuple[str, str], dict[str, Any]]:
-    documents = operands(settings or OperatorSettings(), cluster or Cluster(), taints, ca_bundle=b"CA", **options)
+    documents = taints_operands(
+        settings or OperatorSettings(), cluster or ClusterCapabilities(), taints, ca_bundle=b"CA", **options
+    )
     return {(each["kind"], each["metadata"]["name"]): each for each in documents}
 
 
@@ -78,10 +80,10 @@ def test_tn_081_evictions_are_granted_only_with_them():
 
 def test_tn_003_everything_is_of_one_part_that_placement_does_not_touch():
     """TN-003: each feature is pruned and removed by itself."""
-    cluster = Cluster(openshift=True, monitoring=True)
+    cluster = ClusterCapabilities(openshift=True, monitoring=True)
     parts = {each["metadata"]["labels"][shared.OPERAND_LABEL] for each in made(cluster=cluster).values()}
     assert parts == {shared.TAINTS}
-    assert part_of(deployments.webhook(OperatorSettings()).name) != shared.TAINTS
+    assert part_of(placement_objects.webhook_deployment(OperatorSettings()).name) != shared.TAINTS
     assert all(
         each["metadata"]["labels"]["app.kubernetes.io/part-of"] == "polyarch" for each in made(cluster=cluster).values()
     )
@@ -89,7 +91,7 @@ def test_tn_003_everything_is_of_one_part_that_placement_does_not_touch():
 
 def test_tn_083_it_is_scraped_and_alerts_exist_where_their_kinds_do():
     """TN-083."""
-    with_monitoring = made(cluster=Cluster(monitoring=True))
+    with_monitoring = made(cluster=ClusterCapabilities(monitoring=True))
     assert ("PrometheusRule", names.ROLE) in with_monitoring
     monitor = with_monitoring["ServiceMonitor", names.ROLE]["spec"]["endpoints"][0]
     assert monitor["tlsConfig"]["ca"] == {"configMap": {"name": "polyarch-taints-serving-ca", "key": "ca.crt"}}
@@ -101,7 +103,7 @@ def test_tn_083_it_is_scraped_and_alerts_exist_where_their_kinds_do():
 def test_tn_003_its_service_has_a_certificate_in_every_mode(mode):
     """TN-003: with the names by which the API server calls it."""
     settings = msgspec.structs.replace(OperatorSettings(), certificates=mode)
-    assert serving.names_of(names.ROLE, settings.namespace)[0] in serving.dns_names(settings.namespace)
+    assert certificates.names_of(names.ROLE, settings.namespace)[0] in certificates.dns_names(settings.namespace)
     objects = made(settings=settings)
     (volume,) = (each for each in pod(settings=settings)["volumes"] if each["name"] == "certificates")
     annotations = objects["Service", names.ROLE]["metadata"].get("annotations", {})
@@ -111,15 +113,15 @@ def test_tn_003_its_service_has_a_certificate_in_every_mode(mode):
     else:
         assert volume["secret"]["secretName"] == shared.CERTIFICATES_SECRET
     if mode == "cert-manager":
-        (certificate,) = (each for each in serving.issued(settings) if each["kind"] == "Certificate")
-        assert set(serving.names_of(names.ROLE, settings.namespace)) <= set(certificate["spec"]["dnsNames"])
+        (certificate,) = (each for each in certificates.issued(settings) if each["kind"] == "Certificate")
+        assert set(certificates.names_of(names.ROLE, settings.namespace)) <= set(certificate["spec"]["dnsNames"])
 
 
 @pytest.mark.parametrize("openshift", [False, True])
 @pytest.mark.parametrize("placed", [False, True])
 def test_tn_031_on_openshift_the_cas_of_registries_are_there_once(openshift, placed):
     """TN-031: one ConfigMap serves both features; placement makes it where it is on."""
-    found = made(cluster=Cluster(openshift=openshift), placed=placed)
+    found = made(cluster=ClusterCapabilities(openshift=openshift), placed=placed)
     assert (("ConfigMap", shared.TRUSTED_CA) in found) == (openshift and not placed)
 
 

@@ -4,17 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from polyarch import names as shared
 from polyarch.installation.operator import operator_rights
 from polyarch.kube.rbac import granting, grants, missing
-from polyarch.operating import names as shared
-from polyarch.operating.settings import Cluster, OperatorSettings
+from polyarch.operator.components import taints_objects
+from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 from polyarch.run.parts import controller_lease
 from polyarch.taints import daemonsets as template_controller
 from polyarch.taints import names, registration
 from polyarch.taints import pods as changed_pods
 from polyarch.taints import pods as pod_writes
 from polyarch.taints import rollout as safety
-from polyarch.taints.operator import rights
 
 HOME = OperatorSettings().namespace
 SETTINGS = st.builds(
@@ -22,12 +22,12 @@ SETTINGS = st.builds(
     namespace=st.sampled_from(["polyarch-system", "openshift-config", "ours"]),
     global_pull_secret=st.sampled_from([None, ("infra", "pull"), ("polyarch-system", "pull")]),
 )
-CLUSTERS = st.builds(Cluster, openshift=st.booleans(), monitoring=st.booleans())
+CLUSTERS = st.builds(ClusterCapabilities, openshift=st.booleans(), monitoring=st.booleans())
 CHANGES = {"create", "update", "patch", "delete", "deletecollection"}
 
 
 def role(*, evicts: bool = False, openshift: bool = False):
-    return rights.role_rights(OperatorSettings(), Cluster(openshift=openshift), evicts=evicts)
+    return taints_objects.role_permissions(OperatorSettings(), ClusterCapabilities(openshift=openshift), evicts=evicts)
 
 
 def test_tn_081_the_role_is_granted_what_its_parts_say_they_need():
@@ -87,7 +87,7 @@ def test_tn_081_secrets_are_read_by_name_and_never_listed():
 
 def test_tn_081_the_processes_of_placement_get_what_adding_tolerations_takes():
     """TN-081: by a role that exists as long as taints do."""
-    documents = rights.rbac(OperatorSettings(), Cluster(), evicts=False)
+    documents = taints_objects.rbac(OperatorSettings(), ClusterCapabilities(), evicts=False)
     bindings = [each for each in documents if each["kind"].endswith("Binding")]
     bound = {
         each["kind"]: {subject["name"] for subject in each["subjects"]}
@@ -103,7 +103,7 @@ def test_tn_081_the_processes_of_placement_get_what_adding_tolerations_takes():
 def test_tn_081_the_operator_holds_whatever_it_grants(settings, cluster, evicts):
     """TN-081: Kubernetes refuses a role with a rule that its maker does not hold."""
     held = operator_rights(settings, cluster)
-    for document in rights.rbac(settings, cluster, evicts=evicts):
+    for document in taints_objects.rbac(settings, cluster, evicts=evicts):
         if "rules" in document:
             namespace = document["metadata"].get("namespace", "")
             rules = (*held.cluster, *held.namespaces.get(namespace, ()))
@@ -113,7 +113,7 @@ def test_tn_081_the_operator_holds_whatever_it_grants(settings, cluster, evicts)
 @given(SETTINGS, CLUSTERS)
 def test_tn_081_the_operator_gets_no_wildcard_and_cannot_raise_its_own_rights(settings, cluster):
     """TN-081, TN-094."""
-    held = rights.operator_rights(settings, cluster)
+    held = taints_objects.operator_permissions(settings, cluster)
     for rules in (held.cluster, *held.namespaces.values()):
         for access in grants(rules):
             assert "*" not in (access.verb, access.group, access.resource, access.name)
@@ -125,7 +125,7 @@ def test_tn_081_the_operator_gets_no_wildcard_and_cannot_raise_its_own_rights(se
 @pytest.mark.parametrize("kind", ["nodes", "pods", "daemonsets"])
 def test_tn_081_the_operator_neither_updates_nor_deletes_what_is_not_its_own(kind):
     """TN-081, TN-073: it removes taints and gates where the role is dead, by patches."""
-    held = rights.operator_rights(OperatorSettings(), Cluster())
+    held = taints_objects.operator_permissions(OperatorSettings(), ClusterCapabilities())
     assert {access.verb for access in grants(held.cluster) if access.resource == kind} == {
         "get",
         "list",

@@ -8,10 +8,10 @@ import pytest
 from polyarch.kube.owners import Owner
 from polyarch.kube.resources import CLUSTER_ROLES
 from polyarch.objects import Key
-from polyarch.operating.settings import OperatorSettings
-from polyarch.placement.operator import webhooks as of_placement
+from polyarch.operator.components import placement_objects as of_placement
+from polyarch.operator.components.taints_objects import webhook_configuration, webhooks
+from polyarch.operator.settings import OperatorSettings
 from polyarch.taints.api import ArchitectureTaintsSpec
-from polyarch.taints.operator.webhooks import webhook_configuration, webhooks
 from polyarch.taints.settings import TaintSettings
 
 OPT_OUT = {"key": "polyarch.dev/taints", "operator": "NotIn", "values": ["disabled"]}

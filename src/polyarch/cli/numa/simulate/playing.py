@@ -12,9 +12,9 @@ from polyarch.cli.numa.sources.workloads import read_pods
 from polyarch.cli.options.outputs import Output, emit
 from polyarch.cli.output.documents import document_text
 from polyarch.cli.output.messages import Messages
+from polyarch.names import ARCH_KEY
 from polyarch.numa.simulation import simulate
 from polyarch.numa.snapshot import Snapshot, rules_of
-from polyarch.operating.names import ARCH_KEY
 
 COMMAND: Final = "numa simulate"
 

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from polyarch.builds.jobs import contract
-from polyarch.operating.settings import DEFAULT_BUILDER_IMAGE
+from polyarch.operator.settings import DEFAULT_BUILDER_IMAGE
 from polyarch.sandbox.pods.programs.arguments import rewritten
 from polyarch.sandbox.pods.programs.installed import NotInTheImage
 from polyarch.sandbox.pods.spec import Container

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Final
 
-from polyarch.operating.settings import DEFAULT_IMAGE
+from polyarch.operator.settings import DEFAULT_IMAGE
 from polyarch.sandbox.pods.programs.arguments import addressed, expanded, rewritten
 from polyarch.sandbox.pods.spec import Container
 

@@ -24,8 +24,8 @@ from polyarch.numa.extender.requeue import CAPACITIES, NodeAnnotationSignal, Req
 from polyarch.numa.extender.service import PodBinder
 from polyarch.numa.extender.settings import ExtenderSettings
 from polyarch.numa.extender.wire import ExtenderBindingArgs
-from polyarch.numa.operator.scheduler import objects
 from polyarch.numa.reservations import StaleExporter
+from polyarch.operator.components import numa_scheduler_objects
 
 WATCHED = {
     Access(verb, group, plural)
@@ -69,8 +69,8 @@ def test_ns_165_in_its_own_namespace_an_extender_may_kick_and_nothing_if_it_does
 @pytest.mark.parametrize("preempts", [False, True])
 def test_ns_165_the_operator_gives_exactly_what_its_extender_uses(preempts):
     own = rights(ExtenderSettings(preempt=SchedulerSettings(preempts=preempts).preempts))
-    assert set(grants(objects.extender_rules(preempts=preempts))) == set(grants(own.cluster))
-    assert set(grants(objects.kick_rules())) == set(grants(own.namespace))
+    assert set(grants(numa_scheduler_objects.extender_rules(preempts=preempts))) == set(grants(own.cluster))
+    assert set(grants(numa_scheduler_objects.kick_rules())) == set(grants(own.namespace))
 
 
 class World:

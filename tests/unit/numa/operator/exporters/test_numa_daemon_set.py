@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from numa_cluster import PREFIX, Json, exporter, flags, found, names, nodes, operator, planned, pod, pool
 
-from polyarch.numa.operator.exporters.daemon_set import SLEEPER
+from polyarch.operator.components.numa_exporter_objects import SLEEPER
 from polyarch.selectors import admits
 
 WORKERS = {"poolName": "worker"}

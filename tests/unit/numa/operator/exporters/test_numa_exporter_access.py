@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from numa_cluster import Json, found, names, operator, planned, pool
 
-from polyarch.numa.operator.outcome import Plan
+from polyarch.operator.components.numa_facts import ExporterPlan
 
 WORKERS = {"poolName": "worker"}
 OPENSHIFT: Json = {"platform": "openshift", "pools": (pool("worker"),)}
 
 
-def rules(made: Plan, kind: str) -> dict[tuple[str, str], set[str]]:
+def rules(made: ExporterPlan, kind: str) -> dict[tuple[str, str], set[str]]:
     """Verbs by group and resource."""
     return {
         (group, resource): set(each["verbs"])
@@ -145,7 +145,7 @@ class TestOpenShift:
 class TestConfigMap:
     """NO-052."""
 
-    def content(self, made: Plan, group: str = "worker") -> Any:
+    def content(self, made: ExporterPlan, group: str = "worker") -> Any:
         return json.loads(found(made, "ConfigMap", f"numaresourcesoperator-{group}")["data"]["config.yaml"])
 
     def test_no_052_never_empty(self) -> None:

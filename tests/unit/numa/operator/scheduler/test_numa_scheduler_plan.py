@@ -6,15 +6,23 @@ import msgspec
 import pytest
 
 from polyarch.numa import names
-from polyarch.numa.operator.scheduler import image, nodes
-from polyarch.numa.operator.scheduler.image import ImageRules
-from polyarch.numa.operator.scheduler.nodes import Candidates, NodeInfo, NodeSpec, NodeStatus, SchedulableNode
-from polyarch.numa.operator.scheduler.objects import CONTROL_PLANE_KEYS
-from polyarch.numa.operator.scheduler.plan import SchedulerObserved, SchedulerPlan, plan
 from polyarch.objects import ObjectMeta
-from polyarch.operating.keeping.discovery import MONITORING
-from polyarch.operating.settings import Cluster, OperatorSettings
-from polyarch.operating.workloads import tolerated
+from polyarch.operator.cluster import MONITORING
+from polyarch.operator.components import numa_scheduler_plan
+from polyarch.operator.components.numa_scheduler_objects import CONTROL_PLANE_KEYS
+from polyarch.operator.components.numa_scheduler_plan import (
+    ImageRules,
+    NodeCounts,
+    NodeInfo,
+    NodeSpec,
+    NodeStatus,
+    SchedulableNode,
+    SchedulerFacts,
+    SchedulerPlan,
+    plan_scheduler,
+)
+from polyarch.operator.operands import tolerated
+from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 from polyarch.run.parts.numa_controllers import SCHEDULER_KINDS
 from polyarch.tolerations import Taint
 
@@ -22,19 +30,19 @@ Json = dict[str, Any]
 DIGEST = "sha256:" + "a" * 64
 
 
-def observed(spec: Json | None = None, **fields: Any) -> SchedulerObserved:
+def observed(spec: Json | None = None, **fields: Any) -> SchedulerFacts:
     annotations = fields.pop("annotations", {})
     name = fields.pop("name", names.SCHEDULER_SINGLETON)
     metadata = {"name": name, "annotations": annotations, "generation": 1}
     usual: Json = {
         "operator": OperatorSettings(namespace="home", image="polyarch:1"),
-        "cluster": Cluster(version=(1, 33)),
+        "cluster": ClusterCapabilities(version=(1, 33)),
         "platform": "kubernetes",
         "version": "v1.33.2",
-        "candidates": Candidates(control_plane=1, workers=5, oldest_kubelet=(1, 33)),
+        "candidates": NodeCounts(control_plane=1, workers=5, oldest_kubelet=(1, 33)),
         "owner": None,
     }
-    return SchedulerObserved(
+    return SchedulerFacts(
         document={"metadata": metadata, "spec": spec or {}, "status": fields.pop("status", {})},
         metadata=msgspec.convert(metadata, ObjectMeta),
         **(usual | fields),
@@ -62,7 +70,7 @@ def container(planned: SchedulerPlan, name: str) -> Json:
 
 
 def test_no_080_the_objects_have_the_names_that_tools_know() -> None:
-    assert set(made(plan(observed()))) == {
+    assert set(made(plan_scheduler(observed()))) == {
         ("ServiceAccount", "secondary-scheduler"),
         ("ClusterRole", "topology-aware-scheduler"),
         ("ClusterRoleBinding", "topology-aware-scheduler"),
@@ -83,7 +91,7 @@ def test_no_080_the_objects_have_the_names_that_tools_know() -> None:
 
 
 def test_no_095_where_prometheus_has_its_operator_both_containers_are_scraped_and_watched() -> None:
-    found = made(plan(observed(cluster=Cluster(version=(1, 33), monitoring=True))))
+    found = made(plan_scheduler(observed(cluster=ClusterCapabilities(version=(1, 33), monitoring=True))))
     service = found["Service", "secondary-scheduler-metrics"]
     monitor = found["ServiceMonitor", "secondary-scheduler-metrics"]
     ports = {each["name"]: each["port"] for each in service["spec"]["ports"]}
@@ -99,11 +107,14 @@ def test_no_095_where_prometheus_has_its_operator_both_containers_are_scraped_an
 
 def test_no_080_the_operator_keeps_every_kind_that_it_makes() -> None:
     kept = {each.kind for each in (*SCHEDULER_KINDS, *MONITORING)}
-    assert {kind for kind, _ in made(plan(observed(cluster=Cluster(version=(1, 33), monitoring=True))))} <= kept
+    assert {
+        kind
+        for kind, _ in made(plan_scheduler(observed(cluster=ClusterCapabilities(version=(1, 33), monitoring=True))))
+    } <= kept
 
 
 def test_no_080_what_the_stock_scheduler_may_do_is_bound_and_not_copied() -> None:
-    found = made(plan(observed()))
+    found = made(plan_scheduler(observed()))
     bound = {
         each["roleRef"]["name"]: each["subjects"]
         for (kind, _), each in found.items()
@@ -134,7 +145,7 @@ def test_no_080_what_the_stock_scheduler_may_do_is_bound_and_not_copied() -> Non
 )
 def test_no_081_what_the_pod_asks_for(annotations: Json, requests: list[Any], limits: list[Any]) -> None:
     """NO-081: the Deployment."""
-    planned = plan(observed(annotations=annotations))
+    planned = plan_scheduler(observed(annotations=annotations))
     for name, request, limit in zip(("secondary-scheduler", "numa-extender"), requests, limits, strict=True):
         found = container(planned, name)["resources"]
         assert (found["requests"]["cpu"], found["requests"]["memory"]) == request
@@ -142,7 +153,7 @@ def test_no_081_what_the_pod_asks_for(annotations: Json, requests: list[Any], li
 
 
 def test_no_081_the_pod_is_gated_by_both_containers_and_runs_beside_the_control_plane() -> None:
-    planned = plan(observed())
+    planned = plan_scheduler(observed())
     pod = pod_of(planned)
     assert [each["name"] for each in pod["containers"]] == ["secondary-scheduler", "numa-extender"]
     assert all("readinessProbe" in each for each in pod["containers"])
@@ -158,7 +169,7 @@ def test_no_081_the_pod_is_gated_by_both_containers_and_runs_beside_the_control_
 
 def test_no_081_another_configuration_rolls_the_pods() -> None:
     def annotation(spec: Json) -> str:
-        template = made(plan(observed(spec)))["Deployment", "secondary-scheduler"]["spec"]["template"]
+        template = made(plan_scheduler(observed(spec)))["Deployment", "secondary-scheduler"]["spec"]["template"]
         return str(template["metadata"]["annotations"][names.CONFIG_HASH])
 
     assert annotation({}) == annotation({"logLevel": "Debug"})
@@ -175,13 +186,13 @@ def node(*, name: str = "n", control_plane: bool = False, cordoned: bool = False
 def test_no_082_what_counts_as_a_candidate() -> None:
     tainted = SchedulableNode(ObjectMeta(), NodeSpec(None, [Taint("gpu", effect="NoSchedule")]))
     wished_away = SchedulableNode(ObjectMeta(), NodeSpec(None, [Taint("gpu", effect="PreferNoSchedule")]))
-    assert Candidates.of([tainted, wished_away]).workers == 1
+    assert NodeCounts.of([tainted, wished_away]).workers == 1
     operator = OperatorSettings(tolerations=("gpu:NoSchedule",))
-    assert Candidates.of([tainted], tolerated(operator)).workers == 1, "as every pod of polyarch tolerates it"
-    assert Candidates.of([tainted], tolerated(OperatorSettings(tolerations=("gpu=a",)))).workers == 0
-    found = Candidates.of([node(control_plane=True, version="v1.34.1"), node(), node(cordoned=True), tainted])
-    assert found == Candidates(control_plane=1, workers=1, oldest_kubelet=(1, 33))
-    assert found.plus(Candidates(workers=2, oldest_kubelet=(1, 31))) == Candidates(
+    assert NodeCounts.of([tainted], tolerated(operator)).workers == 1, "as every pod of polyarch tolerates it"
+    assert NodeCounts.of([tainted], tolerated(OperatorSettings(tolerations=("gpu=a",)))).workers == 0
+    found = NodeCounts.of([node(control_plane=True, version="v1.34.1"), node(), node(cordoned=True), tainted])
+    assert found == NodeCounts(control_plane=1, workers=1, oldest_kubelet=(1, 33))
+    assert found.plus(NodeCounts(workers=2, oldest_kubelet=(1, 31))) == NodeCounts(
         control_plane=1, workers=3, oldest_kubelet=(1, 31)
     )
 
@@ -189,15 +200,15 @@ def test_no_082_what_counts_as_a_candidate() -> None:
 @pytest.mark.parametrize(
     ("wanted", "found", "platform", "replicas", "problem"),
     [
-        (None, Candidates(control_plane=3), "kubernetes", 3, ""),
-        (None, Candidates(control_plane=2, workers=9), "kubernetes", 1, ""),
-        (None, Candidates(workers=3), "kubernetes", 3, ""),
-        (None, Candidates(control_plane=3, workers=1), "hypershift", 1, ""),
-        (None, Candidates(workers=9), "openshift", 0, "there are no control-plane nodes"),
-        (None, Candidates(), "kubernetes", 0, "there are no schedulable worker nodes"),
-        (2, Candidates(control_plane=2), "kubernetes", 2, ""),
-        (0, Candidates(control_plane=2), "kubernetes", 0, ""),
-        (4, Candidates(control_plane=3, workers=9), "kubernetes", 0, "spec.replicas is 4, and there are only 3"),
+        (None, NodeCounts(control_plane=3), "kubernetes", 3, ""),
+        (None, NodeCounts(control_plane=2, workers=9), "kubernetes", 1, ""),
+        (None, NodeCounts(workers=3), "kubernetes", 3, ""),
+        (None, NodeCounts(control_plane=3, workers=1), "hypershift", 1, ""),
+        (None, NodeCounts(workers=9), "openshift", 0, "there are no control-plane nodes"),
+        (None, NodeCounts(), "kubernetes", 0, "there are no schedulable worker nodes"),
+        (2, NodeCounts(control_plane=2), "kubernetes", 2, ""),
+        (0, NodeCounts(control_plane=2), "kubernetes", 0, ""),
+        (4, NodeCounts(control_plane=3, workers=9), "kubernetes", 0, "spec.replicas is 4, and there are only 3"),
     ],
     ids=[
         "three control-plane nodes",
@@ -211,14 +222,14 @@ def test_no_082_what_counts_as_a_candidate() -> None:
         "more than there are",
     ],
 )
-def test_no_082_replicas(wanted: int | None, found: Candidates, platform: Any, replicas: int, problem: str) -> None:
-    seats = nodes.seats(wanted, found, platform)
+def test_no_082_replicas(wanted: int | None, found: NodeCounts, platform: Any, replicas: int, problem: str) -> None:
+    seats = numa_scheduler_plan.seats(wanted, found, platform)
     assert (seats.replicas, seats.problem[: len(problem)]) == (replicas, problem)
     assert bool(seats.problem) == bool(problem)
 
 
 def test_no_082_too_many_replicas_leave_the_deployment_alone() -> None:
-    planned = plan(observed({"replicas": 7}, status={"schedulerName": "topo-aware-scheduler"}))
+    planned = plan_scheduler(observed({"replicas": 7}, status={"schedulerName": "topo-aware-scheduler"}))
     assert (planned.documents, planned.verdict.state) == (None, "Degraded")
     assert planned.status == {"schedulerName": "topo-aware-scheduler"}
 
@@ -227,7 +238,7 @@ def test_no_082_too_many_replicas_leave_the_deployment_alone() -> None:
 def test_no_082_every_replica_elects_and_the_only_one_too(replicas: int) -> None:
     """A Deployment starts the new pod before it ends the old one: of one replica there are two for a while, and each
     extender would promise the same cells. What elects does not change with the number of replicas, either."""
-    planned = plan(observed({"replicas": replicas}, candidates=Candidates(control_plane=3)))
+    planned = plan_scheduler(observed({"replicas": replicas}, candidates=NodeCounts(control_plane=3)))
     assert scheduler_file(planned)["leaderElection"] == {
         "leaderElect": True,
         "resourceName": "numa-scheduler-leader",
@@ -252,10 +263,10 @@ def test_no_082_every_replica_elects_and_the_only_one_too(replicas: int) -> None
 )
 def test_no_083_the_informer(wanted: Any, oldest: Any, platform: Any, expected: str) -> None:
     """NO-083: the informer's default."""
-    found = Candidates(control_plane=1, oldest_kubelet=oldest)
-    assert nodes.informer(wanted, found, platform) == expected
+    found = NodeCounts(control_plane=1, oldest_kubelet=oldest)
+    assert numa_scheduler_plan.informer(wanted, found, platform) == expected
     spec = {"schedulerInformer": wanted} if wanted else {}
-    planned = plan(observed(spec, candidates=found, platform=platform))
+    planned = plan_scheduler(observed(spec, candidates=found, platform=platform))
     (condition,) = planned.extra
     assert (condition.type, condition.status) == (
         "DedicatedInformerActive",
@@ -272,7 +283,7 @@ def test_no_083_the_informer(wanted: Any, oldest: Any, platform: Any, expected: 
     ],
 )
 def test_no_084_the_image(wanted: str, environment: Json, version: str, expected: str) -> None:
-    assert image.chosen(wanted, ImageRules.of(environment), version=version).image == expected
+    assert numa_scheduler_plan.chosen(wanted, ImageRules.of(environment), version=version).image == expected
 
 
 @pytest.mark.parametrize(
@@ -287,20 +298,20 @@ def test_no_084_the_image(wanted: str, environment: Json, version: str, expected
 )
 def test_no_084_images_are_checked_where_that_is_asked_for(wanted: str, problem: str) -> None:
     environment = {"SCHEDULER_IMAGE_VALIDATION": "true", "SCHEDULER_IMAGE_DIGESTS": f"sha256:{'c' * 64}, {DIGEST}"}
-    planned = plan(observed({"imageSpec": wanted}, image_rules=ImageRules.of(environment)))
+    planned = plan_scheduler(observed({"imageSpec": wanted}, image_rules=ImageRules.of(environment)))
     if problem:
         assert (planned.verdict.reason, planned.documents) == ("InvalidSchedulerImage", None)
         assert problem in planned.verdict.message
     else:
         assert container(planned, "secondary-scheduler")["image"] == wanted
-    assert plan(observed({"imageSpec": wanted})).documents is not None, "off by default"
+    assert plan_scheduler(observed({"imageSpec": wanted})).documents is not None, "off by default"
 
 
 @pytest.mark.parametrize(("tag", "warns"), [("v1.32.0", False), ("v1.31.9", True), ("1.35.0-rc.1", True), ("x", False)])
 def test_no_084_an_image_of_another_age_is_told_of(tag: str, warns: bool) -> None:
     spec = {"imageSpec": f"own/scheduler:{tag}"}
     ready = deployed(spec, available="True")
-    message = plan(observed(spec, deployment=ready)).verdict.message
+    message = plan_scheduler(observed(spec, deployment=ready)).verdict.message
     assert ("more than one minor version away" in message) is warns
 
 
@@ -317,7 +328,7 @@ def test_no_084_an_image_of_another_age_is_told_of(tag: str, warns: bool) -> Non
 )
 def test_no_085_ns_090_the_configuration_of_the_stock_scheduler(spec: Json, annotations: Json, verb: Json) -> None:
     """NO-085: the scheduler's configuration."""
-    assert scheduler_file(plan(observed(spec, annotations=annotations))) == {
+    assert scheduler_file(plan_scheduler(observed(spec, annotations=annotations))) == {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
         "leaderElection": {
@@ -348,7 +359,7 @@ def test_no_085_ns_090_the_configuration_of_the_stock_scheduler(spec: Json, anno
 
 
 def test_ns_091_a_scheduler_that_goes_on_without_its_extender_says_so() -> None:
-    planned = plan(
+    planned = plan_scheduler(
         observed(
             annotations={names.IGNORABLE: "true"},
             deployment=deployed(annotations={names.IGNORABLE: "true"}, available="True"),
@@ -363,7 +374,7 @@ def test_no_011_what_the_extender_is_told() -> None:
         "cacheResyncPeriod": "0s",
         "scoringStrategy": {"type": "LeastNUMANodes", "resources": [{"name": "cpu", "weight": 0}]},
     }
-    text = made(plan(observed(spec)))["ConfigMap", "numa-extender-config"]["data"]["config.yaml"]
+    text = made(plan_scheduler(observed(spec)))["ConfigMap", "numa-extender-config"]["data"]["config.yaml"]
     told = msgspec.json.decode(text)
     assert (told["reservations"], told["strategy"], told["weights"]) == ("off", "LeastNUMANodes", {"cpu": 1})
 
@@ -381,7 +392,7 @@ def test_ns_122_preemption_that_could_not_keep_what_comes_free_is_off_and_says_s
     spec: Json, annotations: Json, preempts: bool, said: str
 ) -> None:
     spec = {"preemptionMode": "Enabled", **spec}
-    planned = plan(
+    planned = plan_scheduler(
         observed(spec, annotations=annotations, deployment=deployed(spec, annotations=annotations, available="True"))
     )
     text = made(planned)["ConfigMap", "numa-extender-config"]["data"]["config.yaml"]
@@ -401,7 +412,9 @@ def extender_rights(planned: SchedulerPlan) -> dict[str, set[str]]:
 
 
 def test_ns_165_the_extender_may_evict_only_where_preemption_is_enabled() -> None:
-    without, enabled = (extender_rights(plan(observed({"preemptionMode": mode}))) for mode in ("Disabled", "Enabled"))
+    without, enabled = (
+        extender_rights(plan_scheduler(observed({"preemptionMode": mode}))) for mode in ("Disabled", "Enabled")
+    )
     assert without == {
         "noderesourcetopologies": {"get", "list", "watch"},
         "nodes": {"get", "list", "watch"},
@@ -419,14 +432,14 @@ def test_ns_165_the_extender_may_evict_only_where_preemption_is_enabled() -> Non
 
 
 def test_no_013_an_annotation_with_another_value_leaves_everything_as_it_is() -> None:
-    planned = plan(observed(annotations={names.CANDIDATES: "17"}))
+    planned = plan_scheduler(observed(annotations={names.CANDIDATES: "17"}))
     assert (planned.verdict.state, planned.documents) == ("Degraded", None)
     assert names.CANDIDATES in planned.verdict.message
 
 
 def deployed(spec: Json | None = None, *, available: str, generation: int = 2, seen: int = 2, **facts: Any) -> Json:
     """The Deployment that is planned for the same object, as the API server has it."""
-    wanted = made(plan(observed(spec, **facts)))["Deployment", "secondary-scheduler"]
+    wanted = made(plan_scheduler(observed(spec, **facts)))["Deployment", "secondary-scheduler"]
     conditions = [{"type": "Available", "status": available}]
     status = {"observedGeneration": seen, "availableReplicas": 1, "conditions": conditions}
     return {**wanted, "metadata": {**wanted["metadata"], "generation": generation}, "status": status}
@@ -443,7 +456,7 @@ def deployed(spec: Json | None = None, *, available: str, generation: int = 2, s
     ids=["not there", "available", "not available", "available as it was before"],
 )
 def test_no_086_available_only_as_it_is_now(deployment: Json | None, ready: bool) -> None:
-    planned = plan(observed(deployment=deployment))
+    planned = plan_scheduler(observed(deployment=deployment))
     expected = ("Available", "AsExpected", None) if ready else ("Progressing", "DeploymentIsUpdating", 5.0)
     assert (planned.verdict.state, planned.verdict.reason, planned.requeue) == expected
 
@@ -460,21 +473,21 @@ def test_no_086_available_only_as_it_is_now(deployment: Json | None, ready: bool
     ids=lambda changed: next(iter(changed)),
 )
 def test_no_086_the_pass_that_changes_the_deployment_does_not_call_the_former_one_available(changed: Json) -> None:
-    facts = {"candidates": Candidates(control_plane=3, oldest_kubelet=(1, 33))}
+    facts = {"candidates": NodeCounts(control_plane=3, oldest_kubelet=(1, 33))}
     before = deployed({"replicas": 2}, available="True", **facts)
     given = {"replicas": 2} | changed
-    assert plan(observed(given, deployment=before, **facts)).verdict.state == "Progressing"
+    assert plan_scheduler(observed(given, deployment=before, **facts)).verdict.state == "Progressing"
     after = deployed(given, available="True", **facts)
-    assert plan(observed(given, deployment=after, **facts)).verdict.state == "Available"
+    assert plan_scheduler(observed(given, deployment=after, **facts)).verdict.state == "Available"
 
 
 def test_no_087_another_name_brings_nothing() -> None:
-    planned = plan(observed(name="mine"))
+    planned = plan_scheduler(observed(name="mine"))
     assert (planned.verdict.reason, planned.documents) == ("IncorrectNUMAResourcesSchedulerResourceName", None)
 
 
 def test_no_012_no_094_the_status_names_what_to_look_at() -> None:
-    status = plan(observed({"schedulerName": "numa"})).status
+    status = plan_scheduler(observed({"schedulerName": "numa"})).status
     assert status["deployment"] == {"namespace": "home", "name": "secondary-scheduler"}
     assert (status["schedulerName"], status["cacheResyncPeriod"]) == ("numa", "5s")
     assert {each["resource"] for each in status["relatedObjects"]} == {"namespaces", "deployments"}

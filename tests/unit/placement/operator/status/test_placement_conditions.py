@@ -7,20 +7,20 @@ import pytest
 from polyarch.kube.managed_fields import FieldConflict
 from polyarch.kube.resources import DEPLOYMENTS, Ref
 from polyarch.objects import Key
-from polyarch.operating.settings import Cluster
-from polyarch.placement.operator.status.conditions import (
-    Observed,
-    Rollout,
+from polyarch.operator.components.placement_status import (
+    PlacementFacts,
     conditions,
     contested,
     left_out,
     refused_webhook,
     version_problem,
 )
+from polyarch.operator.operands import RolloutStatus
+from polyarch.operator.settings import ClusterCapabilities
 
-DONE = Rollout(available=True, up_to_date=True, summary="2 of 2 pods are available, 2 are up to date")
-ROLLING = Rollout(available=True, up_to_date=False, summary="2 of 2 pods are available, 1 are up to date")
-DOWN = Rollout(available=False, up_to_date=False, summary="0 of 2 pods are available, 2 are up to date")
+DONE = RolloutStatus(available=True, up_to_date=True, summary="2 of 2 pods are available, 2 are up to date")
+ROLLING = RolloutStatus(available=True, up_to_date=False, summary="2 of 2 pods are available, 1 are up to date")
+DOWN = RolloutStatus(available=False, up_to_date=False, summary="0 of 2 pods are available, 2 are up to date")
 CONTROLLER, WEBHOOK, CONFIGURATION = (
     "PodPlacementControllerNotRolledOut",
     "PodPlacementWebhookNotRolledOut",
@@ -30,7 +30,7 @@ CONTROLLER, WEBHOOK, CONFIGURATION = (
 
 def table(**observed):
     given = {"controller": DONE, "webhook": DONE, "configured": True} | observed
-    return {each.type: each for each in conditions(Observed(**given))}
+    return {each.type: each for each in conditions(PlacementFacts(**given))}
 
 
 def told(**observed):
@@ -82,7 +82,7 @@ def test_pl_020_everything_stands():
         ),
         ({"deleting": True}, "True", "False", "False", "AllComponentsReady"),
         (
-            {"deleting": True, "webhook": Rollout(), "configured": False},
+            {"deleting": True, "webhook": RolloutStatus(), "configured": False},
             "False",
             "False",
             "False",
@@ -128,10 +128,10 @@ def test_pl_020_the_components_say_ready_or_not():
 def test_pl_020_every_reason_is_one_that_the_api_server_takes():
     """PL-020: a reason is a word, also where it is made of three."""
     for controller, webhook, configured, deleting in itertools.product(
-        (DONE, ROLLING, DOWN, Rollout()), (DONE, ROLLING, DOWN, Rollout()), (True, False), (True, False)
+        (DONE, ROLLING, DOWN, RolloutStatus()), (DONE, ROLLING, DOWN, RolloutStatus()), (True, False), (True, False)
     ):
         for each in conditions(
-            Observed(controller=controller, webhook=webhook, configured=configured, deleting=deleting)
+            PlacementFacts(controller=controller, webhook=webhook, configured=configured, deleting=deleting)
         ):
             assert each.reason.isalpha()
             assert len(each.reason) <= 1024
@@ -170,7 +170,7 @@ PROBLEM = contested([(Ref(DEPLOYMENTS, Key("ns", "pod-placement-controller")), F
         (PROBLEM, ["hpa", ".spec.replicas", "ns/pod-placement-controller"]),
         (left_out({"nodes": 'cannot list resource "nodes"'}), ["nodes", 'cannot list resource "nodes"']),
         (refused_webhook("invalid label value"), ["invalid label value", "the one in force stays"]),
-        (version_problem(Cluster(version=(1, 29))), ["1.29", "1.30"]),
+        (version_problem(ClusterCapabilities(version=(1, 29))), ["1.29", "1.30"]),
     ],
     ids=["PL-501 contested", "PL-301 left out", "PL-750 refused", "PL-504 too old"],
 )
@@ -198,7 +198,11 @@ def test_many_problems_are_counted():
 
 def test_pl_504_a_kubernetes_that_is_new_enough_is_no_problem():
     """PL-504."""
-    assert version_problem(Cluster(version=(1, 30))) == version_problem(Cluster(version=(2, 0))) == ()
+    assert (
+        version_problem(ClusterCapabilities(version=(1, 30)))
+        == version_problem(ClusterCapabilities(version=(2, 0)))
+        == ()
+    )
 
 
 def deployment(**status):
@@ -239,16 +243,16 @@ def deployment(**status):
 )
 def test_pl_020_available_and_up_to_date(status, available, up_to_date):
     """PL-020: updated = total = available = ready = spec.replicas, none unavailable, and the spec was seen."""
-    found = Rollout.of(deployment(**status))
+    found = RolloutStatus.of(deployment(**status))
     assert (found.available, found.up_to_date) == (available, up_to_date)
 
 
 def test_pl_020_a_deployment_that_is_new_or_gone_is_neither():
     """PL-020: there is no status yet."""
     for document in (None, {"metadata": {"generation": 1}, "spec": {"replicas": 2}}):
-        found = Rollout.of(document)
+        found = RolloutStatus.of(document)
         assert (found.available, found.up_to_date) == (False, False)
-    assert Rollout.of(None).summary == "it does not exist"
+    assert RolloutStatus.of(None).summary == "it does not exist"
 
 
 def test_pl_020_what_the_api_server_says_at_length_still_fits_into_a_condition():

@@ -5,19 +5,19 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from polyarch.operating.rollouts import Rollout
-from polyarch.placement.operator.status import readiness
-from polyarch.placement.operator.status.conditions import (
+from polyarch.operator.components import placement_status
+from polyarch.operator.components.placement_status import (
     ALL_READY,
     AVAILABLE,
     PROGRESSING,
     UNREACHABLE,
-    Observed,
+    PlacementFacts,
     conditions,
 )
+from polyarch.operator.operands import RolloutStatus
 
 PAGE = (Path(__file__).parents[5] / "docs" / "guide" / "symptoms.md").read_text(encoding="utf-8")
-DONE = Rollout(available=True, up_to_date=True)
+DONE = RolloutStatus(available=True, up_to_date=True)
 
 
 def explained(kind: str) -> set[str]:
@@ -36,10 +36,10 @@ def test_pl_020_every_reason_of_the_configuration_is_in_the_table() -> None:
     """PL-020: whatever is observed. What is made of several types is explained by each of them."""
     reasons = set()
     for controller, webhook, configured, deleting, problems, unreachable in itertools.product(
-        (DONE, Rollout()), (DONE, Rollout()), (True, False), (True, False), ((), ("x",)), ((), ("x",))
+        (DONE, RolloutStatus()), (DONE, RolloutStatus()), (True, False), (True, False), ((), ("x",)), ((), ("x",))
     ):
         found = conditions(
-            Observed(
+            PlacementFacts(
                 controller=controller,
                 webhook=webhook,
                 configured=configured,
@@ -58,4 +58,4 @@ def test_pl_020_every_reason_of_the_configuration_is_in_the_table() -> None:
 
 def test_pl_030_pl_041_every_reason_of_ready_is_in_a_table() -> None:
     """PL-030, PL-041."""
-    assert explained("PlacementPolicy") | explained("PodPlacementConfig") == set(get_args(readiness.Reason))
+    assert explained("PlacementPolicy") | explained("PodPlacementConfig") == set(get_args(placement_status.Reason))

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
+from polyarch.operator.components import placement_status
 from polyarch.placement.api import ClusterPodPlacementConfig, PlacementPolicy, PodPlacementConfig
-from polyarch.placement.operator.status import readiness
 from polyarch.placement.settings import SettingsTable
 
 
@@ -19,7 +19,9 @@ BROKEN = {"matchExpressions": [{"key": "a", "operator": "Near", "values": ["b"]}
 
 def test_pl_030_each_config_says_whether_it_counts():
     """PL-030, PL-032, PL-033: reasons ``Valid``, ``ShadowedByPriority``, ``InvalidLabelSelector``."""
-    found = readiness.of_configs([config("b", 7), config("a", 7), config("c", 1), config("d", 2, labelSelector=BROKEN)])
+    found = placement_status.of_configs(
+        [config("b", 7), config("a", 7), config("c", 1), config("d", 2, labelSelector=BROKEN)]
+    )
     assert {name: (each.type, each.status, each.reason) for name, each in found.items()} == {
         "a": ("Ready", "True", "Valid"),
         "b": ("Ready", "False", "ShadowedByPriority"),
@@ -75,7 +77,7 @@ FALLBACK = {"onUnresolved": {"action": "fallback"}}
 )
 def test_pl_041_the_policy_says_whether_it_counts(spec, configured, status, reason):
     """PL-041, PL-043."""
-    found = readiness.of_policy(compiled(**spec)[1], configured=configured)
+    found = placement_status.of_policy(compiled(**spec)[1], configured=configured)
     assert (found.type, found.status, found.reason) == ("Ready", status, reason)
     assert found.message or status == "True"
 
@@ -83,12 +85,12 @@ def test_pl_041_the_policy_says_whether_it_counts(spec, configured, status, reas
 def test_pl_041_the_configurations_fallback_serves_the_policy():
     """PL-041, PL-232."""
     configuration = msgspec.convert({"spec": {"fallbackArchitecture": "arm64"}}, ClusterPodPlacementConfig)
-    assert readiness.of_policy(compiled(configuration, **FALLBACK)[1], configured=True).reason == "Valid"
+    assert placement_status.of_policy(compiled(configuration, **FALLBACK)[1], configured=True).reason == "Valid"
 
 
 def test_pl_041_values_that_count_as_absent_are_named():
     """PL-041, PL-750: stored under an older schema."""
-    found = readiness.of_policy(compiled(mode="lenient")[1], configured=True)
+    found = placement_status.of_policy(compiled(mode="lenient")[1], configured=True)
     assert "spec.mode: 'lenient'" in found.message
 
 
@@ -102,7 +104,7 @@ def test_pl_041_overrides_count_the_namespaces_they_are_the_first_to_match():
         ]
     )
     namespaces = [{"tier": "regulated"}, {"tier": "regulated"}, {"tier": "free"}, {}]
-    assert readiness.matched(policy, table, namespaces) == [
+    assert placement_status.matched(policy, table, namespaces) == [
         {"name": "regulated", "matchedNamespaces": 2},
         {"name": "broken", "matchedNamespaces": 0},
         {"name": "all", "matchedNamespaces": 1},
@@ -135,7 +137,7 @@ def test_pl_041_overrides_count_the_namespaces_they_are_the_first_to_match():
 )
 def test_pl_750_values_that_the_schema_no_longer_allows_are_named(spec, words):
     """PL-750: the field's default applies, and Degraded names it."""
-    (problem,) = readiness.ignored_values(msgspec.convert({"spec": spec}, ClusterPodPlacementConfig))
+    (problem,) = placement_status.ignored_values(msgspec.convert({"spec": spec}, ClusterPodPlacementConfig))
     for word in words:
         assert word in problem
 
@@ -147,4 +149,4 @@ def test_pl_750_a_valid_configuration_has_no_such_value():
         "fallbackArchitecture": "",
         "plugins": {"nodeAffinityScoring": {"enabled": True, "platforms": [{"architecture": "arm64", "weight": 100}]}},
     }
-    assert readiness.ignored_values(msgspec.convert({"spec": spec}, ClusterPodPlacementConfig)) == ()
+    assert placement_status.ignored_values(msgspec.convert({"spec": spec}, ClusterPodPlacementConfig)) == ()

@@ -1,1 +1,0 @@
-"""Objects of builds as pure functions: what the operator applies while the role builder is wanted."""

@@ -1,1 +1,0 @@
-"""The controllers of NUMA in the operator: they gather what ``numa.operator`` plans with, and do what it says."""

@@ -1,0 +1,345 @@
+"""Whether pods still run of a Deployment or DaemonSet that is gone: until they have ended they need their rights.
+
+A Deployment goes at once when it is deleted, and its pods some seconds later: they finish what they do, write what they
+have found, and give back their Leases. What they run with (ServiceAccount, roles, Secrets, Service) is deleted after
+them. A pod on a node that does not answer never ends, so the patience with them ends."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Final, Protocol, TypeVar
+
+import structlog
+
+from polyarch import names
+from polyarch.clock import Clock
+from polyarch.kube.apply import ApplyFailed, ApplySet, Handler, Outcome, Step
+from polyarch.kube.client import Client
+from polyarch.kube.events import Recorder, Regarding
+from polyarch.kube.informer import Informer, Informers
+from polyarch.kube.owners import delete_object
+from polyarch.kube.resources import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    CONFIGMAPS,
+    DAEMONSETS,
+    DEPLOYMENTS,
+    MUTATING_WEBHOOKS,
+    NETWORK_POLICIES,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    ROLE_BINDINGS,
+    ROLES,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    Ref,
+    Resource,
+    by_kind,
+    few,
+)
+from polyarch.kube.responses import Listing
+from polyarch.kube.watch import KubernetesObject
+from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata, Unstructured
+
+log = structlog.get_logger(__name__)
+
+POD_DRAIN_TIMEOUT: Final = 45.0
+"""Seconds: the 30 s that a pod has to end in, and some until that is seen."""
+RUNNING: Final = "status.phase!=Succeeded,status.phase!=Failed"
+
+
+class ListsPods(Protocol):
+    """The part of the client that is needed here."""
+
+    async def list(
+        self,
+        resource: Resource,
+        *,
+        type: type[PartialObjectMetadata],
+        namespace: str,
+        label_selector: str,
+        field_selector: str,
+    ) -> Listing[PartialObjectMetadata]: ...
+
+
+class PodDrain:
+    """Pods in the namespace ``home``. What it remembers is since when it has waited for them."""
+
+    def __init__(self, client: ListsPods, *, home: str, clock: Clock) -> None:
+        self._client = client
+        self._home = home
+        self._clock = clock
+        self._since: dict[frozenset[str], float] = {}
+
+    async def run(self, left: Mapping[Ref, PartialObjectMetadata]) -> bool:
+        """Whether to wait for pods before more of ``left`` is deleted, which are objects that belong together.
+
+        False while a Deployment or DaemonSet is among them, which goes first, and once the patience has ended.
+        """
+        controllers = frozenset(
+            (each.metadata.labels or {}).get(names.CONTROLLER_LABEL, "") for each in left.values()
+        ) - {""}
+        if not controllers or any(ref.resource in (DEPLOYMENTS, DAEMONSETS) for ref in left):
+            self._since.pop(controllers, None)
+            return False
+        found = await self._client.list(
+            PODS,
+            type=PartialObjectMetadata,
+            namespace=self._home,
+            label_selector=f"{names.CONTROLLER_LABEL} in ({','.join(sorted(controllers))})",
+            field_selector=RUNNING,
+        )
+        if not found.items:
+            self._since.pop(controllers, None)
+            return False
+        since = self._since.setdefault(controllers, self._clock.monotonic())
+        if self._clock.monotonic() - since < POD_DRAIN_TIMEOUT:
+            return True
+        log.warning("pods do not end: what they run with is deleted", pods=[each.metadata.name for each in found.items])
+        return False
+
+
+# -- What the operator makes, in the cluster: what is cached of it, and how it is applied and deleted (PL-500, PL-501).
+
+
+T = TypeVar("T", bound=KubernetesObject)
+Document = dict[str, Any]
+Found = dict[Ref, PartialObjectMetadata]
+
+PREDECESSORS: Final = ("manager", "multiarch-tuning-operator")
+"""Field managers of the predecessor's operator, whose fields are ours now (PL-503)."""
+IN_CLUSTER: Final = (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, MUTATING_WEBHOOKS)
+AT_HOME: Final = (
+    SERVICE_ACCOUNTS,
+    SECRETS,
+    CONFIGMAPS,
+    SERVICES,
+    NETWORK_POLICIES,
+    POD_DISRUPTION_BUDGETS,
+    DEPLOYMENTS,
+    DAEMONSETS,
+)
+RESTORED: Final = "PolyarchRestored"
+"""The reason of events on operands."""
+IMMUTABLE: Final = {
+    "Deployment": ("spec", "selector"),
+    "DaemonSet": ("spec", "selector"),
+    "RoleBinding": ("roleRef",),
+    "ClusterRoleBinding": ("roleRef",),
+}
+"""Kinds with a field that cannot be changed."""
+GRANTED: Final = (ROLES, ROLE_BINDINGS)
+"""In the operator's namespace and in those where a role may do more."""
+
+
+class OptionalInformers:
+    """Informers that do not make the process unready, and that end together with their kind."""
+
+    def __init__(self, informers: Informers) -> None:
+        self._informers = informers
+        self._used: list[Informer[Any]] = []
+
+    def informer(self, resource: Resource, type: type[T], /, **options: Any) -> Informer[T]:
+        found = self._informers.informer(resource, type, required=False, **options)
+        self._used.append(found)
+        return found
+
+    def close(self) -> None:
+        for informer in self._used:
+            self._informers.release(informer)
+
+
+class OperandApplySets:
+    """``kinds``: pairs of a resource and a namespace; the objects' label ``label`` has the value ``part_of``."""
+
+    def __init__(
+        self,
+        client: Client,
+        informers: Informers,
+        kinds: Iterable[tuple[Resource, str]],
+        *,
+        home: str,
+        label: str = names.OPERAND_LABEL,
+        part_of: str,
+        clock: Clock,
+        recorder: Recorder,
+        required: bool = True,
+    ) -> None:
+        """``required``: the process is not ready before all of them are cached. ``recorder``: tells on an operand what
+        was put right."""
+        self._recorder = recorder
+        self._client = client
+        self._informers = informers
+        self._clock = clock
+        self._home = home
+        self._label = label
+        self._part = part_of
+        caches = informers if required else OptionalInformers(informers)
+        self._main = ApplySet(client, caches, kinds=kinds, label=label, former=PREDECESSORS, clock=clock)
+        self._optional: dict[Resource, tuple[ApplySet, OptionalInformers]] = {}
+        self._handlers: list[Handler] = []
+        self._last_pods = PodDrain(client, home=home, clock=clock)
+
+    def add_handler(self, handler: Handler) -> None:
+        """Calls ``handler`` with every change of an operand."""
+        self._handlers.append(handler)
+        for each in self._sets():
+            each.add_handler(handler)
+
+    def serve(self, kinds: Iterable[Resource]) -> None:
+        """The optional kinds that the API server has now."""
+        served = set(kinds)
+        for kind in served - self._optional.keys():
+            caches = OptionalInformers(self._informers)
+            where = self._home if kind.namespaced else ""
+            kept = ApplySet(self._client, caches, kinds=[(kind, where)], label=self._label, clock=self._clock)
+            for handler in self._handlers:
+                kept.add_handler(handler)
+            self._optional[kind] = kept, caches
+            log.info("kind of operands is served", kind=str(kind))
+        for kind in self._optional.keys() - served:
+            self._optional.pop(kind)[1].close()
+            log.info("kind of operands is no longer served", kind=str(kind))
+
+    def get(self, resource: Resource, name: str) -> Unstructured | None:
+        """An operand from the cache."""
+        namespace = self._home if resource.namespaced else ""
+        return self._main.get(resource, Key(namespace, name))
+
+    async def apply(self, documents: Iterable[Document], *, keeps: Callable[[ObjectMeta], bool]) -> Outcome:
+        """Applies the documents and prunes what is not among them. Those of an optional kind wait until it is cached.
+
+        Raises :class:`ApplyFailed` after everything was tried.
+        """
+        several: dict[ApplySet, list[Document]] = {each: [] for each in self._sets()}
+        for document in documents:
+            await self._delete_if_unchangeable(document)
+            several[self._set_of(document)].append(document)
+        outcomes: list[Outcome] = []
+        failures = {}
+        for each, wanted in several.items():
+            if not each.has_synced:
+                continue
+            try:
+                outcomes.append(await each.apply(wanted, part_of=self._part, keeps=keeps))
+            except ApplyFailed as error:
+                outcomes.append(error.outcome)
+                failures.update(error.failures)
+        outcome = Outcome(
+            *(
+                tuple(part for one in outcomes for part in getattr(one, field))
+                for field in ("applied", "deleted", "leaving", "contested")
+            )
+        )
+        for step in outcome.applied:
+            self._tell(step)
+        if failures:
+            raise ApplyFailed(failures, outcome)
+        return outcome
+
+    def changed_by_others(self, documents: Iterable[Document]) -> tuple[Step, ...]:
+        """What somebody else has changed or deleted of these, by the caches."""
+        return tuple(
+            step
+            for document in documents
+            for step in self._set_of(document).changed_by_others([document], part_of=self._part)
+        )
+
+    def _set_of(self, document: Document) -> ApplySet:
+        for kind, (kept, _) in self._optional.items():
+            if (kind.api_version, kind.kind) == (document["apiVersion"], document["kind"]):
+                return kept
+        return self._main
+
+    def _tell(self, step: Step) -> None:
+        """An event on an operand that others had changed: what was put right, and who had changed it."""
+        if not step.taken:
+            return
+        (resource, key), done = step.ref, "made again" if step.remade else "put right"
+        found = self._set_of(step.document).get(resource, key)
+        uid = found.metadata.uid if found is not None else ""
+        note = f"{done}, since it was changed: {few(f'{each.field} by {each.manager}' for each in step.taken)}"
+        self._recorder.event(
+            Regarding(resource.api_version, resource.kind, key.namespace, key.name, uid),
+            type="Warning",
+            reason=RESTORED,
+            action="Restore",
+            note=note,
+        )
+
+    async def _delete_if_unchangeable(self, document: Document) -> None:
+        """Deletes an object that differs in a field that cannot be changed: it is created again (PL-503)."""
+        resource = by_kind(document["apiVersion"], document["kind"]) if document["kind"] in IMMUTABLE else None
+        found = self.get(resource, document["metadata"]["name"]) if resource is not None else None
+        if resource is None or found is None or found.metadata.deletion_timestamp is not None:
+            return
+        if _fixed(document) != _fixed(found.document):
+            log.warning(
+                "deleted an object, to create it with another immutable field",
+                object=str(Ref(resource, found.metadata.key)),
+            )
+            await delete_object(self._client, resource, found.metadata.key, uid=found.metadata.uid)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every cache is complete."""
+        return all(each.has_synced for each in self._sets())
+
+    async def live(self) -> Found:
+        """Every operand that there is, by live lists."""
+        found: Found = {}
+        for each in self._sets():
+            found |= await each.live(self._part)
+        return found
+
+    async def remove(self, found: Mapping[Ref, PartialObjectMetadata]) -> None:
+        """One step of deleting these operands, dependents first; what pods run with goes once they have ended."""
+        if await self._last_pods.run(found):
+            return
+        for each, several in self._owners(found).items():
+            await each.remove(several)
+
+    def _owners(self, found: Mapping[Ref, PartialObjectMetadata]) -> dict[ApplySet, Found]:
+        owners: dict[ApplySet, Found] = {}
+        for ref, object_ in found.items():
+            kept = self._optional.get(ref.resource)
+            owners.setdefault(kept[0] if kept is not None else self._main, {})[ref] = object_
+        return owners
+
+    def _sets(self) -> list[ApplySet]:
+        return [self._main, *(kept for kept, _ in self._optional.values())]
+
+    def has_any_of(self, controllers: Collection[str]) -> bool:
+        """Whether the caches show an object of one of these Deployments or DaemonSets."""
+        found = (each.get(ref.resource, ref.key) for each in self._sets() for ref in each.cached(self._part))
+        labels = (each.metadata.labels or {} for each in found if each is not None)
+        return any(each.get(names.CONTROLLER_LABEL) in controllers for each in labels)
+
+    def cached(self) -> list[Ref]:
+        """What the caches show."""
+        return [ref for each in self._sets() for ref in each.cached(self._part)]
+
+
+def _fixed(document: Mapping[str, Any]) -> Any:
+    """The part of an object that cannot be changed."""
+    value: Any = document
+    for name in IMMUTABLE[document["kind"]]:
+        value = (value or {}).get(name)
+    return value
+
+
+def operand_kinds(home: str, namespaces: Iterable[str]) -> list[tuple[Resource, str]]:
+    """The kinds of operands; ``namespaces``: others than ``home`` in which roles may be granted."""
+    return [
+        *((kind, "") for kind in IN_CLUSTER),
+        *((kind, home) for kind in AT_HOME),
+        *((kind, namespace) for kind in GRANTED for namespace in dict.fromkeys((home, *namespaces))),
+    ]
+
+
+def belonging(found: Mapping[Ref, PartialObjectMetadata], controller: str) -> Found:
+    """Those of one Deployment or DaemonSet."""
+    return {
+        ref: each
+        for ref, each in found.items()
+        if (each.metadata.labels or {}).get(names.CONTROLLER_LABEL) == controller
+    }

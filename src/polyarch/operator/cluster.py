@@ -1,0 +1,194 @@
+"""What the API server serves: its version and the optional groups that operands need (PL-504, PL-720).
+
+Groups come and go with their CRDs, so they are asked for once a minute."""
+
+import base64
+import hashlib
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from polyarch import names
+from polyarch.clock import Clock
+from polyarch.kube.client import Client
+from polyarch.kube.controller import Result
+from polyarch.kube.errors import KubernetesError
+from polyarch.kube.informer import Informer
+from polyarch.kube.manager import Process
+from polyarch.kube.resources import CONFIGMAPS, DEPLOYMENTS, NAMESPACES, Resource
+from polyarch.kube.store import Change
+from polyarch.objects import Key, Unstructured
+from polyarch.operator import certificates, registry_settings
+from polyarch.operator.monitoring import RULES, SERVICE_MONITORS
+from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
+
+log = structlog.get_logger(__name__)
+
+DISCOVERY_INTERVAL: Final = 60.0
+OPENSHIFT: Final = "config.openshift.io"
+MONITORING: Final = frozenset((SERVICE_MONITORS, RULES))
+ISSUING: Final = frozenset((certificates.ISSUERS, certificates.CERTIFICATES))
+OPTIONAL: Final = MONITORING | ISSUING
+"""Kinds of CRDs that others install."""
+
+
+class Discovery:
+    """What was found last; ``cluster`` is None before the first answer."""
+
+    def __init__(self, client: Client, changed: Callable[[], None], *, clock: Clock) -> None:
+        self._client = client
+        self._changed = changed
+        self._clock = clock
+        self.cluster: ClusterCapabilities | None = None
+        self.served: frozenset[Resource] = frozenset()
+        self.release = ""
+        """``gitVersion`` of the API server, such as ``v1.33.2``."""
+
+    async def run(self) -> None:
+        """Asks every minute until cancelled; what cannot be read stays as it was."""
+        while True:
+            await self._clock.sleep(DISCOVERY_INTERVAL)
+            try:
+                await self.look()
+            except KubernetesError as error:
+                log.warning("discovery failed", error=str(error))
+
+    async def look(self) -> ClusterCapabilities:
+        """Asks once, and tells of a change. Raises ``KubernetesError``."""
+        groups = {resource.group for resource in OPTIONAL}
+        found = {group: await self._client.discover(group) for group in (OPENSHIFT, *sorted(groups))}
+        served = frozenset(kind for kind in OPTIONAL if kind in found[kind.group])
+        version = msgspec.json.decode(await self._client.raw("GET", "/version"))
+        self.release = str(version.get("gitVersion") or "")
+        cluster = ClusterCapabilities(
+            openshift=bool(found[OPENSHIFT]),
+            monitoring=served >= MONITORING,
+            version=version_of(version),
+        )
+        if (cluster, served) != (self.cluster, self.served):
+            self.cluster, self.served = cluster, served
+            log.info("discovered the cluster", cluster=msgspec.to_builtins(cluster), kinds=sorted(map(str, served)))
+            self._changed()
+        return cluster
+
+
+def version_of(answer: dict[str, Any]) -> tuple[int, int]:
+    """Major and minor of an answer to ``/version``; some providers write ``30+``."""
+    major, minor = (int(re.match(r"\d*", str(answer.get(part, "")))[0] or 0) for part in ("major", "minor"))  # type: ignore[index]  # this pattern matches any text
+    return major, minor
+
+
+# -- The operator's own namespace: whether it is being deleted, the operator's Deployment, the registries' ConfigMap.
+
+
+class OperatorNamespace:
+    """The caches, complete when the process has started."""
+
+    def __init__(self, process: Process, settings: OperatorSettings) -> None:
+        self._settings = settings
+        home = settings.namespace
+        self._namespaces = process.informer(NAMESPACES, Unstructured, field_selector=f"metadata.name={home}")
+        self._own = process.informer(
+            DEPLOYMENTS, Unstructured, namespace=home, field_selector=f"metadata.name={names.OPERATOR}"
+        )
+        self._registries: Informer[Unstructured] | None = None
+        if settings.registries_configmap:
+            self._registries = process.informer(
+                CONFIGMAPS,
+                Unstructured,
+                namespace=home,
+                field_selector=f"metadata.name={settings.registries_configmap}",
+            )
+        self._looked: tuple[str, tuple[str, ...]] | None = None
+
+    def on_change(self, changed: Callable[[], None]) -> None:
+        """Calls ``changed`` with every change that a pass may have to answer."""
+
+        def handle(_: Change[Any]) -> None:
+            changed()
+
+        for informer in (self._namespaces, self._own, self._registries):
+            if informer is not None:
+                informer.add_handler(handle)
+
+    @property
+    def namespace(self) -> Unstructured | None:
+        return self._namespaces.store.get(Key("", self._settings.namespace))
+
+    @property
+    def is_terminating(self) -> bool:
+        """The namespace is being deleted, or is gone."""
+        namespace = self.namespace
+        return namespace is None or namespace.metadata.deletion_timestamp is not None
+
+    @property
+    def is_operator_available(self) -> bool:
+        """The operator's Deployment has a pod that serves."""
+        own = self._own.store.get(Key(self._settings.namespace, names.OPERATOR))
+        return own is not None and own.status.get("availableReplicas", 0) > 0
+
+    @property
+    def registries(self) -> str:
+        """A digest of the registries' ConfigMap; empty if there is none."""
+        found = self._registries_found
+        if found is None:
+            return ""
+        content = [found.document.get(field) for field in ("data", "binaryData")]
+        return hashlib.blake2b(msgspec.json.encode(content, order="sorted"), digest_size=8).hexdigest()
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What roles that ask registries would refuse as they start (IN-030): while there is any, none is changed."""
+        digest = self.registries
+        if self._looked is None or self._looked[0] != digest:
+            self._looked = digest, self._wrong()
+        return self._looked[1]
+
+    def _wrong(self) -> tuple[str, ...]:
+        ranges = registry_settings.wrong_ranges(self._settings.allow_addresses)
+        found = self._registries_found
+        if found is None:
+            return ranges
+        data, binary = (found.document.get(field) or {} for field in ("data", "binaryData"))
+        files = {name: text.encode() for name, text in data.items()}
+        files |= {name: base64.b64decode(text) for name, text in binary.items()}
+        return (*ranges, *registry_settings.wrong_files(files, f"ConfigMap {found.metadata.key}"))
+
+    @property
+    def _registries_found(self) -> Unstructured | None:
+        if self._registries is None:
+            return None
+        return self._registries.store.get(Key(self._settings.namespace, self._settings.registries_configmap))
+
+
+# -- Whether a leader has looked at everything: what it finds as its predecessor left it is its own word from then on.
+
+
+Reconcile = Callable[[Key], Awaitable[Result]]
+
+
+class InitialSync:
+    """The first passes of these controllers. One that fails does not count, nor does one that ends with ``not_yet``:
+    it waits for a cache, or its own write."""
+
+    def __init__(self, names: Iterable[str], *, not_yet: Result) -> None:
+        self._missing = set(names)
+        self._not_yet = not_yet
+
+    @property
+    def are_over(self) -> bool:
+        return not self._missing
+
+    def of(self, name: str, reconcile: Reconcile) -> Reconcile:
+        """The same reconciler, watched."""
+
+        async def watched(key: Key) -> Result:
+            result = await reconcile(key)
+            if result != self._not_yet:
+                self._missing.discard(name)
+            return result
+
+        return watched

@@ -1,0 +1,368 @@
+"""What follows from the nodes: where the scheduler may run, how often, what kubelets list (NO-082, NO-083). Pure."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from polyarch.durations import go_duration
+from polyarch.kube.owners import Owner
+from polyarch.kube.resources import DEPLOYMENTS
+from polyarch.numa.api.resources import NUMAResourcesScheduler
+from polyarch.numa.api.settings import Informer, SchedulerSettings
+from polyarch.numa.api.validation import scheduler_departures
+from polyarch.numa.names import QOS_REQUEST, SCHEDULER, SCHEDULER_SINGLETON
+from polyarch.objects import Condition, ObjectMeta
+from polyarch.operator.components import numa_facts
+from polyarch.operator.components.numa_facts import USUAL_API_PORTS, OperatorCondition, Platform, has_template
+from polyarch.operator.components.numa_scheduler_objects import CONTROL_PLANE_KEYS, SchedulerParts, scheduler_objects
+from polyarch.operator.owned_objects import Document
+from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
+from polyarch.tolerations import REPELS, Taint, Toleration, uncovered
+
+USUAL_REPLICAS: Final = 3
+ACTIVE_ONLY: Final = (1, 34)
+"""The first version whose kubelets list active pods alone. OpenShift backported it to 4.20, which is 1.33."""
+ACTIVE_ONLY_OPENSHIFT: Final = (1, 33)
+_VERSION: Final = re.compile(r"v?([0-9]+)\.([0-9]+)")
+
+
+class NodeInfo(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """``status.nodeInfo``."""
+
+    kubelet_version: str = ""
+
+
+class NodeStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """The part of a Node's status that is read."""
+
+    node_info: NodeInfo | None = None
+
+
+class NodeSpec(msgspec.Struct, frozen=True, gc=False):
+    """The part of a Node's spec that is read."""
+
+    unschedulable: bool | None = None
+    taints: list[Taint] | None = None
+
+
+class SchedulableNode(msgspec.Struct, frozen=True, gc=False):
+    """A Node, as far as it matters to where a scheduler runs."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: NodeSpec | None = None
+    status: NodeStatus | None = None
+
+
+class NodeCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """What all nodes amount to. Small, so that nobody has to keep the nodes."""
+
+    control_plane: int = 0
+    workers: int = 0
+    """Nodes without a taint that keeps polyarch's pods off, and not cordoned."""
+    oldest_kubelet: tuple[int, int] | None = None
+
+    @classmethod
+    def of(cls, nodes: Iterable[SchedulableNode], tolerations: Sequence[Toleration] = ()) -> "NodeCounts":
+        """``tolerations`` are those that the operator gives to all pods of polyarch."""
+        control_plane = workers = 0
+        oldest: tuple[int, int] | None = None
+        for node in nodes:
+            if _is_control_plane(node.metadata.labels or {}):
+                control_plane += 1
+            elif not _keeps_off(node.spec or NodeSpec(), tolerations):
+                workers += 1
+            info = (node.status or NodeStatus()).node_info or NodeInfo()
+            if (version := _version(info.kubelet_version)) is not None:
+                oldest = version if oldest is None else min(oldest, version)
+        return cls(control_plane=control_plane, workers=workers, oldest_kubelet=oldest)
+
+    def plus(self, other: "NodeCounts") -> "NodeCounts":
+        """Of both pages of a list."""
+        known = [each.oldest_kubelet for each in (self, other) if each.oldest_kubelet is not None]
+        return NodeCounts(
+            control_plane=self.control_plane + other.control_plane,
+            workers=self.workers + other.workers,
+            oldest_kubelet=min(known, default=None),
+        )
+
+
+class SchedulerReplicas(msgspec.Struct, frozen=True, kw_only=True):
+    """Where it runs, and how often."""
+
+    replicas: int = 0
+    on_control_plane: bool = False
+    problem: str = ""
+
+
+def seats(wanted: int | None, found: NodeCounts, platform: Platform) -> SchedulerReplicas:
+    """NO-082: with a problem the Deployment stays as it is."""
+    on_control_plane = platform != "hypershift" and found.control_plane > 0
+    number = found.control_plane if on_control_plane else found.workers
+    what = "control-plane nodes" if on_control_plane else "schedulable worker nodes"
+    if platform == "openshift" and not on_control_plane:
+        number, what = 0, "control-plane nodes"
+    if wanted is None:
+        if number == 0:
+            return SchedulerReplicas(problem=f"there are no {what} on which the scheduler could run")
+        return SchedulerReplicas(
+            replicas=USUAL_REPLICAS if number >= USUAL_REPLICAS else 1, on_control_plane=on_control_plane
+        )
+    if wanted > number:
+        return SchedulerReplicas(
+            problem=f"spec.replicas is {wanted}, and there are only {number} {what}: lower it, or unset it"
+        )
+    return SchedulerReplicas(replicas=wanted, on_control_plane=on_control_plane)
+
+
+def informer(wanted: Informer | None, found: NodeCounts, platform: Platform) -> Informer:
+    """NO-083: unset, it follows the oldest kubelet, since every node's list has to be read in the same way."""
+    if wanted is not None:
+        return wanted
+    needed = ACTIVE_ONLY if platform == "kubernetes" else ACTIVE_ONLY_OPENSHIFT
+    return "Shared" if found.oldest_kubelet is not None and found.oldest_kubelet >= needed else "Dedicated"
+
+
+def _is_control_plane(labels: Mapping[str, str]) -> bool:
+    return any(key in labels for key in CONTROL_PLANE_KEYS)
+
+
+def _keeps_off(spec: NodeSpec, tolerations: Sequence[Toleration]) -> bool:
+    repelling = [taint for taint in spec.taints or () if taint.effect in REPELS]
+    return bool(spec.unschedulable) or bool(uncovered(repelling, tolerations))
+
+
+def _version(text: str) -> tuple[int, int] | None:
+    found = _VERSION.match(text)
+    return (int(found[1]), int(found[2])) if found is not None else None
+
+
+# -- Which kube-scheduler runs (NO-084).
+
+
+OVERRIDE: Final = "KUBE_SCHEDULER_IMAGE"
+VALIDATION: Final = "SCHEDULER_IMAGE_VALIDATION"
+DIGESTS: Final = "SCHEDULER_IMAGE_DIGESTS"
+STOCK: Final = "registry.k8s.io/kube-scheduler"
+_DIGEST: Final = re.compile(r"@(sha256:[0-9a-f]{64})\Z")
+_MINOR: Final = re.compile(r":v?1\.([0-9]+)(?:[.+-][^/@]*)?(?:@.*)?\Z")
+_RELEASE: Final = re.compile(r"v?([0-9]+\.[0-9]+\.[0-9]+)")
+
+
+class ImageRules(msgspec.Struct, frozen=True, kw_only=True):
+    """What the operator's environment says about the image."""
+
+    override: str = ""
+    """Instead of the stock image."""
+    digests: frozenset[str] | None = None
+    """Those that are allowed; None: any image is."""
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> "ImageRules":
+        listed = frozenset(each.strip() for each in environment.get(DIGESTS, "").split(",") if each.strip())
+        checks = environment.get(VALIDATION, "").lower() == "true"
+        return cls(override=environment.get(OVERRIDE, ""), digests=listed if checks else None)
+
+
+class ChosenImage(msgspec.Struct, frozen=True):
+    """``problem``: why it must not run (reason ``InvalidSchedulerImage``); ``warning``: what to know about it."""
+
+    image: str
+    problem: str = ""
+    warning: str = ""
+
+
+def chosen(wanted: str, rules: ImageRules, *, version: str) -> ChosenImage:
+    """``wanted``: ``imageSpec``, empty if unset; ``version``: the API server's ``gitVersion``."""
+    image = wanted or rules.override or f"{STOCK}:v{release_of(version)}"
+    if rules.digests is not None:
+        found = _DIGEST.search(image)
+        if found is None:
+            return ChosenImage(image, f"image {image} must be given by its digest (…@sha256:<64 hexadecimal digits>)")
+        if found[1] not in rules.digests:
+            return ChosenImage(image, f"the digest of image {image} is not among those of {DIGESTS}")
+    return ChosenImage(image, warning=_warning(image, version))
+
+
+def release_of(version: str) -> str:
+    """``1.33.2`` of ``v1.33.2-eks-1a2b3c``: what distributions append names no image."""
+    found = _RELEASE.match(version)
+    return found[1] if found is not None else version.removeprefix("v")
+
+
+def _warning(image: str, version: str) -> str:
+    """What an image names no version of, such as a digest alone, is not judged."""
+    found, own = _MINOR.search(image), release_of(version).split(".")
+    if found is None or len(own) < 2 or not own[1].isdigit() or abs(int(found[1]) - int(own[1])) <= 1:
+        return ""
+    return f"image {image} is more than one minor version away from the API server ({version})"
+
+
+# -- What a pass over a NUMAResourcesScheduler does, from what was observed (NO-080 – NO-087).
+
+
+RECHECK: Final = 5.0
+"""Seconds until the next look at a Deployment that is being rolled out."""
+WITHOUT_RESERVATIONS: Final = "preemptionMode Enabled has no effect without reservations ({})"
+BLIND: Final = "placement is blind to NUMA while the extender is down"
+
+
+class SchedulerFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What one pass starts from."""
+
+    document: Mapping[str, Any]
+    """The custom resource, as it was read."""
+    metadata: ObjectMeta
+    owner: Owner | None
+    operator: OperatorSettings
+    cluster: ClusterCapabilities
+    platform: Platform
+    version: str
+    """``gitVersion`` of the API server."""
+    candidates: NodeCounts
+    image_rules: ImageRules = ImageRules()
+    api_server_ports: tuple[int, ...] = USUAL_API_PORTS
+    deployment: Mapping[str, Any] | None = None
+    """The Deployment as the cache has it, before this pass."""
+
+
+class SchedulerPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What follows. ``documents`` None: everything stays as it is."""
+
+    verdict: OperatorCondition
+    status: Mapping[str, Any]
+    """Without ``conditions``."""
+    extra: tuple[Condition, ...] = ()
+    """Conditions beside the usual four."""
+    documents: tuple[Document, ...] | None = None
+    requeue: float | None = None
+
+
+class SchedulerChoices(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that had to be decided."""
+
+    settings: SchedulerSettings
+    image: ChosenImage
+    seats: SchedulerReplicas
+    informer: str
+
+
+def plan_scheduler(observed: SchedulerFacts) -> SchedulerPlan:
+    """The plan of one pass."""
+    if observed.metadata.name != SCHEDULER_SINGLETON:
+        problem = f"the name must be {SCHEDULER_SINGLETON}: nothing is made for {observed.metadata.name}"
+        return SchedulerPlan(verdict=OperatorCondition("Degraded", numa_facts.SCHEDULER_NAME, problem), status={})
+    wrong = scheduler_departures(observed.document)
+    before = {
+        name: value
+        for name, value in (observed.document.get("status") or {}).items()
+        if name in ("deployment", "schedulerName", "cacheResyncPeriod", "relatedObjects")
+    }
+    if wrong:
+        problems = "; ".join(map(str, wrong))
+        return SchedulerPlan(verdict=OperatorCondition("Degraded", numa_facts.INTERNAL_ERROR, problems), status=before)
+    settings = SchedulerSettings.of(msgspec.convert(observed.document, NUMAResourcesScheduler))
+    choice = _chosen(settings, observed)
+    extra = (_informer_condition(choice.informer, observed),)
+    for reason, problem in (
+        (numa_facts.INVALID_SCHEDULER_IMAGE, choice.image.problem),
+        (numa_facts.INTERNAL_ERROR, choice.seats.problem),
+    ):
+        if problem:
+            return SchedulerPlan(verdict=OperatorCondition("Degraded", reason, problem), status=before, extra=extra)
+    documents = tuple(_objects(choice, observed))
+    wanted = next(each for each in documents if each["kind"] == DEPLOYMENTS.kind)
+    is_ready = is_available(observed.deployment, wanted)
+    return SchedulerPlan(
+        verdict=_available(choice, observed) if is_ready else _progress(choice, observed),
+        status=_status(choice, observed),
+        extra=extra,
+        documents=documents,
+        requeue=None if is_ready else RECHECK,
+    )
+
+
+def is_available(deployment: Mapping[str, Any] | None, wanted: Document) -> bool:
+    """Whether condition Available of the Deployment is True, for its current generation (NO-086).
+
+    The pass that changes it has read it as it was before, available: so it counts only with the pods that are wanted.
+    """
+    if deployment is None or not has_template(deployment, wanted) or _replicas(deployment) != _replicas(wanted):
+        return False
+    status = deployment.get("status") or {}
+    current = (deployment.get("metadata") or {}).get("generation", 0)
+    known = {each.get("type"): each.get("status") for each in status.get("conditions") or ()}
+    return bool(status.get("observedGeneration", -1) >= current and known.get("Available") == "True")
+
+
+def _replicas(deployment: Mapping[str, Any]) -> int:
+    return int((deployment.get("spec") or {}).get("replicas", 1))
+
+
+def _chosen(wanted: SchedulerSettings, observed: SchedulerFacts) -> SchedulerChoices:
+    return SchedulerChoices(
+        settings=wanted,
+        image=chosen(wanted.image, observed.image_rules, version=observed.version),
+        seats=seats(wanted.replicas, observed.candidates, observed.platform),
+        informer=informer(wanted.informer, observed.candidates, observed.platform),
+    )
+
+
+def _objects(choice: SchedulerChoices, observed: SchedulerFacts) -> list[Document]:
+    return scheduler_objects(
+        SchedulerParts(
+            settings=choice.settings,
+            operator=observed.operator,
+            owner=observed.owner,
+            image=choice.image.image,
+            informer=choice.informer,
+            replicas=choice.seats.replicas,
+            guaranteed=(observed.metadata.annotations or {}).get(QOS_REQUEST) == "guaranteed",
+            on_control_plane=choice.seats.on_control_plane,
+            cluster=observed.cluster,
+            api_server_ports=observed.api_server_ports,
+        )
+    )
+
+
+def _progress(choice: SchedulerChoices, observed: SchedulerFacts) -> OperatorCondition:
+    found = (observed.deployment or {}).get("status") or {}
+    where = f"{observed.operator.numa_home}/{SCHEDULER}"
+    told = f"{where} is updating ({found.get('availableReplicas', 0)}/{choice.seats.replicas})"
+    return OperatorCondition("Progressing", numa_facts.DEPLOYMENT_UPDATING, told)
+
+
+def _available(choice: SchedulerChoices, observed: SchedulerFacts) -> OperatorCondition:
+    settings = choice.settings
+    lacking = "mode compat" if settings.mode == "compat" else "cacheResyncPeriod 0s"
+    remarks = (
+        choice.image.warning,
+        BLIND if settings.ignorable else "",
+        WITHOUT_RESERVATIONS.format(lacking) if settings.preempts and not settings.evicts else "",
+    )
+    told = "; ".join((f"scheduler {choice.settings.name} is deployed", *filter(None, remarks)))
+    return OperatorCondition("Available", message=told)
+
+
+def _status(choice: SchedulerChoices, observed: SchedulerFacts) -> Document:
+    """NO-012, NO-094."""
+    home = observed.operator.numa_home
+    related: list[Document] = [
+        {"group": "", "resource": "namespaces", "name": home},
+        {"group": DEPLOYMENTS.group, "resource": DEPLOYMENTS.plural, "namespace": home, "name": SCHEDULER},
+    ]
+    return {
+        "deployment": {"namespace": home, "name": SCHEDULER},
+        "schedulerName": choice.settings.name,
+        "cacheResyncPeriod": go_duration(choice.settings.resync_period),
+        "relatedObjects": related,
+    }
+
+
+def _informer_condition(informer: str, observed: SchedulerFacts) -> Condition:
+    """NO-083."""
+    oldest = observed.candidates.oldest_kubelet
+    told = f"the oldest kubelet is of version {oldest[0]}.{oldest[1]}" if oldest is not None else "no kubelet is known"
+    dedicated = informer == "Dedicated"
+    return Condition("DedicatedInformerActive", "True" if dedicated else "False", numa_facts.AS_EXPECTED, told)

@@ -1,0 +1,634 @@
+"""The Deployments of placement: pod webhook and pod controller (PL-002, PL-502). Pure."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from polyarch.kube import events, lease
+from polyarch.kube.owners import Owner
+from polyarch.kube.rbac import Rule, rule
+from polyarch.kube.resources import (
+    CONFIGMAPS,
+    CRONJOBS,
+    DAEMONSETS,
+    DEPLOYMENTS,
+    JOBS,
+    LEASES,
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    REPLICASETS,
+    SECRETS,
+    STATEFULSETS,
+    VALIDATING_WEBHOOKS,
+    Resource,
+)
+from polyarch.kube.server import SCRAPER_RIGHTS
+from polyarch.names import DEFAULT_NAMESPACE
+from polyarch.operator import operands
+from polyarch.operator import operands as workloads
+from polyarch.operator.components import alerts
+from polyarch.operator.monitoring import scraping_objects
+from polyarch.operator.operands import (
+    NamespaceExclusions,
+    OperandDeployment,
+    client_config,
+    configuration_document,
+    injected,
+)
+from polyarch.operator.owned_objects import (
+    USE_CONSTRAINTS,
+    Document,
+    RolePermissions,
+    combined,
+    finished,
+    global_pull_secret,
+    labels,
+    metadata,
+    owned,
+    reading_images,
+    roles,
+    service_account,
+)
+from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
+from polyarch.placement import names
+from polyarch.placement.api import CPPCS, ENOEXECEVENTS, POLICIES, PPCS, ClusterPodPlacementConfig
+from polyarch.placement.exec_monitor_handler import HANDLER_NAMESPACE_RULES, HANDLER_RULES
+from polyarch.placement.exec_monitor_node import NODE_AGENT_RULES
+from polyarch.placement.settings import SecretAccess, SettingsTable, WarmUpKind
+
+
+def webhook_deployment(settings: OperatorSettings) -> OperandDeployment:
+    """The pod webhook."""
+    return OperandDeployment(
+        name=names.WEBHOOK,
+        container="web-hook",
+        role="placement-webhook",
+        replicas=settings.webhook_replicas,
+        cpu="50m",
+        memory="96Mi",
+        memory_limit="256Mi",
+        webhook=True,
+        asks_registries=True,
+        spare="one",
+    )
+
+
+def controller_deployment(settings: OperatorSettings) -> OperandDeployment:
+    """The pod controller."""
+    return OperandDeployment(
+        name=names.CONTROLLER,
+        container="controller",
+        role="placement-controller",
+        replicas=settings.controller_replicas,
+        cpu="100m",
+        memory="128Mi",
+        memory_limit="512Mi",
+        asks_registries=True,
+    )
+
+
+# -- What webhook and controller may do: their ServiceAccounts, roles and bindings (PL-002, PL-550).
+
+
+class OptionalFeatures(msgspec.Struct, frozen=True, kw_only=True):
+    """Features that need additional RBAC rules."""
+
+    namespace: str = DEFAULT_NAMESPACE
+    node_aware: bool = False
+    """A PlacementPolicy sets ``nodeAware`` to ``report`` or ``narrow``."""
+    sweeps: bool = False
+    """Some ``sweep.action`` is not ``off``: it is watched whether the webhook is there (PL-370)."""
+    compares_nodes: bool = False
+    """The sweep compares pods with the architectures of nodes: it evicts, or its scope is ``all`` (PL-370, PL-371)."""
+    evicts: bool = False
+    """Some ``sweep.action`` is ``evict`` (PL-371)."""
+    warm_up: tuple[WarmUpKind, ...] = ()
+    """Kinds whose templates are read, if warm-up is enabled (PL-380)."""
+    share_readings: bool = False
+    """``images.shareReadings`` (PL-410)."""
+    reports: bool = False
+    """``report.enabled``: the controller lists what a report is made of (RP-031)."""
+    secret_access: SecretAccess = "byName"
+    """``images.secretAccess``: ``none`` removes the right to read the pods' pull secrets (PL-421)."""
+    global_pull_secret: tuple[str, str] | None = None
+    """Namespace and name of the global pull secret."""
+    openshift: bool = False
+    """Read the cluster's image mirrors and CAs, and use security context constraints (PL-551)."""
+
+    @classmethod
+    def of(cls, settings: OperatorSettings, cluster: ClusterCapabilities, policy: SettingsTable) -> "OptionalFeatures":
+        """What these settings need while this policy is in force."""
+        spec = policy.spec
+        everywhere = (spec, *(overlaid for _, _, overlaid in policy.overrides))
+        sweeps = any(each.sweep_action != "off" for each in everywhere)
+        evicts = any(each.sweep_action == "evict" for each in everywhere)
+        return cls(
+            namespace=settings.namespace,
+            node_aware=spec.node_aware != "off",
+            sweeps=sweeps,
+            compares_nodes=sweeps and (evicts or spec.sweep_scope == "all"),
+            evicts=evicts,
+            warm_up=spec.warm_up_kinds if spec.warm_up_enabled else (),
+            share_readings=spec.images_share_readings,
+            reports=spec.report_enabled,
+            secret_access=spec.images_secret_access,
+            global_pull_secret=global_pull_secret(settings, cluster),
+            openshift=cluster.openshift,
+        )
+
+
+def role_permissions(parts: OptionalFeatures) -> dict[str, RolePermissions]:
+    """The rules of webhook and controller, by the name of their ServiceAccount (PL-550)."""
+    watched_lease = rule(LEASES, "get", "list", "watch", names=[names.CONTROLLER_LEASE])
+    readings = rule(SECRETS, "get", "list", "watch", names=[names.READINGS_SECRET])
+    own_readings = rule(SECRETS, "get", "list", "watch", "patch", names=[names.READINGS_SECRET])
+    shared = parts.share_readings
+    return {
+        names.WEBHOOK: _role_permissions(
+            parts,
+            cluster=SCRAPER_RIGHTS,
+            own=(watched_lease, *((readings,) if shared else ())),
+        ),
+        names.CONTROLLER: _role_permissions(
+            parts,
+            cluster=(
+                rule(PODS, "get", "list", "watch", "patch"),
+                *events.RIGHTS,
+                *SCRAPER_RIGHTS,
+                *((_SEES_REGISTRATION,) if parts.sweeps else ()),
+                *((rule(NODES, "list"),) if parts.compares_nodes and not parts.node_aware else ()),
+                *((rule(PODS, "create", subresource="eviction"),) if parts.evicts else ()),
+                *(rule(_TEMPLATES[kind], "list", "watch") for kind in parts.warm_up),
+                *(_REPORTED if parts.reports else ()),
+                *((USE_CONSTRAINTS,) if parts.openshift else ()),
+            ),
+            own=(
+                *lease.rights(names.CONTROLLER_LEASE),
+                *((own_readings,) if shared else ()),
+                *((_KEEPS_REPORT,) if parts.reports else ()),
+                *((_SEES_WEBHOOK,) if parts.sweeps else ()),
+            ),
+        ),
+    }
+
+
+def service_accounts(namespace: str = DEFAULT_NAMESPACE) -> list[Document]:
+    """One ServiceAccount per role."""
+    return [service_account(role, namespace) for role in (names.WEBHOOK, names.CONTROLLER)]
+
+
+def rbac(parts: OptionalFeatures = OptionalFeatures()) -> list[Document]:  # noqa: B008 - a frozen value
+    """Roles and bindings of webhook and controller, for exactly these features."""
+    return [
+        document
+        for account, allowed in role_permissions(parts).items()
+        for document in roles(account, allowed, parts.namespace)
+    ]
+
+
+def _role_permissions(parts: OptionalFeatures, *, cluster: Sequence[Rule], own: Sequence[Rule]) -> RolePermissions:
+    """The rights of one role, with the reads that webhook and controller share."""
+    reads = [*_READS, *((rule(NODES, "list", "watch"),) if parts.node_aware else ())]
+    images = reading_images(
+        parts.namespace,
+        openshift=parts.openshift,
+        global_secret=parts.global_pull_secret,
+        pull_secrets=parts.secret_access == "byName",
+    )
+    return combined(RolePermissions((*reads, *cluster), {parts.namespace: tuple(own)}), images)
+
+
+_READS: Final = (
+    rule((CPPCS, PPCS), "get", "list", "watch"),
+    rule(POLICIES, "get", "list", "watch"),
+    Rule(POLICIES.group, ("architecturetaints",), ("list", "watch")),  # pods that both see get tolerations, too
+    rule(NAMESPACES, "get", "list", "watch"),  # only while a PlacementPolicy has overrides
+)
+_SEES_REGISTRATION: Final = rule(MUTATING_WEBHOOKS, "get", "list", "watch", names=[names.WEBHOOK_CONFIGURATION])
+_SEES_WEBHOOK: Final = rule(DEPLOYMENTS, "get", "list", "watch", names=[names.WEBHOOK])
+_TEMPLATES: Final = {
+    "Deployment": DEPLOYMENTS,
+    "StatefulSet": STATEFULSETS,
+    "DaemonSet": DAEMONSETS,
+    "CronJob": CRONJOBS,
+}
+"""Workloads by the words of ``warmUp.kinds``."""
+_REPORTED: Final = (
+    rule((NODES, PODS, NAMESPACES), "list"),
+    rule((DEPLOYMENTS, STATEFULSETS, DAEMONSETS, REPLICASETS), "list"),
+    rule((JOBS, CRONJOBS), "list"),
+    rule((CPPCS, ENOEXECEVENTS), "list"),
+    rule(POLICIES, "list"),
+    Rule(POLICIES.group, ("architecturetaints",), ("list",)),
+)
+"""What the report is made of (RP-031). It says nothing of NUMA and builds, whose rights are those of components."""
+_KEEPS_REPORT: Final = rule(CONFIGMAPS, "get", "patch", names=[names.REPORT_CONFIGMAP])
+
+
+# -- Objects of the exec-format-error monitor: the node side's DaemonSet and the handler's Deployment (PL-600, PL-631).
+
+
+TRACEFS: Final = "/sys/kernel/tracing"
+POD_LOGS: Final = "/var/log/pods"
+NODE_SIDE: Final = "node-side"
+"""Name of the node side's container."""
+
+_PRIVILEGED: Final = Rule("security.openshift.io", ("securitycontextconstraints",), ("use",), ("privileged",))
+
+
+def monitor_handler(settings: OperatorSettings, *, verbose: bool = False) -> OperandDeployment:
+    """The handler."""
+    return OperandDeployment(
+        name=names.ENOEXEC_HANDLER,
+        container="handler",
+        role="exec-monitor",
+        replicas=settings.handler_replicas,
+        cpu="25m",
+        memory="64Mi",
+        memory_limit="256Mi",
+        arguments=("--side=handler", *_log_level(verbose)),
+    )
+
+
+def monitor_objects(
+    settings: OperatorSettings, cluster: ClusterCapabilities, *, verbose: bool = False
+) -> list[Document]:
+    """All objects of the monitor, in the order of applying; the finalizer on the handler's Deployment included.
+
+    ``verbose``: its roles log details. They may not read the ClusterPodPlacementConfig, so they get a flag (PL-010).
+    """
+    home = settings.namespace
+    handling = operands.operand_objects(monitor_handler(settings, verbose=verbose), settings, cluster)
+    for each in handling:
+        if each["kind"] == "Deployment":
+            each["metadata"]["finalizers"] = [names.ENOEXEC_EVENTS_FINALIZER]
+    return [
+        *(service_account(name, home) for name in (names.ENOEXEC_HANDLER, names.ENOEXEC_DAEMON)),
+        *(
+            document
+            for account, allowed in monitor_permissions(settings, cluster).items()
+            for document in roles(account, allowed, home)
+        ),
+        *handling,
+        daemon_set(settings, cluster, verbose=verbose),
+    ]
+
+
+def monitor_permissions(settings: OperatorSettings, cluster: ClusterCapabilities) -> dict[str, RolePermissions]:
+    """The rules of handler and node side, by the name of their ServiceAccount (PL-550)."""
+    home = settings.namespace
+    return {
+        names.ENOEXEC_HANDLER: RolePermissions(
+            cluster=(*HANDLER_RULES, *events.RIGHTS, *SCRAPER_RIGHTS),
+            namespaces={home: (*HANDLER_NAMESPACE_RULES, *lease.rights(names.ENOEXEC_LEASE))},
+        ),
+        names.ENOEXEC_DAEMON: RolePermissions(
+            cluster=(_PRIVILEGED,) if cluster.openshift else (),
+            namespaces={home: NODE_AGENT_RULES},
+        ),
+    }
+
+
+def daemon_set(settings: OperatorSettings, cluster: ClusterCapabilities, *, verbose: bool = False) -> Document:
+    """The node side on every Linux node that our image runs on, whatever its taints (PL-600)."""
+    name = names.ENOEXEC_DAEMON
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": metadata(name, name, namespace=settings.namespace),
+        "spec": {
+            "selector": {"matchLabels": {names.CONTROLLER_LABEL: name}},
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}},
+            "template": {
+                "metadata": {"labels": labels(name)}
+                | ({"annotations": {"openshift.io/required-scc": "privileged"}} if cluster.openshift else {}),
+                "spec": _pod(settings, verbose=verbose),
+            },
+        },
+    }
+
+
+def _pod(settings: OperatorSettings, *, verbose: bool) -> Document:
+    """The kernel's pids are those of the host, hence ``hostPID``. Not all of :func:`workloads.scheduling` applies: a
+    node selector would leave nodes unwatched."""
+    required = [
+        {"key": names.ARCH_KEY, "operator": "In", "values": list(operands.ARCHITECTURES)},
+        {"key": names.OS_KEY, "operator": "In", "values": ["linux"]},
+    ]
+    terms = [{"matchExpressions": required}]
+    scheduling = operands.scheduling(settings)
+    chosen: Document = {key: scheduling[key] for key in ("priorityClassName", "imagePullSecrets") if key in scheduling}
+    return {
+        "serviceAccountName": names.ENOEXEC_DAEMON,
+        "enableServiceLinks": False,
+        "hostPID": True,
+        "terminationGracePeriodSeconds": 30,
+        **chosen,
+        "tolerations": [{"operator": "Exists"}],
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}},
+        "containers": [_container(settings, verbose=verbose)],
+        "volumes": [
+            {"name": "tracefs", "hostPath": {"path": TRACEFS}},
+            {"name": "pod-logs", "hostPath": {"path": POD_LOGS}},
+        ],
+    }
+
+
+def _log_level(verbose: bool) -> tuple[str, ...]:
+    return ("--verbose",) if verbose else ()
+
+
+def _container(settings: OperatorSettings, *, verbose: bool) -> Document:
+    """PL-631: uid 0 owns tracefs; no capability is needed.
+
+    It has no certificate: the Secret has the webhook's key, which must not lie on every node. So its metrics, counts
+    alone, are served without TLS. The CPU limit is for a pod that fails to execute something a million times.
+    """
+    named = {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
+    flags = ["--side=node", "--node-name=$(NODE_NAME)", "--namespace=$(POD_NAMESPACE)", "--bind=$(POD_IP)"]
+    ports = {"metrics": operands.METRICS_PORT, "health": operands.HEALTH_PORT}
+    return {
+        "name": NODE_SIDE,
+        "image": settings.image,
+        "imagePullPolicy": settings.image_pull_policy,
+        "args": ["run", "exec-monitor", *flags, *_log_level(verbose)],
+        "env": [*operands.environment(), named],
+        "ports": [{"name": port, "containerPort": number, "protocol": "TCP"} for port, number in ports.items()],
+        **operands.probes(),
+        "resources": {
+            "requests": {"cpu": "25m", "memory": "48Mi"},
+            "limits": {"cpu": "250m", "memory": "128Mi"},
+        },
+        "securityContext": {
+            "runAsUser": 0,
+            "runAsNonRoot": False,
+            "privileged": False,
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+            "seccompProfile": {"type": "RuntimeDefault"},
+            "appArmorProfile": {"type": "Unconfined"},
+            "seLinuxOptions": {"type": "spc_t"},
+        },
+        "volumeMounts": [
+            {"name": "tracefs", "mountPath": TRACEFS, "mountPropagation": "HostToContainer"},
+            {"name": "pod-logs", "mountPath": POD_LOGS, "readOnly": True, "mountPropagation": "HostToContainer"},
+        ],
+    }
+
+
+# -- Every object that the operator makes while placement is on (PL-002, PL-500).
+
+
+def placement_operands(
+    settings: OperatorSettings,
+    cluster: ClusterCapabilities,
+    configuration: ClusterPodPlacementConfig,
+    policy: SettingsTable,
+    *,
+    owner: Owner | None,
+    ca_bundle: bytes = b"",
+    registries: str = "",
+) -> tuple[Document, ...]:
+    """The objects for this configuration and policy, in the order of applying.
+
+    ``owner``: the ClusterPodPlacementConfig. Only what may go as soon as it is deleted refers to it: the controller has
+    to remove the gates first (PL-520). ``ca_bundle``: PEM of our CA, for Prometheus. ``registries``: a digest of the
+    registries' ConfigMap, so that a change of it replaces the pods that read it.
+    """
+    parts = OptionalFeatures.of(settings, cluster, policy)
+    roles = (webhook_deployment(settings), controller_deployment(settings))
+    documents = [
+        *service_accounts(settings.namespace),
+        *([workloads.trusted_ca(names.CONTROLLER, settings.namespace)] if cluster.openshift else ()),
+        *([readings_secret(settings.namespace)] if parts.share_readings else ()),
+        *([report_config_map(settings.namespace)] if parts.reports else ()),
+        *rbac(parts),
+        *(each for role in roles for each in workloads.operand_objects(role, settings, cluster, registries=registries)),
+    ]
+    scraped = [role.name for role in roles]
+    monitored = is_monitored(configuration)
+    if monitored:
+        verbose = configuration.spec.log_verbosity in ("Debug", "Trace", "TraceAll")
+        documents += monitor_objects(settings, cluster, verbose=verbose)
+        scraped.append(names.ENOEXEC_HANDLER)
+    if cluster.monitoring:
+        documents += [
+            *scraping_objects(scraped, settings, ca_bundle),
+            *alerts.prometheus_rules(settings.namespace, monitor=monitored),
+        ]
+    return tuple(_finished(each, owner) for each in documents)
+
+
+def is_monitored(configuration: ClusterPodPlacementConfig) -> bool:
+    """Whether the exec-format-error monitor is enabled (PL-600)."""
+    plugins = configuration.spec.plugins
+    monitor = plugins.exec_format_error_monitor if plugins is not None else None
+    return monitor is not None and monitor.enabled
+
+
+def finalizers(configuration: ClusterPodPlacementConfig, *, configs: int) -> tuple[str, ...]:
+    """Those of a ClusterPodPlacementConfig that is not being deleted (PL-003). ``configs``: PodPlacementConfigs of all
+    namespaces."""
+    return (
+        names.POD_PLACEMENT_FINALIZER,
+        *((names.NO_POD_PLACEMENT_CONFIG_FINALIZER,) if configs else ()),
+        *((names.ENOEXEC_EVENTS_FINALIZER,) if is_monitored(configuration) else ()),
+    )
+
+
+def namespace_document(name: str = DEFAULT_NAMESPACE, *, openshift: bool = False, privileged: bool = False) -> Document:
+    """The labels of the operator's namespace (PL-552). The monitor's node side and the exporters of NUMA need
+    ``privileged``.
+
+    OpenShift reads from an annotation that management workloads are allowed; the label is the documented contract.
+    """
+    level = "privileged" if privileged else "restricted"
+    labels = {f"pod-security.kubernetes.io/{mode}": level for mode in ("enforce", "warn")}
+    described: Document = {"name": name, "labels": labels}
+    if openshift:
+        described |= {"labels": labels | _MANAGEMENT, "annotations": dict(_MANAGEMENT)}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": described}
+
+
+def readings_secret(namespace: str) -> Document:
+    """The Secret that the controller fills with what it knows of images (PL-410)."""
+    described = metadata(names.READINGS_SECRET, names.CONTROLLER, namespace=namespace)
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": described, "type": names.READINGS_TYPE}
+
+
+def report_config_map(namespace: str) -> Document:
+    """The ConfigMap that the controller fills with what could run where (RP-030)."""
+    described = metadata(names.REPORT_CONFIGMAP, names.CONTROLLER, namespace=namespace)
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": described}
+
+
+_MANAGEMENT: Final = {"workload.openshift.io/allowed": "management"}
+_COLLECTED: Final = frozenset({names.WEBHOOK, names.ENOEXEC_DAEMON})
+"""Whose objects Kubernetes may collect as soon as the ClusterPodPlacementConfig is deleted."""
+
+
+def _finished(document: Document, owner: Owner | None) -> Document:
+    labelled = finished(document)
+    described = labelled["metadata"]
+    if (document["kind"], described["name"]) == ("Deployment", names.CONTROLLER):
+        labelled["metadata"]["finalizers"] = [names.POD_PLACEMENT_FINALIZER]
+    return owned(labelled, owner) if described["labels"][names.CONTROLLER_LABEL] in _COLLECTED else labelled
+
+
+# -- The webhook configurations of placement, as documents (PL-002, PL-011 to PL-013, PL-031, PL-100).
+
+
+def pod_webhook(
+    settings: OperatorSettings,
+    cppc: ClusterPodPlacementConfig,
+    policy: SettingsTable,
+    ca_bundle: bytes,
+    *,
+    owner: Owner | None,
+) -> Document:
+    """The configuration of the pod webhook while these objects are in force (PL-100).
+
+    ``ca_bundle``: PEM; without effect where others inject it. Who keeps ``caBundle`` itself passes none.
+    """
+    selector = cppc.spec.namespace_selector
+    document = webhook_configuration(
+        settings.namespace,
+        ca_bundle=ca_bundle if settings.certificates == "self-managed" else b"",
+        namespace_selector=msgspec.to_builtins(selector) if selector is not None else None,
+        excluded_namespaces=policy.spec.excluded_namespaces,
+    )
+    return owned(injected(document, settings), owner)
+
+
+def resource_webhooks(settings: OperatorSettings, ca_bundle: bytes, *, owner: Owner | None) -> tuple[Document, ...]:
+    """The configurations of the webhooks for ClusterPodPlacementConfigs and PodPlacementConfigs, which the operator
+    itself serves: validation (PL-011, PL-031), the finalizer (PL-013), and values that v1alpha1 lacks (PL-012).
+
+    Requests of the operator pass by them, so that it can always finish an uninstall.
+    """
+    validating = [
+        _resource_webhook(
+            settings, ca_bundle, names.CPPC_WEBHOOK, names.CPPC_WEBHOOK_PATH, CPPCS, ("CREATE", "UPDATE", "DELETE")
+        ),
+        _resource_webhook(settings, ca_bundle, names.PPC_WEBHOOK, names.PPC_WEBHOOK_PATH, PPCS, ("CREATE", "UPDATE")),
+    ]
+    mutating = [
+        _resource_webhook(
+            settings,
+            ca_bundle,
+            names.CPPC_DEFAULTS,
+            names.CPPC_DEFAULTS_PATH,
+            CPPCS,
+            ("CREATE",),
+            versions=("v1alpha1", "v1beta1"),
+            # Without it the operator adds the finalizer when it first sees the object.
+            change={"matchPolicy": "Exact", "failurePolicy": "Ignore", "reinvocationPolicy": "Never"},
+        ),
+        _resource_webhook(
+            settings,
+            ca_bundle,
+            names.CPPC_KEPT,
+            names.CPPC_KEPT_PATH,
+            CPPCS,
+            ("UPDATE",),
+            versions=("v1alpha1",),
+            # Exact: the object arrives as its client wrote it, with the annotations that it kept or dropped.
+            change={"matchPolicy": "Exact", "reinvocationPolicy": "Never"},
+        ),
+    ]
+    found = []
+    for kind, webhooks in ((VALIDATING_WEBHOOKS.kind, validating), (MUTATING_WEBHOOKS.kind, mutating)):
+        document = configuration_document(names.OPERATOR, names.OPERATOR, webhooks, kind=kind)
+        found.append(owned(injected(document, settings), owner))
+    return tuple(found)
+
+
+def webhook_configuration(
+    namespace: str = DEFAULT_NAMESPACE,
+    *,
+    url: str = "",
+    ca_bundle: bytes = b"",
+    namespace_selector: Mapping[str, Any] | None = None,
+    excluded_namespaces: Sequence[str] = (),
+) -> Document:
+    """The MutatingWebhookConfiguration of the pod webhook (PL-100). ``url``: its address outside the cluster.
+
+    ``namespace_selector`` is copied from the ClusterPodPlacementConfig, ``excluded_namespaces`` come from the policy.
+    Names are added to the selector, which costs the API server nothing. Prefixes need CEL match conditions, which cost
+    it 0.7 ms for every pod of the cluster.
+    """
+    excluded = NamespaceExclusions.of(excluded_namespaces)
+    webhook: Document = {
+        "name": names.POD_WEBHOOK,
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": client_config(namespace, names.WEBHOOK, names.POD_WEBHOOK_PATH, url=url, ca_bundle=ca_bundle),
+        "failurePolicy": "Ignore",
+        "matchPolicy": "Equivalent",
+        "reinvocationPolicy": "IfNeeded",
+        "sideEffects": "None",
+        "timeoutSeconds": 5,
+        "namespaceSelector": _without(namespace_selector or {}, excluded.requirements),
+        "objectSelector": {},
+        "rules": [
+            {
+                "apiGroups": [""],
+                "apiVersions": ["v1"],
+                "operations": ["CREATE"],
+                "resources": ["pods"],
+                "scope": "Namespaced",
+            }
+        ],
+    }
+    if excluded.conditions:
+        webhook["matchConditions"] = excluded.conditions
+    return configuration_document(names.WEBHOOK_CONFIGURATION, names.WEBHOOK, [webhook], kind=MUTATING_WEBHOOKS.kind)
+
+
+def _without(namespace_selector: Mapping[str, Any], excluded: Sequence[Document]) -> Document:
+    if not excluded:
+        return dict(namespace_selector)
+    return {**namespace_selector, "matchExpressions": [*namespace_selector.get("matchExpressions", ()), *excluded]}
+
+
+def _resource_webhook(
+    settings: OperatorSettings,
+    ca_bundle: bytes,
+    name: str,
+    path: str,
+    resource: Resource,
+    operations: Sequence[str],
+    *,
+    versions: Sequence[str] = ("v1beta1",),
+    change: Mapping[str, str] | None = None,
+) -> Document:
+    own = f"system:serviceaccount:{settings.namespace}:{names.OPERATOR}"
+    trusted = ca_bundle if settings.certificates == "self-managed" else b""
+    return {
+        "name": name,
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": client_config(settings.namespace, names.OPERATOR, path, ca_bundle=trusted),
+        "failurePolicy": "Fail",
+        "matchPolicy": "Equivalent",
+        "sideEffects": "None",
+        "timeoutSeconds": 10,
+        "namespaceSelector": {},
+        "objectSelector": {},
+        "matchConditions": [
+            {"name": "not-the-operator", "expression": f"request.userInfo.username != {json.dumps(own)}"}
+        ],
+        "rules": [
+            {
+                "apiGroups": [resource.group],
+                "apiVersions": list(versions),
+                "operations": list(operations),
+                "resources": [resource.plural],
+                "scope": "Namespaced" if resource.namespaced else "Cluster",
+            }
+        ],
+        **(change or {}),
+    }

@@ -1,0 +1,344 @@
+"""The operator's webhooks for custom resources: validation, defaults and conversion (PL-011, PL-012, PL-013, PL-031).
+
+Every replica serves them. The rules are pure (``operator.validation``, ``api.conversion``); this module gathers what a
+rule needs. A cache may lag behind, so an object is accepted only after one live read, and a refusal for a missing
+ClusterPodPlacementConfig is given only after one.
+
+Updates that leave ``spec`` as it is are always accepted: an object that an older version accepted can still lose its
+finalizers."""
+
+import base64
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Protocol
+
+import msgspec
+import structlog
+
+from polyarch.kube.admission import AdmissionRequest, AdmissionResponse, Route
+from polyarch.kube.client import Client
+from polyarch.kube.controller import After, Done, Result
+from polyarch.kube.conversion import ConversionRoute, Spoke
+from polyarch.kube.errors import KubernetesError, NotFound
+from polyarch.kube.informer import Informer
+from polyarch.kube.owners import Owner
+from polyarch.kube.patches import MergePatch, Operation, add, pointer
+from polyarch.kube.resources import CLUSTER_ROLES, CRDS, DEPLOYMENTS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
+from polyarch.kube.store import Store
+from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.operator import certificates
+from polyarch.operator.apply_sets import OperandApplySets
+from polyarch.operator.cluster import ISSUING, Discovery, OperatorNamespace
+from polyarch.operator.components import placement_objects
+from polyarch.operator.components.placement_status import (
+    Denial,
+    ValidationRequest,
+    judge,
+    judge_cluster_configuration,
+    judge_removal,
+)
+from polyarch.operator.serving_secrets import ServingSecrets
+from polyarch.operator.settings import OperatorSettings
+from polyarch.placement import names
+from polyarch.placement.api import CPPCS, PPCS, ClusterPodPlacementConfig, PodPlacementConfig
+from polyarch.placement.conversion import V1ALPHA1, annotations_to_keep, to_v1alpha1, to_v1beta1
+
+Document = dict[str, Any]
+
+ALLOWED: Final = AdmissionResponse()
+_SINGLETON: Final = Key("", names.SINGLETON)
+
+
+class Reads(Protocol):
+    """The part of the client that is used."""
+
+    async def get(
+        self, resource: Resource, name: str, *, namespace: str = "", type: type[PartialObjectMetadata]
+    ) -> PartialObjectMetadata: ...
+
+    async def list(self, resource: Resource, *, type: type[PodPlacementConfig], namespace: str = "") -> Any: ...
+
+
+class ResourceWebhooks:
+    """The routes; ``configuration`` and ``configs`` are the caches of both kinds."""
+
+    def __init__(
+        self,
+        client: Reads,
+        configuration: Store[ClusterPodPlacementConfig],
+        configs: Store[PodPlacementConfig],
+    ) -> None:
+        self._client = client
+        self._configuration = configuration
+        self._configs = configs
+
+    def routes(self) -> tuple[Route[Any] | ConversionRoute, ...]:
+        """Validation of both kinds, the two defaulting webhooks, and the conversion."""
+        return (
+            _route(
+                names.CPPC_WEBHOOK_PATH,
+                names.CPPC_WEBHOOK,
+                CPPCS,
+                ClusterPodPlacementConfig | None,
+                self.judge_configuration,
+                "CREATE",
+                "UPDATE",
+                "DELETE",
+            ),
+            _route(
+                names.PPC_WEBHOOK_PATH,
+                names.PPC_WEBHOOK,
+                PPCS,
+                PodPlacementConfig,
+                self.judge_config,
+                "CREATE",
+                "UPDATE",
+            ),
+            _route(names.CPPC_DEFAULTS_PATH, names.CPPC_DEFAULTS, CPPCS, Document, add_finalizer, "CREATE"),
+            _route(names.CPPC_KEPT_PATH, names.CPPC_KEPT, CPPCS, Document, keep_values, "UPDATE"),
+            conversion_route(),
+        )
+
+    async def judge_configuration(
+        self, request: AdmissionRequest[ClusterPodPlacementConfig | None]
+    ) -> AdmissionResponse:
+        """PL-011."""
+        if request.operation == "DELETE":
+            known = list(self._configs.values())
+            if not known:
+                known = (await self._client.list(PPCS, type=PodPlacementConfig)).items
+            return _answer(judge_removal(known))
+        new, old = request.object, request.old_object
+        if new is None or (old is not None and old.spec == new.spec):
+            return ALLOWED
+        return _answer(judge_cluster_configuration(new.spec.plugins))
+
+    async def judge_config(self, request: AdmissionRequest[PodPlacementConfig]) -> AdmissionResponse:
+        """PL-031: by the cache first, and by the API server before it is accepted."""
+        new, old = request.object, request.old_object
+        if old is not None and old.spec == new.spec:
+            return ALLOWED
+        namespace = request.namespace
+        configured = await self._is_configured()
+        known = self._configuration.get(_SINGLETON)
+        leaving = known is not None and known.metadata.deletion_timestamp is not None
+        cached = [config for config in self._configs.values() if config.metadata.namespace == namespace]
+        refusal = judge(ValidationRequest(new, old, cached, configured, leaving))
+        if refusal is None:
+            listed = (await self._client.list(PPCS, type=PodPlacementConfig, namespace=namespace)).items
+            refusal = judge(ValidationRequest(new, old, listed, configured, leaving))
+        return _answer(refusal)
+
+    async def _is_configured(self) -> bool:
+        if self._configuration.get(_SINGLETON) is not None:
+            return True
+        try:
+            await self._client.get(CPPCS, names.SINGLETON, type=PartialObjectMetadata)
+        except NotFound:
+            return False
+        return True
+
+
+async def add_finalizer(request: AdmissionRequest[Document]) -> AdmissionResponse:
+    """PL-013: so that an object deleted right after its creation leaves no operand behind."""
+    found = (request.object.get("metadata") or {}).get("finalizers") or []
+    if names.POD_PLACEMENT_FINALIZER in found:
+        return ALLOWED
+    path = "/metadata/finalizers"
+    added = add(f"{path}/-", names.POD_PLACEMENT_FINALIZER) if found else add(path, [names.POD_PLACEMENT_FINALIZER])
+    return AdmissionResponse(patch=(added,))
+
+
+async def keep_values(request: AdmissionRequest[Document]) -> AdmissionResponse:
+    """PL-012: an update through v1alpha1 keeps what that version has only as annotations."""
+    new, old = request.object, request.old_object or {}
+    if new.get("apiVersion") != V1ALPHA1 or old.get("apiVersion") != V1ALPHA1:
+        return ALLOWED
+    lost = annotations_to_keep(old, new)
+    if not lost:
+        return ALLOWED
+    operations: list[Operation] = []
+    if not (new.get("metadata") or {}).get("annotations"):
+        operations.append(add("/metadata/annotations", {}))
+    operations += [add(pointer("metadata", "annotations", key), value) for key, value in lost.items()]
+    return AdmissionResponse(patch=tuple(operations))
+
+
+def conversion_route() -> ConversionRoute:
+    """PL-012: v1beta1 is the hub."""
+    spoke = Spoke(_in_place(to_v1beta1), _in_place(to_v1alpha1))
+    version = V1ALPHA1.rpartition("/")[2]
+    return ConversionRoute(path=names.CONVERSION_PATH, name=str(CPPCS), resource=CPPCS, spokes={version: spoke})
+
+
+def _in_place(convert: Callable[[Document], Document]) -> Callable[[Document], None]:
+    def change(document: Document) -> None:
+        converted = convert(document)
+        document.clear()
+        document.update(converted)
+
+    return change
+
+
+def _route(
+    path: str,
+    name: str,
+    resource: Resource,
+    type: Any,
+    handler: Callable[[AdmissionRequest[Any]], Awaitable[AdmissionResponse]],
+    *operations: str,
+) -> Route[Any]:
+    return Route(
+        path=path,
+        name=name,
+        type=type,
+        handler=handler,
+        on_error="deny",
+        resource=resource,
+        operations=frozenset(operations),
+    )
+
+
+def _answer(refusal: Denial | None) -> AdmissionResponse:
+    if refusal is None:
+        return ALLOWED
+    return AdmissionResponse(allowed=False, code=refusal.code, message=refusal.message)
+
+
+# -- Registers the operator's own webhooks, and switches the conversion on (PL-011 to PL-013, PL-031, PL-540, PL-541).
+
+
+log = structlog.get_logger(__name__)
+
+KINDS: Final = ((VALIDATING_WEBHOOKS, ""), (MUTATING_WEBHOOKS, ""))
+OFF: Final = {"strategy": "None", "webhook": None}
+
+
+class _Spec(msgspec.Struct, frozen=True):
+    conversion: Document | None = None
+
+
+class Definition(msgspec.Struct, frozen=True):
+    """A CustomResourceDefinition, as far as its conversion goes."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: _Spec = _Spec()
+
+    @property
+    def ca_bundle(self) -> str:
+        webhook = (self.spec.conversion or {}).get("webhook") or {}
+        return str((webhook.get("clientConfig") or {}).get("caBundle") or "")
+
+
+class RegistrationReconciler:
+    """The reconciler; its only key is :attr:`key`. ``sets``: the operator's own objects of :data:`KINDS`."""
+
+    def __init__(
+        self,
+        client: Client,
+        settings: OperatorSettings,
+        home: OperatorNamespace,
+        discovery: Discovery,
+        definitions: Informer[Definition],
+        sets: OperandApplySets,
+        secrets: ServingSecrets,
+    ) -> None:
+        self.key = Key(settings.namespace, names.OPERATOR)
+        self._client = client
+        self._settings = settings
+        self._home = home
+        self._discovery = discovery
+        self._definitions = definitions
+        self._sets = sets
+        self._secrets = secrets
+        self._converts = False
+
+    async def reconcile(self, key: Key) -> Result:
+        """One pass: who issues certificates first, then the webhooks once they can be reached and trusted."""
+        if self._home.is_terminating:
+            return await self._withdraw()
+        serves = self._home.is_operator_available and self._secrets.is_known
+        served = self._discovery.served & ISSUING
+        self._sets.serve(served)
+        documents = certificates.issued(self._settings) if served >= ISSUING else []
+        if self._settings.certificates == "cert-manager" and not documents:
+            log.error("cert-manager is to issue the certificates, but its kinds are not served: install it")
+        if serves:
+            found = self._sets.get(VALIDATING_WEBHOOKS, names.OPERATOR)
+            registered = (found.document.get("webhooks") if found is not None else None) or [{}]
+            bundle = self._secrets.bundle(str((registered[0].get("clientConfig") or {}).get("caBundle") or ""))
+            documents += placement_objects.resource_webhooks(self._settings, bundle, owner=await self._owner())
+        await self._sets.apply(documents, keeps=lambda _: not serves)
+        definition = self._definitions.store.get(Key("", str(CPPCS)))
+        if serves and definition is not None:
+            await self._convert(definition)
+        return Done() if self._sets.is_complete else After(1.0)
+
+    async def _withdraw(self) -> Result:
+        """The Service goes with its namespace: then nobody answers, and no custom resource could be changed."""
+        definition = self._definitions.store.get(Key("", str(CPPCS)))
+        if definition is not None and (definition.spec.conversion or {}).get("strategy") == "Webhook":
+            await self._switch_off()
+        await self._sets.apply([], keeps=lambda _: False)
+        return Done()
+
+    async def _owner(self) -> Owner | None:
+        try:
+            found = await self._client.get(CLUSTER_ROLES, names.OPERATOR, type=PartialObjectMetadata)
+        except NotFound:
+            return None
+        return Owner.of(CLUSTER_ROLES, found.metadata)
+
+    async def _convert(self, definition: Definition) -> None:
+        self._converts = True
+        wanted = self._conversion(definition)
+        annotations = self._annotations(definition.metadata)
+        if wanted == definition.spec.conversion and not annotations:
+            return
+        metadata = {"resourceVersion": definition.metadata.resource_version, "annotations": annotations}
+        change = MergePatch({"metadata": metadata, "spec": {"conversion": wanted}})
+        await self._client.patch(CRDS, str(CPPCS), change)
+        log.info("conversion switched on", definition=str(CPPCS))
+
+    def _conversion(self, definition: Definition) -> Document:
+        service = {
+            "namespace": self._settings.namespace,
+            "name": names.OPERATOR,
+            "path": names.CONVERSION_PATH,
+            "port": 443,
+        }
+        found = definition.ca_bundle
+        managed = self._secrets.managed is not None
+        bundle = base64.b64encode(self._secrets.bundle(found)).decode() if managed else found
+        client = {"service": service} | ({"caBundle": bundle} if bundle else {})
+        return {"strategy": "Webhook", "webhook": {"clientConfig": client, "conversionReviewVersions": ["v1"]}}
+
+    def _annotations(self, metadata: ObjectMeta) -> dict[str, str | None]:
+        """Changes of the annotations by which others inject the CA; only those of the mode in force exist (PL-541)."""
+        found, wanted = metadata.annotations or {}, certificates.ca_annotations(self._settings)
+        changes: dict[str, str | None] = {name: value for name, value in wanted.items() if found.get(name) != value}
+        return changes | {name: None for name in certificates.INJECTIONS if name in found and name not in wanted}
+
+    async def close(self) -> None:
+        """Switches the conversion off if the operator is being removed."""
+        if not self._converts:
+            return
+        home = self._settings.namespace
+        try:
+            found = await self._client.get(DEPLOYMENTS, names.OPERATOR, namespace=home, type=PartialObjectMetadata)
+        except NotFound:
+            await self._switch_off()
+        except KubernetesError as error:
+            log.warning("cannot tell whether the operator is being removed", error=str(error))
+        else:
+            if found.metadata.deletion_timestamp is not None:  # deleted in the foreground: it goes after its pods
+                await self._switch_off()
+
+    async def _switch_off(self) -> None:
+        annotations: dict[str, None] = dict.fromkeys(certificates.INJECTIONS)
+        change = MergePatch({"metadata": {"annotations": annotations}, "spec": {"conversion": OFF}})
+        try:
+            await self._client.patch(CRDS, str(CPPCS), change)
+        except KubernetesError as error:
+            log.warning("conversion not switched off", error=str(error))
+        else:
+            log.info("conversion switched off", definition=str(CPPCS))

@@ -1,0 +1,444 @@
+"""Deployments and what stands around them: Service, PodDisruptionBudget, NetworkPolicy (PL-002, PL-502, PL-532).
+
+A :class:`Workload` says how one role differs; all else is the same for every role. The operator's own objects are made
+from the same functions by the installer. Pure."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+
+from polyarch import names
+from polyarch.operator import certificates
+from polyarch.operator import certificates as serving
+from polyarch.operator.owned_objects import Document, labels, metadata
+from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
+from polyarch.tolerations import Toleration
+
+WEBHOOK_PORT: Final = 9443
+METRICS_PORT: Final = 8443
+HEALTH_PORT: Final = 8081
+REGISTRIES_DIRECTORY: Final = "/etc/polyarch/registries"
+POD_TEMPLATE_HASH: Final = "pod-template-hash"
+"""Label by which a Deployment tells the pods of one revision."""
+ARCHITECTURES: Final = ("amd64", "arm64", "ppc64le", "s390x")
+"""Of our image."""
+OPERATOR_CONTAINER: Final = "operator"
+"""Its name, by which the operator finds its own image."""
+STARTUP_SECONDS: Final = 300
+"""For a container to start before the kubelet ends it. A node that is busy leaves it no more than its request."""
+STARTUP_MARGIN: Final = 3
+"""A start at exactly the requested CPU takes at most this part of :data:`STARTUP_SECONDS`."""
+START_CPU_SECONDS: Final = {
+    OPERATOR_CONTAINER: 2.5,
+    "web-hook": 2.7,
+    "controller": 2.7,
+    "node-side": 2.1,
+    "handler": 2.3,
+    "taints": 2.7,
+    "builder": 2.8,
+    "resource-topology-exporter": 2.8,
+    "numa-extender": 2.7,
+}
+"""CPU, user and system, that each of our containers takes until it is ready, by the container's name.
+
+The most that was measured: Python 3.13, throttled by a cgroup to the request, without any compiled bytecode. With the
+image's bytecode it is a third of that, which ``python -m bench start`` measures.
+"""
+
+
+class OperandDeployment(msgspec.Struct, frozen=True, kw_only=True):
+    """One Deployment of ours."""
+
+    name: str
+    """Of the Deployment, its Service and its ServiceAccount."""
+    container: str
+    role: str
+    """``polyarch run ROLE``."""
+    replicas: int
+    cpu: str
+    memory: str
+    memory_limit: str
+    webhook: bool = False
+    """It serves a webhook."""
+    asks_registries: bool = False
+    global_credentials: bool = True
+    """It asks them with the global pull secret, too."""
+    certificates: Literal["required", "optional"] = "required"
+    """``optional``: the pod starts before the Secret exists."""
+    spare: Literal["all but one", "one"] = "all but one"
+    """How many pods an eviction may take away at a time (PL-532)."""
+    arguments: tuple[str, ...] = ()
+    """Flags beyond those that every role gets."""
+
+
+def operand_objects(
+    workload: OperandDeployment, settings: OperatorSettings, cluster: ClusterCapabilities, *, registries: str = ""
+) -> list[Document]:
+    """Service, network policy, budget and Deployment, in this order. ``registries``: see :func:`deployment`."""
+    return [
+        service(workload, settings),
+        *([network_policy(workload, settings)] if settings.network_policies else ()),
+        disruption_budget(workload, settings.namespace),
+        deployment_document(workload, settings, cluster, registries=registries),
+    ]
+
+
+def deployment_document(
+    workload: OperandDeployment, settings: OperatorSettings, cluster: ClusterCapabilities, *, registries: str = ""
+) -> Document:
+    """PL-502. ``registries``: a digest of the registries' ConfigMap; another value replaces the pods, which read it
+    when they start."""
+    name = workload.name
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": metadata(name, name, namespace=settings.namespace),
+        "spec": {
+            "replicas": workload.replicas,
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}},
+            "selector": {"matchLabels": {names.CONTROLLER_LABEL: name}},
+            "template": _template(workload, settings, cluster, registries),
+        },
+    }
+
+
+def service(workload: OperandDeployment, settings: OperatorSettings) -> Document:
+    """443 leads to the webhook's port, 8443 to the metrics. The predecessor's Services have both for every role."""
+    described = metadata(workload.name, workload.name, namespace=settings.namespace)
+    if annotations := serving.service_annotations(workload.name, settings.certificates):
+        described["annotations"] = dict(annotations)
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": described,
+        "spec": {
+            "selector": {names.CONTROLLER_LABEL: workload.name},
+            "ports": [
+                {"name": "webhook", "port": 443, "targetPort": WEBHOOK_PORT, "protocol": "TCP"},
+                {"name": "metrics", "port": METRICS_PORT, "targetPort": METRICS_PORT, "protocol": "TCP"},
+            ],
+        },
+    }
+
+
+def disruption_budget(workload: OperandDeployment, namespace: str) -> Document:
+    """PL-532: a single replica may always be evicted: a budget that keeps it would only block drains.
+
+    A budget has one of two fields, and the API server refuses both. Which one a workload has never depends on its
+    settings, so that tools which apply it with different ones can follow each other.
+    """
+    keeps_one = {"minAvailable": 1 if workload.replicas > 1 else 0}
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": metadata(workload.name, workload.name, namespace=namespace),
+        "spec": (keeps_one if workload.spare == "all but one" else {"maxUnavailable": 1})
+        | {"selector": {"matchLabels": {names.CONTROLLER_LABEL: workload.name}}},
+    }
+
+
+def network_policy(workload: OperandDeployment, settings: OperatorSettings) -> Document:
+    """PL-532: in go webhooks, scrapes and probes; out go DNS and TCP: to the API server, and to registries.
+
+    The API server's address cannot be named (it is on no pod network) and its port is known to its Service alone, which
+    would take a right in another namespace to read. So every port is open.
+    """
+    ports = [METRICS_PORT, HEALTH_PORT]
+    if workload.webhook:
+        ports.insert(0, WEBHOOK_PORT)
+    # DNS servers of OpenShift listen on 5353 behind their Service.
+    dns = [{"protocol": protocol, "port": port} for port in (53, 5353) for protocol in ("UDP", "TCP")]
+    beyond = [{"protocol": "TCP", "port": 1, "endPort": 65535}]
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": metadata(workload.name, workload.name, namespace=settings.namespace),
+        "spec": {
+            "podSelector": {"matchLabels": {names.CONTROLLER_LABEL: workload.name}},
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": [{"ports": [{"protocol": "TCP", "port": port} for port in ports]}],
+            "egress": [{"ports": dns}, {"ports": beyond}],
+        },
+    }
+
+
+def pod_annotations(cluster: ClusterCapabilities) -> dict[str, str]:
+    """Of the pods that need no special rights: on OpenShift they count as management workloads, and run under the
+    ``restricted-v2`` constraint whatever else their ServiceAccount may use."""
+    if not cluster.openshift:
+        return {}
+    return {
+        "target.workload.openshift.io/management": '{"effect": "PreferredDuringScheduling"}',
+        "openshift.io/required-scc": "restricted-v2",
+    }
+
+
+def environment() -> list[Document]:
+    """What a pod knows of itself only when it starts."""
+    paths = {"POD_NAMESPACE": "metadata.namespace", "POD_NAME": "metadata.name", "POD_IP": "status.podIP"}
+    return [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in paths.items()]
+
+
+def probes(
+    *, port: str | int = "health", scheme: Literal["HTTP", "HTTPS"] = "HTTP", readiness: str = "/readyz"
+) -> Document:
+    """Startup, liveness and readiness, on this port. Liveness begins once startup has succeeded.
+
+    A restart helps a process that hangs and harms one that gets too little CPU, which has to start again. So liveness
+    has the 80 s that kubeadm and cert-manager give their control planes: a leader that hangs has lost its Lease by
+    then, and a webhook is out of its Service by readiness.
+    """
+
+    def get(path: str) -> Document:
+        asked = {"path": path, "port": port}
+        return {"httpGet": asked if scheme == "HTTP" else asked | {"scheme": scheme}, "timeoutSeconds": 5}
+
+    return {
+        "startupProbe": get("/healthz") | {"periodSeconds": 1, "failureThreshold": STARTUP_SECONDS},
+        "livenessProbe": get("/healthz") | {"periodSeconds": 10, "failureThreshold": 8},
+        "readinessProbe": get(readiness) | {"periodSeconds": 2, "failureThreshold": 3},
+    }
+
+
+def apart(selected: Mapping[str, str]) -> Document:
+    """Affinity of pods with these labels: rather on a node that has none of them yet.
+
+    A spread constraint for hostnames would not do. The scheduler ignores every constraint of a pod on nodes that lack
+    the label of one of them, as nodes without a zone do; and images that a node has outweigh it. Pods of the former
+    revision do not count, or both new ones could end up where the first old one went. Kubernetes 1.30 knows the field
+    ``matchLabelKeys`` and drops it; there the former revision counts.
+    """
+    term = {
+        "labelSelector": {"matchLabels": dict(selected)},
+        "matchLabelKeys": [POD_TEMPLATE_HASH],
+        "topologyKey": "kubernetes.io/hostname",
+    }
+    preferred = [{"weight": 100, "podAffinityTerm": term}]
+    return {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+
+
+def spread(selected: Mapping[str, str]) -> list[Document]:
+    """Topology spread constraints of pods with these labels: evenly over zones, where nodes have zones."""
+    return [
+        {
+            "maxSkew": 1,
+            "topologyKey": "topology.kubernetes.io/zone",
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": dict(selected)},
+            "matchLabelKeys": [POD_TEMPLATE_HASH],
+        }
+    ]
+
+
+def trusted_ca(controller: str, namespace: str) -> Document:
+    """The ConfigMap into which OpenShift puts the CAs that the cluster trusts (PL-424)."""
+    described = metadata(names.TRUSTED_CA, controller, namespace=namespace)
+    described["labels"] |= {"config.openshift.io/inject-trusted-cabundle": "true"}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": described}
+
+
+def toleration(taint: str) -> Document:
+    """A toleration of ``key[=value][:Effect]``; an empty key tolerates everything, no effect means every effect."""
+    key_value, _, effect = taint.partition(":")
+    key, equals, value = key_value.partition("=")
+    found: Document = {"key": key} if key else {}
+    found |= {"operator": "Equal", "value": value} if equals else {"operator": "Exists"}
+    return found | ({"effect": effect} if effect else {})
+
+
+def tolerated(settings: OperatorSettings) -> tuple[Toleration, ...]:
+    """The tolerations of every pod of polyarch, to be compared with the taints of nodes."""
+    return tuple(msgspec.convert(toleration(each), Toleration) for each in settings.tolerations)
+
+
+def scheduling(settings: OperatorSettings) -> Document:
+    """The settings of a pod that say where it runs and what it takes along, apart from affinity."""
+    wanted: dict[str, Any] = {
+        "priorityClassName": settings.priority_class,
+        "nodeSelector": dict(label.split("=", 1) for label in settings.node_selector),
+        "tolerations": [toleration(each) for each in settings.tolerations],
+        "imagePullSecrets": [{"name": name} for name in settings.image_pull_secrets],
+    }
+    return {name: value for name, value in wanted.items() if value}
+
+
+def _template(
+    workload: OperandDeployment, settings: OperatorSettings, cluster: ClusterCapabilities, registries: str
+) -> Document:
+    name = workload.name
+    annotations = pod_annotations(cluster) | ({REGISTRIES_DIGEST: registries} if registries else {})
+    required = [
+        {"key": names.ARCH_KEY, "operator": "In", "values": list(ARCHITECTURES)},
+        {"key": names.OS_KEY, "operator": "In", "values": ["linux"]},
+    ]
+    terms = [{"matchExpressions": required}]
+    selected = {names.CONTROLLER_LABEL: name}
+    return {
+        "metadata": {"labels": labels(name)} | ({"annotations": annotations} if annotations else {}),
+        "spec": {
+            "serviceAccountName": name,
+            "enableServiceLinks": False,  # variables of Services named polyarch-… would count as our settings
+            "terminationGracePeriodSeconds": 30,
+            **scheduling(settings),
+            "affinity": {
+                "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}},
+                **apart(selected),
+            },
+            "topologySpreadConstraints": spread(selected),
+            "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [_container(workload, settings)],
+            "volumes": _volumes(workload, settings),
+        },
+    }
+
+
+REGISTRIES_DIGEST: Final = f"{names.OWN_GROUP}/registries"
+"""Pod annotation: a digest of the registries' ConfigMap."""
+
+
+def _container(workload: OperandDeployment, settings: OperatorSettings) -> Document:
+    mounts = [{"name": "certificates", "mountPath": serving.DIRECTORY, "readOnly": True}]
+    if _has_registries(workload, settings):
+        mounts.append({"name": "registries", "mountPath": REGISTRIES_DIRECTORY, "readOnly": True})
+    ports = {"metrics": METRICS_PORT, "health": HEALTH_PORT}
+    if workload.webhook:
+        ports = {"webhook": WEBHOOK_PORT} | ports
+    proxies = [{"name": name, "value": value} for name, value in settings.proxies if workload.asks_registries]
+    return {
+        "name": workload.container,
+        "image": settings.image,
+        "imagePullPolicy": settings.image_pull_policy,
+        "args": ["run", workload.role, *_flags(workload, settings), *workload.arguments],
+        "env": [*environment(), *proxies],
+        "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()],
+        **probes(),
+        "resources": {
+            "requests": {"cpu": workload.cpu, "memory": workload.memory},
+            "limits": {"memory": workload.memory_limit},
+        },
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": mounts,
+    }
+
+
+def _flags(workload: OperandDeployment, settings: OperatorSettings) -> list[str]:
+    flags = ["--namespace=$(POD_NAMESPACE)", "--bind=$(POD_IP)", f"--cert-dir={serving.DIRECTORY}"]
+    if not workload.asks_registries:
+        return flags
+    if settings.global_pull_secret is not None and workload.global_credentials:
+        namespace, name = settings.global_pull_secret
+        flags += [f"--global-pull-secret-namespace={namespace}", f"--global-pull-secret-name={name}"]
+    if settings.registries_configmap:
+        flags.append(f"--registries-dir={REGISTRIES_DIRECTORY}")
+    return flags + [f"--allow-address={each}" for each in settings.allow_addresses]
+
+
+def _volumes(workload: OperandDeployment, settings: OperatorSettings) -> list[Document]:
+    optional = workload.certificates == "optional"
+    volumes = [serving.volume(workload.name, settings.certificates, optional=optional)]
+    if _has_registries(workload, settings):
+        volumes.append({"name": "registries", "configMap": {"name": settings.registries_configmap}})
+    return volumes
+
+
+def _has_registries(workload: OperandDeployment, settings: OperatorSettings) -> bool:
+    return workload.asks_registries and bool(settings.registries_configmap)
+
+
+# -- How far a Deployment of ours is. Pure.
+
+
+class RolloutStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a Deployment is."""
+
+    available: bool = False
+    """At least one pod is available."""
+    up_to_date: bool = False
+    """Every pod is of the newest template, and available."""
+    summary: str = "it does not exist"
+    """The same for people."""
+
+    @classmethod
+    def of(cls, deployment: Mapping[str, Any] | None) -> "RolloutStatus":
+        """From an apps/v1 Deployment; None: there is none."""
+        if deployment is None:
+            return cls()
+        metadata, status = deployment.get("metadata") or {}, deployment.get("status") or {}
+        wanted = (deployment.get("spec") or {}).get("replicas", 1)
+        total, updated, ready, available = (
+            status.get(field, 0) for field in ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
+        )
+        return cls(
+            available=available > 0,
+            up_to_date=updated == total == available == ready == wanted
+            and not status.get("unavailableReplicas")
+            and status.get("observedGeneration") == metadata.get("generation"),
+            summary=f"{available} of {wanted} pods are available, {updated} are up to date",
+        )
+
+
+# -- What the webhook configurations of all features have in common: who is called, and for which namespaces.
+
+
+NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
+"""The label that the API server puts on each Namespace."""
+
+
+class NamespaceExclusions(NamedTuple):
+    """Namespaces for which nobody is called, from a list of names and ``prefix-*``."""
+
+    names: tuple[str, ...] = ()
+    prefixes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, patterns: Sequence[str]) -> "NamespaceExclusions":
+        names = sorted({each for each in patterns if not each.endswith("*")})
+        prefixes = sorted({each[:-1] for each in patterns if each.endswith("*")})
+        return cls(tuple(names), tuple(prefixes))
+
+    @property
+    def requirements(self) -> list[Document]:
+        """For a ``namespaceSelector``."""
+        return [{"key": NAMESPACE_NAME, "operator": "NotIn", "values": list(self.names)}] if self.names else []
+
+    @property
+    def conditions(self) -> list[Document]:
+        """For ``matchConditions``."""
+        if not self.prefixes:
+            return []
+        parts = [f"request.namespace.startsWith({json.dumps(prefix)})" for prefix in self.prefixes]
+        return [{"name": "excluded-namespaces", "expression": f"!({' || '.join(parts)})"}]
+
+
+def client_config(namespace: str, service: str, path: str, *, url: str = "", ca_bundle: bytes = b"") -> Document:
+    """``clientConfig``: a Service, or its address outside the cluster if ``url`` is given. ``ca_bundle``: PEM."""
+    document: Document = (
+        {"url": url.rstrip("/") + path}
+        if url
+        else {"service": {"name": service, "namespace": namespace, "path": path, "port": 443}}
+    )
+    return document | ({"caBundle": str(msgspec.to_builtins(ca_bundle))} if ca_bundle else {})
+
+
+def configuration_document(name: str, controller: str, webhooks: Sequence[Mapping[str, Any]], *, kind: str) -> Document:
+    """A ``MutatingWebhookConfiguration`` or ``ValidatingWebhookConfiguration``, as ``kind`` says."""
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": kind,
+        "metadata": metadata(name, controller),
+        "webhooks": list(webhooks),
+    }
+
+
+def injected(document: Document, settings: OperatorSettings) -> Document:
+    """With the annotation by which another writes ``caBundle``, if the settings say so (PL-541)."""
+    annotations = certificates.ca_annotations(settings)
+    if not annotations:
+        return document
+    return {**document, "metadata": {**document["metadata"], "annotations": dict(annotations)}}

@@ -1,0 +1,121 @@
+"""Settings of the operator: how it deploys the other roles, and what its cluster offers.
+
+The settings are the operator's flags. The installer, the chart and the bundle write them, and nothing else configures
+the operator: what placement itself does comes from the ClusterPodPlacementConfig and the PlacementPolicy. Pure."""
+
+from typing import Final, Literal
+
+import msgspec
+
+from polyarch import __version__
+from polyarch.names import DEFAULT_NAMESPACE
+
+Certificates = Literal["self-managed", "cert-manager", "service-ca"]
+ResourceWebhooks = Literal["operator", "olm"]
+Numa = Literal["auto", "on", "off"]
+Builds = Literal["auto", "on", "off"]
+MachineOS = Literal["auto", "on", "off"]
+Platform = Literal["auto", "kubernetes", "openshift", "hypershift"]
+PullPolicy = Literal["Always", "IfNotPresent", "Never"]
+
+
+DEFAULT_IMAGE: Final = f"ghcr.io/polyarch/polyarch:{__version__}"
+"""The image of every role, of this version."""
+DEFAULT_KUBELET_ROOT: Final = "/var/lib/kubelet"
+DEFAULT_BUILDER_IMAGE: Final = "quay.io/buildah/stable:v1"
+"""The image in which images are built; for all architectures that ours is for."""
+MACHINE_OS_NAMESPACE: Final = "openshift-machine-config-operator"
+MAX_REPLICAS: Final = 20
+"""Of a role that the operator deploys; the least is 1."""
+OLDEST_KUBERNETES: Final = (1, 30)
+"""The operator deploys nothing on an older one (PL-504)."""
+
+
+class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The flags of ``polyarch run operator`` that shape the objects it makes."""
+
+    namespace: str = DEFAULT_NAMESPACE
+    image: str = DEFAULT_IMAGE
+    """Empty: as the operator's own pod has it."""
+    image_pull_policy: PullPolicy | None = "IfNotPresent"
+    """None: as the operator's own pod has it."""
+    image_pull_secrets: tuple[str, ...] = ()
+    """Names of Secrets in the operator's namespace. Empty: as the operator's own pod has them."""
+    certificates: Certificates = "self-managed"
+    """Who issues the serving certificates (PL-540)."""
+    resource_webhooks: ResourceWebhooks = "operator"
+    """Who registers the webhooks and the conversion of custom resources (IN-012)."""
+    network_policies: bool = True
+    """PL-532."""
+    webhook_replicas: int = 3
+    controller_replicas: int = 2
+    handler_replicas: int = 2
+    """Of the exec-format-error monitor's handler."""
+    taints_replicas: int = 2
+    global_pull_secret: tuple[str, str] | None = None
+    """Namespace and name; None: ``openshift-config/pull-secret`` on OpenShift, elsewhere no secret (PL-423)."""
+    registries_configmap: str = ""
+    """A ConfigMap in the operator's namespace with ``registries.conf`` and, optionally, ``ca.crt`` (PL-424)."""
+    allow_addresses: tuple[str, ...] = ()
+    """Address ranges (CIDR) of registries that are refused otherwise (RG-103)."""
+    proxies: tuple[tuple[str, str], ...] = ()
+    """Variables such as ``HTTPS_PROXY`` for the roles that ask registries: the operator passes on its own."""
+    priority_class: str = "system-cluster-critical"
+    """PL-502. Some providers refuse this class outside ``kube-system``; empty: none."""
+    node_selector: tuple[str, ...] = ()
+    """Node labels that pods need, ``key=value``."""
+    tolerations: tuple[str, ...] = ()
+    """Taints that pods tolerate, as kubectl writes them: ``key[=value][:Effect]``."""
+
+    builds: Builds = "off"
+    """Whether the role builder runs; ``auto``: while there are ImageBuilds or their runs, or with ``machine_os``."""
+    builder_replicas: int = 2
+    builder_image: str = DEFAULT_BUILDER_IMAGE
+    """For ImageBuilds that name none."""
+    push_image: str = ""
+    """Of the containers that push; empty: polyarch's own image."""
+    arch_taint_keys: tuple[str, ...] = ()
+    """Of taints that build pods tolerate besides those found on nodes; empty: the usual ones."""
+    allow_privileged_builds: bool = False
+    """Whether an ImageBuild may ask for the security profile ``Privileged`` (BD-151)."""
+    max_active_jobs: int = 20
+    """Build Jobs of the cluster at the same time (BD-154)."""
+    machine_os: MachineOS = "off"
+    """Whether images of nodes are built as well; ``auto``: on OpenShift, once MachineOSConfigs are served (BD-002)."""
+    machine_os_namespace: str = MACHINE_OS_NAMESPACE
+    """Where MachineOSConfigs have their Secrets; it has to be there."""
+
+    numa: Numa = "auto"
+    """Whether the controllers of NUMA run; ``auto``: while their CRDs are there."""
+    platform: Platform = "auto"
+    """What the nodes of a NUMA group are found by (NO-030); ``auto``: what the cluster shows."""
+    numa_namespace: str = ""
+    """Where exporters and scheduler of NUMA run; empty: in the operator's own namespace (NO-050)."""
+    manage_namespace: bool = False
+    """Whether the operator sets the Pod Security level that exporters need on that namespace (NO-057)."""
+    kubelet_root: str = DEFAULT_KUBELET_ROOT
+    """The kubelets' directory on the nodes of groups that name no other (NO-055)."""
+
+    @property
+    def numa_home(self) -> str:
+        """The namespace of exporters and scheduler of NUMA."""
+        return self.numa_namespace or self.namespace
+
+    def machine_os_in(self, cluster: "ClusterCapabilities") -> MachineOS:
+        """Off, too, with ``auto`` where the cluster is not OpenShift: there is no namespace to grant anything in."""
+        return "off" if self.machine_os == "auto" and not cluster.openshift else self.machine_os
+
+    def tolerating(self, *keys: str) -> "OperatorSettings":
+        """The same, where pods also tolerate every taint with these keys (TN-081)."""
+        return msgspec.structs.replace(self, tolerations=tuple(dict.fromkeys((*self.tolerations, *keys))))
+
+
+class ClusterCapabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """What the API server serves."""
+
+    openshift: bool = False
+    """The group ``config.openshift.io``."""
+    monitoring: bool = False
+    """ServiceMonitors and PrometheusRules (``monitoring.coreos.com/v1``, PL-720)."""
+    version: tuple[int, int] = OLDEST_KUBERNETES
+    """Of Kubernetes: major and minor."""

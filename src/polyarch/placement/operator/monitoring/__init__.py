@@ -1,1 +1,0 @@
-"""Objects by which others watch polyarch: ServiceMonitors, alerts, the dashboard."""

@@ -1,1 +1,0 @@
-"""What the status of our custom resources says."""

@@ -1,1 +1,0 @@
-"""Alerts and the dashboard of taints."""
