@@ -30,8 +30,8 @@ from bench.runtime import Say
 from polyarch.installation import wait
 from polyarch.kube.client import Client
 from polyarch.kube.resources import CRDS, NAMESPACES, PODS, SERVICE_ACCOUNTS
-from polyarch.numa.api.settings import SchedulerSettings, SchedulingMode
-from polyarch.numa.api.topology_crd import definition
+from polyarch.numa.api.resources import SchedulerSettings, SchedulingMode
+from polyarch.numa.api.topology_crd import topology_crd
 from polyarch.numa.names import EXTENDER_PORT, STATUS_PORT
 from polyarch.operator.components.numa_scheduler_objects import extender_configuration, scheduler_configuration, text
 from polyarch.sandbox import processes
@@ -221,8 +221,8 @@ class Trial:
 
 async def prepare(client: Client) -> None:
     """The definition of topologies, and a namespace that takes pods without a controller manager."""
-    await client.apply(CRDS, definition())
-    await wait.established(client, [definition()["metadata"]["name"]])
+    await client.apply(CRDS, topology_crd())
+    await wait.established(client, [topology_crd()["metadata"]["name"]])
     await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
     await client.create(SERVICE_ACCOUNTS, account, namespace=NAMESPACE)

@@ -20,7 +20,7 @@ from polyarch.kube.patches import MergePatch, StrategicPatch
 from polyarch.kube.resources import NODES, PODS, Resource
 from polyarch.numa import names
 from polyarch.numa.api.topology import TOPOLOGIES
-from polyarch.numa.decide.fingerprint import fingerprint
+from polyarch.numa.fingerprint import fingerprint
 from polyarch.objects import Key
 from polyarch.sandbox.binaries.versions import KUBERNETES
 from polyarch.sandbox.kubelet_model import admission, capacity, cpus

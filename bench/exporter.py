@@ -27,8 +27,8 @@ from grpclib.server import Server, Stream
 
 from bench.measure import Figure, cpu_seconds, percentile, resident_mib
 from bench.runtime import Say, served_apart
-from polyarch.numa.host.podresources.v1 import api_pb2
-from polyarch.numa.host.podresources.v1.api_grpc import PodResourcesListerBase
+from polyarch.numa.host import podresources_pb2
+from polyarch.numa.host.podresources_grpc import PodResourcesListerBase
 
 CELLS: Final = 8
 CPUS_PER_CELL: Final = 64
@@ -49,57 +49,58 @@ class Kubelet(PodResourcesListerBase):
     """So many pods, each with two CPUs, memory and a device of one cell."""
 
     def __init__(self) -> None:
-        self.answer = api_pb2.ListPodResourcesResponse()
+        self.answer = podresources_pb2.ListPodResourcesResponse()
 
     def has(self, pods: int) -> None:
         self.answer = listed(pods)
 
     async def List(  # noqa: N802 - gRPC's name
-        self, stream: Stream[api_pb2.ListPodResourcesRequest, api_pb2.ListPodResourcesResponse]
+        self, stream: Stream[podresources_pb2.ListPodResourcesRequest, podresources_pb2.ListPodResourcesResponse]
     ) -> None:
         await stream.recv_message()
         await stream.send_message(self.answer)
 
     async def GetAllocatableResources(  # noqa: N802
-        self, stream: Stream[api_pb2.AllocatableResourcesRequest, api_pb2.AllocatableResourcesResponse]
+        self,
+        stream: Stream[podresources_pb2.AllocatableResourcesRequest, podresources_pb2.AllocatableResourcesResponse],
     ) -> None:
         await stream.recv_message()
         await stream.send_message(allocatable())
 
     async def Get(  # noqa: N802
-        self, stream: Stream[api_pb2.GetPodResourcesRequest, api_pb2.GetPodResourcesResponse]
+        self, stream: Stream[podresources_pb2.GetPodResourcesRequest, podresources_pb2.GetPodResourcesResponse]
     ) -> None:
         raise NotImplementedError
 
 
-def _cell(number: int) -> api_pb2.TopologyInfo:
-    return api_pb2.TopologyInfo(nodes=[api_pb2.NUMANode(ID=number)])
+def _cell(number: int) -> podresources_pb2.TopologyInfo:
+    return podresources_pb2.TopologyInfo(nodes=[podresources_pb2.NUMANode(ID=number)])
 
 
-def _memory(size: int, cell: int) -> api_pb2.ContainerMemory:
-    return api_pb2.ContainerMemory(memory_type="memory", size=size, topology=_cell(cell))
+def _memory(size: int, cell: int) -> podresources_pb2.ContainerMemory:
+    return podresources_pb2.ContainerMemory(memory_type="memory", size=size, topology=_cell(cell))
 
 
-def _devices(ids: list[str], cell: int) -> api_pb2.ContainerDevices:
-    return api_pb2.ContainerDevices(resource_name="vendor.example/nic", device_ids=ids, topology=_cell(cell))
+def _devices(ids: list[str], cell: int) -> podresources_pb2.ContainerDevices:
+    return podresources_pb2.ContainerDevices(resource_name="vendor.example/nic", device_ids=ids, topology=_cell(cell))
 
 
-def allocatable() -> api_pb2.AllocatableResourcesResponse:
+def allocatable() -> podresources_pb2.AllocatableResourcesResponse:
     """All but CPU 0."""
-    return api_pb2.AllocatableResourcesResponse(
+    return podresources_pb2.AllocatableResourcesResponse(
         cpu_ids=list(range(1, CELLS * CPUS_PER_CELL)),
         memory=[_memory(MEMORY, cell) for cell in range(CELLS)],
         devices=[_devices([f"nic-{cell}-{number}"], cell) for cell in range(CELLS) for number in range(40)],
     )
 
 
-def listed(pods: int) -> api_pb2.ListPodResourcesResponse:
+def listed(pods: int) -> podresources_pb2.ListPodResourcesResponse:
     """One container per pod that holds something, and one that does not."""
-    answer = api_pb2.ListPodResourcesResponse()
+    answer = podresources_pb2.ListPodResourcesResponse()
     for number in range(pods):
         cell, place = number % CELLS, number // CELLS
         first = cell * CPUS_PER_CELL + 1 + 2 * place
-        held = api_pb2.ContainerResources(
+        held = podresources_pb2.ContainerResources(
             name="app",
             cpu_ids=[first, first + 1] if 2 * place + 2 < CPUS_PER_CELL else [],
             memory=[_memory(1 << 30, cell)],
@@ -107,7 +108,9 @@ def listed(pods: int) -> api_pb2.ListPodResourcesResponse:
         )
         names = {"name": f"database-{number}-7d4b9c6f5-x2x{number:02}", "namespace": f"team-{number % 20}"}
         answer.pod_resources.append(
-            api_pb2.PodResources(containers=[held, api_pb2.ContainerResources(name="sidecar")], **names)
+            podresources_pb2.PodResources(
+                containers=[held, podresources_pb2.ContainerResources(name="sidecar")], **names
+            )
         )
     return answer
 

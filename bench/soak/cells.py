@@ -15,7 +15,7 @@ from bench.soak.stage import ARCHITECTURES, PUBLIC, Stage
 from bench.soak.trial import AWAY, Trial
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import PODS
-from polyarch.numa.api.settings import SchedulerSettings
+from polyarch.numa.api.resources import SchedulerSettings
 from polyarch.sandbox.nodes.pods import Pod
 
 SPACE: Final = "soak-cells"

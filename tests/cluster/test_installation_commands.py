@@ -33,9 +33,9 @@ from polyarch.kube.resources import (
 )
 from polyarch.numa import names as numa
 from polyarch.numa.api import crds as numa_definitions
-from polyarch.numa.api import topology_crd
 from polyarch.numa.api.resources import OPERATORS
 from polyarch.numa.api.topology import TOPOLOGIES
+from polyarch.numa.api.topology_crd import topology_crd
 from polyarch.objects import Key
 from polyarch.operator.components.builds_objects import builds_operands
 from polyarch.operator.owned_objects import PART_OF
@@ -467,7 +467,7 @@ async def test_in_003_another_operators_numa_is_no_part_of_an_installation_witho
 
 async def _topology_definition(cluster: Cluster) -> None:
     """As the operator makes it."""
-    made = topology_crd.definition()
+    made = topology_crd()
     made["metadata"] = {**made["metadata"], "labels": dict(PART_OF)}
     await cluster.client.apply(CRDS, made)
     await wait.established(cluster.client, [str(TOPOLOGIES)])

@@ -17,10 +17,10 @@ from polyarch.kube.client import Client
 from polyarch.kube.patches import MergePatch, StrategicPatch
 from polyarch.kube.resources import NODES, PODS, Resource
 from polyarch.numa import names
-from polyarch.numa.api.scan_settings import ScanSettings
 from polyarch.numa.api.topology import TOPOLOGIES
-from polyarch.numa.exporter.cluster.rights import Rights, rights
+from polyarch.numa.exporter.permissions import ExporterPermissions, exporter_permissions
 from polyarch.numa.exporter.settings import ExporterSettings, HostSettings
+from polyarch.numa.facts import ScanSettings
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +52,7 @@ async def test_ne_010_an_exporter_publishes_its_node_and_follows_its_kubelet(san
 
 async def test_ne_140_the_declared_rights_are_enough_and_each_of_them_is_used(sandbox, client, namespace, tmp_path):
     """One exporter patches, the other one puts; each asks for its own Node and topology alone."""
-    allowed = rights(ExporterSettings(host=HostSettings(kubelet_config="file")))
+    allowed = exporter_permissions(ExporterSettings(host=HostSettings(kubelet_config="file")))
     unused = []
     for number, mode in enumerate(("--patch-mode=true", "--patch-mode=false")):
         host = NumaHost(tmp_path / f"host-{number}")
@@ -156,7 +156,7 @@ async def test_ne_112_without_the_right_to_watch_the_object_is_read(sandbox, cli
 
 
 async def test_ne_068_terminal_pods_do_not_count_from_the_first_scan_on(sandbox, client, namespace, tmp_path):
-    allowed = rights(ExporterSettings(scan=ScanSettings(exclude_terminal_pods=True)))
+    allowed = exporter_permissions(ExporterSettings(scan=ScanSettings(exclude_terminal_pods=True)))
     host = NumaHost(tmp_path / "host")
     node = f"numa-{secrets.token_hex(4)}"
     await make_node(client, node)
@@ -239,7 +239,7 @@ async def scans(exporter: Exporter) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in lines if 'result="success"' in line)
 
 
-def without(resource: Resource, *verbs: str) -> Rights:
+def without(resource: Resource, *verbs: str) -> ExporterPermissions:
     """The rights of an exporter but these."""
     cluster = tuple(
         msgspec.structs.replace(each, verbs=tuple(verb for verb in each.verbs if verb not in verbs))

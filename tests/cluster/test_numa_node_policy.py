@@ -17,7 +17,7 @@ from polyarch.kube.errors import Forbidden, KubernetesError, NotFound
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CRDS, NODES, PODS, by_kind
 from polyarch.numa.api.topology import TOPOLOGIES
-from polyarch.numa.api.topology_crd import definition
+from polyarch.numa.api.topology_crd import topology_crd
 from polyarch.numa.names import EXPORTER
 from polyarch.operator.components.numa_exporter_plan import plan_exporters
 from polyarch.operator.components.numa_facts import ExporterFacts
@@ -55,7 +55,7 @@ async def exporters(
     tmp_path: Path,
 ) -> AsyncIterator[tuple[Exporter, Exporter]]:
     """Two, on two nodes, with rights and policy as the operator makes them."""
-    await client.apply(CRDS, definition())
+    await client.apply(CRDS, topology_crd())
     given = operator({"poolName": "worker"})
     del given["metadata"]["uid"]
     planned = plan_exporters(

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from google.protobuf.json_format import MessageToJson
 
-from polyarch.numa.decide.facts import ListedPod
-from polyarch.numa.host.podresources.client import PodResources, PodResourcesError
-from polyarch.numa.host.podresources.opening import open_podresources
-from polyarch.numa.host.podresources.v1 import api_pb2 as api
+from polyarch.numa.exporter.scan import open_podresources
+from polyarch.numa.facts import ListedPod
+from polyarch.numa.host import podresources_pb2 as api
+from polyarch.numa.host.podresources import PodResources, PodResourcesError
 
 SEED = 12
 PODS = 250

@@ -9,7 +9,7 @@ from stock_scheduler import Asked, Json, node_of, own_addresses, running
 
 from polyarch.kube.client import Client
 from polyarch.kube.resources import LEASES, PODS
-from polyarch.numa.api.settings import SchedulerSettings, SchedulingMode
+from polyarch.numa.api.resources import SchedulerSettings, SchedulingMode
 from polyarch.operator.components.numa_scheduler_objects import LEASE
 from polyarch.sandbox.cluster import Sandbox
 

@@ -18,11 +18,10 @@ from polyarch.kube.errors import Invalid, NotFound
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CRDS, NODES
 from polyarch.numa.api.topology import TOPOLOGIES, NodeResourceTopology
-from polyarch.numa.api.topology_crd import OLDER_VERSION, definition
-from polyarch.numa.decide.facts import Facts, MemoryBlock
-from polyarch.numa.decide.zones import zones
-from polyarch.numa.result.difference import change, merged, stamped
-from polyarch.numa.result.topology_object import document
+from polyarch.numa.api.topology_crd import OLDER_VERSION, topology_crd
+from polyarch.numa.exporter.topology_document import apply_merge_patch, stamped, topology_document, topology_patch
+from polyarch.numa.exporter.zones import node_zones
+from polyarch.numa.facts import MemoryBlock, ScanFacts
 from polyarch.objects import Node
 
 OLDER = msgspec.structs.replace(TOPOLOGIES, version=OLDER_VERSION)
@@ -33,7 +32,7 @@ Json = dict[str, Any]
 @pytest.fixture
 async def api(client: Client) -> Client:
     """A client of an API server that serves both versions."""
-    await client.apply(CRDS, definition())
+    await client.apply(CRDS, topology_crd())
     async with asyncio.timeout(ESTABLISHED_SECONDS):
         while not (await client.is_served(TOPOLOGIES) and await client.is_served(OLDER)):
             await asyncio.sleep(0.1)
@@ -51,8 +50,8 @@ async def name(api: Client) -> AsyncIterator[str]:
         return
 
 
-def made(name: str, gathered: Facts) -> Json:
-    return document(gathered, zones(gathered, LISTING_ONLY, name), LISTING_ONLY, refresh_period=60)
+def made(name: str, gathered: ScanFacts) -> Json:
+    return topology_document(gathered, node_zones(gathered, LISTING_ONLY, name), LISTING_ONLY, refresh_period=60)
 
 
 HELD = facts(pod("holder", cpus=(5, 6), memory=[MemoryBlock("memory", GIB, (0, 1))]))
@@ -65,7 +64,7 @@ async def test_ne_001_kubectl_knows_the_short_names(api: Client) -> None:
     assert (found["name"], found["singularName"]) == ("noderesourcetopologies", "noderesourcetopology")
     assert (found["kind"], found["namespaced"]) == ("NodeResourceTopology", False)
     assert found["shortNames"] == ["node-res-topo", "nrt"]
-    stored = await api.get(CRDS, definition()["metadata"]["name"])
+    stored = await api.get(CRDS, topology_crd()["metadata"]["name"])
     assert stored["status"]["storedVersions"] == ["v1alpha2"]
     reasons = {each["type"]: each["status"] for each in stored["status"]["conditions"]}
     assert (reasons["Established"], reasons["NamesAccepted"]) == ("True", "True")
@@ -85,7 +84,7 @@ async def test_ne_002_what_is_written_in_one_version_is_read_in_the_other(api: C
     await api.delete(TOPOLOGIES, name)
     await api.create(OLDER, {**older, "metadata": {"name": name}})
     newer = await api.get(TOPOLOGIES, name, type=NodeResourceTopology)
-    patch = change(wanted, newer)
+    patch = topology_patch(wanted, newer)
     assert patch is not None
     assert set(patch) == {"metadata", "attributes"}
 
@@ -138,11 +137,11 @@ async def test_ne_005_an_object_of_another_producer_is_stored_and_read(api: Clie
     assert found["zones"] == foreign["zones"]
 
     wanted = made(name, HELD)
-    patch = change(wanted, msgspec.convert(found, NodeResourceTopology))
+    patch = topology_patch(wanted, msgspec.convert(found, NodeResourceTopology))
     assert patch is not None
     body = stamped(patch, {"k8stopoawareschedwg/rte-update": "periodic"})
     after = await api.patch(TOPOLOGIES, name, MergePatch(body), type=NodeResourceTopology)
-    assert change(wanted, after) is None
+    assert topology_patch(wanted, after) is None
     assert (after.metadata.labels or {})["a"] == "b"
     assert (after.metadata.annotations or {})["c"] == "d"
 
@@ -160,10 +159,10 @@ async def test_ne_111_the_api_server_merges_as_a_put_of_ours_does(api: Client, n
     await api.create(TOPOLOGIES, {**first, "metadata": {**first["metadata"], "ownerReferences": [owner]}})
     found = await api.get(TOPOLOGIES, name)
     wanted = {**made(name, facts()), "topologyPolicies": None}
-    patch = change(wanted, msgspec.convert(found, NodeResourceTopology))
+    patch = topology_patch(wanted, msgspec.convert(found, NodeResourceTopology))
     assert patch is not None
     assert patch["metadata"]["labels"] == {"numa.polyarch.dev/node-group": None}
-    here = merged(found, patch)
+    here = apply_merge_patch(found, patch)
     there = await api.patch(TOPOLOGIES, name, MergePatch(patch), type=dict)
     for changing in ("resourceVersion", "generation", "managedFields"):
         here["metadata"].pop(changing, None)

@@ -15,8 +15,8 @@ from polyarch.builds.api import crds as build_crds
 from polyarch.builds.names import IMAGE_BUILD_RUNS
 from polyarch.builds.names import ROLE as BUILDER
 from polyarch.kube.resources import CRDS, DEPLOYMENTS, Resource
-from polyarch.numa.api import topology_crd
 from polyarch.numa.api.topology import TOPOLOGIES
+from polyarch.numa.api.topology_crd import topology_crd
 from polyarch.operator.monitoring import RULES, SERVICE_MONITORS
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS
@@ -101,7 +101,7 @@ def commands() -> list[tuple[str, str]]:
 async def whole(operated_sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[World]:
     """With the kinds of every component."""
     async with numa_operated.opened(operated_sandbox, tmp_path) as world:
-        await world.client.apply(CRDS, topology_crd.definition())
+        await world.client.apply(CRDS, topology_crd())
         await eventually(lambda: numa_operated.served(world, TOPOLOGIES))
         for definition in build_crds.crds():
             await world.client.apply(CRDS, definition)

@@ -26,7 +26,7 @@ from plugin_chances import (
     topology,
 )
 
-from polyarch.numa.decide.fingerprint import fingerprint
+from polyarch.numa.fingerprint import fingerprint
 from polyarch.numa.fit.compat import CacheOptions, CompatOptions, OverReserveCache, evaluate, score
 
 CASES = 200

@@ -11,20 +11,25 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyarch.numa.api.scan_settings import PodPattern
-from polyarch.numa.exporter.configuration.flags import FLAG_OF, spelt
-from polyarch.numa.exporter.configuration.invalid import InvalidConfiguration
-from polyarch.numa.exporter.configuration.kinds import Boolean, Duration, Names, Text, Whole, Word
-from polyarch.numa.exporter.configuration.reading import Read, read
-from polyarch.numa.exporter.configuration.settings_table import (
+from polyarch.numa.exporter.configuration import Read, load_configuration
+from polyarch.numa.exporter.flags import FLAG_OF, flag_text
+from polyarch.numa.exporter.settings import (
     POD_EXCLUDE,
     POLICY,
     REFERENCE,
     SCOPE,
     SETTINGS,
     WATCHED_NAMESPACE,
+    Boolean,
+    Duration,
+    Enumeration,
+    Integer,
+    InvalidConfiguration,
+    Names,
     Setting,
+    Text,
 )
+from polyarch.numa.facts import PodPattern
 
 NAMES = st.text("abcdefghijklmnopqrstuvwxyz0123456789-.", min_size=1, max_size=12)
 NANOSECONDS = st.integers(0, 10**7).map(lambda milliseconds: milliseconds * 1_000_000)
@@ -40,11 +45,11 @@ def values_of(setting: Setting) -> st.SearchStrategy[Any]:
     match setting.kind:
         case Boolean():
             return st.booleans()
-        case Whole(least=least, most=most):
+        case Integer(least=least, most=most):
             return st.integers(least, min(most, 10**6))
         case Duration(least=least):
             return NANOSECONDS.map(lambda found: max(found, 1_000_000 if least else 0))
-        case Word(choices=choices):
+        case Enumeration(choices=choices):
             return st.sampled_from(choices)
         case Names(known=known):
             return st.lists(st.sampled_from(sorted(known)), max_size=3).map(tuple)
@@ -80,7 +85,7 @@ def file_of(values: dict[str, Any]) -> str:
 
 
 def flags_of(values: dict[str, Any]) -> list[str]:
-    return [f"{FLAG_OF[key].name}={spelt(SETTINGS[key], value)}" for key, value in values.items() if key in FLAG_OF]
+    return [f"{FLAG_OF[key].name}={flag_text(SETTINGS[key], value)}" for key, value in values.items() if key in FLAG_OF]
 
 
 def read_with(text: str, *words: str) -> Read:
@@ -88,7 +93,7 @@ def read_with(text: str, *words: str) -> Read:
         root = Path(home, ".rte", "daemon")
         root.mkdir(parents=True)
         root.joinpath("config.yaml").write_text(text)
-        return read([*words, str(root.parent)], {}, home=Path(home), host_name=lambda: "host-1")
+        return load_configuration([*words, str(root.parent)], {}, home=Path(home), host_name=lambda: "host-1")
 
 
 @given(SAID)
@@ -144,4 +149,4 @@ def test_ne_135_whatever_a_file_says_is_settings_or_one_line(document: dict[str,
 )
 def test_ne_135_whatever_is_typed_is_settings_or_an_error_with_a_reason(words: list[str]) -> None:
     with suppress(InvalidConfiguration), TemporaryDirectory() as home:
-        read(words, {}, home=Path(home), host_name=lambda: "host-1")
+        load_configuration(words, {}, home=Path(home), host_name=lambda: "host-1")

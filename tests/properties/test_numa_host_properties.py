@@ -10,12 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from machine_trees import two_cells
 
-from polyarch.numa.decide import cpulists
-from polyarch.numa.decide.facts import KubeletSettings, TopologyPolicy
-from polyarch.numa.host.kubelet.configuration import UnusableConfiguration, from_configz, from_files
-from polyarch.numa.host.kubelet.states import CPU_STATE, MEMORY_STATE, read_states
-from polyarch.numa.host.machine.reading import UnreadableMachine, read_machine
-from polyarch.numa.host.tree import Tree, host_files
+from polyarch.numa.facts import KubeletSettings, TopologyPolicy, cpu_list_text, parse_cpu_list
+from polyarch.numa.host.kubelet import (
+    CPU_CHECKPOINT,
+    MEMORY_CHECKPOINT,
+    InvalidKubeletConfiguration,
+    read_checkpoints,
+    settings_from_configz,
+    settings_from_files,
+)
+from polyarch.numa.host.machine import HostRoot, UnreadableMachine, host_files, read_machine
 
 FEW = settings(max_examples=100)
 KEYS = ("topologyManagerPolicy", "topologyManagerPolicyOptions", "featureGates", "kubeReserved", "reservedSystemCPUs")
@@ -28,7 +32,7 @@ VALUES = st.recursive(
 
 @given(st.frozensets(st.integers(0, 5000), max_size=50))
 def test_ne_016_ne_032_a_list_of_cpus_reads_back(numbers: frozenset[int]) -> None:
-    assert cpulists.parse(cpulists.text(numbers)) == numbers
+    assert parse_cpu_list(cpu_list_text(numbers)) == numbers
 
 
 @pytest.fixture(scope="module")
@@ -65,27 +69,27 @@ def test_ne_069_a_checkpoint_of_any_content_is_no_error(
     tmp_path_factory: pytest.TempPathFactory, content: bytes
 ) -> None:
     folder = tmp_path_factory.mktemp("kubelet")
-    for name in (CPU_STATE, MEMORY_STATE):
+    for name in (CPU_CHECKPOINT, MEMORY_CHECKPOINT):
         (folder / name).write_bytes(content)
-    states = read_states(Tree(str(folder)), ".")
+    states = read_checkpoints(HostRoot(str(folder)), ".")
     assert (states.cpu, states.memory) == (None, None)
 
 
 @given(document=st.dictionaries(st.sampled_from(KEYS), VALUES))
 def test_ne_103_a_configuration_of_any_content_is_usable_or_refused(document: dict[str, object]) -> None:
-    assert judged(lambda: from_files(("c.yaml", json.dumps(document).encode()))).startswith("c.yaml")
-    assert judged(lambda: from_configz(json.dumps({"kubeletconfig": document}).encode())).startswith("c")
+    assert judged(lambda: settings_from_files(("c.yaml", json.dumps(document).encode()))).startswith("c.yaml")
+    assert judged(lambda: settings_from_configz(json.dumps({"kubeletconfig": document}).encode())).startswith("c")
 
 
 @given(content=st.binary(max_size=60))
 def test_ne_103_a_file_of_any_bytes_is_usable_or_refused(content: bytes) -> None:
-    assert judged(lambda: from_files(("c.yaml", content))).startswith("c.yaml")
+    assert judged(lambda: settings_from_files(("c.yaml", content))).startswith("c.yaml")
 
 
 def judged(read: Callable[[], KubeletSettings]) -> str:
     """Why it was refused; the place alone if it was not."""
     try:
         assert read().policy in get_args(TopologyPolicy)
-    except UnusableConfiguration as error:
+    except InvalidKubeletConfiguration as error:
         return str(error)
     return "c.yaml"

@@ -5,7 +5,7 @@ from math import isinf
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from polyarch.numa.exporter.triggers.pacing import LONGEST, Pacing, Wake
+from polyarch.numa.exporter.schedule import MAX_QUIET_WAIT, ScanSchedule, ScanTrigger
 
 SLACK = 1e-6
 
@@ -20,7 +20,7 @@ class Exporter(RuleBasedStateMachine):
         """Reason, when it came up, and the latest second for its scan, of those no scan has taken."""
         self.last = -1e9
         self.last_refresh = 0.0
-        self.running: Wake | None = None
+        self.running: ScanTrigger | None = None
 
     @initialize(
         interval=st.sampled_from([0.0, 5.0, 60.0]),
@@ -32,7 +32,7 @@ class Exporter(RuleBasedStateMachine):
         self.gap = 1 / rate if rate else 0.0
         self.interval = interval
         self.allocatable = allocatable
-        self.pacing = Pacing(0, interval=interval, allocatable=allocatable, rate=rate, stretch=lambda: stretch)
+        self.pacing = ScanSchedule(0, interval=interval, allocatable=allocatable, rate=rate, stretch=lambda: stretch)
         self.events.append(("start", 0, 0))
 
     @rule(seconds=st.floats(0.001, 30))
@@ -53,7 +53,7 @@ class Exporter(RuleBasedStateMachine):
     @rule(reason=st.sampled_from(["cpu", "memory", "devices"]))
     def the_kubelets_state_changes(self, reason: str) -> None:
         self.pacing.note_state(reason, self.now)
-        self.events.append((reason, self.now, self.now + LONGEST))
+        self.events.append((reason, self.now, self.now + MAX_QUIET_WAIT))
 
     @rule()
     def the_state_is_looked_at(self) -> None:

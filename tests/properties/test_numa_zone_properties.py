@@ -10,31 +10,42 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from xxhash import xxh64_intdigest
 
-from polyarch.numa.api.scan_settings import ContainerName, PodPattern, ScanSettings
 from polyarch.numa.api.topology import NodeResourceTopology
-from polyarch.numa.decide import leb89
-from polyarch.numa.decide.facts import (
+from polyarch.numa.exporter.topology_document import (
+    Document,
+    apply_merge_patch,
+    stamped,
+    topology_document,
+    topology_patch,
+)
+from polyarch.numa.exporter.zones import MEMORY, ZoneMap, node_zones, spread
+from polyarch.numa.facts import (
     Allocatable,
-    Cell,
-    CellMemoryState,
+    Checkpoints,
     Container,
-    CpuState,
+    ContainerName,
+    CpuCheckpoint,
     Devices,
-    Facts,
+    HostZone,
     KubeletSettings,
     ListedPod,
     Machine,
-    ManagerStates,
     MemoryBlock,
-    MemoryState,
+    MemoryCheckpoint,
+    PodPattern,
+    ScanFacts,
+    ScanSettings,
+    ZoneMemoryState,
 )
-from polyarch.numa.decide.fingerprint import check, fingerprint
-from polyarch.numa.decide.placement_vectors import Vectors, container_id, decode, encode
-from polyarch.numa.decide.usage import MEMORY, Layout, spread
-from polyarch.numa.decide.xxh64 import in_python
-from polyarch.numa.decide.zones import zones
-from polyarch.numa.result.difference import change, merged, stamped
-from polyarch.numa.result.topology_object import Document, document
+from polyarch.numa.fingerprint import check_fingerprint, fingerprint, xxh64_in_python
+from polyarch.numa.placement_vectors import (
+    PlacementVectors,
+    container_id,
+    decode_base89,
+    decode_vectors,
+    encode_base89,
+    encode_vectors,
+)
 
 MANY = settings(max_examples=200, deadline=None)
 SOME = settings(max_examples=60, deadline=None)
@@ -58,7 +69,7 @@ pods = st.builds(ListedPod, st.sampled_from(NAMES), st.sampled_from(NAMES), few(
 machines = st.builds(
     lambda costs, sockets: Machine(
         cells=tuple(
-            Cell(
+            HostZone(
                 id=cell,
                 cpus=frozenset(range(cell * 4, cell * 4 + 4)) - {13},
                 memory=50 if cell else None,
@@ -73,15 +84,15 @@ machines = st.builds(
     st.booleans(),
 )
 states = st.builds(
-    ManagerStates,
-    cpu=st.none() | st.builds(CpuState, st.sampled_from(("static", "none")), cpus.map(frozenset)),
+    Checkpoints,
+    cpu=st.none() | st.builds(CpuCheckpoint, st.sampled_from(("static", "none")), cpus.map(frozenset)),
     memory=st.none()
     | st.builds(
-        MemoryState,
+        MemoryCheckpoint,
         st.sampled_from(("Static", "None")),
         few(
             st.builds(
-                CellMemoryState,
+                ZoneMemoryState,
                 st.sampled_from(CELLS),
                 st.just(MEMORY),
                 st.integers(0, 50),
@@ -93,7 +104,7 @@ states = st.builds(
     ),
 )
 gathered = st.builds(
-    Facts,
+    ScanFacts,
     machine=machines,
     allocatable=st.builds(Allocatable, cpus=cpus, memory=few(blocks), devices=few(devices)),
     pods=few(pods),
@@ -118,11 +129,11 @@ scans = st.builds(
 )
 
 
-def made(facts: Facts, using: ScanSettings) -> Document:
-    return document(facts, zones(facts, using, "worker"), using, refresh_period=60)
+def made(facts: ScanFacts, using: ScanSettings) -> Document:
+    return topology_document(facts, node_zones(facts, using, "worker"), using, refresh_period=60)
 
 
-def shuffled(facts: Facts, seed: int) -> Facts:
+def shuffled(facts: ScanFacts, seed: int) -> ScanFacts:
     """The same facts, every list of the kubelet's answers and of the machine in another order."""
     order = random.Random(seed)
 
@@ -158,18 +169,18 @@ def shuffled(facts: Facts, seed: int) -> Facts:
 
 @given(gathered, scans, st.integers())
 @SOME
-def test_ne_011_the_order_of_any_list_changes_no_byte(facts: Facts, using: ScanSettings, seed: int) -> None:
+def test_ne_011_the_order_of_any_list_changes_no_byte(facts: ScanFacts, using: ScanSettings, seed: int) -> None:
     """NE-011, NE-110: so it is never a reason to write."""
     wanted, again = made(facts, using), made(shuffled(facts, seed), using)
     assert msgspec.json.encode(wanted) == msgspec.json.encode(again)
-    assert change(again, msgspec.convert(wanted, NodeResourceTopology)) is None
+    assert topology_patch(again, msgspec.convert(wanted, NodeResourceTopology)) is None
 
 
 @given(few(blocks), few(blocks))
 @MANY
 def test_ne_063_memory_is_counted_once_in_total(used: Sequence[MemoryBlock], room: Sequence[MemoryBlock]) -> None:
     """NE-063: whatever there is room for, blocks of known cells add up to what the cells have in use."""
-    layout = Layout(Machine(cells=tuple(Cell(id=cell) for cell in CELLS)), Allocatable())
+    layout = ZoneMap(Machine(cells=tuple(HostZone(id=cell) for cell in CELLS)), Allocatable())
     taken = spread(used, layout, spread(room, layout, {}))
     for resource in RESOURCES:
         sizes = sum(each.size for each in used if each.resource == resource and layout.memory_cells(each))
@@ -183,7 +194,7 @@ def test_ne_063_no_cell_is_overdrawn_while_another_of_a_block_has_room(
     used: Sequence[MemoryBlock], room: Sequence[MemoryBlock]
 ) -> None:
     """NE-063: a block takes from its last cell more than that has only if the cells before it are full."""
-    layout = Layout(Machine(cells=tuple(Cell(id=cell) for cell in CELLS)), Allocatable())
+    layout = ZoneMap(Machine(cells=tuple(HostZone(id=cell) for cell in CELLS)), Allocatable())
     wide = [replace(each, cells=CELLS) for each in used]
     have = spread(room, layout, {})
     taken = spread(wide, layout, have)
@@ -195,9 +206,9 @@ def test_ne_063_no_cell_is_overdrawn_while_another_of_a_block_has_room(
 
 @given(gathered, scans)
 @SOME
-def test_ne_012_amounts_are_in_order(facts: Facts, using: ScanSettings) -> None:
+def test_ne_012_amounts_are_in_order(facts: ScanFacts, using: ScanSettings) -> None:
     """NE-012, NE-070, NE-061: 0 <= available <= allocatable <= capacity, in every zone that there is a cell for."""
-    decided = zones(facts, using, "worker")
+    decided = node_zones(facts, using, "worker")
     assert [each.cell.id for each in decided.zones] == list(CELLS)
     for zone in decided.zones:
         names = [each.resource for each in zone.resources]
@@ -210,10 +221,10 @@ def test_ne_012_amounts_are_in_order(facts: Facts, using: ScanSettings) -> None:
 
 @given(gathered, scans)
 @SOME
-def test_ne_069_the_files_never_make_more_available(facts: Facts, using: ScanSettings) -> None:
+def test_ne_069_the_files_never_make_more_available(facts: ScanFacts, using: ScanSettings) -> None:
     """NE-069: "max" is the listing or more, resource by resource."""
-    listing = zones(facts, replace(using, usage_source="podresources"), "worker")
-    both = zones(facts, replace(using, usage_source="max"), "worker")
+    listing = node_zones(facts, replace(using, usage_source="podresources"), "worker")
+    both = node_zones(facts, replace(using, usage_source="max"), "worker")
     for less, more in zip(listing.zones, both.zones, strict=True):
         assert [each.resource for each in less.resources] == [each.resource for each in more.resources]
         for one, other in zip(less.resources, more.resources, strict=True):
@@ -279,23 +290,27 @@ found_objects = st.fixed_dictionaries(
 
 @given(gathered, scans, found_objects)
 @SOME
-def test_ne_110_one_patch_makes_any_object_right_for_good(facts: Facts, using: ScanSettings, found: Any) -> None:
+def test_ne_110_one_patch_makes_any_object_right_for_good(facts: ScanFacts, using: ScanSettings, found: Any) -> None:
     """NE-110, NE-111, NE-112: whoever wrote the object, what follows the patch is silence; the trigger is no change."""
     wanted = made(facts, using)
-    patch = change(wanted, msgspec.convert(found, NodeResourceTopology))
-    after = found if patch is None else merged(found, stamped(patch, {"k8stopoawareschedwg/rte-update": "periodic"}))
-    assert change(wanted, msgspec.convert(after, NodeResourceTopology)) is None
+    patch = topology_patch(wanted, msgspec.convert(found, NodeResourceTopology))
+    after = (
+        found
+        if patch is None
+        else apply_merge_patch(found, stamped(patch, {"k8stopoawareschedwg/rte-update": "periodic"}))
+    )
+    assert topology_patch(wanted, msgspec.convert(after, NodeResourceTopology)) is None
     for field in (patch or {}).keys() - {"metadata"}:
         assert found.get(field) != after.get(field)
 
 
 @given(gathered, scans, found_objects)
 @SOME
-def test_ne_017_what_others_wrote_in_the_metadata_stays(facts: Facts, using: ScanSettings, found: Any) -> None:
+def test_ne_017_what_others_wrote_in_the_metadata_stays(facts: ScanFacts, using: ScanSettings, found: Any) -> None:
     """NE-017, NE-018: labels, annotations, references; none to a Node of this name is written with another uid."""
     wanted = made(facts, using)
-    patch = change(wanted, msgspec.convert(found, NodeResourceTopology)) or {}
-    after = merged(found, patch)["metadata"]
+    patch = topology_patch(wanted, msgspec.convert(found, NodeResourceTopology)) or {}
+    after = apply_merge_patch(found, patch)["metadata"]
     for field, own in (("labels", "numa.polyarch.dev/node-group"), ("annotations", "topology.node.k8s.io/fingerprint")):
         before = {key: value for key, value in (found["metadata"].get(field) or {}).items() if key != own}
         assert {key: value for key, value in (after.get(field) or {}).items() if key != own} == before
@@ -313,7 +328,7 @@ def test_ne_017_what_others_wrote_in_the_metadata_stays(facts: Facts, using: Sca
 @MANY
 def test_ne_084_the_hash_is_that_of_the_compiled_library(content: bytes, seed: int) -> None:
     """NE-084: of any length, with any seed."""
-    assert in_python(content, seed) == xxh64_intdigest(content, seed)
+    assert xxh64_in_python(content, seed) == xxh64_intdigest(content, seed)
 
 
 @given(st.lists(st.tuples(st.text(max_size=40), st.text(max_size=90)), max_size=30), st.integers())
@@ -321,23 +336,23 @@ def test_ne_084_the_hash_is_that_of_the_compiled_library(content: bytes, seed: i
 def test_ne_080_the_fingerprint_is_of_a_set_with_repetitions(pods: list[tuple[str, str]], seed: int) -> None:
     """NE-080, NE-082, NE-084: any order, any text, either implementation."""
     text = fingerprint(pods)
-    assert check(text, random.Random(seed).sample(pods, len(pods))) == "ok"
-    assert fingerprint(pods, digest=in_python) == text
-    assert check(text, [*pods, ("one", "more")]) == "mismatch"
+    assert check_fingerprint(text, random.Random(seed).sample(pods, len(pods))) == "ok"
+    assert fingerprint(pods, digest=xxh64_in_python) == text
+    assert check_fingerprint(text, [*pods, ("one", "more")]) == "mismatch"
 
 
 @given(st.text(max_size=40))
 @MANY
 def test_ne_082_any_text_gets_a_verdict(text: str) -> None:
     """NE-082."""
-    assert check(text, [("a", "b")]) in ("malformed", "incompatible-version", "mismatch")
+    assert check_fingerprint(text, [("a", "b")]) in ("malformed", "incompatible-version", "mismatch")
 
 
 @given(st.lists(st.integers(0, 1 << 40)))
 @MANY
 def test_ne_091_numbers_come_back_from_base_89(numbers: list[int]) -> None:
     """NE-091."""
-    assert leb89.decode(leb89.encode(numbers)) == numbers
+    assert decode_base89(encode_base89(numbers)) == numbers
 
 
 @given(st.integers(1, 5), st.dictionaries(st.tuples(*[st.text(max_size=5)] * 3), st.integers(0, 4), max_size=150))
@@ -348,7 +363,7 @@ def test_ne_092_a_scheduler_reads_back_where_every_container_is(
     """NE-090 – NE-092: from metadata, vectors and names alone."""
     # Names of Kubernetes have no NUL; with one, two containers could be the same to the hash.
     on = {key: cell % cells for key, cell in placed.items() if "\0" not in "".join(key)}
-    vectors = encode({key: frozenset({cell}) for key, cell in on.items()}, range(cells))
-    assert isinstance(vectors, Vectors)
-    assert decode(vectors, sorted(on, key=container_id, reverse=True)) == on
+    vectors = encode_vectors({key: frozenset({cell}) for key, cell in on.items()}, range(cells))
+    assert isinstance(vectors, PlacementVectors)
+    assert decode_vectors(vectors, sorted(on, key=container_id, reverse=True)) == on
     assert len(vectors.by_cell) < cells

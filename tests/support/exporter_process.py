@@ -18,19 +18,19 @@ from polyarch.kube.errors import NotFound
 from polyarch.kube.rbac import granted
 from polyarch.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, CRDS, NODES, PODS, SERVICE_ACCOUNTS, by_kind
 from polyarch.numa.api.topology import TOPOLOGIES
-from polyarch.numa.api.topology_crd import definition
-from polyarch.numa.exporter.cluster.rights import Rights, rights
+from polyarch.numa.api.topology_crd import topology_crd
+from polyarch.numa.exporter.permissions import ExporterPermissions, exporter_permissions
 from polyarch.numa.exporter.settings import ExporterSettings
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.control_plane import kubeconfigs
 from polyarch.sandbox.files import write_json
 
-DEFAULT_RIGHTS = rights(ExporterSettings())
+DEFAULT_RIGHTS = exporter_permissions(ExporterSettings())
 
 
 async def define(client: Client) -> None:
     """The NodeResourceTopology."""
-    document = definition()
+    document = topology_crd()
     await client.apply(CRDS, document)
     await wait.established(client, [document["metadata"]["name"]])
 
@@ -82,7 +82,7 @@ async def exporting(
     host: NumaHost,
     *flags: str,
     node: str = "",
-    allowed: Rights = DEFAULT_RIGHTS,
+    allowed: ExporterPermissions = DEFAULT_RIGHTS,
     server: str = "",
 ) -> AsyncIterator[Exporter]:
     """An exporter for a Node of its own; it is not waited for. ``server``: what it takes for the API server."""

@@ -13,14 +13,14 @@ from typing import Any
 
 import msgspec
 
-from polyarch.numa.api.scan_settings import FingerprintMethod, ScanSettings
+from polyarch.numa import facts as scanned
 from polyarch.numa.api.topology import NodeResourceTopology
-from polyarch.numa.decide import facts as scanned
-from polyarch.numa.decide.zones import zones
+from polyarch.numa.exporter.topology_document import topology_document
+from polyarch.numa.exporter.zones import node_zones
+from polyarch.numa.facts import FingerprintMethod, ScanSettings
 from polyarch.numa.fit.evaluate import evaluate
 from polyarch.numa.fit.facts import ExactOptions, FitDecision, NodeFacts, PodFacts, PodObject, node_facts, pod_facts
 from polyarch.numa.reservations import ExactRules, ReservationCache, ReservationChange, ReservationOptions
-from polyarch.numa.result import topology_object
 from polyarch.sandbox.kubelet_model import admission, capacity, cpus, devices, memory, requests
 from polyarch.sandbox.kubelet_model.layout import Numa
 from polyarch.sandbox.kubelet_model.layout import node as machine_of
@@ -123,14 +123,14 @@ class Kubelet:
 
     def scan(self) -> Json:
         """What the exporter of this node would write now."""
-        found = zones(self._facts(), self.settings, self.name)
-        return topology_object.document(self._facts(), found, self.settings, refresh_period=PERIOD)
+        found = node_zones(self._facts(), self.settings, self.name)
+        return topology_document(self._facts(), found, self.settings, refresh_period=PERIOD)
 
-    def _facts(self) -> scanned.Facts:
+    def _facts(self) -> scanned.ScanFacts:
         self.held = msgspec.structs.replace(self.held, devices=devices.forget(self.held.devices, self.active))
         machine, configuration = self.node.machine, self.node.configuration
         cells = tuple(
-            scanned.Cell(
+            scanned.HostZone(
                 id=cell.id,
                 cpus=frozenset(cpu.id for cpu in machine.cpus if cpu.cell == cell.id),
                 memory=cell.memory,
@@ -142,7 +142,7 @@ class Kubelet:
         listed = [*self.active.values(), *self.noticed.values()]
         if self.lists_ended:
             listed += self.ended.values()
-        return scanned.Facts(
+        return scanned.ScanFacts(
             machine=scanned.Machine(cells=cells, threads_per_core=machine.threads),
             allocatable=scanned.Allocatable(
                 cpus=tuple(sorted(cpus.allocatable(self.node))) if configuration.cpu_policy == "static" else (),
@@ -161,17 +161,17 @@ class Kubelet:
             states=self._states(),
         )
 
-    def _states(self) -> scanned.ManagerStates:
+    def _states(self) -> scanned.Checkpoints:
         """The kubelet's files."""
         ended = [by_name for uid, by_name in self.held.memory.held.items() if uid not in self.active]
         rooms = tuple(
-            scanned.CellMemoryState(cell, name, table.allocatable, table.free, tuple(sorted(set(state.group))))
+            scanned.ZoneMemoryState(cell, name, table.allocatable, table.free, tuple(sorted(set(state.group))))
             for cell, state in self.held.memory.cells.items()
             for name, table in state.tables.items()
         )
-        return scanned.ManagerStates(
-            cpu=scanned.CpuState(self.node.configuration.cpu_policy, self.held.cpus.shared),
-            memory=scanned.MemoryState(
+        return scanned.Checkpoints(
+            cpu=scanned.CpuCheckpoint(self.node.configuration.cpu_policy, self.held.cpus.shared),
+            memory=scanned.MemoryCheckpoint(
                 self.node.configuration.memory_policy,
                 rooms,
                 tuple(block for by_name in ended for blocks in by_name.values() for block in _blocks(blocks)),

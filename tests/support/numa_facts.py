@@ -2,14 +2,23 @@
 
 from collections.abc import Iterable
 
-from polyarch.numa.api.scan_settings import ScanSettings
-from polyarch.numa.decide.facts import Allocatable, Cell, Container, Devices, Facts, ListedPod, Machine, MemoryBlock
+from polyarch.numa.facts import (
+    Allocatable,
+    Container,
+    Devices,
+    HostZone,
+    ListedPod,
+    Machine,
+    MemoryBlock,
+    ScanFacts,
+    ScanSettings,
+)
 
 GIB = 1 << 30
 MACHINE = Machine(
     cells=(
-        Cell(id=0, cpus=frozenset(range(4)), memory=4 * GIB, pages={}, costs=((0, 10), (1, 21))),
-        Cell(id=1, cpus=frozenset(range(4, 8)), memory=4 * GIB, pages={}, costs=((0, 21), (1, 10))),
+        HostZone(id=0, cpus=frozenset(range(4)), memory=4 * GIB, pages={}, costs=((0, 10), (1, 21))),
+        HostZone(id=1, cpus=frozenset(range(4, 8)), memory=4 * GIB, pages={}, costs=((0, 21), (1, 10))),
     )
 )
 ALLOCATABLE = Allocatable(
@@ -33,5 +42,5 @@ def pod(
     return ListedPod(namespace, name, (held,))
 
 
-def facts(*pods: ListedPod, allocatable: Allocatable = ALLOCATABLE, machine: Machine = MACHINE) -> Facts:
-    return Facts(machine=machine, allocatable=allocatable, pods=pods)
+def facts(*pods: ListedPod, allocatable: Allocatable = ALLOCATABLE, machine: Machine = MACHINE) -> ScanFacts:
+    return ScanFacts(machine=machine, allocatable=allocatable, pods=pods)

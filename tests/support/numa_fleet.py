@@ -16,9 +16,9 @@ from polyarch.kube.client import Client
 from polyarch.kube.errors import AlreadyExists, NotFound
 from polyarch.kube.resources import CRDS, NAMESPACES, PODS, by_kind
 from polyarch.names import DEFAULT_NAMESPACE
+from polyarch.numa import fingerprint
 from polyarch.numa.api.topology import TOPOLOGIES
-from polyarch.numa.api.topology_crd import definition
-from polyarch.numa.decide import fingerprint
+from polyarch.numa.api.topology_crd import topology_crd
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.kubelet_model import cpus, devices, layout, memory
 from polyarch.sandbox.kubelet_model.admission import Held
@@ -48,8 +48,8 @@ async def eventually(look: Callable[[], Awaitable[Any]], holds: Callable[[Any], 
 
 async def deploy(client: Client) -> None:
     """An exporter on every node."""
-    await client.apply(CRDS, definition())
-    await wait.established(client, [definition()["metadata"]["name"]])
+    await client.apply(CRDS, topology_crd())
+    await wait.established(client, [topology_crd()["metadata"]["name"]])
     with contextlib.suppress(AlreadyExists):
         await client.create(NAMESPACES, {"metadata": {"name": DEFAULT_NAMESPACE}})
     group = {"poolName": "all", "nodeSelector": {"matchLabels": {"kubernetes.io/os": "linux"}}, "config": EVENTS}
@@ -146,7 +146,7 @@ class Fleet:
             for pod in pods
             if pod["metadata"]["uid"] in exclusive
         ]
-        verdict = fingerprint.check(attributes_of(topology).get("nodeTopologyPodsFingerprint", ""), listed)
+        verdict = fingerprint.check_fingerprint(attributes_of(topology).get("nodeTopologyPodsFingerprint", ""), listed)
         return found if verdict == "ok" else {**found, "fingerprint": verdict, "pods": listed}
 
     # -- what happens to nodes -----------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from numa_nodes import amounts, cell, container, node, pod
 
-from polyarch.numa.decide.fingerprint import fingerprint
+from polyarch.numa.fingerprint import fingerprint
 from polyarch.numa.fit.facts import FitDecision, NodeFacts, PodFacts, ZoneFacts
 from polyarch.numa.reservations import ExactRules, ReservationCache, ReservationChange, ReservationOptions
 

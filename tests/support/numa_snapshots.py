@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from polyarch.numa.decide.facts import TopologyPolicy, TopologyScope
+from polyarch.numa.facts import TopologyPolicy, TopologyScope
 from polyarch.numa.fit.facts import ContainerFacts, ContainerKind, NodeFacts, NodeSettings, PodFacts, Qos, ZoneFacts
 from polyarch.quantity import UNIT
 

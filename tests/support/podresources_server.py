@@ -9,8 +9,8 @@ from typing import Any
 from grpclib import GRPCError, Status
 from grpclib.server import Server
 
-from polyarch.numa.host.podresources.v1 import api_pb2 as api
-from polyarch.numa.host.podresources.v1.api_grpc import PodResourcesListerBase
+from polyarch.numa.host import podresources_pb2 as api
+from polyarch.numa.host.podresources_grpc import PodResourcesListerBase
 
 
 class Answers(PodResourcesListerBase):

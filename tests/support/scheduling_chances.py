@@ -8,13 +8,12 @@ from typing import Any, Final
 
 import msgspec
 
-from polyarch.numa.api.scan_settings import ScanSettings
+from polyarch.numa import facts as exporter
 from polyarch.numa.api.topology import NodeResourceTopology
-from polyarch.numa.decide import facts as exporter
-from polyarch.numa.decide.facts import Facts
-from polyarch.numa.decide.zones import zones
+from polyarch.numa.exporter.topology_document import topology_document
+from polyarch.numa.exporter.zones import node_zones
+from polyarch.numa.facts import ScanFacts, ScanSettings
 from polyarch.numa.fit.facts import NodeFacts, PodFacts, PodObject, node_facts, pod_facts
-from polyarch.numa.result import topology_object
 from polyarch.sandbox.kubelet_model import capacity, cpus, memory, requests
 from polyarch.sandbox.kubelet_model.admission import Held
 from polyarch.sandbox.kubelet_model.cpu_assignment import packed
@@ -163,20 +162,20 @@ def published(node: Node, held: Held, pods: Collection[Pod], *, name: str = "wor
     """What a scheduler knows of the node after its exporter's next scan."""
     settings = ScanSettings()
     facts = exporter_facts(node, held, pods)
-    document = topology_object.document(facts, zones(facts, settings, name), settings, refresh_period=10.0)
+    document = topology_document(facts, node_zones(facts, settings, name), settings, refresh_period=10.0)
     sums = {each: str(int(amount)) for each, amount in capacity.allocatable(node).items()}
     return node_facts(name, msgspec.convert(document, NodeResourceTopology), sums)
 
 
-def exporter_facts(node: Node, held: Held, pods: Collection[Pod]) -> Facts:
+def exporter_facts(node: Node, held: Held, pods: Collection[Pod]) -> ScanFacts:
     """What the exporter gathers: the machine, the kubelet's answers, its files."""
     machine, configuration = node.machine, node.configuration
     is_static = configuration.cpu_policy == "static"
     options = (("full-pcpus-only", "true"),) if configuration.full_cores_only else ()
-    return Facts(
+    return ScanFacts(
         machine=exporter.Machine(
             cells=tuple(
-                exporter.Cell(
+                exporter.HostZone(
                     id=cell.id,
                     cpus=frozenset(cpu.id for cpu in machine.cpus if cpu.cell == cell.id),
                     memory=cell.memory,
@@ -231,18 +230,18 @@ def _listed(node: Node, held: Held, pod: Pod) -> exporter.ListedPod:
     )
 
 
-def _states(node: Node, held: Held, pods: Collection[Pod]) -> exporter.ManagerStates:
+def _states(node: Node, held: Held, pods: Collection[Pod]) -> exporter.Checkpoints:
     there = {pod.uid for pod in pods}
     over = (blocks for uid, by_name in held.memory.held.items() if uid not in there for blocks in by_name.values())
     cells = tuple(
-        exporter.CellMemoryState(cell, name, table.allocatable, table.free, tuple(sorted(state.group)))
+        exporter.ZoneMemoryState(cell, name, table.allocatable, table.free, tuple(sorted(state.group)))
         for cell, state in sorted(held.memory.cells.items())
         for name, table in sorted(state.tables.items())
     )
     policy = node.configuration.memory_policy
-    return exporter.ManagerStates(
-        cpu=exporter.CpuState(node.configuration.cpu_policy, held.cpus.shared),
-        memory=exporter.MemoryState(policy, cells, tuple(each for blocks in over for each in _blocks(blocks))),
+    return exporter.Checkpoints(
+        cpu=exporter.CpuCheckpoint(node.configuration.cpu_policy, held.cpus.shared),
+        memory=exporter.MemoryCheckpoint(policy, cells, tuple(each for blocks in over for each in _blocks(blocks))),
     )
 
 

@@ -13,7 +13,7 @@ import msgspec
 from aiohttp import web
 from numa_fleet import eventually
 
-from polyarch.numa.api.settings import SchedulerSettings
+from polyarch.numa.api.resources import SchedulerSettings
 from polyarch.numa.names import EXTENDER_PORT
 from polyarch.operator.components.numa_scheduler_objects import scheduler_configuration, text
 from polyarch.sandbox.cluster import Sandbox

@@ -12,9 +12,8 @@ from typing import Final, Literal, Self
 
 import msgspec
 
-from polyarch.numa.api.scan_settings import PodPattern
-from polyarch.numa.decide.exclusions import MalformedPattern, pattern
-from polyarch.numa.decide.fingerprint import of_hashes, pod_hash
+from polyarch.numa.facts import MalformedPattern, PodPattern, compile_pattern
+from polyarch.numa.fingerprint import fingerprint_of_hashes, pod_hash
 from polyarch.numa.fit.facts import CPU, NodeFacts, NodeSettings, PodFacts, is_affine, is_device, is_memory, is_whole
 
 
@@ -93,7 +92,7 @@ class PodExclusions:
 def _compiled(patterns: tuple[PodPattern, ...]) -> Iterator[tuple[re.Pattern[str], re.Pattern[str]]]:
     for each in patterns:
         try:
-            yield pattern(each.namespace), pattern(each.name)
+            yield compile_pattern(each.namespace), compile_pattern(each.name)
         except MalformedPattern:
             continue
 
@@ -181,7 +180,7 @@ def readings(method: str) -> tuple[Reading, ...]:
 def fingerprint_of(residents: Iterable[BoundPod], method: str) -> str:
     """Of these pods, as the first reading has it."""
     reading = readings(method)[0]
-    return of_hashes([each.name_hash for each in residents if reading(each)])
+    return fingerprint_of_hashes([each.name_hash for each in residents if reading(each)])
 
 
 def match_fingerprint(
@@ -205,7 +204,7 @@ def match_fingerprint(
             walks.append(_candidates(reading, present, gone, over))
     for _, candidates in zip(range(MOST_SETS), _in_turn(walks), strict=False):
         explanation, hashes = candidates
-        if of_hashes(hashes) == fingerprint:
+        if fingerprint_of_hashes(hashes) == fingerprint:
             return explanation
     return None
 

@@ -5,13 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from polyarch.numa import names
-from polyarch.numa.api.attributes import cell_id, value
-from polyarch.numa.api.topology import NodeResourceTopology
-from polyarch.numa.decide.placement_vectors import ContainerKey, MalformedVectors, Vectors, decode
+from polyarch.numa.api.topology import NodeResourceTopology, attribute_value, zone_id
 from polyarch.numa.fit.compat import effective
 from polyarch.numa.fit.demand import AlignmentUnit, PodDemandCache, managed
 from polyarch.numa.fit.facts import CPU, POD, Amounts, FitDecision, NodeFacts, PodFacts, is_affine, is_device, is_whole
 from polyarch.numa.fit.zones import FreeResources
+from polyarch.numa.placement_vectors import ContainerKey, MalformedVectors, PlacementVectors, decode_vectors
 from polyarch.numa.snapshot import Choice, NodeSnapshot, PodRules, SnapshotReservation, rules_of
 
 
@@ -247,17 +246,17 @@ def _predicted(
 
 def _actual(pod: PodFacts, node: NodeSnapshot, topology: NodeResourceTopology | None) -> tuple[Placed | None, str]:
     attributes = (topology.attributes or ()) if topology is not None else ()
-    metadata = value(attributes, names.PLACEMENT_METADATA)
+    metadata = attribute_value(attributes, names.PLACEMENT_METADATA)
     if topology is None or metadata is None:
         return None, "the node's object has no placement vectors"
     by_cell = {
         identity: text
         for zone in topology.zones or ()
-        if (identity := cell_id(zone.name)) is not None
-        and (text := value(zone.attributes or (), names.PLACEMENT_VECTOR)) is not None
+        if (identity := zone_id(zone.name)) is not None
+        and (text := attribute_value(zone.attributes or (), names.PLACEMENT_VECTOR)) is not None
     }
     try:
-        found = decode(Vectors(metadata, by_cell), _exclusive(node))
+        found = decode_vectors(PlacementVectors(metadata, by_cell), _exclusive(node))
     except MalformedVectors as error:
         return None, f"the placement vectors do not fit the pods that are known: {error}"
     own = {container: cell for (space, name, container), cell in found.items() if (space, name) == _key(pod)}

@@ -8,10 +8,10 @@ from typing import Final, Literal
 
 import msgspec
 
-from polyarch.numa.decide.placement_vectors import ContainerKey, MalformedVectors, decode
 from polyarch.numa.fit.demand import PodDemandCache
 from polyarch.numa.fit.evaluate import evaluate
 from polyarch.numa.fit.facts import Amounts, ExactOptions, FitDecision, NodeFacts, PodFacts, ZoneFacts, is_memory
+from polyarch.numa.placement_vectors import ContainerKey, MalformedVectors, decode_vectors
 from polyarch.objects import ObjectMeta
 from polyarch.selectors import InvalidSelector, LabelSelector, Selector
 
@@ -105,7 +105,7 @@ def actual_zones(node: NodeFacts, shown: Iterable[PodFacts]) -> dict[str, Mappin
             if not unit.ends:
                 needs[pod.namespace, pod.name, unit.name] = pod.uid, unit.needs
     try:
-        cell_of = decode(node.vectors, needs)
+        cell_of = decode_vectors(node.vectors, needs)
     except MalformedVectors:
         return {}
     found: dict[str, dict[int, dict[str, int]]] = {}

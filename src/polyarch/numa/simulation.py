@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from polyarch.numa import names
-from polyarch.numa.decide.xxh64 import xxh64
+from polyarch.numa.fingerprint import xxh64
 from polyarch.numa.fit.facts import CPU, MEMORY, PAGES, Amounts, FitDecision, PodFacts
 from polyarch.numa.snapshot import Cells, NodeRules, NodeSnapshot, PodRules, Snapshot
 

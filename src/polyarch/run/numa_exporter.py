@@ -27,30 +27,28 @@ from polyarch.kube.metrics import Metrics, RequestMetrics
 from polyarch.kube.resources import NODES, PODS
 from polyarch.kube.settings import Configuration, ProcessSettings
 from polyarch.numa.api.topology import TOPOLOGIES, NodeResourceTopology
-from polyarch.numa.exporter.cluster import terminal_pods
-from polyarch.numa.exporter.cluster.followed import Followed
-from polyarch.numa.exporter.cluster.own_node import NodeObject, OwnNode, Place
-from polyarch.numa.exporter.cluster.own_pod import OwnPod
-from polyarch.numa.exporter.cluster.publisher import Publisher, PublisherSettings
-from polyarch.numa.exporter.cluster.rights import asks_configz, needs_node
-from polyarch.numa.exporter.cluster.terminal_pods import PodPhase, TerminalPods
-from polyarch.numa.exporter.endpoints import Endpoints
-from polyarch.numa.exporter.fingerprint_report import StatusFile
-from polyarch.numa.exporter.metrics import ExporterMetrics
-from polyarch.numa.exporter.once import publish_once
-from polyarch.numa.exporter.scan import scanner, state_directory
-from polyarch.numa.exporter.scan_loop import Nobody, ScanLoop, Tells
+from polyarch.numa.exporter.cluster import (
+    KubeletEndpoint,
+    NodeObject,
+    OwnNode,
+    OwnPod,
+    PodPhase,
+    TerminalPods,
+    WatchedObject,
+    pods_of_node,
+)
+from polyarch.numa.exporter.permissions import asks_configz, needs_node
+from polyarch.numa.exporter.publisher import Publisher, PublisherSettings, publish_once
+from polyarch.numa.exporter.scan import open_podresources, scanner, state_directory
+from polyarch.numa.exporter.scan_loop import ConditionWriter, FingerprintStatusFile, NullConditions, ScanLoop
+from polyarch.numa.exporter.schedule import ScanTrigger
+from polyarch.numa.exporter.server import ExporterMetrics, ExporterServer
 from polyarch.numa.exporter.settings import ExporterSettings
-from polyarch.numa.exporter.triggers.notify_file import NotifyFileError
-from polyarch.numa.exporter.triggers.pacing import Wake
-from polyarch.numa.exporter.triggers.triggers import Triggers
-from polyarch.numa.exporter.triggers.watched_files import watched
-from polyarch.numa.host.kubelet.configz import KubeletPort
-from polyarch.numa.host.kubelet.settings import NoKubeletSettings
-from polyarch.numa.host.machine.layout import UnreadableMachine
-from polyarch.numa.host.podresources.client import PodResourcesError
-from polyarch.numa.host.podresources.opening import open_podresources
-from polyarch.numa.host.tree import host_files
+from polyarch.numa.exporter.triggers import NotifyFileError, ScanTriggers, watched_files
+from polyarch.numa.host.kubelet import NoKubeletSettings
+from polyarch.numa.host.kubelet_port import KubeletPort
+from polyarch.numa.host.machine import UnreadableMachine, host_files
+from polyarch.numa.host.podresources import PodResourcesError
 from polyarch.run.logs import configure
 
 log = structlog.get_logger(__name__)
@@ -102,7 +100,7 @@ async def once(settings: ExporterSettings, client: Client, *, clock: Clock) -> i
             try:
                 async with deadline(clock, ATTEMPT_SECONDS):
                     await podresources.until_ready()
-                    scanned = await scans.scan(Wake("reactive", frozenset({"start"}), clock.monotonic()))
+                    scanned = await scans.scan(ScanTrigger("reactive", frozenset({"start"}), clock.monotonic()))
                     if settings.publish.no_publish:
                         log.debug("not published", topology=scanned.document)
                         return 0
@@ -131,9 +129,9 @@ async def setup(process: Process) -> Components:
     podresources = open_podresources(settings.host.podresources_socket, counting=metrics, clock=clock)
     process.at_end(podresources.close)
     kubelet = host_files(settings.host.root).root.path(state_directory(settings.host))
-    triggers = Triggers(
+    triggers = ScanTriggers(
         settings.triggers,
-        watched(
+        watched_files(
             settings.host.podresources_socket,
             kubelet=Path(kubelet) if settings.triggers.state_poll else None,
             notify=settings.triggers.notify_file,
@@ -165,7 +163,7 @@ async def setup(process: Process) -> Components:
             moved=moved,
         )
         background["own node"] = owner.run
-    topology: Followed[NodeResourceTopology] = Followed(
+    topology: WatchedObject[NodeResourceTopology] = WatchedObject(
         client,
         TOPOLOGIES,
         node,
@@ -177,7 +175,7 @@ async def setup(process: Process) -> Components:
     if not settings.publish.no_publish:
         background["topology"] = topology.run
 
-    tells: Tells = Nobody()
+    tells: ConditionWriter = NullConditions()
     if settings.publish.podreadiness and settings.pod and settings.namespace:
         pod = tells = OwnPod(client, settings.namespace, settings.pod, clock=clock, chance=chance)
         background["own pod"] = pod.run
@@ -199,7 +197,7 @@ async def setup(process: Process) -> Components:
 
     terminal = None
     if settings.scan.exclude_terminal_pods:
-        pods = process.informer(PODS, PodPhase, field_selector=terminal_pods.selector(node))
+        pods = process.informer(PODS, PodPhase, field_selector=pods_of_node(node))
         terminal = TerminalPods(pods, changed=lambda: triggers.poke("node"))
 
     async def ready() -> None:
@@ -222,7 +220,7 @@ async def setup(process: Process) -> Components:
         period=settings.triggers.sleep_interval,
         ready=ready,
         tells=tells,
-        status_file=StatusFile(status) if status else None,
+        status_file=FingerprintStatusFile(status) if status else None,
     )
 
     async def scan() -> None:
@@ -230,7 +228,7 @@ async def setup(process: Process) -> Components:
             await scans.run()
 
     background["scans"] = scan
-    endpoints = Endpoints(settings.metrics, health=process.health, metrics=process.metrics, clock=clock)
+    endpoints = ExporterServer(settings.metrics, health=process.health, metrics=process.metrics, clock=clock)
     if endpoints.certificates is not None:
         background |= {"certificate": endpoints.certificates.run, "endpoints": endpoints.run}
     return Components(
@@ -251,7 +249,7 @@ def kubelet_port(settings: ExporterSettings, configuration: Configuration, clock
     return port
 
 
-async def _kubelet(client: Client, node: str) -> Place:
+async def _kubelet(client: Client, node: str) -> KubeletEndpoint:
     """Where it answers, if the Node can be read: there are other sources of its settings."""
     try:
         return (await client.get(NODES, node, type=NodeObject)).kubelet

@@ -16,7 +16,7 @@ from polyarch.installation.settings import (
     of_record,
     recorded,
 )
-from polyarch.numa.api.validation import operator_departures
+from polyarch.numa.api.crds import operator_violations
 from polyarch.operator import operands
 from polyarch.operator.settings import OperatorSettings
 
@@ -76,7 +76,7 @@ def test_no_001_component_numa_publishes_the_zones_of_all_nodes() -> None:
     assert found["spec"] == {
         "nodeGroups": [{"poolName": "all", "nodeSelector": {"matchLabels": {"kubernetes.io/os": "linux"}}}]
     }
-    assert operator_departures(found) == (), "the operator has nothing to complain about"
+    assert operator_violations(found) == (), "the operator has nothing to complain about"
     assert names_of("NUMAResourcesScheduler", WITH_NUMA) == [], "a scheduler is for who asks for one"
 
 

@@ -10,20 +10,19 @@ import tracemalloc
 import pytest
 from numa_facts import pod
 
-from polyarch.numa.api.scan_settings import ScanSettings
 from polyarch.numa.api.topology import NodeResourceTopology
-from polyarch.numa.decide.facts import Allocatable, Cell, Devices, Facts, Machine, MemoryBlock
-from polyarch.numa.decide.zones import zones
+from polyarch.numa.exporter.schedule import ScanSchedule
 from polyarch.numa.exporter.settings import TriggerSettings
-from polyarch.numa.exporter.triggers.pacing import Pacing
-from polyarch.numa.result import difference, topology_object
+from polyarch.numa.exporter.topology_document import topology_document, topology_patch
+from polyarch.numa.exporter.zones import node_zones
+from polyarch.numa.facts import Allocatable, Devices, HostZone, Machine, MemoryBlock, ScanFacts, ScanSettings
 from polyarch.operator.components.numa_exporter_plan import plan_exporters
 from polyarch.operator.components.numa_facts import ExporterFacts, NodeLabels
 
 CELLS, PODS, GIB = 8, 250, 1 << 30
 MACHINE = Machine(
     cells=tuple(
-        Cell(id=cell, cpus=frozenset(range(64 * cell, 64 * cell + 64)), memory=64 * GIB, pages={}, costs=())
+        HostZone(id=cell, cpus=frozenset(range(64 * cell, 64 * cell + 64)), memory=64 * GIB, pages={}, costs=())
         for cell in range(CELLS)
     )
 )
@@ -36,7 +35,7 @@ ALLOCATABLE = Allocatable(
         for number in range(40)
     ),
 )
-FACTS = Facts(
+FACTS = ScanFacts(
     machine=MACHINE,
     allocatable=ALLOCATABLE,
     pods=tuple(
@@ -52,9 +51,9 @@ FACTS = Facts(
 
 
 def scan(known: NodeResourceTopology) -> object:
-    decided = zones(FACTS, ScanSettings(), "worker-1")
-    document = topology_object.document(FACTS, decided, ScanSettings(), refresh_period=60)
-    return difference.change(document, known)
+    decided = node_zones(FACTS, ScanSettings(), "worker-1")
+    document = topology_document(FACTS, decided, ScanSettings(), refresh_period=60)
+    return topology_patch(document, known)
 
 
 def test_ne_150_scans_leave_nothing_in_memory():
@@ -90,7 +89,7 @@ def test_ne_151_a_decision_takes_a_part_of_what_a_scan_may_take():
 def test_ne_153_a_change_of_the_kubelets_files_is_scanned_within_two_seconds(changed: float, busy: bool) -> None:
     """NE-153: 3 s until it is published leave one for scan and write; a scan has just been made, at second 0."""
     settings = TriggerSettings()
-    pacing = Pacing(
+    pacing = ScanSchedule(
         0.0,
         interval=settings.sleep_interval,
         allocatable=settings.allocatable_interval,

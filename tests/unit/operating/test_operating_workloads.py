@@ -7,7 +7,7 @@ from numa_cluster import planned
 
 from polyarch.installation.objects import operator_objects
 from polyarch.installation.settings import InstallationSettings
-from polyarch.numa.api.settings import SchedulerSettings
+from polyarch.numa.api.resources import SchedulerSettings
 from polyarch.operator import operands
 from polyarch.operator.components import builds_objects as builds
 from polyarch.operator.components import placement_objects

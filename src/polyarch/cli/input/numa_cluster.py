@@ -15,10 +15,9 @@ from polyarch.cli.errors import UsageError
 from polyarch.cli.input.objects import Document, read_documents
 from polyarch.kube.resources import DAEMONSETS, DEPLOYMENTS, ENDPOINT_SLICES, NAMESPACES, NODES
 from polyarch.kube.schema import Schema
-from polyarch.numa.api.crds import operator_spec, scheduler_spec
+from polyarch.numa.api.crds import operator_spec, scheduler_spec, unknown_members
 from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
 from polyarch.numa.api.topology import TOPOLOGIES, NodeResourceTopology
-from polyarch.numa.api.validation import unknown_members
 from polyarch.numa.names import SCHEDULER
 from polyarch.objects import PartialObjectMetadata
 from polyarch.operator.components.numa_exporter_plan import PRIVILEGED

@@ -27,7 +27,7 @@ from polyarch.cli.maintenance.kustomize_tree import FOLDER, HEADER, kustomize_fi
 from polyarch.cli.output.documents import manifest_text
 from polyarch.installation.objects import definitions
 from polyarch.installation.settings import ComponentName, InstallationSettings
-from polyarch.numa.api import topology_crd
+from polyarch.numa.api.topology_crd import topology_crd
 from polyarch.operator.components.dashboards import (
     BUILDS_DASHBOARD,
     NUMA_DASHBOARD,
@@ -46,7 +46,7 @@ def generated() -> Mapping[str, str]:
     """Path within the project and content of every derived file; made once in a process, as it takes seconds."""
     crds = {
         f"deploy/crds/{document['metadata']['name']}.yaml": HEADER + manifest_text([document])
-        for document in (*definitions(EVERYTHING), topology_crd.definition())
+        for document in (*definitions(EVERYTHING), topology_crd())
     }
     values = {
         f"{chart.FOLDER}/values.yaml": chart_values.values(),

@@ -1,4 +1,4 @@
-"""The messages and the stub of the kubelet's podresources API, generated from ``api.proto``.
+"""The messages and the stub of the kubelet's podresources API, generated from its proto.
 
 ``protoc`` and its plugins come with the development environment: grpcio-tools for the messages and their types, grpclib
 for the stub.
@@ -12,8 +12,8 @@ from pathlib import Path
 
 from polyarch.cli.errors import UsageError
 
-FOLDER = "polyarch/numa/host/podresources/v1"
-PROTO = f"{FOLDER}/api.proto"
+FOLDER = "polyarch/numa/host"
+PROTO = f"{FOLDER}/podresources.proto"
 SOURCES = Path(__file__).parents[3]
 """Where the packages are: Python names generated modules by their path below it."""
 

@@ -20,8 +20,8 @@ from polyarch.cli.options.values import CLUSTER, OUTPUT, subject
 from polyarch.cli.output.ending import GoesOn
 
 if TYPE_CHECKING:
-    from polyarch.numa.exporter.configuration.flags import Flag
-    from polyarch.numa.exporter.configuration.reading import Dump, Read
+    from polyarch.numa.exporter.configuration import Dump, Read
+    from polyarch.numa.exporter.flags import Flag
 
 NAME: Final = "run numa-exporter"
 
@@ -69,15 +69,15 @@ app = WordsApp(name="numa-exporter", help_epilogue=EPILOGUE, version_flags=(), c
 def numa_exporter(*words: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> int | GoesOn:
     """Publish this node's NUMA zones."""
     from polyarch.cli.numa.exporter_handover import ExporterHandover
-    from polyarch.numa.exporter.configuration.command_line import asks_for_version
-    from polyarch.numa.exporter.configuration.invalid import InvalidConfiguration
-    from polyarch.numa.exporter.configuration.reading import read
+    from polyarch.numa.exporter.configuration import load_configuration
+    from polyarch.numa.exporter.flags import asks_for_version
+    from polyarch.numa.exporter.settings import InvalidConfiguration
 
     try:
         if asks_for_version(words):
             print(__version__)
             return 0
-        found = read(words, os.environ, home=Path.home())
+        found = load_configuration(words, os.environ, home=Path.home())
     except InvalidConfiguration as error:
         raise UsageError(f"{NAME}: {error}") from None
     _log(found)
@@ -119,7 +119,7 @@ def _dump(dump: "Dump") -> None:
 
 def _options() -> list[Declared]:
     """Of the table of flags."""
-    from polyarch.numa.exporter.configuration.flags import FLAGS
+    from polyarch.numa.exporter.flags import FLAGS
 
     root = Declared(
         names=("DIR",),

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from polyarch.cli.installation.cluster import Access, on_cluster
-from polyarch.numa.exporter.once import publish_once
+from polyarch.numa.exporter.publisher import publish_once
 from polyarch.numa.exporter.settings import ExporterSettings
 
 

@@ -15,8 +15,16 @@ from polyarch.cli.options.outputs import Output, emit
 from polyarch.cli.output.documents import document_text
 from polyarch.cli.output.tables import Row, table
 from polyarch.numa.api.topology import TOPOLOGIES, NodeResourceTopology
-from polyarch.numa.result.known_pods import ApiPod, KnownPod, StatusFile, of_api, of_listing, of_status
-from polyarch.numa.result.verification import Verified, verified
+from polyarch.numa.fingerprint import (
+    ApiPod,
+    FingerprintVerification,
+    SavedPod,
+    StatusFileContent,
+    saved_pod_of_api,
+    saved_pods_of_kubelet,
+    saved_pods_of_status_file,
+    verify_fingerprint,
+)
 
 SCHEMA_VERSION: Final = "polyarch.dev/numa-verify/v1"
 HEADER: Final = ("NODE", "VERDICT", "FINGERPRINT", "NOTE")
@@ -27,7 +35,10 @@ def run_verify(objects: str, pods: str | None, wanted: Sequence[Output]) -> int:
     """Prints a verdict per node; 1 if one is not ok. Raises UsageError for files that cannot be judged."""
     topologies = _topologies(objects)
     by_node = None if pods is None else _pods(pods, [each.metadata.name for each in topologies])
-    verdicts = [verified(each, None if by_node is None else by_node.get(each.metadata.name, ())) for each in topologies]
+    verdicts = [
+        verify_fingerprint(each, None if by_node is None else by_node.get(each.metadata.name, ()))
+        for each in topologies
+    ]
     emit(wanted, lambda form, colour: _rendered(verdicts, form, colour=colour))
     return 0 if all(each.verdict == "ok" for each in verdicts) else 1
 
@@ -42,20 +53,20 @@ def _topologies(path: str) -> list[NodeResourceTopology]:
     return sorted(found, key=lambda each: each.metadata.name)
 
 
-def _pods(path: str, nodes: Sequence[str]) -> Mapping[str, Sequence[KnownPod]]:
+def _pods(path: str, nodes: Sequence[str]) -> Mapping[str, Sequence[SavedPod]]:
     """By node."""
-    found: dict[str, list[KnownPod]] = defaultdict(list)
+    found: dict[str, list[SavedPod]] = defaultdict(list)
     for each in read_documents(path):
         if each.kind == "Pod":
             pod = each.into(ApiPod)
-            found[pod.spec.node_name].append(of_api(pod))
+            found[pod.spec.node_name].append(saved_pod_of_api(pod))
         elif "fingerprintComputed" in each.content:
-            status = each.into(StatusFile)
-            found[status.node_name] += of_status(status)
+            status = each.into(StatusFileContent)
+            found[status.node_name] += saved_pods_of_status_file(status)
         elif any(name in each.content for name in LISTS):
             if len(nodes) != 1:
                 raise each.error(f"the list of one kubelet does not tell its node; --verify has {len(nodes)} of them")
-            found[nodes[0]] += of_listing(_listed(each))
+            found[nodes[0]] += saved_pods_of_kubelet(_listed(each))
         elif each.kind != "PodList":  # an empty one has no items
             raise each.error("expected pods of the API, a fingerprint status file, or a kubelet's list (list.json)")
     return found
@@ -65,17 +76,17 @@ def _listed(document: Document) -> Any:
     """The pods of a saved answer."""
     from google.protobuf.json_format import ParseDict, ParseError
 
-    from polyarch.numa.host.podresources import answers
-    from polyarch.numa.host.podresources.v1 import api_pb2
+    from polyarch.numa.host import podresources_pb2
+    from polyarch.numa.host.podresources import listed_pods
 
     try:
-        answer = ParseDict(document.content, api_pb2.ListPodResourcesResponse(), ignore_unknown_fields=True)
+        answer = ParseDict(document.content, podresources_pb2.ListPodResourcesResponse(), ignore_unknown_fields=True)
     except ParseError as error:
         raise document.error(str(error)) from None
-    return answers.listed(answer)[0]
+    return listed_pods(answer)[0]
 
 
-def _rendered(verdicts: Sequence[Verified], form: str, *, colour: bool) -> str:
+def _rendered(verdicts: Sequence[FingerprintVerification], form: str, *, colour: bool) -> str:
     if form != "text":
         nodes = [msgspec.structs.asdict(each) for each in verdicts]
         return document_text({"schemaVersion": SCHEMA_VERSION, "nodes": nodes}, form)

@@ -19,19 +19,15 @@ from polyarch.cli.output.messages import Messages
 from polyarch.cli.output.tables import Row, table
 from polyarch.clock import SystemClock
 from polyarch.numa import names
-from polyarch.numa.decide.facts import ListedPod
-from polyarch.numa.exporter.configuration.invalid import InvalidConfiguration
-from polyarch.numa.exporter.configuration.reading import read
-from polyarch.numa.exporter.scan import STATE_DIRECTORY, Scanned, scanner
-from polyarch.numa.exporter.settings import ExporterSettings, HostSettings
-from polyarch.numa.exporter.triggers.pacing import Wake
-from polyarch.numa.host.kubelet.settings import NoKubeletSettings
-from polyarch.numa.host.machine.reading import UnreadableMachine
-from polyarch.numa.host.podresources.address import parse
-from polyarch.numa.host.podresources.client import PodResources, PodResourcesError
-from polyarch.numa.host.podresources.opening import open_podresources
-from polyarch.numa.host.tree import Tree
-from polyarch.numa.result.table import HEADER, rows
+from polyarch.numa.exporter.configuration import load_configuration
+from polyarch.numa.exporter.scan import STATE_DIRECTORY, ScanResult, open_podresources, scanner
+from polyarch.numa.exporter.schedule import ScanTrigger
+from polyarch.numa.exporter.settings import ExporterSettings, HostSettings, InvalidConfiguration
+from polyarch.numa.exporter.topology_document import ZONE_TABLE_HEADER, zone_table_rows
+from polyarch.numa.facts import ListedPod
+from polyarch.numa.host.kubelet import NoKubeletSettings
+from polyarch.numa.host.machine import HostRoot, UnreadableMachine
+from polyarch.numa.host.podresources import PodResources, PodResourcesError, parse_podresources_url
 
 COMMAND: Final = "numa export"
 
@@ -59,7 +55,7 @@ def run_once(asked: Asked, wanted: Sequence[Output], *, messages: Messages) -> i
     try:
         scanned = asyncio.run(_scanned(settings, _pod(asked.pod), counted))
     except NoKubeletSettings as error:
-        place = Tree(settings.host.root).path(f"{STATE_DIRECTORY}/config.yaml")
+        place = HostRoot(settings.host.root).path(f"{STATE_DIRECTORY}/config.yaml")
         raise UsageError(
             f"{COMMAND}: {error.problem}; put the kubelet's configuration at {place}, "
             "or give --topology-manager-policy and --topology-manager-scope"
@@ -82,7 +78,7 @@ def run_once(asked: Asked, wanted: Sequence[Output], *, messages: Messages) -> i
 def _settings(asked: Asked, messages: Messages) -> ExporterSettings:
     words = [word for name, value in asked.options if value is not None for word in (name, value)]
     try:
-        found = read([*words, *asked.flags], os.environ, home=Path.home())
+        found = load_configuration([*words, *asked.flags], os.environ, home=Path.home())
     except InvalidConfiguration as error:
         raise UsageError(f"{COMMAND}: {error}") from None
     for sentence in found.warnings:
@@ -105,13 +101,13 @@ def _pod(text: str | None) -> tuple[str, str] | None:
     return namespace, name
 
 
-async def _scanned(settings: ExporterSettings, pod: tuple[str, str] | None, counted: list[str]) -> Scanned:
+async def _scanned(settings: ExporterSettings, pod: tuple[str, str] | None, counted: list[str]) -> ScanResult:
     clock = SystemClock()
     podresources = _opened(settings.host)
     try:
         asked = podresources if pod is None else _OnePod(podresources, *pod)
         made = scanner(settings, asked, clock=clock, count=counted.append)
-        return await made.scan(Wake("periodic", frozenset({"start"}), clock.monotonic()))
+        return await made.scan(ScanTrigger("periodic", frozenset({"start"}), clock.monotonic()))
     finally:
         await podresources.close()
 
@@ -122,7 +118,7 @@ def _opened(host: HostSettings) -> PodResources:
     """
     url = host.podresources_socket
     if url == HostSettings().podresources_socket and not Path(url.removeprefix("unix://")).exists():
-        own = Path(Tree(host.root).path(f"{STATE_DIRECTORY}/pod-resources/kubelet.sock")).absolute()
+        own = Path(HostRoot(host.root).path(f"{STATE_DIRECTORY}/pod-resources/kubelet.sock")).absolute()
         if not own.exists():
             raise CouldNotComplete(
                 f"{COMMAND}: no kubelet answers at {url} or unix://{own}; give --podresources-socket: unix:///PATH of "
@@ -133,7 +129,7 @@ def _opened(host: HostSettings) -> PodResources:
         opened = open_podresources(url)
     except ValueError as error:
         raise UsageError(f"{COMMAND}: --podresources-socket: {error}") from None
-    if not parse(url).fake:
+    if not parse_podresources_url(url).fake:
         from polyarch.cli.output.logs import errors_only  # saved answers log nothing: structlog is half of a start
 
         errors_only()
@@ -145,7 +141,7 @@ def _by_files(host: HostSettings) -> HostSettings:
     that could tell more is not needed (NE-160).
     """
     file = host.kubelet_config_file
-    if file == HostSettings().kubelet_config_file and Tree(host.root).identity(file) is None:
+    if file == HostSettings().kubelet_config_file and HostRoot(host.root).identity(file) is None:
         file = f"/{STATE_DIRECTORY}/config.yaml"
     return replace(host, kubelet_config="file", kubelet_config_file=file)
 
@@ -163,7 +159,7 @@ class _OnePod:
         return [await self._podresources.get(*self._pod)]
 
 
-def _rendered(scanned: Scanned, form: str, *, colour: bool) -> str:
+def _rendered(scanned: ScanResult, form: str, *, colour: bool) -> str:
     if form != "text":
         return document_text(scanned.document, form)
     zones = scanned.zones
@@ -175,4 +171,4 @@ def _rendered(scanned: Scanned, form: str, *, colour: bool) -> str:
     )
     if zones.fingerprint:
         about += f"Fingerprint: {zones.fingerprint}\n"
-    return f"{about}\n{table(HEADER, map(Row, rows(zones)), colour=colour)}"
+    return f"{about}\n{table(ZONE_TABLE_HEADER, map(Row, zone_table_rows(zones)), colour=colour)}"

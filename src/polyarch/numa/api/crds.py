@@ -1,14 +1,16 @@
 """The CustomResourceDefinitions of NUMAResourcesOperator and NUMAResourcesScheduler (NO-001 – NO-003, NO-010 – NO-012).
 
 Both versions of a kind have one and the same schema, so the API server converts by changing ``apiVersion`` alone, and
-nothing is lost in either direction. Words and bounds are those of ``settings``. Pure.
-"""
+nothing is lost in either direction. Words and bounds are those of ``settings``. Pure."""
 
-from typing import Final, get_args
+import posixpath
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, get_args
 
-from polyarch.durations import GO_PATTERN
+from polyarch.durations import GO_PATTERN, InvalidDuration, parse_go_duration
 from polyarch.kube.resources import Resource
 from polyarch.kube.schema import (
+    Departure,
     Schema,
     array,
     boolean,
@@ -16,27 +18,46 @@ from polyarch.kube.schema import (
     column,
     conditions,
     custom_resource,
+    departures,
     integer,
     label_selector,
     obj,
+    pruned,
     rule,
     text,
     text_map,
     version,
+    without_nulls,
 )
-from polyarch.numa.api import settings
-from polyarch.numa.api.resources import OLD_VERSION, OPERATORS, SCHEDULERS, VERSION
-from polyarch.numa.names import OPERATOR_SINGLETON, SCHEDULER_SINGLETON
+from polyarch.numa.api.resources import (
+    ANNOTATION_VALUES,
+    MAX_ANNOTATIONS,
+    OLD_VERSION,
+    OPERATORS,
+    SCHEDULERS,
+    VERSION,
+    Fingerprinting,
+    GroupSettings,
+    LogLevel,
+    PodInformer,
+    RefreshMode,
+    ResyncDebug,
+    ResyncDetection,
+    SchedulerSettings,
+    ScoringType,
+    Switch,
+)
+from polyarch.numa.names import HEARTBEAT, KUBELET_ROOT, OPERATOR_SINGLETON, SCHEDULER_SINGLETON
 
-MOST_GROUPS: Final = 256
-DURATION_LENGTH: Final = 64
-LOG_LEVELS: Final = ("", *get_args(settings.LogLevel))
+MAX_NODE_GROUPS: Final = 256
+MAX_DURATION_LENGTH: Final = 64
+LOG_LEVELS: Final = ("", *get_args(LogLevel))
 """Empty: the default; the predecessor's schema takes it."""
 EFFECTS: Final = ("", "NoSchedule", "PreferNoSchedule", "NoExecute")
 TOLERATION_OPERATORS: Final = ("", "Exists", "Equal", "Lt", "Gt")
 
-_USUAL_GROUP: Final = settings.GroupSettings()
-_USUAL_SCHEDULER: Final = settings.SchedulerSettings()
+_DEFAULT_GROUP: Final = GroupSettings()
+_DEFAULT_SCHEDULER: Final = SchedulerSettings()
 
 
 def crds() -> tuple[Schema, ...]:
@@ -46,7 +67,7 @@ def crds() -> tuple[Schema, ...]:
 
 def numa_resources_operator() -> Schema:
     """NO-001."""
-    return _definition(
+    return _crd(
         OPERATORS,
         OPERATOR_SINGLETON,
         "Publishes the NUMA zones of groups of nodes: an exporter runs on each node of a group. "
@@ -59,7 +80,7 @@ def numa_resources_operator() -> Schema:
 
 def numa_resources_scheduler() -> Schema:
     """NO-010."""
-    return _definition(
+    return _crd(
         SCHEDULERS,
         SCHEDULER_SINGLETON,
         "A second scheduler, which places the pods that name it where they fit one NUMA zone. "
@@ -81,7 +102,7 @@ def operator_spec() -> Schema:
     return obj(
         {
             "nodeGroups": array(
-                _node_group(), description="The nodes that get an exporter; none: none do.", max_items=MOST_GROUPS
+                _node_group(), description="The nodes that get an exporter; none: none do.", max_items=MAX_NODE_GROUPS
             ),
             "imageSpec": text(
                 description="Image of the exporter; the operator takes it only where EXPORTER_IMAGE_RESTRICTION is "
@@ -103,7 +124,7 @@ def scheduler_spec() -> Schema:
         },
         required=("name",),
     )
-    usual = _USUAL_SCHEDULER
+    usual = _DEFAULT_SCHEDULER
     return obj(
         {
             "imageSpec": text(
@@ -122,22 +143,22 @@ def scheduler_spec() -> Schema:
             "cacheResyncDebug": text(
                 description="DumpJSONFile: what differs is written below /run/pfpstatus. "
                 f"Absent: {usual.resync_debug}.",
-                enum=get_args(settings.ResyncDebug),
+                enum=get_args(ResyncDebug),
             ),
             "schedulerInformer": text(
                 description="Which pods count in mode compat. Absent: Shared where kubelets list active pods only.",
-                enum=get_args(settings.Informer),
+                enum=get_args(PodInformer),
             ),
             "cacheResyncDetection": text(
                 description="Foreign pods that count: those with exclusive resources, or with Aggressive all. "
                 f"Absent: {usual.detection}.",
-                enum=get_args(settings.Detection),
+                enum=get_args(ResyncDetection),
             ),
             "scoringStrategy": obj(
                 {
                     "type": text(
                         description=f"Which fitting node is best; absent: {usual.scoring}.",
-                        enum=get_args(settings.Scoring),
+                        enum=get_args(ScoringType),
                     ),
                     "resources": array(scored, description="What counts, and how much; absent: cpu 1, memory 1."),
                 },
@@ -146,7 +167,7 @@ def scheduler_spec() -> Schema:
             "preemptionMode": text(
                 description="Enabled: pods of lower priority are evicted where NUMA zones alone keep a pod off; no "
                 "effect without reservations (mode compat, cacheResyncPeriod 0). Absent: Disabled: nobody is evicted.",
-                enum=get_args(settings.Switch),
+                enum=get_args(Switch),
             ),
             "replicas": integer(
                 description="Pods of the scheduler; absent: 3 where there are three nodes for them, else 1.",
@@ -173,7 +194,7 @@ def _node_group() -> Schema:
             "config": _config(),
             "annotations": text_map(
                 "Further settings of the group, such as numa.polyarch.dev/kubelet-root.",
-                most=settings.MOST_ANNOTATIONS,
+                most=MAX_ANNOTATIONS,
             ),
             "disablePodsFingerprinting": boolean(
                 description="Of v1alpha1: true is podsFingerprinting Disabled, false Enabled; "
@@ -193,23 +214,23 @@ def _config() -> Schema:
             "tolerationSeconds": integer(description="How long a NoExecute taint is tolerated.", format="int64"),
         }
     )
-    usual = _USUAL_GROUP
+    usual = _DEFAULT_GROUP
     return obj(
         {
             "podsFingerprinting": text(
                 description="Whether the object tells which pods it counts: all, or those with exclusive resources. "
                 f"Absent: {usual.fingerprinting}.",
-                enum=get_args(settings.Fingerprinting),
+                enum=get_args(Fingerprinting),
             ),
             "infoRefreshMode": text(
                 description="When a node looks again: at intervals, when the kubelet changed something, or both. "
                 f"Absent: {usual.refresh_mode}.",
-                enum=get_args(settings.RefreshMode),
+                enum=get_args(RefreshMode),
             ),
             "infoRefreshPeriod": _duration("infoRefreshPeriod", "The interval; 0 is no timer.", usual.refresh_period),
             "infoRefreshPause": text(
                 description="Enabled: nothing is published, and what was published stays. Absent: Disabled.",
-                enum=get_args(settings.Switch),
+                enum=get_args(Switch),
             ),
             "tolerations": array(
                 toleration, description="Taints that the exporters tolerate; none: every taint is tolerated."
@@ -291,7 +312,7 @@ def _duration(field: str, description: str, usual: float) -> Schema:
     # A negative one is stored, as it always was, and the operator tells of it (NO-005).
     return text(
         description=f"{description} A duration such as 10s or 1m30s; absent: {usual:g}s.",
-        max_length=DURATION_LENGTH,
+        max_length=MAX_DURATION_LENGTH,
         rules=[
             rule(
                 f"self.matches({cel_text(GO_PATTERN)})",
@@ -301,9 +322,7 @@ def _duration(field: str, description: str, usual: float) -> Schema:
     )
 
 
-def _definition(
-    resource: Resource, only: str, description: str, spec: Schema, status: Schema, *, short_name: str
-) -> Schema:
+def _crd(resource: Resource, only: str, description: str, spec: Schema, status: Schema, *, short_name: str) -> Schema:
     columns = [
         column(each, f'.status.conditions[?(@.type=="{each}")].status')
         for each in ("Available", "Progressing", "Degraded")
@@ -327,3 +346,91 @@ def _definition(
     )
     stored = version(VERSION, description, spec, status, rules=rules, columns=columns)
     return custom_resource(resource, [old, stored], short_names=(short_name,))
+
+
+# -- What is wrong with an object of ours, as far as it can be told without a cluster (NO-004, NO-005, NO-013, §13).
+
+
+Document = Mapping[str, Any]
+
+
+def operator_violations(document: Document) -> tuple[Departure, ...]:
+    """Everything that is wrong with the spec of a NUMAResourcesOperator, each with its field; empty: nothing."""
+    spec = _spec(document)
+    wrong = tuple(_schema_violations(operator_spec(), spec))
+    return wrong or tuple(_operator_violations(spec))
+
+
+def scheduler_violations(document: Document) -> tuple[Departure, ...]:
+    """The same of a NUMAResourcesScheduler, with its annotations."""
+    spec = _spec(document)
+    wrong = tuple(_schema_violations(scheduler_spec(), spec))
+    return wrong or (*_scheduler_violations(spec), *_annotation_violations(document))
+
+
+def unknown_members(document: Document, schema: Schema) -> tuple[Departure, ...]:
+    """Members that the schema of the spec does not have: the API server drops them, and nobody else would tell of a
+    misspelt one in a file."""
+    spec = _spec(document)
+    known = set(departures(schema, pruned(schema, spec), "spec"))
+    return tuple(each for each in departures(schema, spec, "spec") if each not in known)
+
+
+def _spec(document: Document) -> Any:
+    spec = without_nulls(document.get("spec"))
+    return {} if spec is None else spec
+
+
+def _schema_violations(schema: Schema, spec: Any) -> Iterator[Departure]:
+    return departures(schema, pruned(schema, spec), "spec")
+
+
+def _operator_violations(spec: Document) -> Iterator[Departure]:
+    for index, group in enumerate(spec.get("nodeGroups", ())):
+        field = f"spec.nodeGroups[{index}]"
+        config = group.get("config", {})
+        yield from _duration_violations(f"{field}.config.infoRefreshPeriod", config.get("infoRefreshPeriod"))
+        for place, toleration in enumerate(config.get("tolerations", ())):
+            yield from _toleration_violations(f"{field}.config.tolerations[{place}]", toleration)
+        annotations = group.get("annotations", {})
+        yield from _duration_violations(f"{field}.annotations[{HEARTBEAT}]", annotations.get(HEARTBEAT))
+        root = annotations.get(KUBELET_ROOT)
+        if root is not None and (not root.startswith("/") or root == "/" or posixpath.normpath(root) != root):
+            yield Departure(
+                f"{field}.annotations[{KUBELET_ROOT}]",
+                f"{root[:80]!r} is not the directory of a kubelet: write an absolute path without a slash at the end, "
+                "such as /var/lib/kubelet",
+            )
+
+
+def _scheduler_violations(spec: Document) -> Iterator[Departure]:
+    yield from _duration_violations("spec.cacheResyncPeriod", spec.get("cacheResyncPeriod"))
+
+
+def _annotation_violations(document: Document) -> Iterator[Departure]:
+    annotations = (document.get("metadata") or {}).get("annotations") or {}
+    for name, values in ANNOTATION_VALUES.items():
+        value = annotations.get(name)
+        if value is not None and value not in values:
+            allowed = f"{values[0]} to {values[-1]}" if len(values) > 4 else ", ".join(values)
+            yield Departure(f"metadata.annotations[{name}]", f"{value[:40]!r} is not possible; expected {allowed}")
+
+
+def _duration_violations(field: str, value: str | None) -> Iterator[Departure]:
+    if not value:
+        return
+    try:
+        if parse_go_duration(value) < 0:
+            yield Departure(field, f"{value[:40]!r} is negative; 0 switches it off")
+    except InvalidDuration as error:
+        yield Departure(field, str(error))
+
+
+def _toleration_violations(field: str, toleration: Document) -> Iterator[Departure]:
+    operator = toleration.get("operator") or "Equal"
+    if not toleration.get("key") and operator != "Exists":
+        yield Departure(field, "has no key, so its operator has to be Exists, which tolerates every taint")
+    if toleration.get("value") and operator == "Exists":
+        yield Departure(field, "has a value, which operator Exists does not take")
+    if toleration.get("tolerationSeconds") is not None and toleration.get("effect") != "NoExecute":
+        yield Departure(field, "has tolerationSeconds, which go with effect NoExecute alone")

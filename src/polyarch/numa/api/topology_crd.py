@@ -2,25 +2,16 @@
 
 The API is older than this project and has other producers and readers, so the definition says what theirs says: names,
 versions, what is required, no types of lists. Its fields are read off the structs in ``topology``, so what we read and
-what the API server admits cannot part. Pure.
-"""
+what the API server admits cannot part. Pure."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec.inspect
 import msgspec.structs
 
 from polyarch.kube.schema import Schema, array, custom_resource, integer, obj, quantity, text
-from polyarch.numa.api.topology import (
-    TOPOLOGIES,
-    Attribute,
-    Cost,
-    NodeResourceTopology,
-    Quantity,
-    Zone,
-    ZoneResource,
-)
+from polyarch.numa.api.topology import TOPOLOGIES, Attribute, Cost, NodeResourceTopology, Quantity, Zone, ZoneResource
 
 OLDER_VERSION: Final = "v1alpha1"
 SHORT_NAMES: Final = ("node-res-topo", "nrt")
@@ -55,7 +46,7 @@ _WORDS: Final = {
 _UNDESCRIBED: Final = frozenset({"metadata"})
 
 
-def definition() -> Schema:
+def topology_crd() -> Schema:
     """The whole document. v1alpha2 is stored; v1alpha1 lacks ``attributes`` at the top and requires the policies."""
     older = _root(without=("attributes",), required=("topologyPolicies",))
     versions = (_version(OLDER_VERSION, older), _version(TOPOLOGIES.version, _root(), storage=True))
@@ -75,7 +66,7 @@ def _root(*, without: Collection[str] = (), required: Collection[str] = ()) -> S
         "kind": text(description="Kind of the object."),
         "metadata": {"type": "object"},
     }
-    fields = _fields(NodeResourceTopology, without={*_UNDESCRIBED, *without})
+    fields = _struct_fields(NodeResourceTopology, without={*_UNDESCRIBED, *without})
     return obj(
         members | fields,
         description=_WORDS[NodeResourceTopology.__name__],
@@ -84,10 +75,10 @@ def _root(*, without: Collection[str] = (), required: Collection[str] = ()) -> S
 
 
 def _struct(of: type) -> Schema:
-    return obj(_fields(of), required=_REQUIRED[of])
+    return obj(_struct_fields(of), required=_REQUIRED[of])
 
 
-def _fields(of: type, *, without: Collection[str] = ()) -> dict[str, Schema]:
+def _struct_fields(of: type, *, without: Collection[str] = ()) -> dict[str, Schema]:
     fields = {each.encode_name: msgspec.inspect.type_info(each.type) for each in msgspec.structs.fields(of)}
     return {
         name: _described(type_, _WORDS.get(f"{of.__name__}.{name}", ""))
@@ -116,3 +107,55 @@ def _described(type_: msgspec.inspect.Type, words: str) -> Schema:
 
 
 _QUANTITY: Final[Any] = msgspec.inspect.type_info(Quantity)
+
+
+# -- Whether the definition of NodeResourceTopology has to be brought up to date (NO-044).
+
+
+Document = Mapping[str, Any]
+Fields = frozenset[str]
+
+
+def is_behind(installed: Document, ours: Document) -> bool:
+    """Whether the installed definition lacks something that ours has, and has nothing that ours lacks."""
+    theirs, own = _crd_fields(installed, served_only=False), _crd_fields(ours, served_only=False)
+    loses = any(name not in own or not fields <= own[name] for name, fields in theirs.items())
+    if loses:
+        return False
+    served, wanted = _crd_fields(installed, served_only=True), _crd_fields(ours, served_only=True)
+    return any(name not in served or not fields <= served[name] for name, fields in wanted.items())
+
+
+def fields_beyond_ours(installed: Document, ours: Document) -> tuple[str, ...]:
+    """What the installed definition has and ours lacks, as ``version.field``: the reason to leave it alone."""
+    own = _crd_fields(ours, served_only=False)
+    return tuple(
+        sorted(
+            f"{name}{field}"
+            for name, fields in _crd_fields(installed, served_only=False).items()
+            for field in (fields - own[name] if name in own else ("",))
+        )
+    )
+
+
+def _crd_fields(definition: Document, *, served_only: bool) -> dict[str, Fields]:
+    versions = (definition.get("spec") or {}).get("versions") or ()
+    return {
+        each["name"]: frozenset(_paths((each.get("schema") or {}).get("openAPIV3Schema") or {}, ""))
+        for each in versions
+        if each.get("served") or not served_only
+    }
+
+
+def _paths(schema: Document, at: str) -> Iterator[str]:
+    if schema.get("x-kubernetes-preserve-unknown-fields"):
+        yield f"{at}.*"
+    for name, inner in (schema.get("properties") or {}).items():
+        yield f"{at}.{name}"
+        yield from _paths(inner, f"{at}.{name}")
+    items = schema.get("items")
+    if isinstance(items, Mapping):
+        yield from _paths(items, f"{at}[]")
+    values = schema.get("additionalProperties")
+    if isinstance(values, Mapping):
+        yield from _paths(values, f"{at}{{}}")

@@ -1,40 +1,64 @@
 """The loop of an exporter: waits for a trigger, scans, leaves the result to the publisher.
 
 It never waits for the API server. A scan that fails changes nothing in the cluster but a condition of the own Pod; it
-is made again after a backoff, or as soon as anything else asks for one (§16).
-"""
+is made again after a backoff, or as soon as anything else asks for one (§16)."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
+import msgspec
 import structlog
 
 from polyarch.clock import Clock, deadline, is_cancelled
 from polyarch.kube.errors import Causes
 from polyarch.kube.requests import Random, backoff
 from polyarch.numa import names
-from polyarch.numa.exporter.cluster.publisher import Offer
-from polyarch.numa.exporter.fingerprint_report import StatusFile
-from polyarch.numa.exporter.metrics import ExporterMetrics
-from polyarch.numa.exporter.scan import Scanned
-from polyarch.numa.exporter.triggers.pacing import Wake
-from polyarch.numa.host.kubelet.settings import NoKubeletSettings
-from polyarch.numa.host.machine.layout import UnreadableMachine
-from polyarch.numa.host.podresources.client import PodResourcesError
-from polyarch.numa.result import fingerprint_status
+from polyarch.numa.exporter.publisher import PublishRequest
+from polyarch.numa.exporter.scan import ScanResult
+from polyarch.numa.exporter.schedule import ScanTrigger
+from polyarch.numa.exporter.server import ExporterMetrics
+from polyarch.numa.exporter.topology_document import fingerprint_status
+from polyarch.numa.host.kubelet import NoKubeletSettings
+from polyarch.numa.host.machine import UnreadableMachine
+from polyarch.numa.host.podresources import PodResourcesError
 from polyarch.objects import Condition
 
 log = structlog.get_logger(__name__)
 
+
+class FingerprintStatusFile:
+    """Replaced as a whole, so that no reader sees half of it. That it cannot be written is logged, once per cause."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+        self._beside = self._path.with_name(f".{self._path.name}.new")
+        self._problem = ""
+
+    def write(self, status: Mapping[str, Any]) -> None:
+        try:
+            self._beside.write_bytes(msgspec.json.encode(status))
+            self._beside.replace(self._path)
+        except OSError as error:
+            if str(error) != self._problem:
+                log.warning("fingerprint status file cannot be written", path=str(self._path), error=str(error))
+            self._problem = str(error)
+        else:
+            self._problem = ""
+
+
+# -- The loop of an exporter: waits for a trigger, scans, leaves the result to the publisher.
+
+
 T = TypeVar("T")
 
-BEAT: Final = 30.0
+LIVENESS_INTERVAL: Final = 30.0
 """Seconds after which the loop shows that it lives although nothing asks for a scan."""
 PAUSES: Final = (1.0, 30.0)
 """Seconds of the backoff after a failed scan: at first, and at most."""
-MARGIN: Final = 60.0
+LIVENESS_MARGIN: Final = 60.0
 """Seconds above three periods in which a loop that lives has gone round once (NE-121)."""
 
 
@@ -42,36 +66,36 @@ class ScanFailed(Exception):  # noqa: N818 - what happened
     """A scan had no result; the message is its cause in a few words."""
 
 
-class Wakes(Protocol):
+class ScanTriggerSource(Protocol):
     """``exporter.triggers.triggers.Triggers``."""
 
-    def next(self) -> Coroutine[Any, Any, Wake]: ...
+    def next(self) -> Coroutine[Any, Any, ScanTrigger]: ...
 
-    def put_back(self, wake: Wake, *, after: float) -> None: ...
+    def put_back(self, wake: ScanTrigger, *, after: float) -> None: ...
 
 
-class Scans(Protocol):
+class MakesScans(Protocol):
     """``exporter.scan.Scanner``."""
 
-    async def scan(self, wake: Wake) -> Scanned: ...
+    async def scan(self, wake: ScanTrigger) -> ScanResult: ...
 
 
-class Publishes(Protocol):
+class PublishesTopology(Protocol):
     """What a scan knows of the publisher."""
 
     @property
     def fingerprint(self) -> str: ...
 
-    def offer(self, offer: Offer) -> None: ...
+    def offer(self, offer: PublishRequest) -> None: ...
 
 
-class Tells(Protocol):
+class ConditionWriter(Protocol):
     """The own Pod's, or nobody's."""
 
     def set(self, condition: Condition) -> None: ...
 
 
-class Nobody:
+class NullConditions:
     """Takes conditions where there is no Pod to write them to."""
 
     def set(self, condition: Condition) -> None:
@@ -84,16 +108,16 @@ class ScanLoop:
     def __init__(
         self,
         *,
-        wakes: Wakes,
-        scanner: Scans,
-        publisher: Publishes,
+        wakes: ScanTriggerSource,
+        scanner: MakesScans,
+        publisher: PublishesTopology,
         metrics: ExporterMetrics,
         clock: Clock,
         chance: Random,
         period: float,
         ready: Callable[[], Coroutine[Any, Any, None]],
-        tells: Tells | None = None,
-        status_file: StatusFile | None = None,
+        tells: ConditionWriter | None = None,
+        status_file: FingerprintStatusFile | None = None,
     ) -> None:
         """``period``: seconds of the timer that scans; 0 without one. ``ready`` returns when a scan can be made."""
         self._wakes = wakes
@@ -104,7 +128,7 @@ class ScanLoop:
         self._chance = chance
         self._period = period
         self._ready = ready
-        self._tells = tells or Nobody()
+        self._tells = tells or NullConditions()
         self._status_file = status_file
         self._causes = Causes()
         self._failures = 0
@@ -123,7 +147,7 @@ class ScanLoop:
             except ScanFailed as error:
                 self._fail(wake, str(error))
 
-    async def once(self, wake: Wake) -> None:
+    async def once(self, wake: ScanTrigger) -> None:
         """One scan and what follows from it. Raises ``ScanFailed`` and ``NoKubeletSettings``."""
         began = self._clock.monotonic()
         self._metrics.woken(wake.trigger, seconds=max(0.0, began - wake.since))
@@ -145,7 +169,7 @@ class ScanLoop:
 
     def stalled(self) -> str | None:
         """The liveness check: None as long as the loop goes round."""
-        since, limit = self._clock.monotonic() - self._alive_at, 3 * self._period + MARGIN
+        since, limit = self._clock.monotonic() - self._alive_at, 3 * self._period + LIVENESS_MARGIN
         return None if since < limit else f"the scan loop has not gone round for {since:.0f} s (limit {limit:.0f} s)"
 
     async def _go_round(self, waited_for: Coroutine[Any, Any, T]) -> T:
@@ -155,14 +179,14 @@ class ScanLoop:
             while not task.done():
                 self._alive_at = self._clock.monotonic()
                 with suppress(TimeoutError):
-                    async with deadline(self._clock, BEAT):
+                    async with deadline(self._clock, LIVENESS_INTERVAL):
                         await asyncio.wait({task})
             return task.result()
         finally:
             task.cancel()
             self._alive_at = self._clock.monotonic()
 
-    def _succeed(self, wake: Wake, scanned: Scanned, ended: float) -> None:
+    def _succeed(self, wake: ScanTrigger, scanned: ScanResult, ended: float) -> None:
         if self._problem:
             log.info("scans succeed again", failures=self._failures)
         self._failures, self._problem = 0, ""
@@ -174,9 +198,9 @@ class ScanLoop:
                 log.warning("a scan found something odd", reason=finding.reason, what=finding.message)
         before = self._publisher.fingerprint
         now = self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
-        self._publisher.offer(Offer(scanned.document, wake.trigger, ended, now))
+        self._publisher.offer(PublishRequest(scanned.document, wake.trigger, ended, now))
         if self._status_file is not None:
-            self._status_file.write(fingerprint_status.status(scanned.zones, before))
+            self._status_file.write(fingerprint_status(scanned.zones, before))
         self._tells.set(Condition(names.PODRESOURCES_FETCHED, "True", "Scanned", "the last scan succeeded"))
         if scanned.stale_settings or self._stale:
             self._tell_of_settings(scanned.stale_settings)
@@ -188,7 +212,7 @@ class ScanLoop:
         else:
             self._tells.set(Condition(names.SETTINGS_STALE, "False", "Read", "the kubelet's settings are known"))
 
-    def _fail(self, wake: Wake, problem: str) -> None:
+    def _fail(self, wake: ScanTrigger, problem: str) -> None:
         base, cap = PAUSES
         after = max(base, backoff(self._failures + 1, base=base, cap=cap, random=self._chance))
         if problem != self._problem:

@@ -1,15 +1,27 @@
 """Settings of one exporter, merged from defaults, files, environment and flags (NE-130 – NE-132). What a scan
 decides by is in ``api.scan_settings``.
 
-``configuration`` reads them, ``run numa-exporter`` and ``numa export`` start with them. Durations are seconds. Pure.
-"""
+``configuration`` reads them, ``run numa-exporter`` and ``numa export`` start with them. Durations are seconds. Pure."""
 
-from typing import Literal
+import ipaddress
+import re
+from collections.abc import Callable, Collection, Mapping
+from operator import attrgetter
+from typing import Any, Final, Literal, Protocol, get_args
 
 import msgspec
 
-from polyarch.numa.api.scan_settings import ScanSettings
-from polyarch.numa.decide.facts import TopologyPolicy, TopologyScope
+from polyarch.durations import InvalidDuration, parse_duration
+from polyarch.numa.facts import (
+    FingerprintMethod,
+    MalformedPattern,
+    PodPattern,
+    ScanSettings,
+    TopologyPolicy,
+    TopologyScope,
+    UsageSource,
+    compile_pattern,
+)
 
 KubeletSource = Literal["auto", "configz", "file"]
 LogFormat = Literal["json", "console"]
@@ -101,3 +113,491 @@ class ExporterSettings(msgspec.Struct, frozen=True, kw_only=True):
     verbosity: int = 2
     """klog's level: 0 – 3 info, 4 and more debug."""
     log_format: LogFormat = "json"
+
+
+# -- Names of TLS versions and cipher suites that users and the operator give for metrics (NE-122).
+
+
+TLS_VERSIONS: Final[Mapping[str, str]] = {"VersionTLS12": "TLSv1_2", "VersionTLS13": "TLSv1_3"}
+"""Name → member of ``ssl.TLSVersion``."""
+
+CIPHER_SUITES: Final[Mapping[str, str]] = {
+    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384": "ECDHE-ECDSA-AES256-GCM-SHA384",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-ECDSA-CHACHA20-POLY1305",
+    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256": "ECDHE-RSA-AES128-GCM-SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384": "ECDHE-RSA-AES256-GCM-SHA384",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-RSA-CHACHA20-POLY1305",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256": "ECDHE-ECDSA-AES128-SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA": "ECDHE-ECDSA-AES128-SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA": "ECDHE-ECDSA-AES256-SHA",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256": "ECDHE-RSA-AES128-SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA": "ECDHE-RSA-AES128-SHA",
+    "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA": "ECDHE-RSA-AES256-SHA",
+    "TLS_RSA_WITH_AES_128_GCM_SHA256": "AES128-GCM-SHA256",
+    "TLS_RSA_WITH_AES_256_GCM_SHA384": "AES256-GCM-SHA384",
+    "TLS_RSA_WITH_AES_128_CBC_SHA256": "AES128-SHA256",
+    "TLS_RSA_WITH_AES_128_CBC_SHA": "AES128-SHA",
+    "TLS_RSA_WITH_AES_256_CBC_SHA": "AES256-SHA",
+    "TLS_AES_128_GCM_SHA256": "",
+    "TLS_AES_256_GCM_SHA384": "",
+    "TLS_CHACHA20_POLY1305_SHA256": "",
+}
+"""Name → OpenSSL's; empty: a suite of TLS 1.3, which is always on."""
+
+
+def openssl_ciphers(names: tuple[str, ...]) -> str:
+    """The list for ``SSLContext.set_ciphers``; empty: OpenSSL's own choice. Raises KeyError for an unknown name."""
+    return ":".join(found for name in names if (found := CIPHER_SUITES[name]))
+
+
+# -- The one error of this room: something that was written is wrong, and this is where.
+
+
+class InvalidConfiguration(ValueError):  # noqa: N818 - the name says what is the matter
+    """The message is ``place: key: reason``: a file with its key, a variable of the environment, or a flag (NE-135)."""
+
+
+class InvalidValue(ValueError):  # noqa: N818
+    """A value that its setting does not take; the message is the reason alone, and who knows the place adds it."""
+
+
+# -- Kinds of values: how each is written on a command line, how in a file, and how it is kept (NE-131, NE-135).
+
+
+SECOND: Final = 1_000_000_000
+"""Nanoseconds."""
+MAX_INTEGER: Final = 2**63 - 1
+"""Of a whole number: Go's ``int64``."""
+
+_TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+_FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
+_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+_LABEL: Final = re.compile(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?", re.ASCII)
+
+
+class ValueType(Protocol):
+    """One of them. A value that does not fit raises :class:`Unusable`."""
+
+    def of_text(self, text: str) -> Any:
+        """From a flag or a variable of the environment."""
+        ...
+
+    def of_file(self, found: object) -> Any:
+        """From a file, where a null never comes here: it means that nothing is said."""
+        ...
+
+    def in_file(self, value: Any) -> object:
+        """As a file spells it."""
+        ...
+
+    def settled(self, value: Any) -> Any:
+        """As the settings hold it."""
+        ...
+
+
+class Boolean(msgspec.Struct, frozen=True):
+    """Texts are those that Go's flags take."""
+
+    def of_text(self, text: str) -> bool:
+        if text in _TRUE:
+            return True
+        if text in _FALSE:
+            return False
+        raise InvalidValue(f"{_quoted(text)} is neither true nor false")
+
+    def of_file(self, found: object) -> bool:
+        if isinstance(found, bool):
+            return found
+        raise _wrong_type(found, "true or false")
+
+    def in_file(self, value: bool) -> object:
+        return value
+
+    def settled(self, value: bool) -> bool:
+        return value
+
+
+class Integer(msgspec.Struct, frozen=True):
+    """A whole number within bounds."""
+
+    least: int = 0
+    most: int = MAX_INTEGER
+
+    def of_text(self, text: str) -> int:
+        if _WHOLE.fullmatch(text) is None:
+            raise InvalidValue(f"{_quoted(text)} is not a whole number")
+        return self._within(int(text))
+
+    def of_file(self, found: object) -> int:
+        if isinstance(found, bool) or not isinstance(found, int):
+            raise _wrong_type(found, "a whole number")
+        return self._within(found)
+
+    def in_file(self, value: int) -> object:
+        return value
+
+    def settled(self, value: int) -> int:
+        return value
+
+    def _within(self, value: int) -> int:
+        if self.least <= value <= self.most:
+            return value
+        bounds = f"at least {self.least}" if self.most == MAX_INTEGER else f"from {self.least} to {self.most}"
+        raise InvalidValue(f"{value} is out of range; expected {bounds}")
+
+
+class Duration(msgspec.Struct, frozen=True):
+    """Text as Go writes it (``1m30s``), whole nanoseconds in a file and here, seconds in the settings."""
+
+    least: int = 0
+
+    def of_text(self, text: str) -> int:
+        if text.lstrip("+-") == "0":
+            return self._within(0)
+        try:
+            seconds = parse_duration(text.removeprefix("-").removeprefix("+"))
+        except InvalidDuration as error:
+            raise InvalidValue(str(error)) from None
+        return self._within(round(-seconds * SECOND if text.startswith("-") else seconds * SECOND))
+
+    def of_file(self, found: object) -> int:
+        if isinstance(found, bool) or not isinstance(found, int):
+            raise _wrong_type(found, f"whole nanoseconds, such as {SECOND} for one second")
+        return self._within(found)
+
+    def in_file(self, value: int) -> object:
+        return value
+
+    def settled(self, value: int) -> float:
+        return value / SECOND
+
+    def _within(self, value: int) -> int:
+        if value < self.least:
+            raise InvalidValue(
+                "a duration must not be negative" if value < 0 else "a duration must be longer than 0 here"
+            )
+        if value > MAX_INTEGER:
+            raise InvalidValue(f"a duration must not be longer than {MAX_INTEGER} nanoseconds")
+        return value
+
+
+class Text(msgspec.Struct, frozen=True):
+    """Any text that the check lets through; it raises :class:`Unusable`."""
+
+    check: Callable[[str], None] = lambda _: None
+
+    def of_text(self, text: str) -> str:
+        self.check(text)
+        return text
+
+    def of_file(self, found: object) -> str:
+        if not isinstance(found, str):
+            raise _wrong_type(found, "a text")
+        return self.of_text(found)
+
+    def in_file(self, value: str) -> object:
+        return value
+
+    def settled(self, value: str) -> str:
+        return value
+
+
+class Enumeration(msgspec.Struct, frozen=True):
+    """One of several words. The empty one, where it is allowed, says nothing."""
+
+    choices: tuple[str, ...]
+    optional: bool = False
+
+    def of_text(self, text: str) -> str:
+        if text in self.choices or (self.optional and not text):
+            return text
+        raise InvalidValue(f"unknown value {_quoted(text)}; expected one of {', '.join(self.choices)}")
+
+    def of_file(self, found: object) -> str:
+        if not isinstance(found, str):
+            raise _wrong_type(found, f"one of {', '.join(self.choices)}")
+        return self.of_text(found)
+
+    def in_file(self, value: str) -> object:
+        return value
+
+    def settled(self, value: str) -> str:
+        return value
+
+
+class Names(msgspec.Struct, frozen=True):
+    """Known names, separated by commas."""
+
+    known: Collection[str]
+    what: str
+    """What they are names of."""
+
+    def of_text(self, text: str) -> tuple[str, ...]:
+        return self._checked(tuple(name.strip() for name in text.split(",") if name.strip()))
+
+    def of_file(self, found: object) -> tuple[str, ...]:
+        if isinstance(found, str):
+            return self.of_text(found)
+        return self._checked(_texts(found, "names separated by commas, or a list of them"))
+
+    def in_file(self, value: tuple[str, ...]) -> object:
+        return ",".join(value)
+
+    def settled(self, value: tuple[str, ...]) -> tuple[str, ...]:
+        return value
+
+    def _checked(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if name not in self.known:
+                raise InvalidValue(f"unknown {self.what} {_quoted(name)}; known are {', '.join(sorted(self.known))}")
+        return names
+
+
+class ResourceLists(msgspec.Struct, frozen=True):
+    """``resourceExclude``: resources by the node's name, or ``*`` for every node (NE-071). Files alone have it."""
+
+    def of_text(self, text: str) -> Mapping[str, tuple[str, ...]]:
+        raise InvalidValue("resources are excluded in a file")
+
+    def of_file(self, found: object) -> Mapping[str, tuple[str, ...]]:
+        if not isinstance(found, dict):
+            raise _wrong_type(found, "lists of resources by node name")
+        lists = {}
+        for node, resources in found.items():
+            if not isinstance(node, str):
+                raise _wrong_type(node, "a node's name or *")
+            try:
+                lists[node] = () if resources is None else _texts(resources, "a list of resources")
+            except InvalidValue as error:
+                raise InvalidValue(f"{_quoted(node)}: {error}") from None
+        return lists
+
+    def in_file(self, value: Mapping[str, tuple[str, ...]]) -> object:
+        return {node: list(resources) for node, resources in value.items()}
+
+    def settled(self, value: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
+        return value
+
+
+class PodPatterns(msgspec.Struct, frozen=True):
+    """``podExclude``: pairs of shell globs (NE-067). Files alone have it."""
+
+    def of_text(self, text: str) -> tuple[PodPattern, ...]:
+        raise InvalidValue("pods are excluded in a file")
+
+    def of_file(self, found: object) -> tuple[PodPattern, ...]:
+        if not isinstance(found, list):
+            raise _wrong_type(found, "a list of {namespacePattern, namePattern}")
+        return tuple(self._item(number, item) for number, item in enumerate(found))
+
+    def in_file(self, value: tuple[PodPattern, ...]) -> object:
+        return [{"namespacePattern": each.namespace, "namePattern": each.name} for each in value]
+
+    def settled(self, value: tuple[PodPattern, ...]) -> tuple[PodPattern, ...]:
+        return value
+
+    def _item(self, number: int, item: object) -> PodPattern:
+        if not isinstance(item, dict):
+            raise InvalidValue(f"[{number}]: {_wrong_type(item, 'namespacePattern and namePattern')}")
+        unknown = sorted(str(key) for key in item if key not in ("namespacePattern", "namePattern"))
+        if unknown:
+            raise InvalidValue(
+                f"[{number}]: unknown key {_quoted(unknown[0])}; expected namespacePattern and namePattern"
+            )
+        return PodPattern(
+            namespace=self._glob(number, item, "namespacePattern"), name=self._glob(number, item, "namePattern")
+        )
+
+    def _glob(self, number: int, item: Mapping[str, object], key: str) -> str:
+        found = item.get(key)
+        if not isinstance(found, str):
+            raise InvalidValue(f"[{number}].{key}: {_wrong_type(found, 'a shell glob, such as *')}")
+        try:
+            compile_pattern(found)
+        except MalformedPattern as error:
+            raise InvalidValue(f"[{number}].{key}: {error}") from None
+        return found
+
+
+def check_label_value(text: str) -> None:
+    """A check of what becomes the value of a label."""
+    if _LABEL.fullmatch(text) is None:
+        raise InvalidValue(f"{_quoted(text)} cannot be a label's value: at most 63 letters, digits, '-', '_' and '.'")
+
+
+def check_ip_address(text: str) -> None:
+    """A check of what a server listens on; empty for all addresses."""
+    try:
+        ipaddress.ip_address(text or "::")
+    except ValueError:
+        raise InvalidValue(f"{_quoted(text)} is not an IP address") from None
+
+
+def check_socket_url(text: str) -> None:
+    """A check of where podresources is asked (NE-050, NE-051)."""
+    scheme, found, path = text.partition("://")
+    if not found or scheme not in ("unix", "fake") or not path.startswith("/"):
+        raise InvalidValue(f"{_quoted(text)} is neither unix:///path/to/socket nor fake:///directory")
+
+
+def _texts(found: object, expected: str) -> tuple[str, ...]:
+    if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
+        raise _wrong_type(found, expected)
+    return tuple(found)
+
+
+def _wrong_type(found: object, expected: str) -> InvalidValue:
+    return InvalidValue(f"{_TYPES.get(type(found), 'a value of another type')} instead of {expected}")
+
+
+def _quoted(text: str) -> str:
+    """As much as an error needs to show."""
+    return repr(text if len(text) <= 60 else f"{text[:57]}...")
+
+
+_TYPES: Final[Mapping[type, str]] = {
+    bool: "true or false",
+    int: "a number",
+    float: "a number with a fraction",
+    str: "a text",
+    list: "a list",
+    dict: "a mapping",
+    type(None): "nothing",
+}
+
+
+# -- What there is to set: each setting's key in the daemon's file, its kind, and its place in ``ExporterSettings``
+
+
+POLICY: Final = "topologyExporter.topologyManagerPolicy"
+SCOPE: Final = "topologyExporter.topologyManagerScope"
+REFERENCE: Final = tuple(
+    f"topologyExporter.referenceContainer.{name}" for name in ("namespace", "podName", "containerName")
+)
+EVENTS: Final = "topologyExporter.maxEventPerTimeUnit"
+TIME_UNIT: Final = "topologyExporter.timeUnitToLimitEvents"
+WATCHED_NAMESPACE: Final = "resourceMonitor.namespace"
+HOSTNAME: Final = "nrtUpdater.hostname"
+VERBOSE: Final = "global.verbose"
+DEBUG: Final = "global.debug"
+POD_EXCLUDE: Final = "resourceMonitor.podExclude"
+RESOURCE_EXCLUDE: Final = "resourceMonitor.resourceExclude"
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """One of them."""
+
+    key: str
+    """In the daemon's file, its sections separated by dots."""
+    kind: ValueType
+    field: str = ""
+    """In ``ExporterSettings``; empty where several settings make one field."""
+    variable: str = ""
+    """Of the environment, which speaks only where the value is still empty (NE-130)."""
+    alone: Any = None
+    """The default of a setting without a field."""
+
+    @property
+    def default(self) -> Any:
+        """As a file would have it."""
+        if not self.field:
+            return self.alone
+        value = attrgetter(self.field)(_DEFAULTS)
+        if isinstance(self.kind, Duration):
+            return round(value * SECOND)
+        return value
+
+
+_DEFAULTS: Final = ExporterSettings()
+_YES_OR_NO: Final = Boolean()
+_TEXT: Final = Text()
+_TIME: Final = Duration()
+_PORT: Final = Integer(most=65535)
+_POLICIES: Final = Enumeration(get_args(TopologyPolicy), optional=True)
+_TLS_VERSION: Final = Enumeration(tuple(TLS_VERSIONS), optional=True)
+_CIPHERS: Final = Names(CIPHER_SUITES, "cipher suite")
+_SCOPES: Final = Enumeration(get_args(TopologyScope), optional=True)
+
+_ALL_SETTINGS: Final = (
+    Setting(VERBOSE, Integer(), "verbosity"),
+    Setting(DEBUG, _YES_OR_NO, alone=False),
+    Setting("global.kubeConfig", _TEXT, "kubeconfig"),
+    Setting("global.logFormat", Enumeration(get_args(LogFormat)), "log_format"),
+    #
+    Setting(HOSTNAME, _TEXT, "hostname", "NODE_NAME"),
+    Setting("nrtUpdater.patchMode", _YES_OR_NO, "publish.patch_mode"),
+    Setting("nrtUpdater.patchResync", Integer(), "publish.patch_resync"),
+    Setting("nrtUpdater.oneShot", _YES_OR_NO, "publish.oneshot"),
+    Setting("nrtUpdater.noPublish", _YES_OR_NO, "publish.no_publish"),
+    # our own
+    Setting("nrtUpdater.resync", Duration(least=1), "publish.resync"),
+    Setting("nrtUpdater.heartbeat", _TIME, "publish.heartbeat"),
+    Setting("nrtUpdater.legacyFields", _YES_OR_NO, "scan.legacy_fields"),
+    Setting("nrtUpdater.extraAttributes", _YES_OR_NO, "scan.extra_attributes"),
+    Setting("nrtUpdater.nodeGroup", Text(check_label_value), "scan.node_group"),
+    #
+    Setting(WATCHED_NAMESPACE, _TEXT, alone=""),
+    Setting("resourceMonitor.sysfsRoot", _TEXT, "host.sysfs"),
+    Setting(RESOURCE_EXCLUDE, ResourceLists(), "scan.resource_exclude"),
+    Setting("resourceMonitor.refreshNodeResources", _YES_OR_NO, "triggers.refresh_node_resources"),
+    Setting("resourceMonitor.podSetFingerprint", _YES_OR_NO, "scan.pods_fingerprint"),
+    Setting(
+        "resourceMonitor.podSetFingerprintMethod",
+        Enumeration(get_args(FingerprintMethod)),
+        "scan.pods_fingerprint_method",
+    ),
+    Setting("resourceMonitor.exposeTiming", _YES_OR_NO, "scan.expose_timing"),
+    Setting(
+        "resourceMonitor.podSetFingerprintStatusFile", _TEXT, "scan.pods_fingerprint_status_file", "PFP_STATUS_FILE"
+    ),
+    Setting(POD_EXCLUDE, PodPatterns(), "scan.pod_exclude"),
+    Setting("resourceMonitor.excludeTerminalPods", _YES_OR_NO, "scan.exclude_terminal_pods"),
+    # our own
+    Setting("resourceMonitor.root", _TEXT, "host.root"),
+    Setting("resourceMonitor.kubeletStateDir", _TEXT, "host.kubelet_state_dir"),
+    Setting("resourceMonitor.usageSource", Enumeration(get_args(UsageSource)), "scan.usage_source"),
+    Setting("resourceMonitor.allocatableInterval", _TIME, "triggers.allocatable_interval"),
+    Setting("resourceMonitor.placementVectors", _YES_OR_NO, "scan.placement_vectors"),
+    #
+    Setting(REFERENCE[0], _TEXT, "", "REFERENCE_NAMESPACE", alone=""),
+    Setting(REFERENCE[1], _TEXT, "", "REFERENCE_POD_NAME", alone=""),
+    Setting(REFERENCE[2], _TEXT, "", "REFERENCE_CONTAINER_NAME", alone=""),
+    Setting(POLICY, _POLICIES, "", "TOPOLOGY_MANAGER_POLICY", alone=""),
+    Setting(SCOPE, _SCOPES, "", "TOPOLOGY_MANAGER_SCOPE", alone=""),
+    Setting("topologyExporter.kubeletConfigFile", _TEXT, "host.kubelet_config_file"),
+    Setting("topologyExporter.podResourcesSocketPath", Text(check_socket_url), "host.podresources_socket"),
+    Setting("topologyExporter.sleepInterval", _TIME, "triggers.sleep_interval"),
+    Setting("topologyExporter.podReadinessEnable", _YES_OR_NO, "publish.podreadiness"),
+    Setting("topologyExporter.notifyFilePath", _TEXT, "triggers.notify_file"),
+    Setting(EVENTS, Integer(least=1), alone=1),
+    Setting(TIME_UNIT, Duration(least=1), alone=SECOND),
+    Setting("topologyExporter.addNRTOwnerEnable", _YES_OR_NO, "scan.add_nrt_owner"),
+    Setting("topologyExporter.metricsMode", Enumeration(get_args(MetricsMode)), "metrics.mode"),
+    Setting("topologyExporter.metricsPort", _PORT, "metrics.port"),
+    Setting("topologyExporter.metricsAddress", Text(check_ip_address), "metrics.address"),
+    Setting("topologyExporter.metricsTLS.certsDir", _TEXT, "metrics.certs_dir"),
+    Setting("topologyExporter.metricsTLS.certFile", _TEXT, "metrics.cert_file"),
+    Setting("topologyExporter.metricsTLS.keyFile", _TEXT, "metrics.key_file"),
+    Setting("topologyExporter.metricsTLS.minTLSVersion", _TLS_VERSION, "metrics.min_tls_version"),
+    Setting("topologyExporter.metricsTLS.cipherSuites", _CIPHERS, "metrics.cipher_suites"),
+    Setting("topologyExporter.metricsTLS.wantCliAuth", _YES_OR_NO, "metrics.want_client_certificates"),
+    # our own
+    Setting("topologyExporter.kubeletConfig", Enumeration(get_args(KubeletSource)), "host.kubelet_config"),
+    Setting("topologyExporter.kubeletConfigDir", _TEXT, "host.kubelet_config_dir"),
+    Setting("topologyExporter.kubeletAddress", _TEXT, "host.kubelet_address", "HOST_IP"),
+    Setting("topologyExporter.kubeletCA", _TEXT, "host.kubelet_ca"),
+    Setting("topologyExporter.kubeletInsecureTLS", _YES_OR_NO, "host.kubelet_insecure_tls"),
+    Setting("topologyExporter.statePoll", _TIME, "triggers.state_poll"),
+)
+
+SETTINGS: Final[Mapping[str, Setting]] = {each.key: each for each in _ALL_SETTINGS}
+"""By key."""
+
+EXTRA_SETTINGS: Final[Mapping[str, Setting]] = {
+    "kubelet.topologyManagerPolicy": Setting("kubelet.topologyManagerPolicy", _POLICIES),
+    "kubelet.topologyManagerScope": Setting("kubelet.topologyManagerScope", _SCOPES),
+    "resourceExclude": SETTINGS[RESOURCE_EXCLUDE],
+    "podExclude": SETTINGS[POD_EXCLUDE],
+}
+"""What an extra file may say: its key → the setting that it is."""

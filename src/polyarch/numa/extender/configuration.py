@@ -8,14 +8,14 @@ from difflib import get_close_matches
 from typing import Any, Final, NamedTuple, get_args
 
 from polyarch.durations import InvalidDuration, parse_go_duration
-from polyarch.numa.api.settings import (
+from polyarch.numa.api.resources import (
     CANDIDATE_BOUNDS,
-    Detection,
-    Informer,
+    PodInformer,
     RestrictedPolicy,
     ResyncDebug,
+    ResyncDetection,
     SchedulingMode,
-    Scoring,
+    ScoringType,
 )
 from polyarch.numa.extender.settings import BestEffort, ExtenderSettings, Foreign, Kick, Switch, UnknownNodes
 
@@ -151,7 +151,7 @@ def _address(value: Any) -> tuple[str, int]:
 SETTINGS: Final = (
     Setting("mode", "--mode", "mode", _choice(SchedulingMode)),
     Setting("schedulerName", "--scheduler-name", "scheduler_name", _name),
-    Setting("strategy", "--strategy", "strategy", _choice(Scoring)),
+    Setting("strategy", "--strategy", "strategy", _choice(ScoringType)),
     Setting("weights", "--weights", "weights", _weights),
     Setting("restricted", "--restricted", "restricted", _choice(RestrictedPolicy)),
     Setting("bestEffort", "--best-effort", "best_effort", _choice(BestEffort)),
@@ -163,8 +163,8 @@ SETTINGS: Final = (
     Setting("maxStaleness", "--max-staleness", "max_staleness", _duration(1.0)),
     Setting("resyncPeriod", "--cache-resync-period", "resync_period", _duration(0.0)),
     Setting("resyncDebug", "--cache-resync-debug", "resync_debug", _choice(ResyncDebug)),
-    Setting("resyncDetection", "--cache-resync-detection", "detection", _choice(Detection)),
-    Setting("informer", "--informer", "informer", _choice(Informer)),
+    Setting("resyncDetection", "--cache-resync-detection", "detection", _choice(ResyncDetection)),
+    Setting("informer", "--informer", "informer", _choice(PodInformer)),
     Setting("compatStrict", "--compat-strict", "compat_strict", _boolean),
     Setting("resolvable", "--resolvable", "resolvable", _boolean),
     Setting("preempt", "--preempt", "preempt", _boolean),

@@ -22,9 +22,9 @@ from polyarch.kube.events import Recorder, Regarding
 from polyarch.kube.informer import Informer, WatchClient
 from polyarch.kube.patches import JsonPatch, add, remove, test
 from polyarch.kube.resources import POD_DISRUPTION_BUDGETS, PODS, Resource
-from polyarch.numa.decide.xxh64 import xxh64
 from polyarch.numa.extender.metrics import ExtenderMetrics
 from polyarch.numa.extender.wire import ExtenderArgs
+from polyarch.numa.fingerprint import xxh64
 from polyarch.numa.fit.facts import FitDecision, NodeFacts, PodFacts
 from polyarch.numa.preemption import (
     DisruptionBudget,

@@ -5,7 +5,14 @@ from typing import Final, Literal
 
 import msgspec
 
-from polyarch.numa.api.settings import Detection, Informer, RestrictedPolicy, ResyncDebug, SchedulingMode, Scoring
+from polyarch.numa.api.resources import (
+    PodInformer,
+    RestrictedPolicy,
+    ResyncDebug,
+    ResyncDetection,
+    SchedulingMode,
+    ScoringType,
+)
 from polyarch.numa.names import EXTENDER_PORT, STATUS_PORT
 
 BestEffort = Literal["score", "ignore"]
@@ -28,7 +35,7 @@ class ExtenderSettings(msgspec.Struct, frozen=True, kw_only=True):
     mode: SchedulingMode = "exact"
     scheduler_name: str = "topo-aware-scheduler"
     """Pods of others are answered, and reserve nothing."""
-    strategy: Scoring = "LeastAllocated"
+    strategy: ScoringType = "LeastAllocated"
     weights: Mapping[str, int] = {}
     restricted: RestrictedPolicy = "filter"
     best_effort: BestEffort = "score"
@@ -45,8 +52,8 @@ class ExtenderSettings(msgspec.Struct, frozen=True, kw_only=True):
     resync_period: float = 5.0
     """Seconds, of mode compat."""
     resync_debug: ResyncDebug = "DumpJSONFile"
-    detection: Detection = "Relaxed"
-    informer: Informer = "Dedicated"
+    detection: ResyncDetection = "Relaxed"
+    informer: PodInformer = "Dedicated"
     compat_strict: bool = False
     resolvable: bool = False
     """Rejected nodes are told so that the scheduler's own preemption may try them."""

@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from polyarch.numa.api.settings import Detection, Informer, Scoring
-from polyarch.numa.decide.fingerprint import check
+from polyarch.numa.api.resources import PodInformer, ResyncDetection, ScoringType
+from polyarch.numa.fingerprint import check_fingerprint
 from polyarch.numa.fit.facts import (
     CANNOT_ALIGN,
     CPU,
@@ -31,7 +31,7 @@ from polyarch.numa.fit.facts import (
 class CompatOptions(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """How fitting nodes are compared."""
 
-    strategy: Scoring = "LeastAllocated"
+    strategy: ScoringType = "LeastAllocated"
     weights: Mapping[str, int] = {}
     """By resource; what is not here, or is below 1, counts as 1 (NS-031)."""
 
@@ -44,9 +44,9 @@ class CacheOptions(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     scheduler_names: frozenset[str] = frozenset()
     """Ours: pods bound by others are foreign (NS-132)."""
-    informer: Informer = "Dedicated"
+    informer: PodInformer = "Dedicated"
     """Which pods a fingerprint is compared with: all bound ones past Pending, or with ``Shared`` running ones."""
-    detection: Detection = "Relaxed"
+    detection: ResyncDetection = "Relaxed"
     """Which foreign pods count: those with exclusive resources, or with ``Aggressive`` all."""
     strict: bool = False
     """A flush also forgets bound pods that are still Pending, as the plugin does (NS-134)."""
@@ -637,7 +637,7 @@ class OverReserveCache:
             return False
         if node.latest.fingerprint_method == EXCLUSIVE_METHOD:
             relevant = [pod for pod in relevant if pod.has_own or lists_any(node.latest, pod.devices)]
-        return check(fingerprint, ((pod.namespace, pod.name) for pod in relevant)) == "ok"
+        return check_fingerprint(fingerprint, ((pod.namespace, pod.name) for pod in relevant)) == "ok"
 
     def _is_relevant(self, pod: _Pod) -> bool:
         if self._options.informer == "Shared":

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from polyarch.numa.decide.facts import TopologyScope
+from polyarch.numa.facts import TopologyScope
 from polyarch.numa.fit import facts
 from polyarch.numa.fit.facts import (
     CPU,

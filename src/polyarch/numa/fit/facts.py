@@ -11,11 +11,9 @@ import msgspec
 
 from polyarch.durations import InvalidDuration, parse_duration
 from polyarch.numa import names
-from polyarch.numa.api.attributes import cell_id, value
-from polyarch.numa.api.scan_settings import PodPattern
-from polyarch.numa.api.topology import Attribute, NodeResourceTopology, Quantity, Zone
-from polyarch.numa.decide.facts import TopologyPolicy, TopologyScope
-from polyarch.numa.decide.placement_vectors import Vectors
+from polyarch.numa.api.topology import Attribute, NodeResourceTopology, Quantity, Zone, attribute_value, zone_id
+from polyarch.numa.facts import PodPattern, TopologyPolicy, TopologyScope
+from polyarch.numa.placement_vectors import PlacementVectors
 from polyarch.objects import ObjectMeta
 from polyarch.quantity import UNIT, InvalidQuantity, thousandths
 
@@ -328,7 +326,7 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="cam
     """The Node's ``status.allocatable``; None: the Node is not known."""
     fingerprint: str = ""
     fingerprint_method: str = ""
-    vectors: Vectors | None = None
+    vectors: PlacementVectors | None = None
     """On which cell each container sits, if the exporter says so."""
     zones_ignored: int = 0
     resource_version: str = ""
@@ -350,7 +348,7 @@ def node_facts(
         return NodeFacts(name=name, has_topology=False, allocatable=node)
     cells: dict[int, ZoneFacts] = {}
     for zone in topology.zones or ():
-        identity = cell_id(zone.name) if zone.type == _TYPE else None
+        identity = zone_id(zone.name) if zone.type == _TYPE else None
         if identity is not None and identity <= HIGHEST_ZONE and identity not in cells:
             cells[identity] = _zone(identity, zone, exact=exact)
     method, fingerprint = _fingerprint(topology)
@@ -373,9 +371,9 @@ def node_settings(topology: NodeResourceTopology, *, exact: bool = True) -> Node
     named = _NAMED_EXACT if exact else _NAMED
     policy, scope = named.get(next(iter(topology.topology_policies or ()), ""), ("none", "container"))
     said = topology.attributes or ()
-    policy = _POLICIES.get(value(said, names.POLICY) or "", policy)
-    scope = _SCOPES.get(value(said, names.SCOPE) or "", scope)
-    most = _number(value(said, names.MAX_NUMA_NODES))
+    policy = _POLICIES.get(attribute_value(said, names.POLICY) or "", policy)
+    scope = _SCOPES.get(attribute_value(said, names.SCOPE) or "", scope)
+    most = _number(attribute_value(said, names.MAX_NUMA_NODES))
     known = NodeSettings(
         policy=policy,
         scope=scope,
@@ -385,14 +383,14 @@ def node_settings(topology: NodeResourceTopology, *, exact: bool = True) -> Node
         return known
     return msgspec.structs.replace(
         known,
-        cpu_manager=value(said, names.CPU_MANAGER_POLICY),
-        cpu_options=_options(value(said, names.CPU_MANAGER_OPTIONS)),
-        threads_per_core=_number(value(said, names.THREADS_PER_CORE)) or None,
-        memory_manager=value(said, names.MEMORY_MANAGER_POLICY),
-        topology_options=_options(value(said, names.TOPOLOGY_MANAGER_OPTIONS)),
-        pod_level_managers=value(said, names.POD_LEVEL_MANAGERS) == "true",
-        refresh_period=_duration(value(said, names.REFRESH_PERIOD)),
-        pod_exclude=_patterns(value(said, names.POD_EXCLUDE)),
+        cpu_manager=attribute_value(said, names.CPU_MANAGER_POLICY),
+        cpu_options=_options(attribute_value(said, names.CPU_MANAGER_OPTIONS)),
+        threads_per_core=_number(attribute_value(said, names.THREADS_PER_CORE)) or None,
+        memory_manager=attribute_value(said, names.MEMORY_MANAGER_POLICY),
+        topology_options=_options(attribute_value(said, names.TOPOLOGY_MANAGER_OPTIONS)),
+        pod_level_managers=attribute_value(said, names.POD_LEVEL_MANAGERS) == "true",
+        refresh_period=_duration(attribute_value(said, names.REFRESH_PERIOD)),
+        pod_exclude=_patterns(attribute_value(said, names.POD_EXCLUDE)),
     )
 
 
@@ -412,10 +410,10 @@ def _zone(identity: int, zone: Zone, *, exact: bool) -> ZoneFacts:
             available[name] = _amount(each.available)
     costs: dict[int, int] = {}
     for cost in zone.costs or ():
-        other = cell_id(cost.name)
+        other = zone_id(cost.name)
         if other is not None:
             costs.setdefault(other, cost.value)
-    group = value(zone.attributes or (), names.ZONE_MEMORY_GROUP) if exact else None
+    group = attribute_value(zone.attributes or (), names.ZONE_MEMORY_GROUP) if exact else None
     return ZoneFacts(
         id=identity,
         capacity=capacity,
@@ -423,7 +421,7 @@ def _zone(identity: int, zone: Zone, *, exact: bool) -> ZoneFacts:
         available=available,
         costs=costs,
         memory_group=_zone_ids(group),
-        socket=_number(value(zone.attributes or (), names.ZONE_SOCKET)) if exact else None,
+        socket=_number(attribute_value(zone.attributes or (), names.ZONE_SOCKET)) if exact else None,
     )
 
 
@@ -438,23 +436,23 @@ def _amount(quantity: Quantity) -> int:
 def _fingerprint(topology: NodeResourceTopology) -> tuple[str, str]:
     """Method and text; an object that has the older annotation alone counts all pods (NS-104)."""
     said: Sequence[Attribute] = topology.attributes or ()
-    if (found := value(said, names.FINGERPRINT)) is not None:
-        return value(said, names.FINGERPRINT_METHOD) or "all", found
+    if (found := attribute_value(said, names.FINGERPRINT)) is not None:
+        return attribute_value(said, names.FINGERPRINT_METHOD) or "all", found
     legacy = (topology.metadata.annotations or {}).get(names.LEGACY_FINGERPRINT, "")
     return ("all", legacy) if legacy else ("", "")
 
 
-def _vectors(topology: NodeResourceTopology) -> Vectors | None:
-    metadata = value(topology.attributes or (), names.PLACEMENT_METADATA)
+def _vectors(topology: NodeResourceTopology) -> PlacementVectors | None:
+    metadata = attribute_value(topology.attributes or (), names.PLACEMENT_METADATA)
     if metadata is None:
         return None
     texts: dict[int, str] = {}
     for zone in topology.zones or ():
-        identity = cell_id(zone.name)
-        text = value(zone.attributes or (), names.PLACEMENT_VECTOR)
+        identity = zone_id(zone.name)
+        text = attribute_value(zone.attributes or (), names.PLACEMENT_VECTOR)
         if identity is not None and text is not None:
             texts.setdefault(identity, text)
-    return Vectors(metadata, texts)
+    return PlacementVectors(metadata, texts)
 
 
 def _number(text: str | None) -> int | None:

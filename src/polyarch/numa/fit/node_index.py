@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from polyarch.numa.decide.xxh64 import xxh64
+from polyarch.numa.fingerprint import xxh64
 from polyarch.numa.fit.demand import NOTHING, AlignmentUnit, PodDemand, PodDemandCache
 from polyarch.numa.fit.evaluate import (
     WHOLE_CORES,

@@ -25,8 +25,7 @@ from polyarch.kube.resources import (
     Resource,
 )
 from polyarch.numa import names
-from polyarch.numa.api.resources import NamespacedName
-from polyarch.numa.api.settings import TOLERATES_ALL
+from polyarch.numa.api.resources import TOLERATES_ALL, NamespacedName
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.operator import certificates, operands
 from polyarch.operator.components.numa_facts import USUAL_API_PORTS, Platform, ReadDocument, ServingCertificate

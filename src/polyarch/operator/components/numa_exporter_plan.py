@@ -9,11 +9,10 @@ from polyarch.kube.owners import Owner
 from polyarch.kube.resources import DAEMONSETS, NAMESPACES, Resource, few
 from polyarch.kube.schema import without_nulls
 from polyarch.numa import names
-from polyarch.numa.api.resources import OPERATORS, NUMAResourcesOperator, NUMAResourcesOperatorSpec
-from polyarch.numa.api.settings import verbosity
+from polyarch.numa.api.crds import operator_violations
+from polyarch.numa.api.resources import OPERATORS, NUMAResourcesOperator, NUMAResourcesOperatorSpec, verbosity
 from polyarch.numa.api.topology import TOPOLOGIES
-from polyarch.numa.api.validation import operator_departures
-from polyarch.numa.decide.exclusions import MalformedPattern, pattern
+from polyarch.numa.facts import MalformedPattern, compile_pattern
 from polyarch.numa.names import NODE_GROUP_LABEL
 from polyarch.objects import Condition, ObjectMeta
 from polyarch.operator.components import numa_exporter_objects, numa_facts, numa_node_groups
@@ -121,7 +120,7 @@ def plan_exporters(observed: ExporterFacts) -> ExporterPlan:
                 "EXPORTER_IMAGE_RESTRICTION=false for the operator",
             ),
         )
-    if wrong := operator_departures(observed.object):
+    if wrong := operator_violations(observed.object):
         return _refused(observed, OperatorCondition("Degraded", numa_facts.VALIDATION, "; ".join(map(str, wrong))))
     given = msgspec.convert({"metadata": metadata, "spec": spec or {}}, NUMAResourcesOperator)
     resolved = resolve(
@@ -165,7 +164,7 @@ def _malformed(spec: NUMAResourcesOperatorSpec) -> Iterator[str]:
     for index, excluded in enumerate(spec.pod_excludes or ()):
         for field, glob in (("namespace", excluded.namespace), ("name", excluded.name)):
             try:
-                pattern(glob)
+                compile_pattern(glob)
             except MalformedPattern as error:
                 yield f"spec.podExcludes[{index}].{field}: {error}"
 

@@ -21,8 +21,7 @@ from polyarch.kube.resources import CRDS, DAEMONSETS, NAMESPACES
 from polyarch.numa import names
 from polyarch.numa.api.resources import OPERATORS
 from polyarch.numa.api.topology import TOPOLOGIES
-from polyarch.numa.api.topology_crd import definition
-from polyarch.numa.api.topology_sync import beyond_ours, is_behind
+from polyarch.numa.api.topology_crd import fields_beyond_ours, is_behind, topology_crd
 from polyarch.objects import Condition, Key, PartialObjectMetadata, Unstructured
 from polyarch.operator.apply_sets import OperandApplySets
 from polyarch.operator.cluster import MONITORING, Discovery, OperatorNamespace
@@ -148,7 +147,7 @@ class TopologyCRD:
 
     async def _sync(self) -> str:
         """Its resourceVersion afterwards."""
-        ours = definition()
+        ours = topology_crd()
         try:
             installed: dict[str, Any] = await self._client.get(CRDS, NAME)
         except NotFound:
@@ -156,7 +155,7 @@ class TopologyCRD:
             log.info("definition made", definition=NAME)
             return written.metadata.resource_version
         if not is_behind(installed, ours):
-            if others := beyond_ours(installed, ours):
+            if others := fields_beyond_ours(installed, ours):
                 log.info("definition left alone: it has more than ours", definition=NAME, more=others[:NAMED])
             return str(installed["metadata"]["resourceVersion"])
         made_by_us = PART_OF.items() <= (installed["metadata"].get("labels") or {}).items()

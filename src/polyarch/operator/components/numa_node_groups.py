@@ -12,9 +12,8 @@ import msgspec
 
 from polyarch.kube.resources import Resource, few
 from polyarch.numa import names
-from polyarch.numa.api.resources import NodeGroup
-from polyarch.numa.api.settings import GroupSettings
-from polyarch.numa.decide.facts import TopologyPolicy, TopologyScope
+from polyarch.numa.api.resources import GroupSettings, NodeGroup
+from polyarch.numa.facts import TopologyPolicy, TopologyScope
 from polyarch.operator.components.numa_facts import NodeLabels, Platform, ReadDocument
 from polyarch.selectors import InvalidSelector, Requirement, Selector
 

@@ -17,7 +17,7 @@ from polyarch.kube.owners import Owner
 from polyarch.kube.rbac import GROUP, Rule, granted, path_rule, rule
 from polyarch.kube.resources import CLUSTER_ROLES, LEASES, NODES, POD_DISRUPTION_BUDGETS, PODS, SERVICES, Resource
 from polyarch.kube.server import SCRAPER_RIGHTS
-from polyarch.numa.api.settings import SchedulerSettings
+from polyarch.numa.api.resources import SchedulerSettings
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.names import CONFIG_HASH, EXTENDER_PORT, KICK, SCHEDULER, STATE_PATH, STATUS_PORT
 from polyarch.operator import operands

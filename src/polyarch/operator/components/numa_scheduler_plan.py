@@ -9,9 +9,8 @@ import msgspec
 from polyarch.durations import go_duration
 from polyarch.kube.owners import Owner
 from polyarch.kube.resources import DEPLOYMENTS
-from polyarch.numa.api.resources import NUMAResourcesScheduler
-from polyarch.numa.api.settings import Informer, SchedulerSettings
-from polyarch.numa.api.validation import scheduler_departures
+from polyarch.numa.api.crds import scheduler_violations
+from polyarch.numa.api.resources import NUMAResourcesScheduler, PodInformer, SchedulerSettings
 from polyarch.numa.names import QOS_REQUEST, SCHEDULER, SCHEDULER_SINGLETON
 from polyarch.objects import Condition, ObjectMeta
 from polyarch.operator.components import numa_facts
@@ -116,7 +115,7 @@ def seats(wanted: int | None, found: NodeCounts, platform: Platform) -> Schedule
     return SchedulerReplicas(replicas=wanted, on_control_plane=on_control_plane)
 
 
-def informer(wanted: Informer | None, found: NodeCounts, platform: Platform) -> Informer:
+def informer(wanted: PodInformer | None, found: NodeCounts, platform: Platform) -> PodInformer:
     """NO-083: unset, it follows the oldest kubelet, since every node's list has to be read in the same way."""
     if wanted is not None:
         return wanted
@@ -253,7 +252,7 @@ def plan_scheduler(observed: SchedulerFacts) -> SchedulerPlan:
     if observed.metadata.name != SCHEDULER_SINGLETON:
         problem = f"the name must be {SCHEDULER_SINGLETON}: nothing is made for {observed.metadata.name}"
         return SchedulerPlan(verdict=OperatorCondition("Degraded", numa_facts.SCHEDULER_NAME, problem), status={})
-    wrong = scheduler_departures(observed.document)
+    wrong = scheduler_violations(observed.document)
     before = {
         name: value
         for name, value in (observed.document.get("status") or {}).items()

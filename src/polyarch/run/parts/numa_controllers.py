@@ -181,6 +181,6 @@ class NumaControllers:
 
 def _decoded(place: str, content: str) -> Mapping[str, Any]:
     """A manifest in YAML, which only HyperShift has."""
-    from polyarch.numa.host.kubelet.configuration import manifest
+    from polyarch.numa.host.kubelet import yaml_mapping
 
-    return manifest(place, content.encode())
+    return yaml_mapping(place, content.encode())

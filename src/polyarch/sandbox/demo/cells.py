@@ -14,7 +14,7 @@ import msgspec
 
 from polyarch.kube.client import Client
 from polyarch.kube.resources import NAMESPACES, PODS, SERVICE_ACCOUNTS
-from polyarch.numa.api.settings import SchedulerSettings
+from polyarch.numa.api.resources import SchedulerSettings
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.demo.stage import clean

@@ -10,8 +10,8 @@ from grpclib.const import Status
 from grpclib.exceptions import GRPCError
 from grpclib.server import Server, Stream
 
-from polyarch.numa.host.podresources.v1 import api_pb2 as api
-from polyarch.numa.host.podresources.v1.api_grpc import PodResourcesListerBase
+from polyarch.numa.host import podresources_pb2 as api
+from polyarch.numa.host.podresources_grpc import PodResourcesListerBase
 from polyarch.sandbox.kubelet_model import cpus, memory
 from polyarch.sandbox.kubelet_model.devices import Devices
 from polyarch.sandbox.kubelet_model.machine import Device

@@ -9,12 +9,12 @@ from polyarch.cli.errors import UsageError
 from polyarch.cli.maintenance import generate
 from polyarch.installation.objects import COMPONENTS, definitions
 from polyarch.installation.settings import InstallationSettings
-from polyarch.numa.api import topology_crd
+from polyarch.numa.api.topology_crd import topology_crd
 
 PROJECT = Path(__file__).parents[4]
 DOCUMENTS = {
     document["metadata"]["name"]: document
-    for document in (*definitions(InstallationSettings(components=tuple(COMPONENTS))), topology_crd.definition())
+    for document in (*definitions(InstallationSettings(components=tuple(COMPONENTS))), topology_crd())
 }
 
 

@@ -10,9 +10,9 @@ from polyarch.cli.numa.explain.text import PREEMPTION, text_of
 from polyarch.cli.numa.sources.mode_flags import ModeOptions
 from polyarch.cli.numa.sources.objects import Objects
 from polyarch.cli.numa.sources.seen import Seen
-from polyarch.numa.decide.placement_vectors import Vectors, encode
 from polyarch.numa.extender.state_document import Options
 from polyarch.numa.fit.facts import PodFacts
+from polyarch.numa.placement_vectors import PlacementVectors, encode_vectors
 from polyarch.numa.snapshot import Snapshot
 
 NODES = listed(topology("a", zone(0, cpu="2"), zone(1, cpu="4")), topology("b", zone(0, memory="2Gi"), zone(1)))
@@ -183,7 +183,7 @@ def test_ns_161_compat_has_the_plugins_words_and_numbers(numa) -> None:
 def bound(vectors: Any = None, **uid: str) -> dict[str, Any]:
     """Node ``a`` with a pod that its object shows: on cell 1, where vectors say so."""
     made = topology("a", zone(0, cpu="6"), zone(1, cpu="4"), nodeTopologyPodsFingerprintMethod="all")
-    if isinstance(vectors, Vectors):
+    if isinstance(vectors, PlacementVectors):
         made["attributes"].append({"name": "topology.node.k8s.io/numaplacement-metadata", "value": vectors.metadata})
         for cell, text in vectors.by_cell.items():
             made["zones"][cell]["attributes"] = [{"name": "topology.node.k8s.io/numaplacement-vector", "value": text}]
@@ -199,7 +199,7 @@ BOUND = ("explain", "shop/web", "--nrt", "nodes.json", "--nodes", "others.json",
 
 
 def test_ns_161_a_bound_pod_is_where_the_vectors_say_and_where_it_was_expected(numa) -> None:
-    vectors = encode({("shop", "web", "app"): frozenset({1}), ("shop", "other", "app"): frozenset({0})}, {0, 1})
+    vectors = encode_vectors({("shop", "web", "app"): frozenset({1}), ("shop", "other", "app"): frozenset({0})}, {0, 1})
     ran = numa(*BOUND, files=bound(vectors))
     assert ran.code == 0
     assert ran.document["bound"] == {"node": "a", "predicted": {"app": [0]}, "actual": {"app": [1]}, "note": ""}
@@ -213,7 +213,9 @@ def test_ns_161_without_vectors_nobody_knows_where_a_pod_is(numa) -> None:
 
 
 def test_ns_161_vectors_of_other_pods_are_not_believed(numa) -> None:
-    found = numa(*BOUND, files=bound(encode({("shop", "gone", "app"): frozenset({1})}, {0, 1}))).document["bound"]
+    found = numa(*BOUND, files=bound(encode_vectors({("shop", "gone", "app"): frozenset({1})}, {0, 1}))).document[
+        "bound"
+    ]
     assert found["actual"] is None
     assert "1 containers, not 2" in found["note"]
 

@@ -18,7 +18,7 @@ from numa_host import NumaHost
 from scripted_api import ScriptedApi, document, serving, status
 
 from polyarch.cli import main
-from polyarch.numa.host.podresources.v1 import api_pb2 as api
+from polyarch.numa.host import podresources_pb2 as api
 
 HUGE = {"aiohttp", "aiohttp.web", "grpclib", "structlog", "cryptography", "uvloop"}
 """What a server, a client of the API server, or one of a real kubelet needs."""

@@ -11,7 +11,7 @@ from polyarch.cli import main
 from polyarch.cli.app import app
 from polyarch.cli.completion import candidates
 from polyarch.cli.numa.exporter_handover import ExporterHandover
-from polyarch.numa.exporter.configuration.flags import FLAGS
+from polyarch.numa.exporter.flags import FLAGS
 
 
 @pytest.fixture(autouse=True)

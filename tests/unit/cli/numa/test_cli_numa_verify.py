@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from polyarch.cli import main
-from polyarch.numa.decide.fingerprint import fingerprint
+from polyarch.numa.fingerprint import fingerprint
 
 PODS = [("demo", "web"), ("demo", "cache")]
 

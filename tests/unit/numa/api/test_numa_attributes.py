@@ -2,8 +2,15 @@
 
 import pytest
 
-from polyarch.numa.api.attributes import cell_id, merged, value, with_value, without, zone_name
-from polyarch.numa.api.topology import Attribute
+from polyarch.numa.api.topology import (
+    Attribute,
+    attribute_value,
+    merged_attributes,
+    with_attribute,
+    without_attribute,
+    zone_id,
+    zone_name,
+)
 
 TWICE = [Attribute("a", "1"), Attribute("b", "2"), Attribute("a", "3")]
 
@@ -11,7 +18,7 @@ TWICE = [Attribute("a", "1"), Attribute("b", "2"), Attribute("a", "3")]
 @pytest.mark.parametrize(("name", "cell"), [("node-0", 0), ("node-7", 7), ("node-10", 10), ("node-63", 63)])
 def test_ne_006_a_zone_is_named_by_the_kernels_id(name: str, cell: int) -> None:
     """NE-006: there and back."""
-    assert cell_id(name) == cell
+    assert zone_id(name) == cell
     assert zone_name(cell) == name
 
 
@@ -25,7 +32,7 @@ def test_ne_006_a_zone_is_named_by_the_kernels_id(name: str, cell: int) -> None:
 )
 def test_ne_006_any_other_name_is_not_a_cell(name: str) -> None:
     """NE-006: no sign, no leading zero, no digits of other scripts."""
-    assert cell_id(name) is None
+    assert zone_id(name) is None
 
 
 def test_ne_006_there_is_no_cell_below_zero() -> None:
@@ -36,26 +43,26 @@ def test_ne_006_there_is_no_cell_below_zero() -> None:
 
 def test_ne_006_the_first_attribute_of_a_name_counts() -> None:
     """NE-006."""
-    assert value(TWICE, "a") == "1"
-    assert value(TWICE, "c") is None
+    assert attribute_value(TWICE, "a") == "1"
+    assert attribute_value(TWICE, "c") is None
 
 
 def test_ne_006_setting_replaces_in_place_or_appends() -> None:
     """NE-006."""
-    assert with_value(TWICE, "b", "new") == [TWICE[0], Attribute("b", "new"), TWICE[2]]
-    assert with_value(TWICE, "a", "new") == [Attribute("a", "new"), *TWICE[1:]]
-    assert with_value(TWICE, "c", "new") == [*TWICE, Attribute("c", "new")]
+    assert with_attribute(TWICE, "b", "new") == [TWICE[0], Attribute("b", "new"), TWICE[2]]
+    assert with_attribute(TWICE, "a", "new") == [Attribute("a", "new"), *TWICE[1:]]
+    assert with_attribute(TWICE, "c", "new") == [*TWICE, Attribute("c", "new")]
 
 
 def test_ne_006_merging_keeps_the_order_and_the_newer_value() -> None:
     """NE-006."""
     newer = [Attribute("c", "4"), Attribute("b", "5")]
-    assert merged(TWICE[:2], newer) == [TWICE[0], Attribute("b", "5"), Attribute("c", "4")]
-    assert merged([], newer) == newer
-    assert merged(TWICE, []) == TWICE
+    assert merged_attributes(TWICE[:2], newer) == [TWICE[0], Attribute("b", "5"), Attribute("c", "4")]
+    assert merged_attributes([], newer) == newer
+    assert merged_attributes(TWICE, []) == TWICE
 
 
 def test_ne_006_deleting_removes_all_of_a_name() -> None:
     """NE-006."""
-    assert without(TWICE, "a") == [TWICE[1]]
-    assert without(TWICE, "c") == TWICE
+    assert without_attribute(TWICE, "a") == [TWICE[1]]
+    assert without_attribute(TWICE, "c") == TWICE

@@ -5,10 +5,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from polyarch.numa.api.crds import operator_spec
-from polyarch.numa.api.resources import NodeGroup, NUMAResourcesOperatorSpec, NUMAResourcesScheduler
-from polyarch.numa.api.settings import GroupSettings, SchedulerSettings, verbosity
-from polyarch.numa.api.validation import operator_departures, scheduler_departures, unknown_members
+from polyarch.numa.api.crds import operator_spec, operator_violations, scheduler_violations, unknown_members
+from polyarch.numa.api.resources import (
+    GroupSettings,
+    NodeGroup,
+    NUMAResourcesOperatorSpec,
+    NUMAResourcesScheduler,
+    SchedulerSettings,
+    verbosity,
+)
 
 Json = dict[str, Any]
 PREFIX = "numa.polyarch.dev/"
@@ -141,7 +146,7 @@ class TestScheduler:
     )
     def test_no_013_other_values_are_told(self, name: str, value: str) -> None:
         """NO-013: other values → Degraded."""
-        (wrong,) = scheduler_departures({"metadata": {"annotations": {f"{PREFIX}{name}": value}}})
+        (wrong,) = scheduler_violations({"metadata": {"annotations": {f"{PREFIX}{name}": value}}})
         assert wrong.field == f"metadata.annotations[{PREFIX}{name}]"
         assert repr(value) in wrong.reason
         assert "expected" in wrong.reason
@@ -184,7 +189,7 @@ WRONG: list[tuple[str, Json, str, str]] = [
 @pytest.mark.parametrize(("spec", "field", "said"), [row[1:] for row in WRONG], ids=[row[0] for row in WRONG])
 def test_no_004_what_an_older_schema_let_in_is_told(spec: Json, field: str, said: str) -> None:
     """NO-004, NO-005, §13: told with the field, never a crash."""
-    (wrong,) = operator_departures({"spec": spec})
+    (wrong,) = operator_violations({"spec": spec})
     assert field in wrong.field
     assert said in wrong.reason
 
@@ -202,12 +207,12 @@ def test_no_004_what_an_older_schema_let_in_is_told(spec: Json, field: str, said
 )
 def test_no_004_what_is_accepted(spec: Json) -> None:
     """NO-004, §13: a toleration without key and with operator Exists tolerates all."""
-    assert operator_departures({"spec": spec}) == ()
+    assert operator_violations({"spec": spec}) == ()
 
 
 def test_no_004_members_of_a_newer_schema_are_no_error_but_misspelt_ones_in_files_are_told() -> None:
     """NO-004: the API server may serve a newer definition than the operator knows."""
     document = {"spec": {"nodeGroups": [{"poolname": "worker", "config": {"infoRefreshMode": "Never"}}], "new": 1}}
-    assert [each.field for each in operator_departures(document)] == ["spec.nodeGroups[0].config.infoRefreshMode"]
+    assert [each.field for each in operator_violations(document)] == ["spec.nodeGroups[0].config.infoRefreshMode"]
     told = unknown_members(document, operator_spec())
     assert [each.field for each in told] == ["spec.nodeGroups[0].poolname", "spec.new"]

@@ -8,10 +8,10 @@ import pytest
 import yaml
 
 from polyarch.numa.api.topology import Attribute, NodeResourceTopology, Zone
-from polyarch.numa.api.topology_crd import definition
+from polyarch.numa.api.topology_crd import topology_crd
 
 PROJECT = Path(__file__).parents[4]
-DOCUMENT = definition()
+DOCUMENT = topology_crd()
 VERSIONS = {each["name"]: each for each in DOCUMENT["spec"]["versions"]}
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from polyarch.numa.decide import cpulists
+from polyarch.numa.facts import cpu_list_text, parse_cpu_list
 
 
 @pytest.mark.parametrize(
@@ -17,15 +17,15 @@ from polyarch.numa.decide import cpulists
     ],
 )
 def test_ne_032_lists_are_read_and_written_alike(written: str, numbers: list[int]):
-    assert cpulists.parse(written) == frozenset(numbers)
-    assert cpulists.text(numbers) == written.strip()
+    assert parse_cpu_list(written) == frozenset(numbers)
+    assert cpu_list_text(numbers) == written.strip()
 
 
 @pytest.mark.parametrize("written", ["a", "0-", "-1", "3-1", "0,,1", "0 1", "0-3:2/4", "0-2000000", "٣"])
 def test_ne_036_anything_else_is_refused_by_name(written: str):
     with pytest.raises(ValueError, match=r"list such as|which is none"):
-        cpulists.parse(written)
+        parse_cpu_list(written)
 
 
 def test_ne_016_the_shortest_list_is_written_whatever_the_order():
-    assert cpulists.text([7, 0, 1, 2, 1, 9, 8]) == "0-2,7-9"
+    assert cpu_list_text([7, 0, 1, 2, 1, 9, 8]) == "0-2,7-9"

@@ -2,8 +2,13 @@
 
 import pytest
 
-from polyarch.numa.api.scan_settings import PodPattern
-from polyarch.numa.decide.exclusions import MOST_DESCRIBED, MalformedPattern, described, pattern
+from polyarch.numa.facts import (
+    MAX_DESCRIPTION_BYTES,
+    MalformedPattern,
+    PodPattern,
+    compile_pattern,
+    describe_exclusions,
+)
 
 
 @pytest.mark.parametrize(
@@ -26,7 +31,7 @@ from polyarch.numa.decide.exclusions import MOST_DESCRIBED, MalformedPattern, de
 )
 def test_ne_067_a_pattern_matches_as_in_a_shell(glob: str, matching: list[str], other: list[str]) -> None:
     """NE-067: the whole name, and case matters."""
-    compiled = pattern(glob)
+    compiled = compile_pattern(glob)
     assert [text for text in matching if not compiled.fullmatch(text)] == []
     assert [text for text in other if compiled.fullmatch(text)] == []
 
@@ -46,13 +51,13 @@ def test_ne_067_a_pattern_matches_as_in_a_shell(glob: str, matching: list[str], 
 def test_ne_067_a_malformed_pattern_is_refused(glob: str, why: str) -> None:
     """NE-067: an error, not a pattern that silently matches nothing."""
     with pytest.raises(MalformedPattern, match=why):
-        pattern(glob)
+        compile_pattern(glob)
 
 
 def test_ne_015_patterns_are_described_as_compact_json_up_to_2_kib() -> None:
     """NE-015: bytes count, not characters."""
-    assert described([]) == "[]"
-    assert described([PodPattern("kube-*", "é")]) == '[{"namespacePattern":"kube-*","namePattern":"é"}]'
-    most = MOST_DESCRIBED - len('[{"namespacePattern":"","namePattern":""}]')
-    assert described([PodPattern("", "x" * most)]) is not None
-    assert described([PodPattern("", "x" * (most - 1) + "é")]) is None
+    assert describe_exclusions([]) == "[]"
+    assert describe_exclusions([PodPattern("kube-*", "é")]) == '[{"namespacePattern":"kube-*","namePattern":"é"}]'
+    most = MAX_DESCRIPTION_BYTES - len('[{"namespacePattern":"","namePattern":""}]')
+    assert describe_exclusions([PodPattern("", "x" * most)]) is not None
+    assert describe_exclusions([PodPattern("", "x" * (most - 1) + "é")]) is None

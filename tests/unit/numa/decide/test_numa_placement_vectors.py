@@ -3,21 +3,21 @@
 import pytest
 from numa_facts import ALLOCATABLE, GIB, MACHINE, facts, pod
 
-from polyarch.numa.api.scan_settings import ScanSettings
-from polyarch.numa.decide import leb89
-from polyarch.numa.decide.facts import Cell, Devices, Machine, MemoryBlock
-from polyarch.numa.decide.placement_vectors import (
+from polyarch.numa.exporter.zones import ZoneMap, container_placements, node_zones
+from polyarch.numa.facts import Devices, HostZone, Machine, MemoryBlock, ScanSettings
+from polyarch.numa.placement_vectors import (
+    ALPHABET,
     ContainerKey,
+    MalformedNumbers,
     MalformedVectors,
-    NotExpressible,
-    Vectors,
+    PlacementVectors,
+    VectorsNotExpressible,
     container_id,
-    decode,
-    encode,
-    placements,
+    decode_base89,
+    decode_vectors,
+    encode_base89,
+    encode_vectors,
 )
-from polyarch.numa.decide.usage import Layout
-from polyarch.numa.decide.zones import zones
 
 WANTED = ScanSettings(usage_source="podresources", placement_vectors=True)
 
@@ -34,9 +34,9 @@ def on(cell: int, *numbers: int) -> dict[ContainerKey, frozenset[int]]:
     return {key(number): frozenset({cell}) for number in numbers}
 
 
-def encoded(placed: dict[ContainerKey, frozenset[int]], cells: int = 2) -> Vectors:
-    vectors = encode(placed, range(cells))
-    assert isinstance(vectors, Vectors)
+def encoded(placed: dict[ContainerKey, frozenset[int]], cells: int = 2) -> PlacementVectors:
+    vectors = encode_vectors(placed, range(cells))
+    assert isinstance(vectors, PlacementVectors)
     return vectors
 
 
@@ -57,28 +57,28 @@ def encoded(placed: dict[ContainerKey, frozenset[int]], cells: int = 2) -> Vecto
 )
 def test_ne_091_numbers_in_base_89(number: int, text: str) -> None:
     """NE-091: at the borders of one, two, three and four characters."""
-    assert leb89.encode([number]) == text
-    assert leb89.decode(text) == [number]
+    assert encode_base89([number]) == text
+    assert decode_base89(text) == [number]
 
 
 def test_ne_091_the_alphabet() -> None:
     """NE-091: 89 printable characters, none of which a format has to quote."""
-    assert len(leb89.ALPHABET) == 89
-    assert (leb89.ALPHABET[0], leb89.ALPHABET[63], leb89.ALPHABET[64], leb89.ALPHABET[-1]) == ("!", "e", "f", "~")
-    assert not set(leb89.ALPHABET) & set('"&<>\\ ')
+    assert len(ALPHABET) == 89
+    assert (ALPHABET[0], ALPHABET[63], ALPHABET[64], ALPHABET[-1]) == ("!", "e", "f", "~")
+    assert not set(ALPHABET) & set('"&<>\\ ')
 
 
 @pytest.mark.parametrize("text", ["~", "!f", "a b", '"', "é"])
 def test_ne_091_what_is_no_number_is_refused(text: str) -> None:
     """NE-091."""
-    with pytest.raises(leb89.MalformedNumbers):
-        leb89.decode(text)
+    with pytest.raises(MalformedNumbers):
+        decode_base89(text)
 
 
 def test_ne_091_there_is_no_sign() -> None:
     """NE-091."""
     with pytest.raises(ValueError, match="-1 is negative"):
-        leb89.encode([-1])
+        encode_base89([-1])
 
 
 def test_ne_090_the_id_of_a_container() -> None:
@@ -90,7 +90,7 @@ def test_ne_092_the_busiest_cell_is_left_out_and_the_others_are_delta_coded() ->
     """NE-091, NE-092: containers 1, 3, 4 of five are on cell 1."""
     vectors = encoded(on(0, 0, 2) | on(1, 1, 3, 4))
     assert vectors.metadata == "npv0v001::ve=leb89::cc=5::nn=2::bn=1"
-    assert vectors.by_cell == {0: leb89.encode([0, 2])} == {0: "!$"}
+    assert vectors.by_cell == {0: encode_base89([0, 2])} == {0: "!$"}
 
 
 def test_ne_092_the_lowest_of_equally_busy_cells_is_left_out() -> None:
@@ -102,19 +102,19 @@ def test_ne_092_the_lowest_of_equally_busy_cells_is_left_out() -> None:
 
 def test_ne_092_no_containers() -> None:
     """NE-092."""
-    assert encoded({}) == Vectors("npv0v001::ve=leb89::cc=0::nn=2::bn=0", {})
+    assert encoded({}) == PlacementVectors("npv0v001::ve=leb89::cc=0::nn=2::bn=0", {})
 
 
 def test_ne_091_gaps_of_more_than_63_take_two_characters() -> None:
     """NE-091."""
     vectors = encoded(on(0, *range(1, 1999)) | on(1, 0, 1999))
-    assert vectors.by_cell == {1: "!" + leb89.encode([1999])}
+    assert vectors.by_cell == {1: "!" + encode_base89([1999])}
     assert len(vectors.by_cell[1]) == 4
 
 
 def test_ne_093_the_cells_of_a_container_are_those_of_everything_it_holds() -> None:
     """NE-093: CPUs, memory and devices, and these by the allocatable answer where the entry names no cell."""
-    layout = Layout(MACHINE, ALLOCATABLE)
+    layout = ZoneMap(MACHINE, ALLOCATABLE)
     listed = [
         pod("cpu", cpus=(4,)),
         pod("memory", memory=[MemoryBlock("memory", GIB, (1,))]),
@@ -122,7 +122,7 @@ def test_ne_093_the_cells_of_a_container_are_those_of_everything_it_holds() -> N
         pod("nothing"),
         pod("both", cpus=(1, 4)),
     ]
-    assert {name: set(cells) for (_, name, _), cells in placements(listed, layout).items()} == {
+    assert {name: set(cells) for (_, name, _), cells in container_placements(listed, layout).items()} == {
         "cpu": {1},
         "memory": {1},
         "device": {0},
@@ -132,24 +132,24 @@ def test_ne_093_the_cells_of_a_container_are_those_of_everything_it_holds() -> N
 
 def test_ne_093_a_container_that_spans_cells_cannot_be_said() -> None:
     """NE-093: both attributes are left out, and the reason is counted."""
-    decided = zones(facts(pod("both", cpus=(1, 4)), pod("one", cpus=(5,))), WANTED, "worker")
+    decided = node_zones(facts(pod("both", cpus=(1, 4)), pod("one", cpus=(5,))), WANTED, "worker")
     assert decided.vectors is None
     assert [(each.reason, each.count) for each in decided.findings] == [("ContainerSpansCells", 1)]
 
 
 def test_ne_093_cells_with_holes_cannot_be_said() -> None:
     """NE-093."""
-    machine = Machine(cells=(Cell(id=0, cpus=frozenset({0})), Cell(id=2, cpus=frozenset({1}))))
-    decided = zones(facts(pod("one", cpus=(1,)), machine=machine), WANTED, "worker")
+    machine = Machine(cells=(HostZone(id=0, cpus=frozenset({0})), HostZone(id=2, cpus=frozenset({1}))))
+    decided = node_zones(facts(pod("one", cpus=(1,)), machine=machine), WANTED, "worker")
     assert decided.vectors is None
     assert [each.reason for each in decided.findings] == ["CellIdsHaveHoles"]
-    assert isinstance(encode({}, [1]), NotExpressible)
+    assert isinstance(encode_vectors({}, [1]), VectorsNotExpressible)
 
 
 def test_ne_090_vectors_are_off_unless_wanted() -> None:
     """NE-090."""
-    assert zones(facts(pod("one", cpus=(5,))), ScanSettings(), "worker").vectors is None
-    assert zones(facts(pod("one", cpus=(5,))), WANTED, "worker").vectors == Vectors(
+    assert node_zones(facts(pod("one", cpus=(5,))), ScanSettings(), "worker").vectors is None
+    assert node_zones(facts(pod("one", cpus=(5,))), WANTED, "worker").vectors == PlacementVectors(
         "npv0v001::ve=leb89::cc=1::nn=2::bn=1", {}
     )
 
@@ -177,4 +177,4 @@ def test_ne_090_vectors_are_off_unless_wanted() -> None:
 def test_ne_092_attributes_that_cannot_be_right_are_refused(metadata: str, by_cell: dict[int, str], why: str) -> None:
     """NE-092: whoever reads them knows that they say nothing, rather than something wrong."""
     with pytest.raises(MalformedVectors, match=why):
-        decode(Vectors(metadata, by_cell), [key(0), key(1)])
+        decode_vectors(PlacementVectors(metadata, by_cell), [key(0), key(1)])

@@ -3,23 +3,25 @@
 from msgspec.structs import replace
 from numa_facts import ALLOCATABLE, GIB, LISTING_ONLY, MACHINE, facts, pod
 
-from polyarch.numa.api.scan_settings import ContainerName, PodPattern, ScanSettings
-from polyarch.numa.decide.facts import (
+from polyarch.numa.exporter.zones import NodeZones, node_zones, page_resource
+from polyarch.numa.facts import (
     Allocatable,
-    Cell,
-    CellMemoryState,
-    CpuState,
+    Checkpoints,
+    ContainerName,
+    CpuCheckpoint,
     Devices,
+    HostZone,
     Machine,
-    ManagerStates,
     MemoryBlock,
-    MemoryState,
+    MemoryCheckpoint,
+    PodPattern,
+    ScanSettings,
+    ZoneMemoryState,
 )
-from polyarch.numa.decide.fingerprint import fingerprint
-from polyarch.numa.decide.zones import Zones, page_resource, zones
+from polyarch.numa.fingerprint import fingerprint
 
 
-def of(decided: Zones, resource: str) -> list[tuple[int, int, int]]:
+def of(decided: NodeZones, resource: str) -> list[tuple[int, int, int]]:
     """Capacity, allocatable, available by cell, where the zone lists the resource."""
     return [
         (each.capacity, each.allocatable, each.available)
@@ -29,7 +31,7 @@ def of(decided: Zones, resource: str) -> list[tuple[int, int, int]]:
     ]
 
 
-def reasons(decided: Zones) -> list[str]:
+def reasons(decided: NodeZones) -> list[str]:
     return [each.reason for each in decided.findings]
 
 
@@ -38,7 +40,7 @@ def test_ne_073_the_example_of_two_cells() -> None:
     holder = pod(
         "holder", cpus=(5, 6), memory=(MemoryBlock("memory", 2 * GIB, (1,)), MemoryBlock("memory", 5 * GIB, (0, 1)))
     )
-    decided = zones(facts(holder), LISTING_ONLY, "worker")
+    decided = node_zones(facts(holder), LISTING_ONLY, "worker")
     assert of(decided, "cpu") == [(4, 3, 3), (4, 4, 2)]
     assert of(decided, "memory") == [(4 * GIB, 3 * GIB, 0), (4 * GIB, 4 * GIB, 0)]
     assert [zone.memory_group for zone in decided.zones] == [(0, 1), (0, 1)]
@@ -48,16 +50,16 @@ def test_ne_063_single_cells_are_served_first_whatever_the_order_of_the_answer()
     """NE-063: the block over both cells finds what the other one leaves."""
     wide, narrow = MemoryBlock("memory", 4 * GIB, (1, 0)), MemoryBlock("memory", 2 * GIB, (0,))
     for order in ((wide, narrow), (narrow, wide)):
-        decided = zones(facts(pod("holder", memory=order)), LISTING_ONLY, "worker")
+        decided = node_zones(facts(pod("holder", memory=order)), LISTING_ONLY, "worker")
         assert of(decided, "memory") == [(4 * GIB, 3 * GIB, 0), (4 * GIB, 4 * GIB, GIB)]
 
 
 def test_ne_063_single_cells_are_served_first_also_those_after_the_first_of_a_group() -> None:
     """NE-063: what the middle cell has given to its own pod, a block over all three does not find there."""
-    machine = Machine(cells=tuple(Cell(id=cell, memory=4 * GIB) for cell in range(3)))
+    machine = Machine(cells=tuple(HostZone(id=cell, memory=4 * GIB) for cell in range(3)))
     allocatable = Allocatable(memory=tuple(MemoryBlock("memory", 4 * GIB, (cell,)) for cell in range(3)))
     wide, narrow = MemoryBlock("memory", 7 * GIB, (0, 1, 2)), MemoryBlock("memory", 2 * GIB, (1,))
-    decided = zones(
+    decided = node_zones(
         facts(pod("holder", memory=(wide, narrow)), machine=machine, allocatable=allocatable), LISTING_ONLY, "worker"
     )
     assert of(decided, "memory") == [(4 * GIB, 4 * GIB, 0), (4 * GIB, 4 * GIB, 0), (4 * GIB, 4 * GIB, 3 * GIB)]
@@ -65,7 +67,7 @@ def test_ne_063_single_cells_are_served_first_also_those_after_the_first_of_a_gr
 
 def test_ne_063_what_fits_nowhere_goes_to_the_last_cell_and_available_is_not_negative() -> None:
     """NE-063, NE-012."""
-    decided = zones(facts(pod("holder", memory=[MemoryBlock("memory", 9 * GIB, (0, 1))])), LISTING_ONLY, "worker")
+    decided = node_zones(facts(pod("holder", memory=[MemoryBlock("memory", 9 * GIB, (0, 1))])), LISTING_ONLY, "worker")
     assert of(decided, "memory") == [(4 * GIB, 3 * GIB, 0), (4 * GIB, 4 * GIB, 0)]
     assert [each.used for zone in decided.zones for each in zone.resources if each.resource == "memory"] == [
         3 * GIB,
@@ -76,16 +78,16 @@ def test_ne_063_what_fits_nowhere_goes_to_the_last_cell_and_available_is_not_neg
 def test_ne_063_cells_that_sysfs_does_not_know_are_ignored() -> None:
     """NE-063: neither a group nor an amount comes of them."""
     blocks = [MemoryBlock("memory", GIB, (1, 7)), MemoryBlock("memory", GIB, (7,)), MemoryBlock("memory", GIB)]
-    decided = zones(facts(pod("holder", memory=blocks)), LISTING_ONLY, "worker")
+    decided = node_zones(facts(pod("holder", memory=blocks)), LISTING_ONLY, "worker")
     assert of(decided, "memory") == [(4 * GIB, 3 * GIB, 3 * GIB), (4 * GIB, 4 * GIB, 3 * GIB)]
     assert [zone.memory_group for zone in decided.zones] == [(), ()]
 
 
 def test_ne_061_a_resource_is_listed_exactly_where_allocatable_has_it_and_cpu_everywhere() -> None:
     """NE-061, NE-032: a memory-only cell has CPUs 0/0/0."""
-    machine = Machine(cells=(*MACHINE.cells, Cell(id=5, memory=GIB)))
+    machine = Machine(cells=(*MACHINE.cells, HostZone(id=5, memory=GIB)))
     allocatable = replace(ALLOCATABLE, memory=(*ALLOCATABLE.memory, MemoryBlock("hugepages-2Mi", 0, (5,))))
-    decided = zones(facts(machine=machine, allocatable=allocatable), LISTING_ONLY, "worker")
+    decided = node_zones(facts(machine=machine, allocatable=allocatable), LISTING_ONLY, "worker")
     assert [[each.resource for each in zone.resources] for zone in decided.zones] == [
         ["cpu", "memory", "vendor.example/nic"],
         ["cpu", "memory", "vendor.example/nic"],
@@ -98,13 +100,13 @@ def test_ne_061_a_resource_is_listed_exactly_where_allocatable_has_it_and_cpu_ev
 def test_ne_061_devices_count_once_per_id_and_cell_however_often_they_are_listed() -> None:
     """NE-061, NE-064: a device of two cells counts on both."""
     twice = replace(ALLOCATABLE, devices=(*ALLOCATABLE.devices, Devices("vendor.example/nic", ("a", "a"), (0,))))
-    decided = zones(facts(allocatable=twice), LISTING_ONLY, "worker")
+    decided = node_zones(facts(allocatable=twice), LISTING_ONLY, "worker")
     assert of(decided, "vendor.example/nic") == [(2, 2, 2), (1, 1, 1)]
 
 
 def test_ne_062_a_cpu_counts_once_and_an_unknown_one_not_at_all() -> None:
     """NE-062."""
-    decided = zones(facts(pod("one", cpus=(4, 5, 99)), pod("two", cpus=(5, 6, 99))), LISTING_ONLY, "worker")
+    decided = node_zones(facts(pod("one", cpus=(4, 5, 99)), pod("two", cpus=(5, 6, 99))), LISTING_ONLY, "worker")
     assert of(decided, "cpu") == [(4, 3, 3), (4, 4, 1)]
     (finding,) = decided.findings
     assert (finding.reason, finding.count) == ("UnknownCpus", 1)
@@ -119,7 +121,7 @@ def test_ne_064_a_device_without_a_cell_has_those_of_the_allocatable_answer() ->
         Devices("vendor.example/nic", ("b",), (-1,)),
         Devices("vendor.example/nic", ("unheard-of",)),
     ]
-    decided = zones(facts(pod("holder", devices=entries)), LISTING_ONLY, "worker")
+    decided = node_zones(facts(pod("holder", devices=entries)), LISTING_ONLY, "worker")
     assert of(decided, "vendor.example/nic") == [(2, 2, 0), (1, 1, 0)]
 
 
@@ -128,11 +130,11 @@ def test_ne_065_cpus_of_the_reference_container_are_the_shared_pool() -> None:
     settings = replace(LISTING_ONLY, reference_container=ContainerName("system", "shared", "pause"))
     reference = pod("shared", cpus=(1, 2, 4), namespace="system", container="pause")
     listed = [reference, pod("burstable", cpus=(1, 2, 4)), pod("guaranteed", cpus=(5, 1))]
-    decided = zones(facts(*listed), settings, "worker")
+    decided = node_zones(facts(*listed), settings, "worker")
     assert of(decided, "cpu") == [(4, 3, 3), (4, 4, 3)]
     assert [each.name for each in decided.pods] == ["guaranteed"]
 
-    absent = zones(facts(*listed[1:]), settings, "worker")
+    absent = node_zones(facts(*listed[1:]), settings, "worker")
     assert of(absent, "cpu") == [(4, 3, 1), (4, 4, 2)]
 
 
@@ -143,7 +145,7 @@ def test_ne_060_the_reference_container_comes_before_everything_that_leaves_pods
     settings = replace(LISTING_ONLY, reference_container=ContainerName("system", "shared", "pause"))
     by_pattern = replace(settings, pod_exclude=(PodPattern("system", "*"),))
     ended = replace(gathered, terminal=frozenset({("system", "shared")}))
-    for decided in (zones(gathered, by_pattern, "worker"), zones(ended, settings, "worker")):
+    for decided in (node_zones(gathered, by_pattern, "worker"), node_zones(ended, settings, "worker")):
         assert of(decided, "cpu")[1] == (4, 4, 3)
         assert [each.name for each in decided.pods] == ["holder"]
         assert decided.counts.excluded == 1
@@ -154,7 +156,7 @@ def test_ne_067_excluded_pods_leave_usage_and_fingerprint() -> None:
     """NE-067: both patterns must match."""
     listed = [pod("noise-1", cpus=(4,)), pod("noise-1", cpus=(5,), namespace="other"), pod("payload", cpus=(6,))]
     settings = replace(LISTING_ONLY, pod_exclude=(PodPattern("def*", "noise-?"),))
-    decided = zones(facts(*listed), settings, "worker")
+    decided = node_zones(facts(*listed), settings, "worker")
     assert of(decided, "cpu")[1] == (4, 4, 2)
     assert [(each.namespace, each.name) for each in decided.pods] == [("default", "payload"), ("other", "noise-1")]
     assert (decided.counts.listed, decided.counts.exclusive, decided.counts.excluded) == (3, 2, 1)
@@ -163,26 +165,26 @@ def test_ne_067_excluded_pods_leave_usage_and_fingerprint() -> None:
 def test_ne_068_pods_that_have_ended_leave_usage_and_fingerprint() -> None:
     """NE-068, NE-019-row "terminal-pod option without effect"."""
     gathered = replace(facts(pod("done", cpus=(4,)), pod("runs", cpus=(5,))), terminal=frozenset({("default", "done")}))
-    decided = zones(gathered, replace(LISTING_ONLY, pods_fingerprint_method="all"), "worker")
+    decided = node_zones(gathered, replace(LISTING_ONLY, pods_fingerprint_method="all"), "worker")
     assert of(decided, "cpu")[1] == (4, 4, 3)
     assert [each.name for each in decided.pods] == ["runs"]
 
 
 def test_ne_069_cpus_and_memory_of_finished_init_containers_are_not_shown_as_free() -> None:
     """NE-069, NE-019-row "finished init containers' CPUs shown as free": the files say that they are kept."""
-    states = ManagerStates(
-        cpu=CpuState("static", frozenset({0, 1, 2, 7})),
-        memory=MemoryState(
+    states = Checkpoints(
+        cpu=CpuCheckpoint("static", frozenset({0, 1, 2, 7})),
+        memory=MemoryCheckpoint(
             "Static",
             (
-                CellMemoryState(0, "memory", 3 * GIB, 2 * GIB, (0, 1)),
-                CellMemoryState(1, "memory", 4 * GIB, 4 * GIB, (0, 1)),
-                CellMemoryState(9, "memory", 4 * GIB, 0, (9,)),
+                ZoneMemoryState(0, "memory", 3 * GIB, 2 * GIB, (0, 1)),
+                ZoneMemoryState(1, "memory", 4 * GIB, 4 * GIB, (0, 1)),
+                ZoneMemoryState(9, "memory", 4 * GIB, 0, (9,)),
             ),
         ),
     )
     gathered = replace(facts(pod("holder", cpus=(4, 5))), states=states)
-    decided = zones(gathered, ScanSettings(), "worker")
+    decided = node_zones(gathered, ScanSettings(), "worker")
     assert of(decided, "cpu") == [(4, 3, 2), (4, 4, 1)]
     assert of(decided, "memory") == [(4 * GIB, 3 * GIB, 2 * GIB), (4 * GIB, 4 * GIB, 4 * GIB)]
     assert [zone.memory_group for zone in decided.zones] == [(0, 1), (0, 1)]
@@ -192,22 +194,23 @@ def test_ne_069_cpus_and_memory_of_finished_init_containers_are_not_shown_as_fre
         (1, "cpu"): 1,
         (0, "memory"): GIB,
     }
-    assert of(zones(gathered, LISTING_ONLY, "worker"), "cpu") == [(4, 3, 3), (4, 4, 2)]
+    assert of(node_zones(gathered, LISTING_ONLY, "worker"), "cpu") == [(4, 3, 3), (4, 4, 2)]
 
 
 def test_ne_069_the_listing_counts_where_it_says_more_than_the_files() -> None:
     """NE-069: the files are at least, and a moment older."""
-    states = ManagerStates(cpu=CpuState("static", frozenset(range(8))))
-    decided = zones(replace(facts(pod("holder", cpus=(4, 5))), states=states), ScanSettings(), "worker")
+    states = Checkpoints(cpu=CpuCheckpoint("static", frozenset(range(8))))
+    decided = node_zones(replace(facts(pod("holder", cpus=(4, 5))), states=states), ScanSettings(), "worker")
     assert of(decided, "cpu") == [(4, 3, 3), (4, 4, 2)]
 
 
 def test_ne_069_files_of_other_policies_say_nothing() -> None:
     """NE-069: as if there were none."""
-    states = ManagerStates(
-        cpu=CpuState("none", frozenset()), memory=MemoryState("None", (CellMemoryState(1, "memory", GIB, 0, (0, 1)),))
+    states = Checkpoints(
+        cpu=CpuCheckpoint("none", frozenset()),
+        memory=MemoryCheckpoint("None", (ZoneMemoryState(1, "memory", GIB, 0, (0, 1)),)),
     )
-    decided = zones(replace(facts(), states=states), ScanSettings(), "worker")
+    decided = node_zones(replace(facts(), states=states), ScanSettings(), "worker")
     assert of(decided, "cpu") == [(4, 3, 3), (4, 4, 4)]
     assert of(decided, "memory") == [(4 * GIB, 3 * GIB, 3 * GIB), (4 * GIB, 4 * GIB, 4 * GIB)]
     assert [zone.memory_group for zone in decided.zones] == [(), ()]
@@ -215,17 +218,17 @@ def test_ne_069_files_of_other_policies_say_nothing() -> None:
 
 def test_ne_069_memory_of_pods_that_are_over_is_free_although_the_file_still_has_it() -> None:
     """NE-069: the kubelet frees it when it admits the next pod, which nobody would send to a node that looks full."""
-    state = MemoryState(
+    state = MemoryCheckpoint(
         "Static",
         (
-            CellMemoryState(0, "memory", 3 * GIB, 0, (0, 1)),
-            CellMemoryState(1, "memory", 4 * GIB, 3 * GIB, (0, 1)),
+            ZoneMemoryState(0, "memory", 3 * GIB, 0, (0, 1)),
+            ZoneMemoryState(1, "memory", 4 * GIB, 3 * GIB, (0, 1)),
         ),
     )
 
-    def decided(*ended: MemoryBlock) -> Zones:
-        states = ManagerStates(memory=replace(state, ended=ended))
-        return zones(replace(facts(), states=states), ScanSettings(), "worker")
+    def decided(*ended: MemoryBlock) -> NodeZones:
+        states = Checkpoints(memory=replace(state, ended=ended))
+        return node_zones(replace(facts(), states=states), ScanSettings(), "worker")
 
     assert of(decided(), "memory") == [(4 * GIB, 3 * GIB, 0), (4 * GIB, 4 * GIB, 3 * GIB)]
     some = decided(MemoryBlock("memory", 2 * GIB, (0, 1)))
@@ -238,15 +241,15 @@ def test_ne_069_memory_of_pods_that_are_over_is_free_although_the_file_still_has
 
 def test_ne_063_a_block_over_several_cells_is_not_counted_on_a_cell_of_its_own_and_on_another_by_the_file() -> None:
     """NE-063, NE-069: the pod came when the first cell was full; what was there has ended since."""
-    state = MemoryState(
+    state = MemoryCheckpoint(
         "Static",
         (
-            CellMemoryState(0, "memory", 3 * GIB, 3 * GIB, (0, 1)),
-            CellMemoryState(1, "memory", 4 * GIB, 2 * GIB, (0, 1)),
+            ZoneMemoryState(0, "memory", 3 * GIB, 3 * GIB, (0, 1)),
+            ZoneMemoryState(1, "memory", 4 * GIB, 2 * GIB, (0, 1)),
         ),
     )
     gathered = facts(pod("holder", memory=(MemoryBlock("memory", 2 * GIB, (0, 1)),)))
-    decided = zones(replace(gathered, states=ManagerStates(memory=state)), ScanSettings(), "worker")
+    decided = node_zones(replace(gathered, states=Checkpoints(memory=state)), ScanSettings(), "worker")
     assert of(decided, "memory") == [(4 * GIB, 3 * GIB, 3 * GIB), (4 * GIB, 4 * GIB, 2 * GIB)]
     assert not any(each.hidden for zone in decided.zones for each in zone.resources)
 
@@ -254,24 +257,24 @@ def test_ne_063_a_block_over_several_cells_is_not_counted_on_a_cell_of_its_own_a
 def test_ne_063_files_that_do_not_have_a_block_yet_do_not_say_where_it_is() -> None:
     """NE-063, NE-069: a pod whose directory is not made yet looks like one that is over."""
     block = MemoryBlock("memory", 5 * GIB, (0, 1))
-    state = MemoryState(
+    state = MemoryCheckpoint(
         "Static",
         (
-            CellMemoryState(0, "memory", 3 * GIB, 0, (0, 1)),
-            CellMemoryState(1, "memory", 4 * GIB, 2 * GIB, (0, 1)),
+            ZoneMemoryState(0, "memory", 3 * GIB, 0, (0, 1)),
+            ZoneMemoryState(1, "memory", 4 * GIB, 2 * GIB, (0, 1)),
         ),
         ended=(block,),
     )
     gathered = facts(pod("holder", memory=(block,)))
-    decided = zones(replace(gathered, states=ManagerStates(memory=state)), ScanSettings(), "worker")
+    decided = node_zones(replace(gathered, states=Checkpoints(memory=state)), ScanSettings(), "worker")
     assert of(decided, "memory") == [(4 * GIB, 3 * GIB, 0), (4 * GIB, 4 * GIB, 2 * GIB)]
 
 
 def test_ne_069_what_podexclude_leaves_out_does_not_come_back_as_hidden() -> None:
     """NE-067, NE-069: an excluded pod's CPUs are missing from the shared pool, too."""
-    states = ManagerStates(cpu=CpuState("static", frozenset({0, 1, 2, 3, 6, 7})))
+    states = Checkpoints(cpu=CpuCheckpoint("static", frozenset({0, 1, 2, 3, 6, 7})))
     settings = ScanSettings(pod_exclude=(PodPattern("*", "left-out"),))
-    decided = zones(replace(facts(pod("left-out", cpus=(4, 5))), states=states), settings, "worker")
+    decided = node_zones(replace(facts(pod("left-out", cpus=(4, 5))), states=states), settings, "worker")
     assert of(decided, "cpu") == [(4, 3, 3), (4, 4, 4)]
 
 
@@ -279,8 +282,8 @@ def test_ne_070_capacity_is_allocatable_where_it_is_missing_zero_or_smaller() ->
     """NE-070, NE-036, NE-033 "capacity only for 2 MiB and 1 GiB pages"."""
     machine = Machine(
         cells=(
-            Cell(id=0, cpus=frozenset({0, 1}), memory=None, pages={64 << 10: 32, 1 << 30: 0}),
-            Cell(id=1, cpus=frozenset({2}), memory=GIB, pages=None),
+            HostZone(id=0, cpus=frozenset({0, 1}), memory=None, pages={64 << 10: 32, 1 << 30: 0}),
+            HostZone(id=1, cpus=frozenset({2}), memory=GIB, pages=None),
         )
     )
     allocatable = Allocatable(
@@ -293,7 +296,7 @@ def test_ne_070_capacity_is_allocatable_where_it_is_missing_zero_or_smaller() ->
             MemoryBlock("hugepages-1Gi", GIB, (1,)),
         ),
     )
-    decided = zones(facts(machine=machine, allocatable=allocatable), LISTING_ONLY, "worker")
+    decided = node_zones(facts(machine=machine, allocatable=allocatable), LISTING_ONLY, "worker")
     assert of(decided, "memory") == [(2 * GIB,) * 3, (3 * GIB,) * 3]
     assert of(decided, "hugepages-64Ki") == [(2 << 20, 1 << 20, 1 << 20)]
     assert of(decided, "hugepages-1Gi") == [(GIB,) * 3, (GIB,) * 3]
@@ -312,15 +315,15 @@ def test_ne_071_excluded_resources_leave_the_zones_only() -> None:
     """NE-071: by ``*`` and the node's own name; the pod still counts for the fingerprint."""
     exclude = {"*": ("memory", "no-such-resource"), "worker": ("vendor.example/nic",), "other": ("cpu",)}
     holder = pod("holder", memory=[MemoryBlock("memory", GIB, (0,))])
-    decided = zones(facts(holder), replace(LISTING_ONLY, resource_exclude=exclude), "worker")
+    decided = node_zones(facts(holder), replace(LISTING_ONLY, resource_exclude=exclude), "worker")
     assert [[each.resource for each in zone.resources] for zone in decided.zones] == [["cpu"], ["cpu"]]
     assert [each.name for each in decided.pods] == ["holder"]
 
 
 def test_ne_031_ids_are_the_kernels_and_ascend() -> None:
     """NE-031, NE-019-row "cell id taken from list position"."""
-    machine = Machine(cells=(Cell(id=2, cpus=frozenset({2})), Cell(id=0, cpus=frozenset({0}))))
-    decided = zones(facts(pod("holder", cpus=(2,)), machine=machine), LISTING_ONLY, "worker")
+    machine = Machine(cells=(HostZone(id=2, cpus=frozenset({2})), HostZone(id=0, cpus=frozenset({0}))))
+    decided = node_zones(facts(pod("holder", cpus=(2,)), machine=machine), LISTING_ONLY, "worker")
     assert [zone.cell.id for zone in decided.zones] == [0, 2]
     assert of(decided, "cpu") == [(1, 0, 0), (1, 1, 0)]
 
@@ -328,14 +331,14 @@ def test_ne_031_ids_are_the_kernels_and_ascend() -> None:
 def test_ne_072_usage_of_all_namespaces_counts() -> None:
     """NE-072, NE-019-row "namespace option hides usage": no setting narrows it to one."""
     listed = [pod("one", cpus=(4,), namespace="a"), pod("two", cpus=(5,), namespace="b")]
-    assert of(zones(facts(*listed), LISTING_ONLY, "worker"), "cpu")[1] == (4, 4, 2)
+    assert of(node_zones(facts(*listed), LISTING_ONLY, "worker"), "cpu")[1] == (4, 4, 2)
 
 
 def test_ne_015_a_too_long_list_of_patterns_is_said_and_not_published() -> None:
     """NE-015."""
     patterns = tuple(PodPattern("*", f"{number:050d}") for number in range(30))
-    decided = zones(facts(), replace(LISTING_ONLY, pod_exclude=patterns), "worker")
+    decided = node_zones(facts(), replace(LISTING_ONLY, pod_exclude=patterns), "worker")
     assert decided.pod_exclude == ""
     assert reasons(decided) == ["PodExcludeTooLong"]
-    short = zones(facts(), replace(LISTING_ONLY, pod_exclude=patterns[:1]), "worker")
+    short = node_zones(facts(), replace(LISTING_ONLY, pod_exclude=patterns[:1]), "worker")
     assert short.pod_exclude == f'[{{"namespacePattern":"*","namePattern":"{0:050d}"}}]'

@@ -11,9 +11,8 @@ import trustme
 from polyarch.clock import SystemClock
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.server import Health
-from polyarch.numa.exporter.endpoints import Endpoints
-from polyarch.numa.exporter.settings import MetricsSettings
-from polyarch.numa.exporter.tls_policy import CIPHERS, VERSIONS, openssl_ciphers
+from polyarch.numa.exporter.server import ExporterServer
+from polyarch.numa.exporter.settings import CIPHER_SUITES, TLS_VERSIONS, MetricsSettings, openssl_ciphers
 
 CA = trustme.CA()
 
@@ -22,7 +21,7 @@ CA = trustme.CA()
 async def serving(**settings):
     health, metrics = Health(), Metrics()
     metrics.counter("scans_total", "Scans").inc()
-    endpoints = Endpoints(MetricsSettings(port=0, **settings), health=health, metrics=metrics, clock=SystemClock())
+    endpoints = ExporterServer(MetricsSettings(port=0, **settings), health=health, metrics=metrics, clock=SystemClock())
     health.readiness.add("certificate", endpoints.not_ready)
     tasks = [endpoints.run()] + ([endpoints.certificates.run()] if endpoints.certificates else [])
     await endpoints.start()
@@ -128,7 +127,7 @@ async def test_ne_122_with_tls_1_2_only_the_wanted_ciphers_are_spoken(tmp_path):
         for name, spoken in ((wanted, True), ("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", False)):
             context = trusting()
             context.maximum_version = ssl.TLSVersion.TLSv1_2
-            context.set_ciphers(CIPHERS[name])
+            context.set_ciphers(CIPHER_SUITES[name])
             if spoken:
                 assert (await ask(endpoints.url, "/healthz", context))[0] == 200
             else:
@@ -138,11 +137,11 @@ async def test_ne_122_with_tls_1_2_only_the_wanted_ciphers_are_spoken(tmp_path):
 
 def test_ne_122_every_name_means_something_to_openssl():
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    for name, openssl in CIPHERS.items():
+    for name, openssl in CIPHER_SUITES.items():
         if openssl:
             context.set_ciphers(openssl)
             assert openssl in {each["name"] for each in context.get_ciphers()}, name
-    assert {ssl.TLSVersion[member] for member in VERSIONS.values()} == {
+    assert {ssl.TLSVersion[member] for member in TLS_VERSIONS.values()} == {
         ssl.TLSVersion.TLSv1_2,
         ssl.TLSVersion.TLSv1_3,
     }

@@ -7,12 +7,11 @@ from manual_clock import ManualClock
 from numa_host import POLICY, SCOPE, NumaHost, available
 
 from polyarch.numa import names
-from polyarch.numa.api.scan_settings import PodPattern, ScanSettings
-from polyarch.numa.decide.facts import Allocatable, Container, ListedPod
 from polyarch.numa.exporter.scan import scanner
+from polyarch.numa.exporter.schedule import ScanTrigger
 from polyarch.numa.exporter.settings import ExporterSettings, HostSettings
-from polyarch.numa.exporter.triggers.pacing import Wake
-from polyarch.numa.host.podresources.client import PodResourcesError
+from polyarch.numa.facts import Allocatable, Container, ListedPod, PodPattern, ScanSettings
+from polyarch.numa.host.podresources import PodResourcesError
 
 
 class Kubelet:
@@ -49,7 +48,7 @@ class World:
         self.scanner = scanner(chosen, self.kubelet, clock=self.clock, terminal=ended)
 
     async def scan(self, *reasons: str):
-        return await self.scanner.scan(Wake("reactive", frozenset(reasons or ("timer",)), 0.0))
+        return await self.scanner.scan(ScanTrigger("reactive", frozenset(reasons or ("timer",)), 0.0))
 
     async def available(self, *reasons: str) -> list[int]:
         return available((await self.scan(*reasons)).document)

@@ -12,20 +12,16 @@ from prometheus_client import CollectorRegistry
 
 from polyarch.kube.metrics import Metrics
 from polyarch.numa import names
-from polyarch.numa.api.scan_settings import ScanSettings
-from polyarch.numa.decide.facts import Allocatable
-from polyarch.numa.decide.zones import zones
-from polyarch.numa.exporter.allocatable import GOOD_FOR, KnownAllocatable
-from polyarch.numa.exporter.fingerprint_report import StatusFile
-from polyarch.numa.exporter.metrics import ExporterMetrics
-from polyarch.numa.exporter.scan import Scanned
-from polyarch.numa.exporter.scan_loop import ScanLoop
+from polyarch.numa.exporter.scan import ALLOCATABLE_LIFETIME, AllocatableCache, ScanResult
+from polyarch.numa.exporter.scan_loop import FingerprintStatusFile, ScanLoop
+from polyarch.numa.exporter.server import ExporterMetrics
 from polyarch.numa.exporter.settings import TriggerSettings
-from polyarch.numa.exporter.triggers.triggers import Triggers
-from polyarch.numa.exporter.triggers.watched_files import Watched
-from polyarch.numa.host.kubelet.settings import NoKubeletSettings
-from polyarch.numa.host.machine.layout import UnreadableMachine
-from polyarch.numa.host.podresources.client import PodResourcesError
+from polyarch.numa.exporter.triggers import ScanTriggers, WatchedFiles
+from polyarch.numa.exporter.zones import node_zones
+from polyarch.numa.facts import Allocatable, ScanSettings
+from polyarch.numa.host.kubelet import NoKubeletSettings
+from polyarch.numa.host.machine import UnreadableMachine
+from polyarch.numa.host.podresources import PodResourcesError
 
 NODE = "worker-1"
 EVERY_MINUTE = TriggerSettings(allocatable_interval=0)
@@ -48,7 +44,7 @@ class Scanner:
             await self.hangs.wait()
         if self.problem is not None:
             raise self.problem
-        return Scanned({"kind": "made by the test"}, zones(facts(*self.pods), ScanSettings(), NODE), self.stale)
+        return ScanResult({"kind": "made by the test"}, node_zones(facts(*self.pods), ScanSettings(), NODE), self.stale)
 
 
 class Publisher:
@@ -75,7 +71,7 @@ class World:
         self.publisher, self.conditions = Publisher(), Conditions()
         self.registry = CollectorRegistry(auto_describe=False)
         self.metrics = ExporterMetrics(Metrics(self.registry), NODE)
-        self.triggers = Triggers(triggers, Watched(), clock=self.clock, stretch=lambda: 1.0)
+        self.triggers = ScanTriggers(triggers, WatchedFiles(), clock=self.clock, stretch=lambda: 1.0)
 
         async def at_once():
             pass
@@ -90,7 +86,7 @@ class World:
             period=triggers.sleep_interval,
             ready=ready or at_once,
             tells=self.conditions,
-            status_file=StatusFile(str(status_file)) if status_file else None,
+            status_file=FingerprintStatusFile(str(status_file)) if status_file else None,
         )
 
     def value(self, name, **labels):
@@ -271,11 +267,11 @@ async def test_ne_126_scans_zones_and_pods_are_counted():
 def test_ne_126_series_of_resources_that_vanished_disappear():
     registry = CollectorRegistry(auto_describe=False)
     metrics = ExporterMetrics(Metrics(registry), NODE)
-    metrics.found(zones(facts(), ScanSettings(), NODE))
+    metrics.found(node_zones(facts(), ScanSettings(), NODE))
     nic = {"node": NODE, "zone": "node-0", "resource": "vendor.example/nic"}
     assert registry.get_sample_value("polyarch_numa_zone_available", nic) == 2
     without = Allocatable(cpus=(1, 2, 3, 4, 5, 6, 7))
-    metrics.found(zones(facts(allocatable=without), ScanSettings(), NODE))
+    metrics.found(node_zones(facts(allocatable=without), ScanSettings(), NODE))
     assert registry.get_sample_value("polyarch_numa_zone_available", nic) is None
     assert registry.get_sample_value("polyarch_numa_zone_available", nic | {"resource": "cpu"}) == 3
 
@@ -298,7 +294,7 @@ class Kubelet:
 
 async def test_ne_054_allocatable_is_asked_for_when_something_tells_that_it_may_have_changed():
     kubelet = Kubelet()
-    known = KnownAllocatable(kubelet, clock=ManualClock())
+    known = AllocatableCache(kubelet, clock=ManualClock())
     first = await known.current(refresh=False)
     kubelet.answer = Allocatable(cpus=(1, 2))
     assert await known.current(refresh=False) is first
@@ -309,10 +305,10 @@ async def test_ne_054_allocatable_is_asked_for_when_something_tells_that_it_may_
 async def test_ne_055_the_last_answer_is_good_for_ten_minutes_and_the_next_is_asked_for_with_every_scan():
     """NE-055: a known answer is good for ten minutes."""
     kubelet, clock = Kubelet(), ManualClock()
-    known = KnownAllocatable(kubelet, clock=clock)
+    known = AllocatableCache(kubelet, clock=clock)
     answer = await known.current(refresh=True)
     kubelet.problem = PodResourcesError("get_allocatable_resources", "refused")
-    clock.advance(GOOD_FOR - 1)
+    clock.advance(ALLOCATABLE_LIFETIME - 1)
     assert await known.current(refresh=True) is answer
     assert await known.current(refresh=False) is answer
     assert kubelet.calls == 3, "an answer that is owed is asked for again"
@@ -327,4 +323,4 @@ async def test_ne_055_an_answer_that_was_never_known_fails_the_scan():
     kubelet = Kubelet()
     kubelet.problem = PodResourcesError("get_allocatable_resources", "refused")
     with pytest.raises(PodResourcesError):
-        await KnownAllocatable(kubelet, clock=ManualClock()).current(refresh=False)
+        await AllocatableCache(kubelet, clock=ManualClock()).current(refresh=False)

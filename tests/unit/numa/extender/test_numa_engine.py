@@ -8,8 +8,8 @@ import pytest
 from numa_extender import OURS, Extender
 from numa_nodes import cell, container, node, pod
 
-from polyarch.numa.decide.fingerprint import fingerprint
 from polyarch.numa.extender.engine import MOST_SCORES
+from polyarch.numa.fingerprint import fingerprint
 from polyarch.numa.fit.facts import NodeFacts
 
 

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from polyarch.numa.api.settings import SchedulerSettings
+from polyarch.numa.api.resources import SchedulerSettings
 from polyarch.numa.extender.configuration import BY_FLAG, InvalidConfiguration, compiled
 from polyarch.numa.extender.settings import ExtenderSettings
 from polyarch.operator.components.numa_scheduler_objects import extender_configuration

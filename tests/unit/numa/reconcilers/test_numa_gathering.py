@@ -13,7 +13,7 @@ from polyarch.kube.resources import CRDS, NODES, Resource
 from polyarch.kube.store import Change
 from polyarch.numa import names
 from polyarch.numa.api.topology import TOPOLOGIES
-from polyarch.numa.api.topology_crd import definition
+from polyarch.numa.api.topology_crd import topology_crd
 from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata, Unstructured
 from polyarch.operator.components.numa_cluster import ExporterPod, NodePoller, NumaInformers, Platforms, TopologyPoller
 from polyarch.operator.components.numa_exporter_reconciler import (
@@ -123,7 +123,7 @@ async def test_no_044_made_where_it_is_missing_and_then_not_even_read() -> None:
 
 async def test_no_044_somebody_else_s_is_completed_without_becoming_ours() -> None:
     api = Definitions()
-    theirs = definition()
+    theirs = topology_crd()
     theirs["spec"]["versions"] = [each for each in theirs["spec"]["versions"] if each["name"] == "v1alpha2"]
     api.put(CRDS, theirs)
     assert await keeper(api).sync(left_alone=False) == ""

@@ -7,20 +7,24 @@ import pytest
 from msgspec.structs import replace
 from numa_facts import LISTING_ONLY, MACHINE, facts, pod
 
-from polyarch.numa.api.scan_settings import ScanSettings
 from polyarch.numa.api.topology import NodeResourceTopology
-from polyarch.numa.decide.facts import Facts
-from polyarch.numa.decide.zones import zones
-from polyarch.numa.result.difference import change, merged, stamped
-from polyarch.numa.result.topology_object import Document, document
+from polyarch.numa.exporter.topology_document import (
+    Document,
+    apply_merge_patch,
+    stamped,
+    topology_document,
+    topology_patch,
+)
+from polyarch.numa.exporter.zones import node_zones
+from polyarch.numa.facts import ScanFacts, ScanSettings
 
 SETTINGS = replace(LISTING_ONLY, node_group="group-1")
 HELD = replace(facts(pod("holder", cpus=(5, 6)), pod("other", cpus=(4,))), node_uid="uid-1")
 FOREIGN = {"apiVersion": "example.org/v1", "kind": "Rack", "name": "r1", "uid": "r", "blockOwnerDeletion": True}
 
 
-def made(gathered: Facts = HELD, settings: ScanSettings = SETTINGS) -> Document:
-    return document(gathered, zones(gathered, settings, "worker"), settings, refresh_period=60)
+def made(gathered: ScanFacts = HELD, settings: ScanSettings = SETTINGS) -> Document:
+    return topology_document(gathered, node_zones(gathered, settings, "worker"), settings, refresh_period=60)
 
 
 def stored(content: Any) -> NodeResourceTopology:
@@ -33,23 +37,23 @@ def with_metadata(content: Document, **metadata: Any) -> Document:
 
 def test_ne_110_nothing_is_written_when_the_object_is_right() -> None:
     """NE-110, NE-019-row "a write per period though nothing changed"."""
-    assert change(made(), stored(made())) is None
+    assert topology_patch(made(), stored(made())) is None
 
 
 def test_ne_110_the_order_of_the_kubelets_answers_is_no_change() -> None:
     """NE-110, NE-019-row "unsorted zones"."""
     permuted = replace(HELD, pods=HELD.pods[::-1], machine=replace(MACHINE, cells=MACHINE.cells[::-1]))
-    assert change(made(permuted), stored(made())) is None
+    assert topology_patch(made(permuted), stored(made())) is None
 
 
 def test_ne_111_the_patch_holds_only_the_fields_that_changed() -> None:
     """NE-111: the zones when CPUs are given out, not the attributes when the fingerprint stays."""
     same_pods = replace(HELD, pods=(pod("holder", cpus=(5, 6, 7)), HELD.pods[1]))
-    patch = change(made(same_pods), stored(made()))
+    patch = topology_patch(made(same_pods), stored(made()))
     assert patch == {"zones": made(same_pods)["zones"]}
 
     gone = replace(HELD, pods=HELD.pods[:1])
-    patch = change(made(gone), stored(made()))
+    patch = topology_patch(made(gone), stored(made()))
     assert patch is not None
     assert set(patch) == {"metadata", "attributes", "zones"}
     assert patch["metadata"] == {"annotations": made(gone)["metadata"]["annotations"]}
@@ -63,9 +67,9 @@ def test_ne_112_a_foreign_edit_of_our_fields_is_taken_back() -> None:
         {**made(), "zones": [*made()["zones"], {"name": "node-2", "type": "Node", "resources": []}]},
         {**made(), "zones": [{**made()["zones"][0], "parent": "rack"}, made()["zones"][1]]},
     ):
-        assert change(made(), stored(edited)) == {"zones": made()["zones"]}
+        assert topology_patch(made(), stored(edited)) == {"zones": made()["zones"]}
     edited = {**made(), "attributes": [*made()["attributes"], {"name": "a", "value": "b"}]}
-    assert change(made(), stored(edited)) == {"attributes": made()["attributes"]}
+    assert topology_patch(made(), stored(edited)) == {"attributes": made()["attributes"]}
 
 
 def test_ne_005_an_empty_list_null_and_none_are_the_same() -> None:
@@ -74,11 +78,11 @@ def test_ne_005_an_empty_list_null_and_none_are_the_same() -> None:
     wanted = made(settings=settings)
     for nothing in ([], None):
         found = {**wanted, "zones": [{**each, "attributes": nothing, "parent": ""} for each in wanted["zones"]]}
-        assert change(wanted, stored(found)) is None
+        assert topology_patch(wanted, stored(found)) is None
     bare = {**made(), "zones": [{**each, "resources": []} for each in made()["zones"]]}
     for nothing in ([], None):
         found = {**bare, "zones": [{**each, "resources": nothing} for each in bare["zones"]]}
-        assert change(bare, stored(found)) is None
+        assert topology_patch(bare, stored(found)) is None
 
 
 def test_ne_012_another_spelling_of_a_quantity_is_rewritten_once() -> None:
@@ -87,9 +91,9 @@ def test_ne_012_another_spelling_of_a_quantity_is_rewritten_once() -> None:
     zone = foreign["zones"][0]
     resources = [{**each, "capacity": int(each["capacity"])} for each in zone["resources"]]
     foreign = {**foreign, "zones": [{**zone, "resources": resources}, *foreign["zones"][1:]]}
-    patch = change(made(), stored(foreign))
+    patch = topology_patch(made(), stored(foreign))
     assert patch == {"zones": made()["zones"]}
-    assert change(made(), stored(merged(foreign, patch))) is None
+    assert topology_patch(made(), stored(apply_merge_patch(foreign, patch))) is None
 
 
 def test_ne_017_labels_and_annotations_of_others_are_kept() -> None:
@@ -99,20 +103,20 @@ def test_ne_017_labels_and_annotations_of_others_are_kept() -> None:
         labels={"a": "b", **made()["metadata"]["labels"]},
         annotations={"c": "d", **made()["metadata"]["annotations"]},
     )
-    assert change(made(), stored(theirs)) is None
+    assert topology_patch(made(), stored(theirs)) is None
     bare = with_metadata(made(), labels={"a": "b"}, annotations={"c": "d"})
-    patch = change(made(), stored(bare))
+    patch = topology_patch(made(), stored(bare))
     assert patch == {
         "metadata": {"labels": made()["metadata"]["labels"], "annotations": made()["metadata"]["annotations"]}
     }
-    after = merged(bare, patch)["metadata"]
+    after = apply_merge_patch(bare, patch)["metadata"]
     assert (after["labels"]["a"], after["annotations"]["c"]) == ("b", "d")
 
 
 def test_ne_014_what_was_ours_and_is_no_longer_wanted_is_removed() -> None:
     """NE-014, NE-017: with null, as a merge patch removes."""
     without = replace(LISTING_ONLY, legacy_fields=False)
-    patch = change(made(settings=without), stored(made()))
+    patch = topology_patch(made(settings=without), stored(made()))
     assert patch == {
         "topologyPolicies": None,
         "metadata": {
@@ -120,18 +124,18 @@ def test_ne_014_what_was_ours_and_is_no_longer_wanted_is_removed() -> None:
             "annotations": {"topology.node.k8s.io/fingerprint": None},
         },
     }
-    assert change(made(settings=without), stored(merged(made(), patch))) is None
+    assert topology_patch(made(settings=without), stored(apply_merge_patch(made(), patch))) is None
 
 
 def test_ne_018_a_reference_to_a_node_that_is_gone_is_replaced_in_its_place() -> None:
     """NE-018, NE-019-row "stale owner uid after node replacement": others stay, with all their fields."""
     ours = made()["metadata"]["ownerReferences"][0]
     dead = {**ours, "uid": "uid-0"}
-    patch = change(made(), stored(with_metadata(made(), ownerReferences=[FOREIGN, dead])))
+    patch = topology_patch(made(), stored(with_metadata(made(), ownerReferences=[FOREIGN, dead])))
     assert patch == {"metadata": {"ownerReferences": [FOREIGN, ours]}}
-    patch = change(made(), stored(with_metadata(made(), ownerReferences=[dead, FOREIGN, ours])))
+    patch = topology_patch(made(), stored(with_metadata(made(), ownerReferences=[dead, FOREIGN, ours])))
     assert patch == {"metadata": {"ownerReferences": [ours, FOREIGN]}}
-    patch = change(made(), stored(with_metadata(made(), ownerReferences=[FOREIGN])))
+    patch = topology_patch(made(), stored(with_metadata(made(), ownerReferences=[FOREIGN])))
     assert patch == {"metadata": {"ownerReferences": [FOREIGN, ours]}}
 
 
@@ -139,8 +143,8 @@ def test_ne_018_our_reference_is_no_controller() -> None:
     """NE-018."""
     ours = made()["metadata"]["ownerReferences"][0]
     for equal in ({**ours, "controller": False}, {**ours, "blockOwnerDeletion": False}):
-        assert change(made(), stored(with_metadata(made(), ownerReferences=[equal, FOREIGN]))) is None
-    patch = change(made(), stored(with_metadata(made(), ownerReferences=[{**ours, "controller": True}])))
+        assert topology_patch(made(), stored(with_metadata(made(), ownerReferences=[equal, FOREIGN]))) is None
+    patch = topology_patch(made(), stored(with_metadata(made(), ownerReferences=[{**ours, "controller": True}])))
     assert patch == {"metadata": {"ownerReferences": [ours]}}
 
 
@@ -149,8 +153,8 @@ def test_ne_018_our_reference_is_no_controller() -> None:
 )
 def test_ne_018_references_are_left_alone_when_there_is_none_to_write(wanted: Document) -> None:
     """NE-018: no Node is known, or its reference is not ours to add."""
-    assert change(wanted, stored(made())) is None
-    assert change(wanted, stored(with_metadata(made(), ownerReferences=[FOREIGN]))) is None
+    assert topology_patch(wanted, stored(made())) is None
+    assert topology_patch(wanted, stored(with_metadata(made(), ownerReferences=[FOREIGN]))) is None
 
 
 def test_ne_019_trigger_and_timing_join_what_is_written_anyway() -> None:
@@ -160,14 +164,14 @@ def test_ne_019_trigger_and_timing_join_what_is_written_anyway() -> None:
     assert stamped({"zones": []}, stamp) == {"zones": [], "metadata": {"annotations": stamp}}
     assert stamped({"zones": []}, {}) == {"zones": []}
     later = with_metadata(made(), annotations={**made()["metadata"]["annotations"], **stamp})
-    assert change(made(), stored(later)) is None
+    assert topology_patch(made(), stored(later)) is None
 
 
 def test_ne_111_a_put_carries_the_whole_object_after_the_patch() -> None:
     """NE-111: what others wrote is in it, null removes, lists are replaced."""
     found = {"metadata": {"labels": {"a": "b", "c": "d"}, "resourceVersion": "7"}, "zones": [1, 2], "old": 1}
     patch = {"metadata": {"labels": {"c": None}, "annotations": {"e": "f", "g": None}}, "zones": [3], "old": None}
-    assert merged(found, patch) == {
+    assert apply_merge_patch(found, patch) == {
         "metadata": {"labels": {"a": "b"}, "resourceVersion": "7", "annotations": {"e": "f"}},
         "zones": [3],
     }

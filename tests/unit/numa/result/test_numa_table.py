@@ -3,22 +3,20 @@
 from msgspec.structs import replace
 from numa_facts import GIB, LISTING_ONLY, MACHINE, facts, pod
 
-from polyarch.numa.api.scan_settings import ScanSettings
-from polyarch.numa.decide.facts import Allocatable, Cell, CpuState, Machine, ManagerStates, MemoryBlock
-from polyarch.numa.decide.zones import zones
-from polyarch.numa.result.fingerprint_status import status
-from polyarch.numa.result.table import HEADER, in_bytes, rows
+from polyarch.numa.exporter.topology_document import ZONE_TABLE_HEADER, fingerprint_status, in_bytes, zone_table_rows
+from polyarch.numa.exporter.zones import node_zones
+from polyarch.numa.facts import Allocatable, Checkpoints, CpuCheckpoint, HostZone, Machine, MemoryBlock, ScanSettings
 
 
 def test_ne_160_rows_of_zones() -> None:
     """NE-160: one per zone and resource, memory in units that round nothing, notes where something is odd."""
     holder = pod("holder", cpus=(4,), memory=[MemoryBlock("memory", 512 << 20, (0, 1))])
-    states = ManagerStates(cpu=CpuState("static", frozenset({0, 1, 2, 3, 7})))
-    machine = Machine(cells=(*MACHINE.cells, Cell(id=2, memory=GIB)))
-    decided = zones(replace(facts(holder, machine=machine), states=states), ScanSettings(), "worker")
+    states = Checkpoints(cpu=CpuCheckpoint("static", frozenset({0, 1, 2, 3, 7})))
+    machine = Machine(cells=(*MACHINE.cells, HostZone(id=2, memory=GIB)))
+    decided = node_zones(replace(facts(holder, machine=machine), states=states), ScanSettings(), "worker")
     shared = "shared by node-0, node-1"
     kept = "2 kept for init containers that have ended"
-    assert rows(decided) == [
+    assert zone_table_rows(decided) == [
         ("node-0", "cpu", "4", "3", "0", "3", ""),
         ("node-0", "memory", "4Gi", "3Gi", "512Mi", "2560Mi", shared),
         ("node-0", "vendor.example/nic", "2", "2", "0", "2", ""),
@@ -27,7 +25,7 @@ def test_ne_160_rows_of_zones() -> None:
         ("node-1", "vendor.example/nic", "1", "1", "0", "1", ""),
         ("node-2", "cpu", "0", "0", "0", "0", "memory alone"),
     ]
-    assert {len(each) for each in rows(decided)} == {len(HEADER)}
+    assert {len(each) for each in zone_table_rows(decided)} == {len(ZONE_TABLE_HEADER)}
 
 
 def test_ne_160_bytes_are_exact() -> None:
@@ -40,15 +38,15 @@ def test_ne_160_bytes_are_exact() -> None:
 
 def test_ne_160_nothing_to_show() -> None:
     """NE-160: a kubelet that hands out nothing still has zones with CPUs."""
-    decided = zones(facts(allocatable=Allocatable()), LISTING_ONLY, "worker")
-    assert [row[:3] for row in rows(decided)] == [("node-0", "cpu", "4"), ("node-1", "cpu", "4")]
+    decided = node_zones(facts(allocatable=Allocatable()), LISTING_ONLY, "worker")
+    assert [row[:3] for row in zone_table_rows(decided)] == [("node-0", "cpu", "4"), ("node-1", "cpu", "4")]
 
 
 def test_ne_085_status_names_the_pods_behind_the_fingerprint() -> None:
     """NE-085: its members are those that tools read."""
     listed = [pod("b", cpus=(4,)), pod("a", cpus=(5,), namespace="zz"), pod("idle"), pod("a", cpus=(6,))]
-    decided = zones(facts(*listed), LISTING_ONLY, "worker")
-    assert status(decided, "pfp0v001ef46db3751d8e999") == {
+    decided = node_zones(facts(*listed), LISTING_ONLY, "worker")
+    assert fingerprint_status(decided, "pfp0v001ef46db3751d8e999") == {
         "fingerprintExpected": "pfp0v001ef46db3751d8e999",
         "fingerprintComputed": decided.fingerprint,
         "pods": [

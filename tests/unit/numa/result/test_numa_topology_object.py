@@ -7,19 +7,20 @@ import pytest
 from msgspec.structs import replace
 from numa_facts import ALLOCATABLE, GIB, LISTING_ONLY, MACHINE, facts, pod
 
-from polyarch.numa.api.scan_settings import PodPattern, ScanSettings
-from polyarch.numa.decide.facts import (
+from polyarch.numa.exporter.topology_document import Document, topology_document
+from polyarch.numa.exporter.zones import node_zones
+from polyarch.numa.facts import (
     Allocatable,
-    Cell,
-    Facts,
+    HostZone,
     KubeletSettings,
     Machine,
     MemoryBlock,
+    PodPattern,
+    ScanFacts,
+    ScanSettings,
     TopologyPolicy,
     TopologyScope,
 )
-from polyarch.numa.decide.zones import zones
-from polyarch.numa.result.topology_object import Document, document
 
 ALIGNING = KubeletSettings(
     policy="single-numa-node",
@@ -34,8 +35,10 @@ ALIGNING = KubeletSettings(
 OWN = "numa.polyarch.dev/"
 
 
-def made(gathered: Facts, settings: ScanSettings = LISTING_ONLY, *, refresh_period: float = 60) -> Document:
-    return document(gathered, zones(gathered, settings, "worker"), settings, refresh_period=refresh_period)
+def made(gathered: ScanFacts, settings: ScanSettings = LISTING_ONLY, *, refresh_period: float = 60) -> Document:
+    return topology_document(
+        gathered, node_zones(gathered, settings, "worker"), settings, refresh_period=refresh_period
+    )
 
 
 def attributes(of: Document) -> dict[str, str]:
@@ -130,7 +133,9 @@ def test_ne_011_the_whole_object_of_a_node() -> None:
 
 def test_ne_010_the_object_is_named_like_the_node() -> None:
     """NE-010."""
-    assert document(facts(), zones(facts(), LISTING_ONLY, "n-7"), LISTING_ONLY, refresh_period=0)["metadata"] == {
+    assert topology_document(facts(), node_zones(facts(), LISTING_ONLY, "n-7"), LISTING_ONLY, refresh_period=0)[
+        "metadata"
+    ] == {
         "name": "n-7",
         "annotations": {"topology.node.k8s.io/fingerprint": "pfp0v001ef46db3751d8e999"},
     }
@@ -138,7 +143,7 @@ def test_ne_010_the_object_is_named_like_the_node() -> None:
 
 def test_ne_011_zones_costs_and_names_ascend_by_number_and_by_byte() -> None:
     """NE-011: node-10 comes after node-2, and Z before a."""
-    cells = tuple(Cell(id=cell, costs=((10, 20), (2, 30), (0, 10))) for cell in (10, 0, 2))
+    cells = tuple(HostZone(id=cell, costs=((10, 20), (2, 30), (0, 10))) for cell in (10, 0, 2))
     blocks = tuple(MemoryBlock(name, 1, (0,)) for name in ("a", "Z", "é", "b"))
     found = made(facts(machine=Machine(cells=cells), allocatable=Allocatable(memory=blocks)))
     assert [each["name"] for each in found["zones"]] == ["node-0", "node-2", "node-10"]
@@ -246,7 +251,7 @@ def test_ne_015_the_period_is_a_go_duration(seconds: float, words: str) -> None:
 
 def test_ne_016_a_cell_of_memory_alone_has_neither_cpus_nor_a_socket() -> None:
     """NE-016, NE-032."""
-    found = made(facts(machine=Machine(cells=(*MACHINE.cells, Cell(id=2)))))
+    found = made(facts(machine=Machine(cells=(*MACHINE.cells, HostZone(id=2)))))
     assert "attributes" not in found["zones"][2]
 
 

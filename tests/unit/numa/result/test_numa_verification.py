@@ -6,10 +6,17 @@ import msgspec
 import pytest
 
 from polyarch.numa.api.topology import NodeResourceTopology
-from polyarch.numa.decide.facts import Container, ListedPod
-from polyarch.numa.decide.fingerprint import fingerprint
-from polyarch.numa.result.known_pods import ApiPod, KnownPod, StatusFile, of_api, of_listing, of_status
-from polyarch.numa.result.verification import verified
+from polyarch.numa.facts import Container, ListedPod
+from polyarch.numa.fingerprint import (
+    ApiPod,
+    SavedPod,
+    StatusFileContent,
+    fingerprint,
+    saved_pod_of_api,
+    saved_pods_of_kubelet,
+    saved_pods_of_status_file,
+    verify_fingerprint,
+)
 
 DEVICE = "vendor.example/nic"
 
@@ -32,7 +39,7 @@ def topology(
     )
 
 
-PODS = [KnownPod("demo", "web"), KnownPod("demo", "cache", exclusive=False), KnownPod("demo", "done", ended=True)]
+PODS = [SavedPod("demo", "web"), SavedPod("demo", "cache", exclusive=False), SavedPod("demo", "done", ended=True)]
 
 
 def of(*names: str) -> str:
@@ -52,49 +59,49 @@ def of(*names: str) -> str:
     ],
 )
 def test_ne_082_ne_161_a_fingerprint_of_all_pods_that_a_kubelet_may_list(published: str, verdict: str):
-    assert verified(topology(published), PODS).verdict == verdict
+    assert verify_fingerprint(topology(published), PODS).verdict == verdict
 
 
 def test_ne_161_by_the_other_method_pods_with_exclusive_resources_count():
     method = "with-exclusive-resources"
-    assert verified(topology(of("web"), method), PODS).verdict == "ok"
-    assert verified(topology(of("web", "cache"), method), PODS).verdict == "mismatch"
+    assert verify_fingerprint(topology(of("web"), method), PODS).verdict == "ok"
+    assert verify_fingerprint(topology(of("web", "cache"), method), PODS).verdict == "mismatch"
 
 
 def test_ne_161_a_device_counts_if_a_cell_has_it():
     pods = [
-        KnownPod("demo", "nic", exclusive=False, devices=frozenset({DEVICE})),
-        KnownPod("demo", "licence", exclusive=False, devices=frozenset({"vendor.example/licence"})),
+        SavedPod("demo", "nic", exclusive=False, devices=frozenset({DEVICE})),
+        SavedPod("demo", "licence", exclusive=False, devices=frozenset({"vendor.example/licence"})),
     ]
-    assert verified(topology(of("nic"), "with-exclusive-resources"), pods).verdict == "ok"
+    assert verify_fingerprint(topology(of("nic"), "with-exclusive-resources"), pods).verdict == "ok"
 
 
 def test_ne_161_pods_that_the_object_says_are_left_out_do_not_count():
     exclude = '[{"namespacePattern":"demo","namePattern":"c*"}]'
-    assert verified(topology(of("web"), exclude=exclude), PODS).verdict == "ok"
+    assert verify_fingerprint(topology(of("web"), exclude=exclude), PODS).verdict == "ok"
     for damaged in ("damaged", '[{"x":' + "[" * 50_000 + "]" * 50_000 + "}]"):
-        assert verified(topology(of("web"), exclude=damaged), PODS).verdict == "mismatch"
+        assert verify_fingerprint(topology(of("web"), exclude=damaged), PODS).verdict == "mismatch"
 
 
 def test_ne_161_a_mismatch_says_what_was_expected():
-    found = verified(topology(of("web")), PODS)
+    found = verify_fingerprint(topology(of("web")), PODS)
     assert found.note == f"2 pods by method all: {of('web', 'cache')}"
-    assert verified(topology(of("other")), PODS[:1]).note == f"1 pod by method all: {of('web')}"
+    assert verify_fingerprint(topology(of("other")), PODS[:1]).note == f"1 pod by method all: {of('web')}"
 
 
 def test_ne_161_without_pods_the_form_alone_is_judged():
-    found = verified(topology(of("web")), None)
+    found = verify_fingerprint(topology(of("web")), None)
     assert (found.verdict, found.note) == ("ok", "the form alone, as no pods are given")
-    assert verified(topology("pfp0v002ef46db3751d8e999"), None).verdict == "incompatible-version"
+    assert verify_fingerprint(topology("pfp0v002ef46db3751d8e999"), None).verdict == "incompatible-version"
 
 
 def test_ne_161_an_object_of_an_older_exporter_has_its_fingerprint_in_an_annotation():
     annotations = {"topology.node.k8s.io/fingerprint": of("web", "cache")}
-    assert verified(topology(None, None, annotations=annotations), PODS).verdict == "ok"
+    assert verify_fingerprint(topology(None, None, annotations=annotations), PODS).verdict == "ok"
 
 
 def test_ne_161_an_object_without_a_fingerprint_is_not_ok():
-    found = verified(topology(None), PODS)
+    found = verify_fingerprint(topology(None), PODS)
     assert (found.verdict, found.note) == ("malformed", "the object has no fingerprint")
 
 
@@ -103,7 +110,7 @@ def test_ne_161_an_object_without_a_fingerprint_is_not_ok():
 
 def api_pod(
     quality: str, *requests: dict[str, Any], phase: str = "Running", sidecar: dict[str, Any] | None = None
-) -> KnownPod:
+) -> SavedPod:
     pod = {
         "metadata": {"name": "web", "namespace": "demo"},
         "spec": {
@@ -116,7 +123,7 @@ def api_pod(
         },
         "status": {"phase": phase, "qosClass": quality},
     }
-    return of_api(msgspec.convert(pod, ApiPod))
+    return saved_pod_of_api(msgspec.convert(pod, ApiPod))
 
 
 @pytest.mark.parametrize(
@@ -150,7 +157,7 @@ def test_ne_161_devices_and_ends_of_a_pod_of_the_api():
 
 
 def test_ne_161_a_status_file_and_a_listing_say_exactly_which_pods_count():
-    status = msgspec.convert({"nodeName": "node-a", "pods": [{"Namespace": "demo", "Name": "web"}]}, StatusFile)
-    assert of_status(status) == [KnownPod("demo", "web")]
+    status = msgspec.convert({"nodeName": "node-a", "pods": [{"Namespace": "demo", "Name": "web"}]}, StatusFileContent)
+    assert saved_pods_of_status_file(status) == [SavedPod("demo", "web")]
     listed = [ListedPod("demo", "web", (Container(name="c", cpus=(1,)),)), ListedPod("demo", "cache")]
-    assert [each.exclusive for each in of_listing(listed)] == [True, False]
+    assert [each.exclusive for each in saved_pods_of_kubelet(listed)] == [True, False]

@@ -8,9 +8,8 @@ import pytest
 import yaml
 from kubelet_cases import GI, burstable, container, guaranteed, numa_node, pod
 
-from polyarch.numa.host.machine.reading import read_machine
-from polyarch.numa.host.podresources.opening import open_podresources
-from polyarch.numa.host.tree import host_files
+from polyarch.numa.exporter.scan import open_podresources
+from polyarch.numa.host.machine import host_files, read_machine
 from polyarch.sandbox.kubelet_model.machine import Node
 from polyarch.sandbox.numa_nodes import podresources
 from polyarch.sandbox.numa_nodes.account import STATE, Kubelet

@@ -7,7 +7,7 @@ from followed_api import NODE, FollowedApi
 from manual_clock import ManualClock
 
 from polyarch.kube.resources import NODES
-from polyarch.numa.exporter.cluster.own_node import OwnNode
+from polyarch.numa.exporter.cluster import OwnNode
 
 
 async def test_each_change_of_the_node_is_told_to_those_whom_it_concerns() -> None:

@@ -14,8 +14,7 @@ from polyarch.kube.requests import Selection
 from polyarch.kube.resources import PODS
 from polyarch.kube.watch import Apply, Delete, Init, InitApply, InitDone, Page
 from polyarch.numa import names
-from polyarch.numa.exporter.cluster.own_pod import MESSAGE, OwnPod
-from polyarch.numa.exporter.cluster.terminal_pods import PodPhase, TerminalPods, selector
+from polyarch.numa.exporter.cluster import MAX_CONDITION_MESSAGE, OwnPod, PodPhase, TerminalPods, pods_of_node
 from polyarch.objects import Condition, Key, ObjectMeta
 
 FINE = Condition(names.PODRESOURCES_FETCHED, "True", "Scanned", "the last scan succeeded")
@@ -122,7 +121,7 @@ async def test_ne_120_the_cause_is_short():
     async with running(api) as world:
         world.pod.set(msgspec.structs.replace(BROKEN, message="x" * 5000))
         await world.clock.run(1)
-        assert len(api.patches[0][0]["message"]) == MESSAGE
+        assert len(api.patches[0][0]["message"]) == MAX_CONDITION_MESSAGE
 
 
 # -- pods that have ended ----------------------------------------------------------------------------------------------
@@ -142,7 +141,7 @@ def pod(name, phase, version):
 
 async def test_ne_068_pods_that_succeeded_or_failed_are_terminal_from_the_first_scan_on():
     ended = []
-    informer = Informer(Nothing(), PODS, PodPhase, selection=Selection(field_selector=selector("worker-1")))
+    informer = Informer(Nothing(), PODS, PodPhase, selection=Selection(field_selector=pods_of_node("worker-1")))
     terminal = TerminalPods(informer, changed=lambda: ended.append(True))
     waiting = asyncio.create_task(terminal.known())
     await asyncio.sleep(0)
@@ -159,4 +158,4 @@ async def test_ne_068_pods_that_succeeded_or_failed_are_terminal_from_the_first_
 
 
 def test_ne_140_pods_are_asked_for_by_their_node():
-    assert selector("worker-1") == "spec.nodeName=worker-1"
+    assert pods_of_node("worker-1") == "spec.nodeName=worker-1"

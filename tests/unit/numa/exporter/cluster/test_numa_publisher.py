@@ -21,10 +21,14 @@ from polyarch.kube.errors import (
 )
 from polyarch.numa import names
 from polyarch.numa.api.topology import TOPOLOGIES, NodeResourceTopology
-from polyarch.numa.exporter.cluster.followed import Followed
-from polyarch.numa.exporter.cluster.own_node import OwnNode
-from polyarch.numa.exporter.cluster.publisher import Offer, Publisher, PublisherSettings, pause_after
-from polyarch.numa.exporter.cluster.topology_write import TopologyMissing
+from polyarch.numa.exporter.cluster import OwnNode, WatchedObject
+from polyarch.numa.exporter.publisher import (
+    Publisher,
+    PublisherSettings,
+    PublishRequest,
+    TopologyNotServed,
+    retry_delay,
+)
 from polyarch.objects import Condition
 
 SETTINGS = PublisherSettings()
@@ -68,7 +72,7 @@ class World:
         self.conditions: list[Condition] = []
         self.scans = 0
         self.owner = OwnNode(self.api, NODE, clock=self.clock, chance=lambda: 0.5, replaced=self.wake)
-        self.topology = Followed(
+        self.topology = WatchedObject(
             self.api,
             TOPOLOGIES,
             NODE,
@@ -95,7 +99,7 @@ class World:
 
     def scan(self, made, trigger="periodic"):
         self.scans += 1
-        self.publisher.offer(Offer(made, trigger, self.clock.monotonic(), f"scan {self.scans}"))
+        self.publisher.offer(PublishRequest(made, trigger, self.clock.monotonic(), f"scan {self.scans}"))
 
     async def settle(self, seconds=0.0):
         await self.clock.run(seconds)
@@ -539,7 +543,7 @@ async def test_after_a_failure_the_newest_result_is_sent_ne_16():
 @pytest.mark.parametrize(
     ("error", "failures", "seconds"),
     [
-        (TopologyMissing(404), 0, 30),
+        (TopologyNotServed(404), 0, 30),
         (Forbidden(403), 0, 2),
         (Forbidden(403), 5, 60),
         (Invalid(422), 0, 60),
@@ -553,7 +557,7 @@ async def test_after_a_failure_the_newest_result_is_sent_ne_16():
 )
 def test_how_long_a_failed_write_rests_ne_16(error, failures, seconds):
     """With chance in the middle; 60 s is the most, plus what the server asked for."""
-    assert pause_after(error, failures, chance=lambda: 0.5) == seconds
+    assert retry_delay(error, failures, chance=lambda: 0.5) == seconds
 
 
 async def test_a_stop_lets_the_write_in_flight_end_ne_16():

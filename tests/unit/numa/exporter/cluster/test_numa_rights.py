@@ -3,9 +3,9 @@
 import pytest
 
 from polyarch.kube.rbac import Access, grants
-from polyarch.numa.api.scan_settings import ScanSettings
-from polyarch.numa.exporter.cluster.rights import rights
+from polyarch.numa.exporter.permissions import exporter_permissions
 from polyarch.numa.exporter.settings import ExporterSettings, HostSettings, PublishSettings
+from polyarch.numa.facts import ScanSettings
 
 GROUP, PLURAL = "topology.node.k8s.io", "noderesourcetopologies"
 TOPOLOGIES = {Access(verb, GROUP, PLURAL) for verb in ("get", "list", "watch", "create", "update", "patch")}
@@ -39,12 +39,12 @@ FILE = HostSettings(kubelet_config="file")
     ids=["file", "configz", "terminal pods", "without owner", "settings are told", "policy alone", "scope alone"],
 )
 def test_ne_140_each_right_comes_with_the_option_that_uses_it(settings, further):
-    assert set(grants(rights(settings).cluster)) == TOPOLOGIES | further
+    assert set(grants(exporter_permissions(settings).cluster)) == TOPOLOGIES | further
 
 
 def test_ne_140_in_its_own_namespace_an_exporter_may_write_conditions_and_nothing_if_it_writes_none():
-    assert set(grants(rights(ExporterSettings()).namespace)) == {
+    assert set(grants(exporter_permissions(ExporterSettings()).namespace)) == {
         Access("get", "", "pods"),
         Access("patch", "", "pods/status"),
     }
-    assert rights(ExporterSettings(publish=PublishSettings(podreadiness=False))).namespace == ()
+    assert exporter_permissions(ExporterSettings(publish=PublishSettings(podreadiness=False))).namespace == ()

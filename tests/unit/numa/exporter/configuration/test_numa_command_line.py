@@ -2,9 +2,8 @@
 
 import pytest
 
-from polyarch.numa.exporter.configuration.command_line import parse
-from polyarch.numa.exporter.configuration.flags import FLAGS
-from polyarch.numa.exporter.configuration.invalid import InvalidConfiguration
+from polyarch.numa.exporter.flags import FLAGS, parse_flags
+from polyarch.numa.exporter.settings import InvalidConfiguration
 
 
 @pytest.mark.parametrize(
@@ -29,21 +28,21 @@ from polyarch.numa.exporter.configuration.invalid import InvalidConfiguration
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_ne_132_a_flag_as_go_takes_it(words: list[str], key: str, value: object) -> None:
-    assert parse(words).values == {key: value}
+    assert parse_flags(words).values == {key: value}
 
 
 def test_ne_132_every_switch_may_be_turned_off() -> None:
     for flag in FLAGS.values():
         if flag.is_switch and flag.key:
-            assert parse([f"{flag.name}=false"]).values == {flag.key: False}, flag.name
-            assert parse([flag.name]).values == {flag.key: True}, flag.name
+            assert parse_flags([f"{flag.name}=false"]).values == {flag.key: False}, flag.name
+            assert parse_flags([flag.name]).values == {flag.key: True}, flag.name
 
 
 def test_ne_065_a_reference_container_is_three_names() -> None:
-    assert list(parse(["--reference-container=ns/pod/container"]).values.values()) == ["ns", "pod", "container"]
+    assert list(parse_flags(["--reference-container=ns/pod/container"]).values.values()) == ["ns", "pod", "container"]
     for wrong in ("ns/pod", "ns//container", "a/b/c/d"):
         with pytest.raises(InvalidConfiguration, match=r"--reference-container: .* is not namespace/pod/container"):
-            parse(["--reference-container", wrong])
+            parse_flags(["--reference-container", wrong])
 
 
 @pytest.mark.parametrize(
@@ -72,7 +71,7 @@ def test_ne_065_a_reference_container_is_three_names() -> None:
 )
 def test_ne_135_what_cannot_be_taken_is_named_with_a_reason(words: list[str], message: str) -> None:
     with pytest.raises(InvalidConfiguration) as caught:
-        parse(words)
+        parse_flags(words)
     assert str(caught.value).startswith(message)
 
 
@@ -80,4 +79,4 @@ def test_ne_135_what_cannot_be_taken_is_named_with_a_reason(words: list[str], me
     "words", [["/etc/rte", "--oneshot"], ["--oneshot", "/etc/rte"], ["--oneshot", "--", "/etc/rte"]]
 )
 def test_ne_130_the_root_may_stand_anywhere(words: list[str]) -> None:
-    assert parse(words).root == "/etc/rte"
+    assert parse_flags(words).root == "/etc/rte"

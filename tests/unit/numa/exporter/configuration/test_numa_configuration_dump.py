@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from polyarch.numa.exporter.configuration.reading import Dump, read
+from polyarch.numa.exporter.configuration import Dump, load_configuration
 
 
 def dumped(tmp_path: Path, *words: str) -> Dump:
-    found = read([*words, "--dump-config=-"], {}, home=tmp_path, host_name=lambda: "host-1").dump
+    found = load_configuration([*words, "--dump-config=-"], {}, home=tmp_path, host_name=lambda: "host-1").dump
     assert found is not None
     return found
 
@@ -48,10 +48,10 @@ def test_ne_133_flags_say_what_a_file_cannot(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("place", "ends"), [("-", False), (".andexit", True), (".log", False), ("/tmp/x", False)])
 def test_ne_133_one_place_ends_the_program(tmp_path: Path, place: str, ends: bool) -> None:
-    found = read([f"--dump-config={place}"], {}, home=tmp_path, host_name=lambda: "host-1").dump
+    found = load_configuration([f"--dump-config={place}"], {}, home=tmp_path, host_name=lambda: "host-1").dump
     assert found is not None
     assert (found.place, found.ends) == (place, ends)
 
 
 def test_ne_133_nothing_is_dumped_unless_it_is_asked_for(tmp_path: Path) -> None:
-    assert read([], {}, home=tmp_path, host_name=lambda: "host-1").dump is None
+    assert load_configuration([], {}, home=tmp_path, host_name=lambda: "host-1").dump is None

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from polyarch.numa.api.scan_settings import ContainerName, PodPattern
-from polyarch.numa.exporter.configuration.invalid import InvalidConfiguration
-from polyarch.numa.exporter.configuration.reading import Read, read
-from polyarch.numa.exporter.settings import ExporterSettings
+from polyarch.numa.exporter.configuration import Read, load_configuration
+from polyarch.numa.exporter.settings import ExporterSettings, InvalidConfiguration
+from polyarch.numa.facts import ContainerName, PodPattern
 
 
 class Home:
@@ -25,7 +24,7 @@ class Home:
         return path
 
     def read(self, *words: str, environment: Mapping[str, str] | None = None, root: bool = True) -> Read:
-        return read(
+        return load_configuration(
             [*words, *([str(self.root)] if root else [])],
             environment or {},
             home=self.path,
@@ -60,7 +59,7 @@ def test_ne_010_the_node_is_named_by_flag_then_variable_then_host(home: Home) ->
 
 def test_ne_010_an_unnamed_node_is_an_error_that_lists_the_sources(home: Home) -> None:
     with pytest.raises(InvalidConfiguration, match=r"--hostname, or set nrtUpdater.hostname, NODE_NAME or the host"):
-        read([], {}, home=home.path, host_name=lambda: "")
+        load_configuration([], {}, home=home.path, host_name=lambda: "")
 
 
 # Layers ---------------------------------------------------------------------------------------------------------------
@@ -229,7 +228,7 @@ def test_ne_100_the_first_source_with_policy_and_scope_counts(
 @pytest.mark.parametrize("root", ["/etc", "/etc/rte-other", "/", "/etc/rte/../passwd"])
 def test_ne_134_a_root_elsewhere_is_refused_with_the_list(home: Home, root: str) -> None:
     with pytest.raises(InvalidConfiguration) as caught:
-        read([root], {}, home=home.path)
+        load_configuration([root], {}, home=home.path)
     assert str(caught.value).startswith(
         f"{root}: configuration is read only below /etc/rte, /run/rte, /var/rte, /usr/local/etc/rte, "
         f"/etc/resource-topology-exporter, /run/user/"

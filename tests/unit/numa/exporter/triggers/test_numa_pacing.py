@@ -4,20 +4,20 @@ from math import inf
 
 import pytest
 
-from polyarch.numa.exporter.triggers.pacing import Pacing, Wake
+from polyarch.numa.exporter.schedule import ScanSchedule, ScanTrigger
 
 
 def pacing(
     *, interval: float = 0, allocatable: float = 0, rate: float = 0, stretch: float = 1.0, started: bool = True
-) -> Pacing:
+) -> ScanSchedule:
     """At second 0; ``started``: the first scan has been taken."""
-    made = Pacing(0, interval=interval, allocatable=allocatable, rate=rate, stretch=lambda: stretch)
+    made = ScanSchedule(0, interval=interval, allocatable=allocatable, rate=rate, stretch=lambda: stretch)
     if started:
         assert made.take(0) is not None
     return made
 
 
-def wakes(of: Pacing, until: float) -> list[tuple[float, str, list[str]]]:
+def wakes(of: ScanSchedule, until: float) -> list[tuple[float, str, list[str]]]:
     """Second, trigger and reasons of every scan until then, each taken when it is due."""
     taken = []
     while (due := of.due) <= until:
@@ -30,7 +30,7 @@ def wakes(of: Pacing, until: float) -> list[tuple[float, str, list[str]]]:
 def test_ne_117_the_first_scan_is_at_once_and_all_is_asked() -> None:
     """NE-117: the timer."""
     wake = pacing(interval=60, started=False).take(0)
-    assert wake == Wake("periodic", frozenset({"start"}), 0)
+    assert wake == ScanTrigger("periodic", frozenset({"start"}), 0)
     assert wake.refreshes
 
 
@@ -78,7 +78,7 @@ def test_ne_119_events_during_a_scan_make_exactly_one_more() -> None:
     for second, reason in ((1, "notify"), (1.5, "signal"), (2, "notify"), (2.5, "socket")):
         paces.note(reason, second)
     wake = paces.take(3)
-    assert wake == Wake("reactive", frozenset({"notify", "signal", "socket"}), 1)
+    assert wake == ScanTrigger("reactive", frozenset({"notify", "signal", "socket"}), 1)
     assert paces.take(10) is None
 
 
@@ -86,7 +86,7 @@ def test_ne_119_events_above_the_rate_wait_and_are_not_lost() -> None:
     paces = pacing(rate=0.5)
     paces.note("signal", 0.1)
     assert paces.take(1.9) is None
-    assert paces.take(2) == Wake("reactive", frozenset({"signal"}), 0.1)
+    assert paces.take(2) == ScanTrigger("reactive", frozenset({"signal"}), 0.1)
     paces.note_state("cpu", 2.1)
     assert wakes(paces, 60) == [(4, "reactive", ["cpu"])]
 

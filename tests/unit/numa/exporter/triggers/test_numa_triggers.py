@@ -10,23 +10,28 @@ from pathlib import Path
 import pytest
 from manual_clock import ManualClock
 
+from polyarch.numa.exporter.schedule import ScanTrigger
 from polyarch.numa.exporter.settings import TriggerSettings
-from polyarch.numa.exporter.triggers.notify_file import NotifyFileError
-from polyarch.numa.exporter.triggers.pacing import Wake
-from polyarch.numa.exporter.triggers.triggers import Triggers, spread
-from polyarch.numa.exporter.triggers.watched_files import STATE_FILES, Watched, watched
+from polyarch.numa.exporter.triggers import (
+    CHECKPOINTS,
+    NotifyFileError,
+    ScanTriggers,
+    WatchedFiles,
+    random_stretch,
+    watched_files,
+)
 
 QUIET = TriggerSettings(sleep_interval=0, allocatable_interval=0, max_events_per_second=0)
-STATE = sorted(STATE_FILES)
+STATE = sorted(CHECKPOINTS)
 
 
 class Loop:
     """Calls ``next`` for ever, as the exporter does, and keeps what it got with the second of it."""
 
-    def __init__(self, triggers: Triggers, clock: ManualClock) -> None:
+    def __init__(self, triggers: ScanTriggers, clock: ManualClock) -> None:
         self.triggers = triggers
         self.clock = clock
-        self.seen: list[tuple[float, Wake]] = []
+        self.seen: list[tuple[float, ScanTrigger]] = []
         self.task = asyncio.create_task(self._run())
 
     async def _run(self) -> None:
@@ -45,20 +50,20 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> Watched:
+def files(tmp_path: Path) -> WatchedFiles:
     kubelet = tmp_path / "kubelet"
     (kubelet / "device-plugins").mkdir(parents=True)
-    for name in STATE_FILES.values():
+    for name in CHECKPOINTS.values():
         (kubelet / name).write_text("{}")
-    return Watched(kubelet=kubelet, socket=tmp_path / "kubelet.sock", notify=tmp_path / "notify")
+    return WatchedFiles(kubelet=kubelet, socket=tmp_path / "kubelet.sock", notify=tmp_path / "notify")
 
 
 @pytest.fixture
-async def start(files: Watched, clock: ManualClock) -> AsyncIterator:
+async def start(files: WatchedFiles, clock: ManualClock) -> AsyncIterator:
     loops: list[Loop] = []
 
-    async def begin(settings: TriggerSettings = QUIET, watched: Watched = files) -> Loop:
-        loops.append(Loop(Triggers(settings, watched, clock=clock, stretch=lambda: 1.0), clock))
+    async def begin(settings: TriggerSettings = QUIET, watched: WatchedFiles = files) -> Loop:
+        loops.append(Loop(ScanTriggers(settings, watched, clock=clock, stretch=lambda: 1.0), clock))
         await clock.settle()
         assert loops[-1].reasons == [(0, ["start"])]
         loops[-1].seen.clear()
@@ -84,34 +89,34 @@ def listen(path: Path) -> None:
 
 @pytest.mark.parametrize("state", STATE)
 async def test_ne_118_a_state_file_that_is_replaced_starts_a_scan_within_the_poll_and_200_ms(
-    start, files: Watched, clock: ManualClock, state: str
+    start, files: WatchedFiles, clock: ManualClock, state: str
 ) -> None:
     loop = await start()
     await clock.run(2.5)
-    replace(files.kubelet / STATE_FILES[state], "[]")
+    replace(files.kubelet / CHECKPOINTS[state], "[]")
     await clock.run(10)
     assert loop.reasons == [(3.2, [state])]
 
 
 async def test_ne_118_the_same_content_again_is_a_change_and_a_file_that_goes_too(
-    start, files: Watched, clock: ManualClock
+    start, files: WatchedFiles, clock: ManualClock
 ) -> None:
     loop = await start()
-    replace(files.kubelet / STATE_FILES["cpu"], "{}")
+    replace(files.kubelet / CHECKPOINTS["cpu"], "{}")
     await clock.run(5)
-    (files.kubelet / STATE_FILES["memory"]).unlink()
+    (files.kubelet / CHECKPOINTS["memory"]).unlink()
     await clock.run(5)
-    (files.kubelet / STATE_FILES["memory"]).write_text("{}")
+    (files.kubelet / CHECKPOINTS["memory"]).write_text("{}")
     await clock.run(5)
     assert [reasons for _, reasons in loop.reasons] == [["cpu"], ["memory"], ["memory"]]
 
 
 async def test_ne_118_a_busy_kubelet_is_looked_at_until_it_is_quiet_or_a_second_has_passed(
-    start, files: Watched, clock: ManualClock
+    start, files: WatchedFiles, clock: ManualClock
 ) -> None:
     loop = await start()
     for step in range(30):
-        replace(files.kubelet / STATE_FILES["cpu"], str(step))
+        replace(files.kubelet / CHECKPOINTS["cpu"], str(step))
         await clock.run(0.1)
     assert loop.reasons[0] == (2.0, ["cpu"])
     await clock.run(10)
@@ -119,10 +124,10 @@ async def test_ne_118_a_busy_kubelet_is_looked_at_until_it_is_quiet_or_a_second_
 
 
 async def test_ne_118_polling_can_be_switched_off_and_the_others_stay(
-    start, files: Watched, clock: ManualClock
+    start, files: WatchedFiles, clock: ManualClock
 ) -> None:
     loop = await start(TriggerSettings(sleep_interval=0, allocatable_interval=0, state_poll=0, max_events_per_second=0))
-    for name in STATE_FILES.values():
+    for name in CHECKPOINTS.values():
         replace(files.kubelet / name, "[]")
     await clock.run(30)
     assert loop.reasons == []
@@ -133,24 +138,24 @@ async def test_ne_118_polling_can_be_switched_off_and_the_others_stay(
     assert [reasons for _, reasons in loop.reasons] == [["socket"], ["notify"]]
 
 
-async def test_ne_118_the_poll_has_the_period_that_is_asked_for(start, files: Watched, clock: ManualClock) -> None:
+async def test_ne_118_the_poll_has_the_period_that_is_asked_for(start, files: WatchedFiles, clock: ManualClock) -> None:
     loop = await start(TriggerSettings(sleep_interval=0, allocatable_interval=0, state_poll=7, max_events_per_second=0))
-    replace(files.kubelet / STATE_FILES["cpu"], "[]")
+    replace(files.kubelet / CHECKPOINTS["cpu"], "[]")
     await clock.run(20)
     assert loop.reasons == [(7.2, ["cpu"])]
 
 
 async def test_ne_142_a_kubelet_directory_that_is_not_mounted_leaves_the_other_triggers(
-    start, files: Watched, clock: ManualClock, tmp_path: Path
+    start, files: WatchedFiles, clock: ManualClock, tmp_path: Path
 ) -> None:
-    loop = await start(watched=Watched(kubelet=tmp_path / "absent", socket=files.socket, notify=files.notify))
+    loop = await start(watched=WatchedFiles(kubelet=tmp_path / "absent", socket=files.socket, notify=files.notify))
     os.utime(files.notify)
     await clock.run(30)
     assert [reasons for _, reasons in loop.reasons] == [["notify"]]
 
 
 async def test_ne_119_a_new_socket_starts_a_scan_and_one_that_goes_does_not(
-    start, files: Watched, clock: ManualClock
+    start, files: WatchedFiles, clock: ManualClock
 ) -> None:
     listen(files.socket)
     loop = await start()
@@ -165,13 +170,13 @@ async def test_ne_119_a_new_socket_starts_a_scan_and_one_that_goes_does_not(
     assert len(loop.reasons) == 1
 
 
-async def test_ne_119_the_notify_file_is_made_empty_and_for_its_owner(start, files: Watched) -> None:
+async def test_ne_119_the_notify_file_is_made_empty_and_for_its_owner(start, files: WatchedFiles) -> None:
     await start()
     found = files.notify.stat()
     assert (found.st_size, oct(found.st_mode & 0o777)) == (0, "0o600")
 
 
-async def test_ne_119_a_touch_and_a_change_of_mode_start_a_scan(start, files: Watched, clock: ManualClock) -> None:
+async def test_ne_119_a_touch_and_a_change_of_mode_start_a_scan(start, files: WatchedFiles, clock: ManualClock) -> None:
     files.notify.touch()
     loop = await start()
     os.utime(files.notify, (1, 1))
@@ -199,19 +204,19 @@ def _link(path: Path) -> None:
     ids=["link", "dangling", "directory", "pipe", "content", "nothing"],
 )
 async def test_ne_119_nothing_but_an_empty_regular_file_is_taken(
-    files: Watched, clock, make, words: str | None
+    files: WatchedFiles, clock, make, words: str | None
 ) -> None:
     make(files.notify)
     if words is None:
-        Triggers(QUIET, files, clock=clock)
+        ScanTriggers(QUIET, files, clock=clock)
         return
     with pytest.raises(NotifyFileError, match=words):
-        Triggers(QUIET, files, clock=clock)
+        ScanTriggers(QUIET, files, clock=clock)
 
 
 async def test_ne_119_a_notify_file_in_no_directory_is_refused(clock: ManualClock, tmp_path: Path) -> None:
     with pytest.raises(NotifyFileError, match="cannot be created: No such file or directory"):
-        Triggers(QUIET, Watched(notify=tmp_path / "absent" / "notify"), clock=clock)
+        ScanTriggers(QUIET, WatchedFiles(notify=tmp_path / "absent" / "notify"), clock=clock)
 
 
 async def test_ne_119_sigusr1_starts_a_scan_within_the_block(start, clock: ManualClock) -> None:
@@ -232,13 +237,13 @@ async def test_ne_119_a_change_of_the_node_starts_a_scan(start, clock: ManualClo
     assert loop.reasons == [(0, ["node"])]
 
 
-async def test_ne_119_everything_during_a_scan_makes_one_more(files: Watched, clock: ManualClock) -> None:
+async def test_ne_119_everything_during_a_scan_makes_one_more(files: WatchedFiles, clock: ManualClock) -> None:
     """Nobody looks while the scan is made: what changed is found afterwards."""
-    triggers = Triggers(QUIET, files, clock=clock)
+    triggers = ScanTriggers(QUIET, files, clock=clock)
     await triggers.next()
     listen(files.socket)
     os.utime(files.notify)
-    replace(files.kubelet / STATE_FILES["cpu"], "[]")
+    replace(files.kubelet / CHECKPOINTS["cpu"], "[]")
     triggers.poke("node")
     triggers.poke("node")
     clock.advance(3)
@@ -250,10 +255,10 @@ async def test_ne_119_everything_during_a_scan_makes_one_more(files: Watched, cl
     following.cancel()
 
 
-async def test_ne_119_whoever_cancels_the_wait_loses_nothing(files: Watched, clock: ManualClock) -> None:
-    triggers = Triggers(QUIET, files, clock=clock)
+async def test_ne_119_whoever_cancels_the_wait_loses_nothing(files: WatchedFiles, clock: ManualClock) -> None:
+    triggers = ScanTriggers(QUIET, files, clock=clock)
     await triggers.next()
-    replace(files.kubelet / STATE_FILES["cpu"], "[]")
+    replace(files.kubelet / CHECKPOINTS["cpu"], "[]")
     waiting = asyncio.create_task(triggers.next())
     await clock.run(1.1)
     waiting.cancel()
@@ -273,8 +278,8 @@ async def test_ne_117_intervals_are_measured_on_the_monotonic_clock(start, clock
     assert loop.reasons == [(60, ["timer"]), (120, ["timer"])]
 
 
-async def test_a_scan_that_failed_is_asked_for_again(files: Watched, clock: ManualClock) -> None:
-    triggers = Triggers(QUIET, files, clock=clock)
+async def test_a_scan_that_failed_is_asked_for_again(files: WatchedFiles, clock: ManualClock) -> None:
+    triggers = ScanTriggers(QUIET, files, clock=clock)
     first = await triggers.next()
     triggers.put_back(first, after=2)
     again = asyncio.create_task(triggers.next())
@@ -284,7 +289,7 @@ async def test_a_scan_that_failed_is_asked_for_again(files: Watched, clock: Manu
     assert await again == first
 
 
-async def test_ne_151_waiting_for_the_rate_does_not_look_without_a_pause(files: Watched) -> None:
+async def test_ne_151_waiting_for_the_rate_does_not_look_without_a_pause(files: WatchedFiles) -> None:
     """NE-151: Between a change that is quiet and the scan that the rate allows lie ten seconds and as many looks."""
 
     class Counting(ManualClock):
@@ -295,11 +300,11 @@ async def test_ne_151_waiting_for_the_rate_does_not_look_without_a_pause(files: 
             return super().monotonic()
 
     clock = Counting()
-    triggers = Triggers(
+    triggers = ScanTriggers(
         TriggerSettings(sleep_interval=0, allocatable_interval=0, max_events_per_second=0.1), files, clock=clock
     )
     await triggers.next()
-    replace(files.kubelet / STATE_FILES["cpu"], "[]")
+    replace(files.kubelet / CHECKPOINTS["cpu"], "[]")
     waiting = asyncio.create_task(triggers.next())
     await clock.run(9.9)
     assert not waiting.done()
@@ -309,14 +314,14 @@ async def test_ne_151_waiting_for_the_rate_does_not_look_without_a_pause(files: 
 
 
 def test_ne_117_the_spread_is_ten_percent_either_way() -> None:
-    factors = [spread() for _ in range(500)]
+    factors = [random_stretch() for _ in range(500)]
     assert min(factors) >= 0.9
     assert max(factors) <= 1.1
     assert max(factors) - min(factors) > 0.1
 
 
 def test_ne_119_what_is_watched_follows_from_the_settings(tmp_path: Path) -> None:
-    assert watched("unix:///pods/kubelet.sock", kubelet=tmp_path, notify="/run/notify") == Watched(
+    assert watched_files("unix:///pods/kubelet.sock", kubelet=tmp_path, notify="/run/notify") == WatchedFiles(
         kubelet=tmp_path, socket=Path("/pods/kubelet.sock"), notify=Path("/run/notify")
     )
-    assert watched("fake:///pods", kubelet=None, notify="") == Watched()
+    assert watched_files("fake:///pods", kubelet=None, notify="") == WatchedFiles()

@@ -17,7 +17,7 @@ from polyarch.kube.errors import Conflict, ConnectionFailed
 from polyarch.kube.rbac import Access, grants
 from polyarch.kube.resources import NODES
 from polyarch.numa import names
-from polyarch.numa.api.settings import SchedulerSettings
+from polyarch.numa.api.resources import SchedulerSettings
 from polyarch.numa.extender.diagnostics import ResyncDebugFiles, StalenessCheck
 from polyarch.numa.extender.permissions import rights
 from polyarch.numa.extender.requeue import CAPACITIES, NodeAnnotationSignal, RequeueTrigger, StorageCapacitySignal

@@ -10,9 +10,9 @@ from manual_clock import ManualClock
 from scripted_api import ScriptedApi, document, serving, status
 
 from polyarch.kube.settings import Configuration, Pem, TlsSettings, User
-from polyarch.numa.host.kubelet.configz import KubeletPort
-from polyarch.numa.host.kubelet.settings import ConfigzUnavailable, KubeletSettingsSource, Sources
-from polyarch.numa.host.tree import Tree
+from polyarch.numa.host.kubelet import ConfigzUnavailable, KubeletSettingsSource, KubeletSettingsSources
+from polyarch.numa.host.kubelet_port import KubeletPort
+from polyarch.numa.host.machine import HostRoot
 
 ANSWER = {"kubeletconfig": {"topologyManagerPolicy": "restricted"}}
 
@@ -118,7 +118,7 @@ async def test_ne_101_its_answer_makes_settings(authority: trustme.CA, tmp_path:
     async with serving(server_context(authority)) as api:
         api.otherwise = document(ANSWER)
         source = KubeletSettingsSource(
-            Sources(), Tree(str(tmp_path)), clock=ManualClock(), configz=port(api, authority)
+            KubeletSettingsSources(), HostRoot(str(tmp_path)), clock=ManualClock(), configz=port(api, authority)
         )
         found = await source.current()
     assert (found.origin, found.kubelet.policy) == ("configz", "restricted")

@@ -9,15 +9,17 @@ import pytest
 from machine_trees import MachineTree
 from manual_clock import ManualClock
 
-from polyarch.numa.decide.facts import KubeletSettings
-from polyarch.numa.host.kubelet.configuration import UnusableConfiguration, from_configz, from_files
-from polyarch.numa.host.kubelet.settings import (
+from polyarch.numa.facts import KubeletSettings
+from polyarch.numa.host.kubelet import (
     ConfigzUnavailable,
+    InvalidKubeletConfiguration,
     KubeletSettingsSource,
+    KubeletSettingsSources,
     NoKubeletSettings,
-    Sources,
+    settings_from_configz,
+    settings_from_files,
 )
-from polyarch.numa.host.tree import Tree
+from polyarch.numa.host.machine import HostRoot
 
 CONFIG = "podresources/config.yaml"
 FULL = """\
@@ -39,7 +41,9 @@ clusterDNS: [10.0.0.10]
 
 
 def parsed(text: str, *drop_ins: str) -> KubeletSettings:
-    return from_files(("c.yaml", text.encode()), [(f"{n}.conf", each.encode()) for n, each in enumerate(drop_ins)])
+    return settings_from_files(
+        ("c.yaml", text.encode()), [(f"{n}.conf", each.encode()) for n, each in enumerate(drop_ins)]
+    )
 
 
 # -- what a configuration says -----------------------------------------------------------------------------------------
@@ -111,7 +115,7 @@ def test_ne_102_drop_ins_are_merged_key_by_key_in_their_order():
     ],
 )
 def test_ne_103_what_no_kubelet_starts_with_is_refused_by_place(text: str, message: str):
-    with pytest.raises(UnusableConfiguration) as refused:
+    with pytest.raises(InvalidKubeletConfiguration) as refused:
         parsed(text)
     assert message in str(refused.value)
 
@@ -121,14 +125,16 @@ def configz(**keys: Any) -> bytes:
 
 
 def test_ne_101_configz_has_the_same_keys_and_shows_flags():
-    found = from_configz(configz(topologyManagerPolicy="restricted", systemReserved={"cpu": "1"}, clusterDNS=["x"]))
+    found = settings_from_configz(
+        configz(topologyManagerPolicy="restricted", systemReserved={"cpu": "1"}, clusterDNS=["x"])
+    )
     assert (found.policy, found.scope, found.reserves_cpus) == ("restricted", "container", True)
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b"<html>", b'{"kubeletconfig": 1}'])
 def test_ne_101_another_answer_is_none(content: bytes):
-    with pytest.raises(UnusableConfiguration, match="configz: "):
-        from_configz(content)
+    with pytest.raises(InvalidKubeletConfiguration, match="configz: "):
+        settings_from_configz(content)
 
 
 # -- which source counts, and when -------------------------------------------------------------------------------------
@@ -160,7 +166,9 @@ class World:
         self.tree = MachineTree(root)
         self.clock = ManualClock()
         self.kubelet = kubelet
-        self.source = KubeletSettingsSource(Sources(**sources), Tree(str(root)), clock=self.clock, configz=kubelet)
+        self.source = KubeletSettingsSource(
+            KubeletSettingsSources(**sources), HostRoot(str(root)), clock=self.clock, configz=kubelet
+        )
 
     async def said(self, socket: int = 1) -> tuple[str, str, str]:
         found = await self.source.current(socket)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from machine_trees import MachineTree
 
-from polyarch.numa.decide.facts import CellMemoryState, CpuState, ManagerStates, MemoryBlock, MemoryState
-from polyarch.numa.host.kubelet.states import CPU_STATE, MEMORY_STATE, StateFiles, read_states
-from polyarch.numa.host.tree import Tree
+from polyarch.numa.facts import Checkpoints, CpuCheckpoint, MemoryBlock, MemoryCheckpoint, ZoneMemoryState
+from polyarch.numa.host.kubelet import CPU_CHECKPOINT, MEMORY_CHECKPOINT, CheckpointFiles, read_checkpoints
+from polyarch.numa.host.machine import HostRoot
 
 KUBELET = "var/lib/kubelet"
 CPU = {
@@ -42,32 +42,32 @@ MEMORY: dict[str, Any] = {
 @pytest.fixture
 def tree(tmp_path: Path) -> MachineTree:
     tree = MachineTree(tmp_path)
-    tree.write(f"{KUBELET}/{CPU_STATE}", json.dumps(CPU))
-    tree.write(f"{KUBELET}/{MEMORY_STATE}", json.dumps(MEMORY))
+    tree.write(f"{KUBELET}/{CPU_CHECKPOINT}", json.dumps(CPU))
+    tree.write(f"{KUBELET}/{MEMORY_CHECKPOINT}", json.dumps(MEMORY))
     return tree
 
 
-def read(tree: MachineTree) -> tuple[ManagerStates, list[str]]:
+def read(tree: MachineTree) -> tuple[Checkpoints, list[str]]:
     counted: list[str] = []
-    return read_states(Tree(str(tree.root)), KUBELET, counted.append), counted
+    return read_checkpoints(HostRoot(str(tree.root)), KUBELET, counted.append), counted
 
 
 def test_ne_069_both_files_are_read(tree: MachineTree):
     states, counted = read(tree)
-    assert states.cpu == CpuState("static", frozenset({0, 1, 2, 3, 4, 7}))
-    assert states.memory == MemoryState(
+    assert states.cpu == CpuCheckpoint("static", frozenset({0, 1, 2, 3, 4, 7}))
+    assert states.memory == MemoryCheckpoint(
         "Static",
         (
-            CellMemoryState(0, "hugepages-2Mi", 20, 10, (0, 1)),
-            CellMemoryState(0, "memory", 300, 300, (0, 1)),
-            CellMemoryState(1, "memory", 400, 100, (0, 1)),
+            ZoneMemoryState(0, "hugepages-2Mi", 20, 10, (0, 1)),
+            ZoneMemoryState(0, "memory", 300, 300, (0, 1)),
+            ZoneMemoryState(1, "memory", 400, 100, (0, 1)),
         ),
     )
     assert not counted
 
 
 def test_ne_069_absent_files_are_not_known_and_counted(tmp_path: Path):
-    assert read(MachineTree(tmp_path)) == (ManagerStates(), [CPU_STATE, MEMORY_STATE])
+    assert read(MachineTree(tmp_path)) == (Checkpoints(), [CPU_CHECKPOINT, MEMORY_CHECKPOINT])
 
 
 @pytest.mark.parametrize(
@@ -84,11 +84,11 @@ def test_ne_069_absent_files_are_not_known_and_counted(tmp_path: Path):
     ],
 )
 def test_ne_069_an_unknown_format_of_one_file_leaves_the_other(tree: MachineTree, content: str):
-    tree.write(f"{KUBELET}/{CPU_STATE}", content)
+    tree.write(f"{KUBELET}/{CPU_CHECKPOINT}", content)
     states, counted = read(tree)
     assert states.cpu is None
     assert states.memory is not None
-    assert counted == [CPU_STATE]
+    assert counted == [CPU_CHECKPOINT]
 
 
 @pytest.mark.parametrize(
@@ -103,43 +103,45 @@ def test_ne_069_an_unknown_format_of_one_file_leaves_the_other(tree: MachineTree
     ],
 )
 def test_ne_069_an_unknown_format_of_memory_is_not_known(tree: MachineTree, change: dict[str, Any]):
-    tree.write(f"{KUBELET}/{MEMORY_STATE}", json.dumps({**MEMORY, **change}))
+    tree.write(f"{KUBELET}/{MEMORY_CHECKPOINT}", json.dumps({**MEMORY, **change}))
     states, counted = read(tree)
     assert states.memory is None
-    assert counted == [MEMORY_STATE]
+    assert counted == [MEMORY_CHECKPOINT]
 
 
 def test_ne_069_other_policies_are_told_and_counted(tree: MachineTree):
-    tree.write(f"{KUBELET}/{CPU_STATE}", '{"policyName":"none","defaultCpuSet":"","checksum":1353318690}')
-    tree.write(f"{KUBELET}/{MEMORY_STATE}", '{"policyName":"None","machineState":null,"entries":{},"checksum":4}')
+    tree.write(f"{KUBELET}/{CPU_CHECKPOINT}", '{"policyName":"none","defaultCpuSet":"","checksum":1353318690}')
+    tree.write(f"{KUBELET}/{MEMORY_CHECKPOINT}", '{"policyName":"None","machineState":null,"entries":{},"checksum":4}')
     states, counted = read(tree)
-    assert states == ManagerStates(cpu=CpuState("none", frozenset()), memory=MemoryState("None"))
-    assert counted == [CPU_STATE, MEMORY_STATE]
+    assert states == Checkpoints(cpu=CpuCheckpoint("none", frozenset()), memory=MemoryCheckpoint("None"))
+    assert counted == [CPU_CHECKPOINT, MEMORY_CHECKPOINT]
 
 
 def test_ne_069_a_file_without_use_is_counted_once_until_it_changes(tree: MachineTree):
     counted: list[str] = []
-    files = StateFiles(Tree(str(tree.root)), KUBELET, count=counted.append)
-    tree.write(f"{KUBELET}/{CPU_STATE}", "{}")
+    files = CheckpointFiles(HostRoot(str(tree.root)), KUBELET, count=counted.append)
+    tree.write(f"{KUBELET}/{CPU_CHECKPOINT}", "{}")
     for _ in range(3):
         assert files.read().cpu is None
-    assert counted == [CPU_STATE]
-    tree.write(f"{KUBELET}/{CPU_STATE}", json.dumps(CPU))
-    assert files.read().cpu == CpuState("static", frozenset({0, 1, 2, 3, 4, 7}))
-    tree.remove(f"{KUBELET}/{CPU_STATE}")
+    assert counted == [CPU_CHECKPOINT]
+    tree.write(f"{KUBELET}/{CPU_CHECKPOINT}", json.dumps(CPU))
+    assert files.read().cpu == CpuCheckpoint("static", frozenset({0, 1, 2, 3, 4, 7}))
+    tree.remove(f"{KUBELET}/{CPU_CHECKPOINT}")
     assert files.read().cpu is None
-    assert counted == [CPU_STATE, CPU_STATE]
+    assert counted == [CPU_CHECKPOINT, CPU_CHECKPOINT]
 
 
 def test_ne_069_a_file_that_the_kubelet_renames_over_is_read_at_once(tree: MachineTree):
-    files = StateFiles(Tree(str(tree.root)), KUBELET)
+    files = CheckpointFiles(HostRoot(str(tree.root)), KUBELET)
     files.read()
-    tree.write(f"{KUBELET}/next", json.dumps({**CPU, "defaultCpuSet": "0-7"})).rename(tree.root / KUBELET / CPU_STATE)
-    assert files.read().cpu == CpuState("static", frozenset(range(8)))
+    tree.write(f"{KUBELET}/next", json.dumps({**CPU, "defaultCpuSet": "0-7"})).rename(
+        tree.root / KUBELET / CPU_CHECKPOINT
+    )
+    assert files.read().cpu == CpuCheckpoint("static", frozenset(range(8)))
 
 
 def test_ne_069_memory_of_a_pod_that_is_over_is_told_although_the_file_still_has_it(tree: MachineTree):
-    files = StateFiles(Tree(str(tree.root)), KUBELET)
+    files = CheckpointFiles(HostRoot(str(tree.root)), KUBELET)
     pod = tree.root / KUBELET / "pods/5c6e"
     pod.mkdir(parents=True)
     assert ended(files) == ()
@@ -150,10 +152,10 @@ def test_ne_069_memory_of_a_pod_that_is_over_is_told_although_the_file_still_has
 
 
 def test_ne_069_without_directories_of_pods_nobody_is_taken_for_over(tree: MachineTree):
-    assert ended(StateFiles(Tree(str(tree.root)), KUBELET)) == ()
+    assert ended(CheckpointFiles(HostRoot(str(tree.root)), KUBELET)) == ()
 
 
-def ended(files: StateFiles) -> tuple[MemoryBlock, ...]:
+def ended(files: CheckpointFiles) -> tuple[MemoryBlock, ...]:
     memory = files.read().memory
     assert memory is not None
     return memory.ended

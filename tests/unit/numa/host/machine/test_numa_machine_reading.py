@@ -11,9 +11,8 @@ import pytest
 from machine_trees import CPU, GIB, NODE, CellFiles, MachineTree, two_cells
 from manual_clock import ManualClock
 
-from polyarch.numa.decide.facts import Machine
-from polyarch.numa.host.machine.reading import MachineReader, UnreadableMachine, read_machine
-from polyarch.numa.host.tree import host_files
+from polyarch.numa.facts import Machine
+from polyarch.numa.host.machine import MachineReader, UnreadableMachine, host_files, read_machine
 
 KIB_PER_GIB = 1 << 20
 
@@ -266,8 +265,8 @@ def test_ne_037_after_a_failure_the_next_scan_starts_afresh(tmp_path: Path):
 
 SPY = """
 import os, sys
-from polyarch.numa.host.machine.reading import read_machine
-from polyarch.numa.host.tree import host_files
+from polyarch.numa.host.machine import read_machine
+from polyarch.numa.host.machine import host_files
 
 opened = []
 sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event in ("open", "os.listdir") else None)

@@ -16,10 +16,10 @@ from podresources_server import Answers, Counted, saying, serving
 from structlog.testing import capture_logs
 
 from polyarch.clock import is_cancelled
-from polyarch.numa.decide.facts import Allocatable, Container, Devices, ListedPod, MemoryBlock
-from polyarch.numa.host.podresources.client import PodResources, PodResourcesError
-from polyarch.numa.host.podresources.opening import open_podresources
-from polyarch.numa.host.podresources.v1 import api_pb2 as api
+from polyarch.numa.exporter.scan import open_podresources
+from polyarch.numa.facts import Allocatable, Container, Devices, ListedPod, MemoryBlock
+from polyarch.numa.host import podresources_pb2 as api
+from polyarch.numa.host.podresources import PodResources, PodResourcesError
 
 POD = api.PodResources(
     name="web",

@@ -1,4 +1,4 @@
-"""The generated messages: they are what ``api.proto`` says, and the protobuf that is asked for can load them."""
+"""The generated messages are what ``podresources.proto`` says, and the protobuf that is asked for can load them."""
 
 import re
 import tomllib
@@ -15,14 +15,15 @@ ROOT = Path(__file__).parents[5]
 def test_ne_050_the_committed_messages_are_what_protoc_writes() -> None:
     """``make generate`` writes them. grpcio-tools has this protoc, grpclib the plugin of the stub."""
     files = podresources_messages.files()
-    assert sorted(Path(each).name for each in files) == ["api_grpc.py", "api_pb2.py", "api_pb2.pyi"]
+    names = [f"podresources_{each}" for each in ("grpc.py", "pb2.py", "pb2.pyi")]
+    assert sorted(Path(each).name for each in files) == names
     for path, text in files.items():
         assert (ROOT / path).read_text() == text, f"{path} differs: make generate"
 
 
 def test_ne_050_the_oldest_protobuf_that_installs_can_load_the_messages() -> None:
     """Generated code refuses a runtime that is older than its compiler, and one of another major version."""
-    generated = (ROOT / "src" / podresources_messages.FOLDER / "api_pb2.py").read_text()
+    generated = (ROOT / "src" / podresources_messages.FOLDER / "podresources_pb2.py").read_text()
     compiler = re.search(r"# Protobuf Python Version: (\S+)", generated)
     assert compiler is not None
     wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]

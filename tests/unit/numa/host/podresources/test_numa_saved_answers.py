@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from podresources_server import Counted
 
-from polyarch.numa.decide.facts import Allocatable, Container, Devices, ListedPod, MemoryBlock
-from polyarch.numa.host.podresources.client import PodResources, PodResourcesError
-from polyarch.numa.host.podresources.opening import open_podresources
+from polyarch.numa.exporter.scan import open_podresources
+from polyarch.numa.facts import Allocatable, Container, Devices, ListedPod, MemoryBlock
+from polyarch.numa.host.podresources import PodResources, PodResourcesError
 
 PROTO_NAMES = {
     "pod_resources": [
@@ -184,7 +184,7 @@ def test_ne_154_saved_answers_need_no_grpc(tmp_path: Path) -> None:
     assert (
         run(
             "import asyncio, sys\n"
-            "from polyarch.numa.host.podresources.opening import open_podresources\n"
+            "from polyarch.numa.exporter.scan import open_podresources\n"
             f"pods = asyncio.run(open_podresources('fake://{tmp_path}').list())\n"
             "print(len(pods), sorted({'grpclib', 'h2', 'aiohttp', 'prometheus_client'} & sys.modules.keys()))"
         )
@@ -199,8 +199,8 @@ import asyncio
 from google.protobuf.internal import api_implementation
 from podresources_server import Answers, serving
 from pathlib import Path
-from polyarch.numa.host.podresources.opening import open_podresources
-from polyarch.numa.host.podresources.v1 import api_pb2 as api
+from polyarch.numa.exporter.scan import open_podresources
+from polyarch.numa.host import podresources_pb2 as api
 
 async def main(socket):
     answers = Answers()

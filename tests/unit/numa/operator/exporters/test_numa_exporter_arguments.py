@@ -7,8 +7,8 @@ import pytest
 from numa_cluster import PREFIX, Json, flags, found, operator, planned, pool
 
 from polyarch.kube.rbac import Access, grants
-from polyarch.numa.exporter.cluster.rights import rights
-from polyarch.numa.exporter.configuration.reading import read
+from polyarch.numa.exporter.configuration import load_configuration
+from polyarch.numa.exporter.permissions import exporter_permissions
 from polyarch.numa.exporter.settings import ExporterSettings
 
 WORKERS = {"poolName": "worker"}
@@ -136,7 +136,7 @@ class TestUnderstood:
         (root / "extra").mkdir(parents=True, exist_ok=True)
         (root / "extra/config.yaml").write_text(text)
         given = [each.replace("$(POD_IP)", "10.0.0.1") for each in flags(made)]  # as a kubelet does
-        understood = read([*given, str(root)], {"NODE_NAME": "n1"}, home=folder)
+        understood = load_configuration([*given, str(root)], {"NODE_NAME": "n1"}, home=folder)
         assert understood.warnings == ()
         return understood.settings
 
@@ -170,7 +170,7 @@ class TestUnderstood:
     def test_no_058_the_rights_are_those_that_the_exporter_needs(self, tmp_path: Path) -> None:
         """NO-058, NE-140."""
         for facts in ({}, {"platform": "openshift", "pools": (pool("worker"),)}):
-            needed = rights(self.read(tmp_path, WORKERS, **facts))
+            needed = exporter_permissions(self.read(tmp_path, WORKERS, **facts))
             made = planned(WORKERS, **facts)
             for kind, rules in (("ClusterRole", needed.cluster), ("Role", needed.namespace)):
                 given = [

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from numa_snapshots import NIC, container, node, pod, whole
 
-from polyarch.numa.decide.fingerprint import fingerprint
+from polyarch.numa.fingerprint import fingerprint
 from polyarch.numa.fit.compat import CacheOptions, OverReserveCache, is_exclusive
 from polyarch.numa.fit.facts import ContainerKind, NodeFacts, PodFacts, Qos
 

@@ -3,7 +3,7 @@
 import pytest
 from numa_snapshots import LISTED, NIC, container, node, pod, whole
 
-from polyarch.numa.decide.facts import TopologyPolicy
+from polyarch.numa.facts import TopologyPolicy
 from polyarch.numa.fit.compat import CompatOptions, evaluate
 from polyarch.numa.fit.facts import ContainerFacts, ContainerKind, FitDecision, NodeFacts, PodFacts, Qos
 

@@ -5,8 +5,8 @@ from fractions import Fraction
 import pytest
 from numa_snapshots import NIC, container, node, pod, whole
 
-from polyarch.numa.api.settings import Scoring
-from polyarch.numa.decide.facts import TopologyPolicy
+from polyarch.numa.api.resources import ScoringType
+from polyarch.numa.facts import TopologyPolicy
 from polyarch.numa.fit.compat import CompatOptions, cell_score, score
 from polyarch.numa.fit.facts import NodeFacts, PodFacts, Qos
 
@@ -24,7 +24,7 @@ def test_ns_030_pods_without_cells_of_their_own_find_every_node_best(qos: Qos) -
 
 
 @pytest.mark.parametrize("strategy", ["LeastAllocated", "MostAllocated", "BalancedAllocation", "LeastNUMANodes"])
-def test_ns_030_nothing_is_known_of_a_foreign_node_or_one_without_an_object(strategy: Scoring) -> None:
+def test_ns_030_nothing_is_known_of_a_foreign_node_or_one_without_an_object(strategy: ScoringType) -> None:
     asked, options = pod(container("c", cpu=1)), CompatOptions(strategy=strategy)
     assert scored(asked, node({0: {"cpu": 4}}), options, foreign=True) == 0
     assert scored(asked, NodeFacts(name="n", has_topology=False), options) == 0

@@ -18,9 +18,9 @@ from numa_ledgers import (
 )
 from numa_nodes import container, pod
 
-from polyarch.numa.api.scan_settings import PodPattern
 from polyarch.numa.bound_pods import EXCLUSIVE, MOST_SETS, BoundPod, is_exclusive_by_spec, match_fingerprint
-from polyarch.numa.decide.fingerprint import fingerprint
+from polyarch.numa.facts import PodPattern
+from polyarch.numa.fingerprint import fingerprint
 from polyarch.numa.fit.facts import PodFacts
 from polyarch.numa.reservations import ReservationCache
 

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 from numa_nodes import amounts, cell, container, node, pod
 
-from polyarch.numa.decide.placement_vectors import Vectors, encode
+from polyarch.numa.placement_vectors import PlacementVectors, encode_vectors
 from polyarch.numa.preemption import actual_zones
 
 FIRST = pod(container("setup", "init", cpu=2, memory=1), container("app", cpu=2, memory=1), name="first")
@@ -11,14 +11,14 @@ SECOND = pod(container("a", cpu=1, memory=1), container("b", cpu=3, memory=1), n
 TWO = node(cell(0, cpu=8, memory=32), cell(1, cpu=8, memory=32))
 
 
-def said() -> Vectors:
+def said() -> PlacementVectors:
     placed = {
         ("default", "first", "app"): frozenset({1}),
         ("default", "second", "a"): frozenset({0}),
         ("default", "second", "b"): frozenset({1}),
     }
-    found = encode(placed, [0, 1])
-    assert isinstance(found, Vectors)
+    found = encode_vectors(placed, [0, 1])
+    assert isinstance(found, PlacementVectors)
     return found
 
 
@@ -33,4 +33,4 @@ def test_ns_120_vectors_tell_the_cells_of_each_pod() -> None:
 def test_ns_122_vectors_about_other_pods_tell_nothing() -> None:
     assert actual_zones(replace(TWO, vectors=said()), [FIRST]) == {}
     assert actual_zones(TWO, [FIRST, SECOND]) == {}
-    assert actual_zones(replace(TWO, vectors=Vectors("npv0v001::ve=other", {})), [FIRST, SECOND]) == {}
+    assert actual_zones(replace(TWO, vectors=PlacementVectors("npv0v001::ve=other", {})), [FIRST, SECOND]) == {}

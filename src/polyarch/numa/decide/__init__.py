@@ -1,1 +1,0 @@
-"""From the facts of a machine and its kubelet to its zones. Pure."""

@@ -1,0 +1,562 @@
+"""One object that is followed by its name: watched, or read now and then where the watch is forbidden (NE-112).
+
+The watch selects ``metadata.name``, so that nobody's exporter sees another node (NE-140). It is the runtime's informer,
+with a client between the two that makes it wait longer where asking again soon is of no use: a watch that RBAC forbids
+is tried once an hour, and a kind that is not defined every 30 s. Meanwhile the object is read with GET.
+
+Answers of our own writes and reads go into the same store as the watch's events, and the store takes the newest. So
+nothing is decided from an object older than our last write."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+
+import msgspec
+import structlog
+
+from polyarch.clock import Clock
+from polyarch.kube.errors import Forbidden, KubernetesError, NotFound
+from polyarch.kube.informer import Informer
+from polyarch.kube.patches import StrategicPatch
+from polyarch.kube.rbac import rule
+from polyarch.kube.requests import Random, Selection, backoff
+from polyarch.kube.resources import NODES, PODS, Resource
+from polyarch.kube.responses import WatchStream
+from polyarch.kube.store import Change
+from polyarch.kube.watch import Apply, Delete, KubernetesObject, Page
+from polyarch.objects import Condition, Key, ObjectMeta
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T", bound=KubernetesObject)
+
+MAX_EARLY_FAILURES: Final = 5
+"""Refusals in a row that may come from an API server that has not loaded its RBAC roles yet, or kinds missing since
+they were defined a moment ago."""
+NOT_SERVED_INTERVAL: Final = 30.0
+"""Seconds until a kind that is not served is looked for again (§16)."""
+FORBIDDEN_WATCH_INTERVAL: Final = 3600.0
+"""Seconds until a forbidden watch is tried again; with a GET every 10 minutes that is what NE-152 allows."""
+
+
+class ReadingClient(Protocol):
+    """The part of the client that is used."""
+
+    async def get(
+        self, resource: Resource, name: str, *, namespace: str = "", type: type[T], retry: bool = True
+    ) -> T: ...
+
+    async def list_page(
+        self, resource: Resource, selection: Selection, *, type: type[T], continue_token: str = "", limit: int = 500
+    ) -> Page[T]: ...
+
+    def watch(
+        self,
+        resource: Resource,
+        selection: Selection,
+        *,
+        type: type[T],
+        resource_version: str = "",
+        initial_events: bool = False,
+        timeout_seconds: int = 300,
+    ) -> AbstractAsyncContextManager[WatchStream[T]]: ...
+
+    async def is_served(self, resource: Resource) -> bool: ...
+
+
+class WatchedObject(Generic[T]):
+    """A cluster-scoped object by name. ``changed`` is called after each change that the watch or a read has shown."""
+
+    def __init__(
+        self,
+        client: ReadingClient,
+        resource: Resource,
+        name: str,
+        type: type[T],
+        *,
+        clock: Clock,
+        resync: float,
+        chance: Random | None = None,
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``resync``: seconds between two reads where the watch is forbidden."""
+        self._client = client
+        self._resource = resource
+        self._name = name
+        self._type = type
+        self._clock = clock
+        self._resync = resync
+        self._changed = changed
+        self._was_read = False
+        self._refused = asyncio.Event()
+        self._settled = asyncio.Event()
+        self._not_served = False
+        paced = _PacedClient(client, clock, opened=self._opened, refused=self._is_refused, missing=self._has_no_kind)
+        selection = Selection(field_selector=f"metadata.name={name}")
+        self._informer = Informer(paced, resource, type, selection=selection, clock=clock, chance=chance)
+        self._informer.add_handler(lambda _: self._changed())
+
+    @property
+    def object(self) -> T | None:
+        """As last seen; None if there is none, or while nothing is known."""
+        return self._informer.store.get(Key("", self._name))
+
+    @property
+    def known(self) -> bool:
+        """Whether ``object`` says what the API server has."""
+        return self._informer.has_synced or self._was_read
+
+    @property
+    def is_missing(self) -> bool:
+        """The API server does not have this kind."""
+        return self._not_served or self._informer.is_missing
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether changes are seen at once."""
+        return not self._refused.is_set()
+
+    @property
+    def problem(self) -> str | None:
+        """Why nothing is known; None if something is."""
+        if self.known:
+            return None
+        return self._informer.problem or self._informer.last_error or f"{self._informer} is being read"
+
+    async def settled(self) -> None:
+        """Returns when the object is known, or is known to be unreadable."""
+        await self._settled.wait()
+
+    async def run(self) -> None:
+        """Follows until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._informer.run(), name=f"watch {self._informer}")
+            tasks.create_task(self._settle(), name=f"first list {self._informer}")
+            tasks.create_task(self._reread(), name=f"resync {self._informer}")
+
+    async def read(self, *, retry: bool = True) -> T | None:
+        """The object by GET. Raises ``KubernetesError``; that it does not exist is an answer."""
+        try:
+            found = await self._client.get(self._resource, self._name, type=self._type, retry=retry)
+        except NotFound:
+            self.gone()
+            return None
+        self.seen(found)
+        return found
+
+    def seen(self, found: T) -> None:
+        """The API server has answered a read or a write of ours with this object."""
+        self._was_read = True
+        self._informer.store.take(Apply(found))
+
+    def gone(self) -> None:
+        """The API server has said that there is no such object."""
+        self._was_read = True
+        self._informer.store.take(Delete(Key("", self._name), ""))
+
+    async def _settle(self) -> None:
+        await self._informer.synced()
+        self._settled.set()
+        self._changed()
+
+    async def _reread(self) -> None:
+        """While the watch is forbidden."""
+        while True:
+            await self._refused.wait()
+            before = self.object
+            try:
+                await self.read()
+            except KubernetesError as error:
+                log.warning("neither watch nor read", object=str(self._informer), error=str(error))
+            self._settled.set()
+            if self.object != before:
+                self._changed()
+            await self._clock.sleep(self._resync)
+
+    def _opened(self) -> None:
+        """Also tells of a kind that is served from now on, but has no object yet."""
+        self._refused.clear()
+        self._not_served = False
+        self._changed()
+
+    def _is_refused(self) -> None:
+        if not self._refused.is_set():
+            log.warning("watch is forbidden, reading instead", object=str(self._informer), seconds=self._resync)
+        self._refused.set()
+
+    def _has_no_kind(self) -> None:
+        """Also where discovery shows the kind: what is not found cannot be written."""
+        self._not_served = True
+        self._settled.set()
+        self._changed()
+
+
+class _PacedClient:
+    """The client as the informer sees it: a request that was refused, or whose kind is missing, fails late."""
+
+    def __init__(
+        self,
+        client: ReadingClient,
+        clock: Clock,
+        *,
+        opened: Callable[[], None],
+        refused: Callable[[], None],
+        missing: Callable[[], None],
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._opened = opened
+        self._refused = refused
+        self._missing = missing
+        self._in_a_row = 0
+
+    async def list_page(
+        self, resource: Resource, selection: Selection, *, type: type[T], continue_token: str = "", limit: int = 500
+    ) -> Page[T]:
+        try:
+            return await self._client.list_page(
+                resource, selection, type=type, continue_token=continue_token, limit=limit
+            )
+        except (Forbidden, NotFound) as error:
+            await self._pause(error)
+            raise
+
+    @asynccontextmanager
+    async def watch(
+        self,
+        resource: Resource,
+        selection: Selection,
+        *,
+        type: type[T],
+        resource_version: str = "",
+        initial_events: bool = False,
+        timeout_seconds: int = 300,
+    ) -> AsyncIterator[WatchStream[T]]:
+        try:
+            async with self._client.watch(
+                resource,
+                selection,
+                type=type,
+                resource_version=resource_version,
+                initial_events=initial_events,
+                timeout_seconds=timeout_seconds,
+            ) as stream:
+                self._in_a_row = 0
+                self._opened()
+                yield stream
+        except (Forbidden, NotFound) as error:
+            await self._pause(error)
+            raise
+
+    async def is_served(self, resource: Resource) -> bool:
+        return await self._client.is_served(resource)
+
+    async def _pause(self, error: KubernetesError) -> None:
+        self._in_a_row += 1
+        if self._in_a_row <= MAX_EARLY_FAILURES:
+            return
+        if isinstance(error, Forbidden):
+            self._refused()
+            await self._clock.sleep(FORBIDDEN_WATCH_INTERVAL)
+        else:
+            self._missing()
+            await self._clock.sleep(NOT_SERVED_INTERVAL)
+
+
+# -- The exporter's own Node: who owns the topology, what the kubelet says it has, and where the kubelet answers.
+
+
+NODE_PERMISSIONS: Final = (rule(NODES, "get", "list", "watch"),)
+"""Always asked for by name."""
+KUBELET_PORT: Final = 10250
+"""Where a Node does not say otherwise."""
+
+
+class _NodeAddress(msgspec.Struct, frozen=True, gc=False):
+    type: str = ""
+    address: str = ""
+
+
+class _DaemonEndpoint(msgspec.Struct, frozen=True, gc=False):
+    port: int = msgspec.field(default=0, name="Port")
+
+
+class _DaemonEndpoints(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    kubelet_endpoint: _DaemonEndpoint = _DaemonEndpoint()
+
+
+class _NodeStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    capacity: dict[str, str] | None = None
+    allocatable: dict[str, str] | None = None
+    addresses: list[_NodeAddress] | None = None
+    daemon_endpoints: _DaemonEndpoints = _DaemonEndpoints()
+
+
+class KubeletEndpoint(NamedTuple):
+    """Where a kubelet answers."""
+
+    host: str
+    port: int
+
+
+class NodeObject(msgspec.Struct, frozen=True, gc=False):
+    """core/v1 Node, reduced to what an exporter reads of it."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    status: _NodeStatus = _NodeStatus()
+
+    @property
+    def kubelet(self) -> KubeletEndpoint:
+        """The InternalIP, empty if there is none, and the port."""
+        several = self.status.addresses or ()
+        host = next((each.address for each in several if each.type == "InternalIP"), "")
+        return KubeletEndpoint(host, self.status.daemon_endpoints.kubelet_endpoint.port or KUBELET_PORT)
+
+
+class OwnNode:
+    """``replaced`` is called when the uid has changed, ``moved`` when the kubelet's address has, ``resized`` when
+    capacity or allocatable has."""
+
+    def __init__(
+        self,
+        client: ReadingClient,
+        name: str,
+        *,
+        clock: Clock,
+        resync: float = 600.0,
+        chance: Random | None = None,
+        replaced: Callable[[], None] = lambda: None,
+        resized: Callable[[], None] = lambda: None,
+        moved: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._replaced = replaced
+        self._resized = resized
+        self._moved = moved
+        self._before: NodeObject | None = None
+        self._followed = WatchedObject(
+            client, NODES, name, NodeObject, clock=clock, resync=resync, chance=chance, changed=self._compare
+        )
+
+    @property
+    def uid(self) -> str:
+        """Of the live Node; empty if there is none, or if it may not be read."""
+        found = self._followed.object
+        return found.metadata.uid if found is not None else ""
+
+    @property
+    def resources(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        """``status.capacity`` and ``status.allocatable``."""
+        found = self._followed.object
+        return _resources(found)
+
+    @property
+    def kubelet(self) -> KubeletEndpoint:
+        """Where the kubelet answers; an empty host: that is not known."""
+        return _kubelet(self._followed.object)
+
+    async def settled(self) -> None:
+        """Returns when it is known whether there is a Node, or that it may not be read."""
+        await self._followed.settled()
+
+    async def confirmed(self) -> str:
+        """The uid as the API server has it now. Raises ``KubernetesError`` if it cannot be asked.
+
+        If it may not be asked, the one from the watch.
+        """
+        try:
+            await self._followed.read(retry=False)
+        except Forbidden as error:
+            log.debug("own Node cannot be confirmed", error=str(error))
+        self._compare()
+        return self.uid
+
+    async def run(self) -> None:
+        """Follows until cancelled."""
+        await self._followed.run()
+
+    def _compare(self) -> None:
+        before, now = self._before, self._followed.object
+        self._before = now
+        if _uid(before) != _uid(now):
+            self._replaced()
+        if _kubelet(before) != _kubelet(now):
+            self._moved()
+        if before is not None and _resources(before) != _resources(now):
+            self._resized()
+
+
+def _uid(node: NodeObject | None) -> str:
+    return node.metadata.uid if node is not None else ""
+
+
+def _kubelet(node: NodeObject | None) -> KubeletEndpoint:
+    return node.kubelet if node is not None else KubeletEndpoint("", KUBELET_PORT)
+
+
+def _resources(node: NodeObject | None) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    if node is None:
+        return {}, {}
+    return node.status.capacity or {}, node.status.allocatable or {}
+
+
+# -- The conditions of the exporter's own Pod: whether scans succeed, whether the topology is written (NE-120).
+
+
+POD_PERMISSIONS: Final = (rule(PODS, "get"), rule(PODS, "patch", subresource="status"))
+"""In the exporter's own namespace."""
+CONDITION_BACKOFF: Final = (1.0, 60.0)
+"""Seconds before another try after a failure: at first, and at most."""
+MAX_CONDITION_MESSAGE: Final = 256
+"""Characters of a message; a cause is short."""
+
+
+class PodsClient(Protocol):
+    """The part of the client that is used."""
+
+    async def get(self, resource: Resource, name: str, *, namespace: str = "", type: Any) -> Any: ...
+
+    async def patch(
+        self, resource: Resource, name: str, patch: StrategicPatch, *, namespace: str = "", subresource: str = ""
+    ) -> Any: ...
+
+
+class _PodCondition(msgspec.Struct, frozen=True):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class _PodStatus(msgspec.Struct, frozen=True):
+    conditions: list[_PodCondition] | None = None
+
+
+class _Pod(msgspec.Struct, frozen=True):
+    status: _PodStatus = _PodStatus()
+
+
+class OwnPod:
+    """The Pod by namespace and name."""
+
+    def __init__(self, client: PodsClient, namespace: str, name: str, *, clock: Clock, chance: Random) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._name = name
+        self._clock = clock
+        self._chance = chance
+        self._wanted: dict[str, Condition] = {}
+        self._written: dict[str, Condition] | None = None
+        self._news = asyncio.Event()
+
+    def set(self, condition: Condition) -> None:
+        """From now on this is the condition of its type; it is written soon."""
+        found = msgspec.structs.replace(condition, message=condition.message[:MAX_CONDITION_MESSAGE])
+        if self._wanted.get(found.type) != found:
+            self._wanted[found.type] = found
+            self._news.set()
+
+    async def run(self) -> None:
+        """Writes what has changed, until cancelled, or until the Pod is gone."""
+        failures = 0
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            try:
+                await self._write()
+            except NotFound as error:
+                log.warning("conditions are not written: the exporter's own Pod does not exist", error=str(error))
+                return
+            except KubernetesError as error:
+                if not failures:
+                    log.warning("conditions could not be written, trying again", error=str(error))
+                base, cap = CONDITION_BACKOFF
+                pause = base + backoff(failures, base=base, cap=cap, random=self._chance)
+                failures += 1
+                self._news.set()
+                await self._clock.sleep(pause)
+            else:
+                failures = 0
+
+    async def _write(self) -> None:
+        if self._written is None:
+            pod: _Pod = await self._client.get(PODS, self._name, namespace=self._namespace, type=_Pod)
+            found = pod.status.conditions or ()
+            self._written = {each.type: _as_condition(each) for each in found if each.status in _STATUSES}
+        wanted = dict(self._wanted)
+        changed = [each for each in wanted.values() if self._written.get(each.type) != each]
+        if not changed:
+            return
+        conditions = [self._entry(each, self._written.get(each.type)) for each in changed]
+        patch = StrategicPatch({"status": {"conditions": conditions}})
+        await self._client.patch(PODS, self._name, patch, namespace=self._namespace, subresource="status")
+        self._written |= {each.type: each for each in changed}
+
+    def _entry(self, condition: Condition, before: Condition | None) -> Mapping[str, Any]:
+        entry = {
+            "type": condition.type,
+            "status": condition.status,
+            "reason": condition.reason,
+            "message": condition.message,
+        }
+        if before is None or before.status != condition.status:
+            entry["lastTransitionTime"] = self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        return entry
+
+
+_STATUSES: Final = ("True", "False", "Unknown")
+
+
+def _as_condition(found: _PodCondition) -> Condition:
+    return msgspec.convert(found, Condition, from_attributes=True)
+
+
+# -- The pods of this node that have ended, which a kubelet may still list (NE-068).
+
+
+TERMINAL_PODS_PERMISSIONS: Final = (rule(PODS, "list", "watch"),)
+"""In all namespaces, but always with ``spec.nodeName``."""
+TERMINAL_PHASES: Final = ("Succeeded", "Failed")
+
+
+class _PhaseStatus(msgspec.Struct, frozen=True, gc=False):
+    phase: str = ""
+
+
+class PodPhase(msgspec.Struct, frozen=True, gc=False):
+    """core/v1 Pod, reduced to its phase."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    status: _PhaseStatus = _PhaseStatus()
+
+    @property
+    def has_ended(self) -> bool:
+        return self.status.phase in TERMINAL_PHASES
+
+
+def pods_of_node(node: str) -> str:
+    """The field selector of the watch."""
+    return f"spec.nodeName={node}"
+
+
+class TerminalPods:
+    """What an informer of the node's pods knows; ``changed`` is called when a pod has ended."""
+
+    def __init__(self, pods: Informer[PodPhase], *, changed: Callable[[], None] = lambda: None) -> None:
+        self._pods = pods
+        self._changed = changed
+        pods.add_handler(self._see)
+
+    async def known(self) -> None:
+        """Returns when all pods of the node are known."""
+        await self._pods.synced()
+
+    def names(self) -> frozenset[tuple[str, str]]:
+        """Namespace and name of each."""
+        return frozenset((key.namespace, key.name) for key, pod in self._pods.store.items() if pod.has_ended)
+
+    def _see(self, change: Change[PodPhase]) -> None:
+        before = change.old is not None and change.old.has_ended
+        now = change.new is not None and change.new.has_ended
+        if now and not before and not change.initial:
+            self._changed()

@@ -1,0 +1,343 @@
+"""What a scan decides by, and what its object says (NE-013 – NE-018, §6 – §8): the part of an exporter's settings that
+the pure rules take. ``exporter.settings`` contains it. Pure."""
+
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Final, Literal
+
+import msgspec
+from msgspec.structs import replace
+
+FingerprintMethod = Literal["all", "with-exclusive-resources"]
+UsageSource = Literal["max", "podresources"]
+
+
+class PodPattern(msgspec.Struct, frozen=True):
+    """An item of ``podExclude``: shell globs, both must match (NE-067)."""
+
+    namespace: str
+    name: str
+
+
+class ContainerName(msgspec.Struct, frozen=True):
+    """The reference container, whose CPUs are the shared pool (NE-065)."""
+
+    namespace: str
+    pod: str
+    container: str
+
+
+class ScanSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What counts, and what the object says (NE-013 – NE-018, §6 – §8)."""
+
+    reference_container: ContainerName | None = None
+    pod_exclude: tuple[PodPattern, ...] = ()
+    exclude_terminal_pods: bool = False
+    resource_exclude: Mapping[str, tuple[str, ...]] = {}
+    """By node name, or ``*``."""
+    usage_source: UsageSource = "max"
+    pods_fingerprint: bool = True
+    pods_fingerprint_method: FingerprintMethod = "with-exclusive-resources"
+    pods_fingerprint_status_file: str = ""
+    placement_vectors: bool = False
+    extra_attributes: bool = True
+    legacy_fields: bool = True
+    node_group: str = ""
+    add_nrt_owner: bool = True
+    expose_timing: bool = False
+
+
+# -- Lists of CPUs or cells as the kernel and the kubelet write them: ``0-3,8``. Pure.
+
+
+HIGHEST_CPU: Final = 1 << 20
+"""No machine has more; a damaged list must not take all memory."""
+_RANGE: Final = re.compile(r"([0-9]{1,7})(?:-([0-9]{1,7}))?")
+
+
+def parse_cpu_list(text: str) -> frozenset[int]:
+    """The numbers of a list; raises ValueError for anything else."""
+    text = text.strip()
+    if not text:
+        return frozenset()
+    found: set[int] = set()
+    for part in text.split(","):
+        match = _RANGE.fullmatch(part)
+        if match is None:
+            raise ValueError(f"{_shortened(text)} is not a list such as 0-3,8")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if first > last or last > HIGHEST_CPU:
+            raise ValueError(f"{_shortened(text)} has the range {part}, which is none")
+        found.update(range(first, last + 1))
+    return frozenset(found)
+
+
+def cpu_list_text(numbers: Iterable[int]) -> str:
+    """The shortest list of these numbers, ascending."""
+    ordered = sorted(set(numbers))
+    if not ordered:
+        return ""
+    starts = [ordered[0], *(after for before, after in pairwise(ordered) if after != before + 1)]
+    ends = [*(before for before, after in pairwise(ordered) if after != before + 1), ordered[-1]]
+    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True))
+
+
+def _shortened(text: str) -> str:
+    return repr(text if len(text) <= 40 else f"{text[:40]}…")
+
+
+# -- What an exporter knows of its machine
+
+
+TopologyPolicy = Literal["none", "best-effort", "restricted", "single-numa-node"]
+TopologyScope = Literal["container", "pod"]
+
+
+class HostZone(msgspec.Struct, frozen=True, kw_only=True):
+    """One online cell as sysfs shows it (NE-031 – NE-035)."""
+
+    id: int
+    cpus: frozenset[int] = frozenset()
+    """Online CPUs; none for a cell of memory alone."""
+    memory: int | None = None
+    """Bytes; None: could not be read."""
+    pages: Mapping[int, int] | None = None
+    """Count of huge pages by their size in bytes; None: could not be read."""
+    costs: tuple[tuple[int, int], ...] = ()
+    """Distance by id of the target, ascending; empty: could not be read."""
+    socket: int | None = None
+    """The package id that all CPUs of the cell agree on."""
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """All online cells, ascending by id."""
+
+    cells: tuple[HostZone, ...]
+    threads_per_core: int = 1
+    """The largest SMT width seen."""
+
+
+class MemoryBlock(msgspec.Struct, frozen=True):
+    """``ContainerMemory`` of podresources: memory, or huge pages of one size, of one or of several cells together."""
+
+    resource: str
+    """``memory`` or ``hugepages-<size>``."""
+    size: int
+    """Bytes."""
+    cells: tuple[int, ...] = ()
+
+
+class Devices(msgspec.Struct, frozen=True):
+    """``ContainerDevices`` of podresources: devices of one resource with the same cells."""
+
+    resource: str
+    ids: tuple[str, ...]
+    cells: tuple[int, ...] = ()
+    """Empty: not bound to a cell. A negative id means the same."""
+
+
+class Container(msgspec.Struct, frozen=True, kw_only=True):
+    """What one container holds exclusively."""
+
+    name: str
+    cpus: tuple[int, ...] = ()
+    memory: tuple[MemoryBlock, ...] = ()
+    devices: tuple[Devices, ...] = ()
+
+
+class ListedPod(msgspec.Struct, frozen=True):
+    """One pod of the kubelet's ``List``."""
+
+    namespace: str
+    name: str
+    containers: tuple[Container, ...] = ()
+
+
+class Allocatable(msgspec.Struct, frozen=True, kw_only=True):
+    """The kubelet's ``GetAllocatableResources``: what pods may get in all."""
+
+    cpus: tuple[int, ...] = ()
+    memory: tuple[MemoryBlock, ...] = ()
+    devices: tuple[Devices, ...] = ()
+
+
+class CpuCheckpoint(msgspec.Struct, frozen=True):
+    """``cpu_manager_state`` of the kubelet (NE-069)."""
+
+    policy: str
+    shared: frozenset[int]
+    """``defaultCpuSet``."""
+
+
+class ZoneMemoryState(msgspec.Struct, frozen=True):
+    """What ``memory_manager_state`` says of one cell and resource."""
+
+    cell: int
+    resource: str
+    allocatable: int
+    """Bytes."""
+    free: int
+    group: tuple[int, ...] = ()
+    """``cells``: the cells that a block of memory here spans, ascending; this cell alone if none does."""
+
+
+class MemoryCheckpoint(msgspec.Struct, frozen=True):
+    """``memory_manager_state`` of the kubelet (NE-069)."""
+
+    policy: str
+    cells: tuple[ZoneMemoryState, ...] = ()
+    ended: tuple[MemoryBlock, ...] = ()
+    """Blocks of pods that are over. The kubelet frees them when it next admits a pod, so ``cells`` still has them."""
+
+
+class Checkpoints(msgspec.Struct, frozen=True, kw_only=True):
+    """The kubelet's checkpoint files; None: absent, unreadable or of an unknown format."""
+
+    cpu: CpuCheckpoint | None = None
+    memory: MemoryCheckpoint | None = None
+
+
+class KubeletSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of the kubelet that decide how it places containers (NE-100 – NE-103)."""
+
+    policy: TopologyPolicy = "none"
+    scope: TopologyScope = "container"
+    max_numa_nodes: int | None = None
+    """``max-allowable-numa-nodes``; None: not set."""
+    topology_options: tuple[tuple[str, str], ...] = ()
+    """``topologyManagerPolicyOptions``, sorted."""
+    cpu_manager_policy: str = "none"
+    cpu_manager_options: tuple[tuple[str, str], ...] = ()
+    memory_manager_policy: str = "None"
+    pod_level_managers: bool = False
+    """The feature gate ``PodLevelResourceManagers``."""
+    reserves_cpus: bool | None = None
+    """``reservedSystemCPUs`` or a CPU reservation is set; None: unknown, as the settings came from flags (NO-091)."""
+
+
+class ScanFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a scan has gathered, before anything is decided (NE-060)."""
+
+    machine: Machine
+    allocatable: Allocatable
+    pods: tuple[ListedPod, ...] = ()
+    """As the kubelet listed them, nothing left out yet."""
+    kubelet: KubeletSettings = KubeletSettings()
+    states: Checkpoints = Checkpoints()
+    terminal: frozenset[tuple[str, str]] = frozenset()
+    """Namespace and name of the pods of this node in phase Succeeded or Failed (NE-068)."""
+    node_uid: str = ""
+    """Of the live Node; empty: not known, or there is none (NE-018)."""
+
+
+# -- Which of the listed pods count, and with which CPUs: NE-060's first steps (NE-065, NE-067, NE-068).
+
+
+MAX_DESCRIPTION_BYTES: Final = 2048
+"""Bytes of the attribute that tells other programs what ``podExclude`` leaves out."""
+
+_NEGATIONS: Final = "!^"
+
+
+class MalformedPattern(ValueError):  # noqa: N818 - what is the case
+    """A glob that no shell would take for one; the message says where it is wrong."""
+
+
+def without_shared_cpus(pods: Sequence[ListedPod], reference: ContainerName | None) -> Sequence[ListedPod]:
+    """The pods without the CPUs that the reference container lists: they are the shared pool (NE-065)."""
+    shared = _cpus(pods, reference) if reference else frozenset()
+    if not shared:
+        return pods
+    return [replace(pod, containers=tuple(_without(each, shared) for each in pod.containers)) for pod in pods]
+
+
+def counted_pods(
+    pods: Iterable[ListedPod], excluded: Sequence[PodPattern], terminal: Collection[tuple[str, str]]
+) -> list[ListedPod]:
+    """The pods whose usage counts and that the fingerprint is made of (NE-067, NE-068).
+
+    Raises :class:`MalformedPattern`; whoever reads settings has checked the patterns.
+    """
+    patterns = [(compile_pattern(each.namespace), compile_pattern(each.name)) for each in excluded]
+    return [
+        pod
+        for pod in pods
+        if (pod.namespace, pod.name) not in terminal
+        and not any(ours.fullmatch(pod.namespace) and name.fullmatch(pod.name) for ours, name in patterns)
+    ]
+
+
+def describe_exclusions(excluded: Iterable[PodPattern]) -> str | None:
+    """``podExclude`` as compact JSON, for schedulers (NE-015); None: it is too long to be published."""
+    items = [{"namespacePattern": each.namespace, "namePattern": each.name} for each in excluded]
+    text = json.dumps(items, separators=(",", ":"), ensure_ascii=False)
+    return text if len(text.encode("utf-8", "surrogatepass")) <= MAX_DESCRIPTION_BYTES else None
+
+
+def compile_pattern(glob: str) -> re.Pattern[str]:
+    """A shell glob: ``*``, ``?``, ``[a-z]``, ``[!a-z]`` (also ``[^a-z]``); a backslash makes the next character plain.
+
+    Raises :class:`MalformedPattern` for a bracket without its end, an empty or backward range, a last backslash.
+    """
+    parts = []
+    at = 0
+    while at < len(glob):
+        match glob[at]:
+            case "*":
+                parts.append(".*")
+            case "?":
+                parts.append(".")
+            case "[":
+                members, at = _bracket(glob, at)
+                parts.append(members)
+            case _:
+                character, at = _literal(glob, at)
+                parts.append(re.escape(character))
+        at += 1
+    return re.compile("".join(parts), re.DOTALL)
+
+
+def _bracket(glob: str, start: int) -> tuple[str, int]:
+    """The regular expression of a bracket that begins here, and where it ends."""
+    at = start + 1
+    negated = glob[at : at + 1] in tuple(_NEGATIONS)
+    at += negated
+    members: list[str] = []
+    while at < len(glob) and (glob[at] != "]" or not members):
+        low, at = _literal(glob, at)
+        high = low
+        if glob[at + 1 : at + 2] == "-" and glob[at + 2 : at + 3] not in ("", "]"):
+            high, at = _literal(glob, at + 2)
+        if high < low:
+            raise MalformedPattern(f"pattern {glob!r}: the range {low}-{high} is empty; write the lower end first")
+        members.append(f"{re.escape(low)}-{re.escape(high)}")
+        at += 1
+    if at >= len(glob):
+        raise MalformedPattern(f"pattern {glob!r}: [ has no ]; close it, or write \\[ for the character")
+    return f"[{'^' if negated else ''}{''.join(members)}]", at
+
+
+def _literal(glob: str, at: int) -> tuple[str, int]:
+    """The character meant here, and where its last character is."""
+    if glob[at] != "\\":
+        return glob[at], at
+    if at + 1 == len(glob):
+        raise MalformedPattern(f"pattern {glob!r} ends with a backslash; write the character that it is to protect")
+    return glob[at + 1], at + 1
+
+
+def _cpus(pods: Iterable[ListedPod], wanted: ContainerName) -> frozenset[int]:
+    return frozenset(
+        cpu
+        for pod in pods
+        if (pod.namespace, pod.name) == (wanted.namespace, wanted.pod)
+        for each in pod.containers
+        if each.name == wanted.container
+        for cpu in each.cpus
+    )
+
+
+def _without(container: Container, shared: Collection[int]) -> Container:
+    return replace(container, cpus=tuple(cpu for cpu in container.cpus if cpu not in shared))

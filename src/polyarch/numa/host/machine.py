@@ -1,0 +1,367 @@
+"""The files of a machine, below one directory: every file that is read on behalf of a scan is opened here (NE-030).
+
+So one option moves all of them, and no symlink of a mounted or copied tree leads a reader to the files of another
+machine (NE-036). Links are resolved before anything is opened; an absolute link is taken literally, so in a tree that
+does not start at ``/`` it leads out."""
+
+import errno
+import os
+import re
+from collections.abc import Callable, Hashable, Iterable
+from typing import Final, NamedTuple
+
+import msgspec
+
+from polyarch.clock import Clock
+from polyarch.numa.facts import HostZone, Machine, parse_cpu_list
+
+MAX_FILE_BYTES: Final = 16 << 20
+"""Bytes of the largest file that is read: the kubelet's memory state of a thousand pods has less than a tenth."""
+_CHUNK: Final = 1 << 16
+
+
+class HostRoot:
+    """Files below ``top``; the paths that are asked for are relative to it, a leading ``/`` means the same."""
+
+    __slots__ = ("_below", "_resolved", "top")
+
+    def __init__(self, top: str, *, within: str | None = None) -> None:
+        """``within``: a directory above ``top`` below which links may lead; else that is ``top`` itself."""
+        self.top = top
+        self._resolved = os.path.realpath(top if within is None else within)
+        self._below = self._resolved.rstrip("/") + "/"
+
+    def path(self, path: str) -> str:
+        """Where this is, for messages and for what is not read through the tree."""
+        return os.path.join(self.top, path.lstrip("/"))  # noqa: PTH118 - thousands of these are made per scan
+
+    def bytes(self, path: str) -> bytes:
+        """The content of a file. Raises OSError, also if it lies outside the tree or is larger than :data:`LARGEST`."""
+        # A pipe must not hold up a scan: without O_NONBLOCK its open waits for a writer.
+        descriptor = os.open(self._inside(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            parts, size = [], 0
+            while part := os.read(descriptor, _CHUNK):
+                parts.append(part)
+                size += len(part)
+                if size > MAX_FILE_BYTES:
+                    raise OSError(errno.EFBIG, f"larger than {MAX_FILE_BYTES >> 20} MiB", self.path(path))
+            return b"".join(parts)
+        finally:
+            os.close(descriptor)
+
+    def text(self, path: str) -> str:
+        """The same as text; what is not UTF-8 is replaced."""
+        return self.bytes(path).decode(errors="replace")
+
+    def names(self, path: str) -> list[str]:
+        """The entries of a directory, sorted. Raises OSError."""
+        return sorted(os.listdir(self._inside(path)))  # noqa: PTH208 - names alone are needed
+
+    def identity(self, path: str) -> tuple[int, int, int, int] | None:
+        """Device, inode, size and time of modification of a file; None if there is none. A file that was replaced has
+        another one, also if its content is the same.
+        """
+        try:
+            found = os.stat(self._inside(path))  # noqa: PTH116
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+    def _inside(self, path: str) -> str:
+        whole = os.path.realpath(self.path(path))
+        if whole != self._resolved and not whole.startswith(self._below):
+            raise OSError(errno.EXDEV, f"a symlink leads out of {self._resolved}", self.path(path))
+        return whole
+
+
+class HostFiles(NamedTuple):
+    """Both trees of a machine."""
+
+    root: HostRoot
+    sysfs: HostRoot
+
+
+def host_files(root: str = "/", sysfs: str = "") -> HostFiles:
+    """All files below ``root``; those of sysfs below ``sysfs`` instead of ``<root>/sys``, if it is given (NE-030)."""
+    own = HostRoot(sysfs) if sysfs else HostRoot(os.path.join(root, "sys"), within=root)  # noqa: PTH118
+    return HostFiles(HostRoot(root), own)
+
+
+def os_error_text(error: OSError) -> str:
+    """What is the matter with which file, for a message."""
+    return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
+
+
+# -- The part of a machine that hardly ever changes: which cells it has, their CPUs, memory, distances and sockets
+
+
+Count = Callable[[str], None]
+"""Called with the name of a file that could not be used (``polyarch_numa_facts_errors_total{file}``)."""
+
+CPUS_ONLINE: Final = "devices/system/cpu/online"
+ZONES_ONLINE: Final = "devices/system/node/online"
+ZONES: Final = "devices/system/node"
+CPUS: Final = "devices/system/cpu"
+PAGES: Final = "kernel/mm/hugepages"
+"""Of a kernel without cells."""
+LOCAL: Final = 10
+"""The distance of a cell to itself."""
+_ZONE: Final = re.compile(r"node([0-9]{1,6})")
+_CPU: Final = re.compile(r"cpu([0-9]{1,6})")
+_PAGE_SIZE: Final = re.compile(r"hugepages-([0-9]{1,15})kB")
+_MEMORY: Final = re.compile(r"^(?:Node +[0-9]+ +)?MemTotal: +([0-9]+) kB$", re.MULTILINE)
+
+
+class UnreadableMachine(Exception):  # noqa: N818 - the name says what is the matter
+    """The CPUs of a cell, or the cells themselves, cannot be read: the scan fails (NE-036)."""
+
+
+class PageCount(msgspec.Struct, frozen=True):
+    """Where the number of huge pages of one size is."""
+
+    size: int
+    """Bytes."""
+    path: str
+
+
+class MachineTopology(msgspec.Struct, frozen=True, kw_only=True):
+    """The cells without their counts of pages, and what tells that they have changed."""
+
+    cells: tuple[HostZone, ...]
+    pages: tuple[tuple[PageCount, ...] | None, ...]
+    """Of each cell; None: its sizes could not be read."""
+    threads_per_core: int
+    online: tuple[str | None, str | None]
+    """Content of ``cpu/online`` and ``node/online``; None: no such file."""
+
+
+def online(sysfs: HostRoot) -> tuple[str | None, str | None]:
+    """The two files whose content changes with the layout. Raises UnreadableMachine."""
+    return _optional(sysfs, CPUS_ONLINE), _optional(sysfs, ZONES_ONLINE)
+
+
+def read_topology(files: HostFiles, count: Count) -> MachineTopology:
+    """The layout as of now. Raises UnreadableMachine."""
+    sysfs = files.sysfs
+    told = online(sysfs)
+    ids = _ids(sysfs, told[1])
+    running = None if told[0] is None else _numbers(sysfs.path(CPUS_ONLINE), told[0])
+    if ids:
+        cells = [_zone(sysfs, each, ids, running, count) for each in ids]
+        places = [f"{ZONES}/node{each}/hugepages" for each in ids]
+    else:
+        cells, places = [_only_zone(files, running, count)], [PAGES]
+    return MachineTopology(
+        cells=tuple(cells),
+        pages=tuple(_page_counts(sysfs, place, count) for place in places),
+        threads_per_core=_threads(sysfs, cells, count),
+        online=told,
+    )
+
+
+def _ids(sysfs: HostRoot, told: str | None) -> list[int]:
+    """The online cells, ascending; none if the kernel knows no cells."""
+    if told is not None:
+        ids = sorted(_numbers(sysfs.path(ZONES_ONLINE), told))
+        if not ids:
+            raise UnreadableMachine(f"{sysfs.path(ZONES_ONLINE)}: is empty; a machine has at least one online cell")
+        return ids
+    return sorted(int(match[1]) for name in _names(sysfs, ZONES) if (match := _ZONE.fullmatch(name)))
+
+
+def _zone(sysfs: HostRoot, id: int, ids: list[int], running: frozenset[int] | None, count: Count) -> HostZone:
+    folder = f"{ZONES}/node{id}"
+    path = f"{folder}/cpulist"
+    try:
+        cpus = _numbers(sysfs.path(path), sysfs.text(path))
+    except OSError as error:
+        raise UnreadableMachine(f"{os_error_text(error)}; without it the CPUs of cell {id} are not known") from None
+    if running is not None:
+        cpus &= running
+    return HostZone(
+        id=id,
+        cpus=cpus,
+        memory=_memory(sysfs, f"{folder}/meminfo", count),
+        costs=_costs(sysfs, f"{folder}/distance", ids, count),
+        socket=_socket(sysfs, cpus, count),
+    )
+
+
+def _only_zone(files: HostFiles, running: frozenset[int] | None, count: Count) -> HostZone:
+    """A kernel without NUMA, as some s390x have (NE-035)."""
+    cpus = running
+    if cpus is None:
+        cpus = frozenset(int(match[1]) for name in _names(files.sysfs, CPUS) if (match := _CPU.fullmatch(name)))
+    if not cpus:
+        place = files.sysfs.path(CPUS)
+        raise UnreadableMachine(f"{place}: no CPUs and no cells here; is this the sysfs of a Linux machine?")
+    return HostZone(
+        id=0,
+        cpus=cpus,
+        memory=_memory(files.root, "proc/meminfo", count),
+        costs=((0, LOCAL),),
+        socket=_socket(files.sysfs, cpus, count),
+    )
+
+
+def _memory(tree: HostRoot, path: str, count: Count) -> int | None:
+    """Bytes of ``MemTotal`` (NE-033)."""
+    try:
+        match = _MEMORY.search(tree.text(path))
+    except OSError:
+        match = None
+    if match is None:
+        count("meminfo")
+        return None
+    return int(match[1]) * 1024
+
+
+def _costs(sysfs: HostRoot, path: str, ids: list[int], count: Count) -> tuple[tuple[int, int], ...]:
+    """Each number belongs to the online cell of the same rank; any other number of them means nothing (NE-034)."""
+    try:
+        row = sysfs.text(path).split()
+    except OSError:
+        row = []
+    if len(row) != len(ids) or not all(word.isascii() and word.isdigit() for word in row):
+        count("distance")
+        return ()
+    return tuple(zip(ids, map(int, row), strict=True))
+
+
+def _page_counts(sysfs: HostRoot, place: str, count: Count) -> tuple[PageCount, ...] | None:
+    """Every size there is; none where the kernel has no huge pages."""
+    try:
+        names = sysfs.names(place)
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
+    except OSError:
+        count("hugepages")
+        return None
+    sizes = ((int(match[1]) * 1024, name) for name in names if (match := _PAGE_SIZE.fullmatch(name)))
+    return tuple(PageCount(size, f"{place}/{name}/nr_hugepages") for size, name in sorted(sizes))
+
+
+def _socket(sysfs: HostRoot, cpus: Iterable[int], count: Count) -> int | None:
+    """The package that all these CPUs belong to (NE-016); kernels say -1 where they know none."""
+    found: int | None = None
+    for cpu in sorted(cpus):
+        try:
+            package = int(sysfs.text(f"{CPUS}/cpu{cpu}/topology/physical_package_id"))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError):
+            count("physical_package_id")
+            return None
+        if package < 0 or found not in (None, package):
+            return None
+        found = package
+    return found
+
+
+def _threads(sysfs: HostRoot, cells: Iterable[HostZone], count: Count) -> int:
+    """The largest number of CPUs that share a core (NE-015); one CPU of each core is asked."""
+    left = {cpu for cell in cells for cpu in cell.cpus}
+    widest = 1
+    while left:
+        cpu = min(left)
+        left.remove(cpu)
+        try:
+            siblings = parse_cpu_list(sysfs.text(f"{CPUS}/cpu{cpu}/topology/thread_siblings_list"))
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError):
+            count("thread_siblings_list")
+            continue
+        left -= siblings
+        widest = max(widest, len(siblings))
+    return widest
+
+
+def _names(tree: HostRoot, path: str) -> list[str]:
+    try:
+        return tree.names(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise UnreadableMachine(os_error_text(error)) from None
+
+
+def _optional(tree: HostRoot, path: str) -> str | None:
+    try:
+        return tree.text(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UnreadableMachine(os_error_text(error)) from None
+
+
+def _numbers(place: str, text: str) -> frozenset[int]:
+    try:
+        return parse_cpu_list(text)
+    except ValueError as error:
+        raise UnreadableMachine(f"{place}: {error}") from None
+
+
+# -- The machine as of now: a layout that is kept while nothing says that it has changed, and fresh counts of huge pages
+
+
+__all__ = ["MachineReader", "UnreadableMachine", "read_machine"]
+
+TOPOLOGY_LIFETIME: Final = 600.0
+"""A layout is read again after this time, whatever happens."""
+
+
+def read_machine(files: HostFiles, count: Count = lambda _: None) -> Machine:
+    """The machine, read once. Raises UnreadableMachine (NE-036); ``count`` gets the files that were left out."""
+    return _machine(files.sysfs, read_topology(files, count), count)
+
+
+class MachineReader:
+    """The machine for one scan after the other."""
+
+    def __init__(self, files: HostFiles, *, clock: Clock, count: Count = lambda _: None) -> None:
+        self._files = files
+        self._clock = clock
+        self._count = count
+        self._layout: MachineTopology | None = None
+        self._kubelet: Hashable = None
+        self._due = 0.0
+
+    def read(self, kubelet: Hashable = None) -> Machine:
+        """The machine as of now. ``kubelet`` is the identity of the kubelet's socket: a restarted kubelet has another
+        one. Raises UnreadableMachine; the next call starts afresh then.
+        """
+        layout, self._layout = self._layout, None
+        now = self._clock.monotonic()
+        if layout is None or kubelet != self._kubelet or now >= self._due or online(self._files.sysfs) != layout.online:
+            layout = read_topology(self._files, self._count)
+            self._kubelet, self._due = kubelet, now + TOPOLOGY_LIFETIME
+        machine = _machine(self._files.sysfs, layout, self._count)
+        self._layout = layout
+        return machine
+
+
+def _machine(sysfs: HostRoot, layout: MachineTopology, count: Count) -> Machine:
+    cells = zip(layout.cells, layout.pages, strict=True)
+    return Machine(
+        cells=tuple(_counted(sysfs, cell, pages, count) for cell, pages in cells),
+        threads_per_core=layout.threads_per_core,
+    )
+
+
+def _counted(sysfs: HostRoot, cell: HostZone, pages: tuple[PageCount, ...] | None, count: Count) -> HostZone:
+    """The cell with the number of its pages of each size; a size whose number cannot be read is left out (NE-036)."""
+    if pages is None:
+        return cell
+    found: dict[int, int] = {}
+    for each in pages:
+        try:
+            text = sysfs.text(each.path).strip()
+        except OSError:
+            text = ""
+        if text.isascii() and text.isdigit():
+            found[each.size] = int(text)
+        else:
+            count("nr_hugepages")
+    return msgspec.structs.replace(cell, pages=found)
