@@ -24,7 +24,7 @@ from bench.measure import Figure, cpu_seconds, resident_mib
 from bench.nodes import a_node
 from bench.runtime import Say, microseconds, served_apart
 from bench.stored_cluster import StoredCluster
-from polyarch.builds.plan.planner import plan
+from polyarch.builds.plan.planner import plan_build
 from polyarch.sandbox.pods.programs.installed import PROGRAM
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests/support"))
@@ -57,8 +57,8 @@ def _one_plan() -> Iterator[Figure]:
         world.set("source.buildArgs", {"NUMBER": str(number)})
         world.build_all()
     facts = world.facts()
-    assert plan(facts).decision == "UpToDate"
-    value = microseconds(lambda: plan(facts), times=50, rounds=11) / 1000
+    assert plan_build(facts).decision == "UpToDate"
+    value = microseconds(lambda: plan_build(facts), times=50, rounds=11) / 1000
     yield Figure(f"a plan, 4 architectures, {KEPT} Runs", value, "ms CPU", "BD-348", 2, compared=True)
 
 

@@ -22,9 +22,9 @@ from build_orders import SETTINGS, identity, order
 from build_pod import UNAVAILABLE, BuildPod, Built
 
 from polyarch.builds.jobs import contract
-from polyarch.builds.jobs.harvest import index_pushed, pushed
-from polyarch.builds.jobs.order import ArchitectureOrder, Image
-from polyarch.builds.publishing.publication import ChildImage, Publication
+from polyarch.builds.jobs.results import index_message, push_message
+from polyarch.builds.jobs.spec import ArchitectureJobSpec, ExternalImage
+from polyarch.builds.registry import ChildImage, Publication
 from polyarch.cli.build.packing import archive
 from polyarch.sandbox.cluster import Sandbox
 
@@ -68,19 +68,19 @@ class World(NamedTuple):
     def repository(self) -> str:
         return f"{self.sandbox.registry.address}/builds/{secrets.token_hex(4)}"
 
-    def order(self, architecture: str, document: dict[str, Any] | None = None, **more: Any) -> ArchitectureOrder:
-        images = [Image(written=WRITTEN, pull=self.bases[architecture])] if architecture in self.bases else []
+    def order(self, architecture: str, document: dict[str, Any] | None = None, **more: Any) -> ArchitectureJobSpec:
+        images = [ExternalImage(written=WRITTEN, pull=self.bases[architecture])] if architecture in self.bases else []
         settings = msgspec.structs.replace(SETTINGS, registries_conf=self.registries_conf)
         given = {"architecture": architecture, "host": "amd64", "containerfile": COMMON, "images": images}
         return order(document, **{**given, "settings": settings, "identity": identity(record=""), **more})
 
-    def push(self, built: Built, repository: str, architecture: str) -> contract.Pushed:
+    def push(self, built: Built, repository: str, architecture: str) -> contract.PushMessage:
         """The container ``push``, with the program and flags that its pod has."""
         flags = contract.push_arguments(
             repository=repository, architecture=architecture, tag=architecture, authenticated=False
         )
         text = self.run(*contract.PUSH_COMMAND[1:], *(self._moved(each, built) for each in flags))
-        found = pushed(text, architecture=architecture)
+        found = push_message(text, architecture=architecture)
         assert found is not None, text
         return found
 
@@ -197,7 +197,7 @@ async def test_bd_392_one_text_gives_each_architecture_its_own_content_reproduci
     path = world.folder / "index.json"
     asked = Publication(repository=repository, children=tuple(children), tags=("run",))
     path.write_bytes(msgspec.json.encode(asked))
-    told = index_pushed(world.run(*contract.INDEX_COMMAND[1:], f"--document={path}", "--termination-log="))
+    told = index_message(world.run(*contract.INDEX_COMMAND[1:], f"--document={path}", "--termination-log="))
     assert told is not None
     assert told.digest
 
@@ -277,7 +277,7 @@ async def test_bd_149_user_code_cannot_write_the_message(world: World) -> None:
 
 
 async def test_bd_147_a_base_that_is_gone_is_not_tried_again(world: World) -> None:
-    gone = [Image(written=WRITTEN, pull=f"{world.bases['amd64'].partition('@')[0]}@sha256:{'0' * 64}")]
+    gone = [ExternalImage(written=WRITTEN, pull=f"{world.bases['amd64'].partition('@')[0]}@sha256:{'0' * 64}")]
     built = await asyncio.to_thread(world.pod().build, world.order("amd64", images=gone))
     assert built.code == 42, built.output
     assert json.loads(built.message)["reason"] == "BaseImageNotFound"

@@ -10,7 +10,7 @@ from machine_shop import Shop, kinds, stage
 from placement_cluster import until
 from registry_reader import Reader
 
-from polyarch.builds.machineos import vocabulary
+from polyarch.builds.machineos import api
 from polyarch.kube.errors import Invalid
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CONFIGMAPS, DEPLOYMENTS, EVENTS, JOBS
@@ -41,13 +41,13 @@ async def test_bd_393_a_machine_os_image_is_built_rolled_and_left_to_a_stock_bui
             digest, platforms = await Reader(session, shop.address).whole(f"{namespace}/os", name)
         assert found["status"]["currentImagePullSpec"] == f"{shop.address}/{namespace}/os@{digest}"
         assert platforms == ["linux/amd64", "linux/arm64"]
-        pool: Json = await client.get(vocabulary.POOLS, shop.name)
+        pool: Json = await client.get(api.POOLS, shop.name)
         assert condition(pool, "ImageBuildDegraded") == ("False", "BuildSuccess")
         await _copies(shop, name)
 
         await shop.rendered("2")
         change = {"spec": {"configuration": {"name": shop.rendered_name("2")}}}
-        await client.patch(vocabulary.POOLS, shop.name, MergePatch(change))
+        await client.patch(api.POOLS, shop.name, MergePatch(change))
         rolled = await shop.published(after=name)
         assert rolled["status"]["currentImagePullSpec"] == found["status"]["currentImagePullSpec"]
         second = next(each for each in await shop.builds() if each["metadata"]["name"] != name)
@@ -63,7 +63,7 @@ async def test_bd_393_a_machine_os_image_is_built_rolled_and_left_to_a_stock_bui
 
 async def _copies(shop: Shop, name: str) -> None:
     """What Jobs mounted is in one form; it goes with the Jobs, which go once their images are published."""
-    record: Json = await shop.client.get(CONFIGMAPS, vocabulary.record(name), namespace=shop.namespace)
+    record: Json = await shop.client.get(CONFIGMAPS, api.record_name(name), namespace=shop.namespace)
     known = json.loads(record["data"]["architectures.json"])
     assert {each["architecture"]: each["phase"] for each in known["architectures"]} == {
         "amd64": "Built",
@@ -78,12 +78,12 @@ async def _copies(shop: Shop, name: str) -> None:
 
 async def _given(shop: Shop, name: str) -> None:
     """BD-074, BD-275: what the Jobs mounted; what is the build's and not a Job's is there as long as the build."""
-    record: Json = await shop.client.get(CONFIGMAPS, vocabulary.record(name), namespace=shop.namespace)
+    record: Json = await shop.client.get(CONFIGMAPS, api.record_name(name), namespace=shop.namespace)
     assert json.loads(record["data"]["execution.json"])["status"]["phase"] == "Succeeded"
-    names = vocabulary.ephemeral(name)
+    names = api.ephemeral_name(name)
     policy: Json = await shop.client.get(CONFIGMAPS, names["etc-policy"], namespace=shop.namespace)
     assert policy["data"] == {"policy.json": "{}"}
-    assert f"{vocabulary.ENTITLED}etc-pki-entitlement" in policy["metadata"]["annotations"]
+    assert f"{api.ENTITLED}etc-pki-entitlement" in policy["metadata"]["annotations"]
     found = {each["metadata"]["name"] for each in (await shop.client.list(CONFIGMAPS, namespace=shop.namespace)).items}
     assert names["etc-registries"] not in found
 
@@ -110,11 +110,11 @@ async def _images_go_with_their_builds(shop: Shop, digest: str) -> None:
     async with aiohttp.ClientSession() as session:
         reader = Reader(session, shop.address)
         text = {"spec": {"containerFile": [{"containerfileArch": "NoArch", "content": "FROM configs\nRUN other\n"}]}}
-        await shop.client.patch(vocabulary.CONFIGS, shop.name, MergePatch(text))
+        await shop.client.patch(api.CONFIGS, shop.name, MergePatch(text))
         found = await shop.published(after=(await shop.stored())["status"]["machineOSBuild"]["name"])
         assert await reader.has(f"{shop.namespace}/os", digest)
         for each in old:
-            await shop.client.delete(vocabulary.BUILDS, each)
+            await shop.client.delete(api.BUILDS, each)
 
         async def gone() -> bool:
             return not await reader.has(f"{shop.namespace}/os", digest)
@@ -126,7 +126,7 @@ async def _images_go_with_their_builds(shop: Shop, digest: str) -> None:
         names = {
             each["metadata"]["name"] for each in (await shop.client.list(CONFIGMAPS, namespace=shop.namespace)).items
         }
-        return not names & {vocabulary.record(each) for each in old}
+        return not names & {api.record_name(each) for each in old}
 
     await until(released, seconds=20)
     assert [each["metadata"]["name"] for each in await shop.builds() if each["metadata"]["name"] in old] == []
@@ -138,7 +138,7 @@ async def _left_to_the_stock_builder(shop: Shop) -> None:
     deployment = {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": vocabulary.STOCK_DEPLOYMENT},
+        "metadata": {"name": api.STOCK_DEPLOYMENT},
         "spec": {
             "replicas": 1,
             "selector": {"matchLabels": marks},
@@ -151,16 +151,14 @@ async def _left_to_the_stock_builder(shop: Shop) -> None:
         return condition(await shop.stored(), "Progressing") == ("False", "StockBuilderRuns")
 
     await until(told, seconds=10)
+    await shop.client.patch(api.CONFIGS, shop.name, MergePatch({"metadata": {"annotations": {api.REBUILD: ""}}}))
     await shop.client.patch(
-        vocabulary.CONFIGS, shop.name, MergePatch({"metadata": {"annotations": {vocabulary.REBUILD: ""}}})
-    )
-    await shop.client.patch(
-        DEPLOYMENTS, vocabulary.STOCK_DEPLOYMENT, MergePatch({"spec": {"replicas": 0}}), namespace=shop.namespace
+        DEPLOYMENTS, api.STOCK_DEPLOYMENT, MergePatch({"spec": {"replicas": 0}}), namespace=shop.namespace
     )
 
     async def rebuilt() -> bool:
         stored = await shop.stored()
-        asked = vocabulary.REBUILD in (stored["metadata"].get("annotations") or {})
+        asked = api.REBUILD in (stored["metadata"].get("annotations") or {})
         return not asked and condition(stored, "Progressing") == ("False", "Done")
 
     await until(rebuilt, seconds=60)
@@ -177,8 +175,8 @@ async def test_bd_393_the_definitions_refuse_what_the_api_refuses(sandbox, clien
     }
     async with kinds(client):
         document = {
-            "apiVersion": vocabulary.BUILDS.api_version,
-            "kind": vocabulary.BUILDS.kind,
+            "apiVersion": api.BUILDS.api_version,
+            "kind": api.BUILDS.kind,
             "metadata": {"name": namespace},
             "spec": {
                 "machineConfig": {"name": "rendered"},
@@ -186,7 +184,7 @@ async def test_bd_393_the_definitions_refuse_what_the_api_refuses(sandbox, clien
                 "renderedImagePushSpec": "registry.example.com/os:latest",
             },
         }
-        await client.create(vocabulary.BUILDS, document)
+        await client.create(api.BUILDS, document)
         for status in (
             {"conditions": [ended]},
             {"relatedObjects": [{"group": "", "resource": "secrets", "name": "push"}]},
@@ -195,6 +193,6 @@ async def test_bd_393_the_definitions_refuse_what_the_api_refuses(sandbox, clien
             {"digestedImagePushSpec": "registry.example.com/a/b/c@sha256:" + "0" * 64},
         ):
             with pytest.raises(Invalid):
-                await client.patch(vocabulary.BUILDS, namespace, MergePatch({"status": status}), subresource="status")
+                await client.patch(api.BUILDS, namespace, MergePatch({"status": status}), subresource="status")
         with pytest.raises(Invalid):
-            await client.patch(vocabulary.BUILDS, namespace, MergePatch({"spec": {"machineConfig": {"name": "x"}}}))
+            await client.patch(api.BUILDS, namespace, MergePatch({"spec": {"machineConfig": {"name": "x"}}}))

@@ -18,7 +18,7 @@ from build_orders import identity, order
 from build_pod import UNAVAILABLE, BuildPod, Built
 from git_server import PASSWORD, USER, served
 
-from polyarch.builds.jobs.probe import probe
+from polyarch.builds.jobs.script import emulation_check
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="the ids of a user namespace are root's to give"),
@@ -46,7 +46,7 @@ def repository(tmp_path: Path, peer: Callable[[str], str]) -> Repository:
     work, bare = tmp_path / "work", tmp_path / "served" / REPOSITORY
     (work / "src").mkdir(parents=True)
     program = work / "src" / "start"
-    program.write_bytes(probe("amd64") or b"")
+    program.write_bytes(emulation_check("amd64") or b"")
     program.chmod(0o755)
 
     def git(*words: str) -> str:

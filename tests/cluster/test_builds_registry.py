@@ -17,11 +17,18 @@ import pytest
 from fault_proxy import FaultProxy
 from registry_reader import Reader
 
-from polyarch.builds.facts.facts import ChildRecord, Execution
-from polyarch.builds.pruning.counting import count, unreferenced
-from polyarch.builds.pruning.deletion import delete_images
-from polyarch.builds.publishing.publication import ChildImage, Publication, Published, Trouble
-from polyarch.builds.publishing.publish import head, move_tags, publish
+from polyarch.builds.facts.build_facts import ChildRecord, Execution
+from polyarch.builds.pruning import count_references, unreferenced
+from polyarch.builds.registry import (
+    ChildImage,
+    Publication,
+    PublishFailure,
+    PublishResult,
+    delete_images,
+    head_image,
+    move_tags,
+    publish,
+)
 from polyarch.oci.auth.credentials import Document, KeyringCredentials
 from polyarch.oci.image.contents import Connection
 from polyarch.oci.image.listing import referrers_tag
@@ -149,13 +156,13 @@ async def test_bd_347_requests_of_a_result(
     children = await shop.children(*ARCHITECTURES[:n])
     shop.begin()
     result = await publish(connection, shop.publication(children, *tags))
-    assert isinstance(result, Published), result
+    assert isinstance(result, PublishResult), result
     asked = shop.asked()
     assert len(asked) == 2 * n + 3 + 3 * len(tags)
     assert methods(asked) == {"GET": 2 * n, "HEAD": 2 + 2 * len(tags), "PUT": 1 + len(tags), "POST": 0}
     shop.begin()
     again = await publish(connection, shop.publication(children, *tags))
-    assert isinstance(again, Published)
+    assert isinstance(again, PublishResult)
     assert (again.digest, again.changed) == (result.digest, False)
     assert methods(shop.asked()) == {"GET": 2 * n, "HEAD": len(tags), "PUT": 0, "POST": 0}
     for tag in tags:
@@ -168,20 +175,22 @@ async def test_bd_347_bd_349_reuse_is_one_head(shop: Shop, connection: Connectio
     children = await shop.children(*ARCHITECTURES)
     shop.begin()
     for child in children:
-        found = await head(connection, child.reference)
+        found = await head_image(connection, child.reference)
         assert (found.digest, found.error) == (parse(child.reference).digest, "")
         assert found.size > 100
         assert "manifest" in found.media_type
     assert methods(shop.asked()) == {"GET": 0, "HEAD": 4, "PUT": 0, "POST": 0}
-    assert (await head(connection, f"{shop.repository()}@sha256:{'0' * 64}")).error == "not-found"
-    assert (await head(connection, f"{shop.repository()}:run-arm64")).digest == parse(children[1].reference).digest
+    assert (await head_image(connection, f"{shop.repository()}@sha256:{'0' * 64}")).error == "not-found"
+    assert (await head_image(connection, f"{shop.repository()}:run-arm64")).digest == parse(
+        children[1].reference
+    ).digest
 
 
 async def test_bd_179_one_architecture_has_no_index(shop: Shop, connection: Connection, reader: Reader) -> None:
     (child,) = await shop.children("arm64")
     shop.begin()
     result = await publish(connection, shop.publication([child], "run", "latest", single=True))
-    assert isinstance(result, Published), result
+    assert isinstance(result, PublishResult), result
     assert (result.digest, len(shop.asked())) == (parse(child.reference).digest, 2 + 3 * 2)
     assert (await reader.document(f"{shop.name}/app", "latest"))[0] == result.digest
 
@@ -193,7 +202,7 @@ async def test_bd_176_children_of_another_repository_are_mounted(
     children = await shop.children("amd64", "arm64", at="staging", kept=True)
     shop.begin()
     result = await publish(connection, shop.publication(children))
-    assert isinstance(result, Published), result
+    assert isinstance(result, PublishResult), result
     assert await reader.whole(f"{shop.name}/app", "run") == (result.digest, ["linux/amd64", "linux/arm64"])
     writes = [each.rpartition("/")[2] for each in shop.asked("app") if each.startswith("PUT")]
     digests = [parse(each.reference).digest for each in children]
@@ -210,7 +219,7 @@ async def test_bd_092_bd_176_a_child_of_another_host_is_streamed(
     elsewhere = child.reference.replace(shop.address, f"{LOOPBACK}:{sandbox.state.ports.registry_storage}")
     there = ChildImage(architecture="s390x", reference=elsewhere, tag="run-s390x")
     copied = await publish(connection, shop.publication([there], single=True))
-    assert isinstance(copied, Published), copied
+    assert isinstance(copied, PublishResult), copied
     digest, manifest = await reader.document(f"{shop.name}/app", "run-s390x")
     assert digest == copied.digest == parse(child.reference).digest
     for blob in (manifest["config"], *manifest["layers"]):
@@ -230,7 +239,7 @@ async def test_bd_180_signatures_come_along(shop: Shop, connection: Connection, 
     listing = {"mediaType": manifest["mediaType"], "digest": name, "size": len(signature)}
     index = msgspec.json.encode({"schemaVersion": 2, "mediaType": index_type, "manifests": [listing]})
     await writer.put_manifest(referrers_tag(digest), index, index_type, f"sha256:{hashlib.sha256(index).hexdigest()}")
-    assert isinstance(await publish(connection, shop.publication([child], single=True)), Published)
+    assert isinstance(await publish(connection, shop.publication([child], single=True)), PublishResult)
     _, listed = await reader.document(f"{shop.name}/app", referrers_tag(digest))
     assert [each["digest"] for each in listed["manifests"]] == [name]
     assert (await reader.document(f"{shop.name}/app", name))[1]["subject"]["digest"] == digest
@@ -241,11 +250,11 @@ async def test_bd_177_a_child_that_is_gone_is_named_and_no_tag_moves(
 ) -> None:
     children = await shop.children("amd64", "arm64", "s390x")
     first = await publish(connection, shop.publication(children, "run", "latest"))
-    assert isinstance(first, Published)
+    assert isinstance(first, PublishResult)
     await shop.registry.delete(f"{shop.name}/app@{parse(children[1].reference).digest}")
     shop.begin()
     trouble = await publish(connection, shop.publication(children, "run-2", "latest"))
-    assert isinstance(trouble, Trouble)
+    assert isinstance(trouble, PublishFailure)
     assert (trouble.reason, trouble.missing) == ("RegistryInconsistent", ("arm64",))
     assert methods(shop.asked())["PUT"] == 0
     assert (await reader.document(f"{shop.name}/app", "latest"))[0] == first.digest
@@ -255,12 +264,12 @@ async def test_bd_102_bd_123_tags_move_back(shop: Shop, connection: Connection, 
     children = await shop.children("amd64", "arm64")
     old = await publish(connection, shop.publication(children, "run", "latest"))
     new = await publish(connection, shop.publication(children, "run-2", "latest", annotations={"a": "1"}))
-    assert isinstance(old, Published)
-    assert isinstance(new, Published)
+    assert isinstance(old, PublishResult)
+    assert isinstance(new, PublishResult)
     assert (await reader.document(f"{shop.name}/app", "latest"))[0] == new.digest != old.digest
     shop.begin()
     moved = await move_tags(connection, f"{shop.repository()}@{old.digest}", ["run", "latest"])
-    assert isinstance(moved, Published)
+    assert isinstance(moved, PublishResult)
     assert methods(shop.asked())["PUT"] == 1
     assert (await reader.document(f"{shop.name}/app", "latest"))[0] == old.digest
 
@@ -272,13 +281,13 @@ async def test_bd_334_a_build_has_its_own_credentials(shop: Shop, connection: Co
     children = await shop.children("amd64", "arm64", users=users, scheme=scheme)
     work = shop.publication(children)
     refused = await publish(connection, work)
-    assert isinstance(refused, Trouble)
+    assert isinstance(refused, PublishFailure)
     assert (refused.reason, refused.passing) == ("PushDenied", False)
     entry = {"username": "builder", "password": users["builder"]}
     body = json.dumps({"auths": {shop.repository(): entry}}).encode()
     own = connection.using(KeyringCredentials([Document("secret team/push", body)]))
-    assert isinstance(await publish(own, work), Published)
-    assert isinstance(await publish(connection, work), Trouble)
+    assert isinstance(await publish(own, work), PublishResult)
+    assert isinstance(await publish(connection, work), PublishFailure)
     assert users["builder"] not in refused.message
 
 
@@ -288,7 +297,7 @@ async def test_bd_172_bd_181_skopeo_reads_the_index(
     """The bytes by their digest, and a copy of all children, which needs every blob."""
     skopeo = peer("skopeo")
     result = await publish(connection, shop.publication(await shop.children(*ARCHITECTURES)))
-    assert isinstance(result, Published), result
+    assert isinstance(result, PublishResult), result
     name = f"docker://{shop.registry.address}/{shop.name}/app:run"
     raw = await _run(skopeo, "inspect", "--raw", "--tls-verify=false", name)
     assert f"sha256:{hashlib.sha256(raw).hexdigest()}" == result.digest
@@ -302,21 +311,21 @@ async def test_bd_231_bd_234_images_are_deleted_index_first(shop: Shop, connecti
     shared, changed, other = await shop.children("amd64", "arm64", "s390x")
     old = await publish(connection, shop.publication([shared, changed], "old"))
     new = await publish(connection, shop.publication([shared, other], "new"))
-    assert isinstance(old, Published)
-    assert isinstance(new, Published)
+    assert isinstance(old, PublishResult)
+    assert isinstance(new, PublishResult)
     executions = [_execution(shop, "old", old), _execution(shop, "new", new)]
-    images = unreferenced(executions[:1], count(executions[1:]), known=executions[1:])
+    images = unreferenced(executions[:1], count_references(executions[1:]), known=executions[1:])
     shop.begin()
     found = await delete_images(connection, images)
     assert found.done == tuple(f"{shop.repository()}@{each}" for each in (old.digest, parse(changed.reference).digest))
     assert [each.split()[0] for each in shop.asked()] == ["DELETE", "DELETE"]
     assert await reader.whole(f"{shop.name}/app", "new") == (new.digest, ["linux/amd64", "linux/s390x"])
     for tag in ("old", "run-arm64"):
-        assert (await head(connection, f"{shop.repository()}:{tag}")).error == "not-found"
+        assert (await head_image(connection, f"{shop.repository()}:{tag}")).error == "not-found"
     assert (await delete_images(connection, images)).done == found.done
 
 
-def _execution(shop: Shop, name: str, published: Published) -> Execution:
+def _execution(shop: Shop, name: str, published: PublishResult) -> Execution:
     return Execution(
         namespace="team",
         name=name,

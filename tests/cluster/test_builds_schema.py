@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from build_refusals import ACCEPTED, REFUSED, Json, spec
 
-from polyarch.builds.api.crds import IMMUTABLE, crds
+from polyarch.builds.api.crd import IMMUTABLE, crds
 from polyarch.builds.api.resources import ImageBuild, ImageBuildSpec
 from polyarch.builds.api.validation import object_problems
 from polyarch.builds.names import IMAGE_BUILD_RUNS, IMAGE_BUILDS

@@ -11,7 +11,7 @@ import numa_operated
 import pytest
 from operator_world import World, eventually
 
-from polyarch.builds.api import crds as build_crds
+from polyarch.builds.api import crd as build_crds
 from polyarch.builds.names import IMAGE_BUILD_RUNS
 from polyarch.builds.names import ROLE as BUILDER
 from polyarch.kube.resources import CRDS, DEPLOYMENTS, Resource

@@ -19,13 +19,7 @@ import pytest_asyncio
 from fault_proxy import Action, Answer, Cut, FaultProxy, Reset, Seen, Slow
 from registry_reader import Reader
 
-from polyarch.builds.publishing.publication import (
-    ChildImage,
-    Publication,
-    Published,
-    Trouble,
-)
-from polyarch.builds.publishing.publish import publish
+from polyarch.builds.registry import ChildImage, Publication, PublishFailure, PublishResult, publish
 from polyarch.oci.image.contents import Connection
 from polyarch.oci.mirrors.sources import Configuration
 from polyarch.oci.opening import Wiring, open_inspector
@@ -103,12 +97,12 @@ async def bench(sandbox: Sandbox) -> AsyncIterator[Bench]:
         yield Bench(sandbox, digests, Reader(session, sandbox.registry.address), place)
 
 
-async def persist(connection: Connection, work: Publication) -> tuple[Published | Trouble, int]:
+async def persist(connection: Connection, work: Publication) -> tuple[PublishResult | PublishFailure, int]:
     """As the builder does it: again while it may help; what came of it, and after how many calls."""
     began = time.monotonic()
     for attempts in itertools.count(1):
         found = await publish(connection, work)
-        if isinstance(found, Published) or not found.passing or time.monotonic() - began > WITHIN:
+        if isinstance(found, PublishResult) or not found.passing or time.monotonic() - began > WITHIN:
             return found, attempts
         await asyncio.sleep(found.retry_after if found.retry_after is not None else 1.0)
     raise AssertionError("counting never ends")
@@ -119,7 +113,7 @@ async def undisturbed(bench: Bench) -> tuple[str, int]:
     """The digest without faults, and the number of requests that it takes."""
     async with bench.case() as (proxy, connection, repository):
         found, attempts = await persist(connection, bench.publication(proxy, repository))
-        assert isinstance(found, Published)
+        assert isinstance(found, PublishResult)
         assert attempts == 1
         return found.digest, len(proxy.seen)
 
@@ -143,12 +137,12 @@ async def test_bd_394_bd_219_one_request_fails(bench: Bench, undisturbed: tuple[
             work = bench.publication(proxy, repository)
             found, _ = await persist(connection, work)
             assert fault.hits == 1, f"request {number} was never sent"
-            assert isinstance(found, Published), f"request {number}: {found}"
+            assert isinstance(found, PublishResult), f"request {number}: {found}"
             assert found.digest == digest
             assert await bench.whole(repository) == {digest}
             proxy.seen.clear()
             again = await publish(connection, work)
-            assert isinstance(again, Published)
+            assert isinstance(again, PublishResult)
             assert {each.method for each in proxy.seen} <= {"GET", "HEAD"}
 
     async with asyncio.TaskGroup() as group:
@@ -167,14 +161,14 @@ async def test_bd_219_a_registry_that_stays_down_is_told(bench: Bench, status: i
             lambda seen: seen.method == "PUT" and seen.path.endswith("/manifests/run"), Answer(status, b"", headers)
         )
         trouble = await publish(connection, work)
-        assert isinstance(trouble, Trouble)
+        assert isinstance(trouble, PublishFailure)
         assert (trouble.reason, trouble.passing) == ("RegistryUnreachable", True)
         assert await bench.whole(repository) == set()
         proxy.withdraw(fault)
         proxy.seen.clear()
         await asyncio.sleep(trouble.retry_after or 0.0)
         found, _ = await persist(connection, work)
-        assert isinstance(found, Published)
+        assert isinstance(found, PublishResult)
         written = [each.path.rpartition("/")[2] for each in proxy.seen if each.method in ("PUT", "POST")]
         assert written == list(TAGS)
 
@@ -195,11 +189,11 @@ async def test_bd_394_bd_177_a_child_vanishes_on_the_way(bench: Bench) -> None:
         work = Publication(repository=f"{proxy.address}/{place}", children=children, tags=TAGS)
         fault = proxy.inject(lambda seen: seen.method == "PUT", Answer(503))
         interrupted = await publish(connection, work)
-        assert isinstance(interrupted, Trouble)
+        assert isinstance(interrupted, PublishFailure)
         assert interrupted.passing
         proxy.withdraw(fault)
         await bench.sandbox.registry.delete(f"{name}@{seeded[1].digest}")
         found, _ = await persist(connection, work)
-        assert isinstance(found, Trouble)
+        assert isinstance(found, PublishFailure)
         assert (found.reason, found.missing) == ("RegistryInconsistent", ("arm64",))
         assert await bench.whole(place) == set()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from polyarch.builds.jobs.probe import _EXITS, probe
+from polyarch.builds.jobs.script import _EXITS, emulation_check
 from polyarch.oci.layers.elf import expected_machine, read_machine
 
 QEMU = {
@@ -22,7 +22,7 @@ OWN = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.m
 
 @pytest.mark.parametrize("architecture", _EXITS)
 def test_bd_147_each_is_a_program_of_its_architecture(architecture: str) -> None:
-    program = probe(architecture)
+    program = emulation_check(architecture)
     assert program is not None
     assert read_machine(program) == expected_machine(architecture)
     assert len(program) < 160
@@ -31,7 +31,7 @@ def test_bd_147_each_is_a_program_of_its_architecture(architecture: str) -> None
 @pytest.mark.parametrize("architecture", _EXITS)
 def test_bd_147_each_ends_with_status_0(architecture: str, tmp_path, peer) -> None:
     """Run by the kernel where it is its own, else by an emulator."""
-    program = probe(architecture)
+    program = emulation_check(architecture)
     assert program is not None
     path = tmp_path / "probe"
     path.write_bytes(program)
@@ -44,4 +44,4 @@ def test_bd_147_each_ends_with_status_0(architecture: str, tmp_path, peer) -> No
 
 
 def test_bd_147_an_unknown_architecture_has_none() -> None:
-    assert probe("vax") is None
+    assert emulation_check("vax") is None

@@ -8,11 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polyarch.builds.api.resources import ArchitectureScheduling, Scheduling
-from polyarch.builds.architectures.hosts import auto_profile, host_of, is_available
-from polyarch.builds.architectures.node_index import NodeIndex
-from polyarch.builds.architectures.resolution import Resolved, resolve
-from polyarch.builds.architectures.selection import deciding_labels
-from polyarch.builds.facts.facts import Facts, NodeFacts, Wish
+from polyarch.builds.architectures import (
+    ResolvedArchitectures,
+    auto_profile,
+    deciding_labels,
+    host_of,
+    is_available,
+    resolve_architectures,
+)
+from polyarch.builds.facts.build_facts import BuildFacts, BuildRequest, NodeFacts
+from polyarch.builds.node_index import NodeIndex
 
 ARCHITECTURES = ("amd64", "arm64", "s390x")
 names = st.sampled_from([f"node-{each}" for each in range(12)])
@@ -46,7 +51,7 @@ some = st.lists(st.sampled_from(ARCHITECTURES), unique=True, max_size=2)
 
 
 @st.composite
-def wishes(draw: st.DrawFn) -> Wish:
+def wishes(draw: st.DrawFn) -> BuildRequest:
     members: dict[str, Any] = {"empty": draw(st.sampled_from(["WorkerNodes", "Wait"]))}
     if draw(st.booleans()):
         members["nodeSelector"] = {"matchLabels": {"pool": "a"}}
@@ -74,9 +79,9 @@ executions = st.lists(
 )
 
 
-def verdicts(facts: Facts) -> list[object]:
+def verdicts(facts: BuildFacts) -> list[object]:
     """Everything that is decided from nodes."""
-    found: list[object] = [resolve(facts)]
+    found: list[object] = [resolve_architectures(facts)]
     for each in ARCHITECTURES:
         host = host_of(facts, each)
         found += [host, is_available(facts, each), auto_profile(facts, each, host.architecture)]
@@ -84,18 +89,20 @@ def verdicts(facts: Facts) -> list[object]:
 
 
 @given(wishes(), clusters, executions, st.randoms(use_true_random=False))
-def test_bd_006_no_order_of_nodes_or_executions_matters(of: Wish, cluster: Any, runs: Any, chance: Any) -> None:
-    facts = Facts(now=NOW, wish=of, nodes=tuple(cluster), executions=tuple(runs))
+def test_bd_006_no_order_of_nodes_or_executions_matters(of: BuildRequest, cluster: Any, runs: Any, chance: Any) -> None:
+    facts = BuildFacts(now=NOW, wish=of, nodes=tuple(cluster), executions=tuple(runs))
     chance.shuffle(cluster)
     chance.shuffle(runs)
-    again = Facts(now=NOW, wish=of, nodes=tuple(cluster), executions=tuple(runs))
+    again = BuildFacts(now=NOW, wish=of, nodes=tuple(cluster), executions=tuple(runs))
     assert verdicts(again) == verdicts(facts)
 
 
 @given(wishes(), clusters, executions)
-def test_bd_042_newcomers_come_in_time_and_nothing_else_is_waited_for(of: Wish, cluster: Any, runs: Any) -> None:
-    facts = Facts(now=NOW, wish=of, nodes=tuple(cluster), executions=tuple(runs))
-    resolved = resolve(facts)
+def test_bd_042_newcomers_come_in_time_and_nothing_else_is_waited_for(
+    of: BuildRequest, cluster: Any, runs: Any
+) -> None:
+    facts = BuildFacts(now=NOW, wish=of, nodes=tuple(cluster), executions=tuple(runs))
+    resolved = resolve_architectures(facts)
     assert set(resolved.newcomers).isdisjoint(resolved.architectures)
     assert (resolved.requeue_after is not None) == bool(resolved.newcomers) == (resolved.reason == "Settling")
     later = facts
@@ -103,7 +110,7 @@ def test_bd_042_newcomers_come_in_time_and_nothing_else_is_waited_for(of: Wish, 
         if resolved.requeue_after is None:
             break
         later = msgspec.structs.replace(later, now=later.now + resolved.requeue_after)
-        before, resolved = resolved, resolve(later)
+        before, resolved = resolved, resolve_architectures(later)
         assert set(resolved.newcomers) < set(before.newcomers)
     assert not resolved.newcomers
 
@@ -114,7 +121,7 @@ changes = st.lists(st.one_of(nodes, names), max_size=40)
 @settings(max_examples=200)
 @given(wishes(), clusters, changes, executions)
 def test_bd_348_a_sample_kept_by_difference_decides_as_all_nodes_do(
-    of: Wish, cluster: Any, changed: Any, runs: Any
+    of: BuildRequest, cluster: Any, changed: Any, runs: Any
 ) -> None:
     present = {each.name: each for each in cluster}
     index = NodeIndex(cluster)
@@ -128,7 +135,7 @@ def test_bd_348_a_sample_kept_by_difference_decides_as_all_nodes_do(
             present.pop(change, None)
             effect = index.remove(change)
         facts = [
-            Facts(now=NOW, wish=of, nodes=each, executions=tuple(runs))
+            BuildFacts(now=NOW, wish=of, nodes=each, executions=tuple(runs))
             for each in (tuple(present.values()), index.sample(wanted_labels), before)
         ]
         whole, sampled, former = map(verdicts, facts)
@@ -149,4 +156,9 @@ def _available(found: list[object]) -> list[object]:
 
 def _known(found: list[object]) -> set[str]:
     """Architectures, newcomers or not."""
-    return {name for each in found if isinstance(each, Resolved) for name in (*each.architectures, *each.newcomers)}
+    return {
+        name
+        for each in found
+        if isinstance(each, ResolvedArchitectures)
+        for name in (*each.architectures, *each.newcomers)
+    }

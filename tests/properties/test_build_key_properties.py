@@ -8,8 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polyarch.builds.api.resources import BuildSecret, ImageBuildSpec, KeyReference, Output, Override, Source
-from polyarch.builds.facts.facts import InputData, Wish
-from polyarch.builds.keys import canonical, comparison, composition, handles, inputs
+from polyarch.builds.facts.build_facts import BuildRequest, InputData
+from polyarch.builds.keys import (
+    arch_key_document,
+    build_key_document,
+    canonical_json,
+    difference_sentence,
+    effective_inputs,
+    key_differences,
+    key_outline,
+)
+from polyarch.builds.names import shortened
 
 scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.text())
 values = st.recursive(
@@ -22,10 +31,10 @@ architectures = st.lists(st.sampled_from(["amd64", "arm64", "s390x", "riscv64"])
 @given(values)
 def test_bd_070_canonical_text_is_read_back(value: Any) -> None:
     """BD-070: it is JSON, it says the same, and it does not depend on the order of members."""
-    text = canonical.encode(value)
+    text = canonical_json(value)
     assert json.loads(text) == value
-    assert canonical.encode(json.loads(text)) == text
-    assert canonical.encode(_reversed(value)) == text
+    assert canonical_json(json.loads(text)) == text
+    assert canonical_json(_reversed(value)) == text
 
 
 def _reversed(value: Any) -> Any:
@@ -56,10 +65,10 @@ def shuffled(spec: ImageBuildSpec) -> ImageBuildSpec:
 
 
 def keys(spec: ImageBuildSpec, wanted: list[str]) -> tuple[dict[str, str], str]:
-    wish = Wish(kind="ImageBuild", namespace="n", name="x", uid="u", generation=1, spec=spec)
-    found = inputs.effective(wish, InputData(), wanted)
-    by = {each: composition.arch_key(found, each, {}).hex for each in sorted(wanted)}
-    return by, composition.build_key(spec.output, by).hex
+    wish = BuildRequest(kind="ImageBuild", namespace="n", name="x", uid="u", generation=1, spec=spec)
+    found = effective_inputs(wish, InputData(), wanted)
+    by = {each: arch_key_document(found, each, {}).hex for each in sorted(wanted)}
+    return by, build_key_document(spec.output, by).hex
 
 
 @given(specs(), architectures)
@@ -80,15 +89,15 @@ def test_bd_302_a_difference_is_told_exactly_where_there_is_one(before: ImageBui
     """BD-302: equal keys have no difference, other keys have a sentence."""
     found = []
     for spec in (before, after):
-        wish = Wish(kind="ImageBuild", namespace="n", name="x", uid="u", generation=1, spec=spec)
-        found.append(composition.arch_key(inputs.effective(wish, InputData(), ["arm64"]), "arm64", {}))
-    differences = comparison.differences(*(comparison.outline(each.document) for each in found))
+        wish = BuildRequest(kind="ImageBuild", namespace="n", name="x", uid="u", generation=1, spec=spec)
+        found.append(arch_key_document(effective_inputs(wish, InputData(), ["arm64"]), "arm64", {}))
+    differences = key_differences(*(key_outline(each.document) for each in found))
     assert (found[0].hex == found[1].hex) is (not differences)
-    assert bool(comparison.sentence(differences)) is bool(differences)
+    assert bool(difference_sentence(differences)) is bool(differences)
 
 
 @given(st.text(min_size=1, max_size=300), st.text(min_size=1, max_size=300), st.sampled_from([63, 128, 253]))
 def test_bd_078_short_names_never_meet(first: str, second: str, length: int) -> None:
     """BD-078: at most the length, the same for the same, and another for another."""
-    assert len(handles.short(first, length)) <= length
-    assert (handles.short(first, length) == handles.short(second, length)) is (first == second)
+    assert len(shortened(first, length)) <= length
+    assert (shortened(first, length) == shortened(second, length)) is (first == second)

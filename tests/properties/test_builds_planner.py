@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from polyarch.builds import names
-from polyarch.builds.facts.facts import Facts
-from polyarch.builds.plan.planner import plan
+from polyarch.builds.facts.build_facts import BuildFacts
+from polyarch.builds.plan.planner import plan_build
 
 TEXTS = [f"FROM busybox:1.36\nRUN echo {word}\n" for word in ("one", "two", "three")]
 ARCHITECTURES = ("amd64", "arm64", "s390x")
@@ -220,13 +220,13 @@ def test_bd_390_any_order_of_the_facts_gives_the_same_plan(history: list[tuple[s
     for event in history:
         apply(world, event)
     facts = world.facts()
-    assert plan(facts) == plan(shuffled(facts, seed))
+    assert plan_build(facts) == plan_build(shuffled(facts, seed))
     known = world.plan()
     world.nodes = random.Random(seed).sample(world.nodes, len(world.nodes))
     assert world.plan() == known
 
 
-def shuffled(facts: Facts, seed: int) -> Facts:
+def shuffled(facts: BuildFacts, seed: int) -> BuildFacts:
     """The same facts in another order."""
     order = random.Random(seed)
 

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyarch.builds.facts.facts import ChildRecord, Execution
-from polyarch.builds.pruning.counting import count, unreferenced
+from polyarch.builds.facts.build_facts import ChildRecord, Execution
+from polyarch.builds.pruning import count_references, unreferenced
 
 DIGESTS = tuple(f"sha256:{letter * 64}" for letter in "0123456789")
 INDEXES = tuple(f"sha256:{letter * 64}" for letter in "abcdef")
@@ -49,7 +49,7 @@ def test_bd_231_nobody_needs_what_goes_and_all_else_stays(world):
     going = [each for at, each in enumerate(executions) if at in leaving]
     kept = [each for at, each in enumerate(executions) if at not in leaving]
     names = [f"mirror.example/x@{digest}" for digest in running]
-    images = unreferenced(going, count(kept, running=names), known=kept)
+    images = unreferenced(going, count_references(kept, running=names), known=kept)
     deleted = {(image.repository, image.digest) for image in images}
 
     for execution in kept:

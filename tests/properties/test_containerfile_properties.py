@@ -7,8 +7,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from polyarch.builds.containerfile import parsing, references, statements, text, words
-from polyarch.builds.containerfile.instructions import INSTRUCTIONS
+from polyarch.builds.containerfile import (
+    INSTRUCTIONS,
+    MAX_ERRORS,
+    expanded,
+    normalised_text,
+    parse_containerfile,
+    read_statements,
+    split_words,
+)
+from polyarch.builds.containerfile_images import external_images
 
 names = st.sampled_from([*INSTRUCTIONS, "run", "From", "RUNN", "#", "# escape=`", "# syntax=x"])
 PIECES = (
@@ -44,21 +52,21 @@ texts = st.one_of(st.text(), st.lists(lines, max_size=12).map("\n".join))
 @example("# escape=`\nFROM a`\n", True)
 def test_every_text_is_read(body: str, machine: bool) -> None:
     """BD-057: a text has stages or faults, each in a line of it; never an error of ours."""
-    normal = text.normalised(body)
-    containerfile = parsing.parse(normal, inside=("configs",) if machine else ())
+    normal = normalised_text(body)
+    containerfile = parse_containerfile(normal, inside=("configs",) if machine else ())
     assert containerfile.stages or containerfile.faults
     assert all(1 <= fault.line <= normal.count("\n") + 1 for fault in containerfile.faults)
-    external = references.external(containerfile, architecture="arm64", args={"A": "a1"})
+    external = external_images(containerfile, architecture="arm64", args={"A": "a1"})
     assert all(each.canonical and each.written for each in external.references)
-    assert len(external.problems) <= 2 * text.MAX_FAULTS
+    assert len(external.problems) <= 2 * MAX_ERRORS
 
 
 @given(texts)
 def test_bd_056_normalising_twice_changes_nothing(body: str) -> None:
-    normal = text.normalised(body)
-    assert text.normalised(normal.removeprefix("\ufeff")) == normal.removeprefix("\ufeff")
+    normal = normalised_text(body)
+    assert normalised_text(normal.removeprefix("\ufeff")) == normal.removeprefix("\ufeff")
     assert "\r" not in normal
-    assert text.normalised(normal.replace("\n", "\r\n")) == normal
+    assert normalised_text(normal.replace("\n", "\r\n")) == normal
 
 
 @given(st.lists(st.lists(st.sampled_from(["a", "'b", "$C", "--d", '"']), min_size=1, max_size=5), max_size=6))
@@ -66,23 +74,23 @@ def test_continued_lines_mean_the_same(several: list[list[str]]) -> None:
     """What is written on one line or on several is one statement; comments between them do not count."""
     plain = "\n".join(f"RUN {' '.join(each)}" for each in several)
     broken = "\n".join("RUN " + " \\\n# why\n\n".join(each) for each in several)
-    first, second = (statements.read(body, "common").statements for body in (plain, broken))
+    first, second = (read_statements(body, "common").statements for body in (plain, broken))
     assert [(each.name, each.rest) for each in first] == [(each.name, each.rest) for each in second]
 
 
 @given(st.lists(st.text("ab$ {}'\"\\", min_size=1), max_size=6).map(" ".join))
 def test_words_are_all_of_the_text(body: str) -> None:
     """Splitting loses white space only."""
-    assert "".join(words.split(body, "\\")).replace(" ", "") == body.replace(" ", "")
+    assert "".join(split_words(body, "\\")).replace(" ", "") == body.replace(" ", "")
 
 
 @given(st.from_regex(r"[a-z0-9.:/-]{1,30}", fullmatch=True), st.from_regex(r"[a-z0-9]{1,8}", fullmatch=True))
 def test_variables_are_replaced_wherever_they_stand(before: str, value: str) -> None:
     for form in ("$V", "${V}", "${V:-d}", "${W:-$V}", "${V:+$V}", '"$V"', "${V-d}"):
-        found = words.expanded(f"{before}{form}x" if form != "$V" else f"{before}$V", {"V": value}, "\\")
+        found = expanded(f"{before}{form}x" if form != "$V" else f"{before}$V", {"V": value}, "\\")
         assert found.text == before + value + ("x" if form != "$V" else "")
-    assert words.expanded(f"{before}'$V'", {"V": value}, "\\").text == f"{before}$V"
-    assert words.expanded(f"{before}\\$V", {"V": value}, "\\").text == f"{before}$V"
+    assert expanded(f"{before}'$V'", {"V": value}, "\\").text == f"{before}$V"
+    assert expanded(f"{before}\\$V", {"V": value}, "\\").text == f"{before}$V"
 
 
 SIZE = 128 * 1024
@@ -128,8 +136,8 @@ def test_bd_323_hostile_texts_take_time_like_others(make: Callable[[], str]) -> 
     """BD-323: 128 KiB each. Work that grew with the square of the text would take minutes of CPU time."""
     body = make()
     begin = time.process_time()
-    containerfile = parsing.parse(text.normalised(body))
-    references.external(containerfile, architecture="arm64", args={})
+    containerfile = parse_containerfile(normalised_text(body))
+    external_images(containerfile, architecture="arm64", args={})
     assert time.process_time() - begin < 5
 
 
@@ -137,6 +145,6 @@ def test_bd_323_hostile_texts_take_time_like_others(make: Callable[[], str]) -> 
 @given(pieces, st.sampled_from(["FROM a\nRUN ", "FROM ", "ARG ", "FROM a\nENV ", "FROM a\nCOPY --from=", ""]))
 def test_bd_323_any_piece_repeated(piece: str, head: str) -> None:
     begin = time.process_time()
-    containerfile = parsing.parse(text.normalised(filled(f"{piece} ", head)))
-    references.external(containerfile, architecture="arm64", args={"A": "a"})
+    containerfile = parse_containerfile(normalised_text(filled(f"{piece} ", head)))
+    external_images(containerfile, architecture="arm64", args={"A": "a"})
     assert time.process_time() - begin < 5

@@ -12,10 +12,10 @@ import msgspec
 
 from polyarch.builds import names
 from polyarch.builds.api.resources import ImageBuildSpec, Output
-from polyarch.builds.facts.facts import Settings
+from polyarch.builds.facts.build_facts import PlanSettings
 from polyarch.builds.jobs import contract
-from polyarch.builds.jobs.architecture_job import manifests
-from polyarch.builds.jobs.order import ArchitectureOrder, Identity
+from polyarch.builds.jobs.manifests import architecture_manifests
+from polyarch.builds.jobs.spec import ArchitectureJobSpec, JobMetadata
 
 DIGEST = "sha256:" + "c" * 64
 REPOSITORY = "registry.example.com/team/shop"
@@ -26,10 +26,10 @@ OWNER = {
     "uid": "u",
     "controller": True,
 }
-SETTINGS = Settings(builder_image="quay.io/buildah/stable:v1.37", push_image="quay.io/polyarch/polyarch:1")
+SETTINGS = PlanSettings(builder_image="quay.io/buildah/stable:v1.37", push_image="quay.io/polyarch/polyarch:1")
 
 
-def identity(job: str = "shop-1-arm64", **more: Any) -> Identity:
+def identity(job: str = "shop-1-arm64", **more: Any) -> JobMetadata:
     labels = {names.MANAGED_BY: names.MANAGER, names.BUILD_LABEL: "shop", names.ARCHITECTURE_LABEL: "arm64"}
     given: dict[str, Any] = {
         "namespace": "team",
@@ -39,7 +39,7 @@ def identity(job: str = "shop-1-arm64", **more: Any) -> Identity:
         "annotations": {names.KEY_ANNOTATION: "a" * 64},
         "record": "shop-1-arch",
     }
-    return Identity(**{**given, **more})
+    return JobMetadata(**{**given, **more})
 
 
 def spec(document: dict[str, Any] | None = None) -> ImageBuildSpec:
@@ -49,7 +49,7 @@ def spec(document: dict[str, Any] | None = None) -> ImageBuildSpec:
     return msgspec.structs.replace(found, output=output if isinstance(output, Output) else found.output)
 
 
-def order(document: dict[str, Any] | None = None, **more: Any) -> ArchitectureOrder:
+def order(document: dict[str, Any] | None = None, **more: Any) -> ArchitectureJobSpec:
     architecture = more.get("architecture", "arm64")
     given: dict[str, Any] = {
         "identity": identity(),
@@ -62,7 +62,7 @@ def order(document: dict[str, Any] | None = None, **more: Any) -> ArchitectureOr
         "tag": "shop-1-arm64",
         "settings": SETTINGS,
     }
-    return ArchitectureOrder(**{**given, **more})
+    return ArchitectureJobSpec(**{**given, **more})
 
 
 class Ran(NamedTuple):
@@ -104,10 +104,10 @@ class FakePod:
         known = json.loads(self.outcomes.read_text())
         self.outcomes.write_text(json.dumps({**known, command: [status, says]}))
 
-    def run(self, asked: ArchitectureOrder, *, shell: str = "/bin/sh") -> Ran:
+    def run(self, asked: ArchitectureJobSpec, *, shell: str = "/bin/sh") -> Ran:
         for name in ("in", "layout", "storage", "context", "git"):
             (self.root / name).mkdir(parents=True, exist_ok=True)
-        bodies = manifests(asked)
+        bodies = architecture_manifests(asked)
         for name, text in bodies[0]["data"].items():
             (self.root / "in" / name).write_text(self.moved(text))
         for name, encoded in bodies[0].get("binaryData", {}).items():

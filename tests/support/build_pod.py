@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from polyarch.builds.jobs import contract
-from polyarch.builds.jobs.architecture_job import manifests
-from polyarch.builds.jobs.order import ArchitectureOrder
-from polyarch.builds.jobs.security import BUILDER
+from polyarch.builds.jobs.manifests import architecture_manifests
+from polyarch.builds.jobs.spec import BUILDER, ArchitectureJobSpec
 
 SECONDS = 300
 FIRST_ID, IDS = 100_000, 65_536
@@ -115,7 +114,7 @@ class BuildPod:
 
     def build(
         self,
-        order: ArchitectureOrder,
+        order: ArchitectureJobSpec,
         files: dict[str, Path] | None = None,
         *,
         secrets: dict[str, str] | None = None,
@@ -123,7 +122,7 @@ class BuildPod:
         """Run the init container; ``files`` are put into its context, ``secrets`` (``git/password``) are mounted."""
         for name in ("in", "layout", "storage", "context"):
             (self.root / name).mkdir(parents=True)
-        inputs = manifests(order)[0]
+        inputs = architecture_manifests(order)[0]
         for name, text in inputs["data"].items():
             (self.root / "in" / name).write_text(self._moved(text))
         for name, encoded in inputs.get("binaryData", {}).items():
@@ -135,7 +134,7 @@ class BuildPod:
             (self.root / name).write_text(text)
         rootless = order.profile == "Rootless"
         self._hand_over(rootless=rootless)
-        (container,) = manifests(order)[-1]["spec"]["template"]["spec"]["initContainers"]
+        (container,) = architecture_manifests(order)[-1]["spec"]["template"]["spec"]["initContainers"]
         environment = {each["name"]: self._moved(f"{each['value']}/").rstrip("/") for each in container["env"]}
         command = [self._moved(each) for each in container["command"]]
         ended = self._run_rootless(command, environment) if rootless else self._run(command, environment)

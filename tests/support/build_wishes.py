@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from polyarch.builds.api.resources import ArchitectureKey, Architectures, ImageBuildSpec, Output, Source
-from polyarch.builds.facts.facts import ChildRecord, Execution, Facts, NodeFacts, Wish
+from polyarch.builds.facts.build_facts import BuildFacts, BuildRequest, ChildRecord, Execution, NodeFacts
 from polyarch.oci.answer import Entry, Inspection, InspectionError, Status
 from polyarch.oci.reference import parse
 from polyarch.platforms import Platform
@@ -27,13 +27,13 @@ def node(name: str, architecture: str = "amd64", *, age: float = DAY, **members:
     return NodeFacts(name=name, architecture=architecture, created=NOW - age, **{**usual, **members})
 
 
-def wish(*, status: Mapping[str, Any] | None = None, current: str = "", **spec: Any) -> Wish:
+def wish(*, status: Mapping[str, Any] | None = None, current: str = "", **spec: Any) -> BuildRequest:
     """An ImageBuild ``team/web`` from one base; ``spec`` are members of its spec, in Python's spelling."""
     usual: dict[str, Any] = {
         "source": Source(containerfile=f"FROM {BASE}\n"),
         "output": Output(repository="registry.example.com/team/web"),
     }
-    return Wish(
+    return BuildRequest(
         kind="ImageBuild",
         namespace="team",
         name="web",
@@ -66,8 +66,8 @@ def execution(
     )
 
 
-def facts(*nodes: NodeFacts, of: Wish | None = None, now: float = NOW, **members: Any) -> Facts:
-    return Facts(now=now, wish=of or wish(), nodes=nodes, **members)
+def facts(*nodes: NodeFacts, of: BuildRequest | None = None, now: float = NOW, **members: Any) -> BuildFacts:
+    return BuildFacts(now=now, wish=of or wish(), nodes=nodes, **members)
 
 
 def index(reference: str, *platforms: str, top: str = "f", **children: str) -> Inspection:

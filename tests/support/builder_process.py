@@ -10,10 +10,13 @@ from placement_cluster import until
 from placement_process import Running, run
 
 from polyarch.builds import names
-from polyarch.builds.api.crds import crds
-from polyarch.builds.controller import cleanup, cluster_record, prune_jobs, running_images, watches
-from polyarch.builds.controller.machine import machine_watches
-from polyarch.builds.effects import copies, named_objects, object_writes, spec_inputs
+from polyarch.builds.api.crd import crds
+from polyarch.builds.controller.image_builds import ARCHITECTURES_RIGHTS
+from polyarch.builds.controller.informers import INFORMER_RIGHTS, POD_RIGHTS
+from polyarch.builds.controller.machine_os import MACHINE_OS_NAMESPACE_RIGHTS, MACHINE_OS_RIGHTS
+from polyarch.builds.controller.pruner import PRUNE_JOB_RIGHTS, PRUNER_RIGHTS
+from polyarch.builds.controller.resolver import CONFIG_MAP_RIGHTS, HMAC_RIGHTS, NAMED_OBJECT_RIGHTS
+from polyarch.builds.controller.writes import MACHINE_RIGHTS, NAMESPACE_RIGHTS, SECRET_COPY_RIGHTS, WRITE_RIGHTS
 from polyarch.installation import wait
 from polyarch.kube import events, lease
 from polyarch.kube.client import Client
@@ -28,13 +31,13 @@ from polyarch.sandbox.files import write_json
 BUILDER_IMAGE = "quay.io/buildah/stable:v1"
 EVERY = ["linux/amd64", "linux/arm64", "linux/ppc64le", "linux/s390x"]
 CLUSTER_RULES = union(
-    *(*watches.RIGHTS, *object_writes.RIGHTS, *spec_inputs.RIGHTS, *events.RIGHTS, *SCRAPER_RIGHTS),
-    *(*cleanup.RIGHTS, *named_objects.RIGHTS, *prune_jobs.RIGHTS, *running_images.RIGHTS),
+    *(*INFORMER_RIGHTS, *WRITE_RIGHTS, *CONFIG_MAP_RIGHTS, *events.RIGHTS, *SCRAPER_RIGHTS),
+    *(*PRUNER_RIGHTS, *NAMED_OBJECT_RIGHTS, *PRUNE_JOB_RIGHTS, *POD_RIGHTS),
 )
-OWN_RULES = union(*lease.rights(names.LEASE), *cluster_record.RIGHTS, *spec_inputs.HMAC_RIGHTS)
+OWN_RULES = union(*lease.rights(names.LEASE), *ARCHITECTURES_RIGHTS, *HMAC_RIGHTS)
 
-MACHINE_CLUSTER_RULES = union(*machine_watches.RIGHTS, *copies.RIGHTS, *object_writes.MACHINE_RIGHTS)
-MACHINE_RULES = union(*machine_watches.NAMESPACE_RIGHTS, *copies.NAMESPACE_RIGHTS)
+MACHINE_CLUSTER_RULES = union(*MACHINE_OS_RIGHTS, *SECRET_COPY_RIGHTS, *MACHINE_RIGHTS)
+MACHINE_RULES = union(*MACHINE_OS_NAMESPACE_RIGHTS, *NAMESPACE_RIGHTS)
 
 
 async def define(client: Client) -> None:

@@ -14,25 +14,24 @@ import msgspec
 
 from polyarch.builds import names
 from polyarch.builds.api.resources import ImageBuildSpec
-from polyarch.builds.facts.executions import BuildObject, RunObject, execution_of, wish_of
-from polyarch.builds.facts.facts import (
+from polyarch.builds.facts.build_facts import (
+    BuildFacts,
+    BuildLookup,
     Execution,
-    Existence,
-    Facts,
+    HeadResult,
     InputData,
     NodeFacts,
-    Question,
+    PlanSettings,
     SecretFacts,
-    Settings,
-    StepFailure,
+    WriteFailure,
+    written,
 )
-from polyarch.builds.facts.jobs import JobObject, PodObject, found_job, job_facts
-from polyarch.builds.facts.times import written
+from polyarch.builds.facts.executions import BuildObject, RunObject, build_request, execution_of
+from polyarch.builds.facts.objects import JobObject, PodObject, found_job, job_facts
 from polyarch.builds.jobs import contract
-from polyarch.builds.plan.document import Plan, PlannedEvent, Write
-from polyarch.builds.plan.planner import plan
-from polyarch.builds.pruning.counting import count, unreferenced
-from polyarch.builds.pruning.history import expired
+from polyarch.builds.plan.document import BuildPlan, PlannedEvent, Write
+from polyarch.builds.plan.planner import plan_build
+from polyarch.builds.pruning import count_references, expired, unreferenced
 from polyarch.oci.answer import Entry, Inspection, InspectionError, Status
 from polyarch.oci.documents import OCI_INDEX, OCI_MANIFEST
 from polyarch.oci.reference import parse
@@ -79,7 +78,7 @@ class World:
         for tool in TOOLS:
             self.bases[tool] = index_of(tool, EVERY)
         self.unreachable = False
-        self.settings = Settings(builder_image=TOOLS[0], push_image=TOOLS[1])
+        self.settings = PlanSettings(builder_image=TOOLS[0], push_image=TOOLS[1])
         self.runtime_classes: dict[str, str] = {}
         """Handlers by the name of their class."""
         self.heads: dict[str, str] = {}
@@ -91,7 +90,7 @@ class World:
         self.told: list[PlannedEvent] = []
         self.refused: dict[str, str] = {}
         """Names of objects that the API server refuses to create, and why."""
-        self.push_trouble: StepFailure | None = None
+        self.push_trouble: WriteFailure | None = None
         self._uid = 0
         self.add("web", spec)
 
@@ -149,14 +148,14 @@ class World:
 
     # -- facts and plans -----------------------------------------------------------------------------------------------
 
-    def facts(self, name: str = "web", **changes: Any) -> Facts:
+    def facts(self, name: str = "web", **changes: Any) -> BuildFacts:
         build = msgspec.convert(self.builds[name], BuildObject)
         spec = build.spec
         unread = {each.name for each in (*(spec.output.pull_secrets or ()),)}
         unread |= {spec.output.push_secret.name} if spec.output.push_secret is not None else set()
-        facts = Facts(
+        facts = BuildFacts(
             now=self.now,
-            wish=wish_of(build),
+            wish=build_request(build),
             nodes=tuple(self.nodes),
             executions=tuple(self.execution(each) for each in self.runs),
             jobs=tuple(
@@ -180,17 +179,17 @@ class World:
         text = record["data"][names.ARCHITECTURES_FILE] if record is not None else None
         return execution_of(msgspec.convert(self.runs[name], RunObject), recorded=text)
 
-    def plan(self, name: str = "web", **changes: Any) -> Plan:
+    def plan(self, name: str = "web", **changes: Any) -> BuildPlan:
         """The plan once every question was answered."""
         facts = self.facts(name, **changes)
         for _ in range(20):
-            found = plan(facts)
+            found = plan_build(facts)
             if not found.questions:
                 return found
             facts = self._answered(facts, found.questions)
         raise AssertionError(f"the planner goes on asking: {found.questions}")
 
-    def _answered(self, facts: Facts, questions: tuple[Question, ...]) -> Facts:
+    def _answered(self, facts: BuildFacts, questions: tuple[BuildLookup, ...]) -> BuildFacts:
         images, existing, fresh = dict(facts.images), dict(facts.existing), facts.pins_fresh
         found_jobs, handlers = dict(facts.found_jobs), dict(facts.runtime_handlers)
         secrets = dict(facts.inputs.secrets)
@@ -233,26 +232,26 @@ class World:
             )
         return Inspection(parsed, Status.ERROR, error=InspectionError.of("not-found", "there is none"))
 
-    def _head(self, reference: str) -> Existence:
+    def _head(self, reference: str) -> HeadResult:
         if self.unreachable:
-            return Existence(error="network")
+            return HeadResult(error="network")
         if reference in self.heads:
-            return Existence(error=self.heads[reference])
+            return HeadResult(error=self.heads[reference])
         found = reference if "@" in reference else None
         if found is None and reference in self.tags:
             found = f"{reference.rpartition(':')[0]}@{self.tags[reference]}"
         if found is None or found not in self.manifests:
-            return Existence()
-        return Existence(digest=found.partition("@")[2], size=500, media_type=self.manifests[found][0])
+            return HeadResult()
+        return HeadResult(digest=found.partition("@")[2], size=500, media_type=self.manifests[found][0])
 
     # -- carrying out --------------------------------------------------------------------------------------------------
 
-    def reconcile(self, name: str = "web", *, rounds: int = 1, stop_before: int | None = None) -> Plan:
+    def reconcile(self, name: str = "web", *, rounds: int = 1, stop_before: int | None = None) -> BuildPlan:
         """Plans and carries out, ``rounds`` times. ``stop_before``: the builder dies before that write."""
         found = self.plan(name)
         for _ in range(rounds):
             found = self.plan(name)
-            failures: tuple[StepFailure, ...] = ()
+            failures: tuple[WriteFailure, ...] = ()
             while (failure := self.carry_out(found, name, stop_before=stop_before)) is not None:
                 failures, stop_before = (*failures, failure), None
                 found = self.plan(name, failures=failures)
@@ -260,7 +259,7 @@ class World:
                 assert not again, f"failed writes are planned again: {again}"
         return found
 
-    def settle(self, name: str = "web", *, most: int = 8) -> Plan:
+    def settle(self, name: str = "web", *, most: int = 8) -> BuildPlan:
         """Until a plan has no writes."""
         for _ in range(most):
             found = self.plan(name)
@@ -269,7 +268,7 @@ class World:
             self.reconcile(name)
         raise AssertionError(f"no end: {[(w.verb, w.kind, w.name, w.step) for w in found.writes]}")
 
-    def carry_out(self, found: Plan, name: str = "web", *, stop_before: int | None = None) -> StepFailure | None:
+    def carry_out(self, found: BuildPlan, name: str = "web", *, stop_before: int | None = None) -> WriteFailure | None:
         uids: dict[str, str] = {}
         for at, write in enumerate(found.writes):
             if at == stop_before:
@@ -280,7 +279,7 @@ class World:
         self.told += found.events
         return None
 
-    def _carry_out(self, write: Write, uids: dict[str, str]) -> StepFailure | None:
+    def _carry_out(self, write: Write, uids: dict[str, str]) -> WriteFailure | None:
         body = _with_uids(write.body, uids)
         match write.verb, write.kind:
             case "create", kind:
@@ -315,9 +314,9 @@ class World:
                 raise AssertionError(other)
         return None
 
-    def _create(self, write: Write, kind: str, body: dict[str, Any], uids: dict[str, str]) -> StepFailure | None:
+    def _create(self, write: Write, kind: str, body: dict[str, Any], uids: dict[str, str]) -> WriteFailure | None:
         if write.name in self.refused:
-            return StepFailure(
+            return WriteFailure(
                 verb="create", step=write.step, kind=kind, name=write.name, code="Forbidden",
                 message=self.refused[write.name],
             )  # fmt: skip
@@ -327,7 +326,7 @@ class World:
             mine = [each["uid"] for each in body["metadata"].get("ownerReferences", ())]
             theirs = [each["uid"] for each in existing["metadata"].get("ownerReferences", ())]
             if mine != theirs:
-                return StepFailure(
+                return WriteFailure(
                     verb="create", step=write.step, kind=kind, name=write.name, code="NameConflict", message="taken"
                 )
             uids[f"{kind}/{write.name}"] = existing["metadata"]["uid"]
@@ -342,13 +341,13 @@ class World:
             self.made.append(f"{what} {notes[names.KEY_ANNOTATION][:8]}")
         return None
 
-    def _push(self, write: Write, body: dict[str, Any]) -> StepFailure | None:
+    def _push(self, write: Write, body: dict[str, Any]) -> WriteFailure | None:
         if self.push_trouble is not None:
             return msgspec.structs.replace(self.push_trouble, verb="push-index", name=write.name, step=write.step)
         repository = body["repository"]
         gone = tuple(each["architecture"] for each in body["children"] if each["reference"] not in self.manifests)
         if gone:
-            return StepFailure(
+            return WriteFailure(
                 verb="push-index", step=write.step, name=write.name, code="blob-unknown", message="gone", missing=gone
             )
         members = []
@@ -478,7 +477,7 @@ class World:
             if reference.endswith(f"@{digest}") or digest in children:
                 del self.manifests[reference]
 
-    def build_all(self, name: str = "web") -> Plan:
+    def build_all(self, name: str = "web") -> BuildPlan:
         """To the end: every Job succeeds."""
         for _ in range(12):
             self.reconcile(name)
@@ -506,13 +505,13 @@ class World:
             active=str(status.get("activeRun") or ""),
             successful=history.get("successful", 3),
             failed=history.get("failed", 1),
-            running=count((), published=published),
+            running=count_references((), published=published),
         )
         for each in old:
             self.runs[each.name]["metadata"]["deletionTimestamp"] = written(self.now)
         leaving = [each for each in map(self.execution, self.runs) if each.deleting]
         kept = [each for each in map(self.execution, self.runs) if not each.deleting]
-        going = unreferenced(leaving, count(kept, published=published), known=[*leaving, *kept])
+        going = unreferenced(leaving, count_references(kept, published=published), known=[*leaving, *kept])
         for image in going[:images]:
             self.manifests.pop(image.reference, None)
             for tag in image.tags:
@@ -597,7 +596,7 @@ def _is_owned(document: Mapping[str, Any], uid: str) -> bool:
     return any(each["uid"] == uid for each in document["metadata"].get("ownerReferences", ()))
 
 
-def _is_same(write: Write, failure: StepFailure) -> bool:
+def _is_same(write: Write, failure: WriteFailure) -> bool:
     return (write.verb, write.kind, write.name, write.step) == (
         failure.verb, failure.kind, failure.name, failure.step,
     )  # fmt: skip

@@ -24,8 +24,8 @@ from placement_cluster import until
 from registry_reader import Reader
 
 from polyarch.builds import names
-from polyarch.builds.controller.watches import is_finished
-from polyarch.builds.facts.jobs import JobObject
+from polyarch.builds.controller.informers import is_finished
+from polyarch.builds.facts.objects import JobObject
 from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.informer import Informer

@@ -6,9 +6,8 @@ from typing import Any
 import msgspec
 
 from polyarch.builds.api.resources import ImageBuildSpec
-from polyarch.builds.facts.facts import InputData, MachineInputs, SecretFacts, Wish
-from polyarch.builds.keys import composition, inputs
-from polyarch.builds.keys.inputs import Inputs
+from polyarch.builds.facts.build_facts import BuildRequest, InputData, MachineOSInputs, SecretFacts
+from polyarch.builds.keys import BuildInputs, arch_key_document, build_key_document, effective_inputs
 
 ARCHITECTURES = ("amd64", "arm64", "s390x")
 SPEC: Mapping[str, Any] = {
@@ -32,8 +31,8 @@ DATA = InputData(
 PINS = {A: {"docker.io/library/busybox:1.36": f"sha256:{index:064x}"} for index, A in enumerate(ARCHITECTURES)}
 
 
-def wish(spec: Mapping[str, Any] = SPEC, *, machine: MachineInputs | None = None) -> Wish:
-    return Wish(
+def wish(spec: Mapping[str, Any] = SPEC, *, machine: MachineOSInputs | None = None) -> BuildRequest:
+    return BuildRequest(
         kind="MachineOSConfig" if machine is not None else "ImageBuild",
         namespace="ns",
         name="web",
@@ -57,22 +56,22 @@ def keys(
     data: InputData = DATA,
     *,
     pins: Mapping[str, Mapping[str, str]] = PINS,
-    machine: MachineInputs | None = None,
+    machine: MachineOSInputs | None = None,
 ) -> dict[str, str]:
     """Architecture → key; the inputs have to be right."""
     found = effective(spec, data, machine=machine)
     assert found.errors == ()
-    return {each: composition.arch_key(found, each, pins.get(each, {})).hex for each in ARCHITECTURES}
+    return {each: arch_key_document(found, each, pins.get(each, {})).hex for each in ARCHITECTURES}
 
 
 def effective(
-    spec: Mapping[str, Any] = SPEC, data: InputData = DATA, *, machine: MachineInputs | None = None
-) -> Inputs:
-    return inputs.effective(wish(spec, machine=machine), data, ARCHITECTURES)
+    spec: Mapping[str, Any] = SPEC, data: InputData = DATA, *, machine: MachineOSInputs | None = None
+) -> BuildInputs:
+    return effective_inputs(wish(spec, machine=machine), data, ARCHITECTURES)
 
 
 def build_key(spec: Mapping[str, Any] = SPEC, found: Mapping[str, str] | None = None) -> str:
-    return composition.build_key(msgspec.convert(spec, ImageBuildSpec).output, found or keys(spec)).hex
+    return build_key_document(msgspec.convert(spec, ImageBuildSpec).output, found or keys(spec)).hex
 
 
 def rebuilt(spec: Mapping[str, Any], data: InputData = DATA, **others: Any) -> set[str]:

@@ -5,7 +5,7 @@ Fields that no constraint is about take anything. The API server checks every st
 
 from typing import Any
 
-from polyarch.builds.machineos import vocabulary
+from polyarch.builds.machineos import api
 from polyarch.kube.resources import Resource
 
 ANYTHING = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -220,11 +220,11 @@ BUILD_STATUS: dict[str, Any] = {
 
 def definitions() -> list[dict[str, Any]]:
     return [
-        definition(vocabulary.CONFIGS, CONFIG_SPEC, CONFIG_STATUS),
-        definition(vocabulary.BUILDS, BUILD_SPEC, BUILD_STATUS),
-        definition(vocabulary.POOLS, ANYTHING, {**ANYTHING, "properties": {"conditions": _pool_conditions()}}),
-        definition(vocabulary.RENDERED, ANYTHING, ANYTHING),
-        definition(vocabulary.CONTROLLER_CONFIGS, ANYTHING, ANYTHING),
+        definition(api.CONFIGS, CONFIG_SPEC, CONFIG_STATUS),
+        definition(api.BUILDS, BUILD_SPEC, BUILD_STATUS),
+        definition(api.POOLS, ANYTHING, {**ANYTHING, "properties": {"conditions": _pool_conditions()}}),
+        definition(api.RENDERED, ANYTHING, ANYTHING),
+        definition(api.CONTROLLER_CONFIGS, ANYTHING, ANYTHING),
     ]
 
 

@@ -10,7 +10,7 @@ import trustme
 from machine_crds import definitions
 from placement_cluster import until
 
-from polyarch.builds.machineos import vocabulary
+from polyarch.builds.machineos import api as vocabulary
 from polyarch.installation import wait
 from polyarch.kube.client import Client
 from polyarch.kube.resources import CRDS, SECRETS

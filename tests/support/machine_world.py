@@ -12,16 +12,14 @@ import msgspec
 from builds_world import BASE, START, World, _ended, _merge, index_of, node
 
 from polyarch.builds import names
-from polyarch.builds.facts.facts import Facts, Question, SecretFacts, StepFailure
-from polyarch.builds.facts.jobs import JobObject, PodObject, job_facts
-from polyarch.builds.facts.times import seconds, written
-from polyarch.builds.machineos import vocabulary, wishes
-from polyarch.builds.machineos.case import Case, StoredRecord, controlled_by
-from polyarch.builds.machineos.pools import Pool, members
-from polyarch.builds.machineos.recording.lifecycle import TERMINAL, stage_of
-from polyarch.builds.machineos.recording.records import EXECUTION_FILE
-from polyarch.builds.machineos.wish_plan import plan
-from polyarch.builds.plan.document import Plan, Write
+from polyarch.builds.facts.build_facts import BuildFacts, BuildLookup, SecretFacts, WriteFailure, seconds, written
+from polyarch.builds.facts.objects import JobObject, PodObject, job_facts
+from polyarch.builds.machineos import api
+from polyarch.builds.machineos.api import ExecutionConfigMap, MachineOSConfigFacts, controlled_by
+from polyarch.builds.machineos.plan import plan_machine_os
+from polyarch.builds.machineos.records import EXECUTION_FILE, TERMINAL, stage_of
+from polyarch.builds.machineos.request import Pool, machine_facts, pool_nodes
+from polyarch.builds.plan.document import BuildPlan, Write
 from polyarch.selectors import LabelSelector
 
 OS_IMAGE = "registry.example.com/release/os:4.19"
@@ -46,7 +44,7 @@ class MachineWorld(World):
         self.bases = {each: index_of(each, FOUR) for each in (BASE, OS_IMAGE, EXTENSIONS_IMAGE, *self.bases)}
         self.secrets = {
             "push": SecretFacts(type="kubernetes.io/dockerconfigjson", keys=frozenset({".dockerconfigjson"})),
-            vocabulary.GLOBAL_PULL_SECRET: SecretFacts(type="kubernetes.io/dockercfg", keys=frozenset({".dockercfg"})),
+            api.GLOBAL_PULL_SECRET: SecretFacts(type="kubernetes.io/dockercfg", keys=frozenset({".dockercfg"})),
         }
         self.copies: dict[str, dict[str, Any]] = {}
         """Copies of Secrets and MachineConfigs by name, as ``prepare`` asked for them."""
@@ -94,9 +92,9 @@ class MachineWorld(World):
 
     # -- facts and plans -----------------------------------------------------------------------------------------------
 
-    def case(self) -> Case:
-        return Case(
-            namespace=vocabulary.NAMESPACE,
+    def case(self) -> MachineOSConfigFacts:
+        return MachineOSConfigFacts(
+            namespace=api.NAMESPACE,
             config=self.config,
             pool=self.pool,
             rendered=self.rendered.get(self.pool["spec"]["configuration"]["name"]),
@@ -105,9 +103,9 @@ class MachineWorld(World):
             records=tuple(self._records()),
         )
 
-    def _records(self) -> list[StoredRecord]:
+    def _records(self) -> list[ExecutionConfigMap]:
         return [
-            StoredRecord(
+            ExecutionConfigMap(
                 name=name,
                 build=each["metadata"]["labels"][names.RUN_LABEL],
                 owners=frozenset(owner["uid"] for owner in each["metadata"]["ownerReferences"]),
@@ -118,15 +116,15 @@ class MachineWorld(World):
             if name.startswith("arch-")
         ]
 
-    def facts(self, name: str = "worker", **changes: Any) -> Facts:
+    def facts(self, name: str = "worker", **changes: Any) -> BuildFacts:
         pools = [Pool("worker", LabelSelector(match_labels={WORKER: ""}))]
         jobs = [
             job_facts(msgspec.convert(each, JobObject), [msgspec.convert(pod, PodObject) for pod in self.pods.values()])
             for each in self.jobs.values()
         ]
-        found = wishes.facts(
+        found = machine_facts(
             self.case(),
-            members("worker", pools, self.nodes),
+            pool_nodes("worker", pools, self.nodes),
             tuple(self.nodes),
             jobs=jobs,
             settings=self.settings,
@@ -135,16 +133,16 @@ class MachineWorld(World):
         )
         return msgspec.structs.replace(found, **changes)
 
-    def plan(self, name: str = "worker", **changes: Any) -> Plan:
+    def plan(self, name: str = "worker", **changes: Any) -> BuildPlan:
         facts = self.facts(**changes)
         for _ in range(20):
-            found = plan(facts, self.case())
+            found = plan_machine_os(facts, self.case())
             if not found.questions:
                 return found
             facts = self._answered(facts, found.questions)
         raise AssertionError(f"the planner goes on asking: {found.questions}")
 
-    def _answered(self, facts: Facts, questions: tuple[Question, ...]) -> Facts:
+    def _answered(self, facts: BuildFacts, questions: tuple[BuildLookup, ...]) -> BuildFacts:
         known = super()._answered(facts, questions)
         asked = {each.reference: self.named.get(each.reference) for each in questions if each.what == "configmap"}
         inputs = msgspec.structs.replace(known.inputs, config_maps={**known.inputs.config_maps, **asked})
@@ -152,7 +150,7 @@ class MachineWorld(World):
 
     # -- carrying out --------------------------------------------------------------------------------------------------
 
-    def _carry_out(self, write: Write, uids: dict[str, str]) -> StepFailure | None:
+    def _carry_out(self, write: Write, uids: dict[str, str]) -> WriteFailure | None:
         uid = uids.get(write.uid.removeprefix("${uid:").removesuffix("}"), write.uid)
         body = _with_uids(write.body, uids)
         match write.verb, write.kind:
@@ -238,7 +236,7 @@ class MachineWorld(World):
 
     # -- what came of it -----------------------------------------------------------------------------------------------
 
-    def build_all(self, name: str = "worker") -> Plan:
+    def build_all(self, name: str = "worker") -> BuildPlan:
         return super().build_all(name)
 
     def stage(self, name: str) -> str:
@@ -266,7 +264,7 @@ def rendered(name: str, **spec: Any) -> dict[str, Any]:
         "metadata": {
             "name": name,
             "uid": f"uid-{name}",
-            "annotations": {vocabulary.RELEASE: "4.19.1", vocabulary.CONTROLLER: "abc"},
+            "annotations": {api.RELEASE: "4.19.1", api.CONTROLLER: "abc"},
         },
         "spec": {"osImageURL": OS_IMAGE, "baseOSExtensionsContainerImage": EXTENSIONS_IMAGE, **spec},
     }

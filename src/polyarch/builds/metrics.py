@@ -1,14 +1,13 @@
 """The metrics of the builder (BD-244). No label holds a name or a digest.
 
-What ended is counted when the write that says so has succeeded: a plan that is made twice counts once.
-"""
+What ended is counted when the write that says so has succeeded: a plan that is made twice counts once."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from polyarch.builds.facts.history import ENDED, ENDED_CHILD
+from polyarch.builds.facts.build_facts import ENDED, ENDED_CHILD
 from polyarch.kube.metrics import Metrics
 from polyarch.oci.metrics import Metrics as RegistryTraffic
 from polyarch.platforms import KNOWN_ARCHITECTURES

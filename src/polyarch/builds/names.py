@@ -1,12 +1,16 @@
 """Names that users and tools rely on: kinds, labels, annotations, conditions, reasons (BD-048, BD-081, BD-240).
 
-All other modules take them from here. They are never changed and never reused with another meaning.
-"""
+All other modules take them from here. They are never changed and never reused with another meaning."""
 
+import hashlib
+from functools import lru_cache
 from typing import Final
+
+import msgspec
 
 from polyarch import names as shared
 from polyarch.kube.resources import Resource
+from polyarch.oci import reference
 
 GROUP: Final = shared.OWN_GROUP
 IMAGE_BUILDS: Final = Resource(GROUP, "v1alpha1", "imagebuilds", "ImageBuild")
@@ -67,3 +71,111 @@ WRONG_ARCHITECTURE: Final = 43
 PUSH_DENIED: Final = 44
 LAYOUT_INVALID: Final = 45
 CONTEXT_UNAVAILABLE: Final = 46
+
+
+# -- Names of what a build makes: executions, Jobs, tags, and the labels that find them (BD-021, BD-078 to BD-081).
+
+
+MAX_NAME = 253
+MAX_LABEL = 63
+MAX_TAG = 128
+_HASH_DIGITS = 10
+CACHED_NAMES: Final = 2048
+"""Names of images whose canonical form is kept: every plan of a build reads the same few (BD-348)."""
+
+
+def shortened(text: str, length: int) -> str:
+    """The text if it has at most ``length`` characters; else its beginning and a hash of all of it (BD-078)."""
+    if len(text) <= length:
+        return text
+    digits = hashlib.sha256(text.encode()).hexdigest()[:_HASH_DIGITS]
+    return f"{text[: length - _HASH_DIGITS - 1].rstrip('-._')}-{digits}"
+
+
+def run_name(image_build: str, build_key: str, serial: int) -> str:
+    """Name of an ImageBuildRun (BD-021)."""
+    return shortened(f"{image_build}-{build_key[:_HASH_DIGITS]}-{serial}", MAX_NAME)
+
+
+def record_name(execution: str) -> str:
+    """Name of the ConfigMap that lists an ImageBuildRun's children (BD-049)."""
+    return shortened(f"{execution}-arch", MAX_NAME)
+
+
+def job_name(execution: str, architecture: str) -> str:
+    """Name of the Job that builds one architecture of an ImageBuildRun (BD-079)."""
+    return shortened(f"{execution}-{architecture}", MAX_LABEL)
+
+
+def index_job_name(execution: str) -> str:
+    """Name of the Job that assembles the index of an ImageBuildRun, where Jobs do that (BD-079, BD-178)."""
+    return shortened(f"{execution}-{INDEX_ROLE}", MAX_LABEL)
+
+
+def prune_job_name(repository: str) -> str:
+    """Name of the Job that deletes images of a repository (BD-178)."""
+    digits = hashlib.sha256(repository.encode()).hexdigest()[:_HASH_DIGITS]
+    return f"polyarch-{PRUNE_ROLE}-{digits}"
+
+
+def machine_job_name(build: str, architecture: str, architectures: int) -> str:
+    """Name of a MachineOSBuild's Job: the stock name where it builds one architecture only (BD-079)."""
+    return shortened(f"build-{build}" if architectures == 1 else f"build-{build}-{architecture}", MAX_LABEL)
+
+
+def machine_index_job_name(build: str) -> str:
+    """Name of the index Job of a MachineOSBuild (BD-079)."""
+    return shortened(f"build-{build}-{INDEX_ROLE}", MAX_LABEL)
+
+
+def result_tag(execution: str) -> str:
+    """The tag of an execution's result; a MachineOSBuild's name is never longer than a tag (BD-080)."""
+    return shortened(execution, MAX_TAG)
+
+
+def child_tag(execution: str, architecture: str) -> str:
+    """The tag of one architecture's child (BD-080)."""
+    return shortened(f"{execution}-{architecture}", MAX_TAG)
+
+
+@lru_cache(CACHED_NAMES)
+def normalised_repository(text: str) -> str:
+    """The normalised ``host/repository`` (BD-076); other text stays as it is, since it is refused elsewhere."""
+    try:
+        return reference.parse_located(text).name
+    except reference.InvalidReference:
+        return text
+
+
+@lru_cache(CACHED_NAMES)
+def canonical_image(text: str) -> str:
+    """The canonical reference of an image (RG-014); other text stays as it is, since it is refused elsewhere."""
+    try:
+        return reference.parse(text).canonical
+    except reference.InvalidReference:
+        return text
+
+
+class ObjectLabels(msgspec.Struct, frozen=True, kw_only=True):
+    """Labels, and the annotations that hold in full what a label cannot."""
+
+    labels: dict[str, str]
+    annotations: dict[str, str]
+
+
+def object_labels(
+    *, image_build: str, execution: str, role: str, architecture: str = "", arch_key: str = ""
+) -> ObjectLabels:
+    """What every object made for a build carries (BD-081); members without a value are left out."""
+    values = {
+        BUILD_LABEL: image_build,
+        RUN_LABEL: execution,
+        ARCHITECTURE_LABEL: architecture,
+        ROLE_LABEL: role,
+    }
+    labels = {key: shortened(value, MAX_LABEL) for key, value in values.items() if value}
+    annotations = {key: value for key, value in values.items() if len(value) > MAX_LABEL}
+    if arch_key:
+        labels[KEY_LABEL] = arch_key[:16]
+        annotations[KEY_ANNOTATION] = arch_key
+    return ObjectLabels(labels={MANAGED_BY: MANAGER, **labels}, annotations=annotations)

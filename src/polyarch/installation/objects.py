@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 from polyarch.builds import names as build_names
-from polyarch.builds.api import crds as build_definitions
+from polyarch.builds.api import crd as build_definitions
 from polyarch.installation import operator
 from polyarch.installation.settings import BUILDS, NUMA, REGISTRIES_CONFIGMAP, InstallationSettings, recorded
 from polyarch.kube.resources import DEPLOYMENTS, Resource

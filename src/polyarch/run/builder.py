@@ -5,27 +5,17 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from polyarch.builds import names
-from polyarch.builds.architectures.node_index import NodeIndex
-from polyarch.builds.controller import prune_jobs
-from polyarch.builds.controller.cleanup import Cleanup, subscribe
-from polyarch.builds.controller.cluster_record import ClusterRecord
-from polyarch.builds.controller.machine.machine_builds import MachineBuilds
-from polyarch.builds.controller.machine.machine_images import MachineImages
-from polyarch.builds.controller.machine.stock_metrics import MachineMetrics
-from polyarch.builds.controller.own_builds import OwnBuilds
-from polyarch.builds.controller.passes import Passes, Turns
-from polyarch.builds.controller.prune_jobs import PruneJobs
-from polyarch.builds.controller.watches import RecordObject, Watches
-from polyarch.builds.effects.copies import Copies
-from polyarch.builds.effects.inquiry import Inquiry
-from polyarch.builds.effects.named_objects import NamedObjects
-from polyarch.builds.effects.object_writes import ObjectWrites
-from polyarch.builds.effects.registry_writes import RegistryWrites
-from polyarch.builds.effects.settling import Settling
-from polyarch.builds.effects.spec_inputs import SpecInputs
-from polyarch.builds.facts.facts import Settings
-from polyarch.builds.frontend import FrontEnd, WishKey
-from polyarch.builds.plan.planner import plan
+from polyarch.builds.controller.build_kind import BuildRef, FrontEnd
+from polyarch.builds.controller.image_builds import ArchitecturesConfigMap, OwnBuilds
+from polyarch.builds.controller.informers import BuildInformers, RecordConfigMap
+from polyarch.builds.controller.machine_os import MachineBuilds, MachineOSImages, MachineOSMetrics
+from polyarch.builds.controller.pruner import ImagePruner, PruneJobs, subscribe, subscribe_prune_jobs
+from polyarch.builds.controller.reconciler import BuildReconciler, RepositoryLocks
+from polyarch.builds.controller.resolver import BuildResolver, NamedObjects, SpecInputs
+from polyarch.builds.controller.writes import BuildExpectations, ObjectWrites, PreparedObjects, RegistryWrites
+from polyarch.builds.facts.build_facts import PlanSettings
+from polyarch.builds.node_index import NodeIndex
+from polyarch.builds.plan.planner import plan_build
 from polyarch.kube.controller import Controller, Result
 from polyarch.kube.events import Recorder
 from polyarch.kube.lease import LeaderElection
@@ -49,11 +39,13 @@ PASS_SECONDS: Final = 900.0
 async def setup(process: Process) -> Components:
     """The role: in the leader only."""
     parts = await process.share(open_build_registries)
-    watches, nodes = Watches.of(process), NodeIndex()
-    front = OwnBuilds(watches, nodes, plan, settings=plan_settings(process), clock=process.clock, metrics=parts.metrics)
+    watches, nodes = BuildInformers.of(process), NodeIndex()
+    front = OwnBuilds(
+        watches, nodes, plan_build, settings=plan_settings(process), clock=process.clock, metrics=parts.metrics
+    )
     election = process.election(names.LEASE)
     recorder = process.recorder(REPORTER)
-    turns = Turns()
+    turns = RepositoryLocks()
     machine = machine_front(process, watches, parts, recorder, active_jobs=lambda: front.active_jobs)
     controllers: list[Controller[Any]] = [
         build_controller(process, each, parts, recorder=recorder, turns=turns, election=election)
@@ -72,7 +64,7 @@ async def setup(process: Process) -> Components:
 
 
 def machine_front(
-    process: Process, watches: Watches, parts: BuildParts, recorder: Recorder, *, active_jobs: Callable[[], int]
+    process: Process, watches: BuildInformers, parts: BuildParts, recorder: Recorder, *, active_jobs: Callable[[], int]
 ) -> MachineBuilds | None:
     """The front-end of machine OS images, where it is not off; whether their kinds are served it finds out (BD-002)."""
     own = process.settings_of(BuilderSettings)
@@ -85,7 +77,7 @@ def machine_front(
         settings=plan_settings(process),
         clock=process.clock,
         metrics=parts.metrics,
-        own_metrics=MachineMetrics(process.metrics),
+        own_metrics=MachineOSMetrics(process.metrics),
         active_jobs=active_jobs,
         recorder=recorder,
     )
@@ -97,19 +89,19 @@ def build_controller(
     parts: BuildParts,
     *,
     recorder: Recorder,
-    turns: Turns,
+    turns: RepositoryLocks,
     election: LeaderElection | None,
-) -> Controller[WishKey]:
+) -> Controller[BuildRef]:
     """What does the builds of one front-end. ``turns`` are those of all front-ends: they share repositories."""
     client, clock = process.client, process.clock
-    queue: WorkQueue[WishKey] = WorkQueue(f"{front.kind.lower()}s", clock, metrics=process.metrics)
-    settling: Settling[WishKey] = Settling(clock)
+    queue: WorkQueue[BuildRef] = WorkQueue(f"{front.kind.lower()}s", clock, metrics=process.metrics)
+    settling: BuildExpectations[BuildRef] = BuildExpectations(clock)
     inputs = SpecInputs(client, process.informers, clock, namespace=process.settings.namespace, enqueue=queue.add)
-    passes = Passes(
+    passes = BuildReconciler(
         front,
-        inquiry=Inquiry(parts.registries, inputs, clock, named=NamedObjects(client)),
+        inquiry=BuildResolver(parts.registries, inputs, clock, named=NamedObjects(client)),
         inputs=inputs,
-        objects=ObjectWrites(client, front, settling, clock, copies=Copies(client)),
+        objects=ObjectWrites(client, front, settling, clock, copies=PreparedObjects(client)),
         registries=RegistryWrites(parts.registries),
         settling=settling,
         recorder=recorder,
@@ -131,11 +123,11 @@ def build_controller(
     )
 
 
-def plan_settings(process: Process) -> Settings:
+def plan_settings(process: Process) -> PlanSettings:
     """The settings that plans depend on."""
     own, registries = process.settings_of(BuilderSettings), process.settings_of(RegistrySettings)
     registries_conf, trust_bundle = texts(registries)
-    return Settings(
+    return PlanSettings(
         allow_privileged=own.allow_privileged,
         arch_taint_keys=own.arch_taint_keys,
         max_active_jobs=own.max_active_jobs,
@@ -149,13 +141,16 @@ def plan_settings(process: Process) -> Settings:
     )
 
 
-def _record_controller(process: Process, watches: Watches, nodes: NodeIndex) -> Controller[Key]:
+def _record_controller(process: Process, watches: BuildInformers, nodes: NodeIndex) -> Controller[Key]:
     """What keeps ``polyarch-architectures`` (BD-048)."""
     namespace = process.settings.namespace
     records = process.informer(
-        CONFIGMAPS, RecordObject, namespace=namespace, field_selector=f"metadata.name={names.ARCHITECTURES_CONFIGMAP}"
+        CONFIGMAPS,
+        RecordConfigMap,
+        namespace=namespace,
+        field_selector=f"metadata.name={names.ARCHITECTURES_CONFIGMAP}",
     )
-    record = ClusterRecord(
+    record = ArchitecturesConfigMap(
         process.client,
         namespace,
         stored=records.store.get,
@@ -178,19 +173,19 @@ def _record_controller(process: Process, watches: Watches, nodes: NodeIndex) -> 
 
 def _cleanup_controllers(
     process: Process,
-    watches: Watches,
+    watches: BuildInformers,
     parts: BuildParts,
     machine: MachineBuilds | None,
     *,
     recorder: Recorder,
-    turns: Turns,
+    turns: RepositoryLocks,
     election: LeaderElection | None,
 ) -> list[Controller[Any]]:
     """What deletes old Runs, and images that nothing refers to any more (S11, BD-282)."""
     client, clock = process.client, process.clock
-    queue: WorkQueue[WishKey] = WorkQueue("old-runs", clock, metrics=process.metrics)
+    queue: WorkQueue[BuildRef] = WorkQueue("old-runs", clock, metrics=process.metrics)
     inputs = SpecInputs(client, process.informers, clock, namespace=process.settings.namespace, enqueue=queue.add)
-    cleaning = Cleanup(
+    cleaning = ImagePruner(
         client,
         watches,
         parts.registries,
@@ -205,9 +200,9 @@ def _cleanup_controllers(
         used=machine.published if machine is not None else tuple,
     )
     subscribe(watches, queue.add)
-    prune_jobs.subscribe(watches, queue.add)
+    subscribe_prune_jobs(watches, queue.add)
     records: WorkQueue[Key] = WorkQueue("old-machine-os-records", clock, metrics=process.metrics)
-    images = MachineImages(
+    images = MachineOSImages(
         client,
         watches.records,
         cleaning,

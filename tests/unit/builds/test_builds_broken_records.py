@@ -9,24 +9,24 @@ from typing import Any
 
 import pytest
 
-from polyarch.builds.executions.failures import recorded_witness
-from polyarch.builds.facts.facts import Execution
-from polyarch.builds.machineos.case import StoredRecord
-from polyarch.builds.machineos.recording import records
-from polyarch.builds.pruning.prune_work import Means, means_of
+from polyarch.builds.controller.pruner import PrunePodSettings, pod_settings
+from polyarch.builds.facts.build_facts import Execution
+from polyarch.builds.machineos.api import ExecutionConfigMap
+from polyarch.builds.machineos.records import ExecutionRecord, read_record
+from polyarch.builds.plan.failures import recorded_witness
 
 DEEP = '{"x":' + "[" * 50_000 + "]" * 50_000 + "}"
 READERS: dict[str, tuple[Callable[[str], Any], Any]] = {
-    "how images of a Run are deleted": (means_of, Means()),
+    "how images of a Run are deleted": (pod_settings, PrunePodSettings()),
     "the witness of an execution": (
         lambda text: recorded_witness(Execution(namespace="team", name="web-1", recorded=text)),
         {},
     ),
     "the execution of a machine OS build": (
-        lambda text: records.read(
-            StoredRecord(name="a", build="b", owners=frozenset(), deleting=True, architectures="", execution=text)
+        lambda text: read_record(
+            ExecutionConfigMap(name="a", build="b", owners=frozenset(), deleting=True, architectures="", execution=text)
         ),
-        records.ExecutionRecord(),
+        ExecutionRecord(),
     ),
 }
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from polyarch.builds.executions.failures import RELEASES
 from polyarch.builds.plan import conditions
+from polyarch.builds.plan.failures import RELEASES
 
 PAGE = (Path(__file__).parents[3] / "docs" / "guide" / "builds.md").read_text(encoding="utf-8")
 FIRST_CELLS = " ".join(re.findall(r"^\| ([^|]*`[^|]*) \|", PAGE, re.MULTILINE))

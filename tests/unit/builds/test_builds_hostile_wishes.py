@@ -5,12 +5,12 @@ import re
 import msgspec
 from builds_world import EVERY, SPEC, World, index_of
 
-from polyarch.builds.api.crds import MESSAGE
-from polyarch.builds.executions.failures import SECRET_INTERVAL
-from polyarch.builds.facts.facts import StepFailure
-from polyarch.builds.keys.inputs import MOST_IMAGES
-from polyarch.builds.plan.conditions import LONGEST, within
-from polyarch.builds.plan.planner import plan
+from polyarch.builds.api.crd import MESSAGE
+from polyarch.builds.facts.build_facts import WriteFailure
+from polyarch.builds.keys import MAX_IMAGES
+from polyarch.builds.plan.conditions import MAX_MESSAGE, within
+from polyarch.builds.plan.failures import SECRET_INTERVAL
+from polyarch.builds.plan.planner import plan_build
 
 SIXTEEN = (*EVERY, "386", "arm", "loong64", "mips", "mipsle", "mips64", "mips64le", "ppc64", "wasm", "xa", "xb")
 
@@ -29,7 +29,7 @@ def test_bd_092_a_registry_that_lost_everything_is_asked_about_many_executions_i
     world.manifests.clear()
     world.set("output.annotations", {"title": "web"})
     facts, rounds = world.facts(), 0
-    while (found := plan(facts)).questions:
+    while (found := plan_build(facts)).questions:
         facts, rounds = world._answered(facts, found.questions), rounds + 1
     assert found.decision == "Build"
     assert rounds <= 10
@@ -64,7 +64,7 @@ def test_bd_320_a_status_with_hundreds_of_mistakes_is_one_that_the_api_server_ta
     world = World(spec)
     world.reconcile()
     messages = {each["type"]: each["message"] for each in world.status()["conditions"]}
-    assert max(len(each.encode()) for each in messages.values()) <= LONGEST
+    assert max(len(each.encode()) for each in messages.values()) <= MAX_MESSAGE
     assert messages["InputsValid"].startswith("Containerfile (386), line 1: unknown instruction")
     assert messages["InputsValid"].endswith(" bytes in all)")
 
@@ -105,12 +105,12 @@ def test_bd_323_more_images_than_a_build_may_name_are_asked_for_of_nobody() -> N
     world = World({**SPEC, "source": {"containerfile": "".join(f"FROM a{each}\n" for each in range(9000))}})
     found = world.reconcile()
     assert (found.decision, found.reason) == ("Invalid", "ContainerfileInvalid")
-    assert f"name 9000 images from outside; a build has at most {MOST_IMAGES}" in found.message
+    assert f"name 9000 images from outside; a build has at most {MAX_IMAGES}" in found.message
     assert world.asked == []
 
 
 def test_bd_323_as_many_images_as_a_build_may_name_are_built_from() -> None:
-    images = [f"registry.example.com/base/a{each}:1" for each in range(MOST_IMAGES)]
+    images = [f"registry.example.com/base/a{each}:1" for each in range(MAX_IMAGES)]
     world = World({**SPEC, "source": {"containerfile": "".join(f"FROM {each}\n" for each in images)}})
     world.bases |= {each: index_of(each, EVERY) for each in images}
     assert world.reconcile().decision == "Build"
@@ -136,7 +136,7 @@ def test_bd_102_a_tag_that_a_registry_refuses_is_not_tried_every_few_seconds() -
     world = World()
     world.build_all()
     world.set("output.tags", ["stable"])
-    world.push_trouble = StepFailure(verb="tag", code="PushDenied", message="denied: requested access is denied")
+    world.push_trouble = WriteFailure(verb="tag", code="PushDenied", message="denied: requested access is denied")
     found = world.reconcile()
     assert (found.decision, found.reason) == ("Retag", "PushDenied")
     assert found.requeue_after == SECRET_INTERVAL

@@ -4,7 +4,7 @@ from collections import Counter
 
 from builds_world import REPOSITORY, SPEC, World
 
-from polyarch.builds.plan.planner import plan as planned
+from polyarch.builds.plan.planner import plan_build as planned
 from polyarch.oci.documents import OCI_INDEX
 
 

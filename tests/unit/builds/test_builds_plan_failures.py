@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from builds_world import BASE, REPOSITORY, SPEC, TOOLS, World, index_of, node
 
-from polyarch.builds.facts.facts import SecretFacts, StepFailure
+from polyarch.builds.facts.build_facts import SecretFacts, WriteFailure
 from polyarch.oci.documents import OCI_MANIFEST
 
 
@@ -534,7 +534,9 @@ def test_bd_047_without_nodes_to_list_nothing_is_planned() -> None:
 
 def test_bd_219_a_registry_that_is_down_while_publishing_is_tried_until_the_index_timeout() -> None:
     world = World()
-    world.push_trouble = StepFailure(verb="", code="RegistryUnreachable", message="503", passing=True, retry_after=20.0)
+    world.push_trouble = WriteFailure(
+        verb="", code="RegistryUnreachable", message="503", passing=True, retry_after=20.0
+    )
     world.reconcile()
     world.succeed("amd64")
     world.succeed("arm64")
@@ -557,7 +559,7 @@ def test_bd_219_a_registry_that_is_down_while_publishing_is_tried_until_the_inde
 def test_bd_346_another_attempt_to_publish_takes_nothing_back_before_it() -> None:
     """A reason that is cleared before each attempt and written after it is two writes, and each brings a pass."""
     world = World()
-    world.push_trouble = StepFailure(verb="", code="RegistryUnreachable", message="503", passing=True)
+    world.push_trouble = WriteFailure(verb="", code="RegistryUnreachable", message="503", passing=True)
     world.reconcile()
     world.succeed("amd64")
     world.succeed("arm64")
@@ -569,7 +571,7 @@ def test_bd_346_another_attempt_to_publish_takes_nothing_back_before_it() -> Non
 
 def test_bd_219_failures_in_a_row_are_tried_after_longer_pauses() -> None:
     world = World()
-    world.push_trouble = StepFailure(verb="", code="RegistryUnreachable", message="503", passing=True)
+    world.push_trouble = WriteFailure(verb="", code="RegistryUnreachable", message="503", passing=True)
     world.reconcile()
     world.succeed("amd64")
     world.succeed("arm64")
@@ -589,7 +591,7 @@ def test_bd_219_failures_in_a_row_are_tried_after_longer_pauses() -> None:
 @pytest.mark.parametrize("reason", ["MixedFormats", "DuplicatePlatform", "RegistryInconsistent", "PushDenied"])
 def test_a_registry_that_refuses_the_result_fails_the_execution(reason: str) -> None:
     world = World()
-    world.push_trouble = StepFailure(verb="", code=reason, message="no")
+    world.push_trouble = WriteFailure(verb="", code=reason, message="no")
     world.reconcile()
     world.succeed("amd64")
     world.succeed("arm64")
@@ -617,7 +619,7 @@ def test_bd_170_children_of_two_formats_are_not_joined() -> None:
 
 def test_bd_173_a_child_of_another_architecture_fails_its_architecture() -> None:
     world = World()
-    world.push_trouble = StepFailure(verb="", code="ArchitectureMismatch", message="it is amd64", architecture="arm64")
+    world.push_trouble = WriteFailure(verb="", code="ArchitectureMismatch", message="it is amd64", architecture="arm64")
     world.reconcile()
     world.succeed("amd64")
     world.succeed("arm64")
@@ -630,7 +632,7 @@ def test_bd_092_a_child_that_cannot_be_copied_is_built() -> None:
     world = World()
     world.build_all()
     world.set("output.repository", "registry.example.com/team/other")
-    world.push_trouble = StepFailure(verb="", code="ReuseFailed", message="no route", architecture="arm64")
+    world.push_trouble = WriteFailure(verb="", code="ReuseFailed", message="no route", architecture="arm64")
     world.reconcile()
     assert (phases(world)["arm64"], child(world, "arm64")["reason"]) == ("Pending", "ReuseFailed")
     world.push_trouble = None
@@ -685,7 +687,7 @@ def test_bd_021_an_execution_name_that_somebody_else_has_is_a_conflict_and_nothi
     world = World()
     name = world.plan().execution
     foreign = {"metadata": {"name": name, "namespace": "team", "uid": "x", "ownerReferences": []}, "spec": {}}
-    failure = StepFailure(
+    failure = WriteFailure(
         verb="create", step="S1", kind="ImageBuildRun", name=name, code="NameConflict", message="it is not ours"
     )
     plan = world.plan(failures=(failure,))

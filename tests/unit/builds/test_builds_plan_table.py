@@ -10,8 +10,8 @@ import pytest
 from builds_world import BASE, NAMESPACE, REPOSITORY, SPEC, World, digest, index_of, node
 
 from polyarch.builds import names
-from polyarch.builds.facts.facts import SecretFacts
-from polyarch.builds.keys import comparison
+from polyarch.builds.facts.build_facts import SecretFacts
+from polyarch.builds.keys import OUTLINES_FILE, key_outline
 
 Change = Callable[[World], object]
 COMMON = "FROM busybox:1.36\nRUN true\n"
@@ -636,9 +636,9 @@ def test_bd_199_a_suspended_build_starts_nothing_and_what_runs_ends_normally() -
 def test_bd_302_the_record_of_an_execution_says_what_its_keys_were_made_of() -> None:
     world = built()
     record = world.config_maps[f"{world.status()['currentRun']}-arch"]["data"]
-    outlines = json.loads(record[comparison.OUTLINES_FILE])
+    outlines = json.loads(record[OUTLINES_FILE])
     assert outlines == {
-        architecture: comparison.outline(document) for architecture, document in world.plan().key_documents.items()
+        architecture: key_outline(document) for architecture, document in world.plan().key_documents.items()
     }
 
 

@@ -7,7 +7,7 @@ import pytest
 from builds_world import REPOSITORY, SPEC, CutOff, World, made_by
 
 from polyarch.builds import names
-from polyarch.builds.facts.facts import SecretFacts
+from polyarch.builds.facts.build_facts import SecretFacts
 from polyarch.builds.jobs import contract
 
 BY_JOB = {**SPEC, "registryAccess": "Job"}

@@ -7,7 +7,7 @@ import pytest
 from builds_world import SPEC, CutOff, World
 
 from polyarch.builds import names
-from polyarch.builds.facts.facts import StepFailure
+from polyarch.builds.facts.build_facts import WriteFailure
 
 TEMPLATE = ("controller-uid", "batch.kubernetes.io/job-name")
 
@@ -92,7 +92,7 @@ def test_bd_192_a_job_that_was_deleted_is_asked_for_once_and_its_run_is_interrup
 
 def test_bd_324_a_label_that_may_not_be_put_back_is_told_and_tried_again_later() -> None:
     world = at_work()
-    refusal = StepFailure(
+    refusal = WriteFailure(
         verb="patch", step="S4", kind="Job", name=world.job_of("amd64"), code="Forbidden", message="denied by policy"
     )
     found = world.plan(failures=(refusal,))

@@ -29,10 +29,10 @@ from builds_world import BASE, EVERY, REPOSITORY, CutOff, World, index_of, made_
 from machine_world import EXTENSIONS_IMAGE, FOUR, OS_IMAGE, MachineWorld, machine_node
 
 from polyarch.builds import names
-from polyarch.builds.api.settings import ExecutionPhase, Phase
-from polyarch.builds.facts.facts import ChildRecord, Facts, JobFacts, PodFacts, SecretFacts, StepFailure
-from polyarch.builds.machineos import vocabulary
-from polyarch.builds.plan.document import Plan
+from polyarch.builds.api.formats import ExecutionPhase, Phase
+from polyarch.builds.facts.build_facts import BuildFacts, ChildRecord, JobFacts, PodFacts, SecretFacts, WriteFailure
+from polyarch.builds.machineos import api
+from polyarch.builds.plan.document import BuildPlan
 
 CASES = 200
 WHOLE = 10
@@ -44,7 +44,7 @@ Json = dict[str, Any]
 # -- what reaches the outside ------------------------------------------------------------------------------------------
 
 
-def outside(plan: Plan) -> Json:
+def outside(plan: BuildPlan) -> Json:
     """The plan under names of its own. Steps are only how writes are ordered, so they are not in it."""
     return {
         "decision": plan.decision,
@@ -143,15 +143,15 @@ CODES = (
 )
 OFTEN = ("output.tags",) * 6 + ("rebuild",) * 4 + ("registryAccess",) * 3
 KNOBS: dict[str, Sequence[str | None]] = {
-    vocabulary.STRATEGY: (None, "PreferNative", "quick"),
-    vocabulary.FAIL_FAST: (None, "true"),
-    vocabulary.MISSING: (None, "BaseOnly"),
-    vocabulary.ON_NEW: (None, "NextBuild"),
-    vocabulary.INDEX: (None, "Always"),
-    vocabulary.NODE_WAIT: (None, "1m"),
-    vocabulary.MAX_PARALLEL: (None, "1"),
-    vocabulary.REBUILD: (None, "", "arm64", "s390x"),
-    vocabulary.PRE_BUILT: (None, f"registry.example.com/os/worker@sha256:{'1' * 64}"),
+    api.STRATEGY: (None, "PreferNative", "quick"),
+    api.FAIL_FAST: (None, "true"),
+    api.MISSING: (None, "BaseOnly"),
+    api.ON_NEW: (None, "NextBuild"),
+    api.INDEX: (None, "Always"),
+    api.NODE_WAIT: (None, "1m"),
+    api.MAX_PARALLEL: (None, "1"),
+    api.REBUILD: (None, "", "arm64", "s390x"),
+    api.PRE_BUILT: (None, f"registry.example.com/os/worker@sha256:{'1' * 64}"),
 }
 NO_ARCH = {"containerfileArch": "NoArch", "content": "FROM configs AS final\nRUN true\n"}
 CONTAINER_FILES = (
@@ -201,7 +201,7 @@ class History:
             self.note(self.invented)
         return self.plans
 
-    def note(self, changes: Callable[[Facts], Facts]) -> None:
+    def note(self, changes: Callable[[BuildFacts], BuildFacts]) -> None:
         world = self.world
         facts = changes(world.facts())
         try:
@@ -342,7 +342,7 @@ class History:
 
     # -- facts to which no history leads -------------------------------------------------------------------------------
 
-    def invented(self, facts: Facts) -> Facts:
+    def invented(self, facts: BuildFacts) -> BuildFacts:
         """Other clocks, failures of this round, records that somebody edited, Jobs in every state."""
         chance = self.chance
         executions = tuple(self.execution(each) for each in facts.executions)
@@ -368,9 +368,9 @@ class History:
             changes["failures"] = tuple(self.failure(each.verb, each.step, each.kind, each.name) for each in failed)
         return msgspec.structs.replace(facts, **changes)
 
-    def failure(self, verb: str, step: str, kind: str, name: str) -> StepFailure:
+    def failure(self, verb: str, step: str, kind: str, name: str) -> WriteFailure:
         chance = self.chance
-        return StepFailure(
+        return WriteFailure(
             verb=verb,
             step=step,
             kind=kind,

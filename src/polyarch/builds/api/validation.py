@@ -2,16 +2,15 @@
 
 For files, and for objects that were stored under an older schema. The schema is the one that the API server has; its
 rules are here once more, in Python, with the same words. Values of arguments and user information of URLs are never
-quoted. Pure.
-"""
+quoted. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from polyarch.builds.api import forms, settings
-from polyarch.builds.api.crds import image_builds
+from polyarch.builds.api import formats
+from polyarch.builds.api.crd import image_builds
 from polyarch.builds.api.resources import ImageBuild, ImageBuildSpec
 from polyarch.builds.names import IMAGE_BUILDS
 from polyarch.durations import format_duration, parse_duration
@@ -71,7 +70,7 @@ def _of_object(document: Any) -> Iterator[Departure]:
 def _name(name: Any) -> Iterator[Departure]:
     if not isinstance(name, str) or not name:
         yield Departure("metadata.name", "is required")
-    elif len(name) > _NAME_LENGTH or not forms.matches(DNS_SUBDOMAIN, name):
+    elif len(name) > _NAME_LENGTH or not formats.matches(DNS_SUBDOMAIN, name):
         yield Departure(
             "metadata.name",
             f"{name[:60]!r} is not a name: write up to {_NAME_LENGTH} lower-case letters, digits, '-' and '.', "
@@ -89,7 +88,7 @@ def _of_spec(spec: Any) -> Iterator[Departure]:
         yield from _output(spec["output"], spec.get("architectures", {}))
         yield from _names("spec.emulation.hosts", spec.get("emulation", {}).get("hosts", ()))
         for name in ("preflight", "nodeWait", "build", "index"):
-            yield from _at_least(f"spec.timeouts.{name}", spec.get("timeouts", {}).get(name), settings.SHORTEST_TIMEOUT)
+            yield from _at_least(f"spec.timeouts.{name}", spec.get("timeouts", {}).get(name), formats.MIN_TIMEOUT)
         for index, entry in enumerate(spec.get("scheduling", {}).get("perArchitecture", ())):
             yield from _scheduling(f"spec.scheduling.perArchitecture[{index}]", entry)
         yield from _rebuild(spec.get("rebuild", {}))
@@ -98,7 +97,7 @@ def _of_spec(spec: Any) -> Iterator[Departure]:
 def _source(source: Document) -> Iterator[Departure]:
     overrides = source.get("overrides", ())
     if not any("containerfile" in each or "containerfileFrom" in each for each in (source, *overrides)):
-        yield Departure("spec.source", forms.NO_CONTAINERFILE)
+        yield Departure("spec.source", formats.NO_CONTAINERFILE)
     yield from _containerfile("spec.source", source)
     for index, override in enumerate(overrides):
         field = f"spec.source.overrides[{index}]"
@@ -109,65 +108,65 @@ def _source(source: Document) -> Iterator[Departure]:
 
 def _containerfile(field: str, holder: Document) -> Iterator[Departure]:
     if "containerfile" in holder and "containerfileFrom" in holder:
-        yield Departure(field, forms.TWO_CONTAINERFILES)
-    if len(holder.get("containerfile", "").encode()) > settings.CONTAINERFILE_BYTES:
-        yield Departure(f"{field}.containerfile", forms.CONTAINERFILE_TOO_LONG)
+        yield Departure(field, formats.TWO_CONTAINERFILES)
+    if len(holder.get("containerfile", "").encode()) > formats.CONTAINERFILE_BYTES:
+        yield Departure(f"{field}.containerfile", formats.CONTAINERFILE_TOO_LONG)
     for name, value in holder.get("buildArgs", {}).items():
         place = f"{field}.buildArgs.{name[:60]}"
-        if not forms.matches(forms.ARGUMENT_NAME, name):
-            yield Departure(place, forms.ARGUMENT_NAMES)
-        if name in forms.AUTOMATIC_ARGUMENTS:
-            yield Departure(place, forms.AUTOMATIC)
-        if not forms.matches(forms.ARGUMENT_VALUE, value):
-            yield Departure(place, forms.ARGUMENT_LINES)
+        if not formats.matches(formats.ARGUMENT_NAME, name):
+            yield Departure(place, formats.ARGUMENT_NAMES)
+        if name in formats.AUTOMATIC_ARGUMENTS:
+            yield Departure(place, formats.AUTOMATIC)
+        if not formats.matches(formats.ARGUMENT_VALUE, value):
+            yield Departure(place, formats.ARGUMENT_LINES)
 
 
 def _context(context: Document) -> Iterator[Departure]:
     field, kind = "spec.source.context", context.get("type", "None")
-    for needing, member in forms.MEMBERS.items():
+    for needing, member in formats.MEMBERS.items():
         if (kind == needing) != (member in context):
-            yield Departure(field, forms.union_member(needing, member))
+            yield Departure(field, formats.union_member(needing, member))
     image = context.get("image")
-    if image is not None and not forms.matches(forms.BY_DIGEST, image["reference"]):
-        yield Departure(f"{field}.image.reference", forms.IMAGE_BY_DIGEST)
+    if image is not None and not formats.matches(formats.BY_DIGEST, image["reference"]):
+        yield Departure(f"{field}.image.reference", formats.IMAGE_BY_DIGEST)
     git = context.get("git")
     if git is None:
         return
     url = git["url"]
-    if not forms.matches(forms.HTTP, url):
-        yield Departure(f"{field}.git.url", forms.URL_SCHEME)
-    if forms.matches(forms.USER_INFO, url):
-        yield Departure(f"{field}.git.url", forms.URL_USER)
-    elif forms.matches(forms.HTTP, url) and not forms.matches(forms.GIT_URL, url):
-        yield Departure(f"{field}.git.url", forms.URL_FORM)
-    if not forms.matches(forms.COMMIT, git["commit"]):
-        yield Departure(f"{field}.git.commit", forms.COMMIT_FORM)
+    if not formats.matches(formats.HTTP, url):
+        yield Departure(f"{field}.git.url", formats.URL_SCHEME)
+    if formats.matches(formats.USER_INFO, url):
+        yield Departure(f"{field}.git.url", formats.URL_USER)
+    elif formats.matches(formats.HTTP, url) and not formats.matches(formats.GIT_URL, url):
+        yield Departure(f"{field}.git.url", formats.URL_FORM)
+    if not formats.matches(formats.COMMIT, git["commit"]):
+        yield Departure(f"{field}.git.commit", formats.COMMIT_FORM)
     directory = git.get("directory", "")
     if directory.startswith("/") or ".." in directory:
-        yield Departure(f"{field}.git.directory", forms.DIRECTORY_FORM)
+        yield Departure(f"{field}.git.directory", formats.DIRECTORY_FORM)
 
 
 def _base_images(base_images: Document) -> Iterator[Departure]:
     interval = base_images.get("interval")
     if base_images.get("policy") == "Interval" and interval is None:
-        yield Departure("spec.baseImages", forms.NEEDS_INTERVAL)
-    yield from _at_least("spec.baseImages.interval", interval, settings.SHORTEST_INTERVAL)
+        yield Departure("spec.baseImages", formats.NEEDS_INTERVAL)
+    yield from _at_least("spec.baseImages.interval", interval, formats.MIN_INTERVAL)
 
 
 def _architectures(wanted: Document) -> Iterator[Departure]:
     field, explicit = "spec.architectures", wanted.get("mode") == "Explicit"
     if explicit and "list" not in wanted:
-        yield Departure(field, forms.NEEDS_LIST)
+        yield Departure(field, formats.NEEDS_LIST)
     if not explicit and "list" in wanted:
-        yield Departure(field, forms.LIST_FORBIDDEN)
+        yield Departure(field, formats.LIST_FORBIDDEN)
     if explicit and ("include" in wanted or "exclude" in wanted):
-        yield Departure(field, forms.ONLY_AUTO)
+        yield Departure(field, formats.ONLY_AUTO)
     if set(wanted.get("include", ())) & set(wanted.get("exclude", ())):
-        yield Departure(field, forms.OVERLAP)
+        yield Departure(field, formats.OVERLAP)
     for name in ("list", "include", "exclude"):
         yield from _names(f"{field}.{name}", wanted.get(name, ()))
     if (settle := wanted.get("settle")) is not None:
-        least, most = settings.SETTLE
+        least, most = formats.SETTLE
         if not least <= parse_duration(settle) <= most:
             bounds = f"{format_duration(least)} to {format_duration(most)}"
             yield Departure(f"{field}.settle", f"must be a duration from {bounds}")
@@ -179,65 +178,65 @@ def _architectures(wanted: Document) -> Iterator[Departure]:
 
 def _output(output: Document, wanted: Document) -> Iterator[Departure]:
     if output.get("index") == "Never" and len(wanted.get("list", ())) > 1:
-        yield Departure("spec", forms.INDEX_NEEDED)
+        yield Departure("spec", formats.INDEX_NEEDED)
     for name in ("repository", "stagingRepository"):
         if name in output:
             yield from _repository(f"spec.output.{name}", output[name])
     if output.get("stagingRepository") == output["repository"]:
-        yield Departure("spec.output", forms.SAME_STAGING)
+        yield Departure("spec.output", formats.SAME_STAGING)
     for index, tag in enumerate(output.get("tags", ())):
-        if not forms.matches(forms.TAG, tag):
-            yield Departure(f"spec.output.tags[{index}]", forms.TAG_FORM)
+        if not formats.matches(formats.TAG, tag):
+            yield Departure(f"spec.output.tags[{index}]", formats.TAG_FORM)
     if output.get("format") == "Docker" and output.get("annotations"):
-        yield Departure("spec.output", forms.LIST_ANNOTATIONS)
+        yield Departure("spec.output", formats.LIST_ANNOTATIONS)
     yield from _names("spec.output.partial.required", output.get("partial", {}).get("required", ()))
 
 
 def _repository(field: str, text: str) -> Iterator[Departure]:
-    if not forms.matches(forms.HOST, text):
-        yield Departure(field, f"{text[:80]!r} {forms.NEEDS_HOST}")
-    elif forms.matches(forms.TAGGED, text):
-        yield Departure(field, f"{text[:80]!r} {forms.HAS_SELECTOR}")
-    elif not forms.matches(forms.REPOSITORY, text):
-        yield Departure(field, f"{text[:80]!r} {forms.REPOSITORY_FORM}")
+    if not formats.matches(formats.HOST, text):
+        yield Departure(field, f"{text[:80]!r} {formats.NEEDS_HOST}")
+    elif formats.matches(formats.TAGGED, text):
+        yield Departure(field, f"{text[:80]!r} {formats.HAS_SELECTOR}")
+    elif not formats.matches(formats.REPOSITORY, text):
+        yield Departure(field, f"{text[:80]!r} {formats.REPOSITORY_FORM}")
 
 
 def _scheduling(field: str, entry: Document) -> Iterator[Departure]:
     yield from _names(f"{field}.architecture", entry["architecture"])
-    if set(entry.get("nodeSelector", {})) & set(forms.PLATFORM_LABELS):
-        yield Departure(f"{field}.nodeSelector", forms.PLATFORM_SELECTED)
+    if set(entry.get("nodeSelector", {})) & set(formats.PLATFORM_LABELS):
+        yield Departure(f"{field}.nodeSelector", formats.PLATFORM_SELECTED)
     for index, toleration in enumerate(entry.get("tolerations", ())):
         yield from _toleration(f"{field}.tolerations[{index}]", toleration)
-    yield from _at_least(f"{field}.buildTimeout", entry.get("buildTimeout"), settings.SHORTEST_TIMEOUT)
+    yield from _at_least(f"{field}.buildTimeout", entry.get("buildTimeout"), formats.MIN_TIMEOUT)
 
 
 def _toleration(field: str, toleration: Document) -> Iterator[Departure]:
     everything = toleration.get("operator") == "Exists"
     if not toleration.get("key") and not everything:
-        yield Departure(field, forms.KEYLESS)
+        yield Departure(field, formats.KEYLESS)
     if toleration.get("value") and everything:
-        yield Departure(field, forms.EXISTS_VALUE)
+        yield Departure(field, formats.EXISTS_VALUE)
     if "tolerationSeconds" in toleration and toleration.get("effect") != NO_EXECUTE:
-        yield Departure(field, forms.SECONDS_EFFECT)
+        yield Departure(field, formats.SECONDS_EFFECT)
 
 
 def _rebuild(rebuild: Document) -> Iterator[Departure]:
     architectures = rebuild.get("architectures", ())
     if architectures and not rebuild.get("token"):
-        yield Departure("spec.rebuild", forms.NEEDS_TOKEN)
+        yield Departure("spec.rebuild", formats.NEEDS_TOKEN)
     yield from _names("spec.rebuild.architectures", architectures)
 
 
 def _names(field: str, names: str | Sequence[str]) -> Iterator[Departure]:
     """One architecture, or a list of them."""
     if isinstance(names, str):
-        if not forms.is_architecture(names):
-            yield Departure(field, forms.architecture_problem(names))
+        if not formats.is_architecture(names):
+            yield Departure(field, formats.architecture_problem(names))
         return
     for index, name in enumerate(names):
         yield from _names(f"{field}[{index}]", name)
 
 
 def _at_least(field: str, text: str | None, least: float) -> Iterator[Departure]:
-    if text is not None and not least <= parse_duration(text) <= settings.LONGEST_DURATION:
+    if text is not None and not least <= parse_duration(text) <= formats.MAX_DURATION:
         yield Departure(field, f"must be a duration of at least {format_duration(least)}")

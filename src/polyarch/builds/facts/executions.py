@@ -5,6 +5,7 @@ from typing import Any, Literal, Protocol, TypeVar, get_args
 
 import msgspec
 
+from polyarch.builds.api.formats import ExecutionPhase, Phase
 from polyarch.builds.api.resources import (
     ArchitectureStatus,
     ImageBuildRunSpec,
@@ -12,9 +13,7 @@ from polyarch.builds.api.resources import (
     ImageBuildSpec,
     ImageBuildStatus,
 )
-from polyarch.builds.api.settings import ExecutionPhase, Phase
-from polyarch.builds.facts.facts import ChildRecord, Execution, PinnedBase, Wish
-from polyarch.builds.facts.times import seconds
+from polyarch.builds.facts.build_facts import BuildRequest, ChildRecord, Execution, PinnedBase, seconds
 from polyarch.builds.names import GROUP
 from polyarch.objects import ObjectMeta
 
@@ -74,7 +73,7 @@ class StoredRun(msgspec.Struct, frozen=True, omit_defaults=True):
         return StoredStatus(self.text)
 
 
-class Run(Protocol):
+class RunReader(Protocol):
     """An ImageBuildRun, however it is kept."""
 
     @property
@@ -87,11 +86,11 @@ class Run(Protocol):
     def status(self) -> Mapping[str, Any] | None: ...
 
 
-def wish_of(build: BuildObject) -> Wish:
+def build_request(build: BuildObject) -> BuildRequest:
     """What an ImageBuild asks for, and what its status remembers: what of it can be read (BD-324)."""
     metadata = build.metadata
     status = _readable(build.status, ImageBuildStatus)
-    return Wish(
+    return BuildRequest(
         kind="ImageBuild",
         namespace=metadata.namespace,
         name=metadata.name,
@@ -115,7 +114,7 @@ def wish_of(build: BuildObject) -> Wish:
     )
 
 
-def execution_of(run: Run, *, recorded: str | None = None) -> Execution:
+def execution_of(run: RunReader, *, recorded: str | None = None) -> Execution:
     """What an ImageBuildRun is for, and how far it is. ``recorded`` is the text of its architecture record (BD-049).
 
     Whose it is says its spec, which cannot be edited, whatever became of its owner references.

@@ -4,8 +4,7 @@
 passed over, lists count as their items. A registry answers what the file lists (RG-130, RG-131), and ``not-found``
 otherwise; nothing is asked anywhere.
 
-Pure: the caller parses the text. Errors name the member as a path, so that a caller who knows the lines can say one.
-"""
+Pure: the caller parses the text. Errors name the member as a path, so that a caller who knows the lines can say one."""
 
 import difflib
 import re
@@ -15,36 +14,40 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 
 from polyarch.builds import names
-from polyarch.builds.facts.executions import BuildObject, RunObject, execution_of, wish_of
-from polyarch.builds.facts.facts import (
+from polyarch.builds.facts.build_facts import (
+    BuildFacts,
+    BuildLookup,
+    BuildRequest,
     Execution,
-    Existence,
-    Facts,
+    HeadResult,
     InputData,
     JobFacts,
     NodeFacts,
-    Question,
-    Settings,
-    Wish,
+    PlanSettings,
+    seconds,
 )
-from polyarch.builds.facts.inputs import (
+from polyarch.builds.facts.executions import BuildObject, RunObject, build_request, execution_of
+from polyarch.builds.facts.objects import (
     ConfigMapObject,
-    Named,
+    InputNames,
+    JobObject,
+    NodeObject,
+    PodObject,
+    RuntimeClassObject,
     SecretObject,
     config_map_data,
+    job_facts,
     named_by,
+    node_facts,
     pod_security,
     secret_facts,
 )
-from polyarch.builds.facts.jobs import JobObject, PodObject, job_facts
-from polyarch.builds.facts.nodes import NodeObject, RuntimeClassObject, node_facts
-from polyarch.builds.facts.times import seconds
 from polyarch.objects import Namespace, ObjectMeta
 from polyarch.oci.answer import Inspection, InspectionError, Status
 from polyarch.oci.platforms_file import AnswerFile, InvalidAnswers
 from polyarch.oci.reference import InvalidReference, Reference, parse
 
-Path = tuple[str | int, ...]
+MemberPath = tuple[str | int, ...]
 """Members and indexes, from the whole file down."""
 
 MEMBERS: Final = ("now", "objects", "registry", "settings")
@@ -67,7 +70,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 class InvalidFacts(ValueError):  # noqa: N818 - what is the case
     """The file cannot be used: ``path`` is the member that is wrong."""
 
-    def __init__(self, path: Path, problem: str) -> None:
+    def __init__(self, path: MemberPath, problem: str) -> None:
         self.path = path
         self.problem = problem
         super().__init__(f"{self.member}: {problem}" if path else problem)
@@ -84,17 +87,17 @@ class FileSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     hmac_key: str = ""
     allow_privileged: bool = False
-    arch_taint_keys: tuple[str, ...] = Settings().arch_taint_keys
-    max_active_jobs: int = Settings().max_active_jobs
+    arch_taint_keys: tuple[str, ...] = PlanSettings().arch_taint_keys
+    max_active_jobs: int = PlanSettings().max_active_jobs
     machine_os: str = msgspec.field(default="auto", name="machineOS")
     builder_image: str = ""
     push_image: str = ""
 
 
-class Found(msgspec.Struct, frozen=True):
+class FileObject(msgspec.Struct, frozen=True):
     """An object of the file, and where it stands."""
 
-    path: Path
+    path: MemberPath
     document: Mapping[str, Any]
 
     @property
@@ -102,14 +105,14 @@ class Found(msgspec.Struct, frozen=True):
         return str(self.document.get("kind") or "")
 
 
-class Asking(Protocol):
+class HasLookups(Protocol):
     """A plan, as far as its questions go."""
 
     @property
-    def questions(self) -> tuple[Question, ...]: ...
+    def questions(self) -> tuple[BuildLookup, ...]: ...
 
 
-P = TypeVar("P", bound=Asking)
+P = TypeVar("P", bound=HasLookups)
 
 
 class FactsFile:
@@ -123,28 +126,28 @@ class FactsFile:
                 raise InvalidFacts((str(name),), _unknown(str(name), MEMBERS))
         self.now = _now(members.get("now"))
         self.settings, self._key = _settings(members.get("settings"))
-        self.documents: tuple[Found, ...] = tuple(_documents(members.get("objects")))
+        self.documents: tuple[FileObject, ...] = tuple(_documents(members.get("objects")))
         """Every object of the file."""
         self._answers = _answers(members.get("registry"))
         self._objects: dict[str, list[Any]] = {kind: [] for kind in _KINDS}
-        self._places: dict[tuple[str, str, str], Path] = {}
+        self._places: dict[tuple[str, str, str], MemberPath] = {}
         for found in self.documents:
             self._take(found)
 
     @property
-    def wishes(self) -> tuple[Wish, ...]:
+    def wishes(self) -> tuple[BuildRequest, ...]:
         """The ImageBuilds of the file, by namespace and name."""
-        builds = (wish_of(each) for each in self._objects[names.IMAGE_BUILDS.kind])
+        builds = (build_request(each) for each in self._objects[names.IMAGE_BUILDS.kind])
         return tuple(sorted(builds, key=lambda each: (each.namespace, each.name)))
 
     @property
     def nodes(self) -> tuple[NodeFacts, ...]:
         return tuple(node_facts(each) for each in self._objects["Node"])
 
-    def facts(self, wish: Wish) -> Facts:
+    def facts(self, wish: BuildRequest) -> BuildFacts:
         """The facts for a wish, before any question is answered."""
         jobs = self.jobs()
-        return Facts(
+        return BuildFacts(
             now=self.now,
             wish=wish,
             nodes=self.nodes,
@@ -166,7 +169,7 @@ class FactsFile:
         found = (job_facts(each, pods) for each in self._objects["Job"])
         return tuple(each for each in found if each.run)
 
-    def inputs(self, namespace: str, named: Named) -> InputData:
+    def inputs(self, namespace: str, named: InputNames) -> InputData:
         """ConfigMaps and Secrets with these names; None for those that the file does not have."""
         maps: dict[str, ConfigMapObject] = self._within("ConfigMap", namespace)
         secrets: dict[str, SecretObject] = self._within("Secret", namespace)
@@ -182,7 +185,7 @@ class FactsFile:
             pod_security=pod_security(spaces.get(namespace)),
         )
 
-    def answer(self, facts: Facts, questions: Iterable[Question]) -> Facts:
+    def answer(self, facts: BuildFacts, questions: Iterable[BuildLookup]) -> BuildFacts:
         """The facts with answers to these questions."""
         images, existing = dict(facts.images), dict(facts.existing)
         config_maps, secrets = set(facts.inputs.config_maps), set(facts.inputs.secrets)
@@ -210,13 +213,13 @@ class FactsFile:
             existing=existing,
             found_jobs=found_jobs,
             runtime_handlers=handlers,
-            inputs=self.inputs(facts.wish.namespace, Named(frozenset(config_maps), frozenset(secrets))),
+            inputs=self.inputs(facts.wish.namespace, InputNames(frozenset(config_maps), frozenset(secrets))),
             pins_fresh=fresh,
         )
 
-    def planned(self, facts: Facts, plan: Callable[[Facts], P]) -> P:
+    def planned(self, facts: BuildFacts, plan: Callable[[BuildFacts], P]) -> P:
         """The plan once it has no more questions: it asks for images, then for what is made of them, then for tags."""
-        planned, asked = plan(facts), set[Question]()
+        planned, asked = plan(facts), set[BuildLookup]()
         while not asked.issuperset(planned.questions):
             asked.update(planned.questions)
             facts = self.answer(facts, planned.questions)
@@ -231,20 +234,20 @@ class FactsFile:
             return _not_found(Reference("docker", "", reference), str(error))
         return self._answers.get(parsed) or _not_found(parsed, "the facts file does not list it")
 
-    def head(self, reference: str) -> Existence:
+    def head(self, reference: str) -> HeadResult:
         """What a HEAD of ``repository@digest`` or ``repository:tag`` would find; nothing at what is no place."""
         try:
             parsed = parse(reference)
         except InvalidReference:
-            return Existence(error="not-found")
+            return HeadResult(error="not-found")
         answer = self._answers.get(parsed)
         if answer is None:
-            return Existence()
+            return HeadResult()
         if answer.error is not None:
-            return Existence(error="" if answer.error.error_class == "absent" else answer.error.code)
-        return Existence(digest=parsed.digest or answer.digest, media_type=answer.media_type)
+            return HeadResult(error="" if answer.error.error_class == "absent" else answer.error.code)
+        return HeadResult(digest=parsed.digest or answer.digest, media_type=answer.media_type)
 
-    def _take(self, found: Found) -> None:
+    def _take(self, found: FileObject) -> None:
         wanted = _KINDS.get(found.kind)
         if wanted is None or found.document.get("apiVersion", wanted[0]) != wanted[0]:
             return
@@ -280,7 +283,7 @@ def _not_found(reference: Reference, message: str) -> Inspection:
     return Inspection(reference, Status.ERROR, error=InspectionError.of("not-found", message))
 
 
-def _documents(objects: object) -> Iterator[Found]:
+def _documents(objects: object) -> Iterator[FileObject]:
     if objects is None:
         return
     if not isinstance(objects, list | tuple):
@@ -289,7 +292,7 @@ def _documents(objects: object) -> Iterator[Found]:
         yield from _document(("objects", index), each)
 
 
-def _document(path: Path, each: object) -> Iterator[Found]:
+def _document(path: MemberPath, each: object) -> Iterator[FileObject]:
     document = _mapping(path, each)
     kind = document.get("kind")
     if not isinstance(kind, str) or not kind:
@@ -302,7 +305,7 @@ def _document(path: Path, each: object) -> Iterator[Found]:
                 item = {"kind": kind.removesuffix("List"), "apiVersion": document.get("apiVersion"), **item}
             yield from _document((*path, "items", index), item)
         return
-    yield Found(path, document)
+    yield FileObject(path, document)
 
 
 def _now(text: object) -> float:
@@ -314,7 +317,7 @@ def _now(text: object) -> float:
     return found
 
 
-def _settings(given: object) -> tuple[Settings, bytes]:
+def _settings(given: object) -> tuple[PlanSettings, bytes]:
     members = _mapping(("settings",), given if given is not None else {})
     known = [each.encode_name for each in msgspec.structs.fields(FileSettings)]
     for name in members:
@@ -327,8 +330,8 @@ def _settings(given: object) -> tuple[Settings, bytes]:
         key = bytes.fromhex(read.hmac_key)
     except ValueError:
         raise InvalidFacts(("settings", "hmacKey"), "is not hexadecimal; give 64 digits for the key's bytes") from None
-    usual = Settings()
-    return Settings(
+    usual = PlanSettings()
+    return PlanSettings(
         allow_privileged=read.allow_privileged,
         arch_taint_keys=read.arch_taint_keys,
         max_active_jobs=read.max_active_jobs,
@@ -361,16 +364,16 @@ def _existing(answer: object) -> object:
     return answer
 
 
-def _converted(path: Path, document: Mapping[str, Any], type: type[T]) -> T:
+def _converted(path: MemberPath, document: Mapping[str, Any], type: type[T]) -> T:
     try:
         return msgspec.convert(document, type)
     except msgspec.ValidationError as error:
         problem, _, where = str(error).rstrip("`").partition(" - at `")
-        steps: Path = tuple(name or int(index) for name, index in _STEP.findall(where))
+        steps: MemberPath = tuple(name or int(index) for name, index in _STEP.findall(where))
         raise InvalidFacts((*path, *steps), problem[:1].lower() + problem[1:]) from None
 
 
-def _mapping(path: Path, value: object) -> Mapping[str, Any]:
+def _mapping(path: MemberPath, value: object) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise InvalidFacts(path, f"must be a mapping, not {_kind(value)}")
     return value

@@ -9,8 +9,7 @@ Three sides keep to it: the manifests of the Jobs, the programs in the pods (``b
   :func:`push_arguments`. Its last act is to write its termination message.
 
 The termination log is not below ``/dev``: buildah shows the container's ``/dev`` to every ``RUN``, which could write
-there.
-"""
+there."""
 
 from collections.abc import Mapping
 from typing import Final, Literal
@@ -123,7 +122,7 @@ class BuildDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     emulated: bool = False
 
 
-class Pushed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class PushMessage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The termination message of ``push`` after success (BD-149)."""
 
     v: int = 1
@@ -137,7 +136,7 @@ class Pushed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Digest of the config blob."""
 
 
-class IndexPushed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class IndexMessage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The termination message of the index Job (BD-178): of an index ``os``, ``architecture`` and ``config`` are empty.
 
     ``missing`` names the architectures whose child is not in the registry: then nothing was pushed, and ``digest`` is
@@ -155,7 +154,7 @@ class IndexPushed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     missing: tuple[str, ...] = ()
 
 
-class Pruned(msgspec.Struct, frozen=True, kw_only=True):
+class PruneMessage(msgspec.Struct, frozen=True, kw_only=True):
     """The termination message of the prune Job: how many images are gone, how many the registry does not delete."""
 
     v: int = 1
@@ -163,7 +162,7 @@ class Pruned(msgspec.Struct, frozen=True, kw_only=True):
     kept: int = 0
 
 
-class Failed(msgspec.Struct, frozen=True, kw_only=True):
+class FailureMessage(msgspec.Struct, frozen=True, kw_only=True):
     """The termination message of any container about its own failure."""
 
     v: int = 1

@@ -3,16 +3,19 @@
 It needs ``sh`` and buildah; images in Docker's format also ``mkdir``, ``mv``, ``sha256sum`` and ``wc``, Git contexts
 ``git``, ``cat`` and ``rm``, entitlements ``cp`` and ``mkdir``. Every value that comes from a user stands in single
 quotes, so the shell reads no text of a user. Every way out that is not classified ends with status 1: the status of
-buildah, and so of a ``RUN``, never becomes the container's.
-"""
+buildah, and so of a ``RUN``, never becomes the container's."""
 
 from collections.abc import Iterable, Iterator
+from typing import Final, Literal
 from urllib.parse import urlsplit
+
+import msgspec
 
 from polyarch.builds import names
 from polyarch.builds.api.resources import GitContext
 from polyarch.builds.jobs import contract
-from polyarch.builds.jobs.order import ArchitectureOrder, Given
+from polyarch.builds.jobs.spec import ArchitectureJobSpec, MachineJobMounts
+from polyarch.oci.layers.elf import Machine, expected_machine
 
 _SYNTAX_STAGE = "polyarch-syntax-check"
 _IMAGE_ID = f"{contract.STORAGE}/image-id"
@@ -27,7 +30,7 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "'\\''") + "'"
 
 
-def build_script(order: ArchitectureOrder) -> str:
+def build_script(order: ArchitectureJobSpec) -> str:
     """The script for one architecture."""
     parts = [
         _BEGINNING,
@@ -109,7 +112,7 @@ printf 'storage: %s\\n' "$driver" >&2
 """
 
 
-def _given(given: Given) -> str:
+def _given(given: MachineJobMounts) -> str:
     """How images are pulled on the nodes of a machine OS goes before how the builder pulls them. Who installs packages
     may write into the folders of an entitlement, so a ``RUN`` gets copies."""
     lines = [f"if [ -f '{contract.CONTAINERS}/registries.conf' ]; then unset CONTAINERS_REGISTRIES_CONF; fi"]
@@ -184,7 +187,7 @@ fetch() {
 """
 
 
-def _pulls(order: ArchitectureOrder) -> str:
+def _pulls(order: ArchitectureJobSpec) -> str:
     files = [f"'{contract.PULL}/{at}.json'" for at, _ in enumerate(order.spec.output.pull_secrets or ())]
     attempt = _BY_CREDENTIALS.replace("CREDENTIALS", " ".join(files)) if files else _ANONYMOUSLY
     platform = quoted(f"linux/{order.architecture}")
@@ -199,7 +202,7 @@ def _pulls(order: ArchitectureOrder) -> str:
 # -- the context -------------------------------------------------------------------------------------------------------
 
 
-def _context(order: ArchitectureOrder) -> str:
+def _context(order: ArchitectureJobSpec) -> str:
     context = order.spec.source.context
     if order.given is not None:
         return _CONFIGMAP
@@ -277,7 +280,7 @@ esac
 # -- the build ---------------------------------------------------------------------------------------------------------
 
 
-def _build(order: ArchitectureOrder) -> str:
+def _build(order: ArchitectureJobSpec) -> str:
     flags = " \\\n  ".join(_flags(order))
     return f"{_RELAY}\n{_BUILD.replace('FLAGS', flags)}\n{_READ_ID}"
 
@@ -321,7 +324,7 @@ fi
 _READ_ID = f"read -r image <'{_IMAGE_ID}' || [ -n \"$image\" ]"
 
 
-def _flags(order: ArchitectureOrder) -> Iterator[str]:
+def _flags(order: ArchitectureJobSpec) -> Iterator[str]:
     spec = order.spec
     yield "--isolation=chroot"
     yield "--pull=false"
@@ -375,3 +378,101 @@ printf '{{"imageLayoutVersion":"1.0.0"}}' >'{contract.LAYOUT}/oci-layout'
 printf '{{"schemaVersion":2,"manifests":[{{"mediaType":"%s","digest":"sha256:%s","size":%d}}]}}' \\
   application/vnd.docker.distribution.manifest.v2+json "$digest" "$size" >'{contract.LAYOUT}/index.json'
 """
+
+
+# -- The smallest program of each architecture, for telling whether a node can run it (BD-147).
+
+
+ADDRESS: Final = 0x400000
+"""Where it is loaded: above what kernels forbid, aligned to the largest page (64 KiB)."""
+_ALIGNMENT: Final = 0x10000
+_EXECUTABLE, _LOAD, _READ_EXECUTE = 2, 1, 5
+
+
+class _Exit(msgspec.Struct, frozen=True):
+    """``exit(0)`` on one architecture: its instructions, and what ``e_flags`` has to say."""
+
+    code: str
+    """As the manuals write the instructions, in hexadecimal; words of 4 bytes are stored in the machine's order."""
+    flags: int = 0
+    bytewise: bool = False
+    """The instructions are of many lengths and stand in the order of their bytes."""
+
+
+_EXITS: Final = {
+    # xor %ebx,%ebx; mov $1,%eax; int $0x80
+    "386": _Exit("31db b801000000 cd80", bytewise=True),
+    # xor %edi,%edi; mov $60,%eax; syscall
+    "amd64": _Exit("31ff b83c000000 0f05", bytewise=True),
+    # mov r0,#0; mov r7,#1; svc 0 (EABI 5)
+    "arm": _Exit("e3a00000 e3a07001 ef000000", flags=0x05000000),
+    # mov x0,#0; mov x8,#93; svc 0
+    "arm64": _Exit("d2800000 d2800ba8 d4000001"),
+    # ori $a0,$zero,0; ori $a7,$zero,93; syscall 0 (double-float ABI)
+    "loong64": _Exit("03800004 0381740b 002b0000", flags=0x43),
+    # li $a0,0; li $v0,4001; syscall (o32, MIPS32r2)
+    "mips": _Exit("24040000 24020fa1 0000000c", flags=0x70001000),
+    "mipsle": _Exit("24040000 24020fa1 0000000c", flags=0x70001000),
+    # li $a0,0; li $v0,5058; syscall (n64, MIPS64r2)
+    "mips64": _Exit("24040000 240213c2 0000000c", flags=0x80000000),
+    "mips64le": _Exit("24040000 240213c2 0000000c", flags=0x80000000),
+    # li r3,0; li r0,1; sc (ELFv2, whose entry point is code and no descriptor)
+    "ppc64": _Exit("38600000 38000001 44000002", flags=2),
+    "ppc64le": _Exit("38600000 38000001 44000002", flags=2),
+    # li a0,0; li a7,93; ecall
+    "riscv64": _Exit("00000513 05d00893 00000073"),
+    # lghi %r2,0; svc 1
+    "s390x": _Exit("a7290000 0a01", bytewise=True),
+}
+
+
+def emulation_check(architecture: str) -> bytes | None:
+    """A program of the architecture that ends with status 0; None for one that is not known here."""
+    known, machine = _EXITS.get(architecture), expected_machine(architecture)
+    if known is None or machine is None:
+        return None
+    return _program(machine, known)
+
+
+def _program(machine: Machine, known: _Exit) -> bytes:
+    order: Literal["little", "big"] = "little" if machine.little else "big"
+    wide = machine.bits == 64
+    header_size, segment_size = (64, 56) if wide else (52, 32)
+    code = _instructions(known, little=machine.little)
+    size = header_size + segment_size + len(code)
+
+    def half(value: int) -> bytes:
+        return value.to_bytes(2, order)
+
+    def word(value: int) -> bytes:
+        return value.to_bytes(4, order)
+
+    def address(value: int) -> bytes:
+        return value.to_bytes(8 if wide else 4, order)
+
+    identity = b"\x7fELF" + bytes([2 if wide else 1, 1 if machine.little else 2, 1]) + bytes(9)
+    header = (
+        identity
+        + half(_EXECUTABLE)
+        + half(machine.number)
+        + word(1)
+        + address(ADDRESS + header_size + segment_size)
+        + address(header_size)
+        + address(0)
+        + word(known.flags)
+        + half(header_size)
+        + half(segment_size)
+        + half(1)
+        + half(0) * 3
+    )
+    place = address(0) + address(ADDRESS) * 2 + address(size) * 2
+    if wide:
+        segment = word(_LOAD) + word(_READ_EXECUTE) + place + address(_ALIGNMENT)
+    else:
+        segment = word(_LOAD) + place + word(_READ_EXECUTE) + address(_ALIGNMENT)
+    return header + segment + code
+
+
+def _instructions(known: _Exit, *, little: bool) -> bytes:
+    parts = [bytes.fromhex(part) for part in known.code.split()]
+    return b"".join(part[::-1] if little and not known.bytewise else part for part in parts)

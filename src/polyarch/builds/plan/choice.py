@@ -1,42 +1,56 @@
 """Which execution is right for what is wanted: a finished one, the one under way, none for now, or a new one.
 
-The order is that of BD-090. Pure.
-"""
+The order is that of BD-090. Pure."""
 
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from polyarch.builds.api.resources import Forced
-from polyarch.builds.architectures.resolution import Resolved
-from polyarch.builds.executions.covering import covering, covers, ended_by_itself, makes
-from polyarch.builds.executions.failures import Hold, hold
-from polyarch.builds.executions.reuse import existence, search
-from polyarch.builds.executions.state import key_of, recorded_child, usable
-from polyarch.builds.executions.target import Target
-from polyarch.builds.executions.wanted import Wanted, as_executed, with_force
-from polyarch.builds.facts.facts import Execution, Facts, Question
-from polyarch.builds.facts.history import ENDED, current_execution, own_executions
-from polyarch.builds.plan.document import Outcome
-from polyarch.builds.plan.front import Front
+from polyarch.builds.architectures import ResolvedArchitectures
+from polyarch.builds.facts.build_facts import (
+    ENDED,
+    BuildFacts,
+    BuildLookup,
+    Execution,
+    current_execution,
+    own_executions,
+)
+from polyarch.builds.plan.document import BuildDecision
+from polyarch.builds.plan.failures import FailureHold, failure_hold
+from polyarch.builds.plan.kind import BuildKind
+from polyarch.builds.plan.request import DesiredBuild, ResolvedRequest, as_executed, with_force
+from polyarch.builds.plan.reuse import (
+    covering,
+    covers,
+    ended_by_itself,
+    existence,
+    find_reusable_child,
+    key_of,
+    makes,
+    recorded_child,
+    usable,
+)
 
 
-class Choice(msgspec.Struct, frozen=True, kw_only=True):
+class ExecutionChoice(msgspec.Struct, frozen=True, kw_only=True):
     """The execution that is right, and the target that it is for."""
 
-    decision: Outcome
-    target: Target
+    decision: BuildDecision
+    target: DesiredBuild
     execution: Execution | None = None
     """The finished one (``UpToDate``, ``Repoint``) or the one under way (``InProgress``); None: none, or a new one."""
-    hold: Hold | None = None
-    questions: tuple[Question, ...] = ()
+    hold: FailureHold | None = None
+    questions: tuple[BuildLookup, ...] = ()
     unreachable: str = ""
     """A registry did not say whether something is there."""
     unknown_forced: tuple[str, ...] = ()
     """Architectures of ``spec.rebuild`` that are not wanted (BD-135)."""
 
 
-def choose(facts: Facts, wanted: Wanted, target: Target, front: Front) -> Choice:
+def choose_execution(
+    facts: BuildFacts, wanted: ResolvedRequest, target: DesiredBuild, front: BuildKind
+) -> ExecutionChoice:
     """Steps 4 to 7 of BD-090; ``Build`` stands for a new execution, with or without Jobs."""
     unknown = _unknown(facts, wanted.resolved)
     if is_new_token(facts) and not _names_nothing(facts, wanted.resolved):
@@ -46,35 +60,35 @@ def choose(facts: Facts, wanted: Wanted, target: Target, front: Front) -> Choice
     return msgspec.structs.replace(found, unknown_forced=unknown)
 
 
-def _known(facts: Facts, wanted: Wanted, target: Target, front: Front) -> Choice:
+def _known(facts: BuildFacts, wanted: ResolvedRequest, target: DesiredBuild, front: BuildKind) -> ExecutionChoice:
     needed = wanted.resolved.needed
     making = _making(facts, wanted, front)
     if making is not None and _is_forced_now(facts, making[0]):
         return _in_progress(*making)
     current = current_execution(facts)
     if current is not None and covers(current, target, needed) and front.is_named(facts, target, current):
-        return Choice(decision="UpToDate", target=target, execution=current)
+        return ExecutionChoice(decision="UpToDate", target=target, execution=current)
     found = _another(facts, target, needed, current, front)
     if found is not None:
         return found
     if making is not None:
         return _in_progress(*making)
-    held = hold(facts, target)
+    held = failure_hold(facts, target)
     if held is not None:
-        return Choice(decision="Held", target=target, hold=held, questions=held.questions)
+        return ExecutionChoice(decision="Held", target=target, hold=held, questions=held.questions)
     forced = next((each for each in _running(facts) if _is_forced_now(facts, each)), None)
     if forced is not None and forced.forced is not None:
         return _forced(facts, target, set(forced.forced.architectures or ()) & set(wanted.resolved.architectures))
-    return Choice(decision="Build", target=target)
+    return ExecutionChoice(decision="Build", target=target)
 
 
-def _running(facts: Facts) -> list[Execution]:
+def _running(facts: BuildFacts) -> list[Execution]:
     """The wish's executions under way, the newest first; times of creation are whole seconds and may be equal."""
     found = [each for each in own_executions(facts) if each.phase not in ENDED and not each.deleting]
     return found[::-1]
 
 
-def _making(facts: Facts, wanted: Wanted, front: Front) -> tuple[Execution, Target] | None:
+def _making(facts: BuildFacts, wanted: ResolvedRequest, front: BuildKind) -> tuple[Execution, DesiredBuild] | None:
     """The execution under way that makes what is wanted, and the target with its pins; one that is forced first."""
     found = []
     for execution in _running(facts):
@@ -84,13 +98,13 @@ def _making(facts: Facts, wanted: Wanted, front: Front) -> tuple[Execution, Targ
     return min(found, key=lambda each: not _is_forced_now(facts, each[0]), default=None)
 
 
-def _is_forced_now(facts: Facts, execution: Execution) -> bool:
+def _is_forced_now(facts: BuildFacts, execution: Execution) -> bool:
     """Whether the rebuild that is asked for is what made it."""
     token = facts.wish.spec.rebuild.token
     return bool(token) and execution.forced is not None and execution.forced.token == token
 
 
-def is_new_token(facts: Facts) -> bool:
+def is_new_token(facts: BuildFacts) -> bool:
     """Whether a rebuild is asked for that no execution has been made for (BD-135)."""
     token = facts.wish.spec.rebuild.token
     if not token or token == facts.wish.rebuild_honoured:
@@ -98,23 +112,23 @@ def is_new_token(facts: Facts) -> bool:
     return not any(each.forced is not None and each.forced.token == token for each in own_executions(facts))
 
 
-def _in_progress(active: Execution, own: Target) -> Choice:
+def _in_progress(active: Execution, own: DesiredBuild) -> ExecutionChoice:
     """The execution goes on with all of its architectures, also with those whose nodes have left meanwhile (BD-120)."""
     keys = {**{each.architecture: each.key for each in active.keys}, **own.keys}
     keys = {each.architecture: keys[each.architecture] for each in active.keys}
     target = msgspec.structs.replace(own, keys=keys, architectures=tuple(sorted(keys)), forced=active.forced)
-    return Choice(decision="InProgress", target=target, execution=active)
+    return ExecutionChoice(decision="InProgress", target=target, execution=active)
 
 
 def _another(
-    facts: Facts, target: Target, needed: Sequence[str], current: Execution | None, front: Front
-) -> Choice | None:
+    facts: BuildFacts, target: DesiredBuild, needed: Sequence[str], current: Execution | None, front: BuildKind
+) -> ExecutionChoice | None:
     """An older result that covers, if the registry still has it and its children (BD-123 to BD-125).
 
     One that cannot be the wish's own is not chosen: an execution of another name has its images (BD-276). After one
     that is gone the next are asked for together, as many as are gone already.
     """
-    gone, asked = 0, list[tuple[Question, ...]]()
+    gone, asked = 0, list[tuple[BuildLookup, ...]]()
     for execution in covering(facts, target, needed):
         own = front.is_named(facts, target, execution)
         if own and current is not None and execution.name == current.name:
@@ -125,7 +139,7 @@ def _another(
         if "gone" in answers:
             gone += 1
             continue
-        questions = tuple(each for each in answers if isinstance(each, Question))
+        questions = tuple(each for each in answers if isinstance(each, BuildLookup))
         if questions:
             asked.append(questions)
             if len(asked) >= gone:
@@ -133,34 +147,36 @@ def _another(
         elif asked:
             break
         elif "unknown" in answers:
-            return Choice(decision="Wait", target=target, unreachable=f"{execution.result} could not be looked up")
+            return ExecutionChoice(
+                decision="Wait", target=target, unreachable=f"{execution.result} could not be looked up"
+            )
         else:
             if own:
-                return Choice(decision="Repoint", target=target, execution=execution)
+                return ExecutionChoice(decision="Repoint", target=target, execution=execution)
             return _renamed(facts, target, execution)
     if asked:
-        return Choice(decision="Wait", target=target, questions=tuple(each for some in asked for each in some))
+        return ExecutionChoice(decision="Wait", target=target, questions=tuple(each for some in asked for each in some))
     return None
 
 
-def _renamed(facts: Facts, target: Target, execution: Execution) -> Choice:
+def _renamed(facts: BuildFacts, target: DesiredBuild, execution: Execution) -> ExecutionChoice:
     """A new execution with every image of a result that covers: the same index, also where it has more than needed."""
     keys = {each.architecture: key_of(execution, each.architecture) for each in execution.children if usable(each)}
     extra = [each for each in execution.children if usable(each) and each.architecture not in target.keys]
     answers = [existence(facts, f"{execution.repository}@{each.digest}") for each in extra]
-    questions = tuple(each for each in answers if isinstance(each, Question))
+    questions = tuple(each for each in answers if isinstance(each, BuildLookup))
     if questions:
-        return Choice(decision="Wait", target=target, questions=questions)
+        return ExecutionChoice(decision="Wait", target=target, questions=questions)
     if any(each != "there" for each in answers):
-        return Choice(decision="Build", target=target)
+        return ExecutionChoice(decision="Build", target=target)
     keys = {**keys, **target.keys}
     whole = msgspec.structs.replace(
         target, keys=dict(sorted(keys.items())), architectures=tuple(sorted({*keys, *target.architectures}))
     )
-    return Choice(decision="Build", target=whole)
+    return ExecutionChoice(decision="Build", target=whole)
 
 
-def _renewed(facts: Facts, resolved: Resolved, target: Target) -> Choice:
+def _renewed(facts: BuildFacts, resolved: ResolvedArchitectures, target: DesiredBuild) -> ExecutionChoice:
     """A new rebuild token: the listed architectures; without a list a good build is renewed, a failed one resumed."""
     listed = set(facts.wish.spec.rebuild.architectures or ())
     if listed:
@@ -168,32 +184,32 @@ def _renewed(facts: Facts, resolved: Resolved, target: Target) -> Choice:
     finished = ended_by_itself(facts)
     if finished and finished[-1].phase == "Succeeded":
         return _forced(facts, target, resolved.architectures)
-    lacking, questions = [], list[Question]()
+    lacking, questions = [], list[BuildLookup]()
     for architecture in resolved.architectures:
-        look = search(facts, target, architecture)
+        look = find_reusable_child(facts, target, architecture)
         if look.questions:
             questions += look.questions
         elif look.unreachable:
-            return Choice(decision="Wait", target=target, unreachable=look.unreachable)
+            return ExecutionChoice(decision="Wait", target=target, unreachable=look.unreachable)
         elif look.found is None:
             lacking.append(architecture)
     if questions:
-        return Choice(decision="Wait", target=target, questions=tuple(questions))
+        return ExecutionChoice(decision="Wait", target=target, questions=tuple(questions))
     return _forced(facts, target, lacking)
 
 
-def _forced(facts: Facts, target: Target, architectures: Iterable[str]) -> Choice:
+def _forced(facts: BuildFacts, target: DesiredBuild, architectures: Iterable[str]) -> ExecutionChoice:
     forced = Forced(token=facts.wish.spec.rebuild.token, architectures=sorted(architectures))
-    return Choice(decision="Build", target=with_force(target, forced))
+    return ExecutionChoice(decision="Build", target=with_force(target, forced))
 
 
-def _names_nothing(facts: Facts, resolved: Resolved) -> bool:
+def _names_nothing(facts: BuildFacts, resolved: ResolvedArchitectures) -> bool:
     """The rebuild lists architectures, and none of them is wanted: it builds nothing (BD-135)."""
     listed = set(facts.wish.spec.rebuild.architectures or ())
     return bool(listed) and not listed & set(resolved.architectures)
 
 
-def _unknown(facts: Facts, resolved: Resolved) -> tuple[str, ...]:
+def _unknown(facts: BuildFacts, resolved: ResolvedArchitectures) -> tuple[str, ...]:
     if not is_new_token(facts):
         return ()
     return tuple(sorted(set(facts.wish.spec.rebuild.architectures or ()) - set(resolved.architectures)))

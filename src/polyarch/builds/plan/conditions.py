@@ -1,14 +1,13 @@
 """Conditions of builds and of their executions, and the line that sums a build up (BD-240, BD-241). Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from polyarch.builds.architectures.resolution import Resolved
-from polyarch.builds.executions.progress import summary as progress_summary
-from polyarch.builds.executions.state import FAULTY_CHILD, State, usable
-from polyarch.builds.facts.facts import ChildRecord
-from polyarch.builds.facts.problem import Problem
-from polyarch.builds.facts.times import written
+from polyarch.builds.architectures import ResolvedArchitectures
+from polyarch.builds.facts.build_facts import ENDED, ENDED_CHILD, ChildRecord, Execution, Problem, written
+from polyarch.builds.plan.actions import progress_summary
+from polyarch.builds.plan.document import PlannedEvent
+from polyarch.builds.plan.reuse import FAULTY_CHILD, ExecutionState, recorded_child, usable
 from polyarch.objects import Condition
 
 ARCHITECTURES_RESOLVED: Final = "ArchitecturesResolved"
@@ -19,7 +18,7 @@ DEGRADED: Final = "Degraded"
 CHILDREN_READY: Final = "ChildrenReady"
 INDEX_PUSHED: Final = "IndexPushed"
 SUCCEEDED: Final = "Succeeded"
-LONGEST: Final = 32_768
+MAX_MESSAGE: Final = 32_768
 """Bytes of a message that the API server takes; a status with a longer one would be refused as a whole."""
 
 
@@ -36,7 +35,7 @@ def stored(status: Mapping[str, Any], type: str) -> Mapping[str, Any]:
     return next((each for each in _objects(status.get("conditions")) if each.get("type") == type), {})
 
 
-def within(text: str, most: int = LONGEST) -> str:
+def within(text: str, most: int = MAX_MESSAGE) -> str:
     """The text in at most so many bytes; of a longer one its beginning, and how much is left out."""
     data = text.encode(errors="replace")
     if len(data) <= most:
@@ -53,7 +52,7 @@ def _objects(stored: Any) -> list[Mapping[str, Any]]:
 # -- of a build --------------------------------------------------------------------------------------------------------
 
 
-def architectures_resolved(resolved: Resolved) -> Condition:
+def architectures_resolved(resolved: ResolvedArchitectures) -> Condition:
     status = {"NoNodes": "False", "NodesUnknown": "Unknown"}.get(resolved.reason, "True")
     return Condition(ARCHITECTURES_RESOLVED, status, resolved.reason, resolved.message)  # type: ignore[arg-type]
 
@@ -66,7 +65,7 @@ def inputs_valid(problems: Sequence[Problem], *, undecided: bool = False) -> Con
     return Condition(INPUTS_VALID, "Unknown" if undecided else "False", problems[0].reason, message)
 
 
-def progressing(state: State | None, *, obstacle: Problem | None = None) -> Condition:
+def progressing(state: ExecutionState | None, *, obstacle: Problem | None = None) -> Condition:
     """What is going on. ``obstacle`` keeps a new execution from being made."""
     if state is None or state.finished:
         if obstacle is not None and obstacle.reason == "Suspended":
@@ -83,7 +82,7 @@ def progressing(state: State | None, *, obstacle: Problem | None = None) -> Cond
     return Condition(PROGRESSING, "True", "Building", f"{state.name} builds {_names(open_ones)}.")
 
 
-def ready(current: State | None, *, is_wanted: bool, missing: Sequence[str] = ()) -> Condition:
+def ready(current: ExecutionState | None, *, is_wanted: bool, missing: Sequence[str] = ()) -> Condition:
     """Whether there is a result, and whether it is what is wanted now."""
     if current is None or not current.result:
         return Condition(READY, "False", "NotBuilt", "No result has been published yet.")
@@ -102,7 +101,7 @@ def degraded(reason: str, message: str) -> Condition:
     return Condition(DEGRADED, "True", reason, message)
 
 
-def build_summary(state: State | None, current: State | None, architectures: Sequence[str]) -> str:
+def build_summary(state: ExecutionState | None, current: ExecutionState | None, architectures: Sequence[str]) -> str:
     """``2/2``, or ``1/2 arm64: BuildFailed`` (BD-014)."""
     if state is not None:
         return progress_summary(state.children)
@@ -116,12 +115,12 @@ def build_summary(state: State | None, current: State | None, architectures: Seq
 # -- of an execution ---------------------------------------------------------------------------------------------------
 
 
-def of_execution(state: State) -> tuple[Condition, ...]:
+def execution_conditions(state: ExecutionState) -> tuple[Condition, ...]:
     """The three of an ImageBuildRun."""
     return _children_ready(state), _index_pushed(state), _succeeded(state)
 
 
-def _children_ready(state: State) -> Condition:
+def _children_ready(state: ExecutionState) -> Condition:
     lacking = [each for each in state.children if not usable(each)]
     if not lacking:
         return Condition(CHILDREN_READY, "True", "Built", f"Every image is there: {_names(state.children)}.")
@@ -131,14 +130,14 @@ def _children_ready(state: State) -> Condition:
     return Condition(CHILDREN_READY, "False", state.reason or "Building", f"Not there yet: {_names(lacking)}.")
 
 
-def _index_pushed(state: State) -> Condition:
+def _index_pushed(state: ExecutionState) -> Condition:
     if state.phase == "Succeeded":
         return Condition(INDEX_PUSHED, "True", state.reason or "Published", f"{state.result} is published.")
     reason = state.reason if state.finished or state.phase == "Assembling" else ""
     return Condition(INDEX_PUSHED, "False", reason or state.phase, state.message if reason else "")
 
 
-def _succeeded(state: State) -> Condition:
+def _succeeded(state: ExecutionState) -> Condition:
     if state.phase == "Succeeded":
         return Condition(SUCCEEDED, "True", state.reason or "Published", state.message)
     if state.finished:
@@ -166,3 +165,176 @@ def _each(children: Iterable[ChildRecord]) -> str:
 
 def _names(children: Iterable[ChildRecord]) -> str:
     return ", ".join(each.architecture for each in children)
+
+
+# -- Events: what happened in a round, each told once for an architecture and an execution (BD-216, BD-242). Pure.
+
+
+def execution_events(before: Execution | None, state: ExecutionState, *, former: str) -> Iterator[PlannedEvent]:
+    """What changed in an execution. ``former``: the published digest until now."""
+    if before is None:
+        yield from _started(state)
+    for child in state.children:
+        known = recorded_child(before, child.architecture) if before is not None else None
+        if known is None or known.phase != child.phase:
+            yield from _of_child(state, child)
+    if state.finished and (before is None or before.phase != state.phase):
+        yield from _ended_events(state, former=former)
+
+
+def superseded_events(state: ExecutionState) -> PlannedEvent:
+    return _event("BuildSuperseded", f"{state.name} is not carried on: what is wanted has changed.", state)
+
+
+def notice_events(
+    resolved: ResolvedArchitectures, warnings: Sequence[Problem], unused: Sequence[str], unknown: Sequence[str]
+) -> Iterator[PlannedEvent]:
+    """What somebody may want to know about the wish and its nodes, whatever is built."""
+    for name in resolved.mismatched:
+        message = f"Node {name} has another architecture in its labels than in its status; the status counts."
+        yield _warning("ArchitectureLabelMismatch", message)
+    for problem in warnings:
+        yield _warning(problem.reason, problem.message, architecture=problem.architecture)
+    for architecture in unused:
+        message = f"The override for {architecture} is not used: {architecture} is not among the architectures."
+        yield PlannedEvent(type="Normal", reason="OverrideUnused", message=message, architecture=architecture)
+    for architecture in unknown:
+        message = f"spec.rebuild.architectures names {architecture}, which this build does not have."
+        yield _warning("RebuildArchitectureUnknown", message, architecture=architecture)
+    for architecture in resolved.pending:
+        message = f"{architecture} is built with the next build (spec.architectures.onNewArchitecture: NextBuild)."
+        yield PlannedEvent(type="Normal", reason="ArchitecturePending", message=message, architecture=architecture)
+
+
+def abandoned_tags_event(tags: Iterable[str], repository: str) -> Iterator[PlannedEvent]:
+    for tag in tags:
+        message = f"{repository}:{tag} is no longer moved; it stays in the registry where it is."
+        yield PlannedEvent(type="Normal", reason="TagAbandoned", message=message)
+
+
+def repointed_event(result: str, name: str) -> PlannedEvent:
+    """An older result is the published one again."""
+    message = f"{result}, which {name} made, is published again: the inputs are the same."
+    return PlannedEvent(type="Normal", reason="BuildSucceeded", message=message, execution=name)
+
+
+def _started(state: ExecutionState) -> Iterator[PlannedEvent]:
+    if state.forced is not None:
+        listed = ", ".join(state.forced.architectures or ()) or "what is missing"
+        yield _event("RebuildRequested", f"Rebuild {state.forced.token!r} was asked for: {listed}.", state)
+    reused = [each.architecture for each in state.children if each.phase == "Reused"]
+    rest = [each.architecture for each in state.children if each.phase != "Reused"]
+    parts = [f"builds {', '.join(rest)}" if rest else "", f"reuses {', '.join(reused)}" if reused else ""]
+    yield _event("BuildStarted", f"{state.name} {' and '.join(part for part in parts if part)}.", state)
+
+
+def _of_child(state: ExecutionState, child: ChildRecord) -> Iterator[PlannedEvent]:
+    match child.phase:
+        case "Reused":
+            message = (
+                f"{child.architecture} is not built again: {child.digest} of {child.reused_from} has the same key."
+            )
+            yield _event("ArchitectureReused", message, state, child)
+        case "Built":
+            yield _event("ArchitectureBuilt", f"{child.architecture} is built: {child.digest}.", state, child)
+        case "WaitingForNode":
+            yield _event("WaitingForNode", f"{child.architecture}: {child.message}", state, child)
+        case "Failed":
+            message = f"{child.architecture}: {child.reason}: {child.message}"
+            yield _warning("ArchitectureBuildFailed", message, architecture=child.architecture, execution=state.name)
+        case _:
+            return
+
+
+def _ended_events(state: ExecutionState, *, former: str) -> Iterator[PlannedEvent]:
+    if state.phase == "Succeeded":
+        if state.index is not None:
+            yield _event("IndexPushed", f"{state.result} has {len(state.children)} architectures.", state)
+        same = " (unchanged)" if former and state.result.endswith(f"@{former}") else ""
+        yield _event("BuildSucceeded", f"{state.result} is published{same}.", state)
+    elif state.phase == "Failed":
+        yield _warning("BuildFailed", f"{state.name}: {state.message or state.reason}", execution=state.name)
+    elif state.phase == "Interrupted":
+        yield _warning("BuildInterrupted", f"{state.name}: {state.message or state.reason}", execution=state.name)
+
+
+def _event(reason: str, message: str, state: ExecutionState, child: ChildRecord | None = None) -> PlannedEvent:
+    architecture = child.architecture if child is not None else ""
+    return PlannedEvent(type="Normal", reason=reason, message=message, architecture=architecture, execution=state.name)
+
+
+def _warning(reason: str, message: str, *, architecture: str = "", execution: str = "") -> PlannedEvent:
+    return PlannedEvent(type="Warning", reason=reason, message=message, architecture=architecture, execution=execution)
+
+
+# -- What of a status is to be written, and whether it may wait (BD-243, BD-324).
+
+
+STATUS_INTERVAL: Final = 2.0
+"""Seconds between two writes of progress to one object (BD-243)."""
+_RESULTS: Final = ("image", "currentRun", "activeRun", "rebuildToken", "result", "index")
+"""Members of which every change is an end or a beginning."""
+
+
+def status_patch(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """The merge patch (RFC 7386) that makes ``wanted`` of ``stored``; empty if they are equal."""
+    patch: dict[str, Any] = {name: None for name in stored if wanted.get(name) is None and stored[name] is not None}
+    for name, value in wanted.items():
+        known = stored.get(name)
+        if value is None or value == known:
+            continue
+        if isinstance(value, Mapping) and isinstance(known, Mapping):
+            if inner := status_patch(known, value):
+                patch[name] = inner
+        else:
+            patch[name] = value
+    return patch
+
+
+def may_wait(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Whether the difference is progress only: nothing ended, and no condition says anything new."""
+    if any(stored.get(name) != wanted.get(name) for name in _RESULTS):
+        return False
+    if wanted.get("phase") in ENDED and stored.get("phase") != wanted.get("phase"):
+        return False
+    return _ended_architectures(wanted) <= _ended_architectures(stored) and _condition_reasons(
+        wanted
+    ) == _condition_reasons(stored)
+
+
+class StatusRateLimiter:
+    """When progress of each object was written last; ``uid`` identifies the object."""
+
+    def __init__(self) -> None:
+        self._written: dict[str, float] = {}
+
+    def rest(self, uid: str, now: float) -> float:
+        """Seconds until progress may be written again; 0 if it may be now."""
+        last = self._written.get(uid)
+        return max(0.0, last + STATUS_INTERVAL - now) if last is not None else 0.0
+
+    def wrote(self, uid: str, now: float) -> None:
+        """Progress was written. What is older than the pace is forgotten."""
+        self._written = {each: at for each, at in self._written.items() if now - at < STATUS_INTERVAL}
+        self._written[uid] = now
+
+
+def _architectures(status: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+    """Of an ImageBuildRun; an ImageBuild has their names there."""
+    return (each for each in status.get("architectures") or () if isinstance(each, Mapping))
+
+
+def _ended_architectures(status: Mapping[str, Any]) -> set[tuple[Any, Any]]:
+    return {
+        (each.get("architecture"), each.get("phase"))
+        for each in _architectures(status)
+        if each.get("phase") in ENDED_CHILD
+    }
+
+
+def _condition_reasons(status: Mapping[str, Any]) -> set[tuple[Any, Any, Any]]:
+    return {
+        (each.get("type"), each.get("status"), each.get("reason"))
+        for each in status.get("conditions") or ()
+        if isinstance(each, Mapping)
+    }

@@ -2,25 +2,24 @@
 
 The same value feeds ``build plan``, ``build status``, events, conditions and the writes. ``questions`` is what the
 planner wants to know first: the front-end asks the registries, adds the answers to the facts, and plans again; a plan
-with questions has no writes.
-"""
+with questions has no writes."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
 
-from polyarch.builds.api.settings import Phase
-from polyarch.builds.facts.facts import Question
+from polyarch.builds.api.formats import Phase
+from polyarch.builds.facts.build_facts import BuildLookup
 from polyarch.objects import Condition
 
 SCHEMA = "polyarch.dev/build-plan.v1"
-Outcome = Literal["UpToDate", "Retag", "Repoint", "InProgress", "Reassemble", "Build", "Held", "Wait", "Invalid"]
+BuildDecision = Literal["UpToDate", "Retag", "Repoint", "InProgress", "Reassemble", "Build", "Held", "Wait", "Invalid"]
 Action = Literal["Build", "Reuse", "Adopt", "Wait", "Fail", "Cancel", "None"]
 IndexAction = Literal["None", "Push", "Exists", "Single"]
 
 
-def uid_of(kind: str, name: str) -> str:
+def uid_placeholder(kind: str, name: str) -> str:
     """Stands in a body for the UID of an object that an earlier write of the same plan creates."""
     return f"${{uid:{kind}/{name}}}"
 
@@ -47,7 +46,7 @@ class PlannedIndex(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     digest: str = ""
 
 
-class About(msgspec.Struct, frozen=True):
+class EventObject(msgspec.Struct, frozen=True):
     """An object that an event is about, where that is not the wish. ``uid`` may be what :func:`uid_of` says."""
 
     kind: str
@@ -63,7 +62,7 @@ class PlannedEvent(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     architecture: str = ""
     execution: str = ""
-    about: About | None = None
+    about: EventObject | None = None
     """None: the wish."""
 
 
@@ -93,10 +92,10 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
     body: Mapping[str, Any] = {}
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class BuildPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be done about one build, and why."""
 
-    decision: Outcome
+    decision: BuildDecision
     reason: str
     message: str
     architectures: tuple[str, ...] = ()
@@ -111,6 +110,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     writes: tuple[Write, ...] = ()
     requeue_after: float | None = None
     """Seconds."""
-    questions: tuple[Question, ...] = ()
+    questions: tuple[BuildLookup, ...] = ()
     key_documents: Mapping[str, Mapping[str, Any]] = {}
     """The object that each key is the hash of, for ``build plan --keys`` and its comparison (BD-302)."""

@@ -1,58 +1,74 @@
 """The planner: from the facts about one build to its plan (BD-004 to BD-006, BD-090). Pure.
 
 ``plan`` reads as the rules do: what is wanted, which execution is right for it, what is done now; then what is told
-about it and written. Equal facts give an equal plan, and planning after its own writes gives no further ones.
-"""
+about it and written. Equal facts give an equal plan, and planning after its own writes gives no further ones."""
 
 from collections.abc import Sequence
 
 from polyarch.builds import names
 from polyarch.builds.api.resources import Base, BaseChild, LastFailure
-from polyarch.builds.executions.carrying import PARTIAL, Carried, kept, superseded
-from polyarch.builds.executions.covering import covers, ended_by_itself
-from polyarch.builds.executions.failures import causes_of, explained
-from polyarch.builds.executions.moves import Move, Rules, moves
-from polyarch.builds.executions.state import FAULTY_CHILD, State, usable
-from polyarch.builds.executions.target import Target, target_of_execution
-from polyarch.builds.executions.wanted import Wanted, wanted
-from polyarch.builds.facts.facts import ChildRecord, Execution, Facts, PinnedBase, Question
-from polyarch.builds.facts.history import ENDED, current_execution, own_executions
-from polyarch.builds.facts.times import written
-from polyarch.builds.plan import conditions, events
-from polyarch.builds.plan.choice import Choice, choose, is_new_token
-from polyarch.builds.plan.course import Course
+from polyarch.builds.facts.build_facts import (
+    ENDED,
+    BuildFacts,
+    BuildLookup,
+    ChildRecord,
+    Execution,
+    PinnedBase,
+    current_execution,
+    own_executions,
+    written,
+)
+from polyarch.builds.plan import conditions
+from polyarch.builds.plan.actions import ArchitectureAction, ExecutionRules, next_actions
+from polyarch.builds.plan.choice import ExecutionChoice, choose_execution, is_new_token
+from polyarch.builds.plan.conditions import (
+    abandoned_tags_event,
+    execution_events,
+    notice_events,
+    repointed_event,
+    superseded_events,
+)
 from polyarch.builds.plan.document import (
     Action,
-    Plan,
+    BuildPlan,
     PlannedArchitecture,
     PlannedEvent,
     PlannedIndex,
-    uid_of,
+    uid_placeholder,
 )
-from polyarch.builds.plan.front import Front
-from polyarch.builds.plan.making import Making
-from polyarch.builds.plan.own import OWN
-from polyarch.builds.plan.relabelling import relabelling, unrecorded
-from polyarch.builds.plan.rounds import under_way
-from polyarch.builds.plan.rounds.decided import Round, stored_tags
-from polyarch.builds.plan.rounds.finished import finished
-from polyarch.builds.plan.rounds.waiting import held, sooner, unreachable, waiting
-from polyarch.builds.plan.steps import writes
+from polyarch.builds.plan.failures import causes_of, explained
+from polyarch.builds.plan.image_build import IMAGE_BUILD
+from polyarch.builds.plan.kind import BuildKind, JobInputs, PlanOutcome
+from polyarch.builds.plan.outcome import (
+    Round,
+    continued,
+    finished,
+    held,
+    new_execution,
+    sooner,
+    stored_tags,
+    unreachable,
+    waiting,
+)
+from polyarch.builds.plan.request import DesiredBuild, ResolvedRequest, recorded_build, resolve_request
+from polyarch.builds.plan.reuse import FAULTY_CHILD, ExecutionState, covers, ended_by_itself, usable
+from polyarch.builds.plan.update import PARTIAL, ExecutionUpdate, recorded_state, superseded_state
+from polyarch.builds.plan.writes import relabelling, unrecorded, writes
 from polyarch.objects import Condition
 
 
-def plan(facts: Facts, front: Front = OWN) -> Plan:
+def plan_build(facts: BuildFacts, front: BuildKind = IMAGE_BUILD) -> BuildPlan:
     """What is to be done about one build now, and why."""
     if (unlabelled := relabelling(facts)) is not None:
         return unlabelled
-    known = wanted(facts)
+    known = resolve_request(facts)
     if known.questions:
         return _asking(known, known.questions)
     choice = None
     if known.target is None:
         round_ = waiting(facts, known, known.problems)
     else:
-        choice = choose(facts, known, known.target, front)
+        choice = choose_execution(facts, known, known.target, front)
         if choice.questions:
             return _asking(known, choice.questions)
         round_ = _round(facts, front, known, choice)
@@ -64,22 +80,22 @@ def plan(facts: Facts, front: Front = OWN) -> Plan:
     return _planned(facts, front, known, choice, round_, ending)
 
 
-def _round(facts: Facts, front: Front, known: Wanted, choice: Choice) -> Round:
+def _round(facts: BuildFacts, front: BuildKind, known: ResolvedRequest, choice: ExecutionChoice) -> Round:
     if choice.unreachable:
         problem = unreachable(choice.unreachable)
         return waiting(facts, known, (problem,), target=choice.target)
     if choice.hold is not None:
         return held(facts, known, choice, choice.hold)
     if choice.execution is None:
-        return under_way.new(facts, front, known, choice)
+        return new_execution(facts, front, known, choice)
     if choice.decision == "InProgress":
-        return under_way.in_progress(facts, front, known, choice, choice.execution)
+        return continued(facts, front, known, choice, choice.execution)
     return finished(facts, front, choice, choice.execution)
 
 
-def _asking(known: Wanted, questions: Sequence[Question]) -> Plan:
+def _asking(known: ResolvedRequest, questions: Sequence[BuildLookup]) -> BuildPlan:
     asked = tuple(sorted(set(questions), key=lambda each: (each.what, each.reference, each.revalidate)))
-    return Plan(
+    return BuildPlan(
         decision="Wait",
         reason="Asking",
         message=f"{', '.join(each.reference for each in asked)} has to be looked up first.",
@@ -92,17 +108,17 @@ def _asking(known: Wanted, questions: Sequence[Question]) -> Plan:
 
 
 def _planned(
-    facts: Facts,
-    front: Front,
-    known: Wanted,
-    choice: Choice | None,
+    facts: BuildFacts,
+    front: BuildKind,
+    known: ResolvedRequest,
+    choice: ExecutionChoice | None,
     round_: Round,
-    ending: tuple[tuple[Execution, State], ...],
-) -> Plan:
+    ending: tuple[tuple[Execution, ExecutionState], ...],
+) -> BuildPlan:
     target, done = round_.target, round_.carried
     state = done.state if done is not None else None
     told = _events(facts, known, choice, round_, ending)
-    course = Course(
+    course = PlanOutcome(
         facts=facts,
         decision=round_.decision,
         reason=round_.reason,
@@ -132,7 +148,7 @@ def _planned(
     found = writes(course, front, done, makings=makings, kind=EXECUTION_KINDS[facts.wish.kind], retag=round_.retag)
     if any(write.step == "S10" for write in found):
         told = [*told, *_notices(known, choice, round_)]
-    return Plan(
+    return BuildPlan(
         decision=course.decision,
         reason=course.reason,
         message=course.message,
@@ -154,7 +170,7 @@ def _planned(
 EXECUTION_KINDS = {"ImageBuild": names.IMAGE_BUILD_RUNS.kind, "MachineOSConfig": "MachineOSBuild"}
 
 
-def _superseded(facts: Facts, round_: Round) -> tuple[tuple[Execution, State], ...]:
+def _superseded(facts: BuildFacts, round_: Round) -> tuple[tuple[Execution, ExecutionState], ...]:
     """Executions under way that are not the right one end; what their Jobs have done is recorded (BD-127)."""
     if not round_.ends_others:
         return ()
@@ -163,21 +179,21 @@ def _superseded(facts: Facts, round_: Round) -> tuple[tuple[Execution, State], .
     for each in own_executions(facts):
         if each.phase in ENDED or each.deleting or each.name == kept_name:
             continue
-        rules = Rules(name=each.name, job_name=lambda _: "", host=lambda _: ("", ""), may_start=False)
-        seen = moves(facts, target_of_execution(each), each, rules)
-        found.append((each, superseded(facts, each, [move.child for move in seen])))
+        rules = ExecutionRules(name=each.name, job_name=lambda _: "", host=lambda _: ("", ""), may_start=False)
+        seen = next_actions(facts, recorded_build(each), each, rules)
+        found.append((each, superseded_state(facts, each, [move.child for move in seen])))
     return tuple(found)
 
 
-def _makings(facts: Facts, front: Front, known: Wanted, round_: Round) -> list[Making]:
+def _makings(facts: BuildFacts, front: BuildKind, known: ResolvedRequest, round_: Round) -> list[JobInputs]:
     done, target = round_.carried, round_.target
     if done is None or target is None:
         return []
     name = done.recorded.name
-    uid = done.recorded.uid or uid_of(EXECUTION_KINDS[facts.wish.kind], name)
+    uid = done.recorded.uid or uid_placeholder(EXECUTION_KINDS[facts.wish.kind], name)
     count = len(done.moves)
     return [
-        Making(
+        JobInputs(
             facts=facts,
             target=target,
             inputs=known.inputs,
@@ -204,13 +220,13 @@ def _execution_name(round_: Round) -> str:
 # -- architectures and index -------------------------------------------------------------------------------------------
 
 
-def _per_architecture(facts: Facts, known: Wanted, round_: Round) -> tuple[PlannedArchitecture, ...]:
+def _per_architecture(facts: BuildFacts, known: ResolvedRequest, round_: Round) -> tuple[PlannedArchitecture, ...]:
     if round_.carried is not None:
         return tuple(_moved(move, round_.carried) for move in round_.carried.moves)
     state = round_.current
     if round_.hold is not None:
         failed = next((each for each in facts.executions if each.name == round_.hold.execution), None)
-        state = kept(failed) if failed is not None else None
+        state = recorded_state(failed) if failed is not None else None
     found = []
     for architecture in known.resolved.architectures:
         child = state.child(architecture) if state is not None else None
@@ -231,7 +247,7 @@ def _at_rest(architecture: str, child: ChildRecord | None, execution: str) -> Pl
     )
 
 
-def _moved(move: Move, done: Carried) -> PlannedArchitecture:
+def _moved(move: ArchitectureAction, done: ExecutionUpdate) -> PlannedArchitecture:
     child = done.state.child(move.child.architecture) or move.child
     action: Action = "None"
     source = child.reused_from
@@ -259,7 +275,7 @@ def _moved(move: Move, done: Carried) -> PlannedArchitecture:
     )
 
 
-def _index(target: Target | None, round_: Round) -> PlannedIndex:
+def _index(target: DesiredBuild | None, round_: Round) -> PlannedIndex:
     done = round_.carried
     if done is not None and round_.decision in ("InProgress", "Build", "Reassemble"):
         if done.state.finished and done.published is None:
@@ -279,7 +295,7 @@ def _index(target: Target | None, round_: Round) -> PlannedIndex:
 # -- what the wish says afterwards -------------------------------------------------------------------------------------
 
 
-def _conditions(facts: Facts, known: Wanted, round_: Round) -> tuple[Condition, ...]:
+def _conditions(facts: BuildFacts, known: ResolvedRequest, round_: Round) -> tuple[Condition, ...]:
     state = round_.carried.state if round_.carried is not None else None
     found = []
     if known.resolved.message:
@@ -292,7 +308,7 @@ def _conditions(facts: Facts, known: Wanted, round_: Round) -> tuple[Condition, 
     return tuple(found)
 
 
-def _is_wanted(facts: Facts, known: Wanted, round_: Round) -> bool:
+def _is_wanted(facts: BuildFacts, known: ResolvedRequest, round_: Round) -> bool:
     if round_.decision in ("UpToDate", "Retag", "Repoint"):
         return round_.trouble is None or round_.decision == "Retag"
     if round_.carried is not None and round_.carried.published is not None:
@@ -311,7 +327,7 @@ def _missing(round_: Round) -> list[str]:
     return [each.architecture for each in current.children if not usable(each)]
 
 
-def _degraded(facts: Facts, round_: Round, state: State | None) -> Condition:
+def _degraded(facts: BuildFacts, round_: Round, state: ExecutionState | None) -> Condition:
     if round_.problems and not round_.undecided:
         return conditions.degraded(round_.problems[0].reason, " ".join(each.message for each in round_.problems))
     if round_.hold is not None:
@@ -332,15 +348,15 @@ def _degraded(facts: Facts, round_: Round, state: State | None) -> Condition:
     return conditions.degraded("", "")
 
 
-def _summary(facts: Facts, known: Wanted, round_: Round) -> str:
+def _summary(facts: BuildFacts, known: ResolvedRequest, round_: Round) -> str:
     state = round_.carried.state if round_.carried is not None else None
     if state is None and round_.hold is not None:
         failed = next((each for each in facts.executions if each.name == round_.hold.execution), None)
-        state = kept(failed) if failed is not None else None
+        state = recorded_state(failed) if failed is not None else None
     return conditions.build_summary(state, round_.current, known.resolved.architectures)
 
 
-def _token(facts: Facts, round_: Round) -> str:
+def _token(facts: BuildFacts, round_: Round) -> str:
     """The last rebuild token that was honoured: its execution exists, or it names nothing that is wanted (BD-135)."""
     token = facts.wish.spec.rebuild.token
     if not token or (round_.decision in ("Wait", "Invalid") and is_new_token(facts)):
@@ -348,7 +364,7 @@ def _token(facts: Facts, round_: Round) -> str:
     return token
 
 
-def _bases(known: Wanted, round_: Round) -> tuple[Base, ...] | None:
+def _bases(known: ResolvedRequest, round_: Round) -> tuple[Base, ...] | None:
     if known.bases is None or round_.problems or round_.obstacle is not None:
         return None
     return tuple(_base(each) for each in known.bases)
@@ -364,22 +380,22 @@ def _base(pinned: PinnedBase) -> Base:
     )
 
 
-def _last_failure(facts: Facts, state: State | None) -> LastFailure | None:
+def _last_failure(facts: BuildFacts, state: ExecutionState | None) -> LastFailure | None:
     """Of the newest execution that ended by itself, if it failed."""
     if state is not None and state.finished:
         return _failure_of(state) if _is_failure(state) else None
     ended = ended_by_itself(facts)
     if not ended:
         return None
-    newest = kept(ended[-1])
+    newest = recorded_state(ended[-1])
     return _failure_of(newest) if _is_failure(newest) else None
 
 
-def _is_failure(state: State) -> bool:
+def _is_failure(state: ExecutionState) -> bool:
     return state.phase in ("Failed", "Interrupted") or (state.phase == "Succeeded" and state.reason == PARTIAL)
 
 
-def _failure_of(state: State) -> LastFailure:
+def _failure_of(state: ExecutionState) -> LastFailure:
     faulty = [each.architecture for each in state.children if each.phase in FAULTY_CHILD]
     first = next((each.reason for each in state.children if each.phase in FAULTY_CHILD), state.reason)
     return LastFailure(run=state.name, reason=first, message=state.message, architectures=faulty or None)
@@ -389,25 +405,25 @@ def _failure_of(state: State) -> LastFailure:
 
 
 def _events(
-    facts: Facts,
-    known: Wanted,
-    choice: Choice | None,
+    facts: BuildFacts,
+    known: ResolvedRequest,
+    choice: ExecutionChoice | None,
     round_: Round,
-    ending: Sequence[tuple[Execution, State]],
+    ending: Sequence[tuple[Execution, ExecutionState]],
 ) -> list[PlannedEvent]:
     former = str(facts.wish.status.get("image") or "").partition("@")[2]
-    found: list[PlannedEvent] = [events.superseded(state) for _, state in ending]
+    found: list[PlannedEvent] = [superseded_events(state) for _, state in ending]
     if round_.carried is not None:
-        found += events.of_execution(round_.before, round_.carried.state, former=former)
+        found += execution_events(round_.before, round_.carried.state, former=former)
     if round_.current is not None and round_.decision == "Repoint" and round_.trouble is None:
-        found.append(events.repointed(round_.current.result, round_.current.name))
+        found.append(repointed_event(round_.current.result, round_.current.name))
     if round_.target is not None and round_.trouble is None and set(round_.tags) != set(stored_tags(facts)):
         gone = [each for each in stored_tags(facts) if each not in round_.tags]
-        found += events.abandoned_tags(gone, round_.target.repository)
+        found += abandoned_tags_event(gone, round_.target.repository)
     return found
 
 
-def _notices(known: Wanted, choice: Choice | None, round_: Round) -> list[PlannedEvent]:
+def _notices(known: ResolvedRequest, choice: ExecutionChoice | None, round_: Round) -> list[PlannedEvent]:
     unknown = choice.unknown_forced if choice is not None else ()
     warnings = [*known.warnings, *round_.warnings]
-    return list(events.notices(known.resolved, warnings, known.inputs.unused_overrides, unknown))
+    return list(notice_events(known.resolved, warnings, known.inputs.unused_overrides, unknown))

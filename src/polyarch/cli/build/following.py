@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from polyarch.builds import names
 from polyarch.builds.api.resources import ImageBuild, ImageBuildRun
 from polyarch.builds.jobs.contract import BUILD_CONTAINER
-from polyarch.builds.keys.handles import LONGEST_LABEL, short
+from polyarch.builds.names import MAX_LABEL, shortened
 from polyarch.cli.build.board import Board
 from polyarch.cli.build.observation import UNFINISHED, BuildPod, End, Goal, Sight, Step, sight
 from polyarch.clock import Clock, SystemClock
@@ -34,7 +34,7 @@ class Followed:
         self._readers: dict[str, asyncio.Task[None]] = {}
         self._followed = ""
         self.seen = Sight()
-        label = f"{names.BUILD_LABEL}={short(key.name, LONGEST_LABEL)}"
+        label = f"{names.BUILD_LABEL}={shortened(key.name, MAX_LABEL)}"
         self._builds = informers.informer(
             names.IMAGE_BUILDS, ImageBuild, namespace=key.namespace, field_selector=f"metadata.name={key.name}"
         )
@@ -63,7 +63,7 @@ class Followed:
 
     def _look(self) -> None:
         build = self._builds.store.get(self._key)
-        label = short(self._followed, LONGEST_LABEL)
+        label = shortened(self._followed, MAX_LABEL)
         pods = [each for each in self._pods.store.values() if each.run == label]
         self.seen = sight(
             build, self._runs.store.values(), self._goal, followed=self._followed, pods=pods, steps=self._steps

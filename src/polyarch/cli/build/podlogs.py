@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple
 from polyarch.builds import names
 from polyarch.builds.api.resources import ArchitectureStatus, ImageBuild, ImageBuildRun
 from polyarch.builds.jobs.contract import BUILD_CONTAINER, PUSH_CONTAINER
-from polyarch.builds.keys.handles import LONGEST_LABEL, short
+from polyarch.builds.names import MAX_LABEL, shortened
 from polyarch.cli.build import composition
 from polyarch.cli.build.observation import BuildPod
 from polyarch.cli.build.options import WhereFlags
@@ -207,7 +207,7 @@ def gone(status: ArchitectureStatus) -> list[str]:
 
 
 def _selector(run: ImageBuildRun) -> str:
-    return f"{names.RUN_LABEL}={short(run.metadata.name, LONGEST_LABEL)}"
+    return f"{names.RUN_LABEL}={shortened(run.metadata.name, MAX_LABEL)}"
 
 
 class Following:

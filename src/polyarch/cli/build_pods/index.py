@@ -11,7 +11,7 @@ from polyarch.cli.options.values import File, option
 from polyarch.cli.options.verbosity import AS_USUAL, Verbosity
 
 if TYPE_CHECKING:
-    from polyarch.builds.agent.ending import Ending
+    from polyarch.builds.agent import Ending
     from polyarch.oci.image.contents import Connection
 
 EPILOGUE = epilogue(
@@ -39,8 +39,8 @@ def index(
 ) -> int:
     """Join children that are in a registry in one index, push it and move its tags."""
     messages = verbosity.messages()
-    from polyarch.builds.agent.registry_work import push_index
-    from polyarch.builds.publishing.publication import Publication
+    from polyarch.builds.agent import push_index
+    from polyarch.builds.registry import Publication
     from polyarch.cli.build_pods.work import read_document, run_work
 
     order = read_document(document, Publication)

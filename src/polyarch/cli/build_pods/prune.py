@@ -11,7 +11,7 @@ from polyarch.cli.options.values import File, option
 from polyarch.cli.options.verbosity import AS_USUAL, Verbosity
 
 if TYPE_CHECKING:
-    from polyarch.builds.agent.ending import Ending
+    from polyarch.builds.agent import Ending
     from polyarch.oci.image.contents import Connection
 
 EPILOGUE = epilogue(
@@ -34,7 +34,7 @@ def prune_images(
 ) -> int:
     """Delete images from a registry, indexes before what they hold."""
     messages = verbosity.messages()
-    from polyarch.builds.agent.registry_work import PruneDocument, prune
+    from polyarch.builds.agent import PruneDocument, prune
     from polyarch.cli.build_pods.work import read_document, run_work
 
     order = read_document(document, PruneDocument)

@@ -12,7 +12,7 @@ from polyarch.cli.options.values import Directory, Placeholder, Tag, option
 from polyarch.cli.options.verbosity import AS_USUAL, Verbosity
 
 if TYPE_CHECKING:
-    from polyarch.builds.agent.ending import Ending
+    from polyarch.builds.agent import Ending
     from polyarch.oci.image.contents import Connection
 
 Repository = Annotated[str, Placeholder("REPOSITORY")]
@@ -49,7 +49,7 @@ def push(
 ) -> int:
     """Push the image that a build left in a layout, every byte checked."""
     messages = verbosity.messages()
-    from polyarch.builds.agent.pushing import Upload, push_child
+    from polyarch.builds.agent import Upload, push_child
     from polyarch.cli.build_pods.work import run_work
     from polyarch.cli.errors import UsageError
     from polyarch.oci.reference import InvalidReference, parse_located

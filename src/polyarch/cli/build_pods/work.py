@@ -12,8 +12,8 @@ from typing import TypeVar
 import msgspec
 
 from polyarch.builds import names
-from polyarch.builds.agent.ending import Ending, write_message
-from polyarch.builds.jobs.contract import Failed
+from polyarch.builds.agent import Ending, write_message
+from polyarch.builds.jobs.contract import FailureMessage
 from polyarch.cli.errors import UsageError
 from polyarch.cli.options.registries import RegistryOptions
 from polyarch.cli.output.messages import Messages
@@ -60,7 +60,7 @@ def run_work(
         ending = asyncio.run(connected())
     except InvalidSetting as error:
         raise UsageError(str(error)) from None
-    if isinstance(ending.message, Failed):
+    if isinstance(ending.message, FailureMessage):
         print(f"{ending.message.reason}: {ending.message.message}", file=sys.stderr, flush=True)
     write_message(Path(log), ending.message)
     return ending.code

@@ -11,8 +11,7 @@ from typing import Any, ClassVar, Final
 import msgspec
 import yaml
 
-from polyarch.builds.facts.offline import FactsFile, InvalidFacts
-from polyarch.builds.facts.offline import Path as MemberPath
+from polyarch.builds.facts.offline import FactsFile, InvalidFacts, MemberPath
 from polyarch.cli.errors import UsageError
 from polyarch.cli.input.yaml_files import StrictLoader
 

@@ -49,7 +49,7 @@ PARTS: Final = (
         ("taints/metrics.py",),
     ),
     Part("Builds", "The builder.", ("builds/metrics.py",)),
-    Part("Builds of MachineOSConfigs", "The builder, with `builds.machineOs`.", ("builds/controller/machine/",)),
+    Part("Builds of MachineOSConfigs", "The builder, with `builds.machineOs`.", ("builds/controller/machine_os.py",)),
     Part("Exporters of NUMA zones", "Each for its node.", ("numa/exporter/",)),
     Part("The scheduler of NUMA zones", "Its extender.", ("numa/extender/",)),
     Part(

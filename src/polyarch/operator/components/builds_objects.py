@@ -11,7 +11,7 @@ import msgspec
 
 from polyarch import names as shared
 from polyarch.builds import names
-from polyarch.builds.machineos import vocabulary
+from polyarch.builds.machineos import api
 from polyarch.kube import events, lease
 from polyarch.kube.rbac import granted, managing, role, rule, union
 from polyarch.kube.resources import (
@@ -90,15 +90,15 @@ def machine_permissions(settings: OperatorSettings, cluster: ClusterCapabilities
     """The rules of machine OS images: a role of their own, which exists only where they are wanted (BD-331)."""
     if settings.machine_os_in(cluster) == "off":
         return RolePermissions((), {})
-    kinds = (vocabulary.CONFIGS, vocabulary.BUILDS, vocabulary.POOLS)
+    kinds = (api.CONFIGS, api.BUILDS, api.POOLS)
     return RolePermissions(
         cluster=(
-            rule((vocabulary.CONFIGS, vocabulary.POOLS), "get", "list", "watch", "patch"),
-            rule(vocabulary.BUILDS, "create", "get", "list", "watch", "patch", "delete"),
-            rule(vocabulary.RENDERED, "get", "list", "watch"),
-            rule(vocabulary.CONTROLLER_CONFIGS, "list", "watch"),
+            rule((api.CONFIGS, api.POOLS), "get", "list", "watch", "patch"),
+            rule(api.BUILDS, "create", "get", "list", "watch", "patch", "delete"),
+            rule(api.RENDERED, "get", "list", "watch"),
+            rule(api.CONTROLLER_CONFIGS, "list", "watch"),
             rule(kinds, "patch", subresource="status"),
-            rule((vocabulary.CONFIGS, vocabulary.BUILDS), "update", subresource="finalizers"),
+            rule((api.CONFIGS, api.BUILDS), "update", subresource="finalizers"),
         ),
         namespaces={
             settings.machine_os_namespace: (rule(SECRETS, "get", "create", "patch"), rule(DEPLOYMENTS, "list", "watch"))

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from polyarch.builds.effects.registry_writes import Registries
+from polyarch.builds.controller.writes import Registries
 from polyarch.builds.metrics import BuildMetrics
 from polyarch.kube.manager import Process
 from polyarch.oci.mirrors.sources import Configuration

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from polyarch.builds import names
-from polyarch.builds.jobs.contract import EXIT_REASONS, TRANSIENT, BuildDocument, Failed
+from polyarch.builds.jobs.contract import EXIT_REASONS, TRANSIENT, BuildDocument, FailureMessage
 from polyarch.sandbox.building.mishaps import Mishaps
 
 _FAILS: Final = re.compile(r"RUN\s+(?:false|exit\s+(?P<code>[1-9][0-9]{0,2}))\s*", re.IGNORECASE)
@@ -28,7 +28,7 @@ class Course(msgspec.Struct, frozen=True, kw_only=True):
     lines: tuple[str, ...]
     pause: float
     exit: int = 0
-    failed: Failed | None = None
+    failed: FailureMessage | None = None
 
 
 def course(document: BuildDocument, containerfile: str, wanted: Mishaps) -> Course:
@@ -41,13 +41,13 @@ def course(document: BuildDocument, containerfile: str, wanted: Mishaps) -> Cour
             code = int(match["code"] or 1)
             problem = f'building at STEP "{step}": while running runtime: exit status {code}'
             lines.append(f"Error: {problem}")
-            failed = Failed(reason="BuildFailed", message=f"{step}: exit {code}")
+            failed = FailureMessage(reason="BuildFailed", message=f"{step}: exit {code}")
             return Course(lines=tuple(lines), pause=_pause(wanted, lines), exit=TRANSIENT, failed=failed)
     if wanted.evict:
         return Course(lines=tuple(lines), pause=_pause(wanted, lines), exit=EVICTED_CODE)
     if wanted.exit is not None:
         lines.append(f"Error: the build was asked to end with exit code {wanted.exit}")
-        failed = Failed(reason=_reason(wanted.exit), message=f"asked to end with exit code {wanted.exit}")
+        failed = FailureMessage(reason=_reason(wanted.exit), message=f"asked to end with exit code {wanted.exit}")
         return Course(lines=tuple(lines), pause=_pause(wanted, lines), exit=wanted.exit, failed=failed)
     return Course(lines=(*lines, f"COMMIT for linux/{document.architecture}"), pause=_pause(wanted, [*lines, ""]))
 
@@ -58,7 +58,7 @@ def _reason(code: int) -> str:
 
 def refused(problem: str) -> Course:
     """A build that does not begin: its user's error."""
-    failed = Failed(reason="ContainerfileInvalid", message=problem)
+    failed = FailureMessage(reason="ContainerfileInvalid", message=problem)
     return Course(lines=(f"Error: {problem}",), pause=0.0, exit=names.USER_ERROR, failed=failed)
 
 

@@ -6,7 +6,7 @@ import os
 import pytest
 from build_layouts import LayoutFolder
 
-from polyarch.builds.agent.layout import Unusable, check_layout
+from polyarch.builds.agent import UnusableLayout, check_layout
 from polyarch.oci.documents import DOCKER_SCHEMA2, OCI_INDEX, OCI_MANIFEST
 
 
@@ -16,7 +16,7 @@ def folder(tmp_path):
 
 
 def refused(folder, architecture="arm64"):
-    with pytest.raises(Unusable) as raised:
+    with pytest.raises(UnusableLayout) as raised:
         check_layout(folder.root, architecture)
     return raised.value.code, str(raised.value)
 
@@ -164,5 +164,5 @@ def test_bd_148_bd_322_anything_else_is_invalid_with_a_sentence(folder, spoil) -
 
 
 def test_bd_148_a_folder_that_is_not_there_is_invalid(tmp_path) -> None:
-    with pytest.raises(Unusable, match="No such file"):
+    with pytest.raises(UnusableLayout, match="No such file"):
         check_layout(tmp_path / "nothing", "arm64")

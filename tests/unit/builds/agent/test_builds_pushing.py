@@ -7,13 +7,20 @@ import pytest
 from build_layouts import LayoutFolder
 from image_parts import layer, put_image
 
-from polyarch.builds.agent.ending import Ending, of_registry, write_message
-from polyarch.builds.agent.pushing import Upload, push_child
-from polyarch.builds.agent.registry_work import PruneDocument, prune, push_index
+from polyarch.builds.agent import (
+    Ending,
+    PruneDocument,
+    Upload,
+    of_registry,
+    prune,
+    push_child,
+    push_index,
+    write_message,
+)
 from polyarch.builds.jobs import contract
-from polyarch.builds.jobs.harvest import index_pushed, pushed
-from polyarch.builds.pruning.counting import Image
-from polyarch.builds.publishing.publication import ChildImage, Publication
+from polyarch.builds.jobs.results import index_message, push_message
+from polyarch.builds.pruning import PrunableImage
+from polyarch.builds.registry import ChildImage, Publication
 from polyarch.oci.answer import InspectionError
 
 NOWHERE = "sha256:" + "0" * 64
@@ -42,7 +49,7 @@ class TestPush:
     async def test_bd_148_blobs_then_the_manifest_then_its_tag(self, folder, target, connection, upload):
         ending, notes = await push(connection, upload())
         assert ending.code == 0
-        assert ending.message == contract.Pushed(
+        assert ending.message == contract.PushMessage(
             digest=folder.manifest[0],
             size=folder.manifest[1],
             media_type="application/vnd.oci.image.manifest.v1+json",
@@ -58,7 +65,7 @@ class TestPush:
         write_message(tmp_path / "log", ending.message)
         text = (tmp_path / "log").read_text()
         assert text.count("\n") == 1
-        assert pushed(text, architecture="arm64") == ending.message
+        assert push_message(text, architecture="arm64") == ending.message
 
     async def test_bd_148_what_is_there_is_not_sent_again(self, target, connection, upload):
         first, _ = await push(connection, upload())
@@ -111,7 +118,7 @@ class TestIndex:
         ending = await push_index(connection, asked)
         assert ending.code == 0
         assert target.tags["team/app", "run"] == target.tags["team/app", "latest"] == ending.message.digest
-        assert index_pushed(msgspec.json.encode(ending.message).decode()) == ending.message
+        assert index_message(msgspec.json.encode(ending.message).decode()) == ending.message
         assert (ending.message.os, ending.message.architecture) == ("", ""), "an index is of no one architecture"
 
     async def test_bd_179_an_only_child_that_is_the_result_says_of_which_architecture_it_is(self, target, connection):
@@ -126,7 +133,7 @@ class TestIndex:
         asked = self.asked(target, amd64=self.put(target, "amd64"), arm64=NOWHERE)
         target.forget_requests()
         ending = await push_index(connection, asked)
-        assert ending == Ending(0, contract.IndexPushed(missing=("arm64",)))
+        assert ending == Ending(0, contract.IndexMessage(missing=("arm64",)))
         assert target.writes == []
 
     async def test_bd_178_a_child_of_another_architecture_is_refused(self, target, connection):
@@ -142,12 +149,12 @@ class TestIndex:
 class TestPrune:
     async def test_bd_178_images_are_deleted_and_counted(self, target, connection):
         digest = put_image(target, "team/app", "old", "linux/arm64", [layer({"a": b"x"})])
-        image = Image(repository=f"{target.host}/team/app", digest=digest, kind="child")
+        image = PrunableImage(repository=f"{target.host}/team/app", digest=digest, kind="child")
         ending = await prune(connection, PruneDocument(images=(image,)))
-        assert (ending.code, ending.message) == (0, contract.Pruned(deleted=1))
+        assert (ending.code, ending.message) == (0, contract.PruneMessage(deleted=1))
 
     async def test_bd_178_what_could_not_be_deleted_yet_is_tried_again(self, connection):
-        image = Image(repository="127.0.0.1:1/team/app", digest=NOWHERE, kind="child")
+        image = PrunableImage(repository="127.0.0.1:1/team/app", digest=NOWHERE, kind="child")
         ending = await prune(connection, PruneDocument(images=(image,)))
         assert ending.code == 1
 

@@ -7,15 +7,10 @@ import msgspec
 import pytest
 from build_refusals import Json, spec
 
-from polyarch.builds.api import settings
-from polyarch.builds.api.crds import IMMUTABLE, crds
-from polyarch.builds.api.resources import (
-    ImageBuildRunSpec,
-    ImageBuildRunStatus,
-    ImageBuildSpec,
-    ImageBuildStatus,
-)
-from polyarch.builds.api.settings import BuildTimes, build_seconds, emulation_hosts
+from polyarch.builds.api import formats
+from polyarch.builds.api.crd import IMMUTABLE, crds
+from polyarch.builds.api.formats import BuildTimes, build_seconds, emulation_hosts
+from polyarch.builds.api.resources import ImageBuildRunSpec, ImageBuildRunStatus, ImageBuildSpec, ImageBuildStatus
 
 BUILD, RUN = crds()
 ROOTS = {each["spec"]["names"]["kind"]: each["spec"]["versions"][0] for each in (BUILD, RUN)}
@@ -217,10 +212,10 @@ def test_bd_020_the_spec_of_a_run_never_changes() -> None:
 def test_bd_022_phases_are_those_that_the_planner_knows() -> None:
     """BD-022."""
     status = root("ImageBuildRun")["properties"]["status"]["properties"]
-    assert status["phase"]["enum"] == list(get_args(settings.ExecutionPhase))
+    assert status["phase"]["enum"] == list(get_args(formats.ExecutionPhase))
     architecture = status["architectures"]
     assert architecture["x-kubernetes-list-map-keys"] == ["architecture"]
-    assert architecture["items"]["properties"]["phase"]["enum"] == list(get_args(settings.Phase))
+    assert architecture["items"]["properties"]["phase"]["enum"] == list(get_args(formats.Phase))
     assert architecture["items"]["properties"]["message"]["maxLength"] == 1024
 
 

@@ -9,7 +9,7 @@ from build_refusals import ACCEPTED, REFUSED, Json, git, source, spec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyarch.builds.api import forms
+from polyarch.builds.api import formats
 from polyarch.builds.api.resources import ImageBuildSpec
 from polyarch.builds.api.validation import InvalidBuild, object_problems, spec_problems, validated
 from polyarch.oci.reference import InvalidReference, parse
@@ -94,10 +94,10 @@ def test_bd_320_a_spec_that_was_read_is_judged_alike() -> None:
     assert [each.field for each in spec_problems(read)] == ["spec.output.repository"]
 
 
-REPOSITORIES = st.from_regex(forms.REPOSITORY.replace("$", r"\Z"), fullmatch=True)
+REPOSITORIES = st.from_regex(formats.REPOSITORY.replace("$", r"\Z"), fullmatch=True)
 
 
-@given(REPOSITORIES.filter(lambda text: len(text) < 200 and forms.matches(forms.HOST, text)))
+@given(REPOSITORIES.filter(lambda text: len(text) < 200 and formats.matches(formats.HOST, text)))
 def test_bd_012_a_repository_that_is_accepted_is_a_reference(text: str) -> None:
     """BD-012: what the schema lets pass, the registry client can read, but for addresses and ports out of range."""
     try:
@@ -127,16 +127,16 @@ class TestArchitectures:
     )
     def test_bd_011_the_right_spelling_is_in_the_message(self, name: str, advice: str) -> None:
         """BD-011."""
-        assert not forms.is_architecture(name)
-        assert forms.architecture_problem(name).endswith(f"write {advice}")
+        assert not formats.is_architecture(name)
+        assert formats.architecture_problem(name).endswith(f"write {advice}")
 
     @pytest.mark.parametrize("name", ["noarch", "NOARCH", "arm/v7", "a", "", "abcdefghijklmnopq", "arm64\n", "ärm"])
     def test_bd_011_what_is_no_architecture(self, name: str) -> None:
         """BD-011: there is none to write instead, so the message says what one looks like."""
-        assert not forms.is_architecture(name)
-        assert "such as amd64" in forms.architecture_problem(name)
+        assert not formats.is_architecture(name)
+        assert "such as amd64" in formats.architecture_problem(name)
 
     @pytest.mark.parametrize("name", ["amd64", "arm64", "386", "riscv64", "e2k", "s390x"])
     def test_bd_011_names_of_go(self, name: str) -> None:
         """BD-011: known or not."""
-        assert forms.is_architecture(name)
+        assert formats.is_architecture(name)

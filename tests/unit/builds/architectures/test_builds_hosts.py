@@ -6,13 +6,13 @@ import pytest
 from build_wishes import facts, node, wish
 
 from polyarch.builds.api.resources import ArchitectureScheduling, Emulation, Scheduling
-from polyarch.builds.architectures.hosts import auto_profile, host_of, is_available
-from polyarch.builds.facts.facts import Facts, NodeFacts, Settings
+from polyarch.builds.architectures import auto_profile, host_of, is_available
+from polyarch.builds.facts.build_facts import BuildFacts, NodeFacts, PlanSettings
 
 DEDICATED = (("dedicated", "ci", "NoSchedule"),)
 
 
-def of(strategy: str, *nodes: NodeFacts, hosts: list[str] | None = None, **scheduling: Any) -> Facts:
+def of(strategy: str, *nodes: NodeFacts, hosts: list[str] | None = None, **scheduling: Any) -> BuildFacts:
     """A build of arm64; ``scheduling`` is that of arm64."""
     own = [ArchitectureScheduling(architecture="arm64", **scheduling)] if scheduling else None
     spec: dict[str, Any] = {
@@ -23,7 +23,7 @@ def of(strategy: str, *nodes: NodeFacts, hosts: list[str] | None = None, **sched
     return facts(*nodes, of=wish(**spec))
 
 
-CASES: dict[str, tuple[Facts, tuple[str, str]]] = {
+CASES: dict[str, tuple[BuildFacts, tuple[str, str]]] = {
     "Native has its own nodes": (of("Native", node("b", "arm64")), ("Native", "arm64")),
     "Native never runs elsewhere": (of("Native", node("a")), ("Native", "arm64")),
     "Emulated takes the host": (of("Emulated", node("a"), node("b", "arm64")), ("Emulated", "amd64")),
@@ -101,7 +101,7 @@ def test_bd_141_taint_keys_are_settings() -> None:
     own = facts(
         node("a", taints=(("example.com/cpu", "amd64", "NoSchedule"),)),
         of=wish(strategy="PreferNative"),
-        settings=Settings(arch_taint_keys=("example.com/cpu",)),
+        settings=PlanSettings(arch_taint_keys=("example.com/cpu",)),
     )
     assert host_of(own, "arm64").architecture == "amd64"
 

@@ -6,9 +6,8 @@ import msgspec
 from build_wishes import CONTROL_PLANE, DAY, NOW, facts, node, wanted, wish
 
 from polyarch.builds.api.resources import ArchitectureScheduling, Scheduling
-from polyarch.builds.architectures.node_index import Effect, NodeIndex
-from polyarch.builds.architectures.resolution import resolve
-from polyarch.builds.architectures.selection import deciding_labels
+from polyarch.builds.architectures import deciding_labels, resolve_architectures
+from polyarch.builds.node_index import NodeChangeEffect, NodeIndex
 
 DEFAULT = deciding_labels(wish().spec)
 POOL = DEFAULT | {"pool"}
@@ -47,7 +46,7 @@ def test_bd_348_five_thousand_nodes_of_two_kinds_are_two() -> None:
         sample = index.sample(DEFAULT)
         assert [each.name for each in sample] == [nodes[count - 1].name, nodes[count - 2].name]
         assert len(index) == count
-        assert resolve(facts(*sample)) == resolve(facts(*nodes))
+        assert resolve_architectures(facts(*sample)) == resolve_architectures(facts(*nodes))
 
 
 def test_bd_348_a_change_of_one_node_reads_no_other() -> None:
@@ -66,7 +65,7 @@ def test_bd_348_a_change_of_one_node_reads_no_other() -> None:
 def test_bd_348_a_heartbeat_changes_nothing() -> None:
     index = NodeIndex([node("a")])
     sample = index.sample(DEFAULT)
-    assert index.put(node("a")) == Effect()
+    assert index.put(node("a")) == NodeChangeEffect()
     assert index.sample(DEFAULT) is sample
 
 
@@ -101,16 +100,16 @@ def test_what_a_change_made_a_difference_to() -> None:
     index.sample(DEFAULT)
     index.sample(POOL)
     both = frozenset({DEFAULT, POOL})
-    assert index.put(node("c", "arm64")) == Effect(both, both), "a new architecture"
-    assert index.put(node("d", "arm64")) == Effect(), "one more of the same"
-    assert index.put(node("d", "arm64", ready=False)) == Effect(availability=both), "a node that is not ready"
-    assert index.put(node("d", "arm64", ready=False, labels={"pool": "x"})) == Effect(
+    assert index.put(node("c", "arm64")) == NodeChangeEffect(both, both), "a new architecture"
+    assert index.put(node("d", "arm64")) == NodeChangeEffect(), "one more of the same"
+    assert index.put(node("d", "arm64", ready=False)) == NodeChangeEffect(availability=both), "a node that is not ready"
+    assert index.put(node("d", "arm64", ready=False, labels={"pool": "x"})) == NodeChangeEffect(
         frozenset({POOL}), frozenset({POOL})
     ), "a label that one selector names"
-    assert index.put(node("a", labels={"other": "y"})) == Effect(), "a label that none names"
+    assert index.put(node("a", labels={"other": "y"})) == NodeChangeEffect(), "a label that none names"
     index.remove("d")
-    assert index.remove("c") == Effect(both, both), "the last of an architecture"
-    assert index.remove("c") == Effect(), "a node that is not there"
+    assert index.remove("c") == NodeChangeEffect(both, both), "the last of an architecture"
+    assert index.remove("c") == NodeChangeEffect(), "a node that is not there"
 
 
 def test_a_node_that_is_being_deleted_is_gone() -> None:
@@ -132,14 +131,14 @@ def test_views_that_no_build_needs_are_forgotten() -> None:
     index = NodeIndex([node("a")])
     index.sample(POOL)
     index.keep([DEFAULT])
-    assert index.put(node("b", "arm64")) == Effect()
+    assert index.put(node("b", "arm64")) == NodeChangeEffect()
     assert len(index.sample(POOL)) == 2
 
 
 def test_nodes_that_a_message_names_are_all_there() -> None:
     nodes = [*(node(f"bad-{each}", "arm64", mismatch=True) for each in range(3)), node("mute", ""), node("mute-2", "")]
     index = NodeIndex(nodes)
-    resolved = resolve(facts(*index.sample(DEFAULT)))
+    resolved = resolve_architectures(facts(*index.sample(DEFAULT)))
     assert resolved.mismatched == ("bad-0", "bad-1", "bad-2")
     assert resolved.unplaced == ("mute", "mute-2")
 

@@ -8,10 +8,9 @@ import pytest
 from build_wishes import BASE, NOW, digest, facts, failed, image, index, node, wish
 
 from polyarch.builds.api.resources import BaseImages, Emulation, Source, Substitute
-from polyarch.builds.architectures.children import child_of
-from polyarch.builds.architectures.pins import Pinned, pinning
-from polyarch.builds.facts.facts import Facts, PinnedBase, Question
-from polyarch.builds.keys.inputs import effective
+from polyarch.builds.base_images import PinSet, child_of, pin_images
+from polyarch.builds.facts.build_facts import BuildFacts, BuildLookup, PinnedBase
+from polyarch.builds.keys import effective_inputs
 from polyarch.oci.answer import Entry, Inspection
 from polyarch.platforms import Platform
 
@@ -27,29 +26,29 @@ def pin(*, top: str = "f", age: float = 3600.0, reference: str = BASE, **childre
 
 def given(
     *answers: Inspection, pins: tuple[PinnedBase, ...] = (), fresh: bool = False, policy: str = "OnBuild", **spec: Any
-) -> Facts:
+) -> BuildFacts:
     base_images = BaseImages(policy=policy, interval="1h" if policy == "Interval" else "")
     build = msgspec.structs.replace(wish(**{"base_images": base_images, **spec}), pins=pins)
     images = {each.reference.canonical: each for each in answers}
     return facts(node("a"), node("b", "arm64"), of=build, images=images, pins_fresh=fresh)
 
 
-def pinned(of: Facts, architectures: tuple[str, ...] = BOTH) -> Pinned:
-    return pinning(of, architectures, effective(of.wish, of.inputs, architectures))
+def pinned(of: BuildFacts, architectures: tuple[str, ...] = BOTH) -> PinSet:
+    return pin_images(of, architectures, effective_inputs(of.wish, of.inputs, architectures))
 
 
-def letters(of: Facts) -> Mapping[str, str]:
+def letters(of: BuildFacts) -> Mapping[str, str]:
     """Architecture → letter of the digest that the base is pinned to."""
     return {name: found[BASE][7] for name, found in pinned(of).pins.items() if BASE in found}
 
 
-def asked(of: Facts) -> list[tuple[str, bool]]:
+def asked(of: BuildFacts) -> list[tuple[str, bool]]:
     return [(each.reference, each.revalidate) for each in pinned(of).questions]
 
 
 def test_bd_061_a_reference_without_a_pin_is_asked_for_once_for_all_architectures() -> None:
     found = pinned(given())
-    assert found.questions == (Question(reference=BASE, what="inspect"),)
+    assert found.questions == (BuildLookup(reference=BASE, what="inspect"),)
     assert found.pins == {"amd64": {}, "arm64": {}}
 
 
@@ -71,7 +70,7 @@ def test_bd_061_a_child_whose_digest_is_not_known_is_no_pin() -> None:
 
 MOVED = index(BASE, top="9", amd64="1", arm64="2")
 OLD = (pin(amd64="a", arm64="b"),)
-POLICIES: dict[str, tuple[Facts, dict[str, str], list[tuple[str, bool]]]] = {
+POLICIES: dict[str, tuple[BuildFacts, dict[str, str], list[tuple[str, bool]]]] = {
     "OnBuild plans with the pins that there are": (given(MOVED, pins=OLD), {"amd64": "a", "arm64": "b"}, []),
     "OnBuild takes the new answer once the plan needs a Job": (
         given(MOVED, pins=OLD, fresh=True),
@@ -173,7 +172,7 @@ def test_bd_075_a_stage_that_runs_on_the_builder_counts_for_the_architecture_and
 
 def test_bd_178_where_only_jobs_may_ask_nothing_is_asked_or_pinned() -> None:
     found = pinned(given(MOVED, pins=OLD, registry_access="Job"))
-    assert found == Pinned()
+    assert found == PinSet()
 
 
 def test_bd_061_several_references_are_asked_in_one_round() -> None:

@@ -7,9 +7,9 @@ import pytest
 from build_wishes import BASE, NOW, digest, facts, failed, image, index, node, wish
 
 from polyarch.builds.api.resources import BaseImages, Builder, Emulation, Source
-from polyarch.builds.architectures.preflight import Preflight, preflight
-from polyarch.builds.facts.facts import Facts, MachineInputs, PinnedBase, Settings
-from polyarch.builds.keys.inputs import effective
+from polyarch.builds.base_images import PreflightResult, preflight
+from polyarch.builds.facts.build_facts import BuildFacts, MachineOSInputs, PinnedBase, PlanSettings
+from polyarch.builds.keys import effective_inputs
 from polyarch.oci.answer import Inspection, Status
 
 BOTH = ("amd64", "arm64")
@@ -17,17 +17,17 @@ BUILDER = "quay.io/buildah/stable:v1.39"
 PUSH = "quay.io/polyarch/polyarch:1"
 GOOD = index(BASE, amd64="a", arm64="b")
 TOOLS = (index(BUILDER, amd64="a", arm64="b"), index(PUSH, amd64="a", arm64="b"))
-ROLE = Settings(builder_image=BUILDER, push_image=PUSH)
+ROLE = PlanSettings(builder_image=BUILDER, push_image=PUSH)
 
 
-def given(*answers: Inspection, fresh: bool = False, pins: tuple[PinnedBase, ...] = (), **spec: Any) -> Facts:
+def given(*answers: Inspection, fresh: bool = False, pins: tuple[PinnedBase, ...] = (), **spec: Any) -> BuildFacts:
     images = {each.reference.canonical: each for each in answers}
     build = msgspec.structs.replace(wish(**spec), pins=pins)
     return facts(node("a"), node("b", "arm64"), of=build, images=images, pins_fresh=fresh, settings=ROLE)
 
 
-def judged(of: Facts, architectures: tuple[str, ...] = BOTH) -> Preflight:
-    return preflight(of, architectures, effective(of.wish, of.inputs, architectures))
+def judged(of: BuildFacts, architectures: tuple[str, ...] = BOTH) -> PreflightResult:
+    return preflight(of, architectures, effective_inputs(of.wish, of.inputs, architectures))
 
 
 def test_bd_059_every_image_is_asked_for_once_before_anything_is_said() -> None:
@@ -37,7 +37,7 @@ def test_bd_059_every_image_is_asked_for_once_before_anything_is_said() -> None:
 
 
 def test_bd_059_a_build_that_has_everything_has_no_problem() -> None:
-    assert judged(given(GOOD, *TOOLS)) == Preflight()
+    assert judged(given(GOOD, *TOOLS)) == PreflightResult()
 
 
 PROBLEMS: dict[str, tuple[tuple[Inspection, ...], str, str, str]] = {
@@ -157,7 +157,7 @@ EMULATED: dict[str, Any] = {"strategy": "Emulated", "emulation": Emulation(hosts
 
 def test_bd_059_builder_and_push_images_are_judged_for_where_they_run() -> None:
     tools = (index(BUILDER, amd64="a"), index(PUSH, amd64="a"))
-    assert judged(given(GOOD, *tools, **EMULATED)) == Preflight()
+    assert judged(given(GOOD, *tools, **EMULATED)) == PreflightResult()
     assert judged(given(GOOD, *tools)).reason == "BuilderImageArchitectureMissing"
 
 
@@ -166,7 +166,7 @@ def test_bd_059_stages_of_the_build_platform_are_judged_for_where_they_run() -> 
     text = f"FROM --platform=$BUILDPLATFORM {tools} AS tools\nFROM {BASE}\nCOPY --from=tools /x /x\n"
     source = Source(containerfile=text)
     emulated = judged(given(GOOD, index(tools, amd64="a"), *TOOLS, source=source, **EMULATED))
-    assert emulated == Preflight()
+    assert emulated == PreflightResult()
     native = judged(given(GOOD, index(tools, amd64="a"), *TOOLS, source=source))
     assert [(each.reason, each.architecture) for each in native.problems] == [("BaseImageArchitectureMissing", "arm64")]
     lacking = judged(given(GOOD, index(tools, arm64="a"), *TOOLS, source=source, **EMULATED), ("arm64", "s390x"))
@@ -183,7 +183,7 @@ def test_bd_059_own_images_of_a_build_come_before_those_of_the_role() -> None:
 def test_bd_059_images_of_a_machine_os_are_judged_too() -> None:
     os_image = f"quay.io/team/os@{digest('c')}"
     of = given(*TOOLS, index(os_image, amd64="a"), source=Source(containerfile=""))
-    machine = msgspec.structs.replace(of.wish, machine=MachineInputs(os_image=os_image))
+    machine = msgspec.structs.replace(of.wish, machine=MachineOSInputs(os_image=os_image))
     verdict = judged(msgspec.structs.replace(of, wish=machine))
     assert [(each.reason, each.architecture) for each in verdict.problems] == [
         ("BaseImageArchitectureMissing", "arm64")
@@ -205,14 +205,14 @@ def test_bd_061_on_build_the_tag_is_asked_about_again_before_a_job_is_made() -> 
 @pytest.mark.parametrize("policy", ["Never", "Interval"])
 def test_bd_061_other_policies_trust_their_pins(policy: str) -> None:
     base_images = BaseImages(policy=policy, interval="1h" if policy == "Interval" else "")
-    assert judged(given(*TOOLS, pins=(PIN,), base_images=base_images)) == Preflight()
+    assert judged(given(*TOOLS, pins=(PIN,), base_images=base_images)) == PreflightResult()
 
 
 def test_bd_061_a_digest_does_not_move() -> None:
     fixed = f"quay.io/team/base@{digest('f')}"
     pin = msgspec.structs.replace(PIN, reference=fixed)
     of = given(*TOOLS, pins=(pin,), source=Source(containerfile=f"FROM {fixed}\n"))
-    assert judged(of) == Preflight()
+    assert judged(of) == PreflightResult()
 
 
 def test_bd_061_a_pin_whose_registry_is_away_does_not_make_a_job() -> None:
@@ -221,10 +221,10 @@ def test_bd_061_a_pin_whose_registry_is_away_does_not_make_a_job() -> None:
 
 
 def test_bd_178_where_only_jobs_may_ask_nothing_is_judged() -> None:
-    assert judged(given(registry_access="Job")) == Preflight()
+    assert judged(given(registry_access="Job")) == PreflightResult()
 
 
 def test_an_artifact_fits_every_architecture() -> None:
     text = f"FROM {BASE}\nCOPY --from=quay.io/team/data:1 /x /x\n"
     data = msgspec.structs.replace(index("quay.io/team/data:1"), status=Status.NEUTRAL, kind="artifact")
-    assert judged(given(GOOD, data, *TOOLS, source=Source(containerfile=text))) == Preflight()
+    assert judged(given(GOOD, data, *TOOLS, source=Source(containerfile=text))) == PreflightResult()

@@ -6,18 +6,18 @@ import msgspec
 import pytest
 from build_wishes import CONTROL_PLANE, NOW, execution, facts, node, wanted, wish
 
-from polyarch.builds.architectures.resolution import forbids, resolve
-from polyarch.builds.facts.facts import Facts, NodeFacts
+from polyarch.builds.architectures import forbids, resolve_architectures
+from polyarch.builds.facts.build_facts import BuildFacts, NodeFacts
 from polyarch.selectors import LabelSelector
 
 GPU = {"matchLabels": {"pool": "gpu"}}
 
 
-def of(*nodes: NodeFacts, **architectures: Any) -> Facts:
+def of(*nodes: NodeFacts, **architectures: Any) -> BuildFacts:
     return facts(*nodes, of=wish(**wanted(**architectures)))
 
 
-COUNTED: dict[str, tuple[Facts, tuple[str, ...]]] = {
+COUNTED: dict[str, tuple[BuildFacts, tuple[str, ...]]] = {
     "BD-040 every architecture of a worker": (of(node("a"), node("b", "arm64")), ("amd64", "arm64")),
     "BD-040 not of one that is being deleted": (of(node("a"), node("b", "arm64", deleting=True)), ("amd64",)),
     "BD-040 not of windows": (of(node("a"), node("b", "arm64", operating_system="windows")), ("amd64",)),
@@ -73,38 +73,38 @@ COUNTED: dict[str, tuple[Facts, tuple[str, ...]]] = {
 @pytest.mark.parametrize("case", COUNTED, ids=str)
 def test_the_architectures_of_a_build_are_those_of_the_nodes_it_is_for(case: str) -> None:
     given, expected = COUNTED[case]
-    resolved = resolve(given)
+    resolved = resolve_architectures(given)
     assert resolved.architectures == expected
     assert resolved.wait == ("" if expected else "NoNodes")
 
 
 def test_bd_040_a_node_that_says_nothing_is_named() -> None:
-    resolved = resolve(of(node("a"), *(node(f"mute-{each}", "") for each in range(7))))
+    resolved = resolve_architectures(of(node("a"), *(node(f"mute-{each}", "") for each in range(7))))
     assert resolved.unplaced == tuple(f"mute-{each}" for each in range(7))
     assert "mute-0, mute-1, mute-2, mute-3, mute-4 and 2 more" in resolved.message
 
 
 def test_bd_040_a_node_whose_labels_contradict_it_is_named() -> None:
     given = of(node("b", "arm64", mismatch=True), node("a"), node("w", mismatch=True, operating_system="windows"))
-    assert resolve(given).mismatched == ("b",)
+    assert resolve_architectures(given).mismatched == ("b",)
 
 
 def test_bd_040_how_many_nodes_there_are_is_nowhere_in_the_answer() -> None:
     """BD-100: a message that counted them would be a status write for every node."""
-    few = resolve(of(node("a"), node("b", "arm64")))
-    many = resolve(of(*(node(f"a{each}") for each in range(9)), node("b", "arm64")))
+    few = resolve_architectures(of(node("a"), node("b", "arm64")))
+    many = resolve_architectures(of(*(node(f"a{each}") for each in range(9)), node("b", "arm64")))
     assert few == many
 
 
 def test_bd_043_without_any_node_the_build_waits() -> None:
-    resolved = resolve(of())
+    resolved = resolve_architectures(of())
     assert (resolved.wait, resolved.reason, resolved.requeue_after) == ("NoNodes", "NoNodes", None)
     assert resolved.message == (
         "There are no linux nodes that are workers; add one, or name architectures in spec.architectures.list."
     )
 
 
-WORDS: dict[str, tuple[Facts, str]] = {
+WORDS: dict[str, tuple[BuildFacts, str]] = {
     "workers": (of(node("a")), "amd64: the architectures of the linux nodes that are workers."),
     "only a control plane": (
         of(node("m", labels=CONTROL_PLANE)),
@@ -138,39 +138,39 @@ WORDS: dict[str, tuple[Facts, str]] = {
 @pytest.mark.parametrize("case", WORDS, ids=str)
 def test_bd_241_the_message_says_where_the_architectures_come_from(case: str) -> None:
     given, expected = WORDS[case]
-    assert resolve(given).message == expected
+    assert resolve_architectures(given).message == expected
 
 
 def test_bd_043_everything_excluded_is_no_architecture_either() -> None:
-    assert resolve(of(node("a"), exclude=["amd64"])).wait == "NoNodes"
+    assert resolve_architectures(of(node("a"), exclude=["amd64"])).wait == "NoNodes"
 
 
 BUILT = execution("web-1", "amd64")
 
 
-def grown(*nodes: NodeFacts, executions: Any = (BUILT,), current: str = "web-1", **architectures: Any) -> Facts:
+def grown(*nodes: NodeFacts, executions: Any = (BUILT,), current: str = "web-1", **architectures: Any) -> BuildFacts:
     """A build whose result is for amd64."""
     return facts(*nodes, of=wish(current=current, **wanted(**architectures)), executions=tuple(executions))
 
 
 def test_bd_042_a_new_architecture_counts_once_its_oldest_node_has_settled() -> None:
     young = grown(node("a"), node("b", "arm64", age=10), node("c", "arm64", age=25))
-    resolved = resolve(young)
+    resolved = resolve_architectures(young)
     assert resolved.architectures == ("amd64",)
     assert resolved.newcomers == ("arm64",)
     assert (resolved.reason, resolved.requeue_after) == ("Settling", 5.0)
     assert "arm64 counts once a node of it is 30s old" in resolved.message
-    settled = resolve(msgspec.structs.replace(young, now=NOW + 5))
+    settled = resolve_architectures(msgspec.structs.replace(young, now=NOW + 5))
     assert (settled.architectures, settled.newcomers, settled.reason) == (("amd64", "arm64"), (), "Resolved")
     assert settled.requeue_after is None
 
 
 def test_bd_043_the_first_newcomer_that_is_old_enough_is_waited_for() -> None:
     given = grown(node("a"), node("b", "arm64", age=10), node("c", "s390x", age=22))
-    assert resolve(given).requeue_after == 8.0
+    assert resolve_architectures(given).requeue_after == 8.0
 
 
-NO_NEWCOMER: dict[str, Facts] = {
+NO_NEWCOMER: dict[str, BuildFacts] = {
     "before the first execution": grown(node("b", "arm64", age=1), executions=()),
     "an execution of another object of the same name is none": grown(
         node("b", "arm64", age=1), executions=[execution("web-0", "amd64", owner="uid-former")]
@@ -187,7 +187,7 @@ NO_NEWCOMER: dict[str, Facts] = {
 
 @pytest.mark.parametrize("case", NO_NEWCOMER, ids=str)
 def test_bd_042_no_newcomer(case: str) -> None:
-    resolved = resolve(NO_NEWCOMER[case])
+    resolved = resolve_architectures(NO_NEWCOMER[case])
     assert resolved.architectures == ("arm64",)
     assert (resolved.newcomers, resolved.requeue_after) == ((), None)
 
@@ -195,36 +195,36 @@ def test_bd_042_no_newcomer(case: str) -> None:
 def test_bd_042_a_flapping_node_is_young_each_time() -> None:
     """Nothing remembers that it was there before."""
     for age in (3, 20, 1):
-        assert resolve(grown(node("a"), node("b", "arm64", age=age))).newcomers == ("arm64",)
+        assert resolve_architectures(grown(node("a"), node("b", "arm64", age=age))).newcomers == ("arm64",)
 
 
 def test_bd_042_an_excluded_newcomer_is_not_waited_for() -> None:
-    resolved = resolve(grown(node("a"), node("b", "arm64", age=1), exclude=["arm64"]))
+    resolved = resolve_architectures(grown(node("a"), node("b", "arm64", age=1), exclude=["arm64"]))
     assert (resolved.newcomers, resolved.reason, resolved.requeue_after) == ((), "Resolved", None)
 
 
 def test_bd_043_newcomers_alone_are_no_architecture_yet() -> None:
     """A replaced pool of another architecture: nothing is planned until it has settled."""
-    resolved = resolve(grown(node("b", "arm64", age=10)))
+    resolved = resolve_architectures(grown(node("b", "arm64", age=10)))
     assert (resolved.architectures, resolved.wait, resolved.reason) == ((), "NoNodes", "Settling")
     assert resolved.requeue_after == 20.0
 
 
 def test_bd_044_only_the_architectures_that_are_wanted_make_a_build_multi() -> None:
     both = (node("a"), node("b", "arm64"))
-    assert resolve(of(*both)).is_multi
-    assert not resolve(of(*both, exclude=["arm64"])).is_multi
-    assert resolve(of(node("a"), include=["arm64"])).is_multi
+    assert resolve_architectures(of(*both)).is_multi
+    assert not resolve_architectures(of(*both, exclude=["arm64"])).is_multi
+    assert resolve_architectures(of(node("a"), include=["arm64"])).is_multi
 
 
 def test_bd_045_an_architecture_is_forbidden_by_the_spec_and_not_by_its_absence() -> None:
     """BD-120, BD-121: passive loss changes nothing, active loss drops it."""
     result = [execution("web-1", "amd64", "arm64")]
-    gone = resolve(grown(node("a"), executions=result))
+    gone = resolve_architectures(grown(node("a"), executions=result))
     assert (gone.architectures, gone.dropped) == (("amd64",), ())
-    excluded = resolve(grown(node("a"), node("b", "arm64"), executions=result, exclude=["arm64"]))
+    excluded = resolve_architectures(grown(node("a"), node("b", "arm64"), executions=result, exclude=["arm64"]))
     assert (excluded.architectures, excluded.dropped) == (("amd64",), ("arm64",))
-    listed = resolve(grown(node("a"), executions=result, mode="Explicit", list=["amd64"]))
+    listed = resolve_architectures(grown(node("a"), executions=result, mode="Explicit", list=["amd64"]))
     assert (listed.architectures, listed.dropped) == (("amd64",), ("arm64",))
 
 
@@ -239,7 +239,7 @@ def test_bd_045_forbidden() -> None:
 
 def test_bd_046_next_build_postpones_what_the_result_lacks() -> None:
     given = grown(node("a"), node("b", "arm64"), onNewArchitecture="NextBuild")
-    resolved = resolve(given)
+    resolved = resolve_architectures(given)
     assert resolved.architectures == ("amd64", "arm64")
     assert (resolved.pending, resolved.needed) == (("arm64",), ("amd64",))
 
@@ -247,17 +247,17 @@ def test_bd_046_next_build_postpones_what_the_result_lacks() -> None:
 def test_bd_046_without_a_result_nothing_is_postponed() -> None:
     failed = execution("web-1", "amd64", phase="Failed")
     given = grown(node("a"), node("b", "arm64"), executions=[failed], current="", onNewArchitecture="NextBuild")
-    assert resolve(given).pending == ()
+    assert resolve_architectures(given).pending == ()
 
 
 def test_bd_119_and_bd_122_an_architecture_joins_leaves_and_comes_back() -> None:
     """What D becomes; what is built then is the planner's."""
-    joined = resolve(grown(node("a"), node("b", "arm64")))
+    joined = resolve_architectures(grown(node("a"), node("b", "arm64")))
     assert (joined.architectures, joined.needed) == (("amd64", "arm64"), ("amd64", "arm64"))
     result = [execution("web-2", "amd64", "arm64")]
-    left = resolve(grown(node("a"), executions=result, current="web-2"))
+    left = resolve_architectures(grown(node("a"), executions=result, current="web-2"))
     assert left.architectures == ("amd64",)
-    back = resolve(grown(node("a"), node("c", "arm64", age=1), executions=result, current="web-2"))
+    back = resolve_architectures(grown(node("a"), node("c", "arm64", age=1), executions=result, current="web-2"))
     assert (back.architectures, back.newcomers) == (("amd64", "arm64"), ())
 
 
@@ -271,13 +271,13 @@ def test_bd_119_and_bd_122_an_architecture_joins_leaves_and_comes_back() -> None
     ids=["the last ones stay", "there is no default architecture", "a list is known without nodes"],
 )
 def test_bd_047_nodes_that_are_not_known(architectures: Any, status: Any, last: tuple[str, ...]) -> None:
-    given = Facts(now=NOW, wish=wish(status=status, **wanted(**architectures)), nodes=None)
-    resolved = resolve(given)
+    given = BuildFacts(now=NOW, wish=wish(status=status, **wanted(**architectures)), nodes=None)
+    resolved = resolve_architectures(given)
     assert (resolved.wait, resolved.reason, resolved.architectures) == ("NodesUnknown", "NodesUnknown", last)
 
 
 def test_bd_041_a_selector_may_use_expressions() -> None:
     selector = {"matchExpressions": [{"key": "pool", "operator": "NotIn", "values": ["gpu"]}]}
     given = of(node("a"), node("b", "arm64", labels={"pool": "gpu"}), nodeSelector=selector)
-    assert resolve(given).architectures == ("amd64",)
+    assert resolve_architectures(given).architectures == ("amd64",)
     assert isinstance(given.wish.spec.architectures.node_selector, LabelSelector)

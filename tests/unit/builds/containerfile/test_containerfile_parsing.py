@@ -4,12 +4,22 @@ import time
 
 import pytest
 
-from polyarch.builds.containerfile import parsing, text
-from polyarch.builds.containerfile.parsing import Containerfile
+from polyarch.builds.containerfile import (
+    NO_BASE,
+    NO_COMMAND,
+    NO_DIRECTORY,
+    NO_FROM,
+    NO_PATHS,
+    UNKNOWN,
+    UNREADABLE,
+    Containerfile,
+    normalised_text,
+    parse_containerfile,
+)
 
 
 def parsed(body: str, **options: object) -> Containerfile:
-    return parsing.parse(text.normalised(body), **options)  # type: ignore[arg-type]
+    return parse_containerfile(normalised_text(body), **options)  # type: ignore[arg-type]
 
 
 def messages(body: str, **options: object) -> list[str]:
@@ -33,8 +43,8 @@ def messages(body: str, **options: object) -> list[str]:
 )
 def test_bd_056_normalised(written: str, expected: str) -> None:
     """BD-056: byte-order mark, line ends and the end of the text, and nothing else."""
-    assert text.normalised(written) == expected
-    assert text.normalised(expected) == expected
+    assert normalised_text(written) == expected
+    assert normalised_text(expected) == expected
 
 
 GOOD = {
@@ -73,41 +83,41 @@ def test_bd_057_what_builders_take(body: str) -> None:
 
 
 BAD = {
-    "nothing": ("", 1, "there is no FROM", "FROM IMAGE", text.NO_FROM),
-    "comments": ("# only\n", 1, "there is no FROM", "FROM IMAGE", text.NO_FROM),
-    "no base": ("FROM\n", 1, "FROM has no arguments", "FROM IMAGE or FROM IMAGE AS STAGE", text.NO_BASE),
-    "half a name": ("FROM a AS\n", 1, "FROM has 'a AS'", "FROM IMAGE or FROM IMAGE AS STAGE", text.NO_BASE),
-    "two bases": ("FROM a b\n", 1, "FROM has 'a b'", "FROM IMAGE or FROM IMAGE AS STAGE", text.NO_BASE),
-    "unlike AS": ("FROM a IS b\n", 1, "FROM has 'a IS b'", "FROM IMAGE or FROM IMAGE AS STAGE", text.NO_BASE),
-    "misspelt": ("FROM a\n\nRUNN x\n", 3, "unknown instruction 'RUNN'", "RUN", text.UNKNOWN),
-    "nothing like it": ("FROM a\n§§§ x\n", 2, "unknown instruction '§§§'", "one of ADD, ARG, CMD, COPY", text.UNKNOWN),
-    "before FROM": ("RUN x\nFROM a\n", 1, "RUN comes before the first FROM", "FROM, or ARG before it", text.NO_FROM),
-    "RUN": ("FROM a\nRUN\n", 2, "RUN has no arguments", "RUN COMMAND", text.NO_COMMAND),
-    "RUN with flags only": ("FROM a\nRUN --network=none\n", 2, "RUN has no arguments", "RUN COMMAND", text.NO_COMMAND),
-    "RUN with an empty list": ("FROM a\nRUN []\n", 2, "RUN has '[]'", "RUN COMMAND", text.NO_COMMAND),
-    "COPY": ("FROM a\nCOPY x\n", 2, "COPY has 'x'", "COPY SOURCE… DESTINATION", text.NO_PATHS),
-    "COPY of a list": ('FROM a\nCOPY ["x"]\n', 2, "COPY has", "COPY SOURCE… DESTINATION", text.NO_PATHS),
-    "ADD": ("FROM a\nADD\n", 2, "ADD has no arguments", "ADD SOURCE… DESTINATION", text.UNREADABLE),
-    "WORKDIR": ("FROM a\nWORKDIR \n", 2, "WORKDIR has no arguments", "WORKDIR DIRECTORY", text.NO_DIRECTORY),
-    "ENV": ("FROM a\nENV A\n", 2, "ENV has 'A'", "ENV NAME=VALUE …", text.UNREADABLE),
-    "ENV without name": ("FROM a\nENV =x\n", 2, "ENV has '=x'", "ENV NAME=VALUE …", text.UNREADABLE),
-    "ENV half": ("FROM a\nENV A=1 B\n", 2, "ENV has 'A=1 B'", "ENV NAME=VALUE …", text.UNREADABLE),
-    "ARG": ("ARG\nFROM a\n", 1, "ARG has no arguments", "ARG NAME or ARG NAME=DEFAULT", text.UNREADABLE),
-    "SHELL": ("FROM a\nSHELL /bin/sh\n", 2, "SHELL has '/bin/sh'", 'SHELL ["PROGRAM", "ARGUMENT"…]', text.UNREADABLE),
-    "HEALTHCHECK": ("FROM a\nHEALTHCHECK x\n", 2, "HEALTHCHECK has 'x'", "HEALTHCHECK CMD COMMAND", text.UNREADABLE),
-    "HEALTHCHECK CMD": ("FROM a\nHEALTHCHECK CMD\n", 2, "HEALTHCHECK has 'CMD'", "COMMAND", text.UNREADABLE),
-    "ONBUILD FROM": ("FROM a\nONBUILD FROM b\n", 2, "ONBUILD has 'FROM b'", "ONBUILD and an inst", text.UNREADABLE),
-    "ONBUILD COPY": ("FROM a\nONBUILD COPY b\n", 2, "ONBUILD has 'COPY b'", "ONBUILD and an inst", text.UNREADABLE),
-    "USER": ("FROM a\nUSER\n", 2, "USER has no arguments", "USER NAME", text.UNREADABLE),
-    "VOLUME": ("FROM a\nVOLUME []\n", 2, "VOLUME has '[]'", "VOLUME DIRECTORY…", text.UNREADABLE),
+    "nothing": ("", 1, "there is no FROM", "FROM IMAGE", NO_FROM),
+    "comments": ("# only\n", 1, "there is no FROM", "FROM IMAGE", NO_FROM),
+    "no base": ("FROM\n", 1, "FROM has no arguments", "FROM IMAGE or FROM IMAGE AS STAGE", NO_BASE),
+    "half a name": ("FROM a AS\n", 1, "FROM has 'a AS'", "FROM IMAGE or FROM IMAGE AS STAGE", NO_BASE),
+    "two bases": ("FROM a b\n", 1, "FROM has 'a b'", "FROM IMAGE or FROM IMAGE AS STAGE", NO_BASE),
+    "unlike AS": ("FROM a IS b\n", 1, "FROM has 'a IS b'", "FROM IMAGE or FROM IMAGE AS STAGE", NO_BASE),
+    "misspelt": ("FROM a\n\nRUNN x\n", 3, "unknown instruction 'RUNN'", "RUN", UNKNOWN),
+    "nothing like it": ("FROM a\n§§§ x\n", 2, "unknown instruction '§§§'", "one of ADD, ARG, CMD, COPY", UNKNOWN),
+    "before FROM": ("RUN x\nFROM a\n", 1, "RUN comes before the first FROM", "FROM, or ARG before it", NO_FROM),
+    "RUN": ("FROM a\nRUN\n", 2, "RUN has no arguments", "RUN COMMAND", NO_COMMAND),
+    "RUN with flags only": ("FROM a\nRUN --network=none\n", 2, "RUN has no arguments", "RUN COMMAND", NO_COMMAND),
+    "RUN with an empty list": ("FROM a\nRUN []\n", 2, "RUN has '[]'", "RUN COMMAND", NO_COMMAND),
+    "COPY": ("FROM a\nCOPY x\n", 2, "COPY has 'x'", "COPY SOURCE… DESTINATION", NO_PATHS),
+    "COPY of a list": ('FROM a\nCOPY ["x"]\n', 2, "COPY has", "COPY SOURCE… DESTINATION", NO_PATHS),
+    "ADD": ("FROM a\nADD\n", 2, "ADD has no arguments", "ADD SOURCE… DESTINATION", UNREADABLE),
+    "WORKDIR": ("FROM a\nWORKDIR \n", 2, "WORKDIR has no arguments", "WORKDIR DIRECTORY", NO_DIRECTORY),
+    "ENV": ("FROM a\nENV A\n", 2, "ENV has 'A'", "ENV NAME=VALUE …", UNREADABLE),
+    "ENV without name": ("FROM a\nENV =x\n", 2, "ENV has '=x'", "ENV NAME=VALUE …", UNREADABLE),
+    "ENV half": ("FROM a\nENV A=1 B\n", 2, "ENV has 'A=1 B'", "ENV NAME=VALUE …", UNREADABLE),
+    "ARG": ("ARG\nFROM a\n", 1, "ARG has no arguments", "ARG NAME or ARG NAME=DEFAULT", UNREADABLE),
+    "SHELL": ("FROM a\nSHELL /bin/sh\n", 2, "SHELL has '/bin/sh'", 'SHELL ["PROGRAM", "ARGUMENT"…]', UNREADABLE),
+    "HEALTHCHECK": ("FROM a\nHEALTHCHECK x\n", 2, "HEALTHCHECK has 'x'", "HEALTHCHECK CMD COMMAND", UNREADABLE),
+    "HEALTHCHECK CMD": ("FROM a\nHEALTHCHECK CMD\n", 2, "HEALTHCHECK has 'CMD'", "COMMAND", UNREADABLE),
+    "ONBUILD FROM": ("FROM a\nONBUILD FROM b\n", 2, "ONBUILD has 'FROM b'", "ONBUILD and an inst", UNREADABLE),
+    "ONBUILD COPY": ("FROM a\nONBUILD COPY b\n", 2, "ONBUILD has 'COPY b'", "ONBUILD and an inst", UNREADABLE),
+    "USER": ("FROM a\nUSER\n", 2, "USER has no arguments", "USER NAME", UNREADABLE),
+    "VOLUME": ("FROM a\nVOLUME []\n", 2, "VOLUME has '[]'", "VOLUME DIRECTORY…", UNREADABLE),
     "open here-document": (
         "FROM a\nRUN <<EOF\nx\n",
         2,
         "the here-document 'EOF' has no end",
         "a line with 'EOF' alone",
-        text.UNREADABLE,
+        UNREADABLE,
     ),
-    "escape": ("# escape=/\nFROM a\n", 1, "the escape character '/'", "\\ or `", text.UNREADABLE),
+    "escape": ("# escape=/\nFROM a\n", 1, "the escape character '/'", "\\ or `", UNREADABLE),
     "escape twice": ("# escape=`\n# escape=`\nFROM a\n", 2, "the directive 'escape' is there twice", "it once", None),
 }
 
@@ -148,7 +158,7 @@ def test_bd_268_text_that_goes_on_in_a_stage(body: str) -> None:
 
 def test_bd_268_rules_hold_inside_too() -> None:
     found = parsed("RUN\nFROM\n", inside=("configs",)).faults
-    assert [fault.rule for fault in found] == [text.NO_COMMAND, text.NO_BASE]
+    assert [fault.rule for fault in found] == [NO_COMMAND, NO_BASE]
 
 
 def test_stages_and_their_parts() -> None:

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from polyarch.builds.containerfile import parsing, references
-from polyarch.builds.containerfile.references import Externals
+from polyarch.builds.containerfile import parse_containerfile
+from polyarch.builds.containerfile_images import ExternalImages, automatic_arguments, external_images, target_problem
 
 
-def found(body: str, architecture: str = "arm64", args: Mapping[str, str] | None = None) -> Externals:
-    return references.external(parsing.parse(body), architecture=architecture, args=args or {})
+def found(body: str, architecture: str = "arm64", args: Mapping[str, str] | None = None) -> ExternalImages:
+    return external_images(parse_containerfile(body), architecture=architecture, args=args or {})
 
 
 def written(body: str, architecture: str = "arm64", args: Mapping[str, str] | None = None) -> list[str]:
@@ -69,7 +69,7 @@ def test_bd_058_build_arguments_win_over_defaults() -> None:
     ("architecture", "expected"), [("amd64", "a:linux/amd64-"), ("arm", "a:linux/arm/v7-v7"), ("riscv64", None)]
 )
 def test_bd_058_automatic_arguments(architecture: str, expected: str | None) -> None:
-    values = references.automatic(architecture)
+    values = automatic_arguments(architecture)
     assert values["TARGETARCH"] == values["BUILDARCH"] == architecture
     assert expected in (None, f"a:{values['TARGETPLATFORM']}-{values['BUILDVARIANT']}")
     assert set(values) == {f"{s}{n}" for s in ("TARGET", "BUILD") for n in ("PLATFORM", "OS", "ARCH", "VARIANT")}
@@ -142,7 +142,7 @@ def test_references_are_canonical() -> None:
     ("target", "good"), [("", True), ("one", True), ("ONE", True), ("1", True), ("2", False), ("x", False)]
 )
 def test_a_target_is_a_stage(target: str, good: bool) -> None:
-    containerfile = parsing.parse("FROM a AS one\nFROM b\n")
-    fault = references.target_fault(containerfile, target)
+    containerfile = parse_containerfile("FROM a AS one\nFROM b\n")
+    fault = target_problem(containerfile, target)
     assert (fault is None) is good
     assert fault is None or "a stage of the text (one)" in fault.message

@@ -11,18 +11,15 @@ from builds_api import BuildsApi
 from manual_clock import ManualClock
 
 from polyarch.builds import names
-from polyarch.builds.controller.aftermath import SAID, Aftermath
-from polyarch.builds.controller.cleanup import KEPT_BACK, Cleanup, subscribe
-from polyarch.builds.controller.passes import SETTLING, Turns
-from polyarch.builds.controller.prune_jobs import PruneJobs
-from polyarch.builds.controller.watches import BY_BUILD, BY_JOB, RecordObject, _build_of, _job_of
+from polyarch.builds.controller.build_kind import BuildRef
+from polyarch.builds.controller.informers import BY_BUILD, BY_JOB, RecordConfigMap, _build_of, _job_of
+from polyarch.builds.controller.pruner import KEPT_BACK, SAID, DeletionReporter, ImagePruner, PruneJobs, subscribe
+from polyarch.builds.controller.reconciler import SETTLING, RepositoryLocks
+from polyarch.builds.facts.build_facts import ChildRecord, Execution, PlanSettings
 from polyarch.builds.facts.executions import BuildObject, RunObject
-from polyarch.builds.facts.facts import ChildRecord, Execution, Settings
-from polyarch.builds.facts.jobs import JobObject, PodObject
-from polyarch.builds.facts.nodes import NodeObject
-from polyarch.builds.frontend import WishKey
+from polyarch.builds.facts.objects import JobObject, NodeObject, PodObject
 from polyarch.builds.metrics import BuildMetrics
-from polyarch.builds.pruning.deletion import Deleted, Kept
+from polyarch.builds.registry import PruneResult, UndeletableImage
 from polyarch.kube.controller import After, Done
 from polyarch.kube.errors import BadRequest, Forbidden, Invalid, TooLarge
 from polyarch.kube.events import Regarding
@@ -34,7 +31,7 @@ from polyarch.kube.watch import Apply, Delete
 from polyarch.objects import Key, Namespace
 from polyarch.oci.auth.credentials import NoCredentials
 
-WISH = WishKey("ImageBuild", "team", "web")
+WISH = BuildRef("ImageBuild", "team", "web")
 REPOSITORY = "quay.io/team/web"
 
 
@@ -61,7 +58,7 @@ class Registries:
     async def delete_images(self, images, *, credentials):
         self.used.append(credentials)
         self.deleted += [each.digest for each in images]
-        return self.answer(images) if self.answer else Deleted(done=tuple(each.reference for each in images))
+        return self.answer(images) if self.answer else PruneResult(done=tuple(each.reference for each in images))
 
 
 class Inputs:
@@ -95,13 +92,13 @@ class Place:
         self.recorder, self.registries, self.inputs = Recorder(), Registries(), Inputs()
         self.leads = True
         self.others = []
-        self.turns = Turns()
-        self.cleanup = Cleanup(
+        self.turns = RepositoryLocks()
+        self.cleanup = ImagePruner(
             self.api,
             self.watches,
             self.registries,
             self.inputs,
-            jobs=PruneJobs(self.api, self.watches, Settings(push_image="polyarch:1")),
+            jobs=PruneJobs(self.api, self.watches, PlanSettings(push_image="polyarch:1")),
             turns=self.turns,
             recorder=self.recorder,
             metrics=BuildMetrics(Metrics()),
@@ -147,7 +144,7 @@ class Place:
             (self.watches.builds.store, names.IMAGE_BUILDS, BuildObject),
             (self.watches.runs.store, names.IMAGE_BUILD_RUNS, RunObject),
             (self.watches.jobs.store, JOBS, JobObject),
-            (self.watches.records.store, CONFIGMAPS, RecordObject),
+            (self.watches.records.store, CONFIGMAPS, RecordConfigMap),
         ):
             there = {Key(space, n): o for (res, space, n), o in self.api.objects.items() if res == resource}
             for each in there.values():
@@ -222,7 +219,7 @@ class TestRuns:
             await place.run(f"{name}-1", owner=name, uid=uid)
             await place.run(f"{name}-2", owner=name, uid=uid)
         await place.go()
-        await place.go(WishKey("ImageBuild", "team", "shop"))
+        await place.go(BuildRef("ImageBuild", "team", "shop"))
         assert (place.runs, place.lists) == (["shop-2", "web-2"], 1)
 
     async def test_bd_002_who_does_not_lead_deletes_nothing(self, place):
@@ -316,7 +313,7 @@ class TestFinalizers:
 
     async def test_bd_233_it_is_tried_again_and_given_up_after_ten_minutes(self, place):
         await place.run("old", ("arm64", "2"), result="a", deleting="2027-01-01T11:55:00Z")
-        place.registries.answer = lambda images: Deleted(
+        place.registries.answer = lambda images: PruneResult(
             remaining=tuple(each.reference for each in images), problem="quay.io: HTTP 503"
         )
         found = await place.go()
@@ -332,13 +329,13 @@ class TestFinalizers:
 
     async def test_bd_233_a_pause_that_a_registry_asks_for_is_kept(self, place):
         await place.run("old", ("arm64", "2"), deleting="2027-01-01T11:59:00Z")
-        place.registries.answer = lambda images: Deleted(remaining=(images[0].reference,), retry_after=90.0)
+        place.registries.answer = lambda images: PruneResult(remaining=(images[0].reference,), retry_after=90.0)
         assert await place.go() == After(90.0)
 
     async def test_bd_233_no_pause_that_a_registry_asks_for_is_longer_than_the_ten_minutes(self, place):
         """Docker Hub asks for hours once its limit is used up; a namespace that is being deleted does not wait."""
         await place.run("old", ("arm64", "2"), result="a", deleting="2027-01-01T11:59:00Z")
-        place.registries.answer = lambda images: Deleted(
+        place.registries.answer = lambda images: PruneResult(
             remaining=tuple(each.reference for each in images), problem="429", retry_after=21600.0
         )
         assert await place.go() == After(540.0)
@@ -349,24 +346,28 @@ class TestFinalizers:
     async def test_bd_234_a_registry_that_deletes_nothing_is_told_once(self, place):
         for name in ("one", "two"):
             await place.run(name, ("arm64", name[0]), owner=name, deleting="2027-01-01T11:59:00Z")
-        place.registries.answer = lambda images: Deleted(
+        place.registries.answer = lambda images: PruneResult(
             kept=tuple(
-                Kept(repository=each.repository, reference=each.reference, outcome="unsupported", message="HTTP 405")
+                UndeletableImage(
+                    repository=each.repository, reference=each.reference, outcome="unsupported", message="HTTP 405"
+                )
                 for each in images
             )
         )
         for name in ("one", "two"):
-            assert await place.go(WishKey("ImageBuild", "team", name)) == Done()
+            assert await place.go(BuildRef("ImageBuild", "team", name)) == Done()
             assert place.metadata(name)["finalizers"] == []
         assert [reason for _, _, reason, _ in place.recorder.events] == ["ImageNotDeleted"]
 
     async def test_bd_234_what_was_told_of_former_repositories_is_forgotten(self, place):
         """A repository for each branch, in a registry that deletes nothing."""
-        aftermath = Aftermath(place.recorder, BuildMetrics(Metrics()), place.clock)
+        aftermath = DeletionReporter(place.recorder, BuildMetrics(Metrics()), place.clock)
         about = Regarding("polyarch.dev/v1alpha1", "ImageBuildRun", "team", "one", "u")
         for number in (*range(SAID + 200), SAID, 0):
-            kept = Kept(repository=f"quay.io/team/{number}", reference="", outcome="unsupported", message="HTTP 405")
-            aftermath.tell(about, Deleted(kept=(kept,)))
+            kept = UndeletableImage(
+                repository=f"quay.io/team/{number}", reference="", outcome="unsupported", message="HTTP 405"
+            )
+            aftermath.tell(about, PruneResult(kept=(kept,)))
         assert len(place.recorder.events) == SAID + 200 + 1, "of the last ones it is remembered, of the first one not"
 
 
@@ -540,7 +541,7 @@ async def test_bd_230_runs_and_builds_wake_it(place):
     )
     handlers["runs"][0](SimpleNamespace(key=Key("team", "r"), new=None, old=run))
     handlers["builds"][0](SimpleNamespace(key=Key("team", "shop"), new=None, old=None))
-    assert woken == [WISH, WishKey("ImageBuild", "team", "shop")]
+    assert woken == [WISH, BuildRef("ImageBuild", "team", "shop")]
 
 
 async def test_bd_231_nothing_is_deleted_while_it_is_not_known_what_the_other_kind_refers_to(place):

@@ -8,8 +8,8 @@ import pytest
 from builds_api import BuildsApi
 
 from polyarch.builds import names
-from polyarch.builds.controller.cluster_record import ClusterRecord
-from polyarch.builds.controller.watches import RecordObject
+from polyarch.builds.controller.image_builds import ArchitecturesConfigMap
+from polyarch.builds.controller.informers import RecordConfigMap
 from polyarch.kube.controller import Done
 from polyarch.kube.resources import CONFIGMAPS
 from polyarch.objects import Key
@@ -22,7 +22,7 @@ class Place:
         self.api = BuildsApi()
         self.architectures: tuple[str, ...] | None = ("amd64", "arm64")
         self.wrote: list[Key] = []
-        self.record = ClusterRecord(
+        self.record = ArchitecturesConfigMap(
             self.api,
             KEY.namespace,
             stored=self.stored,
@@ -30,9 +30,9 @@ class Place:
             wrote=lambda key, version: self.wrote.append(key),
         )
 
-    def stored(self, key: Key) -> RecordObject | None:
+    def stored(self, key: Key) -> RecordConfigMap | None:
         found = self.api.objects.get((CONFIGMAPS, key.namespace, key.name))
-        return msgspec.convert(found, RecordObject) if found is not None else None
+        return msgspec.convert(found, RecordConfigMap) if found is not None else None
 
     async def look(self) -> dict[str, Any] | None:
         """A pass, and what the ConfigMap says after it."""

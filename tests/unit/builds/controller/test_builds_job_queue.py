@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from polyarch.builds.controller.job_queue import NO_LIMIT, JobQueue
+from polyarch.builds.controller.informers import NO_LIMIT, JobQueue
 from polyarch.builds.facts.executions import StoredRun
 from polyarch.objects import Key
 

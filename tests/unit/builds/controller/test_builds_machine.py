@@ -7,9 +7,9 @@ import pytest
 from builds_world import START
 from machine_world import MachineWorld
 
-from polyarch.builds.controller.machine.stock_metrics import MachineMetrics
-from polyarch.builds.machineos import stock
-from polyarch.builds.machineos.recording.lifecycle import conditions
+from polyarch.builds.controller.machine_os import MachineOSMetrics
+from polyarch.builds.machineos.records import stage_conditions
+from polyarch.builds.machineos.status import stock_builder_plan
 from polyarch.kube.metrics import Metrics
 
 BEGAN, ENDED = "2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z"
@@ -28,7 +28,7 @@ STOCK_METRICS = {
 
 
 def status(stage, **more):
-    return {"conditions": conditions(stage, None, now=START), **more}
+    return {"conditions": stage_conditions(stage, None, now=START), **more}
 
 
 def value(metrics, name, **labels):
@@ -37,7 +37,7 @@ def value(metrics, name, **labels):
 
 def test_bd_290_each_build_counts_once_under_stock_names():
     families = Metrics()
-    found = MachineMetrics(families)
+    found = MachineOSMetrics(families)
     building = status("Building", buildStart=BEGAN)
     done = status("Succeeded", buildStart=BEGAN, buildEnd=ENDED)
     assert found.build_written("worker", {}, status("")) == ""
@@ -68,12 +68,12 @@ def test_bd_260_beside_a_stock_builder_only_a_condition_is_written(build):
     if build:
         world.reconcile()
     before = dict(world.mosbs)
-    found = stock.plan(world.facts(), world.case(), "openshift-machine-config-operator/machine-os-builder")
+    found = stock_builder_plan(world.facts(), world.case(), "openshift-machine-config-operator/machine-os-builder")
     assert found.reason == "StockBuilderRuns"
     assert [(each.verb, each.kind) for each in found.writes] == [("status", "MachineOSConfig")]
     assert "openshift-machine-config-operator/machine-os-builder" in found.message
     assert "scale it to 0" in found.message
     world.carry_out(found)
-    again = stock.plan(world.facts(), world.case(), "openshift-machine-config-operator/machine-os-builder")
+    again = stock_builder_plan(world.facts(), world.case(), "openshift-machine-config-operator/machine-os-builder")
     assert not again.writes
     assert world.mosbs == before

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from manual_clock import ManualClock
 
-from polyarch.builds.controller.machine.machine_builds import MachineBuilds
-from polyarch.builds.facts.facts import Settings
+from polyarch.builds.controller.machine_os import MachineBuilds
+from polyarch.builds.facts.build_facts import PlanSettings
 from polyarch.kube.errors import Unavailable
 from polyarch.kube.store import OwnWrites, Store
 from polyarch.objects import Key
@@ -59,7 +59,7 @@ def machine(informers: Informers) -> MachineBuilds:
         shared,
         informers,  # type: ignore[arg-type]
         namespace="machines",
-        settings=Settings(),
+        settings=PlanSettings(),
         clock=informers.clock,
         metrics=nothing,
         own_metrics=nothing,

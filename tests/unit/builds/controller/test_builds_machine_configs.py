@@ -7,15 +7,14 @@ import pytest
 from manual_clock import ManualClock
 
 from polyarch.builds import names
-from polyarch.builds.controller.machine.machine_builds import MachineBuilds
-from polyarch.builds.controller.machine.stock_metrics import MachineMetrics
-from polyarch.builds.controller.watches import RecordObject, Watches
+from polyarch.builds.controller.informers import BuildInformers, RecordConfigMap
+from polyarch.builds.controller.machine_os import MachineBuilds, MachineOSMetrics
+from polyarch.builds.facts.build_facts import PlanSettings
 from polyarch.builds.facts.executions import BuildObject, StoredRun
-from polyarch.builds.facts.facts import Settings
-from polyarch.builds.facts.jobs import JobObject, PodObject
-from polyarch.builds.facts.nodes import NodeObject
-from polyarch.builds.machineos import stock, vocabulary
-from polyarch.builds.machineos.material.trust import CERTIFICATE
+from polyarch.builds.facts.objects import JobObject, NodeObject, PodObject
+from polyarch.builds.machineos import api
+from polyarch.builds.machineos.job_objects import CERTIFICATE
+from polyarch.builds.machineos.status import STOCK_BUILDER_REASON
 from polyarch.builds.metrics import BuildMetrics
 from polyarch.kube.informer import Informer
 from polyarch.kube.metrics import Metrics
@@ -49,20 +48,20 @@ class World:
             "runs": (names.IMAGE_BUILD_RUNS, StoredRun),
             "jobs": (JOBS, JobObject),
             "pods": (PODS, PodObject),
-            "records": (CONFIGMAPS, RecordObject),
+            "records": (CONFIGMAPS, RecordConfigMap),
             "nodes": (NODES, NodeObject),
             "namespaces": (NAMESPACES, Namespace),
         }
-        self.watches = Watches(**{name: self.shares.informer(*kind) for name, kind in kinds.items()})
+        self.watches = BuildInformers(**{name: self.shares.informer(*kind) for name, kind in kinds.items()})
         self.told = []
         self.front = MachineBuilds(
             self.watches,
             self.shares,
-            namespace=vocabulary.NAMESPACE,
-            settings=Settings(),
+            namespace=api.NAMESPACE,
+            settings=PlanSettings(),
             clock=ManualClock(),
             metrics=BuildMetrics(self.metrics),
-            own_metrics=MachineMetrics(self.metrics),
+            own_metrics=MachineOSMetrics(self.metrics),
             active_jobs=lambda: 0,
             recorder=self,
         )
@@ -132,7 +131,7 @@ def test_bd_260_a_stock_builder_counts_while_somebody_wants_it_to_run(replicas, 
     """A Deployment without replicas has one."""
     world = World()
     world.show("MachineOSConfig", "worker", spec={"machineConfigPool": {"name": "worker"}})
-    world.show("Deployment", vocabulary.STOCK_DEPLOYMENT, spec={"replicas": replicas})
+    world.show("Deployment", api.STOCK_DEPLOYMENT, spec={"replicas": replicas})
     (wish,) = world.front.known()
     found = world.front.plan(world.front.facts(wish))
-    assert (found.reason != stock.REASON) is builds
+    assert (found.reason != STOCK_BUILDER_REASON) is builds

@@ -10,17 +10,17 @@ from machine_world import MachineWorld
 from manual_clock import ManualClock
 
 from polyarch.builds import names
-from polyarch.builds.controller.cleanup import Cleanup
-from polyarch.builds.controller.machine.machine_images import MachineImages
-from polyarch.builds.controller.passes import Turns
-from polyarch.builds.controller.watches import RecordObject
-from polyarch.builds.facts.nodes import NodeObject
-from polyarch.builds.facts.times import written
-from polyarch.builds.machineos import vocabulary
-from polyarch.builds.machineos.case import name_of
-from polyarch.builds.machineos.recording import records
+from polyarch.builds.controller.informers import RecordConfigMap
+from polyarch.builds.controller.machine_os import MachineOSImages
+from polyarch.builds.controller.pruner import ImagePruner
+from polyarch.builds.controller.reconciler import RepositoryLocks
+from polyarch.builds.facts.build_facts import written
+from polyarch.builds.facts.objects import NodeObject
+from polyarch.builds.machineos import api
+from polyarch.builds.machineos.api import name_of
+from polyarch.builds.machineos.records import recorded_executions
 from polyarch.builds.metrics import BuildMetrics
-from polyarch.builds.pruning.deletion import Deleted
+from polyarch.builds.registry import PruneResult
 from polyarch.kube.controller import After, Done
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.metrics import Metrics
@@ -30,7 +30,7 @@ from polyarch.kube.watch import Apply, Delete
 from polyarch.objects import Key
 from polyarch.oci.auth.credentials import NoCredentials
 
-NAMESPACE = vocabulary.NAMESPACE
+NAMESPACE = api.NAMESPACE
 CURRENT = "machineconfiguration.openshift.io/currentImage"
 
 
@@ -51,14 +51,14 @@ class Place:
             namespaces=SimpleNamespace(store=Store()),
         )
         self.events, self.deleted, self.secrets = [], [], []
-        self.answer = lambda images: Deleted(done=tuple(each.reference for each in images))
+        self.answer = lambda images: PruneResult(done=tuple(each.reference for each in images))
         self.config_is_gone = self.behind = False
-        metrics, turns = BuildMetrics(Metrics()), Turns()
+        metrics, turns = BuildMetrics(Metrics()), RepositoryLocks()
         shared = {"turns": turns, "recorder": self, "metrics": metrics, "clock": self.clock}
-        cleanup = Cleanup(
+        cleanup = ImagePruner(
             self.api, watches, self, self, jobs=None, others=self.executions, used=self.published, **shared
         )
-        self.images = MachineImages(
+        self.images = MachineOSImages(
             self.api,
             SimpleNamespace(store=self.records),
             cleanup,
@@ -89,7 +89,7 @@ class Place:
     def executions(self):
         if self.behind:
             return None
-        return [] if self.config_is_gone else records.executions(self.world.case())
+        return [] if self.config_is_gone else recorded_executions(self.world.case())
 
     def published(self):
         stored = [self.world.config] if not self.config_is_gone else []
@@ -106,7 +106,7 @@ class Place:
         await self.delete_record(name)
 
     async def delete_record(self, name):
-        record = self.world.config_maps.pop(vocabulary.record(name))
+        record = self.world.config_maps.pop(api.record_name(name))
         record["metadata"]["deletionTimestamp"] = written(self.clock.now().timestamp())
         await self.api.create(CONFIGMAPS, record, namespace=NAMESPACE)
 
@@ -124,7 +124,7 @@ class Place:
     async def go(self):
         there = {Key(space, name): each for (kind, space, name), each in self.api.objects.items() if kind == CONFIGMAPS}
         for each in there.values():
-            self.records.take(Apply(msgspec.convert(each, RecordObject)))
+            self.records.take(Apply(msgspec.convert(each, RecordConfigMap)))
         for key in [key for key in self.records if key not in there]:
             self.records.take(Delete(key, str(self.api.version)))
         return await self.images.reconcile(self.images.key)
@@ -140,7 +140,7 @@ class Place:
 
 
 def digests(build, world):
-    known = records.executions(world.case())
+    known = recorded_executions(world.case())
     found = next(each for each in known if each.name == build)
     return {found.result.partition("@")[2], *(each.digest for each in found.children)}
 
@@ -229,12 +229,12 @@ async def test_bd_282_a_record_that_somebody_deletes_is_released_and_its_build_k
 
 async def test_bd_281_an_image_that_was_taken_as_it_is_belongs_to_its_user():
     place = Place()
-    place.world.annotate(vocabulary.PRE_BUILT, "registry.example.com/os/worker@sha256:" + "5" * 64)
+    place.world.annotate(api.PRE_BUILT, "registry.example.com/os/worker@sha256:" + "5" * 64)
     place.world.bases["registry.example.com/os/worker@sha256:" + "5" * 64] = place.world.bases[
         "registry.example.com/release/os:4.19"
     ]
     place.world.settle()
-    assert place.world.build["metadata"]["labels"][vocabulary.PRE_BUILT] == "true"
+    assert place.world.build["metadata"]["labels"][api.PRE_BUILT] == "true"
     await place.delete_config()
     await place.go()
     assert (place.deleted, place.held) == ([], [])
@@ -244,12 +244,12 @@ async def test_bd_281_an_image_that_was_taken_as_it_is_belongs_to_its_user():
 async def test_bd_233_a_registry_that_fails_holds_a_record_for_ten_minutes(minutes):
     place, first = rolled()
     await place.delete_build(first)
-    place.answer = lambda images: Deleted(remaining=tuple(each.reference for each in images), problem="503")
+    place.answer = lambda images: PruneResult(remaining=tuple(each.reference for each in images), problem="503")
     place.clock.advance(minutes * 60)
     found = await place.go()
     if minutes == 1:
         assert isinstance(found, After)
-        assert place.held == [vocabulary.record(first)]
+        assert place.held == [api.record_name(first)]
     else:
         assert place.held == []
         assert place.events == [("MachineOSBuild", first, "ImageCleanupAbandoned")]
@@ -260,7 +260,7 @@ async def test_bd_232_nothing_is_deleted_while_caches_do_not_show_who_refers_to_
     await place.delete_build(first)
     place.behind = True
     assert isinstance(await place.go(), After)
-    assert (place.deleted, place.held) == ([], [vocabulary.record(first)])
+    assert (place.deleted, place.held) == ([], [api.record_name(first)])
 
 
 async def test_bd_233_a_record_goes_though_nobody_learns_who_refers_to_its_images():
@@ -286,7 +286,7 @@ async def test_bd_233_a_secret_that_may_not_be_read_holds_a_record_for_ten_minut
     place.answer = refuse
     place.clock.advance(minutes * 60)
     await place.go()
-    assert place.held == ([vocabulary.record(first)] if minutes == 1 else [])
+    assert place.held == ([api.record_name(first)] if minutes == 1 else [])
 
 
 async def test_bd_233_a_record_that_is_no_builds_is_left_to_whoever_holds_it():
@@ -294,7 +294,7 @@ async def test_bd_233_a_record_that_is_no_builds_is_left_to_whoever_holds_it():
     place, _ = rolled()
     for name, namespace, notes in (
         ("note", NAMESPACE, {}),
-        ("arch-other", "elsewhere", {vocabulary.CONFIG_LABEL: "worker"}),
+        ("arch-other", "elsewhere", {api.CONFIG_LABEL: "worker"}),
     ):
         metadata = {"name": name, "annotations": notes, "finalizers": [names.IMAGES_FINALIZER]}
         metadata["deletionTimestamp"] = written(place.clock.now().timestamp())

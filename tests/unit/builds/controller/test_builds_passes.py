@@ -10,23 +10,35 @@ from builds_api import KINDS, BuildsApi, Caches
 from manual_clock import ManualClock
 
 from polyarch.builds.api.resources import ImageBuildSpec
-from polyarch.builds.controller.passes import PACE, TOLD, UNANSWERED, Passes, Told, Turns
-from polyarch.builds.effects.inquiry import Inquiry
-from polyarch.builds.effects.named_objects import NamedObjects
-from polyarch.builds.effects.object_writes import Carried, ObjectWrites, jobs_of
-from polyarch.builds.effects.settling import Settling
-from polyarch.builds.facts.facts import (
-    Existence,
-    Facts,
-    FoundJob,
-    Question,
-    SecretFacts,
-    StepFailure,
-    Wish,
+from polyarch.builds.controller.build_kind import BuildRef, WrittenCache
+from polyarch.builds.controller.reconciler import (
+    MAX_POSTED_EVENTS,
+    UNANSWERED,
+    BuildReconciler,
+    PostedEvents,
+    RepositoryLocks,
 )
-from polyarch.builds.frontend import Cache, WishKey
+from polyarch.builds.controller.resolver import BuildResolver, NamedObjects
+from polyarch.builds.controller.writes import BuildExpectations, ObjectWrites, WriteResult, jobs_of
+from polyarch.builds.facts.build_facts import (
+    BuildFacts,
+    BuildLookup,
+    BuildRequest,
+    FoundJob,
+    HeadResult,
+    SecretFacts,
+    WriteFailure,
+)
 from polyarch.builds.metrics import BuildMetrics
-from polyarch.builds.plan.document import About, Plan, PlannedArchitecture, PlannedEvent, Write, uid_of
+from polyarch.builds.plan.conditions import STATUS_INTERVAL
+from polyarch.builds.plan.document import (
+    BuildPlan,
+    EventObject,
+    PlannedArchitecture,
+    PlannedEvent,
+    Write,
+    uid_placeholder,
+)
 from polyarch.kube.controller import After, Done
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.events import Regarding
@@ -37,7 +49,7 @@ from polyarch.oci.answer import Inspection, Status
 from polyarch.oci.auth.credentials import NoCredentials
 from polyarch.oci.reference import parse
 
-WISH = WishKey("ImageBuild", "team", "web")
+WISH = BuildRef("ImageBuild", "team", "web")
 
 
 class FakeRegistry:
@@ -56,36 +68,36 @@ class FakeRegistry:
         if self.forbidden:
             raise Forbidden(403, reason="Forbidden")
 
-    async def head(self, reference: str, **options: Any) -> Existence:
+    async def head(self, reference: str, **options: Any) -> HeadResult:
         self._check()
         self.asked.append(("head", reference))
         if "broken" in reference:
-            return Existence(error="timeout")
-        return Existence(digest="sha256:" + "a" * 64)
+            return HeadResult(error="timeout")
+        return HeadResult(digest="sha256:" + "a" * 64)
 
 
 class FakeInputs:
     def __init__(self) -> None:
         self.again: float | None = None
-        self.forgotten: list[WishKey] = []
+        self.forgotten: list[BuildRef] = []
         self.forbidden = False
 
-    async def fill(self, wish: WishKey, facts: Facts) -> Facts:
+    async def fill(self, wish: BuildRef, facts: BuildFacts) -> BuildFacts:
         return facts
 
     def credentials(self, namespace: str, names: tuple[str, ...]) -> NoCredentials:
         return NoCredentials()
 
-    def forget(self, wish: WishKey) -> None:
+    def forget(self, wish: BuildRef) -> None:
         self.forgotten.append(wish)
 
-    def again_in(self, facts: Facts) -> float | None:
+    def again_in(self, facts: BuildFacts) -> float | None:
         return self.again
 
-    async def config_map(self, wish: WishKey, name: str) -> Mapping[str, Any] | None:
+    async def config_map(self, wish: BuildRef, name: str) -> Mapping[str, Any] | None:
         return {"data": {"Containerfile": "FROM scratch"}}
 
-    async def secret(self, wish: WishKey, name: str) -> SecretFacts | None:
+    async def secret(self, wish: BuildRef, name: str) -> SecretFacts | None:
         if self.forbidden:
             raise Forbidden(403, reason="Forbidden")
         return None
@@ -94,9 +106,9 @@ class FakeInputs:
 class FakeRegistryWrites:
     def __init__(self) -> None:
         self.done: list[Write] = []
-        self.answer: Carried | StepFailure = Carried.DONE
+        self.answer: WriteResult | WriteFailure = WriteResult.DONE
 
-    async def carry_out(self, wish: WishKey, write: Write, credentials: object) -> Carried | StepFailure:
+    async def carry_out(self, wish: BuildRef, write: Write, credentials: object) -> WriteResult | WriteFailure:
         self.done.append(write)
         return self.answer
 
@@ -112,28 +124,28 @@ class World:
         self.api = BuildsApi()
         self.known = Caches(self.api, self.clock)
         self.caches = {
-            kind: Cache(KINDS[kind], store, self.known.writes[kind]) for kind, store in self.known.stores.items()
+            kind: WrittenCache(KINDS[kind], store, self.known.writes[kind]) for kind, store in self.known.stores.items()
         }
-        self.settling: Settling[WishKey] = Settling(self.clock)
+        self.settling: BuildExpectations[BuildRef] = BuildExpectations(self.clock)
         self.registry = FakeRegistry()
         self.inputs = FakeInputs()
         self.registry_writes = FakeRegistryWrites()
         self.metrics = Metrics()
         self.events: list[tuple[str, str]] = []
         self.about: list[Regarding] = []
-        self.plans: Callable[[Facts], Plan] = lambda facts: plan()
-        self.seen: list[Facts] = []
+        self.plans: Callable[[BuildFacts], BuildPlan] = lambda facts: plan()
+        self.seen: list[BuildFacts] = []
         self.there = True
         self.leads = True
-        self.turns = Turns()
+        self.turns = RepositoryLocks()
         self.looked_up = 0
         self.passes = self.made()
         self.api.put(KINDS["ImageBuildRun"], {"metadata": {"name": "run", "namespace": "team", "uid": "run"}})
 
-    def made(self) -> Passes:
-        return Passes(
+    def made(self) -> BuildReconciler:
+        return BuildReconciler(
             self,  # type: ignore[arg-type]
-            inquiry=Inquiry(self.registry, self.inputs, self.clock, named=NamedObjects(self.api)),
+            inquiry=BuildResolver(self.registry, self.inputs, self.clock, named=NamedObjects(self.api)),
             inputs=self.inputs,
             objects=ObjectWrites(self.api, self, self.settling, self.clock),  # type: ignore[arg-type]
             registries=self.registry_writes,
@@ -150,19 +162,21 @@ class World:
 
     # as a front-end
 
-    def facts(self, key: WishKey) -> Facts | None:
+    def facts(self, key: BuildRef) -> BuildFacts | None:
         self.looked_up += 1
-        wish = Wish(kind="ImageBuild", namespace="team", name="web", uid="u", generation=1, spec=ImageBuildSpec())
-        return Facts(now=0.0, wish=wish) if self.there else None
+        wish = BuildRequest(
+            kind="ImageBuild", namespace="team", name="web", uid="u", generation=1, spec=ImageBuildSpec()
+        )
+        return BuildFacts(now=0.0, wish=wish) if self.there else None
 
-    def plan(self, facts: Facts) -> Plan:
+    def plan(self, facts: BuildFacts) -> BuildPlan:
         self.seen.append(facts)
         return self.plans(facts)
 
-    def credentials(self, facts: Facts) -> tuple[str, ...]:
+    def credentials(self, facts: BuildFacts) -> tuple[str, ...]:
         return ()
 
-    def regarding(self, facts: Facts) -> Regarding:
+    def regarding(self, facts: BuildFacts) -> Regarding:
         return Regarding("polyarch.dev/v1alpha1", "ImageBuild", "team", "web", "u")
 
     def status_written(self, write: Write, stored: Any) -> None: ...
@@ -174,8 +188,8 @@ class World:
         self.about.append(regarding)
 
 
-def plan(*writes: Write, **more: Any) -> Plan:
-    return Plan(**{"decision": "UpToDate", "reason": "Test", "message": "", "writes": tuple(writes), **more})
+def plan(*writes: Write, **more: Any) -> BuildPlan:
+    return BuildPlan(**{"decision": "UpToDate", "reason": "Test", "message": "", "writes": tuple(writes), **more})
 
 
 def create(name: str) -> Write:
@@ -201,7 +215,7 @@ async def test_bd_243_progress_that_was_not_written_yet_is_written_two_seconds_l
     await world.api.create(KINDS["ImageBuildRun"], {"metadata": {"name": "web-1"}}, namespace="team")
     world.known.show()
 
-    def progress(message: str) -> Plan:
+    def progress(message: str) -> BuildPlan:
         status = {
             "phase": "Building",
             "architectures": [{"architecture": "a", "phase": "Building", "message": message}],
@@ -216,8 +230,8 @@ async def test_bd_243_progress_that_was_not_written_yet_is_written_two_seconds_l
     world.known.show()
     world.clock.advance(1)
     world.plans = lambda facts: progress("two")
-    assert await world.look() == After(PACE)
-    world.clock.advance(PACE)
+    assert await world.look() == After(STATUS_INTERVAL)
+    world.clock.advance(STATUS_INTERVAL)
     assert await world.look() == After(60.0)
     stored = world.api.read(KINDS["ImageBuildRun"], "web-1", "team")["status"]
     assert stored["architectures"][0]["message"] == "two"
@@ -226,15 +240,15 @@ async def test_bd_243_progress_that_was_not_written_yet_is_written_two_seconds_l
 async def test_questions_are_answered_and_the_plan_is_made_again(world):
     tag, child = "quay.io/base/os:9", "quay.io/team/web@sha256:" + "a" * 64
 
-    def asking(facts: Facts) -> Plan:
+    def asking(facts: BuildFacts) -> BuildPlan:
         if tag not in facts.images:
-            return plan(questions=(Question(reference=tag, what="inspect"),), decision="Wait")
+            return plan(questions=(BuildLookup(reference=tag, what="inspect"),), decision="Wait")
         if not facts.pins_fresh:
             questions = (
-                Question(reference=tag, what="inspect", revalidate=True),
-                Question(reference=child, what="head"),
-                Question(reference="texts", what="configmap"),
-                Question(reference="push", what="secret"),
+                BuildLookup(reference=tag, what="inspect", revalidate=True),
+                BuildLookup(reference=child, what="head"),
+                BuildLookup(reference="texts", what="configmap"),
+                BuildLookup(reference="push", what="secret"),
             )
             return plan(questions=questions, decision="Wait")
         return plan()
@@ -251,7 +265,7 @@ async def test_questions_are_answered_and_the_plan_is_made_again(world):
 
 async def test_bd_331_a_namespace_in_which_secrets_may_not_be_read_is_told_to_the_plan(world):
     world.inputs.forbidden = True
-    question = Question(reference="push", what="secret")
+    question = BuildLookup(reference="push", what="secret")
     world.plans = lambda facts: plan() if "push" in facts.inputs.secrets else plan(questions=(question,))
     await world.look()
     assert not world.seen[-1].inputs.readable
@@ -261,7 +275,7 @@ async def test_bd_331_a_namespace_in_which_secrets_may_not_be_read_is_told_to_th
 async def test_bd_331_a_registry_that_cannot_be_asked_for_want_of_a_secret_has_not_refused(world, what):
     """The plan says who has to allow it, and does not ask for ever."""
     world.registry.forbidden = True
-    question = Question(reference="quay.io/base/os:9", what=what)
+    question = BuildLookup(reference="quay.io/base/os:9", what=what)
     world.plans = lambda facts: plan(questions=() if {**facts.images, **facts.existing} else (question,))
     await world.look()
     assert not world.seen[-1].inputs.readable
@@ -269,19 +283,19 @@ async def test_bd_331_a_registry_that_cannot_be_asked_for_want_of_a_secret_has_n
 
 async def test_bd_331_a_push_that_waits_for_a_right_is_told_as_unreadable_inputs_and_tried_again(world):
     """No failure of the execution: when the administrator has bound the role, the next look publishes."""
-    world.registry_writes.answer = StepFailure(verb="push-index", code="NamespaceNotEnabled")
+    world.registry_writes.answer = WriteFailure(verb="push-index", code="NamespaceNotEnabled")
     push = Write(verb="push-index", reference="quay.io/team/web@sha256:" + "b" * 64, step="S7")
     world.plans = lambda facts: plan(push) if facts.inputs.readable else plan(requeue_after=60.0)
     assert [await world.look(), await world.look()] == [After(0.0), After(60.0)]
     assert (world.seen[-1].failures, world.seen[-1].inputs.readable) == ((), False)
-    world.registry_writes.answer = Carried.DONE
+    world.registry_writes.answer = WriteResult.DONE
     assert await world.look() == Done()
     assert world.registry_writes.done == [push, push]
 
 
 async def test_bd_152_a_runtime_class_is_read_by_its_name(world):
     world.api.put(RUNTIME_CLASSES, {"metadata": {"name": "sandboxed"}, "handler": "runsc"})
-    questions = tuple(Question(reference=each, what="runtimeclass") for each in ("sandboxed", "gone"))
+    questions = tuple(BuildLookup(reference=each, what="runtimeclass") for each in ("sandboxed", "gone"))
     world.plans = lambda facts: plan() if facts.runtime_handlers else plan(questions=questions)
     await world.look()
     assert world.seen[-1].runtime_handlers == {"sandboxed": "runsc", "gone": None}
@@ -293,7 +307,7 @@ async def test_bd_324_a_job_that_no_watch_shows_is_read_by_its_name(world):
     world.api.put(JOBS, {"metadata": {"name": "live", "namespace": "team", "uid": "j"}, "spec": template})
     going = {"name": "going", "namespace": "team", "uid": "k", "deletionTimestamp": "2027-01-01T00:00:00Z"}
     world.api.put(JOBS, {"metadata": going})
-    questions = tuple(Question(reference=each, what="job") for each in ("live", "going", "gone"))
+    questions = tuple(BuildLookup(reference=each, what="job") for each in ("live", "going", "gone"))
     world.plans = lambda facts: plan() if facts.found_jobs else plan(questions=questions)
     await world.look()
     found = world.seen[-1].found_jobs
@@ -301,16 +315,16 @@ async def test_bd_324_a_job_that_no_watch_shows_is_read_by_its_name(world):
 
 
 async def test_a_plan_that_asks_for_ever_is_a_bug_that_is_named(world):
-    world.plans = lambda facts: plan(questions=(Question(reference="quay.io/a/b:1", what="inspect"),))
+    world.plans = lambda facts: plan(questions=(BuildLookup(reference="quay.io/a/b:1", what="inspect"),))
     with pytest.raises(RuntimeError, match=r"the plan asks again what was answered: inspect quay\.io/a/b:1"):
         await world.look()
 
 
 async def test_bd_347_what_a_head_has_found_is_not_asked_again_while_an_execution_is_under_way(world):
-    child = Question(reference="quay.io/team/web@sha256:" + "a" * 64, what="head")
-    broken = Question(reference="quay.io/team/broken:1", what="head")
+    child = BuildLookup(reference="quay.io/team/web@sha256:" + "a" * 64, what="head")
+    broken = BuildLookup(reference="quay.io/team/broken:1", what="head")
 
-    def asking(facts: Facts) -> Plan:
+    def asking(facts: BuildFacts) -> BuildPlan:
         there = child.reference in facts.existing
         return plan(execution="web-1") if there else plan(questions=(child, broken))
 
@@ -353,7 +367,7 @@ async def test_bd_220_refusals_are_told_together_until_a_plan_was_carried_out(wo
     for name in ("a", "b"):
         world.api.put(JOBS, {"metadata": {"name": name, "namespace": "team", "uid": "theirs"}})
 
-    def others(facts: Facts) -> Plan:
+    def others(facts: BuildFacts) -> BuildPlan:
         refused = {each.name for each in facts.failures}
         return plan(*(create(name) for name in ("a", "b", "c") if name not in refused))
 
@@ -371,7 +385,7 @@ async def test_bd_220_of_several_refused_objects_the_plan_learns_of_all(world):
     for name in ("a", "b"):
         world.api.put(JOBS, {"metadata": {"name": name, "namespace": "team", "uid": "theirs"}})
 
-    def planned(facts: Facts) -> Plan:
+    def planned(facts: BuildFacts) -> BuildPlan:
         refused = {each.name for each in facts.failures}
         return plan(*(create(name) for name in ("a", "b") if name not in refused), requeue_after=5.0)
 
@@ -387,7 +401,7 @@ async def test_bd_195_a_refusal_that_the_plan_has_no_answer_to_is_not_repeated_w
 
 
 async def test_a_registry_step_that_failed_is_told_too(world):
-    trouble = StepFailure(verb="push-index", code="RegistryUnreachable", retry_after=7.0, passing=True)
+    trouble = WriteFailure(verb="push-index", code="RegistryUnreachable", retry_after=7.0, passing=True)
     world.registry_writes.answer = trouble
     push = Write(verb="push-index", reference="quay.io/team/web@sha256:" + "b" * 64, step="S7")
     world.plans = lambda facts: plan(requeue_after=7.0) if facts.failures else plan(push)
@@ -398,7 +412,7 @@ async def test_a_registry_step_that_failed_is_told_too(world):
 
 async def test_bd_219_a_registry_that_is_away_is_not_asked_again_by_every_pass(world):
     """What is recorded of a failure brings the next pass within milliseconds."""
-    trouble = StepFailure(verb="push-index", code="RegistryUnreachable", retry_after=7.0, passing=True)
+    trouble = WriteFailure(verb="push-index", code="RegistryUnreachable", retry_after=7.0, passing=True)
     world.registry_writes.answer = trouble
     push = Write(verb="push-index", reference="quay.io/team/web@sha256:" + "b" * 64, step="S7")
     world.plans = lambda facts: plan(requeue_after=7.0) if facts.failures else plan(push)
@@ -406,7 +420,7 @@ async def test_bd_219_a_registry_that_is_away_is_not_asked_again_by_every_pass(w
         await world.look()
     assert len(world.registry_writes.done) == 1
     world.clock.advance(7.0)
-    world.registry_writes.answer = Carried.DONE
+    world.registry_writes.answer = WriteResult.DONE
     assert await world.look() == Done()
     assert len(world.registry_writes.done) == 2
 
@@ -454,22 +468,22 @@ async def test_bd_242_an_event_is_posted_once_and_after_the_writes_that_it_tells
 
 
 def test_bd_242_events_are_remembered_up_to_a_number_those_of_the_build_told_of_last_the_longest() -> None:
-    told, first = Told(), PlannedEvent(type="Normal", reason="RunStarted", message="0")
-    others = [msgspec.structs.replace(first, message=str(number)) for number in range(1, TOLD)]
+    told, first = PostedEvents(), PlannedEvent(type="Normal", reason="RunStarted", message="0")
+    others = [msgspec.structs.replace(first, message=str(number)) for number in range(1, MAX_POSTED_EVENTS)]
     assert told.is_news(WISH, "u", first)
-    assert all(told.is_news(WishKey("ImageBuild", "team", "shop"), "v", each) for each in others)
+    assert all(told.is_news(BuildRef("ImageBuild", "team", "shop"), "v", each) for each in others)
     assert not told.is_news(WISH, "u", first)
     assert told.is_news(WISH, "u", msgspec.structs.replace(first, message="new"))
-    assert len(told) == TOLD
+    assert len(told) == MAX_POSTED_EVENTS
     assert not told.is_news(WISH, "u", first)
-    assert told.is_news(WishKey("ImageBuild", "team", "shop"), "v", others[0])
+    assert told.is_news(BuildRef("ImageBuild", "team", "shop"), "v", others[0])
 
 
 def test_bd_242_events_of_builds_that_are_gone_are_forgotten() -> None:
     """A build for each branch, each with its events: the last 20 000 of them were kept."""
-    told, event = Told(), PlannedEvent(type="Normal", reason="RunStarted", message="")
+    told, event = PostedEvents(), PlannedEvent(type="Normal", reason="RunStarted", message="")
     for number in range(1000):
-        wish = WishKey("ImageBuild", "team", f"branch-{number}")
+        wish = BuildRef("ImageBuild", "team", f"branch-{number}")
         assert told.is_news(wish, str(number), event)
         told.forget(wish)
     assert len(told) == 0
@@ -486,7 +500,7 @@ async def test_bd_242_with_a_build_goes_what_was_told_of_it(world):
 
 
 async def test_bd_290_an_event_may_be_about_an_object_that_the_round_has_made(world):
-    made = About("Job", "a", uid_of("Job", "a"))
+    made = EventObject("Job", "a", uid_placeholder("Job", "a"))
     told = PlannedEvent(type="Normal", reason="JobCreated", message="a", about=made)
     world.plans = lambda facts: plan(create("a"), events=(told,))
     await world.look()
@@ -533,7 +547,7 @@ async def test_bd_195_bd_232_a_pass_that_waited_for_its_turn_plans_from_what_is_
 
 
 async def test_bd_232_one_repository_is_one_turn_however_it_is_written():
-    turns, order = Turns(), []
+    turns, order = RepositoryLocks(), []
 
     async def work(repository: str, name: str) -> None:
         async with turns.of(repository):

@@ -7,23 +7,22 @@ import pytest
 from manual_clock import ManualClock
 
 from polyarch.builds import names
-from polyarch.builds.architectures.node_index import NodeIndex
-from polyarch.builds.controller.own_builds import OwnBuilds
-from polyarch.builds.controller.watches import RecordObject, Watches
+from polyarch.builds.controller.build_kind import BuildRef
+from polyarch.builds.controller.image_builds import OwnBuilds
+from polyarch.builds.controller.informers import BuildInformers, RecordConfigMap
+from polyarch.builds.facts.build_facts import PlanSettings
 from polyarch.builds.facts.executions import BuildObject, RunObject
-from polyarch.builds.facts.facts import Settings
-from polyarch.builds.facts.jobs import JobObject, PodObject
-from polyarch.builds.facts.nodes import NodeObject
-from polyarch.builds.frontend import WishKey
+from polyarch.builds.facts.objects import JobObject, NodeObject, PodObject
 from polyarch.builds.metrics import BuildMetrics
-from polyarch.builds.plan.document import Plan, PlannedArchitecture
+from polyarch.builds.node_index import NodeIndex
+from polyarch.builds.plan.document import BuildPlan, PlannedArchitecture
 from polyarch.kube.informer import Informer
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import CONFIGMAPS, JOBS, NAMESPACES, NODES, PODS
 from polyarch.kube.watch import Apply, Delete, Init, InitDone
 from polyarch.objects import Key, Namespace
 
-COVERED = Plan(decision="UpToDate", reason="Covered", message="")
+COVERED = BuildPlan(decision="UpToDate", reason="Covered", message="")
 
 
 class NoServer:
@@ -35,12 +34,12 @@ class World:
 
     def __init__(self) -> None:
         self.version = 0
-        self.watches = Watches(
+        self.watches = BuildInformers(
             builds=informer(names.IMAGE_BUILDS, BuildObject),
             runs=informer(names.IMAGE_BUILD_RUNS, RunObject),
             jobs=informer(JOBS, JobObject),
             pods=informer(PODS, PodObject),
-            records=informer(CONFIGMAPS, RecordObject),
+            records=informer(CONFIGMAPS, RecordConfigMap),
             nodes=informer(NODES, NodeObject),
             namespaces=informer(NAMESPACES, Namespace),
         )
@@ -49,7 +48,7 @@ class World:
             self.watches,
             NodeIndex(),
             lambda facts: self.plan,
-            settings=Settings(),
+            settings=PlanSettings(),
             clock=ManualClock(),
             metrics=BuildMetrics(Metrics()),
         )
@@ -67,11 +66,11 @@ class World:
         found, self._woken[:] = sorted(set(self._woken)), []
         return found
 
-    def look(self, *builds: str, plan: Plan = COVERED) -> None:
+    def look(self, *builds: str, plan: BuildPlan = COVERED) -> None:
         """A pass over these builds, with this outcome."""
         self.plan = plan
         for name in builds:
-            facts = self.front.facts(WishKey("ImageBuild", "team", name))
+            facts = self.front.facts(BuildRef("ImageBuild", "team", name))
             assert facts is not None
             self.front.plan(facts)
         self._woken.clear()
@@ -160,7 +159,7 @@ def test_what_is_of_no_run_wakes_nobody(world: World) -> None:
 def test_bd_154_a_job_that_ends_anywhere_wakes_who_waits_for_room(world: World) -> None:
     world.job("web-1-amd64", "web-1")
     queued = PlannedArchitecture(architecture="amd64", action="Wait", reason="Queued")
-    world.look("shop", plan=Plan(decision="InProgress", reason="", message="", per_architecture=(queued,)))
+    world.look("shop", plan=BuildPlan(decision="InProgress", reason="", message="", per_architecture=(queued,)))
     world.job("web-1-amd64", "web-1", annotations={"seen": "again"})
     assert world.woken == ["web"]
     world.job("web-1-amd64", "web-1", ended=True)
@@ -170,7 +169,7 @@ def test_bd_154_a_job_that_ends_anywhere_wakes_who_waits_for_room(world: World) 
 def test_bd_093_a_job_of_somebody_else_wakes_who_waits_for_it(world: World) -> None:
     world.job("web-1-amd64", "web-1")
     shared = PlannedArchitecture(architecture="amd64", action="Wait", job="web-1-amd64")
-    world.look("shop", plan=Plan(decision="InProgress", reason="", message="", per_architecture=(shared,)))
+    world.look("shop", plan=BuildPlan(decision="InProgress", reason="", message="", per_architecture=(shared,)))
     world.job("web-1-amd64", "web-1", annotations={"seen": "again"})
     assert world.woken == ["shop", "web"]
 
@@ -186,7 +185,7 @@ def test_bd_100_a_heartbeat_wakes_nobody(world: World) -> None:
 
 
 def test_bd_218_whether_a_node_is_ready_matters_only_to_what_is_under_way_or_held(world: World) -> None:
-    world.look("web", plan=Plan(decision="Held", reason="", message=""))
+    world.look("web", plan=BuildPlan(decision="Held", reason="", message=""))
     world.node("amd64-1", "amd64", ready="False")
     assert world.woken == ["web"]
 
@@ -208,7 +207,7 @@ def test_bd_153_another_pod_security_level_wakes_the_builds_of_its_namespace(wor
 
 def test_a_build_that_is_going_is_not_woken_by_nodes_any_more(world: World) -> None:
     world.build("shop", deletionTimestamp="2027-01-01T00:00:00Z")
-    assert world.front.facts(WishKey("ImageBuild", "team", "shop")) is None
+    assert world.front.facts(BuildRef("ImageBuild", "team", "shop")) is None
     assert world.woken == ["shop"]
     world.node("arm64-1", "arm64")
     assert world.woken == ["web"]

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from polyarch.builds import names
-from polyarch.builds.controller.workload import Workload
-from polyarch.builds.facts.jobs import JobObject, PodObject
+from polyarch.builds.controller.informers import ActiveJobs
+from polyarch.builds.facts.objects import JobObject, PodObject
 from polyarch.builds.metrics import BuildMetrics
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.store import Store
@@ -20,7 +20,7 @@ class Place:
 
     def __init__(self):
         self.metrics = Metrics()
-        self.workload = Workload(BuildMetrics(self.metrics))
+        self.workload = ActiveJobs(BuildMetrics(self.metrics))
         self.jobs, self.pods = Store(), Store()
         self.version = 0
 

@@ -8,15 +8,14 @@ import pytest
 from builds_api import KINDS, BuildsApi, Caches
 from manual_clock import ManualClock
 
-from polyarch.builds.effects.object_writes import Carried, ObjectWrites, jobs_of
-from polyarch.builds.effects.settling import Settling
-from polyarch.builds.facts.facts import StepFailure
-from polyarch.builds.frontend import Cache, WishKey
-from polyarch.builds.plan.document import Write, uid_of
+from polyarch.builds.controller.build_kind import BuildRef, WrittenCache
+from polyarch.builds.controller.writes import BuildExpectations, ObjectWrites, WriteResult, jobs_of
+from polyarch.builds.facts.build_facts import WriteFailure
+from polyarch.builds.plan.document import Write, uid_placeholder
 from polyarch.kube.errors import Forbidden, Unavailable
 from polyarch.kube.resources import CONFIGMAPS, JOBS
 
-WISH = WishKey("ImageBuild", "team", "web")
+WISH = BuildRef("ImageBuild", "team", "web")
 RUN_OWNER = {"apiVersion": "polyarch.dev/v1alpha1", "kind": "ImageBuildRun", "name": "web-1", "uid": "run-1"}
 MARKS = {"polyarch.dev/image-build": "web", "polyarch.dev/run": "web-1", "polyarch.dev/architecture": "arm64"}
 
@@ -33,9 +32,9 @@ class World:
         self.api = BuildsApi()
         self.known = Caches(self.api, self.clock)
         self.caches = {
-            kind: Cache(KINDS[kind], store, self.known.writes[kind]) for kind, store in self.known.stores.items()
+            kind: WrittenCache(KINDS[kind], store, self.known.writes[kind]) for kind, store in self.known.stores.items()
         }
-        self.settling: Settling[WishKey] = Settling(self.clock)
+        self.settling: BuildExpectations[BuildRef] = BuildExpectations(self.clock)
         self.writes = ObjectWrites(self.api, self, self.settling, self.clock)  # type: ignore[arg-type]
         self.wish()
         self.run()
@@ -55,7 +54,7 @@ class World:
     def status_written(self, write: Write, stored: Any) -> None:
         self.stored = stored
 
-    async def do(self, write: Write) -> Carried | StepFailure:
+    async def do(self, write: Write) -> WriteResult | WriteFailure:
         return await self.writes.carry_out(WISH, write)
 
 
@@ -81,8 +80,8 @@ def a_status(status: dict[str, Any], uid: str = "") -> Write:
 
 
 async def test_bd_137_a_job_that_is_there_already_with_our_owner_is_not_made_again(world):
-    assert await world.do(a_job()) is Carried.DONE
-    assert await world.do(a_job()) is Carried.NOT_NEEDED
+    assert await world.do(a_job()) is WriteResult.DONE
+    assert await world.do(a_job()) is WriteResult.NOT_NEEDED
     jobs = [each for each in world.api.objects if each[0] == JOBS]
     assert len(jobs) == 1
 
@@ -91,14 +90,14 @@ async def test_bd_324_somebody_elses_job_under_our_name_is_left_alone(world):
     world.api.put(JOBS, {"metadata": {"name": "web-1-arm64", "namespace": "team", "uid": "theirs"}})
     before = world.api.read(JOBS, "web-1-arm64", "team")
     result = await world.do(a_job())
-    assert isinstance(result, StepFailure)
+    assert isinstance(result, WriteFailure)
     assert (result.code, result.kind, result.name, result.step) == ("NameConflict", "Job", "web-1-arm64", "S4")
     assert world.api.read(JOBS, "web-1-arm64", "team") == before
 
 
 async def test_bd_324_a_job_whose_owner_somebody_took_away_is_known_by_its_labels(world):
     world.api.put(JOBS, {"metadata": {"name": "web-1-arm64", "namespace": "team", "uid": "ours", "labels": MARKS}})
-    assert await world.do(a_job()) is Carried.NOT_NEEDED
+    assert await world.do(a_job()) is WriteResult.NOT_NEEDED
 
 
 async def test_a_job_that_another_execution_controls_is_not_ours_though_it_has_our_labels(world):
@@ -106,23 +105,23 @@ async def test_a_job_that_another_execution_controls_is_not_ours_though_it_has_o
     found = {"name": "web-1-arm64", "namespace": "team", "labels": MARKS, "ownerReferences": [other]}
     world.api.put(JOBS, {"metadata": found})
     result = await world.do(a_job())
-    assert isinstance(result, StepFailure)
+    assert isinstance(result, WriteFailure)
     assert result.code == "NameConflict"
 
 
 async def test_a_job_that_is_being_deleted_has_to_go_first(world):
     going = {"name": "web-1-arm64", "namespace": "team", "labels": MARKS, "deletionTimestamp": "2026-01-01T00:00:00Z"}
     world.api.put(JOBS, {"metadata": going})
-    assert await world.do(a_job()) is Carried.MOVED_ON
+    assert await world.do(a_job()) is WriteResult.MOVED_ON
 
 
 async def test_bd_021_an_equal_run_is_the_one_and_another_spec_is_a_conflict(world):
     spec = {"serial": 1, "buildKey": "k", "imageBuild": {"name": "web", "uid": "web-uid", "generation": 1}}
-    assert await world.do(a_run(spec)) is Carried.DONE
+    assert await world.do(a_run(spec)) is WriteResult.DONE
     later = {**spec, "format": "OCI", "imageBuild": {**spec["imageBuild"], "generation": 2}}
-    assert await world.do(a_run(later)) is Carried.NOT_NEEDED, "defaults and the generation make no other Run"
+    assert await world.do(a_run(later)) is WriteResult.NOT_NEEDED, "defaults and the generation make no other Run"
     result = await world.do(a_run({**spec, "buildKey": "other"}))
-    assert isinstance(result, StepFailure)
+    assert isinstance(result, WriteFailure)
     assert result.code == "NameConflict"
     assert world.api.read(KINDS["ImageBuildRun"], "web-2", "team")["spec"]["buildKey"] == "k"
 
@@ -138,7 +137,7 @@ async def test_bd_137_no_run_is_made_of_a_build_that_only_the_cache_still_has(wo
             world.wish(uid="another")
         case "going":
             world.wish(deletionTimestamp="2026-01-01T00:00:00Z")
-    assert await world.do(a_run({"serial": 1})) is Carried.MOVED_ON
+    assert await world.do(a_run({"serial": 1})) is WriteResult.MOVED_ON
     assert [name for kind, _, name in world.api.objects if kind == KINDS["ImageBuildRun"]] == ["web-1"]
 
 
@@ -154,7 +153,7 @@ async def test_bd_197_no_job_is_made_for_a_run_that_only_the_cache_still_has(wor
         case "going":
             world.run(deletionTimestamp="2026-01-01T00:00:00Z")
     with world.writes.round(WISH):
-        assert await world.do(a_job()) is Carried.MOVED_ON
+        assert await world.do(a_job()) is WriteResult.MOVED_ON
     assert not [each for each in world.api.objects if each[0] == JOBS]
 
 
@@ -164,9 +163,9 @@ async def test_bd_346_a_run_is_read_once_for_all_of_its_jobs_and_not_by_the_roun
 
     with world.writes.round(WISH):
         for name in ("web-1-amd64", "web-1-arm64"):
-            assert await world.do(a_job(name)) is Carried.DONE
+            assert await world.do(a_job(name)) is WriteResult.DONE
     assert reads() == ["web-1"]
-    owner = {**RUN_OWNER, "name": "web-2", "uid": uid_of("ImageBuildRun", "web-2")}
+    owner = {**RUN_OWNER, "name": "web-2", "uid": uid_placeholder("ImageBuildRun", "web-2")}
     with world.writes.round(WISH):
         await world.do(a_run({"serial": 1}))
         await world.do(a_job("web-2-arm64", ownerReferences=[owner]))
@@ -179,7 +178,7 @@ async def test_bd_220_a_refused_job_is_told_to_the_plan_in_the_servers_words(wor
 
     world.api.hook = refuse
     result = await world.do(a_job())
-    assert isinstance(result, StepFailure)
+    assert isinstance(result, WriteFailure)
     assert (result.code, result.message) == ("Forbidden", "exceeded quota: pods")
 
 
@@ -198,10 +197,10 @@ async def test_bd_221_a_server_that_is_away_refuses_nothing(world):
 async def test_bd_243_an_equal_status_is_not_written(world):
     await world.do(a_run({"serial": 1}))
     world.known.show()
-    assert await world.do(a_status({"phase": "Pending", "summary": "0/2"})) is Carried.DONE
+    assert await world.do(a_status({"phase": "Pending", "summary": "0/2"})) is WriteResult.DONE
     world.known.show()
     count = len(world.api.requests)
-    assert await world.do(a_status({"phase": "Pending", "summary": "0/2"})) is Carried.NOT_NEEDED
+    assert await world.do(a_status({"phase": "Pending", "summary": "0/2"})) is WriteResult.NOT_NEEDED
     assert len(world.api.requests) == count
 
 
@@ -214,7 +213,7 @@ async def test_bd_324_a_status_that_somebody_edited_is_put_right(world):
     world.api.put(KINDS["ImageBuildRun"], stored)
     world.known.show()
     world.clock.advance(10)
-    assert await world.do(a_status({"phase": "Building", "summary": "0/2"})) is Carried.DONE
+    assert await world.do(a_status({"phase": "Building", "summary": "0/2"})) is WriteResult.DONE
     assert world.api.read(KINDS["ImageBuildRun"], "web-2", "team")["status"] == {"phase": "Building", "summary": "0/2"}
 
 
@@ -226,14 +225,16 @@ async def test_bd_243_progress_is_written_every_two_seconds_at_most_and_an_end_a
         architectures = [{"architecture": "arm64", "phase": phase, "message": message}]
         return a_status({"phase": "Building", "architectures": architectures})
 
-    assert await world.do(at("Building", "one")) is Carried.DONE
+    assert await world.do(at("Building", "one")) is WriteResult.DONE
     world.known.show()
     world.clock.advance(1.9)
-    assert await world.do(at("Building", "two")) is Carried.LATER
+    assert await world.do(at("Building", "two")) is WriteResult.LATER
     world.clock.advance(0.2)
-    assert await world.do(at("Building", "two")) is Carried.DONE
+    assert await world.do(at("Building", "two")) is WriteResult.DONE
     world.known.show()
-    assert await world.do(at("Built", "")) is Carried.DONE, "a child is recorded at once: the next step stands on it"
+    assert await world.do(at("Built", "")) is WriteResult.DONE, (
+        "a child is recorded at once: the next step stands on it"
+    )
 
 
 async def test_bd_195_a_status_is_written_over_what_it_was_compared_with_only(world):
@@ -241,7 +242,7 @@ async def test_bd_195_a_status_is_written_over_what_it_was_compared_with_only(wo
     world.known.show()
     stored = world.api.read(KINDS["ImageBuildRun"], "web-2", "team")
     world.api.put(KINDS["ImageBuildRun"], {**stored, "status": {"phase": "Failed"}})
-    assert await world.do(a_status({"phase": "Building"})) is Carried.MOVED_ON
+    assert await world.do(a_status({"phase": "Building"})) is WriteResult.MOVED_ON
     assert world.api.read(KINDS["ImageBuildRun"], "web-2", "team")["status"] == {"phase": "Failed"}
 
 
@@ -250,8 +251,8 @@ async def test_two_writes_to_one_object_in_a_round_need_no_second_look(world):
     world.known.show()
     note = {"metadata": {"annotations": {"polyarch.dev/architectures": "amd64,arm64"}}}
     patch = Write(verb="patch", kind="ImageBuildRun", namespace="team", name="web-2", how="merge", body=note)
-    assert await world.do(patch) is Carried.DONE
-    assert await world.do(a_status({"phase": "Building"})) is Carried.DONE
+    assert await world.do(patch) is WriteResult.DONE
+    assert await world.do(a_status({"phase": "Building"})) is WriteResult.DONE
 
 
 # -- patches and deletions --------------------------------------------------------------------------------------------
@@ -265,7 +266,7 @@ async def test_bd_093_a_job_is_adopted_only_as_it_was_seen(world):
     adopt = Write(
         verb="patch", kind="Job", namespace="team", name="web-1-arm64", how="merge", resource_version=seen, body=body
     )
-    assert await world.do(adopt) is Carried.MOVED_ON
+    assert await world.do(adopt) is WriteResult.MOVED_ON
     assert world.api.read(JOBS, "web-1-arm64", "team")["metadata"]["labels"]["polyarch.dev/run"] == "web-1"
 
 
@@ -275,17 +276,17 @@ async def test_bd_282_what_is_written_to_an_object_that_is_going_is_not_done(wor
     world.api.put(CONFIGMAPS, {"metadata": going})
     body = {"metadata": {"name": "arch-web", "namespace": "team"}, "data": {"a": "b"}}
     record = Write(verb="patch", kind="ConfigMap", namespace="team", name="arch-web", how="apply", body=body)
-    assert await world.do(record) is Carried.MOVED_ON
+    assert await world.do(record) is WriteResult.MOVED_ON
 
 
 async def test_bd_196_a_job_is_deleted_by_its_uid_and_a_gone_one_is_done(world):
     await world.do(a_job())
     other = Write(verb="delete", kind="Job", namespace="team", name="web-1-arm64", uid="another", step="S6")
-    assert await world.do(other) is Carried.MOVED_ON
+    assert await world.do(other) is WriteResult.MOVED_ON
     uid = world.api.read(JOBS, "web-1-arm64", "team")["metadata"]["uid"]
     own = Write(verb="delete", kind="Job", namespace="team", name="web-1-arm64", uid=uid, step="S6")
-    assert await world.do(own) is Carried.DONE
-    assert await world.do(own) is Carried.NOT_NEEDED
+    assert await world.do(own) is WriteResult.DONE
+    assert await world.do(own) is WriteResult.NOT_NEEDED
 
 
 async def test_bd_049_a_config_map_is_written_only_when_different(world):
@@ -293,12 +294,12 @@ async def test_bd_049_a_config_map_is_written_only_when_different(world):
         body = {"metadata": {"labels": MARKS, "ownerReferences": [RUN_OWNER]}, "data": {"architectures.json": content}}
         return Write(verb="patch", kind="ConfigMap", namespace="team", name="web-1-arch", how="apply", body=body)
 
-    assert await world.do(record("a")) is Carried.DONE
+    assert await world.do(record("a")) is WriteResult.DONE
     world.known.show()
     count = len(world.api.requests)
-    assert await world.do(record("a")) is Carried.NOT_NEEDED
+    assert await world.do(record("a")) is WriteResult.NOT_NEEDED
     assert len(world.api.requests) == count
-    assert await world.do(record("b")) is Carried.DONE
+    assert await world.do(record("b")) is WriteResult.DONE
     assert world.api.read(CONFIGMAPS, "web-1-arch", "team")["data"] == {"architectures.json": "b"}
 
 
@@ -318,7 +319,7 @@ async def test_bd_137_a_build_waits_until_every_cache_shows_what_it_has_written(
     assert world.settling.is_stale(WISH), "the deleted Job is still shown"
     world.known.show("Job")
     assert not world.settling.is_stale(WISH)
-    other = WishKey("ImageBuild", "team", "api")
+    other = BuildRef("ImageBuild", "team", "api")
     assert not world.settling.is_stale(other)
     await world.do(a_status({"phase": "Building"}))
     assert world.settling.is_stale(WISH), "the status of the Run is the one of before"
@@ -362,13 +363,13 @@ async def test_bd_049_each_part_of_a_config_map_that_differs_is_written(world, p
     record = Write(verb="patch", kind="ConfigMap", namespace="team", name="web-1-arch", how="apply", body=body)
     await world.do(record)
     world.known.show()
-    assert await world.do(record) is Carried.NOT_NEEDED
-    assert await world.do(msgspec.structs.replace(record, body=changed)) is Carried.DONE
+    assert await world.do(record) is WriteResult.NOT_NEEDED
+    assert await world.do(msgspec.structs.replace(record, body=changed)) is WriteResult.DONE
 
 
 async def test_bd_196_what_a_round_creates_owns_what_it_creates_next(world):
     """A Job of a Run that was made a moment ago: its UID is in nobody's plan."""
-    owner = {**RUN_OWNER, "name": "web-2", "uid": uid_of("ImageBuildRun", "web-2")}
+    owner = {**RUN_OWNER, "name": "web-2", "uid": uid_placeholder("ImageBuildRun", "web-2")}
     with world.writes.round(WISH):
         await world.do(a_run({"serial": 1}))
         await world.do(a_job(ownerReferences=[owner]))
@@ -378,9 +379,9 @@ async def test_bd_196_what_a_round_creates_owns_what_it_creates_next(world):
 
 async def test_bd_196_a_run_that_was_found_owns_as_well(world):
     await world.do(a_run({"serial": 1}))
-    owner = {**RUN_OWNER, "name": "web-2", "uid": uid_of("ImageBuildRun", "web-2")}
+    owner = {**RUN_OWNER, "name": "web-2", "uid": uid_placeholder("ImageBuildRun", "web-2")}
     with world.writes.round(WISH):
-        assert await world.do(a_run({"serial": 1})) is Carried.NOT_NEEDED
+        assert await world.do(a_run({"serial": 1})) is WriteResult.NOT_NEEDED
         await world.do(a_job(ownerReferences=[owner]))
     run = world.api.read(KINDS["ImageBuildRun"], "web-2", "team")["metadata"]["uid"]
     assert world.api.read(JOBS, "web-1-arm64", "team")["metadata"]["ownerReferences"][0]["uid"] == run

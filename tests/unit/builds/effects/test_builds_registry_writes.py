@@ -4,37 +4,36 @@ from typing import Any
 
 from builds_world import NAMESPACE, World
 
-from polyarch.builds.effects.object_writes import Carried
-from polyarch.builds.effects.registry_writes import RegistryWrites
-from polyarch.builds.facts.facts import StepFailure
-from polyarch.builds.frontend import WishKey
+from polyarch.builds.controller.build_kind import BuildRef
+from polyarch.builds.controller.writes import RegistryWrites, WriteResult
+from polyarch.builds.facts.build_facts import WriteFailure
 from polyarch.builds.plan.document import Write
-from polyarch.builds.publishing.publication import Published, Trouble
+from polyarch.builds.registry import PublishFailure, PublishResult
 from polyarch.kube.errors import Forbidden
 from polyarch.oci.auth.credentials import NoCredentials
 from polyarch.oci.documents import OCI_INDEX
 
-WISH = WishKey("ImageBuild", NAMESPACE, "web")
+WISH = BuildRef("ImageBuild", NAMESPACE, "web")
 
 
 class Registries:
     """Publishes nothing."""
 
-    def __init__(self, trouble: Trouble) -> None:
+    def __init__(self, trouble: PublishFailure) -> None:
         self._trouble = trouble
 
-    async def publish(self, publication: Any, **_: Any) -> Trouble:
+    async def publish(self, publication: Any, **_: Any) -> PublishFailure:
         return self._trouble
 
-    async def move_tags(self, reference: str, tags: Any, **_: Any) -> Trouble:
+    async def move_tags(self, reference: str, tags: Any, **_: Any) -> PublishFailure:
         return self._trouble
 
 
-async def pushed(world: World, trouble: Trouble) -> StepFailure:
+async def pushed(world: World, trouble: PublishFailure) -> WriteFailure:
     """What came of the push of a plan."""
     (write,) = [each for each in world.plan().writes if each.verb == "push-index"]
     found = await RegistryWrites(Registries(trouble)).carry_out(WISH, write, NoCredentials())
-    assert isinstance(found, StepFailure)
+    assert isinstance(found, WriteFailure)
     return found
 
 
@@ -48,7 +47,7 @@ def both_built() -> World:
 
 async def test_bd_219_a_plan_that_learns_of_a_push_that_failed_does_not_push_again_at_once() -> None:
     world = both_built()
-    trouble = Trouble(reason="RegistryUnreachable", message="HTTP 503", passing=True, retry_after=7.0)
+    trouble = PublishFailure(reason="RegistryUnreachable", message="HTTP 503", passing=True, retry_after=7.0)
     after = world.plan(failures=(await pushed(world, trouble),))
     assert not [each for each in after.writes if each.verb == "push-index"]
     assert after.requeue_after == 7.0
@@ -56,14 +55,14 @@ async def test_bd_219_a_plan_that_learns_of_a_push_that_failed_does_not_push_aga
 
 async def test_bd_177_a_plan_that_learns_of_a_child_that_is_gone_builds_it_again() -> None:
     world = both_built()
-    failure = await pushed(world, Trouble(reason="RegistryInconsistent", message="gone", missing=("arm64",)))
+    failure = await pushed(world, PublishFailure(reason="RegistryInconsistent", message="gone", missing=("arm64",)))
     phases = {each.architecture: each.phase for each in world.plan(failures=(failure,)).per_architecture}
     assert phases == {"amd64": "Built", "arm64": "Pending"}
 
 
 async def test_bd_192_a_push_that_is_denied_ends_the_run() -> None:
     world = both_built()
-    failure = await pushed(world, Trouble(reason="PushDenied", message="denied"))
+    failure = await pushed(world, PublishFailure(reason="PushDenied", message="denied"))
     after = world.plan(failures=(failure,))
     (status,) = [each.body["status"] for each in after.writes if (each.verb, each.kind) == ("status", "ImageBuildRun")]
     assert status["phase"] == "Failed"
@@ -73,8 +72,8 @@ class Willing(Registries):
     """Publishes, or has already."""
 
     def __init__(self, digest: str, *, changed: bool = True) -> None:
-        super().__init__(Trouble(reason="PushDenied", message="nobody asks"))
-        self._published = Published(digest=digest, size=1, media_type=OCI_INDEX, children=(), changed=changed)
+        super().__init__(PublishFailure(reason="PushDenied", message="nobody asks"))
+        self._published = PublishResult(digest=digest, size=1, media_type=OCI_INDEX, children=(), changed=changed)
 
     async def publish(self, publication: Any, **_: Any) -> Any:
         return self._published
@@ -88,14 +87,14 @@ async def test_bd_177_what_was_published_has_to_be_what_was_planned() -> None:
     (write,) = [each for each in world.plan().writes if each.verb == "push-index"]
     planned = write.body["digest"]
 
-    async def carried(digest: str, **more: Any) -> Carried | StepFailure:
+    async def carried(digest: str, **more: Any) -> WriteResult | WriteFailure:
         return await RegistryWrites(Willing(digest, **more)).carry_out(WISH, write, NoCredentials())
 
-    assert await carried(planned) is Carried.DONE
-    assert await carried(planned, changed=False) is Carried.NOT_NEEDED
+    assert await carried(planned) is WriteResult.DONE
+    assert await carried(planned, changed=False) is WriteResult.NOT_NEEDED
     other = "sha256:" + "0" * 64
     found = await carried(other)
-    assert isinstance(found, StepFailure)
+    assert isinstance(found, WriteFailure)
     assert found.code == "RegistryInconsistent"
     assert other in found.message
     assert planned in found.message
@@ -103,16 +102,16 @@ async def test_bd_177_what_was_published_has_to_be_what_was_planned() -> None:
 
 async def test_bd_177_tags_are_moved_to_what_is_there_and_nothing_is_planned_of_it() -> None:
     tag = Write(verb="tag", name="web", reference="quay.io/team/web@sha256:" + "0" * 64, body={"tags": ["latest"]})
-    assert await RegistryWrites(Willing("sha256:" + "0" * 64)).carry_out(WISH, tag, NoCredentials()) is Carried.DONE
+    assert await RegistryWrites(Willing("sha256:" + "0" * 64)).carry_out(WISH, tag, NoCredentials()) is WriteResult.DONE
 
 
 class Locked(Registries):
     """Credentials may not be read any more."""
 
     def __init__(self) -> None:
-        super().__init__(Trouble(reason="PushDenied", message="nobody asks"))
+        super().__init__(PublishFailure(reason="PushDenied", message="nobody asks"))
 
-    async def publish(self, publication: Any, **_: Any) -> Trouble:
+    async def publish(self, publication: Any, **_: Any) -> PublishFailure:
         raise Forbidden(403, reason="Forbidden")
 
 
@@ -121,5 +120,5 @@ async def test_bd_331_a_secret_that_may_not_be_read_is_not_a_push_that_was_denie
     world = both_built()
     (write,) = [each for each in world.plan().writes if each.verb == "push-index"]
     found = await RegistryWrites(Locked()).carry_out(WISH, write, NoCredentials())
-    assert isinstance(found, StepFailure)
+    assert isinstance(found, WriteFailure)
     assert found.code == "NamespaceNotEnabled"

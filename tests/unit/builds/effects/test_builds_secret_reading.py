@@ -7,8 +7,8 @@ import msgspec
 import pytest
 from manual_clock import ManualClock
 
-from polyarch.builds.effects.spec_inputs import SpecInputs
-from polyarch.builds.facts.inputs import SecretObject
+from polyarch.builds.controller.resolver import SpecInputs
+from polyarch.builds.facts.objects import SecretObject
 from polyarch.kube.errors import Forbidden, KubernetesError, NotFound, Unavailable
 from polyarch.objects import DOCKER_CONFIG_JSON
 from polyarch.oci.mirrors.sources import Source

@@ -4,9 +4,8 @@ from types import SimpleNamespace
 
 from manual_clock import ManualClock
 
-from polyarch.builds.effects.object_writes import jobs_of
-from polyarch.builds.effects.settling import KEEP, Settling
-from polyarch.builds.frontend import WishKey
+from polyarch.builds.controller.build_kind import BuildRef
+from polyarch.builds.controller.writes import EXPECTATION_LIFETIME, BuildExpectations, jobs_of
 from polyarch.kube.store import OwnWrites, Store
 from polyarch.kube.watch import Apply, Delete
 from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
@@ -22,10 +21,10 @@ def test_bd_137_builds_and_namespaces_that_are_gone_are_forgotten() -> None:
     clock = ManualClock()
     store: Store[PartialObjectMetadata] = Store()
     writes = OwnWrites(store, clock=clock)
-    settling: Settling[WishKey] = Settling(clock)
+    settling: BuildExpectations[BuildRef] = BuildExpectations(clock)
     for number in range(0, 3000, 3):
         key = Key(f"branch-{number}", "web-1-amd64")
-        for build in (WishKey("ImageBuild", key.namespace, "web"), jobs_of(key.namespace)):
+        for build in (BuildRef("ImageBuild", key.namespace, "web"), jobs_of(key.namespace)):
             settling.wrote(build, writes, key, str(number + 1))
             assert settling.is_stale(build)
         store.take(Apply(shown(key, number + 1)))
@@ -38,12 +37,12 @@ def test_bd_137_builds_and_namespaces_that_are_gone_are_forgotten() -> None:
 def test_bd_137_what_the_cache_never_shows_is_forgotten_in_time() -> None:
     clock = ManualClock()
     writes = SimpleNamespace(note_write=lambda key, version: None, is_stale=lambda key: clock.monotonic() < until[key])
-    settling: Settling[int] = Settling(clock)
+    settling: BuildExpectations[int] = BuildExpectations(clock)
     until: dict[Key, float] = {}
     for number in range(1000):
         key = Key("team", str(number))
-        until[key] = clock.monotonic() + KEEP
+        until[key] = clock.monotonic() + EXPECTATION_LIFETIME
         settling.wrote(number, writes, key, "1")  # type: ignore[arg-type]
         assert settling.is_stale(number)
         clock.advance(1)
-    assert len(settling._pending) <= KEEP + 1
+    assert len(settling._pending) <= EXPECTATION_LIFETIME + 1

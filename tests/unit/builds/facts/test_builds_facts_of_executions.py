@@ -7,14 +7,15 @@ import pytest
 from build_wishes import execution, facts, wish
 
 from polyarch.builds.api.resources import ArchitectureKey, Forced, Pin
-from polyarch.builds.facts.executions import BuildObject, RunObject, StoredRun, execution_of, wish_of
-from polyarch.builds.facts.facts import ChildRecord, PinnedBase
-from polyarch.builds.facts.history import (
+from polyarch.builds.facts.build_facts import (
+    ChildRecord,
+    PinnedBase,
     active_execution,
     current_execution,
     own_executions,
     published_architectures,
 )
+from polyarch.builds.facts.executions import BuildObject, RunObject, StoredRun, build_request, execution_of
 
 T1 = "2026-01-31T12:00:00Z"
 START = 1769860800.0
@@ -23,7 +24,7 @@ METADATA = {"namespace": "team", "name": "web", "uid": "uid-web", "generation": 
 
 def read(status: Any = None, **metadata: Any) -> Any:
     document = {"metadata": {**METADATA, **metadata}, "spec": {"strategy": "Emulated"}, "status": status}
-    return wish_of(msgspec.convert(document, BuildObject))
+    return build_request(msgspec.convert(document, BuildObject))
 
 
 def test_bd_013_what_the_status_remembers() -> None:

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from polyarch.builds.api.resources import ImageBuildSpec
-from polyarch.builds.facts.facts import SecretFacts
-from polyarch.builds.facts.inputs import (
+from polyarch.builds.facts.build_facts import SecretFacts
+from polyarch.builds.facts.objects import (
     ConfigMapObject,
     SecretObject,
     config_map_data,

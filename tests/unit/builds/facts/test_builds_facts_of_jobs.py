@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from polyarch.builds.facts.facts import JobFacts, PodFacts
-from polyarch.builds.facts.jobs import JobObject, PodObject, job_facts, pod_facts
+from polyarch.builds.facts.build_facts import JobFacts, PodFacts
+from polyarch.builds.facts.objects import JobObject, PodObject, job_facts, pod_facts
 
 T1, T2, T3 = "2026-01-31T12:00:00Z", "2026-01-31T12:00:10Z", "2026-01-31T12:00:20Z"
 START = 1769860800.0

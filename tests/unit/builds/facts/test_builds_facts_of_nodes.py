@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from polyarch.builds.facts.facts import NodeFacts
-from polyarch.builds.facts.nodes import NodeObject, node_facts
+from polyarch.builds.facts.build_facts import NodeFacts
+from polyarch.builds.facts.objects import NodeObject, node_facts
 
 TAINT = {"key": "a", "value": "b", "effect": "NoSchedule"}
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from build_wishes import digest
 
-from polyarch.builds.facts.facts import Existence, Facts, Question
+from polyarch.builds.facts.build_facts import BuildFacts, BuildLookup, HeadResult
 from polyarch.builds.facts.offline import FactsFile, InvalidFacts
 from polyarch.oci.answer import Status
 
@@ -43,7 +43,7 @@ def file(*objects: Any, **members: Any) -> FactsFile:
     return FactsFile({"now": NOW, "objects": list(objects), **members})
 
 
-def facts(*objects: Any, **members: Any) -> Facts:
+def facts(*objects: Any, **members: Any) -> BuildFacts:
     content = file(build(), *objects, **members)
     return content.facts(content.wishes[0])
 
@@ -186,17 +186,17 @@ REGISTRY = {
     f"{REPOSITORY}:gone": {"error": "not-found"},
     f"{REPOSITORY}:shut": {"error": "denied"},
 }
-HEADS: dict[str, tuple[str, Existence]] = {
-    "a tag": (TAG, Existence(digest=INDEX)),
-    "the digest that a tag has": (f"{REPOSITORY}@{INDEX}", Existence(digest=INDEX)),
-    "a child of an index": (f"{REPOSITORY}@{CHILD}", Existence(digest=CHILD)),
-    "a digest that is listed": (f"{REPOSITORY}@{digest('b')}", Existence(digest=digest("b"))),
-    "a digest of which nothing is said": (f"{REPOSITORY}@{digest('c')}", Existence(digest=digest("c"))),
-    "a tag of which only the digest is said": (f"{REPOSITORY}:latest", Existence(digest=digest("c"))),
-    "a tag that is not listed": (f"{REPOSITORY}:v2", Existence()),
-    "a digest in another repository": (f"registry.example.com/other@{INDEX}", Existence()),
-    "said not to be there": (f"{REPOSITORY}:gone", Existence()),
-    "not allowed": (f"{REPOSITORY}:shut", Existence(error="denied")),
+HEADS: dict[str, tuple[str, HeadResult]] = {
+    "a tag": (TAG, HeadResult(digest=INDEX)),
+    "the digest that a tag has": (f"{REPOSITORY}@{INDEX}", HeadResult(digest=INDEX)),
+    "a child of an index": (f"{REPOSITORY}@{CHILD}", HeadResult(digest=CHILD)),
+    "a digest that is listed": (f"{REPOSITORY}@{digest('b')}", HeadResult(digest=digest("b"))),
+    "a digest of which nothing is said": (f"{REPOSITORY}@{digest('c')}", HeadResult(digest=digest("c"))),
+    "a tag of which only the digest is said": (f"{REPOSITORY}:latest", HeadResult(digest=digest("c"))),
+    "a tag that is not listed": (f"{REPOSITORY}:v2", HeadResult()),
+    "a digest in another repository": (f"registry.example.com/other@{INDEX}", HeadResult()),
+    "said not to be there": (f"{REPOSITORY}:gone", HeadResult()),
+    "not allowed": (f"{REPOSITORY}:shut", HeadResult(error="denied")),
 }
 
 
@@ -217,26 +217,26 @@ def test_bd_003_what_is_not_listed_is_not_found() -> None:
 
 def test_bd_003_questions_are_answered_until_there_are_none() -> None:
     class Plan(msgspec.Struct, frozen=True):
-        facts: Facts
-        questions: tuple[Question, ...]
+        facts: BuildFacts
+        questions: tuple[BuildLookup, ...]
 
-    def plan(facts: Facts) -> Plan:
-        wanted: list[Question] = []
+    def plan(facts: BuildFacts) -> Plan:
+        wanted: list[BuildLookup] = []
         if TAG not in facts.images:
-            wanted.append(Question(reference=TAG, what="inspect"))
+            wanted.append(BuildLookup(reference=TAG, what="inspect"))
         elif not facts.pins_fresh:
             wanted += [
-                Question(reference=TAG, what="inspect", revalidate=True),
-                Question(reference=TAG, what="head"),
-                Question(reference="late", what="secret"),
-                Question(reference="later", what="configmap"),
+                BuildLookup(reference=TAG, what="inspect", revalidate=True),
+                BuildLookup(reference=TAG, what="head"),
+                BuildLookup(reference="late", what="secret"),
+                BuildLookup(reference="later", what="configmap"),
             ]
         return Plan(facts, tuple(wanted))
 
     content = file(build(), registry=REGISTRY)
     found = content.planned(content.facts(content.wishes[0]), plan).facts
     assert found.images[TAG].digest == INDEX
-    assert found.existing == {TAG: Existence(digest=INDEX)}
+    assert found.existing == {TAG: HeadResult(digest=INDEX)}
     assert found.pins_fresh
     assert (found.inputs.secrets, found.inputs.config_maps) == ({"late": None}, {"later": None})
 

@@ -8,8 +8,8 @@ import pytest
 from build_orders import DIGEST, OWNER, SETTINGS, identity, order
 
 from polyarch.builds.jobs import contract
-from polyarch.builds.jobs.architecture_job import manifests
-from polyarch.builds.jobs.order import Image
+from polyarch.builds.jobs.manifests import architecture_manifests
+from polyarch.builds.jobs.spec import ExternalImage
 
 EVERYTHING = {
     "source": {
@@ -28,7 +28,7 @@ FULL = msgspec.structs.replace(SETTINGS, registries_conf="[[registry]]\n", trust
 
 
 def job(*arguments, **more):
-    return manifests(order(*arguments, **more))[-1]
+    return architecture_manifests(order(*arguments, **more))[-1]
 
 
 def pod(*arguments, **more):
@@ -127,7 +127,7 @@ class TestJob:
         }, "a request of 1Gi above a limit of 512Mi would be refused"
 
     def test_bd_081_labels_are_on_job_pods_and_configmaps(self):
-        config_map, found = manifests(order())
+        config_map, found = architecture_manifests(order())
         labels = identity().labels
         places = (found["metadata"], found["spec"]["template"]["metadata"], config_map["metadata"])
         assert [place["labels"] for place in places] == [labels] * 3
@@ -238,7 +238,7 @@ class TestContainers:
 
 class TestInputs:
     def test_bd_145_the_inputs_are_immutable_and_name_the_containerfile(self):
-        config_map, _ = manifests(order())
+        config_map, _ = architecture_manifests(order())
         assert config_map["metadata"]["name"] == "shop-1-arm64-in"
         assert config_map["immutable"] is True
         assert config_map["data"]["Containerfile"] == "FROM scratch\nCOPY . /\n"
@@ -246,22 +246,22 @@ class TestInputs:
         assert "binaryData" not in config_map
 
     def test_bd_147_emulated_jobs_bring_a_program_of_the_target(self):
-        config_map = manifests(order(host="amd64"))[0]
+        config_map = architecture_manifests(order(host="amd64"))[0]
         assert base64.b64decode(config_map["binaryData"]["probe"])[:4] == b"\x7fELF"
 
     def test_bd_072_a_configmap_context_is_copied_as_the_key_saw_it(self):
         """The user's ConfigMap may change before the pod starts; what is built must be what the key says."""
         data = {"data": {"b": "2", "a": "1"}, "binaryData": {"c": "AA=="}}
-        _, copied, found = manifests(order(context_data=data))
+        _, copied, found = architecture_manifests(order(context_data=data))
         assert (copied["metadata"]["name"], copied["immutable"]) == ("shop-1-arm64-context", True)
         assert (copied["data"], copied["binaryData"]) == ({"a": "1", "b": "2"}, {"c": "AA=="})
         volume = next(each for each in found["spec"]["template"]["spec"]["volumes"] if each["name"] == "context")
         assert volume == {"name": "context", "configMap": {"name": "shop-1-arm64-context"}}
 
     def test_the_build_document_says_what_the_script_says(self):
-        images = [Image(written=("busybox:1", "busybox:${V}"), pull=f"docker.io/library/busybox@{DIGEST}")]
+        images = [ExternalImage(written=("busybox:1", "busybox:${V}"), pull=f"docker.io/library/busybox@{DIGEST}")]
         document = {"output": {"labels": {"a": "b"}}, "source": {"secrets": [{"id": "s"}]}}
-        config_map = manifests(order(document, images=images, arguments={"A": "1"}, host="amd64"))[0]
+        config_map = architecture_manifests(order(document, images=images, arguments={"A": "1"}, host="amd64"))[0]
         found = msgspec.json.decode(config_map["data"]["build.json"], type=contract.BuildDocument)
         assert found == contract.BuildDocument(
             architecture="arm64",
@@ -276,14 +276,14 @@ class TestInputs:
     def test_bd_006_equal_orders_give_equal_bytes(self):
         one = order({"output": {"labels": {"a": "1", "b": "2"}}}, arguments={"x": "1", "y": "2"})
         other = order({"output": {"labels": {"b": "2", "a": "1"}}}, arguments={"y": "2", "x": "1"})
-        assert json.dumps(manifests(one)) == json.dumps(manifests(other))
+        assert json.dumps(architecture_manifests(one)) == json.dumps(architecture_manifests(other))
 
     @pytest.mark.parametrize("text", ["", "x" * 128 * 1024, "RUN echo 日本語 مرحبا\n"])
     def test_bd_323_any_containerfile_goes_in_unchanged(self, text):
-        assert manifests(order(containerfile=text))[0]["data"]["Containerfile"] == text
+        assert architecture_manifests(order(containerfile=text))[0]["data"]["Containerfile"] == text
 
     def test_bd_275_other_names_for_the_inputs(self):
-        config_map, found = manifests(order(identity=identity(inputs="containerfile-worker-1")))
+        config_map, found = architecture_manifests(order(identity=identity(inputs="containerfile-worker-1")))
         assert config_map["metadata"]["name"] == "containerfile-worker-1"
         volume = next(each for each in found["spec"]["template"]["spec"]["volumes"] if each["name"] == "in")
         assert volume["configMap"]["name"] == "containerfile-worker-1"

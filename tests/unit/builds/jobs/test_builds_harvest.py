@@ -4,8 +4,17 @@ import json
 
 import pytest
 
-from polyarch.builds.facts.facts import JobFacts, PodFacts
-from polyarch.builds.jobs import contract, harvest
+from polyarch.builds.facts.build_facts import JobFacts, PodFacts
+from polyarch.builds.jobs import contract
+from polyarch.builds.jobs.results import (
+    JobFailure,
+    index_failure,
+    index_message,
+    job_failure,
+    pod_failure,
+    push_message,
+    shown_message,
+)
 from polyarch.oci.documents import OCI_INDEX, OCI_MANIFEST
 
 DIGEST, CONFIG = "sha256:" + "1" * 64, "sha256:" + "2" * 64
@@ -31,12 +40,12 @@ def job(pod=None, **more):
 
 
 def read(text):
-    return harvest.pushed(text, architecture="arm64")
+    return push_message(text, architecture="arm64")
 
 
 class TestChild:
     def test_bd_149_the_message_of_push_is_the_child(self):
-        assert read(message()) == contract.Pushed(
+        assert read(message()) == contract.PushMessage(
             digest=DIGEST, size=500, media_type=OCI_MANIFEST, os="linux", architecture="arm64", config=CONFIG
         )
 
@@ -108,51 +117,51 @@ class TestFailure:
         ],
     )
     def test_bd_147_codes_have_their_reasons(self, code, reason):
-        found = harvest.pod_failure(ended(code, "the end of the log"))
+        found = pod_failure(ended(code, "the end of the log"))
         assert found.reason == reason
         assert "the end of the log" in found.message
 
     def test_bd_147_a_message_may_say_more_exactly(self):
         said = '{"v":1,"reason":"BaseImageUnauthorized","message":"x may not be pulled"}'
-        assert harvest.pod_failure(ended(42, said)) == harvest.Failure("BaseImageUnauthorized", "x may not be pulled")
+        assert pod_failure(ended(42, said)) == JobFailure("BaseImageUnauthorized", "x may not be pulled")
 
     @pytest.mark.parametrize("code", [1, 43, 137])
     def test_bd_147_a_message_cannot_choose_a_reason_of_another_code(self, code):
         """User code that escaped its chroot may write a message; the code is the kernel's word."""
         said = '{"v":1,"reason":"ContainerfileInvalid","message":"it was me"}'
-        found = harvest.pod_failure(ended(code, said))
+        found = pod_failure(ended(code, said))
         assert found.reason != "ContainerfileInvalid"
 
     def test_bd_216_the_last_lines_of_the_log_are_shown_and_no_more(self):
         log = "".join(f"line {at}\x1b[31m\n" for at in range(1000))
-        found = harvest.pod_failure(ended(1, log))
+        found = pod_failure(ended(1, log))
         assert "line 999" in found.message
         assert "\x1b" not in found.message
         assert len(found.message.encode()) < 1200
 
     def test_bd_217_the_deadline_is_a_timeout(self):
-        found = harvest.job_failure(job(ended(137), failure_reason="DeadlineExceeded"))
+        found = job_failure(job(ended(137), failure_reason="DeadlineExceeded"))
         assert found.reason == "BuildTimeout"
 
     def test_a_job_without_pods_says_what_the_api_server_says(self):
-        found = harvest.job_failure(job(None, failure_reason="BackoffLimitExceeded", failure_message="no more"))
-        assert found == harvest.Failure("BuildFailed", "no more")
+        found = job_failure(job(None, failure_reason="BackoffLimitExceeded", failure_message="no more"))
+        assert found == JobFailure("BuildFailed", "no more")
 
 
 class TestIndex:
     def test_bd_178_the_index_job_reports_what_it_pushed(self):
-        found = harvest.index_pushed(json.dumps({"v": 1, "digest": DIGEST, "size": 9, "mediaType": OCI_INDEX}))
+        found = index_message(json.dumps({"v": 1, "digest": DIGEST, "size": 9, "mediaType": OCI_INDEX}))
         assert (found.digest, found.missing) == (DIGEST, ())
 
     def test_bd_178_or_whose_children_are_missing(self):
-        assert harvest.index_pushed('{"v":1,"missing":["arm64"]}').missing == ("arm64",)
+        assert index_message('{"v":1,"missing":["arm64"]}').missing == ("arm64",)
 
     @pytest.mark.parametrize(
         "text",
         ["", "{}", '{"v":1}', json.dumps({"v": 1, "digest": DIGEST, "size": 9, "missing": ["arm64"]}), "x" * 4096],
     )
     def test_bd_322_nothing_else(self, text):
-        assert harvest.index_pushed(text) is None
+        assert index_message(text) is None
 
     @pytest.mark.parametrize(
         ("code", "said", "reason"),
@@ -164,9 +173,9 @@ class TestIndex:
         ],
     )
     def test_bd_178_its_failures_have_the_reasons_of_publishing(self, code, said, reason):
-        assert harvest.index_failure(job(ended(code, said, "index"))).reason == reason
+        assert index_failure(job(ended(code, said, "index"))).reason == reason
 
 
 @pytest.mark.parametrize("text", ["", "a", "é" * 2000, "x" * 1023 + "é" * 3, "\n" * 5000, "日本語\n" * 1000])
 def test_bd_322_shown_text_always_fits_a_status(text: str) -> None:
-    assert len(harvest.shown(text).encode()) <= 1024
+    assert len(shown_message(text).encode()) <= 1024

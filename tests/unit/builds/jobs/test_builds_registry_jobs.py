@@ -6,9 +6,9 @@ import msgspec
 import pytest
 from build_orders import DIGEST, SETTINGS, identity, spec
 
-from polyarch.builds.agent.registry_work import PruneDocument
-from polyarch.builds.jobs.registry_jobs import RegistryOrder, index_manifests, prune_manifests
-from polyarch.builds.publishing.publication import ChildImage, Publication
+from polyarch.builds.agent import PruneDocument
+from polyarch.builds.jobs.manifests import RegistryJobSpec, index_manifests, prune_manifests
+from polyarch.builds.registry import ChildImage, Publication
 
 PUBLICATION = Publication(
     repository="registry.example.com/team/shop",
@@ -19,7 +19,7 @@ PUBLICATION = Publication(
 
 def asked(document, **more):
     given = {"output": {"pushSecret": {"name": "push"}, "pullSecrets": [{"name": "pull"}]}, **more}
-    return RegistryOrder(
+    return RegistryJobSpec(
         identity=identity("shop-1-index"), spec=spec(given), settings=SETTINGS, document=msgspec.to_builtins(document)
     )
 

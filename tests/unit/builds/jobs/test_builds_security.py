@@ -3,12 +3,12 @@
 import pytest
 from build_orders import order
 
-from polyarch.builds.jobs.architecture_job import manifests
-from polyarch.builds.jobs.security import PROFILES, forbidden_by_pod_security
+from polyarch.builds.jobs.manifests import architecture_manifests
+from polyarch.builds.jobs.spec import PROFILES, forbidden_by_pod_security
 
 
 def pod(profile):
-    return manifests(order(profile=profile))[-1]["spec"]["template"]["spec"]
+    return architecture_manifests(order(profile=profile))[-1]["spec"]["template"]["spec"]
 
 
 def test_bd_151_user_namespace_is_root_inside_with_what_a_chroot_needs() -> None:

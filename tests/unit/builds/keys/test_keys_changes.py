@@ -16,7 +16,7 @@ from key_wishes import (
     rebuilt,
 )
 
-from polyarch.builds.facts.facts import InputData, MachineInputs, SecretFacts
+from polyarch.builds.facts.build_facts import InputData, MachineOSInputs, SecretFacts
 
 ALL = set(ARCHITECTURES)
 COMMON = {"amd64", "arm64"}
@@ -191,7 +191,7 @@ def test_substitutes_count_by_digest() -> None:
     assert rebuilt(spec) == set()
 
 
-MACHINE = MachineInputs(
+MACHINE = MachineOSInputs(
     os_image=f"quay.io/os@sha256:{64 * '1'}",
     extensions_image=f"quay.io/ext@sha256:{64 * '2'}",
     kernel_type="realtime",
@@ -233,7 +233,7 @@ def test_bd_131_os_image_of_one_architecture() -> None:
 
 def test_bd_074_default_kernel_is_none() -> None:
     """BD-074: ``default`` and nothing are the same kernel, and empty members are left out."""
-    empty, default = MachineInputs(), MachineInputs(kernel_type="default")
+    empty, default = MachineOSInputs(), MachineOSInputs(kernel_type="default")
     assert keys(machine=empty) == keys(machine=default)
 
 

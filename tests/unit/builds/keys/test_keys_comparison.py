@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 from key_wishes import PINS, SPEC, changed, effective
 
-from polyarch.builds.keys import comparison, composition
+from polyarch.builds.keys import KeyOutline, arch_key_document, difference_sentence, key_differences, key_outline
 
 
-def outline(spec: Any = SPEC, pins: Any = None) -> comparison.Outline:
-    document = composition.arch_key(effective(spec), "arm64", PINS["arm64"] if pins is None else pins).document
-    return comparison.outline(document)
+def outline(spec: Any = SPEC, pins: Any = None) -> KeyOutline:
+    document = arch_key_document(effective(spec), "arm64", PINS["arm64"] if pins is None else pins).document
+    return key_outline(document)
 
 
 @pytest.mark.parametrize(
@@ -33,18 +33,18 @@ def outline(spec: Any = SPEC, pins: Any = None) -> comparison.Outline:
 )
 def test_bd_302_what_changed(path: str, value: Any, expected: str) -> None:
     """BD-302: the canonical documents, member by member, in words."""
-    found = comparison.differences(outline(), outline(changed(SPEC, path, value)))
-    assert comparison.sentence(found) == expected
+    found = key_differences(outline(), outline(changed(SPEC, path, value)))
+    assert difference_sentence(found) == expected
 
 
 def test_bd_302_a_base_moved() -> None:
-    found = comparison.differences(outline(), outline(pins={}))
-    assert comparison.sentence(found) == "base image docker.io/library/busybox:1.36 changed"
+    found = key_differences(outline(), outline(pins={}))
+    assert difference_sentence(found) == "base image docker.io/library/busybox:1.36 changed"
 
 
 def test_bd_302_many_changes_are_counted() -> None:
     spec = changed(SPEC, "source.buildArgs", {f"A{number}": "1" for number in range(9)})
-    assert comparison.sentence(comparison.differences(outline(), outline(spec)), most=2) == (
+    assert difference_sentence(key_differences(outline(), outline(spec)), most=2) == (
         "build argument A0 added, build argument A1 added, 9 more"
     )
 

@@ -7,8 +7,15 @@ import pytest
 from key_wishes import PINS, SPEC, changed, effective, wish
 
 from polyarch.builds.api.resources import Output
-from polyarch.builds.facts.facts import InputData, MachineInputs
-from polyarch.builds.keys import canonical, composition, inputs
+from polyarch.builds.facts.build_facts import InputData, MachineOSInputs
+from polyarch.builds.keys import (
+    arch_key_document,
+    build_key_document,
+    canonical_digest,
+    canonical_json,
+    effective_inputs,
+    without_empty,
+)
 
 GOLDEN = {
     "source": {
@@ -22,10 +29,10 @@ GOLDEN_PINS = {"docker.io/library/busybox:1.36": f"sha256:{64 * 'c'}"}
 
 def test_bd_077_golden_vector() -> None:
     """BD-077: the hashed bytes and the key, byte for byte; BD-056: CR LF and the missing last LF."""
-    found = inputs.effective(wish(GOLDEN), InputData(), ("arm64",))
-    key = composition.arch_key(found, "arm64", GOLDEN_PINS)
+    found = effective_inputs(wish(GOLDEN), InputData(), ("arm64",))
+    key = arch_key_document(found, "arm64", GOLDEN_PINS)
     assert found.problems == ()
-    assert canonical.encode(key.document) == (
+    assert canonical_json(key.document) == (
         b'{"arch":"arm64","args":{"MODE":"fast"},"bases":{"docker.io/library/busybox:1.36":"sha256:'
         + 64 * b"c"
         + b'"},'
@@ -46,27 +53,27 @@ def test_bd_077_golden_vector() -> None:
 )
 def test_bd_070_canonical_bytes(value: object, expected: str) -> None:
     """BD-070: sorted by code point, no white space, non-ASCII unescaped."""
-    assert canonical.encode(value).decode() == expected
-    assert canonical.digest(value) == hashlib.sha256(expected.encode()).hexdigest()
+    assert canonical_json(value).decode() == expected
+    assert canonical_digest(value) == hashlib.sha256(expected.encode()).hexdigest()
 
 
 @pytest.mark.parametrize("value", [1.0, {"a": 1.5}, {"a": [{"b": 0.0}]}])
 def test_bd_070_integers_only(value: object) -> None:
     """BD-070: a float has more than one spelling."""
     with pytest.raises(TypeError, match="numbers are integers"):
-        canonical.encode(value)
+        canonical_json(value)
 
 
 def test_bd_071_empty_members_are_left_out() -> None:
     """BD-071: null, "", [] and {} at the top; 0 and false stay, and so does what is empty further down."""
     document = {"a": None, "b": "", "c": [], "d": {}, "e": 0, "f": False, "g": {"x": ""}, "h": "x"}
-    assert canonical.without_empty(document) == {"e": 0, "f": False, "g": {"x": ""}, "h": "x"}
+    assert without_empty(document) == {"e": 0, "f": False, "g": {"x": ""}, "h": "x"}
 
 
 def test_bd_071_every_member() -> None:
     """BD-071 to BD-073: the whole document of a wish that has everything."""
     spec = changed(SPEC, "source.target", "0")
-    key = composition.arch_key(effective(spec), "arm64", PINS["arm64"])
+    key = arch_key_document(effective(spec), "arm64", PINS["arm64"])
     context = hashlib.sha256(b'{"binaryData":{"z":"AA=="},"data":{"x":"1","y":"2"}}').hexdigest()
     assert key.document == {
         "v": 1,
@@ -111,7 +118,7 @@ def test_bd_071_every_member() -> None:
 )
 def test_bd_072_context(context: dict[str, object], expected: dict[str, str] | None) -> None:
     """BD-072: by content, commit or digest; empty parts are left out."""
-    key = composition.arch_key(effective(changed(SPEC, "source.context", context)), "arm64", {})
+    key = arch_key_document(effective(changed(SPEC, "source.context", context)), "arm64", {})
     assert key.document.get("context") == expected
 
 
@@ -121,13 +128,13 @@ def test_bd_073_secrets_by_id_and_fingerprint() -> None:
         {"id": "quiet", "secret": {"name": "tokens", "key": "a"}},
         {"id": "loud", "secret": {"name": "tokens", "key": "b"}, "rebuildOnChange": True},
     ]
-    key = composition.arch_key(effective(changed(SPEC, "source.secrets", listed)), "arm64", {})
+    key = arch_key_document(effective(changed(SPEC, "source.secrets", listed)), "arm64", {})
     assert key.document["secrets"] == {"loud": "22", "quiet": ""}
 
 
 def test_bd_074_machine() -> None:
     """BD-074: children's digests, sorted sets, order of kernel arguments; no timestamp."""
-    machine = MachineInputs(
+    machine = MachineOSInputs(
         os_image="quay.io/os:1",
         extensions_image="quay.io/ext:1",
         kernel_type="64k-pages",
@@ -136,7 +143,7 @@ def test_bd_074_machine() -> None:
         trust="ff",
     )
     found = effective(machine=machine)
-    key = composition.arch_key(found, "arm64", {"quay.io/os:1": "sha256:1"})
+    key = arch_key_document(found, "arm64", {"quay.io/os:1": "sha256:1"})
     assert key.document["machine"] == {
         "osImage": "sha256:1",
         "extensionsImage": "unresolved",
@@ -151,18 +158,18 @@ def test_bd_074_machine() -> None:
 
 def test_bd_076_build_key() -> None:
     """BD-076: the document byte for byte, and its hash; attestations are left out when dropped."""
-    plain = composition.build_key(Output(repository="registry.example.com/team/app"), {"arm64": "b", "amd64": "a"})
+    plain = build_key_document(Output(repository="registry.example.com/team/app"), {"arm64": "b", "amd64": "a"})
     text = (
         '{"arches":{"amd64":"a","arm64":"b"},"format":"OCI","index":"Auto",'
         '"repository":"registry.example.com/team/app","v":1}'
     )
-    assert canonical.encode(plain.document).decode() == text
+    assert canonical_json(plain.document).decode() == text
     assert plain.hex == hashlib.sha256(text.encode()).hexdigest()
     more = Output(repository="registry.example.com/team/app", attestations="Keep", annotations={"a": "b"})
-    document = composition.build_key(more, {"arm64": "b"}).document
+    document = build_key_document(more, {"arm64": "b"}).document
     assert (document["attestations"], document["indexAnnotations"]) == ("Keep", {"a": "b"})
 
 
 def test_canonical_is_what_any_json_library_reads() -> None:
-    document = composition.arch_key(effective(), "s390x", PINS["s390x"]).document
-    assert json.loads(canonical.encode(document)) == document
+    document = arch_key_document(effective(), "s390x", PINS["s390x"]).document
+    assert json.loads(canonical_json(document)) == document

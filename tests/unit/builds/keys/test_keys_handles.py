@@ -5,7 +5,20 @@ import re
 
 import pytest
 
-from polyarch.builds.keys import handles
+from polyarch.builds.names import (
+    canonical_image,
+    child_tag,
+    index_job_name,
+    job_name,
+    machine_index_job_name,
+    machine_job_name,
+    normalised_repository,
+    object_labels,
+    record_name,
+    result_tag,
+    run_name,
+    shortened,
+)
 
 LONG = "a" * 250
 
@@ -25,30 +38,30 @@ LONG = "a" * 250
 )
 def test_bd_078_short(text: str, length: int, expected: str) -> None:
     """BD-078: as it is, or the beginning without trailing marks, a dash, and a hash of the whole."""
-    assert handles.short(text, length) == expected
+    assert shortened(text, length) == expected
     assert len(expected) <= length
 
 
 def test_bd_078_long_names_never_meet() -> None:
-    assert handles.short(f"{LONG}1", 63) != handles.short(f"{LONG}2", 63)
+    assert shortened(f"{LONG}1", 63) != shortened(f"{LONG}2", 63)
 
 
 def test_bd_021_names_of_runs() -> None:
-    assert handles.run("web", "0123456789abcdef", 3) == "web-0123456789-3"
-    assert len(handles.run(LONG, "0123456789abcdef", 10**6)) == 253
-    assert handles.record("web-0123456789-3") == "web-0123456789-3-arch"
+    assert run_name("web", "0123456789abcdef", 3) == "web-0123456789-3"
+    assert len(run_name(LONG, "0123456789abcdef", 10**6)) == 253
+    assert record_name("web-0123456789-3") == "web-0123456789-3-arch"
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        (handles.job("web-1-1", "arm64"), "web-1-1-arm64"),
-        (handles.index_job("web-1-1"), "web-1-1-index"),
-        (handles.machine_job("worker-ab", "arm64", 1), "build-worker-ab"),
-        (handles.machine_job("worker-ab", "arm64", 2), "build-worker-ab-arm64"),
-        (handles.machine_index_job("worker-ab"), "build-worker-ab-index"),
-        (handles.result_tag("web-1-1"), "web-1-1"),
-        (handles.child_tag("web-1-1", "arm64"), "web-1-1-arm64"),
+        (job_name("web-1-1", "arm64"), "web-1-1-arm64"),
+        (index_job_name("web-1-1"), "web-1-1-index"),
+        (machine_job_name("worker-ab", "arm64", 1), "build-worker-ab"),
+        (machine_job_name("worker-ab", "arm64", 2), "build-worker-ab-arm64"),
+        (machine_index_job_name("worker-ab"), "build-worker-ab-index"),
+        (result_tag("web-1-1"), "web-1-1"),
+        (child_tag("web-1-1", "arm64"), "web-1-1-arm64"),
     ],
 )
 def test_bd_079_names_of_jobs_and_bd_080_tags(name: str, expected: str) -> None:
@@ -59,15 +72,15 @@ def test_bd_079_names_of_jobs_and_bd_080_tags(name: str, expected: str) -> None:
 @pytest.mark.parametrize("architecture", ["arm64", "s390x"])
 def test_bd_323_long_names_stay_apart(architecture: str) -> None:
     """BD-079, BD-080, BD-323: names of 253 characters give Jobs, labels and tags that fit and differ."""
-    assert len(handles.job(LONG, architecture)) == 63
-    assert handles.job(LONG, architecture) != handles.job(LONG, "amd64")
-    assert handles.child_tag(LONG, architecture) != handles.child_tag(LONG, "amd64")
-    assert re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", handles.child_tag(LONG, architecture))
+    assert len(job_name(LONG, architecture)) == 63
+    assert job_name(LONG, architecture) != job_name(LONG, "amd64")
+    assert child_tag(LONG, architecture) != child_tag(LONG, "amd64")
+    assert re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", child_tag(LONG, architecture))
 
 
 def test_bd_081_labels() -> None:
     """BD-081: the full key is an annotation, and so is what is too long for a label."""
-    marks = handles.marks(
+    marks = object_labels(
         image_build="web", execution="web-1-1", role="arch", architecture="arm64", arch_key="0123456789abcdef" * 4
     )
     assert marks.labels == {
@@ -82,7 +95,7 @@ def test_bd_081_labels() -> None:
 
 
 def test_bd_079_values_too_long_for_labels() -> None:
-    marks = handles.marks(image_build=LONG, execution=f"{LONG}-1", role="index")
+    marks = object_labels(image_build=LONG, execution=f"{LONG}-1", role="index")
     assert all(len(value) <= 63 for value in marks.labels.values())
     assert marks.annotations == {"polyarch.dev/image-build": LONG, "polyarch.dev/run": f"{LONG}-1"}
     assert "polyarch.dev/architecture" not in marks.labels
@@ -98,9 +111,9 @@ def test_bd_079_values_too_long_for_labels() -> None:
     ],
 )
 def test_bd_076_repositories_are_normalised(text: str, expected: str) -> None:
-    assert handles.repository(text) == expected
+    assert normalised_repository(text) == expected
 
 
 def test_images_are_canonical() -> None:
-    assert handles.image("busybox") == "docker.io/library/busybox:latest"
-    assert handles.image("NOT") == "NOT"
+    assert canonical_image("busybox") == "docker.io/library/busybox:latest"
+    assert canonical_image("NOT") == "NOT"

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from key_wishes import DATA, SPEC, changed, effective, wish
 
-from polyarch.builds.facts.facts import InputData, MachineInputs, SecretFacts
-from polyarch.builds.keys import inputs
+from polyarch.builds.facts.build_facts import InputData, MachineOSInputs, SecretFacts
+from polyarch.builds.keys import effective_inputs
 
 TOKEN = SPEC["source"]["secrets"][0]
 DOCKER = SecretFacts(type="kubernetes.io/dockerconfigjson", keys=frozenset({".dockerconfigjson"}))
@@ -157,7 +157,7 @@ def test_bd_064_unusable_push_secret(secret: SecretFacts, words: str) -> None:
 def test_bd_284_a_machine_os_takes_both_shapes() -> None:
     """BD-284: ``dockercfg`` is as good there."""
     data = msgspec.structs.replace(DATA, secrets={**DATA.secrets, "push": SecretFacts(type="kubernetes.io/dockercfg")})
-    assert problems(changed(SPEC, "output.pushSecret", {"name": "push"}), data, machine=MachineInputs()) == []
+    assert problems(changed(SPEC, "output.pushSecret", {"name": "push"}), data, machine=MachineOSInputs()) == []
 
 
 def test_secrets_that_nobody_has_read_yet() -> None:
@@ -173,7 +173,7 @@ def test_secrets_that_nobody_has_read_yet() -> None:
 def test_bd_331_a_namespace_that_is_not_enabled() -> None:
     """BD-331: said once, with the command to run; and not where no Secret is named."""
     data = msgspec.structs.replace(DATA, readable=False)
-    found = inputs.effective(
+    found = effective_inputs(
         wish(changed(SPEC, "output.pushSecret", {"name": "push"})), data, ("arm64",), operator_namespace="ops"
     ).problems
     assert [each.reason for each in found] == ["NamespaceNotEnabled"]
@@ -207,7 +207,7 @@ def test_bd_323_the_largest_text() -> None:
 
 def test_bd_323_sixteen_architectures() -> None:
     architectures = tuple(f"arch{number}" for number in range(16))
-    found = inputs.effective(wish(), DATA, architectures)
+    found = effective_inputs(wish(), DATA, architectures)
     assert sorted(found.per_architecture) == sorted(architectures)
 
 
@@ -228,7 +228,7 @@ def test_bd_057_machine_text_goes_on_in_a_stage() -> None:
         "source.overrides",
         [{"architecture": "s390x", "containerfile": "FROM configs\nCOPY --from=x a b\n"}],
     )
-    found = effective(spec, machine=MachineInputs())
+    found = effective(spec, machine=MachineOSInputs())
     assert found.problems == ()
     assert found.per_architecture["arm64"].containerfile == ""
     assert [base.name for base in found.per_architecture["s390x"].bases] == ["docker.io/library/x:latest"]

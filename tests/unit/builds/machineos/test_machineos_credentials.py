@@ -9,10 +9,10 @@ import json
 import pytest
 from structlog.testing import capture_logs
 
-from polyarch.builds.effects.copies import Copies, Unusable
-from polyarch.builds.facts.inputs import SecretObject
-from polyarch.builds.machineos import vocabulary
-from polyarch.builds.machineos.material.credentials import has_helpers, one_form
+from polyarch.builds.controller.writes import PreparedObjects, UnusableSecret
+from polyarch.builds.facts.objects import SecretObject
+from polyarch.builds.machineos import api
+from polyarch.builds.machineos.job_objects import has_helpers, one_form
 from polyarch.builds.plan.document import Write
 from polyarch.kube.resources import SECRETS
 from polyarch.objects import ObjectMeta, Unstructured
@@ -70,7 +70,9 @@ def prepare(source):
 
 @pytest.mark.parametrize(("form", "document"), [(CFG, HOSTS), (JSON, {"auths": HOSTS}), (JSON, HOSTS)])
 async def test_bd_284_a_copy_is_what_jobs_mount(form, document):
-    made = await Copies(Api(form, json.dumps(document).encode())).document(prepare({"as": "credentials", "of": "push"}))
+    made = await PreparedObjects(Api(form, json.dumps(document).encode())).document(
+        prepare({"as": "credentials", "of": "push"})
+    )
     assert made["type"] == JSON
     assert json.loads(base64.b64decode(made["data"][".dockerconfigjson"])) == {"auths": HOSTS}
 
@@ -86,14 +88,14 @@ async def test_bd_284_a_copy_is_what_jobs_mount(form, document):
     ],
 )
 async def test_bd_284_what_cannot_be_copied_is_named_and_not_quoted(form, body, key):
-    with pytest.raises(Unusable, match="Secret n/push") as error:
-        await Copies(Api(form, body, key=key)).document(prepare({"as": "credentials", "of": "push"}))
+    with pytest.raises(UnusableSecret, match="Secret n/push") as error:
+        await PreparedObjects(Api(form, body, key=key)).document(prepare({"as": "credentials", "of": "push"}))
     assert "secret" not in str(error.value)
 
 
 async def test_bd_284_helpers_are_ignored_and_said_to_be():
     with capture_logs() as logs:
-        await Copies(Api(JSON, json.dumps({"auths": HOSTS, "credsStore": "x"}).encode())).document(
+        await PreparedObjects(Api(JSON, json.dumps({"auths": HOSTS, "credsStore": "x"}).encode())).document(
             prepare({"as": "credentials", "of": "push"})
         )
     assert [(each["log_level"], each["secret"]) for each in logs] == [("warning", "n/push")]
@@ -103,15 +105,15 @@ async def test_bd_284_helpers_are_ignored_and_said_to_be():
 async def test_bd_275_a_file_of_the_rendered_config_is_copied_if_there_is_one(path):
     source = {"as": "file", "of": "rendered-1", "path": path, "key": "policy.json"}
     with capture_logs() as logs:
-        made = await Copies(Api(JSON, b"")).document(prepare(source))
+        made = await PreparedObjects(Api(JSON, b"")).document(prepare(source))
     assert (made or {}).get("data") == ({"policy.json": "{}"} if path.endswith("policy.json") else None)
     assert [each["log_level"] for each in logs] == (["warning"] if "unreadable" in path else [])
 
 
 async def test_bd_269_the_context_of_a_job_is_the_rendered_config_always_in_the_same_bytes():
-    copies = Copies(Api(JSON, b""))
+    copies = PreparedObjects(Api(JSON, b""))
     source = {"as": "context", "of": "rendered-1", "key": "machineconfig.json.gz"}
     first, second = [await copies.document(prepare(source)) for _ in range(2)]
     assert first == second
-    assert vocabulary.RENDERED.kind == "MachineConfig"
+    assert api.RENDERED.kind == "MachineConfig"
     assert set(first["data"]) == {"machineconfig.json.gz"}

@@ -3,7 +3,7 @@
 import pytest
 from machine_world import MachineWorld
 
-from polyarch.builds.machineos.case import name_of
+from polyarch.builds.machineos.api import name_of
 
 
 def stock(world, kind="MachineOSBuild"):

@@ -6,12 +6,17 @@ import gzip
 import pytest
 from machine_world import MachineWorld
 
-from polyarch.builds.facts.facts import SecretFacts
+from polyarch.builds.facts.build_facts import SecretFacts
 from polyarch.builds.jobs import contract
-from polyarch.builds.machineos import vocabulary
-from polyarch.builds.machineos.case import name_of
-from polyarch.builds.machineos.material import ignition, trust
-from polyarch.builds.machineos.material.rendering import TRUST_FILE
+from polyarch.builds.machineos import api
+from polyarch.builds.machineos.api import name_of
+from polyarch.builds.machineos.job_objects import (
+    MAX_FILE_BYTES,
+    TRUST_FILE,
+    UnreadableFile,
+    ignition_file,
+    trust_bundle,
+)
 
 CAS = "-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----\n"
 SUBSCRIBED = "etc-pki-entitlement-worker"
@@ -72,7 +77,7 @@ def test_bd_275_everything_that_is_shared_has_its_stock_name_and_an_owner_for_ea
     world = MachineWorld()
     world.trust = CAS
     made = jobs(world)
-    names = vocabulary.ephemeral(name_of(world.build))
+    names = api.ephemeral_name(name_of(world.build))
     there = world.copies | world.config_maps
     assert set(there) >= {text for key, text in names.items() if key != "digest"}
     for key in ("containerfile", "mc", "additionaltrustbundle", "base", "final"):
@@ -89,7 +94,7 @@ def test_bd_275_everything_that_is_shared_has_its_stock_name_and_an_owner_for_ea
 def test_bd_275_one_architecture_has_one_containerfile():
     world = MachineWorld(architectures=("arm64",))
     (job,) = jobs(world)
-    stored = world.config_maps[vocabulary.ephemeral(name_of(world.build))["containerfile"]]
+    stored = world.config_maps[api.ephemeral_name(name_of(world.build))["containerfile"]]
     assert stored["data"] == {"Containerfile": inputs(world, job)["Containerfile"]}
 
 
@@ -97,7 +102,7 @@ def test_bd_275_the_context_is_the_rendered_config_and_the_cas_of_nodes():
     world = MachineWorld(architectures=("arm64",))
     world.trust = CAS
     (job,) = jobs(world)
-    names = vocabulary.ephemeral(name_of(world.build))
+    names = api.ephemeral_name(name_of(world.build))
     sources = volumes(job)[contract.CONTEXT_VOLUME]["projected"]["sources"]
     assert [each["configMap"]["name"] for each in sources] == [names["mc"], names["additionaltrustbundle"]]
     bundle = world.config_maps[names["additionaltrustbundle"]]["binaryData"][TRUST_FILE]
@@ -126,7 +131,7 @@ def test_bd_074_a_run_finds_the_files_of_an_entitlement():
     (job,) = jobs(world)
     assert volumes(job)["etc-pki-entitlement"]["secret"]["secretName"] == SUBSCRIBED
     assert ":/etc/pki/entitlement'" in inputs(world, job)[contract.BUILD_SCRIPT]
-    assert f"{vocabulary.ENTITLED}etc-pki-entitlement" in job["metadata"]["annotations"]
+    assert f"{api.ENTITLED}etc-pki-entitlement" in job["metadata"]["annotations"]
     (push,) = job["spec"]["template"]["spec"]["containers"]
     assert "etc-pki-entitlement" not in {each["name"] for each in push["volumeMounts"]}
 
@@ -151,7 +156,7 @@ def packed(text):
     ],
 )
 def test_bd_275_files_of_a_rendered_config_are_found_however_they_are_written(rendered, text):
-    assert ignition.file(rendered, "/etc/x") == text
+    assert ignition_file(rendered, "/etc/x") == text
 
 
 @pytest.mark.parametrize(
@@ -161,13 +166,13 @@ def test_bd_275_files_of_a_rendered_config_are_found_however_they_are_written(re
         ("data:;base64,====", {}),
         ("data:,%ff", {}),
         ("data:,plain", {"compression": "gzip"}),
-        (packed("x" * (ignition.MOST_BYTES + 1)), {"compression": "gzip"}),
+        (packed("x" * (MAX_FILE_BYTES + 1)), {"compression": "gzip"}),
     ],
     ids=["a URL", "no base64", "no text", "not packed", "too large"],
 )
 def test_bd_320_a_file_that_cannot_be_read_is_named(source, more):
-    with pytest.raises(ignition.UnreadableFile, match="/etc/x"):
-        ignition.file(config(source, **more), "/etc/x")
+    with pytest.raises(UnreadableFile, match="/etc/x"):
+        ignition_file(config(source, **more), "/etc/x")
 
 
 @pytest.mark.parametrize(
@@ -176,4 +181,4 @@ def test_bd_320_a_file_that_cannot_be_read_is_named(source, more):
     ids=["none", "CAs", "no certificate", "no base64", "no text"],
 )
 def test_bd_074_the_trust_bundle_of_a_controller_config(encoded, text):
-    assert trust.bundle(encoded) == text
+    assert trust_bundle(encoded) == text

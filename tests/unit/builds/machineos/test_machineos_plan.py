@@ -11,9 +11,9 @@ import pytest
 from builds_world import CutOff, index_of
 from machine_world import FOUR, OS_IMAGE, MachineWorld, machine_node
 
-from polyarch.builds.facts.times import seconds
-from polyarch.builds.machineos import vocabulary
-from polyarch.builds.machineos.case import name_of
+from polyarch.builds.facts.build_facts import seconds
+from polyarch.builds.machineos import api
+from polyarch.builds.machineos.api import name_of
 
 NO_ARCH = {"containerfileArch": "NoArch", "content": "FROM configs AS final\nRUN true\n"}
 NO_TEXT = {"containerFile": []}
@@ -44,9 +44,9 @@ def test_bd_261_one_machine_os_build_has_a_job_for_each_architecture(architectur
     assert world.build["status"]["digestedImagePushSpec"] == image(world)
     assert world.tags[f"registry.example.com/os/worker:{name}"] == image(world).partition("@")[2]
     assert world.config["status"]["machineOSBuild"] == {
-        "group": vocabulary.GROUP, "resource": "machineosbuilds", "name": name,
+        "group": api.GROUP, "resource": "machineosbuilds", "name": name,
     }  # fmt: skip
-    assert world.config["metadata"]["annotations"][vocabulary.CURRENT_BUILD] == name
+    assert world.config["metadata"]["annotations"][api.CURRENT_BUILD] == name
     assert world.config_maps[f"digest-{name}"]["data"]["digest"] == image(world).partition("@")[2]
     assert world.degraded()[:2] == ("False", "BuildSuccess")
     for each in (world.config, world.pool):
@@ -58,7 +58,7 @@ def test_bd_263_a_pool_with_one_architecture_has_stock_names():
     world.reconcile()
     name = name_of(world.build)
     assert list(world.jobs) == [f"build-{name}"]
-    assert set(vocabulary.ephemeral(name).values()) >= {
+    assert set(api.ephemeral_name(name).values()) >= {
         each for each in world.copies if each.startswith(("base", "final"))
     }
     mixed = MachineWorld()
@@ -82,11 +82,11 @@ def test_bd_270_a_build_says_what_it_is_for():
     build = world.build
     name = name_of(build)
     assert build["metadata"]["labels"] == {
-        vocabulary.POOL_LABEL: "worker",
-        vocabulary.RENDERED_LABEL: "rendered-worker-1",
-        vocabulary.CONFIG_LABEL: "worker",
+        api.POOL_LABEL: "worker",
+        api.RENDERED_LABEL: "rendered-worker-1",
+        api.CONFIG_LABEL: "worker",
     }
-    assert build["metadata"]["annotations"][vocabulary.PUSH_SECRET] == "push"
+    assert build["metadata"]["annotations"][api.PUSH_SECRET] == "push"
     assert build["metadata"]["finalizers"] == ["foregroundDeletion"]
     assert build["metadata"]["ownerReferences"][0]["uid"] == world.config["metadata"]["uid"]
     assert build["spec"] == {
@@ -102,16 +102,16 @@ def test_bd_275_jobs_and_pods_have_the_stock_labels_and_copies_one_owner_for_eac
     name = name_of(world.build)
     for job in world.jobs.values():
         for labels in (job["metadata"]["labels"], job["spec"]["template"]["metadata"]["labels"]):
-            assert labels[vocabulary.EPHEMERAL_LABEL] == labels[vocabulary.LAYERING_LABEL] == ""
-            assert labels[vocabulary.BUILD_LABEL] == name
-            assert labels[vocabulary.POOL_LABEL] == "worker"
+            assert labels[api.EPHEMERAL_LABEL] == labels[api.LAYERING_LABEL] == ""
+            assert labels[api.BUILD_LABEL] == name
+            assert labels[api.POOL_LABEL] == "worker"
     uids = {job["metadata"]["uid"] for job in world.jobs.values()}
     for copy in (f"base-{name}", f"final-{name}"):
         owners = world.copies[copy]["metadata"]["ownerReferences"]
         assert {each["uid"] for each in owners} == uids
         assert not any(each["controller"] for each in owners)
     first = world.jobs[f"build-{name}-amd64"]["metadata"]["uid"]
-    assert world.build["metadata"]["annotations"][vocabulary.JOB_UID] == first
+    assert world.build["metadata"]["annotations"][api.JOB_UID] == first
     assert world.build["status"]["builder"]["job"]["name"] == f"build-{name}-amd64"
 
 
@@ -120,7 +120,7 @@ def test_bd_284_jobs_get_copies_of_the_secrets_in_one_form():
     world.reconcile()
     name = name_of(world.build)
     assert world.copies[f"final-{name}"]["source"] == {"as": "credentials", "of": "push"}
-    assert world.copies[f"base-{name}"]["source"] == {"as": "credentials", "of": vocabulary.GLOBAL_PULL_SECRET}
+    assert world.copies[f"base-{name}"]["source"] == {"as": "credentials", "of": api.GLOBAL_PULL_SECRET}
     named = MachineWorld(baseImagePullSecret={"name": "mine"})
     named.secrets["mine"] = named.secrets["push"]
     named.reconcile()
@@ -189,7 +189,7 @@ def test_bd_129_a_rendered_config_that_changes_no_image_is_a_build_without_a_job
     assert world.mosbs[second]["spec"]["machineConfig"]["name"] == "rendered-worker-2"
     assert [stage for name, stage in world.stages if name == second] == ["none", "Succeeded"]
     assert world.tags[f"registry.example.com/os/worker:{second}"] == before.partition("@")[2]
-    assert world.config["metadata"]["annotations"][vocabulary.CURRENT_BUILD] == second
+    assert world.config["metadata"]["annotations"][api.CURRENT_BUILD] == second
 
 
 def test_bd_276_a_result_of_more_architectures_is_used_as_it_is():
@@ -300,17 +300,17 @@ def test_bd_279_a_rebuild_is_made_under_the_same_name_each_time_it_is_asked_for(
     world = settled(MachineWorld())
     name, uid = name_of(world.build), world.build["metadata"]["uid"]
     for times in (1, 2):
-        world.annotate(vocabulary.REBUILD, text)
+        world.annotate(api.REBUILD, text)
         settled(world)
         assert len(world.made) == 2 + times * built
         assert name_of(world.build) == name
         assert world.build["metadata"]["uid"] != uid
-        assert vocabulary.REBUILD not in world.config["metadata"]["annotations"]
+        assert api.REBUILD not in world.config["metadata"]["annotations"]
 
 
 def test_bd_279_a_rebuild_is_asked_for_once_however_often_the_builder_dies():
     world = settled(MachineWorld())
-    world.annotate(vocabulary.REBUILD, "arm64")
+    world.annotate(api.REBUILD, "arm64")
     for stop in range(40):
         try:
             world.reconcile(stop_before=stop)
@@ -323,11 +323,11 @@ def test_bd_279_a_rebuild_is_asked_for_once_however_often_the_builder_dies():
 
 def test_bd_279_architectures_that_the_pool_has_not_are_named_and_nothing_is_built():
     world = settled(MachineWorld())
-    world.annotate(vocabulary.REBUILD, "s390x")
+    world.annotate(api.REBUILD, "s390x")
     settled(world)
     assert len(world.made) == 2
     assert ("RebuildArchitectureUnknown", "s390x") in world.events
-    assert vocabulary.REBUILD not in world.config["metadata"]["annotations"]
+    assert api.REBUILD not in world.config["metadata"]["annotations"]
 
 
 def test_bd_283_a_failure_is_told_by_the_pool_with_architecture_and_reason():
@@ -345,7 +345,7 @@ def test_bd_283_a_failure_is_told_by_the_pool_with_architecture_and_reason():
     )
     assert world.stage(name) == "Failed"
     assert world.settle().decision == "Held"
-    world.annotate(vocabulary.REBUILD, "")
+    world.annotate(api.REBUILD, "")
     settled(world)
     assert [each.partition(" ")[0] for each in world.made] == ["amd64", "arm64", "arm64"]
     assert world.degraded()[:2] == ("False", "BuildSuccess")
@@ -399,7 +399,7 @@ def test_bd_262_an_architecture_without_text_is_an_error_unless_it_may_do_withou
     assert not world.made
     assert "ContainerfileMissing" in world.degraded()[2]
     assert "amd64" in world.degraded()[2]
-    world.annotate(vocabulary.MISSING, "BaseOnly")
+    world.annotate(api.MISSING, "BaseOnly")
     settled(world)
     assert len(world.made) == 2
 
@@ -488,7 +488,7 @@ def test_bd_286_what_rolls_out_with_a_new_architecture_is_said_before():
     world.reconcile()
     assert "RolloutExpected" in [reason for reason, _ in world.events]
     postponed = settled(MachineWorld(architectures=("amd64",)))
-    postponed.annotate(vocabulary.ON_NEW, "NextBuild")
+    postponed.annotate(api.ON_NEW, "NextBuild")
     postponed.nodes.append(machine_node("arm64"))
     settled(postponed)
     assert len(postponed.made) == 1
@@ -530,25 +530,25 @@ SEED = "registry.example.com/os/built:1"
 def test_bd_281_an_image_that_was_built_before_is_the_first_result(architectures):
     world = MachineWorld(architectures=architectures)
     seed = world.bases[SEED] = index_of(SEED, FOUR)
-    world.annotate(vocabulary.PRE_BUILT, SEED)
+    world.annotate(api.PRE_BUILT, SEED)
     world.reconcile()
-    assert world.config["metadata"]["annotations"][vocabulary.PRE_BUILT] == SEED
+    assert world.config["metadata"]["annotations"][api.PRE_BUILT] == SEED
     world.settle()
     assert not world.made
     build = world.build
-    assert build["metadata"]["labels"][vocabulary.PRE_BUILT] == "true"
+    assert build["metadata"]["labels"][api.PRE_BUILT] == "true"
     (said,) = [each for each in build["status"]["conditions"] if each["status"] == "True"]
     assert (said["type"], said["reason"]) == ("Succeeded", "PreBuiltImageSeeded")
     assert build["status"]["digestedImagePushSpec"] == f"registry.example.com/os/built@{seed.digest}" == image(world)
     assert seconds(build["status"]["buildEnd"]) == seconds(build["status"]["buildStart"]) + 1
     assert next(each for each in world.config["status"]["conditions"] if each["type"] == "Seeded")["status"] == "True"
-    assert vocabulary.PRE_BUILT not in world.config["metadata"]["annotations"]
+    assert api.PRE_BUILT not in world.config["metadata"]["annotations"]
 
 
 def test_bd_281_an_image_that_was_built_before_covers_until_an_input_changes():
     world = MachineWorld()
     world.bases[SEED] = index_of(SEED, FOUR)
-    world.annotate(vocabulary.PRE_BUILT, SEED)
+    world.annotate(api.PRE_BUILT, SEED)
     world.settle()
     world.configure(containerFile=[{"containerfileArch": "ARM64", "content": "RUN arm\n"}, NO_ARCH])
     world.reconcile()
@@ -559,7 +559,7 @@ def told(world):
     """What a config says of builds: the current one, and the one whose image stands, with that image."""
     status = world.config.get("status") or {}
     stands = (status.get("machineOSBuild") or {}).get("name"), status.get("currentImagePullSpec")
-    return world.config["metadata"]["annotations"].get(vocabulary.CURRENT_BUILD), *stands
+    return world.config["metadata"]["annotations"].get(api.CURRENT_BUILD), *stands
 
 
 def test_bd_280_a_config_names_its_build_at_once_and_an_image_once_it_has_succeeded():
@@ -597,10 +597,10 @@ def test_bd_280_what_a_config_says_of_its_build_is_put_right(stale):
     """After a restore, or by hand: another name, an empty one, none at all; and a status that lags behind."""
     world = settled(MachineWorld())
     right = told(world)
-    world.annotate(vocabulary.CURRENT_BUILD, stale)
+    world.annotate(api.CURRENT_BUILD, stale)
     world.config["status"] |= {
         "currentImagePullSpec": "registry.example.com/os/worker@sha256:" + "0" * 64,
-        "machineOSBuild": {"group": vocabulary.GROUP, "resource": "machineosbuilds", "name": "worker-gone"},
+        "machineOSBuild": {"group": api.GROUP, "resource": "machineosbuilds", "name": "worker-gone"},
     }
     settled(world)
     assert told(world) == right
@@ -621,7 +621,7 @@ def test_bd_281_a_missing_push_secret_is_an_error_first():
     world = MachineWorld()
     world.bases[SEED] = index_of(SEED, FOUR)
     world.secrets["push"] = None
-    world.annotate(vocabulary.PRE_BUILT, SEED)
+    world.annotate(api.PRE_BUILT, SEED)
     world.settle()
     assert "push" in world.degraded()[2]
     assert "currentImagePullSpec" not in world.config["status"]

@@ -7,12 +7,28 @@ import msgspec
 import pytest
 from builds_world import START, digest, node
 
-from polyarch.builds.executions.state import State
-from polyarch.builds.facts.facts import ChildRecord, JobFacts
-from polyarch.builds.machineos import annotations, push_spec, vocabulary
-from polyarch.builds.machineos.material import rendering
-from polyarch.builds.machineos.pools import Pool, members
-from polyarch.builds.machineos.recording import lifecycle
+from polyarch.builds.facts.build_facts import ChildRecord, JobFacts
+from polyarch.builds.machineos import api
+from polyarch.builds.machineos.job_objects import Rendering, extension_packages, rendered_containerfile
+from polyarch.builds.machineos.records import (
+    CONDITIONS,
+    build_end,
+    build_start,
+    observed_stage,
+    related_objects,
+    stage_conditions,
+    stages_between,
+)
+from polyarch.builds.machineos.request import (
+    AnnotationOptions,
+    Pool,
+    annotation_options,
+    pool_nodes,
+    push_spec_problem,
+    push_spec_repository,
+    rebuild_request,
+)
+from polyarch.builds.plan.reuse import ExecutionState
 from polyarch.selectors import LabelSelector
 
 POOLS = [
@@ -43,15 +59,15 @@ NODES = [
     [("worker", ["plain"]), ("infra", ["both"]), ("master", ["leader"]), ("gpu", []), ("empty", []), ("none", [])],
 )
 def test_bd_262_a_node_counts_for_its_primary_pool_alone(pool, wanted):
-    assert [each.name for each in members(pool, POOLS, NODES).nodes] == wanted
+    assert [each.name for each in pool_nodes(pool, POOLS, NODES).nodes] == wanted
 
 
 def test_bd_262_a_node_in_two_custom_pools_counts_for_none_and_is_named():
-    (said,) = members("gpu", POOLS, NODES).warnings
+    (said,) = pool_nodes("gpu", POOLS, NODES).warnings
     assert said.severity == "Warning"
     assert "torn" in said.message
     assert "gpu, infra" in said.message
-    assert members("worker", POOLS, NODES).warnings[0].message == said.message
+    assert pool_nodes("worker", POOLS, NODES).warnings[0].message == said.message
 
 
 @pytest.mark.parametrize(
@@ -70,7 +86,7 @@ def test_bd_262_a_node_in_two_custom_pools_counts_for_none_and_is_named():
     ],
 )
 def test_bd_274_a_push_spec_must_have_a_form_by_digest(spec, reason):
-    found = push_spec.problem("worker", spec)
+    found = push_spec_problem("worker", spec)
     assert (found.reason if found is not None else None) == reason
 
 
@@ -79,25 +95,25 @@ def test_bd_274_a_push_spec_must_have_a_form_by_digest(spec, reason):
     [("r.example.com:5000/a/b:tag", "r.example.com:5000/a/b"), ("r.example.com:5000/a/b", "r.example.com:5000/a/b")],
 )
 def test_bd_270_the_tag_of_a_push_spec_is_ignored(spec, repository):
-    assert push_spec.repository(spec) == repository
+    assert push_spec_repository(spec) == repository
 
 
 @pytest.mark.parametrize(
     ("annotation", "text", "field", "value"),
     [
-        (vocabulary.STRATEGY, "PreferNative", "strategy", "PreferNative"),
-        (vocabulary.FAIL_FAST, "true", "fail_fast", True),
-        (vocabulary.MISSING, "BaseOnly", "missing_containerfile", "BaseOnly"),
-        (vocabulary.ON_NEW, "NextBuild", "on_new_architecture", "NextBuild"),
-        (vocabulary.INDEX, "Always", "index", "Always"),
-        (vocabulary.NODE_WAIT, "90s", "node_wait", "90s"),
-        (vocabulary.BUILD_TIMEOUT, "2h", "build_timeout", "2h"),
-        (vocabulary.MAX_PARALLEL, "2", "max_parallel", 2),
+        (api.STRATEGY, "PreferNative", "strategy", "PreferNative"),
+        (api.FAIL_FAST, "true", "fail_fast", True),
+        (api.MISSING, "BaseOnly", "missing_containerfile", "BaseOnly"),
+        (api.ON_NEW, "NextBuild", "on_new_architecture", "NextBuild"),
+        (api.INDEX, "Always", "index", "Always"),
+        (api.NODE_WAIT, "90s", "node_wait", "90s"),
+        (api.BUILD_TIMEOUT, "2h", "build_timeout", "2h"),
+        (api.MAX_PARALLEL, "2", "max_parallel", 2),
     ],
 )
 def test_bd_285_knobs_are_annotations(annotation, text, field, value):
-    usual = annotations.Knobs()
-    found = annotations.knobs("worker", {annotation: text})
+    usual = AnnotationOptions()
+    found = annotation_options("worker", {annotation: text})
     assert getattr(found, field) == value != getattr(usual, field)
     assert not found.warnings
 
@@ -105,22 +121,22 @@ def test_bd_285_knobs_are_annotations(annotation, text, field, value):
 @pytest.mark.parametrize(
     ("annotation", "text"),
     [
-        (vocabulary.STRATEGY, "native"),
-        (vocabulary.FAIL_FAST, "yes"),
-        (vocabulary.MISSING, ""),
-        (vocabulary.ON_NEW, "Never"),
-        (vocabulary.INDEX, "always"),
-        (vocabulary.NODE_WAIT, "9s"),
-        (vocabulary.BUILD_TIMEOUT, "an hour"),
-        (vocabulary.MAX_PARALLEL, "-1"),
+        (api.STRATEGY, "native"),
+        (api.FAIL_FAST, "yes"),
+        (api.MISSING, ""),
+        (api.ON_NEW, "Never"),
+        (api.INDEX, "always"),
+        (api.NODE_WAIT, "9s"),
+        (api.BUILD_TIMEOUT, "an hour"),
+        (api.MAX_PARALLEL, "-1"),
     ],
 )
 def test_bd_285_a_wrong_value_is_a_warning_and_the_default(annotation, text):
-    found = annotations.knobs("worker", {annotation: text})
+    found = annotation_options("worker", {annotation: text})
     (said,) = found.warnings
     assert (said.reason, said.severity) == ("AnnotationInvalid", "Warning")
     assert annotation in said.message
-    assert msgspec.structs.replace(found, warnings=()) == annotations.Knobs()
+    assert msgspec.structs.replace(found, warnings=()) == AnnotationOptions()
 
 
 @pytest.mark.parametrize(
@@ -135,13 +151,13 @@ def test_bd_285_a_wrong_value_is_a_warning_and_the_default(annotation, text):
     ],
 )
 def test_bd_279_only_names_of_architectures_limit_a_rebuild(text, architectures):
-    found = annotations.rebuild({vocabulary.REBUILD: text})
+    found = rebuild_request({api.REBUILD: text})
     assert found is not None
     assert found.architectures == architectures
 
 
 def test_bd_279_without_the_annotation_nothing_is_rebuilt():
-    assert annotations.rebuild({}) is None
+    assert rebuild_request({}) is None
 
 
 OS = f"registry.example.com/release/os@{digest('os')}"
@@ -149,8 +165,8 @@ EXTENSIONS = f"registry.example.com/release/extensions@{digest('extensions')}"
 
 
 def text(**given):
-    return rendering.containerfile(
-        rendering.Rendering(os_image=OS, extensions_image=EXTENSIONS, pool="worker", rendered="rendered-1", **given)
+    return rendered_containerfile(
+        Rendering(os_image=OS, extensions_image=EXTENSIONS, pool="worker", rendered="rendered-1", **given)
     )
 
 
@@ -169,7 +185,7 @@ def test_bd_269_packages_come_from_the_extensions_image():
     assert "--install kernel-64k-core" in text(kernel_type="64k-pages")
     assert "--install kernel-rt-core" in text(kernel_type="realtime")
     assert "update-ca-trust" in text(has_trust=True)
-    assert rendering.packages(["ipsec", "acme"]) == ("NetworkManager-libreswan", "acme", "libreswan")
+    assert extension_packages(["ipsec", "acme"]) == ("NetworkManager-libreswan", "acme", "libreswan")
 
 
 @pytest.mark.parametrize(
@@ -189,7 +205,7 @@ def test_bd_269_packages_come_from_the_extensions_image():
     ],
 )
 def test_bd_271_only_the_allowed_steps_are_written(stored, wanted, written):
-    assert lifecycle.steps(stored, wanted) == written
+    assert stages_between(stored, wanted) == written
 
 
 def job(**fields):
@@ -212,28 +228,28 @@ def job(**fields):
     ],
 )
 def test_bd_272_the_stage_follows_from_what_its_jobs_do(phase, child, jobs, stage):
-    state = State(name="b", phase=phase, children=(ChildRecord(architecture="arm64", **child),))
-    assert lifecycle.observed_stage(state, jobs) == stage
+    state = ExecutionState(name="b", phase=phase, children=(ChildRecord(architecture="arm64", **child),))
+    assert observed_stage(state, jobs) == stage
 
 
 def test_bd_271_all_five_conditions_are_written_and_one_at_most_is_true():
-    for stage in ("", *lifecycle.CONDITIONS):
-        found = lifecycle.conditions(stage, None, now=START)
+    for stage in ("", *CONDITIONS):
+        found = stage_conditions(stage, None, now=START)
         assert [each["type"] for each in found] == ["Prepared", "Building", "Failed", "Interrupted", "Succeeded"]
         assert [each["type"] for each in found if each["status"] == "True"] == ([stage] if stage else [])
-    succeeded = next(each for each in lifecycle.conditions("Succeeded", None, now=START) if each["status"] == "True")
+    succeeded = next(each for each in stage_conditions("Succeeded", None, now=START) if each["status"] == "True")
     assert (succeeded["reason"], succeeded["message"]) == ("Ready", "Build Ready")
 
 
 def test_bd_273_times_never_change_and_the_end_is_after_the_start():
-    start = lifecycle.build_start({}, [job(created=START + 0.9)], now=START + 5)
+    start = build_start({}, [job(created=START + 0.9)], now=START + 5)
     assert start == "2027-01-15T08:00:00Z"
-    assert lifecycle.build_start({"buildStart": "2027-01-01T00:00:00Z"}, [], now=START) == "2027-01-01T00:00:00Z"
-    assert lifecycle.build_end(start, now=START + 0.95) == "2027-01-15T08:00:01Z"
-    assert lifecycle.build_end(start, now=START + 60) == "2027-01-15T08:01:00Z"
+    assert build_start({"buildStart": "2027-01-01T00:00:00Z"}, [], now=START) == "2027-01-01T00:00:00Z"
+    assert build_end(start, now=START + 0.95) == "2027-01-15T08:00:01Z"
+    assert build_end(start, now=START + 60) == "2027-01-15T08:01:00Z"
 
 
 def test_bd_273_ten_jobs_at_most_are_listed_each_with_a_group():
-    listed = lifecycle.related("n", [f"j{each:02}" for each in range(16)])
+    listed = related_objects("n", [f"j{each:02}" for each in range(16)])
     assert len(listed) == 10
     assert {each["group"] for each in listed} == {"batch"}

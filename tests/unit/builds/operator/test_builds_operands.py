@@ -7,7 +7,7 @@ import pytest
 
 from polyarch import names as shared
 from polyarch.builds import names
-from polyarch.builds.facts.facts import Settings
+from polyarch.builds.facts.build_facts import PlanSettings
 from polyarch.installation import objects
 from polyarch.installation.settings import Builds, InstallationSettings
 from polyarch.operator import certificates
@@ -73,7 +73,7 @@ def test_bd_140_build_pods_tolerate_the_taints_that_this_cluster_has() -> None:
     keys = [each for each in found["containers"][0]["args"] if each.startswith("--arch-taint-key=")]
     assert [each.partition("=")[2] for each in keys] == ["kubernetes.io/arch", "supported-arch", "example.com/arch"]
     assert {"key": "example.com/arch", "operator": "Exists"} in found["tolerations"]
-    assert Settings().arch_taint_keys == names.ARCH_TAINT_KEYS
+    assert PlanSettings().arch_taint_keys == names.ARCH_TAINT_KEYS
 
 
 def test_bd_140_what_the_operator_is_told_for_its_builder_reaches_it() -> None:

@@ -6,9 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polyarch.builds import names
-from polyarch.builds.controller import cleanup, cluster_record, prune_jobs, running_images, watches
-from polyarch.builds.controller.machine import machine_watches
-from polyarch.builds.effects import copies, named_objects, object_writes, spec_inputs
+from polyarch.builds.controller.image_builds import ARCHITECTURES_RIGHTS
+from polyarch.builds.controller.informers import INFORMER_RIGHTS, POD_RIGHTS
+from polyarch.builds.controller.machine_os import MACHINE_OS_NAMESPACE_RIGHTS, MACHINE_OS_RIGHTS
+from polyarch.builds.controller.pruner import PRUNE_JOB_RIGHTS, PRUNER_RIGHTS
+from polyarch.builds.controller.resolver import CONFIG_MAP_RIGHTS, HMAC_RIGHTS, NAMED_OBJECT_RIGHTS, SECRET_RIGHTS
+from polyarch.builds.controller.writes import MACHINE_RIGHTS, NAMESPACE_RIGHTS, SECRET_COPY_RIGHTS, WRITE_RIGHTS
 from polyarch.installation.operator import operator_rights
 from polyarch.kube import events, lease
 from polyarch.kube.rbac import Access, granting, grants, missing, unused
@@ -83,21 +86,21 @@ def test_bd_331_secrets_only_by_name_and_where_an_admin_bound_the_role(openshift
 def test_bd_331_the_builder_is_granted_what_its_parts_say_they_need() -> None:
     """BD-331: who adds a request to a part of the role says so beside it, and finds it here; nobody gets more."""
     everywhere = [
-        *watches.RIGHTS,
-        *object_writes.RIGHTS,
-        *spec_inputs.RIGHTS,
-        *named_objects.RIGHTS,
-        *cleanup.RIGHTS,
-        *prune_jobs.RIGHTS,
-        *running_images.RIGHTS,
+        *INFORMER_RIGHTS,
+        *WRITE_RIGHTS,
+        *CONFIG_MAP_RIGHTS,
+        *NAMED_OBJECT_RIGHTS,
+        *PRUNER_RIGHTS,
+        *PRUNE_JOB_RIGHTS,
+        *POD_RIGHTS,
         *events.RIGHTS,
         *SCRAPER_RIGHTS,
     ]
     granted = role()
     assert missing(granted.cluster, grants(everywhere)) == []
-    at_home = [*cluster_record.RIGHTS, *spec_inputs.HMAC_RIGHTS, *lease.rights(names.LEASE)]
+    at_home = [*ARCHITECTURES_RIGHTS, *HMAC_RIGHTS, *lease.rights(names.LEASE)]
     assert missing([*granted.cluster, *granted.namespaces[HOME]], grants(at_home)) == []
-    assert set(grants(builds_objects.IN_NAMESPACES)) == set(grants(spec_inputs.SECRET_RIGHTS))
+    assert set(grants(builds_objects.IN_NAMESPACES)) == set(grants(SECRET_RIGHTS))
     beyond = {str(each) for each in unused(granted.cluster, grants([*everywhere, *at_home]))}
     finalizers = {f"update {each}/finalizers.polyarch.dev" for each in ("imagebuilds", "imagebuildruns")}
     assert beyond == finalizers  # asked by admission where API servers check owner references
@@ -167,8 +170,8 @@ def test_bd_331_machine_os_images_have_a_role_of_their_own_where_they_are_wanted
     """BD-331: nothing where it is off; else just what its parts say they need."""
     assert builds_objects.machine_permissions(OperatorSettings(), ClusterCapabilities(openshift=True)) == ((), {})
     allowed = builds_objects.machine_permissions(MACHINE_OS, ClusterCapabilities())
-    parts = (*machine_watches.RIGHTS, *copies.RIGHTS, *object_writes.MACHINE_RIGHTS)
-    in_namespace = (*machine_watches.NAMESPACE_RIGHTS, *copies.NAMESPACE_RIGHTS)
+    parts = (*MACHINE_OS_RIGHTS, *SECRET_COPY_RIGHTS, *MACHINE_RIGHTS)
+    in_namespace = (*MACHINE_OS_NAMESPACE_RIGHTS, *NAMESPACE_RIGHTS)
     assert missing(allowed.cluster, grants(parts)) == []
     everywhere = (*allowed.cluster, *role().cluster)
     assert missing((*everywhere, *allowed.namespaces["machines"]), grants(in_namespace)) == []

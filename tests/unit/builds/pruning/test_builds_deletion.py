@@ -4,8 +4,8 @@ import pytest
 from image_parts import WritableRegistry, put_image
 from scripted_registry import Answer, digest_of
 
-from polyarch.builds.pruning.counting import Image
-from polyarch.builds.pruning.deletion import delete_images
+from polyarch.builds.pruning import PrunableImage
+from polyarch.builds.registry import delete_images
 from polyarch.oci.inspect import Inspector
 from polyarch.oci.settings import InspectorSettings
 from polyarch.oci.transport.addresses import AddressPolicy
@@ -37,10 +37,10 @@ def images(target):
     second = target.push_index("team/app", "run-2", entries=[target.entry(None, one)])
     name = f"{target.host}/team/app"
     return (
-        Image(repository=name, digest=first, kind="index"),
-        Image(repository=name, digest=second, kind="index"),
-        Image(repository=name, digest=one, kind="child", after=(first, second)),
-        Image(repository=name, digest=two, kind="child", after=(first,)),
+        PrunableImage(repository=name, digest=first, kind="index"),
+        PrunableImage(repository=name, digest=second, kind="index"),
+        PrunableImage(repository=name, digest=one, kind="child", after=(first, second)),
+        PrunableImage(repository=name, digest=two, kind="child", after=(first,)),
     )
 
 
@@ -93,6 +93,6 @@ async def test_bd_234_the_longest_pause_is_told(target, connection, images):
 
 
 async def test_bd_322_a_reference_that_is_none_stops_nothing(target, connection, images):
-    broken = Image(repository="NOT a name", digest=digest_of(b""), kind="child")
+    broken = PrunableImage(repository="NOT a name", digest=digest_of(b""), kind="child")
     found = await delete_images(connection, [broken, images[0]])
     assert (found.done, [each.outcome for each in found.kept]) == ((images[0].reference,), ["unsupported"])

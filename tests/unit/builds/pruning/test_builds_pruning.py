@@ -5,10 +5,18 @@ import itertools
 import pytest
 
 from polyarch.builds.api.resources import IndexStatus
-from polyarch.builds.facts.facts import ChildRecord, Execution
-from polyarch.builds.pruning.counting import Claims, Image, count, unreferenced
-from polyarch.builds.pruning.finalizer import LIMIT, Hold, Release, decide
-from polyarch.builds.pruning.history import expired
+from polyarch.builds.facts.build_facts import ChildRecord, Execution
+from polyarch.builds.pruning import (
+    LIMIT,
+    ImageReferences,
+    KeepFinalizer,
+    PrunableImage,
+    RemoveFinalizer,
+    count_references,
+    decide_finalizer,
+    expired,
+    unreferenced,
+)
 
 REPOSITORY = "quay.io/team/app"
 _NUMBERS = itertools.count(1)
@@ -55,7 +63,7 @@ class TestHistory:
                 active=active,
                 successful=successful,
                 failed=failed,
-                running=count((), running=running),
+                running=count_references((), running=running),
             )
         )
 
@@ -118,7 +126,7 @@ class TestCounting:
 
     def gone(self, *kept, leaving=None, known=(), **claims):
         leaving = leaving or [self.old]
-        return unreferenced(leaving, count(kept, **claims), known=(*kept, *known))
+        return unreferenced(leaving, count_references(kept, **claims), known=(*kept, *known))
 
     def test_bd_231_index_first_then_children(self):
         images = self.gone()
@@ -189,36 +197,39 @@ class TestCounting:
 
     def test_bd_236_what_nobody_asks_to_delete_stays(self):
         """Without image deletion no execution leaves its images behind for counting."""
-        assert unreferenced((), Claims(), known=[self.old]) == ()
+        assert unreferenced((), ImageReferences(), known=[self.old]) == ()
 
 
 class TestFinalizer:
     REMAINING = (f"{REPOSITORY}@{digest('a')}", f"{REPOSITORY}@{digest('1')}")
 
     def decide(self, remaining, waited, problem="quay.io: HTTP 503"):
-        return decide(remaining, execution="old", deleting_since=1000.0, now=1000.0 + waited, problem=problem)
+        return decide_finalizer(remaining, execution="old", deleting_since=1000.0, now=1000.0 + waited, problem=problem)
 
     def test_bd_233_it_goes_when_nothing_is_left(self):
-        assert self.decide((), 0) == Release()
-        assert self.decide((), LIMIT * 9) == Release()
+        assert self.decide((), 0) == RemoveFinalizer()
+        assert self.decide((), LIMIT * 9) == RemoveFinalizer()
 
     @pytest.mark.parametrize("waited", [0, 30, 599])
     def test_bd_233_it_holds_while_a_registry_fails(self, waited):
         found = self.decide(self.REMAINING, waited)
-        assert isinstance(found, Hold)
+        assert isinstance(found, KeepFinalizer)
         assert 0 < found.seconds <= min(60, max(5, LIMIT - waited))
 
     def test_bd_233_the_last_try_is_at_the_limit(self):
         """It never hangs longer: the pause before the limit ends there."""
-        assert self.decide(self.REMAINING, LIMIT - 2) == Hold(2.0)
+        assert self.decide(self.REMAINING, LIMIT - 2) == KeepFinalizer(2.0)
 
     def test_bd_233_after_ten_minutes_it_is_given_up_with_the_digests(self):
         found = self.decide(self.REMAINING, 600)
-        assert isinstance(found, Release)
+        assert isinstance(found, RemoveFinalizer)
         event = found.event
         assert (event.type, event.reason, event.execution) == ("Warning", "ImageCleanupAbandoned", "old")
         assert all(each in event.message for each in (*self.REMAINING, "HTTP 503", "10 min"))
 
 
 def test_an_image_names_itself():
-    assert Image(repository="r.example/a", digest=digest("a"), kind="index").reference == f"r.example/a@{digest('a')}"
+    assert (
+        PrunableImage(repository="r.example/a", digest=digest("a"), kind="index").reference
+        == f"r.example/a@{digest('a')}"
+    )

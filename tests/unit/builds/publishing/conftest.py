@@ -3,7 +3,7 @@
 import pytest
 from image_parts import layer, put_image
 
-from polyarch.builds.publishing.publication import ChildImage, Publication
+from polyarch.builds.registry import ChildImage, Publication
 
 
 @pytest.fixture

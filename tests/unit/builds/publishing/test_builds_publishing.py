@@ -8,8 +8,7 @@ import pytest
 from image_parts import layer, put_attestation
 from scripted_registry import Answer
 
-from polyarch.builds.publishing.publication import ChildImage, Published, Trouble
-from polyarch.builds.publishing.publish import head, move_tags, publish
+from polyarch.builds.registry import ChildImage, PublishFailure, PublishResult, head_image, move_tags, publish
 from polyarch.oci.documents import DOCKER_LIST, OCI_INDEX
 
 DOCKER = (
@@ -89,7 +88,7 @@ class TestIndex:
 
     async def test_bd_174_an_empty_index_is_never_pushed(self, target, connection, publication):
         trouble = await publish(connection, publication())
-        assert (type(trouble), target.writes) == (Trouble, [])
+        assert (type(trouble), target.writes) == (PublishFailure, [])
 
     async def test_bd_336_nothing_moves_without_a_required_architecture(self, target, connection, put, publication):
         """BD-181, BD-336: neither an index nor a tag; the former result stays."""
@@ -253,7 +252,7 @@ class TestPush:
         children = put("amd64"), put("arm64")
         target.forget_requests()
         trouble = await publish(connection, publication(*children, single=True))
-        assert (type(trouble), target.writes) == (Trouble, [])
+        assert (type(trouble), target.writes) == (PublishFailure, [])
 
     async def test_bd_102_tags_are_moved_to_a_result_that_is_there(self, target, connection, put, publication):
         result = await publish(connection, publication(put("amd64"), put("arm64")))
@@ -298,14 +297,14 @@ class TestCopies:
         target = await start(mounts=False)
         child = put("amd64", at=target, repository="team/staging")
         result = await publish(connection, result_of(target, (child,)))
-        assert isinstance(result, Published)
+        assert isinstance(result, PublishResult)
         assert len([each for each in target.puts if "/uploads/" in each]) == 2
 
     async def test_bd_176_another_host_is_never_asked_to_mount(self, start, target, connection, put, publication):
         other = await start()
         child = put("arm64", at=other, repository="mirror/app", tag="run-arm64")
         result = await publish(connection, publication(put("amd64"), child))
-        assert isinstance(result, Published)
+        assert isinstance(result, PublishResult)
         assert all("mount" not in each.query for each in target.seen)
         assert target.tags["team/app", "run-arm64"] == child.reference.rpartition("@")[2]
 
@@ -326,7 +325,7 @@ class TestCopies:
             done = {digest for repository, digest in (*target.manifests, *target.blobs) if repository == "team/app"}
             target.gate = None
             target.forget_requests()
-            assert isinstance(await publish(connection, work), Published)
+            assert isinstance(await publish(connection, work), PublishResult)
             written = {each.query.rpartition("=")[2] for each in target.seen if each.method == "PUT" and each.query}
             written |= {each.rpartition("/")[2] for each in target.puts if "manifests" in each}
             assert not written & done
@@ -371,7 +370,7 @@ class TestHead:
         digest = child.reference.rpartition("@")[2]
         for name in (child.reference, f"{target.host}/team/app:run-arm64"):
             target.forget_requests()
-            found = await head(connection, name)
+            found = await head_image(connection, name)
             assert (found.digest, found.error) == (digest, "")
             assert [each.method for each in target.seen] == ["HEAD"]
 
@@ -379,10 +378,10 @@ class TestHead:
     async def test_what_is_not_found_has_a_code(self, target, connection, put, status, code):
         child = put("arm64")
         target.script("*", "manifests", Answer(status), forever=True)
-        found = await head(connection, child.reference)
+        found = await head_image(connection, child.reference)
         assert (found.digest, found.error) == ("", code)
 
     async def test_a_registry_without_head_is_asked_by_get(self, target, connection, put):
         child = put("arm64")
         target.script("HEAD", "manifests", Answer(405), forever=True)
-        assert (await head(connection, child.reference)).digest == child.reference.rpartition("@")[2]
+        assert (await head_image(connection, child.reference)).digest == child.reference.rpartition("@")[2]

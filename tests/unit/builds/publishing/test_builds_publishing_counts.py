@@ -8,8 +8,7 @@ import pytest
 from aiohttp import web
 from scripted_registry import digest_of
 
-from polyarch.builds.publishing.publication import Publication, Published
-from polyarch.builds.publishing.publish import head, publish
+from polyarch.builds.registry import Publication, PublishResult, head_image, publish
 from polyarch.oci.auth.credentials import Document, KeyringCredentials
 
 MIB = 2**20
@@ -49,7 +48,7 @@ async def test_bd_347_bd_349_reuse_is_one_head_for_each_child(target, connection
     children = [put(each) for each in FOUR]
     target.forget_requests()
     for child in children:
-        assert (await head(connection, child.reference)).digest
+        assert (await head_image(connection, child.reference)).digest
     assert [each.method for each in target.seen] == ["HEAD"] * 4
 
 
@@ -61,11 +60,11 @@ async def test_bd_347_one_token_for_the_whole(start, connect, put, result_of):
     connection = connect(credentials=KeyringCredentials([Document("secret team/push", body)]))
     children = tuple(put(each, at=target) for each in FOUR)
     work = result_of(target, children)
-    assert isinstance(await publish(connection, work), Published)
+    assert isinstance(await publish(connection, work), PublishResult)
     assert len(target.scopes_asked) == 1
     target.forget_requests()
     target.tags.pop(("team/app", "run"))
-    assert isinstance(await publish(connection, work), Published)
+    assert isinstance(await publish(connection, work), PublishResult)
     assert (len(target.scopes_asked), target.requests(pattern="token")) == (1, [])
 
 
@@ -74,7 +73,7 @@ async def test_bd_347_bd_176_no_layer_passes_through_that_is_there_or_can_be_mou
 ):
     work = publication(put("amd64"), put("arm64", repository="team/staging"))
     target.forget_requests()
-    assert isinstance(await publish(connection, work), Published)
+    assert isinstance(await publish(connection, work), PublishResult)
     configs = 2
     assert len(target.requests("GET", "/blobs/")) == configs
     assert [each for each in target.puts if "/uploads/" in each] == []
@@ -123,7 +122,7 @@ async def test_bd_176_a_stream_holds_little_memory(connect, put, start, stack):
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert isinstance(result, Published)
+    assert isinstance(result, PublishResult)
     assert received >= 48 * MIB
     assert most < 8 * MIB
 

@@ -6,8 +6,7 @@ import pytest
 from image_parts import config_of
 from scripted_registry import OCI_CONFIG, OCI_MANIFEST, Answer, encode
 
-from polyarch.builds.publishing.publication import ChildImage, Published
-from polyarch.builds.publishing.publish import head, publish
+from polyarch.builds.registry import ChildImage, PublishResult, head_image, publish
 from polyarch.oci.auth.credentials import Document, KeyringCredentials
 from polyarch.oci.documents import MANIFEST_LIMIT
 from polyarch.oci.transport.addresses import AddressPolicy
@@ -31,7 +30,7 @@ class TestRepeating:
         assert trouble.retry_after == 23.0
         assert ([each for each in clock.slept if each > 8], "run" in {tag for _, tag in target.tags}) == ([], False)
         clock.advance(24)
-        assert isinstance(await publish(connection, work), Published)
+        assert isinstance(await publish(connection, work), PublishResult)
 
     @pytest.mark.parametrize("status", [500, 502, 503, 504])
     @pytest.mark.parametrize("selector", ["/manifests/sha256:[0-9a-f]+$", "/manifests/latest$"])
@@ -42,13 +41,13 @@ class TestRepeating:
         assert (trouble.reason, trouble.passing) == ("RegistryUnreachable", True)
         assert ("team/app", "latest") not in target.tags
         target.clear_scripts()
-        assert isinstance(await publish(connection, work), Published)
+        assert isinstance(await publish(connection, work), PublishResult)
 
     async def test_bd_219_one_bad_moment_is_not_noticed(self, target, connection, put, publication):
         target.script("PUT", "/manifests/sha256:[0-9a-f]+$", Answer(502))
         target.script("HEAD", "/manifests/", Answer(500))
         target.script("GET", "/manifests/", Answer(503))
-        assert isinstance(await publish(connection, publication(put("amd64"), put("arm64"))), Published)
+        assert isinstance(await publish(connection, publication(put("amd64"), put("arm64"))), PublishResult)
 
     async def test_bd_060_a_refusal_to_write_is_told(self, target, connection, put, publication):
         target.gate = lambda request: Answer(403, b'{"errors":[{"code":"DENIED","message":"no push for you"}]}')
@@ -184,7 +183,7 @@ class TestCredentials:
         work = result_of(target, (put("amd64", at=target), put("arm64", at=target)))
         refused = await publish(connection, work)
         assert (refused.reason, target.writes) == ("PushDenied", [])
-        assert isinstance(await publish(connection.using(self.keyring(target, legacy=legacy)), work), Published)
+        assert isinstance(await publish(connection.using(self.keyring(target, legacy=legacy)), work), PublishResult)
 
     async def test_bd_334_no_other_credentials_are_read(self, start, connect, put, result_of, tmp_path, monkeypatch):
         """Those of the process, of files and of other builds are not tried."""
@@ -197,9 +196,9 @@ class TestCredentials:
         rich = connect(credentials=self.keyring(target))
         poor = rich.using(KeyringCredentials([]))
         work = result_of(target, (put("amd64", at=target), put("arm64", at=target)))
-        assert isinstance(await publish(rich, work), Published)
+        assert isinstance(await publish(rich, work), PublishResult)
         assert (await publish(poor, work)).reason == "PushDenied"
-        assert (await head(poor, work.children[0].reference)).error == "unauthorized"
+        assert (await head_image(poor, work.children[0].reference)).error == "unauthorized"
 
     async def test_bd_334_a_credential_stays_with_its_host(self, start, connect, target, put, publication):
         """A child at another registry is asked for without the target's credential."""

@@ -8,7 +8,7 @@ import pytest
 from builds_world import digest
 from machine_world import EXTENSIONS_IMAGE, OS_IMAGE, MachineWorld
 
-from polyarch.builds.machineos import vocabulary
+from polyarch.builds.machineos import api as vocabulary
 from polyarch.cli import main
 
 TOOLS = {"builderImage": "registry.example.com/tools/buildah:1", "pushImage": "registry.example.com/tools/polyarch:1"}

@@ -9,7 +9,7 @@ import pytest
 
 from polyarch.builds import names
 from polyarch.builds.jobs import contract
-from polyarch.builds.jobs.contract import BuildDocument, Failed
+from polyarch.builds.jobs.contract import BuildDocument, FailureMessage
 from polyarch.oci.opening import Wiring, open_inspector
 from polyarch.oci.settings import InspectorSettings
 from polyarch.sandbox.building import product, script
@@ -55,8 +55,8 @@ class Pod:
         )
 
     @property
-    def failure(self) -> Failed:
-        return msgspec.json.decode(self.termination_log.read_bytes(), type=Failed)
+    def failure(self) -> FailureMessage:
+        return msgspec.json.decode(self.termination_log.read_bytes(), type=FailureMessage)
 
     def images(self) -> list[dict[str, str]]:
         found: list[dict[str, str]] = json.loads((self.layout / "index.json").read_bytes())["manifests"]

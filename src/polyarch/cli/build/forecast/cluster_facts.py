@@ -12,8 +12,8 @@ import msgspec
 
 from polyarch.builds import names
 from polyarch.builds.api.resources import ImageBuildSpec
-from polyarch.builds.effects.named_objects import NamedObjects
-from polyarch.builds.facts.inputs import named_by
+from polyarch.builds.controller.resolver import NamedObjects
+from polyarch.builds.facts.objects import named_by
 from polyarch.builds.facts.offline import FactsFile, InvalidFacts
 from polyarch.cli.errors import CouldNotComplete, UsageError
 from polyarch.kube.client import Client

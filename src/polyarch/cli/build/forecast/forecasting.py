@@ -13,13 +13,12 @@ from typing import Any, Final
 
 import msgspec
 
-from polyarch.builds.facts.facts import Facts, Question
-from polyarch.builds.facts.history import own_executions
+from polyarch.builds.facts.build_facts import BuildFacts, BuildLookup, own_executions
 from polyarch.builds.facts.offline import FactsFile
-from polyarch.builds.machineos.wish_plan import plan as machine_plan
-from polyarch.builds.plan.document import Plan
-from polyarch.builds.plan.planner import plan
-from polyarch.builds.publishing.publish import head
+from polyarch.builds.machineos.plan import plan_machine_os as machine_plan
+from polyarch.builds.plan.document import BuildPlan
+from polyarch.builds.plan.planner import plan_build
+from polyarch.builds.registry import head_image
 from polyarch.cli.build import composition
 from polyarch.cli.build.forecast.cluster_facts import read_cluster
 from polyarch.cli.build.forecast.machine_facts import machine_cases
@@ -84,7 +83,7 @@ def run_plan(
     return max((_code(each.plan, check=asked.check) for each in shown), default=0)
 
 
-def _code(made: Plan, *, check: bool) -> int:
+def _code(made: BuildPlan, *, check: bool) -> int:
     if made.decision == "Invalid":
         return 2
     return 1 if check and made.decision in WORK else 0
@@ -112,14 +111,14 @@ def _offline(asked: Asked, path: str, where: WhereFlags) -> list[Shown]:
     found = []
     for wish in wishes:
         facts = known.facts(wish)
-        found.append(Shown(wish.namespace, wish.name, known.planned(facts, plan), _former(known, facts)))
+        found.append(Shown(wish.namespace, wish.name, known.planned(facts, plan_build), _former(known, facts)))
     for case, facts in machines:
         made = known.planned(facts, partial(machine_plan, case=case))
         found.append(Shown(case.namespace, case.name, made, _former(known, facts)))
     return found
 
 
-def _former(known: FactsFile, facts: Facts) -> list[Former]:
+def _former(known: FactsFile, facts: BuildFacts) -> list[Former]:
     newest = sorted(own_executions(facts), key=lambda each: (each.created, each.serial, each.name), reverse=True)
     maps = [each.document for each in known.documents if each.kind == "ConfigMap"]
     return former([each.name for each in newest], maps, facts.wish.namespace)
@@ -143,26 +142,28 @@ async def _live(
     return found
 
 
-async def _planned(facts: Facts, known: FactsFile, inspector: Inspector) -> Plan:
+async def _planned(facts: BuildFacts, known: FactsFile, inspector: Inspector) -> BuildPlan:
     """The plan once it has no more questions; registries are asked, objects were read before."""
-    made, asked = plan(facts), set[Question]()
+    made, asked = plan_build(facts), set[BuildLookup]()
     while not asked.issuperset(made.questions):
         asked.update(made.questions)
         facts = await _answered(facts, made.questions, known, inspector)
-        made = plan(facts)
+        made = plan_build(facts)
     return made
 
 
-async def _answered(facts: Facts, questions: Sequence[Question], known: FactsFile, inspector: Inspector) -> Facts:
+async def _answered(
+    facts: BuildFacts, questions: Sequence[BuildLookup], known: FactsFile, inspector: Inspector
+) -> BuildFacts:
     facts = known.answer(facts, [each for each in questions if each.what not in ("inspect", "head")])
     inspected = [each for each in questions if each.what == "inspect"]
     heads = [each for each in questions if each.what == "head"]
 
-    async def inspect(question: Question) -> Any:
+    async def inspect(question: BuildLookup) -> Any:
         return await inspector.inspect(question.reference, fresh=question.revalidate)
 
-    async def ask(question: Question) -> Any:
-        return await head(inspector.connection, question.reference)
+    async def ask(question: BuildLookup) -> Any:
+        return await head_image(inspector.connection, question.reference)
 
     images = await map_concurrently(inspect, inspected, at_once=AT_ONCE)
     existing = await map_concurrently(ask, heads, at_once=AT_ONCE)

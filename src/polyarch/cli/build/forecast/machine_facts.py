@@ -10,27 +10,34 @@ from typing import Any
 import msgspec
 
 from polyarch.builds import names
-from polyarch.builds.facts.facts import Facts
+from polyarch.builds.facts.build_facts import BuildFacts
 from polyarch.builds.facts.offline import FactsFile
-from polyarch.builds.machineos import vocabulary, wishes
-from polyarch.builds.machineos.case import Case, Document, StoredRecord, controlled_by, name_of, uid_of
-from polyarch.builds.machineos.material import trust
-from polyarch.builds.machineos.pools import Pool, members
-from polyarch.builds.machineos.recording.records import EXECUTION_FILE
+from polyarch.builds.machineos import api
+from polyarch.builds.machineos.api import (
+    Document,
+    ExecutionConfigMap,
+    MachineOSConfigFacts,
+    controlled_by,
+    name_of,
+    uid_of,
+)
+from polyarch.builds.machineos.job_objects import trust_bundle
+from polyarch.builds.machineos.records import EXECUTION_FILE
+from polyarch.builds.machineos.request import Pool, machine_facts, pool_nodes
 from polyarch.kube.resources import Resource
 from polyarch.selectors import LabelSelector
 
 
-def machine_cases(known: FactsFile) -> Iterator[tuple[Case, Facts]]:
+def machine_cases(known: FactsFile) -> Iterator[tuple[MachineOSConfigFacts, BuildFacts]]:
     """Every MachineOSConfig of the file, by name, before any question is answered."""
-    pools = _of_kind(known, vocabulary.POOLS)
+    pools = _of_kind(known, api.POOLS)
     selectors = [_pool(each) for each in pools.values()]
     jobs = known.jobs()
-    for _, config in sorted(_of_kind(known, vocabulary.CONFIGS).items()):
+    for _, config in sorted(_of_kind(known, api.CONFIGS).items()):
         case = _case(known, config, pools)
-        facts = wishes.facts(
+        facts = machine_facts(
             case,
-            members(case.pool_name, selectors, known.nodes),
+            pool_nodes(case.pool_name, selectors, known.nodes),
             known.nodes,
             jobs=[each for each in jobs if each.namespace == case.namespace],
             settings=known.settings,
@@ -40,31 +47,31 @@ def machine_cases(known: FactsFile) -> Iterator[tuple[Case, Facts]]:
         yield case, facts
 
 
-def _case(known: FactsFile, config: Document, pools: Mapping[str, Document]) -> Case:
-    case = Case(namespace=vocabulary.NAMESPACE, config=config)
+def _case(known: FactsFile, config: Document, pools: Mapping[str, Document]) -> MachineOSConfigFacts:
+    case = MachineOSConfigFacts(namespace=api.NAMESPACE, config=config)
     case = msgspec.structs.replace(case, pool=pools.get(case.pool_name))
     return msgspec.structs.replace(
         case,
-        rendered=_of_kind(known, vocabulary.RENDERED).get(case.rendered_name),
+        rendered=_of_kind(known, api.RENDERED).get(case.rendered_name),
         trust=_trust(known),
-        builds=controlled_by(_of_kind(known, vocabulary.BUILDS).values(), uid_of(config)),
+        builds=controlled_by(_of_kind(known, api.BUILDS).values(), uid_of(config)),
         records=tuple(_records(known, case.name)),
     )
 
 
 def _trust(known: FactsFile) -> str:
-    found = _of_kind(known, vocabulary.CONTROLLER_CONFIGS).get(vocabulary.CONTROLLER_CONFIG) or {}
-    return trust.bundle(str((found.get("spec") or {}).get("additionalTrustBundle") or "")) or ""
+    found = _of_kind(known, api.CONTROLLER_CONFIGS).get(api.CONTROLLER_CONFIG) or {}
+    return trust_bundle(str((found.get("spec") or {}).get("additionalTrustBundle") or "")) or ""
 
 
-def _records(known: FactsFile, config: str) -> Iterator[StoredRecord]:
+def _records(known: FactsFile, config: str) -> Iterator[ExecutionConfigMap]:
     for found in known.documents:
         metadata: Mapping[str, Any] = found.document.get("metadata") or {}
         notes = metadata.get("annotations") or {}
-        if found.kind != "ConfigMap" or notes.get(vocabulary.CONFIG_LABEL) != config:
+        if found.kind != "ConfigMap" or notes.get(api.CONFIG_LABEL) != config:
             continue
         data: Mapping[str, str] = found.document.get("data") or {}
-        yield StoredRecord(
+        yield ExecutionConfigMap(
             name=name_of(found.document),
             build=notes.get(names.RUN_LABEL) or (metadata.get("labels") or {}).get(names.RUN_LABEL, ""),
             owners=frozenset(str(each.get("uid")) for each in metadata.get("ownerReferences") or ()),

@@ -9,9 +9,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from polyarch.builds.keys.comparison import OUTLINES_FILE, Outline, differences, outline, sentence
-from polyarch.builds.keys.handles import record
-from polyarch.builds.plan.document import SCHEMA, Plan, PlannedArchitecture
+from polyarch.builds.keys import OUTLINES_FILE, KeyOutline, difference_sentence, key_differences, key_outline
+from polyarch.builds.names import record_name
+from polyarch.builds.plan.document import SCHEMA, BuildPlan, PlannedArchitecture
 from polyarch.cli.output.documents import document_text, manifest_text
 from polyarch.cli.output.tables import Row, table
 from polyarch.cli.output.terminal import printable, styled
@@ -25,7 +25,7 @@ class Former(NamedTuple):
     """What an earlier execution was made of, by architecture."""
 
     execution: str
-    outlines: Mapping[str, Outline]
+    outlines: Mapping[str, KeyOutline]
 
 
 class Shown(NamedTuple):
@@ -33,7 +33,7 @@ class Shown(NamedTuple):
 
     namespace: str
     name: str
-    plan: Plan
+    plan: BuildPlan
     former: Sequence[Former] = ()
 
 
@@ -46,7 +46,7 @@ def former(executions: Iterable[str], config_maps: Iterable[Mapping[str, Any]], 
     }
     found = []
     for execution in executions:
-        text = texts.get(record(execution))
+        text = texts.get(record_name(execution))
         try:
             read = msgspec.json.decode(text, type=dict[str, dict[str, str]]) if text else {}
         except msgspec.DecodeError:
@@ -123,6 +123,6 @@ def why(shown: Shown, each: PlannedArchitecture) -> str:
     for known in shown.former:
         before = known.outlines.get(each.architecture)
         if before is not None and document is not None:
-            changed = sentence(differences(before, outline(document)))
+            changed = difference_sentence(key_differences(before, key_outline(document)))
             return f"{changed} since {known.execution}" if changed else each.message or "no child with this key is left"
     return each.message or ("not built before" if document is not None else each.reason)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from polyarch.builds.machineos.naming.block_yaml import dump, needs_quotes
+from polyarch.builds.machineos.build_name import block_yaml, needs_quotes
 
 LONG = " ".join(["word"] * 40)
 FOLDED = " ".join(["word"] * 16)
@@ -49,9 +49,9 @@ DOCUMENTS: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize(("value", "expected"), DOCUMENTS.values(), ids=DOCUMENTS)
 def test_bd_265_documents(value: Any, expected: str) -> None:
     """BD-265: byte for byte, and what a YAML 1.1 parser reads is what was written."""
-    assert dump(value).decode() == expected
+    assert block_yaml(value).decode() == expected
     if "<<" not in expected:
-        assert yaml.safe_load(dump(value)) == value
+        assert yaml.safe_load(block_yaml(value)) == value
 
 
 ANOTHER_TYPE = (
@@ -101,7 +101,7 @@ ANOTHER_TYPE = (
 def test_bd_265_texts_of_another_type(text: str) -> None:
     """BD-265: quoted, since YAML 1.1 would read them as something else."""
     assert needs_quotes(text)
-    assert dump({"a": text}).decode() == f'a: "{text}"\n'
+    assert block_yaml({"a": text}).decode() == f'a: "{text}"\n'
 
 
 LOOKS_LIKE_IT = (

@@ -5,7 +5,15 @@ from typing import Any
 
 import pytest
 
-from polyarch.builds.machineos.naming import build_name, readiness
+from polyarch.builds.machineos.build_name import (
+    SALT,
+    configuration_of,
+    keeps_stock_name,
+    mixed_name,
+    os_images,
+    stock_name,
+)
+from polyarch.builds.machineos.request import missing_objects
 
 SPEC: dict[str, Any] = {
     "machineConfigPool": {"name": "worker"},
@@ -14,7 +22,7 @@ SPEC: dict[str, Any] = {
     "renderedImagePushSpec": "registry.hostname.com/org/repo:latest",
     "containerFile": [],
 }
-IMAGES = build_name.os_images(
+IMAGES = os_images(
     os_image="registry.hostname.com/org/repo@sha256 string = "
     "220a60ecd4a3c32c282622a625a54db9ba0ff55b5ba9c29c7064a2bc358b6a3e",
     extensions_image="registry.hostname.com/org/repo@sha256 string = "
@@ -25,7 +33,7 @@ GOLDEN = "worker-699e6be74658adcb3ff2b48f32cd1584"
 
 
 def name(spec: dict[str, Any], configuration: dict[str, Any] | None = None) -> str:
-    return build_name.stock_name("worker", configuration=configuration or {}, spec=spec, os_images=IMAGES)
+    return stock_name("worker", configuration=configuration or {}, spec=spec, os_images=IMAGES)
 
 
 @pytest.mark.parametrize(("entries", "expected"), [([], GOLDEN), (None, "worker-a45fa0692b2e163b920ef1e7d0d2aac8")])
@@ -59,7 +67,7 @@ def test_bd_264_edits_that_give_another_stock_name(changed: dict[str, Any]) -> N
 
 def test_bd_264_what_is_hashed_of_a_pool() -> None:
     stored = {"name": "rendered-worker-1", "apiVersion": "", "other": 1, "source": [{"kind": "MachineConfig", "x": 1}]}
-    assert build_name.configuration_of(stored) == {"name": "rendered-worker-1", "source": [{"kind": "MachineConfig"}]}
+    assert configuration_of(stored) == {"name": "rendered-worker-1", "source": [{"kind": "MachineConfig"}]}
 
 
 @pytest.mark.parametrize(
@@ -76,14 +84,14 @@ def test_bd_264_what_is_hashed_of_a_pool() -> None:
 )
 def test_bd_263_who_keeps_the_stock_name(architectures: list[str], entries: Any, expected: bool) -> None:
     """BD-263: one architecture, and no text that is for one architecture only."""
-    assert build_name.keeps_stock_name(architectures, entries) is expected
+    assert keeps_stock_name(architectures, entries) is expected
 
 
 def test_bd_263_mixed_name() -> None:
     """BD-263: salt, the pool's configuration, and the build key as text."""
     key = "0123456789abcdef" * 4
-    expected = hashlib.md5(build_name.SALT + b"name: rendered-worker-1\n" + key.encode()).hexdigest()
-    found = build_name.mixed_name("layered", configuration={"name": "rendered-worker-1"}, build_key=key)
+    expected = hashlib.md5(SALT + b"name: rendered-worker-1\n" + key.encode()).hexdigest()
+    found = mixed_name("layered", configuration={"name": "rendered-worker-1"}, build_key=key)
     assert found == f"layered-{expected}"
 
 
@@ -128,6 +136,6 @@ def annotated(**values: str) -> dict[str, Any]:
 )
 def test_bd_267_what_a_name_needs(pool: Any, config: Any, rendered: Any, words: list[str]) -> None:
     """BD-267: everything that is missing is named, at once."""
-    found = readiness.missing(pool, config, rendered)
+    found = missing_objects(pool, config, rendered)
     assert len(found) == len(words)
     assert all(word in sentence for word, sentence in zip(words, found, strict=True))

@@ -1,0 +1,347 @@
+"""Which nodes count for the architectures of a build, and what a list of nodes is called in a message.
+
+A node counts whether it is ready or not, cordoned or not, tainted or not: an architecture does not go because its nodes
+restart (BD-040). Without a selector all nodes but the control plane's count (BD-041)."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, Literal
+
+import msgspec
+
+from polyarch.builds.api.formats import BuildTimes, BuiltBy, emulation_hosts
+from polyarch.builds.api.resources import Architectures, ArchitectureScheduling, ImageBuildSpec
+from polyarch.builds.facts.build_facts import (
+    BuildFacts,
+    NodeFacts,
+    active_execution,
+    current_execution,
+    own_executions,
+    planned_architectures,
+    published_architectures,
+)
+from polyarch.builds.names import CONTROL_PLANE_KEYS
+from polyarch.durations import format_duration
+from polyarch.selectors import LabelSelector, Selector
+from polyarch.tolerations import REPELS, Taint, Toleration, is_tolerated
+
+LINUX: Final = "linux"
+_SHOWN: Final = 5
+
+
+class NodeSelection(msgspec.Struct, frozen=True, kw_only=True):
+    """The nodes that a build is for."""
+
+    counted: tuple[NodeFacts, ...] = ()
+    """Their architectures are the build's."""
+    unplaced: tuple[str, ...] = ()
+    """Names of nodes that nothing says the system or architecture of: they are not counted (BD-040)."""
+    instead: str = ""
+    """What decided because the selection itself has no node, in words; empty: it has."""
+
+
+def select_nodes(nodes: Iterable[NodeFacts], wanted: Architectures) -> NodeSelection:
+    """The nodes that count; none if there are none and ``empty`` is ``Wait`` (BD-041).
+
+    Raises ``InvalidSelector`` for a selector that the validation refuses.
+    """
+    living = [each for each in nodes if not each.deleting]
+    candidates = [("workers", _workers(living)), ("linux nodes", living)]
+    if wanted.node_selector is not None:
+        candidates.insert(0, ("", _matching(living, wanted.node_selector)))
+    first = candidates[0][1]
+    unplaced = tuple(sorted({each.name for each in first if _is_unplaced(each)}))
+    for words, chosen in candidates if wanted.empty == "WorkerNodes" else candidates[:1]:
+        counted = tuple(each for each in chosen if each.operating_system == LINUX and each.architecture)
+        if counted:
+            return NodeSelection(counted=counted, unplaced=unplaced, instead="" if chosen is first else words)
+    return NodeSelection(unplaced=unplaced)
+
+
+def deciding_labels(spec: ImageBuildSpec) -> frozenset[str]:
+    """The label keys that tell nodes apart for this build: its selectors', and the default selection's."""
+    keys = set(CONTROL_PLANE_KEYS)
+    if (selector := spec.architectures.node_selector) is not None:
+        keys.update(selector.match_labels or ())
+        keys.update(each.key for each in selector.match_expressions or ())
+    for scheduling in spec.scheduling.per_architecture or ():
+        keys.update(scheduling.node_selector or ())
+    return frozenset(keys)
+
+
+def spelled(names: Sequence[str]) -> str:
+    """Names for people: all of them if they are few, else the first and how many more there are."""
+    shown = ", ".join(names[:_SHOWN])
+    return f"{shown} and {len(names) - _SHOWN} more" if len(names) > _SHOWN else shown
+
+
+def _workers(nodes: Iterable[NodeFacts]) -> list[NodeFacts]:
+    return [each for each in nodes if not any(key in each.labels for key in CONTROL_PLANE_KEYS)]
+
+
+def _matching(nodes: Iterable[NodeFacts], selector: LabelSelector) -> list[NodeFacts]:
+    parsed = Selector.parse(selector)
+    return [each for each in nodes if parsed.matches(each.labels)]
+
+
+def _is_unplaced(node: NodeFacts) -> bool:
+    return not node.operating_system or (node.operating_system == LINUX and not node.architecture)
+
+
+# -- D: the architectures that a build is wanted for now (BD-040 to BD-047).
+
+
+ArchitecturesReason = Literal["Resolved", "Settling", "NoNodes", "NodesUnknown"]
+"""Of the condition ``ArchitecturesResolved`` (BD-240)."""
+
+
+class ResolvedArchitectures(msgspec.Struct, frozen=True, kw_only=True):
+    """The architectures of a build, and why it is these."""
+
+    architectures: tuple[str, ...] = ()
+    """D, sorted (BD-171)."""
+    newcomers: tuple[str, ...] = ()
+    """Architectures all of whose nodes are younger than ``settle``: not in D yet."""
+    pending: tuple[str, ...] = ()
+    """Architectures of D that wait for another reason to build (BD-046)."""
+    dropped: tuple[str, ...] = ()
+    """Architectures of the current result that the spec forbids (BD-045, BD-121)."""
+    reason: ArchitecturesReason = "Resolved"
+    message: str = ""
+    wait: Literal["", "NoNodes", "NodesUnknown"] = ""
+    """The reason why nothing can be planned now."""
+    requeue_after: float | None = None
+    """Seconds until the oldest node of a newcomer is old enough."""
+    mismatched: tuple[str, ...] = ()
+    """Names of nodes whose labels contradict their status: Warning ``ArchitectureLabelMismatch``."""
+    unplaced: tuple[str, ...] = ()
+    """Names of nodes that nothing says the architecture of."""
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The architectures that a result must have to be up to date: D without those that may wait."""
+        return tuple(each for each in self.architectures if each not in self.pending)
+
+    @property
+    def is_multi(self) -> bool:
+        """More than one architecture is wanted: that, and nothing else, makes a build multi-architecture (BD-044)."""
+        return len(self.architectures) > 1
+
+
+def resolve_architectures(facts: BuildFacts) -> ResolvedArchitectures:
+    """D of the wish. Raises ``InvalidSelector`` for a spec that the validation refuses."""
+    wanted = facts.wish.spec.architectures
+    if facts.nodes is None:
+        return _unknown(facts)
+    published = published_architectures(current_execution(facts))
+    dropped = tuple(sorted(each for each in published if forbids(wanted, each)))
+    if wanted.mode == "Explicit":
+        listed = _sorted(wanted.names or ())
+        message = f"{', '.join(listed)}: what spec.architectures.list says."
+        return _resolved(facts, listed, published, ResolvedArchitectures(dropped=dropped, message=message))
+    selection = select_nodes(_counting(facts, facts.nodes), wanted)
+    settle = BuildTimes.of(facts.wish.spec).settle
+    ages = _oldest(selection.counted)
+    newcomers = _newcomers(facts, ages, published, settle)
+    if not selection.counted and wanted.empty == "Wait":
+        found: tuple[str, ...] = ()
+    else:
+        found = _sorted((ages.keys() - newcomers | set(wanted.include or ())) - set(wanted.exclude or ()))
+    newcomers -= {*(wanted.include or ()), *(wanted.exclude or ())}
+    due = min((ages[each] + settle - facts.now for each in newcomers), default=None)
+    resolved = ResolvedArchitectures(
+        newcomers=_sorted(newcomers),
+        dropped=dropped,
+        reason="Settling" if newcomers else "Resolved" if found else "NoNodes",
+        message=_message(found, newcomers, selection, wanted, settle, pooled=bool(facts.members)),
+        wait="" if found else "NoNodes",
+        requeue_after=due,
+        mismatched=_sorted(each.name for each in selection.counted if each.mismatch),
+        unplaced=selection.unplaced,
+    )
+    return _resolved(facts, found, published, resolved)
+
+
+def forbids(wanted: Architectures, architecture: str) -> bool:
+    """The spec does not allow this architecture, whatever the nodes are (BD-045)."""
+    if wanted.mode == "Explicit":
+        return architecture not in (wanted.names or ())
+    return architecture in (wanted.exclude or ())
+
+
+def _counting(facts: BuildFacts, nodes: Iterable[NodeFacts]) -> Iterable[NodeFacts]:
+    """The nodes of the pool, where the build is for one."""
+    return [each for each in nodes if each.name in facts.members] if facts.members else nodes
+
+
+def _resolved(
+    facts: BuildFacts, found: tuple[str, ...], published: frozenset[str], resolved: ResolvedArchitectures
+) -> ResolvedArchitectures:
+    postponed = facts.wish.spec.architectures.on_new_architecture == "NextBuild" and published
+    pending = tuple(each for each in found if postponed and each not in published)
+    return msgspec.structs.replace(resolved, architectures=found, pending=pending)
+
+
+def _unknown(facts: BuildFacts) -> ResolvedArchitectures:
+    wanted = facts.wish.spec.architectures
+    last = wanted.names if wanted.mode == "Explicit" else facts.wish.status.get("architectures")
+    message = "The nodes of the cluster are not known now, so nothing is planned until they can be listed."
+    return ResolvedArchitectures(
+        architectures=_sorted(last or ()), reason="NodesUnknown", wait="NodesUnknown", message=message
+    )
+
+
+def _oldest(nodes: tuple[NodeFacts, ...]) -> dict[str, float]:
+    """Architecture → creation time of its oldest node."""
+    oldest: dict[str, float] = {}
+    for node in nodes:
+        oldest[node.architecture] = min(node.created, oldest.get(node.architecture, node.created))
+    return oldest
+
+
+def _newcomers(facts: BuildFacts, ages: dict[str, float], published: frozenset[str], settle: float) -> set[str]:
+    """Before the first execution nobody is one (BD-042)."""
+    if not own_executions(facts):
+        return set()
+    known = published | planned_architectures(active_execution(facts))
+    return {each for each, created in ages.items() if each not in known and facts.now - created < settle}
+
+
+def _message(
+    found: tuple[str, ...],
+    newcomers: set[str],
+    selection: NodeSelection,
+    wanted: Architectures,
+    settle: float,
+    *,
+    pooled: bool,
+) -> str:
+    selected = wanted.node_selector is not None
+    chosen = "linux nodes that spec.architectures.nodeSelector matches" if selected else "linux nodes that are workers"
+    chosen = "linux nodes of the pool" if pooled else chosen
+    if not found and not newcomers and selection.counted and wanted.exclude:
+        there = ", ".join(sorted({each.architecture for each in selection.counted}))
+        excluded = f"spec.architectures.exclude names all that the {chosen} have ({there})"
+        sentences = [f"No architecture is left: {excluded}; exclude fewer, or add nodes of another one"]
+    elif found or selection.counted:
+        whose = f"all {selection.instead}, as there are no {chosen}" if selection.instead else f"the {chosen}"
+        edited = ", with what include and exclude say" if wanted.include or wanted.exclude else ""
+        sentences = [f"{', '.join(found) or 'none'}: the architectures of {whose}{edited}"]
+    else:
+        sentences = [f"There are no {chosen}; add one, or name architectures in spec.architectures.list"]
+    if newcomers:
+        names = ", ".join(sorted(newcomers))
+        sentences.append(f"{names} counts once a node of it is {format_duration(settle)} old")
+    if selection.unplaced:
+        sentences.append(
+            f"Not counted, as neither status.nodeInfo nor a label says what they run: {spelled(selection.unplaced)}"
+        )
+    return ". ".join(sentences) + "."
+
+
+def _sorted(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(set(names)))
+
+
+# -- Where the image of one architecture is built.
+
+
+class BuildHost(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an architecture is built."""
+
+    execution: BuiltBy
+    architecture: str
+    """Of the nodes that its Job runs on."""
+    why: str = ""
+
+
+class ProfileChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """The security profile that ``Auto`` stands for, and why (BD-152)."""
+
+    name: Literal["UserNamespace", "Rootless"]
+    why: str
+
+
+def host_of(facts: BuildFacts, architecture: str) -> BuildHost:
+    """By the strategy of the spec (BD-141). ``Native`` never builds elsewhere, whatever the nodes are."""
+    spec = facts.wish.spec
+    native = BuildHost(execution="Native", architecture=architecture, why=f"nodes of {architecture} build it")
+    if spec.strategy == "Native" or (
+        spec.strategy == "PreferNative" and _is_possible(facts, architecture, architecture)
+    ):
+        return native
+    hosts = emulation_hosts(spec)
+    there = next((each for each in hosts if _is_possible(facts, architecture, each)), None)
+    if there is None and spec.strategy == "PreferNative":
+        why = f"no node of {architecture} is available, and none of {', '.join(hosts)} to emulate it: it waits"
+        return BuildHost(execution="Native", architecture=architecture, why=why)
+    host = there or hosts[0]
+    if host == architecture:
+        return native
+    because = "the strategy is Emulated" if spec.strategy == "Emulated" else f"no node of {architecture} is available"
+    why = f"{because}; {host} is the first of emulation.hosts with a node for it"
+    if there is None:
+        why = f"{because}; no host of emulation.hosts has a node for it, so it waits for {host}"
+    return BuildHost(execution="Emulated", architecture=host, why=why)
+
+
+def is_available(facts: BuildFacts, architecture: str) -> bool:
+    """A Ready, schedulable linux node of the architecture exists, whether a Job fits there or not (BD-215)."""
+    return any(_available(facts.nodes, architecture))
+
+
+def auto_profile(facts: BuildFacts, architecture: str, host: str) -> ProfileChoice:
+    """What ``securityProfile: Auto`` is for the Job of ``architecture`` on nodes of ``host``: never Privileged."""
+    named = scheduling_of(facts, architecture).runtime_class_name
+    handler = facts.runtime_handlers.get(named) or named
+    nodes = [each for each in _linux(facts.nodes, host) if each.schedulable]
+    lacking = [each for each in nodes if handler not in each.user_namespaces]
+    runtime = f"runtime handler {handler}" if handler else "the default runtime handler"
+    if lacking:
+        oldest = min(lacking, key=lambda each: (each.created, each.name))
+        return ProfileChoice(name="Rootless", why=f"{runtime} of node {oldest.name} reports no user namespaces")
+    if nodes:
+        return ProfileChoice(name="UserNamespace", why=f"{runtime} of every {host} node reports user namespaces")
+    return ProfileChoice(name="UserNamespace", why=f"there is no {host} node yet that could be without user namespaces")
+
+
+def scheduling_of(facts: BuildFacts, architecture: str) -> ArchitectureScheduling:
+    """``scheduling.perArchitecture`` of the architecture, empty if it has none."""
+    named = facts.wish.spec.scheduling.per_architecture or ()
+    return next((each for each in named if each.architecture == architecture), ArchitectureScheduling())
+
+
+def _is_possible(facts: BuildFacts, architecture: str, host: str) -> bool:
+    scheduling = scheduling_of(facts, architecture)
+    selector = scheduling.node_selector or {}
+    tolerations = [msgspec.convert(each, Toleration) for each in scheduling.tolerations or ()]
+    return any(
+        _selects(selector, node) and _covers(facts.settings.arch_taint_keys, host, tolerations, node)
+        for node in _available(facts.nodes, host)
+    )
+
+
+def _available(nodes: Iterable[NodeFacts] | None, architecture: str) -> Iterator[NodeFacts]:
+    return (each for each in _linux(nodes, architecture) if each.ready and each.schedulable)
+
+
+def _linux(nodes: Iterable[NodeFacts] | None, architecture: str) -> Iterator[NodeFacts]:
+    return (
+        each
+        for each in nodes or ()
+        if each.operating_system == LINUX and each.architecture == architecture and not each.deleting
+    )
+
+
+def _selects(selector: Mapping[str, str], node: NodeFacts) -> bool:
+    return all(node.labels.get(key) == value for key, value in selector.items())
+
+
+def _covers(arch_keys: Iterable[str], host: str, tolerations: list[Toleration], node: NodeFacts) -> bool:
+    """Jobs tolerate the architecture taints of their host (BD-140) and what the spec says."""
+    known = frozenset(arch_keys)
+    for key, value, effect in node.taints:
+        if effect not in REPELS or (key in known and value == host):
+            continue
+        if not is_tolerated(Taint(key=key, value=value, effect=effect), tolerations):
+            return False
+    return True

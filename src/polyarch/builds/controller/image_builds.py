@@ -1,0 +1,376 @@
+"""ImageBuilds and their Runs: the builder's own kinds, as facts for the planner, and who is looked at again when.
+
+A plan is made from a few objects of many. Of executions a build sees its own, and those of its namespace with a child
+of the same key, found by an index; of nodes a sample that decides as all of them (``NodeIndex``). A change wakes the
+builds that it can concern, not all of them."""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from polyarch.builds import names
+from polyarch.builds.architectures import deciding_labels
+from polyarch.builds.controller.build_kind import BuildRef, WrittenCache
+from polyarch.builds.controller.informers import (
+    BY_BUILD,
+    BY_KEY,
+    ActiveJobs,
+    BuildInformers,
+    JobQueue,
+    RecordConfigMap,
+    is_finished,
+)
+from polyarch.builds.facts.build_facts import BuildFacts, Execution, InputData, JobFacts, PlanSettings, active_execution
+from polyarch.builds.facts.executions import StoredRun, build_request, execution_of
+from polyarch.builds.facts.objects import JobObject, NodeObject, PodObject, named_by, node_facts, pod_security
+from polyarch.builds.jobs.contract import BUILD_CONTAINER, PUSH_CONTAINER
+from polyarch.builds.keys import canonical_json
+from polyarch.builds.metrics import BuildMetrics, newly_ended
+from polyarch.builds.names import record_name
+from polyarch.builds.node_index import NodeChangeEffect, NodeIndex
+from polyarch.builds.plan.document import BuildPlan, Write
+from polyarch.clock import Clock
+from polyarch.kube.controller import Done, Result
+from polyarch.kube.events import Regarding
+from polyarch.kube.rbac import rule
+from polyarch.kube.resources import CONFIGMAPS, JOBS, Resource
+from polyarch.kube.store import Change
+from polyarch.objects import Key, Namespace, ObjectMeta, PartialObjectMetadata
+from polyarch.oci.cache.recent import Recent
+
+CONVERTED: Final = 4096
+"""Executions that are kept in the planner's form."""
+Planner = Callable[[BuildFacts], BuildPlan]
+
+
+class _Labelled(Protocol):
+    @property
+    def metadata(self) -> ObjectMeta: ...
+
+
+class _Attention(msgspec.Struct):
+    """What a build waits for, by its last plan."""
+
+    labels: frozenset[str]
+    """The view of nodes that decides about it."""
+    is_busy: bool = False
+    """An execution is under way, or held back: it matters which nodes are available."""
+    is_queued: bool | None = None
+    """Some architecture waits for a Job; None: there was no plan yet."""
+    job: frozenset[Key] = frozenset()
+    """Jobs of others with the same key."""
+
+
+class OwnBuilds:
+    """The front-end of ImageBuilds."""
+
+    kind: Final = "ImageBuild"
+    resources: Final[Mapping[str, Resource]] = {
+        each.kind: each for each in (names.IMAGE_BUILDS, names.IMAGE_BUILD_RUNS, JOBS, CONFIGMAPS)
+    }
+
+    def __init__(
+        self,
+        watches: BuildInformers,
+        nodes: NodeIndex,
+        planner: Planner,
+        *,
+        settings: PlanSettings,
+        clock: Clock,
+        metrics: BuildMetrics,
+    ) -> None:
+        """``nodes`` is kept here by the watch of nodes."""
+        self._watches = watches
+        self._nodes = nodes
+        self._planner = planner
+        self._settings = settings
+        self._clock = clock
+        self._metrics = metrics
+        self._enqueue: Callable[[BuildRef], None] = lambda wish: None
+        self._workload = ActiveJobs(metrics)
+        self._converted: Recent[Key, tuple[str, str | None, Execution]] = Recent(CONVERTED)
+        self._attention: dict[BuildRef, _Attention] = {}
+        self._by_view: defaultdict[frozenset[str], set[BuildRef]] = defaultdict(set)
+        self._queue = JobQueue()
+        self.caches: Mapping[str, WrittenCache] = {
+            informer.resource.kind: WrittenCache(informer.resource, informer.store, informer.writes)
+            for informer in (watches.builds, watches.runs, watches.jobs, watches.records)
+        }
+
+    # -- facts ---------------------------------------------------------------------------------------------------------
+
+    def known(self) -> list[BuildRef]:
+        """Every ImageBuild."""
+        return [self._wish(key) for key in self._watches.builds.store]
+
+    def facts(self, key: BuildRef) -> BuildFacts | None:
+        """From the caches, without answers; None if the build is gone or going."""
+        watches = self._watches
+        build = watches.builds.store.get(key.key)
+        if build is None or build.metadata.deletion_timestamp is not None:
+            self._ignore(key)
+            return None
+        wish = build_request(build)
+        labels = deciding_labels(wish.spec)
+        self._attend(key, labels)
+        runs = watches.runs.store.by_index(BY_BUILD, str(key.key))
+        facts = BuildFacts(
+            now=self._clock.now().timestamp(),
+            wish=wish,
+            nodes=self._nodes.sample(labels) if watches.knows_nodes else None,
+            executions=tuple(self._execution(each) for each in runs),
+            jobs=tuple(watches.jobs_in(key.namespace)),
+            inputs=InputData(pod_security=pod_security(watches.namespaces.store.get(Key("", key.namespace)))),
+            active_jobs=self._workload.active_jobs,
+            settings=self._settings,
+        )
+        active = active_execution(facts)
+        return msgspec.structs.replace(facts, queued=self._queue.before(active, self._limit))
+
+    def plan(self, facts: BuildFacts) -> BuildPlan:
+        """The plan, which knows the executions of others whose children could be used (BD-092)."""
+        plan = self._planner(facts)
+        there = {each.name for each in facts.executions}
+        others = dict.fromkeys(
+            run
+            for key in plan.keys.values()
+            for run in self._watches.runs.store.by_index(BY_KEY, f"{facts.wish.namespace}/{key}")
+            if run.name not in there
+        )
+        if others:
+            executions = (*facts.executions, *(self._execution(each) for each in others))
+            plan = self._planner(msgspec.structs.replace(facts, executions=executions))
+        self._watch_for(self._wish(Key(facts.wish.namespace, facts.wish.name)), facts, plan)
+        return plan
+
+    @property
+    def active_jobs(self) -> int:
+        """Unfinished Jobs that build an architecture, in the whole cluster."""
+        return self._workload.active_jobs
+
+    def credentials(self, facts: BuildFacts) -> tuple[str, ...]:
+        return named_by(facts.wish.spec).registry_secrets
+
+    def regarding(self, facts: BuildFacts) -> Regarding:
+        wish = facts.wish
+        return Regarding(names.IMAGE_BUILDS.api_version, names.IMAGE_BUILDS.kind, wish.namespace, wish.name, wish.uid)
+
+    def status_written(self, write: Write, stored: Mapping[str, Any]) -> None:
+        """Counts what has ended by it, and how long each architecture took."""
+        if write.kind != names.IMAGE_BUILD_RUNS.kind:
+            return
+        wanted = write.body.get("status") or {}
+        self._metrics.run_written(stored, wanted)
+        for each in newly_ended(stored, wanted):
+            if each.get("phase") == "Built":
+                job = self._watches.job(Key(write.namespace, str(each.get("job") or "")))
+                if job is not None:
+                    self._metrics.took(str(each.get("architecture")), parts(job))
+
+    def execution(self, key: Key) -> Execution | None:
+        """One Run in the planner's form."""
+        return self._execution(key) if key in self._watches.runs.store else None
+
+    def _execution(self, key: Key) -> Execution:
+        run = self._watches.runs.store.get(key)
+        if run is None:
+            raise LookupError(f"the index names the Run {key}, which the cache does not have")
+        record = self._watches.records.store.get(Key(key.namespace, record_name(key.name)))
+        text = record.data.architectures if record is not None and record.data is not None else None
+        known = self._converted.get(key)
+        if known is not None and known[:2] == (run.metadata.resource_version, text):
+            return known[2]
+        execution = execution_of(run, recorded=text)
+        self._converted.put(key, (run.metadata.resource_version, text, execution))
+        return execution
+
+    def _limit(self, build: Key) -> int | None:
+        """How many Jobs a build may have at a time; None if it waits for none."""
+        found, attention = self._watches.builds.store.get(build), self._attention.get(self._wish(build))
+        if found is None or found.metadata.deletion_timestamp is not None:
+            return None
+        return found.spec.scheduling.max_parallel if attention is None or attention.is_queued is not False else None
+
+    # -- who is looked at again ----------------------------------------------------------------------------------------
+
+    def subscribe(self, enqueue: Callable[[BuildRef], None]) -> None:
+        """From now on changes wake builds."""
+        self._enqueue = enqueue
+        watches = self._watches
+        watches.nodes.add_handler(self._node_changed)
+        watches.builds.add_handler(lambda change: self._enqueue(self._wish(change.key)))
+        watches.runs.add_handler(self._run_changed)
+        watches.jobs.add_handler(self._workload.job_changed)
+        watches.jobs.add_handler(self._job_changed)
+        watches.pods.add_handler(self._workload.pod_changed)
+        watches.pods.add_handler(self._pod_changed)
+        watches.records.add_handler(lambda change: self._wake_owner(change.new or change.old))
+        watches.namespaces.add_handler(self._namespace_changed)
+
+    def _run_changed(self, change: Change[StoredRun]) -> None:
+        run = change.new or change.old
+        if run is None:
+            return
+        self._queue.run_changed(change.key, change.new)
+        if change.new is None:
+            self._converted.pop(change.key)
+        self._enqueue(self._wish(Key(change.key.namespace, run.spec.image_build.name)))
+
+    def _job_changed(self, change: Change[JobObject]) -> None:
+        job = change.new or change.old
+        self._wake_owner(job)
+        ended = change.old is not None and not is_finished(change.old)
+        if ended and (change.new is None or is_finished(change.new)):
+            self._wake_queued()
+        for wish in [each for each, attention in self._attention.items() if change.key in attention.job]:
+            self._enqueue(wish)
+
+    def _wake_queued(self) -> None:
+        """A place for a Job may have become free."""
+        for wish in [each for each, attention in self._attention.items() if attention.is_queued]:
+            self._enqueue(wish)
+
+    def _pod_changed(self, change: Change[PodObject]) -> None:
+        self._wake_owner(change.new or change.old)
+
+    def _node_changed(self, change: Change[NodeObject]) -> None:
+        if change.new is not None:
+            effect = self._nodes.put(node_facts(change.new))
+        else:
+            effect = self._nodes.remove(change.key.name)
+        self._wake_by_nodes(effect)
+
+    def _wake_by_nodes(self, effect: NodeChangeEffect) -> None:
+        for labels in effect.membership | effect.availability:
+            for wish in tuple(self._by_view.get(labels, ())):
+                if labels in effect.membership or self._attention[wish].is_busy:
+                    self._enqueue(wish)
+
+    def _namespace_changed(self, change: Change[Namespace]) -> None:
+        if pod_security(change.old) != pod_security(change.new) and not change.initial:
+            for wish in self._attention:
+                if wish.namespace == change.key.name:
+                    self._enqueue(wish)
+
+    def _wake_owner(self, object_: _Labelled | None) -> None:
+        """The build of the execution that an object is of, by its label."""
+        if object_ is None:
+            return
+        metadata = object_.metadata
+        run = (metadata.annotations or {}).get(names.RUN_LABEL) or (metadata.labels or {}).get(names.RUN_LABEL, "")
+        found = self._watches.runs.store.get(Key(metadata.namespace, run))
+        if found is not None:
+            self._enqueue(self._wish(Key(metadata.namespace, found.spec.image_build.name)))
+
+    def _attend(self, wish: BuildRef, labels: frozenset[str]) -> None:
+        known = self._attention.get(wish)
+        if known is not None and known.labels == labels:
+            return
+        self._ignore(wish)
+        self._attention[wish] = _Attention(labels)
+        self._by_view[labels].add(wish)
+
+    def _ignore(self, wish: BuildRef) -> None:
+        known = self._attention.pop(wish, None)
+        if known is not None:
+            self._by_view[known.labels].discard(wish)
+            if not self._by_view[known.labels]:
+                del self._by_view[known.labels]
+                self._nodes.keep(self._by_view)
+
+    def _watch_for(self, wish: BuildRef, facts: BuildFacts, plan: BuildPlan) -> None:
+        attention = self._attention.get(wish)
+        if attention is None:
+            return
+        is_stuck = plan.decision == "Invalid" and plan.requeue_after is None
+        attention.is_busy = plan.decision not in ("UpToDate", "Retag") and not is_stuck
+        if not plan.questions:
+            was_queued = attention.is_queued
+            attention.is_queued = any(each.reason == "Queued" for each in plan.per_architecture)
+            if was_queued and not attention.is_queued:
+                self._wake_queued()
+        attention.job = frozenset(
+            Key(facts.wish.namespace, each.job) for each in plan.per_architecture if each.action == "Wait" and each.job
+        )
+
+    def _wish(self, key: Key) -> BuildRef:
+        return BuildRef("ImageBuild", key.namespace, key.name)
+
+
+def parts(job: JobFacts) -> dict[str, float]:
+    """Seconds that a finished Job waited for its pod to run, built, and pushed, as far as its pod says so."""
+    pod = job.pod
+    if pod is None or pod.scheduled is None:
+        return {}
+    found = {"wait": pod.scheduled - job.created}
+    built, pushed = pod.ends.get(BUILD_CONTAINER), pod.ends.get(PUSH_CONTAINER)
+    if built is not None:
+        found["build"] = built - pod.scheduled
+        if pushed is not None:
+            found["push"] = pushed - built
+    return {part: max(0.0, seconds) for part, seconds in found.items()}
+
+
+# -- ConfigMap ``polyarch-architectures``.
+
+
+ARCHITECTURES_RIGHTS: Final = (
+    rule(CONFIGMAPS, "get", "list", "watch", "patch", names=[names.ARCHITECTURES_CONFIGMAP]),
+    rule(CONFIGMAPS, "create"),
+)
+"""RBAC rules in the builder's namespace."""
+
+
+class Applies(Protocol):
+    """The part of the client that is needed here."""
+
+    async def apply(
+        self, resource: Resource, document: Mapping[str, Any], *, namespace: str = ""
+    ) -> PartialObjectMetadata: ...
+
+
+def architectures_config_map(namespace: str, architectures: tuple[str, ...]) -> dict[str, Any]:
+    """The ConfigMap as it should be."""
+    content = {"architectures": list(architectures), "multiArchitecture": len(architectures) > 1, "schema": 1}
+    return {
+        "metadata": {
+            "name": names.ARCHITECTURES_CONFIGMAP,
+            "namespace": namespace,
+            "labels": {names.MANAGED_BY: names.MANAGER},
+        },
+        "data": {names.ARCHITECTURES_FILE: canonical_json(content).decode()},
+    }
+
+
+class ArchitecturesConfigMap:
+    """``stored`` is the ConfigMap in the cache; ``architectures`` those of the nodes, None while they are not known."""
+
+    def __init__(
+        self,
+        client: Applies,
+        namespace: str,
+        *,
+        stored: Callable[[Key], RecordConfigMap | None],
+        architectures: Callable[[], tuple[str, ...] | None],
+        wrote: Callable[[Key, str], None],
+    ) -> None:
+        self.key = Key(namespace, names.ARCHITECTURES_CONFIGMAP)
+        self._client = client
+        self._stored = stored
+        self._architectures = architectures
+        self._wrote = wrote
+
+    async def reconcile(self, key: Key) -> Result:
+        """Writes the ConfigMap if it says something else."""
+        architectures = self._architectures()
+        if architectures is None:
+            return Done()
+        wanted = architectures_config_map(key.namespace, architectures)
+        stored = self._stored(key)
+        text = stored.data.architectures if stored is not None and stored.data is not None else None
+        if text != wanted["data"][names.ARCHITECTURES_FILE]:
+            made = await self._client.apply(CONFIGMAPS, wanted, namespace=key.namespace)
+            self._wrote(key, made.metadata.resource_version)
+        return Done()

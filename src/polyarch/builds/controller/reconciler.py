@@ -1,0 +1,334 @@
+"""One pass over one build: facts, plan, answers to its questions, writes in the plan's order (BD-001, BD-195, BD-196).
+
+A pass may end anywhere and be made again: whatever it found is in the API server or in a registry. A write that is
+refused ends the round; the plan is told, once the caches show what this round has written, and says what follows. Work
+on one repository is done by one pass at a time, of whichever build (BD-232)."""
+
+import asyncio
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
+from typing import Final, Literal, NamedTuple, Protocol
+
+import msgspec
+import structlog
+
+from polyarch.builds.controller.build_kind import BuildRef, FrontEnd
+from polyarch.builds.controller.resolver import BuildResolver
+from polyarch.builds.controller.writes import BuildExpectations, WriteResult, jobs_of
+from polyarch.builds.facts.build_facts import BuildFacts, BuildLookup, WriteFailure
+from polyarch.builds.keys import NOT_ENABLED
+from polyarch.builds.metrics import BuildMetrics
+from polyarch.builds.names import normalised_repository
+from polyarch.builds.plan.conditions import STATUS_INTERVAL
+from polyarch.builds.plan.document import BuildPlan, EventObject, PlannedEvent, Write
+from polyarch.builds.plan.update import PUSH, retry_pause
+from polyarch.clock import Clock
+from polyarch.kube.controller import After, Done, Result
+from polyarch.kube.events import Regarding
+from polyarch.oci.auth.credentials import CredentialStore
+
+log = structlog.get_logger(__name__)
+
+MOVED_ON: Final = 1.0
+"""Seconds until a build is looked at again whose objects have changed meanwhile, if no watch event does it before."""
+SETTLING: Final = 0.2
+"""Seconds until a build is looked at again whose neighbours' Jobs the cache does not show yet."""
+UNANSWERED: Final = 30.0
+"""Seconds until a write is tried again that a plan makes although it was told of its refusal, if nothing changes."""
+ADOPTION: Final = "S2"
+MAX_POSTED_EVENTS: Final = 20_000
+"""Events remembered, so that none is posted twice (BD-242)."""
+
+
+class Carries(Protocol):
+    """Carries out writes to the API server."""
+
+    def round(self, wish: BuildRef) -> AbstractContextManager[Mapping[str, str]]:
+        """Gives the UIDs of what the round creates, by what stands for them in plans."""
+        ...
+
+    async def carry_out(self, wish: BuildRef, write: Write) -> WriteResult | WriteFailure: ...
+
+
+class CarriesWithCredentials(Protocol):
+    """Carries out writes to registries with the credentials of a build."""
+
+    async def carry_out(
+        self, wish: BuildRef, write: Write, credentials: CredentialStore
+    ) -> WriteResult | WriteFailure: ...
+
+
+class Inputs(Protocol):
+    """The part of ``SpecInputs`` that is needed here."""
+
+    async def fill(self, wish: BuildRef, facts: BuildFacts) -> BuildFacts:
+        """With what the keys of the build depend on."""
+        ...
+
+    def credentials(self, namespace: str, names: tuple[str, ...]) -> CredentialStore: ...
+
+    def forget(self, wish: BuildRef) -> None: ...
+
+    def again_in(self, facts: BuildFacts) -> float | None:
+        """Seconds until inputs are read again that nobody tells us about."""
+        ...
+
+
+class Posts(Protocol):
+    """Posts an Event some time later; never waits."""
+
+    def event(
+        self, regarding: Regarding, *, type: Literal["Normal", "Warning"], reason: str, note: str, action: str
+    ) -> None: ...
+
+
+class BuildReconciler:
+    """The passes over the builds of one front-end. ``is_leading`` is asked before each write (BD-002)."""
+
+    def __init__(
+        self,
+        front: FrontEnd,
+        *,
+        inquiry: BuildResolver,
+        inputs: Inputs,
+        objects: Carries,
+        registries: CarriesWithCredentials,
+        settling: BuildExpectations[BuildRef],
+        recorder: Posts,
+        metrics: BuildMetrics,
+        clock: Clock,
+        turns: "RepositoryLocks",
+        is_leading: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._front = front
+        self._inquiry = inquiry
+        self._inputs = inputs
+        self._objects = objects
+        self._registries = registries
+        self._settling = settling
+        self._recorder = recorder
+        self._metrics = metrics
+        self._clock = clock
+        self._turns = turns
+        self._is_leading = is_leading
+        self._failures: dict[BuildRef, tuple[WriteFailure, ...]] = {}
+        self._resting: dict[BuildRef, _Rest] = {}
+        self._again: dict[BuildRef, float] = {}
+        """Seconds until progress is written that waits for its turn."""
+        self._told = PostedEvents()
+
+    async def reconcile(self, wish: BuildRef) -> Result:
+        """One pass over one build."""
+        facts = self._front.facts(wish)
+        if facts is None:
+            self._forget(wish)
+            return Done()
+        async with self._turns.of(facts.wish.spec.output.repository) as waited:
+            if self._settling.is_stale(wish) or self._settling.is_stale(jobs_of(wish.namespace)):
+                return After(SETTLING)  # the pass before wrote what this one has to see
+            if waited and (facts := self._front.facts(wish)) is None:
+                return Done()
+            failures = self._failures.get(wish) or self._rest(wish)
+            facts = _with(failures, await self._inputs.fill(wish, facts))
+            credentials = self._inputs.credentials(wish.namespace, self._front.credentials(facts))
+            facts, plan = await self._planned(wish, facts, credentials)
+            self._inquiry.is_about(wish, plan.execution)
+            with self._objects.round(wish) as made:
+                ended = await self._carry_out(wish, plan, credentials, told=failures)
+        if ended is not None:
+            return ended
+        self._tell(wish, facts, plan, made)
+        return _soonest(plan.requeue_after, self._inputs.again_in(facts), self._again.pop(wish, None))
+
+    # -- planning ------------------------------------------------------------------------------------------------------
+
+    async def _planned(
+        self, wish: BuildRef, facts: BuildFacts, credentials: CredentialStore
+    ) -> tuple[BuildFacts, BuildPlan]:
+        """The plan that has no questions, and the facts that it was made from.
+
+        Each answer may raise a new question, but what was answered is not asked again.
+        """
+        asked: set[BuildLookup] = set()
+        while True:
+            before = self._clock.monotonic()
+            plan = self._front.plan(facts)
+            self._metrics.planned(self._clock.monotonic() - before)
+            if not plan.questions:
+                return facts, plan
+            if asked.issuperset(plan.questions):
+                again = ", ".join(f"{each.what} {each.reference}" for each in plan.questions)
+                raise RuntimeError(f"{wish}: the plan asks again what was answered: {again}")
+            asked.update(plan.questions)
+            facts = await self._inquiry.answered(wish, facts, plan.questions, credentials)
+
+    # -- carrying out --------------------------------------------------------------------------------------------------
+
+    async def _carry_out(
+        self, wish: BuildRef, plan: BuildPlan, credentials: CredentialStore, *, told: Sequence[WriteFailure]
+    ) -> Result | None:
+        """The writes in order; None if the round came to its end. ``told``: the failures that the plan knows of.
+
+        A plan that was told of one refused object makes the others, which may be refused as well: it has to know of
+        all of them, or it would try each in turn for ever.
+        """
+        later = False
+        for write in plan.writes:
+            if not self._is_leading():
+                return Done()
+            result = await self._one(wish, write, credentials)
+            if result is WriteResult.DONE and write.step == ADOPTION:
+                self._count_adoption(plan, write)
+            if isinstance(result, WriteFailure):
+                if any(_is_same(result, each) for each in told):
+                    self._failures.pop(wish, None)
+                    return After(UNANSWERED)
+                self._failures[wish] = (*told, result)
+                return After(0.0)
+            if result is WriteResult.MOVED_ON:
+                return After(MOVED_ON)
+            later = later or result is WriteResult.LATER
+        self._settle(wish)
+        if later:
+            self._again[wish] = STATUS_INTERVAL
+        return None
+
+    def _settle(self, wish: BuildRef) -> None:
+        """The plan has said what follows from all failures. A registry that is away is left alone for a while: what
+        the plan has recorded brings another pass at once."""
+        passing = tuple(each for each in self._failures.pop(wish, ()) if each.passing and each.verb == PUSH)
+        if passing:
+            self._resting[wish] = _Rest(self._clock.monotonic() + max(map(retry_pause, passing)), passing)
+
+    def _rest(self, wish: BuildRef) -> tuple[WriteFailure, ...]:
+        """The failures that are not to be tried again yet."""
+        rest = self._resting.get(wish)
+        if rest is not None and rest.until > self._clock.monotonic():
+            return rest.failures
+        self._resting.pop(wish, None)
+        return ()
+
+    async def _one(self, wish: BuildRef, write: Write, credentials: CredentialStore) -> WriteResult | WriteFailure:
+        if write.verb in ("create", "prepare", "patch", "status", "delete"):
+            result = await self._objects.carry_out(wish, write)
+        else:
+            self._inquiry.written(wish)
+            result = await self._registries.carry_out(wish, write, credentials)
+        if result is WriteResult.DONE:
+            log.info(
+                "carried out", build=str(wish), step=write.step, verb=write.verb, what=write.name or write.reference
+            )
+        return result
+
+    def _count_adoption(self, plan: BuildPlan, write: Write) -> None:
+        for each in plan.per_architecture:
+            if each.job == write.name:
+                self._metrics.adopted(each.architecture)
+
+    # -- events --------------------------------------------------------------------------------------------------------
+
+    def _tell(self, wish: BuildRef, facts: BuildFacts, plan: BuildPlan, made: Mapping[str, str]) -> None:
+        """Each event once (BD-242)."""
+        regarded = self._front.regarding(facts)
+        for event in plan.events:
+            if self._told.is_news(wish, facts.wish.uid, event):
+                regarding = self._regarding(event.about, made) if event.about is not None else regarded
+                self._recorder.event(
+                    regarding, type=event.type, reason=event.reason, note=event.message, action=event.reason
+                )
+
+    def _regarding(self, about: EventObject, made: Mapping[str, str]) -> Regarding:
+        resource = self._front.resources[about.kind]
+        return Regarding(resource.api_version, resource.kind, "", about.name, made.get(about.uid, about.uid))
+
+    def _forget(self, wish: BuildRef) -> None:
+        self._failures.pop(wish, None)
+        self._resting.pop(wish, None)
+        self._told.forget(wish)
+        self._inquiry.is_about(wish, "")
+        self._inputs.forget(wish)
+
+
+class PostedEvents:
+    """The events of each build that were posted (BD-242): at most :data:`TOLD`, and none of a build that is gone."""
+
+    def __init__(self) -> None:
+        self._of: OrderedDict[BuildRef, OrderedDict[tuple[str, ...], None]] = OrderedDict()
+        """The build that was told of last comes last, and so do its events."""
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def is_news(self, wish: BuildRef, uid: str, event: PlannedEvent) -> bool:
+        """Whether this was not told yet; from now on it was."""
+        about = event.about.uid if event.about is not None else ""
+        told = (uid, about, event.execution, event.reason, event.architecture, event.message)
+        own = self._of.setdefault(wish, OrderedDict())
+        self._of.move_to_end(wish)
+        is_news = told not in own
+        own[told] = None
+        own.move_to_end(told)
+        self._count += is_news
+        if self._count > MAX_POSTED_EVENTS:
+            longest_ago, of_it = next(iter(self._of.items()))
+            of_it.popitem(last=False)
+            self._count -= 1
+            if not of_it:
+                del self._of[longest_ago]
+        return is_news
+
+    def forget(self, wish: BuildRef) -> None:
+        """The build is gone."""
+        self._count -= len(self._of.pop(wish, ()))
+
+
+class RepositoryLocks:
+    """One at a time per repository: planning and pruning of one do not overlap (BD-232)."""
+
+    def __init__(self) -> None:
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._users: Counter[str] = Counter()
+
+    @asynccontextmanager
+    async def of(self, repository: str) -> AsyncIterator[bool]:
+        """Waits for the turn; whether it had to. Names that are written differently and mean the same have one turn."""
+        name = normalised_repository(repository)
+        self._users[name] += 1
+        lock = self._locks.setdefault(name, asyncio.Lock())
+        waits = self._users[name] > 1
+        try:
+            async with lock:
+                yield waits
+        finally:
+            self._users[name] -= 1
+            if not self._users[name]:
+                del self._users[name], self._locks[name]
+
+
+class _Rest(NamedTuple):
+    """Failures that the plan is told of until then."""
+
+    until: float
+    failures: tuple[WriteFailure, ...]
+
+
+def _with(failures: Sequence[WriteFailure], facts: BuildFacts) -> BuildFacts:
+    """The facts, knowing of failures. That a registry's Secret may not be read is what the inputs are like, and no
+    failure of an execution: it goes on as soon as an administrator allows it (BD-331)."""
+    readable = all(each.code != NOT_ENABLED for each in failures)
+    kept = tuple(each for each in failures if each.code != NOT_ENABLED)
+    inputs = msgspec.structs.replace(facts.inputs, readable=facts.inputs.readable and readable)
+    return msgspec.structs.replace(facts, failures=kept, inputs=inputs)
+
+
+def _is_same(failure: WriteFailure, told: WriteFailure) -> bool:
+    """Whether the same write failed, however it was put this time."""
+    same = ("verb", "step", "kind", "name", "reference")
+    return all(getattr(failure, each) == getattr(told, each) for each in same)
+
+
+def _soonest(*seconds: float | None) -> Result:
+    known = [each for each in seconds if each is not None]
+    return After(min(known)) if known else Done()

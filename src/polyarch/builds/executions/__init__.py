@@ -1,1 +1,0 @@
-"""Executions: what they cover, whose children and Jobs can be used again, and what becomes of them. Pure."""

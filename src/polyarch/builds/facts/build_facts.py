@@ -1,0 +1,429 @@
+"""Times as the API server writes them, in seconds since 1970, and back."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, Literal
+
+import msgspec
+
+from polyarch.builds import names
+from polyarch.builds.api.formats import ExecutionPhase, Phase
+from polyarch.builds.api.resources import ArchitectureKey, Forced, ImageBuildSpec, IndexStatus, Pin
+from polyarch.oci.answer import Inspection
+
+
+def seconds(text: str | None) -> float | None:
+    """None for no time, and for a text that is none."""
+    if not text:
+        return None
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return None
+
+
+def written(time: float | None) -> str | None:
+    """RFC 3339 with whole seconds, as Kubernetes writes it; None stays None."""
+    return None if time is None else datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+# -- What is wrong with a build, said once, at the object it is wrong in (BD-060, BD-064, BD-320).
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True, order=True):
+    """A reason of §11, and a sentence that names the thing, what is allowed, and the next action."""
+
+    reason: str
+    message: str
+    architecture: str = ""
+    """Empty: it concerns every architecture."""
+    severity: Literal["Error", "Warning"] = "Error"
+    """A Warning becomes an event and blocks nothing."""
+
+
+# -- The facts that a plan is made of: one value, whichever front-end gathered it, or a file (BD-001, BD-003).
+
+
+RequestKind = Literal["ImageBuild", "MachineOSConfig"]
+
+
+class Entitlement(msgspec.Struct, frozen=True, kw_only=True):
+    """What an administrator may have put beside builds, so that their ``RUN`` may install what is subscribed to."""
+
+    name: str
+    """In keys."""
+    kind: Literal["Secret", "ConfigMap"]
+    object: str
+    path: str
+    """Where a ``RUN`` finds its files."""
+
+
+class MachineOSInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """What a MachineOSConfig adds to the key of a child (BD-074). Images are references, looked up like bases."""
+
+    os_image: str = ""
+    extensions_image: str = ""
+    kernel_type: str = ""
+    extensions: tuple[str, ...] = ()
+    kernel_arguments: tuple[str, ...] = ()
+    trust: str = ""
+    """Hash of the CA bundle."""
+    entitlements: tuple[str, ...] = ()
+    """The names of those that are there, once that is known."""
+    entitled: tuple[Entitlement, ...] = ()
+    """Those that there may be."""
+
+
+class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What an object asks for, whichever kind it is. ``spec`` holds values only where the schema put defaults."""
+
+    kind: RequestKind
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    created: float = 0.0
+    spec: ImageBuildSpec
+    machine: MachineOSInputs | None = None
+    rebuild_honoured: str = ""
+    """``status.rebuildToken``: the last token that was honoured (BD-135)."""
+    pins: tuple["PinnedBase", ...] = ()
+    """``status.bases``, or what the arch ConfigMap holds (BD-061)."""
+    current: str = ""
+    """``status.currentRun``: the execution whose result is published."""
+    status: Mapping[str, Any] = {}
+    """The status as stored: conditions, tags and the rest, to be compared with what the plan says."""
+    annotations: Mapping[str, str] = {}
+    """Those that builds read or write."""
+    problems: tuple[Problem, ...] = ()
+    """What a translation of the object has found, of both severities (MachineOSConfig)."""
+
+
+class PinnedBase(msgspec.Struct, frozen=True, kw_only=True):
+    """A resolved external reference: index digest and the child of each architecture (BD-061)."""
+
+    reference: str
+    digest: str
+    children: Mapping[str, str] = {}
+    resolved: float = 0.0
+
+
+class NodeFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A node as builds see it (BD-040, BD-141, BD-152)."""
+
+    name: str
+    architecture: str = ""
+    """From ``status.nodeInfo``, else from the label."""
+    operating_system: str = ""
+    mismatch: bool = False
+    """nodeInfo and label differ: a Warning names the node."""
+    labels: Mapping[str, str] = {}
+    created: float = 0.0
+    deleting: bool = False
+    ready: bool = False
+    schedulable: bool = True
+    taints: tuple[tuple[str, str, str], ...] = ()
+    """key, value, effect."""
+    user_namespaces: frozenset[str] = frozenset()
+    """Names of runtime handlers that report user namespaces; ``""`` is the default handler."""
+
+
+class ChildRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What an execution recorded of one architecture (BD-022); times in seconds, None where not yet."""
+
+    architecture: str
+    phase: Phase = "Pending"
+    key: str = ""
+    execution: str = ""
+    host: str = ""
+    job: str = ""
+    job_uid: str = ""
+    node: str = ""
+    attempts: int = 0
+    digest: str = ""
+    size: int = 0
+    media_type: str = ""
+    variant: str = ""
+    reused_from: str = ""
+    started: float | None = None
+    completed: float | None = None
+    reason: str = ""
+    message: str = ""
+
+
+class Execution(msgspec.Struct, frozen=True, kw_only=True):
+    """An ImageBuildRun or a MachineOSBuild."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    resource_version: str = ""
+    owner_uid: str = ""
+    """UID of the wish that it belongs to: another one's is never current (BD-024)."""
+    owner_name: str = ""
+    serial: int = 1
+    build_key: str = ""
+    keys: tuple[ArchitectureKey, ...] = ()
+    pins: tuple[Pin, ...] = ()
+    repository: str = ""
+    format: str = "OCI"
+    index_mode: str = "Auto"
+    index_annotations: Mapping[str, str] = {}
+    attestations: str = "Drop"
+    required: tuple[str, ...] = ()
+    forced: Forced | None = None
+    phase: ExecutionPhase | Literal[""] = ""
+    children: tuple[ChildRecord, ...] = ()
+    index: IndexStatus | None = None
+    result: str = ""
+    """``repository@digest``."""
+    reason: str = ""
+    message: str = ""
+    created: float = 0.0
+    started: float | None = None
+    completed: float | None = None
+    deleting: bool = False
+    status: Mapping[str, Any] = {}
+    recorded: str | None = None
+    """``architectures.json`` as its ConfigMap has it (BD-049); None: there is no such ConfigMap."""
+
+
+class PodFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest pod of a Job, and how many failed before."""
+
+    name: str = ""
+    node: str = ""
+    unscheduled_since: float | None = None
+    unscheduled_message: str = ""
+    phase: str = ""
+    started: float | None = None
+    scheduled: float | None = None
+    ends: Mapping[str, float] = {}
+    """Container → when it ended."""
+    message: str = ""
+    """Termination message of ``push`` (BD-149) or, of a failed pod, of the container that failed."""
+    exit_code: int | None = None
+    container: str = ""
+    """The container that failed."""
+    disrupted: bool = False
+    """Condition DisruptionTarget: costs no attempt."""
+
+
+class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A Job made for a build, of any execution."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str = ""
+    architecture: str = ""
+    role: str = "arch"
+    key: str = ""
+    """The full annotation."""
+    run: str = ""
+    """Label (full value): the execution that it is of."""
+    build: str = ""
+    """Label (full value): name of the wish that it is of."""
+    owners: tuple[tuple[str, str, str], ...] = ()
+    """kind, name, UID of the owner references."""
+    created: float = 0.0
+    started: float | None = None
+    active: int = 0
+    failed: int = 0
+    succeeded: int = 0
+    uncounted: int = 0
+    complete: float | None = None
+    """Time of the condition Complete."""
+    failure: float | None = None
+    """Time of the condition Failed."""
+    failure_reason: str = ""
+    """``BackoffLimitExceeded``, ``DeadlineExceeded``, ``PodFailurePolicy`` …"""
+    failure_message: str = ""
+    deleting: bool = False
+    pod: PodFacts | None = None
+    repository: str = ""
+    tag: str = ""
+    """The tag that its child gets; empty: none."""
+    host: str = ""
+
+
+class FoundJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A Job that was asked for by its name, as it is recorded and no watch by label shows it (BD-324)."""
+
+    uid: str
+    labels: Mapping[str, str] = {}
+    template_labels: Mapping[str, str] = {}
+    """Of its pods, which nobody can take off."""
+
+
+class HeadResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What a HEAD of ``repository@digest`` or ``repository:tag`` found."""
+
+    digest: str = ""
+    """Empty: not there, or ``error``."""
+    size: int = 0
+    media_type: str = ""
+    error: str = ""
+    """A code of ``oci.answer.ERROR_CODES``."""
+
+
+class InputData(msgspec.Struct, frozen=True, kw_only=True):
+    """ConfigMaps and Secrets that the spec names, by name; Secrets hold no bytes.
+
+    None: there is none. A name that is missing has not been read: the plan lists it in ``questions``.
+    """
+
+    config_maps: Mapping[str, Mapping[str, Any] | None] = {}
+    """``{"data": {...}, "binaryData": {...}}``."""
+    secrets: Mapping[str, "SecretFacts | None"] = {}
+    readable: bool = True
+    """False: nobody bound the ClusterRole of builds in this namespace (BD-331)."""
+    pod_security: str = ""
+    """The namespace's enforced level: ``baseline``, ``restricted``, or empty."""
+
+
+class SecretFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What may be known of a Secret: never its content."""
+
+    type: str = ""
+    resource_version: str = ""
+    keys: frozenset[str] = frozenset()
+    fingerprints: Mapping[str, str] = {}
+    """HMAC-SHA-256 of each value under the role's key, hex (BD-073)."""
+    invalid: str = ""
+    """Why it cannot be used, without its content."""
+
+
+class PlanSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The role's settings that a plan depends on (BD-003)."""
+
+    allow_privileged: bool = False
+    arch_taint_keys: tuple[str, ...] = names.ARCH_TAINT_KEYS
+    max_active_jobs: int = 20
+    machine_os: str = "auto"
+    builder_image: str = ""
+    push_image: str = ""
+    operator_namespace: str = "polyarch"
+    registries_conf: str = ""
+    """Text of the role's registries.conf, which build pods get too; empty: none."""
+    trust_bundle: str = ""
+    proxies: tuple[tuple[str, str], ...] = ()
+    """Variables such as ``HTTPS_PROXY`` for build pods; no input of any key (BD-075)."""
+    """CAs (PEM) that build pods trust in addition."""
+
+
+class WriteFailure(msgspec.Struct, frozen=True, kw_only=True):
+    """A write of this round that did not succeed: the plan is made once more, without it, and says what follows.
+
+    ``code``: ``NameConflict`` (somebody else's object has the name), the API server's reason (``Forbidden``,
+    ``Invalid`` …), or for a registry step a reason as in conditions.
+    """
+
+    verb: str
+    step: str = ""
+    kind: str = ""
+    name: str = ""
+    reference: str = ""
+    code: str = ""
+    message: str = ""
+    retry_after: float | None = None
+    architecture: str = ""
+    missing: tuple[str, ...] = ()
+    """Architectures whose child has gone from the registry."""
+    passing: bool = False
+    """The same may succeed later without anybody doing anything."""
+
+
+LookupKind = Literal["inspect", "head", "configmap", "secret", "job", "runtimeclass"]
+
+
+class BuildLookup(msgspec.Struct, frozen=True, kw_only=True):
+    """What has to be asked before planning goes on: a registry, or the API server for an object that the spec names."""
+
+    reference: str
+    """An image, or the name of a ConfigMap, Secret or Job in the build's namespace, or of a RuntimeClass."""
+    what: LookupKind
+    revalidate: bool = False
+    """The tag's answer must be fresh (BD-061)."""
+
+
+class BuildFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that the plan for one wish is made of."""
+
+    now: float
+    wish: BuildRequest
+    nodes: tuple[NodeFacts, ...] | None = ()
+    """Nodes that could count or build. None: not known (BD-047)."""
+    members: frozenset[str] = frozenset()
+    """For machine OS the names of the nodes whose primary pool is the config's: they count, and no others (BD-262).
+    Empty: every node may."""
+    executions: tuple[Execution, ...] = ()
+    """Of the wish's namespace, whoever owns them; those of another UID or name are reusable, never current."""
+    jobs: tuple[JobFacts, ...] = ()
+    """Of the wish's namespace, with our label."""
+    found_jobs: Mapping[str, FoundJob | None] = {}
+    """Jobs by name that were asked for; None: there is none, or it is being deleted."""
+    runtime_handlers: Mapping[str, str | None] = {}
+    """Handlers by the name of the RuntimeClass that was asked for; None: there is no such class."""
+    inputs: InputData = InputData()
+    images: Mapping[str, Inspection] = {}
+    """Answers by canonical reference. One that is not here has not been asked: the plan lists it in ``questions``."""
+    existing: Mapping[str, HeadResult] = {}
+    """HEADs by ``repository@digest`` or ``repository:tag``; not here: not asked yet."""
+    pins_fresh: bool = False
+    """The answers for tags were revalidated for this plan (BD-061, step 8 of BD-090)."""
+    active_jobs: int = 0
+    """Unfinished build Jobs of the whole cluster (BD-154)."""
+    queued: int = 0
+    """Architectures of older executions of the cluster that wait for a Job (BD-154)."""
+    failures: tuple[WriteFailure, ...] = ()
+    """Writes of this round that failed."""
+    settings: PlanSettings = PlanSettings()
+
+    @property
+    def leaves_registries_to_jobs(self) -> bool:
+        """The builder asks and writes no registry for this wish, and reads no credentials (BD-178)."""
+        return self.wish.spec.registry_access == "Job"
+
+
+# -- Which executions are a wish's own, which one's result is published, and which one is under way (BD-024, BD-191).
+
+
+ENDED: Final = frozenset({"Succeeded", "Failed", "Interrupted", "Superseded"})
+"""Phases of executions that never change again."""
+ENDED_CHILD: Final = frozenset({"Reused", "Built", "Failed", "Cancelled", "Interrupted"})
+"""Phases of architectures that are kept (BD-190)."""
+USABLE: Final = frozenset({"Built", "Reused"})
+"""Phases of architectures whose child is there."""
+
+
+def own_executions(facts: BuildFacts) -> tuple[Execution, ...]:
+    """Those of this very wish, the oldest first: one of a former object of the same name is not among them."""
+    own = (each for each in facts.executions if each.owner_uid == facts.wish.uid)
+    return tuple(sorted(own, key=lambda each: (each.created, each.serial, each.name)))
+
+
+def current_execution(facts: BuildFacts) -> Execution | None:
+    """The one whose result is published: what the status says if it is so, else the one that succeeded last."""
+    succeeded = [each for each in own_executions(facts) if each.phase == "Succeeded" and not each.deleting]
+    said = [each for each in succeeded if each.name == facts.wish.current]
+    return max(said or succeeded, key=lambda each: (each.completed or 0.0, each.created, each.name), default=None)
+
+
+def active_execution(facts: BuildFacts) -> Execution | None:
+    """The newest that has not ended."""
+    running = [each for each in own_executions(facts) if each.phase not in ENDED and not each.deleting]
+    return running[-1] if running else None
+
+
+def published_architectures(execution: Execution | None) -> frozenset[str]:
+    """The architectures that the result of a finished execution has; those that it was for if no child is recorded."""
+    if execution is None:
+        return frozenset()
+    there = {each.architecture for each in execution.children if each.digest and each.phase in USABLE}
+    return frozenset(there or {each.architecture for each in execution.keys})
+
+
+def planned_architectures(execution: Execution | None) -> frozenset[str]:
+    """The architectures that an execution is for."""
+    return frozenset(each.architecture for each in execution.keys) if execution is not None else frozenset()

@@ -1,0 +1,459 @@
+"""The parts that all pods of builds have in common (BD-142, BD-143, BD-145)."""
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from polyarch.builds import names
+from polyarch.builds.api.formats import BuildTimes, build_seconds
+from polyarch.builds.api.resources import ImageBuildSpec
+from polyarch.builds.facts.build_facts import PlanSettings
+from polyarch.builds.jobs import contract
+from polyarch.builds.jobs.script import build_script, emulation_check
+from polyarch.builds.jobs.spec import (
+    CONFINED,
+    PROFILES,
+    ArchitectureJobSpec,
+    JobMetadata,
+    MachineJobMounts,
+    SecurityProfile,
+)
+from polyarch.builds.names import OS_KEY
+
+GRACE_SECONDS: Final = 10
+SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+_OWN_REQUESTS: Final = {"cpu": "100m", "memory": "256Mi"}
+_OWN_LIMITS: Final = {"memory": "512Mi"}
+_READABLE: Final = 0o444
+
+Body = dict[str, Any]
+
+
+def config_map_object(
+    identity: JobMetadata, name: str, data: Mapping[str, str], binary: Mapping[str, str] | None = None
+) -> Body:
+    """An immutable ConfigMap of a Job."""
+    body: Body = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": _metadata(identity, name),
+        "immutable": True,
+        "data": dict(sorted(data.items())),
+    }
+    if binary:
+        body["binaryData"] = dict(sorted(binary.items()))
+    return body
+
+
+def job_object(
+    identity: JobMetadata, *, deadline: float, retries: int, pod: Mapping[str, Any], annotations: Mapping[str, str]
+) -> Body:
+    """One pod to completion: evictions and drains cost no attempt, what cannot be mended ends it at once (BD-142)."""
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": _metadata(identity, identity.job, annotations),
+        "spec": {
+            "parallelism": 1,
+            "completions": 1,
+            "backoffLimit": retries,
+            "activeDeadlineSeconds": max(1, round(deadline)),
+            "podReplacementPolicy": "Failed",
+            "podFailurePolicy": {
+                "rules": [
+                    {"action": "FailJob", "onExitCodes": {"operator": "In", "values": sorted(contract.EXIT_REASONS)}},
+                    {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+                ]
+            },
+            "template": {
+                "metadata": {
+                    "labels": dict(identity.labels),
+                    "annotations": {**identity.annotations, SAFE_TO_EVICT: "false"},
+                },
+                "spec": {
+                    "restartPolicy": "Never",
+                    "automountServiceAccountToken": False,
+                    "enableServiceLinks": False,
+                    "terminationGracePeriodSeconds": GRACE_SECONDS,
+                    **pod,
+                },
+            },
+        },
+    }
+
+
+def own_container(
+    name: str, *, image: str, command: Sequence[str], mounts: Sequence[Body], settings: PlanSettings
+) -> Body:
+    """A container of our own image, confined."""
+    return {
+        "name": name,
+        "image": image,
+        "command": list(command),
+        **({"env": env_variables(settings.proxies)} if settings.proxies else {}),
+        "volumeMounts": [*mounts, {"name": contract.TEMPORARY_VOLUME, "mountPath": contract.TEMPORARY}],
+        "resources": {"requests": dict(_OWN_REQUESTS), "limits": dict(_OWN_LIMITS)},
+        "securityContext": dict(CONFINED),
+        **TERMINATION,
+    }
+
+
+def env_variables(pairs: Iterable[tuple[str, str]]) -> list[Body]:
+    return [{"name": name, "value": value} for name, value in pairs]
+
+
+TERMINATION: Final = {
+    "terminationMessagePath": contract.TERMINATION_LOG,
+    "terminationMessagePolicy": "FallbackToLogsOnError",
+}
+
+
+def volume_mount(volume: str, path: str, *, writable: bool = False) -> Body:
+    return {"name": volume, "mountPath": path, **({} if writable else {"readOnly": True})}
+
+
+def empty_volume(volume: str, limit: str) -> Body:
+    """An emptyDir; none is without a limit (BD-143)."""
+    return {"name": volume, "emptyDir": {"sizeLimit": limit}}
+
+
+def config_map_volume(volume: str, name: str, *, optional: bool = False, keys: Iterable[str] = ()) -> Body:
+    source: Body = {"name": name}
+    if optional:
+        source["optional"] = True
+    if items := [{"key": key, "path": key} for key in keys]:
+        source["items"] = items
+    return {"name": volume, "configMap": source}
+
+
+def config_maps_volume(volume: str, names: Iterable[str], *, optional: bool = False) -> Body:
+    """The files of all of them in one folder."""
+    more = {"optional": True} if optional else {}
+    return {"name": volume, "projected": {"sources": [{"configMap": {"name": each, **more}} for each in names]}}
+
+
+def secret_volume(volume: str, name: str, files: Mapping[str, str]) -> Body:
+    """``files``: key → path; without any, all keys as they are called. The mode lets users other than root read them;
+    only one container mounts them."""
+    items = [{"key": key, "path": path} for key, path in files.items()]
+    selected = {"items": items} if items else {}
+    return {"name": volume, "secret": {"secretName": name, **selected, "defaultMode": _READABLE}}
+
+
+def secrets_volume(volume: str, parts: Sequence[tuple[str, str, str]]) -> Body:
+    """Secrets in one folder; ``parts``: name, key, path."""
+    sources = [{"secret": {"name": name, "items": [{"key": key, "path": path}]}} for name, key, path in parts]
+    return {"name": volume, "projected": {"sources": sources, "defaultMode": _READABLE}}
+
+
+def own_volumes(identity: JobMetadata, settings: PlanSettings) -> list[Body]:
+    """What every pod has: inputs, ``/tmp``, the execution's list of architectures (BD-049), CAs if there are any."""
+    inputs = inputs_name(identity)
+    volumes = [config_map_volume(contract.IN_VOLUME, inputs), empty_volume(contract.TEMPORARY_VOLUME, "64Mi")]
+    if identity.record:
+        files = [names.ARCHITECTURES_FILE]
+        volumes.append(config_map_volume(contract.ARCHITECTURES_VOLUME, identity.record, optional=True, keys=files))
+    if settings.trust_bundle:
+        volumes.append(config_map_volume(contract.TRUST_VOLUME, inputs, keys=[contract.TRUST_FILE]))
+    return volumes
+
+
+def own_mounts(identity: JobMetadata, settings: PlanSettings) -> list[Body]:
+    """What every container mounts of :func:`own_volumes`."""
+    mounts = [volume_mount(contract.IN_VOLUME, contract.IN)]
+    if identity.record:
+        mounts.append(volume_mount(contract.ARCHITECTURES_VOLUME, contract.ARCHITECTURES))
+    if settings.trust_bundle:
+        mounts.append(volume_mount(contract.TRUST_VOLUME, contract.TRUST))
+    return mounts
+
+
+def registry_files(settings: PlanSettings) -> dict[str, str]:
+    """The files among the inputs that say how registries are reached, where the role has them."""
+    files = {contract.REGISTRIES_CONF: settings.registries_conf, contract.TRUST_FILE: settings.trust_bundle}
+    return {name: text for name, text in files.items() if text}
+
+
+def registry_arguments(settings: PlanSettings) -> tuple[str, ...]:
+    """The flags of our own commands that say the same."""
+    return (
+        *([f"--registries-conf={contract.IN}/{contract.REGISTRIES_CONF}"] if settings.registries_conf else []),
+        *([f"--ca={contract.TRUST}/{contract.TRUST_FILE}"] if settings.trust_bundle else []),
+    )
+
+
+def inputs_name(identity: JobMetadata) -> str:
+    return identity.inputs or contract.configmap_name(identity.job)
+
+
+def _metadata(identity: JobMetadata, name: str, annotations: Mapping[str, str] | None = None) -> Body:
+    metadata: Body = {
+        "name": name,
+        "namespace": identity.namespace,
+        "labels": dict(identity.labels),
+        "ownerReferences": [dict(each) for each in identity.owners],
+    }
+    if found := {**identity.annotations, **(annotations or {})}:
+        metadata["annotations"] = found
+    return metadata
+
+
+# -- The Job that builds and pushes the image of one architecture (BD-140 to BD-145, BD-155).
+
+
+REQUESTS: Final = {"cpu": "500m", "memory": "1Gi", "ephemeral-storage": "4Gi"}
+_LAYOUT_LIMIT: Final = "32Gi"
+_STORAGE_LIMIT: Final = "64Gi"
+_CONTEXT_LIMIT: Final = "4Gi"
+_SECRET_KEY: Final = ".dockerconfigjson"
+
+
+def architecture_manifests(order: ArchitectureJobSpec) -> tuple[Body, ...]:
+    """What has to be created, in order: the ConfigMaps of the Job's inputs, then the Job (S4).
+
+    A Job is made whether or not a node of its architecture exists: a pending pod is what makes an autoscaler act.
+    """
+    return (*_inputs(order), _job(order))
+
+
+def _inputs(order: ArchitectureJobSpec) -> list[Body]:
+    identity = order.identity
+    data = {
+        contract.CONTAINERFILE: order.containerfile,
+        contract.BUILD_SCRIPT: build_script(order),
+        contract.BUILD_DOCUMENT: msgspec.json.encode(build_document(order), order="deterministic").decode(),
+        **registry_files(order.settings),
+    }
+    program = emulation_check(order.architecture) if order.emulated else None
+    binary = {contract.PROBE: base64.b64encode(program).decode()} if program is not None else None
+    found = [config_map_object(identity, inputs_name(identity), data, binary)]
+    if order.context_data is not None:
+        context = order.context_data
+        found.append(
+            config_map_object(
+                identity,
+                contract.context_name(identity.job),
+                context.get("data") or {},
+                context.get("binaryData") or {},
+            )
+        )
+    return found
+
+
+def build_document(order: ArchitectureJobSpec) -> contract.BuildDocument:
+    """The same build as the script's, for programs."""
+    spec = order.spec
+    return contract.BuildDocument(
+        architecture=order.architecture,
+        format=spec.output.format,
+        target=spec.source.target,
+        arguments=dict(sorted(order.arguments.items())),
+        labels=dict(sorted((spec.output.labels or {}).items())),
+        timestamp=spec.reproducible.timestamp if spec.reproducible.enabled else None,
+        images={written: image.pull for image in sorted(order.images) for written in sorted(image.written)},
+        secrets=tuple(each.id for each in spec.source.secrets or ()),
+        context=spec.source.context.type,
+        emulated=order.emulated,
+    )
+
+
+def _job(order: ArchitectureJobSpec) -> Body:
+    spec, times = order.spec, BuildTimes.of(order.spec)
+    return job_object(
+        order.identity,
+        deadline=times.node_wait + build_seconds(spec, order.architecture),
+        retries=spec.retries,
+        pod=_pod(order),
+        annotations={names.REPOSITORY_ANNOTATION: order.repository},
+    )
+
+
+def _pod(order: ArchitectureJobSpec) -> Body:
+    scheduling, profile = order.scheduling, PROFILES[order.profile]
+    pod: Body = {
+        "serviceAccountName": order.spec.builder.service_account,
+        "nodeSelector": {**(scheduling.node_selector or {}), names.ARCH_KEY: order.host, names.OS_KEY: "linux"},
+        "tolerations": [
+            *({"key": key, "operator": "Equal", "value": order.host} for key in order.settings.arch_taint_keys),
+            *(scheduling.tolerations or ()),
+        ],
+        **profile.pod,
+        "initContainers": [_build_container(order, profile)],
+        "containers": [_push_container(order)],
+        "volumes": _volumes(order),
+    }
+    if scheduling.runtime_class_name:
+        pod["runtimeClassName"] = scheduling.runtime_class_name
+    if scheduling.priority_class_name:
+        pod["priorityClassName"] = scheduling.priority_class_name
+    return pod
+
+
+def _build_container(order: ArchitectureJobSpec, profile: SecurityProfile) -> Body:
+    spec, settings = order.spec, order.settings
+    mounts = [
+        *own_mounts(order.identity, order.settings),
+        volume_mount(contract.LAYOUT_VOLUME, contract.LAYOUT_MOUNT, writable=True),
+        volume_mount(contract.STORAGE_VOLUME, contract.STORAGE, writable=True),
+        volume_mount(
+            contract.CONTEXT_VOLUME, contract.CONTEXT, writable=order.context_data is None and not order.given
+        ),
+    ]
+    if spec.output.pull_secrets:
+        mounts.append(volume_mount(contract.PULL_VOLUME, contract.PULL))
+    if spec.source.secrets:
+        mounts.append(volume_mount(contract.SECRETS_VOLUME, contract.SECRETS))
+    if _git_credentials(order):
+        mounts.append(volume_mount(contract.GIT_VOLUME, contract.GIT))
+    if order.given is not None:
+        mounts.append(volume_mount(contract.CONTAINERS_VOLUME, contract.CONTAINERS))
+        mounts += [volume_mount(each.name, f"{contract.ENTITLED}/{each.name}") for each in order.given.entitled]
+    # No XDG_RUNTIME_DIR: rootless buildah wants it to be its user's own, and a volume belongs to the node's root.
+    environment = {"HOME": contract.STORAGE, "TMPDIR": contract.STORAGE}
+    if settings.registries_conf:
+        environment["CONTAINERS_REGISTRIES_CONF"] = f"{contract.IN}/{contract.REGISTRIES_CONF}"
+    if settings.trust_bundle:
+        environment["SSL_CERT_DIR"] = f"{contract.TRUST}:/etc/ssl/certs:/etc/pki/tls/certs"
+    return {
+        "name": contract.BUILD_CONTAINER,
+        "image": spec.builder.image or settings.builder_image,
+        "command": [*profile.command, *contract.BUILD_COMMAND],
+        "env": env_variables((*environment.items(), *settings.proxies)),
+        "volumeMounts": mounts,
+        "resources": _resources(order.scheduling.resources or {}),
+        "securityContext": dict(profile.container),
+        **TERMINATION,
+    }
+
+
+def _push_container(order: ArchitectureJobSpec) -> Body:
+    output, settings = order.spec.output, order.settings
+    mounts = [
+        *own_mounts(order.identity, order.settings),
+        volume_mount(contract.LAYOUT_VOLUME, contract.LAYOUT_MOUNT),
+    ]
+    if output.push_secret is not None:
+        mounts.append(volume_mount(contract.PUSH_VOLUME, contract.PUSH))
+    flags = contract.push_arguments(
+        repository=order.repository,
+        architecture=order.architecture,
+        tag=order.tag,
+        authenticated=output.push_secret is not None,
+    )
+    return own_container(
+        contract.PUSH_CONTAINER,
+        image=order.spec.builder.push_image or settings.push_image,
+        command=(*contract.PUSH_COMMAND, *flags, *registry_arguments(settings)),
+        mounts=mounts,
+        settings=settings,
+    )
+
+
+def _volumes(order: ArchitectureJobSpec) -> list[Body]:
+    spec = order.spec
+    volumes = [
+        *own_volumes(order.identity, order.settings),
+        empty_volume(contract.LAYOUT_VOLUME, _LAYOUT_LIMIT),
+        empty_volume(contract.STORAGE_VOLUME, _STORAGE_LIMIT),
+    ]
+    if order.given is not None:
+        volumes += _given_volumes(order.given)
+    elif order.context_data is not None:
+        volumes.append(config_map_volume(contract.CONTEXT_VOLUME, contract.context_name(order.identity.job)))
+    else:
+        volumes.append(empty_volume(contract.CONTEXT_VOLUME, _CONTEXT_LIMIT))
+    if pull := spec.output.pull_secrets:
+        parts = [(each.name, _SECRET_KEY, f"{at}.json") for at, each in enumerate(pull)]
+        volumes.append(secrets_volume(contract.PULL_VOLUME, parts))
+    if secrets := spec.source.secrets:
+        parts = [(each.secret.name, each.secret.key, str(at)) for at, each in enumerate(secrets)]
+        volumes.append(secrets_volume(contract.SECRETS_VOLUME, parts))
+    if git := _git_credentials(order):
+        volumes.append(secret_volume(contract.GIT_VOLUME, git, {"username": "username", "password": "password"}))
+    if spec.output.push_secret is not None:
+        volumes.append(push_volume(spec.output.push_secret.name))
+    return volumes
+
+
+def _given_volumes(given: MachineJobMounts) -> list[Body]:
+    entitled = (
+        config_map_volume(each.name, each.object)
+        if each.kind == "ConfigMap"
+        else secret_volume(each.name, each.object, {})
+        for each in given.entitled
+    )
+    return [
+        config_maps_volume(contract.CONTEXT_VOLUME, given.context),
+        config_maps_volume(contract.CONTAINERS_VOLUME, given.containers, optional=True),
+        *entitled,
+    ]
+
+
+def push_volume(secret: str) -> Body:
+    return secret_volume(contract.PUSH_VOLUME, secret, {_SECRET_KEY: contract.PUSH_FILE})
+
+
+def _git_credentials(order: ArchitectureJobSpec) -> str:
+    git = order.spec.source.context.git
+    return git.credentials.name if git is not None and git.credentials is not None else ""
+
+
+def _resources(given: Mapping[str, Any]) -> Body:
+    """The user's, and our requests where the user says neither a request nor a limit of that kind."""
+    requests, limits = dict(given.get("requests") or {}), given.get("limits") or {}
+    usual = {name: amount for name, amount in REQUESTS.items() if name not in limits}
+    return {**given, "requests": {**usual, **requests}}
+
+
+# -- Jobs that do registry work.
+
+
+class RegistryJobSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Work on one repository. ``document`` is what the program is told, as JSON."""
+
+    identity: JobMetadata
+    spec: ImageBuildSpec
+    settings: PlanSettings
+    document: Mapping[str, Any]
+
+
+def index_manifests(order: RegistryJobSpec) -> tuple[Body, ...]:
+    """The index Job: ``document`` is a ``publishing.Publication``."""
+    return _manifests(order, contract.INDEX_CONTAINER, contract.INDEX_DOCUMENT, contract.INDEX_COMMAND)
+
+
+def prune_manifests(order: RegistryJobSpec) -> tuple[Body, ...]:
+    """The Job that deletes images: ``document`` is a :class:`contract.PruneDocument`."""
+    return _manifests(order, contract.PRUNE_CONTAINER, contract.PRUNE_DOCUMENT, contract.PRUNE_COMMAND)
+
+
+def _manifests(order: RegistryJobSpec, container: str, file: str, command: Sequence[str]) -> tuple[Body, ...]:
+    identity, settings, spec = order.identity, order.settings, order.spec
+    text = msgspec.json.encode(order.document, order="deterministic").decode()
+    inputs = config_map_object(identity, inputs_name(identity), {file: text, **registry_files(settings)})
+    mounts, volumes = own_mounts(identity, settings), own_volumes(identity, settings)
+    authenticated = spec.output.push_secret is not None
+    if spec.output.push_secret is not None:
+        mounts.append(volume_mount(contract.PUSH_VOLUME, contract.PUSH))
+        volumes.append(push_volume(spec.output.push_secret.name))
+    flags = contract.registry_job_arguments(file, authenticated=authenticated)
+    times = BuildTimes.of(spec)
+    pod: Body = {
+        "serviceAccountName": spec.builder.service_account,
+        "nodeSelector": {OS_KEY: "linux"},
+        "tolerations": [{"key": key, "operator": "Exists"} for key in settings.arch_taint_keys],
+        "containers": [
+            own_container(
+                container,
+                image=spec.builder.push_image or settings.push_image,
+                command=(*command, *flags, *registry_arguments(settings)),
+                mounts=mounts,
+                settings=settings,
+            )
+        ],
+        "volumes": volumes,
+    }
+    job = job_object(identity, deadline=times.node_wait + times.index, retries=spec.retries, pod=pod, annotations={})
+    return inputs, job

@@ -1,0 +1,446 @@
+"""The Containerfile of an operating system image (BD-269): a stage ``configs``, and the user's text after it.
+
+The stage takes the pinned OS image and applies the rendered MachineConfig with the tools that are in that image; what
+is installed comes from the extensions image of the same release. The user's text goes on in it, or begins stages."""
+
+import base64
+import binascii
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+
+from polyarch.builds import names
+from polyarch.builds.api.resources import NameReference
+from polyarch.builds.containerfile import normalised_text
+from polyarch.builds.facts.build_facts import JobFacts
+from polyarch.builds.jobs.contract import configmap_name
+from polyarch.builds.jobs.manifests import architecture_manifests as job_manifests
+from polyarch.builds.jobs.spec import ArchitectureJobSpec, ExternalImage, JobMetadata, MachineJobMounts
+from polyarch.builds.machineos import api
+from polyarch.builds.machineos.api import MachineOSConfigFacts
+from polyarch.builds.names import MAX_LABEL, canonical_image, object_labels, shortened
+from polyarch.builds.plan.document import Write
+from polyarch.builds.plan.kind import JobInputs, architecture_job_spec
+from polyarch.builds.plan.request import LARGE_PAGES
+from polyarch.oci.auth.entries import MalformedDocument, member, read_object
+from polyarch.oci.reference import parse
+
+STAGE: Final = "configs"
+CONFIG_FILE: Final = "machineconfig.json.gz"
+"""The rendered MachineConfig in the build context: gzip, then base64."""
+TRUST_FILE: Final = "openshift-config-user-ca-bundle.crt"
+"""The CAs that nodes trust in addition, in the build context."""
+REALTIME: Final = "realtime"
+
+EXTENSION_PACKAGES: Final[Mapping[str, tuple[str, ...]]] = {
+    "ipsec": ("NetworkManager-libreswan", "libreswan"),
+    "kerberos": ("krb5-workstation", "libkadm5"),
+    "kernel-devel": ("kernel-devel", "kernel-headers"),
+    "sandboxed-containers": ("kata-containers",),
+    "sysstat": ("sysstat",),
+    "two-node-ha": ("pacemaker", "pcs", "fence-agents-all"),
+    "usbguard": ("usbguard",),
+    "wasm": ("crun-wasm",),
+}
+"""Extension → the packages that it stands for; one that is not listed is a package itself."""
+_KERNEL: Final = ("kernel", "kernel-core", "kernel-modules", "kernel-modules-core", "kernel-modules-extra")
+_KERNELS: Final[Mapping[str, tuple[str, ...]]] = {
+    REALTIME: ("kernel-rt-core", "kernel-rt-modules", "kernel-rt-modules-core", "kernel-rt-modules-extra"),
+    LARGE_PAGES: ("kernel-64k-core", "kernel-64k-modules", "kernel-64k-modules-core", "kernel-64k-modules-extra"),
+}
+_PACKAGES: Final = "/usr/share/rpm-ostree/extensions/"
+"""Where an extensions image has them."""
+
+
+class Rendering(msgspec.Struct, frozen=True, kw_only=True):
+    """What the text is made of. Images are pinned: ``repository@digest`` of the child."""
+
+    os_image: str
+    extensions_image: str = ""
+    pool: str
+    rendered: str
+    """Name of the rendered MachineConfig."""
+    kernel_type: str = ""
+    extensions: tuple[str, ...] = ()
+    has_trust: bool = False
+    user_text: str = ""
+
+
+def rendered_containerfile(given: Rendering) -> str:
+    """The whole text."""
+    lines = [
+        f"FROM {given.os_image} AS {STAGE}",
+        f"COPY {CONFIG_FILE} /tmp/{CONFIG_FILE}",
+        (
+            "RUN set -e; mkdir -p /etc/machine-config-daemon; "
+            f"base64 -d /tmp/{CONFIG_FILE} | gunzip > /etc/machine-config-daemon/currentconfig; rm /tmp/{CONFIG_FILE}"
+        ),
+        (
+            "RUN set -e; jq .spec.config /etc/machine-config-daemon/currentconfig > /tmp/ignition.json; "
+            "export container=oci; "
+            "(exec -a ignition-apply /usr/lib/dracut/modules.d/30ignition/ignition --ignore-unsupported "
+            "/tmp/ignition.json); rm /tmp/ignition.json; ostree container commit"
+        ),
+    ]
+    if given.has_trust:
+        lines += [
+            f"COPY {TRUST_FILE} /etc/pki/ca-trust/source/anchors/{TRUST_FILE}",
+            "RUN update-ca-trust && ostree container commit",
+        ]
+    lines += _packages(given)
+    lines += [
+        f"LABEL machineconfig={given.rendered}",
+        f"LABEL machineconfigpool={given.pool}",
+        f"LABEL baseOSContainerImage={given.os_image}",
+    ]
+    return normalised_text("\n".join([*lines, given.user_text]))
+
+
+def extension_packages(extensions: Iterable[str]) -> tuple[str, ...]:
+    """The packages of a set of extensions, sorted."""
+    return tuple(sorted({each for name in extensions for each in EXTENSION_PACKAGES.get(name, (name,))}))
+
+
+def _packages(given: Rendering) -> Sequence[str]:
+    kernel, wanted = _KERNELS.get(given.kernel_type, ()), extension_packages(given.extensions)
+    if not given.extensions_image or not (kernel or wanted):
+        return ()
+    repository = "/etc/yum.repos.d/coreos-extensions.repo"
+    source = "/tmp/extensions"  # noqa: S108 - a directory in the image that is built
+    steps = [
+        "set -e",
+        (
+            rf"printf '[extensions]\nenabled=1\ngpgcheck=0\nbaseurl=file://{source}{_PACKAGES}\n' "
+            f"> {repository}"
+        ),
+    ]
+    if kernel:
+        installs = " ".join(f"--install {each}" for each in kernel)
+        steps.append(f"rpm-ostree override remove {' '.join(_KERNEL)} {installs}")
+    if wanted:
+        steps.append(f"rpm-ostree install {' '.join(wanted)}")
+    steps += [f"rm {repository}", "ostree container commit"]
+    mount = f"--mount=type=bind,from={given.extensions_image},source=/,target={source}"
+    return [f"RUN {mount} {'; '.join(steps)}"]
+
+
+# -- What is made for the Job of one architecture, and lives as long as it (BD-275, BD-284). Pure.
+
+
+CREDENTIALS: Final = "credentials"
+CONTEXT: Final = "context"
+FILE: Final = "file"
+"""What ``body["as"]`` may say: registry credentials in their one form, a MachineConfig as the context of a Job, or a
+file of it."""
+CONTAINERFILE: Final = "Containerfile"
+TRUST_OBJECT: Final = "additionaltrustbundle"
+_CONTAINERS_FILES: Final = {"etc-policy": "policy.json", "etc-registries": "registries.conf"}
+"""Copy → the file of ``/etc/containers`` that it holds, where nodes have one."""
+
+
+class MachineObjectLabels(msgspec.Struct, frozen=True, kw_only=True):
+    """Labels and annotations of everything that is made for a build."""
+
+    labels: dict[str, str]
+    annotations: dict[str, str]
+
+
+def machine_object_labels(
+    case: MachineOSConfigFacts, execution: str, role: str, architecture: str = "", arch_key: str = ""
+) -> MachineObjectLabels:
+    """Ours and the stock ones (BD-081, BD-275)."""
+    own = object_labels(
+        image_build=case.name, execution=execution, role=role, architecture=architecture, arch_key=arch_key
+    )
+    stock = api.ephemeral_labels(config=case.name, pool=case.pool_name, rendered=case.rendered_name, build=execution)
+    labels = {key: shortened(text, MAX_LABEL) for key, text in stock.items()}
+    longer = {key: text for key, text in stock.items() if len(text) > MAX_LABEL}
+    return MachineObjectLabels(labels={**own.labels, **labels}, annotations={**own.annotations, **longer})
+
+
+def secrets(case: MachineOSConfigFacts, build: str) -> dict[str, str]:
+    """Name of the copy → the Secret that it is a copy of."""
+    copies = api.ephemeral_name(build)
+    found = {copies["base"]: case.pull_secret}
+    return {**found, copies["final"]: case.push_secret} if case.push_secret else found
+
+
+def job_preparations(case: MachineOSConfigFacts, making: JobInputs) -> tuple[Write, ...]:
+    """The copies that the Job of an architecture mounts, made anew for every Job."""
+    own = _build_marks(case, making)
+    owner = {**making.owner, "controller": False, "blockOwnerDeletion": False}
+    copies = api.ephemeral_name(making.execution)
+    found = [
+        _prepare(case, "Secret", copy, own, owner, {"as": CREDENTIALS, "of": secret})
+        for copy, secret in secrets(case, making.execution).items()
+    ]
+    context = {"as": CONTEXT, "of": case.rendered_name, "key": CONFIG_FILE}
+    found.append(_prepare(case, "ConfigMap", copies["mc"], own, owner, context))
+    for copy, file in _CONTAINERS_FILES.items():
+        source = {"as": FILE, "of": case.rendered_name, "path": f"/etc/containers/{file}", "key": file}
+        found.append(_prepare(case, "ConfigMap", copies[copy], own, owner, source))
+    if case.trust:
+        bundle = base64.b64encode(case.trust.encode()).decode()
+        found.append(_config_map(case, copies[TRUST_OBJECT], own, owner, {"binaryData": {TRUST_FILE: bundle}}))
+    texts = {"data": _containerfiles(case, making)}
+    return (*found, _config_map(case, copies["containerfile"], own, owner, texts))
+
+
+def machine_job_manifests(case: MachineOSConfigFacts, making: JobInputs, record: str) -> Sequence[Mapping[str, Any]]:
+    """The inputs of the Job of an architecture, and the Job."""
+    return job_manifests(_rendered(case, making, record))
+
+
+def owner_patches(case: MachineOSConfigFacts, execution: str, owners: Sequence[tuple[str, str]]) -> tuple[Write, ...]:
+    """Copies that several Jobs mount have one owner reference for each Job, name and UID (BD-275)."""
+    if not owners:
+        return ()
+    references = [
+        {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid, "controller": False} for name, uid in owners
+    ]
+    copies = api.ephemeral_name(execution)
+    maps = ["containerfile", "mc", *([TRUST_OBJECT] if case.trust else [])]
+    shared = [*(("Secret", copy) for copy in secrets(case, execution)), *(("ConfigMap", copies[each]) for each in maps)]
+    return tuple(
+        Write(
+            verb="patch",
+            kind=kind,
+            namespace=case.namespace,
+            name=copy,
+            step="S4",
+            how="merge",
+            body={"metadata": {"ownerReferences": references}},
+        )
+        for kind, copy in shared
+    )
+
+
+def job_deletions(case: MachineOSConfigFacts, jobs: Iterable[JobFacts], execution: str) -> tuple[Write, ...]:
+    """The Jobs of a build and their inputs: their names are needed again."""
+    found = []
+    for job in sorted((each for each in jobs if each.run == execution), key=lambda each: each.name):
+        if not job.deleting:
+            found.append(
+                Write(verb="delete", kind="Job", namespace=job.namespace, name=job.name, step="S3", uid=job.uid)
+            )
+        inputs = configmap_name(job.name)
+        found.append(Write(verb="delete", kind="ConfigMap", namespace=job.namespace, name=inputs, step="S3"))
+    return tuple(found)
+
+
+def _build_marks(case: MachineOSConfigFacts, making: JobInputs) -> MachineObjectLabels:
+    return _entitled(machine_object_labels(case, making.execution, ""), making)
+
+
+def _job_marks(case: MachineOSConfigFacts, making: JobInputs) -> MachineObjectLabels:
+    key = making.target.keys[making.architecture]
+    return _entitled(machine_object_labels(case, making.execution, names.ARCH_ROLE, making.architecture, key), making)
+
+
+def _entitled(found: MachineObjectLabels, making: JobInputs) -> MachineObjectLabels:
+    machine = making.inputs.machine
+    has = {f"{api.ENTITLED}{each}": "" for each in (machine.entitlements if machine is not None else ())}
+    return msgspec.structs.replace(found, annotations={**found.annotations, **has})
+
+
+def _prepare(
+    case: MachineOSConfigFacts,
+    kind: str,
+    name: str,
+    own: MachineObjectLabels,
+    owner: Mapping[str, Any],
+    source: Mapping[str, str],
+) -> Write:
+    body = {"metadata": _metadata(case, name, own, owner), "source": dict(source)}
+    return Write(verb="prepare", kind=kind, namespace=case.namespace, name=name, step="S4", body=body)
+
+
+def _config_map(
+    case: MachineOSConfigFacts,
+    name: str,
+    own: MachineObjectLabels,
+    owner: Mapping[str, Any],
+    content: Mapping[str, Mapping[str, str]],
+) -> Write:
+    body = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": _metadata(case, name, own, owner),
+        **content,
+    }
+    return Write(verb="patch", kind="ConfigMap", namespace=case.namespace, name=name, step="S4", how="apply", body=body)
+
+
+def _metadata(
+    case: MachineOSConfigFacts, name: str, own: MachineObjectLabels, owner: Mapping[str, Any]
+) -> dict[str, Any]:
+    return {
+        "name": name,
+        "namespace": case.namespace,
+        "labels": own.labels,
+        "annotations": own.annotations,
+        "ownerReferences": [dict(owner)],
+    }
+
+
+def _containerfiles(case: MachineOSConfigFacts, making: JobInputs) -> dict[str, str]:
+    """What is built, for people and their tools: a text for each architecture, since each names its own images."""
+    architectures = making.target.architectures
+    texts = {each: _text(case, msgspec.structs.replace(making, architecture=each)) for each in architectures}
+    if len(texts) == 1:
+        return {CONTAINERFILE: texts[architectures[0]]}
+    return {f"{CONTAINERFILE}.{each}": text for each, text in texts.items()}
+
+
+def _text(case: MachineOSConfigFacts, making: JobInputs) -> str:
+    """The whole Containerfile of an architecture."""
+    own, machine = making.inputs.per_architecture[making.architecture], making.inputs.machine
+    if machine is None:
+        return own.containerfile
+    return rendered_containerfile(
+        Rendering(
+            os_image=_pinned(machine.os_image, making),
+            extensions_image=_pinned(machine.extensions_image, making) if machine.extensions_image else "",
+            pool=case.pool_name,
+            rendered=case.rendered_name,
+            kernel_type=machine.kernel_type,
+            extensions=machine.extensions,
+            has_trust=bool(case.trust),
+            user_text=own.containerfile,
+        )
+    )
+
+
+def _rendered(case: MachineOSConfigFacts, making: JobInputs, record: str) -> ArchitectureJobSpec:
+    """With the whole Containerfile, the images that it names, and the copies in place of what the config names."""
+    marked = _job_marks(case, making)
+    identity = JobMetadata(
+        namespace=case.namespace,
+        job=making.job,
+        owners=(making.owner,),
+        labels=marked.labels,
+        annotations=marked.annotations,
+        execution=making.execution,
+        record=record,
+    )
+    plain, machine = architecture_job_spec(making, identity), making.inputs.machine
+    if machine is None:
+        return plain
+    copies, spec = api.ephemeral_name(making.execution), plain.spec
+    pinned = {_pinned(each, making) for each in (machine.os_image, machine.extensions_image) if each}
+    output = msgspec.structs.replace(
+        spec.output,
+        push_secret=NameReference(copies["final"]) if case.push_secret else None,
+        pull_secrets=[NameReference(copies["base"])],
+    )
+    trusted = "\n".join(each for each in (plain.settings.trust_bundle, case.trust) if each)
+    given = MachineJobMounts(
+        context=(copies["mc"], *((copies[TRUST_OBJECT],) if case.trust else ())),
+        containers=tuple(copies[each] for each in _CONTAINERS_FILES),
+        entitled=tuple(each for each in machine.entitled if each.name in machine.entitlements),
+    )
+    return msgspec.structs.replace(
+        plain,
+        spec=msgspec.structs.replace(spec, output=output),
+        containerfile=_text(case, making),
+        images=[*plain.images, *(ExternalImage(written=(each,), pull=each) for each in sorted(pinned))],
+        given=given,
+        settings=msgspec.structs.replace(plain.settings, trust_bundle=trusted),
+    )
+
+
+def _pinned(image: str, making: JobInputs) -> str:
+    name = canonical_image(image)
+    digests = {(pin.reference, pin.architecture): pin.digest for pin in making.target.pins}
+    digest = digests.get((name, making.architecture))
+    return f"{parse(name).name}@{digest}" if digest else name
+
+
+# -- Registry credentials in the one form that Jobs get: ``{"auths": …}`` (BD-284). Pure; errors quote no content.
+
+
+AUTHS: Final = "auths"
+HELPERS: Final = ("credHelpers", "credsStore")
+"""Programs that a Job does not have."""
+
+
+def one_form(body: bytes) -> bytes:
+    """The document with ``auths`` and nothing else, from either shape: with and without that member.
+
+    Raises ``MalformedDocument``.
+    """
+    document = read_object(body)
+    hosts: dict[str, Any] = {name: entry for name, entry in document.items() if name not in HELPERS}
+    if AUTHS in document:
+        hosts = dict(member(document, AUTHS))
+    if not hosts:
+        raise MalformedDocument("it names no registry")
+    return msgspec.json.encode({AUTHS: hosts}, order="deterministic")
+
+
+def has_helpers(body: bytes) -> bool:
+    """Whether the document names programs that are asked for credentials: they are ignored, with a Warning."""
+    try:
+        document = read_object(body)
+    except MalformedDocument:
+        return False
+    return any(document.get(name) for name in HELPERS)
+
+
+# -- Files of a rendered MachineConfig, as its Ignition config has them: data URLs (RFC 2397), perhaps gzipped. Pure.
+
+
+MAX_FILE_BYTES: Final = 1024 * 1024
+"""What fits into a ConfigMap, and into an object at all; a file that unpacks to more is none that a build can use."""
+_GZIP: Final = 31
+"""Window bits of zlib for gzip."""
+
+
+class UnreadableFile(ValueError):  # noqa: N818 - what it is
+    """The message names the file, and quotes none of its content."""
+
+
+def ignition_file(rendered: Mapping[str, Any], path: str) -> str | None:
+    """The text of a file of the config; None if there is none. Raises :class:`UnreadableFile`."""
+    config: Mapping[str, Any] = (rendered.get("spec") or {}).get("config") or {}
+    for each in (config.get("storage") or {}).get("files") or ():
+        if each.get("path") == path:
+            return _decoded_text(each.get("contents") or {}, path)
+    return None
+
+
+def _decoded_text(contents: Mapping[str, Any], path: str) -> str:
+    source = str(contents.get("source") or "")
+    header, comma, body = source.partition(",")
+    if not comma or not header.startswith("data:"):
+        raise UnreadableFile(f"file {path} of the rendered MachineConfig is not written as a data URL")
+    try:
+        content = unquote_to_bytes(body)
+        if header.endswith(";base64"):
+            content = base64.b64decode(content, validate=True)
+        if contents.get("compression") == "gzip":
+            unpacking = zlib.decompressobj(_GZIP)
+            content = unpacking.decompress(content, MAX_FILE_BYTES)
+            if unpacking.unconsumed_tail:
+                raise UnreadableFile(f"file {path} of the rendered MachineConfig is larger than {MAX_FILE_BYTES} bytes")
+        return content.decode()
+    except (binascii.Error, zlib.error, UnicodeDecodeError) as error:
+        raise UnreadableFile(f"file {path} of the rendered MachineConfig cannot be read: {error}") from None
+
+
+# -- The CAs that nodes trust in addition, as a ControllerConfig has them (BD-074). Pure.
+
+
+CERTIFICATE: Final = "-----BEGIN CERTIFICATE-----"
+
+
+def trust_bundle(encoded: str) -> str | None:
+    """The CAs (PEM), empty for none; None for what holds none: a build would fail over it, nodes pass over it."""
+    try:
+        text = base64.b64decode(encoded, validate=True).decode()
+    except ValueError:
+        return None
+    return text if not text.strip() or CERTIFICATE in text else None

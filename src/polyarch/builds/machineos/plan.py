@@ -1,0 +1,525 @@
+"""An image that was built before, taken as the first result of a config (BD-281). Pure.
+
+The build of it is recorded like one of ours, with the keys of now: so nothing is built until one of its inputs changes.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from polyarch.builds import names
+from polyarch.builds.api.resources import Base, IndexStatus
+from polyarch.builds.facts.build_facts import (
+    BuildFacts,
+    BuildLookup,
+    ChildRecord,
+    Execution,
+    Problem,
+    current_execution,
+    published_architectures,
+    written,
+)
+from polyarch.builds.keys import canonical_digest
+from polyarch.builds.machineos import api
+from polyarch.builds.machineos.api import Document, MachineOSConfigFacts, name_of, uid_of
+from polyarch.builds.machineos.build_name import keeps_stock_name, mixed_name, os_images, spec_of, stock_name
+from polyarch.builds.machineos.job_objects import (
+    job_deletions,
+    job_preparations,
+    machine_job_manifests,
+    machine_object_labels,
+    owner_patches,
+)
+from polyarch.builds.machineos.records import (
+    EXECUTION_FILE,
+    SEEDED,
+    TERMINAL,
+    encoded,
+    execution_text,
+    read_record,
+    stage_of,
+)
+from polyarch.builds.machineos.request import rollout_blocker
+from polyarch.builds.machineos.status import (
+    build_status_writes,
+    digest_writes,
+    is_refused,
+    refusal_writes,
+    report_writes,
+    stock_events,
+)
+from polyarch.builds.names import (
+    MAX_LABEL,
+    canonical_image,
+    child_tag,
+    machine_index_job_name,
+    machine_job_name,
+    result_tag,
+    shortened,
+)
+from polyarch.builds.plan.document import BuildPlan, PlannedEvent, Write
+from polyarch.builds.plan.document import uid_placeholder as placeholder
+from polyarch.builds.plan.image_build import record_text
+from polyarch.builds.plan.kind import JobInputs, PlanOutcome
+from polyarch.builds.plan.planner import plan_build as planned
+from polyarch.builds.plan.request import DesiredBuild, ResolvedRequest, recorded_build, resolve_request
+from polyarch.builds.plan.reuse import ExecutionState
+from polyarch.builds.plan.update import recorded_state
+from polyarch.objects import Condition
+from polyarch.oci.answer import Inspection, Status
+from polyarch.oci.reference import parse
+
+
+def seeded_image(case: MachineOSConfigFacts) -> str:
+    """The image that is to be taken, canonical; empty if there is none, or the config has a build already."""
+    text = case.annotations.get(api.PRE_BUILT, "")
+    begun = case.builds or api.CURRENT_BUILD in case.annotations
+    return canonical_image(text) if text and not begun else ""
+
+
+def seeding_lookup(facts: BuildFacts, image: str, case: MachineOSConfigFacts) -> BuildLookup | None:
+    """What has to be known first: that the Secret is there with which images are pushed, and what the image has."""
+    if case.push_secret and case.push_secret not in facts.inputs.secrets:
+        return BuildLookup(reference=case.push_secret, what="secret")
+    if image not in facts.images:
+        return BuildLookup(reference=image, what="inspect")
+    return None
+
+
+def can_be_seeded(facts: BuildFacts, image: str, case: MachineOSConfigFacts) -> bool:
+    """Whether the image can be taken; the planner says what is wrong with a Secret."""
+    secret = facts.inputs.secrets.get(case.push_secret)
+    usable = not case.push_secret or (secret is not None and not secret.invalid)
+    answer = facts.images.get(image)
+    return usable and answer is not None and answer.status is Status.RESOLVED and bool(answer.digest)
+
+
+def seeded_state(
+    facts: BuildFacts, known: ResolvedRequest, target: DesiredBuild, name: str, image: str
+) -> ExecutionState:
+    """The build as it is recorded: what the image has of the architectures that are wanted."""
+    answer = facts.images[image]
+    index = None
+    if answer.kind == "index":
+        index = IndexStatus(answer.media_type, answer.digest, 0, written(facts.now))
+    return ExecutionState(
+        name=name,
+        build_key=target.build_key,
+        phase="Succeeded",
+        children=tuple(_child(facts, target, answer, each) for each in target.architectures),
+        index=index,
+        result=f"{parse(image).name}@{answer.digest}",
+        reason=SEEDED,
+        started=facts.now,
+        completed=facts.now,
+        repository=target.repository,
+        pins=target.pins,
+    )
+
+
+def _child(facts: BuildFacts, target: DesiredBuild, answer: Inspection, architecture: str) -> ChildRecord:
+    found = [
+        each for each in answer.entries if (each.platform.os, each.platform.architecture) == ("linux", architecture)
+    ]
+    if not found:
+        return ChildRecord(architecture=architecture, key=target.keys[architecture])
+    return ChildRecord(
+        architecture=architecture,
+        phase="Built",
+        key=target.keys[architecture],
+        digest=found[0].digest or answer.digest,
+        size=found[0].size or 0,
+        variant=found[0].platform.variant,
+        completed=facts.now,
+    )
+
+
+# -- MachineOSConfig and MachineOSBuild as a front of the planner (BD-260 to BD-290). Pure.
+
+
+CONFIG_MAP: Final = "ConfigMap"
+
+
+class MachineOSConfigKind:
+    """The front of one MachineOSConfig."""
+
+    def __init__(self, case: MachineOSConfigFacts) -> None:
+        self._case = case
+
+    def obstacle(self, facts: BuildFacts) -> Problem | None:
+        return rollout_blocker(self._case)
+
+    # -- names ---------------------------------------------------------------------------------------------------------
+
+    def name(self, facts: BuildFacts, target: DesiredBuild) -> tuple[str, int]:
+        return self._name(target.architectures, target.build_key), 1
+
+    def is_named(self, facts: BuildFacts, target: DesiredBuild, execution: Execution) -> bool:
+        made_for = tuple(sorted(each.architecture for each in execution.keys))
+        return execution.name in (
+            self._name(target.architectures, target.build_key),
+            self._name(made_for, execution.build_key),
+        )
+
+    def _name(self, architectures: Sequence[str], build_key: str) -> str:
+        """The stock name where it can be kept (BD-263)."""
+        case = self._case
+        mixed = mixed_name(case.name, configuration=case.configuration, build_key=build_key)
+        if not keeps_stock_name(architectures, case.spec.get("containerFile")):
+            return mixed
+        stock = self._stock_name()
+        existing = case.build(stock)
+        if existing is None:
+            return stock
+        made_for = [each.architecture for each in read_record(case.record(existing)).spec.architectures or ()]
+        if not made_for:  # a stock builder's, whose architecture nothing tells; or it has never begun
+            return mixed if stage_of(existing.get("status") or {}) == "Succeeded" else stock
+        return stock if made_for == list(architectures) else mixed
+
+    def _stock_name(self) -> str:
+        case = self._case
+        rendered: Document = case.rendered or {}
+        spec: Mapping[str, Any] = rendered.get("spec") or {}
+        annotations = (rendered.get("metadata") or {}).get("annotations") or {}
+        images = os_images(
+            os_image=str(spec.get("osImageURL") or ""),
+            extensions_image=str(spec.get("baseOSExtensionsContainerImage") or ""),
+            release=str(annotations.get(api.RELEASE) or ""),
+        )
+        return stock_name(case.name, configuration=case.configuration, spec=case.spec, os_images=images)
+
+    def job_name(self, execution: str, architecture: str, *, architectures: int) -> str:
+        return machine_job_name(execution, architecture, architectures)
+
+    def index_job_name(self, execution: str) -> str:
+        return machine_index_job_name(execution)
+
+    def record_name(self, execution: str) -> str:
+        return api.record_name(execution)
+
+    def tags(self, facts: BuildFacts, execution: str) -> tuple[str, ...]:
+        return (result_tag(execution),)
+
+    def child_tag(self, facts: BuildFacts, execution: str, architecture: str, *, architectures: int) -> str:
+        if architectures == 1 and facts.wish.spec.output.index != "Always":
+            return result_tag(execution)
+        return child_tag(execution, architecture)
+
+    def owner(self, name: str, uid: str) -> dict[str, Any]:
+        return _owner(api.BUILDS.api_version, api.BUILDS.kind, name, uid)
+
+    # -- Jobs ----------------------------------------------------------------------------------------------------------
+
+    def preparations(self, making: JobInputs) -> Sequence[Write]:
+        return job_preparations(self._case, making)
+
+    def manifests(self, making: JobInputs) -> Sequence[Mapping[str, Any]]:
+        return machine_job_manifests(self._case, making, self.record_name(making.execution))
+
+    # -- executions ----------------------------------------------------------------------------------------------------
+
+    def create(self, course: PlanOutcome, state: ExecutionState) -> Sequence[Write]:
+        """The build and its record. A build of that name that is over is made again (BD-218, BD-279)."""
+        case, target = self._case, course.target
+        if target is None:
+            return ()
+        existing = case.build(state.name)
+        begun = existing is not None and (
+            case.record(existing) is not None or stage_of(existing.get("status") or {}) in TERMINAL
+        )
+        again = self._away(course, existing) if existing is not None and begun else ()
+        labels = {api.PRE_BUILT: "true"} if state.reason == SEEDED else {}
+        return (
+            *again,
+            self._build(state.name, target.repository, labels),
+            self._record(course, None, _without_jobs(state)),
+        )
+
+    def _build(self, name: str, repository: str, labels: Mapping[str, str] = {}) -> Write:
+        case = self._case
+        metadata = {
+            "name": name,
+            "labels": {
+                key: shortened(text, MAX_LABEL)
+                for key, text in api.build_labels(
+                    config=case.name, pool=case.pool_name, rendered=case.rendered_name
+                ).items()
+            }
+            | dict(labels),
+            "annotations": {api.PUSH_SECRET: case.push_secret},
+            "finalizers": [api.FINALIZER],
+            "ownerReferences": [_owner(api.CONFIGS.api_version, api.CONFIGS.kind, case.name, uid_of(case.config))],
+        }
+        body = {
+            "apiVersion": api.BUILDS.api_version,
+            "kind": api.BUILDS.kind,
+            "metadata": metadata,
+            "spec": {
+                "machineConfig": {"name": case.rendered_name},
+                "machineOSConfig": {"name": case.name},
+                "renderedImagePushSpec": f"{repository}:{result_tag(name)}",
+            },
+        }
+        return Write(verb="create", kind=api.BUILDS.kind, name=name, step="S1", body=body)
+
+    def record(self, course: PlanOutcome, before: Execution | None, state: ExecutionState) -> Sequence[Write]:
+        found: list[Write] = []
+        record = self._record(course, before, state)
+        stored = self._stored(state.name)
+        if course.before is None or record.body["data"] != stored:
+            found.append(record)
+        found += owner_patches(self._case, state.name, _new_jobs(state))
+        if state.phase == "Succeeded":
+            found += digest_writes(self._case, state, self.owner(state.name, _uid(state)))
+        return (*found, *build_status_writes(self._case, course, state))
+
+    def supersede(self, course: PlanOutcome, before: Execution, state: ExecutionState) -> Sequence[Write]:
+        """What its Jobs have made is kept; the build is deleted (BD-277)."""
+        existing = self._case.build(before.name)
+        if existing is None:
+            return ()
+        if self._case.record(existing) is None:
+            return (_deletion(existing),)
+        return (self._left(course, before, state), _deletion(existing))
+
+    def report(self, course: PlanOutcome) -> Sequence[Write]:
+        chosen = course.execution.name if course.execution is not None else course.held
+        if not chosen and course.current is not None and not course.problems:
+            chosen = course.current.name
+        found: list[Write] = []
+        if is_refused(course):
+            chosen = self._refused_name(course)
+            found += self._refused(course, chosen)
+        if course.execution is not None:
+            found += self._others(course, course.execution.name)
+        return (*found, *self._honoured(course), *report_writes(self._case, course, chosen))
+
+    def _others(self, course: PlanOutcome, name: str) -> list[Write]:
+        """Builds of the config that have not succeeded give way to the one that is carried on (BD-277)."""
+        gone = {before.name for before, _ in course.superseded}
+        return [
+            write
+            for each in self._case.builds
+            if name_of(each) not in (name, *gone) and _is_over(each, "Failed", "Interrupted")
+            for write in self._away(course, each)
+        ]
+
+    def _refused_name(self, course: PlanOutcome) -> str:
+        """The name of a build that cannot be made, also where no keys are known to name it by."""
+        case, architectures = self._case, course.architectures or ()
+        if course.target is not None:
+            return self._name(course.target.architectures, course.target.build_key)
+        seen = {"architectures": list(architectures), "spec": spec_of(case.spec)}
+        return self._name(architectures, canonical_digest(seen))
+
+    def _refused(self, course: PlanOutcome, name: str) -> list[Write]:
+        """What cannot be built is a build that has failed, without any Job (BD-268)."""
+        case = self._case
+        existing = case.build(name)
+        if existing is not None and stage_of(existing.get("status") or {}) in TERMINAL:
+            return []
+        made = [] if existing is not None else [self._build(name, course.facts.wish.spec.output.repository)]
+        return [*self._others(course, name), *made, *refusal_writes(case, name, existing, now=course.facts.now)]
+
+    def _honoured(self, course: PlanOutcome) -> list[Write]:
+        """Once the annotation that asked for a rebuild is away, the next one asks for another (BD-279)."""
+        case = self._case
+        if api.REBUILD in case.annotations or course.execution is not None:
+            return []
+        found = []
+        for build in case.builds:
+            record = case.record(build)
+            if record is not None and (known := read_record(record)).rebuild:
+                data = {EXECUTION_FILE: encoded(msgspec.structs.replace(known, rebuild=""))}
+                found.append(
+                    Write(
+                        verb="patch",
+                        kind=CONFIG_MAP,
+                        namespace=case.namespace,
+                        name=record.name,
+                        step="S10",
+                        how="merge",
+                        body={"data": data},
+                    )
+                )
+        return found
+
+    # -- records -------------------------------------------------------------------------------------------------------
+
+    def _record(
+        self, course: PlanOutcome, before: Execution | None, state: ExecutionState, owner: dict[str, Any] | None = None
+    ) -> Write:
+        case = self._case
+        known = recorded_build(before) if before is not None and before.keys else course.target
+        if known is None:
+            raise ValueError(f"{state.name} has neither a target nor a record")
+        existing = case.build(state.name)
+        bases = course.bases if course.before is before else None
+        if bases is None:
+            bases = read_record(case.record(existing)).bases if existing is not None else ()
+        asks = api.REBUILD in case.annotations and state.forced is not None
+        text = execution_text(
+            case, state, known, before, bases=tuple(bases), rebuild="Asked" if asks else "", now=course.facts.now
+        )
+        own = machine_object_labels(case, state.name, "")
+        body = {
+            "apiVersion": "v1",
+            "kind": CONFIG_MAP,
+            "metadata": {
+                "name": self.record_name(state.name),
+                "namespace": case.namespace,
+                "labels": own.labels,
+                "annotations": {
+                    **own.annotations,
+                    api.CONFIG_LABEL: case.name,
+                    names.PUSH_SECRET_ANNOTATION: case.push_secret,
+                },
+                "finalizers": [names.IMAGES_FINALIZER],
+                "ownerReferences": [owner or {**self.owner(state.name, _uid(state)), "blockOwnerDeletion": False}],
+            },
+            "data": {names.ARCHITECTURES_FILE: record_text(state), EXECUTION_FILE: text},
+        }
+        return Write(
+            verb="patch",
+            kind=CONFIG_MAP,
+            namespace=case.namespace,
+            name=self.record_name(state.name),
+            step="S5",
+            how="apply",
+            body=body,
+        )
+
+    def _left(self, course: PlanOutcome, before: Execution, state: ExecutionState) -> Write:
+        """The record of a build that goes: it is the config's from now on."""
+        case = self._case
+        owner = _owner(api.CONFIGS.api_version, api.CONFIGS.kind, case.name, uid_of(case.config))
+        return self._record(course, before, state, {**owner, "controller": False, "blockOwnerDeletion": False})
+
+    def _stored(self, name: str) -> dict[str, str] | None:
+        existing = self._case.build(name)
+        record = self._case.record(existing) if existing is not None else None
+        if record is None:
+            return None
+        return {names.ARCHITECTURES_FILE: record.architectures, EXECUTION_FILE: record.execution}
+
+    def _away(self, course: PlanOutcome, build: Document) -> list[Write]:
+        """A build that goes, with its Jobs and their inputs, whose names are needed again; its record stays."""
+        facts, name = course.facts, name_of(build)
+        before = next((each for each in facts.executions if each.name == name and each.uid == uid_of(build)), None)
+        found: list[Write] = []
+        if before is not None and self._case.record(build) is not None:
+            found.append(self._left(course, before, recorded_state(before)))
+        return [*found, *job_deletions(self._case, facts.jobs, name), _deletion(build)]
+
+
+def _deletion(build: Document) -> Write:
+    return Write(verb="delete", kind=api.BUILDS.kind, name=name_of(build), step="S3", uid=uid_of(build))
+
+
+def _is_over(build: Document, *stages: str) -> bool:
+    deleting = (build.get("metadata") or {}).get("deletionTimestamp")
+    return not deleting and stage_of(build.get("status") or {}) in stages
+
+
+def _new_jobs(state: ExecutionState) -> list[tuple[str, str]]:
+    """Name and UID of every Job of an execution, if one of them is made in this round."""
+    jobs = [(each.job, each.job_uid) for each in state.children if each.job and each.job_uid]
+    return jobs if any(uid == placeholder("Job", name) for name, uid in jobs) else []
+
+
+def _without_jobs(state: ExecutionState) -> ExecutionState:
+    """As it is before its Jobs are made: a record never names a Job that may not exist."""
+    children = tuple(
+        ChildRecord(architecture=each.architecture, key=each.key) if each.phase == "Building" else each
+        for each in state.children
+    )
+    return msgspec.structs.replace(state, phase="Pending", children=children)
+
+
+def _uid(state: ExecutionState) -> str:
+    return state.uid or placeholder(api.BUILDS.kind, state.name)
+
+
+def _owner(api_version: str, kind: str, name: str, uid: str) -> dict[str, Any]:
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
+        "name": name,
+        "uid": uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+# -- What is to be done about one MachineOSConfig: the planner's plan, and what only their API has (BD-281, BD-286).
+
+
+SEEDED_CONDITION: Final = "Seeded"
+"""Of a config whose first result was taken as it was."""
+
+
+def plan_machine_os(facts: BuildFacts, case: MachineOSConfigFacts) -> BuildPlan:
+    """The plan for a MachineOSConfig."""
+    seeded = _seeded(facts, case)
+    if seeded is not None:
+        return seeded
+    found = planned(facts, MachineOSConfigKind(case))
+    told = (*found.events, *_rollout(facts, case, found), *stock_events(facts, case, found))
+    return msgspec.structs.replace(found, events=told)
+
+
+def _seeded(facts: BuildFacts, case: MachineOSConfigFacts) -> BuildPlan | None:
+    """The plan that takes an image as it is, where one is named and nothing keeps it from being taken (BD-281)."""
+    image = seeded_image(case)
+    if not image:
+        return None
+    known = resolve_request(facts)
+    target = known.target
+    asked = seeding_lookup(facts, image, case)
+    questions = (*known.questions, *((asked,) if asked is not None else ()))
+    if questions:
+        return BuildPlan(decision="Wait", reason="Asking", message=f"{image} is looked up first.", questions=questions)
+    if target is None or not can_be_seeded(facts, image, case):
+        return None
+    front = MachineOSConfigKind(case)
+    name, _ = front.name(facts, target)
+    made = seeded_state(facts, known, target, name, image)
+    message = f"{made.result} is taken as it is: annotation {api.PRE_BUILT} names it."
+    course = PlanOutcome(
+        facts=facts,
+        decision="Reassemble",
+        reason=SEEDED,
+        message=message,
+        architectures=target.architectures,
+        target=target,
+        execution=made,
+        current=made,
+        conditions=(Condition(SEEDED_CONDITION, "True", SEEDED, message),),
+        bases=tuple(Base(reference=each.reference, digest=each.digest) for each in known.bases or ()),
+    )
+    writes = (*front.create(course, made), *front.record(course, None, made), *front.report(course))
+    return BuildPlan(
+        decision=course.decision,
+        reason=SEEDED,
+        message=message,
+        architectures=target.architectures,
+        keys=target.keys,
+        build_key=target.build_key,
+        execution=name,
+        conditions=course.conditions,
+        writes=writes,
+    )
+
+
+def _rollout(facts: BuildFacts, case: MachineOSConfigFacts, found: BuildPlan) -> Iterator[PlannedEvent]:
+    """Nodes compare what they run with the whole of a pull spec, so another architecture is another image (BD-286)."""
+    current = current_execution(facts)
+    joining = [each for each in found.architectures if each not in published_architectures(current)]
+    if current is None or found.decision not in ("Build", "Reassemble") or not joining:
+        return
+    message = (
+        f"With {', '.join(joining)} the image of pool {case.pool_name} gets another digest, so all of its nodes are "
+        f"updated, also those of other architectures. To put that off: annotation {api.ON_NEW}: NextBuild."
+    )
+    yield PlannedEvent(type="Normal", reason="RolloutExpected", message=message, execution=found.execution)

@@ -1,1 +1,0 @@
-"""In which objects an execution of a machine OS build is recorded: MachineOSBuild, arch ConfigMap, Jobs."""

@@ -1,0 +1,237 @@
+"""The five conditions of a MachineOSBuild, and the steps that are allowed between them (BD-271 to BD-273).
+
+Consumers read them as one stage: which condition is True. Their API freezes conditions once a terminal one is True, so
+the terminal write holds everything; times that may not change are never written twice."""
+
+from collections.abc import Iterable, Mapping
+from math import floor
+from typing import Any, Final, Literal
+
+import msgspec
+
+from polyarch.builds.api.resources import ArchitectureKey, Base, BuildIdentity, ImageBuildRunSpec
+from polyarch.builds.facts.build_facts import ENDED, Execution, JobFacts, PinnedBase, seconds, written
+from polyarch.builds.facts.executions import RunObject, execution_of
+from polyarch.builds.keys import canonical_json, without_empty
+from polyarch.builds.machineos.api import Document, ExecutionConfigMap, MachineOSConfigFacts, uid_of
+from polyarch.builds.plan.image_build import run_status
+from polyarch.builds.plan.request import DesiredBuild
+from polyarch.builds.plan.reuse import FINAL_CHILD, ExecutionState
+from polyarch.objects import ObjectMeta
+
+Stage = Literal["", "Prepared", "Building", "Failed", "Interrupted", "Succeeded"]
+"""The type of the condition that is True; empty: none is."""
+
+CONDITIONS: Final[Mapping[Stage, tuple[str, str]]] = {
+    "Prepared": ("Prepared", "Build Prepared and Pending"),
+    "Building": ("Building", "Image Build In Progress"),
+    "Failed": ("Failed", "Build Failed"),
+    "Interrupted": ("Interrupted", "Build Interrupted"),
+    "Succeeded": ("Ready", "Build Ready"),
+}
+"""Type → reason and message, in the order in which they stand in a status."""
+SEEDED: Final = "PreBuiltImageSeeded"
+"""The reason of ``Succeeded`` where no build was needed (BD-281)."""
+TERMINAL: Final = frozenset({"Failed", "Interrupted", "Succeeded"})
+MAX_RELATED: Final = 10
+
+
+def stage_of(status: Mapping[str, Any]) -> Stage | None:
+    """The stored stage; None where no conditions are stored yet."""
+    stored = status.get("conditions")
+    if not stored:
+        return None
+    true = {each.get("type") for each in stored if each.get("status") == "True"}
+    return next((stage for stage in CONDITIONS if stage in true), "")
+
+
+def observed_stage(state: ExecutionState, jobs: Iterable[JobFacts]) -> Stage:
+    """The stage that an execution stands for: ``Prepared`` as long as no pod of its Jobs has begun (BD-272)."""
+    match state.phase:
+        case "Succeeded" | "Failed" | "Interrupted":
+            return state.phase
+        case _:
+            pass
+    begun = [each for each in state.children if each.job]
+    if not begun:
+        return ""
+    own = [job for job in jobs if job.run == state.name]
+    has_pods = any(job.active or job.failed or job.succeeded or job.uncounted for job in own)
+    if has_pods or any(each.phase in FINAL_CHILD for each in begun):
+        return "Building"
+    return "Prepared"
+
+
+def stages_between(stored: Stage | None, wanted: Stage) -> tuple[Stage, ...]:
+    """The stages to write one after the other: none is skipped or taken back that their API forbids to (BD-271)."""
+    if stored is None:
+        return ("", wanted) if wanted else ("",)
+    if stored == wanted or stored in TERMINAL or not wanted or (stored, wanted) == ("Building", "Prepared"):
+        return ()
+    return (wanted,)
+
+
+def stage_conditions(
+    stage: Stage, stored: Iterable[Mapping[str, Any]] | None, *, now: float, reason: str = ""
+) -> list[dict[str, Any]]:
+    """All five. The time of one changes with its status only; ``reason`` is another one for the True condition."""
+    known = {each.get("type"): each for each in stored or ()}
+    found: list[dict[str, Any]] = []
+    for kind, (usual, message) in CONDITIONS.items():
+        status = "True" if kind == stage else "False"
+        before = known.get(kind) or {}
+        unchanged = before.get("status") == status and before.get("lastTransitionTime")
+        found.append(
+            {
+                "type": kind,
+                "status": status,
+                "reason": reason if reason and kind == stage else usual,
+                "message": message,
+                "lastTransitionTime": before["lastTransitionTime"] if unchanged else written(floor(now)),
+            }
+        )
+    return found
+
+
+def build_start(stored: Mapping[str, Any], jobs: Iterable[JobFacts], *, now: float) -> str:
+    """What is stored, else when the first Job was made, else now: it may never change (BD-273)."""
+    kept = stored.get("buildStart")
+    return str(kept) if kept else str(written(floor(min((job.created for job in jobs), default=now))))
+
+
+def build_end(start: str, *, now: float) -> str:
+    """Strictly after the start, by whole seconds (BD-273)."""
+    began = seconds(start) or 0.0
+    return str(written(max(floor(now), floor(began) + 1)))
+
+
+def related_objects(namespace: str, jobs: Iterable[str]) -> list[dict[str, str]]:
+    """The Jobs, ten at most. Objects of the core group cannot be listed: an empty group is refused (BD-273)."""
+    return [job_reference(namespace, name) for name in sorted(set(jobs))][:MAX_RELATED]
+
+
+def job_reference(namespace: str, name: str) -> dict[str, str]:
+    return {"group": "batch", "resource": "jobs", "namespace": namespace, "name": name}
+
+
+# -- MachineOSBuilds as executions.
+
+
+EXECUTION_FILE: Final = "execution.json"
+Rebuild = Literal["", "Asked"]
+
+
+class ExecutionRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """``execution.json``: an execution in the words of an ImageBuildRun."""
+
+    schema: int = 1
+    spec: ImageBuildRunSpec = ImageBuildRunSpec()
+    status: dict[str, Any] = {}
+    bases: tuple[Base, ...] = ()
+    rebuild: Rebuild = ""
+    """``Asked``: the annotation that asked for it has not been taken away yet (BD-279)."""
+
+
+def read_record(stored: ExecutionConfigMap | None) -> ExecutionRecord:
+    """The record; an empty one for a text that is none, as somebody may have edited it."""
+    try:
+        return msgspec.json.decode((stored.execution if stored is not None else "").encode(), type=ExecutionRecord)
+    except (msgspec.DecodeError, RecursionError):
+        return ExecutionRecord()
+
+
+def recorded_executions(case: MachineOSConfigFacts) -> tuple[Execution, ...]:
+    """Every MachineOSBuild of a config, and what builds that are gone have left."""
+    own = tuple(_execution(case, each) for each in case.builds)
+    return (*own, *(_left(case, each) for each in case.left))
+
+
+def ended(stored: ExecutionConfigMap, *, namespace: str, uid: str) -> Execution | None:
+    """The execution of a record that is being deleted, for who deletes its images; None if it made none (BD-282).
+
+    An image that a config took as it was is its user's.
+    """
+    record = read_record(stored)
+    run = RunObject(metadata=ObjectMeta(name=stored.build, namespace=namespace, uid=uid), spec=record.spec)
+    found = execution_of(msgspec.structs.replace(run, status=record.status), recorded=stored.architectures)
+    if not found.repository or found.reason == SEEDED:
+        return None
+    return msgspec.structs.replace(found, deleting=True)
+
+
+def recorded_pins(case: MachineOSConfigFacts) -> tuple[PinnedBase, ...]:
+    """The pins of the newest build that has some."""
+    ordered = sorted(case.builds, key=lambda each: str((each.get("metadata") or {}).get("creationTimestamp") or ""))
+    records = [read_record(case.record(each)) for each in ordered] + [read_record(each) for each in case.left]
+    bases = next((each.bases for each in reversed(records) if each.bases), ())
+    return tuple(
+        PinnedBase(
+            reference=each.reference,
+            digest=each.digest,
+            children={child.architecture: child.digest for child in each.children or ()},
+            resolved=seconds(each.resolved_time) or 0.0,
+        )
+        for each in bases
+    )
+
+
+def execution_text(
+    case: MachineOSConfigFacts,
+    state: ExecutionState,
+    target: DesiredBuild,
+    before: Execution | None,
+    *,
+    bases: tuple[Base, ...],
+    rebuild: Rebuild,
+    now: float,
+) -> str:
+    """``execution.json`` of an execution after a round."""
+    spec = ImageBuildRunSpec(
+        image_build=BuildIdentity(name=case.name, uid=uid_of(case.config)),
+        serial=state.serial,
+        build_key=state.build_key,
+        architectures=[ArchitectureKey(architecture=each.architecture, key=each.key) for each in state.children],
+        pins=list(state.pins) or None,
+        repository=target.repository,
+        format=target.format,
+        index=target.index_mode,
+        attestations=target.attestations,
+        forced=state.forced,
+    )
+    status = run_status(state, before.status if before is not None else {}, now=now)
+    return encoded(ExecutionRecord(spec=spec, status=status, bases=bases, rebuild=rebuild))
+
+
+def encoded(record: ExecutionRecord) -> str:
+    return canonical_json(without_empty(msgspec.to_builtins(record))).decode()
+
+
+def _execution(case: MachineOSConfigFacts, build: Document) -> Execution:
+    """A MachineOSBuild. One without a record was made by a stock builder, or its making was cut off."""
+    metadata = msgspec.convert(build.get("metadata") or {}, ObjectMeta)
+    status: Mapping[str, Any] = build.get("status") or {}
+    stored = case.record(build)
+    record = read_record(stored)
+    placed = msgspec.structs.replace(metadata, namespace=case.namespace)
+    run = RunObject(metadata=placed, spec=record.spec, status=record.status or None)
+    found = execution_of(run, recorded=stored.architectures if stored is not None else None)
+    stage = stage_of(status)
+    phase = found.phase
+    if stage in TERMINAL:
+        phase = msgspec.convert(stage, Literal["Succeeded", "Failed", "Interrupted"])
+    elif phase in ENDED:  # its last write was cut off: it is made again from the record
+        phase = "Building"
+    changes: dict[str, Any] = {"phase": phase, "owner_uid": uid_of(case.config), "owner_name": case.name}
+    if stage == "Succeeded" and not found.result:
+        changes["result"] = str(status.get("digestedImagePushSpec") or "")
+    if stage in TERMINAL and found.completed is None:
+        changes["completed"] = seconds(status.get("buildEnd"))
+    return msgspec.structs.replace(found, **changes)
+
+
+def _left(case: MachineOSConfigFacts, stored: ExecutionConfigMap) -> Execution:
+    """The images of a build that is gone: nobody's execution, so it is never current and never carried on."""
+    record = read_record(stored)
+    run = RunObject(metadata=ObjectMeta(name=stored.build, namespace=case.namespace), spec=record.spec)
+    found = execution_of(msgspec.structs.replace(run, status=record.status), recorded=stored.architectures)
+    return msgspec.structs.replace(found, phase="Superseded", owner_uid="", result="")

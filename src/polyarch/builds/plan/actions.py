@@ -1,0 +1,483 @@
+"""What the Jobs of an execution tell about its architectures (BD-150, BD-190, BD-200, BD-215 to BD-217). Pure.
+
+A record follows from the Job as it is now and from what was recorded before; nothing is counted from events. A Job with
+another UID than the recorded one is somebody else's: its outcome is never taken."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from polyarch.builds.api.formats import BuildTimes, ExecutionPhase, Phase
+from polyarch.builds.architectures import is_available
+from polyarch.builds.facts.build_facts import BuildFacts, BuildLookup, ChildRecord, Execution, JobFacts, WriteFailure
+from polyarch.builds.jobs.contract import configmap_name, context_name
+from polyarch.builds.jobs.results import job_failure, push_message
+from polyarch.builds.plan.request import DesiredBuild
+from polyarch.builds.plan.reuse import (
+    FAULTY_CHILD,
+    FINAL_CHILD,
+    PASSING,
+    ReusableChild,
+    ReuseSearch,
+    adoption,
+    find_reusable_child,
+    own_job,
+    shared,
+    usable,
+)
+from polyarch.durations import format_duration
+from polyarch.oci.answer import ERROR_CODES, Inspection
+
+MAX_MESSAGE: Final = 1024
+CHILD_UNKNOWN: Final = "ChildUnknown"
+"""The Job is done, and nothing tells what it made: it is built again."""
+CHILD_VANISHED: Final = "ChildVanished"
+"""The registry lost it after it was made: it is built again, once for each execution (BD-177)."""
+MADE_AGAIN: Final = frozenset({CHILD_UNKNOWN, CHILD_VANISHED})
+
+
+class JobObservation(msgspec.Struct, frozen=True, kw_only=True):
+    """One architecture as its Job shows it."""
+
+    child: ChildRecord
+    question: BuildLookup | None = None
+    """Has to be answered before the record is right."""
+    delete: JobFacts | None = None
+    """The Job to delete once the record is stored."""
+    requeue_after: float | None = None
+
+
+def observe_job(facts: BuildFacts, execution: Execution, record: ChildRecord) -> JobObservation:
+    """The record of one architecture after a look at its Job."""
+    if record.phase in FINAL_CHILD:
+        return JobObservation(child=record)
+    job = own_job(facts, execution, record.architecture)
+    if job is None:
+        return JobObservation(child=_deleted(record, facts) if record.job_uid else record)
+    if record.phase == "Pending" and record.reason in MADE_AGAIN and job.complete is not None:
+        return JobObservation(child=record, delete=job)
+    known = _changed(
+        record, job=job.name, job_uid=job.uid, host=job.host or record.host, attempts=_attempts(record, job)
+    )
+    known = _changed(known, node=job.pod.node if job.pod is not None and job.pod.node else record.node)
+    known = _changed(known, started=record.started if record.started is not None else job.started)
+    if job.complete is not None:
+        return _harvested(facts, known, job)
+    if job.failure is not None:
+        why = job_failure(job)
+        return JobObservation(child=failed_child(known, why.reason, why.message, at=job.failure))
+    if job.deleting:
+        return JobObservation(child=_deleted(known, facts))
+    return _waiting(facts, known, job)
+
+
+def failed_child(record: ChildRecord, reason: str, message: str, *, at: float) -> ChildRecord:
+    """The record of an architecture that failed. Whatever it made is not usable."""
+    cleared = _changed(record, phase="Failed", digest="", size=0, media_type="", variant="", completed=at)
+    return _changed(cleared, reason=reason, message=message[-MAX_MESSAGE:])
+
+
+def cancelled_child(record: ChildRecord, reason: str, *, at: float) -> ChildRecord:
+    """The record of an architecture that is not wanted to its end."""
+    return _changed(record, phase="Cancelled", reason=reason, message="", completed=at)
+
+
+def pending_child(record: ChildRecord, reason: str, message: str = "") -> ChildRecord:
+    """The record of an architecture that has to be made (again): without image and without Job."""
+    cleared = _changed(record, phase="Pending", digest="", size=0, media_type="", variant="", completed=None)
+    return _changed(cleared, job="", job_uid="", node="", reused_from="", started=None, reason=reason, message=message)
+
+
+def _deleted(record: ChildRecord, facts: BuildFacts) -> ChildRecord:
+    message = f"Job {record.job} was deleted by somebody else while it ran."
+    return _changed(record, phase="Interrupted", reason="JobDeleted", message=message, completed=facts.now)
+
+
+def _attempts(record: ChildRecord, job: JobFacts) -> int:
+    running = 1 if job.active or job.complete is not None else 0
+    return max(record.attempts, job.failed + running)
+
+
+# -- a Job that is done ------------------------------------------------------------------------------------------------
+
+
+def _harvested(facts: BuildFacts, record: ChildRecord, job: JobFacts) -> JobObservation:
+    told = push_message(job.pod.message, architecture=record.architecture) if job.pod is not None else None
+    at = job.complete if job.complete is not None else facts.now
+    if told is None:
+        return _from_tag(facts, record, job, at)
+    return JobObservation(child=_built(record, told.digest, told.size, told.media_type, told.variant, at))
+
+
+def _from_tag(facts: BuildFacts, record: ChildRecord, job: JobFacts, at: float) -> JobObservation:
+    """Pod or message are gone: the tag of the child says what was pushed, since its Job is its only writer (BD-150)."""
+    if not job.tag or not job.repository or facts.leaves_registries_to_jobs:
+        return _again(facts, record, job)
+    tag = f"{job.repository}:{job.tag}"
+    known = facts.existing.get(tag)
+    if known is None:
+        return JobObservation(child=record, question=BuildLookup(reference=tag, what="head"))
+    if known.error and ERROR_CODES.get(known.error) in PASSING:
+        return JobObservation(child=_unread(record, tag, known.error), requeue_after=60.0)
+    if known.error or not known.digest:
+        return _again(facts, record, job)
+    image = f"{job.repository}@{known.digest}"
+    answer = facts.images.get(image)
+    if answer is None:
+        return JobObservation(child=record, question=BuildLookup(reference=image, what="inspect"))
+    if answer.error is not None:
+        if answer.error.error_class in PASSING:
+            return JobObservation(child=_unread(record, image, answer.error.code), requeue_after=60.0)
+        return _again(facts, record, job)
+    return JobObservation(child=_inspected(record, answer, known.size, at))
+
+
+def _inspected(record: ChildRecord, answer: Inspection, size: int, at: float) -> ChildRecord:
+    platforms = [entry.platform for entry in answer.entries]
+    if answer.kind == "index" or len(platforms) != 1:
+        return failed_child(record, "LayoutInvalid", "What the Job pushed is not one image of one platform.", at=at)
+    platform = platforms[0]
+    if (platform.os, platform.architecture) != ("linux", record.architecture):
+        return _mismatch(record, str(platform), at)
+    measured = answer.entries[0].size
+    return _built(record, answer.digest, measured or size, answer.media_type, platform.variant, at)
+
+
+def _again(facts: BuildFacts, record: ChildRecord, job: JobFacts) -> JobObservation:
+    """Nothing tells what was made: it is built again, as one more of the attempts that a Job has."""
+    attempts = record.attempts + 1
+    if attempts > facts.wish.spec.retries + 1:
+        message = f"Job {job.name} is done, but neither its pod nor a tag tells what it pushed, {attempts} times."
+        return JobObservation(child=failed_child(record, "BuildFailed", message, at=facts.now))
+    message = f"Job {job.name} is done, but nothing tells what it pushed; it is built again."
+    again = _changed(pending_child(record, CHILD_UNKNOWN, message), attempts=attempts)
+    return JobObservation(child=again, delete=job)
+
+
+def _unread(record: ChildRecord, reference: str, code: str) -> ChildRecord:
+    message = f"{reference} could not be looked up ({code}); it is tried again."
+    return _changed(record, phase="Building", reason="RegistryUnreachable", message=message)
+
+
+def _mismatch(record: ChildRecord, what: str, at: float) -> ChildRecord:
+    message = f"The image is for {what}, not linux/{record.architecture}: build it FROM images of that architecture."
+    return failed_child(record, "ArchitectureMismatch", message, at=at)
+
+
+def _built(record: ChildRecord, digest: str, size: int, media_type: str, variant: str, at: float) -> ChildRecord:
+    plain = _changed(_calm(record, "Built"), completed=at)
+    return _changed(plain, digest=digest, size=size, media_type=media_type, variant=variant)
+
+
+# -- a Job at work -----------------------------------------------------------------------------------------------------
+
+
+def _waiting(facts: BuildFacts, record: ChildRecord, job: JobFacts) -> JobObservation:
+    """At work, or without a node: for at most ``nodeWait``, after which its architecture failed (BD-215)."""
+    pod = job.pod
+    if pod is not None and (pod.node or (pod.unscheduled_since is None and pod.phase not in ("", "Pending"))):
+        return JobObservation(child=_calm(record, "Building"))
+    unscheduled = pod is not None and pod.unscheduled_since is not None
+    if pod is not None and pod.unscheduled_since is not None:
+        since = pod.unscheduled_since
+    else:
+        since = job.started if job.started is not None else job.created
+    left = since + BuildTimes.of(facts.wish.spec).node_wait - facts.now
+    architecture = job.host or record.architecture
+    said = pod.unscheduled_message if pod is not None else ""
+    if left <= 0:
+        return JobObservation(child=_no_node(facts, record, job, architecture, said), delete=job)
+    if not unscheduled:
+        return JobObservation(child=_calm(record, "Building"), requeue_after=left)
+    message = said or f"No linux/{architecture} node takes the pod."
+    waiting = _changed(record, phase="WaitingForNode", reason="WaitingForNode", message=message[:MAX_MESSAGE])
+    return JobObservation(child=waiting, requeue_after=left)
+
+
+def _no_node(facts: BuildFacts, record: ChildRecord, job: JobFacts, architecture: str, said: str) -> ChildRecord:
+    waited = format_duration(BuildTimes.of(facts.wish.spec).node_wait)
+    if is_available(facts, architecture):
+        reason = "Unschedulable"
+        what = f"No linux/{architecture} node took the pod of Job {job.name} within {waited}"
+    else:
+        reason = "NoNodeForArchitecture"
+        what = f"There was no Ready, schedulable linux/{architecture} node within {waited}"
+    return failed_child(record, reason, f"{what}: {said}" if said else f"{what}.", at=facts.now)
+
+
+def _calm(record: ChildRecord, phase: Phase) -> ChildRecord:
+    """Nothing is wrong with it. That it was lost once stays known."""
+    reason = CHILD_VANISHED if record.reason == CHILD_VANISHED else ""
+    return _changed(record, phase=phase, reason=reason, message="")
+
+
+def _changed(record: ChildRecord, **fields: Any) -> ChildRecord:
+    return msgspec.structs.replace(record, **fields)
+
+
+# -- From the phases of architectures to the phase of their execution (BD-191, BD-192, BD-194). Pure.
+
+
+class ExecutionProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """The phase of an execution, with its architectures after what follows from that."""
+
+    phase: ExecutionPhase
+    children: tuple[ChildRecord, ...]
+    reason: str = ""
+    message: str = ""
+    cancelled: tuple[str, ...] = ()
+    """Architectures whose Jobs are not wanted to their end."""
+
+    @property
+    def is_partial(self) -> bool:
+        """What succeeded is published without the rest."""
+        return self.phase == "Assembling" and not all(usable(each) for each in self.children)
+
+
+def execution_progress(
+    children: Sequence[ChildRecord], target: DesiredBuild, *, fail_fast: bool, now: float
+) -> ExecutionProgress:
+    """Where an execution with these architectures stands."""
+    ordered = tuple(sorted(children, key=lambda each: each.architecture))
+    faulty = [each for each in ordered if each.phase in FAULTY_CHILD]
+    if not faulty:
+        return ExecutionProgress(phase=_untroubled(ordered), children=ordered)
+    if can_be_partial(ordered, target):
+        if any(each.phase not in FINAL_CHILD for each in ordered):
+            return ExecutionProgress(phase="Building", children=ordered)
+        return ExecutionProgress(phase="Assembling", children=ordered, reason="PartialIndex", message=told(faulty))
+    started = [each for each in ordered if each.phase in ("Building", "WaitingForNode")]
+    failed = [each for each in ordered if each.phase == "Failed"]
+    if started and not (fail_fast and failed):
+        return ExecutionProgress(phase="Building", children=ordered, reason=faulty[0].reason, message=told(faulty))
+    ended = tuple(
+        each if each.phase in FINAL_CHILD else cancelled_child(each, "SiblingFailed", at=now) for each in ordered
+    )
+    return ExecutionProgress(
+        phase="Failed" if failed else "Interrupted",
+        children=ended,
+        reason=(failed or faulty)[0].reason,
+        message=told(faulty),
+        cancelled=tuple(each.architecture for each in started),
+    )
+
+
+def is_halted(children: Iterable[ChildRecord], target: DesiredBuild) -> bool:
+    """Whether no further Job is started, since the execution fails in any case (BD-192)."""
+    known = tuple(children)
+    return any(each.phase in FAULTY_CHILD for each in known) and not can_be_partial(known, target)
+
+
+def can_be_partial(children: Iterable[ChildRecord], target: DesiredBuild) -> bool:
+    """Whether what succeeds may be published although something failed (BD-194)."""
+    if not target.partial or not target.required:
+        return False
+    phases = {each.architecture: each.phase for each in children}
+    return all(phases.get(each) not in {*FAULTY_CHILD, "Cancelled", None} for each in target.required)
+
+
+def told(children: Iterable[ChildRecord]) -> str:
+    """Every failed architecture with its reason: ``arm64: BuildFailed: RUN make: exit 2`` (BD-216)."""
+    return "; ".join(
+        ": ".join(part for part in (each.architecture, each.reason, each.message) if part)
+        for each in children
+        if each.phase in FAULTY_CHILD
+    )
+
+
+def progress_summary(children: Sequence[ChildRecord]) -> str:
+    """``2/2``, or ``1/2 arm64: BuildFailed``: how far it is, and what keeps it."""
+    done = sum(usable(each) for each in children)
+    kept = [f"{each.architecture}: {each.reason}" for each in children if not usable(each) and each.reason]
+    return " ".join([f"{done}/{len(children)}", ", ".join(kept)]).strip()
+
+
+def _untroubled(children: Sequence[ChildRecord]) -> ExecutionPhase:
+    if children and all(usable(each) for each in children):
+        return "Assembling"
+    if any(each.phase != "Pending" for each in children):
+        return "Building"
+    return "Pending"
+
+
+# -- The next move of every architecture of an execution: reuse, take over, wait, build, or look at its Job (BD-090).
+
+
+REUSE_FAILED: Final = "ReuseFailed"
+"""A child of another repository could not be copied: it is built."""
+QUEUED: Final = "Queued"
+SHARED: Final = "SharedWith"
+JOB_REFUSED: Final = "JobRefused"
+UNREACHABLE: Final = "RegistryUnreachable"
+_RETRY: Final = 5.0
+_LONGEST_RETRY: Final = 60.0
+_LOOK_AGAIN: Final = 60.0
+
+
+class ArchitectureAction(msgspec.Struct, frozen=True, kw_only=True):
+    """What happens with one architecture now."""
+
+    child: ChildRecord
+    """Its record after the move."""
+    build: bool = False
+    """Its Job is made."""
+    adopt: JobFacts | None = None
+    """This Job is taken over."""
+    reuse: ReusableChild | None = None
+    delete: JobFacts | None = None
+    """This Job is deleted once the record is stored."""
+    wait: str = ""
+    """What it waits for, in words."""
+    questions: tuple[BuildLookup, ...] = ()
+    requeue_after: float | None = None
+
+    @property
+    def needs_job(self) -> bool:
+        """Neither a child nor a Job is there for it, whether or not its Job can be made at once."""
+        return self.build or self.child.reason in (QUEUED, JOB_REFUSED)
+
+
+class ExecutionRules(msgspec.Struct, frozen=True, kw_only=True):
+    """Under which an execution is carried on."""
+
+    name: str
+    """Of the execution."""
+    job_name: Callable[[str], str]
+    host: Callable[[str], tuple[str, str]]
+    """Of an architecture: that of the nodes where it is built, and ``Native`` or ``Emulated``."""
+    may_start: bool = True
+    """Keys are as the execution has them: further Jobs may be made (BD-023)."""
+
+
+def next_actions(
+    facts: BuildFacts, target: DesiredBuild, execution: Execution | None, rules: ExecutionRules
+) -> tuple[ArchitectureAction, ...]:
+    """One move for each architecture, in order."""
+    records = _records(target, execution)
+    seen = [
+        observe_job(facts, execution, each) if execution is not None else JobObservation(child=each) for each in records
+    ]
+    halted = is_halted([each.child for each in seen], target)
+    running = sum(each.child.phase in ("Building", "WaitingForNode") for each in seen)
+    free = _free(facts, running)
+    found: list[ArchitectureAction] = []
+    for each in seen:
+        move = _observed(each)
+        if each.child.phase == "Pending" and move.delete is None and rules.may_start and not halted:
+            move = _start(facts, target, execution, each.child, rules, free=free)
+            free -= move.build
+        found.append(move)
+    return tuple(found)
+
+
+def _records(target: DesiredBuild, execution: Execution | None) -> Sequence[ChildRecord]:
+    keys: Mapping[str, str] = target.keys
+    if execution is not None and execution.keys:
+        keys = {each.architecture: each.key for each in execution.keys}
+    known = {each.architecture: each for each in execution.children} if execution is not None else {}
+    return [known.get(each) or ChildRecord(architecture=each, key=keys[each]) for each in sorted(keys)]
+
+
+def _observed(seen: JobObservation) -> ArchitectureAction:
+    questions = (seen.question,) if seen.question is not None else ()
+    return ArchitectureAction(
+        child=seen.child, delete=seen.delete, questions=questions, requeue_after=seen.requeue_after
+    )
+
+
+def _free(facts: BuildFacts, running: int) -> int:
+    """How many Jobs may be made now (BD-154)."""
+    free = facts.settings.max_active_jobs - facts.active_jobs - facts.queued
+    if limit := facts.wish.spec.scheduling.max_parallel:
+        free = min(free, limit - running)
+    return max(0, free)
+
+
+def _start(
+    facts: BuildFacts,
+    target: DesiredBuild,
+    execution: Execution | None,
+    record: ChildRecord,
+    rules: ExecutionRules,
+    *,
+    free: int,
+) -> ArchitectureAction:
+    """A pending architecture: a child that is there, a Job that is there, one to wait for, or one to make."""
+    architecture = record.architecture
+    if record.reason == CHILD_VANISHED and facts.leaves_registries_to_jobs:
+        look = ReuseSearch()  # a record is all that could be asked, and it would give the same child again
+    else:
+        look = find_reusable_child(facts, target, architecture, elsewhere=record.reason != REUSE_FAILED)
+    if look.questions:
+        return ArchitectureAction(child=record, questions=look.questions)
+    if look.found is not None:
+        return _reuse(facts, record, look.found)
+    if look.unreachable:
+        child = _action_changed(record, reason=UNREACHABLE, message=f"{look.unreachable}; it is tried again.")
+        return ArchitectureAction(child=child, wait=look.unreachable, requeue_after=_LOOK_AGAIN)
+    if (job := adoption(facts, target, architecture, execution=rules.name)) is not None:
+        return _adopt(record, job)
+    if (job := shared(facts, target, architecture, execution=rules.name)) is not None:
+        text = f"Job {job.name} of {job.run} builds the same; its image will be used."
+        return ArchitectureAction(child=_action_changed(record, reason=f"{SHARED} {job.name}", message=text), wait=text)
+    if execution is not None and own_job(facts, execution, architecture) is not None:
+        return ArchitectureAction(child=record, wait="Its former Job is being deleted.", requeue_after=_RETRY)
+    return _build(facts, record, rules, free=free)
+
+
+def _reuse(facts: BuildFacts, record: ChildRecord, found: ReusableChild) -> ArchitectureAction:
+    child = found.child
+    reused = _action_changed(
+        record, phase="Reused", reason="", message="", reused_from=found.execution, completed=facts.now
+    )
+    image = {"digest": child.digest, "size": child.size, "media_type": child.media_type, "variant": child.variant}
+    return ArchitectureAction(child=_action_changed(reused, **image), reuse=found)
+
+
+def _adopt(record: ChildRecord, job: JobFacts) -> ArchitectureAction:
+    taken = _action_changed(record, phase="Building", reason="", message="", job=job.name, job_uid=job.uid)
+    host = job.host or record.architecture
+    execution = "Native" if host == record.architecture else "Emulated"
+    return ArchitectureAction(
+        child=_action_changed(taken, host=host, execution=execution, started=job.started), adopt=job
+    )
+
+
+def _build(facts: BuildFacts, record: ChildRecord, rules: ExecutionRules, *, free: int) -> ArchitectureAction:
+    name = rules.job_name(record.architecture)
+    if (refusal := _refusal(facts, name)) is not None:
+        return _refused(facts, record, refusal)
+    if free <= 0:
+        text = "It waits until fewer Jobs of builds are at work."
+        return ArchitectureAction(child=_action_changed(record, reason=QUEUED, message=text), wait=text)
+    host, how = rules.host(record.architecture)
+    kept = record.reason if record.reason in MADE_AGAIN else ""
+    child = _action_changed(record, phase="Building", reason=kept, message="", job=name, host=host, execution=how)
+    return ArchitectureAction(child=_action_changed(child, started=None), build=True)
+
+
+def _refusal(facts: BuildFacts, job: str) -> WriteFailure | None:
+    made = (job, configmap_name(job), context_name(job))
+    return next((each for each in facts.failures if each.step == "S4" and each.name in made), None)
+
+
+def _refused(facts: BuildFacts, record: ChildRecord, refusal: WriteFailure) -> ArchitectureAction:
+    """Refused by quota, admission, or somebody else's object of that name: tried again for ``nodeWait`` (BD-220)."""
+    reason = "NameConflict" if refusal.code == "NameConflict" else JOB_REFUSED
+    since = record.started if record.started is not None else facts.now
+    waited = facts.now - since
+    message = f"{refusal.kind} {refusal.name}: {refusal.message}"
+    if waited >= BuildTimes.of(facts.wish.spec).node_wait:
+        return ArchitectureAction(child=failed_child(record, reason, message, at=facts.now))
+    child = _action_changed(record, reason=reason, message=message, started=since)
+    return ArchitectureAction(child=child, wait=message, requeue_after=min(_LONGEST_RETRY, max(_RETRY, waited)))
+
+
+def final(found: Sequence[ArchitectureAction]) -> bool:
+    """Whether nothing more will change by itself."""
+    return all(each.child.phase in FINAL_CHILD for each in found)
+
+
+def _action_changed(record: ChildRecord, **fields: Any) -> ChildRecord:
+    return msgspec.structs.replace(record, **fields)

@@ -1,0 +1,499 @@
+"""What an execution publishes once its children are known: an index, or the one child itself (BD-170, BD-179). Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from polyarch.builds.api.formats import BuildTimes
+from polyarch.builds.api.resources import IndexStatus
+from polyarch.builds.facts.build_facts import (
+    ENDED,
+    BuildFacts,
+    BuildLookup,
+    ChildRecord,
+    Execution,
+    JobFacts,
+    WriteFailure,
+    written,
+)
+from polyarch.builds.jobs.results import (
+    IndexJobRequest,
+    IndexJobStatus,
+    index_job_request,
+    index_job_status,
+    inputs_name,
+)
+from polyarch.builds.plan.actions import (
+    CHILD_VANISHED,
+    JOB_REFUSED,
+    REUSE_FAILED,
+    ArchitectureAction,
+    ExecutionProgress,
+    cancelled_child,
+    execution_progress,
+    failed_child,
+    pending_child,
+)
+from polyarch.builds.plan.failures import FailureCause, unread_secrets, witness
+from polyarch.builds.plan.request import DesiredBuild
+from polyarch.builds.plan.reuse import FAULTY_CHILD, ExecutionState, usable
+from polyarch.oci.write.assembly import Child, Refused, assemble
+from polyarch.platforms import Platform
+
+
+class ExecutionResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result as it will be, or why there cannot be one."""
+
+    digest: str = ""
+    media_type: str = ""
+    size: int = 0
+    single: bool = False
+    reason: str = ""
+    """``MixedFormats`` or ``DuplicatePlatform``: there is no result."""
+    message: str = ""
+
+
+def execution_result(children: Sequence[ChildRecord], target: DesiredBuild) -> ExecutionResult:
+    """The result of these children; those that are not usable are left out."""
+    members = sorted((each for each in children if usable(each)), key=lambda each: each.architecture)
+    if len(members) == 1 and not target.wants_index(len(children)):
+        only = members[0]
+        return ExecutionResult(digest=only.digest, media_type=only.media_type, size=only.size, single=True)
+    try:
+        index = assemble([_child(each) for each in members], annotations=dict(target.index_annotations))
+    except Refused as refused:
+        mixed = len({each.media_type for each in members}) > 1
+        return ExecutionResult(reason="MixedFormats" if mixed else "DuplicatePlatform", message=str(refused))
+    return ExecutionResult(digest=index.digest, media_type=index.media_type, size=len(index.body))
+
+
+def place(facts: BuildFacts, target: DesiredBuild, child: ChildRecord) -> str:
+    """The repository that a child is in now: its own execution's, or the staging repository until it is copied.
+
+    Where nobody has asked yet, it is looked for where its Job has pushed it.
+    """
+    if child.phase != "Reused":
+        return target.pushed_to
+    source = next((each for each in facts.executions if each.name == child.reused_from), None)
+    if source is None:
+        return target.repository
+    if source.phase == "Succeeded" or not target.staging:
+        return source.repository
+    known = facts.existing.get(f"{source.repository}@{child.digest}")
+    return source.repository if known is not None and known.digest else target.staging
+
+
+def publication(
+    facts: BuildFacts,
+    target: DesiredBuild,
+    children: Sequence[ChildRecord],
+    made: ExecutionResult,
+    *,
+    tags: Sequence[str],
+    child_tags: Mapping[str, str],
+) -> dict[str, Any]:
+    """The body of the step that copies, assembles, pushes and tags (S7, S8)."""
+    members = sorted((each for each in children if usable(each)), key=lambda each: each.architecture)
+    return {
+        "repository": target.repository,
+        "children": [
+            {
+                "architecture": each.architecture,
+                "reference": f"{place(facts, target, each)}@{each.digest}",
+                "tag": child_tags.get(each.architecture, ""),
+            }
+            for each in members
+        ],
+        "tags": list(tags),
+        "single": made.single,
+        "annotations": dict(target.index_annotations),
+        "attestations": target.attestations,
+        "required": list(target.required if target.partial else target.architectures),
+        "digest": made.digest,
+    }
+
+
+def republication(execution: Execution, tags: Sequence[str]) -> dict[str, Any]:
+    """The body of the step that gives a finished result these tags, where a Job does it: all of it is there."""
+    members = [each for each in execution.children if usable(each)]
+    return {
+        "repository": execution.repository,
+        "children": [
+            {"architecture": each.architecture, "reference": f"{execution.repository}@{each.digest}", "tag": ""}
+            for each in sorted(members, key=lambda each: each.architecture)
+        ],
+        "tags": list(tags),
+        "single": execution.index is None,
+        "annotations": dict(execution.index_annotations),
+        "attestations": execution.attestations,
+        "required": sorted(execution.required or (each.architecture for each in members)),
+        "digest": execution.result.partition("@")[2],
+    }
+
+
+def _child(record: ChildRecord) -> Child:
+    return Child(
+        media_type=record.media_type,
+        digest=record.digest,
+        size=record.size,
+        platform=Platform.of("linux", record.architecture, record.variant),
+        source=record.architecture,
+    )
+
+
+# -- Carrying an execution on: from the moves of its architectures to what is recorded, published and deleted. Pure.
+
+
+PUSH: Final = "push-index"
+PARTIAL: Final = "PartialIndex"
+PUBLISHED: Final = "Published"
+INCONSISTENT: Final = "RegistryInconsistent"
+UNREACHABLE: Final = "RegistryUnreachable"
+_RETRY: Final = 15.0
+_TRIED_AGAIN: Final = (UNREACHABLE, JOB_REFUSED)
+"""Why an execution that only has to be published is not yet."""
+
+
+class ExecutionUpdate(msgspec.Struct, frozen=True, kw_only=True):
+    """One execution after this round."""
+
+    recorded: ExecutionState
+    """What is stored before anything is published."""
+    published: ExecutionState | None = None
+    """What is stored once ``body`` was carried out; None: nothing is published in this round."""
+    result: ExecutionResult = ExecutionResult()
+    body: Mapping[str, Any] = {}
+    reference: str = ""
+    moves: tuple[ArchitectureAction, ...] = ()
+    deletes: tuple[JobFacts, ...] = ()
+    """Jobs to delete once ``recorded`` is stored."""
+    index_work: IndexJobRequest | None = None
+    """A Job is made that publishes the result (BD-178)."""
+    questions: tuple[BuildLookup, ...] = ()
+    requeue_after: float | None = None
+
+    @property
+    def state(self) -> ExecutionState:
+        """The execution after the whole round."""
+        return self.published or self.recorded
+
+
+def update_execution(
+    facts: BuildFacts,
+    target: DesiredBuild,
+    found: Sequence[ArchitectureAction],
+    *,
+    before: Execution | None,
+    name: str,
+    serial: int,
+    tags: Sequence[str],
+    child_tags: Mapping[str, str],
+    index_job: str = "",
+    publishes: bool = True,
+) -> ExecutionUpdate:
+    """What becomes of an execution. ``publishes``: its result is still wanted; ``index_job`` has the name of the Job
+    that publishes it, where a Job does."""
+    questions = tuple(question for move in found for question in move.questions)
+    base = _base(facts, target, before, name, serial)
+    seen = [move.child for move in found]
+    work, outcome = None, IndexJobStatus()
+    if publishes and facts.leaves_registries_to_jobs:
+        work, outcome = _by_job(facts, target, seen, base, tags, child_tags)
+    failure = _failure(facts, name) or _job_failure(facts, work, outcome, index_job)
+    vanished, children = _after_failure(facts, seen, failure)
+    stage = execution_progress(children, target, fail_fast=facts.wish.spec.fail_fast, now=facts.now)
+    jobs = {job.uid: job for job in facts.jobs}
+    deletes = [move.delete for move in found if move.delete is not None]
+    deletes += outcome.stale
+    if outcome.job is not None and (outcome.lost or outcome.missing):
+        deletes.append(outcome.job)
+    deletes += [jobs[each.job_uid] for each in stage.children if _is_dropped(each, stage, vanished, jobs)]
+    requeue = min((each.requeue_after for each in found if each.requeue_after is not None), default=None)
+    carried = ExecutionUpdate(
+        recorded=_recorded(facts, target, base, stage),
+        moves=tuple(found),
+        deletes=tuple({job.uid: job for job in deletes}.values()),
+        questions=(*questions, *unread_secrets(facts, _causes(stage))),
+        requeue_after=requeue,
+    )
+    if stage.phase != "Assembling":
+        return carried
+    if not facts.leaves_registries_to_jobs:
+        return _assembling(facts, target, carried, stage, failure, tags, child_tags, publishes=publishes)
+    return _assembling_by_job(facts, target, carried, stage, failure, work, outcome)
+
+
+def _assembling(
+    facts: BuildFacts,
+    target: DesiredBuild,
+    carried: ExecutionUpdate,
+    stage: ExecutionProgress,
+    failure: WriteFailure | None,
+    tags: Sequence[str],
+    child_tags: Mapping[str, str],
+    *,
+    publishes: bool,
+) -> ExecutionUpdate:
+    """All children are known: the result is published, or cannot be, or will be later."""
+    made = execution_result(stage.children, target)
+    known = msgspec.structs.replace(carried, result=made)
+    if made.reason:
+        return _ended(facts, known, made.reason, made.message)
+    if failure is not None:
+        return _after_push(facts, known, failure)
+    if not publishes:
+        return known
+    body = publication(facts, target, stage.children, made, tags=tags, child_tags=child_tags)
+    return msgspec.structs.replace(_published(facts, target, known, stage), body=body)
+
+
+def _published(
+    facts: BuildFacts, target: DesiredBuild, known: ExecutionUpdate, stage: ExecutionProgress
+) -> ExecutionUpdate:
+    state, made = known.recorded, known.result
+    index = None if made.single else IndexStatus(made.media_type, made.digest, made.size, written(facts.now))
+    published = msgspec.structs.replace(
+        state,
+        phase="Succeeded",
+        index=index,
+        result=f"{target.repository}@{made.digest}",
+        reason=PARTIAL if stage.is_partial else PUBLISHED,
+        message=stage.message if stage.is_partial else "",
+        completed=facts.now,
+        witness=_witness(facts, stage) if stage.is_partial else {},
+    )
+    return msgspec.structs.replace(known, published=published, reference=published.result)
+
+
+# -- where a Job publishes it (BD-178) ---------------------------------------------------------------------------------
+
+
+def _by_job(
+    facts: BuildFacts,
+    target: DesiredBuild,
+    children: Sequence[ChildRecord],
+    base: ExecutionState,
+    tags: Sequence[str],
+    child_tags: Mapping[str, str],
+) -> tuple[IndexJobRequest | None, IndexJobStatus]:
+    """The work of the index Job once every child is known, and where it stands; until then it has no Job."""
+    stage = execution_progress(children, target, fail_fast=facts.wish.spec.fail_fast, now=facts.now)
+    made = (
+        execution_result(stage.children, target) if stage.phase == "Assembling" else ExecutionResult(reason=stage.phase)
+    )
+    if made.reason:
+        nothing = IndexJobRequest(execution=base.name, key="", document={})
+        return None, index_job_status(facts.jobs, nothing, build=facts.wish.name)
+    document = publication(facts, target, stage.children, made, tags=tags, child_tags=child_tags)
+    work = index_job_request(base.name, base.uid, document, stage.children)
+    return work, index_job_status(facts.jobs, work, build=facts.wish.name)
+
+
+def _job_failure(
+    facts: BuildFacts, work: IndexJobRequest | None, outcome: IndexJobStatus, job: str
+) -> WriteFailure | None:
+    """Why the index Job published nothing, in the words of the step that it stands for."""
+    if work is None:
+        return None
+    names = (job, inputs_name(job, work.key))
+    refusal = next((each for each in facts.failures if each.verb == "create" and each.name in names), None)
+    if refusal is not None:
+        message = f"{refusal.kind} {refusal.name}: {refusal.message}"
+        return msgspec.structs.replace(refusal, message=message, passing=refusal.code != "NameConflict")
+    return why_unpublished(outcome, work, job)
+
+
+def why_unpublished(outcome: IndexJobStatus, work: IndexJobRequest, job: str) -> WriteFailure | None:
+    """Why an index Job that has ended did not publish what it was to publish; None if it did, or has not ended."""
+    if outcome.failure is not None:
+        return WriteFailure(verb=PUSH, code=outcome.failure.reason, message=outcome.failure.message)
+    if outcome.lost:
+        message = f"Job {job} is done, but nothing tells what it published; it is made again."
+        return WriteFailure(verb=PUSH, code=UNREACHABLE, message=message, passing=True)
+    if outcome.pushed is None:
+        return None
+    if outcome.missing:
+        message = f"the images of {', '.join(outcome.missing)} are gone"
+        return WriteFailure(verb=PUSH, code=INCONSISTENT, message=message, missing=outcome.missing)
+    expected = work.document["digest"]
+    if outcome.pushed.digest != expected:
+        message = f"{outcome.pushed.digest} was published where {expected} was planned"
+        return WriteFailure(verb=PUSH, code=INCONSISTENT, message=message)
+    return None
+
+
+def _assembling_by_job(
+    facts: BuildFacts,
+    target: DesiredBuild,
+    carried: ExecutionUpdate,
+    stage: ExecutionProgress,
+    failure: WriteFailure | None,
+    work: IndexJobRequest | None,
+    outcome: IndexJobStatus,
+) -> ExecutionUpdate:
+    """All children are known: their Job is made, is at work, or has ended."""
+    made = execution_result(stage.children, target)
+    known = msgspec.structs.replace(carried, result=made)
+    if made.reason:
+        return _ended(facts, known, made.reason, made.message)
+    if failure is not None:
+        return _after_push(facts, known, failure)
+    if outcome.pushed is not None:
+        return _published(facts, target, known, stage)
+    is_due = work is not None and outcome.job is None and outcome.is_free
+    return msgspec.structs.replace(known, index_work=work if is_due else None)
+
+
+def _after_push(facts: BuildFacts, carried: ExecutionUpdate, failure: WriteFailure) -> ExecutionUpdate:
+    """The registry did not take it: later again for ``timeouts.index``, or the execution has failed (BD-219)."""
+    if not failure.passing:
+        return _ended(facts, carried, failure.code, failure.message)
+    since = max((each.completed for each in carried.recorded.children if each.completed is not None), default=facts.now)
+    times, refused = BuildTimes.of(facts.wish.spec), failure.verb == "create"
+    reason = JOB_REFUSED if refused else UNREACHABLE
+    left = since + (times.node_wait if refused else times.index) - facts.now
+    if left <= 0:
+        return _ended(facts, carried, reason, failure.message)
+    state = msgspec.structs.replace(carried.recorded, reason=reason, message=failure.message)
+    return msgspec.structs.replace(carried, recorded=state, requeue_after=min(retry_pause(failure), left))
+
+
+def retry_pause(failure: WriteFailure) -> float:
+    """Seconds after which a step that failed in passing is tried again."""
+    return max(failure.retry_after if failure.retry_after is not None else _RETRY, 1.0)
+
+
+def _ended(facts: BuildFacts, carried: ExecutionUpdate, reason: str, message: str) -> ExecutionUpdate:
+    cause = FailureCause(reason=reason, message=message)
+    state = msgspec.structs.replace(
+        carried.recorded,
+        phase="Failed",
+        reason=reason,
+        message=message,
+        completed=facts.now,
+        witness=witness(facts, [cause]),
+    )
+    questions = (*carried.questions, *unread_secrets(facts, [cause]))
+    return msgspec.structs.replace(carried, recorded=state, questions=questions)
+
+
+def _failure(facts: BuildFacts, name: str) -> WriteFailure | None:
+    return next((each for each in facts.failures if each.verb == PUSH and each.name == name), None)
+
+
+def _after_failure(
+    facts: BuildFacts, children: list[ChildRecord], failure: WriteFailure | None
+) -> tuple[frozenset[str], list[ChildRecord]]:
+    """Architectures that publishing found wanting, and the records after that (BD-177, BD-173, BD-092)."""
+    if failure is None:
+        return frozenset(), children
+    gone = frozenset(failure.missing)
+    after = []
+    for child in children:
+        if child.architecture in gone:
+            after.append(_vanished(facts, child))
+        elif child.architecture == failure.architecture and failure.code == REUSE_FAILED:
+            after.append(pending_child(child, REUSE_FAILED, failure.message))
+        elif child.architecture == failure.architecture and failure.code in ("ArchitectureMismatch", "LayoutInvalid"):
+            after.append(failed_child(child, failure.code, failure.message, at=facts.now))
+        else:
+            after.append(child)
+    return gone, after
+
+
+def _vanished(facts: BuildFacts, child: ChildRecord) -> ChildRecord:
+    if child.reason == CHILD_VANISHED:
+        message = "The registry lost the image twice after it had taken it."
+        return failed_child(child, INCONSISTENT, message, at=facts.now)
+    return pending_child(child, CHILD_VANISHED, "The registry no longer has the image: it is built again.")
+
+
+def _is_dropped(
+    child: ChildRecord, stage: ExecutionProgress, vanished: frozenset[str], jobs: Mapping[str, JobFacts]
+) -> bool:
+    return child.architecture in stage.cancelled and child.job_uid in jobs and child.architecture not in vanished
+
+
+def _base(facts: BuildFacts, target: DesiredBuild, before: Execution | None, name: str, serial: int) -> ExecutionState:
+    if before is None:
+        return ExecutionState(
+            name=name,
+            serial=serial,
+            build_key=target.build_key,
+            started=facts.now,
+            repository=target.repository,
+            pins=target.pins,
+            forced=target.forced,
+        )
+    return recorded_state(before)
+
+
+def recorded_state(before: Execution) -> ExecutionState:
+    """An execution as it is stored."""
+    return ExecutionState(
+        name=before.name,
+        uid=before.uid,
+        serial=before.serial,
+        build_key=before.build_key,
+        phase=before.phase or "Pending",
+        children=tuple(sorted(before.children, key=lambda each: each.architecture)),
+        index=before.index,
+        result=before.result,
+        reason=before.reason,
+        message=before.message,
+        started=before.started if before.started is not None else before.created,
+        completed=before.completed,
+        repository=before.repository,
+        pins=before.pins,
+        forced=before.forced,
+    )
+
+
+def _recorded(
+    facts: BuildFacts, target: DesiredBuild, base: ExecutionState, stage: ExecutionProgress
+) -> ExecutionState:
+    """While publishing is tried again, the reason of the last attempt stays: taken back before each one and written
+    after it, it would be news each time, and every news brings the next pass."""
+    ended = stage.phase in ENDED
+    tried = (base.phase, stage.phase) == ("Assembling", "Assembling") and base.reason in _TRIED_AGAIN
+    why = base if tried else stage
+    return msgspec.structs.replace(
+        base,
+        phase=stage.phase,
+        children=stage.children,
+        reason=why.reason,
+        message=why.message,
+        completed=facts.now if ended else None,
+        witness=_witness(facts, stage) if ended else {},
+    )
+
+
+def _witness(facts: BuildFacts, stage: ExecutionProgress) -> dict[str, str]:
+    return witness(facts, _causes(stage))
+
+
+def _causes(stage: ExecutionProgress) -> list[FailureCause]:
+    return [
+        FailureCause(reason=each.reason, message=each.message, architecture=each.architecture, host=each.host)
+        for each in stage.children
+        if each.phase in FAULTY_CHILD
+    ]
+
+
+def superseded_state(facts: BuildFacts, before: Execution, found: Sequence[ChildRecord]) -> ExecutionState:
+    """An older execution that is not wanted any more: what its Jobs have done is kept (BD-127)."""
+    children = tuple(
+        each
+        if each.phase in ("Built", "Reused", "Failed", "Interrupted", "Cancelled")
+        else cancelled_child(each, "Superseded", at=facts.now)
+        for each in found
+    )
+    return msgspec.structs.replace(
+        recorded_state(before),
+        phase="Superseded",
+        children=children,
+        reason="Superseded",
+        message="What was wanted has changed while it ran.",
+        completed=facts.now,
+    )
