@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.measure import Figure, resident_mib
-from polyarch.cli.collecting import collecting_rarely
+from polyarch.cli.garbage_collection import collecting_rarely
 from polyarch.cli.input.files import read_file
-from polyarch.cli.lint.examination import Run, is_judged
+from polyarch.cli.lint.lint import LintRun, is_judged
 from polyarch.cli.lint.settings import settle
-from polyarch.cli.options.manifests import ImageOptions, RuleOptions
+from polyarch.cli.options.images import ImageOptions, RuleOptions
 
 Say = Callable[[str], None]
 FILES = 1000
@@ -133,7 +133,7 @@ def authors(say: Say) -> list[Figure]:
         say(f"{TREE} files of charts are linted")
         definition = str(folder / "crd.yaml")
         images = ImageOptions(platforms_file=str(folder / "platforms.yaml"), offline=True)
-        run = Run.over([str(folder / "many.yaml")], settle(RuleOptions(), images), images)
+        run = LintRun.over([str(folder / "many.yaml")], settle(RuleOptions(), images), images)
         figures = [
             Figure(f"1 000 manifests of {size / 1024:.1f} KiB linted", manifests.cpu, "s CPU", "MF-090", 2.0,
                    compared=True),

@@ -23,9 +23,8 @@ from polyarch.kube.metrics import Metrics
 from polyarch.kube.patches import Operation, apply_patch
 from polyarch.kube.settings import Configuration, ProcessSettings
 from polyarch.objects import ObjectMeta
-from polyarch.run.parts.taints import TaintParts
 from polyarch.run.settings import TaintRoleSettings
-from polyarch.run.tainting.nodes import node_duty
+from polyarch.run.taints import TaintServices, node_duty
 from polyarch.taints.api import ArchitectureTaints
 from polyarch.taints.metrics import TaintMetrics
 from polyarch.taints.nodes import State
@@ -217,7 +216,7 @@ async def _nodes(say: Say) -> list[Figure]:
             parts = SimpleNamespace(facts=_Facts(), metrics=TaintMetrics(process.metrics))
             made = node_duty(
                 process,
-                cast("TaintParts", parts),
+                cast("TaintServices", parts),
                 recorder,
                 is_leading=lambda: True,
                 daemon_sets=SimpleNamespace(uncovered=lambda architecture: ()),

@@ -25,7 +25,7 @@ from polyarch.builds.jobs import contract
 from polyarch.builds.jobs.results import index_message, push_message
 from polyarch.builds.jobs.spec import ArchitectureJobSpec, ExternalImage
 from polyarch.builds.registry import ChildImage, Publication
-from polyarch.cli.build.packing import archive
+from polyarch.cli.build import context_archive
 from polyarch.sandbox.cluster import Sandbox
 
 pytestmark = [
@@ -263,8 +263,8 @@ def test_the_ignore_file_that_counts_is_the_one_that_buildah_reads(peer: Callabl
             check=False,
         )
         assert built.returncode == 0, built.stderr
-        rules = archive.ignore_rules(context, str(context / "x"))
-        ignored = [name for name in names if archive.is_ignored(f"not{name}", rules.patterns)]
+        rules = context_archive.ignore_rules(context, str(context / "x"))
+        ignored = [name for name in names if context_archive.is_ignored(f"not{name}", rules.patterns)]
         assert ignored == [name for name in names if not (out / f"not{name}").exists()], there
 
 

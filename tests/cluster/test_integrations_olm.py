@@ -19,9 +19,9 @@ import bundling
 import pytest
 import yaml
 
-from polyarch.cli.bundle.judging import judge_compat
-from polyarch.cli.input.platforms_file import load_platforms_file
-from polyarch.cli.options.manifests import ImageOptions
+from polyarch.cli.bundle_validation import judge_compat
+from polyarch.cli.input.objects import load_platforms_file
+from polyarch.cli.options.images import ImageOptions
 from polyarch.manifests import operator_sdk
 
 UNIT = Path(__file__).parents[1] / "unit" / "manifests"

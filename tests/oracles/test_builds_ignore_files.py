@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from polyarch.cli.build.packing import archive
+from polyarch.cli.build import context_archive
 from polyarch.cli.errors import UsageError
 
 CASES = 5_000
@@ -110,12 +110,12 @@ def test_what_is_ignored_is_what_docker_and_buildkit_ignore(peer: Callable[[str]
     for line, case in zip(answered.stdout.splitlines(), cases, strict=True):
         theirs = json.loads(line)
         try:
-            known = archive.patterns(case["text"])
+            known = context_archive.patterns(case["text"])
         except UsageError:
             verdicts["both refuse" if "error" in theirs else "refused here"] += 1
             continue
         assert "error" not in theirs, f"{case['text']!r}: {theirs['error']}"
-        assert [archive.is_ignored(path, known) for path in case["paths"]] == theirs["ignored"], case
+        assert [context_archive.is_ignored(path, known) for path in case["paths"]] == theirs["ignored"], case
         verdicts["some ignored" if any(theirs["ignored"]) else "none ignored"] += 1
     assert verdicts["some ignored"] > CASES / 4, verdicts
     assert verdicts["both refuse"] > CASES / 20, verdicts

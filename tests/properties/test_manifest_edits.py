@@ -13,7 +13,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from polyarch.cli.lint.account import Account
+from polyarch.cli.lint.fix import FixReport
 from polyarch.manifests.edit.editor import render
 from polyarch.manifests.edit.layout import CannotEdit
 from polyarch.manifests.edit.style import scalar
@@ -356,7 +356,7 @@ def test_a_fix_changes_what_it_lists_and_nothing_that_only_shares_its_text_mf_05
     known = Answers({image: answer for image in IMAGES if (answer := file.get(parse(image))) is not None})
     options = LintOptions(fixes=FixOptions(widen=flags, replace=flags))
     result = fix(SourceText.of("web.yaml", text.encode()), known, FixRequest(options=options))
-    account = Account("write")
+    account = FixReport("write")
     account.take(result)
     (entry,) = account.document(Report.of(result.remaining))["files"] or [{"changes": []}]
     assert result.unproven is None

@@ -16,7 +16,7 @@ import yaml
 from cyclopts import CycloptsError
 
 from polyarch.cli.app import app
-from polyarch.cli.options.valueless import with_values
+from polyarch.cli.options.usage_errors import with_values
 from polyarch.installation.objects import definitions
 from polyarch.installation.settings import InstallationSettings
 from polyarch.manifests.configuration import Configuration

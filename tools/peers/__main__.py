@@ -25,8 +25,8 @@ from tools.peers.catalogue import (
     remember,
 )
 
-from polyarch.cli.cluster.progress import shown
 from polyarch.cli.output.messages import Messages
+from polyarch.cli.sandbox.local_cluster import shown
 from polyarch.sandbox.binaries.go_build import GoBuild, Target
 from polyarch.sandbox.binaries.search import cache_home
 from polyarch.sandbox.binaries.versions import GO

@@ -8,7 +8,7 @@ not complete; notes and progress on stderr, as ``-q`` and ``-v`` have it (bars o
 
 from collections.abc import Sequence
 
-from polyarch.cli.collecting import collecting_rarely, leave_all_as_it_is
+from polyarch.cli.garbage_collection import collecting_rarely, leave_all_as_it_is
 
 __all__ = ["main"]
 

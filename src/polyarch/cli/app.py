@@ -12,35 +12,31 @@ from cyclopts import App, CycloptsError
 
 from polyarch import __version__
 from polyarch.cli.options.help_page import FLAGS, asks_for_help, help_page, names_no_command
-from polyarch.cli.options.misplaced import other_command
-from polyarch.cli.options.renamed import with_new_names
-from polyarch.cli.options.valueless import with_values
-from polyarch.cli.output.ending import GoesOn, complain, exit_code_of
-from polyarch.cli.output.messages import Messages
+from polyarch.cli.options.usage_errors import other_command, sentence, with_new_names, with_values
+from polyarch.cli.output.messages import GoesOn, Messages, complain, exit_code_of
 from polyarch.cli.output.terminal import takes_colour
-from polyarch.cli.refusals import sentence
 
 AUTHORS, CLUSTERS, INSTALLATION = "Manifests and images", "Workloads and nodes", "Installation"
 SANDBOX, OTHER = "Sandbox", "Other"
 COMMANDS = (
-    ("lint", AUTHORS, "lint.lint:lint", "Find pods that can be scheduled to nodes their images do not run on"),
-    ("fix", AUTHORS, "lint.fix:fix", "Fix what lint finds, and change nothing else"),
-    ("inspect", AUTHORS, "images.inspect:inspect", "Print the platforms of images"),
-    ("index", AUTHORS, "images.index:app", "Create and inspect image indexes"),
-    ("bundle", AUTHORS, "bundle.validate:app", "Validate operator bundles"),
-    ("report", CLUSTERS, "report.report:report", "Report which workloads could run where, and what is in the way"),
-    ("explain", CLUSTERS, "explain.explain:explain", "Explain where a pod may run, and why"),
-    ("taint", CLUSTERS, "taint.taint:app", "Taint nodes by architecture in the safe order, or undo it"),
-    ("build", CLUSTERS, "build.build:app", "Build one image for every architecture in the cluster"),
-    ("numa", CLUSTERS, "numa.numa:app", "See what NUMA cells have, and where pods fit"),
-    ("install", INSTALLATION, "installation.install:install", "Install polyarch in a cluster"),
-    ("upgrade", INSTALLATION, "installation.upgrade:upgrade", "Upgrade polyarch, or print what that would change"),
-    ("uninstall", INSTALLATION, "installation.uninstall:uninstall", "Remove polyarch from a cluster"),
-    ("run", INSTALLATION, "roles.run:app", "Run a process of the operator"),
-    ("up", SANDBOX, "cluster.sandbox:up", "Start a local control plane, a registry and fake nodes"),
-    ("down", SANDBOX, "cluster.sandbox:down", "Stop the sandbox"),
-    ("status", SANDBOX, "cluster.sandbox:status", "Show the state of the sandbox"),
-    ("sandbox", SANDBOX, "cluster.sandbox:app", "Manage binaries, images and sandboxes"),
+    ("lint", AUTHORS, "lint.commands:lint", "Find pods that can be scheduled to nodes their images do not run on"),
+    ("fix", AUTHORS, "lint.commands:fix", "Fix what lint finds, and change nothing else"),
+    ("inspect", AUTHORS, "images.commands:inspect", "Print the platforms of images"),
+    ("index", AUTHORS, "images.commands:app", "Create and inspect image indexes"),
+    ("bundle", AUTHORS, "bundle:app", "Validate operator bundles"),
+    ("report", CLUSTERS, "report.commands:report", "Report which workloads could run where, and what is in the way"),
+    ("explain", CLUSTERS, "explain.commands:explain", "Explain where a pod may run, and why"),
+    ("taint", CLUSTERS, "taint.commands:app", "Taint nodes by architecture in the safe order, or undo it"),
+    ("build", CLUSTERS, "build.commands:app", "Build one image for every architecture in the cluster"),
+    ("numa", CLUSTERS, "numa.commands:app", "See what NUMA cells have, and where pods fit"),
+    ("install", INSTALLATION, "installation.commands:install", "Install polyarch in a cluster"),
+    ("upgrade", INSTALLATION, "installation.commands:upgrade", "Upgrade polyarch, or print what that would change"),
+    ("uninstall", INSTALLATION, "installation.commands:uninstall", "Remove polyarch from a cluster"),
+    ("run", INSTALLATION, "roles.commands:app", "Run a process of the operator"),
+    ("up", SANDBOX, "sandbox.commands:up", "Start a local control plane, a registry and fake nodes"),
+    ("down", SANDBOX, "sandbox.commands:down", "Stop the sandbox"),
+    ("status", SANDBOX, "sandbox.commands:status", "Show the state of the sandbox"),
+    ("sandbox", SANDBOX, "sandbox.commands:app", "Manage binaries, images and sandboxes"),
     ("completion", OTHER, "completion:completion", "Print a shell completion script"),
 )
 """Name, group, place and meaning of each command, in the order of the help."""

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple
 
 from cyclopts import App
 
-from polyarch.cli.options.declared import Declared, declared
-from polyarch.cli.options.help_page import epilogue
-from polyarch.cli.options.values import Placeholder, option, subject
+from polyarch.cli.options.common import Placeholder, option, subject
+from polyarch.cli.options.help_page import OptionDeclaration, declared, epilogue
 
 if TYPE_CHECKING:
     from cyclopts.command_spec import CommandSpec
@@ -206,7 +205,9 @@ def candidates(root: App, words: Sequence[str]) -> Candidates:
     return found._replace(values=[*found.values, *_beginning(current, inner).values]) if inner and not before else found
 
 
-def _given(options: Iterable[Declared], named: Mapping[str, Declared], before: Sequence[str]) -> dict[str, str]:
+def _given(
+    options: Iterable[OptionDeclaration], named: Mapping[str, OptionDeclaration], before: Sequence[str]
+) -> dict[str, str]:
     """Values on the command line, by the longest name of their option; the first argument's by its placeholder."""
     found: dict[str, str] = {}
     argument = next((each.placeholder for each in options if each.is_argument), "")
@@ -222,12 +223,12 @@ def _given(options: Iterable[Declared], named: Mapping[str, Declared], before: S
     return found
 
 
-def _argument(options: Iterable[Declared], current: str, given: Mapping[str, str]) -> Candidates:
+def _argument(options: Iterable[OptionDeclaration], current: str, given: Mapping[str, str]) -> Candidates:
     argument = next((each for each in options if each.is_argument), None)
     return _value(argument, current, given) if argument is not None else Candidates()
 
 
-def _value(each: Declared, current: str, given: Mapping[str, str]) -> Candidates:
+def _value(each: OptionDeclaration, current: str, given: Mapping[str, str]) -> Candidates:
     if each.source:
         module, _, function = each.source.partition(":")
         return _beginning(current, getattr(importlib.import_module(module), function)(given))

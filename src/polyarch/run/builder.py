@@ -1,8 +1,12 @@
 """``polyarch run builder``: builds images for several architectures (BD-002). One replica leads and does all of it."""
 
 import os
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from polyarch.builds import names
 from polyarch.builds.controller.build_kind import BuildRef, FrontEnd
@@ -12,8 +16,15 @@ from polyarch.builds.controller.machine_os import MachineBuilds, MachineOSImages
 from polyarch.builds.controller.pruner import ImagePruner, PruneJobs, subscribe, subscribe_prune_jobs
 from polyarch.builds.controller.reconciler import BuildReconciler, RepositoryLocks
 from polyarch.builds.controller.resolver import BuildResolver, NamedObjects, SpecInputs
-from polyarch.builds.controller.writes import BuildExpectations, ObjectWrites, PreparedObjects, RegistryWrites
+from polyarch.builds.controller.writes import (
+    BuildExpectations,
+    ObjectWrites,
+    PreparedObjects,
+    Registries,
+    RegistryWrites,
+)
 from polyarch.builds.facts.build_facts import PlanSettings
+from polyarch.builds.metrics import BuildMetrics
 from polyarch.builds.node_index import NodeIndex
 from polyarch.builds.plan.planner import plan_build
 from polyarch.kube.controller import Controller, Result
@@ -23,10 +34,51 @@ from polyarch.kube.manager import Components, Leadership, Process, Role, leader_
 from polyarch.kube.queue import WorkQueue
 from polyarch.kube.resources import CONFIGMAPS
 from polyarch.objects import Key
+from polyarch.oci.mirrors.sources import Configuration
+from polyarch.oci.opening import Wiring, open_inspector
+from polyarch.oci.settings import CLUSTER
+from polyarch.oci.transport.addresses import AddressPolicy
+from polyarch.oci.transport.tls import TrustSettings
 from polyarch.proxies import passed_on
-from polyarch.run.building.build_registries import BuildParts, open_build_registries, texts
 from polyarch.run.logs import Verbosity
+from polyarch.run.registries import registry_metrics
 from polyarch.run.settings import BuilderSettings, RegistrySettings
+
+SETTINGS: Final = msgspec.structs.replace(CLUSTER, public_probe=False)
+"""A build brings the credentials that it needs: no request is spent on finding out whether it could do without."""
+
+
+class BuildServices(NamedTuple):
+    """What the builds of one process share."""
+
+    registries: Registries
+    metrics: BuildMetrics
+
+
+@asynccontextmanager
+async def open_build_registries(process: Process) -> AsyncIterator[BuildServices]:
+    """Open the client. Raises ``InvalidConfiguration`` or ``InvalidSetting``, naming the file or range."""
+    settings = process.settings_of(RegistrySettings)
+    wiring = Wiring(
+        settings=SETTINGS,
+        configuration=Configuration.load(settings.registries_conf) if settings.registries_conf else Configuration(),
+        policy=AddressPolicy.of("cluster", allow=settings.allow_addresses),
+        trust=TrustSettings.of(ca=settings.ca, system_directories=()),
+    )
+    metrics = BuildMetrics(process.metrics)
+    counted = metrics.counting(registry_metrics(process.metrics))
+    async with open_inspector(wiring, clock=process.clock, metrics=counted) as inspector:
+        yield BuildServices(Registries(inspector), metrics)
+
+
+def texts(settings: RegistrySettings) -> tuple[str, str]:
+    """The mirror configuration and the CAs as texts: build pods reach the same registries in the same way."""
+    configuration = Path(settings.registries_conf).read_text() if settings.registries_conf else ""
+    return configuration, "".join(Path(each).read_text() for each in settings.ca)
+
+
+# -- ``polyarch run builder``: builds images for several architectures (BD-002). One replica leads and does all of it.
+
 
 REPORTER: Final = "polyarch.dev/builder"
 """In Events."""
@@ -64,7 +116,12 @@ async def setup(process: Process) -> Components:
 
 
 def machine_front(
-    process: Process, watches: BuildInformers, parts: BuildParts, recorder: Recorder, *, active_jobs: Callable[[], int]
+    process: Process,
+    watches: BuildInformers,
+    parts: BuildServices,
+    recorder: Recorder,
+    *,
+    active_jobs: Callable[[], int],
 ) -> MachineBuilds | None:
     """The front-end of machine OS images, where it is not off; whether their kinds are served it finds out (BD-002)."""
     own = process.settings_of(BuilderSettings)
@@ -86,7 +143,7 @@ def machine_front(
 def build_controller(
     process: Process,
     front: FrontEnd,
-    parts: BuildParts,
+    parts: BuildServices,
     *,
     recorder: Recorder,
     turns: RepositoryLocks,
@@ -174,7 +231,7 @@ def _record_controller(process: Process, watches: BuildInformers, nodes: NodeInd
 def _cleanup_controllers(
     process: Process,
     watches: BuildInformers,
-    parts: BuildParts,
+    parts: BuildServices,
     machine: MachineBuilds | None,
     *,
     recorder: Recorder,

@@ -10,10 +10,11 @@ from polyarch import names as shared
 from polyarch.installation.operator import operator_rights
 from polyarch.kube.client import Client
 from polyarch.kube.controller import After, Controller, Result
+from polyarch.kube.informer import Informer
 from polyarch.kube.manager import Components, Leadership, Process, Role, leader_check
 from polyarch.kube.queue import WorkQueue
-from polyarch.kube.resources import CRDS, PODS
-from polyarch.objects import Key
+from polyarch.kube.resources import CRDS, MUTATING_WEBHOOKS, PODS
+from polyarch.objects import Key, Unstructured
 from polyarch.operator.apply_sets import OperandApplySets, operand_kinds
 from polyarch.operator.cluster import Discovery, InitialSync, OperatorNamespace
 from polyarch.operator.components import placement_status
@@ -27,6 +28,8 @@ from polyarch.operator.components.placement_reconciler import (
 )
 from polyarch.operator.components.placement_uninstall import ForcedRelease, Uninstaller
 from polyarch.operator.components.placement_webhooks import KINDS, Definition, RegistrationReconciler, ResourceWebhooks
+from polyarch.operator.components.taints_reconciler import TaintsReconciler, TaintsUninstaller
+from polyarch.operator.components.taints_status import PlacementScope
 from polyarch.operator.operands import OPERATOR_CONTAINER
 from polyarch.operator.serving_secrets import ServingSecrets, operator_account
 from polyarch.operator.settings import DEFAULT_IMAGE, OperatorSettings
@@ -34,8 +37,81 @@ from polyarch.operator.uninstall import SOON
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS
 from polyarch.run.logs import Verbosity
-from polyarch.run.parts.operated_numa import OperatedNuma
-from polyarch.run.parts.taints_beside import OperatedTaints
+from polyarch.run.numa_component import NumaComponent
+from polyarch.selectors import InvalidSelector, Selector
+from polyarch.taints.api import ARCHITECTURE_TAINTS
+from polyarch.taints.settings import NOTHING
+
+
+class PlacementBeside:
+    """Placement as taints sees it."""
+
+    def __init__(self, observation: PlacementInformers, operands: OperandApplySets) -> None:
+        self._observation = observation
+        self._operands = operands
+
+    @property
+    def configuration(self) -> PlacementScope | None:
+        """What the ClusterPodPlacementConfig and the policy say; None without the former."""
+        found, policy = self._observation.configuration, self._observation.policy.spec
+        if found is None:
+            return None
+        selector = found.spec.namespace_selector
+        try:
+            namespaces = Selector.parse(selector) if selector is not None else None
+        except InvalidSelector:
+            namespaces = NOTHING
+        return PlacementScope(namespaces=namespaces, excluded=policy.excluded_namespaces, audits=policy.mode == "audit")
+
+    @property
+    def webhook(self) -> Mapping[str, Any] | None:
+        """The entry of the pod webhook's configuration, as the API server has it."""
+        found = self._operands.get(MUTATING_WEBHOOKS, names.WEBHOOK_CONFIGURATION)
+        if found is None or found.metadata.deletion_timestamp is not None:
+            return None
+        registered: list[dict[str, Any]] = found.document.get("webhooks") or []
+        return registered[0] if registered else None
+
+
+class TaintsComponent:
+    """The reconciler of taints and what it watches. ``placed``: the operands of placement, whose kinds are the same."""
+
+    def __init__(
+        self,
+        process: Process,
+        settings: OperatorSettings,
+        *,
+        home: OperatorNamespace,
+        discovery: Discovery,
+        observation: PlacementInformers,
+        placed: OperandApplySets,
+        sets: OperandApplySets,
+        secrets: ServingSecrets,
+    ) -> None:
+        self._objects: Informer[Unstructured] = process.informer(ARCHITECTURE_TAINTS, Unstructured)
+        self._sets = sets
+        client, clock = process.client, process.clock
+        self.reconciler = TaintsReconciler(
+            client,
+            settings,
+            self._objects,
+            home=home,
+            discovery=discovery,
+            sets=sets,
+            trust=secrets,
+            placement=PlacementBeside(observation, placed),
+            farewell=TaintsUninstaller(client, process.informers, sets, home=settings.namespace, clock=clock),
+            clock=clock,
+        )
+
+    def on_change(self, changed: Callable[..., None]) -> None:
+        """Calls ``changed`` with every change that a pass may have to answer."""
+        self._objects.add_handler(changed)
+        self._sets.add_handler(changed)
+
+
+# -- ``polyarch run operator``: makes the other roles and serves the custom resources' webhooks (PL-500).
+
 
 PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
 """Variables of the operator that it passes on to the roles which ask registries."""
@@ -62,7 +138,7 @@ async def setup(process: Process) -> Components:
         if numa is not None:
             numa.changed()
 
-    numa: OperatedNuma | None = None
+    numa: NumaComponent | None = None
     discovery = Discovery(client, changed, clock=clock)
     cluster = await discovery.look()
     secrets = ServingSecrets(
@@ -85,7 +161,7 @@ async def setup(process: Process) -> Components:
         OperandApplySets(client, process.informers, kinds, home=namespace, part_of=part, clock=clock, recorder=recorder)
         for part in (names.OPERAND, shared.TAINTS, shared.BUILDER)
     )
-    taints = OperatedTaints(
+    taints = TaintsComponent(
         process,
         settings,
         home=home,
@@ -105,7 +181,7 @@ async def setup(process: Process) -> Components:
         tainted=lambda: taints.reconciler.tolerated,
         placed=lambda: observation.configuration is not None,
     )
-    numa = OperatedNuma(process, settings, home=home, discovery=discovery, recorder=recorder)
+    numa = NumaComponent(process, settings, home=home, discovery=discovery, recorder=recorder)
     forced = process.metrics.counter(
         "polyarch_placement_forced_releases_total", "Pods that the operator released during an uninstall"
     )

@@ -28,8 +28,8 @@ from polyarch.placement.events import Event
 from polyarch.placement.sweep import Sweeper
 from polyarch.placement.warmup import WarmUp
 from polyarch.run.logs import Verbosity
-from polyarch.run.parts.placement import Parts, open_parts
-from polyarch.run.reporting.keeper import MakesReports, ReportKeeper
+from polyarch.run.placement_services import PlacementServices, open_parts
+from polyarch.run.report_keeper import MakesReports, ReportKeeper
 from polyarch.run.settings import RegistrySettings, TaintRoleSettings
 
 WORKERS: Final = 32
@@ -41,7 +41,7 @@ async def setup(process: Process) -> Components:
     return components(process, await process.share(open_parts))
 
 
-def components(process: Process, parts: Parts) -> Components:
+def components(process: Process, parts: PlacementServices) -> Components:
     """All replicas reconcile; only the leader releases unresolved pods, holds them and posts events (PL-530)."""
     metrics, clock = parts.metrics, process.clock
 
@@ -145,9 +145,9 @@ def components(process: Process, parts: Parts) -> Components:
     )
 
 
-def _rounds(process: Process, parts: Parts) -> MakesReports:
+def _rounds(process: Process, parts: PlacementServices) -> MakesReports:
     """Loaded for the first report: most clusters keep none."""
-    from polyarch.run.reporting.rounds import ReportRounds
+    from polyarch.run.report_rounds import ReportRounds
 
     images = parts.images
     return ReportRounds(

@@ -5,9 +5,8 @@ from typing import Final
 from polyarch.kube.manager import Components, Process, Role
 from polyarch.placement.webhook import PodWebhook
 from polyarch.run.logs import Verbosity
-from polyarch.run.parts.controller_lease import lease_watch
-from polyarch.run.parts.images import open_admission_lookups
-from polyarch.run.parts.placement import open_parts
+from polyarch.run.placement_services import open_parts
+from polyarch.run.services import lease_watch, open_admission_lookups
 from polyarch.run.settings import RegistrySettings, TaintRoleSettings
 
 

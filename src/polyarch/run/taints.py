@@ -1,24 +1,425 @@
 """``polyarch run taints``: taints nodes and adds tolerations (TN-003, TN-080). One replica leads."""
 
-from typing import Any, Final
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final, NamedTuple, Protocol
 
+import msgspec
+
+from polyarch.images.resolver import LowPriorityLookups
 from polyarch.kube.admission import Route
-from polyarch.kube.manager import Components, Leadership, Process, Role, Task, leader_check
-from polyarch.kube.queue import WorkQueue
-from polyarch.objects import Key, Pod
+from polyarch.kube.controller import Controller
+from polyarch.kube.events import Recorder, Regarding
+from polyarch.kube.informer import Informer
+from polyarch.kube.manager import Caches, Components, Leadership, Process, Role, Task, leader_check
+from polyarch.kube.queue import Priority, WorkQueue
+from polyarch.kube.resources import DAEMONSETS, NODES, PODS
+from polyarch.kube.store import Change
+from polyarch.objects import DaemonSet, Key, Node, Pod
 from polyarch.placement.patch import has_gate
 from polyarch.run.logs import Verbosity
-from polyarch.run.parts.controller_lease import lease_watch
-from polyarch.run.parts.images import open_admission_lookups
-from polyarch.run.parts.taints import TaintParts, open_pod_admission, open_taints
+from polyarch.run.services import ImageServices, lease_watch, open_admission_lookups, open_images, open_taint_facts
 from polyarch.run.settings import RegistrySettings, TaintRoleSettings
-from polyarch.run.tainting.nodes import node_duty
-from polyarch.run.tainting.pods import pod_duty
-from polyarch.run.tainting.status import status_duty
-from polyarch.run.tainting.templates import template_duty
 from polyarch.taints import names
+from polyarch.taints.bound_pods import BoundPods
+from polyarch.taints.daemonsets import TemplateController
+from polyarch.taints.events import ACTION, NodeEvent, PodEvent
+from polyarch.taints.facts import TaintFacts
 from polyarch.taints.image_waiting import ImageWaiting
-from polyarch.taints.webhook import TemplateAdmission
+from polyarch.taints.metrics import TaintMetrics
+from polyarch.taints.names import REGISTRATION_POLICY
+from polyarch.taints.node_rules import KnowsUnscheduled, Pending, pending_because_of_taints
+from polyarch.taints.nodes import Census, NodeController, Pace
+from polyarch.taints.pods import CHANGED, UNSCHEDULED, ChangedPods, PodController, PodWrites, WatchedPods
+from polyarch.taints.registration import RegistrationKeeper
+from polyarch.taints.rollout import ClusterSafety, KnowsRunning, KnowsUncovered, KnowsUndecided, TaintRollout
+from polyarch.taints.settings import TaintSettings
+from polyarch.taints.status import OBJECT, NodeReport, Part, StatusWriter
+from polyarch.taints.webhook import PodAdmission, TemplateAdmission
+
+
+class TaintServices:
+    """What the duties of the role share."""
+
+    def __init__(self, process: Process, facts: TaintFacts, images: ImageServices) -> None:
+        self.process = process
+        self.facts = facts
+        self.images = images
+        self.metrics = TaintMetrics(process.metrics)
+        self.caches: list[Caches] = [facts, *images.caches]
+        """To be run by each role that uses these parts."""
+
+
+@asynccontextmanager
+async def open_taints(process: Process) -> AsyncIterator[TaintServices]:
+    """Open the parts; watches start when the process runs."""
+    facts = await process.share(open_taint_facts)
+    yield TaintServices(process, facts, await process.share(open_images))
+
+
+@asynccontextmanager
+async def open_pod_admission(process: Process) -> AsyncIterator[PodAdmission]:
+    """Open the admission of pods that placement does not see."""
+    parts = await process.share(open_taints)
+    yield PodAdmission(
+        facts=parts.facts,
+        lookups=await process.share(open_admission_lookups),
+        clock=process.clock,
+        metrics=parts.metrics,
+        failed=parts.images.metrics.internal_errors.inc,
+    )
+
+
+# -- One duty of a role that several modules put together: what runs in each replica, and what only the leader does.
+
+
+class ControllerGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Tasks by name; what is ``led`` is the leader's, and its controllers are fenced by the Lease (KR-030)."""
+
+    controllers: tuple[Controller[Any], ...] = ()
+    background: Mapping[str, Task] = {}
+    led_controllers: tuple[Controller[Any], ...] = ()
+    led: Mapping[str, Task] = {}
+
+
+# -- Nodes: their taints, the policy for those that register, and what the status says of them (TN-020 to TN-027).
+
+
+WRITERS: Final = 8
+"""Nodes that are written at a time: as many as a slow API server needs for 600 a minute."""
+ROLLOUT: Final = Key("", "rollout")
+POLICY: Final = Key("", REGISTRATION_POLICY)
+
+
+class Unscheduled(KnowsUndecided, KnowsUnscheduled, Protocol):
+    """What is asked of the room ``unscheduled``."""
+
+
+class NodeControllers(NamedTuple):
+    """The duty, the numbers of nodes, and what the status says of them."""
+
+    duty: ControllerGroup
+    census: Census
+    report: NodeReport
+
+
+def node_duty(
+    process: Process,
+    parts: TaintServices,
+    recorder: Recorder,
+    *,
+    is_leading: Callable[[], bool],
+    daemon_sets: KnowsUncovered,
+    unscheduled: Unscheduled,
+    running: KnowsRunning,
+) -> NodeControllers:
+    """The parts, put together."""
+    clock, facts, metrics = process.clock, parts.facts, parts.metrics
+    from_file = process.settings_of(TaintRoleSettings).configuration is not None
+    informer = process.informer(NODES, Node)
+    writes: WorkQueue[Key] = WorkQueue("taint-nodes", clock, metrics=process.metrics)
+    passes: WorkQueue[Key] = WorkQueue("taint-rollout", clock, metrics=process.metrics)
+    policies: WorkQueue[Key] = WorkQueue("registration-policy", clock, metrics=process.metrics)
+
+    def wake() -> None:
+        passes.add(ROLLOUT)
+
+    def post(node: Node, event: NodeEvent) -> None:
+        regarding = Regarding.of(NODES, node.metadata)
+        recorder.event(regarding, type=event.type, reason=event.reason, note=event.note, action=ACTION)
+
+    def pending(settings: TaintSettings) -> Pending | None:
+        pods = unscheduled.pods()
+        if pods is None:
+            return None
+        return pending_because_of_taints(pods, informer.store.values(), settings, facts.labels_of)
+
+    controller = NodeController(
+        nodes=informer,
+        facts=facts,
+        client=process.client,
+        post=post,
+        enqueue=writes.add,
+        wake=wake,
+        is_leading=is_leading,
+        clock=clock,
+        metrics=metrics,
+    )
+    informer.add_handler(controller.seen)
+    safety = ClusterSafety(
+        process,
+        namespace=process.settings.namespace,
+        daemon_sets=daemon_sets,
+        pods=unscheduled,
+        running=running,
+    )
+    registration = RegistrationKeeper(
+        facts=facts,
+        client=process.client,
+        informers=process.informers,
+        released=lambda: rollout.released,
+        wake=lambda: policies.add(POLICY),
+        clock=clock,
+        metrics=metrics,
+    )
+    rollout = TaintRollout(
+        nodes=controller,
+        facts=facts,
+        safety=safety,
+        pending=pending,
+        pace=Pace(clock),
+        released=lambda: policies.add(POLICY),
+        clock=clock,
+        metrics=metrics,
+    )
+
+    def webhook_changed() -> None:
+        rollout.safety_changed()
+        wake()
+
+    def facts_changed(namespace: str | None) -> None:
+        if namespace is None:
+            rollout.settings_changed()
+            wake()
+            policies.add(POLICY)
+
+    async def lead() -> None:
+        rollout.started_leading()
+        wake()
+        policies.add(POLICY)
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            rollout.stopped_leading()
+
+    async def tell_architectures() -> None:
+        """Without an object, every replica learns from its own watch what the status would say (TN-031)."""
+        await informer.synced()
+        informer.add_handler(lambda _: facts.take_architectures(controller.census.architectures))
+        await asyncio.get_running_loop().create_future()
+
+    facts.on_change(facts_changed)
+    safety.on_change(webhook_changed)
+    duty = ControllerGroup(
+        background={"architectures of nodes": tell_architectures} if from_file else {},
+        led={"nodes": lead},
+        led_controllers=(
+            Controller(
+                writes.name,
+                controller.reconcile,
+                queue=writes,
+                workers=WRITERS,
+                clock=clock,
+                metrics=process.metrics,
+                writes=informer.writes,
+            ),
+            *(
+                Controller(queue.name, reconcile, queue=queue, workers=1, clock=clock, metrics=process.metrics)
+                for queue, reconcile in ((passes, rollout.reconcile), (policies, registration.reconcile))
+            ),
+        ),
+    )
+    report = NodeReport(
+        facts=facts,
+        nodes=controller,
+        rollout=rollout,
+        registration=registration,
+        admission=lambda: safety.admission,
+    )
+    return NodeControllers(duty, controller.census, report)
+
+
+# -- Pods without a node and, if the policy says so, pods on nodes (TN-043 to TN-049).
+
+
+WORKERS: Final = 32
+"""Concurrent passes; each lasts about one PATCH."""
+
+
+class PodControllers(NamedTuple):
+    """The duty, and those of its parts that others ask."""
+
+    duty: ControllerGroup
+    controller: PodController
+    bound: BoundPods
+
+
+def pod_duty(
+    process: Process,
+    parts: TaintServices,
+    images: ImageWaiting,
+    queue: WorkQueue[Key],
+    recorder: Recorder,
+    *,
+    is_leading: Callable[[], bool],
+    is_held: Callable[[Pod], bool],
+) -> PodControllers:
+    """``is_held``: placement keeps the pod, and brings its tolerations when it lets it go."""
+    clock, metrics = process.clock, parts.metrics
+    unscheduled = process.informer(PODS, Pod, field_selector=UNSCHEDULED)
+    changed = process.informer(PODS, Pod, label_selector=CHANGED)
+    pods = WatchedPods(unscheduled, changed)
+
+    def post(pod: Pod, event: PodEvent) -> None:
+        regarding = Regarding.of(PODS, pod.metadata)
+        recorder.event(regarding, type="Warning", reason=event.reason, note=event.note, action=event.action)
+
+    writes = PodWrites(
+        process.client,
+        post=post,
+        note_write=pods.note_write,
+        wake=queue.add,
+        is_connected=pods.is_connected,
+        clock=clock,
+        metrics=metrics,
+        uniform=random.random,
+    )
+    finishes = ChangedPods(
+        process.client, images=images, writes=writes, post=post, is_leading=is_leading, metrics=metrics
+    )
+    controller = PodController(
+        pods=pods,
+        facts=parts.facts,
+        images=images,
+        writes=writes,
+        changed=finishes,
+        enqueue=queue.add,
+        clock=clock,
+        metrics=metrics,
+        is_leading=is_leading,
+        is_held=is_held,
+    )
+    bound = BoundPods(
+        process.client,
+        facts=parts.facts,
+        images=LowPriorityLookups(parts.images.registries, parts.images.secrets, clock, parts.images.metrics),
+        clock=clock,
+        metrics=metrics,
+    )
+
+    def seen(change: Change[Pod]) -> None:
+        queue.add(change.key, Priority.LOW if change.initial else Priority.NORMAL)
+
+    unscheduled.add_handler(seen)
+    changed.add_handler(seen)
+    metrics.gated_pods.set_function(lambda: float(controller.gated if is_leading() else 0))
+    metrics.oldest_gate_seconds.set_function(lambda: controller.oldest_gate if is_leading() else 0.0)
+    passes = Controller(
+        queue.name,
+        controller.reconcile,
+        queue=queue,
+        workers=WORKERS,
+        clock=clock,
+        metrics=process.metrics,
+        writes=pods,
+    )
+    duty = ControllerGroup(
+        controllers=(passes,), led={"take over": controller.started_leading, "pods on nodes": bound.run}
+    )
+    return PodControllers(duty, controller, bound)
+
+
+# -- Templates of DaemonSets (TN-050 to TN-052).
+
+
+class TemplateControllers(NamedTuple):
+    """The duty, and the controller that others ask."""
+
+    duty: ControllerGroup
+    controller: TemplateController
+
+
+class _Watched:
+    """The DaemonSets of an informer."""
+
+    def __init__(self, informer: Informer[DaemonSet]) -> None:
+        self._informer = informer
+
+    def get(self, key: Key) -> DaemonSet | None:
+        return self._informer.store.get(key)
+
+    def known(self) -> list[Key]:
+        return list(self._informer.store.keys())
+
+
+def template_duty(
+    process: Process,
+    parts: TaintServices,
+    images: ImageWaiting,
+    queue: WorkQueue[Key],
+    recorder: Recorder,
+    *,
+    is_leading: Callable[[], bool],
+) -> TemplateControllers:
+    """What templates lack is added by the leader."""
+    daemon_sets = process.informer(DAEMONSETS, DaemonSet)
+    nodes = process.informer(NODES, Node)
+
+    def post(daemon_set: DaemonSet, *, reason: str, note: str, action: str) -> None:
+        regarding = Regarding.of(DAEMONSETS, daemon_set.metadata)
+        recorder.event(regarding, type="Warning", reason=reason, note=note, action=action)
+
+    controller = TemplateController(
+        daemon_sets=_Watched(daemon_sets),
+        nodes=nodes.store.values,
+        facts=parts.facts,
+        images=images,
+        client=process.client,
+        post=post,
+        note_write=daemon_sets.writes.note_write,
+        enqueue=queue.add,
+        clock=process.clock,
+        metrics=parts.metrics,
+        is_leading=is_leading,
+        is_connected=lambda: not daemon_sets.broken_seconds,
+    )
+
+    def seen(change: Change[DaemonSet]) -> None:
+        queue.add(change.key, Priority.LOW if change.initial else Priority.NORMAL)
+
+    daemon_sets.add_handler(seen)
+    parts.metrics.blocked_templates.set_function(lambda: float(controller.blocked if is_leading() else 0))
+    passes = Controller(
+        queue.name,
+        controller.reconcile,
+        queue=queue,
+        clock=process.clock,
+        metrics=process.metrics,
+        writes=daemon_sets.writes,
+    )
+    return TemplateControllers(
+        ControllerGroup(controllers=(passes,), led={"take templates over": controller.started_leading}), controller
+    )
+
+
+# -- The status of ArchitectureTaints, to which the other duties contribute (TN-014).
+
+
+def status_duty(
+    process: Process, parts: TaintServices, contributions: Sequence[Part], *, is_leading: Callable[[], bool]
+) -> ControllerGroup:
+    """The one writer; a configuration from a file is only logged."""
+    clock, facts = process.clock, parts.facts
+    queue: WorkQueue[Key] = WorkQueue("taint-status", clock, metrics=process.metrics)
+    from_file = process.settings_of(TaintRoleSettings).configuration is not None
+    writer = StatusWriter(facts, process.client, contributions, clock=clock, from_file=from_file)
+
+    def changed(namespace: str | None) -> None:
+        if namespace is None:
+            queue.add(OBJECT)
+
+    async def take_over() -> None:
+        queue.add(OBJECT)
+
+    facts.on_change(changed)
+    parts.metrics.degraded.set_function(lambda: float(writer.is_degraded and is_leading()))
+    controller = Controller(queue.name, writer.reconcile, queue=queue, workers=1, clock=clock, metrics=process.metrics)
+    return ControllerGroup(led={"take over status": take_over}, led_controllers=(controller,))
+
+
+# -- ``polyarch run taints``: taints nodes and adds tolerations (TN-003, TN-080). One replica leads.
 
 
 async def setup(process: Process) -> Components:
@@ -35,7 +436,7 @@ async def setup(process: Process) -> Components:
     return components(process, parts, routes=(pods.route(), templates.route()))
 
 
-def components(process: Process, parts: TaintParts, *, routes: tuple[Route[Any], ...] = ()) -> Components:
+def components(process: Process, parts: TaintServices, *, routes: tuple[Route[Any], ...] = ()) -> Components:
     """All replicas serve; only the leader writes to the cluster."""
     election = process.election(names.LEASE)
     is_leading = leader_check(election)

@@ -15,7 +15,7 @@ from cyclopts import App
 
 from polyarch.cli import main
 from polyarch.cli.app import app
-from polyarch.cli.options.declared import WordsApp
+from polyarch.cli.options.help_page import WordsApp
 from polyarch.cli.output.logs import errors_only
 
 

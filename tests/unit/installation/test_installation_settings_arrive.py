@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from polyarch.cli import main
-from polyarch.cli.roles.run import Choice
+from polyarch.cli.roles.commands import RoleChoice
 from polyarch.installation import objects, operator
 from polyarch.installation.settings import InstallationSettings
 from polyarch.kube.manager import Role
@@ -211,7 +211,7 @@ def test_in_010_every_setting_of_the_operator_changes_what_it_makes(name: str) -
 # -- from what it makes to the roles -----------------------------------------------------------------------------------
 
 
-ROLES = {each.label for each in Choice}
+ROLES = {each.label for each in RoleChoice}
 """Those of ``polyarch run``; the exporter's and the extender's flags are theirs alone, and tested there (NE-131)."""
 
 

@@ -17,7 +17,7 @@ from polyarch.oci.transport.addresses import InvalidSetting
 from polyarch.operator.cluster import OperatorNamespace
 from polyarch.operator.registry_settings import wrong_authorities, wrong_configuration, wrong_range, wrong_ranges
 from polyarch.operator.settings import OperatorSettings
-from polyarch.run.parts.registries import open_registries
+from polyarch.run.registries import open_registries
 
 CA = trustme.CA().cert_pem.bytes()
 RANGES = ["10.0.0.0/8", " 10.0.0.0/8", "10.0.0.1/8", "1.2.3.4", "fd00::/8", "10.0.0/8", "10.0.0.0/33", "lan", ""]

@@ -16,8 +16,8 @@ from polyarch.kube.resources import Resource
 from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
 from polyarch.objects import Key
 from polyarch.operator.settings import OperatorSettings
-from polyarch.run.parts.numa_controllers import NumaControllers
-from polyarch.run.parts.operated_numa import BACKOFF, LONGEST, NAMES, START, OperatedNuma
+from polyarch.run.numa_component import BACKOFF, LONGEST, NAMES, START, NumaComponent
+from polyarch.run.numa_controllers import NumaControllers
 
 DONE = Done()
 LOADED = """
@@ -65,7 +65,7 @@ class Controllers(NumaControllers):
         return self.ends
 
 
-class Operated(OperatedNuma):
+class Operated(NumaComponent):
     def __init__(self, numa: str = "auto") -> None:
         self.caches: dict[Resource, Cache] = {OPERATORS: Cache(), SCHEDULERS: Cache()}
         self.passes = Controllers()

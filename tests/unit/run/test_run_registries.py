@@ -20,8 +20,7 @@ from polyarch.oci.mirrors.unqualified import unqualified
 from polyarch.oci.reference import parse
 from polyarch.oci.transport.addresses import InvalidSetting
 from polyarch.run.logs import Verbosity, configure
-from polyarch.run.parts.openshift import host_certificates, registry_rules, search_registries
-from polyarch.run.parts.registries import open_registries
+from polyarch.run.registries import host_certificates, open_registries, registry_rules, search_registries
 
 DIGEST = "@sha256:" + "a" * 64
 

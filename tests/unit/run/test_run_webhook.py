@@ -10,7 +10,7 @@ from polyarch.kube.lease import Lease, LeaseSpec
 from polyarch.kube.settings import ProcessSettings
 from polyarch.kube.store import Change
 from polyarch.objects import Key
-from polyarch.run.parts.controller_lease import lease_watch
+from polyarch.run.services import lease_watch
 
 KEY = Key("polyarch-system", "ppc-controllers-208d7abd.multiarch.openshift.io")
 

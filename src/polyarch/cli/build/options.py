@@ -5,10 +5,10 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from polyarch.cli.options.registries import RegistryOptions
-from polyarch.cli.options.values import (
+from polyarch.cli.options.common import (
     CLUSTER,
     REGISTRIES,
+    CompletionSource,
     Context,
     File,
     Host,
@@ -17,18 +17,18 @@ from polyarch.cli.options.values import (
     Namespace,
     Path,
     Placeholder,
-    Source,
     Tag,
     flag,
     option,
     subject,
 )
+from polyarch.cli.options.images import RegistryOptions
 
 BUILT = subject("What to build")
 
 Architectures = Annotated[str, Placeholder("ARCH,...")]
-BuildName = Annotated[str, Placeholder("NAME"), Source("polyarch.cli.build.candidates:builds")]
-RunName = Annotated[str, Placeholder("NAME"), Source("polyarch.cli.build.candidates:runs")]
+BuildName = Annotated[str, Placeholder("NAME"), CompletionSource("polyarch.cli.build.completions:builds")]
+RunName = Annotated[str, Placeholder("NAME"), CompletionSource("polyarch.cli.build.completions:runs")]
 BuildContext = Annotated[str, Placeholder("DIR|git:URL@COMMIT|image:REF@DIGEST")]
 OverridePath = Annotated[str, Placeholder("ARCH=PATH")]
 Repository = Annotated[str, Placeholder("REPOSITORY")]
@@ -37,7 +37,7 @@ Strategy = Annotated[Literal["Native", "PreferNative", "Emulated"], Placeholder(
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class WishFlags:
+class BuildFlags:
     """What an ImageBuild says; what is not given stays as it is, or has its default."""
 
     file: Annotated[
@@ -93,7 +93,7 @@ class WishFlags:
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class WhereFlags:
+class ClusterFlags:
     """Which cluster, and which namespace of it."""
 
     namespace: Annotated[
@@ -129,6 +129,6 @@ class RegistryFlags:
         )
 
 
-NO_WISH = WishFlags()
+NO_WISH = BuildFlags()
 NO_REGISTRY = RegistryFlags()
-USUAL_PLACE = WhereFlags()
+USUAL_PLACE = ClusterFlags()

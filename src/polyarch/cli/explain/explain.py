@@ -1,101 +1,386 @@
 """``polyarch explain``: why a pod is where it is, or what would become of one (PL-730 to PL-732).
 
-The command line alone; ``deciding`` does the work.
-"""
+The command line alone; ``deciding`` does the work."""
 
-from typing import Annotated, Literal
+import asyncio
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
-from cyclopts import App
+import msgspec
 
-from polyarch.cli.errors import UsageError
-from polyarch.cli.options.help_page import epilogue
-from polyarch.cli.options.manifests import DEFAULT_IMAGES, ImageOptions
-from polyarch.cli.options.outputs import output_option, outputs, refuse_overwriting
-from polyarch.cli.options.values import CLUSTER, Context, File, Namespace, Placeholder, flag, option, subject
-from polyarch.cli.options.verbosity import AS_USUAL, Verbosity
+from polyarch.cli.errors import CouldNotComplete, UsageError
+from polyarch.cli.explain.pods import Configuration, GivenPod, configuration_from, pods_from, read_pod
+from polyarch.cli.explain.tolerations import TolerationExplainer, tolerated
+from polyarch.cli.images.pod_images import wiring_of
+from polyarch.cli.images.resolve import how
+from polyarch.cli.input.objects import documents_in
+from polyarch.cli.options.common import Output, emit
+from polyarch.cli.options.images import ImageOptions
+from polyarch.cli.output.documents import document_text
+from polyarch.cli.output.logs import errors_only
+from polyarch.cli.output.messages import Messages
+from polyarch.cli.output.terminal import printable, styled
+from polyarch.images.pod_images import ImageFacts
+from polyarch.kube.errors import ConfigurationError, KubernetesError
+from polyarch.kube.patches import apply_patch
+from polyarch.objects import Pod
+from polyarch.oci.answer import Inspection
+from polyarch.oci.auth.credentials import CredentialStore
+from polyarch.oci.concurrent import map_concurrently
+from polyarch.oci.layers.deep import look_deeper
+from polyarch.oci.opening import Wiring, open_inspector
+from polyarch.oci.transport.addresses import InvalidSetting
+from polyarch.placement import explain as documents
+from polyarch.placement.admission import admit
+from polyarch.placement.decision import LookupProgress, PlacementDecision
+from polyarch.placement.patch import AdmissionPath as Way
+from polyarch.placement.patch import admission_patch
+from polyarch.placement.rules import ExaminedPod, decide, examine
 
-FORMATS = ("text", "json", "yaml", "patch")
-ExplainFormat = Annotated[Literal["text", "json", "yaml", "patch"], Placeholder("FORMAT[=FILE]")]
-Stage = Annotated[Literal["admission", "controller"], Placeholder("STAGE")]
-PodName = Annotated[str, Placeholder("POD")]
+JsonObject = Mapping[str, Any]
 
-EPILOGUE = epilogue(
-    note="Explains what placement decided for a pod, and what it would decide now; nothing is changed anywhere.",
-    examples=(
-        ("Explain a pod in the cluster", "polyarch explain web-7d4b -n shop"),
-        ("Explain manifests before they are applied", "polyarch explain -f deploy.yaml --objects policy.yaml"),
-        ("Explain what a chart renders", "helm template CHART | polyarch explain -f -"),
-        (
-            "Print the JSON patch, without registries",
-            "polyarch explain -f pod.yaml --offline --platforms-file platforms.json -o patch",
-        ),
-    ),
-    exits=(
-        (0, "all is well"),
-        (1, "the recorded decision is not the one of now, or a pod can run nowhere"),
-        (2, "the command line or a file it names is wrong"),
-        (3, "the API server or a registry could not be asked"),
-    ),
-)
-EXPLAINED = subject("What to explain")
+_STYLES = {"inline": "green", "gated": "yellow", "audit": "cyan", "ignored": "dim", "unavailable": "red"}
 
 
-def explain_pods(
-    pod: Annotated[PodName | None, option("A pod in the cluster, NAME or pod/NAME", group=EXPLAINED)] = None,
-    *,
-    file: Annotated[
-        list[File] | None,
-        option(
-            "Manifests with pods or workloads; - is standard input; repeatable",
-            "-f",
-            "--file",
-            group=EXPLAINED,
-            hyphen=True,
-        ),
-    ] = None,
-    objects: Annotated[
-        list[File] | None,
-        option("Configurations, policies, namespaces and nodes to decide with; repeatable", group=EXPLAINED),
-    ] = None,
-    stage: Annotated[Stage, option("Decide as the webhook, or as the controller", group=EXPLAINED)] = "admission",
-    cold: Annotated[bool, flag("Decide as if no image were known yet", group=EXPLAINED)] = False,
-    output: Annotated[list[ExplainFormat | str] | None, output_option(*FORMATS)] = None,
-    namespace: Annotated[
-        Namespace | None,
-        option("Namespace of the pod, or of manifests without one", "-n", "--namespace", group=CLUSTER),
-    ] = None,
-    kubeconfig: Annotated[File | None, option("Kubeconfig", group=CLUSTER, show_default="as kubectl")] = None,
-    context: Annotated[
-        Context | None, option("Context of the kubeconfig", group=CLUSTER, show_default="the current one")
-    ] = None,
-    images: ImageOptions = DEFAULT_IMAGES,
-    verbosity: Verbosity = AS_USUAL,
-) -> int:
-    """Say why a pod is where it is, or what would become of it; returns the exit code."""
-    messages = verbosity.messages()
-    wanted = outputs(output, FORMATS, messages=messages)
-    refuse_overwriting(wanted, [*(file or ()), *(objects or ()), images.platforms_file])
-    if (pod is None) == (file is None):
-        raise UsageError("explain takes either the name of a pod in the cluster, or -f with files; give one of them")
-    if pod is not None and pod.partition("/")[0] not in ("pod", "pods") and "/" in pod:
-        raise UsageError(
-            f"{pod!r} is not a pod; name one as NAME or pod/NAME, or explain a workload's manifest: "
-            f"kubectl get {pod} -o yaml | polyarch explain -f -"
+class _Row(NamedTuple):
+    """What is said, in parts with a style each. No line is wrapped: in a pipe it is as long as it is."""
+
+    name: str
+    parts: tuple[tuple[str, str], ...]
+
+
+def text_of(entries: Iterable[JsonObject], *, colour: bool = False) -> str:
+    """A block for each pod."""
+    return "\n".join(_pod(entry, colour) for entry in entries)
+
+
+def _pod(entry: JsonObject, colour: bool) -> str:
+    title = styled(printable(f"{entry['namespace']}/{entry['name']}"), "bold", colour=colour)
+    if source := entry.get("source"):
+        title += styled(printable(f"  ({source})"), "dim", colour=colour)
+    rows = list(_rows(entry))
+    width = max(len(row.name) for row in rows)
+    lines = [
+        f"{styled(row.name.ljust(width), 'dim', colour=colour)}  "
+        + "".join(styled(printable(text), style, colour=colour) for text, style in row.parts)
+        for row in rows
+    ]
+    return "".join(f"{line.rstrip()}\n" for line in (title, *lines))
+
+
+def _rows(entry: JsonObject) -> Iterator[_Row]:
+    decision = entry["decision"]
+    yield _row("path", entry["path"], _STYLES.get(entry["path"], ""))
+    rule = decision["rule"] if decision["rule"] != decision["reason"] else None
+    yield _row("decision", decision["reason"] + (f" ({rule})" if rule else ""))
+    yield _row("", decision["message"])
+    if (agrees := entry.get("agrees")) is not None:
+        recorded = entry["recorded"] or {"reason": "nothing"}
+        was = " ".join((recorded["reason"], ", ".join(recorded.get("arch") or ()))).strip()
+        verdict, style = ("the same as now", "") if agrees else ("differs from now", "red")
+        yield _row("recorded", f"{was}: {verdict}", style)
+    for number, image in enumerate(decision["images"]):
+        yield _Row("  images" if not number else "", tuple(_image(image)))
+    for what in ("required", "preferred"):
+        yield from _several(what, _changed(entry[what]["before"], entry[what]["after"]))
+    labels = [f"{key}={value}" for key, value in entry["labels"].items() if key.startswith("multiarch.openshift.io/")]
+    yield from _several("labels", labels)
+    yield from _several("gates", entry["gates"])
+    if (tolerations := entry.get("tolerations")) is not None:
+        yield _row("taints", tolerations["reason"])
+        yield _row("", tolerations["message"])
+        yield from (_row("", _taint(each)) for each in tolerations["nodes"])
+    yield from _several("warnings", entry["warnings"])
+    yield from _several("events", [f"{event['type']} {event['reason']}: {event['note']}" for event in entry["events"]])
+    if (waiting := entry["next"]) is not None:
+        yield _row("next", _next(waiting))
+
+
+def _row(name: str, text: str, style: str = "") -> _Row:
+    return _Row(f"  {name}" if name else "", ((text, style),))
+
+
+def _several(name: str, lines: Iterable[str]) -> Iterator[_Row]:
+    for number, line in enumerate(lines):
+        yield _row(name if not number else "", line)
+
+
+def _image(image: JsonObject) -> Iterator[tuple[str, str]]:
+    known = ", ".join(image["platforms"]) or f"{image['verdict']} ({image['note']})"
+    yield f"{image['image']}  {known}", ""
+    if image["stale"]:
+        yield "  an earlier answer, the registry does not respond", "yellow"
+    if image["problem"]:
+        yield f"  {image['problem']}", "red"
+
+
+def _changed(before: Any, after: Any) -> list[str]:
+    if before == after:
+        return [*_terms(before), "(unchanged)"] if before else []
+    return [*(f"- {term}" for term in _terms(before)), *(f"+ {term}" for term in _terms(after))]
+
+
+def _terms(affinity: Any) -> list[str]:
+    """One line per term."""
+    if not affinity:
+        return []
+    terms = affinity.get("nodeSelectorTerms", []) if isinstance(affinity, dict) else affinity
+    lines = []
+    for term in terms:
+        preference = term.get("preference", term)
+        expressions = [*(preference.get("matchExpressions") or ()), *(preference.get("matchFields") or ())]
+        texts = [
+            " ".join((each["key"], each["operator"], ",".join(each.get("values") or ()))).strip()
+            for each in expressions
+        ]
+        weight = f"{term['weight']}: " if "weight" in term else ""
+        lines.append(weight + (" and ".join(texts) or "an empty term, which matches no node"))
+    return lines
+
+
+def _taint(row: JsonObject) -> str:
+    """One architecture of nodes: its taint, and what covers it."""
+    of = f"{row['architecture']} ({row['nodes']} {'node' if row['nodes'] == 1 else 'nodes'})"
+    if row["taint"] is None:
+        return f"{of}: no taint"
+    taint = f"{of}: {row['taint']}" + (f" on {row['tainted']}" if row["tainted"] != row["nodes"] else "")
+    if row["toleratedBy"] is not None:
+        return f"{taint}: tolerated by {_toleration(row['toleratedBy'])}"
+    return f"{taint}: {'gets a toleration' if row['added'] else 'not tolerated'}"
+
+
+def _toleration(toleration: JsonObject) -> str:
+    parts = (toleration.get(name, "") for name in ("key", "operator", "value", "effect"))
+    return " ".join(part for part in parts if part)
+
+
+def _next(waiting: JsonObject) -> str:
+    images = f" ({', '.join(waiting['images'])})" if waiting["images"] else ""
+    until = f", for at most {waiting['until']}" if waiting["until"] else ""
+    then = f", then {waiting['then']}" if waiting["then"] else ""
+    return f"waits for {waiting['waitsFor']}{images}{until}{then}"
+
+
+# -- The work of ``polyarch explain``: pods in, what was and would be decided out (PL-730 to PL-732).
+
+
+Stage = Literal["admission", "controller"]
+Json = dict[str, Any]
+
+NOT_ASKED = ("transient", "limit")
+"""Classes of failures that leave the command's question open."""
+OFFLINE_MISS = "offline-miss"
+SETTLED_AT_ONCE = 8
+
+
+class ExplanationEntry(msgspec.Struct, frozen=True):
+    """One pod's entry of the document, and what the exit code depends on."""
+
+    entry: Json
+    decision: PlacementDecision
+    agrees: bool = True
+
+
+class LookupOptions(NamedTuple):
+    """How images are asked for."""
+
+    wiring: Wiring
+    credentials: CredentialStore
+    options: ImageOptions
+    messages: Messages
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainOptions:
+    """The command line of ``polyarch explain`` without the options that it shares."""
+
+    pod: str | None
+    files: Sequence[str] = ()
+    objects: Sequence[str] = ()
+    stage: Stage = "admission"
+    cold: bool = False
+    namespace: str | None = None
+    kubeconfig: str | None = None
+    context: str | None = None
+
+
+def run_explain(asked: ExplainOptions, images: ImageOptions, outputs: Sequence[Output], *, messages: Messages) -> int:
+    """Decide anew and print; returns the exit code (PL-730)."""
+    errors_only(verbose=messages.verbose)
+    images.check()
+    try:
+        # The question is what would be decided now, so every tag is checked again.
+        registries = LookupOptions(
+            wiring_of(images, revalidate_interval=0.0), images.access.credentials(), images, messages
         )
-    from polyarch.cli.explain.deciding import Asked, run_explain
+        if asked.pod is not None:
+            notes, found = asyncio.run(_in_cluster(asked, registries))
+        else:
+            configuration = configuration_from(documents_in(asked.objects, messages.remark))
+            given = pods_from(documents_in(asked.files, messages.remark), namespace=asked.namespace or "default")
+            notes = configuration.notes
+            found = asyncio.run(_in_files(given, configuration, asked, registries))
+    except (InvalidSetting, ConfigurationError) as error:
+        raise UsageError(str(error)) from None
+    except KubernetesError as error:
+        raise CouldNotComplete(str(error)) from None
+    emit(outputs, lambda form, colour: _rendered([each.entry for each in found], form, colour))
+    for note in (*notes, *_missed(found), *_elsewhere(found)):
+        messages.note(note)
+    return _exit_code(found, cold=asked.cold)
 
-    asked = Asked(
-        pod=pod,
-        files=file or (),
-        objects=objects or (),
-        stage=stage,
-        cold=cold,
-        namespace=namespace,
-        kubeconfig=kubeconfig,
-        context=context,
+
+async def _in_files(
+    given: Sequence[GivenPod],
+    configuration: Configuration,
+    asked: ExplainOptions,
+    registries: LookupOptions,
+) -> list[ExplanationEntry]:
+    at_controller = asked.stage == "controller"
+    cases = [examine(configuration.facts(each.pod, each.namespace, stored=False)) for each in given]
+    several = [tolerated(each, configuration) for each in given]
+    answers = {} if asked.cold else await _answers(cases, registries, bundles=at_controller, tolerations=several)
+    found = []
+    for each, case, tolerations in zip(given, cases, several, strict=True):
+        explained = _at_admission(each.document, case, answers)
+        if at_controller and case.rule is None:
+            explained = _at_controller(each, case, configuration, answers)
+        entry = _with(tolerations, explained.entry, answers)
+        found.append(msgspec.structs.replace(explained, entry={"source": each.source, **entry}))
+    return found
+
+
+def _with(tolerations: TolerationExplainer | None, entry: Json, answers: Mapping[str, Inspection]) -> Json:
+    """The entry with what is said of taints, if there is anything to say."""
+    return entry if tolerations is None else {**entry, "tolerations": tolerations.explained(answers)}
+
+
+def _at_admission(document: Json, case: ExaminedPod, answers: Mapping[str, Inspection]) -> ExplanationEntry:
+    decision = decide(case, answers)
+    admission = admit(case, decision, controller_available=True)
+    return ExplanationEntry(documents.explain_admission(document, case, admission), decision)
+
+
+def _at_controller(
+    given: GivenPod, case: ExaminedPod, configuration: Configuration, answers: Mapping[str, Inspection]
+) -> ExplanationEntry:
+    """The pod is gated as the webhook would, and what the controller then makes of it when waiting is over."""
+    gated = apply_patch(given.document, admission_patch(case, decide(case, {}), Way.GATED))
+    stored = examine(configuration.facts(msgspec.convert(gated, Pod), given.namespace, stored=True))
+    decision = decide(stored, answers, LookupProgress.ENDED if answers else LookupProgress.WAITING)
+    return ExplanationEntry(documents.explain_controller(gated, stored, decision), decision)
+
+
+async def _in_cluster(
+    asked: ExplainOptions, registries: LookupOptions
+) -> tuple[tuple[str, ...], list[ExplanationEntry]]:
+    seen = await read_pod(
+        asked.pod or "",
+        namespace=asked.namespace,
+        kubeconfig=asked.kubeconfig,
+        context=asked.context,
+        credentials=registries.credentials,
     )
-    return run_explain(asked, images, wanted, messages=messages)
+    registries = registries._replace(credentials=seen.credentials)
+    case = examine(seen.configuration.facts(seen.given.pod, seen.given.namespace, stored=seen.is_gated))
+    tolerations = tolerated(seen.given, seen.configuration, age=seen.age)
+    answers = await _answers([case], registries, bundles=True, tolerations=[tolerations])
+    if seen.is_gated:
+        decision = seen.now(case, answers)
+        entry = _with(tolerations, documents.explain_controller(seen.given.document, case, decision), answers)
+        return seen.configuration.notes, [ExplanationEntry(entry, decision)]
+    decision = decide(case, answers, LookupProgress.ENDED)
+    entry = _with(tolerations, documents.explain_finished(seen.given.document, case, decision), answers)
+    return seen.configuration.notes, [ExplanationEntry(entry, decision, entry["agrees"])]
 
 
-explain = App(name="explain", help_epilogue=EPILOGUE)
-explain.default(explain_pods)
+async def _answers(
+    cases: Iterable[ExaminedPod],
+    registries: LookupOptions,
+    *,
+    bundles: bool,
+    tolerations: Iterable[TolerationExplainer | None] = (),
+) -> dict[str, Inspection]:
+    """What all images say, each asked once; tolerations may depend on images that placement does not need.
+
+    ``bundles``: indexes of a pod that would be impossible are looked at again, as the controller does, for they may be
+    operator bundles (RG-046).
+    """
+    cases = list(cases)
+    images = [use for case in cases for use in case.images]
+    images += [use for each in tolerations if each is not None for use in each.case.images]
+    uses = {use.text: use.reference for use in images if use.reference is not None}
+    async with open_inspector(registries.wiring, credentials=registries.credentials) as inspector:
+        found = await inspector.inspect_many(uses.values(), fresh=True)
+        depth = registries.options.deep
+        if depth is not None:
+            found = await map_concurrently(
+                lambda answer: look_deeper(inspector.connection, answer, depth), found, at_once=SETTLED_AT_ONCE
+            )
+        for answer in found:
+            registries.messages.detail(how(answer))
+        answers = dict(zip(uses, found, strict=True))
+        impossible = [case for case in cases if bundles and not documents.can_run(decide(case, answers))]
+        indexes = {use.text for case in impossible for use in case.images if _is_index(answers.get(use.text))}
+        again = [uses[text] for text in indexes]
+        looked_at = await inspector.inspect_many(again, bundle="always")
+        return answers | dict(zip(indexes, looked_at, strict=True))
+
+
+def _is_index(answer: Inspection | None) -> bool:
+    return answer is not None and answer.constrains and answer.kind == "index"
+
+
+def _rendered(entries: list[Json], form: str, colour: bool) -> str:
+    match form:
+        case "text":
+            return text_of(entries, colour=colour)
+        case "patch":
+            patches = {f"{entry['namespace']}/{entry['name']}": entry["patch"] for entry in entries}
+            document = next(iter(patches.values())) if len(entries) == 1 else patches
+            return json.dumps(document, indent=2) + "\n"
+        case _:
+            return document_text(documents.document(entries), form)
+
+
+def _exit_code(found: Iterable[ExplanationEntry], *, cold: bool) -> int:
+    """1: what was decided is not what would be decided now, or a pod can run nowhere. 3: an image could not be had."""
+    open_ = False
+    for each in found:
+        is_open = any(_is_open(image) for image in each.decision.unresolved)
+        if not documents.can_run(each.decision) or not (each.agrees or is_open):
+            return 1
+        open_ = open_ or is_open
+    return 3 if open_ and not cold else 0
+
+
+def _is_open(image: ImageFacts) -> bool:
+    """Nobody answered: another day the decision may be another one."""
+    return image.is_pending or image.error_class in NOT_ASKED or image.note == OFFLINE_MISS
+
+
+def _elsewhere(found: Iterable[ExplanationEntry]) -> list[str]:
+    """What to check if images without an answer make the decision differ: this machine may not be set up as the roles.
+
+    An open question needs no such hint: the exit code 3 and the image's row say that nobody answered.
+    """
+    differ = [each.decision.unresolved for each in found if not each.agrees]
+    if not any(unresolved and not any(map(_is_open, unresolved)) for unresolved in differ):
+        return []
+    hint = (
+        "the images were looked up from this machine; if the cluster reaches its registries in another way, "
+        "give --registries-conf and --ca as the operator has them"
+    )
+    return [hint]
+
+
+def _missed(found: Iterable[ExplanationEntry]) -> list[str]:
+    """What to do about images that nobody could be asked about."""
+    missed = {image.text: None for each in found for image in each.decision.unresolved if image.note == OFFLINE_MISS}
+    return [
+        f"--offline asks no registry, and no platforms file names {text}; give one with --platforms-file "
+        f"(`polyarch inspect -o json {text}` prints it), or leave out --offline"
+        for text in missed
+    ]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from polyarch.cli.explain.from_files import Configuration, GivenPod
+from polyarch.cli.explain.pods import Configuration, GivenPod
 from polyarch.oci.answer import Inspection
 from polyarch.taints.decision import Progress
 from polyarch.taints.events import explain_tolerations
@@ -11,7 +11,7 @@ from polyarch.taints.node_rules import architecture_of
 from polyarch.taints.pod_rules import Case, Facts, Waited, decide, decide_after, examine
 
 
-class Tolerated(NamedTuple):
+class TolerationExplainer(NamedTuple):
     """A pod that is decided about once its images are known."""
 
     configuration: Configuration
@@ -28,7 +28,7 @@ class Tolerated(NamedTuple):
         return explain_tolerations(self.case, decision, self.configuration.machines)
 
 
-def tolerated(given: GivenPod, configuration: Configuration, *, age: float | None = None) -> Tolerated | None:
+def tolerated(given: GivenPod, configuration: Configuration, *, age: float | None = None) -> TolerationExplainer | None:
     """None if no ArchitectureTaints is given."""
     settings = configuration.taints
     if settings is None:
@@ -42,4 +42,4 @@ def tolerated(given: GivenPod, configuration: Configuration, *, age: float | Non
         existing=existing,
         stored=age is not None,
     )
-    return Tolerated(configuration, examine(facts), age)
+    return TolerationExplainer(configuration, examine(facts), age)

@@ -9,9 +9,8 @@ from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from polyarch.cli.images.resolve import how
-from polyarch.cli.input.platforms_file import load_platforms_file
-from polyarch.cli.options.manifests import ImageOptions
-from polyarch.cli.options.registries import cache_directory
+from polyarch.cli.input.objects import load_platforms_file
+from polyarch.cli.options.images import ImageOptions, cache_directory
 from polyarch.cli.output.messages import Messages
 from polyarch.clock import SystemClock
 from polyarch.images.pod_images import images_of

@@ -9,8 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from polyarch.cli.errors import UsageError
-from polyarch.cli.options.manifests import ImageOptions
-from polyarch.cli.options.registries import cache_directory
+from polyarch.cli.options.images import ImageOptions, cache_directory
 from polyarch.cli.output.messages import USUAL, Messages
 from polyarch.manifests.rules.engine import wanted_indexes
 from polyarch.manifests.scan.sets import Answers

@@ -1,8 +1,7 @@
 """Files of a command: which ones its arguments mean, reading them, and writing one so that nothing is half written.
 
 Paths are shown as they were given, without ``./``, so that a terminal can open them. Symbolic links lead nowhere
-outside of the given paths (MF-093), and a file that changed since it was read is left alone (MF-066).
-"""
+outside of the given paths (MF-093), and a file that changed since it was read is left alone (MF-066)."""
 
 import glob
 import os
@@ -23,7 +22,7 @@ WORKFLOWS = ".github"
 KUSTOMIZATION = "Kustomization"
 
 
-class Given(NamedTuple):
+class InputFiles(NamedTuple):
     """The files that arguments mean, and the directories that links may not leave."""
 
     files: tuple[str, ...]
@@ -36,7 +35,7 @@ class Given(NamedTuple):
     """The files and directories that are named or match a named pattern, as they are given."""
 
 
-class Ignored(NamedTuple):
+class IgnorePatterns(NamedTuple):
     """Files and directories to leave out. Globs of a configuration are relative to its ``folder``, so that they mean
     the same from everywhere; those of the command line (None) are for paths as they are given there.
     """
@@ -51,10 +50,12 @@ class Ignored(NamedTuple):
         return is_ignored(Path(shown).as_posix(), self.globs)
 
 
-NOTHING_IGNORED = Ignored()
+NOTHING_IGNORED = IgnorePatterns()
 
 
-def find_files(arguments: Sequence[str], *, ignore: Ignored = NOTHING_IGNORED, sources: bool = False) -> Given:
+def find_files(
+    arguments: Sequence[str], *, ignore: IgnorePatterns = NOTHING_IGNORED, sources: bool = False
+) -> InputFiles:
     """Every file once, sorted within each argument; ``-`` is standard input.
 
     ``UsageError`` for a named path that does not exist, and for a pattern that matches nothing.
@@ -85,7 +86,7 @@ def find_files(arguments: Sequence[str], *, ignore: Ignored = NOTHING_IGNORED, s
         unreadable.append((os.fsencode(name).decode(errors="replace"), "its name is not UTF-8; rename it"))
     first = {real: path for path, real in reversed(kept.items())}
     files = tuple(path for path, real in kept.items() if first[real] == path)
-    return Given(files, tuple(roots), tuple(unreadable), tuple(dict.fromkeys(streams)), tuple(named))
+    return InputFiles(files, tuple(roots), tuple(unreadable), tuple(dict.fromkeys(streams)), tuple(named))
 
 
 def _is_text(path: str) -> bool:
@@ -233,7 +234,7 @@ def is_special(path: Path | str) -> bool:
     return there.exists() and not (there.is_file() or there.is_dir())
 
 
-def _walk(top: Path, ignore: Ignored, unreadable: list[tuple[str, str]], *, sources: bool) -> dict[str, str]:
+def _walk(top: Path, ignore: IgnorePatterns, unreadable: list[tuple[str, str]], *, sources: bool) -> dict[str, str]:
     """The files below a directory, each with the file that it is: a link that leads out of the directory is none."""
     found: dict[str, str] = {}
 

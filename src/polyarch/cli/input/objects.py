@@ -2,12 +2,11 @@
 
 A file holds any number of documents; a ``List`` counts as its items. Texts are composed within the limits of ``polyarch
 lint`` and read as Kubernetes reads YAML: no tag constructs anything, times are texts, and a file of a million brackets
-is refused.
-"""
+is refused."""
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,8 +15,9 @@ import yaml
 
 from polyarch.cli.errors import UsageError
 from polyarch.cli.input.files import find_files
-from polyarch.manifests.scan.composer import compose_text
+from polyarch.manifests.scan.composer import MAX_DEPTH, compose_text
 from polyarch.manifests.scan.nodes import chunks, value
+from polyarch.oci.platforms_file import AnswerFile, InvalidAnswers
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ STANDARD_INPUT = "standard input"
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
 
 
-class Document(msgspec.Struct, frozen=True):
+class FileDocument(msgspec.Struct, frozen=True):
     """One object and its place: ``file``, the number of its document in it (from 1) and the line it begins at."""
 
     file: str
@@ -68,12 +68,12 @@ class Document(msgspec.Struct, frozen=True):
                 f"{self._named()}: {path.removeprefix('$.') or 'the object'}: {problem}"
             ) from None
 
-    def part(self, path: Iterable[str], content: dict[str, Any]) -> "Document":
+    def part(self, path: Iterable[str], content: dict[str, Any]) -> "FileDocument":
         """A part of the object, rewritten as ``content``, whose errors name the lines where it stands."""
         node = self.node
         for name in path:
             node = _element(node, int(name)) if name.isdecimal() else _member(node, name)
-        return Document(self.file, self.number, content, node or self.node)
+        return FileDocument(self.file, self.number, content, node or self.node)
 
     def error(self, problem: str) -> UsageError:
         """An error about the object as a whole."""
@@ -98,7 +98,7 @@ class Document(msgspec.Struct, frozen=True):
         return int(node.start_mark.line) + 1 if node is not None else 1
 
 
-def read_documents(path: str) -> list[Document]:
+def read_documents(path: str) -> list[FileDocument]:
     """The objects of a file, ``-`` for standard input. :class:`UsageError` names file, document and line."""
     try:
         text = sys.stdin.read() if path == STDIN else Path(path).read_text(encoding="utf-8")
@@ -112,7 +112,7 @@ def read_documents(path: str) -> list[Document]:
     return list(_documents(text, shown))
 
 
-def documents_in(paths: Sequence[str], note: Callable[[str], None]) -> Iterator[Document]:
+def documents_in(paths: Sequence[str], note: Callable[[str], None]) -> Iterator[FileDocument]:
     """The objects of files, of directories with manifests and of patterns, ``-`` for standard input.
 
     A directory holds other YAML, too: what cannot be read there is noted and left out.
@@ -130,7 +130,7 @@ def documents_in(paths: Sequence[str], note: Callable[[str], None]) -> Iterator[
             note(f"left out: {error}")
 
 
-def _documents(text: str, file: str) -> Iterator[Document]:
+def _documents(text: str, file: str) -> Iterator[FileDocument]:
     try:
         roots = compose_text(text)
     except yaml.MarkedYAMLError as error:
@@ -149,10 +149,10 @@ def _documents(text: str, file: str) -> Iterator[Document]:
                 f"{file}, document {number}, line {root.start_mark.line + 1}: "
                 f"expected a Kubernetes object (a mapping), found a {type(content).__name__}"
             )
-        yield from _items(Document(file, number, content, root))
+        yield from _items(FileDocument(file, number, content, root))
 
 
-def _items(document: Document) -> Iterator[Document]:
+def _items(document: FileDocument) -> Iterator[FileDocument]:
     items = document.content.get("items")
     if not document.kind.endswith("List") or not isinstance(items, list):
         yield document
@@ -160,7 +160,7 @@ def _items(document: Document) -> Iterator[Document]:
     nodes = _member(document.node, "items")
     for index, item in enumerate(items):
         if isinstance(item, dict):
-            yield Document(document.file, document.number, item, _element(nodes, index))
+            yield FileDocument(document.file, document.number, item, _element(nodes, index))
 
 
 def _member(node: Any, name: str) -> Any:
@@ -173,3 +173,74 @@ def _element(node: Any, index: int) -> Any:
     if isinstance(node, yaml.SequenceNode) and index < len(node.value):
         return node.value[index]
     return None
+
+
+# -- A YAML or JSON file that an option names: its content, or the place of what is wrong in it.
+
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class SafeLoader(_LOADER):  # type: ignore[misc]
+    """Refuses nesting without end, which would take the process with it: the C composer knows no limit."""
+
+    depth = 0
+
+    def descend_resolver(self, parent: yaml.Node | None, index: object) -> None:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            mark = parent.start_mark if parent is not None else None
+            raise yaml.MarkedYAMLError(problem=f"nesting is deeper than {MAX_DEPTH} levels", problem_mark=mark)
+
+    def ascend_resolver(self) -> None:
+        self.depth -= 1
+
+
+class StrictLoader(SafeLoader):
+    """Refuses a key that a mapping has twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        texts = {key_node.value for key_node, _ in node.value if isinstance(key_node, yaml.ScalarNode)}
+        if len(texts) < len(node.value):  # keys that are no texts are refused whatever they are
+            self._check_keys(node)
+        found: dict[Hashable, Any] = super().construct_mapping(node, deep)
+        return found
+
+    def _check_keys(self, node: yaml.MappingNode) -> None:
+        seen: set[Hashable] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, Hashable):
+                if key in seen:
+                    raise yaml.constructor.ConstructorError(None, None, f"{key!r} is given twice", key_node.start_mark)
+                seen.add(key)
+
+
+def load_yaml(option: str, path: str, *, expected: str, loader: Any = SafeLoader) -> Any:
+    """The content; ``UsageError`` with file, place and reason, and with what was ``expected`` if there is no file.
+
+    ``loader`` is a subclass of a safe one; ``-`` is standard input.
+    """
+    try:
+        content = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        return yaml.load(content, loader)  # noqa: S506 - safe
+    except OSError as error:
+        raise UsageError(f"{option} {path}: {error.strerror}; expected {expected}") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark is not None else path
+        raise UsageError(f"{place}: {error.problem or error.context}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: not YAML ({' '.join(str(error).split())})") from None
+
+
+# -- Reading a platforms file (RG-130): YAML or JSON, with the place of what is wrong in it.
+
+
+def load_platforms_file(path: str) -> AnswerFile:
+    """The answers of the file; ``UsageError`` with file, place and reason if it cannot be used."""
+    data = load_yaml("--platforms-file", path, expected="a YAML or JSON file of answers", loader=StrictLoader)
+    try:
+        return AnswerFile.from_mapping(data, origin=path)
+    except InvalidAnswers as error:
+        raise UsageError(str(error)) from None

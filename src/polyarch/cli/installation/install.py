@@ -1,114 +1,353 @@
 """``polyarch install``: polyarch in a cluster, with one command (IN-002).
 
-The command line alone; ``rollout`` does the work.
-"""
+The command line alone; ``rollout`` does the work."""
 
-from typing import Annotated, Literal
+import asyncio
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, Literal, NamedTuple
 
-from cyclopts import App
+import msgspec
 
-from polyarch.cli.errors import UsageError
-from polyarch.cli.options.help_page import epilogue
-from polyarch.cli.options.outputs import FORMATS, OUTPUT_OPTION, Format, outputs, refuse_overwriting
-from polyarch.cli.options.values import (
-    CLUSTER,
-    Context,
-    File,
-    Image,
-    Name,
-    Namespace,
-    Number,
-    Placeholder,
-    Seconds,
-    check_seconds,
-    flag,
-    option,
-    subject,
-)
-from polyarch.cli.options.verbosity import AS_USUAL, Verbosity
+from polyarch import __version__
+from polyarch.cli.cluster import Access, on_cluster
+from polyarch.cli.errors import CouldNotComplete, UsageError
+from polyarch.cli.input.objects import load_yaml
+from polyarch.cli.options.common import Output, emit
+from polyarch.cli.output.documents import document_text, manifest_text
+from polyarch.cli.output.messages import Messages
+from polyarch.installation import apply, preflight, wait
+from polyarch.installation.apply import Applied, ApplyRefused
+from polyarch.installation.objects import UnknownComponent, component, documents, images, remembering
+from polyarch.installation.preflight import Check
+from polyarch.installation.settings import Image, InstallationSettings, Registries, of_record
+from polyarch.kube.client import Client
+from polyarch.kube.resources import Ref
+from polyarch.oci.reference import InvalidReference, parse
+from polyarch.operator import registry_settings
+from polyarch.operator.settings import MAX_REPLICAS
 
-DryRun = Annotated[Literal["client", "server"], Placeholder("WHERE")]
-Outputs = Annotated[list[Format | str] | None, OUTPUT_OPTION]
-INSTALLED = subject("What to install")
-WHERE = "polyarch-system"
-WAIT_SECONDS = 300.0
+Document = dict[str, Any]
 
-EPILOGUE = epilogue(
-    note="""\
-Checks the cluster, then applies definitions, namespace, rights, the operator and the
-configuration in this order. Nothing is written if a check fails. What is there already
-and as it should be is left alone, so the command can be run again at any time.""",
-    examples=(
-        ("Install polyarch, and wait until it works", "polyarch install --wait"),
-        ("See what would be done, as the API server sees it", "polyarch install --dry-run server"),
-        ("Install with the values of the chart, from a registry of yours", "polyarch install --values values.yaml"),
-        ("Write manifests for GitOps", "polyarch install --print > polyarch.yaml"),
-        ("List the images to mirror", "polyarch install --images"),
-    ),
-    exits=(
-        (0, "it is installed, or nothing had to be changed"),
-        (2, "the command line or the values are wrong"),
-        (3, "a check failed, the API server refused an object, or it was not available in time"),
-    ),
-)
-
-install = App(name="install", help_epilogue=EPILOGUE)
+SCHEMA_VERSION = "polyarch.dev/install/v1"
+MARKS = {"ok": "✓", "note": "!", "refused": "✗"}
+OPENSHIFT = "config.openshift.io"
 
 
-@install.default
-def install_polyarch(
+class RunOptions(NamedTuple):
+    """How it is done."""
+
+    dry_run: Literal["", "client", "server"] = ""
+    wait: float | None = None
+    """Seconds to wait until it is available; None: not at all."""
+
+
+class InstallResult(msgspec.Struct, kw_only=True):
+    """What came of it; filled while it is done, so that it can be printed wherever it ends."""
+
+    settings: InstallationSettings
+    namespace: str
+    dry_run: str
+    checks: tuple[Check, ...] = ()
+    applied: list[Applied] = []
+    refused: ApplyRefused | None = None
+    available: bool | None = None
+    problem: str = ""
+
+
+def print_images(settings: InstallationSettings, chosen: Sequence[Output]) -> int:
+    """One image a line."""
+    found = images(settings)
+
+    def render(form: str, colour: bool) -> str:
+        if form == "text":
+            return "".join(f"{each}\n" for each in found)
+        return document_text({"schemaVersion": SCHEMA_VERSION, "version": __version__, "images": found}, form)
+
+    emit(chosen, render)
+    return 0
+
+
+def print_manifests(settings: InstallationSettings, namespace: str, chosen: Sequence[Output]) -> int:
+    """YAML documents in the order of applying; with ``-o json`` a List."""
+    made = documents(settings, namespace=namespace)
+
+    def render(form: str, colour: bool) -> str:
+        return (
+            document_text({"apiVersion": "v1", "kind": "List", "items": made}, form)
+            if form == "json"
+            else manifest_text(made)
+        )
+
+    emit(chosen, render)
+    return 0
+
+
+def install(
+    settings: InstallationSettings,
+    namespace: str,
+    manner: RunOptions,
+    access: Access,
+    chosen: Sequence[Output],
     *,
-    component: Annotated[
-        list[Name] | None, option("Component to install; repeatable", group=INSTALLED, show_default="placement")
-    ] = None,
-    image: Annotated[
-        Image, option("Image of polyarch, by tag or digest", group=INSTALLED, show_default="of this version")
-    ] = "",
-    replicas: Annotated[
-        Number | None, option("Replicas of every role", group=INSTALLED, show_default="2 or 3, by role")
-    ] = None,
-    values: Annotated[
-        File | None, option("Values as of the Helm chart (YAML); - is standard input", group=INSTALLED, hyphen=True)
-    ] = None,
-    print_: Annotated[bool, flag("Print the manifests, and do nothing", "--print", group=INSTALLED)] = False,
-    images: Annotated[bool, flag("Print the images that are pulled, and do nothing", group=INSTALLED)] = False,
-    dry_run: Annotated[
-        DryRun | None,
-        option("Write nothing: list the objects (client), or ask the API server as well (server)", group=INSTALLED),
-    ] = None,
-    wait: Annotated[bool, flag("Wait until it is available", group=INSTALLED)] = False,
-    timeout: Annotated[Seconds, option("How long to wait with --wait", group=INSTALLED)] = WAIT_SECONDS,
-    output: Outputs = None,
-    namespace: Annotated[Namespace, option("Namespace of polyarch", "-n", "--namespace", group=CLUSTER)] = WHERE,
-    kubeconfig: Annotated[File | None, option("Kubeconfig", group=CLUSTER, show_default="as kubectl")] = None,
-    context: Annotated[
-        Context | None, option("Context of the kubeconfig", group=CLUSTER, show_default="the current one")
-    ] = None,
-    verbosity: Verbosity = AS_USUAL,
+    messages: Messages,
 ) -> int:
-    """Install polyarch in a cluster, or bring an installation up to date."""
-    messages = verbosity.messages()
-    chosen = outputs(output, FORMATS, messages=messages)
-    refuse_overwriting(chosen, [values])
-    check_seconds("--timeout", timeout)
-    if sum((print_, images, dry_run is not None)) > 1:
-        raise UsageError("install: --print, --images and --dry-run exclude each other; give one of them")
-    if wait and (print_ or images or dry_run):
-        raise UsageError("install: --wait waits for what was written, and nothing would be; leave it out")
-    from polyarch.cli.installation import rollout
-    from polyarch.cli.installation.cluster import Access
-    from polyarch.cli.installation.values import settings
+    """Returns the exit code. A failure is printed with what was done until then."""
+    outcome = InstallResult(settings=settings, namespace=namespace, dry_run=manner.dry_run)
+    if manner.dry_run == "client":
+        outcome.applied = [
+            Applied(preflight.ref_of(each), "untried") for each in documents(settings, namespace=namespace)
+        ]
+    else:
+        asyncio.run(on_cluster("install", access, lambda client: _install(client, outcome, manner, messages)))
+    emit(chosen, lambda form, colour: _text(outcome) if form == "text" else document_text(_document(outcome), form))
+    if outcome.problem:
+        raise CouldNotComplete(outcome.problem)
+    return 0
 
-    given = settings(values, components=component or (), image=image, replicas=replicas)
-    if images:
-        return rollout.print_images(given, chosen)
-    if print_:
-        return rollout.print_manifests(given, namespace, chosen)
-    return rollout.install(
-        given,
-        namespace,
-        rollout.Manner(dry_run=dry_run or "", wait=timeout if wait else None),
-        Access(kubeconfig, context),
-        chosen,
-        messages=messages,
-    )
+
+async def documents_for(client: Client, settings: InstallationSettings, namespace: str) -> tuple[Document, ...]:
+    """The documents for this cluster; they remember the values as they were given."""
+    found = settings
+    if settings.openshift is None:
+        found = msgspec.structs.replace(settings, openshift=bool(await client.discover(OPENSHIFT)))
+    return remembering(documents(found, namespace=namespace), settings)
+
+
+async def _install(client: Client, outcome: InstallResult, manner: RunOptions, messages: Messages) -> None:
+    wanted = await documents_for(client, outcome.settings, outcome.namespace)
+    facts = await preflight.gather(client, wanted)
+    outcome.checks = preflight.checks(facts, namespace=outcome.namespace)
+    tell_checks(outcome.checks, messages)
+    if any(check.outcome == "refused" for check in outcome.checks):
+        outcome.problem = "install: nothing was written, because a check failed; see above"
+        return
+    with messages.progress("Installing", len(wanted)) as progress:
+
+        def tell(applied: Applied) -> None:
+            outcome.applied.append(applied)
+            if applied.verb != "unchanged":
+                taken = f" ({'; '.join(applied.taken)}: taken over)" if applied.taken else ""
+                progress.remark(f"{_shown(applied.ref)} {_word(applied, outcome.dry_run)}{taken}")
+            progress.advance()
+
+        try:
+            await apply.apply_all(client, wanted, facts, dry_run=bool(manner.dry_run), tell=tell)
+        except ApplyRefused as error:
+            outcome.refused = error
+            outcome.problem = f"install: {_shown(error.ref)}: {error.problem}; {error.action}"
+            return
+    if manner.wait is not None:
+        switched_on = {each.ref.resource for each in outcome.applied}
+        try:
+            await wait.available(
+                client, outcome.namespace, switched_on=switched_on, seconds=manner.wait, tell=messages.remark
+            )
+            outcome.available = True
+        except wait.NotInTime as error:
+            outcome.available = False
+            outcome.problem = f"install: {error}; kubectl get pods -n {outcome.namespace} shows more"
+
+
+def tell_checks(checks: Sequence[Check], messages: Messages) -> None:
+    """One line each."""
+    for check in checks:
+        action = f"; {check.action}" if check.action else ""
+        messages.remark(f"{MARKS[check.outcome]} {check.name}: {check.message}{action}")
+
+
+def _shown(ref: Ref) -> str:
+    return f"{ref.resource.kind} {ref.key}"
+
+
+def _word(applied: Applied, dry_run: str) -> str:
+    if applied.verb == "untried":
+        return "would be applied" if dry_run == "client" else "would be created (cannot be tried before others exist)"
+    return f"would be {applied.verb}" if dry_run else applied.verb
+
+
+def _text(outcome: InstallResult) -> str:
+    if outcome.problem:
+        return ""
+    if outcome.dry_run == "client":
+        return "".join(f"{_shown(each.ref)} {_word(each, outcome.dry_run)}\n" for each in outcome.applied)
+    count = {verb: sum(each.verb == verb for each in outcome.applied) for verb in ("created", "configured", "untried")}
+    changed = [f"{number} {'not tried' if verb == 'untried' else verb}" for verb, number in count.items() if number]
+    what = f"polyarch {__version__} in namespace {outcome.namespace}"
+    if outcome.dry_run:
+        return f"{what}: a dry run; {', '.join(changed) or 'nothing would change'}\n"
+    if not changed:
+        return f"{what}: nothing to change\n"
+    state = "; it is available" if outcome.available else ""
+    return f"{what}: {', '.join(changed)}{state}\n"
+
+
+def _document(outcome: InstallResult) -> dict[str, Any]:
+    return {
+        "schemaVersion": SCHEMA_VERSION,
+        "version": __version__,
+        "namespace": outcome.namespace,
+        "image": outcome.settings.image.reference,
+        "components": list(outcome.settings.components),
+        "dryRun": outcome.dry_run,
+        "checks": [msgspec.to_builtins(each) for each in outcome.checks],
+        "objects": [each.ref.document() | {"result": each.verb, "taken": list(each.taken)} for each in outcome.applied],
+        "changed": sum(each.verb in ("created", "configured") for each in outcome.applied),
+        "available": outcome.available,
+        "problem": outcome.problem,
+    }
+
+
+# -- Settings of an installation from ``--values`` and the flags; a flag wins over the file (IN-002, IN-010).
+
+
+Values = dict[str, Any]
+RECORDED: Final = "the values of the installation, as it remembers them"
+
+
+def settings(
+    file: str | None,
+    *,
+    components: Sequence[str] = (),
+    image: str = "",
+    replicas: int | None = None,
+    earlier: InstallationSettings | None = None,
+) -> InstallationSettings:
+    """``UsageError`` names the value that is wrong, and where it came from. ``earlier``: used without a file."""
+    for name in components:
+        _component(name, "--component")
+    if file is None:
+        found = earlier or InstallationSettings()
+        _check(found, RECORDED)
+    else:
+        values: Values = load_yaml("--values", file, expected="a mapping of values") or {}
+        if not isinstance(values, dict):
+            raise UsageError(f"--values {file}: expected a mapping of values, not a {type(values).__name__}")
+        _check_components(values.get("components"), f"--values {file}")
+        found = _converted(values, f"--values {file}")
+        _check(found, f"--values {file}")
+    if components:
+        found = msgspec.structs.replace(found, components=tuple(dict.fromkeys(components)))
+    if image:
+        found = msgspec.structs.replace(found, image=_image(found, image))
+    if replicas is not None:
+        if not 1 <= replicas <= MAX_REPLICAS:
+            raise UsageError(f"--replicas {replicas}: expected a number from 1 to {MAX_REPLICAS}")
+        several = dict.fromkeys(("webhook_replicas", "controller_replicas", "handler_replicas"), replicas)
+        found = msgspec.structs.replace(
+            found,
+            operator=msgspec.structs.replace(found.operator, replicas=replicas),
+            placement=msgspec.structs.replace(found.placement, **several),
+            taints=msgspec.structs.replace(found.taints, replicas=replicas),
+            builds=msgspec.structs.replace(found.builds, replicas=replicas),
+        )
+    return found
+
+
+def earlier_settings(record: str) -> InstallationSettings:
+    """The values that an installation remembers. ``UsageError`` if this version does not take one of them."""
+    try:
+        return of_record(record)
+    except msgspec.ValidationError as error:
+        problem = _plain(str(error), msgspec.json.decode(record))
+    raise UsageError(f"{RECORDED}: {problem}; give corrected ones with --values")
+
+
+def _converted(values: Values, origin: str) -> InstallationSettings:
+    try:
+        return msgspec.convert(values, InstallationSettings)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{origin}: {_plain(str(error), values)}") from None
+
+
+def _check(given: InstallationSettings, origin: str) -> None:
+    """What nodes or roles would refuse later is refused before anything is written (IN-030)."""
+    images = {"image": given.image.reference, "builds.builderImage": given.builds.builder_image}
+    for place, text in images.items():
+        try:
+            parse(text)
+        except InvalidReference as error:
+            raise UsageError(f"{origin}: {place}: {error}") from None
+    if wrong := _wrong_registries(given.registries):
+        raise UsageError(f"{origin}: {wrong}")
+
+
+def _wrong_registries(given: Registries) -> str:
+    """The first value that a role would refuse as it starts, and why; empty: none."""
+    wrong = [
+        f"registries.allowAddresses[{index}]: {problem}"
+        for index, text in enumerate(given.allow_addresses)
+        if (problem := registry_settings.wrong_range(text))
+    ]
+    if given.configuration:
+        wrong.append(registry_settings.wrong_configuration(given.configuration.encode(), "registries.configuration"))
+    if given.authorities:
+        wrong.append(registry_settings.wrong_authorities(given.authorities.encode(), "registries.authorities"))
+    return next(filter(None, wrong), "")
+
+
+def _plain(problem: str, values: Values) -> str:
+    """msgspec's words in ours: the place first, the value and what is possible, for a misspelt value what was meant."""
+    said, _, place = problem.partition(" - at `$")
+    place = place.rstrip("`").lstrip(".")
+    where = f"{place}: " if place else ""
+    for pattern, title in _patterns(msgspec.json.schema(InstallationSettings)):
+        if said.endswith(f"regex {pattern!r}"):
+            return f"{where}{_at(values, place)!r} is not {title}"
+    unknown = re.fullmatch(r"Object contains unknown field `(.*)`", said)
+    if unknown is None:
+        return f"{where}{said[:1].lower()}{said[1:]}"
+    from difflib import get_close_matches
+
+    close = get_close_matches(unknown[1], _names(), n=1)
+    instead = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(_names())}"
+    return f"{where}unknown value {unknown[1]!r}; {instead}"
+
+
+def _patterns(schema: object) -> Iterator[tuple[str, str]]:
+    """Each pattern that a value has to match, with what such a value is."""
+    if isinstance(schema, dict):
+        if "pattern" in schema:
+            yield schema["pattern"], schema["title"]
+        for each in schema.values():
+            yield from _patterns(each)
+
+
+def _at(values: object, place: str) -> object:
+    """The value there: ``registries.allowAddresses[0]``."""
+    for name in re.findall(r"[^.\[\]]+", place):
+        if isinstance(values, dict):
+            values = values[name]
+        elif isinstance(values, list):
+            values = values[int(name)]
+    return values
+
+
+def _names() -> list[str]:
+    """The names of all values, at every level."""
+    definitions = msgspec.json.schema(InstallationSettings)["$defs"].values()
+    return sorted({name for each in definitions for name in each.get("properties", ())})
+
+
+def _check_components(given: object, origin: str) -> None:
+    for name in given if isinstance(given, list) else ():
+        _component(str(name), f"{origin}: components")
+
+
+def _component(name: str, origin: str) -> None:
+    try:
+        component(name)
+    except UnknownComponent as error:
+        raise UsageError(f"{origin}: {error}") from None
+
+
+def _image(found: InstallationSettings, text: str) -> Image:
+    try:
+        reference = parse(text)
+    except InvalidReference as error:
+        raise UsageError(f"--image: {error}") from None
+    name = text.partition("@")[0]
+    tag = reference.tag or ""
+    repository = name.removesuffix(f":{tag}")
+    tag = tag if repository != name else ""  # none was given: that of this version
+    return msgspec.structs.replace(found.image, repository=repository, tag=tag, digest=reference.digest or "")

@@ -1,71 +1,107 @@
 """``polyarch uninstall``: polyarch out of a cluster, and nothing left of it (IN-003).
 
-The command line alone; ``teardown`` does the work.
-"""
+The command line alone; ``teardown`` does the work."""
 
-from typing import Annotated
+import asyncio
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
 
-from cyclopts import App
+import msgspec
 
-from polyarch.cli.options.help_page import epilogue
-from polyarch.cli.options.outputs import FORMATS, OUTPUT_OPTION, Format, outputs
-from polyarch.cli.options.values import CLUSTER, Context, File, Namespace, flag, option, subject
-from polyarch.cli.options.verbosity import AS_USUAL, Verbosity
+from polyarch.cli.cluster import Access, on_cluster
+from polyarch.cli.errors import CouldNotComplete
+from polyarch.cli.options.common import Output, emit
+from polyarch.cli.output.documents import document_text
+from polyarch.cli.output.messages import Messages, confirm
+from polyarch.cli.output.terminal import is_terminal
+from polyarch.installation import uninstall as removing
+from polyarch.installation.uninstall import NotOurs, Removal, affected
+from polyarch.kube.client import Client
+from polyarch.kube.resources import few
+from polyarch.names import DEFAULT_NAMESPACE
 
-Outputs = Annotated[list[Format | str] | None, OUTPUT_OPTION]
-REMOVED = subject("What to remove")
-
-EPILOGUE = epilogue(
-    note="""\
-Deletes the custom resources, waits until the operator has removed every gate and its
-other objects, then deletes everything that was installed, and looks through the whole
-API server for what is left. It ends within 4 minutes: if no operator runs, or it does
-not finish, this command removes gates, taints and finalizers. Pods that were placed keep
-their constraints. At a terminal you are asked first.""",
-    examples=(
-        ("Remove polyarch", "polyarch uninstall"),
-        ("Remove it without a question", "polyarch uninstall --yes"),
-        ("Keep the definitions of the custom resources", "polyarch uninstall --keep-crds"),
-        ("Remove what is left of an installation whose operator is gone", "polyarch uninstall --force"),
-    ),
-    exits=(
-        (0, "nothing of polyarch is left"),
-        (2, "the command line is wrong"),
-        (3, "something is left, or the API server refused"),
-    ),
-)
-
-uninstall = App(name="uninstall", help_epilogue=EPILOGUE)
+SCHEMA_VERSION = "polyarch.dev/uninstall/v1"
 
 
-@uninstall.default
-def uninstall_polyarch(
+class UninstallResult(msgspec.Struct, kw_only=True):
+    """One uninstall, when it has ended."""
+
+    namespace: str
+    seconds: float
+    removal: Removal
+
+
+def uninstall(
+    namespace: str | None,
+    access: Access,
+    chosen: Sequence[Output],
     *,
-    keep_crds: Annotated[
-        bool, flag("Keep the CustomResourceDefinitions; custom resources are deleted", group=REMOVED)
-    ] = False,
-    force: Annotated[
-        bool,
-        flag("Remove gates without waiting for images; do without the operator, Helm or OLM", group=REMOVED),
-    ] = False,
-    yes: Annotated[bool, flag("Do not ask", group=REMOVED)] = False,
-    output: Outputs = None,
-    namespace: Annotated[
-        Namespace | None,
-        option("Namespace of polyarch", "-n", "--namespace", group=CLUSTER, show_default="where its operator is"),
-    ] = None,
-    kubeconfig: Annotated[File | None, option("Kubeconfig", group=CLUSTER, show_default="as kubectl")] = None,
-    context: Annotated[
-        Context | None, option("Context of the kubeconfig", group=CLUSTER, show_default="the current one")
-    ] = None,
-    verbosity: Verbosity = AS_USUAL,
+    keep_crds: bool,
+    force: bool,
+    yes: bool,
+    messages: Messages,
 ) -> int:
-    """Remove polyarch from a cluster: its objects, its gates on pods, its finalizers."""
-    messages = verbosity.messages()
-    chosen = outputs(output, FORMATS, messages=messages)
-    from polyarch.cli.installation import teardown
-    from polyarch.cli.installation.cluster import Access
+    """Returns the exit code: 0 if nothing is left."""
 
-    return teardown.uninstall(
-        namespace, Access(kubeconfig, context), chosen, keep_crds=keep_crds, force=force, yes=yes, messages=messages
-    )
+    async def home_of(client: Client) -> str:
+        home = namespace or await removing.find(client) or DEFAULT_NAMESPACE
+        if not force:
+            await removing.refuse_foreign(client, home)
+        return home
+
+    async def question(client: Client) -> str:
+        home, taken = await home_of(client), await affected(client)
+        return f"This removes polyarch from namespace {home} of {client.configuration.server}; {taken}. Go on?"
+
+    async def work(client: Client) -> UninstallResult:
+        began = time.monotonic()
+        home = await home_of(client)
+
+        def tell(text: str) -> None:
+            messages.remark(f"{time.monotonic() - began:5.1f} s  {text}")
+
+        removal = await removing.remove(client, home, keep_crds=keep_crds, force=force, tell=tell)
+        return UninstallResult(namespace=home, seconds=time.monotonic() - began, removal=removal)
+
+    try:
+        if not yes and is_terminal(sys.stdin):  # a script has decided, and nobody could answer
+            confirm("uninstall", yes=False, question=asyncio.run(on_cluster("uninstall", access, question)))
+        done = asyncio.run(on_cluster("uninstall", access, work))
+    except NotOurs as error:
+        raise CouldNotComplete(f"uninstall: {error}") from None
+    emit(chosen, lambda form, colour: _text(done) if form == "text" else document_text(_document(done), form))
+    if done.removal.left:
+        raise CouldNotComplete(f"uninstall: still there after {done.seconds:.0f} s: {few(done.removal.left)}")
+    return 0
+
+
+def _text(done: UninstallResult) -> str:
+    removal = done.removal
+    lines = [f"kept: {each}" for each in removal.kept]
+    if removal.by_force:
+        lines.append(f"done without the operator: {removal.by_force}")
+    if removal.released:
+        lines.append(f"{removal.released} pods run without a constraint: their gates were removed without a decision")
+    if not removal.left:
+        what = (
+            f"{len(removal.deleted)} objects deleted in {done.seconds:.0f} s" if removal.deleted else "there was none"
+        )
+        also = " but what is kept" if removal.kept else ""
+        lines.append(f"polyarch in namespace {done.namespace}: {what}; nothing is left of it{also}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _document(done: UninstallResult) -> dict[str, Any]:
+    removal = done.removal
+    return {
+        "schemaVersion": SCHEMA_VERSION,
+        "namespace": done.namespace,
+        "seconds": round(done.seconds, 1),
+        "deleted": [each.document() for each in removal.deleted],
+        "releasedPods": removal.released,
+        "byForce": removal.by_force,
+        "kept": removal.kept,
+        "left": removal.left,
+    }

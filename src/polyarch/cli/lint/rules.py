@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from polyarch.cli.errors import UsageError
-from polyarch.cli.options.outputs import FORMATS, Output, emit
+from polyarch.cli.options.common import FORMATS, Output, emit
 from polyarch.cli.output.documents import document_text
 from polyarch.cli.output.tables import Row, table
 from polyarch.manifests import examples

@@ -10,9 +10,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from polyarch.cli.errors import UsageError
-from polyarch.cli.input.files import STDIN, Ignored, folders_upward, read_file
-from polyarch.cli.input.platforms_file import load_platforms_file
-from polyarch.cli.options.manifests import ImageOptions, RuleOptions
+from polyarch.cli.input.files import STDIN, IgnorePatterns, folders_upward, read_file
+from polyarch.cli.input.objects import load_platforms_file
+from polyarch.cli.options.images import ImageOptions, RuleOptions
 from polyarch.cli.output.messages import USUAL, Messages
 from polyarch.manifests import lockfile
 from polyarch.manifests.baseline import Baseline, InvalidBaseline
@@ -41,7 +41,7 @@ class Settings:
 
     options: LintOptions
     fail_on: FailOn
-    ignored: Ignored
+    ignored: IgnorePatterns
     platforms_file: AnswerFile | None
     lock_path: str | None = None
     locked: Mapping[str, Locked] = field(default_factory=dict)
@@ -82,7 +82,9 @@ def settle(
     return Settings(
         options=options,
         fail_on=rules.fail_on or configuration.fail_on or fail_on,
-        ignored=Ignored(tuple(rules.ignore_path)) if rules.ignore_path else Ignored(configuration.ignore_paths, folder),
+        ignored=IgnorePatterns(tuple(rules.ignore_path))
+        if rules.ignore_path
+        else IgnorePatterns(configuration.ignore_paths, folder),
         platforms_file=load_platforms_file(platforms_file) if platforms_file is not None else None,
         lock_path=lock_path,
         locked=locked,

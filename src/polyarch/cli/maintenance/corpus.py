@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from polyarch.cli.errors import CommandError, UsageError
 from polyarch.cli.images.resolve import reference_of
 from polyarch.cli.input.files import find_files, read_file
-from polyarch.cli.input.kustomizations import read_kustomizations
-from polyarch.cli.input.platforms_file import load_platforms_file
+from polyarch.cli.input.manifests import read_kustomizations
+from polyarch.cli.input.objects import load_platforms_file
 from polyarch.cli.output.tables import Row, table
 from polyarch.manifests.fix import FixRequest, FixResult, fix
 from polyarch.manifests.rules.options import FixOptions, LintOptions

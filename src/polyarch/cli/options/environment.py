@@ -13,7 +13,7 @@ from cyclopts import UNSET, Parameter, Token
 from cyclopts.config import Env
 
 from polyarch.cli.errors import UsageError
-from polyarch.cli.options.declared import Declared, of_argument
+from polyarch.cli.options.help_page import OptionDeclaration, of_argument
 
 if TYPE_CHECKING:
     from cyclopts import App, ArgumentCollection
@@ -72,7 +72,7 @@ def _refuse_misspelt(known: set[str], environment: Mapping[str, str] = os.enviro
             raise UsageError(f"{name} in the environment is no setting; did you mean {close[0]}?")
 
 
-def _setting(flag: str, option: Declared, argument: "Argument") -> Setting:
+def _setting(flag: str, option: OptionDeclaration, argument: "Argument") -> Setting:
     if not argument.tokens:
         return Setting(flag, option.default or _text(argument.field_info.default), "default")
     values = " ".join(_values(argument))

@@ -1,19 +1,104 @@
 """``--help``: what a command is for, how it is called, its options in groups, examples and exit codes.
 
-A page is one text, made of what :mod:`polyarch.cli.options.declared` reads. cyclopts' own pages are tables of rich,
-whose import and layout cost a tenth of the time that ``polyarch lint --help`` may take (MF-090).
-"""
+A page is one text, made of what :mod:`polyarch.cli.options.help_page` reads. cyclopts' own pages are tables of rich,
+whose import and layout cost a tenth of the time that ``polyarch lint --help`` may take (MF-090)."""
 
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 
-from polyarch.cli.options.declared import Declared, declared
-from polyarch.cli.options.values import OUTPUT
+from cyclopts import App
+
+from polyarch.cli.options.common import OUTPUT, CompletionSource, Placeholder
 from polyarch.cli.output.terminal import styled
 
 if TYPE_CHECKING:
-    from cyclopts import App
+    from cyclopts.argument import Argument
+
+
+T = TypeVar("T")
+
+
+class OptionDeclaration(NamedTuple):
+    """One of them."""
+
+    names: tuple[str, ...]
+    """As they are typed, short ones first; for an argument its placeholder."""
+    group: str
+    order: int
+    help: str
+    placeholder: str = ""
+    """Empty for a flag."""
+    source: str = ""
+    """What knows the values there are (``values.Source``)."""
+    choices: tuple[str, ...] = ()
+    default: str = ""
+    is_argument: bool = False
+    is_repeated: bool = False
+    """An argument that takes any number of values."""
+    is_required: bool = False
+
+
+class WordsApp(App):
+    """A command that reads its words itself, where cyclopts does not read them as its users write them."""
+
+    list_options: "Callable[[], list[OptionDeclaration]]"
+    """What help and completion show of it."""
+
+
+def declared(command: "App") -> list[OptionDeclaration]:
+    """Those of a command in the order of its help; hidden ones are left out."""
+    if isinstance(command, WordsApp):
+        return command.list_options()
+    if command.default_command is None:
+        return []
+    found = [of_argument(argument) for argument in command.assemble_argument_collection() if argument.show]
+    return sorted(found, key=lambda each: each.order)
+
+
+def of_argument(argument: "Argument") -> OptionDeclaration:
+    """One of them."""
+    info, parameter = argument.field_info, argument.parameter
+    (group, *_) = parameter.group if isinstance(parameter.group, tuple) and parameter.group else (None,)
+    title, order = getattr(group, "name", ""), getattr(group, "sort_key", 0)
+    is_flag = argument.is_flag()
+    is_argument = info.is_positional
+    placeholder = "" if is_flag else next(_marks(info.annotation, Placeholder), "VALUE")
+    return OptionDeclaration(
+        names=(placeholder,) if is_argument else tuple(sorted(argument.names, key=lambda name: name.startswith("--"))),
+        group=title,
+        order=order if isinstance(order, int) else 0,
+        help=parameter.help or "",
+        placeholder=placeholder,
+        source=next(_marks(info.annotation, CompletionSource), ""),
+        choices=() if is_flag else argument.get_choices(force=True) or (),
+        default=_default(argument),
+        is_argument=is_argument,
+        is_repeated=info.kind == info.VAR_POSITIONAL,
+        is_required=argument.required,
+    )
+
+
+def _default(argument: "Argument") -> str:
+    shown = argument.parameter.show_default
+    if isinstance(shown, str):
+        return shown
+    value = argument.field_info.default
+    if shown is False or value is argument.field_info.empty or value in (None, "", (), []) or isinstance(value, bool):
+        return ""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _marks(annotation: Any, kind: type[T]) -> Iterator[T]:
+    """The values of this type in a type, however deep."""
+    if isinstance(annotation, kind):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _marks(part, kind)
+
+
+# -- ``--help``: what a command is for, how it is called, its options in groups, examples and exit codes.
+
 
 FLAGS = ("--help", "-h")
 MARGIN, GAP = 2, 2
@@ -85,7 +170,7 @@ def help_page(root: "App", words: Sequence[str], *, width: int, colour: bool = F
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _usage(root: "App", chain: Sequence[str], options: Sequence[Declared], *, has_commands: bool) -> str:
+def _usage(root: "App", chain: Sequence[str], options: Sequence[OptionDeclaration], *, has_commands: bool) -> str:
     words = [root.name[0], *chain]
     if has_commands and not options:
         words.append("COMMAND")
@@ -95,7 +180,7 @@ def _usage(root: "App", chain: Sequence[str], options: Sequence[Declared], *, ha
     return " ".join(words)
 
 
-def _argument(each: Declared) -> str:
+def _argument(each: OptionDeclaration) -> str:
     name = each.placeholder if each.is_required and not each.is_repeated else f"[{each.placeholder}]"
     return f"{name}..." if each.is_repeated else name
 
@@ -113,7 +198,7 @@ def _commands(command: "App") -> list[tuple[str, list[Entry]]]:
     return list(found.items())
 
 
-def _groups(options: Iterable[Declared]) -> Iterator[tuple[str, list[Entry]]]:
+def _groups(options: Iterable[OptionDeclaration]) -> Iterator[tuple[str, list[Entry]]]:
     found: dict[str, list[Entry]] = {}
     for each in options:
         found.setdefault(each.group, []).append(Entry(_names(each), _meaning(each)))
@@ -122,7 +207,7 @@ def _groups(options: Iterable[Declared]) -> Iterator[tuple[str, list[Entry]]]:
     yield from found.items()
 
 
-def _names(each: Declared) -> str:
+def _names(each: OptionDeclaration) -> str:
     if each.is_argument:
         return _argument(each)
     short = "" if each.names[0].startswith("--") else each.names[0]
@@ -131,7 +216,7 @@ def _names(each: Declared) -> str:
     return f"{names} {each.placeholder}".rstrip()
 
 
-def _meaning(each: Declared) -> str:
+def _meaning(each: OptionDeclaration) -> str:
     listed = each.choices and not all(choice in each.help for choice in each.choices)
     remarks = (
         f"[one of: {', '.join(each.choices)}]" if listed else "",

@@ -1,13 +1,81 @@
 """What a command says besides its answer, on stderr: as much as ``-q`` and ``-v`` ask for.
 
-Errors are not among it: they end a command and are printed where it ends (``polyarch.cli.app``).
-"""
+Errors are not among it: they end a command and are printed where it ends (``polyarch.cli.app``)."""
 
+import os
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
+from typing import Protocol, Self, TextIO, runtime_checkable
 
-from polyarch.cli.output.progress import Lines, Progress, Silent
+from polyarch.cli.errors import CommandError, UsageError
 from polyarch.cli.output.terminal import is_terminal, printable, styled, takes_colour
+
+LINE_EVERY = 10.0
+"""Seconds between the lines of progress in a pipe."""
+
+
+class Progress(Protocol):
+    """How far a long work is, while its block lasts."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def advance(self) -> None:
+        """One more is done."""
+
+    def remark(self, text: str) -> None:
+        """A line that stays."""
+
+
+class Lines:
+    """Progress in a pipe: a line once in a while."""
+
+    def __init__(self, text: str, total: int, stream: TextIO) -> None:
+        self._text = printable(text)
+        self._total = total
+        self._done = 0
+        self._stream = stream
+        self._told = time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.flush()
+
+    def advance(self) -> None:
+        """One more is done."""
+        self._done += 1
+        if time.monotonic() - self._told >= LINE_EVERY and self._done < self._total:
+            self._told = time.monotonic()
+            self.remark(f"{self._text}: {self._done} of {self._total}")
+
+    def remark(self, text: str) -> None:
+        """A line of its own."""
+        print(printable(text), file=self._stream, flush=True)
+
+
+class Silent:
+    """No progress, and no remarks."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def advance(self) -> None:
+        """Nothing is said."""
+
+    def remark(self, text: str) -> None:
+        """Nothing is said."""
+
+
+# -- What a command says besides its answer, on stderr: as much as ``-q`` and ``-v`` ask for.
 
 
 @dataclass(frozen=True)
@@ -53,3 +121,71 @@ USUAL = Messages()
 
 def _print(text: str) -> None:
     print(f"polyarch: {printable(text)}", file=sys.stderr, flush=True)
+
+
+# -- Whoever sits at a terminal is asked before something is written; without one ``--yes`` has to say it (TN-063).
+
+
+def confirm(command: str, *, yes: bool, question: str = "This writes to the cluster. Go on?") -> None:
+    """Asks who sits at a terminal. ``UsageError`` without one: nobody can answer, and silence is no consent."""
+    if yes:
+        return
+    if not is_terminal(sys.stdin):
+        raise UsageError(f"{command}: give --yes: without a terminal nobody can be asked; --dry-run writes nothing")
+    print(f"polyarch: {question} [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise UsageError(f"{command}: not confirmed; nothing was written")
+
+
+# -- How a program of ours ends: what its errors print, and its exit code.
+
+
+@runtime_checkable
+class GoesOn(Protocol):
+    """What a command returns in place of an exit code if another program does its work."""
+
+    def go_on(self, *, own: bool) -> int:
+        """Does it and returns the exit code; if the process is the command line's ``own``, in its place."""
+        ...
+
+
+def exit_code_of(work: Callable[[], object]) -> int:
+    """Does the work; its exit code is what it returns, or that of the error which ends it."""
+    try:
+        with _standard_output():
+            code = work()
+    except CommandError as error:
+        return complain(str(error), error.exit_code)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        return 0
+    except OSError as error:  # the environment's fault, such as a full disk behind a redirection
+        return complain(": ".join(str(part) for part in (error.filename, error.strerror or error) if part), 3)
+    return code if isinstance(code, int) else 0
+
+
+def complain(problem: str, code: int) -> int:
+    """One line on stderr for each problem, however long: logs are searched by lines. Errors cite what is not ours, such
+    as manifests and answers of registries, so no character is left that a terminal would obey."""
+    said = "\n".join(map(printable, problem.split("\n")))
+    print(styled(f"polyarch: {said}", "red", colour=takes_colour(sys.stderr)), file=sys.stderr)
+    return code
+
+
+@contextmanager
+def _standard_output() -> Iterator[None]:
+    """Where a process was started without one, nothing is printed. What cannot be written is known before the end, and
+    not tried again when the process ends: that would print a traceback, and change the exit code.
+    """
+    if sys.stdout is None:
+        with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):  # noqa: PTH123 - a device
+            yield
+        return
+    try:
+        yield
+        sys.stdout.flush()
+    except OSError:
+        with suppress(OSError), open(os.devnull, "wb") as instead:  # noqa: PTH123 - a device
+            os.dup2(instead.fileno(), sys.stdout.fileno())
+        raise

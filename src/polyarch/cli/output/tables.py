@@ -4,9 +4,91 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import Final, NamedTuple
 
-from polyarch.cli.output.bars import Drawn
-from polyarch.cli.output.folding import fitting, folded
 from polyarch.cli.output.terminal import printable, styled
+
+_AFTER: Final = "/:@,;=-."
+"""What separates the parts of a name."""
+
+
+def fitting(widths: Sequence[int], least: Sequence[int], most: int) -> list[int]:
+    """The widths of columns that together have at most so many: the widest give way, none below its ``least``."""
+    found = list(widths)
+    places = [place for place in range(len(found)) if found[place] > least[place]]
+    while sum(found) > most and places:
+        place = max(places, key=found.__getitem__)
+        found[place] -= 1
+        if found[place] <= least[place]:
+            places.remove(place)
+    return found
+
+
+def folded(text: str, width: int) -> list[str]:
+    """The lines of a text, at most so many columns each. They end at white space, else behind a character that
+    separates parts of a name, else anywhere."""
+    lines = []
+    while (end := _end(text, width)) < len(text):
+        at = text.rfind(" ", 1, end + 1)
+        if at < 0:
+            at = max(text.rfind(each, 0, end) for each in _AFTER) + 1
+        at = at if at > 0 else end
+        lines.append(text[:at].rstrip())
+        text = text[at:].lstrip()
+    return [*lines, text]
+
+
+def _end(text: str, width: int) -> int:
+    """How many characters fit; one at least."""
+    from rich.cells import get_character_cell_size
+
+    used = 0
+    for place, character in enumerate(text):
+        used += get_character_cell_size(character)
+        if used > width:
+            return max(place, 1)
+    return len(text)
+
+
+# -- Bars: the same characters for the same thing in every picture. What a colour says a character says, too.
+
+
+FULL: Final = "█"
+PARTLY: Final = "▒"
+EMPTY: Final = "·"
+
+
+class StyledText(NamedTuple):
+    """A piece of a line that may be coloured: what is printed, and how wide it is."""
+
+    shown: str
+    width: int
+
+
+def plain(text: str) -> StyledText:
+    """A foreign text; each of its characters takes one column."""
+    shown = printable(text)
+    return StyledText(shown, len(shown))
+
+
+def bar(full: float, partly: float, *, width: int, style: str, partly_style: str, colour: bool) -> StyledText:
+    """Two shares of a whole from 0 to 1, and what is left of it. Together they are as long as their sum: rounding never
+    makes a bar longer than ``width``."""
+    first = round(width * full)
+    second = min(width - first, round(width * (full + partly)) - first)
+    shown = (
+        styled(FULL * first, style, colour=colour)
+        + styled(PARTLY * second, partly_style, colour=colour)
+        + styled(EMPTY * (width - first - second), "dim", colour=colour)
+    )
+    return StyledText(shown, width)
+
+
+def legend(full: str, partly: str, empty: str) -> str:
+    """What the characters of a bar stand for."""
+    return f"{FULL} {full}  {PARTLY} {partly}  {EMPTY} {empty}"
+
+
+# -- Tables for people. Rows are never cut, so that they can be searched and copied; for a terminal they can be folded.
+
 
 GAP = "   "
 NOTHING: Final = "-"
@@ -19,7 +101,7 @@ ROOM_FOR_LAST: Final = 30
 class Row(NamedTuple):
     """One line of a table; ``style`` is for the whole line."""
 
-    cells: Sequence[str | Drawn]
+    cells: Sequence[str | StyledText]
     style: str = ""
 
 
@@ -43,31 +125,31 @@ def table(header: Sequence[str], rows: Iterable[Row], *, colour: bool = False, w
     )
 
 
-def _drawn(cell: str | Drawn) -> Drawn:
+def _drawn(cell: str | StyledText) -> StyledText:
     from rich.cells import cell_len
 
-    if isinstance(cell, Drawn):
+    if isinstance(cell, StyledText):
         return cell
     shown = printable(cell) or NOTHING
-    return Drawn(shown, cell_len(shown))
+    return StyledText(shown, cell_len(shown))
 
 
-def _lines(cells: Sequence[Drawn], widths: Sequence[int], below: int | None) -> Iterator[str]:
+def _lines(cells: Sequence[StyledText], widths: Sequence[int], below: int | None) -> Iterator[str]:
     """Of one row. ``below``: the columns for the last cell, which stands below the others."""
     beside = cells if below is None else cells[:-1]
     parts = (
         [cell] if cell.width <= room else map(_drawn, folded(cell.shown, room))
         for cell, room in zip(beside, widths, strict=True)
     )
-    for line in zip_longest(*parts, fillvalue=Drawn("", 0)):
+    for line in zip_longest(*parts, fillvalue=StyledText("", 0)):
         padded = (cell.shown + " " * (room - cell.width) for cell, room in zip(line, widths, strict=True))
         yield GAP.join(padded).rstrip()
     if below is not None and cells[-1].shown != NOTHING:
         yield from (f"{GAP}{line}" for line in folded(cells[-1].shown, below))
 
 
-def _least(column: Sequence[str | Drawn]) -> int:
+def _least(column: Sequence[str | StyledText]) -> int:
     """What a column needs: the words of its heading, and what is drawn in it."""
     heading, *cells = column
     words = [len(word) for word in heading.split()] if isinstance(heading, str) else []
-    return max(NARROWEST, *words, *(cell.width for cell in cells if isinstance(cell, Drawn)))
+    return max(NARROWEST, *words, *(cell.width for cell in cells if isinstance(cell, StyledText)))

@@ -1,161 +1,273 @@
 """``polyarch report``: which workloads can move to a platform, what holds back the rest, and what it is worth.
 
-The command line alone; ``assessment`` does the work.
-"""
+The command line alone; ``assessment`` does the work."""
 
-from typing import Annotated, Literal
+import asyncio
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
 
-from cyclopts import App
+import msgspec
 
-from polyarch.cli.errors import UsageError
-from polyarch.cli.options.help_page import epilogue
-from polyarch.cli.options.manifests import DEFAULT_IMAGES, ImageOptions
-from polyarch.cli.options.outputs import output_option, outputs, refuse_overwriting
-from polyarch.cli.options.values import (
-    CLUSTER,
-    IMAGES,
-    Context,
-    File,
-    Number,
-    Placeholder,
-    Platforms,
-    flag,
-    option,
-    subject,
-)
-from polyarch.cli.options.verbosity import AS_USUAL, Verbosity
-
-FORMATS = ("text", "json", "yaml", "csv", "markdown", "html")
-CapabilityFormat = Annotated[Literal["text", "json", "yaml", "csv", "markdown", "html"], Placeholder("FORMAT[=FILE]")]
-Label = Annotated[str, Placeholder("LABEL")]
-Prices = Annotated[str, Placeholder("TARGET=PRICE")]
-Percent = Annotated[float, Placeholder("PERCENT")]
-
-EPILOGUE = epilogue(
-    note="Nothing is changed anywhere. A share is of the CPU that workloads request.",
-    examples=(
-        ("Ask about every platform of the nodes, and arm64", "polyarch report"),
-        ("Write a page to pass on", "polyarch report -o html=report.html"),
-        ("Ask about manifests, before there is a cluster", "polyarch report -f deploy/ --target arm64"),
-        ("Fail below 80 percent, as a check in CI", "polyarch report --target arm64 --fail-under 80"),
-        ("Estimate what moving would save", "polyarch report --price amd64=0.0416,arm64=0.0336"),
-        ("Keep the facts, and report from them elsewhere", "polyarch report --save facts.json"),
-        ("Make a report of them", "polyarch report --snapshot facts.json -o markdown"),
-        ("Compare with a former report", "polyarch report --compare old.json"),
-    ),
-    exits=(
-        (0, "the report is made"),
-        (1, "less than --fail-under could run on a target"),
-        (2, "the command line or a file it names is wrong"),
-        (3, "the API server did not tell pods or nodes, more than --max-unknown are unknown, or it was interrupted"),
-    ),
-)
-REPORTED = subject("What to report on")
+from polyarch.cli.errors import CouldNotComplete, UsageError
+from polyarch.cli.input.files import write_file
+from polyarch.cli.options.common import Output, emit
+from polyarch.cli.options.images import ImageOptions
+from polyarch.cli.output.logs import errors_only
+from polyarch.cli.output.messages import Messages
+from polyarch.cli.report.inputs import AlternativeOptions, ImageAnswers, Notes, ask, facts_from
+from polyarch.cli.report.output import rendered
+from polyarch.kube import config
+from polyarch.kube.client import Client
+from polyarch.kube.errors import ConfigurationError, KubernetesError
+from polyarch.oci.reference import InvalidReference, parse
+from polyarch.oci.transport.addresses import InvalidSetting
+from polyarch.platforms import InvalidPlatform, NodePlatform, Platform
+from polyarch.reports.document import Report, Verdict
+from polyarch.reports.facts import Facts, InvalidFile, decode_report, decode_snapshot, encode_snapshot, target_name
+from polyarch.reports.gather import NECESSARY, Place, gather
+from polyarch.reports.report import NoTarget, Wishes, compare, make_report, targets_of
+from polyarch.reports.sums import suggestions_of
+from polyarch.reports.wording import counted, percent
 
 
-def make_report(
-    *,
-    file: Annotated[
-        list[File] | None,
-        option(
-            "Manifests instead of a cluster; files, directories, - for standard input; repeatable",
-            "-f",
-            "--file",
-            group=REPORTED,
-            hyphen=True,
-        ),
-    ] = None,
-    snapshot: Annotated[File | None, option("Facts and answers that --save wrote, instead", group=REPORTED)] = None,
-    save: Annotated[
-        File | None, option("Write facts and answers here; no Secret, no environment, no command", group=REPORTED)
-    ] = None,
-    target: Annotated[
-        list[Platforms] | None,
-        option(
-            "Platforms to ask about, comma-separated; arm64 is short for linux/arm64",
-            group=REPORTED,
-            show_default="those of the nodes, and arm64",
-        ),
-    ] = None,
-    by: Annotated[
-        Label | None, option("Also sum up by this label of nodes, such as a node pool's", group=REPORTED)
-    ] = None,
-    team_label: Annotated[Label, option("Also sum up by this label of pods", group=REPORTED)] = "team",
-    price: Annotated[
-        list[Prices] | None,
-        option("Price of a requested vCPU-hour by target, comma-separated, in any unit", group=REPORTED),
-    ] = None,
-    compare: Annotated[
-        File | None, option("Say what changed since a report that -o json wrote", group=REPORTED)
-    ] = None,
-    diff_nodes: Annotated[bool, flag("Also list pods that their node could not start again", group=REPORTED)] = False,
-    fail_under: Annotated[
-        Percent | None, option("Exit with 1 if less than this could run on a target", group=REPORTED)
-    ] = None,
-    max_unknown: Annotated[
-        Number | None,
-        option(
-            "Exit with 3 if more workloads are unknown", group=REPORTED, show_default="0 with --fail-under, else any"
-        ),
-    ] = None,
-    substitutes: Annotated[
-        File | None, option("YAML file: image to the equal image of another repository", group=IMAGES)
-    ] = None,
-    suggest: Annotated[bool, flag("Ask up to 3 newer tags of each image that is in the way", group=IMAGES)] = False,
-    pull_secrets: Annotated[
-        bool, flag("Ask with the pull secrets that workloads name, too; each is read by name", group=IMAGES)
-    ] = False,
-    output: Annotated[list[CapabilityFormat | str] | None, output_option(*FORMATS)] = None,
-    kubeconfig: Annotated[File | None, option("Kubeconfig", group=CLUSTER, show_default="as kubectl")] = None,
-    context: Annotated[
-        Context | None, option("Context of the kubeconfig", group=CLUSTER, show_default="the current one")
-    ] = None,
-    images: ImageOptions = DEFAULT_IMAGES,
-    verbosity: Verbosity = AS_USUAL,
-) -> int:
-    """Say which workloads could run where, and what is in the way; returns the exit code."""
-    messages = verbosity.messages()
-    wanted = outputs(output, FORMATS, messages=messages)
-    if file is not None and snapshot is not None:
-        raise UsageError("report takes either -f with manifests or --snapshot, not both; without them the cluster")
-    if (file is not None or snapshot is not None) and pull_secrets:
-        raise UsageError("--pull-secrets needs the cluster; leave it out with -f and --snapshot")
-    if snapshot is not None and save is not None:
-        raise UsageError("--save would write what --snapshot already is; leave one of them out")
-    asking = {
-        "--suggest": suggest,
-        "--platforms-file": images.platforms_file is not None,
-        "--deep": images.deep is not None,
-        "--fresh": images.fresh,
-    }
-    if snapshot is not None and any(asking.values()):
-        given = " and ".join(each for each, is_given in asking.items() if is_given)
-        raise UsageError(
-            f"{given}: with --snapshot nobody is asked, for it holds the answers; give this where --save writes it"
-        )
-    refuse_overwriting(wanted, [*(file or ()), snapshot, compare, substitutes, images.platforms_file], saved=save)
-    from polyarch.cli.report.assessment import Asked, run_report
+def targets_from(given: Sequence[str]) -> tuple[NodePlatform, ...]:
+    """Comma-separated and repeated, each once; none: those of the nodes, and arm64."""
+    return tuple(dict.fromkeys(_platform("--target", text) for text in _split(given)))
 
-    asked = Asked(
-        files=tuple(file or ()),
-        snapshot=snapshot,
-        save=save,
-        targets=tuple(target or ()),
-        by=by or "",
-        team_label=team_label,
-        prices=tuple(price or ()),
-        compare=compare,
-        diff_nodes=diff_nodes,
-        fail_under=fail_under,
-        max_unknown=max_unknown,
-        substitutes=substitutes,
-        suggest=suggest,
-        pull_secrets=pull_secrets,
-        kubeconfig=kubeconfig,
-        context=context,
+
+def prices_of(given: Sequence[str]) -> dict[str, float]:
+    """By target, as reports spell it."""
+    prices = {}
+    for text in _split(given):
+        target, _, price = text.partition("=")
+        name = target_name(_platform("--price", target))
+        try:
+            prices[name] = float(price)
+        except ValueError:
+            prices[name] = math.nan
+        if not 0 <= prices[name] < math.inf:
+            raise UsageError(f"--price {text}: expected TARGET=PRICE with a number, 0 or more, such as arm64=0.0336")
+    return prices
+
+
+def substitutes_from(path: str | None) -> dict[str, str]:
+    """Image to the equal image of another repository, as references of both (RP-012)."""
+    if path is None:
+        return {}
+    from polyarch.cli.input.objects import StrictLoader, load_yaml
+
+    expected = "a YAML file that maps images to images"
+    data = load_yaml("--substitutes", path, expected=expected, loader=StrictLoader)
+    found = data.get("substitutes", data) if isinstance(data, dict) else data
+    if not isinstance(found, dict) or not all(isinstance(each, str) for pair in found.items() for each in pair):
+        raise UsageError(f"--substitutes {path}: expected {expected}")
+    for image in (each for pair in found.items() for each in pair):
+        try:
+            parse(image)
+        except InvalidReference as error:
+            raise UsageError(f"--substitutes {path}: {error}") from None
+    return found
+
+
+class ExitThresholds(NamedTuple):
+    """What the exit code depends on."""
+
+    fail_under: float | None
+    max_unknown: int | None
+
+    def exit_code(self, report: Report) -> int:
+        """3: too much is unknown to tell; 1: less than ``--fail-under`` could run on a target."""
+        if self.max_unknown is not None and unknown_workloads(report) > self.max_unknown:
+            return 3
+        return 1 if any(self._short(report)) else 0
+
+    def problems(self, report: Report) -> Iterator[str]:
+        """In words."""
+        unknown = unknown_workloads(report)
+        if self.max_unknown is not None and unknown > self.max_unknown:
+            said = counted(unknown, "workload is", "workloads are")
+            yield f"{said} unknown, and at most {self.max_unknown} may be (--max-unknown)"
+        yield from self._short(report)
+
+    def _short(self, report: Report) -> Iterator[str]:
+        if self.fail_under is None:
+            return
+        for each in report.sums:
+            share = 100 * (each.ready_share if each.ready_share is not None else 1.0)
+            if round(share, 6) < self.fail_under:  # as a float 100 * 0.57 is a little less than 57
+                said = percent(each.ready_share)
+                yield f"{said} could run on {each.target}, less than {self.fail_under:.15g} % (--fail-under)"
+
+
+def limits(fail_under: float | None, max_unknown: int | None) -> ExitThresholds:
+    """``UsageError`` for numbers that are none."""
+    if fail_under is not None and not 0 <= fail_under <= 100:
+        raise UsageError(f"--fail-under {fail_under:.15g}: expected a percentage from 0 to 100")
+    if max_unknown is not None and max_unknown < 0:
+        raise UsageError(f"--max-unknown {max_unknown}: expected 0 or more")
+    if max_unknown is None and fail_under is not None:
+        max_unknown = 0
+    return ExitThresholds(fail_under, max_unknown)
+
+
+def unknown_workloads(report: Report) -> int:
+    """How many are unknown for some target."""
+    return sum(any(each.verdict is Verdict.UNKNOWN for each in row.answers) for row in report.workloads)
+
+
+def _split(given: Sequence[str]) -> Iterator[str]:
+    return (part.strip() for text in given for part in text.split(",") if part.strip())
+
+
+def _platform(option: str, text: str) -> NodePlatform:
+    try:
+        return Platform.parse(text).node
+    except InvalidPlatform as error:
+        raise UsageError(f"{option}: {error}") from None
+
+
+# -- The work of ``polyarch report``: facts from a cluster, files or a snapshot; answers; the report; the exit code.
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions:
+    """The command line of ``polyarch report`` without the options that it shares."""
+
+    files: Sequence[str] = ()
+    snapshot: str | None = None
+    save: str | None = None
+    targets: Sequence[str] = ()
+    by: str = ""
+    team_label: str = ""
+    prices: Sequence[str] = ()
+    compare: str | None = None
+    diff_nodes: bool = False
+    fail_under: float | None = None
+    max_unknown: int | None = None
+    substitutes: str | None = None
+    suggest: bool = False
+    pull_secrets: bool = False
+    kubeconfig: str | None = None
+    context: str | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class ReportInputs:
+    """Facts, and what images say. Without a representation: asyncio makes one of a result, and this one is long."""
+
+    facts: Facts
+    found: ImageAnswers
+
+
+def run_report(asked: ReportOptions, images: ImageOptions, outputs: Sequence[Output], *, messages: Messages) -> int:
+    """Make the report and print it; returns the exit code (RP-023, RP-031, RP-051)."""
+    errors_only(verbose=messages.verbose)
+    images.check()
+    wishes = Wishes(
+        targets=targets_from(asked.targets),
+        prices=prices_of(asked.prices),
+        pool_label=asked.by,
+        team_label=asked.team_label,
+        node_drift=asked.diff_nodes,
     )
-    return run_report(asked, images, wanted, messages=messages)
+    limit = limits(asked.fail_under, asked.max_unknown)
+    former = _former(asked.compare)
+    notes = Notes()
+    substitutes = substitutes_from(asked.substitutes)
+    known = _known(
+        asked, images, wishes, AlternativeOptions(substitutes, wishes.targets, asked.suggest), notes, messages
+    )
+    if asked.save is not None:
+        content = encode_snapshot(known.facts, known.found.answers, complete=known.found.complete)
+        write_file(asked.save, content)
+    try:
+        report = make_report(known.facts, known.found.answers, wishes, complete=known.found.complete)
+        suggestions = suggestions_of(report.blockers, known.found.answers, substitutes)
+        if suggestions:
+            wishes = msgspec.structs.replace(wishes, suggestions=suggestions)
+            report = make_report(known.facts, known.found.answers, wishes, complete=known.found.complete)
+    except NoTarget as error:
+        raise UsageError(str(error)) from None
+    if former is not None:
+        report = msgspec.structs.replace(report, comparison=compare(report, former))
+    emit(outputs, lambda form, colour: rendered(report, form, colour=colour))
+    for note in notes.texts:
+        messages.note(note)
+    code = limit.exit_code(report)
+    if not known.found.complete:
+        messages.note("interrupted: images that were not asked for yet count as unknown")
+        return 3
+    missing = [each for each in known.facts.unread if each in NECESSARY]
+    if missing:
+        messages.note(f"not allowed to list {' and '.join(missing)}: without them a report says little")
+        return 3
+    for problem in limit.problems(report):
+        messages.note(problem)
+    return code
 
 
-report = App(name="report", help_epilogue=EPILOGUE)
-report.default(make_report)
+def _known(
+    asked: ReportOptions,
+    images: ImageOptions,
+    wishes: Wishes,
+    beyond: AlternativeOptions,
+    notes: Notes,
+    messages: Messages,
+) -> ReportInputs:
+    if asked.snapshot is not None:
+        try:
+            kept = decode_snapshot(_read(asked.snapshot, "--snapshot"))
+        except InvalidFile as error:
+            raise UsageError(f"--snapshot {asked.snapshot}: {error}") from None
+        return ReportInputs(kept.facts, ImageAnswers(kept.answers, kept.complete))
+    try:
+        if asked.files:
+            facts = facts_from(asked.files, notes)
+            _check_targets(facts, wishes)
+            return ReportInputs(facts, asyncio.run(ask(facts, images, messages, client=None, beyond=beyond)))
+        return asyncio.run(_of_cluster(asked, images, wishes, beyond, messages))
+    except (InvalidSetting, ConfigurationError) as error:
+        raise UsageError(f"report: {error}") from None
+    except KubernetesError as error:
+        raise CouldNotComplete(f"report: {error}") from None
+
+
+async def _of_cluster(
+    asked: ReportOptions, images: ImageOptions, wishes: Wishes, beyond: AlternativeOptions, messages: Messages
+) -> ReportInputs:
+    configuration = config.load(asked.kubeconfig, asked.context)
+    async with Client(configuration, role="cli") as client:
+        now = datetime.now(UTC).replace(microsecond=0).isoformat().replace("+00:00", "Z")
+        facts = await gather(client, Place(configuration.context), taken_at=now)
+        _check_targets(facts, wishes)
+        secrets = client if asked.pull_secrets else None
+        found = await ask(facts, images, messages, client=secrets, beyond=beyond)
+    return ReportInputs(facts, found)
+
+
+def _check_targets(facts: Facts, wishes: Wishes) -> None:
+    """Before anybody is asked about images."""
+    try:
+        targets_of(facts, wishes.targets)
+    except NoTarget as error:
+        raise UsageError(f"report: {error}") from None
+
+
+def _former(path: str | None) -> Report | None:
+    if path is None:
+        return None
+    try:
+        return decode_report(_read(path, "--compare"))
+    except InvalidFile as error:
+        raise UsageError(f"--compare {path}: {error}") from None
+
+
+def _read(path: str, option: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise UsageError(f"{option} {path}: {error.strerror or error}") from None

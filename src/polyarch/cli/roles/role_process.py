@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from polyarch.cli.collecting import collect_as_usual
 from polyarch.cli.errors import UsageError
-from polyarch.cli.output.ending import exit_code_of
-from polyarch.cli.roles import handover
-from polyarch.cli.roles.handover import Handover
+from polyarch.cli.garbage_collection import collect_as_usual
+from polyarch.cli.output.messages import exit_code_of
+from polyarch.cli.roles import reexec
 from polyarch.cli.roles.process_errors import ErrorTypes, explained
+from polyarch.cli.roles.reexec import ReexecSettings
 from polyarch.kube.manager import Role
 from polyarch.operator.certificates import secret_of
 from polyarch.placement import names
@@ -29,10 +29,10 @@ Runner = Callable[[Coroutine[Any, Any, None]], None]
 
 def main(text: str) -> int:
     """The program that a process starts over with: plays what was handed over; its exit code."""
-    return exit_code_of(lambda: play(handover.read(text)))
+    return exit_code_of(lambda: play(reexec.read(text)))
 
 
-def play(given: Handover) -> None:
+def play(given: ReexecSettings) -> None:
     """Returns when the process has ended; ``UsageError`` and ``CouldNotComplete`` say why it could not go on."""
     name, roles = given.name, roles_of(given.modules)
     if not given.process.cert_dir and any(each.needs_certificate for each in roles):
@@ -48,7 +48,7 @@ def roles_of(modules: Sequence[str]) -> tuple[Role, ...]:
     return tuple(importlib.import_module(f"polyarch.run.{module}").ROLE for module in modules)
 
 
-def _settings(given: Handover) -> RunSettings:
+def _settings(given: ReexecSettings) -> RunSettings:
     """With the contents of files. Raises ``UsageError`` for one that is not there or is wrong."""
     registries_conf, authorities = given.registries_conf, given.ca
     if given.registries_dir:
@@ -75,7 +75,7 @@ def _settings(given: Handover) -> RunSettings:
     )
 
 
-def _runner(given: Handover) -> Runner:
+def _runner(given: ReexecSettings) -> Runner:
     """uvloop where it is installed (extra ``fast``). It takes 2 MiB: not on every node, nor for an operator, which has
     little to do (PL-810)."""
     if given.modules == ("operator",) or ("exec_monitor" in given.modules and given.monitor.side == "node"):
@@ -98,7 +98,7 @@ def _usage_errors() -> ErrorTypes:
 def _taints(path: str) -> TaintRoleSettings:
     if not path:
         return TaintRoleSettings()
-    from polyarch.cli.input.taints_object import read_taints
+    from polyarch.cli.input.taints import read_taints
 
     return TaintRoleSettings(configuration=read_taints(path))
 

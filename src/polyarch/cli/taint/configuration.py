@@ -1,8 +1,7 @@
 """Which configuration a command works with: a file, the cluster's object, or what the flags say (TN-010, TN-012).
 
 Flags describe an object for a cluster that has none. Where there is one it counts, and flags beside it are refused:
-two configurations for one cluster would undo each other's work.
-"""
+two configurations for one cluster would undo each other's work."""
 
 from collections.abc import Iterable
 from typing import Any, Final, Literal
@@ -10,8 +9,8 @@ from typing import Any, Final, Literal
 import msgspec
 
 from polyarch.cli.errors import UsageError
-from polyarch.cli.input.taints_object import read_taints
-from polyarch.cli.taint.taint_flags import ConfigurationFlags
+from polyarch.cli.input.taints import read_taints
+from polyarch.cli.taint.options import ConfigurationFlags
 from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.platforms import KNOWN_ARCHITECTURES, normal_architecture
@@ -26,7 +25,7 @@ Source = Literal["file", "cluster", "flags", "defaults"]
 _HINTS: Final = {"spec.taint.key": "--key", "spec.taint": "--preset and --key", "spec": "--architectures"}
 
 
-class Configured(msgspec.Struct, frozen=True):
+class TaintConfiguration(msgspec.Struct, frozen=True):
     """The configuration in force, and what the cluster has."""
 
     settings: TaintSettings
@@ -50,22 +49,22 @@ class Configured(msgspec.Struct, frozen=True):
         return tuple(notes)
 
 
-class Given(msgspec.Struct, frozen=True):
+class FlagConfiguration(msgspec.Struct, frozen=True):
     """What the command line says of a configuration; nothing, if the cluster's object is to count."""
 
     taken: ArchitectureTaints | None = None
     source: Source = "defaults"
 
 
-def given(flags: ConfigurationFlags) -> Given:
+def given(flags: ConfigurationFlags) -> FlagConfiguration:
     """From a file, or from flags. ``UsageError`` for what the cluster would refuse."""
     described = from_flags(flags)
     if flags.config is not None:
-        return Given(read_taints(flags.config), "file")
-    return Given(described, "flags") if described is not None else Given()
+        return FlagConfiguration(read_taints(flags.config), "file")
+    return FlagConfiguration(described, "flags") if described is not None else FlagConfiguration()
 
 
-async def configured(client: Client, asked: Given) -> Configured:
+async def configured(client: Client, asked: FlagConfiguration) -> TaintConfiguration:
     """The configuration in force. ``UsageError`` for flags where the cluster has an object."""
     live, served = await _live(client)
     if asked.source == "flags" and live is not None:
@@ -127,7 +126,9 @@ def _architectures(flag: str, given: Iterable[str] | None) -> list[str] | None:
     return found
 
 
-def _configured(taken: ArchitectureTaints, source: Source, served: bool, live: ArchitectureTaints | None) -> Configured:
+def _configured(
+    taken: ArchitectureTaints, source: Source, served: bool, live: ArchitectureTaints | None
+) -> TaintConfiguration:
     spec = released(taken.spec)
     document = {
         "apiVersion": ARCHITECTURE_TAINTS.api_version,
@@ -135,7 +136,7 @@ def _configured(taken: ArchitectureTaints, source: Source, served: bool, live: A
         "metadata": {"name": SINGLETON},
         "spec": _without(msgspec.to_builtins(spec), msgspec.to_builtins(ArchitectureTaintsSpec())),
     }
-    return Configured(TaintSettings.of(spec), source, document, served, live)
+    return TaintConfiguration(TaintSettings.of(spec), source, document, served, live)
 
 
 def _without(value: Document, defaults: Document) -> Document:

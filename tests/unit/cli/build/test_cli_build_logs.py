@@ -5,8 +5,8 @@ import pytest
 
 from polyarch.builds.api.resources import ArchitectureStatus
 from polyarch.cli import main
-from polyarch.cli.build.observation import BuildPod
-from polyarch.cli.build.podlogs import Asked, Printer, chosen, gone
+from polyarch.cli.build.logs import BuildLogsOptions, Printer, chosen, gone
+from polyarch.cli.build.progress import BuildPod
 
 
 def pod(name: str, architecture: str, minute: int) -> BuildPod:
@@ -24,14 +24,14 @@ PODS = [pod("z1", "arm64", 1), pod("a2", "arm64", 2), pod("m3", "arm64", 3), pod
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
-        pytest.param(Asked(name="web"), ["x1", "m3"], id="the newest attempt of each"),
-        pytest.param(Asked(name="web", previous=True), ["z1", "a2"], id="the attempts before"),
-        pytest.param(Asked(name="web", arch="aarch64"), ["m3"], id="one architecture"),
-        pytest.param(Asked(name="web", arch="amd64", previous=True), [], id="there was one attempt only"),
-        pytest.param(Asked(name="web", arch="s390x"), [], id="an architecture that has none"),
+        pytest.param(BuildLogsOptions(name="web"), ["x1", "m3"], id="the newest attempt of each"),
+        pytest.param(BuildLogsOptions(name="web", previous=True), ["z1", "a2"], id="the attempts before"),
+        pytest.param(BuildLogsOptions(name="web", arch="aarch64"), ["m3"], id="one architecture"),
+        pytest.param(BuildLogsOptions(name="web", arch="amd64", previous=True), [], id="there was one attempt only"),
+        pytest.param(BuildLogsOptions(name="web", arch="s390x"), [], id="an architecture that has none"),
     ],
 )
-def test_bd_304_which_attempts_are_read(asked: Asked, expected: list[str]) -> None:
+def test_bd_304_which_attempts_are_read(asked: BuildLogsOptions, expected: list[str]) -> None:
     """In the order in which they began, whatever the order in which they are listed."""
     for pods in (PODS, PODS[::-1]):
         assert [each.metadata.name for each in chosen(pods, asked)] == expected
@@ -41,7 +41,7 @@ def test_bd_304_which_attempts_are_read(asked: Asked, expected: list[str]) -> No
     ("container", "expected"), [(None, ("build", "push")), ("push", ("push",)), ("build", ("build",))]
 )
 def test_bd_304_build_and_push_are_read_unless_one_is_chosen(container: object, expected: tuple[str, ...]) -> None:
-    assert Asked(name="web", container=container).containers == expected  # type: ignore[arg-type]
+    assert BuildLogsOptions(name="web", container=container).containers == expected  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from polyarch.builds.api.resources import ImageBuild, ImageBuildRun, Source
-from polyarch.cli.build.board import Lines, bar, spent, table
-from polyarch.cli.build.observation import BuildPod, Goal, Row, Step, elapsed, sight
+from polyarch.cli.build.progress import AwaitedGeneration, BuildPod, Row, Step, elapsed, sight
+from polyarch.cli.build.run import Lines, bar, spent, table
 
 IMAGE = f"quay.io/a/b@sha256:{'a' * 64}"
 
@@ -45,7 +45,7 @@ def pod(architecture: str, *, name: str = "p", pushes: bool = False) -> BuildPod
 
 PUBLISHED = ("Ready", "True", "Published", "")
 DONE = ("Progressing", "False", "Done", "")
-GOAL = Goal(1, "1")
+GOAL = AwaitedGeneration(1, "1")
 
 
 def test_bd_305_a_published_image_is_the_end() -> None:
@@ -55,7 +55,7 @@ def test_bd_305_a_published_image_is_the_end() -> None:
 
 
 def test_bd_305_an_earlier_image_is_no_end_while_the_builder_has_not_looked() -> None:
-    seen = sight(build(PUBLISHED, DONE, image=IMAGE, generation=2), [], Goal(2, "1"))
+    seen = sight(build(PUBLISHED, DONE, image=IMAGE, generation=2), [], AwaitedGeneration(2, "1"))
     assert seen.end is None
     assert "waiting for the builder" in seen.headline
 

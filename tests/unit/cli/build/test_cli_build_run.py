@@ -18,12 +18,11 @@ import pytest
 import yaml
 
 from polyarch.cli import main
-from polyarch.cli.build import composition
-from polyarch.cli.build.options import WishFlags
-from polyarch.cli.build.packing import archive, contexts
-from polyarch.cli.build.submission import new_token
+from polyarch.cli.build import context_archive, image_builds
+from polyarch.cli.build.options import BuildFlags
+from polyarch.cli.build.run import new_token
 from polyarch.cli.errors import CouldNotComplete, UsageError
-from polyarch.cli.options.valueless import with_values
+from polyarch.cli.options.usage_errors import with_values
 
 TEXT = "FROM docker.io/library/busybox:1.36\nRUN true\n"
 FILE = """\
@@ -184,19 +183,19 @@ def test_bd_126_a_rebuild_has_a_token_of_its_own_and_the_listed_architectures(ru
 
 def test_bd_300_a_flag_comes_on_top_of_what_was_said_before() -> None:
     said = {
-        **composition.named("shop", "team"),
+        **image_builds.named("shop", "team"),
         "spec": {
             "source": {"containerfileFrom": {"name": "text"}, "buildArgs": {"A": "1"}},
             "output": {"repository": "quay.io/a/b", "tags": ["1"]},
         },
     }
-    found = composition.composed(WishFlags(arg=["B=2"], tag=["2"]), said)
+    found = image_builds.composed(BuildFlags(arg=["B=2"], tag=["2"]), said)
     assert found["spec"]["source"] == {"containerfileFrom": {"name": "text"}, "buildArgs": {"A": "1", "B": "2"}}
     assert found["spec"]["output"] == {"repository": "quay.io/a/b", "tags": ["2"]}
     assert said["spec"]["output"]["tags"] == ["1"]
 
 
-SAID = {**composition.named("web", "team"), "spec": {"source": {"containerfile": TEXT}}}
+SAID = {**image_builds.named("web", "team"), "spec": {"source": {"containerfile": TEXT}}}
 
 
 @pytest.mark.parametrize(
@@ -216,8 +215,8 @@ def test_bd_300_a_context_brings_its_containerfile_along(
     for each in ("Containerfile", "here/Containerfile"):
         (tmp_path / each).write_text(text)
     notes: list[str] = []
-    found = composition.with_usual_containerfile(
-        WishFlags(tag=["2"]), SAID, Path(folder) if folder else None, notes.append, is_new=False
+    found = image_builds.with_usual_containerfile(
+        BuildFlags(tag=["2"]), SAID, Path(folder) if folder else None, notes.append, is_new=False
     )
     assert found.containerfile == chosen
     assert told in "".join(notes)
@@ -228,14 +227,14 @@ def test_bd_300_a_containerfile_of_a_config_map_is_not_replaced_by_a_file_that_l
     (tmp_path / "Containerfile").write_text(TEXT)
     said = {**SAID, "spec": {"source": {"containerfileFrom": {"name": "text"}}}}
     notes: list[str] = []
-    found = composition.with_usual_containerfile(WishFlags(), said, tmp_path, notes.append, is_new=False)
+    found = image_builds.with_usual_containerfile(BuildFlags(), said, tmp_path, notes.append, is_new=False)
     assert (found.containerfile, notes) == (None, [])
 
 
-def _packed(folder: Path, containerfile: Path | None = None) -> tuple[archive.Packed, bytes]:
+def _packed(folder: Path, containerfile: Path | None = None) -> tuple[context_archive.PackedContext, bytes]:
     layer = io.BytesIO()
-    rules = archive.ignore_rules(folder, str(containerfile) if containerfile else None)
-    return archive.pack(folder, layer, rules), layer.getvalue()
+    rules = context_archive.ignore_rules(folder, str(containerfile) if containerfile else None)
+    return context_archive.pack(folder, layer, rules), layer.getvalue()
 
 
 def _members(folder: Path, containerfile: Path | None = None) -> list[str]:
@@ -305,7 +304,7 @@ def test_bd_300_another_file_is_another_context(tmp_path: Path) -> None:
     ],
 )
 def test_bd_300_ignore_files_mean_what_they_mean_to_docker(text: str, path: str, ignored: bool) -> None:
-    assert archive.is_ignored(path, archive.patterns(text)) is ignored
+    assert context_archive.is_ignored(path, context_archive.patterns(text)) is ignored
 
 
 def test_bd_300_the_ignore_file_of_containers_comes_first(tmp_path: Path) -> None:
@@ -366,11 +365,11 @@ def test_the_ignore_file_that_counts_is_the_one_that_buildah_reads(
 ) -> None:
     """And no other is there for buildah to find in the context: it would leave out what this build needs."""
     folder = _tree(tmp_path / "context", {"a": "a", "b": "b", **files})
-    rules = archive.ignore_rules(folder, str(folder / containerfile))
+    rules = context_archive.ignore_rules(folder, str(folder / containerfile))
     assert rules.file is not None
     members = _members(folder, folder / containerfile)
     assert [name for name in members if name in ("a", "b")] == there.split()
-    assert {name for name in members if name in archive.IGNORE_FILES} <= {rules.file.name}
+    assert {name for name in members if name in context_archive.IGNORE_FILES} <= {rules.file.name}
 
 
 @pytest.mark.parametrize(
@@ -455,7 +454,7 @@ def test_a_folder_that_is_ignored_need_not_be_readable(tmp_path: Path, monkeypat
 )
 def test_many_stars_in_a_pattern_take_no_time(text: str, path: str) -> None:
     start = time.process_time()
-    assert not archive.is_ignored(path, archive.patterns(text))
+    assert not context_archive.is_ignored(path, context_archive.patterns(text))
     assert time.process_time() - start < 1
 
 
@@ -471,15 +470,15 @@ def test_a_file_that_changes_while_it_is_packed_is_told_by_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], object]
 ) -> None:
     _tree(tmp_path, {"a": "public", "secret": "secret", ".dockerignore": "secret"})
-    entries = archive._entries
+    entries = context_archive._entries
 
-    def changing(folder: Path, rules: archive.IgnoreRules) -> Iterator[tuple[Path, tarfile.TarInfo]]:
+    def changing(folder: Path, rules: context_archive.IgnoreRules) -> Iterator[tuple[Path, tarfile.TarInfo]]:
         for path, entry in entries(folder, rules):
             if path.name == "a":
                 change(path)
             yield path, entry
 
-    monkeypatch.setattr(archive, "_entries", changing)
+    monkeypatch.setattr(context_archive, "_entries", changing)
     with pytest.raises(CouldNotComplete, match=r"/a: changed while it was packed; run the command again"):
         _packed(tmp_path)
 
@@ -495,48 +494,48 @@ def test_all_architectures_are_built_from_the_same_files(tmp_path: Path) -> None
     """BD-105: what one leaves out is in the context of the other."""
     files = {"a": TEXT, "b": TEXT + "RUN b\n", "a.dockerignore": "x", "b.dockerignore": "\nx"}
     folder = _tree(tmp_path, files)
-    assert contexts.rules_for(folder, [str(folder / "a"), str(folder / "b")], []).file == folder / "a.dockerignore"
+    assert image_builds.rules_for(folder, [str(folder / "a"), str(folder / "b")], []).file == folder / "a.dockerignore"
     _tree(tmp_path, {"b.dockerignore": "y"})
     with pytest.raises(UsageError, match=r"a\.dockerignore with 1 pattern, but .*b\.dockerignore with"):
-        contexts.rules_for(folder, [str(folder / "a"), str(folder / "b")], [])
+        image_builds.rules_for(folder, [str(folder / "a"), str(folder / "b")], [])
     with pytest.raises(UsageError, match=r"a\.dockerignore with 1 pattern, but .*b\.dockerignore with"):
-        contexts.rules_for(folder, [str(folder / "a")], [files["b"]])
+        image_builds.rules_for(folder, [str(folder / "a")], [files["b"]])
 
 
 def test_the_ignore_file_of_a_containerfile_counts_when_its_path_is_not_said_again(tmp_path: Path) -> None:
     """BD-300: what was said stays said, but the object has the text of the Containerfile only."""
     folder = _tree(tmp_path, {"deep/x": TEXT, "deep/x.dockerignore": "key", ".dockerignore": ""})
-    assert contexts.rules_for(folder, [], [TEXT]).file == folder / "deep/x.dockerignore"
+    assert image_builds.rules_for(folder, [], [TEXT]).file == folder / "deep/x.dockerignore"
     with pytest.raises(UsageError, match=r"deep/x has an ignore file of its own.* --containerfile PATH"):
-        contexts.rules_for(folder, [], ["FROM another\n"])
+        image_builds.rules_for(folder, [], ["FROM another\n"])
     (folder / "deep/x").unlink()
-    assert contexts.rules_for(folder, [], [TEXT]).file == folder / ".dockerignore"
+    assert image_builds.rules_for(folder, [], [TEXT]).file == folder / ".dockerignore"
     with pytest.raises(UsageError, match=r"named before has, y.dockerignore: an ignore file of its own"):
-        contexts.rules_for(folder, [], [TEXT], had_own="y.dockerignore")
+        image_builds.rules_for(folder, [], [TEXT], had_own="y.dockerignore")
 
 
 @pytest.mark.parametrize(
     ("flags", "named", "unnamed"),
     [
-        (WishFlags(containerfile="x"), ["x"], ["FROM arm"]),
-        (WishFlags(containerfile="-"), [], ["FROM all", "FROM arm"]),
-        (WishFlags(override=["aarch64=y"]), ["y"], ["FROM all"]),
-        (WishFlags(containerfile="x", override=["arm64=y", "arm64=z"]), ["x", "z"], []),
+        (BuildFlags(containerfile="x"), ["x"], ["FROM arm"]),
+        (BuildFlags(containerfile="-"), [], ["FROM all", "FROM arm"]),
+        (BuildFlags(override=["aarch64=y"]), ["y"], ["FROM all"]),
+        (BuildFlags(containerfile="x", override=["arm64=y", "arm64=z"]), ["x", "z"], []),
     ],
 )
 def test_containerfiles_are_those_of_the_command_line_and_the_rest_of_the_object(
-    flags: WishFlags, named: list[str], unnamed: list[str]
+    flags: BuildFlags, named: list[str], unnamed: list[str]
 ) -> None:
     overrides = [{"architecture": "amd64"}, {"architecture": "arm64", "containerfile": "FROM arm"}]
     manifest = {"spec": {"source": {"containerfile": "FROM all", "overrides": overrides}}}
-    assert composition.containerfiles(flags, manifest) == (named, unnamed)
+    assert image_builds.containerfiles(flags, manifest) == (named, unnamed)
 
 
 def test_the_object_remembers_the_ignore_file_of_its_containerfile_alone() -> None:
     """A command that does not name the Containerfile, which lies outside of the context, would miss it."""
-    first = composition.with_context({"metadata": {"name": "shop"}, "spec": {}}, {"type": "Image"}, "x.dockerignore")
+    first = image_builds.with_context({"metadata": {"name": "shop"}, "spec": {}}, {"type": "Image"}, "x.dockerignore")
     assert first["metadata"] == {"name": "shop", "annotations": {"polyarch.dev/ignore-file": "x.dockerignore"}}
-    assert composition.with_context(first, {}, "")["metadata"] == {"name": "shop"}
+    assert image_builds.with_context(first, {}, "")["metadata"] == {"name": "shop"}
 
 
 def test_a_dry_run_says_which_ignore_file_counts(run: Run, tmp_path: Path) -> None:
@@ -564,13 +563,13 @@ def test_an_ignore_file_that_the_builder_will_not_read_is_told(run: Run, tmp_pat
 
 
 def test_bd_300_contexts_are_told_apart_by_their_beginning(tmp_path: Path) -> None:
-    assert contexts.read("image:quay.io/a/b@sha256:1").document == {
+    assert image_builds.read("image:quay.io/a/b@sha256:1").document == {
         "type": "Image",
         "image": {"reference": "quay.io/a/b@sha256:1"},
     }
-    assert contexts.read(str(tmp_path)).folder == tmp_path
+    assert image_builds.read(str(tmp_path)).folder == tmp_path
     with pytest.raises(UsageError, match="git:URL@COMMIT or image:REF@DIGEST"):
-        contexts.read("svn:x")
+        image_builds.read("svn:x")
 
 
 def test_bd_305_json_is_the_object(run: Run) -> None:
@@ -603,7 +602,7 @@ def test_bd_320_a_file_that_cannot_be_read_is_named_with_what_to_do(
 
     monkeypatch.setattr(os, "open", refusing)
     with pytest.raises(UsageError) as caught:
-        archive.pack(tmp_path, io.BytesIO(), archive.IgnoreRules())
+        context_archive.pack(tmp_path, io.BytesIO(), context_archive.IgnoreRules())
     told = str(caught.value)
     assert told.startswith(f"--context: {last}: Permission denied")
     assert f"make it readable, or name it in {tmp_path / '.containerignore'}" in told
@@ -615,4 +614,4 @@ def test_bd_305_a_full_disk_is_not_the_folders_fault(tmp_path: Path) -> None:
 
     (tmp_path / "a").write_bytes(random.Random(1).randbytes(400_000))
     with pytest.raises(CouldNotComplete, match="packing it: No space left on device"):
-        archive.pack(tmp_path, _Target(full), archive.IgnoreRules())
+        context_archive.pack(tmp_path, _Target(full), context_archive.IgnoreRules())

@@ -8,7 +8,7 @@ import pytest
 
 from polyarch.builds.api.resources import ImageBuild, ImageBuildRun
 from polyarch.cli import main
-from polyarch.cli.build.overview import Seen, document, list_text, one_text
+from polyarch.cli.build.status import StatusFacts, document, list_text, one_text
 from polyarch.objects import Unstructured
 
 NOW = dt.datetime(2026, 1, 1, 12, 0, tzinfo=dt.UTC)
@@ -63,7 +63,7 @@ def lines(text: str) -> list[str]:
 
 
 def test_bd_303_one_build_says_what_is_the_matter_and_what_would_release_it() -> None:
-    told = lines(one_text(Seen([build(OUTDATED, image=IMAGE, tags=["1.0"])], [FAILED]), NOW, colour=False))
+    told = lines(one_text(StatusFacts([build(OUTDATED, image=IMAGE, tags=["1.0"])], [FAILED]), NOW, colour=False))
     assert told == [
         "team/web: BuildFailed",
         "Ready: Outdated: An older result is still published.",
@@ -80,7 +80,9 @@ def test_bd_303_one_build_says_what_is_the_matter_and_what_would_release_it() ->
 
 def test_bd_303_of_a_build_that_is_well_nothing_but_its_result_is_said() -> None:
     built = {"architecture": "amd64", "phase": "Built", "node": "n", "attempts": 1, "digest": "sha256:1"}
-    told = lines(one_text(Seen([build(PUBLISHED, image=IMAGE)], [run("web-1", "Succeeded", built)]), NOW, colour=False))
+    told = lines(
+        one_text(StatusFacts([build(PUBLISHED, image=IMAGE)], [run("web-1", "Succeeded", built)]), NOW, colour=False)
+    )
     assert told[:3] == ["team/web: Published", f"image {IMAGE}", "run web-1: Succeeded"]
     assert told[-1] == "amd64 Built n 1 - sha256:1"
 
@@ -89,7 +91,7 @@ def test_bd_303_the_run_at_work_is_shown_and_not_a_newer_one() -> None:
     """And how long it takes until now, as it has not ended."""
     busy = build((("Progressing", "True", "WaitingForNode", "arm64: no node."),), activeRun="web-1")
     waiting = {"architecture": "arm64", "phase": "WaitingForNode", "startTime": "2026-01-01T09:59:00Z"}
-    told = lines(one_text(Seen([busy], [FAILED, run("web-1", "Building", waiting)]), NOW, colour=False))
+    told = lines(one_text(StatusFacts([busy], [FAILED, run("web-1", "Building", waiting)]), NOW, colour=False))
     assert told[:3] == [
         "team/web: WaitingForNode",
         "Progressing: WaitingForNode: arm64: no node.",
@@ -100,7 +102,7 @@ def test_bd_303_the_run_at_work_is_shown_and_not_a_newer_one() -> None:
 
 def test_bd_303_a_build_that_is_invalid_has_no_run_and_says_why() -> None:
     wrong = build((("InputsValid", "False", "BaseImageNotFound", "Push it."), ("Ready", "False", "NotBuilt", "No.")))
-    assert lines(one_text(Seen([wrong]), NOW, colour=False)) == [
+    assert lines(one_text(StatusFacts([wrong]), NOW, colour=False)) == [
         "team/web: BaseImageNotFound",
         "InputsValid: BaseImageNotFound: Push it.",
         "Ready: NotBuilt: No.",
@@ -124,7 +126,7 @@ MACHINE = Unstructured(
 
 
 def test_bd_303_all_builds_are_a_table_with_those_of_machine_os_images() -> None:
-    shown = Seen(
+    shown = StatusFacts(
         [
             build(PUBLISHED, "web", summary="2/2", currentRun="web-1", image=IMAGE),
             build(OUTDATED, "api", summary="1/2"),
@@ -140,7 +142,7 @@ def test_bd_303_all_builds_are_a_table_with_those_of_machine_os_images() -> None
 
 
 def test_bd_303_colours_tell_what_is_well_from_what_is_not() -> None:
-    shown = list_text(Seen([build(PUBLISHED, "web"), build(OUTDATED, "api")]), NOW, colour=True)
+    shown = list_text(StatusFacts([build(PUBLISHED, "web"), build(OUTDATED, "api")]), NOW, colour=True)
     api, web = shown.splitlines()[1:]
     assert "\x1b[31m" in api
     assert "\x1b[32m" in web
@@ -148,7 +150,7 @@ def test_bd_303_colours_tell_what_is_well_from_what_is_not() -> None:
 
 def test_bd_303_a_document_has_statuses_as_they_are_stored_and_runs_only_of_one_build() -> None:
     """BD-305."""
-    seen = Seen([build(PUBLISHED, image=IMAGE)], [FAILED], [MACHINE])
+    seen = StatusFacts([build(PUBLISHED, image=IMAGE)], [FAILED], [MACHINE])
     one = document(seen, one=True)
     assert one["schemaVersion"] == "polyarch.dev/build-status.v1"
     assert [(each["kind"], each["name"], each["state"]) for each in one["builds"]] == [

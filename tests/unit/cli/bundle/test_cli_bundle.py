@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from polyarch.cli.bundle import olm_validator
-from polyarch.cli.bundle.validate import app
+from polyarch.cli import bundle_validation
+from polyarch.cli.bundle import app
 from polyarch.cli.errors import UsageError
 
 MANAGER = "quay.io/acme/manager:1"
@@ -285,7 +285,7 @@ def hook(bundle: Path, **environment: str) -> int:
         "POLYARCH_PLATFORMS_FILE": str(bundle.parent / "platforms.yaml"),
         **environment,
     }
-    return olm_validator.main([str(bundle)], given)
+    return bundle_validation.main([str(bundle)], given)
 
 
 def result(capsys: pytest.CaptureFixture[str]) -> Any:
@@ -342,7 +342,7 @@ def test_MF_079_what_keeps_it_from_running(
 
 def test_MF_079_the_hook_says_how_it_is_called(capsys: pytest.CaptureFixture[str]) -> None:
     """MF-079."""
-    assert olm_validator.main(["--help"], {}) == 0
+    assert bundle_validation.main(["--help"], {}) == 0
     shown = capsys.readouterr().out
     assert "polyarch-olm-validator DIR" in shown
     for variable in ("POLYARCH_OLM_MODE", "POLYARCH_PLATFORMS_FILE", "POLYARCH_OFFLINE"):
@@ -351,6 +351,6 @@ def test_MF_079_the_hook_says_how_it_is_called(capsys: pytest.CaptureFixture[str
 
 def test_MF_079_the_hook_needs_a_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """MF-079."""
-    assert olm_validator.main([], {}) == 2
+    assert bundle_validation.main([], {}) == 2
     assert hook(tmp_path / "missing") == 2
     assert capsys.readouterr().out == ""

@@ -10,9 +10,9 @@ import structlog
 import yaml
 
 from polyarch.cli import main
-from polyarch.cli.cluster import kubeconfig as sandbox_kubeconfig
-from polyarch.cli.cluster.progress import LineProgress
 from polyarch.cli.errors import UsageError
+from polyarch.cli.sandbox import local_cluster as sandbox_kubeconfig
+from polyarch.cli.sandbox.local_cluster import LineProgress
 from polyarch.sandbox import document
 from polyarch.sandbox.binaries.versions import PROGRAMS
 from polyarch.sandbox.cluster import Sandbox

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from polyarch.cli.cluster import demo as sandbox_demo
+from polyarch.cli.sandbox import demo as sandbox_demo
 from polyarch.placement import names
 from polyarch.sandbox import document
 from polyarch.sandbox.demo import audit, observation

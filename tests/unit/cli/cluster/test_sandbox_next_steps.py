@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from polyarch.cli.cluster import next_steps
+from polyarch.cli.sandbox import next_steps
 from polyarch.sandbox.state import Folder
 
 SHELL_TEST = "for name in KUBECONFIG CONTAINERS_REGISTRIES_CONF; do eval echo '$'$name; done"

@@ -10,9 +10,8 @@ import pytest
 import yaml
 
 from polyarch.cli import main
-from polyarch.cli.explain import deciding
-from polyarch.cli.explain.from_cluster import SeenPod
-from polyarch.cli.explain.from_files import GivenPod, configuration_from
+from polyarch.cli.explain import explain as deciding
+from polyarch.cli.explain.pods import GivenPod, SeenPod, configuration_from
 from polyarch.kube.patches import Operation, apply_patch
 from polyarch.objects import Pod
 from polyarch.oci.auth.credentials import NoCredentials

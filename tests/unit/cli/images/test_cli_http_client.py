@@ -9,7 +9,7 @@ import trustme
 
 SCRIPT = """
 import os
-from polyarch.cli.images.http_client import STORE, load_http_client
+from polyarch.cli.images.inspect import STORE, load_http_client
 before = [os.environ.get(name) for name in STORE]
 {load}
 from aiohttp import connector

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from polyarch.cli.build.plan import load_facts_file
 from polyarch.cli.errors import UsageError
-from polyarch.cli.input.facts_file import load_facts_file
 
 CONTENT = """\
 now: 2026-01-31T12:00:00Z

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from polyarch.cli.errors import UsageError
-from polyarch.cli.input.objects import read_documents
-from polyarch.cli.input.yaml_files import StrictLoader, load_yaml
+from polyarch.cli.input.objects import StrictLoader, load_yaml, read_documents
 
 DEEP = "a: " + "[" * 100_000
 

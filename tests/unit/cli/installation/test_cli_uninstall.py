@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from polyarch.cli import main
-from polyarch.cli.installation import teardown
+from polyarch.cli.installation import uninstall as teardown
 from polyarch.installation import uninstall
 from polyarch.installation.uninstall import Removal
 from polyarch.kube.errors import NotFound

@@ -3,7 +3,7 @@
 import pytest
 
 from polyarch.cli.errors import UsageError
-from polyarch.cli.installation.values import earlier_settings, settings
+from polyarch.cli.installation.install import earlier_settings, settings
 from polyarch.installation.settings import InstallationSettings, Registries
 
 

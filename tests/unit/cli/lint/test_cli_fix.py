@@ -15,8 +15,8 @@ import yaml
 from commands import FIXED, WEB, Command
 
 from polyarch.cli.input import files
-from polyarch.cli.lint import repair as fixing
-from polyarch.cli.lint.diffs import unified_diff
+from polyarch.cli.lint import fix as fixing
+from polyarch.cli.output.documents import unified_diff
 from polyarch.manifests.rules import constraints
 from polyarch.manifests.rules.facts import Draft, PodFacts
 

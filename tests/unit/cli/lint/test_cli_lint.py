@@ -12,7 +12,7 @@ import pytest
 import yaml
 from commands import DIGEST, FIXED, PLATFORMS, WEB, Command
 
-from polyarch.cli.options.manifests import REPORT_FORMATS
+from polyarch.cli.options.images import REPORT_FORMATS
 
 
 @pytest.fixture
@@ -513,9 +513,9 @@ def test_every_format_is_written_to_its_file(run: Command, form: str) -> None:
 
 def test_the_same_input_gives_the_same_bytes_whatever_the_jobs(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """MF-041, MF-090."""
-    from polyarch.cli.lint import processes
+    from polyarch.cli.lint import lint
 
-    monkeypatch.setattr(processes, "FILES_PER_PROCESS", 2)
+    monkeypatch.setattr(lint, "FILES_PER_PROCESS", 2)
     for number in range(9):
         run.write(f"{number}.yaml", WEB if number % 2 else AWAY)
     assert run(".", "--jobs", "3").out == run(".", "--jobs", "1").out
@@ -524,10 +524,10 @@ def test_the_same_input_gives_the_same_bytes_whatever_the_jobs(run: Command, mon
 
 def test_a_process_that_dies_ends_the_run(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of a tree is not a result."""
-    from polyarch.cli.lint import examination, processes
+    from polyarch.cli.lint import lint
 
-    monkeypatch.setattr(processes, "FILES_PER_PROCESS", 1)
-    monkeypatch.setattr(examination, "scan", lambda *_, **__: os._exit(9))
+    monkeypatch.setattr(lint, "FILES_PER_PROCESS", 1)
+    monkeypatch.setattr(lint, "scan", lambda *_, **__: os._exit(9))
     for number in range(4):
         run.write(f"{number}.yaml")
     result = run(".", "--jobs", "2")
@@ -654,7 +654,7 @@ def test_without_a_registry_there_is_no_network_stack(run: Command) -> None:
     """MF-090: neither aiohttp nor numpy, and offline no byte leaves."""
     run.write("web.yaml")
     code = (
-        "import sys\nfrom polyarch.cli.lint.lint import lint\n"
+        "import sys\nfrom polyarch.cli.lint.commands import lint\n"
         "code = lint(['web.yaml', '--platforms-file', 'platforms.yaml'], result_action='return_value')\n"
         "print(code, sorted({'aiohttp', 'numpy'} & set(sys.modules)))\n"
     )

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from numa_files import listed, machine, pod, topology, zone
 
-from polyarch.cli.numa.explain.account import account, document
-from polyarch.cli.numa.explain.text import PREEMPTION, text_of
-from polyarch.cli.numa.sources.mode_flags import ModeOptions
-from polyarch.cli.numa.sources.objects import Objects
-from polyarch.cli.numa.sources.seen import Seen
+from polyarch.cli.numa.explain import PREEMPTION, text_of
+from polyarch.cli.numa.objects import Objects
+from polyarch.cli.numa.options import ModeOptions
+from polyarch.cli.numa.pod_explanation import account, document
+from polyarch.cli.numa.snapshot import DecisionInputs
 from polyarch.numa.extender.state_document import Options
 from polyarch.numa.fit.facts import PodFacts
 from polyarch.numa.placement_vectors import PlacementVectors, encode_vectors
@@ -75,7 +75,7 @@ def test_ns_124_an_important_pod_that_waits_is_told_whether_anybody_goes_for_it(
     evicts: bool | None, changes: dict[str, Any], word: str | None, said: str
 ) -> None:
     choice = ModeOptions().choice("numa explain", Options(scheduler_name="topo", evicts=evicts))
-    seen = Seen(Snapshot(source="live", nodes=()), Objects(), choice)
+    seen = DecisionInputs(Snapshot(source="live", nodes=()), Objects(), choice)
     facts = PodFacts(namespace="shop", name="web", **{"priority": 1000, "scheduler_name": "topo", **changes})
     found = account(facts, seen, seen.snapshot)
     assert document(found).get("preemption") == word

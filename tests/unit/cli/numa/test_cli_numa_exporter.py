@@ -10,7 +10,7 @@ from polyarch import __version__
 from polyarch.cli import main
 from polyarch.cli.app import app
 from polyarch.cli.completion import candidates
-from polyarch.cli.numa.exporter_handover import ExporterHandover
+from polyarch.cli.roles.numa_exporter_process import ExporterReexecSettings
 from polyarch.numa.exporter.flags import FLAGS
 
 
@@ -22,10 +22,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def handed_over(monkeypatch: pytest.MonkeyPatch) -> list[ExporterHandover]:
+def handed_over(monkeypatch: pytest.MonkeyPatch) -> list[ExporterReexecSettings]:
     """What would be run."""
-    found: list[ExporterHandover] = []
-    monkeypatch.setattr(ExporterHandover, "go_on", lambda self, *, own: found.append(self) or 0)
+    found: list[ExporterReexecSettings] = []
+    monkeypatch.setattr(ExporterReexecSettings, "go_on", lambda self, *, own: found.append(self) or 0)
     return found
 
 
@@ -62,7 +62,7 @@ def test_what_can_stand_at_the_cursor(words: list[str], expected: list[str]) -> 
     assert [found.prefix + value for value, _ in found.values] == expected
 
 
-def test_ne_132_flags_reach_the_daemon(handed_over: list[ExporterHandover]) -> None:
+def test_ne_132_flags_reach_the_daemon(handed_over: list[ExporterReexecSettings]) -> None:
     assert main(["run", "numa-exporter", "-v4", "--sleep-interval=10s", "--podreadiness=false"]) == 0
     (found,) = handed_over
     assert found.settings.hostname == "node-1"
@@ -89,7 +89,7 @@ def test_ne_132_the_version(capsys: pytest.CaptureFixture[str], home: Path) -> N
 
 
 def test_ne_133_printed_and_then_it_starts(
-    handed_over: list[ExporterHandover], capsys: pytest.CaptureFixture[str]
+    handed_over: list[ExporterReexecSettings], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["run", "numa-exporter", "--dump-config=-"]) == 0
     assert yaml.safe_load(capsys.readouterr().out)["nrtUpdater"]["hostname"] == "node-1"
@@ -97,14 +97,14 @@ def test_ne_133_printed_and_then_it_starts(
 
 
 def test_ne_133_printed_and_that_was_all(
-    handed_over: list[ExporterHandover], capsys: pytest.CaptureFixture[str]
+    handed_over: list[ExporterReexecSettings], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["run", "numa-exporter", "--dump-config", ".andexit"]) == 0
     assert yaml.safe_load(capsys.readouterr().out)["nrtUpdater"]["hostname"] == "node-1"
     assert handed_over == []
 
 
-def test_ne_133_logged(handed_over: list[ExporterHandover], capsys: pytest.CaptureFixture[str]) -> None:
+def test_ne_133_logged(handed_over: list[ExporterReexecSettings], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "numa-exporter", "--dump-config=.log"]) == 0
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -112,7 +112,7 @@ def test_ne_133_logged(handed_over: list[ExporterHandover], capsys: pytest.Captu
     assert len(handed_over) == 1
 
 
-def test_ne_133_written_to_a_file(handed_over: list[ExporterHandover], home: Path) -> None:
+def test_ne_133_written_to_a_file(handed_over: list[ExporterReexecSettings], home: Path) -> None:
     assert main(["run", "numa-exporter", f"--dump-config={home}/dump.yaml"]) == 0
     assert yaml.safe_load(home.joinpath("dump.yaml").read_text())["nrtUpdater"]["hostname"] == "node-1"
     assert len(handed_over) == 1
@@ -124,7 +124,7 @@ def test_ne_133_a_file_that_cannot_be_written_ends_it(home: Path, capsys: pytest
 
 
 def test_ne_135_warnings_are_entries_of_the_log(
-    handed_over: list[ExporterHandover], capsys: pytest.CaptureFixture[str]
+    handed_over: list[ExporterReexecSettings], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["run", "numa-exporter", "--watch-namespace=default"]) == 0
     entry = json.loads(capsys.readouterr().err)

@@ -10,8 +10,7 @@ from numa_files import machine, pod, topology, zone
 from scripted_api import Answer, ScriptedApi, document, serving, status
 
 from polyarch.cli.errors import CouldNotComplete
-from polyarch.cli.numa.sources.cluster import SeenCluster, read_cluster
-from polyarch.cli.numa.sources.extender import HEADER
+from polyarch.cli.numa.cluster import HEADER, SeenCluster, read_cluster
 from polyarch.kube.settings import User
 from polyarch.numa.extender import state_document
 from polyarch.numa.extender.state_document import LastFilterResult, NodeState, Options, ReservationDocument, State

@@ -12,15 +12,15 @@ from commands import WEB, Command
 from polyarch.cli import main
 from polyarch.cli.app import COMMANDS, app
 from polyarch.cli.errors import UsageError
-from polyarch.cli.options.declared import Declared, declared
-from polyarch.cli.options.outputs import Output, outputs
-from polyarch.cli.options.renamed import RENAMED, with_new_names
+from polyarch.cli.options.common import Output, outputs
+from polyarch.cli.options.help_page import OptionDeclaration, declared
+from polyarch.cli.options.usage_errors import RENAMED, with_new_names
 from polyarch.cli.output.messages import Messages
 
 GROUPS = ("Rules", "Images", "Output", "Registries", "Cluster")
 
 
-def every_command() -> Iterator[tuple[str, list[Declared]]]:
+def every_command() -> Iterator[tuple[str, list[OptionDeclaration]]]:
     for name, *_ in COMMANDS:
         command = app[name]
         if command.default_command is not None:
@@ -121,7 +121,11 @@ WRITTEN_ANEW = ("inspect", "--platforms-file")
     ("command", "option"), [pytest.param(*each, id=f"{each[0]} {each[1].names[-1]}") for each in READ]
 )
 def test_no_answer_replaces_a_file_that_the_command_line_names_as_input(
-    command: str, option: Declared, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    command: str,
+    option: OptionDeclaration,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     """Nothing is lost by a mistake of one word, whichever command it is."""
     monkeypatch.chdir(tmp_path)

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyarch.cli.output.bars import EMPTY, FULL, PARTLY, Drawn, bar, legend
-from polyarch.cli.output.tables import Row, table
+from polyarch.cli.output.tables import EMPTY, FULL, PARTLY, Row, StyledText, bar, legend, table
 
 
 @pytest.mark.parametrize(
@@ -20,7 +19,7 @@ from polyarch.cli.output.tables import Row, table
 )
 def test_ns_160_a_bar_shows_two_shares_and_what_is_left(full: float, partly: float, shown: str) -> None:
     drawn = bar(full, partly, width=8, style="green", partly_style="yellow", colour=False)
-    assert drawn == Drawn(shown, 8)
+    assert drawn == StyledText(shown, 8)
 
 
 @given(st.floats(0, 1), st.floats(0, 1), st.integers(1, 40))

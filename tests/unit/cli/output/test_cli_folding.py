@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from polyarch.cli.output import terminal
-from polyarch.cli.output.bars import Drawn
-from polyarch.cli.output.folding import fitting, folded
-from polyarch.cli.output.tables import Row, table
+from polyarch.cli.output.tables import Row, StyledText, fitting, folded, table
 
 IMAGE = "registry.example.com/some/path/to/an-image:v1.2.3"
 
@@ -52,7 +50,7 @@ def test_the_widest_columns_give_way(widths: list[int], least: list[int], most: 
 
 
 def test_a_table_is_as_wide_as_the_terminal_and_what_is_drawn_stays_whole() -> None:
-    rows = [Row((IMAGE, Drawn("\x1b[32m████\x1b[0m", 4), "a sentence of many words " * 4), "red")]
+    rows = [Row((IMAGE, StyledText("\x1b[32m████\x1b[0m", 4), "a sentence of many words " * 4), "red")]
     whole = table(("IMAGE", "SHARE", "WHY"), rows)
     assert len(whole.splitlines()) == 2, "a row is a line where no width is given"
     for width in (60, 100):

@@ -11,12 +11,10 @@ import pytest
 import yaml
 from rich.console import Console
 
-from polyarch.cli.output import progress as progress_module
+from polyarch.cli.output import messages as progress_module
 from polyarch.cli.output import progress_bar
 from polyarch.cli.output.documents import document_text
-from polyarch.cli.output.ending import complain
-from polyarch.cli.output.messages import Messages
-from polyarch.cli.output.progress import Lines
+from polyarch.cli.output.messages import Lines, Messages, complain
 from polyarch.cli.output.progress_bar import Bar
 from polyarch.cli.output.tables import Row, table
 from polyarch.cli.output.terminal import printable, takes_colour

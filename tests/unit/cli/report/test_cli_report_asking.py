@@ -5,10 +5,9 @@ from pathlib import Path
 
 from report_world import BOTH, cluster, workload
 
-from polyarch.cli.options.manifests import ImageOptions
-from polyarch.cli.options.registries import RegistryOptions
+from polyarch.cli.options.images import ImageOptions, RegistryOptions
 from polyarch.cli.output.messages import Messages
-from polyarch.cli.report.asking import Beyond, ask
+from polyarch.cli.report.inputs import AlternativeOptions, ask
 
 
 def test_rp_051_an_interrupted_question_leaves_what_is_known(tmp_path: Path) -> None:
@@ -29,7 +28,9 @@ def test_rp_051_an_interrupted_question_leaves_what_is_known(tmp_path: Path) -> 
             options = ImageOptions(
                 platforms_file=str(platforms), no_cache=True, access=RegistryOptions(insecure=[host])
             )
-            work = asyncio.create_task(ask(facts, options, Messages(quiet=True), client=None, beyond=Beyond()))
+            work = asyncio.create_task(
+                ask(facts, options, Messages(quiet=True), client=None, beyond=AlternativeOptions())
+            )
             await asked.wait()
             work.cancel()
             found = await work

@@ -9,10 +9,9 @@ import yaml
 from report_world import ARM64, answer_of, cluster, make_report, workload
 
 from polyarch.cli import main
-from polyarch.cli.options.manifests import ImageOptions
-from polyarch.cli.options.registries import RegistryOptions
+from polyarch.cli.options.images import ImageOptions, RegistryOptions
 from polyarch.cli.output.messages import Messages
-from polyarch.cli.report.asking import Beyond, ask
+from polyarch.cli.report.inputs import AlternativeOptions, ask
 from polyarch.kube.errors import NotFound
 from polyarch.objects import DOCKER_CONFIG_JSON, ObjectMeta, Secret
 from polyarch.reports.report import Wishes
@@ -121,7 +120,7 @@ def test_rp_003_pull_secrets_are_read_by_name_and_count_in_their_namespace(start
         workload("with", image, imagePullSecrets=[{"name": "pull"}]), workload("without", image, namespace="other")
     )
     options = ImageOptions(no_cache=True, access=RegistryOptions())
-    found = asyncio.run(ask(facts, options, Messages(quiet=True), client=client, beyond=Beyond()))
+    found = asyncio.run(ask(facts, options, Messages(quiet=True), client=client, beyond=AlternativeOptions()))
     report = make_report(facts, found.answers, Wishes(targets=(ARM64,)))
     assert answer_of(report, "with").verdict == "ready"
     assert answer_of(report, "without").verdict == "unknown"

@@ -6,8 +6,7 @@ import msgspec
 import pytest
 from report_world import AMD64, ARM64, AWAY, BOTH, ONLY, OTHER, cluster, pod, report_of, workload
 
-from polyarch.cli.report.forms.markdown import report_markdown
-from polyarch.cli.report.forms.text import Look, report_text
+from polyarch.cli.report.output import TextStyle, report_markdown, report_text
 from polyarch.reports.document import Source
 from polyarch.reports.page import html_page
 from polyarch.reports.report import compare
@@ -25,7 +24,7 @@ FACTS = cluster(
 def test_rp_020_no_line_is_wider_than_the_terminal_and_nothing_is_left_out(width: int) -> None:
     report = report_of(FACTS, targets=(ARM64, AMD64), node_drift=True)
     plain = report_text(report)
-    shown = re.sub(r"\x1b\[[0-9;]*m", "", report_text(report, Look(colour=True, width=width)))
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", report_text(report, TextStyle(colour=True, width=width)))
     assert max(map(len, shown.splitlines())) <= width < max(map(len, plain.splitlines()))
     words = set(re.sub(r"[-/:.,;()=\[\]]", " ", plain).split()) - {"the", "last", "six", "columns", "count"}
     assert words <= set(re.sub(r"[-/:.,;()=\[\]]", " ", shown).split())

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from polyarch.cli import main
-from polyarch.cli.roles.handover import PROGRAM
+from polyarch.cli.roles.commands import RoleChoice
+from polyarch.cli.roles.reexec import PROGRAM
 from polyarch.cli.roles.role_process import main as played
 from polyarch.cli.roles.role_process import roles_of
-from polyarch.cli.roles.run import Choice
 from polyarch.kube.errors import ConnectionFailed
 from polyarch.kube.manager import Role
 from polyarch.kube.settings import ProcessSettings
@@ -184,7 +184,7 @@ def test_all_is_every_role_of_the_cluster_in_one_process(started):
     assert roles == ("placement-webhook", "placement-controller", "taints")
 
 
-@pytest.mark.parametrize("choice", Choice, ids=lambda choice: choice.label)
+@pytest.mark.parametrize("choice", RoleChoice, ids=lambda choice: choice.label)
 def test_a_process_is_started_with_all_that_its_roles_read(choice):
     """KR-050: what a role asks its process for is there."""
     roles = roles_of(choice.value)
@@ -429,6 +429,6 @@ def test_a_misspelt_role_is_told_with_all_roles_also_those_that_are_commands_of_
     assert main(["run", word]) == 2
     said = capsys.readouterr().err
     assert f"there is no role {word!r}; did you mean {meant}?" in said
-    assert all(each.label in said for each in Choice)
+    assert all(each.label in said for each in RoleChoice)
     assert "numa-exporter," in said
     assert started == []

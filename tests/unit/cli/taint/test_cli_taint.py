@@ -12,10 +12,10 @@ import pytest
 
 from polyarch.cli import main
 from polyarch.cli.errors import UsageError
-from polyarch.cli.output import consent
+from polyarch.cli.output import messages
 from polyarch.cli.taint.configuration import given
-from polyarch.cli.taint.emission import emission_text
-from polyarch.cli.taint.taint_flags import ConfigurationFlags
+from polyarch.cli.taint.options import ConfigurationFlags
+from polyarch.cli.taint.plan import emission_text
 from polyarch.kube.patches import add
 from polyarch.kube.resources import Resource
 from polyarch.taints.documents import KubeletFlag, NodeTemplate
@@ -81,10 +81,10 @@ def test_tn_063_at_a_terminal_only_a_yes_is_one(
     monkeypatch.setattr(sys, "stdin", Terminal(f"{answer}\n"))
     monkeypatch.setenv("TERM", "xterm")
     if goes_on:
-        consent.confirm("taint clean", yes=False)
+        messages.confirm("taint clean", yes=False)
     else:
         with pytest.raises(UsageError, match="nothing was written"):
-            consent.confirm("taint clean", yes=False)
+            messages.confirm("taint clean", yes=False)
     assert "Go on? [y/N]" in capsys.readouterr().err
 
 

@@ -10,7 +10,7 @@ from taint_nodes import document, taints_of
 
 from polyarch.cli.errors import CouldNotComplete
 from polyarch.cli.output.messages import Messages
-from polyarch.cli.taint.cleaning import Asked, Cleaned, Cleaning, rendered
+from polyarch.cli.taint.clean import CleanOptions, CleanResult, TaintCleaner, rendered
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.resources import LEASES, MUTATING_WEBHOOKS, NODES, Resource
 from polyarch.taints.api import ARCHITECTURE_TAINTS
@@ -37,9 +37,9 @@ class World:
     def state(self) -> str:
         return str(self.api.read(ARCHITECTURE_TAINTS, "cluster")["spec"].get("state", ""))
 
-    async def clean(self, **asked: Any) -> Cleaned:
-        cleaned = Cleaned(dry_run=bool(asked.get("dry_run")))
-        run = Cleaning(self.api, Asked(yes=True, **asked), cleaned, Messages(quiet=True), clock=self.clock)
+    async def clean(self, **asked: Any) -> CleanResult:
+        cleaned = CleanResult(dry_run=bool(asked.get("dry_run")))
+        run = TaintCleaner(self.api, CleanOptions(yes=True, **asked), cleaned, Messages(quiet=True), clock=self.clock)
         work = asyncio.create_task(run.run())
         for second in range(200):
             if work.done():

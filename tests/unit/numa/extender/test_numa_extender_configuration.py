@@ -128,7 +128,7 @@ def test_ns_003_settings_pass_through_the_handover():
 
 
 def test_ns_003_every_flag_of_the_table_is_a_flag_of_the_command():
-    from polyarch.cli.numa.extender import app
+    from polyarch.cli.roles.numa_extender import app
 
     there = {name for each in app.assemble_argument_collection() for name in each.names}
     assert set(BY_FLAG) <= there

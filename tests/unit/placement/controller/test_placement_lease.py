@@ -18,10 +18,9 @@ from polyarch.kube.settings import ProcessSettings
 from polyarch.oci.cache.memory import Cache
 from polyarch.placement import names
 from polyarch.run.logs import Verbosity
-from polyarch.run.parts.controller_lease import CONTROLLER_SILENCE
-from polyarch.run.parts.images import ImageParts
-from polyarch.run.parts.placement import Parts
 from polyarch.run.placement_controller import components
+from polyarch.run.placement_services import PlacementServices
+from polyarch.run.services import CONTROLLER_SILENCE, ImageServices
 from polyarch.run.settings import RegistrySettings
 
 
@@ -77,8 +76,8 @@ async def test_pl_107_pods_are_gated_for_as_long_as_a_controller_runs(leader_ele
     given = [RegistrySettings(), Verbosity()]
     process = Process("placement-controller", settings, leases, Metrics(), role_settings=given)  # type: ignore[arg-type]
     secrets = PullSecrets(FakeSecrets(), clock)
-    images = ImageParts(process, secrets, Registry(clock), LookupMetrics(process.metrics))  # type: ignore[arg-type]
-    parts = Parts(process, facts_of(FakeWatches()), images)
+    images = ImageServices(process, secrets, Registry(clock), LookupMetrics(process.metrics))  # type: ignore[arg-type]
+    parts = PlacementServices(process, facts_of(FakeWatches()), images)
     role = components(process, parts)
     (leadership,) = role.leaderships
     writer = leadership.election.run if leadership.election is not None else role.background["lease"]

@@ -9,7 +9,7 @@ from placement_world import FakeWatches, facts_of, policy, value
 from polyarch.kube.errors import KubernetesError
 from polyarch.kube.metrics import Metrics
 from polyarch.placement.api import POLICIES
-from polyarch.run.reporting.keeper import LATER, SOON, NotYet, ReportKeeper
+from polyarch.run.report_keeper import LATER, SOON, NotYet, ReportKeeper
 
 HOURLY = {"enabled": True, "interval": "1h"}
 CORES, WORKLOADS = "polyarch_report_weight_cores", "polyarch_report_workloads"

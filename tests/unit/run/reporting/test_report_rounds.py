@@ -17,8 +17,8 @@ from polyarch.kube.responses import Listing
 from polyarch.operator.components import placement_objects
 from polyarch.placement import names
 from polyarch.reports.gather import TYPES
-from polyarch.run.reporting.keeper import LATER, SOON, NotYet
-from polyarch.run.reporting.rounds import LOOKUPS, OF_COMPONENTS, ReportRounds
+from polyarch.run.report_keeper import LATER, SOON, NotYet
+from polyarch.run.report_rounds import LOOKUPS, OF_COMPONENTS, ReportRounds
 
 BOTH, ONLY, OWN = "quay.io/acme/both:1", "quay.io/acme/only:1", "registry.example/acme/own:1"
 

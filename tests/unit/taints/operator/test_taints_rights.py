@@ -9,7 +9,7 @@ from polyarch.installation.operator import operator_rights
 from polyarch.kube.rbac import granting, grants, missing
 from polyarch.operator.components import taints_objects
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
-from polyarch.run.parts import controller_lease
+from polyarch.run import services
 from polyarch.taints import daemonsets as template_controller
 from polyarch.taints import names, registration
 from polyarch.taints import pods as changed_pods
@@ -41,7 +41,7 @@ def test_tn_081_the_role_is_granted_what_its_parts_say_they_need():
     ]
     granted = role(evicts=True)
     assert missing(granted.cluster, grants(everywhere)) == []
-    at_home = [*safety.RIGHTS_AT_HOME, *controller_lease.RIGHTS]
+    at_home = [*safety.RIGHTS_AT_HOME, *services.RIGHTS]
     assert missing(granted.namespaces[HOME], grants(at_home)) == []
 
 

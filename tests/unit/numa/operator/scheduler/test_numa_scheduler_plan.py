@@ -23,7 +23,7 @@ from polyarch.operator.components.numa_scheduler_plan import (
 )
 from polyarch.operator.operands import tolerated
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
-from polyarch.run.parts.numa_controllers import SCHEDULER_KINDS
+from polyarch.run.numa_controllers import SCHEDULER_KINDS
 from polyarch.tolerations import Taint
 
 Json = dict[str, Any]

@@ -1,1 +1,0 @@
-"""``polyarch build plan``: what would be built, and why (BD-302)."""

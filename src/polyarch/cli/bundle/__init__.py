@@ -1,1 +1,0 @@
-"""``polyarch bundle validate``, and the same judgement as a validator of operator-sdk's."""

@@ -1,0 +1,280 @@
+"""Pods and placement's configuration from files, so that both can be tried before anything is applied (PL-731).
+
+Workloads count by their template: the pod that their controller would create. What is not given is assumed as the
+defaults have it, and every assumption is said."""
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from polyarch.cli.errors import CouldNotComplete, UsageError
+from polyarch.cli.input.objects import FileDocument
+from polyarch.cli.input.pod_templates import templates_of
+from polyarch.images.pull_secrets import PullSecretNames, document_of
+from polyarch.kube import config
+from polyarch.kube.client import Client
+from polyarch.kube.errors import ApiError, Forbidden, NotFound
+from polyarch.kube.resources import NAMESPACES, NODES, PODS, SECRETS, Resource
+from polyarch.manifests.scan.pod_specs import KINDS
+from polyarch.names import DEFAULT_NAMESPACE
+from polyarch.objects import Namespace, Node, PartialObjectMetadata, Pod, Secret
+from polyarch.oci.answer import Inspection
+from polyarch.oci.auth.credentials import ChainedCredentials, CredentialStore, KeyringCredentials
+from polyarch.oci.auth.keyring import Document
+from polyarch.placement import names
+from polyarch.placement.api import CPPCS, POLICIES, PPCS, ClusterPodPlacementConfig, PlacementPolicy, PodPlacementConfig
+from polyarch.placement.decision import PlacementDecision
+from polyarch.placement.facts import architectures_of
+from polyarch.placement.patch import has_gate
+from polyarch.placement.rules import ExaminedPod, PodFacts, WaitingTime, decide_after
+from polyarch.placement.settings import ScoringTable, SettingsTable
+from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints
+from polyarch.taints.names import SINGLETON
+from polyarch.taints.settings import TaintSettings
+
+_NAME_LABEL: Final = "kubernetes.io/metadata.name"
+
+
+class GivenPod(msgspec.Struct, frozen=True):
+    """A pod to explain: the document as an API server would get it, and where it comes from."""
+
+    document: dict[str, Any]
+    pod: Pod
+    namespace: str
+    source: str
+
+
+class Configuration(msgspec.Struct, frozen=True):
+    """Placement's configuration, from files or from a cluster."""
+
+    table: SettingsTable
+    scoring: ScoringTable
+    namespaces: Mapping[str, Mapping[str, str]]
+    """Labels of the namespaces that are known."""
+    nodes: frozenset[str] = frozenset()
+    notes: tuple[str, ...] = ()
+    """What was assumed, and what is given but not used."""
+    taints: TaintSettings | None = None
+    """What the ArchitectureTaints says; None: there is none, and tolerations are not explained."""
+    machines: tuple[Node, ...] = ()
+    """The nodes whose taints are explained."""
+
+    @classmethod
+    def of(
+        cls,
+        cppc: ClusterPodPlacementConfig | None,
+        policy: PlacementPolicy | None,
+        ppcs: Iterable[PodPlacementConfig],
+        *,
+        namespaces: Mapping[str, Mapping[str, str]],
+        nodes: frozenset[str] = frozenset(),
+        operator_namespace: str = DEFAULT_NAMESPACE,
+        notes: Iterable[str] = (),
+        taints: ArchitectureTaints | None = None,
+        machines: Iterable[Node] = (),
+    ) -> "Configuration":
+        assumed = [] if cppc is not None else ["no ClusterPodPlacementConfig given: assuming the defaults"]
+        cppc = cppc or ClusterPodPlacementConfig()
+        table = SettingsTable.of(policy, cppc, operator_namespace=operator_namespace)
+        unused = [f"not used: {problem}" for problem in table.problems]
+        scoring = ScoringTable.of(cppc, ppcs)
+        unused += [f"PodPlacementConfig {key}: {problem}" for key, problem in scoring.problems.items()]
+        settings = TaintSettings.of(taints.spec) if taints is not None else None
+        unused += [f"not used: {problem}" for problem in settings.problems] if settings is not None else []
+        return cls(table, scoring, namespaces, nodes, (*notes, *assumed, *unused), settings, tuple(machines))
+
+    def facts(self, pod: Pod, namespace: str, *, stored: bool) -> PodFacts:
+        """As the roles would have them for this pod."""
+        labels = self.namespaces.get(namespace, {_NAME_LABEL: namespace})
+        return PodFacts(
+            pod=pod,
+            namespace=namespace,
+            settings=self.table.of_namespace(labels),
+            sources=self.scoring.of_namespace(namespace),
+            stored=stored,
+            nodes=self.nodes,
+        )
+
+
+def configuration_from(documents: Iterable[FileDocument]) -> Configuration:
+    """From the documents of ``--objects``; :class:`UsageError` for an object of another kind."""
+    cppc: ClusterPodPlacementConfig | None = None
+    policy: PlacementPolicy | None = None
+    ppcs: list[PodPlacementConfig] = []
+    namespaces: dict[str, Mapping[str, str]] = {}
+    nodes: list[Node] = []
+    taints: ArchitectureTaints | None = None
+    for document in documents:
+        match document.kind:
+            case CPPCS.kind:
+                cppc = _singleton(document, document.into(ClusterPodPlacementConfig), cppc)
+            case POLICIES.kind:
+                policy = _singleton(document, document.into(PlacementPolicy), policy)
+            case PPCS.kind:
+                ppcs.append(document.into(PodPlacementConfig))
+            case "Namespace":
+                metadata = document.into(Namespace).metadata
+                namespaces[metadata.name] = {_NAME_LABEL: metadata.name, **(metadata.labels or {})}
+            case "Node":
+                nodes.append(document.into(Node))
+            case ARCHITECTURE_TAINTS.kind:
+                taints = _singleton(document, document.into(ArchitectureTaints), taints)
+            case kind:
+                kinds = (CPPCS.kind, PPCS.kind, POLICIES.kind, ARCHITECTURE_TAINTS.kind, "Namespace", "Node")
+                expected = ", ".join(kinds)
+                raise document.error(f"--objects takes {expected}, not {kind or 'an object without kind'}")
+    labelled = [PartialObjectMetadata(each.metadata) for each in nodes]
+    return Configuration.of(
+        cppc,
+        policy,
+        ppcs,
+        namespaces=namespaces,
+        nodes=architectures_of(labelled),
+        taints=taints,
+        machines=nodes,
+    )
+
+
+def _singleton(document: FileDocument, found: Any, known: Any) -> Any:
+    if found.metadata.name != names.SINGLETON:
+        raise document.error(f"the {document.kind} must be named {names.SINGLETON!r}, not {found.metadata.name!r}")
+    if known is not None:
+        raise document.error(f"there is a {document.kind} {names.SINGLETON!r} already")
+    return found
+
+
+def pods_from(documents: Iterable[FileDocument], *, namespace: str) -> list[GivenPod]:
+    """Pods, and the pods of workloads' templates; other objects are skipped, as manifests hold many kinds.
+
+    ``namespace`` counts where an object names none. :class:`UsageError` if there is no pod at all.
+    """
+    documents = list(documents)
+    pods = [pod for document in documents for pod in _pods_of(document, namespace)]
+    if not pods:
+        files = ", ".join(dict.fromkeys(document.file for document in documents)) or "the files"
+        kinds = f"{', '.join(KINDS)} or a Kubeflow job"
+        raise UsageError(f"{files}: nothing to explain; expected objects of the kinds {kinds}")
+    return pods
+
+
+def _pods_of(document: FileDocument, namespace: str) -> Iterator[GivenPod]:
+    if document.kind == "Pod":
+        content = {"metadata": {}, **document.content}  # patches add labels and annotations to it
+        yield GivenPod(content, document.into(Pod), document.namespace or namespace, document.where)
+        return
+    name = document.name or document.kind.lower()
+    for made in templates_of(document, namespace=namespace):
+        yield GivenPod(made.content, made.into(Pod), made.namespace, f"{document.kind} {name}, {document.where}")
+
+
+# -- A pod of the cluster with everything its decision rests on, read as whoever asks may read it (PL-730).
+
+
+T = TypeVar("T")
+
+
+class SeenPod(msgspec.Struct, frozen=True):
+    """The pod, the configuration that counts for it, and the credentials to ask for its images with."""
+
+    given: GivenPod
+    configuration: Configuration
+    credentials: CredentialStore
+    age: float
+    """Seconds since its creation, by the clocks of API server and this machine."""
+
+    @property
+    def is_gated(self) -> bool:
+        return has_gate(self.given.pod)
+
+    def now(self, case: ExaminedPod, answers: Mapping[str, Inspection]) -> PlacementDecision:
+        """What the controller would decide at this age; its own window began at most moments later."""
+        return decide_after(case, answers, WaitingTime(self.age))
+
+
+async def read_pod(
+    name: str,
+    *,
+    namespace: str | None,
+    kubeconfig: str | None,
+    context: str | None,
+    credentials: CredentialStore,
+) -> SeenPod:
+    """Raises ``KubernetesError`` if the pod or placement's configuration cannot be read."""
+    configuration = config.load(kubeconfig, context)
+    name = name.removeprefix("pods/").removeprefix("pod/")
+    place = namespace or configuration.namespace
+    async with Client(configuration, role="cli") as client:
+        try:
+            document: dict[str, Any] = await client.get(PODS, name, namespace=place)
+        except NotFound:
+            raise CouldNotComplete(f"no pod {name!r} in namespace {place!r}; give another namespace with -n") from None
+        pod = msgspec.convert(document, Pod)
+        notes: list[str] = []
+        facts = await _configuration(client, place, notes)
+        documents = await _pull_secrets(client, pod, place, notes)
+    facts = msgspec.structs.replace(facts, notes=(*facts.notes, *notes))
+    # The scheduler has written nodeName since; the question is what would become of the pod that it was.
+    unbound = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
+    given = GivenPod(document, unbound, place, f"pod {place}/{name}")
+    return SeenPod(given, facts, ChainedCredentials([KeyringCredentials(documents), credentials]), _age(pod))
+
+
+async def _configuration(client: Client, namespace: str, notes: list[str]) -> Configuration:
+    cppc = await _get(client, CPPCS, names.SINGLETON, ClusterPodPlacementConfig)
+    policy = await _get(client, POLICIES, names.SINGLETON, PlacementPolicy)
+    ppcs: list[PodPlacementConfig] = []
+    with contextlib.suppress(NotFound):
+        ppcs = (await client.list(PPCS, type=PodPlacementConfig, namespace=namespace)).items
+    labels: dict[str, Mapping[str, str]] = {}
+    try:
+        labels[namespace] = (await client.get(NAMESPACES, namespace, type=PartialObjectMetadata)).metadata.labels or {}
+    except ApiError as error:
+        notes.append(f"labels of the namespace not read: {error}")
+    taints: ArchitectureTaints | None = None
+    try:
+        taints = await _get(client, ARCHITECTURE_TAINTS, SINGLETON, ArchitectureTaints)
+    except Forbidden as error:
+        notes.append(f"{ARCHITECTURE_TAINTS.kind} not read: {error}")
+    machines: list[Node] = []
+    if taints is not None or (policy is not None and policy.spec.get("nodeAware") is not None):
+        try:
+            machines = (await client.list(NODES, type=Node)).items
+        except Forbidden as error:
+            notes.append(f"nodes not read: {error}")
+    nodes = architectures_of([PartialObjectMetadata(each.metadata) for each in machines])
+    return Configuration.of(
+        cppc, policy, ppcs, namespaces=labels, nodes=nodes, taints=taints, machines=machines if taints else ()
+    )
+
+
+async def _get(client: Client, resource: Resource, name: str, type: type[T]) -> T | None:
+    try:
+        return await client.get(resource, name, type=type)
+    except NotFound:
+        return None
+
+
+async def _pull_secrets(client: Client, pod: Pod, namespace: str, notes: list[str]) -> list[Document]:
+    documents = []
+    for name in PullSecretNames.of(pod, namespace).names:
+        try:
+            secret = await client.get(SECRETS, name, namespace=namespace, type=Secret)
+        except ApiError as error:
+            notes.append(f"pull secret {namespace}/{name} is not used: {error}")
+            continue
+        document, problem = document_of(secret, f"{namespace}/{name}")
+        if document is not None:
+            documents.append(document)
+        else:
+            notes.append(problem)
+    return documents
+
+
+def _age(pod: Pod) -> float:
+    created = pod.metadata.creation_timestamp
+    if created is None:
+        return 0.0
+    return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(created)).total_seconds())

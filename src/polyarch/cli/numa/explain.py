@@ -1,0 +1,230 @@
+"""The explanation for people. Lines are as long as they are; numbers stand in columns."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from polyarch.cli.errors import CouldNotComplete, UsageError
+from polyarch.cli.numa.amounts import short
+from polyarch.cli.numa.options import ModeOptions, SourceOptions
+from polyarch.cli.numa.pod_explanation import Event, NodeExplanation, PodEnd, PodExplanation, account, document
+from polyarch.cli.numa.snapshot import DecisionInputs, only, see
+from polyarch.cli.numa.workloads import read_pods
+from polyarch.cli.options.common import Output, emit
+from polyarch.cli.output.documents import document_text
+from polyarch.cli.output.messages import Messages
+from polyarch.cli.output.tables import Row, table
+from polyarch.cli.output.terminal import printable, styled
+from polyarch.numa.explanation import Placed, PodZones
+from polyarch.numa.fit.facts import ENDED, PodFacts, PodObject, pod_facts
+from polyarch.objects import Key
+from polyarch.quantity import spelled
+
+SOURCES: Final = {
+    "live": "the extender's own state",
+    "reconstructed": "objects of the cluster, reservations as an extender would make them now",
+    "files": "nothing else was asked; sums over nodes are not judged",
+}
+HINTS: Final = {
+    "short": "no cell that it may use has enough",
+    "no-common-cell": "each would fit somewhere, but not together",
+    "not-on-node": "the node has no such resource",
+    "smt": "whole cores only: the number of CPUs must be a multiple of the threads of a core",
+    "no-zones": "the node's object has no cells",
+    "policy": "the pod requires alignment, and the node's policy does not guarantee it",
+    "no-topology": "the node has no NodeResourceTopology",
+    "foreign": "another scheduler has changed the node since its object was read",
+}
+PREEMPTION: Final = {
+    "never": "Nobody is evicted for it: its preemptionPolicy is Never.",
+    "off": "Nobody is evicted for it: preemption is off (preemptionMode of the NUMAResourcesScheduler).",
+    "zones": "Pods of lower priority are evicted for it where NUMA zones alone keep it off, "
+    "never by the sums of a node.",
+}
+MOST_NODES_WITH_NUMBERS: Final = 20
+DEMAND: Final = ("CONTAINER", "KIND", "RESOURCE", "REQUESTED", "ALIGNED")
+NUMBERS: Final = ("CELL", "CONTAINER", "RESOURCE", "REQUESTED", "AVAILABLE", "RESERVED", "FREE", "SHORT", "RESERVED BY")
+
+
+def text_of(found: PodExplanation, *, colour: bool) -> str:
+    """Who, what is aligned of it, where it fits."""
+    return "\n".join(part for part in _parts(found, colour) if part)
+
+
+def _parts(found: PodExplanation, colour: bool) -> Iterator[str]:
+    pod = found.pod
+    yield (
+        f"{styled(printable(pod.full_name), 'bold', colour=colour)}\n"
+        f"  qos     {pod.qos}\n"
+        f"  source  {found.source}: {SOURCES[found.source]}\n"
+        f"  mode    {found.mode}\n"
+    )
+    demand = (
+        Row((each.container, each.kind, each.resource, spelled(each.amount), each.reason)) for each in found.alignments
+    )
+    yield table(DEMAND, demand, colour=colour) if found.alignments else "It requests nothing, so nothing is aligned.\n"
+    if found.whereabouts is not None:
+        yield _bound(pod.node_name, found.whereabouts, colour)
+    if found.ending is not None:
+        place = f" on node {printable(found.ending.node)}" if found.ending.node else ""
+        yield f"It is over: {printable(found.ending.reason)}{place}. Where it would fit now:\n"
+    if found.nodes:
+        yield _summary(found.nodes)
+        has_numbers = len(found.nodes) <= MOST_NODES_WITH_NUMBERS
+        for each in sorted(found.nodes, key=lambda each: (not each.decision.fits, -each.decision.score)):
+            yield _node_text(each, colour, has_numbers=has_numbers)
+        if not has_numbers:
+            yield "Numbers of each cell: name nodes with --node, or ask for -o json.\n"
+    elif found.whereabouts is None:
+        yield "There is no node.\n"
+    if found.preemption is not None:
+        yield f"{PREEMPTION[found.preemption]}\n"
+    if found.events:
+        yield "Events (as they were reported):\n" + "".join(
+            f"  {printable(each.reason)}{f' from {printable(each.reporter)}' if each.reporter else ''}: "
+            f"{printable(each.note)}\n"
+            for each in found.events
+        )
+
+
+def _bound(node: str, found: PodZones, colour: bool) -> str:
+    lines = [f"On node {styled(printable(node), 'green', colour=colour)}"]
+    lines.append(f"  predicted  {_cells(found.predicted)}")
+    lines.append(f"  actual     {_cells(found.actual)}")
+    if found.note:
+        lines.append(f"  {found.note}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _summary(nodes: Sequence[NodeExplanation]) -> str:
+    fitting = sum(each.decision.fits for each in nodes)
+    kinds = Counter(each.decision.kind for each in nodes if not each.decision.fits)
+    told = "".join(f", {count} {kind}" for kind, count in sorted(kinds.items()))
+    return f"Fits {fitting} of {len(nodes)} {'node' if len(nodes) == 1 else 'nodes'}{told}\n"
+
+
+def _node_text(found: NodeExplanation, colour: bool, *, has_numbers: bool) -> str:
+    decision = found.decision
+    name = printable(decision.node)
+    policy = f" ({found.policy})" if found.policy else ""
+    if decision.fits:
+        where = _cells(decision.cells) if decision.cells else "nothing has to be aligned here"
+        head = f"{styled(name, 'green', colour=colour)}{policy}: fits, {where}, score {decision.score}\n"
+    else:
+        who = f" {printable(decision.container)!r}" if decision.container not in ("", "pod") else ""
+        head = f"{styled(name, 'red', colour=colour)}{policy}: {printable(decision.message)} ({decision.kind}){who}\n"
+        if decision.kind in HINTS:
+            head += f"  {HINTS[decision.kind]}\n"
+    if not has_numbers or not found.numbers:
+        return head
+    rows = (
+        Row(
+            (
+                str(each.cell),
+                each.container,
+                each.resource,
+                short(each.resource, each.requested),
+                short(each.resource, each.available),
+                short(each.resource, each.reserved),
+                short(each.resource, each.free),
+                short(each.resource, each.shortfall) if each.shortfall else "",
+                ", ".join(each.reserved_by),
+            ),
+            "yellow" if each.shortfall and not decision.fits else "",
+        )
+        for each in found.numbers
+    )
+    return head + "".join(f"  {line}\n" for line in table(NUMBERS, rows, colour=colour).splitlines())
+
+
+def _cells(cells: Placed | None) -> str:
+    if cells is None:
+        return "not known"
+    texts = [
+        f"{printable(name)} on {'cell' if len(each) == 1 else 'cells'} {', '.join(map(str, each))}"
+        for name, each in cells.items()
+    ]
+    return "; ".join(texts) or "no cell"
+
+
+# -- ``polyarch numa explain``: from a name or a manifest to an explanation.
+
+
+COMMAND: Final = "numa explain"
+MOST_EVENTS: Final = 5
+
+
+class NumaExplainOptions(NamedTuple):
+    """What the command line asks for."""
+
+    pod: str | None
+    file: str | None
+    namespace: str | None
+    nodes: tuple[str, ...]
+    where: SourceOptions
+    how: ModeOptions
+
+
+def run_explain(asked: NumaExplainOptions, wanted: Sequence[Output], *, messages: Messages) -> int:
+    """Explains it; the exit code. Raises CommandError."""
+    where = asked.where
+    given = _given(asked.file) if asked.file is not None else None
+    seen = see(COMMAND, where, asked.how, messages=messages)
+    ending = None
+    if given is not None:
+        pod = given
+    else:
+        named = _named(asked, seen)
+        pod, ending = _facts(named), _ending(named)
+    events = _events(pod, where) if given is None and not where.nrt else ()
+    found = account(pod, seen, only(seen.snapshot, asked.nodes, COMMAND), events=events, ending=ending)
+    emit(wanted, lambda form, colour: _rendered(found, form, colour=colour))
+    return 0 if found.fits else 1
+
+
+def _given(path: str) -> PodFacts:
+    pods = read_pods([path], replicas=False)
+    if len(pods) > 1:
+        raise UsageError(f"{path}: {len(pods)} pods in it; {COMMAND} takes one at a time")
+    return pods[0]
+
+
+def _named(asked: NumaExplainOptions, seen: DecisionInputs) -> PodObject:
+    place, slash, name = (asked.pod or "").rpartition("/")
+    namespace = place if slash else asked.namespace or seen.namespace
+    found = next((each for each in seen.objects.pods or () if each.metadata.key == (namespace, name)), None)
+    if found is None and not asked.where.nrt:
+        from polyarch.cli.numa.explain_pod import read_pod
+
+        found = read_pod(COMMAND, Key(namespace, name), asked.where)  # lists leave out what is over
+    if found is None:
+        there = "in the files" if asked.where.nrt else "in the cluster"
+        raise (UsageError if asked.where.nrt else CouldNotComplete)(
+            f"{COMMAND}: there is no pod {name!r} in namespace {namespace!r} {there}; give another with -n"
+        )
+    return found
+
+
+def _ending(pod: PodObject) -> PodEnd | None:
+    if pod.status is None or pod.status.phase not in ENDED:
+        return None
+    node = pod.spec.node_name if pod.spec is not None else None
+    return PodEnd(pod.status.reason or pod.status.phase or "", node or "")
+
+
+def _facts(pod: PodObject) -> PodFacts:
+    facts = pod_facts(pod)
+    return facts if facts.uid else msgspec.structs.replace(facts, uid=facts.full_name)
+
+
+def _events(pod: PodFacts, where: SourceOptions) -> Sequence[Event]:
+    from polyarch.cli.numa.explain_pod import read_events
+
+    return read_events(COMMAND, pod, where)[-MOST_EVENTS:]
+
+
+def _rendered(found: PodExplanation, form: str, *, colour: bool) -> str:
+    made: dict[str, Any] = document(found) if form != "text" else {}
+    return document_text(made, form) if made else text_of(found, colour=colour)

@@ -1,1 +1,0 @@
-"""``polyarch numa explain``: why a pod fits a node, or why not (NS-161)."""

@@ -1,1 +1,0 @@
-"""``polyarch numa simulate``: where pods would go, before anybody makes them (NS-162)."""

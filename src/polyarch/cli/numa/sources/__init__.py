@@ -1,1 +1,0 @@
-"""Nodes and pods as the commands about scheduling see them: from files, from a cluster, from an extender."""

@@ -1,0 +1,251 @@
+"""How an option is declared: the group of the help it stands in, what its value is called, and what it says.
+
+A value's name is part of its type: ``File`` is a ``str`` that help shows as ``FILE`` and that a shell completes with
+files. Groups have the same names in the help of every command."""
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal, NamedTuple
+
+from cyclopts import Group, Parameter
+
+from polyarch.cli.errors import CommandError, UsageError
+from polyarch.cli.output.messages import Messages
+from polyarch.cli.output.terminal import takes_colour
+
+RULES = Group("Rules", sort_key=20)
+IMAGES = Group("Images", sort_key=30)
+OUTPUT = Group("Output", sort_key=40)
+REGISTRIES = Group("Registries", sort_key=50)
+CLUSTER = Group("Cluster", sort_key=60)
+
+
+class Placeholder(str):
+    """What help calls a value, such as ``FILE``."""
+
+    __slots__ = ()
+
+
+class CompletionSource(str):
+    """Who knows what a value may be: the function, as ``module:name``, that completion calls."""
+
+    __slots__ = ()
+
+
+Address = Annotated[str, Placeholder("ADDRESS")]
+
+Cidr = Annotated[str, Placeholder("CIDR")]
+Context = Annotated[str, Placeholder("CONTEXT")]
+Directory = Annotated[str, Placeholder("DIR")]
+File = Annotated[str, Placeholder("FILE")]
+Glob = Annotated[str, Placeholder("GLOB")]
+Host = Annotated[str, Placeholder("HOST")]
+Image = Annotated[str, Placeholder("IMAGE")]
+KeyValue = Annotated[str, Placeholder("KEY=VALUE")]
+Levels = Annotated[str, Placeholder("RULE=LEVEL")]
+Name = Annotated[str, Placeholder("NAME")]
+Namespace = Annotated[str, Placeholder("NAMESPACE")]
+Number = Annotated[int, Placeholder("N")]
+Path = Annotated[str, Placeholder("PATH")]
+Platforms = Annotated[str, Placeholder("PLATFORMS")]
+Port = Annotated[int, Placeholder("PORT")]
+Rule = Annotated[str, Placeholder("RULE")]
+Rules = Annotated[str, Placeholder("RULES")]
+Seconds = Annotated[float, Placeholder("SECONDS")]
+Tag = Annotated[str, Placeholder("TAG")]
+Weights = Annotated[str, Placeholder("ARCH=WEIGHT")]
+
+
+def subject(title: str) -> Group:
+    """The first group of a command: what it is about."""
+    return Group(title, sort_key=10)
+
+
+def option(
+    help: str,
+    *names: str,
+    group: Group,
+    show_default: bool | str = True,
+    hyphen: bool = False,
+    several: bool = False,
+) -> Parameter:
+    """An option with a value, or an argument; one that is a list may be repeated.
+
+    ``show_default`` is what help shows as its default, where that is not the value itself. ``hyphen``: a value may
+    begin with ``-``, which alone is standard input. ``several``: values may follow each other, as a shell makes them of
+    a pattern.
+    """
+    return Parameter(
+        name=names or None,
+        help=help,
+        group=group,
+        negative="",
+        show_default=show_default,
+        allow_leading_hyphen=hyphen,
+        consume_multiple=several,
+    )
+
+
+def flag(help: str, *names: str, group: Group) -> Parameter:
+    """An option without a value."""
+    return Parameter(name=names or None, help=help, group=group, negative="", show_default=False)
+
+
+def check_seconds(option: str, seconds: float, *, may_be_zero: bool = False) -> None:
+    """:class:`UsageError` unless it is a number of seconds that ends; ``may_be_zero``: 0 is one.
+
+    The type alone lets through what no work can be done with, such as nan.
+    """
+    if may_be_zero and seconds == 0:
+        return
+    if not 0 < seconds < float("inf"):
+        expected = "a number of seconds, 0 or more" if may_be_zero else "a number of seconds greater than 0"
+        raise UsageError(f"{option} {seconds:g}: expected {expected}")
+
+
+# -- ``-q`` and ``-v`` of every command: how much it says on stderr.
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Verbosity:
+    """Less or more than usual."""
+
+    quiet: Annotated[bool, flag("Print the result and errors only", "-q", "--quiet", group=OUTPUT)] = False
+    verbose: Annotated[bool, flag("Also print how the result came about", "-v", "--verbose", group=OUTPUT)] = False
+
+    def messages(self) -> Messages:
+        """What to print with; :class:`UsageError` for both."""
+        if self.quiet and self.verbose:
+            raise UsageError("--quiet and --verbose cannot be combined; remove one of them")
+        return Messages(quiet=self.quiet, verbose=self.verbose)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class LogVerbosity(Verbosity):
+    """The same of a process that logs."""
+
+    quiet: Annotated[bool, flag("Log warnings and errors only", "-q", "--quiet", group=OUTPUT)] = False
+    verbose: Annotated[bool, flag("Log details, too", "-v", "--verbose", group=OUTPUT)] = False
+
+
+AS_USUAL = Verbosity()
+LOGGED_AS_USUAL = LogVerbosity()
+
+
+# -- ``-o/--output FORMAT[=FILE]``: one meaning for every command, any number of times.
+
+
+STDOUT = "-"
+Format = Annotated[Literal["text", "json", "yaml"], Placeholder("FORMAT[=FILE]")]
+FORMATS = ("text", "json", "yaml")
+
+
+def _listed(formats: Sequence[str]) -> str:
+    return f"{', '.join(formats[:-1])} or {formats[-1]}" if len(formats) > 1 else formats[0]
+
+
+class Output(NamedTuple):
+    """A format and the file it goes to; ``-`` is stdout."""
+
+    format: str
+    place: str = STDOUT
+
+
+def output_option(*formats: str) -> Parameter:
+    """The declaration; the first format is the default."""
+    said = f"Output format: {_listed(formats)}; with =FILE to a file; repeatable"
+    return option(said, "-o", "--output", group=OUTPUT, show_default=formats[0], hyphen=True)
+
+
+OUTPUT_OPTION = output_option(*FORMATS)
+EARLIER_FORMAT = Annotated[list[str] | None, Parameter(name="--format", show=False, negative="")]
+"""``--format`` as ``polyarch lint`` had it."""
+
+
+def outputs(
+    given: Sequence[str] | None,
+    formats: Sequence[str] = FORMATS,
+    *,
+    messages: Messages,
+    earlier: Sequence[str] | None = None,
+) -> list[Output]:
+    """What the option says; the first format on stdout if it is not there. :class:`UsageError` for what it cannot.
+
+    ``earlier`` are the values of ``--format``.
+    """
+    texts = list(given or ())
+    places = texts if earlier else [text for text in texts if _is_place(text, formats)]
+    forms = list(earlier or ()) or [text for text in texts if text not in places]
+    if earlier or places:
+        found = _paired(forms or [formats[0]], places or [STDOUT] * len(forms), formats)
+        options = "--format and --output FILE are" if earlier else "--output FILE is"
+        messages.warn(f"{options} deprecated: use {' '.join(map(_spelt, found))}")
+    else:
+        found = [_output(text, formats) for text in texts] or [Output(formats[0])]
+    files = [each.place for each in found if each.place != STDOUT]
+    twice = next((place for place in files if files.count(place) > 1), None)
+    if twice is not None:
+        raise UsageError(f"--output: {twice} is named twice; give each format a file of its own")
+    return found
+
+
+def refuse_overwriting(wanted: Sequence[Output], inputs: Iterable[str | None], *, saved: str | None = None) -> None:
+    """:class:`UsageError` if an output would replace a file that the same command line names as input. ``saved``: the
+    file that ``--save`` writes, which may be neither an input nor an output."""
+    named = {os.path.realpath(path) for path in inputs if path and path != STDOUT}
+    if saved is not None:
+        place = os.path.realpath(saved)
+        if place in named or any(each.place != STDOUT and os.path.realpath(each.place) == place for each in wanted):
+            raise UsageError(f"--save {saved}: this file is an input or an output of the command; name another")
+    for each in wanted:
+        if each.place != STDOUT and os.path.realpath(each.place) in named:
+            raise UsageError(f"--output {each.format}={each.place}: this file is an input of the command; name another")
+
+
+def emit(wanted: Sequence[Output], render: Callable[[str, bool], str]) -> None:
+    """Print and write: ``render(format, colour)`` is the text of a format.
+
+    A place that cannot be written to holds up no other (MF-040); the first such error is raised at the end.
+    """
+    failed: list[OSError | CommandError] = []
+    for each in wanted:
+        try:
+            if each.place == STDOUT:
+                sys.stdout.write(render(each.format, each.format == "text" and takes_colour()))
+                sys.stdout.flush()
+            else:
+                from polyarch.cli.input.files import write_file  # it knows which files are manifests, and so loads YAML
+
+                write_file(each.place, render(each.format, False).encode())
+        except (OSError, CommandError) as error:
+            failed.append(error)
+    if failed:
+        raise failed[0]
+
+
+def _output(text: str, formats: Sequence[str]) -> Output:
+    form, equals, place = text.partition("=")
+    if form not in formats:
+        raise UsageError(f"--output {text}: unknown format {form!r}; expected {_listed(formats)}, or FORMAT=FILE")
+    if equals and not place:
+        raise UsageError(f"--output {text}: no file after the =; give {form}=FILE, or {form} for stdout")
+    return Output(form, place or STDOUT)
+
+
+def _is_place(text: str, formats: Sequence[str]) -> bool:
+    """A file, as ``--output`` took it: not a misspelt format."""
+    return text == STDOUT or (text not in formats and "=" not in text and ("." in text or "/" in text))
+
+
+def _paired(forms: Sequence[str], places: Sequence[str], formats: Sequence[str]) -> list[Output]:
+    if len(forms) != len(places):
+        raise UsageError(f"--output {places[0]}: expected FORMAT or FORMAT=FILE, such as {forms[0]}={places[0]}")
+    return [Output(_output(form, formats).format, place) for form, place in zip(forms, places, strict=True)]
+
+
+def _spelt(each: Output) -> str:
+    return f"-o {each.format}" if each.place == STDOUT else f"-o {each.format}={each.place}"

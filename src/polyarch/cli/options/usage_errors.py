@@ -1,0 +1,131 @@
+"""Sentences for command lines that the parser refuses.
+
+cyclopts names a missing argument by the parameter of a Python function, and lists what is left over as a list of
+tokens. Who typed the line knows neither: they read the words of ``--help``, and which command to ask for more."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from cyclopts import CoercionError, CycloptsError, MissingArgumentError, UnknownOptionError, UnusedCliTokensError
+
+from polyarch.cli.errors import UsageError
+from polyarch.cli.options.help_page import declared, of_argument
+
+if TYPE_CHECKING:
+    from cyclopts import App
+
+
+def sentence(error: CycloptsError) -> str:
+    """What is wrong, in the words of the command's help page."""
+    command = " ".join(error.command_chain or ())
+    name = f"{command}: " if command else ""
+    help_line = f"polyarch {command} --help" if command else "polyarch --help"
+    match error:
+        case UnusedCliTokensError(unused_tokens=[first, *_]):
+            return f"{name}{first!r} is one word too many; {help_line} shows what may stand there"
+        case MissingArgumentError(argument=argument) if argument is not None:
+            wanted = of_argument(argument)
+            if wanted.is_argument:
+                return f"{name}give {wanted.placeholder}; {help_line} shows what it is"
+            option = wanted.names[-1]
+            return f"{name}{option} takes a value; give {option} {wanted.placeholder}"
+        case UnknownOptionError():
+            *_, known = f"{error}".partition(" Did you mean ")
+            instead = f"did you mean {known}" if known else f"{help_line} lists them"
+            return f"{name}there is no option {error.token.keyword or error.token.value}; {instead}"
+        case CoercionError(token=token, target_type=target) if token is not None and target in (int, float):
+            return f"{name}{token.keyword or 'argument'} {token.value}: expected a number"
+    return str(error)
+
+
+# -- Options whose value may be left out: ``--rebuild`` is ``--rebuild=``, and never takes the next word for its value.
+
+
+VALUELESS: Final[Mapping[tuple[str, ...], frozenset[str]]] = {("build", "run"): frozenset({"--rebuild"})}
+"""Command → its options."""
+
+
+def valueless(words: Sequence[str]) -> frozenset[str]:
+    """Those of the command that the words name."""
+    return next((each for command, each in VALUELESS.items() if tuple(words[: len(command)]) == command), frozenset())
+
+
+def with_values(words: Sequence[str]) -> list[str]:
+    """The words with an empty value where none was given."""
+    options = valueless(words)
+    end = words.index("--") if "--" in words else len(words)
+    return [f"{word}=" if word in options and at < end else word for at, word in enumerate(words)]
+
+
+# -- Words that another command understands: the error about them names it (TN-074).
+
+
+ELSEWHERE: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = {
+    ("run", "taints"): {word: f"polyarch taint {word}" for word in ("plan", "bootstrap", "apply", "clean")},
+}
+"""Words of a command line that are there → word that is not of that command → the command that it is of."""
+
+
+def other_command(words: Sequence[str]) -> str:
+    """The end of an error about this command line, with the command that was probably meant; often empty."""
+    for command, others in ELSEWHERE.items():
+        if set(command) <= set(words):
+            for word in words:
+                if (meant := others.get(word.removeprefix("--"))) is not None:
+                    return f"; for {word}, run: {meant}"
+    options = valueless(words)
+    for option, word in pairwise(words):
+        if option in options and not word.startswith("-"):
+            return f"; with a value it is {option}={word}"
+    return ""
+
+
+# -- Options that do not exist, where a command takes paths: ``-`` is one, so the parser lets everything through that
+
+
+def refuse_misspelt(paths: Iterable[str], app: "App") -> None:
+    """``UsageError`` for the first of the paths that can only be an option of ``app``."""
+    for path in paths:
+        if path.startswith("-") and path != "-" and not os.path.lexists(path):
+            raise UsageError(_problem(path, app))
+
+
+def _problem(path: str, app: "App") -> str:
+    from difflib import get_close_matches
+
+    word = path.partition("=")[0]
+    names = [name for option in declared(app) if not option.is_argument for name in option.names]
+    if word in names:
+        return f"{path}: no such file, and after -- there are no options"
+    close = get_close_matches(word, names, n=1)
+    instead = f"did you mean {close[0]}?" if close else f"polyarch {' '.join(app.name)} --help lists them"
+    return f"{word}: unknown option; {instead}"
+
+
+# -- Options by their earlier names, which are understood for one release with a word about the new one.
+
+
+RENAMED: Mapping[tuple[str, ...], Mapping[str, str]] = {
+    ("inspect",): {"--file": "--from-file", "-f": "--from-file", "--jobs": "--concurrency"},
+}
+"""Command → earlier name → name."""
+
+
+def with_new_names(words: Sequence[str], warn: Callable[[str], None]) -> list[str]:
+    """The command line with the names of today; ``warn`` is told once of each that was replaced."""
+    found = next((names for command, names in RENAMED.items() if tuple(words[: len(command)]) == command), None)
+    if found is None:
+        return list(words)
+    end = words.index("--") if "--" in words else len(words)
+    result: list[str] = []
+    told: set[str] = set()
+    for word in words[:end]:
+        name, equals, value = word.partition("=")
+        new = found.get(name)
+        if new is not None and name not in told:
+            told.add(name)
+            warn(f"{name} is deprecated: use {new}")
+        result.append(f"{new}{equals}{value}" if new is not None else word)
+    return [*result, *words[end:]]

@@ -1,0 +1,65 @@
+"""Runs the work of a build pod's container: a connection to registries, the message at the end, the exit code.
+
+Exit codes are BD-147's, which the Job's pod failure policy knows: what another attempt cannot mend has its own."""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from polyarch.builds import names
+from polyarch.builds.agent import Ending, write_message
+from polyarch.builds.jobs.contract import FailureMessage
+from polyarch.cli.errors import UsageError
+from polyarch.cli.options.images import RegistryOptions
+from polyarch.cli.output.messages import Messages
+from polyarch.oci.image.contents import Connection
+from polyarch.oci.opening import Wiring, open_inspector
+from polyarch.oci.settings import InspectorSettings
+from polyarch.oci.transport.addresses import InvalidSetting
+
+T = TypeVar("T")
+
+
+def read_document(path: str, type: type[T]) -> T:
+    """The document of this type. Raises ``UsageError`` naming the file and the place in it."""
+    try:
+        return msgspec.json.decode(Path(path).read_bytes(), type=type)
+    except OSError as error:
+        raise UsageError(f"--document {path}: {error.strerror or error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"--document {path}: {error}") from None
+
+
+def run_work(
+    work: Callable[[Connection], Awaitable[Ending]], access: RegistryOptions, log: str, *, messages: Messages
+) -> int:
+    """Do it and end as it says. Raises ``UsageError`` for what the command line itself has wrong."""
+    access.check()
+    wiring = Wiring(
+        settings=InspectorSettings(
+            timeout=access.timeout, max_wait=access.max_wait, requests_per_host=access.concurrency
+        ),
+        configuration=access.configuration(),
+        trust=access.trust(),
+    )
+
+    async def connected() -> Ending:
+        try:
+            credentials = access.credentials()
+        except UsageError as error:
+            return Ending.failure(names.PUSH_DENIED, f"the push secret cannot be used: {error}")
+        async with open_inspector(wiring, credentials=credentials, notice=messages.remark) as inspector:
+            return await work(inspector.connection)
+
+    try:
+        ending = asyncio.run(connected())
+    except InvalidSetting as error:
+        raise UsageError(str(error)) from None
+    if isinstance(ending.message, FailureMessage):
+        print(f"{ending.message.reason}: {ending.message.message}", file=sys.stderr, flush=True)
+    write_message(Path(log), ending.message)
+    return ending.code

@@ -1,0 +1,272 @@
+"""``polyarch run ROLE``: one process of the operator (DESIGN section 4).
+
+The flags are what a process cannot read from the cluster. Once it serves it prints one line of JSON on stdout that says
+where; logs go to stderr. SIGTERM ends it in order: unready, drained, Lease given back."""
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import App, Parameter, Token
+
+from polyarch.cli.errors import UsageError
+from polyarch.cli.options.common import (
+    CLUSTER,
+    LOGGED_AS_USUAL,
+    OUTPUT,
+    REGISTRIES,
+    Address,
+    Cidr,
+    Context,
+    Directory,
+    File,
+    LogVerbosity,
+    Name,
+    Namespace,
+    Placeholder,
+    Port,
+    flag,
+    option,
+    subject,
+)
+from polyarch.cli.options.environment import PRINT, AsRead, from_environment, printed
+from polyarch.cli.options.help_page import epilogue
+from polyarch.cli.options.usage_errors import other_command
+from polyarch.cli.output.messages import GoesOn, Messages
+from polyarch.cli.roles.options import (
+    ANY_NODE,
+    AS_USUAL,
+    DEFAULT_BUILDER,
+    FROM_THE_CLUSTER,
+    BuilderFlags,
+    MonitorFlags,
+    OperatorFlags,
+    TaintFlags,
+)
+
+if TYPE_CHECKING:
+    from polyarch.operator.settings import OperatorSettings
+
+
+class RoleChoice(Enum):
+    """What can be run: the modules of ``polyarch.run`` whose roles are played together in the process."""
+
+    OPERATOR = ("operator",)
+    PLACEMENT_WEBHOOK = ("placement_webhook",)
+    PLACEMENT_CONTROLLER = ("placement_controller",)
+    EXEC_MONITOR = ("exec_monitor",)
+    TAINTS = ("taints",)
+    BUILDER = ("builder",)
+    ALL = ("placement_webhook", "placement_controller", "taints")
+
+    @property
+    def label(self) -> str:
+        """As it is typed."""
+        return self.name.lower().replace("_", "-")
+
+
+def _role(_: object, tokens: Sequence[Token]) -> RoleChoice:
+    """The role of this name. Raises ``UsageError`` with all names, those of commands of their own as well."""
+    (word,) = (token.value for token in tokens)
+    roles = {each.label: each for each in RoleChoice}
+    if word not in roles:
+        from difflib import get_close_matches
+
+        known = sorted([*roles, EXPORTER, EXTENDER, BUILD_PUSH, BUILD_INDEX, BUILD_PRUNE])
+        close = get_close_matches(word, known, n=1)
+        instead = f"did you mean {close[0]}? " if close else ""
+        raise UsageError(f"run: there is no role {word!r}; {instead}the roles are {', '.join(known)}")
+    return roles[word]
+
+
+EXPORTER, EXTENDER = "numa-exporter", "numa-extender"
+BUILD_PUSH, BUILD_INDEX, BUILD_PRUNE = "build-push", "build-index", "build-prune"
+"""The roles whose flags are their own."""
+BUILD_PODS = "Containers of build pods"
+RoleName = Annotated[RoleChoice, Placeholder("ROLE"), Parameter(converter=_role)]
+LogFormat = Annotated[Literal["json", "console"], Placeholder("FORMAT")]
+
+EPILOGUE = epilogue(
+    note="""\
+Every flag may also come from the environment: --log-format as POLYARCH_LOG_FORMAT. The
+command line wins. Values of a repeatable flag are separated by spaces there.""",
+    examples=(
+        ("Run every role in one process, with your kubeconfig", "polyarch run all --cert-dir ./certificates"),
+        ("Run one role as its Deployment does", "polyarch run placement-controller --bind="),
+        ("Watch this node for exec format errors", "polyarch run exec-monitor --side node --node-name worker-1"),
+        ("See what it would run with", "polyarch run placement-controller --print-settings"),
+        ("See what the operator would make of a file", "polyarch run operator --plan numa.yaml nodes.yaml"),
+    ),
+    exits=(
+        (0, "ended by SIGTERM, everything handed over; the plan is clean"),
+        (1, "the plan is Degraded"),
+        (2, "the command line or a file it names is wrong"),
+        (3, "it could not go on: no API server, a port in use, the lead lost"),
+    ),
+)
+PROCESS = subject("Process")
+
+app = App(name="run", help_epilogue=EPILOGUE, config=from_environment)
+app.command(
+    "polyarch.cli.roles.numa_exporter:app",
+    name=EXPORTER,
+    group="Processes with flags of their own",
+    help="Publish this node's NUMA zones",
+)
+app.command(
+    "polyarch.cli.roles.numa_extender:app",
+    name=EXTENDER,
+    group="Processes with flags of their own",
+    help="Answer a kube-scheduler by NUMA cells",
+)
+app.command(
+    "polyarch.cli.roles.build_pods:push_app",
+    name=BUILD_PUSH,
+    group=BUILD_PODS,
+    help="Push the image that a build left in a layout",
+)
+app.command(
+    "polyarch.cli.roles.build_pods:index_app",
+    name=BUILD_INDEX,
+    group=BUILD_PODS,
+    help="Join children in one index, push it and move its tags",
+)
+app.command(
+    "polyarch.cli.roles.build_pods:prune_app",
+    name=BUILD_PRUNE,
+    group=BUILD_PODS,
+    help="Delete images from a registry",
+)
+
+
+@app.default
+def run(
+    role: Annotated[RoleName, option("The process to run; all runs placement and taints in one", group=PROCESS)],
+    *,
+    bind: Annotated[Address, option("Address to listen on; empty for all", group=PROCESS)] = "127.0.0.1",
+    port: Annotated[Port, option("Port of the webhook; 0 picks a free one", group=PROCESS)] = 9443,
+    metrics_port: Annotated[Port, option("Port of /metrics", group=PROCESS)] = 8443,
+    health_port: Annotated[Port, option("Port of /healthz and /readyz", group=PROCESS)] = 8081,
+    cert_dir: Annotated[
+        Directory, option("Directory with tls.crt and tls.key; changes are picked up", group=PROCESS)
+    ] = "",
+    leader_elect: Annotated[
+        bool,
+        Parameter(help="Elect a leader among replicas, by a Lease; on by default", group=PROCESS, show_default=False),
+    ] = True,
+    namespace: Annotated[
+        Namespace, option("Namespace that polyarch itself runs in", "-n", "--namespace", group=CLUSTER)
+    ] = "polyarch-system",
+    kubeconfig: Annotated[
+        File | None, option("Kubeconfig", group=CLUSTER, show_default="as kubectl, or the pod's service account")
+    ] = None,
+    context: Annotated[
+        Context | None, option("Context of the kubeconfig", group=CLUSTER, show_default="the current one")
+    ] = None,
+    log_format: Annotated[LogFormat, option("Format of the logs on stderr", group=OUTPUT)] = "json",
+    global_pull_secret_namespace: Annotated[
+        Namespace, option("Namespace of the global pull secret", group=REGISTRIES, show_default="as OpenShift has it")
+    ] = "",
+    global_pull_secret_name: Annotated[
+        Name, option("Name of the global pull secret", group=REGISTRIES, show_default="as OpenShift has it")
+    ] = "",
+    registries_conf: Annotated[
+        File | None, option("Mirror configuration, see containers-registries.conf(5)", group=REGISTRIES)
+    ] = None,
+    ca: Annotated[list[File] | None, option("CA certificates (PEM) to trust; repeatable", group=REGISTRIES)] = None,
+    registries_dir: Annotated[
+        Directory, option("Directory with registries.conf and ca.crt, each optional: a ConfigMap", group=REGISTRIES)
+    ] = "",
+    allow_address: Annotated[
+        list[Cidr] | None,
+        option("Allow registries in this address range, which is refused otherwise; repeatable", group=REGISTRIES),
+    ] = None,
+    image_credential_provider_config: Annotated[
+        File, option("The kubelet's flag of the same name", group=REGISTRIES)
+    ] = "",
+    image_credential_provider_bin_dir: Annotated[
+        Directory, option("The kubelet's flag of the same name", group=REGISTRIES)
+    ] = "",
+    deployed: OperatorFlags = AS_USUAL,
+    monitor: MonitorFlags = ANY_NODE,
+    taints: TaintFlags = FROM_THE_CLUSTER,
+    builder: BuilderFlags = DEFAULT_BUILDER,
+    print_settings: Annotated[
+        bool, flag("Print the settings and where each came from, and do nothing", PRINT, group=OUTPUT)
+    ] = False,
+    plan: Annotated[
+        list[File] | None,
+        option(
+            "Print what the operator would make of the NUMA resources, nodes and pools in these files, and do nothing",
+            group=OUTPUT,
+            several=True,
+        ),
+    ] = None,
+    verbosity: LogVerbosity = LOGGED_AS_USUAL,
+    as_read: AsRead = "",
+) -> int | GoesOn:
+    """Run one process of the operator."""
+    messages = verbosity.messages()
+    if print_settings:
+        print(printed(as_read), end="")
+        return 0
+    if plan is not None:
+        if role is not RoleChoice.OPERATOR:
+            elsewhere = other_command(("run", role.label, "--plan"))
+            raise UsageError(f"run {role.label}: --plan is for run operator.{elsewhere}".removesuffix("."))
+        if not plan:
+            raise UsageError("run operator: --plan needs at least one file")
+        return _print_plans(plan, deployed.settings(namespace, None, (), builder), messages)
+    from polyarch.cli.roles.reexec import ReexecSettings
+    from polyarch.kube.settings import ProcessSettings
+
+    if bool(global_pull_secret_namespace) != bool(global_pull_secret_name):
+        raise UsageError("--global-pull-secret-namespace and --global-pull-secret-name go together: give both or none")
+    if bool(image_credential_provider_config) != bool(image_credential_provider_bin_dir):
+        raise UsageError(
+            "--image-credential-provider-config and --image-credential-provider-bin-dir go together: give both or none"
+        )
+    if role is RoleChoice.EXEC_MONITOR:
+        monitor.check()
+    if role is RoleChoice.BUILDER:
+        builder.check("builder")
+    secret = (global_pull_secret_namespace, global_pull_secret_name) if global_pull_secret_name else None
+    return ReexecSettings(
+        name=role.label,
+        modules=role.value,
+        process=ProcessSettings(
+            namespace=namespace,
+            bind=bind,
+            port=port,
+            metrics_port=metrics_port,
+            health_port=health_port,
+            cert_dir=cert_dir,
+            leader_elect=leader_elect,
+        ),
+        kubeconfig=kubeconfig,
+        context=context,
+        log_format=log_format,
+        log_level="warning" if messages.quiet else "debug" if messages.verbose else "info",
+        global_pull_secret=secret,
+        registries_conf=registries_conf,
+        registries_dir=registries_dir,
+        ca=tuple(ca or ()),
+        allow_addresses=tuple(allow_address or ()),
+        credential_providers=(image_credential_provider_config, image_credential_provider_bin_dir),
+        operator=deployed.settings(namespace, secret, tuple(allow_address or ()), builder),
+        monitor=monitor.settings(),
+        taints=taints.config if RoleChoice.TAINTS.value[0] in role.value else "",
+        builder=builder.settings(),
+    )
+
+
+def _print_plans(files: list[str], settings: "OperatorSettings", messages: Messages) -> int:
+    """1 if something is Degraded."""
+    from polyarch.cli.roles.operator_plan import ShownPlan, plans_text, read_observed, remarks
+
+    plans = [ShownPlan.of(observed) for observed in read_observed(files, settings)]
+    print(plans_text(plans), end="")
+    for each in plans:
+        for remark in remarks(each):
+            messages.note(remark)
+    return int(any(each.is_degraded for each in plans))

@@ -1,0 +1,246 @@
+"""``polyarch up``, ``down``, ``status`` and ``polyarch sandbox …``: a real cluster without machines (SB-002 to SB-010).
+
+The command lines alone; ``local_cluster`` does the work."""
+
+from typing import Annotated, Literal
+
+from cyclopts import App
+
+from polyarch.cli.errors import UsageError
+from polyarch.cli.options.common import (
+    AS_USUAL,
+    FORMATS,
+    OUTPUT_OPTION,
+    REGISTRIES,
+    Directory,
+    File,
+    Format,
+    Name,
+    Number,
+    Placeholder,
+    Verbosity,
+    flag,
+    option,
+    outputs,
+    refuse_overwriting,
+    subject,
+)
+from polyarch.cli.options.help_page import epilogue
+
+DEFAULT_NAME = "default"
+SANDBOX = subject("Sandbox")
+SandboxName = Annotated[Name, option("Name of the sandbox; several can run side by side", group=SANDBOX)]
+Outputs = Annotated[list[Format | str] | None, OUTPUT_OPTION]
+Nodes = Annotated[str, Placeholder("ARCH=N,...")]
+Layout = Annotated[str, Placeholder("CELLSxCPUS[,NAME=VALUE...]")]
+TaintSpec = Annotated[str, Placeholder("ARCH:TAINT")]
+Part = Annotated[Literal["control-plane"], Placeholder("PART")]
+
+UP_EPILOGUE = epilogue(
+    note="Nothing needs root or containers, and everything listens on loopback only. What runs already is left alone.",
+    examples=(
+        ("Start a cluster of five nodes", "polyarch up --nodes amd64=3,arm64=2"),
+        ("See what polyarch is for, in a minute", "polyarch up --demo"),
+        ("Try builds of images for several architectures", "polyarch up --builds"),
+        ("Describe the sandbox for scripts", "polyarch up -o json"),
+    ),
+    exits=(
+        (0, "it runs"),
+        (1, "--demo: a pod that could run did not"),
+        (2, "the command line or a file it names is wrong"),
+        (3, "a component did not start"),
+    ),
+)
+DOWN_EPILOGUE = epilogue(
+    examples=(
+        ("Stop every process; the state is kept for the next up", "polyarch down"),
+        ("Delete a sandbox", "polyarch down --name test --delete"),
+    ),
+    exits=(
+        (0, "it is stopped"),
+        (2, "the command line is wrong"),
+        (3, "there is no such sandbox, or it could not be stopped"),
+    ),
+)
+STATUS_EPILOGUE = epilogue(
+    examples=(
+        ("Show components, their addresses and where the logs are", "polyarch status"),
+        ("Describe a sandbox for scripts", "polyarch status --name test -o json"),
+    ),
+    exits=(
+        (0, "everything is healthy"),
+        (1, "a component or a node is not, or the sandbox is stopped"),
+        (2, "the command line is wrong"),
+        (3, "there is no such sandbox, or it could not be asked"),
+    ),
+)
+FETCH_EPILOGUE = epilogue(
+    examples=(
+        ("Prepare an image for CI, so that polyarch up starts at once", "polyarch sandbox fetch"),
+        ("Take binaries from a directory", "polyarch sandbox fetch --assets /opt/binaries"),
+    ),
+    exits=((0, "all binaries are there"), (2, "the command line is wrong"), (3, "a binary is not available")),
+)
+SEED_EPILOGUE = epilogue(
+    note="""\
+FILE maps references to a list of platforms, or to a mapping with any of platforms,
+kind (index, image, artifact, bundle), format (oci, docker), attestations, nested,
+withoutPlatform, missing, labels, unknown, private, users, identityTokens,
+scheme (bearer, basic).""",
+    examples=(
+        ("Push images that exist nowhere else", "polyarch sandbox seed images.yaml"),
+        ("Print their digests for scripts", "polyarch sandbox seed - -o json < images.yaml"),
+    ),
+    exits=(
+        (0, "pushed"),
+        (2, "the command line or FILE is wrong"),
+        (3, "there is no such sandbox, or its registry does not answer"),
+    ),
+)
+LIST_EPILOGUE = epilogue(
+    examples=(
+        ("List names, processes and kubeconfigs", "polyarch sandbox list"),
+        ("The same for scripts", "polyarch sandbox list -o json"),
+    ),
+    exits=((0, "listed, even if there are none"), (2, "the command line is wrong")),
+)
+
+app = App(name="sandbox", help="Manage the sandbox's binaries and images, and list sandboxes.")
+up = App(name="up", help_epilogue=UP_EPILOGUE)
+down = App(name="down", help_epilogue=DOWN_EPILOGUE)
+status = App(name="status", help_epilogue=STATUS_EPILOGUE)
+
+
+@up.default
+def start(
+    *,
+    name: SandboxName = DEFAULT_NAME,
+    nodes: Annotated[
+        Nodes | None,
+        option("Number of nodes by architecture", group=SANDBOX, show_default="amd64=2,arm64=2,ppc64le=1,s390x=1"),
+    ] = None,
+    numa: Annotated[
+        Layout | None,
+        option("NUMA cells of each node, CPUs of each cell, and kubelet settings; '' for none", group=SANDBOX),
+    ] = None,
+    taint: Annotated[
+        list[TaintSpec] | None,
+        option("Taint the nodes of an architecture, ARCH:KEY[=VALUE]:EFFECT; repeatable, '' for none", group=SANDBOX),
+    ] = None,
+    register_with_taints: Annotated[
+        list[TaintSpec] | None,
+        option("Taint only nodes that join from now on, as kubelets do; repeatable, '' for none", group=SANDBOX),
+    ] = None,
+    builds: Annotated[
+        bool, flag("Also install component builds; the nodes play what builds images", group=SANDBOX)
+    ] = False,
+    only: Annotated[Part | None, option("Start the control plane without polyarch", group=SANDBOX)] = None,
+    replicas: Annotated[
+        Number | None, option("Replicas of each role of polyarch", group=SANDBOX, show_default="1")
+    ] = None,
+    fresh: Annotated[bool, flag("Delete an earlier sandbox of this name first", group=SANDBOX)] = False,
+    demo: Annotated[bool, flag("Show what polyarch does, and the same pods without it", group=SANDBOX)] = False,
+    merge_kubeconfig: Annotated[
+        bool, flag("Add the context to your kubeconfig, and switch to it", group=SANDBOX)
+    ] = False,
+    assets: Annotated[Directory, option("Directory that holds the binaries", group=SANDBOX)] = "",
+    output: Outputs = None,
+    registries_conf: Annotated[
+        File | None, option("Mirror configuration for polyarch and the nodes", group=REGISTRIES)
+    ] = None,
+    ca: Annotated[File | None, option("CA certificates (PEM) to trust", group=REGISTRIES)] = None,
+    verbosity: Verbosity = AS_USUAL,
+) -> int:
+    """Start a real control plane, a registry and fake nodes on this machine, and polyarch in it."""
+    if only and (demo or builds):
+        raise UsageError(f"{'--demo' if demo else '--builds'} needs polyarch; remove --only")
+    messages = verbosity.messages()
+    chosen = outputs(output, FORMATS, messages=messages)
+    from polyarch.cli.sandbox.local_cluster import SandboxOptions, bring_up
+
+    wanted = SandboxOptions(
+        name=name,
+        nodes=nodes,
+        numa=numa,
+        taints=taint,
+        register_taints=register_with_taints,
+        polyarch=only is None,
+        builds=builds,
+        replicas=replicas,
+        fresh=fresh,
+        demo=demo,
+        merge_kubeconfig=merge_kubeconfig,
+        registries_conf=registries_conf,
+        ca=ca,
+        assets=assets,
+    )
+    return bring_up(wanted, chosen, messages=messages)
+
+
+@down.default
+def stop(
+    *,
+    name: SandboxName = DEFAULT_NAME,
+    delete: Annotated[bool, flag("Delete its state, too", group=SANDBOX)] = False,
+    output: Outputs = None,
+    verbosity: Verbosity = AS_USUAL,
+) -> int:
+    """Stop the sandbox. Its state is kept for the next `polyarch up`, unless --delete."""
+    messages = verbosity.messages()
+    chosen = outputs(output, FORMATS, messages=messages)
+    from polyarch.cli.sandbox.local_cluster import take_down
+
+    return take_down(name, chosen, delete=delete, messages=messages)
+
+
+@status.default
+def show(*, name: SandboxName = DEFAULT_NAME, output: Outputs = None, verbosity: Verbosity = AS_USUAL) -> int:
+    """Show every component of the sandbox and whether it is well; exit code 1 if one is not."""
+    messages = verbosity.messages()
+    chosen = outputs(output, FORMATS, messages=messages)
+    from polyarch.cli.sandbox.local_cluster import show_status
+
+    return show_status(name, chosen, messages=messages)
+
+
+@app.command(help="Download or build the sandbox's binaries", help_epilogue=FETCH_EPILOGUE)
+def fetch(
+    *,
+    assets: Annotated[Directory, option("Directory that holds binaries already", group=SANDBOX)] = "",
+    output: Outputs = None,
+    verbosity: Verbosity = AS_USUAL,
+) -> int:
+    """Get the sandbox's binaries, and nothing else: for images and CI."""
+    messages = verbosity.messages()
+    chosen = outputs(output, FORMATS, messages=messages)
+    from polyarch.cli.sandbox.local_cluster import fetch_binaries
+
+    return fetch_binaries(assets, chosen, messages=messages)
+
+
+@app.command(help="Push images of any platforms to the sandbox's registry", help_epilogue=SEED_EPILOGUE)
+def seed(
+    file: Annotated[File, option("Images to push, YAML or JSON; - is standard input", group=SANDBOX, hyphen=True)],
+    /,
+    *,
+    name: SandboxName = DEFAULT_NAME,
+    output: Outputs = None,
+    verbosity: Verbosity = AS_USUAL,
+) -> int:
+    """Push images to the sandbox's registry and print their digests."""
+    messages = verbosity.messages()
+    chosen = outputs(output, FORMATS, messages=messages)
+    refuse_overwriting(chosen, [file])
+    from polyarch.cli.sandbox.local_cluster import seed_registry
+
+    return seed_registry(file, name, chosen, messages=messages)
+
+
+@app.command(name="list", help="List the sandboxes on this machine", help_epilogue=LIST_EPILOGUE)
+def list_(*, output: Outputs = None, verbosity: Verbosity = AS_USUAL) -> int:
+    """List the sandboxes on this machine."""
+    messages = verbosity.messages()
+    chosen = outputs(output, FORMATS, messages=messages)
+    from polyarch.cli.sandbox.local_cluster import list_sandboxes
+
+    return list_sandboxes(chosen)

@@ -1,1 +1,0 @@
-"""What the role ``builder`` is put together from."""

@@ -1,0 +1,135 @@
+"""NUMA in the operator's process: its controllers, which are loaded once there is something for them to do (NO-040).
+
+Most clusters have no use for NUMA, and the memory of the operator is small. So what the controllers are made of is
+imported when the first of their custom resources is there, or where ``--numa=on`` says so. Until then they are two
+watches, which have nothing to show where the definitions are missing."""
+
+import os
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from polyarch.kube.controller import Controller, Done, Result
+from polyarch.kube.events import Recorder
+from polyarch.kube.informer import Informer
+from polyarch.kube.manager import Process
+from polyarch.kube.queue import WorkQueue
+from polyarch.kube.store import Change
+from polyarch.numa import names
+from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
+from polyarch.objects import Key, Unstructured
+from polyarch.operator.cluster import Discovery, OperatorNamespace
+from polyarch.operator.settings import OperatorSettings
+
+if TYPE_CHECKING:
+    from polyarch.run.numa_controllers import NumaControllers
+
+
+NAMES: Final = ("numaresourcesoperator", "numaresourcesscheduler", "kubeletconfig")
+ROOTS: Final = (
+    (NAMES[0], OPERATORS, names.OPERATOR_SINGLETON),
+    (NAMES[1], SCHEDULERS, names.SCHEDULER_SINGLETON),
+)
+"""Controller, kind and name of what it is for."""
+START: Final = Key("", "")
+"""The key by which the controllers are loaded; no object is called like it."""
+BACKOFF: Final = 1.0
+"""Seconds; of a failed pass the next one comes between one and two seconds later (NO-046)."""
+LONGEST: Final = 120.0
+TOGETHER: Final = 0.2
+"""Seconds in which several events make one pass (NO-045)."""
+
+
+class NumaComponent:
+    """The three controllers. None of them does anything before :meth:`_load`."""
+
+    def __init__(
+        self,
+        process: Process,
+        settings: OperatorSettings,
+        *,
+        home: OperatorNamespace,
+        discovery: Discovery,
+        recorder: Recorder,
+    ) -> None:
+        self._process = process
+        self._settings = settings
+        self._home = home
+        self._discovery = discovery
+        self._recorder = recorder
+        self._loaded: NumaControllers | None = None
+        clock, metrics = process.clock, process.metrics
+        self._queues = {
+            name: WorkQueue[Key](name, clock, backoff=BACKOFF, longest=LONGEST, metrics=metrics) for name in NAMES
+        }
+        self.controllers = tuple(
+            Controller(name, partial(self._reconcile, name), queue=queue, workers=1, clock=clock, metrics=metrics)
+            for name, queue in self._queues.items()
+        )
+        self._looked: set[str] = set()
+        """Controllers that have looked at their custom resource."""
+        self._roots: dict[str, tuple[Informer[Unstructured], Key]] = {}
+        """By controller the custom resource that it is for, and where to find it."""
+        if settings.numa != "off":
+            for name, kind, singleton in ROOTS:
+                cache = process.informers.informer(kind, Unstructured, required=False)
+                self._roots[name] = cache, Key("", singleton)
+                cache.add_handler(self._appeared)
+        if settings.numa == "on":
+            self._queues[NAMES[0]].add(START)
+
+    def enqueue(self, name: str, key: Key) -> None:
+        """Has a controller look at an object soon, together with what else happens until then."""
+        self._queues[name].add_after(key, TOGETHER)
+
+    def changed(self, *_: object) -> None:
+        """Something has changed that every pass may have to answer."""
+        if self._loaded is not None:
+            self._loaded.look_again()
+
+    @property
+    def has_looked(self) -> bool:
+        """Whether this process has looked at each of the two custom resources that is there (IN-002).
+
+        Until then their conditions are the word of whoever led before, perhaps with another image of the exporters.
+        """
+        for name, (cache, key) in self._roots.items():
+            if cache.is_missing:
+                continue
+            if not cache.has_synced or (cache.store.get(key) is not None and name not in self._looked):
+                return False
+        return True
+
+    def _appeared(self, change: Change[Any]) -> None:
+        if change.new is not None and self._loaded is None:
+            self._queues[NAMES[0]].add(START)
+
+    async def _reconcile(self, name: str, key: Key) -> Result:
+        loaded = self._load()
+        if key == START:
+            return Done()
+        was_there = self._is_there(name, key)
+        result = await loaded.reconcile(name, key)
+        if was_there and loaded.has_looked(result):
+            self._looked.add(name)
+        return result
+
+    def _is_there(self, name: str, key: Key) -> bool:
+        """Whether the key is of the custom resource that the controller is for, and that is there."""
+        cache, singleton = self._roots.get(name, (None, None))
+        return cache is not None and key == singleton and cache.store.get(key) is not None
+
+    def _load(self, environment: Mapping[str, str] = os.environ) -> "NumaControllers":
+        if self._loaded is None:
+            from polyarch.run.numa_controllers import NumaControllers
+
+            self._loaded = NumaControllers(
+                self._process,
+                self._settings,
+                home=self._home,
+                discovery=self._discovery,
+                recorder=self._recorder,
+                enqueue=self.enqueue,
+                environment=environment,
+            )
+        return self._loaded

@@ -1,1 +1,0 @@
-"""Parts that several roles of a process share: image look-ups, and the facts of each feature."""

@@ -1,1 +1,0 @@
-"""What the role ``taints`` does, one duty per module; ``run.taints`` puts them together."""
