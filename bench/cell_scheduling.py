@@ -37,13 +37,16 @@ from polyarch.operator.components.numa_scheduler_objects import extender_configu
 from polyarch.sandbox import processes
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.kubelet_model import layout
-from polyarch.sandbox.kubelet_model.layout import Numa
+from polyarch.sandbox.kubelet_model.layout import NumaLayout
 from polyarch.sandbox.kubelet_model.machine import Node
-from polyarch.sandbox.nodes.asking import asked
-from polyarch.sandbox.nodes.pods import Pod
-from polyarch.sandbox.pods.programs import kube_scheduler
-from polyarch.sandbox.pods.programs.installed import PROGRAM
-from polyarch.sandbox.pods.programs.kube_scheduler import Surroundings
+from polyarch.sandbox.nodes.pods import Pod, pod_request
+from polyarch.sandbox.pods.programs import (
+    NAME,
+    PROGRAM,
+    SchedulerPodContext,
+    pod_scheduler_configuration,
+    scheduler_command,
+)
 from polyarch.sandbox.pods.spec import Container
 from polyarch.sandbox.state import Settings
 from polyarch.sandbox.tasks import together
@@ -181,7 +184,7 @@ class Trial:
             waiting_pods.setdefault(key, []).append(pod)
         falsely = 0
         for several in waiting_pods.values():
-            wanted = asked(several[0])
+            wanted = pod_request(several[0])
             if any(kubelet.would_admit(wanted) for kubelet in self.nodes.kubelets.values()):
                 falsely += len(several)
             await asyncio.sleep(0)
@@ -234,19 +237,19 @@ async def started(
 ) -> AsyncIterator[dict[str, int]]:
     """The pids of the extender, the scheduler (``program``) and the API server, once the extender answers."""
     address = f"127.{sandbox.state.pod_network}.249.{secrets.randbelow(250) + 1}"
-    surroundings = Surroundings(
+    surroundings = SchedulerPodContext(
         program=program, address=address, kubeconfig=str(sandbox.kubeconfig), configuration=str(folder / "scheduler")
     )
     (folder / "extender").write_text(text(extender_configuration(settings, informer="Shared")))
     generated = text(scheduler_configuration(settings, namespace="kube-system"))
-    (folder / "scheduler").write_text(kube_scheduler.configuration(generated, surroundings))
+    (folder / "scheduler").write_text(pod_scheduler_configuration(generated, surroundings))
     extends = [
         *(sys.executable, "-c", PROGRAM, "run", "numa-extender", f"--config={folder / 'extender'}"),
         *(f"--listen={address}:{EXTENDER_PORT}", f"--status-listen={address}:{STATUS_PORT}"),
         *(f"--kubeconfig={sandbox.kubeconfig}", f"--namespace={NAMESPACE}"),
     ]
-    container = Container(kube_scheduler.NAME, command=[kube_scheduler.NAME], args=["--config=/x", "-v=0"])
-    schedules = [*kube_scheduler.command_line(container, {}, {}, surroundings), "--secure-port=0"]
+    container = Container(NAME, command=[NAME], args=["--config=/x", "-v=0"])
+    schedules = [*scheduler_command(container, {}, {}, surroundings), "--secure-port=0"]
     with (folder / "extender.log").open("ab") as first, (folder / "scheduler.log").open("ab") as second:
         extender = await asyncio.create_subprocess_exec(*extends, stdout=asyncio.subprocess.PIPE, stderr=first)
         try:
@@ -271,7 +274,7 @@ async def started(
 
 async def measured(mode: SchedulingMode, say: Say, *, nodes: int = NODES, pods: int = PODS_WANTED) -> list[Figure]:
     """A trial in a sandbox of its own."""
-    numa = Numa.parse(CELLS)
+    numa = NumaLayout.parse(CELLS)
     sandbox = await Sandbox.start(
         Settings(name=f"bench-cells-{os.getpid()}", nodes={}, polyarch=False, seed_images=False), owner=os.getpid()
     )

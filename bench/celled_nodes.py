@@ -22,14 +22,14 @@ from polyarch.numa import names
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.fingerprint import fingerprint
 from polyarch.objects import Key
-from polyarch.sandbox.binaries.versions import KUBERNETES
-from polyarch.sandbox.kubelet_model import admission, capacity, cpus
-from polyarch.sandbox.kubelet_model.admission import Held
+from polyarch.sandbox.kubelet_model import admission, cpu_manager
+from polyarch.sandbox.kubelet_model import machine as capacity
+from polyarch.sandbox.kubelet_model.admission import ManagerStates
 from polyarch.sandbox.kubelet_model.machine import Node
 from polyarch.sandbox.kubelet_model.requests import Pod as Asked
-from polyarch.sandbox.nodes.asking import asked
-from polyarch.sandbox.nodes.pods import Pod
+from polyarch.sandbox.nodes.pods import Pod, pod_request
 from polyarch.sandbox.tasks import together
+from polyarch.sandbox.versions import KUBERNETES
 
 WORKERS: Final = 16
 PUBLISHED_EVERY: Final = 1.0
@@ -92,10 +92,10 @@ class Kubelet:
         }
 
 
-def _zone(model: Node, held: Held, cell: int) -> Document:
+def _zone(model: Node, held: ManagerStates, cell: int) -> Document:
     machine = model.machine
     own = {cpu.id for cpu in machine.cpus if cpu.cell == cell}
-    free = cpus.allocatable(model)
+    free = cpu_manager.allocatable(model)
     taken = {cpu for containers in held.cpus.held.values() for several in containers.values() for cpu in several}
     amounts = {"cpu": (len(own), len(own & free), len(own & free - taken))}
     for name, table in held.memory.cells[cell].tables.items():
@@ -191,7 +191,7 @@ class CelledNodes:
             self._unpublished.add(node)
 
     async def _admit(self, kubelet: Kubelet, pod: Pod) -> None:
-        reason = kubelet.admit(asked(pod))
+        reason = kubelet.admit(pod_request(pod))
         if reason:
             self.refused[reason] += 1
         else:

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from polyarch.sandbox.demo import audit
-from polyarch.sandbox.demo.audit import AuditEvent
+from polyarch.sandbox.demo import workloads
+from polyarch.sandbox.demo.workloads import AuditEvent
 
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -88,7 +88,7 @@ class AuditLog:
         counts: Counter[str] = Counter()
         with self._path.open("rb") as log:
             log.seek(self._offset)
-            for event in audit.read(log):
+            for event in workloads.read(log):
                 if event.stage != "ResponseComplete" or not event.user.username.startswith(user_prefix):
                     continue
                 if wanted and (event.object_ref is None or event.object_ref.namespace not in wanted):

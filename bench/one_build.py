@@ -24,9 +24,9 @@ from bench.runtime import Say
 from polyarch.builds import names
 from polyarch.kube.client import Client
 from polyarch.kube.patches import MergePatch
-from polyarch.sandbox.building.mishaps import ARGUMENT
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.demo.audit import ObjectReference, User
+from polyarch.sandbox.demo.workloads import ObjectReference, User
+from polyarch.sandbox.fake_buildah import ARGUMENT
 from polyarch.sandbox.state import Settings
 from polyarch.sandbox.tasks import until
 

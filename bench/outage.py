@@ -26,8 +26,8 @@ from polyarch.kube.requests import Selection
 from polyarch.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, CRDS, PODS, SERVICE_ACCOUNTS
 from polyarch.kube.store import Change
 from polyarch.objects import Pod
+from polyarch.sandbox.certificates import kubeconfig_with_token
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.control_plane import kubeconfigs
 from polyarch.sandbox.files import write_json
 from polyarch.sandbox.state import Settings
 from polyarch.taints import names
@@ -160,7 +160,7 @@ async def _role(sandbox: Sandbox, client: Client, home: str) -> AsyncIterator[in
     issued = await client.token(home, ACCOUNT)
     with tempfile.TemporaryDirectory() as folder:
         file, layout = Path(folder) / "kubeconfig", sandbox.layout
-        write_json(file, kubeconfigs.with_token(ACCOUNT, layout.api_server, layout.pki.ca, issued.token))
+        write_json(file, kubeconfig_with_token(ACCOUNT, layout.api_server, layout.pki.ca, issued.token))
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", PROGRAM, "run", "taints", f"--namespace={home}", f"--kubeconfig={file}"),
             *("--metrics-port=0", "--health-port=0", "--allow-address=127.0.0.0/8"),

@@ -28,7 +28,7 @@ from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.placement import names
 from polyarch.placement.api import POLICIES
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.network.addresses import loopback_of
+from polyarch.sandbox.network import loopback_of
 from polyarch.sandbox.state import Settings
 from polyarch.sandbox.tasks import until
 from polyarch.taints.api import ARCHITECTURE_TAINTS

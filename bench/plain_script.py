@@ -15,7 +15,7 @@ from polyarch.builds import names
 from polyarch.kube.client import Client
 from polyarch.kube.resources import CONFIGMAPS, JOBS
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.pods.programs.installed import PROGRAM
+from polyarch.sandbox.pods.programs import PROGRAM
 from polyarch.sandbox.tasks import until
 
 MOST_SECONDS: Final = 600.0

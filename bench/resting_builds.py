@@ -25,7 +25,7 @@ from bench.nodes import a_node
 from bench.runtime import Say, microseconds, served_apart
 from bench.stored_cluster import StoredCluster
 from polyarch.builds.plan.planner import plan_build
-from polyarch.sandbox.pods.programs.installed import PROGRAM
+from polyarch.sandbox.pods.programs import PROGRAM
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests/support"))
 from builds_world import TOOLS, World, node

@@ -31,7 +31,7 @@ from polyarch.kube.resources import PODS
 from polyarch.kube.settings import Configuration
 from polyarch.kube.store import Change
 from polyarch.objects import Pod
-from polyarch.oci.answer import Entry, Inspection, Status
+from polyarch.oci.inspection import Entry, Inspection, Status
 from polyarch.oci.reference import parse
 from polyarch.placement.admission import admit
 from polyarch.placement.patch import controller_patch
@@ -279,7 +279,7 @@ def registry(say: Say) -> list[Figure]:
 async def _registry(say: Say) -> list[Figure]:
     from scripted_registry import ScriptedRegistry  # type: ignore[import-not-found]
 
-    from polyarch.oci.opening import Wiring, open_inspector
+    from polyarch.oci.inspector import InspectorOptions, open_inspector
     from polyarch.oci.transport.tls import TrustSettings
 
     figures = []
@@ -288,7 +288,7 @@ async def _registry(say: Say) -> list[Figure]:
         for number in range(200):
             served.push_index(f"team/app{number}", "1", *PLATFORMS)
             references.append(parse(f"{served.host}/team/app{number}:1"))
-        async with open_inspector(Wiring(trust=TrustSettings(system=False))) as inspector:
+        async with open_inspector(InspectorOptions(trust=TrustSettings(system=False))) as inspector:
             await inspector.inspect(references[0])
             begin = time.process_time()
             for reference in references[1:]:

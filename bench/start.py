@@ -20,7 +20,7 @@ from polyarch.operator.operands import START_CPU_SECONDS
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.kubelet_model.layout import Numa
+from polyarch.sandbox.kubelet_model.layout import NumaLayout
 from polyarch.sandbox.state import Settings
 from polyarch.sandbox.tasks import until
 from polyarch.taints.api import ARCHITECTURE_TAINTS
@@ -35,7 +35,7 @@ def start(say: Say) -> list[Figure]:
 
 async def _start(say: Say) -> list[Figure]:
     name = f"bench-start-{os.getpid()}"
-    settings = Settings(name=name, nodes={"amd64": 1}, numa=Numa.parse("2x4"), replicas=1, builds=True)
+    settings = Settings(name=name, nodes={"amd64": 1}, numa=NumaLayout.parse("2x4"), replicas=1, builds=True)
     sandbox = await Sandbox.start(settings, owner=os.getpid())
     try:
         async with sandbox.client() as client:

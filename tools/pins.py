@@ -8,9 +8,9 @@ import sys
 import urllib.error
 import urllib.request
 
-from polyarch.sandbox.binaries import versions
-from polyarch.sandbox.binaries.download import release
-from polyarch.sandbox.binaries.versions import PROGRAMS, Module, Program
+from polyarch.sandbox import versions
+from polyarch.sandbox.binaries import release
+from polyarch.sandbox.versions import PROGRAMS, Module, Program
 
 ARCHITECTURES = ("amd64", "arm64", "ppc64le", "s390x", "riscv64")
 SECONDS = 20.0

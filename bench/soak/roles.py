@@ -26,8 +26,8 @@ from bench.soak.trial import AWAY, Trial
 from polyarch.kube.client import Client
 from polyarch.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, PODS, SERVICE_ACCOUNTS
 from polyarch.names import DEFAULT_NAMESPACE
-from polyarch.sandbox.demo.audit import ObjectReference, User
-from polyarch.sandbox.network.addresses import loopback_of
+from polyarch.sandbox.demo.workloads import ObjectReference, User
+from polyarch.sandbox.network import loopback_of
 from polyarch.sandbox.operator import ACCOUNTS
 from polyarch.sandbox.processes import Record
 from polyarch.sandbox.tasks import until

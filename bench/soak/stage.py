@@ -24,9 +24,9 @@ from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.placement import names as placement_names
 from polyarch.placement.api import CPPCS
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.kubelet_model.layout import Numa
-from polyarch.sandbox.nodes.fleet import Node
-from polyarch.sandbox.registry.seed import Seeded
+from polyarch.sandbox.kubelet_model.layout import NumaLayout
+from polyarch.sandbox.nodes.plans import Node
+from polyarch.sandbox.registry.seed import PushedImage
 from polyarch.sandbox.state import Settings
 from polyarch.sandbox.tasks import until
 from polyarch.taints.api import ARCHITECTURE_TAINTS
@@ -60,7 +60,7 @@ class Stage:
         settings = Settings(
             name=f"soak-{os.getpid()}",
             nodes=dict.fromkeys(ARCHITECTURES, nodes),
-            numa=Numa.parse(numa),
+            numa=NumaLayout.parse(numa),
             replicas=replicas,
             polyarch=False,
             builds=True,
@@ -111,7 +111,9 @@ class Stage:
         if not await until(are_ready, seconds=START_SECONDS, every=0.5):
             raise RuntimeError(f"taints are not ready after {START_SECONDS:.0f} s; see the logs of polyarch's pods")
 
-    async def push(self, host: str, repositories: Sequence[str], platforms: Sequence[str], **more: Any) -> list[Seeded]:
+    async def push(
+        self, host: str, repositories: Sequence[str], platforms: Sequence[str], **more: Any
+    ) -> list[PushedImage]:
         """Images ``HOST/REPOSITORY:1``."""
         described = {
             f"{self.sandbox.registry.address}/soak/{host}/{repository}:1": {

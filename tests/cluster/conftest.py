@@ -27,8 +27,8 @@ from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import NAMESPACES, SERVICE_ACCOUNTS
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.kubelet_model.layout import Numa
-from polyarch.sandbox.locks import file_lock
+from polyarch.sandbox.files import file_lock
+from polyarch.sandbox.kubelet_model.layout import NumaLayout
 from polyarch.sandbox.registry.seed import Registry
 from polyarch.sandbox.state import Settings
 
@@ -173,13 +173,13 @@ def taken_over_sandbox(request: pytest.FixtureRequest) -> Sandbox:
 @pytest.fixture(scope="session")
 def celled_sandbox(request: pytest.FixtureRequest) -> Sandbox:
     """Its nodes have NUMA cells; tests kill their kubelets."""
-    return _shared(request, nodes={"amd64": 3}, numa=Numa.parse("2x8,memory=16Gi,devices=example.com/nic:2"))
+    return _shared(request, nodes={"amd64": 3}, numa=NumaLayout.parse("2x8,memory=16Gi,devices=example.com/nic:2"))
 
 
 @pytest.fixture(scope="session")
 def scheduled_sandbox(request: pytest.FixtureRequest) -> Sandbox:
     """Its nodes have NUMA cells, with polyarch and its scheduler of cells; tests kill both."""
-    return _shared(request, nodes={"amd64": 3}, numa=Numa.parse("2x16"), polyarch=True)
+    return _shared(request, nodes={"amd64": 3}, numa=NumaLayout.parse("2x16"), polyarch=True)
 
 
 @pytest.fixture(scope="session")

@@ -11,8 +11,8 @@ from build_yard import TEXT, Yard
 
 from polyarch.builds import names
 from polyarch.kube.client import Client
-from polyarch.sandbox.building.mishaps import ARGUMENT
 from polyarch.sandbox.cluster import Sandbox
+from polyarch.sandbox.fake_buildah import ARGUMENT
 
 
 @pytest.fixture

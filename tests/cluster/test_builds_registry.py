@@ -29,12 +29,11 @@ from polyarch.builds.registry import (
     move_tags,
     publish,
 )
-from polyarch.oci.auth.credentials import Document, KeyringCredentials
-from polyarch.oci.image.contents import Connection
-from polyarch.oci.image.listing import referrers_tag
-from polyarch.oci.inspect import Inspector
+from polyarch.oci.auth.credential_stores import KeyringCredentials
+from polyarch.oci.auth.credentials import Document
+from polyarch.oci.image.contents import RegistryConnection, referrers_tag
+from polyarch.oci.inspector import Inspector, InspectorOptions, open_inspector
 from polyarch.oci.mirrors.sources import Configuration
-from polyarch.oci.opening import Wiring, open_inspector
 from polyarch.oci.reference import parse
 from polyarch.oci.settings import CLUSTER
 from polyarch.oci.transport.addresses import AddressPolicy
@@ -58,7 +57,7 @@ async def counter(registry: Registry) -> AsyncIterator[FaultProxy]:
 async def inspector(sandbox: Sandbox, counter: FaultProxy) -> AsyncIterator[Inspector]:
     """As the builder's: nobody waits within a request, and loopback is reached because it is allowed."""
     hosts = (counter.address, f"{LOOPBACK}:{sandbox.state.ports.registry_storage}")
-    wiring = Wiring(
+    wiring = InspectorOptions(
         settings=msgspec.structs.replace(CLUSTER, max_wait=0.0, revalidate_interval=0.0),
         configuration=Configuration.load(insecure_hosts=hosts),
         policy=AddressPolicy.of("cluster", allow=["127.0.0.0/8"]),
@@ -68,7 +67,7 @@ async def inspector(sandbox: Sandbox, counter: FaultProxy) -> AsyncIterator[Insp
 
 
 @pytest.fixture
-def connection(inspector: Inspector) -> Connection:
+def connection(inspector: Inspector) -> RegistryConnection:
     return inspector.connection
 
 
@@ -150,7 +149,7 @@ async def test_bd_347_bd_059_requests_of_a_preflight(
 @pytest.mark.parametrize("n", [2, 4])
 @pytest.mark.parametrize("tags", [("run",), ("run", "latest", "1.0")])
 async def test_bd_347_requests_of_a_result(
-    shop: Shop, connection: Connection, reader: Reader, n: int, tags: tuple[str, ...]
+    shop: Shop, connection: RegistryConnection, reader: Reader, n: int, tags: tuple[str, ...]
 ) -> None:
     """BD-177, BD-347: 2N + 3 + 3T, then 2N + T and no write; exact."""
     children = await shop.children(*ARCHITECTURES[:n])
@@ -170,7 +169,7 @@ async def test_bd_347_requests_of_a_result(
         assert await reader.whole(f"{shop.name}/app", tag) == (result.digest, platforms)
 
 
-async def test_bd_347_bd_349_reuse_is_one_head(shop: Shop, connection: Connection) -> None:
+async def test_bd_347_bd_349_reuse_is_one_head(shop: Shop, connection: RegistryConnection) -> None:
     """BD-092: a child is found by one HEAD, with its size and type."""
     children = await shop.children(*ARCHITECTURES)
     shop.begin()
@@ -186,7 +185,7 @@ async def test_bd_347_bd_349_reuse_is_one_head(shop: Shop, connection: Connectio
     ).digest
 
 
-async def test_bd_179_one_architecture_has_no_index(shop: Shop, connection: Connection, reader: Reader) -> None:
+async def test_bd_179_one_architecture_has_no_index(shop: Shop, connection: RegistryConnection, reader: Reader) -> None:
     (child,) = await shop.children("arm64")
     shop.begin()
     result = await publish(connection, shop.publication([child], "run", "latest", single=True))
@@ -196,7 +195,7 @@ async def test_bd_179_one_architecture_has_no_index(shop: Shop, connection: Conn
 
 
 async def test_bd_176_children_of_another_repository_are_mounted(
-    shop: Shop, connection: Connection, reader: Reader
+    shop: Shop, connection: RegistryConnection, reader: Reader
 ) -> None:
     """BD-176, BD-235: 201 for every blob, the children with their tags, then the index; and no layer is read."""
     children = await shop.children("amd64", "arm64", at="staging", kept=True)
@@ -212,7 +211,7 @@ async def test_bd_176_children_of_another_repository_are_mounted(
 
 
 async def test_bd_092_bd_176_a_child_of_another_host_is_streamed(
-    sandbox: Sandbox, shop: Shop, connection: Connection, reader: Reader
+    sandbox: Sandbox, shop: Shop, connection: RegistryConnection, reader: Reader
 ) -> None:
     """The storage behind the front is another host to a client."""
     (child,) = await shop.children("s390x", at="old")
@@ -226,7 +225,7 @@ async def test_bd_092_bd_176_a_child_of_another_host_is_streamed(
         await reader.blob(f"{shop.name}/app", blob)
 
 
-async def test_bd_180_signatures_come_along(shop: Shop, connection: Connection, reader: Reader) -> None:
+async def test_bd_180_signatures_come_along(shop: Shop, connection: RegistryConnection, reader: Reader) -> None:
     """This registry lists no referrers: they are found and written by the tag ``sha256-<hex>``."""
     (child,) = await shop.children("arm64", at="old")
     digest = parse(child.reference).digest or ""
@@ -246,7 +245,7 @@ async def test_bd_180_signatures_come_along(shop: Shop, connection: Connection, 
 
 
 async def test_bd_177_a_child_that_is_gone_is_named_and_no_tag_moves(
-    shop: Shop, connection: Connection, reader: Reader
+    shop: Shop, connection: RegistryConnection, reader: Reader
 ) -> None:
     children = await shop.children("amd64", "arm64", "s390x")
     first = await publish(connection, shop.publication(children, "run", "latest"))
@@ -260,7 +259,7 @@ async def test_bd_177_a_child_that_is_gone_is_named_and_no_tag_moves(
     assert (await reader.document(f"{shop.name}/app", "latest"))[0] == first.digest
 
 
-async def test_bd_102_bd_123_tags_move_back(shop: Shop, connection: Connection, reader: Reader) -> None:
+async def test_bd_102_bd_123_tags_move_back(shop: Shop, connection: RegistryConnection, reader: Reader) -> None:
     children = await shop.children("amd64", "arm64")
     old = await publish(connection, shop.publication(children, "run", "latest"))
     new = await publish(connection, shop.publication(children, "run-2", "latest", annotations={"a": "1"}))
@@ -275,7 +274,7 @@ async def test_bd_102_bd_123_tags_move_back(shop: Shop, connection: Connection, 
 
 
 @pytest.mark.parametrize("scheme", ["bearer", "basic"])
-async def test_bd_334_a_build_has_its_own_credentials(shop: Shop, connection: Connection, scheme: str) -> None:
+async def test_bd_334_a_build_has_its_own_credentials(shop: Shop, connection: RegistryConnection, scheme: str) -> None:
     """BD-144, BD-334: those of the push secret, given as bytes, and only for this build."""
     users = {"builder": "a-secret-of-the-build"}
     children = await shop.children("amd64", "arm64", users=users, scheme=scheme)
@@ -292,7 +291,7 @@ async def test_bd_334_a_build_has_its_own_credentials(shop: Shop, connection: Co
 
 
 async def test_bd_172_bd_181_skopeo_reads_the_index(
-    shop: Shop, connection: Connection, tmp_path: Path, peer: Any
+    shop: Shop, connection: RegistryConnection, tmp_path: Path, peer: Any
 ) -> None:
     """The bytes by their digest, and a copy of all children, which needs every blob."""
     skopeo = peer("skopeo")
@@ -306,7 +305,9 @@ async def test_bd_172_bd_181_skopeo_reads_the_index(
     assert len(list((tmp_path / "copy").glob("*.manifest.json"))) == len(ARCHITECTURES)
 
 
-async def test_bd_231_bd_234_images_are_deleted_index_first(shop: Shop, connection: Connection, reader: Reader) -> None:
+async def test_bd_231_bd_234_images_are_deleted_index_first(
+    shop: Shop, connection: RegistryConnection, reader: Reader
+) -> None:
     """What the next result shares stays and can be read whole; the rest is gone, and again is no error."""
     shared, changed, other = await shop.children("amd64", "arm64", "s390x")
     old = await publish(connection, shop.publication([shared, changed], "old"))

@@ -18,8 +18,8 @@ from registry_reader import Reader
 from polyarch.builds import names
 from polyarch.kube.client import Client
 from polyarch.kube.patches import MergePatch
-from polyarch.sandbox.building.mishaps import ARGUMENT
 from polyarch.sandbox.cluster import Sandbox
+from polyarch.sandbox.fake_buildah import ARGUMENT
 
 Json = dict[str, Any]
 

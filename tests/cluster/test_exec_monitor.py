@@ -46,10 +46,9 @@ from polyarch.placement.exec_monitor_node import (
     PodAttribution,
     Reporter,
 )
+from polyarch.sandbox.certificates import kubeconfig_with_token
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.control_plane import kubeconfigs
-from polyarch.sandbox.files import write_json
-from polyarch.sandbox.locks import file_lock
+from polyarch.sandbox.files import file_lock, write_json
 
 LABEL = "multiarch.openshift.io/exec-format-error"
 SECONDS = 60
@@ -156,7 +155,7 @@ class Monitor:
     async def kubeconfig(self, account: str) -> Path:
         layout = self.sandbox.layout
         path = self.folder / f"{account}.json"
-        write_json(path, kubeconfigs.with_token(account, layout.api_server, layout.pki.ca, await self.token(account)))
+        write_json(path, kubeconfig_with_token(account, layout.api_server, layout.pki.ca, await self.token(account)))
         return path
 
     async def flags(self, account: str, *more: str) -> list[str]:

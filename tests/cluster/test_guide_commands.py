@@ -21,7 +21,7 @@ from left_behind import Kubectl, leave_behind, taken_over
 from numa_left_behind import leave_numa_behind, numa_taken_over
 
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.kubelet_model.layout import Numa
+from polyarch.sandbox.kubelet_model.layout import NumaLayout
 from polyarch.sandbox.state import Settings
 
 
@@ -44,8 +44,8 @@ PAGES: dict[str, tuple[Callable[[Kubectl], None], Callable[[Kubectl], None]]] = 
 }
 """With what there has to be in the cluster before, and what has to be so afterwards."""
 MIXED: Final = Settings(nodes={"amd64": 1, "arm64": 1}, polyarch=False)
-CELLED: Final = Settings(nodes={"amd64": 2}, numa=Numa.parse("2x8"), polyarch=False)
-WIDE: Final = msgspec.structs.replace(CELLED, numa=Numa.parse("2x16"))
+CELLED: Final = Settings(nodes={"amd64": 2}, numa=NumaLayout.parse("2x8"), polyarch=False)
+WIDE: Final = msgspec.structs.replace(CELLED, numa=NumaLayout.parse("2x16"))
 CLUSTERS: Final = {"numa.md": CELLED, "numa-scheduling.md": WIDE, "numa-migration.md": CELLED}
 """Of pages that need another one than :data:`MIXED`."""
 FOLLOWED: Final = {

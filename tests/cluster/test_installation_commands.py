@@ -43,9 +43,9 @@ from polyarch.operator.settings import ClusterCapabilities as Kubernetes
 from polyarch.operator.settings import OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS, PPCS
+from polyarch.sandbox.certificates import kubeconfig_with_token
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.control_plane import kubeconfigs
-from polyarch.sandbox.locks import file_lock
+from polyarch.sandbox.files import file_lock
 from polyarch.taints import names as taints
 
 POLICIES = Resource(
@@ -104,7 +104,7 @@ async def test_in_002_the_checks_are_listed_and_come_before_the_first_write(clus
     token = await cluster.client.token("default", account)
     kubeconfig = tmp_path / "weak.json"
     sandbox = cluster.sandbox
-    kubeconfig.write_text(json.dumps(kubeconfigs.with_token("weak", sandbox.api_server, sandbox.pki.ca, token.token)))
+    kubeconfig.write_text(json.dumps(kubeconfig_with_token("weak", sandbox.api_server, sandbox.pki.ca, token.token)))
     before = await cluster.versions()
     refused = await cluster.polyarch("install", kubeconfig=kubeconfig)
     assert await cluster.versions() == before

@@ -22,7 +22,7 @@ from polyarch.operator.settings import OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS, ENOEXECEVENTS, POLICIES, PPCS
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.locks import file_lock
+from polyarch.sandbox.files import file_lock
 
 KUSTOMIZE = "deploy/kustomize"
 Peer = Callable[[str], str]

@@ -22,8 +22,8 @@ from polyarch.numa.names import EXPORTER
 from polyarch.operator.components.numa_exporter_plan import plan_exporters
 from polyarch.operator.components.numa_facts import ExporterFacts
 from polyarch.operator.settings import OperatorSettings
+from polyarch.sandbox.certificates import kubeconfig_with_token
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.control_plane import kubeconfigs
 from polyarch.sandbox.files import write_json
 
 Json = dict[str, Any]
@@ -108,7 +108,7 @@ async def _exporter(
     created = await client.create(PODS, pod, namespace=namespace, type=dict)
     token = await client.token(namespace, EXPORTER, bound_pod=(name, created["metadata"]["uid"]))
     file = folder / f"kubeconfig-{secrets.token_hex(4)}"
-    write_json(file, kubeconfigs.with_token(name, sandbox.layout.api_server, sandbox.layout.pki.ca, token.token))
+    write_json(file, kubeconfig_with_token(name, sandbox.layout.api_server, sandbox.layout.pki.ca, token.token))
     return Exporter(node, name, await stack.enter_async_context(Client(config.load(str(file)), role="tests")))
 
 

@@ -9,8 +9,8 @@ from numa_fleet import Fleet, attributes_of, conditions_of, deploy, eventually, 
 from polyarch.kube.client import Client
 from polyarch.kube.resources import PODS
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.numa_nodes.account import SOCKET, STATE
-from polyarch.sandbox.numa_nodes.checkpoints import MEMORY_FILE
+from polyarch.sandbox.nodes.kubelet_files import MEMORY_FILE
+from polyarch.sandbox.nodes.simulated_kubelet import SOCKET, STATE
 
 NODES = ("amd64-1", "amd64-2", "amd64-3")
 GI = 1024**3

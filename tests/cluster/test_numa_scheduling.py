@@ -25,7 +25,7 @@ from polyarch.numa.api.resources import SCHEDULERS
 from polyarch.numa.names import EXTENDER_PORT, SCHEDULER, SCHEDULER_SINGLETON, SCHEDULING_MODE
 from polyarch.operator.components.numa_scheduler_objects import EXTENDER, SCHEDULER_PORT, SELECTED
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.network.listeners import is_listening
+from polyarch.sandbox.network import is_listening
 from polyarch.sandbox.processes import Record
 
 NODES = ("amd64-1", "amd64-2", "amd64-3")

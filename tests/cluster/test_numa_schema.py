@@ -24,7 +24,7 @@ from polyarch.operator.components.numa_exporter_plan import plan_exporters
 from polyarch.operator.components.numa_facts import ExporterFacts, ExporterPlan
 from polyarch.operator.settings import OperatorSettings
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.locks import file_lock
+from polyarch.sandbox.files import file_lock
 
 ESTABLISHED_SECONDS = 20
 OLD_OPERATORS, OLD_SCHEDULERS = (msgspec.structs.replace(each, version=OLD_VERSION) for each in (OPERATORS, SCHEDULERS))

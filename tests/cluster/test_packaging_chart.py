@@ -17,7 +17,7 @@ from polyarch.installation.objects import documents
 from polyarch.installation.settings import Builds, ComponentName
 from polyarch.operator.owned_objects import finished
 from polyarch.operator.settings import MachineOS
-from polyarch.sandbox.binaries import versions
+from polyarch.sandbox import versions
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "chart"

@@ -24,8 +24,8 @@ from polyarch import __version__
 from polyarch.kube.client import Client
 from polyarch.kube.resources import NAMESPACES
 from polyarch.placement import names
+from polyarch.sandbox.certificates import kubeconfig_with_token
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.control_plane import kubeconfigs
 from polyarch.sandbox.files import write_json
 from polyarch.sandbox.state import NAMESPACE
 
@@ -190,7 +190,7 @@ async def test_in_020_a_role_of_the_image_places_pods(
     await own_roles.install(client)
     await sandbox.registry.seed({"quay.io/image/app:1": ["linux/s390x"]})
     token = (await client.token(NAMESPACE, names.CONTROLLER)).token
-    account = kubeconfigs.with_token(names.CONTROLLER, sandbox.layout.api_server, sandbox.layout.pki.ca, token)
+    account = kubeconfig_with_token(names.CONTROLLER, sandbox.layout.api_server, sandbox.layout.pki.ca, token)
     write_json(volume / "kubeconfig", account)
     (volume / "registries.conf").write_bytes(Path(sandbox.registries_conf).read_bytes())
     for each in (volume, *volume.iterdir()):

@@ -25,7 +25,7 @@ from polyarch.kube.resources import (
 )
 from polyarch.placement import names
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.network.addresses import loopback_of
+from polyarch.sandbox.network import loopback_of
 from polyarch.sandbox.state import NAMESPACE
 
 

@@ -20,7 +20,7 @@ from polyarch.kube.errors import Invalid
 from polyarch.kube.patches import JsonPatch, Operation, add, remove, replace, test
 from polyarch.kube.resources import MUTATING_WEBHOOKS, PODS
 from polyarch.objects import Pod
-from polyarch.oci.answer import Entry, Inspection, Status
+from polyarch.oci.inspection import Entry, Inspection, Status
 from polyarch.oci.reference import parse
 from polyarch.placement import names
 from polyarch.placement.decision import LookupProgress

@@ -27,8 +27,8 @@ from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS, ClusterPodPlacementConfig, PlacementPolicy
 from polyarch.placement.settings import SettingsTable
+from polyarch.sandbox.certificates import kubeconfig_with_token
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.control_plane import kubeconfigs
 from polyarch.sandbox.files import write_json
 
 CONFIGURATION = msgspec.convert(
@@ -73,7 +73,7 @@ async def operator(
             await client.apply(by_kind(document["apiVersion"], document["kind"]), document, namespace=namespace)
     token = await client.token(home, names.OPERATOR)
     file = folder / f"kubeconfig-{suffix}"
-    write_json(file, kubeconfigs.with_token(name, sandbox.layout.api_server, sandbox.layout.pki.ca, token.token))
+    write_json(file, kubeconfig_with_token(name, sandbox.layout.api_server, sandbox.layout.pki.ca, token.token))
     try:
         async with Client(config.load(str(file)), role="tests") as its:
             yield its

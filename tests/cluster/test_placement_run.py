@@ -13,8 +13,8 @@ from placement_process import Running, gated_pod, placed, run, start
 from polyarch.kube.client import Client
 from polyarch.kube.resources import LEASES, NAMESPACES, SERVICE_ACCOUNTS
 from polyarch.placement import names
+from polyarch.sandbox.certificates import kubeconfig_with_token
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.control_plane import kubeconfigs
 from polyarch.sandbox.files import write_json
 
 
@@ -76,7 +76,7 @@ async def test_a_controller_without_rights_is_not_ready_and_says_which(sandbox, 
     await client.create(SERVICE_ACCOUNTS, account, namespace=place)
     token = await client.token(place, "powerless")
     file = tmp_path / "kubeconfig"
-    write_json(file, kubeconfigs.with_token("powerless", sandbox.layout.api_server, sandbox.layout.pki.ca, token.token))
+    write_json(file, kubeconfig_with_token("powerless", sandbox.layout.api_server, sandbox.layout.pki.ca, token.token))
     log = tmp_path / "powerless.log"
     port = _free_port()
     process = await start(

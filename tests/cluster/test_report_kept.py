@@ -17,8 +17,8 @@ from polyarch.kube.resources import CONFIGMAPS, DEPLOYMENTS
 from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.placement import names
 from polyarch.placement.api import POLICIES
+from polyarch.sandbox.certificates import kubeconfig_with_token
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.control_plane import kubeconfigs
 from polyarch.sandbox.files import write_json
 
 BOTH, ONLY = "quay.io/kept/both:1", "quay.io/kept/only:1"
@@ -65,7 +65,7 @@ async def test_rp_030_the_controller_keeps_config_map_and_metrics_with_its_own_r
     audited = Audited(sandbox, f"system:serviceaccount:{DEFAULT_NAMESPACE}:{account}")
     file, layout = tmp_path / "controller.kubeconfig", sandbox.layout
     token = (await client.token(DEFAULT_NAMESPACE, account)).token
-    write_json(file, kubeconfigs.with_token(account, layout.api_server, layout.pki.ca, token))
+    write_json(file, kubeconfig_with_token(account, layout.api_server, layout.pki.ca, token))
     flag = f"--registries-conf={sandbox.registries_conf}"
     async with AsyncExitStack() as stack:
         await client.apply(POLICIES, policy(enabled=True, interval="10m"))

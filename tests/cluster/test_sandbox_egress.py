@@ -35,7 +35,7 @@ from polyarch.kube.server import HttpServer
 from polyarch.kube.x509 import Issued, Purpose, Subject
 from polyarch.sandbox import processes
 from polyarch.sandbox.cluster import Sandbox, opened
-from polyarch.sandbox.network.addresses import loopback_of, pod_address
+from polyarch.sandbox.network import loopback_of, pod_address
 from polyarch.sandbox.state import Settings
 
 PORT = 9443

@@ -13,9 +13,9 @@ from polyarch import __version__
 from polyarch.kube.client import Client
 from polyarch.kube.resources import PODS
 from polyarch.operator.settings import DEFAULT_IMAGE
+from polyarch.sandbox.certificates import KUBELET_CLIENT
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.control_plane.certificates import KUBELET_CLIENT
-from polyarch.sandbox.network import sockets
+from polyarch.sandbox.network import kubelet_socket
 
 SECONDS = 60.0
 Kubectl = Callable[..., Any]
@@ -153,7 +153,7 @@ async def test_sb_013_what_is_not_served_says_what_to_use_instead(
 
 async def asked(sandbox: Sandbox, context: ssl.SSLContext) -> bytes:
     """The first line of the endpoint's answer; empty if it hangs up."""
-    socket = sockets.kubelet(sandbox.folder.root)
+    socket = kubelet_socket(sandbox.folder.root)
     reader, writer = await asyncio.open_unix_connection(socket, ssl=context, server_hostname="kubernetes")
     writer.write(b"GET /healthz HTTP/1.1\r\nHost: node\r\n\r\n")
     try:

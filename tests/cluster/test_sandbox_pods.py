@@ -38,7 +38,7 @@ from polyarch.placement import crd
 from polyarch.sandbox import processes
 from polyarch.sandbox.cluster import Sandbox, opened
 from polyarch.sandbox.document import describe
-from polyarch.sandbox.network.addresses import loopback_of
+from polyarch.sandbox.network import loopback_of
 from polyarch.sandbox.pods.containers import environment_of, records_of
 from polyarch.sandbox.processes import Record
 from polyarch.sandbox.state import Settings

@@ -21,8 +21,8 @@ from polyarch.placement import names
 from polyarch.placement.api import CPPCS
 from polyarch.reports.wording import percent
 from polyarch.sandbox import operator
+from polyarch.sandbox.certificates import kubeconfig_with_token
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.control_plane.kubeconfigs import with_token
 from polyarch.sandbox.document import describe
 from polyarch.sandbox.files import write_json
 
@@ -166,7 +166,9 @@ async def test_sb_006_the_roles_are_no_administrators(placed_sandbox: Sandbox, t
     async with placed_sandbox.client() as administrator:
         token = await administrator.token(DEFAULT_NAMESPACE, account, expiration_seconds=600)
     kubeconfig = tmp_path / "kubeconfig"
-    write_json(kubeconfig, with_token(account, placed_sandbox.api_server, str(placed_sandbox.ca), token.token))
+    write_json(
+        kubeconfig, kubeconfig_with_token(account, placed_sandbox.api_server, str(placed_sandbox.ca), token.token)
+    )
     async with Client(config.load(str(kubeconfig))) as client:
         with pytest.raises(Forbidden, match=account):
             await client.list(SECRETS)

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from polyarch.oci.answer import Inspection
-from polyarch.oci.auth.credentials import KeyringCredentials
-from polyarch.oci.auth.keyring import Document
-from polyarch.oci.inspect import Inspector, InspectorSettings
+from polyarch.oci.auth.credential_stores import KeyringCredentials
+from polyarch.oci.auth.credentials import Document
+from polyarch.oci.inspection import Inspection
+from polyarch.oci.inspector import Inspector, InspectorSettings
 from polyarch.oci.mirrors.sources import Configuration
 from polyarch.oci.transport.http import AiohttpTransport
 from polyarch.sandbox.cluster import Sandbox

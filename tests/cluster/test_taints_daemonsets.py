@@ -15,7 +15,7 @@ from polyarch.kube.errors import NotFound
 from polyarch.kube.patches import JsonPatch, MergePatch, add, remove
 from polyarch.kube.resources import DAEMONSETS, NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.locks import file_lock
+from polyarch.sandbox.files import file_lock
 from polyarch.taints import names
 
 EVERYWHERE = ["linux/amd64", "linux/ppc64le"]

@@ -20,9 +20,9 @@ from fault_proxy import Action, Answer, Cut, FaultProxy, Reset, Seen, Slow
 from registry_reader import Reader
 
 from polyarch.builds.registry import ChildImage, Publication, PublishFailure, PublishResult, publish
-from polyarch.oci.image.contents import Connection
+from polyarch.oci.image.contents import RegistryConnection
+from polyarch.oci.inspector import InspectorOptions, open_inspector
 from polyarch.oci.mirrors.sources import Configuration
-from polyarch.oci.opening import Wiring, open_inspector
 from polyarch.oci.settings import CLUSTER
 from polyarch.oci.transport.addresses import AddressPolicy
 from polyarch.sandbox.cluster import Sandbox
@@ -64,10 +64,10 @@ class Bench:
         return Publication(repository=f"{proxy.address}/{repository}", children=children, tags=TAGS)
 
     @contextlib.asynccontextmanager
-    async def case(self) -> AsyncIterator[tuple[FaultProxy, Connection, str]]:
+    async def case(self) -> AsyncIterator[tuple[FaultProxy, RegistryConnection, str]]:
         """A proxy and a connection that know nothing of the other cases, and a new repository."""
         async with FaultProxy(f"http://{self.sandbox.registry.address}") as proxy:
-            wiring = Wiring(
+            wiring = InspectorOptions(
                 settings=msgspec.structs.replace(CLUSTER, max_wait=0.0, timeout=20.0),
                 configuration=Configuration.load(insecure_hosts=[proxy.address]),
                 policy=AddressPolicy.of("cluster", allow=["127.0.0.0/8"]),
@@ -97,7 +97,7 @@ async def bench(sandbox: Sandbox) -> AsyncIterator[Bench]:
         yield Bench(sandbox, digests, Reader(session, sandbox.registry.address), place)
 
 
-async def persist(connection: Connection, work: Publication) -> tuple[PublishResult | PublishFailure, int]:
+async def persist(connection: RegistryConnection, work: Publication) -> tuple[PublishResult | PublishFailure, int]:
     """As the builder does it: again while it may help; what came of it, and after how many calls."""
     began = time.monotonic()
     for attempts in itertools.count(1):

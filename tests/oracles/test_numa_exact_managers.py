@@ -19,12 +19,12 @@ import scheduling_chances as chances
 
 from polyarch.numa.fit.evaluate import evaluate
 from polyarch.numa.fit.facts import ExactOptions, FitDecision
-from polyarch.sandbox.kubelet_model import admission, cpus
-from polyarch.sandbox.kubelet_model.admission import Held
-from polyarch.sandbox.kubelet_model.devices import Devices
+from polyarch.sandbox.kubelet_model import admission, cpu_manager
+from polyarch.sandbox.kubelet_model.admission import ManagerStates
+from polyarch.sandbox.kubelet_model.device_manager import DeviceManagerState
 from polyarch.sandbox.kubelet_model.machine import Node, TopologyPolicy
 from polyarch.sandbox.kubelet_model.requests import Pod
-from polyarch.sandbox.numa_nodes import checkpoints
+from polyarch.sandbox.nodes import kubelet_files
 
 HISTORIES = 75
 """For each policy."""
@@ -102,7 +102,7 @@ def judged(here: Node, steps: Sequence[Step], answers: Sequence[Json], place: st
         if step.pod is not None:
             there = {each.uid for each in step.others}
             # A kubelet frees CPUs of pods that are over every few seconds, their memory when the next pod comes.
-            seen = msgspec.structs.replace(held, cpus=cpus.forget(held.cpus, there))
+            seen = msgspec.structs.replace(held, cpus=cpu_manager.forget(held.cpus, there))
             facts = chances.published(here, seen, step.others)
             free = {each.id: dict(each.available) for each in facts.cells}
             decision = evaluate(chances.facts_of(step.pod), facts, free, ExactOptions())
@@ -111,10 +111,12 @@ def judged(here: Node, steps: Sequence[Step], answers: Sequence[Json], place: st
     return found
 
 
-def remembered(here: Node, answer: Json) -> Held:
+def remembered(here: Node, answer: Json) -> ManagerStates:
     """What the kubelet wrote."""
     cpu, memory = (json.dumps(answer[each], separators=(",", ":")) for each in ("cpu", "memory"))
-    return Held(checkpoints.read_cpus(here, cpu), checkpoints.read_memory(here, memory), Devices())
+    return ManagerStates(
+        kubelet_files.read_cpus(here, cpu), kubelet_files.read_memory(here, memory), DeviceManagerState()
+    )
 
 
 @pytest.mark.parametrize("policy", chances.POLICIES)

@@ -20,7 +20,7 @@ from polyarch.manifests.rules.options import FixOptions, LintOptions
 from polyarch.manifests.scan import sets
 from polyarch.manifests.scan.scanning import scan
 from polyarch.manifests.scan.text import SourceText, splice
-from polyarch.oci.answer import Entry, Inspection, Status
+from polyarch.oci.inspection import Entry, Inspection, Status
 from polyarch.oci.reference import parse
 from polyarch.platforms import NodePlatform, Platform
 from polyarch.selectors import NodeTerm, Requirement, admits

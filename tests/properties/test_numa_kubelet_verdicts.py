@@ -11,11 +11,10 @@ import scheduling_chances as chances
 
 from polyarch.numa.fit.evaluate import evaluate
 from polyarch.numa.fit.facts import POD, ExactOptions, FitDecision, NodeFacts
-from polyarch.sandbox.kubelet_model import admission, cpus, devices
-from polyarch.sandbox.kubelet_model.admission import Held
+from polyarch.sandbox.kubelet_model import admission, cpu_manager, device_manager
+from polyarch.sandbox.kubelet_model.admission import ManagerStates
 from polyarch.sandbox.kubelet_model.machine import Node, TopologyPolicy
-from polyarch.sandbox.kubelet_model.refusal import Refused
-from polyarch.sandbox.kubelet_model.requests import Pod
+from polyarch.sandbox.kubelet_model.requests import Pod, PodRejected
 
 SEQUENCES = 150
 UNSEEN = Mapping[int, Mapping[str, int]]
@@ -27,7 +26,7 @@ class Judged(msgspec.Struct, frozen=True):
     place: str
     """For whoever has to look at it again."""
     decision: FitDecision
-    refused: Refused | None
+    refused: PodRejected | None
     held: Mapping[str, tuple[int, ...]]
     """The cells that each container has something of, if the pod was admitted."""
     is_torn: bool
@@ -71,10 +70,10 @@ def play(chance: random.Random, policy: TopologyPolicy, seed: int) -> list[Judge
     return judged
 
 
-def reconciled(held: Held, there: Collection[str]) -> Held:
+def reconciled(held: ManagerStates, there: Collection[str]) -> ManagerStates:
     """As time passes: CPUs and devices of pods that are over are freed; their memory when the next pod comes."""
     return msgspec.structs.replace(
-        held, cpus=cpus.forget(held.cpus, there), devices=devices.forget(held.devices, there)
+        held, cpus=cpu_manager.forget(held.cpus, there), devices=device_manager.forget(held.devices, there)
     )
 
 
@@ -87,7 +86,7 @@ def without(facts: NodeFacts, unseen: Collection[UNSEEN]) -> dict[int, dict[str,
     return free
 
 
-def cells_of(node: Node, held: Held, pod: Pod) -> dict[str, tuple[int, ...]]:
+def cells_of(node: Node, held: ManagerStates, pod: Pod) -> dict[str, tuple[int, ...]]:
     by_container: dict[str, tuple[int, ...]] = {}
     of_device = {(each.resource, each.id): each.cells for each in node.machine.devices}
     for each in pod.all:
@@ -100,7 +99,7 @@ def cells_of(node: Node, held: Held, pod: Pod) -> dict[str, tuple[int, ...]]:
     return by_container
 
 
-def is_torn(held: Held) -> bool:
+def is_torn(held: ManagerStates) -> bool:
     cells = held.memory.cells
     return any(cells[other].group != each.group for each in cells.values() for other in each.group)
 

@@ -9,10 +9,21 @@ from hypothesis import strategies as st
 from yarl import URL
 
 from polyarch.oci.auth.challenges import Challenge, parse_challenges
-from polyarch.oci.auth.entries import Credential, CredentialWarning, read_entry
-from polyarch.oci.auth.keyring import Document, Keyring
-from polyarch.oci.transport.addresses import NAMED, AddressClass, AddressPolicy, classify, embedded, literal
-from polyarch.oci.transport.redirects import Asked, Redirect, Refusal, RegistryServer, check_realm, check_redirect
+from polyarch.oci.auth.credentials import Credential, CredentialWarning, Document, Keyring, read_entry
+from polyarch.oci.transport.addresses import (
+    NAMED,
+    AddressClass,
+    AddressPolicy,
+    Redirect,
+    RedirectRequest,
+    RegistryServer,
+    UrlRejected,
+    check_realm,
+    check_redirect,
+    classify,
+    embedded,
+    literal,
+)
 
 TOKEN = st.text("abcXYZ019-._~!#", min_size=1, max_size=8)
 NAME = st.text("abcxyz-", min_size=1, max_size=6)
@@ -188,7 +199,7 @@ URLISH = st.one_of(
 @example("//10.0.0.1")
 def test_an_accepted_url_has_one_reading(text: str) -> None:
     """RG-104, RG-105: what was judged is what the HTTP library connects to."""
-    redirect = check_redirect(text, Asked("https://r.example/v2/x"), REGISTRY, POLICY)
+    redirect = check_redirect(text, RedirectRequest("https://r.example/v2/x"), REGISTRY, POLICY)
     if isinstance(redirect, Redirect):
         assert URL(redirect.url, encoded=True).scheme == "https"
         host = URL(redirect.url, encoded=True).raw_host or ""
@@ -200,4 +211,4 @@ def test_an_accepted_url_has_one_reading(text: str) -> None:
     else:
         assert redirect.code in ("refused-redirect", "refused-address")
     realm = check_realm(text, REGISTRY, POLICY)
-    assert isinstance(realm, Refusal) or URL(text, encoded=True).scheme.lower() == "https"
+    assert isinstance(realm, UrlRejected) or URL(text, encoded=True).scheme.lower() == "https"

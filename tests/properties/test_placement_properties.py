@@ -28,7 +28,7 @@ from placement_pods import (
 from placement_pods import settings as any_settings
 
 from polyarch.kube.patches import apply_patch
-from polyarch.oci.answer import Inspection
+from polyarch.oci.inspection import Inspection
 from polyarch.placement import explain, names
 from polyarch.placement.admission import admit, decision_cache
 from polyarch.placement.decision import LookupProgress, PlacementOutcome, Reason

@@ -9,7 +9,7 @@ from manual_clock import ManualClock
 from polyarch.images.pull_secrets import PodCredentials, PullSecretNames
 from polyarch.images.waiting import LookupKey, PendingImage, WaitingPods
 from polyarch.objects import Key
-from polyarch.oci.answer import Entry, Inspection, InspectionError, Status
+from polyarch.oci.inspection import Entry, Inspection, InspectionError, Status
 from polyarch.oci.reference import parse
 from polyarch.platforms import Platform
 

@@ -9,10 +9,17 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from polyarch.oci.answer import ERROR_CODES, Status
 from polyarch.oci.documents import ACCEPT, ContentError, classify, is_manifest
-from polyarch.oci.image.flattening import flatten, wanted
-from polyarch.oci.image.parsing import IndexReading, read_config, read_index, read_manifest, read_schema1
+from polyarch.oci.image.parsing import (
+    IndexReading,
+    flatten,
+    read_config,
+    read_index,
+    read_manifest,
+    read_schema1,
+    wanted,
+)
+from polyarch.oci.inspection import ERROR_CODES, Status
 from polyarch.oci.platforms_file import AnswerFile, InvalidAnswers
 from polyarch.oci.reference import InvalidReference, parse
 

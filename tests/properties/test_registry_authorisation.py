@@ -16,12 +16,12 @@ from datetime import UTC, datetime
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from polyarch.oci.answer import Status
-from polyarch.oci.auth.entries import ANONYMOUS, Credential
-from polyarch.oci.inspect import Inspector, InspectorSettings
+from polyarch.oci.auth.credentials import ANONYMOUS, Credential
+from polyarch.oci.inspection import Status
+from polyarch.oci.inspector import Inspector, InspectorSettings
 from polyarch.oci.reference import parse
 from polyarch.oci.transport.addresses import AddressClass
-from polyarch.oci.transport.seam import Headers
+from polyarch.oci.transport.interface import Headers
 
 HOST = "r.example"
 TENANTS = ("", "ann", "bob")

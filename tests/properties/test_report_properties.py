@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_world import cluster, node, pod, reading, workload
 
-from polyarch.oci.answer import Status
+from polyarch.oci.inspection import Status
 from polyarch.placement.decision import LookupProgress, Reason
 from polyarch.placement.rules import PodFacts as PlacementFacts
 from polyarch.placement.rules import decide, examine

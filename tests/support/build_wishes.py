@@ -7,7 +7,7 @@ import msgspec
 
 from polyarch.builds.api.resources import ArchitectureKey, Architectures, ImageBuildSpec, Output, Source
 from polyarch.builds.facts.build_facts import BuildFacts, BuildRequest, ChildRecord, Execution, NodeFacts
-from polyarch.oci.answer import Entry, Inspection, InspectionError, Status
+from polyarch.oci.inspection import Entry, Inspection, InspectionError, Status
 from polyarch.oci.reference import parse
 from polyarch.platforms import Platform
 

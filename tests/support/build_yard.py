@@ -13,11 +13,11 @@ from polyarch.builds.names import IMAGE_BUILD_RUNS, IMAGE_BUILDS
 from polyarch.kube.client import Client
 from polyarch.kube.resources import JOBS, PODS
 from polyarch.objects import Unstructured
-from polyarch.oci.answer import Inspection
-from polyarch.oci.opening import open_inspector
-from polyarch.sandbox.building.mishaps import ARGUMENT
+from polyarch.oci.inspection import Inspection
+from polyarch.oci.inspector import open_inspector
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.nodes.inspector import wiring
+from polyarch.sandbox.fake_buildah import ARGUMENT
+from polyarch.sandbox.nodes.__main__ import wiring
 
 Json = dict[str, Any]
 TEXT = "FROM docker.io/library/busybox:1.36\nRUN true\n"

@@ -24,8 +24,8 @@ from polyarch.kube.rbac import granted, union
 from polyarch.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, CRDS, SERVICE_ACCOUNTS, by_kind
 from polyarch.kube.server import SCRAPER_RIGHTS
 from polyarch.operator.settings import DEFAULT_IMAGE
+from polyarch.sandbox.certificates import kubeconfig_with_token
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.control_plane import kubeconfigs
 from polyarch.sandbox.files import write_json
 
 BUILDER_IMAGE = "quay.io/buildah/stable:v1"
@@ -69,7 +69,7 @@ async def account(
             await client.apply(by_kind(each["apiVersion"], each["kind"]), each, namespace=namespace)
     issued = await client.token(home, name)
     file, layout = folder / f"{name}.kubeconfig", sandbox.layout
-    write_json(file, kubeconfigs.with_token(name, server or layout.api_server, layout.pki.ca, issued.token))
+    write_json(file, kubeconfig_with_token(name, server or layout.api_server, layout.pki.ca, issued.token))
     try:
         yield file
     finally:

@@ -32,8 +32,8 @@ from polyarch.builds.jobs import contract
 from polyarch.builds.plan.document import BuildPlan, PlannedEvent, Write
 from polyarch.builds.plan.planner import plan_build
 from polyarch.builds.pruning import count_references, expired, unreferenced
-from polyarch.oci.answer import Entry, Inspection, InspectionError, Status
 from polyarch.oci.documents import OCI_INDEX, OCI_MANIFEST
+from polyarch.oci.inspection import Entry, Inspection, InspectionError, Status
 from polyarch.oci.reference import parse
 from polyarch.oci.write.assembly import Child, assemble
 from polyarch.platforms import Platform

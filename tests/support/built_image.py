@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from placement_process import Running
 
-from polyarch.sandbox.binaries.search import cache_home
+from polyarch.sandbox.binaries import cache_home
 
 ROOT = Path(__file__).parents[2]
 BASE = "localhost/python:test"

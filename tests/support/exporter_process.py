@@ -21,8 +21,8 @@ from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.api.topology_crd import topology_crd
 from polyarch.numa.exporter.permissions import ExporterPermissions, exporter_permissions
 from polyarch.numa.exporter.settings import ExporterSettings
+from polyarch.sandbox.certificates import kubeconfig_with_token
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.control_plane import kubeconfigs
 from polyarch.sandbox.files import write_json
 
 DEFAULT_RIGHTS = exporter_permissions(ExporterSettings())
@@ -105,7 +105,7 @@ async def exporting(
     await client.create(PODS, pod, namespace=namespace)
     issued = await client.token(namespace, account)
     file, layout = folder / f"{account}.kubeconfig", sandbox.layout
-    write_json(file, kubeconfigs.with_token(account, server or layout.api_server, layout.pki.ca, issued.token))
+    write_json(file, kubeconfig_with_token(account, server or layout.api_server, layout.pki.ca, issued.token))
     own = ("--metrics-mode=http", "--metrics-ip=127.0.0.1", "--metrics-port=0", f"--hostname={name}", "-v=4")
     environment = {"POD_NAME": account, "POD_NAMESPACE": namespace}
     try:

@@ -20,8 +20,8 @@ from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.extender.permissions import rights
 from polyarch.numa.extender.settings import ExtenderSettings
 from polyarch.placement.names import SKIP_ANNOTATION
+from polyarch.sandbox.certificates import kubeconfig_with_token
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.control_plane import kubeconfigs
 from polyarch.sandbox.files import write_json
 
 OURS = "topo-aware-scheduler"
@@ -59,7 +59,7 @@ async def kubeconfig(sandbox: Sandbox, client: Client, namespace: str, folder: P
             await client.apply(by_kind(each["apiVersion"], each["kind"]), each, namespace=where)
     issued = await client.token(namespace, account)
     file, layout = folder / f"{account}.kubeconfig", sandbox.layout
-    write_json(file, kubeconfigs.with_token(account, server or layout.api_server, layout.pki.ca, issued.token))
+    write_json(file, kubeconfig_with_token(account, server or layout.api_server, layout.pki.ca, issued.token))
     return file
 
 

@@ -35,8 +35,8 @@ from polyarch.kube.resources import CONFIGMAPS, JOBS, NAMESPACES, NODES, PODS, S
 from polyarch.kube.store import Change
 from polyarch.objects import Key, ObjectMeta
 from polyarch.operator.settings import DEFAULT_IMAGE
-from polyarch.sandbox.building.mishaps import ARGUMENT
 from polyarch.sandbox.cluster import Sandbox
+from polyarch.sandbox.fake_buildah import ARGUMENT
 
 Json = dict[str, Any]
 ARCHITECTURES: Final = ("amd64", "arm64")

@@ -29,11 +29,10 @@ from polyarch.operator.operands import ARCHITECTURES
 from polyarch.operator.settings import DEFAULT_IMAGE
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS
-from polyarch.sandbox import processes
+from polyarch.sandbox import control_plane, processes
+from polyarch.sandbox import control_plane as controlplane
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.control_plane import components
-from polyarch.sandbox.control_plane import starting as controlplane
-from polyarch.sandbox.control_plane.health import until_healthy
+from polyarch.sandbox.control_plane import until_healthy
 from polyarch.sandbox.processes import Record
 
 HOST = "quay.io"
@@ -46,7 +45,7 @@ async def restart_api_server(sandbox: Sandbox, *, away: float) -> float:
     record = sandbox.records()["kube-apiserver"]
     await processes.stop([record], records=layout.folder.records, grace=0.0)
     await asyncio.sleep(away)
-    started = await controlplane.ensure(layout, components.kube_apiserver(layout))
+    started = await controlplane.ensure(layout, control_plane.kube_apiserver(layout))
     await until_healthy(started, controlplane.probes(layout)["kube-apiserver"], seconds=90)
     return asyncio.get_running_loop().time()
 

@@ -21,8 +21,8 @@ from own_roles import ACCOUNTS, CONTROLLER, GLOBAL_PULL_SECRET, WEBHOOK
 
 from polyarch.kube.client import Client
 from polyarch.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, SERVICE_ACCOUNTS
+from polyarch.sandbox.certificates import kubeconfig_with_token
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.control_plane import kubeconfigs
 from polyarch.sandbox.files import write_json
 from polyarch.sandbox.state import LOOPBACK, NAMESPACE
 
@@ -257,7 +257,7 @@ class Fleet:
         token = await self._client.token(NAMESPACE, ACCOUNTS[role], expiration_seconds=TOKEN_SECONDS)
         kubeconfig = self._folder / f"{name}.kubeconfig"
         authority = str(self._sandbox.ca)
-        write_json(kubeconfig, kubeconfigs.with_token(role, self._api_server, authority, token.token))
+        write_json(kubeconfig, kubeconfig_with_token(role, self._api_server, authority, token.token))
         flags = [
             f"--namespace={NAMESPACE}",
             f"--kubeconfig={kubeconfig}",

@@ -29,8 +29,8 @@ from polyarch.kube.requests import Selection
 from polyarch.kube.resources import DAEMONSETS, MUTATING_WEBHOOKS, NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS, Resource
 from polyarch.kube.store import Change
 from polyarch.objects import Key, Pod
+from polyarch.sandbox.certificates import kubeconfig_with_token
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.control_plane import kubeconfigs
 from polyarch.sandbox.files import write_json
 from polyarch.sandbox.state import LOOPBACK, NAMESPACE, choose_ports
 from polyarch.taints import names
@@ -126,7 +126,7 @@ class TaintFaults:
             await own_taints.install(client)
             kubeconfig = folder / "taints.kubeconfig"
             token = await client.token(NAMESPACE, names.ROLE, expiration_seconds=24 * 3600)
-            write_json(kubeconfig, kubeconfigs.with_token("taints", api.url, str(sandbox.ca), token.token))
+            write_json(kubeconfig, kubeconfig_with_token("taints", api.url, str(sandbox.ca), token.token))
             port = choose_ports([sandbox.state.ports]).apiserver
             arguments = [
                 *("run", "taints", f"--namespace={NAMESPACE}", f"--kubeconfig={kubeconfig}"),

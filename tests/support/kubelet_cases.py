@@ -4,11 +4,10 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from polyarch.sandbox.kubelet_model import admission
-from polyarch.sandbox.kubelet_model.admission import Held
-from polyarch.sandbox.kubelet_model.layout import Numa, node
+from polyarch.sandbox.kubelet_model.admission import ManagerStates
+from polyarch.sandbox.kubelet_model.layout import NumaLayout, node
 from polyarch.sandbox.kubelet_model.machine import Cpu, Machine, Node
-from polyarch.sandbox.kubelet_model.refusal import Refused
-from polyarch.sandbox.kubelet_model.requests import Container, Pod
+from polyarch.sandbox.kubelet_model.requests import Container, Pod, PodRejected
 
 GI = 1024**3
 NAMES = {"memory": "memory", "cpu": "cpu", "nic": "example.com/nic", "gpu": "example.com/gpu", "pages": "hugepages-2Mi"}
@@ -16,7 +15,7 @@ NAMES = {"memory": "memory", "cpu": "cpu", "nic": "example.com/nic", "gpu": "exa
 
 def numa_node(text: str) -> Node:
     """The node of ``--numa TEXT``."""
-    return node(Numa.parse(text))
+    return node(NumaLayout.parse(text))
 
 
 def amounts(given: Mapping[str, float]) -> dict[str, Fraction]:
@@ -50,10 +49,10 @@ class Kubelet:
 
     def __init__(self, node: Node) -> None:
         self.node = node
-        self.held: Held = admission.at_first(node)
+        self.held: ManagerStates = admission.at_first(node)
         self.pods: list[Pod] = []
 
-    def admit(self, pod: Pod) -> Refused | None:
+    def admit(self, pod: Pod) -> PodRejected | None:
         self.held, refused = admission.admit(self.node, self.held, pod, self.pods)
         if refused is None:
             self.pods.append(pod)

@@ -7,11 +7,12 @@ from fractions import Fraction
 from typing import Any
 
 from polyarch.sandbox.kubelet_model import admission
-from polyarch.sandbox.kubelet_model.admission import Held
-from polyarch.sandbox.kubelet_model.cpu_assignment import packed
-from polyarch.sandbox.kubelet_model.machine import Cell, Configuration, Cpu, Machine, Node
+from polyarch.sandbox.kubelet_model.admission import ManagerStates
+from polyarch.sandbox.kubelet_model.cpu_manager import packed
+from polyarch.sandbox.kubelet_model.machine import Configuration, Cpu, Machine, Node, SimulatedZone
 from polyarch.sandbox.kubelet_model.requests import Container, Pod
-from polyarch.sandbox.numa_nodes import checkpoints, cpulists
+from polyarch.sandbox.nodes import kubelet_files
+from polyarch.sandbox.nodes.kubelet_files import cpulist_text
 
 GI = 1 << 30
 PAGE = 2 << 20
@@ -33,7 +34,7 @@ def machine(chance: random.Random) -> Machine:
             own = [first + thread * step for thread in range(threads)]
             cpus += [Cpu(cpu, own[0], position // in_socket, cell) for cpu in own]
     cells = tuple(
-        Cell(
+        SimulatedZone(
             id=cell,
             memory=chance.choice((8, 16, 16)) * GI,
             pages={PAGE: 512},
@@ -124,18 +125,18 @@ def play(chance: random.Random) -> tuple[Json, list[Json]]:
             {
                 "reason": refused.reason if refused is not None else "",
                 "message": refused.message if refused is not None else "",
-                "cpu": json.loads(checkpoints.cpus_text(here, held.cpus)),
-                "memory": json.loads(checkpoints.memory_text(here, held.memory)),
+                "cpu": json.loads(kubelet_files.cpus_text(here, held.cpus)),
+                "memory": json.loads(kubelet_files.memory_text(here, held.memory)),
             }
         )
     return case(here, steps), answers
 
 
-def _read_back(node: Node, held: Held) -> Held:
+def _read_back(node: Node, held: ManagerStates) -> ManagerStates:
     """What a restarted kubelet knows: its files."""
-    return Held(
-        checkpoints.read_cpus(node, checkpoints.cpus_text(node, held.cpus)),
-        checkpoints.read_memory(node, checkpoints.memory_text(node, held.memory)),
+    return ManagerStates(
+        kubelet_files.read_cpus(node, kubelet_files.cpus_text(node, held.cpus)),
+        kubelet_files.read_memory(node, kubelet_files.memory_text(node, held.memory)),
         held.devices,
     )
 
@@ -188,7 +189,7 @@ def case(node: Node, steps: list[Json]) -> Json:
             "topologyOptions": {"prefer-closest-numa-nodes": "true"} if configuration.prefer_closest else {},
             "cpuPolicy": configuration.cpu_policy,
             "cpuOptions": {"full-pcpus-only": "true"} if configuration.full_cores_only and is_static else {},
-            "reservedCPUs": cpulists.text(configuration.reserved_cpus),
+            "reservedCPUs": cpulist_text(configuration.reserved_cpus),
             "memoryPolicy": configuration.memory_policy,
             "reservedMemory": {
                 str(cell): {name: str(amount) for name, amount in amounts.items()}
@@ -199,7 +200,7 @@ def case(node: Node, steps: list[Json]) -> Json:
     }
 
 
-def _cell(machine: Machine, cell: Cell) -> Json:
+def _cell(machine: Machine, cell: SimulatedZone) -> Json:
     """cAdvisor's Node, whose distances are by id here, as the kubelet looks them up."""
     cores: dict[int, Json] = {}
     for cpu in machine.cpus:

@@ -21,14 +21,15 @@ from polyarch.numa.facts import FingerprintMethod, ScanSettings
 from polyarch.numa.fit.evaluate import evaluate
 from polyarch.numa.fit.facts import ExactOptions, FitDecision, NodeFacts, PodFacts, PodObject, node_facts, pod_facts
 from polyarch.numa.reservations import ExactRules, ReservationCache, ReservationChange, ReservationOptions
-from polyarch.sandbox.kubelet_model import admission, capacity, cpus, devices, memory, requests
-from polyarch.sandbox.kubelet_model.layout import Numa
+from polyarch.sandbox.kubelet_model import admission, cpu_manager, device_manager, memory_manager, requests
+from polyarch.sandbox.kubelet_model import machine as capacity
+from polyarch.sandbox.kubelet_model.layout import NumaLayout
 from polyarch.sandbox.kubelet_model.layout import node as machine_of
 from polyarch.sandbox.kubelet_model.machine import Node as ModelNode
-from polyarch.sandbox.kubelet_model.refusal import Refused
 from polyarch.sandbox.kubelet_model.requests import Pod as ModelPod
-from polyarch.sandbox.nodes.asking import asked
+from polyarch.sandbox.kubelet_model.requests import PodRejected
 from polyarch.sandbox.nodes.pods import Pod as SandboxPod
+from polyarch.sandbox.nodes.pods import pod_request
 
 Json = dict[str, Any]
 PERIOD = 10.0
@@ -75,7 +76,7 @@ class ApiPod:
 
     @property
     def model(self) -> ModelPod:
-        return asked(msgspec.convert(self.document(), SandboxPod))
+        return pod_request(msgspec.convert(self.document(), SandboxPod))
 
 
 class Kubelet:
@@ -83,7 +84,7 @@ class Kubelet:
 
     def __init__(self, name: str, text: str, settings: ScanSettings, *, lists_ended: bool) -> None:
         self.name = name
-        self.node: ModelNode = machine_of(Numa.parse(text))
+        self.node: ModelNode = machine_of(NumaLayout.parse(text))
         self.held = admission.at_first(self.node)
         self.noticed: dict[str, ModelPod] = {}
         """Known, and not admitted yet."""
@@ -99,7 +100,7 @@ class Kubelet:
         self.settings = settings
         self.lists_ended = lists_ended
 
-    def admit(self, pod: ModelPod) -> Refused | None:
+    def admit(self, pod: ModelPod) -> PodRejected | None:
         self.noticed.pop(pod.uid, None)
         self.held, refused = admission.admit(self.node, self.held, pod, self.active.values())
         if refused is None:
@@ -127,7 +128,7 @@ class Kubelet:
         return topology_document(self._facts(), found, self.settings, refresh_period=PERIOD)
 
     def _facts(self) -> scanned.ScanFacts:
-        self.held = msgspec.structs.replace(self.held, devices=devices.forget(self.held.devices, self.active))
+        self.held = msgspec.structs.replace(self.held, devices=device_manager.forget(self.held.devices, self.active))
         machine, configuration = self.node.machine, self.node.configuration
         cells = tuple(
             scanned.HostZone(
@@ -145,8 +146,8 @@ class Kubelet:
         return scanned.ScanFacts(
             machine=scanned.Machine(cells=cells, threads_per_core=machine.threads),
             allocatable=scanned.Allocatable(
-                cpus=tuple(sorted(cpus.allocatable(self.node))) if configuration.cpu_policy == "static" else (),
-                memory=_blocks(memory.allocatable(self.node)),
+                cpus=tuple(sorted(cpu_manager.allocatable(self.node))) if configuration.cpu_policy == "static" else (),
+                memory=_blocks(memory_manager.allocatable(self.node)),
                 devices=tuple(scanned.Devices(each.resource, (each.id,), each.cells) for each in machine.devices),
             ),
             pods=tuple(self._listed(pod) for pod in listed),
@@ -202,7 +203,7 @@ class Kubelet:
         )
 
 
-def _blocks(blocks: Iterable[memory.Block]) -> tuple[scanned.MemoryBlock, ...]:
+def _blocks(blocks: Iterable[memory_manager.Block]) -> tuple[scanned.MemoryBlock, ...]:
     return tuple(scanned.MemoryBlock(each.resource, each.size, each.cells) for each in blocks)
 
 
@@ -383,7 +384,7 @@ class World:
         self.counts["deleted"] += 1
 
     def scan(self, kubelet: Kubelet) -> None:
-        kubelet.held = msgspec.structs.replace(kubelet.held, cpus=cpus.forget(kubelet.held.cpus, kubelet.active))
+        kubelet.held = msgspec.structs.replace(kubelet.held, cpus=cpu_manager.forget(kubelet.held.cpus, kubelet.active))
         self._publish(kubelet.name)
 
     def see_pod(self) -> None:

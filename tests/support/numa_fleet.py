@@ -20,12 +20,12 @@ from polyarch.numa import fingerprint
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.api.topology_crd import topology_crd
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.kubelet_model import cpus, devices, layout, memory
-from polyarch.sandbox.kubelet_model.admission import Held
+from polyarch.sandbox.kubelet_model import cpu_manager, device_manager, layout, memory_manager
+from polyarch.sandbox.kubelet_model.admission import ManagerStates
 from polyarch.sandbox.kubelet_model.machine import Node
-from polyarch.sandbox.numa_nodes import checkpoints
-from polyarch.sandbox.numa_nodes.account import STATE
-from polyarch.sandbox.numa_nodes.checkpoints import Damaged
+from polyarch.sandbox.nodes import kubelet_files
+from polyarch.sandbox.nodes.kubelet_files import CorruptCheckpoint
+from polyarch.sandbox.nodes.simulated_kubelet import STATE
 
 SECONDS = 180.0
 EVENTS = {"infoRefreshMode": "PeriodicAndEvents", "infoRefreshPeriod": "5s"}
@@ -72,15 +72,19 @@ class Fleet:
     def host(self, node: str) -> Path:
         return self.sandbox.folder.root / "nodes" / node / "host"
 
-    def held(self, node: str) -> Held:
+    def held(self, node: str) -> ManagerStates:
         """Without pods that are over."""
         folder = self.host(node) / STATE
         active = {each.name for each in (folder / "pods").glob("*")}
-        return Held(
-            cpus.forget(checkpoints.read_cpus(self.model, (folder / checkpoints.CPU_FILE).read_text()), active),
-            memory.forget(checkpoints.read_memory(self.model, (folder / checkpoints.MEMORY_FILE).read_text()), active),
-            devices.forget(
-                checkpoints.read_devices(self.model, (folder / checkpoints.DEVICES_FILE).read_text()), active
+        return ManagerStates(
+            cpu_manager.forget(
+                kubelet_files.read_cpus(self.model, (folder / kubelet_files.CPU_FILE).read_text()), active
+            ),
+            memory_manager.forget(
+                kubelet_files.read_memory(self.model, (folder / kubelet_files.MEMORY_FILE).read_text()), active
+            ),
+            device_manager.forget(
+                kubelet_files.read_devices(self.model, (folder / kubelet_files.DEVICES_FILE).read_text()), active
             ),
         )
 
@@ -90,7 +94,7 @@ class Fleet:
         exclusive = {
             cpu for by_container in held.cpus.held.values() for several in by_container.values() for cpu in several
         }
-        free = cpus.allocatable(self.model)
+        free = cpu_manager.allocatable(self.model)
         zones: Zones = {}
         for cell in machine.cells:
             own = {cpu.id for cpu in machine.cpus if cpu.cell == cell.id}
@@ -132,7 +136,7 @@ class Fleet:
         """Empty: none."""
         try:
             expected = self.account(node)
-        except (Damaged, UnicodeDecodeError) as problem:
+        except (CorruptCheckpoint, UnicodeDecodeError) as problem:
             return {"damaged": str(problem)}
         topology = await self.topology(node)
         published = zones_of(topology)

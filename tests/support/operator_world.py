@@ -44,8 +44,7 @@ from polyarch.operator.settings import DEFAULT_IMAGE, ClusterCapabilities, Opera
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS, ENOEXECEVENTS, POLICIES, PPCS
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.files import write_json
-from polyarch.sandbox.locks import file_lock
+from polyarch.sandbox.files import file_lock, write_json
 from polyarch.taints import names as taint_names
 from polyarch.taints.api import ARCHITECTURE_TAINTS
 

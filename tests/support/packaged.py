@@ -14,7 +14,7 @@ from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import DEPLOYMENTS, NAMESPACES, PODS, Resource
 from polyarch.objects import PartialObjectMetadata
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.locks import file_lock
+from polyarch.sandbox.files import file_lock
 
 NAMESPACE = "polyarch-system"
 SECONDS = 120.0

@@ -7,7 +7,7 @@ import msgspec
 
 from polyarch.kube.patches import Operation, apply_patch
 from polyarch.objects import Pod
-from polyarch.oci.answer import Entry, Inspection, InspectionError, Status
+from polyarch.oci.inspection import Entry, Inspection, InspectionError, Status
 from polyarch.oci.reference import parse
 from polyarch.placement import names
 from polyarch.placement.admission import Admission, admit

@@ -19,8 +19,8 @@ from polyarch.kube.errors import Forbidden
 from polyarch.kube.resources import NAMESPACES, PODS
 from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.placement import names
+from polyarch.sandbox.certificates import kubeconfig_with_token
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.control_plane import kubeconfigs
 from polyarch.sandbox.files import write_json
 
 PROGRAM = "import sys; from polyarch.cli import main; sys.exit(main())"
@@ -80,7 +80,7 @@ async def roles(stack: AsyncExitStack, sandbox: Sandbox, client: Client, folder:
     for role, account in ACCOUNTS.items():
         issued = await client.token(DEFAULT_NAMESPACE, account)
         file, layout = folder / f"{role}.kubeconfig", sandbox.layout
-        write_json(file, kubeconfigs.with_token(role, layout.api_server, layout.pki.ca, issued.token))
+        write_json(file, kubeconfig_with_token(role, layout.api_server, layout.pki.ca, issued.token))
         flags = [f"--registries-conf={sandbox.registries_conf}"]
         if role == WEBHOOK:
             flags.append(f"--cert-dir={layout.pki.webhook_folder}")

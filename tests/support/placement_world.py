@@ -19,7 +19,7 @@ from polyarch.kube.patches import JsonPatch, TestFailed, apply_patch
 from polyarch.kube.store import Change, Store
 from polyarch.kube.watch import Apply, Delete, Init, InitApply, InitDone
 from polyarch.objects import DOCKER_CONFIG_JSON, Key, PartialObjectMetadata, Pod, Secret
-from polyarch.oci.answer import Entry, Inspection, InspectionError, Status
+from polyarch.oci.inspection import Entry, Inspection, InspectionError, Status
 from polyarch.oci.reference import Reference, parse
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS, POLICIES, PPCS

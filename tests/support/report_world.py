@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from polyarch.objects import ObjectMeta
-from polyarch.oci.answer import Status
+from polyarch.oci.inspection import Status
 from polyarch.platforms import NodePlatform
 from polyarch.reports.document import Answer, Report, Source
 from polyarch.reports.facts import (

@@ -14,10 +14,19 @@ from polyarch.numa.exporter.topology_document import topology_document
 from polyarch.numa.exporter.zones import node_zones
 from polyarch.numa.facts import ScanFacts, ScanSettings
 from polyarch.numa.fit.facts import NodeFacts, PodFacts, PodObject, node_facts, pod_facts
-from polyarch.sandbox.kubelet_model import capacity, cpus, memory, requests
-from polyarch.sandbox.kubelet_model.admission import Held
-from polyarch.sandbox.kubelet_model.cpu_assignment import packed
-from polyarch.sandbox.kubelet_model.machine import Cell, Configuration, Cpu, Device, Machine, Node, TopologyPolicy
+from polyarch.sandbox.kubelet_model import cpu_manager, memory_manager, requests
+from polyarch.sandbox.kubelet_model import machine as capacity
+from polyarch.sandbox.kubelet_model.admission import ManagerStates
+from polyarch.sandbox.kubelet_model.cpu_manager import packed
+from polyarch.sandbox.kubelet_model.machine import (
+    Configuration,
+    Cpu,
+    Device,
+    Machine,
+    Node,
+    SimulatedZone,
+    TopologyPolicy,
+)
 from polyarch.sandbox.kubelet_model.requests import Container, Pod
 
 GI = 1 << 30
@@ -43,7 +52,7 @@ def machine(chance: random.Random, *, most_cells: int = 8) -> Machine:
             found += [Cpu(cpu, own[0], position // in_socket, cell) for cpu in own if cell != bare]
     pages = chance.random() < 0.5
     cells = tuple(
-        Cell(
+        SimulatedZone(
             id=cell,
             memory=chance.choice((8, 16, 16)) * GI,
             pages={PAGE: chance.choice((512, 1024))} if pages else {},
@@ -158,7 +167,7 @@ def _quantities(given: Mapping[str, Fraction]) -> dict[str, str]:
     return {name: f"{int(value * 1000)}m" if name == "cpu" else str(int(value)) for name, value in given.items()}
 
 
-def published(node: Node, held: Held, pods: Collection[Pod], *, name: str = "worker") -> NodeFacts:
+def published(node: Node, held: ManagerStates, pods: Collection[Pod], *, name: str = "worker") -> NodeFacts:
     """What a scheduler knows of the node after its exporter's next scan."""
     settings = ScanSettings()
     facts = exporter_facts(node, held, pods)
@@ -167,7 +176,7 @@ def published(node: Node, held: Held, pods: Collection[Pod], *, name: str = "wor
     return node_facts(name, msgspec.convert(document, NodeResourceTopology), sums)
 
 
-def exporter_facts(node: Node, held: Held, pods: Collection[Pod]) -> ScanFacts:
+def exporter_facts(node: Node, held: ManagerStates, pods: Collection[Pod]) -> ScanFacts:
     """What the exporter gathers: the machine, the kubelet's answers, its files."""
     machine, configuration = node.machine, node.configuration
     is_static = configuration.cpu_policy == "static"
@@ -188,8 +197,8 @@ def exporter_facts(node: Node, held: Held, pods: Collection[Pod]) -> ScanFacts:
             threads_per_core=machine.threads,
         ),
         allocatable=exporter.Allocatable(
-            cpus=tuple(sorted(cpus.allocatable(node))) if is_static else (),
-            memory=_blocks(memory.allocatable(node)),
+            cpus=tuple(sorted(cpu_manager.allocatable(node))) if is_static else (),
+            memory=_blocks(memory_manager.allocatable(node)),
             devices=tuple(exporter.Devices(each.resource, (each.id,), each.cells) for each in machine.devices),
         ),
         pods=tuple(_listed(node, held, each) for each in pods),
@@ -205,7 +214,7 @@ def exporter_facts(node: Node, held: Held, pods: Collection[Pod]) -> ScanFacts:
     )
 
 
-def _listed(node: Node, held: Held, pod: Pod) -> exporter.ListedPod:
+def _listed(node: Node, held: ManagerStates, pod: Pod) -> exporter.ListedPod:
     def devices(name: str) -> tuple[exporter.Devices, ...]:
         ids = held.devices.held.get(pod.uid, {}).get(name, {})
         return tuple(
@@ -230,7 +239,7 @@ def _listed(node: Node, held: Held, pod: Pod) -> exporter.ListedPod:
     )
 
 
-def _states(node: Node, held: Held, pods: Collection[Pod]) -> exporter.Checkpoints:
+def _states(node: Node, held: ManagerStates, pods: Collection[Pod]) -> exporter.Checkpoints:
     there = {pod.uid for pod in pods}
     over = (blocks for uid, by_name in held.memory.held.items() if uid not in there for blocks in by_name.values())
     cells = tuple(
@@ -245,5 +254,5 @@ def _states(node: Node, held: Held, pods: Collection[Pod]) -> exporter.Checkpoin
     )
 
 
-def _blocks(blocks: Iterable[memory.Block]) -> tuple[exporter.MemoryBlock, ...]:
+def _blocks(blocks: Iterable[memory_manager.Block]) -> tuple[exporter.MemoryBlock, ...]:
     return tuple(exporter.MemoryBlock(each.resource, each.size, each.cells) for each in blocks)

@@ -17,7 +17,7 @@ from polyarch.numa.api.resources import SchedulerSettings
 from polyarch.numa.names import EXTENDER_PORT
 from polyarch.operator.components.numa_scheduler_objects import scheduler_configuration, text
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.pods.programs.kube_scheduler import NAME, Surroundings, command_line, configuration
+from polyarch.sandbox.pods.programs import NAME, SchedulerPodContext, pod_scheduler_configuration, scheduler_command
 from polyarch.sandbox.pods.spec import Container
 
 Json = dict[str, Any]
@@ -66,13 +66,13 @@ async def running(
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """``program`` with the generated configuration, changed only as every pod's is in the sandbox; its log is
     ``folder/log``."""
-    surroundings = Surroundings(
+    surroundings = SchedulerPodContext(
         program=program, address=address, kubeconfig=str(sandbox.kubeconfig), configuration=str(folder / "config.json")
     )
     generated = text(scheduler_configuration(settings, namespace="kube-system"))
-    (folder / "config.json").write_text(configuration(generated, surroundings))
+    (folder / "config.json").write_text(pod_scheduler_configuration(generated, surroundings))
     container = Container(NAME, command=[NAME], args=["--config=/etc/kubernetes/config.yaml", "-v=2"])
-    arguments = [*command_line(container, {}, {}, surroundings), "--secure-port=0"]
+    arguments = [*scheduler_command(container, {}, {}, surroundings), "--secure-port=0"]
     with (folder / "log").open("ab") as log:
         process = await asyncio.create_subprocess_exec(
             *arguments, env=dict(os.environ), stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log

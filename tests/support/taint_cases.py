@@ -8,7 +8,7 @@ from placement_cases import Document
 
 from polyarch.kube.patches import Operation, apply_patch
 from polyarch.objects import DaemonSet, Pod
-from polyarch.oci.answer import Inspection
+from polyarch.oci.inspection import Inspection
 from polyarch.taints.decision import PodDecision, Progress
 from polyarch.taints.patch import admission_patch, stored_patch, stored_template_patch, template_patch
 from polyarch.taints.pod_rules import Case, Facts, TemplateFacts, decide, examine, examine_template

@@ -10,7 +10,7 @@ from taint_nodes import document
 from polyarch.images.pod_images import images_of
 from polyarch.kube.resources import DAEMONSETS, DEPLOYMENTS, NAMESPACES, NODES, PODS, Resource
 from polyarch.objects import Pod
-from polyarch.oci.answer import Inspection
+from polyarch.oci.inspection import Inspection
 
 Json = dict[str, Any]
 IMAGES = {

@@ -26,8 +26,8 @@ from polyarch.kube.resources import (
 )
 from polyarch.operator.components.taints_objects import role_permissions
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
+from polyarch.sandbox.certificates import kubeconfig_with_token
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.control_plane import kubeconfigs
 from polyarch.sandbox.files import write_json
 from polyarch.taints import names
 from polyarch.taints.api import ARCHITECTURE_TAINTS
@@ -111,7 +111,7 @@ async def taint_role(
             await client.apply(by_kind(each["apiVersion"], each["kind"]), each, namespace=namespace)
     issued = await client.token(home, account)
     file, layout = folder / f"{account}.kubeconfig", sandbox.layout
-    write_json(file, kubeconfigs.with_token(account, server or layout.api_server, layout.pki.ca, issued.token))
+    write_json(file, kubeconfig_with_token(account, server or layout.api_server, layout.pki.ca, issued.token))
     try:
         own = (f"--registries-conf={sandbox.registries_conf}", *flags)
         async with run("taints", sandbox, home, folder / f"{name or account}.log", *own, kubeconfig=file) as running:

@@ -25,7 +25,7 @@ from polyarch.kube.resources import (
     Resource,
 )
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.locks import file_lock
+from polyarch.sandbox.files import file_lock
 from polyarch.taints import names
 from polyarch.taints.documents import bindings, policies
 

@@ -13,7 +13,7 @@ from bench.measure import Figure, percentile
 from polyarch.kube.patches import Operation, apply_patch
 from polyarch.objects import Pod
 from polyarch.placement import names
-from polyarch.sandbox.demo.audit import ObjectReference, User
+from polyarch.sandbox.demo.workloads import ObjectReference, User
 
 
 @pytest.mark.parametrize(

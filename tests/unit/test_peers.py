@@ -14,7 +14,7 @@ from tools.peers import catalogue
 from tools.peers.catalogue import PEERS, Absent, Found, Origin, continuous_integration, found
 from tools.peers.summary import PROPERTY, excused, summary, use
 
-from polyarch.sandbox.progress import Silent
+from polyarch.sandbox.errors import Silent
 
 ROOT = Path(__file__).parents[2]
 BUILT = [peer.name for peer in PEERS if peer.origin is Origin.GO]

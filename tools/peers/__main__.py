@@ -27,11 +27,10 @@ from tools.peers.catalogue import (
 
 from polyarch.cli.output.messages import Messages
 from polyarch.cli.sandbox.local_cluster import shown
-from polyarch.sandbox.binaries.go_build import GoBuild, Target
-from polyarch.sandbox.binaries.search import cache_home
-from polyarch.sandbox.binaries.versions import GO
-from polyarch.sandbox.locks import file_lock
-from polyarch.sandbox.progress import Progress
+from polyarch.sandbox.binaries import GoBuild, Target, cache_home
+from polyarch.sandbox.errors import Progress
+from polyarch.sandbox.files import file_lock
+from polyarch.sandbox.versions import GO
 
 INSTALL_SECONDS = 300
 

@@ -13,8 +13,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from polyarch.sandbox.binaries.search import cache_home, usable
-from polyarch.sandbox.binaries.versions import host_architecture
+from polyarch.sandbox.binaries import cache_home, usable
+from polyarch.sandbox.versions import host_architecture
 
 MODULE: Final = Path(__file__).parent / "gomodule"
 ACTIONLINT: Final = "github.com/rhysd/actionlint"

@@ -17,7 +17,6 @@ from polyarch.builds.jobs import contract
 from polyarch.builds.jobs.contract import PushMessage
 from polyarch.builds.pruning import PrunableImage
 from polyarch.builds.registry import Publication, PublishFailure, PublishResult, delete_images, publish
-from polyarch.oci.answer import InspectionError
 from polyarch.oci.documents import (
     CONFIG_LIMIT,
     DOCKER_SCHEMA2,
@@ -28,13 +27,14 @@ from polyarch.oci.documents import (
     classify,
     decode,
 )
-from polyarch.oci.image.contents import Connection
-from polyarch.oci.image.layout import Layout
+from polyarch.oci.image.contents import RegistryConnection
+from polyarch.oci.image.layout import ImageLayout
 from polyarch.oci.image.parsing import Blob, read_blobs, read_config, read_manifest
+from polyarch.oci.inspection import InspectionError
 from polyarch.oci.reference import check_digest, parse_located
 from polyarch.oci.traffic.failures import Failure
-from polyarch.oci.write.assembly import Assembled, Child
-from polyarch.oci.write.gather import Piece
+from polyarch.oci.write.assembly import AssembledIndex, Child
+from polyarch.oci.write.children import ChildContent
 from polyarch.oci.write.push import Push, PushFailed, open_destination
 from polyarch.platforms import Platform
 
@@ -222,7 +222,7 @@ class Upload(msgspec.Struct, frozen=True, kw_only=True):
     """Empty: by digest only (``archTags: None``)."""
 
 
-async def push_child(connection: Connection, upload: Upload, *, notice: Callable[[str], None]) -> Ending:
+async def push_child(connection: RegistryConnection, upload: Upload, *, notice: Callable[[str], None]) -> Ending:
     """Check the layout, push what the registry lacks, then the tag. What a registry refuses is an ending."""
     try:
         checked = await asyncio.to_thread(check_layout, upload.layout, upload.architecture)
@@ -230,8 +230,8 @@ async def push_child(connection: Connection, upload: Upload, *, notice: Callable
         return Ending.failure(unusable.code, str(unusable))
     size = len(checked.manifest)
     child = Child(checked.media_type, checked.digest, size, checked.platform, upload.repository)
-    piece = Piece(child, connection.within(Layout(str(upload.layout))), checked.manifest)
-    alone = Assembled(checked.manifest, checked.media_type, checked.digest, (child,))
+    piece = ChildContent(child, connection.within(ImageLayout(str(upload.layout))), checked.manifest)
+    alone = AssembledIndex(checked.manifest, checked.media_type, checked.digest, (child,))
     try:
         writer = await open_destination(connection, parse_located(upload.repository))
         push = Push(connection, writer, alone, {child.digest: piece}, notice=notice)
@@ -268,7 +268,7 @@ class PruneDocument(msgspec.Struct, frozen=True, kw_only=True):
     images: tuple[PrunableImage, ...]
 
 
-async def push_index(connection: Connection, publication: Publication) -> Ending:
+async def push_index(connection: RegistryConnection, publication: Publication) -> Ending:
     """Verify the children, assemble, push, move the tags; children that are gone are named, and nothing is pushed."""
     found = await publish(connection, publication)
     if isinstance(found, PublishFailure):
@@ -276,7 +276,7 @@ async def push_index(connection: Connection, publication: Publication) -> Ending
     return Ending(0, _published(found))
 
 
-async def prune(connection: Connection, document: PruneDocument) -> Ending:
+async def prune(connection: RegistryConnection, document: PruneDocument) -> Ending:
     """Delete images; those that a registry does not delete are counted, those that it did not delete yet fail it."""
     try:
         found = await delete_images(connection, document.images)

@@ -10,7 +10,7 @@ from polyarch.builds.architectures import host_of
 from polyarch.builds.facts.build_facts import BuildFacts, BuildLookup, PinnedBase, Problem
 from polyarch.builds.keys import BuildInputs
 from polyarch.builds.names import canonical_image
-from polyarch.oci.answer import Entry, ErrorClass, Inspection, InspectionError, Status
+from polyarch.oci.inspection import Entry, ErrorClass, Inspection, InspectionError, Status
 from polyarch.oci.reference import parse
 from polyarch.platforms import Platform
 

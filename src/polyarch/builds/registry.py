@@ -11,19 +11,24 @@ import msgspec
 
 from polyarch.builds.facts.build_facts import HeadResult
 from polyarch.builds.pruning import PrunableImage
-from polyarch.oci.answer import InspectionError
-from polyarch.oci.concurrent import map_concurrently
 from polyarch.oci.documents import ContentError, classify
-from polyarch.oci.image.contents import Connection, Opened
-from polyarch.oci.image.index_tree import read_platform
+from polyarch.oci.image.contents import OpenedImage, RegistryConnection, read_platform
+from polyarch.oci.inspection import InspectionError
 from polyarch.oci.reference import InvalidReference, Reference, parse
+from polyarch.oci.traffic.concurrency import map_concurrently
 from polyarch.oci.traffic.failures import Failure
-from polyarch.oci.write.assembly import Assembled, Child, Refused, Wanted, assemble, check_required
-from polyarch.oci.write.gather import Gathering, Piece
+from polyarch.oci.write.assembly import (
+    AssembledIndex,
+    Child,
+    InvalidIndex,
+    RequestedPlatform,
+    SourceImage,
+    assemble,
+    check_required,
+)
+from polyarch.oci.write.children import ChildCollector, ChildContent
 from polyarch.oci.write.push import CHILDREN, Push, PushFailed, open_destination
-from polyarch.oci.write.recipe import SourceImage
-from polyarch.oci.write.removal import Outcome, Removal, remove
-from polyarch.oci.write.upload import Writer
+from polyarch.oci.write.writer import DeletionResult, Outcome, Writer, remove
 from polyarch.platforms import Platform
 
 PublishReason = Literal[
@@ -119,8 +124,8 @@ class VerifiedChild(NamedTuple):
     """The pieces of one child: its image first, then attestations that are kept."""
 
     child: ChildImage
-    image: Piece
-    others: tuple[Piece, ...] = ()
+    image: ChildContent
+    others: tuple[ChildContent, ...] = ()
 
 
 def parse_child(child: ChildImage) -> Reference:
@@ -134,7 +139,7 @@ def parse_child(child: ChildImage) -> Reference:
 
 
 async def verify_all(
-    connection: Connection, writer: Writer, publication: Publication
+    connection: RegistryConnection, writer: Writer, publication: Publication
 ) -> tuple[VerifiedChild, ...] | PublishFailure:
     """All children, or the trouble that counts: one that nothing cures, else one that passes; only when neither is in
     the way it is known which children are gone, and all of them are named.
@@ -155,7 +160,7 @@ async def verify_all(
 
 
 async def verify(
-    connection: Connection, writer: Writer, child: ChildImage, *, keep: bool = False
+    connection: RegistryConnection, writer: Writer, child: ChildImage, *, keep: bool = False
 ) -> VerifiedChild | PublishFailure:
     """One child. ``writer`` is open at the target: a child there is read with its access, for the same token."""
     architecture = child.architecture
@@ -163,23 +168,23 @@ async def verify(
         reference = parse_child(child)
         home = (reference.host_for_requests, reference.repository) == (writer.host, writer.repository)
         contents = (writer if home else await open_destination(connection, reference)).contents
-        opened = Opened(contents, await contents.manifest(reference.digest or ""))
+        opened = OpenedImage(contents, await contents.manifest(reference.digest or ""))
         document = classify(opened.manifest.body)
-        others: tuple[Piece, ...] = ()
+        others: tuple[ChildContent, ...] = ()
         if document.type == "index":
-            gathering = Gathering(connection, attestations="keep" if keep else "drop")
-            wanted = Wanted.parse(f"linux/{architecture}")
+            gathering = ChildCollector(connection, attestations="keep" if keep else "drop")
+            wanted = RequestedPlatform.parse(f"linux/{architecture}")
             found = await gathering.read_opened(SourceImage(reference, wanted), opened)
             image = next(piece for piece in found.pieces if not piece.child.is_attestation)
             others = tuple(piece for piece in found.pieces if piece.child.is_attestation)
         else:
             manifest = opened.manifest
             described = Child(document.media_type, manifest.digest, len(manifest.body), None, reference.canonical)
-            image = Piece(described, contents, manifest.body)
+            image = ChildContent(described, contents, manifest.body)
         return VerifiedChild(child, await _by_its_config(image, Platform.of("linux", architecture)), others)
     except InvalidReference as error:
         return PublishFailure(reason="RegistryInconsistent", message=str(error), architecture=architecture)
-    except Refused as refused:
+    except InvalidIndex as refused:
         message = f"{architecture}: {refused}"
         return PublishFailure(reason="ArchitectureMismatch", message=message, architecture=architecture)
     except ContentError as error:
@@ -213,15 +218,17 @@ _REASONS: Mapping[str, PublishReason] = {
 }
 
 
-async def _by_its_config(image: Piece, wanted: Platform) -> Piece:
+async def _by_its_config(image: ChildContent, wanted: Platform) -> ChildContent:
     """The image with the platform of its config; ``Refused`` unless that is linux on the architecture (BD-173)."""
     config = await read_platform(image.contents, classify(image.manifest))
     platform = config.platform if config is not None else None
     if platform is None:
-        raise Refused(f"the config of {image.child.digest} names no architecture; build {wanted.architecture} again")
+        raise InvalidIndex(
+            f"the config of {image.child.digest} names no architecture; build {wanted.architecture} again"
+        )
     if platform.node != wanted.node:
-        raise Refused(f"{image.child.digest} is {platform} by its config, not {wanted.os}/{wanted.architecture}")
-    return Piece(msgspec.structs.replace(image.child, platform=platform), image.contents, image.manifest)
+        raise InvalidIndex(f"{image.child.digest} is {platform} by its config, not {wanted.os}/{wanted.architecture}")
+    return ChildContent(msgspec.structs.replace(image.child, platform=platform), image.contents, image.manifest)
 
 
 # -- Publishes a result: children verified and brought together, the index pushed, its tags moved (BD-176 to BD-179).
@@ -238,7 +245,7 @@ _REFUSALS = frozenset({400, 404, 409, 412, 422})
 """Statuses with which registries refuse an index of which a child is missing."""
 
 
-async def head_image(connection: Connection, reference: str) -> HeadResult:
+async def head_image(connection: RegistryConnection, reference: str) -> HeadResult:
     """What ``repository@digest`` or ``repository:tag`` names, where it was pushed; one request."""
     try:
         named = parse(reference)
@@ -252,7 +259,7 @@ async def head_image(connection: Connection, reference: str) -> HeadResult:
     return HeadResult(digest=stated.digest, size=stated.size or 0, media_type=stated.media_type)
 
 
-async def publish(connection: Connection, publication: Publication) -> PublishResult | PublishFailure:
+async def publish(connection: RegistryConnection, publication: Publication) -> PublishResult | PublishFailure:
     """Publish a result: at most two requests for each child, three for the index, three for each tag (BD-347)."""
     try:
         writer = await open_destination(connection, parse(publication.repository))
@@ -260,10 +267,10 @@ async def publish(connection: Connection, publication: Publication) -> PublishRe
         if isinstance(found, PublishFailure):
             return found
         assembled = _assembled(publication, found)
-        check_required(assembled.children, [Wanted.parse(f"linux/{each}") for each in publication.required])
+        check_required(assembled.children, [RequestedPlatform.parse(f"linux/{each}") for each in publication.required])
     except InvalidReference as error:
         return PublishFailure(reason="IndexForbidden", message=str(error))
-    except Refused as refused:
+    except InvalidIndex as refused:
         reason = _PUSH_REASONS.get(refused.problem, "RegistryInconsistent")
         return PublishFailure(reason=reason, message=str(refused), code=refused.problem)
     except Failure as failure:
@@ -276,7 +283,9 @@ async def publish(connection: Connection, publication: Publication) -> PublishRe
     return await _push(connection, writer, assembled, found, publication.tags)
 
 
-async def move_tags(connection: Connection, reference: str, tags: Sequence[str]) -> PublishResult | PublishFailure:
+async def move_tags(
+    connection: RegistryConnection, reference: str, tags: Sequence[str]
+) -> PublishResult | PublishFailure:
     """Move tags to a digest of their repository; those that name it already are left alone (BD-102, BD-123)."""
     try:
         named = parse(reference)
@@ -289,7 +298,7 @@ async def move_tags(connection: Connection, reference: str, tags: Sequence[str])
         return of_error(error.error())
     except Failure as failure:
         return of_error(failure.error)
-    return await _push(connection, writer, Assembled(manifest.body, media_type, manifest.digest, ()), (), tags)
+    return await _push(connection, writer, AssembledIndex(manifest.body, media_type, manifest.digest, ()), (), tags)
 
 
 def _digest_of(named: Reference) -> str:
@@ -298,10 +307,10 @@ def _digest_of(named: Reference) -> str:
     return named.digest
 
 
-def _assembled(publication: Publication, found: Sequence[VerifiedChild]) -> Assembled:
+def _assembled(publication: Publication, found: Sequence[VerifiedChild]) -> AssembledIndex:
     if publication.single:
         if len(found) != 1:
-            raise Refused(f"a result without an index has one image, not {len(found)}")
+            raise InvalidIndex(f"a result without an index has one image, not {len(found)}")
         return _alone(found[0])
     return assemble(
         [piece.child for each in found for piece in (each.image, *each.others)],
@@ -310,14 +319,18 @@ def _assembled(publication: Publication, found: Sequence[VerifiedChild]) -> Asse
     )
 
 
-def _alone(found: VerifiedChild) -> Assembled:
+def _alone(found: VerifiedChild) -> AssembledIndex:
     """A child that is a result itself: nothing is made of it (BD-179)."""
     image = found.image
-    return Assembled(image.manifest, image.child.media_type, image.child.digest, (image.child,))
+    return AssembledIndex(image.manifest, image.child.media_type, image.child.digest, (image.child,))
 
 
 async def _push(
-    connection: Connection, writer: Writer, assembled: Assembled, found: Sequence[VerifiedChild], tags: Sequence[str]
+    connection: RegistryConnection,
+    writer: Writer,
+    assembled: AssembledIndex,
+    found: Sequence[VerifiedChild],
+    tags: Sequence[str],
 ) -> PublishResult | PublishFailure:
     pieces = {piece.child.digest: piece for each in found for piece in (each.image, *each.others)}
     child_tags = {each.image.child.digest: each.child.tag for each in found if each.child.tag}
@@ -397,7 +410,7 @@ class PruneResult(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(each for place, each in first.items() if place not in known)
 
 
-async def delete_images(connection: Connection, images: Sequence[PrunableImage]) -> PruneResult:
+async def delete_images(connection: RegistryConnection, images: Sequence[PrunableImage]) -> PruneResult:
     """Delete them in order; a child waits for every index that holds it and is not gone (BD-231)."""
     done: list[str] = []
     kept: list[UndeletableImage] = []
@@ -412,11 +425,11 @@ async def delete_images(connection: Connection, images: Sequence[PrunableImage])
             continue
         try:
             if held := staying.intersection(image.after):
-                removal = Removal("unsupported", f"it is part of {', '.join(sorted(held))}, which stays")
+                removal = DeletionResult("unsupported", f"it is part of {', '.join(sorted(held))}, which stays")
             else:
                 removal = await remove(connection, parse(image.reference), tags=image.tags)
         except InvalidReference as error:
-            removal = Removal("unsupported", str(error))
+            removal = DeletionResult("unsupported", str(error))
         except Failure as failure:
             problem = problem or failure.error.message
             retry_after = max(filter(None, (retry_after, failure.error.retry_after)), default=None)
@@ -433,7 +446,7 @@ async def delete_images(connection: Connection, images: Sequence[PrunableImage])
     )
 
 
-def _kept(image: PrunableImage, removal: Removal) -> UndeletableImage:
+def _kept(image: PrunableImage, removal: DeletionResult) -> UndeletableImage:
     return UndeletableImage(
         repository=image.repository, reference=image.reference, outcome=removal.outcome, message=removal.message
     )

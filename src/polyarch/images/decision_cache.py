@@ -11,8 +11,8 @@ from typing import Final, Generic, Protocol, TypeVar
 import msgspec
 
 from polyarch.objects import ObjectMeta, OwnerReference, Pod, PodSpec
-from polyarch.oci.answer import Inspection
-from polyarch.oci.cache.recent import Recent
+from polyarch.oci.inspection import Inspection
+from polyarch.oci.lru_cache import LRUCache
 
 MAX_KEY_BYTES: Final = 32 * 1024
 """Maximum bytes of a key; what is decided for a larger pod is not remembered."""
@@ -78,7 +78,7 @@ class DecisionCache(Generic[F, L]):
     ) -> None:
         self._make = make
         self._holds = holds
-        self._looks: Recent[bytes, L] = Recent(capacity, weight=weight)
+        self._looks: LRUCache[bytes, L] = LRUCache(capacity, weight=weight)
 
     def __len__(self) -> int:
         return len(self._looks)

@@ -25,7 +25,7 @@ from polyarch.images.waiting import LookupAttempt, LookupKey, PendingImage, Shar
 from polyarch.kube.errors import Causes
 from polyarch.kube.queue import ShutDown, WorkQueue
 from polyarch.objects import Key
-from polyarch.oci.answer import Inspection, InspectionError, Status
+from polyarch.oci.inspection import Inspection, InspectionError, Status
 
 log = structlog.get_logger(__name__)
 

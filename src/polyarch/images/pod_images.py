@@ -13,9 +13,8 @@ from typing import Final
 import msgspec
 
 from polyarch.objects import Pod
-from polyarch.oci.answer import Entry, Inspection, Status
-from polyarch.oci.mirrors.unqualified import unqualified
-from polyarch.oci.reference import InvalidReference, Reference, parse
+from polyarch.oci.inspection import Entry, Inspection, Status
+from polyarch.oci.reference import InvalidReference, Reference, parse, unqualified
 from polyarch.platforms import NODE_SYSTEMS, NodePlatform, PlatformSet, node_platforms
 
 # -- what one image contributes to a decision about its pod ------------------------------------------------------------

@@ -14,7 +14,7 @@ import msgspec
 
 from polyarch.kube.patches import Operation
 from polyarch.objects import Pod
-from polyarch.oci.answer import Inspection
+from polyarch.oci.inspection import Inspection
 
 if TYPE_CHECKING:
     from polyarch.kube.admission import AdmissionRequest

@@ -3,7 +3,7 @@
 RBAC cannot limit ``list`` or ``watch`` to the secrets that pods name, so polyarch uses neither: it can read a pull
 secret that a pod names, and cannot enumerate secrets. A missing, malformed or wrongly typed secret is skipped and
 *named* if an image then fails; it is never a failure of its own. Secret content leaves this module only inside a
-:class:`~polyarch.oci.auth.credentials.CredentialStore`.
+:class:`~polyarch.oci.auth.credential_stores.CredentialStore`.
 
 The reader is a protocol with one method. The global pull secret is watched elsewhere and set with ``set_global``; an
 empty one revokes it."""
@@ -23,20 +23,21 @@ from polyarch.images.fair_queue import ConcurrencyLimits, FairQueue, QueueEntry
 from polyarch.kube.errors import Forbidden, KubernetesError, NotFound
 from polyarch.kube.store import Change
 from polyarch.objects import DOCKER_CONFIG, DOCKER_CONFIG_JSON, Key, Pod, Secret
-from polyarch.oci.auth.credential_providers import ProviderCredentials
+from polyarch.oci.auth.credential_plugins import ProviderCredentials
+from polyarch.oci.auth.credential_stores import ChainedCredentials, CredentialStore, KeyringCredentials
 from polyarch.oci.auth.credentials import (
-    ChainedCredentials,
     Credential,
-    CredentialStore,
     CredentialWarning,
-    KeyringCredentials,
+    Document,
+    Keyring,
+    MalformedDocument,
+    read_entry,
+    read_object,
 )
-from polyarch.oci.auth.entries import MalformedDocument, read_entry, read_object
-from polyarch.oci.auth.keyring import Document, Keyring
-from polyarch.oci.cache.recent import Recent
-from polyarch.oci.mirrors.sources import Source
+from polyarch.oci.lru_cache import LRUCache
+from polyarch.oci.mirrors.sources import PullSource
 from polyarch.oci.reference import Reference
-from polyarch.oci.traffic.line import Line, LineFull, Urgency
+from polyarch.oci.traffic.concurrency import QueueFull, RequestPriority, RequestQueue
 
 log = structlog.get_logger(__name__)
 
@@ -137,10 +138,10 @@ class PullSecrets:
         self._read = read
         self._clock = clock
         self._providers = providers
-        self._readings: Recent[tuple[str, str], PullSecretContent] = Recent(capacity, weight=BYTES)
+        self._readings: LRUCache[tuple[str, str], PullSecretContent] = LRUCache(capacity, weight=BYTES)
         self._flights: dict[tuple[str, str], asyncio.Task[PullSecretContent]] = {}
-        self._made: Recent[PullSecretNames, _Made] = Recent(capacity, weight=BYTES)
-        self._line = Line(AT_ONCE, per_tenant=IN_LINE)
+        self._made: LRUCache[PullSecretNames, _Made] = LRUCache(capacity, weight=BYTES)
+        self._line = RequestQueue(AT_ONCE, per_tenant=IN_LINE)
         self._global: tuple[Document, ...] = ()
         self._salt = _random.token_bytes(16)
         self._allowed = True
@@ -219,7 +220,7 @@ class PullSecrets:
     async def _request(self, namespace: str, name: str) -> PullSecretContent:
         try:
             secret = await self._in_turn(namespace, name)
-        except LineFull:
+        except QueueFull:
             reading = self._unreadable(namespace, name, "could not be read: too many reads of its namespace are queued")
         except NotFound:
             reading = self._nothing(f"pull secret {namespace}/{name} does not exist", KEEP_ABSENT)
@@ -238,7 +239,7 @@ class PullSecrets:
 
     async def _in_turn(self, namespace: str, name: str) -> Secret:
         """Reads in turn by namespace: thousands of secrets in one delay another by one request at most (PL-851)."""
-        await self._line.enter(Urgency.MANIFEST, namespace)
+        await self._line.enter(RequestPriority.MANIFEST, namespace)
         try:
             return await self._read(namespace, name)
         finally:
@@ -301,12 +302,12 @@ class _LazyCredentials:
         self._source = source
         self._store: CredentialStore | None = None
 
-    async def candidates(self, reference: Reference, source: Source) -> list[Credential]:
+    async def candidates(self, reference: Reference, source: PullSource) -> list[Credential]:
         if self._store is None:
             self._store = (await self._secrets.get(self._source)).store
         return await self._store.candidates(reference, source)
 
-    def cached_candidates(self, reference: Reference, source: Source) -> list[Credential] | None:
+    def cached_candidates(self, reference: Reference, source: PullSource) -> list[Credential] | None:
         if self._store is None:
             known = self._secrets.cached(self._source)
             if known is None:
@@ -314,7 +315,7 @@ class _LazyCredentials:
             self._store = known.store
         return self._store.cached_candidates(reference, source)
 
-    def warnings(self, source: Source) -> Sequence[CredentialWarning]:
+    def warnings(self, source: PullSource) -> Sequence[CredentialWarning]:
         return self._store.warnings(source) if self._store is not None else ()
 
 
@@ -412,7 +413,7 @@ class PullSecretReader:
         self._pods: dict[PullSecretNames, set[Key]] = {}
         """Waiting pods by queued or running read."""
         self._changed = asyncio.Event()
-        self._faults: Recent[Key, Exception] = Recent(FAULTS)
+        self._faults: LRUCache[Key, Exception] = LRUCache(FAULTS)
 
     def __len__(self) -> int:
         """Number of queued and running reads."""

@@ -20,10 +20,10 @@ from polyarch.images.pod_images import ImageUse, usable_now
 from polyarch.images.pull_secrets import JUST_READ, PullSecretNames, PullSecrets
 from polyarch.images.waiting import failure_of, without_proof
 from polyarch.kube.errors import Causes
-from polyarch.oci.answer import Inspection
-from polyarch.oci.auth.credentials import CredentialStore
-from polyarch.oci.cache.image_reading import BundleMode
-from polyarch.oci.cache.recent import Recent
+from polyarch.oci.auth.credential_stores import CredentialStore
+from polyarch.oci.cache import BundleMode
+from polyarch.oci.inspection import Inspection
+from polyarch.oci.lru_cache import LRUCache
 from polyarch.oci.reference import Reference
 
 log = structlog.get_logger(__name__)
@@ -166,7 +166,9 @@ class AdmissionLookups:
         self._in_line_of: Counter[str] = Counter()
         """By namespace; zero counts are removed."""
         self._waiting = 0
-        self._failures: Recent[AdmissionLookupKey, tuple[Inspection, float]] = Recent(FAILURES, weight=FAILURES_WEIGHT)
+        self._failures: LRUCache[AdmissionLookupKey, tuple[Inspection, float]] = LRUCache(
+            FAILURES, weight=FAILURES_WEIGHT
+        )
         self._tasks: set[asyncio.Task[None]] = set()
         self._causes = Causes()
 

@@ -26,8 +26,8 @@ from polyarch.images.backoff import Backoff
 from polyarch.images.pod_images import TAG_TTL
 from polyarch.images.pull_secrets import PodCredentials
 from polyarch.objects import Key
-from polyarch.oci.answer import Inspection, Status
-from polyarch.oci.cache.image_reading import BundleMode
+from polyarch.oci.cache import BundleMode
+from polyarch.oci.inspection import Inspection, Status
 from polyarch.oci.reference import Reference
 
 # -- one look-up: image and credential, waiting pods, attempts and the last answer -------------------------------------

@@ -26,7 +26,7 @@ from polyarch.manifests.scan.nodes import (
 )
 from polyarch.manifests.scan.sets import Answer
 from polyarch.manifests.scan.text import SourceText
-from polyarch.oci.answer import Status
+from polyarch.oci.inspection import Status
 from polyarch.oci.reference import InvalidReference, check_digest, parse
 from polyarch.platforms import InvalidPlatform, NodePlatform, Platform
 

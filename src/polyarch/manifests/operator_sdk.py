@@ -24,7 +24,7 @@ from polyarch.manifests.finding import Finding, Severity
 from polyarch.manifests.operations import at, elements, mapping
 from polyarch.manifests.scan.pod_specs import REQUIRED, TERMS
 from polyarch.manifests.scan.sets import ARCHITECTURE_KEY, OS_KEY, Answers
-from polyarch.oci.answer import Status
+from polyarch.oci.inspection import Status
 
 Level = Literal["error", "warning"]
 

@@ -12,7 +12,7 @@ import msgspec
 
 from polyarch.manifests.finding import Finding, ObjectReference, Severity
 from polyarch.manifests.scan.sets import Answer
-from polyarch.oci.answer import Status
+from polyarch.oci.inspection import Status
 from polyarch.oci.reference import InvalidReference, parse
 
 FailOn = Literal["error", "warning", "info", "never"]

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
-from polyarch.oci.answer import InspectionError
+from polyarch.oci.inspection import InspectionError
 from polyarch.oci.reference import DIGEST_DIGITS, check_digest
 
 OCI_INDEX = "application/vnd.oci.image.index.v1+json"

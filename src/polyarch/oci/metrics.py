@@ -5,8 +5,7 @@ those of ``prometheus_client`` bound to a registry::
 
     RegistryMetrics(*(partial(kind, registry=registry) for kind in (Counter, Gauge, Histogram)))
 
-Pod authors choose hosts, so the first fifty hosts get a label of their own and all others share ``other``.
-"""
+Pod authors choose hosts, so the first fifty hosts get a label of their own and all others share ``other``."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol, Self
@@ -62,11 +61,11 @@ class Instrument(Protocol):
     def labels(self, *values: str) -> Self: ...
 
 
-class Counting(Instrument, Protocol):
+class Counter(Instrument, Protocol):
     def inc(self, amount: float = 1) -> None: ...
 
 
-class Level(Instrument, Protocol):
+class Gauge(Instrument, Protocol):
     def set(self, value: float) -> None: ...
 
     def inc(self, amount: float = 1) -> None: ...
@@ -74,22 +73,22 @@ class Level(Instrument, Protocol):
     def set_function(self, f: Callable[[], float]) -> None: ...
 
 
-class Distribution(Instrument, Protocol):
+class Histogram(Instrument, Protocol):
     def observe(self, amount: float) -> None: ...
 
 
 class MakeCounter(Protocol):
-    def __call__(self, name: str, documentation: str, labels: Sequence[str], /) -> Counting: ...
+    def __call__(self, name: str, documentation: str, labels: Sequence[str], /) -> Counter: ...
 
 
-class MakeLevel(Protocol):
-    def __call__(self, name: str, documentation: str, labels: Sequence[str], /) -> Level: ...
+class MakeGauge(Protocol):
+    def __call__(self, name: str, documentation: str, labels: Sequence[str], /) -> Gauge: ...
 
 
-class MakeDistribution(Protocol):
+class MakeHistogram(Protocol):
     def __call__(
         self, name: str, documentation: str, labels: Sequence[str], /, *, buckets: Sequence[float]
-    ) -> Distribution: ...
+    ) -> Histogram: ...
 
 
 class RegistryMetrics:
@@ -98,11 +97,11 @@ class RegistryMetrics:
     """
 
     def __init__(
-        self, counter: MakeCounter, gauge: MakeLevel, histogram: MakeDistribution, *, hosts_labelled: int = 50
+        self, counter: MakeCounter, gauge: MakeGauge, histogram: MakeHistogram, *, hosts_labelled: int = 50
     ) -> None:
         self._hosts: set[str] = set()
         self._hosts_labelled = hosts_labelled
-        self._cache_children: dict[tuple[str, str], Counting] = {}
+        self._cache_children: dict[tuple[str, str], Counter] = {}
         self._requests = counter(f"{PREFIX}requests_total", "Requests to registries.", ("host", "operation", "result"))
         self._seconds = histogram(
             f"{PREFIX}request_seconds", "Duration of requests to registries.", ("operation",), buckets=_SECONDS

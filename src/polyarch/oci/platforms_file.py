@@ -11,17 +11,17 @@ from typing import Any, NoReturn, cast
 
 import msgspec
 
-from polyarch.oci.answer import (
+from polyarch.oci.image.parsing import platform_warnings
+from polyarch.oci.inspection import (
     ERROR_CODES,
     Entry,
     Inspection,
     InspectionError,
     InspectionWarning,
     Kind,
-    Skipped,
+    SkippedEntry,
     Status,
 )
-from polyarch.oci.image.parsing import platform_warnings
 from polyarch.oci.reference import InvalidReference, Reference, check_digest, parse
 from polyarch.platforms import InvalidPlatform, Platform
 
@@ -331,7 +331,7 @@ def _printed_answer(place: _Place, members: Mapping[Any, Any]) -> Inspection:
         digest=place.digest(members, "digest"),
         media_type=place.text(members, "mediaType"),
         entries=entries,
-        skipped=tuple(Skipped(within.text(each, "digest"), within.text(each, "reason")) for each in skipped),
+        skipped=tuple(SkippedEntry(within.text(each, "digest"), within.text(each, "reason")) for each in skipped),
         warnings=place.warnings(members),
         error=error,
         neutral_reason=place.text(members, "neutralReason"),

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from polyarch.oci.answer import InspectionError, InspectionWarning
+from polyarch.oci.inspection import InspectionError, InspectionWarning
 from polyarch.oci.reference import Reference
 
 Signed = Literal["skip", "warn", "deny"]

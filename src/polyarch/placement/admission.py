@@ -12,7 +12,7 @@ from polyarch.images.pod_images import ImageEffect
 from polyarch.images.pod_mutation import PodMutation, join_patches
 from polyarch.kube.patches import Operation
 from polyarch.objects import Pod
-from polyarch.oci.answer import Inspection
+from polyarch.oci.inspection import Inspection
 from polyarch.placement import names
 from polyarch.placement.decision import PlacementDecision, Reason
 from polyarch.placement.patch import AdmissionPath, admission_patch

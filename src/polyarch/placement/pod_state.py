@@ -7,7 +7,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
-from polyarch.oci.answer import Inspection
+from polyarch.oci.inspection import Inspection
 
 QUEUED_TIMEOUT: Final = 600.0
 """Seconds after which a pod with only queued look-ups counts as attempted, and after which the pod no longer waits for

@@ -19,7 +19,7 @@ from polyarch.kube.errors import Conflict
 from polyarch.kube.patches import Operation
 from polyarch.kube.resources import PODS
 from polyarch.objects import Key, Pod
-from polyarch.oci.answer import Inspection
+from polyarch.oci.inspection import Inspection
 from polyarch.placement.decision import PlacementDecision, PlacementOutcome, Reason
 from polyarch.placement.events import (
     GATE_ADDED_AFTER,

@@ -18,7 +18,7 @@ import msgspec
 
 from polyarch.images.pod_images import ImageEffect, ImageFacts, ImageUse, image_facts, images_of
 from polyarch.objects import NodeSelectorRequirement, NodeSelectorTerm, Pod, PreferredSchedulingTerm
-from polyarch.oci.answer import Inspection
+from polyarch.oci.inspection import Inspection
 from polyarch.placement import names
 from polyarch.placement.decision import (
     LookupProgress,

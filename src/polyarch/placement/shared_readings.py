@@ -24,9 +24,9 @@ from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import SECRETS, Resource
 from polyarch.kube.store import Change
 from polyarch.objects import PartialObjectMetadata, Secret
-from polyarch.oci.auth.entries import Credential
-from polyarch.oci.cache.memory import Cache
-from polyarch.oci.sharing import DamagedExport, Exporter, Importer
+from polyarch.oci.auth.credentials import Credential
+from polyarch.oci.cache import Cache
+from polyarch.oci.cache_sharing import CacheExporter, CacheImporter, DamagedExport
 from polyarch.placement import names
 from polyarch.placement.facts import ClusterFacts
 
@@ -74,8 +74,8 @@ class SharedReadings:
         self._demand = OnDemand(
             informers, SECRETS, Secret, self._observe, namespace=namespace, name=names.READINGS_SECRET
         )
-        self._exporter = Exporter(cache, clock)
-        self._importer = Importer(cache, clock)
+        self._exporter = CacheExporter(cache, clock)
+        self._importer = CacheImporter(cache, clock)
         self._stored: Secret | None = None
         self._pending: bytes | None = None
         """Content to import."""

@@ -20,8 +20,8 @@ from polyarch.kube.responses import Listing
 from polyarch.kube.store import Change
 from polyarch.kube.watch import Page
 from polyarch.objects import ObjectMeta, PartialObjectMetadata, Pod
-from polyarch.oci.answer import Inspection
-from polyarch.oci.cache.recent import Recent
+from polyarch.oci.inspection import Inspection
+from polyarch.oci.lru_cache import LRUCache
 from polyarch.placement import names
 from polyarch.placement.events import Event
 from polyarch.placement.facts import ClusterFacts
@@ -271,7 +271,7 @@ class Sweeper:
         self._eviction = PodEvictor(
             client, post=post, may_help=lambda: is_leading() and self._absence.is_over, clock=clock, metrics=metrics
         )
-        self._reported: Recent[tuple[str, MissReason], bool] = Recent(MAX_REPORTED)
+        self._reported: LRUCache[tuple[str, MissReason], bool] = LRUCache(MAX_REPORTED)
         self._returns: list[float] = []
         """When to look for what was missed while the webhook was away."""
         self._wake = asyncio.Event()

@@ -13,7 +13,7 @@ import msgspec
 
 from polyarch.images.pod_images import conflict, images_of, listed
 from polyarch.objects import OwnerReference, Pod
-from polyarch.oci.answer import Inspection
+from polyarch.oci.inspection import Inspection
 from polyarch.placement import names
 from polyarch.placement.decision import PlacementDecision, Reason
 from polyarch.placement.events import Event, EventReason, shorten_note

@@ -19,7 +19,7 @@ from polyarch.kube.informer import OnDemand, Shares
 from polyarch.kube.resources import CRONJOBS, DAEMONSETS, DEPLOYMENTS, STATEFULSETS, Resource
 from polyarch.kube.store import Change
 from polyarch.objects import Container, LocalObjectReference, ObjectMeta, Pod, PodSpec, Volume
-from polyarch.oci.cache.recent import Recent
+from polyarch.oci.lru_cache import LRUCache
 from polyarch.oci.reference import Reference
 from polyarch.placement.facts import ClusterFacts
 from polyarch.placement.settings import WarmUpKind
@@ -177,8 +177,8 @@ class WarmUp:
         """Of the first list."""
         self._later: list[tuple[float, WarmUpImage]] = []
         """When to look again at images whose hosts are to be left alone, in order."""
-        self._failed: Recent[tuple[str, PullSecretNames | None], float] = Recent(MAX_REMEMBERED)
-        self._once: Recent[tuple[str, PullSecretNames | None], bool] = Recent(MAX_REMEMBERED)
+        self._failed: LRUCache[tuple[str, PullSecretNames | None], float] = LRUCache(MAX_REMEMBERED)
+        self._once: LRUCache[tuple[str, PullSecretNames | None], bool] = LRUCache(MAX_REMEMBERED)
         """Images with ``Always`` that were asked for."""
         self._wake = asyncio.Event()
         facts.on_change(lambda namespace: self._wake.set() if namespace is None else None)

@@ -25,7 +25,7 @@ from polyarch.kube.admission import AdmissionRequest, AdmissionResponse, Failure
 from polyarch.kube.patches import Operation
 from polyarch.kube.resources import PODS
 from polyarch.objects import Pod
-from polyarch.oci.answer import Inspection
+from polyarch.oci.inspection import Inspection
 from polyarch.placement import names
 from polyarch.placement.admission import Admission, CachedDecision, decision_cache
 from polyarch.placement.facts import ClusterFacts

@@ -11,7 +11,7 @@ import msgspec
 
 from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.objects import Affinity, LocalObjectReference, ObjectMeta, Pod, PodOS, PodSchedulingGate, Volume
-from polyarch.oci.answer import Entry, Inspection, InspectionError, Kind, Status
+from polyarch.oci.inspection import Entry, Inspection, InspectionError, Kind, Status
 from polyarch.oci.reference import InvalidReference, parse
 from polyarch.placement.api import ClusterPodPlacementConfig, PlacementPolicy
 from polyarch.platforms import InvalidPlatform, NodePlatform, Platform, normal_architecture, normal_system

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from polyarch.images.pod_images import ImageEffect as Contribution
-from polyarch.oci.answer import Inspection, Status
+from polyarch.oci.inspection import Inspection, Status
 from polyarch.oci.reference import InvalidReference, Reference, parse
 from polyarch.platforms import NodePlatform
 from polyarch.quantity import UNIT

@@ -15,7 +15,7 @@ from polyarch.images.constraints import PLATFORM_KEYS, constraints_of
 from polyarch.images.pod_images import ImageEffect as Contribution
 from polyarch.images.pod_images import ImageFacts, failed, image_facts, images_of, platforms_of
 from polyarch.objects import NodeSelector, NodeSelectorTerm, Pod
-from polyarch.oci.answer import Inspection, Status
+from polyarch.oci.inspection import Inspection, Status
 from polyarch.oci.reference import InvalidReference, parse
 from polyarch.placement import rules as placement
 from polyarch.placement.api import ClusterPodPlacementConfig

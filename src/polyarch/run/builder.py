@@ -34,8 +34,8 @@ from polyarch.kube.manager import Components, Leadership, Process, Role, leader_
 from polyarch.kube.queue import WorkQueue
 from polyarch.kube.resources import CONFIGMAPS
 from polyarch.objects import Key
+from polyarch.oci.inspector import InspectorOptions, open_inspector
 from polyarch.oci.mirrors.sources import Configuration
-from polyarch.oci.opening import Wiring, open_inspector
 from polyarch.oci.settings import CLUSTER
 from polyarch.oci.transport.addresses import AddressPolicy
 from polyarch.oci.transport.tls import TrustSettings
@@ -59,7 +59,7 @@ class BuildServices(NamedTuple):
 async def open_build_registries(process: Process) -> AsyncIterator[BuildServices]:
     """Open the client. Raises ``InvalidConfiguration`` or ``InvalidSetting``, naming the file or range."""
     settings = process.settings_of(RegistrySettings)
-    wiring = Wiring(
+    wiring = InspectorOptions(
         settings=SETTINGS,
         configuration=Configuration.load(settings.registries_conf) if settings.registries_conf else Configuration(),
         policy=AddressPolicy.of("cluster", allow=settings.allow_addresses),

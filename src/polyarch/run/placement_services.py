@@ -17,7 +17,7 @@ from polyarch.images.pod_mutation import NO_MUTATION, MutationContext, PodMutati
 from polyarch.kube.admission import AdmissionRequest
 from polyarch.kube.manager import Caches, Process
 from polyarch.objects import Pod
-from polyarch.oci.answer import Inspection
+from polyarch.oci.inspection import Inspection
 from polyarch.placement.facts import ClusterFacts
 from polyarch.placement.metrics import PlacementMetrics
 from polyarch.placement.record import RecordSigner, parse_keys

@@ -1,7 +1,7 @@
 """The registry client of a process in a cluster; its configuration can change while it runs (PL-424).
 
 Mirrors, blocked and insecure registries and CAs come from files given at startup and, on OpenShift, from API objects. A
-change creates a new :class:`~polyarch.oci.inspect.Inspector` over the same cache and connections. The former one
+change creates a new :class:`~polyarch.oci.inspector.Inspector` over the same cache and connections. The former one
 answers the callers that already wait for it and is closed after the last answer, because requests that it still has in
 flight may go to a registry that must no longer be asked."""
 
@@ -24,25 +24,22 @@ from polyarch.kube.requests import Selection
 from polyarch.kube.resources import CONFIGMAPS, Resource
 from polyarch.names import CONFIG_HOME, TRUSTED_CA
 from polyarch.objects import Key, ObjectMeta
-from polyarch.oci.answer import Inspection, InspectionError, Status
-from polyarch.oci.auth.credentials import CredentialStore
-from polyarch.oci.auth.entries import Credential
-from polyarch.oci.cache.image_reading import BundleMode
-from polyarch.oci.cache.memory import Cache
-from polyarch.oci.inspect import Inspector
+from polyarch.oci.auth.credential_stores import CredentialStore
+from polyarch.oci.auth.credentials import Credential
+from polyarch.oci.cache import BundleMode, Cache
+from polyarch.oci.inspection import Inspection, InspectionError, Status
+from polyarch.oci.inspector import Inspector
 from polyarch.oci.metrics import RegistryMetrics
-from polyarch.oci.mirrors.mirror_objects import registries as mirror_rules
-from polyarch.oci.mirrors.registries_conf import Registry, check_location, without_port
-from polyarch.oci.mirrors.short_names import passes_over, places, search
-from polyarch.oci.mirrors.sources import Configuration
+from polyarch.oci.mirrors.registries_conf import RegistryEntry, check_location, without_port
+from polyarch.oci.mirrors.registries_conf import mirror_object_entries as mirror_rules
+from polyarch.oci.mirrors.sources import Configuration, passes_over, places, search
 from polyarch.oci.mirrors.toml_files import InvalidConfiguration
-from polyarch.oci.mirrors.unqualified import ANYWHERE
-from polyarch.oci.reference import InvalidReference, Reference
+from polyarch.oci.reference import ANYWHERE, InvalidReference, Reference
 from polyarch.oci.settings import PLACEMENT, InspectorSettings
-from polyarch.oci.traffic.pacing import Pacing
+from polyarch.oci.traffic.rate_limiter import RegistryRateLimiter
 from polyarch.oci.transport.addresses import AddressPolicy, InvalidSetting
 from polyarch.oci.transport.http import AiohttpTransport
-from polyarch.oci.transport.tls import Trust, TrustSettings, check_certificates
+from polyarch.oci.transport.tls import TrustSettings, TrustStore, check_certificates
 
 
 class RefCountedInspector:
@@ -63,7 +60,7 @@ class ReloadableInspector:
         configuration: Configuration,
         *,
         transport: AiohttpTransport,
-        trust: Trust,
+        trust: TrustStore,
         policy: AddressPolicy,
         clock: Clock,
         metrics: RegistryMetrics,
@@ -72,7 +69,7 @@ class ReloadableInspector:
         self._files = self._configuration = configuration
         self._trust = trust
         self.cache = Cache(clock, metrics=metrics)
-        pacing = Pacing(clock, settings, metrics)
+        pacing = RegistryRateLimiter(clock, settings, metrics)
         self._make: Callable[[Configuration], Inspector] = lambda configuration: Inspector(
             transport=transport,
             configuration=configuration,
@@ -167,7 +164,7 @@ class ReloadableInspector:
         """Call ``handler`` whenever the mirrors or CAs change, so that failed images can be tried again."""
         self._handlers.append(handler)
 
-    def use(self, rules: Sequence[Registry], *, search: Sequence[str] = ()) -> None:
+    def use(self, rules: Sequence[RegistryEntry], *, search: Sequence[str] = ()) -> None:
         """Use these rules of the cluster's objects after those of the files, and ``search`` these registries for short
         names."""
         configuration = msgspec.structs.replace(
@@ -219,7 +216,7 @@ async def open_registries(
     """
     configuration = Configuration.load(registries_conf) if registries_conf else Configuration()
     policy = AddressPolicy.of("cluster", allow=allow_addresses)
-    trust = Trust(TrustSettings.of(ca=ca, system_directories=()))
+    trust = TrustStore(TrustSettings.of(ca=ca, system_directories=()))
     transport = AiohttpTransport(policy=policy, trust=trust)
     registries = ReloadableInspector(
         configuration,
@@ -292,7 +289,7 @@ class OpenShift:
             process.informer(resource, OpenShiftConfig) for resource in served if resource.kind in MIRROR_KINDS
         ]
         self._image = process.informer(IMAGE_CONFIG, OpenShiftConfig, field_selector="metadata.name=cluster")
-        self._rules: tuple[Registry, ...] = ()
+        self._rules: tuple[RegistryEntry, ...] = ()
         self._search: tuple[str, ...] = ()
         for informer in (*self._mirrors, self._image):
             informer.add_handler(self._changed)
@@ -306,7 +303,7 @@ class OpenShift:
         self._wants_other = asyncio.Event()
 
     @property
-    def rules(self) -> tuple[Registry, ...]:
+    def rules(self) -> tuple[RegistryEntry, ...]:
         """The rules of the present objects."""
         return self._rules
 
@@ -384,7 +381,7 @@ async def served_by(client: Client) -> tuple[Resource, ...]:
     return tuple(found.values())
 
 
-def registry_rules(mirrors: Sequence[Mapping[str, Any]], image_spec: Mapping[str, Any]) -> tuple[Registry, ...]:
+def registry_rules(mirrors: Sequence[Mapping[str, Any]], image_spec: Mapping[str, Any]) -> tuple[RegistryEntry, ...]:
     """Mirror objects and ``spec.registrySources`` of the image configuration, as rules of a ``registries.conf``.
 
     As on the nodes, only the most specific rule applies to an image, so the settings of a scope are copied to the rules
@@ -396,7 +393,7 @@ def registry_rules(mirrors: Sequence[Mapping[str, Any]], image_spec: Mapping[str
     insecure, blocked = (_scopes(sources, field) for field in ("insecureRegistries", "blockedRegistries"))
     for scope in (*insecure, *blocked):
         rules.setdefault(
-            scope, Registry(scope, "" if scope.startswith("*.") else scope, origin="images.config/cluster")
+            scope, RegistryEntry(scope, "" if scope.startswith("*.") else scope, origin="images.config/cluster")
         )
     return tuple(
         msgspec.structs.replace(

@@ -18,8 +18,8 @@ from polyarch.kube.resources import CONFIGMAPS, Resource
 from polyarch.kube.responses import Listing
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.objects import PartialObjectMetadata
-from polyarch.oci.answer import Inspection
-from polyarch.oci.concurrent import map_concurrently
+from polyarch.oci.inspection import Inspection
+from polyarch.oci.traffic.concurrency import map_concurrently
 from polyarch.placement import names
 from polyarch.placement.facts import ClusterFacts
 from polyarch.reports.document import Report

@@ -17,8 +17,8 @@ from polyarch.kube.rbac import rule
 from polyarch.kube.resources import LEASES, SECRETS
 from polyarch.kube.store import Change
 from polyarch.objects import Secret
-from polyarch.oci.auth.credential_providers import ProviderCredentials
-from polyarch.oci.auth.entries import Credential
+from polyarch.oci.auth.credential_plugins import ProviderCredentials
+from polyarch.oci.auth.credentials import Credential
 from polyarch.placement import names
 from polyarch.run.registries import PULL_SECRET, OpenShift, ReloadableInspector, open_registries, served_by
 from polyarch.run.settings import RegistrySettings, TaintRoleSettings

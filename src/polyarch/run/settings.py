@@ -9,7 +9,7 @@ from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.operator.settings import OperatorSettings
 
 if TYPE_CHECKING:  # roles that ask no registry do not load what asks them (PL-810)
-    from polyarch.oci.auth.credential_providers import ProviderConfiguration
+    from polyarch.oci.auth.credential_plugins import ProviderConfiguration
     from polyarch.taints.api import ArchitectureTaints
 
 LogFormat = Literal["json", "console"]

@@ -21,44 +21,39 @@ from polyarch.kube import config
 from polyarch.kube.client import Client
 from polyarch.kube.resources import PODS
 from polyarch.names import DEFAULT_NAMESPACE
-from polyarch.sandbox import operator, processes
-from polyarch.sandbox.binaries import search as binaries
-from polyarch.sandbox.binaries.versions import KUBERNETES
-from polyarch.sandbox.control_plane import starting as controlplane
-from polyarch.sandbox.control_plane.certificates import Pki
-from polyarch.sandbox.control_plane.components import Layout
-from polyarch.sandbox.control_plane.health import Health, ask
-from polyarch.sandbox.control_plane.kubeconfigs import context_name
-from polyarch.sandbox.egress import service as egress
-from polyarch.sandbox.errors import ProcessFailed, SandboxError
-from polyarch.sandbox.locks import file_lock
-from polyarch.sandbox.network import sockets
-from polyarch.sandbox.network.listeners import free_pod_network
-from polyarch.sandbox.nodes import service as nodes
+from polyarch.sandbox import binaries, operator, processes
+from polyarch.sandbox import control_plane as controlplane
+from polyarch.sandbox.certificates import Pki, context_name
+from polyarch.sandbox.control_plane import Health, Layout, ask
+from polyarch.sandbox.errors import ProcessFailed, Progress, SandboxError, Silent
+from polyarch.sandbox.files import file_lock
+from polyarch.sandbox.network import free_pod_network, prepare_sockets
 from polyarch.sandbox.nodes.pods import Pod
 from polyarch.sandbox.pods import containers
 from polyarch.sandbox.processes import Command, Record, is_running
-from polyarch.sandbox.progress import Progress, Silent
-from polyarch.sandbox.registry import catalogue, service
+from polyarch.sandbox.registry.images import FAMILIAR
 from polyarch.sandbox.registry.seed import Registry
-from polyarch.sandbox.state import (
-    Folder,
-    Ports,
-    Settings,
-    State,
-    choose_ports,
-    is_free,
-    joined,
-    recorded,
-    state_home,
+from polyarch.sandbox.services import (
+    EGRESS_PROCESS,
+    NODES_PROCESS,
+    egress_probes,
+    registered_nodes,
+    registry_address,
+    registry_probes,
+    start_egress,
+    start_nodes,
+    start_registry,
+    write_registry_files,
 )
+from polyarch.sandbox.state import Folder, Ports, Settings, State, choose_ports, is_free, joined, recorded, state_home
 from polyarch.sandbox.tasks import together, until
+from polyarch.sandbox.versions import KUBERNETES
 
 OWNER_WATCH = "owner-watch"
 STOP_ORDER = (
     (OWNER_WATCH,),
-    (nodes.NAME,),
-    ("kube-controller-manager", "kube-scheduler", "registry-front", egress.NAME),
+    (NODES_PROCESS,),
+    ("kube-controller-manager", "kube-scheduler", "registry-front", EGRESS_PROCESS),
     ("kube-apiserver", "registry"),
     ("etcd",),
 )
@@ -99,7 +94,7 @@ class Sandbox:
     @property
     def registry(self) -> Registry:
         """The registry: its address, and how to push to it."""
-        return Registry(service.address(self.layout), self.folder)
+        return Registry(registry_address(self.layout), self.folder)
 
     @property
     def registries_conf(self) -> Path:
@@ -220,20 +215,20 @@ class Sandbox:
     async def _bring_up(self, progress: Progress) -> None:
         layout = self.layout
         if self.state.owner is not None:
-            arguments = (sys.executable, "-m", "polyarch.sandbox.owner", str(self.folder.root))
+            arguments = (sys.executable, "-m", "polyarch.sandbox.reaper", str(self.folder.root))
             log = str(self.folder.log(OWNER_WATCH))
             watch = Command(name=OWNER_WATCH, arguments=arguments, environment=layout.environment, log=log)
             await controlplane.ensure(layout, watch)
         await self._stop_older(self.folder)
-        sockets.prepare(self.folder.root)
+        prepare_sockets(self.folder.root)
         controlplane.write_files(layout, dt.datetime.now(dt.UTC))
-        service.write_files(layout, self.state.settings.registries_conf)
+        write_registry_files(layout, self.state.settings.registries_conf)
         operator.write_values(layout, self.state.settings)
         await together([controlplane.start(layout, progress), self._registry(layout)])
         async with self.client() as client:
             wanted = sum(self.state.settings.nodes.values())
             progress.step(f"starting {wanted} node{'s' if wanted != 1 else ''}")
-            await together([nodes.start(layout, client, self.state.settings), egress.start(layout, client)])
+            await together([start_nodes(layout, client, self.state.settings), start_egress(layout, client)])
 
     async def _as_wanted(self, progress: Progress) -> None:
         if self.state.settings.polyarch:
@@ -271,9 +266,9 @@ class Sandbox:
         self._remember(installed=False)
 
     async def _registry(self, layout: Layout) -> None:
-        registry = await service.start(layout)
+        registry = await start_registry(layout)
         if self.state.settings.seed_images:
-            await registry.seed(catalogue.FAMILIAR)
+            await registry.seed(FAMILIAR)
 
     def remember_merge(self, kubeconfig: str) -> None:
         """Record that our context was merged into this kubeconfig, so that deleting the sandbox removes it there."""
@@ -300,7 +295,7 @@ class Sandbox:
         await Sandbox._stop_older(folder)
         for stage in STOP_ORDER:
             await processes.stop([running[name] for name in stage if name in running], records=folder.records)
-            if nodes.NAME in stage and nodes.NAME not in besides:
+            if NODES_PROCESS in stage and NODES_PROCESS not in besides:
                 await containers.end_all(folder.root)
 
     @staticmethod
@@ -313,7 +308,7 @@ class Sandbox:
     async def health(self) -> list[Health]:
         """The health of each component, probed now."""
         layout = self.layout
-        probes = controlplane.probes(layout) | service.probes(layout) | egress.probes(layout)
+        probes = controlplane.probes(layout) | registry_probes(layout) | egress_probes(layout)
         found = []
         for name, record in self.records().items():
             if not is_running(record):
@@ -325,7 +320,7 @@ class Sandbox:
     async def nodes(self) -> list[tuple[str, str, bool]]:
         """(name, architecture, ready) of every node."""
         async with self.client() as client:
-            found = await nodes.registered(client)
+            found = await registered_nodes(client)
         return [
             (node.metadata.name, (node.metadata.labels or {}).get("kubernetes.io/arch", ""), node.takes_pods)
             for node in found

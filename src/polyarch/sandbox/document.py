@@ -1,14 +1,13 @@
 """The JSON document of ``polyarch up``, ``status`` and ``up --demo`` with ``-o json`` (SB-010).
 
-``schemaVersion`` is ``polyarch.dev/sandbox/v1``. Members may be added; none is renamed or changes its meaning.
-"""
+``schemaVersion`` is ``polyarch.dev/sandbox/v1``. Members may be added; none is renamed or changes its meaning."""
 
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.control_plane.health import Health
+from polyarch.sandbox.control_plane import Health
 from polyarch.sandbox.processes import Record, memory_of
 
 SCHEMA_VERSION = "polyarch.dev/sandbox/v1"
@@ -60,7 +59,7 @@ class Milliseconds(msgspec.Struct, frozen=True, rename="camel"):
     running: float | None = None
 
 
-class Without(msgspec.Struct, frozen=True, rename="camel"):
+class PodWithoutPolyarch(msgspec.Struct, frozen=True, rename="camel"):
     """The same pod with polyarch switched off."""
 
     node: str = ""
@@ -84,7 +83,7 @@ class DemoPod(msgspec.Struct, frozen=True, rename="camel"):
     milliseconds: Milliseconds
     requests: int
     """polyarch's API requests for this pod, from the audit log."""
-    without: Without | None = None
+    without: PodWithoutPolyarch | None = None
 
 
 class DemoOperator(msgspec.Struct, frozen=True, rename="camel", kw_only=True):

@@ -1,5 +1,7 @@
 """Errors of the sandbox. The text of each is the message for the user: what failed, what was expected, what to do."""
 
+from typing import Protocol
+
 
 class SandboxError(Exception):
     """The sandbox could not do what was asked."""
@@ -11,3 +13,26 @@ class BinariesUnavailable(SandboxError):  # noqa: N818  errors are named for wha
 
 class ProcessFailed(SandboxError):  # noqa: N818
     """A component ended or did not become healthy; the message holds the last lines of its log."""
+
+
+# -- Progress reports of the sandbox, independent of where they are shown: a terminal, a pipe, a test.
+
+
+class Progress(Protocol):
+    """Receives progress. ``step`` begins a step, which lasts until the next one; ``advance`` reports within it."""
+
+    def step(self, text: str) -> None:
+        """A new step begins; ``text`` names it in a few words."""
+
+    def advance(self, done: int, total: int, detail: str = "") -> None:
+        """``done`` of ``total`` units of the current step are finished; ``total`` 0 means unknown."""
+
+
+class Silent:
+    """Shows nothing."""
+
+    def step(self, text: str) -> None:
+        """Not shown."""
+
+    def advance(self, done: int, total: int, detail: str = "") -> None:
+        """Not shown."""

@@ -34,9 +34,8 @@ from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
 from polyarch.numa.names import OPERATOR_SINGLETON, SCHEDULER, SCHEDULER_SINGLETON
 from polyarch.objects import PartialObjectMetadata, Unstructured
 from polyarch.placement import names
-from polyarch.sandbox.control_plane.components import PROXY_VARIABLES, Layout
-from polyarch.sandbox.errors import ProcessFailed, SandboxError
-from polyarch.sandbox.progress import Progress
+from polyarch.sandbox.control_plane import PROXY_VARIABLES, Layout
+from polyarch.sandbox.errors import ProcessFailed, Progress, SandboxError
 from polyarch.sandbox.state import Settings
 from polyarch.sandbox.tasks import until
 

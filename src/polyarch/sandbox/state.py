@@ -2,8 +2,7 @@
 
 ``$XDG_STATE_HOME/polyarch/sandbox/<name>/`` holds everything of one sandbox, so ``down`` and ``up`` find the same
 cluster again and several sandboxes can run side by side. Ports lie below the range that the kernel uses for outgoing
-connections. They are chosen under a lock, and never collide with those of another sandbox, running or not.
-"""
+connections. They are chosen under a lock, and never collide with those of another sandbox, running or not."""
 
 import contextlib
 import itertools
@@ -20,9 +19,8 @@ import msgspec
 from polyarch.platforms import KNOWN_ARCHITECTURES
 from polyarch.sandbox.errors import SandboxError
 from polyarch.sandbox.files import write_json
-from polyarch.sandbox.kubelet_model.layout import Numa
-from polyarch.sandbox.network import sockets
-from polyarch.sandbox.network.addresses import DEFAULT_POD_NETWORK
+from polyarch.sandbox.kubelet_model.layout import NumaLayout
+from polyarch.sandbox.network import DEFAULT_POD_NETWORK, remove_sockets
 from polyarch.sandbox.processes import Record
 
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
@@ -59,14 +57,14 @@ class Taint(msgspec.Struct, frozen=True):
         return cls(match[1], match[2], match[3] or "", match[4])
 
 
-class Batch(msgspec.Struct, frozen=True, array_like=True):
+class NodeBatch(msgspec.Struct, frozen=True, array_like=True):
     """Nodes of one architecture that joined the fleet together."""
 
     architecture: str
     count: int
 
 
-def joined(fleet: Sequence[Batch], nodes: Mapping[str, int]) -> tuple[Batch, ...]:
+def joined(fleet: Sequence[NodeBatch], nodes: Mapping[str, int]) -> tuple[NodeBatch, ...]:
     """The batches of a fleet after it has grown to these counts.
 
     A node's number is its place among all batches. So a node keeps its number, and with it address and zone, when
@@ -76,7 +74,7 @@ def joined(fleet: Sequence[Batch], nodes: Mapping[str, int]) -> tuple[Batch, ...
     for batch in fleet:
         known[batch.architecture] = known.get(batch.architecture, 0) + batch.count
     more = {architecture: count - known.get(architecture, 0) for architecture, count in nodes.items()}
-    return (*fleet, *(Batch(architecture, count) for architecture, count in more.items() if count > 0))
+    return (*fleet, *(NodeBatch(architecture, count) for architecture, count in more.items() if count > 0))
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -84,7 +82,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     name: str = DEFAULT_NAME
     nodes: dict[str, int] = msgspec.field(default_factory=DEFAULT_NODES.copy)
-    numa: Numa | None = None
+    numa: NumaLayout | None = None
     taints: tuple[Taint, ...] = ()
     register_taints: tuple[Taint, ...] = ()
     """``--register-with-taints``: taints of a node's first moment; nobody sets or removes them afterwards."""
@@ -161,7 +159,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     settings: Settings
     ports: Ports
-    fleet: tuple[Batch, ...] = ()
+    fleet: tuple[NodeBatch, ...] = ()
     """All nodes there ever were, in the order in which they joined."""
     pod_network: int = DEFAULT_POD_NETWORK
     """The second number of its pods' addresses; no other sandbox has it."""
@@ -240,7 +238,7 @@ class Folder:
     def delete(self) -> None:
         """Delete the folder; the lock beside it stays."""
         if self.root.exists():
-            sockets.remove(self.root)
+            remove_sockets(self.root)
             shutil.rmtree(self.root)
 
 

@@ -17,7 +17,7 @@ from polyarch.kube.patches import JsonPatch, MergePatch, add, pointer, replace, 
 from polyarch.kube.resources import DAEMONSETS, NAMESPACES, NODES, PODS, Ref
 from polyarch.kube.schema import without_nulls
 from polyarch.objects import DaemonSet, Key, Node, PartialObjectMetadata, Pod
-from polyarch.oci.concurrent import map_concurrently
+from polyarch.oci.traffic.concurrency import map_concurrently
 from polyarch.taints.api import (
     ARCHITECTURE_TAINTS,
     DEGRADED,

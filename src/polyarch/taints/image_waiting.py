@@ -16,7 +16,7 @@ from polyarch.images.waiting import LookupKey, WaitingPods
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.queue import WorkQueue
 from polyarch.objects import Key
-from polyarch.oci.answer import Inspection
+from polyarch.oci.inspection import Inspection
 from polyarch.taints.pod_rules import Case, assess
 
 ABSENT_EVERY: Final = 60.0

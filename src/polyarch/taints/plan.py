@@ -17,7 +17,7 @@ from polyarch.images.pod_images import images_of
 from polyarch.kube.patches import Operation
 from polyarch.kube.resources import few
 from polyarch.objects import Key, Node, Pod
-from polyarch.oci.answer import Inspection
+from polyarch.oci.inspection import Inspection
 from polyarch.platforms import KNOWN_ARCHITECTURES
 from polyarch.selectors import LabelSelector, LabelSelectorRequirement
 from polyarch.taints.api import ArchitectureTaintsSpec

@@ -16,7 +16,7 @@ import msgspec
 from polyarch.images.constraints import OPEN, NodeConstraints, constraints_of, reach, system_of
 from polyarch.images.pod_images import ImageEffect, ImageFacts, ImageUse, image_facts, images_of
 from polyarch.objects import DaemonSet, Pod
-from polyarch.oci.answer import Inspection
+from polyarch.oci.inspection import Inspection
 from polyarch.platforms import NodePlatform, PlatformSet
 from polyarch.selectors import is_listed
 from polyarch.taints import names

@@ -22,7 +22,7 @@ from polyarch.kube.errors import Causes
 from polyarch.kube.patches import Operation
 from polyarch.kube.resources import DAEMONSETS, PODS
 from polyarch.objects import DaemonSet, Pod
-from polyarch.oci.answer import Inspection
+from polyarch.oci.inspection import Inspection
 from polyarch.taints import names
 from polyarch.taints.decision import Outcome, PodDecision, Progress, Reason
 from polyarch.taints.facts import TaintFacts

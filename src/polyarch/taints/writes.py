@@ -18,7 +18,7 @@ from polyarch.kube.requests import FIELD_MANAGER
 from polyarch.kube.resources import Ref, Resource
 from polyarch.kube.responses import Listing
 from polyarch.objects import Key, ObjectMeta
-from polyarch.oci.concurrent import map_concurrently
+from polyarch.oci.traffic.concurrency import map_concurrently
 
 AT_ONCE: Final = 8
 """Objects that are written at the same time."""

@@ -7,12 +7,11 @@ import pytest
 from hurried_clock import HurriedClock
 from image_parts import WritableRegistry
 
-from polyarch.oci.inspect import Inspector
+from polyarch.oci.inspector import Inspector
 from polyarch.oci.settings import CLUSTER
 from polyarch.oci.transport.addresses import AddressPolicy
-from polyarch.oci.transport.http import AiohttpTransport
-from polyarch.oci.transport.proxies import Proxies
-from polyarch.oci.transport.tls import Trust, TrustSettings
+from polyarch.oci.transport.http import AiohttpTransport, Proxies
+from polyarch.oci.transport.tls import TrustSettings, TrustStore
 
 BUILDER = msgspec.structs.replace(CLUSTER, max_wait=0.0, insecure_loopback=True)
 """As in the builder, but for registries of these tests, which are on loopback and have no TLS."""
@@ -51,7 +50,7 @@ def connect(stack, clock):
     def connect(*, policy=None, **settings):
         credentials = settings.pop("credentials", None)
         policy = policy or AddressPolicy()
-        trust = Trust(TrustSettings(system=False))
+        trust = TrustStore(TrustSettings(system=False))
         transport = AiohttpTransport(policy=policy, trust=trust, proxies=Proxies({}))
         stack.push_async_callback(transport.close)
         inspector = Inspector(

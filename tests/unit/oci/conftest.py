@@ -6,13 +6,12 @@ import pytest
 from hurried_clock import HurriedClock
 from scripted_registry import Answer, ScriptedRegistry
 
-from polyarch.oci.inspect import Inspector, InspectorSettings
+from polyarch.oci.inspector import Inspector, InspectorSettings
 from polyarch.oci.reference import parse
 from polyarch.oci.transport.addresses import AddressPolicy
-from polyarch.oci.transport.http import AiohttpTransport
-from polyarch.oci.transport.proxies import Proxies
-from polyarch.oci.transport.seam import Timeouts
-from polyarch.oci.transport.tls import Trust, TrustSettings
+from polyarch.oci.transport.http import AiohttpTransport, Proxies
+from polyarch.oci.transport.interface import Timeouts
+from polyarch.oci.transport.tls import TrustSettings, TrustStore
 
 
 @pytest.fixture
@@ -57,7 +56,7 @@ def make_inspector(stack, clock):
         settings = InspectorSettings(**{name: arguments.pop(name) for name in names & set(arguments)})
         policy = policy or AddressPolicy()
         if transport is None:
-            trust = Trust(TrustSettings(system=False))
+            trust = TrustStore(TrustSettings(system=False))
             transport = AiohttpTransport(
                 policy=policy, trust=trust, timeouts=timeouts or Timeouts(), proxies=Proxies({})
             )

@@ -2,15 +2,7 @@
 
 import pytest
 
-from polyarch.oci.answer import (
-    ERROR_CODES,
-    Entry,
-    Inspection,
-    InspectionError,
-    Status,
-    common,
-    error_class_of,
-)
+from polyarch.oci.inspection import ERROR_CODES, Entry, Inspection, InspectionError, Status, common, error_class_of
 from polyarch.oci.reference import parse
 from polyarch.platforms import Platform, PlatformSet
 

@@ -10,20 +10,19 @@ import trustme
 from scripted_registry import digest_of
 
 from polyarch.clock import SystemClock
-from polyarch.oci.answer import Status
-from polyarch.oci.auth.credentials import KeyringCredentials
-from polyarch.oci.auth.keyring import Document
-from polyarch.oci.cache.disk import DiskCache
-from polyarch.oci.cache.memory import Cache
-from polyarch.oci.inspect import InspectorSettings
+from polyarch.oci.auth.credential_stores import KeyringCredentials
+from polyarch.oci.auth.credentials import Document
+from polyarch.oci.cache import Cache
+from polyarch.oci.disk_cache import DiskCache
+from polyarch.oci.inspection import Status
+from polyarch.oci.inspector import InspectorSettings
 from polyarch.oci.mirrors.sources import Configuration
 from polyarch.oci.reference import InvalidReference, parse
-from polyarch.oci.traffic.pacing import FAILURES_TO_OPEN
+from polyarch.oci.traffic.rate_limiter import FAILURES_TO_OPEN
 from polyarch.oci.transport.addresses import AddressPolicy
-from polyarch.oci.transport.http import AiohttpTransport
-from polyarch.oci.transport.proxies import Proxies
-from polyarch.oci.transport.seam import Timeouts
-from polyarch.oci.transport.tls import Trust, TrustSettings
+from polyarch.oci.transport.http import AiohttpTransport, Proxies
+from polyarch.oci.transport.interface import Timeouts
+from polyarch.oci.transport.tls import TrustSettings, TrustStore
 
 DOCKER_LIST = "application/vnd.docker.distribution.manifest.list.v2+json"
 SCHEMA1_SIGNED = "application/vnd.docker.distribution.manifest.v1+prettyjws"
@@ -718,7 +717,7 @@ class TestTrust:
         authority.cert_pem.write_to_path(tmp_path / "ca.pem")
         registry = await start_registry(ssl_context=context)
         registry.push_index("team/app", "1", "linux/amd64", "linux/arm64")
-        trust = Trust(TrustSettings.of(ca=[str(tmp_path / "ca.pem")], system_directories=()))
+        trust = TrustStore(TrustSettings.of(ca=[str(tmp_path / "ca.pem")], system_directories=()))
         for run in (first, "verified"):
             transport = AiohttpTransport(policy=AddressPolicy(), trust=trust, proxies=Proxies({}))
             hosts = frozenset({registry.host}) if run == "insecure" else frozenset()

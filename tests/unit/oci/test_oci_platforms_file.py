@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from polyarch.oci.answer import Inspection, Status
+from polyarch.oci.inspection import Inspection, Status
 from polyarch.oci.platforms_file import AnswerFile, InvalidAnswers
 from polyarch.oci.reference import parse
 

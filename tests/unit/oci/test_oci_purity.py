@@ -10,25 +10,21 @@ import pytest
 import polyarch.oci
 
 PURE = (
-    "answer",
     "auth.challenges",
     "documents",
-    "image.flattening",
+    "image.entrypoint",
+    "image.layers",
     "image.parsing",
-    "layers.archive",
-    "layers.elf",
-    "layers.program",
+    "inspection",
+    "lru_cache",
     "mirrors.hosts_toml",
-    "mirrors.mirror_objects",
     "mirrors.registries_conf",
-    "mirrors.short_names",
     "mirrors.sources",
     "mirrors.toml_files",
     "platforms_file",
     "reference",
     "signature_policy",
     "write.assembly",
-    "write.recipe",
 )
 
 

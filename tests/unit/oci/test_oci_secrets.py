@@ -7,12 +7,12 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from scripted_registry import BODY
 
-from polyarch.oci.answer import Status
-from polyarch.oci.auth.entries import ANONYMOUS, Credential
-from polyarch.oci.cache.memory import Cache
+from polyarch.oci.auth.credentials import ANONYMOUS, Credential
+from polyarch.oci.cache import Cache
+from polyarch.oci.cache_sharing import CacheExporter, drained
+from polyarch.oci.inspection import Status
 from polyarch.oci.metrics import RegistryMetrics
 from polyarch.oci.mirrors.sources import Configuration
-from polyarch.oci.sharing import Exporter, drained
 from polyarch.oci.transport.addresses import AddressPolicy
 
 MARKER = "MARKER-5ecret"
@@ -131,7 +131,7 @@ async def test_no_secret_comes_out(registry, make_inspector, ref, answer, clock,
         *notices,
         generate_latest(collected).decode(),
         repr(inspector.sources(ref("team/app:1"))),
-        drained(Exporter(cache, clock).steps([CREDENTIALS[credential]])).decode("latin-1"),
+        drained(CacheExporter(cache, clock).steps([CREDENTIALS[credential]])).decode("latin-1"),
         *capfd.readouterr(),
     ]
     assert [text for text in shown if MARKER in text] == []

@@ -8,29 +8,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyarch.oci.answer import Entry, Status
-from polyarch.oci.auth.entries import Credential
-from polyarch.oci.cache.image_reading import VERSION, Reading
-from polyarch.oci.cache.memory import Cache, Place, TagRecord
-from polyarch.oci.sharing import LIMIT, SETTLED, DamagedExport, Exporter, Importer, drained
+from polyarch.oci.auth.credentials import Credential
+from polyarch.oci.cache import VERSION, Cache, ImageReading, RepositoryLocation, TagRecord
+from polyarch.oci.cache_sharing import LIMIT, SETTLED, CacheExporter, CacheImporter, DamagedExport, drained
+from polyarch.oci.inspection import Entry, Status
 from polyarch.platforms import Platform
 
 GLOBAL = Credential("global", "pull-secret-marker", source="openshift-config/pull-secret", key="r.example")
-PUBLIC, SHARED, PRIVATE = (Place("r.example", name) for name in ("public", "shared", "private"))
+PUBLIC, SHARED, PRIVATE = (RepositoryLocation("r.example", name) for name in ("public", "shared", "private"))
 TTL = {"seconds": 3600.0, "public_seconds": 3600.0}
 
 
 def export_readings(cache, clock, *, shared=(), limit=LIMIT, shared_as=""):
-    return drained(Exporter(cache, clock, limit=limit).steps(shared, shared_as=shared_as))
+    return drained(CacheExporter(cache, clock, limit=limit).steps(shared, shared_as=shared_as))
 
 
 def import_readings(body, cache, clock, *, shared=(), shared_as=""):
-    return drained(Importer(cache, clock).steps(body, shared, shared_as=shared_as))
+    return drained(CacheImporter(cache, clock).steps(body, shared, shared_as=shared_as))
 
 
 def reading(number):
     digest = f"sha256:{number:064x}"
-    return Reading(digest, "index", "application/x", Status.RESOLVED, (Entry(Platform("linux", "arm64"), digest),))
+    return ImageReading(digest, "index", "application/x", Status.RESOLVED, (Entry(Platform("linux", "arm64"), digest),))
 
 
 @pytest.fixture
@@ -119,7 +118,7 @@ def test_an_import_never_says_that_a_tag_was_checked_just_now(leader, clock):
 
 def test_equal_content_gives_equal_bytes_whatever_was_used_and_wherever_it_is(leader, clock):
     """PL-410: only what changed is written, by the next leader too."""
-    exporter = Exporter(leader, clock)
+    exporter = CacheExporter(leader, clock)
     body = drained(exporter.steps([GLOBAL]))
     clock.advance(40)
     leader.reading(reading(0).digest)
@@ -142,7 +141,7 @@ def test_another_shared_credential_takes_the_public_part_alone(leader, clock):
 
 def test_what_the_last_import_had_is_not_read_again(leader, clock):
     webhook = Cache(clock)
-    importer = Importer(webhook, clock)
+    importer = CacheImporter(webhook, clock)
     body = export_readings(leader, clock)
     assert drained(importer.steps(body)) == 1
     leader.put_reading(reading(7), PUBLIC, public=True)
@@ -165,8 +164,8 @@ def test_ten_thousand_readings_leave_time_for_others_in_between(clock):
     cache.put_proof(PUBLIC, "")
     for number in range(1000):
         cache.put_reading(reading(number), PUBLIC, public=True)
-    assert sum(1 for _ in Exporter(cache, clock).steps()) >= 20
-    assert sum(1 for _ in Importer(Cache(clock), clock).steps(export_readings(cache, clock))) >= 20
+    assert sum(1 for _ in CacheExporter(cache, clock).steps()) >= 20
+    assert sum(1 for _ in CacheImporter(Cache(clock), clock).steps(export_readings(cache, clock))) >= 20
 
 
 def test_the_cache_counts_what_is_new_apart_from_what_is_only_checked_again(clock):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from polyarch.oci.answer import InspectionError, InspectionWarning, Status
+from polyarch.oci.inspection import InspectionError, InspectionWarning, Status
 from polyarch.oci.reference import parse
 from polyarch.oci.signature_policy import InvalidPolicy, SignaturePolicy
 

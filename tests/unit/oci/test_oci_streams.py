@@ -7,13 +7,12 @@ import pytest
 from aiohttp import web
 from scripted_registry import Answer, digest_of
 
-from polyarch.oci.concurrent import map_concurrently
 from polyarch.oci.reference import parse
+from polyarch.oci.traffic.concurrency import map_concurrently
 from polyarch.oci.traffic.failures import Failure
-from polyarch.oci.transport.http import AiohttpTransport
-from polyarch.oci.transport.proxies import Proxies
-from polyarch.oci.transport.seam import Timeouts, TransportError
-from polyarch.oci.transport.tls import Trust, TrustSettings
+from polyarch.oci.transport.http import AiohttpTransport, Proxies
+from polyarch.oci.transport.interface import Timeouts, TransportError
+from polyarch.oci.transport.tls import TrustSettings, TrustStore
 
 
 @pytest.fixture
@@ -43,7 +42,7 @@ def serve(exits):
 def transport(exits):
     def make(**timeouts):
         transport = AiohttpTransport(
-            trust=Trust(TrustSettings(system=False)), proxies=Proxies({}), timeouts=Timeouts(**timeouts)
+            trust=TrustStore(TrustSettings(system=False)), proxies=Proxies({}), timeouts=Timeouts(**timeouts)
         )
         exits.push_async_callback(transport.close)
         return transport

@@ -11,10 +11,9 @@ import json
 import pytest
 from scripted_registry import OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Answer, encode
 
-from polyarch.oci.cache.disk import DiskCache
-from polyarch.oci.cache.image_reading import VERSION
-from polyarch.oci.cache.memory import Cache
-from polyarch.oci.sharing import DamagedExport, Exporter, Importer, drained
+from polyarch.oci.cache import VERSION, Cache
+from polyarch.oci.cache_sharing import CacheExporter, CacheImporter, DamagedExport, drained
+from polyarch.oci.disk_cache import DiskCache
 
 DOCKER_LIST = "application/vnd.docker.distribution.manifest.list.v2+json"
 SCHEMA1 = "application/vnd.docker.distribution.manifest.v1+json"
@@ -208,9 +207,9 @@ def process(make_inspector, clock):
     def start(*, restored=None):
         cache = Cache(clock)
         if restored is not None:
-            drained(Importer(cache, clock).steps(restored))
+            drained(CacheImporter(cache, clock).steps(restored))
         inspector = make_inspector(public_probe=True, cache=cache, attempts=1)
-        return inspector, lambda: drained(Exporter(cache, clock).steps())
+        return inspector, lambda: drained(CacheExporter(cache, clock).steps())
 
     return start
 
@@ -295,8 +294,8 @@ async def test_readings_of_the_first_format_are_not_restored(process, registry, 
     document["version"] = version
     forged, cache = gzip.compress(encode(document)), Cache(clock)
     if restored:
-        assert drained(Importer(cache, clock).steps(forged)) == 1
+        assert drained(CacheImporter(cache, clock).steps(forged)) == 1
         return
     with pytest.raises(DamagedExport, match="version"):
-        drained(Importer(cache, clock).steps(forged))
+        drained(CacheImporter(cache, clock).steps(forged))
     assert list(cache.readings()) == []

@@ -9,7 +9,7 @@ from placement_world import failed, pod
 from polyarch.images.fair_queue import MAX_CONCURRENT_PER_HOST
 from polyarch.kube.controller import Result
 from polyarch.kube.errors import ServerTimeout
-from polyarch.oci.answer import Inspection
+from polyarch.oci.inspection import Inspection
 from polyarch.oci.reference import Reference, parse
 from polyarch.placement import names
 from polyarch.placement.pod_state import QUEUED_TIMEOUT

@@ -7,12 +7,11 @@ import msgspec
 import pytest
 from scripted_registry import OCI_INDEX, Answer, ScriptedRegistry
 
-from polyarch.oci.inspect import Inspector
+from polyarch.oci.inspector import Inspector
 from polyarch.oci.settings import PLACEMENT
 from polyarch.oci.transport.addresses import AddressPolicy
-from polyarch.oci.transport.http import AiohttpTransport
-from polyarch.oci.transport.proxies import Proxies
-from polyarch.oci.transport.tls import Trust, TrustSettings
+from polyarch.oci.transport.http import AiohttpTransport, Proxies
+from polyarch.oci.transport.tls import TrustSettings, TrustStore
 from polyarch.placement import names
 
 HTML = {"Content-Type": "text/html; charset=utf-8"}
@@ -43,7 +42,7 @@ async def registry(stack):
 async def asking(worlds, stack):
     """A controller that asks real registries, on the clock of the test."""
     policy = AddressPolicy.of("cluster", allow=["127.0.0.0/8"])
-    transport = AiohttpTransport(policy=policy, trust=Trust(TrustSettings(system=False)), proxies=Proxies({}))
+    transport = AiohttpTransport(policy=policy, trust=TrustStore(TrustSettings(system=False)), proxies=Proxies({}))
     stack.push_async_callback(transport.close)
     settings = msgspec.structs.replace(PLACEMENT, insecure_loopback=True)
 

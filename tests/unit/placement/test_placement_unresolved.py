@@ -22,7 +22,7 @@ from placement_cases import (
     zone,
 )
 
-from polyarch.oci.answer import Entry, Inspection
+from polyarch.oci.inspection import Entry, Inspection
 from polyarch.placement import names
 from polyarch.placement.decision import LookupProgress, PlacementOutcome, Reason
 from polyarch.placement.rules import decide, without_affinity

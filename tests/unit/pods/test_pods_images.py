@@ -9,7 +9,7 @@ from placement_cases import APP, SIDE, answers, controlled, failure, index, look
 from polyarch.images import pod_images as images
 from polyarch.images.pod_images import ImageEffect, ImageUse, image_facts, images_of, usable_now
 from polyarch.objects import Pod
-from polyarch.oci.answer import Inspection, InspectionError, SourceUsed
+from polyarch.oci.inspection import Inspection, InspectionError, SourceUsed
 from polyarch.placement.decision import LookupProgress, Reason
 from polyarch.placement.rules import decide
 

@@ -16,8 +16,7 @@ from polyarch.clock import SystemClock
 from polyarch.kube.metrics import Metrics
 from polyarch.oci.mirrors.sources import Blocked, Configuration, sources
 from polyarch.oci.mirrors.toml_files import InvalidConfiguration
-from polyarch.oci.mirrors.unqualified import unqualified
-from polyarch.oci.reference import parse
+from polyarch.oci.reference import parse, unqualified
 from polyarch.oci.transport.addresses import InvalidSetting
 from polyarch.run.logs import Verbosity, configure
 from polyarch.run.registries import host_certificates, open_registries, registry_rules, search_registries

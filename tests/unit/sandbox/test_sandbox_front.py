@@ -13,7 +13,7 @@ from aiohttp.test_utils import TestServer
 
 from polyarch.oci.auth.challenges import parse_challenges
 from polyarch.sandbox.registry.access import ADMINISTRATOR, AccessFile, AccessList, Repository, parse_basic
-from polyarch.sandbox.registry.front import Front, Tokens, parse_path, repository_of
+from polyarch.sandbox.registry.proxy import RegistryProxy, Tokens, parse_path, repository_of
 
 ACCESS = AccessList(
     administrator_password="secret",
@@ -65,7 +65,7 @@ def access(tmp_path: Path) -> AccessFile:
 async def client(
     storage: tuple[Storage, str], access: AccessFile, log: io.BytesIO
 ) -> AsyncIterator[aiohttp.ClientSession]:
-    front = Front(access, storage=storage[1], address="127.0.0.1:5000", log=log)
+    front = RegistryProxy(access, storage=storage[1], address="127.0.0.1:5000", log=log)
     server = TestServer(front.application(), host="127.0.0.1")
     await server.start_server()
     async with aiohttp.ClientSession(f"http://127.0.0.1:{server.port}") as session:
@@ -198,7 +198,9 @@ async def test_sb_010_every_request_is_one_line_of_the_log(client: aiohttp.Clien
 
 
 async def test_sb_005_storage_that_is_away_is_said_to_be(access: AccessFile, unused_tcp_port: int) -> None:
-    front = Front(access, storage=f"http://127.0.0.1:{unused_tcp_port}", address="127.0.0.1:1", log=io.BytesIO())
+    front = RegistryProxy(
+        access, storage=f"http://127.0.0.1:{unused_tcp_port}", address="127.0.0.1:1", log=io.BytesIO()
+    )
     async with TestServer(front.application(), host="127.0.0.1") as server, aiohttp.ClientSession() as session:
         assert await status(session, f"http://127.0.0.1:{server.port}/v2/a/manifests/1") == 503
         assert await status(session, f"http://127.0.0.1:{server.port}/healthz") == 503

@@ -11,13 +11,12 @@ import pytest
 from polyarch.oci.image.parsing import read_index
 from polyarch.platforms import Platform
 from polyarch.sandbox.errors import SandboxError
-from polyarch.sandbox.registry import catalogue, images
-from polyarch.sandbox.registry.catalogue import FAMILIAR, Described
-from polyarch.sandbox.registry.images import Manifest
+from polyarch.sandbox.registry import images
+from polyarch.sandbox.registry.images import FAMILIAR, DescribedImage, Manifest, read_descriptions
 
 
-def read(value: object, name: str = "quay.io/acme/app:1") -> Described:
-    (described,) = catalogue.read({name: value})
+def read(value: object, name: str = "quay.io/acme/app:1") -> DescribedImage:
+    (described,) = read_descriptions({name: value})
     return described
 
 
@@ -158,13 +157,13 @@ def test_sb_005_digests_of_the_platforms_are_told() -> None:
 )
 def test_sb_010_what_cannot_be_pushed_is_refused_with_file_and_reference(data: object, message: str) -> None:
     with pytest.raises(SandboxError) as caught:
-        catalogue.read(data, "seed.yaml")  # type: ignore[arg-type]
+        read_descriptions(data, "seed.yaml")  # type: ignore[arg-type]
     assert str(caught.value).startswith("seed.yaml: ")
     assert message in str(caught.value)
 
 
 def test_sb_010_a_platforms_file_can_be_pushed_as_it_is() -> None:
-    described = catalogue.read(
+    described = read_descriptions(
         {
             "a:1": {
                 "platforms": ["linux/amd64"],
@@ -179,7 +178,7 @@ def test_sb_010_a_platforms_file_can_be_pushed_as_it_is() -> None:
 
 
 def test_sb_010_images_may_stand_under_a_key_of_their_own() -> None:
-    (described,) = catalogue.read({"images": {"nginx": ["linux/amd64"]}})
+    (described,) = read_descriptions({"images": {"nginx": ["linux/amd64"]}})
     assert described.reference.canonical == "docker.io/library/nginx:latest"
 
 
@@ -191,6 +190,6 @@ def test_sb_005_users_make_a_repository_private() -> None:
 
 
 def test_sb_005_familiar_names_are_understood_and_have_the_platforms_one_expects() -> None:
-    described = {each.reference.familiar: each for each in catalogue.read(FAMILIAR)}
+    described = {each.reference.familiar: each for each in read_descriptions(FAMILIAR)}
     assert Platform.parse("linux/s390x") in map(Platform.parse, described["nginx:1.27"].description.platforms)
     assert {"redis:7", "postgres:16"} <= set(described)

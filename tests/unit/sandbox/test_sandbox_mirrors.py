@@ -7,7 +7,7 @@ import pytest
 from polyarch.oci.mirrors.sources import Configuration, sources
 from polyarch.oci.reference import parse
 from polyarch.sandbox.errors import SandboxError
-from polyarch.sandbox.registry import mirrors
+from polyarch.sandbox.registry.seed import repository_here, write_registries_conf
 
 ADDRESS = "127.0.0.1:5000"
 
@@ -19,7 +19,7 @@ def asked(tmp_path: Path, image: str, own: str = "") -> list[tuple[str, str, boo
         (tmp_path / "own").mkdir(exist_ok=True)
         (tmp_path / "own" / "registries.conf").write_text(own)
         own_file = str(tmp_path / "own" / "registries.conf")
-    mirrors.write(tmp_path / "registries.conf", ADDRESS, own_file)
+    write_registries_conf(tmp_path / "registries.conf", ADDRESS, own_file)
     configuration = Configuration.load(tmp_path / "registries.conf", environ={})
     return [(each.host, each.repository, each.insecure) for each in sources(parse(image), configuration)]
 
@@ -36,7 +36,7 @@ def asked(tmp_path: Path, image: str, own: str = "") -> list[tuple[str, str, boo
 def test_sb_005_the_sandbox_is_the_only_place_asked(tmp_path: Path, image: str, repository: str) -> None:
     assert asked(tmp_path, image) == [(ADDRESS, repository, True)]
     reference = parse(image)
-    assert mirrors.repository_here(reference.registry, reference.repository, ADDRESS) == repository
+    assert repository_here(reference.registry, reference.repository, ADDRESS) == repository
 
 
 def test_sb_005_a_users_own_entry_wins_and_the_others_stay(tmp_path: Path) -> None:
@@ -62,4 +62,4 @@ def test_sb_005_a_users_file_that_is_none_is_named(tmp_path: Path, own: str, mes
 
 def test_sb_005_a_host_the_sandbox_does_not_stand_for_is_refused_with_what_to_write() -> None:
     with pytest.raises(SandboxError, match=r"unknown\.example\.org.*use 127\.0\.0\.1:5000/a/b"):
-        mirrors.repository_here("unknown.example.org", "a/b", ADDRESS)
+        repository_here("unknown.example.org", "a/b", ADDRESS)

@@ -6,15 +6,24 @@ from typing import Any
 import msgspec
 import pytest
 
-from polyarch.oci.answer import Entry, Inspection, InspectionError, Status
+from polyarch.oci.inspection import Entry, Inspection, InspectionError, Status
 from polyarch.oci.reference import parse
 from polyarch.platforms import Platform
-from polyarch.sandbox.kubelet_model.layout import Numa
-from polyarch.sandbox.nodes import fleet, lifecycle, reporting
-from polyarch.sandbox.nodes.lifecycle import Activity, Pulled, Run
+from polyarch.sandbox.kubelet_model.layout import NumaLayout
+from polyarch.sandbox.nodes import lifecycle, reporting
+from polyarch.sandbox.nodes import plans as fleet
+from polyarch.sandbox.nodes.lifecycle import (
+    CannotPull,
+    ContainerReason,
+    Pulled,
+    Runs,
+    SimulatedContainer,
+    Verdict,
+    WrongFormat,
+    verdict,
+)
 from polyarch.sandbox.nodes.pods import Pod
-from polyarch.sandbox.nodes.pulling import CannotPull, Runs, Verdict, WrongFormat, verdict
-from polyarch.sandbox.state import Batch, Settings, Taint, joined
+from polyarch.sandbox.state import NodeBatch, Settings, Taint, joined
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
@@ -85,7 +94,7 @@ class Node:
         self.pod = pod
         self.verdicts = verdicts
         self.now = NOW
-        self.runs: dict[str, Run] = lifecycle.recover(pod, NOW)
+        self.runs: dict[str, SimulatedContainer] = lifecycle.recover(pod, NOW)
         self.pulls: list[str] = []
 
     def advance(self, seconds: float = 0.0) -> "Node":
@@ -103,7 +112,7 @@ class Node:
             self.now += dt.timedelta(seconds=step.wait)
 
     @property
-    def activities(self) -> dict[str, Activity]:
+    def activities(self) -> dict[str, ContainerReason]:
         return {name: run.activity for name, run in self.runs.items()}
 
     @property
@@ -187,7 +196,7 @@ def test_sb_004_a_missing_platform_is_err_image_pull_then_backoff_then_tried_aga
 
 def test_sb_004_one_bad_container_does_not_stop_the_other() -> None:
     node = Node(make_pod("a", "b"), a=CannotPull("x")).advance()
-    assert node.activities == {"a": Activity.PULL_FAILED, "b": Activity.RUNNING}
+    assert node.activities == {"a": ContainerReason.PULL_FAILED, "b": ContainerReason.RUNNING}
     assert node.phase == "Pending"
 
 
@@ -204,13 +213,17 @@ INIT = ({"name": "one", "image": "one"}, {"name": "two", "image": "two"})
 
 def test_sb_004_init_containers_run_one_after_the_other_before_the_rest() -> None:
     node = Node(make_pod("a", init=INIT)).advance()
-    assert node.activities == {"one": Activity.RUNNING, "two": Activity.INITIALIZING, "a": Activity.INITIALIZING}
+    assert node.activities == {
+        "one": ContainerReason.RUNNING,
+        "two": ContainerReason.INITIALIZING,
+        "a": ContainerReason.INITIALIZING,
+    }
     assert node.container("a")["state"]["waiting"]["reason"] == "PodInitializing"
     assert conditions(node.status())["Initialized"] == "False"
     node.advance(1)
-    assert node.activities["two"] == Activity.RUNNING
+    assert node.activities["two"] == ContainerReason.RUNNING
     node.advance(1)
-    assert node.activities["a"] == Activity.RUNNING
+    assert node.activities["a"] == ContainerReason.RUNNING
     assert conditions(node.status())["Initialized"] == "True"
     assert node.pulls == ["one", "two", "a"]
 
@@ -229,7 +242,11 @@ def test_sb_004_a_failed_init_container_that_is_not_restarted_fails_the_pod() ->
 def test_sb_004_a_sidecar_stays_and_the_others_start_beside_it() -> None:
     sidecar = {"name": "proxy", "image": "proxy", "restartPolicy": "Always"}
     node = Node(make_pod("a", init=(sidecar, INIT[0]))).advance(2)
-    assert node.activities == {"proxy": Activity.RUNNING, "one": Activity.COMPLETED, "a": Activity.RUNNING}
+    assert node.activities == {
+        "proxy": ContainerReason.RUNNING,
+        "one": ContainerReason.COMPLETED,
+        "a": ContainerReason.RUNNING,
+    }
 
 
 def test_sb_004_a_restarted_node_goes_on_from_what_it_reported() -> None:
@@ -253,22 +270,22 @@ def test_sb_004_failures_are_told_as_events_and_what_runs_is_not() -> None:
     node = Node(make_pod("a", "b", "c"), a=WrongFormat(), b=CannotPull("no match for platform in manifest"))
     before = dict(node.runs)
     node.advance()
-    first = reporting.notices(node.pod, before, node.runs)
+    first = reporting.kubelet_events(node.pod, before, node.runs)
     assert [(each.type, each.reason) for each in first] == [("Warning", "Failed"), ("Warning", "Failed")]
     assert "exec format error" in first[0].note
     assert "no match for platform" in first[1].note
     before = dict(node.runs)
     node.advance(2)
-    then = reporting.notices(node.pod, before, node.runs)
+    then = reporting.kubelet_events(node.pod, before, node.runs)
     assert [(each.type, each.reason) for each in then] == [("Warning", "BackOff"), ("Normal", "BackOff")]
-    assert reporting.notices(node.pod, node.runs, node.runs) == []
+    assert reporting.kubelet_events(node.pod, node.runs, node.runs) == []
 
 
 def test_sb_004_the_fleet_is_what_was_asked_for() -> None:
     plans = fleet.plan(
         Settings(
             nodes={"amd64": 2, "s390x": 1},
-            numa=Numa(2, 8),
+            numa=NumaLayout(2, 8),
             taints=(Taint("s390x", "kubernetes.io/arch", "s390x", "NoSchedule"), Taint("*", "new", "", "NoExecute")),
         )
     )
@@ -307,7 +324,7 @@ def test_sb_015_nodes_keep_number_address_and_zone_when_the_fleet_grows_and_shri
         {"arm64": 1},
         {"amd64": 4, "arm64": 2},
     ]
-    fleet_now: tuple[Batch, ...] = ()
+    fleet_now: tuple[NodeBatch, ...] = ()
     seen: dict[str, tuple[str, Any]] = {}
     for nodes in sizes:
         fleet_now = joined(fleet_now, nodes)

@@ -11,9 +11,9 @@ from polyarch.numa.api.resources import SCHEDULERS
 from polyarch.placement import names
 from polyarch.run import placement_controller, placement_webhook
 from polyarch.sandbox import operator
-from polyarch.sandbox.control_plane.components import Layout
+from polyarch.sandbox.control_plane import Layout
 from polyarch.sandbox.errors import SandboxError
-from polyarch.sandbox.kubelet_model.layout import Numa
+from polyarch.sandbox.kubelet_model.layout import NumaLayout
 from polyarch.sandbox.state import Folder, Ports, Settings
 
 MIRRORS = '[[registry]]\nprefix = "docker.io"\nlocation = "127.0.0.1:5000/docker.io"\ninsecure = true\n'
@@ -95,9 +95,9 @@ def test_sb_014_a_number_of_replicas_that_makes_no_sense_is_refused(replicas: in
     ("settings", "scheduler"),
     [
         (Settings(), None),
-        (Settings(numa=Numa.parse("2x8")), {"replicas": 1}),
-        (Settings(numa=Numa.parse("2x8"), replicas=2), {"replicas": 2}),
-        (Settings(numa=Numa.parse("2x8"), replicas=3, nodes={"amd64": 2}), {"replicas": 2}),
+        (Settings(numa=NumaLayout.parse("2x8")), {"replicas": 1}),
+        (Settings(numa=NumaLayout.parse("2x8"), replicas=2), {"replicas": 2}),
+        (Settings(numa=NumaLayout.parse("2x8"), replicas=3, nodes={"amd64": 2}), {"replicas": 2}),
     ],
     ids=["without cells", "with cells", "two replicas", "more replicas than nodes"],
 )

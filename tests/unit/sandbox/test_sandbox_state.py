@@ -9,8 +9,8 @@ import pytest
 
 from polyarch.sandbox import state
 from polyarch.sandbox.errors import SandboxError
-from polyarch.sandbox.kubelet_model.layout import Numa
-from polyarch.sandbox.locks import file_lock
+from polyarch.sandbox.files import file_lock
+from polyarch.sandbox.kubelet_model.layout import NumaLayout
 from polyarch.sandbox.state import Folder, Settings, State, Taint, choose_ports, parse_nodes, parse_taints
 
 
@@ -56,18 +56,18 @@ def test_sb_003_names_that_are_no_folder_or_label_are_refused(name: str) -> None
 
 
 def test_sb_003_numa_and_taints_are_read() -> None:
-    assert Numa.parse("2x8") == Numa(2, 8)
-    assert Numa.parse("2x8,policy=restricted,scope=pod,memory=32Gi,reserved=2,threads=2,pages=2Mi:512,pages=1Gi:1") == (
-        Numa(2, 8, "restricted", "pod", 32 << 30, 2, 2, ((2 << 20, 512), (1 << 30, 1)))
-    )
-    assert Numa.parse("2x8,devices=example.com/nic:2").devices == (("example.com/nic", 2),)
+    assert NumaLayout.parse("2x8") == NumaLayout(2, 8)
+    assert NumaLayout.parse(
+        "2x8,policy=restricted,scope=pod,memory=32Gi,reserved=2,threads=2,pages=2Mi:512,pages=1Gi:1"
+    ) == (NumaLayout(2, 8, "restricted", "pod", 32 << 30, 2, 2, ((2 << 20, 512), (1 << 30, 1))))
+    assert NumaLayout.parse("2x8,devices=example.com/nic:2").devices == (("example.com/nic", 2),)
     assert Taint.parse("arm64:kubernetes.io/arch=arm64:NoSchedule") == Taint(
         "arm64", "kubernetes.io/arch", "arm64", "NoSchedule"
     )
     assert Taint.parse("*:new:NoExecute") == Taint("*", "new", "", "NoExecute")
     for text in ("8", "0x8", "2x", "2x8x1"):
         with pytest.raises(SandboxError, match="CELLSxCPUS"):
-            Numa.parse(text)
+            NumaLayout.parse(text)
     for text, problem in (
         ("2x8,policy=strict", "policy=strict: expected one of none, best-effort, restricted, single-numa-node"),
         ("2x8,color=red", "'color=red' is not NAME=VALUE with a NAME of policy"),
@@ -81,7 +81,7 @@ def test_sb_003_numa_and_taints_are_read() -> None:
         ("1x2,reserved=0,full-pcpus-only=true", "at least one reserved CPU"),
     ):
         with pytest.raises(SandboxError, match=problem):
-            Numa.parse(text)
+            NumaLayout.parse(text)
     for text in ("arm64", "arm64:a=b", "arm64:a=b:Sometimes"):
         with pytest.raises(SandboxError, match="ARCHITECTURE:KEY"):
             Taint.parse(text)
@@ -118,7 +118,7 @@ def test_sb_003_too_few_ports_are_an_error() -> None:
 def test_sb_003_the_state_survives_and_is_for_its_owner_only(tmp_path: Path) -> None:
     folder = Folder.of("a", tmp_path)
     assert folder.load() is None
-    written = State(settings=Settings(name="a", nodes={"s390x": 2}, numa=Numa(2, 4)), ports=choose_ports())
+    written = State(settings=Settings(name="a", nodes={"s390x": 2}, numa=NumaLayout(2, 4)), ports=choose_ports())
     folder.save(written)
     assert folder.load() == written
     assert folder.state.stat().st_mode & 0o077 == 0

@@ -11,7 +11,7 @@ from placement_cases import index
 from taints_predecessor import CONSISTENT, WRONG, Case
 
 from polyarch.objects import Pod
-from polyarch.oci.answer import Inspection
+from polyarch.oci.inspection import Inspection
 from polyarch.taints.decision import Outcome, PodDecision, Reason
 from polyarch.taints.node_rules import Kind, NodeDecision, decide_node
 from polyarch.taints.patch import node_patch, stored_patch

@@ -38,7 +38,7 @@ from polyarch.kube.rbac import rule
 from polyarch.kube.resources import CONFIGMAPS, JOBS, Resource
 from polyarch.kube.store import Change
 from polyarch.objects import Key, Namespace, ObjectMeta, PartialObjectMetadata
-from polyarch.oci.cache.recent import Recent
+from polyarch.oci.lru_cache import LRUCache
 
 CONVERTED: Final = 4096
 """Executions that are kept in the planner's form."""
@@ -90,7 +90,7 @@ class OwnBuilds:
         self._metrics = metrics
         self._enqueue: Callable[[BuildRef], None] = lambda wish: None
         self._workload = ActiveJobs(metrics)
-        self._converted: Recent[Key, tuple[str, str | None, Execution]] = Recent(CONVERTED)
+        self._converted: LRUCache[Key, tuple[str, str | None, Execution]] = LRUCache(CONVERTED)
         self._attention: dict[BuildRef, _Attention] = {}
         self._by_view: defaultdict[frozenset[str], set[BuildRef]] = defaultdict(set)
         self._queue = JobQueue()

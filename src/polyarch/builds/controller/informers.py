@@ -23,7 +23,7 @@ from polyarch.kube.rbac import rule
 from polyarch.kube.resources import CONFIGMAPS, JOBS, NAMESPACES, NODES, PODS, Resource
 from polyarch.kube.store import Change
 from polyarch.objects import Key, Namespace, ObjectMeta
-from polyarch.oci.cache.recent import Recent
+from polyarch.oci.lru_cache import LRUCache
 
 INFORMER_RIGHTS: Final = (
     rule((names.IMAGE_BUILDS, names.IMAGE_BUILD_RUNS), "get", "list", "watch"),
@@ -74,7 +74,7 @@ class BuildInformers:
         self.records = records
         self.nodes = nodes
         self.namespaces = namespaces
-        self._converted: Recent[Key, tuple[Sequence[object], JobFacts]] = Recent(CONVERTED)
+        self._converted: LRUCache[Key, tuple[Sequence[object], JobFacts]] = LRUCache(CONVERTED)
         runs.store.add_index(BY_BUILD, _build_of)
         runs.store.add_index(BY_KEY, _keys_of)
         jobs.store.add_index(BY_NAMESPACE, _namespace_of)

@@ -42,7 +42,7 @@ from polyarch.kube.rbac import rule
 from polyarch.kube.resources import CONFIGMAPS, DEPLOYMENTS, JOBS, SECRETS, Resource
 from polyarch.kube.store import Change
 from polyarch.objects import Key, ObjectMeta, Unstructured
-from polyarch.oci.auth.credentials import CredentialStore
+from polyarch.oci.auth.credential_stores import CredentialStore
 from polyarch.selectors import LabelSelector
 
 log = structlog.get_logger(__name__)

@@ -48,8 +48,8 @@ from polyarch.kube.requests import Propagation
 from polyarch.kube.resources import CONFIGMAPS, JOBS, Resource
 from polyarch.kube.store import Change
 from polyarch.objects import Key, PartialObjectMetadata
-from polyarch.oci.auth.credentials import CredentialStore
-from polyarch.oci.cache.recent import Recent
+from polyarch.oci.auth.credential_stores import CredentialStore
+from polyarch.oci.lru_cache import LRUCache
 
 SAID: Final = 1000
 """Repositories that are remembered to keep their images, so that it is told once."""
@@ -69,7 +69,7 @@ class DeletionReporter:
         self._recorder = recorder
         self._metrics = metrics
         self._clock = clock
-        self._said: Recent[tuple[str, str], bool] = Recent(SAID)
+        self._said: LRUCache[tuple[str, str], bool] = LRUCache(SAID)
 
     def tell(self, about: Regarding, found: PruneResult) -> None:
         """What is gone, and of what a registry does not delete a Warning, once for each repository."""

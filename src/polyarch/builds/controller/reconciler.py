@@ -26,7 +26,7 @@ from polyarch.builds.plan.update import PUSH, retry_pause
 from polyarch.clock import Clock
 from polyarch.kube.controller import After, Done, Result
 from polyarch.kube.events import Regarding
-from polyarch.oci.auth.credentials import CredentialStore
+from polyarch.oci.auth.credential_stores import CredentialStore
 
 log = structlog.get_logger(__name__)
 

@@ -34,13 +34,13 @@ from polyarch.kube.rbac import rule
 from polyarch.kube.resources import CONFIGMAPS, JOBS, RUNTIME_CLASSES, SECRETS, Resource
 from polyarch.kube.store import Change, older
 from polyarch.objects import DOCKER_CONFIG, Key, PartialObjectMetadata
-from polyarch.oci.answer import Inspection, InspectionError, Status
-from polyarch.oci.auth.credentials import Credential, CredentialStore, CredentialWarning, KeyringCredentials
-from polyarch.oci.auth.keyring import Document
-from polyarch.oci.cache.recent import Recent
-from polyarch.oci.concurrent import map_concurrently
-from polyarch.oci.mirrors.sources import Source
+from polyarch.oci.auth.credential_stores import CredentialStore, KeyringCredentials
+from polyarch.oci.auth.credentials import Credential, CredentialWarning, Document
+from polyarch.oci.inspection import Inspection, InspectionError, Status
+from polyarch.oci.lru_cache import LRUCache
+from polyarch.oci.mirrors.sources import PullSource
 from polyarch.oci.reference import Reference
+from polyarch.oci.traffic.concurrency import map_concurrently
 
 MAX_CONCURRENT_LOOKUPS: Final = 16
 """Questions of one build that are asked at a time."""
@@ -291,8 +291,8 @@ class SpecInputs:
         self._watches: dict[str, OnDemand[PartialObjectMetadata]] = {}
         self._users: defaultdict[Key, set[BuildRef]] = defaultdict(set)
         self._used: dict[BuildRef, frozenset[Key]] = {}
-        self._contents: Recent[Key, _Content] = Recent(CONTENTS[0], weight=CONTENTS[1])
-        self._readings: Recent[Key, _Reading] = Recent(READINGS[0], weight=READINGS[1])
+        self._contents: LRUCache[Key, _Content] = LRUCache(CONTENTS[0], weight=CONTENTS[1])
+        self._readings: LRUCache[Key, _Reading] = LRUCache(READINGS[0], weight=READINGS[1])
         self._hmac_key = b""
 
     async def fill(self, wish: BuildRef, facts: BuildFacts) -> BuildFacts:
@@ -480,15 +480,15 @@ class _SecretCredentials:
         self._store: KeyringCredentials | None = None
         self._problems: list[str] = []
 
-    async def candidates(self, reference: Reference, source: Source) -> list[Credential]:
+    async def candidates(self, reference: Reference, source: PullSource) -> list[Credential]:
         if self._store is None:
             documents, self._problems = await self._inputs.documents(self._namespace, self._names)
             self._store = KeyringCredentials(documents)
         return await self._store.candidates(reference, source)
 
-    def cached_candidates(self, reference: Reference, source: Source) -> list[Credential] | None:
+    def cached_candidates(self, reference: Reference, source: PullSource) -> list[Credential] | None:
         return self._store.cached_candidates(reference, source) if self._store is not None else None
 
-    def warnings(self, source: Source) -> Sequence[CredentialWarning]:
+    def warnings(self, source: PullSource) -> Sequence[CredentialWarning]:
         said = self._store.problems if self._store is not None else ()
         return tuple(CredentialWarning("credential-document", problem) for problem in (*self._problems, *said))

@@ -61,10 +61,10 @@ from polyarch.kube.requests import Propagation
 from polyarch.kube.resources import CONFIGMAPS, JOBS, SECRETS, Resource
 from polyarch.kube.store import OwnWrites, Store
 from polyarch.objects import DOCKER_CONFIG_JSON, Key, ObjectMeta, PartialObjectMetadata, Unstructured
-from polyarch.oci.answer import Inspection, InspectionError, Status
-from polyarch.oci.auth.credentials import CredentialStore
-from polyarch.oci.auth.entries import MalformedDocument
-from polyarch.oci.inspect import Inspector
+from polyarch.oci.auth.credential_stores import CredentialStore
+from polyarch.oci.auth.credentials import MalformedDocument
+from polyarch.oci.inspection import Inspection, InspectionError, Status
+from polyarch.oci.inspector import Inspector
 from polyarch.oci.reference import InvalidReference, Reference, parse
 
 K = TypeVar("K", bound=Hashable)

@@ -9,7 +9,7 @@ import msgspec
 from polyarch.builds import names
 from polyarch.builds.api.formats import ExecutionPhase, Phase
 from polyarch.builds.api.resources import ArchitectureKey, Forced, ImageBuildSpec, IndexStatus, Pin
-from polyarch.oci.answer import Inspection
+from polyarch.oci.inspection import Inspection
 
 
 def seconds(text: str | None) -> float | None:

@@ -16,7 +16,7 @@ from polyarch.builds.api.resources import ImageBuildSpec
 from polyarch.builds.facts.build_facts import FoundJob, JobFacts, NodeFacts, PodFacts, SecretFacts, seconds
 from polyarch.builds.names import ARCH_KEY, OS_KEY
 from polyarch.objects import DOCKER_CONFIG, DOCKER_CONFIG_JSON, Namespace, NodeSpec, NodeSystemInfo, ObjectMeta
-from polyarch.oci.auth.entries import MalformedDocument, read_object
+from polyarch.oci.auth.credentials import MalformedDocument, read_object
 from polyarch.platforms import normal_architecture, normal_system
 
 NODE_IMAGES: Final = (

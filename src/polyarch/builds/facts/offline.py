@@ -43,7 +43,7 @@ from polyarch.builds.facts.objects import (
     secret_facts,
 )
 from polyarch.objects import Namespace, ObjectMeta
-from polyarch.oci.answer import Inspection, InspectionError, Status
+from polyarch.oci.inspection import Inspection, InspectionError, Status
 from polyarch.oci.platforms_file import AnswerFile, InvalidAnswers
 from polyarch.oci.reference import InvalidReference, Reference, parse
 

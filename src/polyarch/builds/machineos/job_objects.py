@@ -25,7 +25,7 @@ from polyarch.builds.names import MAX_LABEL, canonical_image, object_labels, sho
 from polyarch.builds.plan.document import Write
 from polyarch.builds.plan.kind import JobInputs, architecture_job_spec
 from polyarch.builds.plan.request import LARGE_PAGES
-from polyarch.oci.auth.entries import MalformedDocument, member, read_object
+from polyarch.oci.auth.credentials import MalformedDocument, member, read_object
 from polyarch.oci.reference import parse
 
 STAGE: Final = "configs"

@@ -67,7 +67,7 @@ from polyarch.builds.plan.request import DesiredBuild, ResolvedRequest, recorded
 from polyarch.builds.plan.reuse import ExecutionState
 from polyarch.builds.plan.update import recorded_state
 from polyarch.objects import Condition
-from polyarch.oci.answer import Inspection, Status
+from polyarch.oci.inspection import Inspection, Status
 from polyarch.oci.reference import parse
 
 

@@ -27,7 +27,7 @@ from polyarch.builds.plan.reuse import (
     usable,
 )
 from polyarch.durations import format_duration
-from polyarch.oci.answer import ERROR_CODES, Inspection
+from polyarch.oci.inspection import ERROR_CODES, Inspection
 
 MAX_MESSAGE: Final = 1024
 CHILD_UNKNOWN: Final = "ChildUnknown"

@@ -23,7 +23,7 @@ from polyarch.builds.facts.build_facts import (
 from polyarch.builds.jobs.results import told_missing
 from polyarch.builds.plan.request import DesiredBuild, forced_alike
 from polyarch.objects import Condition
-from polyarch.oci.answer import ERROR_CODES
+from polyarch.oci.inspection import ERROR_CODES
 
 FINAL_CHILD = frozenset({"Reused", "Built", "Failed", "Cancelled", "Interrupted"})
 """Final phases of an architecture (BD-190)."""

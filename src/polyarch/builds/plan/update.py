@@ -38,7 +38,7 @@ from polyarch.builds.plan.actions import (
 from polyarch.builds.plan.failures import FailureCause, unread_secrets, witness
 from polyarch.builds.plan.request import DesiredBuild
 from polyarch.builds.plan.reuse import FAULTY_CHILD, ExecutionState, usable
-from polyarch.oci.write.assembly import Child, Refused, assemble
+from polyarch.oci.write.assembly import Child, InvalidIndex, assemble
 from polyarch.platforms import Platform
 
 
@@ -62,7 +62,7 @@ def execution_result(children: Sequence[ChildRecord], target: DesiredBuild) -> E
         return ExecutionResult(digest=only.digest, media_type=only.media_type, size=only.size, single=True)
     try:
         index = assemble([_child(each) for each in members], annotations=dict(target.index_annotations))
-    except Refused as refused:
+    except InvalidIndex as refused:
         mixed = len({each.media_type for each in members}) > 1
         return ExecutionResult(reason="MixedFormats" if mixed else "DuplicatePlatform", message=str(refused))
     return ExecutionResult(digest=index.digest, media_type=index.media_type, size=len(index.body))

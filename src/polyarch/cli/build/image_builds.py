@@ -32,14 +32,14 @@ from polyarch.cli.input.objects import STDIN, FileDocument, read_documents
 from polyarch.cli.options.images import RegistryOptions
 from polyarch.kube.schema import Departure
 from polyarch.oci.documents import OCI_MANIFEST, digest_of
-from polyarch.oci.image.contents import Connection
-from polyarch.oci.opening import Wiring, open_inspector
+from polyarch.oci.image.contents import RegistryConnection
+from polyarch.oci.inspector import InspectorOptions, open_inspector
 from polyarch.oci.reference import InvalidReference, Reference, parse
 from polyarch.oci.settings import InspectorSettings
 from polyarch.oci.traffic.exchange import Stream
 from polyarch.oci.traffic.failures import Failure
 from polyarch.oci.write.push import open_destination
-from polyarch.oci.write.upload import Writer
+from polyarch.oci.write.writer import Writer
 from polyarch.platforms import KNOWN_ARCHITECTURES, normal_architecture
 
 Manifest = dict[str, Any]
@@ -367,15 +367,17 @@ async def pushed(
 
 
 async def _on_registry(
-    options: RegistryOptions, work: Callable[[Connection], Awaitable[tuple[str, bool]]]
+    options: RegistryOptions, work: Callable[[RegistryConnection], Awaitable[tuple[str, bool]]]
 ) -> tuple[str, bool]:
     settings = InspectorSettings(timeout=options.timeout, max_wait=options.max_wait)
-    wiring = Wiring(settings=settings, configuration=options.configuration(), trust=options.trust())
+    wiring = InspectorOptions(settings=settings, configuration=options.configuration(), trust=options.trust())
     async with open_inspector(wiring, credentials=options.credentials()) as inspector:
         return await work(inspector.connection)
 
 
-async def _push(connection: Connection, target: Reference, packed: PackedContext, layer: IO[bytes]) -> tuple[str, bool]:
+async def _push(
+    connection: RegistryConnection, target: Reference, packed: PackedContext, layer: IO[bytes]
+) -> tuple[str, bool]:
     """The manifest's digest, and whether anything was sent."""
     config = msgspec.json.encode(
         {

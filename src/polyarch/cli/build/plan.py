@@ -65,10 +65,9 @@ from polyarch.kube.resources import (
     Resource,
 )
 from polyarch.objects import Key, Unstructured
-from polyarch.oci.concurrent import map_concurrently
-from polyarch.oci.inspect import Inspector
-from polyarch.oci.opening import Wiring, open_inspector
+from polyarch.oci.inspector import Inspector, InspectorOptions, open_inspector
 from polyarch.oci.settings import InspectorSettings
+from polyarch.oci.traffic.concurrency import map_concurrently
 from polyarch.selectors import LabelSelector
 
 Objects = list[dict[str, Any]]
@@ -555,7 +554,7 @@ def _former(known: FactsFile, facts: BuildFacts) -> list[FormerExecution]:
 async def _live(
     client: Client, wanted: Mapping[Key, Mapping[str, Any] | None], registries: RegistryOptions, messages: Messages
 ) -> list[BuildPlanView]:
-    wiring = Wiring(
+    wiring = InspectorOptions(
         settings=InspectorSettings(timeout=registries.timeout, max_wait=registries.max_wait),
         configuration=registries.configuration(),
         trust=registries.trust(),

@@ -26,11 +26,11 @@ from polyarch.images.pod_images import ImageFacts
 from polyarch.kube.errors import ConfigurationError, KubernetesError
 from polyarch.kube.patches import apply_patch
 from polyarch.objects import Pod
-from polyarch.oci.answer import Inspection
-from polyarch.oci.auth.credentials import CredentialStore
-from polyarch.oci.concurrent import map_concurrently
-from polyarch.oci.layers.deep import look_deeper
-from polyarch.oci.opening import Wiring, open_inspector
+from polyarch.oci.auth.credential_stores import CredentialStore
+from polyarch.oci.image.deep_inspection import look_deeper
+from polyarch.oci.inspection import Inspection
+from polyarch.oci.inspector import InspectorOptions, open_inspector
+from polyarch.oci.traffic.concurrency import map_concurrently
 from polyarch.oci.transport.addresses import InvalidSetting
 from polyarch.placement import explain as documents
 from polyarch.placement.admission import admit
@@ -186,7 +186,7 @@ class ExplanationEntry(msgspec.Struct, frozen=True):
 class LookupOptions(NamedTuple):
     """How images are asked for."""
 
-    wiring: Wiring
+    wiring: InspectorOptions
     credentials: CredentialStore
     options: ImageOptions
     messages: Messages

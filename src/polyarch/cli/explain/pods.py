@@ -21,9 +21,9 @@ from polyarch.kube.resources import NAMESPACES, NODES, PODS, SECRETS, Resource
 from polyarch.manifests.scan.pod_specs import KINDS
 from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.objects import Namespace, Node, PartialObjectMetadata, Pod, Secret
-from polyarch.oci.answer import Inspection
-from polyarch.oci.auth.credentials import ChainedCredentials, CredentialStore, KeyringCredentials
-from polyarch.oci.auth.keyring import Document
+from polyarch.oci.auth.credential_stores import ChainedCredentials, CredentialStore, KeyringCredentials
+from polyarch.oci.auth.credentials import Document
+from polyarch.oci.inspection import Inspection
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS, POLICIES, PPCS, ClusterPodPlacementConfig, PlacementPolicy, PodPlacementConfig
 from polyarch.placement.decision import PlacementDecision

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from polyarch.cli.explain.pods import Configuration, GivenPod
-from polyarch.oci.answer import Inspection
+from polyarch.oci.inspection import Inspection
 from polyarch.taints.decision import Progress
 from polyarch.taints.events import explain_tolerations
 from polyarch.taints.node_rules import architecture_of

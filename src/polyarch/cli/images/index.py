@@ -17,37 +17,34 @@ from polyarch.cli.output.documents import document_text
 from polyarch.cli.output.messages import Messages
 from polyarch.cli.output.tables import Row, table
 from polyarch.oci.documents import ContentError
-from polyarch.oci.image.contents import Connection
-from polyarch.oci.image.index_tree import Node, Tree, read_tree
-from polyarch.oci.opening import Wiring, open_inspector
+from polyarch.oci.image.contents import IndexNode, IndexTree, RegistryConnection, read_tree
+from polyarch.oci.inspector import InspectorOptions, open_inspector
 from polyarch.oci.reference import InvalidReference, Reference, parse
 from polyarch.oci.settings import InspectorSettings
 from polyarch.oci.traffic.failures import Failure
 from polyarch.oci.transport.addresses import InvalidSetting
 from polyarch.oci.write.assembly import (
-    Assembled,
+    AssembledIndex,
     Attestations,
     Child,
     IndexKind,
-    Refused,
-    Wanted,
+    IndexSpec,
+    InvalidIndex,
+    InvalidIndexSpec,
+    RequestedPlatform,
+    SourceImage,
     assemble,
     check_required,
-    parse_wanted,
-)
-from polyarch.oci.write.gather import Found, Gathering, Piece
-from polyarch.oci.write.push import Push, Pushed, PushFailed, open_destination
-from polyarch.oci.write.recipe import (
-    InvalidRecipe,
-    Recipe,
-    SourceImage,
     expand,
     parse_annotations,
     parse_destination,
+    parse_requested_platform,
     parse_source,
     parse_tags,
     read_spec,
 )
+from polyarch.oci.write.children import ChildCollector, ChildContent, SourceChildren
+from polyarch.oci.write.push import Push, PushFailed, PushResult, open_destination
 from polyarch.platforms import InvalidPlatform
 
 SCHEMA_VERSION = "polyarch.dev/index/v1"
@@ -58,7 +55,7 @@ ATTESTATION_PLATFORM = "unknown/unknown"
 
 
 def created_document(
-    reference: Reference, index: Assembled, tags: Sequence[str], *, changed: bool | None, pushed: Pushed
+    reference: Reference, index: AssembledIndex, tags: Sequence[str], *, changed: bool | None, pushed: PushResult
 ) -> dict[str, Any]:
     """``polyarch.dev/index/v1`` (RG-157). ``changed`` is null in a dry run that could not ask the destination."""
     return {
@@ -85,7 +82,7 @@ def created_document(
     }
 
 
-def created_rows(index: Assembled, pushed: Pushed) -> list[Row]:
+def created_rows(index: AssembledIndex, pushed: PushResult) -> list[Row]:
     """One row per child, in the order of the index."""
     return [
         Row(
@@ -107,7 +104,7 @@ def dropped_line(child: Child) -> str:
     return f"dropped: attestation {child.digest}{about} of {child.source}"
 
 
-def tree_document(reference: Reference, tree: Tree) -> dict[str, Any]:
+def tree_document(reference: Reference, tree: IndexTree) -> dict[str, Any]:
     """``polyarch.dev/index-tree/v1``: every entry as it stands, with what became of it."""
     return {
         "schemaVersion": TREE_SCHEMA_VERSION,
@@ -122,7 +119,7 @@ def tree_document(reference: Reference, tree: Tree) -> dict[str, Any]:
     }
 
 
-def tree_rows(tree: Tree) -> list[Row]:
+def tree_rows(tree: IndexTree) -> list[Row]:
     """One row per entry, those of an inner index below it and further in."""
     return list(_rows(tree.nodes, ""))
 
@@ -131,7 +128,7 @@ def _platform(child: Child) -> str:
     return ATTESTATION_PLATFORM if child.platform is None else str(child.platform)
 
 
-def _entry(node: Node) -> dict[str, Any]:
+def _entry(node: IndexNode) -> dict[str, Any]:
     size = node.raw.get("size")
     return {
         "digest": node.entry.digest,
@@ -146,7 +143,7 @@ def _entry(node: Node) -> dict[str, Any]:
     }
 
 
-def _rows(nodes: Sequence[Node], indent: str) -> Iterator[Row]:
+def _rows(nodes: Sequence[IndexNode], indent: str) -> Iterator[Row]:
     for node in nodes:
         shown = str(node.platform) if node.platform is not None else _status(node)
         subject = node.annotations.get("vnd.docker.reference.digest", "")
@@ -156,11 +153,11 @@ def _rows(nodes: Sequence[Node], indent: str) -> Iterator[Row]:
         yield from _rows(node.inner or (), f"{indent}  ")
 
 
-def _status(node: Node) -> str:
+def _status(node: IndexNode) -> str:
     return "index" if node.inner is not None else "skipped" if node.reason else "runnable"
 
 
-def _text(node: Node, name: str) -> str:
+def _text(node: IndexNode, name: str) -> str:
     value = node.raw.get(name)
     return value if isinstance(value, str) else ""
 
@@ -201,10 +198,10 @@ class IndexCreateOptions:
 class Plan(NamedTuple):
     """What the command line says should be done."""
 
-    recipe: Recipe
+    recipe: IndexSpec
     kind: IndexKind
-    only: list[Wanted]
-    required: list[Wanted]
+    only: list[RequestedPlatform]
+    required: list[RequestedPlatform]
     attestations: Attestations
     keep_order: bool
     ignore_missing: bool
@@ -216,9 +213,9 @@ class Plan(NamedTuple):
 class Made(NamedTuple):
     """What was done. ``changed`` is None if a dry run could not ask the destination."""
 
-    assembled: Assembled
+    assembled: AssembledIndex
     changed: bool | None
-    pushed: Pushed
+    pushed: PushResult
 
 
 def run_create(
@@ -230,8 +227,8 @@ def run_create(
         plan = Plan(
             recipe=recipe,
             kind=asked.kind,
-            only=parse_wanted(list(asked.platform)),
-            required=parse_wanted(list(asked.require)),
+            only=parse_requested_platform(list(asked.platform)),
+            required=parse_requested_platform(list(asked.require)),
             attestations=asked.attestations,
             keep_order=asked.keep_order,
             ignore_missing=asked.ignore_missing,
@@ -239,7 +236,7 @@ def run_create(
             dry_run=asked.dry_run,
             messages=messages,
         )
-    except (InvalidRecipe, InvalidPlatform) as error:
+    except (InvalidIndexSpec, InvalidPlatform) as error:
         raise UsageError(str(error)) from None
     made = _run(access, lambda connection: _create(connection, plan), messages)
     for child in made.assembled.dropped:
@@ -265,7 +262,7 @@ def show_index(image: str, access: RegistryOptions, outputs: Sequence[Output], *
     except InvalidReference as error:
         raise UsageError(str(error)) from None
 
-    async def look(connection: Connection) -> Tree:
+    async def look(connection: RegistryConnection) -> IndexTree:
         contents, manifest = await connection.open(reference)
         try:
             return await read_tree(contents, manifest)
@@ -288,7 +285,7 @@ def show_index(image: str, access: RegistryOptions, outputs: Sequence[Output], *
     return 0
 
 
-def _recipe(asked: IndexCreateOptions) -> Recipe:
+def _recipe(asked: IndexCreateOptions) -> IndexSpec:
     if asked.from_spec is not None:
         if asked.destination is not None or asked.template is not None or asked.platforms:
             raise UsageError("--from-spec names the destination and sources; remove them from the command line")
@@ -303,7 +300,7 @@ def _recipe(asked: IndexCreateOptions) -> Recipe:
         given = [parse_source(text) for text in asked.sources]
         if asked.template is not None:
             given += expand(asked.template, asked.platforms)
-        recipe = Recipe(parse_destination(asked.destination), tuple(given))
+        recipe = IndexSpec(parse_destination(asked.destination), tuple(given))
         if not given:
             raise UsageError("give at least one source: an image, PLATFORM=IMAGE or oci:DIR")
     return msgspec.structs.replace(
@@ -313,9 +310,9 @@ def _recipe(asked: IndexCreateOptions) -> Recipe:
     )
 
 
-async def _create(connection: Connection, plan: Plan) -> Made:
+async def _create(connection: RegistryConnection, plan: Plan) -> Made:
     recipe = plan.recipe
-    gathering = Gathering(
+    gathering = ChildCollector(
         connection,
         attestations=plan.attestations,
         only=plan.only,
@@ -338,38 +335,40 @@ async def _create(connection: Connection, plan: Plan) -> Made:
     tags = [_tag(recipe.destination), *recipe.tags]
     if plan.dry_run:
         try:
-            return Made(index, not await push.unchanged(tags), Pushed(changed=False))
+            return Made(index, not await push.unchanged(tags), PushResult(changed=False))
         except Failure as failure:
             plan.messages.remark(f"could not check the destination: {failure.error.message}")
-            return Made(index, None, Pushed(changed=False))
+            return Made(index, None, PushResult(changed=False))
     pushed = await push.go(tags, begun_from=base.digest if base is not None else None)
     return Made(index, pushed.changed, pushed)
 
 
-async def _base(connection: Connection, plan: Plan) -> Found:
+async def _base(connection: RegistryConnection, plan: Plan) -> SourceChildren:
     """What the destination has; nothing if it does not exist yet (RG-151)."""
     try:
-        return await Gathering(connection, attestations=plan.attestations, notice=plan.messages.remark).read(
+        return await ChildCollector(connection, attestations=plan.attestations, notice=plan.messages.remark).read(
             SourceImage(plan.recipe.destination)
         )
     except Failure as failure:
         if failure.error.code != "not-found":
             raise
         plan.messages.remark(f"{plan.recipe.destination} does not exist yet; starting with an empty index")
-        return Found((), "")
+        return SourceChildren((), "")
 
 
-def _kept(base: Found | None, sources: Sequence[Piece]) -> list[Piece]:
+def _kept(base: SourceChildren | None, sources: Sequence[ChildContent]) -> list[ChildContent]:
     """The destination's entries whose platforms no source has."""
     replaced = {piece.child.platform for piece in sources if not piece.child.is_attestation}
     pieces = base.pieces if base is not None else ()
     return [piece for piece in pieces if piece.child.is_attestation or piece.child.platform not in replaced]
 
 
-def _run(access: RegistryOptions, work: Callable[[Connection], Coroutine[Any, Any, T]], messages: Messages) -> T:
+def _run(
+    access: RegistryOptions, work: Callable[[RegistryConnection], Coroutine[Any, Any, T]], messages: Messages
+) -> T:
     """The result; errors as the exit codes of RG-157."""
     access.check()
-    wiring = Wiring(
+    wiring = InspectorOptions(
         settings=InspectorSettings(
             timeout=access.timeout, max_wait=access.max_wait, requests_per_host=access.concurrency
         ),
@@ -386,7 +385,7 @@ def _run(access: RegistryOptions, work: Callable[[Connection], Coroutine[Any, An
         return asyncio.run(connected())
     except InvalidSetting as error:
         raise UsageError(str(error)) from None
-    except Refused as refused:
+    except InvalidIndex as refused:
         raise RefusedIndex(f"refused, nothing was pushed: {refused}") from None
     except PushFailed as failed:
         done = f"; pushed so far: {', '.join(failed.done)}" if failed.done else "; nothing was pushed"

@@ -20,18 +20,25 @@ from polyarch.cli.options.images import Depth, ImageOptions, cache_directory
 from polyarch.cli.output.documents import document_text
 from polyarch.cli.output.messages import Messages
 from polyarch.cli.output.tables import Row, table
-from polyarch.oci.answer import Entry, Inspection, InspectionError, InspectionWarning, Status
-from polyarch.oci.auth.credentials import CredentialStore
-from polyarch.oci.concurrent import map_concurrently
+from polyarch.oci.auth.credential_stores import CredentialStore
+from polyarch.oci.inspection import Entry, Inspection, InspectionError, InspectionWarning, Status
+from polyarch.oci.inspector import InspectorOptions, open_inspector
 from polyarch.oci.mirrors import sources as mirrors
-from polyarch.oci.mirrors.short_names import candidates, passes_over, search
-from polyarch.oci.mirrors.sources import Blocked, Configuration, InvalidConfiguration, Source
-from polyarch.oci.opening import Wiring, open_inspector
+from polyarch.oci.mirrors.sources import (
+    Blocked,
+    Configuration,
+    InvalidConfiguration,
+    PullSource,
+    candidates,
+    passes_over,
+    search,
+)
 from polyarch.oci.platforms_file import SCHEMA_VERSION
 from polyarch.oci.reference import InvalidReference, Reference, parse
 from polyarch.oci.settings import InspectorSettings
 from polyarch.oci.signature_policy import InvalidPolicy, SignaturePolicy, Signed
-from polyarch.oci.traffic.pacing import RateLimit
+from polyarch.oci.traffic.concurrency import map_concurrently
+from polyarch.oci.traffic.rate_limiter import RateLimit
 from polyarch.oci.transport.addresses import InvalidSetting
 from polyarch.platforms import InvalidPlatform, NodePlatform, Platform
 
@@ -133,7 +140,7 @@ class InspectedImage(NamedTuple):
 class PlannedLookup(NamedTuple):
     """A source in the order of asking; ``credential`` says where that would come from (RG-097)."""
 
-    source: Source
+    source: PullSource
     credential: str
 
 
@@ -262,7 +269,7 @@ def limit_rows(limits: Mapping[str, RateLimit]) -> list[Row]:
     ]
 
 
-def _base(source: Source) -> str:
+def _base(source: PullSource) -> str:
     return f"{source.base_url}{source.path_prefix}"
 
 
@@ -409,7 +416,7 @@ def run_inspect(asked: InspectOptions, options: ImageOptions, outputs: Sequence[
     _check_names(given, configuration)
     if asked.plan:
         return _print_plan(given, configuration, credentials, signatures, outputs)
-    wiring = Wiring(
+    wiring = InspectorOptions(
         settings=InspectorSettings(
             timeout=access.timeout,
             max_wait=access.max_wait,
@@ -445,7 +452,7 @@ def run_inspect(asked: InspectOptions, options: ImageOptions, outputs: Sequence[
 
 async def _ask(
     given: Sequence[ImageArgument],
-    wiring: Wiring,
+    wiring: InspectorOptions,
     credentials: CredentialStore,
     *,
     fresh: bool,
@@ -467,7 +474,7 @@ async def _ask(
                 if others and passes_over(answer):
                     answer = await search((reference, *others), inspector.inspect)
                 if deep is not None:
-                    from polyarch.oci.layers.deep import look_deeper  # few need it, and it loads archives
+                    from polyarch.oci.image.deep_inspection import look_deeper  # few need it, and it loads archives
 
                     answer = await look_deeper(inspector.connection, answer, deep)
                     shown.advance()

@@ -18,14 +18,13 @@ from polyarch.images.pull_secrets import PullSecretNames, PullSecrets
 from polyarch.kube.client import Client
 from polyarch.kube.resources import SECRETS
 from polyarch.objects import Pod, Secret
-from polyarch.oci.answer import Inspection
-from polyarch.oci.auth.credentials import ChainedCredentials, CredentialStore
-from polyarch.oci.concurrent import map_concurrently
-from polyarch.oci.inspect import Inspector
-from polyarch.oci.layers.deep import look_deeper
-from polyarch.oci.opening import Wiring, open_inspector
+from polyarch.oci.auth.credential_stores import ChainedCredentials, CredentialStore
+from polyarch.oci.image.deep_inspection import look_deeper
+from polyarch.oci.inspection import Inspection
+from polyarch.oci.inspector import Inspector, InspectorOptions, open_inspector
 from polyarch.oci.reference import Reference
 from polyarch.oci.settings import InspectorSettings
+from polyarch.oci.traffic.concurrency import map_concurrently
 
 SETTLED_AT_ONCE = 8
 
@@ -126,10 +125,10 @@ async def open_pod_images(client: Client, options: ImageOptions, messages: Messa
         await secrets.aclose()
 
 
-def wiring_of(options: ImageOptions, *, revalidate_interval: float | None = None) -> Wiring:
+def wiring_of(options: ImageOptions, *, revalidate_interval: float | None = None) -> InspectorOptions:
     """How images are asked for. ``revalidate_interval``: how young a tag's check may be that ``fresh`` still takes."""
     access, file, usual = options.access, options.platforms_file, InspectorSettings()
-    return Wiring(
+    return InspectorOptions(
         settings=InspectorSettings(
             timeout=access.timeout,
             max_wait=access.max_wait,

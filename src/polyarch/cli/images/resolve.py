@@ -13,12 +13,12 @@ from polyarch.cli.options.images import ImageOptions, cache_directory
 from polyarch.cli.output.messages import USUAL, Messages
 from polyarch.manifests.rules.engine import wanted_indexes
 from polyarch.manifests.scan.sets import Answers
-from polyarch.oci.answer import Inspection, InspectionError, Status
+from polyarch.oci.inspection import Inspection, InspectionError, Status
 from polyarch.oci.platforms_file import AnswerFile
 from polyarch.oci.reference import InvalidReference, Reference, parse
 
 if TYPE_CHECKING:
-    from polyarch.oci.opening import Wiring
+    from polyarch.oci.inspector import InspectorOptions
 
 MAX_REQUESTS = 64
 SETTLED_AT_ONCE = 8
@@ -129,12 +129,12 @@ class Images:
         except InvalidSetting as error:
             raise UsageError(str(error)) from None
 
-    def _wiring(self) -> "Wiring":
-        from polyarch.oci.opening import Wiring
+    def _wiring(self) -> "InspectorOptions":
+        from polyarch.oci.inspector import InspectorOptions
         from polyarch.oci.settings import InspectorSettings
 
         access = self.options.access
-        return Wiring(
+        return InspectorOptions(
             settings=InspectorSettings(
                 timeout=access.timeout,
                 max_wait=access.max_wait,
@@ -196,11 +196,11 @@ def how(answer: Inspection) -> str:
 
 
 async def _inspected(
-    asked: Mapping[str, Reference], wiring: "Wiring", options: ImageOptions, messages: Messages
+    asked: Mapping[str, Reference], wiring: "InspectorOptions", options: ImageOptions, messages: Messages
 ) -> dict[str, Inspection]:
-    from polyarch.oci.concurrent import map_concurrently
-    from polyarch.oci.layers.deep import look_deeper
-    from polyarch.oci.opening import open_inspector
+    from polyarch.oci.image.deep_inspection import look_deeper
+    from polyarch.oci.inspector import open_inspector
+    from polyarch.oci.traffic.concurrency import map_concurrently
 
     references = list({reference.canonical: reference for reference in asked.values()}.values())
     shown = messages.progress("inspecting images", len(references))

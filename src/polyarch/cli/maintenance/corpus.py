@@ -24,7 +24,7 @@ from polyarch.manifests.rules.options import FixOptions, LintOptions
 from polyarch.manifests.scan.scanning import scan, worth_reading
 from polyarch.manifests.scan.sets import Answers
 from polyarch.manifests.scan.text import SourceText, UnreadableText
-from polyarch.oci.answer import Entry, Inspection, Status
+from polyarch.oci.inspection import Entry, Inspection, Status
 from polyarch.oci.platforms_file import AnswerFile
 from polyarch.platforms import Platform
 

@@ -31,7 +31,7 @@ from polyarch.cli.options.common import (
 )
 
 if TYPE_CHECKING:
-    from polyarch.oci.auth.auth_files import FileCredentials
+    from polyarch.oci.auth.credential_stores import FileCredentials
     from polyarch.oci.mirrors.sources import Configuration
     from polyarch.oci.transport.tls import TrustSettings
 
@@ -86,7 +86,7 @@ class RegistryOptions:
 
     def credentials(self) -> "FileCredentials":
         """The credential files of RG-080."""
-        from polyarch.oci.auth.auth_files import FileCredentials, InvalidCredentialFile
+        from polyarch.oci.auth.credential_stores import FileCredentials, InvalidCredentialFile
 
         try:
             return FileCredentials.load(self.authfile)

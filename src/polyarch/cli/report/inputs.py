@@ -23,14 +23,13 @@ from polyarch.images.pull_secrets import PullSecrets, SecretClient
 from polyarch.kube.client import Client
 from polyarch.kube.resources import SECRETS
 from polyarch.objects import ObjectMeta, PartialObjectMetadata, Secret
-from polyarch.oci.answer import Inspection
-from polyarch.oci.auth.credentials import ChainedCredentials, CredentialStore
-from polyarch.oci.concurrent import map_concurrently
-from polyarch.oci.image.tags import list_tags
-from polyarch.oci.inspect import Inspector
-from polyarch.oci.layers.deep import look_deeper
-from polyarch.oci.opening import open_inspector
+from polyarch.oci.auth.credential_stores import ChainedCredentials, CredentialStore
+from polyarch.oci.image.contents import list_tags
+from polyarch.oci.image.deep_inspection import look_deeper
+from polyarch.oci.inspection import Inspection
+from polyarch.oci.inspector import Inspector, open_inspector
 from polyarch.oci.reference import Reference
+from polyarch.oci.traffic.concurrency import map_concurrently
 from polyarch.oci.traffic.failures import Failure
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS, POLICIES, ClusterPodPlacementConfig, PlacementPolicy

@@ -16,8 +16,8 @@ from polyarch.builds.jobs.contract import FailureMessage
 from polyarch.cli.errors import UsageError
 from polyarch.cli.options.images import RegistryOptions
 from polyarch.cli.output.messages import Messages
-from polyarch.oci.image.contents import Connection
-from polyarch.oci.opening import Wiring, open_inspector
+from polyarch.oci.image.contents import RegistryConnection
+from polyarch.oci.inspector import InspectorOptions, open_inspector
 from polyarch.oci.settings import InspectorSettings
 from polyarch.oci.transport.addresses import InvalidSetting
 
@@ -35,11 +35,11 @@ def read_document(path: str, type: type[T]) -> T:
 
 
 def run_work(
-    work: Callable[[Connection], Awaitable[Ending]], access: RegistryOptions, log: str, *, messages: Messages
+    work: Callable[[RegistryConnection], Awaitable[Ending]], access: RegistryOptions, log: str, *, messages: Messages
 ) -> int:
     """Do it and end as it says. Raises ``UsageError`` for what the command line itself has wrong."""
     access.check()
-    wiring = Wiring(
+    wiring = InspectorOptions(
         settings=InspectorSettings(
             timeout=access.timeout, max_wait=access.max_wait, requests_per_host=access.concurrency
         ),

@@ -21,7 +21,7 @@ from polyarch.run import process
 from polyarch.run.settings import RegistrySettings, RunSettings, TaintRoleSettings
 
 if TYPE_CHECKING:
-    from polyarch.oci.auth.credential_providers import ProviderConfiguration
+    from polyarch.oci.auth.credential_plugins import ProviderConfiguration
 
 Runner = Callable[[Coroutine[Any, Any, None]], None]
 """``asyncio.run`` or its like."""
@@ -109,7 +109,7 @@ def _providers(path: str, directory: str) -> "ProviderConfiguration | None":
         return None
     import yaml
 
-    from polyarch.oci.auth.credential_providers import InvalidProviderConfiguration, ProviderConfiguration
+    from polyarch.oci.auth.credential_plugins import InvalidProviderConfiguration, ProviderConfiguration
 
     try:
         content = yaml.safe_load(Path(path).read_bytes())

@@ -13,9 +13,8 @@ from polyarch.cli.sandbox.next_steps import after_demo
 from polyarch.platforms import Platform
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.demo import show as demo
-from polyarch.sandbox.demo.observation import Row
-from polyarch.sandbox.demo.show import WITH, WITHOUT, Audience, Shown
-from polyarch.sandbox.demo.workloads import WORKLOADS, Workload, platforms
+from polyarch.sandbox.demo.show import WITH, WITHOUT, DemoOutput, DemoResult
+from polyarch.sandbox.demo.workloads import WORKLOADS, Row, Workload, platforms
 from polyarch.sandbox.document import DemoCells, DemoOperator
 
 Tables = dict[str, tuple[Row, ...]]
@@ -25,7 +24,7 @@ WIDE = 120
 _WIDE_HEADINGS = ("POD", "IMAGES RUN ON", "PATH", "CONSTRAINT", "NODE", "STATE")
 
 
-async def show(sandbox: Sandbox, *, quiet: bool) -> tuple[Shown, int]:
+async def show(sandbox: Sandbox, *, quiet: bool) -> tuple[DemoResult, int]:
     """Do the demo and show it; the exit code is 1 if a pod that could run did not (SB-010)."""
     console = Console(highlight=False)
     if quiet or not console.is_terminal:
@@ -38,7 +37,7 @@ async def show(sandbox: Sandbox, *, quiet: bool) -> tuple[Shown, int]:
     return shown, 1 if shown.failed else 0
 
 
-async def _live(sandbox: Sandbox, console: Console) -> Shown:
+async def _live(sandbox: Sandbox, console: Console) -> DemoResult:
     rows: Tables = {}
     operator: DemoOperator | None = None
     now = ""
@@ -58,12 +57,12 @@ async def _live(sandbox: Sandbox, console: Console) -> Shown:
             now = text
             live.update(tables(rows, operator, console.width, now=now))
 
-        shown = await demo.show(sandbox, Audience(listen, tell, begin))
+        shown = await demo.show(sandbox, DemoOutput(listen, tell, begin))
         begin("")
         return shown
 
 
-def in_lines(stream: TextIO) -> Audience:
+def in_lines(stream: TextIO) -> DemoOutput:
     """Print what changed of a pod that one would want to read; what comes back, as a back-off does, is told once."""
     told: set[str] = set()
 
@@ -77,7 +76,7 @@ def in_lines(stream: TextIO) -> Audience:
     def say(text: str) -> None:
         print(text, file=stream, flush=True)
 
-    return Audience(listen, lambda line: say(_operator_line(line)), lambda text: say(f"now: {text}"))
+    return DemoOutput(listen, lambda line: say(_operator_line(line)), lambda text: say(f"now: {text}"))
 
 
 def _line(namespace: str, row: Row) -> str:
@@ -197,7 +196,7 @@ def points(summary: str, width: int) -> str:
     return "\n".join(map(wrapper.fill, summary.split("; ")))
 
 
-def _print_end(console: Console, sandbox: Sandbox, shown: Shown) -> None:
+def _print_end(console: Console, sandbox: Sandbox, shown: DemoResult) -> None:
     console.print()
     if shown.demo.cells is not None:
         console.print(_cells(shown.demo.cells))

@@ -26,15 +26,13 @@ from polyarch.oci.mirrors import registries_conf
 from polyarch.oci.mirrors.toml_files import InvalidConfiguration
 from polyarch.oci.transport.addresses import InvalidSetting
 from polyarch.oci.transport.tls import check_certificates
-from polyarch.sandbox import document, processes, state
-from polyarch.sandbox.binaries import search as binaries
-from polyarch.sandbox.binaries import versions
+from polyarch.sandbox import binaries, document, processes, state, versions
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.document import Document
 from polyarch.sandbox.errors import SandboxError
-from polyarch.sandbox.kubelet_model.layout import Numa
-from polyarch.sandbox.registry import catalogue
-from polyarch.sandbox.registry.seed import Seeded
+from polyarch.sandbox.kubelet_model.layout import NumaLayout
+from polyarch.sandbox.registry.images import read_descriptions
+from polyarch.sandbox.registry.seed import PushedImage
 from polyarch.sandbox.state import Folder, Settings
 
 LINE_SECONDS = 10.0
@@ -326,11 +324,11 @@ def seed_registry(file: str, name: str, outputs: Sequence[Output], *, messages: 
     """Push images to the sandbox's registry, and print their digests."""
     data = _read_yaml(file)
     try:
-        catalogue.read(data, file)
+        read_descriptions(data, file)
     except SandboxError as error:
         raise UsageError(str(error)) from error
 
-    async def push() -> list[Seeded]:
+    async def push() -> list[PushedImage]:
         sandbox = Sandbox.attach(name)
         if not _running(sandbox.folder):
             raise SandboxError(f"sandbox {name} is stopped; `polyarch up{option(name)}` starts it")
@@ -375,7 +373,7 @@ def _settings(wanted: SandboxOptions) -> Settings:
         if wanted.replicas is not None:
             changes["replicas"] = wanted.replicas
         if wanted.numa is not None:
-            changes["numa"] = Numa.parse(wanted.numa) if wanted.numa else None
+            changes["numa"] = NumaLayout.parse(wanted.numa) if wanted.numa else None
         if wanted.taints is not None:
             changes["taints"] = state.parse_taints(wanted.taints)
         if wanted.register_taints is not None:
@@ -409,7 +407,7 @@ def _file(option: str, path: str, read: Callable[[Path], object]) -> str:
 
 
 def _read_registries_conf(path: Path) -> None:
-    registries_conf.load(path, {})
+    registries_conf.load_registries_conf(path, {})
 
 
 def _read_certificates(path: Path) -> None:

@@ -48,7 +48,7 @@ def after_up(folder: Folder, *, name: str, installed: bool, has_cells: bool = Fa
 
 def after_demo(folder: Folder, *, name: str) -> str:
     """The end of the demo: the ways into what it left behind."""
-    from polyarch.sandbox.demo import builds  # what `up` alone has no use for
+    from polyarch.sandbox.demo.components import BUILD_NAME, BUILD_NAMESPACE  # what `up` alone has no use for
     from polyarch.sandbox.demo.show import WITH, WITHOUT
 
     chosen = option(name)
@@ -60,7 +60,7 @@ def after_demo(folder: Folder, *, name: str) -> str:
             (f"{PROGRAM} explain impossible -n {WITH}", "why a pod is where it is, or nowhere"),
             (f"{PROGRAM} report --target arm64", "what could run on arm64, and what is in the way"),
             ("kubectl create deployment mine --image=mysql:8.4 --replicas=3", ""),
-            (f"{PROGRAM} build status {builds.NAME} -n {builds.NAMESPACE}", "an image for every architecture"),
+            (f"{PROGRAM} build status {BUILD_NAME} -n {BUILD_NAMESPACE}", "an image for every architecture"),
             (f"{PROGRAM} sandbox seed FILE{chosen}", "images of your own, any mix of platforms"),
             (f"{PROGRAM} status{chosen}", "what runs here, and where its logs are"),
             (f"{PROGRAM} down{chosen}", "stops it; the next up continues"),

@@ -13,7 +13,7 @@ import yaml
 
 from polyarch.manifests.finding import Severity
 from polyarch.manifests.rules.options import FixOptions, LintOptions, Locked, Selection, Taints
-from polyarch.oci.answer import Inspection
+from polyarch.oci.inspection import Inspection
 from polyarch.oci.platforms_file import AnswerFile
 from polyarch.oci.reference import InvalidReference, parse
 from polyarch.platforms import NodePlatform, Platform

@@ -36,7 +36,7 @@ from polyarch.manifests.rules.images import ImagePlace
 from polyarch.manifests.scan.nodes import get
 from polyarch.manifests.scan.pod_specs import LabelEntry
 from polyarch.manifests.scan.sets import Answer, Answers, texts
-from polyarch.oci.answer import Inspection, InspectionWarning, Status
+from polyarch.oci.inspection import Inspection, InspectionWarning, Status
 from polyarch.platforms import NodePlatform, PlatformSet
 
 

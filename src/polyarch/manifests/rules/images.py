@@ -18,7 +18,7 @@ from polyarch.manifests.operations import Replace
 from polyarch.manifests.rules.facts import NO_SETS, Draft, PodFacts, RuleCheck
 from polyarch.manifests.rules.options import LintOptions
 from polyarch.manifests.scan.sets import Answer, listed, texts
-from polyarch.oci.answer import Inspection, InspectionError, InspectionWarning, Status
+from polyarch.oci.inspection import Inspection, InspectionError, InspectionWarning, Status
 from polyarch.oci.reference import Reference
 from polyarch.platforms import KNOWN_ARCHITECTURES, NODE_SYSTEMS, NodePlatform, Platform
 

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from polyarch.manifests.operations import at, elements, mapping, mappings
 from polyarch.manifests.scan.pod_specs import REQUIRED, TERMS, ImageUse, PodSpec
-from polyarch.oci.answer import Inspection, Status
+from polyarch.oci.inspection import Inspection, Status
 from polyarch.oci.reference import InvalidReference, Reference, parse
 from polyarch.platforms import (
     KNOWN_ARCHITECTURES,

@@ -4,49 +4,168 @@ A host's first 401 says which scheme it wants; that is cached, so later requests
 challenges from the source's own origin count: the target of a redirect could otherwise name a realm of its own and
 collect the credentials. A credential is refused if the registry or its token endpoint answers 401 or 403 to it; then
 the next one is tried, anonymous access last. The ``Access`` remembers which credential worked, so that an image's
-config is fetched with the credential of its manifest.
-"""
+config is fetched with the credential of its manifest."""
 
+import json
+import string
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
-from urllib.parse import quote_plus
+from urllib.parse import quote_plus, urlencode, urlsplit
 
 from polyarch.clock import Clock
 from polyarch.oci.auth.challenges import parse_challenges
-from polyarch.oci.auth.entries import ANONYMOUS, Credential
-from polyarch.oci.auth.tokens import (
-    NoToken,
-    NoTokenAnswer,
-    Token,
-    TokenKey,
-    TokenRequest,
-    Tokens,
-    named_scopes,
-    pull_scope,
-    read_token,
-    token_requests,
-)
-from polyarch.oci.cache.recent import Recent
+from polyarch.oci.auth.credentials import ANONYMOUS, Credential
 from polyarch.oci.documents import TOKEN_LIMIT
-from polyarch.oci.mirrors.sources import Source
+from polyarch.oci.lru_cache import LRUCache
+from polyarch.oci.mirrors.sources import PullSource
+from polyarch.oci.traffic.concurrency import SingleFlight
 from polyarch.oci.traffic.exchange import (
+    CompleteResponse,
     Exchange,
-    Reply,
     Request,
-    Visit,
+    RequestContext,
     channels_of,
     is_error_page,
     not_as_asked,
     origin_host,
 )
-from polyarch.oci.traffic.failures import NO_CREDENTIALS, Failure, Said, clean, read_errors
-from polyarch.oci.traffic.flights import Flights
-from polyarch.oci.traffic.pacing import HOSTS_KEPT
-from polyarch.oci.transport.addresses import NAMED, Reach
-from polyarch.oci.transport.redirects import Refusal, RegistryServer, check_realm
-from polyarch.oci.transport.seam import NO_TLS
-from polyarch.oci.transport.tls import channels
+from polyarch.oci.traffic.failures import NO_CREDENTIALS, Failure, RegistryError, clean, read_errors
+from polyarch.oci.traffic.rate_limiter import HOSTS_KEPT
+from polyarch.oci.transport.addresses import NAMED, HostProvenance, RegistryServer, UrlRejected, check_realm
+from polyarch.oci.transport.interface import NO_TLS
+from polyarch.oci.transport.tls import transport_modes
+
+CLIENT_ID = "polyarch"
+SHORTEST_LIFE = 60.0
+LONGEST_LIFE = 24 * 3600.0
+RENEWED_BEFORE_END = 10.0
+TOKENS_KEPT = 10_000
+TOKENS_BYTES = 16 * 2**20
+LONGEST_TOKEN = 16 * 1024
+"""Servers accept no longer headers."""
+_TOKEN_CHARACTERS = frozenset(string.ascii_letters + string.digits + string.punctuation)
+
+
+class TokenKey(NamedTuple):
+    """Cache key of a token; ``credential`` is a fingerprint, ``""`` for anonymous."""
+
+    source: str
+    realm: str
+    service: str
+    scopes: tuple[str, ...]
+    credential: str
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRequest:
+    """A request to a token endpoint; ``repr`` leaves out its secret parts."""
+
+    method: str
+    url: str
+    headers: dict[str, str] = field(repr=False)
+    body: bytes | None = field(default=None, repr=False)
+
+
+class NoToken(ValueError):  # noqa: N818 - the name says what is the matter
+    """The endpoint's answer has no usable token; the text says why and quotes nothing."""
+
+
+class NoTokenAnswer(NoToken):
+    """It is not even the answer of a token endpoint (RG-065)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token and the monotonic time at which its use ends."""
+
+    value: str = field(repr=False)
+    until: float
+
+
+def pull_scope(repository: str) -> str:
+    return f"repository:{repository}:pull"
+
+
+def push_scopes(repository: str, mounted_from: Sequence[str] = ()) -> tuple[str, ...]:
+    """``pull,push`` for the target and ``pull`` for the repositories blobs are mounted from, in one token (RG-075)."""
+    return (f"repository:{repository}:pull,push", *(pull_scope(source) for source in mounted_from))
+
+
+def named_scopes(scope: str, repository: str) -> tuple[str, ...] | None:
+    """The scopes of a challenge if all of them name this repository, else None (RG-072)."""
+    scopes = tuple(scope.split())
+    ours = f"repository:{repository}:"
+    return scopes if scopes and all(each.startswith(ours) and ":" not in each[len(ours) :] for each in scopes) else None
+
+
+def token_requests(key: TokenKey, credential: Credential) -> list[TokenRequest]:
+    """The requests to try in order; the next one only if the endpoint has no POST (404 or 405; RG-072)."""
+    common = [("service", key.service)] if key.service else []
+    requests: list[TokenRequest] = []
+    if credential.identity_token:
+        form = [
+            ("grant_type", "refresh_token"),
+            *common,
+            ("client_id", CLIENT_ID),
+            ("scope", " ".join(key.scopes)),
+            ("refresh_token", credential.identity_token),
+        ]
+        headers = {"Content-Type": "application/x-www-form-urlencoded"}
+        requests.append(TokenRequest("POST", key.realm, headers, urlencode(form).encode("ascii")))
+        if not credential.password:
+            return requests
+    query = urlencode([*common, *(("scope", scope) for scope in key.scopes), ("client_id", CLIENT_ID)])
+    joint = "&" if urlsplit(key.realm).query else "?"
+    basic = credential.basic
+    url = f"{key.realm.rstrip('?&')}{joint}{query}"
+    requests.append(TokenRequest("GET", url, {"Authorization": basic} if basic else {}))
+    return requests
+
+
+def read_token(body: bytes, received_at: float) -> Token:
+    """The token and its lifetime, counted from receipt (RG-073); ``NoToken`` if there is none."""
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict) or not {"token", "access_token"} & document.keys():
+        raise NoTokenAnswer("the token endpoint answered without a token")
+    value = next((v for v in map(document.get, ("token", "access_token")) if isinstance(v, str) and v), None)
+    if value is None:
+        raise NoToken("the token endpoint answered without a token")
+    if len(value) > LONGEST_TOKEN or not _TOKEN_CHARACTERS.issuperset(value):
+        raise NoToken("the token endpoint answered with a token that cannot be in a header")
+    life = document.get("expires_in")
+    seconds = min(life, LONGEST_LIFE) if isinstance(life, int | float) and life > SHORTEST_LIFE else SHORTEST_LIFE
+    return Token(value, received_at + seconds - RENEWED_BEFORE_END)
+
+
+class Tokens:
+    """Cache of the most recently used tokens."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._tokens: LRUCache[TokenKey, Token] = LRUCache(TOKENS_KEPT, weight=TOKENS_BYTES)
+
+    def get(self, key: TokenKey) -> Token | None:
+        token = self._tokens.get(key)
+        if token is not None and token.until <= self._clock.monotonic():
+            self._tokens.pop(key)
+            return None
+        return token
+
+    def put(self, key: TokenKey, token: Token) -> None:
+        self._tokens.put(key, token, weight=500 + len(token.value) + len(key.realm))
+
+    def drop(self, key: TokenKey, token: Token) -> None:
+        """Drop a refused token, unless a newer one has replaced it."""
+        if self._tokens.get(key) is token:
+            self._tokens.pop(key)
+
+
+# -- Authenticates requests: anonymously first, then with each credential in turn (RG-071 to RG-075, RG-084).
+
 
 CREDENTIALS_REJECTED = "credentials-rejected"
 """The warning that credentials were refused where anonymous access works (RG-074)."""
@@ -56,13 +175,13 @@ MAX_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class HostAuthScheme:
     """A host's authentication scheme, from its last challenge. ``reach``: who named the realm (RG-103)."""
 
     realm: str = ""
     service: str = ""
     basic: bool = False
-    reach: Reach = NAMED
+    reach: HostProvenance = NAMED
     unusable: str = ""
     """Why the realm may not be used, if it may not (RG-104)."""
 
@@ -70,17 +189,17 @@ class Door:
     def bearer(self) -> bool:
         return bool(self.realm)
 
-    def same_as(self, other: "Door") -> bool:
+    def same_as(self, other: "HostAuthScheme") -> bool:
         return (self.realm, self.service, self.basic) == (other.realm, other.service, other.basic)
 
 
-class Turn(NamedTuple):
+class CredentialAttempt(NamedTuple):
     """The result of one credential: refused by the source (``reply``) or by the token endpoint (``failure``); neither
     if the source has no scheme for it.
     """
 
     credential: Credential
-    reply: Reply | None = None
+    reply: CompleteResponse | None = None
     failure: Failure | None = None
 
     @property
@@ -95,16 +214,21 @@ class Turn(NamedTuple):
         return not self.credential.is_anonymous, weight
 
 
-class Access:
+class SourceCredentials:
     """A source with the credentials to try for it; ``scopes`` is pull unless given (RG-075)."""
 
     __slots__ = ("_pull_only", "_tokens", "accepted", "channels", "credentials", "refused", "scopes", "source")
 
     def __init__(
-        self, source: Source, credentials: Sequence[Credential], *, scopes: Sequence[str] = (), loopback: bool = False
+        self,
+        source: PullSource,
+        credentials: Sequence[Credential],
+        *,
+        scopes: Sequence[str] = (),
+        loopback: bool = False,
     ) -> None:
         self.source = source
-        self.channels = channels(source, loopback=loopback)
+        self.channels = transport_modes(source, loopback=loopback)
         self.scopes = tuple(scopes) or (pull_scope(source.repository),)
         self._pull_only = not scopes
         self._tokens: set[str] = set()
@@ -154,7 +278,7 @@ class Access:
 class _TokenRefused(Exception):  # noqa: N818 - the name says what is the matter
     """The token endpoint refused the credential. It has no name here: who shares the request has another (PL-852)."""
 
-    def __init__(self, status: int, said: Said) -> None:
+    def __init__(self, status: int, said: RegistryError) -> None:
         super().__init__(f"HTTP {status}{_words(said)}")
         self._status = status
 
@@ -173,14 +297,14 @@ class Authorization:
         self._exchange = exchange
         self._clock = clock
         self._key = key
-        self._doors: Recent[str, Door] = Recent(HOSTS_KEPT)
+        self._doors: LRUCache[str, HostAuthScheme] = LRUCache(HOSTS_KEPT)
         self._tokens = Tokens(clock)
-        self._flights: Flights[TokenKey, Token] = Flights()
+        self._flights: SingleFlight[TokenKey, Token] = SingleFlight()
 
     async def close(self) -> None:
         await self._flights.close()
 
-    async def fetch(self, request: Request, access: Access, visit: Visit) -> Reply:
+    async def fetch(self, request: Request, access: SourceCredentials, visit: RequestContext) -> CompleteResponse:
         """The answer to the first credential that is not refused, then in ``access.accepted``; else a failure of class
         auth.
 
@@ -188,15 +312,15 @@ class Authorization:
         """
         request = replace(request, secrets=access.secrets)
         door = self._doors.get(access.name)
-        plainly: Turn | None = None
+        plainly: CredentialAttempt | None = None
         if door is None and access.accepted in (None, ANONYMOUS):
             reply = await self._exchange.fetch(request, visit)
             if not _refuses(reply):
                 return self._accept(request, access, ANONYMOUS, reply, visit)
-            plainly = Turn(ANONYMOUS, reply)
+            plainly = CredentialAttempt(ANONYMOUS, reply)
             door = self._learn(access, reply)
-        door = door or Door()
-        turns: list[Turn] = []
+        door = door or HostAuthScheme()
+        turns: list[CredentialAttempt] = []
         passing: Failure | None = None
         for credential in access.candidates:
             taken = plainly if credential.is_anonymous and not door.bearer else None
@@ -229,8 +353,13 @@ class Authorization:
         raise _refusal(request, access, turns, told, door)
 
     async def _take_turn(
-        self, credential: Credential, door: Door, request: Request, access: Access, visit: Visit
-    ) -> tuple[Turn, Door]:
+        self,
+        credential: Credential,
+        door: HostAuthScheme,
+        request: Request,
+        access: SourceCredentials,
+        visit: RequestContext,
+    ) -> tuple[CredentialAttempt, HostAuthScheme]:
         """Try one credential; returns its result and the source's current scheme. Raises ``Failure`` other than
         refusals.
         """
@@ -239,12 +368,17 @@ class Authorization:
         except Failure as refusal:
             if refusal.error.error_class != "auth":
                 raise
-            return Turn(credential, failure=refusal), door
-        return Turn(credential, reply), door
+            return CredentialAttempt(credential, failure=refusal), door
+        return CredentialAttempt(credential, reply), door
 
     async def _show(
-        self, credential: Credential, door: Door, request: Request, access: Access, visit: Visit
-    ) -> tuple[Reply | None, Door]:
+        self,
+        credential: Credential,
+        door: HostAuthScheme,
+        request: Request,
+        access: SourceCredentials,
+        visit: RequestContext,
+    ) -> tuple[CompleteResponse | None, HostAuthScheme]:
         """The answer to one credential, retried with one new token and after one changed challenge (RG-074).
 
         None if this scheme cannot use the credential.
@@ -282,7 +416,12 @@ class Authorization:
             door = renewed
 
     async def _token(
-        self, key: TokenKey, credential: Credential, door: Door, access: Access, visit: Visit
+        self,
+        key: TokenKey,
+        credential: Credential,
+        door: HostAuthScheme,
+        access: SourceCredentials,
+        visit: RequestContext,
     ) -> tuple[Token, bool]:
         """A token, and whether it came from the cache."""
         token = self._tokens.get(key)
@@ -300,7 +439,12 @@ class Authorization:
         raise failure
 
     async def _fetch_token(
-        self, key: TokenKey, credential: Credential, door: Door, access: Access, visit: Visit
+        self,
+        key: TokenKey,
+        credential: Credential,
+        door: HostAuthScheme,
+        access: SourceCredentials,
+        visit: RequestContext,
     ) -> Token:
         host = origin_host(key.realm)
         requests = token_requests(key, credential)
@@ -327,7 +471,7 @@ class Authorization:
             raise Failure.of("server-error", host, what, status=reply.status)
         raise AssertionError("there is at least one token request")
 
-    def _learn(self, access: Access, reply: Reply) -> Door:
+    def _learn(self, access: SourceCredentials, reply: CompleteResponse) -> HostAuthScheme:
         """The scheme in the challenges of a 401; cached if it is usable (RG-071)."""
         challenges = parse_challenges(reply.headers.get_all("www-authenticate"))
         bearers = [each.parameters for each in challenges if each.scheme == "bearer"]
@@ -336,7 +480,7 @@ class Authorization:
         unusable = ""
         for each in bearers:
             judged = check_realm(each.get("realm", ""), RegistryServer(reply.url, reply.peer), self._exchange.policy)
-            if not isinstance(judged, Refusal):
+            if not isinstance(judged, UrlRejected):
                 parameters, reach = each, judged
                 break
             if judged.code == "refused-address":
@@ -345,7 +489,7 @@ class Authorization:
                 )
             unusable = unusable or clean(judged.message, access.secrets, limit=400)
         access.adopt(named_scopes(parameters.get("scope", ""), access.source.repository))
-        door = Door(
+        door = HostAuthScheme(
             realm=parameters.get("realm", ""),
             service=parameters.get("service", ""),
             basic=any(each.scheme == "basic" for each in challenges),
@@ -356,7 +500,14 @@ class Authorization:
             self._doors.put(access.name, door)
         return door
 
-    def _accept(self, request: Request, access: Access, credential: Credential, reply: Reply, visit: Visit) -> Reply:
+    def _accept(
+        self,
+        request: Request,
+        access: SourceCredentials,
+        credential: Credential,
+        reply: CompleteResponse,
+        visit: RequestContext,
+    ) -> CompleteResponse:
         """Record the accepted credential; ``Failure`` if a redirect target refuses, which is sent no credential."""
         access.accepted = credential
         # A URL may be signed for GET only: return a HEAD that the redirect target refuses as it is (RG-032).
@@ -372,14 +523,16 @@ class Authorization:
         return reply
 
 
-def _authorized(request: Request, shown: str | None, access: Access, account: str) -> Request:
+def _authorized(request: Request, shown: str | None, access: SourceCredentials, account: str) -> Request:
     if shown is None:
         return request
     own: Mapping[str, str] = {**request.own_headers, "Authorization": shown}
     return replace(request, own_headers=own, secrets=access.secrets, account=account)
 
 
-def _token_request(token_request: TokenRequest, door: Door, access: Access, account: str) -> Request:
+def _token_request(
+    token_request: TokenRequest, door: HostAuthScheme, access: SourceCredentials, account: str
+) -> Request:
     """The token request; the realm gets the source's TLS settings only on the source's own host and port (RG-101,
     RG-103).
     """
@@ -402,12 +555,12 @@ def _token_request(token_request: TokenRequest, door: Door, access: Access, acco
     )
 
 
-def _refuses(reply: Reply) -> bool:
+def _refuses(reply: CompleteResponse) -> bool:
     """Whether the source itself refused the credential."""
     return reply.status in (401, 403) and not reply.elsewhere
 
 
-def _refused_elsewhere(request: Request, access: Access, reply: Reply) -> Failure:
+def _refused_elsewhere(request: Request, access: SourceCredentials, reply: CompleteResponse) -> Failure:
     said = _words(read_errors(reply.body, access.secrets))
     what = f"the redirect to {origin_host(reply.url)} ended with HTTP {reply.status}{said} for {request.what}"
     code = "denied" if reply.status == 403 else "unauthorized"
@@ -415,10 +568,16 @@ def _refused_elsewhere(request: Request, access: Access, reply: Reply) -> Failur
     return Failure.of(code, access.source.host, what, status=reply.status, action=action)
 
 
-def _refusal(request: Request, access: Access, turns: Sequence[Turn], told: Turn, door: Door) -> Failure:
+def _refusal(
+    request: Request,
+    access: SourceCredentials,
+    turns: Sequence[CredentialAttempt],
+    told: CredentialAttempt,
+    door: HostAuthScheme,
+) -> Failure:
     host = access.source.host
     reply = told.reply or next((turn.reply for turn in reversed(turns) if turn.reply is not None), None)
-    said = read_errors(reply.body, access.secrets) if reply is not None else Said("", "")
+    said = read_errors(reply.body, access.secrets) if reply is not None else RegistryError("", "")
     status = reply.status if reply is not None else None
     real = [turn for turn in turns if not turn.credential.is_anonymous and turn.telling == told.telling]
     shown = ", ".join(turn.credential.origin for turn in real[:MAX_NAMED])
@@ -437,5 +596,5 @@ def _refusal(request: Request, access: Access, turns: Sequence[Turn], told: Turn
     return Failure.of(code, host, what, status=status, action="check the registry's authentication settings")
 
 
-def _words(said: Said) -> str:
+def _words(said: RegistryError) -> str:
     return f" {said}" if str(said) else ""

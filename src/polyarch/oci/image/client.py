@@ -2,8 +2,7 @@
 
 Every manifest request accepts all six types: for a client that does not accept indexes, some registries silently return
 one of the children and others 404. ``/v2/`` is never pinged. A digest in a header is compared and reported, never
-trusted for content.
-"""
+trusted for content."""
 
 import hashlib
 import re
@@ -12,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import quote
 
-from polyarch.oci.auth.authorization import Access, Authorization
+from polyarch.oci.auth.authorization import Authorization, SourceCredentials
 from polyarch.oci.documents import (
     ACCEPT,
     CONFIG_LIMIT,
@@ -25,19 +24,19 @@ from polyarch.oci.documents import (
     signed_payload,
 )
 from polyarch.oci.reference import DIGEST_DIGITS, check_digest
+from polyarch.oci.traffic.concurrency import RequestPriority
 from polyarch.oci.traffic.exchange import (
+    CompleteResponse,
     Exchange,
     Receive,
-    Reply,
     Request,
-    Visit,
+    RequestContext,
     is_error_page,
     not_as_asked,
     origin_host,
 )
 from polyarch.oci.traffic.failures import Failure, of_status, read_errors
-from polyarch.oci.traffic.line import Urgency
-from polyarch.oci.traffic.pacing import Pacing
+from polyarch.oci.traffic.rate_limiter import RegistryRateLimiter
 
 _MANIFEST_HEADERS = {"Accept": ", ".join(ACCEPT), "Accept-Encoding": "identity"}
 _BLOB_HEADERS = {"Accept-Encoding": "identity"}
@@ -48,7 +47,7 @@ _NO_HEAD_STATUSES = frozenset({400, 403, 405, 406, 501})
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class FetchedManifest:
     """A manifest. ``digest`` is computed over the bytes; for signed schema 1 over the payload, which then is ``body``.
     ``advertised`` is the digest in the header, ``""`` if none.
     """
@@ -61,7 +60,7 @@ class Fetched:
 
 
 @dataclass(frozen=True, slots=True)
-class Stated:
+class HeadResult:
     """The result of a HEAD: the digest that the registry states for a tag or confirms for a digest. Type and size are
     its words too; None where it states no size.
     """
@@ -72,22 +71,32 @@ class Stated:
     size: int | None = None
 
 
-class Holder(Protocol):
+class ContentStore(Protocol):
     """Interface for a place with manifests and blobs: a registry, or a layout directory."""
 
-    async def get_manifest(self, access: Access, selector: str, visit: Visit, *, etag: str = "") -> Fetched | None: ...
+    async def get_manifest(
+        self, access: SourceCredentials, selector: str, visit: RequestContext, *, etag: str = ""
+    ) -> FetchedManifest | None: ...
 
     async def get_blob(
-        self, access: Access, digest: str, visit: Visit, *, what: str = "the config", limit: int = CONFIG_LIMIT
+        self,
+        access: SourceCredentials,
+        digest: str,
+        visit: RequestContext,
+        *,
+        what: str = "the config",
+        limit: int = CONFIG_LIMIT,
     ) -> bytes: ...
 
-    async def stream_blob(self, access: Access, digest: str, visit: Visit, receive: Receive) -> None: ...
+    async def stream_blob(
+        self, access: SourceCredentials, digest: str, visit: RequestContext, receive: Receive
+    ) -> None: ...
 
 
 class RegistryClient:
     """The requests for reading images, with authorization, pauses and retries."""
 
-    def __init__(self, exchange: Exchange, authorization: Authorization, pacing: Pacing) -> None:
+    def __init__(self, exchange: Exchange, authorization: Authorization, pacing: RegistryRateLimiter) -> None:
         self._exchange = exchange
         self._authorization = authorization
         self._pacing = pacing
@@ -95,7 +104,7 @@ class RegistryClient:
     async def close(self) -> None:
         await self._authorization.close()
 
-    async def head_manifest(self, access: Access, selector: str, visit: Visit) -> Stated | None:
+    async def head_manifest(self, access: SourceCredentials, selector: str, visit: RequestContext) -> HeadResult | None:
         """The result of a HEAD; None if this host has no usable HEAD and a GET is needed (RG-032).
 
         Raises ``Failure``: a 404 is final on HEAD as on GET.
@@ -114,7 +123,7 @@ class RegistryClient:
                 and stated == (selector if is_digest else stated)
             ):
                 size = reply.headers.get("content-length")
-                return Stated(
+                return HeadResult(
                     stated, reply.headers.get("etag"), content_type, int(size) if _SIZE.fullmatch(size) else None
                 )
             return None
@@ -122,11 +131,13 @@ class RegistryClient:
             return None  # no body says whose answer it is
         raise _failure(access, request, reply)
 
-    def has_no_head(self, access: Access) -> None:
+    def has_no_head(self, access: SourceCredentials) -> None:
         """A GET succeeded where a HEAD had failed: send this host no HEAD for an hour (RG-032)."""
         self._pacing.has_no_head(self._pacing.host(access.source.host))
 
-    async def get_manifest(self, access: Access, selector: str, visit: Visit, *, etag: str = "") -> Fetched | None:
+    async def get_manifest(
+        self, access: SourceCredentials, selector: str, visit: RequestContext, *, etag: str = ""
+    ) -> FetchedManifest | None:
         """A manifest by tag or digest, verified (RG-033); None if it still has this ``etag`` (304).
 
         What no digest vouches for has to be a manifest at least (RG-065): a maintenance page is neither the content of
@@ -154,7 +165,7 @@ class RegistryClient:
         if well_formed and advertised != digest:
             what = f"{access.source.host} states {advertised} for bytes that are {digest}; the bytes count"
             visit.warn("digest-header-mismatch", what)
-        return Fetched(
+        return FetchedManifest(
             body=body,
             digest=digest,
             content_type=reply.headers.get("content-type"),
@@ -163,7 +174,13 @@ class RegistryClient:
         )
 
     async def get_blob(
-        self, access: Access, digest: str, visit: Visit, *, what: str = "the config", limit: int = CONFIG_LIMIT
+        self,
+        access: SourceCredentials,
+        digest: str,
+        visit: RequestContext,
+        *,
+        what: str = "the config",
+        limit: int = CONFIG_LIMIT,
     ) -> bytes:
         """A small blob, verified; queued behind all manifests of the same host (RG-052)."""
         request = _blob_request(access, digest, what=what, limit=limit)
@@ -171,7 +188,9 @@ class RegistryClient:
         _check(access, request, reply, digest, reply.body, fits=lambda body: body.lstrip()[:1] == b"{")
         return reply.body
 
-    async def stream_blob(self, access: Access, digest: str, visit: Visit, receive: Receive) -> None:
+    async def stream_blob(
+        self, access: SourceCredentials, digest: str, visit: RequestContext, receive: Receive
+    ) -> None:
         """Stream a blob of any size to ``receive`` (RG-049, RG-155).
 
         After the last piece the stream raises ``Failure`` ``digest-mismatch`` if the digest is wrong; a caller that
@@ -194,14 +213,14 @@ class RegistryClient:
         request = _blob_request(access, digest, what="the blob", limit=0, receive=verified)
         await self._fetch_blob(request, access, visit)
 
-    async def _fetch_blob(self, request: Request, access: Access, visit: Visit) -> Reply:
+    async def _fetch_blob(self, request: Request, access: SourceCredentials, visit: RequestContext) -> CompleteResponse:
         reply = await self._authorization.fetch(request, access, visit)
         if reply.status != 200:
             raise _failure(access, request, reply)
         return reply
 
 
-def _manifest_request(access: Access, method: str, selector: str, *, etag: str = "") -> Request:
+def _manifest_request(access: SourceCredentials, method: str, selector: str, *, etag: str = "") -> Request:
     headers = {**_MANIFEST_HEADERS, "If-None-Match": etag} if etag else _MANIFEST_HEADERS
     return Request(
         method=method,
@@ -218,7 +237,9 @@ def _manifest_request(access: Access, method: str, selector: str, *, etag: str =
     )
 
 
-def _blob_request(access: Access, digest: str, *, what: str, limit: int, receive: Receive | None = None) -> Request:
+def _blob_request(
+    access: SourceCredentials, digest: str, *, what: str, limit: int, receive: Receive | None = None
+) -> Request:
     return Request(
         method="GET",
         url=_url(access, "blobs", digest),
@@ -228,14 +249,14 @@ def _blob_request(access: Access, digest: str, *, what: str, limit: int, receive
         headers=_BLOB_HEADERS,
         own_headers=access.source.fields,
         receive=receive,
-        urgency=Urgency.BLOB,
+        urgency=RequestPriority.BLOB,
         charged=True,
         channels=access.channels,
         tls=access.source.tls,
     )
 
 
-def _url(access: Access, kind: str, selector: str) -> str:
+def _url(access: SourceCredentials, kind: str, selector: str) -> str:
     source = access.source
     path = f"{source.base_url}{source.path_prefix}/{source.repository}/{kind}/{quote(selector, safe=':')}"
     return f"{path}?{source.query}" if source.query else path
@@ -252,7 +273,13 @@ async def _verified(chunks: AsyncIterator[bytes], digest: str, host: str) -> Asy
 
 
 def _check(
-    access: Access, request: Request, reply: Reply, digest: str, body: bytes, *, fits: Callable[[bytes], bool]
+    access: SourceCredentials,
+    request: Request,
+    reply: CompleteResponse,
+    digest: str,
+    body: bytes,
+    *,
+    fits: Callable[[bytes], bool],
 ) -> None:
     """Other bytes than the digest's are no fact about the image, whatever they are (RG-065)."""
     try:
@@ -263,7 +290,7 @@ def _check(
         raise Failure.of(error.code, origin_host(reply.url), error.message) from None
 
 
-def _failure(access: Access, request: Request, reply: Reply) -> Failure:
+def _failure(access: SourceCredentials, request: Request, reply: CompleteResponse) -> Failure:
     if 200 < reply.status < 300 or is_error_page(reply):
         return not_as_asked(request, reply, "what it should be", access.secrets)
     said = read_errors(reply.body, access.secrets)

@@ -2,8 +2,7 @@
 
 Builders write ``oci-layout``, ``index.json`` and ``blobs/`` without a registry. The content is as untrusted as a
 registry's: every blob is verified against its digest, every read has a limit, and links that leave the directory are
-refused.
-"""
+refused."""
 
 import asyncio
 import hashlib
@@ -15,16 +14,16 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from polyarch.oci.answer import Inspection, InspectionError, Status
-from polyarch.oci.auth.authorization import Access
-from polyarch.oci.auth.entries import ANONYMOUS
-from polyarch.oci.cache.image_reading import BundleMode
+from polyarch.oci.auth.authorization import SourceCredentials
+from polyarch.oci.auth.credentials import ANONYMOUS
+from polyarch.oci.cache import BundleMode
 from polyarch.oci.documents import CONFIG_LIMIT, MANIFEST_LIMIT, ContentError, check_body, decode, digest_of
-from polyarch.oci.image.client import Fetched
-from polyarch.oci.image.descent import ImageReader
-from polyarch.oci.mirrors.sources import Source
+from polyarch.oci.image.client import FetchedManifest
+from polyarch.oci.image.reader import ImageReader
+from polyarch.oci.inspection import Inspection, InspectionError, Status
+from polyarch.oci.mirrors.sources import PullSource
 from polyarch.oci.reference import Reference, check_digest
-from polyarch.oci.traffic.exchange import Receive, Visit
+from polyarch.oci.traffic.exchange import Receive, RequestContext
 from polyarch.oci.traffic.failures import Failure
 
 REF_NAME = "org.opencontainers.image.ref.name"
@@ -33,7 +32,7 @@ CHUNK = 256 * 1024
 _SHOWN_TAGS = 20
 
 
-class Layout:
+class ImageLayout:
     """One directory, with the interface of a registry client, so that readers need not distinguish them.
 
     Raises ``Failure``: ``layout`` for an invalid directory, ``not-found`` for a missing blob, and codes of class
@@ -45,12 +44,12 @@ class Layout:
         self._root = Path(path)
 
     @property
-    def access(self) -> Access:
+    def access(self) -> SourceCredentials:
         """An ``Access`` for the interface; it is not used."""
-        source = Source(base_url="", host="", repository=str(self._root), origin=self.name)
-        return Access(source, [ANONYMOUS])
+        source = PullSource(base_url="", host="", repository=str(self._root), origin=self.name)
+        return SourceCredentials(source, [ANONYMOUS])
 
-    async def inspect(self, reference: Reference, visit: Visit, *, mode: BundleMode) -> Inspection:
+    async def inspect(self, reference: Reference, visit: RequestContext, *, mode: BundleMode) -> Inspection:
         """The answer for an image in the directory. Never raises for a faulty image."""
         try:
             digest = await self.resolve(reference)
@@ -68,18 +67,28 @@ class Layout:
         """The digest of the reference: given, by tag, or of the only entry (RG-120)."""
         return await asyncio.to_thread(self._resolve, reference)
 
-    async def get_manifest(self, access: Access, selector: str, visit: Visit, *, etag: str = "") -> Fetched:
+    async def get_manifest(
+        self, access: SourceCredentials, selector: str, visit: RequestContext, *, etag: str = ""
+    ) -> FetchedManifest:
         """The manifest with this digest."""
         body = await asyncio.to_thread(self._read_blob, selector, "the manifest", MANIFEST_LIMIT)
-        return Fetched(body=body, digest=selector, content_type="")
+        return FetchedManifest(body=body, digest=selector, content_type="")
 
     async def get_blob(
-        self, access: Access, digest: str, visit: Visit, *, what: str = "the config", limit: int = CONFIG_LIMIT
+        self,
+        access: SourceCredentials,
+        digest: str,
+        visit: RequestContext,
+        *,
+        what: str = "the config",
+        limit: int = CONFIG_LIMIT,
     ) -> bytes:
         """A small blob."""
         return await asyncio.to_thread(self._read_blob, digest, what, limit)
 
-    async def stream_blob(self, access: Access, digest: str, visit: Visit, receive: Receive) -> None:
+    async def stream_blob(
+        self, access: SourceCredentials, digest: str, visit: RequestContext, receive: Receive
+    ) -> None:
         """Stream a blob of any size; raises at the end if the digest is wrong."""
         with await asyncio.to_thread(self._open, self._blob_path(digest), f"the blob {digest}") as file:
             await receive(self._chunks(file, digest))

@@ -2,8 +2,7 @@
 
 ``DIR/<host[:port]>/hosts.toml``, else ``DIR/_default/hosts.toml``; the hosts are tried in the order of the file, then
 the server. See https://github.com/containerd/containerd/blob/main/docs/hosts.md. Loading reads files; the rest is pure.
-Imports neither asyncio nor aiohttp.
-"""
+Imports neither asyncio nor aiohttp."""
 
 import re
 from pathlib import Path

@@ -1,13 +1,12 @@
 """``registries.conf`` version 2: mirrors and locations by prefix (RG-090 to RG-093).
 
 The format is that of containers-registries.conf(5). OpenShift's mirror objects become :class:`Registry` values too.
-Loading reads files; matching and rewriting are pure. Imports neither asyncio nor aiohttp.
-"""
+Loading reads files; matching and rewriting are pure. Imports neither asyncio nor aiohttp."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 import msgspec
 
@@ -38,7 +37,7 @@ class Mirror(msgspec.Struct, frozen=True, gc=False):
         return (self.pull == "digest-only") == (reference.digest is not None)
 
 
-class Registry(msgspec.Struct, frozen=True, gc=False):
+class RegistryEntry(msgspec.Struct, frozen=True, gc=False):
     """One ``[[registry]]``. An empty ``location`` keeps the reference unchanged (wildcard prefixes only)."""
 
     prefix: str
@@ -76,15 +75,15 @@ class Registry(msgspec.Struct, frozen=True, gc=False):
 class RegistriesConf(msgspec.Struct, frozen=True, gc=False):
     """The file and its drop-ins, merged."""
 
-    registries: tuple[Registry, ...] = ()
+    registries: tuple[RegistryEntry, ...] = ()
     search: tuple[str, ...] | None = None
     """``unqualified-search-registries``; None if absent, which differs from an empty list."""
     aliases: dict[str, str] = {}
 
 
-def find(registries: Iterable[Registry], reference: Reference) -> tuple[Registry, int] | None:
+def find(registries: Iterable[RegistryEntry], reference: Reference) -> tuple[RegistryEntry, int] | None:
     """The registry with the longest matching prefix, the last of equal ones, and the length it covers (RG-091)."""
-    best: tuple[Registry, int] | None = None
+    best: tuple[RegistryEntry, int] | None = None
     for registry in registries:
         if best is not None and len(registry.prefix) < len(best[0].prefix):
             continue
@@ -107,7 +106,9 @@ def rewrite(reference: Reference, location: str, covered: int, *, origin: str, e
         raise InvalidConfiguration(origin, entry, problem) from error
 
 
-def load(path: Path | None, environ: Mapping[str, str], *, system: Path = SYSTEM_FILE) -> RegistriesConf:
+def load_registries_conf(
+    path: Path | None, environ: Mapping[str, str], *, system: Path = SYSTEM_FILE
+) -> RegistriesConf:
     """The named file, else the user's, else the system's, then ``registries.conf.d/*.conf`` beside it (RG-090).
 
     A file is named by the caller, else by :data:`ENVIRONMENT`. A named file must exist; the others may be missing.
@@ -145,9 +146,9 @@ def parse_file(table: Table) -> RegistriesConf:
     )
 
 
-def check_conflicts(registries: Sequence[Registry]) -> None:
+def check_conflicts(registries: Sequence[RegistryEntry]) -> None:
     """Refuse a location that is both secure and insecure, or both blocked and not (RG-093)."""
-    first: dict[str, Registry] = {}
+    first: dict[str, RegistryEntry] = {}
     for registry in registries:
         location = registry.location or registry.prefix
         other = first.setdefault(location, registry)
@@ -184,7 +185,7 @@ def check_location(text: str) -> str:
     return f"{parsed}{slash}{rest}"
 
 
-def _registry(table: Table) -> Registry:
+def _registry(table: Table) -> RegistryEntry:
     prefix, location = (_location(table, name) for name in ("prefix", "location"))
     if not prefix and not location:
         raise table.invalid("prefix and location are both missing; give at least one of them")
@@ -199,7 +200,7 @@ def _registry(table: Table) -> Registry:
         raise table.invalid("pull-from-mirror belongs to a [[registry.mirror]], not to the registry itself")
     digest_only = table.boolean("mirror-by-digest-only")
     mirrors = tuple(_mirror(each, digest_only=digest_only) for each in table.tables("mirror"))
-    return Registry(
+    return RegistryEntry(
         prefix=prefix,
         location=location,
         insecure=table.boolean("insecure"),
@@ -258,3 +259,104 @@ def _overlay(earlier: RegistriesConf, later: RegistriesConf) -> RegistriesConf:
         search=earlier.search if later.search is None else later.search,
         aliases=earlier.aliases | later.aliases,
     )
+
+
+# -- OpenShift's mirror objects as registry rules (RG-095).
+
+
+_KINDS: dict[str, tuple[str, Pull]] = {
+    "ImageDigestMirrorSet": ("imageDigestMirrors", "digest-only"),
+    "ImageTagMirrorSet": ("imageTagMirrors", "tag-only"),
+    "ImageContentSourcePolicy": ("repositoryDigestMirrors", "digest-only"),
+}
+_POLICIES = ("", "AllowContactingSource", "NeverContactSource")
+
+
+def mirror_object_entries(objects: Iterable[Mapping[str, Any]]) -> tuple[RegistryEntry, ...]:
+    """One rule per source, in the order of the objects.
+
+    The mirrors of several objects for one source are joined in order without duplicates; a single
+    ``NeverContactSource`` blocks the source.
+    """
+    rules: dict[str, RegistryEntry] = {}
+    for item in _flattened(objects):
+        kind = item.get("kind")
+        if kind not in _KINDS:
+            raise InvalidConfiguration(
+                _origin(item), "", f"is not a mirror object; expected one of {', '.join(_KINDS)}"
+            )
+        field, pull = _KINDS[kind]
+        for rule in _rules(item, field, pull):
+            earlier = rules.get(rule.prefix)
+            rules[rule.prefix] = rule if earlier is None else _merged(earlier, rule)
+    return tuple(rules.values())
+
+
+def _flattened(objects: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    for item in objects:
+        if not isinstance(item, Mapping):
+            raise InvalidConfiguration(
+                "mirror objects", "", f"expected an object with a kind, not {type(item).__name__}"
+            )
+        items = item.get("items")
+        if str(item.get("kind", "")).endswith("List") and isinstance(items, list):
+            yield from _flattened(items)
+        else:
+            yield item
+
+
+def _rules(item: Mapping[str, Any], field: str, pull: Pull) -> Iterator[RegistryEntry]:
+    origin = _origin(item)
+    spec = item.get("spec") or {}
+    entries = spec.get(field) if isinstance(spec, Mapping) else None
+    if entries is None:
+        return
+    if not isinstance(entries, list):
+        raise InvalidConfiguration(origin, f"spec.{field}", "must be a list")
+    for index, entry in enumerate(entries):
+        where = f"spec.{field}[{index}]"
+        if not isinstance(entry, Mapping):
+            raise InvalidConfiguration(origin, where, "must be an object with source and mirrors")
+        source = _mirror_location(origin, f"{where}.source", entry.get("source"))
+        mirrors = entry.get("mirrors") or []
+        if not isinstance(mirrors, list):
+            raise InvalidConfiguration(origin, f"{where}.mirrors", "must be a list")
+        policy = entry.get("mirrorSourcePolicy") or ""
+        if policy not in _POLICIES:
+            expected = " or ".join(_POLICIES[1:])
+            raise InvalidConfiguration(origin, f"{where}.mirrorSourcePolicy", f"is {policy!r}; expected {expected}")
+        locations = [_mirror_location(origin, f"{where}.mirrors[{at}]", mirror) for at, mirror in enumerate(mirrors)]
+        yield RegistryEntry(
+            prefix=source,
+            location="" if source.startswith("*.") else source,
+            blocked=policy == "NeverContactSource",
+            mirrors=tuple(Mirror(location, pull, origin=origin) for location in dict.fromkeys(locations)),
+            origin=origin,
+            entry=f"{where} ({source})",
+        )
+
+
+def _mirror_location(origin: str, where: str, value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise InvalidConfiguration(origin, where, "is missing; give HOST[:PORT][/PATH]")
+    try:
+        location = check_location(value)
+    except ValueError as error:
+        raise InvalidConfiguration(origin, where, str(error)) from error
+    if location.startswith("*.") and not where.endswith(".source"):
+        raise InvalidConfiguration(origin, where, "a mirror cannot be a wildcard")
+    return location
+
+
+def _merged(earlier: RegistryEntry, later: RegistryEntry) -> RegistryEntry:
+    known = {(mirror.location, mirror.pull) for mirror in earlier.mirrors}
+    added = tuple(mirror for mirror in later.mirrors if (mirror.location, mirror.pull) not in known)
+    # The blocking object is the one to name if no source is left.
+    named = later if later.blocked and not earlier.blocked else earlier
+    return msgspec.structs.replace(named, mirrors=earlier.mirrors + added)
+
+
+def _origin(item: Mapping[str, Any]) -> str:
+    metadata = item.get("metadata")
+    name = metadata.get("name", "") if isinstance(metadata, Mapping) else ""
+    return f"{item.get('kind') or 'object without kind'} {name}".strip()

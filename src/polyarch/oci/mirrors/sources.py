@@ -3,23 +3,24 @@
 Three formats configure them: ``registries.conf``, containerd's ``hosts.toml`` directories, and OpenShift's mirror
 objects. :class:`Configuration` holds their content, and :func:`sources` turns a reference into the ordered list of
 sources. Pure after loading, so ``--plan`` prints exactly the sources that would be asked. Imports neither asyncio nor
-aiohttp.
-"""
+aiohttp."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import msgspec
 
-from polyarch.oci.mirrors import hosts_toml, mirror_objects
+from polyarch.oci.inspection import Inspection
+from polyarch.oci.mirrors import hosts_toml
 from polyarch.oci.mirrors import registries_conf as conf_files
+from polyarch.oci.mirrors import registries_conf as mirror_objects
 from polyarch.oci.mirrors.hosts_toml import ClientCertificate, Endpoint, Header, HostsFile, Tls
-from polyarch.oci.mirrors.registries_conf import Registry
+from polyarch.oci.mirrors.registries_conf import RegistryEntry
 from polyarch.oci.mirrors.toml_files import InvalidConfiguration
-from polyarch.oci.reference import Reference
+from polyarch.oci.reference import ANYWHERE, InvalidReference, Reference, is_short, name_end, parse, parse_located
 
 __all__ = [
     "Blocked",
@@ -27,7 +28,7 @@ __all__ = [
     "Configuration",
     "Header",
     "InvalidConfiguration",
-    "Source",
+    "PullSource",
     "Tls",
     "sources",
 ]
@@ -41,7 +42,7 @@ class Blocked(Exception):  # noqa: N818 - the name says what is the matter
         self.origin = origin
 
 
-class Source(msgspec.Struct, frozen=True, gc=False):
+class PullSource(msgspec.Struct, frozen=True, gc=False):
     """A source: ``{base_url}{path_prefix}/{repository}/manifests/{digest or tag}?{query}``.
 
     ``insecure`` permits unverified TLS and plain HTTP (RG-101); a ``base_url`` of ``http://``, which only a containerd
@@ -88,7 +89,7 @@ class Source(msgspec.Struct, frozen=True, gc=False):
 class Configuration(msgspec.Struct, frozen=True, gc=False):
     """Mirrors and registry settings. The default asks every registry directly."""
 
-    registries: tuple[Registry, ...] = ()
+    registries: tuple[RegistryEntry, ...] = ()
     hosts: dict[str, HostsFile] = {}
     insecure_hosts: frozenset[str] = frozenset()
     """Hosts named by ``--insecure``: ``host[:port]``, lower-case."""
@@ -108,7 +109,7 @@ class Configuration(msgspec.Struct, frozen=True, gc=False):
     ) -> "Configuration":
         """Read the files (RG-090, RG-094); :class:`InvalidConfiguration` names the invalid file and entry."""
         named = Path(registries_conf) if registries_conf is not None else None
-        conf = conf_files.load(named, environ, system=system_file)
+        conf = conf_files.load_registries_conf(named, environ, system=system_file)
         return cls(
             registries=conf.registries,
             hosts=hosts_toml.load(Path(hosts_dir)) if hosts_dir is not None else {},
@@ -120,10 +121,10 @@ class Configuration(msgspec.Struct, frozen=True, gc=False):
     @classmethod
     def from_objects(cls, objects: Iterable[Mapping[str, Any]]) -> "Configuration":
         """The configuration in OpenShift's mirror objects, passed as data (RG-095)."""
-        return cls(registries=mirror_objects.registries(objects))
+        return cls(registries=mirror_objects.mirror_object_entries(objects))
 
 
-def sources(reference: Reference, configuration: Configuration) -> list[Source]:
+def sources(reference: Reference, configuration: Configuration) -> list[PullSource]:
     """The sources in order: mirrors, then the primary. Empty for a layout directory.
 
     Raises :class:`Blocked` if the configuration leaves none, :class:`InvalidConfiguration` if a rule rewrites this
@@ -145,7 +146,7 @@ def sources(reference: Reference, configuration: Configuration) -> list[Source]:
     ]
 
 
-def destination(reference: Reference, configuration: Configuration) -> Source:
+def destination(reference: Reference, configuration: Configuration) -> PullSource:
     """The source to write to: the registry in the reference. Mirrors and rewritten locations apply to reads only.
     Raises :class:`Blocked`.
     """
@@ -165,9 +166,9 @@ def destination(reference: Reference, configuration: Configuration) -> Source:
     return place
 
 
-def _direct(reference: Reference, *, mirror: bool = False, insecure: bool = False, origin: str = "") -> Source:
+def _direct(reference: Reference, *, mirror: bool = False, insecure: bool = False, origin: str = "") -> PullSource:
     host = reference.host_for_requests
-    return Source(
+    return PullSource(
         base_url=f"https://{host}",
         host=host,
         repository=reference.repository,
@@ -180,8 +181,8 @@ def _direct(reference: Reference, *, mirror: bool = False, insecure: bool = Fals
 
 
 def _from_registry(
-    reference: Reference, configuration: Configuration, registry: Registry, covered: int
-) -> list[Source]:
+    reference: Reference, configuration: Configuration, registry: RegistryEntry, covered: int
+) -> list[PullSource]:
     places = []
     for mirror in registry.mirrors:
         if not mirror.serves(reference):
@@ -192,7 +193,7 @@ def _from_registry(
         if _blocking(configuration, at) is None:
             origin = mirror.origin or registry.origin
             places.append(_direct(at, mirror=True, insecure=mirror.insecure, origin=origin))
-    blocking: Registry | None = registry
+    blocking: RegistryEntry | None = registry
     if not registry.blocked:
         at = conf_files.rewrite(reference, registry.location, covered, origin=registry.origin, entry=registry.entry)
         blocking = _blocking(configuration, at)
@@ -203,12 +204,12 @@ def _from_registry(
     return places
 
 
-def _blocking(configuration: Configuration, reference: Reference) -> Registry | None:
+def _blocking(configuration: Configuration, reference: Reference) -> RegistryEntry | None:
     found = conf_files.find(configuration.registries, reference)
     return found[0] if found is not None and found[0].blocked else None
 
 
-def _from_hosts(reference: Reference, hosts: HostsFile) -> list[Source]:
+def _from_hosts(reference: Reference, hosts: HostsFile) -> list[PullSource]:
     places = [
         _at_endpoint(reference, endpoint, hosts.origin, mirror=mirror)
         for endpoint, mirror in hosts.endpoints(reference)
@@ -219,8 +220,8 @@ def _from_hosts(reference: Reference, hosts: HostsFile) -> list[Source]:
     return places
 
 
-def _at_endpoint(reference: Reference, endpoint: Endpoint, origin: str, *, mirror: bool) -> Source:
-    return Source(
+def _at_endpoint(reference: Reference, endpoint: Endpoint, origin: str, *, mirror: bool) -> PullSource:
+    return PullSource(
         base_url=f"{endpoint.scheme}://{endpoint.host}",
         host=endpoint.host,
         repository=reference.repository,
@@ -234,3 +235,71 @@ def _at_endpoint(reference: Reference, endpoint: Endpoint, origin: str, *, mirro
         headers=endpoint.headers,
         origin=origin,
     )
+
+
+# -- Short names: ``nginx`` means Docker Hub, unless short-name search is enabled (RG-096).
+
+
+PASSED_OVER = frozenset({"not-found", "unauthorized", "denied"})
+
+
+def candidates(text: str, configuration: Configuration) -> tuple[Reference, ...]:
+    """The images a text can mean, in search order: one unless it is a short name without an alias.
+
+    Raises ``InvalidReference`` for an invalid text, and for a short name if no search is configured.
+    """
+    reference = parse(text)
+    if not is_short(text, reference):
+        return (reference,)
+    end = name_end(text)
+    name, rest = text[:end], text[end:]
+    alias = configuration.aliases.get(name)
+    if alias:
+        return (_located(text, f"{alias}{rest}", "the alias of registries.conf"),)
+    if not configuration.search:
+        problem = "it is a short name, and registries.conf has neither an alias nor unqualified-search-registries"
+        raise InvalidReference(text, problem, f"write it with its registry, for example docker.io/{text}")
+    places = [
+        _located(text, f"{registry.rstrip('/')}/{text}", "unqualified-search-registries")
+        for registry in configuration.search
+    ]
+    return tuple(dict.fromkeys(places))
+
+
+def places(reference: Reference, configuration: Configuration) -> tuple[Reference, ...]:
+    """The places of an :func:`unqualified` name in order; raises ``InvalidReference`` like :func:`candidates`."""
+    return candidates(reference.canonical.removeprefix(f"{ANYWHERE}/"), configuration)
+
+
+def passes_over(answer: Inspection) -> bool:
+    """Whether the search continues with the next place."""
+    return answer.error is not None and answer.error.code in PASSED_OVER
+
+
+async def search(places: Sequence[Reference], inspect: Callable[[Reference], Awaitable[Inspection]]) -> Inspection:
+    """The answer of the first place that does not report the image as absent; else the last one's error, naming all
+    places.
+    """
+    said = []
+    for place in places:
+        answer = await inspect(place)
+        if not passes_over(answer):
+            return answer
+        said.append(answer.error.message if answer.error is not None else "")
+    if len(places) > 1 and answer.error is not None:
+        names = ", ".join(place.canonical for place in places)
+        message = f"found in none of {names}: {answer.error.message}"
+        error = msgspec.structs.replace(answer.error, message=message, attempts=tuple(said))
+        answer = msgspec.structs.replace(answer, error=error)
+    return answer
+
+
+def _located(text: str, full: str, where: str) -> Reference:
+    try:
+        reference = parse_located(full)
+    except InvalidReference as error:
+        problem = f"{where} makes {full!r} of it: {error.problem}"
+        raise InvalidReference(text, problem, "correct it there") from None
+    if reference.tag is None and reference.digest is None:
+        return msgspec.structs.replace(reference, tag="latest")
+    return reference

@@ -2,30 +2,189 @@
 
 A request waits for a slot of its host, ends with the image's time, is retried after transient errors, waits for a pause
 or fails at once, falls back from verified TLS only where configured, and follows redirects without credentials. The
-layers above interpret statuses such as 401 and 404.
-"""
+layers above interpret statuses such as 401 and 404."""
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from polyarch.clock import Clock
-from polyarch.oci.answer import InspectionWarning
 from polyarch.oci.documents import ERROR_BODY_LIMIT
+from polyarch.oci.inspection import InspectionWarning
+from polyarch.oci.lru_cache import LRUCache
 from polyarch.oci.metrics import Metrics
-from polyarch.oci.mirrors.sources import Tls
+from polyarch.oci.mirrors.hosts_toml import Tls
 from polyarch.oci.settings import InspectorSettings
-from polyarch.oci.traffic.budget import Budget
-from polyarch.oci.traffic.channels import Channels
+from polyarch.oci.traffic.concurrency import QueueFull, RequestPriority
 from polyarch.oci.traffic.failures import REDIRECTS, RETRIED, Failure, clean, is_page, of_status, read_errors
-from polyarch.oci.traffic.line import LineFull, Urgency
-from polyarch.oci.traffic.pacing import Host, Obstacle, Pacing, parse_rate_limit, parse_retry_after
-from polyarch.oci.transport.addresses import NAMED, AddressClass, AddressPolicy, Reach
-from polyarch.oci.transport.redirects import Asked, Redirect, Refusal, RegistryServer, check_redirect
-from polyarch.oci.transport.seam import NO_TLS, BodyTooLarge, Headers, Response, Transport, TransportError
-from polyarch.oci.transport.tls import Channel, try_next
+from polyarch.oci.traffic.rate_limiter import (
+    HOSTS_KEPT,
+    HostState,
+    HostUnavailable,
+    RegistryRateLimiter,
+    parse_rate_limit,
+    parse_retry_after,
+)
+from polyarch.oci.transport.addresses import (
+    NAMED,
+    AddressClass,
+    AddressPolicy,
+    HostProvenance,
+    Redirect,
+    RedirectRequest,
+    RegistryServer,
+    UrlRejected,
+    check_redirect,
+)
+from polyarch.oci.transport.interface import NO_TLS, BodyTooLarge, Headers, Response, Transport, TransportError
+from polyarch.oci.transport.tls import TransportMode, try_next
+
+
+class TimeBudget:
+    """``seconds`` of work and ``max_wait`` seconds of pauses; ``purpose`` appears in messages."""
+
+    __slots__ = ("_clock", "_pauses", "_running", "_since", "_used", "_whole", "max_wait", "purpose", "seconds")
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        seconds: float,
+        max_wait: float,
+        purpose: str = "one image",
+        whole: "TimeBudget | None" = None,
+    ) -> None:
+        """``whole``: the parent budget; what is used here is also used there."""
+        self.seconds = seconds
+        self.max_wait = max_wait
+        self.purpose = purpose
+        self._clock = clock
+        self._whole = whole
+        self._used = 0.0
+        self._running = 0
+        self._since = 0.0
+        self._pauses = 0.0
+
+    def half(self) -> "TimeBudget":
+        """Half of the remaining work, for one source of several (RG-064)."""
+        purpose = "one source of the image"
+        return TimeBudget(self._clock, seconds=self.remaining / 2, max_wait=self.max_wait, purpose=purpose, whole=self)
+
+    @property
+    def remaining(self) -> float:
+        """Seconds of work left; never negative."""
+        used = self._used
+        if self._running:
+            used += self._clock.monotonic() - self._since
+        return max(0.0, self.seconds - used)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Count the time inside the block, once for concurrent users."""
+        if not self._running:
+            self._since = self._clock.monotonic()
+        self._running += 1
+        try:
+            with self._whole.running() if self._whole is not None else nullcontext():
+                yield
+        finally:
+            self._running -= 1
+            if not self._running:
+                self._used += self._clock.monotonic() - self._since
+
+    def may_wait(self, seconds: float) -> bool:
+        """Whether a pause of this length still fits; a longer one is not started (RG-062)."""
+        return self._pauses + seconds <= self.max_wait and (self._whole is None or self._whole.may_wait(seconds))
+
+    async def wait(self, seconds: float) -> None:
+        """Wait for a pause. Concurrent requests of one image are charged each, so a pause is never too long."""
+        self._pauses += seconds
+        await (self._whole.wait(seconds) if self._whole is not None else self._clock.sleep(seconds))
+
+
+# -- Caches which channel works for an insecure host, found by one request at a time (RG-101).
+
+
+LONGEST_WAIT = 2.0
+"""Seconds that a request waits for another one's search before it searches itself."""
+
+
+class _Found(NamedTuple):
+    """The channel that works, and the failed ones tried before it."""
+
+    channel: TransportMode
+    failed: tuple[TransportMode, ...]
+
+
+class ModeProbe:
+    """One request's search, in ``order``. Call ``found`` with the working channel, or ``lost`` if there is none."""
+
+    __slots__ = ("_channels", "_key", "order")
+
+    def __init__(self, channels: "KnownModes", key: tuple[str, Tls], order: Sequence[TransportMode]) -> None:
+        self._channels = channels
+        self._key = key
+        self.order = order
+
+    def found(self, channel: TransportMode) -> None:
+        if len(self.order) > 1:
+            self._channels.keep(self._key, _Found(channel, tuple(self.order[: self.order.index(channel)])))
+
+    def lost(self) -> None:
+        self._channels.forget(self._key)
+
+
+class KnownModes:
+    """The known channels per host, and the searches in progress."""
+
+    def __init__(self) -> None:
+        self._found: LRUCache[tuple[str, Tls], _Found] = LRUCache(HOSTS_KEPT)
+        self._searches: dict[tuple[str, Tls], asyncio.Event] = {}
+
+    @asynccontextmanager
+    async def search(self, host: str, tls: Tls, allowed: Sequence[TransportMode]) -> AsyncIterator[ModeProbe]:
+        """The channels a request to ``host`` has to try: the known one, else all ``allowed``.
+
+        Waits for another request's search, if any. At the end of the block, waiting requests continue.
+        """
+        key = (host, tls)
+        if len(allowed) > 1 and self._known(key, allowed) is None and (other := self._searches.get(key)) is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LONGEST_WAIT):
+                    await other.wait()
+        known = self._known(key, allowed)
+        if known is not None or len(allowed) == 1:
+            yield ModeProbe(self, key, allowed if known is None else (known,))
+            return
+        over = self._searches[key] = asyncio.Event()
+        try:
+            yield ModeProbe(self, key, allowed)
+        finally:
+            over.set()
+            if self._searches.get(key) is over:
+                del self._searches[key]
+        await asyncio.sleep(0)  # lets waiting requests queue before this one's next request (RG-052)
+
+    def keep(self, key: tuple[str, Tls], found: _Found) -> None:
+        self._found.put(key, found)
+
+    def forget(self, key: tuple[str, Tls]) -> None:
+        self._found.pop(key)
+
+    def _known(self, key: tuple[str, Tls], allowed: Sequence[TransportMode]) -> TransportMode | None:
+        found = self._found.get(key)
+        if found is None or found.channel not in allowed:
+            return None
+        safer = allowed[: allowed.index(found.channel)]
+        return found.channel if set(safer) <= set(found.failed) else None
+
+
+# -- Sends one request and returns its answer (RG-050 to RG-052, RG-061, RG-062, RG-105).
+
 
 LONGEST_DELAY = 8.0
 
@@ -80,7 +239,7 @@ class Request:
     """Receives the body of a success as a stream; the reply's body is then empty."""
     idempotent: bool = False
     """May be repeated although it is neither GET nor HEAD: a PUT by digest (RG-061)."""
-    urgency: Urgency = Urgency.MANIFEST
+    urgency: RequestPriority = RequestPriority.MANIFEST
     charged: bool = False
     """Counts against the rate limit of the account (RG-063)."""
     metered: bool = False
@@ -89,8 +248,8 @@ class Request:
     """Fingerprint of its credential; empty for anonymous."""
     token: bool = False
     """Goes to a token endpoint: redirects stay within its origin (RG-105)."""
-    reach: Reach = NAMED
-    channels: tuple[Channel, ...] = (Channel.VERIFIED,)
+    reach: HostProvenance = NAMED
+    channels: tuple[TransportMode, ...] = (TransportMode.VERIFIED,)
     """The channels to try, in order (RG-101)."""
     tls: Tls = NO_TLS
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
@@ -101,7 +260,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class CompleteResponse:
     """A complete answer. ``url`` is that of the last hop; ``peer`` the class of the registry's own address."""
 
     status: int
@@ -113,12 +272,12 @@ class Reply:
     """A redirect led to another origin: the answer's challenges are not the registry's (RG-084)."""
 
 
-class Visit:
+class RequestContext:
     """Time, request count and warnings of one image's requests."""
 
     __slots__ = ("budget", "requests", "tenant", "wait", "warnings")
 
-    def __init__(self, budget: Budget, *, wait: bool, tenant: str = "") -> None:
+    def __init__(self, budget: TimeBudget, *, wait: bool, tenant: str = "") -> None:
         self.budget = budget
         self.wait = wait
         self.tenant = tenant
@@ -141,7 +300,7 @@ class Exchange:
     def __init__(
         self,
         transport: Transport,
-        pacing: Pacing,
+        pacing: RegistryRateLimiter,
         *,
         clock: Clock,
         settings: InspectorSettings,
@@ -158,18 +317,18 @@ class Exchange:
         self._metrics = metrics
         self._notice = notice
         self._uniform = uniform
-        self._channels = Channels()
+        self._channels = KnownModes()
 
-    async def fetch(self, request: Request, visit: Visit) -> Reply:
+    async def fetch(self, request: Request, visit: RequestContext) -> CompleteResponse:
         """The answer after at most five redirects. Raises ``Failure``."""
         first = reply = await self._send(request, visit)
         registry = RegistryServer(first.url, first.peer)
         followed = 0
         elsewhere = False
         while reply.status in REDIRECTS and (location := reply.headers.get("location")):
-            asked = Asked(reply.url, method=request.method, redirects=followed, token=request.token)
+            asked = RedirectRequest(reply.url, method=request.method, redirects=followed, token=request.token)
             target = check_redirect(location, asked, registry, self.policy)
-            if isinstance(target, Refusal):
+            if isinstance(target, UrlRejected):
                 raise Failure.of(target.code, origin_host(first.url), clean(target.message, request.secrets, limit=400))
             request = _redirected(request, target)
             followed += 1
@@ -177,7 +336,7 @@ class Exchange:
             reply = await self._send(request, visit)
         return replace(reply, peer=first.peer, elsewhere=elsewhere)
 
-    async def _send(self, request: Request, visit: Visit) -> Reply:
+    async def _send(self, request: Request, visit: RequestContext) -> CompleteResponse:
         host = self._pacing.host(origin_host(request.url))
         attempts = 0
         while True:
@@ -214,7 +373,7 @@ class Exchange:
             with visit.budget.running():
                 await self._clock.sleep(delay)
 
-    async def _clear(self, host: Host, request: Request, visit: Visit) -> None:
+    async def _clear(self, host: HostState, request: Request, visit: RequestContext) -> None:
         """Wait until the host may be asked; ``Failure`` if that takes too long (RG-061 to RG-063)."""
         while (obstacle := self._obstacle(host, request)) is not None:
             waits = obstacle.code == "rate-limited" and visit.wait and visit.budget.may_wait(obstacle.seconds)
@@ -222,10 +381,17 @@ class Exchange:
                 raise Failure.of(obstacle.code, host.name, obstacle.text, retry_after=obstacle.seconds)
             await visit.budget.wait(obstacle.seconds)
 
-    def _obstacle(self, host: Host, request: Request) -> Obstacle | None:
+    def _obstacle(self, host: HostState, request: Request) -> HostUnavailable | None:
         return self._pacing.obstacle(host, charged=request.charged, account=request.account)
 
-    async def _pause(self, host: Host, request: Request, reply: Reply, retry_after: float | None, visit: Visit) -> None:
+    async def _pause(
+        self,
+        host: HostState,
+        request: Request,
+        reply: CompleteResponse,
+        retry_after: float | None,
+        visit: RequestContext,
+    ) -> None:
         """Pause after a 429: only the account if it reports no requests left, else the whole host."""
         paused_before = self._pacing.obstacle(host, account=request.account) is not None
         rate = parse_rate_limit(reply.headers, 0.0)
@@ -240,7 +406,7 @@ class Exchange:
         what = f"HTTP {reply.status}{words} for {request.what}; requests to the host are paused for {seconds:.0f} s"
         raise Failure.of("rate-limited", host.name, what, status=reply.status, retry_after=seconds)
 
-    async def _attempt(self, host: Host, request: Request, visit: Visit) -> Reply:
+    async def _attempt(self, host: HostState, request: Request, visit: RequestContext) -> CompleteResponse:
         """One answer, over the first channel that works (RG-101), which is cached for the host."""
         async with self._channels.search(host.name, request.tls, request.channels) as search:
             for channel in search.order:
@@ -260,7 +426,9 @@ class Exchange:
                 return reply
         raise AssertionError("a request has at least one channel")
 
-    async def _timed(self, host: Host, request: Request, channel: Channel, visit: Visit) -> Reply:
+    async def _timed(
+        self, host: HostState, request: Request, channel: TransportMode, visit: RequestContext
+    ) -> CompleteResponse:
         """One exchange in a slot, within the image's time, with metrics."""
         try:
             async with self._pacing.slot(host, request.urgency, visit.tenant):
@@ -292,10 +460,10 @@ class Exchange:
                     raise
                 finally:
                     self._metrics.request(host.name, request.operation, result, self._clock.monotonic() - started)
-        except LineFull as full:
+        except QueueFull as full:
             raise Failure.of("rate-limited", host.name, str(full), retry_after=1.0) from None
 
-    async def _once(self, request: Request, channel: Channel) -> Reply:
+    async def _once(self, request: Request, channel: TransportMode) -> CompleteResponse:
         url = channel.url(request.url)
         headers = {**request.headers, **request.own_headers}
         body: bytes | AsyncIterator[bytes] | None
@@ -314,9 +482,9 @@ class Exchange:
             tls=request.tls,
         ) as response:
             body = await _read(request, response)
-            return Reply(response.status, response.headers, body, url, response.peer_class)
+            return CompleteResponse(response.status, response.headers, body, url, response.peer_class)
 
-    def _show_warnings(self, host: Host, headers: Headers, request: Request) -> None:
+    def _show_warnings(self, host: HostState, headers: Headers, request: Request) -> None:
         """``Warning: 299 - "text"``, once per host and text (RG-064)."""
         for value in headers.get_all("warning"):
             if not value.lstrip().startswith("299"):
@@ -328,7 +496,7 @@ class Exchange:
                 self._notice(f"{host.name} says: {text}")
 
 
-def not_as_asked(request: Request, reply: Reply, wanted: str, secrets: Iterable[str] = ()) -> Failure:
+def not_as_asked(request: Request, reply: CompleteResponse, wanted: str, secrets: Iterable[str] = ()) -> Failure:
     """The failure for a success with a body that is not what was asked for, as maintenance pages, logins and portals
     answer (RG-065). It says nothing about the image, and passes. ``wanted``: what the body should have been.
     """
@@ -349,7 +517,7 @@ def not_as_asked(request: Request, reply: Reply, wanted: str, secrets: Iterable[
     return Failure.of("not-a-registry", host, f"{what}: this is not a registry's answer", status=reply.status)
 
 
-def is_error_page(reply: Reply) -> bool:
+def is_error_page(reply: CompleteResponse) -> bool:
     """Whether a web page says 4xx, as an ingress does while its registry is being replaced, and a firewall of what it
     blocks: the registry itself has neither refused anything nor said that the image is gone (RG-065).
 
@@ -393,11 +561,11 @@ async def _read(request: Request, response: Response) -> bytes:
         raise Failure.of("too-large", host, what, status=response.status) from None
 
 
-def channels_of(url: str, allowed: tuple[Channel, ...] = (Channel.VERIFIED,)) -> tuple[Channel, ...]:
+def channels_of(url: str, allowed: tuple[TransportMode, ...] = (TransportMode.VERIFIED,)) -> tuple[TransportMode, ...]:
     """The channels for a URL named by a server: its scheme is fixed, TLS as permitted for the host."""
     if url.startswith("http:"):
-        return (Channel.PLAIN,)
-    return tuple(channel for channel in allowed if channel is not Channel.PLAIN) or (Channel.VERIFIED,)
+        return (TransportMode.PLAIN,)
+    return tuple(channel for channel in allowed if channel is not TransportMode.PLAIN) or (TransportMode.VERIFIED,)
 
 
 def _redirected(request: Request, target: Redirect) -> Request:

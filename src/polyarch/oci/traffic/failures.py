@@ -2,8 +2,7 @@
 
 A ``Failure`` is raised inside the client and becomes the ``InspectionError`` of an answer. Text from a registry is
 untrusted: it is cut to 200 characters, control characters are removed, and so are the secrets sent with the request, in
-case the registry repeats them (RG-087).
-"""
+case the registry repeats them (RG-087)."""
 
 import json
 import unicodedata
@@ -12,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from polyarch.oci.answer import InspectionError
+from polyarch.oci.inspection import InspectionError
 
 LONGEST_TEXT = 200
 RETRIED = frozenset({408, 500, 502, 503, 504})
@@ -78,7 +77,7 @@ class Failure(Exception):  # noqa: N818 - the name says what it is
         return msgspec.structs.replace(self.error, message=f"{image}: {what}", attempts=attempts)
 
 
-class Said(NamedTuple):
+class RegistryError(NamedTuple):
     """The first error in a registry's answer; both fields may be empty."""
 
     code: str
@@ -89,18 +88,18 @@ class Said(NamedTuple):
         return " ".join(part for part in (self.code, quoted) if part)
 
 
-def read_errors(body: bytes, secrets: Iterable[str] = ()) -> Said:
+def read_errors(body: bytes, secrets: Iterable[str] = ()) -> RegistryError:
     """The error in a registry's answer (distribution specification, error codes); empty if there is none."""
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):
-        return Said("", "")
+        return RegistryError("", "")
     errors = document.get("errors") if isinstance(document, dict) else None
     first = errors[0] if isinstance(errors, list) and errors else document
     if not isinstance(first, dict):
-        return Said("", "")
+        return RegistryError("", "")
     code, message = first.get("code"), first.get("message") or first.get("detail") or first.get("details")
-    return Said(
+    return RegistryError(
         clean(code, secrets, limit=60) if isinstance(code, str) else "",
         clean(message, secrets) if isinstance(message, str) else "",
     )
@@ -120,7 +119,7 @@ def is_page(content_type: str, body: bytes = b"") -> bool:
     return content_type.lower().startswith(("text/html", "application/xhtml")) or body.lstrip()[:1] == b"<"
 
 
-def of_status(host: str, what: str, status: int, said: Said, *, attempts: int = 1) -> Failure:
+def of_status(host: str, what: str, status: int, said: RegistryError, *, attempts: int = 1) -> Failure:
     """The failure for an HTTP status; 401, 403 and 429 are mostly handled elsewhere."""
     if status in (404, 410) or (status == 400 and said.code in _ABSENT_CODES):
         code = "not-found"

@@ -2,8 +2,7 @@
 
 The trust store is the system's, plus additions for all hosts (``SSL_CERT_FILE``, ``--ca``, a ConfigMap), plus files for
 one host from ``certs.d`` directories and containerd's ``hosts.toml``. Files are read in a thread, once per host; hosts
-without files of their own share one context, so that a thousand registries load the store once.
-"""
+without files of their own share one context, so that a thousand registries load the store once."""
 
 import asyncio
 import enum
@@ -16,10 +15,10 @@ from pathlib import Path
 import msgspec
 
 from polyarch.oci.mirrors.hosts_toml import ClientCertificate, Tls
-from polyarch.oci.mirrors.sources import Source
+from polyarch.oci.mirrors.sources import PullSource
 from polyarch.oci.reference import DOCKER_HUB, DOCKER_HUB_HOST
 from polyarch.oci.transport.addresses import InvalidSetting, is_loopback_host
-from polyarch.oci.transport.seam import TransportError
+from polyarch.oci.transport.interface import TransportError
 
 SYSTEM_DIRECTORIES = ("/etc/containers/certs.d", "/etc/docker/certs.d")
 # Where distributions keep their store, for interpreters whose OpenSSL was built to look elsewhere.
@@ -34,7 +33,7 @@ MAX_REMEMBERED = 4096
 _HASHED = re.compile(r"[0-9a-f]{8}\.[0-9]+")
 
 
-class Channel(enum.Enum):
+class TransportMode(enum.Enum):
     """Protocol to a source, from best to worst."""
 
     VERIFIED = "https, verified"
@@ -43,26 +42,30 @@ class Channel(enum.Enum):
 
     @property
     def verified(self) -> bool:
-        return self is Channel.VERIFIED
+        return self is TransportMode.VERIFIED
 
     def url(self, base_url: str) -> str:
         """The base URL with the scheme of this channel."""
         rest = base_url.partition("://")[2]
-        return f"{'http' if self is Channel.PLAIN else 'https'}://{rest}"
+        return f"{'http' if self is TransportMode.PLAIN else 'https'}://{rest}"
 
 
-def channels(source: Source, *, loopback: bool = False) -> tuple[Channel, ...]:
+def transport_modes(source: PullSource, *, loopback: bool = False) -> tuple[TransportMode, ...]:
     """The channels to try for a source, in order (RG-101); several only for a source configured as insecure.
 
     With ``loopback``, hosts that name this machine count as insecure (the command line). Continue with the next channel
     only if :func:`try_next` says so, and never for another host than the source's.
     """
     if source.base_url.startswith("http://"):
-        return (Channel.PLAIN,)
+        return (TransportMode.PLAIN,)
     insecure = source.insecure or (loopback and is_loopback_host(source.host))
     if source.tls.skip_verify:
-        return (Channel.UNVERIFIED, Channel.PLAIN) if insecure else (Channel.UNVERIFIED,)
-    return (Channel.VERIFIED, Channel.UNVERIFIED, Channel.PLAIN) if insecure else (Channel.VERIFIED,)
+        return (TransportMode.UNVERIFIED, TransportMode.PLAIN) if insecure else (TransportMode.UNVERIFIED,)
+    return (
+        (TransportMode.VERIFIED, TransportMode.UNVERIFIED, TransportMode.PLAIN)
+        if insecure
+        else (TransportMode.VERIFIED,)
+    )
 
 
 def try_next(error: TransportError) -> bool:
@@ -109,7 +112,7 @@ class TrustSettings(msgspec.Struct, frozen=True):
         return cls((*([named] if named else []), *ca), ca_data, directories)
 
 
-class Trust:
+class TrustStore:
     """Builds TLS contexts. ``InvalidSetting`` on construction if a CA for all hosts is unusable."""
 
     def __init__(self, settings: TrustSettings | None = None) -> None:

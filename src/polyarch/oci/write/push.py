@@ -2,29 +2,260 @@
 
 Blobs are pushed first, then children, the index by digest, and last the tags, so that no tag ever names an incomplete
 index. Each step first checks whether it is already done, so a second run is cheap and completes an interrupted one.
-A single image is pushed like an index of which it is the only child.
-"""
+A single image is pushed like an index of which it is the only child."""
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal
 
 import msgspec
 
-from polyarch.oci.concurrent import map_concurrently
-from polyarch.oci.image.contents import Connection
+from polyarch.oci.documents import OCI_INDEX, ContentError, classify, digest_of
+from polyarch.oci.image.contents import (
+    TAG_SUFFIXES,
+    RegistryConnection,
+    RepositoryContents,
+    list_referrers,
+    read_descriptors,
+    referrers_tag,
+)
+from polyarch.oci.image.parsing import Blob, read_blobs, read_index
 from polyarch.oci.mirrors import sources as mirrors
 from polyarch.oci.reference import Reference
-from polyarch.oci.traffic.failures import Failure
-from polyarch.oci.write.assembly import Assembled
-from polyarch.oci.write.copying import BlobFailed, Copying
-from polyarch.oci.write.gather import Piece
-from polyarch.oci.write.referrers import Referrers
-from polyarch.oci.write.upload import Writer
+from polyarch.oci.traffic.concurrency import map_concurrently
+from polyarch.oci.traffic.exchange import LONGEST_DELAY, Stream
+from polyarch.oci.traffic.failures import PASSING, Failure
+from polyarch.oci.write.assembly import AssembledIndex, Child
+from polyarch.oci.write.children import ChildContent
+from polyarch.oci.write.writer import Session, Writer
+
+COPIES = 3
+"""Concurrent blob transfers of one push."""
+
+
+class BlobFailed(Failure):
+    """A blob that could not be brought; ``digest`` says which, so that the image at fault can be found."""
+
+    def __init__(self, failure: Failure, digest: str) -> None:
+        super().__init__(failure.error)
+        self.digest = digest
+
+
+class BlobCopier:
+    """Copies into one repository. ``note`` receives each blob that was brought; methods raise ``Failure``."""
+
+    def __init__(
+        self,
+        connection: RegistryConnection,
+        writer: Writer,
+        *,
+        note: Callable[[str], None] = lambda text: None,
+        uniform: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        if connection.settings.requests_per_host < 2:
+            raise ValueError("a copy within one host needs two requests at a time: allow requests_per_host 2 or more")
+        self._connection = connection
+        self._writer = writer
+        self._note = note
+        self._uniform = uniform
+
+    def delay(self, attempt: int) -> float:
+        """Seconds until the next attempt."""
+        return self._uniform(0.0, min(LONGEST_DELAY, 0.25 * 2.0**attempt))
+
+    async def bring_blobs(self, pieces: Iterable[ChildContent]) -> None:
+        """All blobs of these manifests, each once; those with ``urls`` are hosted elsewhere (RG-155)."""
+        blobs: dict[str, tuple[RepositoryContents, Blob]] = {}
+        for piece in pieces:
+            for blob in _blobs(piece):
+                blobs.setdefault(blob.digest, (piece.contents, blob))
+
+        async def one(each: tuple[RepositoryContents, Blob]) -> None:
+            contents, blob = each
+            how = await self._bring(contents, blob)
+            if how is not None:
+                self._note(f"blob {blob.digest} ({how})")
+
+        at_once = min(COPIES, self._connection.settings.requests_per_host // 2)
+        await map_concurrently(one, blobs.values(), at_once=at_once)
+
+    async def _bring(self, contents: RepositoryContents, blob: Blob) -> Literal["mounted", "copied"] | None:
+        """How the blob was transferred; None if it existed. Transient errors restart the transfer, after the pause that
+        the registry asks for, as long as all pauses together fit ``max_wait`` (RG-062).
+        """
+        settings = self._connection.settings
+        attempt, paused = 0, 0.0
+        while True:
+            attempt += 1
+            try:
+                if await self._writer.has_blob(blob.digest):
+                    return None
+                async with self._connection.pacing.copying():
+                    return await self._bring_once(contents, blob)
+            except Failure as failure:
+                pause = failure.error.retry_after or 0.0
+                paused += pause
+                passes = failure.error.error_class in PASSING and paused <= settings.max_wait
+                if not passes or attempt >= settings.attempts:
+                    raise BlobFailed(failure, blob.digest) from None
+            await self._connection.clock.sleep(max(pause, self.delay(attempt)))
+
+    async def _bring_once(self, contents: RepositoryContents, blob: Blob) -> Literal["mounted", "copied"]:
+        source, session = contents.source, None
+        if source.host == self._writer.host and source.repository != self._writer.repository:
+            session = await self._writer.mount(blob.digest, source.repository)
+            if session is None:
+                return "mounted"
+        await self._copy(contents, blob, session)
+        return "copied"
+
+    async def _copy(self, contents: RepositoryContents, blob: Blob, session: Session | None) -> None:
+        refused: list[Failure] = []
+
+        async def receive(chunks: AsyncIterator[bytes]) -> None:
+            nonlocal session
+            stream = Stream(chunks, blob.size)
+            try:
+                place, session = session or await self._writer.begin(), None  # a session takes one attempt
+                await self._writer.send(place, blob.digest, stream)
+            except Failure as failure:
+                if stream.error is not None:
+                    raise stream.error from None
+                refused.append(failure)
+
+        await contents.stream(blob.digest, receive, self._connection.transfer())
+        if refused:
+            raise refused[-1]
+
+
+def _blobs(piece: ChildContent) -> list[Blob]:
+    try:
+        return [blob for blob in read_blobs(classify(piece.manifest)) if not blob.urls]
+    except ContentError as error:
+        raise Failure.of(error.code, piece.contents.name, f"{piece.child.digest}: {error.message}") from None
+
+
+# -- Copies the signatures and SBOMs of an image along with it (BD-180).
+
+
+MOST = 64
+"""Referrers of one image."""
+DEEPEST = 3
+"""Levels of indexes below one referrer."""
+
+
+class ReferrerCopier:
+    """Copies what refers to images; ``note`` receives what was written, ``notice`` what was left behind."""
+
+    def __init__(
+        self,
+        connection: RegistryConnection,
+        writer: Writer,
+        copying: BlobCopier,
+        *,
+        note: Callable[[str], None] = lambda text: None,
+        notice: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self._connection = connection
+        self._writer = writer
+        self._copying = copying
+        self._note = note
+        self._notice = notice
+
+    async def copy(self, contents: RepositoryContents, digest: str) -> None:
+        """Everything that refers to this image where it comes from. Raises ``Failure`` of class transient or limit."""
+        if not contents.source.host:
+            return  # a layout directory lists none
+        try:
+            await self._listed(contents, digest)
+            for suffix in TAG_SUFFIXES:
+                await self._tagged(contents, f"{referrers_tag(digest)}{suffix}")
+        except Failure as failure:
+            if failure.error.error_class in PASSING:
+                raise
+            self._notice(f"signatures of {digest} are left behind: {failure.error.message}")
+
+    async def _listed(self, contents: RepositoryContents, digest: str) -> None:
+        tag = referrers_tag(digest)
+        found = await list_referrers(self._connection, contents.access, digest)
+        if found is None:
+            manifest = await _present(contents, tag)
+            found = read_descriptors(manifest.body, contents.name) if manifest is not None else []
+        if len(found) > MOST:
+            self._notice(f"{digest} has {len(found)} referrers, of which {MOST} are copied")
+        unlisted = [each for each in found[:MOST] if not await self._copy_manifest(contents, each["digest"])]
+        if unlisted:
+            await self._list(tag, unlisted)
+
+    async def _tagged(self, contents: RepositoryContents, tag: str) -> None:
+        stated = await _head(self._connection, contents, tag)
+        if stated and stated != await self._writer.digest_of(tag):
+            await self._copy_manifest(contents, stated, tag=tag)
+
+    async def _copy_manifest(self, contents: RepositoryContents, digest: str, *, tag: str = "", level: int = 1) -> bool:
+        """Copy a manifest and all below it; returns whether the target lists it itself."""
+        fetched = await contents.manifest(digest)
+        try:
+            document = classify(fetched.body)
+            below = read_index(document).entries if document.type == "index" else ()
+        except ContentError as error:
+            raise Failure.of(error.code, contents.name, error.message) from None
+        if below and level >= DEEPEST:
+            raise Failure.of("too-complex", contents.name, f"{digest} is nested deeper than {DEEPEST} levels")
+        for entry in below:
+            await self._copy_manifest(contents, entry.digest, level=level + 1)
+        if document.type != "index":
+            child = Child(document.media_type, digest, len(fetched.body), None)
+            await self._copying.bring_blobs([ChildContent(child, contents, fetched.body)])
+        listed = await self._writer.put_manifest(digest, fetched.body, document.media_type, digest)
+        if tag:
+            await self._writer.put_manifest(tag, fetched.body, document.media_type, digest)
+        self._note(f"referrer {digest}")
+        return listed
+
+    async def _list(self, tag: str, descriptors: list[dict[str, Any]]) -> None:
+        """Add them to the index under ``tag``, for registries that list none."""
+        there = await _present(self._writer.contents, tag)
+        listed = read_descriptors(there.body, self._writer.host) if there is not None else []
+        by_digest = {each["digest"]: each for each in (*descriptors, *listed)}
+        members = [by_digest[digest] for digest in sorted(by_digest)]
+        body = msgspec.json.encode({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": members})
+        digest = digest_of(body)
+        if there is None or there.digest != digest:
+            await self._writer.put_manifest(tag, body, OCI_INDEX, digest)
+            self._note(f"tag {tag}")
+
+
+async def _present(contents: RepositoryContents, selector: str) -> Any:
+    try:
+        return await contents.manifest(selector)
+    except Failure as failure:
+        if failure.error.code == "not-found":
+            return None
+        raise
+
+
+async def _head(connection: RegistryConnection, contents: RepositoryContents, tag: str) -> str:
+    """What a tag names; ``""`` for nothing."""
+    try:
+        stated = await connection.client.head_manifest(contents.access, tag, connection.visit())
+    except Failure as failure:
+        if failure.error.code == "not-found":
+            return ""
+        raise
+    if stated is not None:
+        return stated.digest
+    fetched = await _present(contents, tag)
+    return fetched.digest if fetched is not None else ""
+
+
+# -- Pushes an index and everything below it (RG-155).
+
 
 CHILDREN = 8
 
 
-class Pushed(msgspec.Struct, frozen=True):
+class PushResult(msgspec.Struct, frozen=True):
     """The result of a push: ``copied`` are the digests of the children that were new."""
 
     changed: bool
@@ -43,7 +274,7 @@ class PushFailed(Exception):  # noqa: N818 - it says what happened
         self.blob = failure.digest if isinstance(failure, BlobFailed) else ""
 
 
-async def open_destination(connection: Connection, reference: Reference) -> Writer:
+async def open_destination(connection: RegistryConnection, reference: Reference) -> Writer:
     """The repository to write to, regardless of mirrors. Raises ``Failure`` ``blocked``."""
     try:
         source = mirrors.destination(reference, connection.configuration)
@@ -61,10 +292,10 @@ class Push:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: RegistryConnection,
         writer: Writer,
-        assembled: Assembled,
-        pieces: Mapping[str, Piece],
+        assembled: AssembledIndex,
+        pieces: Mapping[str, ChildContent],
         *,
         child_tags: Mapping[str, str] | None = None,
         notice: Callable[[str], None] = lambda text: None,
@@ -76,15 +307,15 @@ class Push:
         self._pieces = [pieces[child.digest] for child in assembled.children]
         self._child_tags = child_tags or {}
         self._notice = notice
-        self._copying = Copying(connection, writer, note=self._note, uniform=uniform)
-        self._referrers = Referrers(connection, writer, self._copying, note=self._note, notice=notice)
+        self._copying = BlobCopier(connection, writer, note=self._note, uniform=uniform)
+        self._referrers = ReferrerCopier(connection, writer, self._copying, note=self._note, notice=notice)
         self._done: list[str] = []
 
     async def unchanged(self, tags: Iterable[str]) -> bool:
         """Whether every tag already names this index; nothing is written."""
         return all(digest == self._assembled.digest for digest in await self._named_by(list(tags)))
 
-    async def go(self, tags: Sequence[str], *, begun_from: str | None = None) -> Pushed:
+    async def go(self, tags: Sequence[str], *, begun_from: str | None = None) -> PushResult:
         """Write what is missing, then the tags in order. Raises :class:`PushFailed`.
 
         ``begun_from`` is the digest that the first tag named when the index was built from it, ``""`` for none. If the
@@ -93,7 +324,7 @@ class Push:
         try:
             named = await self._named_by(tags)
             if tags and all(digest == self._assembled.digest for digest in named):
-                return Pushed(changed=False)
+                return PushResult(changed=False)
             copied = await self._write_children()
             await self._write_index()
             if begun_from is not None:
@@ -105,7 +336,7 @@ class Push:
                     self._note(f"tag {tag}")
         except Failure as failure:
             raise PushFailed(failure, self._done) from None
-        return Pushed(changed=bool(self._done), copied=frozenset(copied))
+        return PushResult(changed=bool(self._done), copied=frozenset(copied))
 
     async def _named_by(self, tags: Sequence[str]) -> list[str]:
         return await map_concurrently(self._writer.digest_of, tags, at_once=CHILDREN)
@@ -128,7 +359,7 @@ class Push:
             await self._tag_child(piece)
         return [piece.child.digest for piece in absent]
 
-    def _is_home(self, piece: Piece) -> bool:
+    def _is_home(self, piece: ChildContent) -> bool:
         """Whether the child was read from the target itself, which therefore has it."""
         source = piece.contents.source
         return (source.base_url, source.path_prefix, source.repository, source.mirror) == (
@@ -138,7 +369,7 @@ class Push:
             False,
         )
 
-    async def _tag_child(self, piece: Piece) -> None:
+    async def _tag_child(self, piece: ChildContent) -> None:
         child, tag = piece.child, self._child_tags.get(piece.child.digest, "")
         if tag and await self._writer.digest_of(tag) != child.digest:
             await self._writer.put_manifest(tag, piece.manifest, child.media_type, child.digest)

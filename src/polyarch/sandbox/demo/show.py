@@ -9,12 +9,28 @@ import msgspec
 
 from polyarch.sandbox import operator
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.demo import audit, builds, cells, growth, reporting
-from polyarch.sandbox.demo.audit import AuditEvent
-from polyarch.sandbox.demo.observation import Row
-from polyarch.sandbox.demo.round_trip import RoundTrip
-from polyarch.sandbox.demo.stage import Listener, Stage, clean
-from polyarch.sandbox.demo.workloads import IMAGES, PULL_SECRET, WORKLOADS, Workload, can_run, platforms
+from polyarch.sandbox.demo import reporting, workloads
+from polyarch.sandbox.demo.components import (
+    BUILD_NAMESPACE,
+    NUMA_NAMESPACE,
+    REFUSED,
+    TAINTS_NAMESPACE,
+    RoundTrip,
+    build,
+    compare,
+    grow,
+)
+from polyarch.sandbox.demo.run import DemoRun, Listener, clean
+from polyarch.sandbox.demo.workloads import (
+    IMAGES,
+    PULL_SECRET,
+    WORKLOADS,
+    AuditEvent,
+    Row,
+    Workload,
+    can_run,
+    platforms,
+)
 from polyarch.sandbox.document import (
     Demo,
     DemoBuild,
@@ -24,7 +40,7 @@ from polyarch.sandbox.document import (
     DemoOperator,
     DemoPod,
     DemoReport,
-    Without,
+    PodWithoutPolyarch,
 )
 from polyarch.sandbox.tasks import together
 
@@ -34,14 +50,14 @@ AUDIT_SECONDS = 1.5
 """Wait for the audit log, which is written once a second."""
 
 
-class Shown(msgspec.Struct, frozen=True):
+class DemoResult(msgspec.Struct, frozen=True):
     """The demo's outcome; ``failed`` names the pods that could run and did not."""
 
     demo: Demo
     failed: tuple[str, ...]
 
 
-class Audience(NamedTuple):
+class DemoOutput(NamedTuple):
     """Whoever is shown the demo."""
 
     listener: Listener
@@ -52,7 +68,7 @@ class Audience(NamedTuple):
     """Gets the name of what is done next."""
 
 
-async def show(sandbox: Sandbox, audience: Audience) -> Shown:
+async def show(sandbox: Sandbox, audience: DemoOutput) -> DemoResult:
     """Run the whole demo on a running sandbox; it has polyarch afterwards.
 
     The pods without polyarch are created first, and come to their ends while polyarch is installed. When the same pods
@@ -65,17 +81,16 @@ async def show(sandbox: Sandbox, audience: Audience) -> Shown:
     await sandbox.registry.seed(IMAGES, origin="demo")
     async with sandbox.client() as client:
         await together(
-            clean(client, namespace)
-            for namespace in (WITH, WITHOUT, growth.NAMESPACE, builds.NAMESPACE, cells.NAMESPACE)
+            clean(client, namespace) for namespace in (WITH, WITHOUT, TAINTS_NAMESPACE, BUILD_NAMESPACE, NUMA_NAMESPACE)
         )
         trip = await RoundTrip.begin(sandbox, client, besides=(WITH, WITHOUT))
         address = sandbox.registry.address
         begin("pods are created without polyarch, while it is installed")
-        async with Stage(client, address, WITHOUT, listener).running() as alone:
+        async with DemoRun(client, address, WITHOUT, listener).running() as alone:
             tell(await trip.install())
             begin("the same pods are created with polyarch")
             mark = sandbox.audit_log.stat().st_size
-            async with Stage(client, address, WITH, listener).running() as placed:
+            async with DemoRun(client, address, WITH, listener).running() as placed:
                 with_polyarch = await placed.settled()
             await asyncio.sleep(AUDIT_SECONDS)
             with_polyarch = _with_audit(with_polyarch, _audit(sandbox.audit_log, mark))
@@ -87,14 +102,14 @@ async def show(sandbox: Sandbox, audience: Audience) -> Shown:
         await trip.install()
         await placed.hold_again()
         begin("nodes join, and are tainted before a pod is there")
-        grown = await growth.grow(sandbox, client)
+        grown = await grow(sandbox, client)
         begin("a report is kept in the cluster: what could run on arm64")
         reported = await reporting.report(client)
         begin("an image is built for every architecture, and after a change for one")
-        built = await builds.build(sandbox, client)  # before the cells: their pods fill the nodes
+        built = await build(sandbox, client)  # before the cells: their pods fill the nodes
         if sandbox.state.settings.numa is not None:
             begin("pods with CPUs of their own are placed by NUMA cells, and by the stock scheduler")
-        compared = await cells.compare(sandbox, client)
+        compared = await compare(sandbox, client)
     nodes = {name: architecture for name, architecture, _ in await sandbox.nodes()}
     return summarize(with_polyarch, without, nodes, architectures, line, grown, built, reported, compared)
 
@@ -109,7 +124,7 @@ def summarize(
     built: DemoBuild,
     reported: DemoReport,
     compared: DemoCells | None = None,
-) -> Shown:
+) -> DemoResult:
     """The document and the failed pods. ``nodes`` maps node names to architectures."""
     pods = [_pod(workload, with_polyarch[workload.name], without[workload.name], nodes) for workload in WORKLOADS]
     able = [workload.name for workload in WORKLOADS if can_run(workload, architectures)]
@@ -147,9 +162,9 @@ def summarize(
     if compared is not None:
         parts.append(
             f"of {compared.pods} pods with CPUs of their own the stock scheduler sends {compared.stock.refused} to "
-            f"kubelets that refuse them ({cells.REFUSED}), the scheduler of cells {compared.cells.refused or 'none'}"
+            f"kubelets that refuse them ({REFUSED}), the scheduler of cells {compared.cells.refused or 'none'}"
         )
-    return Shown(Demo(pods, "; ".join(parts), line, grown, built, reported, compared), failed)
+    return DemoResult(Demo(pods, "; ".join(parts), line, grown, built, reported, compared), failed)
 
 
 def _pod(workload: Workload, row: Row, without: Row, nodes: Mapping[str, str]) -> DemoPod:
@@ -165,7 +180,7 @@ def _pod(workload: Workload, row: Row, without: Row, nodes: Mapping[str, str]) -
         phase=row.phase,
         milliseconds=row.times,
         requests=row.requests,
-        without=Without(without.node, nodes.get(without.node, ""), without.phase, without.problem),
+        without=PodWithoutPolyarch(without.node, nodes.get(without.node, ""), without.phase, without.problem),
     )
 
 
@@ -173,14 +188,14 @@ def _audit(log: Path, mark: int) -> list[AuditEvent]:
     """The audit events after the first ``mark`` bytes of the log."""
     with log.open("rb") as file:
         file.seek(mark)
-        return audit.read(file)
+        return workloads.read(file)
 
 
 def _with_audit(rows: Mapping[str, Row], events: list[AuditEvent]) -> dict[str, Row]:
     """The rows with polyarch's requests for each pod, and the reason of pods without an annotation."""
     private = dict.fromkeys([PULL_SECRET], next(workload.name for workload in WORKLOADS if workload.private))
-    requests = audit.count(events, accounts=operator.ACCOUNTS, namespace=WITH, pods=rows, secrets=private)
-    noted = audit.decisions(events, namespace=WITH)
+    requests = workloads.count(events, accounts=operator.ACCOUNTS, namespace=WITH, pods=rows, secrets=private)
+    noted = workloads.decisions(events, namespace=WITH)
     return {
         name: msgspec.structs.replace(
             row, requests=requests[name], reason=row.reason or noted.get(name, "").partition(" ")[0]

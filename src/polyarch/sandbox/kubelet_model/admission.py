@@ -2,8 +2,7 @@
 
 The topology manager asks the device, CPU and memory managers for hints, merges them, and lets each manager allocate:
 per container, or for the pod as a whole first. Then the sums of the node are checked. What was allocated for a pod that
-is refused stays until the managers forget it as they forget pods that are over.
-"""
+is refused stays until the managers forget it as they forget pods that are over."""
 
 import math
 from collections.abc import Collection, Iterable, Sequence
@@ -12,40 +11,39 @@ from typing import Final
 
 import msgspec
 
-from polyarch.sandbox.kubelet_model import capacity, cpus, devices, memory, requests
-from polyarch.sandbox.kubelet_model.cpus import Cpus
-from polyarch.sandbox.kubelet_model.devices import Devices
-from polyarch.sandbox.kubelet_model.hints import NOTHING, Hint, Hints, merge
+from polyarch.sandbox.kubelet_model import cpu_manager, device_manager, machine, memory_manager, requests
+from polyarch.sandbox.kubelet_model.cpu_manager import CpuManagerState
+from polyarch.sandbox.kubelet_model.device_manager import DeviceManagerState
 from polyarch.sandbox.kubelet_model.machine import CPU, MEMORY, Node
-from polyarch.sandbox.kubelet_model.memory import Memory
-from polyarch.sandbox.kubelet_model.refusal import Refused
-from polyarch.sandbox.kubelet_model.requests import Container, Pod
+from polyarch.sandbox.kubelet_model.memory_manager import MemoryManagerState
+from polyarch.sandbox.kubelet_model.requests import Container, Pod, PodRejected
+from polyarch.sandbox.kubelet_model.topology_manager import NOTHING, Hints, TopologyHint, merge
 
 
-class Held(msgspec.Struct, frozen=True):
+class ManagerStates(msgspec.Struct, frozen=True):
     """What all managers remember."""
 
-    cpus: Cpus
-    memory: Memory
-    devices: Devices
+    cpus: CpuManagerState
+    memory: MemoryManagerState
+    devices: DeviceManagerState
 
 
-def at_first(node: Node) -> Held:
+def at_first(node: Node) -> ManagerStates:
     """Nothing is held."""
-    return Held(cpus.at_first(node), memory.at_first(node), Devices())
+    return ManagerStates(cpu_manager.at_first(node), memory_manager.at_first(node), DeviceManagerState())
 
 
-def forget(held: Held, active: Collection[str]) -> Held:
+def forget(held: ManagerStates, active: Collection[str]) -> ManagerStates:
     """Without the pods that are over. A kubelet does this before it admits the next pod, for CPUs also every few
     seconds (``cpuManagerReconcilePeriod``), for devices also before it lists them."""
-    return Held(
-        cpus.forget(held.cpus, active),
-        memory.forget(held.memory, active),
-        devices.forget(held.devices, active),
+    return ManagerStates(
+        cpu_manager.forget(held.cpus, active),
+        memory_manager.forget(held.memory, active),
+        device_manager.forget(held.devices, active),
     )
 
 
-def admit(node: Node, held: Held, pod: Pod, others: Iterable[Pod]) -> tuple[Held, Refused | None]:
+def admit(node: Node, held: ManagerStates, pod: Pod, others: Iterable[Pod]) -> tuple[ManagerStates, PodRejected | None]:
     """Admit the pod beside the ``others``, which are admitted and not over."""
     others = list(others)
     held, refused = align(node, held, pod, {pod.uid, *(other.uid for other in others)})
@@ -54,7 +52,9 @@ def admit(node: Node, held: Held, pod: Pod, others: Iterable[Pod]) -> tuple[Held
     return held, refused
 
 
-def align(node: Node, held: Held, pod: Pod, active: Collection[str]) -> tuple[Held, Refused | None]:
+def align(
+    node: Node, held: ManagerStates, pod: Pod, active: Collection[str]
+) -> tuple[ManagerStates, PodRejected | None]:
     """The topology manager's part of an admission. Pods that are not ``active`` are forgotten by every manager that is
     asked: all are asked for hints, unless the policy is none."""
     if node.configuration.topology_policy != "none":
@@ -67,67 +67,73 @@ def align(node: Node, held: Held, pod: Pod, active: Collection[str]) -> tuple[He
             for tidied, allocated in _MANAGERS:
                 held = tidied(node, held, container, active)
                 held = allocated(node, held, pod, container, hint)
-    except Refused as refused:
+    except PodRejected as refused:
         return held, refused
     return held, None
 
 
-def started(held: Held, pod: Pod, container: str) -> Held:
+def started(held: ManagerStates, pod: Pod, container: str) -> ManagerStates:
     """A container of the pod has been created."""
-    return msgspec.structs.replace(held, memory=memory.started(held.memory, pod, container))
+    return msgspec.structs.replace(held, memory=memory_manager.started(held.memory, pod, container))
 
 
-def _hint(node: Node, hints: Sequence[Hints]) -> Hint:
+def _hint(node: Node, hints: Sequence[Hints]) -> TopologyHint:
     if node.configuration.topology_policy == "none":
         return NOTHING
     best, is_admitted = merge(node, hints)
     if not is_admitted:
-        raise Refused.unaligned()
+        raise PodRejected.unaligned()
     return best
 
 
-def _hints(node: Node, held: Held, pod: Pod, container: Container) -> list[Hints]:
+def _hints(node: Node, held: ManagerStates, pod: Pod, container: Container) -> list[Hints]:
     return [
-        devices.hints(node, held.devices, pod, container),
-        cpus.hints(node, held.cpus, pod, container),
-        memory.hints(node, held.memory, pod, container),
+        device_manager.hints(node, held.devices, pod, container),
+        cpu_manager.hints(node, held.cpus, pod, container),
+        memory_manager.hints(node, held.memory, pod, container),
     ]
 
 
-def _pod_hints(node: Node, held: Held, pod: Pod) -> list[Hints]:
+def _pod_hints(node: Node, held: ManagerStates, pod: Pod) -> list[Hints]:
     return [
-        devices.pod_hints(node, held.devices, pod),
-        cpus.pod_hints(node, held.cpus, pod),
-        memory.pod_hints(node, held.memory, pod),
+        device_manager.pod_hints(node, held.devices, pod),
+        cpu_manager.pod_hints(node, held.cpus, pod),
+        memory_manager.pod_hints(node, held.memory, pod),
     ]
 
 
-def _without_devices(node: Node, held: Held, container: Container, active: Collection[str]) -> Held:
+def _without_devices(node: Node, held: ManagerStates, container: Container, active: Collection[str]) -> ManagerStates:
     """Devices of pods that are over are looked for only when somebody wants devices."""
     if not requests.container_devices(container, node.machine.resources):
         return held
-    return msgspec.structs.replace(held, devices=devices.forget(held.devices, active))
+    return msgspec.structs.replace(held, devices=device_manager.forget(held.devices, active))
 
 
-def _allocate_devices(node: Node, held: Held, pod: Pod, container: Container, hint: Hint) -> Held:
-    after = devices.allocate(node, held.devices, pod, container, hint.cells)
+def _allocate_devices(
+    node: Node, held: ManagerStates, pod: Pod, container: Container, hint: TopologyHint
+) -> ManagerStates:
+    after = device_manager.allocate(node, held.devices, pod, container, hint.cells)
     return msgspec.structs.replace(held, devices=after)
 
 
-def _without_cpus(_: Node, held: Held, __: Container, active: Collection[str]) -> Held:
-    return msgspec.structs.replace(held, cpus=cpus.forget(held.cpus, active))
+def _without_cpus(_: Node, held: ManagerStates, __: Container, active: Collection[str]) -> ManagerStates:
+    return msgspec.structs.replace(held, cpus=cpu_manager.forget(held.cpus, active))
 
 
-def _allocate_cpus(node: Node, held: Held, pod: Pod, container: Container, hint: Hint) -> Held:
-    return msgspec.structs.replace(held, cpus=cpus.allocate(node, held.cpus, pod, container, hint.cells))
+def _allocate_cpus(
+    node: Node, held: ManagerStates, pod: Pod, container: Container, hint: TopologyHint
+) -> ManagerStates:
+    return msgspec.structs.replace(held, cpus=cpu_manager.allocate(node, held.cpus, pod, container, hint.cells))
 
 
-def _without_memory(_: Node, held: Held, __: Container, active: Collection[str]) -> Held:
-    return msgspec.structs.replace(held, memory=memory.forget(held.memory, active))
+def _without_memory(_: Node, held: ManagerStates, __: Container, active: Collection[str]) -> ManagerStates:
+    return msgspec.structs.replace(held, memory=memory_manager.forget(held.memory, active))
 
 
-def _allocate_memory(node: Node, held: Held, pod: Pod, container: Container, hint: Hint) -> Held:
-    return msgspec.structs.replace(held, memory=memory.allocate(node, held.memory, pod, container, hint))
+def _allocate_memory(
+    node: Node, held: ManagerStates, pod: Pod, container: Container, hint: TopologyHint
+) -> ManagerStates:
+    return msgspec.structs.replace(held, memory=memory_manager.allocate(node, held.memory, pod, container, hint))
 
 
 _MANAGERS: Final = (
@@ -138,10 +144,10 @@ _MANAGERS: Final = (
 """In the order in which the kubelet asks them: how each tidies up, and allocates."""
 
 
-def _beyond(node: Node, pod: Pod, others: Sequence[Pod]) -> Refused | None:
+def _beyond(node: Node, pod: Pod, others: Sequence[Pod]) -> PodRejected | None:
     """The node's allocatable must be enough for all pods together; devices that the node does not have are not its
     matter."""
-    allocatable = capacity.allocatable(node)
+    allocatable = machine.allocatable(node)
     if len(others) >= allocatable["pods"]:
         return _short("pods", 1, len(others), int(allocatable["pods"]))
     wanted = requests.scheduled(pod)
@@ -161,10 +167,10 @@ def _beyond(node: Node, pod: Pod, others: Sequence[Pod]) -> Refused | None:
 
 
 def _turn(name: str) -> tuple[int, str]:
-    first = (CPU, MEMORY, capacity.EPHEMERAL_STORAGE)
+    first = (CPU, MEMORY, machine.EPHEMERAL_STORAGE)
     return (first.index(name) if name in first else len(first)), name
 
 
-def _short(name: str, asked: int, used: int, there: int) -> Refused:
+def _short(name: str, asked: int, used: int, there: int) -> PodRejected:
     text = f"Node didn't have enough resource: {name}, requested: {asked}, used: {used}, capacity: {there}"
-    return Refused(f"OutOf{name}", text)
+    return PodRejected(f"OutOf{name}", text)

@@ -8,15 +8,15 @@ from typing import Any, get_args
 import msgspec
 
 from polyarch.sandbox.errors import SandboxError
-from polyarch.sandbox.kubelet_model.cpu_assignment import packed
+from polyarch.sandbox.kubelet_model.cpu_manager import packed
 from polyarch.sandbox.kubelet_model.machine import (
     MEMORY,
-    Cell,
     Configuration,
     Cpu,
     Device,
     Machine,
     Node,
+    SimulatedZone,
     TopologyPolicy,
     TopologyScope,
 )
@@ -35,7 +35,7 @@ EXAMPLE = (
 _UNITS = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
 
 
-class Numa(msgspec.Struct, frozen=True, omit_defaults=True):
+class NumaLayout(msgspec.Struct, frozen=True, omit_defaults=True):
     """The layout as asked for. All cells of a node are alike; amounts are those of one cell."""
 
     zones: int
@@ -56,7 +56,7 @@ class Numa(msgspec.Struct, frozen=True, omit_defaults=True):
     prefer_closest: bool = False
 
     @classmethod
-    def parse(cls, text: str) -> "Numa":
+    def parse(cls, text: str) -> "NumaLayout":
         """The value of the option. Raises SandboxError."""
         size, *options = text.split(",")
         match = re.fullmatch(r"([1-9][0-9]?)x([1-9][0-9]{0,3})", size)
@@ -113,7 +113,7 @@ class Numa(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 @lru_cache
-def node(numa: Numa) -> Node:
+def node(numa: NumaLayout) -> Node:
     """The machine, and the configuration of its kubelet."""
     machine = _machine(numa)
     reserved = packed(machine, machine.by_id, numa.reserved)
@@ -130,14 +130,14 @@ def node(numa: Numa) -> Node:
     return Node(machine, configuration)
 
 
-def _machine(numa: Numa) -> Machine:
+def _machine(numa: NumaLayout) -> Machine:
     """CPUs of a core follow one another, cells too: cell 0 of 2x8 has the CPUs 0-7."""
     cpus = tuple(
         Cpu(number, core=number // numa.threads, socket=number // numa.cpus, cell=number // numa.cpus)
         for number in range(numa.zones * numa.cpus)
     )
     cells = tuple(
-        Cell(
+        SimulatedZone(
             id=cell,
             memory=numa.memory_of_cell,
             pages=dict(numa.pages),

@@ -1,9 +1,9 @@
 """The machine that a modelled kubelet runs on, and the settings of this kubelet.
 
-A cell is a NUMA node of the machine. Sets of cells are bit masks: bit n stands for cell n.
-"""
+A cell is a NUMA node of the machine. Sets of cells are bit masks: bit n stands for cell n."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
 from functools import cached_property
 from itertools import combinations
 from typing import Literal
@@ -29,7 +29,7 @@ class Cpu(msgspec.Struct, frozen=True):
     cell: int
 
 
-class Cell(msgspec.Struct, frozen=True, kw_only=True):
+class SimulatedZone(msgspec.Struct, frozen=True, kw_only=True):
     """A NUMA node."""
 
     id: int
@@ -53,7 +53,7 @@ class Device(msgspec.Struct, frozen=True):
 class Machine(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """All cells in ascending order of their ids, all CPUs, all devices."""
 
-    cells: tuple[Cell, ...]
+    cells: tuple[SimulatedZone, ...]
     cpus: tuple[Cpu, ...]
     devices: tuple[Device, ...] = ()
 
@@ -142,3 +142,42 @@ def page_resource(size: int) -> str:
 def is_memory(resource: str) -> bool:
     """Whether the memory manager has to do with it."""
     return resource == MEMORY or resource.startswith(PAGES)
+
+
+# -- What a node with this machine and configuration reports as its capacity and as allocatable to pods.
+
+
+EPHEMERAL_STORAGE = "ephemeral-storage"
+PODS = "pods"
+STORAGE = 100 * 1024**3
+EVICTION = 100 * 1024**2
+"""``evictionHard`` of memory, a part of what is reserved."""
+
+
+def capacity(node: Node) -> dict[str, Fraction]:
+    """By resource; memory is that of all cells with their huge pages."""
+    machine = node.machine
+    found = {
+        CPU: Fraction(len(machine.cpus)),
+        MEMORY: Fraction(sum(cell.memory for cell in machine.cells)),
+        EPHEMERAL_STORAGE: Fraction(STORAGE),
+        PODS: Fraction(node.configuration.most_pods),
+    }
+    for cell in machine.cells:
+        for size, count in cell.pages.items():
+            name = page_resource(size)
+            found[name] = found.get(name, Fraction(0)) + size * count
+    for device in machine.devices:
+        found[device.resource] = found.get(device.resource, Fraction(0)) + 1
+    return found
+
+
+def allocatable(node: Node) -> dict[str, Fraction]:
+    """Capacity without what is reserved; memory also without huge pages."""
+    found = capacity(node)
+    found[CPU] -= len(node.configuration.reserved_cpus)
+    found[MEMORY] -= sum(size * count for cell in node.machine.cells for size, count in cell.pages.items())
+    for reserved in node.configuration.reserved_memory.values():
+        for name, amount in reserved.items():
+            found[name] -= amount
+    return found

@@ -145,3 +145,25 @@ def scheduled(pod: Pod) -> dict[str, Fraction]:
     for name, amount in pod.overhead.items():
         total[name] = total.get(name, Fraction(0)) + amount
     return total
+
+
+# -- Why a kubelet does not admit a pod.
+
+
+class PodRejected(Exception):  # noqa: N818 - what is wrong
+    """The pod fails with this reason; the text is the kubelet's."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+
+    @classmethod
+    def unexpected(cls, problem: str) -> "PodRejected":
+        """What the scheduler should have prevented."""
+        return cls("UnexpectedAdmissionError", f"Allocate failed due to {problem}, which is unexpected")
+
+    @classmethod
+    def unaligned(cls) -> "PodRejected":
+        """The topology manager found no cells that the policy allows."""
+        return cls("TopologyAffinityError", "Resources cannot be allocated with Topology locality")

@@ -16,24 +16,44 @@ from polyarch.kube.events import Recorder
 from polyarch.kube.informer import Informers
 from polyarch.kube.resources import NODES, PODS
 from polyarch.objects import Key
-from polyarch.oci.opening import open_inspector
-from polyarch.sandbox.control_plane.certificates import Pki
+from polyarch.oci.inspector import InspectorOptions, open_inspector
+from polyarch.oci.mirrors.sources import Configuration
+from polyarch.oci.settings import InspectorSettings
+from polyarch.oci.transport.addresses import AddressPolicy
+from polyarch.oci.transport.tls import TrustSettings
+from polyarch.sandbox import network
+from polyarch.sandbox.certificates import Pki
 from polyarch.sandbox.kubelet_model.requests import Pod as Asked
-from polyarch.sandbox.network import addresses, sockets
-from polyarch.sandbox.nodes import fleet, registration
-from polyarch.sandbox.nodes.asking import asked
-from polyarch.sandbox.nodes.fleet import Node, NodePlan
-from polyarch.sandbox.nodes.inspector import wiring
+from polyarch.sandbox.network import kubelet_socket
+from polyarch.sandbox.nodes import plans as fleet
+from polyarch.sandbox.nodes import registration
 from polyarch.sandbox.nodes.kubelet_api import KubeletApi, tls
 from polyarch.sandbox.nodes.kubelets import Kubelets
-from polyarch.sandbox.nodes.pods import Pod
+from polyarch.sandbox.nodes.plans import Node, NodePlan
+from polyarch.sandbox.nodes.pods import Pod, pod_request
 from polyarch.sandbox.nodes.registration import Registration
-from polyarch.sandbox.numa_nodes.account import Kubelet
-from polyarch.sandbox.numa_nodes.kubelet_port import KubeletPort, certified
-from polyarch.sandbox.numa_nodes.roster import NumaKubelets
-from polyarch.sandbox.pods.contents import Cluster
+from polyarch.sandbox.nodes.simulated_kubelet import KubeletPort, SimulatedKubelet, SimulatedKubelets, certified
 from polyarch.sandbox.pods.runner import PodRunner
-from polyarch.sandbox.state import Folder
+from polyarch.sandbox.pods.volumes import Cluster
+from polyarch.sandbox.state import Folder, Settings
+
+PULL_SECONDS = 20.0
+REVALIDATE_SECONDS = 0.25
+"""Short, so that the next pull after a missing image was pushed succeeds."""
+
+
+def wiring(folder: Folder, settings: Settings) -> InspectorOptions:
+    """Nodes may connect to every address that the command line may connect to (RG-103)."""
+    return InspectorOptions(
+        settings=InspectorSettings(timeout=PULL_SECONDS, max_wait=0.0, revalidate_interval=REVALIDATE_SECONDS),
+        configuration=Configuration.load(folder.registries_conf),
+        policy=AddressPolicy.of("cli"),
+        trust=TrustSettings.of(ca=(settings.ca,) if settings.ca else ()),
+    )
+
+
+# -- The nodes' process: ``python -m polyarch.sandbox.nodes FOLDER KUBE-SCHEDULER``, the program of a second scheduler.
+
 
 WORKERS = 16
 
@@ -69,7 +89,7 @@ async def serve(folder: Folder, kube_scheduler: str) -> None:
             events=events,
             changed=lambda key: controller.queue.add(key),
         )
-        numa = NumaKubelets(
+        numa = SimulatedKubelets(
             {plan.name: (plan.model, runner.node_folder(plan.name)) for plan in plans if plan.model}, clock=clock
         )
         kubelets = Kubelets(
@@ -109,14 +129,14 @@ async def serve(folder: Folder, kube_scheduler: str) -> None:
                 tasks.create_task(port.run(certified(Pki(folder.pki), kubelets_at, clock.now())))
             tasks.create_task(keeper.run())
             tasks.create_task(controller.run())
-            tasks.create_task(kubelet_api.run(sockets.kubelet(folder.root), tls(Pki(folder.pki))))
+            tasks.create_task(kubelet_api.run(kubelet_socket(folder.root), tls(Pki(folder.pki))))
             tasks.create_task(registration.renew(client, plans, clock))
 
 
-def _by_address(plans: Iterable[NodePlan], numa: NumaKubelets, pod_network: int) -> dict[str, Kubelet]:
+def _by_address(plans: Iterable[NodePlan], numa: SimulatedKubelets, pod_network: int) -> dict[str, SimulatedKubelet]:
     """The kubelets of nodes with cells, by the address on which pods reach their node."""
     return {
-        addresses.loopback_on_node(plan.address, network=pod_network): kubelet
+        network.loopback_on_node(plan.address, network=pod_network): kubelet
         for plan in plans
         if (kubelet := numa.of(plan.name)) is not None
     }
@@ -127,7 +147,7 @@ def _by_node(pods: Iterable[Pod]) -> dict[str, list[Asked]]:
     found: dict[str, list[Asked]] = {}
     for pod in sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.uid)):
         if pod.status.start_time and not pod.finished:
-            found.setdefault(pod.spec.node_name, []).append(asked(pod))
+            found.setdefault(pod.spec.node_name, []).append(pod_request(pod))
     return found
 
 

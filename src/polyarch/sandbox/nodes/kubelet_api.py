@@ -17,26 +17,25 @@ from aiohttp import web
 
 from polyarch.kube.store import Store
 from polyarch.objects import Key
-from polyarch.sandbox.control_plane.certificates import KUBELET_CLIENT, Pki
+from polyarch.sandbox.certificates import KUBELET_CLIENT, Pki
 from polyarch.sandbox.nodes.pods import ContainerStatus, Pod
-from polyarch.sandbox.pods import loglines
-from polyarch.sandbox.pods.folders import PodFolder
-from polyarch.sandbox.pods.outcome import Observed
-from polyarch.sandbox.pods.programs.images import is_run
-from polyarch.sandbox.pods.programs.installed import REPOSITORY
+from polyarch.sandbox.pods import containers
+from polyarch.sandbox.pods.outcome import ProcessState
+from polyarch.sandbox.pods.programs import POLYARCH_REPOSITORY, is_run
+from polyarch.sandbox.pods.volumes import PodFolder
 
 POLL_SECONDS: Final = 0.2
 CUT_OFF_SECONDS: Final = 0.1
 PLAYED: Final = (
     "Nothing was logged: this container is only played. The nodes of a sandbox run those of polyarch's own image "
-    f"({REPOSITORY}), the builds of ImageBuilds, and nothing else.\n"
+    f"({POLYARCH_REPOSITORY}), the builds of ImageBuilds, and nothing else.\n"
 )
 
 
 class RunsPods(Protocol):
     """What runs pods (``sandbox.pods.runner``), as far as it is asked here."""
 
-    def observed(self, uid: str) -> dict[str, Observed]: ...
+    def observed(self, uid: str) -> dict[str, ProcessState]: ...
 
     def folder(self, uid: str) -> PodFolder: ...
 
@@ -161,7 +160,7 @@ class KubeletApi:
     ) -> None:
         left = query.limit
         start = _started_at(pod, container, previous=query.previous) or self._now()
-        reader = loglines.Reader(path, start=start, timestamps=query.timestamps)
+        reader = containers.Reader(path, start=start, timestamps=query.timestamps)
         with reader:
             chosen = reader.begin(tail=query.tail, since=query.since)
             while True:

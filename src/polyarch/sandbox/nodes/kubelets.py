@@ -2,8 +2,7 @@
 
 An informer feeds the keys of bound pods into a queue. Each reconcile asks the registry for the images that are due,
 starts the containers of polyarch's own image that are due, lets ``lifecycle`` decide what all containers do next, and
-reports it with one PATCH of the pod's status.
-"""
+reports it with one PATCH of the pod's status."""
 
 import datetime as dt
 import itertools
@@ -21,24 +20,21 @@ from polyarch.kube.patches import StrategicPatch
 from polyarch.kube.resources import PODS, SECRETS
 from polyarch.kube.store import Store
 from polyarch.objects import DOCKER_CONFIG, DOCKER_CONFIG_JSON, Key, ObjectMeta, Secret
-from polyarch.oci.answer import Inspection
-from polyarch.oci.auth.credentials import KeyringCredentials
-from polyarch.oci.auth.keyring import Document
+from polyarch.oci.auth.credential_stores import KeyringCredentials
+from polyarch.oci.auth.credentials import Document
+from polyarch.oci.inspection import Inspection
 from polyarch.oci.reference import InvalidReference
-from polyarch.sandbox.kubelet_model.refusal import Refused
-from polyarch.sandbox.network import addresses
-from polyarch.sandbox.network.addresses import DEFAULT_POD_NETWORK
+from polyarch.sandbox import network
+from polyarch.sandbox.kubelet_model.requests import PodRejected
+from polyarch.sandbox.network import DEFAULT_POD_NETWORK
 from polyarch.sandbox.nodes import lifecycle, reporting
-from polyarch.sandbox.nodes.asking import asked
-from polyarch.sandbox.nodes.fleet import NodePlan
-from polyarch.sandbox.nodes.lifecycle import Pulled, Run
-from polyarch.sandbox.nodes.pods import Container, Pod
-from polyarch.sandbox.nodes.pulling import CannotPull, Runs, verdict
-from polyarch.sandbox.numa_nodes.roster import NumaKubelets
-from polyarch.sandbox.pods.fate import Fate
-from polyarch.sandbox.pods.outcome import CannotStart, Observed, Started
-from polyarch.sandbox.pods.programs.images import is_run
-from polyarch.sandbox.pods.running_pod import BoundPod
+from polyarch.sandbox.nodes.lifecycle import CannotPull, Pulled, Runs, SimulatedContainer, verdict
+from polyarch.sandbox.nodes.plans import NodePlan
+from polyarch.sandbox.nodes.pods import Container, Pod, pod_request
+from polyarch.sandbox.nodes.simulated_kubelet import SimulatedKubelets
+from polyarch.sandbox.pods.outcome import CannotStart, PodFault, ProcessState, Started
+from polyarch.sandbox.pods.programs import is_run
+from polyarch.sandbox.pods.runner import BoundPod
 from polyarch.sandbox.tasks import together
 
 log = structlog.get_logger(__name__)
@@ -74,9 +70,9 @@ class RunsPods(Protocol):
 
     async def start(self, bound: BoundPod, name: str, attempt: int) -> Started | CannotStart: ...
 
-    def observed(self, uid: str) -> dict[str, Observed]: ...
+    def observed(self, uid: str) -> dict[str, ProcessState]: ...
 
-    def fate(self, uid: str) -> Fate: ...
+    def fate(self, uid: str) -> PodFault: ...
 
     def end(self, uid: str, seconds: float) -> bool: ...
 
@@ -85,22 +81,24 @@ class RunsPods(Protocol):
     def drop(self, uid: str) -> None: ...
 
 
-class Memory:
+class PodState:
     """State of one pod between reconciles."""
 
-    def __init__(self, node: str, address: str, runs: dict[str, Run], bound: BoundPod | None = None) -> None:
+    def __init__(
+        self, node: str, address: str, runs: dict[str, SimulatedContainer], bound: BoundPod | None = None
+    ) -> None:
         self.node = node
         self.address = address
         self.runs = runs
         self.bound = bound
         """Of a pod that is run."""
         self.images: dict[str, Pulled] = {}
-        self.reported: dict[str, Run] | None = None
+        self.reported: dict[str, SimulatedContainer] | None = None
         self.ends = False
         """It has been reported that the pod is being deleted."""
         self.since: dict[str, dict[str, str]] = {}
         """The conditions as last reported, by type; only of a pod that is run."""
-        self.refused: Refused | None = None
+        self.refused: PodRejected | None = None
         """Why its node did not admit it."""
         self.created: set[str] = set()
         """The containers of which the node's kubelet knows that they were created."""
@@ -119,7 +117,7 @@ class Kubelets:
         clock: Clock,
         events: Events,
         runner: RunsPods,
-        numa: NumaKubelets,
+        numa: SimulatedKubelets,
         pod_network: int = DEFAULT_POD_NETWORK,
     ) -> None:
         self._client = client
@@ -131,7 +129,7 @@ class Kubelets:
         self._runner = runner
         self._numa = numa
         self._pod_network = pod_network
-        self._memories: dict[Key, tuple[str, Memory]] = {}
+        self._memories: dict[Key, tuple[str, PodState]] = {}
         self._present: dict[tuple[str, str], Pulled] = {}
         self._numbers = itertools.count(1)
         self._addresses: set[str] | None = None
@@ -155,7 +153,7 @@ class Kubelets:
                 self._numa.over(plan.name, pod.metadata.uid)
                 if runs:
                     await self._settle(self._memory(pod, plan))
-                    if pod.status.phase == "Succeeded" and self._runner.fate(pod.metadata.uid) is Fate.VANISH:
+                    if pod.status.phase == "Succeeded" and self._runner.fate(pod.metadata.uid) is PodFault.VANISH:
                         await self._remove(pod)
                 return Done()
             memory = self._memory(pod, plan)
@@ -166,7 +164,7 @@ class Kubelets:
             # The pod was deleted, and perhaps created again under the same name: its watch event requeues the key.
             return Done()
 
-    async def _end(self, pod: Pod, plan: NodePlan, memory: Memory) -> Done | After:
+    async def _end(self, pod: Pod, plan: NodePlan, memory: PodState) -> Done | After:
         """Bring a pod that is run and being deleted to its end: its object goes when none of its processes runs."""
         bound = memory.bound
         assert bound is not None and pod.metadata.deletion_timestamp is not None  # noqa: S101, PT018  by the caller
@@ -186,7 +184,7 @@ class Kubelets:
         await self._remove(pod)
         return Done()
 
-    async def _settle(self, memory: Memory) -> None:
+    async def _settle(self, memory: PodState) -> None:
         """End the sidecars of a finished pod; its folder stays until its object goes."""
         assert memory.bound is not None  # noqa: S101  by the caller
         await self._runner.open(memory.bound)
@@ -217,7 +215,7 @@ class Kubelets:
         except (NotFound, Conflict):
             return
 
-    def _memory(self, pod: Pod, plan: NodePlan) -> Memory:
+    def _memory(self, pod: Pod, plan: NodePlan) -> PodState:
         key, uid, now = pod.metadata.key, pod.metadata.uid, self._clock.now()
         known, memory = self._memories.get(key, ("", None))
         if memory is not None and known == uid:
@@ -226,10 +224,10 @@ class Kubelets:
         address = self._address(pod, plan)
         runs = lifecycle.recover(pod, now)
         ours = {each.name for each in [*pod.init_containers, *pod.containers] if is_run(each.image)}
-        memory = Memory(plan.name, address, lifecycle.recover_processes(pod, runs, ours, now) if ours else runs)
+        memory = PodState(plan.name, address, lifecycle.recover_processes(pod, runs, ours, now) if ours else runs)
         if ours:
-            host = addresses.loopback_on_node(plan.address, network=self._pod_network)
-            loopback = host if pod.spec.host_network else addresses.loopback_of(address)
+            host = network.loopback_on_node(plan.address, network=self._pod_network)
+            loopback = host if pod.spec.host_network else network.loopback_of(address)
             memory.bound = BoundPod(key, uid, plan.name, host, loopback)
         self._memories[key] = (uid, memory)
         return memory
@@ -242,17 +240,17 @@ class Kubelets:
             self._addresses = {each.status.pod_ip for each in self._pods.values()}
         address = pod.status.pod_ip
         while not address or (not pod.status.pod_ip and address in self._addresses):
-            address = addresses.pod_address(next(self._numbers), network=self._pod_network)
+            address = network.pod_address(next(self._numbers), network=self._pod_network)
         self._addresses.add(address)
         return address
 
-    async def _admitted(self, pod: Pod, plan: NodePlan, memory: Memory) -> bool:
+    async def _admitted(self, pod: Pod, plan: NodePlan, memory: PodState) -> bool:
         """Whether the node's kubelet admits the pod; one that it does not admit fails (NS-164)."""
         kubelet = self._numa.of(plan.name)
         if kubelet is None or kubelet.has(pod.metadata.uid):
             return True
         is_first = memory.refused is None
-        refused = memory.refused = memory.refused or kubelet.admit(asked(pod))
+        refused = memory.refused = memory.refused or kubelet.admit(pod_request(pod))
         if refused is None:
             return True
         status = reporting.rejected(pod, refused.reason, refused.message, self._clock.now())
@@ -265,7 +263,7 @@ class Kubelets:
             )
         return False
 
-    def _note_created(self, memory: Memory, uid: str) -> None:
+    def _note_created(self, memory: PodState, uid: str) -> None:
         """Tell the node's kubelet which containers have been created: it takes back what init containers before them
         held."""
         created = {name for name, run in memory.runs.items() if not run.activity.unstarted}
@@ -274,7 +272,7 @@ class Kubelets:
             if (kubelet := self._numa.of(memory.node)) is not None:
                 kubelet.started(uid, name)
 
-    async def _advance(self, pod: Pod, plan: NodePlan, memory: Memory) -> Done | After:
+    async def _advance(self, pod: Pod, plan: NodePlan, memory: PodState) -> Done | After:
         wait: float | None = 0.0
         if memory.bound is not None:
             await self._runner.open(memory.bound)
@@ -299,20 +297,21 @@ class Kubelets:
         return Done() if wait is None else After(max(wait, 0.01))
 
     async def _start(
-        self, pod: Pod, memory: Memory, now: dt.datetime
-    ) -> tuple[Mapping[str, Started | CannotStart], Mapping[str, Observed]]:
+        self, pod: Pod, memory: PodState, now: dt.datetime
+    ) -> tuple[Mapping[str, Started | CannotStart], Mapping[str, ProcessState]]:
         """Start the containers of polyarch's image that are due, and look at all its processes."""
         bound = memory.bound
         assert bound is not None  # noqa: S101  by the caller
         due = [each for each in lifecycle.due(pod, memory.runs, now) if is_run(each.image)]
         tried = await together(
-            self._runner.start(bound, each.name, lifecycle.attempt(memory.runs.get(each.name, Run()))) for each in due
+            self._runner.start(bound, each.name, lifecycle.attempt(memory.runs.get(each.name, SimulatedContainer())))
+            for each in due
         )
         # Such an image is on every node; it is never pulled.
         memory.images |= {each.image: Pulled(Runs(), each.image) for each in due}
         return dict(zip((each.name for each in due), tried, strict=True)), self._runner.observed(bound.uid)
 
-    async def _report(self, pod: Pod, plan: NodePlan, memory: Memory, *, phase: str = "") -> None:
+    async def _report(self, pod: Pod, plan: NodePlan, memory: PodState, *, phase: str = "") -> None:
         if memory.bound is not None and not memory.since:
             memory.since = await self._conditions(pod)
         status = reporting.status(
@@ -338,7 +337,7 @@ class Kubelets:
         memory.reported = memory.runs
 
     def _is_evicted(self, bound: BoundPod) -> bool:
-        return self._runner.fate(bound.uid) is Fate.EVICT
+        return self._runner.fate(bound.uid) is PodFault.EVICT
 
     async def _conditions(self, pod: Pod) -> dict[str, dict[str, str]]:
         """The conditions of a pod that was reported by an earlier process."""
@@ -347,9 +346,9 @@ class Kubelets:
         document: dict[str, Any] = await self._client.get(PODS, pod.metadata.name, namespace=pod.metadata.namespace)
         return {each["type"]: each for each in document.get("status", {}).get("conditions") or ()}
 
-    def _tell(self, pod: Pod, memory: Memory) -> None:
+    def _tell(self, pod: Pod, memory: PodState) -> None:
         regarding = Regarding("v1", "Pod", pod.metadata.namespace, pod.metadata.name, pod.metadata.uid)
-        for notice in reporting.notices(pod, memory.reported or {}, memory.runs):
+        for notice in reporting.kubelet_events(pod, memory.reported or {}, memory.runs):
             self._events.event(
                 regarding, type=notice.type, reason=notice.reason, note=notice.note, action=notice.reason
             )

@@ -4,19 +4,90 @@ A step is a pure function: from the pod, the containers' former states, the pull
 states and the delay until the next step. Delays are those of a kubelet: the first restart at once, then after 10 s,
 doubling up to five minutes, and from the start again for a container that has run for ten minutes.
 
-Most containers are only played. Of a container that is run (SB-011) the step is told what has become of its process.
-"""
+Most containers are only played. Of a container that is run (SB-011) the step is told what has become of its process."""
 
 import datetime as dt
 import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Literal
 
 import msgspec
 
+from polyarch.oci.inspection import Inspection, Status
+from polyarch.platforms import Platform
 from polyarch.sandbox.nodes.pods import Container, ContainerStatus, Pod
-from polyarch.sandbox.nodes.pulling import EXEC_FORMAT_ERROR_CODE, CannotPull, Runs, Verdict, WrongFormat
 from polyarch.sandbox.pods import outcome
-from polyarch.sandbox.pods.outcome import CannotStart, Exit, Observed, Started
+from polyarch.sandbox.pods.outcome import CannotStart, Exit, ProcessState, Started
+
+EXEC_FORMAT_ERROR_CODE = 1
+ENTRY_POINT = "/bin/app"
+
+
+class Runs(msgspec.Struct, frozen=True):
+    """The container starts and keeps running."""
+
+
+class WrongFormat(msgspec.Struct, frozen=True):
+    """The image is pulled, but the kernel refuses to execute its program."""
+
+    message: str = f"exec {ENTRY_POINT}: exec format error"
+
+
+class CannotPull(msgspec.Struct, frozen=True):
+    """The image cannot be pulled; ``reason`` is the container's waiting reason."""
+
+    message: str
+    reason: Literal["ErrImagePull", "ErrImageNeverPull", "InvalidImageName"] = "ErrImagePull"
+
+
+Verdict = Runs | WrongFormat | CannotPull
+
+
+def verdict(image: str, answer: Inspection, architecture: str) -> Verdict:
+    """What happens to a container with this image on a linux node of this architecture."""
+    if answer.error is not None:
+        return CannotPull(_failure(image, answer))
+    if answer.kind == "artifact":
+        return CannotPull(
+            f'failed to pull and unpack image "{image}": unsupported config type: it is an artifact, not an image'
+        )
+    if answer.status is not Status.RESOLVED:
+        # A bundle, or an image without a platform: a real node would try to run it.
+        return Runs()
+    if any(runs_on(platform, architecture) for platform in answer.platforms):
+        return Runs()
+    if answer.kind == "index":
+        return CannotPull(
+            f'failed to pull and unpack image "{image}": failed to resolve reference: '
+            "no match for platform in manifest: not found"
+        )
+    return WrongFormat()
+
+
+def runs_on(platform: Platform, architecture: str) -> bool:
+    return platform.os == "linux" and platform.architecture == architecture
+
+
+_FAILURES: Mapping[str, str] = {
+    "not-found": "not found",
+    "unauthorized": (
+        "pull access denied, repository does not exist or may require authorization: "
+        "server message: insufficient_scope: authorization failed"
+    ),
+    "denied": "unexpected status from HEAD request: 403 Forbidden",
+    "rate-limited": "unexpected status: 429 Too Many Requests",
+}
+
+
+def _failure(image: str, answer: Inspection) -> str:
+    error = answer.error
+    assert error is not None  # noqa: S101  checked by the caller
+    text = _FAILURES.get(error.code, error.message)
+    return f'failed to pull and unpack image "{image}": failed to resolve reference "{image}": {image}: {text}'
+
+
+# -- State machine of a pod's containers on a node (SB-004).
+
 
 RUN_SECONDS = 1.0
 """How long a container runs that is meant to complete: one of a Job, or an init container."""
@@ -32,7 +103,7 @@ MAXIMUM_START_SECONDS = 8.0
 """The longest delay until a container is tried again whose volumes or variables are not there."""
 
 
-class Activity(enum.Enum):
+class ContainerReason(enum.Enum):
     """What a container does. The values are the reasons that a kubelet reports, empty where it reports none."""
 
     CREATING = "ContainerCreating"
@@ -55,15 +126,21 @@ class Activity(enum.Enum):
 
     @property
     def ended(self) -> bool:
-        return self in {Activity.COMPLETED, Activity.FAILED}
+        return self in {ContainerReason.COMPLETED, ContainerReason.FAILED}
 
 
-_UNPULLED = (Activity.PULL_BACKOFF, Activity.NEVER_PULL, Activity.INVALID_NAME)
-_UNREADY = (Activity.CONFIG_ERROR, Activity.RUN_ERROR)
-_UNSTARTED = (Activity.CREATING, Activity.INITIALIZING, Activity.PULL_FAILED, *_UNPULLED, *_UNREADY)
+_UNPULLED = (ContainerReason.PULL_BACKOFF, ContainerReason.NEVER_PULL, ContainerReason.INVALID_NAME)
+_UNREADY = (ContainerReason.CONFIG_ERROR, ContainerReason.RUN_ERROR)
+_UNSTARTED = (
+    ContainerReason.CREATING,
+    ContainerReason.INITIALIZING,
+    ContainerReason.PULL_FAILED,
+    *_UNPULLED,
+    *_UNREADY,
+)
 
 
-class Ended(msgspec.Struct, frozen=True):
+class ContainerTermination(msgspec.Struct, frozen=True):
     """The last end of a container that is run: ``terminated`` of its status."""
 
     started_at: dt.datetime
@@ -72,10 +149,10 @@ class Ended(msgspec.Struct, frozen=True):
     """Of that start."""
 
 
-class Run(msgspec.Struct, frozen=True):
+class SimulatedContainer(msgspec.Struct, frozen=True):
     """The state of one container."""
 
-    activity: Activity = Activity.CREATING
+    activity: ContainerReason = ContainerReason.CREATING
     since: dt.datetime | None = None
     message: str = ""
     restarts: int = 0
@@ -90,7 +167,7 @@ class Run(msgspec.Struct, frozen=True):
     """It is run, not played; the rest is only said of such ones."""
     started: bool = True
     ready: bool = True
-    last: Ended | None = None
+    last: ContainerTermination | None = None
 
     @property
     def failures(self) -> int:
@@ -107,7 +184,7 @@ class Pulled(msgspec.Struct, frozen=True):
 class Step(msgspec.Struct, frozen=True):
     """The containers after a step, and the seconds until the next one (None: nothing changes by itself)."""
 
-    runs: dict[str, Run]
+    runs: dict[str, SimulatedContainer]
     wait: float | None
 
 
@@ -116,13 +193,15 @@ def backoff(failures: int) -> float:
     return float(min(BACKOFF_SECONDS * 2 ** (failures - 1), MAXIMUM_BACKOFF_SECONDS))
 
 
-def recover(pod: Pod, now: dt.datetime) -> dict[str, Run]:
+def recover(pod: Pod, now: dt.datetime) -> dict[str, SimulatedContainer]:
     """The containers' states as last reported, from which a restarted node process continues."""
     statuses = [*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ())]
     return {status.name: run for status in statuses if (run := _recover_one(status, now)) is not None}
 
 
-def recover_processes(pod: Pod, runs: Mapping[str, Run], names: Iterable[str], now: dt.datetime) -> dict[str, Run]:
+def recover_processes(
+    pod: Pod, runs: Mapping[str, SimulatedContainer], names: Iterable[str], now: dt.datetime
+) -> dict[str, SimulatedContainer]:
     """The same for the containers that are run: nothing is assumed of what happened meanwhile, and as in a kubelet the
     delays of earlier failures are forgotten."""
     containers = {each.name: each for each in [*pod.init_containers, *pod.containers]}
@@ -140,8 +219,10 @@ def recover_processes(pod: Pod, runs: Mapping[str, Run], names: Iterable[str], n
         ended = None
         if last is not None and last.started_at and last.finished_at:
             how = Exit(last.exit_code, dt.datetime.fromisoformat(last.finished_at), last.message, last.reason)
-            earlier = 0 if state.terminated is not None or run.activity is Activity.CRASH_BACKOFF else 1
-            ended = Ended(dt.datetime.fromisoformat(last.started_at), how, status.restart_count - earlier)
+            earlier = 0 if state.terminated is not None or run.activity is ContainerReason.CRASH_BACKOFF else 1
+            ended = ContainerTermination(
+                dt.datetime.fromisoformat(last.started_at), how, status.restart_count - earlier
+            )
         after[status.name] = msgspec.structs.replace(
             run,
             since=since,
@@ -155,90 +236,92 @@ def recover_processes(pod: Pod, runs: Mapping[str, Run], names: Iterable[str], n
     return after
 
 
-def _recover_one(status: ContainerStatus, now: dt.datetime) -> Run | None:
+def _recover_one(status: ContainerStatus, now: dt.datetime) -> SimulatedContainer | None:
     if status.state.running is not None:
-        return Run(Activity.RUNNING, now, restarts=status.restart_count)
+        return SimulatedContainer(ContainerReason.RUNNING, now, restarts=status.restart_count)
     if (ended := status.state.terminated) is not None:
-        activity = Activity.FAILED if ended.exit_code else Activity.COMPLETED
-        return Run(activity, now, ended.message, status.restart_count, exit_code=ended.exit_code)
-    if status.state.waiting is not None and status.state.waiting.reason == Activity.CRASH_BACKOFF.value:
+        activity = ContainerReason.FAILED if ended.exit_code else ContainerReason.COMPLETED
+        return SimulatedContainer(activity, now, ended.message, status.restart_count, exit_code=ended.exit_code)
+    if status.state.waiting is not None and status.state.waiting.reason == ContainerReason.CRASH_BACKOFF.value:
         message = status.state.waiting.message
-        return Run(Activity.CRASH_BACKOFF, now, message, status.restart_count, exit_code=1, crashed_at=now)
+        return SimulatedContainer(
+            ContainerReason.CRASH_BACKOFF, now, message, status.restart_count, exit_code=1, crashed_at=now
+        )
     return None
 
 
-def due_images(pod: Pod, runs: Mapping[str, Run], now: dt.datetime) -> list[str]:
+def due_images(pod: Pod, runs: Mapping[str, SimulatedContainer], now: dt.datetime) -> list[str]:
     """The images to pull in this step: those of the containers that start or restart now."""
     return list(dict.fromkeys(container.image for container in due(pod, runs, now)))
 
 
-def due(pod: Pod, runs: Mapping[str, Run], now: dt.datetime) -> Iterator[Container]:
+def due(pod: Pod, runs: Mapping[str, SimulatedContainer], now: dt.datetime) -> Iterator[Container]:
     """The containers that start or restart now."""
     for container in _allowed(pod, runs):
-        if _tries_now(runs.get(container.name, Run()), now):
+        if _tries_now(runs.get(container.name, SimulatedContainer()), now):
             yield container
 
 
-def _allowed(pod: Pod, runs: Mapping[str, Run]) -> list[Container]:
+def _allowed(pod: Pod, runs: Mapping[str, SimulatedContainer]) -> list[Container]:
     """The containers that may run now: init containers one after the other, then all others together."""
     if pod.init_containers and phase(pod, runs) in {"Succeeded", "Failed"}:
         return []  # sidecars end with the others
     sidecars: list[Container] = []
     for container in pod.init_containers:
-        run = runs.get(container.name, Run())
+        run = runs.get(container.name, SimulatedContainer())
         if container.restart_policy == "Always":
             sidecars.append(container)
-            if not (run.activity is Activity.RUNNING and run.started) and run.last is None:
+            if not (run.activity is ContainerReason.RUNNING and run.started) and run.last is None:
                 return sidecars
-        elif run.activity is not Activity.COMPLETED:
+        elif run.activity is not ContainerReason.COMPLETED:
             return [*sidecars, container]
     return [*sidecars, *pod.containers]
 
 
-def _tries_now(run: Run, now: dt.datetime) -> bool:
+def _tries_now(run: SimulatedContainer, now: dt.datetime) -> bool:
     """Whether the container is started, or its image pulled, in this step."""
-    if run.activity in {Activity.CREATING, Activity.INITIALIZING}:
+    if run.activity in {ContainerReason.CREATING, ContainerReason.INITIALIZING}:
         return True
-    return run.activity is not Activity.PULL_FAILED and _delay_left(run, now) == 0.0
+    return run.activity is not ContainerReason.PULL_FAILED and _delay_left(run, now) == 0.0
 
 
-def _delay_left(run: Run, now: dt.datetime) -> float | None:
+def _delay_left(run: SimulatedContainer, now: dt.datetime) -> float | None:
     """Seconds until a failed container is tried again, or a failed pull becomes a back-off; None if it did not fail."""
     match run.activity:
-        case Activity.PULL_BACKOFF | Activity.NEVER_PULL | Activity.INVALID_NAME:
+        case ContainerReason.PULL_BACKOFF | ContainerReason.NEVER_PULL | ContainerReason.INVALID_NAME:
             delay = backoff(max(run.pulls, 1))
-        case Activity.CRASH_BACKOFF:
+        case ContainerReason.CRASH_BACKOFF:
             delay = backoff(run.failures)
-        case Activity.PULL_FAILED:
+        case ContainerReason.PULL_FAILED:
             delay = NOTICE_SECONDS
-        case Activity.FAILED | Activity.COMPLETED if run.crashed_at is not None:
+        case ContainerReason.FAILED | ContainerReason.COMPLETED if run.crashed_at is not None:
             delay = NOTICE_SECONDS
-        case Activity.CONFIG_ERROR | Activity.RUN_ERROR:
+        case ContainerReason.CONFIG_ERROR | ContainerReason.RUN_ERROR:
             delay = _until_next_start(run)
-        case Activity.CREATING if run.pulls:
+        case ContainerReason.CREATING if run.pulls:
             delay = _until_next_start(run)
         case _:
             return None
     return _left(delay, run, now)
 
 
-def _until_next_start(run: Run) -> float:
+def _until_next_start(run: SimulatedContainer) -> float:
     return float(min(2 ** (run.pulls - 1), MAXIMUM_START_SECONDS))
 
 
-def _left(seconds: float, run: Run, now: dt.datetime) -> float:
+def _left(seconds: float, run: SimulatedContainer, now: dt.datetime) -> float:
     """Seconds left of ``seconds`` since the run's activity began, at least 0."""
     return max(0.0, seconds - (now - (run.since or now)).total_seconds())
 
 
 def step(
     pod: Pod,
-    runs: Mapping[str, Run],
+    runs: Mapping[str, SimulatedContainer],
     pulled: Mapping[str, Pulled],
     now: dt.datetime,
     *,
     starts: Mapping[str, Started | CannotStart] = {},
-    observed: Mapping[str, Observed] = {},
+    observed: Mapping[str, ProcessState] = {},
 ) -> Step:
     """The step at the time ``now``. ``pulled`` holds a result for each of ``due_images``.
 
@@ -247,14 +330,16 @@ def step(
     allowed = _allowed(pod, runs)
     turn = {container.name for container in allowed}
     waits_for_init = turn.isdisjoint(container.name for container in pod.containers)
-    after: dict[str, Run] = {}
+    after: dict[str, SimulatedContainer] = {}
     for container in [*pod.init_containers, *pod.containers]:
-        run = runs.get(container.name, Run())
+        run = runs.get(container.name, SimulatedContainer())
         if container.name not in turn:
-            waiting = run.activity in {Activity.CREATING, Activity.INITIALIZING}
+            waiting = run.activity in {ContainerReason.CREATING, ContainerReason.INITIALIZING}
             if run.is_process:
                 run = _watch(pod, container, run, observed.get(container.name), now)
-            after[container.name] = Run(Activity.INITIALIZING) if waiting and waits_for_init else run
+            after[container.name] = (
+                SimulatedContainer(ContainerReason.INITIALIZING) if waiting and waits_for_init else run
+            )
         elif container.name in starts:
             restarts = _restarts_after(pod, container, START_ERROR_CODE)
             seen = observed.get(container.name)
@@ -271,30 +356,42 @@ def step(
     return Step(after, min(waits, default=None))
 
 
-def _try(run: Run, verdict: Verdict, restarts: bool, now: dt.datetime) -> Run:
+def _try(run: SimulatedContainer, verdict: Verdict, restarts: bool, now: dt.datetime) -> SimulatedContainer:
     again = run.crashed_at is not None
     match verdict:
         case CannotPull(message, reason):
             return msgspec.structs.replace(
-                run, activity=Activity(reason), since=now, message=message, pulls=run.pulls + 1
+                run, activity=ContainerReason(reason), since=now, message=message, pulls=run.pulls + 1
             )
         case Runs():
-            return Run(Activity.RUNNING, now, restarts=run.restarts + again)
+            return SimulatedContainer(ContainerReason.RUNNING, now, restarts=run.restarts + again)
         case WrongFormat(message):
-            crashed = Run(
-                Activity.FAILED, now, message, run.restarts + again, exit_code=EXEC_FORMAT_ERROR_CODE, crashed_at=now
+            crashed = SimulatedContainer(
+                ContainerReason.FAILED,
+                now,
+                message,
+                run.restarts + again,
+                exit_code=EXEC_FORMAT_ERROR_CODE,
+                crashed_at=now,
             )
             if not restarts:
                 return msgspec.structs.replace(crashed, crashed_at=None)
-            return msgspec.structs.replace(crashed, activity=Activity.CRASH_BACKOFF) if again else crashed
+            return msgspec.structs.replace(crashed, activity=ContainerReason.CRASH_BACKOFF) if again else crashed
 
 
-def _start(run: Run, tried: Started | CannotStart, seen: Observed | None, now: dt.datetime, *, restarts: bool) -> Run:
+def _start(
+    run: SimulatedContainer,
+    tried: Started | CannotStart,
+    seen: ProcessState | None,
+    now: dt.datetime,
+    *,
+    restarts: bool,
+) -> SimulatedContainer:
     again = run.crashed_at is not None
     match tried:
         case Started(at):
-            return Run(
-                Activity.RUNNING,
+            return SimulatedContainer(
+                ContainerReason.RUNNING,
                 at,
                 restarts=run.restarts + again,
                 streak=run.failures + again,
@@ -308,13 +405,15 @@ def _start(run: Run, tried: Started | CannotStart, seen: Observed | None, now: d
             return ended(msgspec.structs.replace(run, since=now), how, restarts=lambda _: False)
         case CannotStart(reason, message):
             return msgspec.structs.replace(
-                run, activity=Activity(reason), since=now, message=message, pulls=run.pulls + 1, is_process=True
+                run, activity=ContainerReason(reason), since=now, message=message, pulls=run.pulls + 1, is_process=True
             )
 
 
-def _watch(pod: Pod, container: Container, run: Run, seen: Observed | None, now: dt.datetime) -> Run:
+def _watch(
+    pod: Pod, container: Container, run: SimulatedContainer, seen: ProcessState | None, now: dt.datetime
+) -> SimulatedContainer:
     """A container that is run, after what was seen of its process."""
-    if run.activity is not Activity.RUNNING:
+    if run.activity is not ContainerReason.RUNNING:
         return run
     if seen is not None and seen.attempt == run.restarts and seen.exit is None:
         return msgspec.structs.replace(run, started=seen.started, ready=seen.ready)
@@ -322,14 +421,14 @@ def _watch(pod: Pod, container: Container, run: Run, seen: Observed | None, now:
     return ended(run, how or outcome.lost(now), restarts=lambda code: _restarts_after(pod, container, code))
 
 
-def ended(run: Run, how: Exit, *, restarts: Callable[[int], bool]) -> Run:
+def ended(run: SimulatedContainer, how: Exit, *, restarts: Callable[[int], bool]) -> SimulatedContainer:
     """A running container whose process has ended; ``restarts`` says for an exit code whether it is restarted."""
     since = run.since or how.at
     again = restarts(how.code)
     streak = 0 if (how.at - since).total_seconds() >= STABLE_SECONDS else run.failures
-    over = Activity.FAILED if how.code else Activity.COMPLETED
-    return Run(
-        Activity.CRASH_BACKOFF if again and streak else over,
+    over = ContainerReason.FAILED if how.code else ContainerReason.COMPLETED
+    return SimulatedContainer(
+        ContainerReason.CRASH_BACKOFF if again and streak else over,
         how.at,
         how.message,
         run.restarts,
@@ -339,23 +438,23 @@ def ended(run: Run, how: Exit, *, restarts: Callable[[int], bool]) -> Run:
         is_process=True,
         started=False,
         ready=False,
-        last=Ended(since, how, run.restarts),
+        last=ContainerTermination(since, how, run.restarts),
     )
 
 
-def _let_time_pass(run: Run, comes_to_an_end: bool, now: dt.datetime) -> Run:
-    if run.activity is Activity.PULL_FAILED and _delay_left(run, now) == 0.0:
-        return msgspec.structs.replace(run, activity=Activity.PULL_BACKOFF)
-    if run.activity is Activity.RUNNING and comes_to_an_end and _left(RUN_SECONDS, run, now) == 0.0:
-        return msgspec.structs.replace(run, activity=Activity.COMPLETED, since=now)
+def _let_time_pass(run: SimulatedContainer, comes_to_an_end: bool, now: dt.datetime) -> SimulatedContainer:
+    if run.activity is ContainerReason.PULL_FAILED and _delay_left(run, now) == 0.0:
+        return msgspec.structs.replace(run, activity=ContainerReason.PULL_BACKOFF)
+    if run.activity is ContainerReason.RUNNING and comes_to_an_end and _left(RUN_SECONDS, run, now) == 0.0:
+        return msgspec.structs.replace(run, activity=ContainerReason.COMPLETED, since=now)
     return run
 
 
-def _wait(pod: Pod, container: Container, run: Run, now: dt.datetime) -> float | None:
+def _wait(pod: Pod, container: Container, run: SimulatedContainer, now: dt.datetime) -> float | None:
     """Seconds until this container's next change by itself."""
-    if run.is_process and run.activity is Activity.RUNNING:
+    if run.is_process and run.activity is ContainerReason.RUNNING:
         return None
-    if run.activity is Activity.RUNNING and _comes_to_an_end(pod, container):
+    if run.activity is ContainerReason.RUNNING and _comes_to_an_end(pod, container):
         return _left(RUN_SECONDS, run, now)
     return _delay_left(run, now)
 
@@ -378,50 +477,52 @@ def _restarts_after(pod: Pod, container: Container, code: int) -> bool:
     return code != 0 and pod.spec.restart_policy != "Never"
 
 
-def attempt(run: Run) -> int:
+def attempt(run: SimulatedContainer) -> int:
     """The number of the start that comes next, from 0."""
     return run.restarts + (run.crashed_at is not None)
 
 
-def ending(runs: Mapping[str, Run], observed: Mapping[str, Observed]) -> dict[str, Run]:
+def ending(
+    runs: Mapping[str, SimulatedContainer], observed: Mapping[str, ProcessState]
+) -> dict[str, SimulatedContainer]:
     """The containers of a pod that is being deleted: what has ended is not restarted."""
     return {name: _ending(run, observed.get(name)) for name, run in runs.items()}
 
 
-def _ending(run: Run, seen: Observed | None) -> Run:
-    if run.activity is Activity.RUNNING and seen is not None and seen.exit is not None:
+def _ending(run: SimulatedContainer, seen: ProcessState | None) -> SimulatedContainer:
+    if run.activity is ContainerReason.RUNNING and seen is not None and seen.exit is not None:
         return ended(run, seen.exit, restarts=lambda _: False)
-    if run.activity is Activity.RUNNING and not run.is_process and seen is None:
+    if run.activity is ContainerReason.RUNNING and not run.is_process and seen is None:
         return msgspec.structs.replace(run, ready=False)
     return run
 
 
-def last_phase(pod: Pod, runs: Mapping[str, Run]) -> str:
+def last_phase(pod: Pod, runs: Mapping[str, SimulatedContainer]) -> str:
     """``status.phase`` of a pod that was deleted, when nothing of it runs any more."""
-    main = [runs.get(container.name, Run()) for container in pod.containers]
-    return "Succeeded" if all(run.activity is Activity.COMPLETED for run in main) else "Failed"
+    main = [runs.get(container.name, SimulatedContainer()) for container in pod.containers]
+    return "Succeeded" if all(run.activity is ContainerReason.COMPLETED for run in main) else "Failed"
 
 
-def phase(pod: Pod, runs: Mapping[str, Run]) -> str:
+def phase(pod: Pod, runs: Mapping[str, SimulatedContainer]) -> str:
     """``status.phase``, by the kubelet's rules."""
-    if any(_gave_up(runs.get(container.name, Run())) for container in pod.init_containers):
+    if any(_gave_up(runs.get(container.name, SimulatedContainer())) for container in pod.init_containers):
         return "Failed"
-    main = [runs.get(container.name, Run()) for container in pod.containers]
+    main = [runs.get(container.name, SimulatedContainer()) for container in pod.containers]
     if main and all(run.activity.ended and run.crashed_at is None for run in main):
         return "Failed" if any(run.exit_code for run in main) else "Succeeded"
     return "Running" if _all_started(main) else "Pending"
 
 
-def _gave_up(run: Run) -> bool:
-    return run.activity is Activity.FAILED and run.crashed_at is None
+def _gave_up(run: SimulatedContainer) -> bool:
+    return run.activity is ContainerReason.FAILED and run.crashed_at is None
 
 
-def _all_started(runs: Iterable[Run]) -> bool:
+def _all_started(runs: Iterable[SimulatedContainer]) -> bool:
     """Whether all have started at least once; a container that still waits for its first pull keeps the pod Pending."""
     return all(not run.activity.unstarted or run.restarts > 0 for run in runs)
 
 
-def initialized(pod: Pod, runs: Mapping[str, Run]) -> bool:
+def initialized(pod: Pod, runs: Mapping[str, SimulatedContainer]) -> bool:
     """Condition ``Initialized``: every init container is done, every sidecar runs."""
     turn = {container.name for container in _allowed(pod, runs)}
     return all(container.name in turn for container in pod.containers)

@@ -29,8 +29,8 @@ from polyarch.kube.resources import (
 )
 from polyarch.kube.store import Store
 from polyarch.objects import Key
-from polyarch.sandbox.nodes import fleet
-from polyarch.sandbox.nodes.fleet import Node, NodePlan
+from polyarch.sandbox.nodes import plans as fleet
+from polyarch.sandbox.nodes.plans import Node, NodePlan
 from polyarch.sandbox.nodes.pods import Pod
 from polyarch.sandbox.tasks import together
 

@@ -1,7 +1,6 @@
 """``status`` of a pod as the kubelet of its node reports it, and the events that the kubelet posts.
 
-Pure. The status is a strategic merge patch: conditions merge by type, so that the scheduler's own condition stays.
-"""
+Pure. The status is a strategic merge patch: conditions merge by type, so that the scheduler's own condition stays."""
 
 import datetime as dt
 import hashlib
@@ -11,14 +10,14 @@ from typing import Any, Literal
 import msgspec
 
 from polyarch.sandbox.nodes import lifecycle
-from polyarch.sandbox.nodes.fleet import timestamp
-from polyarch.sandbox.nodes.lifecycle import Activity, Pulled, Run
+from polyarch.sandbox.nodes.lifecycle import ContainerReason, Pulled, SimulatedContainer
+from polyarch.sandbox.nodes.plans import timestamp
 from polyarch.sandbox.nodes.pods import Container, Pod
 
 
 def status(
     pod: Pod,
-    runs: Mapping[str, Run],
+    runs: Mapping[str, SimulatedContainer],
     images: Mapping[str, Pulled],
     *,
     host_address: str,
@@ -32,7 +31,12 @@ def status(
     phase = lifecycle.phase(pod, runs)
     initialized = lifecycle.initialized(pod, runs)
     done = phase in {"Succeeded", "Failed"}
-    ready = not done and not ends and initialized and all(_ready(runs.get(each.name, Run())) for each in pod.containers)
+    ready = (
+        not done
+        and not ends
+        and initialized
+        and all(_ready(runs.get(each.name, SimulatedContainer())) for each in pod.containers)
+    )
     reason = "PodCompleted" if phase == "Succeeded" else "PodFailed" if phase == "Failed" else "ContainersNotReady"
     conditions = [
         _condition("PodReadyToStartContainers", not done, "", now),
@@ -82,17 +86,17 @@ def _condition(type: str, holds: bool, reason: str, now: dt.datetime) -> dict[st
     return {**condition, "reason": reason} if reason else condition
 
 
-def _ready(run: Run) -> bool:
-    return run.activity is Activity.RUNNING and run.ready
+def _ready(run: SimulatedContainer) -> bool:
+    return run.activity is ContainerReason.RUNNING and run.ready
 
 
 def _statuses(
-    pod: Pod, containers: Sequence[Container], runs: Mapping[str, Run], images: Mapping[str, Pulled]
+    pod: Pod, containers: Sequence[Container], runs: Mapping[str, SimulatedContainer], images: Mapping[str, Pulled]
 ) -> list[dict[str, Any]]:
-    return [_status(pod, container, runs.get(container.name, Run()), images) for container in containers]
+    return [_status(pod, container, runs.get(container.name, SimulatedContainer()), images) for container in containers]
 
 
-def _status(pod: Pod, container: Container, run: Run, images: Mapping[str, Pulled]) -> dict[str, Any]:
+def _status(pod: Pod, container: Container, run: SimulatedContainer, images: Mapping[str, Pulled]) -> dict[str, Any]:
     state, last = _states(pod, container, run)
     started = "waiting" not in state
     known = images.get(container.image)
@@ -102,22 +106,22 @@ def _status(pod: Pod, container: Container, run: Run, images: Mapping[str, Pulle
         "imageID": known.image_id if known is not None and (started or last) else "",
         "containerID": container_id(pod, container, run.restarts) if started or last else "",
         "ready": _ready(run),
-        "started": run.activity is Activity.RUNNING and run.started,
+        "started": run.activity is ContainerReason.RUNNING and run.started,
         "restartCount": run.restarts,
         "state": state,
         "lastState": last,
     }
 
 
-def _states(pod: Pod, container: Container, run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
+def _states(pod: Pod, container: Container, run: SimulatedContainer) -> tuple[dict[str, Any], dict[str, Any]]:
     """``state`` and ``lastState``."""
     at = timestamp(run.since) if run.since else None
     match run.activity:
-        case Activity.RUNNING:
+        case ContainerReason.RUNNING:
             return {"running": {"startedAt": at}}, _last(pod, container, run)
-        case Activity.COMPLETED | Activity.FAILED:
+        case ContainerReason.COMPLETED | ContainerReason.FAILED:
             return {"terminated": _terminated(pod, container, run, run.restarts)}, {}
-        case Activity.CRASH_BACKOFF:
+        case ContainerReason.CRASH_BACKOFF:
             delay = lifecycle.backoff(run.failures)
             message = (
                 f"back-off {delay:.0f}s restarting failed container={container.name} "
@@ -125,7 +129,7 @@ def _states(pod: Pod, container: Container, run: Run) -> tuple[dict[str, Any], d
             )
             waiting = {"reason": run.activity.value, "message": message}
             return {"waiting": waiting}, {"terminated": _terminated(pod, container, run, run.restarts)}
-        case Activity.PULL_BACKOFF:
+        case ContainerReason.PULL_BACKOFF:
             message = f'Back-off pulling image "{container.image}": ErrImagePull: {run.message}'
             return {"waiting": {"reason": run.activity.value, "message": message}}, {}
         case _:
@@ -134,11 +138,11 @@ def _states(pod: Pod, container: Container, run: Run) -> tuple[dict[str, Any], d
             return {"waiting": {**waiting, **text}}, _last(pod, container, run)
 
 
-def _last(pod: Pod, container: Container, run: Run) -> dict[str, Any]:
+def _last(pod: Pod, container: Container, run: SimulatedContainer) -> dict[str, Any]:
     return {"terminated": _terminated(pod, container, run, run.restarts)} if run.last is not None else {}
 
 
-def _terminated(pod: Pod, container: Container, run: Run, restarts: int) -> dict[str, Any]:
+def _terminated(pod: Pod, container: Container, run: SimulatedContainer, restarts: int) -> dict[str, Any]:
     if (last := run.last) is not None:
         return {
             "exitCode": last.exit.code,
@@ -160,7 +164,7 @@ def _terminated(pod: Pod, container: Container, run: Run, restarts: int) -> dict
     return {**ended, "message": run.message} if run.message else ended
 
 
-class Notice(msgspec.Struct, frozen=True):
+class KubeletEvent(msgspec.Struct, frozen=True):
     """An event that a kubelet posts about a failing container."""
 
     type: Literal["Normal", "Warning"]
@@ -168,23 +172,27 @@ class Notice(msgspec.Struct, frozen=True):
     note: str
 
 
-def notices(pod: Pod, before: Mapping[str, Run], after: Mapping[str, Run]) -> list[Notice]:
+def kubelet_events(
+    pod: Pod, before: Mapping[str, SimulatedContainer], after: Mapping[str, SimulatedContainer]
+) -> list[KubeletEvent]:
     """The events of this step: failures only, because the status shows everything else."""
-    found: list[Notice] = []
+    found: list[KubeletEvent] = []
     for container in [*pod.init_containers, *pod.containers]:
-        run = after.get(container.name, Run())
+        run = after.get(container.name, SimulatedContainer())
         if run == before.get(container.name):
             continue
         match run.activity:
-            case Activity.PULL_FAILED | Activity.NEVER_PULL | Activity.INVALID_NAME:
-                found.append(Notice("Warning", "Failed", f'Failed to pull image "{container.image}": {run.message}'))
-            case Activity.PULL_BACKOFF:
-                found.append(Notice("Normal", "BackOff", f'Back-off pulling image "{container.image}"'))
-            case Activity.FAILED:
-                found.append(Notice("Warning", "Failed", f"Error: container {container.name}: {run.message}"))
-            case Activity.CRASH_BACKOFF:
+            case ContainerReason.PULL_FAILED | ContainerReason.NEVER_PULL | ContainerReason.INVALID_NAME:
+                found.append(
+                    KubeletEvent("Warning", "Failed", f'Failed to pull image "{container.image}": {run.message}')
+                )
+            case ContainerReason.PULL_BACKOFF:
+                found.append(KubeletEvent("Normal", "BackOff", f'Back-off pulling image "{container.image}"'))
+            case ContainerReason.FAILED:
+                found.append(KubeletEvent("Warning", "Failed", f"Error: container {container.name}: {run.message}"))
+            case ContainerReason.CRASH_BACKOFF:
                 note = f"Back-off restarting failed container {container.name}: {run.message}"
-                found.append(Notice("Warning", "BackOff", note))
+                found.append(KubeletEvent("Warning", "BackOff", note))
             case _:
                 pass
     return found

@@ -1,19 +1,31 @@
 """The environment of a container: env, envFrom, fields of its pod, limits (SB-011). Pure.
 
-Kubernetes' rules: ``envFrom`` first, then ``env`` in order; a later one wins; ``$(NAME)`` sees those before it.
-"""
+Kubernetes' rules: ``envFrom`` first, then ``env`` in order; a later one wins; ``$(NAME)`` sees those before it."""
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
+from pathlib import PurePosixPath
 from typing import Final
 
 import msgspec
 
 from polyarch.objects import Secret
-from polyarch.sandbox.pods.programs.arguments import expanded
-from polyarch.sandbox.pods.spec import ConfigMap, Container, PodDocument, ResourceFieldSelector, ValueFrom
+from polyarch.sandbox.pods.programs import expanded
+from polyarch.sandbox.pods.spec import (
+    ConfigMap,
+    Container,
+    DownwardVolume,
+    KeyToPath,
+    PodDocument,
+    ResourceFieldSelector,
+    SecretProjection,
+    Source,
+    TokenProjection,
+    ValueFrom,
+    Volume,
+)
 
 NODE_LIMITS: Final = {"cpu": "16", "memory": "64Gi", "ephemeral-storage": "100Gi"}
 """What a container without a limit is told: the node's capacity."""
@@ -28,11 +40,11 @@ _SUFFIXES: Final = {
 }
 
 
-class Missing(Exception):  # noqa: N818 - what is wrong
+class MissingReference(Exception):  # noqa: N818 - what is wrong
     """Something that the pod needs is not there; the text is a kubelet's."""
 
 
-class Facts(msgspec.Struct, frozen=True):
+class ContainerFacts(msgspec.Struct, frozen=True):
     """What a pod's environment and files are made of."""
 
     pod: PodDocument
@@ -47,7 +59,7 @@ class Facts(msgspec.Struct, frozen=True):
     """ServiceAccount tokens by audience and lifetime."""
 
 
-def references(container: Container) -> tuple[set[str], set[str]]:
+def variable_references(container: Container) -> tuple[set[str], set[str]]:
     """The names of the ConfigMaps and of the Secrets that the container's environment refers to."""
     values = [each.value_from for each in container.env or () if each.value_from is not None]
     sources = container.env_from or ()
@@ -59,7 +71,7 @@ def references(container: Container) -> tuple[set[str], set[str]]:
     )
 
 
-def variables(container: Container, facts: Facts, base: Mapping[str, str]) -> dict[str, str]:
+def environment_variables(container: Container, facts: ContainerFacts, base: Mapping[str, str]) -> dict[str, str]:
     """All variables of the container on top of ``base``; Missing if a reference that is not optional leads nowhere."""
     found = dict(base)
     for source in container.env_from or ():
@@ -68,7 +80,7 @@ def variables(container: Container, facts: Facts, base: Mapping[str, str]) -> di
                 continue
             content = _content(facts, kind, reference.name)
             if content is None and not reference.optional:
-                raise Missing(f'{kind} "{reference.name}" not found')
+                raise MissingReference(f'{kind} "{reference.name}" not found')
             found |= {source.prefix + key: _text(data) for key, data in (content or {}).items()}
     for variable in container.env or ():
         if variable.value_from is None:
@@ -78,7 +90,7 @@ def variables(container: Container, facts: Facts, base: Mapping[str, str]) -> di
     return found
 
 
-def _value(source: ValueFrom, container: Container, facts: Facts) -> str | None:
+def _value(source: ValueFrom, container: Container, facts: ContainerFacts) -> str | None:
     """None: an optional key that is not there."""
     if source.field_ref is not None:
         return field(source.field_ref.field_path, facts)
@@ -93,14 +105,14 @@ def _value(source: ValueFrom, container: Container, facts: Facts) -> str | None:
         if selector.optional:
             return None
         if content is None:
-            raise Missing(f'{kind} "{selector.name}" not found')
+            raise MissingReference(f'{kind} "{selector.name}" not found')
         kinds = {"configmap": "ConfigMap", "secret": "Secret"}
         namespace = facts.pod.metadata.namespace
-        raise Missing(f"couldn't find key {selector.key} in {kinds[kind]} {namespace}/{selector.name}")
+        raise MissingReference(f"couldn't find key {selector.key} in {kinds[kind]} {namespace}/{selector.name}")
     return None
 
 
-def _content(facts: Facts, kind: str, name: str) -> Mapping[str, bytes] | None:
+def _content(facts: ContainerFacts, kind: str, name: str) -> Mapping[str, bytes] | None:
     if kind == "configmap":
         found = facts.config_maps.get(name)
         return None if found is None else found.content
@@ -116,7 +128,7 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
-def field(path: str, facts: Facts) -> str:
+def field(path: str, facts: ContainerFacts) -> str:
     """The value of ``fieldRef.fieldPath``. Addresses of the pod and its host are loopback ones, on which it
     can listen and reach its kubelet."""
     metadata, spec = facts.pod.metadata, facts.pod.spec
@@ -137,7 +149,7 @@ def field(path: str, facts: Facts) -> str:
         "status.hostIPs": facts.host_address,
     }
     if path not in known:
-        raise Missing(f"unsupported fieldPath: {path}")
+        raise MissingReference(f"unsupported fieldPath: {path}")
     return known[path]
 
 
@@ -162,3 +174,133 @@ def quantity(text: str | int) -> Fraction:
     if match is None:
         raise ValueError(f"{text!r} is not a quantity")
     return Fraction(match[1] + (match[2] or "")) * _SUFFIXES[match[3] or ""]
+
+
+# -- What is in the files of a pod's volumes (SB-011). Pure: from objects to names and contents.
+
+
+DEFAULT_MODE = 0o644
+
+
+class File(msgspec.Struct, frozen=True):
+    """A file of a volume: its content and mode."""
+
+    content: bytes
+    mode: int = DEFAULT_MODE
+
+    def __repr__(self) -> str:
+        return f"File({len(self.content)} bytes, {self.mode:o})"
+
+
+def projection(volume: Volume) -> tuple[Sequence[Source], int] | None:
+    """The volume's sources and the mode of its files; None if the API server's objects do not fill it."""
+    if (projected := volume.projected) is not None:
+        return projected.sources or (), projected.default_mode or DEFAULT_MODE
+    if (config_map := volume.config_map) is not None:
+        return (Source(config_map=config_map),), config_map.default_mode or DEFAULT_MODE
+    if (secret := volume.secret) is not None:
+        one = SecretProjection(secret.secret_name, secret.items, secret.optional)
+        return (Source(secret=one),), secret.default_mode or DEFAULT_MODE
+    if (downward := volume.downward_api) is not None:
+        return (Source(downward_api=downward),), downward.default_mode or DEFAULT_MODE
+    return None
+
+
+def _sources(pod: PodDocument) -> Iterator[Source]:
+    for volume in pod.spec.volumes or ():
+        found = projection(volume)
+        yield from found[0] if found is not None else ()
+
+
+def volume_references(pod: PodDocument) -> tuple[set[str], set[str]]:
+    """The names of the ConfigMaps and of the Secrets that are mounted."""
+    found = list(_sources(pod))
+    return (
+        {each.config_map.name for each in found if each.config_map is not None},
+        {each.secret.name for each in found if each.secret is not None},
+    )
+
+
+def tokens(pod: PodDocument) -> list[TokenProjection]:
+    """The tokens that are mounted."""
+    return [each.service_account_token for each in _sources(pod) if each.service_account_token is not None]
+
+
+def token_path(pod: PodDocument) -> tuple[str, str] | None:
+    """(volume, path) of the first token for the API server itself; None if the pod has none."""
+    for volume in pod.spec.volumes or ():
+        found = projection(volume)
+        for source in found[0] if found is not None else ():
+            if (token := source.service_account_token) is not None and not token.audience:
+                return volume.name, token.path
+    return None
+
+
+def volume_files(volume: Volume, facts: ContainerFacts) -> dict[str, File]:
+    """The volume's files by path; Missing if a source that is not optional is not there."""
+    found = projection(volume)
+    result: dict[str, File] = {}
+    for source in found[0] if found is not None else ():
+        mode = found[1] if found is not None else DEFAULT_MODE
+        result |= {_inside(path): file for path, file in _files(source, facts, mode).items()}
+    return result
+
+
+def _files(source: Source, facts: ContainerFacts, mode: int) -> dict[str, File]:
+    if (one := source.config_map) is not None:
+        config_map = facts.config_maps.get(one.name)
+        content = None if config_map is None else config_map.content
+        return _selected("configmap", one.name, content, one.items, mode, optional=bool(one.optional))
+    if (other := source.secret) is not None:
+        secret = facts.secrets.get(other.name)
+        content = None if secret is None else secret_content(secret)
+        return _selected("secret", other.name, content, other.items, mode, optional=bool(other.optional))
+    if (token := source.service_account_token) is not None:
+        # A kubelet gives tokens mode 0600 to the pod's user; here there is one user.
+        return {token.path: File(facts.tokens[token.audience, token.expiration_seconds].encode(), 0o600)}
+    if (downward := source.downward_api) is not None:
+        return _downward(downward, facts, mode)
+    return {}
+
+
+def _selected(
+    kind: str,
+    name: str,
+    content: Mapping[str, bytes] | None,
+    items: Sequence[KeyToPath] | None,
+    mode: int,
+    *,
+    optional: bool,
+) -> dict[str, File]:
+    if content is None and not optional:
+        raise MissingReference(f'{kind} "{name}" not found')
+    content = content or {}
+    if not items:
+        return {key: File(data, mode) for key, data in content.items()}
+    chosen: dict[str, File] = {}
+    for item in items:
+        if item.key in content:
+            chosen[item.path] = File(content[item.key], item.mode or mode)
+        elif not optional:
+            raise MissingReference(f"{kind} references non-existent {kind} key: {item.key}")
+    return chosen
+
+
+def _downward(volume: DownwardVolume, facts: ContainerFacts, mode: int) -> dict[str, File]:
+    found: dict[str, File] = {}
+    for item in volume.items or ():
+        if item.field_ref is not None:
+            text = field(item.field_ref.field_path, facts)
+        elif item.resource_field_ref is not None:
+            text = resource(item.resource_field_ref, facts.pod)
+        else:
+            continue
+        found[item.path] = File(text.encode(), item.mode or mode)
+    return found
+
+
+def _inside(path: str) -> str:
+    """The API server refuses ``..`` in such paths; checked again, because we write to this machine's disk."""
+    if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
+        raise MissingReference(f"path {path!r} leads out of the volume")
+    return path

@@ -1,6 +1,9 @@
 """What the nodes' state machine is told about the processes of containers. Pure values."""
 
+import contextlib
 import datetime as dt
+import enum
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -29,7 +32,7 @@ class Exit(msgspec.Struct, frozen=True):
     """Empty: ``Completed`` for code 0, else ``Error``."""
 
 
-class Observed(msgspec.Struct, frozen=True):
+class ProcessState(msgspec.Struct, frozen=True):
     """A container's process now; ``attempt`` counts its starts from 0."""
 
     attempt: int
@@ -47,3 +50,23 @@ LOST_CODE = 137
 def lost(now: dt.datetime) -> Exit:
     """For a process that ended while nobody watched: a kubelet reports the same after a restart."""
     return Exit(LOST_CODE, now, "The container ended while the node's process did not run.", UNKNOWN)
+
+
+# -- What shall become of a pod that is run, as a process of it asks its node: in a file of the pod's folder.
+
+
+class PodFault(enum.Enum):
+    """The file's content."""
+
+    NONE = ""
+    EVICT = "evict"
+    """The node evicts the pod, as it does under pressure."""
+    VANISH = "vanish"
+    """The pod is deleted as soon as it has succeeded."""
+
+
+def fault_of(path: Path) -> PodFault:
+    """What the file asks for; nothing if there is none."""
+    with contextlib.suppress(OSError, ValueError):
+        return PodFault(path.read_text(encoding="ascii"))
+    return PodFault.NONE

@@ -1,8 +1,7 @@
 """Runs the pods of polyarch's own image, of the stock kube-scheduler and of builds, of all nodes (SB-011).
 
 The nodes' controller says what is to be started and ended; this says what has become of it
-(:meth:`PodRunner.observed`) and adds the pod's key to the controller's queue when something has changed.
-"""
+(:meth:`PodRunner.observed`) and adds the pod's key to the controller's queue when something has changed."""
 
 import asyncio
 import contextlib
@@ -10,7 +9,7 @@ import shutil
 import signal
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from pathlib import Path
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, Protocol, TypeVar
 
 import aiohttp
 import msgspec
@@ -18,26 +17,189 @@ import structlog
 
 from polyarch.clock import Clock
 from polyarch.kube.client import Client
+from polyarch.kube.errors import NotFound
 from polyarch.kube.events import Regarding
 from polyarch.kube.informer import Informers
-from polyarch.kube.resources import PODS
-from polyarch.objects import Key, ObjectMeta
+from polyarch.kube.resources import CONFIGMAPS, PODS, SECRETS
+from polyarch.objects import Key, ObjectMeta, Secret
 from polyarch.sandbox.errors import ProcessFailed
+from polyarch.sandbox.files import write_private
 from polyarch.sandbox.pods import containers
-from polyarch.sandbox.pods.commands import Commands
-from polyarch.sandbox.pods.containers import Container, Containers
-from polyarch.sandbox.pods.contents import Cluster, Contents
-from polyarch.sandbox.pods.environment import Missing
-from polyarch.sandbox.pods.fate import Fate, fate_of
-from polyarch.sandbox.pods.folders import PodFolder
-from polyarch.sandbox.pods.loglines import tail_of
-from polyarch.sandbox.pods.outcome import CannotStart, Observed, Started
-from polyarch.sandbox.pods.probes import probing
-from polyarch.sandbox.pods.probes.probing import Target
-from polyarch.sandbox.pods.probes.supervision import Supervision
-from polyarch.sandbox.pods.programs.installed import NotInTheImage
-from polyarch.sandbox.pods.running_pod import BoundPod, RunningPod
-from polyarch.sandbox.pods.spec import Exec, PodDocument
+from polyarch.sandbox.pods.containers import Container, Containers, tail_of
+from polyarch.sandbox.pods.environment import (
+    ContainerFacts,
+    MissingReference,
+    environment_variables,
+    variable_references,
+)
+from polyarch.sandbox.pods.outcome import CannotStart, Exit, PodFault, ProcessState, Started, fault_of
+from polyarch.sandbox.pods.probes import ProbeWorker, Target, execute
+from polyarch.sandbox.pods.programs import (
+    FakeBuildahFiles,
+    NotInTheImage,
+    SchedulerPodContext,
+    configured_by,
+    fake_buildah_command,
+    is_builder,
+    is_scheduler,
+    pod_scheduler_configuration,
+    polyarch_command,
+    rewritten,
+    scheduler_command,
+)
+from polyarch.sandbox.pods.spec import ConfigMap, Exec, PodDocument
+from polyarch.sandbox.pods.spec import Container as ContainerSpec
+from polyarch.sandbox.pods.volumes import Cluster, PodFolder, PodVolumes
+from polyarch.sandbox.processes import Command
+
+
+class BoundPod(msgspec.Struct, frozen=True):
+    """A pod that is bound to a node: its identity, its node, and its addresses."""
+
+    key: Key
+    uid: str
+    node: str
+    host_address: str
+    loopback: str
+    """The address on this machine on which its processes listen."""
+
+
+class RunningPod:
+    """What is known of one pod that is run."""
+
+    def __init__(
+        self, bound: BoundPod, document: PodDocument, folder: PodFolder, host: Path, contents: PodVolumes
+    ) -> None:
+        self.bound = bound
+        self.document = document
+        self.folder = folder
+        self.host = host
+        """What it sees as its node's own files (hostPath)."""
+        self.contents = contents
+        self.containers: dict[str, Container] = {}
+        self.supervisions: dict[str, ProbeWorker] = {}
+        self.exits: dict[tuple[str, int], Exit] = {}
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.ends_at: float | None = None
+        """When its containers are killed, on the monotonic clock; None: it is not to end."""
+
+    @property
+    def facts(self) -> ContainerFacts:
+        return ContainerFacts(self.document, self.bound.loopback, self.bound.host_address)
+
+    @property
+    def living(self) -> list[Container]:
+        return [each for each in self.containers.values() if each.exit is None]
+
+
+# -- With which command, variables and files a container is started (SB-011).
+
+
+T = TypeVar("T")
+JOB_LABEL: Final = "batch.kubernetes.io/controller-uid"
+"""The UID of the Job that a pod is of."""
+
+
+class Commands:
+    """The commands of all containers of a sandbox."""
+
+    def __init__(
+        self,
+        client: Client,
+        root: Path,
+        *,
+        cluster: Cluster,
+        kube_scheduler: str,
+        environment: Mapping[str, str],
+    ) -> None:
+        self._client = client
+        self._root = root
+        self._cluster = cluster
+        self._kube_scheduler = kube_scheduler
+        self._environment = environment
+
+    async def of(self, pod: RunningPod, name: str, attempt: int) -> Command:
+        """The start number ``attempt`` of this container. Raises ``Missing`` and ``NotInTheImage``."""
+        container = pod.document.container(name)
+        variables = await self._variables(pod, name)
+        mounts = pod.folder.mounts(pod.document, container, pod.host)
+        moved = {key: rewritten(value, mounts) for key, value in variables.items()}
+        return Command(
+            name=containers.record_name(pod.bound.uid, name),
+            arguments=self._arguments(pod, container, variables, mounts),
+            environment=moved,
+            log=str(pod.folder.prepare_start(container, attempt)),
+            pod=str(pod.bound.key),
+            container=name,
+            attempt=attempt,
+        )
+
+    def _arguments(
+        self, pod: RunningPod, container: ContainerSpec, variables: Mapping[str, str], mounts: Mapping[str, str]
+    ) -> tuple[str, ...]:
+        if is_builder(container.image):
+            job = (pod.document.metadata.labels or {}).get(JOB_LABEL, pod.bound.uid)
+            attempts = self._root / "builds" / job
+            return fake_buildah_command(
+                container, mounts, FakeBuildahFiles(fate=str(pod.folder.fate), attempts=str(attempts))
+            )
+        if not is_scheduler(container.image):
+            return polyarch_command(container, variables, mounts, address=pod.bound.loopback)
+        target = pod.folder.configuration(container.name)
+        surroundings = SchedulerPodContext(
+            program=self._kube_scheduler,
+            address=pod.bound.loopback,
+            kubeconfig=str(pod.folder.kubeconfig),
+            configuration=str(target),
+        )
+        arguments = scheduler_command(container, variables, mounts, surroundings)
+        if source := configured_by(container, variables, mounts):
+            with contextlib.suppress(OSError):  # the program says what is wrong with its file
+                text = Path(source).read_text(encoding="utf-8", errors="replace")
+                write_private(target, pod_scheduler_configuration(text, surroundings).encode())
+        return arguments
+
+    async def _variables(self, pod: RunningPod, name: str) -> dict[str, str]:
+        """Read anew for each start: variables are those of the objects as they are then."""
+        container, namespace = pod.document.container(name), pod.bound.key.namespace
+        config_maps, secrets = variable_references(container)
+        facts = ContainerFacts(
+            pod.document,
+            pod.bound.loopback,
+            pod.bound.host_address,
+            {
+                each: found
+                for each in config_maps
+                if (found := await self._get(self._client.get(CONFIGMAPS, each, namespace=namespace, type=ConfigMap)))
+            },
+            {
+                each: secret
+                for each in secrets
+                if (secret := await self._get(self._client.get(SECRETS, each, namespace=namespace, type=Secret)))
+            },
+        )
+        host, _, port = self._cluster.server.rpartition("/")[2].rpartition(":")
+        base = {
+            **self._environment,
+            "HOSTNAME": pod.bound.key.name,
+            "KUBERNETES_SERVICE_HOST": host,
+            "KUBERNETES_SERVICE_PORT": port,
+            "KUBECONFIG": str(pod.folder.kubeconfig),
+            # Else a file in the folder from which the sandbox was started could stand in for a module.
+            "PYTHONSAFEPATH": "1",
+        }
+        return environment_variables(container, facts, base)
+
+    @staticmethod
+    async def _get(request: Coroutine[object, object, T]) -> T | None:
+        try:
+            return await request
+        except NotFound:
+            return None
+
+
+# -- Runs the pods of polyarch's own image, of the stock kube-scheduler and of builds, of all nodes (SB-011).
+
 
 log = structlog.get_logger(__name__)
 
@@ -117,7 +279,7 @@ class PodRunner:
         if document.metadata.uid != bound.uid or bound.uid in self._pods:
             return
         folder, host = self.folder(bound.uid), self.node_folder(bound.node)
-        contents = Contents(
+        contents = PodVolumes(
             document,
             folder,
             host,
@@ -155,12 +317,12 @@ class PodRunner:
             return Started(known.since)
         try:
             await pod.contents.fill(pod.facts)
-        except Missing as problem:
+        except MissingReference as problem:
             self._tell(bound, "Warning", "FailedMount", str(problem))
             return CannotStart("ContainerCreating", str(problem))
         try:
             container = self._containers.start(await self._commands.of(pod, name, attempt))
-        except Missing as problem:
+        except MissingReference as problem:
             self._tell(bound, "Warning", "Failed", f"Error: {problem}")
             return CannotStart("CreateContainerConfigError", str(problem))
         except (NotInTheImage, ProcessFailed) as problem:
@@ -169,16 +331,16 @@ class PodRunner:
         self._take(pod, container)
         return Started(container.since)
 
-    def observed(self, uid: str) -> dict[str, Observed]:
+    def observed(self, uid: str) -> dict[str, ProcessState]:
         """The processes of a pod's containers, by the container's name."""
         pod = self._pods.get(uid)
         if pod is None:
             return {}
         return {name: self._observe(pod, name, each) for name, each in pod.containers.items()}
 
-    def fate(self, uid: str) -> Fate:
+    def fate(self, uid: str) -> PodFault:
         """What a process of the pod asked its node for."""
-        return fate_of(self.folder(uid).fate)
+        return fault_of(self.folder(uid).fate)
 
     def end(self, uid: str, seconds: float) -> bool:
         """End a pod's containers, with this grace; True if none runs any more, else its key comes when they ended."""
@@ -232,7 +394,7 @@ class PodRunner:
         spec = pod.document.container(name)
         target = self._target(pod, container)
         assert self._session is not None  # noqa: S101  pods come after `run` has started
-        supervision = Supervision(
+        supervision = ProbeWorker(
             spec,
             target,
             self._session,
@@ -245,7 +407,7 @@ class PodRunner:
         if pod.ends_at is not None:
             self._spawn(pod, self._end(pod, container))
 
-    async def _supervise(self, pod: RunningPod, container: Container, supervision: Supervision) -> None:
+    async def _supervise(self, pod: RunningPod, container: Container, supervision: ProbeWorker) -> None:
         """Ask its probes until it ends; end it if it is not alive."""
         asking = asyncio.ensure_future(supervision.run())
         ended = asyncio.ensure_future(container.ended.wait())
@@ -297,7 +459,7 @@ class PodRunner:
 
     async def _run_hook(self, pod: RunningPod, name: str, command: Exec) -> None:
         try:
-            problem = await probing.execute(command, self._target(pod, pod.containers[name]))
+            problem = await execute(command, self._target(pod, pod.containers[name]))
         except (NotInTheImage, OSError) as error:
             problem = str(error)
         if problem:
@@ -315,16 +477,16 @@ class PodRunner:
         if pod is not None:
             self._changed(pod.bound.key)
 
-    def _observe(self, pod: RunningPod, name: str, container: Container) -> Observed:
+    def _observe(self, pod: RunningPod, name: str, container: Container) -> ProcessState:
         supervision = pod.supervisions.get(name)
         attempt = container.record.attempt
         if container.exit is None:
             assert supervision is not None  # noqa: S101  it runs
-            return Observed(attempt, container.since, None, supervision.started, supervision.ready)
+            return ProcessState(attempt, container.since, None, supervision.started, supervision.ready)
         if (name, attempt) not in pod.exits:
             message = container.exit.message or self._last_words(pod, name, container.exit.code, attempt)
             pod.exits[name, attempt] = msgspec.structs.replace(container.exit, message=message)
-        return Observed(attempt, container.since, pod.exits[name, attempt])
+        return ProcessState(attempt, container.since, pod.exits[name, attempt])
 
     def _last_words(self, pod: RunningPod, name: str, code: int, attempt: int) -> str:
         """The termination message, or the end of the log if the container's policy says so."""

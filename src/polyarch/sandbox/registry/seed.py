@@ -1,12 +1,14 @@
 """Push of images to the sandbox's registry over plain HTTP (SB-005).
 
 Blobs are pushed first, then child manifests, then the index; blobs that exist are not sent again. Private repositories
-are added to the access list before anything is pushed to them.
-"""
+are added to the access list before anything is pushed to them."""
 
 import asyncio
 import base64
+import shutil
+import tomllib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -16,20 +18,90 @@ import msgspec
 from polyarch.oci.documents import ACCEPT
 from polyarch.oci.reference import parse
 from polyarch.sandbox.errors import SandboxError
-from polyarch.sandbox.locks import file_lock
-from polyarch.sandbox.registry import catalogue
+from polyarch.sandbox.files import file_lock, write_private
 from polyarch.sandbox.registry.access import ADMINISTRATOR, AccessFile
-from polyarch.sandbox.registry.catalogue import Described
-from polyarch.sandbox.registry.images import Manifest, digest_of
-from polyarch.sandbox.registry.mirrors import repository_here
+from polyarch.sandbox.registry.images import DescribedImage, Manifest, digest_of, read_descriptions
 from polyarch.sandbox.state import Folder
 from polyarch.sandbox.tasks import together
+
+PUBLIC_HOSTS = (
+    "docker.io",
+    "quay.io",
+    "ghcr.io",
+    "gcr.io",
+    "registry.k8s.io",
+    "mcr.microsoft.com",
+    "public.ecr.aws",
+    "registry.access.redhat.com",
+    "registry.redhat.io",
+    "registry.gitlab.com",
+    "registry.example.com",
+)
+"""In the sandbox, only seeded images exist under these names."""
+
+
+def repository_here(registry: str, repository: str, address: str) -> str:
+    """The repository of a public name in the sandbox's registry; SandboxError if the host is not mapped."""
+    if registry == address:
+        return repository
+    if registry not in PUBLIC_HOSTS:
+        raise SandboxError(
+            f"{registry}/{repository}: the sandbox's registry does not serve images of {registry}; "
+            f"use {address}/{repository}, or one of {', '.join(PUBLIC_HOSTS)}"
+        )
+    return f"{registry}/{repository}"
+
+
+def registries_conf(address: str, own: str = "", origin: str = "") -> str:
+    """The file's text: the user's ``own`` file first, then our entries for every prefix that it lacks."""
+    taken = _prefixes(own, origin) if own else set()
+    parts = [own.rstrip("\n") + "\n"] if own else []
+    if address not in taken:
+        parts.append(f'[[registry]]\nlocation = "{address}"\ninsecure = true\n')
+    parts += [
+        f'[[registry]]\nprefix = "{host}"\nlocation = "{address}/{host}"\ninsecure = true\n'
+        for host in PUBLIC_HOSTS
+        if host not in taken
+    ]
+    return "\n".join(parts)
+
+
+def _prefixes(text: str, origin: str) -> set[str]:
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SandboxError(f"{origin}: not TOML: {error}") from error
+    entries = document.get("registry", [])
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise SandboxError(f"{origin}: `registry` is not a list of tables; write each as [[registry]] (version 2)")
+    return {str(entry.get("prefix") or entry.get("location")) for entry in entries}
+
+
+def write_registries_conf(path: Path, address: str, own_file: str) -> None:
+    """Write the sandbox's registries.conf, and copy the drop-ins of the user's own file (RG-090)."""
+    own = ""
+    drop_ins = path.with_name("registries.conf.d")
+    if drop_ins.exists():
+        shutil.rmtree(drop_ins)
+    if own_file:
+        try:
+            own = Path(own_file).read_text(encoding="utf-8")
+        except OSError as error:
+            raise SandboxError(f"--registries-conf {own_file}: {error.strerror}") from error
+        beside = Path(own_file).with_name("registries.conf.d")
+        if beside.is_dir():
+            shutil.copytree(beside, drop_ins)
+    write_private(path, registries_conf(address, own, own_file).encode())
+
+
+# -- Push of images to the sandbox's registry over plain HTTP (SB-005).
+
 
 AT_ONCE = 8
 PUSH_SECONDS = 60.0
 
 
-class Seeded(msgspec.Struct, frozen=True, rename="camel"):
+class PushedImage(msgspec.Struct, frozen=True, rename="camel"):
     """A pushed image: its public name, its location, its digest, and the digest for each platform."""
 
     image: str
@@ -58,9 +130,9 @@ class Registry:
             timeout=aiohttp.ClientTimeout(total=PUSH_SECONDS),
         )
 
-    async def seed(self, images: Mapping[str, Any], *, origin: str = "images") -> list[Seeded]:
+    async def seed(self, images: Mapping[str, Any], *, origin: str = "images") -> list[PushedImage]:
         """Push every described image (see ``catalogue``); results are in the order given."""
-        described = catalogue.read(images, origin)
+        described = read_descriptions(images, origin)
         places = [
             repository_here(each.reference.registry, each.reference.repository, self.address) for each in described
         ]
@@ -75,10 +147,10 @@ class Registry:
         limit = asyncio.Semaphore(AT_ONCE)
         async with self._session() as session:
 
-            async def push(place: str, each: Described) -> Seeded:
+            async def push(place: str, each: DescribedImage) -> PushedImage:
                 async with limit:
                     await _push(session, place, each.manifest, each.reference.tag or "latest")
-                return Seeded(
+                return PushedImage(
                     image=each.reference.canonical,
                     location=f"{self.address}/{place}:{each.reference.tag}",
                     digest=each.manifest.digest,

@@ -21,7 +21,7 @@ from polyarch.builds.jobs import contract
 from polyarch.builds.jobs.results import index_message, push_message
 from polyarch.builds.pruning import PrunableImage
 from polyarch.builds.registry import ChildImage, Publication
-from polyarch.oci.answer import InspectionError
+from polyarch.oci.inspection import InspectionError
 
 NOWHERE = "sha256:" + "0" * 64
 

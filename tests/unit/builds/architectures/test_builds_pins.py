@@ -11,7 +11,7 @@ from polyarch.builds.api.resources import BaseImages, Emulation, Source, Substit
 from polyarch.builds.base_images import PinSet, child_of, pin_images
 from polyarch.builds.facts.build_facts import BuildFacts, BuildLookup, PinnedBase
 from polyarch.builds.keys import effective_inputs
-from polyarch.oci.answer import Entry, Inspection
+from polyarch.oci.inspection import Entry, Inspection
 from polyarch.platforms import Platform
 
 BOTH = ("amd64", "arm64")

@@ -10,7 +10,7 @@ from polyarch.builds.api.resources import BaseImages, Builder, Emulation, Source
 from polyarch.builds.base_images import PreflightResult, preflight
 from polyarch.builds.facts.build_facts import BuildFacts, MachineOSInputs, PinnedBase, PlanSettings
 from polyarch.builds.keys import effective_inputs
-from polyarch.oci.answer import Inspection, Status
+from polyarch.oci.inspection import Inspection, Status
 
 BOTH = ("amd64", "arm64")
 BUILDER = "quay.io/buildah/stable:v1.39"

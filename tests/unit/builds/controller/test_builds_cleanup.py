@@ -29,7 +29,7 @@ from polyarch.kube.resources import CONFIGMAPS, JOBS
 from polyarch.kube.store import OwnWrites, Store
 from polyarch.kube.watch import Apply, Delete
 from polyarch.objects import Key, Namespace
-from polyarch.oci.auth.credentials import NoCredentials
+from polyarch.oci.auth.credential_stores import NoCredentials
 
 WISH = BuildRef("ImageBuild", "team", "web")
 REPOSITORY = "quay.io/team/web"

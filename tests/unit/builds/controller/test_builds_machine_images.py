@@ -28,7 +28,7 @@ from polyarch.kube.resources import CONFIGMAPS
 from polyarch.kube.store import OwnWrites, Store
 from polyarch.kube.watch import Apply, Delete
 from polyarch.objects import Key
-from polyarch.oci.auth.credentials import NoCredentials
+from polyarch.oci.auth.credential_stores import NoCredentials
 
 NAMESPACE = api.NAMESPACE
 CURRENT = "machineconfiguration.openshift.io/currentImage"

@@ -45,8 +45,8 @@ from polyarch.kube.events import Regarding
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import JOBS, RUNTIME_CLASSES
 from polyarch.objects import Key
-from polyarch.oci.answer import Inspection, Status
-from polyarch.oci.auth.credentials import NoCredentials
+from polyarch.oci.auth.credential_stores import NoCredentials
+from polyarch.oci.inspection import Inspection, Status
 from polyarch.oci.reference import parse
 
 WISH = BuildRef("ImageBuild", "team", "web")

@@ -10,7 +10,7 @@ from polyarch.builds.facts.build_facts import WriteFailure
 from polyarch.builds.plan.document import Write
 from polyarch.builds.registry import PublishFailure, PublishResult
 from polyarch.kube.errors import Forbidden
-from polyarch.oci.auth.credentials import NoCredentials
+from polyarch.oci.auth.credential_stores import NoCredentials
 from polyarch.oci.documents import OCI_INDEX
 
 WISH = BuildRef("ImageBuild", NAMESPACE, "web")

@@ -11,11 +11,11 @@ from polyarch.builds.controller.resolver import SpecInputs
 from polyarch.builds.facts.objects import SecretObject
 from polyarch.kube.errors import Forbidden, KubernetesError, NotFound, Unavailable
 from polyarch.objects import DOCKER_CONFIG_JSON
-from polyarch.oci.mirrors.sources import Source
+from polyarch.oci.mirrors.sources import PullSource
 from polyarch.oci.reference import parse
 
 REFERENCE = parse("registry.example.com/team/web:1")
-SOURCE = Source("https://registry.example.com/v2", "registry.example.com", "team/web", tag="1")
+SOURCE = PullSource("https://registry.example.com/v2", "registry.example.com", "team/web", tag="1")
 DOCUMENT = b'{"auths":{"registry.example.com":{"username":"me","password":"it"}}}'
 
 

@@ -8,7 +8,7 @@ from build_wishes import digest
 
 from polyarch.builds.facts.build_facts import BuildFacts, BuildLookup, HeadResult
 from polyarch.builds.facts.offline import FactsFile, InvalidFacts
-from polyarch.oci.answer import Status
+from polyarch.oci.inspection import Status
 
 NOW = "2026-01-31T12:00:00Z"
 REPOSITORY = "registry.example.com/team/web"

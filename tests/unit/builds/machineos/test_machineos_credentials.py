@@ -16,7 +16,7 @@ from polyarch.builds.machineos.job_objects import has_helpers, one_form
 from polyarch.builds.plan.document import Write
 from polyarch.kube.resources import SECRETS
 from polyarch.objects import ObjectMeta, Unstructured
-from polyarch.oci.auth.entries import MalformedDocument
+from polyarch.oci.auth.credentials import MalformedDocument
 
 ENTRY = {"auth": "c2VjcmV0OnNlY3JldA=="}
 HOSTS = {"registry.example.com": ENTRY}

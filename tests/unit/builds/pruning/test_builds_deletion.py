@@ -6,12 +6,11 @@ from scripted_registry import Answer, digest_of
 
 from polyarch.builds.pruning import PrunableImage
 from polyarch.builds.registry import delete_images
-from polyarch.oci.inspect import Inspector
+from polyarch.oci.inspector import Inspector
 from polyarch.oci.settings import InspectorSettings
 from polyarch.oci.transport.addresses import AddressPolicy
-from polyarch.oci.transport.http import AiohttpTransport
-from polyarch.oci.transport.proxies import Proxies
-from polyarch.oci.transport.tls import Trust, TrustSettings
+from polyarch.oci.transport.http import AiohttpTransport, Proxies
+from polyarch.oci.transport.tls import TrustSettings, TrustStore
 
 
 @pytest.fixture
@@ -22,7 +21,9 @@ async def target():
 
 @pytest.fixture
 async def connection():
-    transport = AiohttpTransport(policy=AddressPolicy(), trust=Trust(TrustSettings(system=False)), proxies=Proxies({}))
+    transport = AiohttpTransport(
+        policy=AddressPolicy(), trust=TrustStore(TrustSettings(system=False)), proxies=Proxies({})
+    )
     inspector = Inspector(transport=transport, settings=InspectorSettings(wait=False))
     yield inspector.connection
     await inspector.close()

@@ -9,7 +9,8 @@ from aiohttp import web
 from scripted_registry import digest_of
 
 from polyarch.builds.registry import Publication, PublishResult, head_image, publish
-from polyarch.oci.auth.credentials import Document, KeyringCredentials
+from polyarch.oci.auth.credential_stores import KeyringCredentials
+from polyarch.oci.auth.credentials import Document
 
 MIB = 2**20
 FOUR = ("amd64", "arm64", "ppc64le", "s390x")

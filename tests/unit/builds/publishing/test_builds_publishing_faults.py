@@ -7,7 +7,8 @@ from image_parts import config_of
 from scripted_registry import OCI_CONFIG, OCI_MANIFEST, Answer, encode
 
 from polyarch.builds.registry import ChildImage, PublishResult, head_image, publish
-from polyarch.oci.auth.credentials import Document, KeyringCredentials
+from polyarch.oci.auth.credential_stores import KeyringCredentials
+from polyarch.oci.auth.credentials import Document
 from polyarch.oci.documents import MANIFEST_LIMIT
 from polyarch.oci.transport.addresses import AddressPolicy
 

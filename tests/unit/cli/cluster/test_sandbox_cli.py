@@ -14,10 +14,10 @@ from polyarch.cli.errors import UsageError
 from polyarch.cli.sandbox import local_cluster as sandbox_kubeconfig
 from polyarch.cli.sandbox.local_cluster import LineProgress
 from polyarch.sandbox import document
-from polyarch.sandbox.binaries.versions import PROGRAMS
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.document import Document, Process, RegistryAddress
 from polyarch.sandbox.state import Folder, Settings, State, choose_ports
+from polyarch.sandbox.versions import PROGRAMS
 
 OURS = {
     "clusters": [{"name": "polyarch-default", "cluster": {"server": "https://127.0.0.1:1"}}],

@@ -10,14 +10,13 @@ from rich.console import Console
 from polyarch.cli.sandbox import demo as sandbox_demo
 from polyarch.placement import names
 from polyarch.sandbox import document
-from polyarch.sandbox.demo import audit, observation
-from polyarch.sandbox.demo.observation import Row
+from polyarch.sandbox.demo import workloads
 from polyarch.sandbox.demo.show import WITH, WITHOUT, summarize
-from polyarch.sandbox.demo.workloads import IMAGES, WORKLOADS, Workload, can_run, platforms, pull_secret
+from polyarch.sandbox.demo.workloads import IMAGES, WORKLOADS, Row, Workload, can_run, platforms, pull_secret
 from polyarch.sandbox.document import Demo, DemoBuild, DemoGrowth, DemoOperator, DemoReport, Document, Milliseconds
 from polyarch.sandbox.nodes.pods import Pod
 from polyarch.sandbox.operator import ACCOUNTS
-from polyarch.sandbox.registry import catalogue
+from polyarch.sandbox.registry.images import read_descriptions
 
 ALL = ["amd64", "arm64", "ppc64le", "s390x"]
 WEBHOOK, CONTROLLER = f"{ACCOUNTS}{names.WEBHOOK}", f"{ACCOUNTS}{names.CONTROLLER}"
@@ -56,26 +55,26 @@ def test_sb_007_requests_are_counted_for_polyarch_alone_and_by_pod() -> None:
         event("system:kube-scheduler", "patch", "pods", "a"),
         event(CONTROLLER, "patch", "pods", "a")[:-1],
     ]
-    counted = audit.count(
-        audit.read(lines), accounts=ACCOUNTS, namespace="demo", pods=["a", "b", "c"], secrets={"registry": "c"}
+    counted = workloads.count(
+        workloads.read(lines), accounts=ACCOUNTS, namespace="demo", pods=["a", "b", "c"], secrets={"registry": "c"}
     )
     assert counted == {"a": 2, "b": 1, "c": 1}
 
 
 def test_sb_010_the_webhooks_note_says_why_a_pod_was_left_alone() -> None:
-    note = {audit.DECISION: "ArchitectureAlreadyRequired ignored"}
+    note = {workloads.DECISION: "ArchitectureAlreadyRequired ignored"}
     lines = [
         event("admin", "create", "pods", "a", annotations=note),
         event("admin", "create", "pods", "b"),
         event("admin", "create", "pods", "c", annotations=note, namespace="elsewhere"),
         event("admin", "patch", "pods", "d", annotations=note),
     ]
-    assert audit.decisions(audit.read(lines), namespace="demo") == {"a": "ArchitectureAlreadyRequired ignored"}
+    assert workloads.decisions(workloads.read(lines), namespace="demo") == {"a": "ArchitectureAlreadyRequired ignored"}
 
 
 def test_sb_007_a_container_that_ended_once_is_waited_for() -> None:
     ended = {"state": {"terminated": {"exitCode": 1, "message": "exec /bin/app: exec format error"}}}
-    row = observation.seen(Row(name="a"), seen(status={"phase": "Running", "containerStatuses": [ended]}), 1.0)
+    row = workloads.seen(Row(name="a"), seen(status={"phase": "Running", "containerStatuses": [ended]}), 1.0)
     assert row.problem == "Error: exec format error"
     assert not row.settled
     assert row.times.running is None
@@ -103,7 +102,7 @@ def test_sb_010_the_way_through_admission_is_read_off_the_created_pod(
     labels: dict[str, str], gates: list[dict[str, str]], path: str
 ) -> None:
     pod = seen(metadata={"labels": labels}, spec={"schedulingGates": gates})
-    assert observation.created(Row(name="a"), pod, 7.0).path == path
+    assert workloads.created(Row(name="a"), pod, 7.0).path == path
 
 
 def test_sb_010_times_are_those_of_the_first_look_at_each_step() -> None:
@@ -111,12 +110,12 @@ def test_sb_010_times_are_those_of_the_first_look_at_each_step() -> None:
         metadata={"labels": {names.SCHEDULING_GATE_LABEL: "gated"}}, spec={"schedulingGates": [{"name": names.GATE}]}
     )
     annotated = {"annotations": {names.DECISION_ANNOTATION: DECISION}}
-    row = observation.created(Row(name="a"), gated, 10.0)
-    row = observation.seen(row, seen(metadata=annotated), 50.0)
-    row = observation.seen(row, seen(metadata=annotated, spec={"nodeName": "amd64-1"}), 60.0)
+    row = workloads.created(Row(name="a"), gated, 10.0)
+    row = workloads.seen(row, seen(metadata=annotated), 50.0)
+    row = workloads.seen(row, seen(metadata=annotated, spec={"nodeName": "amd64-1"}), 60.0)
     running = seen(metadata=annotated, spec={"nodeName": "amd64-1"}, status={"phase": "Running"})
-    row = observation.seen(row, running, 90.0)
-    row = observation.seen(row, running, 500.0)
+    row = workloads.seen(row, running, 90.0)
+    row = workloads.seen(row, running, 500.0)
     assert row.times == Milliseconds(admission=10.0, released=50.0, bound=60.0, running=90.0)
     assert (row.reason, row.architectures, row.settled) == ("ArchitecturesSet", ("amd64", "arm64"), True)
 
@@ -157,7 +156,7 @@ def test_sb_010_times_are_those_of_the_first_look_at_each_step() -> None:
     ],
 )
 def test_sb_007_what_keeps_a_pod_from_running_is_said_in_its_own_words(status: dict[str, Any], problem: str) -> None:
-    assert observation.problem_of(seen(status=status)) == problem
+    assert workloads.problem_of(seen(status=status)) == problem
 
 
 def test_sb_007_the_demo_shows_every_way_and_one_pod_that_can_run_nowhere() -> None:
@@ -168,7 +167,7 @@ def test_sb_007_the_demo_shows_every_way_and_one_pod_that_can_run_nowhere() -> N
 
 
 def test_sb_007_every_image_of_the_demo_is_pushed() -> None:
-    described = {each.reference.canonical for each in catalogue.read(IMAGES)}
+    described = {each.reference.canonical for each in read_descriptions(IMAGES)}
     for workload in WORKLOADS:
         for image in workload.images:
             assert platforms(image), image

@@ -14,7 +14,7 @@ from polyarch.cli.explain import explain as deciding
 from polyarch.cli.explain.pods import GivenPod, SeenPod, configuration_from
 from polyarch.kube.patches import Operation, apply_patch
 from polyarch.objects import Pod
-from polyarch.oci.auth.credentials import NoCredentials
+from polyarch.oci.auth.credential_stores import NoCredentials
 from polyarch.placement import names
 
 ANSWERS = {

@@ -5,7 +5,7 @@ import yaml
 from polyarch.cli.maintenance import olm_bundle
 from polyarch.installation.operator import environment
 from polyarch.operator.settings import OperatorSettings
-from polyarch.sandbox.pods.programs.arguments import expanded
+from polyarch.sandbox.pods.programs import expanded
 
 PINNED = "mirror.example.com/buildah@sha256:" + "a" * 64
 

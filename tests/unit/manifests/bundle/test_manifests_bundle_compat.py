@@ -9,7 +9,7 @@ from bundling import ARCH, MANAGER, ONE, OPERAND, OS, PROXY, TWO, container, csv
 
 from polyarch.manifests import operator_sdk
 from polyarch.manifests.scan.sets import Answers
-from polyarch.oci.answer import Inspection, InspectionWarning, Status
+from polyarch.oci.inspection import Inspection, InspectionWarning, Status
 from polyarch.oci.reference import parse
 
 SINGLE = {"platforms": ONE, "kind": "image"}

@@ -26,7 +26,7 @@ from polyarch.manifests.bundle import promised_architectures
 from polyarch.manifests.rules import bundle_run
 from polyarch.manifests.rules.bundles import BundleImageAnswer
 from polyarch.manifests.rules.catalogue import RULES
-from polyarch.oci.answer import Inspection
+from polyarch.oci.inspection import Inspection
 from polyarch.oci.reference import parse
 
 SHIPPED = "quay.io/acme/bundle:1"

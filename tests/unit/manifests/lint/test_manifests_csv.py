@@ -30,7 +30,7 @@ from polyarch.manifests.finding import Severity
 from polyarch.manifests.rules.engine import lint
 from polyarch.manifests.rules.options import FixOptions, LintOptions
 from polyarch.manifests.scan.sets import Answers
-from polyarch.oci.answer import Inspection, InspectionWarning, SourceUsed, Status
+from polyarch.oci.inspection import Inspection, InspectionWarning, SourceUsed, Status
 from polyarch.oci.reference import parse
 
 REMOVE = FixOptions(remove_labels=True)

@@ -6,9 +6,8 @@ from urllib.parse import parse_qs
 import pytest
 from scripted_registry import Answer
 
-from polyarch.oci.answer import Status
-from polyarch.oci.auth.credentials import CredentialWarning
-from polyarch.oci.auth.entries import ANONYMOUS, Credential
+from polyarch.oci.auth.credentials import ANONYMOUS, Credential, CredentialWarning
+from polyarch.oci.inspection import Status
 
 ROBOT = Credential("robot", "password-of-robot", source="secret team/pull", key="r.example/team")
 STRANGER = Credential("stranger", "password-of-nobody", source="secret team/old", key="r.example")
@@ -493,8 +492,8 @@ class TestCandidates:
         self, bearer, start_registry, make_inspector, ref, tmp_path
     ):
         """RG-084."""
-        from polyarch.oci.auth.credentials import KeyringCredentials
-        from polyarch.oci.auth.keyring import Document
+        from polyarch.oci.auth.credential_stores import KeyringCredentials
+        from polyarch.oci.auth.credentials import Document
         from polyarch.oci.mirrors.sources import Configuration
 
         mirror = await start_registry(auth="basic")

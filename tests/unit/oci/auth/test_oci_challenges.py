@@ -67,8 +67,8 @@ def test_long_hostile_values_take_linear_time() -> None:
 def test_the_parser_and_the_keyring_load_no_network_stack() -> None:
     """RG-001: a lint run with an offline file must start fast."""
     program = (
-        "import sys; from polyarch.oci.auth import challenges, entries, keyring;"
-        "import polyarch.oci.transport.redirects, polyarch.oci.transport.seam;"
+        "import sys; from polyarch.oci.auth import challenges, credentials;"
+        "import polyarch.oci.transport.addresses, polyarch.oci.transport.interface;"
         "print([name for name in ('asyncio', 'aiohttp') if name in sys.modules])"
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

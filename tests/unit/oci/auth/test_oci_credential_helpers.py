@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from polyarch.oci.auth.credential_helpers import MAX_OUTPUT, HelperFailure, HelperOutput, ProgramHelper, ask_helper
+from polyarch.oci.auth.credential_plugins import MAX_OUTPUT, HelperFailure, HelperOutput, ProgramHelper, ask_helper
 
 MARKER = "s3cr3t-marker"
 

@@ -11,15 +11,16 @@ from typing import Any
 import pytest
 
 from polyarch.clock import SystemClock
-from polyarch.oci.auth.credential_helpers import HelperFailure, HelperOutput
-from polyarch.oci.auth.credential_providers import (
+from polyarch.oci.auth.credential_plugins import (
+    HelperFailure,
+    HelperOutput,
     InvalidProviderConfiguration,
     ProviderConfiguration,
     ProviderCredentials,
     parse_duration,
 )
 from polyarch.oci.auth.credentials import ANONYMOUS
-from polyarch.oci.mirrors.sources import Configuration, Source, sources
+from polyarch.oci.mirrors.sources import Configuration, PullSource, sources
 from polyarch.oci.reference import Reference, parse
 
 MARKER = "s3cr3t-marker"
@@ -102,7 +103,7 @@ def store(
     )
 
 
-def asked(image: str) -> tuple[Reference, Source]:
+def asked(image: str) -> tuple[Reference, PullSource]:
     reference = parse(image)
     return reference, sources(reference, Configuration())[0]
 

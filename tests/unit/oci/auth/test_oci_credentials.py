@@ -13,10 +13,10 @@ import pytest
 from rich.console import Console
 from rich.pretty import Pretty
 
-from polyarch.oci.auth.credential_helpers import HelperFailure, HelperOutput
-from polyarch.oci.auth.credentials import ANONYMOUS, Credential, FileCredentials, InvalidCredentialFile, NoCredentials
-from polyarch.oci.auth.entries import read_entry
-from polyarch.oci.mirrors.sources import Configuration, Source, sources
+from polyarch.oci.auth.credential_plugins import HelperFailure, HelperOutput
+from polyarch.oci.auth.credential_stores import FileCredentials, InvalidCredentialFile, NoCredentials
+from polyarch.oci.auth.credentials import ANONYMOUS, Credential, read_entry
+from polyarch.oci.mirrors.sources import Configuration, PullSource, sources
 from polyarch.oci.reference import Reference, parse
 
 MARKER = "s3cr3t-marker"
@@ -54,7 +54,7 @@ def write(path: Path, content: object) -> Path:
     return path
 
 
-def asked(image: str) -> tuple[Reference, Source]:
+def asked(image: str) -> tuple[Reference, PullSource]:
     reference = parse(image)
     return reference, sources(reference, Configuration())[0]
 

@@ -7,10 +7,18 @@ from typing import Any
 
 import pytest
 
-from polyarch.oci.auth.credentials import ANONYMOUS, ChainedCredentials, KeyringCredentials, NoCredentials
-from polyarch.oci.auth.entries import Credential
-from polyarch.oci.auth.keyring import MAX_CANDIDATES, MAX_ENTRIES, MAX_PROBLEMS, Document, Keyring, keyring
-from polyarch.oci.mirrors.sources import Configuration, Source, sources
+from polyarch.oci.auth.credential_stores import ChainedCredentials, KeyringCredentials, NoCredentials
+from polyarch.oci.auth.credentials import (
+    ANONYMOUS,
+    MAX_CANDIDATES,
+    MAX_ENTRIES,
+    MAX_PROBLEMS,
+    Credential,
+    Document,
+    Keyring,
+    keyring,
+)
+from polyarch.oci.mirrors.sources import Configuration, PullSource, sources
 from polyarch.oci.reference import Reference, parse
 
 MARKER = "s3cr3t-marker"
@@ -28,7 +36,7 @@ def users(found: list[Credential]) -> list[str]:
     return [credential.username for credential in found]
 
 
-def primary(image: str) -> tuple[Reference, Source]:
+def primary(image: str) -> tuple[Reference, PullSource]:
     reference = parse(image)
     return reference, sources(reference, Configuration())[0]
 
@@ -204,7 +212,7 @@ async def test_a_chain_gives_each_store_its_turn_and_anonymous_once() -> None:
 
 async def test_a_chain_has_no_answer_from_memory_unless_every_store_has_one() -> None:
     class Unasked(NoCredentials):
-        def cached_candidates(self, reference: Reference, source: Source) -> list[Credential] | None:
+        def cached_candidates(self, reference: Reference, source: PullSource) -> list[Credential] | None:
             return None
 
     reference, source = primary("r.example/x")

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyarch.oci.auth.entries import ANONYMOUS, Credential
-from polyarch.oci.auth.tokens import (
+from polyarch.oci.auth.authorization import (
     NoToken,
     Token,
     TokenKey,
@@ -19,6 +18,7 @@ from polyarch.oci.auth.tokens import (
     read_token,
     token_requests,
 )
+from polyarch.oci.auth.credentials import ANONYMOUS, Credential
 
 PASSWORD = Credential("user", "secret", source="file", key="r.example")
 IDENTITY = Credential(identity_token="refresh-me", source="file", key="r.example")

@@ -9,25 +9,24 @@ from pathlib import Path
 
 import pytest
 
-from polyarch.oci.answer import Entry, InspectionWarning, Skipped, Status
-from polyarch.oci.auth.entries import Credential
-from polyarch.oci.cache.disk import FILE, LOCK, SET_ASIDE, DiskCache
-from polyarch.oci.cache.image_reading import Reading
-from polyarch.oci.cache.memory import Cache, Place, TagRecord
+from polyarch.oci.auth.credentials import Credential
+from polyarch.oci.cache import Cache, ImageReading, RepositoryLocation, TagRecord
+from polyarch.oci.disk_cache import FILE, LOCK, SET_ASIDE, DiskCache
+from polyarch.oci.inspection import Entry, InspectionWarning, SkippedEntry, Status
 from polyarch.platforms import Platform
 
-PLACE = Place("r.example", "team/app")
+PLACE = RepositoryLocation("r.example", "team/app")
 
 
 def reading(number=1, text=""):
     digest = f"sha256:{number:064x}"
-    return Reading(
+    return ImageReading(
         digest,
         "index",
         "application/vnd.oci.image.index.v1+json",
         Status.RESOLVED,
         (Entry(Platform("linux", "arm64", "v9", "10.0", ("win32k",)), digest, 12, "Linux/ARM64"),),
-        (Skipped(digest, "attestation"),),
+        (SkippedEntry(digest, "attestation"),),
         (InspectionWarning("duplicate-platform", text),),
         bundle=False,
     )
@@ -159,14 +158,14 @@ def test_many_processes_at_once_lose_nothing_and_damage_nothing(tmp_path):
     program = """
 import sys
 from pathlib import Path
-from polyarch.oci.cache.memory import Cache, Place
+from polyarch.oci.cache import Cache, RepositoryLocation
 from polyarch.clock import SystemClock
-from polyarch.oci.cache.disk import DiskCache
+from polyarch.oci.disk_cache import DiskCache
 clock = SystemClock()
 problems = []
 for turn in range(5):
     cache = Cache(clock, backing=DiskCache(Path(sys.argv[1]), clock, warn=problems.append))
-    cache.put_proof(Place("r.example", f"team/{sys.argv[2]}-{turn}"), "me")
+    cache.put_proof(RepositoryLocation("r.example", f"team/{sys.argv[2]}-{turn}"), "me")
     cache.close()
 sys.exit("; ".join(problems) or 0)
 """

@@ -2,20 +2,19 @@
 
 import pytest
 
-from polyarch.oci.answer import Entry, InspectionError, Status
-from polyarch.oci.auth.entries import Credential
-from polyarch.oci.cache.image_reading import Reading
-from polyarch.oci.cache.memory import MAX_FAILURE_BYTES, Cache, Place, TagRecord
+from polyarch.oci.auth.credentials import Credential
+from polyarch.oci.cache import MAX_FAILURE_BYTES, Cache, ImageReading, RepositoryLocation, TagRecord
+from polyarch.oci.inspection import Entry, InspectionError, Status
 from polyarch.platforms import Platform
 
-OURS, OTHERS = Place("r.example", "team/app"), Place("r.example", "team/copy")
+OURS, OTHERS = RepositoryLocation("r.example", "team/app"), RepositoryLocation("r.example", "team/copy")
 TTL = {"seconds": 3600.0, "public_seconds": 3600.0}
 
 
 def reading(number=1, *, entries=2, bundle=None):
     digest = f"sha256:{number:064x}"
     found = tuple(Entry(Platform("linux", f"arch{each}"), digest) for each in range(entries))
-    return Reading(digest, "index", "application/x", Status.RESOLVED, found, bundle=bundle)
+    return ImageReading(digest, "index", "application/x", Status.RESOLVED, found, bundle=bundle)
 
 
 @pytest.fixture
@@ -37,7 +36,7 @@ class TestReadings:
     def test_read_anonymously_it_is_usable_anywhere(self, cache):
         cache.put_reading(reading(), OURS, public=True)
         cache.put_reading(reading(), OTHERS, public=False)
-        assert cache.reading(reading().digest).usable_in(Place("elsewhere.example", "x"))
+        assert cache.reading(reading().digest).usable_in(RepositoryLocation("elsewhere.example", "x"))
 
     def test_it_never_grows_stale(self, cache, clock):
         cache.put_reading(reading(), OURS, public=False)
@@ -110,8 +109,8 @@ class TestReadings:
                 Entry(Platform("linux", architecture), digest, 1234)
                 for architecture, digest in zip(("amd64", "arm64", "s390x", "ppc64le"), digests, strict=False)
             )
-            found = Reading(digests[5], "index", "application/x", Status.RESOLVED, entries)
-            cache.put_reading(found, Place("r.example", f"team/app-{number}"), public=True)
+            found = ImageReading(digests[5], "index", "application/x", Status.RESOLVED, entries)
+            cache.put_reading(found, RepositoryLocation("r.example", f"team/app-{number}"), public=True)
         used = tracemalloc.get_traced_memory()[0] - before
         tracemalloc.stop()
         assert len(list(cache.readings())) == 10_000

@@ -8,13 +8,12 @@ import socket
 import pytest
 
 from polyarch import __version__
-from polyarch.oci.answer import Status
+from polyarch.oci.inspection import Status
 from polyarch.oci.reference import parse
 from polyarch.oci.transport.addresses import AddressPolicy
-from polyarch.oci.transport.http import AiohttpTransport
-from polyarch.oci.transport.proxies import Proxies
-from polyarch.oci.transport.seam import Timeouts
-from polyarch.oci.transport.tls import Trust, TrustSettings
+from polyarch.oci.transport.http import AiohttpTransport, Proxies
+from polyarch.oci.transport.interface import Timeouts
+from polyarch.oci.transport.tls import TrustSettings, TrustStore
 
 SIX = {
     "application/vnd.oci.image.index.v1+json",
@@ -284,7 +283,7 @@ class TestRetries:
 
         policy = AddressPolicy()
         transport = AiohttpTransport(
-            policy=policy, trust=Trust(TrustSettings(system=False)), proxies=Proxies({}), resolver=NoSuchName()
+            policy=policy, trust=TrustStore(TrustSettings(system=False)), proxies=Proxies({}), resolver=NoSuchName()
         )
         inspector = make_inspector(transport=transport, policy=policy)
         try:
@@ -443,7 +442,7 @@ class TestRedirects:
     async def test_they_are_followed_to_another_origin_without_authorization(
         self, start_registry, make_inspector, ref, answer, status
     ):
-        from polyarch.oci.auth.entries import Credential
+        from polyarch.oci.auth.credentials import Credential
 
         registry, storage = await start_registry(auth="basic"), await start_registry()
         registry.users["robot"] = "password"
@@ -459,7 +458,7 @@ class TestRedirects:
         assert (seen.query, "authorization" in seen.headers, digest in seen.path) == ("signature=x", False, False)
 
     async def test_within_the_origin_the_credential_goes_along(self, start_registry, make_inspector, ref, answer):
-        from polyarch.oci.auth.entries import Credential
+        from polyarch.oci.auth.credentials import Credential
 
         registry = await start_registry(auth="basic")
         registry.users["robot"] = "password"
@@ -532,14 +531,13 @@ class TestTls:
         assert (found.status, found.requests) == (Status.RESOLVED, 1)
 
     async def test_a_trusted_authority_is_verified(self, secure, authority, stack, make_inspector, ref, tmp_path):
-        from polyarch.oci.transport.http import AiohttpTransport
-        from polyarch.oci.transport.proxies import Proxies
-        from polyarch.oci.transport.tls import Trust, TrustSettings
+        from polyarch.oci.transport.http import AiohttpTransport, Proxies
+        from polyarch.oci.transport.tls import TrustSettings, TrustStore
 
         file = tmp_path / "ca.pem"
         authority.cert_pem.write_to_path(file)
         transport = AiohttpTransport(
-            trust=Trust(TrustSettings(ca_files=(str(file),), system=False)), proxies=Proxies({})
+            trust=TrustStore(TrustSettings(ca_files=(str(file),), system=False)), proxies=Proxies({})
         )
         stack.push_async_callback(transport.close)
         inspector = make_inspector(transport=transport, insecure_loopback=False)
@@ -565,11 +563,10 @@ class TestTls:
 
 async def test_failing_requests_leak_no_connection(registry, make_inspector, ref, answer, stack):
     """RG-162: here a thousand; the soak test does the rest."""
-    from polyarch.oci.transport.http import AiohttpTransport
-    from polyarch.oci.transport.proxies import Proxies
-    from polyarch.oci.transport.tls import Trust, TrustSettings
+    from polyarch.oci.transport.http import AiohttpTransport, Proxies
+    from polyarch.oci.transport.tls import TrustSettings, TrustStore
 
-    transport = AiohttpTransport(trust=Trust(TrustSettings(system=False)), proxies=Proxies({}))
+    transport = AiohttpTransport(trust=TrustStore(TrustSettings(system=False)), proxies=Proxies({}))
     stack.push_async_callback(transport.close)
     inspector = make_inspector(transport=transport, attempts=1)
     failures = [
@@ -590,7 +587,7 @@ class _Holding:
     """A store with these credentials, then anonymous."""
 
     def __init__(self, *credentials):
-        from polyarch.oci.auth.entries import ANONYMOUS
+        from polyarch.oci.auth.credentials import ANONYMOUS
 
         self.credentials = [*credentials, ANONYMOUS]
 

@@ -2,10 +2,19 @@
 
 import pytest
 
-from polyarch.oci.answer import InspectionError
 from polyarch.oci.documents import OCI_INDEX, ContentError
-from polyarch.oci.image.flattening import Artifact, Finding, Flattened, flatten, wanted
-from polyarch.oci.image.parsing import ConfigReading, IndexEntry, IndexReading, read_config
+from polyarch.oci.image.parsing import (
+    Artifact,
+    ConfigReading,
+    Finding,
+    FlatIndex,
+    IndexEntry,
+    IndexReading,
+    flatten,
+    read_config,
+    wanted,
+)
+from polyarch.oci.inspection import InspectionError
 from polyarch.platforms import Platform
 
 
@@ -37,11 +46,11 @@ NOT_FOUND = InspectionError.of("not-found", "404")
 TIMEOUT = InspectionError.of("timeout", "no answer")
 
 
-def listed(found: Flattened) -> list[str]:
+def listed(found: FlatIndex) -> list[str]:
     return [f"{entry.digest} {entry.platform}" for entry in found.entries]
 
 
-def codes(found: Flattened) -> list[str]:
+def codes(found: FlatIndex) -> list[str]:
     return [warning.code for warning in found.warnings]
 
 

@@ -7,8 +7,8 @@ import pytest
 from image_parts import config_of
 from scripted_registry import OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, digest_of, encode
 
-from polyarch.oci.answer import Status
-from polyarch.oci.image.layout import REF_NAME, Layout
+from polyarch.oci.image.layout import REF_NAME, ImageLayout
+from polyarch.oci.inspection import Status
 from polyarch.oci.reference import parse
 from polyarch.oci.settings import CLUSTER, PLACEMENT, InspectorSettings
 
@@ -246,7 +246,7 @@ async def test_a_blob_is_streamed_and_checked_at_its_end(folder, inspector, tmp_
     """RG-155: what is copied from a layout is what its digest says."""
     body = b"layer" * 200_000
     digest = folder.blob(body)
-    layout, received = Layout(str(folder.path)), []
+    layout, received = ImageLayout(str(folder.path)), []
 
     async def receive(chunks):
         received.append(b"".join([chunk async for chunk in chunks]))

@@ -6,12 +6,11 @@ from collections import Counter
 import pytest
 from scripted_registry import OCI_INDEX, Answer, digest_of, encode
 
-from polyarch.oci.answer import Status
-from polyarch.oci.auth.entries import ANONYMOUS, Credential
-from polyarch.oci.cache.memory import Cache, Place
-from polyarch.oci.image.listing import list_referrers
-from polyarch.oci.image.tags import list_tags
-from polyarch.oci.mirrors.registries_conf import Mirror, Registry
+from polyarch.oci.auth.credentials import ANONYMOUS, Credential
+from polyarch.oci.cache import Cache, RepositoryLocation
+from polyarch.oci.image.contents import list_referrers, list_tags
+from polyarch.oci.inspection import Status
+from polyarch.oci.mirrors.registries_conf import Mirror, RegistryEntry
 from polyarch.oci.mirrors.sources import Configuration
 from polyarch.oci.traffic.failures import Failure
 
@@ -81,7 +80,11 @@ class TestManifests:
         failed = await inspector.inspect(image)
         assert is_passing(failed.error), failed.error
         assert failed.error.message.startswith(f"{image.canonical}: {registry.host}: ")
-        assert (list(cache.tags()), list(cache.readings()), cache.proofs_of(Place(registry.host, APP))) == ([], [], {})
+        assert (
+            list(cache.tags()),
+            list(cache.readings()),
+            cache.proofs_of(RepositoryLocation(registry.host, APP)),
+        ) == ([], [], {})
         registry.clear_scripts()
         found = await inspector.inspect(image)
         assert (found.status, found.digest, found.cached) == (Status.RESOLVED, digest, False)
@@ -128,7 +131,7 @@ class TestManifests:
         registry.push_index(APP, "1", "linux/amd64", "linux/arm64")
         rules = Configuration(
             registries=(
-                Registry(
+                RegistryEntry(
                     prefix=registry.host,
                     location=registry.host,
                     insecure=True,
@@ -285,7 +288,7 @@ class TestTokens:
         error = (await inspector.inspect(ref(f"{APP}:1", bearer))).error
         assert (error.code, error.error_class) == ("not-a-registry", "transient")
         assert "came for a token" in error.message
-        assert not cache.known_private(Place(bearer.host, APP), seconds=3600.0)
+        assert not cache.known_private(RepositoryLocation(bearer.host, APP), seconds=3600.0)
         bearer.clear_scripts()
         assert (await inspector.inspect(ref(f"{APP}:1", bearer))).status is Status.RESOLVED
 

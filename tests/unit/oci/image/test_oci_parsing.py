@@ -15,14 +15,7 @@ from polyarch.oci.documents import (
     ContentError,
     digest_of,
 )
-from polyarch.oci.image.parsing import (
-    BUNDLE_LABELS,
-    IndexEntry,
-    read_config,
-    read_index,
-    read_manifest,
-    read_schema1,
-)
+from polyarch.oci.image.parsing import BUNDLE_LABELS, IndexEntry, read_config, read_index, read_manifest, read_schema1
 from polyarch.platforms import Platform
 
 DIGEST = f"sha256:{'a' * 64}"

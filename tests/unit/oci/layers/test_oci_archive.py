@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from image_parts import FOLDER, elf, hard_link, layer, link, tar
 
-from polyarch.oci.layers import archive
-from polyarch.oci.layers.archive import HEAD_SIZE, ArchiveReader, Member, Unpacker, Unreadable, clean_path
+from polyarch.oci.image import layers
+from polyarch.oci.image.layers import HEAD_SIZE, ArchiveReader, Member, Unpacker, UnreadableLayer, clean_path
 
 MEMBERS = {
     "usr/": FOLDER,
@@ -119,21 +119,21 @@ def test_reading_ends_with_the_archive():
 )
 def test_what_is_no_layer_is_unreadable(data, why):
     """RG-049: told as `binary-unchecked`, never an exception of another kind."""
-    with pytest.raises(Unreadable, match=why):
+    with pytest.raises(UnreadableLayer, match=why):
         read(unpack(data))
 
 
 def test_an_endless_extension_header_is_refused():
     header = tarfile.TarInfo("x")
     header.type, header.size = tarfile.XHDTYPE, 1 << 30
-    with pytest.raises(Unreadable, match="extension header of 1073741824 bytes"):
+    with pytest.raises(UnreadableLayer, match="extension header of 1073741824 bytes"):
         read(header.tobuf(tarfile.GNU_FORMAT))
 
 
 def test_old_sparse_files_are_said_to_be_unreadable():
     header = tarfile.TarInfo("x")
     header.type, header.size = tarfile.GNUTYPE_SPARSE, 100
-    with pytest.raises(Unreadable, match="sparse"):
+    with pytest.raises(UnreadableLayer, match="sparse"):
         read(header.tobuf(tarfile.GNU_FORMAT))
 
 
@@ -164,10 +164,10 @@ def test_an_uncompressed_layer_is_read_as_it_is():
 
 def test_pieces_stay_small_however_much_a_layer_unpacks_to():
     """A hundred MiB of zeros take 100 KiB in a layer: they never are in memory at once."""
-    packed = gzip.compress(bytes(100 * archive.PIECE), 9)
+    packed = gzip.compress(bytes(100 * layers.PIECE), 9)
     sizes = [len(piece) for piece in Unpacker().feed(packed)]
-    assert sum(sizes) == 100 * archive.PIECE
-    assert max(sizes) <= archive.PIECE
+    assert sum(sizes) == 100 * layers.PIECE
+    assert max(sizes) <= layers.PIECE
 
 
 def test_zstd_is_unpacked_where_python_can(monkeypatch):
@@ -182,7 +182,7 @@ def test_zstd_is_unpacked_where_python_can(monkeypatch):
         needs_input = property(lambda self: not self._kept)
 
         def decompress(self, data, max_length=-1):
-            data = self._kept + data.removeprefix(archive.ZSTD)
+            data = self._kept + data.removeprefix(layers.ZSTD)
             piece = self._inner.decompress(data, max_length)
             self._kept = self._inner.unconsumed_tail
             return piece
@@ -191,12 +191,12 @@ def test_zstd_is_unpacked_where_python_can(monkeypatch):
     module.ZstdDecompressor, module.ZstdError = ZstdDecompressor, zlib.error
     monkeypatch.setitem(sys.modules, "compression", types.ModuleType("compression"))
     monkeypatch.setitem(sys.modules, "compression.zstd", module)
-    body = tar({"usr/bin/app": elf("amd64", 3 * archive.PIECE)})
-    packed = archive.ZSTD + zlib.compress(body)
+    body = tar({"usr/bin/app": elf("amd64", 3 * layers.PIECE)})
+    packed = layers.ZSTD + zlib.compress(body)
     assert unpack(packed) == body
     assert unpack(packed + packed, 100) == body + body
-    with pytest.raises(Unreadable, match="not zstd throughout"):
-        unpack(archive.ZSTD + b"\xff" * 50)
+    with pytest.raises(UnreadableLayer, match="not zstd throughout"):
+        unpack(layers.ZSTD + b"\xff" * 50)
 
 
 @settings(max_examples=60, deadline=None)
@@ -208,5 +208,5 @@ def test_no_bytes_raise_anything_else(garbage, seed):
     for each in garbage:
         body[places.randrange(len(body))] = each
     for data in (bytes(body), garbage):
-        with contextlib.suppress(Unreadable):
+        with contextlib.suppress(UnreadableLayer):
             read(unpack(data), 700)

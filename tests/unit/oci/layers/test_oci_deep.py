@@ -6,10 +6,10 @@ import pytest
 from image_parts import elf, layer, link, put_image, tar
 from scripted_registry import Answer, digest_of, encode
 
-from polyarch.oci.answer import Status
 from polyarch.oci.documents import DOCKER_SCHEMA1 as SCHEMA1
-from polyarch.oci.layers import deep
-from polyarch.oci.layers.deep import look_deeper
+from polyarch.oci.image import deep_inspection
+from polyarch.oci.image.deep_inspection import look_deeper
+from polyarch.oci.inspection import Status
 
 
 @pytest.fixture
@@ -243,26 +243,30 @@ class TestElf:
 
     async def test_no_more_than_the_limit_is_read_of_a_child(self, look, index, image, monkeypatch):
         """RG-049: at most 256 MiB compressed per child."""
-        assert deep.LAYERS_LIMIT == 256 * 2**20
-        monkeypatch.setattr(deep, "LAYERS_LIMIT", 3 * deep.MIB)
-        body = tar({"big": bytes(4 * deep.MIB), "app": elf("amd64")})
+        assert deep_inspection.LAYERS_LIMIT == 256 * 2**20
+        monkeypatch.setattr(deep_inspection, "LAYERS_LIMIT", 3 * deep_inspection.MIB)
+        body = tar({"big": bytes(4 * deep_inspection.MIB), "app": elf("amd64")})
         index({"linux/arm64": image("linux/arm64", body)})
         assert "not in the first 3 MiB of its layers" in (await look("elf")).warnings[0].message
-        small = layer({"big": bytes(4 * deep.MIB), "app": elf("amd64")})
+        small = layer({"big": bytes(4 * deep_inspection.MIB), "app": elf("amd64")})
         index({"linux/arm64": image("linux/arm64", small)}, "2")
         assert codes(await look("elf", "team/app:2")) == ["wrong-binary"]  # four MiB of zeros are small when compressed
 
     async def test_all_that_is_read_before_the_limit_is_looked_at(self, look, index, image, monkeypatch):
         """RG-049: what came last before it waits for its turn with what came first."""
-        monkeypatch.setattr(deep, "LAYERS_LIMIT", deep.MIB)
-        monkeypatch.setattr(deep, "STEP", 8 * deep.MIB)
-        body = tar({"small": bytes(deep.MIB // 2), "app": elf("amd64"), "big": bytes(4 * deep.MIB)})
+        monkeypatch.setattr(deep_inspection, "LAYERS_LIMIT", deep_inspection.MIB)
+        monkeypatch.setattr(deep_inspection, "STEP", 8 * deep_inspection.MIB)
+        body = tar(
+            {"small": bytes(deep_inspection.MIB // 2), "app": elf("amd64"), "big": bytes(4 * deep_inspection.MIB)}
+        )
         index({"linux/arm64": image("linux/arm64", body)})
         assert codes(await look("elf")) == ["wrong-binary"]
 
     async def test_a_layer_that_unpacks_without_end_is_given_up(self, look, index, image, monkeypatch):
-        monkeypatch.setattr(deep, "UNPACKED_LIMIT", 2 * deep.MIB)
-        index({"linux/arm64": image("linux/arm64", layer({"big": bytes(4 * deep.MIB), "app": elf("amd64")}))})
+        monkeypatch.setattr(deep_inspection, "UNPACKED_LIMIT", 2 * deep_inspection.MIB)
+        index(
+            {"linux/arm64": image("linux/arm64", layer({"big": bytes(4 * deep_inspection.MIB), "app": elf("amd64")}))}
+        )
         assert "unpack to more than 2 MiB" in (await look("elf")).warnings[0].message
 
     async def test_a_layer_that_breaks_off_is_read_again(self, look, index, image, registry):

@@ -6,9 +6,9 @@ import pytest
 from image_parts import FOLDER, elf, hard_link, link, tar
 
 from polyarch.oci.documents import ContentError
-from polyarch.oci.layers import program
-from polyarch.oci.layers.archive import ArchiveReader, Member
-from polyarch.oci.layers.program import Search, Start, Unfound, read_start
+from polyarch.oci.image import entrypoint
+from polyarch.oci.image.entrypoint import Entrypoint, ProgramNotFound, ProgramSearch, read_entrypoint
+from polyarch.oci.image.layers import ArchiveReader, Member
 
 APP = elf("arm64")
 OTHER = elf("amd64")
@@ -16,12 +16,12 @@ OTHER = elf("amd64")
 
 def start(*command, path="/usr/bin:/bin", folder="/", **config):
     settings = {"Entrypoint": list(command), "Env": [f"PATH={path}"], "WorkingDir": folder, **config}
-    return read_start(json.dumps({"config": settings}).encode())
+    return read_entrypoint(json.dumps({"config": settings}).encode())
 
 
 def find(wanted, *layers):
     """The program in layers given from the top down, and how many of them were read for it."""
-    search = Search(wanted)
+    search = ProgramSearch(wanted)
     for number, members in enumerate(layers, start=1):
         search.begin_layer()
         for member in ArchiveReader().feed(tar(members)):
@@ -41,19 +41,19 @@ def path_of(wanted, *layers):
 class TestStart:
     def test_the_entry_point_comes_before_the_command(self):
         """RG-049: the first element of Entrypoint, else of Cmd."""
-        assert read_start(b'{"config":{"Entrypoint":["/a","b"],"Cmd":["/c"]}}').command == "/a"
-        assert read_start(b'{"config":{"Entrypoint":null,"Cmd":["/c"]}}').command == "/c"
-        assert read_start(b'{"config":{"Entrypoint":[],"Cmd":["/c"]}}').command == "/c"
+        assert read_entrypoint(b'{"config":{"Entrypoint":["/a","b"],"Cmd":["/c"]}}').command == "/a"
+        assert read_entrypoint(b'{"config":{"Entrypoint":null,"Cmd":["/c"]}}').command == "/c"
+        assert read_entrypoint(b'{"config":{"Entrypoint":[],"Cmd":["/c"]}}').command == "/c"
 
     @pytest.mark.parametrize("config", [b"{}", b'{"config":null}', b'{"config":{}}', b'{"config":{"Cmd":[""]}}'])
     def test_an_image_may_start_nothing(self, config):
-        with pytest.raises(Unfound, match="names no program"):
-            read_start(config)
+        with pytest.raises(ProgramNotFound, match="names no program"):
+            read_entrypoint(config)
 
     def test_a_word_without_a_slash_is_looked_for_in_the_path(self):
         assert start("nginx", path="/usr/sbin::/opt").paths == ("usr/sbin/nginx", "opt/nginx")
-        assert Start("sh", tuple(program.DEFAULT_PATH.split(":")), "/").paths[-1] == "bin/sh"
-        assert read_start(b'{"config":{"Cmd":["sh"]}}').paths[0] == "usr/local/sbin/sh"
+        assert Entrypoint("sh", tuple(entrypoint.DEFAULT_PATH.split(":")), "/").paths[-1] == "bin/sh"
+        assert read_entrypoint(b'{"config":{"Cmd":["sh"]}}').paths[0] == "usr/local/sbin/sh"
 
     def test_a_relative_word_is_below_the_working_folder(self):
         assert start("./run", folder="/srv/app").paths == ("srv/app/run",)
@@ -62,12 +62,12 @@ class TestStart:
 
     def test_the_last_path_of_the_environment_counts(self):
         config = {"config": {"Cmd": ["x"], "Env": ["A=b", "PATH=/one", "PATH=/two"]}}
-        assert read_start(json.dumps(config).encode()).paths == ("two/x",)
+        assert read_entrypoint(json.dumps(config).encode()).paths == ("two/x",)
 
     @pytest.mark.parametrize("config", [b"[]", b'{"config":{"Cmd":"sh"}}', b'{"config":{"Cmd":[1]}}', b"x"])
     def test_a_config_of_another_shape_is_malformed(self, config):
         with pytest.raises(ContentError, match="malformed"):
-            read_start(config)
+            read_entrypoint(config)
 
 
 class TestSearch:
@@ -110,17 +110,17 @@ class TestSearch:
 
     @pytest.mark.parametrize("line", [b"#!\n", b"#!sh\n", b"#!\0\n"])
     def test_a_script_without_a_usable_interpreter_is_left_unchecked(self, line):
-        with pytest.raises(Unfound, match="script without a usable"):
+        with pytest.raises(ProgramNotFound, match="script without a usable"):
             find(start("/run"), {"run": line})
 
     def test_a_script_for_a_script_is_left_unchecked(self):
-        with pytest.raises(Unfound, match="script"):
+        with pytest.raises(ProgramNotFound, match="script"):
             find(start("/run"), {"run": b"#!/other\n", "other": b"#!/bin/sh\n", "bin/sh": APP})
 
     def test_a_removed_file_is_not_there_whatever_is_below(self):
         """Whiteouts of the image specification: a file, a folder above it, and all that was in a folder."""
         for removal in ("usr/bin/.wh.app", "usr/.wh.bin", ".wh.usr", "usr/bin/.wh..wh..opq"):
-            with pytest.raises(Unfound, match="in none of its layers"):
+            with pytest.raises(ProgramNotFound, match="in none of its layers"):
                 find(start("/usr/bin/app"), {removal: b""}, {"usr/bin/app": OTHER})
 
     def test_a_removal_hides_what_is_below_it_only(self):
@@ -131,21 +131,21 @@ class TestSearch:
         """RG-049: ≤ 8 steps; a circle ends there too."""
         chain = {f"l{number}": link(f"/l{number + 1}") for number in range(8)}
         assert path_of(start("/l0"), {**chain, "l8": APP}) == "/l8"
-        with pytest.raises(Unfound, match="more than 8 links"):
+        with pytest.raises(ProgramNotFound, match="more than 8 links"):
             find(start("/l0"), {**chain, "l8": link("/l9"), "l9": APP})
-        with pytest.raises(Unfound, match="more than 8 links"):
+        with pytest.raises(ProgramNotFound, match="more than 8 links"):
             find(start("/a"), {"a": link("b"), "b": link("a")})
 
     def test_what_is_in_no_layer_is_said_to_be_missing(self):
-        with pytest.raises(Unfound, match="app is in none of its layers"):
+        with pytest.raises(ProgramNotFound, match="app is in none of its layers"):
             find(start("app"), {"usr/bin/apps": APP}, {})
 
     def test_a_folder_is_no_program(self):
-        with pytest.raises(Unfound):
+        with pytest.raises(ProgramNotFound):
             find(start("/app"), {"app/": FOLDER})
 
     def test_a_layer_that_is_read_again_leaves_nothing_behind(self):
-        search = Search(start("/app"))
+        search = ProgramSearch(start("/app"))
         search.begin_layer()
         search.add(Member("bin", "link", target="/nowhere"))
         search.restart_layer()
@@ -153,6 +153,6 @@ class TestSearch:
         assert search.add(Member("app", "file", executable=True, head=APP)).path == "/app"
 
     def test_an_image_of_endless_names_is_given_up(self, monkeypatch):
-        monkeypatch.setattr(program, "MAX_NAMES", 10)
-        with pytest.raises(Unfound, match="more than 10 programs and links"):
+        monkeypatch.setattr(entrypoint, "MAX_NAMES", 10)
+        with pytest.raises(ProgramNotFound, match="more than 10 programs and links"):
             find(start("/app"), {f"f{number}": b"x" for number in range(11)})

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from polyarch.oci.mirrors.sources import Blocked, ClientCertificate, Configuration, InvalidConfiguration, Tls, sources
+from polyarch.oci.mirrors.hosts_toml import ClientCertificate, Tls
+from polyarch.oci.mirrors.sources import Blocked, Configuration, InvalidConfiguration, sources
 from polyarch.oci.reference import parse
 
 DIGEST = f"sha256:{'a' * 64}"

@@ -2,9 +2,8 @@
 
 import pytest
 
-from polyarch.oci.answer import Inspection, InspectionError, Status
-from polyarch.oci.mirrors.short_names import candidates, search
-from polyarch.oci.mirrors.sources import Configuration
+from polyarch.oci.inspection import Inspection, InspectionError, Status
+from polyarch.oci.mirrors.sources import Configuration, candidates, search
 from polyarch.oci.reference import InvalidReference, parse
 
 DIGEST = "sha256:" + "a" * 64

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from polyarch.oci.mirrors.sources import Blocked, Configuration, InvalidConfiguration, Source, sources
+from polyarch.oci.mirrors.sources import Blocked, Configuration, InvalidConfiguration, PullSource, sources
 from polyarch.oci.reference import parse
 
 DIGEST = f"sha256:{'a' * 64}"
@@ -31,7 +31,7 @@ def places(image: str, configuration: Configuration) -> list[str]:
     return [shown(source) for source in sources(parse(image), configuration)]
 
 
-def shown(source: Source) -> str:
+def shown(source: PullSource) -> str:
     selector = f"@{source.digest[:8]}" if source.digest else f":{source.tag}"
     signs = ("+" if source.mirror else "") + ("!" if source.insecure else "")
     return f"{signs}{source.base_url.removeprefix('https://')}/{source.repository}{selector}"

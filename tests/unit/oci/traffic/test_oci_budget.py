@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyarch.oci.traffic.budget import Budget
+from polyarch.oci.traffic.concurrency import SingleFlight
+from polyarch.oci.traffic.exchange import TimeBudget
 from polyarch.oci.traffic.failures import clean, read_errors
-from polyarch.oci.traffic.flights import Flights
 
 
 @pytest.fixture
 def budget(clock):
-    return Budget(clock, seconds=10.0, max_wait=60.0)
+    return TimeBudget(clock, seconds=10.0, max_wait=60.0)
 
 
 def test_only_work_counts(budget, clock):
@@ -60,7 +60,7 @@ async def test_pauses_add_up(budget, clock):
 
 
 async def test_closing_ends_flights_and_tells_who_waits():
-    flights, ended = Flights(), []
+    flights, ended = SingleFlight(), []
 
     async def fly():
         try:
@@ -80,7 +80,7 @@ async def test_closing_ends_flights_and_tells_who_waits():
 
 async def test_a_flight_lasts_as_long_as_somebody_waits_for_it():
     """PL-810, RG-052."""
-    flights, ended = Flights(), []
+    flights, ended = SingleFlight(), []
 
     async def fly():
         try:
@@ -102,7 +102,7 @@ async def test_a_flight_lasts_as_long_as_somebody_waits_for_it():
 
 async def test_a_flight_that_has_just_landed_takes_nobody_on_board():
     """Whoever finds that its result is too old for him asks again, and would be given it for ever without a pause."""
-    flights, flown = Flights(), []
+    flights, flown = SingleFlight(), []
 
     async def fly():
         flown.append(True)
@@ -118,7 +118,7 @@ async def test_a_flight_that_has_just_landed_takes_nobody_on_board():
 
 
 async def test_a_failure_reaches_all_who_wait_and_nobody_later():
-    flights, flown = Flights(), []
+    flights, flown = SingleFlight(), []
 
     async def fly():
         flown.append(True)

@@ -5,18 +5,18 @@ from collections import Counter
 
 import pytest
 
-from polyarch.oci.answer import Status
-from polyarch.oci.traffic import channels
-from polyarch.oci.traffic.channels import Channels
-from polyarch.oci.transport.http import AiohttpTransport
-from polyarch.oci.transport.proxies import Proxies
-from polyarch.oci.transport.seam import NO_TLS, Tls, TransportError
-from polyarch.oci.transport.tls import Channel, Trust, TrustSettings
+from polyarch.oci.inspection import Status
+from polyarch.oci.mirrors.hosts_toml import Tls
+from polyarch.oci.traffic import exchange
+from polyarch.oci.traffic.exchange import KnownModes
+from polyarch.oci.transport.http import AiohttpTransport, Proxies
+from polyarch.oci.transport.interface import NO_TLS, TransportError
+from polyarch.oci.transport.tls import TransportMode, TrustSettings, TrustStore
 
 HOST = "r.example"
-INSECURE = (Channel.VERIFIED, Channel.UNVERIFIED, Channel.PLAIN)
-SKIPPING = (Channel.UNVERIFIED, Channel.PLAIN)
-TLS_ONLY = (Channel.VERIFIED, Channel.UNVERIFIED)
+INSECURE = (TransportMode.VERIFIED, TransportMode.UNVERIFIED, TransportMode.PLAIN)
+SKIPPING = (TransportMode.UNVERIFIED, TransportMode.PLAIN)
+TLS_ONLY = (TransportMode.VERIFIED, TransportMode.UNVERIFIED)
 
 
 async def order(known, *, allowed=INSECURE, host=HOST, tls=NO_TLS):
@@ -32,14 +32,14 @@ async def find(known, channel, *, allowed=INSECURE, tls=NO_TLS):
 
 class TestWhatWasFound:
     async def test_is_used_again_by_the_same_host_only(self):
-        known = Channels()
-        await find(known, Channel.PLAIN)
-        assert await order(known) == (Channel.PLAIN,)
+        known = KnownModes()
+        await find(known, TransportMode.PLAIN)
+        assert await order(known) == (TransportMode.PLAIN,)
         assert await order(known, host="r.example:5000") == INSECURE
 
     async def test_is_forgotten_once_it_fails(self):
-        known = Channels()
-        await find(known, Channel.PLAIN)
+        known = KnownModes()
+        await find(known, TransportMode.PLAIN)
         async with known.search(HOST, NO_TLS, INSECURE) as search:
             search.lost()
         assert await order(known) == INSECURE
@@ -47,29 +47,33 @@ class TestWhatWasFound:
     @pytest.mark.parametrize(
         ("allowed", "found", "stricter", "expected"),
         [
-            pytest.param(INSECURE, Channel.PLAIN, (Channel.VERIFIED,), (Channel.VERIFIED,), id="secure-source"),
-            pytest.param(INSECURE, Channel.PLAIN, TLS_ONLY, TLS_ONLY, id="its-token-endpoint"),
-            pytest.param(INSECURE, Channel.UNVERIFIED, TLS_ONLY, (Channel.UNVERIFIED,), id="verified-was-tried"),
-            pytest.param(SKIPPING, Channel.UNVERIFIED, INSECURE, INSECURE, id="verified-was-not-tried"),
-            pytest.param(SKIPPING, Channel.PLAIN, INSECURE, INSECURE, id="verified-was-not-tried-before-plain"),
-            pytest.param(INSECURE, Channel.PLAIN, SKIPPING, (Channel.PLAIN,), id="less-is-asked"),
+            pytest.param(
+                INSECURE, TransportMode.PLAIN, (TransportMode.VERIFIED,), (TransportMode.VERIFIED,), id="secure-source"
+            ),
+            pytest.param(INSECURE, TransportMode.PLAIN, TLS_ONLY, TLS_ONLY, id="its-token-endpoint"),
+            pytest.param(
+                INSECURE, TransportMode.UNVERIFIED, TLS_ONLY, (TransportMode.UNVERIFIED,), id="verified-was-tried"
+            ),
+            pytest.param(SKIPPING, TransportMode.UNVERIFIED, INSECURE, INSECURE, id="verified-was-not-tried"),
+            pytest.param(SKIPPING, TransportMode.PLAIN, INSECURE, INSECURE, id="verified-was-not-tried-before-plain"),
+            pytest.param(INSECURE, TransportMode.PLAIN, SKIPPING, (TransportMode.PLAIN,), id="less-is-asked"),
         ],
     )
     async def test_is_used_where_every_safer_channel_had_failed(self, allowed, found, stricter, expected):
-        known = Channels()
+        known = KnownModes()
         await find(known, found, allowed=allowed)
         assert await order(known, allowed=stricter) == expected
 
     async def test_is_used_with_the_same_certificates_only(self):
-        known = Channels()
-        await find(known, Channel.UNVERIFIED, tls=Tls(ca=("a.crt",)))
+        known = KnownModes()
+        await find(known, TransportMode.UNVERIFIED, tls=Tls(ca=("a.crt",)))
         assert await order(known, tls=Tls(ca=("b.crt",))) == INSECURE
 
 
 class TestWaiting:
     @pytest.fixture
     def known(self):
-        return Channels()
+        return KnownModes()
 
     @pytest.fixture
     async def searching(self, known):
@@ -105,8 +109,8 @@ class TestWaiting:
 
     async def test_others_use_what_the_first_finds(self, known, searching):
         tasks = await self.waiting(known)
-        await searching(Channel.PLAIN)
-        assert await asyncio.gather(*tasks) == [(Channel.PLAIN,)] * 3
+        await searching(TransportMode.PLAIN)
+        assert await asyncio.gather(*tasks) == [(TransportMode.PLAIN,)] * 3
 
     async def test_a_search_that_fails_leaves_the_others_to_search_themselves(self, known, searching):
         tasks = await self.waiting(known)
@@ -121,17 +125,17 @@ class TestWaiting:
     async def test_who_is_cancelled_while_waiting_harms_nobody(self, known, searching):
         first, *others = await self.waiting(known)
         first.cancel()
-        await searching(Channel.PLAIN)
-        assert await asyncio.gather(*others) == [(Channel.PLAIN,)] * 2
+        await searching(TransportMode.PLAIN)
+        assert await asyncio.gather(*others) == [(TransportMode.PLAIN,)] * 2
 
     async def test_nobody_waits_for_a_slow_search_for_long(self, known, searching, monkeypatch):
-        monkeypatch.setattr(channels, "LONGEST_WAIT", 0.0)
+        monkeypatch.setattr(exchange, "LONGEST_WAIT", 0.0)
         assert await order(known) == INSECURE
-        await searching(Channel.PLAIN)
-        assert await order(known) == (Channel.PLAIN,)
+        await searching(TransportMode.PLAIN)
+        assert await order(known) == (TransportMode.PLAIN,)
 
     async def test_a_source_with_one_channel_waits_for_nobody(self, known, searching):
-        assert await order(known, allowed=(Channel.VERIFIED,)) == (Channel.VERIFIED,)
+        assert await order(known, allowed=(TransportMode.VERIFIED,)) == (TransportMode.VERIFIED,)
 
 
 class Watched:
@@ -151,7 +155,7 @@ class Watched:
 
 async def test_a_hundred_images_at_a_plain_registry_cost_two_handshakes(registry, make_inspector, ref, stack):
     """What a user waited for: each image of a plain registry began with handshakes that cannot succeed."""
-    watched = Watched(AiohttpTransport(trust=Trust(TrustSettings(system=False)), proxies=Proxies({})))
+    watched = Watched(AiohttpTransport(trust=TrustStore(TrustSettings(system=False)), proxies=Proxies({})))
     stack.push_async_callback(watched.close)
     for number in range(100):
         registry.push_index(f"team/app{number}", "1", "linux/amd64", "linux/arm64")

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from polyarch.oci.traffic.line import Line, LineFull, Urgency
+from polyarch.oci.traffic.concurrency import QueueFull, RequestPriority, RequestQueue
 
 
 async def served(line, *entrants):
@@ -16,7 +16,7 @@ async def served(line, *entrants):
         order.append(name)
         line.leave()
 
-    await line.enter(Urgency.MANIFEST)
+    await line.enter(RequestPriority.MANIFEST)
     tasks = []
     for name, urgency, tenant in entrants:
         tasks.append(asyncio.create_task(entrant(name, urgency, tenant)))
@@ -28,24 +28,27 @@ async def served(line, *entrants):
 
 async def test_manifests_go_before_blobs_however_long_those_wait():
     order = await served(
-        Line(1), ("blob", Urgency.BLOB, ""), ("first", Urgency.MANIFEST, ""), ("second", Urgency.MANIFEST, "")
+        RequestQueue(1),
+        ("blob", RequestPriority.BLOB, ""),
+        ("first", RequestPriority.MANIFEST, ""),
+        ("second", RequestPriority.MANIFEST, ""),
     )
     assert order == ["first", "second", "blob"]
 
 
 async def test_tenants_take_turns():
     """PL-851: a tenant with many requests cannot starve one with few."""
-    entrants = [(f"a{number}", Urgency.MANIFEST, "a") for number in range(3)]
-    entrants += [(f"b{number}", Urgency.MANIFEST, "b") for number in range(2)]
-    assert await served(Line(1), *entrants) == ["a0", "b0", "a1", "b1", "a2"]
+    entrants = [(f"a{number}", RequestPriority.MANIFEST, "a") for number in range(3)]
+    entrants += [(f"b{number}", RequestPriority.MANIFEST, "b") for number in range(2)]
+    assert await served(RequestQueue(1), *entrants) == ["a0", "b0", "a1", "b1", "a2"]
 
 
 async def test_no_more_than_its_slots_are_used_at_a_time():
-    line, running, most = Line(3), 0, 0
+    line, running, most = RequestQueue(3), 0, 0
 
     async def work():
         nonlocal running, most
-        await line.enter(Urgency.MANIFEST)
+        await line.enter(RequestPriority.MANIFEST)
         running += 1
         most = max(most, running)
         await asyncio.sleep(0)
@@ -58,13 +61,13 @@ async def test_no_more_than_its_slots_are_used_at_a_time():
 
 async def test_a_tenant_has_so_many_waiting_and_no_more():
     """PL-851: at most 64 (here 2) waiting; the others do not mind."""
-    line = Line(1, per_tenant=2)
-    await line.enter(Urgency.MANIFEST, "a")
-    waiting = [asyncio.create_task(line.enter(Urgency.MANIFEST, "a")) for _ in range(2)]
+    line = RequestQueue(1, per_tenant=2)
+    await line.enter(RequestPriority.MANIFEST, "a")
+    waiting = [asyncio.create_task(line.enter(RequestPriority.MANIFEST, "a")) for _ in range(2)]
     await asyncio.sleep(0)
-    with pytest.raises(LineFull):
-        await line.enter(Urgency.BLOB, "a")
-    other = asyncio.create_task(line.enter(Urgency.MANIFEST, "b"))
+    with pytest.raises(QueueFull):
+        await line.enter(RequestPriority.BLOB, "a")
+    other = asyncio.create_task(line.enter(RequestPriority.MANIFEST, "b"))
     await asyncio.sleep(0)
     assert line.length == 3
     for _ in range(4):
@@ -75,15 +78,15 @@ async def test_a_tenant_has_so_many_waiting_and_no_more():
 
 async def test_all_tenants_together_have_so_many_waiting_and_no_more():
     """PL-854, PL-851: and who takes most of the line leaves as much to the others as it has."""
-    line = Line(1, waiting=8)
-    await line.enter(Urgency.MANIFEST)
+    line = RequestQueue(1, waiting=8)
+    await line.enter(RequestPriority.MANIFEST)
     waiting = []
     for tenant in ("loud", *"abcdefg"):
         for _ in range(8):
-            waiting.append(asyncio.create_task(line.enter(Urgency.MANIFEST, tenant)))
+            waiting.append(asyncio.create_task(line.enter(RequestPriority.MANIFEST, tenant)))
             await asyncio.sleep(0)
     refused = [each for each in waiting if each.done()]
-    assert all(isinstance(each.exception(), LineFull) for each in refused)
+    assert all(isinstance(each.exception(), QueueFull) for each in refused)
     assert line.length == 8 == len(waiting) - len(refused)
     assert [each.done() for each in waiting[:8]] == [False] * 4 + [True] * 4
     for each in waiting:
@@ -93,10 +96,10 @@ async def test_all_tenants_together_have_so_many_waiting_and_no_more():
 
 
 async def test_a_waiter_that_is_cancelled_loses_no_slot():
-    line = Line(1)
-    await line.enter(Urgency.MANIFEST)
-    gone = asyncio.create_task(line.enter(Urgency.MANIFEST))
-    stays = asyncio.create_task(line.enter(Urgency.MANIFEST))
+    line = RequestQueue(1)
+    await line.enter(RequestPriority.MANIFEST)
+    gone = asyncio.create_task(line.enter(RequestPriority.MANIFEST))
+    stays = asyncio.create_task(line.enter(RequestPriority.MANIFEST))
     await asyncio.sleep(0)
     gone.cancel()
     await asyncio.wait([gone])
@@ -108,10 +111,10 @@ async def test_a_waiter_that_is_cancelled_loses_no_slot():
 
 
 async def test_a_waiter_cancelled_in_the_turn_in_which_it_was_served_passes_the_slot_on():
-    line = Line(1)
-    await line.enter(Urgency.MANIFEST)
-    gone = asyncio.create_task(line.enter(Urgency.MANIFEST))
-    stays = asyncio.create_task(line.enter(Urgency.MANIFEST))
+    line = RequestQueue(1)
+    await line.enter(RequestPriority.MANIFEST)
+    gone = asyncio.create_task(line.enter(RequestPriority.MANIFEST))
+    stays = asyncio.create_task(line.enter(RequestPriority.MANIFEST))
     await asyncio.sleep(0)
     line.leave()  # hands the slot to the first
     gone.cancel()
@@ -123,9 +126,9 @@ async def test_a_waiter_cancelled_in_the_turn_in_which_it_was_served_passes_the_
 
 
 async def test_a_slot_given_back_in_the_turn_of_a_cancellation_is_not_lost():
-    line = Line(1)
-    await line.enter(Urgency.MANIFEST)
-    gone = asyncio.create_task(line.enter(Urgency.MANIFEST))
+    line = RequestQueue(1)
+    await line.enter(RequestPriority.MANIFEST)
+    gone = asyncio.create_task(line.enter(RequestPriority.MANIFEST))
     await asyncio.sleep(0)
     gone.cancel()  # still in line until it runs again
     line.leave()

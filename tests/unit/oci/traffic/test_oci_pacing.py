@@ -7,22 +7,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polyarch.oci.settings import InspectorSettings
-from polyarch.oci.traffic.pacing import (
+from polyarch.oci.traffic.rate_limiter import (
     ACCOUNTS_KEPT,
     HOSTS_KEPT,
-    Pacing,
     RateLimit,
+    RegistryRateLimiter,
     parse_rate_limit,
     parse_retry_after,
 )
-from polyarch.oci.transport.seam import Headers
+from polyarch.oci.transport.interface import Headers
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture
 def pacing(clock):
-    return Pacing(clock, InspectorSettings(reserve=10))
+    return RegistryRateLimiter(clock, InspectorSettings(reserve=10))
 
 
 class TestRetryAfter:
@@ -127,7 +127,7 @@ class TestRateLimits:
         assert pacing.obstacle(host, charged=True, account="account-999") is not None
 
     def test_without_a_reserve_all_of_it_is_used(self, clock):
-        pacing = Pacing(clock, InspectorSettings())
+        pacing = RegistryRateLimiter(clock, InspectorSettings())
         assert pacing.obstacle(self.told(pacing, 0), charged=True) is None
 
 

@@ -8,8 +8,8 @@ from polyarch.oci.transport.addresses import (
     NAMED,
     AddressClass,
     AddressPolicy,
+    HostProvenance,
     InvalidSetting,
-    Reach,
     classify,
     embedded,
     is_loopback_host,
@@ -81,7 +81,9 @@ def test_every_address_has_its_class(address: str, expected: AddressClass) -> No
     assert classify(ipaddress.ip_address(address)) is expected
 
 
-SERVER_OF = {registry: Reach(named=False, registry=registry) for registry in (PUBLIC, PRIVATE, LOOPBACK, NEVER, None)}
+SERVER_OF = {
+    registry: HostProvenance(named=False, registry=registry) for registry in (PUBLIC, PRIVATE, LOOPBACK, NEVER, None)
+}
 EXAMPLES = {PUBLIC: "1.1.1.1", PRIVATE: "10.0.0.1", LOOPBACK: "127.0.0.1", NEVER: "169.254.169.254"}
 TABLE = [
     # mode, who named the host, what may be reached
@@ -106,7 +108,7 @@ TABLE = [
     TABLE,
     ids=[f"{mode}: named by {'the user' if reach.named else f'a {reach.registry} server'}" for mode, reach, _ in TABLE],
 )
-def test_who_may_be_reached(mode: str, reach: Reach, allowed: set[AddressClass]) -> None:
+def test_who_may_be_reached(mode: str, reach: HostProvenance, allowed: set[AddressClass]) -> None:
     """RG-103, the whole table."""
     policy = AddressPolicy.of("cluster" if mode == "cluster" else "cli")
     reached = {each for each, address in EXAMPLES.items() if policy.check(address, host="h", reach=reach) is None}
@@ -115,7 +117,7 @@ def test_who_may_be_reached(mode: str, reach: Reach, allowed: set[AddressClass])
 
 @pytest.mark.parametrize("address", EXAMPLES.values(), ids=[str(each) for each in EXAMPLES])
 @pytest.mark.parametrize("reach", [NAMED, SERVER_OF[PUBLIC]], ids=["user", "server"])
-def test_what_is_allowed_or_denied_by_name_does_not_depend_on_its_class(address: str, reach: Reach) -> None:
+def test_what_is_allowed_or_denied_by_name_does_not_depend_on_its_class(address: str, reach: HostProvenance) -> None:
     """RG-103: allow_addresses, deny_addresses; deny wins."""
     allow = AddressPolicy.of("cluster", allow=[address])
     deny = AddressPolicy.of("cluster", allow=[address], deny=["0.0.0.0/0"])

@@ -3,7 +3,7 @@
 import pytest
 
 from polyarch.oci.transport.addresses import InvalidSetting
-from polyarch.oci.transport.proxies import Proxy, of_environment
+from polyarch.oci.transport.http import Proxy, of_environment
 
 MARKER = "s3cr3t-marker"
 

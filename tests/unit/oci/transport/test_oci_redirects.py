@@ -2,13 +2,16 @@
 
 import pytest
 
-from polyarch.oci.transport.addresses import NAMED, AddressClass, AddressPolicy, Reach
-from polyarch.oci.transport.redirects import (
-    Asked,
+from polyarch.oci.transport.addresses import (
+    NAMED,
+    AddressClass,
+    AddressPolicy,
+    HostProvenance,
     Origin,
     Redirect,
-    Refusal,
+    RedirectRequest,
     RegistryServer,
+    UrlRejected,
     check_realm,
     check_redirect,
     origin_of,
@@ -18,7 +21,7 @@ from polyarch.oci.transport.redirects import (
 PUBLIC = RegistryServer("https://r.example/v2/", AddressClass.PUBLIC)
 PLAIN = RegistryServer("http://r.example:5000/v2/", AddressClass.PRIVATE)
 POLICY = AddressPolicy.of("cli")
-BY_PUBLIC = Reach(named=False, registry=AddressClass.PUBLIC)
+BY_PUBLIC = HostProvenance(named=False, registry=AddressClass.PUBLIC)
 
 
 @pytest.mark.parametrize(
@@ -28,13 +31,13 @@ BY_PUBLIC = Reach(named=False, registry=AddressClass.PUBLIC)
         ("https://r.example/token", PUBLIC, NAMED),
         ("https://R.Example:443/token", PUBLIC, NAMED),
         ("https://r.example:8443/token", PUBLIC, BY_PUBLIC),
-        ("http://auth.example/token", PLAIN, Reach(named=False, registry=AddressClass.PRIVATE)),
+        ("http://auth.example/token", PLAIN, HostProvenance(named=False, registry=AddressClass.PRIVATE)),
         ("http://r.example:5000/token", PLAIN, NAMED),
-        ("https://auth.example/token", PLAIN, Reach(named=False, registry=AddressClass.PRIVATE)),
+        ("https://auth.example/token", PLAIN, HostProvenance(named=False, registry=AddressClass.PRIVATE)),
         ("https://1.1.1.1/token", PUBLIC, BY_PUBLIC),
     ],
 )
-def test_a_realm_may_be_asked_on_the_word_of(realm: str, registry: RegistryServer, reach: Reach) -> None:
+def test_a_realm_may_be_asked_on_the_word_of(realm: str, registry: RegistryServer, reach: HostProvenance) -> None:
     """RG-104, RG-103: the user's word for the registry's own host and port, else the server's."""
     assert check_realm(realm, registry, POLICY) == reach
 
@@ -67,7 +70,7 @@ UNUSABLE = {
 def test_an_unusable_realm_counts_as_absent(realm: str) -> None:
     """RG-104."""
     refused = check_realm(realm, PUBLIC, POLICY)
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, UrlRejected)
     assert refused.code == "unusable-realm"
 
 
@@ -75,19 +78,19 @@ def test_an_unusable_realm_counts_as_absent(realm: str) -> None:
 def test_a_realm_at_a_forbidden_address_is_refused(host: str) -> None:
     """RG-104."""
     refused = check_realm(f"https://{host}/token", PUBLIC, POLICY)
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, UrlRejected)
     assert refused.code == "refused-address"
     assert host in refused.message
 
 
 def test_a_realm_at_a_private_address_is_for_private_registries() -> None:
     """RG-103."""
-    assert isinstance(check_realm("https://10.0.0.2/t", PLAIN, POLICY), Reach)
+    assert isinstance(check_realm("https://10.0.0.2/t", PLAIN, POLICY), HostProvenance)
     registry = RegistryServer("https://10.0.0.1:5000", AddressClass.PRIVATE)
     assert check_realm("https://10.0.0.1:5000/t", registry, POLICY) == NAMED
 
 
-HERE = Asked("https://r.example/v2/x/blobs/sha256:1")
+HERE = RedirectRequest("https://r.example/v2/x/blobs/sha256:1")
 
 
 @pytest.mark.parametrize(
@@ -104,14 +107,14 @@ HERE = Asked("https://r.example/v2/x/blobs/sha256:1")
         ("/a b|ü", "https://r.example/a%20b%7C%C3%BC", NAMED, True),
     ],
 )
-def test_a_redirect_is_followed(location: str, url: str, reach: Reach, keeps: bool) -> None:
+def test_a_redirect_is_followed(location: str, url: str, reach: HostProvenance, keeps: bool) -> None:
     """RG-105: the URL as the server wrote it, without Authorization at another origin."""
     assert check_redirect(location, HERE, PUBLIC, POLICY) == Redirect(url, reach, keeps)
 
 
 def test_from_http_to_https_is_another_origin() -> None:
     """RG-105: allowed, and the header stays behind."""
-    asked = Asked("http://r.example:5000/v2/x")
+    asked = RedirectRequest("http://r.example:5000/v2/x")
     found = check_redirect("https://r.example:5000/v2/x", asked, PLAIN, POLICY)
     assert isinstance(found, Redirect)
     assert found.keep_authorization is False
@@ -121,14 +124,14 @@ REFUSED = {
     "from https to http": ("http://r.example/x", HERE, "from https://r.example to http://r.example: it leaves https"),
     "the sixth": (
         "https://cdn.example/x",
-        Asked(HERE.url, redirects=5),
+        RedirectRequest(HERE.url, redirects=5),
         "from https://r.example to https://cdn.example: there were 5 already",
     ),
-    "a POST": ("/x", Asked(HERE.url, method="POST"), "a POST request is not repeated elsewhere"),
-    "a PUT": ("/x", Asked(HERE.url, method="PUT"), "a PUT request is not repeated elsewhere"),
+    "a POST": ("/x", RedirectRequest(HERE.url, method="POST"), "a POST request is not repeated elsewhere"),
+    "a PUT": ("/x", RedirectRequest(HERE.url, method="PUT"), "a PUT request is not repeated elsewhere"),
     "a token request to another origin": (
         "https://auth.example/token",
-        Asked("https://r.example/token", token=True),
+        RedirectRequest("https://r.example/token", token=True),
         "from https://r.example to https://auth.example: a token request stays within its origin",
     ),
     "another scheme": ("ftp://r.example/x", HERE, "something that is no http or https URL"),
@@ -141,10 +144,10 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("location", "asked", "text"), REFUSED.values(), ids=REFUSED.keys())
-def test_a_redirect_is_refused_with_both_origins(location: str, asked: Asked, text: str) -> None:
+def test_a_redirect_is_refused_with_both_origins(location: str, asked: RedirectRequest, text: str) -> None:
     """RG-105."""
     refused = check_redirect(location, asked, PUBLIC, POLICY)
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, UrlRejected)
     assert refused.code == "refused-redirect"
     assert text in refused.message
     assert "password" not in refused.message
@@ -152,15 +155,17 @@ def test_a_redirect_is_refused_with_both_origins(location: str, asked: Asked, te
 
 def test_head_and_the_fifth_redirect_are_followed() -> None:
     """RG-105."""
-    asked = Asked(HERE.url, method="HEAD", redirects=4)
+    asked = RedirectRequest(HERE.url, method="HEAD", redirects=4)
     assert isinstance(check_redirect("/x", asked, PUBLIC, POLICY), Redirect)
-    assert isinstance(check_redirect("/x", Asked("https://r.example/t", token=True), PUBLIC, POLICY), Redirect)
+    assert isinstance(
+        check_redirect("/x", RedirectRequest("https://r.example/t", token=True), PUBLIC, POLICY), Redirect
+    )
 
 
 def test_a_redirect_to_a_forbidden_address_is_refused() -> None:
     """RG-103, RG-105."""
     refused = check_redirect("https://169.254.169.254/latest/meta-data", HERE, PUBLIC, POLICY)
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, UrlRejected)
     assert refused.code == "refused-address"
     assert "https://169.254.169.254" in refused.message
 
@@ -176,4 +181,4 @@ def test_origins_are_told_apart_by_scheme_host_and_port() -> None:
 def test_an_unknown_class_of_a_registry_stays_unknown() -> None:
     """RG-103: a name behind a proxy."""
     registry = RegistryServer("https://r.example/")
-    assert reach_of("https://auth.example/", registry) == Reach(named=False, registry=None)
+    assert reach_of("https://auth.example/", registry) == HostProvenance(named=False, registry=None)

@@ -19,18 +19,23 @@ from polyarch import __version__
 from polyarch.oci.mirrors.hosts_toml import ClientCertificate, Tls
 from polyarch.oci.mirrors.sources import Configuration, sources
 from polyarch.oci.reference import parse
-from polyarch.oci.transport.addresses import AddressClass, AddressPolicy, Reach
-from polyarch.oci.transport.http import AiohttpTransport
-from polyarch.oci.transport.proxies import Proxies
-from polyarch.oci.transport.redirects import Asked, RegistryServer, check_redirect
-from polyarch.oci.transport.seam import BodyTooLarge, Headers, Timeouts, Transport, TransportError
-from polyarch.oci.transport.tls import Channel, Trust, TrustSettings, channels, try_next
+from polyarch.oci.transport.addresses import (
+    AddressClass,
+    AddressPolicy,
+    HostProvenance,
+    RedirectRequest,
+    RegistryServer,
+    check_redirect,
+)
+from polyarch.oci.transport.http import AiohttpTransport, Proxies
+from polyarch.oci.transport.interface import BodyTooLarge, Headers, Timeouts, Transport, TransportError
+from polyarch.oci.transport.tls import TransportMode, TrustSettings, TrustStore, transport_modes, try_next
 
 MARKER = "s3cr3t-marker"
 SHORT = Timeouts(connect=20.0, first_byte=0.3, idle=0.3)
 LONG = Timeouts(connect=20.0, first_byte=20.0, idle=20.0)
-BY_PUBLIC = Reach(named=False, registry=AddressClass.PUBLIC)
-BY_LOOPBACK = Reach(named=False, registry=AddressClass.LOOPBACK)
+BY_PUBLIC = HostProvenance(named=False, registry=AddressClass.PUBLIC)
+BY_LOOPBACK = HostProvenance(named=False, registry=AddressClass.LOOPBACK)
 CLUSTER = AddressPolicy.of("cluster")
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -97,14 +102,14 @@ async def scripted(script: Script) -> AsyncIterator[int]:
 async def transport(
     *,
     policy: AddressPolicy | None = None,
-    trust: Trust | None = None,
+    trust: TrustStore | None = None,
     timeouts: Timeouts = LONG,
     resolver: Names | None = None,
     proxies: Proxies | None = None,
 ) -> AsyncIterator[AiohttpTransport]:
     made = AiohttpTransport(
         policy=policy,
-        trust=trust or Trust(TrustSettings(system=False)),
+        trust=trust or TrustStore(TrustSettings(system=False)),
         timeouts=timeouts,
         resolver=resolver,
         proxies=proxies or Proxies({}),
@@ -556,8 +561,8 @@ def server_tls(authority: trustme.CA, *names: str, client_ca: trustme.CA | None 
     return context
 
 
-def trusting(authority: trustme.CA, **changes: object) -> Trust:
-    return Trust(TrustSettings(ca_data=authority.cert_pem.bytes().decode(), system=False, **changes))  # type: ignore[arg-type]
+def trusting(authority: trustme.CA, **changes: object) -> TrustStore:
+    return TrustStore(TrustSettings(ca_data=authority.cert_pem.bytes().decode(), system=False, **changes))  # type: ignore[arg-type]
 
 
 async def test_a_trusted_server_is_spoken_to(authority: trustme.CA) -> None:
@@ -598,7 +603,7 @@ async def test_a_ca_in_certs_d_is_for_its_host_only(authority: trustme.CA, tmp_p
         folder = tmp_path / f"127.0.0.1:{port}"
         folder.mkdir()
         authority.cert_pem.write_to_path(str(folder / "ca.crt"))
-        trust = Trust(TrustSettings(directories=(str(tmp_path),), system=False))
+        trust = TrustStore(TrustSettings(directories=(str(tmp_path),), system=False))
         async with transport(trust=trust) as made:
             async with made.request("GET", f"https://127.0.0.1:{port}/") as response:
                 assert response.status == 200
@@ -656,7 +661,7 @@ async def test_a_pinned_server_certificate_is_trusted_without_its_ca(authority: 
         folder = tmp_path / f"127.0.0.1:{port}"
         folder.mkdir()
         issued.cert_chain_pems[0].write_to_path(str(folder / "server.crt"))
-        trust = Trust(TrustSettings(directories=(str(tmp_path),), system=False))
+        trust = TrustStore(TrustSettings(directories=(str(tmp_path),), system=False))
         async with transport(trust=trust) as made:
             async with made.request("GET", f"https://127.0.0.1:{port}/") as response:
                 assert response.status == 200
@@ -666,19 +671,19 @@ async def test_a_certificate_file_that_cannot_be_used_is_a_tls_error_that_names_
     """RG-100: and no reason to try an insecure source's next channel (RG-101)."""
     (tmp_path / "r.example").mkdir()
     (tmp_path / "r.example/ca.crt").write_text("x")
-    trust = Trust(TrustSettings(directories=(str(tmp_path),), system=False))
+    trust = TrustStore(TrustSettings(directories=(str(tmp_path),), system=False))
     async with transport(trust=trust, resolver=Names()) as made:
         error = await fails(made, "https://r.example/")
     assert (error.kind, try_next(error)) == ("tls", False)
     assert "r.example/ca.crt holds no PEM certificates" in str(error)
 
 
-async def reached_by(made: Transport, image: str, *, insecure: bool) -> tuple[Channel | None, list[str]]:
+async def reached_by(made: Transport, image: str, *, insecure: bool) -> tuple[TransportMode | None, list[str]]:
     """Tries a source's channels as the client does: the one that answered, and the kinds of the failures before."""
     configuration = Configuration(insecure_hosts=frozenset({image.partition("/")[0]} if insecure else ()))
     (source,) = sources(parse(image), configuration)
     failures = []
-    for channel in channels(source):
+    for channel in transport_modes(source):
         try:
             url = f"{channel.url(source.base_url)}/v2/"
             async with made.request("GET", url, verified=channel.verified, tls=source.tls):
@@ -709,12 +714,12 @@ async def test_an_insecure_source_is_tried_verified_then_unverified_then_plain(
         ]
     if insecure:
         assert found == [
-            (Channel.VERIFIED, []),
-            (Channel.UNVERIFIED, ["tls"]),
-            (Channel.PLAIN, ["tls", "tls"]),
+            (TransportMode.VERIFIED, []),
+            (TransportMode.UNVERIFIED, ["tls"]),
+            (TransportMode.PLAIN, ["tls", "tls"]),
         ]
     else:
-        assert found == [(Channel.VERIFIED, []), (None, ["tls"]), (None, ["tls"])]
+        assert found == [(TransportMode.VERIFIED, []), (None, ["tls"]), (None, ["tls"])]
 
 
 async def test_a_server_that_cuts_the_handshake_failed_in_it() -> None:
@@ -853,7 +858,7 @@ async def test_a_redirect_to_a_forbidden_address_is_refused_when_it_is_connected
         url = f"http://r.example:{port}/v2/"
         async with made.request("GET", url) as response:
             server = RegistryServer(url, AddressClass.PUBLIC)
-            redirect = check_redirect(response.headers.get("location"), Asked(url), server, policy)
+            redirect = check_redirect(response.headers.get("location"), RedirectRequest(url), server, policy)
         assert redirect.keep_authorization is False  # type: ignore[union-attr]
         error = await fails(made, redirect.url, reach=redirect.reach)  # type: ignore[union-attr]
     assert error.kind == "refused-address"

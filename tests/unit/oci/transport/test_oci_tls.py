@@ -10,16 +10,16 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from polyarch.oci.mirrors.hosts_toml import ClientCertificate, Tls
-from polyarch.oci.mirrors.sources import Configuration, Source, sources
+from polyarch.oci.mirrors.sources import Configuration, PullSource, sources
 from polyarch.oci.reference import parse
 from polyarch.oci.transport.addresses import InvalidSetting
-from polyarch.oci.transport.seam import Cause, TransportError
-from polyarch.oci.transport.tls import Channel, Trust, TrustSettings, channels, try_next
+from polyarch.oci.transport.interface import Cause, TransportError
+from polyarch.oci.transport.tls import TransportMode, TrustSettings, TrustStore, transport_modes, try_next
 
-VERIFIED, UNVERIFIED, PLAIN = Channel
+VERIFIED, UNVERIFIED, PLAIN = TransportMode
 
 
-def source(image: str = "r.example/x", **changes: object) -> Source:
+def source(image: str = "r.example/x", **changes: object) -> PullSource:
     return msgspec.structs.replace(sources(parse(image), Configuration())[0], **changes)
 
 
@@ -38,10 +38,10 @@ ORDERS = {
 
 @pytest.mark.parametrize(("place", "loopback", "expected"), ORDERS.values(), ids=ORDERS.keys())
 def test_less_than_verified_tls_is_for_insecure_sources(
-    place: Source, loopback: bool, expected: tuple[Channel, ...]
+    place: PullSource, loopback: bool, expected: tuple[TransportMode, ...]
 ) -> None:
     """RG-101."""
-    assert channels(place, loopback=loopback) == expected
+    assert transport_modes(place, loopback=loopback) == expected
 
 
 def test_a_channel_changes_the_scheme_only() -> None:
@@ -113,7 +113,7 @@ async def test_all_places_of_trust_count_together(tmp_path: Path) -> None:
         environ={"HOME": str(tmp_path / "home"), "SSL_CERT_FILE": str(tmp_path / "env.pem")},
         system_directories=(str(system),),
     )
-    trust = Trust(msgspec.structs.replace(wanted, system=False))
+    trust = TrustStore(msgspec.structs.replace(wanted, system=False))
     assert count(await trust.context("r.example:5000")) == 6
     assert count(await trust.context("r.example")) == 4
     assert count(await trust.context("other.example")) == 3
@@ -133,13 +133,13 @@ async def test_the_usual_places_are_looked_in(tmp_path: Path) -> None:
 async def test_docker_hub_has_its_name_in_certs_d(tmp_path: Path) -> None:
     """Container tools look for docker.io, requests go to registry-1.docker.io."""
     ca_file(tmp_path / "certs/docker.io/a.crt")
-    trust = Trust(msgspec.structs.replace(settings(tmp_path), system=False))
+    trust = TrustStore(msgspec.structs.replace(settings(tmp_path), system=False))
     assert count(await trust.context("registry-1.docker.io")) == 1
 
 
 async def test_tls_is_at_least_1_2_and_verified() -> None:
     """RG-100."""
-    context = await Trust().context("r.example")
+    context = await TrustStore().context("r.example")
     assert context.minimum_version is ssl.TLSVersion.TLSv1_2
     assert context.verify_mode is ssl.CERT_REQUIRED
     assert context.check_hostname is True
@@ -147,7 +147,7 @@ async def test_tls_is_at_least_1_2_and_verified() -> None:
 
 async def test_unverified_tls_is_unverified(tmp_path: Path) -> None:
     """RG-101."""
-    context = await Trust(settings(tmp_path)).context("r.example", verified=False)
+    context = await TrustStore(settings(tmp_path)).context("r.example", verified=False)
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_NONE, False)
     assert context.minimum_version is ssl.TLSVersion.TLSv1_2
 
@@ -155,7 +155,7 @@ async def test_unverified_tls_is_unverified(tmp_path: Path) -> None:
 async def test_hosts_without_files_of_their_own_share_one_context(tmp_path: Path) -> None:
     """A thousand registries must not cost a thousand trust stores."""
     ca_file(tmp_path / "certs/special.example/a.crt")
-    trust = Trust(settings(tmp_path))
+    trust = TrustStore(settings(tmp_path))
     ordinary = await trust.context("a.example")
     assert await trust.context("b.example") is ordinary
     assert await trust.context("a.example") is ordinary
@@ -187,7 +187,7 @@ async def test_a_store_that_is_named_twice_is_read_once(
     paths = ssl.get_default_verify_paths()._replace(openssl_cafile=str(store))
     monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: paths)
     monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", counting)
-    trust = Trust(settings(tmp_path, SSL_CERT_FILE=str(tmp_path / named)))
+    trust = TrustStore(settings(tmp_path, SSL_CERT_FILE=str(tmp_path / named)))
     assert count(await trust.context("r.example")) == 1
     assert read == [str(tmp_path / named)]
 
@@ -197,7 +197,7 @@ async def test_what_was_read_at_first_becomes_one_context_only(tmp_path: Path) -
     ca_file(tmp_path / "all.crt")
     ca_file(tmp_path / "certs/special.example/a.crt")
     client_files(tmp_path / "certs/known.example", "me")
-    trust = Trust(msgspec.structs.replace(settings(tmp_path), system=False, ca_files=(str(tmp_path / "all.crt"),)))
+    trust = TrustStore(msgspec.structs.replace(settings(tmp_path), system=False, ca_files=(str(tmp_path / "all.crt"),)))
     contexts = [await trust.context(host) for host in ("special.example", "known.example", "a.example")]
     assert [count(context) for context in contexts] == [2, 1, 1]
     assert len(set(map(id, contexts))) == 3
@@ -205,7 +205,7 @@ async def test_what_was_read_at_first_becomes_one_context_only(tmp_path: Path) -
 
 async def test_replaced_trust_holds_for_new_connections(tmp_path: Path) -> None:
     """PL-424: a ConfigMap with CAs that changes."""
-    trust = Trust(msgspec.structs.replace(settings(tmp_path), system=False))
+    trust = TrustStore(msgspec.structs.replace(settings(tmp_path), system=False))
     before = await trust.context("r.example")
     trust.replace(ca_data=trustme.CA().cert_pem.bytes().decode())
     after = await trust.context("r.example")
@@ -221,7 +221,7 @@ async def test_files_of_containerd_are_used(tmp_path: Path) -> None:
     both = tmp_path / "both.pem"
     both.write_bytes(Path(pair.certificate).read_bytes() + Path(pair.key).read_bytes())
     ca_file(tmp_path / "mirror.crt")
-    trust = Trust(msgspec.structs.replace(settings(tmp_path), system=False))
+    trust = TrustStore(msgspec.structs.replace(settings(tmp_path), system=False))
     tls = Tls(ca=(str(tmp_path / "mirror.crt"),), clients=(pair, ClientCertificate(str(both))))
     assert count(await trust.context("r.example", tls=tls)) == 1
 
@@ -231,9 +231,9 @@ async def test_a_damaged_general_ca_is_a_usage_error_before_the_first_request(tm
     bad = tmp_path / "bad.pem"
     bad.write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
     with pytest.raises(InvalidSetting, match=r"bad\.pem holds no PEM certificates, or a damaged one"):
-        Trust(TrustSettings.of(ca=[str(bad)], environ={}))
+        TrustStore(TrustSettings.of(ca=[str(bad)], environ={}))
     with pytest.raises(InvalidSetting, match=r"CA file .*missing\.pem cannot be read: No such file"):
-        Trust(TrustSettings.of(environ={"SSL_CERT_FILE": str(tmp_path / "missing.pem")}))
+        TrustStore(TrustSettings.of(environ={"SSL_CERT_FILE": str(tmp_path / "missing.pem")}))
 
 
 async def test_a_damaged_file_for_one_host_harms_only_that_host(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ async def test_a_damaged_file_for_one_host_harms_only_that_host(tmp_path: Path) 
     folder = tmp_path / "certs/r.example"
     folder.mkdir(parents=True)
     (folder / "bad.crt").write_text("x")
-    trust = Trust(settings(tmp_path))
+    trust = TrustStore(settings(tmp_path))
     with pytest.raises(InvalidSetting, match=r"bad\.crt holds no PEM"):
         await trust.context("r.example")
     await trust.context("other.example")
@@ -255,7 +255,7 @@ async def test_half_a_client_certificate_is_named(tmp_path: Path, present: str, 
     client_files(tmp_path / "certs/r.example", "me")
     (tmp_path / f"certs/r.example/me.{missing}").unlink()
     with pytest.raises(InvalidSetting, match=rf"r\.example/me\.{missing} is missing"):
-        await Trust(settings(tmp_path)).context("r.example")
+        await TrustStore(settings(tmp_path)).context("r.example")
 
 
 async def test_a_client_certificate_that_cannot_be_used_is_named(tmp_path: Path) -> None:
@@ -265,10 +265,10 @@ async def test_a_client_certificate_that_cannot_be_used_is_named(tmp_path: Path)
     other = client_files(tmp_path / "other")
     (folder / "me.key").write_bytes(Path(other.key).read_bytes())
     with pytest.raises(InvalidSetting, match=r"me\.cert and .*me\.key are not a PEM certificate with its key"):
-        await Trust(settings(tmp_path)).context("r.example")
+        await TrustStore(settings(tmp_path)).context("r.example")
     (folder / "me.key").write_bytes(encrypted_key())
     with pytest.raises(InvalidSetting, match="unencrypted"):
-        await Trust(settings(tmp_path)).context("r.example")
+        await TrustStore(settings(tmp_path)).context("r.example")
 
 
 def encrypted_key() -> bytes:

@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from polyarch.oci.documents import DOCKER_LIST, DOCKER_SCHEMA1, DOCKER_SCHEMA2, OCI_INDEX, OCI_MANIFEST, digest_of
 from polyarch.oci.image.parsing import read_index
-from polyarch.oci.write.assembly import SUBJECT, Child, Refused, Wanted, assemble, check_required, parse_wanted
+from polyarch.oci.write.assembly import (
+    SUBJECT,
+    Child,
+    InvalidIndex,
+    RequestedPlatform,
+    assemble,
+    check_required,
+    parse_requested_platform,
+)
 from polyarch.platforms import InvalidPlatform, Platform
 
 GOLDEN = "sha256:98739a7c564c4fa8e889cd79bc52cac8532c6138934441db4f1862eb200411cb"
@@ -178,25 +186,27 @@ class TestRefused:
     """RG-152: nothing is pushed, and the sources to blame are named."""
 
     def test_one_platform_from_different_digests(self):
-        with pytest.raises(Refused, match=r"linux/amd64 is there twice: r.example/a \(sha256:a+\) and r.example/b"):
+        with pytest.raises(
+            InvalidIndex, match=r"linux/amd64 is there twice: r.example/a \(sha256:a+\) and r.example/b"
+        ):
             assemble([child("linux/amd64"), child("linux/amd64", "b")])
 
     def test_one_platform_under_two_names(self):
         """RG-021: arm64 is arm64/v8, arm is arm/v7."""
-        with pytest.raises(Refused, match="linux/arm64 is there twice"):
+        with pytest.raises(InvalidIndex, match="linux/arm64 is there twice"):
             assemble([child(Platform.of("linux", "arm64", "v8")), child("linux/arm64", "b")])
 
     def test_one_platform_twice_from_one_digest_is_fine(self):
         assert len(assemble([child("linux/amd64"), child("linux/amd64")]).children) == 1
 
     def test_children_of_both_families(self):
-        with pytest.raises(Refused, match=r"r\.example/a is OCI and r\.example/b is Docker"):
+        with pytest.raises(InvalidIndex, match=r"r\.example/a is OCI and r\.example/b is Docker"):
             assemble([child("linux/amd64"), child("linux/arm64", "b", media_type=DOCKER_SCHEMA2)])
 
     @pytest.mark.parametrize(("kind", "media_type"), [("docker", OCI_MANIFEST), ("oci", DOCKER_SCHEMA2)])
     def test_a_type_of_the_other_family(self, kind, media_type):
         """RG-152: bytes are never converted."""
-        with pytest.raises(Refused, match=f"--type {kind} wants another"):
+        with pytest.raises(InvalidIndex, match=f"--type {kind} wants another"):
             assemble([child("linux/amd64", media_type=media_type)], kind=kind)
 
     @pytest.mark.parametrize(
@@ -206,27 +216,27 @@ class TestRefused:
         assert assemble([child("linux/amd64", media_type=media_type)], kind=kind).media_type == result
 
     def test_a_type_that_no_index_can_have(self):
-        with pytest.raises(Refused, match=r"manifest\.v1"):
+        with pytest.raises(InvalidIndex, match=r"manifest\.v1"):
             assemble([child("linux/amd64", media_type=DOCKER_SCHEMA1)])
 
     def test_a_child_without_a_platform(self):
-        with pytest.raises(Refused, match=r"write PLATFORM=r\.example/a"):
+        with pytest.raises(InvalidIndex, match=r"write PLATFORM=r\.example/a"):
             assemble([child(None)])
 
     @pytest.mark.parametrize("children", [[], [attestation("e", "a")]])
     def test_no_child_left(self, children):
-        with pytest.raises(Refused, match="no image is left"):
+        with pytest.raises(InvalidIndex, match="no image is left"):
             assemble(children, attestations="keep")
 
     def test_annotations_on_a_docker_list(self):
-        with pytest.raises(Refused, match="no annotations"):
+        with pytest.raises(InvalidIndex, match="no annotations"):
             assemble([child("linux/amd64", media_type=DOCKER_SCHEMA2)], annotations={"a": "b"})
 
     def test_a_required_platform_that_is_missing(self):
         children = [child("linux/amd64"), attestation("e", "a")]
-        with pytest.raises(Refused, match=r"would lack linux/arm64, linux/s390x: it has linux/amd64"):
-            check_required(children, parse_wanted(["linux/amd64,linux/arm64", "linux/s390x"]))
-        check_required(children, parse_wanted(["amd64"]))
+        with pytest.raises(InvalidIndex, match=r"would lack linux/arm64, linux/s390x: it has linux/amd64"):
+            check_required(children, parse_requested_platform(["linux/amd64,linux/arm64", "linux/s390x"]))
+        check_required(children, parse_requested_platform(["amd64"]))
 
 
 class TestWanted:
@@ -248,7 +258,7 @@ class TestWanted:
     )
     def test_what_is_not_written_matches_anything(self, text, platform, matches):
         """RG-150: --platform, --require and PLATFORM= read alike."""
-        assert Wanted.parse(text).matches(Platform.parse(platform)) is matches
+        assert RequestedPlatform.parse(text).matches(Platform.parse(platform)) is matches
 
     @pytest.mark.parametrize(
         ("text", "config", "result"),
@@ -262,7 +272,7 @@ class TestWanted:
     )
     def test_a_platform_refines_what_the_config_says(self, text, config, result):
         """RG-151: it may refine the variant; a variant that is not written takes none away."""
-        assert str(Wanted.parse(text).refine(Platform.parse(config), "source")) == result
+        assert str(RequestedPlatform.parse(text).refine(Platform.parse(config), "source")) == result
 
     @pytest.mark.parametrize(
         ("text", "config"),
@@ -274,9 +284,9 @@ class TestWanted:
     )
     def test_a_platform_that_contradicts_the_config_is_refused(self, text, config):
         """RG-152."""
-        with pytest.raises(Refused, match=r"r.example/a is .*, not "):
-            Wanted.parse(text).refine(Platform.parse(config), "r.example/a")
+        with pytest.raises(InvalidIndex, match=r"r.example/a is .*, not "):
+            RequestedPlatform.parse(text).refine(Platform.parse(config), "r.example/a")
 
     def test_a_platform_that_is_none_is_a_usage_error(self):
         with pytest.raises(InvalidPlatform):
-            parse_wanted(["linux/amd64,,"])
+            parse_requested_platform(["linux/amd64,,"])

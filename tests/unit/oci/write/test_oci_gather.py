@@ -5,12 +5,11 @@ from image_parts import put_attestation, put_image
 from scripted_registry import OCI_INDEX, Answer, digest_of, encode
 
 from polyarch.oci.documents import DOCKER_SCHEMA1, DOCKER_SCHEMA2
-from polyarch.oci.mirrors.registries_conf import Mirror, Registry
+from polyarch.oci.mirrors.registries_conf import Mirror, RegistryEntry
 from polyarch.oci.mirrors.sources import Configuration
 from polyarch.oci.traffic.failures import Failure
-from polyarch.oci.write.assembly import Refused, assemble, parse_wanted
-from polyarch.oci.write.gather import Gathering
-from polyarch.oci.write.recipe import parse_source
+from polyarch.oci.write.assembly import InvalidIndex, assemble, parse_requested_platform, parse_source
+from polyarch.oci.write.children import ChildCollector
 
 DOCKER = (
     DOCKER_SCHEMA2,
@@ -33,7 +32,7 @@ def gather(inspector, registry, notices):
             parse_source(f"{platform}{equals}{registry.host}/{name}")
             for platform, equals, name in (text.rpartition("=") for text in texts)
         ]
-        gathering = Gathering(inspector.connection, notice=notices.append, **options)
+        gathering = ChildCollector(inspector.connection, notice=notices.append, **options)
         return await gathering.gather(sources)
 
     return gather
@@ -59,7 +58,7 @@ class TestImages:
         """RG-151, RG-152."""
         put_image(registry, "team/app", "1", "linux/amd64")
         assert platforms(await gather("linux/amd64/v3=team/app:1")) == ["linux/amd64/v3"]
-        with pytest.raises(Refused, match="is linux/amd64, not linux/arm64"):
+        with pytest.raises(InvalidIndex, match="is linux/amd64, not linux/arm64"):
             await gather("linux/arm64=team/app:1")
 
     async def test_a_written_platform_stands_in_for_a_silent_config(self, gather, registry):
@@ -67,21 +66,21 @@ class TestImages:
         registry.push_image("team/app", "1", platform=None, os="linux")
         assert platforms(await gather("linux/arm64=team/app:1")) == ["linux/arm64"]
         [piece] = (await gather("team/app:1")).pieces
-        with pytest.raises(Refused, match="does not say its platform"):
+        with pytest.raises(InvalidIndex, match="does not say its platform"):
             assemble([piece.child])
 
     async def test_a_schema_1_image_cannot_be_in_an_index(self, gather, registry):
         document = {"schemaVersion": 1, "architecture": "amd64", "fsLayers": []}
         registry.push("team/app", "1", document, DOCKER_SCHEMA1)
         [piece] = (await gather("team/app:1")).pieces
-        with pytest.raises(Refused):
+        with pytest.raises(InvalidIndex):
             assemble([piece.child])
 
     async def test_platforms_can_be_filtered(self, gather, registry, notices):
         """RG-151: --platform filters, and what is left out is said."""
         put_image(registry, "team/app", "1", "linux/amd64")
         put_image(registry, "team/app", "2", "linux/arm/v6")
-        only = parse_wanted(["linux/arm,s390x"])
+        only = parse_requested_platform(["linux/arm,s390x"])
         assert platforms(await gather("team/app:1", "team/app:2", only=only)) == ["linux/arm/v6"]
         assert any("team/app:1 is left out" in notice for notice in notices)
 
@@ -130,14 +129,14 @@ class TestIndexes:
 
     async def test_a_selection_that_is_none_or_several_is_refused(self, gather, push):
         push("1", "linux/amd64")
-        with pytest.raises(Refused, match="has no entry for linux/s390x: it has linux/amd64"):
+        with pytest.raises(InvalidIndex, match="has no entry for linux/s390x: it has linux/amd64"):
             await gather("linux/s390x=team/app:1")
         push("2", "linux/arm/v6", {"mediaType": "x", "digest": "y"})
         assert platforms(await gather("linux/arm=team/app:2")) == ["linux/arm/v6"]
 
     async def test_platforms_can_be_filtered(self, gather, push):
         push("1", "linux/amd64", "linux/arm64", "linux/arm/v6")
-        gathered = await gather("team/app:1", only=parse_wanted(["linux/arm64", "linux/arm/v6"]))
+        gathered = await gather("team/app:1", only=parse_requested_platform(["linux/arm64", "linux/arm/v6"]))
         assert platforms(gathered) == ["linux/arm64", "linux/arm/v6"]
 
     async def test_a_platform_that_an_index_has_twice_is_refused(self, gather, push, registry, children):
@@ -145,7 +144,7 @@ class TestIndexes:
         other = put_image(registry, "team/app", None, "linux/amd64", salt="other")
         push("1", "linux/amd64", registry.entry("linux/amd64", other))
         gathered = await gather("team/app:1")
-        with pytest.raises(Refused, match="linux/amd64 is there twice"):
+        with pytest.raises(InvalidIndex, match="linux/amd64 is there twice"):
             assemble([piece.child for piece in gathered.pieces])
 
     async def test_annotations_of_entries_come_along(self, gather, push, registry, children):
@@ -175,7 +174,7 @@ class TestIndexes:
         """RG-152: a missing source; --ignore-missing goes on with the others."""
         push("1", "linux/amd64", "linux/arm64")
         del registry.manifests["team/app", children["linux/arm64"]]
-        with pytest.raises(Refused, match=r"linux/arm64 of .*team/app:1 is missing"):
+        with pytest.raises(InvalidIndex, match=r"linux/arm64 of .*team/app:1 is missing"):
             await gather("team/app:1")
         assert platforms(await gather("team/app:1", ignore_missing=True)) == ["linux/amd64"]
         assert any("linux/arm64" in notice for notice in notices)
@@ -185,7 +184,7 @@ class TestFaults:
     async def test_a_missing_source_is_refused_unless_it_may_be(self, gather, registry, notices):
         """RG-152."""
         put_image(registry, "team/app", "1", "linux/amd64")
-        with pytest.raises(Refused, match=r"a source is missing: .*team/app:2"):
+        with pytest.raises(InvalidIndex, match=r"a source is missing: .*team/app:2"):
             await gather("team/app:1", "team/app:2")
         gathered = await gather("team/app:1", "team/app:2", ignore_missing=True)
         assert (platforms(gathered), gathered.missing) == (["linux/amd64"], (f"{registry.host}/team/app:2",))
@@ -225,12 +224,12 @@ class TestMirrors:
     def mirrored(self, registry, start_registry, make_inspector):
         async def start():
             mirror = await start_registry()
-            rule = Registry(
+            rule = RegistryEntry(
                 prefix=f"{registry.host}/team",
                 location=f"{registry.host}/team",
                 mirrors=(Mirror(location=f"{mirror.host}/cache"),),
             )
-            gathering = Gathering(make_inspector(configuration=Configuration(registries=(rule,))).connection)
+            gathering = ChildCollector(make_inspector(configuration=Configuration(registries=(rule,))).connection)
             return mirror, lambda: gathering.gather([parse_source(f"{registry.host}/team/app:1")])
 
         return start
@@ -279,5 +278,5 @@ async def test_a_layout_directory_is_a_source(inspector, tmp_path):
         (folder / digest_of(body)[7:]).write_bytes(body)
     (tmp_path / "index.json").write_bytes(encode({"manifests": [{"digest": digest_of(manifest)}]}))
     (tmp_path / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
-    [piece] = (await Gathering(inspector.connection).gather([parse_source(f"oci:{tmp_path}")])).pieces
+    [piece] = (await ChildCollector(inspector.connection).gather([parse_source(f"oci:{tmp_path}")])).pieces
     assert (str(piece.child.platform), piece.child.source) == ("linux/riscv64", f"oci:{tmp_path}")

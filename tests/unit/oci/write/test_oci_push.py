@@ -6,18 +6,16 @@ import pytest
 from image_parts import WritableRegistry, layer, put_attestation, put_image
 from scripted_registry import Answer, digest_of
 
-from polyarch.oci.answer import Status
 from polyarch.oci.auth.credentials import ANONYMOUS, Credential
-from polyarch.oci.mirrors.registries_conf import Registry
+from polyarch.oci.inspection import Status
+from polyarch.oci.mirrors.registries_conf import RegistryEntry
 from polyarch.oci.mirrors.sources import Blocked, Configuration, destination
 from polyarch.oci.reference import parse
 from polyarch.oci.traffic.failures import Failure
-from polyarch.oci.transport.addresses import AddressClass, AddressPolicy
-from polyarch.oci.transport.redirects import Redirect, RegistryServer, check_upload
-from polyarch.oci.write.assembly import assemble
-from polyarch.oci.write.gather import Gathering
+from polyarch.oci.transport.addresses import AddressClass, AddressPolicy, Redirect, RegistryServer, check_upload
+from polyarch.oci.write.assembly import assemble, parse_source
+from polyarch.oci.write.children import ChildCollector
 from polyarch.oci.write.push import Push, PushFailed, open_destination
-from polyarch.oci.write.recipe import parse_source
 
 BASE = layer({"bin/sh": b"\x7fELF" + bytes(3000)})
 
@@ -51,7 +49,7 @@ def push(make_inspector, target):
     async def push(*sources, to="team/app:1", tags=(), inspector=None, attestations="drop", **options):
         inspector = inspector or make_inspector()
         connection = inspector.connection
-        gathered = await Gathering(connection, attestations=attestations).gather(
+        gathered = await ChildCollector(connection, attestations=attestations).gather(
             [parse_source(source) for source in sources]
         )
         index = assemble([piece.child for piece in gathered.pieces], attestations=attestations)
@@ -498,7 +496,7 @@ class TestPlaces:
 class TestDestination:
     def test_mirrors_play_no_part(self):
         """RG-155: what is read from another place is still written under its own name."""
-        rule = Registry(prefix="r.example", location="mirror.example/cache", insecure=True)
+        rule = RegistryEntry(prefix="r.example", location="mirror.example/cache", insecure=True)
         source = destination(parse("r.example/team/app:1"), Configuration(registries=(rule,)))
         assert (source.host, source.repository, source.mirror, source.insecure) == (
             "r.example",
@@ -508,12 +506,12 @@ class TestDestination:
         )
 
     def test_a_blocked_registry_is_not_written_to(self):
-        rule = Registry(prefix="r.example", location="r.example", blocked=True, origin="registries.conf")
+        rule = RegistryEntry(prefix="r.example", location="r.example", blocked=True, origin="registries.conf")
         with pytest.raises(Blocked, match=r"registries\.conf"):
             destination(parse("r.example/team/app:1"), Configuration(registries=(rule,)))
 
     async def test_a_blocked_destination_is_a_failure_of_the_push(self, make_inspector):
-        rule = Registry(prefix="r.example", location="r.example", blocked=True)
+        rule = RegistryEntry(prefix="r.example", location="r.example", blocked=True)
         connection = make_inspector(configuration=Configuration(registries=(rule,))).connection
         with pytest.raises(Failure) as caught:
             await open_destination(connection, parse("r.example/team/app:1"))

@@ -3,8 +3,8 @@
 import pytest
 
 from polyarch.oci.reference import parse
-from polyarch.oci.write.recipe import (
-    InvalidRecipe,
+from polyarch.oci.write.assembly import (
+    InvalidIndexSpec,
     expand,
     parse_annotations,
     parse_destination,
@@ -36,7 +36,7 @@ class TestWords:
     )
     def test_a_destination_that_cannot_be_written_is_refused(self, text, said):
         """RG-150: never a digest."""
-        with pytest.raises(InvalidRecipe, match=said):
+        with pytest.raises(InvalidIndexSpec, match=said):
             parse_destination(text)
 
     @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ class TestWords:
 
     @pytest.mark.parametrize("text", ["linux=app", "=app", "linux/arm64=", "linux/arm64=App", "a b"])
     def test_a_source_that_is_none_is_named(self, text):
-        with pytest.raises(InvalidRecipe, match="the source"):
+        with pytest.raises(InvalidIndexSpec, match="the source"):
             parse_source(text)
 
     def test_tags_are_tags_of_the_destination(self):
@@ -65,7 +65,7 @@ class TestWords:
 
     @pytest.mark.parametrize("text", ["", "a b", "team/app:1", f"@{DIGEST}", "-x", "x" * 129])
     def test_a_tag_that_is_none_is_refused(self, text):
-        with pytest.raises(InvalidRecipe):
+        with pytest.raises(InvalidIndexSpec):
             parse_tags([text], parse("r.example/app:1.0"))
 
     def test_annotations_are_pairs(self):
@@ -73,7 +73,7 @@ class TestWords:
 
     @pytest.mark.parametrize("texts", [["a"], ["=b"], ["a=1", "a=2"]])
     def test_annotations_that_are_none_or_twice_are_refused(self, texts):
-        with pytest.raises(InvalidRecipe):
+        with pytest.raises(InvalidIndexSpec):
             parse_annotations(texts)
 
 
@@ -102,7 +102,7 @@ class TestTemplate:
         ],
     )
     def test_a_template_that_names_nothing_is_refused(self, template, platforms, said):
-        with pytest.raises(InvalidRecipe, match=said):
+        with pytest.raises(InvalidIndexSpec, match=said):
             expand(template, platforms)
 
 
@@ -168,10 +168,10 @@ class TestSpec:
         if said is None:
             assert read_spec(spec, origin="app.yaml").annotations == {}
             return
-        with pytest.raises(InvalidRecipe, match=said):
+        with pytest.raises(InvalidIndexSpec, match=said):
             read_spec(spec, origin="app.yaml")
 
     @pytest.mark.parametrize("data", [None, [], "text", 1])
     def test_a_file_of_another_shape_is_refused(self, data):
-        with pytest.raises(InvalidRecipe, match=r"^app.yaml: expected a mapping"):
+        with pytest.raises(InvalidIndexSpec, match=r"^app.yaml: expected a mapping"):
             read_spec(data, origin="app.yaml")

@@ -6,12 +6,11 @@ import pytest
 from image_parts import WritableRegistry, layer, put_image
 from scripted_registry import OCI_INDEX, OCI_MANIFEST, Answer, encode
 
-from polyarch.oci.image.listing import referrers_tag
+from polyarch.oci.image.contents import referrers_tag
 from polyarch.oci.reference import parse
-from polyarch.oci.write.assembly import assemble
-from polyarch.oci.write.gather import Gathering
+from polyarch.oci.write.assembly import assemble, parse_source
+from polyarch.oci.write.children import ChildCollector
 from polyarch.oci.write.push import Push, PushFailed, open_destination
-from polyarch.oci.write.recipe import parse_source
 
 IMAGE = layer({"app": b"arm64" * 100})
 
@@ -56,7 +55,7 @@ def copy(make_inspector):
     async def copy(source, target):
         told = []
         connection = make_inspector().connection
-        gathered = await Gathering(connection).gather([parse_source(f"{source.host}/team/parts:1")])
+        gathered = await ChildCollector(connection).gather([parse_source(f"{source.host}/team/parts:1")])
         index = assemble([piece.child for piece in gathered.pieces])
         writer = await open_destination(connection, parse(f"{target.host}/team/app"))
         pieces = {piece.child.digest: piece for piece in gathered.pieces}

@@ -4,10 +4,11 @@ import pytest
 from image_parts import WritableRegistry, put_image
 from scripted_registry import Answer, encode
 
-from polyarch.oci.auth.credentials import Document, KeyringCredentials
+from polyarch.oci.auth.credential_stores import KeyringCredentials
+from polyarch.oci.auth.credentials import Document
 from polyarch.oci.reference import parse
 from polyarch.oci.traffic.failures import Failure
-from polyarch.oci.write.removal import remove
+from polyarch.oci.write.writer import remove
 
 
 @pytest.fixture

@@ -18,9 +18,8 @@ from polyarch.oci.reference import parse
 from polyarch.oci.traffic.exchange import Stream
 from polyarch.oci.traffic.failures import Failure
 from polyarch.oci.transport.addresses import AddressPolicy
-from polyarch.oci.transport.http import AiohttpTransport
-from polyarch.oci.transport.proxies import Proxies
-from polyarch.oci.transport.tls import Trust, TrustSettings
+from polyarch.oci.transport.http import AiohttpTransport, Proxies
+from polyarch.oci.transport.tls import TrustSettings, TrustStore
 from polyarch.oci.write.push import open_destination
 
 BLOB = bytes(range(256)) * 8
@@ -94,7 +93,7 @@ def writer(registry, authority, client_certificate, make_inspector, stack):
         )
         known = authority.cert_pem.bytes().decode() if trusted else ""
         transport = AiohttpTransport(
-            policy=AddressPolicy(), trust=Trust(TrustSettings(system=False, ca_data=known)), proxies=Proxies({})
+            policy=AddressPolicy(), trust=TrustStore(TrustSettings(system=False, ca_data=known)), proxies=Proxies({})
         )
         stack.push_async_callback(transport.close)
         inspector = make_inspector(

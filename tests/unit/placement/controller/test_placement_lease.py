@@ -15,7 +15,7 @@ from polyarch.kube.lease import Lease, RecordAge
 from polyarch.kube.manager import Process
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.settings import ProcessSettings
-from polyarch.oci.cache.memory import Cache
+from polyarch.oci.cache import Cache
 from polyarch.placement import names
 from polyarch.run.logs import Verbosity
 from polyarch.run.placement_controller import components

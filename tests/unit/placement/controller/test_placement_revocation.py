@@ -7,7 +7,7 @@ import pytest
 from controller_world import World
 from placement_world import policy
 
-from polyarch.oci.auth.keyring import Document
+from polyarch.oci.auth.credentials import Document
 
 PRIVATE = "registry.example/private:1"
 LOST = "registry.example/lost:1"

@@ -22,7 +22,7 @@ from placement_cases import (
     zone,
 )
 
-from polyarch.oci.answer import Inspection
+from polyarch.oci.inspection import Inspection
 from polyarch.placement.decision import LookupProgress, PlacementDecision, Reason
 from polyarch.placement.patch import AdmissionPath
 from polyarch.placement.rules import decide

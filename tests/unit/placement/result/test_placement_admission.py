@@ -25,7 +25,7 @@ from placement_cases import (
     zone,
 )
 
-from polyarch.oci.answer import Inspection
+from polyarch.oci.inspection import Inspection
 from polyarch.placement import names
 from polyarch.placement.decision import Reason
 from polyarch.placement.patch import AdmissionPath

@@ -18,7 +18,7 @@ from placement_cases import (
     source,
 )
 
-from polyarch.oci.answer import Inspection
+from polyarch.oci.inspection import Inspection
 from polyarch.placement.decision import LookupProgress, Reason
 from polyarch.placement.events import MAX_NOTE, Event, events_for, gate_added_event, gate_removal_failed_event
 from polyarch.placement.rules import decide

@@ -23,7 +23,7 @@ from placement_cases import (
     zone,
 )
 
-from polyarch.oci.answer import Inspection
+from polyarch.oci.inspection import Inspection
 from polyarch.placement import explain, names
 from polyarch.placement.decision import LookupProgress
 from polyarch.placement.rules import decide

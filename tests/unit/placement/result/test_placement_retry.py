@@ -7,7 +7,7 @@ import pytest
 from placement_cases import APP, SIDE, answers, failure, index, look, pod, settings, unknown
 
 from polyarch.images import backoff
-from polyarch.oci.answer import Inspection
+from polyarch.oci.inspection import Inspection
 from polyarch.placement.decision import PlacementOutcome, Reason
 from polyarch.placement.rules import WaitingTime, decide_after, next_change, retry_window
 from polyarch.placement.settings import Settings

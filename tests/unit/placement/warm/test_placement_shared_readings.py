@@ -11,14 +11,13 @@ from polyarch.images.pull_secrets import GlobalPullSecret, PullSecrets
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.store import Change
 from polyarch.objects import DOCKER_CONFIG_JSON, Key, ObjectMeta, Secret
-from polyarch.oci.answer import Entry, Status
-from polyarch.oci.cache.image_reading import Reading
-from polyarch.oci.cache.memory import Cache, Place, TagRecord
+from polyarch.oci.cache import Cache, ImageReading, RepositoryLocation, TagRecord
+from polyarch.oci.inspection import Entry, Status
 from polyarch.placement import names
 from polyarch.placement.shared_readings import SharedReadings
 from polyarch.platforms import Platform
 
-PUBLIC, SHARED, PRIVATE = (Place("r.example", name) for name in ("public", "shared", "private"))
+PUBLIC, SHARED, PRIVATE = (RepositoryLocation("r.example", name) for name in ("public", "shared", "private"))
 SEPARATE = {"seconds": 3600.0, "public_seconds": 3600.0}
 
 
@@ -101,7 +100,7 @@ class Replica:
         self.shared.global_secret_changed(change)
 
     def fingerprint(self, password="global-marker"):
-        from polyarch.oci.auth.entries import Credential
+        from polyarch.oci.auth.credentials import Credential
 
         return Credential("u", password).fingerprint(self.cache.key)
 
@@ -116,7 +115,7 @@ class Replica:
 
 def reading(number):
     digest = f"sha256:{number:064x}"
-    return Reading(digest, "index", "application/x", Status.RESOLVED, (Entry(Platform("linux", "arm64"), digest),))
+    return ImageReading(digest, "index", "application/x", Status.RESOLVED, (Entry(Platform("linux", "arm64"), digest),))
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ from polyarch.kube.admission import (
 )
 from polyarch.kube.patches import Operation, apply_patch
 from polyarch.objects import Pod
-from polyarch.oci.auth.keyring import Document
+from polyarch.oci.auth.credentials import Document
 from polyarch.placement import names
 from polyarch.placement.facts import ClusterFacts
 from polyarch.placement.record import RecordSigner

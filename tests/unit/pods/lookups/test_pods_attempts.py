@@ -12,7 +12,7 @@ from placement_world import failed, pod, resolved
 
 from polyarch.images.fair_queue import FairQueue
 from polyarch.images.pull_secrets import PER_POD, PullSecretNames, document_of
-from polyarch.oci.answer import Inspection, Status
+from polyarch.oci.inspection import Inspection, Status
 from polyarch.oci.reference import parse
 from polyarch.placement import names
 

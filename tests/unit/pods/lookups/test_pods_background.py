@@ -12,7 +12,7 @@ from placement_world import FakeInspector, FakeSecrets, failed, placement_metric
 from polyarch.images.fair_queue import MAX_CONCURRENT_LOOKUPS, MAX_CONCURRENT_PER_HOST
 from polyarch.images.pull_secrets import PullSecretNames, PullSecrets
 from polyarch.images.resolver import IN_LINE, NEVER, AdmissionLookups
-from polyarch.oci.answer import Inspection
+from polyarch.oci.inspection import Inspection
 from polyarch.oci.reference import Reference, parse
 
 

@@ -21,10 +21,8 @@ from polyarch.images.pull_secrets import (
 from polyarch.kube.errors import ConnectionFailed, Forbidden
 from polyarch.kube.store import Change
 from polyarch.objects import DOCKER_CONFIG, DOCKER_CONFIG_JSON, Key, Pod, Secret
-from polyarch.oci.auth.credential_helpers import HelperOutput
-from polyarch.oci.auth.credential_providers import Provider, ProviderConfiguration, ProviderCredentials
-from polyarch.oci.auth.entries import Credential
-from polyarch.oci.auth.keyring import Document
+from polyarch.oci.auth.credential_plugins import HelperOutput, Provider, ProviderConfiguration, ProviderCredentials
+from polyarch.oci.auth.credentials import Credential, Document
 from polyarch.oci.mirrors.sources import Configuration, sources
 from polyarch.oci.reference import parse
 

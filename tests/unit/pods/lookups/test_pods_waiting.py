@@ -8,7 +8,7 @@ from polyarch.images.backoff import ALL_ALIKE, Backoff
 from polyarch.images.pull_secrets import PodCredentials, PullSecretNames
 from polyarch.images.waiting import LookupKey, PendingImage, WaitingPods
 from polyarch.objects import Key
-from polyarch.oci.answer import Inspection, Status
+from polyarch.oci.inspection import Inspection, Status
 from polyarch.oci.reference import parse
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from polyarch.oci.answer import Entry, Inspection, InspectionError, Status
+from polyarch.oci.inspection import Entry, Inspection, InspectionError, Status
 from polyarch.oci.reference import parse
 from polyarch.platforms import NodePlatform, Platform
 from polyarch.reports.facts import Answers, Reading

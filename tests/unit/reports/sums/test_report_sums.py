@@ -19,7 +19,7 @@ from report_world import (
 )
 
 from polyarch.objects import ObjectMeta
-from polyarch.oci.answer import Status
+from polyarch.oci.inspection import Status
 from polyarch.placement.api import ClusterPodPlacementConfig
 from polyarch.reports.document import PartRow, Source
 from polyarch.reports.facts import (

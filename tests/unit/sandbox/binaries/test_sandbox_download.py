@@ -13,10 +13,11 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from tools.pins import published
 
-from polyarch.sandbox.binaries import pins, versions
-from polyarch.sandbox.binaries.download import DownloadFailed, OfficialReleases, Release, fetch, release
-from polyarch.sandbox.binaries.versions import PROGRAMS
-from polyarch.sandbox.progress import Silent
+from polyarch.sandbox import versions
+from polyarch.sandbox import versions as pins
+from polyarch.sandbox.binaries import DownloadFailed, OfficialReleases, Release, fetch, release
+from polyarch.sandbox.errors import Silent
+from polyarch.sandbox.versions import PROGRAMS
 
 PROGRAM = b"\x7fELF a program" * 1000
 

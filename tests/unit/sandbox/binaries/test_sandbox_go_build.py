@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from polyarch.sandbox.binaries.go_build import GoBuild, link_flags, parse_go_version
-from polyarch.sandbox.binaries.versions import KUBERNETES, PROGRAMS, Program
+from polyarch.sandbox.binaries import GoBuild, link_flags, parse_go_version
+from polyarch.sandbox.versions import KUBERNETES, PROGRAMS, Program
 
 ETCD, APISERVER, MANAGER = PROGRAMS[:3]
 

@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from polyarch.sandbox.binaries import search as binaries
-from polyarch.sandbox.binaries import versions
-from polyarch.sandbox.binaries.go_build import MODULES
-from polyarch.sandbox.binaries.versions import PROGRAMS, Module, Program
-from polyarch.sandbox.errors import BinariesUnavailable
-from polyarch.sandbox.progress import Progress
+from polyarch.sandbox import binaries, versions
+from polyarch.sandbox.binaries import MODULES
+from polyarch.sandbox.errors import BinariesUnavailable, Progress
+from polyarch.sandbox.versions import PROGRAMS, Module, Program
 
 NAMES = [program.name for program in PROGRAMS]
 

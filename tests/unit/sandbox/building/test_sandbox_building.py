@@ -10,16 +10,26 @@ import pytest
 from polyarch.builds import names
 from polyarch.builds.jobs import contract
 from polyarch.builds.jobs.contract import BuildDocument, FailureMessage
-from polyarch.oci.opening import Wiring, open_inspector
+from polyarch.oci.inspector import InspectorOptions, open_inspector
 from polyarch.oci.settings import InspectorSettings
-from polyarch.sandbox.building import product, script
-from polyarch.sandbox.building.__main__ import main
-from polyarch.sandbox.building.mishaps import ARGUMENT, Mishaps, UnknownMishap, read
+from polyarch.sandbox.fake_buildah import (
+    ARGUMENT,
+    EVICTED_CODE,
+    InjectedFaults,
+    UnknownFault,
+    digest_of_context,
+    main,
+    read_faults,
+)
 from polyarch.sandbox.nodes.reporting import evicted
-from polyarch.sandbox.pods.fate import Fate, fate_of
-from polyarch.sandbox.pods.programs.buildah import REPOSITORY, Workplace, command_line
-from polyarch.sandbox.pods.programs.images import is_run
-from polyarch.sandbox.pods.programs.installed import NotInTheImage
+from polyarch.sandbox.pods.outcome import PodFault, fault_of
+from polyarch.sandbox.pods.programs import (
+    BUILDAH_REPOSITORY,
+    FakeBuildahFiles,
+    NotInTheImage,
+    fake_buildah_command,
+    is_run,
+)
 from polyarch.sandbox.pods.spec import Container
 
 CONTAINERFILE = "# a comment\nFROM docker.io/library/busybox:1.36\nRUN true \\\n  && true\nCOPY . /\n"
@@ -98,7 +108,7 @@ def test_bd_391_a_build_writes_one_image_of_its_architecture_and_says_its_steps(
 @pytest.mark.parametrize("format", ["OCI", "Docker"])
 async def test_bd_391_the_registry_client_reads_its_layout(pod: Pod, format: str) -> None:
     pod.build(asked(format=format))
-    async with open_inspector(Wiring(settings=InspectorSettings(layouts=True))) as inspector:
+    async with open_inspector(InspectorOptions(settings=InspectorSettings(layouts=True))) as inspector:
         answer = await inspector.inspect(f"oci:{pod.layout}")
     assert answer.error is None
     assert [str(each) for each in answer.platforms] == ["linux/arm64"]
@@ -135,8 +145,8 @@ def test_bd_391_a_context_is_read_once_although_a_kubelet_keeps_its_files_behind
         (folder / "main.c").write_text("int main", encoding="utf-8")
     (linked / "..data").symlink_to("..1")
     (linked / "main.c").symlink_to("..data/main.c")
-    assert product.digest_of_context(linked) == product.digest_of_context(plain) != ""
-    assert product.digest_of_context(tmp_path / "absent") == ""
+    assert digest_of_context(linked) == digest_of_context(plain) != ""
+    assert digest_of_context(tmp_path / "absent") == ""
 
 
 @pytest.mark.parametrize(("line", "code"), [("RUN exit 3", 3), ("RUN false", 1), ("run exit 42", 42)])
@@ -161,17 +171,17 @@ def test_bd_391_a_mishap_of_the_first_attempts_is_over_after_them(pod: Pod) -> N
 
 
 def test_bd_391_a_build_is_evicted_once(pod: Pod) -> None:
-    assert pod.build(asked(wish="seconds=0,evict")) == script.EVICTED_CODE
-    assert fate_of(pod.fate) is Fate.EVICT
+    assert pod.build(asked(wish="seconds=0,evict")) == EVICTED_CODE
+    assert fault_of(pod.fate) is PodFault.EVICT
     pod.fate.unlink()
     assert pod.build(asked(wish="seconds=0,evict")) == 0
-    assert fate_of(pod.fate) is Fate.NONE
+    assert fault_of(pod.fate) is PodFault.NONE
 
 
 def test_bd_391_a_build_that_is_to_vanish_succeeds_first(pod: Pod) -> None:
     assert pod.build(asked(wish="seconds=0,vanish")) == 0
     assert len(pod.images()) == 1
-    assert fate_of(pod.fate) is Fate.VANISH
+    assert fault_of(pod.fate) is PodFault.VANISH
 
 
 def test_bd_391_a_build_gives_another_architecture_or_half_a_layout_on_request(pod: Pod) -> None:
@@ -184,25 +194,25 @@ def test_bd_391_a_build_gives_another_architecture_or_half_a_layout_on_request(p
 
 @pytest.mark.parametrize("text", ["explode", "exit", "exit=0", "exit=256", "evict=1", "seconds=", "architecture=X86"])
 def test_bd_391_a_request_that_is_not_known_is_a_users_error(pod: Pod, text: str) -> None:
-    with pytest.raises(UnknownMishap, match="expected exit=CODE"):
-        read(text, 0)
+    with pytest.raises(UnknownFault, match="expected exit=CODE"):
+        read_faults(text, 0)
     assert pod.build(asked(wish=text)) == names.USER_ERROR
     assert "SANDBOX_BUILD" in pod.failure.message
 
 
 def test_bd_391_nothing_is_asked_for_by_default() -> None:
-    assert Mishaps.of({}) == Mishaps()
+    assert InjectedFaults.of({}) == InjectedFaults()
 
 
 def test_bd_391_the_builder_image_runs_the_builds_script_and_nothing_else() -> None:
     mounts = {contract.IN: "/pods/1/in", contract.LAYOUT_MOUNT: "/pods/1/layout", contract.TERMINATION_LOG: "/pods/1/t"}
-    workplace = Workplace(fate="/pods/1/fate", attempts="/builds/1")
-    image = f"{REPOSITORY}:v1.41"
+    workplace = FakeBuildahFiles(fate="/pods/1/fate", attempts="/builds/1")
+    image = f"{BUILDAH_REPOSITORY}:v1.41"
     assert is_run(image)
-    found = command_line(Container("build", image, list(contract.BUILD_COMMAND)), mounts, workplace)
+    found = fake_buildah_command(Container("build", image, list(contract.BUILD_COMMAND)), mounts, workplace)
     assert {"--inputs=/pods/1/in", "--layout=/pods/1/layout/image", "--termination-log=/pods/1/t"} < set(found)
     with pytest.raises(NotInTheImage, match="bash"):
-        command_line(Container("build", image, ["bash", "-c", "true"]), mounts, workplace)
+        fake_buildah_command(Container("build", image, ["bash", "-c", "true"]), mounts, workplace)
 
 
 def test_bd_391_an_evicted_pod_says_so_as_a_kubelet_does() -> None:

@@ -10,7 +10,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from polyarch.sandbox.control_plane.certificates import CLIENTS, Pki
+from polyarch.sandbox.certificates import CLIENTS, Pki
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 

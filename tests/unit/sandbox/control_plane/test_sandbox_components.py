@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from polyarch.sandbox.binaries.versions import PROGRAMS
-from polyarch.sandbox.control_plane import components
-from polyarch.sandbox.control_plane.components import Layout
-from polyarch.sandbox.network import sockets
-from polyarch.sandbox.nodes import service as nodes
+from polyarch.sandbox import control_plane
+from polyarch.sandbox.control_plane import Layout
+from polyarch.sandbox.network import egress_socket
 from polyarch.sandbox.processes import Command
-from polyarch.sandbox.registry import service
+from polyarch.sandbox.services import nodes_command, registry_commands
 from polyarch.sandbox.state import Folder, Ports, Settings, State
+from polyarch.sandbox.versions import PROGRAMS
 
 PORTS = Ports(
     etcd=1001,
@@ -33,21 +32,21 @@ def layout(tmp_path: Path) -> Layout:
 
 def commands(layout: Layout) -> list[Command]:
     makers = (
-        components.etcd,
-        components.kube_apiserver,
-        components.kube_controller_manager,
-        components.kube_scheduler,
+        control_plane.etcd,
+        control_plane.kube_apiserver,
+        control_plane.kube_controller_manager,
+        control_plane.kube_scheduler,
     )
     return [make(layout) for make in makers]
 
 
 def test_sb_001_every_pinned_program_is_started(layout: Layout) -> None:
-    started = {command.name for command in commands(layout)} | {service.commands(layout)[0].name}
+    started = {command.name for command in commands(layout)} | {registry_commands(layout)[0].name}
     assert started == {program.name for program in PROGRAMS}
 
 
 def test_sb_008_no_command_line_names_an_address_but_loopback(layout: Layout) -> None:
-    for command in [*commands(layout), *service.commands(layout)]:
+    for command in [*commands(layout), *registry_commands(layout)]:
         text = " ".join(command.arguments)
         found = set(re.findall(r"(?<![\d.])\d+\.\d+\.\d+\.\d+(?!/)", text))
         assert found <= {"127.0.0.1"}, command.name
@@ -55,14 +54,14 @@ def test_sb_008_no_command_line_names_an_address_but_loopback(layout: Layout) ->
 
 
 def test_sb_012_the_cluster_selection_leads_to_the_socket_of_the_egress_proxy(layout: Layout) -> None:
-    document = components.configuration_files(layout)["egress.json"]
+    document = control_plane.configuration_files(layout)["egress.json"]
     assert isinstance(document, dict)
     (selection,) = document["egressSelections"]
     assert selection["name"] == "cluster"
-    assert selection["connection"]["transport"]["uds"]["udsName"] == sockets.egress(layout.folder.root)
+    assert selection["connection"]["transport"]["uds"]["udsName"] == egress_socket(layout.folder.root)
     assert (
         f"--egress-selector-config-file={layout.configuration('egress.json')}"
-        in components.kube_apiserver(layout).arguments
+        in control_plane.kube_apiserver(layout).arguments
     )
 
 
@@ -70,18 +69,18 @@ def test_sb_012_the_cluster_selection_leads_to_the_socket_of_the_egress_proxy(la
     "flag", ["--authorization-mode=Node,RBAC", "--anonymous-auth=false", "--enable-admission-plugins=NodeRestriction"]
 )
 def test_sb_003_rbac_is_on_and_nobody_is_anonymous(layout: Layout, flag: str) -> None:
-    assert flag in components.kube_apiserver(layout).arguments
+    assert flag in control_plane.kube_apiserver(layout).arguments
 
 
 def test_sb_003_the_audit_log_has_who_and_when_and_no_bodies(layout: Layout) -> None:
-    policy = components.audit_policy()
+    policy = control_plane.audit_policy()
     assert policy["rules"] == [{"level": "Metadata"}]
     assert policy["omitStages"] == ["RequestReceived"]
-    assert f"--audit-log-path={layout.folder.audit_log}" in components.kube_apiserver(layout).arguments
+    assert f"--audit-log-path={layout.folder.audit_log}" in control_plane.kube_apiserver(layout).arguments
 
 
 def test_sb_003_etcd_wants_a_certificate_from_clients_and_peers(layout: Layout) -> None:
-    arguments = components.etcd(layout).arguments
+    arguments = control_plane.etcd(layout).arguments
     assert {"--client-cert-auth", "--peer-client-cert-auth"} <= set(arguments)
     assert not [argument for argument in arguments if "http://" in argument]
 
@@ -94,5 +93,5 @@ def test_sb_009_pods_find_the_api_server_where_a_proxy_stands_and_the_nodes_rest
     assert found == ["https://127.0.0.1:1003", "https://127.0.0.1:999"]
     layout.folder.registries_conf.parent.mkdir()
     layout.folder.registries_conf.write_text("")
-    assert nodes.command(layout, without).inputs == nodes.command(layout, Settings()).inputs
-    assert nodes.command(layout, without).inputs != nodes.command(layout, behind).inputs
+    assert nodes_command(layout, without).inputs == nodes_command(layout, Settings()).inputs
+    assert nodes_command(layout, without).inputs != nodes_command(layout, behind).inputs

@@ -7,7 +7,7 @@ import pytest
 
 from polyarch.builds.api.resources import ImageBuild
 from polyarch.builds.api.validation import object_problems
-from polyarch.sandbox.demo import builds
+from polyarch.sandbox.demo.components import document, is_published, problem_of
 
 
 def seen(observed: int, **conditions: tuple[str, str]) -> ImageBuild:
@@ -27,7 +27,7 @@ WELL: dict[str, Any] = {
 
 
 def test_bd_391_the_build_of_the_demo_is_one_that_would_be_accepted() -> None:
-    assert list(object_problems(builds.document("127.0.0.1:5000/demo-builds/shop"))) == []
+    assert list(object_problems(document("127.0.0.1:5000/demo-builds/shop"))) == []
 
 
 @pytest.mark.parametrize(
@@ -52,4 +52,4 @@ def test_bd_391_the_build_of_the_demo_is_one_that_would_be_accepted() -> None:
 def test_bd_391_the_demo_waits_for_the_build_that_it_asked_for(
     build: ImageBuild, published: bool, problem: str
 ) -> None:
-    assert (builds.is_published(build, 2), builds.problem_of(build)) == (published, problem)
+    assert (is_published(build, 2), problem_of(build)) == (published, problem)

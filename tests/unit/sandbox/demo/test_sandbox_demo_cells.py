@@ -5,15 +5,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from polyarch.sandbox.demo import cells
-from polyarch.sandbox.kubelet_model import admission, capacity, layout
-from polyarch.sandbox.kubelet_model.layout import Numa
-from polyarch.sandbox.nodes.asking import asked
-from polyarch.sandbox.nodes.pods import Pod
+from polyarch.sandbox.demo.components import REFUSED, count, documents
+from polyarch.sandbox.kubelet_model import admission, layout, machine
+from polyarch.sandbox.kubelet_model.layout import NumaLayout
+from polyarch.sandbox.nodes.pods import Pod, pod_request
 
 
-def pods(numa: Numa, nodes: int) -> list[Pod]:
-    found = cells.documents(numa, nodes)
+def pods(numa: NumaLayout, nodes: int) -> list[Pod]:
+    found = documents(numa, nodes)
     return [
         msgspec.convert({**each, "metadata": {**each["metadata"], "uid": each["metadata"]["name"]}}, Pod)
         for each in found
@@ -26,19 +25,19 @@ def pods(numa: Numa, nodes: int) -> list[Pod]:
     ids=["few", "many", "one"],
 )
 def test_ns_164_the_demo_shows_the_same_pods_every_time(text: str, nodes: int, count: int) -> None:
-    numa = Numa.parse(text)
-    assert len(cells.documents(numa, nodes)) == count
-    assert cells.documents(numa, nodes) == cells.documents(numa, nodes)
+    numa = NumaLayout.parse(text)
+    assert len(documents(numa, nodes)) == count
+    assert documents(numa, nodes) == documents(numa, nodes)
 
 
 @pytest.mark.parametrize("text", ["2x16", "2x8", "8x8", "4x32"])
 def test_ns_164_no_cell_holds_two_of_the_large_pods_though_a_node_would_by_its_sums(text: str) -> None:
     """Else there were nothing to see."""
-    numa = Numa.parse(text)
+    numa = NumaLayout.parse(text)
     node, large = layout.node(numa), str(numa.cpus // 2 + 1)
     wanted = [
         each
-        for each in (asked(with_requests(pod)) for pod in pods(numa, 2))
+        for each in (pod_request(with_requests(pod)) for pod in pods(numa, 2))
         if each.containers[0].requests["cpu"] == int(large)
     ]
     held, admitted, refusals = admission.at_first(node), [], []
@@ -49,8 +48,8 @@ def test_ns_164_no_cell_holds_two_of_the_large_pods_though_a_node_would_by_its_s
         else:
             refusals.append(refused.reason)
     assert len(admitted) == numa.zones
-    assert refusals == [cells.REFUSED]
-    assert (numa.zones + 1) * int(large) <= capacity.allocatable(node)["cpu"], "its sums would hold them"
+    assert refusals == [REFUSED]
+    assert (numa.zones + 1) * int(large) <= machine.allocatable(node)["cpu"], "its sums would hold them"
 
 
 def with_requests(pod: Pod) -> Pod:
@@ -65,7 +64,7 @@ def test_ns_164_pods_are_counted_by_what_became_of_them() -> None:
     def pod(node: str, **status: str) -> Pod:
         return msgspec.convert({"spec": {"nodeName": node}, "status": status}, Pod)
 
-    found = cells.count(
+    found = count(
         "any",
         [
             pod("a", phase="Running"),

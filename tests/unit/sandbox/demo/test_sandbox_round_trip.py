@@ -15,7 +15,7 @@ from polyarch.kube.resources import (
     Resource,
 )
 from polyarch.objects import Key, ObjectMeta
-from polyarch.sandbox.demo.round_trip import made
+from polyarch.sandbox.demo.components import made
 
 
 def found(resource: Resource, name: str) -> Found:

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from polyarch.sandbox.egress import proxy as module
-from polyarch.sandbox.egress.proxy import Proxy, Streams
-from polyarch.sandbox.egress.routing import Refused, Route, ToKubelet, ToPod
+from polyarch.sandbox import egress as module
+from polyarch.sandbox.egress import ConnectionRejected, EgressProxy, Route, Streams, ToKubelet, ToPod
 
 POD = ToPod("10.244.0.1", 9443)
 SECONDS = 10
@@ -59,7 +58,7 @@ async def test_sb_012_bytes_pass_and_the_end_of_one_direction_leaves_the_other_o
     tmp_path: Path, backend: Backend
 ) -> None:
     path = tmp_path / "s"
-    async with asyncio.timeout(SECONDS), Proxy(to_pod, backend.dial).serving(str(path)):
+    async with asyncio.timeout(SECONDS), EgressProxy(to_pod, backend.dial).serving(str(path)):
         status, (reader, writer) = await connect(path)
         assert status == "HTTP/1.1 200 Connection established"
         body = b"x" * 3_000_000
@@ -88,7 +87,7 @@ async def test_sb_012_a_body_is_never_buffered_whole(tmp_path: Path) -> None:
         return await asyncio.open_connection("127.0.0.1", port)
 
     path = tmp_path / "s"
-    async with asyncio.timeout(SECONDS), Proxy(to_pod, dial).serving(str(path)):
+    async with asyncio.timeout(SECONDS), EgressProxy(to_pod, dial).serving(str(path)):
         _, (_, writer) = await connect(path)
         for _ in range(64):
             writer.write(b"x" * 1024 * 1024)
@@ -105,8 +104,8 @@ async def test_sb_012_a_body_is_never_buffered_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("route", "error", "status"),
     [
-        (Refused(403, "10.0.0.1:1 is not of this sandbox"), None, "403 10.0.0.1:1 is not of this sandbox"),
-        (Refused(503, "no ready endpoint"), None, "503 no ready endpoint"),
+        (ConnectionRejected(403, "10.0.0.1:1 is not of this sandbox"), None, "403 10.0.0.1:1 is not of this sandbox"),
+        (ConnectionRejected(503, "no ready endpoint"), None, "503 no ready endpoint"),
         (POD, ConnectionRefusedError(111, "nobody listens"), "502 10.0.0.1:1: nobody listens"),
         (POD, TimeoutError(), "504 10.0.0.1:1: no connection in 5 s"),
     ],
@@ -120,7 +119,7 @@ async def test_sb_012_a_refusal_says_why_in_its_status_line(
         raise error
 
     path = tmp_path / "s"
-    async with asyncio.timeout(SECONDS), Proxy(lambda _: route, dial).serving(str(path)):
+    async with asyncio.timeout(SECONDS), EgressProxy(lambda _: route, dial).serving(str(path)):
         line, (reader, writer) = await connect(path, "10.0.0.1:1")
         assert line == f"HTTP/1.1 {status}"
         await reader.read()
@@ -137,7 +136,7 @@ async def ask(path: Path, request: bytes) -> bytes:
 
 async def test_sb_012_other_requests_and_nonsense_are_answered_or_closed(tmp_path: Path, backend: Backend) -> None:
     path = tmp_path / "s"
-    async with asyncio.timeout(SECONDS), Proxy(to_pod, backend.dial).serving(str(path)):
+    async with asyncio.timeout(SECONDS), EgressProxy(to_pod, backend.dial).serving(str(path)):
         assert await ask(path, b"GET /readyz HTTP/1.1\r\n\r\n") == b"HTTP/1.1 200 OK"
         assert (await ask(path, b"GET / HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 405")
         with contextlib.suppress(ConnectionResetError):
@@ -148,7 +147,7 @@ async def test_sb_012_other_requests_and_nonsense_are_answered_or_closed(tmp_pat
 
 async def test_sb_012_connections_are_bounded(tmp_path: Path, backend: Backend) -> None:
     path = tmp_path / "s"
-    async with asyncio.timeout(SECONDS), Proxy(to_pod, backend.dial, maximum=2).serving(str(path)):
+    async with asyncio.timeout(SECONDS), EgressProxy(to_pod, backend.dial, maximum=2).serving(str(path)):
         held = [await connect(path) for _ in range(2)]
         assert [line for line, _ in held] == ["HTTP/1.1 200 Connection established"] * 2
         line, (_, third) = await connect(path)
@@ -171,14 +170,14 @@ async def test_sb_012_the_socket_of_a_process_that_was_killed_is_replaced(tmp_pa
         for _ in range(2):
             leftover = await asyncio.start_unix_server(backend.serve, str(path))
             leftover.close()
-            async with Proxy(to_pod, backend.dial).serving(str(path)):
+            async with EgressProxy(to_pod, backend.dial).serving(str(path)):
                 assert await ask(path, b"GET /readyz HTTP/1.1\r\n\r\n") == b"HTTP/1.1 200 OK"
 
 
 async def test_sb_012_open_connections_end_with_the_proxy(tmp_path: Path, backend: Backend) -> None:
     path = tmp_path / "s"
     async with asyncio.timeout(SECONDS):
-        async with Proxy(to_pod, backend.dial).serving(str(path)):
+        async with EgressProxy(to_pod, backend.dial).serving(str(path)):
             _, (reader, writer) = await connect(path)
         with contextlib.suppress(ConnectionResetError):
             assert await reader.read() == b""
@@ -212,7 +211,7 @@ async def test_sb_012_a_connection_that_one_side_closed_does_not_stay_for_ever(
         return await asyncio.open_connection("127.0.0.1", port)
 
     path = tmp_path / "s"
-    async with asyncio.timeout(SECONDS), Proxy(to_pod, dial).serving(str(path)):
+    async with asyncio.timeout(SECONDS), EgressProxy(to_pod, dial).serving(str(path)):
         _, (reader, writer) = await connect(path)
         writer.write_eof()
         with contextlib.suppress(ConnectionResetError):

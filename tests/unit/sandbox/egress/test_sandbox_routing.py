@@ -8,7 +8,7 @@ import pytest
 
 from polyarch.kube.store import Store
 from polyarch.kube.watch import Apply
-from polyarch.sandbox.egress.routing import EndpointSlice, Refused, Route, Routes, Service, ToKubelet, ToPod
+from polyarch.sandbox.egress import ConnectionRejected, EndpointSlice, Route, Routes, Service, ToKubelet, ToPod
 
 READY = {"ready": True, "serving": True, "terminating": False}
 NOT_READY = {"ready": False, "serving": False, "terminating": False}
@@ -133,6 +133,6 @@ def test_sb_012_a_udp_port_of_a_service_is_not_its_tcp_port() -> None:
 
 
 def summary(route: Route) -> str | int:
-    if isinstance(route, Refused):
+    if isinstance(route, ConnectionRejected):
         return route.status
     return "kubelet" if isinstance(route, ToKubelet) else f"{route.pod}:{route.port}"

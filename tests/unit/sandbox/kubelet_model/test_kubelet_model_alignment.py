@@ -5,15 +5,15 @@ import msgspec
 import pytest
 from kubelet_cases import GI, Kubelet, burstable, container, guaranteed, numa_node, pod
 
-from polyarch.sandbox.kubelet_model.hints import ANY, NOTHING, Hint, merge
 from polyarch.sandbox.kubelet_model.machine import mask, masks, members
+from polyarch.sandbox.kubelet_model.topology_manager import ANY, NOTHING, TopologyHint, merge
 
 UNALIGNED = "TopologyAffinityError"
 UNEXPECTED = "UnexpectedAdmissionError"
 
 
-def hint(*cells: int, preferred: bool = True) -> Hint:
-    return Hint(mask(cells), preferred=preferred)
+def hint(*cells: int, preferred: bool = True) -> TopologyHint:
+    return TopologyHint(mask(cells), preferred=preferred)
 
 
 BOTH = [hint(0), hint(1), hint(0, 1, preferred=False)]
@@ -56,7 +56,7 @@ WIDE = [hint(0, 1)]
     ],
 )
 def test_ns_164_hints_become_one_as_in_the_kubelet(
-    policy: str, hints: list[dict[str, list[Hint] | None]], best: Hint, is_admitted: bool
+    policy: str, hints: list[dict[str, list[TopologyHint] | None]], best: TopologyHint, is_admitted: bool
 ) -> None:
     assert merge(numa_node(f"2x8,policy={policy}"), hints) == (best, is_admitted)
 
@@ -70,19 +70,19 @@ def test_ns_164_unpreferred_hints_are_as_wide_as_the_neediest_resource() -> None
 
 
 @pytest.mark.parametrize(("option", "best"), [("", hint(0, 1)), (",prefer-closest-numa-nodes=true", hint(2, 3))])
-def test_ns_164_closest_cells_are_preferred_where_the_option_says_so(option: str, best: Hint) -> None:
+def test_ns_164_closest_cells_are_preferred_where_the_option_says_so(option: str, best: TopologyHint) -> None:
     node = numa_node(f"4x8,policy=restricted{option}")
     rows = ((10, 30, 30, 30), (30, 10, 30, 30), (30, 30, 10, 12), (30, 30, 12, 10))
     cells = [msgspec.structs.replace(cell, distances=row) for cell, row in zip(node.machine.cells, rows, strict=True)]
     node = msgspec.structs.replace(node, machine=msgspec.structs.replace(node.machine, cells=tuple(cells)))
-    two = [Hint(cells, preferred=True) for cells in masks(range(4)) if len(members(cells)) == 2]
+    two = [TopologyHint(cells, preferred=True) for cells in masks(range(4)) if len(members(cells)) == 2]
     assert merge(node, [{"cpu": two}]) == (best, True)
 
 
 def test_ns_164_eight_cells_and_five_resources_are_merged_quickly() -> None:
     """The kubelet tries 255 ** 5 combinations; joined one by one they are some thousands."""
     node = numa_node("8x8,policy=restricted")
-    every = [Hint(cells, cells.bit_count() == 1) for cells in masks(range(8))]
+    every = [TopologyHint(cells, cells.bit_count() == 1) for cells in masks(range(8))]
     assert merge(node, [{str(number): every} for number in range(5)]) == (hint(0), True)
 
 

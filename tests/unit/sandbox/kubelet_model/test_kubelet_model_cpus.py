@@ -4,7 +4,7 @@
 import pytest
 from kubelet_cases import Kubelet, burstable, container, guaranteed, machine, numa_node, pod
 
-from polyarch.sandbox.kubelet_model.cpu_assignment import NotEnoughCpus, packed
+from polyarch.sandbox.kubelet_model.cpu_manager import NotEnoughCpus, packed
 
 ONE_SOCKET = machine({core: (0, 0, (core, core + 4)) for core in range(4)})
 TWO_SOCKETS = machine({core: (core % 2, core % 2, (core, core + 6)) for core in range(6)})

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from polyarch.sandbox.network import addresses
-from polyarch.sandbox.network.listeners import free_pod_network, is_listening, listeners
+from polyarch.sandbox import network
+from polyarch.sandbox.network import free_pod_network, is_listening, listeners
 
 
 def test_sb_012_a_pod_listens_on_loopback_at_its_own_numbers() -> None:
-    assert addresses.loopback_of("10.244.0.7") == "127.244.0.7"
-    assert addresses.loopback_of(addresses.pod_address(62_499, network=101)) == "127.101.249.250"
+    assert network.loopback_of("10.244.0.7") == "127.244.0.7"
+    assert network.loopback_of(network.pod_address(62_499, network=101)) == "127.101.249.250"
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ def test_sb_012_a_pod_listens_on_loopback_at_its_own_numbers() -> None:
 )
 def test_sb_012_only_a_pods_address_has_a_loopback_address(other: str) -> None:
     with pytest.raises(ValueError, match="not the address of a pod"):
-        addresses.loopback_of(other)
+        network.loopback_of(other)
 
 
 @pytest.mark.parametrize(
@@ -38,16 +38,16 @@ def test_sb_012_only_a_pods_address_has_a_loopback_address(other: str) -> None:
 )
 def test_sb_012_ranges_of_services_pods_and_nodes_do_not_meet(address: str, kind: str) -> None:
     found = {
-        "service": addresses.is_service(address),
-        "pod": addresses.is_pod(address),
-        "node": addresses.is_node(address),
+        "service": network.is_service(address),
+        "pod": network.is_pod(address),
+        "node": network.is_node(address),
     }
     assert [name for name, holds in found.items() if holds] == ([] if kind == "none" else [kind])
 
 
 def test_sb_012_pods_of_another_sandbox_are_not_ours() -> None:
-    assert addresses.is_pod("10.244.0.1", network=244)
-    assert not addresses.is_pod("10.244.0.1", network=101)
+    assert network.is_pod("10.244.0.1", network=244)
+    assert not network.is_pod("10.244.0.1", network=101)
 
 
 def test_sb_012_the_table_of_the_kernel_is_read() -> None:
@@ -71,5 +71,5 @@ def test_sb_012_a_server_on_all_addresses_is_not_taken_for_a_pod() -> None:
 
 def test_sb_003_sandboxes_side_by_side_have_pod_networks_of_their_own() -> None:
     with socket.create_server(("127.120.0.1", 0)):
-        last = set(addresses.POD_NETWORKS) - {120, 121}
+        last = set(network.POD_NETWORKS) - {120, 121}
         assert free_pod_network(last) == 121

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from polyarch.sandbox.network import sockets
+from polyarch.sandbox.network import egress_socket, kubelet_socket, prepare_sockets, remove_sockets
 from polyarch.sandbox.state import Folder
 
 
@@ -18,12 +18,12 @@ def listens(path: str) -> bool:
 @pytest.mark.parametrize("depth", [0, 12], ids=["an ordinary folder", "a deep folder"])
 def test_sb_012_a_socket_fits_however_deep_the_sandboxs_folder_is(tmp_path: Path, depth: int) -> None:
     root = tmp_path.joinpath(*["twelve-bytes"] * depth, "trial")
-    sockets.prepare(root)
-    sockets.prepare(root)
-    assert sockets.egress(root) != sockets.kubelet(root)
-    assert listens(sockets.egress(root))
-    assert listens(sockets.kubelet(root))
-    folder = Path(sockets.egress(root)).parent
+    prepare_sockets(root)
+    prepare_sockets(root)
+    assert egress_socket(root) != kubelet_socket(root)
+    assert listens(egress_socket(root))
+    assert listens(kubelet_socket(root))
+    folder = Path(egress_socket(root)).parent
     assert folder.stat().st_mode & 0o077 == 0
     Folder(root).delete()
     assert not folder.exists()
@@ -31,9 +31,9 @@ def test_sb_012_a_socket_fits_however_deep_the_sandboxs_folder_is(tmp_path: Path
 
 def test_sb_012_the_sockets_come_back_after_the_machine_emptied_its_temporary_folder(tmp_path: Path) -> None:
     root = tmp_path.joinpath(*["twelve-bytes"] * 12)
-    sockets.prepare(root)
-    first = Path(sockets.egress(root)).parent
+    prepare_sockets(root)
+    first = Path(egress_socket(root)).parent
     first.rmdir()
-    sockets.prepare(root)
-    assert listens(sockets.egress(root))
-    sockets.remove(root)
+    prepare_sockets(root)
+    assert listens(egress_socket(root))
+    remove_sockets(root)

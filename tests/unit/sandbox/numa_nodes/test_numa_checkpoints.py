@@ -4,8 +4,8 @@ code (k8s.io/kubernetes v1.36.2: the checkpoints of cpumanager, memorymanager an
 import pytest
 from kubelet_cases import Kubelet, guaranteed, numa_node
 
-from polyarch.sandbox.numa_nodes import checkpoints, cpulists
-from polyarch.sandbox.numa_nodes.checkpoints import Damaged
+from polyarch.sandbox.nodes import kubelet_files
+from polyarch.sandbox.nodes.kubelet_files import CorruptCheckpoint, cpulist_text, parse_cpulist
 
 NODE = numa_node("2x4,memory=16Gi,devices=example.com/nic:1")
 CPUS_IN_USE = '{"policyName":"static","defaultCpuSet":"0,3-7","entries":{"uid-a":{"app":"1-2"}},"checksum":1585196174}'
@@ -48,21 +48,21 @@ def in_use() -> Kubelet:
     ],
 )
 def test_ns_164_checkpoints_are_written_as_the_kubelet_writes_them(kubelet: Kubelet, expected: tuple[str, ...]) -> None:
-    assert tuple(checkpoints.texts(NODE, kubelet.held).values()) == expected
+    assert tuple(kubelet_files.texts(NODE, kubelet.held).values()) == expected
 
 
 def test_ns_164_what_was_held_is_read_back() -> None:
     held = in_use().held
-    assert checkpoints.read_cpus(NODE, CPUS_IN_USE).held == held.cpus.held
-    assert checkpoints.read_memory(NODE, MEMORY_IN_USE).cells == held.memory.cells
-    assert checkpoints.read_memory(NODE, MEMORY_IN_USE).held == held.memory.held
-    assert checkpoints.read_devices(NODE, DEVICES_IN_USE).held == held.devices.held
+    assert kubelet_files.read_cpus(NODE, CPUS_IN_USE).held == held.cpus.held
+    assert kubelet_files.read_memory(NODE, MEMORY_IN_USE).cells == held.memory.cells
+    assert kubelet_files.read_memory(NODE, MEMORY_IN_USE).held == held.memory.held
+    assert kubelet_files.read_devices(NODE, DEVICES_IN_USE).held == held.devices.held
 
 
-@pytest.mark.parametrize("read", [checkpoints.read_cpus, checkpoints.read_memory, checkpoints.read_devices])
+@pytest.mark.parametrize("read", [kubelet_files.read_cpus, kubelet_files.read_memory, kubelet_files.read_devices])
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"policyName":"static"}', "\x00"])
 def test_ns_164_what_is_no_checkpoint_is_damaged(read: object, text: str) -> None:
-    with pytest.raises(Damaged):
+    with pytest.raises(CorruptCheckpoint):
         read(NODE, text)  # type: ignore[operator]
 
 
@@ -78,18 +78,18 @@ def test_ns_164_what_is_no_checkpoint_is_damaged(read: object, text: str) -> Non
     ],
 )
 def test_ns_164_a_cpu_checkpoint_of_another_machine_is_damaged(text: str, problem: str) -> None:
-    with pytest.raises(Damaged, match=problem):
-        checkpoints.read_cpus(NODE, text)
+    with pytest.raises(CorruptCheckpoint, match=problem):
+        kubelet_files.read_cpus(NODE, text)
 
 
 def test_ns_164_a_memory_checkpoint_of_another_machine_is_damaged() -> None:
-    with pytest.raises(Damaged, match="different from the real one"):
-        checkpoints.read_memory(numa_node("2x4,memory=32Gi"), MEMORY_IN_USE)
+    with pytest.raises(CorruptCheckpoint, match="different from the real one"):
+        kubelet_files.read_memory(numa_node("2x4,memory=32Gi"), MEMORY_IN_USE)
 
 
 @pytest.mark.parametrize(
     ("cpus", "text"), [([], ""), ([3], "3"), ([0, 1], "0-1"), ([7, 0, 1, 2, 9], "0-2,7,9"), (range(128), "0-127")]
 )
 def test_ns_164_cpus_are_listed_as_the_kernel_lists_them(cpus: list[int], text: str) -> None:
-    assert cpulists.text(cpus) == text
-    assert cpulists.parse(text) == frozenset(cpus)
+    assert cpulist_text(cpus) == text
+    assert parse_cpulist(text) == frozenset(cpus)

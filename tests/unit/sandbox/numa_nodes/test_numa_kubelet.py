@@ -11,20 +11,20 @@ from kubelet_cases import GI, burstable, container, guaranteed, numa_node, pod
 from polyarch.numa.exporter.scan import open_podresources
 from polyarch.numa.host.machine import host_files, read_machine
 from polyarch.sandbox.kubelet_model.machine import Node
-from polyarch.sandbox.numa_nodes import podresources
-from polyarch.sandbox.numa_nodes.account import STATE, Kubelet
-from polyarch.sandbox.numa_nodes.checkpoints import CPU_FILE, DEVICES_FILE, MEMORY_FILE
+from polyarch.sandbox.nodes import simulated_kubelet
+from polyarch.sandbox.nodes.kubelet_files import CPU_FILE, DEVICES_FILE, MEMORY_FILE
+from polyarch.sandbox.nodes.simulated_kubelet import STATE, SimulatedKubelet
 
 NODE = numa_node("2x4,memory=16Gi,threads=2,pages=2Mi:512,devices=example.com/nic:1")
 
 
-def started(folder: Path, node: Node = NODE) -> Kubelet:
-    kubelet = Kubelet("amd64-1", node, folder / "node" / "host")
+def started(folder: Path, node: Node = NODE) -> SimulatedKubelet:
+    kubelet = SimulatedKubelet("amd64-1", node, folder / "node" / "host")
     kubelet.start([])
     return kubelet
 
 
-def state(kubelet: Kubelet, name: str) -> dict[str, object]:
+def state(kubelet: SimulatedKubelet, name: str) -> dict[str, object]:
     found: dict[str, object] = json.loads((kubelet.folder / STATE / name).read_text())
     return found
 
@@ -66,7 +66,7 @@ async def test_ns_164_an_exporter_reads_what_pods_hold(tmp_path: Path) -> None:
         init=[container("init", cpu=2, memory=1), container("side", is_sidecar=True, cpu=0.5, memory=1)],
     )
     assert [kubelet.admit(each) for each in (one, burstable("b", cpu=1))] == [None, None]
-    async with podresources.serving(kubelet):
+    async with simulated_kubelet.serving(kubelet):
         client = open_podresources(f"unix://{kubelet.socket}")
         try:
             listed, allocatable = await client.list(), await client.allocatable()
@@ -98,14 +98,14 @@ async def test_ns_164_an_exporter_reads_what_pods_hold(tmp_path: Path) -> None:
 async def test_ns_164_a_socket_deep_in_the_file_system_works(tmp_path: Path) -> None:
     kubelet = started(tmp_path / ("deep" * 30))
     assert len(str(kubelet.socket)) > 107
-    async with podresources.serving(kubelet):
+    async with simulated_kubelet.serving(kubelet):
         before = kubelet.socket.stat()
         client = open_podresources(f"unix://{kubelet.socket}")
         try:
             assert await client.list() == []
         finally:
             await client.close()
-    async with podresources.serving(kubelet):
+    async with simulated_kubelet.serving(kubelet):
         assert kubelet.socket.stat().st_ctime_ns > before.st_ctime_ns, "another one"
 
 
@@ -132,7 +132,7 @@ def test_ns_164_a_new_process_knows_what_pods_hold(tmp_path: Path) -> None:
     pods = [guaranteed("a", cpu=2, memory=2, nic=1), guaranteed("b", cpu=3, memory=4), burstable("c", nic=1)]
     assert [first.admit(each) for each in pods] == [None, None, None]
     first.over("b")
-    second = Kubelet("amd64-1", NODE, first.folder)
+    second = SimulatedKubelet("amd64-1", NODE, first.folder)
     young = guaranteed("d", cpu=2, memory=1)
     second.start([young, pods[2], pods[0]])
     assert second.held.cpus.held["a"] == first.held.cpus.held["a"]
@@ -149,7 +149,7 @@ def test_ns_164_a_damaged_checkpoint_is_set_aside(tmp_path: Path, name: str) -> 
     assert first.admit(one) is None
     path = first.folder / STATE / name
     path.write_bytes(b"{\xff")
-    second = Kubelet("amd64-1", NODE, first.folder)
+    second = SimulatedKubelet("amd64-1", NODE, first.folder)
     second.start([one])
     assert path.with_name(f"{path.name}.damaged").read_bytes() == b"{\xff"
     assert second.has("a")
@@ -169,14 +169,16 @@ def test_ns_164_files_are_renamed_over_and_only_when_they_change(tmp_path: Path)
 
 async def test_ns_164_twenty_nodes_cost_little(tmp_path: Path) -> None:
     """Twenty machines of 2x8 with their files and sockets in one process; a call to one does not wait for others."""
-    kubelets = [Kubelet(f"amd64-{number}", numa_node("2x8"), tmp_path / str(number) / "host") for number in range(20)]
+    kubelets = [
+        SimulatedKubelet(f"amd64-{number}", numa_node("2x8"), tmp_path / str(number) / "host") for number in range(20)
+    ]
     for kubelet in kubelets:
         kubelet.start([])
     files = sum(1 for each in tmp_path.rglob("*") if each.is_file())
     assert files < 20 * 100
 
-    async def once(kubelet: Kubelet) -> int:
-        async with podresources.serving(kubelet):
+    async def once(kubelet: SimulatedKubelet) -> int:
+        async with simulated_kubelet.serving(kubelet):
             client = open_podresources(f"unix://{kubelet.socket}")
             try:
                 return len((await client.allocatable()).cpus)

@@ -12,10 +12,9 @@ from manual_clock import ManualClock
 from polyarch.kube.client import Client
 from polyarch.kube.informer import Informers
 from polyarch.kube.responses import IssuedToken
-from polyarch.sandbox.pods.contents import Cluster, Contents
-from polyarch.sandbox.pods.environment import Facts
-from polyarch.sandbox.pods.folders import PodFolder
+from polyarch.sandbox.pods.environment import ContainerFacts
 from polyarch.sandbox.pods.spec import PodDocument
+from polyarch.sandbox.pods.volumes import Cluster, PodFolder, PodVolumes
 
 
 class Issuer:
@@ -42,10 +41,10 @@ async def test_sb_011_a_token_is_replaced_when_four_fifths_of_its_life_are_over(
     }
     pod = msgspec.convert(document, PodDocument)
     folder = PodFolder(tmp_path)
-    facts = Facts(pod, "127.244.0.1", "10.250.0.1")
+    facts = ContainerFacts(pod, "127.244.0.1", "10.250.0.1")
     client = cast("Client", issuer)
     cluster = Cluster("https://127.0.0.1:1", tmp_path / "ca.crt")
-    contents = Contents(
+    contents = PodVolumes(
         pod, folder, tmp_path, client, Informers(client), cluster=cluster, clock=clock, changed=lambda: None
     )
     keeping = asyncio.create_task(contents.keep(lambda: facts))

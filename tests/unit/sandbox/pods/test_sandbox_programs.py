@@ -8,26 +8,43 @@ import msgspec
 import pytest
 
 from polyarch.objects import ObjectMeta, Secret
-from polyarch.sandbox.pods import environment, folders, volumes
-from polyarch.sandbox.pods.environment import Facts, Missing
-from polyarch.sandbox.pods.programs import kube_scheduler
-from polyarch.sandbox.pods.programs.arguments import addressed, expanded, rewritten
-from polyarch.sandbox.pods.programs.images import is_ours, is_run
-from polyarch.sandbox.pods.programs.installed import PROGRAM, REPOSITORY, NotInTheImage, command_line
-from polyarch.sandbox.pods.programs.kube_scheduler import Surroundings
+from polyarch.sandbox.pods import volumes as folders
+from polyarch.sandbox.pods.environment import (
+    ContainerFacts,
+    File,
+    MissingReference,
+    environment_variables,
+    quantity,
+    token_path,
+    volume_files,
+)
+from polyarch.sandbox.pods.programs import (
+    POLYARCH_REPOSITORY,
+    PROGRAM,
+    NotInTheImage,
+    SchedulerPodContext,
+    addressed,
+    configured_by,
+    expanded,
+    is_ours,
+    is_run,
+    pod_scheduler_configuration,
+    polyarch_command,
+    rewritten,
+    scheduler_command,
+)
 from polyarch.sandbox.pods.spec import ConfigMap, Container, HostPath, PodDocument, Volume
-from polyarch.sandbox.pods.volumes import File
 
 
 @pytest.mark.parametrize(
     ("image", "ours"),
     [
-        (REPOSITORY, True),
-        (f"{REPOSITORY}:1.0", True),
-        (f"{REPOSITORY}@sha256:{'0' * 64}", True),
-        (f"{REPOSITORY}:1.0@sha256:{'0' * 64}", True),
-        (f"{REPOSITORY}-bundle:1.0", False),
-        (f"{REPOSITORY}/other:1.0", False),
+        (POLYARCH_REPOSITORY, True),
+        (f"{POLYARCH_REPOSITORY}:1.0", True),
+        (f"{POLYARCH_REPOSITORY}@sha256:{'0' * 64}", True),
+        (f"{POLYARCH_REPOSITORY}:1.0@sha256:{'0' * 64}", True),
+        (f"{POLYARCH_REPOSITORY}-bundle:1.0", False),
+        (f"{POLYARCH_REPOSITORY}/other:1.0", False),
         ("nginx:1.27", False),
         ("localhost:5000/nginx", False),
         ("", False),
@@ -84,13 +101,15 @@ def test_sb_011_paths_into_volumes_lead_to_their_folders(text: str, expected: st
     ],
 )
 def test_sb_011_the_program_is_this_installation(command: Any, args: Any, expected: tuple[str, ...]) -> None:
-    found = command_line(Container("c", command=command, args=args), {"IP": "::1"}, {"/m": "/v"}, address="127.9.0.1")
+    found = polyarch_command(
+        Container("c", command=command, args=args), {"IP": "::1"}, {"/m": "/v"}, address="127.9.0.1"
+    )
     assert found == (sys.executable, "-c", PROGRAM, *expected)
 
 
 def test_sb_011_another_program_is_not_in_the_image() -> None:
     with pytest.raises(NotInTheImage, match='"sh": executable file not found'):
-        command_line(Container("c", command=["sh", "-c", "polyarch"]), {}, {}, address="127.9.0.1")
+        polyarch_command(Container("c", command=["sh", "-c", "polyarch"]), {}, {}, address="127.9.0.1")
 
 
 def pod(**spec: Any) -> PodDocument:
@@ -105,16 +124,16 @@ def pod(**spec: Any) -> PodDocument:
     return msgspec.convert({"metadata": metadata, "spec": spec}, PodDocument)
 
 
-def facts(document: PodDocument, **more: Any) -> Facts:
+def facts(document: PodDocument, **more: Any) -> ContainerFacts:
     config_map = ConfigMap(ObjectMeta(name="map"), {"A": "1", "B": "two"}, {"bin": b"\xff\x00"})
     secret = Secret(ObjectMeta(name="secret"), data={"key": b"hidden"})
-    return Facts(document, "127.244.0.7", "10.250.0.1", {"map": config_map}, {"secret": secret}, **more)
+    return ContainerFacts(document, "127.244.0.7", "10.250.0.1", {"map": config_map}, {"secret": secret}, **more)
 
 
 def of(variables: list[dict[str, Any]], sources: list[dict[str, Any]] | None = None, **container: Any) -> Any:
     one = {"name": "c", "env": variables, "envFrom": sources or [], **container}
     document = pod(containers=[one])
-    return environment.variables(document.container("c"), facts(document), {"HOME": "/h"})
+    return environment_variables(document.container("c"), facts(document), {"HOME": "/h"})
 
 
 @pytest.mark.parametrize(
@@ -169,7 +188,7 @@ def test_sb_011_later_variables_win_and_see_those_before_them() -> None:
     ],
 )
 def test_sb_011_what_is_missing_is_named(variables: list[Any], sources: list[Any], said: str) -> None:
-    with pytest.raises(Missing, match=said):
+    with pytest.raises(MissingReference, match=said):
         of([{"name": "V", "valueFrom": each} for each in variables], sources)
 
 
@@ -178,12 +197,12 @@ def test_sb_011_what_is_missing_is_named(variables: list[Any], sources: list[Any
     [("1", 1), ("1.5Gi", 3 * 2**29), ("250m", 0.25), ("1e3", 1000), ("2k", 2000), (4, 4), ("5E", 5e18)],
 )
 def test_sb_011_quantities(text: str | int, value: float) -> None:
-    assert environment.quantity(text) == value
+    assert quantity(text) == value
 
 
 def test_sb_011_no_quantity() -> None:
     with pytest.raises(ValueError, match="1Q"):
-        environment.quantity("1Q")
+        quantity("1Q")
 
 
 # -- volumes ----------------------------------------------------------------------------------------------------------
@@ -192,7 +211,7 @@ def test_sb_011_no_quantity() -> None:
 def content(volume: dict[str, Any], **more: Any) -> dict[str, bytes]:
     document = pod(volumes=[{"name": "v", **volume}])
     (one,) = document.spec.volumes or ()
-    return {path: file.content for path, file in volumes.files(one, facts(document, **more)).items()}
+    return {path: file.content for path, file in volume_files(one, facts(document, **more)).items()}
 
 
 @pytest.mark.parametrize(
@@ -236,7 +255,7 @@ def test_sb_011_files_of_volumes(volume: dict[str, Any], expected: dict[str, byt
     ids=["absent", "key", "outside"],
 )
 def test_sb_011_a_volume_that_cannot_be_mounted_says_why(volume: dict[str, Any], said: str) -> None:
-    with pytest.raises(Missing, match=said):
+    with pytest.raises(MissingReference, match=said):
         content(volume)
 
 
@@ -244,8 +263,8 @@ def test_sb_011_the_token_for_the_api_server_is_found() -> None:
     source = {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}}
     other = {"serviceAccountToken": {"path": "vault", "audience": "vault"}}
     document = pod(volumes=[{"name": "kube", "projected": {"sources": [other, source]}}])
-    assert volumes.token_path(document) == ("kube", "token")
-    assert volumes.token_path(pod()) is None
+    assert token_path(document) == ("kube", "token")
+    assert token_path(pod()) is None
 
 
 def test_sb_011_files_are_replaced_all_at_once(tmp_path: Path) -> None:
@@ -272,18 +291,18 @@ def test_sb_011_a_host_path_is_below_the_nodes_folder(tmp_path: Path, kind: str,
         folders.make_volume(pod_folder, volume, tmp_path / "host")
         assert (tmp_path / "host/sys/x").is_dir()
     else:
-        with pytest.raises(Missing, match=f"/sys/x is not a {kind}"):
+        with pytest.raises(MissingReference, match=f"/sys/x is not a {kind}"):
             folders.make_volume(pod_folder, volume, tmp_path / "host")
 
 
 def test_sb_011_other_volumes_are_refused_with_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(Missing, match="have no volumes of this kind"):
+    with pytest.raises(MissingReference, match="have no volumes of this kind"):
         folders.make_volume(folders.PodFolder(tmp_path), Volume("pvc"), tmp_path)
 
 
 # -- the stock kube-scheduler --------------------------------------------------------------------------------------
 
-SURROUNDINGS = Surroundings(
+SURROUNDINGS = SchedulerPodContext(
     program="/cache/kube-scheduler", address="127.9.0.1", kubeconfig="/p/kubeconfig", configuration="/p/changed"
 )
 SCHEDULER = Container(
@@ -325,13 +344,13 @@ def test_ns_164_the_stock_scheduler_is_run_too(image: str, runs: bool) -> None:
 )
 def test_ns_164_a_pod_has_its_network_for_itself(text: str, expected: str) -> None:
     assert addressed(text, "127.9.0.1") == expected
-    container = Container("c", image=REPOSITORY, args=["run", text])
-    assert command_line(container, {}, {}, address="127.9.0.1")[-1] == expected
+    container = Container("c", image=POLYARCH_REPOSITORY, args=["run", text])
+    assert polyarch_command(container, {}, {}, address="127.9.0.1")[-1] == expected
 
 
 def test_ns_164_the_scheduler_gets_what_its_pod_would_give_it() -> None:
     mounts = {"/etc/kubernetes": "/v/config"}
-    assert kube_scheduler.command_line(SCHEDULER, {}, mounts, SURROUNDINGS) == (
+    assert scheduler_command(SCHEDULER, {}, mounts, SURROUNDINGS) == (
         "/cache/kube-scheduler",
         "--config=/p/changed",
         "-v=2",
@@ -339,9 +358,9 @@ def test_ns_164_the_scheduler_gets_what_its_pod_would_give_it() -> None:
         "--authentication-kubeconfig=/p/kubeconfig",
         "--authorization-kubeconfig=/p/kubeconfig",
     )
-    assert kube_scheduler.configured_by(SCHEDULER, {}, mounts) == "/v/config/config.yaml"
+    assert configured_by(SCHEDULER, {}, mounts) == "/v/config/config.yaml"
     with pytest.raises(NotInTheImage, match='"": executable file not found'):
-        kube_scheduler.command_line(Container("c"), {}, {}, SURROUNDINGS)
+        scheduler_command(Container("c"), {}, {}, SURROUNDINGS)
 
 
 def test_ns_164_the_scheduler_reaches_the_api_server_and_the_extender_of_its_own_pod() -> None:
@@ -351,7 +370,7 @@ extenders:
 - {urlPrefix: "http://127.0.0.1:9448/numa", weight: 10}
 - {urlPrefix: "https://elsewhere.example:443/x"}
 """
-    found = msgspec.json.decode(kube_scheduler.configuration(text, SURROUNDINGS))
+    found = msgspec.json.decode(pod_scheduler_configuration(text, SURROUNDINGS))
     assert found == {
         "profiles": [{"schedulerName": "topo"}],
         "clientConnection": {"kubeconfig": "/p/kubeconfig"},
@@ -364,11 +383,11 @@ extenders:
 
 @pytest.mark.parametrize("text", ["", "[]", "a: [", "extenders: 1", "clientConnection: x"])
 def test_ns_164_what_is_no_configuration_is_left_to_the_scheduler(text: str) -> None:
-    assert kube_scheduler.configuration(text, SURROUNDINGS) == text
+    assert pod_scheduler_configuration(text, SURROUNDINGS) == text
 
 
 def test_ns_164_a_kubeconfig_that_the_configuration_names_stays() -> None:
     text = "clientConnection: {kubeconfig: /mine, qps: 7}\nextenders: [{urlPrefix: 'http://[::1'}, 3]"
-    found = msgspec.json.decode(kube_scheduler.configuration(text, SURROUNDINGS))
+    found = msgspec.json.decode(pod_scheduler_configuration(text, SURROUNDINGS))
     assert found["clientConnection"] == {"kubeconfig": "/mine", "qps": 7}
     assert found["extenders"] == [{"urlPrefix": "http://[::1"}, 3]

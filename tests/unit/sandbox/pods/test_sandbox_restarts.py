@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from polyarch.sandbox.nodes import lifecycle, reporting
-from polyarch.sandbox.nodes.lifecycle import Activity, Run
+from polyarch.sandbox.nodes.lifecycle import ContainerReason, SimulatedContainer
 from polyarch.sandbox.nodes.pods import Pod
-from polyarch.sandbox.pods.outcome import CannotStart, Exit, Observed, Started
+from polyarch.sandbox.pods.outcome import CannotStart, Exit, ProcessState, Started
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
@@ -31,8 +31,8 @@ class Host:
         self.pod = pod
         self.ready = ready
         self.now = NOW
-        self.runs: dict[str, Run] = {}
-        self.seen: dict[str, Observed] = {}
+        self.runs: dict[str, SimulatedContainer] = {}
+        self.seen: dict[str, ProcessState] = {}
         self.problem: CannotStart | None = None
         self.starts: list[str] = []
 
@@ -50,8 +50,8 @@ class Host:
         if self.problem is not None:
             return self.problem
         self.starts.append(name)
-        number = lifecycle.attempt(self.runs.get(name, Run()))
-        self.seen[name] = Observed(number, self.now, None, self.ready, self.ready)
+        number = lifecycle.attempt(self.runs.get(name, SimulatedContainer()))
+        self.seen[name] = ProcessState(number, self.now, None, self.ready, self.ready)
         return Started(self.now)
 
     def end(self, name: str, code: int = 0, *, after: float = 1.0, message: str = "") -> "Host":
@@ -196,7 +196,7 @@ def test_sb_011_what_was_lost_while_nobody_watched_is_restarted() -> None:
     host.now = NOW + dt.timedelta(seconds=60)
     runs = lifecycle.recover(pod, host.now)
     host.runs = lifecycle.recover_processes(pod, runs, {"stays", "gone", "new"}, host.now)
-    host.seen = {"stays": Observed(3, NOW, None, True, True)}
+    host.seen = {"stays": ProcessState(3, NOW, None, True, True)}
     host.step()
     assert (host.container("stays")["ready"], host.container("stays")["restartCount"]) == (True, 3)
     assert host.container("stays")["state"]["running"]["startedAt"] == "2026-01-01T00:00:00Z"
@@ -212,7 +212,7 @@ def test_sb_011_a_deleted_pod_ends_and_nothing_of_it_is_restarted() -> None:
     host = Host(make_pod("a", "b")).step()
     host.seen["a"] = msgspec.structs.replace(host.seen["a"], exit=Exit(0, host.now))
     runs = lifecycle.ending(host.runs, host.seen)
-    assert (runs["a"].activity, runs["b"].activity) == (Activity.COMPLETED, Activity.RUNNING)
+    assert (runs["a"].activity, runs["b"].activity) == (ContainerReason.COMPLETED, ContainerReason.RUNNING)
     document = reporting.status(host.pod, runs, {}, host_address="h", pod_address="p", now=host.now, ends=True)
     assert {each["type"]: each["status"] for each in document["conditions"]}["Ready"] == "False"
     host.seen["b"] = msgspec.structs.replace(host.seen["b"], exit=Exit(137, host.now))

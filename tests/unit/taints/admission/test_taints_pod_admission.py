@@ -11,7 +11,7 @@ from taint_world import BOTH, TaintWorld, is_gated, stored, tolerated, with_addi
 from polyarch.images.pod_mutation import NO_MUTATION, MutationContext, PodMutation
 from polyarch.kube.admission import AdmissionRequest, GroupVersionKind, GroupVersionResource, UserInfo
 from polyarch.objects import Pod
-from polyarch.oci.answer import Inspection, Status
+from polyarch.oci.inspection import Inspection, Status
 from polyarch.oci.reference import parse
 from polyarch.taints import names
 from polyarch.taints.webhook import POD_BUDGET

@@ -10,7 +10,7 @@ from taint_world import BOTH
 from polyarch.images.decision_cache import MAX_INSPECTION_ENTRIES, MAX_KEY_BYTES
 from polyarch.images.pod_mutation import NO_MUTATION
 from polyarch.objects import Pod
-from polyarch.oci.answer import Inspection
+from polyarch.oci.inspection import Inspection
 from polyarch.oci.reference import parse
 from polyarch.taints.decision import Progress
 from polyarch.taints.pod_rules import Facts

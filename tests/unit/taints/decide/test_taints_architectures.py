@@ -6,7 +6,7 @@ import pytest
 from placement_cases import APP, SIDE, answers, arch, failure, index, neutral, os_is, pod, requirement, term
 from taint_cases import admitted, settings
 
-from polyarch.oci.answer import Entry, Inspection, Skipped
+from polyarch.oci.inspection import Entry, Inspection, SkippedEntry
 from polyarch.platforms import Platform
 from polyarch.taints.decision import Progress
 
@@ -86,7 +86,7 @@ def test_tn_033_and_tn_094_attestations_and_unknown_entries_never_become_tolerat
         answer.status,
         kind="index",
         entries=answer.entries,
-        skipped=(Skipped("sha256:" + "0" * 64, "attestation"),),
+        skipped=(SkippedEntry("sha256:" + "0" * 64, "attestation"),),
     )
     found = admitted(pod(), answers(answer))
     assert found.decision.added == ("amd64",)

@@ -9,7 +9,7 @@ from placement_world import refused_by_validation, value
 
 from polyarch.kube.errors import ConnectionFailed, Forbidden, Unavailable
 from polyarch.objects import Key
-from polyarch.oci.answer import Inspection, Status
+from polyarch.oci.inspection import Inspection, Status
 from polyarch.oci.reference import parse
 from polyarch.taints import names
 

@@ -7,9 +7,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from polyarch.sandbox.pods import loglines
-from polyarch.sandbox.pods.probes import probing
-from polyarch.sandbox.pods.probes.probing import Tally, Target, port_of
+from polyarch.sandbox.pods import containers
+from polyarch.sandbox.pods.probes import ProbeResult, Target, ask, port_of
 from polyarch.sandbox.pods.spec import Container, Exec, HttpGet, Port, Probe, TcpSocket
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -26,7 +25,7 @@ NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 )
 def test_sb_011_thresholds_count_answers_in_a_row(answers: str, results: str) -> None:
     probe = Probe(success_threshold=2, failure_threshold=3)
-    tally, seen = Tally(False), ""
+    tally, seen = ProbeResult(False), ""
     for answer in answers:
         tally = tally.count(answer == "+", probe)
         seen += "+" if tally.result else "-"
@@ -34,7 +33,7 @@ def test_sb_011_thresholds_count_answers_in_a_row(answers: str, results: str) ->
 
 
 def test_sb_011_a_living_container_dies_after_three_failures() -> None:
-    probe, tally = Probe(failure_threshold=3), Tally(True)
+    probe, tally = Probe(failure_threshold=3), ProbeResult(True)
     for expected in (True, True, False):
         tally = tally.count(False, probe)
         assert tally.result is expected
@@ -62,7 +61,7 @@ async def answered(status: int, probe: Probe, *, late: bool = False) -> str:
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     container = Container("c", ports=[Port(server.sockets[0].getsockname()[1], "health")])
     async with server, aiohttp.ClientSession() as session:
-        found = await probing.ask(probe, Target(container, "127.0.0.1", {}, {}), session)
+        found = await ask(probe, Target(container, "127.0.0.1", {}, {}), session)
         over.set()
         await asyncio.gather(*tasks, return_exceptions=True)
         return found
@@ -84,7 +83,7 @@ async def test_sb_011_a_tcp_probe() -> None:
     assert await answered(200, Probe(tcp_socket=TcpSocket("health"))) == ""
     async with aiohttp.ClientSession() as session:
         target = Target(Container("c"), "127.0.0.1", {}, {})
-        assert "Connect call failed" in await probing.ask(Probe(tcp_socket=TcpSocket(1)), target, session)
+        assert "Connect call failed" in await ask(Probe(tcp_socket=TcpSocket(1)), target, session)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +98,7 @@ async def test_sb_011_a_tcp_probe() -> None:
 async def test_sb_011_an_exec_probe_runs_polyarch_beside_the_container(command: list[str], said: str) -> None:
     target = Target(Container("c"), "127.0.0.1", {}, {"/m": "/v"})
     async with aiohttp.ClientSession() as session:
-        found = await probing.ask(Probe(exec=Exec(command), timeout_seconds=30), target, session)
+        found = await ask(Probe(exec=Exec(command), timeout_seconds=30), target, session)
     assert found == said if not said else said in found
 
 
@@ -117,7 +116,7 @@ def read(tmp_path: Path, **options: object) -> list[bytes]:
     path = tmp_path / "log"
     path.write_bytes(LINES)
     timestamps = bool(options.pop("timestamps", False))
-    with loglines.Reader(path, start=NOW, timestamps=timestamps) as reader:
+    with containers.Reader(path, start=NOW, timestamps=timestamps) as reader:
         return reader.begin(**options)  # type: ignore[arg-type]  # the options of a row of a table
 
 
@@ -148,7 +147,7 @@ def test_sb_013_the_lines_that_were_asked_for(tmp_path: Path, options: dict[str,
 def test_sb_013_a_line_that_is_being_written_is_shown_when_it_is_complete(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"one\ntw")
-    with loglines.Reader(path, start=NOW, timestamps=False) as reader, path.open("ab", buffering=0) as writing:
+    with containers.Reader(path, start=NOW, timestamps=False) as reader, path.open("ab", buffering=0) as writing:
         assert reader.begin() == [b"one\n"]
         assert reader.more(over=False) == []
         writing.write(b"o\nthree")
@@ -158,6 +157,6 @@ def test_sb_013_a_line_that_is_being_written_is_shown_when_it_is_complete(tmp_pa
 
 def test_sb_013_of_a_huge_log_the_end_is_shown(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    path.write_bytes(b"x" * 99 + b"\n" + (b"y" * 99 + b"\n") * (loglines.MAXIMUM_BYTES // 100))
-    with loglines.Reader(path, start=NOW, timestamps=False) as reader:
-        assert sum(map(len, reader.begin())) <= loglines.MAXIMUM_BYTES
+    path.write_bytes(b"x" * 99 + b"\n" + (b"y" * 99 + b"\n") * (containers.MAXIMUM_BYTES // 100))
+    with containers.Reader(path, start=NOW, timestamps=False) as reader:
+        assert sum(map(len, reader.begin())) <= containers.MAXIMUM_BYTES

@@ -6,9 +6,8 @@ import aiohttp
 import pytest
 from manual_clock import ManualClock
 
-from polyarch.sandbox.pods.probes import probing
-from polyarch.sandbox.pods.probes.probing import Target
-from polyarch.sandbox.pods.probes.supervision import Supervision
+from polyarch.sandbox.pods import probes
+from polyarch.sandbox.pods.probes import ProbeWorker, Target
 from polyarch.sandbox.pods.spec import Container, HttpGet, Probe
 
 
@@ -25,11 +24,11 @@ async def test_sb_011_the_wait_for_an_answer_is_part_of_the_period(
         await clock.sleep(probe.timeout_seconds)
         return "no answer"
 
-    monkeypatch.setattr(probing, "ask", hangs)
+    monkeypatch.setattr(probes, "ask", hangs)
     probe = Probe(http_get=HttpGet(80), period_seconds=period, timeout_seconds=timeout, failure_threshold=3)
     container = Container("c", liveness_probe=probe)
     async with aiohttp.ClientSession() as session:
-        supervision = Supervision(
+        supervision = ProbeWorker(
             container,
             Target(container, "127.0.0.1", {}, {}),
             session,

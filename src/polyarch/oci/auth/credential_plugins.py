@@ -1,0 +1,485 @@
+"""Runs programs that hold credentials, and queries ``docker-credential-*`` helpers (RG-083).
+
+Such programs print secrets, so errors and warnings never contain their output: only the name, the exit status and what
+was expected. A program runs without a shell, in its own process group, with limits on time and output, and has ended
+when the call returns."""
+
+import asyncio
+import contextlib
+import os
+import re
+import shutil
+import signal
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import msgspec
+
+from polyarch.clock import Clock, SystemClock
+from polyarch.oci.auth.credentials import Credential, CredentialWarning, KeyPattern, hub, in_turn, split_host
+from polyarch.oci.reference import DOCKER_HUB, DOCKER_HUB_NAMES, Reference
+from polyarch.oci.traffic.concurrency import RequestPriority, RequestQueue
+
+if TYPE_CHECKING:
+    from polyarch.oci.mirrors.sources import PullSource
+
+
+HELPER_TIMEOUT = 10.0
+MAX_OUTPUT = 1024 * 1024
+DOCKER_HUB_SERVER = "https://index.docker.io/v1/"
+_NAME = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
+_NOT_FOUND = b"credentials not found"
+_KILL_WAIT = 5.0
+
+
+class HelperFailure(Exception):  # noqa: N818 - the word of RG-083
+    """A program gave no usable answer. The message has its name and the cause, and none of its output."""
+
+
+class HelperOutput(msgspec.Struct, frozen=True):
+    """Exit status and standard output of a program."""
+
+    status: int
+    output: bytes
+
+    def __repr__(self) -> str:
+        return f"HelperOutput(status={self.status}, output=<{len(self.output)} bytes>)"
+
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        return [("status", self.status)]
+
+
+class Helper(Protocol):
+    """Interface that runs one program to its end (RG-003)."""
+
+    async def run(
+        self, program: str, arguments: Sequence[str], *, stdin: bytes, environ: Mapping[str, str], timeout: float
+    ) -> HelperOutput:
+        """Run ``program``, found on ``environ``'s PATH unless it has a slash. :class:`HelperFailure` if it is missing,
+        cannot be started, exceeds ``timeout`` seconds or prints more than 1 MiB.
+        """
+        ...
+
+
+class ProgramHelper:
+    """Runs programs on this machine."""
+
+    __slots__ = ()
+
+    async def run(
+        self, program: str, arguments: Sequence[str], *, stdin: bytes, environ: Mapping[str, str], timeout: float
+    ) -> HelperOutput:
+        path = shutil.which(program, path=environ.get("PATH", os.defpath))
+        if path is None:
+            place = "is missing or not executable" if "/" in program else "is not on PATH"
+            raise HelperFailure(f"{program} {place}; install it or remove it from the configuration")
+        try:
+            process = await asyncio.create_subprocess_exec(
+                path,
+                *arguments,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+                env=dict(environ),
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            raise HelperFailure(f"{program} cannot be started: {_reason(error)}") from None
+        try:
+            async with asyncio.timeout(timeout):
+                return await _converse(process, program, stdin)
+        except TimeoutError:
+            raise HelperFailure(f"{program} did not answer within {timeout:g} s") from None
+        finally:
+            await _end(process)
+
+
+async def ask_helper(
+    helper: Helper, name: str, registry: str, *, environ: Mapping[str, str], timeout: float = HELPER_TIMEOUT
+) -> Credential | None:
+    """The answer of ``docker-credential-NAME get`` for a registry host; ``None`` if it reports no credentials.
+
+    :class:`HelperFailure` for anything but an answer (RG-083).
+    """
+    if not _NAME.fullmatch(name):
+        raise HelperFailure(
+            f"credential helper {name[:80]!r} cannot be run: a name has letters, digits, '_', '.' and '-' only"
+        )
+    program = f"docker-credential-{name}"
+    server = DOCKER_HUB_SERVER if registry in DOCKER_HUB_NAMES else registry
+    output = await helper.run(program, ("get",), stdin=server.encode(), environ=environ, timeout=timeout)
+    if output.status != 0:
+        if _NOT_FOUND in output.output:
+            return None
+        raise HelperFailure(f"{program} ended with status {output.status} for {server}; run it by hand to see why")
+    try:
+        answer = msgspec.json.decode(output.output, type=_Answer)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise HelperFailure(f"{program} did not answer with JSON that has Username and Secret") from None
+    if not answer.secret:
+        return None
+    source = f"credential helper {name}"
+    key = DOCKER_HUB if registry in DOCKER_HUB_NAMES else registry
+    if answer.username == "<token>":
+        return Credential(identity_token=answer.secret, source=source, key=key)
+    return Credential(answer.username, answer.secret, source=source, key=key)
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    secret: str = msgspec.field(name="Secret")
+    username: str = msgspec.field(name="Username", default="")
+
+
+async def _converse(process: asyncio.subprocess.Process, program: str, stdin: bytes) -> HelperOutput:
+    reader, writer = process.stdout, process.stdin
+    if reader is None or writer is None:
+        raise HelperFailure(f"{program} has no pipes to talk through")
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # a program may answer without reading
+        writer.write(stdin)
+        await writer.drain()
+    writer.close()
+    parts = bytearray()
+    while part := await reader.read(65536):
+        parts += part
+        if len(parts) > MAX_OUTPUT:
+            raise HelperFailure(f"{program} printed more than {MAX_OUTPUT // 1024} KiB")
+    return HelperOutput(await process.wait(), bytes(parts))
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Kill what is left: the program, or a child that still holds its output open.
+
+    The group is signalled only while a member is known to exist (the program is not reaped, or its output is still
+    open), so the id cannot belong to another process yet.
+    """
+    reader = process.stdout
+    if process.returncode is not None and (reader is None or reader.at_eof()):
+        return
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_KILL_WAIT):
+            while reader is not None and await reader.read(65536):
+                pass
+            await process.wait()
+
+
+def _reason(error: BaseException) -> str:
+    return error.strerror or type(error).__name__ if isinstance(error, OSError) else "its arguments are not usable"
+
+
+# -- Kubelet credential-provider plugins, for cloud registries with short-lived credentials (RG-086).
+
+
+PROVIDER_TIMEOUT = 30.0
+API_VERSION = "credentialprovider.kubelet.k8s.io/v1"
+CONFIG_KIND = "CredentialProviderConfig"
+CONFIG_GROUP = "kubelet.config.k8s.io/"
+MAX_CACHED = 4096
+FAILURE_REST = 30.0
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)", re.ASCII)
+_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+CacheKeyType = Literal["Image", "Registry", "Global"]
+
+
+class InvalidProviderConfiguration(ValueError):  # noqa: N818 - it says what the configuration is
+    """An unusable plugin configuration: file, member and reason."""
+
+    def __init__(self, origin: str, member: str, problem: str) -> None:
+        super().__init__(f"{origin}: {member}: {problem}" if member else f"{origin}: {problem}")
+        self.origin = origin
+        self.member = member
+        self.problem = problem
+
+
+class Provider(msgspec.Struct, frozen=True):
+    """One plugin of the configuration. ``environment`` may hold secrets and is not in ``repr``."""
+
+    name: str
+    match_images: tuple[str, ...]
+    default_cache_duration: float
+    arguments: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Provider(name={self.name!r}, match_images={self.match_images!r})"
+
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        return [("name", self.name), ("match_images", self.match_images)]
+
+
+class ProviderConfiguration(msgspec.Struct, frozen=True):
+    """A ``CredentialProviderConfig`` and the directory of the plugins."""
+
+    providers: tuple[Provider, ...]
+    directory: str
+    origin: str = ""
+
+    @classmethod
+    def from_mapping(
+        cls, data: object, *, directory: str, origin: str = "credential provider configuration"
+    ) -> "ProviderConfiguration":
+        """Read the parsed file. :class:`InvalidProviderConfiguration` names the invalid member."""
+        try:
+            file = msgspec.convert(data, type=_ConfigurationFile)
+        except msgspec.ValidationError as error:
+            raise InvalidProviderConfiguration(origin, "", str(error)) from None
+        if file.kind != CONFIG_KIND or not file.api_version.startswith(CONFIG_GROUP):
+            problem = f"expected kind {CONFIG_KIND} of {CONFIG_GROUP}v1"
+            raise InvalidProviderConfiguration(origin, "kind", problem)
+        providers = tuple(_provider(item, origin, f"providers[{place}]") for place, item in enumerate(file.providers))
+        names = [provider.name for provider in providers]
+        for name in names:
+            if names.count(name) > 1:
+                raise InvalidProviderConfiguration(origin, "providers", f"the name {name!r} is there twice")
+        return cls(providers, directory, origin)
+
+
+class ProviderCredentials:
+    """Credentials of plugins. A :class:`~polyarch.oci.auth.credential_stores.CredentialStore`.
+
+    All plugins that match an image run, in the order of the configuration. One that fails yields a
+    ``credential-helper`` warning and no credentials, and is skipped for :data:`FAILURE_REST` seconds, so that a hanging
+    plugin delays a run once and not for each image. Tenants take turns at a plugin, whose runs follow one another
+    (PL-851).
+    """
+
+    def __init__(
+        self,
+        configuration: ProviderConfiguration,
+        *,
+        helper: Helper | None = None,
+        environ: Mapping[str, str] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._plugins = tuple(
+            _Plugin(
+                provider,
+                program=os.path.join(configuration.directory, provider.name),  # noqa: PTH118 - text for the Helper
+                helper=ProgramHelper() if helper is None else helper,
+                environ=os.environ if environ is None else environ,
+                clock=SystemClock() if clock is None else clock,
+            )
+            for provider in configuration.providers
+        )
+        self._warnings: dict[str, dict[CredentialWarning, None]] = defaultdict(dict)
+
+    def of(self, tenant: str) -> "TenantProviderCredentials":
+        """The same credentials, asked for on behalf of this tenant."""
+        return TenantProviderCredentials(self, tenant)
+
+    async def candidates(self, reference: Reference, source: "PullSource", *, tenant: str = "") -> list[Credential]:
+        host = hub(source.host)
+        found: list[Credential] = []
+        for plugin in self._plugins:
+            if plugin.matches(host, source.repository):
+                try:
+                    found += await plugin.credentials(host, source.repository, tenant)
+                except HelperFailure as failure:
+                    self._warn(host, failure)
+        return in_turn(found)
+
+    def cached_candidates(self, reference: Reference, source: "PullSource") -> list[Credential] | None:
+        host = hub(source.host)
+        found: list[Credential] = []
+        for plugin in self._plugins:
+            if plugin.matches(host, source.repository):
+                part = plugin.cached(host, source.repository)
+                if part is None:
+                    return None
+                found += part
+        return in_turn(found)
+
+    def warnings(self, source: "PullSource") -> Sequence[CredentialWarning]:
+        return tuple(self._warnings.get(hub(source.host), ()))
+
+    def _warn(self, host: str, failure: HelperFailure) -> None:
+        if len(self._warnings) >= MAX_CACHED:
+            self._warnings.clear()
+        self._warnings[host][CredentialWarning("credential-helper", str(failure))] = None
+
+
+class TenantProviderCredentials:
+    """A tenant's view of :class:`ProviderCredentials`; a ``CredentialStore``."""
+
+    __slots__ = ("_providers", "_tenant")
+
+    def __init__(self, providers: ProviderCredentials, tenant: str) -> None:
+        self._providers = providers
+        self._tenant = tenant
+
+    async def candidates(self, reference: Reference, source: "PullSource") -> list[Credential]:
+        return await self._providers.candidates(reference, source, tenant=self._tenant)
+
+    def cached_candidates(self, reference: Reference, source: "PullSource") -> list[Credential] | None:
+        return self._providers.cached_candidates(reference, source)
+
+    def warnings(self, source: "PullSource") -> Sequence[CredentialWarning]:
+        return self._providers.warnings(source)
+
+
+class _Plugin:
+    """One plugin and its cached answers."""
+
+    def __init__(
+        self, provider: Provider, *, program: str, helper: Helper, environ: Mapping[str, str], clock: Clock
+    ) -> None:
+        self._provider = provider
+        self._program = program
+        self._helper = helper
+        self._environ = {**environ, **dict(provider.environment)}
+        self._clock = clock
+        self._patterns = tuple(KeyPattern(text) for text in provider.match_images)
+        self._line = RequestQueue(1)
+        self._rests_until = float("-inf")
+        self._answers: dict[tuple[CacheKeyType, str], tuple[float, tuple[tuple[KeyPattern, Credential], ...]]] = {}
+
+    def matches(self, host: str, repository: str) -> bool:
+        return _any_match(self._patterns, host, repository)
+
+    async def credentials(self, host: str, repository: str, tenant: str) -> list[Credential]:
+        await self._line.enter(RequestPriority.MANIFEST, tenant)  # one run at a time: its answer may serve many images
+        try:
+            found = self.cached(host, repository)
+            return await self._run(host, repository) if found is None else found
+        except HelperFailure:
+            self._rests_until = self._clock.monotonic() + FAILURE_REST
+            raise
+        finally:
+            self._line.leave()
+
+    def cached(self, host: str, repository: str) -> list[Credential] | None:
+        now = self._clock.monotonic()
+        for place in _places(host, repository):
+            kept = self._answers.get(place)
+            if kept is not None and now < kept[0]:
+                return _matching(kept[1], host, repository)
+        return [] if now < self._rests_until else None
+
+    async def _run(self, host: str, repository: str) -> list[Credential]:
+        request = {"kind": "CredentialProviderRequest", "apiVersion": API_VERSION, "image": f"{host}/{repository}"}
+        result = await self._helper.run(
+            self._program,
+            self._provider.arguments,
+            stdin=msgspec.json.encode(request),
+            environ=self._environ,
+            timeout=PROVIDER_TIMEOUT,
+        )
+        name = f"credential provider {self._provider.name}"
+        if result.status != 0:
+            raise HelperFailure(f"{name} ended with status {result.status}; run it by hand to see why")
+        answer, duration = _read_answer(result.output, name, self._provider.default_cache_duration)
+        keys = [
+            (KeyPattern(key), Credential(entry.username, entry.password, source=name, key=KeyPattern(key).text))
+            for key, entry in answer.auth.items()
+        ]
+        keys.sort(key=lambda item: item[0].text, reverse=True)
+        if duration > 0:
+            now = self._clock.monotonic()
+            self._answers = {place: kept for place, kept in self._answers.items() if now < kept[0]}
+            if len(self._answers) >= MAX_CACHED:
+                self._answers.clear()
+            places = {place[0]: place for place in _places(host, repository)}
+            self._answers[places[answer.cache_key_type]] = (now + duration, tuple(keys))
+        return _matching(tuple(keys), host, repository)
+
+
+class _Variable(msgspec.Struct, frozen=True):
+    name: str
+    value: str = ""
+
+
+class _ProviderEntry(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    match_images: list[str]
+    default_cache_duration: str
+    api_version: str
+    args: list[str] | None = None
+    env: list[_Variable] | None = None
+    token_attributes: dict[str, Any] | None = None
+
+
+class _ConfigurationFile(msgspec.Struct, frozen=True, rename="camel"):
+    kind: str
+    api_version: str
+    providers: list[_ProviderEntry]
+
+
+class _AuthEntry(msgspec.Struct, frozen=True):
+    username: str = ""
+    password: str = ""
+
+
+class _Response(msgspec.Struct, frozen=True, rename="camel"):
+    kind: str
+    api_version: str
+    cache_key_type: CacheKeyType
+    cache_duration: str | None = None
+    auth: dict[str, _AuthEntry] = {}
+
+
+def _provider(item: _ProviderEntry, origin: str, member: str) -> Provider:
+    if not _NAME.fullmatch(item.name) or item.name in (".", ".."):
+        raise InvalidProviderConfiguration(origin, f"{member}.name", "it is not the name of a program in a directory")
+    if item.api_version != API_VERSION:
+        raise InvalidProviderConfiguration(
+            origin, f"{member}.apiVersion", f"{item.api_version!r} is not known; {API_VERSION} is"
+        )
+    if item.token_attributes:
+        raise InvalidProviderConfiguration(
+            origin,
+            f"{member}.tokenAttributes",
+            "plugins that want a pod's service account token are not supported; use a pull secret for those images",
+        )
+    if not item.match_images:
+        raise InvalidProviderConfiguration(origin, f"{member}.matchImages", "it is empty, so the plugin is never asked")
+    duration = parse_duration(item.default_cache_duration)
+    if duration is None:
+        raise InvalidProviderConfiguration(
+            origin, f"{member}.defaultCacheDuration", f"{item.default_cache_duration!r} is not a duration such as 12h"
+        )
+    environment = tuple((variable.name, variable.value) for variable in item.env or ())
+    return Provider(item.name, tuple(item.match_images), duration, tuple(item.args or ()), environment)
+
+
+def parse_duration(text: str) -> float | None:
+    """Seconds of a Go duration (``1h30m``, ``0``, ``10.5s``); ``None`` if it is invalid or negative."""
+    text = text.strip().removeprefix("+")
+    if text == "0":
+        return 0.0
+    parts = _DURATION.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        return None
+    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+
+
+def _read_answer(output: bytes, name: str, default_duration: float) -> tuple[_Response, float]:
+    try:
+        answer = msgspec.json.decode(output, type=_Response)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise HelperFailure(f"{name} did not answer with a CredentialProviderResponse of {API_VERSION}") from None
+    if answer.kind != "CredentialProviderResponse" or answer.api_version != API_VERSION:
+        raise HelperFailure(f"{name} answered with another kind than CredentialProviderResponse of {API_VERSION}")
+    if answer.cache_duration is None:
+        return answer, default_duration
+    duration = parse_duration(answer.cache_duration)
+    if duration is None:
+        raise HelperFailure(f"{name} answered with a cacheDuration that is no duration")
+    return answer, duration
+
+
+def _places(host: str, repository: str) -> tuple[tuple[CacheKeyType, str], ...]:
+    return (("Image", f"{host}/{repository}"), ("Registry", host), ("Global", ""))
+
+
+def _any_match(patterns: Sequence[KeyPattern], host: str, repository: str) -> bool:
+    labels, port = split_host(host)
+    return any(pattern.matches(labels, port, f"/{repository}") for pattern in patterns)
+
+
+def _matching(keys: Sequence[tuple[KeyPattern, Credential]], host: str, repository: str) -> list[Credential]:
+    labels, port = split_host(host)
+    return [credential for pattern, credential in keys if pattern.matches(labels, port, f"/{repository}")]

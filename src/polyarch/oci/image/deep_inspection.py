@@ -1,0 +1,222 @@
+"""Deep inspection: do the children of an index match their entries? (RG-048, RG-049)
+
+Indexes are written by hand or by scripts, and nothing checks them: an image of the wrong architecture is noticed only
+when its pod fails with ``exec format error``. Deep inspection compares every child's config with its entry and, on
+demand, the ELF header of the program that the image starts. Layers are streamed, from the top down; nothing is written
+to disk and nothing executed. The entry's platform remains the answer; differences are warnings.
+
+A check that fails for a transient reason makes the answer an error: it must not look like a clean result."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from itertools import chain
+from typing import Literal
+
+import msgspec
+
+from polyarch.oci.documents import ContentError, Document, classify
+from polyarch.oci.image.contents import RegistryConnection, RepositoryContents
+from polyarch.oci.image.entrypoint import (
+    Program,
+    ProgramNotFound,
+    ProgramSearch,
+    expected_machine,
+    read_entrypoint,
+    read_machine,
+)
+from polyarch.oci.image.layers import ArchiveReader, Unpacker, UnreadableLayer
+from polyarch.oci.image.layout import ImageLayout
+from polyarch.oci.image.parsing import Blob, ConfigReading, read_blobs, read_config, read_manifest, read_schema1
+from polyarch.oci.inspection import Entry, Inspection, InspectionError, InspectionWarning, Status
+from polyarch.oci.traffic.concurrency import map_concurrently
+from polyarch.oci.traffic.exchange import RequestContext
+from polyarch.oci.traffic.failures import Failure
+
+Depth = Literal["config", "elf"]
+
+MIB = 1024 * 1024
+LAYERS_LIMIT = 256 * MIB
+"""Compressed bytes read for one child (RG-049)."""
+UNPACKED_LIMIT = 4096 * MIB
+"""Bytes after decompression: a small layer can be crafted to take hours."""
+STEP = MIB // 2
+"""Compressed bytes unpacked per call of a thread: one call per network read would cost more."""
+AT_ONCE = 4
+ELF_SYSTEMS = frozenset({"linux", "android", "freebsd", "netbsd", "openbsd", "dragonfly", "illumos", "solaris"})
+
+
+async def look_deeper(connection: RegistryConnection, answer: Inspection, depth: Depth) -> Inspection:
+    """The answer with the findings of a deep inspection; unchanged without entries or source.
+
+    Each child has the full time limit of an image.
+    """
+    if answer.status is not Status.RESOLVED or not answer.entries:
+        return answer
+    contents = await _contents(connection, answer)
+    if contents is None:
+        return answer
+
+    async def one(entry: Entry) -> _Look:
+        look = _Look(contents, entry, is_child=answer.kind == "index", depth=depth)
+        await look.go()
+        return look
+
+    looks = await map_concurrently(one, answer.entries, at_once=AT_ONCE)
+    found = [warning for look in looks for warning in (*look.warnings, *look.visit.warnings)]
+    new = tuple(dict.fromkeys(each for each in found if each not in answer.warnings))
+    requests = answer.requests + sum(look.visit.requests for look in looks)
+    answer = msgspec.structs.replace(answer, warnings=answer.warnings + new, requests=requests)
+    error = next((look.error for look in looks if look.error is not None), None)
+    if error is not None:
+        message = f"{answer.reference}: the look into it is not complete: {error.message}"
+        error = msgspec.structs.replace(error, message=message)
+        return msgspec.structs.replace(answer, status=Status.ERROR, error=error)
+    return answer
+
+
+async def _contents(connection: RegistryConnection, answer: Inspection) -> RepositoryContents | None:
+    """The place the answer came from."""
+    reference = answer.reference
+    if reference.transport == "oci":
+        return connection.within(ImageLayout(reference.repository))
+    if answer.source is None:
+        return None
+    for source in connection.sources(reference):
+        if (source.host, source.mirror) == (answer.source.host, answer.source.mirror):
+            return connection.at(await connection.access(reference, source))
+    return None
+
+
+class _Look:
+    """The inspection of one child. ``error`` says why it failed."""
+
+    def __init__(self, contents: RepositoryContents, entry: Entry, *, is_child: bool, depth: Depth) -> None:
+        self.visit: RequestContext = contents.visit()
+        self.warnings: list[InspectionWarning] = []
+        self.error: InspectionError | None = None
+        self._contents = contents
+        self._entry = entry
+        self._is_child = is_child
+        self._depth = depth
+        self._name = f"{entry.platform} ({entry.digest[:19]}…)"
+
+    async def go(self) -> None:
+        missing = "its manifest"
+        try:
+            manifest = await self._contents.manifest(self._entry.digest, self.visit)
+            missing = "its config"
+            config, document = await self._read_config(classify(manifest.body))
+            if config is not None and self._depth == "elf":
+                missing = "a layer of it"
+                await self._check_program(config, document)
+        except ContentError as error:
+            self.error = error.error(self._contents.name)
+        except Failure as failure:
+            if failure.error.code != "not-found":
+                self.error = failure.error
+            else:
+                self._warn("child-missing", f"{missing} is not there: {failure.error.message}")
+
+    def _warn(self, code: str, message: str) -> None:
+        self.warnings.append(InspectionWarning(code, f"{self._name}: {message}"))
+
+    async def _read_config(self, document: Document) -> tuple[bytes | None, Document]:
+        """Read an image's config and compare it with the entry."""
+        if document.type == "index":
+            self._warn("mislabelled", "the entry states a platform, but there is an index behind it")
+            return None, document
+        if document.type == "schema1":
+            self._compare(read_schema1(document))
+            return None, document
+        config = read_manifest(document).config
+        if config is None:  # an artifact has no platform to compare
+            return None, document
+        body = config.data
+        if body is None:
+            body = await self._contents.blob(config.digest, self.visit)
+        self._compare(read_config(body))
+        return body, document
+
+    def _compare(self, config: ConfigReading) -> None:
+        if not self._is_child or config.platform is None:
+            return
+        if config.platform.node != self._entry.platform.node:
+            self._warn("mislabelled", f"the entry says {self._entry.platform.node}, its config {config.platform.node}")
+
+    async def _check_program(self, config: bytes, document: Document) -> None:
+        platform = self._entry.platform
+        expected = expected_machine(platform.architecture)
+        if platform.os not in ELF_SYSTEMS or expected is None:
+            self._warn("binary-unchecked", f"programs for {platform.node} cannot be checked")
+            return
+        try:
+            program = await self._find_program(config, read_blobs(document)[1:])
+        except (ProgramNotFound, UnreadableLayer) as reason:
+            self._warn("binary-unchecked", f"{reason}")
+            return
+        machine = read_machine(program.head)
+        if machine is None:
+            self._warn("binary-unchecked", f"{program.path} is no ELF file")
+        elif machine != expected:
+            self._warn("wrong-binary", f"{program.path} is for {machine}, not for {expected}")
+
+    async def _find_program(self, config: bytes, layers: Sequence[Blob]) -> Program:
+        scan = _Scan(ProgramSearch(read_entrypoint(config)))
+        for position, layer in enumerate(reversed(layers), start=1):
+            try:
+                program = await scan.read(self._contents, layer.digest, self.visit, last=position == len(layers))
+            except Failure as failure:
+                if failure.error.code == "not-found" and layer.urls:
+                    raise ProgramNotFound("a layer of it may not be distributed and is not in the registry") from None
+                raise
+            if program is not None:
+                return program
+        raise ProgramNotFound("the image has no layers")
+
+
+class _Scan:
+    """Reads layers until the program is found, within the limits of RG-049."""
+
+    def __init__(self, search: ProgramSearch) -> None:
+        self._search = search
+        self._program: Program | None = None
+        self._read = 0
+        self._unpacked = 0
+
+    async def read(
+        self, contents: RepositoryContents, digest: str, visit: RequestContext, *, last: bool
+    ) -> Program | None:
+        """The program, if this layer or those above determine it. Raises `Unfound` and `Unreadable`."""
+        self._search.begin_layer()
+        await contents.stream(digest, self._receive, visit)
+        return self._program or self._search.look(last=last)
+
+    async def _receive(self, chunks: AsyncIterator[bytes]) -> None:
+        self._search.restart_layer()  # after a broken connection the layer is read again
+        unpacker, archive = Unpacker(), ArchiveReader()
+        waiting: list[bytes] = []
+        async for chunk in chunks:
+            self._read += len(chunk)
+            over = self._read > LAYERS_LIMIT
+            if not over:
+                waiting.append(chunk)
+            if over or sum(map(len, waiting)) >= STEP:
+                self._program = await asyncio.to_thread(self._feed, unpacker, archive, waiting)
+                if self._program is not None:
+                    return
+                waiting = []
+            if over:
+                raise ProgramNotFound(f"the program is not in the first {LAYERS_LIMIT // MIB} MiB of its layers")
+        if waiting:
+            self._program = await asyncio.to_thread(self._feed, unpacker, archive, waiting)
+
+    def _feed(self, unpacker: Unpacker, archive: ArchiveReader, chunks: Iterable[bytes]) -> Program | None:
+        for piece in chain.from_iterable(map(unpacker.feed, chunks)):
+            self._unpacked += len(piece)
+            if self._unpacked > UNPACKED_LIMIT:
+                raise ProgramNotFound(f"its layers unpack to more than {UNPACKED_LIMIT // MIB} MiB")
+            for member in archive.feed(piece):
+                program = self._search.add(member)
+                if program is not None:
+                    return program
+        return None

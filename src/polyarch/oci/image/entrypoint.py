@@ -1,0 +1,281 @@
+"""Finds the program that an image starts in its layers, from the top down (RG-049).
+
+Layers are read from the top because the program is usually in one of the last, and upper layers hide lower ones: the
+search mostly ends long before everything was read. Of each layer only names are kept. A look-up that depends on an
+unread layer is repeated when that layer is known.
+
+Pure: no I/O."""
+
+import posixpath
+from typing import Annotated, NamedTuple
+
+import msgspec
+
+from polyarch.oci.documents import CONFIG_LIMIT, check_size, decode
+from polyarch.oci.image.layers import Member, clean_path
+
+MAX_STEPS = 8
+"""Maximum of links and ``#!`` lines followed."""
+MAX_NAMES = 200_000
+"""Maximum of members kept per image; the largest images have a tenth of that."""
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+WHITEOUT = ".wh."
+OPAQUE = ".wh..wh..opq"
+
+
+class ProgramNotFound(Exception):  # noqa: N818 - it says how the search ended
+    """The program was not found; the text is a clause that says why."""
+
+
+class Program(msgspec.Struct, frozen=True, gc=False):
+    """The file the kernel would load; for a script its interpreter."""
+
+    path: str
+    head: bytes
+
+
+class Entrypoint(msgspec.Struct, frozen=True, gc=False):
+    """What an image starts: the first word of its entry point or command, and the directories to search."""
+
+    command: str
+    search: tuple[str, ...]
+    folder: str
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The possible paths of the command, in order, from the root."""
+        if "/" in self.command:
+            return (clean_path(posixpath.join(self.folder, self.command)),)
+        return tuple(clean_path(posixpath.join(self.folder, each, self.command)) for each in self.search)
+
+
+def read_entrypoint(config: bytes) -> Entrypoint:
+    """The start command in a config (image specification, ``config``). Raises `ContentError`; :class:`Unfound` if there
+    is none.
+    """
+    check_size("config", len(config), CONFIG_LIMIT)
+    settings = decode(config, _Config, "the config").config or _Settings()
+    words = settings.entrypoint or settings.command or []
+    if not words or not words[0]:
+        raise ProgramNotFound("the image names no program to start")
+    path = next((each[5:] for each in reversed(settings.environment or []) if each.startswith("PATH=")), DEFAULT_PATH)
+    return Entrypoint(words[0], tuple(each for each in path.split(":") if each), settings.folder or "/")
+
+
+class ProgramSearch:
+    """Searches for the program of a :class:`Start` in layers fed from the top down, member by member."""
+
+    def __init__(self, start: Entrypoint) -> None:
+        self._start = start
+        self._layers: list[_Layer] = []
+        self._names = 0
+        self._awaited = start.paths[0] if start.paths else ""
+
+    def begin_layer(self) -> None:
+        """Begin the next lower layer."""
+        self._layers.append(_Layer())
+
+    def restart_layer(self) -> None:
+        """Read the current layer again from its beginning."""
+        self._names -= len(self._layers[-1].members)
+        self._layers[-1] = _Layer()
+
+    def add(self, member: Member) -> Program | None:
+        """The program, if this member ends the search. Raises :class:`Unfound`."""
+        removes = posixpath.basename(member.path).startswith(WHITEOUT)
+        if not (removes or member.kind == "link" or (member.kind == "file" and member.executable)):
+            return None
+        layer = self._layers[-1]
+        layer.add(member)
+        self._names += 1
+        if self._names > MAX_NAMES:
+            raise ProgramNotFound(f"the image has more than {MAX_NAMES} programs and links")
+        return self.look(last=False) if member.path == self._awaited else None
+
+    def look(self, *, last: bool) -> Program | None:
+        """The program, if the layers so far determine it; None if the next one is needed. Raises :class:`Unfound`, with
+        ``last`` also if no layer has the program.
+
+        The first directory of ``PATH`` with a hit counts, even if an unread layer had one in an earlier directory:
+        certainty would require reading every layer of every image to its end.
+        """
+        awaited: list[str] = []
+        for path in self._start.paths:
+            try:
+                return self._follow(path)
+            except _Undecided as undecided:
+                awaited.append(undecided.path)
+            except _Absent:
+                continue
+        if awaited and not last:
+            self._awaited = awaited[0]
+            return None
+        raise ProgramNotFound(f"{self._start.command} is in none of its layers")
+
+    def _follow(self, path: str) -> Program:
+        shown, script = path, False
+        for _ in range(MAX_STEPS + 1):
+            found = self._find(path)
+            if isinstance(found, str):
+                path = found
+                continue
+            if found.kind == "link":
+                path = clean_path(posixpath.join("/", posixpath.dirname(path), found.target))
+                continue
+            if not found.head.startswith(b"#!"):
+                return Program(f"/{path}", found.head)
+            interpreter = _interpreter(found.head)
+            if script or interpreter is None:
+                raise ProgramNotFound(f"/{path} is a script without a usable #! line")
+            script, path = True, interpreter
+        raise ProgramNotFound(f"/{shown} is behind more than {MAX_STEPS} links")
+
+    def _find(self, path: str) -> "Member | str":
+        """The member, or the path it resolves to because a parent directory is a link."""
+        for layer in self._layers:
+            member = layer.members.get(path)
+            if member is not None:
+                return member
+            above = ""
+            for name in path.split("/")[:-1]:
+                above = f"{above}/{name}" if above else name
+                on_the_way = layer.members.get(above)
+                if on_the_way is not None and on_the_way.kind == "link":
+                    rest = path[len(above) + 1 :]
+                    return clean_path(posixpath.join("/", posixpath.dirname(above), on_the_way.target, rest))
+            if layer.hides(path):
+                raise _Absent
+        raise _Undecided(path)
+
+
+class _Undecided(Exception):  # noqa: N818
+    """Depends on a lower layer."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path
+
+
+class _Absent(Exception):  # noqa: N818
+    """An upper layer removed the path."""
+
+
+class _Layer:
+    """Links, programs and whiteouts of one layer."""
+
+    __slots__ = ("_opaque", "_removed", "members")
+
+    def __init__(self) -> None:
+        self.members: dict[str, Member] = {}
+        self._removed: set[str] = set()
+        self._opaque: set[str] = set()
+
+    def add(self, member: Member) -> None:
+        folder, _, name = member.path.rpartition("/")
+        if name == OPAQUE:
+            self._opaque.add(folder)
+        elif name.startswith(WHITEOUT):
+            self._removed.add(f"{folder}/{name[len(WHITEOUT) :]}".lstrip("/"))
+        else:
+            self.members[member.path] = member
+
+    def hides(self, path: str) -> bool:
+        """Whether lower layers are hidden for this path (image specification, whiteouts)."""
+        if not (self._removed or self._opaque):
+            return False
+        while True:
+            if path in self._removed:
+                return True
+            path = path.rpartition("/")[0]
+            if path in self._opaque:
+                return True
+            if not path:
+                return False
+
+
+def _interpreter(head: bytes) -> str | None:
+    line = head[2:].partition(b"\n")[0].split()
+    if not line or not line[0].startswith(b"/"):
+        return None
+    return clean_path(line[0].decode("utf-8", "surrogateescape"))
+
+
+_Words = Annotated[list[str], msgspec.Meta(max_length=10_000)]
+
+
+class _Settings(msgspec.Struct):
+    entrypoint: _Words | None = msgspec.field(name="Entrypoint", default=None)
+    command: _Words | None = msgspec.field(name="Cmd", default=None)
+    environment: _Words | None = msgspec.field(name="Env", default=None)
+    folder: str | None = msgspec.field(name="WorkingDir", default=None)
+
+
+class _Config(msgspec.Struct):
+    config: _Settings | None = None
+
+
+# -- The machine of a program, from its ELF header (RG-049).
+
+
+HEADER_SIZE = 20
+"""How much of a file :func:`read_machine` needs."""
+_MAGIC = b"\x7fELF"
+
+
+class Machine(NamedTuple):
+    """``e_machine``, the class (32 or 64 bits) and the byte order of an ELF file."""
+
+    number: int
+    bits: int
+    little: bool
+
+    def __str__(self) -> str:
+        name = _NAMES.get(self.number, f"machine {self.number}")
+        return f"{name} ({self.bits}-bit, {'little' if self.little else 'big'}-endian)"
+
+
+# System V ABI and its supplements, e_machine.
+_NAMES = {
+    3: "Intel 80386",
+    8: "MIPS",
+    20: "PowerPC",
+    21: "PowerPC64",
+    22: "S/390",
+    40: "ARM",
+    43: "SPARC V9",
+    62: "x86-64",
+    183: "AArch64",
+    243: "RISC-V",
+    258: "LoongArch",
+}
+_EXPECTED = {
+    "386": Machine(3, 32, little=True),
+    "amd64": Machine(62, 64, little=True),
+    "arm": Machine(40, 32, little=True),
+    "arm64": Machine(183, 64, little=True),
+    "loong64": Machine(258, 64, little=True),
+    "mips": Machine(8, 32, little=False),
+    "mipsle": Machine(8, 32, little=True),
+    "mips64": Machine(8, 64, little=False),
+    "mips64le": Machine(8, 64, little=True),
+    "ppc64": Machine(21, 64, little=False),
+    "ppc64le": Machine(21, 64, little=True),
+    "riscv64": Machine(243, 64, little=True),
+    "s390x": Machine(22, 64, little=False),
+}
+
+
+def read_machine(head: bytes) -> Machine | None:
+    """The machine of the file that begins with ``head``; None if it is not an ELF file."""
+    if len(head) < HEADER_SIZE or not head.startswith(_MAGIC):
+        return None
+    bits = {1: 32, 2: 64}.get(head[4])
+    if bits is None or head[5] not in (1, 2):
+        return None
+    little = head[5] == 1
+    return Machine(int.from_bytes(head[18:20], "little" if little else "big"), bits, little)
+
+
+def expected_machine(architecture: str) -> Machine | None:
+    """The machine of a normalised architecture; None if it is unknown or has no ELF programs."""
+    return _EXPECTED.get(architecture)

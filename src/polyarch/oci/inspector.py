@@ -1,0 +1,409 @@
+"""``Inspector``: inspects images, one or many (RG-002).
+
+An answer comes from the platforms file, from the cache, or from the image's sources, asked in order. Faults of an image
+never raise; the answer carries them. Concurrent callers with the same question share one look-up (RG-113), refusals and
+absences are cached for a while (RG-060), and after a transient failure the answer includes the last good reading
+(RG-116)."""
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+
+from polyarch.clock import Clock, SystemClock
+from polyarch.oci import inspection
+from polyarch.oci.auth.authorization import Authorization
+from polyarch.oci.auth.credential_stores import CredentialStore, NoCredentials
+from polyarch.oci.auth.credentials import Credential
+from polyarch.oci.cache import Backing, BundleMode, Cache
+from polyarch.oci.disk_cache import DiskCache
+from polyarch.oci.image.client import RegistryClient
+from polyarch.oci.image.contents import RegistryConnection
+from polyarch.oci.image.layout import ImageLayout
+from polyarch.oci.image.lookup import (
+    CacheReader,
+    LookupKey,
+    LookupQuery,
+    LookupRequest,
+    LookupResult,
+    MirrorFallback,
+    SourceLookup,
+    fingerprints_of,
+)
+from polyarch.oci.image.parsing import read_index
+from polyarch.oci.inspection import CommonPlatforms, Inspection, InspectionError, InspectionWarning, Status
+from polyarch.oci.metrics import Metrics, NoMetrics
+from polyarch.oci.mirrors import sources as mirrors
+from polyarch.oci.mirrors.sources import Configuration, PullSource
+from polyarch.oci.platforms_file import AnswerFile
+from polyarch.oci.reference import Reference, parse
+from polyarch.oci.settings import InspectorSettings
+from polyarch.oci.signature_policy import SignaturePolicy
+from polyarch.oci.traffic.concurrency import SingleFlight, map_concurrently
+from polyarch.oci.traffic.exchange import Exchange
+from polyarch.oci.traffic.rate_limiter import RateLimit, RegistryRateLimiter
+from polyarch.oci.transport.addresses import AddressPolicy
+from polyarch.oci.transport.interface import Transport
+from polyarch.oci.transport.tls import TrustSettings, TrustStore
+
+__all__ = ["Inspector", "InspectorSettings", "common", "read_index"]
+
+common = inspection.common
+
+SOURCES_KEPT = 20_000
+NEVER_CHECKED = float("-inf")
+
+
+class Inspector:
+    """Inspects images. Create one per process and set of settings; ``close`` cancels what is in progress.
+
+    ``policy`` must be the address policy of the transport. ``signatures`` is checked before anything is sent (RG-107).
+    Pass the ``pacing`` of a previous inspector to keep its pauses and rate limits. ``notice`` receives messages for the
+    user while they happen: waits for a rate limit, warnings of registries.
+    """
+
+    def __init__(
+        self,
+        *,
+        transport: Transport,
+        configuration: Configuration | None = None,
+        credentials: CredentialStore | None = None,
+        cache: Cache | None = None,
+        answers: AnswerFile | None = None,
+        offline: bool = False,
+        clock: Clock | None = None,
+        settings: InspectorSettings | None = None,
+        policy: AddressPolicy | None = None,
+        signatures: SignaturePolicy | None = None,
+        metrics: Metrics | None = None,
+        pacing: RegistryRateLimiter | None = None,
+        notice: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self.settings = settings or InspectorSettings()
+        self._configuration = configuration or Configuration()
+        self._credentials = credentials or NoCredentials()
+        self._clock = clock or SystemClock()
+        self._metrics = metrics or NoMetrics()
+        self._cache = cache or Cache(self._clock, metrics=self._metrics)
+        self._answers = answers
+        self._offline = offline
+        self._signatures = signatures
+        self._pacing = pacing or RegistryRateLimiter(self._clock, self.settings, self._metrics)
+        exchange = Exchange(
+            transport,
+            self._pacing,
+            clock=self._clock,
+            settings=self.settings,
+            policy=policy or AddressPolicy(),
+            metrics=self._metrics,
+            notice=notice,
+        )
+        authorization = Authorization(exchange, clock=self._clock, key=self._cache.key)
+        self._client = RegistryClient(exchange, authorization, self._pacing)
+        self.connection = RegistryConnection(
+            exchange=exchange,
+            authorization=authorization,
+            client=self._client,
+            pacing=self._pacing,
+            configuration=self._configuration,
+            credentials=self._credentials,
+            clock=self._clock,
+            settings=self.settings,
+        )
+        """The parts for requests, for use by ``layers`` and ``write``."""
+        self._recall = CacheReader(self._cache, self._pacing, clock=self._clock, settings=self.settings)
+        self._lookup = SourceLookup(self._client, self._cache, self._recall, clock=self._clock, settings=self.settings)
+        self._tour = MirrorFallback(self._lookup, self._cache, self._recall, clock=self._clock, settings=self.settings)
+        self._flights: SingleFlight[LookupKey, LookupResult] = SingleFlight()
+        self._sources_of: dict[Reference, tuple[PullSource, ...]] = {}
+
+    # -- one image -----------------------------------------------------------------------------------------------------
+
+    async def inspect(
+        self,
+        reference: Reference | str,
+        *,
+        credentials: CredentialStore | None = None,
+        fresh: bool = False,
+        not_before: float | None = None,
+        bundle: BundleMode = "auto",
+        wait: bool | None = None,
+        stale_for: float | None = None,
+        tenant: str = "",
+    ) -> Inspection:
+        """The answer for one reference. Raises ``InvalidReference`` for an invalid text and nothing else.
+
+        ``fresh`` checks the tag now, unless it was checked within ``revalidate_interval``. With ``not_before``
+        (monotonic) a check begun at or after that time is enough (PL-112, PL-404). Digests need no check. ``wait`` and
+        ``stale_for`` override the settings of the same name. Requests of one ``tenant`` take turns with those of others
+        (PL-851). The answer's ``checked_at`` is when the check of the tag *began*.
+        """
+        if isinstance(reference, str):
+            reference = parse(reference)
+        judged = self._signatures.judge(reference) if self._signatures is not None else None
+        if isinstance(judged, InspectionError):
+            return self._counted(Inspection(reference, Status.ERROR, error=judged))
+        answer = await self._inspect(
+            reference,
+            store=credentials or self._credentials,
+            fresh=fresh or not_before is not None,
+            not_before=not_before,
+            mode=bundle,
+            wait=self.settings.wait if wait is None else wait,
+            stale_for=self.settings.stale_for if stale_for is None else stale_for,
+            tenant=tenant,
+        )
+        if isinstance(judged, InspectionWarning):
+            answer = msgspec.structs.replace(answer, warnings=(*answer.warnings, judged))
+        return self._counted(answer)
+
+    def _counted(self, answer: Inspection) -> Inspection:
+        self._metrics.inspection(str(answer.status))
+        return answer
+
+    async def inspect_many(
+        self,
+        references: Iterable[Reference | str],
+        *,
+        credentials: CredentialStore | None = None,
+        fresh: bool = False,
+        bundle: BundleMode = "auto",
+        on_answer: Callable[[Inspection], None] = lambda answer: None,
+    ) -> list[Inspection]:
+        """The answers in the order given; a repeated reference is inspected once.
+
+        ``on_answer`` is called once per distinct reference, when its answer arrives.
+        """
+        given = [parse(each) if isinstance(each, str) else each for each in references]
+
+        async def one(reference: Reference) -> Inspection:
+            answer = await self.inspect(reference, credentials=credentials, fresh=fresh, bundle=bundle)
+            on_answer(answer)
+            return answer
+
+        unique = dict.fromkeys(given)
+        answers = await map_concurrently(one, unique, at_once=self.settings.requests)
+        found = dict(zip(unique, answers, strict=True))
+        return [found[each] for each in given]
+
+    async def common(
+        self, references: Iterable[Reference | str], *, credentials: CredentialStore | None = None
+    ) -> CommonPlatforms:
+        """What the images have in common. If nothing, indexes are checked for operator bundles first, which constrain
+        nothing (RG-046).
+        """
+        answers = await self.inspect_many(references, credentials=credentials)
+        found = inspection.common(answers)
+        if found.platforms:
+            return found
+        indexes = [each.reference for each in answers if each.constrains and each.kind == "index"]
+        looked_at = await self.inspect_many(indexes, credentials=credentials, bundle="always")
+        again = {each.reference: each for each in looked_at}
+        return inspection.common(again.get(each.reference, each) for each in answers)
+
+    # -- without any request -------------------------------------------------------------------------------------------
+
+    def peek(
+        self,
+        reference: Reference,
+        credentials: CredentialStore | None = None,
+        *,
+        bundle: BundleMode = "auto",
+        stale_for: float | None = None,
+    ) -> Inspection | None:
+        """The answer from memory, without I/O and within microseconds (RG-115); None if a request is needed.
+
+        While the registry of a tag fails, a reading older than the TTL is returned as ``stale``, up to ``stale_for``
+        (PL-407). A refusal or absence found within the last minute is returned as an error.
+        """
+        judged = self._signatures.judge(reference) if self._signatures is not None else None
+        if isinstance(judged, InspectionError):
+            return Inspection(reference, Status.ERROR, error=judged)
+        store = credentials or self._credentials
+        answer = self._peek(reference, store, bundle, self.settings.stale_for if stale_for is None else stale_for)
+        if answer is not None and isinstance(judged, InspectionWarning):
+            answer = msgspec.structs.replace(answer, warnings=(*answer.warnings, judged))
+        return answer
+
+    def _peek(
+        self, reference: Reference, store: CredentialStore, bundle: BundleMode, stale_for: float
+    ) -> Inspection | None:
+        if self._answers is not None and (given := self._answers.get(reference)) is not None:
+            return given
+        if self._offline:
+            return None
+        sources = self.sources(reference)
+        if isinstance(sources, InspectionError):
+            return None
+        return self._recall.in_memory(reference, sources, store, mode=bundle, stale_for=stale_for)
+
+    def host_busy(self, reference: Reference) -> bool:
+        """Whether all hosts of the image are paused or have an open circuit (PL-113)."""
+        sources = self.sources(reference)
+        if isinstance(sources, InspectionError) or not sources:
+            return False
+        return all(self._pacing.busy(source.host) for source in sources)
+
+    def host_low(self, reference: Reference) -> bool:
+        """Whether some host of the image has less than half of its rate limit left (RG-063): what can wait, should."""
+        sources = self.sources(reference)
+        return not isinstance(sources, InspectionError) and any(self._pacing.low(source.host) for source in sources)
+
+    @property
+    def rate_limits(self) -> dict[str, RateLimit]:
+        """The last reported rate limit per host (RG-063)."""
+        return {host.name: host.rate for host in self._pacing if host.rate is not None}
+
+    def sources(self, reference: Reference) -> tuple[PullSource, ...] | InspectionError:
+        """The places to ask, in order (RG-097); an error of class configuration if there are none."""
+        found = self._sources_of.get(reference)
+        if found is not None:
+            return found
+        if reference.transport != "docker":
+            message = f"{reference}: layout directories are not read here; push the image to a registry"
+            return InspectionError.of("layout", message)
+        try:
+            sources = tuple(mirrors.sources(reference, self._configuration))
+        except (mirrors.Blocked, mirrors.InvalidConfiguration) as error:
+            return InspectionError.of("blocked", str(error))
+        if len(self._sources_of) >= SOURCES_KEPT:
+            self._sources_of.clear()
+        self._sources_of[reference] = sources
+        return sources
+
+    # -- the cache -----------------------------------------------------------------------------------------------------
+
+    def forget(self, credentials: Iterable[Credential]) -> None:
+        """Drop the proofs of these credentials; readings are kept (PL-423)."""
+        self._cache.drop_proofs(fingerprints_of(credentials, self._cache.key))
+
+    async def close(self) -> None:
+        """Cancel look-ups in progress and write new entries to the cache on disk. The transport stays open."""
+        await self._flights.close()
+        await self._lookup.close()
+        await self._client.close()
+        self._cache.close()
+
+    # -- internals -----------------------------------------------------------------------------------------------------
+
+    async def _inspect(
+        self,
+        reference: Reference,
+        *,
+        store: CredentialStore,
+        fresh: bool,
+        not_before: float | None,
+        mode: BundleMode,
+        wait: bool,
+        stale_for: float,
+        tenant: str,
+    ) -> Inspection:
+        if self._answers is not None and (given := self._answers.get(reference)) is not None:
+            return given
+        if reference.transport == "oci" and self.settings.layouts:
+            return await ImageLayout(reference.repository).inspect(reference, self.connection.visit(), mode=mode)
+        if self._offline:
+            error = InspectionError.of("offline-miss", f"{reference}: no answer in the platforms file; add one to it")
+            return Inspection(reference, Status.ERROR, error=error)
+        sources = self.sources(reference)
+        if isinstance(sources, InspectionError):
+            return Inspection(reference, Status.ERROR, error=sources)
+        if reference.digest is not None:
+            not_before = NEVER_CHECKED
+        elif not fresh:
+            not_before = self._clock.monotonic() - self.settings.tag_ttl
+        elif not_before is None:
+            not_before = self._clock.monotonic() - self.settings.revalidate_interval
+        question = LookupQuery(reference, mode, not_before)
+        anybody: tuple[str, ...] = ()
+        known = self._recall.first_known(question, sources, [anybody] * len(sources))
+        if known is not None:
+            return known
+        candidates = [await store.candidates(reference, source) for source in sources]
+        key = LookupKey(reference, tuple(fingerprints_of(each, self._cache.key) for each in candidates), mode)
+        known = self._recall.first_known(question, sources, key.fingerprints)
+        if known is not None:
+            return known
+        errand = LookupRequest(question, key, sources, candidates, store)
+        if not fresh and (refused := self._cache.negative((key, errand.names))) is not None:
+            return Inspection(reference, Status.ERROR, error=refused, cached=True)
+        while True:
+            joined = key in self._flights
+            outcome = await self._flights.join(key, lambda: self._tour.go(errand, wait=wait, tenant=tenant))
+            answer = outcome.told(errand)
+            recent = answer.checked_at is None or answer.checked_at >= not_before
+            if recent or not joined:
+                break
+        if answer.last_good is not None and not fresh and stale_for > 0 and (answer.last_good_age or 0.0) <= stale_for:
+            return msgspec.structs.replace(
+                answer.last_good, stale=reference.digest is None, error=answer.error, requests=answer.requests
+            )
+        return answer
+
+
+# -- Builds an inspector with all its parts, and closes them together (RG-003).
+
+
+class InspectorOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings for :func:`open_inspector`. The defaults are the command line's.
+
+    In a cluster, pod authors choose the hosts (RG-103, PL-851): start ``settings`` from ``CLUSTER`` or ``PLACEMENT``
+    and use ``AddressPolicy.of("cluster", allow=…)`` as ``policy``.
+    """
+
+    settings: InspectorSettings = InspectorSettings()
+    configuration: Configuration = Configuration()
+    policy: AddressPolicy = AddressPolicy()
+    trust: TrustSettings | None = None
+    """None: the system's store and the directories of RG-100."""
+    cache_directory: Path | None = None
+    """Directory of the cache on disk; None: memory only (RG-114)."""
+    answers: AnswerFile | None = None
+    offline: bool = False
+    signatures: SignaturePolicy | None = None
+    """The signature policy; None: all images are accepted (RG-107)."""
+
+
+@asynccontextmanager
+async def open_inspector(
+    wiring: InspectorOptions | None = None,
+    *,
+    credentials: CredentialStore | None = None,
+    clock: Clock | None = None,
+    metrics: Metrics | None = None,
+    notice: Callable[[str], None] = lambda text: None,
+) -> AsyncIterator[Inspector]:
+    """Context manager for an inspector; on exit it closes connections and saves the cache.
+
+    ``notice`` receives messages for the user: waits, warnings of registries, a damaged cache. Raises ``InvalidSetting``
+    if a certificate file or a proxy of the environment is unusable.
+    """
+    from polyarch.oci.transport.http import AiohttpTransport  # half of the start-up time
+
+    wiring = wiring or InspectorOptions()
+    clock = clock or SystemClock()
+    metrics = metrics or NoMetrics()
+    transport = AiohttpTransport(policy=wiring.policy, trust=TrustStore(wiring.trust))
+    backing: Backing | None = None
+    if wiring.cache_directory is not None and not wiring.offline:
+        backing = DiskCache(wiring.cache_directory, clock, warn=notice)
+    inspector = Inspector(
+        transport=transport,
+        configuration=wiring.configuration,
+        credentials=credentials or NoCredentials(),
+        cache=Cache(clock, backing=backing, metrics=metrics),
+        answers=wiring.answers,
+        offline=wiring.offline,
+        clock=clock,
+        settings=wiring.settings,
+        policy=wiring.policy,
+        signatures=wiring.signatures,
+        metrics=metrics,
+        notice=notice,
+    )
+    try:
+        yield inspector
+    finally:
+        await inspector.close()
+        await transport.close()

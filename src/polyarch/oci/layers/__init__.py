@@ -1,1 +1,0 @@
-"""Inside an image's layers: which machine its program is built for (RG-048, RG-049)."""

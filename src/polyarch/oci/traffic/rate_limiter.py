@@ -1,0 +1,303 @@
+"""Pauses, circuit breakers, rate limits and request slots per registry host.
+
+Pauses and failures are kept per *host*: a 429 for one image pauses all requests to its host (RG-062), and five failed
+connections in a row open its circuit (RG-061). Rate limits are kept per *account* of a host, a credential or anonymous:
+a low one keeps a reserve for the nodes, which have to pull, and does not affect the others (RG-063).
+
+The limits of Docker Hub and others are sliding windows (``100;w=21600``: 100 requests in any six hours), of which a
+client sees only the total. The time until a refill is therefore computed as if requests were spread evenly over the
+window; the next answer corrects it."""
+
+import email.utils
+import math
+import re
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from polyarch.clock import Clock
+from polyarch.oci.lru_cache import LRUCache
+from polyarch.oci.metrics import Metrics, NoMetrics
+from polyarch.oci.settings import InspectorSettings
+from polyarch.oci.traffic.concurrency import RequestPriority, RequestQueue
+from polyarch.oci.transport.interface import Headers
+
+FAILURES_TO_OPEN = 5
+LONGEST_STEP = 60.0
+LONGEST_PAUSE = 24 * 3600.0
+HOSTS_KEPT = 1000
+ACCOUNTS_KEPT = 32
+NO_HEAD_SECONDS = 3600.0
+_RATE = re.compile(r"\s*(\d{1,9})\s*(?:;\s*w\s*=\s*(\d{1,9}))?", re.ASCII)
+_SECONDS = re.compile(r"\d{1,9}(?:\.\d{1,6})?", re.ASCII)
+
+
+class RateLimit(NamedTuple):
+    """A registry's rate limit; ``window`` in seconds, 0 if not stated."""
+
+    limit: int
+    remaining: int
+    window: int
+    read_at: float
+    """Monotonic time of the answer."""
+
+
+class HostUnavailable(NamedTuple):
+    """Why a host may not be asked now, and for how many seconds."""
+
+    code: str
+    seconds: float
+    text: str
+
+
+def parse_retry_after(value: str | None, now: datetime) -> float | None:
+    """Seconds from ``Retry-After``, as a number or an HTTP date (RFC 9110 §10.2.3); None if it has neither.
+
+    At least one second: "0" sent to many replicas at once would cause a storm. At most a day.
+    """
+    if value is None:
+        return None
+    value = value.strip()
+    if _SECONDS.fullmatch(value):
+        seconds = float(value)
+    else:
+        try:
+            moment = email.utils.parsedate_to_datetime(value)
+            seconds = (moment.replace(tzinfo=moment.tzinfo or UTC) - now).total_seconds()
+        except (ValueError, OverflowError):
+            return None
+    return min(max(seconds, 1.0), LONGEST_PAUSE)
+
+
+def parse_rate_limit(headers: Headers, read_at: float) -> RateLimit | None:
+    """``ratelimit-limit`` and ``ratelimit-remaining`` (``100;w=21600``); None unless both are present and valid."""
+    limit, remaining = (_RATE.match(headers.get(name)) for name in ("ratelimit-limit", "ratelimit-remaining"))
+    if limit is None or remaining is None:
+        return None
+    return RateLimit(int(limit[1]), int(remaining[1]), int(remaining[2] or limit[2] or 0), read_at)
+
+
+class Pause:
+    """End of a requested pause, and the steps of the backoff."""
+
+    __slots__ = ("steps", "until")
+
+    def __init__(self) -> None:
+        self.until = 0.0
+        self.steps = 0
+
+    def extend(self, retry_after: float | None, now: float) -> float:
+        """Extend the pause and return its seconds from now; without a header 2, 4, 8 … 60 s (RG-062).
+
+        Replies to requests sent before the pause began do not advance the backoff.
+        """
+        if retry_after is None:
+            if self.until > now:
+                return self.until - now
+            self.steps += 1
+            retry_after = min(2.0**self.steps, LONGEST_STEP)
+        self.until = max(self.until, now + retry_after)
+        return self.until - now
+
+
+class CredentialState:
+    """Rate limit and pause of one credential, or of anonymous access."""
+
+    __slots__ = ("pause", "rate")
+
+    def __init__(self) -> None:
+        self.pause = Pause()
+        self.rate: RateLimit | None = None
+
+
+class HostState:
+    """State of one host (``host[:port]``)."""
+
+    __slots__ = ("accounts", "answers", "failures", "line", "name", "no_head_until", "open_until", "pause", "told")
+
+    def __init__(self, name: str, line: RequestQueue) -> None:
+        self.name = name
+        self.line = line
+        self.pause = Pause()
+        self.answers = 0
+        self.failures = 0
+        self.open_until = 0.0
+        self.accounts: LRUCache[str, CredentialState] = LRUCache(ACCOUNTS_KEPT)
+        """By fingerprint of the credential, ``""`` for anonymous."""
+        self.no_head_until = 0.0
+        self.told: set[str] = set()
+        """Texts of ``Warning`` headers already shown (RG-064)."""
+
+    @property
+    def rate(self) -> RateLimit | None:
+        """The most recent rate limit of any account."""
+        return max((each.rate for _, each in self.accounts if each.rate), key=lambda rate: rate.read_at, default=None)
+
+    def account(self, name: str) -> CredentialState:
+        found = self.accounts.get(name)
+        if found is None:
+            found = CredentialState()
+            self.accounts.put(name, found)
+        return found
+
+
+class RegistryRateLimiter:
+    """The state of all hosts, and the queue of all requests."""
+
+    def __init__(self, clock: Clock, settings: InspectorSettings, metrics: Metrics | None = None) -> None:
+        self._clock = clock
+        self._settings = settings
+        self._metrics = metrics or NoMetrics()
+        self._hosts: OrderedDict[str, HostState] = OrderedDict()
+        self._all = RequestQueue(settings.requests, waiting=settings.waiting)
+        self._copies = RequestQueue(max(1, min(settings.requests, settings.requests_per_host) // 2))
+
+    def __iter__(self) -> Iterator[HostState]:
+        return iter(list(self._hosts.values()))
+
+    def host(self, name: str) -> HostState:
+        """The state of a host, created if needed.
+
+        Beyond a thousand hosts, one that is idle is dropped: the one with the fewest answers, not paused, idle longest,
+        in this order. An attacker's invented hosts answer little (PL-851).
+        """
+        host = self._hosts.get(name)
+        if host is not None:
+            self._hosts.move_to_end(name)
+        else:
+            if len(self._hosts) >= HOSTS_KEPT:
+                self._forget_one()
+            settings = self._settings
+            line = RequestQueue(
+                settings.requests_per_host, per_tenant=settings.waiting_per_tenant, waiting=settings.waiting
+            )
+            host = self._hosts[name] = HostState(name, line)
+            self._metrics.host_seen(name, self._paused(host))
+        return host
+
+    def busy(self, name: str) -> bool:
+        """Whether the host is paused or its circuit open (PL-113); does not create state for unknown hosts."""
+        host = self._hosts.get(name)
+        return host is not None and self.obstacle(host) is not None
+
+    def low(self, name: str) -> bool:
+        """Whether less than half of the host's rate limit is left, by its last answer to any account (RG-063)."""
+        host = self._hosts.get(name)
+        rate = host.rate if host is not None else None
+        if rate is None or not rate.limit or rate.remaining * 2 >= rate.limit:
+            return False
+        refilled = rate.read_at + rate.window * (rate.limit - 2 * rate.remaining) / (2 * rate.limit)
+        return not rate.window or self._clock.monotonic() < refilled
+
+    def obstacle(self, host: HostState, *, charged: bool = False, account: str = "") -> HostUnavailable | None:
+        """What prevents a request now; ``charged``: it counts against the rate limit, like a GET."""
+        now = self._clock.monotonic()
+        known = host.accounts.get(account)
+        until = max(host.pause.until, known.pause.until if known is not None else 0.0)
+        if until > now:
+            seconds = until - now
+            return HostUnavailable(
+                "rate-limited", seconds, f"requests to {host.name} are paused for {seconds:.0f} s more"
+            )
+        if host.open_until > now:
+            seconds = host.open_until - now
+            text = (
+                f"circuit open: {host.name} could not be reached {host.failures} times in a row; "
+                f"it is not asked for {seconds:.0f} s more"
+            )
+            return HostUnavailable("network", seconds, text)
+        if charged and known is not None and (seconds := self._until_refilled(known.rate, now)) > 0:
+            text = f"the rate limit of {host.name} is down to its reserve of {self._settings.reserve} requests"
+            return HostUnavailable("rate-limited", seconds, text)
+        return None
+
+    @asynccontextmanager
+    async def slot(self, host: HostState, urgency: RequestPriority, tenant: str) -> AsyncIterator[None]:
+        """A slot of the host and one of all slots; ``LineFull`` if too many wait (PL-851, PL-854)."""
+        await host.line.enter(urgency, tenant)
+        try:
+            await self._all.enter(urgency, tenant)
+            try:
+                self._metrics.in_flight(host.name, 1)
+                yield
+            finally:
+                self._metrics.in_flight(host.name, -1)
+                self._all.leave()
+        finally:
+            host.line.leave()
+
+    @asynccontextmanager
+    async def copying(self) -> AsyncIterator[None]:
+        """The right to copy a blob: to read with one request while another one writes.
+
+        Half as many as a host has slots, over all hosts: a slot for writing is always free or becomes free, so that
+        copies cannot deadlock.
+        """
+        await self._copies.enter(RequestPriority.BLOB)
+        try:
+            yield
+        finally:
+            self._copies.leave()
+
+    def answered(self, host: HostState, headers: Headers, *, account: str = "", metered: bool = False) -> None:
+        """Record a complete answer: the host is reachable, and its rate limit headers, if any.
+
+        ``metered``: such answers always have the headers if there is a limit, so missing headers clear it (RG-063).
+        """
+        host.answers += 1
+        host.failures = 0
+        rate = parse_rate_limit(headers, self._clock.monotonic())
+        if rate is not None:
+            host.account(account).rate = rate
+            self._metrics.rate_limit(host.name, rate.remaining)
+        elif metered and (known := host.accounts.get(account)) is not None and known.rate is not None:
+            known.rate = None
+            self._metrics.rate_limit(host.name, math.nan)
+
+    def served(self, host: HostState, *, account: str = "") -> None:
+        """Record an answer without rate limiting: the next backoff starts at 2 s again."""
+        host.pause.steps = 0
+        if (known := host.accounts.get(account)) is not None:
+            known.pause.steps = 0
+
+    def limited(self, host: HostState, retry_after: float | None, *, account: str | None = None) -> float:
+        """Record a 429: pause the host, or only this ``account``, and return the seconds (RG-062)."""
+        pause = host.pause if account is None else host.account(account).pause
+        return pause.extend(retry_after, self._clock.monotonic())
+
+    def unreachable(self, host: HostState) -> None:
+        """Record a failed connection; the fifth in a row opens the circuit, and each further one opens it again."""
+        host.failures += 1
+        if host.failures >= FAILURES_TO_OPEN:
+            host.open_until = self._clock.monotonic() + self._settings.circuit_rest
+
+    def knows_no_head(self, host: HostState) -> bool:
+        return host.no_head_until > self._clock.monotonic()
+
+    def has_no_head(self, host: HostState) -> None:
+        """Send this host no HEAD for an hour: it does not answer it usefully (RG-032)."""
+        if not self.knows_no_head(host):
+            host.no_head_until = self._clock.monotonic() + NO_HEAD_SECONDS
+
+    def _until_refilled(self, rate: RateLimit | None, now: float) -> float:
+        if rate is None or not rate.limit or not rate.window:
+            return 0.0
+        reserve = min(self._settings.reserve, rate.limit // 2)  # a limit of eight has no reserve of ten
+        if reserve <= 0 or rate.remaining > reserve:
+            return 0.0
+        missing = reserve + 1 - rate.remaining
+        return rate.read_at + missing * rate.window / rate.limit - now
+
+    def _paused(self, host: HostState) -> Callable[[], bool]:
+        return lambda: self.obstacle(host) is not None
+
+    def _forget_one(self) -> None:
+        now = self._clock.monotonic()
+        idle = (host for host in self._hosts.values() if host.line.idle)
+        forgotten = min(
+            idle, key=lambda host: (host.answers, max(host.pause.until, host.open_until) > now), default=None
+        )
+        if forgotten is not None:
+            del self._hosts[forgotten.name]

@@ -1,0 +1,359 @@
+"""Writes to a registry: blobs in upload sessions, manifests by digest and by tag (distribution specification; RG-155).
+
+Content is addressed by digest, so every request but setting a tag can be repeated safely. An upload location named by
+the registry is checked before any data is sent there (RG-106)."""
+
+import re
+from collections.abc import Sequence
+from typing import Literal
+from urllib.parse import quote, urlencode, urlsplit
+
+import msgspec
+
+from polyarch.oci.auth.authorization import SourceCredentials, push_scopes
+from polyarch.oci.image.client import HeadResult
+from polyarch.oci.image.contents import RegistryConnection, RepositoryContents
+from polyarch.oci.mirrors import sources as mirrors
+from polyarch.oci.mirrors.sources import PullSource
+from polyarch.oci.reference import Reference
+from polyarch.oci.traffic.concurrency import RequestPriority
+from polyarch.oci.traffic.exchange import (
+    CompleteResponse,
+    Request,
+    RequestContext,
+    Stream,
+    channels_of,
+    is_error_page,
+    not_as_asked,
+)
+from polyarch.oci.traffic.failures import Failure, RegistryError, is_page, of_status, read_errors
+from polyarch.oci.transport.addresses import Redirect, RegistryServer, UrlRejected, check_upload
+from polyarch.oci.transport.interface import NO_TLS
+
+ANSWER_LIMIT = 64 * 1024
+
+
+Session = Redirect
+"""An upload session: its URL, and whether to send the registry's credentials there."""
+
+
+class Writer:
+    """Writes to one repository with the credentials of ``access``. Methods raise ``Failure``."""
+
+    def __init__(self, connection: RegistryConnection, access: SourceCredentials) -> None:
+        self._connection = connection
+        self._source = access.source
+        self._access = self._with_push(access)
+        self._mounting: dict[str, SourceCredentials] = {}
+
+    @property
+    def host(self) -> str:
+        return self._source.host
+
+    @property
+    def repository(self) -> str:
+        return self._source.repository
+
+    # -- manifests -----------------------------------------------------------------------------------------------------
+
+    @property
+    def source(self) -> PullSource:
+        return self._source
+
+    @property
+    def contents(self) -> RepositoryContents:
+        """What is there, read with the access for writing: one token serves both."""
+        return self._connection.at(self._access)
+
+    async def stat(self, selector: str) -> HeadResult | None:
+        """What a tag names, or that a digest exists, by HEAD where the registry has a usable one; None: nothing."""
+        visit, client = self._connection.visit(), self._connection.client
+        try:
+            stated = await client.head_manifest(self._access, selector, visit)
+            if stated is not None:
+                return stated
+            fetched = await client.get_manifest(self._access, selector, visit)
+        except Failure as failure:
+            if failure.error.code == "not-found":
+                return None
+            raise
+        if fetched is None:
+            raise AssertionError("304 without If-None-Match")
+        return HeadResult(fetched.digest, fetched.etag, fetched.content_type, len(fetched.body))
+
+    async def digest_of(self, selector: str) -> str:
+        """The digest of a tag, or the digest itself if it exists; ``""`` if there is nothing."""
+        stated = await self.stat(selector)
+        return stated.digest if stated is not None else ""
+
+    async def put_manifest(self, selector: str, body: bytes, media_type: str, digest: str) -> bool:
+        """Write a manifest under its digest or a tag; an error unless the registry stored exactly these bytes.
+
+        Returns whether the registry lists it among the referrers of its subject (``OCI-Subject``).
+        """
+        by_digest = ":" in selector
+        request = self._request(
+            "PUT",
+            self._url("manifests", quote(selector, safe=":")),
+            f"the manifest {selector}",
+            operation="manifest-put",
+            body=body,
+            headers={"Content-Type": media_type},
+            idempotent=by_digest,
+        )
+        reply = await self._fetch(request, self._access)
+        self._check_taken(request, reply)
+        stated = reply.headers.get("docker-content-digest")
+        if stated and stated != digest:
+            what = f"{request.what} was written as {stated}, not as {digest}"
+            raise Failure.of("digest-mismatch", self.host, what, action="report it to the registry's operator")
+        return "oci-subject" in reply.headers
+
+    # -- blobs ---------------------------------------------------------------------------------------------------------
+
+    async def has_blob(self, digest: str) -> bool:
+        request = self._request("HEAD", self._url("blobs", digest), f"the blob {digest}", operation="blob-head")
+        reply = await self._fetch(request, self._access)
+        if reply.status == 200:
+            # A page answers every path; who uploads a blob again that was there loses only time (RG-065).
+            return not is_page(reply.headers.get("content-type")) or "docker-content-digest" in reply.headers
+        if reply.status in (404, 405, 501):
+            return False
+        raise self._failure(request, reply)
+
+    async def mount(self, digest: str, repository: str) -> Session | None:
+        """Mount a blob from another repository of the registry: None if done, else an upload session (RG-155).
+
+        Without read access there, or without support for mounts, an ordinary session is returned.
+        """
+        query = urlencode({"mount": digest, "from": repository}, safe=":/")
+        try:
+            reply = await self._begin(f"?{query}", self._mounting_from(repository))
+        except Failure as failure:
+            if failure.error.error_class not in ("auth", "absent") and failure.error.status not in (400, 405):
+                raise
+            return await self.begin()
+        return None if reply.status == 201 else self._session(reply)
+
+    async def begin(self) -> Session:
+        """An upload session for one blob."""
+        return self._session(await self._begin("", self._access))
+
+    async def send(self, session: Session, digest: str, body: Stream) -> None:
+        """Upload the blob and close its session."""
+        joint = "&" if urlsplit(session.url).query else "?"
+        home = session.keep_authorization
+        request = Request(
+            method="PUT",
+            url=f"{session.url}{joint}{urlencode({'digest': digest}, safe=':')}",
+            operation="blob-put",
+            what=f"the blob {digest}",
+            limit=ANSWER_LIMIT,
+            headers={"Content-Type": "application/octet-stream"},
+            own_headers=self._source.fields if home else {},
+            body=body,
+            urgency=RequestPriority.BLOB,
+            reach=session.reach,
+            channels=channels_of(session.url, self._access.channels if home else ()),
+            tls=self._source.tls if home else NO_TLS,
+            secrets=self._access.secrets,
+        )
+        visit = self._connection.transfer()
+        if home:
+            reply = await self._fetch(request, self._access, visit)
+        else:
+            reply = await self._connection.exchange.fetch(request, visit)
+        self._check_taken(request, reply)
+
+    async def _begin(self, query: str, access: SourceCredentials) -> CompleteResponse:
+        request = self._request(
+            "POST", self._url("blobs", "uploads/") + query, "an upload", operation="upload-begin", body=b""
+        )
+        reply = await self._fetch(request, access)
+        if reply.status not in (201, 202):
+            raise self._failure(request, reply)
+        return reply
+
+    def _session(self, reply: CompleteResponse) -> Session:
+        location = reply.headers.get("location")
+        if not location:
+            what = "an upload was begun, but it was not said where its bytes go (no Location)"
+            raise Failure.of("server-error", self.host, what)
+        server = RegistryServer(reply.url, reply.peer)
+        place = check_upload(location, reply.url, server, self._connection.exchange.policy)
+        if isinstance(place, UrlRejected):
+            raise Failure.of(place.code, self.host, place.message)
+        return place
+
+    def _mounting_from(self, repository: str) -> SourceCredentials:
+        """The same credentials, for a token that may also read the other repository (RG-075)."""
+        access = self._mounting.get(repository)
+        if access is None:
+            access = self._mounting[repository] = self._with_push(self._access, repository)
+        access.accepted = self._access.accepted
+        return access
+
+    def _with_push(self, access: SourceCredentials, *mounted_from: str) -> SourceCredentials:
+        """The same credentials with the scopes to read and write here, and to read ``mounted_from`` (RG-075)."""
+        return SourceCredentials(
+            self._source,
+            access.credentials,
+            scopes=push_scopes(self.repository, mounted_from),
+            loopback=self._connection.settings.insecure_loopback,
+        )
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    def _url(self, kind: str, rest: str) -> str:
+        source = self._source
+        return f"{source.base_url}{source.path_prefix}/{source.repository}/{kind}/{rest}"
+
+    def _request(
+        self,
+        method: str,
+        url: str,
+        what: str,
+        *,
+        operation: str,
+        body: bytes | None = None,
+        headers: dict[str, str] | None = None,
+        idempotent: bool = False,
+    ) -> Request:
+        return Request(
+            method=method,
+            url=url,
+            operation=operation,
+            what=what,
+            limit=ANSWER_LIMIT,
+            headers=headers or {},
+            own_headers=self._source.fields,
+            body=body,
+            idempotent=idempotent,
+            channels=self._access.channels,
+            tls=self._source.tls,
+        )
+
+    async def _fetch(
+        self, request: Request, access: SourceCredentials, visit: RequestContext | None = None
+    ) -> CompleteResponse:
+        try:
+            return await self._connection.authorization.fetch(request, access, visit or self._connection.visit())
+        except Failure as failure:
+            raise self._about_rights(failure) from None
+
+    def _check_taken(self, request: Request, reply: CompleteResponse) -> None:
+        if not 200 <= reply.status < 300:
+            raise self._failure(request, reply)
+        if is_page("", reply.body):
+            raise not_as_asked(request, reply, "", self._access.secrets)
+
+    def _failure(self, request: Request, reply: CompleteResponse) -> Failure:
+        said = read_errors(reply.body, self._access.secrets)
+        return self._about_rights(of_status(self.host, request.what, reply.status, said))
+
+    def _about_rights(self, failure: Failure) -> Failure:
+        if failure.error.error_class != "auth":
+            return failure
+        message = f"{failure.error.message}; writing needs push rights on {self.host}/{self.repository}"
+        return Failure(msgspec.structs.replace(failure.error, message=message))
+
+
+# -- Deletes manifests (distribution specification, "Deleting manifests"), and says what came of it (BD-234).
+
+
+Outcome = Literal["removed", "absent", "denied", "unsupported"]
+_ABSENT = frozenset({"MANIFEST_UNKNOWN", "NAME_UNKNOWN", "NOT_FOUND"})
+_GONE = re.compile(r"\b(deleted|expired)\b", re.IGNORECASE)
+_TAGGED = re.compile(r"DANGLING_TAG|still (referenced|tagged)|referenced by tag", re.IGNORECASE)
+
+
+class DeletionResult(msgspec.Struct, frozen=True):
+    """What came of a deletion; only ``removed`` and ``absent`` mean that it is not there any more."""
+
+    outcome: Outcome
+    message: str = ""
+
+    @property
+    def gone(self) -> bool:
+        return self.outcome in ("removed", "absent")
+
+
+async def remove(connection: RegistryConnection, reference: Reference, *, tags: Sequence[str] = ()) -> DeletionResult:
+    """Delete the manifest with this digest; ``tags`` are those that may be deleted first where the registry asks for
+    it, if they still name it. Raises ``Failure`` for what may succeed later, and ``ValueError`` without a digest.
+    """
+    digest = reference.digest
+    if digest is None:
+        raise ValueError(f"{reference} has no digest: what a tag names may be somebody else's by now")
+    try:
+        source = mirrors.destination(reference, connection.configuration)
+    except mirrors.Blocked as error:
+        raise Failure.of("blocked", "", str(error)) from None
+    credentials = (await connection.access(reference, source)).credentials
+    # "delete" is refused by some token servers and needed by others; all take the wildcard.
+    scopes = (f"repository:{source.repository}:*",)
+    access = SourceCredentials(source, credentials, scopes=scopes, loopback=connection.settings.insecure_loopback)
+    removal, tagged = await _delete(connection, access, digest)
+    if tagged and tags:
+        for tag in tags:
+            if await _names(connection, access, tag, digest):
+                await _delete(connection, access, tag)
+        removal, _ = await _delete(connection, access, digest)
+    return removal
+
+
+async def _delete(
+    connection: RegistryConnection, access: SourceCredentials, selector: str
+) -> tuple[DeletionResult, bool]:
+    """What came of it, and whether it failed for its tags."""
+    source = access.source
+    request = Request(
+        method="DELETE",
+        url=f"{source.base_url}{source.path_prefix}/{source.repository}/manifests/{quote(selector, safe=':')}",
+        operation="manifest-delete",
+        what=f"deleting {source.repository}@{selector}",
+        limit=ANSWER_LIMIT,
+        own_headers=source.fields,
+        channels=access.channels,
+        tls=source.tls,
+    )
+    try:
+        reply = await connection.authorization.fetch(request, access, connection.visit())
+    except Failure as failure:
+        error = failure.error
+        if error.error_class == "auth":
+            return DeletionResult("denied", error.message), False
+        if error.status == 500 and _GONE.search(error.message):
+            return DeletionResult("absent"), False
+        raise
+    if 200 <= reply.status < 300:
+        if is_page("", reply.body):
+            raise not_as_asked(request, reply, "", access.secrets)
+        return DeletionResult("removed"), False
+    if is_error_page(reply):
+        raise not_as_asked(request, reply, "", access.secrets)
+    said = read_errors(reply.body, access.secrets)
+    if reply.status in (404, 410) or said.code in _ABSENT:
+        return DeletionResult("absent"), False
+    return _refused(access, request, reply, said)
+
+
+def _refused(
+    access: SourceCredentials, request: Request, reply: CompleteResponse, said: RegistryError
+) -> tuple[DeletionResult, bool]:
+    failure = of_status(access.source.host, request.what, reply.status, said)
+    if reply.status in (401, 403):
+        return DeletionResult("denied", failure.error.message), False
+    if reply.status in (400, 405, 409, 412, 501):
+        return DeletionResult("unsupported", failure.error.message), _TAGGED.search(str(said)) is not None
+    raise failure
+
+
+async def _names(connection: RegistryConnection, access: SourceCredentials, tag: str, digest: str) -> bool:
+    try:
+        stated = await connection.client.head_manifest(access, tag, connection.visit())
+    except Failure as failure:
+        if failure.error.code == "not-found":
+            return False
+        raise
+    return stated is not None and stated.digest == digest

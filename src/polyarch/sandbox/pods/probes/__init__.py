@@ -1,1 +1,0 @@
-"""Whether a container has started, is ready and is alive: its probes, asked and counted (SB-011)."""
