@@ -1,9 +1,10 @@
 """The plans of 200 random histories are those that were recorded: a change that is meant to keep them keeps them.
 
 A case is a number: it seeds a history of an ImageBuild or of a MachineOSConfig in which people edit, nodes come and go,
-Jobs end in every way, registries are away and the builder dies, and after it facts that no such history leads to. Every
-plan on the way is compared by its digest. What is compared is what reaches the outside (objects, patches, deletions,
-conditions, events, pauses), under names that are written here, so that classes and fields may be renamed.
+Jobs end in every way, registries are away and the builder dies, and after it facts that no such history leads to. All
+plans are compared, by one digest for each thing that happens. What is compared is what reaches the outside (objects,
+patches, deletions, conditions, events, pauses, what registries are asked), under names that are written here, so that
+classes and fields may be renamed.
 
 A change that is meant to alter plans records them again; the differences are then read and committed with it::
 
@@ -31,6 +32,7 @@ from machine_world import EXTENSIONS_IMAGE, FOUR, OS_IMAGE, MachineWorld, machin
 from polyarch.builds import names
 from polyarch.builds.api.formats import ExecutionPhase, Phase
 from polyarch.builds.facts.build_facts import BuildFacts, ChildRecord, JobFacts, PodFacts, SecretFacts, WriteFailure
+from polyarch.builds.jobs.contract import EXIT_REASONS
 from polyarch.builds.machineos import api
 from polyarch.builds.plan.document import BuildPlan
 
@@ -83,13 +85,13 @@ def outside(plan: BuildPlan) -> Json:
     }
 
 
-def text_of(plan: Json) -> str:
+def text_of(plans: Json | Sequence[Json]) -> str:
     """Canonical."""
-    return json.dumps(msgspec.to_builtins(plan), sort_keys=True, indent=1, ensure_ascii=False)
+    return json.dumps(msgspec.to_builtins(plans), sort_keys=True, indent=1, ensure_ascii=False)
 
 
-def digest_of(plan: Json) -> str:
-    return hashlib.sha256(text_of(plan).encode()).hexdigest()[:10]
+def digest_of(plans: Sequence[Json]) -> str:
+    return hashlib.sha256(text_of(plans).encode()).hexdigest()[:10]
 
 
 # -- histories ---------------------------------------------------------------------------------------------------------
@@ -128,7 +130,7 @@ EDITS: dict[str, Sequence[Any]] = {
     "failFast": (True, False),
     "retries": (0, 1, 3),
     "timeouts": ({}, {"nodeWait": "1m", "build": "10m"}),
-    "scheduling": ({}, {"maxParallel": 1},
+    "scheduling": ({}, {"maxParallel": 1}, {"maxParallel": 2},
                    {"perArchitecture": [{"architecture": "arm64", "nodeSelector": {"a": "b"}}]}),
     "builder": ({}, {"securityProfile": "Rootless"}, {"securityProfile": "Privileged"}),
     "suspend": (True, False, False),
@@ -141,7 +143,17 @@ CODES = (
     *("NameConflict", "Forbidden", "Invalid", "RegistryUnreachable", "PushDenied", "ReuseFailed"),
     *("ArchitectureMismatch", "LayoutInvalid"),
 )
-OFTEN = ("output.tags",) * 6 + ("rebuild",) * 4 + ("registryAccess",) * 3
+ENDS = (
+    *((1, "", "RUN make: exit 2"), (1, "", "RUN make: exit 2"), (137, "", ""), (0, "DeadlineExceeded", "")),
+    *((code, "PodFailurePolicy", "") for code in sorted(EXIT_REASONS)),
+    *(
+        (code, "PodFailurePolicy", json.dumps({"v": 1, "reason": reason, "message": "so it is"}))
+        for code, reasons in sorted(EXIT_REASONS.items())
+        for reason in reasons
+    ),
+)
+"""Exit code of the pod, reason of the Job, what the container says."""
+OFTEN = ("output.tags",) * 6 + ("rebuild",) * 4 + ("registryAccess", "scheduling", "strategy") * 3
 KNOBS: dict[str, Sequence[str | None]] = {
     api.STRATEGY: (None, "PreferNative", "quick"),
     api.FAIL_FAST: (None, "true"),
@@ -162,38 +174,64 @@ CONTAINER_FILES = (
     [{"containerfileArch": "ARM64", "content": "RUN arm\n"}],
 )
 COMMON = (
-    *("reconcile", "reconcile", "reconcile", "build all", "build all", *["back"] * 5),
+    *("reconcile", "reconcile", "reconcile", "reconcile", "build all", "build all", *["back"] * 5),
     *("die", "succeed", "succeed", "fail", "fail", "start", "wait for a node", "says nonsense", "delete a Job"),
     *("lose pods", "join", "leave", "base moves", "time", "time", "registry", "refuse", "push fails"),
-    *("vanish", "inputs", "taint"),
+    *("vanish", "inputs", "taint", "refuse", "due", "due", "due", "fail again", "fail again"),
 )
 SEED_IMAGE = index_of("registry.example.com/os/worker", FOUR)
 
 
+class SeenWorld(World):
+    """Remembers every plan that is made in it."""
+
+    def __init__(self, **given: Any) -> None:
+        self.made_plans: list[Json] = []
+        super().__init__(**given)
+
+    def plan(self, name: str = "web", **changes: Any) -> BuildPlan:
+        found = super().plan(name, **changes)
+        self.made_plans.append(outside(found))
+        return found
+
+
+class SeenMachineWorld(MachineWorld):
+    """As :class:`SeenWorld`."""
+
+    def __init__(self, **given: Any) -> None:
+        self.made_plans: list[Json] = []
+        super().__init__(**given)
+
+    def plan(self, name: str = "worker", **changes: Any) -> BuildPlan:
+        found = super().plan(name, **changes)
+        self.made_plans.append(outside(found))
+        return found
+
+
 class History:
-    """A world, what happens in it by chance, and every plan that was made."""
+    """A world, what happens in it by chance, and every plan that was made: a list for each thing that happened."""
 
     def __init__(self, case: int) -> None:
         self.chance = random.Random(f"golden {case}")
         self.is_machine = case % 4 == 3
         architectures = tuple(self.chance.sample(FOUR, self.chance.choice((1, 2, 2, 3))))
-        self.world: World
+        self.world: SeenWorld | SeenMachineWorld
         if self.is_machine:
-            self.world = MachineWorld(architectures=architectures)
+            self.world = SeenMachineWorld(architectures=architectures)
         else:
-            self.world = World(architectures=architectures)
+            self.world = SeenWorld(architectures=architectures)
             self.world.secrets = {
                 "push": SecretFacts(type="kubernetes.io/dockerconfigjson", keys=frozenset({".dockerconfigjson"})),
                 "token": SecretFacts(type="Opaque", keys=frozenset({"t"}), fingerprints={"t": "f" * 64}),
             }
             self.world.inputs = {"context": {"data": {"a": "b"}}}
-            if self.chance.random() < 0.5:
-                self.edit()
+        for _ in range(self.chance.choice((0, 1, 3, 4))):
+            self.edit()
         self.specs: list[Json] = []
         """That were built."""
-        self.plans: list[Json] = []
+        self.plans: list[list[Json]] = []
 
-    def told(self) -> list[Json]:
+    def told(self) -> list[list[Json]]:
         for _ in range(self.chance.randint(5, 18)):
             self.happen(self.chance.choice(COMMON if self.chance.random() < 0.7 else ("edit",)))
             self.note(lambda facts: facts)
@@ -202,13 +240,16 @@ class History:
         return self.plans
 
     def note(self, changes: Callable[[BuildFacts], BuildFacts]) -> None:
+        """Plans once more, with what was planned since the last time."""
         world = self.world
         facts = changes(world.facts())
         try:
-            plan = outside(world.plan(**{each: getattr(facts, each) for each in facts.__struct_fields__}))
+            world.plan(**{each: getattr(facts, each) for each in facts.__struct_fields__})
         except (AssertionError, ValueError) as error:  # of facts that contradict each other
-            plan = {"decision": "Refused", "message": str(error), "writes": []}
-        self.plans.append(plan)
+            world.made_plans.append({"decision": "Refused", "message": str(error), "writes": []})
+        self.plans.append([*world.made_plans, {"decision": "Asked", "asked": [*world.asked], "writes": []}])
+        world.made_plans.clear()
+        world.asked.clear()
 
     def happen(self, kind: str) -> None:
         world, chance = self.world, self.chance
@@ -260,14 +301,15 @@ class History:
                     if chance.random() < 0.2
                 }
             case "refuse":
-                world.refused = {job: "exceeded quota"} if job and chance.random() < 0.5 else {}
-            case "push fails":
-                world.push_trouble = self.failure("push-index", "S7", "", "") if chance.random() < 0.6 else None
-            case "vanish":
-                if world.manifests:
-                    world.vanish(chance.choice(sorted(world.manifests)).partition("@")[2])
-            case "inputs":
-                self.inputs()
+                jobs = [each.name for each in world.plan().writes if each.verb == "create" and each.kind == "Job"]
+                world.refused = dict.fromkeys(jobs[:1], "exceeded quota")
+                for _ in range(chance.choice((1, 2, 9))):
+                    world.reconcile()
+                    world.now += 130
+            case "due":
+                self.wait()
+            case "fail again":
+                self.fail_again()
             case _ if job:
                 self.end(kind, job)
 
@@ -284,6 +326,28 @@ class History:
         else:
             extensions = chance.choice(([], ["usbguard"]))
             self.world.roll(f"rendered-worker-{chance.randrange(3)}", extensions=extensions)
+
+    def fail_again(self) -> None:
+        """The same trouble, some times in a row: of a Job, or of the registry once every Job has succeeded."""
+        world, chance = self.world, self.chance
+        end = chance.choice(ENDS)
+        is_push = chance.random() < 0.4
+        if is_push:
+            world.push_trouble = WriteFailure(
+                verb="push-index", code="RegistryUnreachable", message="connection refused"
+            )
+        for _ in range(chance.randint(1, 5)):
+            world.reconcile()
+            for job in sorted(world.jobs):
+                is_image = made_by(world.jobs[job]) != names.INDEX_ROLE
+                self.end("succeed" if is_push and is_image else "fail", job, end)
+            world.reconcile()
+            self.wait()
+        world.push_trouble = None
+
+    def wait(self) -> None:
+        """Almost until the plan wanted to be made again, or a little longer."""
+        self.world.now += (self.world.plan().requeue_after or 60) + self.chance.choice((-1, 1, 1))
 
     def back(self, former: Json) -> None:
         """To what was wanted before, and is in the registry; often after something else was built."""
@@ -314,11 +378,11 @@ class History:
                 )
             )
 
-    def end(self, kind: str, job: str) -> None:
+    def end(self, kind: str, job: str, end: tuple[int, str, str] | None = None) -> None:
         """Where an architecture has two live Jobs, the world does not know which is meant."""
         world, made = self.world, made_by(self.world.jobs[job])
         live = [each for each in world.jobs.values() if not (each.get("status") or {}).get("conditions")]
-        if sum(made_by(each) == made for each in live) > 1:
+        if sum(made_by(each) == made for each in live) != 1:
             return
         is_index = made == names.INDEX_ROLE
         match kind:
@@ -329,10 +393,8 @@ class History:
             case "says nonsense" if not is_index:
                 world.succeed(made, message=self.chance.choice(("", "nonsense", '{"v":1,"digest":"sha256:0"}')))
             case "fail":
-                code, reason = self.chance.choice(
-                    ((1, ""), (137, ""), (0, "DeadlineExceeded"), (42, "PodFailurePolicy"))
-                )
-                world.fail(made, code=code, reason=reason)
+                code, reason, message = end or self.chance.choice(ENDS)
+                world.fail(made, code=code, reason=reason, message=message)
             case "start":
                 world.schedule(made)
             case "wait for a node":
@@ -442,7 +504,7 @@ class History:
         )
 
 
-def played(case: int) -> list[Json]:
+def played(case: int) -> list[list[Json]]:
     return History(case).told()
 
 
@@ -456,7 +518,7 @@ def test_bd_006_plans_are_those_that_were_recorded(first: int) -> None:
     for case in range(first, first + 20):
         plans = played(case)
         if case < WHOLE:
-            assert json.loads(text_of(plans[-1])) == recorded["plans"][case], f"case {case}, its last plan"
+            assert json.loads(text_of(plans[-1][-2])) == recorded["plans"][case], f"case {case}, its last plan"
         digests = [digest_of(each) for each in plans]
         assert digests == recorded["digests"][case].split(), f"case {case}: see the docstring of this file"
 
@@ -481,20 +543,20 @@ def kinds(plans: Sequence[Json]) -> Iterator[str]:
 
 def record() -> Json:
     found = [played(case) for case in range(CASES)]
-    seen = Counter(kind for plans in found for kind in kinds(plans))
+    seen = Counter(kind for happened in found for plans in happened for kind in kinds(plans))
     print("\n".join(f"{count:6} {kind}" for kind, count in seen.most_common()), file=sys.stderr)  # noqa: T201
     return {
         "kinds": sorted(seen),
         "digests": [" ".join(map(digest_of, plans)) for plans in found],
-        "plans": [msgspec.to_builtins(plans[-1]) for plans in found[:WHOLE]],
+        "plans": [msgspec.to_builtins(plans[-1][-2]) for plans in found[:WHOLE]],
     }
 
 
 def write(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for case in range(CASES):
-        for number, plan in enumerate(played(case)):
-            (folder / f"{case:03}-{number:02}.json").write_text(text_of(plan) + "\n")
+        for number, plans in enumerate(played(case)):
+            (folder / f"{case:03}-{number:02}.json").write_text(text_of(plans) + "\n")
 
 
 if __name__ == "__main__":
