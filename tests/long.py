@@ -13,42 +13,38 @@ ALL = ("test_",)
 """A file of which nothing is always run: what its sentence names is."""
 LONG: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "test_api_faults": {
-        "conflicts that no server has; those with writers who are there are always run": (
-            "test_pl_304_a_storm_of_conflicts",
-        ),
+        "conflicts that no server has; those with writers who are there are always run": ("test_a_storm_of_conflicts",),
     },
     "test_operator_faults": {
         "every step; one of the installation and one of the removal are in test_operator_lifecycle": (
-            "test_pl_522_killed_at_every_step_of_install_and_uninstall",
+            "test_killed_at_every_step_of_install_and_uninstall",
         ),
         "the operator and Kubernetes 1.30; webhook and controller are in test_api_faults": (
-            "test_pl_522_pl_504_made_and_deleted_within_a_second_and_an_api_server_as_of_1_30",
+            "test_made_and_deleted_within_a_second_and_an_api_server_as_of_1_30",
         ),
     },
     "test_replica_faults": {
         "a leader that stands still for 40 s; one that stands still is in test_builds_faults, killed ones are here": (
-            "test_pl_530_the_leader_is_paused_for_40_s_and_goes_on",
+            "test_the_leader_is_paused_for_40_s_and_goes_on",
         ),
         "private images, and hundreds of requests that cost others nothing; kills under load are always run": (
-            "test_pl_900_row_11_private_images_while_all_leaders_are_killed",
-            "test_pl_109_400_dry_runs_by_one_user_disturb_nobody",
+            "test_private_images_while_all_leaders_are_killed",
+            "test_400_dry_runs_by_one_user_disturb_nobody",
         ),
-        "the same crowd with no fault at all, to compare with": (
-            "test_pl_530_without_a_fault_the_standby_costs_nothing",
-        ),
+        "the same crowd with no fault at all, to compare with": ("test_without_a_fault_the_standby_costs_nothing",),
     },
     "test_long_faults": {
         "half a minute and a whole one; test_registry_faults and test_placement_gated have the same for seconds": ALL
     },
     "test_taints_node_faults": {
         "other faults than answers that are lost; test_taints_faults has them for nodes, DaemonSets and pods": (
-            "test_tn_092_nodes_end_as_if_nothing_had_happened[watch",
-            "test_tn_092_nodes_end_as_if_nothing_had_happened[409",
-            "test_tn_092_nodes_end_as_if_nothing_had_happened[429",
-            "test_tn_092_nodes_end_as_if_nothing_had_happened[500",
-            "test_tn_092_nodes_end_as_if_nothing_had_happened[503",
-            "test_tn_092_an_api_server_that_is_away_for_a_while",
-            "test_tn_092_a_leader_killed_in_the_middle",
+            "test_nodes_end_as_if_nothing_had_happened[watch",
+            "test_nodes_end_as_if_nothing_had_happened[409",
+            "test_nodes_end_as_if_nothing_had_happened[429",
+            "test_nodes_end_as_if_nothing_had_happened[500",
+            "test_nodes_end_as_if_nothing_had_happened[503",
+            "test_an_api_server_that_is_away_for_a_while",
+            "test_a_leader_killed_in_the_middle",
         ),
     },
     "test_watch_faults": {
@@ -59,93 +55,93 @@ LONG: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         ),
     },
     "test_installed_faults": {
-        "fifty admissions a second for minutes; a roll-out under load is in test_in_004_an_upgrade_from": (
-            "test_pl_540_pl_530_no_admission_fails_while_certificates_and_replicas_are_replaced",
+        "fifty admissions a second for minutes; a roll-out under load is in test_an_upgrade_from": (
+            "test_no_admission_fails_while_certificates_and_replicas_are_replaced",
         ),
         "a whole installation; the operator alone is in test_operator_lifecycle and test_operator_taken_away": (
-            "test_pl_501_a_field_that_somebody_keeps_changing",
-            "test_pl_520_an_uninstall_with_200_gated_pods",
-            "test_pl_503_pl_520_left_by_the_predecessor_and_then_the_namespace_is_deleted_first",
+            "test_a_field_that_somebody_keeps_changing",
+            "test_an_uninstall_with_200_gated_pods",
+            "test_left_by_the_predecessor_and_then_the_namespace_is_deleted_first",
         ),
         "an API server that ends in mid-installation; test_api_faults ends it while pods are placed": (
-            "test_pl_811_the_api_server_is_killed_in_the_middle_of_install_and_uninstall",
+            "test_the_api_server_is_killed_in_the_middle_of_install_and_uninstall",
         ),
         "a whole installation; webhook and controller alone are in test_placement_sweep": (
-            "test_pl_811_pods_created_while_no_webhook_stood_are_found",
+            "test_pods_created_while_no_webhook_stood_are_found",
         ),
     },
     "test_numa_operator_faults": {"every step; bringing and removing is in test_numa_operator": ALL},
     "test_taints_faults": {
         "other faults of watches than a 410 as an event": (
-            "test_tn_092_watches_that_break[watch: EOF in mid-line",
-            "test_tn_092_watches_that_break[watch: 410 as a status",
+            "test_watches_that_break[watch: EOF in mid-line",
+            "test_watches_that_break[watch: 410 as a status",
         ),
-        "another answer than 409": ("test_tn_092_an_api_server_that_refuses",),
+        "another answer than 409": ("test_an_api_server_that_refuses",),
         "half a minute; test_taints_pods has images that are late and those that never come": (
-            "test_tn_092_a_registry_that_is_down_for_30_s",
+            "test_a_registry_that_is_down_for_30_s",
         ),
         "pods of all kinds; test_taints_pods heals one after an outage of the admission": (
-            "test_tn_043_pods_created_while_the_role_is_dead_are_healed_within_10_s",
+            "test_pods_created_while_the_role_is_dead_are_healed_within_10_s",
         ),
         "the taints role; test_api_faults restarts the API server under placement": (
-            "test_tn_092_an_api_server_that_is_restarted_while_nodes_are_tainted",
+            "test_an_api_server_that_is_restarted_while_nodes_are_tainted",
         ),
     },
     "test_builds_faults": {
         "every step; a builder that stands still in mid-plan and is replaced is always run": (
-            "test_bd_394_bd_197_killed_at_every_step",
+            "test_killed_at_every_step",
         ),
     },
     "test_builds_registry_faults": {
         "another fault than a 429 and a connection that is reset after the request": (
-            "test_bd_394_bd_219_one_request_fails[500",
-            "test_bd_394_bd_219_one_request_fails[503",
-            "test_bd_394_bd_219_one_request_fails[reset-before",
-            "test_bd_394_bd_219_one_request_fails[cut",
-            "test_bd_394_bd_219_one_request_fails[slow",
+            "test_one_request_fails[500",
+            "test_one_request_fails[503",
+            "test_one_request_fails[reset-before",
+            "test_one_request_fails[cut",
+            "test_one_request_fails[slow",
         ),
     },
     "test_numa_exporter_faults": {
         "another answer than 409 and one that is torn": (
-            "test_ne_16_writes_that_fail_lose_no_update_and_write_nothing_old[429",
-            "test_ne_16_writes_that_fail_lose_no_update_and_write_nothing_old[500",
-            "test_ne_16_writes_that_fail_lose_no_update_and_write_nothing_old[503",
-            "test_ne_16_writes_that_fail_lose_no_update_and_write_nothing_old[torn before",
-            "test_ne_16_writes_that_fail_lose_no_update_and_write_nothing_old[slow",
+            "test_writes_that_fail_lose_no_update_and_write_nothing_old[429",
+            "test_writes_that_fail_lose_no_update_and_write_nothing_old[500",
+            "test_writes_that_fail_lose_no_update_and_write_nothing_old[503",
+            "test_writes_that_fail_lose_no_update_and_write_nothing_old[torn before",
+            "test_writes_that_fail_lose_no_update_and_write_nothing_old[slow",
         ),
         "other faults of watches than a 410 as an event and lost events": (
-            "test_ne_16_whatever_a_watch_delivers_the_topology_is_right[EOF",
-            "test_ne_16_whatever_a_watch_delivers_the_topology_is_right[410 as a status",
+            "test_whatever_a_watch_delivers_the_topology_is_right[EOF",
+            "test_whatever_a_watch_delivers_the_topology_is_right[410 as a status",
         ),
         "a wait of half a minute; test_operator_taken_away starts before its definitions, too": (
-            "test_ne_16_a_definition_that_is_missing_is_waited_for",
+            "test_a_definition_that_is_missing_is_waited_for",
         ),
         "an API server that hangs, and a node that is made anew; one that is away, and such a node, are always run": (
-            "test_ne_16_an_api_server_that_does_not_answer_stops_no_scan",
-            "test_ne_018_no_reference_to_a_dead_node_is_ever_written",
+            "test_an_api_server_that_does_not_answer_stops_no_scan",
+            "test_no_reference_to_a_dead_node_is_ever_written",
         ),
     },
     "test_operator_lifecycle": {
         "four times, earlier and later; it is created and deleted in each of the others": (
-            "test_pl_522_created_and_deleted_within_a_second_nothing_is_left",
+            "test_created_and_deleted_within_a_second_nothing_is_left",
         ),
         "another propagation, and two hundred pods; thirty are released by force, five when the namespace goes": (
-            "test_pl_520_a_foreground_deletion_takes_the_controller_last",
-            "test_pl_520_two_hundred_gated_pods_are_released_within_a_minute",
+            "test_a_foreground_deletion_takes_the_controller_last",
+            "test_two_hundred_gated_pods_are_released_within_a_minute",
         ),
         "a look of half a minute; test_owner_operator and test_numa_operator see passes that send nothing": (
-            "test_pl_500_idle_it_writes_nothing_but_its_lease_and_stays_small",
+            "test_idle_it_writes_nothing_but_its_lease_and_stays_small",
         ),
         "a predecessor in the same namespace; one in another is always waited for": (
-            "test_pl_503_a_predecessor_in_the_same_namespace_holds_the_lease_and_degraded_says_so",
+            "test_a_predecessor_in_the_same_namespace_holds_the_lease_and_degraded_says_so",
         ),
     },
     "test_operator_monitor": {
         "a minute's wait for an event that nobody can handle; others are handled in the first test": (
-            "test_pl_552_an_event_that_nobody_can_handle_delays_nothing_for_ever",
+            "test_an_event_that_nobody_can_handle_delays_nothing_for_ever",
         ),
         "removed with placement; disabled it is removed in the first test": (
-            "test_pl_630_an_uninstall_removes_the_monitor_first",
+            "test_an_uninstall_removes_the_monitor_first",
         ),
     },
     "test_operator_monitoring": {
@@ -154,86 +150,86 @@ LONG: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "test_operator_taken_away": {
         "all kinds at once, and only some of them; an operator before all of its definitions is always run": (
-            "test_pl_500_an_operator_leads_for_the_kinds_that_exist_and_takes_up_others",
-            "test_pl_522_all_kinds_deleted_at_once_placement_is_removed",
+            "test_an_operator_leads_for_the_kinds_that_exist_and_takes_up_others",
+            "test_all_kinds_deleted_at_once_placement_is_removed",
         ),
         "a namespace with pods, and a foreground deletion; test_operator_lifecycle deletes a namespace, too": (
-            "test_pl_520_a_deleted_namespace_leaves_no_gated_pod_and_no_webhook_that_nobody_answers",
-            "test_pl_520_a_deployment_deleted_in_the_foreground_switches_the_conversion_off",
+            "test_a_deleted_namespace_leaves_no_gated_pod_and_no_webhook_that_nobody_answers",
+            "test_a_deployment_deleted_in_the_foreground_switches_the_conversion_off",
         ),
-        "a minute's look at how often it asks; that it waits for finalizers is in test_pl_031": (
-            "test_pl_521_an_object_that_others_hold_is_not_asked_for_all_the_time",
+        "a minute's look at how often it asks; that it waits for finalizers is in test_nobody_prolongs_an_uninstall": (
+            "test_an_object_that_others_hold_is_not_asked_for_all_the_time",
         ),
         "a monitor that is left over; test_operator_monitor removes it in order": (
-            "test_pl_630_a_monitor_that_nothing_reminds_of_is_removed_as_well",
+            "test_a_monitor_that_nothing_reminds_of_is_removed_as_well",
         ),
     },
     "test_taints_operator": {
         "placement beside it, other modes, and a dead role; test_taints_admission has both at one webhook, and the"
-        " operator applies and removes taints in test_tn_003_tn_073": (
-            "test_tn_004_tn_013_tn_081_beside_placement",
-            "test_tn_013_the_other_modes_say_nothing_of_placement",
-            "test_tn_073_a_dead_role_holds_up_nothing_and_a_node_that_cannot_be_written_is_named",
+        " operator applies and removes taints in test_applied_it_taints_and_deleted_nothing_is_left": (
+            "test_beside_placement",
+            "test_the_other_modes_say_nothing_of_placement",
+            "test_a_dead_role_holds_up_nothing_and_a_node_that_cannot_be_written_is_named",
         ),
         "the objects of taints; those of placement are put right in test_operator_lifecycle": (
-            "test_tn_003_what_is_deleted_or_edited_is_put_right",
+            "test_what_is_deleted_or_edited_is_put_right",
         ),
         "the operator of taints killed at its steps; that of placement is killed in test_operator_lifecycle": (
-            "test_tn_073_an_operator_that_is_killed_is_followed_by_one_that_goes_on",
+            "test_an_operator_that_is_killed_is_followed_by_one_that_goes_on",
         ),
     },
     "test_numa_plugin": {"a plugin that takes half an hour to build, for a mode of its predecessor": ALL},
     "test_numa_operator": {
-        "a group of two that goes; the only one goes in test_no_040": (
-            "test_no_070_no_071_a_removed_group_and_a_node_that_leaves_it",
+        "a group of two that goes; the only one goes in test_an_object_brings_everything": (
+            "test_a_removed_group_and_a_node_that_leaves_it",
         ),
     },
     "test_owner_operator": {
         "a quarrel with this operator; polyarch's own has one in test_operator_lifecycle": (
-            "test_pl_501_what_others_change_is_put_right_and_a_lasting_quarrel_is_told",
+            "test_what_others_change_is_put_right_and_a_lasting_quarrel_is_told",
         ),
     },
     "test_taints_nodes": {
         "a webhook that is late; DaemonSets that come before the first node are always run": (
-            "test_tn_025_the_first_node_waits_until_the_webhook_is_there",
+            "test_the_first_node_waits_until_the_webhook_is_there",
         ),
-        "nodes without the policy; with it they join in test_tn_027_nodes_join_tainted": (
-            "test_tn_027_without_the_policy_a_new_node_is_tainted_when_it_is_seen",
+        "nodes without the policy; with it they join in test_nodes_join_tainted": (
+            "test_without_the_policy_a_new_node_is_tainted_when_it_is_seen",
         ),
         "a minute in which nothing is asked; test_numa_operator and test_numa_exporter look for seconds": (
-            "test_tn_080_tn_090_the_steady_state_asks_for_nothing_and_a_restart_writes_nothing",
+            "test_the_steady_state_asks_for_nothing_and_a_restart_writes_nothing",
         ),
         "the taints of nodes; test_taints_pods has a configuration from a file, too": (
-            "test_tn_080_a_configuration_from_a_file_needs_no_object",
+            "test_a_configuration_from_a_file_needs_no_object",
         ),
     },
     "test_taints_pods": {
         "other ways to an end of the gates than to delete the object": (
-            "test_tn_048_paused_removing_or_without_the_object_every_gate_is_lifted[paused",
-            "test_tn_048_paused_removing_or_without_the_object_every_gate_is_lifted[removing",
+            "test_paused_removing_or_without_the_object_every_gate_is_lifted[paused",
+            "test_paused_removing_or_without_the_object_every_gate_is_lifted[removing",
         ),
     },
     "test_taints_daemonsets": {
-        "a rollout that does not end; one after another they are in test_tn_051_one_rollout_at_a_time": (
-            "test_tn_051_a_slow_rollout_is_told_and_holds_the_next_until_it_is_confirmed",
+        "a rollout that does not end; one after another they are in test_one_rollout_at_a_time": (
+            "test_a_slow_rollout_is_told_and_holds_the_next_until_it_is_confirmed",
         ),
     },
     "test_sandbox_growth": {
         "a sandbox of an older version; this one's grows in the tests before it": (
-            "test_sb_015_a_sandbox_of_an_older_version_grows_without_moving_its_nodes",
+            "test_a_sandbox_of_an_older_version_grows_without_moving_its_nodes",
         ),
     },
     "test_taint_clean": {
         "disruption budgets; test_placement_sweep and test_sandbox_pods have one each": (
-            "test_tn_071_a_disruption_budget_is_respected_and_bare_pods_are_only_named",
+            "test_a_disruption_budget_is_respected_and_bare_pods_are_only_named",
         ),
         "a removal that is killed after every write; test_taint_commands kills an apply so": (
-            "test_tn_070_a_clean_that_is_killed_after_any_write_is_continued_by_the_next",
+            "test_a_clean_that_is_killed_after_any_write_is_continued_by_the_next",
         ),
     },
     "test_taint_commands": {
-        "without the role; with it nodes join in test_tn_027 of test_taints_nodes": (
-            "test_tn_094_a_node_that_joins_after_apply_is_tainted_from_the_start",
+        "without the role; with it nodes join in test_nodes_join_tainted of test_taints_nodes": (
+            "test_a_node_that_joins_after_apply_is_tainted_from_the_start",
         ),
     },
     "test_placement_sweep": {
@@ -243,94 +239,92 @@ LONG: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "test_builds_walk": {
         "three kinds of lost pods at once; test_builds_faults has deleted Jobs and pods that lie": (
-            "test_bd_391_attempts_evictions_and_pods_that_vanish_cost_what_they_should",
+            "test_attempts_evictions_and_pods_that_vanish_cost_what_they_should",
         ),
     },
     "test_numa_crowd": {"a crowd of 250 pods; single ones are in test_numa_scheduling": ALL},
     "test_numa_scheduling": {
         "two extenders in a sandbox; test_numa_extender_faults has two beside a real API server": (
-            "test_ns_152_of_two_replicas_one_leads_and_the_other_knows_what_was_placed",
+            "test_of_two_replicas_one_leads_and_the_other_knows_what_was_placed",
         ),
         "other modes, half a minute each; the usual one is always run": (
-            "test_ns_124_nobody_is_evicted_by_the_sums_of_a_node[enabled",
-            "test_ns_124_nobody_is_evicted_by_the_sums_of_a_node[compat",
+            "test_nobody_is_evicted_by_the_sums_of_a_node[enabled",
+            "test_nobody_is_evicted_by_the_sums_of_a_node[compat",
         ),
     },
     "test_guide_commands": {
         "other pages than that of the installation and that for those who come from the predecessor; what they tell is"
         " in the tests of each feature, and test_page_blocks parses all of their commands": (
-            "test_in_041_the_commands_of_the_page_do_what_it_says[helm.md",
-            "test_in_041_the_commands_of_the_page_do_what_it_says[kustomize.md",
-            "test_in_041_the_commands_of_the_page_do_what_it_says[olm.md",
-            "test_in_041_the_commands_of_the_page_do_what_it_says[taints.md",
-            "test_in_041_the_commands_of_the_page_do_what_it_says[numa",
-            "test_in_041_the_commands_of_the_page_do_what_it_says[builds.md",
+            "test_the_commands_of_the_page_do_what_it_says[helm.md",
+            "test_the_commands_of_the_page_do_what_it_says[kustomize.md",
+            "test_the_commands_of_the_page_do_what_it_says[olm.md",
+            "test_the_commands_of_the_page_do_what_it_says[taints.md",
+            "test_the_commands_of_the_page_do_what_it_says[numa",
+            "test_the_commands_of_the_page_do_what_it_says[builds.md",
         ),
     },
     "test_installation_manifests": {
         "other components than cert-manager and builds; test_packaging_chart renders each of them": (
-            "test_in_011_a_component_does_what_its_setting_does[service-ca",
-            "test_in_011_a_component_does_what_its_setting_does[openshift",
-            "test_in_011_a_component_does_what_its_setting_does[two",
-            "test_in_011_a_component_does_what_its_setting_does[builds on OpenShift",
-            "test_in_011_a_component_does_what_its_setting_does[machine OS",
-            "test_in_011_a_component_does_what_its_setting_does[numa",
+            "test_a_component_does_what_its_setting_does[service-ca",
+            "test_a_component_does_what_its_setting_does[openshift",
+            "test_a_component_does_what_its_setting_does[two",
+            "test_a_component_does_what_its_setting_does[builds on OpenShift",
+            "test_a_component_does_what_its_setting_does[machine OS",
+            "test_a_component_does_what_its_setting_does[numa",
         ),
-        "the output of install --print; kustomize's is applied in test_in_011_kubectl_apply": (
-            "test_in_002_what_is_printed_can_be_applied_by_others",
+        "the output of install --print; kustomize's is applied in test_kubectl_apply": (
+            "test_what_is_printed_can_be_applied_by_others",
         ),
-        "an upgrade without load; test_in_004_an_upgrade_from in test_installed_faults has one under load": (
-            "test_in_004_manifests_of_an_earlier_version_are_taken_over",
+        "an upgrade without load; test_an_upgrade_from in test_installed_faults has one under load": (
+            "test_manifests_of_an_earlier_version_are_taken_over",
         ),
     },
     "test_installation_commands": {
         "another feature than placement, of which gates and finalizers are removed without an operator": (
-            "test_in_003_tn_073_without_an_operator_taints_and_gates_are_removed_from_here",
-            "test_in_003_bd_002_builds_leave_nothing_where_no_operator_runs",
-            "test_in_003_no_072_numa_leaves_nothing_where_no_operator_runs",
+            "test_without_an_operator_taints_and_gates_are_removed_from_here",
+            "test_builds_leave_nothing_where_no_operator_runs",
+            "test_numa_leaves_nothing_where_no_operator_runs",
         ),
-        "by the command; test_pl_521_gates_are_removed_at_once in test_operator_lifecycle is by the operator": (
-            "test_in_003_with_force_nobody_is_waited_for",
+        "by the command; test_gates_are_removed_at_once in test_operator_lifecycle is by the operator": (
+            "test_with_force_nobody_is_waited_for",
         ),
-        "a setting of the user's; an upgrade keeps the values of the installation in test_in_004": (
-            "test_in_002_what_users_set_in_the_configuration_stays",
+        "a setting of the user's; an upgrade keeps the values of the installation in test_an_upgrade_keeps": (
+            "test_what_users_set_in_the_configuration_stays",
         ),
         "other objects of others; a namespace with objects of others is kept in the test before": (
-            "test_in_003_what_others_labelled_as_polyarchs_is_kept_and_named",
-            "test_in_003_topologies_of_others_and_their_definition_are_kept_and_named",
-            "test_in_003_another_operators_numa_is_no_part_of_an_installation_without_it",
+            "test_what_others_labelled_as_polyarchs_is_kept_and_named",
+            "test_topologies_of_others_and_their_definition_are_kept_and_named",
+            "test_another_operators_numa_is_no_part_of_an_installation_without_it",
         ),
     },
     "test_builds_buildah": {
-        "another end of a build pod; four others are always run": (
-            "test_bd_147_a_base_that_is_gone_is_not_tried_again",
-        ),
+        "another end of a build pod; four others are always run": ("test_a_base_that_is_gone_is_not_tried_again",),
     },
     "test_packaging_image": {
         "a second build of the image; test_packaging_wheel makes the same bytes again": (
-            "test_in_020_the_same_commit_and_base_make_the_same_image",
+            "test_the_same_commit_and_base_make_the_same_image",
         ),
     },
     "test_packaging_chart_life": {
         "upgrades and a rollback with both Helms; Helm 4 always installs and removes a release": (
-            "test_in_010_a_release_is_installed_upgraded_rolled_back_and_leaves_nothing",
+            "test_a_release_is_installed_upgraded_rolled_back_and_leaves_nothing",
         ),
-        "the older Helm; Helm 4 is always run": ("test_in_010_templated_definitions_come_first_and_are_kept[helm-3",),
+        "the older Helm; Helm 4 is always run": ("test_templated_definitions_come_first_and_are_kept[helm-3",),
     },
     "test_packaging_chart": {
         "all files of values with the older Helm; Helm 4 is always run": (
-            "test_in_010_with_every_values_file_it_is_what_install_prints[helm-3",
-            "test_in_010_it_is_clean_by_strict_lint[helm-3",
+            "test_with_every_values_file_it_is_what_install_prints[helm-3",
+            "test_it_is_clean_by_strict_lint[helm-3",
         ),
     },
     "test_packaging_bundle": {
         "OLM's part played on a cluster; the bundle is always judged by OLM's validator and by ours": (
-            "test_in_012_installed_as_olm_would_it_places_pods_and_judges_custom_resources",
+            "test_installed_as_olm_would_it_places_pods_and_judges_custom_resources",
         ),
     },
     "test_packaging_krew": {
         "the same archive once more; test_packaging_wheel makes the same bytes again": (
-            "test_in_013_the_same_files_make_the_same_archive",
+            "test_the_same_files_make_the_same_archive",
         ),
     },
     "test_integrations_helm": {
@@ -346,16 +340,14 @@ LONG: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         ),
     },
     "test_sandbox_life": {
-        "six starts of a sandbox; test_sb_003 stops and starts one": (
-            "test_sb_014_polyarch_in_the_sandbox_survives_down_and_follows_its_settings",
+        "six starts of a sandbox; test_state_survives_down_and_up stops and starts one": (
+            "test_polyarch_in_the_sandbox_survives_down_and_follows_its_settings",
         ),
-        "a second sandbox; a run of these tests has several side by side": (
-            "test_sb_003_two_sandboxes_stand_side_by_side",
-        ),
+        "a second sandbox; a run of these tests has several side by side": ("test_two_sandboxes_stand_side_by_side",),
     },
     "test_sandbox_egress": {
         "another process than the proxy itself": (
-            "test_sb_012_the_way_is_there_again_after_a_process_was_killed[kube-apiserver",
+            "test_the_way_is_there_again_after_a_process_was_killed[kube-apiserver",
         ),
     },
 }

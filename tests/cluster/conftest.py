@@ -1,6 +1,7 @@
-"""Sandboxes that all xdist workers share; a namespace of its own for each test (SB-008).
+"""Sandboxes that all xdist workers share; a namespace of its own for each test.
 
-Tests run side by side, those of a lane (``lanes``) one after another; the few that must not meet anywhere take a lock.
+Tests run side by side, those of a lane (``lanes``) one after another; the few that must not meet anywhere take a
+lock.
 
 The first worker that needs the sandbox brings it up while the others wait at its lock. It is owned by the pytest
 process (the controller, under xdist) and ends with it, however that ends, or when the last test that needs it has

@@ -1,4 +1,4 @@
-"""Build pods with real buildah, a real registry and real emulation (BD-146 to BD-149, BD-178, BD-392).
+"""Build pods with real buildah, a real registry and real emulation.
 
 Nothing is installed here: where buildah, mmdebstrap or the emulator is not there, the tests are skipped by name, and in
 continuous integration they fail instead.
@@ -31,6 +31,7 @@ from polyarch.sandbox.cluster import Sandbox
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="the ids of a user namespace are root's to give"),
     pytest.mark.skipif(platform.machine() != "x86_64", reason="arm64 is emulated on amd64 here"),
+    pytest.mark.req("BD-148", "BD-178"),
 ]
 
 BASE = "FROM scratch\nCOPY busybox /bin/busybox\nCOPY busybox /bin/sh\n"
@@ -176,7 +177,8 @@ def digest_of(built: Built) -> str:
     return str(document(built)["manifests"][0]["digest"])
 
 
-async def test_bd_392_one_text_gives_each_architecture_its_own_content_reproducibly(world: World) -> None:
+@pytest.mark.req("BD-392")
+async def test_one_text_gives_each_architecture_its_own_content_reproducibly(world: World) -> None:
     """Twice each: amd64 natively, arm64 emulated; then pushed and joined in an index, by the pods' own programs."""
     digests: dict[str, str] = {}
     repository = world.repository()
@@ -202,7 +204,8 @@ async def test_bd_392_one_text_gives_each_architecture_its_own_content_reproduci
     assert told.digest
 
 
-async def test_bd_147_without_an_emulator_nothing_of_the_user_runs(world: World) -> None:
+@pytest.mark.req("BD-147")
+async def test_without_an_emulator_nothing_of_the_user_runs(world: World) -> None:
     for pod in (world.pod(emulator=False), world.pod(flags="")):
         built = await asyncio.to_thread(pod.build, world.order("arm64"))
         assert built.code == 41, built.output
@@ -210,14 +213,16 @@ async def test_bd_147_without_an_emulator_nothing_of_the_user_runs(world: World)
         assert "STEP" not in built.output
 
 
-async def test_bd_147_what_a_run_ends_with_is_never_the_status_of_the_container(world: World) -> None:
+@pytest.mark.req("BD-147")
+async def test_what_a_run_ends_with_is_never_the_status_of_the_container(world: World) -> None:
     text = f"FROM {WRITTEN[1]}\nRUN exit 42\n"
     built = await asyncio.to_thread(world.pod().build, world.order("amd64", containerfile=text))
     assert (built.code, built.message) == (1, "")
     assert "exit status 42" in built.output
 
 
-async def test_bd_147_what_the_context_does_not_have_is_not_tried_again(world: World) -> None:
+@pytest.mark.req("BD-147")
+async def test_what_the_context_does_not_have_is_not_tried_again(world: World) -> None:
     """What a RUN says meanwhile is shown. What another stage has not made this time, it may make the next."""
     ignored = world.folder / ".containerignore"
     ignored.write_text("ignored\n")
@@ -238,8 +243,9 @@ async def test_bd_147_what_the_context_does_not_have_is_not_tried_again(world: W
         assert "said by a RUN\n" in built.output, built.output
 
 
+@pytest.mark.req("BD-300")
 def test_the_ignore_file_that_counts_is_the_one_that_buildah_reads(peer: Callable[[str], str], tmp_path: Path) -> None:
-    """BD-300: whichever of them are there. Each leaves out the file that has its name behind a ``not``."""
+    """Whichever of them are there. Each leaves out the file that has its name behind a ``not``."""
     program = peer("buildah")
     policy = tmp_path / "policy.json"
     policy.write_text('{"default": [{"type": "insecureAcceptAnything"}]}')
@@ -268,7 +274,8 @@ def test_the_ignore_file_that_counts_is_the_one_that_buildah_reads(peer: Callabl
         assert ignored == [name for name in names if not (out / f"not{name}").exists()], there
 
 
-async def test_bd_149_user_code_cannot_write_the_message(world: World) -> None:
+@pytest.mark.req("BD-149")
+async def test_user_code_cannot_write_the_message(world: World) -> None:
     """buildah shows a RUN the container's /dev, where kubelets put the message unless told otherwise."""
     forged = "for file in /dev/termination-log /polyarch/termination-log; do echo forged > $file || :; done"
     text = f"FROM {WRITTEN[1]}\nRUN {forged}; exit 1\n"
@@ -276,14 +283,16 @@ async def test_bd_149_user_code_cannot_write_the_message(world: World) -> None:
     assert (built.code, built.message) == (1, "")
 
 
-async def test_bd_147_a_base_that_is_gone_is_not_tried_again(world: World) -> None:
+@pytest.mark.req("BD-147")
+async def test_a_base_that_is_gone_is_not_tried_again(world: World) -> None:
     gone = [ExternalImage(written=WRITTEN, pull=f"{world.bases['amd64'].partition('@')[0]}@sha256:{'0' * 64}")]
     built = await asyncio.to_thread(world.pod().build, world.order("amd64", images=gone))
     assert built.code == 42, built.output
     assert json.loads(built.message)["reason"] == "BaseImageNotFound"
 
 
-async def test_bd_146_docker_images_are_pushed_as_they_are(world: World) -> None:
+@pytest.mark.req("BD-146")
+async def test_docker_images_are_pushed_as_they_are(world: World) -> None:
     repository = world.repository()
     asked = world.order("amd64", document={"output": {"format": "Docker"}})
     built = await asyncio.to_thread(world.pod().build, asked)

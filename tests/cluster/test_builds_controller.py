@@ -9,7 +9,8 @@ from polyarch.kube.resources import JOBS
 pytestmark = pytest.mark.timeout(300)
 
 
-async def test_bd_390_an_image_build_goes_through_to_a_published_index(sandbox, client, namespace, tmp_path):
+@pytest.mark.req("BD-390")
+async def test_an_image_build_goes_through_to_a_published_index(sandbox, client, namespace, tmp_path):
     await define(client)
     base = f"quay.io/{namespace}/base:1"
     await seed(sandbox, base)

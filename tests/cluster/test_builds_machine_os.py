@@ -15,14 +15,13 @@ from polyarch.kube.errors import Invalid
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CONFIGMAPS, DEPLOYMENTS, EVENTS, JOBS
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.req("BD-074", "BD-275")]
 Json = dict[str, Any]
 
 
-async def test_bd_393_a_machine_os_image_is_built_rolled_and_left_to_a_stock_builder(
-    sandbox, client, namespace, tmp_path
-):
-    """BD-261, BD-271, BD-276, BD-283, BD-284, BD-290, BD-282, BD-260: in this order, with its own rights."""
+@pytest.mark.req("BD-260", "BD-261", "BD-271", "BD-276", "BD-282", "BD-283", "BD-284", "BD-290", "BD-393")
+async def test_a_machine_os_image_is_built_rolled_and_left_to_a_stock_builder(sandbox, client, namespace, tmp_path):
+    """In this order, with its own rights."""
     await define(client)
     shop = Shop(sandbox, client, namespace)
     await seed(sandbox, f"{shop.release}/os:1", f"{shop.release}/extensions:1")
@@ -77,7 +76,7 @@ async def _copies(shop: Shop, name: str) -> None:
 
 
 async def _given(shop: Shop, name: str) -> None:
-    """BD-074, BD-275: what the Jobs mounted; what is the build's and not a Job's is there as long as the build."""
+    """What the Jobs mounted; what is the build's and not a Job's is there as long as the build."""
     record: Json = await shop.client.get(CONFIGMAPS, api.record_name(name), namespace=shop.namespace)
     assert json.loads(record["data"]["execution.json"])["status"]["phase"] == "Succeeded"
     names = api.ephemeral_name(name)
@@ -105,7 +104,7 @@ async def _told(shop: Shop, build: Json) -> None:
 
 
 async def _images_go_with_their_builds(shop: Shop, digest: str) -> None:
-    """BD-282: both builds of one image are deleted; it stays as long as the config names it."""
+    """Both builds of one image are deleted; it stays as long as the config names it."""
     old = [each["metadata"]["name"] for each in await shop.builds()]
     async with aiohttp.ClientSession() as session:
         reader = Reader(session, shop.address)
@@ -164,7 +163,8 @@ async def _left_to_the_stock_builder(shop: Shop) -> None:
     await until(rebuilt, seconds=60)
 
 
-async def test_bd_393_the_definitions_refuse_what_the_api_refuses(sandbox, client, namespace):
+@pytest.mark.req("BD-393")
+async def test_the_definitions_refuse_what_the_api_refuses(sandbox, client, namespace):
     """A test of the tests: the rules that the first one relies on bite."""
     ended = {
         "type": "Failed",

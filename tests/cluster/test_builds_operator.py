@@ -1,6 +1,6 @@
 """The operator deploys the builder while it is wanted, with its rights and no others, and removes it.
 
-BD-002, BD-331 and BD-332, with real pods of the role.
+With real pods of the role.
 """
 
 from collections.abc import AsyncIterator
@@ -80,11 +80,12 @@ async def bind(world: World, role: str, namespace: str, subject: dict[str, str])
     await world.client.create(ROLE_BINDINGS, document, namespace=namespace)
 
 
+@pytest.mark.req("BD-002", "BD-331", "BD-332")
 @pytest.mark.timeout(600)
-async def test_bd_002_bd_331_bd_332_the_builder_comes_with_the_first_build_and_goes_after_the_last(
+async def test_the_builder_comes_with_the_first_build_and_goes_after_the_last(
     world: World,
 ) -> None:
-    """BD-002, BD-331, BD-332: with exactly their rights, operator and builder ask for nothing that is refused."""
+    """With exactly their rights, operator and builder ask for nothing that is refused."""
     builder = f"system:serviceaccount:{world.namespace}:{names.ROLE}"
     operator, role = world.audit(), Audited(world.sandbox, builder)
     async with world.operator("--builds=auto", "--builder-replicas=1"):
@@ -139,8 +140,9 @@ async def test_bd_002_bd_331_bd_332_the_builder_comes_with_the_first_build_and_g
     await world.client.delete(NAMESPACES, team)
 
 
+@pytest.mark.req("BD-002", "BD-331")
 @pytest.mark.timeout(600)
-async def test_bd_002_bd_331_by_its_value_machine_os_the_operators_builder_builds_one(
+async def test_by_its_value_machine_os_the_operators_builder_builds_one(
     operated_sandbox: Sandbox, tmp_path: Path
 ) -> None:
     """From ``builds.machineOs`` and ``builds.machineOsNamespace``, as users write them, to an image of nodes."""

@@ -1,4 +1,4 @@
-"""Build pods with real buildah and git: the profile Rootless, and contexts from a Git server (BD-146, BD-147, BD-151).
+"""Build pods with real buildah and git: the profile Rootless, and contexts from a Git server.
 
 No image is pulled and no shell is needed: what a RUN executes is the program that tests emulators.
 """
@@ -94,10 +94,11 @@ def layers(found: Built) -> bytes:
     return listed.stdout
 
 
-async def test_bd_151_a_rootless_pod_builds_from_a_git_server_that_wants_a_password(
+@pytest.mark.req("BD-144", "BD-151")
+async def test_a_rootless_pod_builds_from_a_git_server_that_wants_a_password(
     repository: Repository, open_folder: Path
 ) -> None:
-    """BD-144: with two capabilities and volumes that belong to root; ``push`` runs as another user and reads it all."""
+    """With two capabilities and volumes that belong to root; ``push`` runs as another user and reads it all."""
     with served(repository.folder, REPOSITORY) as server:
         found = await built(BuildPod(open_folder), "Rootless", server.url, repository.commit, password=PASSWORD)
     assert found.code == 0, found.output
@@ -109,7 +110,8 @@ async def test_bd_151_a_rootless_pod_builds_from_a_git_server_that_wants_a_passw
     assert all(mode & 0o004 for mode in modes), [oct(mode) for mode in modes]
 
 
-async def test_bd_147_a_commit_that_is_not_there_ends_a_rootless_build_for_good(
+@pytest.mark.req("BD-147")
+async def test_a_commit_that_is_not_there_ends_a_rootless_build_for_good(
     repository: Repository, open_folder: Path
 ) -> None:
     """Its user can write the termination message, which the kubelet made."""
@@ -120,7 +122,8 @@ async def test_bd_147_a_commit_that_is_not_there_ends_a_rootless_build_for_good(
     assert "STEP" not in found.output
 
 
-async def test_bd_147_a_file_that_the_commit_does_not_have_ends_a_rootless_build_for_good(
+@pytest.mark.req("BD-147")
+async def test_a_file_that_the_commit_does_not_have_ends_a_rootless_build_for_good(
     repository: Repository, open_folder: Path
 ) -> None:
     """A rootless buildah runs another one in a user namespace, which is the one that says why."""
@@ -135,7 +138,8 @@ async def test_bd_147_a_file_that_the_commit_does_not_have_ends_a_rootless_build
     assert '"/forgotten": no such file or directory' in said["message"]
 
 
-async def test_bd_146_a_git_context_comes_from_plain_files_as_well(repository: Repository, open_folder: Path) -> None:
+@pytest.mark.req("BD-146")
+async def test_a_git_context_comes_from_plain_files_as_well(repository: Repository, open_folder: Path) -> None:
     """Such a server cannot send one commit: everything is fetched, and the commit taken from it."""
     with served(repository.folder, REPOSITORY, plain=True) as server:
         found = await built(BuildPod(open_folder), "UserNamespace", server.url, repository.commit)
@@ -143,7 +147,8 @@ async def test_bd_146_a_git_context_comes_from_plain_files_as_well(repository: R
     assert b"first" in layers(found)
 
 
-async def test_bd_147_a_wrong_password_ends_the_build_for_good(repository: Repository, open_folder: Path) -> None:
+@pytest.mark.req("BD-147")
+async def test_a_wrong_password_ends_the_build_for_good(repository: Repository, open_folder: Path) -> None:
     with served(repository.folder, REPOSITORY) as server:
         found = await built(BuildPod(open_folder), "UserNamespace", server.url, repository.commit, password="wrong")
     assert found.code == 46, found.output

@@ -25,8 +25,9 @@ def yard(sandbox: Sandbox, client: Client, namespace: str, tmp_path: Path) -> Ya
     return Yard(sandbox, client, namespace, tmp_path)
 
 
-async def test_bd_231_what_only_an_old_run_refers_to_goes_with_it(yard: Yard) -> None:
-    """BD-230, BD-231, BD-233: a child that is shared stays; with the ImageBuild everything goes."""
+@pytest.mark.req("BD-230", "BD-231", "BD-233")
+async def test_what_only_an_old_run_refers_to_goes_with_it(yard: Yard) -> None:
+    """A child that is shared stays; with the ImageBuild everything goes."""
     first = await build(yard, "arm", images="Delete")
     old = await yard.children()
     second = await build(yard, "other arm", images="Delete")
@@ -50,7 +51,8 @@ async def test_bd_231_what_only_an_old_run_refers_to_goes_with_it(yard: Yard) ->
         assert not await exists(yard, reference), reference
 
 
-async def test_bd_236_images_outlive_their_image_build_unless_it_says_otherwise(yard: Yard) -> None:
+@pytest.mark.req("BD-236")
+async def test_images_outlive_their_image_build_unless_it_says_otherwise(yard: Yard) -> None:
     found = await build(yard, "arm")
     children = await yard.children()
     await yard.client.delete(names.IMAGE_BUILDS, yard.name, namespace=yard.namespace)

@@ -128,7 +128,8 @@ def methods(asked: Sequence[str]) -> dict[str, int]:
     return {method: sum(each.startswith(f"{method} ") for each in asked) for method in ("GET", "HEAD", "PUT", "POST")}
 
 
-async def test_bd_347_bd_059_requests_of_a_preflight(
+@pytest.mark.req("BD-059", "BD-347")
+async def test_requests_of_a_preflight(
     registry: Registry, counter: FaultProxy, inspector: Inspector, shop: Shop
 ) -> None:
     """One for an index, two for a plain image, none within the tag's time; one HEAD each when they are asked anew."""
@@ -146,12 +147,13 @@ async def test_bd_347_bd_059_requests_of_a_preflight(
     assert methods(shop.asked()) == {"GET": 0, "HEAD": 4, "PUT": 0, "POST": 0}
 
 
+@pytest.mark.req("BD-177", "BD-347")
 @pytest.mark.parametrize("n", [2, 4])
 @pytest.mark.parametrize("tags", [("run",), ("run", "latest", "1.0")])
-async def test_bd_347_requests_of_a_result(
+async def test_requests_of_a_result(
     shop: Shop, connection: RegistryConnection, reader: Reader, n: int, tags: tuple[str, ...]
 ) -> None:
-    """BD-177, BD-347: 2N + 3 + 3T, then 2N + T and no write; exact."""
+    """2N + 3 + 3T, then 2N + T and no write; exact."""
     children = await shop.children(*ARCHITECTURES[:n])
     shop.begin()
     result = await publish(connection, shop.publication(children, *tags))
@@ -169,8 +171,9 @@ async def test_bd_347_requests_of_a_result(
         assert await reader.whole(f"{shop.name}/app", tag) == (result.digest, platforms)
 
 
-async def test_bd_347_bd_349_reuse_is_one_head(shop: Shop, connection: RegistryConnection) -> None:
-    """BD-092: a child is found by one HEAD, with its size and type."""
+@pytest.mark.req("BD-092", "BD-347", "BD-349")
+async def test_reuse_is_one_head(shop: Shop, connection: RegistryConnection) -> None:
+    """A child is found by one HEAD, with its size and type."""
     children = await shop.children(*ARCHITECTURES)
     shop.begin()
     for child in children:
@@ -185,7 +188,8 @@ async def test_bd_347_bd_349_reuse_is_one_head(shop: Shop, connection: RegistryC
     ).digest
 
 
-async def test_bd_179_one_architecture_has_no_index(shop: Shop, connection: RegistryConnection, reader: Reader) -> None:
+@pytest.mark.req("BD-179")
+async def test_one_architecture_has_no_index(shop: Shop, connection: RegistryConnection, reader: Reader) -> None:
     (child,) = await shop.children("arm64")
     shop.begin()
     result = await publish(connection, shop.publication([child], "run", "latest", single=True))
@@ -194,10 +198,11 @@ async def test_bd_179_one_architecture_has_no_index(shop: Shop, connection: Regi
     assert (await reader.document(f"{shop.name}/app", "latest"))[0] == result.digest
 
 
-async def test_bd_176_children_of_another_repository_are_mounted(
+@pytest.mark.req("BD-176", "BD-235")
+async def test_children_of_another_repository_are_mounted(
     shop: Shop, connection: RegistryConnection, reader: Reader
 ) -> None:
-    """BD-176, BD-235: 201 for every blob, the children with their tags, then the index; and no layer is read."""
+    """201 for every blob, the children with their tags, then the index; and no layer is read."""
     children = await shop.children("amd64", "arm64", at="staging", kept=True)
     shop.begin()
     result = await publish(connection, shop.publication(children))
@@ -210,7 +215,8 @@ async def test_bd_176_children_of_another_repository_are_mounted(
     assert len([each for each in shop.asked("staging") if "/blobs/" in each]) == 2  # the configs
 
 
-async def test_bd_092_bd_176_a_child_of_another_host_is_streamed(
+@pytest.mark.req("BD-092", "BD-176")
+async def test_a_child_of_another_host_is_streamed(
     sandbox: Sandbox, shop: Shop, connection: RegistryConnection, reader: Reader
 ) -> None:
     """The storage behind the front is another host to a client."""
@@ -225,7 +231,8 @@ async def test_bd_092_bd_176_a_child_of_another_host_is_streamed(
         await reader.blob(f"{shop.name}/app", blob)
 
 
-async def test_bd_180_signatures_come_along(shop: Shop, connection: RegistryConnection, reader: Reader) -> None:
+@pytest.mark.req("BD-180")
+async def test_signatures_come_along(shop: Shop, connection: RegistryConnection, reader: Reader) -> None:
     """This registry lists no referrers: they are found and written by the tag ``sha256-<hex>``."""
     (child,) = await shop.children("arm64", at="old")
     digest = parse(child.reference).digest or ""
@@ -244,7 +251,8 @@ async def test_bd_180_signatures_come_along(shop: Shop, connection: RegistryConn
     assert (await reader.document(f"{shop.name}/app", name))[1]["subject"]["digest"] == digest
 
 
-async def test_bd_177_a_child_that_is_gone_is_named_and_no_tag_moves(
+@pytest.mark.req("BD-177")
+async def test_a_child_that_is_gone_is_named_and_no_tag_moves(
     shop: Shop, connection: RegistryConnection, reader: Reader
 ) -> None:
     children = await shop.children("amd64", "arm64", "s390x")
@@ -259,7 +267,8 @@ async def test_bd_177_a_child_that_is_gone_is_named_and_no_tag_moves(
     assert (await reader.document(f"{shop.name}/app", "latest"))[0] == first.digest
 
 
-async def test_bd_102_bd_123_tags_move_back(shop: Shop, connection: RegistryConnection, reader: Reader) -> None:
+@pytest.mark.req("BD-102", "BD-123")
+async def test_tags_move_back(shop: Shop, connection: RegistryConnection, reader: Reader) -> None:
     children = await shop.children("amd64", "arm64")
     old = await publish(connection, shop.publication(children, "run", "latest"))
     new = await publish(connection, shop.publication(children, "run-2", "latest", annotations={"a": "1"}))
@@ -273,9 +282,10 @@ async def test_bd_102_bd_123_tags_move_back(shop: Shop, connection: RegistryConn
     assert (await reader.document(f"{shop.name}/app", "latest"))[0] == old.digest
 
 
+@pytest.mark.req("BD-144", "BD-334")
 @pytest.mark.parametrize("scheme", ["bearer", "basic"])
-async def test_bd_334_a_build_has_its_own_credentials(shop: Shop, connection: RegistryConnection, scheme: str) -> None:
-    """BD-144, BD-334: those of the push secret, given as bytes, and only for this build."""
+async def test_a_build_has_its_own_credentials(shop: Shop, connection: RegistryConnection, scheme: str) -> None:
+    """Those of the push secret, given as bytes, and only for this build."""
     users = {"builder": "a-secret-of-the-build"}
     children = await shop.children("amd64", "arm64", users=users, scheme=scheme)
     work = shop.publication(children)
@@ -290,9 +300,8 @@ async def test_bd_334_a_build_has_its_own_credentials(shop: Shop, connection: Re
     assert users["builder"] not in refused.message
 
 
-async def test_bd_172_bd_181_skopeo_reads_the_index(
-    shop: Shop, connection: RegistryConnection, tmp_path: Path, peer: Any
-) -> None:
+@pytest.mark.req("BD-172", "BD-181")
+async def test_skopeo_reads_the_index(shop: Shop, connection: RegistryConnection, tmp_path: Path, peer: Any) -> None:
     """The bytes by their digest, and a copy of all children, which needs every blob."""
     skopeo = peer("skopeo")
     result = await publish(connection, shop.publication(await shop.children(*ARCHITECTURES)))
@@ -305,9 +314,8 @@ async def test_bd_172_bd_181_skopeo_reads_the_index(
     assert len(list((tmp_path / "copy").glob("*.manifest.json"))) == len(ARCHITECTURES)
 
 
-async def test_bd_231_bd_234_images_are_deleted_index_first(
-    shop: Shop, connection: RegistryConnection, reader: Reader
-) -> None:
+@pytest.mark.req("BD-231", "BD-234")
+async def test_images_are_deleted_index_first(shop: Shop, connection: RegistryConnection, reader: Reader) -> None:
     """What the next result shares stays and can be read whole; the rest is gone, and again is no error."""
     shared, changed, other = await shop.children("amd64", "arm64", "s390x")
     old = await publish(connection, shop.publication([shared, changed], "old"))

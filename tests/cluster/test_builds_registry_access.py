@@ -1,4 +1,4 @@
-"""A build whose registry work pods do: they join, tag and in the end delete; the builder asks nothing (BD-178)."""
+"""A build whose registry work pods do: they join, tag and in the end delete; the builder asks nothing."""
 
 import asyncio
 from collections.abc import Callable
@@ -39,8 +39,8 @@ def has_tags(*tags: str) -> Callable[[dict[str, Any]], bool]:
     return lambda build: (build.get("status") or {}).get("tags") == list(tags)
 
 
-async def test_bd_178_pods_publish_move_tags_and_delete(yard: Yard, client: Client) -> None:
-    """BD-102, BD-178, BD-231, BD-233."""
+@pytest.mark.req("BD-102", "BD-178", "BD-231", "BD-233")
+async def test_pods_publish_move_tags_and_delete(yard: Yard, client: Client) -> None:
     document = {
         "apiVersion": names.IMAGE_BUILDS.api_version,
         "kind": "ImageBuild",

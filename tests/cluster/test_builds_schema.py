@@ -1,7 +1,4 @@
-"""What the API server refuses of ImageBuilds and of their runs, and in which words.
-
-BD-010, BD-011, BD-012, BD-013, BD-014, BD-020 and BD-022.
-"""
+"""What the API server refuses of ImageBuilds and of their runs, and in which words."""
 
 import asyncio
 import re
@@ -88,9 +85,10 @@ def run(**members: Any) -> Json:
     } | members
 
 
+@pytest.mark.req("BD-010", "BD-012")
 @pytest.mark.parametrize("content", [row[1] for row in ACCEPTED], ids=[row[0] for row in ACCEPTED])
-async def test_bd_010_what_is_accepted_means_the_same_as_in_a_file(api: Client, content: Json) -> None:
-    """BD-010, BD-012: and what the API server fills in is what the types have."""
+async def test_what_is_accepted_means_the_same_as_in_a_file(api: Client, content: Json) -> None:
+    """And what the API server fills in is what the types have."""
     stored = await api.create(IMAGE_BUILDS, of(content), namespace=NAMESPACE, dry_run=True, type=dict)
     assert object_problems(stored) == ()
     read = msgspec.convert(stored, ImageBuild).spec
@@ -98,9 +96,10 @@ async def test_bd_010_what_is_accepted_means_the_same_as_in_a_file(api: Client, 
     assert msgspec.structs.replace(read, emulation=plain.emulation, source=plain.source) == plain
 
 
+@pytest.mark.req("BD-011", "BD-012")
 @pytest.mark.parametrize(("content", "said"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
-async def test_bd_012_what_is_refused_and_in_which_words(api: Client, content: Json, said: list[str]) -> None:
-    """BD-011, BD-012: the message names the field and what is wanted."""
+async def test_what_is_refused_and_in_which_words(api: Client, content: Json, said: list[str]) -> None:
+    """The message names the field and what is wanted."""
     with pytest.raises(Invalid) as refusal:
         await api.create(IMAGE_BUILDS, of(content), namespace=NAMESPACE, dry_run=True)
     message = str(refusal.value)
@@ -123,8 +122,9 @@ async def made(api: Client) -> AsyncIterator[Client]:
 class TestObjects:
     """Real objects, one test after another."""
 
-    async def test_bd_020_the_spec_of_a_run_never_changes(self, made: Client) -> None:
-        """BD-020: labels, owners and status do."""
+    @pytest.mark.req("BD-020")
+    async def test_the_spec_of_a_run_never_changes(self, made: Client) -> None:
+        """Labels, owners and status do."""
         for change in ({"serial": 2}, {"pins": []}, {"forced": None}, {"architectures": [{"architecture": "amd64"}]}):
             with pytest.raises(Invalid) as refusal:
                 await made.patch(IMAGE_BUILD_RUNS, "web-1", MergePatch({"spec": change}), namespace=NAMESPACE)
@@ -133,8 +133,9 @@ class TestObjects:
             IMAGE_BUILD_RUNS, "web-1", MergePatch({"metadata": {"labels": {"a": "b"}}}), namespace=NAMESPACE
         )
 
-    async def test_bd_013_bd_014_status_and_columns_of_an_image_build(self, made: Client) -> None:
-        """BD-013, BD-014: nothing of the status is dropped."""
+    @pytest.mark.req("BD-013", "BD-014")
+    async def test_status_and_columns_of_an_image_build(self, made: Client) -> None:
+        """Nothing of the status is dropped."""
         now = "2026-01-01T00:00:00Z"
         condition = {"type": "Ready", "status": "True", "reason": "Published", "message": "", "lastTransitionTime": now}
         reference = f"registry.example.com/team/web@{DIGEST}"
@@ -169,8 +170,9 @@ class TestObjects:
             "Image": reference,
         }
 
-    async def test_bd_022_status_and_columns_of_a_run(self, made: Client) -> None:
-        """BD-022: nothing of the status is dropped."""
+    @pytest.mark.req("BD-022")
+    async def test_status_and_columns_of_a_run(self, made: Client) -> None:
+        """Nothing of the status is dropped."""
         now = "2026-01-01T00:00:00Z"
         architecture = {
             "architecture": "arm64",

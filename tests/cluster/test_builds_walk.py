@@ -1,5 +1,5 @@
 """A build in a real cluster from its first run to its last, as a user walks it: with the API server, the scheduler, the
-registry, real Jobs, and nodes that play what builds images (BD-391)."""
+registry, real Jobs, and nodes that play what builds images."""
 
 import asyncio
 import io
@@ -34,8 +34,9 @@ def yard(sandbox: Sandbox, client: Client, namespace: str, tmp_path: Path) -> Ya
     return Yard(sandbox, client, namespace, tmp_path)
 
 
-async def test_bd_391_first_run_second_run_one_architecture_changed(yard: Yard) -> None:
-    """BD-300, BD-391, BD-103, BD-349: all are built, then nothing, then one."""
+@pytest.mark.req("BD-103", "BD-300", "BD-349", "BD-391")
+async def test_first_run_second_run_one_architecture_changed(yard: Yard) -> None:
+    """All are built, then nothing, then one."""
     first = await yard.run("--tag", "latest", "-o", "json", *mishap("seconds=0.2"))
     assert first.code == 0, first.err
     (told,) = first.document["builds"]
@@ -67,8 +68,9 @@ async def test_bd_391_first_run_second_run_one_architecture_changed(yard: Yard) 
     assert {each: after[each] for each in FOUR if after[each] != before[each]} == {"arm64": after["arm64"]}
 
 
-async def test_bd_391_one_fails_and_is_mended(yard: Yard) -> None:
-    """BD-128, BD-192, BD-216, BD-305: nothing is published, the good ones are kept, the mended one alone is built."""
+@pytest.mark.req("BD-128", "BD-192", "BD-216", "BD-305", "BD-391")
+async def test_one_fails_and_is_mended(yard: Yard) -> None:
+    """Nothing is published, the good ones are kept, the mended one alone is built."""
     yard.write("Containerfile.arm64", TEXT + "RUN exit 3\n")
     failed = await yard.run("--override", "arm64=Containerfile.arm64", "--arch", "amd64,arm64", "--tag", "latest")
     assert failed.code == 1, failed.err
@@ -97,8 +99,9 @@ async def test_bd_391_one_fails_and_is_mended(yard: Yard) -> None:
     assert (await yard.inspect(f"{yard.repository}:latest")).error is None
 
 
-async def test_bd_391_attempts_evictions_and_pods_that_vanish_cost_what_they_should(yard: Yard) -> None:
-    """BD-142, BD-150, BD-217: failures are attempts, an eviction is none, and a lost message is found by its tag."""
+@pytest.mark.req("BD-142", "BD-150", "BD-217", "BD-391")
+async def test_attempts_evictions_and_pods_that_vanish_cost_what_they_should(yard: Yard) -> None:
+    """Failures are attempts, an eviction is none, and a lost message is found by its tag."""
     wishes = {"amd64": "exit=1*2", "arm64": "evict", "s390x": "vanish"}
     overrides = [
         {"architecture": each, "buildArgs": {ARGUMENT: f"seconds=0.2,{wish}"}} for each, wish in wishes.items()
@@ -121,8 +124,9 @@ async def test_bd_391_attempts_evictions_and_pods_that_vanish_cost_what_they_sho
     assert {each: one(run, each)["attempts"] for each in wishes} == {"amd64": 3, "arm64": 1, "s390x": 1}
 
 
-async def test_bd_173_an_image_of_another_architecture_is_never_published(yard: Yard) -> None:
-    """BD-147, BD-173: the push finds it, and no attempt is spent on it a second time."""
+@pytest.mark.req("BD-147", "BD-173")
+async def test_an_image_of_another_architecture_is_never_published(yard: Yard) -> None:
+    """The push finds it, and no attempt is spent on it a second time."""
     ran = await yard.run("--arch", "arm64", *mishap("seconds=0.2,architecture=s390x"))
     assert ran.code == 1, ran.err
     assert "ArchitectureMismatch" in ran.out
@@ -131,8 +135,9 @@ async def test_bd_173_an_image_of_another_architecture_is_never_published(yard: 
     assert "image" not in await yard.status()
 
 
-async def test_bd_300_a_folder_is_a_context_that_is_sent_once(yard: Yard) -> None:
-    """BD-300: equal files are the same context, and another file is built."""
+@pytest.mark.req("BD-300")
+async def test_a_folder_is_a_context_that_is_sent_once(yard: Yard) -> None:
+    """Equal files are the same context, and another file is built."""
     yard.write("src/main.c", "int main(void) { return 0; }\n")
     yard.write("src/Containerfile", TEXT + "COPY . /src\n")
     flags = ("--context", "src", "--arch", "amd64", *mishap("seconds=0.2"))
@@ -154,8 +159,9 @@ async def test_bd_300_a_folder_is_a_context_that_is_sent_once(yard: Yard) -> Non
     assert len(await yard.runs()) == 2
 
 
+@pytest.mark.req("BD-300")
 async def test_what_an_ignore_file_names_never_reaches_the_registry(yard: Yard) -> None:
-    """BD-300: also when a later command names the ignore file's Containerfile no more."""
+    """Also when a later command names the ignore file's Containerfile no more."""
     for name, text in {
         "src/.dockerignore": "\ufeffkey\r\nkept\r\n",
         "src/Containerfile": TEXT,
@@ -200,8 +206,9 @@ async def _sent(yard: Yard) -> list[str]:
         return archive.getnames()
 
 
-async def test_bd_126_a_rebuild_of_one_architecture_renews_it_alone(yard: Yard) -> None:
-    """BD-126, BD-193, BD-300: the same inputs give the same digest."""
+@pytest.mark.req("BD-126", "BD-193", "BD-300")
+async def test_a_rebuild_of_one_architecture_renews_it_alone(yard: Yard) -> None:
+    """The same inputs give the same digest."""
     flags = ("--arch", "amd64,arm64", *mishap("seconds=0.2"))
     assert (await yard.run(*flags)).code == 0
     before = await yard.children()
@@ -211,8 +218,9 @@ async def test_bd_126_a_rebuild_of_one_architecture_renews_it_alone(yard: Yard) 
     assert await yard.children() == before
 
 
-async def test_bd_301_ctrl_c_detaches_and_the_same_command_goes_on(yard: Yard) -> None:
-    """BD-301, BD-305: exit code 130, the build goes on, and a later command sees its end."""
+@pytest.mark.req("BD-301", "BD-305")
+async def test_ctrl_c_detaches_and_the_same_command_goes_on(yard: Yard) -> None:
+    """Exit code 130, the build goes on, and a later command sees its end."""
     process = await asyncio.create_subprocess_exec(
         *yard.words("run", yard.name, "--repository", yard.repository, "--arch", "amd64", *mishap("seconds=30")),
         cwd=yard.folder,
@@ -233,8 +241,9 @@ async def test_bd_301_ctrl_c_detaches_and_the_same_command_goes_on(yard: Yard) -
     assert len(await yard.runs()) == 1
 
 
-async def test_bd_305_what_cannot_be_built_is_told_at_once(yard: Yard) -> None:
-    """BD-059, BD-060, BD-305: a base without the architecture, before any Job; then a text that is none."""
+@pytest.mark.req("BD-059", "BD-060", "BD-305")
+async def test_what_cannot_be_built_is_told_at_once(yard: Yard) -> None:
+    """A base without the architecture, before any Job; then a text that is none."""
     yard.write("Containerfile", "FROM quay.io/acme/billing:2.3\n")
     ran = await yard.run("--arch", "amd64,arm64")
     assert ran.code == 2, ran.err
@@ -246,7 +255,8 @@ async def test_bd_305_what_cannot_be_built_is_told_at_once(yard: Yard) -> None:
     assert "ContainerfileInvalid" in wrong.out
 
 
-async def test_bd_305_what_the_api_server_refuses_is_told_without_the_request_around_it(yard: Yard) -> None:
+@pytest.mark.req("BD-305")
+async def test_what_the_api_server_refuses_is_told_without_the_request_around_it(yard: Yard) -> None:
     """A tag that is wrong on an object that is there already, and a namespace that is not there at all."""
     made = await yard.command("run", yard.name, "--repository", yard.repository, "--arch", "amd64", "--no-wait")
     assert made.code == 0, made.err
@@ -264,8 +274,9 @@ async def test_bd_305_what_the_api_server_refuses_is_told_without_the_request_ar
     assert (lost.code, lost.err) == (2, f"polyarch: build run: {missing}\n")
 
 
-async def test_bd_303_status_lists_builds_and_says_what_is_the_matter(yard: Yard) -> None:
-    """BD-303, BD-199: a suspended build is not waited for."""
+@pytest.mark.req("BD-199", "BD-303")
+async def test_status_lists_builds_and_says_what_is_the_matter(yard: Yard) -> None:
+    """A suspended build is not waited for."""
     ran = await yard.run("--arch", "amd64", *mishap("seconds=0.2"))
     assert ran.code == 0, ran.err
     patch = MergePatch({"spec": {"suspend": True, "source": {"buildArgs": {"MODE": "other"}}}})
@@ -283,7 +294,8 @@ async def test_bd_303_status_lists_builds_and_says_what_is_the_matter(yard: Yard
     assert yard.namespace in out.decode()
 
 
-async def test_bd_304_logs_are_followed_until_the_run_is_over(yard: Yard) -> None:
+@pytest.mark.req("BD-304")
+async def test_logs_are_followed_until_the_run_is_over(yard: Yard) -> None:
     started = await yard.command(
         "run", yard.name, "--repository", yard.repository, "--arch", "amd64,arm64", "--no-wait", *mishap("seconds=2")
     )

@@ -1,4 +1,4 @@
-"""Every folder of ``examples/`` does what its README says, with the files as they are shipped (PL-045).
+"""Every folder of ``examples/`` does what its README says, with the files as they are shipped.
 
 Policies of examples are put together with the one that all cluster tests share, because a cluster has one only; each
 chooses its namespaces by a label of its own.
@@ -81,8 +81,8 @@ def test_every_example_is_in_the_readme_and_tested() -> None:
     assert {name for name in folders if f'"{name}/' not in tests} == set()
 
 
-async def test_pl_045_01_policy_is_the_specified_one_and_is_accepted(cluster: PlacementCluster) -> None:
-    """PL-045."""
+@pytest.mark.req("PL-045")
+async def test_01_policy_is_the_specified_one_and_is_accepted(cluster: PlacementCluster) -> None:
     (policy,) = documents("01-policy/policy.yaml")
     assert policy == yaml.safe_load(EXAMPLE)
     await cluster.client.apply(POLICIES, policy, dry_run=True)
@@ -183,14 +183,15 @@ async def test_06_private_registry_is_asked_with_the_pods_own_secret(cluster: Pl
         await cluster.client.delete(PODS, "secret", namespace=namespace)
 
 
-async def test_pl_062_07_openshift_is_accepted(cluster: PlacementCluster) -> None:
-    """PL-062."""
+@pytest.mark.req("PL-062")
+async def test_07_openshift_is_accepted(cluster: PlacementCluster) -> None:
     (policy,) = documents("07-openshift/policy.yaml")
     await cluster.client.apply(POLICIES, policy, dry_run=True)
 
 
-def test_pl_062_07_openshift_leaves_the_platforms_namespaces_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    """PL-062: by this policy; kube-* by no policy at all."""
+@pytest.mark.req("PL-062")
+def test_07_openshift_leaves_the_platforms_namespaces_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    """By this policy; kube-* by no policy at all."""
     given = ("-f", "07-openshift/pods.yaml", "--platforms-file", "07-openshift/platforms.yaml")
     with_policy = explained(capsys, *given, "--objects", "07-openshift/policy.yaml")
     assert {name: pod["decision"]["reason"] for name, pod in with_policy.items()} == {
@@ -203,7 +204,8 @@ def test_pl_062_07_openshift_leaves_the_platforms_namespaces_alone(capsys: pytes
     assert without["proxy"]["decision"]["reason"] == "KubeNamespace"
 
 
-async def test_tn_010_08_taints_is_accepted_by_the_api_server_and_as_a_file(cluster: PlacementCluster) -> None:
+@pytest.mark.req("TN-010")
+async def test_08_taints_is_accepted_by_the_api_server_and_as_a_file(cluster: PlacementCluster) -> None:
     (document,) = documents("08-taints/taints.yaml")
     made = await cluster.client.create(ARCHITECTURE_TAINTS, document, type=ArchitectureTaints, dry_run=True)
     assert made.spec.nodes.per_minute == 30
@@ -211,10 +213,9 @@ async def test_tn_010_08_taints_is_accepted_by_the_api_server_and_as_a_file(clus
     assert (read.tainted, read.gate_timeout, read.problems) == ({"arm64"}, 120.0, ())
 
 
-def test_no_035_09_numa_means_two_groups_without_a_shared_node(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """NO-035, NO-062: as the operator would plan it for three nodes, judged by the definition's schema."""
+@pytest.mark.req("NO-035", "NO-062")
+def test_09_numa_means_two_groups_without_a_shared_node(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As the operator would plan it for three nodes, judged by the definition's schema."""
     telco = {"example.com/class": "telco"}
     nodes = [
         {
@@ -243,10 +244,11 @@ def test_no_035_09_numa_means_two_groups_without_a_shared_node(
     assert "node group others: 2 nodes" in said
 
 
-def test_ns_162_10_numa_scheduling_places_one_pod_where_sums_would_do_for_more(
+@pytest.mark.req("NS-053", "NS-162")
+def test_10_numa_scheduling_places_one_pod_where_sums_would_do_for_more(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """NS-162, NS-053: what the page of the examples shows is what is printed."""
+    """What the page of the examples shows is what is printed."""
     files = ["-f", str(EXAMPLES / "10-numa-scheduling/pods.yaml")]
     files += ["--nrt", str(EXAMPLES / "10-numa-scheduling/topologies.yaml")]
     assert main(["numa", "simulate", *files]) == 1
@@ -258,8 +260,9 @@ def test_ns_162_10_numa_scheduling_places_one_pod_where_sums_would_do_for_more(
     assert "Fits 1 of 2 nodes, 1 no-common-cell" in capsys.readouterr().out
 
 
-def test_ns_065_11_numa_what_if_one_pod_is_refused_and_the_larger_one_fits(capsys: pytest.CaptureFixture[str]) -> None:
-    """NS-065, NS-162: as the page of the examples says."""
+@pytest.mark.req("NS-065", "NS-162")
+def test_11_numa_what_if_one_pod_is_refused_and_the_larger_one_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    """As the page of the examples says."""
     nodes = ["--nrt", str(EXAMPLES / "11-numa-what-if/topologies.yaml")]
     refused, larger = (["-f", str(EXAMPLES / f"11-numa-what-if/pod-{size}gi.yaml")] for size in (20, 36))
     assert main(["numa", "top", *nodes]) == 0
@@ -271,10 +274,11 @@ def test_ns_065_11_numa_what_if_one_pod_is_refused_and_the_larger_one_fits(capsy
     assert "0 more copies fit" in capsys.readouterr().out
 
 
-def test_bd_302_12_image_build_says_which_architecture_is_built_again_and_why(
+@pytest.mark.req("BD-302")
+def test_12_image_build_says_which_architecture_is_built_again_and_why(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """BD-302: what the page of the examples shows is what is printed."""
+    """What the page of the examples shows is what is printed."""
     facts = ["--facts", str(EXAMPLES / "12-image-build/facts.yaml")]
     assert main(["build", "plan", *facts]) == 0
     shown = (EXAMPLES / "README.md").read_text(encoding="utf-8")
@@ -286,8 +290,9 @@ def test_bd_302_12_image_build_says_which_architecture_is_built_again_and_why(
     assert main(["build", "run", "-f", str(EXAMPLES / "12-image-build/web.yaml"), "--dry-run"]) == 0
 
 
-def test_rp_012_13_report_names_the_image_to_build_first(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """RP-010, RP-012, RP-021, RP-023: as the page of the examples says."""
+@pytest.mark.req("RP-010", "RP-012", "RP-021", "RP-023")
+def test_13_report_names_the_image_to_build_first(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """As the page of the examples says."""
     asked = ["-f", str(EXAMPLES / "13-report/workloads.yaml"), "--target", "arm64"]
     asked += ["--platforms-file", str(EXAMPLES / "13-report/platforms.yaml"), "--offline"]
     page = tmp_path / "report.html"

@@ -1,6 +1,6 @@
 """The exec-format-error monitor with a real API server and exactly its rights, and with the kernel of this machine.
 
-PL-600 to PL-610, PL-550. The kernel's part needs root and tracefs; where there is none, the node side has to say so.
+The kernel's part needs root and tracefs; where there is none, the node side has to say so.
 """
 
 import asyncio
@@ -49,6 +49,8 @@ from polyarch.placement.exec_monitor_node import (
 from polyarch.sandbox.certificates import kubeconfig_with_token
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.files import file_lock, write_json
+
+pytestmark = pytest.mark.req("PL-600", "PL-602", "PL-603", "PL-605", "PL-703")
 
 LABEL = "multiarch.openshift.io/exec-format-error"
 SECONDS = 60
@@ -236,7 +238,8 @@ async def monitor(sandbox: Sandbox, client: Client, namespace: str, tmp_path: Pa
             await monitor.remove()
 
 
-async def test_pl_606_pl_610_a_failed_exec_is_told_on_the_pod_with_exactly_these_rights(monitor, client, tmp_path):
+@pytest.mark.req("PL-550", "PL-606", "PL-610")
+async def test_a_failed_exec_is_told_on_the_pod_with_exactly_these_rights(monitor, client, tmp_path):
     """From the node's trace to the pod: event, label, nothing left; PL-550: no 403, and no rule that is never used."""
     node = FakeNode(tmp_path / "node")
     await monitor.pod("app")
@@ -281,14 +284,15 @@ async def test_pl_606_pl_610_a_failed_exec_is_told_on_the_pod_with_exactly_these
 
 
 async def _scraped(running: Running, token: str) -> int:
-    """PL-703: who may scrape is asked of the API server; this one may not."""
+    """Who may scrape is asked of the API server; this one may not."""
     headers = {"Authorization": f"Bearer {token}"}
     url = f"{running.said['metrics']}/metrics"
     async with aiohttp.ClientSession() as session, session.get(url, headers=headers, ssl=False) as answer:
         return answer.status
 
 
-async def test_pl_610_reports_about_nothing_that_is_there_are_deleted_and_no_pod_is_labelled(monitor, client):
+@pytest.mark.req("PL-610")
+async def test_reports_about_nothing_that_is_there_are_deleted_and_no_pod_is_labelled(monitor, client):
     """Gone pods, gone nodes, pods of the same name on another node."""
     await monitor.pod("app")
     async with monitor.handler():
@@ -316,8 +320,9 @@ async def test_pl_610_reports_about_nothing_that_is_there_are_deleted_and_no_pod
     assert event["note"].startswith("A container ran a program"), "its id is not known to the pod"
 
 
-async def test_pl_610_a_standby_handles_events_when_the_leader_has_gone(monitor):
-    """PL-530: the Lease is given back, and reports wait in the API server meanwhile."""
+@pytest.mark.req("PL-530", "PL-610")
+async def test_a_standby_handles_events_when_the_leader_has_gone(monitor):
+    """The Lease is given back, and reports wait in the API server meanwhile."""
     await monitor.pod("app")
     async with monitor.handler():
         pass
@@ -359,9 +364,9 @@ FAILING = """
 """As runc starts a container: a fork in the container's cgroup, which fails to execute its program and ends."""
 
 IDLE = 10.0
-"""Seconds for which the CPU of an idle node side is measured (PL-810)."""
+"""Seconds for which the CPU of an idle node side is measured."""
 WITHOUT_RIGHTS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
-"""uid 0 without any capability, as the DaemonSet's pods (PL-631)."""
+"""uid 0 without any capability, as the DaemonSet's pods."""
 
 
 @contextmanager
@@ -395,11 +400,12 @@ def _cgroup(uid: str, container: str) -> Iterator[Path]:
             each.rmdir()
 
 
-async def test_pl_601_the_kernel_of_this_machine_reports_a_program_that_it_cannot_execute(monitor, tmp_path):
+@pytest.mark.req("PL-601", "PL-604", "PL-631", "PL-810", "PL-900")
+async def test_the_kernel_of_this_machine_reports_a_program_that_it_cannot_execute(monitor, tmp_path):
     """The node side as in its pod, uid 0 without capabilities; a process that is gone; then nothing is left in tracefs.
 
-    PL-604, PL-631, PL-810; PL-900 row 24: no runtime is asked anything.
-    Where tracefs cannot be mounted, it has to stay up and say so: this test then tells on the terminal what is missing.
+    No runtime is asked anything. Where tracefs cannot be mounted, it has to stay up and say so: this test then tells on
+    the terminal what is missing.
     """
     await monitor.pod("app")
     (tmp_path / "pods" / f"{monitor.home}_app_{monitor.uid}").mkdir(parents=True)
@@ -507,7 +513,8 @@ class Holder:
         self._answers.close()
 
 
-def test_pl_601_monitors_that_share_a_kernel_neither_blind_each_other_nor_leave_anything(tmp_path):
+@pytest.mark.req("PL-601")
+def test_monitors_that_share_a_kernel_neither_blind_each_other_nor_leave_anything(tmp_path):
     """Two installations, a pod that hangs beside its successor, and a monitor that is killed again and again."""
     program = tmp_path / "program"
     program.write_bytes(b"\x7fELF of nowhere")

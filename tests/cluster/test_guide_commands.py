@@ -1,4 +1,4 @@
-"""The commands of the guide, as they stand there, on a cluster (IN-041).
+"""The commands of the guide, as they stand there, on a cluster.
 
 Which blocks those are, ``guide_pages`` says. In the environment, ``REGISTRY`` is the address of a registry that takes
 pushes.
@@ -74,9 +74,10 @@ async def guide_sandbox(page: str) -> AsyncIterator[Sandbox]:
     await sandbox.delete()  # the next page begins with a cluster that has never seen polyarch
 
 
+@pytest.mark.req("IN-041")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", PAGES)
-async def test_in_041_the_commands_of_the_page_do_what_it_says(
+async def test_the_commands_of_the_page_do_what_it_says(
     page: str, guide_sandbox: Sandbox, peer: Callable[[str], str], tmp_path: Path
 ) -> None:
     programs = tmp_path / "bin"

@@ -1,5 +1,4 @@
-"""``polyarch index`` and ``inspect --deep`` against the distribution registry, read back by clients that are not ours
-(RG-049, RG-120, RG-150 to RG-157).
+"""``polyarch index`` and ``inspect --deep`` against the distribution registry, read back by clients that are not ours.
 
 ``skopeo`` is the independent client where it is installed; where it is not, plain HTTP reads every byte back.
 """
@@ -23,6 +22,8 @@ from registry_reader import Reader
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.registry.seed import Registry
 from polyarch.sandbox.state import LOOPBACK
+
+pytestmark = pytest.mark.req("RG-152", "RG-154", "RG-156")
 
 PLATFORMS = ("linux/amd64", "linux/arm64", "linux/s390x")
 COMMAND_SECONDS = 60
@@ -105,10 +106,11 @@ def writes(sandbox: Sandbox, repository: str) -> list[str]:
     ]
 
 
-async def test_rg_155_an_index_is_pushed_whole_and_a_second_run_writes_nothing(
+@pytest.mark.req("RG-150", "RG-153", "RG-155", "RG-157")
+async def test_an_index_is_pushed_whole_and_a_second_run_writes_nothing(
     sandbox: Sandbox, registry: Registry, polyarch: Any, parts: list[str], reader: Reader, unique: Callable[[str], str]
 ) -> None:
-    """RG-150, RG-153, RG-155, RG-157: mounts within one registry, everything there before the tag, then "unchanged"."""
+    """Mounts within one registry, everything there before the tag, then "unchanged"."""
     repository = unique("quay.io/made")
     arguments = ("index", "create", f"{registry.address}/{repository}:1", *parts, "--tag", "latest", "-o", "json")
     ran = await polyarch(*arguments)
@@ -123,7 +125,8 @@ async def test_rg_155_an_index_is_pushed_whole_and_a_second_run_writes_nothing(
     assert writes(sandbox, repository) == before
 
 
-async def test_rg_153_another_order_gives_the_same_digest(
+@pytest.mark.req("RG-153")
+async def test_another_order_gives_the_same_digest(
     registry: Registry, polyarch: Any, parts: list[str], unique: Callable[[str], str]
 ) -> None:
     digests = set()
@@ -133,7 +136,8 @@ async def test_rg_153_another_order_gives_the_same_digest(
     assert len(digests) == 1
 
 
-async def test_rg_155_images_are_copied_from_another_registry(
+@pytest.mark.req("RG-155")
+async def test_images_are_copied_from_another_registry(
     sandbox: Sandbox, registry: Registry, polyarch: Any, parts: list[str], reader: Reader, unique: Callable[[str], str]
 ) -> None:
     """The storage behind the front is another host to a client: nothing can be mounted from it."""
@@ -146,7 +150,8 @@ async def test_rg_155_images_are_copied_from_another_registry(
     assert ran.err.count("(copied)") == 6
 
 
-async def test_rg_157_a_run_that_was_killed_is_completed_by_another(
+@pytest.mark.req("RG-157")
+async def test_a_run_that_was_killed_is_completed_by_another(
     sandbox: Sandbox,
     registry: Registry,
     polyarch: Any,
@@ -174,11 +179,12 @@ async def test_rg_157_a_run_that_was_killed_is_completed_by_another(
     assert (await reader.whole(repository, "1"))[1] == list(PLATFORMS)
 
 
+@pytest.mark.req("RG-075", "RG-157")
 @pytest.mark.parametrize("scheme", ["bearer", "basic"])
-async def test_rg_075_a_private_repository_is_written_with_the_users_credentials(
+async def test_a_private_repository_is_written_with_the_users_credentials(
     registry: Registry, polyarch: Any, unique: Callable[[str], str], tmp_path: Path, scheme: str
 ) -> None:
-    """RG-075, RG-157: refused without, done with, and the secret is nowhere to be seen."""
+    """Refused without, done with, and the secret is nowhere to be seen."""
     repository = unique("quay.io/private")
     users = {"alice": "wonderland-secret"}
     seeded = await registry.seed(
@@ -210,7 +216,8 @@ async def test_rg_075_a_private_repository_is_written_with_the_users_credentials
     assert users["alice"] not in ran.out + ran.err + shown.out + shown.err + refused.err
 
 
-async def test_rg_151_amending_adds_an_architecture_to_what_is_there(
+@pytest.mark.req("RG-151")
+async def test_amending_adds_an_architecture_to_what_is_there(
     registry: Registry, polyarch: Any, parts: list[str], reader: Reader, unique: Callable[[str], str]
 ) -> None:
     repository = unique("quay.io/amended")
@@ -220,10 +227,11 @@ async def test_rg_151_amending_adds_an_architecture_to_what_is_there(
     assert (await reader.whole(repository, "1"))[1] == list(PLATFORMS)
 
 
-async def test_rg_049_programs_are_what_their_images_say(
+@pytest.mark.req("RG-048", "RG-049")
+async def test_programs_are_what_their_images_say(
     registry: Registry, polyarch: Any, parts: list[str], unique: Callable[[str], str]
 ) -> None:
-    """RG-048, RG-049: the sandbox's images have programs of the right machine; an index can still lie about them."""
+    """The sandbox's images have programs of the right machine; an index can still lie about them."""
     repository = unique("quay.io/deep")
     name = f"{registry.address}/{repository}"
     assert (await polyarch("index", "create", f"{name}:1", *parts)).code == 0
@@ -234,7 +242,8 @@ async def test_rg_049_programs_are_what_their_images_say(
     assert (await polyarch("index", "create", f"{name}:3", f"linux/arm64={parts[0]}")).code == 1
 
 
-async def test_rg_170_skopeo_reads_what_was_pushed(
+@pytest.mark.req("RG-153", "RG-155", "RG-170")
+async def test_skopeo_reads_what_was_pushed(
     registry: Registry,
     polyarch: Any,
     parts: list[str],
@@ -243,7 +252,7 @@ async def test_rg_170_skopeo_reads_what_was_pushed(
     environment: dict[str, str],
     skopeo: str,
 ) -> None:
-    """RG-153, RG-155: the bytes by its digest, and a copy of all children, which needs every blob."""
+    """The bytes by its digest, and a copy of all children, which needs every blob."""
     name = f"{registry.address}/{unique('quay.io/skopeo')}:1"
     ran = await polyarch("index", "create", name, *parts, "-o", "json")
     digest = json.loads(ran.out)["digest"]
@@ -264,7 +273,8 @@ async def test_rg_170_skopeo_reads_what_was_pushed(
     assert len(list((tmp_path / "copy").glob("*.manifest.json"))) == len(PLATFORMS)
 
 
-async def test_rg_120_a_layout_directory_of_skopeo_is_a_source(
+@pytest.mark.req("BD-181", "RG-120")
+async def test_a_layout_directory_of_skopeo_is_a_source(
     registry: Registry,
     polyarch: Any,
     parts: list[str],
@@ -274,7 +284,7 @@ async def test_rg_120_a_layout_directory_of_skopeo_is_a_source(
     environment: dict[str, str],
     skopeo: str,
 ) -> None:
-    """RG-120, BD-181: written by another tool, inspected, and joined with an image of the registry."""
+    """Written by another tool, inspected, and joined with an image of the registry."""
     for part, tag in zip(parts[1:], ("arm64", "s390x"), strict=True):
         copied = await _run(
             skopeo,

@@ -1,4 +1,4 @@
-"""``polyarch install`` and ``uninstall`` on a real API server (IN-002, IN-003)."""
+"""``polyarch install`` and ``uninstall`` on a real API server."""
 
 import asyncio
 import json
@@ -76,7 +76,8 @@ def document(text: str) -> Json:
     return found
 
 
-async def test_in_002_installs_everything_in_order_and_a_second_run_changes_nothing(cluster: Cluster) -> None:
+@pytest.mark.req("IN-002")
+async def test_installs_everything_in_order_and_a_second_run_changes_nothing(cluster: Cluster) -> None:
     first = await cluster.polyarch("install", "-o", "json")
     assert first.code == 0, first.err
     made = document(first.out)
@@ -93,7 +94,8 @@ async def test_in_002_installs_everything_in_order_and_a_second_run_changes_noth
     assert {name for name in before if "polyarch" in name and before[name] != after.get(name)} == set()
 
 
-async def test_in_002_the_checks_are_listed_and_come_before_the_first_write(cluster: Cluster, tmp_path: Path) -> None:
+@pytest.mark.req("IN-002")
+async def test_the_checks_are_listed_and_come_before_the_first_write(cluster: Cluster, tmp_path: Path) -> None:
     """Rights by SelfSubjectAccessReview: nothing is written for somebody who may not do all of it."""
     account = f"weak-{secrets.token_hex(3)}"
     await cluster.client.create(
@@ -117,7 +119,8 @@ async def test_in_002_the_checks_are_listed_and_come_before_the_first_write(clus
     assert "nothing was written" in refused.err
 
 
-async def test_in_002_what_somebody_changed_of_the_operator_is_put_right_and_what_they_added_stays(
+@pytest.mark.req("IN-002")
+async def test_what_somebody_changed_of_the_operator_is_put_right_and_what_they_added_stays(
     cluster: Cluster,
 ) -> None:
     """The port of its Service, which server-side apply alone leaves beside ours; a variable is an administrator's."""
@@ -155,7 +158,8 @@ async def test_in_002_what_somebody_changed_of_the_operator_is_put_right_and_wha
         assert await spec_of(kind) == before
 
 
-async def test_in_002_objects_of_somebody_else_are_never_touched(cluster: Cluster) -> None:
+@pytest.mark.req("IN-002")
+async def test_objects_of_somebody_else_are_never_touched(cluster: Cluster) -> None:
     role = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRole",
@@ -174,7 +178,8 @@ async def test_in_002_objects_of_somebody_else_are_never_touched(cluster: Cluste
     assert check["action"]
 
 
-async def test_in_002_a_dry_run_writes_nothing(cluster: Cluster) -> None:
+@pytest.mark.req("IN-002")
+async def test_a_dry_run_writes_nothing(cluster: Cluster) -> None:
     before = await cluster.versions()
     tried = await cluster.polyarch("install", "--dry-run", "server")
     assert tried.code == 0
@@ -183,7 +188,8 @@ async def test_in_002_a_dry_run_writes_nothing(cluster: Cluster) -> None:
     assert await cluster.versions() == before
 
 
-async def test_in_002_the_first_refusal_ends_it_with_the_servers_words_and_a_new_run_goes_on(cluster: Cluster) -> None:
+@pytest.mark.req("IN-002")
+async def test_the_first_refusal_ends_it_with_the_servers_words_and_a_new_run_goes_on(cluster: Cluster) -> None:
     """An admission policy that denies our Service, which no check can see before its namespace exists."""
     await cluster.client.create(POLICIES, _policy("no-services"))
     await cluster.client.create(BINDINGS, _binding("no-services"))
@@ -205,7 +211,8 @@ async def test_in_002_the_first_refusal_ends_it_with_the_servers_words_and_a_new
     assert results == sorted(results, key=lambda result: result != "unchanged"), "it goes on where it stopped"
 
 
-async def test_in_002_what_users_set_in_the_configuration_stays(cluster: Cluster) -> None:
+@pytest.mark.req("IN-002")
+async def test_what_users_set_in_the_configuration_stays(cluster: Cluster) -> None:
     await cluster.polyarch("install", "-q")
     await cluster.client.patch(CPPCS, names.SINGLETON, MergePatch({"spec": {"logVerbosity": "Debug"}}))
     again = await cluster.polyarch("install")
@@ -213,7 +220,8 @@ async def test_in_002_what_users_set_in_the_configuration_stays(cluster: Cluster
     assert (await cluster.client.get(CPPCS, names.SINGLETON))["spec"]["logVerbosity"] == "Debug"
 
 
-async def test_in_010_values_from_a_file_and_flags(cluster: Cluster, tmp_path: Path) -> None:
+@pytest.mark.req("IN-010")
+async def test_values_from_a_file_and_flags(cluster: Cluster, tmp_path: Path) -> None:
     values = tmp_path / "values.yaml"
     values.write_text("image: {repository: registry.example/polyarch}\nplacement: {policy: {mode: audit}}\n")
     done = await cluster.polyarch("install", "--values", str(values), "--replicas", "1", "-q")
@@ -225,8 +233,9 @@ async def test_in_010_values_from_a_file_and_flags(cluster: Cluster, tmp_path: P
     assert {"name": "POLYARCH_WEBHOOK_REPLICAS", "value": "1"} in container["env"]
 
 
-async def test_in_003_tn_073_without_an_operator_taints_and_gates_are_removed_from_here(cluster: Cluster) -> None:
-    """IN-003, TN-073: a node keeps what is not ours, and a pod that waits for tolerations is let go."""
+@pytest.mark.req("IN-003", "TN-073")
+async def test_without_an_operator_taints_and_gates_are_removed_from_here(cluster: Cluster) -> None:
+    """A node keeps what is not ours, and a pod that waits for tolerations is let go."""
     assert (await cluster.polyarch("install", "--component", "taints")).code == 0
     ours = {"key": "supported-arch", "value": "arm64", "effect": "NoSchedule"}
     theirs = {"key": "dedicated", "value": "infra", "effect": "NoSchedule"}
@@ -264,8 +273,9 @@ async def test_in_003_tn_073_without_an_operator_taints_and_gates_are_removed_fr
         await cluster.client.delete(PODS, "waits", namespace="default", grace_period_seconds=0)
 
 
-async def test_in_003_nothing_is_left_anywhere(cluster: Cluster) -> None:
-    """IN-003, IN-031: every object of the API server, before and after."""
+@pytest.mark.req("IN-003", "IN-031")
+async def test_nothing_is_left_anywhere(cluster: Cluster) -> None:
+    """Every object of the API server, before and after."""
     before = await cluster.everything()
     await cluster.polyarch("install", "-q")
     assert len(await cluster.everything()) >= len(before) + 15
@@ -275,10 +285,11 @@ async def test_in_003_nothing_is_left_anywhere(cluster: Cluster) -> None:
     assert (await cluster.everything()).keys() == before.keys()
 
 
-async def test_in_003_without_an_operator_gates_and_finalizers_are_removed(
+@pytest.mark.req("IN-003", "PL-521")
+async def test_without_an_operator_gates_and_finalizers_are_removed(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PL-521: nobody removes the gate, and the configuration is held by a finalizer; without ``--force`` it takes over
+    """Nobody removes the gate, and the configuration is held by a finalizer; without ``--force`` it takes over
     when no operator has run for a while."""
     monkeypatch.setattr(uninstall, "PATIENCE", 2.0)
     await cluster.polyarch("install", "-q")
@@ -295,7 +306,8 @@ async def test_in_003_without_an_operator_gates_and_finalizers_are_removed(
     await cluster.client.delete(PODS, "gated", namespace="default", grace_period_seconds=0)
 
 
-async def test_in_003_with_force_nobody_is_waited_for(cluster: Cluster) -> None:
+@pytest.mark.req("IN-003")
+async def test_with_force_nobody_is_waited_for(cluster: Cluster) -> None:
     await cluster.polyarch("install", "-q")
     await _held(cluster, CPPCS, names.SINGLETON)
     config = {
@@ -312,7 +324,8 @@ async def test_in_003_with_force_nobody_is_waited_for(cluster: Cluster) -> None:
     assert "PodPlacementConfig" in {each["kind"] for each in done["deleted"]}
 
 
-async def test_in_003_a_namespace_with_objects_of_others_is_kept(cluster: Cluster) -> None:
+@pytest.mark.req("IN-003")
+async def test_a_namespace_with_objects_of_others_is_kept(cluster: Cluster) -> None:
     await cluster.polyarch("install", "-q")
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "mine"}}
     await cluster.client.create(SECRETS, secret, namespace=NAMESPACE)
@@ -322,7 +335,8 @@ async def test_in_003_a_namespace_with_objects_of_others_is_kept(cluster: Cluste
     await cluster.client.delete(SECRETS, "mine", namespace=NAMESPACE)
 
 
-async def test_in_003_what_others_labelled_as_polyarchs_is_kept_and_named(cluster: Cluster) -> None:
+@pytest.mark.req("IN-003")
+async def test_what_others_labelled_as_polyarchs_is_kept_and_named(cluster: Cluster) -> None:
     """A dashboard of a team, a ClusterRole, and a namespace that holds nothing: only polyarch's own objects go."""
     label = {"app.kubernetes.io/part-of": "polyarch"}
     name = f"theirs-{secrets.token_hex(3)}"
@@ -344,7 +358,8 @@ async def test_in_003_what_others_labelled_as_polyarchs_is_kept_and_named(cluste
     await _gone(cluster, NAMESPACES, name)
 
 
-async def test_in_003_definitions_can_be_kept(cluster: Cluster) -> None:
+@pytest.mark.req("IN-003")
+async def test_definitions_can_be_kept(cluster: Cluster) -> None:
     await cluster.polyarch("install", "-q")
     removed = await cluster.polyarch("uninstall", "--force", "--keep-crds")
     assert removed.code == 0, removed.err
@@ -353,7 +368,8 @@ async def test_in_003_definitions_can_be_kept(cluster: Cluster) -> None:
     assert not (await cluster.client.list(CPPCS)).items
 
 
-async def test_in_002_the_namespace_of_somebody_else_survives(cluster: Cluster) -> None:
+@pytest.mark.req("IN-002")
+async def test_the_namespace_of_somebody_else_survives(cluster: Cluster) -> None:
     name = f"team-{secrets.token_hex(3)}"
     await cluster.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     assert (await cluster.polyarch("install", "-n", name, "-q")).code == 0
@@ -370,8 +386,9 @@ async def test_in_002_the_namespace_of_somebody_else_survives(cluster: Cluster) 
 # Component builds -----------------------------------------------------------------------------------------------------
 
 
-async def test_in_003_bd_002_builds_leave_nothing_where_no_operator_runs(cluster: Cluster) -> None:
-    """BD-002: builds and their runs go although the builder's finalizer holds them; and so does what the operator and
+@pytest.mark.req("BD-002", "IN-003")
+async def test_builds_leave_nothing_where_no_operator_runs(cluster: Cluster) -> None:
+    """Builds and their runs go although the builder's finalizer holds them; and so does what the operator and
     the builder made."""
     done = await cluster.polyarch("install", "--component", "builds", "-q")
     assert done.code == 0, done.err
@@ -410,7 +427,8 @@ def _build(resource: Resource, name: str, content: Json, **metadata: Any) -> Jso
 # Component numa -------------------------------------------------------------------------------------------------------
 
 
-async def test_in_003_no_072_numa_leaves_nothing_where_no_operator_runs(cluster: Cluster) -> None:
+@pytest.mark.req("IN-003", "NO-057", "NO-072")
+async def test_numa_leaves_nothing_where_no_operator_runs(cluster: Cluster) -> None:
     """Its objects go although the operator's finalizer holds them, and so does what exporters have published."""
     done = await cluster.polyarch("install", "--component", "numa", "-q")
     assert done.code == 0, done.err
@@ -422,7 +440,7 @@ async def test_in_003_no_072_numa_leaves_nothing_where_no_operator_runs(cluster:
     level = (await cluster.client.get(NAMESPACES, NAMESPACE))["metadata"]["labels"][
         "pod-security.kubernetes.io/enforce"
     ]
-    assert level == "privileged", "exporters mount parts of the host (NO-057)"
+    assert level == "privileged", "exporters mount parts of the host"
     await _topology_definition(cluster)
     await _topology(cluster, "ours", {numa.NODE_GROUP_LABEL: "all"})
     removed = await cluster.polyarch("uninstall", "--force")
@@ -431,7 +449,8 @@ async def test_in_003_no_072_numa_leaves_nothing_where_no_operator_runs(cluster:
     assert str(TOPOLOGIES) not in {each["metadata"]["name"] for each in (await cluster.client.list(CRDS)).items}
 
 
-async def test_in_003_topologies_of_others_and_their_definition_are_kept_and_named(cluster: Cluster) -> None:
+@pytest.mark.req("IN-003")
+async def test_topologies_of_others_and_their_definition_are_kept_and_named(cluster: Cluster) -> None:
     await cluster.polyarch("install", "--component", "numa", "-q")
     await _topology_definition(cluster)
     await _topology(cluster, "ours", {numa.NODE_GROUP_LABEL: "all"})
@@ -445,7 +464,8 @@ async def test_in_003_topologies_of_others_and_their_definition_are_kept_and_nam
     await _gone(cluster, CRDS, str(TOPOLOGIES))
 
 
-async def test_in_003_another_operators_numa_is_no_part_of_an_installation_without_it(cluster: Cluster) -> None:
+@pytest.mark.req("IN-003")
+async def test_another_operators_numa_is_no_part_of_an_installation_without_it(cluster: Cluster) -> None:
     """The same names in a cluster where polyarch only places pods: definition and object stay as they are."""
     (definition, _) = numa_definitions.crds()
     await cluster.client.apply(CRDS, definition, field_manager="another")
@@ -546,7 +566,8 @@ spec: {{policyName: {name}, validationActions: [Deny]}}
 """)
 
 
-async def test_in_004_check_prints_a_diff_and_writes_nothing(cluster: Cluster) -> None:
+@pytest.mark.req("IN-004")
+async def test_check_prints_a_diff_and_writes_nothing(cluster: Cluster) -> None:
     await cluster.polyarch("install", "--replicas", "1", "-q")
     same = await cluster.polyarch("upgrade", "--check")
     assert (same.code, same.out) == (0, "polyarch 0.1.0 → 0.1.0 in namespace polyarch-system: nothing would change\n")
@@ -559,7 +580,8 @@ async def test_in_004_check_prints_a_diff_and_writes_nothing(cluster: Cluster) -
     assert "1 object would change" in other.out
 
 
-async def test_in_004_an_upgrade_keeps_the_values_of_the_installation(cluster: Cluster) -> None:
+@pytest.mark.req("IN-004")
+async def test_an_upgrade_keeps_the_values_of_the_installation(cluster: Cluster) -> None:
     await cluster.polyarch("install", "--replicas", "1", "--image", "registry.example/polyarch:0.0.9", "-q")
     done = await cluster.polyarch("upgrade", "-q")
     assert done.code == 0, done.err
@@ -569,7 +591,8 @@ async def test_in_004_an_upgrade_keeps_the_values_of_the_installation(cluster: C
     assert container["image"] == "registry.example/polyarch:0.1.0"
 
 
-async def test_in_004_what_stands_in_the_way_is_named_and_nothing_is_written(cluster: Cluster) -> None:
+@pytest.mark.req("IN-004")
+async def test_what_stands_in_the_way_is_named_and_nothing_is_written(cluster: Cluster) -> None:
     """A definition with a field that this version does not have, used by an object; and an operator that is newer."""
     await cluster.polyarch("install", "-q")
     definition = await cluster.client.get(CRDS, str(CPPCS))

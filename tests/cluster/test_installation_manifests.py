@@ -1,4 +1,4 @@
-"""``deploy/kustomize`` and the manifests of ``polyarch install --print``, by the real kubectl (IN-001, IN-011)."""
+"""``deploy/kustomize`` and the manifests of ``polyarch install --print``, by the real kubectl."""
 
 import secrets
 from collections.abc import AsyncIterator, Callable
@@ -72,13 +72,15 @@ async def built(cluster: Cluster, peer: Peer, tmp_path: Any, *components: str) -
     return by_key((await cluster.kubectl(peer, "kustomize", str(overlay))).out)
 
 
-async def test_in_011_the_base_is_what_install_applies(cluster: Cluster, peer: Peer, tmp_path: Any) -> None:
-    """IN-001: one source."""
+@pytest.mark.req("IN-001", "IN-011")
+async def test_the_base_is_what_install_applies(cluster: Cluster, peer: Peer, tmp_path: Any) -> None:
+    """One source."""
     printed = by_key((await cluster.polyarch("install", "--print")).out)
     base = await built(cluster, peer, tmp_path, "placement")
     assert base == printed
 
 
+@pytest.mark.req("BD-002", "BD-331", "IN-011", "NO-120")
 @pytest.mark.parametrize(
     ("components", "settings"),
     [
@@ -107,7 +109,7 @@ async def test_in_011_the_base_is_what_install_applies(cluster: Cluster, peer: P
         ),
     ],
 )
-async def test_in_011_a_component_does_what_its_setting_does(
+async def test_a_component_does_what_its_setting_does(
     cluster: Cluster, peer: Peer, tmp_path: Any, components: list[str], settings: InstallationSettings
 ) -> None:
     found = await built(cluster, peer, tmp_path, *components)
@@ -120,7 +122,8 @@ async def test_in_011_a_component_does_what_its_setting_does(
             assert in_order(found[name]) == in_order(document), name
 
 
-async def test_in_011_monitor_and_node_aware_are_settings_of_the_custom_resources(
+@pytest.mark.req("IN-011")
+async def test_monitor_and_node_aware_are_settings_of_the_custom_resources(
     cluster: Cluster, peer: Peer, tmp_path: Any
 ) -> None:
     found = await built(cluster, peer, tmp_path, "placement", "monitor", "node-aware")
@@ -130,7 +133,8 @@ async def test_in_011_monitor_and_node_aware_are_settings_of_the_custom_resource
     assert found["PlacementPolicy", "", "cluster"]["spec"] == {"nodeAware": {"mode": "narrow"}}
 
 
-async def test_in_011_kubectl_apply_works_without_helm(cluster: Cluster, peer: Peer) -> None:
+@pytest.mark.req("IN-011")
+async def test_kubectl_apply_works_without_helm(cluster: Cluster, peer: Peer) -> None:
     """As the guide says; then ``polyarch install`` has nothing to do but to take it over, and uninstall removes it."""
     before = await cluster.everything()
     await cluster.kubectl(peer, "apply", "--server-side", "-k", KUSTOMIZE)
@@ -146,7 +150,8 @@ async def test_in_011_kubectl_apply_works_without_helm(cluster: Cluster, peer: P
     assert (await cluster.everything()).keys() == before.keys()
 
 
-async def test_pl_532_tools_with_different_numbers_of_replicas_follow_each_other(cluster: Cluster, peer: Peer) -> None:
+@pytest.mark.req("PL-532")
+async def test_tools_with_different_numbers_of_replicas_follow_each_other(cluster: Cluster, peer: Peer) -> None:
     """Each has fields of its own in the budget of the operator's pods; those of two tools have to fit together."""
     assert (await cluster.polyarch("install", "--replicas", "1", "-q")).code == 0
     await cluster.kubectl(peer, "apply", "--server-side", "--force-conflicts", "-k", KUSTOMIZE)
@@ -158,7 +163,8 @@ async def test_pl_532_tools_with_different_numbers_of_replicas_follow_each_other
     assert budget["spec"]["minAvailable"] == 0
 
 
-async def test_in_002_what_is_printed_can_be_applied_by_others(cluster: Cluster, peer: Peer) -> None:
+@pytest.mark.req("IN-002")
+async def test_what_is_printed_can_be_applied_by_others(cluster: Cluster, peer: Peer) -> None:
     """GitOps: kinds are served a moment after their definitions, so kubectl may need a second run."""
     printed = (await cluster.polyarch("install", "--print", "--replicas", "1")).out
     first = await cluster.kubectl(peer, "apply", "--server-side", "-f", "-", stdin=printed, code=None)
@@ -168,7 +174,8 @@ async def test_in_002_what_is_printed_can_be_applied_by_others(cluster: Cluster,
     assert "clusterpodplacementconfig.multiarch.openshift.io/cluster serverside-applied" in second.out
 
 
-async def test_in_004_manifests_of_an_earlier_version_are_taken_over(cluster: Cluster, peer: Peer) -> None:
+@pytest.mark.req("IN-004")
+async def test_manifests_of_an_earlier_version_are_taken_over(cluster: Cluster, peer: Peer) -> None:
     """Webhook and controller without an operator, applied by kubectl: their fields and objects do not stay behind."""
     before = await cluster.everything()
     for name in (CPPCS, PPCS, POLICIES, ENOEXECEVENTS):
@@ -199,9 +206,10 @@ WORKLOADS = {
 }
 
 
+@pytest.mark.req("PL-502", "PL-552")
 @pytest.mark.parametrize("name", WORKLOADS)
 async def test_pods_of_the_deployments_pass_the_restricted_policy(client: Client, name: str) -> None:
-    """PL-502, PL-552: in a namespace labelled like ours."""
+    """In a namespace labelled like ours."""
     document = placement_objects.namespace_document(f"restricted-{secrets.token_hex(4)}")
     namespace = document["metadata"]["name"]
     await client.create(NAMESPACES, document)

@@ -1,4 +1,4 @@
-"""The GitHub Action, step by step as a runner runs it: composite, bash, inputs as variables (MF-084).
+"""The GitHub Action, step by step as a runner runs it: composite, bash, inputs as variables.
 
 There is no runner here. What it does with ``action.yml`` is small and documented: it fills in expressions, writes each
 ``run`` to a file and starts ``bash --noprofile --norc -eo pipefail FILE`` in the workspace. The program is this
@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 import yaml
+
+pytestmark = pytest.mark.req("MF-084")
 
 ROOT = Path(__file__).parents[2]
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())

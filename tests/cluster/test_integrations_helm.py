@@ -1,4 +1,4 @@
-"""The post-renderer with Helm itself (MF-084): Helm 3 starts a program, Helm 4 a plugin, and a release is repaired."""
+"""The post-renderer with Helm itself: Helm 3 starts a program, Helm 4 a plugin, and a release is repaired."""
 
 import os
 import subprocess
@@ -13,6 +13,8 @@ import yaml
 from polyarch.kube.client import Client
 from polyarch.kube.resources import DEPLOYMENTS
 from polyarch.sandbox.cluster import Sandbox
+
+pytestmark = pytest.mark.req("MF-084")
 
 ROOT = Path(__file__).parents[2]
 RENDERER = ROOT / "deploy" / "helm-post-renderer"

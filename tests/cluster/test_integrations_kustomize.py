@@ -1,4 +1,4 @@
-"""The kustomize component of ``polyarch fix`` with kustomize itself, which is part of kubectl (MF-070)."""
+"""The kustomize component of ``polyarch fix`` with kustomize itself, which is part of kubectl."""
 
 import os
 import subprocess
@@ -10,6 +10,8 @@ import pytest
 import yaml
 from linting import deployment, required
 from reporting import WEB
+
+pytestmark = pytest.mark.req("MF-070")
 
 CASES: Mapping[str, str] = {
     "no affinity": deployment(""),

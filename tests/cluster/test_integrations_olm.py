@@ -1,4 +1,4 @@
-"""Compat mode and the external-validator hook against the library of operator-sdk itself (MF-076 to MF-079).
+"""Compat mode and the external-validator hook against the library of operator-sdk itself.
 
 The program is ``tools/peers/gomodule/multiarch-validator``. Its container tool is a script here that answers from
 files, so both judge the same bundles with the same answers and nothing is pulled.
@@ -23,6 +23,8 @@ from polyarch.cli.bundle_validation import judge_compat
 from polyarch.cli.input.objects import load_platforms_file
 from polyarch.cli.options.images import ImageOptions
 from polyarch.manifests import operator_sdk
+
+pytestmark = pytest.mark.req("MF-076", "MF-077", "MF-078")
 
 UNIT = Path(__file__).parents[1] / "unit" / "manifests"
 RECORDED = yaml.safe_load((UNIT / "data" / "multiarch-validator.yaml").read_text())
@@ -218,16 +220,17 @@ def test_what_cannot_be_decoded_passes_neither(change: Callable[[Any], None], be
     assert bench.ours("").code == 1
 
 
+@pytest.mark.req("MF-079")
 @pytest.mark.parametrize("case", [pytest.param(each, id=each["case"]) for each in RECORDED if not each["tool"]])
 def test_the_hook_in_compat_mode_is_the_validator(case: Any, bench: Bench) -> None:
-    """MF-079: decoded strictly into the library's own type."""
+    """Decoded strictly into the library's own type."""
     bench.put(bundling.csv(*case["pods"], labels=case["labels"], related=case["related"]), case["images"])
     result = bench.hooked("compat")
     assert Said.of(result.returncode, messages(result.stdout)) == Said(case["exit"], sorted(case["said"]))
 
 
+@pytest.mark.req("MF-079")
 def test_the_hook_in_native_mode_shows_findings_with_their_place(bench: Bench) -> None:
-    """MF-079."""
     document = bundling.csv(labels=bundling.labels("amd64", "s390x"))
     bench.put(document, {bundling.MANAGER: ["linux/amd64", "linux/arm64"]})
     result = bench.hooked("native")
@@ -240,8 +243,9 @@ def test_the_hook_in_native_mode_shows_findings_with_their_place(bench: Bench) -
     )
 
 
+@pytest.mark.req("MF-079")
 def test_the_hook_that_cannot_run_is_told_from_a_bundle_that_is_bad(bench: Bench) -> None:
-    """MF-079: operator-sdk stops at another exit code than 0; a directory that is no bundle is a result."""
+    """Operator-sdk stops at another exit code than 0; a directory that is no bundle is a result."""
     bench.put({"kind": "Service"}, {})
     assert bench.hooked("native").returncode == 1
     shutil.rmtree(bench.folder / "bundle")

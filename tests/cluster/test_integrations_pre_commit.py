@@ -1,4 +1,4 @@
-"""The hooks with pre-commit itself (MF-084): it clones polyarch, installs it, and runs before a commit.
+"""The hooks with pre-commit itself: it clones polyarch, installs it, and runs before a commit.
 
 What it clones is a repository made of these files as they are, so what is not committed yet is tested as well.
 """
@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+pytestmark = pytest.mark.req("MF-084")
 
 ROOT = Path(__file__).parents[2]
 PUBLISHED = (".pre-commit-hooks.yaml", "LICENSE", "README.md", "pyproject.toml", "src")

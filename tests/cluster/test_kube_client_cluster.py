@@ -1,4 +1,4 @@
-"""KR-041: the client, the watch and the informers against a real API server, directly and through the fault proxy."""
+"""The client, the watch and the informers against a real API server, directly and through the fault proxy."""
 
 import asyncio
 import secrets
@@ -32,6 +32,8 @@ from polyarch.kube.resources import (
 )
 from polyarch.kube.settings import Configuration, User
 from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
+
+pytestmark = pytest.mark.req("KR-014", "KR-015")
 
 SECONDS = 60
 """How long anything may take before a test fails; nothing is asserted about how quick it was."""
@@ -75,11 +77,12 @@ async def running(*informers):
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-# -- KR-003: verbs ------------------------------------------------------------------------------------------------
+# -- verbs --------------------------------------------------------------------------------------------------------
 
 
-async def test_kr_003_the_life_of_an_object(client, namespace):
-    """KR-003, KR-004: create, get, all four patches, delete with preconditions."""
+@pytest.mark.req("KR-003", "KR-004")
+async def test_the_life_of_an_object(client, namespace):
+    """Create, get, all four patches, delete with preconditions."""
     made = await client.create(CONFIGMAPS, configmap("c", "one"), namespace=namespace)
     assert isinstance(made, PartialObjectMetadata)
     assert made.metadata.name == "c"
@@ -111,8 +114,9 @@ async def test_kr_003_the_life_of_an_object(client, namespace):
         await client.get(CONFIGMAPS, "c", namespace=namespace)
 
 
-async def test_kr_002_refusals_have_their_types_and_causes(client, namespace):
-    """KR-002, PL-005: a failed `test` is Invalid; an invalid object names its fields."""
+@pytest.mark.req("KR-002", "PL-005")
+async def test_refusals_have_their_types_and_causes(client, namespace):
+    """A failed `test` is Invalid; an invalid object names its fields."""
     await client.create(CONFIGMAPS, configmap("c"), namespace=namespace)
     with pytest.raises(errors.Invalid):
         await client.patch(CONFIGMAPS, "c", JsonPatch((expect("/metadata/uid", "x"),)), namespace=namespace)
@@ -125,8 +129,8 @@ async def test_kr_002_refusals_have_their_types_and_causes(client, namespace):
         await client.create(CONFIGMAPS, {"kind": "ConfigMap", "data": 5}, namespace=namespace)
 
 
-async def test_kr_003_apply_makes_takes_over_and_meets_conflicts(client, namespace):
-    """KR-003"""
+@pytest.mark.req("KR-003")
+async def test_apply_makes_takes_over_and_meets_conflicts(client, namespace):
     await client.apply(CONFIGMAPS, configmap("c", "ours"), namespace=namespace)
     theirs = configmap("c", "theirs") | {"data": {"text": "theirs", "more": "theirs"}}
     await client.raw(
@@ -144,8 +148,8 @@ async def test_kr_003_apply_makes_takes_over_and_meets_conflicts(client, namespa
     assert found["data"] == {"text": "ours again", "more": "theirs"}
 
 
-async def test_kr_003_a_dry_run_changes_nothing(client, namespace):
-    """KR-003"""
+@pytest.mark.req("KR-003")
+async def test_a_dry_run_changes_nothing(client, namespace):
     await client.create(CONFIGMAPS, configmap("c"), namespace=namespace, dry_run=True)
     await client.apply(CONFIGMAPS, configmap("d"), namespace=namespace, dry_run=True)
     names = [item.metadata.name for item in (await client.list(CONFIGMAPS, namespace=namespace, type=ConfigMap)).items]
@@ -157,8 +161,8 @@ async def test_kr_003_a_dry_run_changes_nothing(client, namespace):
     assert (await client.get(CONFIGMAPS, "e", namespace=namespace))["data"] == {"text": "1"}
 
 
-async def test_kr_003_a_paged_list_with_selectors(client, namespace):
-    """KR-003"""
+@pytest.mark.req("KR-003")
+async def test_a_paged_list_with_selectors(client, namespace):
     for number in range(5):
         await client.create(CONFIGMAPS, configmap(f"c{number}", even=str(number % 2 == 0)), namespace=namespace)
     found = await client.list(
@@ -172,16 +176,17 @@ async def test_kr_003_a_paged_list_with_selectors(client, namespace):
     assert len(one.items) == 1
 
 
-async def test_kr_003_only_metadata_comes_back_of_a_write_nobody_reads(client, namespace):
-    """KR-003: in the server's own form, whatever the kind."""
+@pytest.mark.req("KR-003")
+async def test_only_metadata_comes_back_of_a_write_nobody_reads(client, namespace):
+    """In the server's own form, whatever the kind."""
     await client.create(CONFIGMAPS, configmap("c", "x" * 100_000), namespace=namespace)
     done = await client.patch(CONFIGMAPS, "c", MergePatch({"data": {"y": ""}}), namespace=namespace)
     assert done.kind == "PartialObjectMetadata"
     assert done.metadata.resource_version
 
 
-async def test_kr_003_a_lease_is_replaced_only_by_who_knows_it(client, namespace):
-    """KR-003"""
+@pytest.mark.req("KR-003")
+async def test_a_lease_is_replaced_only_by_who_knows_it(client, namespace):
     document = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "l"}, "spec": {}}
     made = await client.create(LEASES, document, namespace=namespace)
     mine = document | {
@@ -193,8 +198,8 @@ async def test_kr_003_a_lease_is_replaced_only_by_who_knows_it(client, namespace
         await client.replace(LEASES, mine, namespace=namespace)
 
 
-async def test_kr_003_status_scale_binding_and_eviction(client, sandbox, namespace):
-    """KR-003"""
+@pytest.mark.req("KR-003")
+async def test_status_scale_binding_and_eviction(client, sandbox, namespace):
     made = await client.create(PODS, pod("p"), namespace=namespace)
     node = next(iter((await client.list(Resource("", "v1", "nodes", "Node", namespaced=False))).items))
     name = node["metadata"]["name"]
@@ -224,8 +229,8 @@ async def test_kr_003_status_scale_binding_and_eviction(client, sandbox, namespa
     assert scale["spec"]["replicas"] == 1
 
 
-async def test_kr_003_the_log_of_a_pod_that_has_not_begun_is_empty(client, namespace):
-    """KR-003"""
+@pytest.mark.req("KR-003")
+async def test_the_log_of_a_pod_that_has_not_begun_is_empty(client, namespace):
     await client.create(PODS, pod("p"), namespace=namespace)
     assert await client.log(namespace, "p", container="main", tail_lines=5) == ""
     with pytest.raises(errors.NotFound, match="get pods/log q"):
@@ -242,7 +247,7 @@ async def test_discovery_finds_what_is_served(client):
     assert await client.discover("nobody.example.com") == ()
 
 
-# -- KR-001: credentials ------------------------------------------------------------------------------------------
+# -- credentials --------------------------------------------------------------------------------------------------
 
 
 def without_rights(sandbox_configuration: Configuration, user: User) -> Configuration:
@@ -256,8 +261,9 @@ async def robot(client, namespace) -> str:
     return (await client.token(namespace, "robot")).token
 
 
-async def test_kr_001_a_service_accounts_token_from_a_file(client, namespace, tmp_path):
-    """KR-001, KR-002: refused while it is nonsense, read again, then known but not allowed."""
+@pytest.mark.req("KR-001", "KR-002")
+async def test_a_service_accounts_token_from_a_file(client, namespace, tmp_path):
+    """Refused while it is nonsense, read again, then known but not allowed."""
     path = tmp_path / "token"
     path.write_text("nonsense")
     async with Client(without_rights(client.configuration, User(token_file=str(path)))) as other:
@@ -268,8 +274,9 @@ async def test_kr_001_a_service_accounts_token_from_a_file(client, namespace, tm
             await other.list(PODS, namespace=namespace)
 
 
-async def test_kr_001_a_credential_plugin_in_a_kubeconfig(client, namespace, tmp_path):
-    """KR-001: a whole kubeconfig, with a program that prints the token."""
+@pytest.mark.req("KR-001")
+async def test_a_credential_plugin_in_a_kubeconfig(client, namespace, tmp_path):
+    """A whole kubeconfig, with a program that prints the token."""
     token = await robot(client, namespace)
     program = tmp_path / "login"
     program.write_text(f"""#!{sys.executable}
@@ -298,7 +305,7 @@ print(json.dumps({{"apiVersion": "client.authentication.k8s.io/v1", "kind": "Exe
     assert review["status"]["userInfo"]["username"] == f"system:serviceaccount:{found.namespace}:robot"
 
 
-# -- KR-011 … KR-015: watching ------------------------------------------------------------------------------------
+# -- watching -----------------------------------------------------------------------------------------------------
 
 
 def informer_of(client, namespace) -> Informer[ConfigMap]:
@@ -333,8 +340,9 @@ async def stir(client, namespace, rounds: int, tag: str) -> None:
             await client.patch(CONFIGMAPS, f"{tag}-{number}", change, namespace=namespace)
 
 
-async def test_kr_011_a_streaming_list_of_a_real_server(client, namespace):
-    """KR-011: one request from nothing to watching; objects that leave the selection are deleted."""
+@pytest.mark.req("KR-011")
+async def test_a_streaming_list_of_a_real_server(client, namespace):
+    """One request from nothing to watching; objects that leave the selection are deleted."""
     await stir(client, namespace, 4, "before")
     informer = informer_of(client, namespace)
     async with running(informer):
@@ -345,8 +353,9 @@ async def test_kr_011_a_streaming_list_of_a_real_server(client, namespace):
     assert informer.problem is None
 
 
-async def test_kr_013_what_strings_may_hold_arrives_unharmed(client, namespace):
-    """KR-013: U+0085 and its like unescaped, and a line of almost a megabyte."""
+@pytest.mark.req("KR-013")
+async def test_what_strings_may_hold_arrives_unharmed(client, namespace):
+    """U+0085 and its like unescaped, and a line of almost a megabyte."""
     text = "one\u0085two\u2028three\r\nfour" + "ä" * 450_000
     informer = informer_of(client, namespace)
     async with running(informer):
@@ -359,8 +368,9 @@ async def test_kr_013_what_strings_may_hold_arrives_unharmed(client, namespace):
     assert listed.data["text"] == text
 
 
-async def test_kr_012_missing_rights_are_named_and_taken_up_once_granted(client, namespace):
-    """KR-012: readiness is off meanwhile, nothing ends, nothing has to be restarted."""
+@pytest.mark.req("KR-012")
+async def test_missing_rights_are_named_and_taken_up_once_granted(client, namespace):
+    """Readiness is off meanwhile, nothing ends, nothing has to be restarted."""
     token = await robot(client, namespace)
     async with Client(without_rights(client.configuration, User(token=token))) as other:
         informers = Informers(other, chance=lambda: 0.1, freeze=False)
@@ -412,8 +422,9 @@ def pages(seen: Seen) -> bool:
     return "limit=" in seen.query
 
 
-async def test_kr_011_a_server_that_refuses_streaming_lists_is_read_in_pages(client, faulty, proxy, namespace):
-    """KR-011: with a page that expires on the way."""
+@pytest.mark.req("KR-011")
+async def test_a_server_that_refuses_streaming_lists_is_read_in_pages(client, faulty, proxy, namespace):
+    """With a page that expires on the way."""
     await stir(client, namespace, 3, "before")
     proxy.inject(streaming, status(422, "Invalid", "sendInitialEvents is forbidden"))
     proxy.inject(lambda seen: pages(seen) and "continue=" in seen.query, status(410, "Expired"), times=1)
@@ -442,6 +453,7 @@ def nonsense(line: bytes) -> Iterable[bytes | object]:
     return [b"<html>gateway</html>\n"]
 
 
+@pytest.mark.req("KR-012", "KR-040", "KR-041")
 @pytest.mark.parametrize(
     ("action", "times"),
     [
@@ -458,8 +470,8 @@ def nonsense(line: bytes) -> Iterable[bytes | object]:
     ],
     ids=["twice", "cut", "gone-event", "nonsense", "reset", "eof", "410", "429", "503", "500"],
 )
-async def test_kr_040_after_any_fault_the_store_equals_the_server(client, faulty, proxy, namespace, action, times):
-    """KR-040, KR-041, KR-012: faults hit the first list as well as watches that are torn later."""
+async def test_after_any_fault_the_store_equals_the_server(client, faulty, proxy, namespace, action, times):
+    """Faults hit the first list as well as watches that are torn later."""
     await stir(client, namespace, 3, "before")
     changes = []
     informer = informer_of(faulty, namespace)
@@ -481,8 +493,9 @@ async def test_kr_040_after_any_fault_the_store_equals_the_server(client, faulty
     assert mirror == dict(informer.store.items()), "handlers were told exactly what the store went through"
 
 
-async def test_kr_012_a_server_that_goes_away_and_comes_back(client, faulty, proxy, namespace):
-    """KR-012, KR-041: what happened meanwhile is caught up, deletions too; the cache is readable throughout."""
+@pytest.mark.req("KR-012", "KR-041")
+async def test_a_server_that_goes_away_and_comes_back(client, faulty, proxy, namespace):
+    """What happened meanwhile is caught up, deletions too; the cache is readable throughout."""
     await stir(client, namespace, 3, "before")
     informer = informer_of(faulty, namespace)
     async with running(informer):
@@ -498,8 +511,9 @@ async def test_kr_012_a_server_that_goes_away_and_comes_back(client, faulty, pro
         assert await same(informer, client, namespace)
 
 
-async def test_kr_002_writes_arrive_once_through_a_bad_network(client, faulty, proxy, namespace):
-    """KR-002: answers torn after the server acted, 429 and 5xx; a create is not repeated, a patch is."""
+@pytest.mark.req("KR-002")
+async def test_writes_arrive_once_through_a_bad_network(client, faulty, proxy, namespace):
+    """Answers torn after the server acted, 429 and 5xx; a create is not repeated, a patch is."""
     name = f"c-{secrets.token_hex(2)}"
     proxy.inject(lambda seen: seen.method == "POST", Reset(after=True), times=1)
     with pytest.raises(errors.ConnectionFailed):

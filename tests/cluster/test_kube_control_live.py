@@ -1,4 +1,4 @@
-"""Leadership, events, admission, certificates and scraping against a real API server (KR-030 to KR-034, KR-041)."""
+"""Leadership, events, admission, certificates and scraping against a real API server."""
 
 import asyncio
 import secrets
@@ -35,6 +35,8 @@ from polyarch.kube.resources import (
 from polyarch.kube.server import HttpServer, MetricsPage, ScraperAuthorization
 from polyarch.objects import PartialObjectMetadata
 
+pytestmark = pytest.mark.req("KR-033", "KR-034", "KR-041")
+
 SECONDS = 60
 """How long anything may take before the test fails; nothing is asserted about how quick it was."""
 
@@ -56,7 +58,8 @@ async def in_background(*coroutines: Any) -> AsyncIterator[list[asyncio.Task[Non
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_kr_030_the_lease_passes_from_one_replica_to_the_next(client: Client, namespace: str) -> None:
+@pytest.mark.req("KR-030")
+async def test_the_lease_passes_from_one_replica_to_the_next(client: Client, namespace: str) -> None:
     first, second = (
         LeaderElection(
             client, namespace=namespace, name="l", identity=name, duration=6, renew_deadline=4, retry_period=0.2
@@ -91,7 +94,8 @@ async def _differs(read: Callable[[], Awaitable[str | None]], before: str | None
     return await read() != before
 
 
-async def test_kr_031_the_api_server_takes_events_and_their_series(client: Client, namespace: str) -> None:
+@pytest.mark.req("KR-031")
+async def test_the_api_server_takes_events_and_their_series(client: Client, namespace: str) -> None:
     recorder = Recorder(client, controller="polyarch.dev/tests", instance="tests-0")
 
     def report(regarding: Regarding, note: str) -> None:
@@ -170,14 +174,15 @@ async def created(client: Client, resource: Resource, document: dict[str, Any]) 
         await client.delete(resource, document["metadata"]["name"])
 
 
+@pytest.mark.req("KR-032", "PL-103")
 @pytest.mark.parametrize(
     ("read_as", "labels"),
     [
-        pytest.param(Labelled, {"admitted": "yes"}, id="KR-032 a review is answered with a patch"),
-        pytest.param(Odd, None, id="PL-103 an object that is not understood is admitted unchanged"),
+        pytest.param(Labelled, {"admitted": "yes"}, id="a review is answered with a patch"),
+        pytest.param(Odd, None, id="an object that is not understood is admitted unchanged"),
     ],
 )
-async def test_kr_032_pods_are_admitted_with_self_managed_certificates_also_while_they_rotate(
+async def test_pods_are_admitted_with_self_managed_certificates_also_while_they_rotate(
     client: Client, namespace: str, read_as: type, labels: dict[str, str] | None
 ) -> None:
     name = f"polyarch-test-{secrets.token_hex(4)}"
@@ -228,7 +233,8 @@ async def test_kr_032_pods_are_admitted_with_self_managed_certificates_also_whil
         await server.stop()
 
 
-async def test_pl_703_metrics_are_for_service_accounts_that_may_read_them(client: Client, namespace: str) -> None:
+@pytest.mark.req("PL-703")
+async def test_metrics_are_for_service_accounts_that_may_read_them(client: Client, namespace: str) -> None:
     await client.create(
         SERVICE_ACCOUNTS,
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "prometheus"}},

@@ -9,8 +9,9 @@ from bench.cell_scheduling import measured
 NODES, PODS = 25, 250
 
 
+@pytest.mark.req("NS-172")
 @pytest.mark.timeout(900)
-async def test_ns_172_a_backlog_is_bound_without_a_refusal_and_nobody_waits_for_nothing():
+async def test_a_backlog_is_bound_without_a_refusal_and_nobody_waits_for_nothing():
     found = await measured("exact", lambda _: None, nodes=NODES, pods=PODS)
     figures = {each.name.removeprefix("exact: "): each.value for each in found}
     assert figures["refused by kubelets"] == 0

@@ -32,7 +32,8 @@ def attributes(topology):
     return {each["name"]: each["value"] for each in topology["attributes"]}
 
 
-async def test_ne_010_an_exporter_publishes_its_node_and_follows_its_kubelet(sandbox, client, namespace, tmp_path):
+@pytest.mark.req("NE-010")
+async def test_an_exporter_publishes_its_node_and_follows_its_kubelet(sandbox, client, namespace, tmp_path):
     host = NumaHost(tmp_path / "host")
     async with exporting(sandbox, client, namespace, tmp_path, host, "--sleep-interval=2s") as exporter:
         topology = await published(exporter, [3, 4])
@@ -50,7 +51,8 @@ async def test_ne_010_an_exporter_publishes_its_node_and_follows_its_kubelet(san
         assert await exporter.shows([3, 2]), "the topology stays when its exporter ends"
 
 
-async def test_ne_140_the_declared_rights_are_enough_and_each_of_them_is_used(sandbox, client, namespace, tmp_path):
+@pytest.mark.req("NE-140")
+async def test_the_declared_rights_are_enough_and_each_of_them_is_used(sandbox, client, namespace, tmp_path):
     """One exporter patches, the other one puts; each asks for its own Node and topology alone."""
     allowed = exporter_permissions(ExporterSettings(host=HostSettings(kubelet_config="file")))
     unused = []
@@ -70,7 +72,8 @@ async def test_ne_140_the_declared_rights_are_enough_and_each_of_them_is_used(sa
     assert unused[0] & unused[1] == set()
 
 
-async def test_ne_110_an_idle_exporter_sends_nothing_however_often_it_scans(sandbox, client, namespace, tmp_path):
+@pytest.mark.req("NE-110")
+async def test_an_idle_exporter_sends_nothing_however_often_it_scans(sandbox, client, namespace, tmp_path):
     host = NumaHost(tmp_path / "host")
     flags = ("--sleep-interval=1s", "--podreadiness=false")
     async with exporting(sandbox, client, namespace, tmp_path, host, *flags) as exporter:
@@ -82,7 +85,8 @@ async def test_ne_110_an_idle_exporter_sends_nothing_however_often_it_scans(sand
         assert await scans(exporter) >= before + 5
 
 
-async def test_ne_112_edits_and_deletions_by_others_are_repaired_within_5_seconds(sandbox, client, namespace, tmp_path):
+@pytest.mark.req("NE-112")
+async def test_edits_and_deletions_by_others_are_repaired_within_5_seconds(sandbox, client, namespace, tmp_path):
     host = NumaHost(tmp_path / "host")
     async with exporting(sandbox, client, namespace, tmp_path, host, "--sleep-interval=0") as exporter:
         topology = await published(exporter, [3, 4])
@@ -96,7 +100,8 @@ async def test_ne_112_edits_and_deletions_by_others_are_repaired_within_5_second
         await published(exporter, [3, 4], seconds=5)
 
 
-async def test_ne_018_a_node_that_is_registered_again_owns_the_topology(sandbox, client, namespace, tmp_path):
+@pytest.mark.req("NE-018")
+async def test_a_node_that_is_registered_again_owns_the_topology(sandbox, client, namespace, tmp_path):
     """The garbage collector may take the topology with the old Node; then it is made again."""
     host = NumaHost(tmp_path / "host")
     async with exporting(sandbox, client, namespace, tmp_path, host, "--sleep-interval=0") as exporter:
@@ -115,7 +120,8 @@ async def test_ne_018_a_node_that_is_registered_again_owns_the_topology(sandbox,
         await published(exporter, [3, 4])
 
 
-async def test_ne_120_the_own_pod_says_how_scans_and_writes_go(sandbox, client, namespace, tmp_path):
+@pytest.mark.req("NE-120")
+async def test_the_own_pod_says_how_scans_and_writes_go(sandbox, client, namespace, tmp_path):
     host = NumaHost(tmp_path / "host")
     async with exporting(sandbox, client, namespace, tmp_path, host, "--sleep-interval=1s") as exporter:
         await published(exporter, [3, 4])
@@ -132,8 +138,9 @@ async def test_ne_120_the_own_pod_says_how_scans_and_writes_go(sandbox, client, 
         await until(lambda: told(exporter, "True"), seconds=30)
 
 
-async def test_ne_140_without_the_right_to_patch_the_object_is_put(sandbox, client, namespace, tmp_path):
-    """As with the rights that an older role grants (§16, NE-140)."""
+@pytest.mark.req("NE-140")
+async def test_without_the_right_to_patch_the_object_is_put(sandbox, client, namespace, tmp_path):
+    """As with the rights that an older role grants."""
     allowed = without(TOPOLOGIES, "patch")
     host = NumaHost(tmp_path / "host")
     async with exporting(
@@ -145,7 +152,8 @@ async def test_ne_140_without_the_right_to_patch_the_object_is_put(sandbox, clie
         await until(lambda: told(exporter, "True"), seconds=30)
 
 
-async def test_ne_112_without_the_right_to_watch_the_object_is_read(sandbox, client, namespace, tmp_path):
+@pytest.mark.req("NE-112")
+async def test_without_the_right_to_watch_the_object_is_read(sandbox, client, namespace, tmp_path):
     allowed = without(TOPOLOGIES, "watch", "list")
     host = NumaHost(tmp_path / "host")
     flags = ("--sleep-interval=1s", "--resync=3s")
@@ -155,7 +163,8 @@ async def test_ne_112_without_the_right_to_watch_the_object_is_read(sandbox, cli
         await published(exporter, [3, 4], seconds=30)
 
 
-async def test_ne_068_terminal_pods_do_not_count_from_the_first_scan_on(sandbox, client, namespace, tmp_path):
+@pytest.mark.req("NE-068")
+async def test_terminal_pods_do_not_count_from_the_first_scan_on(sandbox, client, namespace, tmp_path):
     allowed = exporter_permissions(ExporterSettings(scan=ScanSettings(exclude_terminal_pods=True)))
     host = NumaHost(tmp_path / "host")
     node = f"numa-{secrets.token_hex(4)}"
@@ -191,9 +200,10 @@ async def test_several_exporters_write_their_own_nodes_alone(sandbox, client, na
             assert topology["metadata"]["name"] == exporter.node
 
 
+@pytest.mark.req("NE-115")
 @pytest.mark.parametrize("works", [True, False], ids=["works", "fails"])
-async def test_ne_115_oneshot_always_exits(sandbox, client, tmp_path, works):
-    """NE-115: --oneshot ends."""
+async def test_oneshot_always_exits(sandbox, client, tmp_path, works):
+    """--oneshot ends."""
     host = NumaHost(tmp_path / "host")
     if not works:
         host.break_kubelet()
@@ -207,8 +217,9 @@ async def test_ne_115_oneshot_always_exits(sandbox, client, tmp_path, works):
         await client.delete(TOPOLOGIES, node)
 
 
-async def test_ne_143_no_pod_is_named_in_the_log_above_debug(sandbox, client, namespace, tmp_path):
-    """NE-143: logs do not name pods."""
+@pytest.mark.req("NE-143")
+async def test_no_pod_is_named_in_the_log_above_debug(sandbox, client, namespace, tmp_path):
+    """Logs do not name pods."""
     host = NumaHost(tmp_path / "host")
     host.pods({"secret-project": [5]})
     async with exporting(sandbox, client, namespace, tmp_path, host, "--sleep-interval=1s", "-v=2") as exporter:
@@ -250,8 +261,9 @@ def without(resource: Resource, *verbs: str) -> ExporterPermissions:
     return DEFAULT_RIGHTS._replace(cluster=cluster)
 
 
-async def test_ne_114_a_paused_exporter_writes_nothing_and_its_pod_can_be_ready(sandbox, client, namespace, tmp_path):
-    """NE-114: both readiness gates of the Pod are open (NO-053), or its DaemonSet would never be rolled out."""
+@pytest.mark.req("NE-114", "NO-053")
+async def test_a_paused_exporter_writes_nothing_and_its_pod_can_be_ready(sandbox, client, namespace, tmp_path):
+    """Both readiness gates of the Pod are open, or its DaemonSet would never be rolled out."""
     host = NumaHost(tmp_path / "host")
     async with exporting(sandbox, client, namespace, tmp_path, host, "--sleep-interval=1s", "--no-publish") as exporter:
         await until(lambda: told(exporter, "True"), seconds=30)

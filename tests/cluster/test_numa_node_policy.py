@@ -1,4 +1,4 @@
-"""Each exporter is bound to its own node, by the API server itself (NE-141): with tokens of two real pods."""
+"""Each exporter is bound to its own node, by the API server itself: with tokens of two real pods."""
 
 import asyncio
 import secrets
@@ -124,8 +124,9 @@ async def _in_force(one: Exporter, other: Exporter) -> None:
             await asyncio.sleep(0.2)
 
 
-async def test_ne_141_another_nodes_object_is_refused(exporters: tuple[Exporter, Exporter]) -> None:
-    """NE-141: create, update and patch; the own one is written."""
+@pytest.mark.req("NE-141")
+async def test_another_nodes_object_is_refused(exporters: tuple[Exporter, Exporter]) -> None:
+    """Create, update and patch; the own one is written."""
     one, other = exporters
     await one.client.create(TOPOLOGIES, one.topology(one.node))
     await other.client.create(TOPOLOGIES, other.topology(other.node))
@@ -139,8 +140,9 @@ async def test_ne_141_another_nodes_object_is_refused(exporters: tuple[Exporter,
             await writer.client.create(TOPOLOGIES, writer.topology("no-such-node"))
 
 
-async def test_ne_141_another_pods_status_is_refused(exporters: tuple[Exporter, Exporter], namespace: str) -> None:
-    """NE-141: conditions of another exporter would keep its DaemonSet from being ready, or make it so."""
+@pytest.mark.req("NE-141")
+async def test_another_pods_status_is_refused(exporters: tuple[Exporter, Exporter], namespace: str) -> None:
+    """Conditions of another exporter would keep its DaemonSet from being ready, or make it so."""
     one, other = exporters
     condition = {"type": "NodeTopologyUpdated", "status": "True"}
     change = MergePatch({"status": {"conditions": [condition]}})
@@ -149,8 +151,9 @@ async def test_ne_141_another_pods_status_is_refused(exporters: tuple[Exporter, 
         await one.client.patch(PODS, other.pod, change, namespace=namespace, subresource="status")
 
 
-async def test_ne_140_nothing_else_is_allowed(exporters: tuple[Exporter, Exporter], namespace: str) -> None:
-    """NE-140: no deletion, no secrets, no other pods' specifications."""
+@pytest.mark.req("NE-140")
+async def test_nothing_else_is_allowed(exporters: tuple[Exporter, Exporter], namespace: str) -> None:
+    """No deletion, no secrets, no other pods' specifications."""
     one, _ = exporters
     with pytest.raises(Forbidden):
         await one.client.delete(TOPOLOGIES, one.node)
@@ -163,7 +166,8 @@ async def test_ne_140_nothing_else_is_allowed(exporters: tuple[Exporter, Exporte
     assert (await one.client.get(NODES, one.node))["metadata"]["name"] == one.node
 
 
-async def test_ne_141_others_are_not_bound(client: Client, exporters: tuple[Exporter, Exporter]) -> None:
-    """NE-141: the policy is for the exporters' ServiceAccount alone."""
+@pytest.mark.req("NE-141")
+async def test_others_are_not_bound(client: Client, exporters: tuple[Exporter, Exporter]) -> None:
+    """The policy is for the exporters' ServiceAccount alone."""
     one, other = exporters
     await client.create(TOPOLOGIES, one.topology(other.node), dry_run=True)

@@ -72,9 +72,10 @@ async def digest(world: World) -> str:
     return str(found["spec"]["template"]["metadata"]["annotations"][names.CONFIG_HASH])
 
 
-async def test_no_031_no_110_no_111_pools_and_what_their_kubelets_are_told(world: World) -> None:
-    """NO-030, NO-031, NO-057, NO-091, NO-110, NO-111, NO-113, NO-120: a KubeletConfig that comes and goes rolls the
-    pods, a paused pool is told of, and the legacy policy waits for the machines; nothing is refused to the operator."""
+@pytest.mark.req("NO-030", "NO-031", "NO-057", "NO-091", "NO-110", "NO-111", "NO-113", "NO-120")
+async def test_pools_and_what_their_kubelets_are_told(world: World) -> None:
+    """A KubeletConfig that comes and goes rolls the pods, a paused pool is told of, and the legacy policy waits for the
+    machines; nothing is refused to the operator."""
     audit = world.audit()
     spec = {"nodeSelector": {"matchLabels": {"node-role.kubernetes.io/worker": ""}}, "paused": False}
     await put(world, POOLS, POOL, {"spec": spec, "status": {"conditions": []}}, tier="numa")

@@ -54,8 +54,9 @@ async def world(operated_sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[Worl
         yield world
 
 
-async def test_no_040_an_object_brings_everything_and_its_deletion_leaves_nothing(world: World) -> None:
-    """NO-040, NO-042, NO-044, NO-072, NO-120: with exactly its rights, from the object to the last NRT of ours."""
+@pytest.mark.req("NO-040", "NO-042", "NO-044", "NO-072", "NO-120")
+async def test_an_object_brings_everything_and_its_deletion_leaves_nothing(world: World) -> None:
+    """With exactly its rights, from the object to the last NRT of ours."""
     audit = world.audit()
     nodes = await label(world, 2)
     async with world.operator():
@@ -87,7 +88,8 @@ async def test_no_040_an_object_brings_everything_and_its_deletion_leaves_nothin
     assert await audit.refused() == []
 
 
-async def test_in_002_a_leader_has_looked_at_everything_when_the_exporters_are_applied_too(world: World) -> None:
+@pytest.mark.req("IN-002")
+async def test_a_leader_has_looked_at_everything_when_the_exporters_are_applied_too(world: World) -> None:
     """``install --wait`` believes the custom resource from then on. A pass that fails is no look."""
     await label(world, 1)
     theirs = {"matchLabels": {"app": "theirs"}}
@@ -124,8 +126,9 @@ async def is_served(world: World) -> bool:
     return await served(world, TOPOLOGIES)
 
 
-async def test_no_070_no_071_a_removed_group_and_a_node_that_leaves_it(world: World) -> None:
-    """NO-070, NO-071, NO-045: what a group made goes with it, and what a node published when it has left."""
+@pytest.mark.req("NO-045", "NO-070", "NO-071")
+async def test_a_removed_group_and_a_node_that_leaves_it(world: World) -> None:
+    """What a group made goes with it, and what a node published when it has left."""
     nodes = await label(world, 2)
     async with world.operator():
         everyone = {"matchExpressions": [{"key": ROLE, "operator": "DoesNotExist"}]}
@@ -150,8 +153,9 @@ async def test_no_070_no_071_a_removed_group_and_a_node_that_leaves_it(world: Wo
         await eventually(left, seconds=120)
 
 
-async def test_no_033_manifests_of_the_predecessor_apply_unchanged(world: World) -> None:
-    """NO-001, NO-033, NO-034: v1alpha1 with poolName, and v1 with the selector of a MachineConfigPool."""
+@pytest.mark.req("NO-001", "NO-033", "NO-034")
+async def test_manifests_of_the_predecessor_apply_unchanged(world: World) -> None:
+    """v1alpha1 with poolName, and v1 with the selector of a MachineConfigPool."""
     nodes = await label(world, 1)
     async with world.operator():
         await create(world, [{"poolName": GROUP}], version="v1alpha1")
@@ -173,8 +177,9 @@ async def test_no_033_manifests_of_the_predecessor_apply_unchanged(world: World)
         assert daemon_set["spec"]["template"]["metadata"]["labels"]["name"] == "resource-topology"
 
 
-async def test_no_042_no_043_a_foreign_change_is_undone_and_a_settled_cluster_is_only_read(world: World) -> None:
-    """NO-042, NO-043: and what others set beside ours stays."""
+@pytest.mark.req("NO-042", "NO-043")
+async def test_a_foreign_change_is_undone_and_a_settled_cluster_is_only_read(world: World) -> None:
+    """And what others set beside ours stays."""
     async with world.operator():
         await create(world, [{"poolName": "all", "nodeSelector": {}}])
         name = "numaresourcesoperator-all"
@@ -199,8 +204,9 @@ async def test_no_042_no_043_a_foreign_change_is_undone_and_a_settled_cluster_is
         assert await writes(audit) == []
 
 
-async def test_no_038_no_087_what_is_wrong_is_said_and_nothing_changes(world: World) -> None:
-    """NO-036, NO-038, NO-057, NO-087, §13: two groups of one node, a name that is not the name, a missing label."""
+@pytest.mark.req("NO-036", "NO-038", "NO-057", "NO-087")
+async def test_what_is_wrong_is_said_and_nothing_changes(world: World) -> None:
+    """Two groups of one node, a name that is not the name, a missing label."""
     nodes = await label(world, 1)
     async with world.operator():
         await create(world, [{"poolName": GROUP}])
@@ -232,8 +238,9 @@ async def test_no_038_no_087_what_is_wrong_is_said_and_nothing_changes(world: Wo
         await eventually(names_the_label)
 
 
-async def test_no_074_adoption_after_a_new_installation_restarts_no_pod(world: World) -> None:
-    """NO-074: the operator goes, exporters stay; another one takes everything over as it is."""
+@pytest.mark.req("NO-074")
+async def test_adoption_after_a_new_installation_restarts_no_pod(world: World) -> None:
+    """The operator goes, exporters stay; another one takes everything over as it is."""
     await label(world, 1)
     async with world.operator():
         await create(world, [{"poolName": GROUP}])
@@ -266,8 +273,9 @@ async def has_status(world: World) -> bool:
     return bool((await state(world))[0])
 
 
-async def test_no_080_no_073_the_scheduler_comes_and_goes(world: World) -> None:
-    """NO-080, NO-082, NO-086, NO-073: objects, a condition, and after the deletion an Event for whoever waits."""
+@pytest.mark.req("NO-073", "NO-080", "NO-082", "NO-086")
+async def test_the_scheduler_comes_and_goes(world: World) -> None:
+    """Objects, a condition, and after the deletion an Event for whoever waits."""
     audit = world.audit()
     async with world.operator():
         await world.create(SCHEDULERS, names.SCHEDULER_SINGLETON, {"replicas": 1})

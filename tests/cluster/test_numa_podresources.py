@@ -1,4 +1,4 @@
-"""The client of podresources against a server with Kubernetes' own types and gRPC (NE-050 – NE-057).
+"""The client of podresources against a server with Kubernetes' own types and gRPC.
 
 The program is ``tools/peers/podresources/server``; it answers from the files that ``fake://`` reads, so both ways to
 ask have to lead to the same facts.
@@ -19,6 +19,8 @@ from polyarch.numa.exporter.scan import open_podresources
 from polyarch.numa.facts import ListedPod
 from polyarch.numa.host import podresources_pb2 as api
 from polyarch.numa.host.podresources import PodResources, PodResourcesError
+
+pytestmark = pytest.mark.req("NE-051", "NE-053", "NE-054", "NE-055")
 
 SEED = 12
 PODS = 250
@@ -101,8 +103,9 @@ def save(folder: Path, name: str, answer: Any) -> None:
     (folder / f"{name}.json").write_text(json.dumps(answer))
 
 
+@pytest.mark.req("NE-050", "NE-057")
 @pytest.mark.parametrize("options", [(), ("--unknown",)], ids=["as-it-is", "with-fields-from-the-future"])
-async def test_ne_050_answers_of_the_real_types_are_read_as_they_are_meant(
+async def test_answers_of_the_real_types_are_read_as_they_are_meant(
     serve: Serve, tmp_path: Path, socket: Path, options: tuple[str, ...]
 ) -> None:
     """Two hundred and fifty pods with everything the messages have, and NE-057: fields nobody knows change nothing."""
@@ -120,15 +123,15 @@ async def test_ne_050_answers_of_the_real_types_are_read_as_they_are_meant(
     assert cells == set(CELLS)
 
 
-async def test_ne_056_a_kubelet_without_get_is_asked_for_the_list(serve: Serve, tmp_path: Path, socket: Path) -> None:
+@pytest.mark.req("NE-056")
+async def test_a_kubelet_without_get_is_asked_for_the_list(serve: Serve, tmp_path: Path, socket: Path) -> None:
     save(tmp_path, "list", {"pod_resources": [{"name": "web", "namespace": "shop"}]})
     async with serve("--no-get"), asking(f"unix://{socket}") as kubelet:
         assert await kubelet.get("shop", "web") == ListedPod("shop", "web")
 
 
-async def test_ne_050_sixteen_mib_are_read_and_a_byte_more_is_refused(
-    serve: Serve, tmp_path: Path, socket: Path
-) -> None:
+@pytest.mark.req("NE-050")
+async def test_sixteen_mib_are_read_and_a_byte_more_is_refused(serve: Serve, tmp_path: Path, socket: Path) -> None:
     answer = api.ListPodResourcesResponse(pod_resources=[api.PodResources(name="web", namespace="shop")])
     for _ in range(2):  # the lengths before a longer name take some bytes more themselves
         answer.pod_resources[0].name += "n" * (LIMIT - answer.ByteSize() - 8)
@@ -143,10 +146,11 @@ async def test_ne_050_sixteen_mib_are_read_and_a_byte_more_is_refused(
             await kubelet.list()
 
 
-async def test_ne_052_a_kubelet_that_dies_and_comes_back_is_not_seen_by_the_caller(
+@pytest.mark.req("NE-052")
+async def test_a_kubelet_that_dies_and_comes_back_is_not_seen_by_the_caller(
     serve: Serve, tmp_path: Path, socket: Path
 ) -> None:
-    """NE-052: Killed with a call in flight; the next one removes the socket and makes its own."""
+    """Killed with a call in flight; the next one removes the socket and makes its own."""
     save(tmp_path, "list", {"pod_resources": [{"name": "web", "namespace": "shop"}]})
     async with asking(f"unix://{socket}") as kubelet:
         async with serve("--hold", "60s") as first:
@@ -158,7 +162,8 @@ async def test_ne_052_a_kubelet_that_dies_and_comes_back_is_not_seen_by_the_call
             assert await kubelet.list() == [ListedPod("shop", "web")]
 
 
-async def test_ne_120_an_error_of_the_server_is_told_in_its_words(serve: Serve, tmp_path: Path, socket: Path) -> None:
+@pytest.mark.req("NE-120")
+async def test_an_error_of_the_server_is_told_in_its_words(serve: Serve, tmp_path: Path, socket: Path) -> None:
     (tmp_path / "list.json").write_text('{"pod_resources": 1}')
     async with serve(), asking(f"unix://{socket}") as kubelet:
         with pytest.raises(PodResourcesError, match=r"list: unix:///.*/kubelet.sock: the kubelet answers UNKNOWN: "):

@@ -1,5 +1,5 @@
 """Real exporters on nodes with modelled kubelets: what is published is what the kubelets account for, whatever happens
-to pods, kubelets and files (NS-164)."""
+to pods, kubelets and files."""
 
 import asyncio
 
@@ -41,7 +41,8 @@ async def ended(client: Client, namespace: str, name: str) -> dict[str, str]:
     return found
 
 
-async def test_ns_164_zones_follow_pods_that_come_and_go(fleet: Fleet, client: Client, namespace: str) -> None:
+@pytest.mark.req("NS-164")
+async def test_zones_follow_pods_that_come_and_go(fleet: Fleet, client: Client, namespace: str) -> None:
     whole = pod("whole", NODES[0], cpu="4", memory="2Gi", nic="1")
     late = pod("late", NODES[0], init={"cpu": "4", "memory": "4Gi"}, cpu="2", memory="1Gi")
     loose = pod("loose", NODES[1], cpu="500m", memory="3Gi")
@@ -63,7 +64,8 @@ async def test_ns_164_zones_follow_pods_that_come_and_go(fleet: Fleet, client: C
     assert (await fleet.zones(NODES[0]))["node-1"]["cpu"] == (8, 8, 8)
 
 
-async def test_ns_164_a_pod_that_no_cell_can_hold_fails_as_on_a_real_node(
+@pytest.mark.req("NS-164")
+async def test_a_pod_that_no_cell_can_hold_fails_as_on_a_real_node(
     fleet: Fleet, client: Client, namespace: str
 ) -> None:
     await client.create(PODS, pod("wide", NODES[0], cpu="9", memory="1Gi"), namespace=namespace)
@@ -78,7 +80,8 @@ async def test_ns_164_a_pod_that_no_cell_can_hold_fails_as_on_a_real_node(
     assert {name: zone["cpu"][2] for name, zone in (await fleet.zones(NODES[1])).items()} == {"node-0": 1, "node-1": 2}
 
 
-async def test_ns_164_a_killed_kubelet_finds_its_pods_again_and_memory_that_was_plugged_in(
+@pytest.mark.req("NS-164")
+async def test_a_killed_kubelet_finds_its_pods_again_and_memory_that_was_plugged_in(
     fleet: Fleet, client: Client, namespace: str
 ) -> None:
     await client.create(PODS, pod("stays", NODES[2], cpu="3", memory="1Gi", nic="2"), namespace=namespace)
@@ -104,9 +107,8 @@ async def test_ns_164_a_killed_kubelet_finds_its_pods_again_and_memory_that_was_
     await fleet.follows(*NODES)
 
 
-async def test_ns_164_a_damaged_checkpoint_does_not_stop_the_exporter(
-    fleet: Fleet, client: Client, namespace: str
-) -> None:
+@pytest.mark.req("NS-164")
+async def test_a_damaged_checkpoint_does_not_stop_the_exporter(fleet: Fleet, client: Client, namespace: str) -> None:
     await client.create(PODS, pod("first", NODES[0], cpu="2", memory="2Gi"), namespace=namespace)
     await fleet.follows(NODES[0])
     before = await fleet.zones(NODES[0])
@@ -118,7 +120,8 @@ async def test_ns_164_a_damaged_checkpoint_does_not_stop_the_exporter(
     await fleet.follows(NODES[0])
 
 
-async def test_ns_164_while_the_socket_is_gone_the_object_stays_and_the_pod_says_so(
+@pytest.mark.req("NS-164")
+async def test_while_the_socket_is_gone_the_object_stays_and_the_pod_says_so(
     fleet: Fleet, client: Client, namespace: str
 ) -> None:
     before = await fleet.topology(NODES[1])

@@ -1,4 +1,4 @@
-"""The configuration that the operator generates, read by the stock kube-scheduler itself (NS-090, NS-092)."""
+"""The configuration that the operator generates, read by the stock kube-scheduler itself."""
 
 import os
 from pathlib import Path
@@ -37,6 +37,7 @@ def pod(name: str, scheduler: str) -> Json:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
 
 
+@pytest.mark.req("NS-092")
 @pytest.mark.parametrize(
     ("mode", "candidates", "verbs"),
     [
@@ -46,7 +47,7 @@ def pod(name: str, scheduler: str) -> Json:
         ("compat", 1, {"filter", "prioritize"}),
     ],
 )
-async def test_ns_092_the_stock_scheduler_takes_the_generated_configuration_and_asks_every_verb(
+async def test_the_stock_scheduler_takes_the_generated_configuration_and_asks_every_verb(
     sandbox: Sandbox,
     client: Client,
     namespace: str,
@@ -77,8 +78,9 @@ async def test_ns_092_the_stock_scheduler_takes_the_generated_configuration_and_
         assert request["Pod"]["metadata"]["name"] == "placed"
 
 
+@pytest.mark.req("NS-083")
 @pytest.mark.parametrize("key", ["FailedNodes", "FailedAndUnresolvableNodes"])
-async def test_ns_083_the_scheduler_groups_the_reasons_of_rejected_nodes(
+async def test_the_scheduler_groups_the_reasons_of_rejected_nodes(
     sandbox: Sandbox, client: Client, namespace: str, tmp_path: Path, program: str, key: str
 ) -> None:
     settings = SchedulerSettings(name=f"topo-{namespace}")
@@ -100,7 +102,8 @@ async def test_ns_083_the_scheduler_groups_the_reasons_of_rejected_nodes(
     assert "2 cannot align pod: cpu" in message
 
 
-async def test_ns_090_of_two_replicas_one_holds_the_lease_and_the_other_takes_it_over(
+@pytest.mark.req("NS-090")
+async def test_of_two_replicas_one_holds_the_lease_and_the_other_takes_it_over(
     sandbox: Sandbox, client: Client, namespace: str, tmp_path: Path, program: str
 ) -> None:
     settings = SchedulerSettings(name=f"topo-{namespace}")

@@ -204,7 +204,8 @@ class Shop:
         return name
 
 
-async def test_ns_164_scheduler_and_extender_run_on_the_address_of_their_pod(shop: Shop) -> None:
+@pytest.mark.req("NS-164")
+async def test_scheduler_and_extender_run_on_the_address_of_their_pod(shop: Shop) -> None:
     (replica,) = await shop.replicas()
     address = "127." + replica["status"]["podIP"].partition(".")[2]
     assert is_listening(address, EXTENDER_PORT)
@@ -215,7 +216,8 @@ async def test_ns_164_scheduler_and_extender_run_on_the_address_of_their_pod(sho
     assert f"--listen={address}:{EXTENDER_PORT}" in extender.arguments
 
 
-async def test_ns_082_pods_land_where_a_cell_holds_them_and_the_next_waits_with_one_sentence(shop: Shop) -> None:
+@pytest.mark.req("NS-082")
+async def test_pods_land_where_a_cell_holds_them_and_the_next_waits_with_one_sentence(shop: Shop) -> None:
     """Three of them would fit the sums of one node; a scheduler that sees sums alone makes a third of them fail."""
     names = [f"nine-{number}" for number in range(6)]
     await shop.create(*names, cpu="9", memory="1Gi")
@@ -231,7 +233,8 @@ async def test_ns_082_pods_land_where_a_cell_holds_them_and_the_next_waits_with_
     assert (await shop.phases())["one-too-many"] == "Pending"
 
 
-async def test_ns_141_a_pod_that_waits_is_placed_soon_after_room_is_published(shop: Shop) -> None:
+@pytest.mark.req("NS-141")
+async def test_a_pod_that_waits_is_placed_soon_after_room_is_published(shop: Shop) -> None:
     names = [f"nine-{number}" for number in range(6)]
     await shop.create(*names, cpu="9", memory="1Gi")
     await shop.run(*names)
@@ -253,7 +256,8 @@ async def test_ns_141_a_pod_that_waits_is_placed_soon_after_room_is_published(sh
     assert (await shop.nodes())["waits"] == node
 
 
-async def test_ns_150_an_extender_that_is_killed_forgets_no_pod_that_is_bound(shop: Shop) -> None:
+@pytest.mark.req("NS-150")
+async def test_an_extender_that_is_killed_forgets_no_pod_that_is_bound(shop: Shop) -> None:
     """While it is away its pods wait, as it is not ignorable; what it had reserved it finds by the pods themselves."""
     early = [f"early-{number}" for number in range(3)]
     late = [f"late-{number}" for number in range(4)]
@@ -271,7 +275,8 @@ async def test_ns_150_an_extender_that_is_killed_forgets_no_pod_that_is_bound(sh
     assert {node: placed.count(node) for node in NODES} == dict.fromkeys(NODES, 2)
 
 
-async def test_ns_085_while_the_extender_hangs_pods_wait_and_none_is_placed_blindly(shop: Shop) -> None:
+@pytest.mark.req("NS-085")
+async def test_while_the_extender_hangs_pods_wait_and_none_is_placed_blindly(shop: Shop) -> None:
     (extender,) = await shop.containers(EXTENDER)
     os.kill(extender.pid, signal.SIGSTOP)
     try:
@@ -284,7 +289,8 @@ async def test_ns_085_while_the_extender_hangs_pods_wait_and_none_is_placed_blin
     await shop.run("waits")
 
 
-async def test_ns_092_a_scheduler_that_is_killed_starts_again_and_goes_on(shop: Shop) -> None:
+@pytest.mark.req("NS-092")
+async def test_a_scheduler_that_is_killed_starts_again_and_goes_on(shop: Shop) -> None:
     await shop.create("early", cpu="9", memory="1Gi")
     await shop.run("early")
     (before,) = await shop.containers(SCHEDULER)
@@ -299,7 +305,8 @@ async def test_ns_092_a_scheduler_that_is_killed_starts_again_and_goes_on(shop: 
     assert await eventually(again, bool) == [before.attempt + 1]
 
 
-async def test_ns_152_of_two_replicas_one_leads_and_the_other_knows_what_was_placed(shop: Shop, client: Client) -> None:
+@pytest.mark.req("NS-152")
+async def test_of_two_replicas_one_leads_and_the_other_knows_what_was_placed(shop: Shop, client: Client) -> None:
     await shop.scale(2)
     try:
         early = [f"early-{number}" for number in range(3)]
@@ -329,12 +336,13 @@ async def important(client: Client) -> AsyncIterator[str]:
     await client.delete(PRIORITY_CLASSES, name)
 
 
+@pytest.mark.req("NS-124")
 @pytest.mark.parametrize(
     ("preemption", "scheduling"),
     [("Disabled", None), ("Enabled", None), ("Enabled", "advise"), ("Enabled", "compat"), ("Disabled", "compat")],
     ids=["usual", "enabled", "enabled, advise", "enabled, compat", "compat"],
 )
-async def test_ns_124_nobody_is_evicted_by_the_sums_of_a_node(
+async def test_nobody_is_evicted_by_the_sums_of_a_node(
     shop: Shop, client: Client, important: str, namespace: str, preemption: str, scheduling: str | None
 ) -> None:
     """On three nodes: a pod that no zone can ever hold, one that would fit without the right two pods, and one beside
@@ -384,7 +392,8 @@ async def urgent(shop: Shop, client: Client) -> AsyncIterator[str]:
     await client.delete(PRIORITY_CLASSES, name)
 
 
-async def test_ns_122_a_pod_of_higher_priority_gets_the_cells_of_one_that_is_evicted(
+@pytest.mark.req("NS-122")
+async def test_a_pod_of_higher_priority_gets_the_cells_of_one_that_is_evicted(
     shop: Shop, client: Client, urgent: str, namespace: str
 ) -> None:
     """The sums of each node would do, so that kube-scheduler's own preemption sees nothing to evict."""

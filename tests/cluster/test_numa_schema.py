@@ -89,19 +89,18 @@ REFUSED: list[tuple[Resource, Any, list[str]]] = [
 ]
 
 
+@pytest.mark.req("NO-002", "NO-004", "NO-011")
 @pytest.mark.parametrize(("resource", "spec", "said"), REFUSED, ids=[row[2][0] for row in REFUSED])
-async def test_no_004_what_is_refused_and_in_which_words(
-    api: Client, resource: Resource, spec: Any, said: list[str]
-) -> None:
-    """NO-002, NO-004, NO-011: enums, formats and the number of annotations, in both versions."""
+async def test_what_is_refused_and_in_which_words(api: Client, resource: Resource, spec: Any, said: list[str]) -> None:
+    """Enums, formats and the number of annotations, in both versions."""
     for each in (resource, msgspec.structs.replace(resource, version=OLD_VERSION)):
         message = await refused(api, each, of(each, spec))
         assert all(part in message for part in said), message
 
 
+@pytest.mark.req("NO-001", "NO-010")
 @pytest.mark.parametrize("resource", [OPERATORS, OLD_OPERATORS, SCHEDULERS, OLD_SCHEDULERS], ids=str)
-async def test_no_001_no_010_only_one_name(api: Client, resource: Resource) -> None:
-    """NO-001, NO-010."""
+async def test_only_one_name(api: Client, resource: Resource) -> None:
     message = await refused(api, resource, of(resource, {}, name="mine"))
     assert f"set metadata.name to {resource.kind.lower()}" in message
 
@@ -119,9 +118,10 @@ ACCEPTED: list[tuple[Resource, Any]] = [
 ]
 
 
+@pytest.mark.req("NO-002", "NO-005", "NO-011")
 @pytest.mark.parametrize(("resource", "spec"), ACCEPTED)
-async def test_no_005_what_is_accepted_is_stored_as_it_is(api: Client, resource: Resource, spec: Any) -> None:
-    """NO-002, NO-005, NO-011: nothing is filled in."""
+async def test_what_is_accepted_is_stored_as_it_is(api: Client, resource: Resource, spec: Any) -> None:
+    """Nothing is filled in."""
     document = of(resource, spec)
     if spec is None:
         del document["spec"]
@@ -167,8 +167,9 @@ STATUS = {
 }
 
 
-async def test_no_001_a_round_trip_through_the_old_version_loses_nothing(api: Client, sole_numa: None) -> None:
-    """NO-001, §15: pool names, configurations (also absent ones), tolerations, annotations and status."""
+@pytest.mark.req("NO-001")
+async def test_a_round_trip_through_the_old_version_loses_nothing(api: Client, sole_numa: None) -> None:
+    """Pool names, configurations (also absent ones), tolerations, annotations and status."""
     name = OPERATORS.kind.lower()
     await api.create(OLD_OPERATORS, of(OLD_OPERATORS, FULL))
     try:
@@ -184,8 +185,9 @@ async def test_no_001_a_round_trip_through_the_old_version_loses_nothing(api: Cl
         await api.delete(OPERATORS, name)
 
 
-async def test_no_001_the_old_version_warns(api: Client, sandbox: Sandbox) -> None:
-    """NO-001: as kubectl prints it. A client tells each warning once."""
+@pytest.mark.req("NO-001")
+async def test_the_old_version_warns(api: Client, sandbox: Sandbox) -> None:
+    """As kubectl prints it. A client tells each warning once."""
     with capture_logs() as logs:
         async with Client(config.load(str(sandbox.kubeconfig)), role="tests") as fresh:
             await fresh.create(OLD_OPERATORS, of(OLD_OPERATORS, {}), dry_run=True)
@@ -224,9 +226,10 @@ def planned(namespace: str, **facts: Any) -> ExporterPlan:
     return plan_exporters(ExporterFacts(**given))
 
 
+@pytest.mark.req("NO-042", "NO-043")
 @pytest.mark.parametrize("variant", VARIANTS)
-async def test_no_042_the_api_server_takes_every_document_as_it_is(api: Client, namespace: str, variant: str) -> None:
-    """NO-042, NO-043: nothing is dropped or put in another form, so a settled cluster needs no write; and pods that
+async def test_the_api_server_takes_every_document_as_it_is(api: Client, namespace: str, variant: str) -> None:
+    """Nothing is dropped or put in another form, so a settled cluster needs no write; and pods that
     mount directories of their node are admitted in the namespace as it is labelled."""
     await api.apply(NAMESPACES, {"metadata": {"name": namespace, "labels": PRIVILEGED}} | _NAMESPACE)
     for document in planned(namespace, **VARIANTS[variant]).documents or ():
@@ -239,9 +242,10 @@ async def test_no_042_the_api_server_takes_every_document_as_it_is(api: Client, 
 _NAMESPACE: Json = {"apiVersion": "v1", "kind": "Namespace"}
 
 
+@pytest.mark.req("NO-057")
 @pytest.mark.parametrize("level", ["baseline", "restricted"])
-async def test_no_057_pods_of_exporters_need_the_level_privileged(api: Client, namespace: str, level: str) -> None:
-    """NO-057: which is why the label is asked for."""
+async def test_pods_of_exporters_need_the_level_privileged(api: Client, namespace: str, level: str) -> None:
+    """Which is why the label is asked for."""
     labels = {"pod-security.kubernetes.io/enforce": level}
     await api.apply(NAMESPACES, {"metadata": {"name": namespace, "labels": labels}} | _NAMESPACE)
     made = planned(namespace)
@@ -260,8 +264,9 @@ async def test_no_057_pods_of_exporters_need_the_level_privileged(api: Client, n
     await api.create(pods, pod, namespace=namespace, dry_run=True)
 
 
-async def test_no_001_kubectl_explains_every_field(api: Client) -> None:
-    """NO-002, NO-011: what `kubectl explain` prints is in the OpenAPI document that the API server serves."""
+@pytest.mark.req("NO-001", "NO-002", "NO-011")
+async def test_kubectl_explains_every_field(api: Client) -> None:
+    """What `kubectl explain` prints is in the OpenAPI document that the API server serves."""
     path = f"/openapi/v3/apis/{OPERATORS.api_version}"
     async with asyncio.timeout(ESTABLISHED_SECONDS):  # it is built some time after the definition is served
         while True:

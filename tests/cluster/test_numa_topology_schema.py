@@ -1,4 +1,4 @@
-"""What the API server makes of NodeResourceTopologies (NE-001 – NE-005), and that what we wrote comes back as written.
+"""What the API server makes of NodeResourceTopologies, and that what we wrote comes back as written.
 
 Every test has an object of its own: it is cluster-scoped, and its name is no Node's.
 """
@@ -23,6 +23,8 @@ from polyarch.numa.exporter.topology_document import apply_merge_patch, stamped,
 from polyarch.numa.exporter.zones import node_zones
 from polyarch.numa.facts import MemoryBlock, ScanFacts
 from polyarch.objects import Node
+
+pytestmark = pytest.mark.req("NE-004")
 
 OLDER = msgspec.structs.replace(TOPOLOGIES, version=OLDER_VERSION)
 ESTABLISHED_SECONDS = 20
@@ -57,8 +59,8 @@ def made(name: str, gathered: ScanFacts) -> Json:
 HELD = facts(pod("holder", cpus=(5, 6), memory=[MemoryBlock("memory", GIB, (0, 1))]))
 
 
-async def test_ne_001_kubectl_knows_the_short_names(api: Client) -> None:
-    """NE-001."""
+@pytest.mark.req("NE-001")
+async def test_kubectl_knows_the_short_names(api: Client) -> None:
     served = msgspec.json.decode(await api.raw("GET", f"/apis/{TOPOLOGIES.group}/{TOPOLOGIES.version}"))
     (found,) = served["resources"]
     assert (found["name"], found["singularName"]) == ("noderesourcetopologies", "noderesourcetopology")
@@ -72,8 +74,9 @@ async def test_ne_001_kubectl_knows_the_short_names(api: Client) -> None:
     assert reasons["KubernetesAPIApprovalPolicyConformant"] == "True"
 
 
-async def test_ne_002_what_is_written_in_one_version_is_read_in_the_other(api: Client, name: str) -> None:
-    """NE-002: v1alpha1 has no attributes at the top."""
+@pytest.mark.req("NE-002")
+async def test_what_is_written_in_one_version_is_read_in_the_other(api: Client, name: str) -> None:
+    """v1alpha1 has no attributes at the top."""
     wanted = made(name, HELD)
     await api.create(TOPOLOGIES, wanted)
     older = await api.get(OLDER, name)
@@ -89,8 +92,8 @@ async def test_ne_002_what_is_written_in_one_version_is_read_in_the_other(api: C
     assert set(patch) == {"metadata", "attributes"}
 
 
-async def test_ne_002_v1alpha1_requires_the_policies_and_v1alpha2_does_not(api: Client, name: str) -> None:
-    """NE-002."""
+@pytest.mark.req("NE-002")
+async def test_v1alpha1_requires_the_policies_and_v1alpha2_does_not(api: Client, name: str) -> None:
     bare: Json = {"metadata": {"name": name}, "zones": []}
     for resource, missing in ((OLDER, "topologyPolicies"), (TOPOLOGIES, "zones")):
         content = {"apiVersion": resource.api_version, "kind": resource.kind, **bare}
@@ -100,6 +103,7 @@ async def test_ne_002_v1alpha1_requires_the_policies_and_v1alpha2_does_not(api: 
     assert await api.get(OLDER, name)
 
 
+@pytest.mark.req("NE-003")
 @pytest.mark.parametrize(
     ("zone", "why"),
     [
@@ -114,17 +118,15 @@ async def test_ne_002_v1alpha1_requires_the_policies_and_v1alpha2_does_not(api: 
         ),
     ],
 )
-async def test_ne_003_what_is_incomplete_or_no_quantity_is_refused(
-    api: Client, name: str, zone: Json, why: str
-) -> None:
-    """NE-003."""
+async def test_what_is_incomplete_or_no_quantity_is_refused(api: Client, name: str, zone: Json, why: str) -> None:
     content = {"apiVersion": TOPOLOGIES.api_version, "kind": TOPOLOGIES.kind, "metadata": {"name": name}}
     with pytest.raises(Invalid, match=why):
         await api.create(TOPOLOGIES, {**content, "zones": [zone]})
 
 
-async def test_ne_005_an_object_of_another_producer_is_stored_and_read(api: Client, name: str) -> None:
-    """NE-005, NE-110: its numbers and spellings stay as they are, until one patch makes the object ours for good."""
+@pytest.mark.req("NE-005", "NE-110")
+async def test_an_object_of_another_producer_is_stored_and_read(api: Client, name: str) -> None:
+    """Its numbers and spellings stay as they are, until one patch makes the object ours for good."""
     amounts = {"capacity": 4, "allocatable": "4k", "available": "1.5"}
     foreign: Json = {
         "apiVersion": TOPOLOGIES.api_version,
@@ -146,8 +148,9 @@ async def test_ne_005_an_object_of_another_producer_is_stored_and_read(api: Clie
     assert (after.metadata.annotations or {})["c"] == "d"
 
 
-async def test_ne_111_the_api_server_merges_as_a_put_of_ours_does(api: Client, name: str) -> None:
-    """NE-111, NE-018: members removed, lists replaced, and the reference to a live Node left as it is."""
+@pytest.mark.req("NE-018", "NE-111")
+async def test_the_api_server_merges_as_a_put_of_ours_does(api: Client, name: str) -> None:
+    """Members removed, lists replaced, and the reference to a live Node left as it is."""
     (node, *_) = (await api.list(NODES, type=Node)).items
     gathered = replace(HELD, node_uid=node.metadata.uid)
     with_owner = made(node.metadata.name, gathered)

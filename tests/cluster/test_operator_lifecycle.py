@@ -1,4 +1,4 @@
-"""The operator deploys placement, keeps it as it should be, and removes it (PL-020 to PL-022, PL-500 to PL-522)."""
+"""The operator deploys placement, keeps it as it should be, and removes it."""
 
 import asyncio
 import secrets
@@ -30,6 +30,8 @@ from polyarch.operator.settings import DEFAULT_IMAGE
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS, POLICIES, PPCS
 from polyarch.sandbox.cluster import Sandbox
+
+pytestmark = pytest.mark.req("PL-502", "PL-504")
 
 HEALED_SECONDS = 5.0
 GATED = {names.SCHEDULING_GATE_LABEL: names.GATED}
@@ -93,7 +95,8 @@ async def gates(world: World, namespace: str) -> list[str]:
     return [each["metadata"]["name"] for each in pods if each["spec"].get("schedulingGates")]
 
 
-async def test_pl_500_created_it_is_available_and_deleted_nothing_is_left(world: World) -> None:
+@pytest.mark.req("PL-020", "PL-022", "PL-500", "PL-520", "PL-550")
+async def test_created_it_is_available_and_deleted_nothing_is_left(world: World) -> None:
     """PL-020, PL-022, PL-520, with exactly the rights of PL-550."""
     audited = world.audit()
     async with world.operator() as operator:
@@ -107,7 +110,8 @@ async def test_pl_500_created_it_is_available_and_deleted_nothing_is_left(world:
     assert await audited.refused() == []
 
 
-async def test_in_001_another_image_of_the_operator_is_that_of_every_role(world: World) -> None:
+@pytest.mark.req("IN-001")
+async def test_another_image_of_the_operator_is_that_of_every_role(world: World) -> None:
     """As by ``kubectl set image deploy/polyarch-operator`` or kustomize's ``images``: nothing else names the image."""
     other = f"{DEFAULT_IMAGE}-next"
     await world.sandbox.registry.seed({other: [f"linux/{each}" for each in ARCHITECTURES]})
@@ -130,7 +134,8 @@ async def all_ready(world: World) -> bool:
     return (await world.condition("Available", "True"))["reason"] == "AllComponentsReady"
 
 
-async def test_pl_501_what_is_deleted_or_edited_is_put_right(world: World) -> None:
+@pytest.mark.req("PL-501")
+async def test_what_is_deleted_or_edited_is_put_right(world: World) -> None:
     """Every kind of operand, within 5 s."""
     edits: tuple[tuple[Resource, str, Any], ...] = (
         (DEPLOYMENTS, names.WEBHOOK, {"spec": {"replicas": 1}}),
@@ -183,7 +188,8 @@ def essence(document: dict[str, Any]) -> Any:
     )
 
 
-async def test_pl_501_a_foreign_controller_that_fights_over_a_field_is_named(world: World) -> None:
+@pytest.mark.req("PL-501")
+async def test_a_foreign_controller_that_fights_over_a_field_is_named(world: World) -> None:
     taken = MergePatch({"spec": {"replicas": 1}})
 
     async def insists() -> Any:
@@ -199,8 +205,9 @@ async def test_pl_501_a_foreign_controller_that_fights_over_a_field_is_named(wor
         assert "autoscaler keeps changing .spec.replicas" in degraded["message"]
 
 
-async def test_pl_522_created_and_deleted_within_a_second_nothing_is_left(world: World) -> None:
-    """PL-013: several times, deleted earlier and later, while it is Progressing in any case."""
+@pytest.mark.req("PL-013", "PL-522")
+async def test_created_and_deleted_within_a_second_nothing_is_left(world: World) -> None:
+    """Several times, deleted earlier and later, while it is Progressing in any case."""
     async with world.operator() as operator:
         await eventually(lambda: led(operator))
         for pause in (0.0, 0.05, 0.3, 0.9):
@@ -214,15 +221,17 @@ async def led(operator: Operator) -> bool:
     return any(entry.get("event") == "leading" for entry in operator.entries)
 
 
-async def test_pl_520_a_foreground_deletion_takes_the_controller_last(world: World) -> None:
+@pytest.mark.req("PL-520")
+async def test_a_foreground_deletion_takes_the_controller_last(world: World) -> None:
     async with available(world):
         namespace = await gate(world, 3)
         assert await deleted(world, propagation="Foreground", seconds=100) < 100
         assert await gates(world, namespace) == []
 
 
-async def test_pl_520_two_hundred_gated_pods_are_released_within_a_minute(world: World) -> None:
-    """PL-021, PL-900 row 6: until it is gone the conditions say how many are left.
+@pytest.mark.req("PL-021", "PL-520", "PL-900")
+async def test_two_hundred_gated_pods_are_released_within_a_minute(world: World) -> None:
+    """Until it is gone the conditions say how many are left.
 
     Images that nobody can resolve hold none.
     """
@@ -245,7 +254,8 @@ async def test_pl_520_two_hundred_gated_pods_are_released_within_a_minute(world:
         assert not forced, "the controller did it"
 
 
-async def test_pl_521_gates_are_removed_at_once_if_it_is_forced(world: World) -> None:
+@pytest.mark.req("PL-521")
+async def test_gates_are_removed_at_once_if_it_is_forced(world: World) -> None:
     """With no controller that would do it."""
     async with available(world):
         namespace = await gate(world, 30)
@@ -255,7 +265,8 @@ async def test_pl_521_gates_are_removed_at_once_if_it_is_forced(world: World) ->
         assert await gates(world, namespace) == []
 
 
-async def test_pl_520_the_namespace_may_be_deleted_before_the_configuration(world: World) -> None:
+@pytest.mark.req("PL-520")
+async def test_the_namespace_may_be_deleted_before_the_configuration(world: World) -> None:
     async with available(world):
         namespace = await gate(world, 5)
         await world.client.delete(NAMESPACES, world.namespace)
@@ -266,7 +277,8 @@ async def test_pl_520_the_namespace_may_be_deleted_before_the_configuration(worl
         await eventually(lambda: world.is_gone(NAMESPACES, world.namespace))
 
 
-async def test_pl_522_an_operator_that_is_killed_is_followed_by_one_that_goes_on(world: World) -> None:
+@pytest.mark.req("PL-522")
+async def test_an_operator_that_is_killed_is_followed_by_one_that_goes_on(world: World) -> None:
     """Once in an installation and once in an uninstall; tests/faults/test_operator_faults.py kills it at every step."""
     await world.create(CPPCS, names.SINGLETON, {})
     await until_logged(world, "object applied", 3)
@@ -299,7 +311,8 @@ async def until_logged(world: World, event: str, times: int) -> None:
     await world.client.delete(LEASES, names.OPERATOR_LEASE, namespace=world.namespace)
 
 
-async def test_pl_500_idle_it_writes_nothing_but_its_lease_and_stays_small(world: World) -> None:
+@pytest.mark.req("PL-500")
+async def test_idle_it_writes_nothing_but_its_lease_and_stays_small(world: World) -> None:
     """A short look here; ten minutes belong to the soak test."""
     async with available(world) as operator:
         await asyncio.sleep(4)
@@ -313,8 +326,8 @@ async def test_pl_500_idle_it_writes_nothing_but_its_lease_and_stays_small(world
         assert resident <= 80
 
 
-async def test_pl_030_configs_and_policy_have_a_status(world: World) -> None:
-    """PL-032, PL-033, PL-041."""
+@pytest.mark.req("PL-030", "PL-032", "PL-033", "PL-041")
+async def test_configs_and_policy_have_a_status(world: World) -> None:
     namespace = await world.team(tier="gold")
     selector = {"matchLabels": {"tier": "gold"}}
     await world.create(
@@ -344,7 +357,8 @@ async def test_pl_030_configs_and_policy_have_a_status(world: World) -> None:
         await eventually(told)
 
 
-async def test_pl_503_a_predecessor_that_runs_is_waited_for(world: World) -> None:
+@pytest.mark.req("PL-503")
+async def test_a_predecessor_that_runs_is_waited_for(world: World) -> None:
     name = f"{secrets.token_hex(2)}-predecessor"
     await world.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     labels = {"app": "predecessor"}
@@ -368,7 +382,8 @@ async def test_pl_503_a_predecessor_that_runs_is_waited_for(world: World) -> Non
     await world.client.delete(NAMESPACES, name)
 
 
-async def test_pl_503_a_predecessor_in_the_same_namespace_holds_the_lease_and_degraded_says_so(world: World) -> None:
+@pytest.mark.req("PL-503")
+async def test_a_predecessor_in_the_same_namespace_holds_the_lease_and_degraded_says_so(world: World) -> None:
     """Once it is scaled down and has given the Lease back, workloads of other selectors are made anew."""
     predecessor = "multiarch-tuning-operator-controller-manager"
     selected = {"app": "predecessor"}

@@ -1,4 +1,4 @@
-"""The exec-format-error monitor as the operator deploys and removes it (PL-600, PL-630, PL-900 rows 24 and 27).
+"""The exec-format-error monitor as the operator deploys and removes it.
 
 Its pods run as processes on this machine; on their nodes there is no tracefs.
 """
@@ -77,12 +77,11 @@ async def _rules_are(world: World, *wanted: str) -> bool:
     return {each["metadata"]["name"] for each in listed.items} == set(wanted)
 
 
-async def test_pl_600_pl_900_row_27_enabled_it_runs_on_every_node_and_disabled_nothing_of_it_is_left(
-    world: World, prometheus: None
-) -> None:
-    """PL-630, PL-552: its handler tells a pod meanwhile; an event that could not be handled delays nothing.
+@pytest.mark.req("PL-552", "PL-600", "PL-630", "PL-720", "PL-900 row 27")
+async def test_enabled_it_runs_on_every_node_and_disabled_nothing_of_it_is_left(world: World, prometheus: None) -> None:
+    """Its handler tells a pod meanwhile; an event that could not be handled delays nothing.
 
-    PL-720, PL-900 row 27: its rule comes and goes with it, placement's goes with placement.
+    Its rule comes and goes with it, placement's goes with placement.
     """
     async with world.operator():
         await world.create(CPPCS, names.SINGLETON, ENABLED)
@@ -119,7 +118,8 @@ async def test_pl_600_pl_900_row_27_enabled_it_runs_on_every_node_and_disabled_n
         assert await _rules_are(world)
 
 
-async def test_pl_552_an_event_that_nobody_can_handle_delays_nothing_for_ever(world: World) -> None:
+@pytest.mark.req("PL-552")
+async def test_an_event_that_nobody_can_handle_delays_nothing_for_ever(world: World) -> None:
     """It says nothing of any container; the handler leaves it alone for a minute."""
     async with world.operator():
         await world.create(CPPCS, names.SINGLETON, ENABLED)
@@ -140,7 +140,8 @@ async def _disabled(world: World) -> None:
     await eventually(nothing, seconds=180)
 
 
-async def test_pl_630_an_uninstall_removes_the_monitor_first(world: World) -> None:
+@pytest.mark.req("PL-630")
+async def test_an_uninstall_removes_the_monitor_first(world: World) -> None:
     """Its finalizer goes with the last of it; nothing is left, however soon the configuration is deleted."""
     async with world.operator():
         await world.create(CPPCS, names.SINGLETON, ENABLED)

@@ -59,8 +59,9 @@ def definition(resource: Resource) -> dict[str, Any]:
     }
 
 
-async def test_pl_720_rules_and_service_monitors_come_with_their_kinds_and_go_with_placement(world: World) -> None:
-    """PL-720, PL-500: also if Prometheus's operator is installed after polyarch."""
+@pytest.mark.req("PL-500", "PL-720")
+async def test_rules_and_service_monitors_come_with_their_kinds_and_go_with_placement(world: World) -> None:
+    """Also if Prometheus's operator is installed after polyarch."""
 
     async def made(resource: Resource) -> set[str]:
         listed = await world.client.list(resource, namespace=world.namespace)
@@ -109,8 +110,9 @@ async def whole(operated_sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[Worl
         yield world
 
 
-async def test_in_041_the_commands_of_the_runbooks_can_be_typed_as_they_stand(whole: World, peer: Any) -> None:
-    """IN-041, PL-720: with the monitor enabled, and nothing wrong."""
+@pytest.mark.req("IN-041", "PL-720")
+async def test_the_commands_of_the_runbooks_can_be_typed_as_they_stand(whole: World, peer: Any) -> None:
+    """With the monitor enabled, and nothing wrong."""
     world = whole
     tools = world.folder / "tools"
     tools.mkdir()

@@ -1,4 +1,4 @@
-"""What somebody changes of the operands is put right, told, and never hidden behind ``Available`` (PL-020, PL-501).
+"""What somebody changes of the operands is put right, told, and never hidden behind ``Available``.
 
 With the operator as a process and exactly its rights; each edit is one that server-side apply alone does not undo.
 """
@@ -103,7 +103,8 @@ async def named(world: World, ref: Ref) -> bool:
     return any("kubectl-patch" in each for each in await notes(world, ref))
 
 
-async def test_pl_501_operands_of_every_feature_are_put_right_and_who_changed_them_is_told(world: World) -> None:
+@pytest.mark.req("PL-501")
+async def test_operands_of_every_feature_are_put_right_and_who_changed_them_is_told(world: World) -> None:
     home, audited = world.namespace, world.audit()
     await numa_operated.label(world, 1)
     async with world.operator("--builds=on", "--builder-replicas=1"):
@@ -134,7 +135,8 @@ async def test_pl_501_operands_of_every_feature_are_put_right_and_who_changed_th
     assert await audited.refused() == []
 
 
-async def test_pl_020_while_somebody_keeps_the_webhooks_service_wrong_placement_is_not_available(world: World) -> None:
+@pytest.mark.req("PL-020")
+async def test_while_somebody_keeps_the_webhooks_service_wrong_placement_is_not_available(world: World) -> None:
     service = Ref(SERVICES, Key(world.namespace, names.WEBHOOK))
 
     async def insists() -> Any:
@@ -161,7 +163,8 @@ async def test_pl_020_while_somebody_keeps_the_webhooks_service_wrong_placement_
         assert (await said(world, service))["ports"][0]["port"] == 443
 
 
-async def test_pl_020_an_operand_that_is_refused_takes_availability_away_until_it_is_not(world: World) -> None:
+@pytest.mark.req("PL-020")
+async def test_an_operand_that_is_refused_takes_availability_away_until_it_is_not(world: World) -> None:
     """A policy of the cluster forbids the operator what the repair takes."""
     service, name = Ref(SERVICES, Key(world.namespace, names.WEBHOOK)), f"no-repairs-{world.namespace}"
     account = f"system:serviceaccount:{world.namespace}:{names.OPERATOR}"
@@ -193,7 +196,8 @@ async def test_pl_020_an_operand_that_is_refused_takes_availability_away_until_i
         assert (await said(world, service))["ports"][0]["port"] == 443
 
 
-async def test_pl_020_a_registration_that_may_not_be_put_right_takes_availability_away(world: World) -> None:
+@pytest.mark.req("PL-020")
+async def test_a_registration_that_may_not_be_put_right_takes_availability_away(world: World) -> None:
     """Nor does a quarrel over another field hide that the object is wrong: while it is left alone it stays so."""
     registration, name = Ref(MUTATING_WEBHOOKS, Key("", names.WEBHOOK_CONFIGURATION)), f"no-repairs-{world.namespace}"
     service = Ref(SERVICES, Key(world.namespace, names.WEBHOOK))
@@ -256,7 +260,8 @@ async def forbidden(world: World, ref: Ref) -> bool:
     return False
 
 
-async def test_pl_020_the_time_without_a_webhook_shows_in_the_condition(world: World) -> None:
+@pytest.mark.req("PL-020")
+async def test_the_time_without_a_webhook_shows_in_the_condition(world: World) -> None:
     """Pods that were created meanwhile are not placed, so ``Available`` was False, also if only for a moment."""
     service = Ref(SERVICES, Key(world.namespace, names.WEBHOOK))
     async with world.operator() as operator:

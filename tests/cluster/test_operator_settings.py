@@ -1,4 +1,4 @@
-"""The operator looks at its settings before it hands them on (IN-030)."""
+"""The operator looks at its settings before it hands them on."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -21,8 +21,9 @@ async def world(operated_sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[Worl
         yield world
 
 
-async def test_in_030_settings_that_the_roles_would_refuse_are_told_and_not_rolled_out(world: World) -> None:
-    """IN-030: nobody gets pods that end as they start, neither at first nor by a change of the settings."""
+@pytest.mark.req("IN-030", "PL-020")
+async def test_settings_that_the_roles_would_refuse_are_told_and_not_rolled_out(world: World) -> None:
+    """Nobody gets pods that end as they start, neither at first nor by a change of the settings."""
     told = "nothing is deployed or changed until this is corrected: registries.allowAddresses"
     async with world.operator("--allow-address=10.0.0/8") as operator:
         await world.create(CPPCS, names.SINGLETON, {})
@@ -49,7 +50,7 @@ async def test_in_030_settings_that_the_roles_would_refuse_are_told_and_not_roll
         (container,) = found["spec"]["template"]["spec"]["containers"]
         assert [each for each in container["args"] if "allow-address" in each] == ["--allow-address=10.0.0.0/8"]
         await world.condition("Available", "True")
-        # Nothing is put right either, so what stands in the way of the webhook is at least told (PL-020).
+        # Nothing is put right either, so what stands in the way of the webhook is at least told.
         patch = JsonPatch((replace("/spec/ports/0/port", 8080),))
         await world.client.patch(
             SERVICES, names.WEBHOOK, patch, namespace=world.namespace, field_manager="kubectl-patch"

@@ -1,4 +1,4 @@
-"""What is left where somebody removes the operator or its kinds otherwise than in order (PL-520 to PL-522, PL-540)."""
+"""What is left where somebody removes the operator or its kinds otherwise than in order."""
 
 import asyncio
 import secrets
@@ -28,6 +28,8 @@ from polyarch.placement import names
 from polyarch.placement.api import CPPCS, ENOEXECEVENTS, POLICIES, PPCS
 from polyarch.sandbox.cluster import Sandbox
 
+pytestmark = pytest.mark.req("PL-540")
+
 HELD = "example.com/held"
 
 
@@ -41,7 +43,8 @@ async def conversion(world: World) -> str:
     return str((await world.client.get(CRDS, str(CPPCS)))["spec"]["conversion"]["strategy"])
 
 
-async def test_pl_522_all_kinds_deleted_at_once_placement_is_removed(world: World) -> None:
+@pytest.mark.req("PL-522")
+async def test_all_kinds_deleted_at_once_placement_is_removed(world: World) -> None:
     """``kubectl delete -f deploy/crds``: the other kinds are gone before the ClusterPodPlacementConfig is."""
     try:
         async with world.operator():
@@ -58,7 +61,8 @@ async def test_pl_522_all_kinds_deleted_at_once_placement_is_removed(world: Worl
         await world.install()
 
 
-async def test_pl_500_an_operator_leads_for_the_kinds_that_exist_and_takes_up_others(world: World) -> None:
+@pytest.mark.req("PL-500")
+async def test_an_operator_leads_for_the_kinds_that_exist_and_takes_up_others(world: World) -> None:
     """An upgrade whose new definitions are not applied, as Helm leaves it: placement goes on meanwhile, webhook and
     controller included."""
     await world.client.delete(CRDS, str(POLICIES))
@@ -87,7 +91,8 @@ async def test_pl_500_an_operator_leads_for_the_kinds_that_exist_and_takes_up_ot
         await world.install()
 
 
-async def test_pl_500_an_operator_before_its_definitions_waits_for_them_as_a_leader(world: World) -> None:
+@pytest.mark.req("PL-500")
+async def test_an_operator_before_its_definitions_waits_for_them_as_a_leader(world: World) -> None:
     """As GitOps may apply it: nothing has to be restarted when the definitions come."""
     kinds = (PPCS, ENOEXECEVENTS, POLICIES, CPPCS)
     for kind in kinds:
@@ -110,7 +115,8 @@ async def test_pl_500_an_operator_before_its_definitions_waits_for_them_as_a_lea
         await world.install()
 
 
-async def test_pl_520_a_deleted_namespace_leaves_no_gated_pod_and_no_webhook_that_nobody_answers(world: World) -> None:
+@pytest.mark.req("PL-520")
+async def test_a_deleted_namespace_leaves_no_gated_pod_and_no_webhook_that_nobody_answers(world: World) -> None:
     """``kubectl delete namespace polyarch-system``: the operator has seconds, and rights that vanish meanwhile."""
     pod = f"held-{secrets.token_hex(3)}"
     async with world.deployed(replicas=2):
@@ -138,7 +144,8 @@ async def test_pl_520_a_deleted_namespace_leaves_no_gated_pod_and_no_webhook_tha
         await world.client.delete(CPPCS, names.SINGLETON)  # nobody has to be asked
 
 
-async def test_pl_520_a_deployment_deleted_in_the_foreground_switches_the_conversion_off(world: World) -> None:
+@pytest.mark.req("PL-520")
+async def test_a_deployment_deleted_in_the_foreground_switches_the_conversion_off(world: World) -> None:
     """Argo CD deletes like this: the Deployment is there until its pods are gone."""
     async with world.deployed(replicas=2):
         await world.client.delete(DEPLOYMENTS, names.OPERATOR, namespace=world.namespace, propagation="Foreground")
@@ -146,7 +153,8 @@ async def test_pl_520_a_deployment_deleted_in_the_foreground_switches_the_conver
         assert await conversion(world) == "None"
 
 
-async def test_pl_031_nobody_prolongs_an_uninstall_by_new_configurations(world: World) -> None:
+@pytest.mark.req("PL-031")
+async def test_nobody_prolongs_an_uninstall_by_new_configurations(world: World) -> None:
     """A ClusterPodPlacementConfig on its way out waits for PodPlacementConfigs, so no more of them are taken."""
     async with world.deployed():
         await world.create(CPPCS, names.SINGLETON, {}, finalizers=[HELD])
@@ -156,7 +164,8 @@ async def test_pl_031_nobody_prolongs_an_uninstall_by_new_configurations(world: 
             await world.create(PPCS, "late", {"plugins": {}}, namespace="default")
 
 
-async def test_pl_521_an_object_that_others_hold_is_not_asked_for_all_the_time(world: World) -> None:
+@pytest.mark.req("PL-521")
+async def test_an_object_that_others_hold_is_not_asked_for_all_the_time(world: World) -> None:
     """A finalizer of others may stay for days."""
     async with world.operator():
         await world.create(CPPCS, names.SINGLETON, {})
@@ -173,7 +182,8 @@ async def test_pl_521_an_object_that_others_hold_is_not_asked_for_all_the_time(w
         await eventually(lambda: world.is_gone(CPPCS, names.SINGLETON))
 
 
-async def test_pl_630_a_monitor_that_nothing_reminds_of_is_removed_as_well(world: World) -> None:
+@pytest.mark.req("PL-630")
+async def test_a_monitor_that_nothing_reminds_of_is_removed_as_well(world: World) -> None:
     """Its ClusterPodPlacementConfig lost its finalizers and is gone; the next one does not enable the monitor."""
     objects = placement_objects.monitor_objects(OperatorSettings(namespace=world.namespace), ClusterCapabilities())
     handler = next(each for each in objects if each["kind"] == "Deployment")
@@ -184,7 +194,8 @@ async def test_pl_630_a_monitor_that_nothing_reminds_of_is_removed_as_well(world
         await eventually(lambda: world.is_gone(DEPLOYMENTS, names.ENOEXEC_HANDLER, world.namespace))
 
 
-async def test_pl_503_a_predecessor_that_runs_ends_its_own_uninstall(world: World) -> None:
+@pytest.mark.req("PL-503")
+async def test_a_predecessor_that_runs_ends_its_own_uninstall(world: World) -> None:
     """Its controller is in its own namespace and constrains pods; ours would only release them."""
     elsewhere, name = f"operator-{secrets.token_hex(3)}-former", "multiarch-tuning-operator-controller-manager"
     await world.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": elsewhere}})

@@ -1,4 +1,4 @@
-"""The operator's webhooks for custom resources, as the API server asks them (PL-011 to PL-013, PL-031)."""
+"""The operator's webhooks for custom resources, as the API server asks them."""
 
 import asyncio
 import json
@@ -84,12 +84,14 @@ async def refusal(attempt: Awaitable[Any]) -> ApiError:
     return refused.value
 
 
-async def test_pl_013_the_finalizer_is_there_from_the_creation_on(world: World) -> None:
+@pytest.mark.req("PL-013")
+async def test_the_finalizer_is_there_from_the_creation_on(world: World) -> None:
     made = await world.create(CPPCS, names.SINGLETON, {}, finalizers=["example.dev/other"])
     assert made["metadata"]["finalizers"] == ["example.dev/other", names.POD_PLACEMENT_FINALIZER]
 
 
-async def test_pl_011_an_architecture_twice_is_refused_even_if_the_plugin_is_disabled(world: World) -> None:
+@pytest.mark.req("PL-011")
+async def test_an_architecture_twice_is_refused_even_if_the_plugin_is_disabled(world: World) -> None:
     """Disabled, the schema refuses it as well; the message names the architecture and both positions."""
     spec = {"plugins": scoring("arm64", "amd64", "arm64", enabled=False)}
     error = await refusal(world.create(CPPCS, names.SINGLETON, spec))
@@ -97,7 +99,8 @@ async def test_pl_011_an_architecture_twice_is_refused_even_if_the_plugin_is_dis
     assert "arm64" in error.message
 
 
-async def test_pl_011_it_is_not_deleted_while_podplacementconfigs_exist(world: World, namespace: str) -> None:
+@pytest.mark.req("PL-011")
+async def test_it_is_not_deleted_while_podplacementconfigs_exist(world: World, namespace: str) -> None:
     await world.create(CPPCS, names.SINGLETON, {})
     for priority in range(7):
         await world.create(PPCS, f"some-{priority}", {"plugins": {}, "priority": priority}, namespace=namespace)
@@ -111,7 +114,8 @@ async def test_pl_011_it_is_not_deleted_while_podplacementconfigs_exist(world: W
     await eventually(lambda: world.is_gone(CPPCS, names.SINGLETON))
 
 
-async def test_pl_031_podplacementconfigs_need_the_cluster_configuration(world: World, namespace: str) -> None:
+@pytest.mark.req("PL-031")
+async def test_podplacementconfigs_need_the_cluster_configuration(world: World, namespace: str) -> None:
     error = await refusal(world.create(PPCS, "some", {"plugins": {}}, namespace=namespace))
     assert error.status == 400
     assert "create the ClusterPodPlacementConfig cluster first" in error.message
@@ -119,7 +123,8 @@ async def test_pl_031_podplacementconfigs_need_the_cluster_configuration(world: 
     await world.create(PPCS, "some", {"plugins": {}}, namespace=namespace)
 
 
-async def test_pl_031_a_priority_is_used_once_in_a_namespace(world: World, namespace: str) -> None:
+@pytest.mark.req("PL-031", "PL-900")
+async def test_a_priority_is_used_once_in_a_namespace(world: World, namespace: str) -> None:
     """Row 23 of PL-900: the number is in decimal. An update is judged only if it changes the priority."""
     await world.create(CPPCS, names.SINGLETON, {})
     await world.create(PPCS, "first", {"plugins": {}, "priority": 65}, namespace=namespace)
@@ -134,14 +139,16 @@ async def test_pl_031_a_priority_is_used_once_in_a_namespace(world: World, names
     await world.client.patch(PPCS, "second", labelled, namespace=namespace)
 
 
-async def test_pl_031_a_selector_that_does_not_parse_is_refused(world: World, namespace: str) -> None:
+@pytest.mark.req("PL-031")
+async def test_a_selector_that_does_not_parse_is_refused(world: World, namespace: str) -> None:
     await world.create(CPPCS, names.SINGLETON, {})
     spec = {"plugins": {}, "labelSelector": {"matchExpressions": [{"key": "a", "operator": "In", "values": ["é"]}]}}
     error = await refusal(world.create(PPCS, "some", spec, namespace=namespace))
     assert "spec.labelSelector" in error.message
 
 
-async def test_pl_012_nothing_is_lost_through_v1alpha1(world: World) -> None:
+@pytest.mark.req("PL-012", "PL-900")
+async def test_nothing_is_lost_through_v1alpha1(world: World) -> None:
     """Row 22 of PL-900: written and read in either version, and stored in v1beta1."""
     plugins = scoring("arm64")
     await world.create(CPPCS, names.SINGLETON, {"fallbackArchitecture": "amd64", "plugins": plugins})
@@ -158,7 +165,8 @@ async def test_pl_012_nothing_is_lost_through_v1alpha1(world: World) -> None:
     assert not new["metadata"].get("annotations")
 
 
-async def test_pl_012_a_client_that_drops_the_annotations_switches_nothing_off(world: World) -> None:
+@pytest.mark.req("PL-012")
+async def test_a_client_that_drops_the_annotations_switches_nothing_off(world: World) -> None:
     """Removing the values needs v1beta1."""
     plugins = scoring("arm64")
     await world.create(CPPCS, names.SINGLETON, {"fallbackArchitecture": "amd64", "plugins": plugins})
@@ -173,7 +181,8 @@ async def test_pl_012_a_client_that_drops_the_annotations_switches_nothing_off(w
     assert "plugins" not in (await world.configuration())["spec"]
 
 
-async def test_pl_012_what_cannot_be_converted_stays_where_it_is(world: World) -> None:
+@pytest.mark.req("PL-012")
+async def test_what_cannot_be_converted_stays_where_it_is(world: World) -> None:
     """An undecodable annotation loses nothing and hinders nothing."""
     broken = {names.PLUGINS_ANNOTATION: "{"}
     await world.create(CPPCS_V1ALPHA1, names.SINGLETON, {}, annotations=broken)

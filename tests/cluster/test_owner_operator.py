@@ -37,6 +37,8 @@ from polyarch.objects import ObjectMeta
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.files import write_json
 
+pytestmark = pytest.mark.req("KR-050", "KR-055")
+
 SECONDS = 60
 IMAGE = "quay.io/fleets/ship:1"
 
@@ -201,7 +203,8 @@ async def world(sandbox: Sandbox, client: Client, namespace: str, tmp_path: Path
         await client.delete(CRDS, str(world.fleets))
 
 
-async def test_kr_051_a_pass_that_changes_nothing_sends_nothing(world: World) -> None:
+@pytest.mark.req("KR-051")
+async def test_a_pass_that_changes_nothing_sends_nothing(world: World) -> None:
     """Not the next pass either, nor the first one of the next leader; other managers' fields are left as they are."""
     async with world.operator():
         await world.create(replicas=2, image=IMAGE, settings="a")
@@ -221,7 +224,8 @@ async def test_kr_051_a_pass_that_changes_nothing_sends_nothing(world: World) ->
         assert await quiet.requests() == []
 
 
-async def test_kr_051_a_value_that_is_stored_in_another_form_is_not_sent_for_ever(world: World) -> None:
+@pytest.mark.req("KR-051")
+async def test_a_value_that_is_stored_in_another_form_is_not_sent_for_ever(world: World) -> None:
     async with world.operator():
         await world.create(replicas=1, image=IMAGE, cpu="1000m")
         await world.condition("Available", "True")
@@ -234,7 +238,8 @@ async def test_kr_051_a_value_that_is_stored_in_another_form_is_not_sent_for_eve
         assert await quiet.requests() == []
 
 
-async def test_pl_501_what_others_change_is_put_right_and_a_lasting_quarrel_is_told(world: World) -> None:
+@pytest.mark.req("PL-501")
+async def test_what_others_change_is_put_right_and_a_lasting_quarrel_is_told(world: World) -> None:
     async with world.operator():
         await world.create(replicas=2, image=IMAGE)
         await world.condition("Available", "True")
@@ -256,7 +261,8 @@ async def test_pl_501_what_others_change_is_put_right_and_a_lasting_quarrel_is_t
         assert degraded["message"] == f"deployments.apps {world.namespace}/f: .spec.replicas belongs to scaler"
 
 
-async def test_kr_051_without_force_the_conflict_names_the_other_manager(world: World) -> None:
+@pytest.mark.req("KR-051")
+async def test_without_force_the_conflict_names_the_other_manager(world: World) -> None:
     async with world.operator(force=False):
         await world.create(replicas=2, image=IMAGE)
         await world.condition("Available", "True")
@@ -268,7 +274,8 @@ async def test_kr_051_without_force_the_conflict_names_the_other_manager(world: 
         await world.condition("Degraded", "False")
 
 
-async def test_kr_052_conditions_keep_their_time_until_the_status_changes(world: World) -> None:
+@pytest.mark.req("KR-052")
+async def test_conditions_keep_their_time_until_the_status_changes(world: World) -> None:
     async with world.operator():
         await world.create(replicas=1, image=IMAGE)
         before = await world.condition("Available", "True")
@@ -289,7 +296,8 @@ async def test_kr_052_conditions_keep_their_time_until_the_status_changes(world:
         assert "set it to 0 or more" in (await world.condition("Degraded", "True"))["message"]
 
 
-async def test_kr_053_versions_are_converted_by_the_api_servers_own_webhook(world: World) -> None:
+@pytest.mark.req("KR-053")
+async def test_versions_are_converted_by_the_api_servers_own_webhook(world: World) -> None:
     document = {"apiVersion": world.old.api_version, "kind": "Fleet", "metadata": {"name": "odd"}}
     odd = {**document, "spec": {"ships": "many"}}
 
@@ -321,10 +329,11 @@ async def test_kr_053_versions_are_converted_by_the_api_servers_own_webhook(worl
             await world.create("odd", resource=world.old, ships="many")
 
 
-async def test_kr_054_the_operator_does_all_that_it_does_with_exactly_its_rules(world: World) -> None:
-    """PL-550: from its first fleet to the end of its last, nothing is refused and no right is left over.
+@pytest.mark.req("KR-051", "KR-052", "KR-054", "PL-522", "PL-550")
+async def test_the_operator_does_all_that_it_does_with_exactly_its_rules(world: World) -> None:
+    """From its first fleet to the end of its last, nothing is refused and no right is left over.
 
-    On the way: what is no longer desired goes after a live read (KR-051), a deletion takes everything with it (KR-052).
+    On the way: what is no longer desired goes after a live read, a deletion takes everything with it.
     """
     async with world.operator():
         await world.create(replicas=1, image=IMAGE, settings="a")
@@ -355,7 +364,7 @@ async def test_kr_054_the_operator_does_all_that_it_does_with_exactly_its_rules(
         await world.create("brief", replicas=1, image=IMAGE, settings="a")
         await world.delete(world.fleets, "brief")
         await eventually(lambda: world.is_gone(world.fleets, "brief"))
-        # PL-522: made and deleted within a second. A DELETE that read the fleet before our finalizer was added removes
+        # Made and deleted within a second. A DELETE that read the fleet before our finalizer was added removes
         # it all the same (the API server tests no resourceVersion then); the owner references see to the rest.
         await eventually(lambda: world.is_gone(DEPLOYMENTS, "brief"))
         await eventually(lambda: world.is_gone(CONFIGMAPS, "brief"))

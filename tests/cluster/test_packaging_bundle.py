@@ -1,4 +1,4 @@
-"""The OLM bundle: valid by both validators, and installed as OLM would, as OLM itself is not there (IN-012)."""
+"""The OLM bundle: valid by both validators, and installed as OLM would, as OLM itself is not there."""
 
 import contextlib
 import json
@@ -52,7 +52,8 @@ def csv(bundle: Path) -> Document:
     return found
 
 
-def test_in_012_polyarch_finds_nothing_in_its_own_bundle(bundle: Path, platforms: Path, capsys) -> None:
+@pytest.mark.req("IN-012")
+def test_polyarch_finds_nothing_in_its_own_bundle(bundle: Path, platforms: Path, capsys) -> None:
     """But that it builds with buildah of a tag, so that a cluster gets its fixes; who mirrors it pins it."""
     known = ("--offline", "--platforms-file", str(platforms))
     assert main(["bundle", "validate", str(bundle), *known, "--fail-on", "warning", "-o", "json"]) == 0
@@ -61,7 +62,8 @@ def test_in_012_polyarch_finds_nothing_in_its_own_bundle(bundle: Path, platforms
     assert all(DEFAULT_BUILDER_IMAGE in each["message"] for each in found)
 
 
-def test_in_012_the_real_validator_passes_it(bundle: Path, peer: Callable[[str], str]) -> None:
+@pytest.mark.req("IN-012")
+def test_the_real_validator_passes_it(bundle: Path, peer: Callable[[str], str]) -> None:
     """That of operator-sdk's library; it cannot pull here, so it is asked for what it says without a container tool."""
     said = subprocess.run(
         [peer("multiarch-validator"), "validate", str(bundle / "manifests"), "none"],
@@ -73,7 +75,8 @@ def test_in_012_the_real_validator_passes_it(bundle: Path, peer: Callable[[str],
     assert said.returncode == 0, said.stdout + said.stderr
 
 
-def test_in_012_it_promises_the_architectures_of_the_image_by_digest(bundle: Path) -> None:
+@pytest.mark.req("IN-012")
+def test_it_promises_the_architectures_of_the_image_by_digest(bundle: Path) -> None:
     document = csv(bundle)
     promised = {key.rpartition(".")[2] for key in document["metadata"]["labels"] if "/arch." in key}
     assert promised == set(ARCHITECTURES)
@@ -82,8 +85,9 @@ def test_in_012_it_promises_the_architectures_of_the_image_by_digest(bundle: Pat
     assert olm_bundle.main([str(bundle), "--image", DEFAULT_IMAGE]) == 2, "an image by tag is refused"
 
 
-def test_bd_331_rights_for_machine_os_images_are_beside_the_bundle(bundle: Path) -> None:
-    """BD-331: OLM would grant `get secrets` in every namespace; a Subscription without this file has none of it."""
+@pytest.mark.req("BD-331")
+def test_rights_for_machine_os_images_are_beside_the_bundle(bundle: Path) -> None:
+    """OLM would grant `get secrets` in every namespace; a Subscription without this file has none of it."""
     beside = [each for each in yaml.safe_load_all((bundle / "machine-os.yaml").read_text()) if "rules" in each]
     settings = OperatorSettings(builds="on", machine_os="on", numa="off")
     needed = machine_operator_permissions(settings, ClusterCapabilities(openshift=True))
@@ -92,7 +96,8 @@ def test_bd_331_rights_for_machine_os_images_are_beside_the_bundle(bundle: Path)
     assert "machineosconfigs" not in str(csv(bundle))
 
 
-def test_in_012_it_can_be_upgraded_and_shown(bundle: Path) -> None:
+@pytest.mark.req("IN-012")
+def test_it_can_be_upgraded_and_shown(bundle: Path) -> None:
     metadata = csv(bundle)["metadata"]
     assert metadata["annotations"]["olm.skipRange"] == f"<{__version__}"
     examples = json.loads(metadata["annotations"]["alm-examples"])
@@ -109,14 +114,16 @@ def test_in_012_it_can_be_upgraded_and_shown(bundle: Path) -> None:
     assert kinds == {each["metadata"]["name"] for each in read(bundle)["CustomResourceDefinition"]}
 
 
-def test_in_012_the_bundle_image_carries_the_annotations(bundle: Path) -> None:
+@pytest.mark.req("IN-012")
+def test_the_bundle_image_carries_the_annotations(bundle: Path) -> None:
     annotations = yaml.safe_load((bundle / "metadata" / "annotations.yaml").read_text())["annotations"]
     lines = (bundle / "bundle.Dockerfile").read_text().splitlines()
     assert {f"LABEL {key}={value}" for key, value in annotations.items()} <= set(lines)
 
 
+@pytest.mark.req("IN-012")
 @pytest.mark.timeout(900)
-async def test_in_012_installed_as_olm_would_it_places_pods_and_judges_custom_resources(
+async def test_installed_as_olm_would_it_places_pods_and_judges_custom_resources(
     running_sandbox: Sandbox, bundle: Path
 ) -> None:
     """With OLM's certificate, Service, webhooks and conversion; the operator registers none of its own."""

@@ -1,4 +1,4 @@
-"""The chart with Helm itself: what it renders is what `polyarch install --print` prints (IN-001, IN-010)."""
+"""The chart with Helm itself: what it renders is what `polyarch install --print` prints."""
 
 import json
 import subprocess
@@ -106,14 +106,16 @@ def allowed(rules: Iterable[Mapping[str, Any]]) -> list[str]:
     return sorted(" ".join(each) for each in rights if not each[3] or (*each[:3], "") not in rights)
 
 
-def test_in_001_with_its_defaults_it_is_what_install_prints(helm: Helm) -> None:
+@pytest.mark.req("IN-001")
+def test_with_its_defaults_it_is_what_install_prints(helm: Helm) -> None:
     """Object by object, field by field; the namespace is Helm's to make."""
     assert comparable(helm.rendered()) == comparable(wanted(ChartValues()))
 
 
+@pytest.mark.req("IN-010")
 @pytest.mark.parametrize("openshift", [False, True], ids=["kubernetes", "on OpenShift"])
 @pytest.mark.parametrize("name", FILES)
-def test_in_010_with_every_values_file_it_is_what_install_prints(helm: Helm, name: str, openshift: bool) -> None:
+def test_with_every_values_file_it_is_what_install_prints(helm: Helm, name: str, openshift: bool) -> None:
     options = [*(OPENSHIFT if openshift else ()), "--api-versions", "multiarch.openshift.io/v1beta1"]
     rendered = helm.rendered("--values", str(FILES[name]), *options)
     own = [each for each in rendered if each["kind"] == "CustomResourceDefinition" or is_dashboard(each)]
@@ -127,11 +129,13 @@ def is_dashboard(document: Document) -> bool:
     return document["metadata"]["name"] in {f"{each.name}-dashboard" for each in DASHBOARDS}
 
 
+@pytest.mark.req("IN-010")
 @pytest.mark.parametrize("name", FILES)
-def test_in_010_it_is_clean_by_strict_lint(helm: Helm, name: str) -> None:
+def test_it_is_clean_by_strict_lint(helm: Helm, name: str) -> None:
     helm("lint", "--strict", str(CHART), "--values", str(FILES[name]), "--kube-version", versions.KUBERNETES)
 
 
+@pytest.mark.req("IN-010")
 @pytest.mark.parametrize(
     ("given", "told"),
     [
@@ -143,18 +147,20 @@ def test_in_010_it_is_clean_by_strict_lint(helm: Helm, name: str) -> None:
         ("registries.allowAddresses={10.0.0.0/8,10.0.0/8}", "allowAddresses"),
     ],
 )
-def test_in_010_a_misspelt_value_is_refused_by_its_name(helm: Helm, given: str, told: str) -> None:
+def test_a_misspelt_value_is_refused_by_its_name(helm: Helm, given: str, told: str) -> None:
     done = helm.run("template", "polyarch", str(CHART), *LOCAL, "--set", given)
     assert done.returncode != 0
     assert told in done.stderr
 
 
-def test_in_010_an_older_kubernetes_is_refused(helm: Helm) -> None:
+@pytest.mark.req("IN-010")
+def test_an_older_kubernetes_is_refused(helm: Helm) -> None:
     done = helm.run("template", "polyarch", str(CHART), "--kube-version", "1.29.0")
     assert "1.30" in done.stderr
 
 
-def test_in_010_definitions_come_with_it_or_as_templates_that_are_kept(helm: Helm) -> None:
+@pytest.mark.req("IN-010")
+def test_definitions_come_with_it_or_as_templates_that_are_kept(helm: Helm) -> None:
     plain = {each["metadata"]["name"]: each for each in helm.rendered("--include-crds") if is_definition(each)}
     everything = documents(ChartValues(components=get_args(ComponentName)))
     assert plain == {each["metadata"]["name"]: each for each in everything if is_definition(each)}
@@ -174,12 +180,14 @@ def is_definition(document: Document) -> bool:
     return bool(document["kind"] == "CustomResourceDefinition")
 
 
-def test_in_010_it_has_no_hooks(helm: Helm) -> None:
+@pytest.mark.req("IN-010")
+def test_it_has_no_hooks(helm: Helm) -> None:
     rendered = helm.rendered("--values", str(FILES["everything"]))
     assert not [each for each in rendered if "helm.sh/hook" in (each["metadata"].get("annotations") or {})]
 
 
-def test_in_010_it_has_the_version_and_the_dashboards_of_polyarch(helm: Helm) -> None:
+@pytest.mark.req("IN-010")
+def test_it_has_the_version_and_the_dashboards_of_polyarch(helm: Helm) -> None:
     chart = yaml.safe_load(helm("show", "chart", str(CHART)))
     assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
     found = [each for each in helm.rendered("--set", "dashboards.enabled=true") if is_dashboard(each)]
@@ -187,8 +195,9 @@ def test_in_010_it_has_the_version_and_the_dashboards_of_polyarch(helm: Helm) ->
     assert comparable(found) == comparable(expected)
 
 
-def test_in_010_component_taints_is_its_object_and_nothing_else(helm: Helm) -> None:
-    """IN-010: as `polyarch install --component taints`; all else is the operator's to make."""
+@pytest.mark.req("IN-010")
+def test_component_taints_is_its_object_and_nothing_else(helm: Helm) -> None:
+    """As `polyarch install --component taints`; all else is the operator's to make."""
     rendered = helm.rendered("--set", "components={taints}", "--set", "taints.configuration.mode=both")
     made = [each for each in rendered if each["kind"] in {"ArchitectureTaints", "ClusterPodPlacementConfig"}]
     assert [(each["kind"], each["metadata"]["name"], each["spec"]) for each in made] == [
@@ -196,8 +205,9 @@ def test_in_010_component_taints_is_its_object_and_nothing_else(helm: Helm) -> N
     ]
 
 
-def test_bd_002_component_builds_brings_its_definitions_rights_and_the_flags(helm: Helm) -> None:
-    """BD-002, BD-331: as `polyarch install --component builds`; the builder itself is the operator's to make."""
+@pytest.mark.req("BD-002", "BD-331")
+def test_component_builds_brings_its_definitions_rights_and_the_flags(helm: Helm) -> None:
+    """As `polyarch install --component builds`; the builder itself is the operator's to make."""
     chosen = ("--set", "components={builds}", "--set", "builds.maxActiveJobs=7")
     rendered = helm.rendered(*chosen)
     settings = ChartValues(components=("builds",), builds=Builds(max_active_jobs=7))
@@ -208,8 +218,9 @@ def test_bd_002_component_builds_brings_its_definitions_rights_and_the_flags(hel
     assert "imagebuild" not in str(helm.rendered(*templated))
 
 
-def test_bd_331_machine_os_images_bring_their_rights_where_they_are_wanted(helm: Helm) -> None:
-    """BD-331: with `auto` on OpenShift alone; without the component never."""
+@pytest.mark.req("BD-331")
+def test_machine_os_images_bring_their_rights_where_they_are_wanted(helm: Helm) -> None:
+    """With `auto` on OpenShift alone; without the component never."""
     cases: list[tuple[MachineOS, bool]] = [("on", False), ("auto", False), ("auto", True)]
     for mode, openshift in cases:
         builds = Builds(machine_os=mode, machine_os_namespace="machines")
@@ -222,8 +233,9 @@ def test_bd_331_machine_os_images_bring_their_rights_where_they_are_wanted(helm:
     assert "machineos" not in str(without)
 
 
-def test_in_010_no_120_component_numa_brings_its_definitions_rights_and_objects(helm: Helm) -> None:
-    """IN-010: as templates they are there with the component alone, as another operator may have its own."""
+@pytest.mark.req("IN-010", "NO-120")
+def test_component_numa_brings_its_definitions_rights_and_objects(helm: Helm) -> None:
+    """As templates they are there with the component alone, as another operator may have its own."""
     group = "nodetopology.openshift.io"
     served = ("--api-versions", f"multiarch.openshift.io/v1beta1,{group}/v1")
     templated = ("--set", "crds.enabled=true", "--skip-crds", *served)

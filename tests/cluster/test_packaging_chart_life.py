@@ -1,4 +1,4 @@
-"""A release of the chart from installation to removal, with Helm itself, on nodes that run its pods (IN-010)."""
+"""A release of the chart from installation to removal, with Helm itself, on nodes that run its pods."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -33,7 +33,8 @@ def helm(request: pytest.FixtureRequest, peer: Callable[[str], str], tmp_path: P
     return Helm(peer(request.param), tmp_path)
 
 
-async def test_in_010_a_release_is_installed_upgraded_rolled_back_and_leaves_nothing(
+@pytest.mark.req("IN-010")
+async def test_a_release_is_installed_upgraded_rolled_back_and_leaves_nothing(
     helm: Helm, cluster: Packaged, tmp_path: Path
 ) -> None:
     await cluster.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
@@ -79,7 +80,8 @@ async def test_in_010_a_release_is_installed_upgraded_rolled_back_and_leaves_not
     assert await cluster.left() == set()
 
 
-async def test_in_010_templated_definitions_come_first_and_are_kept(helm: Helm, cluster: Packaged) -> None:
+@pytest.mark.req("IN-010")
+async def test_templated_definitions_come_first_and_are_kept(helm: Helm, cluster: Packaged) -> None:
     """The first command defines the kinds, the second can create an object of them."""
     where = ("--namespace", NAMESPACE, "--kubeconfig", str(cluster.sandbox.kubeconfig))
     options = ("--create-namespace", "--skip-crds", "--set", "crds.enabled=true,operator.replicas=1", "--wait")

@@ -1,4 +1,4 @@
-"""The container image, built twice and run: one image for every role (IN-020, PL-855)."""
+"""The container image, built twice and run: one image for every role."""
 
 import asyncio
 import gzip
@@ -104,13 +104,15 @@ def documents(layout: Path) -> tuple[dict[str, Any], list[bytes]]:
     return manifest, [gzip.decompress((blobs / each["digest"][7:]).read_bytes()) for each in manifest["layers"]]
 
 
-def test_in_020_the_same_commit_and_base_make_the_same_image(builder: Builder, dist: Path) -> None:
+@pytest.mark.req("IN-020")
+def test_the_same_commit_and_base_make_the_same_image(builder: Builder, dist: Path) -> None:
     """Built again from nothing, it has the same digest: signatures and caches of it hold."""
     builder.polyarch("localhost/polyarch:again", dist)
     assert builder.pushed("localhost/polyarch:again", "again") == builder.pushed(NAME, "first")
 
 
-def test_in_020_it_is_small_and_has_neither_compiler_nor_installer(builder: Builder) -> None:
+@pytest.mark.req("IN-020")
+def test_it_is_small_and_has_neither_compiler_nor_installer(builder: Builder) -> None:
     builder.pushed(NAME, "layout")
     manifest, layers = documents(builder.folder / "layout")
     assert manifest["config"]["mediaType"].endswith("+json")
@@ -127,7 +129,8 @@ def test_in_020_it_is_small_and_has_neither_compiler_nor_installer(builder: Buil
     assert loose == []
 
 
-def test_in_020_it_says_what_it_is_and_runs_as_nobody_in_particular(builder: Builder) -> None:
+@pytest.mark.req("IN-020")
+def test_it_says_what_it_is_and_runs_as_nobody_in_particular(builder: Builder) -> None:
     image = builder.inspected(NAME)
     config = image["config"]
     assert config["User"] == "65532:65532"
@@ -139,7 +142,8 @@ def test_in_020_it_says_what_it_is_and_runs_as_nobody_in_particular(builder: Bui
     assert (labels["created"], image["created"][:19]) == ("2023-11-14T22:13:20Z", "2023-11-14T22:13:20")
 
 
-def test_pl_855_no_shell_and_no_root_is_needed(root: Path, volume: Path) -> None:
+@pytest.mark.req("PL-855")
+def test_no_shell_and_no_root_is_needed(root: Path, volume: Path) -> None:
     """Shells are taken out of the image, its root is read-only, and the user is the image's."""
     shells = [each for name in SHELLS for each in root.glob(f"**/bin/{name}") if each.exists()]
     kept = {each: each.stat().st_mode for each in shells if not each.is_symlink()}
@@ -159,7 +163,8 @@ def test_pl_855_no_shell_and_no_root_is_needed(root: Path, volume: Path) -> None
             each.chmod(mode)
 
 
-def test_in_020_its_root_cannot_be_written(root: Path, volume: Path) -> None:
+@pytest.mark.req("IN-020")
+def test_its_root_cannot_be_written(root: Path, volume: Path) -> None:
     """As it is run here; that polyarch starts all the same is what the other tests show."""
     program = "import os, pathlib; print(os.getuid()); pathlib.Path('/opt/polyarch/x').write_text('')"
     said = subprocess.run(
@@ -173,7 +178,8 @@ def test_in_020_its_root_cannot_be_written(root: Path, volume: Path) -> None:
     assert "Read-only file system" in said.stderr or "Permission denied" in said.stderr
 
 
-def test_in_020_nothing_is_compiled_when_it_starts(root: Path) -> None:
+@pytest.mark.req("IN-020")
+def test_nothing_is_compiled_when_it_starts(root: Path) -> None:
     """On a read-only root a missing .pyc costs every start again."""
     sources = list(root.glob("opt/polyarch/lib/python3*/site-packages/polyarch/**/*.py"))
     assert sources
@@ -183,7 +189,8 @@ def test_in_020_nothing_is_compiled_when_it_starts(root: Path) -> None:
         assert int.from_bytes(compiled.read_bytes()[4:8], "little") == 1
 
 
-async def test_in_020_a_role_of_the_image_places_pods(
+@pytest.mark.req("IN-020")
+async def test_a_role_of_the_image_places_pods(
     root: Path, volume: Path, sandbox: Sandbox, client: Client, sole_controller: None
 ) -> None:
     """With the rights of its ServiceAccount, at the real API server, which it reaches over this machine's network."""
@@ -207,7 +214,8 @@ async def test_in_020_a_role_of_the_image_places_pods(
             assert await polyarch.process.wait() == 0, (volume / "role.log").read_text()
 
 
-async def test_in_020_images_of_architectures_are_joined_by_polyarch_itself(
+@pytest.mark.req("IN-020")
+async def test_images_of_architectures_are_joined_by_polyarch_itself(
     builder: Builder, sandbox: Sandbox, tmp_path: Path
 ) -> None:
     """What the release does with the real ones: here that of this machine and one that stands for another."""

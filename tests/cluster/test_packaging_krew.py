@@ -1,4 +1,4 @@
-"""What krew installs, unpacked as krew does and called by a real kubectl (IN-013). krew itself is not there."""
+"""What krew installs, unpacked as krew does and called by a real kubectl. krew itself is not there."""
 
 import hashlib
 import os
@@ -70,14 +70,14 @@ def on_path(dist: Path) -> str:
     return f"{links}:{Path(sys.executable).parent}:/usr/bin:/bin"
 
 
-def test_in_013_kubectl_runs_the_plugin(on_path: str, peer: Callable[[str], str], tmp_path: Path) -> None:
+@pytest.mark.req("IN-013")
+def test_kubectl_runs_the_plugin(on_path: str, peer: Callable[[str], str], tmp_path: Path) -> None:
     done = run(peer("kubectl"), "polyarch", "--version", cwd=tmp_path, PATH=on_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{polyarch.__version__}\n", "")
 
 
-def test_in_013_kubectl_completes_its_words(
-    on_path: str, dist: Path, peer: Callable[[str], str], tmp_path: Path
-) -> None:
+@pytest.mark.req("IN-013")
+def test_kubectl_completes_its_words(on_path: str, dist: Path, peer: Callable[[str], str], tmp_path: Path) -> None:
     """Once the program that it prints is beside it, as the guide says."""
     kubectl = peer("kubectl")
     program = dist / "bin" / "kubectl_complete-polyarch"
@@ -89,9 +89,8 @@ def test_in_013_kubectl_completes_its_words(
     assert done.stdout.splitlines()[0].split("\t") == ["uninstall", "Remove polyarch from a cluster"]
 
 
-def test_in_013_the_plugin_lints_with_its_own_packages(
-    on_path: str, peer: Callable[[str], str], tmp_path: Path
-) -> None:
+@pytest.mark.req("IN-013")
+def test_the_plugin_lints_with_its_own_packages(on_path: str, peer: Callable[[str], str], tmp_path: Path) -> None:
     """Not with those that the Python on PATH may have: a broken one of the same name does not matter."""
     (tmp_path / "other" / "msgspec").mkdir(parents=True)
     (tmp_path / "other" / "msgspec" / "__init__.py").write_text("raise SystemExit('the wrong one')\n")
@@ -103,7 +102,8 @@ def test_in_013_the_plugin_lints_with_its_own_packages(
     assert "pod.yaml:5" in done.stdout
 
 
-def test_in_013_the_manifest_is_as_krew_wants_it(dist: Path) -> None:
+@pytest.mark.req("IN-013")
+def test_the_manifest_is_as_krew_wants_it(dist: Path) -> None:
     """The rules of krew's validation (internal/index/validation) and of its page on manifests."""
     document = yaml.safe_load((dist / "krew" / "polyarch.yaml").read_text())
     assert document["apiVersion"] == "krew.googlecontainertools.github.com/v1alpha2"
@@ -125,7 +125,8 @@ def test_in_013_the_manifest_is_as_krew_wants_it(dist: Path) -> None:
             assert opened.getmember(each["bin"]).mode == 0o755
 
 
-def test_in_013_the_same_files_make_the_same_archive(dist: Path, on_path: str, tmp_path: Path) -> None:
+@pytest.mark.req("IN-013")
+def test_the_same_files_make_the_same_archive(dist: Path, on_path: str, tmp_path: Path) -> None:
     """Packed again from a copy with other times and modes."""
     (archive,) = (dist / "krew").glob("*.tar.gz")
     copy = shutil.copytree(dist / "store", tmp_path / "copy", copy_function=shutil.copyfile)
@@ -135,7 +136,8 @@ def test_in_013_the_same_files_make_the_same_archive(dist: Path, on_path: str, t
     )
 
 
-def test_in_013_a_python_without_packages_is_told_which_there_are(dist: Path, on_path: str, tmp_path: Path) -> None:
+@pytest.mark.req("IN-013")
+def test_a_python_without_packages_is_told_which_there_are(dist: Path, on_path: str, tmp_path: Path) -> None:
     """As with a python3 that is too old and no other one on PATH."""
     plugin = tmp_path / "plugin"
     (plugin / "packages" / "python3.8").mkdir(parents=True)
@@ -146,7 +148,8 @@ def test_in_013_a_python_without_packages_is_told_which_there_are(dist: Path, on
     assert done.stderr.startswith(f"kubectl-polyarch: needs Python 3.8 to 3.9 on PATH, and python3 is {PYTHON} (")
 
 
-def test_in_013_a_newer_python_on_path_takes_over(dist: Path, on_path: str, tmp_path: Path) -> None:
+@pytest.mark.req("IN-013")
+def test_a_newer_python_on_path_takes_over(dist: Path, on_path: str, tmp_path: Path) -> None:
     plugin = tmp_path / "plugin"
     (plugin / "packages" / "python3.99").mkdir(parents=True)
     shutil.copy(dist / "store" / "kubectl-polyarch", plugin)

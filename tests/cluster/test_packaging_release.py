@@ -1,4 +1,4 @@
-"""The workflows: linted, and every step that needs no secret and no service of others run as it stands (IN-021)."""
+"""The workflows: linted, and every step that needs no secret and no service of others run as it stands."""
 
 import json
 import os
@@ -60,13 +60,15 @@ def run(*command: str | Path, cwd: Path, **environment: str) -> subprocess.Compl
     )
 
 
-def test_in_021_actionlint_finds_nothing(peer: Callable[[str], str]) -> None:
+@pytest.mark.req("IN-021")
+def test_actionlint_finds_nothing(peer: Callable[[str], str]) -> None:
     done = run(peer("actionlint"), "-no-color", *sorted(WORKFLOWS.glob("*.yml")), cwd=ROOT)
     assert (done.returncode, done.stdout) == (0, "")
 
 
+@pytest.mark.req("IN-021")
 @pytest.mark.parametrize("name", ["ci", "release"])
-def test_in_021_a_job_may_do_what_it_says_and_no_more(name: str) -> None:
+def test_a_job_may_do_what_it_says_and_no_more(name: str) -> None:
     """No permission by default; actions by commit, but for two whose commit is not known for certain."""
     document = workflow(name)
     assert document["permissions"] == {}
@@ -78,7 +80,8 @@ def test_in_021_a_job_may_do_what_it_says_and_no_more(name: str) -> None:
     assert not any("${{" in step.get("run", "") for step in steps(name)), "values reach a shell as variables only"
 
 
-def test_in_021_every_test_is_run_before_a_release() -> None:
+@pytest.mark.req("IN-021")
+def test_every_test_is_run_before_a_release() -> None:
     """`make test` on each push, `make long` every night; a release waits for both."""
     ci, release = workflow("ci"), workflow("release")
     assert [step["run"] for step in steps("ci") if "run" in step] == [".ci/run", "make long"]
@@ -89,12 +92,14 @@ def test_in_021_every_test_is_run_before_a_release() -> None:
     assert "test" in release["jobs"]["image"]["needs"]
 
 
-def test_in_021_a_step_that_no_test_runs_is_still_there() -> None:
+@pytest.mark.req("IN-021")
+def test_a_step_that_no_test_runs_is_still_there() -> None:
     named = {(name, step["name"]) for name in ("ci", "release") for step in steps(name) if "run" in step}
     assert NOT_HERE.keys() <= named
 
 
-def test_in_021_every_other_step_is_run_as_it_stands(peer: Callable[[str], str], tmp_path: Path) -> None:
+@pytest.mark.req("IN-021")
+def test_every_other_step_is_run_as_it_stands(peer: Callable[[str], str], tmp_path: Path) -> None:
     """In a copy that is as the commit of a release is: with its section in the changelog."""
     tree, programs = tmp_path / "polyarch", tmp_path / "bin"
     leave = shutil.ignore_patterns(".git", ".venv", "dist", "__pycache__", ".*_cache", ".hypothesis")

@@ -1,4 +1,4 @@
-"""What PyPI gets, installed as a user does: in an empty environment, with hashes, without a compiler (IN-014)."""
+"""What PyPI gets, installed as a user does: in an empty environment, with hashes, without a compiler."""
 
 import hashlib
 import os
@@ -88,14 +88,16 @@ def installed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return programs
 
 
-def test_in_014_the_same_source_makes_the_same_bytes(source: Path, tmp_path: Path) -> None:
+@pytest.mark.req("IN-014")
+def test_the_same_source_makes_the_same_bytes(source: Path, tmp_path: Path) -> None:
     """Whenever and wherever it is built: times of files, folders and the clock leave no trace."""
     again = copied(tmp_path / "elsewhere")
     assert built(again) == built(source)
     assert built(again, at="1600000000").keys() == built(source).keys()
 
 
-def test_in_014_the_wheel_can_be_built_from_the_source_distribution(source: Path, tmp_path: Path) -> None:
+@pytest.mark.req("IN-014")
+def test_the_wheel_can_be_built_from_the_source_distribution(source: Path, tmp_path: Path) -> None:
     (archive,) = (source / "dist").glob("polyarch-*.tar.gz")
     with tarfile.open(archive) as opened:
         opened.extraction_filter = getattr(tarfile, "data_filter", None)  # Python before 3.11.4 has none
@@ -105,7 +107,8 @@ def test_in_014_the_wheel_can_be_built_from_the_source_distribution(source: Path
     assert built(unpacked)[wheel.name] == hashlib.sha256(wheel.read_bytes()).hexdigest()
 
 
-def test_in_014_the_version_is_said(installed: Path, tmp_path: Path) -> None:
+@pytest.mark.req("IN-014")
+def test_the_version_is_said(installed: Path, tmp_path: Path) -> None:
     said = run(installed / "polyarch", "--version", cwd=tmp_path)
     assert (said.returncode, said.stderr) == (0, "")
     assert re.fullmatch(r"\d+\.\d+\.\d+\S*\n", said.stdout)
@@ -113,7 +116,8 @@ def test_in_014_the_version_is_said(installed: Path, tmp_path: Path) -> None:
     assert run(installed / "kubectl_complete-polyarch", "num", cwd=tmp_path).stdout.startswith("numa\t")
 
 
-def test_in_014_manifests_are_linted(installed: Path, tmp_path: Path) -> None:
+@pytest.mark.req("IN-014")
+def test_manifests_are_linted(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "pod.yaml").write_text(POD)
     (tmp_path / "platforms.yaml").write_text("quay.io/acme/web:2: [linux/amd64, linux/arm64]\n")
     known = ("--offline", "--platforms-file", "platforms.yaml")
@@ -123,7 +127,8 @@ def test_in_014_manifests_are_linted(installed: Path, tmp_path: Path) -> None:
     assert "s390x" in said.stdout
 
 
-def test_in_014_images_are_inspected_offline(installed: Path, tmp_path: Path) -> None:
+@pytest.mark.req("IN-014")
+def test_images_are_inspected_offline(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "platforms.yaml").write_text("quay.io/acme/web:2: [linux/amd64, linux/arm64]\n")
     known = ("--offline", "--platforms-file", "platforms.yaml")
     said = run(installed / "polyarch", "inspect", *known, "quay.io/acme/web:2", cwd=tmp_path)
@@ -132,7 +137,8 @@ def test_in_014_images_are_inspected_offline(installed: Path, tmp_path: Path) ->
     assert "linux/arm64" in said.stdout
 
 
-def test_in_014_every_role_can_be_started_from_it(installed: Path, tmp_path: Path) -> None:
+@pytest.mark.req("IN-014")
+def test_every_role_can_be_started_from_it(installed: Path, tmp_path: Path) -> None:
     """The image is made of this wheel: nothing that a role imports is missing."""
     said = run(installed / "polyarch", "run", "all", "--help", cwd=tmp_path)
     assert said.returncode == 0, said.stderr

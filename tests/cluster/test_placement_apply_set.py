@@ -107,7 +107,8 @@ def placement_objects(namespace: str, suffix: str) -> list[dict[str, Any]]:
     return [each for each in documents if each["metadata"].get("namespace", namespace) == namespace]
 
 
-async def test_pl_500_placements_objects_are_kept_without_a_request(sandbox: Sandbox, namespace: str) -> None:
+@pytest.mark.req("PL-500")
+async def test_placements_objects_are_kept_without_a_request(sandbox: Sandbox, namespace: str) -> None:
     suffix, requests = f"-{secrets.token_hex(4)}", Requests()
     desired, kinds = placement_objects(namespace, suffix), kinds_in(namespace)
     part = f"{names.OPERAND}{suffix}"
@@ -235,9 +236,8 @@ async def seen(kept: ApplySet, ref: Ref, version: str) -> None:
     await until(is_so)
 
 
-async def test_pl_501_whatever_somebody_changes_of_what_is_ours_alone_is_put_right(
-    sandbox: Sandbox, namespace: str
-) -> None:
+@pytest.mark.req("PL-501")
+async def test_whatever_somebody_changes_of_what_is_ours_alone_is_put_right(sandbox: Sandbox, namespace: str) -> None:
     """The items of lists whose keys were changed, too, which server-side apply alone leaves beside ours."""
     suffix = f"-{secrets.token_hex(4)}"
     desired = placement_objects(namespace, suffix)
@@ -279,7 +279,8 @@ def essence(document: dict[str, Any]) -> Any:
     return said
 
 
-async def test_pl_501_what_others_may_add_stays(sandbox: Sandbox, namespace: str) -> None:
+@pytest.mark.req("PL-501")
+async def test_what_others_may_add_stays(sandbox: Sandbox, namespace: str) -> None:
     """Restarts by ``kubectl rollout restart``, labels, tolerations, pull secrets that OpenShift gives an account."""
     suffix = f"-{secrets.token_hex(4)}"
     desired = placement_objects(namespace, suffix)
@@ -303,9 +304,8 @@ async def test_pl_501_what_others_may_add_stays(sandbox: Sandbox, namespace: str
             pass
 
 
-async def test_pl_501_what_cannot_be_changed_back_is_made_again_but_never_a_secret(
-    sandbox: Sandbox, namespace: str
-) -> None:
+@pytest.mark.req("PL-501")
+async def test_what_cannot_be_changed_back_is_made_again_but_never_a_secret(sandbox: Sandbox, namespace: str) -> None:
     part = f"part-{secrets.token_hex(4)}"
     desired = [
         {"apiVersion": "v1", "kind": kind, "metadata": {"name": "kept", "namespace": namespace}, "data": {"a": "MQ=="}}
@@ -331,7 +331,8 @@ async def test_pl_501_what_cannot_be_changed_back_is_made_again_but_never_a_secr
         assert (await client.get(SECRETS, "kept", namespace=namespace))["metadata"]["uid"] == uids[SECRETS]
 
 
-async def test_pl_501_an_object_that_would_be_refused_as_a_new_one_too_is_never_deleted(
+@pytest.mark.req("PL-501")
+async def test_an_object_that_would_be_refused_as_a_new_one_too_is_never_deleted(
     sandbox: Sandbox, namespace: str
 ) -> None:
     part = f"part-{secrets.token_hex(4)}"
@@ -349,8 +350,9 @@ async def test_pl_501_an_object_that_would_be_refused_as_a_new_one_too_is_never_
         assert (await client.get(SERVICES, "kept", namespace=namespace))["spec"]["ports"][0]["port"] == 8080
 
 
+@pytest.mark.req("PL-501")
 @pytest.mark.parametrize("operations", [["UPDATE"], ["CREATE", "UPDATE"]], ids=["changes only", "that name at all"])
-async def test_pl_501_what_a_policy_of_the_cluster_forbids_is_left_and_never_deleted(
+async def test_what_a_policy_of_the_cluster_forbids_is_left_and_never_deleted(
     sandbox: Sandbox, namespace: str, operations: list[str]
 ) -> None:
     """Policies answer with 422 as validation does: a freeze of changes must not cost the object its life."""
@@ -407,7 +409,8 @@ async def test_pl_501_what_a_policy_of_the_cluster_forbids_is_left_and_never_del
                 await client.delete(kind, name)
 
 
-async def test_kr_051_what_a_policy_of_the_cluster_puts_into_an_object_stays_and_is_not_fought(
+@pytest.mark.req("KR-051")
+async def test_what_a_policy_of_the_cluster_puts_into_an_object_stays_and_is_not_fought(
     sandbox: Sandbox, namespace: str
 ) -> None:
     """By the API server's own MutatingAdmissionPolicies: a variable in every Deployment of a namespace."""

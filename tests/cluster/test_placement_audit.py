@@ -1,4 +1,4 @@
-"""Audit mode, explain and metrics against a real cluster (PL-130, PL-700 to PL-703, PL-730)."""
+"""Audit mode, explain and metrics against a real cluster."""
 
 import asyncio
 import base64
@@ -40,8 +40,9 @@ async def cluster(placed_sandbox: Sandbox) -> AsyncIterator[PlacementCluster]:
 # -- audit mode --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("PL-130")
 async def test_audited_pods_are_stored_unchanged_but_for_one_annotation(cluster):
-    """PL-130: no label, no gate, no affinity, and no request."""
+    """No label, no gate, no affinity, and no request."""
     await cluster.seed({"quay.io/audit/web:1": ["linux/s390x"]})
     async with cluster.namespace("audit") as namespace:
 
@@ -63,8 +64,9 @@ async def test_audited_pods_are_stored_unchanged_but_for_one_annotation(cluster)
         assert await cluster.requests(namespace) == []
 
 
+@pytest.mark.req("PL-130")
 async def test_audited_pods_with_unknown_images_say_so_and_are_looked_up(cluster):
-    """PL-130: the second pod is judged by what the first one caused to be read."""
+    """The second pod is judged by what the first one caused to be read."""
     await cluster.seed({"quay.io/audit/cold:1": {"platforms": ["linux/arm64"], "delay": 300}})
     async with cluster.namespace("audit") as namespace:
         first = await cluster.create(pod("quay.io/audit/cold:1", name="first"), namespace)
@@ -77,8 +79,8 @@ async def test_audited_pods_with_unknown_images_say_so_and_are_looked_up(cluster
         await until(known)
 
 
+@pytest.mark.req("PL-042", "PL-044")
 async def test_a_change_of_namespace_labels_takes_effect_without_a_restart(cluster):
-    """PL-044, PL-042."""
     await cluster.seed({"quay.io/audit/labels:1": ["linux/arm64"]})
     async with cluster.namespace("audit") as namespace:
 
@@ -102,8 +104,9 @@ async def explain(cluster: PlacementCluster, capsys: Any, *arguments: str) -> tu
     return code, json.loads(capsys.readouterr().out)["pods"][0]
 
 
+@pytest.mark.req("PL-730")
 async def test_explain_prints_what_was_decided_and_what_would_be_now(cluster, capsys):
-    """PL-730: 0 while they agree, 1 once the image's platforms have changed."""
+    """0 while they agree, 1 once the image's platforms have changed."""
     await cluster.seed({"quay.io/explain/web:1": ["linux/amd64", "linux/arm64"]})
     async with cluster.namespace("gated") as namespace:
         await cluster.create(pod("quay.io/explain/web:1"), namespace)
@@ -121,8 +124,9 @@ async def test_explain_prints_what_was_decided_and_what_would_be_now(cluster, ca
         assert (await cluster.get(namespace, "app"))["metadata"]["annotations"][names.DECISION_ANNOTATION]
 
 
+@pytest.mark.req("PL-730")
 async def test_explain_says_what_holds_a_pod(cluster, capsys):
-    """PL-730: what it waits for and until when."""
+    """What it waits for and until when."""
     async with cluster.namespace("hold") as namespace:
         await cluster.create(pod("quay.io/explain/missing:1"), namespace)
         await cluster.labelled(namespace, "app", names.IMAGE_INSPECT_ERROR_COUNT_LABEL, "5", seconds=30)
@@ -132,15 +136,16 @@ async def test_explain_says_what_holds_a_pod(cluster, capsys):
         assert entry["next"]["images"] == ["quay.io/explain/missing:1"]
 
 
+@pytest.mark.req("PL-730", "PL-751")
 async def test_explain_names_a_pod_that_is_not_there(cluster, capsys):
-    """PL-730, PL-751: exit code 3 and the next action."""
+    """Exit code 3 and the next action."""
     given = ["explain", "nobody", "--kubeconfig", str(cluster.sandbox.kubeconfig)]
     assert await asyncio.to_thread(main, given) == 3
     assert "no pod 'nobody' in namespace 'default'" in capsys.readouterr().err
 
 
+@pytest.mark.req("PL-420", "PL-730")
 async def test_explain_uses_the_pull_secrets_of_the_pod(cluster, capsys):
-    """PL-730, PL-420."""
     image = "registry.example.com/explain/private:1"
     await cluster.seed({image: {"platforms": ["linux/arm64"], "private": True, "users": {"a": "b"}}})
     async with cluster.namespace("gated") as namespace:
@@ -218,8 +223,9 @@ class Scraper:
             await client.delete(CLUSTER_ROLES, name)
 
 
+@pytest.mark.req("PL-700", "PL-701", "PL-702")
 async def test_the_leader_exports_what_dashboards_know(cluster):
-    """PL-700, PL-701, PL-702: the gauge of gated pods returns once the last gate is removed."""
+    """The gauge of gated pods returns once the last gate is removed."""
     scraper = await Scraper.of(cluster)
     await cluster.seed({"quay.io/metrics/web:1": ["linux/amd64"]})
     async with cluster.namespace("gated") as namespace, scraper.account(namespace) as token:
@@ -236,9 +242,10 @@ async def test_the_leader_exports_what_dashboards_know(cluster):
             assert sample(body, name) >= 0
 
 
+@pytest.mark.req("PL-701", "PL-703")
 @pytest.mark.parametrize("role", [names.WEBHOOK, names.CONTROLLER, names.OPERATOR])
 async def test_metrics_are_for_whom_the_api_server_allows(cluster, role):
-    """PL-703: HTTPS, TokenReview and SubjectAccessReview with the rights of the role itself."""
+    """HTTPS, TokenReview and SubjectAccessReview with the rights of the role itself."""
     scraper = await Scraper.of(cluster)
     assert (await scraper.scrape(role))[0] == 401
     async with (
@@ -251,7 +258,7 @@ async def test_metrics_are_for_whom_the_api_server_allows(cluster, role):
         assert status == 200
         if role == names.WEBHOOK:
             assert sample(body, "mto_ppo_wh_pods_processed_total") > 0
-            assert sample(body, "mto_ppo_pods_gated") == 0, "PL-701: the leader alone counts gated pods"
+            assert sample(body, "mto_ppo_pods_gated") == 0, "the leader alone counts gated pods"
 
 
 def sample(body: str, name: str) -> float:
@@ -260,7 +267,8 @@ def sample(body: str, name: str) -> float:
     return float(line.split()[1])
 
 
+@pytest.mark.req("PL-040")
 def test_the_policy_of_these_tests_has_a_case_for_each_override():
-    """PL-040: the labels by which tests choose are those of the policy that is applied."""
+    """The labels by which tests choose are those of the policy that is applied."""
     cases = {each["namespaceSelector"]["matchLabels"][CASE] for each in POLICY["spec"]["overrides"]}
     assert {"gated", "audit", "hold", "fallback", "release", "strict", "full", "cold"} == cases

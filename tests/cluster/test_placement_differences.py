@@ -1,4 +1,4 @@
-"""Where polyarch differs from the Multiarch Tuning Operator, as `docs/guide/migration.md` states it (PL-901, PL-902).
+"""Where polyarch differs from the Multiarch Tuning Operator, as `docs/guide/migration.md` states it.
 
 Each row of the page's table is shown here on a cluster with polyarch; a row without a case fails, and so does a case
 without a row.
@@ -138,16 +138,19 @@ def rows() -> list[str]:
     return re.findall(r"^\| (?!\|)(.+?) \|", table, re.MULTILINE)
 
 
+@pytest.mark.req("PL-902")
 @pytest.mark.parametrize("difference", rows())
-async def test_pl_902_the_page_states_what_polyarch_does(difference: str, cluster: PlacementCluster) -> None:
+async def test_the_page_states_what_polyarch_does(difference: str, cluster: PlacementCluster) -> None:
     await CASES[difference](cluster)
 
 
-def test_pl_902_every_known_difference_is_stated() -> None:
+@pytest.mark.req("PL-902")
+def test_every_known_difference_is_stated() -> None:
     assert sorted(rows()) == sorted(CASES)
 
 
-async def test_pl_901_nothing_else_has_to_be_installed_and_little_is_granted(cluster: PlacementCluster) -> None:
+@pytest.mark.req("PL-901")
+async def test_nothing_else_has_to_be_installed_and_little_is_granted(cluster: PlacementCluster) -> None:
     """What an admin sees of it in the cluster: certificates of its own, budgets, network policies and limits; no files
     of the node, and no role of a pod that may list secrets."""
     client, home = cluster.client, DEFAULT_NAMESPACE

@@ -1,4 +1,4 @@
-"""Facts of Kubernetes that placement stands on, each asked of a real API server (PL-005).
+"""Facts of Kubernetes that placement stands on, each asked of a real API server.
 
 If a Kubernetes release changes one of them, the rules of placement have to be thought through again.
 """
@@ -87,8 +87,8 @@ GATES = "/spec/schedulingGates"
 EXPRESSIONS = f"{TERMS}/0/matchExpressions"
 
 
-async def test_pl_005_after_creation_gates_can_only_be_removed(pods: Pods) -> None:
-    """PL-005."""
+@pytest.mark.req("PL-005")
+async def test_after_creation_gates_can_only_be_removed(pods: Pods) -> None:
     await pods.create(pod("gated", gates=["example.com/a", "example.com/b"]))
     await pods.create(pod("free"))
     assert "schedulingGates" in await pods.refused("gated", add(f"{GATES}/-", {"name": "example.com/c"}))
@@ -97,8 +97,8 @@ async def test_pl_005_after_creation_gates_can_only_be_removed(pods: Pods) -> No
     assert after["spec"]["schedulingGates"] == [{"name": "example.com/b"}]
 
 
-async def test_pl_005_on_a_gated_pod_an_absent_required_may_be_set(pods: Pods) -> None:
-    """PL-005."""
+@pytest.mark.req("PL-005")
+async def test_on_a_gated_pod_an_absent_required_may_be_set(pods: Pods) -> None:
     await pods.create(pod("p", gates=["example.com/a"]))
     selector = {"nodeSelectorTerms": [ZONE, {"matchExpressions": [ARCH]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": selector}}
@@ -106,6 +106,7 @@ async def test_pl_005_on_a_gated_pod_an_absent_required_may_be_set(pods: Pods) -
     assert after["spec"]["affinity"] == affinity
 
 
+@pytest.mark.req("PL-005")
 @pytest.mark.parametrize(
     "operation",
     [
@@ -118,29 +119,29 @@ async def test_pl_005_on_a_gated_pod_an_absent_required_may_be_set(pods: Pods) -
     ],
     ids=["another term", "a term less", "at the front", "an expression less", "other values", "no required"],
 )
-async def test_pl_005_on_a_gated_pod_terms_stay_and_only_grow_at_their_end(pods: Pods, operation: Operation) -> None:
-    """PL-005."""
+async def test_on_a_gated_pod_terms_stay_and_only_grow_at_their_end(pods: Pods, operation: Operation) -> None:
     await pods.create(pod("p", terms=[ZONE, ZONE], gates=["example.com/a"]))
     assert "nodeSelectorTerms" in await pods.refused("p", operation) or operation.path == REQUIRED
 
 
-async def test_pl_005_on_a_gated_pod_an_expression_may_be_added_at_the_end(pods: Pods) -> None:
-    """PL-005."""
+@pytest.mark.req("PL-005")
+async def test_on_a_gated_pod_an_expression_may_be_added_at_the_end(pods: Pods) -> None:
     await pods.create(pod("p", terms=[ZONE], gates=["example.com/a"]))
     after = await pods.patch("p", add(f"{EXPRESSIONS}/-", ARCH))
     affinity = after["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     assert affinity["nodeSelectorTerms"][0]["matchExpressions"] == [expression("zone", "a"), ARCH]
 
 
-async def test_pl_005_on_a_gated_pod_an_empty_term_must_stay_empty(pods: Pods) -> None:
-    """PL-005, PL-900 row 2: hence an empty term is left alone."""
+@pytest.mark.req("PL-005", "PL-900")
+async def test_on_a_gated_pod_an_empty_term_must_stay_empty(pods: Pods) -> None:
+    """Hence an empty term is left alone."""
     await pods.create(pod("p", terms=[{}, ZONE], gates=["example.com/a"]))
     assert "nodeSelectorTerms" in await pods.refused("p", add(EXPRESSIONS, [ARCH]))
     await pods.patch("p", add(f"{TERMS}/1/matchExpressions/-", ARCH))
 
 
-async def test_pl_005_on_a_gated_pod_preferred_is_free(pods: Pods) -> None:
-    """PL-005."""
+@pytest.mark.req("PL-005")
+async def test_on_a_gated_pod_preferred_is_free(pods: Pods) -> None:
     await pods.create(pod("p", terms=[ZONE], gates=["example.com/a"]))
     term = {"weight": 5, "preference": ZONE}
     await pods.patch("p", add(PREFERRED, [term, term]))
@@ -149,15 +150,16 @@ async def test_pl_005_on_a_gated_pod_preferred_is_free(pods: Pods) -> None:
     assert "preferredDuringSchedulingIgnoredDuringExecution" not in after["spec"]["affinity"]["nodeAffinity"]
 
 
-async def test_pl_005_on_an_ungated_pod_node_affinity_is_immutable(pods: Pods) -> None:
-    """PL-005."""
+@pytest.mark.req("PL-005")
+async def test_on_an_ungated_pod_node_affinity_is_immutable(pods: Pods) -> None:
     await pods.create(pod("p", terms=[ZONE]))
     assert await pods.refused("p", add(f"{EXPRESSIONS}/-", ARCH))
     assert await pods.refused("p", add(PREFERRED, [{"weight": 1, "preference": ZONE}]))
 
 
-async def test_pl_005_an_empty_term_matches_no_node(pods: Pods) -> None:
-    """PL-005: the same pod without it is bound."""
+@pytest.mark.req("PL-005")
+async def test_an_empty_term_matches_no_node(pods: Pods) -> None:
+    """The same pod without it is bound."""
     await pods.create(pod("empty", terms=[{}]))
     await pods.create(pod("free"))
     async with asyncio.timeout(BOUND_SECONDS):
@@ -169,8 +171,9 @@ async def test_pl_005_an_empty_term_matches_no_node(pods: Pods) -> None:
     assert not (await pods.get("empty"))["spec"].get("nodeName")
 
 
-async def test_pl_005_pl_304_a_failing_test_in_a_json_patch_is_http_422(pods: Pods) -> None:
-    """PL-005, PL-304: and nothing of the patch is written."""
+@pytest.mark.req("PL-005", "PL-304")
+async def test_a_failing_test_in_a_json_patch_is_http_422(pods: Pods) -> None:
+    """And nothing of the patch is written."""
     created = await pods.create(pod("p", gates=["example.com/a"]))
     label = add("/metadata/labels", {"x": "y"})
     await pods.refused("p", test("/metadata/uid", "another"), label)
@@ -248,10 +251,11 @@ async def two_webhooks(client: Client, namespace: str) -> AsyncIterator[Recorder
         await runner.cleanup()
 
 
-async def test_pl_005_a_pod_from_generate_name_has_no_name_at_admission_and_a_webhook_is_asked_twice_at_most(
+@pytest.mark.req("PL-005", "PL-114")
+async def test_a_pod_from_generate_name_has_no_name_at_admission_and_a_webhook_is_asked_twice_at_most(
     client: Client, namespace: str
 ) -> None:
-    """PL-005, PL-114: neither name nor uid; reinvocation happens, and once only although both keep changing the pod."""
+    """Neither name nor uid; reinvocation happens, and once only although both keep changing the pod."""
     document = pod("unused")
     document["metadata"] = {"generateName": "web-"}
     async with two_webhooks(client, namespace) as recorder:
@@ -279,6 +283,7 @@ def answer(*architectures: str) -> dict[str, Inspection]:
     }
 
 
+@pytest.mark.req("PL-221", "PL-303", "PL-304")
 @pytest.mark.usefixtures("sole_controller")
 @pytest.mark.parametrize(
     ("terms", "known", "progress"),
@@ -291,10 +296,10 @@ def answer(*architectures: str) -> dict[str, Inspection]:
     ],
     ids=["no terms", "several terms", "fields only", "no supported architecture", "released"],
 )
-async def test_pl_303_the_controllers_patch_is_taken_and_lifts_our_gate_alone(
+async def test_the_controllers_patch_is_taken_and_lifts_our_gate_alone(
     pods: Pods, terms: list[Json] | None, known: dict[str, Inspection], progress: LookupProgress
 ) -> None:
-    """PL-303, PL-221: also with preferences, in one write; the same patch again is a failed test (PL-304)."""
+    """Also with preferences, in one write; the same patch again is a failed test."""
     document = pod("p", terms=terms, gates=["example.com/first", names.GATE, "example.com/last"])
     stored = await pods.create(document)
     sources = (ScoringSource("ClusterPodPlacementConfig", (("arm64", 50),)),)

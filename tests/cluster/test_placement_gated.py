@@ -18,6 +18,8 @@ from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.operator import ACCOUNTS, GLOBAL_PULL_SECRET
 from polyarch.sandbox.state import NAMESPACE
 
+pytestmark = pytest.mark.req("RG-084")
+
 
 @pytest.fixture
 async def cluster(placed_sandbox: Sandbox) -> AsyncIterator[PlacementCluster]:
@@ -33,8 +35,9 @@ FOREIGN = {"name": "foreign.example/wait"}
 # -- one PATCH ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("PL-105", "PL-303", "PL-800", "PL-900")
 async def test_a_gated_pod_costs_one_patch_and_one_event(cluster):
-    """PL-303, PL-800, PL-105, PL-900 row 18: nothing is listed for it."""
+    """Nothing is listed for it."""
     await cluster.seed({"quay.io/gated/web:1": ["linux/arm64"]})
     async with cluster.namespace("gated") as namespace:
         created = await cluster.create(pod("quay.io/gated/web:1"), namespace)
@@ -52,8 +55,8 @@ async def test_a_gated_pod_costs_one_patch_and_one_event(cluster):
         assert [event["reason"] for event in await cluster.events(namespace, "app")] == ["ArchAwarePredicateSet"]
 
 
+@pytest.mark.req("PL-303", "PL-900")
 async def test_the_field_manager_is_polyarch_and_fields_that_we_do_not_know_survive(cluster):
-    """PL-303, PL-900 row 10."""
     await cluster.seed({"quay.io/gated/fields:1": ["linux/amd64"]})
     aliases = [{"ip": "192.0.2.1", "hostnames": ["a.example"]}]
     async with cluster.namespace("gated") as namespace:
@@ -69,8 +72,9 @@ async def test_the_field_manager_is_polyarch_and_fields_that_we_do_not_know_surv
         assert "polyarch" in managers
 
 
+@pytest.mark.req("PL-710", "PL-900")
 async def test_pods_of_one_name_prefix_get_their_events(cluster):
-    """PL-710, PL-900 row 7: also for pods from generateName, and with nobody polling for them."""
+    """Also for pods from generateName, and with nobody polling for them."""
     await cluster.seed({"quay.io/gated/late:1": {"platforms": ["linux/amd64"], "delay": 3000}})
     async with cluster.namespace("full") as namespace:
         created = await cluster.create(pod("quay.io/gated/late:1", name=""), namespace)
@@ -87,8 +91,8 @@ async def test_pods_of_one_name_prefix_get_their_events(cluster):
         assert [request for request in await cluster.requests(namespace) if request.startswith(("get", "list"))] == []
 
 
+@pytest.mark.req("PL-403", "PL-900")
 async def test_many_pods_of_a_cold_image_ask_the_registry_once(cluster, placed_sandbox):
-    """PL-403, PL-900 row 15."""
     await cluster.seed({"quay.io/gated/burst:1": {"platforms": ["linux/amd64"], "delay": 1000}})
     async with cluster.namespace("gated") as namespace:
         async with asyncio.TaskGroup() as tasks:
@@ -103,8 +107,8 @@ async def test_many_pods_of_a_cold_image_ask_the_registry_once(cluster, placed_s
         assert len(asked) <= 2, "the index once, and its only child once, to see whether it is a bundle"
 
 
+@pytest.mark.req("PL-310")
 async def test_a_pod_that_opts_out_while_it_is_gated_is_released_with_a_warning(cluster):
-    """PL-310."""
     async with cluster.namespace("hold") as namespace:
         await cluster.create(pod("quay.io/gated/never:1"), namespace)
         change = MergePatch({"metadata": {"annotations": {names.SKIP_ANNOTATION: "true"}}})
@@ -119,8 +123,9 @@ async def test_a_pod_that_opts_out_while_it_is_gated_is_released_with_a_warning(
         await until(told)
 
 
+@pytest.mark.req("PL-300")
 async def test_a_gate_without_our_label_is_found_within_a_minute(cluster):
-    """PL-300: the label is stripped by somebody; the next look finds the gate."""
+    """The label is stripped by somebody; the next look finds the gate."""
     async with cluster.namespace("hold") as namespace:
         await cluster.create(pod("quay.io/gated/stray:1"), namespace)
         strip = MergePatch({"metadata": {"labels": {names.SCHEDULING_GATE_LABEL: None}}})
@@ -130,8 +135,8 @@ async def test_a_gate_without_our_label_is_found_within_a_minute(cluster):
         assert architectures(placed) == ["s390x"]
 
 
+@pytest.mark.req("PL-216", "PL-245", "PL-900")
 async def test_images_without_a_common_platform_are_told(cluster):
-    """PL-216, PL-245, PL-900 row 4."""
     await cluster.seed({"quay.io/gated/one:1": ["linux/amd64"], "quay.io/gated/two:1": ["linux/arm64"]})
     async with cluster.namespace() as namespace:
         created = await cluster.create(pod("quay.io/gated/one:1", "quay.io/gated/two:1"), namespace)
@@ -147,8 +152,9 @@ async def test_images_without_a_common_platform_are_told(cluster):
         await until(told)
 
 
+@pytest.mark.req("PL-218")
 async def test_a_pod_for_which_there_is_no_node_is_told(cluster):
-    """PL-218: with nodeAware report the constraint stays what the images say, and an event says that no node has it."""
+    """With nodeAware report the constraint stays what the images say, and an event says that no node has it."""
     await cluster.seed({"quay.io/gated/riscv:1": ["linux/riscv64"]})
     async with cluster.namespace() as namespace:
         assert is_gated(await cluster.create(pod("quay.io/gated/riscv:1"), namespace))
@@ -160,8 +166,9 @@ async def test_a_pod_for_which_there_is_no_node_is_told(cluster):
         await until(told)
 
 
+@pytest.mark.req("PL-304", "PL-305")
 async def test_what_a_refusal_of_the_api_server_means(cluster):
-    """PL-304, PL-305: a failed test and a refused change are both HTTP 422, and must not be confused."""
+    """A failed test and a refused change are both HTTP 422, and must not be confused."""
     async with cluster.namespace("hold") as namespace:
         created = await cluster.create(pod("quay.io/gated/never:2"), namespace)
         metadata = created["metadata"]
@@ -184,8 +191,9 @@ async def test_what_a_refusal_of_the_api_server_means(cluster):
 # -- images that cannot be had -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("PL-330", "PL-332", "PL-335", "PL-800")
 async def test_an_image_that_does_not_exist_is_released_after_half_a_minute(cluster):
-    """PL-330, PL-332, PL-335, PL-800: 30–40 s, at most two PATCHes and three events."""
+    """30–40 s, at most two PATCHes and three events."""
     async with cluster.namespace() as namespace:
         started = time.monotonic()
         await cluster.create(pod("quay.io/gated/missing:1"), namespace)
@@ -204,8 +212,9 @@ async def test_an_image_that_does_not_exist_is_released_after_half_a_minute(clus
         assert "ArchAwareInspectionError" in reasons
 
 
+@pytest.mark.req("PL-230", "PL-334", "PL-900")
 async def test_a_held_pod_is_placed_when_its_image_appears(cluster):
-    """PL-334, PL-230, PL-900 row 21: held, told, and clean once the image is there."""
+    """Held, told, and clean once the image is there."""
     async with cluster.namespace("hold") as namespace:
         await cluster.create(pod("quay.io/gated/held:1"), namespace)
         held = await cluster.labelled(namespace, "app", names.IMAGE_INSPECT_ERROR_COUNT_LABEL, "5", seconds=30)
@@ -223,8 +232,8 @@ async def test_a_held_pod_is_placed_when_its_image_appears(cluster):
         assert names.IMAGE_INSPECT_ERROR_ANNOTATION not in placed["metadata"].get("annotations", {})
 
 
+@pytest.mark.req("PL-230", "PL-232")
 async def test_a_fallback_constrains_the_pod(cluster):
-    """PL-230, PL-232."""
     async with cluster.namespace("fallback") as namespace:
         await cluster.create(pod("quay.io/gated/missing:2"), namespace)
         released = await cluster.released(namespace, "app", seconds=30)
@@ -233,8 +242,8 @@ async def test_a_fallback_constrains_the_pod(cluster):
         assert decision(released)["reason"] == "FallbackSet"
 
 
+@pytest.mark.req("PL-230")
 async def test_what_is_known_constrains_when_the_rest_cannot_be_had(cluster):
-    """PL-230."""
     await cluster.seed({"quay.io/gated/known:1": ["linux/arm64"]})
     async with cluster.namespace("release") as namespace:
         await cluster.create(pod("quay.io/gated/known:1", "quay.io/gated/missing:3"), namespace)
@@ -243,8 +252,8 @@ async def test_what_is_known_constrains_when_the_rest_cannot_be_had(cluster):
         assert decision(released)["reason"] == "PartiallyConstrained"
 
 
+@pytest.mark.req("PL-750", "RG-015")
 async def test_an_invalid_reference_is_final_at_once_and_quoted(cluster):
-    """PL-750, RG-015."""
     async with cluster.namespace() as namespace:
         await cluster.create(pod("quay.io/Gated/Upper:1"), namespace)
         await cluster.released(namespace, "app")
@@ -261,6 +270,7 @@ async def test_an_invalid_reference_is_final_at_once_and_quoted(cluster):
 PRIVATE = {"platforms": ["linux/arm64"], "private": True, "users": {"alice": "wonderland"}}
 
 
+@pytest.mark.req("PL-420", "PL-421", "PL-900")
 @pytest.mark.parametrize(
     ("repository", "description", "entry"),
     [
@@ -271,7 +281,7 @@ PRIVATE = {"platforms": ["linux/arm64"], "private": True, "users": {"alice": "wo
     ids=["basic", "bearer", "identity token"],
 )
 async def test_private_images_are_read_with_the_pods_own_pull_secret(cluster, repository, description, entry):
-    """PL-420, PL-421, PL-900 row 12: one GET of the secret for all pods, no list, no watch."""
+    """One GET of the secret for all pods, no list, no watch."""
     image = f"registry.example.com/private/{repository}:1"
     await cluster.seed({image: description})
     async with cluster.namespace("gated") as namespace:
@@ -286,12 +296,13 @@ async def test_private_images_are_read_with_the_pods_own_pull_secret(cluster, re
 
 
 def placed_host(cluster: PlacementCluster) -> str:
-    """The host that is asked: credentials are looked up for the place, not for the name (RG-084)."""
+    """The host that is asked: credentials are looked up for the place, not for the name."""
     return cluster.sandbox.registry.address
 
 
+@pytest.mark.req("PL-852", "RG-111")
 async def test_one_tenants_credentials_answer_no_other_tenant(cluster):
-    """PL-852, RG-111: known to one namespace, an image is not known to another."""
+    """Known to one namespace, an image is not known to another."""
     image = "registry.example.com/private/tenant:1"
     await cluster.seed({image: PRIVATE})
     async with cluster.namespace("gated") as mine, cluster.namespace("hold") as theirs:
@@ -305,8 +316,8 @@ async def test_one_tenants_credentials_answer_no_other_tenant(cluster):
         assert "auth" in failing["metadata"]["annotations"][names.IMAGE_INSPECT_ERROR_ANNOTATION]
 
 
+@pytest.mark.req("PL-333")
 async def test_a_secret_that_is_made_later_is_seen(cluster):
-    """PL-333."""
     image = "registry.example.com/private/later:1"
     await cluster.seed({image: PRIVATE})
     async with cluster.namespace() as namespace:
@@ -319,8 +330,9 @@ async def test_a_secret_that_is_made_later_is_seen(cluster):
         assert architectures(await cluster.released(namespace, "app", seconds=30)) == ["arm64"]
 
 
+@pytest.mark.req("PL-423", "PL-900")
 async def test_the_global_pull_secret_counts_while_it_exists(cluster):
-    """PL-423, PL-900 row 13: created, used by pods without secrets, deleted, gone."""
+    """Created, used by pods without secrets, deleted, gone."""
     images = [f"registry.example.com/global/app-{number}:1" for number in range(2)]
     await cluster.seed({image: {**PRIVATE, "users": {"cluster": "secret"}} for image in images})
     host = f"{placed_host(cluster)}/registry.example.com/global"
@@ -336,14 +348,15 @@ async def test_the_global_pull_secret_counts_while_it_exists(cluster):
         for image, name in ((images[1], "second"), (images[0], "again")):
             await cluster.create(pod(image, name=name), namespace)
             failing = await cluster.labelled(namespace, name, names.IMAGE_INSPECT_ERROR_COUNT_LABEL, "1")
-            assert is_gated(failing), "PL-423: what the deleted secret proved counts no more"
+            assert is_gated(failing), "what the deleted secret proved counts no more"
 
 
 # -- rights ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("PL-550")
 async def test_nothing_that_polyarch_asks_is_forbidden(cluster):
-    """PL-550: the roles run with the rights that the operator grants. When a policy needs one more, it is there in a
+    """The roles run with the rights that the operator grants. When a policy needs one more, it is there in a
     moment; no request of theirs stays refused for want of one."""
     await cluster.seed({"quay.io/gated/rights:1": ["linux/amd64"]})
     async with cluster.namespace("gated") as namespace:
@@ -361,8 +374,9 @@ async def test_nothing_that_polyarch_asks_is_forbidden(cluster):
     assert [request for request, decided in last.items() if decided == "forbid"] == []
 
 
+@pytest.mark.req("PL-550")
 async def test_no_right_is_granted_that_nobody_uses(cluster):
-    """PL-550: each rule of each role is used by it; but for reviews of scrapers, which need a certificate to serve."""
+    """Each rule of each role is used by it; but for reviews of scrapers, which need a certificate to serve."""
     await cluster.seed({"registry.example.com/rights/app:1": PRIVATE})
     async with cluster.namespace() as mine, cluster.namespace("gated") as theirs:
         for namespace in (mine, theirs):
@@ -398,8 +412,9 @@ async def test_no_right_is_granted_that_nobody_uses(cluster):
     assert {each for each in unused if each[1] not in ("authentication.k8s.io", "authorization.k8s.io")} == set()
 
 
+@pytest.mark.req("PL-550", "PL-800")
 async def test_pods_are_only_ever_patched(cluster):
-    """PL-800, PL-550: webhook and controller never PUT, DELETE or GET pods, and list all pods only from the cache."""
+    """Webhook and controller never PUT, DELETE or GET pods, and list all pods only from the cache."""
     await asyncio.sleep(1.5)
     verbs = {
         event["verb"]

@@ -1,4 +1,4 @@
-"""Images of every shape, read from a real registry, as placement understands them (PL-400, PL-401, PL-210)."""
+"""Images of every shape, read from a real registry, as placement understands them."""
 
 from collections.abc import AsyncIterator
 
@@ -21,6 +21,7 @@ async def cluster(placed_sandbox: Sandbox) -> AsyncIterator[PlacementCluster]:
         yield cluster
 
 
+@pytest.mark.req("PL-306", "PL-400", "PL-900")
 @pytest.mark.parametrize(
     ("name", "description", "expected"),
     [
@@ -41,7 +42,7 @@ async def cluster(placed_sandbox: Sandbox) -> AsyncIterator[PlacementCluster]:
     ],
 )
 async def test_what_an_image_says_is_what_the_pod_is_limited_to(cluster, name, description, expected):
-    """PL-400, PL-306, PL-900 rows 1 and 16: no shape crashes or blocks, and nothing is guessed."""
+    """No shape crashes or blocks, and nothing is guessed."""
     image = f"quay.io/shapes/{name}:1"
     await cluster.seed({image: description})
     async with cluster.namespace("gated") as namespace:
@@ -51,8 +52,9 @@ async def test_what_an_image_says_is_what_the_pod_is_limited_to(cluster, name, d
         assert decision(placed)["reason"] == ("ArchitecturesSet" if expected else "AllImagesNeutral")
 
 
+@pytest.mark.req("PL-116", "PL-400")
 async def test_tag_and_digest_the_digest_decides(cluster):
-    """PL-400, PL-116: also when the tag has moved; the digest decided upon is in the annotation."""
+    """Also when the tag has moved; the digest decided upon is in the annotation."""
     first = (await cluster.sandbox.registry.seed({"quay.io/shapes/moved:1": ["linux/amd64"]}))[0]
     await cluster.seed({"quay.io/shapes/moved:1": ["linux/s390x"]})
     by_digest = f"quay.io/shapes/moved:1@{first.digest}"
@@ -65,8 +67,9 @@ async def test_tag_and_digest_the_digest_decides(cluster):
         assert architectures(await cluster.released(namespace, "tag")) == ["s390x"]
 
 
+@pytest.mark.req("PL-112", "PL-116", "PL-404")
 async def test_a_moved_tag_is_seen_where_the_policy_is_always(cluster):
-    """PL-116, PL-112, PL-404: checked during the admission, whatever was known before."""
+    """Checked during the admission, whatever was known before."""
     await cluster.seed({"quay.io/shapes/always:1": ["linux/amd64"]})
     document = pod("quay.io/shapes/always:1")
     document["spec"]["containers"][0]["imagePullPolicy"] = "Always"
@@ -78,8 +81,9 @@ async def test_a_moved_tag_is_seen_where_the_policy_is_always(cluster):
         assert decision(created)["by"] == "admission"
 
 
+@pytest.mark.req("PL-115")
 async def test_a_gated_pod_is_decided_from_its_stored_spec(cluster):
-    """PL-115: the image is changed while the pod waits; nothing from admission is trusted."""
+    """The image is changed while the pod waits; nothing from admission is trusted."""
     await cluster.seed({"quay.io/shapes/corrected:2": ["linux/arm64"]})
     async with cluster.namespace("hold") as namespace:
         await cluster.create(pod("quay.io/shapes/corrected:1"), namespace)
@@ -92,8 +96,8 @@ async def test_a_gated_pod_is_decided_from_its_stored_spec(cluster):
         assert names.IMAGE_INSPECT_ERROR_LABEL not in labels(placed)
 
 
+@pytest.mark.req("PL-210")
 async def test_init_containers_and_sidecars_count(cluster):
-    """PL-210."""
     await cluster.seed({"quay.io/shapes/main:1": BOTH, "quay.io/shapes/init:1": ["linux/arm64", "linux/s390x"]})
     async with cluster.namespace("gated") as namespace:
         init = {
@@ -106,8 +110,8 @@ async def test_init_containers_and_sidecars_count(cluster):
         assert architectures(await cluster.released(namespace, "app")) == ["arm64"]
 
 
+@pytest.mark.req("PL-401")
 async def test_an_index_without_anything_to_run_is_no_error_but_impossible(cluster):
-    """PL-401."""
     await cluster.seed({"quay.io/shapes/nothing:1": {"platforms": ["darwin/arm64", "windows/amd64"]}})
     await cluster.seed({"quay.io/shapes/linux:1": ["linux/amd64"]})
     async with cluster.namespace("gated") as namespace:

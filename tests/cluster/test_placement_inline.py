@@ -1,4 +1,4 @@
-"""Pods placed at admission: by a real API server, with no request of polyarch's own (PL-100 to PL-119, PL-800)."""
+"""Pods placed at admission: by a real API server, with no request of polyarch's own."""
 
 import asyncio
 import json
@@ -17,6 +17,21 @@ from polyarch.kube.server import HttpServer
 from polyarch.objects import Pod
 from polyarch.placement import names
 from polyarch.sandbox.cluster import Sandbox
+
+pytestmark = pytest.mark.req(
+    "PL-100",
+    "PL-102",
+    "PL-103",
+    "PL-104",
+    "PL-105",
+    "PL-106",
+    "PL-107",
+    "PL-112",
+    "PL-115",
+    "PL-116",
+    "PL-117",
+    "PL-118",
+)
 
 
 @pytest.fixture
@@ -37,8 +52,9 @@ async def warm(cluster: PlacementCluster, namespace: str, image: str) -> None:
     await until(inline)
 
 
+@pytest.mark.req("PL-110", "PL-111", "PL-800")
 async def test_a_known_image_is_placed_at_admission_and_costs_no_request(cluster):
-    """PL-110, PL-111, PL-800: neither gate nor request; the pod then runs on a node that its image supports."""
+    """Neither gate nor request; the pod then runs on a node that its image supports."""
     await cluster.seed({"quay.io/inline/web:1": ["linux/arm64", "linux/s390x"]})
     async with cluster.namespace() as namespace:
         await warm(cluster, namespace, "quay.io/inline/web:1")
@@ -56,16 +72,17 @@ async def test_a_known_image_is_placed_at_admission_and_costs_no_request(cluster
         assert await cluster.events(namespace, "app") == []
 
 
+@pytest.mark.req("PL-113")
 async def test_a_cold_image_that_answers_within_the_budget_is_placed_at_admission_too(cluster):
-    """PL-113."""
     await cluster.seed({"quay.io/inline/quick:1": ["linux/ppc64le"]})
     async with cluster.namespace() as namespace:
         created = await cluster.create(pod("quay.io/inline/quick:1"), namespace)
         assert architectures(created) == ["ppc64le"]
 
 
+@pytest.mark.req("PL-113")
 async def test_an_image_that_misses_the_budget_is_gated_and_serves_the_next_pod(cluster):
-    """PL-113: what is late goes on in the background."""
+    """What is late goes on in the background."""
     await cluster.seed({"quay.io/inline/slow:1": {"platforms": ["linux/arm64"], "delay": 1500}})
     async with cluster.namespace() as namespace:
         first = await cluster.create(pod("quay.io/inline/slow:1", name="first"), namespace)
@@ -75,8 +92,9 @@ async def test_an_image_that_misses_the_budget_is_gated_and_serves_the_next_pod(
         assert not is_gated(await cluster.create(pod("quay.io/inline/slow:1", name="second"), namespace))
 
 
+@pytest.mark.req("PL-101", "PL-900")
 async def test_fields_that_we_do_not_know_survive(cluster):
-    """PL-101, PL-900 row 10: what polyarch's slim types leave out is stored as it was sent."""
+    """What polyarch's slim types leave out is stored as it was sent."""
     await cluster.seed({"quay.io/inline/fields:1": ["linux/amd64"]})
     spec: dict[str, Any] = {
         "hostAliases": [{"ip": "192.0.2.1", "hostnames": ["a.example"]}],
@@ -104,8 +122,9 @@ async def test_fields_that_we_do_not_know_survive(cluster):
         assert spec["volumes"][0] in created["spec"]["volumes"]
 
 
+@pytest.mark.req("PL-109")
 async def test_dry_runs_leave_nothing(cluster):
-    """PL-109: no pod, no request, no event; and other pods are placed meanwhile."""
+    """No pod, no request, no event; and other pods are placed meanwhile."""
     await cluster.seed({"quay.io/inline/dry:1": ["linux/amd64"]})
     async with cluster.namespace("gated") as namespace:
         async with asyncio.TaskGroup() as tasks:
@@ -120,8 +139,8 @@ async def test_dry_runs_leave_nothing(cluster):
         assert [request for request in requests if "dry-" in request] == []
 
 
+@pytest.mark.req("PL-119")
 async def test_the_audit_log_says_what_was_decided(cluster):
-    """PL-119."""
     await cluster.seed({"quay.io/inline/audited:1": ["linux/amd64", "linux/arm64"]})
     async with cluster.namespace() as namespace:
         await warm(cluster, namespace, "quay.io/inline/audited:1")
@@ -137,13 +156,14 @@ async def test_the_audit_log_says_what_was_decided(cluster):
         assert "ArchitecturesSet amd64,arm64 inline" in said
 
 
+@pytest.mark.req("PL-201")
 async def test_excluded_namespaces_are_left_wholly_untouched(cluster):
-    """PL-201 row 3."""
     async with cluster.namespace(prefix="excluded") as namespace:
         created = await cluster.create(pod("quay.io/inline/whatever:1"), namespace)
         assert not any(key.startswith(names.GROUP) for key in labels(created))
 
 
+@pytest.mark.req("PL-040", "PL-042", "PL-201")
 async def test_an_opt_out_counts_where_the_policy_allows_it(cluster):
     """PL-201 row 4, PL-040 podOptOut, PL-042."""
     await cluster.seed({"quay.io/inline/opt:1": ["linux/amd64"]})
@@ -157,10 +177,11 @@ async def test_an_opt_out_counts_where_the_policy_allows_it(cluster):
         assert architectures(await cluster.released(forbidden, "app")) == ["amd64"]
 
 
+@pytest.mark.req("PL-114")
 async def test_a_second_call_after_another_webhook_changed_the_image_ends_where_the_first_would(
     cluster, placed_sandbox, tmp_path
 ):
-    """PL-114: a real reinvocation; no trace of the first decision remains."""
+    """A real reinvocation; no trace of the first decision remains."""
     images = {"quay.io/inline/before:1": ["linux/amd64"], "quay.io/inline/after:1": ["linux/s390x"]}
     await cluster.seed(images)
     async with cluster.namespace() as namespace:

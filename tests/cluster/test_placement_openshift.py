@@ -1,4 +1,4 @@
-"""On OpenShift mirrors, insecure registries and the global pull secret come from the cluster's own objects (PL-424)."""
+"""On OpenShift mirrors, insecure registries and the global pull secret come from the cluster's own objects."""
 
 import hashlib
 import json
@@ -89,8 +89,9 @@ async def registry_with_a_certificate(name: str, *architectures: str) -> AsyncIt
         await server.close()
 
 
+@pytest.mark.req("PL-423", "PL-424", "RG-095")
 async def test_the_objects_of_openshift_count(openshift, tmp_path):
-    """PL-424, PL-423, RG-095: a mirror for digests on an insecure registry, openshift-config/pull-secret, a short name
+    """A mirror for digests on an insecure registry, openshift-config/pull-secret, a short name
     that nodes look for elsewhere than at Docker Hub, and the certificate of that registry."""
     private = {"platforms": ["linux/s390x"], "private": True, "users": {"cluster": "secret"}}
     (seeded,) = await openshift.registry.seed({"quay.io/team/app:1": private})

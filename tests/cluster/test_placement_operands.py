@@ -1,4 +1,4 @@
-"""The operator's objects and rights against a real API server (PL-500, PL-502, PL-550, PL-552)."""
+"""The operator's objects and rights against a real API server."""
 
 import asyncio
 import contextlib
@@ -97,12 +97,13 @@ async def homes(client: Client) -> None:
     await client.apply(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "openshift-config"}})
 
 
+@pytest.mark.req("PL-500", "PL-550")
 @pytest.mark.parametrize("spec", [{}, EVERYTHING, {"images": {"secretAccess": "none", "shareReadings": False}}])
 @pytest.mark.parametrize("where", CLUSTERS)
-async def test_pl_550_with_its_own_rights_the_operator_can_make_everything(
+async def test_with_its_own_rights_the_operator_can_make_everything(
     sandbox, client, namespace, homes, tmp_path, where, spec
 ):
-    """PL-550, PL-500: the API server refuses nobody more than the operator, who may not grant what it does not hold."""
+    """The API server refuses nobody more than the operator, who may not grant what it does not hold."""
     cluster, settings = CLUSTERS[where], OperatorSettings(namespace=namespace)
     async with operator(sandbox, client, settings, cluster, tmp_path) as its:
         made = []
@@ -124,8 +125,9 @@ async def test_pl_550_with_its_own_rights_the_operator_can_make_everything(
         await its.apply(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", **label}, dry_run=True)
 
 
-async def test_pl_550_it_can_grant_nothing_else(sandbox, client, namespace, tmp_path):
-    """PL-550: a role with a right of nobody's is refused, under a name that it may write."""
+@pytest.mark.req("PL-550")
+async def test_it_can_grant_nothing_else(sandbox, client, namespace, tmp_path):
+    """A role with a right of nobody's is refused, under a name that it may write."""
     settings = OperatorSettings(namespace=namespace)
     async with operator(sandbox, client, settings, ClusterCapabilities(), tmp_path) as its:
         document = role(names.WEBHOOK, [Rule("", ("pods",), ("delete",))])
@@ -135,10 +137,11 @@ async def test_pl_550_it_can_grant_nothing_else(sandbox, client, namespace, tmp_
             await its.apply(CLUSTER_ROLES, role("another-name", [Rule(CPPCS.group, (CPPCS.plural,), ("get",))]))
 
 
+@pytest.mark.req("PL-502", "PL-552", "PL-855")
 @pytest.mark.parametrize("mode", ["self-managed", "service-ca"])
 @pytest.mark.parametrize("where", CLUSTERS)
-async def test_pl_502_the_pods_pass_the_restricted_policy(client, namespace, where, mode):
-    """PL-502, PL-552, PL-855: in the namespace as the operator labels it."""
+async def test_the_pods_pass_the_restricted_policy(client, namespace, where, mode):
+    """In the namespace as the operator labels it."""
     settings = OperatorSettings(namespace=namespace, certificates=mode, registries_configmap="mirrors")
     await client.apply(NAMESPACES, placement_objects.namespace_document(namespace))
     for document in placement_objects.placement_operands(
@@ -237,12 +240,13 @@ async def kubelets(client: Client, namespace: str, nodes: list[str], several: tu
         await asyncio.gather(task, return_exceptions=True)
 
 
+@pytest.mark.req("PL-502")
 @pytest.mark.parametrize(
     ("count", "zones"),
     [(3, ()), (2, ()), (3, ("a", "b"))],
     ids=["three nodes", "two nodes", "three nodes in two zones"],
 )
-async def test_pl_502_the_loss_of_a_node_leaves_replicas_whatever_node_is_largest_and_has_the_image(
+async def test_the_loss_of_a_node_leaves_replicas_whatever_node_is_largest_and_has_the_image(
     client: Client, namespace: str, count: int, zones: tuple[str, ...]
 ) -> None:
     """With the cluster's own scheduler and its usual weights; also after each of three roll-outs."""

@@ -1,4 +1,4 @@
-"""``polyarch run``: processes that say where they listen, become ready, lead, and end in order (PL-530, PL-531)."""
+"""``polyarch run``: processes that say where they listen, become ready, lead, and end in order."""
 
 import asyncio
 import signal
@@ -30,8 +30,9 @@ async def holder(client: Client, namespace: str) -> str:
     return lease["spec"].get("holderIdentity") or ""
 
 
+@pytest.mark.req("PL-530", "PL-531")
 async def test_all_roles_in_one_process(sandbox, client, place, tmp_path):
-    """PL-531, PL-530: one JSON line, ready, places pods, and on SIGTERM gives the Lease back and ends with 0."""
+    """One JSON line, ready, places pods, and on SIGTERM gives the Lease back and ends with 0."""
     await sandbox.registry.seed({"quay.io/run/all:1": ["linux/arm64"]})
     flags = (f"--cert-dir={sandbox.layout.pki.webhook_folder}", f"--registries-conf={sandbox.registries_conf}")
     async with run("all", sandbox, place, tmp_path / "all.log", *flags) as polyarch:
@@ -49,8 +50,9 @@ async def test_all_roles_in_one_process(sandbox, client, place, tmp_path):
         await client.delete(NAMESPACES, namespace)
 
 
+@pytest.mark.req("PL-530", "PL-531")
 async def test_a_standby_takes_over_when_the_leader_is_killed(sandbox, client, place, tmp_path):
-    """PL-530: pods whose images are known do not wait for the Lease to run out."""
+    """Pods whose images are known do not wait for the Lease to run out."""
     await sandbox.registry.seed({"quay.io/run/standby:1": ["linux/s390x"]})
     flag = f"--registries-conf={sandbox.registries_conf}"
     async with (
@@ -62,7 +64,7 @@ async def test_a_standby_takes_over_when_the_leader_is_killed(sandbox, client, p
             return bool(await holder(client, place))
 
         await until(led)
-        assert await second.ready(), "PL-531: a standby is ready"
+        assert await second.ready(), "a standby is ready"
         first.process.kill()
         await first.process.wait()
         namespace, name = await gated_pod(client, "quay.io/run/standby:1")
@@ -70,8 +72,9 @@ async def test_a_standby_takes_over_when_the_leader_is_killed(sandbox, client, p
         await client.delete(NAMESPACES, namespace)
 
 
+@pytest.mark.req("KR-012", "PL-301", "PL-531")
 async def test_a_controller_without_rights_is_not_ready_and_says_which(sandbox, client, place, tmp_path):
-    """PL-301, PL-531, KR-012: without its caches nothing is decided, and readiness names the missing right."""
+    """Without its caches nothing is decided, and readiness names the missing right."""
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "powerless"}}
     await client.create(SERVICE_ACCOUNTS, account, namespace=place)
     token = await client.token(place, "powerless")
@@ -107,8 +110,9 @@ def _free_port() -> int:
         return int(listener.getsockname()[1])
 
 
+@pytest.mark.req("PL-751")
 async def test_a_port_that_is_taken_ends_the_process_with_a_sentence(sandbox, place, tmp_path):
-    """PL-751: exit code 3, naming the address."""
+    """Exit code 3, naming the address."""
     port = _free_port()
     taken = await asyncio.start_server(lambda *_: None, "127.0.0.1", port)
     log = tmp_path / "taken.log"

@@ -1,4 +1,4 @@
-"""What the API server refuses of placement's custom resources, and in which words (PL-010, PL-030, PL-036, PL-040).
+"""What the API server refuses of placement's custom resources, and in which words.
 
 Creates are dry runs: they are validated like any other and leave nothing behind, so tests can share one cluster.
 """
@@ -91,17 +91,16 @@ def scoring(*platforms: tuple[str, int], enabled: bool = True) -> Json:
 
 
 class TestClusterPodPlacementConfig:
-    """PL-010."""
-
+    @pytest.mark.req("PL-010")
     @pytest.mark.parametrize("resource", [CPPCS, CPPCS_V1ALPHA1], ids=["v1beta1", "v1alpha1"])
-    async def test_pl_010_only_the_name_cluster_and_the_message_says_so(self, api: Client, resource: Resource) -> None:
-        """PL-010."""
+    async def test_only_the_name_cluster_and_the_message_says_so(self, api: Client, resource: Resource) -> None:
         said = await refused(api, resource, of(resource, {}, "other"))
         assert "is named cluster" in said
         assert "set metadata.name to cluster" in said
         await accepted(api, resource, of(resource, {}))
         await accepted(api, resource, of(resource, None))
 
+    @pytest.mark.req("PL-010")
     @pytest.mark.parametrize(
         "spec",
         [
@@ -117,10 +116,10 @@ class TestClusterPodPlacementConfig:
         ],
         ids=["selector", "scoring", "scoring disabled", "monitor", "no fallback", "fallback"],
     )
-    async def test_pl_010_what_is_allowed(self, api: Client, spec: Json) -> None:
-        """PL-010."""
+    async def test_what_is_allowed(self, api: Client, spec: Json) -> None:
         await accepted(api, CPPCS, of(CPPCS, spec))
 
+    @pytest.mark.req("PL-010", "PL-751")
     @pytest.mark.parametrize(
         ("spec", "said"),
         [
@@ -156,21 +155,19 @@ class TestClusterPodPlacementConfig:
             "monitor",
         ],
     )
-    async def test_pl_010_what_is_refused(self, api: Client, spec: Json, said: list[str]) -> None:
-        """PL-010, PL-751."""
+    async def test_what_is_refused(self, api: Client, spec: Json, said: list[str]) -> None:
         message = await refused(api, CPPCS, of(CPPCS, spec))
         assert all(part in message for part in said), message
 
-    async def test_pl_010_defaults(self, api: Client) -> None:
-        """PL-010."""
+    @pytest.mark.req("PL-010")
+    async def test_defaults(self, api: Client) -> None:
         stored = await api.apply(CPPCS, of(CPPCS, {"namespaceSelector": {}}), dry_run=True, type=dict)
         assert stored["spec"]["logVerbosity"] in ("Normal", "Debug", "Trace", "TraceAll")
         assert "fallbackArchitecture" in stored["spec"]
 
 
 class TestPodPlacementConfig:
-    """PL-030."""
-
+    @pytest.mark.req("PL-030")
     @pytest.mark.parametrize(
         "spec",
         [
@@ -181,11 +178,11 @@ class TestPodPlacementConfig:
         ],
         ids=["plain", "priority and selector", "twice while disabled", "no plugin"],
     )
-    async def test_pl_030_what_is_allowed(self, api: Client, namespace: str, spec: Json) -> None:
-        """PL-030."""
+    async def test_what_is_allowed(self, api: Client, namespace: str, spec: Json) -> None:
         stored = await accepted(api, PPCS, of(PPCS, spec, "some"), namespace)
         assert stored["spec"]["priority"] == spec.get("priority", 0)
 
+    @pytest.mark.req("PL-030", "PL-751")
     @pytest.mark.parametrize(
         ("spec", "said"),
         [
@@ -200,22 +197,18 @@ class TestPodPlacementConfig:
         ],
         ids=["no spec", "no plugins", "priority too high", "priority negative", "twice"],
     )
-    async def test_pl_030_what_is_refused(
-        self, api: Client, namespace: str, spec: Json | None, said: list[str]
-    ) -> None:
-        """PL-030, PL-751."""
+    async def test_what_is_refused(self, api: Client, namespace: str, spec: Json | None, said: list[str]) -> None:
         message = await refused(api, PPCS, of(PPCS, spec, "some"), namespace)
         assert all(part in message for part in said), message
 
-    async def test_pl_030_a_misspelt_member_is_never_stored(self, api: Client, namespace: str) -> None:
-        """PL-030: it cannot look as if it applied."""
+    @pytest.mark.req("PL-030")
+    async def test_a_misspelt_member_is_never_stored(self, api: Client, namespace: str) -> None:
+        """It cannot look as if it applied."""
         stored = await accepted(api, PPCS, of(PPCS, scoring(("arm64", 1)) | {"prority": 7}, "some"), namespace)
         assert set(stored["spec"]) == {"plugins", "priority"}
 
 
 class TestENoExecEvent:
-    """PL-036."""
-
     GOOD: ClassVar[Json] = {
         "podName": "web-1",
         "podNamespace": "shop",
@@ -223,6 +216,7 @@ class TestENoExecEvent:
         "containerID": "cri-o://" + "a" * 64,
     }
 
+    @pytest.mark.req("PL-036")
     @pytest.mark.parametrize(
         ("status", "field"),
         [
@@ -237,10 +231,9 @@ class TestENoExecEvent:
             ({"containerID": "containerd://" + "a" * 63}, "status.containerID"),
         ],
     )
-    async def test_pl_036_the_status_is_checked_by_the_schema(
+    async def test_the_status_is_checked_by_the_schema(
         self, api: Client, namespace: str, status: Json, field: str
     ) -> None:
-        """PL-036."""
         name = "event-" + (field.rpartition(".")[2].lower() or "good")
         await api.apply(ENOEXECEVENTS, of(ENOEXECEVENTS, {}, name), namespace=namespace)
         change = MergePatch({"status": self.GOOD | status})
@@ -274,16 +267,16 @@ def override(**members: Any) -> Json:
     return {"overrides": [{"name": "some", "namespaceSelector": {"matchLabels": {"a": "b"}}} | members]}
 
 
+@pytest.mark.req("PL-041", "PL-043", "PL-044")
 class TestPlacementPolicy:
-    """PL-040 to PL-045."""
-
-    async def test_pl_040_the_only_name_is_cluster(self, api: Client) -> None:
-        """PL-040."""
+    @pytest.mark.req("PL-040")
+    async def test_the_only_name_is_cluster(self, api: Client) -> None:
         said = await refused(api, POLICIES, of(POLICIES, {}, "mine"))
         assert "the only PlacementPolicy is named cluster" in said
 
-    async def test_pl_045_the_example_is_accepted_and_means_what_it_says(self, api: Client) -> None:
-        """PL-045, PL-042: what the API server fills in does not keep overrides from inheriting."""
+    @pytest.mark.req("PL-042", "PL-045")
+    async def test_the_example_is_accepted_and_means_what_it_says(self, api: Client) -> None:
+        """What the API server fills in does not keep overrides from inheriting."""
         stored = await accepted(api, POLICIES, yaml.safe_load(EXAMPLE))
         table = SettingsTable.of(msgspec.convert(stored, PlacementPolicy), None, operator_namespace="")
         assert table.problems == ()
@@ -292,12 +285,13 @@ class TestPlacementPolicy:
         assert (regulated.pod_opt_out, table.of_namespace({"trial": ""}).mode) == ("forbidden", "audit")
         assert table.spec.excludes("vendor-x")
 
-    async def test_pl_040_an_empty_policy_is_all_defaults(self, api: Client) -> None:
-        """PL-040."""
+    @pytest.mark.req("PL-040")
+    async def test_an_empty_policy_is_all_defaults(self, api: Client) -> None:
         stored = await accepted(api, POLICIES, of(POLICIES, {}))
         filled = SettingsTable.of(msgspec.convert(stored, PlacementPolicy), None, operator_namespace="").spec
         assert filled == msgspec.structs.replace(Settings(), warm_up_kinds=filled.warm_up_kinds)
 
+    @pytest.mark.req("PL-040")
     @pytest.mark.parametrize(
         "spec",
         [
@@ -318,8 +312,7 @@ class TestPlacementPolicy:
         ],
         ids=lambda spec: "+".join(spec),
     )
-    async def test_pl_040_what_is_allowed(self, api: Client, spec: Json) -> None:
-        """PL-040."""
+    async def test_what_is_allowed(self, api: Client, spec: Json) -> None:
         await accepted(api, POLICIES, of(POLICIES, spec))
 
     REFUSED: tuple[tuple[str, Json, list[str]], ...] = (
@@ -386,18 +379,18 @@ class TestPlacementPolicy:
         ),
     )
 
+    @pytest.mark.req("PL-040", "PL-750", "PL-751")
     @pytest.mark.parametrize(("spec", "said"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
-    async def test_pl_040_pl_750_what_is_refused_and_in_which_words(
-        self, api: Client, spec: Json, said: list[str]
-    ) -> None:
-        """PL-040, PL-750, PL-751: the message names the field and what is allowed."""
+    async def test_what_is_refused_and_in_which_words(self, api: Client, spec: Json, said: list[str]) -> None:
+        """The message names the field and what is allowed."""
         message = await refused(api, POLICIES, of(POLICIES, spec))
         assert all(part in message for part in said), message
 
 
+@pytest.mark.req("PL-060")
 @pytest.mark.parametrize("field", ["logVerbosityLevel", "logVerbosity"])
-async def test_pl_060_a_manifest_of_the_first_preview_is_told_what_replaces_it(api: Client, field: str) -> None:
-    """PL-060: whatever its fields were; `polyarch lint` says the same of the file."""
+async def test_a_manifest_of_the_first_preview_is_told_what_replaces_it(api: Client, field: str) -> None:
+    """Whatever its fields were; `polyarch lint` says the same of the file."""
     document = {
         "apiVersion": PPCS_V1ALPHA1.api_version,
         "kind": PPCS.kind,
@@ -413,8 +406,9 @@ async def test_pl_060_a_manifest_of_the_first_preview_is_told_what_replaces_it(a
         await api.get(PPCS, "cluster", namespace="default")
 
 
-async def test_pl_060_configurations_of_today_can_be_read_through_the_old_version_and_not_written(api: Client) -> None:
-    """PL-060: nothing is stored from v1alpha1, and v1beta1 is served as if it were not there."""
+@pytest.mark.req("PL-060")
+async def test_configurations_of_today_can_be_read_through_the_old_version_and_not_written(api: Client) -> None:
+    """Nothing is stored from v1alpha1, and v1beta1 is served as if it were not there."""
     scoring = {"enabled": True, "platforms": [{"architecture": "arm64", "weight": 5}]}
     name = "preview-beside"
     document = {"metadata": {"name": name}, "spec": {"plugins": {"nodeAffinityScoring": scoring}, "priority": 60}}

@@ -1,4 +1,4 @@
-"""Readings shared by all replicas through a Secret of a real API server (PL-410)."""
+"""Readings shared by all replicas through a Secret of a real API server."""
 
 from collections.abc import AsyncIterator
 
@@ -27,8 +27,9 @@ async def stored(cluster: PlacementCluster) -> bytes:
     return (secret.get("data") or {}).get(names.READINGS_KEY, "").encode()
 
 
+@pytest.mark.req("PL-113", "PL-410")
 async def test_a_webhook_that_asks_nothing_places_inline_what_the_controller_has_read(cluster):
-    """PL-410, PL-113: with ``inline.budget: 0s`` the webhook itself never asks a registry."""
+    """With ``inline.budget: 0s`` the webhook itself never asks a registry."""
     image = "quay.io/sharing/web:1"
     await cluster.seed({image: ["linux/arm64", "linux/s390x"]})
     async with cluster.namespace("cold") as namespace:
@@ -45,8 +46,9 @@ async def test_a_webhook_that_asks_nothing_places_inline_what_the_controller_has
         assert decision(second)["by"] == "admission"
 
 
+@pytest.mark.req("PL-852", "RG-111")
 async def test_what_a_tenants_secret_opened_is_not_shared(cluster):
-    """PL-852, RG-111: the webhook gates the pods of others, and of the same tenant, as before."""
+    """The webhook gates the pods of others, and of the same tenant, as before."""
     public, image = "quay.io/sharing/open:1", "registry.example.com/sharing/private:1"
     await cluster.seed(
         {public: ["linux/amd64"], image: {"platforms": ["linux/arm64"], "private": True, "users": {"a": "b"}}}
@@ -67,8 +69,9 @@ async def test_what_a_tenants_secret_opened_is_not_shared(cluster):
         assert is_gated(await cluster.create(pod(image, name="other"), namespace, dry_run=True))
 
 
+@pytest.mark.req("PL-410", "PL-550")
 async def test_the_controller_writes_the_secret_by_its_name_and_nothing_is_refused(cluster):
-    """PL-410, PL-550: with PATCHes alone; it cannot create Secrets."""
+    """With PATCHes alone; it cannot create Secrets."""
     image = "quay.io/sharing/quiet:1"
     await cluster.seed({image: ["linux/amd64"]})
     (user,) = (user for user, role in USERS.items() if role == CONTROLLER)
@@ -88,8 +91,9 @@ async def test_the_controller_writes_the_secret_by_its_name_and_nothing_is_refus
     assert await audited.refused() == []
 
 
+@pytest.mark.req("PL-410", "PL-750")
 async def test_damaged_content_harms_nobody_and_is_replaced(cluster):
-    """PL-410, PL-750: pods are placed as ever."""
+    """Pods are placed as ever."""
     image = "quay.io/sharing/damaged:1"
     await cluster.seed({image: ["linux/ppc64le"]})
     damaged = MergePatch({"data": {names.READINGS_KEY: "bm8gZ3ppcA=="}})

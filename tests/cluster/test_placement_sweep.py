@@ -1,4 +1,4 @@
-"""Pods that were missed while the API server could not call the webhook, on a real one (PL-370, PL-371, PL-811)."""
+"""Pods that were missed while the API server could not call the webhook, on a real one."""
 
 import asyncio
 import secrets
@@ -121,8 +121,9 @@ async def _unregister(client: Client) -> None:
         return
 
 
+@pytest.mark.req("PL-370", "PL-550", "PL-811")
 async def test_all_pods_created_while_the_webhook_was_away_are_reported_within_a_minute(world):
-    """PL-811, PL-370: and nothing is changed about them."""
+    """And nothing is changed about them."""
     cluster, namespace = world.cluster, world.reports
     await asyncio.sleep(12)  # the first look of a new leader is over
     await world.away()
@@ -150,8 +151,9 @@ async def test_all_pods_created_while_the_webhook_was_away_are_reported_within_a
     assert await world.audited.refused() == [], "PL-550"
 
 
+@pytest.mark.req("PL-371", "PL-550")
 async def test_pods_that_were_missed_are_evicted_and_their_owners_create_placed_ones(world):
-    """PL-371: one waits for a node, one is on the wrong node, and one is protected by a PodDisruptionBudget."""
+    """One waits for a node, one is on the wrong node, and one is protected by a PodDisruptionBudget."""
     cluster, namespace = world.cluster, world.evicts
     nodes = (await cluster.client.list(NODES)).items
     wrong = next(node["metadata"]["name"] for node in nodes if node["metadata"]["labels"][names.ARCH_KEY] == "amd64")

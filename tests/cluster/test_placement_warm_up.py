@@ -1,4 +1,4 @@
-"""Images of workload templates are read before there are pods of them, by a real controller (PL-380, PL-410)."""
+"""Images of workload templates are read before there are pods of them, by a real controller."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -98,8 +98,9 @@ def cron_job(image: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.req("PL-380", "PL-410", "PL-550")
 async def test_the_first_pod_of_a_workload_is_placed_at_admission(world):
-    """PL-380, PL-410: without gate, request, or a look-up by the webhook; and off means that nothing is read."""
+    """Without gate, request, or a look-up by the webhook; and off means that nothing is read."""
     cluster, namespace = world.cluster, world.namespace
     first, later, cron = (f"quay.io/warm/{name}:1" for name in ("first", "later", "cron"))
     await cluster.seed({first: ["linux/arm64"], later: ["linux/s390x"], cron: ["linux/ppc64le"]})

@@ -1,4 +1,4 @@
-"""The page in a real browser (RP-021, RP-022): what it asks for, runs, refuses, shows, and costs.
+"""The page in a real browser: what it asks for, runs, refuses, shows, and costs.
 
 One Chromium serves all tests of this file; each opens a page in a profile of its own. Costs are CPU time of the page's
 process: wall time says how busy the machine is.
@@ -87,8 +87,9 @@ def small(files: Callable[[Report], Path]) -> Path:
     return files(report(60))
 
 
+@pytest.mark.req("RP-022")
 @pytest.mark.parametrize("scheme", SCHEMES)
-async def test_rp_022_it_follows_the_colour_scheme_and_its_text_can_be_read_in_both(
+async def test_it_follows_the_colour_scheme_and_its_text_can_be_read_in_both(
     scheme: Scheme, page: Page, small: Path
 ) -> None:
     for fragment in ("", "#namespace-team-02"):
@@ -100,7 +101,8 @@ async def test_rp_022_it_follows_the_colour_scheme_and_its_text_can_be_read_in_b
         assert {what: ratio for what, ratio in contrasts.items() if ratio < 4.5} == {}
 
 
-async def test_rp_022_a_table_is_sorted_with_the_keyboard(page: Page, small: Path) -> None:
+@pytest.mark.req("RP-022")
+async def test_a_table_is_sorted_with_the_keyboard(page: Page, small: Path) -> None:
     await page.open(small)
     await page.value("document.querySelector('form[data-table=workloads] select:last-of-type').focus()")
     heaviest = await page.value(FIRST_CELLS)
@@ -121,14 +123,16 @@ async def test_rp_022_a_table_is_sorted_with_the_keyboard(page: Page, small: Pat
     assert await page.value("document.querySelectorAll('#workloads [aria-sort]').length") == 1
 
 
-async def test_rp_022_verdicts_are_sorted_from_the_best_to_the_worst(page: Page, small: Path) -> None:
+@pytest.mark.req("RP-022")
+async def test_verdicts_are_sorted_from_the_best_to_the_worst(page: Page, small: Path) -> None:
     await page.open(small)
     await page.value("document.querySelectorAll('#workloads th button')[6].click()")
     verdicts = await page.value(f"{ROWS}.map((row) => row.cells[6].textContent)")
     assert list(dict.fromkeys(verdicts)) == ["runs", "ready", "constrained", "image", "unknown"]
 
 
-async def test_rp_022_a_table_is_filtered_by_words_and_by_verdict(page: Page, small: Path) -> None:
+@pytest.mark.req("RP-022")
+async def test_a_table_is_filtered_by_words_and_by_verdict(page: Page, small: Path) -> None:
     await page.open(small)
     shown = "document.querySelector('form[data-table=workloads] output').textContent"
     await page.value("document.querySelector('form[data-table=workloads] input').focus()")
@@ -147,7 +151,8 @@ async def test_rp_022_a_table_is_filtered_by_words_and_by_verdict(page: Page, sm
     assert await page.value(FIRST_CELLS) == fewer
 
 
-async def test_rp_021_without_script_everything_is_there_and_a_namespace_has_its_page(page: Page, small: Path) -> None:
+@pytest.mark.req("RP-021")
+async def test_without_script_everything_is_there_and_a_namespace_has_its_page(page: Page, small: Path) -> None:
     await page.open(small, script=False)
     shown = await page.seen("#workloads tbody tr", "form", "section.namespace", "#whole")
     assert shown == {"#workloads tbody tr": 60, "form": 0, "section.namespace": 0, "#whole": 1}
@@ -165,7 +170,8 @@ async def test_who_follows_a_link_to_a_namespace_reads_on_there(page: Page, smal
     assert await page.value("scrollY") == 0
 
 
-async def test_rp_021_hostile_names_are_seen_and_do_nothing(page: Page, files: Callable[[Report], Path]) -> None:
+@pytest.mark.req("RP-021")
+async def test_hostile_names_are_seen_and_do_nothing(page: Page, files: Callable[[Report], Path]) -> None:
     wild = report(4)
     rows = tuple(
         msgspec.structs.replace(each, name=HOSTILE, namespace=HOSTILE, images=(HOSTILE,), team=HOSTILE)
@@ -179,7 +185,8 @@ async def test_rp_021_hostile_names_are_seen_and_do_nothing(page: Page, files: C
     assert await page.seen("section.namespace:target") == {"section.namespace:target": 1}
 
 
-async def test_rp_021_were_markup_to_get_through_the_policy_would_refuse_it(page: Page, small: Path) -> None:
+@pytest.mark.req("RP-021")
+async def test_were_markup_to_get_through_the_policy_would_refuse_it(page: Page, small: Path) -> None:
     path = small.with_name("broken-into.html")
     path.write_text(small.read_text().replace("</h1>", f"</h1>{HOSTILE}", 1))
     await page.open(path)
@@ -191,7 +198,8 @@ async def test_rp_021_were_markup_to_get_through_the_policy_would_refuse_it(page
     page.console.clear()  # of which nothing else is left
 
 
-async def test_rp_021_a_screen_reader_finds_a_name_for_every_table_control_and_drawing(page: Page, small: Path) -> None:
+@pytest.mark.req("RP-021")
+async def test_a_screen_reader_finds_a_name_for_every_table_control_and_drawing(page: Page, small: Path) -> None:
     await page.open(small)
     tree = (await page.send("Accessibility.getFullAXTree"))["nodes"]
     named = {"table", "searchbox", "combobox", "button", "link", "image", "region", "navigation", "article"}
@@ -200,9 +208,8 @@ async def test_rp_021_a_screen_reader_finds_a_name_for_every_table_control_and_d
     assert [role for role, name in found if role in named and not name] == []
 
 
-async def test_rp_021_on_paper_there_are_no_controls_and_on_a_small_screen_nothing_sticks_out(
-    page: Page, small: Path
-) -> None:
+@pytest.mark.req("RP-021")
+async def test_on_paper_there_are_no_controls_and_on_a_small_screen_nothing_sticks_out(page: Page, small: Path) -> None:
     await page.size(360, 800)
     await page.open(small)
     assert await page.value("document.documentElement.scrollWidth") <= 360
@@ -210,9 +217,8 @@ async def test_rp_021_on_paper_there_are_no_controls_and_on_a_small_screen_nothi
     assert await page.seen("form", "nav", "#workloads tbody tr") == {"form": 0, "nav": 0, "#workloads tbody tr": 60}
 
 
-async def test_rp_022_2000_workloads_are_there_in_one_and_a_half_seconds(
-    page: Page, files: Callable[[Report], Path]
-) -> None:
+@pytest.mark.req("RP-022")
+async def test_2000_workloads_are_there_in_one_and_a_half_seconds(page: Page, files: Callable[[Report], Path]) -> None:
     path = files(report(2000))
     before = await page.cpu_seconds()
     await page.open(path)

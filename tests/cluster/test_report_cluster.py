@@ -1,4 +1,4 @@
-"""``polyarch report`` against a real API server and a real registry (RP-001 to RP-003, RP-010)."""
+"""``polyarch report`` against a real API server and a real registry."""
 
 import asyncio
 import json
@@ -7,10 +7,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from polyarch.kube.client import Client
 from polyarch.kube.resources import CRONJOBS, DEPLOYMENTS, PODS
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.registry.seed import Registry
+
+pytestmark = pytest.mark.req("RP-001", "RP-002", "RP-003")
 
 BOTH, ONLY, ABSENT = "quay.io/report/both:1", "quay.io/report/only:1", "quay.io/report/absent:1"
 SECONDS = 60
@@ -58,7 +62,8 @@ async def report(sandbox: Sandbox, folder: Path, *arguments: str) -> dict[str, A
     return document
 
 
-async def test_rp_010_a_cluster_is_reported_on_and_its_snapshot_says_the_same(
+@pytest.mark.req("RP-010")
+async def test_a_cluster_is_reported_on_and_its_snapshot_says_the_same(
     sandbox: Sandbox, client: Client, namespace: str, registry: Registry, tmp_path: Path
 ) -> None:
     await registry.seed({BOTH: ["linux/amd64", "linux/arm64"], ONLY: ["linux/amd64"]})

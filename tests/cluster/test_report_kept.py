@@ -1,4 +1,4 @@
-"""The report that a real controller keeps in a real cluster (RP-030, RP-031)."""
+"""The report that a real controller keeps in a real cluster."""
 
 import json
 from contextlib import AsyncExitStack
@@ -7,6 +7,7 @@ from typing import Any
 
 import aiohttp
 import own_roles
+import pytest
 from audited import Audited
 from placement_cluster import PlacementCluster, until
 from placement_process import run
@@ -53,10 +54,11 @@ async def scraped(url: str) -> list[str]:
         return [line for line in (await answer.text()).splitlines() if line.startswith("polyarch_report_")]
 
 
-async def test_rp_030_the_controller_keeps_config_map_and_metrics_with_its_own_rights(
+@pytest.mark.req("RP-030", "RP-031")
+async def test_the_controller_keeps_config_map_and_metrics_with_its_own_rights(
     sandbox: Sandbox, client: Client, namespace: str, sole_controller: None, tmp_path: Path
 ) -> None:
-    """RP-031: nothing that it asks for is refused, no Secret is read, and the ConfigMap is only patched."""
+    """Nothing that it asks for is refused, no Secret is read, and the ConfigMap is only patched."""
     await own_roles.install(client)
     await sandbox.registry.seed({BOTH: ["linux/amd64", "linux/arm64"], ONLY: ["linux/amd64"]})
     for name, image in (("fits", BOTH), ("waits", ONLY)):

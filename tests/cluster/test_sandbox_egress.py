@@ -1,4 +1,4 @@
-"""The API server reaches Services and pods of the sandbox, and nothing else (SB-012).
+"""The API server reaches Services and pods of the sandbox, and nothing else.
 
 The servers of these tests listen where a pod's process would: on the loopback address of a pod's address.
 """
@@ -156,7 +156,8 @@ async def refusal(client: Client, namespace: str, *, but: str = "") -> str:
             await asyncio.sleep(0.05)
 
 
-async def test_sb_012_a_validating_webhook_by_service_reaches_its_ready_endpoints_in_turn(
+@pytest.mark.req("SB-012")
+async def test_a_validating_webhook_by_service_reaches_its_ready_endpoints_in_turn(
     client: Client, namespace: str, new_address: Callable[[], str], authority: Issued, tmp_path: Path
 ) -> None:
     first, second, unready = new_address(), new_address(), new_address()
@@ -179,8 +180,9 @@ async def test_sb_012_a_validating_webhook_by_service_reaches_its_ready_endpoint
         assert "denied by three" in await refusal(client, namespace, but="denied by two")
 
 
+@pytest.mark.req("SB-012")
 @pytest.mark.parametrize("outside", ["192.0.2.1", "10.250.0.1", "10.96.0.1"])
-async def test_sb_012_an_endpoint_that_is_no_pod_of_this_sandbox_is_refused(
+async def test_an_endpoint_that_is_no_pod_of_this_sandbox_is_refused(
     sandbox: Sandbox, client: Client, namespace: str, outside: str, authority: Issued
 ) -> None:
     await offer(client, namespace, {outside: True})
@@ -192,7 +194,8 @@ async def test_sb_012_an_endpoint_that_is_no_pod_of_this_sandbox_is_refused(
     assert f"endpoint {outside} of Service {namespace}/hook" in log
 
 
-async def test_sb_012_conversion_by_service_reaches_the_operator(
+@pytest.mark.req("SB-012")
+async def test_conversion_by_service_reaches_the_operator(
     client: Client, namespace: str, new_address: Callable[[], str], authority: Issued, tmp_path: Path
 ) -> None:
     group = f"{namespace}.example.dev"
@@ -260,7 +263,8 @@ async def running_pod(client: Client, namespace: str) -> str:
             await asyncio.sleep(0.05)
 
 
-async def test_sb_012_a_pods_readiness_page_is_read_through_the_api_server(
+@pytest.mark.req("SB-012")
+async def test_a_pods_readiness_page_is_read_through_the_api_server(
     client: Client, namespace: str, http: aiohttp.ClientSession
 ) -> None:
     address = await running_pod(client, namespace)
@@ -273,7 +277,8 @@ async def test_sb_012_a_pods_readiness_page_is_read_through_the_api_server(
         assert (answer.status, await answer.text()) == (200, "ok from the pod")
 
 
-async def test_sb_012_a_server_on_all_addresses_of_the_machine_is_not_reached_as_a_pod(
+@pytest.mark.req("SB-012")
+async def test_a_server_on_all_addresses_of_the_machine_is_not_reached_as_a_pod(
     client: Client, namespace: str, http: aiohttp.ClientSession
 ) -> None:
     address = await running_pod(client, namespace)
@@ -292,7 +297,8 @@ async def test_sb_012_a_server_on_all_addresses_of_the_machine_is_not_reached_as
     assert f"no process of a pod listens on {address}:{server.port}" in text
 
 
-async def test_sb_012_the_proxy_may_read_services_and_endpoints_and_nothing_else(sandbox: Sandbox) -> None:
+@pytest.mark.req("SB-012")
+async def test_the_proxy_may_read_services_and_endpoints_and_nothing_else(sandbox: Sandbox) -> None:
     async with Client(config.load(str(sandbox.folder.kubeconfig_of("egress"))), role="tests") as client:
         await client.list(SERVICES)
         await client.list(ENDPOINT_SLICES)
@@ -302,8 +308,9 @@ async def test_sb_012_the_proxy_may_read_services_and_endpoints_and_nothing_else
             await client.get(SERVICES, "kubernetes", namespace="default")
 
 
+@pytest.mark.req("SB-012")
 @pytest.mark.parametrize("name", ["egress", "kube-apiserver"])
-async def test_sb_012_the_way_is_there_again_after_a_process_was_killed(tmp_path: Path, name: str) -> None:
+async def test_the_way_is_there_again_after_a_process_was_killed(tmp_path: Path, name: str) -> None:
     """In a folder so deep that the path of a unix socket would not fit."""
     home = tmp_path.joinpath(*["a-folder-of-a-deep-tree"] * 4)
     settings = Settings(name="restarts", polyarch=False, nodes={"amd64": 1}, seed_images=False)

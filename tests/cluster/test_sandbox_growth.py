@@ -1,4 +1,4 @@
-"""A running sandbox grows: nodes register as kubelets do, and what was there before does not notice (SB-015)."""
+"""A running sandbox grows: nodes register as kubelets do, and what was there before does not notice."""
 
 import asyncio
 import secrets
@@ -52,7 +52,8 @@ def own_taints(node: Document) -> list[Document]:
     return [taint for taint in node["spec"].get("taints", ()) if not taint["key"].startswith("node.kubernetes.io/")]
 
 
-async def test_sb_015_new_nodes_join_tainted_and_nothing_else_is_restarted_or_written(
+@pytest.mark.req("SB-015")
+async def test_new_nodes_join_tainted_and_nothing_else_is_restarted_or_written(
     sandbox: Sandbox, client: Client
 ) -> None:
     before, processes = await fleet(client), sandbox.records()
@@ -70,7 +71,8 @@ async def test_sb_015_new_nodes_join_tainted_and_nothing_else_is_restarted_or_wr
     assert own_taints(after["amd64-3"]) == []
 
 
-async def test_sb_015_a_taint_of_registration_that_is_taken_away_stays_away(sandbox: Sandbox, client: Client) -> None:
+@pytest.mark.req("SB-015")
+async def test_a_taint_of_registration_that_is_taken_away_stays_away(sandbox: Sandbox, client: Client) -> None:
     assert own_taints(await client.get(NODES, "arm64-1"))
     await client.patch(NODES, "arm64-1", MergePatch({"spec": {"taints": None}}))
     await grow(sandbox, (ARM64,), s390x=1)
@@ -78,7 +80,8 @@ async def test_sb_015_a_taint_of_registration_that_is_taken_away_stays_away(sand
     assert own_taints(await client.get(NODES, "arm64-2")), "and the other one keeps its own"
 
 
-async def test_sb_015_a_kubelet_whose_node_was_made_without_its_label_adds_it(sandbox: Sandbox, client: Client) -> None:
+@pytest.mark.req("SB-015")
+async def test_a_kubelet_whose_node_was_made_without_its_label_adds_it(sandbox: Sandbox, client: Client) -> None:
     """A cloud's controller makes a Node first and the kubelet finds it: then there is a node without architecture."""
     mine = {"key": "starting", "effect": "NoExecute"}
     made = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "arm64-3"}, "spec": {"taints": [mine]}}
@@ -109,6 +112,7 @@ def daemon_set(name: str, image: str) -> Document:
     }
 
 
+@pytest.mark.req("SB-004")
 @pytest.mark.parametrize(
     ("shape", "reason"),
     [
@@ -116,7 +120,7 @@ def daemon_set(name: str, image: str) -> Document:
         pytest.param({"platforms": ["linux/amd64"]}, "ImagePullBackOff", id="an index without the platform"),
     ],
 )
-async def test_sb_004_a_daemon_set_runs_on_nodes_it_fits_and_fails_on_foreign_ones(
+async def test_a_daemon_set_runs_on_nodes_it_fits_and_fails_on_foreign_ones(
     sandbox: Sandbox, client: Client, namespace: str, registry: Registry, shape: Document, reason: str
 ) -> None:
     image = f"quay.io/agents/{secrets.token_hex(4)}:1"
@@ -138,9 +142,8 @@ def _state(pod: Document) -> str:
     return "running" if "running" in state else str(state.get("waiting", {}).get("reason", ""))
 
 
-async def test_sb_015_a_taint_with_no_execute_evicts_the_pods_that_do_not_tolerate_it(
-    client: Client, namespace: str
-) -> None:
+@pytest.mark.req("SB-015")
+async def test_a_taint_with_no_execute_evicts_the_pods_that_do_not_tolerate_it(client: Client, namespace: str) -> None:
     key = "supported-arch"
     tolerating = [{"key": key, "operator": "Exists", "effect": "NoExecute"}]
     for name, tolerations in (("stays", tolerating), ("goes", [])):
@@ -167,7 +170,8 @@ async def test_sb_015_a_taint_with_no_execute_evicts_the_pods_that_do_not_tolera
         await client.get(PODS, "goes", namespace=namespace)
 
 
-async def test_sb_015_a_sandbox_of_an_older_version_grows_without_moving_its_nodes(tmp_path: Path) -> None:
+@pytest.mark.req("SB-015")
+async def test_a_sandbox_of_an_older_version_grows_without_moving_its_nodes(tmp_path: Path) -> None:
     """Its state says nothing of the order in which nodes joined: it is that of its settings."""
     settings = Settings(name="older", nodes={"amd64": 1, "arm64": 1}, polyarch=False, seed_images=False)
     sandbox = await Sandbox.start(settings, home=tmp_path)

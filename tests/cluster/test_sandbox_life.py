@@ -1,4 +1,4 @@
-"""A sandbox from its first `up` to its end, through the command line as a user or a script would (SB-003, SB-010)."""
+"""A sandbox from its first `up` to its end, through the command line as a user or a script would."""
 
 import asyncio
 import json
@@ -23,6 +23,8 @@ from polyarch.placement.api import POLICIES
 from polyarch.sandbox.cluster import Sandbox, opened
 from polyarch.sandbox.processes import identify, is_running
 from polyarch.sandbox.state import Settings, Taint
+
+pytestmark = pytest.mark.req("SB-010")
 
 PROGRAM = "import sys; from polyarch.cli import main; sys.exit(main())"
 SECONDS = 240
@@ -81,7 +83,8 @@ async def kept(document: dict[str, Any]) -> str:
         return str((await client.get(CONFIGMAPS, "kept", namespace="default"))["data"]["value"])
 
 
-async def test_sb_003_state_survives_down_and_up_and_a_dead_component_is_shown_and_brought_back(
+@pytest.mark.req("SB-003")
+async def test_state_survives_down_and_up_and_a_dead_component_is_shown_and_brought_back(
     polyarch: CommandLine,
 ) -> None:
     first = polyarch.document("up", "--name", "life", "--only", "control-plane", "--nodes", "amd64=1,riscv64=2")
@@ -127,7 +130,8 @@ async def taints(client: Client, name: str) -> set[str]:
     return {taint["key"] for taint in node["spec"].get("taints", ()) if not taint["key"].startswith("node.kube")}
 
 
-async def test_sb_004_nodes_are_kept_as_asked_whatever_happens_to_them(tmp_path: Path) -> None:
+@pytest.mark.req("SB-004")
+async def test_nodes_are_kept_as_asked_whatever_happens_to_them(tmp_path: Path) -> None:
     """A deleted node comes back; a changed --taint takes the old one with it and leaves those of others alone; the pods
     of a node that leaves go with it."""
     registries_conf, more = tmp_path / "registries.conf", '[[registry]]\nlocation = "mine.example"\n'
@@ -199,7 +203,8 @@ async def taints_of(client: Client, name: str, wanted: set[str]) -> bool:
     return True
 
 
-async def test_sb_003_two_sandboxes_stand_side_by_side(tmp_path: Path, sandbox: Sandbox) -> None:
+@pytest.mark.req("SB-003")
+async def test_two_sandboxes_stand_side_by_side(tmp_path: Path, sandbox: Sandbox) -> None:
     settings = Settings(name="beside", nodes={}, polyarch=False, seed_images=False)
     async with opened(settings, home=tmp_path) as other:
         assert other.api_server != sandbox.api_server
@@ -213,7 +218,8 @@ async def test_sb_003_two_sandboxes_stand_side_by_side(tmp_path: Path, sandbox: 
     assert not (tmp_path / "beside").exists()
 
 
-def test_sb_008_a_sandbox_ends_with_the_process_that_owns_it_even_if_that_is_killed(tmp_path: Path) -> None:
+@pytest.mark.req("SB-008")
+def test_a_sandbox_ends_with_the_process_that_owns_it_even_if_that_is_killed(tmp_path: Path) -> None:
     program = (
         "import asyncio, os, time\n"
         "from pathlib import Path\n"
@@ -248,7 +254,8 @@ def containers(document: dict[str, Any]) -> list[str]:
 ROLES = ["controller", "operator", "web-hook"]
 
 
-async def test_sb_014_polyarch_in_the_sandbox_survives_down_and_follows_its_settings(
+@pytest.mark.req("SB-014")
+async def test_polyarch_in_the_sandbox_survives_down_and_follows_its_settings(
     polyarch: CommandLine, tmp_path: Path
 ) -> None:
     """Installed, stopped and started, reconfigured, a process of it killed, uninstalled, installed again."""
@@ -312,6 +319,7 @@ async def within(seconds: float, holds: Callable[[], bool]) -> None:
         await asyncio.sleep(0.5)
 
 
-def test_sb_014_polyarch_needs_a_node_that_can_run_it(polyarch: CommandLine) -> None:
+@pytest.mark.req("SB-014")
+def test_polyarch_needs_a_node_that_can_run_it(polyarch: CommandLine) -> None:
     polyarch("up", "--name", "nowhere", "--nodes", "riscv64=1", expect=3)
     polyarch("down", "--name", "nowhere", expect=3)

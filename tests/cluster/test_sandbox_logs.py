@@ -1,4 +1,4 @@
-"""``kubectl logs`` of pods that are run, through the nodes' own kubelet API (SB-013)."""
+"""``kubectl logs`` of pods that are run, through the nodes' own kubelet API."""
 
 import asyncio
 import contextlib
@@ -65,7 +65,8 @@ async def speaking(client: Client, namespace: str) -> None:
     await until(client, namespace, lambda container: "running" in container["state"])
 
 
-async def test_sb_013_the_log_of_a_running_pod(kubectl: Kubectl, speaking: None) -> None:
+@pytest.mark.req("SB-013")
+async def test_the_log_of_a_running_pod(kubectl: Kubectl, speaking: None) -> None:
     async def lines(*options: str) -> list[str]:
         code, output, errors = await kubectl("logs", "a", *options)
         assert code == 0, errors
@@ -85,7 +86,8 @@ async def test_sb_013_the_log_of_a_running_pod(kubectl: Kubectl, speaking: None)
     assert [line[:19] for line in stamped[: len(told)]] == told
 
 
-async def test_sb_013_a_log_is_followed_until_its_container_ends(
+@pytest.mark.req("SB-013")
+async def test_a_log_is_followed_until_its_container_ends(
     client: Client, namespace: str, kubectl: Kubectl, speaking: None
 ) -> None:
     process = await kubectl("logs", "-f", "a", wait=False)
@@ -98,7 +100,8 @@ async def test_sb_013_a_log_is_followed_until_its_container_ends(
     assert rest == b"" or rest.endswith(b"\n"), "whole lines, to the last"
 
 
-async def test_sb_013_the_log_of_the_start_before(client: Client, namespace: str, kubectl: Kubectl) -> None:
+@pytest.mark.req("SB-013")
+async def test_the_log_of_the_start_before(client: Client, namespace: str, kubectl: Kubectl) -> None:
     await start(client, namespace, DEFAULT_IMAGE, "lint", "/no/such/file")
     await until(client, namespace, lambda container: container.get("restartCount", 0) >= 1)
     code, output, errors = await kubectl("logs", "-p", "a")
@@ -106,7 +109,8 @@ async def test_sb_013_the_log_of_the_start_before(client: Client, namespace: str
     assert "/no/such/file" in output
 
 
-async def test_sb_013_a_finished_pod_keeps_its_log(client: Client, namespace: str, kubectl: Kubectl) -> None:
+@pytest.mark.req("SB-013")
+async def test_a_finished_pod_keeps_its_log(client: Client, namespace: str, kubectl: Kubectl) -> None:
     await start(client, namespace, DEFAULT_IMAGE, "--version", restart="Never")
     await until(client, namespace, lambda container: "terminated" in container["state"])
     code, output, _ = await kubectl("logs", "a")
@@ -116,7 +120,8 @@ async def test_sb_013_a_finished_pod_keeps_its_log(client: Client, namespace: st
     assert "previous terminated container" in errors
 
 
-async def test_sb_013_a_pod_that_is_only_played_says_so(client: Client, namespace: str, kubectl: Kubectl) -> None:
+@pytest.mark.req("SB-013")
+async def test_a_pod_that_is_only_played_says_so(client: Client, namespace: str, kubectl: Kubectl) -> None:
     await start(client, namespace, "nginx:1.27")
     await until(client, namespace, lambda container: "running" in container["state"])
     code, output, _ = await kubectl("logs", "a")
@@ -124,6 +129,7 @@ async def test_sb_013_a_pod_that_is_only_played_says_so(client: Client, namespac
     assert "only played" in output
 
 
+@pytest.mark.req("SB-013")
 @pytest.mark.parametrize(
     ("command", "said"),
     [
@@ -133,7 +139,7 @@ async def test_sb_013_a_pod_that_is_only_played_says_so(client: Client, namespac
     ],
     ids=["exec", "attach", "port-forward"],
 )
-async def test_sb_013_what_is_not_served_says_what_to_use_instead(
+async def test_what_is_not_served_says_what_to_use_instead(
     client: Client, namespace: str, kubectl: Kubectl, speaking: None, command: tuple[str, ...], said: str
 ) -> None:
     if command[0] == "port-forward":
@@ -167,7 +173,8 @@ async def asked(sandbox: Sandbox, context: ssl.SSLContext) -> bytes:
             await writer.wait_closed()
 
 
-async def test_sb_013_only_the_api_server_is_answered(sandbox: Sandbox) -> None:
+@pytest.mark.req("SB-013")
+async def test_only_the_api_server_is_answered(sandbox: Sandbox) -> None:
     """An administrator's certificate is of the same CA, and yet not the API server's."""
     context = ssl.create_default_context(cafile=str(sandbox.ca))
     assert await asked(sandbox, context) == b"", "without a certificate"

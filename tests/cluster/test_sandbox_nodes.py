@@ -1,4 +1,4 @@
-"""Pods on the sandbox's nodes live and fail as on real ones (SB-004)."""
+"""Pods on the sandbox's nodes live and fail as on real ones."""
 
 import asyncio
 import base64
@@ -51,7 +51,8 @@ def waiting(status: Status) -> str:
     return str(container["state"].get("waiting", {}).get("reason", ""))
 
 
-async def test_sb_004_nodes_of_every_architecture_are_ready_and_renew_their_leases(client: Client) -> None:
+@pytest.mark.req("SB-004")
+async def test_nodes_of_every_architecture_are_ready_and_renew_their_leases(client: Client) -> None:
     nodes = (await client.list(NODES, label_selector="sandbox.polyarch.dev/node")).items
     assert {node["metadata"]["labels"]["kubernetes.io/arch"] for node in nodes} == {
         "amd64",
@@ -65,7 +66,8 @@ async def test_sb_004_nodes_of_every_architecture_are_ready_and_renew_their_leas
         assert not node["spec"].get("taints")
 
 
-async def test_sb_004_a_pod_with_a_fitting_image_runs_with_an_address_and_goes_when_deleted(
+@pytest.mark.req("SB-004")
+async def test_a_pod_with_a_fitting_image_runs_with_an_address_and_goes_when_deleted(
     sandbox: Sandbox, client: Client, namespace: str
 ) -> None:
     await client.create(PODS, pod("web", "nginx:1.27", architecture="s390x"), namespace=namespace)
@@ -83,7 +85,8 @@ async def test_sb_004_a_pod_with_a_fitting_image_runs_with_an_address_and_goes_w
             await asyncio.sleep(0.05)
 
 
-async def test_sb_004_a_foreign_binary_ends_in_crash_loop_backoff(client: Client, namespace: str) -> None:
+@pytest.mark.req("SB-004")
+async def test_a_foreign_binary_ends_in_crash_loop_backoff(client: Client, namespace: str) -> None:
     await client.create(PODS, pod("a", "quay.io/acme/billing:2.3", architecture="arm64"), namespace=namespace)
     status = await until(client, namespace, "a", lambda s: waiting(s) == "CrashLoopBackOff")
     last = status["containerStatuses"][0]["lastState"]["terminated"]
@@ -99,7 +102,8 @@ async def test_sb_004_a_foreign_binary_ends_in_crash_loop_backoff(client: Client
             await asyncio.sleep(0.1)
 
 
-async def test_sb_004_an_index_without_the_platform_cannot_be_pulled_until_it_is_pushed(
+@pytest.mark.req("SB-004")
+async def test_an_index_without_the_platform_cannot_be_pulled_until_it_is_pushed(
     client: Client, namespace: str, registry: Registry
 ) -> None:
     image = f"quay.io/late/{secrets.token_hex(4)}:1"
@@ -111,7 +115,8 @@ async def test_sb_004_an_index_without_the_platform_cannot_be_pulled_until_it_is
     await until(client, namespace, "a", lambda s: s.get("phase") == "Running")
 
 
-async def test_sb_004_a_private_image_needs_the_pods_own_pull_secret(
+@pytest.mark.req("SB-004")
+async def test_a_private_image_needs_the_pods_own_pull_secret(
     client: Client, namespace: str, registry: Registry
 ) -> None:
     image = f"quay.io/private/{secrets.token_hex(4)}:1"
@@ -133,7 +138,8 @@ async def test_sb_004_a_private_image_needs_the_pods_own_pull_secret(
     await until(client, namespace, "with", lambda s: s.get("phase") == "Running")
 
 
-async def test_sb_004_a_job_comes_to_its_end(client: Client, namespace: str) -> None:
+@pytest.mark.req("SB-004")
+async def test_a_job_comes_to_its_end(client: Client, namespace: str) -> None:
     template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox:1.36"}]}}
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "once"}, "spec": {"template": template}}
     await client.create(JOBS, job, namespace=namespace)
@@ -142,9 +148,10 @@ async def test_sb_004_a_job_comes_to_its_end(client: Client, namespace: str) -> 
             await asyncio.sleep(0.1)
 
 
+@pytest.mark.req("SB-008", "SB-013")
 @pytest.mark.parametrize("path", ["logs/", "metrics"])
-async def test_sb_008_a_nodes_address_is_never_dialled_nor_its_name_looked_up(sandbox: Sandbox, path: str) -> None:
-    """Asked for a node's files, the API server asks the kubelet API of the sandbox, which has none (SB-013)."""
+async def test_a_nodes_address_is_never_dialled_nor_its_name_looked_up(sandbox: Sandbox, path: str) -> None:
+    """Asked for a node's files, the API server asks the kubelet API of the sandbox, which has none."""
     files = sandbox.pki.client("admin")
     context = ssl.create_default_context(cafile=str(sandbox.ca))
     context.load_cert_chain(files.certificate, files.key)

@@ -1,4 +1,4 @@
-"""Pods of polyarch's own image are run as processes, with the real controllers around them (SB-011)."""
+"""Pods of polyarch's own image are run as processes, with the real controllers around them."""
 
 import asyncio
 import base64
@@ -91,7 +91,8 @@ def processes_of(sandbox: Sandbox, namespace: str) -> list[Record]:
     return [each for each in records if each.pod.startswith(f"{namespace}/") and processes.is_running(each)]
 
 
-async def test_sb_011_a_command_runs_to_its_end_and_its_code_and_words_are_in_the_status(
+@pytest.mark.req("SB-011")
+async def test_a_command_runs_to_its_end_and_its_code_and_words_are_in_the_status(
     client: Client, namespace: str
 ) -> None:
     document = pod("version", "--version", spec={"restartPolicy": "Never"})
@@ -106,9 +107,8 @@ async def test_sb_011_a_command_runs_to_its_end_and_its_code_and_words_are_in_th
     assert container_of(status)["state"]["terminated"]["exitCode"] == 0
 
 
-async def test_sb_011_a_job_fails_with_the_code_and_the_last_words_of_its_command(
-    client: Client, namespace: str
-) -> None:
+@pytest.mark.req("SB-011")
+async def test_a_job_fails_with_the_code_and_the_last_words_of_its_command(client: Client, namespace: str) -> None:
     """A sentence of polyarch about the file that is not there stands in the pod's status, from the end of its log."""
     words = {"terminationMessagePolicy": "FallbackToLogsOnError"}
     spec = pod("x", "lint", "/no/such/file", **words, spec={"restartPolicy": "Never"})["spec"]
@@ -127,7 +127,8 @@ async def test_sb_011_a_job_fails_with_the_code_and_the_last_words_of_its_comman
     assert "/no/such/file" in ended["message"]
 
 
-async def test_sb_011_a_job_of_polyarch_completes(client: Client, namespace: str) -> None:
+@pytest.mark.req("SB-011")
+async def test_a_job_of_polyarch_completes(client: Client, namespace: str) -> None:
     spec = pod("x", "--version", spec={"restartPolicy": "Never"})["spec"]
     job = {"metadata": {"name": "version"}, "spec": {"completions": 2, "parallelism": 2, "template": {"spec": spec}}}
     await client.create(JOBS, {"apiVersion": "batch/v1", "kind": "Job", **job}, namespace=namespace)
@@ -139,6 +140,7 @@ async def test_sb_011_a_job_of_polyarch_completes(client: Client, namespace: str
     await until(done, "the Job is complete")
 
 
+@pytest.mark.req("SB-011")
 @pytest.mark.parametrize(
     ("change", "reason", "said"),
     [
@@ -153,7 +155,7 @@ async def test_sb_011_a_job_of_polyarch_completes(client: Client, namespace: str
         ),
     ],
 )
-async def test_sb_011_a_container_that_cannot_be_started_says_why(
+async def test_a_container_that_cannot_be_started_says_why(
     client: Client, namespace: str, change: Document, reason: str, said: str
 ) -> None:
     await client.create(PODS, pod("broken", **change), namespace=namespace)
@@ -165,7 +167,8 @@ async def test_sb_011_a_container_that_cannot_be_started_says_why(
     assert said in (await until(waiting, reason))["message"]
 
 
-async def test_sb_011_a_pod_waits_for_a_missing_secret_with_an_event_and_starts_when_it_comes(
+@pytest.mark.req("SB-011")
+async def test_a_pod_waits_for_a_missing_secret_with_an_event_and_starts_when_it_comes(
     client: Client, namespace: str
 ) -> None:
     volumes = {"volumes": [{"name": "c", "secret": {"secretName": "late"}}], "restartPolicy": "Never"}
@@ -284,7 +287,8 @@ async def pods_of(client: Client, namespace: str) -> dict[str, Document]:
     return {each["metadata"]["name"]: each for each in (await client.list(PODS, namespace=namespace)).items}
 
 
-async def test_sb_011_a_deployment_is_rolled_out_scaled_and_heals(
+@pytest.mark.req("SB-011")
+async def test_a_deployment_is_rolled_out_scaled_and_heals(
     sandbox: Sandbox, client: Client, namespace: str, serving: Callable[..., Document]
 ) -> None:
     await client.create(DEPLOYMENTS, serving(), namespace=namespace)
@@ -349,7 +353,8 @@ async def until_pods(client: Client, namespace: str, count: int) -> dict[str, Do
     return found
 
 
-async def test_sb_011_a_changed_config_map_is_in_the_pods_folder(
+@pytest.mark.req("SB-011")
+async def test_a_changed_config_map_is_in_the_pods_folder(
     sandbox: Sandbox, client: Client, namespace: str, serving: Callable[..., Document]
 ) -> None:
     await client.create(DEPLOYMENTS, serving(replicas=1), namespace=namespace)
@@ -366,7 +371,8 @@ async def test_sb_011_a_changed_config_map_is_in_the_pods_folder(
     assert len([each for each in volume.iterdir() if each.name.startswith("..")]) == 2, "..data and what it leads to"
 
 
-async def test_sb_011_readiness_decides_about_endpoints(
+@pytest.mark.req("SB-011")
+async def test_readiness_decides_about_endpoints(
     client: Client, namespace: str, serving: Callable[..., Document], gate: Callable[[bool], Any]
 ) -> None:
     port = await gate(False)
@@ -395,7 +401,8 @@ async def test_sb_011_readiness_decides_about_endpoints(
     assert container_of(one["status"])["restartCount"] == 0, "who is not ready is not restarted"
 
 
-async def test_sb_011_a_disruption_budget_holds_evictions_back(
+@pytest.mark.req("SB-011")
+async def test_a_disruption_budget_holds_evictions_back(
     client: Client, namespace: str, serving: Callable[..., Document]
 ) -> None:
     await client.create(DEPLOYMENTS, serving(), namespace=namespace)
@@ -437,7 +444,8 @@ async def until_gone(client: Client, namespace: str, name: str) -> None:
     await until(gone, f"{name} is gone")
 
 
-async def test_sb_011_a_container_that_does_not_live_is_restarted_with_its_startup_in_mind(
+@pytest.mark.req("SB-011")
+async def test_a_container_that_does_not_live_is_restarted_with_its_startup_in_mind(
     client: Client, namespace: str
 ) -> None:
     """Its liveness probe fails for good: it is ended and started again, and told in events."""
@@ -457,7 +465,8 @@ async def test_sb_011_a_container_that_does_not_live_is_restarted_with_its_start
     await until(told, "events Unhealthy and Killing")
 
 
-async def test_sb_011_downward_api_and_variables_tell_the_pod_who_it_is(
+@pytest.mark.req("SB-011")
+async def test_downward_api_and_variables_tell_the_pod_who_it_is(
     sandbox: Sandbox, client: Client, namespace: str
 ) -> None:
     items = [{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]
@@ -485,7 +494,8 @@ async def test_sb_011_downward_api_and_variables_tell_the_pod_who_it_is(
     assert user["extra"]["authentication.kubernetes.io/pod-uid"] == [found["metadata"]["uid"]]
 
 
-async def test_sb_011_a_daemon_set_runs_on_every_node_and_sees_its_nodes_files(
+@pytest.mark.req("SB-011")
+async def test_a_daemon_set_runs_on_every_node_and_sees_its_nodes_files(
     sandbox: Sandbox, client: Client, namespace: str
 ) -> None:
     """hostPath leads into a folder that the sandbox has for the node, and nowhere else."""
@@ -506,7 +516,8 @@ async def test_sb_011_a_daemon_set_runs_on_every_node_and_sees_its_nodes_files(
     assert all(Path(file).parent.is_dir() for file in files)
 
 
-async def test_sb_011_a_host_path_that_is_not_there_is_told(client: Client, namespace: str) -> None:
+@pytest.mark.req("SB-011")
+async def test_a_host_path_that_is_not_there_is_told(client: Client, namespace: str) -> None:
     volume = {"name": "host", "hostPath": {"path": "/etc", "type": "Directory"}}
     main = {"volumeMounts": [{"name": "host", "mountPath": "/host"}]}
     await client.create(PODS, pod("blind", *SLEEPS, **main, spec={"volumes": [volume]}), namespace=namespace)
@@ -518,7 +529,8 @@ async def test_sb_011_a_host_path_that_is_not_there_is_told(client: Client, name
     await until(told, "an event FailedMount")
 
 
-async def test_sb_011_what_does_not_change_is_not_written(
+@pytest.mark.req("SB-011")
+async def test_what_does_not_change_is_not_written(
     sandbox: Sandbox, client: Client, namespace: str, serving: Callable[..., Document]
 ) -> None:
     """A pod is reported when it runs and when it is ready; an idle one costs the API server nothing."""
@@ -550,7 +562,8 @@ async def until_started(client: Client, namespace: str, name: str) -> None:
     await until(running, f"{name} runs")
 
 
-async def test_sb_011_a_process_that_does_not_end_is_killed_when_its_grace_is_over(
+@pytest.mark.req("SB-011")
+async def test_a_process_that_does_not_end_is_killed_when_its_grace_is_over(
     sandbox: Sandbox, client: Client, namespace: str
 ) -> None:
     spec = {"terminationGracePeriodSeconds": 3}
@@ -562,7 +575,8 @@ async def test_sb_011_a_process_that_does_not_end_is_killed_when_its_grace_is_ov
     assert not processes.is_running(record)
 
 
-async def test_sb_011_the_hook_before_the_end_comes_first(sandbox: Sandbox, client: Client, namespace: str) -> None:
+@pytest.mark.req("SB-011")
+async def test_the_hook_before_the_end_comes_first(sandbox: Sandbox, client: Client, namespace: str) -> None:
     """With `preStop.sleep` a webhook goes on to answer until nobody sends it anything any more."""
     main = {"lifecycle": {"preStop": {"sleep": {"seconds": 2}}}}
     spec = {"terminationGracePeriodSeconds": 20}
@@ -596,7 +610,8 @@ def marked(sandbox: Sandbox) -> list[int]:
     return found
 
 
-async def test_sb_011_containers_outlive_the_nodes_process_once_and_never_the_sandbox(own: Sandbox) -> None:
+@pytest.mark.req("SB-011")
+async def test_containers_outlive_the_nodes_process_once_and_never_the_sandbox(own: Sandbox) -> None:
     """Killed without warning, the nodes' process finds its containers again: none twice, none lost. What ended
     meanwhile is restarted. And `polyarch down` leaves nothing, even if nobody is there any more who knows them."""
     async with own.client() as client:

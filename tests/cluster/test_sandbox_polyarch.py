@@ -1,4 +1,4 @@
-"""polyarch in the sandbox, and the demo: what a newcomer sees first (SB-006, SB-007, SB-010, SB-014)."""
+"""polyarch in the sandbox, and the demo: what a newcomer sees first."""
 
 import json
 import os
@@ -29,7 +29,7 @@ from polyarch.sandbox.files import write_json
 PROGRAM = "import sys; from polyarch.cli import main; sys.exit(main())"
 SECONDS = 480
 """The whole demo, on a machine that does other things as well."""
-pytestmark = pytest.mark.timeout(SECONDS + 60)
+pytestmark = [pytest.mark.timeout(SECONDS + 60), pytest.mark.req("SB-010")]
 OURS = {names.OPERATOR, names.WEBHOOK, names.CONTROLLER}
 
 
@@ -60,7 +60,8 @@ def pods(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {pod["name"]: pod for pod in document["demo"]["pods"]}
 
 
-def test_sb_007_every_pod_that_can_run_runs_where_its_images_can(demo: dict[str, Any]) -> None:
+@pytest.mark.req("SB-007")
+def test_every_pod_that_can_run_runs_where_its_images_can(demo: dict[str, Any]) -> None:
     for name, pod in pods(demo).items():
         if name == "impossible":
             continue
@@ -70,13 +71,15 @@ def test_sb_007_every_pod_that_can_run_runs_where_its_images_can(demo: dict[str,
         assert pod["milliseconds"]["running"] >= pod["milliseconds"]["bound"] > 0
 
 
-def test_sb_007_the_pod_that_can_run_nowhere_is_not_tried_and_says_so(demo: dict[str, Any]) -> None:
+@pytest.mark.req("SB-007")
+def test_the_pod_that_can_run_nowhere_is_not_tried_and_says_so(demo: dict[str, Any]) -> None:
     pod = pods(demo)["impossible"]
     assert (pod["path"], pod["reason"], pod["node"]) == ("gated", "NoSupportedArchitecture", "")
     assert pod["without"]["node"], "without polyarch it is put somewhere, and fails there"
 
 
-def test_sb_007_each_way_through_admission_is_taken_and_costs_what_it_should(demo: dict[str, Any]) -> None:
+@pytest.mark.req("PL-800", "SB-007")
+def test_each_way_through_admission_is_taken_and_costs_what_it_should(demo: dict[str, Any]) -> None:
     found = pods(demo)
     assert {pod["path"] for pod in found.values()} == {"inline", "gated", "ignored"}
     assert found["pinned"]["reason"] == "ArchitectureAlreadyRequired"
@@ -86,13 +89,14 @@ def test_sb_007_each_way_through_admission_is_taken_and_costs_what_it_should(dem
     assert found["reports"]["milliseconds"]["released"] is not None
     for pod in found.values():
         if pod["path"] != "gated":
-            # One request is possible: the pull secret's first use (PL-800).
+            # One request is possible: the pull secret's first use.
             assert pod["requests"] <= (1 if pod["name"] == "vault" else 0), pod
         else:
             assert 1 <= pod["requests"] <= 6, pod
 
 
-def test_sb_007_without_polyarch_the_same_pods_stand_as_they_were_scheduled(demo: dict[str, Any]) -> None:
+@pytest.mark.req("SB-007")
+def test_without_polyarch_the_same_pods_stand_as_they_were_scheduled(demo: dict[str, Any]) -> None:
     for pod in pods(demo).values():
         without = pod["without"]
         supported = [{platform.split("/")[1] for platform in image["platforms"]} for image in pod["images"]]
@@ -101,8 +105,9 @@ def test_sb_007_without_polyarch_the_same_pods_stand_as_they_were_scheduled(demo
     assert "without" in demo["demo"]["summary"]
 
 
-def test_sb_007_the_operator_made_its_objects_and_its_uninstall_left_nothing(demo: dict[str, Any]) -> None:
-    """IN-003: by lists of every object of the API server, before the installation and after the uninstall."""
+@pytest.mark.req("IN-003", "SB-007")
+def test_the_operator_made_its_objects_and_its_uninstall_left_nothing(demo: dict[str, Any]) -> None:
+    """By lists of every object of the API server, before the installation and after the uninstall."""
     line = demo["demo"]["operator"]
     assert line["installed"] > 10
     assert line["made"] > 20, "rights, Deployments, Services, webhook configurations, certificates"
@@ -112,13 +117,15 @@ def test_sb_007_the_operator_made_its_objects_and_its_uninstall_left_nothing(dem
     assert "uninstall left nothing" in demo["demo"]["summary"]
 
 
-def test_tn_027_nodes_that_join_are_tainted_before_a_pod_is_there_and_nothing_is_left(demo: dict[str, Any]) -> None:
-    """TN-050, TN-073: the DaemonSet follows, pods of amd64 images stay away, and no node keeps a taint."""
+@pytest.mark.req("TN-027", "TN-050", "TN-073")
+def test_nodes_that_join_are_tainted_before_a_pod_is_there_and_nothing_is_left(demo: dict[str, Any]) -> None:
+    """The DaemonSet follows, pods of amd64 images stay away, and no node keeps a taint."""
     growth = demo["demo"]["growth"]
     assert growth == {"joined": 2, "tainted": 2, "daemonSetPods": 2, "keptAway": 4, "left": []}
 
 
-def test_rp_030_the_report_that_placement_keeps_names_what_holds_back_the_most(demo: dict[str, Any]) -> None:
+@pytest.mark.req("RP-030")
+def test_the_report_that_placement_keeps_names_what_holds_back_the_most(demo: dict[str, Any]) -> None:
     """Of the pods that the demo shows, in both namespaces, and no others: what has grown meanwhile is gone by then."""
     report, found = demo["demo"]["report"], pods(demo).values()
     able = sum(all("linux/arm64" in image["platforms"] for image in pod["images"]) for pod in found)
@@ -127,8 +134,9 @@ def test_rp_030_the_report_that_placement_keeps_names_what_holds_back_the_most(d
     assert len(report["inTheWay"]) == 1
 
 
-def test_bd_391_an_image_is_built_for_all_and_after_a_change_for_one_alone(demo: dict[str, Any]) -> None:
-    """BD-103, BD-391: in one index; the other architectures are reused."""
+@pytest.mark.req("BD-103", "BD-391")
+def test_an_image_is_built_for_all_and_after_a_change_for_one_alone(demo: dict[str, Any]) -> None:
+    """In one index; the other architectures are reused."""
     build = demo["demo"]["build"]
     everything = {node["architecture"] for node in demo["nodes"]}
     assert set(build["built"]) == everything
@@ -137,15 +145,17 @@ def test_bd_391_an_image_is_built_for_all_and_after_a_change_for_one_alone(demo:
     assert "@sha256:" in build["image"]
 
 
-def test_sb_014_after_the_demo_polyarch_is_there_again(demo: dict[str, Any]) -> None:
+@pytest.mark.req("SB-014")
+def test_after_the_demo_polyarch_is_there_again(demo: dict[str, Any]) -> None:
     containers = {each["container"]: each for each in demo["processes"] if each.get("pod")}
     assert set(containers) == {"operator", "web-hook", "controller", "builder"}
     wrong = [each for each in containers.values() if not (each["healthy"] and each["pid"] and each["memory"])]
     assert wrong == []
 
 
-def test_sb_014_polyarch_was_allowed_everything_it_asked_for(demo: dict[str, Any]) -> None:
-    """PL-550: exactly these rights, and no 403; when it is uninstalled, its rights go before its last pod."""
+@pytest.mark.req("PL-550", "SB-014")
+def test_polyarch_was_allowed_everything_it_asked_for(demo: dict[str, Any]) -> None:
+    """Exactly these rights, and no 403; when it is uninstalled, its rights go before its last pod."""
     refused = []
     seen = set()
     for line in Path(demo["auditLog"]).read_bytes().splitlines():
@@ -161,8 +171,9 @@ def test_sb_014_polyarch_was_allowed_everything_it_asked_for(demo: dict[str, Any
     assert refused == []
 
 
+@pytest.mark.req("SB-006")
 @pytest.mark.parametrize("account", sorted(OURS))
-async def test_sb_006_the_roles_are_no_administrators(placed_sandbox: Sandbox, tmp_path: Path, account: str) -> None:
+async def test_the_roles_are_no_administrators(placed_sandbox: Sandbox, tmp_path: Path, account: str) -> None:
     async with placed_sandbox.client() as administrator:
         token = await administrator.token(DEFAULT_NAMESPACE, account, expiration_seconds=600)
     kubeconfig = tmp_path / "kubeconfig"
@@ -181,7 +192,8 @@ async def test_sb_006_the_roles_are_no_administrators(placed_sandbox: Sandbox, t
         assert answer["status"]["allowed"] is False
 
 
-async def test_in_031_the_webhook_is_registered_by_service_and_places_pods(placed_sandbox: Sandbox) -> None:
+@pytest.mark.req("IN-031")
+async def test_the_webhook_is_registered_by_service_and_places_pods(placed_sandbox: Sandbox) -> None:
     async with placed_sandbox.client() as client:
         registered = await client.get(MUTATING_WEBHOOKS, names.WEBHOOK_CONFIGURATION)
         (webhook,) = registered["webhooks"]
@@ -199,7 +211,8 @@ async def test_in_031_the_webhook_is_registered_by_service_and_places_pods(place
     assert created["metadata"]["labels"][names.SCHEDULING_GATE_LABEL] in {"removed", "gated"}
 
 
-async def test_in_031_the_sandbox_has_the_objects_of_an_installation_and_no_others(placed_sandbox: Sandbox) -> None:
+@pytest.mark.req("IN-031")
+async def test_the_sandbox_has_the_objects_of_an_installation_and_no_others(placed_sandbox: Sandbox) -> None:
     """A second installation with the same values changes nothing."""
     wanted = objects.documents(operator.installation(placed_sandbox.layout, placed_sandbox.state.settings))
     async with placed_sandbox.client() as client:
@@ -207,7 +220,8 @@ async def test_in_031_the_sandbox_has_the_objects_of_an_installation_and_no_othe
     assert {each.verb for each in applied} == {"unchanged"}
 
 
-async def test_sb_003_every_component_of_a_sandbox_with_polyarch_is_healthy(placed_sandbox: Sandbox) -> None:
+@pytest.mark.req("SB-003")
+async def test_every_component_of_a_sandbox_with_polyarch_is_healthy(placed_sandbox: Sandbox) -> None:
     described = await describe(placed_sandbox)
     assert {each.container for each in described.processes if each.pod} >= {"operator", "web-hook", "controller"}
     assert {each.name: each.detail for each in described.processes if not each.healthy} == {}

@@ -1,4 +1,4 @@
-"""The sandbox's registry as its readers meet it: our own client, through the mirror configuration (SB-005)."""
+"""The sandbox's registry as its readers meet it: our own client, through the mirror configuration."""
 
 import asyncio
 import secrets
@@ -43,6 +43,7 @@ def platforms(answer: Inspection) -> list[str]:
     return [str(platform) for platform in answer.platforms]
 
 
+@pytest.mark.req("SB-005")
 @pytest.mark.parametrize(
     ("description", "kind", "expected"),
     [
@@ -78,7 +79,7 @@ def platforms(answer: Inspection) -> list[str]:
         pytest.param([], "index", [], id="empty index"),
     ],
 )
-async def test_sb_005_every_shape_is_taken_and_read_back(
+async def test_every_shape_is_taken_and_read_back(
     registry: Registry,
     inspector: Inspector,
     unique: Callable[[str], str],
@@ -94,11 +95,13 @@ async def test_sb_005_every_shape_is_taken_and_read_back(
     assert (platforms(answer) if answer.status == "resolved" else []) == expected
 
 
-async def test_sb_005_familiar_names_are_there_from_the_start(inspector: Inspector) -> None:
+@pytest.mark.req("SB-005")
+async def test_familiar_names_are_there_from_the_start(inspector: Inspector) -> None:
     assert "linux/s390x" in platforms(await inspector.inspect("nginx:1.27"))
 
 
-async def test_sb_005_a_private_image_is_for_its_users(
+@pytest.mark.req("SB-005")
+async def test_a_private_image_is_for_its_users(
     registry: Registry, inspector: Inspector, unique: Callable[[str], str]
 ) -> None:
     for scheme in ("bearer", "basic"):
@@ -118,7 +121,8 @@ async def test_sb_005_a_private_image_is_for_its_users(
         assert refused.error is not None
 
 
-async def test_sb_005_an_identity_token_works_as_with_docker_login(
+@pytest.mark.req("SB-005")
+async def test_an_identity_token_works_as_with_docker_login(
     registry: Registry, inspector: Inspector, unique: Callable[[str], str]
 ) -> None:
     image = unique("quay.io/private")
@@ -129,7 +133,8 @@ async def test_sb_005_an_identity_token_works_as_with_docker_login(
     assert platforms(answer) == ["linux/arm64"]
 
 
-async def test_sb_005_seeding_again_moves_the_tag_and_deleting_takes_it_away(
+@pytest.mark.req("SB-005")
+async def test_seeding_again_moves_the_tag_and_deleting_takes_it_away(
     registry: Registry, inspector: Inspector, unique: Callable[[str], str]
 ) -> None:
     image = unique("quay.io/moving")
@@ -143,7 +148,8 @@ async def test_sb_005_seeding_again_moves_the_tag_and_deleting_takes_it_away(
     assert gone.error.code == "not-found"
 
 
-async def test_sb_010_the_registry_log_tells_who_asked_for_what(
+@pytest.mark.req("SB-010")
+async def test_the_registry_log_tells_who_asked_for_what(
     sandbox: Sandbox, registry: Registry, inspector: Inspector, unique: Callable[[str], str]
 ) -> None:
     image = unique("quay.io/logged")

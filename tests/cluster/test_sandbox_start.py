@@ -7,6 +7,7 @@ import ssl
 from pathlib import Path
 
 import aiohttp
+import pytest
 
 from polyarch.kube.client import Client
 from polyarch.kube.errors import ApiError
@@ -44,18 +45,21 @@ def _address(text: str) -> str:
     return str(mapped or address)
 
 
-async def test_sb_003_everything_is_healthy_and_the_kubeconfig_works(sandbox: Sandbox, client: Client) -> None:
+@pytest.mark.req("SB-003")
+async def test_everything_is_healthy_and_the_kubeconfig_works(sandbox: Sandbox, client: Client) -> None:
     assert {each.name: each.detail for each in await sandbox.health() if not each.healthy} == {}
     names = [item["metadata"]["name"] for item in (await client.list(NAMESPACES)).items]
     assert "kube-system" in names
 
 
-async def test_sb_003_files_of_the_sandbox_are_for_its_owner_only(sandbox: Sandbox) -> None:
+@pytest.mark.req("SB-003")
+async def test_files_of_the_sandbox_are_for_its_owner_only(sandbox: Sandbox) -> None:
     assert sandbox.kubeconfig.stat().st_mode & 0o077 == 0
     assert sandbox.folder.root.stat().st_mode & 0o077 == 0
 
 
-async def test_sb_008_every_socket_of_every_process_is_on_loopback(sandbox: Sandbox) -> None:
+@pytest.mark.req("SB-008")
+async def test_every_socket_of_every_process_is_on_loopback(sandbox: Sandbox) -> None:
     seen = 0
     for record in sandbox.records().values():
         assert is_running(record)
@@ -78,7 +82,8 @@ async def first_refusal(client: Client, namespace: str) -> str:
     raise AssertionError("unreachable")
 
 
-async def test_sb_008_a_service_webhook_without_endpoints_is_refused_on_this_machine_instead_of_dialled(
+@pytest.mark.req("SB-008")
+async def test_a_service_webhook_without_endpoints_is_refused_on_this_machine_instead_of_dialled(
     sandbox: Sandbox, client: Client, namespace: str
 ) -> None:
     await client.patch(NAMESPACES, namespace, MergePatch({"metadata": {"labels": {"egress": namespace}}}))
@@ -111,7 +116,8 @@ async def test_sb_008_a_service_webhook_without_endpoints_is_refused_on_this_mac
     assert f"Service {namespace}/hook has no ready endpoint for port 443" in refusal
 
 
-async def test_sb_003_nobody_is_let_in_without_a_name(sandbox: Sandbox) -> None:
+@pytest.mark.req("SB-003")
+async def test_nobody_is_let_in_without_a_name(sandbox: Sandbox) -> None:
 
     context = ssl.create_default_context(cafile=str(sandbox.ca))
     async with (

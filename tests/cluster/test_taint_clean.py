@@ -1,4 +1,4 @@
-"""``polyarch taint clean`` in a real cluster: no controller, no kind, killed after every write (TN-070 to TN-072)."""
+"""``polyarch taint clean`` in a real cluster: no controller, no kind, killed after every write."""
 
 import json
 from collections.abc import AsyncIterator
@@ -11,6 +11,8 @@ from taint_shop import BOTH, FOREIGN, NAMESPACE, OURS, Shop, shop, tolerated
 from polyarch.kube.client import Client
 from polyarch.kube.resources import DAEMONSETS, DEPLOYMENTS, NODES, POD_DISRUPTION_BUDGETS, PODS
 from polyarch.sandbox.cluster import Sandbox
+
+pytestmark = pytest.mark.req("TN-072")
 
 Json = dict[str, Any]
 EVERYTHING = ("--yes", "--templates", "--evict")
@@ -48,7 +50,8 @@ async def is_clean(world: Shop) -> None:
     assert gated["metadata"]["labels"] == {"app": "mine"}
 
 
-async def test_tn_094_clean_deletes_no_pod_and_leaves_nothing(world: Shop) -> None:
+@pytest.mark.req("TN-094")
+async def test_clean_deletes_no_pod_and_leaves_nothing(world: Shop) -> None:
     before = {each["metadata"]["uid"] for each in await world.pods()}
     tried = await world.taint("clean", "--dry-run", "-o", "json")
     assert tried.code == 1
@@ -72,8 +75,9 @@ async def test_tn_094_clean_deletes_no_pod_and_leaves_nothing(world: Shop) -> No
     assert (await world.taint("clean", "--dry-run")).code == 0
 
 
+@pytest.mark.req("TN-070")
 @pytest.mark.timeout(600)
-async def test_tn_070_a_clean_that_is_killed_after_any_write_is_continued_by_the_next(world: Shop) -> None:
+async def test_a_clean_that_is_killed_after_any_write_is_continued_by_the_next(world: Shop) -> None:
     for _ in range(15):
         if await world.killed("clean", *EVERYTHING, after=1) == 0:
             break
@@ -88,7 +92,8 @@ async def test_tn_070_a_clean_that_is_killed_after_any_write_is_continued_by_the
     await until(none_tolerates, seconds=90)
 
 
-async def test_tn_071_a_disruption_budget_is_respected_and_bare_pods_are_only_named(world: Shop) -> None:
+@pytest.mark.req("TN-071")
+async def test_a_disruption_budget_is_respected_and_bare_pods_are_only_named(world: Shop) -> None:
     budget = {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",

@@ -1,5 +1,4 @@
-"""``polyarch taint plan``, ``bootstrap`` and ``apply`` in a real cluster without a controller (TN-026 to TN-028,
-TN-054, TN-060 to TN-064, TN-094)."""
+"""``polyarch taint plan``, ``bootstrap`` and ``apply`` in a real cluster without a controller."""
 
 import asyncio
 import json
@@ -17,6 +16,8 @@ from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import CRDS, DAEMONSETS, DEPLOYMENTS, NODES, PODS, RUNTIME_CLASSES, Resource
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.taints.documents import policies, released_by
+
+pytestmark = pytest.mark.req("TN-061")
 
 Json = dict[str, Any]
 WRITES = ("create", "update", "patch", "delete", "deletecollection")
@@ -44,7 +45,8 @@ def states(document: Json) -> dict[str, tuple[str, int]]:
     return {each["id"]: (each["state"], each["writes"]) for each in document["steps"]}
 
 
-async def test_tn_060_a_plan_reads_every_template_and_writes_nothing(world: Shop) -> None:
+@pytest.mark.req("TN-060")
+async def test_a_plan_reads_every_template_and_writes_nothing(world: Shop) -> None:
     await world.open()
     await world.workload(DEPLOYMENTS, "billing", INTEL)
     await world.client.create(PODS, pod(BOTH, name="bare"), namespace=NAMESPACE)
@@ -80,7 +82,8 @@ async def administrator(world: Shop) -> str:
     return str(found["status"]["userInfo"]["username"])
 
 
-async def test_tn_063_bootstrap_prepares_everything_and_apply_taints_the_nodes(world: Shop) -> None:
+@pytest.mark.req("TN-063")
+async def test_bootstrap_prepares_everything_and_apply_taints_the_nodes(world: Shop) -> None:
     await world.open()
     ran = await world.taint("bootstrap", "--yes", "-o", "json")
     assert ran.code == 1, "the webhook is not there"
@@ -106,7 +109,8 @@ async def test_tn_063_bootstrap_prepares_everything_and_apply_taints_the_nodes(w
     assert await world.versions() == before
 
 
-async def test_tn_063_a_dry_run_asks_the_api_server_about_every_write_and_makes_none(world: Shop) -> None:
+@pytest.mark.req("TN-063")
+async def test_a_dry_run_asks_the_api_server_about_every_write_and_makes_none(world: Shop) -> None:
     await world.open()
     before = await world.versions()
     audited = Audited(world.sandbox, await administrator(world))
@@ -125,8 +129,9 @@ async def test_tn_063_a_dry_run_asks_the_api_server_about_every_write_and_makes_
     assert await world.versions() == before
 
 
+@pytest.mark.req("TN-064")
 @pytest.mark.timeout(600)
-async def test_tn_064_a_run_that_is_killed_after_any_write_is_continued_by_the_next(world: Shop) -> None:
+async def test_a_run_that_is_killed_after_any_write_is_continued_by_the_next(world: Shop) -> None:
     """After the DaemonSet, the policy, its binding, a pod, the policy with one architecture, a node …"""
     await world.open()
     for after in range(1, 12):
@@ -143,7 +148,8 @@ async def test_tn_064_a_run_that_is_killed_after_any_write_is_continued_by_the_n
     await world.runs(5)
 
 
-async def test_tn_026_apply_stops_when_a_pod_becomes_pending_because_of_the_taint(world: Shop) -> None:
+@pytest.mark.req("TN-026")
+async def test_apply_stops_when_a_pod_becomes_pending_because_of_the_taint(world: Shop) -> None:
     """It is created while nodes are tainted, runs on arm64 only, and nobody is there to give it the toleration."""
     await world.annotate("arm64-2", spec={"unschedulable": True})
     stuck = asyncio.create_task(create_when_tainted(world))
@@ -168,7 +174,8 @@ async def create_when_tainted(world: Shop) -> None:
     await world.client.create(PODS, document, namespace=NAMESPACE)
 
 
-async def test_tn_062_what_would_lose_its_nodes_is_named_and_apply_refuses(world: Shop) -> None:
+@pytest.mark.req("TN-062")
+async def test_what_would_lose_its_nodes_is_named_and_apply_refuses(world: Shop) -> None:
     await world.workload(DAEMONSETS, "intel", INTEL)
 
     async def placed() -> bool:
@@ -193,7 +200,8 @@ async def kubectl(
     )
 
 
-async def test_tn_054_guards_warn_of_pods_without_an_architecture_and_of_nodes_without_their_taint(
+@pytest.mark.req("TN-054")
+async def test_guards_warn_of_pods_without_an_architecture_and_of_nodes_without_their_taint(
     world: Shop, peer: Callable[[str], str]
 ) -> None:
     guards = (await world.taint("plan", "--emit", "guard-policies")).out
@@ -228,7 +236,8 @@ async def test_tn_054_guards_warn_of_pods_without_an_architecture_and_of_nodes_w
         await kubectl(world, peer, "delete", "-f", "-", stdin=guards)
 
 
-async def test_tn_054_a_pod_with_the_runtime_class_of_an_architecture_tolerates_its_taint(
+@pytest.mark.req("TN-054")
+async def test_a_pod_with_the_runtime_class_of_an_architecture_tolerates_its_taint(
     world: Shop, peer: Callable[[str], str]
 ) -> None:
     classes = (await world.taint("plan", "--emit", "runtimeclasses", "--handler", "runc")).out
@@ -243,9 +252,8 @@ async def test_tn_054_a_pod_with_the_runtime_class_of_an_architecture_tolerates_
             await world.client.delete(RUNTIME_CLASSES, name)
 
 
-async def test_tn_027_the_policy_that_is_printed_is_the_one_that_apply_writes(
-    world: Shop, peer: Callable[[str], str]
-) -> None:
+@pytest.mark.req("TN-027")
+async def test_the_policy_that_is_printed_is_the_one_that_apply_writes(world: Shop, peer: Callable[[str], str]) -> None:
     printed = (await world.taint("plan", "--emit", "registration-policy")).out
     assert (await kubectl(world, peer, "apply", "-f", "-", stdin=printed)).returncode == 0
     live = await world.client.get(policies("v1"), "polyarch-architecture-taints")
@@ -279,7 +287,8 @@ NODE_POOL: Json = {
 }
 
 
-async def test_tn_028_the_printed_patch_gives_an_autoscaler_the_taint(world: Shop, peer: Callable[[str], str]) -> None:
+@pytest.mark.req("TN-028")
+async def test_the_printed_patch_gives_an_autoscaler_the_taint(world: Shop, peer: Callable[[str], str]) -> None:
     pools = Resource("karpenter.sh", "v1", "nodepools", "NodePool", namespaced=False)
     await world.client.apply(CRDS, NODE_POOL)
     requirements = [{"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}]
@@ -311,7 +320,8 @@ async def test_tn_028_the_printed_patch_gives_an_autoscaler_the_taint(world: Sho
         await world.client.delete(CRDS, "nodepools.karpenter.sh")
 
 
-async def test_tn_094_a_node_that_joins_after_apply_is_tainted_from_the_start(world: Shop) -> None:
+@pytest.mark.req("TN-094")
+async def test_a_node_that_joins_after_apply_is_tainted_from_the_start(world: Shop) -> None:
     """Also of an architecture that had no node so far."""
     await world.taint("apply", *WITHOUT_WEBHOOK)
     labels = {"kubernetes.io/arch": "s390x", "kubernetes.io/os": "linux"}
@@ -324,7 +334,8 @@ async def test_tn_094_a_node_that_joins_after_apply_is_tainted_from_the_start(wo
     await until(joins_tainted, seconds=30)
 
 
-async def test_tn_084_explain_shows_what_covers_the_taint_of_each_architecture(world: Shop) -> None:
+@pytest.mark.req("TN-084")
+async def test_explain_shows_what_covers_the_taint_of_each_architecture(world: Shop) -> None:
     from taint_process import define, remove, taints
 
     await define(world.client)

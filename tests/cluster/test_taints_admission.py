@@ -1,4 +1,4 @@
-"""Tolerations at admission by a real API server, with placement, beside it and without it (TN-003, TN-004, TN-040).
+"""Tolerations at admission by a real API server, with placement, beside it and without it.
 
 The webhooks are registered for namespaces of this test alone, by their labels: other tests use the cluster, too.
 """
@@ -171,8 +171,8 @@ def tolerated(document: Json) -> list[str]:
     return [each["value"] for each in spec.get("tolerations") or () if each.get("key") == "supported-arch"]
 
 
-async def test_tn_003_with_both_features_a_pod_costs_one_call_and_one_patch(sandbox, client, home, tmp_path):
-    """TN-003, TN-004, TN-040, TN-046, TN-049, PL-853."""
+@pytest.mark.req("PL-853", "RG-046", "TN-003", "TN-004", "TN-040", "TN-046", "TN-049")
+async def test_with_both_features_a_pod_costs_one_call_and_one_patch(sandbox, client, home, tmp_path):
     image = "quay.io/taints-admission/{}:1".format
     await sandbox.registry.seed(
         {
@@ -239,7 +239,7 @@ async def test_tn_003_with_both_features_a_pod_costs_one_call_and_one_patch(sand
         assert tolerated(await cluster.create(pod(image("web")), excluded)) == []
         assert architectures(await client.get(PODS, "app", namespace=excluded)) == ["amd64", "arm64"]
 
-        # No architecture in common. Before that is said, the indexes are looked at closer (RG-046): of a pod that comes
+        # No architecture in common. Before that is said, the indexes are looked at closer: of a pod that comes
         # too early for the answer they count as unknown.
         await cluster.warm(image("arm"), namespace)
         await cluster.warm(image("old"), namespace)
@@ -250,8 +250,9 @@ async def test_tn_003_with_both_features_a_pod_costs_one_call_and_one_patch(sand
                 await cluster.create(never, place)
 
 
-async def test_tn_003_without_placement_tolerations_have_a_gate_of_their_own(sandbox, client, home, tmp_path):
-    """TN-003, TN-046: the role ``taints`` alone."""
+@pytest.mark.req("TN-003", "TN-046")
+async def test_without_placement_tolerations_have_a_gate_of_their_own(sandbox, client, home, tmp_path):
+    """The role ``taints`` alone."""
     image = "quay.io/taints-alone/{}:1".format
     await sandbox.registry.seed({image("web"): BOTH, image("slow"): {"platforms": BOTH, "delay": 1500}})
     async with running(sandbox, client, home, tmp_path, "taints") as cluster, cluster.place() as namespace:
@@ -265,8 +266,9 @@ async def test_tn_003_without_placement_tolerations_have_a_gate_of_their_own(san
         assert gated["metadata"]["labels"][names.GATED_LABEL] == names.GATED
 
 
-async def test_tn_053_a_manifest_that_is_applied_ten_times_is_one_generation(sandbox, client, home, tmp_path):
-    """TN-050, TN-053: by server-side apply, and by a client that writes its own list back, without our record, too."""
+@pytest.mark.req("TN-050", "TN-053")
+async def test_a_manifest_that_is_applied_ten_times_is_one_generation(sandbox, client, home, tmp_path):
+    """By server-side apply, and by a client that writes its own list back, without our record, too."""
     await sandbox.registry.seed({"quay.io/taints-sets/agent:1": BOTH})
     manifest: Json = {
         "apiVersion": DAEMONSETS.api_version,
@@ -304,8 +306,9 @@ async def test_tn_053_a_manifest_that_is_applied_ten_times_is_one_generation(san
         assert tolerated(changed) == ["amd64", "arm64"]
 
 
-async def test_tn_010_without_the_object_placement_works_as_ever(sandbox, client, home, tmp_path):
-    """TN-010: and without the custom resource it would be the same: nothing waits for it."""
+@pytest.mark.req("TN-010")
+async def test_without_the_object_placement_works_as_ever(sandbox, client, home, tmp_path):
+    """And without the custom resource it would be the same: nothing waits for it."""
     await sandbox.registry.seed({"quay.io/taints-off/web:1": BOTH})
     async with running(sandbox, client, home, tmp_path, "placement") as cluster, cluster.place() as namespace:
         created = await cluster.create(pod("quay.io/taints-off/web:1"), namespace)

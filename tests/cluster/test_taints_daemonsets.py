@@ -1,4 +1,4 @@
-"""Templates of DaemonSets in a cluster with a real DaemonSet controller and tainted nodes (TN-050 to TN-052)."""
+"""Templates of DaemonSets in a cluster with a real DaemonSet controller and tainted nodes."""
 
 import asyncio
 import secrets
@@ -111,7 +111,8 @@ def is_rolled_out(daemon_set: dict[str, Any]) -> bool:
     return is_replaced(daemon_set) and not daemon_set["status"].get("numberUnavailable")
 
 
-async def test_tn_050_tn_094_a_daemon_set_gets_pods_on_the_tainted_nodes_that_its_image_runs_on(
+@pytest.mark.req("TN-050", "TN-094")
+async def test_a_daemon_set_gets_pods_on_the_tainted_nodes_that_its_image_runs_on(
     place: Place, tainted: str, tmp_path: Path
 ) -> None:
     """Its controller creates none there before the template tolerates the taint, whatever pods get."""
@@ -142,7 +143,8 @@ async def test_tn_050_tn_094_a_daemon_set_gets_pods_on_the_tainted_nodes_that_it
         assert (one["metadata"]["generation"], await place.nodes_of("one")) == (1, {"amd64"})
 
 
-async def test_tn_051_one_rollout_at_a_time_the_network_first(place: Place, tmp_path: Path) -> None:
+@pytest.mark.req("TN-051")
+async def test_one_rollout_at_a_time_the_network_first(place: Place, tmp_path: Path) -> None:
     await place.sandbox.registry.seed({"quay.io/taints-sets/rolling:1": WHATEVER_JOINED})
     order = ("a-cni", "b", "c")
     for name in reversed(order):
@@ -170,9 +172,8 @@ async def test_tn_051_one_rollout_at_a_time_the_network_first(place: Place, tmp_
     assert tuple(began) == order
 
 
-async def test_tn_051_a_slow_rollout_is_told_and_holds_the_next_until_it_is_confirmed(
-    place: Place, tmp_path: Path
-) -> None:
+@pytest.mark.req("TN-051")
+async def test_a_slow_rollout_is_told_and_holds_the_next_until_it_is_confirmed(place: Place, tmp_path: Path) -> None:
     """Its second image is on no node, so its new pods never become available."""
     await place.sandbox.registry.seed({"quay.io/taints-sets/slow:1": WHATEVER_JOINED})
     never = {"name": "never", "image": "quay.io/taints-sets/on-no-node:1", "imagePullPolicy": "Never"}
@@ -201,7 +202,8 @@ async def test_tn_051_a_slow_rollout_is_told_and_holds_the_next_until_it_is_conf
         await until(went_on, seconds=60)
 
 
-async def test_tn_052_an_unknown_image_changes_nothing_and_is_told(place: Place, tmp_path: Path) -> None:
+@pytest.mark.req("TN-052")
+async def test_an_unknown_image_changes_nothing_and_is_told(place: Place, tmp_path: Path) -> None:
     await place.create("lost", "quay.io/taints-sets/nobody-pushed-this:1")
 
     async def told() -> bool:

@@ -1,4 +1,4 @@
-"""Nodes get their taints in a real cluster, whoever else writes them (TN-014, TN-020 to TN-027, TN-073, TN-080)."""
+"""Nodes get their taints in a real cluster, whoever else writes them."""
 
 import asyncio
 import secrets
@@ -23,6 +23,8 @@ from polyarch.sandbox.cluster import Sandbox
 from polyarch.taints import names
 from polyarch.taints.api import ARCHITECTURE_TAINTS
 from polyarch.taints.documents import bindings, policies
+
+pytestmark = pytest.mark.req("TN-014", "TN-020", "TN-021", "TN-026")
 
 Json = dict[str, Any]
 SECONDS = 60.0
@@ -169,7 +171,8 @@ async def watched(client: Client) -> AsyncIterator[list[Json]]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_tn_027_nodes_join_tainted_and_no_pod_lands_before_the_taint(
+@pytest.mark.req("TN-027")
+async def test_nodes_join_tainted_and_no_pod_lands_before_the_taint(
     sandbox: Sandbox, client: Client, namespace: str, tmp_path: Path
 ) -> None:
     """Pods for arm64 wait; the nodes they wait for never exist without the taint."""
@@ -211,7 +214,8 @@ async def test_tn_027_nodes_join_tainted_and_no_pod_lands_before_the_taint(
         assert [each["spec"].get("nodeName", "") for each in pods] == [""] * 5
 
 
-async def test_tn_027_without_the_policy_a_new_node_is_tainted_when_it_is_seen(
+@pytest.mark.req("TN-027")
+async def test_without_the_policy_a_new_node_is_tainted_when_it_is_seen(
     sandbox: Sandbox, client: Client, namespace: str, tmp_path: Path
 ) -> None:
     await grow(sandbox, arm64=3)
@@ -224,7 +228,8 @@ async def test_tn_027_without_the_policy_a_new_node_is_tainted_when_it_is_seen(
             await client.get(policies("v1"), names.REGISTRATION_POLICY)
 
 
-async def test_tn_022_tn_023_foreign_taints_keep_their_order_and_hand_edits_are_corrected(
+@pytest.mark.req("TN-022", "TN-023")
+async def test_foreign_taints_keep_their_order_and_hand_edits_are_corrected(
     sandbox: Sandbox, client: Client, namespace: str, tmp_path: Path
 ) -> None:
     other = {"key": "team", "value": "a", "effect": "PreferNoSchedule"}
@@ -250,7 +255,8 @@ async def test_tn_022_tn_023_foreign_taints_keep_their_order_and_hand_edits_are_
         await until(said)
 
 
-async def test_tn_024_whoever_else_writes_nodes_loses_nothing(
+@pytest.mark.req("TN-024")
+async def test_whoever_else_writes_nodes_loses_nothing(
     sandbox: Sandbox, client: Client, namespace: str, tmp_path: Path
 ) -> None:
     """Somebody adds and removes a taint of his as fast as he can, by index and version as we do."""
@@ -289,7 +295,8 @@ async def test_tn_024_whoever_else_writes_nodes_loses_nothing(
             assert wrote[name] > 0
 
 
-async def test_tn_025_the_first_node_waits_until_the_webhook_is_there(
+@pytest.mark.req("TN-025")
+async def test_the_first_node_waits_until_the_webhook_is_there(
     sandbox: Sandbox, client: Client, namespace: str, tmp_path: Path
 ) -> None:
     async with tainting(
@@ -312,7 +319,8 @@ async def test_tn_025_the_first_node_waits_until_the_webhook_is_there(
             assert (await condition(client, "NodesTainted", "True"))["reason"] == "AllTainted"
 
 
-async def test_tn_025_tn_094_templates_of_daemon_sets_come_before_the_first_node(
+@pytest.mark.req("TN-025", "TN-094")
+async def test_templates_of_daemon_sets_come_before_the_first_node(
     sandbox: Sandbox, client: Client, namespace: str, tmp_path: Path
 ) -> None:
     """A DaemonSet has a pod on an arm64 node: its template tolerates the taint before any node carries it."""
@@ -345,7 +353,8 @@ async def test_tn_025_tn_094_templates_of_daemon_sets_come_before_the_first_node
         assert [each["value"] for each in found["spec"]["template"]["spec"]["tolerations"]] == ["arm64"]
 
 
-async def test_tn_080_a_configuration_from_a_file_needs_no_object(
+@pytest.mark.req("TN-080")
+async def test_a_configuration_from_a_file_needs_no_object(
     sandbox: Sandbox, client: Client, namespace: str, tmp_path: Path
 ) -> None:
     """The same taints; what would be its status is logged."""
@@ -371,7 +380,8 @@ async def test_tn_080_a_configuration_from_a_file_needs_no_object(
         await clear(client)
 
 
-async def test_tn_073_removing_takes_the_taints_and_the_policy_and_nothing_else(
+@pytest.mark.req("TN-073")
+async def test_removing_takes_the_taints_and_the_policy_and_nothing_else(
     sandbox: Sandbox, client: Client, namespace: str, tmp_path: Path
 ) -> None:
     async with tainting(sandbox, client, namespace, tmp_path):
@@ -397,7 +407,8 @@ async def test_tn_073_removing_takes_the_taints_and_the_policy_and_nothing_else(
             assert names.MANAGED_TAINTS_ANNOTATION not in node["metadata"].get("annotations", {})
 
 
-async def test_tn_080_tn_090_the_steady_state_asks_for_nothing_and_a_restart_writes_nothing(
+@pytest.mark.req("TN-080", "TN-090")
+async def test_the_steady_state_asks_for_nothing_and_a_restart_writes_nothing(
     sandbox: Sandbox, client: Client, namespace: str, tmp_path: Path
 ) -> None:
     async with configured(client):

@@ -1,6 +1,6 @@
 """The operator deploys taints, beside placement or alone, and takes everything out of the cluster again.
 
-TN-003, TN-013, TN-073 and TN-081, with real pods of the role.
+With real pods of the role.
 """
 
 import asyncio
@@ -86,8 +86,9 @@ async def removed(world: World, *, seconds: float = 60.0) -> float:
     return time.monotonic() - began
 
 
-async def test_tn_003_tn_073_applied_it_taints_and_deleted_nothing_is_left(world: World) -> None:
-    """TN-003, TN-073, TN-081: with exactly their rights, operator and role ask for nothing that is refused."""
+@pytest.mark.req("TN-003", "TN-073", "TN-081")
+async def test_applied_it_taints_and_deleted_nothing_is_left(world: World) -> None:
+    """With exactly their rights, operator and role ask for nothing that is refused."""
     operator, role = world.audit(), Audited(world.sandbox, f"system:serviceaccount:{world.namespace}:{names.ROLE}")
     async with world.operator():
         for resource, name in ((LEASES, placement.OPERATOR_LEASE), (SECRETS, placement.CERTIFICATES_SECRET)):
@@ -121,8 +122,9 @@ async def ready(world: World) -> bool:
     return (await condition(world, "Ready")).get("status") == "True"
 
 
-async def test_tn_004_tn_013_tn_081_beside_placement(world: World) -> None:
-    """TN-004, TN-013, TN-081: whichever comes and goes, a pod costs one call, and our pods run on tainted nodes."""
+@pytest.mark.req("TN-004", "TN-013", "TN-081")
+async def test_beside_placement(world: World) -> None:
+    """Whichever comes and goes, a pod costs one call, and our pods run on tainted nodes."""
     async with world.deployed():
         taint = {"preset": "custom", "key": "example.com/arch"}
         spec = {"mode": "both", "taint": taint, "nodes": {"rollout": "immediate", "perMinute": 600}}
@@ -170,8 +172,9 @@ async def test_tn_004_tn_013_tn_081_beside_placement(world: World) -> None:
         assert await world.left() == []
 
 
-async def test_tn_013_the_other_modes_say_nothing_of_placement(world: World) -> None:
-    """TN-013: and what the operator said in mode both is withdrawn."""
+@pytest.mark.req("TN-013")
+async def test_the_other_modes_say_nothing_of_placement(world: World) -> None:
+    """And what the operator said in mode both is withdrawn."""
     async with world.operator():
         await world.create(ARCHITECTURE_TAINTS, names.SINGLETON, {"mode": "both", "state": "paused"})
         await eventually(lambda: condition(world, "AffinityCovered"))
@@ -210,8 +213,9 @@ async def gated(world: World) -> str:
     return namespace
 
 
-async def test_tn_073_a_dead_role_holds_up_nothing_and_a_node_that_cannot_be_written_is_named(world: World) -> None:
-    """TN-073: the operator removes taints and gates itself; one node that is refused does not hold the others."""
+@pytest.mark.req("TN-073")
+async def test_a_dead_role_holds_up_nothing_and_a_node_that_cannot_be_written_is_named(world: World) -> None:
+    """The operator removes taints and gates itself; one node that is refused does not hold the others."""
     async with world.operator("--image=registry.invalid/never:1"):
         await world.create(ARCHITECTURE_TAINTS, names.SINGLETON, {})
 
@@ -278,8 +282,9 @@ async def allow(world: World) -> None:
             continue
 
 
-async def test_tn_073_an_operator_that_is_killed_is_followed_by_one_that_goes_on(world: World) -> None:
-    """TN-073, TN-092: nothing is remembered but times; at whatever step it ends."""
+@pytest.mark.req("TN-073", "TN-092")
+async def test_an_operator_that_is_killed_is_followed_by_one_that_goes_on(world: World) -> None:
+    """Nothing is remembered but times; at whatever step it ends."""
     async with world.operator() as operator:
         await world.create(ARCHITECTURE_TAINTS, names.SINGLETON, {})
         await eventually(lambda: world.is_there(MUTATING_WEBHOOKS, names.ROLE))
@@ -294,8 +299,9 @@ async def test_tn_073_an_operator_that_is_killed_is_followed_by_one_that_goes_on
         assert await world.left() == []
 
 
-async def test_tn_003_what_is_deleted_or_edited_is_put_right(world: World) -> None:
-    """TN-003: as for placement's objects; and placement's policy does not touch them."""
+@pytest.mark.req("TN-003")
+async def test_what_is_deleted_or_edited_is_put_right(world: World) -> None:
+    """As for placement's objects; and placement's policy does not touch them."""
     async with world.operator():
         await world.create(ARCHITECTURE_TAINTS, names.SINGLETON, {"state": "paused"})
         await eventually(lambda: world.is_there(DEPLOYMENTS, names.ROLE, world.namespace))

@@ -1,4 +1,4 @@
-"""Pods that the admission of tolerations missed or could not finish, in a real cluster (TN-043 to TN-049, TN-092)."""
+"""Pods that the admission of tolerations missed or could not finish, in a real cluster."""
 
 import asyncio
 import json
@@ -16,6 +16,8 @@ from polyarch.kube.resources import PODS, REPLICASETS
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.taints import names
 from polyarch.taints.api import ARCHITECTURE_TAINTS
+
+pytestmark = pytest.mark.req("TN-045", "TN-047", "TN-092")
 
 NOWHERE = {"polyarch.test/node": "none"}
 """``nodeSelector`` of pods that stay unscheduled."""
@@ -39,7 +41,8 @@ async def get(client: Client, namespace: str, name: str = "app") -> dict[str, An
     return await client.get(PODS, name, namespace=namespace)
 
 
-async def test_tn_043_tn_091_an_outage_of_the_admission_heals_by_itself(
+@pytest.mark.req("TN-043", "TN-091")
+async def test_an_outage_of_the_admission_heals_by_itself(
     sandbox: Sandbox, client: Client, home: str, tmp_path: Any
 ) -> None:
     """Nobody recreates a pod; each costs one request, and they share one look-up."""
@@ -75,7 +78,8 @@ async def test_tn_043_tn_091_an_outage_of_the_admission_heals_by_itself(
             assert role.process.returncode is None
 
 
-async def test_tn_046_a_gated_pod_loses_the_gate_in_the_patch_that_adds(
+@pytest.mark.req("TN-046")
+async def test_a_gated_pod_loses_the_gate_in_the_patch_that_adds(
     sandbox: Sandbox, client: Client, home: str, tmp_path: Any
 ) -> None:
     await sandbox.registry.seed({"quay.io/taints-pods/gated:1": ["linux/arm64"]})
@@ -92,7 +96,8 @@ async def test_tn_046_a_gated_pod_loses_the_gate_in_the_patch_that_adds(
         assert len(found["spec"]["tolerations"]) == 3, "the two that the cluster adds are kept"
 
 
-async def test_tn_046_tn_094_a_private_image_is_known_as_soon_as_its_pull_secret_is_there(
+@pytest.mark.req("TN-046", "TN-094")
+async def test_a_private_image_is_known_as_soon_as_its_pull_secret_is_there(
     sandbox: Sandbox, client: Client, home: str, tmp_path: Any
 ) -> None:
     """The pod's own secret, read by name; the Warning names the one that is missing."""
@@ -119,7 +124,8 @@ async def test_tn_046_tn_094_a_private_image_is_known_as_soon_as_its_pull_secret
         assert tolerated(await get(client, home)) == ["arm64"]
 
 
-async def test_tn_048_when_the_gates_time_is_over_the_fallback_applies_with_a_warning(
+@pytest.mark.req("TN-048")
+async def test_when_the_gates_time_is_over_the_fallback_applies_with_a_warning(
     sandbox: Sandbox, client: Client, home: str, tmp_path: Any
 ) -> None:
     spec: dict[str, Any] = {"mode": "tolerations", "pods": {"gateTimeout": "10s"}}
@@ -145,8 +151,9 @@ async def test_tn_048_when_the_gates_time_is_over_the_fallback_applies_with_a_wa
         assert "nobody-pushed-this:1" in unknown["note"]
 
 
+@pytest.mark.req("TN-048")
 @pytest.mark.parametrize("how", ["paused", "removing", "deleted"])
-async def test_tn_048_paused_removing_or_without_the_object_every_gate_is_lifted(
+async def test_paused_removing_or_without_the_object_every_gate_is_lifted(
     sandbox: Sandbox, client: Client, home: str, tmp_path: Any, how: str
 ) -> None:
     async with configured(client, home), taint_role(sandbox, client, home, tmp_path):
@@ -166,7 +173,8 @@ async def test_tn_048_paused_removing_or_without_the_object_every_gate_is_lifted
         assert not any([tolerated(await get(client, home, f"app-{number}")) for number in range(5)])
 
 
-async def test_tn_044_pods_on_nodes_get_theirs_when_the_policy_says_so(
+@pytest.mark.req("TN-044")
+async def test_pods_on_nodes_get_theirs_when_the_policy_says_so(
     sandbox: Sandbox, client: Client, home: str, tmp_path: Any
 ) -> None:
     await sandbox.registry.seed({"quay.io/taints-pods/bound:1": BOTH})
@@ -184,7 +192,8 @@ async def test_tn_044_pods_on_nodes_get_theirs_when_the_policy_says_so(
         await until(done, seconds=60)
 
 
-async def test_tn_049_after_a_change_of_its_image_a_pod_with_an_owner_is_evicted(
+@pytest.mark.req("TN-049")
+async def test_after_a_change_of_its_image_a_pod_with_an_owner_is_evicted(
     sandbox: Sandbox, client: Client, home: str, tmp_path: Any
 ) -> None:
     """Its tolerations cannot be taken back; the pod that replaces it has none too many."""
@@ -234,7 +243,8 @@ async def test_tn_049_after_a_change_of_its_image_a_pod_with_an_owner_is_evicted
         await until(said, seconds=30)
 
 
-async def test_tn_012_the_object_may_be_a_file_in_a_cluster_without_the_kind(
+@pytest.mark.req("TN-012")
+async def test_the_object_may_be_a_file_in_a_cluster_without_the_kind(
     sandbox: Sandbox, client: Client, home: str, tmp_path: Any
 ) -> None:
     await sandbox.registry.seed({"quay.io/taints-pods/file:1": BOTH})

@@ -1,4 +1,4 @@
-"""Taking over from archaware-controller in a real cluster, by the objects that it leaves (TN-082, TN-094)."""
+"""Taking over from archaware-controller in a real cluster, by the objects that it leaves."""
 
 import asyncio
 import json
@@ -84,7 +84,8 @@ async def taken_over(client: Client, namespace: str) -> None:
     await asyncio.sleep(QUIET_SECONDS)
 
 
-async def test_tn_082_taking_over_a_cluster_that_it_left_consistent_writes_nothing(
+@pytest.mark.req("TN-082")
+async def test_taking_over_a_cluster_that_it_left_consistent_writes_nothing(
     sandbox: Sandbox, client: Client, namespace: str, registry: Registry, tmp_path: Path
 ) -> None:
     await left_in(client, registry, namespace, CONSISTENT)
@@ -94,7 +95,8 @@ async def test_tn_082_taking_over_a_cluster_that_it_left_consistent_writes_nothi
         assert await versions(client, namespace) == before
 
 
-async def test_tn_082_tn_094_what_it_left_wrong_is_completed_and_named_in_the_plan(
+@pytest.mark.req("TN-082", "TN-094")
+async def test_what_it_left_wrong_is_completed_and_named_in_the_plan(
     sandbox: Sandbox,
     client: Client,
     namespace: str,

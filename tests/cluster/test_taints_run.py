@@ -1,8 +1,9 @@
-"""``polyarch run taints``: a process that becomes ready, leads, and ends in order (TN-003, TN-080)."""
+"""``polyarch run taints``: a process that becomes ready, leads, and ends in order."""
 
 import asyncio
 import signal
 
+import pytest
 from placement_cluster import until
 from placement_process import run
 
@@ -10,6 +11,8 @@ from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import LEASES
 from polyarch.taints import names
+
+pytestmark = pytest.mark.req("TN-003")
 
 
 async def holder(client: Client, namespace: str) -> str:
@@ -20,7 +23,8 @@ async def holder(client: Client, namespace: str) -> str:
     return lease["spec"].get("holderIdentity") or ""
 
 
-async def test_tn_080_the_role_becomes_ready_leads_and_gives_the_lease_back(sandbox, client, namespace, tmp_path):
+@pytest.mark.req("TN-080")
+async def test_the_role_becomes_ready_leads_and_gives_the_lease_back(sandbox, client, namespace, tmp_path):
     flag = f"--registries-conf={sandbox.registries_conf}"
     async with run("taints", sandbox, namespace, tmp_path / "taints.log", flag) as role:
         await until(role.ready)

@@ -1,4 +1,4 @@
-"""What the API server refuses of ArchitectureTaints, and in which words (TN-010, TN-012, TN-014).
+"""What the API server refuses of ArchitectureTaints, and in which words.
 
 Creates are dry runs, so that tests share one cluster; the object that changes is the real one, under a lock.
 """
@@ -78,44 +78,44 @@ async def told(client: Client, status: Json) -> None:
     await client.patch(ARCHITECTURE_TAINTS, "cluster", MergePatch({"status": status}), subresource="status")
 
 
-async def test_tn_010_only_the_name_cluster(api: Client) -> None:
-    """TN-010, TN-012."""
+@pytest.mark.req("TN-010", "TN-012")
+async def test_only_the_name_cluster(api: Client) -> None:
     assert "the only ArchitectureTaints is named cluster: set metadata.name to cluster" in await refused(
         api, of({}, "mine")
     )
 
 
+@pytest.mark.req("TN-010")
 @pytest.mark.parametrize("spec", [None, {}, {"taint": None, "nodes": {}}], ids=["absent", "empty", "null"])
-async def test_tn_010_what_is_not_said_is_the_default(api: Client, spec: Json | None) -> None:
-    """TN-010."""
+async def test_what_is_not_said_is_the_default(api: Client, spec: Json | None) -> None:
     document = await stored(api, spec)
     assert TaintSettings.of(msgspec.convert(document, ArchitectureTaints).spec) == TaintSettings()
     assert document["spec"]["taint"] == {"preset": "archaware", "effect": "NoSchedule", "acknowledgeEviction": False}
     assert document["spec"]["primaryArchitectures"] == ["amd64"]
 
 
+@pytest.mark.req("TN-010")
 @pytest.mark.parametrize("spec", [row[1] for row in ACCEPTED], ids=[row[0] for row in ACCEPTED])
-async def test_tn_010_what_is_accepted_means_something(api: Client, spec: Json) -> None:
-    """TN-010: nothing of it has to be replaced by a default."""
+async def test_what_is_accepted_means_something(api: Client, spec: Json) -> None:
+    """Nothing of it has to be replaced by a default."""
     document = await stored(api, spec)
     assert TaintSettings.of(msgspec.convert(document, ArchitectureTaints).spec).problems == ()
 
 
+@pytest.mark.req("TN-012")
 @pytest.mark.parametrize(("spec", "said"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
-async def test_tn_012_what_is_refused_and_in_which_words(api: Client, spec: Json, said: list[str]) -> None:
-    """TN-012: the message names the field and what is wanted."""
+async def test_what_is_refused_and_in_which_words(api: Client, spec: Json, said: list[str]) -> None:
+    """The message names the field and what is wanted."""
     message = await refused(api, of(spec))
     assert all(re.search(part.replace("[", r"\[").replace("]", r"\]"), message) for part in said), message
 
 
 class TestChanges:
-    """TN-012: the key and the preset of a taint that nodes carry."""
+    """The key and the preset of a taint that nodes carry."""
 
+    @pytest.mark.req("TN-012")
     @pytest.mark.parametrize("taint", [{"preset": "gke"}, {"preset": "custom", "key": "example.org/arch"}])
-    async def test_tn_012_another_key_is_refused_while_nodes_carry_the_old_one(
-        self, cluster: Client, taint: Json
-    ) -> None:
-        """TN-012."""
+    async def test_another_key_is_refused_while_nodes_carry_the_old_one(self, cluster: Client, taint: Json) -> None:
         await told(cluster, {"nodes": {"managed": 3, "tainted": 1, "skipped": 0, "unknown": 0, "summary": "1/3"}})
         with pytest.raises(Invalid) as refusal:
             await changed(cluster, {"taint": taint})
@@ -123,8 +123,8 @@ class TestChanges:
         assert "run `polyarch taint clean` first" in STILL_TAINTED
         assert (await changed(cluster, {"taint": taint, "state": "removing"}))["spec"]["state"] == "removing"
 
-    async def test_tn_012_another_key_of_preset_custom(self, cluster: Client) -> None:
-        """TN-012."""
+    @pytest.mark.req("TN-012")
+    async def test_another_key_of_preset_custom(self, cluster: Client) -> None:
         await changed(cluster, {"taint": {"preset": "custom", "key": "a"}})
         await told(cluster, {"nodes": {"tainted": 2}})
         with pytest.raises(Invalid, match="polyarch taint clean"):
@@ -132,8 +132,9 @@ class TestChanges:
         await told(cluster, {"nodes": {"tainted": 0}})
         assert (await changed(cluster, {"taint": {"key": "b"}}))["spec"]["taint"]["key"] == "b"
 
-    async def test_tn_012_everything_else_can_change_while_nodes_carry_taints(self, cluster: Client) -> None:
-        """TN-012: the status is written with the same rules, and the effect is corrected node by node."""
+    @pytest.mark.req("TN-012")
+    async def test_everything_else_can_change_while_nodes_carry_taints(self, cluster: Client) -> None:
+        """The status is written with the same rules, and the effect is corrected node by node."""
         await told(cluster, {"nodes": {"tainted": 2}})
         after = await changed(cluster, {"taint": {"effect": "PreferNoSchedule"}, "mode": "both", "state": "paused"})
         assert after["spec"]["taint"]["effect"] == "PreferNoSchedule"
@@ -141,10 +142,8 @@ class TestChanges:
 
 
 class TestColumns:
-    """TN-014."""
-
-    async def test_tn_014_the_columns_of_kubectl_get(self, cluster: Client) -> None:
-        """TN-014."""
+    @pytest.mark.req("TN-014")
+    async def test_the_columns_of_kubectl_get(self, cluster: Client) -> None:
         condition = {"type": "Ready", "status": "True", "reason": "AsWanted", "message": ""}
         now = "2026-01-01T00:00:00Z"
         await told(
@@ -168,8 +167,9 @@ class TestColumns:
         }
 
 
-async def test_tn_010_kubectl_explains_every_field(api: Client) -> None:
-    """TN-010: what `kubectl explain` prints is in the OpenAPI document that the API server serves."""
+@pytest.mark.req("TN-010")
+async def test_kubectl_explains_every_field(api: Client) -> None:
+    """What `kubectl explain` prints is in the OpenAPI document that the API server serves."""
     path = f"/openapi/v3/apis/{ARCHITECTURE_TAINTS.api_version}"
     async with asyncio.timeout(ESTABLISHED_SECONDS):  # it is built some time after the definition is served
         while True:

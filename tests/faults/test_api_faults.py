@@ -1,8 +1,9 @@
-"""PL-304, PL-811, KR-011: an API server that is restarted, that refuses, whose pods others write all the time, and an
+"""An API server that is restarted, that refuses, whose pods others write all the time, and an
 older one."""
 
 import asyncio
 
+import pytest
 from fault_proxy import WITHOUT_WATCH_LIST, Seen, as_of_1_30, status
 
 from polyarch.kube.errors import ApiError
@@ -14,7 +15,8 @@ def patches(seen: Seen) -> bool:
     return seen.method == "PATCH" and "/pods/" in seen.path
 
 
-async def test_pl_811_nothing_is_stuck_after_the_api_server_was_restarted(faults, told):
+@pytest.mark.req("PL-811")
+async def test_nothing_is_stuck_after_the_api_server_was_restarted(faults, told):
     running = [replica for replica in faults.fleet.replicas if replica.is_running]
     images = await faults.seed("steady", 8)
     async with faults.crowd() as crowd:
@@ -37,7 +39,8 @@ async def test_pl_811_nothing_is_stuck_after_the_api_server_was_restarted(faults
         assert replica.is_running, f"{replica.role} ended:\n{replica.log.read_text()[-2000:]}"
 
 
-async def test_pl_304_a_storm_of_conflicts(faults, told):
+@pytest.mark.req("PL-304")
+async def test_a_storm_of_conflicts(faults, told):
     """Each answered with 409 although nothing else writes the pods: worse than what any real server does."""
     images = await faults.seed("steady", 4)
     async with faults.crowd() as crowd:
@@ -52,7 +55,8 @@ async def test_pl_304_a_storm_of_conflicts(faults, told):
     assert sent <= storm.hits + 2 * row.pods, "no PATCH is repeated without a reason"
 
 
-async def test_pl_304_pods_that_others_write_all_the_time(faults, told):
+@pytest.mark.req("PL-304")
+async def test_pods_that_others_write_all_the_time(faults, told):
     """Real conflicts: the version that a PATCH was made from is old before it arrives."""
     images = await faults.seed("steady", 4)
     async with faults.crowd() as crowd:
@@ -85,7 +89,8 @@ async def test_pl_304_pods_that_others_write_all_the_time(faults, told):
     assert row.refused_patches <= written + row.pods, "at most one PATCH from each version of a pod"
 
 
-async def test_kr_002_a_storm_of_refusals_for_too_many_requests(faults, told):
+@pytest.mark.req("KR-002")
+async def test_a_storm_of_refusals_for_too_many_requests(faults, told):
     images = await faults.seed("steady", 4)
     async with faults.crowd() as crowd:
         storm = faults.api.inject(
@@ -104,7 +109,8 @@ async def test_kr_002_a_storm_of_refusals_for_too_many_requests(faults, told):
     assert sent <= storm.hits + 3 * row.pods
 
 
-async def test_kr_011_webhook_and_controller_start_with_an_api_server_as_of_1_30(faults, told):
+@pytest.mark.req("KR-011")
+async def test_webhook_and_controller_start_with_an_api_server_as_of_1_30(faults, told):
     refused = faults.api.inject(as_of_1_30, WITHOUT_WATCH_LIST)
     for replica in (*faults.fleet.controllers, *faults.fleet.webhooks):
         await replica.end()

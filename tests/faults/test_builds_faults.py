@@ -1,4 +1,4 @@
-"""Builds whose builder dies, whose Jobs are deleted or tampered with, and that are refused (BD-192 to BD-221, BD-394).
+"""Builds whose builder dies, whose Jobs are deleted or tampered with, and that are refused.
 
 Whatever happens: one live Job for each key, every published index whole, and at last what an undisturbed build gives.
 """
@@ -6,6 +6,7 @@ Whatever happens: one live Job for each key, every published index whole, and at
 import asyncio
 import time
 
+import pytest
 from fault_builds import QUOTAS, Estate
 from fault_mortal import PASS_SECONDS, is_write, step
 from fault_proxy import Delay, Seen
@@ -13,12 +14,15 @@ from fault_proxy import Delay, Seen
 from polyarch.builds import names
 from polyarch.kube.resources import JOBS, LEASES, PODS
 
+pytestmark = pytest.mark.req("BD-192", "BD-195", "BD-215", "BD-218", "BD-220", "BD-221", "BD-324")
+
 RENEW_DEADLINE = 10.0
 """Seconds after its last renewal from which a leader no longer takes itself for one."""
 
 
-async def test_bd_394_bd_197_killed_at_every_step(build_faults, told):
-    """BD-196: S1 to S11, each once before and once after the server carried it out. A build of two architectures, an
+@pytest.mark.req("BD-196", "BD-197", "BD-394")
+async def test_killed_at_every_step(build_faults, told):
+    """S1 to S11, each once before and once after the server carried it out. A build of two architectures, an
     edit while its Jobs wait (one is taken over, one deleted), its result, and a second one whose predecessor goes."""
     async with (
         build_faults.estate() as estate,
@@ -71,7 +75,8 @@ async def test_bd_394_bd_197_killed_at_every_step(build_faults, told):
     assert {"PUT manifests by digest", "PUT manifests", "DELETE imagebuildruns"} <= steps, steps
 
 
-async def test_bd_394_jobs_deleted_tampered_with_refused_and_lying(build_faults, told):
+@pytest.mark.req("BD-394")
+async def test_jobs_deleted_tampered_with_refused_and_lying(build_faults, told):
     """All under one builder; what is done to Jobs is done while their pods wait for a node."""
     async with (
         build_faults.estate() as estate,
@@ -103,7 +108,7 @@ async def delete_a_job(estate: Estate) -> None:
 
 
 async def resumed(estate: Estate) -> None:
-    """BD-192, BD-218: the Run is Interrupted and held; a new token builds what is missing, and nothing else again."""
+    """The Run is Interrupted and held; a new token builds what is missing, and nothing else again."""
     await estate.reached("deleted", "Built", "Interrupted")
     assert await estate.whole("deleted") == ""
     await estate.patch(names.IMAGE_BUILDS, "deleted", {"spec": {"rebuild": {"token": "again"}}})
@@ -112,7 +117,7 @@ async def resumed(estate: Estate) -> None:
 
 
 async def take_a_label_off(estate: Estate) -> None:
-    """BD-324: it is put back."""
+    """It is put back."""
     await estate.reached("unlabelled", "WaitingForNode", "WaitingForNode")
     name = await estate.job("unlabelled", "amd64")
     await estate.patch(JOBS, name, {"metadata": {"labels": {names.RUN_LABEL: None}}})
@@ -131,14 +136,14 @@ async def take_an_owner_away(estate: Estate) -> None:
 
 
 async def gone_on(estate: Estate) -> None:
-    """BD-324: a Job without its label, or without its owner, is nobody else's."""
+    """A Job without its label, or without its owner, is nobody else's."""
     for name in ("unlabelled", "ownerless"):
         await estate.until(lambda name=name: estate.published(name))
         assert estate.jobs_of(name) == ["amd64", "arm64"]
 
 
 async def lost_pods(estate: Estate) -> None:
-    """BD-192: pods that go, as with their node, interrupt nothing; another one of the same Job builds."""
+    """Pods that go, as with their node, interrupt nothing; another one of the same Job builds."""
 
     async def has_a_node() -> bool:
         found = (await estate.runs("nodeless"))[-1]["status"]["architectures"][0]
@@ -152,7 +157,7 @@ async def lost_pods(estate: Estate) -> None:
 
 
 async def lying(estate: Estate) -> None:
-    """BD-173, BD-192, BD-322: an image of another architecture and a layout without a blob are never published."""
+    """An image of another architecture and a layout without a blob are never published."""
     await estate.reached("liar", "Failed", "Failed")
     status = (await estate.runs("liar"))[-1]["status"]
     assert [each["reason"] for each in status["architectures"]] == ["ArchitectureMismatch", "LayoutInvalid"]
@@ -160,7 +165,7 @@ async def lying(estate: Estate) -> None:
 
 
 async def refused(estate: Estate) -> None:
-    """BD-220: the quota's words are told, and when there is room the Jobs are made."""
+    """The quota's words are told, and when there is room the Jobs are made."""
     metadata = {"name": "jobs", "namespace": estate.namespace}
     spec = {"hard": {"count/jobs.batch": "0"}}
     document = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": spec}
@@ -183,8 +188,9 @@ async def refused(estate: Estate) -> None:
     assert estate.jobs_of("refused") == ["amd64", "arm64"]
 
 
-async def test_bd_137_a_leader_that_stands_still_is_replaced_and_writes_nothing_afterwards(build_faults, told):
-    """BD-002: it is stopped in mid-plan, and when it goes on has the rest of that plan in hand. Its Lease is deleted,
+@pytest.mark.req("BD-002", "BD-137")
+async def test_a_leader_that_stands_still_is_replaced_and_writes_nothing_afterwards(build_faults, told):
+    """It is stopped in mid-plan, and when it goes on has the rest of that plan in hand. Its Lease is deleted,
     so the second replica need not wait until it has expired."""
     async with (
         build_faults.estate() as estate,

@@ -1,4 +1,4 @@
-"""A registry that fails while a result is published, at each of the requests in turn (BD-394: S7 and S8).
+"""A registry that fails while a result is published, at each of the requests in turn (S7 and S8).
 
 Children are copied from a staging repository, the index is pushed, its tags are moved. Whichever request fails and
 however: the result is the same, no tag ever names an index of which a part is missing, and once it is published nothing
@@ -124,9 +124,10 @@ def nth(number: int) -> Callable[[Seen], bool]:
     return lambda seen: next(count) == number
 
 
+@pytest.mark.req("BD-196", "BD-197", "BD-219", "BD-394")
 @pytest.mark.parametrize("name", FAULTS)
 @pytest.mark.asyncio(loop_scope="session")
-async def test_bd_394_bd_219_one_request_fails(bench: Bench, undisturbed: tuple[str, int], name: str) -> None:
+async def test_one_request_fails(bench: Bench, undisturbed: tuple[str, int], name: str) -> None:
     """BD-196 (S7, S8), BD-197: each request of the sequence in turn."""
     digest, requests = undisturbed
     limit = asyncio.Semaphore(AT_ONCE)
@@ -150,9 +151,10 @@ async def test_bd_394_bd_219_one_request_fails(bench: Bench, undisturbed: tuple[
             group.create_task(one(number, FAULTS[name]), name=f"request {number}")
 
 
+@pytest.mark.req("BD-219")
 @pytest.mark.asyncio(loop_scope="session")
 @pytest.mark.parametrize("status", [500, 429])
-async def test_bd_219_a_registry_that_stays_down_is_told(bench: Bench, status: int) -> None:
+async def test_a_registry_that_stays_down_is_told(bench: Bench, status: int) -> None:
     """While an index is pushed: RegistryUnreachable, all children recorded, no tag; later it is only assembled."""
     async with bench.case() as (proxy, connection, repository):
         work = bench.publication(proxy, repository)
@@ -173,8 +175,9 @@ async def test_bd_219_a_registry_that_stays_down_is_told(bench: Bench, status: i
         assert written == list(TAGS)
 
 
+@pytest.mark.req("BD-177", "BD-394")
 @pytest.mark.asyncio(loop_scope="session")
-async def test_bd_394_bd_177_a_child_vanishes_on_the_way(bench: Bench) -> None:
+async def test_a_child_vanishes_on_the_way(bench: Bench) -> None:
     """Gone between two calls, while the registry was away: its architecture is named, and the tags stay away."""
     async with bench.case() as (proxy, connection, repository):
         name = f"quay.io/{repository}"

@@ -1,4 +1,4 @@
-"""The fault proxy does to a connection what a test asked for, and nothing else (SB-009)."""
+"""The fault proxy does to a connection what a test asked for, and nothing else."""
 
 import asyncio
 import time
@@ -10,6 +10,8 @@ import pytest
 from aiohttp import web
 from fault_proxy import CUT, Answer, Cut, Delay, FaultProxy, Lines, Reset, Slow, gone_event, status
 from yarl import URL
+
+pytestmark = pytest.mark.req("SB-009")
 
 
 @asynccontextmanager

@@ -1,7 +1,7 @@
 """An installation with all of its pods, as a user has it: replaced, fought, starved and removed under load.
 
-PL-501, PL-520 to PL-522, PL-530, PL-540, PL-811, IN-003, IN-004. The tests run in the order of this file, as the life
-of installations: each begins with whatever stands and installs what it lacks.
+The tests run in the order of this file, as the life of installations: each begins with whatever stands and installs
+what it lacks.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 from fault_installation import FailedOpen, Installed, Load, is_gone, restart_api_server
 from fault_table import Row
 from operator_world import eventually
@@ -37,6 +38,8 @@ from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.operator.settings import DEFAULT_IMAGE
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS
+
+pytestmark = pytest.mark.req("IN-003", "PL-521", "PL-522")
 
 EARLIER = Path(__file__).parents[1] / "cluster" / "earlier"
 PER_SECOND = 50.0
@@ -123,7 +126,8 @@ def removal_note(seconds: float, left: list[str]) -> str:
     return f"removed in {seconds:.0f} s; left: {', '.join(left) or 'nothing'}"
 
 
-async def test_in_004_an_upgrade_from_the_earlier_manifests_while_pods_are_created(installed, told, peer):
+@pytest.mark.req("IN-004")
+async def test_an_upgrade_from_the_earlier_manifests_while_pods_are_created(installed, told, peer):
     kubectl, client, settings = peer("kubectl"), installed.client, installed.settings(webhooks=2)
     early = [*definitions(settings), *configuration(settings)]
     await apply.apply_all(client, early, await preflight.gather(client, early))
@@ -150,7 +154,8 @@ async def test_in_004_an_upgrade_from_the_earlier_manifests_while_pods_are_creat
     installed.sandbox.folder.root.joinpath("upgraded.txt").write_text("\n".join(sorted(await of_polyarch(installed))))
 
 
-async def test_pl_540_pl_530_no_admission_fails_while_certificates_and_replicas_are_replaced(installed, told):
+@pytest.mark.req("PL-530", "PL-540")
+async def test_no_admission_fails_while_certificates_and_replicas_are_replaced(installed, told):
     """50 a second. CA and leaf lost; webhook replicas deleted one after another, then a roll-out."""
     await ensure(installed)
     client = installed.client
@@ -214,7 +219,8 @@ async def test_pl_540_pl_530_no_admission_fails_while_certificates_and_replicas_
             assert not row.missed, row
 
 
-async def test_pl_501_a_field_that_somebody_keeps_changing(installed, told):
+@pytest.mark.req("PL-501")
+async def test_a_field_that_somebody_keeps_changing(installed, told):
     """Degraded names it, and the operator does not write for ever."""
     await ensure(installed)
     client = installed.client
@@ -253,7 +259,8 @@ async def test_pl_501_a_field_that_somebody_keeps_changing(installed, told):
     assert len(requests) <= len(on_it) + 4
 
 
-async def test_pl_811_pods_created_while_no_webhook_stood_are_found(installed, told):
+@pytest.mark.req("PL-811")
+async def test_pods_created_while_no_webhook_stood_are_found(installed, told):
     await ensure(installed)
     client = installed.client
     images = await installed.seed(4)
@@ -284,7 +291,8 @@ async def test_pl_811_pods_created_while_no_webhook_stood_are_found(installed, t
     assert took <= 60
 
 
-async def test_pl_520_an_uninstall_with_200_gated_pods(installed, told):
+@pytest.mark.req("PL-520")
+async def test_an_uninstall_with_200_gated_pods(installed, told):
     await ensure(installed)
     async with installed.crowd("hold", writes=HOLD_WRITES) as crowd:
         await crowd.create(UNRESOLVED, 200)
@@ -302,7 +310,8 @@ async def test_pl_520_an_uninstall_with_200_gated_pods(installed, told):
     assert took <= 60
 
 
-async def test_pl_811_the_api_server_is_killed_in_the_middle_of_install_and_uninstall(installed, told):
+@pytest.mark.req("PL-811")
+async def test_the_api_server_is_killed_in_the_middle_of_install_and_uninstall(installed, told):
     """The uninstall is a foreground deletion of the ClusterPodPlacementConfig, then ``polyarch uninstall``."""
     installing = asyncio.create_task(ensure(installed))
     await asyncio.sleep(4)
@@ -337,7 +346,8 @@ async def test_pl_811_the_api_server_is_killed_in_the_middle_of_install_and_unin
         assert not other, "an upgraded installation has the same objects as a fresh one"
 
 
-async def test_pl_503_pl_520_left_by_the_predecessor_and_then_the_namespace_is_deleted_first(installed, told):
+@pytest.mark.req("PL-503", "PL-520")
+async def test_left_by_the_predecessor_and_then_the_namespace_is_deleted_first(installed, told):
     """Its Deployment has another selector, its webhook is gone, its pods are gated and its configuration is held."""
     client, settings = installed.client, installed.settings()
     early = [*definitions(settings), *own_namespace(settings), *configuration(settings)]

@@ -25,13 +25,15 @@ from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import EVENTS, VALIDATING_WEBHOOKS
 
+pytestmark = pytest.mark.req("PL-811")
+
 AWAY = 30.0
 REFUSED = 60.0
 TRANSIENT = 'polyarch_placement_attempts_total{class="transient"}'
 
 
 async def registry_away(faults) -> Row:
-    """PL-335, PL-811, PL-900 row 3: pods before, during and after; connections are refused for 30 s."""
+    """Pods before, during and after; connections are refused for 30 s."""
     host: FaultProxy = faults.hosts["away"]
     images = await faults.seed("away", 5)
     controllers = faults.fleet.controllers
@@ -122,7 +124,7 @@ async def refusing_webhook(faults, namespace: str, refused: Counter[str]) -> Asy
 
 
 async def other_webhook(faults) -> Row:
-    """PL-305: for a minute the API server refuses every PATCH, for reasons that are not ours."""
+    """For a minute the API server refuses every PATCH, for reasons that are not ours."""
     images = await faults.seed("steady", 4)
     refused: Counter[str] = Counter()
     async with faults.crowd() as crowd:
@@ -160,17 +162,20 @@ def come_to(under_way, told) -> Callable[[str], Awaitable[Row]]:
     return result
 
 
-async def test_pl_900_row_3_half_a_minute_without_a_registry(come_to):
+@pytest.mark.req("PL-335", "PL-900 row 3")
+async def test_half_a_minute_without_a_registry(come_to):
     row = await come_to("registry_away")
     assert row.attempts is not None
-    assert row.attempts <= 12, "PL-335: for each image and process"
+    assert row.attempts <= 12, "for each image and process"
 
 
-async def test_pl_330_an_image_that_does_not_exist(come_to):
+@pytest.mark.req("PL-330", "PL-335")
+async def test_an_image_that_does_not_exist(come_to):
     row = await come_to("missing_image")
     assert row.registry_requests <= 10
-    assert 29 <= int(row.note.split()[-2]) <= 60, "PL-335: 30 to 40 s on a machine with time to spare"
+    assert 29 <= int(row.note.split()[-2]) <= 60, "30 to 40 s on a machine with time to spare"
 
 
-async def test_pl_305_another_webhook_refuses_our_patch(come_to):
+@pytest.mark.req("PL-305")
+async def test_another_webhook_refuses_our_patch(come_to):
     await come_to("other_webhook")

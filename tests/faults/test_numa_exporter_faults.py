@@ -122,7 +122,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("fault", ANSWERS)
-async def test_ne_16_writes_that_fail_lose_no_update_and_write_nothing_old(sandbox, client, proxy, tmp_path, fault):
+async def test_writes_that_fail_lose_no_update_and_write_nothing_old(sandbox, client, proxy, tmp_path, fault):
     async with disturbed(sandbox, client, proxy, tmp_path) as (_, host, _):
         injected = proxy.inject(topology("PATCH", "POST", "PUT"), ANSWERS[fault], times=3)
         await steps(host)
@@ -138,7 +138,7 @@ WATCH_FAULTS = {
 
 
 @pytest.mark.parametrize("fault", WATCH_FAULTS)
-async def test_ne_16_whatever_a_watch_delivers_the_topology_is_right(sandbox, client, proxy, tmp_path, fault):
+async def test_whatever_a_watch_delivers_the_topology_is_right(sandbox, client, proxy, tmp_path, fault):
     async with disturbed(sandbox, client, proxy, tmp_path) as (_, host, _):
         for resource in (TOPOLOGIES, NODES):
             proxy.inject(watches(resource), WATCH_FAULTS[fault], times=5)
@@ -146,7 +146,7 @@ async def test_ne_16_whatever_a_watch_delivers_the_topology_is_right(sandbox, cl
         await steps(host)
 
 
-async def test_ne_16_an_api_server_that_is_away_gets_the_newest_state_when_it_is_back(sandbox, client, proxy, tmp_path):
+async def test_an_api_server_that_is_away_gets_the_newest_state_when_it_is_back(sandbox, client, proxy, tmp_path):
     async with disturbed(sandbox, client, proxy, tmp_path) as (exporter, host, history):
         async with proxy.refusing():
             await steps(host)
@@ -155,14 +155,14 @@ async def test_ne_16_an_api_server_that_is_away_gets_the_newest_state_when_it_is
         assert history.states == [STATES[0], STATES[-1]]
 
 
-async def test_ne_16_an_api_server_that_does_not_answer_stops_no_scan(sandbox, client, proxy, tmp_path):
+async def test_an_api_server_that_does_not_answer_stops_no_scan(sandbox, client, proxy, tmp_path):
     async with disturbed(sandbox, client, proxy, tmp_path) as (exporter, host, _), proxy.silent():
         await steps(host)
         status_code, _ = await exporter.running.ask("/healthz")
         assert status_code == 200
 
 
-async def test_ne_16_an_exporter_that_is_killed_in_mid_write_leaves_a_whole_object(sandbox, client, proxy, tmp_path):
+async def test_an_exporter_that_is_killed_in_mid_write_leaves_a_whole_object(sandbox, client, proxy, tmp_path):
     host = NumaHost(tmp_path / "host")
     flags = ("--sleep-interval=500ms", "--podreadiness=false")
     async with contextlib.AsyncExitStack() as stack:
@@ -189,7 +189,7 @@ async def test_ne_16_an_exporter_that_is_killed_in_mid_write_leaves_a_whole_obje
         assert all(state in STATES for state in history.states)
 
 
-async def test_ne_16_a_stop_finishes_the_write_in_flight(sandbox, client, proxy, tmp_path):
+async def test_a_stop_finishes_the_write_in_flight(sandbox, client, proxy, tmp_path):
     async with disturbed(sandbox, client, proxy, tmp_path) as (exporter, host, _):
         slow = proxy.inject(topology("PATCH"), Delay(2.0), times=1)
         host.pods({f"pod-{cpu}": [cpu] for cpu in range(4, 7)})
@@ -204,7 +204,7 @@ async def test_ne_16_a_stop_finishes_the_write_in_flight(sandbox, client, proxy,
         assert await exporter.shows(STATES[-1])
 
 
-async def test_ne_16_a_definition_that_is_missing_is_waited_for(sandbox, client, proxy, tmp_path):
+async def test_a_definition_that_is_missing_is_waited_for(sandbox, client, proxy, tmp_path):
     host = NumaHost(tmp_path / "host")
     missing = status(404, "NotFound", "the server could not find the requested resource")
     proxy.inject(lambda seen: TOPOLOGIES.group in seen.path, missing)
@@ -221,7 +221,8 @@ async def test_ne_16_a_definition_that_is_missing_is_waited_for(sandbox, client,
         await until(exporter.running.ready, seconds=10)
 
 
-async def test_ne_018_no_reference_to_a_dead_node_is_ever_written(sandbox, client, proxy, tmp_path):
+@pytest.mark.req("NE-018")
+async def test_no_reference_to_a_dead_node_is_ever_written(sandbox, client, proxy, tmp_path):
     """The watch of Nodes is blind while the Node is registered again, and a write is due."""
     async with disturbed(sandbox, client, proxy, tmp_path) as (exporter, host, history):
         old = (await client.get(NODES, exporter.node))["metadata"]["uid"]

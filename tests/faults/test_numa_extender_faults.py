@@ -1,7 +1,4 @@
-"""The extender under faults: cells are promised once, and what is not known is an error.
-
-NS-085, NS-150, NS-151, NS-152.
-"""
+"""The extender under faults: cells are promised once, and what is not known is an error."""
 
 import asyncio
 import contextlib
@@ -25,7 +22,7 @@ from polyarch.kube.resources import NAMESPACES, PODS, Resource
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.sandbox.cluster import Sandbox
 
-pytestmark = [pytest.mark.cluster, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.cluster, pytest.mark.asyncio(loop_scope="session"), pytest.mark.req("NS-150")]
 HOME = "extender-faults"
 
 
@@ -74,7 +71,8 @@ async def becomes(extender: Any, asked: dict[str, Any], node: str, expected: lis
     await until(so, seconds=seconds)
 
 
-async def test_ns_151_an_extender_killed_in_mid_call_knows_afterwards_what_was_bound_meanwhile(world):
+@pytest.mark.req("NS-151")
+async def test_an_extender_killed_in_mid_call_knows_afterwards_what_was_bound_meanwhile(world):
     async with cells(world.client, 2) as node:
         first, second = await world.pod(), await world.pod()
         async with extending(world.file, HOME) as extender:
@@ -97,7 +95,8 @@ async def test_ns_151_an_extender_killed_in_mid_call_knows_afterwards_what_was_b
             assert (found["NodeNames"], found["Error"]) == ([], "")
 
 
-async def test_ns_085_without_an_api_server_decisions_go_on_for_a_while_and_end_in_errors_not_in_all_nodes(
+@pytest.mark.req("NS-085")
+async def test_without_an_api_server_decisions_go_on_for_a_while_and_end_in_errors_not_in_all_nodes(
     world,
 ):
     async with cells(world.client, 2, 2) as node, extending(world.file, HOME, "--max-staleness=6s") as extender:
@@ -124,7 +123,8 @@ async def test_ns_085_without_an_api_server_decisions_go_on_for_a_while_and_end_
         assert (found["NodeNames"], found["Error"]) == ([node], "")
 
 
-async def test_ns_085_an_extender_that_never_saw_the_api_server_answers_with_the_cache_that_is_missing(world):
+@pytest.mark.req("NS-085")
+async def test_an_extender_that_never_saw_the_api_server_answers_with_the_cache_that_is_missing(world):
     async with world.proxy.refusing(), extending(world.file, HOME) as extender:
         asked = {"metadata": {"name": "a", "uid": "a"}, "spec": {}}
         found = await extender.filter(asked, "node")
@@ -141,7 +141,7 @@ WATCH_FAULTS = {
 
 
 @pytest.mark.parametrize("fault", WATCH_FAULTS)
-async def test_ns_15_a_watch_that_breaks_misses_neither_a_deletion_nor_a_new_object(world, fault):
+async def test_a_watch_that_breaks_misses_neither_a_deletion_nor_a_new_object(world, fault):
     async with cells(world.client, 2) as node, extending(world.file, HOME) as extender:
         await until(extender.ready, seconds=30)
         first, second = await world.pod(), await world.pod()
@@ -159,7 +159,8 @@ async def test_ns_15_a_watch_that_breaks_misses_neither_a_deletion_nor_a_new_obj
         await becomes(extender, third, node, [node])
 
 
-async def test_ns_152_a_second_replica_knows_at_its_first_answer_what_the_first_has_bound(world):
+@pytest.mark.req("NS-152")
+async def test_a_second_replica_knows_at_its_first_answer_what_the_first_has_bound(world):
     async with (
         cells(world.client, 2) as node,
         extending(world.file, HOME) as leader,
@@ -176,7 +177,8 @@ async def test_ns_152_a_second_replica_knows_at_its_first_answer_what_the_first_
         assert (found["NodeNames"], found["Error"]) == ([], "")
 
 
-async def test_ns_107_while_an_exporter_is_silent_what_was_bound_stays_reserved(world):
+@pytest.mark.req("NS-107")
+async def test_while_an_exporter_is_silent_what_was_bound_stays_reserved(world):
     async with cells(world.client, 2) as node, extending(world.file, HOME, "--ttl=2s") as extender:
         await until(extender.ready, seconds=30)
         first, second = await world.pod(), await world.pod()

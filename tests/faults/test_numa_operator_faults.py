@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
 import pytest_asyncio
 from fault_mortal import Mortal
 from fault_operator import mortal_operator
@@ -27,8 +28,9 @@ async def mortal(world: World) -> AsyncIterator[Mortal]:
         assert not mortal.bugs()
 
 
-async def test_no_040_no_072_killed_at_every_step_of_bringing_and_removing_exporters(world, mortal):
-    """NO-040, NO-072: at each step once after the API server carried the write out, and once before it saw it. What
+@pytest.mark.req("NO-040", "NO-072")
+async def test_killed_at_every_step_of_bringing_and_removing_exporters(world, mortal):
+    """At each step once after the API server carried the write out, and once before it saw it. What
     is left in the end is what an undisturbed operator leaves: the topologies of others, and their definition."""
     (node,) = await label(world, 1)
     await create(world, [{"poolName": GROUP}])

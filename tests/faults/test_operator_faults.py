@@ -1,9 +1,10 @@
-"""PL-500 to PL-522: an operator that dies at every step, that is fought, and that meets an older API server."""
+"""An operator that dies at every step, that is fought, and that meets an older API server."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
 import pytest_asyncio
 from fault_crowd import POLICY, crowd_in, seed
 from fault_mortal import Mortal
@@ -15,6 +16,8 @@ from placement_cluster import labels, pod
 from polyarch.kube.resources import PODS
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS, POLICIES
+
+pytestmark = pytest.mark.req("PL-500", "PL-501", "PL-502", "PL-503", "PL-520", "PL-521")
 
 VERSION_1_30 = Answer(
     200, b'{"major": "1", "minor": "30", "gitVersion": "v1.30.0"}', [("Content-Type", "application/json")]
@@ -53,7 +56,8 @@ async def until_asked(world: World) -> None:
     await eventually(is_asked)
 
 
-async def test_pl_522_killed_at_every_step_of_install_and_uninstall(world, mortal, told):
+@pytest.mark.req("PL-522")
+async def test_killed_at_every_step_of_install_and_uninstall(world, mortal, told):
     """At each step once after the API server carried the write out, and once before it saw it."""
     images = await seed(world.sandbox, "quay.io", 4)
     await world.create(CPPCS, names.SINGLETON, {})
@@ -92,7 +96,8 @@ async def test_pl_522_killed_at_every_step_of_install_and_uninstall(world, morta
     assert {"DELETE mutatingwebhookconfigurations", "DELETE deployments"} <= set(mortal.killed_at)
 
 
-async def test_pl_522_pl_504_made_and_deleted_within_a_second_and_an_api_server_as_of_1_30(world, mortal, told):
+@pytest.mark.req("PL-504", "PL-522")
+async def test_made_and_deleted_within_a_second_and_an_api_server_as_of_1_30(world, mortal, told):
     """The operator meets an API server that does not stream lists, and a ClusterPodPlacementConfig that comes and goes
     before and while it acts."""
     mortal.proxy.inject(as_of_1_30, WITHOUT_WATCH_LIST)
@@ -129,7 +134,8 @@ async def test_pl_522_pl_504_made_and_deleted_within_a_second_and_an_api_server_
     assert streamed
 
 
-async def test_pl_504_on_an_older_kubernetes_nothing_is_deployed_and_degraded_says_which_it_needs(world, mortal):
+@pytest.mark.req("PL-504")
+async def test_on_an_older_kubernetes_nothing_is_deployed_and_degraded_says_which_it_needs(world, mortal):
     mortal.proxy.inject(lambda seen: seen.path == "/version", VERSION_1_29)
     await mortal.start()
     await world.create(CPPCS, names.SINGLETON, {})

@@ -1,7 +1,7 @@
 """Registries that fail, each in its own way: refused connections, 503, 429, torn and slow bodies, redirects, realms.
 
 The scenarios run side by side on hosts, images and namespaces of their own, as most of their time is spent waiting; so
-each also shows that one host's trouble is no other's (PL-851). Each is one test with its own row.
+each also shows that one host's trouble is no other's. Each is one test with its own row.
 """
 
 import asyncio
@@ -18,9 +18,11 @@ from placement_cluster import decision
 
 from polyarch.kube.resources import EVENTS, SECRETS
 
+pytestmark = pytest.mark.req("RG-065", "RG-103", "RG-104", "RG-105")
+
 SECONDS = 90.0
 MARKER = "marker-0f9d2c7b"
-"""Part of every secret of these tests: it may not turn up anywhere but at the registry itself (PL-850)."""
+"""Part of every secret of these tests: it may not turn up anywhere but at the registry itself."""
 
 
 def manifests(seen: Seen) -> bool:
@@ -42,7 +44,7 @@ async def unavailable(faults) -> Row:
 
 
 async def maintenance(faults) -> Row:
-    """A page in place of the registry for eight seconds, with success (RG-065)."""
+    """A page in place of the registry for eight seconds, with success."""
     host = faults.hosts["maintenance"]
     images = await faults.seed("maintenance", 4)
     page = Answer(200, b"<!doctype html><title>Back soon</title>", [("Content-Type", "text/html")])
@@ -115,7 +117,7 @@ async def pull_secret(faults, namespace: str, host: FaultProxy, name: str) -> st
 
 
 async def redirecting(faults) -> Row:
-    """A registry that wants credentials and then sends us elsewhere: they do not come along (RG-105, PL-850)."""
+    """A registry that wants credentials and then sends us elsewhere: they do not come along."""
     host, other = faults.hosts["redirecting"], faults.hosts["elsewhere"]
     images = await faults.seed("redirecting", 4)
 
@@ -141,7 +143,7 @@ async def redirecting(faults) -> Row:
 
 
 async def realm(faults) -> Row:
-    """A registry that asks for credentials at an address that polyarch must not reach (RG-103, RG-104)."""
+    """A registry that asks for credentials at an address that polyarch must not reach."""
     host = faults.hosts["realm"]
     images = await faults.seed("realm", 2)
     # Link-local, where clouds keep their machines' credentials. Somebody who did connect would report the network.
@@ -161,7 +163,7 @@ async def realm(faults) -> Row:
 
 
 async def not_told(faults, namespace: str, password: str) -> None:
-    """PL-850: in no log, event, pod or metric."""
+    """In no log, event, pod or metric."""
     encoded = base64.b64encode(f"alice:{password}".encode()).decode()
     events = (await faults.client.list(EVENTS, namespace=namespace)).items
     said = faults.fleet.logs() + repr(events)
@@ -186,36 +188,43 @@ def come_to(under_way, told) -> Callable[[str], Awaitable[Row]]:
     return result
 
 
-async def test_pl_331_a_registry_that_answers_503(come_to):
+@pytest.mark.req("PL-331", "PL-335", "RG-061")
+async def test_a_registry_that_answers_503(come_to):
     row = await come_to("unavailable")
     assert row.attempts is not None
-    assert row.attempts <= 4 * 12, "each attempt tries at most four times (RG-061, PL-335)"
+    assert row.attempts <= 4 * 12, "each attempt tries at most four times"
 
 
-async def test_pl_331_a_page_in_place_of_the_registry_releases_no_pod(come_to):
+@pytest.mark.req("PL-331")
+async def test_a_page_in_place_of_the_registry_releases_no_pod(come_to):
     row = await come_to("maintenance")
     assert (row.unconstrained, row.wrong) == (0, 0)
 
 
-async def test_pl_331_a_registry_that_asks_for_patience_gets_it(come_to):
+@pytest.mark.req("PL-331")
+async def test_a_registry_that_asks_for_patience_gets_it(come_to):
     row = await come_to("limited")
     assert int(row.note.split()[0]) <= 3 * 4, "what was under way in each process, and no more"
 
 
-async def test_pl_330_a_registry_that_tears_its_answers(come_to):
+@pytest.mark.req("PL-330")
+async def test_a_registry_that_tears_its_answers(come_to):
     await come_to("cut")
 
 
-async def test_pl_302_a_registry_that_answers_slowly(come_to):
+@pytest.mark.req("PL-302")
+async def test_a_registry_that_answers_slowly(come_to):
     await come_to("slow")
 
 
-async def test_pl_850_credentials_do_not_follow_a_redirect(come_to):
+@pytest.mark.req("PL-850")
+async def test_credentials_do_not_follow_a_redirect(come_to):
     row = await come_to("redirecting")
     assert row.note.startswith("0 "), row.note
 
 
-async def test_pl_851_a_realm_on_a_forbidden_address_is_not_asked(come_to):
+@pytest.mark.req("PL-851")
+async def test_a_realm_on_a_forbidden_address_is_not_asked(come_to):
     row = await come_to("realm")
     assert row.note.startswith("refused-address; "), row.note
     assert row.registry_requests <= 3 * 12 * 2

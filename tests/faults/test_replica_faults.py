@@ -1,4 +1,4 @@
-"""PL-301, PL-530: replicas killed, paused and started under load. A pod waits for none of them for long."""
+"""Replicas killed, paused and started under load. A pod waits for none of them for long."""
 
 import asyncio
 import base64
@@ -6,6 +6,7 @@ import json
 import time
 from statistics import median
 
+import pytest
 from fault_proxy import Delay, Seen
 from own_roles import CONTROLLER, GLOBAL_PULL_SECRET
 from placement_cluster import decision, pod
@@ -15,7 +16,7 @@ from polyarch.placement import names
 from polyarch.sandbox.state import NAMESPACE
 
 STALL = 2.0
-"""What is promised (PL-530), on a machine that is not busy with anything else."""
+"""What is promised, on a machine that is not busy with anything else."""
 BUSY = 4.0
 """So many times longer may it take where other programs use the processors."""
 
@@ -23,7 +24,8 @@ TRIES = 3
 """A leader that other programs keep from working for a second is helped by its standby, as it should be."""
 
 
-async def test_pl_530_without_a_fault_the_standby_costs_nothing(faults, told):
+@pytest.mark.req("PL-530")
+async def test_without_a_fault_the_standby_costs_nothing(faults, told):
     for replica in faults.fleet.controllers:  # those that stand may be waiting to watch again after other faults
         await replica.end()
     await faults.fleet.ensure()
@@ -42,7 +44,8 @@ async def test_pl_530_without_a_fault_the_standby_costs_nothing(faults, told):
     assert row.refused_patches <= 0.05 * row.pods, f"each of {TRIES} times"
 
 
-async def test_pl_530_the_leader_is_killed_with_300_of_1000_pods_released(faults, told):
+@pytest.mark.req("PL-530")
+async def test_the_leader_is_killed_with_300_of_1000_pods_released(faults, told):
     images = await faults.seed("steady", 40)
     async with faults.crowd() as crowd:
         leader = await faults.fleet.leader()
@@ -61,7 +64,8 @@ async def test_pl_530_the_leader_is_killed_with_300_of_1000_pods_released(faults
     assert row.registry_requests <= 2 * len(images)
 
 
-async def test_pl_530_with_warm_images_nobody_notices(faults, told):
+@pytest.mark.req("PL-530")
+async def test_with_warm_images_nobody_notices(faults, told):
     """Placed at admission: the controller is not on the way."""
     images = await faults.seed("steady", 8)
     async with faults.crowd("") as crowd:
@@ -80,7 +84,8 @@ async def test_pl_530_with_warm_images_nobody_notices(faults, told):
     assert row.missed == 0
 
 
-async def test_pl_530_the_leader_is_paused_for_40_s_and_goes_on(faults, told):
+@pytest.mark.req("PL-530")
+async def test_the_leader_is_paused_for_40_s_and_goes_on(faults, told):
     """Whoever was stopped does not know it: what it then writes must be as good as never written."""
     images = await faults.seed("steady", 20)
     async with faults.crowd() as crowd:
@@ -112,7 +117,8 @@ async def test_pl_530_the_leader_is_paused_for_40_s_and_goes_on(faults, told):
 LEADS = 'polyarch_leader{lease="ppc-controllers-208d7abd.multiarch.openshift.io"}'
 
 
-async def test_pl_530_a_webhook_replica_is_killed_and_another_rolled_out(faults, told):
+@pytest.mark.req("PL-530")
+async def test_a_webhook_replica_is_killed_and_another_rolled_out(faults, told):
     """With ``failurePolicy: Ignore`` only what a killed replica had in hand is created unseen, with SIGTERM nothing."""
     await faults.fleet.ensure(webhooks=2)
     images = await faults.seed("steady", 8)
@@ -141,9 +147,9 @@ async def test_pl_530_a_webhook_replica_is_killed_and_another_rolled_out(faults,
     assert gentle.missed == 0
 
 
-async def test_pl_900_row_11_private_images_while_all_leaders_are_killed(faults, told):
-    """PL-900 row 11: new replicas see gated pods before they know the global pull secret, and decide nothing until they
-    do (PL-301)."""
+@pytest.mark.req("PL-301", "PL-850", "PL-900 row 11")
+async def test_private_images_while_all_leaders_are_killed(faults, told):
+    """New replicas see gated pods before they know the global pull secret, and decide nothing until they do."""
     images = await faults.seed("private", 4, private=True, users={"robot": "marker-7d1f"})
     host = faults.hosts["private"]
     authentication = base64.b64encode(b"robot:marker-7d1f").decode()
@@ -178,7 +184,7 @@ async def test_pl_900_row_11_private_images_while_all_leaders_are_killed(faults,
                 await asyncio.sleep(0.1)
             released = len(crowd.released_at)
             await asyncio.sleep(5)
-            assert len(crowd.released_at) == released, "PL-301: not before everything is known"
+            assert len(crowd.released_at) == released, "not before everything is known"
             await asyncio.gather(*starting)
             await crowd.released(seconds=60)
             faults.api.withdraw(late)
@@ -192,7 +198,8 @@ async def test_pl_900_row_11_private_images_while_all_leaders_are_killed(faults,
         await faults.client.delete(SECRETS, GLOBAL_PULL_SECRET, namespace=NAMESPACE)
 
 
-async def test_pl_109_400_dry_runs_by_one_user_disturb_nobody(faults, told):
+@pytest.mark.req("PL-109")
+async def test_400_dry_runs_by_one_user_disturb_nobody(faults, told):
     """Of images whose registry takes requests and never answers, so each could use up the whole budget.
 
     What they cost others is compared with as many dry runs of pods that polyarch leaves alone: those occupy the API

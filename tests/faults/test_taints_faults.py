@@ -1,4 +1,4 @@
-"""TN-092: whatever the API server and the registry do to the role ``taints``, and wherever it is killed: nodes,
+"""Whatever the API server and the registry do to the role ``taints``, and wherever it is killed: nodes,
 DaemonSets and pods are as after a run that nothing disturbed."""
 
 import asyncio
@@ -37,7 +37,8 @@ def patches(kind: str):
     return lambda seen: seen.method == "PATCH" and f"/{kind}/" in seen.path
 
 
-async def test_tn_092_what_nothing_disturbs_is_as_expected(taint_faults, told):
+@pytest.mark.req("TN-092")
+async def test_what_nothing_disturbs_is_as_expected(taint_faults, told):
     assert ", ".join(unexpected(taint_faults.undisturbed)) == ""
     async with taint_faults.scenario() as estate:
         await taint_faults.start()
@@ -45,6 +46,7 @@ async def test_tn_092_what_nothing_disturbs_is_as_expected(taint_faults, told):
         await outcome(taint_faults, estate, "no fault", told)
 
 
+@pytest.mark.req("TN-092")
 @pytest.mark.parametrize(
     ("scenario", "action"),
     [
@@ -53,7 +55,7 @@ async def test_tn_092_what_nothing_disturbs_is_as_expected(taint_faults, told):
         ("watch: 410 as a status", gone_as_a_status),
     ],
 )
-async def test_tn_092_watches_that_break(taint_faults, told, scenario, action):
+async def test_watches_that_break(taint_faults, told, scenario, action):
     async with taint_faults.scenario() as estate:
         happens: Lines | Answer = action()
         limited = 6 if isinstance(happens, Answer) else None
@@ -64,7 +66,8 @@ async def test_tn_092_watches_that_break(taint_faults, told, scenario, action):
         assert fault.hits
 
 
-async def test_tn_092_three_conflicts_with_each_kind_of_write(taint_faults, told):
+@pytest.mark.req("TN-092")
+async def test_three_conflicts_with_each_kind_of_write(taint_faults, told):
     async with taint_faults.scenario() as estate:
         kinds = ("nodes", "daemonsets", "pods")
         await taint_faults.start()
@@ -78,6 +81,7 @@ async def test_tn_092_three_conflicts_with_each_kind_of_write(taint_faults, told
         assert [each.hits for each in conflicts] == [3, 3, 3]
 
 
+@pytest.mark.req("TN-092")
 @pytest.mark.parametrize(
     ("scenario", "answer"),
     [
@@ -86,7 +90,7 @@ async def test_tn_092_three_conflicts_with_each_kind_of_write(taint_faults, told
         ("503", status(503, "ServiceUnavailable")),
     ],
 )
-async def test_tn_092_an_api_server_that_refuses(taint_faults, told, scenario, answer):
+async def test_an_api_server_that_refuses(taint_faults, told, scenario, answer):
     async with taint_faults.scenario() as estate:
         await taint_faults.start()
         storm = taint_faults.api.inject(not_a_watch, answer, times=60)
@@ -95,7 +99,8 @@ async def test_tn_092_an_api_server_that_refuses(taint_faults, told, scenario, a
         assert storm.hits
 
 
-async def test_tn_092_a_registry_that_is_down_for_30_s(taint_faults, told):
+@pytest.mark.req("TN-092")
+async def test_a_registry_that_is_down_for_30_s(taint_faults, told):
     """Pods whose images it has wait under the gate, and get what they would have got."""
     async with taint_faults.scenario(gate_seconds=PATIENT_SECONDS) as estate:
         async with taint_faults.registry.refusing():
@@ -105,7 +110,8 @@ async def test_tn_092_a_registry_that_is_down_for_30_s(taint_faults, told):
         await outcome(taint_faults, estate, "registry down for 30 s", told)
 
 
-async def test_tn_092_killed_at_every_step_of_a_rollout(taint_faults, told):
+@pytest.mark.req("TN-092")
+async def test_killed_at_every_step_of_a_rollout(taint_faults, told):
     """At each step once after the API server carried the write out, and once before it saw it."""
     mortal = taint_faults.mortal
     async with taint_faults.scenario() as estate:
@@ -120,7 +126,8 @@ async def test_tn_092_killed_at_every_step_of_a_rollout(taint_faults, told):
     assert {"PATCH nodes", "PATCH daemonsets", "PATCH pods"} <= set(mortal.killed_at)
 
 
-async def test_tn_043_pods_created_while_the_role_is_dead_are_healed_within_10_s(taint_faults, told):
+@pytest.mark.req("TN-043")
+async def test_pods_created_while_the_role_is_dead_are_healed_within_10_s(taint_faults, told):
     """``failurePolicy: Ignore``: they are created without tolerations, and nobody has to create them again."""
     async with taint_faults.scenario() as estate:
         await taint_faults.start()
@@ -141,7 +148,8 @@ async def test_tn_043_pods_created_while_the_role_is_dead_are_healed_within_10_s
     assert healed <= HEALS_SECONDS * BUSY, note
 
 
-async def test_tn_092_an_api_server_that_is_restarted_while_nodes_are_tainted(taint_faults, told):
+@pytest.mark.req("TN-092")
+async def test_an_api_server_that_is_restarted_while_nodes_are_tainted(taint_faults, told):
     async with taint_faults.scenario() as estate:
         await taint_faults.start()
         written = taint_faults.api.count(patches("nodes"))

@@ -125,8 +125,9 @@ def all_are(client: Client, number: int, *taints: Json) -> Callable[[], Awaitabl
     return check
 
 
+@pytest.mark.req("TN-092")
 @pytest.mark.parametrize(("matches", "action", "times"), SCENARIOS.values(), ids=SCENARIOS.keys())
-async def test_tn_092_nodes_end_as_if_nothing_had_happened(
+async def test_nodes_end_as_if_nothing_had_happened(
     faults: Any,
     home: str,
     tmp_path: Path,
@@ -153,7 +154,8 @@ async def test_tn_092_nodes_end_as_if_nothing_had_happened(
         await until(corrected, seconds=SECONDS)
 
 
-async def test_tn_092_an_api_server_that_is_away_for_a_while(faults: Any, home: str, tmp_path: Path) -> None:
+@pytest.mark.req("TN-092")
+async def test_an_api_server_that_is_away_for_a_while(faults: Any, home: str, tmp_path: Path) -> None:
     client = faults.client
     async with taint_role(faults.sandbox, client, home, tmp_path, server=faults.api.url):
         for number in range(5):
@@ -165,7 +167,8 @@ async def test_tn_092_an_api_server_that_is_away_for_a_while(faults: Any, home: 
         await until(all_are(client, NUMBER, BEFORE, AFTER, TAINT), seconds=SECONDS)
 
 
-async def test_tn_092_a_leader_killed_in_the_middle(faults: Any, home: str, tmp_path: Path) -> None:
+@pytest.mark.req("TN-092")
+async def test_a_leader_killed_in_the_middle(faults: Any, home: str, tmp_path: Path) -> None:
     """The next one goes on where it ended, and writes no node twice."""
     client = faults.client
     nodes = {"nodes": {"perMinute": 60}}

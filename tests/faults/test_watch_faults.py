@@ -1,10 +1,12 @@
-"""KR-040, KR-041, PL-304: whatever a watch delivers or does not, every pod is released once and rightly."""
+"""Whatever a watch delivers or does not, every pod is released once and rightly."""
 
 from collections.abc import Iterator
 
 import pytest
 from fault_proxy import CUT, Answer, Fault, Lines, Seen, gone_event, status
 from placement_cluster import until
+
+pytestmark = pytest.mark.req("KR-040", "KR-041", "PL-304")
 
 PODS = 60
 

@@ -1,5 +1,5 @@
 """Ignore files against the packages with which docker and BuildKit read them, linked into a Go program
-(``tools/peers/gomodule/ignorefile``): both decide the same random files over the same random paths (BD-300)."""
+(``tools/peers/gomodule/ignorefile``): both decide the same random files over the same random paths."""
 
 import json
 import random
@@ -12,6 +12,8 @@ import pytest
 
 from polyarch.cli.build import context_archive
 from polyarch.cli.errors import UsageError
+
+pytestmark = pytest.mark.req("BD-300")
 
 CASES = 5_000
 SEEDS = range(2)

@@ -1,4 +1,4 @@
-"""The programs that tell whether a node can emulate an architecture (BD-147)."""
+"""The programs that tell whether a node can emulate an architecture."""
 
 import platform
 import subprocess
@@ -20,16 +20,18 @@ QEMU = {
 OWN = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
 
 
+@pytest.mark.req("BD-147")
 @pytest.mark.parametrize("architecture", _EXITS)
-def test_bd_147_each_is_a_program_of_its_architecture(architecture: str) -> None:
+def test_each_is_a_program_of_its_architecture(architecture: str) -> None:
     program = emulation_check(architecture)
     assert program is not None
     assert read_machine(program) == expected_machine(architecture)
     assert len(program) < 160
 
 
+@pytest.mark.req("BD-147")
 @pytest.mark.parametrize("architecture", _EXITS)
-def test_bd_147_each_ends_with_status_0(architecture: str, tmp_path, peer) -> None:
+def test_each_ends_with_status_0(architecture: str, tmp_path, peer) -> None:
     """Run by the kernel where it is its own, else by an emulator."""
     program = emulation_check(architecture)
     assert program is not None
@@ -43,5 +45,6 @@ def test_bd_147_each_ends_with_status_0(architecture: str, tmp_path, peer) -> No
     assert subprocess.run(command, check=False).returncode == 0
 
 
-def test_bd_147_an_unknown_architecture_has_none() -> None:
+@pytest.mark.req("BD-147")
+def test_an_unknown_architecture_has_none() -> None:
     assert emulation_check("vax") is None

@@ -1,5 +1,5 @@
 """The kubelet model against the kubelet itself: its CPU, memory and topology managers, linked into a Go program
-(``tools/peers/managers``), and the model play the same random cases (NS-164)."""
+(``tools/peers/managers``), and the model play the same random cases."""
 
 import json
 import random
@@ -14,8 +14,9 @@ CASES = 250
 SEEDS = range(2)
 
 
+@pytest.mark.req("NS-164")
 @pytest.mark.parametrize("seed", SEEDS)
-def test_ns_164_the_model_decides_as_the_kubelets_own_managers(peer: Callable[[str], str], seed: int) -> None:
+def test_the_model_decides_as_the_kubelets_own_managers(peer: Callable[[str], str], seed: int) -> None:
     """Verdict, message and both state files after every step: pods admitted and ended, containers created, restarts.
 
     Once in some thousand steps the kubelet cannot start with what it has written itself (its memory manager counts what

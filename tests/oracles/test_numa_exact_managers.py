@@ -1,5 +1,5 @@
 """Mode exact against the kubelet itself: for every pod of random histories, what we say of what the node's exporter
-would publish, and what the kubelet's own CPU, memory and topology managers (``tools/peers/managers``) then do (NS-164).
+would publish, and what the kubelet's own CPU, memory and topology managers (``tools/peers/managers``) then do.
 
 The kubelet model chooses which pods come and go, and nothing else: what is published is made of the state files that
 the managers wrote. Devices and options of policies are not in it.
@@ -119,8 +119,9 @@ def remembered(here: Node, answer: Json) -> ManagerStates:
     )
 
 
+@pytest.mark.req("NS-164")
 @pytest.mark.parametrize("policy", chances.POLICIES)
-def test_ns_164_a_verdict_is_what_the_kubelets_own_managers_then_do(
+def test_a_verdict_is_what_the_kubelets_own_managers_then_do(
     peer: Callable[[str], str], policy: TopologyPolicy
 ) -> None:
     program = peer("kubelet-managers")

@@ -1,4 +1,4 @@
-"""Mode compat against the scheduler plugin itself, NodeResourceTopologyMatch of scheduler-plugins v0.33.5 (NS-003).
+"""Mode compat against the scheduler plugin itself, NodeResourceTopologyMatch of scheduler-plugins v0.33.5.
 
 It is linked into a Go program (``tools/peers/numa-plugin``); both decide about the same random pods and nodes.
 """
@@ -28,6 +28,8 @@ from plugin_chances import (
 
 from polyarch.numa.fingerprint import fingerprint
 from polyarch.numa.fit.compat import CacheOptions, CompatOptions, OverReserveCache, evaluate, score
+
+pytestmark = pytest.mark.req("NS-003")
 
 CASES = 200
 NODES = 8
@@ -85,10 +87,9 @@ def said(verdict: Json, concern: str) -> Any:
     return verdict["score"] if concern == "score" else (verdict["fits"], verdict["message"])
 
 
+@pytest.mark.req("NS-020", "NS-021", "NS-022", "NS-023", "NS-030", "NS-031", "NS-032", "NS-033", "NS-034")
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_ns_020_ns_021_ns_022_ns_023_ns_030_ns_031_ns_032_ns_033_ns_034_verdicts_and_scores_are_the_plugins(
-    peer: Callable[[str], str], strategy: str
-) -> None:
+def test_verdicts_and_scores_are_the_plugins(peer: Callable[[str], str], strategy: str) -> None:
     """Where they are not, the difference is one of those that are listed with their reason."""
     program = peer("numa-plugin")
     chance = random.Random(STRATEGIES.index(strategy))
@@ -110,7 +111,8 @@ def test_ns_020_ns_021_ns_022_ns_023_ns_030_ns_031_ns_032_ns_033_ns_034_verdicts
     assert len(counts) > 12
 
 
-def test_ns_005_each_difference_from_the_plugin_that_is_listed_is_one(peer: Callable[[str], str]) -> None:
+@pytest.mark.req("NS-005")
+def test_each_difference_from_the_plugin_that_is_listed_is_one(peer: Callable[[str], str]) -> None:
     """It is seen where no other one can be behind it: a list that says too much would hide a mistake."""
     program = peer("numa-plugin")
     chance = random.Random(20)
@@ -274,7 +276,8 @@ def _resources(found: Json) -> Json:
     return found["spec"]["containers"][0]["resources"]  # type: ignore[no-any-return]
 
 
-def test_ns_130_ns_131_ns_132_ns_133_ns_134_the_cache_is_the_plugins_in_its_strict_form(
+@pytest.mark.req("NS-130", "NS-131", "NS-132", "NS-133", "NS-134")
+def test_the_cache_is_the_plugins_in_its_strict_form(
     peer: Callable[[str], str],
 ) -> None:
     """Binds, failures, foreign pods, new objects and resyncs in random order, with questions in between."""

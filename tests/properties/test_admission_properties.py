@@ -1,10 +1,11 @@
-"""Whatever arrives at the webhook's port ends in an answer, or in one refusal of ours (PL-103, PL-750, PL-854)."""
+"""Whatever arrives at the webhook's port ends in an answer, or in one refusal of ours."""
 
 import asyncio
 import copy
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -81,19 +82,21 @@ def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return found
 
 
+@pytest.mark.req("PL-750", "RG-163")
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=400))
 def test_any_bytes_are_refused_and_nothing_else(body: bytes) -> None:
-    """PL-750, RG-163: HTTP 400 with a sentence, never a stack trace."""
+    """HTTP 400 with a sentence, never a stack trace."""
     assert _answered(body) is None
 
 
+@pytest.mark.req("PL-103")
 @settings(max_examples=400, deadline=None)
 @given(st.sampled_from(_places(REVIEW)), JSON)
 def test_a_review_with_any_value_in_any_place_is_allowed_or_refused_as_no_review(
     place: tuple[Any, ...], value: Any
 ) -> None:
-    """PL-103: a pod that is not understood is allowed; only what is no AdmissionReview v1 is refused."""
+    """A pod that is not understood is allowed; only what is no AdmissionReview v1 is refused."""
     review = copy.deepcopy(REVIEW)
     parent = review
     for key in place[:-1]:
@@ -108,8 +111,9 @@ def test_a_review_with_any_value_in_any_place_is_allowed_or_refused_as_no_review
         assert response["uid"] == REVIEW["request"]["uid"]
 
 
+@pytest.mark.req("PL-854")
 @settings(max_examples=200, deadline=None)
 @given(st.integers(min_value=1, max_value=len(json.dumps(REVIEW)) - 1))
 def test_a_review_cut_off_anywhere_is_refused(length: int) -> None:
-    """PL-854: half a body never becomes half a decision."""
+    """Half a body never becomes half a decision."""
     assert _answered(json.dumps(REVIEW).encode()[:length]) is None

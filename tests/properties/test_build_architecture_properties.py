@@ -1,8 +1,9 @@
-"""What architectures a build is for does not depend on any order, nor on how many nodes there are (BD-006, BD-348)."""
+"""What architectures a build is for does not depend on any order, nor on how many nodes there are."""
 
 from typing import Any
 
 import msgspec
+import pytest
 from build_wishes import CONTROL_PLANE, NOW, execution, wanted, wish
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -88,8 +89,9 @@ def verdicts(facts: BuildFacts) -> list[object]:
     return found
 
 
+@pytest.mark.req("BD-006")
 @given(wishes(), clusters, executions, st.randoms(use_true_random=False))
-def test_bd_006_no_order_of_nodes_or_executions_matters(of: BuildRequest, cluster: Any, runs: Any, chance: Any) -> None:
+def test_no_order_of_nodes_or_executions_matters(of: BuildRequest, cluster: Any, runs: Any, chance: Any) -> None:
     facts = BuildFacts(now=NOW, wish=of, nodes=tuple(cluster), executions=tuple(runs))
     chance.shuffle(cluster)
     chance.shuffle(runs)
@@ -97,10 +99,9 @@ def test_bd_006_no_order_of_nodes_or_executions_matters(of: BuildRequest, cluste
     assert verdicts(again) == verdicts(facts)
 
 
+@pytest.mark.req("BD-042")
 @given(wishes(), clusters, executions)
-def test_bd_042_newcomers_come_in_time_and_nothing_else_is_waited_for(
-    of: BuildRequest, cluster: Any, runs: Any
-) -> None:
+def test_newcomers_come_in_time_and_nothing_else_is_waited_for(of: BuildRequest, cluster: Any, runs: Any) -> None:
     facts = BuildFacts(now=NOW, wish=of, nodes=tuple(cluster), executions=tuple(runs))
     resolved = resolve_architectures(facts)
     assert set(resolved.newcomers).isdisjoint(resolved.architectures)
@@ -118,9 +119,10 @@ def test_bd_042_newcomers_come_in_time_and_nothing_else_is_waited_for(
 changes = st.lists(st.one_of(nodes, names), max_size=40)
 
 
+@pytest.mark.req("BD-348")
 @settings(max_examples=200)
 @given(wishes(), clusters, changes, executions)
-def test_bd_348_a_sample_kept_by_difference_decides_as_all_nodes_do(
+def test_a_sample_kept_by_difference_decides_as_all_nodes_do(
     of: BuildRequest, cluster: Any, changed: Any, runs: Any
 ) -> None:
     present = {each.name: each for each in cluster}

@@ -1,9 +1,10 @@
-"""Keys depend on what is meant, not on how it is written; names never meet (BD-006, BD-070 to BD-078)."""
+"""Keys depend on what is meant, not on how it is written; names never meet."""
 
 import json
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +21,8 @@ from polyarch.builds.keys import (
 )
 from polyarch.builds.names import shortened
 
+pytestmark = pytest.mark.req("BD-071", "BD-073", "BD-074")
+
 scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.text())
 values = st.recursive(
     scalars, lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.text(), inner, max_size=4))
@@ -28,9 +31,10 @@ maps = st.dictionaries(st.text(min_size=1, max_size=5), st.text(max_size=5), max
 architectures = st.lists(st.sampled_from(["amd64", "arm64", "s390x", "riscv64"]), min_size=1, max_size=4, unique=True)
 
 
+@pytest.mark.req("BD-070")
 @given(values)
-def test_bd_070_canonical_text_is_read_back(value: Any) -> None:
-    """BD-070: it is JSON, it says the same, and it does not depend on the order of members."""
+def test_canonical_text_is_read_back(value: Any) -> None:
+    """It is JSON, it says the same, and it does not depend on the order of members."""
     text = canonical_json(value)
     assert json.loads(text) == value
     assert canonical_json(json.loads(text)) == text
@@ -71,22 +75,25 @@ def keys(spec: ImageBuildSpec, wanted: list[str]) -> tuple[dict[str, str], str]:
     return by, build_key_document(spec.output, by).hex
 
 
+@pytest.mark.req("BD-006", "BD-075", "BD-100")
 @given(specs(), architectures)
-def test_bd_100_order_changes_no_key(spec: ImageBuildSpec, wanted: list[str]) -> None:
-    """BD-006, BD-075, BD-100: the order of whatever is a set is no input."""
+def test_order_changes_no_key(spec: ImageBuildSpec, wanted: list[str]) -> None:
+    """The order of whatever is a set is no input."""
     assert keys(spec, wanted) == keys(shuffled(spec), wanted[::-1])
 
 
+@pytest.mark.req("BD-075")
 @given(specs(), architectures)
-def test_bd_075_other_architectures_are_no_input(spec: ImageBuildSpec, wanted: list[str]) -> None:
-    """BD-075: a child's key is the same whichever other architectures are built."""
+def test_other_architectures_are_no_input(spec: ImageBuildSpec, wanted: list[str]) -> None:
+    """A child's key is the same whichever other architectures are built."""
     together, _ = keys(spec, wanted)
     assert together == {each: keys(spec, [each])[0][each] for each in wanted}
 
 
+@pytest.mark.req("BD-302")
 @given(specs(), specs())
-def test_bd_302_a_difference_is_told_exactly_where_there_is_one(before: ImageBuildSpec, after: ImageBuildSpec) -> None:
-    """BD-302: equal keys have no difference, other keys have a sentence."""
+def test_a_difference_is_told_exactly_where_there_is_one(before: ImageBuildSpec, after: ImageBuildSpec) -> None:
+    """Equal keys have no difference, other keys have a sentence."""
     found = []
     for spec in (before, after):
         wish = BuildRequest(kind="ImageBuild", namespace="n", name="x", uid="u", generation=1, spec=spec)
@@ -96,8 +103,9 @@ def test_bd_302_a_difference_is_told_exactly_where_there_is_one(before: ImageBui
     assert bool(difference_sentence(differences)) is bool(differences)
 
 
+@pytest.mark.req("BD-078")
 @given(st.text(min_size=1, max_size=300), st.text(min_size=1, max_size=300), st.sampled_from([63, 128, 253]))
-def test_bd_078_short_names_never_meet(first: str, second: str, length: int) -> None:
-    """BD-078: at most the length, the same for the same, and another for another."""
+def test_short_names_never_meet(first: str, second: str, length: int) -> None:
+    """At most the length, the same for the same, and another for another."""
     assert len(shortened(first, length)) <= length
     assert (shortened(first, length) == shortened(second, length)) is (first == second)

@@ -1,4 +1,4 @@
-"""Properties of the planner, with a simulated world that carries its plans out (BD-390).
+"""Properties of the planner, with a simulated world that carries its plans out.
 
 For random sequences of edits, node changes, outcomes of Jobs and deaths of the builder: at most one live Job for each
 architecture and key, every published index complete, no child deleted that something refers to, and in the end the same
@@ -11,6 +11,7 @@ from collections import Counter
 from typing import Any
 
 import msgspec
+import pytest
 from builds_world import BASE, REPOSITORY, SPEC, CutOff, World, index_of, made_by, node
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -160,20 +161,21 @@ def finish(world: World) -> None:
     raise AssertionError(f"no end: {world.plan().decision} {world.plan().message}")
 
 
+@pytest.mark.req("BD-111", "BD-231", "BD-324", "BD-390")
 @GENTLE
 @given(st.lists(EVENTS, max_size=14), st.sampled_from(HISTORIES))
-def test_bd_390_any_history_ends_with_the_result_of_the_final_inputs(
+def test_any_history_ends_with_the_result_of_the_final_inputs(
     history: list[tuple[str, Any]], kept: dict[str, int]
 ) -> None:
     """At no time are there two live Jobs for one key, a result of which a part is missing, or a record of a child that
-    was deleted (BD-231, BD-324)."""
+    was deleted."""
     world = World({**SPEC, "history": {**kept, "images": "Delete"}})
     for event in history:
         apply(world, event)
         check(world)
     finish(world)
     check(world)
-    if any(kind == "base moves" for kind, _ in history):  # a base is looked at again with the next Job only (BD-111)
+    if any(kind == "base moves" for kind, _ in history):  # a base is looked at again with the next Job only
         world.set("rebuild", {"token": "with the bases of today"})
         world.build_all()
     fresh = World(world.builds["web"]["spec"])
@@ -195,26 +197,26 @@ def images(world: World) -> dict[str, str]:
     return {each["architecture"]: each["reference"] for each in world.status()["images"]}
 
 
+@pytest.mark.req("BD-006", "BD-324", "BD-390")
 @GENTLE
 @given(st.lists(EVENTS, max_size=10))
-def test_bd_390_a_plan_that_was_carried_out_leaves_nothing_to_do(history: list[tuple[str, Any]]) -> None:
-    """BD-006."""
+def test_a_plan_that_was_carried_out_leaves_nothing_to_do(history: list[tuple[str, Any]]) -> None:
     world = World()
     for event in history:
         apply(world, event)
     world.reconcile()
     # A Job was deleted before its successor of the same name is made, or a new one became possible. That a label was
-    # put back is seen by the next plan only (BD-324).
+    # put back is seen by the next plan only.
     for _ in range(2 if any(kind == "unlabel" for kind, _ in history) else 1):
         if world.plan().writes:
             world.reconcile()
     assert [(write.verb, write.kind, write.name) for write in world.plan().writes] == []
 
 
+@pytest.mark.req("BD-006", "BD-100", "BD-390")
 @GENTLE
 @given(st.lists(EVENTS, max_size=10), st.integers(0, 2**32))
-def test_bd_390_any_order_of_the_facts_gives_the_same_plan(history: list[tuple[str, Any]], seed: int) -> None:
-    """BD-006, BD-100."""
+def test_any_order_of_the_facts_gives_the_same_plan(history: list[tuple[str, Any]], seed: int) -> None:
     world = World()
     world.set("source.overrides", [{"architecture": each, "containerfile": TEXTS[0]} for each in ARCHITECTURES])
     for event in history:

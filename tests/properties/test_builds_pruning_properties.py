@@ -1,5 +1,6 @@
-"""What is deleted is needed by nobody, and what nobody needs is deleted (BD-231)."""
+"""What is deleted is needed by nobody, and what nobody needs is deleted."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,8 +44,9 @@ def own(execution):
     return found - {""}
 
 
+@pytest.mark.req("BD-231")
 @given(worlds())
-def test_bd_231_nobody_needs_what_goes_and_all_else_stays(world):
+def test_nobody_needs_what_goes_and_all_else_stays(world):
     below, executions, leaving, running = world
     going = [each for at, each in enumerate(executions) if at in leaving]
     kept = [each for at, each in enumerate(executions) if at not in leaving]

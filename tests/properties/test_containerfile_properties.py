@@ -1,4 +1,4 @@
-"""Containerfiles of every kind, also hostile ones: never an error of ours, never quadratic work (BD-057, BD-323)."""
+"""Containerfiles of every kind, also hostile ones: never an error of ours, never quadratic work."""
 
 import time
 from collections.abc import Callable
@@ -47,11 +47,12 @@ lines = st.builds(lambda name, rest: " ".join([name, *rest]), names, st.lists(pi
 texts = st.one_of(st.text(), st.lists(lines, max_size=12).map("\n".join))
 
 
+@pytest.mark.req("BD-057")
 @given(texts, st.booleans())
 @example("FROM a\nRUN <<E\\\nE\n", True)
 @example("# escape=`\nFROM a`\n", True)
 def test_every_text_is_read(body: str, machine: bool) -> None:
-    """BD-057: a text has stages or faults, each in a line of it; never an error of ours."""
+    """A text has stages or faults, each in a line of it; never an error of ours."""
     normal = normalised_text(body)
     containerfile = parse_containerfile(normal, inside=("configs",) if machine else ())
     assert containerfile.stages or containerfile.faults
@@ -61,8 +62,9 @@ def test_every_text_is_read(body: str, machine: bool) -> None:
     assert len(external.problems) <= 2 * MAX_ERRORS
 
 
+@pytest.mark.req("BD-056")
 @given(texts)
-def test_bd_056_normalising_twice_changes_nothing(body: str) -> None:
+def test_normalising_twice_changes_nothing(body: str) -> None:
     normal = normalised_text(body)
     assert normalised_text(normal.removeprefix("\ufeff")) == normal.removeprefix("\ufeff")
     assert "\r" not in normal
@@ -131,9 +133,10 @@ HOSTILE: dict[str, Callable[[], str]] = {
 }
 
 
+@pytest.mark.req("BD-323")
 @pytest.mark.parametrize("make", HOSTILE.values(), ids=HOSTILE)
-def test_bd_323_hostile_texts_take_time_like_others(make: Callable[[], str]) -> None:
-    """BD-323: 128 KiB each. Work that grew with the square of the text would take minutes of CPU time."""
+def test_hostile_texts_take_time_like_others(make: Callable[[], str]) -> None:
+    """128 KiB each. Work that grew with the square of the text would take minutes of CPU time."""
     body = make()
     begin = time.process_time()
     containerfile = parse_containerfile(normalised_text(body))
@@ -141,9 +144,10 @@ def test_bd_323_hostile_texts_take_time_like_others(make: Callable[[], str]) -> 
     assert time.process_time() - begin < 5
 
 
+@pytest.mark.req("BD-323")
 @settings(max_examples=25)
 @given(pieces, st.sampled_from(["FROM a\nRUN ", "FROM ", "ARG ", "FROM a\nENV ", "FROM a\nCOPY --from=", ""]))
-def test_bd_323_any_piece_repeated(piece: str, head: str) -> None:
+def test_any_piece_repeated(piece: str, head: str) -> None:
     begin = time.process_time()
     containerfile = parse_containerfile(normalised_text(filled(f"{piece} ", head)))
     external_images(containerfile, architecture="arm64", args={"A": "a"})

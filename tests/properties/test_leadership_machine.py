@@ -1,4 +1,4 @@
-"""KR-030, KR-040: whatever is cut off, killed or restarted, never two lead at once, and nothing is lost.
+"""Whatever is cut off, killed or restarted, never two lead at once, and nothing is lost.
 
 Three replicas share one Lease and one set of objects. The plan says when a replica loses and regains its connection to
 the API server, is killed, is ended in order (and replaced by a new one), and when objects appear. Workers take time and
@@ -9,6 +9,7 @@ import asyncio
 import itertools
 import random
 
+import pytest
 import structlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -202,9 +203,10 @@ class World:
         await self.clock.run(100)
 
 
+@pytest.mark.req("KR-030", "KR-040")
 @settings(max_examples=60, deadline=None)
 @given(st.lists(STEPS, min_size=3, max_size=12), st.integers(0, 2**16))
-def test_kr_030_never_two_leaders_and_kr_040_nothing_lost(steps, seed):
+def test_never_two_leaders_and_nothing_lost(steps, seed):
     async def scenario() -> None:
         world = World(seed)
         try:

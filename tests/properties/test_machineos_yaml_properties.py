@@ -1,4 +1,4 @@
-"""YAML that is hashed is what libyaml writes, for every text (BD-265).
+"""YAML that is hashed is what libyaml writes, for every text.
 
 libyaml itself is the judge, given the styles that the rules ask for: it decides which of them a text can have, where
 lines are folded, and how characters are escaped.
@@ -61,16 +61,18 @@ def written(value: Any) -> str:
     return stream.getvalue()
 
 
+@pytest.mark.req("BD-265")
 @pytest.mark.skipif(not yaml.__with_libyaml__, reason="this PyYAML was built without libyaml")
 @given(st.dictionaries(keys, documents, min_size=1, max_size=4))
 @example({"a": "\n"})
 @example({"a": ["x\n\n"]})
-def test_bd_265_libyaml_agrees(value: dict[str, Any]) -> None:
-    """BD-265: byte for byte; only the marker that libyaml puts after a text with open end is none of ours."""
+def test_libyaml_agrees(value: dict[str, Any]) -> None:
+    """Byte for byte; only the marker that libyaml puts after a text with open end is none of ours."""
     assert block_yaml(value).decode() == written(value).removesuffix("...\n")
 
 
+@pytest.mark.req("BD-265")
 @given(st.dictionaries(keys, texts, max_size=4))
-def test_bd_265_what_is_written_is_read_back(value: dict[str, str]) -> None:
-    """BD-265: a parser of YAML 1.1 that resolves no types finds the same texts."""
+def test_what_is_written_is_read_back(value: dict[str, str]) -> None:
+    """A parser of YAML 1.1 that resolves no types finds the same texts."""
     assert yaml.load(block_yaml(value), Loader=yaml.BaseLoader) == value

@@ -1,4 +1,4 @@
-"""Edits of random texts: what they say changes as asked, and nothing else does (MF-054, MF-060, MF-091).
+"""Edits of random texts: what they say changes as asked, and nothing else does.
 
 A random object is written in a random way (block and flow, quotes, comments, indentation, line ends, anchors), random
 operations are rendered, and the proof reads the result. The proof itself is tested in the unit tests. Whole objects
@@ -9,6 +9,7 @@ import json
 from random import Random
 from typing import Any
 
+import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -39,6 +40,8 @@ from polyarch.manifests.scan.sets import Answers
 from polyarch.manifests.scan.text import SourceText, splice
 from polyarch.oci.platforms_file import AnswerFile
 from polyarch.oci.reference import parse
+
+pytestmark = pytest.mark.req("MF-060")
 
 KEYS = ["spec", "containers", "affinity", "image", "name", "kubernetes.io/arch", "a", "b", "386", "on"]
 TEXTS = ["web:1", "386", "no", "x y", "a: b", "ü𝒳", "", "it's", 'say "x"', "two\nlines", "# x", "{{ x }}", "*"]
@@ -183,9 +186,10 @@ def shuffled(text: str, random: Random) -> bytes:
     return (b"\xef\xbb\xbf" if random.random() < 0.2 else b"") + text.encode()
 
 
+@pytest.mark.req("MF-054", "MF-061", "MF-091")
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(value=OBJECTS, fresh=st.lists(VALUES, min_size=1, max_size=4), random=st.randoms(use_true_random=False))
-def test_edits_do_what_was_asked_and_nothing_else_mf_091(value: Any, fresh: list[Any], random: Random) -> None:
+def test_edits_do_what_was_asked_and_nothing_else(value: Any, fresh: list[Any], random: Random) -> None:
     """MF-091, MF-054: every edit that is accepted is proven; MF-061: line ends and marks stay."""
     data = shuffled(Writer(random).text(value), random)
     source = SourceText.of("web.yaml", data)
@@ -212,10 +216,11 @@ def test_edits_do_what_was_asked_and_nothing_else_mf_091(value: Any, fresh: list
         assert all(text.strip("[]{} \t~") in ("", "null") for text in gone), (source.text, operations, gone)
 
 
+@pytest.mark.req("MF-091")
 @settings(max_examples=150, deadline=None)
 @given(text=st.text(alphabet="ab:-#?&*!|>'\"%@`{}[],<= \t\n\r\x85\u2028\ufeff𝒳~.0", max_size=60))
-def test_no_text_makes_a_scan_fail_mf_091(text: str) -> None:
-    """MF-091: whatever a file says, there are objects or there is a finding with a place inside the file."""
+def test_no_text_makes_a_scan_fail(text: str) -> None:
+    """Whatever a file says, there are objects or there is a finding with a place inside the file."""
     source = SourceText.of("web.yaml", ("image: x\n" + text).encode())
     found = scan(source)
     for problem in (each for rule in DOCUMENT_RULES for each in rule.check(found)):
@@ -347,10 +352,11 @@ def leaves(left: Any, right: Any, here: str = "") -> list[str]:
     return [] if left == right else [here]
 
 
+@pytest.mark.req("MF-053", "MF-054")
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(random=st.randoms(use_true_random=False), flags=st.booleans())
-def test_a_fix_changes_what_it_lists_and_nothing_that_only_shares_its_text_mf_053(random: Random, flags: bool) -> None:
-    """MF-053, MF-054: what PyYAML reads differs at the listed places only, and these are those of pods' constraints."""
+def test_a_fix_changes_what_it_lists_and_nothing_that_only_shares_its_text(random: Random, flags: bool) -> None:
+    """What PyYAML reads differs at the listed places only, and these are those of pods' constraints."""
     text = yaml.dump(objects(random), Dumper=Dumper, sort_keys=False, default_flow_style=random.random() < 0.3 or None)
     file = AnswerFile.from_mapping(IMAGES)
     known = Answers({image: answer for image in IMAGES if (answer := file.get(parse(image))) is not None})

@@ -1,4 +1,4 @@
-"""Repairs against brute force: where a pod may run afterwards is where it might before and its images run (MF-092).
+"""Repairs against brute force: where a pod may run afterwards is where it might before and its images run.
 
 The judge is not the code under test: manifests are judged by ``polyarch.selectors``, which is Kubernetes' own
 reading of selectors on the labels of one node, and nodes are made up of every platform of the universe and of every
@@ -8,6 +8,7 @@ value of another label that the manifest names.
 from itertools import product
 from typing import Any
 
+import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -153,12 +154,13 @@ def manifest(pod_spec: dict[str, Any]) -> str:
     return str(yaml.safe_dump(pod, sort_keys=False))
 
 
+@pytest.mark.req("MF-054", "MF-092")
 @settings(max_examples=120, deadline=None)
 @given(pod_specs, pairs)
 def test_a_repaired_pod_runs_where_it_might_before_and_its_images_run(
     pod_spec: dict[str, Any], images: tuple[set[NodePlatform], set[NodePlatform]]
 ) -> None:
-    """MF-092: an iff over all nodes of the universe, unless there is nothing that a pod could run on (MA104, MA105)."""
+    """An iff over all nodes of the universe, unless there is nothing that a pod could run on (MA104, MA105)."""
     answers = answered(dict(zip(IMAGES, images, strict=True)))
     options = LintOptions(platforms=UNIVERSE)
     text = manifest(pod_spec)
@@ -174,15 +176,16 @@ def test_a_repaired_pod_runs_where_it_might_before_and_its_images_run(
         else:
             assert runs(repaired, labels) == (possible and platform in common), (platform, labels, applied)
     left = {name(each) for each in found(after, answers, options)}
-    assert not left & set(applied), "what was repaired is still found (MF-054)"
+    assert not left & set(applied), "what was repaired is still found"
 
 
+@pytest.mark.req("MF-003")
 @settings(max_examples=80, deadline=None)
 @given(pod_specs, pairs)
 def test_the_sets_agree_with_kubernetes(
     pod_spec: dict[str, Any], images: tuple[set[NodePlatform], set[NodePlatform]]
 ) -> None:
-    """MF-003: a platform is admitted iff some node of it is."""
+    """A platform is admitted iff some node of it is."""
     (found_spec,) = scan(SourceText.of("pod.yaml", manifest(pod_spec).encode())).pod_specs
     of = sets.constraints(found_spec)
     admitted = sets.admitted(of, UNIVERSE)
@@ -194,12 +197,13 @@ def test_the_sets_agree_with_kubernetes(
     assert set(sets.supported(found_spec, answers).platforms) == images[0] & images[1]
 
 
+@pytest.mark.req("MF-050")
 @settings(max_examples=80, deadline=None)
 @given(pod_specs, pairs)
 def test_widened_or_replaced_pods_run_only_where_their_images_do(
     pod_spec: dict[str, Any], images: tuple[set[NodePlatform], set[NodePlatform]]
 ) -> None:
-    """MF-050: what --widen and --replace admit beyond the text is never beyond the images."""
+    """What --widen and --replace admit beyond the text is never beyond the images."""
     answers = answered(dict(zip(IMAGES, images, strict=True)))
     options = LintOptions(platforms=UNIVERSE, fixes=FixOptions(widen=True, replace=True))
     common = images[0] & images[1]
@@ -214,10 +218,11 @@ def test_widened_or_replaced_pods_run_only_where_their_images_do(
                 assert runs(repaired, labels) or not runs(pod_spec, labels) or platform not in common
 
 
+@pytest.mark.req("MF-022")
 @settings(max_examples=60, deadline=None)
 @given(st.lists(supports, min_size=1, max_size=5))
 def test_a_conflict_is_minimal(chosen: list[set[NodePlatform]]) -> None:
-    """MF-022: no image of the set can be left out, and there is one iff there is no common platform."""
+    """No image of the set can be left out, and there is one iff there is no common platform."""
     images = [f"quay.io/acme/i{index}:1" for index in range(len(chosen))]
     containers = [{"name": f"c{index}", "image": image} for index, image in enumerate(images)]
     (pod_spec,) = scan(SourceText.of("pod.yaml", manifest({"containers": containers}).encode())).pod_specs
@@ -232,8 +237,9 @@ def test_a_conflict_is_minimal(chosen: list[set[NodePlatform]]) -> None:
         assert rest == [] or set.intersection(*rest)
 
 
+@pytest.mark.req("MF-054")
 def test_the_operations_and_the_editor_agree_on_an_example() -> None:
-    """MF-054: what the properties rely on is not vacuous."""
+    """What the properties rely on is not vacuous."""
     text = manifest({"containers": [{"name": "c", "image": IMAGES[0]}]})
     answers = answered({IMAGES[0]: {NodePlatform("linux", "amd64")}})
     (problem,) = found(text, answers, LintOptions(platforms=UNIVERSE))

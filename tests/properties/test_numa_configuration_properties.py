@@ -1,4 +1,4 @@
-"""Laws of the exporter's configuration: precedence, and that a dump says everything (NE-130, NE-133, NE-135)."""
+"""Laws of the exporter's configuration: precedence, and that a dump says everything."""
 
 import shlex
 from contextlib import suppress
@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
+import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
@@ -96,8 +97,9 @@ def read_with(text: str, *words: str) -> Read:
         return load_configuration([*words, str(root.parent)], {}, home=Path(home), host_name=lambda: "host-1")
 
 
+@pytest.mark.req("NE-133")
 @given(SAID)
-def test_ne_133_a_dump_and_the_flags_it_names_say_everything(values: dict[str, Any]) -> None:
+def test_a_dump_and_the_flags_it_names_say_everything(values: dict[str, Any]) -> None:
     first = read_with(file_of(values), "--dump-config=-")
     assert first.dump is not None
     comment, *_ = first.dump.text.splitlines()
@@ -108,14 +110,16 @@ def test_ne_133_a_dump_and_the_flags_it_names_say_everything(values: dict[str, A
     assert again.warnings == ()
 
 
+@pytest.mark.req("NE-132")
 @given(SAID)
-def test_ne_132_a_flag_means_what_its_key_means(values: dict[str, Any]) -> None:
+def test_a_flag_means_what_its_key_means(values: dict[str, Any]) -> None:
     typed = {key: value for key, value in values.items() if key in FLAG_OF}
     assert read_with("", *flags_of(typed)).settings == read_with(file_of(typed)).settings
 
 
+@pytest.mark.req("NE-130")
 @given(SAID, SAID)
-def test_ne_130_what_is_said_later_wins(in_file: dict[str, Any], typed: dict[str, Any]) -> None:
+def test_what_is_said_later_wins(in_file: dict[str, Any], typed: dict[str, Any]) -> None:
     """Flags over files over defaults, key by key."""
     typed = {key: value for key, value in typed.items() if key in FLAG_OF}
     both = read_with(file_of(in_file), *flags_of(typed))
@@ -131,8 +135,9 @@ PARTS = st.sampled_from(sorted({part for key in SETTINGS for part in key.split("
 DOCUMENTS = st.dictionaries(PARTS, st.dictionaries(PARTS, JSON, max_size=3) | JSON, max_size=4)
 
 
+@pytest.mark.req("NE-135")
 @given(DOCUMENTS)
-def test_ne_135_whatever_a_file_says_is_settings_or_one_line(document: dict[str, Any]) -> None:
+def test_whatever_a_file_says_is_settings_or_one_line(document: dict[str, Any]) -> None:
     problem = ""
     try:
         found = read_with(yaml.safe_dump(document))
@@ -144,9 +149,10 @@ def test_ne_135_whatever_a_file_says_is_settings_or_one_line(document: dict[str,
         assert msgspec.json.decode(msgspec.json.encode(found.settings), type=type(found.settings)) == found.settings
 
 
+@pytest.mark.req("NE-135")
 @given(
     st.lists(st.text(max_size=12) | st.sampled_from([f"--{name}" for name in ("oneshot=", "config", "v", "hostname=")]))
 )
-def test_ne_135_whatever_is_typed_is_settings_or_an_error_with_a_reason(words: list[str]) -> None:
+def test_whatever_is_typed_is_settings_or_an_error_with_a_reason(words: list[str]) -> None:
     with suppress(InvalidConfiguration), TemporaryDirectory() as home:
         load_configuration(words, {}, home=Path(home), host_name=lambda: "host-1")

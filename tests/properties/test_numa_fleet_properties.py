@@ -1,4 +1,4 @@
-"""The fleet says of every node what :func:`evaluate` says, whichever kind of table it has (NS-170)."""
+"""The fleet says of every node what :func:`evaluate` says, whichever kind of table it has."""
 
 from random import Random
 
@@ -69,8 +69,9 @@ def held_to(fleet: NumaNodeIndex, pod: PodFacts, names: list[str], reserved: Res
     return len(fits.names)
 
 
+@pytest.mark.req("NS-170")
 @pytest.mark.parametrize("seed", range(ROUNDS))
-def test_ns_170_arrays_and_lists_decide_as_the_reference_does(seed: int) -> None:
+def test_arrays_and_lists_decide_as_the_reference_does(seed: int) -> None:
     random = Random(seed)
     options = some_options(random)
     fleets = [NumaNodeIndex(options, table=ArrayTable), NumaNodeIndex(options, table=ListTable)]

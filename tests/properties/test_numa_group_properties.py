@@ -4,6 +4,7 @@ import random
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,9 +54,10 @@ def observed(groups: list[Json], nodes: tuple[NodeLabels, ...]) -> ExporterFacts
     )
 
 
+@pytest.mark.req("NO-036")
 @given(st.lists(ENTRIES, max_size=4), NODES)
-def test_no_036_no_node_has_two_exporters(groups: list[Json], nodes: tuple[NodeLabels, ...]) -> None:
-    """NO-036: whatever was accepted, the DaemonSets select each node at most once, as the scheduler judges; and each
+def test_no_node_has_two_exporters(groups: list[Json], nodes: tuple[NodeLabels, ...]) -> None:
+    """Whatever was accepted, the DaemonSets select each node at most once, as the scheduler judges; and each
     node that an accepted group names is selected."""
     planned = plan_exporters(observed(groups, nodes))
     if planned.documents is None:
@@ -78,27 +80,29 @@ def test_no_036_no_node_has_two_exporters(groups: list[Json], nodes: tuple[NodeL
         assert len(selecting) == len(grouped) <= 1
 
 
+@pytest.mark.req("NO-043")
 @given(st.lists(ENTRIES, max_size=4), NODES, st.randoms(use_true_random=False))
-def test_no_043_a_plan_depends_on_nothing_but_the_facts(
+def test_a_plan_depends_on_nothing_but_the_facts(
     groups: list[Json], nodes: tuple[NodeLabels, ...], shuffle: random.Random
 ) -> None:
-    """NO-043: otherwise a settled cluster would be written again and again."""
+    """Otherwise a settled cluster would be written again and again."""
     turned = list(nodes)
     shuffle.shuffle(turned)
     one, other = plan_exporters(observed(groups, nodes)), plan_exporters(observed(groups, tuple(turned)))
     assert msgspec.json.encode(one) == msgspec.json.encode(other)
 
 
+@pytest.mark.req("NO-051")
 @given(st.text(alphabet="abc-.", min_size=1, max_size=200), st.text(alphabet="abc-.", min_size=1, max_size=200))
-def test_no_051_names_fit_and_stay_apart(one: str, other: str) -> None:
-    """NO-051."""
+def test_names_fit_and_stay_apart(one: str, other: str) -> None:
     assert len(shortened(one)) <= LONGEST_NAME
     assert (shortened(one) == shortened(other)) == (one == other)
 
 
+@pytest.mark.req("NO-004")
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=5), lambda inner: st.lists(inner)))
-def test_no_004_whatever_was_stored_a_plan_never_fails(odd: Any) -> None:
-    """NO-004: a violation gives Degraded, never a crash."""
+def test_whatever_was_stored_a_plan_never_fails(odd: Any) -> None:
+    """A violation gives Degraded, never a crash."""
     for spec in (odd, {"nodeGroups": odd}, {"nodeGroups": [odd]}, {"nodeGroups": [{"poolName": odd, "config": odd}]}):
         given_object = {"metadata": {"name": "numaresourcesoperator"}, "spec": spec}
         planned = plan_exporters(msgspec.structs.replace(observed([], ()), object=given_object))

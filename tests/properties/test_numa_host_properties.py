@@ -1,4 +1,4 @@
-"""Whatever a host's files say, reading them ends in facts or in the announced error (NE-036, NE-069, NE-103)."""
+"""Whatever a host's files say, reading them ends in facts or in the announced error."""
 
 import json
 from collections.abc import Callable
@@ -30,8 +30,9 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.req("NE-016", "NE-032")
 @given(st.frozensets(st.integers(0, 5000), max_size=50))
-def test_ne_016_ne_032_a_list_of_cpus_reads_back(numbers: frozenset[int]) -> None:
+def test_a_list_of_cpus_reads_back(numbers: frozenset[int]) -> None:
     assert parse_cpu_list(cpu_list_text(numbers)) == numbers
 
 
@@ -41,9 +42,10 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tree.root
 
 
+@pytest.mark.req("NE-036")
 @FEW
 @given(data=st.data(), content=st.binary(max_size=30) | st.text("0123456789-, kBMemTotal:\n", max_size=30))
-def test_ne_036_a_damaged_file_leaves_a_machine_or_the_announced_error(
+def test_a_damaged_file_leaves_a_machine_or_the_announced_error(
     machine: Path, data: st.DataObject, content: bytes | str
 ) -> None:
     damaged = data.draw(st.sampled_from(sorted(path for path in machine.rglob("*") if path.is_file())))
@@ -63,11 +65,10 @@ def test_ne_036_a_damaged_file_leaves_a_machine_or_the_announced_error(
     assert str(machine) in refused
 
 
+@pytest.mark.req("NE-069")
 @FEW
 @given(content=st.binary(max_size=50) | VALUES.map(lambda value: json.dumps(value).encode()))
-def test_ne_069_a_checkpoint_of_any_content_is_no_error(
-    tmp_path_factory: pytest.TempPathFactory, content: bytes
-) -> None:
+def test_a_checkpoint_of_any_content_is_no_error(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     folder = tmp_path_factory.mktemp("kubelet")
     for name in (CPU_CHECKPOINT, MEMORY_CHECKPOINT):
         (folder / name).write_bytes(content)
@@ -75,14 +76,16 @@ def test_ne_069_a_checkpoint_of_any_content_is_no_error(
     assert (states.cpu, states.memory) == (None, None)
 
 
+@pytest.mark.req("NE-103")
 @given(document=st.dictionaries(st.sampled_from(KEYS), VALUES))
-def test_ne_103_a_configuration_of_any_content_is_usable_or_refused(document: dict[str, object]) -> None:
+def test_a_configuration_of_any_content_is_usable_or_refused(document: dict[str, object]) -> None:
     assert judged(lambda: settings_from_files(("c.yaml", json.dumps(document).encode()))).startswith("c.yaml")
     assert judged(lambda: settings_from_configz(json.dumps({"kubeletconfig": document}).encode())).startswith("c")
 
 
+@pytest.mark.req("NE-103")
 @given(content=st.binary(max_size=60))
-def test_ne_103_a_file_of_any_bytes_is_usable_or_refused(content: bytes) -> None:
+def test_a_file_of_any_bytes_is_usable_or_refused(content: bytes) -> None:
     assert judged(lambda: settings_from_files(("c.yaml", content))).startswith("c.yaml")
 
 

@@ -1,5 +1,5 @@
 """Mode exact against the kubelet model: pods come and go on random nodes, and each verdict is made from what the node's
-exporter would publish (NS-164). The model is compared with the kubelet's own managers in ``test_kubelet_managers``."""
+exporter would publish. The model is compared with the kubelet's own managers in ``test_kubelet_managers``."""
 
 import random
 from collections import Counter
@@ -15,6 +15,8 @@ from polyarch.sandbox.kubelet_model import admission, cpu_manager, device_manage
 from polyarch.sandbox.kubelet_model.admission import ManagerStates
 from polyarch.sandbox.kubelet_model.machine import Node, TopologyPolicy
 from polyarch.sandbox.kubelet_model.requests import Pod, PodRejected
+
+pytestmark = pytest.mark.req("NS-164")
 
 SEQUENCES = 150
 UNSEEN = Mapping[int, Mapping[str, int]]
@@ -114,9 +116,10 @@ def played(policy: TopologyPolicy) -> list[Judged]:
     return [each for seed in range(SEQUENCES) for each in play(random.Random(seed), policy, seed)]
 
 
+@pytest.mark.req("NS-050", "NS-051", "NS-052", "NS-053", "NS-054", "NS-060", "NS-061", "NS-062", "NS-063")
 @pytest.mark.parametrize("policy", ["single-numa-node", "restricted"])
-def test_ns_050_ns_061_a_pod_is_sent_where_the_kubelet_admits_it_and_nowhere_else(policy: TopologyPolicy) -> None:
-    """NS-050 – NS-063: no verdict differs, and no cell."""
+def test_a_pod_is_sent_where_the_kubelet_admits_it_and_nowhere_else(policy: TopologyPolicy) -> None:
+    """No verdict differs, and no cell."""
     judged = played(policy)
     assert [each.place for each in judged if each.decision.fits and each.refused] == []
     assert [each.place for each in judged if not each.decision.fits and not each.refused] == []
@@ -126,9 +129,10 @@ def test_ns_050_ns_061_a_pod_is_sent_where_the_kubelet_admits_it_and_nowhere_els
     assert reasons[""] > len(judged) / 3
 
 
+@pytest.mark.req("NS-064", "NS-111")
 @pytest.mark.parametrize("policy", ["best-effort", "none"])
-def test_ns_064_nodes_that_do_not_insist_on_alignment_still_refuse(policy: TopologyPolicy) -> None:
-    """NS-064, NS-111: the CPU and the memory manager do, and that is seen before."""
+def test_nodes_that_do_not_insist_on_alignment_still_refuse(policy: TopologyPolicy) -> None:
+    """The CPU and the memory manager do, and that is seen before."""
     judged = [each for each in played(policy) if not each.is_torn]
     assert [each.place for each in judged if each.decision.fits and each.refused] == []
     assert [each.place for each in judged if not each.decision.fits and not each.refused] == []

@@ -1,5 +1,5 @@
 """Reservations against kubelets: whatever order things happen in, nothing is promised twice and nothing is kept for
-nobody (NS-111)."""
+nobody."""
 
 import random
 from collections import Counter
@@ -120,10 +120,11 @@ def play(chance: random.Random, world: World, steps: int) -> None:
     assert not left
 
 
+@pytest.mark.req("NS-111")
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("method", ["with-exclusive-resources", "all"])
 @pytest.mark.parametrize("scope", LAYOUTS)
-def test_ns_111_nothing_is_promised_twice_and_nothing_is_kept_for_nobody(scope: str, method: Any, seed: int) -> None:
+def test_nothing_is_promised_twice_and_nothing_is_kept_for_nobody(scope: str, method: Any, seed: int) -> None:
     chance = random.Random(f"{scope} {method} {seed}")
     world = World(
         chance,
@@ -150,6 +151,7 @@ def test_ns_111_nothing_is_promised_twice_and_nothing_is_kept_for_nobody(scope: 
     assert verdicts[True, True] or not verdicts
 
 
+@pytest.mark.req("NS-111")
 @settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 1 << 32),
@@ -159,7 +161,7 @@ def test_ns_111_nothing_is_promised_twice_and_nothing_is_kept_for_nobody(scope: 
     candidates=st.integers(1, 2),
     lists_ended=st.booleans(),
 )
-def test_ns_111_books_are_right_in_any_world(
+def test_books_are_right_in_any_world(
     seed: int, scope: str, method: Any, with_bind: bool, candidates: int, lists_ended: bool
 ) -> None:
     chance = random.Random(seed)

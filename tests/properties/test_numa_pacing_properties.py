@@ -1,11 +1,14 @@
-"""Whatever happens, in whatever order: no event is lost, none is late, scans keep their distance (NE-116 – NE-119)."""
+"""Whatever happens, in whatever order: no event is lost, none is late, scans keep their distance."""
 
 from math import isinf
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from polyarch.numa.exporter.schedule import MAX_QUIET_WAIT, ScanSchedule, ScanTrigger
+
+pytestmark = pytest.mark.req("NE-116", "NE-117", "NE-118", "NE-119")
 
 SLACK = 1e-6
 

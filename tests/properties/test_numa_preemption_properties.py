@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -152,9 +153,10 @@ def cases(draw: st.DrawFn) -> Case:
     )
 
 
+@pytest.mark.req("NS-121")
 @MANY
 @given(cases())
-def test_ns_121_victims_are_minimal_lower_ours_and_known_and_the_pod_then_fits(case: Case) -> None:
+def test_victims_are_minimal_lower_ours_and_known_and_the_pod_then_fits(case: Case) -> None:
     occupancy = as_known(case.cells, case.policy, case.scope, case.there)
     found = candidate_on_node(case.wanting, occupancy, PreemptionRules(scheduler_name=OURS), case.budgets)
     known = {each.pod.uid: each for each in case.there}
@@ -180,9 +182,10 @@ def test_ns_121_victims_are_minimal_lower_ours_and_known_and_the_pod_then_fits(c
         assert sum(budget.covers(each) for each in found.victims) <= budget.allowed
 
 
+@pytest.mark.req("NS-120")
 @MANY
 @given(cases())
-def test_ns_120_one_lower_pod_that_is_enough_is_found(case: Case) -> None:
+def test_one_lower_pod_that_is_enough_is_found(case: Case) -> None:
     """Completeness where it can be judged by trying: whenever one pod alone would do, there is a candidate."""
     occupancy = as_known(case.cells, case.policy, case.scope, case.there)
     leaving = {each.pod.uid for each in case.there if each.pod.terminating and each.is_known}
@@ -202,9 +205,10 @@ def test_ns_120_one_lower_pod_that_is_enough_is_found(case: Case) -> None:
         assert isinstance(found, PreemptionCandidate)
 
 
+@pytest.mark.req("NS-121")
 @MANY
 @given(cases())
-def test_ns_121_the_order_of_pods_changes_nothing(case: Case) -> None:
+def test_the_order_of_pods_changes_nothing(case: Case) -> None:
     occupancy = as_known(case.cells, case.policy, case.scope, case.there)
     turned = as_known(case.cells, case.policy, case.scope, case.there[::-1])
     assert candidate_on_node(

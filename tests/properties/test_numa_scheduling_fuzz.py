@@ -4,6 +4,7 @@ import random
 from typing import Any
 
 import msgspec
+import pytest
 import scheduling_chances as chances
 from hypothesis import given
 from hypothesis import strategies as st
@@ -97,11 +98,10 @@ def decide(document: dict[str, Any] | None, pod: PodFacts, chosen: ExactOptions)
     return evaluate(pod, node_facts("worker", topology, None), {}, chosen)
 
 
+@pytest.mark.req("NS-004", "NS-005")
 @given(document=st.none() | topologies, seed=st.integers(0, 10**6), chosen=options)
-def test_ns_005_no_content_of_a_topology_is_an_error(
-    document: dict[str, Any] | None, seed: int, chosen: ExactOptions
-) -> None:
-    """NS-005, NS-004: there is a decision, it says one thing or the other, and it takes no more than is there."""
+def test_no_content_of_a_topology_is_an_error(document: dict[str, Any] | None, seed: int, chosen: ExactOptions) -> None:
+    """There is a decision, it says one thing or the other, and it takes no more than is there."""
     pod = some_pod(seed)
     found = decide(document, pod, chosen)
     assert found.fits == (not found.kind) == (not found.message)
@@ -116,11 +116,12 @@ def test_ns_005_no_content_of_a_topology_is_an_error(
     assert list(found.resources) == sorted(found.resources)
 
 
+@pytest.mark.req("NS-006")
 @given(document=topologies, seed=st.integers(0, 10**6), chosen=options, turns=st.randoms(use_true_random=False))
-def test_ns_006_the_order_of_what_a_topology_lists_changes_nothing(
+def test_the_order_of_what_a_topology_lists_changes_nothing(
     document: dict[str, Any], seed: int, chosen: ExactOptions, turns: random.Random
 ) -> None:
-    """NS-006: of what is listed twice the first one counts, so these are left out."""
+    """Of what is listed twice the first one counts, so these are left out."""
     zones = list({each["name"]: each for each in document["zones"] or []}.values())
     for each in zones:
         each["resources"] = list({one["name"]: one for one in each["resources"] or []}.values())

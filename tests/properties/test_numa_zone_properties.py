@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -167,19 +168,21 @@ def shuffled(facts: ScanFacts, seed: int) -> ScanFacts:
     )
 
 
+@pytest.mark.req("NE-011", "NE-110")
 @given(gathered, scans, st.integers())
 @SOME
-def test_ne_011_the_order_of_any_list_changes_no_byte(facts: ScanFacts, using: ScanSettings, seed: int) -> None:
-    """NE-011, NE-110: so it is never a reason to write."""
+def test_the_order_of_any_list_changes_no_byte(facts: ScanFacts, using: ScanSettings, seed: int) -> None:
+    """So it is never a reason to write."""
     wanted, again = made(facts, using), made(shuffled(facts, seed), using)
     assert msgspec.json.encode(wanted) == msgspec.json.encode(again)
     assert topology_patch(again, msgspec.convert(wanted, NodeResourceTopology)) is None
 
 
+@pytest.mark.req("NE-063")
 @given(few(blocks), few(blocks))
 @MANY
-def test_ne_063_memory_is_counted_once_in_total(used: Sequence[MemoryBlock], room: Sequence[MemoryBlock]) -> None:
-    """NE-063: whatever there is room for, blocks of known cells add up to what the cells have in use."""
+def test_memory_is_counted_once_in_total(used: Sequence[MemoryBlock], room: Sequence[MemoryBlock]) -> None:
+    """Whatever there is room for, blocks of known cells add up to what the cells have in use."""
     layout = ZoneMap(Machine(cells=tuple(HostZone(id=cell) for cell in CELLS)), Allocatable())
     taken = spread(used, layout, spread(room, layout, {}))
     for resource in RESOURCES:
@@ -188,12 +191,13 @@ def test_ne_063_memory_is_counted_once_in_total(used: Sequence[MemoryBlock], roo
     assert all(amount >= 0 for amount in taken.values())
 
 
+@pytest.mark.req("NE-063")
 @given(few(blocks), few(blocks))
 @MANY
-def test_ne_063_no_cell_is_overdrawn_while_another_of_a_block_has_room(
+def test_no_cell_is_overdrawn_while_another_of_a_block_has_room(
     used: Sequence[MemoryBlock], room: Sequence[MemoryBlock]
 ) -> None:
-    """NE-063: a block takes from its last cell more than that has only if the cells before it are full."""
+    """A block takes from its last cell more than that has only if the cells before it are full."""
     layout = ZoneMap(Machine(cells=tuple(HostZone(id=cell) for cell in CELLS)), Allocatable())
     wide = [replace(each, cells=CELLS) for each in used]
     have = spread(room, layout, {})
@@ -204,10 +208,11 @@ def test_ne_063_no_cell_is_overdrawn_while_another_of_a_block_has_room(
             assert all(taken[cell, resource] == have.get((cell, resource), 0) for cell in CELLS[:-1])
 
 
+@pytest.mark.req("NE-012", "NE-061", "NE-070")
 @given(gathered, scans)
 @SOME
-def test_ne_012_amounts_are_in_order(facts: ScanFacts, using: ScanSettings) -> None:
-    """NE-012, NE-070, NE-061: 0 <= available <= allocatable <= capacity, in every zone that there is a cell for."""
+def test_amounts_are_in_order(facts: ScanFacts, using: ScanSettings) -> None:
+    """0 <= available <= allocatable <= capacity, in every zone that there is a cell for."""
     decided = node_zones(facts, using, "worker")
     assert [each.cell.id for each in decided.zones] == list(CELLS)
     for zone in decided.zones:
@@ -219,10 +224,11 @@ def test_ne_012_amounts_are_in_order(facts: ScanFacts, using: ScanSettings) -> N
             assert 0 <= each.hidden <= each.used
 
 
+@pytest.mark.req("NE-069")
 @given(gathered, scans)
 @SOME
-def test_ne_069_the_files_never_make_more_available(facts: ScanFacts, using: ScanSettings) -> None:
-    """NE-069: "max" is the listing or more, resource by resource."""
+def test_the_files_never_make_more_available(facts: ScanFacts, using: ScanSettings) -> None:
+    """ "max" is the listing or more, resource by resource."""
     listing = node_zones(facts, replace(using, usage_source="podresources"), "worker")
     both = node_zones(facts, replace(using, usage_source="max"), "worker")
     for less, more in zip(listing.zones, both.zones, strict=True):
@@ -288,10 +294,11 @@ found_objects = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.req("NE-110", "NE-111", "NE-112")
 @given(gathered, scans, found_objects)
 @SOME
-def test_ne_110_one_patch_makes_any_object_right_for_good(facts: ScanFacts, using: ScanSettings, found: Any) -> None:
-    """NE-110, NE-111, NE-112: whoever wrote the object, what follows the patch is silence; the trigger is no change."""
+def test_one_patch_makes_any_object_right_for_good(facts: ScanFacts, using: ScanSettings, found: Any) -> None:
+    """Whoever wrote the object, what follows the patch is silence; the trigger is no change."""
     wanted = made(facts, using)
     patch = topology_patch(wanted, msgspec.convert(found, NodeResourceTopology))
     after = (
@@ -304,10 +311,11 @@ def test_ne_110_one_patch_makes_any_object_right_for_good(facts: ScanFacts, usin
         assert found.get(field) != after.get(field)
 
 
+@pytest.mark.req("NE-017", "NE-018")
 @given(gathered, scans, found_objects)
 @SOME
-def test_ne_017_what_others_wrote_in_the_metadata_stays(facts: ScanFacts, using: ScanSettings, found: Any) -> None:
-    """NE-017, NE-018: labels, annotations, references; none to a Node of this name is written with another uid."""
+def test_what_others_wrote_in_the_metadata_stays(facts: ScanFacts, using: ScanSettings, found: Any) -> None:
+    """Labels, annotations, references; none to a Node of this name is written with another uid."""
     wanted = made(facts, using)
     patch = topology_patch(wanted, msgspec.convert(found, NodeResourceTopology)) or {}
     after = apply_merge_patch(found, patch)["metadata"]
@@ -324,43 +332,44 @@ def test_ne_017_what_others_wrote_in_the_metadata_stays(facts: ScanFacts, using:
     assert [each for each in written if is_ours(each) and each["uid"] != facts.node_uid] == []
 
 
+@pytest.mark.req("NE-084")
 @given(st.binary(max_size=300), st.integers(0, (1 << 64) - 1))
 @MANY
-def test_ne_084_the_hash_is_that_of_the_compiled_library(content: bytes, seed: int) -> None:
-    """NE-084: of any length, with any seed."""
+def test_the_hash_is_that_of_the_compiled_library(content: bytes, seed: int) -> None:
+    """Of any length, with any seed."""
     assert xxh64_in_python(content, seed) == xxh64_intdigest(content, seed)
 
 
+@pytest.mark.req("NE-080", "NE-082", "NE-084")
 @given(st.lists(st.tuples(st.text(max_size=40), st.text(max_size=90)), max_size=30), st.integers())
 @MANY
-def test_ne_080_the_fingerprint_is_of_a_set_with_repetitions(pods: list[tuple[str, str]], seed: int) -> None:
-    """NE-080, NE-082, NE-084: any order, any text, either implementation."""
+def test_the_fingerprint_is_of_a_set_with_repetitions(pods: list[tuple[str, str]], seed: int) -> None:
+    """Any order, any text, either implementation."""
     text = fingerprint(pods)
     assert check_fingerprint(text, random.Random(seed).sample(pods, len(pods))) == "ok"
     assert fingerprint(pods, digest=xxh64_in_python) == text
     assert check_fingerprint(text, [*pods, ("one", "more")]) == "mismatch"
 
 
+@pytest.mark.req("NE-082")
 @given(st.text(max_size=40))
 @MANY
-def test_ne_082_any_text_gets_a_verdict(text: str) -> None:
-    """NE-082."""
+def test_any_text_gets_a_verdict(text: str) -> None:
     assert check_fingerprint(text, [("a", "b")]) in ("malformed", "incompatible-version", "mismatch")
 
 
+@pytest.mark.req("NE-091")
 @given(st.lists(st.integers(0, 1 << 40)))
 @MANY
-def test_ne_091_numbers_come_back_from_base_89(numbers: list[int]) -> None:
-    """NE-091."""
+def test_numbers_come_back_from_base_89(numbers: list[int]) -> None:
     assert decode_base89(encode_base89(numbers)) == numbers
 
 
+@pytest.mark.req("NE-090", "NE-091", "NE-092")
 @given(st.integers(1, 5), st.dictionaries(st.tuples(*[st.text(max_size=5)] * 3), st.integers(0, 4), max_size=150))
 @MANY
-def test_ne_092_a_scheduler_reads_back_where_every_container_is(
-    cells: int, placed: dict[tuple[str, str, str], int]
-) -> None:
-    """NE-090 – NE-092: from metadata, vectors and names alone."""
+def test_a_scheduler_reads_back_where_every_container_is(cells: int, placed: dict[tuple[str, str, str], int]) -> None:
+    """From metadata, vectors and names alone."""
     # Names of Kubernetes have no NUL; with one, two containers could be the same to the hash.
     on = {key: cell % cells for key, cell in placed.items() if "\0" not in "".join(key)}
     vectors = encode_vectors({key: frozenset({cell}) for key, cell in on.items()}, range(cells))

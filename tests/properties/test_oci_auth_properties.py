@@ -4,6 +4,7 @@ import ipaddress
 import json
 from typing import Any
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from yarl import URL
@@ -51,27 +52,29 @@ def written(draw: st.DrawFn, challenge: Challenge) -> str:
     return challenge.scheme + text
 
 
+@pytest.mark.req("RG-070", "RG-163")
 @given(st.lists(st.one_of(st.text(max_size=80), HEADERISH), max_size=3))
 @RELAXED
 @example(['Bearer realm="\\'])
 @example(["a=" * 30])
 def test_no_text_makes_the_parser_fail(values: list[str]) -> None:
-    """RG-070, RG-163."""
     for challenge in parse_challenges(values):
         assert challenge.scheme
         assert challenge.scheme == challenge.scheme.lower()
         assert all(name == name.lower() for name in challenge.parameters)
 
 
+@pytest.mark.req("RG-070")
 @given(st.lists(CHALLENGE, max_size=4), st.data())
 @RELAXED
 def test_written_challenges_are_read_back(challenges: list[Challenge], data: st.DataObject) -> None:
-    """RG-070: quoting, spaces and commas as the grammar allows them."""
+    """Quoting, spaces and commas as the grammar allows them."""
     texts = [data.draw(written(challenge)) for challenge in challenges]
     assert parse_challenges([", ".join(texts)]) == challenges
     assert parse_challenges(texts) == challenges
 
 
+@pytest.mark.req("RG-070")
 @given(
     st.lists(CHALLENGE, max_size=3),
     st.sampled_from(['Bearer realm="https://x', 'Bearer a=b c="d"', 'Bearer realm="x\\', "Bearer a=b, c=@", "@"]),
@@ -79,7 +82,6 @@ def test_written_challenges_are_read_back(challenges: list[Challenge], data: st.
 )
 @RELAXED
 def test_a_broken_tail_costs_only_itself(challenges: list[Challenge], tail: str, data: st.DataObject) -> None:
-    """RG-070."""
     texts = [data.draw(written(challenge)) for challenge in challenges]
     assert parse_challenges([", ".join([*texts, tail])]) == challenges
 
@@ -94,10 +96,11 @@ ENTRY = st.one_of(JSON, st.dictionaries(MEMBERS, st.one_of(st.text(max_size=12),
 KEY = st.one_of(st.text(max_size=20), st.text("r.example*?[]:/@hps12v-", max_size=24))
 
 
+@pytest.mark.req("RG-082")
 @given(ENTRY, KEY)
 @RELAXED
 def test_no_entry_makes_the_reader_fail(entry: Any, key: str) -> None:
-    """RG-082: a credential that can be sent, a warning, or nothing."""
+    """A credential that can be sent, a warning, or nothing."""
     found = read_entry(entry, source="file", key=key)
     assert found is None or isinstance(found, Credential | CredentialWarning)
     if isinstance(found, Credential):
@@ -106,6 +109,7 @@ def test_no_entry_makes_the_reader_fail(entry: Any, key: str) -> None:
         assert found.fingerprint(b"k")
 
 
+@pytest.mark.req("RG-085")
 @given(
     st.one_of(
         st.binary(max_size=40), st.dictionaries(KEY, ENTRY, max_size=4).map(lambda x: json.dumps({"auths": x}).encode())
@@ -115,7 +119,6 @@ def test_no_entry_makes_the_reader_fail(entry: Any, key: str) -> None:
 @example(b"[" * 100_000)
 @example(b'{"auths": {"\\ud800": {}}}')
 def test_no_secret_document_makes_the_keyring_fail(body: bytes) -> None:
-    """RG-085."""
     for legacy in (False, True):
         ring = Keyring([Document("secret a/b", body, legacy)])
         ring.lookup("r.example:5000", "team/x")
@@ -143,6 +146,7 @@ def glob_matches(glob: str, label: str) -> bool:
     return label[:1] == glob[0] and glob_matches(glob[1:], label[1:])
 
 
+@pytest.mark.req("RG-085")
 @given(
     st.lists(LABEL, min_size=1, max_size=3).map(".".join),
     st.text("ab/", max_size=4),
@@ -151,24 +155,24 @@ def glob_matches(glob: str, label: str) -> bool:
 )
 @RELAXED
 def test_keys_match_as_in_a_kubelet(glob: str, prefix: str, host: str, repository: str) -> None:
-    """RG-085."""
     key = f"{glob}/{prefix.lstrip('/')}"
     ring = Keyring([Document("s", {"auths": {key: {"username": "u"}}})])
     assert bool(ring.lookup(host, repository)) is as_kubelet(key, f"{host}/{repository}")
 
 
+@pytest.mark.req("RG-102")
 @given(st.ip_addresses())
 @RELAXED
 def test_every_address_has_a_class(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> None:
-    """RG-102."""
     assert classify(address) in AddressClass
     assert classify(str(address)) is classify(address)
 
 
+@pytest.mark.req("RG-102")
 @given(st.ip_addresses(v=4))
 @RELAXED
 def test_wrapping_an_address_does_not_change_its_class(address: ipaddress.IPv4Address) -> None:
-    """RG-102: mapped, NAT64 and 6to4 forms; and every way to write the number."""
+    """Mapped, NAT64 and 6to4 forms; and every way to write the number."""
     expected = classify(address)
     for prefix in ("::ffff:", "64:ff9b::"):
         wrapped = ipaddress.IPv6Address(f"{prefix}{address}")
@@ -192,13 +196,14 @@ URLISH = st.one_of(
 )
 
 
+@pytest.mark.req("RG-104", "RG-105")
 @given(URLISH)
 @settings(RELAXED, max_examples=300)
 @example("https://r.example\\@10.0.0.1/")
 @example("https://r.example#@10.0.0.1/")
 @example("//10.0.0.1")
 def test_an_accepted_url_has_one_reading(text: str) -> None:
-    """RG-104, RG-105: what was judged is what the HTTP library connects to."""
+    """What was judged is what the HTTP library connects to."""
     redirect = check_redirect(text, RedirectRequest("https://r.example/v2/x"), REGISTRY, POLICY)
     if isinstance(redirect, Redirect):
         assert URL(redirect.url, encoded=True).scheme == "https"

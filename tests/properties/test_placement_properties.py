@@ -1,7 +1,8 @@
-"""Laws of placement that hold for every pod (PL-101, PL-111, PL-114, PL-221, PL-233, PL-246)."""
+"""Laws of placement that hold for every pod."""
 
 import json
 
+import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from placement_pods import (
@@ -45,53 +46,56 @@ SELECTIVE = settings(max_examples=100, deadline=None, suppress_health_check=[Hea
 LABEL_VALUE_CHARACTERS = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 
 
+@pytest.mark.req("PL-101")
 @given(pods(clean=True), answers(), any_settings, sources)
 @FEW
-def test_pl_101_removing_our_keys_from_the_admitted_pod_gives_the_pod_that_arrived(
+def test_removing_our_keys_from_the_admitted_pod_gives_the_pod_that_arrived(
     document: Json, known: Answers, using: Settings, scoring: tuple[ScoringSource, ...]
 ) -> None:
-    """PL-101."""
     after, decision, admission = admitted(document, known, using, scoring)
     if admission.path is not AdmissionPath.INLINE:
         decision = type(decision)(reason=decision.reason, outcome=decision.outcome, message="")
     assert pruned(without_ours(after, decision)) == pruned(document)
 
 
+@pytest.mark.req("PL-101", "PL-303")
 @given(pods(clean=True), answers(), any_settings, sources, progress)
 @FEW
-def test_pl_303_removing_our_keys_from_the_released_pod_gives_the_pod_that_was_stored(
+def test_removing_our_keys_from_the_released_pod_gives_the_pod_that_was_stored(
     document: Json, known: Answers, using: Settings, scoring: tuple[ScoringSource, ...], reached: LookupProgress
 ) -> None:
-    """PL-303, PL-101."""
     after, decision = controlled(document, known, using, scoring, reached)
     assert pruned(without_ours(after, decision)) == pruned(document)
 
 
+@pytest.mark.req("PL-114")
 @given(pods(clean=False), answers(), any_settings, sources)
 @FEW
-def test_pl_114_a_second_call_on_our_own_output_is_empty(
+def test_a_second_call_on_our_own_output_is_empty(
     document: Json, known: Answers, using: Settings, scoring: tuple[ScoringSource, ...]
 ) -> None:
-    """PL-114; also where the pod arrived with forged or stale keys of ours."""
+    """Also where the pod arrived with forged or stale keys of ours."""
     after, _, _ = admitted(document, known, using, scoring)
     assert admitted(after, known, using, scoring)[2].operations == ()
 
 
+@pytest.mark.req("PL-303")
 @given(pods(clean=False), answers(), any_settings, sources, progress)
 @FEW
-def test_pl_303_a_second_pass_of_the_controller_finds_nothing_to_write(
+def test_a_second_pass_of_the_controller_finds_nothing_to_write(
     document: Json, known: Answers, using: Settings, scoring: tuple[ScoringSource, ...], reached: LookupProgress
 ) -> None:
-    """PL-303: a pod that waits or is held gets one write."""
+    """A pod that waits or is held gets one write."""
     after, decision = controlled(document, known, using, scoring, reached)
     assume(decision.outcome is not PlacementOutcome.PLACED)
     case = case_of(after, using, scoring, stored=True)
     assert controller_patch(case, decide(case, known, reached)) == ()
 
 
+@pytest.mark.req("PL-114", "PL-200")
 @given(pods(clean=True), answers(), answers(), any_settings, sources, sources)
 @FEW
-def test_pl_114_no_trace_of_the_first_decision_remains(
+def test_no_trace_of_the_first_decision_remains(
     document: Json,
     first: Answers,
     second: Answers,
@@ -99,18 +103,18 @@ def test_pl_114_no_trace_of_the_first_decision_remains(
     before: tuple[ScoringSource, ...],
     after: tuple[ScoringSource, ...],
 ) -> None:
-    """PL-114, PL-200: deciding twice is deciding once, by the later facts."""
+    """Deciding twice is deciding once, by the later facts."""
     twice = admitted(admitted(document, first, using, before)[0], second, using, after)[0]
     once = admitted(document, second, using, after)[0]
     assert pruned(twice) == pruned(once)
 
 
+@pytest.mark.req("PL-111")
 @given(pods(clean=True), answers(known=True), any_settings, sources)
 @SELECTIVE
-def test_pl_111_webhook_and_controller_reach_the_same_pod_but_for_by(
+def test_webhook_and_controller_reach_the_same_pod_but_for_by(
     document: Json, known: Answers, using: Settings, scoring: tuple[ScoringSource, ...]
 ) -> None:
-    """PL-111."""
     inline, _, admission = admitted(document, known, using, scoring)
     assume(admission.path is AdmissionPath.INLINE)
     case = case_of(document, using, scoring)
@@ -134,12 +138,13 @@ OWN_PATHS = (
 )
 
 
+@pytest.mark.req("PL-101", "PL-102")
 @given(pods(clean=False), answers(), any_settings, sources, progress)
 @FEW
-def test_pl_101_operations_touch_only_what_is_ours(
+def test_operations_touch_only_what_is_ours(
     document: Json, known: Answers, using: Settings, scoring: tuple[ScoringSource, ...], reached: LookupProgress
 ) -> None:
-    """PL-101, PL-102: keys of ours, node affinity, our gate."""
+    """Keys of ours, node affinity, our gate."""
     inline = case_of(document, using, scoring)
     stored = case_of(document, using, scoring, stored=True)
     operations = (
@@ -156,12 +161,13 @@ def test_pl_101_operations_touch_only_what_is_ours(
             assert set(each.value) <= names.OWN_LABELS | names.OWN_ANNOTATIONS
 
 
+@pytest.mark.req("PL-005", "PL-221")
 @given(pods(clean=False), answers(), any_settings, sources, progress)
 @FEW
-def test_pl_221_terms_of_a_stored_pod_only_grow_at_their_end(
+def test_terms_of_a_stored_pod_only_grow_at_their_end(
     document: Json, known: Answers, using: Settings, scoring: tuple[ScoringSource, ...], reached: LookupProgress
 ) -> None:
-    """PL-221, PL-005: what the API server allows on a gated pod, and all that we do."""
+    """What the API server allows on a gated pod, and all that we do."""
     after, _ = controlled(document, known, using, scoring, reached)
     before, now = required_terms(document), required_terms(after)
     if not before:
@@ -179,12 +185,12 @@ def test_pl_221_terms_of_a_stored_pod_only_grow_at_their_end(
             assert new == old
 
 
+@pytest.mark.req("PL-105", "PL-303")
 @given(pods(clean=True), answers(), any_settings, sources)
 @FEW
-def test_pl_105_foreign_gates_keep_their_order_and_ours_is_there_at_most_once(
+def test_foreign_gates_keep_their_order_and_ours_is_there_at_most_once(
     document: Json, known: Answers, using: Settings, scoring: tuple[ScoringSource, ...]
 ) -> None:
-    """PL-105, PL-303."""
     after, _, admission = admitted(document, known, using, scoring)
     before = [gate["name"] for gate in document["spec"].get("schedulingGates") or ()]
     ours = [names.GATE] if admission.path is AdmissionPath.GATED else []
@@ -197,6 +203,7 @@ ODD_NAMES = st.one_of(
 )
 
 
+@pytest.mark.req("PL-233")
 @given(
     pods(clean=True, images=IMAGES[:1]),
     answer(IMAGES[0], st.builds(Platform, st.sampled_from(["linux", "windows", ""]), ODD_NAMES), known=True),
@@ -204,10 +211,9 @@ ODD_NAMES = st.one_of(
     progress,
 )
 @FEW
-def test_pl_233_every_value_written_is_a_valid_label_value(
+def test_every_value_written_is_a_valid_label_value(
     document: Json, known: Inspection, using: Settings, reached: LookupProgress
 ) -> None:
-    """PL-233."""
     after, decision = controlled(document, {IMAGES[0]: known}, using, (), reached)
     for value in decision.architectures:
         assert 1 <= len(value) <= 63
@@ -228,12 +234,13 @@ NODES = [
 ]
 
 
+@pytest.mark.req("PL-220", "PL-221", "PL-222")
 @given(pods(clean=True), answers(known=True), any_settings)
 @SELECTIVE
-def test_pl_221_nodes_that_match_afterwards_are_those_that_matched_and_have_an_architecture_of_the_images(
+def test_nodes_that_match_afterwards_are_those_that_matched_and_have_an_architecture_of_the_images(
     document: Json, known: Answers, using: Settings
 ) -> None:
-    """PL-220 to PL-222, against the node-matching of ``polyarch.selectors``."""
+    """Against the node-matching of ``polyarch.selectors``."""
     after, decision, admission = admitted(document, known, using)
     assume(admission.path is AdmissionPath.INLINE and decision.reason is Reason.ARCHITECTURES_SET)
     before = [NodeTerm.parse(term) for term in required_terms(document) or ()]
@@ -250,12 +257,11 @@ def test_pl_221_nodes_that_match_afterwards_are_those_that_matched_and_have_an_a
         assert admits(required_terms(after), node, node_name="n1") is expected
 
 
+@pytest.mark.req("PL-213", "PL-215")
 @given(pods(clean=True), answers(known=True))
 @SELECTIVE
-def test_pl_213_with_the_os_constrained_no_node_gets_an_image_that_it_cannot_run(
-    document: Json, known: Answers
-) -> None:
-    """PL-213, PL-215: whoever says nothing of platforms themselves is never placed on a wrong node."""
+def test_with_the_os_constrained_no_node_gets_an_image_that_it_cannot_run(document: Json, known: Answers) -> None:
+    """Whoever says nothing of platforms themselves is never placed on a wrong node."""
     document["spec"].pop("nodeSelector", None)
     document["spec"].pop("os", None)
     own_words = {names.ARCH_KEY, names.OS_KEY, names.BETA_OS_KEY}
@@ -276,12 +282,13 @@ def test_pl_213_with_the_os_constrained_no_node_gets_an_image_that_it_cannot_run
                 assert not known[text].constrains or (node[names.OS_KEY], node[names.ARCH_KEY]) in pairs
 
 
+@pytest.mark.req("PL-118", "PL-246", "PL-306", "PL-750")
 @given(pods(clean=False, images=(*IMAGES, *BROKEN_IMAGES)), answers(), any_settings, sources, progress)
 @FEW
-def test_pl_306_no_pod_and_no_answer_makes_the_rules_raise(
+def test_no_pod_and_no_answer_makes_the_rules_raise(
     document: Json, known: Answers, using: Settings, scoring: tuple[ScoringSource, ...], reached: LookupProgress
 ) -> None:
-    """PL-306, PL-750, PL-246, PL-118: and whatever is said keeps within its limits."""
+    """And whatever is said keeps within its limits."""
     case = case_of(document, using, scoring)
     admission = admit(case, decide(case, known), controller_available=False)
     entry = explain.explain_admission(document, case, admission)
@@ -297,12 +304,13 @@ def test_pl_306_no_pod_and_no_answer_makes_the_rules_raise(
         assert len(notes[names.DECISION_ANNOTATION].encode()) <= MAX_RECORD_BYTES
 
 
+@pytest.mark.req("PL-242")
 @given(pods(clean=True), answers(known=True), sources)
 @SELECTIVE
-def test_pl_242_the_sources_annotation_never_contradicts_the_terms_on_the_pod(
+def test_the_sources_annotation_never_contradicts_the_terms_on_the_pod(
     document: Json, known: Answers, scoring: tuple[ScoringSource, ...]
 ) -> None:
-    """PL-242: every platform of every source once, and exactly the ones not skipped are on the pod."""
+    """Every platform of every source once, and exactly the ones not skipped are on the pod."""
     after, decision, admission = admitted(document, known, Settings(), scoring)
     assume(admission.path is AdmissionPath.INLINE)
     text = after["metadata"]["annotations"].get(names.PREFERRED_AFFINITY_SOURCES_ANNOTATION, "")
@@ -325,6 +333,7 @@ def test_the_strategies_know_the_members_of_node_affinity() -> None:
     assert required_terms(document) == [{}]
 
 
+@pytest.mark.req("PL-801")
 @given(
     st.tuples(pods(clean=False), pods(clean=False)),
     st.tuples(answers(), answers()),
@@ -333,14 +342,14 @@ def test_the_strategies_know_the_members_of_node_affinity() -> None:
     st.lists(st.tuples(*[st.sampled_from([0, 1])] * 3, st.booleans(), st.booleans()), min_size=6, max_size=12),
 )
 @FEW
-def test_pl_801_an_answer_from_a_series_is_what_the_rules_say(
+def test_an_answer_from_a_series_is_what_the_rules_say(
     documents: tuple[Json, Json],
     known: tuple[Answers, Answers],
     using: Settings,
     scoring: tuple[ScoringSource, ...],
     admissions: list[tuple[int, int, int, bool, bool]],
 ) -> None:
-    """PL-801: whatever was asked before, though names differ; each spec comes with each metadata."""
+    """Whatever was asked before, though names differ; each spec comes with each metadata."""
     series = decision_cache(capacity=3)
     for number, (spec, metadata, answered, lives, leaving) in enumerate(admissions):
         document = documents[spec] | {"metadata": documents[metadata]["metadata"] | {"name": f"web-{number}"}}

@@ -1,7 +1,8 @@
-"""Whatever comes in whatever order, no parked pod is forgotten and no image is asked twice at once (PL-302, PL-306)."""
+"""Whatever comes in whatever order, no parked pod is forgotten and no image is asked twice at once."""
 
 from collections import Counter
 
+import pytest
 from hypothesis import settings, strategies
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 from manual_clock import ManualClock
@@ -12,6 +13,8 @@ from polyarch.objects import Key
 from polyarch.oci.inspection import Entry, Inspection, InspectionError, Status
 from polyarch.oci.reference import parse
 from polyarch.platforms import Platform
+
+pytestmark = pytest.mark.req("PL-302", "PL-306")
 
 IMAGES = ("app:1", "quay.io/team/app:1", "quay.io/team/other:1")
 CODES = ("network", "server-error", "rate-limited", "not-found", "unauthorized", "malformed")

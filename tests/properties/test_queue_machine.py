@@ -1,4 +1,4 @@
-"""KR-020, KR-040: after any sequence of adds, delays, passes, failures and cancellations the queue kept its promises.
+"""After any sequence of adds, delays, passes, failures and cancellations the queue kept its promises.
 
 The model is what a reader would write down: for each key whether it is owed a pass and from when on. The machine drives
 a real queue with real (asyncio) waiting workers, on a clock moved by hand.
@@ -13,6 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from manual_clock import ManualClock
 
 from polyarch.kube.queue import Priority, ShutDown, WorkQueue
+
+pytestmark = pytest.mark.req("KR-040")
 
 KEYS = st.sampled_from("abcdef")
 
@@ -170,8 +172,9 @@ QueueMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=4
 TestQueueMachine = QueueMachine.TestCase
 
 
+@pytest.mark.req("KR-020")
 @pytest.mark.parametrize("drain", [True, False])
-def test_kr_020_stopping_ends_every_worker_whatever_they_do(drain):
+def test_stopping_ends_every_worker_whatever_they_do(drain):
     async def scenario() -> list[str]:
         clock, seen = ManualClock(), []
         queue: WorkQueue[str] = WorkQueue("stop", clock)

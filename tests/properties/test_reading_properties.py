@@ -1,4 +1,4 @@
-"""Documents and platforms files of any content end in a reading or in an error of ours (RG-163)."""
+"""Documents and platforms files of any content end in a reading or in an error of ours."""
 
 import json
 import sys
@@ -71,13 +71,14 @@ def attempt(read: Callable[[], Any]) -> Any:
         return error
 
 
+@pytest.mark.req("RG-050", "RG-065", "RG-163")
 @given(bodies)
 @example(b"[" * 10_000)
 @example(b'{"manifests":' + b"[" * 10_000)
 @example(b'{"manifests":[{"size":1e999}]}')
 @example(b'{"manifests":[{"size":18446744073709551616}]}')
 def test_any_document_is_read_or_refused_with_a_code(body: bytes) -> None:
-    """RG-163, RG-050: index, image, schema 1 and config; and what is read is no page (RG-065)."""
+    """Index, image, schema 1 and config; and what is read is no page."""
     assert isinstance(attempt(lambda: classify(body)), ContentError) or is_manifest(body)
     for read in (read_index, read_manifest, read_schema1):
         found = attempt(lambda read=read: read(classify(body)))
@@ -135,9 +136,10 @@ printed = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.req("RG-132", "RG-163")
 @given(st.one_of(values, images, images.map(lambda found: {"images": found}), printed))
 def test_any_content_is_a_platforms_file_or_refused(content: object) -> None:
-    """RG-163, RG-132: and what is accepted answers for its own keys."""
+    """And what is accepted answers for its own keys."""
     file = attempt(lambda: AnswerFile.from_mapping(content, origin="file"))
     if isinstance(file, InvalidAnswers):
         assert file.problem
@@ -193,13 +195,15 @@ GROWING = [
 ]
 
 
+@pytest.mark.req("RG-163")
 @pytest.mark.parametrize(("read", "make"), GROWING)
 def test_work_grows_no_faster_than_the_input(read: Any, make: Any) -> None:
-    """RG-163: linear in the size of the input."""
+    """Linear in the size of the input."""
     small, large = steps(read, make(100)), steps(read, make(800))
     assert large <= 8 * small + 200
 
 
+@pytest.mark.req("RG-163")
 @pytest.mark.parametrize(
     "text",
     [
@@ -214,6 +218,6 @@ def test_work_grows_no_faster_than_the_input(read: Any, make: Any) -> None:
     ],
 )
 def test_a_text_of_a_million_characters_is_refused_at_once(text: str) -> None:
-    """RG-163: patterns that try again from every place would take until the test's time is over."""
+    """Patterns that try again from every place would take until the test's time is over."""
     with pytest.raises(InvalidReference):
         parse(text)

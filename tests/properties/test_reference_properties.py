@@ -1,9 +1,10 @@
-"""References and platforms hold for every text, not only for those we thought of (RG-014, RG-020, RG-163)."""
+"""References and platforms hold for every text, not only for those we thought of."""
 
 import string
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -40,11 +41,12 @@ def attempt(read: Callable[[str], Any], text: str) -> Any:
         return error
 
 
+@pytest.mark.req("RG-014")
 @given(reference_texts())
 @example("docker.io/localhost/x")
 @example("docker.io/library/" + "a" * 64)
 def test_the_canonical_text_names_the_same_image(text: str) -> None:
-    """RG-014: and so does the familiar one."""
+    """And so does the familiar one."""
     reference = attempt(parse, text)
     if isinstance(reference, InvalidReference):
         # The parts are each valid; together only an image id or a component that looks like a host is not.
@@ -60,6 +62,7 @@ def test_the_canonical_text_names_the_same_image(text: str) -> None:
 near_references = st.text(alphabet=LOWER + "AZ:@/.-_[] \n\x00é" + "sha256:", max_size=60)
 
 
+@pytest.mark.req("RG-015", "RG-163")
 @given(st.one_of(st.text(), near_references))
 @example("a/:b")
 @example("a/@sha256:")
@@ -68,7 +71,6 @@ near_references = st.text(alphabet=LOWER + "AZ:@/.-_[] \n\x00é" + "sha256:", ma
 @example("[")
 @example("a:b/")
 def test_any_text_is_a_reference_or_refused_with_reason_and_advice(text: str) -> None:
-    """RG-163, RG-015."""
     found = attempt(parse, text)
     if isinstance(found, Reference):
         assert parse(found.canonical) == found
@@ -79,9 +81,10 @@ def test_any_text_is_a_reference_or_refused_with_reason_and_advice(text: str) ->
     assert found.position is None or 1 <= found.position <= len(text) + 1
 
 
+@pytest.mark.req("RG-163")
 @given(st.one_of(st.text(max_size=40), near_references))
 def test_any_located_text_is_a_reference_or_refused(text: str) -> None:
-    """RG-163: names that configuration makes."""
+    """Names that configuration makes."""
     found = attempt(parse_located, text)
     assert found.registry if isinstance(found, Reference) else found.problem
 
@@ -94,19 +97,20 @@ words = st.one_of(
 )
 
 
+@pytest.mark.req("RG-020")
 @given(words, words, words, words, st.lists(words, max_size=3))
 def test_normalising_twice_is_normalising_once(
     os: str, architecture: str, variant: str, version: str, features: list[str]
 ) -> None:
-    """RG-020."""
     once = Platform.of(os, architecture, variant, version, features)
     assert Platform.of(once.os, once.architecture, once.variant, once.os_version, once.os_features) == once
     assert Platform.of(os.upper(), architecture.upper(), f" {variant}", version, features[::-1]) == once
 
 
+@pytest.mark.req("RG-021", "RG-163")
 @given(st.one_of(st.text(max_size=40), st.lists(words, max_size=5).map("/".join)))
 def test_any_text_is_a_platform_or_refused(text: str) -> None:
-    """RG-021, RG-163: what is a platform prints as a text that parses to it again."""
+    """What is a platform prints as a text that parses to it again."""
     found = attempt(Platform.parse, text)
     if isinstance(found, Platform):
         assert Platform.parse(str(found)) == found
@@ -121,17 +125,18 @@ node_sets = st.one_of(
 )
 
 
+@pytest.mark.req("RG-022")
 @given(st.lists(platforms, max_size=6))
 def test_node_platforms_are_unique_and_sorted(found: list[Platform]) -> None:
-    """RG-022."""
     pairs = node_platforms(found)
     assert list(pairs) == sorted(set(pairs))
     assert {pair.os for pair in pairs} <= {"linux", "windows"}
 
 
+@pytest.mark.req("RG-005")
 @given(node_sets, node_sets, node_sets)
 def test_intersection_is_an_algebra(one: PlatformSet, two: PlatformSet, three: PlatformSet) -> None:
-    """RG-005: the order in which images are looked at does not matter."""
+    """The order in which images are looked at does not matter."""
     assert one & two == two & one
     assert (one & two) & three == one & (two & three)
     assert one & one == one

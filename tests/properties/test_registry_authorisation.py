@@ -1,4 +1,4 @@
-"""Nobody is told of an image that he may not read, whatever happened before (RG-111, RG-112, PL-852).
+"""Nobody is told of an image that he may not read, whatever happened before.
 
 Random tenants ask for random images while rights are given and taken away, tags move and time passes. Every answer is
 held against what the registry really said: a cached one needs a success of this tenant or of anybody, recent enough, in
@@ -13,6 +13,7 @@ from collections import defaultdict
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +23,8 @@ from polyarch.oci.inspector import Inspector, InspectorSettings
 from polyarch.oci.reference import parse
 from polyarch.oci.transport.addresses import AddressClass
 from polyarch.oci.transport.interface import Headers
+
+pytestmark = pytest.mark.req("PL-852", "RG-111", "RG-112")
 
 HOST = "r.example"
 TENANTS = ("", "ann", "bob")

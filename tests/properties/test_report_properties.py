@@ -1,8 +1,9 @@
-"""A report decides nothing that placement decides otherwise, and equal facts give equal bytes (RP-010, RP-024)."""
+"""A report decides nothing that placement decides otherwise, and equal facts give equal bytes."""
 
 from random import Random
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_world import cluster, node, pod, reading, workload
@@ -58,9 +59,10 @@ def made(given: list[tuple[list[str], dict[str, str], int, int]], answers: tuple
     return make_report(facts, Answers(mixed), Wishes(targets=TARGETS, prices={"amd64": 2.0, "arm64": 1.0}))
 
 
+@pytest.mark.req("RP-010")
 @settings(max_examples=40)
 @given(workloads, readings())
-def test_rp_010_what_is_runnable_is_what_placement_would_admit(
+def test_what_is_runnable_is_what_placement_would_admit(
     given: list[tuple[list[str], dict[str, str], int, int]], answers: tuple[Reading, ...]
 ) -> None:
     report = made(given, answers, 0)
@@ -82,17 +84,19 @@ def test_rp_010_what_is_runnable_is_what_placement_would_admit(
                 assert (answer.verdict is Verdict.CONSTRAINED) == excluded
 
 
+@pytest.mark.req("RP-024")
 @settings(max_examples=40)
 @given(workloads, readings(), st.integers())
-def test_rp_024_the_order_of_what_was_read_changes_no_byte(
+def test_the_order_of_what_was_read_changes_no_byte(
     given: list[tuple[list[str], dict[str, str], int, int]], answers: tuple[Reading, ...], seed: int
 ) -> None:
     assert msgspec.json.encode(made(given, answers, seed)) == msgspec.json.encode(made(given, answers, 0))
 
 
+@pytest.mark.req("RP-013")
 @settings(max_examples=40)
 @given(workloads, readings())
-def test_rp_013_the_sums_fit_together(
+def test_the_sums_fit_together(
     given: list[tuple[list[str], dict[str, str], int, int]], answers: tuple[Reading, ...]
 ) -> None:
     report = made(given, answers, 0)

@@ -1,6 +1,7 @@
-"""Taints of nodes, for random lists of them (TN-093)."""
+"""Taints of nodes, for random lists of them."""
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given
 from taint_nodes import Json, document, node, patched, record_of, taints_of
 
@@ -9,6 +10,8 @@ from polyarch.taints.node_rules import Kind, decide_node, parse_record
 from polyarch.taints.patch import node_patch
 from polyarch.taints.settings import TaintSettings
 from polyarch.tolerations import EFFECTS, Taint
+
+pytestmark = pytest.mark.req("TN-022")
 
 KEYS = st.sampled_from(["supported-arch", "other-key", "nvidia.com/gpu"])
 VALUES = st.sampled_from(["amd64", "arm64", "s390x", "unknown", "", "gold"])
@@ -58,8 +61,9 @@ def carried_out(source: Json, settings: TaintSettings, released: frozenset[str] 
     return decision.kind, patched(source, node_patch(seen, decision))
 
 
+@pytest.mark.req("TN-093")
 @given(NODES, SETTINGS, RELEASED)
-def test_tn_093_deciding_again_finds_nothing_to_do(
+def test_deciding_again_finds_nothing_to_do(
     source: Json, settings: TaintSettings, released: frozenset[str] | None
 ) -> None:
     _, once = carried_out(source, settings, released)
@@ -68,8 +72,9 @@ def test_tn_093_deciding_again_finds_nothing_to_do(
     assert twice == once
 
 
+@pytest.mark.req("TN-093")
 @given(NODES, SETTINGS, RELEASED)
-def test_tn_093_foreign_taints_keep_identity_and_order(
+def test_foreign_taints_keep_identity_and_order(
     source: Json, settings: TaintSettings, released: frozenset[str] | None
 ) -> None:
     record = record_of(source)
@@ -79,8 +84,9 @@ def test_tn_093_foreign_taints_keep_identity_and_order(
     assert [each for each in left if each in foreign] == foreign
 
 
+@pytest.mark.req("TN-023")
 @given(NODES, SETTINGS, RELEASED)
-def test_tn_023_the_list_stays_one_that_the_api_server_accepts(
+def test_the_list_stays_one_that_the_api_server_accepts(
     source: Json, settings: TaintSettings, released: frozenset[str] | None
 ) -> None:
     """Key and effect are unique, and at most the one desired taint is new."""
@@ -92,10 +98,9 @@ def test_tn_023_the_list_stays_one_that_the_api_server_accepts(
     assert new <= {str(settings.taint(architecture))}
 
 
+@pytest.mark.req("TN-020")
 @given(NODES, SETTINGS)
-def test_tn_020_no_taint_is_written_with_a_value_that_is_no_known_architecture(
-    source: Json, settings: TaintSettings
-) -> None:
+def test_no_taint_is_written_with_a_value_that_is_no_known_architecture(source: Json, settings: TaintSettings) -> None:
     decision = decide_node(node(source), settings)
     written: list[Taint] = [each for each in (decision.appended, decision.desired) if each is not None]
     assert all(each.value in KNOWN_ARCHITECTURES for each in written)

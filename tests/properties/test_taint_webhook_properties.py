@@ -1,7 +1,8 @@
-"""Every new pod is seen by one webhook: placement's or that of taints (TN-004)."""
+"""Every new pod is seen by one webhook: placement's or that of taints."""
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,8 +32,9 @@ selectors = st.fixed_dictionaries(
 namespaces = st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES))
 
 
+@pytest.mark.req("TN-004")
 @given(selector=selectors, labels=namespaces, conditions=st.lists(st.booleans(), max_size=2))
-def test_tn_004_every_new_pod_is_seen_by_exactly_one_webhook(
+def test_every_new_pod_is_seen_by_exactly_one_webhook(
     selector: dict[str, Any], labels: dict[str, str], conditions: list[bool]
 ) -> None:
     named = [{"name": f"c{at}", "expression": f"c{at}"} for at in range(len(conditions))]

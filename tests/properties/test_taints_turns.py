@@ -1,5 +1,6 @@
-"""Rollouts of DaemonSets, whatever happens in whatever order (TN-051)."""
+"""Rollouts of DaemonSets, whatever happens in whatever order."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -66,8 +67,9 @@ class Cluster:
         )
 
 
+@pytest.mark.req("TN-051")
 @given(st.integers(1, 3), st.lists(st.tuples(EVENTS, st.sampled_from(KEYS)), max_size=40))
-def test_tn_051_never_more_than_allowed_and_nobody_waits_for_ever(most: int, story: list[tuple[str, Key]]) -> None:
+def test_never_more_than_allowed_and_nobody_waits_for_ever(most: int, story: list[tuple[str, Key]]) -> None:
     """And nobody is called again and again: that would be a hot loop of refused writes."""
     cluster = Cluster(most)
     for event, key in story:

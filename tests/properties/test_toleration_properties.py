@@ -1,9 +1,10 @@
-"""Laws of tolerations that hold for every pod and every node (TN-031 to TN-034, TN-053, TN-093)."""
+"""Laws of tolerations that hold for every pod and every node."""
 
 import json
 from typing import Any
 
 import msgspec
+import pytest
 import yaml
 from hypothesis import assume, given
 from hypothesis import settings as hypothesis_settings
@@ -33,12 +34,13 @@ def held(document: Json) -> list[Toleration]:
     return msgspec.convert(document["spec"].get("tolerations") or [], list[Toleration])
 
 
+@pytest.mark.req("TN-032", "TN-093")
 @given(pods(), answers(), settings, PROGRESS, st.booleans())
 @MANY
-def test_tn_093_added_tolerations_are_minimal_and_sufficient(
+def test_added_tolerations_are_minimal_and_sufficient(
     document: Json, known: Answers, using: TaintSettings, reached: Progress, stored: bool
 ) -> None:
-    """TN-093, TN-032: all that is wanted is covered, and without any one of those that were added something is not."""
+    """All that is wanted is covered, and without any one of those that were added something is not."""
     after, decision = (written if stored else admitted)(document, known, using, reached)
     before, now = held(document), held(after)
     assert now[: len(before)] == before
@@ -52,12 +54,13 @@ def test_tn_093_added_tolerations_are_minimal_and_sufficient(
     assert all((each.operator, each.key, each.toleration_seconds) == ("Equal", using.key, None) for each in added)
 
 
+@pytest.mark.req("TN-034", "TN-093")
 @given(pods(), answers(), settings, PROGRESS, st.booleans())
 @MANY
-def test_tn_093_a_pod_can_run_on_every_node_whose_taint_it_tolerates_because_of_us(
+def test_a_pod_can_run_on_every_node_whose_taint_it_tolerates_because_of_us(
     document: Json, known: Answers, using: TaintSettings, reached: Progress, stored: bool
 ) -> None:
-    """TN-093, TN-034: its images have the platform (or the node runs theirs), and some node like this satisfies its
+    """Its images have the platform (or the node runs theirs), and some node like this satisfies its
     constraints. Judged here by the scheduler's rule on whole nodes, and image by image."""
     after, decision = (written if stored else admitted)(document, known, using, reached)
     everywhere = [(each, system) for each in sorted(KNOWN_ARCHITECTURES) for system in ("linux", "windows")]
@@ -106,12 +109,13 @@ def _takes_in(document: Json, architecture: str, system: str, zone: str) -> bool
     return admits(terms, labels, node_selector=selector, node_name="n1")
 
 
+@pytest.mark.req("TN-033")
 @given(pods(), answers(), settings, st.randoms(use_true_random=False))
 @MANY
-def test_tn_033_order_and_repetition_of_containers_do_not_matter(
+def test_order_and_repetition_of_containers_do_not_matter(
     document: Json, known: Answers, using: TaintSettings, random: Any
 ) -> None:
-    """TN-033: a true intersection. A container keeps its pull policy."""
+    """A true intersection. A container keeps its pull policy."""
     containers = [*document["spec"]["containers"], *(document["spec"].get("initContainers") or ())]
     shuffled = [*containers, *random.choices(containers, k=random.randrange(3))]
     random.shuffle(shuffled)
@@ -128,12 +132,12 @@ def test_tn_033_order_and_repetition_of_containers_do_not_matter(
     )
 
 
+@pytest.mark.req("TN-053", "TN-093")
 @given(pods(), answers(), settings, PROGRESS, st.booleans())
 @MANY
-def test_tn_053_a_second_decision_about_our_own_output_is_nothing(
+def test_a_second_decision_about_our_own_output_is_nothing(
     document: Json, known: Answers, using: TaintSettings, reached: Progress, stored: bool
 ) -> None:
-    """TN-053, TN-093."""
     act = written if stored else admitted
     after, first = act(document, known, using, reached)
     again, second = act(after, known, using, reached)
@@ -142,12 +146,13 @@ def test_tn_053_a_second_decision_about_our_own_output_is_nothing(
     assert (first.outcome is Outcome.GATED) == (second.outcome is Outcome.GATED)
 
 
+@pytest.mark.req("TN-032", "TN-042")
 @given(pods(), answers(), settings, PROGRESS, st.booleans())
 @MANY
-def test_tn_032_a_patch_changes_nothing_but_our_own_parts(
+def test_a_patch_changes_nothing_but_our_own_parts(
     document: Json, known: Answers, using: TaintSettings, reached: Progress, stored: bool
 ) -> None:
-    """TN-032, TN-042: without our label, annotations, gate and new tolerations it is the pod that was given."""
+    """Without our label, annotations, gate and new tolerations it is the pod that was given."""
     after, _ = (written if stored else admitted)(document, known, using, reached)
     assert _without_ours(after, len(document["spec"].get("tolerations") or ())) == _without_ours(
         document, len(document["spec"].get("tolerations") or ())
@@ -169,12 +174,13 @@ def _without_ours(document: Json, count: int) -> Json:
     }
 
 
+@pytest.mark.req("TN-046")
 @given(pods(), answers(), settings, PROGRESS)
 @MANY
-def test_tn_046_a_gate_is_ours_to_lift_exactly_if_the_pod_waits(
+def test_a_gate_is_ours_to_lift_exactly_if_the_pod_waits(
     document: Json, known: Answers, using: TaintSettings, reached: Progress
 ) -> None:
-    """TN-046: no stored pod gets a gate, and no decision but ``gated`` leaves one."""
+    """No stored pod gets a gate, and no decision but ``gated`` leaves one."""
     for act in (written, admitted):
         after, decision = act(document, known, using, reached)
         if decision.outcome is Outcome.DENIED:
@@ -188,26 +194,28 @@ def _is_gated(document: Json) -> bool:
     return any(gate["name"] == names.GATE for gate in document["spec"].get("schedulingGates") or ())
 
 
+@pytest.mark.req("TN-002")
 @given(pods(broken=True), answers(), settings, PROGRESS, st.booleans())
 @MANY
-def test_tn_002_the_rules_are_total_and_every_decision_has_one_sentence(
+def test_the_rules_are_total_and_every_decision_has_one_sentence(
     document: Json, known: Answers, using: TaintSettings, reached: Progress, stored: bool
 ) -> None:
-    """TN-002: no pod, no answer and no text of an image makes them raise."""
+    """No pod, no answer and no text of an image makes them raise."""
     decision = decide(case_of(document, using, stored=stored), known, reached)
     assert decision.message.endswith(".")
     assert (decision.outcome is Outcome.TOLERATED) == bool(decision.added)
 
 
+@pytest.mark.req("MF-003", "TN-031")
 @given(pods(ours=False), answers(known=True), st.sampled_from([None, ("amd64", "arm64", "s390x", "riscv64")]))
 @MANY
-def test_tn_031_lint_asks_daemon_sets_for_what_admission_would_add(
+def test_lint_asks_daemon_sets_for_what_admission_would_add(
     template: Json, known: Answers, architectures: tuple[str, ...] | None
 ) -> None:
-    """TN-031, MA113: both judge by the same sets, so a manifest that lint finds no fault with is not changed."""
+    """MA113: both judge by the same sets, so a manifest that lint finds no fault with is not changed."""
     spec = {key: value for key, value in template["spec"].items() if key not in ("schedulingGates", "unknown")}
     node_affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
-    assume(node_affinity.get(REQUIRED, {}) is not None)  # an error in a manifest, which lint takes for no term (MF-003)
+    assume(node_affinity.get(REQUIRED, {}) is not None)  # an error in a manifest, which lint takes for no term
     text = yaml.safe_dump(
         {
             "apiVersion": "apps/v1",

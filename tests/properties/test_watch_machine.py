@@ -1,10 +1,11 @@
-"""KR-040: after any sequence of dropped watches, 410s, duplicates, reordering across objects and restarts, the store
+"""After any sequence of dropped watches, 410s, duplicates, reordering across objects and restarts, the store
 equals the server at rest. Watch machine and store are driven by a model of an API server, without sockets.
 
 The server keeps a log; a stream shows a prefix of it. Events of different objects may change places within a window and
 any event may come again; what was delivered before a connection broke is always a prefix, as with a real server.
 """
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -28,6 +29,8 @@ from polyarch.kube.watch import (
     step,
 )
 from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
+
+pytestmark = pytest.mark.req("KR-040")
 
 NAMES = ["a", "b", "c", "d"]
 GONE = errors.Gone(410, reason="Expired")

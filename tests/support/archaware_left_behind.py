@@ -1,4 +1,4 @@
-"""What archaware-controller has made in a cluster when somebody wants polyarch instead (TN-082, IN-040).
+"""What archaware-controller has made in a cluster when somebody wants polyarch instead.
 
 Its Deployment with its rights, a taint on every node, and a pod with the tolerations that it gave. Nothing of it runs:
 the sandbox plays its pod.

@@ -115,7 +115,7 @@ class World:
         self.watches[plural].put(document)
 
     def switch_off(self) -> None:
-        """The ClusterPodPlacementConfig is being deleted (PL-520)."""
+        """The ClusterPodPlacementConfig is being deleted."""
         deleting = cppc()
         deleting["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x"]}
         self.configure("clusterpodplacementconfigs", deleting)

@@ -34,7 +34,7 @@ PLATFORMS: Sequence[tuple[str, ...]] = (
     ("amd64", "ppc64le"),
 )
 """What images of a scenario support, in turn: a pod placed by another's answer is told by it. Never one alone, as that
-might be an operator bundle and would be looked into (RG-046)."""
+might be an operator bundle and would be looked into."""
 AUDIT_DELAY = 1.5
 IN_FLIGHT = 16
 Expected = tuple[str, ...] | None
@@ -90,7 +90,7 @@ class AuditLog:
 
 
 class Crowd:
-    """``writes``: how often a pod may be written, 2 where it may be told of as failing first (PL-332)."""
+    """``writes``: how often a pod may be written, 2 where it may be told of as failing first."""
 
     def __init__(self, client: Client, namespace: str, audit: AuditLog, *, writes: int) -> None:
         self.client = client

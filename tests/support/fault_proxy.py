@@ -1,4 +1,4 @@
-"""The fault proxy (SB-009): a reverse proxy that a test puts before the API server or the registry, and scripts.
+"""The fault proxy: a reverse proxy that a test puts before the API server or the registry, and scripts.
 
 It forwards request and answer byte for byte, streaming, and keeps the client's own ``Authorization``; so what stands
 behind it is the real server, and the faults are the only thing that is not. Faults are values: which requests they hit
@@ -128,7 +128,7 @@ WITHOUT_WATCH_LIST = status(
 
 
 def as_of_1_30(seen: Seen) -> bool:
-    """What such an API server refuses (KR-011)."""
+    """What such an API server refuses."""
     return "sendInitialEvents" in seen.query
 
 

@@ -214,7 +214,7 @@ class Fleet:
                     await replica.kill()
 
     async def _who_may_read_metrics(self) -> str:
-        """The token of a ServiceAccount such as a monitoring system has (PL-703)."""
+        """The token of a ServiceAccount such as a monitoring system has."""
         rule = {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}
         subject = {"kind": "ServiceAccount", "name": SCRAPER, "namespace": NAMESPACE}
         role = {"apiGroup": CLUSTER_ROLES.group, "kind": "ClusterRole", "name": SCRAPER}

@@ -1,5 +1,5 @@
 """Nodes, DaemonSets and pods under the role ``taints``: the same for each scenario, and compared with a run that
-nothing disturbed (TN-092).
+nothing disturbed.
 
 Half of the objects are there before the role is started, half come while it works. Pods ask for a scheduler that does
 not exist, so nothing but polyarch writes them. The role speaks to the API server and to its registry through fault
@@ -42,7 +42,7 @@ KEY: Final = "supported-arch"
 GATE_SECONDS: Final = 10.0
 """``gateTimeout`` of a scenario, unless it is longer for its sake: the shortest that there is."""
 GRACE_SECONDS: Final = 10.0
-"""How long a gate may outlive ``gateTimeout`` (TN-092)."""
+"""How long a gate may outlive ``gateTimeout``."""
 LISTEN_TRIES: Final = 50
 SETTLE_SECONDS: Final = 150.0
 HOST: Final = "quay.io"

@@ -111,7 +111,7 @@ class FollowedApi(MemoryApi):
 
 def _name(selection: Selection) -> str:
     field, _, name = selection.field_selector.partition("=")
-    assert field == "metadata.name", "an exporter never watches more than its own objects (NE-140)"
+    assert field == "metadata.name", "an exporter never watches more than its own objects"
     return name
 
 

@@ -458,7 +458,7 @@ class World:
     # -- what must be true ---------------------------------------------------------------------------------------------
 
     def check_sums(self) -> None:
-        """What is reserved is the sum of what is entered, and what the changes told (NS-111)."""
+        """What is reserved is the sum of what is entered, and what the changes told."""
         for name in self.kubelets:
             expected: Counter[tuple[int, str]] = Counter()
             for entry in self.ledger.reservations(name).values():

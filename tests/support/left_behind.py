@@ -1,4 +1,4 @@
-"""What the Multiarch Tuning Operator has made in a cluster when somebody wants polyarch instead (PL-503, IN-040).
+"""What the Multiarch Tuning Operator has made in a cluster when somebody wants polyarch instead.
 
 Its own Deployment and webhook, the custom resources with their finalizers, and its operands, with the names, labels,
 selectors, owner references and field manager that it gives them. Nothing of it runs: the sandbox plays its pods.

@@ -1,4 +1,4 @@
-"""Definitions of the kinds of machine OS builds, written by hand with the constraints of v1 of their API (BD-393).
+"""Definitions of the kinds of machine OS builds, written by hand with the constraints of v1 of their API.
 
 Fields that no constraint is about take anything. The API server checks every status that tests make the builder write.
 """

@@ -199,46 +199,46 @@ def _balances(unit: Mapping[str, int], at: NodeFacts) -> list[float]:
 BOTH: Final = frozenset({"filter", "score"})
 SCORE: Final = frozenset({"score"})
 DIFFERENCES: Final[Mapping[str, Difference]] = {
-    "id 64": Difference(BOTH, "the plugin writes past its table of 64 cells (NS-005)", lambda it: 64 in it.ids),
+    "id 64": Difference(BOTH, "the plugin writes past its table of 64 cells", lambda it: 64 in it.ids),
     "a name that is no plain number": Difference(
         BOTH,
-        "the plugin takes node-00 for cell 0 (NS-005)",
+        "the plugin takes node-00 for cell 0",
         lambda it: any(each["name"] == "node-00" for each in it.zones),
     ),
     "a cell twice": Difference(
-        BOTH, "the plugin counts both; here the first (NS-005)", lambda it: len(set(it.ids)) < len(it.ids)
+        BOTH, "the plugin counts both; here the first", lambda it: len(set(it.ids)) < len(it.ids)
     ),
     "holes between ids": Difference(
         SCORE,
-        "the plugin takes ids for positions and writes past its scores (NS-005)",
+        "the plugin takes ids for positions and writes past its scores",
         lambda it: max(it.ids, default=0) >= len(it.ids),
     ),
     "zones in another order": Difference(
-        SCORE, "the plugin subtracts from the zone at the place of the id (NS-005)", lambda it: it.ids != sorted(it.ids)
+        SCORE, "the plugin subtracts from the zone at the place of the id", lambda it: it.ids != sorted(it.ids)
     ),
     "less than nothing": Difference(
         SCORE,
-        "the plugin divides by negative availability, or adds it to that of other cells; here it is 0 (NS-005)",
+        "the plugin divides by negative availability, or adds it to that of other cells; here it is 0",
         lambda it: any(res["available"] == "-2" for zone in it.zones for res in zone["resources"]),
     ),
     "balance of one resource": Difference(
         SCORE,
-        "the variance of one value is no number, which the plugin turns into one (NS-032)",
+        "the variance of one value is no number, which the plugin turns into one",
         lambda it: it.strategy == "BalancedAllocation" and any(len(unit) == 1 for unit in it.units),
     ),
     "no request at all": Difference(
         SCORE,
-        "the plugin divides by zero (NS-032)",
+        "the plugin divides by zero",
         lambda it: not all(it.units) and it.strategy != "LeastNUMANodes",
     ),
     "less than 0 points": Difference(
         SCORE,
-        "more cells than the kubelet's limit: the plugin's score is negative, which the scheduler refuses (NS-034)",
+        "more cells than the kubelet's limit: the plugin's score is negative, which the scheduler refuses",
         lambda it: it.strategy == "LeastNUMANodes" and len(it.ids) > it.node.settings.most_cells,
     ),
     "ephemeral storage that the node does not have": Difference(
         frozenset({"filter"}),
-        "the scheduler's record of a node has it always, with 0; its NodeResourcesFit rejects that node (NS-021)",
+        "the scheduler's record of a node has it always, with 0; its NodeResourcesFit rejects that node",
         lambda it: (
             "ephemeral-storage" not in (it.node.allocatable or {})
             and any("ephemeral-storage" in unit for unit in it.units)
@@ -247,7 +247,7 @@ DIFFERENCES: Final[Mapping[str, Difference]] = {
 }
 
 
-EDGE: Final = Difference(SCORE, "floats may miss a whole percentage by one (NS-006)", _is_on_an_edge)
+EDGE: Final = Difference(SCORE, "floats may miss a whole percentage by one", _is_on_an_edge)
 """Not in every run: the order in which the plugin adds up is another one each time."""
 
 

@@ -225,7 +225,7 @@ class ScriptedRegistry:
         if refused is not None:
             return refused
         if not path:
-            return web.json_response({})  # the ping of other clients; ours never sends one (RG-030)
+            return web.json_response({})  # the ping of other clients; ours never sends one
         match = re.fullmatch(r"(.+)/(manifests|blobs)/([^/]+)", path)
         if match is None or request.method not in ("GET", "HEAD"):
             return self._error(404, "UNSUPPORTED", "no such place")

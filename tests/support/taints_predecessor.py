@@ -1,4 +1,4 @@
-"""What archaware-controller leaves in a cluster: its shapes, and where its answers are wrong (TN-082, TN-094).
+"""What archaware-controller leaves in a cluster: its shapes, and where its answers are wrong.
 
 Written down from its source (github.com/learnitall/archaware-controller, MIT): the Go module proxy does not serve the
 module, so it is not run here. It adds one taint to every node and one toleration for each architecture to every pod,

@@ -1,4 +1,4 @@
-"""The benchmarks themselves: a budget that is broken, or a cost that grew by a fifth, fails the run (PL-812)."""
+"""The benchmarks themselves: a budget that is broken, or a cost that grew by a fifth, fails the run."""
 
 import json
 import re
@@ -16,6 +16,7 @@ from polyarch.placement import names
 from polyarch.sandbox.demo.workloads import ObjectReference, User
 
 
+@pytest.mark.req("PL-812")
 @pytest.mark.parametrize(
     ("value", "recorded", "limit", "compared", "fails"),
     [
@@ -31,7 +32,6 @@ from polyarch.sandbox.demo.workloads import ObjectReference, User
 def test_what_fails_a_run_of_the_benchmarks(
     value: float, recorded: float | None, limit: float | None, compared: bool, fails: bool
 ) -> None:
-    """PL-812."""
     figure = Figure("cost", value, "ms", limit=limit, compared=compared)
     assert verdict(figure, {} if recorded is None else {"cost": recorded})[1] is fails
 
@@ -46,15 +46,17 @@ def test_percentiles_are_by_nearest_rank(percent: float, expected: float) -> Non
     assert percentile([10, 1, 9, 2, 8, 3, 7, 4, 6, 5], percent) == expected
 
 
+@pytest.mark.req("KR-042")
 def test_the_runtime_keeps_its_budgets() -> None:
-    """KR-042: CPU time of listing 20 000 pods, of watch events and of a PATCH, and the memory of the store."""
+    """CPU time of listing 20 000 pods, of watch events and of a PATCH, and the memory of the store."""
     figures = {figure.name: figure for figure in runtime.kube(lambda _: None)}
     assert len(figures) == 4
     assert [name for name, figure in figures.items() if not figure.kept and "PATCH" not in name] == []
 
 
+@pytest.mark.req("PL-812")
 def test_the_control_in_go_writes_on_the_pods_of_the_load_what_polyarch_writes() -> None:
-    """PL-812: a patch that did not fit would be refused, and the comparison be with nothing."""
+    """A patch that did not fit would be refused, and the comparison be with nothing."""
     [text] = re.findall(r"const patch = `(.*?)`", (SOURCE / "main.go").read_text(), flags=re.DOTALL)
     patched = apply_patch(load.pod("quay.io/warm/app1:1"), msgspec.json.decode(text, type=tuple[Operation, ...]))
     pod = msgspec.convert(patched, Pod)
@@ -66,8 +68,9 @@ def test_the_control_in_go_writes_on_the_pods_of_the_load_what_polyarch_writes()
     )
 
 
+@pytest.mark.req("BD-345", "BD-346")
 def test_the_course_of_a_build_is_read_from_the_audit_log() -> None:
-    """BD-345, BD-346: other users' requests are nobody's cost, and a Job ends with the last update of its status."""
+    """Other users' requests are nobody's cost, and a Job ends with the last update of its status."""
     home, controller = "system:serviceaccount:home:builder-1", "system:serviceaccount:kube-system:job-controller"
     events = [
         _event(0.0, "admin", "create", "imagebuilds"),

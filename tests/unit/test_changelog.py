@@ -1,4 +1,4 @@
-"""What a release tells its users (IN-021): every entry of ``changelog.d`` reaches them, in the order of the page."""
+"""What a release tells its users: every entry of ``changelog.d`` reaches them, in the order of the page."""
 
 import shutil
 import subprocess
@@ -46,7 +46,8 @@ def collect(path: Path, version: str) -> str:
     return (path / "CHANGELOG.md").read_text().partition("<!-- towncrier release notes start -->")[2].strip()
 
 
-def test_in_021_every_entry_reaches_the_changelog(tmp_path: Path) -> None:
+@pytest.mark.req("IN-021")
+def test_every_entry_reaches_the_changelog(tmp_path: Path) -> None:
     """towncrier passes over a folder or a kind that it does not know: such an entry would be lost."""
     shutil.copytree(ROOT / "changelog.d", clone(tmp_path) / "changelog.d")
     page = " ".join(collect(tmp_path, "1.0.0").split())
@@ -55,7 +56,8 @@ def test_in_021_every_entry_reaches_the_changelog(tmp_path: Path) -> None:
     assert [name for name, text in ENTRIES.items() if f"- {' '.join(text.split())}" not in page] == []
 
 
-def test_in_021_what_concerns_all_stands_first_then_one_capability_after_the_other(tmp_path: Path) -> None:
+@pytest.mark.req("IN-021")
+def test_what_concerns_all_stands_first_then_one_capability_after_the_other(tmp_path: Path) -> None:
     """What is new has no heading of its own, and what has no entry is not there at all."""
     write(clone(tmp_path), sandbox__b_added="B", taints__k_fixed="K", taints__a_added="A", n_added="N", z_fixed="Z")
     assert collect(tmp_path, "1.0.0").split("\n\n") == [
@@ -65,7 +67,8 @@ def test_in_021_what_concerns_all_stands_first_then_one_capability_after_the_oth
     ]
 
 
-def test_in_021_a_later_release_stands_above_an_earlier_one(tmp_path: Path) -> None:
+@pytest.mark.req("IN-021")
+def test_a_later_release_stands_above_an_earlier_one(tmp_path: Path) -> None:
     write(clone(tmp_path), a_added="First.")
     collect(tmp_path, "1.0.0")
     write(tmp_path, taints__b_fixed="Second.")
@@ -74,7 +77,8 @@ def test_in_021_a_later_release_stands_above_an_earlier_one(tmp_path: Path) -> N
     assert page == f"{later}\n\n## 1.0.0 (2026-01-02)\n\n- First."
 
 
-def test_in_021_notes_of_a_release_are_its_section_with_links_that_work_outside_of_the_repository() -> None:
+@pytest.mark.req("IN-021")
+def test_notes_of_a_release_are_its_section_with_links_that_work_outside_of_the_repository() -> None:
     section = "- [Here](docs/a.md#b), [there](https://example.com/c)."
     changelog = f"# Changelog\n\n## 1.2.3 (2026-01-02)\n\n{section}\n\n## 1.2.0 (2025-01-02)\n\n- Old.\n"
     assert notes("v1.2.3", "1.2.3", changelog) == (
@@ -82,6 +86,7 @@ def test_in_021_notes_of_a_release_are_its_section_with_links_that_work_outside_
     )
 
 
+@pytest.mark.req("IN-021")
 @pytest.mark.parametrize(
     ("tag", "version", "says"),
     [
@@ -90,12 +95,13 @@ def test_in_021_notes_of_a_release_are_its_section_with_links_that_work_outside_
         ("v1.2.0", "1.2.0", "has no section 1.2.0"),
     ],
 )
-def test_in_021_a_tag_on_the_wrong_commit_is_refused(tag: str, version: str, says: str) -> None:
+def test_a_tag_on_the_wrong_commit_is_refused(tag: str, version: str, says: str) -> None:
     with pytest.raises(WrongCommitError, match=says):
         notes(tag, version, "## 1.2.3 (2026-01-02)\n\n- New.\n")
 
 
-def test_in_021_no_release_while_an_entry_is_not_collected(
+@pytest.mark.req("IN-021")
+def test_no_release_while_an_entry_is_not_collected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(clone(tmp_path), a_added="First.", taints__b_added="Second.")
@@ -107,7 +113,8 @@ def test_in_021_no_release_while_an_entry_is_not_collected(
     assert "late.added.md" in capsys.readouterr().err
 
 
-def test_in_021_a_release_has_one_version_everywhere() -> None:
+@pytest.mark.req("IN-021")
+def test_a_release_has_one_version_everywhere() -> None:
     """In the files that `make generate` does not write; what it writes has that of the package."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     plugin = yaml.safe_load((ROOT / "deploy" / "helm-post-renderer" / "plugin.yaml").read_text())

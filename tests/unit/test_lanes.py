@@ -54,12 +54,12 @@ def test_what_is_always_run() -> None:
     [
         (
             "test_sandbox_egress",
-            ("test_x", "test_sb_012_the_way_is_there_again_after_a_process_was_killed[etcd]"),
+            ("test_x", "test_the_way_is_there_again_after_a_process_was_killed[etcd]"),
             "no t",
         ),
         (
             "test_sandbox_egress",
-            ("test_sb_012_the_way_is_there_again_after_a_process_was_killed[kube-apiserver]",),
+            ("test_the_way_is_there_again_after_a_process_was_killed[kube-apiserver]",),
             "run",
         ),
         ("test_numa_crowd", ("test_x",), None),

@@ -1,4 +1,4 @@
-"""The commands of pages that need neither a cluster nor a registry do what the page says (IN-041)."""
+"""The commands of pages that need neither a cluster nor a registry do what the page says."""
 
 import os
 import sys
@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 from guide_pages import follow
+
+pytestmark = pytest.mark.req("IN-041")
 
 OFFLINE = ("bundles.md",)
 

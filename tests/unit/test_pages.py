@@ -1,4 +1,4 @@
-"""The pages of the project: every link leads somewhere, and commands of installing are run by a test (IN-041)."""
+"""The pages of the project: every link leads somewhere, and commands of installing are run by a test."""
 
 import re
 import subprocess
@@ -71,8 +71,9 @@ def test_every_module_that_a_page_names_is_there(page: str) -> None:
     assert [name for name in MODULE.findall(text(page)) if not any(path.endswith(f"/{name}") for path in MODULES)] == []
 
 
+@pytest.mark.req("IN-041")
 @pytest.mark.parametrize("page", OF_INSTALLING)
-def test_in_041_whatever_can_run_in_the_sandbox_is_run(page: str) -> None:
+def test_whatever_can_run_in_the_sandbox_is_run(page: str) -> None:
     """All but commands of OpenShift's own program."""
     unmarked = [content for mark, content in BLOCK.findall(text(f"docs/guide/{page}")) if mark.strip() != "run"]
     commands = [line for content in unmarked for line in content.splitlines() if line.startswith("$ ")]

@@ -1,4 +1,4 @@
-"""Platforms: one normalisation for every spelling (RG-020 to RG-022)."""
+"""Platforms: one normalisation for every spelling."""
 
 import pytest
 
@@ -52,6 +52,7 @@ SPELLINGS = [
 ]
 
 
+@pytest.mark.req("RG-020")
 @pytest.mark.parametrize(
     ("given", "expected"), SPELLINGS, ids=[f"RG-020 {'/'.join(given).strip('/')!r}" for given, _ in SPELLINGS]
 )
@@ -60,20 +61,22 @@ def test_every_spelling_of_an_architecture_becomes_one(given: tuple[str, str], e
     assert (platform.architecture, platform.variant) == expected
 
 
+@pytest.mark.req("RG-020")
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        pytest.param("macos", "darwin", id="RG-020 macos is darwin"),
-        pytest.param(" Linux", "linux", id="RG-020 trimmed and lower case"),
-        pytest.param("templeos", "templeos", id="RG-020 an unknown system is kept"),
+        pytest.param("macos", "darwin", id="macos is darwin"),
+        pytest.param(" Linux", "linux", id="trimmed and lower case"),
+        pytest.param("templeos", "templeos", id="an unknown system is kept"),
     ],
 )
 def test_systems_are_normalised(given: str, expected: str) -> None:
     assert Platform.of(given, "amd64").os == expected
 
 
+@pytest.mark.req("RG-020")
 def test_known_names_are_those_of_the_specification() -> None:
-    """RG-020: the lists of known architectures and systems."""
+    """The lists of known architectures and systems."""
     assert sorted(KNOWN_ARCHITECTURES) == [
         "386",
         "amd64",
@@ -112,32 +115,31 @@ def test_known_names_are_those_of_the_specification() -> None:
     assert not Platform.of("templeos", "amd64").known_system
 
 
+@pytest.mark.req("RG-021")
 @pytest.mark.parametrize(
     ("one", "other", "same"),
     [
         pytest.param(
-            Platform.of("linux", "x86_64"), Platform.of("Linux", "amd64", "v1"), True, id="RG-021 two spellings of one"
+            Platform.of("linux", "x86_64"), Platform.of("Linux", "amd64", "v1"), True, id="two spellings of one"
         ),
-        pytest.param(
-            Platform.of("linux", "arm64"), Platform.of("linux", "arm64", "v9"), False, id="RG-021 another variant"
-        ),
+        pytest.param(Platform.of("linux", "arm64"), Platform.of("linux", "arm64", "v9"), False, id="another variant"),
         pytest.param(
             Platform.of("windows", "amd64", os_version="10.0.1"),
             Platform.of("windows", "amd64", os_version="10.0.2"),
             False,
-            id="RG-021 another OS version",
+            id="another OS version",
         ),
         pytest.param(
             Platform.of("windows", "amd64", os_features=["win32k", "b", "b"]),
             Platform.of("windows", "amd64", os_features=["b", "Win32k"]),
             True,
-            id="RG-021 features are a set",
+            id="features are a set",
         ),
         pytest.param(
             Platform.of("windows", "amd64", os_features=["win32k"]),
             Platform.of("windows", "amd64"),
             False,
-            id="RG-021 another feature",
+            id="another feature",
         ),
     ],
 )
@@ -146,21 +148,22 @@ def test_platforms_are_the_same_iff_every_part_agrees(one: Platform, other: Plat
     assert (hash(one) == hash(other)) is same
 
 
+@pytest.mark.req("RG-021")
 @pytest.mark.parametrize(
     ("text", "expected", "printed"),
     [
-        pytest.param("linux/amd64", Platform("linux", "amd64"), "linux/amd64", id="RG-021 system and architecture"),
-        pytest.param("linux/arm/v6", Platform("linux", "arm", "v6"), "linux/arm/v6", id="RG-021 with variant"),
-        pytest.param("linux/arm", Platform("linux", "arm", "v7"), "linux/arm/v7", id="RG-021 arm is v7"),
-        pytest.param("aarch64", Platform("linux", "arm64"), "linux/arm64", id="RG-021 one word is an architecture"),
-        pytest.param("armhf", Platform("linux", "arm", "v7"), "linux/arm/v7", id="RG-021 one word is an alias"),
+        pytest.param("linux/amd64", Platform("linux", "amd64"), "linux/amd64", id="system and architecture"),
+        pytest.param("linux/arm/v6", Platform("linux", "arm", "v6"), "linux/arm/v6", id="with variant"),
+        pytest.param("linux/arm", Platform("linux", "arm", "v7"), "linux/arm/v7", id="arm is v7"),
+        pytest.param("aarch64", Platform("linux", "arm64"), "linux/arm64", id="one word is an architecture"),
+        pytest.param("armhf", Platform("linux", "arm", "v7"), "linux/arm/v7", id="one word is an alias"),
         pytest.param(
             "windows(10.0.20348.1726)/amd64",
             Platform("windows", "amd64", "", "10.0.20348.1726"),
             "windows(10.0.20348.1726)/amd64",
-            id="RG-021 with OS version",
+            id="with OS version",
         ),
-        pytest.param("linux/quantum", Platform("linux", "quantum"), "linux/quantum", id="RG-021 unknown is kept"),
+        pytest.param("linux/quantum", Platform("linux", "quantum"), "linux/quantum", id="unknown is kept"),
     ],
 )
 def test_texts_parse_to_what_they_print(text: str, expected: Platform, printed: str) -> None:
@@ -169,20 +172,21 @@ def test_texts_parse_to_what_they_print(text: str, expected: Platform, printed: 
     assert Platform.parse(printed) == expected
 
 
+@pytest.mark.req("RG-021")
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        pytest.param("linux", "'linux' is a system without an architecture", id="RG-021 a system alone"),
-        pytest.param("quantum", "'quantum' is not a known architecture", id="RG-021 an unknown word"),
-        pytest.param("", "it is empty", id="RG-021 nothing"),
-        pytest.param("linux/", "the architecture is empty", id="RG-021 empty architecture"),
-        pytest.param("/amd64", "the system is empty", id="RG-021 empty system"),
-        pytest.param("linux/arm/", "the variant is empty", id="RG-021 empty variant"),
-        pytest.param("amd64/linux/x/y", "too many from 'y'", id="RG-021 four parts"),
-        pytest.param("amd64/linux", "'amd64' is an architecture", id="RG-021 parts the wrong way round"),
-        pytest.param("arm64/v8", "'arm64' is an architecture", id="RG-021 system left out"),
-        pytest.param("linux/a b", "the architecture 'a b'", id="RG-021 white space within"),
-        pytest.param("windows()/amd64", "the system 'windows()'", id="RG-021 empty version"),
+        pytest.param("linux", "'linux' is a system without an architecture", id="a system alone"),
+        pytest.param("quantum", "'quantum' is not a known architecture", id="an unknown word"),
+        pytest.param("", "it is empty", id="nothing"),
+        pytest.param("linux/", "the architecture is empty", id="empty architecture"),
+        pytest.param("/amd64", "the system is empty", id="empty system"),
+        pytest.param("linux/arm/", "the variant is empty", id="empty variant"),
+        pytest.param("amd64/linux/x/y", "too many from 'y'", id="four parts"),
+        pytest.param("amd64/linux", "'amd64' is an architecture", id="parts the wrong way round"),
+        pytest.param("arm64/v8", "'arm64' is an architecture", id="system left out"),
+        pytest.param("linux/a b", "the architecture 'a b'", id="white space within"),
+        pytest.param("windows()/amd64", "the system 'windows()'", id="empty version"),
     ],
 )
 def test_other_texts_are_refused_with_the_part_that_is_wrong(text: str, named: str) -> None:
@@ -192,8 +196,9 @@ def test_other_texts_are_refused_with_the_part_that_is_wrong(text: str, named: s
     assert "for example linux/arm64" in str(caught.value)
 
 
+@pytest.mark.req("RG-022")
 def test_node_platforms_are_what_node_labels_can_say() -> None:
-    """RG-022: linux and windows only, variant and version dropped, unique, sorted."""
+    """Linux and windows only, variant and version dropped, unique, sorted."""
     platforms = [
         Platform.of("windows", "amd64", os_version="10.0.1"),
         Platform.of("windows", "amd64", os_version="10.0.2"),
@@ -210,8 +215,9 @@ def test_node_platforms_are_what_node_labels_can_say() -> None:
     assert Platform.of("darwin", "arm64").node == NodePlatform("darwin", "arm64")
 
 
+@pytest.mark.req("RG-020")
 def test_names_are_compared_after_normalisation() -> None:
-    """RG-020: words of node labels and of users."""
+    """Words of node labels and of users."""
     assert normal_architecture("X86_64") == "amd64"
     assert is_architecture(" aarch64 ")
     assert not is_architecture("linux")
@@ -220,8 +226,9 @@ def test_names_are_compared_after_normalisation() -> None:
 AMD, ARM, WINDOWS = NodePlatform("linux", "amd64"), NodePlatform("linux", "arm64"), NodePlatform("windows", "amd64")
 
 
+@pytest.mark.req("RG-005")
 def test_everything_leaves_a_set_as_it_is() -> None:
-    """RG-005: images without a platform do not constrain."""
+    """Images without a platform do not constrain."""
     some = PlatformSet.of([AMD, ARM])
     assert PlatformSet.EVERYTHING & some == some & PlatformSet.EVERYTHING == some
     assert PlatformSet.EVERYTHING & PlatformSet.EVERYTHING == PlatformSet.EVERYTHING

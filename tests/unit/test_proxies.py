@@ -1,4 +1,4 @@
-"""Which proxy stands before a server (KR-001, RG-100): the answers are those of Go's ``httpproxy``."""
+"""Which proxy stands before a server: the answers are those of Go's ``httpproxy``."""
 
 import pytest
 
@@ -13,6 +13,7 @@ def url(environ: dict[str, str], scheme: str = "https", host: str = "r.example",
     return None if proxy is None else proxy.url
 
 
+@pytest.mark.req("KR-001", "RG-100")
 @pytest.mark.parametrize(
     ("environ", "scheme", "expected"),
     [
@@ -31,7 +32,6 @@ def url(environ: dict[str, str], scheme: str = "https", host: str = "r.example",
     ],
 )
 def test_the_variable_for_the_scheme_counts(environ: dict[str, str], scheme: str, expected: str | None) -> None:
-    """KR-001, RG-100."""
     assert url(environ, scheme) == expected
 
 
@@ -77,9 +77,10 @@ DIRECT = {
 }
 
 
+@pytest.mark.req("KR-001", "RG-100")
 @pytest.mark.parametrize(("no_proxy", "host", "direct"), DIRECT.values(), ids=DIRECT.keys())
 def test_no_proxy_names_what_is_reached_directly(no_proxy: str, host: str, direct: bool) -> None:
-    """KR-001, RG-100: NO_PROXY with names, ports and CIDRs."""
+    """NO_PROXY with names, ports and CIDRs."""
     environ = {"HTTPS_PROXY": "http://p", "NO_PROXY": no_proxy}
     assert (url(environ, host=host) is None) is direct
     assert (url({"HTTPS_PROXY": "http://p", "no_proxy": no_proxy}, host=host) is None) is direct
@@ -102,14 +103,15 @@ def test_this_machine_is_always_reached_directly(host: str, direct: bool) -> Non
     assert (url({"HTTPS_PROXY": "http://p"}, host=host) is None) is direct
 
 
+@pytest.mark.req("RG-087")
 def test_the_password_of_a_proxy_is_sent_and_not_shown() -> None:
-    """RG-087."""
     proxy = Proxies({"HTTPS_PROXY": f"http://u%40x:{MARKER}@p:3128"}).proxy_for("https", "r.example", 443)
     assert proxy == Proxy("http://p:3128", "Basic dUB4OnMzY3IzdC1tYXJrZXI=")
     assert repr(proxy) == "Proxy(url='http://p:3128')"
     assert proxy.__rich_repr__() == [("url", "http://p:3128")]
 
 
+@pytest.mark.req("RG-087", "RG-100")
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -120,7 +122,7 @@ def test_the_password_of_a_proxy_is_sent_and_not_shown() -> None:
     ],
 )
 def test_a_proxy_that_cannot_be_used_is_an_error_when_it_is_needed(text: str, problem: str) -> None:
-    """RG-100, RG-087: never a silent direct connection, never the value."""
+    """Never a silent direct connection, never the value."""
     with pytest.raises(InvalidProxy, match=problem) as caught:
         proxies.parse(text)
     assert MARKER not in str(caught.value)
@@ -132,7 +134,8 @@ def test_a_proxy_that_cannot_be_used_is_an_error_when_it_is_needed(text: str, pr
     assert environment.proxy_for("http", "r.example", 80) is None
 
 
-def test_bd_333_variables_for_other_programs_are_in_both_spellings_and_hold_no_password() -> None:
+@pytest.mark.req("BD-333")
+def test_variables_for_other_programs_are_in_both_spellings_and_hold_no_password() -> None:
     environ = {
         "https_proxy": "http://proxy.example:3128",
         "HTTP_PROXY": "http://me:secret@proxy.example",

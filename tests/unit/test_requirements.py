@@ -1,4 +1,4 @@
-"""The algebra of label requirements: what Kubernetes lets through (PL-030, PL-033, PL-202)."""
+"""The algebra of label requirements: what Kubernetes lets through."""
 
 from typing import Any
 
@@ -62,11 +62,12 @@ def test_a_comparison_of_numbers_has_no_negation(operator: str) -> None:
         _ = Requirement("k", operator, ("5",)).negated
 
 
+@pytest.mark.req("PL-030")
 @pytest.mark.parametrize(
     ("selector", "labels", "expected"),
     [
-        pytest.param({}, {}, True, id="PL-030 an empty selector matches everything"),
-        pytest.param({"matchLabels": None, "matchExpressions": None}, {"a": "b"}, True, id="PL-030 null members"),
+        pytest.param({}, {}, True, id="an empty selector matches everything"),
+        pytest.param({"matchLabels": None, "matchExpressions": None}, {"a": "b"}, True, id="null members"),
         pytest.param({"matchLabels": {"a": "b"}}, {"a": "b", "c": "d"}, True, id="a label that is there"),
         pytest.param({"matchLabels": {"a": "b"}}, {"a": "c"}, False, id="a label of another value"),
         pytest.param({"matchLabels": {"a": ""}}, {}, False, id="an empty value is not absence"),
@@ -95,53 +96,52 @@ def test_an_object_without_labels_has_none() -> None:
     assert not Selector.parse({"matchLabels": {"a": "b"}}).matches(None)
 
 
+@pytest.mark.req("PL-033")
 @pytest.mark.parametrize(
     ("selector", "field", "problem"),
     [
-        pytest.param(None, "", "no selector", id="PL-033 no selector at all"),
-        pytest.param("a=b", "", "expected an object", id="PL-033 a text"),
-        pytest.param({"matchLabels": []}, "matchLabels", "must map labels", id="PL-033 labels as list"),
-        pytest.param({"matchLabels": {"a": 1}}, "matchLabels[a]", "not a string", id="PL-033 a value that is a number"),
-        pytest.param({"matchLabels": {"a": "b c"}}, "matchLabels[a]", "a label value", id="PL-033 a bad value"),
-        pytest.param({"matchLabels": {"a": "x" * 64}}, "matchLabels[a]", "up to 63", id="PL-033 a long value"),
-        pytest.param({"matchLabels": {"-a": "b"}}, "matchLabels[-a]", "is not a label", id="PL-033 a bad label"),
-        pytest.param({"matchLabels": {"A.io/a": "b"}}, "matchLabels[A.io/a]", "DNS name", id="PL-033 a bad prefix"),
-        pytest.param({"matchLabels": {"/a": "b"}}, "matchLabels[/a]", "DNS name", id="PL-033 an empty prefix"),
+        pytest.param(None, "", "no selector", id="no selector at all"),
+        pytest.param("a=b", "", "expected an object", id="a text"),
+        pytest.param({"matchLabels": []}, "matchLabels", "must map labels", id="labels as list"),
+        pytest.param({"matchLabels": {"a": 1}}, "matchLabels[a]", "not a string", id="a value that is a number"),
+        pytest.param({"matchLabels": {"a": "b c"}}, "matchLabels[a]", "a label value", id="a bad value"),
+        pytest.param({"matchLabels": {"a": "x" * 64}}, "matchLabels[a]", "up to 63", id="a long value"),
+        pytest.param({"matchLabels": {"-a": "b"}}, "matchLabels[-a]", "is not a label", id="a bad label"),
+        pytest.param({"matchLabels": {"A.io/a": "b"}}, "matchLabels[A.io/a]", "DNS name", id="a bad prefix"),
+        pytest.param({"matchLabels": {"/a": "b"}}, "matchLabels[/a]", "DNS name", id="an empty prefix"),
+        pytest.param({"matchExpressions": {}}, "matchExpressions", "must be a list", id="expressions as mapping"),
         pytest.param(
-            {"matchExpressions": {}}, "matchExpressions", "must be a list", id="PL-033 expressions as mapping"
-        ),
-        pytest.param(
-            {"matchExpressions": [{"operator": "Exists"}]}, "matchExpressions[0].key", "is missing", id="PL-033 no key"
+            {"matchExpressions": [{"operator": "Exists"}]}, "matchExpressions[0].key", "is missing", id="no key"
         ),
         pytest.param(
             {"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["1"]}]},
             "matchExpressions[0].operator",
             "'Gt' is not a valid operator; expected one of In, NotIn, Exists, DoesNotExist",
-            id="PL-033 an operator of nodes only",
+            id="an operator of nodes only",
         ),
         pytest.param(
             {"matchExpressions": [{"key": "a", "operator": "In"}]},
             "matchExpressions[0].values",
             "needs at least one",
-            id="PL-033 In without values",
+            id="In without values",
         ),
         pytest.param(
             {"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["b"]}]},
             "matchExpressions[0].values",
             "does not take",
-            id="PL-033 Exists with values",
+            id="Exists with values",
         ),
         pytest.param(
             {"matchExpressions": [{"key": "a", "operator": "In", "values": "b"}]},
             "matchExpressions[0].values",
             "list of strings",
-            id="PL-033 a text for values",
+            id="a text for values",
         ),
         pytest.param(
             {"matchExpressions": [{"key": "a", "operator": "In", "values": ["b", "c d"]}]},
             "matchExpressions[0].values[1]",
             "a label value",
-            id="PL-033 a bad value in a list",
+            id="a bad value in a list",
         ),
     ],
 )
@@ -162,12 +162,13 @@ def term(*expressions: tuple[str, ...], fields: tuple[tuple[str, ...], ...] = ()
 NODE = {ARCH: "arm64", "zone": "a", "memory": "64"}
 
 
+@pytest.mark.req("PL-202")
 @pytest.mark.parametrize(
     ("terms", "node_selector", "expected"),
     [
         pytest.param(None, None, True, id="no requirement at all"),
         pytest.param([], None, False, id="no term matches no node"),
-        pytest.param([{}], None, False, id="PL-202 an empty term matches no node"),
+        pytest.param([{}], None, False, id="an empty term matches no node"),
         pytest.param([{}, term((ARCH, "In", "arm64"))], None, True, id="one of the terms has to match"),
         pytest.param(
             [term((ARCH, "In", "amd64")), term((ARCH, "In", "s390x"))], None, False, id="none of the terms matches"

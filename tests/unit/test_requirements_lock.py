@@ -4,6 +4,8 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 ENTRY = re.compile(r"^([a-z0-9.-]+)==(\S+)(?: ; (.*?))? \\\n((?:    --hash=\S+(?: \\)?\n)+)", re.MULTILINE)
 DIRECT = 12
@@ -18,7 +20,8 @@ def locked(path: Path) -> dict[str, tuple[str, frozenset[str]]]:
     }
 
 
-def test_in_014_the_command_line_asks_for_few_packages() -> None:
+@pytest.mark.req("IN-014")
+def test_the_command_line_asks_for_few_packages() -> None:
     """Each of them has a line in docs/decisions/0002-dependencies.md."""
     names = [re.split(r"[^a-z0-9-]", each, maxsplit=1)[0] for each in PROJECT["dependencies"]]
     assert len(names) <= DIRECT
@@ -26,11 +29,13 @@ def test_in_014_the_command_line_asks_for_few_packages() -> None:
     assert [name for name in names if name not in page] == []
 
 
-def test_in_014_what_is_optional_is_asked_for_by_name() -> None:
+@pytest.mark.req("IN-014")
+def test_what_is_optional_is_asked_for_by_name() -> None:
     assert set(PROJECT["optional-dependencies"]) == {"fast", "numa"}
 
 
-def test_in_020_the_lock_of_the_image_is_the_part_that_runs_of_the_lock_that_is_tested() -> None:
+@pytest.mark.req("IN-020")
+def test_the_lock_of_the_image_is_the_part_that_runs_of_the_lock_that_is_tested() -> None:
     """`make lock` writes both; another version or another hash in one of them is a mistake."""
     everything = locked(ROOT / "requirements.lock")
     image = locked(ROOT / "deploy" / "image" / "requirements.lock")

@@ -213,8 +213,9 @@ def test_the_curve_is_a_picture_with_each_process_and_fault() -> None:
     assert "registry <down>" in [element.text for element in root.iter()]
 
 
+@pytest.mark.req("PL-810")
 def test_images_that_fill_the_caches_are_all_different_and_need_one_request() -> None:
-    """PL-810: each is an index whose platforms stand in it, so no child is asked for."""
+    """Each is an index whose platforms stand in it, so no child is asked for."""
     documents = [soakfill.index(number, AMD) for number in range(50)]
     assert len(set(documents)) == 50
     assert all(
@@ -222,8 +223,9 @@ def test_images_that_fill_the_caches_are_all_different_and_need_one_request() ->
     )
 
 
+@pytest.mark.req("PL-300")
 def test_a_pod_that_fills_the_controllers_comes_with_the_gate() -> None:
-    """PL-300: the controller finds it by its label, without a webhook."""
+    """The controller finds it by its label, without a webhook."""
     pod = msgspec.convert(soakfill.document("p", [IMAGE, IMAGE], gated=True), Pod)
     assert [gate.name for gate in pod.spec.scheduling_gates or ()] == [names.GATE]
     assert (pod.metadata.labels or {})[names.SCHEDULING_GATE_LABEL] == names.GATED

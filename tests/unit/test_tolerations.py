@@ -1,4 +1,4 @@
-"""Which toleration covers which taint (TN-030), and the toleration that polyarch writes (TN-032)."""
+"""Which toleration covers which taint, and the toleration that polyarch writes."""
 
 from typing import Any
 
@@ -12,6 +12,7 @@ EXECUTE = Taint(key="supported-arch", value="arm64", effect="NoExecute")
 BARE = Taint(key="dedicated", effect="NoSchedule")
 
 
+@pytest.mark.req("TN-030")
 @pytest.mark.parametrize(
     ("toleration", "taint", "expected"),
     [
@@ -33,23 +34,26 @@ BARE = Taint(key="dedicated", effect="NoSchedule")
         ({"operator": "Exists", "tolerationSeconds": 300}, SCHEDULE, True),
     ],
 )
-def test_tn_030_which_toleration_covers_which_taint(toleration: dict[str, Any], taint: Taint, expected: bool) -> None:
+def test_which_toleration_covers_which_taint(toleration: dict[str, Any], taint: Taint, expected: bool) -> None:
     assert covers(msgspec.convert(toleration, Toleration), taint) is expected
 
 
-def test_tn_030_one_of_several_tolerations_is_enough_and_none_covers_nothing() -> None:
+@pytest.mark.req("TN-030")
+def test_one_of_several_tolerations_is_enough_and_none_covers_nothing() -> None:
     held = [Toleration(key="other", operator="Exists"), Toleration(key="supported-arch", operator="Exists")]
     assert is_tolerated(SCHEDULE, held)
     assert not is_tolerated(SCHEDULE, held[:1])
     assert not is_tolerated(SCHEDULE, None)
 
 
-def test_tn_032_what_is_uncovered_keeps_its_order() -> None:
+@pytest.mark.req("TN-032")
+def test_what_is_uncovered_keeps_its_order() -> None:
     taints = [Taint("k", each, "NoSchedule") for each in ("s390x", "amd64", "arm64")]
     assert uncovered(taints, [Toleration(key="k", value="amd64")]) == (taints[0], taints[2])
 
 
-def test_tn_032_a_written_toleration_covers_its_taint_alone_and_names_its_operator() -> None:
+@pytest.mark.req("TN-032")
+def test_a_written_toleration_covers_its_taint_alone_and_names_its_operator() -> None:
     written = tolerating(EXECUTE)
     assert msgspec.to_builtins(written) == {
         "key": "supported-arch",

@@ -1,7 +1,7 @@
 """What polyarch noted in objects that others may edit: a text that is no record counts as none, whatever it is.
 
 A pass that ended with an error for such a text would never end in another way: a finalizer would hold its namespace for
-ever (BD-233).
+ever.
 """
 
 from collections.abc import Callable
@@ -31,10 +31,11 @@ READERS: dict[str, tuple[Callable[[str], Any], Any]] = {
 }
 
 
+@pytest.mark.req("BD-233")
 @pytest.mark.parametrize(
     "text", ["{", "[]", '"', DEEP], ids=["cut off", "a list", "half a text", "deeper than a stack"]
 )
 @pytest.mark.parametrize("reader", READERS)
-def test_bd_233_a_text_that_is_no_record_counts_as_none(reader: str, text: str) -> None:
+def test_a_text_that_is_no_record_counts_as_none(reader: str, text: str) -> None:
     read, nothing = READERS[reader]
     assert read(text) == nothing

@@ -1,5 +1,6 @@
 """The first build of an image, from nothing to a published index."""
 
+import pytest
 from builds_world import REPOSITORY, World
 
 
@@ -12,7 +13,8 @@ def test_a_first_build_makes_one_job_for_each_architecture() -> None:
     assert [each.action for each in plan.per_architecture] == ["Build", "Build"]
 
 
-def test_bd_006_a_plan_that_was_carried_out_has_nothing_more_to_do() -> None:
+@pytest.mark.req("BD-006")
+def test_a_plan_that_was_carried_out_has_nothing_more_to_do() -> None:
     world = World()
     world.reconcile()
     after = world.plan()
@@ -32,8 +34,9 @@ def test_children_become_an_index_with_tags() -> None:
     assert world.jobs == {}
 
 
-def test_bd_345_nothing_is_waited_for_but_jobs() -> None:
-    """BD-154: all Jobs are made in one round, and the round that sees the last of them end publishes the result."""
+@pytest.mark.req("BD-154", "BD-345")
+def test_nothing_is_waited_for_but_jobs() -> None:
+    """All Jobs are made in one round, and the round that sees the last of them end publishes the result."""
     four = ("amd64", "arm64", "ppc64le", "s390x")
     world = World(architectures=four)
     world.set("output.tags", ["latest"])
@@ -49,7 +52,8 @@ def test_bd_345_nothing_is_waited_for_but_jobs() -> None:
     assert world.tags[f"{REPOSITORY}:latest"] == world.status()["image"].partition("@")[2]
 
 
-def test_bd_346_writes_of_a_build_of_four_architectures_are_within_their_budget() -> None:
+@pytest.mark.req("BD-346")
+def test_writes_of_a_build_of_four_architectures_are_within_their_budget() -> None:
     """Of every round, if each Job and each pod is seen by itself: writes to the API server, and events."""
     four = ("amd64", "arm64", "ppc64le", "s390x")
     world = World(architectures=four)

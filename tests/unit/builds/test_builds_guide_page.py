@@ -13,12 +13,13 @@ FIRST_CELLS = " ".join(re.findall(r"^\| ([^|]*`[^|]*) \|", PAGE, re.MULTILINE))
 OF_A_RUN = (conditions.CHILDREN_READY, conditions.INDEX_PUSHED, conditions.SUCCEEDED)
 
 
+@pytest.mark.req("BD-218")
 @pytest.mark.parametrize("reason", RELEASES)
-def test_bd_218_a_reason_is_in_the_table(reason: str) -> None:
-    """BD-218."""
+def test_a_reason_is_in_the_table(reason: str) -> None:
     assert f"`{reason}`" in FIRST_CELLS
 
 
+@pytest.mark.req("BD-240")
 @pytest.mark.parametrize(
     "condition",
     [
@@ -29,12 +30,11 @@ def test_bd_218_a_reason_is_in_the_table(reason: str) -> None:
         conditions.DEGRADED,
     ],
 )
-def test_bd_240_a_condition_of_a_build_is_in_the_table(condition: str) -> None:
-    """BD-240."""
+def test_a_condition_of_a_build_is_in_the_table(condition: str) -> None:
     assert f"`{condition}`" in FIRST_CELLS
 
 
-def test_bd_241_the_conditions_of_a_run_are_named() -> None:
-    """BD-241."""
+@pytest.mark.req("BD-241")
+def test_the_conditions_of_a_run_are_named() -> None:
     (sentence,) = re.findall(r"^An ImageBuildRun has .*$", PAGE, re.MULTILINE)
     assert re.findall(r"`(\w+)`", sentence) == list(OF_A_RUN)

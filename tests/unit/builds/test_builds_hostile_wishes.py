@@ -3,6 +3,7 @@
 import re
 
 import msgspec
+import pytest
 from builds_world import EVERY, SPEC, World, index_of
 
 from polyarch.builds.api.crd import MESSAGE
@@ -15,7 +16,8 @@ from polyarch.builds.plan.planner import plan_build
 SIXTEEN = (*EVERY, "386", "arm", "loong64", "mips", "mipsle", "mips64", "mips64le", "ppc64", "wasm", "xa", "xb")
 
 
-def test_bd_092_a_registry_that_lost_everything_is_asked_about_many_executions_in_a_few_rounds() -> None:
+@pytest.mark.req("BD-092")
+def test_a_registry_that_lost_everything_is_asked_about_many_executions_in_a_few_rounds() -> None:
     """A hundred kept results of one build, none of which is there any more: it used to plan for ever."""
     world = World({**SPEC, "reproducible": {"enabled": False}, "history": {"successful": 100}})
     world.build_all()
@@ -37,7 +39,8 @@ def test_bd_092_a_registry_that_lost_everything_is_asked_about_many_executions_i
     assert len(heads) == len(set(heads)), "nothing is asked twice"
 
 
-def test_bd_092_a_child_that_is_there_is_found_by_one_question() -> None:
+@pytest.mark.req("BD-092")
+def test_a_child_that_is_there_is_found_by_one_question() -> None:
     world = World({**SPEC, "reproducible": {"enabled": False}})
     world.build_all()
     world.now += 100
@@ -52,7 +55,8 @@ def test_bd_092_a_child_that_is_there_is_found_by_one_question() -> None:
     assert len([each for each in world.asked if each.startswith("head ")]) == 2
 
 
-def test_bd_320_a_status_with_hundreds_of_mistakes_is_one_that_the_api_server_takes() -> None:
+@pytest.mark.req("BD-320")
+def test_a_status_with_hundreds_of_mistakes_is_one_that_the_api_server_takes() -> None:
     """Sixteen Containerfiles with twenty mistakes each made a message that was refused, and no status at all."""
     wrong = f"INSTRUCTION{'x' * 300}\n" * 60
     overrides = [{"architecture": each, "containerfile": wrong} for each in SIXTEEN]
@@ -69,12 +73,14 @@ def test_bd_320_a_status_with_hundreds_of_mistakes_is_one_that_the_api_server_ta
     assert messages["InputsValid"].endswith(" bytes in all)")
 
 
-def test_bd_241_a_message_is_cut_between_characters() -> None:
+@pytest.mark.req("BD-241")
+def test_a_message_is_cut_between_characters() -> None:
     assert within("as it is") == "as it is"
     assert within("ä" * 100, 60) == "ä" * 19 + "… (200 bytes in all)"
 
 
-def test_bd_022_a_long_refusal_of_a_job_is_told_as_far_as_a_status_holds_it() -> None:
+@pytest.mark.req("BD-022")
+def test_a_long_refusal_of_a_job_is_told_as_far_as_a_status_holds_it() -> None:
     """What an admission webhook says may be long; with it the whole status of the run used to be refused."""
     world = World()
     job = next(each.name for each in world.plan().writes if each.kind == "Job")
@@ -87,7 +93,8 @@ def test_bd_022_a_long_refusal_of_a_job_is_told_as_far_as_a_status_holds_it() ->
     assert len(told["amd64"]["message"].encode()) <= MESSAGE
 
 
-def test_bd_320_inputs_that_no_config_map_takes_are_refused_before_there_is_a_run() -> None:
+@pytest.mark.req("BD-320")
+def test_inputs_that_no_config_map_takes_are_refused_before_there_is_a_run() -> None:
     """The Run used to wait for a quarter of an hour, and then failed with what the API server had said at once."""
     world = World()
     world.set("source.buildArgs", {f"A{each}": "x" * 4096 for each in range(64)})
@@ -100,7 +107,8 @@ def test_bd_320_inputs_that_no_config_map_takes_are_refused_before_there_is_a_ru
     assert world.reconcile().decision == "Build"
 
 
-def test_bd_323_more_images_than_a_build_may_name_are_asked_for_of_nobody() -> None:
+@pytest.mark.req("BD-323")
+def test_more_images_than_a_build_may_name_are_asked_for_of_nobody() -> None:
     """Nine thousand FROMs used to be nine thousand requests to registries, with every plan."""
     world = World({**SPEC, "source": {"containerfile": "".join(f"FROM a{each}\n" for each in range(9000))}})
     found = world.reconcile()
@@ -109,14 +117,16 @@ def test_bd_323_more_images_than_a_build_may_name_are_asked_for_of_nobody() -> N
     assert world.asked == []
 
 
-def test_bd_323_as_many_images_as_a_build_may_name_are_built_from() -> None:
+@pytest.mark.req("BD-323")
+def test_as_many_images_as_a_build_may_name_are_built_from() -> None:
     images = [f"registry.example.com/base/a{each}:1" for each in range(MAX_IMAGES)]
     world = World({**SPEC, "source": {"containerfile": "".join(f"FROM {each}\n" for each in images)}})
     world.bases |= {each: index_of(each, EVERY) for each in images}
     assert world.reconcile().decision == "Build"
 
 
-def test_bd_220_a_refused_job_is_made_once_the_spec_says_otherwise() -> None:
+@pytest.mark.req("BD-220")
+def test_a_refused_job_is_made_once_the_spec_says_otherwise() -> None:
     """Requests above limits are refused; that they are no input of a key kept the corrected build held."""
     world = World()
     for write in world.plan().writes:
@@ -132,7 +142,8 @@ def test_bd_220_a_refused_job_is_made_once_the_spec_says_otherwise() -> None:
     assert world.build_all().decision == "UpToDate"
 
 
-def test_bd_102_a_tag_that_a_registry_refuses_is_not_tried_every_few_seconds() -> None:
+@pytest.mark.req("BD-102")
+def test_a_tag_that_a_registry_refuses_is_not_tried_every_few_seconds() -> None:
     world = World()
     world.build_all()
     world.set("output.tags", ["stable"])
@@ -144,7 +155,8 @@ def test_bd_102_a_tag_that_a_registry_refuses_is_not_tried_every_few_seconds() -
     assert (world.reconcile().requeue_after or 0) < SECRET_INTERVAL
 
 
-def test_bd_324_conditions_that_are_none_are_replaced() -> None:
+@pytest.mark.req("BD-324")
+def test_conditions_that_are_none_are_replaced() -> None:
     world = World()
     world.build_all()
     world.builds["web"]["status"]["conditions"] = ["Ready", None, {"type": "Ready", "status": "True"}]

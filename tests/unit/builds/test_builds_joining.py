@@ -1,6 +1,6 @@
-"""Nodes come and go under a build that exists, and base images move: what the builder does (BD-040 to BD-062).
+"""Nodes come and go under a build that exists, and base images move: what the builder does.
 
-From the nodes to what is carried out: BD-042, BD-043, BD-045, BD-046, BD-047, BD-048, BD-049, BD-061 and BD-062.
+From the nodes to what is carried out:
 """
 
 import json
@@ -11,6 +11,8 @@ import pytest
 from builds_world import BASE, SPEC, World, digest, index_of, node
 
 from polyarch.builds import names
+
+pytestmark = pytest.mark.req("BD-040", "BD-041", "BD-055", "BD-056", "BD-057", "BD-058", "BD-059", "BD-060")
 
 
 def built(**parts: Any) -> World:
@@ -27,7 +29,8 @@ def made(world: World) -> set[str]:
     return {each.split()[0] for each in world.made}
 
 
-def test_bd_043_a_new_architecture_is_built_once_its_node_has_settled() -> None:
+@pytest.mark.req("BD-043")
+def test_a_new_architecture_is_built_once_its_node_has_settled() -> None:
     world = built()
     world.nodes.append(node("s390x", created=world.now - 10))
     found = world.settle()
@@ -41,7 +44,8 @@ def test_bd_043_a_new_architecture_is_built_once_its_node_has_settled() -> None:
     assert world.condition("ArchitecturesResolved") == ("True", "Resolved")
 
 
-def test_bd_042_a_node_that_comes_and_goes_builds_nothing() -> None:
+@pytest.mark.req("BD-042")
+def test_a_node_that_comes_and_goes_builds_nothing() -> None:
     world = built()
     for _ in range(5):
         world.nodes.append(node("s390x", created=world.now - 3))
@@ -52,14 +56,16 @@ def test_bd_042_a_node_that_comes_and_goes_builds_nothing() -> None:
     assert made(world) == set()
 
 
-def test_bd_042_a_replaced_node_of_a_known_architecture_counts_at_once() -> None:
+@pytest.mark.req("BD-042")
+def test_a_replaced_node_of_a_known_architecture_counts_at_once() -> None:
     world = built()
     world.nodes = [node("amd64"), node("arm64", "another", created=world.now)]
     assert world.plan().architectures == ("amd64", "arm64")
     assert world.settle().decision == "UpToDate"
 
 
-def test_bd_045_nodes_that_are_gone_take_nothing_away_and_the_spec_does() -> None:
+@pytest.mark.req("BD-045", "BD-120", "BD-121")
+def test_nodes_that_are_gone_take_nothing_away_and_the_spec_does() -> None:
     """BD-120 and BD-121 in one: what differs is only why it is gone."""
     world = built()
     image = world.status()["image"]
@@ -72,7 +78,8 @@ def test_bd_045_nodes_that_are_gone_take_nothing_away_and_the_spec_does() -> Non
     assert [each["architecture"] for each in world.status()["images"]] == ["amd64"]
 
 
-def test_bd_046_a_pending_architecture_is_told_once_and_built_with_the_next_reason() -> None:
+@pytest.mark.req("BD-046")
+def test_a_pending_architecture_is_told_once_and_built_with_the_next_reason() -> None:
     world = built(architectures={"onNewArchitecture": "NextBuild"})
     world.nodes.append(node("s390x"))
     for _ in range(3):
@@ -85,8 +92,9 @@ def test_bd_046_a_pending_architecture_is_told_once_and_built_with_the_next_reas
     assert made(world) == {"arm64", "s390x"}
 
 
+@pytest.mark.req("BD-047")
 @pytest.mark.parametrize("mode", ["Auto", "Explicit"])
-def test_bd_047_while_nodes_are_not_known_the_last_architectures_stay_and_nothing_is_planned(mode: str) -> None:
+def test_while_nodes_are_not_known_the_last_architectures_stay_and_nothing_is_planned(mode: str) -> None:
     explicit = {"mode": "Explicit", "list": ["amd64", "arm64"]}
     world = built(architectures=explicit if mode == "Explicit" else {})
     world.set("output.labels", {"a": "b"})
@@ -98,7 +106,8 @@ def test_bd_047_while_nodes_are_not_known_the_last_architectures_stay_and_nothin
     assert made(world) == {"amd64", "arm64"}
 
 
-def test_bd_047_there_is_no_default_architecture() -> None:
+@pytest.mark.req("BD-047")
+def test_there_is_no_default_architecture() -> None:
     world = World()
     found = world.plan(nodes=None)
     assert found.architectures == ()
@@ -107,7 +116,8 @@ def test_bd_047_there_is_no_default_architecture() -> None:
     assert world.runs == {}
 
 
-def test_bd_048_the_build_and_each_execution_say_their_architectures_in_order() -> None:
+@pytest.mark.req("BD-048")
+def test_the_build_and_each_execution_say_their_architectures_in_order() -> None:
     world = World(architectures=("s390x", "amd64"))
     world.build_all()
     (run,) = world.runs.values()
@@ -115,7 +125,8 @@ def test_bd_048_the_build_and_each_execution_say_their_architectures_in_order() 
         assert each["metadata"]["annotations"][names.ARCHITECTURES_ANNOTATION] == "amd64,s390x"
 
 
-def test_bd_049_each_execution_keeps_a_record_that_jobs_can_read() -> None:
+@pytest.mark.req("BD-049")
+def test_each_execution_keeps_a_record_that_jobs_can_read() -> None:
     world = built()
     (run,) = world.runs.values()
     record = world.config_maps[f"{run['metadata']['name']}-arch"]
@@ -131,7 +142,8 @@ def job_of(world: World, architecture: str) -> dict[str, Any]:
     return world.jobs[world.job_of(architecture)]
 
 
-def test_bd_049_the_record_is_mounted_where_it_may_be_missing() -> None:
+@pytest.mark.req("BD-049")
+def test_the_record_is_mounted_where_it_may_be_missing() -> None:
     world = World()
     world.reconcile()
     (run,) = world.runs
@@ -150,7 +162,8 @@ def pulled(world: World, architecture: str) -> str:
     return next(iter(images.values()))
 
 
-def test_bd_062_jobs_pull_by_pin_also_when_the_tag_has_moved_meanwhile() -> None:
+@pytest.mark.req("BD-062")
+def test_jobs_pull_by_pin_also_when_the_tag_has_moved_meanwhile() -> None:
     world = World()
     world.reconcile()
     first = digest(f"{BASE} arm64 ")
@@ -160,7 +173,8 @@ def test_bd_062_jobs_pull_by_pin_also_when_the_tag_has_moved_meanwhile() -> None
     assert pulled(world, "arm64").endswith(first)
 
 
-def test_bd_062_a_substitution_changes_where_and_never_which_digest() -> None:
+@pytest.mark.req("BD-062")
+def test_a_substitution_changes_where_and_never_which_digest() -> None:
     mirror = "mirror.example.com/busybox:1.36"
     world = World({**SPEC, "baseImages": {"substitute": [{"from": "busybox:1.36", "to": mirror}]}})
     world.bases[mirror] = msgspec.structs.replace(world.bases[BASE], reference=world.bases[BASE].reference)
@@ -169,7 +183,8 @@ def test_bd_062_a_substitution_changes_where_and_never_which_digest() -> None:
     assert pulled(world, "arm64") == f"mirror.example.com/busybox@{digest(f'{BASE} arm64 ')}"
 
 
-def test_bd_061_never_keeps_the_pin_for_an_architecture_that_joins_later() -> None:
+@pytest.mark.req("BD-061")
+def test_never_keeps_the_pin_for_an_architecture_that_joins_later() -> None:
     world = built(baseImages={"policy": "Never"})
     pinned = world.bases[BASE]
     world.bases["docker.io/library/busybox:former"] = pinned
@@ -180,7 +195,8 @@ def test_bd_061_never_keeps_the_pin_for_an_architecture_that_joins_later() -> No
     assert made(world) == {"s390x"}
 
 
-def test_bd_061_on_build_all_architectures_of_one_execution_see_one_snapshot() -> None:
+@pytest.mark.req("BD-061")
+def test_on_build_all_architectures_of_one_execution_see_one_snapshot() -> None:
     world = built()
     world.bases[BASE] = index_of(BASE, ("amd64", "arm64", "s390x"), "new")
     world.nodes.append(node("s390x"))
@@ -189,15 +205,17 @@ def test_bd_061_on_build_all_architectures_of_one_execution_see_one_snapshot() -
         assert pulled(world, architecture).endswith(digest(f"{BASE} {architecture} new"))
 
 
-def test_bd_061_nothing_changed_asks_no_registry() -> None:
-    """BD-347: 0 requests."""
+@pytest.mark.req("BD-061", "BD-347")
+def test_nothing_changed_asks_no_registry() -> None:
+    """0 requests."""
     for policy in ({"policy": "Never"}, {"policy": "OnBuild"}, {"policy": "Interval", "interval": "1h"}):
         world = built(baseImages=policy)
         assert world.settle().decision == "UpToDate"
         assert world.asked == []
 
 
-def test_bd_111_a_base_that_moved_back_and_forth_builds_nothing_by_itself() -> None:
+@pytest.mark.req("BD-111")
+def test_a_base_that_moved_back_and_forth_builds_nothing_by_itself() -> None:
     world = built()
     world.bases[BASE] = index_of(BASE, ("amd64", "arm64"), "new")
     assert world.settle().decision == "UpToDate"

@@ -1,4 +1,4 @@
-"""What the builder's metrics count, and when (BD-244)."""
+"""What the builder's metrics count, and when."""
 
 from typing import Any
 
@@ -57,7 +57,8 @@ def _time(text: str) -> str | None:
     return f"2026-01-01T00:{text}Z" if text else None
 
 
-def test_bd_244_there_are_these_families_and_no_label_holds_a_name_or_a_digest(meter: Meter) -> None:
+@pytest.mark.req("BD-244")
+def test_there_are_these_families_and_no_label_holds_a_name_or_a_digest(meter: Meter) -> None:
     meter.metrics.took("arm64", {"wait": 1.0})
     meter.metrics.show_jobs({"arm64": 1}, {"arm64": 0})
     meter.metrics.adopted("arm64")
@@ -67,7 +68,8 @@ def test_bd_244_there_are_these_families_and_no_label_holds_a_name_or_a_digest(m
     assert {name: families.get(name) for name in LABELS} == LABELS
 
 
-def test_bd_244_a_status_that_is_written_twice_counts_once(meter: Meter) -> None:
+@pytest.mark.req("BD-244")
+def test_a_status_that_is_written_twice_counts_once(meter: Meter) -> None:
     """And each architecture when it ends, not when its execution does."""
     before = status("Building", "00:00", amd64=("Building", "00:00", ""), arm64=("Reused", "", ""))
     after = status("Building", "00:00", amd64=("Built", "00:00", "01:00"), arm64=("Reused", "", ""))
@@ -79,7 +81,8 @@ def test_bd_244_a_status_that_is_written_twice_counts_once(meter: Meter) -> None
     assert meter.value("polyarch_build_executions_total", kind="ImageBuild", result="succeeded") is None
 
 
-def test_bd_244_makespan_and_what_of_it_is_not_the_longest_architecture(meter: Meter) -> None:
+@pytest.mark.req("BD-244")
+def test_makespan_and_what_of_it_is_not_the_longest_architecture(meter: Meter) -> None:
     before = status("Assembling", "00:00")
     after = status("Succeeded", "00:00", "05:10", amd64=("Built", "00:02", "01:00"), arm64=("Built", "00:05", "05:05"))
     meter.metrics.run_written(before, after)
@@ -88,20 +91,23 @@ def test_bd_244_makespan_and_what_of_it_is_not_the_longest_architecture(meter: M
     assert meter.value("polyarch_build_overhead_seconds_sum") == 10
 
 
-def test_bd_244_what_was_reused_only_is_all_overhead(meter: Meter) -> None:
+@pytest.mark.req("BD-244")
+def test_what_was_reused_only_is_all_overhead(meter: Meter) -> None:
     meter.metrics.run_written({}, status("Succeeded", "00:00", "00:03", amd64=("Reused", "", "")))
     assert meter.value("polyarch_build_overhead_seconds_sum") == 3
 
 
+@pytest.mark.req("BD-244")
 @pytest.mark.parametrize("phase", ["Failed", "Interrupted", "Superseded"])
-def test_bd_244_an_execution_without_a_result_has_no_makespan(meter: Meter, phase: str) -> None:
+def test_an_execution_without_a_result_has_no_makespan(meter: Meter, phase: str) -> None:
     meter.metrics.run_written({}, status(phase, "00:00", "00:30", arm64=("Cancelled", "00:00", "00:30")))
     assert meter.value("polyarch_build_executions_total", kind="ImageBuild", result=phase.lower()) == 1
     assert meter.value("polyarch_build_makespan_seconds_count") == 0
     assert meter.value("polyarch_build_architectures_total", arch="arm64", result="cancelled") == 1
 
 
-def test_bd_244_an_architecture_without_jobs_shows_0_and_does_not_vanish(meter: Meter) -> None:
+@pytest.mark.req("BD-244")
+def test_an_architecture_without_jobs_shows_0_and_does_not_vanish(meter: Meter) -> None:
     """So that an alert on waiting pods ends."""
     meter.metrics.show_jobs({"arm64": 2}, {"arm64": 1})
     meter.metrics.show_jobs({"amd64": 1}, {})
@@ -110,7 +116,8 @@ def test_bd_244_an_architecture_without_jobs_shows_0_and_does_not_vanish(meter: 
     assert meter.value("polyarch_build_active", arch="amd64") == 1
 
 
-def test_bd_244_architectures_that_specs_make_up_share_one_label(meter: Meter) -> None:
+@pytest.mark.req("BD-244")
+def test_architectures_that_specs_make_up_share_one_label(meter: Meter) -> None:
     """Each name would be a series that stays for ever, and a spec may name sixteen new ones every minute."""
     meter.metrics.show_jobs({"zz1": 2, "zz2": 3, "riscv64": 1}, {"zz3": 1})
     meter.metrics.adopted("zz4")
@@ -121,7 +128,8 @@ def test_bd_244_architectures_that_specs_make_up_share_one_label(meter: Meter) -
     assert meter.value("polyarch_build_active", arch="zz1") is None
 
 
-def test_bd_244_requests_to_registries_are_counted_here_and_where_they_were(meter: Meter) -> None:
+@pytest.mark.req("BD-244")
+def test_requests_to_registries_are_counted_here_and_where_they_were(meter: Meter) -> None:
     traffic = _Traffic()
     counting = meter.metrics.counting(traffic)
     counting.request("quay.io", "head", "404", 0.1)
@@ -130,7 +138,8 @@ def test_bd_244_requests_to_registries_are_counted_here_and_where_they_were(mete
     assert traffic.seen == ["quay.io", "docker.io"]
 
 
-def test_bd_244_a_time_of_an_architecture_that_is_not_known_is_left_out(meter: Meter) -> None:
+@pytest.mark.req("BD-244")
+def test_a_time_of_an_architecture_that_is_not_known_is_left_out(meter: Meter) -> None:
     meter.metrics.took("arm64", {"wait": 2.0, "build": 60.0})
     assert meter.value("polyarch_build_architecture_seconds_sum", arch="arm64", part="build") == 60
     assert meter.value("polyarch_build_architecture_seconds_count", arch="arm64", part="push") is None

@@ -1,4 +1,4 @@
-"""A builder that is killed before any write, any number of times, ends with the same result (BD-190 to BD-197)."""
+"""A builder that is killed before any write, any number of times, ends with the same result."""
 
 import contextlib
 from typing import Any
@@ -7,6 +7,8 @@ import pytest
 from builds_world import REPOSITORY, SPEC, CutOff, World
 
 from polyarch.builds import names
+
+pytestmark = pytest.mark.req("BD-190", "BD-195")
 
 
 def run_to_the_end(world: World, name: str = "web") -> None:
@@ -72,8 +74,9 @@ def writes_in(situation: Any) -> list[str]:
     return [f"{write.step} {write.verb} {write.kind} {write.name}" for write in world.plan().writes]
 
 
+@pytest.mark.req("BD-197")
 @pytest.mark.parametrize("situation", SITUATIONS, ids=lambda each: each.__name__)
-def test_bd_197_killed_before_any_write_the_same_result_comes_out(situation: Any) -> None:
+def test_killed_before_any_write_the_same_result_comes_out(situation: Any) -> None:
     undisturbed = World()
     situation(undisturbed)
     run_to_the_end(undisturbed)
@@ -91,8 +94,9 @@ def test_bd_197_killed_before_any_write_the_same_result_comes_out(situation: Any
         assert "Interrupted" not in phases, f"killed before {steps[at]}"
 
 
+@pytest.mark.req("BD-197")
 @pytest.mark.parametrize("situation", [first_build, edited, moved, forced], ids=lambda each: each.__name__)
-def test_bd_197_killed_again_and_again_it_still_ends(situation: Any) -> None:
+def test_killed_again_and_again_it_still_ends(situation: Any) -> None:
     undisturbed = World()
     situation(undisturbed)
     run_to_the_end(undisturbed)
@@ -112,7 +116,8 @@ def test_bd_197_killed_again_and_again_it_still_ends(situation: Any) -> None:
     assert counted(world) == counted(undisturbed)
 
 
-def test_bd_196_steps_come_in_their_order() -> None:
+@pytest.mark.req("BD-196")
+def test_steps_come_in_their_order() -> None:
     world = World()
     steps = [write.step for write in world.plan().writes]
     assert steps == ["S1", "S4", "S4", "S4", "S4", "S5", "S5", "S10", "S10"]
@@ -123,7 +128,8 @@ def test_bd_196_steps_come_in_their_order() -> None:
     assert steps == ["S5", "S5", "S7", "S9", "S5", "S6", "S6", "S10"]
 
 
-def test_bd_196_an_uid_that_was_recorded_late_is_taken_from_the_job_once() -> None:
+@pytest.mark.req("BD-196")
+def test_an_uid_that_was_recorded_late_is_taken_from_the_job_once() -> None:
     world = World()
     plan = world.plan()
     at = next(i for i, write in enumerate(plan.writes) if write.step == "S5")
@@ -135,7 +141,8 @@ def test_bd_196_an_uid_that_was_recorded_late_is_taken_from_the_job_once() -> No
     assert uids == {job["metadata"]["uid"] for job in world.jobs.values()}
 
 
-def test_bd_196_an_older_execution_whose_jobs_were_taken_over_is_not_called_interrupted() -> None:
+@pytest.mark.req("BD-196")
+def test_an_older_execution_whose_jobs_were_taken_over_is_not_called_interrupted() -> None:
     world = World()
     edited(world)
     plan = world.plan()
@@ -147,7 +154,8 @@ def test_bd_196_an_older_execution_whose_jobs_were_taken_over_is_not_called_inte
     assert world.runs[first]["status"]["phase"] == "Superseded"
 
 
-def test_bd_193_tags_are_moved_after_the_index_is_there() -> None:
+@pytest.mark.req("BD-193")
+def test_tags_are_moved_after_the_index_is_there() -> None:
     """An execution has not succeeded before its tags are on the result."""
     world = World({**SPEC, "output": {**SPEC["output"], "tags": ["latest"]}})
     children_done(world)

@@ -1,14 +1,16 @@
-"""What a plan says of a build, and what is told about it (BD-004, BD-241, BD-242)."""
+"""What a plan says of a build, and what is told about it."""
 
 from collections import Counter
 
+import pytest
 from builds_world import REPOSITORY, SPEC, World
 
 from polyarch.builds.plan.planner import plan_build as planned
 from polyarch.oci.documents import OCI_INDEX
 
 
-def test_bd_004_a_plan_names_architectures_keys_jobs_index_and_tags() -> None:
+@pytest.mark.req("BD-004")
+def test_a_plan_names_architectures_keys_jobs_index_and_tags() -> None:
     world = World({**SPEC, "output": {**SPEC["output"], "tags": ["latest"]}}, architectures=("arm64", "amd64"))
     plan = world.plan()
     assert plan.architectures == ("amd64", "arm64")
@@ -26,13 +28,15 @@ def test_bd_004_a_plan_names_architectures_keys_jobs_index_and_tags() -> None:
     assert (world.plan().index.action, world.plan().index.digest) == ("Exists", plan.index.digest)
 
 
-def test_bd_004_a_plan_with_questions_writes_nothing() -> None:
+@pytest.mark.req("BD-004")
+def test_a_plan_with_questions_writes_nothing() -> None:
     found = planned(World().facts())
     assert [(each.what, each.reference) for each in found.questions] == [("inspect", "docker.io/library/busybox:1.36")]
     assert (found.decision, found.writes) == ("Wait", ())
 
 
-def test_bd_241_conditions_of_a_run_name_architecture_and_reason() -> None:
+@pytest.mark.req("BD-241")
+def test_conditions_of_a_run_name_architecture_and_reason() -> None:
     world = World()
     world.reconcile()
     run = next(iter(world.runs))
@@ -58,7 +62,8 @@ def test_bd_241_conditions_of_a_run_name_architecture_and_reason() -> None:
     assert all("arm64" in each for each in messages)
 
 
-def test_bd_242_each_event_is_told_once_for_an_architecture_and_an_execution() -> None:
+@pytest.mark.req("BD-242")
+def test_each_event_is_told_once_for_an_architecture_and_an_execution() -> None:
     world = World()
     world.build_all()
     told = Counter((each.reason, each.architecture, each.execution) for each in world.told)
@@ -72,7 +77,8 @@ def test_bd_242_each_event_is_told_once_for_an_architecture_and_an_execution() -
     ]
 
 
-def test_bd_221_after_a_time_without_api_server_the_plan_is_made_from_what_is_there() -> None:
+@pytest.mark.req("BD-221")
+def test_after_a_time_without_api_server_the_plan_is_made_from_what_is_there() -> None:
     world = World()
     world.reconcile()
     world.succeed("amd64")

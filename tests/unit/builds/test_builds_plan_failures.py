@@ -1,5 +1,4 @@
-"""Builds that fail: what is shown, what is kept, and what releases them (BD-190..BD-194, BD-198,
-BD-200, BD-215..BD-221)."""
+"""Builds that fail: what is shown, what is kept, and what releases them."""
 
 from typing import Any
 
@@ -9,6 +8,8 @@ from builds_world import BASE, REPOSITORY, SPEC, TOOLS, World, index_of, node
 
 from polyarch.builds.facts.build_facts import SecretFacts, WriteFailure
 from polyarch.oci.documents import OCI_MANIFEST
+
+pytestmark = pytest.mark.req("BD-221")
 
 
 def spec(**fields: Any) -> dict[str, Any]:
@@ -45,7 +46,8 @@ def failed(expected: str, **job: Any) -> World:
 # -- phases ------------------------------------------------------------------------------------------------------------
 
 
-def test_bd_190_phases_of_an_architecture_follow_its_job() -> None:
+@pytest.mark.req("BD-190")
+def test_phases_of_an_architecture_follow_its_job() -> None:
     world = World()
     world.reconcile()
     assert phases(world) == {"amd64": "Building", "arm64": "Building"}
@@ -61,7 +63,8 @@ def test_bd_190_phases_of_an_architecture_follow_its_job() -> None:
     assert phases(world) == {"amd64": "Building", "arm64": "Built"}
 
 
-def test_bd_191_an_execution_assembles_once_all_children_are_known() -> None:
+@pytest.mark.req("BD-191")
+def test_an_execution_assembles_once_all_children_are_known() -> None:
     world = World()
     world.reconcile()
     assert run_phase(world) == "Building"
@@ -73,13 +76,14 @@ def test_bd_191_an_execution_assembles_once_all_children_are_known() -> None:
     assert steps.index("S5") < steps.index("S7") < steps.index("S9") < steps.index("S6") < steps.index("S10")
 
 
-def test_bd_192_a_failure_pushes_nothing_and_siblings_run_to_their_end() -> None:
+@pytest.mark.req("BD-192", "BD-216")
+def test_a_failure_pushes_nothing_and_siblings_run_to_their_end() -> None:
     world = World()
     world.reconcile()
     world.fail("arm64")
     world.reconcile()
     assert (run_phase(world), phases(world)["amd64"]) == ("Building", "Building")
-    assert world.condition("Degraded") == ("True", "BuildFailed"), "BD-216: visible at once"
+    assert world.condition("Degraded") == ("True", "BuildFailed"), "visible at once"
     assert ("ArchitectureBuildFailed", "arm64") in world.events
     assert world.status()["summary"] == "0/2 arm64: BuildFailed"
     world.succeed("amd64")
@@ -92,7 +96,8 @@ def test_bd_192_a_failure_pushes_nothing_and_siblings_run_to_their_end() -> None
     assert "RUN make: exit 2" in run["conditions"][2]["message"]
 
 
-def test_bd_192_fail_fast_cancels_siblings_and_deletes_their_jobs_after_recording_it() -> None:
+@pytest.mark.req("BD-192")
+def test_fail_fast_cancels_siblings_and_deletes_their_jobs_after_recording_it() -> None:
     world = World(spec(failFast=True))
     world.reconcile()
     job = world.job_of("amd64")
@@ -105,7 +110,8 @@ def test_bd_192_fail_fast_cancels_siblings_and_deletes_their_jobs_after_recordin
     assert {each.architecture: each.action for each in plan.per_architecture} == {"amd64": "Cancel", "arm64": "Fail"}
 
 
-def test_bd_192_a_job_that_somebody_deleted_interrupts_and_siblings_keep_their_children() -> None:
+@pytest.mark.req("BD-192")
+def test_a_job_that_somebody_deleted_interrupts_and_siblings_keep_their_children() -> None:
     world = World()
     world.reconcile()
     world.delete_job(world.job_of("arm64"))
@@ -119,7 +125,8 @@ def test_bd_192_a_job_that_somebody_deleted_interrupts_and_siblings_keep_their_c
     assert (plan.decision, plan.reason) == ("Held", "JobDeleted")
 
 
-def test_bd_192_failed_beats_interrupted() -> None:
+@pytest.mark.req("BD-192")
+def test_failed_beats_interrupted() -> None:
     world = World()
     world.reconcile()
     world.delete_job(world.job_of("arm64"))
@@ -128,7 +135,8 @@ def test_bd_192_failed_beats_interrupted() -> None:
     assert run_phase(world) == "Failed"
 
 
-def test_bd_192_a_deleted_pod_interrupts_nothing() -> None:
+@pytest.mark.req("BD-192")
+def test_a_deleted_pod_interrupts_nothing() -> None:
     world = World()
     world.reconcile()
     world.schedule("arm64")
@@ -137,7 +145,8 @@ def test_bd_192_a_deleted_pod_interrupts_nothing() -> None:
     assert phases(world) == {"amd64": "Building", "arm64": "Building"}
 
 
-def test_bd_193_children_as_before_are_told_as_unchanged() -> None:
+@pytest.mark.req("BD-193")
+def test_children_as_before_are_told_as_unchanged() -> None:
     world = World()
     world.build_all()
     image = world.status()["image"]
@@ -149,7 +158,8 @@ def test_bd_193_children_as_before_are_told_as_unchanged() -> None:
     assert told == [f"{image} is published (unchanged)."]
 
 
-def test_bd_194_a_partial_index_is_published_without_what_failed() -> None:
+@pytest.mark.req("BD-194")
+def test_a_partial_index_is_published_without_what_failed() -> None:
     world = World({**SPEC, "output": {**SPEC["output"], "partial": {"required": ["amd64"]}}})
     world.reconcile()
     world.fail("arm64")
@@ -167,7 +177,8 @@ def test_bd_194_a_partial_index_is_published_without_what_failed() -> None:
     assert world.condition("Ready") == ("True", "PartialIndex")
 
 
-def test_bd_194_a_required_architecture_that_failed_leaves_nothing_to_publish() -> None:
+@pytest.mark.req("BD-194")
+def test_a_required_architecture_that_failed_leaves_nothing_to_publish() -> None:
     world = World({**SPEC, "output": {**SPEC["output"], "partial": {"required": ["arm64"]}}})
     world.reconcile()
     world.succeed("amd64")
@@ -176,7 +187,8 @@ def test_bd_194_a_required_architecture_that_failed_leaves_nothing_to_publish() 
     assert (run_phase(world), world.status().get("image")) == ("Failed", None)
 
 
-def test_bd_198_jobs_of_a_failure_stay_for_their_logs_until_it_is_pruned() -> None:
+@pytest.mark.req("BD-198")
+def test_jobs_of_a_failure_stay_for_their_logs_until_it_is_pruned() -> None:
     world = failed("BuildFailed")
     jobs = set(world.jobs)
     assert len(jobs) == 2
@@ -193,7 +205,8 @@ def test_bd_198_jobs_of_a_failure_stay_for_their_logs_until_it_is_pruned() -> No
 # -- harvest -----------------------------------------------------------------------------------------------------------
 
 
-def test_bd_150_without_a_message_the_tag_of_the_child_says_what_was_pushed() -> None:
+@pytest.mark.req("BD-150")
+def test_without_a_message_the_tag_of_the_child_says_what_was_pushed() -> None:
     world = World()
     world.reconcile()
     digest = world.succeed("arm64", message="rubbish {")
@@ -202,7 +215,8 @@ def test_bd_150_without_a_message_the_tag_of_the_child_says_what_was_pushed() ->
     assert any(each.startswith(f"head {REPOSITORY}:web-") for each in world.asked)
 
 
-def test_bd_150_without_message_and_tag_it_is_built_again_as_one_more_attempt() -> None:
+@pytest.mark.req("BD-150")
+def test_without_message_and_tag_it_is_built_again_as_one_more_attempt() -> None:
     world = World({**SPEC, "output": {**SPEC["output"], "archTags": "None"}})
     world.reconcile()
     job = world.job_of("arm64")
@@ -217,7 +231,8 @@ def test_bd_150_without_message_and_tag_it_is_built_again_as_one_more_attempt() 
     assert (phases(world)["arm64"], child(world, "arm64")["attempts"]) == ("Built", 2)
 
 
-def test_bd_150_a_job_with_another_uid_is_never_harvested() -> None:
+@pytest.mark.req("BD-150")
+def test_a_job_with_another_uid_is_never_harvested() -> None:
     world = World()
     world.reconcile()
     name = world.job_of("arm64")
@@ -227,7 +242,8 @@ def test_bd_150_a_job_with_another_uid_is_never_harvested() -> None:
     assert (phases(world)["arm64"], child(world, "arm64").get("digest")) == ("Interrupted", None)
 
 
-def test_bd_177_a_child_that_vanished_before_publishing_is_built_again_once() -> None:
+@pytest.mark.req("BD-177")
+def test_a_child_that_vanished_before_publishing_is_built_again_once() -> None:
     world = World()
     world.reconcile()
     world.succeed("amd64")
@@ -248,7 +264,8 @@ def test_bd_177_a_child_that_vanished_before_publishing_is_built_again_once() ->
 # -- what fails an architecture ----------------------------------------------------------------------------------------
 
 
-def test_bd_215_without_a_node_for_node_wait_an_architecture_fails_and_its_job_is_deleted() -> None:
+@pytest.mark.req("BD-215")
+def test_without_a_node_for_node_wait_an_architecture_fails_and_its_job_is_deleted() -> None:
     world = World(spec(timeouts={"nodeWait": "15m"}))
     world.reconcile()
     world.succeed("amd64")
@@ -276,7 +293,8 @@ def test_bd_215_without_a_node_for_node_wait_an_architecture_fails_and_its_job_i
     }
 
 
-def test_bd_215_with_a_ready_node_it_is_unschedulable_until_its_nodes_change() -> None:
+@pytest.mark.req("BD-215")
+def test_with_a_ready_node_it_is_unschedulable_until_its_nodes_change() -> None:
     world = World()
     world.reconcile()
     world.succeed("amd64")
@@ -292,7 +310,8 @@ def test_bd_215_with_a_ready_node_it_is_unschedulable_until_its_nodes_change() -
     assert world.plan().decision == "Build"
 
 
-def test_bd_215_a_node_that_comes_in_time_is_used() -> None:
+@pytest.mark.req("BD-215")
+def test_a_node_that_comes_in_time_is_used() -> None:
     world = World()
     world.reconcile()
     world.unschedulable("arm64")
@@ -303,7 +322,8 @@ def test_bd_215_a_node_that_comes_in_time_is_used() -> None:
     assert phases(world)["arm64"] == "Building"
 
 
-def test_bd_200_the_wait_is_counted_from_the_pod_so_a_restart_does_not_lengthen_it() -> None:
+@pytest.mark.req("BD-200")
+def test_the_wait_is_counted_from_the_pod_so_a_restart_does_not_lengthen_it() -> None:
     world = World()
     world.reconcile()
     world.unschedulable("arm64")
@@ -311,7 +331,8 @@ def test_bd_200_the_wait_is_counted_from_the_pod_so_a_restart_does_not_lengthen_
     assert world.plan().requeue_after == 300.0, "a builder that has just started knows it too"
 
 
-def test_bd_217_two_failures_then_success_are_three_attempts() -> None:
+@pytest.mark.req("BD-217")
+def test_two_failures_then_success_are_three_attempts() -> None:
     world = World()
     world.reconcile()
     world.succeed("arm64", failed=2)
@@ -319,6 +340,7 @@ def test_bd_217_two_failures_then_success_are_three_attempts() -> None:
     assert (phases(world)["arm64"], child(world, "arm64")["attempts"]) == ("Built", 3)
 
 
+@pytest.mark.req("BD-218")
 @pytest.mark.parametrize(
     ("code", "reason"),
     [
@@ -332,7 +354,7 @@ def test_bd_217_two_failures_then_success_are_three_attempts() -> None:
         (46, "InputMissing"),
     ],
 )
-def test_bd_218_a_failed_build_is_held_and_says_what_releases_it(code: int, reason: str) -> None:
+def test_a_failed_build_is_held_and_says_what_releases_it(code: int, reason: str) -> None:
     world = failed(reason, code=code)
     world.now += 7 * 86_400
     world.nodes.append(node("amd64", "more"))
@@ -350,19 +372,22 @@ def test_bd_218_a_failed_build_is_held_and_says_what_releases_it(code: int, reas
     assert "lastFailure" not in world.status()
 
 
-def test_bd_218_the_deadline_is_a_build_timeout_and_is_held() -> None:
+@pytest.mark.req("BD-218")
+def test_the_deadline_is_a_build_timeout_and_is_held() -> None:
     world = failed("BuildTimeout", reason="DeadlineExceeded")
     assert world.plan().decision == "Held"
 
 
+@pytest.mark.req("BD-218")
 @pytest.mark.parametrize("code", [40, 41])
-def test_bd_218_a_change_of_the_spec_releases_what_the_nodes_lack(code: int) -> None:
+def test_a_change_of_the_spec_releases_what_the_nodes_lack(code: int) -> None:
     world = failed("UserNamespaceUnavailable" if code == 40 else "EmulatorMissing", code=code)
     world.set("builder.securityProfile", "Rootless")
     assert world.plan().decision == "Build"
 
 
-def test_bd_218_a_push_that_was_denied_is_tried_when_a_secret_changes() -> None:
+@pytest.mark.req("BD-218")
+def test_a_push_that_was_denied_is_tried_when_a_secret_changes() -> None:
     world = World({**SPEC, "output": {**SPEC["output"], "pushSecret": {"name": "push"}}})
     config = {"type": "kubernetes.io/dockerconfigjson", "keys": frozenset({".dockerconfigjson"})}
     world.secrets["push"] = SecretFacts(resource_version="1", **config)
@@ -376,14 +401,16 @@ def test_bd_218_a_push_that_was_denied_is_tried_when_a_secret_changes() -> None:
     assert world.plan().decision == "Build"
 
 
-def test_bd_128_other_inputs_release_a_failed_build() -> None:
+@pytest.mark.req("BD-128")
+def test_other_inputs_release_a_failed_build() -> None:
     world = failed("BuildFailed")
     world.set("source.overrides", [{"architecture": "arm64", "containerfile": "FROM busybox:1.36\nRUN echo ok\n"}])
     assert world.plan().decision == "Build"
 
 
+@pytest.mark.req("BD-240")
 def test_a_failure_leaves_the_former_result_published() -> None:
-    """BD-240: Ready=True/Outdated."""
+    """Ready=True/Outdated."""
     world = World()
     world.build_all()
     image = world.status()["image"]
@@ -398,7 +425,8 @@ def test_a_failure_leaves_the_former_result_published() -> None:
     assert world.condition("Progressing") == ("False", "Done")
 
 
-def test_bd_006_a_build_that_has_just_failed_says_what_releases_it_and_needs_no_second_write() -> None:
+@pytest.mark.req("BD-006")
+def test_a_build_that_has_just_failed_says_what_releases_it_and_needs_no_second_write() -> None:
     world = failed("BuildFailed")
     degraded = next(each for each in world.status()["conditions"] if each["type"] == "Degraded")
     assert "arm64: BuildFailed: " in degraded["message"]
@@ -409,8 +437,9 @@ def test_bd_006_a_build_that_has_just_failed_says_what_releases_it_and_needs_no_
 # -- what keeps a build from starting ----------------------------------------------------------------------------------
 
 
-def test_bd_060_a_base_without_an_architecture_makes_no_run_and_ends_when_the_answer_changes() -> None:
-    """BD-005, BD-320: it is invalid as it is said, and looked up again all the same."""
+@pytest.mark.req("BD-005", "BD-060", "BD-320")
+def test_a_base_without_an_architecture_makes_no_run_and_ends_when_the_answer_changes() -> None:
+    """It is invalid as it is said, and looked up again all the same."""
     world = World()
     world.bases[BASE] = index_of(BASE, ("amd64",))
     plan = world.plan()
@@ -423,14 +452,16 @@ def test_bd_060_a_base_without_an_architecture_makes_no_run_and_ends_when_the_an
     assert world.plan().decision == "Build"
 
 
-def test_bd_060_a_builder_image_without_an_architecture_is_named() -> None:
+@pytest.mark.req("BD-060")
+def test_a_builder_image_without_an_architecture_is_named() -> None:
     world = World()
     world.bases[TOOLS[0]] = index_of(TOOLS[0], ("amd64",))
     assert (world.plan().decision, world.plan().reason) == ("Invalid", "BuilderImageArchitectureMissing")
 
 
+@pytest.mark.req("BD-059")
 @pytest.mark.parametrize("error", ["unknown-host", "refused-address", "tls"])
-def test_bd_059_a_registry_that_cannot_be_is_said_before_anything_is_built(error: str) -> None:
+def test_a_registry_that_cannot_be_is_said_before_anything_is_built(error: str) -> None:
     world = World()
     world.heads[f"{REPOSITORY}:latest"] = error
     plan = world.reconcile()
@@ -444,7 +475,8 @@ def test_bd_059_a_registry_that_cannot_be_is_said_before_anything_is_built(error
     assert world.plan().decision == "Build"
 
 
-def test_bd_347_where_something_was_pushed_already_it_is_not_asked_again() -> None:
+@pytest.mark.req("BD-347")
+def test_where_something_was_pushed_already_it_is_not_asked_again() -> None:
     world = World()
     world.build_all()
     world.asked.clear()
@@ -453,7 +485,8 @@ def test_bd_347_where_something_was_pushed_already_it_is_not_asked_again() -> No
     assert f"head {REPOSITORY}:latest" not in world.asked
 
 
-def test_bd_064_a_missing_config_map_ends_when_it_is_there() -> None:
+@pytest.mark.req("BD-064")
+def test_a_missing_config_map_ends_when_it_is_there() -> None:
     world = World({**SPEC, "source": {"containerfileFrom": {"name": "files"}}})
     assert (world.plan().decision, world.plan().reason) == ("Wait", "InputMissing")
     world.settle()
@@ -462,6 +495,7 @@ def test_bd_064_a_missing_config_map_ends_when_it_is_there() -> None:
     assert world.plan().decision == "Build"
 
 
+@pytest.mark.req("BD-005")
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -475,7 +509,7 @@ def test_bd_064_a_missing_config_map_ends_when_it_is_there() -> None:
         ({"output": {"repository": "no-host"}}, "InvalidSpec"),
     ],
 )
-def test_bd_005_what_only_the_spec_can_mend_is_invalid(change: dict[str, Any], reason: str) -> None:
+def test_what_only_the_spec_can_mend_is_invalid(change: dict[str, Any], reason: str) -> None:
     world = World({**SPEC, **change})
     plan = world.plan()
     assert (plan.decision, plan.reason) == ("Invalid", reason)
@@ -484,20 +518,23 @@ def test_bd_005_what_only_the_spec_can_mend_is_invalid(change: dict[str, Any], r
     assert world.condition("Degraded") == ("True", reason)
 
 
-def test_bd_151_a_forbidden_profile_names_the_value_of_the_installation_that_allows_it() -> None:
+@pytest.mark.req("BD-151")
+def test_a_forbidden_profile_names_the_value_of_the_installation_that_allows_it() -> None:
     """An administrator sets values; the flag of the process that they become is nothing to look for."""
     plan = World({**SPEC, "builder": {"securityProfile": "Privileged"}}).plan()
     assert "set builds.allowPrivileged: true in the values of the installation" in plan.message
 
 
-def test_bd_153_a_namespace_that_forbids_build_pods_is_said_before_a_job_is_made() -> None:
+@pytest.mark.req("BD-153")
+def test_a_namespace_that_forbids_build_pods_is_said_before_a_job_is_made() -> None:
     world = World()
     inputs = world.facts().inputs
     plan = world.plan(inputs=msgspec.structs.replace(inputs, pod_security="restricted"))
     assert (plan.decision, plan.reason) == ("Wait", "PodSecurityForbids")
 
 
-def test_bd_060_a_registry_that_cannot_be_reached_is_undecided_for_the_time_of_preflight() -> None:
+@pytest.mark.req("BD-060")
+def test_a_registry_that_cannot_be_reached_is_undecided_for_the_time_of_preflight() -> None:
     world = World()
     world.unreachable = True
     plan = world.reconcile()
@@ -518,7 +555,8 @@ def test_bd_060_a_registry_that_cannot_be_reached_is_undecided_for_the_time_of_p
     assert world.plan().decision == "Build"
 
 
-def test_bd_047_without_nodes_to_list_nothing_is_planned() -> None:
+@pytest.mark.req("BD-047")
+def test_without_nodes_to_list_nothing_is_planned() -> None:
     world = World()
     world.build_all()
     world.set("output.labels", {"a": "b"})
@@ -532,7 +570,8 @@ def test_bd_047_without_nodes_to_list_nothing_is_planned() -> None:
 # -- publishing --------------------------------------------------------------------------------------------------------
 
 
-def test_bd_219_a_registry_that_is_down_while_publishing_is_tried_until_the_index_timeout() -> None:
+@pytest.mark.req("BD-219")
+def test_a_registry_that_is_down_while_publishing_is_tried_until_the_index_timeout() -> None:
     world = World()
     world.push_trouble = WriteFailure(
         verb="", code="RegistryUnreachable", message="503", passing=True, retry_after=20.0
@@ -556,7 +595,8 @@ def test_bd_219_a_registry_that_is_down_while_publishing_is_tried_until_the_inde
     assert (world.condition("Ready"), world.made) == (("True", "Published"), [])
 
 
-def test_bd_346_another_attempt_to_publish_takes_nothing_back_before_it() -> None:
+@pytest.mark.req("BD-346")
+def test_another_attempt_to_publish_takes_nothing_back_before_it() -> None:
     """A reason that is cleared before each attempt and written after it is two writes, and each brings a pass."""
     world = World()
     world.push_trouble = WriteFailure(verb="", code="RegistryUnreachable", message="503", passing=True)
@@ -569,7 +609,8 @@ def test_bd_346_another_attempt_to_publish_takes_nothing_back_before_it() -> Non
     assert (first.verb, first.step) == ("push-index", "S7")
 
 
-def test_bd_219_failures_in_a_row_are_tried_after_longer_pauses() -> None:
+@pytest.mark.req("BD-219")
+def test_failures_in_a_row_are_tried_after_longer_pauses() -> None:
     world = World()
     world.push_trouble = WriteFailure(verb="", code="RegistryUnreachable", message="503", passing=True)
     world.reconcile()
@@ -602,7 +643,8 @@ def test_a_registry_that_refuses_the_result_fails_the_execution(reason: str) -> 
     assert world.condition("Degraded") == ("True", reason)
 
 
-def test_bd_170_children_of_two_formats_are_not_joined() -> None:
+@pytest.mark.req("BD-170")
+def test_children_of_two_formats_are_not_joined() -> None:
     world = World()
     world.reconcile()
     world.succeed("amd64")
@@ -617,7 +659,8 @@ def test_bd_170_children_of_two_formats_are_not_joined() -> None:
     assert world.condition("Degraded") == ("True", "MixedFormats")
 
 
-def test_bd_173_a_child_of_another_architecture_fails_its_architecture() -> None:
+@pytest.mark.req("BD-173")
+def test_a_child_of_another_architecture_fails_its_architecture() -> None:
     world = World()
     world.push_trouble = WriteFailure(verb="", code="ArchitectureMismatch", message="it is amd64", architecture="arm64")
     world.reconcile()
@@ -628,7 +671,8 @@ def test_bd_173_a_child_of_another_architecture_fails_its_architecture() -> None
     assert phases(world)["amd64"] == "Built"
 
 
-def test_bd_092_a_child_that_cannot_be_copied_is_built() -> None:
+@pytest.mark.req("BD-092")
+def test_a_child_that_cannot_be_copied_is_built() -> None:
     world = World()
     world.build_all()
     world.set("output.repository", "registry.example.com/team/other")
@@ -645,7 +689,8 @@ def test_bd_092_a_child_that_cannot_be_copied_is_built() -> None:
 # -- the API server says no --------------------------------------------------------------------------------------------
 
 
-def test_bd_220_a_job_that_is_refused_is_pending_and_fails_after_node_wait() -> None:
+@pytest.mark.req("BD-220")
+def test_a_job_that_is_refused_is_pending_and_fails_after_node_wait() -> None:
     world = World()
     job = next(write.name for write in world.plan().writes if write.kind == "Job" and "arm64" in write.name)
     world.refused[job] = "exceeded quota: jobs=1"
@@ -660,8 +705,9 @@ def test_bd_220_a_job_that_is_refused_is_pending_and_fails_after_node_wait() -> 
     assert (phases(world)["arm64"], child(world, "arm64")["reason"]) == ("Failed", "JobRefused")
 
 
+@pytest.mark.req("BD-220")
 @pytest.mark.parametrize("suffix", ["-in", "-context"])
-def test_bd_220_what_a_job_mounts_may_be_refused_too(suffix: str) -> None:
+def test_what_a_job_mounts_may_be_refused_too(suffix: str) -> None:
     world = World(
         {**SPEC, "source": {**SPEC["source"], "context": {"type": "ConfigMap", "configMap": {"name": "one"}}}}
     )
@@ -672,7 +718,8 @@ def test_bd_220_what_a_job_mounts_may_be_refused_too(suffix: str) -> None:
     assert (phases(world)["arm64"], child(world, "arm64")["reason"]) == ("Pending", "JobRefused")
 
 
-def test_bd_220_a_job_that_is_accepted_later_is_made() -> None:
+@pytest.mark.req("BD-220")
+def test_a_job_that_is_accepted_later_is_made() -> None:
     world = World()
     job = next(write.name for write in world.plan().writes if write.kind == "Job" and "arm64" in write.name)
     world.refused[job] = "exceeded quota"
@@ -683,7 +730,8 @@ def test_bd_220_a_job_that_is_accepted_later_is_made() -> None:
     assert (phases(world)["arm64"], job in world.jobs) == ("Building", True)
 
 
-def test_bd_021_an_execution_name_that_somebody_else_has_is_a_conflict_and_nothing_is_overwritten() -> None:
+@pytest.mark.req("BD-021")
+def test_an_execution_name_that_somebody_else_has_is_a_conflict_and_nothing_is_overwritten() -> None:
     world = World()
     name = world.plan().execution
     foreign = {"metadata": {"name": name, "namespace": "team", "uid": "x", "ownerReferences": []}, "spec": {}}
@@ -699,7 +747,8 @@ def test_bd_021_an_execution_name_that_somebody_else_has_is_a_conflict_and_nothi
 # -- limits ------------------------------------------------------------------------------------------------------------
 
 
-def test_bd_154_jobs_are_made_in_order_within_max_parallel() -> None:
+@pytest.mark.req("BD-154")
+def test_jobs_are_made_in_order_within_max_parallel() -> None:
     world = World(spec(scheduling={"maxParallel": 1}), architectures=("s390x", "amd64", "arm64"))
     plan = world.reconcile()
     assert [each.split()[0] for each in world.made] == ["amd64"]
@@ -712,7 +761,8 @@ def test_bd_154_jobs_are_made_in_order_within_max_parallel() -> None:
     assert [each.split()[0] for each in world.made] == ["amd64", "arm64"]
 
 
-def test_bd_154_older_executions_come_first_within_the_jobs_of_the_cluster() -> None:
+@pytest.mark.req("BD-154")
+def test_older_executions_come_first_within_the_jobs_of_the_cluster() -> None:
     world = World()
     assert len([write for write in world.plan(active_jobs=19).writes if write.kind == "Job"]) == 1
     assert [write for write in world.plan(active_jobs=15, queued=5).writes if write.kind == "Job"] == []
@@ -720,14 +770,16 @@ def test_bd_154_older_executions_come_first_within_the_jobs_of_the_cluster() -> 
     assert world.condition("Progressing") == ("True", "Queued")
 
 
-def test_bd_155_an_architecture_without_any_node_gets_its_job() -> None:
+@pytest.mark.req("BD-155")
+def test_an_architecture_without_any_node_gets_its_job() -> None:
     world = World(spec(architectures={"mode": "Explicit", "list": ["amd64", "s390x"]}), architectures=("amd64",))
     world.reconcile()
     assert [each.split()[0] for each in world.made] == ["amd64", "s390x"]
 
 
-def test_bd_092_a_child_of_a_failed_run_is_copied_from_where_its_job_pushed_it() -> None:
-    """BD-176: a run that was interrupted has copied nothing out of the staging repository."""
+@pytest.mark.req("BD-092", "BD-176")
+def test_a_child_of_a_failed_run_is_copied_from_where_its_job_pushed_it() -> None:
+    """A run that was interrupted has copied nothing out of the staging repository."""
     staging = "registry.example.com/team/staging"
     world = World({**SPEC, "output": {**SPEC["output"], "stagingRepository": staging}})
     world.reconcile()

@@ -1,5 +1,4 @@
-"""What is built again after what change: Jobs, result and decision of every row of the table (BD-090..BD-094,
-BD-100..BD-128, BD-135, BD-136); names and records (BD-023, BD-335)."""
+"""What is built again after what change: Jobs, result and decision of every row of the table; names and records."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -58,78 +57,78 @@ def secret(world: World, content: str) -> None:
 
 
 NOTHING: Mapping[str, tuple[Mapping[str, Any], Change, Change]] = {
-    "BD-100 order of overrides": (
+    "order of overrides": (
         with_spec(source={"overrides": OVERRIDES}),
         lambda world: None,
         lambda world: world.set("source.overrides", OVERRIDES[::-1]),
     ),
-    "BD-100 order of nodes": (SPEC, lambda world: None, lambda world: world.nodes.reverse()),
-    "BD-100 more nodes of known architectures": (
+    "order of nodes": (SPEC, lambda world: None, lambda world: world.nodes.reverse()),
+    "more nodes of known architectures": (
         SPEC,
         lambda world: None,
         lambda world: world.nodes.append(node("arm64", "young", created=world.now)),
     ),
-    "BD-100 nodes that are not ready": (
+    "nodes that are not ready": (
         SPEC,
         lambda world: None,
         lambda world: world.nodes.__setitem__(0, node("amd64", ready=False)),
     ),
-    "BD-101 strategy": (SPEC, lambda world: None, lambda world: world.set("strategy", "PreferNative")),
-    "BD-101 retries": (SPEC, lambda world: None, lambda world: world.set("retries", 7)),
-    "BD-101 timeouts": (SPEC, lambda world: None, lambda world: world.set("timeouts.build", "2h")),
-    "BD-101 scheduling": (SPEC, lambda world: None, lambda world: world.set("scheduling.maxParallel", 1)),
-    "BD-101 fail fast": (SPEC, lambda world: None, lambda world: world.set("failFast", True)),
-    "BD-101 history": (SPEC, lambda world: None, lambda world: world.set("history.successful", 9)),
-    "BD-101 builder": (SPEC, lambda world: None, lambda world: world.set("builder.serviceAccount", "other")),
-    "BD-101 preflight": (SPEC, lambda world: None, lambda world: world.set("baseImages.preflight", "Warn")),
-    "BD-101 staging": (
+    "strategy": (SPEC, lambda world: None, lambda world: world.set("strategy", "PreferNative")),
+    "retries": (SPEC, lambda world: None, lambda world: world.set("retries", 7)),
+    "timeouts": (SPEC, lambda world: None, lambda world: world.set("timeouts.build", "2h")),
+    "scheduling": (SPEC, lambda world: None, lambda world: world.set("scheduling.maxParallel", 1)),
+    "fail fast": (SPEC, lambda world: None, lambda world: world.set("failFast", True)),
+    "history": (SPEC, lambda world: None, lambda world: world.set("history.successful", 9)),
+    "builder": (SPEC, lambda world: None, lambda world: world.set("builder.serviceAccount", "other")),
+    "preflight": (SPEC, lambda world: None, lambda world: world.set("baseImages.preflight", "Warn")),
+    "staging": (
         SPEC,
         lambda world: None,
         lambda world: world.set("output.stagingRepository", "registry.example.com/team/staging"),
     ),
-    "BD-101 tags of children": (SPEC, lambda world: None, lambda world: world.set("output.archTags", "None")),
-    "BD-101 suspend": (SPEC, lambda world: None, lambda world: world.set("suspend", True)),
-    "BD-101 name of the push secret": (
+    "tags of children": (SPEC, lambda world: None, lambda world: world.set("output.archTags", "None")),
+    "suspend": (SPEC, lambda world: None, lambda world: world.set("suspend", True)),
+    "name of the push secret": (
         SPEC,
         lambda world: None,
         lambda world: world.set("output.pushSecret", {"name": "other"}),
     ),
-    "BD-105 override of an architecture that is not wanted": (
+    "override of an architecture that is not wanted": (
         SPEC,
         lambda world: None,
         lambda world: world.set("source.overrides", [{"architecture": "s390x", "containerfile": "FROM scratch\n"}]),
     ),
-    "BD-106 override that says the same": (
+    "override that says the same": (
         SPEC,
         lambda world: None,
         lambda world: world.set("source.overrides", [{"architecture": "arm64", "containerfile": COMMON}]),
     ),
-    "BD-107 line ends": (
+    "line ends": (
         SPEC,
         lambda world: None,
         lambda world: world.set("source.containerfile", "\ufeff" + COMMON.replace("\n", "\r\n") + "\n\n"),
     ),
-    "BD-109 ConfigMap with another name": (
+    "ConfigMap with another name": (
         with_spec(source={"context": {"type": "ConfigMap", "configMap": {"name": "one"}}}),
         lambda world: world.inputs.update(one={"data": {"a": "b"}}, two={"data": {"a": "b"}}),
         lambda world: world.set("source.context.configMap.name", "two"),
     ),
-    "BD-109 URL of the same commit": (
+    "URL of the same commit": (
         with_spec(source={"context": {"type": "Git", "git": {"url": "https://one.example.com/x", "commit": "a" * 40}}}),
         lambda world: None,
         lambda world: world.set("source.context.git.url", "https://two.example.com/x"),
     ),
-    "BD-110 data of a secret": (
+    "data of a secret": (
         with_spec(source={"secrets": [SECRET]}),
         lambda world: secret(world, "one"),
         lambda world: secret(world, "two"),
     ),
-    "BD-111 a base moved, OnBuild": (
+    "a base moved, OnBuild": (
         SPEC,
         lambda world: None,
         lambda world: world.bases.__setitem__(BASE, index_of(BASE, ("amd64", "arm64"), "new")),
     ),
-    "BD-111 a base moved, Never": (
+    "a base moved, Never": (
         with_spec(baseImages={"policy": "Never"}),
         lambda world: None,
         lambda world: world.bases.__setitem__(BASE, index_of(BASE, ("amd64", "arm64"), "new")),
@@ -137,9 +136,10 @@ NOTHING: Mapping[str, tuple[Mapping[str, Any], Change, Change]] = {
 }
 
 
+@pytest.mark.req("BD-100", "BD-101", "BD-105", "BD-106", "BD-107", "BD-109", "BD-110", "BD-111")
 @pytest.mark.parametrize("row", NOTHING)
 def test_what_builds_nothing(row: str) -> None:
-    """BD-100, BD-101, BD-105, BD-106, BD-107, BD-109, BD-110, BD-111: 0 Jobs, the same result, nothing pushed."""
+    """0 Jobs, the same result, nothing pushed."""
     spec, prepare, change = NOTHING[row]
     world = built(spec, prepare)
     change(world)
@@ -150,7 +150,8 @@ def test_what_builds_nothing(row: str) -> None:
     assert len(world.runs) == 1
 
 
-def test_bd_094_and_bd_100_nothing_changed_is_no_write_and_no_question() -> None:
+@pytest.mark.req("BD-094", "BD-100")
+def test_nothing_changed_is_no_write_and_no_question() -> None:
     world = built()
     world.now += 3600
     world.builds["web"]["metadata"]["labels"] = {"team": "a"}
@@ -158,7 +159,8 @@ def test_bd_094_and_bd_100_nothing_changed_is_no_write_and_no_question() -> None
     assert (plan.decision, plan.writes, plan.events, world.asked) == ("UpToDate", (), (), [])
 
 
-def test_bd_105_an_unused_override_is_told_once() -> None:
+@pytest.mark.req("BD-105")
+def test_an_unused_override_is_told_once() -> None:
     world = built()
     world.set("source.overrides", [{"architecture": "s390x", "containerfile": "FROM scratch\n"}])
     plan = world.reconcile()
@@ -166,7 +168,8 @@ def test_bd_105_an_unused_override_is_told_once() -> None:
     assert world.plan().events == ()
 
 
-def test_bd_102_tags_are_added_to_the_present_digest_and_abandoned_where_they_are() -> None:
+@pytest.mark.req("BD-102")
+def test_tags_are_added_to_the_present_digest_and_abandoned_where_they_are() -> None:
     world = built(with_spec(output={"tags": ["one"]}))
     image = world.status()["image"].partition("@")[2]
     world.set("output.tags", ["two"])
@@ -181,7 +184,7 @@ def test_bd_102_tags_are_added_to_the_present_digest_and_abandoned_where_they_ar
 
 
 BUILT: Mapping[str, tuple[Mapping[str, Any], Change, Change, set[str]]] = {
-    "BD-103 text of one architecture": (
+    "text of one architecture": (
         with_spec(source={"overrides": OVERRIDES}),
         lambda world: None,
         lambda world: world.set(
@@ -189,52 +192,52 @@ BUILT: Mapping[str, tuple[Mapping[str, Any], Change, Change, set[str]]] = {
         ),
         {"arm64"},
     ),
-    "BD-103 argument of one architecture": (
+    "argument of one architecture": (
         with_spec(source={"overrides": OVERRIDES}),
         lambda world: None,
         lambda world: world.set("source.overrides", [OVERRIDES[0], {**OVERRIDES[1], "buildArgs": {"MODE": "slow"}}]),
         {"amd64"},
     ),
-    "BD-104 common text": (
+    "common text": (
         SPEC,
         lambda world: None,
         lambda world: world.set("source.containerfile", "FROM busybox:1.36\nRUN false\n"),
         BOTH,
     ),
-    "BD-104 common text that one overrides": (
+    "common text that one overrides": (
         with_spec(source={"overrides": OVERRIDES}),
         lambda world: None,
         lambda world: world.set("source.containerfile", "FROM busybox:1.36\nRUN false\n"),
         {"amd64"},
     ),
-    "BD-104 common argument that one overrides": (
+    "common argument that one overrides": (
         with_spec(source={"overrides": OVERRIDES, "buildArgs": {"MODE": "x"}}),
         lambda world: None,
         lambda world: world.set("source.buildArgs", {"MODE": "y"}),
         {"arm64"},
     ),
-    "BD-108 context": (
+    "context": (
         with_spec(source={"context": {"type": "ConfigMap", "configMap": {"name": "one"}}}),
         lambda world: world.inputs.update(one={"data": {"a": "b"}}),
         lambda world: world.inputs.update(one={"data": {"a": "c"}}),
         BOTH,
     ),
-    "BD-108 labels": (SPEC, lambda world: None, lambda world: world.set("output.labels", {"a": "b"}), BOTH),
-    "BD-108 format": (SPEC, lambda world: None, lambda world: world.set("output.format", "Docker"), BOTH),
-    "BD-108 timestamp": (SPEC, lambda world: None, lambda world: world.set("reproducible.timestamp", 5), BOTH),
-    "BD-108 target": (
+    "labels": (SPEC, lambda world: None, lambda world: world.set("output.labels", {"a": "b"}), BOTH),
+    "format": (SPEC, lambda world: None, lambda world: world.set("output.format", "Docker"), BOTH),
+    "timestamp": (SPEC, lambda world: None, lambda world: world.set("reproducible.timestamp", 5), BOTH),
+    "target": (
         with_spec(source={"containerfile": "FROM busybox:1.36 AS one\nFROM one AS two\n"}),
         lambda world: None,
         lambda world: world.set("source.target", "one"),
         BOTH,
     ),
-    "BD-110 data of a secret that counts": (
+    "data of a secret that counts": (
         with_spec(source={"secrets": [{**SECRET, "rebuildOnChange": True}]}),
         lambda world: secret(world, "one"),
         lambda world: secret(world, "two"),
         BOTH,
     ),
-    "BD-119 an architecture joins": (
+    "an architecture joins": (
         SPEC,
         lambda world: None,
         lambda world: world.nodes.append(node("s390x")),
@@ -243,9 +246,10 @@ BUILT: Mapping[str, tuple[Mapping[str, Any], Change, Change, set[str]]] = {
 }
 
 
+@pytest.mark.req("BD-103", "BD-104", "BD-108", "BD-110", "BD-119")
 @pytest.mark.parametrize("row", BUILT)
 def test_what_is_built(row: str) -> None:
-    """BD-103, BD-104, BD-108, BD-110, BD-119: exactly these Jobs, and a new result."""
+    """Exactly these Jobs, and a new result."""
     spec, prepare, change, made = BUILT[row]
     world = built(spec, prepare)
     change(world)
@@ -253,7 +257,8 @@ def test_what_is_built(row: str) -> None:
     assert world.condition("Ready") == ("True", "Published")
 
 
-def test_bd_111_a_base_that_moved_is_used_by_the_next_job_of_any_kind() -> None:
+@pytest.mark.req("BD-111")
+def test_a_base_that_moved_is_used_by_the_next_job_of_any_kind() -> None:
     world = built()
     before = world.status()["bases"]
     world.bases[BASE] = index_of(BASE, ("amd64", "arm64"), "new")
@@ -264,7 +269,8 @@ def test_bd_111_a_base_that_moved_is_used_by_the_next_job_of_any_kind() -> None:
     assert world.plan().decision == "UpToDate"
 
 
-def test_bd_111_interval_builds_what_moved_for_its_architecture() -> None:
+@pytest.mark.req("BD-111")
+def test_interval_builds_what_moved_for_its_architecture() -> None:
     world = built(with_spec(baseImages={"policy": "Interval", "interval": "1h"}))
     fresh = index_of(BASE, ("amd64", "arm64"), "new")
     old = world.bases[BASE]
@@ -276,7 +282,8 @@ def test_bd_111_interval_builds_what_moved_for_its_architecture() -> None:
     assert outcome(world) == ("Build", {"arm64"}, True)
 
 
-def test_bd_112_an_index_digest_that_moved_with_equal_children_builds_nothing() -> None:
+@pytest.mark.req("BD-112")
+def test_an_index_digest_that_moved_with_equal_children_builds_nothing() -> None:
     world = built(with_spec(baseImages={"policy": "Interval", "interval": "1h"}))
     world.bases[BASE] = msgspec.structs.replace(world.bases[BASE], digest=digest("other"))
     world.now += 3601
@@ -284,10 +291,11 @@ def test_bd_112_an_index_digest_that_moved_with_equal_children_builds_nothing() 
     assert world.status()["bases"][0]["digest"] == digest("other")
 
 
+@pytest.mark.req("BD-113")
 @pytest.mark.parametrize(
     ("path", "value"), [("output.annotations", {"a": "b"}), ("output.index", "Always"), ("output.attestations", "Keep")]
 )
-def test_bd_113_index_options_join_the_same_children_again(path: str, value: Any) -> None:
+def test_index_options_join_the_same_children_again(path: str, value: Any) -> None:
     world = built()
     image = world.status()["image"]
     world.set(path, value)
@@ -297,7 +305,8 @@ def test_bd_113_index_options_join_the_same_children_again(path: str, value: Any
     assert len(world.runs) == 2
 
 
-def test_bd_114_another_repository_gets_the_same_bytes_without_a_job() -> None:
+@pytest.mark.req("BD-114")
+def test_another_repository_gets_the_same_bytes_without_a_job() -> None:
     world = built()
     image = world.status()["image"].partition("@")[2]
     world.set("output.repository", "registry.example.com/team/other")
@@ -306,7 +315,8 @@ def test_bd_114_another_repository_gets_the_same_bytes_without_a_job() -> None:
     assert world.puts[-1] == world.status()["image"], "the index comes after its children"
 
 
-def test_bd_119_next_build_postpones_an_architecture_that_joins() -> None:
+@pytest.mark.req("BD-119")
+def test_next_build_postpones_an_architecture_that_joins() -> None:
     world = built(with_spec(architectures={"onNewArchitecture": "NextBuild"}))
     world.nodes.append(node("s390x"))
     assert outcome(world) == ("UpToDate", set(), False)
@@ -316,7 +326,8 @@ def test_bd_119_next_build_postpones_an_architecture_that_joins() -> None:
     assert outcome(world) == ("Build", {"amd64", "arm64", "s390x"}, True)
 
 
-def test_bd_120_an_architecture_that_leaves_by_its_nodes_changes_nothing_until_the_next_execution() -> None:
+@pytest.mark.req("BD-120")
+def test_an_architecture_that_leaves_by_its_nodes_changes_nothing_until_the_next_execution() -> None:
     world = built()
     world.nodes = [each for each in world.nodes if each.architecture == "amd64"]
     assert outcome(world) == ("UpToDate", set(), False)
@@ -325,14 +336,16 @@ def test_bd_120_an_architecture_that_leaves_by_its_nodes_changes_nothing_until_t
     assert [each["architecture"] for each in world.status()["images"]] == ["amd64"]
 
 
-def test_bd_121_an_architecture_that_the_spec_forbids_is_dropped_at_once() -> None:
+@pytest.mark.req("BD-121")
+def test_an_architecture_that_the_spec_forbids_is_dropped_at_once() -> None:
     world = built(with_spec(output={"index": "Always"}))
     world.set("architectures.exclude", ["arm64"])
     assert outcome(world) == ("Reassemble", set(), True)
     assert [each["architecture"] for each in world.status()["images"]] == ["amd64"]
 
 
-def test_bd_122_an_architecture_that_comes_back_needs_no_job() -> None:
+@pytest.mark.req("BD-122")
+def test_an_architecture_that_comes_back_needs_no_job() -> None:
     world = built(with_spec(output={"index": "Always"}))
     first = world.status()["image"]
     world.set("architectures.exclude", ["arm64"])
@@ -343,7 +356,8 @@ def test_bd_122_an_architecture_that_comes_back_needs_no_job() -> None:
     assert world.status()["image"] == first
 
 
-def test_bd_123_back_to_former_inputs_is_the_former_digest_and_tags_move_back() -> None:
+@pytest.mark.req("BD-123")
+def test_back_to_former_inputs_is_the_former_digest_and_tags_move_back() -> None:
     world = built(with_spec(output={"tags": ["latest"]}))
     first = world.status()["image"]
     world.set("source.containerfile", "FROM busybox:1.36\nRUN false\n")
@@ -358,7 +372,8 @@ def test_bd_123_back_to_former_inputs_is_the_former_digest_and_tags_move_back() 
     assert len(world.runs) == runs
 
 
-def test_bd_124_an_index_that_is_gone_is_pushed_again_from_its_children() -> None:
+@pytest.mark.req("BD-124")
+def test_an_index_that_is_gone_is_pushed_again_from_its_children() -> None:
     world = built()
     first = world.status()["image"]
     world.set("source.containerfile", "FROM busybox:1.36\nRUN false\n")
@@ -370,7 +385,8 @@ def test_bd_124_an_index_that_is_gone_is_pushed_again_from_its_children() -> Non
     assert world.status()["image"] == first
 
 
-def test_bd_125_a_child_that_is_gone_is_built_again() -> None:
+@pytest.mark.req("BD-125")
+def test_a_child_that_is_gone_is_built_again() -> None:
     world = built()
     arm = next(each for each in world.status()["images"] if each["architecture"] == "arm64")
     world.set("source.containerfile", "FROM busybox:1.36\nRUN false\n")
@@ -385,7 +401,8 @@ def test_bd_125_a_child_that_is_gone_is_built_again() -> None:
 # -- rebuilds ----------------------------------------------------------------------------------------------------------
 
 
-def test_bd_126_a_token_rebuilds_what_it_lists() -> None:
+@pytest.mark.req("BD-126")
+def test_a_token_rebuilds_what_it_lists() -> None:
     world = built()
     world.set("rebuild", {"token": "1", "architectures": ["arm64"]})
     assert outcome(world)[:2] == ("Build", {"arm64"})
@@ -394,13 +411,15 @@ def test_bd_126_a_token_rebuilds_what_it_lists() -> None:
     assert world.plan().decision == "UpToDate"
 
 
-def test_bd_126_without_a_list_a_good_build_is_renewed() -> None:
+@pytest.mark.req("BD-126")
+def test_without_a_list_a_good_build_is_renewed() -> None:
     world = built()
     world.set("rebuild", {"token": "1"})
     assert outcome(world)[:2] == ("Build", BOTH)
 
 
-def test_bd_126_without_a_list_a_failed_build_is_resumed() -> None:
+@pytest.mark.req("BD-126")
+def test_without_a_list_a_failed_build_is_resumed() -> None:
     world = World()
     world.reconcile()
     world.succeed("amd64")
@@ -414,7 +433,8 @@ def test_bd_126_without_a_list_a_failed_build_is_resumed() -> None:
     assert world.condition("Ready") == ("True", "Published")
 
 
-def test_bd_135_a_token_that_was_honoured_does_nothing_when_it_comes_back() -> None:
+@pytest.mark.req("BD-135")
+def test_a_token_that_was_honoured_does_nothing_when_it_comes_back() -> None:
     world = built()
     world.set("rebuild", {"token": "1"})
     world.build_all()
@@ -425,7 +445,8 @@ def test_bd_135_a_token_that_was_honoured_does_nothing_when_it_comes_back() -> N
     assert outcome(world) == ("UpToDate", set(), False)
 
 
-def test_bd_135_unknown_architectures_of_a_token_are_named_and_nothing_is_built() -> None:
+@pytest.mark.req("BD-135")
+def test_unknown_architectures_of_a_token_are_named_and_nothing_is_built() -> None:
     world = built()
     world.set("rebuild", {"token": "1", "architectures": ["riscv64"]})
     plan = world.plan()
@@ -436,7 +457,8 @@ def test_bd_135_unknown_architectures_of_a_token_are_named_and_nothing_is_built(
     assert world.plan().events == ()
 
 
-def test_bd_136_what_is_not_forced_is_reused() -> None:
+@pytest.mark.req("BD-136")
+def test_what_is_not_forced_is_reused() -> None:
     world = built()
     world.set("rebuild", {"token": "1", "architectures": ["arm64", "riscv64"]})
     plan = world.plan()
@@ -446,7 +468,8 @@ def test_bd_136_what_is_not_forced_is_reused() -> None:
     ]
 
 
-def test_bd_136_a_forced_rebuild_survives_an_edit_of_another_architecture() -> None:
+@pytest.mark.req("BD-136")
+def test_a_forced_rebuild_survives_an_edit_of_another_architecture() -> None:
     world = built()
     world.set("rebuild", {"token": "1", "architectures": ["arm64"]})
     world.reconcile()
@@ -462,7 +485,8 @@ def test_bd_136_a_forced_rebuild_survives_an_edit_of_another_architecture() -> N
 # -- while an execution runs -------------------------------------------------------------------------------------------
 
 
-def test_bd_127_an_edit_takes_over_the_jobs_that_are_still_right() -> None:
+@pytest.mark.req("BD-127")
+def test_an_edit_takes_over_the_jobs_that_are_still_right() -> None:
     world = World()
     world.reconcile()
     kept, dropped = world.job_of("amd64"), world.job_of("arm64")
@@ -480,7 +504,8 @@ def test_bd_127_an_edit_takes_over_the_jobs_that_are_still_right() -> None:
     assert sorted(each.split()[0] for each in world.made) == ["amd64", "arm64", "arm64"]
 
 
-def test_bd_127_back_to_a_finished_result_supersedes_without_a_new_execution() -> None:
+@pytest.mark.req("BD-127")
+def test_back_to_a_finished_result_supersedes_without_a_new_execution() -> None:
     world = built()
     world.set("source.containerfile", "FROM busybox:1.36\nRUN false\n")
     world.reconcile()
@@ -492,7 +517,8 @@ def test_bd_127_back_to_a_finished_result_supersedes_without_a_new_execution() -
     assert world.plan().writes == ()
 
 
-def test_bd_128_after_a_failure_only_the_failed_architecture_is_built() -> None:
+@pytest.mark.req("BD-128")
+def test_after_a_failure_only_the_failed_architecture_is_built() -> None:
     world = World(with_spec(source={"overrides": OVERRIDES}))
     world.reconcile()
     world.succeed("amd64")
@@ -506,7 +532,8 @@ def test_bd_128_after_a_failure_only_the_failed_architecture_is_built() -> None:
     assert [each.split()[0] for each in world.made] == ["arm64"]
 
 
-def test_bd_090_a_result_that_covers_is_found_before_any_registry_is_asked() -> None:
+@pytest.mark.req("BD-090")
+def test_a_result_that_covers_is_found_before_any_registry_is_asked() -> None:
     world = built()
     world.unreachable = True
     world.set("retries", 1)
@@ -514,14 +541,16 @@ def test_bd_090_a_result_that_covers_is_found_before_any_registry_is_asked() -> 
     assert world.asked == []
 
 
-def test_bd_091_an_index_of_more_architectures_covers() -> None:
+@pytest.mark.req("BD-091")
+def test_an_index_of_more_architectures_covers() -> None:
     world = built(with_spec(architectures={"mode": "Explicit", "list": ["amd64", "arm64"]}))
     world.set("architectures", {"include": ["amd64"]})
     world.nodes = [node("amd64")]
     assert outcome(world) == ("UpToDate", set(), False)
 
 
-def test_bd_092_children_of_another_build_of_the_namespace_are_reused_and_copied() -> None:
+@pytest.mark.req("BD-092")
+def test_children_of_another_build_of_the_namespace_are_reused_and_copied() -> None:
     world = built()
     world.add("other", {**with_spec(output={"repository": "registry.example.com/team/other"})})
     plan = world.plan("other")
@@ -531,7 +560,8 @@ def test_bd_092_children_of_another_build_of_the_namespace_are_reused_and_copied
     assert world.made == []
 
 
-def test_bd_092_the_child_of_the_same_repository_comes_first_and_the_first_that_is_found_is_taken() -> None:
+@pytest.mark.req("BD-092")
+def test_the_child_of_the_same_repository_comes_first_and_the_first_that_is_found_is_taken() -> None:
     world = built()
     world.add("other", {**with_spec(output={"repository": "registry.example.com/team/other"})})
     world.settle("other")
@@ -540,17 +570,19 @@ def test_bd_092_the_child_of_the_same_repository_comes_first_and_the_first_that_
     assert all(each.startswith("web-") for each in sources), sources
 
 
-def test_bd_024_a_recreated_build_starts_over_but_reuses_the_children() -> None:
+@pytest.mark.req("BD-021", "BD-024")
+def test_a_recreated_build_starts_over_but_reuses_the_children() -> None:
     world = built()
     first = next(iter(world.runs))
     world.recreate()
     plan = world.plan()
     assert (plan.decision, {each.action for each in plan.per_architecture}) == ("Reassemble", {"Reuse"})
-    assert plan.execution == first.removesuffix("1") + "2", "the serial counts runs of any UID (BD-021)"
+    assert plan.execution == first.removesuffix("1") + "2", "the serial counts runs of any UID"
     assert world.made == []
 
 
-def test_bd_335_children_of_another_namespace_are_never_used() -> None:
+@pytest.mark.req("BD-335")
+def test_children_of_another_namespace_are_never_used() -> None:
     world = built()
     strangers = [msgspec.structs.replace(each, namespace="other") for each in world.facts().executions]
     world.recreate()
@@ -558,7 +590,8 @@ def test_bd_335_children_of_another_namespace_are_never_used() -> None:
     assert {each.action for each in plan.per_architecture} == {"Build"}
 
 
-def test_bd_093_a_live_job_of_another_build_is_waited_for_and_its_child_reused() -> None:
+@pytest.mark.req("BD-093")
+def test_a_live_job_of_another_build_is_waited_for_and_its_child_reused() -> None:
     world = World()
     world.reconcile()
     world.add("other", SPEC)
@@ -572,7 +605,8 @@ def test_bd_093_a_live_job_of_another_build_is_waited_for_and_its_child_reused()
     assert world.status("other")["image"] == world.status()["image"]
 
 
-def test_bd_349_one_of_four_architectures_costs_one_job_three_heads_and_one_index() -> None:
+@pytest.mark.req("BD-349")
+def test_one_of_four_architectures_costs_one_job_three_heads_and_one_index() -> None:
     four = ("amd64", "arm64", "ppc64le", "s390x")
     world = World(SPEC, architectures=four)
     world.build_all()
@@ -588,14 +622,16 @@ def test_bd_349_one_of_four_architectures_costs_one_job_three_heads_and_one_inde
     assert len(indexes) == 1
 
 
-def test_bd_021_names_come_from_inputs_so_two_replicas_make_the_same() -> None:
-    """BD-137: work is never started twice for one reason."""
+@pytest.mark.req("BD-021", "BD-137")
+def test_names_come_from_inputs_so_two_replicas_make_the_same() -> None:
+    """Work is never started twice for one reason."""
     one, two = World().plan(), World().plan()
     assert [(write.kind, write.name) for write in one.writes] == [(write.kind, write.name) for write in two.writes]
     assert one.execution.startswith(f"web-{one.build_key[:10]}-1")
 
 
-def test_bd_048_the_architectures_are_recorded_for_people_in_order() -> None:
+@pytest.mark.req("BD-048")
+def test_the_architectures_are_recorded_for_people_in_order() -> None:
     world = World(architectures=("s390x", "amd64"))
     world.reconcile()
     assert world.builds["web"]["metadata"]["annotations"] == {names.ARCHITECTURES_ANNOTATION: "amd64,s390x"}
@@ -604,7 +640,8 @@ def test_bd_048_the_architectures_are_recorded_for_people_in_order() -> None:
     assert run["metadata"]["namespace"] == NAMESPACE
 
 
-def test_bd_044_one_architecture_is_one_job_without_index_and_suffix() -> None:
+@pytest.mark.req("BD-044")
+def test_one_architecture_is_one_job_without_index_and_suffix() -> None:
     world = World(architectures=("amd64",))
     assert world.plan().index.action == "Single"
     world.build_all()
@@ -615,13 +652,15 @@ def test_bd_044_one_architecture_is_one_job_without_index_and_suffix() -> None:
     assert world.plan().index.action == "Single"
 
 
-def test_bd_023_a_run_holds_no_containerfile() -> None:
+@pytest.mark.req("BD-023")
+def test_a_run_holds_no_containerfile() -> None:
     world = World()
     world.reconcile()
     assert "RUN true" not in str(next(iter(world.runs.values())))
 
 
-def test_bd_199_a_suspended_build_starts_nothing_and_what_runs_ends_normally() -> None:
+@pytest.mark.req("BD-199")
+def test_a_suspended_build_starts_nothing_and_what_runs_ends_normally() -> None:
     world = World({**SPEC, "suspend": True})
     assert (world.plan().decision, world.plan().reason) == ("Wait", "Suspended")
     world.settle()
@@ -633,7 +672,8 @@ def test_bd_199_a_suspended_build_starts_nothing_and_what_runs_ends_normally() -
     assert world.condition("Ready") == ("True", "Published")
 
 
-def test_bd_302_the_record_of_an_execution_says_what_its_keys_were_made_of() -> None:
+@pytest.mark.req("BD-302")
+def test_the_record_of_an_execution_says_what_its_keys_were_made_of() -> None:
     world = built()
     record = world.config_maps[f"{world.status()['currentRun']}-arch"]["data"]
     outlines = json.loads(record[OUTLINES_FILE])
@@ -642,7 +682,8 @@ def test_bd_302_the_record_of_an_execution_says_what_its_keys_were_made_of() -> 
     }
 
 
-def test_bd_049_the_record_holds_the_children_and_the_index() -> None:
+@pytest.mark.req("BD-049")
+def test_the_record_holds_the_children_and_the_index() -> None:
     world = built()
     record = json.loads(world.config_maps[f"{world.status()['currentRun']}-arch"]["data"][names.ARCHITECTURES_FILE])
     assert record["schema"] == 1

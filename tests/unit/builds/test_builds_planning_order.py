@@ -1,4 +1,4 @@
-"""What the planner looks at first, and what it does not ask for then (BD-090, BD-091, BD-023, BD-127).
+"""What the planner looks at first, and what it does not ask for then.
 
 Each test has two reasons to decide something, and the earlier one decides.
 """
@@ -29,7 +29,8 @@ def made(world: World) -> list[str]:
     return sorted(each.split()[0] for each in world.made)
 
 
-def test_bd_090_what_is_wrong_in_the_spec_comes_before_everything_else() -> None:
+@pytest.mark.req("BD-090")
+def test_what_is_wrong_in_the_spec_comes_before_everything_else() -> None:
     """Step 1: also before the result that is there."""
     world = built()
     world.set("source.containerfile", "FRM busybox\n")
@@ -38,7 +39,8 @@ def test_bd_090_what_is_wrong_in_the_spec_comes_before_everything_else() -> None
     assert world.asked == []
 
 
-def test_bd_090_a_new_token_comes_before_a_result_that_covers() -> None:
+@pytest.mark.req("BD-090")
+def test_a_new_token_comes_before_a_result_that_covers() -> None:
     """Steps 4 and 9: and while it is worked on, the same token asks for nothing more."""
     world = built()
     world.set("rebuild", {"token": "again", "architectures": ["arm64"]})
@@ -50,7 +52,8 @@ def test_bd_090_a_new_token_comes_before_a_result_that_covers() -> None:
     assert world.plan().decision == "UpToDate"
 
 
-def test_bd_090_a_former_result_comes_before_the_execution_at_work() -> None:
+@pytest.mark.req("BD-090")
+def test_a_former_result_comes_before_the_execution_at_work() -> None:
     """Steps 5 and 6: back to what was built once, nothing is waited for."""
     world = built()
     first = world.status()["image"]
@@ -64,7 +67,8 @@ def test_bd_090_a_former_result_comes_before_the_execution_at_work() -> None:
     assert world.status()["image"] == first
 
 
-def test_bd_090_a_former_result_that_is_gone_does_not_count() -> None:
+@pytest.mark.req("BD-090")
+def test_a_former_result_that_is_gone_does_not_count() -> None:
     """Step 5: it is looked for in the registry, with each of its children, before it is published again."""
     world = built()
     first = world.status()["image"]
@@ -77,7 +81,8 @@ def test_bd_090_a_former_result_that_is_gone_does_not_count() -> None:
     assert f"head {first}" in world.asked
 
 
-def test_bd_090_a_failure_holds_before_base_images_are_looked_up_again() -> None:
+@pytest.mark.req("BD-090")
+def test_a_failure_holds_before_base_images_are_looked_up_again() -> None:
     """Steps 7 and 8: a tag that moves does not release a build that failed on its own."""
     world = World()
     world.reconcile()
@@ -90,7 +95,8 @@ def test_bd_090_a_failure_holds_before_base_images_are_looked_up_again() -> None
     assert [each for each in world.asked if each.startswith("inspect")] == []
 
 
-def test_bd_090_base_images_are_looked_up_once_before_a_job_is_made() -> None:
+@pytest.mark.req("BD-090")
+def test_base_images_are_looked_up_once_before_a_job_is_made() -> None:
     """Step 8: and keys are made anew from what was found."""
     world = built()
     world.bases[BASE] = index_of(BASE, EVERY, version="new")
@@ -102,6 +108,7 @@ def test_bd_090_base_images_are_looked_up_once_before_a_job_is_made() -> None:
     assert [each for each in world.asked if BASE in each] == []
 
 
+@pytest.mark.req("BD-091")
 @pytest.mark.parametrize(
     ("path", "value"),
     [
@@ -112,7 +119,7 @@ def test_bd_090_base_images_are_looked_up_once_before_a_job_is_made() -> None:
         pytest.param("architectures", {"mode": "Explicit", "list": ["amd64"]}, id="an architecture too many"),
     ],
 )
-def test_bd_091_a_result_of_the_same_children_does_not_cover_what_differs_around_them(path: str, value: Any) -> None:
+def test_a_result_of_the_same_children_does_not_cover_what_differs_around_them(path: str, value: Any) -> None:
     world = built()
     world.set(path, value)
     assert world.plan().decision not in ("UpToDate", "Retag", "Repoint")
@@ -120,15 +127,17 @@ def test_bd_091_a_result_of_the_same_children_does_not_cover_what_differs_around
     assert world.made == [], "and yet nothing is built"
 
 
-def test_bd_091_a_result_that_lacks_an_architecture_does_not_cover() -> None:
+@pytest.mark.req("BD-091")
+def test_a_result_that_lacks_an_architecture_does_not_cover() -> None:
     world = built(architectures=EXPLICIT)
     world.set("architectures", {"mode": "Explicit", "list": ["amd64", "arm64", "s390x"]})
     world.build_all()
     assert made(world) == ["s390x"]
 
 
-def test_bd_023_a_run_whose_inputs_are_gone_gets_no_further_job() -> None:
-    """BD-127: the architecture that waited for its turn is built from the new text, for the new run, and only once."""
+@pytest.mark.req("BD-023", "BD-127")
+def test_a_run_whose_inputs_are_gone_gets_no_further_job() -> None:
+    """The architecture that waited for its turn is built from the new text, for the new run, and only once."""
     world = World()
     world.set("scheduling", {"maxParallel": 1})
     world.reconcile()

@@ -1,4 +1,4 @@
-"""``registryAccess: Job``: pods publish, move tags and say what is missing; the builder asks no registry (BD-178)."""
+"""``registryAccess: Job``: pods publish, move tags and say what is missing; the builder asks no registry."""
 
 from typing import Any
 
@@ -44,7 +44,8 @@ def run_phases(world: World) -> list[str]:
     return [run["status"]["phase"] for run in world.runs.values()]
 
 
-def test_bd_178_a_job_publishes_the_result_once_every_image_is_known() -> None:
+@pytest.mark.req("BD-178")
+def test_a_job_publishes_the_result_once_every_image_is_known() -> None:
     world = world_of()
     world.reconcile()
     world.succeed("amd64")
@@ -67,7 +68,8 @@ def child_tags(world: World) -> list[str]:
     return [f"{run}-{architecture}" for run in world.runs for architecture in ("amd64", "arm64")]
 
 
-def test_bd_178_no_registry_is_asked_and_no_secret_is_read() -> None:
+@pytest.mark.req("BD-178")
+def test_no_registry_is_asked_and_no_secret_is_read() -> None:
     output = {**SPEC["output"], "pushSecret": {"name": "push"}, "pullSecrets": [{"name": "pull"}], "tags": ["latest"]}
     world = world_of(output=output)
     world.secrets["push"] = world.secrets["pull"] = SecretFacts(type="Opaque")  # unusable, if anybody looked
@@ -80,7 +82,8 @@ def test_bd_178_no_registry_is_asked_and_no_secret_is_read() -> None:
     assert world.asked == []
 
 
-def test_bd_178_the_index_job_is_told_the_images_and_the_tags() -> None:
+@pytest.mark.req("BD-178")
+def test_the_index_job_is_told_the_images_and_the_tags() -> None:
     world = world_of(output={**SPEC["output"], "tags": ["latest"]})
     until_published(world)
     (run,) = world.runs
@@ -94,13 +97,15 @@ def test_bd_178_the_index_job_is_told_the_images_and_the_tags() -> None:
     assert (told["repository"], told["tags"]) == (REPOSITORY, [run, "latest"])
 
 
-def test_bd_179_one_architecture_without_an_index_is_tagged_by_a_job_as_well() -> None:
+@pytest.mark.req("BD-179")
+def test_one_architecture_without_an_index_is_tagged_by_a_job_as_well() -> None:
     world = world_of(architectures={"mode": "Explicit", "list": ["amd64"]})
     world.build_all()
     assert world.status()["image"].partition("@")[2] == world.status()["images"][0]["reference"].partition("@")[2]
 
 
-def test_bd_102_tags_are_moved_by_a_job_and_told_when_it_is_done() -> None:
+@pytest.mark.req("BD-102")
+def test_tags_are_moved_by_a_job_and_told_when_it_is_done() -> None:
     world = built()
     world.set("output.tags", ["latest"])
     plan = world.reconcile()
@@ -112,7 +117,8 @@ def test_bd_102_tags_are_moved_by_a_job_and_told_when_it_is_done() -> None:
     assert (world.status()["tags"], world.jobs) == (["latest"], {})
 
 
-def test_bd_123_back_to_former_inputs_a_job_moves_the_tags_back() -> None:
+@pytest.mark.req("BD-123")
+def test_back_to_former_inputs_a_job_moves_the_tags_back() -> None:
     world = built(output={**SPEC["output"], "tags": ["latest"]})
     first = world.status()["image"]
     world.set("source.containerfile", "FROM busybox:1.36\nRUN other\n")
@@ -126,7 +132,8 @@ def test_bd_123_back_to_former_inputs_a_job_moves_the_tags_back() -> None:
     assert (world.status()["image"], world.tags[f"{REPOSITORY}:latest"]) == (first, first.partition("@")[2])
 
 
-def test_bd_125_what_a_former_result_lost_is_built_again() -> None:
+@pytest.mark.req("BD-125")
+def test_what_a_former_result_lost_is_built_again() -> None:
     world = built(output={**SPEC["output"], "tags": ["latest"]})
     lost = next(each["reference"] for each in world.status()["images"] if each["architecture"] == "arm64")
     world.set("source.containerfile", "FROM busybox:1.36\nRUN other\n")
@@ -150,7 +157,8 @@ def lose_arm64(world: World) -> None:
     world.reconcile(rounds=3)
 
 
-def test_bd_177_an_image_that_is_gone_is_built_once_more() -> None:
+@pytest.mark.req("BD-177")
+def test_an_image_that_is_gone_is_built_once_more() -> None:
     """Its record is not believed again; the new image may have the same digest."""
     world = world_of()
     until_published(world)
@@ -160,7 +168,8 @@ def test_bd_177_an_image_that_is_gone_is_built_once_more() -> None:
     assert (run_phases(world), world.condition("Ready")) == (["Succeeded"], ("True", "Published"))
 
 
-def test_bd_177_a_registry_that_loses_it_twice_is_inconsistent() -> None:
+@pytest.mark.req("BD-177")
+def test_a_registry_that_loses_it_twice_is_inconsistent() -> None:
     world = world_of()
     until_published(world)
     lose_arm64(world)
@@ -170,7 +179,8 @@ def test_bd_177_a_registry_that_loses_it_twice_is_inconsistent() -> None:
     assert (run_phases(world), world.condition("Degraded")) == (["Failed"], ("True", "RegistryInconsistent"))
 
 
-def test_bd_218_a_refused_push_is_tried_again_after_ten_minutes_since_no_secret_is_read() -> None:
+@pytest.mark.req("BD-218")
+def test_a_refused_push_is_tried_again_after_ten_minutes_since_no_secret_is_read() -> None:
     world = world_of(output={**SPEC["output"], "pushSecret": {"name": "push"}})
     until_published(world)
     world.fail("index", code=44, message='{"v":1,"reason":"PushDenied","message":"denied: no rights"}')
@@ -185,7 +195,8 @@ def test_bd_218_a_refused_push_is_tried_again_after_ten_minutes_since_no_secret_
     assert (made(world), world.condition("Ready")) == (["index"], ("True", "Published"))
 
 
-def test_bd_150_an_index_job_of_which_nothing_is_known_is_made_again() -> None:
+@pytest.mark.req("BD-150")
+def test_an_index_job_of_which_nothing_is_known_is_made_again() -> None:
     world = world_of()
     until_published(world)
     world.publish()
@@ -196,7 +207,8 @@ def test_bd_150_an_index_job_of_which_nothing_is_known_is_made_again() -> None:
     assert (made(world).count("index"), world.condition("Ready")) == (2, ("True", "Published"))
 
 
-def test_bd_322_an_index_job_that_published_something_else_is_not_believed() -> None:
+@pytest.mark.req("BD-322")
+def test_an_index_job_that_published_something_else_is_not_believed() -> None:
     world = world_of()
     until_published(world)
     world.publish(f'{{"v":1,"size":9,"digest":"sha256:{"0" * 64}"}}')
@@ -205,7 +217,8 @@ def test_bd_322_an_index_job_that_published_something_else_is_not_believed() -> 
     assert "image" not in world.status()
 
 
-def test_bd_220_a_refused_index_job_is_tried_again_and_fails_in_the_end() -> None:
+@pytest.mark.req("BD-220")
+def test_a_refused_index_job_is_tried_again_and_fails_in_the_end() -> None:
     world = world_of()
     world.reconcile()
     (run,) = world.runs
@@ -226,7 +239,8 @@ def test_bd_220_a_refused_index_job_is_tried_again_and_fails_in_the_end() -> Non
     assert (run_phases(world), world.condition("Degraded")) == (["Failed"], ("True", "JobRefused"))
 
 
-def test_bd_178_two_index_jobs_of_one_build_are_never_at_work_at_once() -> None:
+@pytest.mark.req("BD-178")
+def test_two_index_jobs_of_one_build_are_never_at_work_at_once() -> None:
     """The former could move a tag after the later one did."""
     world = world_of(output={**SPEC["output"], "tags": ["latest"]})
     until_published(world)
@@ -252,8 +266,9 @@ def restored(world: World, name: str) -> dict[str, Any]:
     return {"metadata": {**metadata, "deletionTimestamp": "2027-01-15T08:00:00Z"}, "spec": {"template": {}}}
 
 
+@pytest.mark.req("BD-197")
 @pytest.mark.parametrize("at", range(12))
-def test_bd_197_the_builder_may_die_before_any_write(at: int) -> None:
+def test_the_builder_may_die_before_any_write(at: int) -> None:
     world = world_of(output={**SPEC["output"], "tags": ["latest"]})
     for _ in range(10):
         try:
@@ -271,7 +286,8 @@ def test_bd_197_the_builder_may_die_before_any_write(at: int) -> None:
     assert world.tags[f"{REPOSITORY}:latest"] == world.status()["image"].partition("@")[2]
 
 
-def test_bd_178_pods_that_publish_have_the_push_secret_only() -> None:
+@pytest.mark.req("BD-178")
+def test_pods_that_publish_have_the_push_secret_only() -> None:
     world = world_of(output={**SPEC["output"], "pushSecret": {"name": "push"}, "pullSecrets": [{"name": "pull"}]})
     until_published(world)
     pod = world.jobs[world.job_of("index")]["spec"]["template"]["spec"]
@@ -279,8 +295,9 @@ def test_bd_178_pods_that_publish_have_the_push_secret_only() -> None:
     assert [each["name"] for each in pod["containers"]] == [contract.INDEX_CONTAINER]
 
 
-def test_bd_178_an_index_job_of_an_execution_that_no_cache_shows_is_waited_for() -> None:
-    """BD-137: Runs and Jobs are watched apart; the Job of a Run that is not seen, or of an ImageBuild of this name that
+@pytest.mark.req("BD-137", "BD-178")
+def test_an_index_job_of_an_execution_that_no_cache_shows_is_waited_for() -> None:
+    """Runs and Jobs are watched apart; the Job of a Run that is not seen, or of an ImageBuild of this name that
     was deleted, moves the same tags."""
     world = world_of(output={**SPEC["output"], "tags": ["latest"]})
     until_published(world)

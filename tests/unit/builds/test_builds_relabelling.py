@@ -1,4 +1,4 @@
-"""BD-324: a live Job that lost its label is not taken for deleted nor made a second time; it gets the label back."""
+"""A live Job that lost its label is not taken for deleted nor made a second time; it gets the label back."""
 
 import contextlib
 from collections.abc import Callable
@@ -27,7 +27,8 @@ def labels(world: World, architecture: str = "amd64") -> dict[str, str]:
     return found
 
 
-def test_bd_324_the_label_is_put_back_and_nothing_else_is_done() -> None:
+@pytest.mark.req("BD-324")
+def test_the_label_is_put_back_and_nothing_else_is_done() -> None:
     undisturbed = World()
     undisturbed.reconcile()
     world = at_work()
@@ -41,7 +42,8 @@ def test_bd_324_the_label_is_put_back_and_nothing_else_is_done() -> None:
     assert (len(world.made), world.status()["summary"]) == (2, "2/2")
 
 
-def test_bd_324_of_a_job_that_was_taken_over_the_label_names_its_new_run() -> None:
+@pytest.mark.req("BD-324")
+def test_of_a_job_that_was_taken_over_the_label_names_its_new_run() -> None:
     """Its pods still have the label of the run that made it."""
     world = World()
     world.reconcile()
@@ -55,16 +57,17 @@ def test_bd_324_of_a_job_that_was_taken_over_the_label_names_its_new_run() -> No
     assert len(world.made) == 3
 
 
-def test_bd_324_inputs_that_change_meanwhile_find_the_job_all_the_same() -> None:
-    """BD-093: else a new run would make a second Job for the same key."""
+@pytest.mark.req("BD-093", "BD-324")
+def test_inputs_that_change_meanwhile_find_the_job_all_the_same() -> None:
+    """Else a new run would make a second Job for the same key."""
     world = at_work()
     world.set("source.overrides", [{"architecture": "arm64", "containerfile": "FROM busybox:1.36\nRUN echo arm\n"}])
     world.build_all()
     assert [each.split()[0] for each in sorted(world.made)] == ["amd64", "arm64", "arm64"]
 
 
-def test_bd_324_another_build_of_the_same_key_does_not_make_a_second_job() -> None:
-    """BD-093."""
+@pytest.mark.req("BD-093", "BD-324")
+def test_another_build_of_the_same_key_does_not_make_a_second_job() -> None:
     world = at_work()
     world.add("shop", SPEC)
     world.reconcile("shop")
@@ -73,8 +76,9 @@ def test_bd_324_another_build_of_the_same_key_does_not_make_a_second_job() -> No
     assert world.plan("shop").per_architecture[0].action == "Wait"
 
 
+@pytest.mark.req("BD-192")
 @pytest.mark.parametrize("again", [False, True], ids=["gone", "made again by somebody"])
-def test_bd_192_a_job_that_was_deleted_is_asked_for_once_and_its_run_is_interrupted(again: bool) -> None:
+def test_a_job_that_was_deleted_is_asked_for_once_and_its_run_is_interrupted(again: bool) -> None:
     world = at_work()
     name = world.job_of("amd64")
     job = world.jobs[name]
@@ -90,7 +94,8 @@ def test_bd_192_a_job_that_was_deleted_is_asked_for_once_and_its_run_is_interrup
     assert world.asked == []
 
 
-def test_bd_324_a_label_that_may_not_be_put_back_is_told_and_tried_again_later() -> None:
+@pytest.mark.req("BD-324")
+def test_a_label_that_may_not_be_put_back_is_told_and_tried_again_later() -> None:
     world = at_work()
     refusal = WriteFailure(
         verb="patch", step="S4", kind="Job", name=world.job_of("amd64"), code="Forbidden", message="denied by policy"
@@ -100,7 +105,8 @@ def test_bd_324_a_label_that_may_not_be_put_back_is_told_and_tried_again_later()
     assert "denied by policy" in found.message
 
 
-def test_bd_324_a_job_that_has_its_labels_is_only_not_seen_yet() -> None:
+@pytest.mark.req("BD-324")
+def test_a_job_that_has_its_labels_is_only_not_seen_yet() -> None:
     """The watch is late: nothing is written, and it is looked again at once."""
     world = at_work()
     name = world.job_of("amd64")
@@ -123,8 +129,9 @@ def before_the_record(change: Callable[[World], object]) -> World:
     return world
 
 
-def test_bd_324_a_job_that_was_not_recorded_yet_is_found_by_its_name_and_taken_over() -> None:
-    """BD-093: else the new run would make a second Job for the same key."""
+@pytest.mark.req("BD-093", "BD-324")
+def test_a_job_that_was_not_recorded_yet_is_found_by_its_name_and_taken_over() -> None:
+    """Else the new run would make a second Job for the same key."""
     override = [{"architecture": "arm64", "containerfile": "FROM busybox:1.36\nRUN echo arm\n"}]
     world = before_the_record(lambda world: world.set("source.overrides", override))
     world.build_all()
@@ -132,7 +139,8 @@ def test_bd_324_a_job_that_was_not_recorded_yet_is_found_by_its_name_and_taken_o
     assert (world.jobs, world.status()["summary"]) == ({}, "2/2")
 
 
-def test_bd_127_a_job_that_was_not_recorded_yet_and_is_not_wanted_any_more_is_deleted() -> None:
+@pytest.mark.req("BD-127")
+def test_a_job_that_was_not_recorded_yet_and_is_not_wanted_any_more_is_deleted() -> None:
     """It would push an image that nobody asked for, until its run is pruned."""
     world = before_the_record(lambda world: world.set("source.containerfile", "FROM busybox:1.36\nRUN other\n"))
     (former,) = world.jobs
@@ -140,7 +148,8 @@ def test_bd_127_a_job_that_was_not_recorded_yet_and_is_not_wanted_any_more_is_de
     assert former not in world.jobs
 
 
-def test_bd_324_a_foreign_job_of_that_name_is_left_alone() -> None:
+@pytest.mark.req("BD-324")
+def test_a_foreign_job_of_that_name_is_left_alone() -> None:
     world = before_the_record(lambda world: world.set("source.containerfile", "FROM busybox:1.36\nRUN other\n"))
     ((name, job),) = world.jobs.items()
     job["spec"]["template"]["metadata"]["labels"] = {"app": "somebody else's"}

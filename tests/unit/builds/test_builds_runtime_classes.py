@@ -1,4 +1,4 @@
-"""BD-152: nodes report features of handlers, and a RuntimeClass says by which handler its pods run."""
+"""Nodes report features of handlers, and a RuntimeClass says by which handler its pods run."""
 
 from typing import Any
 
@@ -22,8 +22,9 @@ def build_container(world: World, architecture: str) -> dict[str, Any]:
     return {**pod["initContainers"][0], "hostUsers": pod.get("hostUsers")}
 
 
+@pytest.mark.req("BD-152")
 @pytest.mark.parametrize(("reports", "user"), [(("", "runsc"), 0), (("", "sandboxed"), 1000)])
-def test_bd_152_auto_asks_nodes_about_the_handler_and_not_about_the_class(reports: tuple[str, ...], user: int) -> None:
+def test_auto_asks_nodes_about_the_handler_and_not_about_the_class(reports: tuple[str, ...], user: int) -> None:
     world = world_of("runsc", *reports)
     world.plan()
     assert world.asked.count("runtimeclass sandboxed") == 1
@@ -32,7 +33,8 @@ def test_bd_152_auto_asks_nodes_about_the_handler_and_not_about_the_class(report
     assert build_container(world, "amd64")["hostUsers"] is False
 
 
-def test_bd_152_a_job_that_is_made_later_asks_as_well() -> None:
+@pytest.mark.req("BD-152")
+def test_a_job_that_is_made_later_asks_as_well() -> None:
     world = world_of("runsc", "", "runsc")
     world.set("scheduling", {**NAMED, "maxParallel": 1})
     world.reconcile()
@@ -43,7 +45,8 @@ def test_bd_152_a_job_that_is_made_later_asks_as_well() -> None:
     assert "runtimeclass sandboxed" in world.asked
 
 
-def test_bd_064_a_class_that_does_not_exist_is_told_before_a_job_is_made() -> None:
+@pytest.mark.req("BD-064")
+def test_a_class_that_does_not_exist_is_told_before_a_job_is_made() -> None:
     """The API server refuses pods of such a Job, without a word in its status."""
     world = world_of("")
     world.reconcile()
@@ -56,7 +59,8 @@ def test_bd_064_a_class_that_does_not_exist_is_told_before_a_job_is_made() -> No
     assert world.status()["summary"] == "2/2"
 
 
-def test_bd_346_at_rest_nobody_asks() -> None:
+@pytest.mark.req("BD-346")
+def test_at_rest_nobody_asks() -> None:
     world = world_of("runsc")
     world.build_all()
     world.asked.clear()

@@ -511,9 +511,10 @@ def played(case: int) -> list[list[Json]]:
 # -- the comparison ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("BD-004", "BD-006")
 @pytest.mark.parametrize("first", range(0, CASES, 20))
-def test_bd_006_plans_are_those_that_were_recorded(first: int) -> None:
-    """BD-004: what each plan does, says and waits for."""
+def test_plans_are_those_that_were_recorded(first: int) -> None:
+    """What each plan does, says and waits for."""
     recorded = json.loads(RECORDED.read_text())
     for case in range(first, first + 20):
         plans = played(case)
@@ -523,7 +524,8 @@ def test_bd_006_plans_are_those_that_were_recorded(first: int) -> None:
         assert digests == recorded["digests"][case].split(), f"case {case}: see the docstring of this file"
 
 
-def test_bd_006_the_recorded_plans_have_every_decision_and_every_kind_of_write() -> None:
+@pytest.mark.req("BD-006")
+def test_the_recorded_plans_have_every_decision_and_every_kind_of_write() -> None:
     recorded = json.loads(RECORDED.read_text())
     assert len(recorded["digests"]) == CASES
     assert recorded["kinds"] == sorted(recorded["kinds"])

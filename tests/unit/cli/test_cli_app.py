@@ -156,6 +156,7 @@ def test_help_starts_without_a_network_stack() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.req("MF-090")
 @pytest.mark.parametrize(
     ("arguments", "unwanted"),
     [
@@ -164,7 +165,7 @@ def test_help_starts_without_a_network_stack() -> None:
     ],
     ids=["help", "lint"],
 )
-def test_a_command_imports_only_what_it_needs_mf_090(arguments: list[str], unwanted: set[str], tmp_path: Path) -> None:
+def test_a_command_imports_only_what_it_needs(arguments: list[str], unwanted: set[str], tmp_path: Path) -> None:
     """Each of these is between a twentieth and a third of the start."""
     (tmp_path / "map.yaml").write_text("{apiVersion: v1, kind: ConfigMap, metadata: {name: image}}\n")
     code = (
@@ -175,7 +176,8 @@ def test_a_command_imports_only_what_it_needs_mf_090(arguments: list[str], unwan
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "imported")
 
 
-def test_help_of_no_command_loads_what_only_its_work_needs_mf_090() -> None:
+@pytest.mark.req("MF-090")
+def test_help_of_no_command_loads_what_only_its_work_needs() -> None:
     """And so completion, which reads the same declarations at each Tab, answers at once."""
     code = (
         "import sys; from polyarch.cli import main\n"
@@ -186,8 +188,9 @@ def test_help_of_no_command_loads_what_only_its_work_needs_mf_090() -> None:
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "imported"), done.stderr
 
 
+@pytest.mark.req("RG-161")
 @pytest.mark.parametrize(("call", "left"), [("main()", True), ("main(['--version'])", False)])
-def test_a_process_that_ends_looks_for_no_garbage_rg_161(call: str, left: bool) -> None:
+def test_a_process_that_ends_looks_for_no_garbage(call: str, left: bool) -> None:
     """Only if the command line is the process's own: another program goes on after ``main``."""
     code = (
         "import gc, sys; from polyarch.cli import main; sys.argv = ['polyarch', '--version'];"
@@ -238,8 +241,9 @@ def test_a_long_name_has_a_line_of_its_own() -> None:
     assert lines[start + 1] == " " * 32 + "The kubelet's flag of the same name"
 
 
+@pytest.mark.req("PL-850")
 def test_logs_of_a_command_are_errors_on_stderr_without_local_variables(capsys: pytest.CaptureFixture[str]) -> None:
-    """PL-850: what a frame holds may be a token; stdout is for the answer alone."""
+    """What a frame holds may be a token; stdout is for the answer alone."""
     errors_only()
     log = structlog.get_logger("test")
     token = "marker-" + "secret"

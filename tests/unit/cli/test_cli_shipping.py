@@ -1,4 +1,4 @@
-"""What is shipped beside the program calls it with options that it has (MF-084)."""
+"""What is shipped beside the program calls it with options that it has."""
 
 import os
 import shlex
@@ -23,16 +23,17 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
     return Command("lint", capsys, monkeypatch, tmp_path)
 
 
+@pytest.mark.req("MF-084")
 def test_pre_commit_hooks_are_for_yaml_and_run_one_at_a_time() -> None:
-    """MF-084."""
     hooks = {hook["id"]: hook for hook in load(".pre-commit-hooks.yaml")}
     assert set(hooks) == {"polyarch-lint", "polyarch-fix"}
     assert all(hook["types"] == ["yaml"] and hook["require_serial"] for hook in hooks.values())
     assert all(hook["language"] == "python" for hook in hooks.values())
 
 
+@pytest.mark.req("MF-084")
 def test_pre_commit_hooks_work_on_the_files_they_are_given(run: Command) -> None:
-    """MF-084: the entries with file names behind them, as pre-commit calls them."""
+    """The entries with file names behind them, as pre-commit calls them."""
     path = run.write("web.yaml")
     for hook in load(".pre-commit-hooks.yaml"):
         program, command, *arguments = shlex.split(hook["entry"])
@@ -42,8 +43,8 @@ def test_pre_commit_hooks_work_on_the_files_they_are_given(run: Command) -> None
     assert path.read_text() == FIXED
 
 
+@pytest.mark.req("MF-084")
 def test_the_action_takes_what_the_specification_says_and_inputs_never_become_program_text() -> None:
-    """MF-084."""
     action = load("action.yml")
     assert {"paths", "require", "fail-on", "sarif"} <= set(action["inputs"])
     assert action["runs"]["using"] == "composite"
@@ -61,8 +62,9 @@ def test_the_action_calls_lint_as_it_is(run: Command) -> None:
     assert (run.folder / "s").exists()
 
 
+@pytest.mark.req("MF-050", "MF-084")
 def test_the_post_renderer_passes_everything_through(run: Command) -> None:
-    """MF-050, MF-084: a program for Helm 3, run by a plugin of Helm 4; what is left to do keeps no release back."""
+    """A program for Helm 3, run by a plugin of Helm 4; what is left to do keeps no release back."""
     plugin = load("deploy/helm-post-renderer/plugin.yaml")
     assert (plugin["apiVersion"], plugin["type"]) == ("v1", "postrenderer/v1")
     assert plugin["runtimeConfig"]["platformCommand"] == [{"command": "${HELM_PLUGIN_DIR}/polyarch-fix"}]

@@ -1,4 +1,4 @@
-"""What the checks say of a cluster, from what was read of it (IN-002, PL-503)."""
+"""What the checks say of a cluster, from what was read of it."""
 
 from typing import Any
 
@@ -47,27 +47,31 @@ def refused(checks: list[Check]) -> list[Check]:
     return [each for each in checks if each.outcome == "refused"]
 
 
-def test_in_002_an_empty_cluster_passes_and_every_check_is_listed() -> None:
+@pytest.mark.req("IN-002")
+def test_an_empty_cluster_passes_and_every_check_is_listed() -> None:
     checks = said()
     assert [each.name for each in checks] == ["Kubernetes", "Rights", "Installation", "Objects"]
     assert {each.outcome for each in checks} == {"ok"}
 
 
+@pytest.mark.req("IN-002", "PL-504")
 @pytest.mark.parametrize(
     ("version", "passes"), [((1, 29), False), ((1, 30), True), ((1, 36), True), ((2, 0), True), ((1, 9), False)]
 )
-def test_in_002_pl_504_kubernetes_from_1_30_on(version: tuple[int, int], passes: bool) -> None:
+def test_kubernetes_from_1_30_on(version: tuple[int, int], passes: bool) -> None:
     found = refused(said(version=version))
     assert [each.name for each in found] == ([] if passes else ["Kubernetes"])
     assert all("1.30" in each.action for each in found)
 
 
-def test_in_002_missing_rights_are_named_with_their_namespace() -> None:
+@pytest.mark.req("IN-002")
+def test_missing_rights_are_named_with_their_namespace() -> None:
     denied = ((Access("create", "", "secrets"), HERE), (Access("patch", "apps", "deployments", "x"), ""))
     (found,) = refused(list(preflight.checks(Facts((1, 31), ABSENT, (), denied), namespace=HERE)))
     assert found.message == f"not allowed: create secrets in namespace {HERE}, patch deployments.apps x"
 
 
+@pytest.mark.req("IN-002")
 @pytest.mark.parametrize(
     ("kind", "labels", "outcome", "words"),
     [
@@ -86,7 +90,7 @@ def test_in_002_missing_rights_are_named_with_their_namespace() -> None:
         pytest.param("Deployment", {"olm.owner": "polyarch.v1"}, "refused", "OLM", id="of OLM"),
     ],
 )
-def test_in_002_whose_objects_of_the_same_names_are(kind: str, labels: Json, outcome: str, words: str) -> None:
+def test_whose_objects_of_the_same_names_are(kind: str, labels: Json, outcome: str, words: str) -> None:
     (found,) = [each for each in said(live(kind, labels), kind=kind) if each.name == "Objects"]
     assert found.outcome == outcome
     assert words in found.message
@@ -94,6 +98,7 @@ def test_in_002_whose_objects_of_the_same_names_are(kind: str, labels: Json, out
     assert bool(found.action) == (outcome == "refused")
 
 
+@pytest.mark.req("IN-002", "PL-503")
 @pytest.mark.parametrize(
     ("deployments", "outcome", "words"),
     [
@@ -115,12 +120,13 @@ def test_in_002_whose_objects_of_the_same_names_are(kind: str, labels: Json, out
         ),
     ],
 )
-def test_in_002_pl_503_other_installations(deployments: list[Json], outcome: str, words: str) -> None:
+def test_other_installations(deployments: list[Json], outcome: str, words: str) -> None:
     found = [each for each in said(None, *deployments) if each.name in ("Installation", "Predecessor")]
     assert [each.outcome for each in found] == [outcome]
     assert words in f"{found[0].message} {found[0].action}"
 
 
+@pytest.mark.req("IN-002")
 @pytest.mark.parametrize(
     ("name", "manager", "expected"),
     [
@@ -129,7 +135,7 @@ def test_in_002_pl_503_other_installations(deployments: list[Json], outcome: str
         pytest.param(HERE, "kubectl", Whose.OURS, id="the usual one, made by kubectl apply -k"),
     ],
 )
-def test_in_002_a_namespace_is_ours_if_polyarch_labelled_it(name: str, manager: str, expected: Whose) -> None:
+def test_a_namespace_is_ours_if_polyarch_labelled_it(name: str, manager: str, expected: Whose) -> None:
     part_of = "app.kubernetes.io/part-of"
     fields = {"f:metadata": {"f:labels": {f"f:{part_of}": {}}}}
     entries = [{"manager": manager, "operation": "Apply", "fieldsV1": fields}]
@@ -137,7 +143,8 @@ def test_in_002_a_namespace_is_ours_if_polyarch_labelled_it(name: str, manager: 
     assert whose(Ref(NAMESPACES, Key("", name)), found) is expected
 
 
-def test_in_002_what_the_dry_run_was_told_is_passed_on_with_what_to_do() -> None:
+@pytest.mark.req("IN-002")
+def test_what_the_dry_run_was_told_is_passed_on_with_what_to_do() -> None:
     problem = Forbidden(403, message="user bob is attempting to grant RBAC permissions not currently held")
     facts = Facts((1, 31), ABSENT, (), (), {ref("ClusterRole"): problem})
     (found,) = refused(list(preflight.checks(facts, namespace=HERE)))

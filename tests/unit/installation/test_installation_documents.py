@@ -1,4 +1,4 @@
-"""The objects of an installation, from its settings alone (IN-001)."""
+"""The objects of an installation, from its settings alone."""
 
 from typing import Any
 
@@ -46,18 +46,21 @@ def values_of(settings: InstallationSettings) -> dict[str, str]:
     return {each["name"]: each["value"] for each in container(settings)["env"] if "value" in each}
 
 
-def test_in_002_what_others_need_comes_first() -> None:
+@pytest.mark.req("IN-002")
+def test_what_others_need_comes_first() -> None:
     kinds = list(dict.fromkeys(each["kind"] for each in made()))
     first, *_, last = kinds
     assert (first, last) == ("CustomResourceDefinition", "ClusterPodPlacementConfig")
     assert kinds.index("Namespace") < kinds.index("ServiceAccount") < kinds.index("Deployment")
 
 
-def test_in_003_every_object_has_the_label_by_which_it_is_found_again() -> None:
+@pytest.mark.req("IN-003")
+def test_every_object_has_the_label_by_which_it_is_found_again() -> None:
     assert {each["metadata"]["labels"][operator.PART_OF] for each in made()} == {"polyarch"}
 
 
-def test_in_001_everything_is_in_the_namespace_or_cluster_scoped() -> None:
+@pytest.mark.req("IN-001")
+def test_everything_is_in_the_namespace_or_cluster_scoped() -> None:
     assert {each["metadata"].get("namespace", NAMESPACE) for each in made()} == {NAMESPACE}
 
 
@@ -70,7 +73,8 @@ def names_of(kind: str, settings: InstallationSettings) -> list[str]:
     return [each["metadata"]["name"] for each in made(settings) if each["kind"] == kind]
 
 
-def test_no_001_component_numa_publishes_the_zones_of_all_nodes() -> None:
+@pytest.mark.req("NO-001")
+def test_component_numa_publishes_the_zones_of_all_nodes() -> None:
     found = only("NUMAResourcesOperator", WITH_NUMA)
     assert found["metadata"]["name"] == "numaresourcesoperator"
     assert found["spec"] == {
@@ -80,19 +84,22 @@ def test_no_001_component_numa_publishes_the_zones_of_all_nodes() -> None:
     assert names_of("NUMAResourcesScheduler", WITH_NUMA) == [], "a scheduler is for who asks for one"
 
 
-def test_no_010_the_scheduler_comes_after_the_exporters() -> None:
+@pytest.mark.req("NO-010")
+def test_the_scheduler_comes_after_the_exporters() -> None:
     kinds = [each["kind"] for each in made(InstallationSettings(components=("numa",), numa=Numa(scheduler={})))]
     assert kinds.index("NUMAResourcesOperator") < kinds.index("NUMAResourcesScheduler")
 
 
-def test_no_057_exporters_get_a_privileged_namespace_and_nobody_else_does() -> None:
+@pytest.mark.req("NO-057")
+def test_exporters_get_a_privileged_namespace_and_nobody_else_does() -> None:
     label = "pod-security.kubernetes.io/enforce"
     assert only("Namespace", WITH_NUMA)["metadata"]["labels"][label] == "privileged"
     assert only("Namespace")["metadata"]["labels"][label] == "restricted"
     assert values_of(WITH_NUMA)["POLYARCH_MANAGE_NAMESPACE"] == "true"
 
 
-def test_no_120_without_the_component_nothing_of_numa_is_there() -> None:
+@pytest.mark.req("NO-120")
+def test_without_the_component_nothing_of_numa_is_there() -> None:
     """Neither rights, nor definitions of which another operator may have its own."""
     text = str(made())
     for word in ("nodetopology.openshift.io", "topology.node.k8s.io", "secondary-scheduler"):
@@ -101,7 +108,8 @@ def test_no_120_without_the_component_nothing_of_numa_is_there() -> None:
     assert values_of(WITH_NUMA)["POLYARCH_NUMA"] == "auto"
 
 
-def test_no_120_the_rules_for_numa_are_added_to_those_of_all() -> None:
+@pytest.mark.req("NO-120")
+def test_the_rules_for_numa_are_added_to_those_of_all() -> None:
     def rules(settings: InstallationSettings) -> list[Json]:
         return [rule for each in made(settings) if "Role" in each["kind"] for rule in each.get("rules", ())]
 
@@ -109,31 +117,32 @@ def test_no_120_the_rules_for_numa_are_added_to_those_of_all() -> None:
     assert [rule for rule in rules(InstallationSettings()) if rule not in with_numa] == []
 
 
-def test_in_001_nothing_is_made_twice() -> None:
+@pytest.mark.req("IN-001")
+def test_nothing_is_made_twice() -> None:
     names = [(each["kind"], each["metadata"]["name"]) for each in made()]
     assert len(names) == len(set(names))
 
 
-def test_in_001_settings_cannot_be_changed_through_the_documents() -> None:
+@pytest.mark.req("IN-001")
+def test_settings_cannot_be_changed_through_the_documents() -> None:
     settings = InstallationSettings()
     only("Deployment", settings)["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "9"
     assert settings == InstallationSettings()
 
 
+@pytest.mark.req("IN-001", "IN-010")
 @pytest.mark.parametrize(
     ("values", "problem"),
     [
-        pytest.param({"imagee": {}}, "imagee", id="IN-010 a misspelt value"),
-        pytest.param({"operator": {"replica": 1}}, r"\$\.operator", id="IN-010 a misspelt value inside another"),
-        pytest.param({"operator": {"replicas": -1}}, r"\$\.operator\.replicas", id="IN-010 a number out of range"),
-        pytest.param(
-            {"placement": {"webhookReplicas": 0}}, r"webhookReplicas", id="IN-010 fewer than an operator takes"
-        ),
-        pytest.param({"taints": {"replicas": 21}}, r"\$\.taints\.replicas", id="IN-010 more than an operator takes"),
-        pytest.param({"builds": {"builderImage": ""}}, r"builderImage", id="IN-010 an image without a name"),
-        pytest.param({"components": ["monitor"]}, r"\$\.components", id="IN-001 a component that is not there yet"),
-        pytest.param({"components": []}, r"\$\.components", id="IN-001 no component"),
-        pytest.param({"image": {"digest": "latest"}}, r"\$\.image\.digest", id="IN-010 no digest"),
+        pytest.param({"imagee": {}}, "imagee", id="a misspelt value"),
+        pytest.param({"operator": {"replica": 1}}, r"\$\.operator", id="a misspelt value inside another"),
+        pytest.param({"operator": {"replicas": -1}}, r"\$\.operator\.replicas", id="a number out of range"),
+        pytest.param({"placement": {"webhookReplicas": 0}}, r"webhookReplicas", id="fewer than an operator takes"),
+        pytest.param({"taints": {"replicas": 21}}, r"\$\.taints\.replicas", id="more than an operator takes"),
+        pytest.param({"builds": {"builderImage": ""}}, r"builderImage", id="an image without a name"),
+        pytest.param({"components": ["monitor"]}, r"\$\.components", id="a component that is not there yet"),
+        pytest.param({"components": []}, r"\$\.components", id="no component"),
+        pytest.param({"image": {"digest": "latest"}}, r"\$\.image\.digest", id="no digest"),
     ],
 )
 def test_wrong_values_are_refused_with_their_place(values: Json, problem: str) -> None:
@@ -141,13 +150,15 @@ def test_wrong_values_are_refused_with_their_place(values: Json, problem: str) -
         read(values)
 
 
+@pytest.mark.req("IN-001")
 @pytest.mark.parametrize("name", objects.PLANNED)
-def test_in_001_a_component_of_later_is_refused_with_those_that_exist(name: str) -> None:
+def test_a_component_of_later_is_refused_with_those_that_exist(name: str) -> None:
     known = "placement, taints, builds, numa"
     with pytest.raises(objects.UnknownComponent, match=f"not part of this version; .*: {known}"):
         objects.component(name)
 
 
+@pytest.mark.req("IN-010")
 @pytest.mark.parametrize(
     ("image", "expected"),
     [
@@ -160,13 +171,14 @@ def test_in_001_a_component_of_later_is_refused_with_those_that_exist(name: str)
         pytest.param(Image(), OperatorSettings().image, id="the default is the image of this version"),
     ],
 )
-def test_in_010_the_image_by_tag_or_digest(image: Image, expected: str) -> None:
+def test_the_image_by_tag_or_digest(image: Image, expected: str) -> None:
     settings = InstallationSettings(image=image)
     assert container(settings)["image"] == expected
     assert objects.images(settings) == (expected,)
 
 
-def test_in_030_settings_that_differ_from_the_defaults_are_in_the_environment() -> None:
+@pytest.mark.req("IN-030")
+def test_settings_that_differ_from_the_defaults_are_in_the_environment() -> None:
     given = read(
         {
             "certificates": "cert-manager",
@@ -237,7 +249,8 @@ def test_labels_of_users_never_break_the_selector() -> None:
     assert spec["selector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items()
 
 
-def test_pl_502_required_architectures_are_added_to_the_affinity_of_users() -> None:
+@pytest.mark.req("PL-502")
+def test_required_architectures_are_added_to_the_affinity_of_users() -> None:
     term = {"matchExpressions": [{"key": "infra", "operator": "Exists"}]}
     given = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
     pods = OperatorPods(affinity={**given, "podAntiAffinity": {}})
@@ -250,7 +263,8 @@ def test_pl_502_required_architectures_are_added_to_the_affinity_of_users() -> N
     assert apart["podAffinityTerm"]["labelSelector"] == {"matchLabels": {"controller": "polyarch-operator"}}
 
 
-def test_pl_541_the_service_ca_of_openshift_is_asked_only_where_it_issues() -> None:
+@pytest.mark.req("PL-541")
+def test_the_service_ca_of_openshift_is_asked_only_where_it_issues() -> None:
     annotation = "service.beta.openshift.io/serving-cert-secret-name"
     assert "annotations" not in only("Service")["metadata"]
     made = only("Service", InstallationSettings(certificates="service-ca"))
@@ -265,7 +279,8 @@ def test_the_custom_resource_is_made_unless_the_user_makes_it() -> None:
     assert only("PlacementPolicy", policy)["spec"] == {"mode": "audit"}
 
 
-def test_in_004_an_upgrade_reads_the_values_back_that_were_installed() -> None:
+@pytest.mark.req("IN-004")
+def test_an_upgrade_reads_the_values_back_that_were_installed() -> None:
     given = read({"image": {"repository": "r.example/p"}, "operator": {"environment": {"HTTPS_PROXY": "http://p"}}})
     record = recorded(given)
     assert of_record(record) == given
@@ -276,12 +291,14 @@ def test_in_004_an_upgrade_reads_the_values_back_that_were_installed() -> None:
     assert deployment["metadata"]["annotations"][objects.VALUES] == record
 
 
-def test_in_004_values_that_this_version_does_not_have_are_left_out() -> None:
+@pytest.mark.req("IN-004")
+def test_values_that_this_version_does_not_have_are_left_out() -> None:
     assert of_record('{"image": {"repository": "r.example/p", "gone": 1}, "gone": {"a": 1}}') == InstallationSettings(
         image=Image(repository="r.example/p")
     )
 
 
+@pytest.mark.req("IN-001")
 @pytest.mark.parametrize(
     "given",
     [
@@ -291,8 +308,8 @@ def test_in_004_values_that_this_version_does_not_have_are_left_out() -> None:
         {"key": "infra", "operator": "Equal", "value": "yes", "effect": "NoSchedule"},
     ],
 )
-def test_in_001_tolerations_reach_the_roles_as_they_reach_the_operator(given: Json) -> None:
-    """IN-001: they travel as one variable, in which an empty text would be lost."""
+def test_tolerations_reach_the_roles_as_they_reach_the_operator(given: Json) -> None:
+    """They travel as one variable, in which an empty text would be lost."""
     settings = read({"tolerations": [given, {"key": "other", "operator": "Exists"}]})
     told = values_of(settings)["POLYARCH_TOLERATION"].split()
     assert [operands.toleration(each) for each in told] == [given, {"key": "other", "operator": "Exists"}]

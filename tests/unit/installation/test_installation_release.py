@@ -1,13 +1,16 @@
-"""An uninstall leaves nothing behind that would wait for us when somebody deletes it (IN-003, BD-233, BD-282)."""
+"""An uninstall leaves nothing behind that would wait for us when somebody deletes it."""
 
 from types import SimpleNamespace
 
 import msgspec
+import pytest
 
 from polyarch.builds import names
 from polyarch.installation.uninstall import release_records
 from polyarch.kube.resources import CONFIGMAPS
 from polyarch.objects import ObjectMeta, PartialObjectMetadata
+
+pytestmark = pytest.mark.req("BD-233", "IN-003")
 
 
 class Api:
@@ -30,7 +33,8 @@ class Api:
         self.patched.append((namespace, name, msgspec.to_builtins(patch.operations)))
 
 
-async def test_bd_282_records_of_machine_os_builds_are_released():
+@pytest.mark.req("BD-282")
+async def test_records_of_machine_os_builds_are_released():
     api = Api()
     await release_records(api)
     ((namespace, name, operations),) = api.patched

@@ -1,5 +1,5 @@
 """Every value of an installation arrives: in its objects, in the operator's flags, in what the operator makes, in the
-flags of the roles (IN-010, IN-030).
+flags of the roles.
 
 A value that is accepted and dropped on its way says nothing. So no value is named here: which there are comes from the
 types and from the values files of the chart, and every one of them is changed.
@@ -31,6 +31,8 @@ from polyarch.placement.settings import SettingsTable
 from polyarch.run import process
 from polyarch.run.settings import RunSettings
 from polyarch.taints.settings import TaintSettings
+
+pytestmark = pytest.mark.req("NE-131")
 
 Json = dict[str, Any]
 Names = tuple[str, ...]
@@ -72,8 +74,9 @@ def made(values: Json) -> list[Json]:
     return list(objects.documents(msgspec.convert(values, InstallationSettings), namespace="tools"))
 
 
+@pytest.mark.req("IN-010")
 @pytest.mark.parametrize("path", LEAVES, ids=".".join)
-def test_in_010_every_value_changes_the_objects_of_an_installation(path: Names) -> None:
+def test_every_value_changes_the_objects_of_an_installation(path: Names) -> None:
     """Among all others as in the values files, or by itself: a digest wins over a tag, a ConfigMap over texts."""
     usual = at(msgspec.to_builtins(InstallationSettings()), path)
     others = [found for each in FILES if (found := at(each, path)) not in (None, usual)]
@@ -149,7 +152,8 @@ def test_every_setting_of_the_operator_is_changed_here() -> None:
     assert [name for name in FIELDS if getattr(OTHER, name) == getattr(OperatorSettings(), name)] == []
 
 
-def test_in_030_what_the_installer_writes_into_the_environment_is_what_the_operator_reads(
+@pytest.mark.req("IN-030")
+def test_what_the_installer_writes_into_the_environment_is_what_the_operator_reads(
     started: list[RunSettings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in operator.environment(OTHER).items():
@@ -160,7 +164,8 @@ def test_in_030_what_the_installer_writes_into_the_environment_is_what_the_opera
     assert {*lost} == OF_ITS_POD | NOT_OF_THE_INSTALLER
 
 
-def test_in_030_every_setting_of_the_operator_has_a_flag(started: list[RunSettings]) -> None:
+@pytest.mark.req("IN-030")
+def test_every_setting_of_the_operator_has_a_flag(started: list[RunSettings]) -> None:
     """Also those that the installer does not write."""
     flags = ["--push-image=r.example/push:1", "--arch-taint-key=arch", "--arch-taint-key=more"]
     flags += ["--resource-webhooks=olm", "--namespace=tools", "--image=r.example/p:2", "--image-pull-policy=Always"]
@@ -203,8 +208,9 @@ SWITCHES = {"builds", "numa", "platform", "resource_webhooks"}
 """They decide whether something is made at all; tests of ``run.operator`` and of the reconcilers have them."""
 
 
+@pytest.mark.req("IN-010")
 @pytest.mark.parametrize("name", [each for each in FIELDS if each not in SWITCHES])
-def test_in_010_every_setting_of_the_operator_changes_what_it_makes(name: str) -> None:
+def test_every_setting_of_the_operator_changes_what_it_makes(name: str) -> None:
     assert of_all_features(OTHER) != of_all_features(without(OTHER, name))
 
 
@@ -212,7 +218,7 @@ def test_in_010_every_setting_of_the_operator_changes_what_it_makes(name: str) -
 
 
 ROLES = {each.label for each in RoleChoice}
-"""Those of ``polyarch run``; the exporter's and the extender's flags are theirs alone, and tested there (NE-131)."""
+"""Those of ``polyarch run``; the exporter's and the extender's flags are theirs alone, and tested there."""
 
 
 def containers() -> Iterator[Json]:
@@ -227,8 +233,9 @@ AS_USUAL = {"--side=handler"}
 """Flags that say what is so without them, too."""
 
 
+@pytest.mark.req("IN-030")
 @pytest.mark.parametrize("name", CONTAINERS)
-def test_in_030_every_flag_that_a_role_is_given_is_one_of_its_own(
+def test_every_flag_that_a_role_is_given_is_one_of_its_own(
     started: list[RunSettings], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
 ) -> None:
     """Without it the role would run with something else, or not at all."""

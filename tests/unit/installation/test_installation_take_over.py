@@ -1,4 +1,4 @@
-"""IN-004: kubectl's fields become ours, also while controllers write the status of the same object."""
+"""Kubectl's fields become ours, also while controllers write the status of the same object."""
 
 from typing import Any
 
@@ -37,27 +37,31 @@ class Api:
             raise answer
 
 
-async def test_in_004_an_object_that_has_changed_meanwhile_is_read_again() -> None:
+@pytest.mark.req("IN-004")
+async def test_an_object_that_has_changed_meanwhile_is_read_again() -> None:
     api: Any = Api(CHANGED, CHANGED, None)
     await take_over(api, REF, deployment(1))
     assert api.tested == ["1", "2", "3"]
 
 
-async def test_in_004_one_that_changes_all_the_time_is_an_error() -> None:
+@pytest.mark.req("IN-004")
+async def test_one_that_changes_all_the_time_is_an_error() -> None:
     api: Any = Api(*[CHANGED] * READS)
     with pytest.raises(Invalid):
         await take_over(api, REF, deployment(1))
     assert len(api.tested) == READS
 
 
-async def test_in_004_a_patch_that_is_refused_for_another_reason_is_not_repeated() -> None:
+@pytest.mark.req("IN-004")
+async def test_a_patch_that_is_refused_for_another_reason_is_not_repeated() -> None:
     api: Any = Api(Invalid(422, reason="Invalid", message="bad", causes=(StatusCause(field="spec"),)))
     with pytest.raises(Invalid, match="bad"):
         await take_over(api, REF, deployment(1))
     assert api.tested == ["1"]
 
 
-async def test_in_004_what_is_nobody_elses_is_not_patched() -> None:
+@pytest.mark.req("IN-004")
+async def test_what_is_nobody_elses_is_not_patched() -> None:
     api: Any = Api()
     await take_over(api, REF, deployment(1, manager="polyarch"))
     assert api.tested == []

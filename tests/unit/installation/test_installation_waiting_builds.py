@@ -1,4 +1,4 @@
-"""An installation with builds is available once a builder is (BD-002, IN-002)."""
+"""An installation with builds is available once a builder is."""
 
 from typing import Any
 
@@ -10,6 +10,8 @@ from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import DEPLOYMENTS, LEASES, Resource
 from polyarch.kube.responses import Listing
 from polyarch.placement import names
+
+pytestmark = pytest.mark.req("IN-002")
 
 HOME = "polyarch-system"
 
@@ -50,14 +52,15 @@ async def wait(api: Any) -> list[str]:
     return said
 
 
+@pytest.mark.req("BD-002")
 @pytest.mark.parametrize(("builds", "builder"), [("", None), ("off", None), ("auto", None), ("on", 1)])
-async def test_bd_002_nothing_is_missing(builds: str, builder: int | None) -> None:
-    """BD-002: with auto there is no builder before the first ImageBuild."""
+async def test_nothing_is_missing(builds: str, builder: int | None) -> None:
+    """With auto there is no builder before the first ImageBuild."""
     assert await wait(Api(builds, builder=builder)) == []
 
 
-async def test_bd_002_the_builder_is_waited_for_and_what_keeps_it_is_said() -> None:
-    """BD-002."""
+@pytest.mark.req("BD-002")
+async def test_the_builder_is_waited_for_and_what_keeps_it_is_said() -> None:
     with pytest.raises(NotInTime, match="builds: the operator has not begun"):
         await wait(Api("on", builder=None))
     state = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}

@@ -1,4 +1,4 @@
-"""After changed values "available" is the word of an operator that knows them, and of pods that go by them (IN-002)."""
+"""After changed values "available" is the word of an operator that knows them, and of pods that go by them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -87,11 +87,13 @@ def says_so(cluster: Cluster) -> None:
     cluster.settled = cluster.leader
 
 
-async def test_in_002_without_a_change_nobody_waits() -> None:
+@pytest.mark.req("IN-002")
+async def test_without_a_change_nobody_waits() -> None:
     assert await waited({}) == (0.0, [])
 
 
-async def test_in_002_the_pods_that_the_new_operator_replaces_are_waited_for() -> None:
+@pytest.mark.req("IN-002")
+async def test_the_pods_that_the_new_operator_replaces_are_waited_for() -> None:
     """Until then Available is what its predecessor wrote, and webhooks go by the old values."""
     time, said = await waited(
         {
@@ -105,23 +107,27 @@ async def test_in_002_the_pods_that_the_new_operator_replaces_are_waited_for() -
     assert (time, said[-1]) == (14.0, f"{wait.REPLACING}Deployment {names.WEBHOOK} (1 of 1 are new)")
 
 
-async def test_in_002_an_operator_that_has_nothing_to_replace_is_waited_for_until_it_says_so() -> None:
+@pytest.mark.req("IN-002")
+async def test_an_operator_that_has_nothing_to_replace_is_waited_for_until_it_says_so() -> None:
     """Nothing else shows that it has looked: a former leader's word does not count."""
     time, said = await waited({3: new_leader, 7: says_so}, **NEW_OPERATOR)
     assert (time, said[-1]) == (7.0, wait.SILENT)
 
 
-async def test_in_002_an_operator_that_never_says_anything_is_believed_after_a_while() -> None:
+@pytest.mark.req("IN-002")
+async def test_an_operator_that_never_says_anything_is_believed_after_a_while() -> None:
     """Of an image that is older than the command."""
     assert (await waited({3: new_leader}, **NEW_OPERATOR))[0] == 3.0 + wait.SILENT_SECONDS
 
 
-async def test_in_002_what_it_replaces_is_waited_for_also_of_a_silent_one() -> None:
+@pytest.mark.req("IN-002")
+async def test_what_it_replaces_is_waited_for_also_of_a_silent_one() -> None:
     at = {3: new_leader, 12: put(names.WEBHOOK, rolled(new=0, generation=2)), 20: put(names.WEBHOOK, rolled())}
     assert (await waited(at, **NEW_OPERATOR))[0] == 20.0
 
 
-async def test_in_002_a_former_pod_ends_and_the_new_one_leads_before_it_is_asked() -> None:
+@pytest.mark.req("IN-002")
+async def test_a_former_pod_ends_and_the_new_one_leads_before_it_is_asked() -> None:
     """Between them the Lease is nobody's for a while."""
 
     def ending(cluster: Cluster) -> None:
@@ -149,7 +155,8 @@ async def test_in_002_a_former_pod_ends_and_the_new_one_leads_before_it_is_asked
     ]
 
 
-async def test_in_002_a_first_installation_waits_no_longer_than_before() -> None:
+@pytest.mark.req("IN-002")
+async def test_a_first_installation_waits_no_longer_than_before() -> None:
     def begun(cluster: Cluster) -> None:
         cluster.deployments[OPERATOR] = rolled()
         cluster.conditions["Available"] = "False"
@@ -158,6 +165,7 @@ async def test_in_002_a_first_installation_waits_no_longer_than_before() -> None
     assert time == 4.0
 
 
+@pytest.mark.req("IN-002")
 @pytest.mark.parametrize(
     "name",
     [
@@ -168,15 +176,16 @@ async def test_in_002_a_first_installation_waits_no_longer_than_before() -> None
         "polyarch-builder",
     ],
 )
-async def test_in_002_the_pods_of_every_role_are_waited_for(name: str) -> None:
+async def test_the_pods_of_every_role_are_waited_for(name: str) -> None:
     """After an upgrade, too, where a role that is off in this installation has no Deployment."""
     at = {9: put(name, rolled(new=1, all=2)), 12: put(name, rolled())}
     time, said = await waited(at, **{name: rolled(new=0, generation=2)})
     assert (time, said[-1]) == (12.0, f"{wait.REPLACING}Deployment {name} (1 of 1 are new)")
 
 
+@pytest.mark.req("IN-002")
 @pytest.mark.parametrize("name", [names.CONTROLLER, names.WEBHOOK])
-async def test_in_002_pods_that_cannot_be_replaced_are_named_and_no_failure(name: str) -> None:
+async def test_pods_that_cannot_be_replaced_are_named_and_no_failure(name: str) -> None:
     """The role is available all the time: so says the last line."""
     time, said = await waited({}, **{name: rolled(new=1, all=2)})
     assert (time, said[-1]) == (100.0, f"{wait.REPLACING}Deployment {name} (1 of 1 are new)")
@@ -200,7 +209,8 @@ class WithNuma(Cluster):
         return await super().get(resource, name, **others)
 
 
-async def test_in_002_what_numa_was_by_the_word_of_the_predecessor_is_asked_again() -> None:
+@pytest.mark.req("IN-002")
+async def test_what_numa_was_by_the_word_of_the_predecessor_is_asked_again() -> None:
     """Exporters have the operator's image: a new one rolls them out."""
     cluster, said = WithNuma(), []
     await wait.available(

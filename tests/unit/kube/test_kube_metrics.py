@@ -1,10 +1,13 @@
-"""What the runtime exports of its own requests (PL-702)."""
+"""What the runtime exports of its own requests."""
+
+import pytest
 
 from polyarch.kube.metrics import Metrics, RequestMetrics
 
 
+@pytest.mark.req("PL-702")
 def test_requests_are_counted_by_verb_and_resource_and_failures_by_code():
-    """PL-702: ``polyarch_api_requests_total{verb,resource}``; a request without an answer has the code 0."""
+    """``polyarch_api_requests_total{verb,resource}``; a request without an answer has the code 0."""
     metrics = Metrics()
     requests = RequestMetrics(metrics)
     for code in (200, 409, 0):

@@ -1,4 +1,4 @@
-"""KR-054: what code may do is data beside it; roles, unions and comparisons with what was asked come from that."""
+"""What code may do is data beside it; roles, unions and comparisons with what was asked come from that."""
 
 import pytest
 
@@ -6,7 +6,8 @@ from polyarch.kube.rbac import Access, Rule, granting, grants, missing, path_rul
 from polyarch.kube.resources import DEPLOYMENTS, LEASES, NAMESPACES, NODES, PODS, SECRETS
 
 
-def test_kr_054_a_rule_reads_as_in_a_role():
+@pytest.mark.req("KR-054")
+def test_a_rule_reads_as_in_a_role():
     assert rule(PODS, "create", subresource="eviction").document() == {
         "apiGroups": [""],
         "resources": ["pods/eviction"],
@@ -20,7 +21,8 @@ def test_kr_054_a_rule_reads_as_in_a_role():
     }
 
 
-def test_kr_054_a_path_is_a_rule_of_its_own():
+@pytest.mark.req("KR-054")
+def test_a_path_is_a_rule_of_its_own():
     """Somebody else than the API server serves it, so no request that the API server saw can tell that it is used."""
     rules = union(rule(NODES, "get"), path_rule("/numa/state", "get"), path_rule("/metrics", "get"))
     assert [each.document() for each in rules] == [
@@ -31,6 +33,7 @@ def test_kr_054_a_path_is_a_rule_of_its_own():
     assert granting([role("reader", rules)]) == rules
 
 
+@pytest.mark.req("KR-054")
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
@@ -41,12 +44,13 @@ def test_kr_054_a_path_is_a_rule_of_its_own():
     ],
     ids=["a path without a slash", "two groups", "create by name", "nothing"],
 )
-def test_kr_054_rules_that_the_api_server_would_read_otherwise_are_refused(make, problem):
+def test_rules_that_the_api_server_would_read_otherwise_are_refused(make, problem):
     with pytest.raises(ValueError, match=problem):
         make()
 
 
-def test_kr_054_the_union_grants_the_same_in_fewer_words():
+@pytest.mark.req("KR-054")
+def test_the_union_grants_the_same_in_fewer_words():
     rules = (
         rule(PODS, "get", "list"),
         rule(NODES, "list", "get"),
@@ -68,7 +72,8 @@ def test_kr_054_the_union_grants_the_same_in_fewer_words():
     assert union(*united) == united
 
 
-def test_kr_054_what_was_asked_is_compared_with_what_is_allowed():
+@pytest.mark.req("KR-054")
+def test_what_was_asked_is_compared_with_what_is_allowed():
     rules = (rule(PODS, "get", "patch"), rule(SECRETS, "get", names=["a", "b"]), rule(LEASES, "create"))
     asked = [
         Access("get", "", "pods", "web"),

@@ -1,4 +1,4 @@
-"""A baseline passes over what was there, and only that (MF-033)."""
+"""A baseline passes over what was there, and only that."""
 
 import json
 from dataclasses import replace
@@ -10,22 +10,24 @@ from reporting import WEB, report
 from polyarch.manifests.baseline import Baseline, InvalidBaseline
 
 
+@pytest.mark.req("MF-033")
 def test_what_is_in_the_baseline_does_not_count() -> None:
-    """MF-033."""
     findings = report().findings
     baseline = Baseline.of("b.json", findings)
     assert all(finding.suppressed == "in the baseline" for finding in baseline.mark(findings))
 
 
+@pytest.mark.req("MF-033")
 def test_a_baseline_survives_lines_that_move() -> None:
-    """MF-033: no line numbers."""
+    """No line numbers."""
     baseline = Baseline.of("b.json", report().findings)
     moved = report("# a comment\n\n" + WEB.replace("  template:", "  replicas: 2\n  template:")).findings
     assert all(finding.suppressed for finding in baseline.mark(moved))
 
 
+@pytest.mark.req("MF-033")
 def test_a_baseline_of_one_file_hides_nothing_in_another() -> None:
-    """MF-033: the object of production has the name of that of development."""
+    """The object of production has the name of that of development."""
     development, production = (report(path=f"{name}/web.yaml").findings for name in ("dev", "prod"))
     baseline = Baseline.of("b.json", development)
     assert [finding.suppressed for finding in baseline.mark(production)] == [None, None]
@@ -34,8 +36,9 @@ def test_a_baseline_of_one_file_hides_nothing_in_another() -> None:
     assert all(finding.suppressed for finding in both.mark(production))
 
 
+@pytest.mark.req("MF-033")
 def test_a_file_may_be_renamed() -> None:
-    """MF-033: the entries of a file that is not there any more count anywhere; one file may be spelled in two ways."""
+    """The entries of a file that is not there any more count anywhere; one file may be spelled in two ways."""
 
     def place(path: str) -> str | None:
         return None if path == "old.yaml" else path.removeprefix("./")
@@ -69,8 +72,9 @@ def test_a_reason_of_the_file_itself_is_kept() -> None:
     assert Baseline.of("b.json", [first]).mark([own])[0].suppressed == "own reason"
 
 
+@pytest.mark.req("MF-033")
 def test_an_entry_that_matches_nothing_is_reported_with_its_line() -> None:
-    """MF-033, MA903; entries of files that were not looked at are left alone."""
+    """MA903; entries of files that were not looked at are left alone."""
     data = Baseline.of("b.json", report().findings).encode()
     baseline = Baseline.read("b.json", data)
     (unused,) = baseline.unmatched(report().findings[:1], judged=lambda entry: True)

@@ -1,4 +1,4 @@
-"""``.polyarch.yaml`` is understood as a whole or refused with the line (MF-031)."""
+"""``.polyarch.yaml`` is understood as a whole or refused with the line."""
 
 import pytest
 
@@ -33,8 +33,8 @@ def read(text: str) -> Configuration:
     return Configuration.read(SourceText.of(".polyarch.yaml", text.encode()))
 
 
+@pytest.mark.req("MF-031")
 def test_every_key_is_read() -> None:
-    """MF-031."""
     assert read(WHOLE) == Configuration(
         platforms=(NodePlatform("linux", "amd64"), NodePlatform("linux", "arm64")),
         require=(NodePlatform("linux", "arm64"),),
@@ -50,12 +50,13 @@ def test_every_key_is_read() -> None:
     )
 
 
+@pytest.mark.req("MF-031")
 @pytest.mark.parametrize("text", ["", "# nothing yet\n", "---\n", "{}\n"])
 def test_a_file_that_says_nothing_changes_nothing(text: str) -> None:
-    """MF-031."""
     assert read(text) == Configuration()
 
 
+@pytest.mark.req("MF-031")
 @pytest.mark.parametrize(
     ("text", "place", "words"),
     [
@@ -83,7 +84,7 @@ def test_a_file_that_says_nothing_changes_nothing(text: str) -> None:
     ],
 )
 def test_what_is_not_understood_is_refused_with_its_line(text: str, place: str, words: str) -> None:
-    """MF-031: an unknown key or a wrong type is an error with line and next action."""
+    """An unknown key or a wrong type is an error with line and next action."""
     with pytest.raises(InvalidConfiguration) as caught:
         read(text)
     assert str(caught.value).startswith(f".polyarch.yaml:{place}: ")

@@ -1,4 +1,4 @@
-"""The lock file notices what a tag lost (MF-034)."""
+"""The lock file notices what a tag lost."""
 
 import pytest
 import yaml
@@ -21,8 +21,8 @@ def read(text: str) -> dict[str, Locked]:
     return lockfile.read(SourceText.of("polyarch.lock", text.encode()))
 
 
+@pytest.mark.req("MF-034")
 def test_what_is_written_is_read_again_and_sorted() -> None:
-    """MF-034."""
     text = lockfile.write(LOCKED)
     assert read(text) == LOCKED
     assert lockfile.write(dict(reversed(LOCKED.items()))) == text
@@ -38,8 +38,9 @@ def test_a_lock_file_is_a_platforms_file() -> None:
     assert answer.node_platforms == (AMD, ARM)
 
 
+@pytest.mark.req("MF-034")
 def test_an_update_takes_what_is_resolved_by_tag_and_keeps_what_is_not() -> None:
-    """MF-034: an image by digest needs no entry; one that cannot be resolved keeps its own."""
+    """An image by digest needs no entry; one that cannot be resolved keeps its own."""
     known = answers(
         {
             "quay.io/acme/web:2": {"platforms": ["linux/amd64"], "digest": TWO},
@@ -56,8 +57,9 @@ def test_an_update_takes_what_is_resolved_by_tag_and_keeps_what_is_not() -> None
     assert lockfile.difference(LOCKED, {}).removed == tuple(sorted(LOCKED))
 
 
+@pytest.mark.req("MF-034")
 def test_a_locked_image_that_cannot_be_resolved_is_not_lost() -> None:
-    """MF-034: MA001, never MA008."""
+    """MA001, never MA008."""
     text = deployment("", images=("nginx:1",))
     assert names(problems(text, {"nginx:1": {"error": "network"}}, lock=LOCKED)) == ["MA001/network"]
 

@@ -1,4 +1,4 @@
-"""What OLM makes of a pod specification (MF-080, MF-081, MF-082)."""
+"""What OLM makes of a pod specification."""
 
 import copy
 from typing import Any
@@ -14,6 +14,7 @@ POD = {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"
 ABSENT: Any = object()
 
 
+@pytest.mark.req("MF-080", "MF-081")
 @pytest.mark.parametrize(
     ("own", "override", "expected"),
     [
@@ -70,16 +71,15 @@ ABSENT: Any = object()
     ],
 )
 def test_MF_081_affinity(own: Any, override: Any, expected: Any) -> None:
-    """MF-081."""
     pod = {"containers": []} | ({} if own is ABSENT else {"affinity": own})
     before = copy.deepcopy(pod)
     result = olm.apply_config(pod, {} if override is ABSENT else {"affinity": override})
     assert result.get("affinity", ABSENT) == expected
-    assert pod == before, "MF-080: the input is not changed"
+    assert pod == before, "the input is not changed"
 
 
+@pytest.mark.req("MF-081")
 def test_MF_081_the_documented_rule_has_no_exception() -> None:
-    """MF-081."""
     pod = {"affinity": {"nodeAffinity": NODE, "podAntiAffinity": POD}}
     config = {"affinity": {"podAntiAffinity": {}}}
     assert olm.apply_config(pod, config, behaviour="documented") == {"affinity": {"nodeAffinity": NODE}}
@@ -87,6 +87,7 @@ def test_MF_081_the_documented_rule_has_no_exception() -> None:
     assert not olm.exception_applies({"affinity": {"podAntiAffinity": POD}}, config), "nothing else is lost"
 
 
+@pytest.mark.req("MF-082")
 @pytest.mark.parametrize(
     ("own", "override", "expected"),
     [
@@ -99,14 +100,13 @@ def test_MF_081_the_documented_rule_has_no_exception() -> None:
     ],
 )
 def test_MF_082_a_node_selector_is_replaced_wholly(own: Any, override: Any, expected: Any) -> None:
-    """MF-082."""
     pod = {} if own is ABSENT else {"nodeSelector": own}
     result = olm.apply_config(pod, {} if override is ABSENT else {"nodeSelector": override})
     assert result.get("nodeSelector", ABSENT) == expected
 
 
+@pytest.mark.req("MF-082")
 def test_MF_082_tolerations_are_appended_unless_the_pod_had_them() -> None:
-    """MF-082."""
     one, two, three = {"key": "a"}, {"key": "b", "operator": "Exists"}, {"key": "c"}
     pod = {"tolerations": [one, two]}
     result = olm.apply_config(pod, {"tolerations": [three, {**two, "value": None}, three]})
@@ -116,6 +116,7 @@ def test_MF_082_tolerations_are_appended_unless_the_pod_had_them() -> None:
     assert "tolerations" not in olm.apply_config({}, {"tolerations": []})
 
 
+@pytest.mark.req("MF-082")
 @pytest.mark.parametrize(
     ("config", "member"),
     [
@@ -127,15 +128,14 @@ def test_MF_082_tolerations_are_appended_unless_the_pod_had_them() -> None:
     ],
 )
 def test_MF_082_a_wrong_type_is_an_error_that_names_the_member(config: Any, member: str) -> None:
-    """MF-082."""
     with pytest.raises(olm.InvalidConfig) as raised:
         olm.apply_config({}, config)
     assert raised.value.member == member
     assert member in str(raised.value)
 
 
+@pytest.mark.req("MF-080")
 def test_MF_080_where_the_config_stands() -> None:
-    """MF-080."""
     config = {"nodeSelector": {"a": "1"}}
     assert olm.config_of({"kind": "Subscription", "spec": {"config": config}}) == config
     extension = {"kind": "ClusterExtension", "spec": {"config": {"inline": {"deploymentConfig": config}}}}

@@ -1,4 +1,4 @@
-"""Operations on objects: what repairs are made of, and their JSON 6902 (MF-033, MF-054, MF-070)."""
+"""Operations on objects: what repairs are made of, and their JSON 6902."""
 
 from typing import Any
 
@@ -43,14 +43,16 @@ def test_an_operation_gives_a_new_object(operation: TreeOperation, expected: Any
     assert before == OBJECT
 
 
+@pytest.mark.req("MF-070")
 @pytest.mark.parametrize(("operation", "expected"), FITTING)
-def test_json_patch_says_the_same_mf_070(operation: TreeOperation, expected: Any) -> None:
-    """MF-070: the reference reading of JSON 6902 gives what the operation gives."""
+def test_json_patch_says_the_same(operation: TreeOperation, expected: Any) -> None:
+    """The reference reading of JSON 6902 gives what the operation gives."""
     assert apply_patch(OBJECT, to_json_patch([operation], OBJECT)) == expected
 
 
-def test_json_patch_tests_what_it_replaces_mf_070() -> None:
-    """MF-070: ``test`` and ``replace``, so that the patch of another object fails."""
+@pytest.mark.req("MF-070")
+def test_json_patch_tests_what_it_replaces() -> None:
+    """``test`` and ``replace``, so that the patch of another object fails."""
     patch = to_json_patch([Replace("/a/b/0", 9), Remove("/a/b/0")], OBJECT)
     assert [(step.op, step.path, step.value) for step in patch[:3]] == [
         ("test", "/a/b/0", 1),
@@ -89,6 +91,7 @@ def test_an_operation_that_does_not_fit_says_why(operation: TreeOperation, probl
     assert type(operation).__name__ in str(misfit.value)
 
 
+@pytest.mark.req("MF-070")
 @pytest.mark.parametrize(
     ("path", "operation"),
     [
@@ -100,8 +103,8 @@ def test_an_operation_that_does_not_fit_says_why(operation: TreeOperation, probl
         ("/a/b", Replace("/a/b", 1)),
     ],
 )
-def test_ensure_makes_what_is_missing_from_the_first_missing_parent_mf_070(path: str, operation: TreeOperation) -> None:
-    """MF-070: absent parents are created from the first missing one."""
+def test_ensure_makes_what_is_missing_from_the_first_missing_parent(path: str, operation: TreeOperation) -> None:
+    """Absent parents are created from the first missing one."""
     assert ensure(OBJECT, path, 1) == operation
     place = path.removesuffix("/-") if path == "/a/b/-" else path
     assert read(apply(OBJECT, [operation]), place.replace("/-", "/0")) in (1, [1, 2, 3, 1])
@@ -113,8 +116,9 @@ def test_ensure_does_not_go_through_plain_values(path: str) -> None:
         ensure(OBJECT, path, 1)
 
 
-def test_operations_move_to_another_use_of_the_same_text_mf_053() -> None:
-    """MF-053: said for one use of an anchor, meant for another."""
+@pytest.mark.req("MF-053")
+def test_operations_move_to_another_use_of_the_same_text() -> None:
+    """Said for one use of an anchor, meant for another."""
     operations = (Add("/a/b/-", 1), Remove("/a"))
     assert rebase(operations, "/a", "/z/0") == (Add("/z/0/b/-", 1), Remove("/z/0"))
     with pytest.raises(ValueError, match="/ab is not below /a"):
@@ -126,18 +130,20 @@ def test_pointers_come_back_from_their_segments(path: str) -> None:
     assert pointer(*segments(path)) == path
 
 
+@pytest.mark.req("MF-054")
 @pytest.mark.parametrize(
     ("left", "right"),
     [(1, 1.0), (1, True), ("1", 1), ([1], [1, 1]), ({"a": None}, {}), (None, False), ({"a": [1]}, {"a": [True]})],
 )
-def test_a_proof_tells_values_apart_that_python_does_not_mf_054(left: Any, right: Any) -> None:
-    """MF-054: equality for proofs."""
+def test_a_proof_tells_values_apart_that_python_does_not(left: Any, right: Any) -> None:
+    """Equality for proofs."""
     assert not same(left, right)
     assert same(left, left)
 
 
-def test_not_a_number_and_the_order_of_keys_are_no_difference_mf_054() -> None:
-    """MF-054: what YAML says twice the same way is the same."""
+@pytest.mark.req("MF-054")
+def test_not_a_number_and_the_order_of_keys_are_no_difference() -> None:
+    """What YAML says twice the same way is the same."""
     assert same({"a": float("nan"), "b": 1}, {"b": 1, "a": float("nan")})
 
 
@@ -152,8 +158,9 @@ def _print(**changed: Any) -> str:
     return fingerprint("MA102", "", **{**given, **changed})
 
 
-def test_a_fingerprint_is_of_the_object_not_of_its_place_mf_033() -> None:
-    """MF-033: files, documents and versions may change, what is meant may not."""
+@pytest.mark.req("MF-033")
+def test_a_fingerprint_is_of_the_object_not_of_its_place() -> None:
+    """Files, documents and versions may change, what is meant may not."""
     assert len(_print()) == 16
     assert int(_print(), 16) >= 0
     assert _print() == _print(file="b.yaml", document=3, images=("a", "b"))
@@ -167,8 +174,9 @@ def test_a_fingerprint_is_of_the_object_not_of_its_place_mf_033() -> None:
     assert len({_print(), *others}) == 5
 
 
-def test_an_object_without_a_name_is_told_by_file_and_document_mf_033() -> None:
-    """MF-033: file and document number stand for a name."""
+@pytest.mark.req("MF-033")
+def test_an_object_without_a_name_is_told_by_file_and_document() -> None:
+    """File and document number stand for a name."""
     nameless = ObjectReference("v1", "Pod")
     found = {_print(subject=nameless, file=file, document=number) for file in ("a", "b") for number in (0, 1)}
     assert len(found) == 4

@@ -5,6 +5,7 @@ import pytest
 from polyarch.quantity import MOST, InvalidQuantity, abbreviated, spelled, thousandths
 
 
+@pytest.mark.req("NS-006")
 @pytest.mark.parametrize(
     ("quantity", "expected"),
     [
@@ -28,32 +29,35 @@ from polyarch.quantity import MOST, InvalidQuantity, abbreviated, spelled, thous
         ("1e-3", 1),
     ],
 )
-def test_ns_006_quantities_are_read_exactly(quantity: str | float, expected: int) -> None:
-    """NS-006: what Kubernetes writes, and what it accepts."""
+def test_quantities_are_read_exactly(quantity: str | float, expected: int) -> None:
+    """What Kubernetes writes, and what it accepts."""
     assert thousandths(quantity, "up") == thousandths(quantity, "down") == expected
 
 
-def test_ns_006_what_is_finer_than_a_thousandth_counts_against_the_pod() -> None:
-    """NS-006: a request is not more than it says on a node that has exactly that, and never less."""
+@pytest.mark.req("NS-006")
+def test_what_is_finer_than_a_thousandth_counts_against_the_pod() -> None:
+    """A request is not more than it says on a node that has exactly that, and never less."""
     assert (thousandths("100u", "up"), thousandths("100u", "down")) == (1, 0)
     assert (thousandths("-100u", "up"), thousandths("-100u", "down")) == (0, -1)
 
 
+@pytest.mark.req("NS-005", "NS-163")
 @pytest.mark.parametrize(
     "text", ["", "x", "1 Gi", "1KI", "0x10", "1e", "1e+-2", "--1", "1.2.3", "١", "inf", "nan", "1" * 4001]
 )
-def test_ns_163_what_is_no_quantity_is_named(text: str) -> None:
-    """NS-163, NS-005."""
+def test_what_is_no_quantity_is_named(text: str) -> None:
     with pytest.raises(InvalidQuantity, match="is not a quantity such as 500m"):
         thousandths(text, "up")
 
 
-def test_ns_006_no_amount_is_more_than_an_array_holds() -> None:
-    """NS-006: the difference to more than that is nobody's."""
+@pytest.mark.req("NS-006")
+def test_no_amount_is_more_than_an_array_holds() -> None:
+    """The difference to more than that is nobody's."""
     assert thousandths("9e999", "up") == MOST
     assert thousandths("-9e999", "down") == -MOST
 
 
+@pytest.mark.req("NS-006")
 @pytest.mark.parametrize(
     ("quantity", "up", "down"),
     [
@@ -67,8 +71,8 @@ def test_ns_006_no_amount_is_more_than_an_array_holds() -> None:
         ("0." + "0" * 70 + "1", 1, 0),
     ],
 )
-def test_ns_006_what_an_api_server_takes_is_a_quantity_however_absurd(quantity: str, up: int, down: int) -> None:
-    """NS-006: a request that nobody can meet is not one for nothing, and not one that nobody can read."""
+def test_what_an_api_server_takes_is_a_quantity_however_absurd(quantity: str, up: int, down: int) -> None:
+    """A request that nobody can meet is not one for nothing, and not one that nobody can read."""
     assert (thousandths(quantity, "up"), thousandths(quantity, "down")) == (up, down)
 
 
@@ -88,10 +92,11 @@ def test_large_numbers_are_short_for_people(number: float, text: str) -> None:
     assert abbreviated(number) == text
 
 
+@pytest.mark.req("NS-161")
 @pytest.mark.parametrize(
     ("amount", "text"), [(0, "0"), (1500, "1500m"), (2000, "2"), (2**34 * 1000, "16Gi"), (1536 * 1000, "1536")]
 )
-def test_ns_161_amounts_are_spelled_for_people(amount: int, text: str) -> None:
-    """NS-161: as people write them."""
+def test_amounts_are_spelled_for_people(amount: int, text: str) -> None:
+    """As people write them."""
     assert spelled(amount) == text
     assert thousandths(spelled(amount), "up") == amount

@@ -56,8 +56,9 @@ def scan(known: NodeResourceTopology) -> object:
     return topology_patch(document, known)
 
 
-def test_ne_150_scans_leave_nothing_in_memory():
-    """NE-150: a scan of 250 pods and 8 cells, again and again."""
+@pytest.mark.req("NE-150")
+def test_scans_leave_nothing_in_memory():
+    """A scan of 250 pods and 8 cells, again and again."""
     known = NodeResourceTopology()
     for _ in range(20):
         scan(known)
@@ -74,8 +75,9 @@ def test_ne_150_scans_leave_nothing_in_memory():
     assert after - before < 40 * 200  # bytes: less than any object of a scan
 
 
-def test_ne_151_a_decision_takes_a_part_of_what_a_scan_may_take():
-    """NE-151: 30 ms for 250 pods, of which the call to the kubelet takes a quarter (``bench exporter`` has all)."""
+@pytest.mark.req("NE-151")
+def test_a_decision_takes_a_part_of_what_a_scan_may_take():
+    """30 ms for 250 pods, of which the call to the kubelet takes a quarter (``bench exporter`` has all)."""
     known, spent = NodeResourceTopology(), []
     for _ in range(20):
         begin = time.process_time()
@@ -84,10 +86,11 @@ def test_ne_151_a_decision_takes_a_part_of_what_a_scan_may_take():
     assert min(spent) <= 0.020
 
 
+@pytest.mark.req("NE-153")
 @pytest.mark.parametrize("changed", [0.01, 0.5, 0.99])
 @pytest.mark.parametrize("busy", [False, True], ids=["one change", "changes all the time"])
-def test_ne_153_a_change_of_the_kubelets_files_is_scanned_within_two_seconds(changed: float, busy: bool) -> None:
-    """NE-153: 3 s until it is published leave one for scan and write; a scan has just been made, at second 0."""
+def test_a_change_of_the_kubelets_files_is_scanned_within_two_seconds(changed: float, busy: bool) -> None:
+    """3 s until it is published leave one for scan and write; a scan has just been made, at second 0."""
     settings = TriggerSettings()
     pacing = ScanSchedule(
         0.0,
@@ -106,8 +109,9 @@ def test_ne_153_a_change_of_the_kubelets_files_is_scanned_within_two_seconds(cha
     assert pacing.due - changed <= 2.0
 
 
-def test_no_121_a_plan_of_five_thousand_nodes_takes_a_part_of_half_a_second():
-    """NO-121: 500 ms of CPU time for a whole pass, which asks the API server for nothing that is in its caches."""
+@pytest.mark.req("NO-121")
+def test_a_plan_of_five_thousand_nodes_takes_a_part_of_half_a_second():
+    """500 ms of CPU time for a whole pass, which asks the API server for nothing that is in its caches."""
     nodes = tuple(
         NodeLabels(
             f"node-{number:05}", {f"label-{each}": str(each) for each in range(15)} | {"zone": f"z{number % 20}"}

@@ -1,4 +1,4 @@
-"""Answers, what they have in common, and the table of errors (RG-004, RG-005, RG-060)."""
+"""Answers, what they have in common, and the table of errors."""
 
 import pytest
 
@@ -19,17 +19,18 @@ def names(*images: str) -> tuple[str, ...]:
 BOTH = ("linux/amd64", "linux/arm64")
 
 
+@pytest.mark.req("RG-005")
 @pytest.mark.parametrize(
     ("answers", "exact", "platforms", "inexact", "conflict"),
     [
-        pytest.param([], True, "everything", (), (), id="RG-005 no image constrains nothing"),
+        pytest.param([], True, "everything", (), (), id="no image constrains nothing"),
         pytest.param(
             [answer("a", *BOTH), answer("b", "linux/arm64", "linux/s390x")],
             True,
             "linux/arm64",
             (),
             (),
-            id="RG-005 the intersection of the resolved",
+            id="the intersection of the resolved",
         ),
         pytest.param(
             [answer("a", *BOTH), answer("b", status=Status.NEUTRAL)],
@@ -37,18 +38,16 @@ BOTH = ("linux/amd64", "linux/arm64")
             "linux/amd64, linux/arm64",
             (),
             (),
-            id="RG-005 neutral does not constrain",
+            id="neutral does not constrain",
         ),
-        pytest.param(
-            [answer("a", status=Status.NEUTRAL)], True, "everything", (), (), id="RG-005 all neutral is everything"
-        ),
+        pytest.param([answer("a", status=Status.NEUTRAL)], True, "everything", (), (), id="all neutral is everything"),
         pytest.param(
             [answer("a", *BOTH), answer("b", status=Status.UNKNOWN), answer("c", status=Status.ERROR)],
             False,
             "linux/amd64, linux/arm64",
             names("b", "c"),
             (),
-            id="RG-005 unknown and error make it inexact",
+            id="unknown and error make it inexact",
         ),
         pytest.param(
             [answer("a", "linux/arm/v6"), answer("b", "linux/arm/v7")],
@@ -56,7 +55,7 @@ BOTH = ("linux/amd64", "linux/arm64")
             "linux/arm",
             (),
             (),
-            id="RG-005 variants do not keep images apart",
+            id="variants do not keep images apart",
         ),
         pytest.param(
             [answer("a", "linux/amd64"), answer("b", *BOTH), answer("c", "linux/arm64")],
@@ -64,7 +63,7 @@ BOTH = ("linux/amd64", "linux/arm64")
             "nothing",
             (),
             names("a", "c"),
-            id="RG-005 two images without a common platform",
+            id="two images without a common platform",
         ),
         pytest.param(
             [answer("a", *BOTH), answer("b"), answer("c", "linux/arm64")],
@@ -72,7 +71,7 @@ BOTH = ("linux/amd64", "linux/arm64")
             "nothing",
             (),
             names("b"),
-            id="RG-005 one image without a platform is the whole conflict",
+            id="one image without a platform is the whole conflict",
         ),
         pytest.param(
             [answer("a", "darwin/arm64"), answer("b", "linux/arm64")],
@@ -80,7 +79,7 @@ BOTH = ("linux/amd64", "linux/arm64")
             "nothing",
             (),
             names("a"),
-            id="RG-005 a platform no node can have counts as none",
+            id="a platform no node can have counts as none",
         ),
         pytest.param(
             [
@@ -93,7 +92,7 @@ BOTH = ("linux/amd64", "linux/arm64")
             "nothing",
             (),
             names("a", "b", "c"),
-            id="RG-005 three images of which every two agree",
+            id="three images of which every two agree",
         ),
         pytest.param(
             [answer("a", "linux/amd64"), answer("a", "linux/arm64"), answer("b", *BOTH)],
@@ -101,7 +100,7 @@ BOTH = ("linux/amd64", "linux/arm64")
             "nothing",
             (),
             names("a", "a"),
-            id="RG-005 one reference with two answers",
+            id="one reference with two answers",
         ),
     ],
 )
@@ -115,12 +114,14 @@ def test_images_have_in_common_what_all_of_them_support(
     assert found.conflict == conflict
 
 
+@pytest.mark.req("RG-005")
 def test_everything_is_told_apart_from_a_long_list() -> None:
-    """RG-005: consumers write no constraint for everything."""
+    """Consumers write no constraint for everything."""
     assert common([answer("a", status=Status.NEUTRAL)]).platforms == PlatformSet.EVERYTHING
     assert common([answer("a", *BOTH)]).platforms != PlatformSet.EVERYTHING
 
 
+@pytest.mark.req("PL-330", "RG-060")
 def test_the_table_of_errors_is_that_of_the_specification() -> None:
     """RG-060, and PL-330 for a host that does not exist."""
     by_class: dict[str, set[str]] = {}
@@ -152,16 +153,18 @@ def test_the_table_of_errors_is_that_of_the_specification() -> None:
     }
 
 
+@pytest.mark.req("RG-060")
 def test_an_error_has_the_class_of_its_code() -> None:
-    """RG-060: a code that does not exist is a mistake of ours, not a new class."""
+    """A code that does not exist is a mistake of ours, not a new class."""
     error = InspectionError.of("rate-limited", "later", status=429, retry_after=3.5, host="quay.io")
     assert (error.error_class, error.retry_after) == ("limit", 3.5)
     with pytest.raises(ValueError, match="expected one of not-found"):
         error_class_of("odd")
 
 
+@pytest.mark.req("RG-004")
 def test_an_answer_lists_platforms_in_the_registrys_order() -> None:
-    """RG-004: platforms as listed, node platforms sorted and without variants."""
+    """Platforms as listed, node platforms sorted and without variants."""
     found = answer("a", "linux/s390x", "linux/arm/v7", "linux/arm/v6", "darwin/arm64")
     assert [str(platform) for platform in found.platforms] == [
         "linux/s390x",
@@ -172,6 +175,7 @@ def test_an_answer_lists_platforms_in_the_registrys_order() -> None:
     assert found.node_platforms == (("linux", "arm"), ("linux", "s390x"))
 
 
+@pytest.mark.req("RG-004")
 @pytest.mark.parametrize("status", list(Status), ids=[f"RG-004 {status}" for status in Status])
 def test_only_a_resolved_answer_constrains(status: Status) -> None:
     assert answer("a", status=status).constrains is (status == "resolved")

@@ -47,8 +47,9 @@ def codes(answer):
     return [each.code for each in answer.warnings]
 
 
+@pytest.mark.req("RG-031", "RG-035")
 class TestBudget:
-    """RG-031 and RG-035: the requests, counted at the registry."""
+    """The requests, counted at the registry."""
 
     async def test_an_index_cold_takes_one_request(self, registry, inspector, ref):
         digest = registry.push_index("team/app", "1", "linux/amd64", "linux/arm64/v8")
@@ -116,8 +117,9 @@ class TestBudget:
         assert platforms(answer) == ["linux/amd64", "linux/arm64", "linux/s390x"]
         assert answer.requests == 1 + 2 * 2
 
+    @pytest.mark.req("PL-403", "RG-162")
     async def test_n_callers_cost_as_much_as_one(self, registry, inspector, ref):
-        """RG-162, PL-403: 500 at once, one manifest request."""
+        """500 at once, one manifest request."""
         registry.push_index("team/app", "1", "linux/amd64", "linux/arm64")
         registry.delay = 0.05
         answers = await asyncio.gather(*(inspector.inspect(ref("team/app:1")) for _ in range(500)))
@@ -149,6 +151,7 @@ class TestBudget:
         assert registry.requests()[seen:] == ["HEAD team/app/manifests/1"]
 
 
+@pytest.mark.req("RG-034")
 class TestDigestAndType:
     """RG-033 and RG-034 as they reach the answer."""
 
@@ -160,9 +163,10 @@ class TestDigestAndType:
         assert right in answer.error.message
         assert answer.error.message.startswith(ref(f"team/app@{right}").canonical)
 
+    @pytest.mark.req("RG-033", "RG-047")
     @pytest.mark.parametrize("by", ["tag", "digest"])
     async def test_the_digest_of_signed_schema_1_is_its_payloads(self, registry, inspector, ref, by):
-        """RG-033, RG-047: as registries compute it, and only what is signed is read."""
+        """As registries compute it, and only what is signed is read."""
         payload = json.dumps({"schemaVersion": 1, "architecture": "s390x", "fsLayers": []}, indent=3).encode()
         body = signed(payload, b',"architecture":"amd64"')
         digest = registry.push("team/app", "1", body, SCHEMA1_SIGNED, digest=digest_of(payload))
@@ -234,8 +238,9 @@ class TestDigestAndType:
         found = await inspector.inspect(ref("team/app:1"))
         assert (found.kind, codes(found)) == ("index", ["content-type-mismatch"])
 
+    @pytest.mark.req("RG-060")
     async def test_unusable_content_is_remembered_by_digest_for_ten_minutes(self, registry, inspector, ref, clock):
-        """RG-060: class content, by digest cached 10 min."""
+        """Class content, by digest cached 10 min."""
         digest = registry.push("team/app", "1", b'{"manifests":[],"layers":[]}', DOCKER_LIST)
         assert (await inspector.inspect(ref("team/app:1"))).error.code == "ambiguous-manifest"
         again = await inspector.inspect(ref(f"team/app@{digest}"))
@@ -245,11 +250,13 @@ class TestDigestAndType:
         assert len(registry.seen) == 2
 
 
+@pytest.mark.req("RG-040", "RG-044", "RG-046")
 class TestDescending:
     """RG-040 to RG-047 where they take requests."""
 
+    @pytest.mark.req("RG-042")
     async def test_inner_indexes_stand_in_place_of_their_entry(self, registry, inspector, ref):
-        """RG-042: the platform that the outer descriptor states for an index is ignored."""
+        """The platform that the outer descriptor states for an index is ignored."""
         inner = registry.push_index("team/app", None, "linux/arm64", "linux/s390x")
         index = "application/vnd.oci.image.index.v1+json"
         registry.push_index(
@@ -259,8 +266,9 @@ class TestDescending:
         assert platforms(answer) == ["linux/amd64", "linux/arm64", "linux/s390x"]
         assert answer.requests == 2
 
+    @pytest.mark.req("RG-042")
     async def test_a_fourth_level_is_too_complex(self, registry, inspector, ref):
-        """RG-042: levels up to 3 are read."""
+        """Levels up to 3 are read."""
         index = "application/vnd.oci.image.index.v1+json"
         digest = registry.push_index("team/app", None, "linux/amd64")
         for tag in (None, "three", "four"):
@@ -269,8 +277,9 @@ class TestDescending:
         answer = await inspector.inspect(ref("team/app:four"))
         assert answer.error.code == "too-complex"
 
+    @pytest.mark.req("RG-043")
     async def test_a_child_without_an_answer_fails_that_entry_only(self, registry, inspector, ref, clock):
-        """RG-043: skipped ``no-platform`` with a warning; and such a reading is not kept for ever."""
+        """Skipped ``no-platform`` with a warning; and such a reading is not kept for ever."""
         late = "sha256:" + "1" * 64
         registry.push_index("team/app", "1", "linux/amd64", "linux/arm64", entries=[registry.entry(None, late)])
         answer = await inspector.inspect(ref("team/app:1"))
@@ -281,9 +290,10 @@ class TestDescending:
         again = await inspector.inspect(ref("team/app:1"))
         assert again.requests > 0
 
+    @pytest.mark.req("RG-043", "RG-110")
     @pytest.mark.parametrize("bundle", ["auto", "always"])
     async def test_looking_for_a_bundle_does_not_make_it_last(self, registry, inspector, ref, clock, answer, bundle):
-        """RG-043, RG-110: the platform of a child that did not answer is not lost for ever."""
+        """The platform of a child that did not answer is not lost for ever."""
         late = registry.push_image("team/app", None, "linux/s390x")
         first = registry.push_image("team/app", None, "linux/amd64")
         registry.push_index("team/app", "1", entries=[registry.entry("linux/amd64", first), registry.entry(None, late)])
@@ -294,14 +304,16 @@ class TestDescending:
         clock.advance(31)
         assert platforms(await inspector.inspect(ref("team/app:1"), bundle=bundle)) == ["linux/amd64", "linux/s390x"]
 
+    @pytest.mark.req("RG-043")
     async def test_if_all_children_fail_the_image_is_that_error(self, registry, inspector, ref):
-        """RG-043: if every candidate failed by error, the image is that error."""
+        """If every candidate failed by error, the image is that error."""
         registry.push_index("team/app", "1", entries=[registry.entry(None, "sha256:" + "1" * 64)])
         answer = await inspector.inspect(ref("team/app:1"))
         assert (answer.status, answer.error.code) == (Status.ERROR, "not-found")
 
+    @pytest.mark.req("RG-043")
     async def test_a_child_that_is_an_artifact_or_says_nothing_is_skipped(self, registry, inspector, ref):
-        """RG-043: a non-image config, and an empty architecture."""
+        """A non-image config, and an empty architecture."""
         silent = registry.push_image("team/app", None, None, os="linux")
         chart = registry.push(
             "team/app",
@@ -324,8 +336,9 @@ class TestDescending:
         assert platforms(answer) == ["linux/amd64", "linux/arm64"]
         assert [each.reason for each in answer.skipped] == ["empty-config", "artifact"]
 
+    @pytest.mark.req("RG-041")
     async def test_children_that_come_with_their_descriptor_save_the_request(self, registry, inspector, ref):
-        """RG-041: a ``data`` field that matches its digest."""
+        """A ``data`` field that matches its digest."""
         import base64
 
         digest = registry.push_image("team/app", None, "linux/riscv64")
@@ -340,8 +353,9 @@ class TestDescending:
         assert platforms(answer) == ["linux/amd64", "linux/riscv64"]
         assert [each for each in registry.requests() if digest in each] == []
 
+    @pytest.mark.req("RG-045")
     async def test_single_images_say_it_in_their_config(self, registry, inspector, ref):
-        """RG-045: os empty is linux with a warning; architecture empty is unknown."""
+        """Os empty is linux with a warning; architecture empty is unknown."""
         registry.push_image("team/app", "arm", "linux/arm/v7")
         registry.push_image("team/app", "no-os", None, architecture="amd64")
         registry.push_image("team/app", "silent", None, os="linux")
@@ -351,8 +365,9 @@ class TestDescending:
         silent = await inspector.inspect(ref("team/app:silent"))
         assert (silent.status, codes(silent)) == (Status.UNKNOWN, ["empty-architecture"])
 
+    @pytest.mark.req("RG-045")
     async def test_artifacts_are_neutral(self, registry, inspector, ref):
-        """RG-045: a config of another type."""
+        """A config of another type."""
         config = registry.push_blob("team/chart", b"{}")
         registry.push(
             "team/chart",
@@ -366,8 +381,8 @@ class TestDescending:
         answer = await inspector.inspect(ref("team/chart:1"))
         assert (answer.status, answer.kind, answer.requests) == (Status.NEUTRAL, "artifact", 1)
 
+    @pytest.mark.req("RG-047")
     async def test_schema_1_is_read(self, registry, inspector, ref):
-        """RG-047."""
         document = {"schemaVersion": 1, "architecture": "amd64", "fsLayers": [], "history": []}
         signed = "application/vnd.docker.distribution.manifest.v1+prettyjws"
         registry.push("team/old", "1", document, signed)
@@ -375,9 +390,8 @@ class TestDescending:
         assert (answer.kind, platforms(answer), codes(answer)) == ("schema1", ["linux/amd64"], ["schema1"])
 
 
+@pytest.mark.req("RG-046")
 class TestBundles:
-    """RG-046."""
-
     @pytest.fixture
     def bundle(self, registry):
         """An index with one entry that is an operator bundle, and one with two entries."""
@@ -433,8 +447,9 @@ class TestBundles:
         assert found.conflict == (ref("team/app:1").canonical, ref("team/app:2").canonical)
 
 
+@pytest.mark.req("PL-404")
 class TestFreshness:
-    """RG-113, RG-116, PL-112, PL-404: when a tag is checked again."""
+    """When a tag is checked again."""
 
     async def test_fresh_checks_a_tag_by_head_and_keeps_the_reading(self, registry, inspector, ref, clock):
         registry.push_index("team/app", "1", "linux/amd64", "linux/arm64")
@@ -462,8 +477,9 @@ class TestFreshness:
         assert later.checked_at >= checked + 0.1
         assert clock.slept == []
 
+    @pytest.mark.req("PL-112", "PL-113", "RG-113")
     async def test_a_burst_is_checked_within_an_admissions_budget(self, registry, make_inspector, ref):
-        """PL-112, PL-113, RG-113: each wants a check since he came, nobody waits for an interval, many share one."""
+        """Each wants a check since he came, nobody waits for an interval, many share one."""
         clock = SystemClock()
         inspector = make_inspector(revalidate_interval=5.0, clock=clock)
         registry.push_index("team/app", "1", "linux/amd64", "linux/arm64")
@@ -502,19 +518,20 @@ class TestFreshness:
         answer = await inspector.inspect(ref(f"team/app@{digest}"), fresh=True, not_before=clock.time)
         assert (answer.requests, answer.checked_at) == (0, None)
 
+    @pytest.mark.req("PL-402", "RG-113")
     async def test_fresh_passes_over_negative_records(self, registry, inspector, ref):
-        """RG-113, PL-402."""
         await inspector.inspect(ref("team/app:1"))
         registry.push_index("team/app", "1", "linux/amd64", "linux/arm64")
         assert (await inspector.inspect(ref("team/app:1"))).error.code == "not-found"
         assert (await inspector.inspect(ref("team/app:1"), fresh=True)).status is Status.RESOLVED
         assert (await inspector.inspect(ref("team/app:1"))).status is Status.RESOLVED
 
+    @pytest.mark.req("RG-116")
     @pytest.mark.parametrize("head_first", [True, False], ids=["a probe says so", "the check says so"])
     async def test_so_does_one_that_says_changed_and_no_more(
         self, registry, make_inspector, ref, clock, answer, head_first
     ):
-        """RG-116: HEAD works, and the GET of what the tag names now does not."""
+        """HEAD works, and the GET of what the tag names now does not."""
         hosts = (registry.host,) if head_first else ()
         inspector = make_inspector(head_first_hosts=hosts, public_probe=head_first, wait=False)
         registry.push_index("team/app", "1", "linux/amd64", "linux/arm64")
@@ -537,8 +554,8 @@ class TestFreshness:
         assert (platforms(good), good.stale) == (["linux/s390x", "linux/ppc64le"], False)
         assert platforms(inspector.peek(ref("team/app:1"), **asked_by)) == ["linux/s390x", "linux/ppc64le"]
 
+    @pytest.mark.req("PL-402", "RG-116")
     async def test_a_failed_check_carries_the_last_good_reading(self, registry, inspector, ref, clock, answer):
-        """RG-116, PL-402."""
         registry.push_index("team/app", "1", "linux/amd64", "linux/arm64")
         await inspector.inspect(ref("team/app:1"))
         clock.advance(1000)
@@ -549,8 +566,9 @@ class TestFreshness:
         assert found.last_good_age == pytest.approx(1000, abs=30)
         assert not found.last_good.stale
 
+    @pytest.mark.req("PL-407")
     async def test_a_reading_stands_in_up_to_stale_for(self, registry, inspector, ref, clock, answer):
-        """PL-407: older than its TTL, the check failed: used at once, and marked."""
+        """Older than its TTL, the check failed: used at once, and marked."""
         registry.push_index("team/app", "1", "linux/amd64", "linux/arm64")
         await inspector.inspect(ref("team/app:1"))
         clock.advance(1000)
@@ -565,8 +583,9 @@ class TestFreshness:
         fresh = await inspector.inspect(ref("team/app:1"), stale_for=3600, fresh=True)
         assert (fresh.status, fresh.last_good is not None) == (Status.ERROR, True)
 
+    @pytest.mark.req("PL-407")
     async def test_readings_by_digest_do_not_age(self, registry, make_inspector, ref, clock, answer):
-        """PL-407: the proof has run out and the registry is away: the digest still says the same."""
+        """The proof has run out and the registry is away: the digest still says the same."""
         inspector = make_inspector(stale_for=6 * 3600)
         digest = registry.push_index("team/app", None, "linux/amd64", "linux/arm64")
         await inspector.inspect(ref(f"team/app@{digest}"))
@@ -577,8 +596,6 @@ class TestFreshness:
 
 
 class TestPeek:
-    """RG-115."""
-
     async def test_only_what_memory_knows(self, registry, inspector, ref, clock):
         registry.push_index("team/app", "1", "linux/amd64", "linux/arm64")
         assert inspector.peek(ref("team/app:1")) is None
@@ -595,8 +612,9 @@ class TestPeek:
         clock.advance(61)
         assert inspector.peek(ref("team/none:1")) is None
 
+    @pytest.mark.req("PL-402", "RG-115", "RG-162")
     async def test_within_forty_microseconds(self, registry, inspector, ref):
-        """RG-115, RG-162, PL-402: a warm hit, CPU time; the best of several rounds, as others share the cores."""
+        """A warm hit, CPU time; the best of several rounds, as others share the cores."""
         import time
 
         registry.push_index("team/app", "1", *(f"linux/{each}" for each in ("amd64", "arm64", "s390x", "ppc64le")))
@@ -612,8 +630,8 @@ class TestPeek:
 
 
 class TestManners:
+    @pytest.mark.req("RG-052")
     async def test_a_cancelled_caller_takes_nothing_from_the_others(self, registry, inspector, ref):
-        """RG-052."""
         registry.push_index("team/app", "1", "linux/amd64", "linux/arm64")
         registry.delay = 0.1
         first = asyncio.create_task(inspector.inspect(ref("team/app:1")))
@@ -625,8 +643,9 @@ class TestManners:
         with pytest.raises(asyncio.CancelledError):
             await first
 
+    @pytest.mark.req("PL-810", "PL-854")
     async def test_what_nobody_waits_for_any_more_ends(self, registry, make_inspector, ref):
-        """PL-810, PL-854: look-ups are bounded by those who ask, however many hosts hang."""
+        """Look-ups are bounded by those who ask, however many hosts hang."""
         inspector = make_inspector(requests=2, public_probe=True)
         registry.delay = 60.0
         askers = [asyncio.create_task(inspector.inspect(ref(f"team/app:{number}"))) for number in range(50)]
@@ -652,8 +671,9 @@ class TestManners:
         await asyncio.wait([first])
         assert (await inspector.inspect(ref("team/app:1"))).status is Status.RESOLVED
 
+    @pytest.mark.req("RG-113")
     async def test_errors_are_shared_with_those_who_wait_but_not_kept(self, registry, inspector, ref, answer):
-        """RG-113: a passing failure is not answered from memory."""
+        """A passing failure is not answered from memory."""
         registry.push_index("team/app", "1", "linux/amd64", "linux/arm64")
         registry.script("GET", "/manifests/", *[answer(500, delay=0.02)] * 4)
         answers = await asyncio.gather(*(inspector.inspect(ref("team/app:1")) for _ in range(5)))
@@ -671,15 +691,16 @@ class TestManners:
         assert [answer.reference.tag for answer in answers] == ["2", "1", "2"]
         assert len(registry.seen) == len(seen) == 2
 
+    @pytest.mark.req("RG-002", "RG-015")
     async def test_a_text_is_parsed_and_a_bad_one_asks_nobody(self, registry, inspector):
-        """RG-015, RG-002: an image's fault never raises; a text that names no image does."""
+        """An image's fault never raises; a text that names no image does."""
         registry.push_index("team/app", "1", "linux/amd64", "linux/arm64")
         assert (await inspector.inspect(f"{registry.host}/team/app:1")).status is Status.RESOLVED
         with pytest.raises(InvalidReference):
             await inspector.inspect("No/Such Thing")
 
+    @pytest.mark.req("RG-132")
     async def test_offline_asks_nobody(self, registry, make_inspector, ref):
-        """RG-132."""
         from polyarch.oci.platforms_file import AnswerFile
 
         answers = AnswerFile.from_mapping({f"{registry.host}/team/app:1": ["linux/arm64"]})
@@ -703,8 +724,9 @@ class TestManners:
         assert (found.error.code, found.error.error_class) == ("layout", "configuration")
 
 
+@pytest.mark.req("RG-101", "RG-110")
 class TestTrust:
-    """RG-101, RG-110: what was learned from a host that need not have been the registry."""
+    """What was learned from a host that need not have been the registry."""
 
     @pytest.mark.parametrize("first", ["insecure", "verified"])
     async def test_a_tag_that_anybody_may_have_answered_for_is_asked_again(
@@ -734,7 +756,7 @@ class TestTrust:
 
 
 class TestSources:
-    """RG-064: several places, in order."""
+    """Several places, in order."""
 
     @pytest.fixture
     def mirrored(self, tmp_path, registry):
@@ -782,10 +804,11 @@ class TestSources:
             for host, line in zip((mirrors[0].host, mirrors[1].host, registry.host), bad.error.attempts, strict=True)
         ] == [True] * 3
 
+    @pytest.mark.req("RG-064")
     async def test_a_mirror_that_hangs_leaves_time_for_the_primary(
         self, registry, start_registry, make_inspector, ref, mirrored
     ):
-        """RG-064: at most half of what is left, unless it is the last."""
+        """At most half of what is left, unless it is the last."""
         mirrors = [await start_registry() for _ in range(2)]
         for mirror in mirrors:
             mirror.delay = 30.0
@@ -805,6 +828,7 @@ class TestSources:
             "0.8 s for one image",
         ]
 
+    @pytest.mark.req("RG-064")
     @pytest.mark.parametrize(
         "limits",
         [
@@ -815,7 +839,7 @@ class TestSources:
     async def test_a_mirror_that_hangs_is_left_alone_after_a_while(
         self, registry, start_registry, make_inspector, ref, mirrored, limits
     ):
-        """RG-064: response timeouts count for the circuit, also for those who wait in line then."""
+        """Response timeouts count for the circuit, also for those who wait in line then."""
         mirror = await start_registry()
         mirror.delay = 30.0
         inspector = make_inspector(configuration=mirrored(mirror.host), attempts=1, requests_per_host=2, **limits)
@@ -831,16 +855,17 @@ class TestSources:
         answer = await inspector.inspect(ref("team/app:1"))
         assert (answer.error.code, registry.seen) == ("blocked", [])
 
+    @pytest.mark.req("PL-113")
     async def test_a_busy_host_is_known_as_such(self, registry, inspector, ref, answer):
-        """PL-113."""
         assert not inspector.host_busy(ref("team/app:1"))
         registry.script("GET", "", answer(429, headers={"Retry-After": "30"}))
         await inspector.inspect(ref("team/app:1"), wait=False)
         assert inspector.host_busy(ref("team/other:2"))
 
 
+@pytest.mark.req("PL-402")
 def test_placement_starts_from_the_cluster_settings():
-    """PL-402: two intervals are parameters."""
+    """Two intervals are parameters."""
     from polyarch.oci.settings import CLUSTER, PLACEMENT
 
     assert (InspectorSettings().revalidate_interval, InspectorSettings().circuit_rest) == (5.0, 30.0)

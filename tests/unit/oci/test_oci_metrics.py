@@ -1,4 +1,4 @@
-"""What a scrape shows of registry traffic (RG-160)."""
+"""What a scrape shows of registry traffic."""
 
 from functools import partial
 
@@ -6,6 +6,8 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from polyarch.oci.metrics import RegistryMetrics
+
+pytestmark = pytest.mark.req("RG-160")
 
 
 @pytest.fixture

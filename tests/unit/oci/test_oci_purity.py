@@ -1,4 +1,4 @@
-"""What the parts of ``polyarch.oci`` may import (RG-001)."""
+"""What the parts of ``polyarch.oci`` may import."""
 
 import ast
 import subprocess
@@ -28,9 +28,10 @@ PURE = (
 )
 
 
+@pytest.mark.req("RG-001")
 @pytest.mark.parametrize("module", PURE)
 def test_a_pure_module_loads_no_network_stack(module: str) -> None:
-    """RG-001: so that `polyarch lint --platforms-file` starts without one."""
+    """So that `polyarch lint --platforms-file` starts without one."""
     program = (
         f"import sys, polyarch.oci.{module}\n"
         "print([name for name in ('asyncio', 'aiohttp', 'socket', 'ssl', 'yaml') if name in sys.modules])"
@@ -39,9 +40,9 @@ def test_a_pure_module_loads_no_network_stack(module: str) -> None:
     assert loaded.stdout.strip() == "[]"
 
 
+@pytest.mark.req("RG-001")
 @pytest.mark.parametrize("module", ["platforms", "proxies", "selectors"])
 def test_the_bottom_layer_loads_no_network_stack(module: str) -> None:
-    """RG-001."""
     program = (
         f"import sys, polyarch.{module}\n"
         "print([name for name in sys.modules if name in ('asyncio', 'aiohttp') or name.startswith('polyarch.oci')])"
@@ -54,9 +55,10 @@ FOUNDATIONS = ("polyarch.platforms.", "polyarch.proxies.", "polyarch.clock.")
 SOURCES = sorted(Path(polyarch.oci.__file__).parent.rglob("*.py"))
 
 
+@pytest.mark.req("RG-001")
 @pytest.mark.parametrize("source", SOURCES, ids=[f"RG-001 {source.parent.name}.{source.stem}" for source in SOURCES])
 def test_the_package_stands_on_few_things(source: Path) -> None:
-    """RG-001: the standard library, aiohttp, msgspec and the project's foundations, nothing of Kubernetes."""
+    """The standard library, aiohttp, msgspec and the project's foundations, nothing of Kubernetes."""
     names = set()
     for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):

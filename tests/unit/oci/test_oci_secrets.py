@@ -1,4 +1,4 @@
-"""RG-087, PL-850: a marker secret goes through every error path and comes out nowhere."""
+"""A marker secret goes through every error path and comes out nowhere."""
 
 import base64
 from functools import partial
@@ -14,6 +14,8 @@ from polyarch.oci.inspection import Status
 from polyarch.oci.metrics import RegistryMetrics
 from polyarch.oci.mirrors.sources import Configuration
 from polyarch.oci.transport.addresses import AddressPolicy
+
+pytestmark = pytest.mark.req("PL-850", "RG-087")
 
 MARKER = "MARKER-5ecret"
 INDEX = "application/vnd.oci.image.index.v1+json"
@@ -140,6 +142,7 @@ async def test_no_secret_comes_out(registry, make_inspector, ref, answer, clock,
         assert MARKER in sent or "Basic" in sent, "the secret did not go this way"
 
 
+@pytest.mark.req("RG-094")
 async def test_headers_of_a_configuration_are_secrets_too(registry, make_inspector, ref, tmp_path, answer):
     """RG-094 lets ``hosts.toml`` add headers; their values come out nowhere."""
     folder = tmp_path / registry.host

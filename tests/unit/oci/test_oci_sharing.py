@@ -1,4 +1,4 @@
-"""Readings handed from one process to another (RG-114, PL-410)."""
+"""Readings handed from one process to another."""
 
 import gzip
 import json
@@ -13,6 +13,8 @@ from polyarch.oci.cache import VERSION, Cache, ImageReading, RepositoryLocation,
 from polyarch.oci.cache_sharing import LIMIT, SETTLED, CacheExporter, CacheImporter, DamagedExport, drained
 from polyarch.oci.inspection import Entry, Status
 from polyarch.platforms import Platform
+
+pytestmark = pytest.mark.req("RG-114")
 
 GLOBAL = Credential("global", "pull-secret-marker", source="openshift-config/pull-secret", key="r.example")
 PUBLIC, SHARED, PRIVATE = (RepositoryLocation("r.example", name) for name in ("public", "shared", "private"))
@@ -65,8 +67,8 @@ def test_who_has_not_the_shared_credential_gets_the_public_part(leader, clock):
     assert webhook.proof(SHARED, (), **TTL) is None
 
 
+@pytest.mark.req("PL-850", "RG-087")
 def test_no_secret_and_no_fingerprint_is_in_it(leader, clock):
-    """PL-850, RG-087."""
     plain = gzip.decompress(export_readings(leader, clock, shared=[GLOBAL])).decode()
     assert "marker" not in plain
     assert GLOBAL.fingerprint(leader.key) not in plain
@@ -74,8 +76,9 @@ def test_no_secret_and_no_fingerprint_is_in_it(leader, clock):
     assert json.loads(plain)["version"] == VERSION
 
 
+@pytest.mark.req("PL-410")
 def test_the_latest_used_stay_when_there_is_not_room_for_all(clock):
-    """PL-410: at most 900 KiB, least recently used dropped."""
+    """At most 900 KiB, least recently used dropped."""
     cache = Cache(clock)
     cache.put_proof(PUBLIC, "")
     for number in range(2000):
@@ -109,15 +112,17 @@ def test_a_time_in_the_future_counts_as_now(leader, clock):
     assert webhook.tag(PUBLIC, "1").checked_at == clock.monotonic() - SETTLED
 
 
+@pytest.mark.req("PL-112")
 def test_an_import_never_says_that_a_tag_was_checked_just_now(leader, clock):
-    """PL-112: clocks differ; for ``Always`` the check must have begun after the pod arrived."""
+    """Clocks differ; for ``Always`` the check must have begun after the pod arrived."""
     webhook = Cache(clock)
     import_readings(export_readings(leader, clock), webhook, clock)
     assert webhook.tag(PUBLIC, "1").checked_at == clock.monotonic() - SETTLED
 
 
+@pytest.mark.req("PL-410")
 def test_equal_content_gives_equal_bytes_whatever_was_used_and_wherever_it_is(leader, clock):
-    """PL-410: only what changed is written, by the next leader too."""
+    """Only what changed is written, by the next leader too."""
     exporter = CacheExporter(leader, clock)
     body = drained(exporter.steps([GLOBAL]))
     clock.advance(40)
@@ -130,8 +135,9 @@ def test_equal_content_gives_equal_bytes_whatever_was_used_and_wherever_it_is(le
     assert export_readings(standby, clock, shared=[GLOBAL]) == body
 
 
+@pytest.mark.req("PL-423")
 def test_another_shared_credential_takes_the_public_part_alone(leader, clock):
-    """PL-423: proofs by a former global pull secret are not taken for proofs by the present one."""
+    """Proofs by a former global pull secret are not taken for proofs by the present one."""
     body = export_readings(leader, clock, shared=[GLOBAL], shared_as="uid/1")
     webhook = Cache(clock)
     assert import_readings(body, webhook, clock, shared=[GLOBAL], shared_as="uid/2") == 1
@@ -150,8 +156,9 @@ def test_what_the_last_import_had_is_not_read_again(leader, clock):
     assert drained(importer.steps(body)) == 1
 
 
+@pytest.mark.req("RG-117")
 def test_what_a_process_has_read_itself_is_not_replaced_by_an_import(leader, clock):
-    """RG-117: whoever wrote the export, and by whatever rules."""
+    """Whoever wrote the export, and by whatever rules."""
     webhook = Cache(clock)
     own = msgspec.structs.replace(reading(0), entries=())
     webhook.put_reading(own, PUBLIC, public=True)
@@ -168,8 +175,9 @@ def test_ten_thousand_readings_leave_time_for_others_in_between(clock):
     assert sum(1 for _ in CacheImporter(Cache(clock), clock).steps(export_readings(cache, clock))) >= 20
 
 
+@pytest.mark.req("PL-410")
 def test_the_cache_counts_what_is_new_apart_from_what_is_only_checked_again(clock):
-    """PL-410: nothing new, nothing to write."""
+    """Nothing new, nothing to write."""
     cache = Cache(clock)
     cache.put_reading(reading(0), PUBLIC, public=True)
     cache.put_tag(PUBLIC, "1", TagRecord(reading(0).digest, clock.monotonic()))
@@ -235,8 +243,9 @@ def test_any_bytes_are_refused_or_read(body):
         assert list(cache.readings()) == []
 
 
+@pytest.mark.req("PL-410")
 async def test_a_new_leader_starts_warm(registry, make_inspector, ref, clock):
-    """PL-410: one inspection serves all replicas."""
+    """One inspection serves all replicas."""
     registry.push_index("team/app", "1", "linux/amd64", "linux/arm64")
     caches = Cache(clock), Cache(clock)
     leader, standby = (make_inspector(cache=cache) for cache in caches)

@@ -1,4 +1,4 @@
-"""Signature policies (RG-107): which requirement is the one that counts, and what it means here."""
+"""Signature policies: which requirement is the one that counts, and what it means here."""
 
 import json
 
@@ -25,6 +25,7 @@ def rejects(judge, text):
     return isinstance(judge.judge(parse(text)), InspectionError)
 
 
+@pytest.mark.req("RG-107")
 @pytest.mark.parametrize(
     "scope",
     [
@@ -38,7 +39,7 @@ def rejects(judge, text):
     ],
 )
 def test_every_kind_of_scope_is_found(scope):
-    """RG-107: exact, repository, namespaces, host, *.host, then the transport's ""."""
+    """Exact, repository, namespaces, host, *.host, then the transport's ""."""
     assert rejects(policy({scope: REJECT}), "quay.io/team/sub/app:1.0")
 
 
@@ -81,16 +82,18 @@ def test_a_wildcard_covers_all_hosts_below_it_and_not_their_ports():
     assert not rejects(judge, "example.com/x")
 
 
+@pytest.mark.req("RG-013")
 def test_with_a_digest_the_tag_opens_nothing():
-    """RG-013: the tag is for show, so a scope for it must not let another digest pass."""
+    """The tag is for show, so a scope for it must not let another digest pass."""
     scopes = {"quay.io/team/app:1": ACCEPT, "quay.io/team/app": REJECT}
     assert not rejects(policy(scopes), "quay.io/team/app:1")
     assert rejects(policy(scopes), f"quay.io/team/app:1@{DIGEST}")
     assert not rejects(policy({f"quay.io/team/app@{DIGEST}": ACCEPT, "": REJECT}), f"quay.io/team/app:1@{DIGEST}")
 
 
+@pytest.mark.req("RG-107")
 def test_without_a_scope_the_default_counts():
-    """RG-107: then `default`."""
+    """Then `default`."""
     assert rejects(policy({"quay.io": ACCEPT}, default=REJECT), "nginx")
     assert not rejects(policy({"quay.io": REJECT}, default=ACCEPT), "nginx")
 
@@ -108,9 +111,10 @@ def test_one_reject_among_requirements_rejects():
     assert rejects(policy({"": [*ACCEPT, *REJECT]}), "nginx")
 
 
+@pytest.mark.req("RG-107")
 @pytest.mark.parametrize("wanted", [SIGNED, SIGSTORE, [*ACCEPT, *SIGNED]])
 def test_signatures_are_not_checked_and_that_is_said(wanted):
-    """RG-107: --policy-signed skip|warn|deny, default warn."""
+    """--policy-signed skip|warn|deny, default warn."""
     reference = parse("quay.io/team/app")
     assert policy({"": wanted}, signed="skip").judge(reference) is None
     warning = policy({"": wanted}).judge(reference)
@@ -145,8 +149,9 @@ def test_a_policy_that_is_not_understood_is_refused(body):
         SignaturePolicy.from_json(body, origin="policy.json")
 
 
+@pytest.mark.req("RG-107")
 async def test_a_rejected_image_is_asked_from_nobody(registry, make_inspector, ref):
-    """RG-107: `reject` → `policy-rejected`, nothing sent."""
+    """`reject` → `policy-rejected`, nothing sent."""
     registry.push_index("team/app", "1", "linux/amd64")
     inspector = make_inspector(signatures=policy({registry.host: REJECT}))
     answer = await inspector.inspect(ref("team/app:1"))
@@ -163,8 +168,9 @@ async def test_an_accepted_image_is_read_with_a_word_on_its_signatures(registry,
     assert answer.warnings == ()
 
 
+@pytest.mark.req("RG-107", "RG-115")
 async def test_what_memory_knows_is_judged_too(registry, make_inspector, ref):
-    """RG-107, RG-115: with a policy memory answers as without one, and says the same of signatures."""
+    """With a policy memory answers as without one, and says the same of signatures."""
     registry.push_index("team/app", "1", "linux/amd64", "linux/arm64")
     inspector = make_inspector(signatures=policy({"": SIGNED}))
     assert inspector.peek(ref("team/app:1")) is None

@@ -1,4 +1,4 @@
-"""Bodies as they arrive, in both directions: what transport and client do with them (RG-051, RG-061, RG-155)."""
+"""Bodies as they arrive, in both directions: what transport and client do with them."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -70,8 +70,9 @@ class TestTransport:
         [(sent, body)] = seen
         assert (body, sent["Content-Length"], "Transfer-Encoding" in sent) == (b"abcdef", "6", False)
 
+    @pytest.mark.req("RG-051")
     async def test_a_slow_upload_is_no_slow_answer(self, serve, transport):
-        """RG-051: the time to the first byte counts from the last piece sent."""
+        """The time to the first byte counts from the last piece sent."""
 
         async def handler(request):
             return web.Response(text=str(len(await request.read())))
@@ -82,8 +83,9 @@ class TestTransport:
         ) as response:
             assert await response.read(100) == b"100"
 
+    @pytest.mark.req("RG-155")
     async def test_a_registry_may_take_its_time_to_store_a_blob(self, serve, transport):
-        """RG-155: after the last piece it moves gigabytes; the usual time to a first byte is for questions."""
+        """After the last piece it moves gigabytes; the usual time to a first byte is for questions."""
 
         async def handler(request):
             await request.read()
@@ -152,8 +154,9 @@ class TestTransport:
             assert response.status == 200
         assert seen == ["GET", "PUT", "PUT"]
 
+    @pytest.mark.req("RG-155")
     async def test_a_body_that_is_gone_is_not_sent_again(self, stale):
-        """Half of it would arrive; whoever streams begins anew with the whole (RG-155)."""
+        """Half of it would arrive; whoever streams begins anew with the whole."""
         it, url, seen = stale
         with pytest.raises(TransportError) as caught:
             async with it.request("PUT", url, headers={"Content-Length": "3"}, body=pieces(b"abc")):
@@ -208,22 +211,24 @@ class TestClient:
         assert self.BODY.startswith(got)
         assert await self.collect(contents) == [self.BODY]  # and the client goes on to work
 
+    @pytest.mark.req("RG-061")
     async def test_a_blob_that_breaks_off_is_given_again_from_its_beginning(self, contents, registry):
-        """RG-061."""
         registry.script("GET", "/blobs/", Answer(200, self.BODY[:5000], drop=True))
         first, second = await self.collect(contents)
         assert self.BODY.startswith(first)
         assert second == self.BODY
 
+    @pytest.mark.req("RG-033")
     async def test_other_bytes_end_in_an_error(self, contents, registry):
-        """RG-033: whoever reads to the end knows what was read."""
+        """Whoever reads to the end knows what was read."""
         registry.blobs["team/app", digest_of(self.BODY)] = self.BODY[:-1]
         with pytest.raises(Failure) as caught:
             await self.collect(contents)
         assert caught.value.error.code == "digest-mismatch"
 
+    @pytest.mark.req("RG-105")
     async def test_a_redirect_is_followed_without_credentials(self, contents, registry, start_registry):
-        """RG-105: layers are mostly elsewhere."""
+        """Layers are mostly elsewhere."""
         registry.script("GET", "/blobs/", Answer(307, headers={"Location": f"{registry.url}/v2/team/app/blobs/other"}))
         registry.blobs["team/app", "other"] = self.BODY
         assert await self.collect(contents) == [self.BODY]

@@ -1,4 +1,4 @@
-"""What one tenant's registry says of a digest is nothing to another tenant (RG-117).
+"""What one tenant's registry says of a digest is nothing to another tenant.
 
 Both registries are real servers and one process asks both. The attacker has the bytes of the victim's image, as
 everybody can have those of a public one, and serves them in a way that makes them look like something else.
@@ -14,6 +14,8 @@ from scripted_registry import OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Answer, encod
 from polyarch.oci.cache import VERSION, Cache
 from polyarch.oci.cache_sharing import CacheExporter, CacheImporter, DamagedExport, drained
 from polyarch.oci.disk_cache import DiskCache
+
+pytestmark = pytest.mark.req("RG-117")
 
 DOCKER_LIST = "application/vnd.docker.distribution.manifest.list.v2+json"
 SCHEMA1 = "application/vnd.docker.distribution.manifest.v1+json"
@@ -252,10 +254,11 @@ class TestAnAttackersRegistry:
         await strike(inspector, ref, evil, digest, clock)
         assert seen(await inspector.inspect(ref(image), **how)) == seen(right)
 
+    @pytest.mark.req("PL-410")
     @pytest.mark.parametrize("way", WAYS)
     @pytest.mark.parametrize("first", ["attacker", "victim"])
     async def test_it_reaches_no_other_replica(self, registry, evil, process, ref, clock, first, way):
-        """PL-410: through the Secret, and back to a leader that has read the image itself."""
+        """Through the Secret, and back to a leader that has read the image itself."""
         digest = registry.tags[APP, "1"]
         image, how = WAYS[way](digest)
         leader, exported = process()

@@ -1,4 +1,4 @@
-"""What a role would refuse as it starts is found before it starts (IN-030, PL-424, PL-751, RG-103)."""
+"""What a role would refuse as it starts is found before it starts."""
 
 import base64
 from pathlib import Path
@@ -51,28 +51,28 @@ async def refuses(**given: Any) -> bool:
         return True
 
 
+@pytest.mark.req("IN-030", "RG-103")
 @pytest.mark.parametrize("text", RANGES)
-async def test_in_030_a_range_is_wrong_if_a_role_would_refuse_it(text: str) -> None:
-    """IN-030, RG-103."""
+async def test_a_range_is_wrong_if_a_role_would_refuse_it(text: str) -> None:
     assert bool(wrong_range(text)) == await refuses(allow_addresses=(text,))
 
 
+@pytest.mark.req("IN-030", "PL-424")
 @pytest.mark.parametrize("content", CONFIGURATIONS.values(), ids=CONFIGURATIONS)
-async def test_in_030_a_configuration_is_wrong_if_a_role_would_refuse_it(content: bytes, tmp_path: Path) -> None:
-    """IN-030, PL-424."""
+async def test_a_configuration_is_wrong_if_a_role_would_refuse_it(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "registries.conf").write_bytes(content)
     assert bool(wrong_configuration(content, "x")) == await refuses(registries_conf=str(tmp_path / "registries.conf"))
 
 
+@pytest.mark.req("IN-030", "PL-424")
 @pytest.mark.parametrize("content", AUTHORITIES.values(), ids=AUTHORITIES)
-async def test_in_030_authorities_are_wrong_if_a_role_would_refuse_them(content: bytes, tmp_path: Path) -> None:
-    """IN-030, PL-424."""
+async def test_authorities_are_wrong_if_a_role_would_refuse_them(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "ca.crt").write_bytes(content)
     assert bool(wrong_authorities(content, "x")) == await refuses(ca=(str(tmp_path / "ca.crt"),))
 
 
-def test_in_030_people_are_told_where_what_and_what_is_expected() -> None:
-    """IN-030."""
+@pytest.mark.req("IN-030")
+def test_people_are_told_where_what_and_what_is_expected() -> None:
     assert wrong_ranges(("10.0.0.0/8", "10.0.0/8")) == (
         "registries.allowAddresses (flag --allow-address): '10.0.0/8' is not an address range such as 10.0.0.0/8",
     )
@@ -96,8 +96,9 @@ def home(cached: Cached, **settings: Any) -> OperatorNamespace:
     return OperatorNamespace(process, OperatorSettings(namespace="ns", **settings))
 
 
-def test_pl_751_the_operator_finds_a_wrong_configmap_and_sees_it_corrected() -> None:
-    """PL-751, PL-424: texts as well as binary data; each change is looked at."""
+@pytest.mark.req("PL-424", "PL-751")
+def test_the_operator_finds_a_wrong_configmap_and_sees_it_corrected() -> None:
+    """Texts as well as binary data; each change is looked at."""
     cached = Cached()
     found = home(cached, registries_configmap="mirrors", allow_addresses=("10.0.0/8",))
     (of_flag,) = found.problems
@@ -116,5 +117,6 @@ def test_pl_751_the_operator_finds_a_wrong_configmap_and_sees_it_corrected() -> 
     assert found.problems == (of_flag,)
 
 
-def test_pl_751_usual_settings_have_no_problems() -> None:
+@pytest.mark.req("PL-751")
+def test_usual_settings_have_no_problems() -> None:
     assert home(Cached()).problems == ()

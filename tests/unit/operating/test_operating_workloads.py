@@ -1,8 +1,9 @@
-"""What the pods of every role ask of a node: enough CPU to start in time, patience, and another node (PL-502)."""
+"""What the pods of every role ask of a node: enough CPU to start in time, patience, and another node."""
 
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from numa_cluster import planned
 
 from polyarch.installation.objects import operator_objects
@@ -54,7 +55,8 @@ def containers() -> Iterator[Json]:
     return (each for one in workload_objects() for each in one["spec"]["template"]["spec"]["containers"])
 
 
-def test_pl_502_a_start_at_exactly_the_requested_cpu_takes_a_third_of_what_is_allowed() -> None:
+@pytest.mark.req("PL-502")
+def test_a_start_at_exactly_the_requested_cpu_takes_a_third_of_what_is_allowed() -> None:
     seen = set()
     for container in containers():
         startup = container["startupProbe"]
@@ -67,7 +69,8 @@ def test_pl_502_a_start_at_exactly_the_requested_cpu_takes_a_third_of_what_is_al
     assert seen == set(START_CPU_SECONDS)
 
 
-def test_pl_502_a_process_without_cpu_for_half_a_minute_is_not_ended() -> None:
+@pytest.mark.req("PL-502")
+def test_a_process_without_cpu_for_half_a_minute_is_not_ended() -> None:
     for container in containers():
         for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
             assert container[probe]["timeoutSeconds"] == 5, (container["name"], probe)
@@ -77,7 +80,8 @@ def test_pl_502_a_process_without_cpu_for_half_a_minute_is_not_ended() -> None:
         assert "initialDelaySeconds" not in liveness, "it begins when startup has ended"
 
 
-def test_pl_502_replicas_prefer_nodes_that_have_none_of_their_revision() -> None:
+@pytest.mark.req("PL-502")
+def test_replicas_prefer_nodes_that_have_none_of_their_revision() -> None:
     for document in workload_objects():
         if document["kind"] != "Deployment":
             continue

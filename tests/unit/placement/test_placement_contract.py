@@ -1,4 +1,4 @@
-"""The names of section 1 of the specification, compared with everything that uses one (PL-001).
+"""The names of section 1 of the specification, compared with everything that uses one.
 
 Objects, CRDs, manifests, alerts, dashboard and guide. The names are written out once more here, on purpose.
 """
@@ -45,6 +45,7 @@ def objects():
 OBJECTS = objects()
 
 
+@pytest.mark.req("PL-001", "PL-002")
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [
@@ -66,13 +67,13 @@ OBJECTS = objects()
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_pl_002_the_operator_makes_the_objects_that_existing_clusters_know(kind, expected):
-    """PL-001, PL-002: with the monitor enabled. On OpenShift alone the daemon has a ClusterRole, too."""
+def test_the_operator_makes_the_objects_that_existing_clusters_know(kind, expected):
+    """With the monitor enabled. On OpenShift alone the daemon has a ClusterRole, too."""
     assert set(OBJECTS[kind]) == expected
 
 
-def test_pl_002_the_replicas_are_those_of_the_table():
-    """PL-002."""
+@pytest.mark.req("PL-002")
+def test_the_replicas_are_those_of_the_table():
     assert {name: each["spec"]["replicas"] for name, each in OBJECTS["Deployment"].items()} == {
         "pod-placement-controller": 2,
         "pod-placement-web-hook": 3,
@@ -80,8 +81,8 @@ def test_pl_002_the_replicas_are_those_of_the_table():
     }
 
 
-def test_pl_002_webhooks_have_their_names_and_paths():
-    """PL-002."""
+@pytest.mark.req("PL-002")
+def test_webhooks_have_their_names_and_paths():
     found = {
         webhook["name"]: webhook["clientConfig"]["service"]["path"]
         for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
@@ -102,8 +103,9 @@ def test_pl_002_webhooks_have_their_names_and_paths():
     )
 
 
-def test_pl_002_each_role_holds_the_lease_of_the_predecessor():
-    """PL-002: so that both never act at once."""
+@pytest.mark.req("PL-002")
+def test_each_role_holds_the_lease_of_the_predecessor():
+    """So that both never act at once."""
     leases = {
         role: {
             name
@@ -119,8 +121,8 @@ def test_pl_002_each_role_holds_the_lease_of_the_predecessor():
     }
 
 
-def test_pl_002_operands_and_their_pods_have_both_labels():
-    """PL-002."""
+@pytest.mark.req("PL-002")
+def test_operands_and_their_pods_have_both_labels():
     for kind in ("Deployment", "DaemonSet"):
         for name, document in OBJECTS[kind].items():
             for found in (document["metadata"]["labels"], document["spec"]["template"]["metadata"]["labels"]):
@@ -128,8 +130,9 @@ def test_pl_002_operands_and_their_pods_have_both_labels():
                 assert found["controller"] == name
 
 
-def test_pl_001_the_kinds_are_served_under_their_names():
-    """PL-001, PL-010, PL-030, PL-036, PL-040: names, versions, scope; ``plp`` for those who type."""
+@pytest.mark.req("PL-001", "PL-010", "PL-030", "PL-036", "PL-040")
+def test_the_kinds_are_served_under_their_names():
+    """Names, versions, scope; ``plp`` for those who type."""
     found = {}
     for document in crds():
         spec = document["spec"]
@@ -173,8 +176,9 @@ def used():
                     yield str(file.relative_to(ROOT)), key
 
 
-def test_pl_001_manifests_chart_bundle_examples_and_guide_use_only_names_of_the_contract():
-    """PL-001: a misspelt label in a runbook finds no pod at three in the morning."""
+@pytest.mark.req("PL-001")
+def test_manifests_chart_bundle_examples_and_guide_use_only_names_of_the_contract():
+    """A misspelt label in a runbook finds no pod at three in the morning."""
     found = set(used())
     assert len({key for _, key in found}) > 5, "the search finds the names that are certainly there"
     assert {(file, key) for file, key in found if key not in KEYS | VERSIONS} == set()

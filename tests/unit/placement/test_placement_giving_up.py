@@ -1,4 +1,4 @@
-"""When a pod that waits is given up, and when not yet: what can still be known constrains (PL-230, PL-306, PL-330)."""
+"""When a pod that waits is given up, and when not yet: what can still be known constrains."""
 
 from typing import Any
 
@@ -26,8 +26,9 @@ def hold(limit: str | None = None) -> dict[str, Any]:
 SOME_HOLD = {"overrides": [{"name": "strict", "namespaceSelector": {"matchLabels": {"strict": "yes"}}} | hold()]}
 
 
+@pytest.mark.req("PL-306", "PL-334")
 async def test_a_held_pod_whose_other_image_answered_at_once_is_looked_at_now_and_then(worlds):
-    """PL-306, PL-334: it stood in line for a moment only, and nothing ends that would have to be seen."""
+    """It stood in line for a moment only, and nothing ends that would have to be seen."""
     world = worlds(policy=hold())
     world.registry.set("app:1", "linux/arm64")
     passes, peek = [], world.registry.peek
@@ -46,8 +47,9 @@ async def test_a_held_pod_whose_other_image_answered_at_once_is_looked_at_now_an
     assert world.api.is_gated(key)
 
 
+@pytest.mark.req("PL-040", "PL-230")
 async def test_an_image_that_cannot_be_asked_for_is_held_no_longer_than_the_limit(worlds):
-    """PL-040, PL-230: no attempt is made for it, and its window runs all the same."""
+    """No attempt is made for it, and its window runs all the same."""
     world = worlds(policy=hold("10m"))
     key = await world.create(NO_REFERENCE)
     await world.run(10 * MINUTE - 1)
@@ -57,8 +59,9 @@ async def test_an_image_that_cannot_be_asked_for_is_held_no_longer_than_the_limi
     assert world.api.labels(key)[names.IMAGE_INSPECT_ERROR_COUNT_LABEL] == "5"
 
 
+@pytest.mark.req("PL-230")
 async def test_at_the_limit_of_holding_images_checked_long_ago_are_asked_for_once_more(worlds):
-    """PL-230: what is known always constrains, and the check of a tag is good for ten minutes."""
+    """What is known always constrains, and the check of a tag is good for ten minutes."""
     world = worlds(policy=hold("30m"))
     world.registry.set("app:1", "linux/arm64")
     key = await world.create("app:1", "lost:1")
@@ -67,8 +70,9 @@ async def test_at_the_limit_of_holding_images_checked_long_ago_are_asked_for_onc
     assert world.registry.count("app:1") == 2
 
 
+@pytest.mark.req("PL-230")
 async def test_an_image_that_does_not_answer_again_is_waited_for_as_long_as_one_in_line(worlds):
-    """PL-230: not for ever."""
+    """Not for ever."""
     world = worlds(policy=hold("30m"))
     world.registry.set("app:1", "linux/arm64")
     key = await world.create("app:1", "lost:1")
@@ -81,8 +85,9 @@ async def test_an_image_that_does_not_answer_again_is_waited_for_as_long_as_one_
     assert world.api.architectures(key) is None
 
 
+@pytest.mark.req("PL-230", "PL-305")
 async def test_an_api_server_away_for_longer_than_a_tag_is_good_for_is_sent_nothing_less(world):
-    """PL-230, PL-305: the pod waited for its image once, which answered; that it does so again is not awaited less."""
+    """The pod waited for its image once, which answered; that it does so again is not awaited less."""
     world.registry.set("app:1", "linux/arm64")
     world.api.refuse = ServerTimeout(504, verb="patch", resource="pods", message="failed calling webhook")
     await world.create("app:1")
@@ -91,8 +96,9 @@ async def test_an_api_server_away_for_longer_than_a_tag_is_good_for_is_sent_noth
     assert all("arm64" in str(patch) for _, patch in world.api.patches)
 
 
+@pytest.mark.req("PL-332")
 async def test_an_end_that_comes_in_the_midst_of_a_pass_is_not_missed(world, monkeypatch):
-    """PL-332: the pod is looked at two seconds after it was seen, and is failing two seconds after its first attempt;
+    """The pod is looked at two seconds after it was seen, and is failing two seconds after its first attempt;
     if the latter comes while that look decides that the pod waits, there still is an end to wait for."""
     keep, peek = DecisionWriter.keep, world.registry.peek
 
@@ -127,14 +133,15 @@ def slowly(world: World, **seconds: float) -> None:
     world.registry.inspect = later  # type: ignore[method-assign]
 
 
+@pytest.mark.req("PL-330")
 @pytest.mark.parametrize(
     ("error", "seconds"), [("malformed", 3.0), ("not-found", 45.0), ("unauthorized", 45.0), ("network", 150.0)]
 )
 @pytest.mark.parametrize("images", [("lost:1", "app:1"), ("app:1", "lost:1")], ids=["lost first", "lost last"])
-async def test_pl_330_what_is_final_for_one_image_waits_for_the_first_answer_of_another(
+async def test_what_is_final_for_one_image_waits_for_the_first_answer_of_another(
     world, error: str, seconds: float, images: tuple[str, str]
 ):
-    """PL-330: which registry answers first decides nothing; the pod gets what its other image supports."""
+    """Which registry answers first decides nothing; the pod gets what its other image supports."""
     world.registry.set("lost:1", error=error)
     world.registry.set("app:1", "linux/arm64")
     slowly(world, app=seconds)
@@ -147,8 +154,9 @@ async def test_pl_330_what_is_final_for_one_image_waits_for_the_first_answer_of_
     assert world.api.labels(key)[names.IMAGE_INSPECT_ERROR_COUNT_LABEL] == "5"
 
 
-async def test_pl_330_an_invalid_reference_waits_for_an_image_in_line(world):
-    """PL-330: an image that was not even asked for has not failed."""
+@pytest.mark.req("PL-330")
+async def test_an_invalid_reference_waits_for_an_image_in_line(world):
+    """An image that was not even asked for has not failed."""
     for number in range(MAX_CONCURRENT_PER_HOST):
         world.api.create(pod(f"slow.example/slow:{number}", name=f"slow-{number}", gated=True))
     world.registry.set("slow.example/app:1", "linux/s390x")
@@ -162,8 +170,9 @@ async def test_pl_330_an_invalid_reference_waits_for_an_image_in_line(world):
     assert world.api.architectures(key) == ["s390x"]
 
 
-async def test_pl_330_nobody_is_given_up_because_of_what_failed_before_it_came(worlds):
-    """PL-330: a held pod keeps the failure of an image in memory; who comes later has the image asked for again."""
+@pytest.mark.req("PL-330")
+async def test_nobody_is_given_up_because_of_what_failed_before_it_came(worlds):
+    """A held pod keeps the failure of an image in memory; who comes later has the image asked for again."""
     world = worlds(policy=SOME_HOLD)
     await world.namespaces(strict={"strict": "yes"}, team={})
     world.registry.set("app:1", error="malformed")
@@ -177,8 +186,9 @@ async def test_pl_330_nobody_is_given_up_because_of_what_failed_before_it_came(w
     assert world.api.architectures(key) == world.api.architectures(held) == ["arm64"]
 
 
-async def test_pl_330_a_failure_like_the_one_before_is_one_for_who_came_after_it(worlds):
-    """PL-330: and is told at once to who waits for it, though it is no news to the others."""
+@pytest.mark.req("PL-330")
+async def test_a_failure_like_the_one_before_is_one_for_who_came_after_it(worlds):
+    """And is told at once to who waits for it, though it is no news to the others."""
     world = worlds(policy=SOME_HOLD)
     await world.namespaces(strict={"strict": "yes"}, team={})
     world.registry.set("app:1", error="malformed")
@@ -190,8 +200,9 @@ async def test_pl_330_a_failure_like_the_one_before_is_one_for_who_came_after_it
     assert not world.api.is_gated(key)
 
 
-async def test_pl_330_a_registry_that_asked_to_wait_has_failed_for_who_comes_meanwhile(world):
-    """PL-330, PL-331: it will not be asked again within the window, and nobody waits for it for longer than that."""
+@pytest.mark.req("PL-330", "PL-331")
+async def test_a_registry_that_asked_to_wait_has_failed_for_who_comes_meanwhile(world):
+    """It will not be asked again within the window, and nobody waits for it for longer than that."""
     world.registry.images[parse("app:1").canonical] = lambda image: failed(image, "rate-limited", retry_after=3600.0)
     await world.create("app:1", name="first")
     await world.run(30)
@@ -203,8 +214,9 @@ async def test_pl_330_a_registry_that_asked_to_wait_has_failed_for_who_comes_mea
     assert world.registry.count("app:1") == 1
 
 
-async def test_pl_330_a_pod_is_not_held_either_before_its_other_image_answered(worlds):
-    """PL-330, PL-334: nobody is told that a pod is held that its other image may show to be impossible."""
+@pytest.mark.req("PL-330", "PL-334")
+async def test_a_pod_is_not_held_either_before_its_other_image_answered(worlds):
+    """Nobody is told that a pod is held that its other image may show to be impossible."""
     world = worlds(policy=hold())
     world.registry.set("lost:1", error="malformed")
     world.registry.set("app:1", "linux/arm64")
@@ -216,8 +228,8 @@ async def test_pl_330_a_pod_is_not_held_either_before_its_other_image_answered(w
     assert world.told.reasons.count("PolyarchPodHeld") == 1
 
 
-async def test_pl_330_an_attempt_that_never_ends_keeps_no_pod_for_ever(world):
-    """PL-330."""
+@pytest.mark.req("PL-330")
+async def test_an_attempt_that_never_ends_keeps_no_pod_for_ever(world):
     world.registry.set("lost:1", error="malformed")
     slowly(world, app=24 * 60 * MINUTE)
     key = await world.create("lost:1", "app:1")

@@ -1,9 +1,10 @@
-"""What a gated pod costs in memory (PL-810); what whole processes need is measured by ``python -m bench memory``."""
+"""What a gated pod costs in memory; what whole processes need is measured by ``python -m bench memory``."""
 
 import json
 import tracemalloc
 
 import msgspec
+import pytest
 from placement_world import pod
 
 from polyarch.objects import Pod
@@ -27,8 +28,8 @@ def stored(number: int) -> bytes:
     return json.dumps(document).encode()
 
 
-def test_pl_810_a_gated_pod_takes_at_most_3_5_kib() -> None:
-    """PL-810."""
+@pytest.mark.req("PL-810")
+def test_a_gated_pod_takes_at_most_3_5_kib() -> None:
     decode = msgspec.json.Decoder(Pod).decode
     bodies = [stored(number) for number in range(PODS)]
     assert len(bodies[0]) > 6000

@@ -1,4 +1,4 @@
-"""Names that are a contract (PL-001 to PL-004): literally those that manifests, alerts and scripts know."""
+"""Names that are a contract: literally those that manifests, alerts and scripts know."""
 
 import pytest
 
@@ -51,20 +51,22 @@ CONTRACT = {
 }
 
 
+@pytest.mark.req("PL-001", "PL-002", "PL-003", "PL-004")
 @pytest.mark.parametrize("constant", CONTRACT)
-def test_pl_001_the_name_is_the_one_that_others_know(constant: str) -> None:
+def test_the_name_is_the_one_that_others_know(constant: str) -> None:
     """PL-001, PL-002, PL-003 (gate and finalizers), PL-004."""
     assert getattr(names, constant) == CONTRACT[constant]
 
 
-def test_pl_004_every_architecture_with_a_label_has_the_label_of_its_name() -> None:
-    """PL-004."""
+@pytest.mark.req("PL-004")
+def test_every_architecture_with_a_label_has_the_label_of_its_name() -> None:
     expected = {name: M + name for name in ("amd64", "arm64", "ppc64le", "s390x")}
     assert expected == names.ARCHITECTURE_LABELS
 
 
-def test_pl_004_labels_that_placement_owns_are_exactly_those_of_the_table() -> None:
-    """PL-004: A key more would be taken from users, a key less would be left behind as a stale result."""
+@pytest.mark.req("PL-004")
+def test_labels_that_placement_owns_are_exactly_those_of_the_table() -> None:
+    """A key more would be taken from users, a key less would be left behind as a stale result."""
     assert {key.removeprefix(M) for key in names.OWN_LABELS} == {
         "scheduling-gate",
         "node-affinity",
@@ -83,13 +85,13 @@ def test_pl_004_labels_that_placement_owns_are_exactly_those_of_the_table() -> N
     }
 
 
-def test_pl_004_the_opt_out_is_an_input_and_not_owned() -> None:
-    """PL-004."""
+@pytest.mark.req("PL-004")
+def test_the_opt_out_is_an_input_and_not_owned() -> None:
     assert names.SKIP_ANNOTATION not in names.OWN_ANNOTATIONS
 
 
-def test_pl_004_errors_of_enoexec_events_are_the_five_words() -> None:
-    """PL-004."""
+@pytest.mark.req("PL-004")
+def test_errors_of_enoexec_events_are_the_five_words() -> None:
     assert names.ENOEXEC_EVENT_ERRORS == (
         "wrong-namespace",
         "pod-not-found",
@@ -99,6 +101,6 @@ def test_pl_004_errors_of_enoexec_events_are_the_five_words() -> None:
     )
 
 
-def test_pl_002_prometheus_rules_keep_their_three_names() -> None:
-    """PL-002."""
+@pytest.mark.req("PL-002")
+def test_prometheus_rules_keep_their_three_names() -> None:
     assert names.PROMETHEUS_RULES == ("multiarch-tuning-operator", "execformaterrormonitor", "execformaterrorsdetected")

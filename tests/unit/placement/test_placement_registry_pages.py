@@ -1,4 +1,4 @@
-"""A registry that answers pages for a while: the real registry client, and a registry on loopback (RG-065, PL-330)."""
+"""A registry that answers pages for a while: the real registry client, and a registry on loopback."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -13,6 +13,8 @@ from polyarch.oci.transport.addresses import AddressPolicy
 from polyarch.oci.transport.http import AiohttpTransport, Proxies
 from polyarch.oci.transport.tls import TrustSettings, TrustStore
 from polyarch.placement import names
+
+pytestmark = pytest.mark.req("RG-065")
 
 HTML = {"Content-Type": "text/html; charset=utf-8"}
 PAGES = {
@@ -69,10 +71,11 @@ async def gated_throughout(world, key, seconds):
         assert world.api.is_gated(key), world.api.architectures(key)
 
 
+@pytest.mark.req("PL-330")
 @pytest.mark.parametrize("by", ["tag", "digest"])
 @pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
 async def test_a_pod_waits_for_the_registry_behind_the_page(asking, registry, page, by):
-    """PL-330: as for a registry that is away, and then the pod gets what its image supports."""
+    """As for a registry that is away, and then the pod gets what its image supports."""
     digest = registry.push_image("team/app", "1", "linux/s390x")
     registry.script("*", "", page, forever=True)
     key = await asking.create(f"{registry.host}/team/app{':1' if by == 'tag' else f'@{digest}'}")
@@ -97,8 +100,9 @@ async def test_a_page_in_place_of_a_config_or_token_is_waited_for(asking, stack,
     assert asking.api.architectures(key) == ["s390x"]
 
 
+@pytest.mark.req("PL-335")
 async def test_an_index_within_an_index_is_waited_for(asking, registry):
-    """PL-335: what it would add could not be added later."""
+    """What it would add could not be added later."""
     inner = registry.push_index("team/app", None, "linux/arm64")
     entries = [registry.entry("linux/amd64"), registry.entry(None, inner, mediaType=OCI_INDEX)]
     registry.push_index("team/app", "1", entries=entries)
@@ -110,8 +114,8 @@ async def test_an_index_within_an_index_is_waited_for(asking, registry):
     assert asking.api.architectures(key) == ["amd64", "arm64"]
 
 
+@pytest.mark.req("PL-330")
 async def test_a_page_that_stays_is_given_up_when_the_window_of_transient_failures_ends(asking, registry):
-    """PL-330."""
     registry.script("*", "", PAGES["a page"], forever=True)
     key = await asking.create(f"{registry.host}/team/app:1")
     await gated_throughout(asking, key, 118)

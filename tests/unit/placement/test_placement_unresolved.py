@@ -1,4 +1,4 @@
-"""When retrying ends with unresolved images (PL-230 to PL-233)."""
+"""When retrying ends with unresolved images."""
 
 from typing import Any
 
@@ -31,6 +31,7 @@ from polyarch.platforms import Platform
 LOST = "quay.io/team/lost:1"
 
 
+@pytest.mark.req("PL-230")
 @pytest.mark.parametrize(
     ("action", "fallback", "others", "reason", "values"),
     [
@@ -47,10 +48,9 @@ LOST = "quay.io/team/lost:1"
         (None, (), [index(SIDE, "s390x")], Reason.PARTIALLY_CONSTRAINED, ("s390x",)),
     ],
 )
-def test_pl_230_what_is_known_always_constrains(
+def test_what_is_known_always_constrains(
     action: Any, fallback: tuple[str, ...], others: list[Inspection], reason: Reason, values: tuple[str, ...]
 ) -> None:
-    """PL-230."""
     using = settings(action=action, fallback_architectures=fallback)
     result = controlled(
         pod(LOST, SIDE),
@@ -71,8 +71,8 @@ def test_pl_230_what_is_known_always_constrains(
     assert annotation == "transient quay.io HTTP 503 (server-error)"
 
 
-def test_pl_230_hold_keeps_the_gate_and_writes_no_constraint() -> None:
-    """PL-230."""
+@pytest.mark.req("PL-230")
+def test_hold_keeps_the_gate_and_writes_no_constraint() -> None:
     document = pod(LOST, SIDE, gates=["other", names.GATE])
     result = controlled(
         document,
@@ -88,24 +88,24 @@ def test_pl_230_hold_keeps_the_gate_and_writes_no_constraint() -> None:
     assert labels[names.IMAGE_INSPECT_ERROR_COUNT_LABEL] == "5"
 
 
-def test_pl_230_after_the_hold_limit_it_is_a_release() -> None:
-    """PL-230."""
+@pytest.mark.req("PL-230")
+def test_after_the_hold_limit_it_is_a_release() -> None:
     case = look(pod(LOST, SIDE), stored=True, using=settings(action="hold", hold_limit=600.0))
     known = answers(failure(LOST), index(SIDE, "arm64"))
     assert decide(case, known, LookupProgress.HOLD_ENDED).reason is Reason.PARTIALLY_CONSTRAINED
     assert decide(case, answers(failure(LOST)), LookupProgress.HOLD_ENDED).reason is Reason.RELEASED_UNCONSTRAINED
 
 
-def test_pl_043_fallback_without_a_fallback_architecture_holds() -> None:
-    """PL-043."""
+@pytest.mark.req("PL-043")
+def test_fallback_without_a_fallback_architecture_holds() -> None:
     using = settings(action="fallback")
     assert using.lacks_fallback
     decision = decide(look(pod(LOST), stored=True, using=using), answers(failure(LOST)), LookupProgress.ENDED)
     assert decision.reason is Reason.HELD_BY_POLICY
 
 
-def test_pl_231_preferences_are_applied_on_release_and_fallback() -> None:
-    """PL-231."""
+@pytest.mark.req("PL-231")
+def test_preferences_are_applied_on_release_and_fallback() -> None:
     for action in ("release", "fallback"):
         using = settings(action=action, fallback_architectures=("amd64",))
         result = controlled(
@@ -115,24 +115,24 @@ def test_pl_231_preferences_are_applied_on_release_and_fallback() -> None:
         assert result.pod["metadata"]["labels"][names.PREFERRED_NODE_AFFINITY_LABEL] == "set"
 
 
-def test_pl_232_a_fallback_never_overrides_a_term_of_the_user() -> None:
-    """PL-232."""
+@pytest.mark.req("PL-232")
+def test_a_fallback_never_overrides_a_term_of_the_user() -> None:
     using = settings(fallback_architectures=("amd64",))
     document = pod(LOST, terms=[term(arch("s390x")), term(zone("a"))])
     result = controlled(document, answers(failure(LOST)), progress=LookupProgress.ENDED, using=using)
     assert required(result.pod) == [term(arch("s390x")), term(zone("a"), arch("amd64"))]
 
 
-def test_pl_232_the_label_joins_the_architectures_by_dots() -> None:
-    """PL-232."""
+@pytest.mark.req("PL-232")
+def test_the_label_joins_the_architectures_by_dots() -> None:
     using = settings(fallback_architectures=("amd64", "arm64"))
     result = controlled(pod(LOST), answers(failure(LOST)), progress=LookupProgress.ENDED, using=using)
     assert result.pod["metadata"]["labels"][names.FALLBACK_ARCH_LABEL] == "amd64.arm64"
 
 
+@pytest.mark.req("PL-233", "PL-900 row 5")
 @pytest.mark.parametrize("odd", ["", "a/b", "x" * 64, "-amd64", "ämd64", "arm 64"])
-def test_pl_233_pl_900_row_5_odd_architecture_names_never_become_values(odd: str) -> None:
-    """PL-233, PL-900 row 5."""
+def test_odd_architecture_names_never_become_values(odd: str) -> None:
     entry = Entry(Platform("linux", odd), "sha256:00")
     alone = controlled(pod(APP), answers(index(APP, entries=(entry,))))
     assert alone.decision.reason is Reason.NO_SUPPORTED_ARCHITECTURE
@@ -140,14 +140,14 @@ def test_pl_233_pl_900_row_5_odd_architecture_names_never_become_values(odd: str
     assert required(beside.pod) == [term(arch("amd64"))]
 
 
-def test_pl_750_an_architecture_unknown_to_us_is_passed_on() -> None:
-    """PL-750."""
+@pytest.mark.req("PL-750")
+def test_an_architecture_unknown_to_us_is_passed_on() -> None:
     assert required(controlled(pod(APP), answers(index(APP, "quantum9"))).pod) == [term(arch("quantum9"))]
 
 
+@pytest.mark.req("PL-332")
 @pytest.mark.parametrize("progress", [LookupProgress.FIRST, LookupProgress.WAITING, LookupProgress.FAILING])
-def test_pl_332_while_waiting_nothing_is_constrained(progress: LookupProgress) -> None:
-    """PL-332."""
+def test_while_waiting_nothing_is_constrained(progress: LookupProgress) -> None:
     decision = decide(look(pod(LOST, SIDE), stored=True), answers(failure(LOST), index(SIDE, "arm64")), progress)
     assert decision.reason is Reason.IMAGES_NOT_RESOLVED_YET
     assert decision.outcome is (
@@ -155,20 +155,21 @@ def test_pl_332_while_waiting_nothing_is_constrained(progress: LookupProgress) -
     )
 
 
-def test_pl_332_an_image_that_is_only_slow_does_not_fail() -> None:
-    """PL-332."""
+@pytest.mark.req("PL-332")
+def test_an_image_that_is_only_slow_does_not_fail() -> None:
     decision = decide(look(pod(LOST), stored=True), {}, LookupProgress.FAILING)
     assert decision.outcome is PlacementOutcome.WAITING
 
 
-def test_pl_230_an_image_never_answered_within_the_window_is_unresolved_and_says_so() -> None:
-    """PL-230."""
+@pytest.mark.req("PL-230")
+def test_an_image_never_answered_within_the_window_is_unresolved_and_says_so() -> None:
     result = controlled(pod(LOST), {}, progress=LookupProgress.ENDED)
     assert result.decision.reason is Reason.RELEASED_UNCONSTRAINED
     assert result.pod["metadata"]["annotations"][names.IMAGE_INSPECT_ERROR_ANNOTATION] == "not answered yet"
 
 
-def test_pl_004_the_failure_annotation_has_at_most_256_characters_and_no_text_of_the_registry() -> None:
+@pytest.mark.req("PL-004", "PL-751", "PL-850")
+def test_the_failure_annotation_has_at_most_256_characters_and_no_text_of_the_registry() -> None:
     """PL-004: PL-751, PL-850."""
     long = f"{'a' * 200}.example.com/x:1"
     broken = failure(long)
@@ -181,8 +182,8 @@ def test_pl_004_the_failure_annotation_has_at_most_256_characters_and_no_text_of
     assert "SECRET" not in str(result.pod) + result.decision.message
 
 
-def test_pl_305_without_the_affinity_the_pod_is_released_and_says_why() -> None:
-    """PL-305."""
+@pytest.mark.req("PL-305")
+def test_without_the_affinity_the_pod_is_released_and_says_why() -> None:
     case = look(pod(APP, gates=[names.GATE]), stored=True, sources=(source(arm64=1),))
     decision = without_affinity(decide(case, answers(index(APP, "amd64"))), "HTTP 403")
     assert decision.reason is Reason.RELEASED_UNCONSTRAINED

@@ -1,4 +1,4 @@
-"""One patch of what two features write to the same pod (TN-003, PL-303)."""
+"""One patch of what two features write to the same pod."""
 
 from itertools import permutations
 from typing import Any
@@ -17,8 +17,9 @@ def pod(metadata: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
     return {"metadata": metadata or {}, "spec": spec}
 
 
-def test_pl_303_tolerations_come_between_annotations_and_affinity():
-    """PL-303, TN-003: whatever the features' own order is; the tests of uid and version stay first."""
+@pytest.mark.req("PL-303", "TN-003")
+def test_tolerations_come_between_annotations_and_affinity():
+    """Whatever the features' own order is; the tests of uid and version stay first."""
     placement = (
         check("/metadata/uid", "u"),
         check("/metadata/resourceVersion", "7"),
@@ -43,6 +44,7 @@ def test_pl_303_tolerations_come_between_annotations_and_affinity():
     ]
 
 
+@pytest.mark.req("TN-003")
 @pytest.mark.parametrize(
     ("one", "other", "expected"),
     [
@@ -57,28 +59,31 @@ def test_pl_303_tolerations_come_between_annotations_and_affinity():
         ),
     ],
 )
-def test_tn_003_a_map_that_both_create_has_what_both_put_in_it(one, other, expected):
-    """TN-003: the second ``add`` of a member would replace the first."""
+def test_a_map_that_both_create_has_what_both_put_in_it(one, other, expected):
+    """The second ``add`` of a member would replace the first."""
     assert apply_patch(pod(), join_patches(one, other))["metadata"] == expected
     assert len(join_patches(one, other)) == 1
 
 
-def test_tn_003_a_list_that_both_create_has_what_both_put_in_it():
-    """TN-003: two gates on a pod without any."""
+@pytest.mark.req("TN-003")
+def test_a_list_that_both_create_has_what_both_put_in_it():
+    """Two gates on a pod without any."""
     one, other = (add(GATES, [{"name": "a"}]),), (add(GATES, [{"name": "b"}]),)
     assert apply_patch(pod(), join_patches(one, other))["spec"] == {"schedulingGates": [{"name": "a"}, {"name": "b"}]}
 
 
-def test_tn_003_what_both_append_to_a_list_is_appended_twice():
-    """TN-003: the same path, but not the same member."""
+@pytest.mark.req("TN-003")
+def test_what_both_append_to_a_list_is_appended_twice():
+    """The same path, but not the same member."""
     one, other = (add(f"{GATES}/-", {"name": "b"}),), (add(f"{GATES}/-", {"name": "c"}),)
     after = apply_patch(pod(schedulingGates=[{"name": "a"}]), join_patches(one, other))
     assert [gate["name"] for gate in after["spec"]["schedulingGates"]] == ["a", "b", "c"]
 
 
+@pytest.mark.req("PL-303", "TN-048")
 @pytest.mark.parametrize(("placement", "taints"), list(permutations(range(3), 2)))
-def test_tn_048_both_gates_go_wherever_they_are_in_the_list(placement, taints):
-    """TN-048, PL-303: each feature counted its index in the list as it was."""
+def test_both_gates_go_wherever_they_are_in_the_list(placement, taints):
+    """Each feature counted its index in the list as it was."""
     gates = [{"name": f"other-{at}"} for at in range(3)]
     gates[placement], gates[taints] = {"name": "placement"}, {"name": "taints"}
     one = (check(f"{GATES}/{placement}/name", "placement"), remove(f"{GATES}/{placement}"))
@@ -87,8 +92,9 @@ def test_tn_048_both_gates_go_wherever_they_are_in_the_list(placement, taints):
     assert [gate["name"][:5] for gate in after["spec"]["schedulingGates"]] == ["other"]
 
 
-def test_tn_003_without_anything_to_add_the_patch_is_the_own_one():
-    """TN-003: nothing of the features' own order is lost, and no operation appears."""
+@pytest.mark.req("TN-003")
+def test_without_anything_to_add_the_patch_is_the_own_one():
+    """Nothing of the features' own order is lost, and no operation appears."""
     own: tuple[Operation, ...] = (add(f"{LABELS}/b", "1"), add(f"{LABELS}/a", "2"))
     assert join_patches(own, ()) == own
     assert join_patches((), own) == own

@@ -10,6 +10,8 @@ from polyarch.images.constraints import constraints_of
 from polyarch.objects import Pod
 from polyarch.platforms import NodePlatform
 
+pytestmark = pytest.mark.req("MF-003")
+
 EACH = [NodePlatform(os, each) for os in ("linux", "windows") for each in ("amd64", "arm64")]
 NAME = requirement("metadata.name", "In", "node-1")
 
@@ -22,6 +24,7 @@ def admitted(**parts: Any) -> list[str]:
 ALL = ["linux/amd64", "linux/arm64", "windows/amd64", "windows/arm64"]
 
 
+@pytest.mark.req("TN-031")
 @pytest.mark.parametrize(
     ("parts", "expected"),
     [
@@ -46,10 +49,11 @@ ALL = ["linux/amd64", "linux/arm64", "windows/amd64", "windows/arm64"]
         ({"nodeSelector": {"kubernetes.io/os": "linux"}, "terms": [term(arch("arm64"))]}, ["linux/arm64"]),
     ],
 )
-def test_tn_031_platforms_that_the_constraints_of_a_pod_admit(parts: dict[str, Any], expected: list[str]) -> None:
+def test_platforms_that_the_constraints_of_a_pod_admit(parts: dict[str, Any], expected: list[str]) -> None:
     assert admitted(**parts) == expected
 
 
-def test_tn_031_a_pod_that_the_api_server_will_refuse_is_judged_all_the_same() -> None:
+@pytest.mark.req("TN-031")
+def test_a_pod_that_the_api_server_will_refuse_is_judged_all_the_same() -> None:
     """A mutating webhook sees pods before they are checked."""
     assert admitted(terms=[term(requirement("kubernetes.io/arch", "Near", "amd64"))]) == ALL

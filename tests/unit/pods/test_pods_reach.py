@@ -1,4 +1,4 @@
-"""The architectures of nodes that can run a pod, and its operating system (TN-031)."""
+"""The architectures of nodes that can run a pod, and its operating system."""
 
 import pytest
 
@@ -14,14 +14,16 @@ def anywhere(platform: NodePlatform) -> bool:
     return True
 
 
-def test_tn_031_the_platforms_of_the_images_are_restricted_to_one_operating_system() -> None:
+@pytest.mark.req("TN-031")
+def test_the_platforms_of_the_images_are_restricted_to_one_operating_system() -> None:
     common = platforms("linux/amd64", "linux/arm64", "windows/amd64")
     assert reach(common, system="linux", admits=anywhere, neutral=()) == {"amd64", "arm64"}
     assert reach(common, system="windows", admits=anywhere, neutral=()) == {"amd64"}
     assert reach(platforms("windows/amd64"), system="linux", admits=anywhere, neutral={"amd64"}) == frozenset()
 
 
-def test_tn_031_images_that_fit_any_platform_get_the_neutral_architectures_within_the_constraints() -> None:
+@pytest.mark.req("TN-031")
+def test_images_that_fit_any_platform_get_the_neutral_architectures_within_the_constraints() -> None:
     found = reach(
         PlatformSet.EVERYTHING,
         system="linux",
@@ -31,7 +33,8 @@ def test_tn_031_images_that_fit_any_platform_get_the_neutral_architectures_withi
     assert found == {"amd64"}
 
 
-def test_tn_031_a_node_that_runs_a_foreign_architecture_counts_by_its_own_name_and_labels() -> None:
+@pytest.mark.req("TN-031")
+def test_a_node_that_runs_a_foreign_architecture_counts_by_its_own_name_and_labels() -> None:
     compatibility = [("arm64", frozenset({"arm"})), ("amd64", frozenset({"386"}))]
     common = platforms("linux/arm")
     assert reach(common, system="linux", admits=anywhere, neutral=(), compatibility=compatibility) == {"arm", "arm64"}
@@ -39,6 +42,7 @@ def test_tn_031_a_node_that_runs_a_foreign_architecture_counts_by_its_own_name_a
     assert reach(common, system="linux", admits=only_arm, neutral=(), compatibility=compatibility) == {"arm"}
 
 
+@pytest.mark.req("TN-031")
 @pytest.mark.parametrize(
     ("stated", "admitted", "written", "expected"),
     [
@@ -50,5 +54,5 @@ def test_tn_031_a_node_that_runs_a_foreign_architecture_counts_by_its_own_name_a
         ("", set(), "", "linux"),
     ],
 )
-def test_tn_031_the_operating_system_of_a_pod(stated: str, admitted: set[str], written: str, expected: str) -> None:
+def test_the_operating_system_of_a_pod(stated: str, admitted: set[str], written: str, expected: str) -> None:
     assert system_of(stated, lambda platform: platform.os in admitted, written=written) == expected

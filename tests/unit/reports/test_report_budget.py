@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import msgspec
+import pytest
 from report_world import cluster, reading, workload
 
 from polyarch.kube.resources import DEPLOYMENTS, NODES, PODS, REPLICASETS, Resource
@@ -80,7 +81,8 @@ class Encoded:
         return Listing(msgspec.json.decode(self.bodies.get(resource, b"[]"), type=list[type]), "1")  # type: ignore[valid-type]
 
 
-def test_rp_040_a_large_cluster_costs_little_cpu() -> None:
+@pytest.mark.req("RP-040")
+def test_a_large_cluster_costs_little_cpu() -> None:
     lists = Encoded()
     platforms = ("linux/amd64", "linux/arm64")
     answers = Answers(
@@ -94,7 +96,8 @@ def test_rp_040_a_large_cluster_costs_little_cpu() -> None:
     assert sum(each.weight.pods for each in report.workloads) == PODS_THERE
 
 
-def test_rp_040_ways_out_of_many_images_are_found_in_one_pass() -> None:
+@pytest.mark.req("RP-040")
+def test_ways_out_of_many_images_are_found_in_one_pass() -> None:
     """Each image is looked at once, not once for each other: 800 of them took seconds."""
     answers = Answers(
         reading(f"quay.io/acme/app{number}:1.{tag}", "linux/amd64") for number in range(800) for tag in (0, 1)

@@ -1,9 +1,10 @@
-"""Reading a cluster: one list of each kind, nothing else, and what is forbidden is named (RP-001, RP-031)."""
+"""Reading a cluster: one list of each kind, nothing else, and what is forbidden is named."""
 
 import asyncio
 from typing import Any
 
 import msgspec
+import pytest
 from report_world import ARM64, report_of
 
 from polyarch.kube.errors import Forbidden, NotFound
@@ -66,7 +67,8 @@ CLUSTER: dict[Resource, list[Any]] = {
 }
 
 
-def test_rp_001_each_kind_is_listed_once_and_nothing_else_is_asked() -> None:
+@pytest.mark.req("RP-001")
+def test_each_kind_is_listed_once_and_nothing_else_is_asked() -> None:
     lists = FakeLists(CLUSTER)
     facts = gathered(lists)
     assert sorted(map(str, lists.asked)) == sorted(map(str, TYPES))
@@ -76,14 +78,16 @@ def test_rp_001_each_kind_is_listed_once_and_nothing_else_is_asked() -> None:
     assert report.nodes[0].cores == 4.0
 
 
-def test_rp_002_no_secret_environment_command_or_foreign_annotation_is_kept() -> None:
+@pytest.mark.req("RP-002")
+def test_no_secret_environment_command_or_foreign_annotation_is_kept() -> None:
     facts = gathered(FakeLists(CLUSTER))
     content = encode_snapshot(facts, Answers()).decode()
     assert "quay.io/acme/both:1" in content
     assert not [text for text in SECRET_TEXTS if text in content]
 
 
-def test_rp_001_what_a_list_has_in_any_order_is_by_name() -> None:
+@pytest.mark.req("RP-001")
+def test_what_a_list_has_in_any_order_is_by_name() -> None:
     def failed(name: str, pod: str, **status: str) -> Any:
         created = {"name": name, "creationTimestamp": "2026-03-01T00:00:00Z"}
         return {"metadata": created, "status": {"podName": pod, **status} if pod else None}
@@ -105,7 +109,8 @@ def test_rp_001_what_a_list_has_in_any_order_is_by_name() -> None:
     assert facts.unread == ("cronjobs.batch", "pods")
 
 
-def test_rp_031_what_is_forbidden_is_left_out_and_named() -> None:
+@pytest.mark.req("RP-031")
+def test_what_is_forbidden_is_left_out_and_named() -> None:
     refused: dict[Resource, Exception] = {
         CRONJOBS: Forbidden(403, verb="list"),
         POLICIES: NotFound(404, verb="list"),
@@ -115,7 +120,8 @@ def test_rp_031_what_is_forbidden_is_left_out_and_named() -> None:
     assert "not allowed to list cronjobs.batch: what it would have told is left out" in report_of(facts).notes
 
 
-def test_rp_002_a_report_from_a_snapshot_is_equal() -> None:
+@pytest.mark.req("RP-002")
+def test_a_report_from_a_snapshot_is_equal() -> None:
     facts = gathered(FakeLists(CLUSTER))
     answers = Answers()
     again = decode_snapshot(encode_snapshot(facts, answers))

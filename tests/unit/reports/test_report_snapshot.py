@@ -1,4 +1,4 @@
-"""Files of facts and of former reports: kept, read again, compared, refused (RP-002, RP-024, RP-050)."""
+"""Files of facts and of former reports: kept, read again, compared, refused."""
 
 import msgspec
 import pytest
@@ -9,13 +9,15 @@ from polyarch.reports.facts import Answers, InvalidFile, decode_report, decode_s
 from polyarch.reports.report import compare
 
 
-def test_rp_002_answers_survive_the_file() -> None:
+@pytest.mark.req("RP-002")
+def test_answers_survive_the_file() -> None:
     facts = cluster(workload("a", BOTH), workload("b", ONLY))
     kept = decode_snapshot(encode_snapshot(facts, Answers(READINGS), complete=False))
     assert kept.readings == Answers(READINGS).readings
     assert not kept.complete
 
 
+@pytest.mark.req("RP-050")
 @pytest.mark.parametrize(
     ("content", "found"),
     [
@@ -28,13 +30,14 @@ def test_rp_002_answers_survive_the_file() -> None:
         (b'{"schemaVersion": "polyarch.dev/report-snapshot/v1"}', "missing required field"),
     ],
 )
-def test_rp_050_what_is_no_snapshot_is_refused_with_what_was_expected(content: bytes, found: str) -> None:
+def test_what_is_no_snapshot_is_refused_with_what_was_expected(content: bytes, found: str) -> None:
     with pytest.raises(InvalidFile, match=r"polyarch\.dev/report-snapshot/v1") as raised:
         decode_snapshot(content)
     assert found in str(raised.value)
 
 
-def test_rp_050_text_that_no_decoder_takes_is_refused_too() -> None:
+@pytest.mark.req("RP-050")
+def test_text_that_no_decoder_takes_is_refused_too() -> None:
     report = msgspec.json.encode(report_of(cluster(workload("a", BOTH))))
     facts = encode_snapshot(cluster(workload("a", BOTH)), Answers(READINGS))
     for content, decode in ((report, decode_report), (facts, decode_snapshot)):
@@ -44,13 +47,15 @@ def test_rp_050_text_that_no_decoder_takes_is_refused_too() -> None:
                 decode(each)
 
 
-def test_rp_050_a_snapshot_with_an_error_that_does_not_exist_is_refused() -> None:
+@pytest.mark.req("RP-050")
+def test_a_snapshot_with_an_error_that_does_not_exist_is_refused() -> None:
     content = encode_snapshot(cluster(workload("a", BOTH)), Answers(READINGS)).replace(b'"network"', b'"no-such"')
     with pytest.raises(InvalidFile, match="no-such"):
         decode_snapshot(content)
 
 
-def test_rp_024_a_report_is_read_again_as_it_was_written() -> None:
+@pytest.mark.req("RP-024")
+def test_a_report_is_read_again_as_it_was_written() -> None:
     report = report_of(cluster(workload("a", BOTH), workload("b", ONLY)))
     assert decode_report(msgspec.json.encode(report)) == report
     newer = msgspec.json.encode({**msgspec.to_builtins(report), "apiVersion": "polyarch.dev/report/v2"})
@@ -59,7 +64,8 @@ def test_rp_024_a_report_is_read_again_as_it_was_written() -> None:
             decode_report(other)
 
 
-def test_rp_024_what_became_better_or_worse_came_and_went() -> None:
+@pytest.mark.req("RP-024")
+def test_what_became_better_or_worse_came_and_went() -> None:
     before = report_of(
         cluster(
             workload("a-little", ONLY), workload("up", ONLY, cpu=3000), workload("down", BOTH), workload("gone", BOTH)
@@ -85,7 +91,8 @@ def test_rp_024_what_became_better_or_worse_came_and_went() -> None:
     assert compare(after, after).better == ()
 
 
-def test_rp_020_the_document_states_its_schema_and_gains_members_only() -> None:
+@pytest.mark.req("RP-020")
+def test_the_document_states_its_schema_and_gains_members_only() -> None:
     document = msgspec.to_builtins(report_of(cluster(workload("a", BOTH))))
     assert document["apiVersion"] == "polyarch.dev/report/v1"
     assert set(document) >= {"source", "targets", "sums", "workloads", "blockers", "namespaces", "notes"}

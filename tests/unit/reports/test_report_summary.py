@@ -1,4 +1,4 @@
-"""The summary of a report fits into a ConfigMap, whatever names a cluster has (RP-030)."""
+"""The summary of a report fits into a ConfigMap, whatever names a cluster has."""
 
 import json
 
@@ -25,18 +25,21 @@ def blocked(images: int, *, each: int = 1, long: int = 0, targets: tuple[str, ..
     return report_of(cluster(*workloads), *readings, targets=tuple(NodePlatform("linux", each) for each in targets))
 
 
-def test_rp_030_the_fifty_heaviest_blockers_are_listed_and_all_are_counted() -> None:
+@pytest.mark.req("RP-030")
+def test_the_fifty_heaviest_blockers_are_listed_and_all_are_counted() -> None:
     summary = summary_of(blocked(60))
     assert [each.image for each in summary.blockers] == [f"quay.io/acme/{number}:1" for number in range(59, 9, -1)]
     assert summary.blocker_count == 60
     assert [len(each.curve) for each in summary.sums] == [51]
 
 
-def test_rp_030_of_many_workloads_the_first_are_named_and_all_are_counted() -> None:
+@pytest.mark.req("RP-030")
+def test_of_many_workloads_the_first_are_named_and_all_are_counted() -> None:
     [blocker] = summary_of(blocked(1, each=30)).blockers
     assert (len(blocker.workloads), blocker.workload_count) == (MOST_WORKLOADS, 30)
 
 
+@pytest.mark.req("RP-030")
 @pytest.mark.parametrize(
     ("long", "targets", "listed"),
     [
@@ -47,7 +50,7 @@ def test_rp_030_of_many_workloads_the_first_are_named_and_all_are_counted() -> N
         (20_000, ("arm64",), 1),
     ],
 )
-def test_rp_030_whatever_names_there_are_it_fits(long: int, targets: tuple[str, ...], listed: int) -> None:
+def test_whatever_names_there_are_it_fits(long: int, targets: tuple[str, ...], listed: int) -> None:
     """The longest that an API server takes, and longer ones: what is cut is said."""
     summary = summary_of(blocked(60, each=12, long=long, targets=targets))
     assert len(text_of(summary).encode()) <= LARGEST
@@ -56,7 +59,8 @@ def test_rp_030_whatever_names_there_are_it_fits(long: int, targets: tuple[str, 
     assert bool(summary.notes) == (listed < 50)
 
 
-def test_rp_030_platforms_of_nodes_without_end_leave_the_total() -> None:
+@pytest.mark.req("RP-030")
+def test_platforms_of_nodes_without_end_leave_the_total() -> None:
     nodes = tuple(node(f"n{number}", f"arch{number}-{'x' * 200}") for number in range(300))
     report = report_of(cluster(workload("web", BOTH), nodes=nodes), targets=())
     summary = summary_of(report)
@@ -65,7 +69,8 @@ def test_rp_030_platforms_of_nodes_without_end_leave_the_total() -> None:
     assert "do not fit" in summary.notes[0]
 
 
-def test_rp_030_equal_but_for_the_time_is_the_same() -> None:
+@pytest.mark.req("RP-030")
+def test_equal_but_for_the_time_is_the_same() -> None:
     report = blocked(2)
     later = json.loads(text_of(summary_of(report)))
     later["source"]["takenAt"] = "2030-01-01T00:00:00Z"
@@ -77,7 +82,8 @@ def test_rp_030_equal_but_for_the_time_is_the_same() -> None:
     assert not says_the_same(deep, summary_of(report)), "it is written anew, whoever wrote what cannot be decoded"
 
 
-def test_rp_030_what_waits_for_a_toleration_is_in_the_summary() -> None:
+@pytest.mark.req("RP-030")
+def test_what_waits_for_a_toleration_is_in_the_summary() -> None:
     taint = Taint("supported-arch", "arm64", "NoSchedule")
     waiting = workload("w", BOTH, pods=(pod("w-1"),))
     facts = cluster(waiting, nodes=(node("m1", "arm64", taint),), taints=ArchitectureTaints(ObjectMeta(name="cluster")))
@@ -87,6 +93,7 @@ def test_rp_030_what_waits_for_a_toleration_is_in_the_summary() -> None:
     assert summary_of(report_of(cluster(waiting))).taints is None
 
 
-def test_rp_030_the_text_has_lines() -> None:
+@pytest.mark.req("RP-030")
+def test_the_text_has_lines() -> None:
     """``kubectl get configmap polyarch-report -o yaml`` shows them as they are."""
     assert len(text_of(summary_of(blocked(1))).splitlines()) > 40

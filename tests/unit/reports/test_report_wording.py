@@ -60,6 +60,7 @@ def test_what_is_counted_has_its_number_and_a_list_its_end() -> None:
     assert few(["a", "b", "c", "d"], 2) == "a, b and 2 more"
 
 
+@pytest.mark.req("RP-014")
 @pytest.mark.parametrize(
     ("saving", "words"),
     [
@@ -69,6 +70,5 @@ def test_what_is_counted_has_its_number_and_a_list_its_end() -> None:
         (Saving(0, 0, "nothing is ready"), "nothing is ready"),
     ],
 )
-def test_rp_014_a_saving_below_nothing_is_a_cost_and_none_is_no_sum(saving: Saving, words: str) -> None:
-    """RP-014."""
+def test_a_saving_below_nothing_is_a_cost_and_none_is_no_sum(saving: Saving, words: str) -> None:
     assert saved(saving).split(" (an estimate: ")[0] == words

@@ -1,4 +1,4 @@
-"""The controllers of NUMA cost nothing where nobody uses them (NO-040), and fail at their own pace (NO-046)."""
+"""The controllers of NUMA cost nothing where nobody uses them, and fail at their own pace."""
 
 import subprocess
 import sys
@@ -26,12 +26,14 @@ print(*sorted(each for each in sys.modules if each.startswith(("polyarch.numa.",
 """
 
 
-def test_no_040_an_operator_starts_without_what_the_controllers_of_numa_are_made_of() -> None:
+@pytest.mark.req("NO-040")
+def test_an_operator_starts_without_what_the_controllers_of_numa_are_made_of() -> None:
     found = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True).stdout.split()
     assert set(found) == {"polyarch.numa.api", "polyarch.numa.api.resources", "polyarch.numa.names"}
 
 
-def test_no_046_a_pass_that_fails_comes_again_after_one_second_and_at_last_every_two_minutes() -> None:
+@pytest.mark.req("NO-046")
+def test_a_pass_that_fails_comes_again_after_one_second_and_at_last_every_two_minutes() -> None:
     queue = WorkQueue[Key]("numa", ManualClock(), random=lambda: 0.0, backoff=BACKOFF, longest=LONGEST)
     delays = [queue.retry(Key("", "numaresourcesoperator")) for _ in range(10)]
     assert delays[:3] == [1.0, 2.0, 4.0]
@@ -91,7 +93,8 @@ class Operated(NumaComponent):
 EXPORTERS, SCHEDULER, KUBELETS = NAMES
 
 
-async def test_in_002_an_operator_has_looked_when_each_custom_resource_that_is_there_had_its_pass() -> None:
+@pytest.mark.req("IN-002")
+async def test_an_operator_has_looked_when_each_custom_resource_that_is_there_had_its_pass() -> None:
     numa = Operated()
     assert not numa.has_looked, "nobody knows what there is"
     numa.there_is(EXPORTERS, SCHEDULER)
@@ -102,8 +105,9 @@ async def test_in_002_an_operator_has_looked_when_each_custom_resource_that_is_t
     assert numa.has_looked
 
 
+@pytest.mark.req("IN-002")
 @pytest.mark.parametrize("numa", ["auto", "on"])
-async def test_in_002_nobody_waits_for_a_custom_resource_that_is_not_there(numa: str) -> None:
+async def test_nobody_waits_for_a_custom_resource_that_is_not_there(numa: str) -> None:
     operated = Operated(numa)
     operated.there_is(SCHEDULER)
     await operated.passes_over(SCHEDULER)
@@ -112,7 +116,8 @@ async def test_in_002_nobody_waits_for_a_custom_resource_that_is_not_there(numa:
     assert operated.has_looked
 
 
-def test_in_002_without_the_definitions_or_the_feature_there_is_nothing_to_look_at() -> None:
+@pytest.mark.req("IN-002")
+def test_without_the_definitions_or_the_feature_there_is_nothing_to_look_at() -> None:
     numa = Operated()
     for cache in numa.caches.values():
         cache.is_missing = True
@@ -120,6 +125,7 @@ def test_in_002_without_the_definitions_or_the_feature_there_is_nothing_to_look_
     assert Operated("off").has_looked
 
 
+@pytest.mark.req("IN-002")
 @pytest.mark.parametrize(
     "empty",
     [
@@ -129,7 +135,7 @@ def test_in_002_without_the_definitions_or_the_feature_there_is_nothing_to_look_
     ],
     ids=["waits for a cache", "an object of another name", "only loaded"],
 )
-async def test_in_002_a_pass_that_has_seen_nothing_does_not_count(empty: dict[str, Any]) -> None:
+async def test_a_pass_that_has_seen_nothing_does_not_count(empty: dict[str, Any]) -> None:
     numa = Operated()
     numa.there_is(EXPORTERS)
     numa.caches[OPERATORS].store[Key("", "another")] = object()
@@ -137,7 +143,8 @@ async def test_in_002_a_pass_that_has_seen_nothing_does_not_count(empty: dict[st
     assert not numa.has_looked
 
 
-async def test_in_002_a_pass_before_the_cache_showed_the_object_does_not_count() -> None:
+@pytest.mark.req("IN-002")
+async def test_a_pass_before_the_cache_showed_the_object_does_not_count() -> None:
     numa = Operated()
     await numa.passes_over(EXPORTERS)
     numa.there_is(EXPORTERS)

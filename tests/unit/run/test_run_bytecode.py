@@ -1,10 +1,12 @@
-"""The image has bytecode of what a role loads of Python's own library, which python's image leaves out (PL-502)."""
+"""The image has bytecode of what a role loads of Python's own library, which python's image leaves out."""
 
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 CONTAINERFILE = Path(__file__).parents[3] / "deploy" / "image" / "Containerfile"
 WITHOUT = """\
@@ -25,7 +27,8 @@ print(*(each.__name__ for each in in_python if not Path(each.__cached__).is_file
 """Prints the modules of the standard library that all roles together load and that have no bytecode."""
 
 
-def test_pl_502_no_role_compiles_the_standard_library_when_it_starts(tmp_path: Path) -> None:
+@pytest.mark.req("PL-502")
+def test_no_role_compiles_the_standard_library_when_it_starts(tmp_path: Path) -> None:
     instruction = re.search(
         r'^RUN (PYTHONHASHSEED=0 )?python3 -c "(.*?)"$', CONTAINERFILE.read_text(), re.MULTILINE | re.DOTALL
     )

@@ -1,4 +1,4 @@
-"""The side of the exec monitor that handles events, as its replicas see them (PL-600)."""
+"""The side of the exec monitor that handles events, as its replicas see them."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +14,9 @@ from polyarch.run.exec_monitor import handler_side
 KEY = Key("polyarch-system", "worker-1-4711")
 
 
+@pytest.mark.req("PL-600")
 @pytest.mark.parametrize(("leads", "kept"), [(False, 0), (True, 1)], ids=["standby", "leader"])
-def test_pl_600_a_standby_keeps_no_key_of_an_event_that_the_leader_has_handled(leads: bool, kept: int) -> None:
+def test_a_standby_keeps_no_key_of_an_event_that_the_leader_has_handled(leads: bool, kept: int) -> None:
     """Each event has a name of its own: weeks of them would be all of a standby's memory. The leader forgets the
     rest of what it knows of an event in one more pass."""
     handlers: list[Any] = []

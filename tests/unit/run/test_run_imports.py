@@ -74,6 +74,7 @@ print('imported', *(name for name in (*unused, "cyclopts", "yaml", "polyarch.oci
 """
 
 
+@pytest.mark.req("PL-810")
 @pytest.mark.parametrize(
     "code",
     [ROLES, PLACEMENT, COMMAND, NODE_SIDE, EXPORTER, EXTENDER],
@@ -86,7 +87,7 @@ print('imported', *(name for name in (*unused, "cyclopts", "yaml", "polyarch.oci
         "the extender ns_171",
     ],
 )
-def test_a_role_loads_nothing_that_only_terminals_or_other_commands_need_pl_810(code: str, tmp_path: Path) -> None:
+def test_a_role_loads_nothing_that_only_terminals_or_other_commands_need(code: str, tmp_path: Path) -> None:
     """rich and pygments alone are 3 MiB; cryptography is for processes that issue certificates."""
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
@@ -102,7 +103,8 @@ print(len(aiohttp.connector._SSL_CONTEXT_VERIFIED.get_ca_certs()), len(ssl.creat
 """
 
 
-def test_the_systems_cas_are_loaded_by_who_needs_them_pl_810(tmp_path: Path) -> None:
+@pytest.mark.req("PL-810")
+def test_the_systems_cas_are_loaded_by_who_needs_them(tmp_path: Path) -> None:
     """2 MiB in each process, which aiohttp would take on import; a client that asks for them still gets them."""
     authority = tmp_path / "ca.pem"
     trustme.CA().cert_pem.write_to_path(str(authority))
@@ -117,7 +119,8 @@ def test_the_systems_cas_are_loaded_by_who_needs_them_pl_810(tmp_path: Path) -> 
     assert (done.returncode, done.stdout) == (0, "0 True\n"), done.stderr
 
 
-def test_the_node_side_of_the_monitor_starts_over_and_ends_as_any_command_pl_810(tmp_path: Path) -> None:
+@pytest.mark.req("PL-810")
+def test_the_node_side_of_the_monitor_starts_over_and_ends_as_any_command(tmp_path: Path) -> None:
     """It leaves the command line's libraries behind; what the command line would have said it says itself."""
     flags = ("--side", "node", "--node-name", "worker-1", "--kubeconfig", "missing")
     done = subprocess.run(

@@ -7,9 +7,10 @@ from polyarch.run import logs
 from polyarch.run.settings import LogFormat
 
 
+@pytest.mark.req("PL-850")
 @pytest.mark.parametrize("format", ["json", "console"])
 def test_a_traceback_shows_no_local_variables(format: LogFormat, capsys: pytest.CaptureFixture[str]) -> None:
-    """PL-850: frames of a client hold headers with tokens; a log line shows where it broke, never what was there."""
+    """Frames of a client hold headers with tokens; a log line shows where it broke, never what was there."""
     logs.configure(format)
     try:
         token = "marker-" + "secret"

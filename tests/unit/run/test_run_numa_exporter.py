@@ -1,4 +1,4 @@
-"""``polyarch run numa-exporter --oneshot``: one topology, three attempts, and always an end (NE-114, NE-115)."""
+"""``polyarch run numa-exporter --oneshot``: one topology, three attempts, and always an end."""
 
 import asyncio
 from pathlib import Path
@@ -48,41 +48,47 @@ class World:
         return task.result(), failed
 
 
-async def test_ne_115_one_scan_and_one_write_then_the_end(tmp_path: Path) -> None:
+@pytest.mark.req("NE-115")
+async def test_one_scan_and_one_write_then_the_end(tmp_path: Path) -> None:
     world = World(tmp_path)
     assert await world.end(0) == (0, [])
     assert available(world.api.topology()) == [3, 4]
     assert world.api.verbs() == ["get", "create"]
 
 
-async def test_ne_115_a_kubelet_that_answers_nothing_is_asked_three_times(tmp_path: Path) -> None:
+@pytest.mark.req("NE-115")
+async def test_a_kubelet_that_answers_nothing_is_asked_three_times(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.host.break_kubelet()
     assert await world.end() == (3, [1, 2, 3])
     assert world.api.verbs() == []
 
 
-async def test_ne_115_a_socket_that_never_comes_is_not_waited_for_without_end(tmp_path: Path) -> None:
+@pytest.mark.req("NE-115")
+async def test_a_socket_that_never_comes_is_not_waited_for_without_end(tmp_path: Path) -> None:
     world = World(tmp_path, socket=f"unix://{tmp_path}/kubelet.sock")
     assert await world.end() == (3, [1, 2, 3])
 
 
-async def test_ne_115_a_write_that_fails_is_tried_again_and_its_failures_count(tmp_path: Path) -> None:
+@pytest.mark.req("NE-115")
+async def test_a_write_that_fails_is_tried_again_and_its_failures_count(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.api.refuse(TOPOLOGIES, "create", error=Unavailable(503))
     assert await world.end() == (3, [1, 2, 3])
 
 
-async def test_ne_115_what_works_at_last_is_a_success(tmp_path: Path) -> None:
+@pytest.mark.req("NE-115")
+async def test_what_works_at_last_is_a_success(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.api.refuse(TOPOLOGIES, "create", error=Unavailable(503))
     assert await world.end(allowed_after=1.0) == (0, [1])
     assert available(world.api.topology()) == [3, 4]
 
 
+@pytest.mark.req("NE-114")
 @pytest.mark.parametrize("works", [True, False], ids=["works", "fails"])
-async def test_ne_114_without_publishing_it_scans_and_writes_nothing(tmp_path: Path, works: bool) -> None:
-    """NE-114: the intended object is logged, at debug level alone."""
+async def test_without_publishing_it_scans_and_writes_nothing(tmp_path: Path, works: bool) -> None:
+    """The intended object is logged, at debug level alone."""
     world = World(tmp_path, no_publish=True)
     if not works:
         world.host.break_kubelet()

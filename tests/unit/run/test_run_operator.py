@@ -1,4 +1,4 @@
-"""What the operator's settings leave open is as its own pod has it (IN-001)."""
+"""What the operator's settings leave open is as its own pod has it."""
 
 from typing import Any
 
@@ -22,23 +22,27 @@ def api(*containers: dict[str, Any], **spec: Any) -> Any:
     return memory
 
 
+@pytest.mark.req("IN-001")
 @pytest.mark.parametrize("before", [(), (SIDECAR,)], ids=["alone", "behind a container that somebody else injected"])
-async def test_in_001_image_policy_and_secrets_are_those_of_the_operators_own_container(before) -> None:
+async def test_image_policy_and_secrets_are_those_of_the_operators_own_container(before) -> None:
     client = api(*before, OWN, imagePullSecrets=[{"name": "mirror"}])
     found = await as_own_pod(client, OPEN, POD)
     assert (found.image, found.image_pull_policy, found.image_pull_secrets) == (OWN["image"], "Always", ("mirror",))
 
 
-async def test_in_001_what_a_flag_says_wins() -> None:
+@pytest.mark.req("IN-001")
+async def test_what_a_flag_says_wins() -> None:
     given = OperatorSettings(image="fork:1", image_pull_policy="Never", image_pull_secrets=("fork",))
     assert await as_own_pod(api(OWN, imagePullSecrets=[{"name": "mirror"}]), given, POD) == given
 
 
-async def test_in_001_outside_a_pod_it_is_as_usual() -> None:
+@pytest.mark.req("IN-001")
+async def test_outside_a_pod_it_is_as_usual() -> None:
     found = await as_own_pod(api(), OPEN, {})
     assert (found.image, found.image_pull_policy, found.image_pull_secrets) == (DEFAULT_IMAGE, "IfNotPresent", ())
 
 
-async def test_pl_500_the_operators_proxies_are_passed_on() -> None:
+@pytest.mark.req("PL-500")
+async def test_the_operators_proxies_are_passed_on() -> None:
     found = await as_own_pod(api(), OPEN, {"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": "", "HOME": "/"})
     assert found.proxies == (("HTTPS_PROXY", "http://proxy:3128"),)

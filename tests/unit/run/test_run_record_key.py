@@ -1,4 +1,4 @@
-"""The key that decision annotations are signed with: found, rotated, lost (PL-853)."""
+"""The key that decision annotations are signed with: found, rotated, lost."""
 
 import base64
 from pathlib import Path
@@ -51,16 +51,17 @@ def world(tmp_path: Path) -> World:
     return World(str(tmp_path))
 
 
-async def test_pl_853_a_key_that_is_there_is_used_at_once(world: World) -> None:
-    """PL-853."""
+@pytest.mark.req("PL-853")
+async def test_a_key_that_is_there_is_used_at_once(world: World) -> None:
     world.write(OLD)
     await world.after(0)
     assert world.signs_with == "old"
 
 
+@pytest.mark.req("PL-853")
 @pytest.mark.parametrize("keeps", [True, False], ids=["with the one before", "alone"])
-async def test_pl_853_a_new_key_is_believed_at_once_and_signed_with_when_all_have_it(world: World, keeps: bool) -> None:
-    """PL-853: a replica that has not heard of it must be able to believe what this one signs."""
+async def test_a_new_key_is_believed_at_once_and_signed_with_when_all_have_it(world: World, keeps: bool) -> None:
+    """A replica that has not heard of it must be able to believe what this one signs."""
     world.write(OLD)
     await world.after(0)
     world.write(NEW, *([OLD] if keeps else []))
@@ -70,8 +71,8 @@ async def test_pl_853_a_new_key_is_believed_at_once_and_signed_with_when_all_hav
     assert (world.signs_with, world.believes(NEW), world.believes(OLD)) == ("new", True, True)
 
 
-async def test_pl_853_a_process_that_starts_during_a_rotation_waits_as_well(world: World) -> None:
-    """PL-853."""
+@pytest.mark.req("PL-853")
+async def test_a_process_that_starts_during_a_rotation_waits_as_well(world: World) -> None:
     world.write(NEW, OLD)
     await world.after(0)
     assert world.signs_with == "old"
@@ -79,9 +80,10 @@ async def test_pl_853_a_process_that_starts_during_a_rotation_waits_as_well(worl
     assert world.signs_with == "new"
 
 
+@pytest.mark.req("PL-853")
 @pytest.mark.parametrize("content", [None, b"", b"no key\n"], ids=["gone", "empty", "damaged"])
-async def test_pl_853_what_happens_to_the_file_takes_no_key_away(world: World, content: bytes | None) -> None:
-    """PL-853: it is said once, and holds nothing of the content."""
+async def test_what_happens_to_the_file_takes_no_key_away(world: World, content: bytes | None) -> None:
+    """It is said once, and holds nothing of the content."""
     world.write(OLD)
     await world.after(0)
     if content is None:
@@ -95,9 +97,9 @@ async def test_pl_853_what_happens_to_the_file_takes_no_key_away(world: World, c
     assert [line["event"] for line in logs] == ["cannot read the key of decision annotations, using those in memory"]
 
 
+@pytest.mark.req("PL-853")
 @pytest.mark.parametrize("folder", ["", "nowhere"], ids=["no folder", "no file"])
-async def test_pl_853_without_a_key_that_is_said_once(folder: str) -> None:
-    """PL-853."""
+async def test_without_a_key_that_is_said_once(folder: str) -> None:
     world = World(folder)
     with capture_logs() as logs:
         for _ in range(3):
@@ -106,8 +108,8 @@ async def test_pl_853_without_a_key_that_is_said_once(folder: str) -> None:
     assert [(line["log_level"], line["problem"]) for line in logs] == [("warning", "there is none")]
 
 
-async def test_pl_853_a_key_that_comes_later_counts_from_then_on(world: World) -> None:
-    """PL-853."""
+@pytest.mark.req("PL-853")
+async def test_a_key_that_comes_later_counts_from_then_on(world: World) -> None:
     await world.after(0)
     assert not world.seal.has_key
     world.write(OLD)
@@ -115,8 +117,9 @@ async def test_pl_853_a_key_that_comes_later_counts_from_then_on(world: World) -
     assert world.signs_with == "old"
 
 
-async def test_pl_853_a_key_of_before_that_is_put_beside_the_one_in_use_is_believed(world: World) -> None:
-    """PL-853: the last two keys of the file count, whenever the second one came."""
+@pytest.mark.req("PL-853")
+async def test_a_key_of_before_that_is_put_beside_the_one_in_use_is_believed(world: World) -> None:
+    """The last two keys of the file count, whenever the second one came."""
     world.write(NEW)
     await world.after(0)
     world.write(NEW, OLD)
@@ -124,11 +127,10 @@ async def test_pl_853_a_key_of_before_that_is_put_beside_the_one_in_use_is_belie
     assert (world.signs_with, world.believes(OLD)) == ("new", True)
 
 
+@pytest.mark.req("PL-853")
 @pytest.mark.parametrize("rotated", [True, False], ids=["replaced", "taken out"])
-async def test_pl_853_a_key_that_was_stolen_is_revoked_by_taking_it_out_of_the_file(
-    world: World, rotated: bool
-) -> None:
-    """PL-853: until then another replica may sign with it; afterwards whoever stole it can forge nothing."""
+async def test_a_key_that_was_stolen_is_revoked_by_taking_it_out_of_the_file(world: World, rotated: bool) -> None:
+    """Until then another replica may sign with it; afterwards whoever stole it can forge nothing."""
     world.write(*([OLD] if rotated else [NEW, OLD]))
     await world.after(0)
     await world.after(SPREAD)
@@ -140,8 +142,8 @@ async def test_pl_853_a_key_that_was_stolen_is_revoked_by_taking_it_out_of_the_f
     assert (world.signs_with, world.believes(NEW), world.believes(OLD)) == ("new", True, False)
 
 
-async def test_pl_853_a_key_that_is_put_back_in_time_is_not_revoked(world: World) -> None:
-    """PL-853."""
+@pytest.mark.req("PL-853")
+async def test_a_key_that_is_put_back_in_time_is_not_revoked(world: World) -> None:
     world.write(NEW, OLD)
     await world.after(0)
     await world.after(SPREAD)
@@ -154,8 +156,8 @@ async def test_pl_853_a_key_that_is_put_back_in_time_is_not_revoked(world: World
         assert world.believes(OLD)
 
 
-async def test_pl_853_a_file_that_cannot_be_read_revokes_nothing_however_long(world: World) -> None:
-    """PL-853."""
+@pytest.mark.req("PL-853")
+async def test_a_file_that_cannot_be_read_revokes_nothing_however_long(world: World) -> None:
     world.write(NEW, OLD)
     await world.after(0)
     await world.after(SPREAD)

@@ -1,4 +1,4 @@
-"""What a process in a cluster is told of registries: files, OpenShift's objects, and changes of both (PL-424)."""
+"""What a process in a cluster is told of registries: files, OpenShift's objects, and changes of both."""
 
 import asyncio
 import hashlib
@@ -35,15 +35,15 @@ def hosts(image: str, *mirrors: dict, **registry_sources: list[str]) -> list[tup
     return [(source.host, source.insecure) for source in sources(parse(image), Configuration(registries=rules))]
 
 
+@pytest.mark.req("PL-424", "RG-095")
 def test_mirrors_are_asked_first():
-    """PL-424, RG-095."""
     mirror = digest_mirrors("quay.io/team", "mirror.example/team")
     assert hosts(f"quay.io/team/app{DIGEST}", mirror) == [("mirror.example", False), ("quay.io", False)]
     assert hosts("quay.io/team/app:1", mirror) == [("quay.io", False)], "digest mirrors serve digests"
 
 
+@pytest.mark.req("PL-424")
 def test_insecure_registries_may_be_asked_without_tls_mirrors_too():
-    """PL-424."""
     mirror = digest_mirrors("quay.io/team", "mirror.example/team")
     assert hosts("plain.example/app:1", insecureRegistries=["plain.example"]) == [("plain.example", True)]
     assert hosts(f"quay.io/team/app{DIGEST}", mirror, insecureRegistries=["mirror.example"]) == [
@@ -53,8 +53,8 @@ def test_insecure_registries_may_be_asked_without_tls_mirrors_too():
     assert hosts("a.lab.example/app:1", insecureRegistries=["*.lab.example"]) == [("a.lab.example", True)]
 
 
+@pytest.mark.req("PL-424")
 def test_blocked_registries_are_not_asked():
-    """PL-424."""
     rules = registry_rules([], {"registrySources": {"blockedRegistries": ["bad.example"]}})
     with pytest.raises(Blocked, match=r"bad\.example"):
         sources(parse("bad.example/app:1"), Configuration(registries=rules))
@@ -63,6 +63,7 @@ def test_blocked_registries_are_not_asked():
     ]
 
 
+@pytest.mark.req("PL-424")
 @pytest.mark.parametrize(
     ("image", "scope", "insecure"),
     [
@@ -77,8 +78,8 @@ def test_blocked_registries_are_not_asked():
         ("not-plain.example:5000/app:1", "plain.example", False),
     ],
 )
-def test_pl_424_a_scope_without_a_port_covers_the_host_on_every_port(image, scope, insecure):
-    """PL-424: as the nodes' runtime takes it; registries of a laboratory are mostly on some port."""
+def test_a_scope_without_a_port_covers_the_host_on_every_port(image, scope, insecure):
+    """As the nodes' runtime takes it; registries of a laboratory are mostly on some port."""
     host = image.partition("/")[0]
     assert hosts(image, insecureRegistries=[scope]) == [(host, insecure)]
     rules = registry_rules([], {"registrySources": {"blockedRegistries": [scope]}})
@@ -89,8 +90,9 @@ def test_pl_424_a_scope_without_a_port_covers_the_host_on_every_port(image, scop
         assert sources(parse(image), Configuration(registries=rules))
 
 
-def test_pl_424_mirrors_of_a_host_serve_its_ports():
-    """PL-424: the port goes along, as it does on the nodes."""
+@pytest.mark.req("PL-424")
+def test_mirrors_of_a_host_serve_its_ports():
+    """The port goes along, as it does on the nodes."""
     mirror = digest_mirrors("quay.example", "mirror.example")
     assert hosts(f"quay.example:5000/app{DIGEST}", mirror) == [
         ("mirror.example:5000", False),
@@ -98,8 +100,9 @@ def test_pl_424_mirrors_of_a_host_serve_its_ports():
     ]
 
 
-def test_pl_424_what_is_said_of_a_scope_holds_for_the_rules_inside_it():
-    """PL-424: the runtime looks at the most precise rule alone, so the nodes' configuration passes it on."""
+@pytest.mark.req("PL-424")
+def test_what_is_said_of_a_scope_holds_for_the_rules_inside_it():
+    """The runtime looks at the most precise rule alone, so the nodes' configuration passes it on."""
     mirror = digest_mirrors("quay.io/team", "mirror.example/team")
     assert hosts("quay.io/team/app:1", mirror, insecureRegistries=["quay.io"]) == [("quay.io", True)]
     rules = registry_rules([mirror], {"registrySources": {"blockedRegistries": ["quay.io"]}})
@@ -107,15 +110,15 @@ def test_pl_424_what_is_said_of_a_scope_holds_for_the_rules_inside_it():
     assert [place.host for place in places] == ["mirror.example"], "the source itself is blocked"
 
 
-def test_pl_424_a_scope_that_names_no_registry_is_left_out(capsys):
-    """PL-424, PL-750."""
+@pytest.mark.req("PL-424", "PL-750")
+def test_a_scope_that_names_no_registry_is_left_out(capsys):
     structlog.reset_defaults()
     assert hosts("plain.example/app:1", insecureRegistries=["https://x", "plain.example/"]) == [("plain.example", True)]
     assert "insecureRegistries" in capsys.readouterr().out
 
 
+@pytest.mark.req("PL-424", "PL-750")
 def test_an_object_that_makes_no_sense_is_left_out_and_the_others_count(capsys):
-    """PL-424, PL-750."""
     structlog.reset_defaults()
     broken = digest_mirrors("not a registry!", "mirror.example", name="broken")
     good = digest_mirrors("quay.io/team", "mirror.example/team")
@@ -123,8 +126,9 @@ def test_an_object_that_makes_no_sense_is_left_out_and_the_others_count(capsys):
     assert "broken" in capsys.readouterr().out
 
 
-def test_pl_424_where_nodes_look_for_short_names(capsys):
-    """PL-424: in the order of the image configuration; what names no registry is left out."""
+@pytest.mark.req("PL-424")
+def test_where_nodes_look_for_short_names(capsys):
+    """In the order of the image configuration; what names no registry is left out."""
     structlog.reset_defaults()
     spec = {"registrySources": {"containerRuntimeSearchRegistries": ["quay.example", "http://x", "docker.io"]}}
     assert search_registries(spec) == ("quay.example", "docker.io")
@@ -132,8 +136,9 @@ def test_pl_424_where_nodes_look_for_short_names(capsys):
     assert search_registries({}) == ()
 
 
-def test_pl_424_certificates_for_single_hosts(capsys):
-    """PL-424: a key of a ConfigMap has no colon; a damaged one does not take the others away."""
+@pytest.mark.req("PL-424")
+def test_certificates_for_single_hosts(capsys):
+    """A key of a ConfigMap has no colon; a damaged one does not take the others away."""
     structlog.reset_defaults()
     good = trustme.CA().cert_pem.bytes().decode()
     found = host_certificates({"registry.example..5000": good, "plain.example": good, "broken.example": "no"})
@@ -201,8 +206,9 @@ def platforms(answer) -> list[str]:
     return [str(each) for each in answer.platforms]
 
 
-async def test_pl_424_a_host_is_trusted_by_its_own_certificates_and_no_other_host_by_them():
-    """PL-424: additionalTrustedCA, in force without a restart."""
+@pytest.mark.req("PL-424")
+async def test_a_host_is_trusted_by_its_own_certificates_and_no_other_host_by_them():
+    """additionalTrustedCA, in force without a restart."""
     authority = trustme.CA()
     image = {"app:1": image_of("s390x")}
     async with opened_for_loopback() as registries, serving(image, authority) as one, serving(image, authority) as two:
@@ -215,8 +221,9 @@ async def test_pl_424_a_host_is_trusted_by_its_own_certificates_and_no_other_hos
         assert untrusted.error.code == "tls"
 
 
-async def test_pl_424_a_short_name_is_looked_for_where_the_nodes_look_and_in_their_order():
-    """PL-424: the first registry that has it decides."""
+@pytest.mark.req("PL-424")
+async def test_a_short_name_is_looked_for_where_the_nodes_look_and_in_their_order():
+    """The first registry that has it decides."""
     arm = {"team/app:1": image_of("arm64", "amd64")}
     ibm = {"team/app:1": image_of("s390x", "ppc64le"), "tool:2": image_of("ppc64le", "amd64")}
     async with opened_for_loopback() as registries, serving(arm) as first, serving(ibm) as second:
@@ -237,8 +244,9 @@ async def test_pl_424_a_short_name_is_looked_for_where_the_nodes_look_and_in_the
         assert second in answer.error.message
 
 
+@pytest.mark.req("PL-424")
 async def test_rules_of_the_cluster_come_into_force_while_the_process_runs():
-    """PL-424: what was known stays known."""
+    """What was known stays known."""
     metrics = Metrics()
     async with open_registries(
         registries_conf=None, ca=(), allow_addresses=("127.0.0.0/8",), clock=SystemClock(), metrics=metrics
@@ -283,8 +291,9 @@ async def opened():
         yield registries
 
 
+@pytest.mark.req("PL-424", "PL-811")
 async def test_a_former_configuration_is_kept_only_as_long_as_somebody_waits_for_its_answer():
-    """PL-424, PL-811: a cluster whose mirrors change every minute for a day costs no more than one."""
+    """A cluster whose mirrors change every minute for a day costs no more than one."""
     async with opened() as registries:
         for _ in range(50):
             registries.use(registry_rules([], BLOCKED))
@@ -303,8 +312,9 @@ async def test_a_former_configuration_is_kept_only_as_long_as_somebody_waits_for
         assert (await registries.inspect(parse("blocked.example/app:1"))).error.code == "blocked"
 
 
-async def test_rg_061_a_pause_that_a_registry_asked_for_outlives_a_change_of_the_mirrors(tmp_path):
-    """RG-061, PL-424: the new rules are no reason to ask again at once."""
+@pytest.mark.req("PL-424", "RG-061")
+async def test_a_pause_that_a_registry_asked_for_outlives_a_change_of_the_mirrors(tmp_path):
+    """The new rules are no reason to ask again at once."""
     asked = []
 
     async def refuse(request: web.Request) -> web.Response:
@@ -334,8 +344,9 @@ async def test_rg_061_a_pause_that_a_registry_asked_for_outlives_a_change_of_the
             assert len(asked) == before
 
 
+@pytest.mark.req("PL-113", "PL-811")
 async def test_who_stops_waiting_for_a_former_configuration_does_not_keep_it():
-    """PL-113, PL-811: an admission whose budget is spent."""
+    """An admission whose budget is spent."""
     async with opened() as registries:
         credentials = Slow()
         waiting = asyncio.create_task(registries.inspect(parse("127.0.0.1:1/app:1"), credentials=credentials))
@@ -347,8 +358,9 @@ async def test_who_stops_waiting_for_a_former_configuration_does_not_keep_it():
         assert registries.former() == 0
 
 
+@pytest.mark.req("PL-424")
 async def test_who_waits_is_told_that_the_configuration_changed():
-    """PL-424: so that what failed can be asked for again at once."""
+    """So that what failed can be asked for again at once."""
     told = []
     async with opened() as registries:
         registries.on_change(lambda: told.append(registries.peek(parse("blocked.example/app:1"))))
@@ -360,6 +372,7 @@ async def test_who_waits_is_told_that_the_configuration_changed():
         assert len(told) == 2
 
 
+@pytest.mark.req("PL-751")
 @pytest.mark.parametrize(
     ("options", "error"),
     [
@@ -370,15 +383,15 @@ async def test_who_waits_is_told_that_the_configuration_changed():
     ids=["range", "certificates", "registries.conf"],
 )
 async def test_settings_that_cannot_be_used_are_refused_at_the_start(options, error):
-    """PL-751."""
     given = {"registries_conf": None, "ca": (), "allow_addresses": ()} | options
     with pytest.raises(error):
         async with open_registries(**given, clock=SystemClock(), metrics=Metrics()):
             pass
 
 
+@pytest.mark.req("PL-010")
 def test_the_log_level_follows_the_configuration(capsys):
-    """PL-010: Normal, Debug, and back, without a restart; stdout stays free for programs."""
+    """Normal, Debug, and back, without a restart; stdout stays free for programs."""
     verbosity = configure("json")
     try:
         log = structlog.get_logger("test")
@@ -397,9 +410,10 @@ def test_the_log_level_follows_the_configuration(capsys):
     assert [json.loads(line)["event"] for line in captured.err.splitlines()] == ["second", "fourth", "fifth"]
 
 
+@pytest.mark.req("PL-850")
 @pytest.mark.parametrize("format", ["json", "console"])
 def test_a_traceback_shows_no_local_variables(capsys, format):
-    """PL-850: they hold credentials where those are used."""
+    """They hold credentials where those are used."""
     marker = "m4rk3r"
     configure(format)
     try:
@@ -419,8 +433,8 @@ def _fail(password: str) -> None:
     raise RuntimeError(f"bug with {len(credential)} credential")
 
 
+@pytest.mark.req("PL-010")
 def test_warnings_are_written_at_every_level():
-    """PL-010."""
     verbosity = Verbosity()
     assert verbosity(None, "warning", {"event": "x"}) == {"event": "x"}
     assert verbosity(None, "error", {"event": "x"}) == {"event": "x"}

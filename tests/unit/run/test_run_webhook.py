@@ -1,4 +1,4 @@
-"""No gate without someone to remove it: the webhook watches whether the controllers' Lease moves (PL-107)."""
+"""No gate without someone to remove it: the webhook watches whether the controllers' Lease moves."""
 
 from collections.abc import Callable
 from typing import Any
@@ -43,8 +43,9 @@ def process() -> Process:
     return Process()
 
 
+@pytest.mark.req("PL-107")
 def test_the_controllers_live_while_their_lease_moves(process):
-    """PL-107: judged by how long this process has seen no change, on its own clock."""
+    """Judged by how long this process has seen no change, on its own clock."""
     lives = lease_watch(process)  # type: ignore[arg-type]
     assert process.asked_for == {"namespace": KEY.namespace, "field_selector": f"metadata.name={KEY.name}"}
     for second in range(0, 120, 10):
@@ -58,8 +59,8 @@ def test_the_controllers_live_while_their_lease_moves(process):
     assert lives()
 
 
+@pytest.mark.req("PL-107")
 def test_an_event_that_changes_nothing_does_not_count(process):
-    """PL-107."""
     lives = lease_watch(process)  # type: ignore[arg-type]
     process.renew("t")
     process.clock.advance(20)
@@ -68,16 +69,18 @@ def test_an_event_that_changes_nothing_does_not_count(process):
     assert not lives()
 
 
+@pytest.mark.req("PL-107")
 def test_without_any_lease_pods_are_gated_for_thirty_seconds_at_most(process):
-    """PL-107: a fresh installation, whose controller has not started yet, or none at all."""
+    """A fresh installation, whose controller has not started yet, or none at all."""
     lives = lease_watch(process)  # type: ignore[arg-type]
     assert lives()
     process.clock.advance(30)
     assert not lives()
 
 
+@pytest.mark.req("PL-107", "PL-811")
 def test_an_outage_of_the_api_server_is_not_silence_of_the_controllers(process):
-    """PL-107, PL-811: the first pods after it are gated, not let through to wherever they fall."""
+    """The first pods after it are gated, not let through to wherever they fall."""
     lives = lease_watch(process)  # type: ignore[arg-type]
     process.renew("t")
     process.clock.advance(65)

@@ -1,4 +1,4 @@
-"""Who may have what from the registry (SB-005): the front before a storage that answers everything."""
+"""Who may have what from the registry: the front before a storage that answers everything."""
 
 import base64
 import io
@@ -88,7 +88,8 @@ async def token(client: aiohttp.ClientSession, headers: dict[str, str] | None = 
         return str((await answer.json())["token"])
 
 
-async def test_sb_005_an_open_repository_is_read_and_written_by_anybody(
+@pytest.mark.req("SB-005")
+async def test_an_open_repository_is_read_and_written_by_anybody(
     client: aiohttp.ClientSession, storage: tuple[Storage, str]
 ) -> None:
     assert await status(client, "/v2/library/nginx/manifests/1.27") == 200
@@ -101,7 +102,8 @@ async def test_sb_005_an_open_repository_is_read_and_written_by_anybody(
     ]
 
 
-async def test_sb_005_a_private_repository_sends_one_to_the_token_endpoint(client: aiohttp.ClientSession) -> None:
+@pytest.mark.req("SB-005")
+async def test_a_private_repository_sends_one_to_the_token_endpoint(client: aiohttp.ClientSession) -> None:
     async with client.get("/v2/acme/private/manifests/1") as answer:
         assert answer.status == 401
         (challenge,) = parse_challenges(answer.headers.getall("WWW-Authenticate"))
@@ -110,35 +112,40 @@ async def test_sb_005_a_private_repository_sends_one_to_the_token_endpoint(clien
     assert challenge.parameters["scope"] == "repository:acme/private:pull"
 
 
+@pytest.mark.req("SB-005")
 @pytest.mark.parametrize(
     ("user", "password", "expected"),
     [("alice", "wonderland", 200), (ADMINISTRATOR, "secret", 200), ("bob", "builder", 401)],
 )
-async def test_sb_005_a_token_opens_what_its_user_may_see(
+async def test_a_token_opens_what_its_user_may_see(
     client: aiohttp.ClientSession, user: str, password: str, expected: int
 ) -> None:
     bearer = {"Authorization": f"Bearer {await token(client, basic(user, password))}"}
     assert await status(client, "/v2/acme/private/manifests/1", bearer) == expected
 
 
-async def test_sb_005_an_anonymous_token_opens_what_is_open(client: aiohttp.ClientSession) -> None:
+@pytest.mark.req("SB-005")
+async def test_an_anonymous_token_opens_what_is_open(client: aiohttp.ClientSession) -> None:
     bearer = {"Authorization": f"Bearer {await token(client)}"}
     assert await status(client, "/v2/library/nginx/manifests/1", bearer) == 200
     assert await status(client, "/v2/acme/private/manifests/1", bearer) == 401
 
 
-async def test_sb_005_a_wrong_password_gets_no_token(client: aiohttp.ClientSession) -> None:
+@pytest.mark.req("SB-005")
+async def test_a_wrong_password_gets_no_token(client: aiohttp.ClientSession) -> None:
     for user, password in (("alice", "wrong"), ("nobody", ""), (ADMINISTRATOR, "")):
         assert await status(client, "/token", basic(user, password)) == 401
 
 
-async def test_sb_005_an_invented_token_is_refused_even_for_an_open_repository(client: aiohttp.ClientSession) -> None:
+@pytest.mark.req("SB-005")
+async def test_an_invented_token_is_refused_even_for_an_open_repository(client: aiohttp.ClientSession) -> None:
     async with client.get("/v2/library/nginx/manifests/1", headers={"Authorization": "Bearer x"}) as answer:
         assert answer.status == 401
         assert 'error="invalid_token"' in answer.headers["WWW-Authenticate"]
 
 
-async def test_sb_005_a_basic_repository_asks_for_the_password_itself(client: aiohttp.ClientSession) -> None:
+@pytest.mark.req("SB-005")
+async def test_a_basic_repository_asks_for_the_password_itself(client: aiohttp.ClientSession) -> None:
     async with client.get("/v2/acme/basic/manifests/1") as answer:
         assert answer.status == 401
         assert answer.headers["WWW-Authenticate"].startswith("Basic ")
@@ -146,6 +153,7 @@ async def test_sb_005_a_basic_repository_asks_for_the_password_itself(client: ai
     assert await status(client, "/v2/acme/basic/manifests/1", basic("bob", "burglar")) == 401
 
 
+@pytest.mark.req("SB-005")
 @pytest.mark.parametrize(
     ("form", "expected"),
     [
@@ -156,7 +164,7 @@ async def test_sb_005_a_basic_repository_asks_for_the_password_itself(client: ai
         ({}, 401),
     ],
 )
-async def test_sb_005_identity_tokens_are_exchanged(
+async def test_identity_tokens_are_exchanged(
     client: aiohttp.ClientSession, form: dict[str, str], expected: int
 ) -> None:
     async with client.post("/token", data=form) as answer:
@@ -166,7 +174,8 @@ async def test_sb_005_identity_tokens_are_exchanged(
             assert await status(client, "/v2/acme/private/manifests/1", bearer) == 200
 
 
-async def test_sb_005_the_ping_tells_how_to_log_in_only_if_there_is_something_private(
+@pytest.mark.req("SB-005")
+async def test_the_ping_tells_how_to_log_in_only_if_there_is_something_private(
     client: aiohttp.ClientSession, access: AccessFile
 ) -> None:
     assert await status(client, "/v2/") == 401
@@ -174,15 +183,15 @@ async def test_sb_005_the_ping_tells_how_to_log_in_only_if_there_is_something_pr
     assert await status(client, "/v2/") == 200
 
 
-async def test_sb_005_a_change_of_the_access_list_needs_no_restart(
-    client: aiohttp.ClientSession, access: AccessFile
-) -> None:
+@pytest.mark.req("SB-005")
+async def test_a_change_of_the_access_list_needs_no_restart(client: aiohttp.ClientSession, access: AccessFile) -> None:
     assert await status(client, "/v2/library/nginx/manifests/1") == 200
     access.write(ACCESS.with_private("library/nginx", Repository(users={"carol": "x"})))
     assert await status(client, "/v2/library/nginx/manifests/1") == 401
 
 
-async def test_sb_010_every_request_is_one_line_of_the_log(client: aiohttp.ClientSession, log: io.BytesIO) -> None:
+@pytest.mark.req("SB-010")
+async def test_every_request_is_one_line_of_the_log(client: aiohttp.ClientSession, log: io.BytesIO) -> None:
     await status(client, "/v2/library/nginx/manifests/1.27?ns=docker.io")
     await status(client, "/v2/acme/private/blobs/sha256:abc", basic("alice", "wonderland"))
     await status(client, "/v2/acme/private/manifests/1")
@@ -197,7 +206,8 @@ async def test_sb_010_every_request_is_one_line_of_the_log(client: aiohttp.Clien
     assert b"wonderland" not in log.getvalue()
 
 
-async def test_sb_005_storage_that_is_away_is_said_to_be(access: AccessFile, unused_tcp_port: int) -> None:
+@pytest.mark.req("SB-005")
+async def test_storage_that_is_away_is_said_to_be(access: AccessFile, unused_tcp_port: int) -> None:
     front = RegistryProxy(
         access, storage=f"http://127.0.0.1:{unused_tcp_port}", address="127.0.0.1:1", log=io.BytesIO()
     )
@@ -206,6 +216,7 @@ async def test_sb_005_storage_that_is_away_is_said_to_be(access: AccessFile, unu
         assert await status(session, f"http://127.0.0.1:{server.port}/healthz") == 503
 
 
+@pytest.mark.req("SB-005")
 @pytest.mark.parametrize(
     ("path", "repository", "parsed"),
     [
@@ -219,19 +230,21 @@ async def test_sb_005_storage_that_is_away_is_said_to_be(access: AccessFile, unu
         ("/v2/_catalog", "", ("", "", "")),
     ],
 )
-def test_sb_005_the_repository_of_a_path(path: str, repository: str, parsed: tuple[str, str, str]) -> None:
+def test_the_repository_of_a_path(path: str, repository: str, parsed: tuple[str, str, str]) -> None:
     assert repository_of(path) == repository
     assert parse_path(path) == parsed
 
 
+@pytest.mark.req("SB-005")
 @pytest.mark.parametrize(
     "header", ["", "Bearer x", "Basic", "Basic !!!", f"Basic {base64.b64encode(b'nocolon').decode()}"]
 )
-def test_sb_005_a_header_that_is_no_password_is_none(header: str) -> None:
+def test_a_header_that_is_no_password_is_none(header: str) -> None:
     assert parse_basic(header) is None
 
 
-def test_sb_005_tokens_end() -> None:
+@pytest.mark.req("SB-005")
+def test_tokens_end() -> None:
     tokens = Tokens()
     issued = tokens.issue("alice", 0.0)
     assert tokens.user(issued, 299.0) == "alice"

@@ -1,4 +1,4 @@
-"""Images that the sandbox pushes (SB-005): real, small, the same everywhere."""
+"""Images that the sandbox pushes: real, small, the same everywhere."""
 
 import gzip
 import hashlib
@@ -38,11 +38,13 @@ def config(manifest: Manifest) -> dict[str, object]:
     return decoded
 
 
-def test_sb_005_the_same_description_gives_the_same_digests() -> None:
+@pytest.mark.req("SB-005")
+def test_the_same_description_gives_the_same_digests() -> None:
     assert read(["linux/amd64", "linux/arm64"]).manifest == read(["linux/amd64", "linux/arm64"]).manifest
 
 
-def test_sb_005_different_names_and_platforms_give_different_content() -> None:
+@pytest.mark.req("SB-005")
+def test_different_names_and_platforms_give_different_content() -> None:
     digests = {
         read(["linux/amd64"]).manifest.digest,
         read(["linux/arm64"]).manifest.digest,
@@ -51,7 +53,8 @@ def test_sb_005_different_names_and_platforms_give_different_content() -> None:
     assert len(digests) == 3
 
 
-def test_sb_005_an_image_is_whole_layer_configuration_manifest() -> None:
+@pytest.mark.req("SB-005")
+def test_an_image_is_whole_layer_configuration_manifest() -> None:
     manifest = read({"kind": "image", "platforms": ["linux/s390x"]}).manifest
     configuration, layer = manifest.blobs
     described = document(manifest)
@@ -68,14 +71,16 @@ def test_sb_005_an_image_is_whole_layer_configuration_manifest() -> None:
     assert int.from_bytes(header[18:20], "big") == 22, "e_machine of s390x, in its byte order"
 
 
+@pytest.mark.req("SB-005")
 @pytest.mark.parametrize(
     ("architecture", "length"), [("amd64", 64), ("arm", 52), ("386", 52), ("ppc64le", 64), ("wasm", 0)]
 )
-def test_sb_005_programs_have_the_header_of_their_architecture(architecture: str, length: int) -> None:
+def test_programs_have_the_header_of_their_architecture(architecture: str, length: int) -> None:
     assert len(images.elf_header(architecture)) == length
 
 
-def test_sb_005_an_index_is_read_by_our_own_reader_as_described() -> None:
+@pytest.mark.req("SB-005")
+def test_an_index_is_read_by_our_own_reader_as_described() -> None:
     manifest = read({"platforms": ["linux/amd64", "linux/arm/v6", "windows(10.0.1)/amd64"], "attestations": True})
     reading = read_index(manifest.manifest.content)
     assert [str(entry.platform) for entry in reading.having("runnable")] == [
@@ -86,53 +91,62 @@ def test_sb_005_an_index_is_read_by_our_own_reader_as_described() -> None:
     assert len(reading.having("skipped")) == 3, "the attestations"
 
 
-def test_sb_005_schema_2_lists_are_dockers() -> None:
+@pytest.mark.req("SB-005")
+def test_schema_2_lists_are_dockers() -> None:
     manifest = read({"platforms": ["linux/amd64"], "format": "docker"}).manifest
     assert document(manifest)["mediaType"] == images.DOCKER_LIST
     assert document(manifest.children[0])["mediaType"] == images.DOCKER_SCHEMA2
 
 
-def test_sb_005_nested_indexes_hold_an_index_for_each_platform() -> None:
+@pytest.mark.req("SB-005")
+def test_nested_indexes_hold_an_index_for_each_platform() -> None:
     manifest = read({"platforms": ["linux/amd64", "linux/arm64"], "nested": True}).manifest
     assert [entry["mediaType"] for entry in entries(manifest)] == [images.OCI_INDEX] * 2
     inner = entries(manifest.children[0])
     assert inner[0]["platform"] == {"architecture": "amd64", "os": "linux"}
 
 
-def test_sb_005_entries_can_leave_out_their_platform() -> None:
+@pytest.mark.req("SB-005")
+def test_entries_can_leave_out_their_platform() -> None:
     manifest = read({"platforms": ["linux/amd64", "linux/arm64"], "withoutPlatform": ["linux/arm64"]}).manifest
     assert ["platform" in entry for entry in entries(manifest)] == [True, False]
 
 
-def test_sb_005_a_missing_child_is_named_and_not_pushed() -> None:
+@pytest.mark.req("SB-005")
+def test_a_missing_child_is_named_and_not_pushed() -> None:
     manifest = read({"platforms": ["linux/amd64", "linux/arm64"], "missing": ["linux/arm64"]}).manifest
     assert len(entries(manifest)) == 2
     assert len(manifest.children) == 1
 
 
+@pytest.mark.req("SB-005")
 @pytest.mark.parametrize(
     "value", [{"kind": "bundle"}, {"kind": "image", "platforms": ["linux/amd64"], "neutral": True}]
 )
-def test_sb_005_operator_bundles_carry_their_labels(value: object) -> None:
+def test_operator_bundles_carry_their_labels(value: object) -> None:
     labels = config(read(value).manifest)["config"]["Labels"]  # type: ignore[index]
     assert "operators.operatorframework.io.bundle.manifests.v1" in labels
 
 
-def test_sb_005_an_artifact_is_no_image() -> None:
+@pytest.mark.req("SB-005")
+def test_an_artifact_is_no_image() -> None:
     manifest = read({"kind": "artifact"}).manifest
     assert "artifactType" in document(manifest)
     assert document(manifest)["config"]["mediaType"] == images.OCI_EMPTY  # type: ignore[index]
 
 
-def test_sb_005_an_unknown_image_does_not_say_its_architecture() -> None:
+@pytest.mark.req("SB-005")
+def test_an_unknown_image_does_not_say_its_architecture() -> None:
     assert config(read({"kind": "image", "unknown": True}).manifest)["architecture"] == ""
 
 
-def test_sb_005_an_empty_index_is_possible() -> None:
+@pytest.mark.req("SB-005")
+def test_an_empty_index_is_possible() -> None:
     assert entries(read([]).manifest) == []
 
 
-def test_sb_005_digests_of_the_platforms_are_told() -> None:
+@pytest.mark.req("SB-005")
+def test_digests_of_the_platforms_are_told() -> None:
     described = read(["linux/amd64", "linux/arm64"])
     assert described.children == {
         "linux/amd64": described.manifest.children[0].digest,
@@ -140,6 +154,7 @@ def test_sb_005_digests_of_the_platforms_are_told() -> None:
     }
 
 
+@pytest.mark.req("SB-010")
 @pytest.mark.parametrize(
     ("data", "message"),
     [
@@ -155,14 +170,15 @@ def test_sb_005_digests_of_the_platforms_are_told() -> None:
         pytest.param({"a:1": {"delay": -1}}, "delay", id="negative delay"),
     ],
 )
-def test_sb_010_what_cannot_be_pushed_is_refused_with_file_and_reference(data: object, message: str) -> None:
+def test_what_cannot_be_pushed_is_refused_with_file_and_reference(data: object, message: str) -> None:
     with pytest.raises(SandboxError) as caught:
         read_descriptions(data, "seed.yaml")  # type: ignore[arg-type]
     assert str(caught.value).startswith("seed.yaml: ")
     assert message in str(caught.value)
 
 
-def test_sb_010_a_platforms_file_can_be_pushed_as_it_is() -> None:
+@pytest.mark.req("SB-010")
+def test_a_platforms_file_can_be_pushed_as_it_is() -> None:
     described = read_descriptions(
         {
             "a:1": {
@@ -177,19 +193,22 @@ def test_sb_010_a_platforms_file_can_be_pushed_as_it_is() -> None:
     assert [each.reference.familiar for each in described] == ["a:1"]
 
 
-def test_sb_010_images_may_stand_under_a_key_of_their_own() -> None:
+@pytest.mark.req("SB-010")
+def test_images_may_stand_under_a_key_of_their_own() -> None:
     (described,) = read_descriptions({"images": {"nginx": ["linux/amd64"]}})
     assert described.reference.canonical == "docker.io/library/nginx:latest"
 
 
-def test_sb_005_users_make_a_repository_private() -> None:
+@pytest.mark.req("SB-005")
+def test_users_make_a_repository_private() -> None:
     access = read({"platforms": [], "users": {"alice": "wonderland"}}).description.access
     assert access is not None
     assert access.users == {"alice": "wonderland"}
     assert read([]).description.access is None
 
 
-def test_sb_005_familiar_names_are_understood_and_have_the_platforms_one_expects() -> None:
+@pytest.mark.req("SB-005")
+def test_familiar_names_are_understood_and_have_the_platforms_one_expects() -> None:
     described = {each.reference.familiar: each for each in read_descriptions(FAMILIAR)}
     assert Platform.parse("linux/s390x") in map(Platform.parse, described["nginx:1.27"].description.platforms)
     assert {"redis:7", "postgres:16"} <= set(described)

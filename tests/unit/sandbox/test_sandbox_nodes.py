@@ -1,4 +1,4 @@
-"""What nodes make of images and pods (SB-004), without an API server and without waiting."""
+"""What nodes make of images and pods, without an API server and without waiting."""
 
 import datetime as dt
 from typing import Any
@@ -34,6 +34,7 @@ def answer(*platforms: str, kind: str = "index", **more: Any) -> Inspection:
     return Inspection(parse("quay.io/acme/app:1"), status, kind=kind, entries=entries, **more)  # type: ignore[arg-type]
 
 
+@pytest.mark.req("SB-004")
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
@@ -51,10 +52,11 @@ def answer(*platforms: str, kind: str = "index", **more: Any) -> Inspection:
         ),
     ],
 )
-def test_sb_004_an_arm64_node_and_an_image(given: Inspection, expected: type[Verdict]) -> None:
+def test_an_arm64_node_and_an_image(given: Inspection, expected: type[Verdict]) -> None:
     assert isinstance(verdict("quay.io/acme/app:1", given, "arm64"), expected)
 
 
+@pytest.mark.req("SB-004")
 @pytest.mark.parametrize(
     ("given", "text"),
     [
@@ -64,7 +66,7 @@ def test_sb_004_an_arm64_node_and_an_image(given: Inspection, expected: type[Ver
         (answer(status=Status.ERROR, error=InspectionError.of("network", "connection refused")), "connection refused"),
     ],
 )
-def test_sb_004_a_failed_pull_says_what_a_real_node_says(given: Inspection, text: str) -> None:
+def test_a_failed_pull_says_what_a_real_node_says(given: Inspection, text: str) -> None:
     found = verdict("quay.io/acme/app:1", given, "arm64")
     assert isinstance(found, CannotPull)
     assert text in found.message
@@ -134,7 +136,8 @@ def conditions(status: dict[str, Any]) -> dict[str, str]:
     return {each["type"]: each["status"] for each in status["conditions"]}
 
 
-def test_sb_004_a_pod_with_fitting_images_is_running_and_ready() -> None:
+@pytest.mark.req("SB-004")
+def test_a_pod_with_fitting_images_is_running_and_ready() -> None:
     node = Node(make_pod("a", "b")).advance()
     assert node.phase == "Running"
     assert conditions(node.status())["Ready"] == "True"
@@ -144,7 +147,8 @@ def test_sb_004_a_pod_with_fitting_images_is_running_and_ready() -> None:
     assert node.pulls == ["a", "b"], "nothing is pulled twice"
 
 
-def test_sb_004_a_foreign_binary_ends_in_crash_loop_backoff_with_exec_format_error() -> None:
+@pytest.mark.req("SB-004")
+def test_a_foreign_binary_ends_in_crash_loop_backoff_with_exec_format_error() -> None:
     node = Node(make_pod("a"), a=WrongFormat()).advance()
     first = node.container("a")["state"]["terminated"]
     assert (first["exitCode"], first["reason"]) == (1, "Error")
@@ -158,13 +162,15 @@ def test_sb_004_a_foreign_binary_ends_in_crash_loop_backoff_with_exec_format_err
     assert conditions(node.status())["Ready"] == "False"
 
 
-def test_sb_004_restarts_come_after_10_20_40_seconds_and_never_later_than_5_minutes() -> None:
+@pytest.mark.req("SB-004")
+def test_restarts_come_after_10_20_40_seconds_and_never_later_than_5_minutes() -> None:
     node = Node(make_pod("a"), a=WrongFormat()).advance(1)
     for seconds, restarts in ((9, 1), (1, 2), (20, 3), (40, 4), (80, 5), (160, 6), (300, 7), (300, 8)):
         assert node.advance(seconds).container("a")["restartCount"] == restarts
 
 
-def test_sb_004_every_start_has_a_container_id_of_its_own() -> None:
+@pytest.mark.req("SB-004")
+def test_every_start_has_a_container_id_of_its_own() -> None:
     node = Node(make_pod("a"), a=WrongFormat()).advance()
     first = node.container("a")["containerID"]
     second = node.advance(1).container("a")["containerID"]
@@ -172,12 +178,14 @@ def test_sb_004_every_start_has_a_container_id_of_its_own() -> None:
     assert len(first.removeprefix("containerd://")) == 64
 
 
+@pytest.mark.req("SB-004")
 @pytest.mark.parametrize(("restart", "phase"), [("Never", "Failed"), ("OnFailure", "Running")])
-def test_sb_004_a_job_with_a_foreign_binary_fails_or_tries_again(restart: str, phase: str) -> None:
+def test_a_job_with_a_foreign_binary_fails_or_tries_again(restart: str, phase: str) -> None:
     assert Node(make_pod("a", restart=restart), a=WrongFormat()).advance(5).phase == phase
 
 
-def test_sb_004_a_missing_platform_is_err_image_pull_then_backoff_then_tried_again() -> None:
+@pytest.mark.req("SB-004")
+def test_a_missing_platform_is_err_image_pull_then_backoff_then_tried_again() -> None:
     node = Node(make_pod("a"), a=CannotPull("no match for platform in manifest")).advance()
     assert node.container("a")["state"]["waiting"] == {
         "reason": "ErrImagePull",
@@ -194,14 +202,16 @@ def test_sb_004_a_missing_platform_is_err_image_pull_then_backoff_then_tried_aga
     assert node.advance(30).phase == "Running", "somebody has pushed the platform meanwhile"
 
 
-def test_sb_004_one_bad_container_does_not_stop_the_other() -> None:
+@pytest.mark.req("SB-004")
+def test_one_bad_container_does_not_stop_the_other() -> None:
     node = Node(make_pod("a", "b"), a=CannotPull("x")).advance()
     assert node.activities == {"a": ContainerReason.PULL_FAILED, "b": ContainerReason.RUNNING}
     assert node.phase == "Pending"
 
 
+@pytest.mark.req("SB-004")
 @pytest.mark.parametrize("restart", ["Never", "OnFailure"])
-def test_sb_004_a_pod_that_comes_to_an_end_succeeds(restart: str) -> None:
+def test_a_pod_that_comes_to_an_end_succeeds(restart: str) -> None:
     node = Node(make_pod("a", "b", restart=restart)).advance()
     assert node.phase == "Running"
     assert node.advance(1).phase == "Succeeded"
@@ -211,7 +221,8 @@ def test_sb_004_a_pod_that_comes_to_an_end_succeeds(restart: str) -> None:
 INIT = ({"name": "one", "image": "one"}, {"name": "two", "image": "two"})
 
 
-def test_sb_004_init_containers_run_one_after_the_other_before_the_rest() -> None:
+@pytest.mark.req("SB-004")
+def test_init_containers_run_one_after_the_other_before_the_rest() -> None:
     node = Node(make_pod("a", init=INIT)).advance()
     assert node.activities == {
         "one": ContainerReason.RUNNING,
@@ -228,18 +239,21 @@ def test_sb_004_init_containers_run_one_after_the_other_before_the_rest() -> Non
     assert node.pulls == ["one", "two", "a"]
 
 
-def test_sb_004_a_foreign_init_container_keeps_the_pod_from_starting() -> None:
+@pytest.mark.req("SB-004")
+def test_a_foreign_init_container_keeps_the_pod_from_starting() -> None:
     node = Node(make_pod("a", init=INIT), one=WrongFormat()).advance(30)
     assert node.phase == "Pending"
     assert node.container("one")["state"]["waiting"]["reason"] == "CrashLoopBackOff"
     assert "two" not in node.pulls
 
 
-def test_sb_004_a_failed_init_container_that_is_not_restarted_fails_the_pod() -> None:
+@pytest.mark.req("SB-004")
+def test_a_failed_init_container_that_is_not_restarted_fails_the_pod() -> None:
     assert Node(make_pod("a", init=INIT, restart="Never"), one=WrongFormat()).advance(5).phase == "Failed"
 
 
-def test_sb_004_a_sidecar_stays_and_the_others_start_beside_it() -> None:
+@pytest.mark.req("SB-004")
+def test_a_sidecar_stays_and_the_others_start_beside_it() -> None:
     sidecar = {"name": "proxy", "image": "proxy", "restartPolicy": "Always"}
     node = Node(make_pod("a", init=(sidecar, INIT[0]))).advance(2)
     assert node.activities == {
@@ -249,7 +263,8 @@ def test_sb_004_a_sidecar_stays_and_the_others_start_beside_it() -> None:
     }
 
 
-def test_sb_004_a_restarted_node_goes_on_from_what_it_reported() -> None:
+@pytest.mark.req("SB-004")
+def test_a_restarted_node_goes_on_from_what_it_reported() -> None:
     waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": "m"}}
     statuses = [
         {"name": "a", "restartCount": 4, "state": waiting},
@@ -261,12 +276,14 @@ def test_sb_004_a_restarted_node_goes_on_from_what_it_reported() -> None:
     assert node.advance(80).container("a")["restartCount"] == 5
 
 
-def test_sb_004_an_image_that_is_never_pulled_waits_for_somebody_to_bring_it() -> None:
+@pytest.mark.req("SB-004")
+def test_an_image_that_is_never_pulled_waits_for_somebody_to_bring_it() -> None:
     node = Node(make_pod("a"), a=CannotPull("not present with pull policy of Never", "ErrImageNeverPull")).advance(60)
     assert node.container("a")["state"]["waiting"]["reason"] == "ErrImageNeverPull"
 
 
-def test_sb_004_failures_are_told_as_events_and_what_runs_is_not() -> None:
+@pytest.mark.req("SB-004")
+def test_failures_are_told_as_events_and_what_runs_is_not() -> None:
     node = Node(make_pod("a", "b", "c"), a=WrongFormat(), b=CannotPull("no match for platform in manifest"))
     before = dict(node.runs)
     node.advance()
@@ -281,7 +298,8 @@ def test_sb_004_failures_are_told_as_events_and_what_runs_is_not() -> None:
     assert reporting.kubelet_events(node.pod, node.runs, node.runs) == []
 
 
-def test_sb_004_the_fleet_is_what_was_asked_for() -> None:
+@pytest.mark.req("SB-004")
+def test_the_fleet_is_what_was_asked_for() -> None:
     plans = fleet.plan(
         Settings(
             nodes={"amd64": 2, "s390x": 1},
@@ -307,7 +325,8 @@ def test_sb_004_the_fleet_is_what_was_asked_for() -> None:
     assert lease["spec"]["renewTime"] == "2026-01-01T00:00:00.000000Z"
 
 
-def test_sb_015_a_node_registers_as_a_kubelet_does_with_its_architecture_and_not_yet_ready() -> None:
+@pytest.mark.req("SB-015")
+def test_a_node_registers_as_a_kubelet_does_with_its_architecture_and_not_yet_ready() -> None:
     """What adds a taint at a node's creation reads the label or ``status.nodeInfo``: both have to be there by then."""
     (plan,) = fleet.plan(Settings(nodes={"arm64": 1}))
     registered = fleet.node(plan, NOW)
@@ -316,7 +335,8 @@ def test_sb_015_a_node_registers_as_a_kubelet_does_with_its_architecture_and_not
     assert conditions(registered["status"])["Ready"] == "False"
 
 
-def test_sb_015_nodes_keep_number_address_and_zone_when_the_fleet_grows_and_shrinks() -> None:
+@pytest.mark.req("SB-015")
+def test_nodes_keep_number_address_and_zone_when_the_fleet_grows_and_shrinks() -> None:
     sizes: list[dict[str, int]] = [
         {"amd64": 2, "arm64": 1},
         {"amd64": 3, "arm64": 1},
@@ -336,7 +356,8 @@ def test_sb_015_nodes_keep_number_address_and_zone_when_the_fleet_grows_and_shri
     assert len({address for address, _ in seen.values()}) == len(seen) == 7, "no address was given twice"
 
 
-def test_sb_015_taints_of_registration_are_of_new_nodes_only_and_are_never_restored() -> None:
+@pytest.mark.req("SB-015")
+def test_taints_of_registration_are_of_new_nodes_only_and_are_never_restored() -> None:
     without, later = Settings(nodes={"arm64": 1}), Settings(nodes={"arm64": 1}, register_taints=(ARCH,))
     (old,), (new,) = fleet.plan(without), fleet.plan(later)
     assert fleet.node(new, NOW)["spec"]["taints"] == [fleet._taint(ARCH)]
@@ -346,13 +367,15 @@ def test_sb_015_taints_of_registration_are_of_new_nodes_only_and_are_never_resto
     assert fleet.change(new, cleaned) is None
 
 
-def test_sb_015_a_taint_that_is_kept_wins_over_one_of_registration() -> None:
+@pytest.mark.req("SB-015")
+def test_a_taint_that_is_kept_wins_over_one_of_registration() -> None:
     kept = Taint("arm64", ARCH.key, "kept", ARCH.effect)
     (plan,) = fleet.plan(Settings(nodes={"arm64": 1}, taints=(kept,), register_taints=(ARCH,)))
     assert [taint["value"] for taint in fleet.node(plan, NOW)["spec"]["taints"]] == ["kept"]
 
 
-def test_sb_004_a_thousand_nodes_have_a_thousand_addresses() -> None:
+@pytest.mark.req("SB-004")
+def test_a_thousand_nodes_have_a_thousand_addresses() -> None:
     plans = fleet.plan(Settings(nodes={"amd64": 1000}))
     assert len({plan.address for plan in plans}) == 1000
 
@@ -374,6 +397,7 @@ def there(plan: fleet.NodePlan, *taints: dict[str, Any]) -> fleet.Node:
     return msgspec.convert({**document, "spec": spec}, fleet.Node)
 
 
+@pytest.mark.req("SB-004")
 @pytest.mark.parametrize(
     ("before", "others", "now", "after"),
     [
@@ -393,7 +417,7 @@ def there(plan: fleet.NodePlan, *taints: dict[str, Any]) -> fleet.Node:
         pytest.param([ARCH], [FOREIGN], [ARCH], None, id="as it was"),
     ],
 )
-def test_sb_004_taints_are_those_asked_for_and_those_of_others(
+def test_taints_are_those_asked_for_and_those_of_others(
     before: list[Taint], others: list[dict[str, Any]], now: list[Taint], after: list[dict[str, Any]] | None
 ) -> None:
     """Before, a changed --taint left the old one, and one that was set wiped what others had set."""
@@ -401,13 +425,15 @@ def test_sb_004_taints_are_those_asked_for_and_those_of_others(
     assert (change["spec"]["taints"] if change else None) == after
 
 
-def test_sb_004_a_taint_taken_away_by_hand_does_not_come_back_by_itself() -> None:
+@pytest.mark.req("SB-004")
+def test_a_taint_taken_away_by_hand_does_not_come_back_by_itself() -> None:
     plan = planned(ARCH)
     node = there(plan)
     assert fleet.change(plan, msgspec.structs.replace(node, spec=fleet.NodeSpec())) is None
 
 
-def test_sb_004_a_label_taken_away_comes_back_and_nothing_else_is_touched() -> None:
+@pytest.mark.req("SB-004")
+def test_a_label_taken_away_comes_back_and_nothing_else_is_touched() -> None:
     plan = planned(ARCH)
     document = fleet.node(plan, NOW)
     del document["metadata"]["labels"]["kubernetes.io/arch"]
@@ -418,5 +444,6 @@ def test_sb_004_a_label_taken_away_comes_back_and_nothing_else_is_touched() -> N
     }
 
 
-def test_sb_004_of_two_taints_that_a_node_cannot_have_both_the_later_counts() -> None:
+@pytest.mark.req("SB-004")
+def test_of_two_taints_that_a_node_cannot_have_both_the_later_counts() -> None:
     assert planned(ARCH, Taint("arm64", ARCH.key, "x", ARCH.effect)).taints[0].value == "x"

@@ -1,4 +1,4 @@
-"""What polyarch's installation in a sandbox is made of (SB-005, SB-014, IN-031)."""
+"""What polyarch's installation in a sandbox is made of."""
 
 from pathlib import Path
 
@@ -16,6 +16,8 @@ from polyarch.sandbox.errors import SandboxError
 from polyarch.sandbox.kubelet_model.layout import NumaLayout
 from polyarch.sandbox.state import Folder, Ports, Settings
 
+pytestmark = pytest.mark.req("IN-031")
+
 MIRRORS = '[[registry]]\nprefix = "docker.io"\nlocation = "127.0.0.1:5000/docker.io"\ninsecure = true\n'
 
 
@@ -28,13 +30,15 @@ def layout(tmp_path: Path) -> Layout:
     return Layout(folder, ports, {}, {"HTTPS_PROXY": "http://proxy.example:3128", "EDITOR": "vi"})
 
 
-def test_sb_014_every_role_has_as_many_replicas_as_were_asked_for(layout: Layout) -> None:
+@pytest.mark.req("SB-014")
+def test_every_role_has_as_many_replicas_as_were_asked_for(layout: Layout) -> None:
     """``polyarch up`` waited for ever for the two replicas of taints to become one."""
     made = operator.installation(layout, Settings(replicas=1)).operator_settings("polyarch-system")
     assert {made.webhook_replicas, made.controller_replicas, made.handler_replicas, made.taints_replicas} == {1}
 
 
-def test_sb_014_the_installation_differs_from_the_usual_one_only_in_values(layout: Layout) -> None:
+@pytest.mark.req("SB-014")
+def test_the_installation_differs_from_the_usual_one_only_in_values(layout: Layout) -> None:
     made = objects.documents(operator.installation(layout, Settings(replicas=2)))
     usual = objects.documents(objects.InstallationSettings())
     named = [(each["kind"], each["metadata"]["name"]) for each in made]
@@ -52,9 +56,8 @@ def test_sb_014_the_installation_differs_from_the_usual_one_only_in_values(layou
     assert "EDITOR" not in environment
 
 
-def test_sb_005_registries_and_authorities_of_the_user_reach_the_roles_in_a_config_map(
-    layout: Layout, tmp_path: Path
-) -> None:
+@pytest.mark.req("SB-005")
+def test_registries_and_authorities_of_the_user_reach_the_roles_in_a_config_map(layout: Layout, tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("-----BEGIN CERTIFICATE-----\n")
     made = objects.documents(operator.installation(layout, Settings(ca=str(tmp_path / "ca.pem"))))
     (configuration,) = [each for each in made if each["kind"] == "ConfigMap"]
@@ -66,7 +69,8 @@ def test_sb_005_registries_and_authorities_of_the_user_reach_the_roles_in_a_conf
     assert set(plain["data"]) == {"registries.conf"}
 
 
-def test_sb_014_the_sandbox_has_no_list_of_roles_and_their_rights() -> None:
+@pytest.mark.req("SB-014")
+def test_the_sandbox_has_no_list_of_roles_and_their_rights() -> None:
     roles = (names.WEBHOOK, names.CONTROLLER, placement_webhook.ROLE.name, placement_controller.ROLE.name)
     room = Path(polyarch.sandbox.__file__).parent
     found = [
@@ -78,19 +82,22 @@ def test_sb_014_the_sandbox_has_no_list_of_roles_and_their_rights() -> None:
     assert found == []
 
 
+@pytest.mark.req("SB-014")
 @pytest.mark.parametrize("nodes", [{}, {"amd64": 0}, {"riscv64": 3}], ids=["none", "zero", "of another architecture"])
-def test_sb_014_without_a_node_for_its_pods_polyarch_is_not_waited_for(nodes: dict[str, int]) -> None:
+def test_without_a_node_for_its_pods_polyarch_is_not_waited_for(nodes: dict[str, int]) -> None:
     with pytest.raises(SandboxError, match="--only control-plane"):
         operator.check(Settings(nodes=nodes))
     operator.check(Settings(nodes=nodes | {"arm64": 1}))
 
 
+@pytest.mark.req("SB-014")
 @pytest.mark.parametrize("replicas", [0, 11])
-def test_sb_014_a_number_of_replicas_that_makes_no_sense_is_refused(replicas: int) -> None:
+def test_a_number_of_replicas_that_makes_no_sense_is_refused(replicas: int) -> None:
     with pytest.raises(SandboxError, match="--replicas"):
         Settings(replicas=replicas)
 
 
+@pytest.mark.req("NS-164")
 @pytest.mark.parametrize(
     ("settings", "scheduler"),
     [
@@ -101,7 +108,7 @@ def test_sb_014_a_number_of_replicas_that_makes_no_sense_is_refused(replicas: in
     ],
     ids=["without cells", "with cells", "two replicas", "more replicas than nodes"],
 )
-def test_ns_164_nodes_with_cells_get_the_scheduler_of_cells(
+def test_nodes_with_cells_get_the_scheduler_of_cells(
     layout: Layout, settings: Settings, scheduler: dict[str, int] | None
 ) -> None:
     made = operator.installation(layout, settings)

@@ -1,4 +1,4 @@
-"""Programs are started, found again and ended by what they are, not by their number alone (SB-003)."""
+"""Programs are started, found again and ended by what they are, not by their number alone."""
 
 import asyncio
 import os
@@ -44,7 +44,8 @@ async def until_ready(record: Record) -> None:
         await asyncio.sleep(0.02)
 
 
-async def test_sb_003_a_program_runs_in_its_own_session_and_is_found_by_its_record(
+@pytest.mark.req("SB-003")
+async def test_a_program_runs_in_its_own_session_and_is_found_by_its_record(
     tmp_path: Path, started: list[Record]
 ) -> None:
     record = processes.start(python("a", PATIENT, tmp_path), records=tmp_path / "records")
@@ -55,7 +56,8 @@ async def test_sb_003_a_program_runs_in_its_own_session_and_is_found_by_its_reco
     assert is_running(record)
 
 
-async def test_sb_003_a_program_that_ignores_sigterm_is_killed_and_its_record_goes(
+@pytest.mark.req("SB-003")
+async def test_a_program_that_ignores_sigterm_is_killed_and_its_record_goes(
     tmp_path: Path, started: list[Record]
 ) -> None:
     records = tmp_path / "records"
@@ -67,6 +69,7 @@ async def test_sb_003_a_program_that_ignores_sigterm_is_killed_and_its_record_go
     assert processes.load(records) == {}
 
 
+@pytest.mark.req("SB-003")
 @pytest.mark.parametrize(
     "difference",
     [
@@ -74,7 +77,7 @@ async def test_sb_003_a_program_that_ignores_sigterm_is_killed_and_its_record_go
         pytest.param({"boot": "another"}, id="the machine was started again since"),
     ],
 )
-async def test_sb_003_a_stranger_with_the_recorded_pid_is_left_alone(
+async def test_a_stranger_with_the_recorded_pid_is_left_alone(
     tmp_path: Path, started: list[Record], difference: dict[str, object]
 ) -> None:
     record = processes.start(python("a", PATIENT, tmp_path), records=tmp_path / "records")
@@ -86,11 +89,12 @@ async def test_sb_003_a_stranger_with_the_recorded_pid_is_left_alone(
     assert is_running(record), "it was not ours to end"
 
 
+@pytest.mark.req("SB-002", "SB-003")
 @pytest.mark.parametrize("start", ["exec", ""], ids=["a script that becomes the program", "a script that waits for it"])
-async def test_sb_002_a_script_around_a_program_is_the_program_to_us(
+async def test_a_script_around_a_program_is_the_program_to_us(
     tmp_path: Path, started: list[Record], start: str
 ) -> None:
-    """SB-002, SB-003: --assets may hold wrappers; before, they counted as ended at once and were never signalled."""
+    """--assets may hold wrappers; before, they counted as ended at once and were never signalled."""
     script = tmp_path / "etcd"
     script.write_text(f'#!/bin/sh\n{start} {sys.executable} -c "$1"\nexit 0\n')
     script.chmod(0o755)
@@ -111,7 +115,8 @@ async def test_sb_002_a_script_around_a_program_is_the_program_to_us(
     assert all(ended), "what the script started has ended, too"
 
 
-def test_sb_003_inputs_differ_with_what_a_program_depends_on(tmp_path: Path) -> None:
+@pytest.mark.req("SB-003")
+def test_inputs_differ_with_what_a_program_depends_on(tmp_path: Path) -> None:
     file = tmp_path / "registries.conf"
     before = processes.inputs_of("a", "b", files=[file])
     assert processes.inputs_of("ab", "", files=[file]) != before
@@ -120,41 +125,47 @@ def test_sb_003_inputs_differ_with_what_a_program_depends_on(tmp_path: Path) -> 
     assert processes.inputs_of("a", "b", files=[file]) == processes.inputs_of("a", "b", files=[file])
 
 
-async def test_sb_003_a_program_that_an_older_version_started_is_known(tmp_path: Path, started: list[Record]) -> None:
+@pytest.mark.req("SB-003")
+async def test_a_program_that_an_older_version_started_is_known(tmp_path: Path, started: list[Record]) -> None:
     """Else `down` would leave it running, and `up` would start it twice."""
     record = processes.start(python("a", PATIENT, tmp_path), records=tmp_path / "records")
     started.append(record)
     assert is_running(msgspec.structs.replace(record, boot=""))
 
 
-async def test_sb_003_whoever_stops_the_sandbox_does_not_stop_itself(tmp_path: Path) -> None:
+@pytest.mark.req("SB-003")
+async def test_whoever_stops_the_sandbox_does_not_stop_itself(tmp_path: Path) -> None:
     me = processes.identify("me", os.getpid())
     assert me is not None
     assert is_running(me)
     await processes.stop([me], records=tmp_path, grace=0.1)
 
 
-async def test_sb_003_a_program_that_ended_is_not_running_even_before_it_is_collected(tmp_path: Path) -> None:
+@pytest.mark.req("SB-003")
+async def test_a_program_that_ended_is_not_running_even_before_it_is_collected(tmp_path: Path) -> None:
     record = processes.start(python("a", "pass", tmp_path), records=tmp_path / "records")
     async with asyncio.timeout(10):
         while is_running(record):
             await asyncio.sleep(0.02)
 
 
-def test_sb_003_a_missing_program_is_named(tmp_path: Path) -> None:
+@pytest.mark.req("SB-003")
+def test_a_missing_program_is_named(tmp_path: Path) -> None:
     command = Command(name="etcd", arguments=("/nowhere/etcd",), log=str(tmp_path / "log"))
     with pytest.raises(ProcessFailed, match="etcd: /nowhere/etcd does not start: No such file"):
         processes.start(command, records=tmp_path)
 
 
+@pytest.mark.req("SB-003")
 @pytest.mark.parametrize("content", [b'{"pid": ', b'{"name": "\xff"}'], ids=["cut short", "not UTF-8"])
-def test_sb_003_a_damaged_record_is_named_and_nothing_is_ended(content: bytes, tmp_path: Path) -> None:
+def test_a_damaged_record_is_named_and_nothing_is_ended(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "etcd.json").write_bytes(content)
     with pytest.raises(ProcessFailed, match=r"etcd\.json: not a process record"):
         processes.load(tmp_path)
 
 
-def test_sb_003_names_with_spaces_and_parentheses_do_not_shift_the_start_time() -> None:
+@pytest.mark.req("SB-003")
+def test_names_with_spaces_and_parentheses_do_not_shift_the_start_time() -> None:
     fields = " ".join(str(number) for number in range(4, 53))
     assert processes.parse_stat(f"7 (a) (b c) S {fields}") == ("S", 5, 22)
 
@@ -164,7 +175,8 @@ def test_components_collect_garbage_as_those_want_who_start_them() -> None:
     assert processes.inherited_environment(outside) == {"GOGC": "300", "GOMEMLIMIT": "1GiB"}
 
 
-def test_sb_008_components_do_not_inherit_proxies() -> None:
+@pytest.mark.req("SB-008")
+def test_components_do_not_inherit_proxies() -> None:
     outside = {"PATH": "/bin", "HTTPS_PROXY": "http://proxy:3128", "SECRET": "x", "HOME": "/root"}
     assert processes.inherited_environment(outside) == {"PATH": "/bin", "HOME": "/root"}
     assert "HTTPS_PROXY" in processes.inherited_environment(outside, names=("HTTPS_PROXY",))

@@ -1,4 +1,4 @@
-"""Names, options, ports and folders of sandboxes (SB-003)."""
+"""Names, options, ports and folders of sandboxes."""
 
 import asyncio
 import socket
@@ -14,6 +14,7 @@ from polyarch.sandbox.kubelet_model.layout import NumaLayout
 from polyarch.sandbox.state import Folder, Settings, State, Taint, choose_ports, parse_nodes, parse_taints
 
 
+@pytest.mark.req("SB-003")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -23,10 +24,11 @@ from polyarch.sandbox.state import Folder, Settings, State, Taint, choose_ports,
         pytest.param("", {}, id="no nodes"),
     ],
 )
-def test_sb_003_nodes_are_given_by_architecture(text: str, expected: dict[str, int]) -> None:
+def test_nodes_are_given_by_architecture(text: str, expected: dict[str, int]) -> None:
     assert parse_nodes(text) == expected
 
 
+@pytest.mark.req("SB-003")
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -38,24 +40,27 @@ def test_sb_003_nodes_are_given_by_architecture(text: str, expected: dict[str, i
         ("x86_64=1", "'x86_64' is not a known architecture"),
     ],
 )
-def test_sb_003_a_nodes_option_that_makes_no_sense_says_what_was_expected(text: str, message: str) -> None:
+def test_a_nodes_option_that_makes_no_sense_says_what_was_expected(text: str, message: str) -> None:
     with pytest.raises(SandboxError, match=message):
         parse_nodes(text)
 
 
+@pytest.mark.req("SB-003")
 @pytest.mark.parametrize("nodes", [{"Amd64!": 1}, {"amd64": 5001}, {"": 1}])
-def test_sb_003_impossible_fleets_are_refused(nodes: dict[str, int]) -> None:
+def test_impossible_fleets_are_refused(nodes: dict[str, int]) -> None:
     with pytest.raises(SandboxError, match="--nodes"):
         Settings(nodes=nodes)
 
 
+@pytest.mark.req("SB-003")
 @pytest.mark.parametrize("name", ["", "-a", "a-", "A", "a/b", "..", "a" * 41, "a b"])
-def test_sb_003_names_that_are_no_folder_or_label_are_refused(name: str) -> None:
+def test_names_that_are_no_folder_or_label_are_refused(name: str) -> None:
     with pytest.raises(SandboxError, match="sandbox name"):
         Settings(name=name)
 
 
-def test_sb_003_numa_and_taints_are_read() -> None:
+@pytest.mark.req("SB-003")
+def test_numa_and_taints_are_read() -> None:
     assert NumaLayout.parse("2x8") == NumaLayout(2, 8)
     assert NumaLayout.parse(
         "2x8,policy=restricted,scope=pod,memory=32Gi,reserved=2,threads=2,pages=2Mi:512,pages=1Gi:1"
@@ -89,12 +94,14 @@ def test_sb_003_numa_and_taints_are_read() -> None:
         Taint.parse("amr64:new:NoExecute")
 
 
-def test_sb_003_an_empty_taint_option_removes_the_taints() -> None:
+@pytest.mark.req("SB-003")
+def test_an_empty_taint_option_removes_the_taints() -> None:
     assert parse_taints([""]) == ()
     assert parse_taints(["*:new:NoExecute", ""]) == (Taint("*", "new", "", "NoExecute"),)
 
 
-def test_sb_003_ports_are_free_different_and_never_another_sandboxs() -> None:
+@pytest.mark.req("SB-003")
+def test_ports_are_free_different_and_never_another_sandboxs() -> None:
     others = choose_ports()
     taken = set(msgspec.structs.astuple(others))
     low = min(taken)
@@ -103,19 +110,22 @@ def test_sb_003_ports_are_free_different_and_never_another_sandboxs() -> None:
     assert not taken & set(chosen)
 
 
-def test_sb_003_a_port_that_somebody_listens_on_is_not_free() -> None:
+@pytest.mark.req("SB-003")
+def test_a_port_that_somebody_listens_on_is_not_free() -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         assert not state.is_free(listener.getsockname()[1])
 
 
-def test_sb_003_too_few_ports_are_an_error() -> None:
+@pytest.mark.req("SB-003")
+def test_too_few_ports_are_an_error() -> None:
     with pytest.raises(SandboxError, match="no 7 free ports"):
         choose_ports(within=(20_000, 20_003))
 
 
-def test_sb_003_the_state_survives_and_is_for_its_owner_only(tmp_path: Path) -> None:
+@pytest.mark.req("SB-003")
+def test_the_state_survives_and_is_for_its_owner_only(tmp_path: Path) -> None:
     folder = Folder.of("a", tmp_path)
     assert folder.load() is None
     written = State(settings=Settings(name="a", nodes={"s390x": 2}, numa=NumaLayout(2, 4)), ports=choose_ports())
@@ -127,8 +137,9 @@ def test_sb_003_the_state_survives_and_is_for_its_owner_only(tmp_path: Path) -> 
     assert state.sandboxes(tmp_path) == []
 
 
+@pytest.mark.req("SB-003")
 @pytest.mark.parametrize("content", [b"{", b'{"settings": {"name": "\xff"}}'], ids=["cut short", "not UTF-8"])
-def test_sb_003_a_damaged_state_says_how_to_go_on(content: bytes, tmp_path: Path) -> None:
+def test_a_damaged_state_says_how_to_go_on(content: bytes, tmp_path: Path) -> None:
     folder = Folder.of("a", tmp_path)
     folder.root.mkdir()
     folder.state.write_bytes(content)
@@ -136,7 +147,8 @@ def test_sb_003_a_damaged_state_says_how_to_go_on(content: bytes, tmp_path: Path
         folder.load()
 
 
-async def test_sb_002_a_lock_is_held_by_one_and_told_about_once(tmp_path: Path) -> None:
+@pytest.mark.req("SB-002")
+async def test_a_lock_is_held_by_one_and_told_about_once(tmp_path: Path) -> None:
     order: list[str] = []
     lock = tmp_path / "lock"
 
@@ -152,7 +164,8 @@ async def test_sb_002_a_lock_is_held_by_one_and_told_about_once(tmp_path: Path) 
     assert order == ["waits", "first", "second"]
 
 
-async def test_sb_003_a_lock_that_was_deleted_meanwhile_is_taken_anew(tmp_path: Path) -> None:
+@pytest.mark.req("SB-003")
+async def test_a_lock_that_was_deleted_meanwhile_is_taken_anew(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     held: list[int] = []
 

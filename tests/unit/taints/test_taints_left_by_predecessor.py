@@ -1,4 +1,4 @@
-"""Objects as archaware-controller leaves them, and what polyarch makes of them (TN-082, TN-094)."""
+"""Objects as archaware-controller leaves them, and what polyarch makes of them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -43,23 +43,26 @@ def judged(case: Case, *tolerations: str) -> tuple[Examined, PodDecision]:
     return examined, decide(examined, {each: looked_up(each, image) for each, image in (images | early).items()})
 
 
+@pytest.mark.req("TN-082")
 @pytest.mark.parametrize("case", list(CONSISTENT), ids=lambda case: case.name)
-def test_tn_082_a_pod_that_it_left_as_it_should_be_is_not_written(case: Case) -> None:
+def test_a_pod_that_it_left_as_it_should_be_is_not_written(case: Case) -> None:
     examined, decision = judged(case, *case.left)
     assert (decision.outcome, decision.added) == (Outcome.UNCHANGED, ())
     assert stored_patch(examined, decision) == ()
 
 
+@pytest.mark.req("TN-094")
 @pytest.mark.parametrize("case", [*CONSISTENT, *WRONG], ids=lambda case: case.name)
-def test_tn_094_a_pod_that_it_never_saw_gets_what_its_images_allow_and_nothing_else(case: Case) -> None:
+def test_a_pod_that_it_never_saw_gets_what_its_images_allow_and_nothing_else(case: Case) -> None:
     _, decision = judged(case)
     assert decision.added == case.right
     if not case.right:
         assert decision.reason is Reason.NO_COMMON_ARCHITECTURE
 
 
+@pytest.mark.req("TN-082")
 @pytest.mark.parametrize("case", list(WRONG), ids=lambda case: case.name)
-def test_tn_082_a_pod_that_it_left_wrong_is_completed_and_what_is_too_much_stays(case: Case) -> None:
+def test_a_pod_that_it_left_wrong_is_completed_and_what_is_too_much_stays(case: Case) -> None:
     """The API server refuses to take a toleration away, so a plan names such pods."""
     assert case.extra or case.missing
     examined, decision = judged(case, *case.left)
@@ -69,8 +72,9 @@ def test_tn_082_a_pod_that_it_left_wrong_is_completed_and_what_is_too_much_stays
     assert not [each for each in operations if each.op in ("remove", "replace")]
 
 
+@pytest.mark.req("TN-082")
 @pytest.mark.parametrize("architecture", ["amd64", "arm64", "ppc64le", "s390x"])
-def test_tn_082_a_node_that_it_tainted_is_ours_and_not_written(architecture: str) -> None:
+def test_a_node_that_it_tainted_is_ours_and_not_written(architecture: str) -> None:
     decision, _ = about(architecture, FOREIGN, predecessor.taint(architecture))
     assert (decision.kind, decision.carried) == (Kind.NONE, True)
 
@@ -85,6 +89,7 @@ def about(architecture: str, *taints: dict[str, str]) -> tuple[NodeDecision, lis
     return decision, after["spec"]["taints"]
 
 
+@pytest.mark.req("TN-094")
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -105,14 +110,15 @@ def about(architecture: str, *taints: dict[str, str]) -> tuple[NodeDecision, lis
         ),
     ],
 )
-def test_tn_094_taints_of_its_key_are_put_right_and_foreign_ones_stay_where_they_are(
+def test_taints_of_its_key_are_put_right_and_foreign_ones_stay_where_they_are(
     before: list[dict[str, str]], after: list[dict[str, str]]
 ) -> None:
     _, taints = about("arm64", *before)
     assert taints == after
 
 
-def test_tn_020_a_node_without_architecture_gets_no_taint_without_value() -> None:
+@pytest.mark.req("TN-020")
+def test_a_node_without_architecture_gets_no_taint_without_value() -> None:
     """It added ``supported-arch=:NoSchedule``, which no pod tolerates."""
     decision, taints = about("", FOREIGN)
     assert (decision.kind, taints) == (Kind.NONE, [FOREIGN])

@@ -1,4 +1,6 @@
-"""The metric families of taints, as a scrape shows them (TN-083)."""
+"""The metric families of taints, as a scrape shows them."""
+
+import pytest
 
 from polyarch.kube.metrics import Metrics
 from polyarch.taints.metrics import TaintMetrics
@@ -22,14 +24,16 @@ def scrape(metrics: Metrics) -> str:
     return metrics.render()[0].decode()
 
 
-def test_tn_083_every_family_is_there_before_anything_happened():
+@pytest.mark.req("TN-083")
+def test_every_family_is_there_before_anything_happened():
     metrics = Metrics()
     TaintMetrics(metrics)
     assert {family.name: family.type for family in metrics.registry.collect()} == FAMILIES
     assert 'polyarch_taints_writes_total{kind="node",result="done"} 0.0' in scrape(metrics)
 
 
-def test_tn_083_writes_and_decisions_are_counted_by_what_they_were():
+@pytest.mark.req("TN-083")
+def test_writes_and_decisions_are_counted_by_what_they_were():
     metrics = Metrics()
     taints = TaintMetrics(metrics)
     taints.wrote("pod", "done")
@@ -40,7 +44,8 @@ def test_tn_083_writes_and_decisions_are_counted_by_what_they_were():
     assert 'polyarch_taints_pods_total{decision="NoCommonArchitecture"} 1.0' in page
 
 
-def test_tn_083_nodes_that_are_gone_are_not_shown_any_more():
+@pytest.mark.req("TN-083")
+def test_nodes_that_are_gone_are_not_shown_any_more():
     metrics = Metrics()
     taints = TaintMetrics(metrics)
     taints.show_nodes({("arm64", "tainted"): 3, ("s390x", "waiting"): 1})

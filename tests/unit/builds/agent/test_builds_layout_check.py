@@ -1,4 +1,4 @@
-"""A layout is pushed only if every byte of it is what it claims to be (BD-148, BD-173, BD-322)."""
+"""A layout is pushed only if every byte of it is what it claims to be."""
 
 import json
 import os
@@ -22,26 +22,30 @@ def refused(folder, architecture="arm64"):
 
 
 class TestGood:
-    def test_bd_148_one_image_is_described_by_its_own_bytes(self, folder):
+    @pytest.mark.req("BD-148")
+    def test_one_image_is_described_by_its_own_bytes(self, folder):
         found = check_layout(folder.root, "arm64")
         assert (found.digest, found.media_type, found.config) == (folder.manifest[0], OCI_MANIFEST, folder.config[0])
         assert str(found.platform) == "linux/arm64"
         assert len(found.manifest) == folder.manifest[1]
 
-    def test_bd_148_docker_manifests_too(self, folder):
+    @pytest.mark.req("BD-148")
+    def test_docker_manifests_too(self, folder):
         docker = {"mediaType": "application/vnd.docker.container.image.v1+json"}
         config = {**docker, "digest": folder.config[0], "size": folder.config[1]}
         folder.write(mediaType=DOCKER_SCHEMA2, config=config)
         assert check_layout(folder.root, "arm64").media_type == DOCKER_SCHEMA2
 
-    def test_bd_173_a_variant_is_of_the_architecture(self, tmp_path):
+    @pytest.mark.req("BD-173")
+    def test_a_variant_is_of_the_architecture(self, tmp_path):
         folder = LayoutFolder(tmp_path / "v", platform={"variant": "v8"})
         assert check_layout(folder.root, "arm64").platform.architecture == "arm64"
 
 
 class TestArchitecture:
+    @pytest.mark.req("BD-173")
     @pytest.mark.parametrize("platform", [{"architecture": "amd64"}, {"os": "windows"}, {"architecture": ""}])
-    def test_bd_173_the_config_blob_decides(self, tmp_path, platform):
+    def test_the_config_blob_decides(self, tmp_path, platform):
         code, said = refused(LayoutFolder(tmp_path / "x", platform=platform))
         assert code == 43
         assert "linux/arm64" in said
@@ -155,14 +159,16 @@ SPOILT = (
 )  # fmt: skip
 
 
+@pytest.mark.req("BD-148", "BD-322")
 @pytest.mark.parametrize("spoil", SPOILT, ids=lambda each: each.__name__)
-def test_bd_148_bd_322_anything_else_is_invalid_with_a_sentence(folder, spoil) -> None:
+def test_anything_else_is_invalid_with_a_sentence(folder, spoil) -> None:
     spoil(folder)
     code, said = refused(folder)
     assert code == 45
     assert said
 
 
-def test_bd_148_a_folder_that_is_not_there_is_invalid(tmp_path) -> None:
+@pytest.mark.req("BD-148")
+def test_a_folder_that_is_not_there_is_invalid(tmp_path) -> None:
     with pytest.raises(UnusableLayout, match="No such file"):
         check_layout(tmp_path / "nothing", "arm64")

@@ -43,8 +43,9 @@ def filled(schema: Json, value: Any) -> Any:
     return found
 
 
-def test_bd_010_the_resources() -> None:
-    """BD-010, BD-020: namespaced, with the short names of the page."""
+@pytest.mark.req("BD-010", "BD-020")
+def test_the_resources() -> None:
+    """Namespaced, with the short names of the page."""
     described = [
         (each["metadata"]["name"], each["spec"]["scope"], each["spec"]["names"]["shortNames"]) for each in (BUILD, RUN)
     ]
@@ -55,8 +56,9 @@ def test_bd_010_the_resources() -> None:
     assert [(each["name"], each["subresources"]) for each in ROOTS.values()] == [("v1alpha1", {"status": {}})] * 2
 
 
-def test_bd_014_bd_022_columns() -> None:
-    """BD-014, BD-022: what `kubectl get` shows, and with `-o wide`."""
+@pytest.mark.req("BD-014", "BD-022")
+def test_columns() -> None:
+    """What `kubectl get` shows, and with `-o wide`."""
 
     def columns(kind: str) -> list[str]:
         return [
@@ -67,6 +69,7 @@ def test_bd_014_bd_022_columns() -> None:
     assert columns("ImageBuildRun") == ["Phase", "Architectures", "Result wide", "Duration", "Age"]
 
 
+@pytest.mark.req("BD-010", "BD-013", "BD-020", "BD-022")
 @pytest.mark.parametrize(
     ("kind", "part", "struct"),
     [
@@ -76,10 +79,10 @@ def test_bd_014_bd_022_columns() -> None:
         ("ImageBuildRun", "status", ImageBuildRunStatus),
     ],
 )
-def test_bd_010_bd_013_bd_020_bd_022_the_schema_has_the_fields_that_are_read_and_written(
+def test_the_schema_has_the_fields_that_are_read_and_written(
     kind: str, part: str, struct: type[msgspec.Struct]
 ) -> None:
-    """BD-010, BD-013, BD-020, BD-022: the API server drops what the schema does not have."""
+    """The API server drops what the schema does not have."""
     assert fields_of_type(msgspec.inspect.type_info(struct)) == fields_of_schema(root(kind)["properties"][part])
 
 
@@ -113,8 +116,9 @@ TOLERATION = {"key", "operator", "value", "effect", "tolerationSeconds"}
 """Passed on as pods have it."""
 
 
-def test_bd_010_what_a_small_spec_is_filled_with_means_the_defaults() -> None:
-    """BD-010: two places say the defaults, and mean the same."""
+@pytest.mark.req("BD-010")
+def test_what_a_small_spec_is_filled_with_means_the_defaults() -> None:
+    """Two places say the defaults, and mean the same."""
     stored = filled(root("ImageBuild")["properties"]["spec"], spec())
     assert stored["source"]["context"] == {"type": "None"}
     assert stored["emulation"] == {"hosts": ["amd64"]}
@@ -125,6 +129,7 @@ def test_bd_010_what_a_small_spec_is_filled_with_means_the_defaults() -> None:
     assert emulation_hosts(read) == emulation_hosts(plain) == ("amd64",)
 
 
+@pytest.mark.req("BD-010")
 @pytest.mark.parametrize(
     ("field", "limits"),
     [
@@ -170,14 +175,15 @@ def test_bd_010_what_a_small_spec_is_filled_with_means_the_defaults() -> None:
         ("spec.suspend", {"default": False}),
     ],
 )
-def test_bd_010_limits_and_defaults(field: str, limits: Json) -> None:
-    """BD-010: every row of the table."""
+def test_limits_and_defaults(field: str, limits: Json) -> None:
+    """Every row of the table."""
     found = at(field)
     assert {name: found.get(name) for name in limits} == limits
 
 
-def test_bd_010_every_field_is_described() -> None:
-    """BD-010: `kubectl explain` has a word about each."""
+@pytest.mark.req("BD-010")
+def test_every_field_is_described() -> None:
+    """`kubectl explain` has a word about each."""
     assert [each for kind in ROOTS for each in undescribed(root(kind)["properties"]["spec"], f"{kind}.spec")] == []
     assert [each for kind in ROOTS for each in undescribed(root(kind)["properties"]["status"], f"{kind}.status")] == []
 
@@ -189,8 +195,9 @@ def undescribed(schema: Json, path: str) -> list[str]:
     return lacking + [found for name, each in members.items() for found in undescribed(each, f"{path}.{name}")]
 
 
-def test_bd_010_every_list_says_how_it_is_merged() -> None:
-    """BD-010: server-side apply merges by key."""
+@pytest.mark.req("BD-010")
+def test_every_list_says_how_it_is_merged() -> None:
+    """Server-side apply merges by key."""
 
     def lists(schema: Any) -> list[Json]:
         if not isinstance(schema, dict):
@@ -203,14 +210,14 @@ def test_bd_010_every_list_says_how_it_is_merged() -> None:
     assert len(found) > 20
 
 
-def test_bd_020_the_spec_of_a_run_never_changes() -> None:
-    """BD-020."""
+@pytest.mark.req("BD-020")
+def test_the_spec_of_a_run_never_changes() -> None:
     (rule,) = root("ImageBuildRun")["properties"]["spec"]["x-kubernetes-validations"]
     assert rule == {"rule": "self == oldSelf", "message": IMMUTABLE}
 
 
-def test_bd_022_phases_are_those_that_the_planner_knows() -> None:
-    """BD-022."""
+@pytest.mark.req("BD-022")
+def test_phases_are_those_that_the_planner_knows() -> None:
     status = root("ImageBuildRun")["properties"]["status"]["properties"]
     assert status["phase"]["enum"] == list(get_args(formats.ExecutionPhase))
     architecture = status["architectures"]
@@ -219,8 +226,9 @@ def test_bd_022_phases_are_those_that_the_planner_knows() -> None:
     assert architecture["items"]["properties"]["message"]["maxLength"] == 1024
 
 
-def test_bd_012_every_rule_has_a_message_that_names_its_field() -> None:
-    """BD-012: the message names field and cure."""
+@pytest.mark.req("BD-012")
+def test_every_rule_has_a_message_that_names_its_field() -> None:
+    """The message names field and cure."""
 
     def rules(schema: Any) -> list[Json]:
         if isinstance(schema, list):
@@ -236,16 +244,17 @@ def test_bd_012_every_rule_has_a_message_that_names_its_field() -> None:
 
 
 class TestTimes:
-    """BD-010: durations are Go-style texts."""
+    """Durations are Go-style texts."""
 
-    def test_bd_010_the_durations_of_the_defaults(self) -> None:
-        """BD-010."""
+    @pytest.mark.req("BD-010")
+    def test_the_durations_of_the_defaults(self) -> None:
         assert BuildTimes.of(ImageBuildSpec()) == BuildTimes(
             settle=30.0, interval=None, preflight=300.0, node_wait=900.0, build=3600.0, index=300.0
         )
 
-    def test_bd_010_what_is_said_is_meant(self) -> None:
-        """BD-010: the time of one architecture wins over the common one."""
+    @pytest.mark.req("BD-010")
+    def test_what_is_said_is_meant(self) -> None:
+        """The time of one architecture wins over the common one."""
         given = {
             "baseImages": {"policy": "Interval", "interval": "24h"},
             "architectures": {"settle": "1m30s"},
@@ -258,8 +267,9 @@ class TestTimes:
         )
         assert (build_seconds(read, "s390x"), build_seconds(read, "amd64")) == (14400.0, 5400.0)
 
-    def test_bd_010_what_the_schema_would_refuse_is_the_default_or_the_bound(self) -> None:
-        """BD-010: a plan of an older object never fails for it."""
+    @pytest.mark.req("BD-010")
+    def test_what_the_schema_would_refuse_is_the_default_or_the_bound(self) -> None:
+        """A plan of an older object never fails for it."""
         given = {
             "baseImages": {"policy": "Interval", "interval": "1s"},
             "architectures": {"settle": "5h"},

@@ -1,4 +1,4 @@
-"""What is refused of an ImageBuild in a file, and in which words (BD-011, BD-012, BD-320)."""
+"""What is refused of an ImageBuild in a file, and in which words."""
 
 import re
 from typing import Any
@@ -20,23 +20,26 @@ def of(spec: Any, **metadata: Any) -> Json:
     return {"apiVersion": "polyarch.dev/v1alpha1", "kind": "ImageBuild", "metadata": described, "spec": spec}
 
 
+@pytest.mark.req("BD-012", "BD-320")
 @pytest.mark.parametrize(("spec", "said"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
-def test_bd_012_what_is_refused_and_in_which_words(spec: Json, said: list[str]) -> None:
-    """BD-012, BD-320: the message names the field and what is wanted; each mistake is told once."""
+def test_what_is_refused_and_in_which_words(spec: Json, said: list[str]) -> None:
+    """The message names the field and what is wanted; each mistake is told once."""
     found = [str(each) for each in object_problems(of(spec))]
     assert len(found) == 1, found
     assert all(re.search(part.replace("[", r"\[").replace("]", r"\]"), found[0]) for part in said), found
 
 
+@pytest.mark.req("BD-012")
 @pytest.mark.parametrize("spec", [row[1] for row in ACCEPTED], ids=[row[0] for row in ACCEPTED])
-def test_bd_012_what_is_accepted(spec: Json) -> None:
-    """BD-012: also after it has been read."""
+def test_what_is_accepted(spec: Json) -> None:
+    """Also after it has been read."""
     read = validated(of(spec)).spec
     assert spec_problems(read) == ()
 
 
-def test_bd_320_several_mistakes_are_told_at_once() -> None:
-    """BD-320: in the order of the object, each with its field."""
+@pytest.mark.req("BD-320")
+def test_several_mistakes_are_told_at_once() -> None:
+    """In the order of the object, each with its field."""
     wrong = git(url="https://me:secret@git.example.com/a", commit="main") | {"output": {"repository": "web:1"}}
     wrong["architectures"] = {"mode": "Explicit", "list": ["x86_64", "amd64"]}
     with pytest.raises(InvalidBuild) as refusal:
@@ -49,13 +52,15 @@ def test_bd_320_several_mistakes_are_told_at_once() -> None:
     ]
 
 
-def test_bd_320_credentials_in_a_url_are_not_quoted() -> None:
-    """BD-320: never secret content."""
+@pytest.mark.req("BD-320")
+def test_credentials_in_a_url_are_not_quoted() -> None:
+    """Never secret content."""
     problems = object_problems(of(git(url="https://me:hunter2@git.example.com/a")))
     assert problems
     assert "hunter2" not in str(problems)
 
 
+@pytest.mark.req("BD-320")
 @pytest.mark.parametrize(
     ("document", "field", "said"),
     [
@@ -73,21 +78,23 @@ def test_bd_320_credentials_in_a_url_are_not_quoted() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_bd_320_objects_that_are_none(document: Any, field: str, said: str) -> None:
-    """BD-320: unknown members with the nearest known name."""
+def test_objects_that_are_none(document: Any, field: str, said: str) -> None:
+    """Unknown members with the nearest known name."""
     problems = object_problems(document)
     assert [each.field for each in problems] == [field]
     assert said in problems[0].reason
 
 
-def test_bd_320_the_status_is_nobodys_input() -> None:
-    """BD-320: what `kubectl get -o yaml` prints can be given as a file."""
+@pytest.mark.req("BD-320")
+def test_the_status_is_nobodys_input() -> None:
+    """What `kubectl get -o yaml` prints can be given as a file."""
     stored = of(spec(), creationTimestamp=None, managedFields=[{}]) | {"status": {"conditions": [], "other": 1}}
     assert object_problems(stored) == ()
 
 
-def test_bd_320_a_spec_that_was_read_is_judged_alike() -> None:
-    """BD-320: an object of an older schema."""
+@pytest.mark.req("BD-320")
+def test_a_spec_that_was_read_is_judged_alike() -> None:
+    """An object of an older schema."""
     read = msgspec.convert(spec(output={"repository": "web"}, strategy="Cross"), ImageBuildSpec)
     assert [each.field for each in spec_problems(read)] == ["spec.strategy"]
     read = msgspec.convert(spec(output={"repository": "web"}), ImageBuildSpec)
@@ -97,9 +104,10 @@ def test_bd_320_a_spec_that_was_read_is_judged_alike() -> None:
 REPOSITORIES = st.from_regex(formats.REPOSITORY.replace("$", r"\Z"), fullmatch=True)
 
 
+@pytest.mark.req("BD-012")
 @given(REPOSITORIES.filter(lambda text: len(text) < 200 and formats.matches(formats.HOST, text)))
-def test_bd_012_a_repository_that_is_accepted_is_a_reference(text: str) -> None:
-    """BD-012: what the schema lets pass, the registry client can read, but for addresses and ports out of range."""
+def test_a_repository_that_is_accepted_is_a_reference(text: str) -> None:
+    """What the schema lets pass, the registry client can read, but for addresses and ports out of range."""
     try:
         read = parse(text)
     except InvalidReference as error:
@@ -109,8 +117,7 @@ def test_bd_012_a_repository_that_is_accepted_is_a_reference(text: str) -> None:
 
 
 class TestArchitectures:
-    """BD-011."""
-
+    @pytest.mark.req("BD-011")
     @pytest.mark.parametrize(
         ("name", "advice"),
         [
@@ -125,18 +132,19 @@ class TestArchitectures:
             ("ppc64el", "ppc64le"),
         ],
     )
-    def test_bd_011_the_right_spelling_is_in_the_message(self, name: str, advice: str) -> None:
-        """BD-011."""
+    def test_the_right_spelling_is_in_the_message(self, name: str, advice: str) -> None:
         assert not formats.is_architecture(name)
         assert formats.architecture_problem(name).endswith(f"write {advice}")
 
+    @pytest.mark.req("BD-011")
     @pytest.mark.parametrize("name", ["noarch", "NOARCH", "arm/v7", "a", "", "abcdefghijklmnopq", "arm64\n", "ärm"])
-    def test_bd_011_what_is_no_architecture(self, name: str) -> None:
-        """BD-011: there is none to write instead, so the message says what one looks like."""
+    def test_what_is_no_architecture(self, name: str) -> None:
+        """There is none to write instead, so the message says what one looks like."""
         assert not formats.is_architecture(name)
         assert "such as amd64" in formats.architecture_problem(name)
 
+    @pytest.mark.req("BD-011")
     @pytest.mark.parametrize("name", ["amd64", "arm64", "386", "riscv64", "e2k", "s390x"])
-    def test_bd_011_names_of_go(self, name: str) -> None:
-        """BD-011: known or not."""
+    def test_names_of_go(self, name: str) -> None:
+        """Known or not."""
         assert formats.is_architecture(name)

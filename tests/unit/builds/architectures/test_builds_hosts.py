@@ -1,4 +1,4 @@
-"""Where the image of an architecture is built (BD-141, BD-152, BD-215)."""
+"""Where the image of an architecture is built."""
 
 from typing import Any
 
@@ -89,15 +89,17 @@ CASES: dict[str, tuple[BuildFacts, tuple[str, str]]] = {
 }
 
 
+@pytest.mark.req("BD-141")
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_bd_141_native_or_emulated_and_where(case: str) -> None:
+def test_native_or_emulated_and_where(case: str) -> None:
     given, expected = CASES[case]
     host = host_of(given, "arm64")
     assert (host.execution, host.architecture) == expected
     assert host.why
 
 
-def test_bd_141_taint_keys_are_settings() -> None:
+@pytest.mark.req("BD-141")
+def test_taint_keys_are_settings() -> None:
     own = facts(
         node("a", taints=(("example.com/cpu", "amd64", "NoSchedule"),)),
         of=wish(strategy="PreferNative"),
@@ -106,6 +108,7 @@ def test_bd_141_taint_keys_are_settings() -> None:
     assert host_of(own, "arm64").architecture == "amd64"
 
 
+@pytest.mark.req("BD-215")
 @pytest.mark.parametrize(
     ("nodes", "available"),
     [
@@ -119,7 +122,7 @@ def test_bd_141_taint_keys_are_settings() -> None:
     ],
     ids=["ready", "tainted", "not ready", "cordoned", "being deleted", "of another architecture", "none"],
 )
-def test_bd_215_a_node_is_available_whether_the_job_fits_there_or_not(nodes: list[NodeFacts], available: bool) -> None:
+def test_a_node_is_available_whether_the_job_fits_there_or_not(nodes: list[NodeFacts], available: bool) -> None:
     """So ``Unschedulable`` is told from ``NoNodeForArchitecture``."""
     assert is_available(facts(*nodes), "arm64") is available
 
@@ -149,8 +152,9 @@ PROFILES: dict[str, tuple[list[NodeFacts], bool, str]] = {
 }
 
 
+@pytest.mark.req("BD-152")
 @pytest.mark.parametrize("case", PROFILES, ids=str)
-def test_bd_152_the_profile_that_auto_stands_for(case: str) -> None:
+def test_the_profile_that_auto_stands_for(case: str) -> None:
     nodes, has_handler, expected = PROFILES[case]
     scheduling = Scheduling(per_architecture=[GVISOR] if has_handler else None)
     profile = auto_profile(facts(*nodes, of=wish(scheduling=scheduling)), "arm64", "arm64")
@@ -158,7 +162,8 @@ def test_bd_152_the_profile_that_auto_stands_for(case: str) -> None:
     assert ("gvisor" in profile.why) is has_handler
 
 
-def test_bd_152_the_nodes_are_those_of_the_host() -> None:
+@pytest.mark.req("BD-152")
+def test_the_nodes_are_those_of_the_host() -> None:
     given = facts(node("a", user_namespaces=frozenset()), node("b", "arm64"))
     profile = auto_profile(given, "arm64", "amd64")
     assert profile.name == "Rootless"

@@ -1,8 +1,9 @@
-"""Nodes kept by difference: what is read of thousands of them decides as if all were read (BD-348, BD-323)."""
+"""Nodes kept by difference: what is read of thousands of them decides as if all were read."""
 
 from collections.abc import Iterator, Mapping
 
 import msgspec
+import pytest
 from build_wishes import CONTROL_PLANE, DAY, NOW, facts, node, wanted, wish
 
 from polyarch.builds.api.resources import ArchitectureScheduling, Scheduling
@@ -31,15 +32,17 @@ class CountingLabels(Mapping[str, str]):
         return 0
 
 
-def test_bd_348_the_labels_that_tell_nodes_apart_are_those_that_selectors_name() -> None:
+@pytest.mark.req("BD-348")
+def test_the_labels_that_tell_nodes_apart_are_those_that_selectors_name() -> None:
     selector = {"matchLabels": {"pool": "gpu"}, "matchExpressions": [{"key": "zone", "operator": "Exists"}]}
     own = ArchitectureScheduling(architecture="arm64", node_selector={"disk": "ssd"})
     spec = wish(scheduling=Scheduling(per_architecture=[own]), **wanted(nodeSelector=selector)).spec
     assert deciding_labels(spec) == DEFAULT | {"pool", "zone", "disk"}
 
 
-def test_bd_348_five_thousand_nodes_of_two_kinds_are_two() -> None:
-    """BD-323: and as many of ten thousand."""
+@pytest.mark.req("BD-323", "BD-348")
+def test_five_thousand_nodes_of_two_kinds_are_two() -> None:
+    """And as many of ten thousand."""
     for count in (5_000, 10_000):
         nodes = [node(f"n{each}", "arm64" if each % 3 else "amd64", age=DAY + each) for each in range(count)]
         index = NodeIndex(nodes)
@@ -49,7 +52,8 @@ def test_bd_348_five_thousand_nodes_of_two_kinds_are_two() -> None:
         assert resolve_architectures(facts(*sample)) == resolve_architectures(facts(*nodes))
 
 
-def test_bd_348_a_change_of_one_node_reads_no_other() -> None:
+@pytest.mark.req("BD-348")
+def test_a_change_of_one_node_reads_no_other() -> None:
     counted = [CountingLabels() for _ in range(100)]
     nodes = [node(f"n{each}", "arm64", labels=labels) for each, labels in enumerate(counted)]
     index = NodeIndex(nodes)
@@ -62,7 +66,8 @@ def test_bd_348_a_change_of_one_node_reads_no_other() -> None:
     assert sum(each.read for each in counted) == before
 
 
-def test_bd_348_a_heartbeat_changes_nothing() -> None:
+@pytest.mark.req("BD-348")
+def test_a_heartbeat_changes_nothing() -> None:
     index = NodeIndex([node("a")])
     sample = index.sample(DEFAULT)
     assert index.put(node("a")) == NodeChangeEffect()
@@ -119,7 +124,8 @@ def test_a_node_that_is_being_deleted_is_gone() -> None:
     assert [each.name for each in index.sample(DEFAULT)] == ["a"]
 
 
-def test_bd_048_the_architectures_of_the_cluster_are_those_of_all_linux_nodes() -> None:
+@pytest.mark.req("BD-048")
+def test_the_architectures_of_the_cluster_are_those_of_all_linux_nodes() -> None:
     index = NodeIndex([node("m", "s390x", labels=CONTROL_PLANE), node("a"), node("mute", "")])
     index.put(node("w", "arm64", operating_system="windows"))
     before = index.architectures

@@ -1,4 +1,4 @@
-"""Which child of a base image each architecture builds on (BD-061, BD-111, BD-112)."""
+"""Which child of a base image each architecture builds on."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -46,13 +46,15 @@ def asked(of: BuildFacts) -> list[tuple[str, bool]]:
     return [(each.reference, each.revalidate) for each in pinned(of).questions]
 
 
-def test_bd_061_a_reference_without_a_pin_is_asked_for_once_for_all_architectures() -> None:
+@pytest.mark.req("BD-061")
+def test_a_reference_without_a_pin_is_asked_for_once_for_all_architectures() -> None:
     found = pinned(given())
     assert found.questions == (BuildLookup(reference=BASE, what="inspect"),)
     assert found.pins == {"amd64": {}, "arm64": {}}
 
 
-def test_bd_061_each_architecture_is_pinned_to_its_own_child() -> None:
+@pytest.mark.req("BD-061")
+def test_each_architecture_is_pinned_to_its_own_child() -> None:
     answered = given(index(BASE, amd64="a", arm64="b", s390x="c"))
     assert letters(answered) == {"amd64": "a", "arm64": "b"}
     (base,) = pinned(answered).bases
@@ -60,11 +62,13 @@ def test_bd_061_each_architecture_is_pinned_to_its_own_child() -> None:
     assert set(base.children) == {"amd64", "arm64", "s390x"}, "one that joins later needs no registry"
 
 
-def test_bd_061_a_plain_image_is_pinned_to_itself() -> None:
+@pytest.mark.req("BD-061")
+def test_a_plain_image_is_pinned_to_itself() -> None:
     assert letters(given(image(BASE, "arm64", "e"))) == {"arm64": "e"}
 
 
-def test_bd_061_a_child_whose_digest_is_not_known_is_no_pin() -> None:
+@pytest.mark.req("BD-061")
+def test_a_child_whose_digest_is_not_known_is_no_pin() -> None:
     assert letters(given(index(BASE, "linux/amd64", arm64="b"))) == {"arm64": "b"}
 
 
@@ -97,15 +101,17 @@ POLICIES: dict[str, tuple[BuildFacts, dict[str, str], list[tuple[str, bool]]]] =
 }
 
 
+@pytest.mark.req("BD-061", "BD-111")
 @pytest.mark.parametrize("case", POLICIES, ids=str)
-def test_bd_061_and_bd_111_what_a_base_that_moved_means(case: str) -> None:
+def test_what_a_base_that_moved_means(case: str) -> None:
     of, expected, questions = POLICIES[case]
     assert letters(of) == expected
     assert asked(of) == questions
 
 
+@pytest.mark.req("BD-061")
 @pytest.mark.parametrize("policy", ["Never", "OnBuild", "Interval"])
-def test_bd_061_an_architecture_that_joins_takes_its_child_from_the_pinned_index(policy: str) -> None:
+def test_an_architecture_that_joins_takes_its_child_from_the_pinned_index(policy: str) -> None:
     """Not from the tag, which has moved."""
     pins = (pin(amd64="a", age=60),)
     before = given(MOVED, pins=pins, policy=policy)
@@ -117,13 +123,15 @@ def test_bd_061_an_architecture_that_joins_takes_its_child_from_the_pinned_index
     assert base.children == {"amd64": digest("a"), "arm64": digest("b")}, "so that it is not asked for again"
 
 
-def test_bd_061_one_that_the_pinned_index_does_not_have_stays_unpinned() -> None:
+@pytest.mark.req("BD-061")
+def test_one_that_the_pinned_index_does_not_have_stays_unpinned() -> None:
     of = given(index(PINNED, amd64="a"), pins=(pin(amd64="a"),))
     assert letters(of) == {"amd64": "a"}
     assert asked(of) == []
 
 
-def test_bd_112_an_index_that_moved_with_equal_children_changes_no_pin() -> None:
+@pytest.mark.req("BD-112")
+def test_an_index_that_moved_with_equal_children_changes_no_pin() -> None:
     of = given(index(BASE, top="9", amd64="a", arm64="b"), pins=OLD, fresh=True)
     assert letters(of) == {"amd64": "a", "arm64": "b"}
     assert pinned(of).bases[0].digest == digest("9")
@@ -143,21 +151,24 @@ def test_a_registry_that_gives_no_answer_takes_no_pin_away(code: str) -> None:
         assert pinned(of).bases == OLD
 
 
-def test_bd_061_when_an_interval_is_over_next() -> None:
+@pytest.mark.req("BD-061")
+def test_when_an_interval_is_over_next() -> None:
     assert pinned(given(pins=(pin(amd64="a", arm64="b", age=3000),), policy="Interval")).requeue_after == 600.0
     assert pinned(given(MOVED, pins=OLD, policy="Interval", fresh=True)).requeue_after == 3600.0
     assert pinned(given(failed(BASE, "timeout"), pins=OLD, policy="Interval", fresh=True)).requeue_after == 60.0
     assert pinned(given(pins=OLD)).requeue_after is None
 
 
-def test_bd_062_a_substitution_says_where_and_the_key_knows_the_name() -> None:
+@pytest.mark.req("BD-062")
+def test_a_substitution_says_where_and_the_key_knows_the_name() -> None:
     substitute = BaseImages(substitute=[Substitute(source=BASE, to="mirror.example.com/base:1")])
     of = given(index("mirror.example.com/base:1", amd64="a", arm64="b"), base_images=substitute)
     assert letters(of) == {"amd64": "a", "arm64": "b"}
     assert pinned(of).bases[0].reference == "mirror.example.com/base:1"
 
 
-def test_bd_075_a_stage_that_runs_on_the_builder_counts_for_the_architecture_and_pulls_for_the_host() -> None:
+@pytest.mark.req("BD-075")
+def test_a_stage_that_runs_on_the_builder_counts_for_the_architecture_and_pulls_for_the_host() -> None:
     text = f"FROM --platform=$BUILDPLATFORM {BASE} AS tools\nFROM {BASE}\nCOPY --from=tools /x /x\n"
     of = given(
         index(BASE, amd64="a", arm64="b"),
@@ -170,17 +181,20 @@ def test_bd_075_a_stage_that_runs_on_the_builder_counts_for_the_architecture_and
     assert found.pulled == {(BASE, "amd64"): digest("a"), (BASE, "arm64"): digest("b")}
 
 
-def test_bd_178_where_only_jobs_may_ask_nothing_is_asked_or_pinned() -> None:
+@pytest.mark.req("BD-178")
+def test_where_only_jobs_may_ask_nothing_is_asked_or_pinned() -> None:
     found = pinned(given(MOVED, pins=OLD, registry_access="Job"))
     assert found == PinSet()
 
 
-def test_bd_061_several_references_are_asked_in_one_round() -> None:
+@pytest.mark.req("BD-061")
+def test_several_references_are_asked_in_one_round() -> None:
     text = f"FROM {BASE} AS one\nFROM quay.io/team/other:2\nCOPY --from=one /x /x\n"
     of = given(source=Source(containerfile=text))
     assert asked(of) == [(BASE, False), ("quay.io/team/other:2", False)]
 
 
+@pytest.mark.req("BD-059")
 @pytest.mark.parametrize(
     ("platforms", "expected"),
     [
@@ -190,7 +204,7 @@ def test_bd_061_several_references_are_asked_in_one_round() -> None:
     ],
     ids=["the variant of every node before others", "the lowest of several", "linux and not windows"],
 )
-def test_bd_059_the_child_does_not_depend_on_the_order_of_the_index(platforms: dict[str, str], expected: str) -> None:
+def test_the_child_does_not_depend_on_the_order_of_the_index(platforms: dict[str, str], expected: str) -> None:
 
     entries = tuple(Entry(Platform.parse(name), digest(letter)) for name, letter in platforms.items())
     for order in (entries, entries[::-1]):
@@ -198,7 +212,8 @@ def test_bd_059_the_child_does_not_depend_on_the_order_of_the_index(platforms: d
         assert child_of(answer, "amd64") == digest(expected)
 
 
-def test_bd_174_an_arm_node_takes_the_best_variant_that_it_can_run() -> None:
+@pytest.mark.req("BD-174")
+def test_an_arm_node_takes_the_best_variant_that_it_can_run() -> None:
 
     entries = [Entry(Platform.parse(f"linux/arm/{each}"), digest(each[1])) for each in ("v5", "v8", "v6")]
     answer = msgspec.structs.replace(index(BASE), entries=tuple(entries))

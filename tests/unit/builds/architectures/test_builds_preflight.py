@@ -1,4 +1,4 @@
-"""What a build stands on is looked at before any Job exists (BD-059, BD-060, BD-063)."""
+"""What a build stands on is looked at before any Job exists."""
 
 from typing import Any
 
@@ -30,13 +30,15 @@ def judged(of: BuildFacts, architectures: tuple[str, ...] = BOTH) -> PreflightRe
     return preflight(of, architectures, effective_inputs(of.wish, of.inputs, architectures))
 
 
-def test_bd_059_every_image_is_asked_for_once_before_anything_is_said() -> None:
+@pytest.mark.req("BD-059")
+def test_every_image_is_asked_for_once_before_anything_is_said() -> None:
     verdict = judged(given(index(BASE, amd64="a")))
     assert [each.reference for each in verdict.questions] == [BUILDER, PUSH]
     assert not verdict.problems
 
 
-def test_bd_059_a_build_that_has_everything_has_no_problem() -> None:
+@pytest.mark.req("BD-059")
+def test_a_build_that_has_everything_has_no_problem() -> None:
     assert judged(given(GOOD, *TOOLS)) == PreflightResult()
 
 
@@ -47,7 +49,7 @@ PROBLEMS: dict[str, tuple[tuple[Inspection, ...], str, str, str]] = {
         "arm64",
         f"The base image {BASE} has nothing for linux/arm64 (it has linux/amd64, linux/s390x, windows/arm64)",
     ),
-    "BD-063 a plain image of another architecture": (
+    "a plain image of another architecture": (
         (image(BASE, "amd64"), *TOOLS),
         "BaseImageArchitectureMissing",
         "arm64",
@@ -93,8 +95,9 @@ PROBLEMS: dict[str, tuple[tuple[Inspection, ...], str, str, str]] = {
 }
 
 
+@pytest.mark.req("BD-060")
 @pytest.mark.parametrize("case", PROBLEMS, ids=str)
-def test_bd_060_outcomes(case: str) -> None:
+def test_outcomes(case: str) -> None:
     answers, reason, architecture, words = PROBLEMS[case]
     verdict = judged(given(*answers))
     (problem,) = verdict.problems
@@ -103,15 +106,17 @@ def test_bd_060_outcomes(case: str) -> None:
     assert (verdict.reason, verdict.message) == (reason, problem.message)
 
 
+@pytest.mark.req("BD-060")
 @pytest.mark.parametrize("code", ["rate-limited", "timeout", "network", "server-error"])
-def test_bd_060_a_registry_that_cannot_be_reached_is_no_verdict(code: str) -> None:
+def test_a_registry_that_cannot_be_reached_is_no_verdict(code: str) -> None:
     verdict = judged(given(failed(BASE, code, retry_after=7.0), *TOOLS))
     assert verdict.problems == ()
     assert [each.reason for each in verdict.unreachable] == ["RegistryUnreachable"]
     assert verdict.retry_after == 7.0
 
 
-def test_bd_060_one_message_lists_every_problem() -> None:
+@pytest.mark.req("BD-060")
+def test_one_message_lists_every_problem() -> None:
     text = f"FROM {BASE} AS one\nFROM quay.io/team/gone:1\nCOPY --from=one /x /x\n"
     verdict = judged(
         given(
@@ -132,8 +137,9 @@ def test_bd_060_one_message_lists_every_problem() -> None:
     assert "quay.io/team/gone:1" in verdict.message
 
 
+@pytest.mark.req("BD-060")
 @pytest.mark.parametrize("access", ["Required", "Warn"])
-def test_bd_060_warn_goes_on_where_an_index_lacks_an_architecture(access: str) -> None:
+def test_warn_goes_on_where_an_index_lacks_an_architecture(access: str) -> None:
     answers = (index(BASE, amd64="a"), index(BUILDER, amd64="a"), TOOLS[1])
     verdict = judged(given(*answers, base_images=BaseImages(preflight=access)))
     warned = [(each.reason, each.severity) for each in verdict.warnings]
@@ -142,12 +148,14 @@ def test_bd_060_warn_goes_on_where_an_index_lacks_an_architecture(access: str) -
     assert [each.reason for each in verdict.problems] == ([] if access == "Warn" else reasons)
 
 
-def test_bd_060_warn_is_about_platforms_only() -> None:
+@pytest.mark.req("BD-060")
+def test_warn_is_about_platforms_only() -> None:
     verdict = judged(given(failed(BASE, "not-found"), *TOOLS, base_images=BaseImages(preflight="Warn")))
     assert verdict.reason == "BaseImageNotFound"
 
 
-def test_bd_063_one_image_of_another_architecture_is_never_built_on() -> None:
+@pytest.mark.req("BD-063")
+def test_one_image_of_another_architecture_is_never_built_on() -> None:
     verdict = judged(given(image(BASE, "amd64"), *TOOLS, base_images=BaseImages(preflight="Warn")))
     assert verdict.reason == "BaseImageArchitectureMissing"
 
@@ -155,13 +163,15 @@ def test_bd_063_one_image_of_another_architecture_is_never_built_on() -> None:
 EMULATED: dict[str, Any] = {"strategy": "Emulated", "emulation": Emulation(hosts=["amd64"])}
 
 
-def test_bd_059_builder_and_push_images_are_judged_for_where_they_run() -> None:
+@pytest.mark.req("BD-059")
+def test_builder_and_push_images_are_judged_for_where_they_run() -> None:
     tools = (index(BUILDER, amd64="a"), index(PUSH, amd64="a"))
     assert judged(given(GOOD, *tools, **EMULATED)) == PreflightResult()
     assert judged(given(GOOD, *tools)).reason == "BuilderImageArchitectureMissing"
 
 
-def test_bd_059_stages_of_the_build_platform_are_judged_for_where_they_run() -> None:
+@pytest.mark.req("BD-059")
+def test_stages_of_the_build_platform_are_judged_for_where_they_run() -> None:
     tools = "quay.io/team/compiler:1"
     text = f"FROM --platform=$BUILDPLATFORM {tools} AS tools\nFROM {BASE}\nCOPY --from=tools /x /x\n"
     source = Source(containerfile=text)
@@ -174,13 +184,15 @@ def test_bd_059_stages_of_the_build_platform_are_judged_for_where_they_run() -> 
     assert "has nothing for linux/amd64" in lacking.message
 
 
-def test_bd_059_own_images_of_a_build_come_before_those_of_the_role() -> None:
+@pytest.mark.req("BD-059")
+def test_own_images_of_a_build_come_before_those_of_the_role() -> None:
     builder = Builder(image="quay.io/team/builder:1", push_image="quay.io/team/push:1")
     verdict = judged(given(GOOD, builder=builder))
     assert [each.reference for each in verdict.questions] == ["quay.io/team/builder:1", "quay.io/team/push:1"]
 
 
-def test_bd_059_images_of_a_machine_os_are_judged_too() -> None:
+@pytest.mark.req("BD-059")
+def test_images_of_a_machine_os_are_judged_too() -> None:
     os_image = f"quay.io/team/os@{digest('c')}"
     of = given(*TOOLS, index(os_image, amd64="a"), source=Source(containerfile=""))
     machine = msgspec.structs.replace(of.wish, machine=MachineOSInputs(os_image=os_image))
@@ -195,32 +207,37 @@ PIN = PinnedBase(
 )
 
 
-def test_bd_061_on_build_the_tag_is_asked_about_again_before_a_job_is_made() -> None:
+@pytest.mark.req("BD-061")
+def test_on_build_the_tag_is_asked_about_again_before_a_job_is_made() -> None:
     of = given(*TOOLS, pins=(PIN,))
     assert [(each.reference, each.revalidate) for each in judged(of).questions] == [(BASE, True)]
     again = given(*TOOLS, index(BASE, top="9", amd64="1"), pins=(PIN,), fresh=True)
     assert judged(again).reason == "BaseImageArchitectureMissing"
 
 
+@pytest.mark.req("BD-061")
 @pytest.mark.parametrize("policy", ["Never", "Interval"])
-def test_bd_061_other_policies_trust_their_pins(policy: str) -> None:
+def test_other_policies_trust_their_pins(policy: str) -> None:
     base_images = BaseImages(policy=policy, interval="1h" if policy == "Interval" else "")
     assert judged(given(*TOOLS, pins=(PIN,), base_images=base_images)) == PreflightResult()
 
 
-def test_bd_061_a_digest_does_not_move() -> None:
+@pytest.mark.req("BD-061")
+def test_a_digest_does_not_move() -> None:
     fixed = f"quay.io/team/base@{digest('f')}"
     pin = msgspec.structs.replace(PIN, reference=fixed)
     of = given(*TOOLS, pins=(pin,), source=Source(containerfile=f"FROM {fixed}\n"))
     assert judged(of) == PreflightResult()
 
 
-def test_bd_061_a_pin_whose_registry_is_away_does_not_make_a_job() -> None:
+@pytest.mark.req("BD-061")
+def test_a_pin_whose_registry_is_away_does_not_make_a_job() -> None:
     of = given(*TOOLS, failed(BASE, "timeout"), pins=(PIN,), fresh=True)
     assert judged(of).reason == "RegistryUnreachable"
 
 
-def test_bd_178_where_only_jobs_may_ask_nothing_is_judged() -> None:
+@pytest.mark.req("BD-178")
+def test_where_only_jobs_may_ask_nothing_is_judged() -> None:
     assert judged(given(registry_access="Job")) == PreflightResult()
 
 

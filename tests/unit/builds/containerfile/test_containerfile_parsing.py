@@ -1,4 +1,4 @@
-"""Containerfiles: what parses, what does not, and what is said about it (BD-056, BD-057, BD-268)."""
+"""Containerfiles: what parses, what does not, and what is said about it."""
 
 import time
 
@@ -26,6 +26,7 @@ def messages(body: str, **options: object) -> list[str]:
     return [fault.message for fault in parsed(body, **options).faults]
 
 
+@pytest.mark.req("BD-056")
 @pytest.mark.parametrize(
     ("written", "expected"),
     [
@@ -41,8 +42,8 @@ def messages(body: str, **options: object) -> list[str]:
         ("FROM a\n\ufeff\n", "FROM a\n\ufeff\n"),
     ],
 )
-def test_bd_056_normalised(written: str, expected: str) -> None:
-    """BD-056: byte-order mark, line ends and the end of the text, and nothing else."""
+def test_normalised(written: str, expected: str) -> None:
+    """Byte-order mark, line ends and the end of the text, and nothing else."""
     assert normalised_text(written) == expected
     assert normalised_text(expected) == expected
 
@@ -76,9 +77,10 @@ GOOD = {
 }
 
 
+@pytest.mark.req("BD-057")
 @pytest.mark.parametrize("body", GOOD.values(), ids=GOOD)
-def test_bd_057_what_builders_take(body: str) -> None:
-    """BD-057: no fault where every builder takes the text."""
+def test_what_builders_take(body: str) -> None:
+    """No fault where every builder takes the text."""
     assert messages(body) == []
 
 
@@ -122,8 +124,9 @@ BAD = {
 }
 
 
+@pytest.mark.req("BD-057", "BD-268", "BD-320")
 @pytest.mark.parametrize(("body", "line", "problem", "expected", "rule"), BAD.values(), ids=BAD)
-def test_bd_057_what_is_wrong_is_named(body: str, line: int, problem: str, expected: str, rule: str | None) -> None:
+def test_what_is_wrong_is_named(body: str, line: int, problem: str, expected: str, rule: str | None) -> None:
     """BD-057, BD-320: text, line, and what was expected; BD-268: the rule in the stock builder's words."""
     found = parsed(body).faults
     assert len(found) == 1
@@ -134,8 +137,9 @@ def test_bd_057_what_is_wrong_is_named(body: str, line: int, problem: str, expec
     assert found[0].message.startswith(f"Containerfile (common), line {line}: {problem}")
 
 
-def test_bd_320_several_faults_at_once() -> None:
-    """BD-320: one look at a text finds all that is wrong with it."""
+@pytest.mark.req("BD-320")
+def test_several_faults_at_once() -> None:
+    """One look at a text finds all that is wrong with it."""
     assert messages("FROM a\nRUN\nRUNN x\nCOPY y\n", name="arm64") == [
         "Containerfile (arm64), line 2: RUN has no arguments; expected RUN COMMAND",
         "Containerfile (arm64), line 3: unknown instruction 'RUNN'; expected RUN",
@@ -150,13 +154,15 @@ def test_lines_are_those_of_the_text() -> None:
     assert len(messages(f"FROM a\nCOPY {'x' * 5000}\n")[0]) < 200
 
 
+@pytest.mark.req("BD-057", "BD-268")
 @pytest.mark.parametrize("body", ["", "# nothing\n", "RUN true\n", "FROM configs AS final\nRUN true\n"])
-def test_bd_268_text_that_goes_on_in_a_stage(body: str) -> None:
-    """BD-057, BD-268: a machine OS needs no FROM and no text."""
+def test_text_that_goes_on_in_a_stage(body: str) -> None:
+    """A machine OS needs no FROM and no text."""
     assert parsed(body, inside=("configs",)).faults == ()
 
 
-def test_bd_268_rules_hold_inside_too() -> None:
+@pytest.mark.req("BD-268")
+def test_rules_hold_inside_too() -> None:
     found = parsed("RUN\nFROM\n", inside=("configs",)).faults
     assert [fault.rule for fault in found] == [NO_COMMAND, NO_BASE]
 
@@ -176,8 +182,9 @@ def test_stages_and_their_parts() -> None:
     assert final.instructions[0].arguments == "/x /y"
 
 
-def test_bd_323_a_long_directive_is_read_in_one_go() -> None:
-    """BD-323: a text of one namespace must not keep the builder from all others."""
+@pytest.mark.req("BD-323")
+def test_a_long_directive_is_read_in_one_go() -> None:
+    """A text of one namespace must not keep the builder from all others."""
     began = time.process_time()
     found = parsed("# syntax=a" + " " * 60_000 + "b\nFROM c\n")
     assert not found.faults

@@ -1,4 +1,4 @@
-"""Images that a Containerfile names from outside (BD-058)."""
+"""Images that a Containerfile names from outside."""
 
 from collections.abc import Mapping
 
@@ -53,22 +53,25 @@ EXPANDED = {
 }
 
 
+@pytest.mark.req("BD-058")
 @pytest.mark.parametrize(("body", "expected"), EXPANDED.values(), ids=EXPANDED)
-def test_bd_058_external_references(body: str, expected: list[str] | None) -> None:
-    """BD-058: what is neither an earlier stage, nor a number, nor scratch; ARGs and platform arguments expanded."""
+def test_external_references(body: str, expected: list[str] | None) -> None:
+    """What is neither an earlier stage, nor a number, nor scratch; ARGs and platform arguments expanded."""
     assert written(body) == (["a-arm64", "b:linux-arm64"] if expected is None else expected)
 
 
-def test_bd_058_build_arguments_win_over_defaults() -> None:
+@pytest.mark.req("BD-058")
+def test_build_arguments_win_over_defaults() -> None:
     body = "ARG V=1\nFROM a:$V\nARG V=2\nCOPY --from=b:$V x y\nARG W=3\nCOPY --from=c:$W x y\n"
     assert written(body, args={"V": "9", "W": "8"}) == ["a:9", "b:9", "c:8"]
     assert written("FROM a:$V\n", args={"V": "9"}) == ["a:9"]
 
 
+@pytest.mark.req("BD-058")
 @pytest.mark.parametrize(
     ("architecture", "expected"), [("amd64", "a:linux/amd64-"), ("arm", "a:linux/arm/v7-v7"), ("riscv64", None)]
 )
-def test_bd_058_automatic_arguments(architecture: str, expected: str | None) -> None:
+def test_automatic_arguments(architecture: str, expected: str | None) -> None:
     values = automatic_arguments(architecture)
     assert values["TARGETARCH"] == values["BUILDARCH"] == architecture
     assert expected in (None, f"a:{values['TARGETPLATFORM']}-{values['BUILDVARIANT']}")
@@ -91,9 +94,10 @@ UNRESOLVED = {
 }
 
 
+@pytest.mark.req("BD-058")
 @pytest.mark.parametrize("body", UNRESOLVED.values(), ids=UNRESOLVED)
-def test_bd_058_what_cannot_be_expanded_is_a_warning(body: str) -> None:
-    """BD-058: reported, unpinned, and never in the way."""
+def test_what_cannot_be_expanded_is_a_warning(body: str) -> None:
+    """Reported, unpinned, and never in the way."""
     externals = found(body)
     (problem,) = externals.problems
     assert (problem.reason, problem.severity, problem.architecture) == ("BaseImageUnresolved", "Warning", "arm64")
@@ -101,6 +105,7 @@ def test_bd_058_what_cannot_be_expanded_is_a_warning(body: str) -> None:
     assert not any(each.written.startswith("a:") for each in externals.references)
 
 
+@pytest.mark.req("BD-057", "BD-320")
 @pytest.mark.parametrize(
     ("body", "words"),
     [
@@ -113,20 +118,22 @@ def test_bd_058_what_cannot_be_expanded_is_a_warning(body: str) -> None:
     ],
 )
 def test_what_is_no_reference_is_an_error(body: str, words: str) -> None:
-    """BD-057, BD-320: no builder could pull it; text, line and cure are named."""
+    """No builder could pull it; text, line and cure are named."""
     (problem,) = found(body).problems
     assert (problem.reason, problem.severity) == ("ContainerfileInvalid", "Error")
     assert words in problem.message
 
 
-def test_bd_059_build_platform_stages_are_marked() -> None:
-    """BD-059: such a stage is judged for the architecture where the build runs."""
+@pytest.mark.req("BD-059")
+def test_build_platform_stages_are_marked() -> None:
+    """Such a stage is judged for the architecture where the build runs."""
     body = "FROM --platform=$BUILDPLATFORM a\nFROM --platform=linux/$BUILDARCH b\nFROM --platform=$TARGETPLATFORM c\n"
     assert [each.for_build for each in found(f"{body}FROM d\n").references] == [True, True, False, False]
 
 
-def test_bd_063_a_fixed_platform_is_told() -> None:
-    """BD-063: no base of another architecture is used, whatever the text says; that is a Warning."""
+@pytest.mark.req("BD-063")
+def test_a_fixed_platform_is_told() -> None:
+    """No base of another architecture is used, whatever the text says; that is a Warning."""
     (problem,) = found("FROM --platform=linux/amd64 a\n").problems
     assert (problem.reason, problem.severity) == ("BaseImagePlatformFixed", "Warning")
     assert found("FROM --platform=linux/arm64/v8 a\n").problems == ()

@@ -1,4 +1,4 @@
-"""Old Runs and their images are deleted, and nothing that anybody needs (S11: BD-230..BD-234)."""
+"""Old Runs and their images are deleted, and nothing that anybody needs (S11)."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -191,18 +191,21 @@ async def three_runs(place, **build):
 
 
 class TestRuns:
-    async def test_bd_230_old_runs_are_deleted(self, place):
+    @pytest.mark.req("BD-230")
+    async def test_old_runs_are_deleted(self, place):
         await three_runs(place)
         assert await place.go() == Done()
         assert (place.runs, place.registries.deleted) == (["new"], [])
 
-    async def test_bd_346_bd_348_nothing_is_asked_while_nothing_is_old(self, place):
+    @pytest.mark.req("BD-346", "BD-348")
+    async def test_nothing_is_asked_while_nothing_is_old(self, place):
         await three_runs(place, successful=3)
         place.api.requests.clear()
         assert await place.go() == Done()
         assert (place.runs, place.lists, place.api.requests) == (["middle", "new", "old"], 0, [])
 
-    async def test_bd_230_what_runs_is_kept_and_looked_at_again(self, place):
+    @pytest.mark.req("BD-230")
+    async def test_what_runs_is_kept_and_looked_at_again(self, place):
         await three_runs(place)
         place.pods = [pod("mirror.example/web:1", f"mirror.example/web@{digest('a')}")]
         assert await place.go() == After(KEPT_BACK)
@@ -212,7 +215,8 @@ class TestRuns:
         assert await place.go() == Done()
         assert place.runs == ["new"]
 
-    async def test_bd_230_pods_are_listed_once_for_several_builds(self, place):
+    @pytest.mark.req("BD-230")
+    async def test_pods_are_listed_once_for_several_builds(self, place):
         for name in ("web", "shop"):
             uid = f"uid-{len(place.api.objects) + 1}"
             await place.build(name)
@@ -222,7 +226,8 @@ class TestRuns:
         await place.go(BuildRef("ImageBuild", "team", "shop"))
         assert (place.runs, place.lists) == (["shop-2", "web-2"], 1)
 
-    async def test_bd_002_who_does_not_lead_deletes_nothing(self, place):
+    @pytest.mark.req("BD-002")
+    async def test_who_does_not_lead_deletes_nothing(self, place):
         await three_runs(place, history="Delete")
         place.leads = False
         await place.go()
@@ -231,7 +236,8 @@ class TestRuns:
 
 
 class TestFinalizers:
-    async def test_bd_233_runs_are_marked_where_images_are_deleted(self, place):
+    @pytest.mark.req("BD-233")
+    async def test_runs_are_marked_where_images_are_deleted(self, place):
         """With the Secret, since the ImageBuild may be gone when it is needed."""
         await three_runs(place, history="Delete", successful=3)
         await place.go()
@@ -240,13 +246,15 @@ class TestFinalizers:
             assert metadata["finalizers"] == [names.IMAGES_FINALIZER]
             assert metadata["annotations"] == {names.PUSH_SECRET_ANNOTATION: "push"}
 
-    async def test_bd_236_runs_are_not_marked_where_images_are_kept(self, place):
+    @pytest.mark.req("BD-236")
+    async def test_runs_are_not_marked_where_images_are_kept(self, place):
         await place.build(history="Keep")
         await place.run("one", finalizers=[names.IMAGES_FINALIZER, "other.example/hold"])
         await place.go()
         assert place.metadata("one")["finalizers"] == ["other.example/hold"]
 
-    async def test_bd_231_images_go_with_their_run(self, place):
+    @pytest.mark.req("BD-231")
+    async def test_images_go_with_their_run(self, place):
         await place.build(history="Delete", current="new", image=f"{REPOSITORY}@{digest('c')}")
         await place.run("new", ("amd64", "1"), ("arm64", "4"), result="c")
         await place.run("old", ("amd64", "1"), ("arm64", "2"), result="a", deleting="2027-01-01T11:59:00Z")
@@ -255,7 +263,8 @@ class TestFinalizers:
         assert place.metadata("old")["finalizers"] == []
         assert [(reason, name) for name, _, reason, _ in place.recorder.events] == [("ImageDeleted", "old")]
 
-    async def test_bd_231_nothing_is_counted_while_a_plan_has_recorded_what_no_cache_shows(self, place):
+    @pytest.mark.req("BD-231")
+    async def test_nothing_is_counted_while_a_plan_has_recorded_what_no_cache_shows(self, place):
         """A new run reuses a child of the one that leaves, and the watch is a moment late."""
         await place.run("old", ("arm64", "2"), result="a", deleting="2027-01-01T11:59:00Z")
         place.watches.runs.writes.note_write(Key("team", "new"), "5000")
@@ -266,14 +275,16 @@ class TestFinalizers:
         assert await place.go() == Done()
         assert place.registries.deleted == [digest("a")]
 
-    async def test_bd_231_two_runs_that_leave_together_do_not_keep_each_other(self, place):
+    @pytest.mark.req("BD-231")
+    async def test_two_runs_that_leave_together_do_not_keep_each_other(self, place):
         for name in ("one", "two"):
             await place.run(name, ("amd64", "1"), result="a", deleting="2027-01-01T11:59:00Z")
         await place.go()
         assert sorted(place.registries.deleted) == sorted([digest("1"), digest("a")])
 
+    @pytest.mark.req("BD-231")
     @pytest.mark.parametrize("user", ["another build", "another kind", "a pod", "a node", "a status"])
-    async def test_bd_231_whoever_refers_to_it_keeps_it(self, place, user):
+    async def test_whoever_refers_to_it_keeps_it(self, place, user):
         await place.run("old", ("arm64", "2"), result="a", deleting="2027-01-01T11:59:00Z")
         if user == "another build":
             await place.run("shop-1", ("arm64", "2"), owner="shop", uid="other")
@@ -289,8 +300,9 @@ class TestFinalizers:
         await place.go()
         assert place.registries.deleted == [digest("a")]
 
+    @pytest.mark.req("BD-231")
     @pytest.mark.parametrize("going", ["build", "namespace"])
-    async def test_bd_231_what_is_going_itself_keeps_nothing(self, place, going):
+    async def test_what_is_going_itself_keeps_nothing(self, place, going):
         """A deletion in the foreground, and one of the namespace, take the Runs before their ImageBuild."""
         await place.build(image=f"{REPOSITORY}@{digest('a')}")
         await place.run("web-1", ("arm64", "2"), result="a", deleting="2027-01-01T11:59:00Z")
@@ -303,7 +315,8 @@ class TestFinalizers:
         assert await place.go() == Done()
         assert place.registries.deleted == [digest("a"), digest("2")]
 
-    async def test_bd_233_the_build_may_be_gone(self, place):
+    @pytest.mark.req("BD-233")
+    async def test_the_build_may_be_gone(self, place):
         """Its Runs say with which Secret."""
         mark = {names.PUSH_SECRET_ANNOTATION: "push"}
         await place.run("old", ("arm64", "2"), result="a", deleting="2027-01-01T11:59:00Z", annotations=mark)
@@ -311,7 +324,8 @@ class TestFinalizers:
         assert place.inputs.asked == [("team", ("push",))]
         assert (len(place.registries.deleted), place.metadata("old")["finalizers"]) == (2, [])
 
-    async def test_bd_233_it_is_tried_again_and_given_up_after_ten_minutes(self, place):
+    @pytest.mark.req("BD-233")
+    async def test_it_is_tried_again_and_given_up_after_ten_minutes(self, place):
         await place.run("old", ("arm64", "2"), result="a", deleting="2027-01-01T11:55:00Z")
         place.registries.answer = lambda images: PruneResult(
             remaining=tuple(each.reference for each in images), problem="quay.io: HTTP 503"
@@ -327,12 +341,14 @@ class TestFinalizers:
         assert (name, kind, reason) == ("old", "Warning", "ImageCleanupAbandoned")
         assert digest("a") in note
 
-    async def test_bd_233_a_pause_that_a_registry_asks_for_is_kept(self, place):
+    @pytest.mark.req("BD-233")
+    async def test_a_pause_that_a_registry_asks_for_is_kept(self, place):
         await place.run("old", ("arm64", "2"), deleting="2027-01-01T11:59:00Z")
         place.registries.answer = lambda images: PruneResult(remaining=(images[0].reference,), retry_after=90.0)
         assert await place.go() == After(90.0)
 
-    async def test_bd_233_no_pause_that_a_registry_asks_for_is_longer_than_the_ten_minutes(self, place):
+    @pytest.mark.req("BD-233")
+    async def test_no_pause_that_a_registry_asks_for_is_longer_than_the_ten_minutes(self, place):
         """Docker Hub asks for hours once its limit is used up; a namespace that is being deleted does not wait."""
         await place.run("old", ("arm64", "2"), result="a", deleting="2027-01-01T11:59:00Z")
         place.registries.answer = lambda images: PruneResult(
@@ -343,7 +359,8 @@ class TestFinalizers:
         assert await place.go() == Done()
         assert place.metadata("old")["finalizers"] == []
 
-    async def test_bd_234_a_registry_that_deletes_nothing_is_told_once(self, place):
+    @pytest.mark.req("BD-234")
+    async def test_a_registry_that_deletes_nothing_is_told_once(self, place):
         for name in ("one", "two"):
             await place.run(name, ("arm64", name[0]), owner=name, deleting="2027-01-01T11:59:00Z")
         place.registries.answer = lambda images: PruneResult(
@@ -359,7 +376,8 @@ class TestFinalizers:
             assert place.metadata(name)["finalizers"] == []
         assert [reason for _, _, reason, _ in place.recorder.events] == ["ImageNotDeleted"]
 
-    async def test_bd_234_what_was_told_of_former_repositories_is_forgotten(self, place):
+    @pytest.mark.req("BD-234")
+    async def test_what_was_told_of_former_repositories_is_forgotten(self, place):
         """A repository for each branch, in a registry that deletes nothing."""
         aftermath = DeletionReporter(place.recorder, BuildMetrics(Metrics()), place.clock)
         about = Regarding("polyarch.dev/v1alpha1", "ImageBuildRun", "team", "one", "u")
@@ -372,7 +390,7 @@ class TestFinalizers:
 
 
 class TestByJob:
-    """``registryAccess: Job``: the builder deletes nothing itself (BD-178)."""
+    """``registryAccess: Job``: the builder deletes nothing itself."""
 
     MARKS: ClassVar = {names.PUSH_SECRET_ANNOTATION: "push", names.REGISTRY_JOB_ANNOTATION: '{"pushImage":"own:2"}'}
 
@@ -405,7 +423,8 @@ class TestByJob:
         place.watches.pods.store.take(Apply(msgspec.convert(pod, PodObject)))
         place.show()
 
-    async def test_bd_178_runs_note_what_their_jobs_will_need(self, place):
+    @pytest.mark.req("BD-178")
+    async def test_runs_note_what_their_jobs_will_need(self, place):
         await place.build(history="Delete", current="new")
         spec = place.api.objects[names.IMAGE_BUILDS, "team", "web"]["spec"]
         by_job = {**spec, "registryAccess": "Job", "builder": {"pushImage": "own:2"}}
@@ -420,7 +439,8 @@ class TestByJob:
         await place.go()
         assert place.metadata("new")["annotations"] == {names.PUSH_SECRET_ANNOTATION: "push"}
 
-    async def test_bd_178_a_job_deletes_the_images_and_then_the_run_goes(self, place):
+    @pytest.mark.req("BD-178")
+    async def test_a_job_deletes_the_images_and_then_the_run_goes(self, place):
         await self.leaving(place, result="a")
         assert isinstance(await place.go(), After)
         (job,) = self.jobs(place)
@@ -438,7 +458,8 @@ class TestByJob:
         assert [reason for _, _, reason, _ in place.recorder.events] == ["ImageDeleted"]
         assert (place.registries.deleted, place.registries.used) == ([], []), "the builder asks no registry"
 
-    async def test_bd_178_the_inputs_are_made_again_where_the_builder_died_before_them(self, place):
+    @pytest.mark.req("BD-178")
+    async def test_the_inputs_are_made_again_where_the_builder_died_before_them(self, place):
         await self.leaving(place)
         await place.go()
         for key in [key for key in place.api.objects if key[0] == CONFIGMAPS]:
@@ -447,7 +468,8 @@ class TestByJob:
         await place.go()
         assert [key[0] for key in place.api.objects].count(CONFIGMAPS) == 1
 
-    async def test_bd_178_what_leaves_meanwhile_is_deleted_by_the_next_job(self, place):
+    @pytest.mark.req("BD-178")
+    async def test_what_leaves_meanwhile_is_deleted_by_the_next_job(self, place):
         await self.leaving(place)
         await place.go()
         await self.leaving(place, "older", child="3")
@@ -460,14 +482,16 @@ class TestByJob:
         assert await place.go() == Done()
         assert place.metadata("old")["finalizers"] == place.metadata("older")["finalizers"] == []
 
-    async def test_bd_234_images_that_the_registry_keeps_are_told(self, place):
+    @pytest.mark.req("BD-234")
+    async def test_images_that_the_registry_keeps_are_told(self, place):
         await self.leaving(place)
         await place.go()
         await self.end(place, '{"v":1,"deleted":0,"kept":1}')
         assert await place.go() == Done()
         assert [reason for _, _, reason, _ in place.recorder.events] == ["ImageNotDeleted"]
 
-    async def test_bd_233_a_job_that_fails_is_made_again_until_ten_minutes_are_over(self, place):
+    @pytest.mark.req("BD-233")
+    async def test_a_job_that_fails_is_made_again_until_ten_minutes_are_over(self, place):
         await self.leaving(place)
         await place.go()
         await self.end(place, '{"v":1,"reason":"BuildFailed","message":"HTTP 503"}', condition="Failed", code=1)
@@ -482,9 +506,10 @@ class TestByJob:
         (job,) = self.jobs(place)
         assert job["spec"]["ttlSecondsAfterFinished"] == 3600, "nobody deletes it any more"
 
+    @pytest.mark.req("BD-233")
     @pytest.mark.parametrize("kind", [JOBS, CONFIGMAPS], ids=str)
     @pytest.mark.parametrize("refusal", [Forbidden, Invalid, TooLarge, BadRequest])
-    async def test_bd_233_a_job_that_is_refused_holds_a_run_for_ten_minutes(self, place, kind, refusal):
+    async def test_a_job_that_is_refused_holds_a_run_for_ten_minutes(self, place, kind, refusal):
         """Whatever refuses it (a quota, a policy, too many images for a ConfigMap), and whichever of its objects."""
         await self.leaving(place)
 
@@ -504,7 +529,8 @@ class TestByJob:
         assert "not here" in note
 
 
-async def test_bd_232_a_plan_of_the_repository_is_waited_for(place):
+@pytest.mark.req("BD-232")
+async def test_a_plan_of_the_repository_is_waited_for(place):
     """Pruning and planning of one repository do not overlap."""
     await place.run("old", ("arm64", "2"), deleting="2027-01-01T11:59:00Z")
     async with place.turns.of("QUAY.io/team/web"):
@@ -516,7 +542,8 @@ async def test_bd_232_a_plan_of_the_repository_is_waited_for(place):
     assert place.registries.deleted == [digest("2")]
 
 
-async def test_bd_231_what_a_plan_has_just_taken_is_not_deleted_before_the_caches_show_it(place):
+@pytest.mark.req("BD-231")
+async def test_what_a_plan_has_just_taken_is_not_deleted_before_the_caches_show_it(place):
     """A Run was made that reuses the image, after the Run that built it was deleted by hand."""
     await place.build(history="Delete")
     await place.run("going", ("amd64", "1"), result="1", deleting="2027-01-01T11:59:59Z")
@@ -528,7 +555,8 @@ async def test_bd_231_what_a_plan_has_just_taken_is_not_deleted_before_the_cache
     assert place.registries.deleted == [digest("1")]
 
 
-async def test_bd_230_runs_and_builds_wake_it(place):
+@pytest.mark.req("BD-230")
+async def test_runs_and_builds_wake_it(place):
     handlers = {"runs": [], "builds": []}
     watches = SimpleNamespace(
         runs=SimpleNamespace(add_handler=handlers["runs"].append),
@@ -544,7 +572,8 @@ async def test_bd_230_runs_and_builds_wake_it(place):
     assert woken == [WISH, BuildRef("ImageBuild", "team", "shop")]
 
 
-async def test_bd_231_nothing_is_deleted_while_it_is_not_known_what_the_other_kind_refers_to(place):
+@pytest.mark.req("BD-231")
+async def test_nothing_is_deleted_while_it_is_not_known_what_the_other_kind_refers_to(place):
     """A MachineOSBuild may have taken the image, and no cache shows it yet, or none has been read yet."""
     await place.build(history="Delete")
     await place.run("going", ("amd64", "1"), result="1", deleting="2027-01-01T11:59:59Z")
@@ -557,7 +586,8 @@ async def test_bd_231_nothing_is_deleted_while_it_is_not_known_what_the_other_ki
     assert place.registries.deleted == [digest("1")]
 
 
-async def test_bd_233_what_stays_unknown_hangs_nothing_and_deletes_nothing(place):
+@pytest.mark.req("BD-233")
+async def test_what_stays_unknown_hangs_nothing_and_deletes_nothing(place):
     await place.build(history="Delete")
     await place.run("going", ("amd64", "1"), result="1", deleting="2027-01-01T11:40:00Z")
     place.others = None
@@ -567,7 +597,8 @@ async def test_bd_233_what_stays_unknown_hangs_nothing_and_deletes_nothing(place
     assert (reason, digest("1") in note) == ("ImageCleanupAbandoned", True)
 
 
-async def test_bd_233_a_secret_that_may_not_be_read_is_told_when_it_is_given_up(place):
+@pytest.mark.req("BD-233")
+async def test_a_secret_that_may_not_be_read_is_told_when_it_is_given_up(place):
     await place.build(history="Delete")
     await place.run("going", ("amd64", "1"), result="1", deleting="2027-01-01T11:40:00Z")
 

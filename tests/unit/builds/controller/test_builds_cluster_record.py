@@ -1,4 +1,4 @@
-"""ConfigMap ``polyarch-architectures`` (BD-048)."""
+"""ConfigMap ``polyarch-architectures``."""
 
 import json
 from typing import Any
@@ -46,7 +46,8 @@ def place() -> Place:
     return Place()
 
 
-async def test_bd_048_it_says_the_architectures_of_the_cluster_and_is_written_when_they_change(place: Place) -> None:
+@pytest.mark.req("BD-048")
+async def test_it_says_the_architectures_of_the_cluster_and_is_written_when_they_change(place: Place) -> None:
     both = {"architectures": ["amd64", "arm64"], "multiArchitecture": True, "schema": 1}
     assert await place.look() == both
     assert await place.look() == both
@@ -56,7 +57,8 @@ async def test_bd_048_it_says_the_architectures_of_the_cluster_and_is_written_wh
     assert len(place.wrote) == 2
 
 
-async def test_bd_048_what_somebody_edited_or_deleted_is_put_right(place: Place) -> None:
+@pytest.mark.req("BD-048")
+async def test_what_somebody_edited_or_deleted_is_put_right(place: Place) -> None:
     wanted = await place.look()
     place.api.objects[CONFIGMAPS, KEY.namespace, KEY.name]["data"][names.ARCHITECTURES_FILE] = "{}"
     assert await place.look() == wanted
@@ -64,7 +66,8 @@ async def test_bd_048_what_somebody_edited_or_deleted_is_put_right(place: Place)
     assert await place.look() == wanted
 
 
-async def test_bd_047_nothing_is_said_while_the_nodes_are_not_known(place: Place) -> None:
+@pytest.mark.req("BD-047")
+async def test_nothing_is_said_while_the_nodes_are_not_known(place: Place) -> None:
     place.architectures = None
     assert await place.look() is None
     assert place.api.requests == []

@@ -1,4 +1,4 @@
-"""Who waits for a Job before whom, and what takes no place (BD-154)."""
+"""Who waits for a Job before whom, and what takes no place."""
 
 import msgspec
 import pytest
@@ -31,7 +31,8 @@ def put(queue: JobQueue, *runs: StoredRun) -> None:
         queue.run_changed(Key("team", each.metadata.name), each)
 
 
-def test_bd_154_what_waits_counts_until_it_does_not(queue: JobQueue) -> None:
+@pytest.mark.req("BD-154")
+def test_what_waits_counts_until_it_does_not(queue: JobQueue) -> None:
     put(queue, run("web", minute=1, queued=3), run("db", minute=2, queued=1))
     assert queue.before(None, lambda build: NO_LIMIT) == 4
     put(queue, run("web", minute=1, queued=2, building=1))
@@ -41,14 +42,16 @@ def test_bd_154_what_waits_counts_until_it_does_not(queue: JobQueue) -> None:
     assert queue.before(None, lambda build: NO_LIMIT) == 0
 
 
-def test_bd_154_what_its_own_build_holds_back_takes_no_place_of_others(queue: JobQueue) -> None:
+@pytest.mark.req("BD-154")
+def test_what_its_own_build_holds_back_takes_no_place_of_others(queue: JobQueue) -> None:
     """Five builds of four architectures, one at a time: five Jobs are under way, and not twenty places are taken."""
     put(queue, *(run(f"b{each}", minute=each, queued=3, building=1) for each in range(5)))
     assert queue.before(None, lambda build: 1) == 0
     assert queue.before(None, lambda build: 2) == 5
 
 
-def test_bd_154_a_run_that_nobody_carries_on_takes_no_place(queue: JobQueue) -> None:
+@pytest.mark.req("BD-154")
+def test_a_run_that_nobody_carries_on_takes_no_place(queue: JobQueue) -> None:
     """Its build has become invalid, or is gone."""
     put(queue, run("web", minute=1, queued=16), run("db", minute=2, queued=2))
     assert queue.before(None, lambda build: NO_LIMIT if build.name == "db" else None) == 2

@@ -1,7 +1,4 @@
-"""The live side of machine OS builds: metrics by stock names, and the stock builder that has precedence.
-
-BD-260, BD-290.
-"""
+"""The live side of machine OS builds: metrics by stock names, and the stock builder that has precedence."""
 
 import pytest
 from builds_world import START
@@ -35,7 +32,8 @@ def value(metrics, name, **labels):
     return metrics.registry.get_sample_value(name, labels)
 
 
-def test_bd_290_each_build_counts_once_under_stock_names():
+@pytest.mark.req("BD-290")
+def test_each_build_counts_once_under_stock_names():
     families = Metrics()
     found = MachineOSMetrics(families)
     building = status("Building", buildStart=BEGAN)
@@ -62,8 +60,9 @@ def test_bd_290_each_build_counts_once_under_stock_names():
     assert {each.removesuffix("_total") for each in STOCK_METRICS} == {each.removesuffix("_total") for each in names}
 
 
+@pytest.mark.req("BD-260")
 @pytest.mark.parametrize("build", [False, True])
-def test_bd_260_beside_a_stock_builder_only_a_condition_is_written(build):
+def test_beside_a_stock_builder_only_a_condition_is_written(build):
     world = MachineWorld()
     if build:
         world.reconcile()

@@ -1,4 +1,4 @@
-"""BD-231: which images machine OS builds refer to is known once their kinds were looked for and read, or not served."""
+"""Which images machine OS builds refer to is known once their kinds were looked for and read, or not served."""
 
 import asyncio
 import contextlib
@@ -68,8 +68,9 @@ def machine(informers: Informers) -> MachineBuilds:
     )
 
 
+@pytest.mark.req("BD-231")
 @pytest.mark.parametrize(("answer", "known"), [(None, None), (False, [])])
-async def test_bd_231_kinds_that_are_not_served_refer_to_nothing_and_unknown_ones_to_anything(
+async def test_kinds_that_are_not_served_refer_to_nothing_and_unknown_ones_to_anything(
     machine: MachineBuilds, answer: bool | None, known: list[Any] | None
 ) -> None:
     assert machine.executions() is None, "nobody has looked yet"
@@ -82,8 +83,9 @@ async def test_bd_231_kinds_that_are_not_served_refer_to_nothing_and_unknown_one
         await looking
 
 
+@pytest.mark.req("BD-231")
 @pytest.mark.parametrize("late", ["machineosbuilds", "machineosconfigs", "records"])
-def test_bd_231_a_cache_that_is_behind_what_was_written_tells_nothing(
+def test_a_cache_that_is_behind_what_was_written_tells_nothing(
     machine: MachineBuilds, informers: Informers, late: str
 ) -> None:
     """A MachineOSBuild that was just made may refer to any image."""
@@ -95,17 +97,17 @@ def test_bd_231_a_cache_that_is_behind_what_was_written_tells_nothing(
     assert machine.executions() == []
 
 
+@pytest.mark.req("BD-231")
 @pytest.mark.parametrize("unread", ["machineosbuilds", "machineosconfigs", "records"])
-def test_bd_231_a_cache_that_was_not_read_tells_nothing(
-    machine: MachineBuilds, informers: Informers, unread: str
-) -> None:
+def test_a_cache_that_was_not_read_tells_nothing(machine: MachineBuilds, informers: Informers, unread: str) -> None:
     machine.start()
     informers.made[unread].has_synced = False
     assert machine.executions() is None
 
 
+@pytest.mark.req("BD-231")
 @pytest.mark.parametrize("refused", ["machineosbuilds", "machineosconfigs", "machineconfigpools", "machineconfigs"])
-def test_bd_231_a_cache_that_the_api_server_does_not_fill_any_more_tells_nothing(
+def test_a_cache_that_the_api_server_does_not_fill_any_more_tells_nothing(
     machine: MachineBuilds, informers: Informers, refused: str
 ) -> None:
     """It was read once, and somebody has taken the right away since: it gets older and older."""

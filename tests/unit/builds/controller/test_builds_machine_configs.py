@@ -1,4 +1,4 @@
-"""MachineOSConfigs and what their builds depend on, as watches show them (BD-074, BD-290)."""
+"""MachineOSConfigs and what their builds depend on, as watches show them."""
 
 import base64
 
@@ -88,8 +88,9 @@ class World:
         self.shares.made["MachineOSConfig"].take(Delete(Key("", name), str(self.version)))
 
 
+@pytest.mark.req("BD-290")
 @pytest.mark.parametrize("waits_for_builds", [False, True])
-def test_bd_290_the_deletion_of_a_config_is_told_once(waits_for_builds):
+def test_the_deletion_of_a_config_is_told_once(waits_for_builds):
     world = World()
     world.put("worker")
     world.put("infra")
@@ -99,10 +100,11 @@ def test_bd_290_the_deletion_of_a_config_is_told_once(waits_for_builds):
     assert world.told == [("MachineOSConfig", "worker", "uid-worker", "ConfigDeleted")]
 
 
+@pytest.mark.req("BD-074")
 @pytest.mark.parametrize(
     ("stored", "seen"), [(base64.b64encode(CERTIFICATE.encode()).decode(), True), ("?", False), (None, False)]
 )
-def test_bd_074_the_cas_of_nodes_are_an_input_of_every_build(stored, seen):
+def test_the_cas_of_nodes_are_an_input_of_every_build(stored, seen):
     world = World(has_controller=True)
     world.put("worker")
     woken = []
@@ -115,7 +117,8 @@ def test_bd_074_the_cas_of_nodes_are_an_input_of_every_build(stored, seen):
     assert bool(facts.wish.machine.trust) is seen
 
 
-def test_bd_231_the_images_of_configs_and_builds_that_stay_are_in_use():
+@pytest.mark.req("BD-231")
+def test_the_images_of_configs_and_builds_that_stay_are_in_use():
     """What a config shows is what nodes roll out to; what leaves holds nothing back."""
     world = World()
     world.show("MachineOSConfig", "worker", status={"currentImagePullSpec": "registry.example.com/os@sha256:1"})
@@ -126,8 +129,9 @@ def test_bd_231_the_images_of_configs_and_builds_that_stay_are_in_use():
     assert [world.front.lives(f"uid-worker-{each}") for each in (1, 2, 3)] == [False, True, False]
 
 
+@pytest.mark.req("BD-260")
 @pytest.mark.parametrize(("replicas", "builds"), [(None, False), (1, False), (0, True)])
-def test_bd_260_a_stock_builder_counts_while_somebody_wants_it_to_run(replicas, builds):
+def test_a_stock_builder_counts_while_somebody_wants_it_to_run(replicas, builds):
     """A Deployment without replicas has one."""
     world = World()
     world.show("MachineOSConfig", "worker", spec={"machineConfigPool": {"name": "worker"}})

@@ -1,4 +1,4 @@
-"""Whoever deletes a MachineOSBuild, or its config, deletes its images, and no image that is in use (BD-231, BD-282)."""
+"""Whoever deletes a MachineOSBuild, or its config, deletes its images, and no image that is in use."""
 
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -155,7 +155,8 @@ def rolled(**spec):
     return place, first
 
 
-async def test_bd_282_the_images_of_a_deleted_build_go_with_the_push_secret_of_its_config():
+@pytest.mark.req("BD-282")
+async def test_the_images_of_a_deleted_build_go_with_the_push_secret_of_its_config():
     place, first = rolled()
     wanted = digests(first, place.world)
     await place.delete_build(first)
@@ -167,8 +168,9 @@ async def test_bd_282_the_images_of_a_deleted_build_go_with_the_push_secret_of_i
     assert place.held == []
 
 
-async def test_bd_231_images_that_are_published_or_used_again_stay():
-    """BD-282: the child of the architecture whose text did not change is in the new image, too."""
+@pytest.mark.req("BD-231", "BD-282")
+async def test_images_that_are_published_or_used_again_stay():
+    """The child of the architecture whose text did not change is in the new image, too."""
     both = [
         {"containerfileArch": "NoArch", "content": "RUN common\n"},
         {"containerfileArch": "ARM64", "content": "RUN arm\n"},
@@ -186,7 +188,8 @@ async def test_bd_231_images_that_are_published_or_used_again_stay():
     assert len(place.deleted) == 2
 
 
-async def test_bd_282_the_image_of_a_config_stays_though_its_build_is_deleted():
+@pytest.mark.req("BD-282")
+async def test_the_image_of_a_config_stays_though_its_build_is_deleted():
     place = Place()
     place.world.build_all()
     await place.delete_build(name_of(place.world.build))
@@ -194,7 +197,8 @@ async def test_bd_282_the_image_of_a_config_stays_though_its_build_is_deleted():
     assert (place.deleted, place.held) == ([], [])
 
 
-async def test_bd_231_an_image_that_a_node_runs_stays_with_all_of_its_children():
+@pytest.mark.req("BD-231")
+async def test_an_image_that_a_node_runs_stays_with_all_of_its_children():
     place, first = rolled()
     place.node_runs(place.world.mosbs[first]["status"]["digestedImagePushSpec"])
     await place.delete_build(first)
@@ -202,7 +206,8 @@ async def test_bd_231_an_image_that_a_node_runs_stays_with_all_of_its_children()
     assert (place.deleted, place.held) == ([], [])
 
 
-async def test_bd_282_a_config_takes_all_of_its_images_along_and_those_of_builds_that_were_taken_away():
+@pytest.mark.req("BD-282")
+async def test_a_config_takes_all_of_its_images_along_and_those_of_builds_that_were_taken_away():
     place = Place()
     place.world.reconcile()
     child = place.world.succeed("amd64")
@@ -217,7 +222,8 @@ async def test_bd_282_a_config_takes_all_of_its_images_along_and_those_of_builds
     assert place.held == []
 
 
-async def test_bd_282_a_record_that_somebody_deletes_is_released_and_its_build_keeps_its_images():
+@pytest.mark.req("BD-282")
+async def test_a_record_that_somebody_deletes_is_released_and_its_build_keeps_its_images():
     place = Place()
     place.world.reconcile()
     place.world.succeed("amd64")
@@ -227,7 +233,8 @@ async def test_bd_282_a_record_that_somebody_deletes_is_released_and_its_build_k
     assert (place.deleted, place.held) == ([], [])
 
 
-async def test_bd_281_an_image_that_was_taken_as_it_is_belongs_to_its_user():
+@pytest.mark.req("BD-281")
+async def test_an_image_that_was_taken_as_it_is_belongs_to_its_user():
     place = Place()
     place.world.annotate(api.PRE_BUILT, "registry.example.com/os/worker@sha256:" + "5" * 64)
     place.world.bases["registry.example.com/os/worker@sha256:" + "5" * 64] = place.world.bases[
@@ -240,8 +247,9 @@ async def test_bd_281_an_image_that_was_taken_as_it_is_belongs_to_its_user():
     assert (place.deleted, place.held) == ([], [])
 
 
+@pytest.mark.req("BD-233")
 @pytest.mark.parametrize("minutes", [1, 11])
-async def test_bd_233_a_registry_that_fails_holds_a_record_for_ten_minutes(minutes):
+async def test_a_registry_that_fails_holds_a_record_for_ten_minutes(minutes):
     place, first = rolled()
     await place.delete_build(first)
     place.answer = lambda images: PruneResult(remaining=tuple(each.reference for each in images), problem="503")
@@ -255,7 +263,8 @@ async def test_bd_233_a_registry_that_fails_holds_a_record_for_ten_minutes(minut
         assert place.events == [("MachineOSBuild", first, "ImageCleanupAbandoned")]
 
 
-async def test_bd_232_nothing_is_deleted_while_caches_do_not_show_who_refers_to_it():
+@pytest.mark.req("BD-232")
+async def test_nothing_is_deleted_while_caches_do_not_show_who_refers_to_it():
     place, first = rolled()
     await place.delete_build(first)
     place.behind = True
@@ -263,7 +272,8 @@ async def test_bd_232_nothing_is_deleted_while_caches_do_not_show_who_refers_to_
     assert (place.deleted, place.held) == ([], [api.record_name(first)])
 
 
-async def test_bd_233_a_record_goes_though_nobody_learns_who_refers_to_its_images():
+@pytest.mark.req("BD-233")
+async def test_a_record_goes_though_nobody_learns_who_refers_to_its_images():
     """As where the kinds of machine OS images were removed: their namespace could not be deleted any more."""
     place, first = rolled()
     await place.delete_build(first)
@@ -274,8 +284,9 @@ async def test_bd_233_a_record_goes_though_nobody_learns_who_refers_to_its_image
     assert place.events == [("MachineOSBuild", first, "ImageCleanupAbandoned")]
 
 
+@pytest.mark.req("BD-233")
 @pytest.mark.parametrize("minutes", [1, 11])
-async def test_bd_233_a_secret_that_may_not_be_read_holds_a_record_for_ten_minutes(minutes):
+async def test_a_secret_that_may_not_be_read_holds_a_record_for_ten_minutes(minutes):
     """As where the right was taken away together with the namespace."""
     place, first = rolled()
     await place.delete_build(first)
@@ -289,7 +300,8 @@ async def test_bd_233_a_secret_that_may_not_be_read_holds_a_record_for_ten_minut
     assert place.held == ([api.record_name(first)] if minutes == 1 else [])
 
 
-async def test_bd_233_a_record_that_is_no_builds_is_left_to_whoever_holds_it():
+@pytest.mark.req("BD-233")
+async def test_a_record_that_is_no_builds_is_left_to_whoever_holds_it():
     """The finalizer alone tells nothing: it is released only where images were looked after."""
     place, _ = rolled()
     for name, namespace, notes in (

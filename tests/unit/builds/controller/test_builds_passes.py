@@ -1,4 +1,4 @@
-"""Passes over a build: questions answered, writes in the plan's order, failures told, events once (BD-001, BD-195)."""
+"""Passes over a build: questions answered, writes in the plan's order, failures told, events once."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -48,6 +48,8 @@ from polyarch.objects import Key
 from polyarch.oci.auth.credential_stores import NoCredentials
 from polyarch.oci.inspection import Inspection, Status
 from polyarch.oci.reference import parse
+
+pytestmark = pytest.mark.req("BD-001")
 
 WISH = BuildRef("ImageBuild", "team", "web")
 
@@ -211,7 +213,8 @@ async def test_a_plan_without_writes_ends_the_pass_until_it_asks_to_be_made_agai
     assert world.api.requests == []
 
 
-async def test_bd_243_progress_that_was_not_written_yet_is_written_two_seconds_later(world):
+@pytest.mark.req("BD-243")
+async def test_progress_that_was_not_written_yet_is_written_two_seconds_later(world):
     await world.api.create(KINDS["ImageBuildRun"], {"metadata": {"name": "web-1"}}, namespace="team")
     world.known.show()
 
@@ -263,7 +266,8 @@ async def test_questions_are_answered_and_the_plan_is_made_again(world):
     assert last.inputs.readable
 
 
-async def test_bd_331_a_namespace_in_which_secrets_may_not_be_read_is_told_to_the_plan(world):
+@pytest.mark.req("BD-331")
+async def test_a_namespace_in_which_secrets_may_not_be_read_is_told_to_the_plan(world):
     world.inputs.forbidden = True
     question = BuildLookup(reference="push", what="secret")
     world.plans = lambda facts: plan() if "push" in facts.inputs.secrets else plan(questions=(question,))
@@ -271,8 +275,9 @@ async def test_bd_331_a_namespace_in_which_secrets_may_not_be_read_is_told_to_th
     assert not world.seen[-1].inputs.readable
 
 
+@pytest.mark.req("BD-331")
 @pytest.mark.parametrize("what", ["inspect", "head"])
-async def test_bd_331_a_registry_that_cannot_be_asked_for_want_of_a_secret_has_not_refused(world, what):
+async def test_a_registry_that_cannot_be_asked_for_want_of_a_secret_has_not_refused(world, what):
     """The plan says who has to allow it, and does not ask for ever."""
     world.registry.forbidden = True
     question = BuildLookup(reference="quay.io/base/os:9", what=what)
@@ -281,7 +286,8 @@ async def test_bd_331_a_registry_that_cannot_be_asked_for_want_of_a_secret_has_n
     assert not world.seen[-1].inputs.readable
 
 
-async def test_bd_331_a_push_that_waits_for_a_right_is_told_as_unreadable_inputs_and_tried_again(world):
+@pytest.mark.req("BD-331")
+async def test_a_push_that_waits_for_a_right_is_told_as_unreadable_inputs_and_tried_again(world):
     """No failure of the execution: when the administrator has bound the role, the next look publishes."""
     world.registry_writes.answer = WriteFailure(verb="push-index", code="NamespaceNotEnabled")
     push = Write(verb="push-index", reference="quay.io/team/web@sha256:" + "b" * 64, step="S7")
@@ -293,7 +299,8 @@ async def test_bd_331_a_push_that_waits_for_a_right_is_told_as_unreadable_inputs
     assert world.registry_writes.done == [push, push]
 
 
-async def test_bd_152_a_runtime_class_is_read_by_its_name(world):
+@pytest.mark.req("BD-152")
+async def test_a_runtime_class_is_read_by_its_name(world):
     world.api.put(RUNTIME_CLASSES, {"metadata": {"name": "sandboxed"}, "handler": "runsc"})
     questions = tuple(BuildLookup(reference=each, what="runtimeclass") for each in ("sandboxed", "gone"))
     world.plans = lambda facts: plan() if facts.runtime_handlers else plan(questions=questions)
@@ -301,7 +308,8 @@ async def test_bd_152_a_runtime_class_is_read_by_its_name(world):
     assert world.seen[-1].runtime_handlers == {"sandboxed": "runsc", "gone": None}
 
 
-async def test_bd_324_a_job_that_no_watch_shows_is_read_by_its_name(world):
+@pytest.mark.req("BD-324")
+async def test_a_job_that_no_watch_shows_is_read_by_its_name(world):
     labels = {"polyarch.dev/run": "web-1"}
     template = {"template": {"metadata": {"labels": labels}}}
     world.api.put(JOBS, {"metadata": {"name": "live", "namespace": "team", "uid": "j"}, "spec": template})
@@ -320,7 +328,8 @@ async def test_a_plan_that_asks_for_ever_is_a_bug_that_is_named(world):
         await world.look()
 
 
-async def test_bd_347_what_a_head_has_found_is_not_asked_again_while_an_execution_is_under_way(world):
+@pytest.mark.req("BD-347")
+async def test_what_a_head_has_found_is_not_asked_again_while_an_execution_is_under_way(world):
     child = BuildLookup(reference="quay.io/team/web@sha256:" + "a" * 64, what="head")
     broken = BuildLookup(reference="quay.io/team/broken:1", what="head")
 
@@ -342,7 +351,8 @@ async def test_bd_347_what_a_head_has_found_is_not_asked_again_while_an_executio
     assert world.registry.asked.count(("head", child.reference)) == 2, "after a write it is asked again"
 
 
-async def test_bd_196_writes_are_carried_out_in_the_plans_order(world):
+@pytest.mark.req("BD-196")
+async def test_writes_are_carried_out_in_the_plans_order(world):
     push = Write(verb="push-index", reference="quay.io/team/web@sha256:" + "b" * 64, step="S7")
     world.plans = lambda facts: plan(create("a"), create("b"), push)
     await world.look()
@@ -362,7 +372,8 @@ async def test_a_refused_write_ends_the_round_and_is_told_to_the_next_plan_once(
     assert world.seen[-1].failures == (), "it is tried again: the world may have changed"
 
 
-async def test_bd_220_refusals_are_told_together_until_a_plan_was_carried_out(world):
+@pytest.mark.req("BD-220")
+async def test_refusals_are_told_together_until_a_plan_was_carried_out(world):
     """Two Jobs that a quota refuses: a plan that knew of one of them only would make the other one again, for ever."""
     for name in ("a", "b"):
         world.api.put(JOBS, {"metadata": {"name": name, "namespace": "team", "uid": "theirs"}})
@@ -380,7 +391,8 @@ async def test_bd_220_refusals_are_told_together_until_a_plan_was_carried_out(wo
     assert world.seen[-1].failures == (), "they are tried again later"
 
 
-async def test_bd_220_of_several_refused_objects_the_plan_learns_of_all(world):
+@pytest.mark.req("BD-220")
+async def test_of_several_refused_objects_the_plan_learns_of_all(world):
     """Told of one at a time, it would try the others in turn without any pause, and record nothing."""
     for name in ("a", "b"):
         world.api.put(JOBS, {"metadata": {"name": name, "namespace": "team", "uid": "theirs"}})
@@ -394,7 +406,8 @@ async def test_bd_220_of_several_refused_objects_the_plan_learns_of_all(world):
     assert [each.name for each in world.seen[-1].failures] == ["a", "b"]
 
 
-async def test_bd_195_a_refusal_that_the_plan_has_no_answer_to_is_not_repeated_without_a_pause(world):
+@pytest.mark.req("BD-195")
+async def test_a_refusal_that_the_plan_has_no_answer_to_is_not_repeated_without_a_pause(world):
     world.api.put(JOBS, {"metadata": {"name": "a", "namespace": "team", "uid": "theirs"}})
     world.plans = lambda facts: plan(create("a"))
     assert [await world.look() for _ in range(4)] == [After(0.0), After(UNANSWERED)] * 2
@@ -410,7 +423,8 @@ async def test_a_registry_step_that_failed_is_told_too(world):
     assert world.seen[-1].failures == (trouble,)
 
 
-async def test_bd_219_a_registry_that_is_away_is_not_asked_again_by_every_pass(world):
+@pytest.mark.req("BD-219")
+async def test_a_registry_that_is_away_is_not_asked_again_by_every_pass(world):
     """What is recorded of a failure brings the next pass within milliseconds."""
     trouble = WriteFailure(verb="push-index", code="RegistryUnreachable", retry_after=7.0, passing=True)
     world.registry_writes.answer = trouble
@@ -425,7 +439,8 @@ async def test_bd_219_a_registry_that_is_away_is_not_asked_again_by_every_pass(w
     assert len(world.registry_writes.done) == 2
 
 
-async def test_bd_137_no_pass_plans_from_caches_that_do_not_show_its_last_one(world):
+@pytest.mark.req("BD-137")
+async def test_no_pass_plans_from_caches_that_do_not_show_its_last_one(world):
     world.plans = lambda facts: plan(create("a"))
     await world.look()
     count = len(world.seen)
@@ -437,20 +452,23 @@ async def test_bd_137_no_pass_plans_from_caches_that_do_not_show_its_last_one(wo
     assert len(world.seen) == count + 1
 
 
-async def test_bd_093_a_build_waits_until_the_jobs_of_its_neighbours_are_seen(world):
+@pytest.mark.req("BD-093")
+async def test_a_build_waits_until_the_jobs_of_its_neighbours_are_seen(world):
     world.settling.wrote(jobs_of("team"), world.known.writes["Job"], Key("team", "x"), "999")
     assert isinstance(await world.look(), After)
     assert world.seen == []
 
 
-async def test_bd_002_a_process_that_does_not_lead_any_more_writes_nothing(world):
+@pytest.mark.req("BD-002")
+async def test_a_process_that_does_not_lead_any_more_writes_nothing(world):
     world.plans = lambda facts: plan(create("a"))
     world.leads = False
     assert await world.look() == Done()
     assert world.api.requests == []
 
 
-async def test_bd_242_an_event_is_posted_once_and_after_the_writes_that_it_tells_of(world):
+@pytest.mark.req("BD-242")
+async def test_an_event_is_posted_once_and_after_the_writes_that_it_tells_of(world):
     built = PlannedEvent(
         type="Normal", reason="ArchitectureBuilt", message="arm64", architecture="arm64", execution="web-1"
     )
@@ -467,7 +485,8 @@ async def test_bd_242_an_event_is_posted_once_and_after_the_writes_that_it_tells
     assert len(world.events) == 2
 
 
-def test_bd_242_events_are_remembered_up_to_a_number_those_of_the_build_told_of_last_the_longest() -> None:
+@pytest.mark.req("BD-242")
+def test_events_are_remembered_up_to_a_number_those_of_the_build_told_of_last_the_longest() -> None:
     told, first = PostedEvents(), PlannedEvent(type="Normal", reason="RunStarted", message="0")
     others = [msgspec.structs.replace(first, message=str(number)) for number in range(1, MAX_POSTED_EVENTS)]
     assert told.is_news(WISH, "u", first)
@@ -479,7 +498,8 @@ def test_bd_242_events_are_remembered_up_to_a_number_those_of_the_build_told_of_
     assert told.is_news(BuildRef("ImageBuild", "team", "shop"), "v", others[0])
 
 
-def test_bd_242_events_of_builds_that_are_gone_are_forgotten() -> None:
+@pytest.mark.req("BD-242")
+def test_events_of_builds_that_are_gone_are_forgotten() -> None:
     """A build for each branch, each with its events: the last 20 000 of them were kept."""
     told, event = PostedEvents(), PlannedEvent(type="Normal", reason="RunStarted", message="")
     for number in range(1000):
@@ -490,7 +510,8 @@ def test_bd_242_events_of_builds_that_are_gone_are_forgotten() -> None:
     assert not told._of
 
 
-async def test_bd_242_with_a_build_goes_what_was_told_of_it(world):
+@pytest.mark.req("BD-242")
+async def test_with_a_build_goes_what_was_told_of_it(world):
     world.plans = lambda facts: plan(events=(PlannedEvent(type="Normal", reason="RunStarted", message=""),))
     await world.look()
     assert len(world.passes._told) == 1
@@ -499,7 +520,8 @@ async def test_bd_242_with_a_build_goes_what_was_told_of_it(world):
     assert len(world.passes._told) == 0
 
 
-async def test_bd_290_an_event_may_be_about_an_object_that_the_round_has_made(world):
+@pytest.mark.req("BD-290")
+async def test_an_event_may_be_about_an_object_that_the_round_has_made(world):
     made = EventObject("Job", "a", uid_placeholder("Job", "a"))
     told = PlannedEvent(type="Normal", reason="JobCreated", message="a", about=made)
     world.plans = lambda facts: plan(create("a"), events=(told,))
@@ -509,7 +531,8 @@ async def test_bd_290_an_event_may_be_about_an_object_that_the_round_has_made(wo
     assert regarding.uid == world.api.objects[JOBS, "team", "a"]["metadata"]["uid"]
 
 
-async def test_bd_244_an_adoption_is_counted(world):
+@pytest.mark.req("BD-244")
+async def test_an_adoption_is_counted(world):
     owner = {"metadata": {"name": "web-1-arm64", "namespace": "team", "uid": "j", "labels": {}}}
     world.api.put(JOBS, owner)
     adopt = Write(
@@ -530,8 +553,9 @@ async def test_a_build_that_is_gone_is_forgotten(world):
     assert world.inputs.forgotten == [WISH]
 
 
-async def test_bd_195_bd_232_a_pass_that_waited_for_its_turn_plans_from_what_is_there_then(world):
-    """BD-348: one that did not wait reads the caches once."""
+@pytest.mark.req("BD-195", "BD-232", "BD-348")
+async def test_a_pass_that_waited_for_its_turn_plans_from_what_is_there_then(world):
+    """One that did not wait reads the caches once."""
     await world.look()
     assert world.looked_up == 1
     repository = ImageBuildSpec().output.repository
@@ -546,7 +570,8 @@ async def test_bd_195_bd_232_a_pass_that_waited_for_its_turn_plans_from_what_is_
     assert (world.looked_up, len(world.seen)) == (3, 1)
 
 
-async def test_bd_232_one_repository_is_one_turn_however_it_is_written():
+@pytest.mark.req("BD-232")
+async def test_one_repository_is_one_turn_however_it_is_written():
     turns, order = RepositoryLocks(), []
 
     async def work(repository: str, name: str) -> None:

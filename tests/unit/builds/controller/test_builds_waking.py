@@ -1,4 +1,4 @@
-"""Who is looked at again: a change wakes the builds that it can concern, and no others (BD-346, BD-348)."""
+"""Who is looked at again: a change wakes the builds that it can concern, and no others."""
 
 from typing import Any
 
@@ -21,6 +21,8 @@ from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import CONFIGMAPS, JOBS, NAMESPACES, NODES, PODS
 from polyarch.kube.watch import Apply, Delete, Init, InitDone
 from polyarch.objects import Key, Namespace
+
+pytestmark = pytest.mark.req("BD-346")
 
 COVERED = BuildPlan(decision="UpToDate", reason="Covered", message="")
 
@@ -135,7 +137,8 @@ def test_what_belongs_to_a_run_wakes_the_build_of_that_run(world: World) -> None
     assert world.woken == ["web"]
 
 
-def test_bd_079_a_run_whose_name_is_too_long_for_a_label_is_found_by_its_annotation(world: World) -> None:
+@pytest.mark.req("BD-079")
+def test_a_run_whose_name_is_too_long_for_a_label_is_found_by_its_annotation(world: World) -> None:
     name = "w" * 100
     world.run(name, "shop")
     world.look("web", "shop")
@@ -143,7 +146,8 @@ def test_bd_079_a_run_whose_name_is_too_long_for_a_label_is_found_by_its_annotat
     assert world.woken == ["shop"]
 
 
-def test_bd_324_a_job_that_is_deleted_or_loses_its_label_wakes_its_build(world: World) -> None:
+@pytest.mark.req("BD-324")
+def test_a_job_that_is_deleted_or_loses_its_label_wakes_its_build(world: World) -> None:
     """To a watch by label both are the same."""
     world.job("web-1-amd64", "web-1")
     world.look("web", "shop")
@@ -156,7 +160,8 @@ def test_what_is_of_no_run_wakes_nobody(world: World) -> None:
     assert world.woken == []
 
 
-def test_bd_154_a_job_that_ends_anywhere_wakes_who_waits_for_room(world: World) -> None:
+@pytest.mark.req("BD-154")
+def test_a_job_that_ends_anywhere_wakes_who_waits_for_room(world: World) -> None:
     world.job("web-1-amd64", "web-1")
     queued = PlannedArchitecture(architecture="amd64", action="Wait", reason="Queued")
     world.look("shop", plan=BuildPlan(decision="InProgress", reason="", message="", per_architecture=(queued,)))
@@ -166,7 +171,8 @@ def test_bd_154_a_job_that_ends_anywhere_wakes_who_waits_for_room(world: World) 
     assert world.woken == ["shop", "web"]
 
 
-def test_bd_093_a_job_of_somebody_else_wakes_who_waits_for_it(world: World) -> None:
+@pytest.mark.req("BD-093")
+def test_a_job_of_somebody_else_wakes_who_waits_for_it(world: World) -> None:
     world.job("web-1-amd64", "web-1")
     shared = PlannedArchitecture(architecture="amd64", action="Wait", job="web-1-amd64")
     world.look("shop", plan=BuildPlan(decision="InProgress", reason="", message="", per_architecture=(shared,)))
@@ -174,23 +180,27 @@ def test_bd_093_a_job_of_somebody_else_wakes_who_waits_for_it(world: World) -> N
     assert world.woken == ["shop", "web"]
 
 
-def test_bd_042_a_node_of_another_architecture_wakes_all_that_could_run_there(world: World) -> None:
+@pytest.mark.req("BD-042")
+def test_a_node_of_another_architecture_wakes_all_that_could_run_there(world: World) -> None:
     world.node("arm64-1", "arm64")
     assert world.woken == ["shop", "web"]
 
 
-def test_bd_100_a_heartbeat_wakes_nobody(world: World) -> None:
+@pytest.mark.req("BD-100")
+def test_a_heartbeat_wakes_nobody(world: World) -> None:
     world.node("amd64-1", "amd64", beat=10)
     assert world.woken == []
 
 
-def test_bd_218_whether_a_node_is_ready_matters_only_to_what_is_under_way_or_held(world: World) -> None:
+@pytest.mark.req("BD-218")
+def test_whether_a_node_is_ready_matters_only_to_what_is_under_way_or_held(world: World) -> None:
     world.look("web", plan=BuildPlan(decision="Held", reason="", message=""))
     world.node("amd64-1", "amd64", ready="False")
     assert world.woken == ["web"]
 
 
-def test_bd_153_another_pod_security_level_wakes_the_builds_of_its_namespace(world: World) -> None:
+@pytest.mark.req("BD-153")
+def test_another_pod_security_level_wakes_the_builds_of_its_namespace(world: World) -> None:
     world.put(world.watches.namespaces, "team", "", metadata={"labels": {"team": "yes"}})
     world.put(
         world.watches.namespaces,
@@ -213,7 +223,8 @@ def test_a_build_that_is_going_is_not_woken_by_nodes_any_more(world: World) -> N
     assert world.woken == ["web"]
 
 
-def test_bd_348_with_runs_and_jobs_goes_what_was_made_of_them(world: World) -> None:
+@pytest.mark.req("BD-348")
+def test_with_runs_and_jobs_goes_what_was_made_of_them(world: World) -> None:
     """Each is some kilobytes: a builder that has seen thousands of Runs of a few ImageBuilds kept them all."""
     world.drop(world.watches.runs, "web-1")
     for number in range(30):

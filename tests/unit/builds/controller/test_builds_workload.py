@@ -1,4 +1,4 @@
-"""Unfinished Jobs and waiting pods are counted by difference, in whatever order (BD-154, BD-244, BD-348)."""
+"""Unfinished Jobs and waiting pods are counted by difference, in whatever order."""
 
 import msgspec
 import pytest
@@ -11,6 +11,8 @@ from polyarch.kube.metrics import Metrics
 from polyarch.kube.store import Store
 from polyarch.kube.watch import Apply, Delete
 from polyarch.objects import Key
+
+pytestmark = pytest.mark.req("BD-348")
 
 COMPLETE = [{"type": "Complete", "status": "True"}]
 
@@ -55,7 +57,8 @@ def place():
     return Place()
 
 
-def test_bd_154_jobs_count_until_they_have_ended_or_are_gone(place):
+@pytest.mark.req("BD-154")
+def test_jobs_count_until_they_have_ended_or_are_gone(place):
     place.job("one", "arm64")
     place.job("two", "arm64")
     place.job("three", "amd64")
@@ -70,12 +73,14 @@ def test_bd_154_jobs_count_until_they_have_ended_or_are_gone(place):
     assert (place.shown("active", "arm64"), place.shown("active", "amd64")) == (1, 0)
 
 
-def test_bd_154_what_builds_no_architecture_takes_no_place(place):
+@pytest.mark.req("BD-154")
+def test_what_builds_no_architecture_takes_no_place(place):
     place.job("index", "", role=names.INDEX_ROLE)
     assert place.workload.active_jobs == 0
 
 
-def test_bd_244_a_pod_waits_until_it_has_a_node(place):
+@pytest.mark.req("BD-244")
+def test_a_pod_waits_until_it_has_a_node(place):
     place.pod("pod", "s390x")
     assert place.shown("waiting_for_node", "s390x") == 1
     place.pod("pod", "s390x", node="z1")

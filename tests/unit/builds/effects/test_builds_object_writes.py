@@ -1,5 +1,5 @@
 """Writes to the API server: safe to repeat, by name, under preconditions, and never over somebody else's object;
-a status only when it differs, progress at most every two seconds (BD-243)."""
+a status only when it differs, progress at most every two seconds."""
 
 from typing import Any
 
@@ -79,14 +79,16 @@ def a_status(status: dict[str, Any], uid: str = "") -> Write:
     return Write(verb="status", kind="ImageBuildRun", namespace="team", name="web-2", uid=uid, body={"status": status})
 
 
-async def test_bd_137_a_job_that_is_there_already_with_our_owner_is_not_made_again(world):
+@pytest.mark.req("BD-137")
+async def test_a_job_that_is_there_already_with_our_owner_is_not_made_again(world):
     assert await world.do(a_job()) is WriteResult.DONE
     assert await world.do(a_job()) is WriteResult.NOT_NEEDED
     jobs = [each for each in world.api.objects if each[0] == JOBS]
     assert len(jobs) == 1
 
 
-async def test_bd_324_somebody_elses_job_under_our_name_is_left_alone(world):
+@pytest.mark.req("BD-324")
+async def test_somebody_elses_job_under_our_name_is_left_alone(world):
     world.api.put(JOBS, {"metadata": {"name": "web-1-arm64", "namespace": "team", "uid": "theirs"}})
     before = world.api.read(JOBS, "web-1-arm64", "team")
     result = await world.do(a_job())
@@ -95,7 +97,8 @@ async def test_bd_324_somebody_elses_job_under_our_name_is_left_alone(world):
     assert world.api.read(JOBS, "web-1-arm64", "team") == before
 
 
-async def test_bd_324_a_job_whose_owner_somebody_took_away_is_known_by_its_labels(world):
+@pytest.mark.req("BD-324")
+async def test_a_job_whose_owner_somebody_took_away_is_known_by_its_labels(world):
     world.api.put(JOBS, {"metadata": {"name": "web-1-arm64", "namespace": "team", "uid": "ours", "labels": MARKS}})
     assert await world.do(a_job()) is WriteResult.NOT_NEEDED
 
@@ -115,7 +118,8 @@ async def test_a_job_that_is_being_deleted_has_to_go_first(world):
     assert await world.do(a_job()) is WriteResult.MOVED_ON
 
 
-async def test_bd_021_an_equal_run_is_the_one_and_another_spec_is_a_conflict(world):
+@pytest.mark.req("BD-021")
+async def test_an_equal_run_is_the_one_and_another_spec_is_a_conflict(world):
     spec = {"serial": 1, "buildKey": "k", "imageBuild": {"name": "web", "uid": "web-uid", "generation": 1}}
     assert await world.do(a_run(spec)) is WriteResult.DONE
     later = {**spec, "format": "OCI", "imageBuild": {**spec["imageBuild"], "generation": 2}}
@@ -126,9 +130,10 @@ async def test_bd_021_an_equal_run_is_the_one_and_another_spec_is_a_conflict(wor
     assert world.api.read(KINDS["ImageBuildRun"], "web-2", "team")["spec"]["buildKey"] == "k"
 
 
+@pytest.mark.req("BD-137")
 @pytest.mark.parametrize("change", ["deleted", "made again", "going"])
-async def test_bd_137_no_run_is_made_of_a_build_that_only_the_cache_still_has(world, change):
-    """BD-137: the watch of ImageBuilds is behind that of Runs, as after a restart of the API server."""
+async def test_no_run_is_made_of_a_build_that_only_the_cache_still_has(world, change):
+    """The watch of ImageBuilds is behind that of Runs, as after a restart of the API server."""
     world.known.show()
     match change:
         case "deleted":
@@ -141,9 +146,10 @@ async def test_bd_137_no_run_is_made_of_a_build_that_only_the_cache_still_has(wo
     assert [name for kind, _, name in world.api.objects if kind == KINDS["ImageBuildRun"]] == ["web-1"]
 
 
+@pytest.mark.req("BD-197")
 @pytest.mark.parametrize("change", ["deleted", "made again", "going"])
-async def test_bd_197_no_job_is_made_for_a_run_that_only_the_cache_still_has(world, change):
-    """BD-197: it would be without an owner, and its pod at work, until garbage collection finds it."""
+async def test_no_job_is_made_for_a_run_that_only_the_cache_still_has(world, change):
+    """It would be without an owner, and its pod at work, until garbage collection finds it."""
     world.known.show()
     match change:
         case "deleted":
@@ -157,7 +163,8 @@ async def test_bd_197_no_job_is_made_for_a_run_that_only_the_cache_still_has(wor
     assert not [each for each in world.api.objects if each[0] == JOBS]
 
 
-async def test_bd_346_a_run_is_read_once_for_all_of_its_jobs_and_not_by_the_round_that_made_it(world):
+@pytest.mark.req("BD-346")
+async def test_a_run_is_read_once_for_all_of_its_jobs_and_not_by_the_round_that_made_it(world):
     def reads():
         return [name for verb, _, name in world.api.requests if verb == "get"]
 
@@ -172,7 +179,8 @@ async def test_bd_346_a_run_is_read_once_for_all_of_its_jobs_and_not_by_the_roun
     assert reads() == ["web-1", "web"]
 
 
-async def test_bd_220_a_refused_job_is_told_to_the_plan_in_the_servers_words(world):
+@pytest.mark.req("BD-220")
+async def test_a_refused_job_is_told_to_the_plan_in_the_servers_words(world):
     async def refuse(verb: str, resource: object, name: str) -> None:
         raise Forbidden(403, reason="Forbidden", message="exceeded quota: pods", verb=verb)
 
@@ -182,7 +190,8 @@ async def test_bd_220_a_refused_job_is_told_to_the_plan_in_the_servers_words(wor
     assert (result.code, result.message) == ("Forbidden", "exceeded quota: pods")
 
 
-async def test_bd_221_a_server_that_is_away_refuses_nothing(world):
+@pytest.mark.req("BD-221")
+async def test_a_server_that_is_away_refuses_nothing(world):
     async def away(verb: str, resource: object, name: str) -> None:
         raise Unavailable(503, reason="ServiceUnavailable")
 
@@ -194,7 +203,8 @@ async def test_bd_221_a_server_that_is_away_refuses_nothing(world):
 # -- statuses ---------------------------------------------------------------------------------------------------------
 
 
-async def test_bd_243_an_equal_status_is_not_written(world):
+@pytest.mark.req("BD-243")
+async def test_an_equal_status_is_not_written(world):
     await world.do(a_run({"serial": 1}))
     world.known.show()
     assert await world.do(a_status({"phase": "Pending", "summary": "0/2"})) is WriteResult.DONE
@@ -204,7 +214,8 @@ async def test_bd_243_an_equal_status_is_not_written(world):
     assert len(world.api.requests) == count
 
 
-async def test_bd_324_a_status_that_somebody_edited_is_put_right(world):
+@pytest.mark.req("BD-324")
+async def test_a_status_that_somebody_edited_is_put_right(world):
     await world.do(a_run({"serial": 1}))
     world.known.show()
     await world.do(a_status({"phase": "Building", "summary": "0/2"}))
@@ -217,7 +228,8 @@ async def test_bd_324_a_status_that_somebody_edited_is_put_right(world):
     assert world.api.read(KINDS["ImageBuildRun"], "web-2", "team")["status"] == {"phase": "Building", "summary": "0/2"}
 
 
-async def test_bd_243_progress_is_written_every_two_seconds_at_most_and_an_end_at_once(world):
+@pytest.mark.req("BD-243")
+async def test_progress_is_written_every_two_seconds_at_most_and_an_end_at_once(world):
     await world.do(a_run({"serial": 1}))
     world.known.show()
 
@@ -237,7 +249,8 @@ async def test_bd_243_progress_is_written_every_two_seconds_at_most_and_an_end_a
     )
 
 
-async def test_bd_195_a_status_is_written_over_what_it_was_compared_with_only(world):
+@pytest.mark.req("BD-195")
+async def test_a_status_is_written_over_what_it_was_compared_with_only(world):
     await world.do(a_run({"serial": 1}))
     world.known.show()
     stored = world.api.read(KINDS["ImageBuildRun"], "web-2", "team")
@@ -258,7 +271,8 @@ async def test_two_writes_to_one_object_in_a_round_need_no_second_look(world):
 # -- patches and deletions --------------------------------------------------------------------------------------------
 
 
-async def test_bd_093_a_job_is_adopted_only_as_it_was_seen(world):
+@pytest.mark.req("BD-093")
+async def test_a_job_is_adopted_only_as_it_was_seen(world):
     await world.do(a_job())
     seen = world.api.read(JOBS, "web-1-arm64", "team")["metadata"]["resourceVersion"]
     world.api.put(JOBS, {**world.api.read(JOBS, "web-1-arm64", "team"), "status": {"active": 1}})
@@ -270,7 +284,8 @@ async def test_bd_093_a_job_is_adopted_only_as_it_was_seen(world):
     assert world.api.read(JOBS, "web-1-arm64", "team")["metadata"]["labels"]["polyarch.dev/run"] == "web-1"
 
 
-async def test_bd_282_what_is_written_to_an_object_that_is_going_is_not_done(world):
+@pytest.mark.req("BD-282")
+async def test_what_is_written_to_an_object_that_is_going_is_not_done(world):
     """A record goes once its images have gone; the build of the same name that needs another one waits for that."""
     going = {"name": "arch-web", "namespace": "team", "deletionTimestamp": "2027-01-01T00:00:00Z"}
     world.api.put(CONFIGMAPS, {"metadata": going})
@@ -279,7 +294,8 @@ async def test_bd_282_what_is_written_to_an_object_that_is_going_is_not_done(wor
     assert await world.do(record) is WriteResult.MOVED_ON
 
 
-async def test_bd_196_a_job_is_deleted_by_its_uid_and_a_gone_one_is_done(world):
+@pytest.mark.req("BD-196")
+async def test_a_job_is_deleted_by_its_uid_and_a_gone_one_is_done(world):
     await world.do(a_job())
     other = Write(verb="delete", kind="Job", namespace="team", name="web-1-arm64", uid="another", step="S6")
     assert await world.do(other) is WriteResult.MOVED_ON
@@ -289,7 +305,8 @@ async def test_bd_196_a_job_is_deleted_by_its_uid_and_a_gone_one_is_done(world):
     assert await world.do(own) is WriteResult.NOT_NEEDED
 
 
-async def test_bd_049_a_config_map_is_written_only_when_different(world):
+@pytest.mark.req("BD-049")
+async def test_a_config_map_is_written_only_when_different(world):
     def record(content: str) -> Write:
         body = {"metadata": {"labels": MARKS, "ownerReferences": [RUN_OWNER]}, "data": {"architectures.json": content}}
         return Write(verb="patch", kind="ConfigMap", namespace="team", name="web-1-arch", how="apply", body=body)
@@ -306,7 +323,8 @@ async def test_bd_049_a_config_map_is_written_only_when_different(world):
 # -- own writes that the caches do not show ---------------------------------------------------------------------------
 
 
-async def test_bd_137_a_build_waits_until_every_cache_shows_what_it_has_written(world):
+@pytest.mark.req("BD-137")
+async def test_a_build_waits_until_every_cache_shows_what_it_has_written(world):
     await world.do(a_run({"serial": 1}))
     await world.do(a_job())
     assert world.settling.is_stale(WISH)
@@ -327,8 +345,9 @@ async def test_bd_137_a_build_waits_until_every_cache_shows_what_it_has_written(
     assert not world.settling.is_stale(WISH)
 
 
+@pytest.mark.req("BD-137")
 @pytest.mark.parametrize("shown", ["going", "another"])
-async def test_bd_137_a_deleted_job_is_done_with_once_the_cache_shows_it_going_or_another_one(world, shown):
+async def test_a_deleted_job_is_done_with_once_the_cache_shows_it_going_or_another_one(world, shown):
     """With a finalizer it stays for as long as its owner likes."""
     await world.do(a_job())
     world.known.show()
@@ -341,7 +360,8 @@ async def test_bd_137_a_deleted_job_is_done_with_once_the_cache_shows_it_going_o
     assert not world.settling.is_stale(WISH)
 
 
-async def test_bd_137_a_cache_that_never_shows_a_deletion_holds_a_build_for_a_minute(world):
+@pytest.mark.req("BD-137")
+async def test_a_cache_that_never_shows_a_deletion_holds_a_build_for_a_minute(world):
     await world.do(a_job())
     world.known.show()
     job = world.api.read(JOBS, "web-1-arm64", "team")["metadata"]["uid"]
@@ -352,8 +372,9 @@ async def test_bd_137_a_cache_that_never_shows_a_deletion_holds_a_build_for_a_mi
     assert not world.settling.is_stale(WISH)
 
 
+@pytest.mark.req("BD-049")
 @pytest.mark.parametrize("part", ["labels", "ownerReferences", "data"])
-async def test_bd_049_each_part_of_a_config_map_that_differs_is_written(world, part):
+async def test_each_part_of_a_config_map_that_differs_is_written(world, part):
     body = {"metadata": {"labels": MARKS, "ownerReferences": [RUN_OWNER]}, "data": {"a": "b"}, "immutable": None}
     other = {"labels": {"polyarch.dev/run": "web-2"}, "ownerReferences": [{**RUN_OWNER, "uid": "run-2"}]}
     if part == "data":
@@ -367,7 +388,8 @@ async def test_bd_049_each_part_of_a_config_map_that_differs_is_written(world, p
     assert await world.do(msgspec.structs.replace(record, body=changed)) is WriteResult.DONE
 
 
-async def test_bd_196_what_a_round_creates_owns_what_it_creates_next(world):
+@pytest.mark.req("BD-196")
+async def test_what_a_round_creates_owns_what_it_creates_next(world):
     """A Job of a Run that was made a moment ago: its UID is in nobody's plan."""
     owner = {**RUN_OWNER, "name": "web-2", "uid": uid_placeholder("ImageBuildRun", "web-2")}
     with world.writes.round(WISH):
@@ -377,7 +399,8 @@ async def test_bd_196_what_a_round_creates_owns_what_it_creates_next(world):
     assert world.api.read(JOBS, "web-1-arm64", "team")["metadata"]["ownerReferences"][0]["uid"] == run
 
 
-async def test_bd_196_a_run_that_was_found_owns_as_well(world):
+@pytest.mark.req("BD-196")
+async def test_a_run_that_was_found_owns_as_well(world):
     await world.do(a_run({"serial": 1}))
     owner = {**RUN_OWNER, "name": "web-2", "uid": uid_placeholder("ImageBuildRun", "web-2")}
     with world.writes.round(WISH):
@@ -387,7 +410,8 @@ async def test_bd_196_a_run_that_was_found_owns_as_well(world):
     assert world.api.read(JOBS, "web-1-arm64", "team")["metadata"]["ownerReferences"][0]["uid"] == run
 
 
-async def test_bd_093_a_job_settles_for_every_build_of_its_namespace(world):
+@pytest.mark.req("BD-093")
+async def test_a_job_settles_for_every_build_of_its_namespace(world):
     await world.do(a_job())
     assert world.settling.is_stale(jobs_of("team"))
     assert not world.settling.is_stale(jobs_of("other"))

@@ -1,7 +1,8 @@
-"""Registry steps: what the plan learns of one that failed (BD-177, BD-219)."""
+"""Registry steps: what the plan learns of one that failed."""
 
 from typing import Any
 
+import pytest
 from builds_world import NAMESPACE, World
 
 from polyarch.builds.controller.build_kind import BuildRef
@@ -45,7 +46,8 @@ def both_built() -> World:
     return world
 
 
-async def test_bd_219_a_plan_that_learns_of_a_push_that_failed_does_not_push_again_at_once() -> None:
+@pytest.mark.req("BD-219")
+async def test_a_plan_that_learns_of_a_push_that_failed_does_not_push_again_at_once() -> None:
     world = both_built()
     trouble = PublishFailure(reason="RegistryUnreachable", message="HTTP 503", passing=True, retry_after=7.0)
     after = world.plan(failures=(await pushed(world, trouble),))
@@ -53,14 +55,16 @@ async def test_bd_219_a_plan_that_learns_of_a_push_that_failed_does_not_push_aga
     assert after.requeue_after == 7.0
 
 
-async def test_bd_177_a_plan_that_learns_of_a_child_that_is_gone_builds_it_again() -> None:
+@pytest.mark.req("BD-177")
+async def test_a_plan_that_learns_of_a_child_that_is_gone_builds_it_again() -> None:
     world = both_built()
     failure = await pushed(world, PublishFailure(reason="RegistryInconsistent", message="gone", missing=("arm64",)))
     phases = {each.architecture: each.phase for each in world.plan(failures=(failure,)).per_architecture}
     assert phases == {"amd64": "Built", "arm64": "Pending"}
 
 
-async def test_bd_192_a_push_that_is_denied_ends_the_run() -> None:
+@pytest.mark.req("BD-192")
+async def test_a_push_that_is_denied_ends_the_run() -> None:
     world = both_built()
     failure = await pushed(world, PublishFailure(reason="PushDenied", message="denied"))
     after = world.plan(failures=(failure,))
@@ -82,7 +86,8 @@ class Willing(Registries):
         return self._published
 
 
-async def test_bd_177_what_was_published_has_to_be_what_was_planned() -> None:
+@pytest.mark.req("BD-177")
+async def test_what_was_published_has_to_be_what_was_planned() -> None:
     world = both_built()
     (write,) = [each for each in world.plan().writes if each.verb == "push-index"]
     planned = write.body["digest"]
@@ -100,7 +105,8 @@ async def test_bd_177_what_was_published_has_to_be_what_was_planned() -> None:
     assert planned in found.message
 
 
-async def test_bd_177_tags_are_moved_to_what_is_there_and_nothing_is_planned_of_it() -> None:
+@pytest.mark.req("BD-177")
+async def test_tags_are_moved_to_what_is_there_and_nothing_is_planned_of_it() -> None:
     tag = Write(verb="tag", name="web", reference="quay.io/team/web@sha256:" + "0" * 64, body={"tags": ["latest"]})
     assert await RegistryWrites(Willing("sha256:" + "0" * 64)).carry_out(WISH, tag, NoCredentials()) is WriteResult.DONE
 
@@ -115,8 +121,9 @@ class Locked(Registries):
         raise Forbidden(403, reason="Forbidden")
 
 
-async def test_bd_331_a_secret_that_may_not_be_read_is_not_a_push_that_was_denied() -> None:
-    """BD-331: an administrator took the binding away while the Jobs were at work; nothing has failed yet."""
+@pytest.mark.req("BD-331")
+async def test_a_secret_that_may_not_be_read_is_not_a_push_that_was_denied() -> None:
+    """An administrator took the binding away while the Jobs were at work; nothing has failed yet."""
     world = both_built()
     (write,) = [each for each in world.plan().writes if each.verb == "push-index"]
     found = await RegistryWrites(Locked()).carry_out(WISH, write, NoCredentials())

@@ -1,4 +1,4 @@
-"""Secrets with which registries are asked: read when they are needed, never doubted for a passing trouble (BD-221)."""
+"""Secrets with which registries are asked: read when they are needed, never doubted for a passing trouble."""
 
 import base64
 from typing import Any
@@ -44,7 +44,8 @@ def inputs(secrets: Secrets) -> SpecInputs:
     return SpecInputs(secrets, informers, ManualClock(), namespace="polyarch", enqueue=lambda wish: None)
 
 
-async def test_bd_221_a_secret_that_could_not_be_read_is_not_as_if_it_were_absent(
+@pytest.mark.req("BD-221")
+async def test_a_secret_that_could_not_be_read_is_not_as_if_it_were_absent(
     secrets: Secrets, inputs: SpecInputs
 ) -> None:
     """A registry asked without credentials answers for good what only a change of the Secret would mend."""
@@ -56,9 +57,8 @@ async def test_bd_221_a_secret_that_could_not_be_read_is_not_as_if_it_were_absen
     assert "me" in {each.username for each in await store.candidates(REFERENCE, SOURCE)}
 
 
-async def test_bd_331_a_secret_that_may_not_be_read_is_not_as_if_it_were_absent(
-    secrets: Secrets, inputs: SpecInputs
-) -> None:
+@pytest.mark.req("BD-331")
+async def test_a_secret_that_may_not_be_read_is_not_as_if_it_were_absent(secrets: Secrets, inputs: SpecInputs) -> None:
     """What a registry says to somebody without credentials would be told as its refusal."""
     store = inputs.credentials("team", ("push",))
     secrets.trouble = Forbidden(403, reason="Forbidden")
@@ -66,7 +66,8 @@ async def test_bd_331_a_secret_that_may_not_be_read_is_not_as_if_it_were_absent(
         await store.candidates(REFERENCE, SOURCE)
 
 
-async def test_bd_064_a_secret_that_is_not_there_is_said(secrets: Secrets, inputs: SpecInputs) -> None:
+@pytest.mark.req("BD-064")
+async def test_a_secret_that_is_not_there_is_said(secrets: Secrets, inputs: SpecInputs) -> None:
     store = inputs.credentials("team", ("push",))
     secrets.trouble = NotFound(404, reason="NotFound")
     assert all(each.is_anonymous for each in await store.candidates(REFERENCE, SOURCE))

@@ -1,7 +1,8 @@
-"""Own writes that the caches do not show yet are forgotten, whoever they were for (BD-137)."""
+"""Own writes that the caches do not show yet are forgotten, whoever they were for."""
 
 from types import SimpleNamespace
 
+import pytest
 from manual_clock import ManualClock
 
 from polyarch.builds.controller.build_kind import BuildRef
@@ -16,7 +17,8 @@ def shown(key: Key, version: int) -> PartialObjectMetadata:
     return PartialObjectMetadata(metadata=metadata)
 
 
-def test_bd_137_builds_and_namespaces_that_are_gone_are_forgotten() -> None:
+@pytest.mark.req("BD-137")
+def test_builds_and_namespaces_that_are_gone_are_forgotten() -> None:
     """Nobody asks again whether their writes have settled: each namespace that ever had a build was kept."""
     clock = ManualClock()
     store: Store[PartialObjectMetadata] = Store()
@@ -34,7 +36,8 @@ def test_bd_137_builds_and_namespaces_that_are_gone_are_forgotten() -> None:
     assert len(settling._pending) <= 2
 
 
-def test_bd_137_what_the_cache_never_shows_is_forgotten_in_time() -> None:
+@pytest.mark.req("BD-137")
+def test_what_the_cache_never_shows_is_forgotten_in_time() -> None:
     clock = ManualClock()
     writes = SimpleNamespace(note_write=lambda key, version: None, is_stale=lambda key: clock.monotonic() < until[key])
     settling: BuildExpectations[int] = BuildExpectations(clock)

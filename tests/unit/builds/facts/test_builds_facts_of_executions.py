@@ -1,4 +1,4 @@
-"""ImageBuilds and ImageBuildRuns as wishes and executions (BD-013, BD-022, BD-024, BD-324)."""
+"""ImageBuilds and ImageBuildRuns as wishes and executions."""
 
 from typing import Any
 
@@ -27,7 +27,8 @@ def read(status: Any = None, **metadata: Any) -> Any:
     return build_request(msgspec.convert(document, BuildObject))
 
 
-def test_bd_013_what_the_status_remembers() -> None:
+@pytest.mark.req("BD-013")
+def test_what_the_status_remembers() -> None:
     status = {
         "currentRun": "web-1",
         "rebuildToken": "again",
@@ -62,13 +63,15 @@ def test_bd_013_what_the_status_remembers() -> None:
     assert found.annotations == {"polyarch.dev/architectures": "amd64"}
 
 
+@pytest.mark.req("BD-324")
 @pytest.mark.parametrize("status", [None, {}, {"currentRun": 5}, {"bases": "none"}], ids=str)
-def test_bd_324_a_status_that_cannot_be_read_remembers_nothing(status: Any) -> None:
+def test_a_status_that_cannot_be_read_remembers_nothing(status: Any) -> None:
     found = read(status)
     assert (found.current, found.pins, found.rebuild_honoured) == ("", (), "")
 
 
-def test_bd_324_one_member_that_cannot_be_read_does_not_hide_the_others() -> None:
+@pytest.mark.req("BD-324")
+def test_one_member_that_cannot_be_read_does_not_hide_the_others() -> None:
     assert read({"currentRun": "web-1", "bases": "none", "conditions": 7}).current == "web-1"
 
 
@@ -93,7 +96,8 @@ def run(status: Any = None, **metadata: Any) -> Any:
     return execution_of(msgspec.convert(document, RunObject), recorded="{}")
 
 
-def test_bd_022_what_an_execution_is_for_and_how_far_it_is() -> None:
+@pytest.mark.req("BD-022")
+def test_what_an_execution_is_for_and_how_far_it_is() -> None:
     child = {
         "architecture": "arm64",
         "phase": "Built",
@@ -166,16 +170,19 @@ def test_bd_022_what_an_execution_is_for_and_how_far_it_is() -> None:
     assert found.status == status
 
 
-def test_bd_324_phases_that_do_not_exist_are_none() -> None:
+@pytest.mark.req("BD-324")
+def test_phases_that_do_not_exist_are_none() -> None:
     found = run({"phase": "Happy", "architectures": [{"architecture": "arm64", "phase": "Flying"}]})
     assert (found.phase, found.children[0].phase) == ("", "Pending")
 
 
-def test_bd_324_whose_a_run_is_says_its_spec() -> None:
+@pytest.mark.req("BD-324")
+def test_whose_a_run_is_says_its_spec() -> None:
     assert run(ownerReferences=[]).owner_uid == "uid-web"
 
 
-def test_bd_024_runs_of_a_former_object_are_never_current() -> None:
+@pytest.mark.req("BD-024")
+def test_runs_of_a_former_object_are_never_current() -> None:
     former = execution("web-9", "amd64", owner="uid-former", created=9.0)
     own = execution("web-1", "amd64", created=1.0)
     given = facts(of=wish(current="web-9"), executions=(former, own))
@@ -198,13 +205,15 @@ def test_the_active_execution_is_the_newest_that_has_not_ended() -> None:
     assert active_execution(facts(executions=(ended, deleted))) is None
 
 
-def test_bd_042_a_partial_result_has_what_it_has() -> None:
+@pytest.mark.req("BD-042")
+def test_a_partial_result_has_what_it_has() -> None:
     assert published_architectures(execution("web-1", "amd64", "arm64", lacking="arm64")) == {"amd64"}
     assert published_architectures(execution("web-1", "amd64", "arm64")) == {"amd64", "arm64"}
     assert published_architectures(None) == frozenset()
 
 
-def test_bd_348_a_run_that_is_kept_as_text_is_the_same_execution() -> None:
+@pytest.mark.req("BD-348")
+def test_a_run_that_is_kept_as_text_is_the_same_execution() -> None:
     """It holds nothing of the page that it came in."""
     document = {
         "metadata": {"name": "web-1", "namespace": "team", "uid": "u"},
@@ -225,5 +234,6 @@ def test_bd_348_a_run_that_is_kept_as_text_is_the_same_execution() -> None:
     assert execution_of(msgspec.json.decode(b"{}", type=StoredRun)).status == {}
 
 
-def test_bd_324_a_status_that_is_null_is_none() -> None:
+@pytest.mark.req("BD-324")
+def test_a_status_that_is_null_is_none() -> None:
     assert execution_of(msgspec.json.decode(b'{"status": null}', type=StoredRun)).phase == ""

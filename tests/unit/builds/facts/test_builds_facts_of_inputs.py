@@ -1,4 +1,4 @@
-"""ConfigMaps, Secrets and namespaces that a build names (BD-064, BD-073, BD-153, BD-333)."""
+"""ConfigMaps, Secrets and namespaces that a build names."""
 
 import base64
 import hashlib
@@ -29,7 +29,8 @@ def secret(type: str = "Opaque", **data: bytes) -> SecretObject:
     return msgspec.convert({"metadata": {"resourceVersion": "7"}, "type": type, "data": encoded}, SecretObject)
 
 
-def test_bd_073_values_are_known_by_a_keyed_hash_only() -> None:
+@pytest.mark.req("BD-073")
+def test_values_are_known_by_a_keyed_hash_only() -> None:
     found = secret_facts(secret(token=HIDDEN.encode()), KEY)
     expected = hmac.new(KEY, HIDDEN.encode(), hashlib.sha256).hexdigest()
     assert found == SecretFacts(
@@ -38,7 +39,8 @@ def test_bd_073_values_are_known_by_a_keyed_hash_only() -> None:
     assert secret_facts(secret(token=HIDDEN.encode()), bytes(32)).fingerprints != found.fingerprints
 
 
-def test_bd_333_nothing_that_can_be_shown_has_the_content() -> None:
+@pytest.mark.req("BD-333")
+def test_nothing_that_can_be_shown_has_the_content() -> None:
     hidden = secret(token=HIDDEN.encode(), _dockerconfigjson=HIDDEN.encode(), type="kubernetes.io/dockerconfigjson")
     shown = f"{hidden!r} {secret_facts(hidden, KEY)!r}"
     assert HIDDEN not in shown
@@ -73,8 +75,9 @@ INVALID: dict[str, tuple[SecretObject, str]] = {
 }
 
 
+@pytest.mark.req("BD-064")
 @pytest.mark.parametrize("case", INVALID, ids=str)
-def test_bd_064_a_secret_that_cannot_be_used_says_why_and_not_what_is_in_it(case: str) -> None:
+def test_a_secret_that_cannot_be_used_says_why_and_not_what_is_in_it(case: str) -> None:
     given, expected = INVALID[case]
     found = secret_facts(given, KEY)
     assert found.invalid == expected
@@ -86,13 +89,15 @@ def test_a_secret_of_a_file_may_have_its_values_as_text() -> None:
     assert secret_facts(written, KEY).fingerprints == secret_facts(secret(token=HIDDEN.encode()), KEY).fingerprints
 
 
-def test_bd_072_a_config_map_has_the_parts_that_are_there() -> None:
+@pytest.mark.req("BD-072")
+def test_a_config_map_has_the_parts_that_are_there() -> None:
     both = msgspec.convert({"data": {"a": "b"}, "binaryData": {"c": "ZA=="}}, ConfigMapObject)
     assert config_map_data(both) == {"data": {"a": "b"}, "binaryData": {"c": "ZA=="}}
     assert config_map_data(msgspec.convert({"data": {}, "binaryData": None}, ConfigMapObject)) == {}
 
 
-def test_bd_064_everything_that_a_spec_names_is_read() -> None:
+@pytest.mark.req("BD-064")
+def test_everything_that_a_spec_names_is_read() -> None:
     spec = {
         "source": {
             "containerfileFrom": {"name": "common"},
@@ -114,6 +119,7 @@ def test_bd_064_everything_that_a_spec_names_is_read() -> None:
     assert named_by(msgspec.convert({"source": {"context": git}}, ImageBuildSpec)).secrets == {"git"}
 
 
+@pytest.mark.req("BD-153")
 @pytest.mark.parametrize(
     ("labels", "level"),
     [
@@ -125,6 +131,6 @@ def test_bd_064_everything_that_a_spec_names_is_read() -> None:
     ],
     ids=["restricted", "baseline", "privileged", "only warned about", "without labels"],
 )
-def test_bd_153_the_level_that_a_namespace_enforces(labels: Any, level: str) -> None:
+def test_the_level_that_a_namespace_enforces(labels: Any, level: str) -> None:
     assert pod_security(msgspec.convert({"metadata": {"name": "team", "labels": labels}}, Namespace)) == level
     assert pod_security(None) == ""

@@ -1,4 +1,4 @@
-"""Jobs of builds with the pod that says the most about them (BD-081, BD-149, BD-150, BD-215, BD-324)."""
+"""Jobs of builds with the pod that says the most about them."""
 
 from typing import Any
 
@@ -47,7 +47,8 @@ def ended(name: str, code: int, message: str = "", at: str = T3) -> dict[str, An
     return {"name": name, "state": {"terminated": {"exitCode": code, "message": message, "finishedAt": at}}}
 
 
-def test_bd_081_what_a_job_is_for() -> None:
+@pytest.mark.req("BD-081")
+def test_what_a_job_is_for() -> None:
     template = {
         "spec": {
             "nodeSelector": {"kubernetes.io/arch": "amd64"},
@@ -61,7 +62,8 @@ def test_bd_081_what_a_job_is_for() -> None:
     assert (facts.namespace, facts.name, facts.uid, facts.created) == ("team", "web-1-arm64", "uid-job", START)
 
 
-def test_bd_079_a_name_that_is_too_long_for_a_label_is_read_from_the_annotation() -> None:
+@pytest.mark.req("BD-079")
+def test_a_name_that_is_too_long_for_a_label_is_read_from_the_annotation() -> None:
     long = "w" * 200
     facts = job_facts(
         job(labels={**LABELS, "polyarch.dev/run": "short-1234567890"}, annotations={"polyarch.dev/run": long})
@@ -69,7 +71,8 @@ def test_bd_079_a_name_that_is_too_long_for_a_label_is_read_from_the_annotation(
     assert facts.run == long
 
 
-def test_bd_324_labels_that_somebody_took_off_are_read_from_the_template() -> None:
+@pytest.mark.req("BD-324")
+def test_labels_that_somebody_took_off_are_read_from_the_template() -> None:
     template = {"metadata": {"labels": LABELS, "annotations": {"polyarch.dev/arch-key": KEY}}}
     facts = job_facts(job(labels={}, annotations={}, template=template))
     assert (facts.run, facts.architecture, facts.key) == ("web-1", "arm64", KEY)
@@ -112,8 +115,9 @@ STATES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.req("BD-195")
 @pytest.mark.parametrize("case", STATES, ids=str)
-def test_bd_195_how_far_a_job_is(case: str) -> None:
+def test_how_far_a_job_is(case: str) -> None:
     status, expected = STATES[case]
     facts = job_facts(job(status=status))
     assert {name: getattr(facts, name) for name in expected} == expected
@@ -124,7 +128,8 @@ def of(*pods: PodObject) -> PodFacts | None:
     return found.pod
 
 
-def test_bd_150_the_pod_that_succeeded_is_asked_whatever_came_later() -> None:
+@pytest.mark.req("BD-150")
+def test_the_pod_that_succeeded_is_asked_whatever_came_later() -> None:
     good = pod("good", phase="Succeeded", containerStatuses=[ended("push", 0, '{"v":1}')])
     later = pod("later", created=T2, phase="Failed")
     found = of(later, good)
@@ -138,7 +143,8 @@ def test_else_the_newest() -> None:
     assert found.name == "third"
 
 
-def test_bd_150_a_pod_of_a_former_job_of_that_name_is_not_its_own() -> None:
+@pytest.mark.req("BD-150")
+def test_a_pod_of_a_former_job_of_that_name_is_not_its_own() -> None:
     assert of(pod(uid="uid-former")) is None
 
 
@@ -229,14 +235,16 @@ PODS: dict[str, tuple[PodObject, PodFacts]] = {
 }
 
 
+@pytest.mark.req("BD-149", "BD-215")
 @pytest.mark.parametrize("case", PODS, ids=str)
-def test_bd_215_and_bd_149_what_a_pod_says(case: str) -> None:
+def test_what_a_pod_says(case: str) -> None:
     given, expected = PODS[case]
     assert pod_facts(given) == expected
 
 
+@pytest.mark.req("BD-149")
 @pytest.mark.parametrize("sidecar", [ended("istio-proxy", 0, "bye"), ended("agent", 0)])
-def test_bd_149_containers_that_others_put_into_pods_are_not_taken_for_ours(sidecar: dict[str, Any]) -> None:
+def test_containers_that_others_put_into_pods_are_not_taken_for_ours(sidecar: dict[str, Any]) -> None:
     """A mesh appends its own: the last one listed is not the one that pushed."""
     inits = [ended("istio-init", 0, "ready"), ended("build", 0)]
     found = pod_facts(
@@ -245,7 +253,8 @@ def test_bd_149_containers_that_others_put_into_pods_are_not_taken_for_ours(side
     assert (found.message, found.exit_code, found.container) == ("{}", 0, "")
 
 
-def test_bd_147_of_several_that_failed_ours_says_why() -> None:
+@pytest.mark.req("BD-147")
+def test_of_several_that_failed_ours_says_why() -> None:
     """The sidecar is ended by a signal because the pod has failed."""
     both = [ended("istio-proxy", 143, "terminated"), ended("push", 44, "denied")]
     found = pod_facts(pod(phase="Failed", containerStatuses=both))

@@ -1,4 +1,4 @@
-"""Nodes as builds see them (BD-040, BD-152)."""
+"""Nodes as builds see them."""
 
 from typing import Any
 
@@ -7,6 +7,8 @@ import pytest
 
 from polyarch.builds.facts.build_facts import NodeFacts
 from polyarch.builds.facts.objects import NodeObject, node_facts
+
+pytestmark = pytest.mark.req("BD-152")
 
 TAINT = {"key": "a", "value": "b", "effect": "NoSchedule"}
 
@@ -51,12 +53,13 @@ TOLD: dict[str, tuple[NodeFacts, tuple[str, str, bool]]] = {
     ),
     "nobody says it": (read(), ("", "", False)),
     "nonsense is nothing": (read(nodeInfo=info("not an architecture!")), ("linux", "", False)),
-    "BD-050 an architecture that nobody knows": (read(nodeInfo=info("sw64")), ("linux", "sw64", False)),
+    "an architecture that nobody knows": (read(nodeInfo=info("sw64")), ("linux", "sw64", False)),
 }
 
 
+@pytest.mark.req("BD-040")
 @pytest.mark.parametrize("case", TOLD, ids=str)
-def test_bd_040_what_a_node_runs(case: str) -> None:
+def test_what_a_node_runs(case: str) -> None:
     facts, expected = TOLD[case]
     assert (facts.operating_system, facts.architecture, facts.mismatch) == expected
 
@@ -98,7 +101,8 @@ def test_a_node_that_does_not_answer_is_not_ready(status: str) -> None:
     assert not read(conditions=[{"type": "Ready", "status": status}]).ready
 
 
-def test_bd_100_heartbeats_and_the_order_of_lists_make_no_difference() -> None:
+@pytest.mark.req("BD-100")
+def test_heartbeats_and_the_order_of_lists_make_no_difference() -> None:
     def seen(time: str, taints: list[Any], handlers: list[Any]) -> NodeFacts:
         ready = {"type": "Ready", "status": "True", "lastHeartbeatTime": time}
         document = {
@@ -113,7 +117,8 @@ def test_bd_100_heartbeats_and_the_order_of_lists_make_no_difference() -> None:
     assert seen("1", taints, handlers) == seen("2", taints[::-1], handlers[::-1])
 
 
-def test_bd_348_equal_labels_of_nodes_are_kept_once_and_annotations_of_others_not_at_all() -> None:
+@pytest.mark.req("BD-348")
+def test_equal_labels_of_nodes_are_kept_once_and_annotations_of_others_not_at_all() -> None:
     def node(name: str) -> NodeObject:
         image = "machineconfiguration.openshift.io/currentImage"
         document = {

@@ -1,4 +1,4 @@
-"""A facts file: what it holds, how its registry answers, and what is said about a wrong one (BD-003)."""
+"""A facts file: what it holds, how its registry answers, and what is said about a wrong one."""
 
 from typing import Any
 
@@ -48,7 +48,8 @@ def facts(*objects: Any, **members: Any) -> BuildFacts:
     return content.facts(content.wishes[0])
 
 
-def test_bd_003_everything_that_a_plan_is_made_of() -> None:
+@pytest.mark.req("BD-003")
+def test_everything_that_a_plan_is_made_of() -> None:
     job = {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -91,7 +92,8 @@ def test_bd_003_everything_that_a_plan_is_made_of() -> None:
     assert found.active_jobs == 1
 
 
-def test_bd_003_jobs_of_others_and_jobs_that_have_ended_take_no_slot() -> None:
+@pytest.mark.req("BD-003")
+def test_jobs_of_others_and_jobs_that_have_ended_take_no_slot() -> None:
     def job(name: str, labels: dict[str, str], **status: Any) -> dict[str, Any]:
         metadata = {"namespace": "other", "name": name, "labels": labels}
         return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "status": status}
@@ -103,27 +105,31 @@ def test_bd_003_jobs_of_others_and_jobs_that_have_ended_take_no_slot() -> None:
     assert found.active_jobs == 1
 
 
-def test_bd_003_kinds_that_builds_do_not_read_are_passed_over() -> None:
+@pytest.mark.req("BD-003")
+def test_kinds_that_builds_do_not_read_are_passed_over() -> None:
     volcano = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {}, "status": {"active": "many"}}
     found = facts({"apiVersion": "apps/v1", "kind": "Deployment", "spec": 7}, volcano)
     assert found.jobs == ()
 
 
-def test_bd_003_lists_count_as_their_items() -> None:
+@pytest.mark.req("BD-003")
+def test_lists_count_as_their_items() -> None:
     plain = {"apiVersion": "v1", "kind": "List", "items": [node("n1"), {"kind": "List", "items": [node("n2")]}]}
     bare = [{"metadata": {"name": "n3"}, "status": {}}]
     typed = {"apiVersion": "v1", "kind": "NodeList", "items": bare}
     assert [each.name for each in file(plain, typed).nodes] == ["n1", "n2", "n3"]
 
 
-def test_bd_003_builds_are_in_order_of_their_names_and_live_in_default() -> None:
+@pytest.mark.req("BD-003")
+def test_builds_are_in_order_of_their_names_and_live_in_default() -> None:
     unplaced = build("alone")
     del unplaced["metadata"]["namespace"]
     found = file(build("b"), build("a"), unplaced).wishes
     assert [(each.namespace, each.name) for each in found] == [("default", "alone"), ("team", "a"), ("team", "b")]
 
 
-def test_bd_003_config_maps_and_secrets_that_the_build_names() -> None:
+@pytest.mark.req("BD-003")
+def test_config_maps_and_secrets_that_the_build_names() -> None:
     secret = {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -162,7 +168,8 @@ def _fingerprints(content: FactsFile) -> Any:
     return found.fingerprints if found is not None else None
 
 
-def test_bd_003_settings() -> None:
+@pytest.mark.req("BD-003")
+def test_settings() -> None:
     given = {
         "allowPrivileged": True,
         "archTaintKeys": ["a/b"],
@@ -200,13 +207,15 @@ HEADS: dict[str, tuple[str, HeadResult]] = {
 }
 
 
+@pytest.mark.req("BD-003")
 @pytest.mark.parametrize("case", HEADS, ids=str)
-def test_bd_003_what_exists(case: str) -> None:
+def test_what_exists(case: str) -> None:
     reference, expected = HEADS[case]
     assert file(registry=REGISTRY).head(reference) == expected
 
 
-def test_bd_003_what_is_not_listed_is_not_found() -> None:
+@pytest.mark.req("BD-003")
+def test_what_is_not_listed_is_not_found() -> None:
     content = file(registry=REGISTRY)
     assert content.inspect(TAG).status is Status.RESOLVED
     for reference in (f"{REPOSITORY}:v2", "no reference at all"):
@@ -215,7 +224,8 @@ def test_bd_003_what_is_not_listed_is_not_found() -> None:
         assert missing.code == "not-found"
 
 
-def test_bd_003_questions_are_answered_until_there_are_none() -> None:
+@pytest.mark.req("BD-003")
+def test_questions_are_answered_until_there_are_none() -> None:
     class Plan(msgspec.Struct, frozen=True):
         facts: BuildFacts
         questions: tuple[BuildLookup, ...]
@@ -241,7 +251,8 @@ def test_bd_003_questions_are_answered_until_there_are_none() -> None:
     assert (found.inputs.secrets, found.inputs.config_maps) == ({"late": None}, {"later": None})
 
 
-def test_bd_006_the_order_of_objects_makes_no_difference_to_what_is_found() -> None:
+@pytest.mark.req("BD-006")
+def test_the_order_of_objects_makes_no_difference_to_what_is_found() -> None:
     objects = [node("n1"), node("n2"), run("web-1"), run("web-2")]
     one, other = facts(*objects), facts(*objects[::-1])
     assert sorted(one.executions, key=lambda each: each.name) == sorted(other.executions, key=lambda each: each.name)
@@ -316,15 +327,17 @@ WRONG: dict[str, tuple[Any, str]] = {
 }
 
 
+@pytest.mark.req("BD-003")
 @pytest.mark.parametrize("case", WRONG, ids=str)
-def test_bd_003_what_is_wrong_is_said_with_its_member(case: str) -> None:
+def test_what_is_wrong_is_said_with_its_member(case: str) -> None:
     data, expected = WRONG[case]
     with pytest.raises(InvalidFacts) as caught:
         FactsFile(data)
     assert str(caught.value).startswith(expected)
 
 
-def test_bd_333_a_key_that_is_wrong_is_not_quoted() -> None:
+@pytest.mark.req("BD-333")
+def test_a_key_that_is_wrong_is_not_quoted() -> None:
     with pytest.raises(InvalidFacts) as caught:
         FactsFile({"now": NOW, "settings": {"hmacKey": "hunter2"}})
     assert "hunter2" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""The Job of one architecture and the ConfigMaps of its inputs (BD-140..BD-145, BD-155, BD-333)."""
+"""The Job of one architecture and the ConfigMaps of its inputs."""
 
 import base64
 import json
@@ -40,7 +40,8 @@ def containers(found):
 
 
 class TestWhere:
-    def test_bd_140_native_jobs_are_bound_to_their_architecture(self):
+    @pytest.mark.req("BD-140")
+    def test_native_jobs_are_bound_to_their_architecture(self):
         found = pod()
         assert found["nodeSelector"] == {"kubernetes.io/arch": "arm64", "kubernetes.io/os": "linux"}
         assert found["tolerations"] == [
@@ -48,7 +49,8 @@ class TestWhere:
             {"key": "supported-arch", "operator": "Equal", "value": "arm64"},
         ]
 
-    def test_bd_140_the_users_scheduling_of_that_architecture_is_added(self):
+    @pytest.mark.req("BD-140")
+    def test_the_users_scheduling_of_that_architecture_is_added(self):
         mine = {"key": "team", "operator": "Exists"}
         scheduling = [
             {"architecture": "amd64", "nodeSelector": {"not": "mine"}},
@@ -65,23 +67,27 @@ class TestWhere:
         assert found["tolerations"][-1] == mine
         assert (found["runtimeClassName"], found["priorityClassName"]) == ("gvisor", "low")
 
-    def test_bd_140_where_the_image_runs_is_not_where_it_is_built(self):
+    @pytest.mark.req("BD-140")
+    def test_where_the_image_runs_is_not_where_it_is_built(self):
         selector = {"matchLabels": {"pool": "edge"}}
         assert pod({"architectures": {"nodeSelector": selector}}) == pod()
 
-    def test_bd_141_emulated_jobs_go_to_their_host(self):
+    @pytest.mark.req("BD-141")
+    def test_emulated_jobs_go_to_their_host(self):
         found = pod(host="amd64")
         assert found["nodeSelector"]["kubernetes.io/arch"] == "amd64"
         assert {each["value"] for each in found["tolerations"]} == {"amd64"}
 
-    def test_bd_155_a_job_is_made_without_asking_for_nodes(self):
+    @pytest.mark.req("BD-155")
+    def test_a_job_is_made_without_asking_for_nodes(self):
         """An order knows no nodes; a riscv64 Job is like any other, and its pending pod wakes an autoscaler."""
         found = pod(architecture="riscv64")
         assert found["nodeSelector"]["kubernetes.io/arch"] == "riscv64"
 
 
 class TestJob:
-    def test_bd_142_one_pod_with_retries_that_evictions_do_not_use_up(self):
+    @pytest.mark.req("BD-142")
+    def test_one_pod_with_retries_that_evictions_do_not_use_up(self):
         found = job({"retries": 2, "timeouts": {"nodeWait": "10m", "build": "2h"}})["spec"]
         found.pop("template")
         assert found == {
@@ -101,12 +107,14 @@ class TestJob:
             },
         }
 
-    def test_bd_142_an_architecture_may_have_more_time(self):
+    @pytest.mark.req("BD-142")
+    def test_an_architecture_may_have_more_time(self):
         scheduling = {"perArchitecture": [{"architecture": "arm64", "buildTimeout": "3h"}]}
         found = job({"timeouts": {"nodeWait": "10s", "build": "1h"}, "scheduling": scheduling})
         assert found["spec"]["activeDeadlineSeconds"] == 3 * 3600 + 10
 
-    def test_bd_143_the_pod_has_no_access_to_the_cluster(self):
+    @pytest.mark.req("BD-143")
+    def test_the_pod_has_no_access_to_the_cluster(self):
         template = job()["spec"]["template"]
         found = template["spec"]
         assert found["restartPolicy"] == "Never"
@@ -116,7 +124,8 @@ class TestJob:
         assert template["metadata"]["annotations"]["cluster-autoscaler.kubernetes.io/safe-to-evict"] == "false"
         assert "hostNetwork" not in found
 
-    def test_bd_143_requests_by_default_and_the_users_instead(self):
+    @pytest.mark.req("BD-143")
+    def test_requests_by_default_and_the_users_instead(self):
         usual = {"cpu": "500m", "memory": "1Gi", "ephemeral-storage": "4Gi"}
         assert containers(pod())["build"]["resources"] == {"requests": usual}
         mine = {"requests": {"cpu": "4"}, "limits": {"memory": "512Mi"}}
@@ -126,7 +135,8 @@ class TestJob:
             "limits": {"memory": "512Mi"},
         }, "a request of 1Gi above a limit of 512Mi would be refused"
 
-    def test_bd_081_labels_are_on_job_pods_and_configmaps(self):
+    @pytest.mark.req("BD-081")
+    def test_labels_are_on_job_pods_and_configmaps(self):
         config_map, found = architecture_manifests(order())
         labels = identity().labels
         places = (found["metadata"], found["spec"]["template"]["metadata"], config_map["metadata"])
@@ -137,7 +147,8 @@ class TestJob:
 
 
 class TestContainers:
-    def test_bd_144_build_comes_before_push_with_its_own_image(self):
+    @pytest.mark.req("BD-144")
+    def test_build_comes_before_push_with_its_own_image(self):
         found = pod()
         assert [each["name"] for each in found["initContainers"]] == ["build"]
         assert [each["name"] for each in found["containers"]] == ["push"]
@@ -150,7 +161,8 @@ class TestContainers:
         )
         assert mine["serviceAccountName"] == "robot"
 
-    def test_bd_144_bd_330_each_credential_is_in_one_container_only(self):
+    @pytest.mark.req("BD-144", "BD-330")
+    def test_each_credential_is_in_one_container_only(self):
         """The user's code, which runs in ``build``, can read nothing that pushes; ``push`` nothing of the user's."""
         found = pod(EVERYTHING, settings=FULL)
         mounted = {name: {each["name"] for each in one["volumeMounts"]} for name, one in containers(found).items()}
@@ -170,7 +182,8 @@ class TestContainers:
             ("more", [{"key": "x", "path": "1"}]),
         ]
 
-    def test_bd_145_no_volume_reaches_the_node_and_each_emptydir_has_a_limit(self):
+    @pytest.mark.req("BD-145")
+    def test_no_volume_reaches_the_node_and_each_emptydir_has_a_limit(self):
         for volume in pod(EVERYTHING, settings=FULL)["volumes"]:
             assert "hostPath" not in volume
             if "emptyDir" in volume:
@@ -179,14 +192,16 @@ class TestContainers:
             each["name"] for each in pod(EVERYTHING, settings=FULL)["volumes"]
         }
 
-    def test_bd_145_only_build_writes_to_the_layout_and_has_storage(self):
+    @pytest.mark.req("BD-145")
+    def test_only_build_writes_to_the_layout_and_has_storage(self):
         found = containers(pod())
         mounts = {name: {each["name"]: each for each in one["volumeMounts"]} for name, one in found.items()}
         assert "readOnly" not in mounts["build"]["layout"]
         assert mounts["push"]["layout"]["readOnly"] is True
         assert "storage" not in mounts["push"]
 
-    def test_bd_049_the_list_of_architectures_is_mounted_if_it_is_there(self):
+    @pytest.mark.req("BD-049")
+    def test_the_list_of_architectures_is_mounted_if_it_is_there(self):
         found = pod()
         volume = next(each for each in found["volumes"] if each["name"] == "architectures")
         assert volume["configMap"]["optional"] is True
@@ -194,13 +209,15 @@ class TestContainers:
             mount = next(each for each in one["volumeMounts"] if each["name"] == "architectures")
             assert mount["mountPath"] == "/polyarch/architectures"
 
-    def test_bd_149_messages_are_written_where_user_code_cannot_write(self):
+    @pytest.mark.req("BD-149")
+    def test_messages_are_written_where_user_code_cannot_write(self):
         for one in containers(pod()).values():
             assert not one["terminationMessagePath"].startswith("/dev")
             assert one["terminationMessagePolicy"] == "FallbackToLogsOnError"
         assert f"--termination-log={contract.TERMINATION_LOG}" in containers(pod())["push"]["command"]
 
-    def test_bd_333_nothing_but_names_of_secrets_and_fixed_words_in_arguments_and_environment(self):
+    @pytest.mark.req("BD-333")
+    def test_nothing_but_names_of_secrets_and_fixed_words_in_arguments_and_environment(self):
         found = containers(pod(EVERYTHING, settings=FULL, arguments={"MODE": "not-here"}))
         assert found["push"]["command"] == [
             "polyarch",
@@ -225,19 +242,22 @@ class TestContainers:
         assert "env" not in found["push"]
         assert "not-here" not in json.dumps(pod(EVERYTHING, arguments={"MODE": "not-here"}))
 
-    def test_bd_075_proxies_reach_every_container_that_asks_registries(self):
+    @pytest.mark.req("BD-075")
+    def test_proxies_reach_every_container_that_asks_registries(self):
         proxies = (("HTTPS_PROXY", "http://proxy.example:3128"), ("NO_PROXY", ".svc"))
         found = pod(settings=msgspec.structs.replace(SETTINGS, proxies=proxies))
         for name in ("build", "push"):
             given = {each["name"]: each["value"] for each in containers(found)[name]["env"]}
             assert dict(proxies).items() <= given.items()
 
-    def test_bd_235_without_a_tag_it_is_pushed_by_digest_only(self):
+    @pytest.mark.req("BD-235")
+    def test_without_a_tag_it_is_pushed_by_digest_only(self):
         assert not [each for each in containers(pod(tag=""))["push"]["command"] if "--tag" in each]
 
 
 class TestInputs:
-    def test_bd_145_the_inputs_are_immutable_and_name_the_containerfile(self):
+    @pytest.mark.req("BD-145")
+    def test_the_inputs_are_immutable_and_name_the_containerfile(self):
         config_map, _ = architecture_manifests(order())
         assert config_map["metadata"]["name"] == "shop-1-arm64-in"
         assert config_map["immutable"] is True
@@ -245,11 +265,13 @@ class TestInputs:
         assert config_map["data"]["build.sh"].startswith("#!/bin/sh\nset -eu\n")
         assert "binaryData" not in config_map
 
-    def test_bd_147_emulated_jobs_bring_a_program_of_the_target(self):
+    @pytest.mark.req("BD-147")
+    def test_emulated_jobs_bring_a_program_of_the_target(self):
         config_map = architecture_manifests(order(host="amd64"))[0]
         assert base64.b64decode(config_map["binaryData"]["probe"])[:4] == b"\x7fELF"
 
-    def test_bd_072_a_configmap_context_is_copied_as_the_key_saw_it(self):
+    @pytest.mark.req("BD-072")
+    def test_a_configmap_context_is_copied_as_the_key_saw_it(self):
         """The user's ConfigMap may change before the pod starts; what is built must be what the key says."""
         data = {"data": {"b": "2", "a": "1"}, "binaryData": {"c": "AA=="}}
         _, copied, found = architecture_manifests(order(context_data=data))
@@ -273,16 +295,19 @@ class TestInputs:
             emulated=True,
         )
 
-    def test_bd_006_equal_orders_give_equal_bytes(self):
+    @pytest.mark.req("BD-006")
+    def test_equal_orders_give_equal_bytes(self):
         one = order({"output": {"labels": {"a": "1", "b": "2"}}}, arguments={"x": "1", "y": "2"})
         other = order({"output": {"labels": {"b": "2", "a": "1"}}}, arguments={"y": "2", "x": "1"})
         assert json.dumps(architecture_manifests(one)) == json.dumps(architecture_manifests(other))
 
+    @pytest.mark.req("BD-323")
     @pytest.mark.parametrize("text", ["", "x" * 128 * 1024, "RUN echo 日本語 مرحبا\n"])
-    def test_bd_323_any_containerfile_goes_in_unchanged(self, text):
+    def test_any_containerfile_goes_in_unchanged(self, text):
         assert architecture_manifests(order(containerfile=text))[0]["data"]["Containerfile"] == text
 
-    def test_bd_275_other_names_for_the_inputs(self):
+    @pytest.mark.req("BD-275")
+    def test_other_names_for_the_inputs(self):
         config_map, found = architecture_manifests(order(identity=identity(inputs="containerfile-worker-1")))
         assert config_map["metadata"]["name"] == "containerfile-worker-1"
         volume = next(each for each in found["spec"]["template"]["spec"]["volumes"] if each["name"] == "in")

@@ -1,4 +1,4 @@
-"""What finished pods said is read, and nothing that they only pretend (BD-147, BD-149, BD-322)."""
+"""What finished pods said is read, and nothing that they only pretend."""
 
 import json
 
@@ -44,17 +44,21 @@ def read(text):
 
 
 class TestChild:
-    def test_bd_149_the_message_of_push_is_the_child(self):
+    @pytest.mark.req("BD-149")
+    def test_the_message_of_push_is_the_child(self):
         assert read(message()) == contract.PushMessage(
             digest=DIGEST, size=500, media_type=OCI_MANIFEST, os="linux", architecture="arm64", config=CONFIG
         )
 
-    def test_bd_149_members_that_are_not_known_are_ignored(self):
+    @pytest.mark.req("BD-149")
+    def test_members_that_are_not_known_are_ignored(self):
         assert read(message(later={"x": 1})).digest == DIGEST
 
-    def test_bd_149_arm64_is_arm64_v8(self):
+    @pytest.mark.req("BD-149")
+    def test_arm64_is_arm64_v8(self):
         assert read(message(variant="v8")).variant == "v8"
 
+    @pytest.mark.req("BD-149", "BD-322")
     @pytest.mark.parametrize(
         "hostile",
         [
@@ -92,7 +96,7 @@ class TestChild:
         ],
         ids=lambda text: repr(text)[:40],
     )
-    def test_bd_149_bd_322_anything_else_is_as_if_there_were_no_message(self, hostile):
+    def test_anything_else_is_as_if_there_were_no_message(self, hostile):
         assert read(hostile) is None
 
 
@@ -101,6 +105,7 @@ def ended(code, text="", container="build"):
 
 
 class TestFailure:
+    @pytest.mark.req("BD-147")
     @pytest.mark.parametrize(
         ("code", "reason"),
         [
@@ -116,30 +121,34 @@ class TestFailure:
             (None, "BuildFailed"),
         ],
     )
-    def test_bd_147_codes_have_their_reasons(self, code, reason):
+    def test_codes_have_their_reasons(self, code, reason):
         found = pod_failure(ended(code, "the end of the log"))
         assert found.reason == reason
         assert "the end of the log" in found.message
 
-    def test_bd_147_a_message_may_say_more_exactly(self):
+    @pytest.mark.req("BD-147")
+    def test_a_message_may_say_more_exactly(self):
         said = '{"v":1,"reason":"BaseImageUnauthorized","message":"x may not be pulled"}'
         assert pod_failure(ended(42, said)) == JobFailure("BaseImageUnauthorized", "x may not be pulled")
 
+    @pytest.mark.req("BD-147")
     @pytest.mark.parametrize("code", [1, 43, 137])
-    def test_bd_147_a_message_cannot_choose_a_reason_of_another_code(self, code):
+    def test_a_message_cannot_choose_a_reason_of_another_code(self, code):
         """User code that escaped its chroot may write a message; the code is the kernel's word."""
         said = '{"v":1,"reason":"ContainerfileInvalid","message":"it was me"}'
         found = pod_failure(ended(code, said))
         assert found.reason != "ContainerfileInvalid"
 
-    def test_bd_216_the_last_lines_of_the_log_are_shown_and_no_more(self):
+    @pytest.mark.req("BD-216")
+    def test_the_last_lines_of_the_log_are_shown_and_no_more(self):
         log = "".join(f"line {at}\x1b[31m\n" for at in range(1000))
         found = pod_failure(ended(1, log))
         assert "line 999" in found.message
         assert "\x1b" not in found.message
         assert len(found.message.encode()) < 1200
 
-    def test_bd_217_the_deadline_is_a_timeout(self):
+    @pytest.mark.req("BD-217")
+    def test_the_deadline_is_a_timeout(self):
         found = job_failure(job(ended(137), failure_reason="DeadlineExceeded"))
         assert found.reason == "BuildTimeout"
 
@@ -149,20 +158,24 @@ class TestFailure:
 
 
 class TestIndex:
-    def test_bd_178_the_index_job_reports_what_it_pushed(self):
+    @pytest.mark.req("BD-178")
+    def test_the_index_job_reports_what_it_pushed(self):
         found = index_message(json.dumps({"v": 1, "digest": DIGEST, "size": 9, "mediaType": OCI_INDEX}))
         assert (found.digest, found.missing) == (DIGEST, ())
 
-    def test_bd_178_or_whose_children_are_missing(self):
+    @pytest.mark.req("BD-178")
+    def test_or_whose_children_are_missing(self):
         assert index_message('{"v":1,"missing":["arm64"]}').missing == ("arm64",)
 
+    @pytest.mark.req("BD-322")
     @pytest.mark.parametrize(
         "text",
         ["", "{}", '{"v":1}', json.dumps({"v": 1, "digest": DIGEST, "size": 9, "missing": ["arm64"]}), "x" * 4096],
     )
-    def test_bd_322_nothing_else(self, text):
+    def test_nothing_else(self, text):
         assert index_message(text) is None
 
+    @pytest.mark.req("BD-178")
     @pytest.mark.parametrize(
         ("code", "said", "reason"),
         [
@@ -172,10 +185,11 @@ class TestIndex:
             (137, "Killed", "RegistryUnreachable"),
         ],
     )
-    def test_bd_178_its_failures_have_the_reasons_of_publishing(self, code, said, reason):
+    def test_its_failures_have_the_reasons_of_publishing(self, code, said, reason):
         assert index_failure(job(ended(code, said, "index"))).reason == reason
 
 
+@pytest.mark.req("BD-322")
 @pytest.mark.parametrize("text", ["", "a", "é" * 2000, "x" * 1023 + "é" * 3, "\n" * 5000, "日本語\n" * 1000])
-def test_bd_322_shown_text_always_fits_a_status(text: str) -> None:
+def test_shown_text_always_fits_a_status(text: str) -> None:
     assert len(shown_message(text).encode()) <= 1024

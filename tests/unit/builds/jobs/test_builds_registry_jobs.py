@@ -1,4 +1,4 @@
-"""The Jobs that do the builder's registry work (BD-178)."""
+"""The Jobs that do the builder's registry work."""
 
 import json
 
@@ -24,7 +24,8 @@ def asked(document, **more):
     )
 
 
-def test_bd_178_the_index_job_is_told_what_to_publish() -> None:
+@pytest.mark.req("BD-178")
+def test_the_index_job_is_told_what_to_publish() -> None:
     config_map, job = index_manifests(asked(PUBLICATION))
     assert msgspec.json.decode(config_map["data"]["index.json"], type=Publication) == PUBLICATION
     assert config_map["immutable"] is True
@@ -39,7 +40,8 @@ def test_bd_178_the_index_job_is_told_what_to_publish() -> None:
     ]
 
 
-def test_bd_178_it_has_the_push_secret_only_and_runs_on_any_architecture() -> None:
+@pytest.mark.req("BD-178")
+def test_it_has_the_push_secret_only_and_runs_on_any_architecture() -> None:
     pod = index_manifests(asked(PUBLICATION))[1]["spec"]["template"]["spec"]
     assert pod["nodeSelector"] == {"kubernetes.io/os": "linux"}
     assert {each["operator"] for each in pod["tolerations"]} == {"Exists"}
@@ -49,20 +51,23 @@ def test_bd_178_it_has_the_push_secret_only_and_runs_on_any_architecture() -> No
     assert '"pull"' not in json.dumps(pod)
 
 
-def test_bd_178_it_may_take_as_long_as_the_index_may() -> None:
+@pytest.mark.req("BD-178")
+def test_it_may_take_as_long_as_the_index_may() -> None:
     job = index_manifests(asked(PUBLICATION, timeouts={"nodeWait": "10m", "index": "2m"}))[1]
     assert job["spec"]["activeDeadlineSeconds"] == 720
 
 
+@pytest.mark.req("BD-151")
 @pytest.mark.parametrize("make", [index_manifests, prune_manifests])
-def test_bd_151_registry_work_is_confined(make) -> None:
+def test_registry_work_is_confined(make) -> None:
     (container,) = make(asked(PUBLICATION))[1]["spec"]["template"]["spec"]["containers"]
     context = container["securityContext"]
     assert (context["runAsNonRoot"], context["readOnlyRootFilesystem"]) == (True, True)
     assert context["capabilities"] == {"drop": ["ALL"]}
 
 
-def test_bd_178_pruning_is_a_job_as_well() -> None:
+@pytest.mark.req("BD-178")
+def test_pruning_is_a_job_as_well() -> None:
     document = {"images": [{"repository": "r.example.com/shop", "digest": DIGEST, "kind": "index", "after": []}]}
     config_map, job = prune_manifests(asked(msgspec.convert(document, PruneDocument)))
     found = msgspec.json.decode(config_map["data"]["prune.json"], type=PruneDocument)

@@ -1,4 +1,4 @@
-"""``build.sh``, run by a real shell with a buildah that writes down what it is told (BD-146, BD-147, BD-333)."""
+"""``build.sh``, run by a real shell with a buildah that writes down what it is told."""
 
 import hashlib
 import json
@@ -58,8 +58,9 @@ def _shell(name, folder):
 
 
 class TestValues:
+    @pytest.mark.req("BD-146")
     @pytest.mark.parametrize("value", HOSTILE, ids=ascii)
-    def test_bd_146_every_value_of_a_user_reaches_buildah_as_it_is(self, pod, value):
+    def test_every_value_of_a_user_reaches_buildah_as_it_is(self, pod, value):
         """Whatever it holds, the shell reads nothing of it: one argument, unchanged, and nothing else happens."""
         document = {
             "source": {"target": value, "secrets": [{"id": value, "secret": {"name": "s", "key": "k"}}]},
@@ -76,8 +77,9 @@ class TestValues:
         assert ran.flags("pull")[-1] == f"docker://{images[0].pull}"
         assert not list(pod.root.rglob("OWNED"))
 
+    @pytest.mark.req("BD-146")
     @pytest.mark.parametrize("shell", SHELLS)
-    def test_bd_146_any_posix_shell_runs_it(self, pod, shell, tmp_path):
+    def test_any_posix_shell_runs_it(self, pod, shell, tmp_path):
         pod.let("pull", 125, 'manifest unknown: "quoted" \\ back')
         ran = pod.run(
             order(images=[ExternalImage(written=("x",), pull=f"r.example.com/x@{DIGEST}")]),
@@ -86,7 +88,8 @@ class TestValues:
         assert (ran.code, ran.said["reason"]) == (42, "BaseImageNotFound")
         assert 'manifest unknown: "quoted" \\ back' in ran.said["message"]
 
-    def test_bd_146_the_flags_of_the_one_build(self, pod):
+    @pytest.mark.req("BD-146")
+    def test_the_flags_of_the_one_build(self, pod):
         ran = pod.run(
             order(
                 {"reproducible": {"timestamp": 17}, "output": {"pullSecrets": [{"name": "one"}, {"name": "two"}]}},
@@ -120,17 +123,20 @@ class TestValues:
         ]
         assert ran.flags("push")[-2:] == ["sha256:" + "1" * 64, f"oci:{pod.root}/layout/image"]
 
-    def test_bd_146_not_reproducible_means_no_timestamp(self, pod):
+    @pytest.mark.req("BD-146")
+    def test_not_reproducible_means_no_timestamp(self, pod):
         ran = pod.run(order({"reproducible": {"enabled": False}}))
         assert ran.values("--timestamp") == []
         assert not [each for each in ran.values("--build-arg") if "SOURCE_DATE_EPOCH" in each]
 
-    def test_bd_146_the_order_of_maps_changes_nothing(self):
+    @pytest.mark.req("BD-146")
+    def test_the_order_of_maps_changes_nothing(self):
         one = order({"output": {"labels": {"a": "1", "b": "2"}}}, arguments={"x": "1", "y": "2"})
         other = order({"output": {"labels": {"b": "2", "a": "1"}}}, arguments={"y": "2", "x": "1"})
         assert build_script(one) == build_script(other)
 
-    def test_bd_146_without_overlay_it_builds_on_vfs(self, pod):
+    @pytest.mark.req("BD-146")
+    def test_without_overlay_it_builds_on_vfs(self, pod):
         pod.let("mount", 1, "operation not permitted")
         ran = pod.run(order())
         assert ran.code == 0, ran.output
@@ -139,7 +145,8 @@ class TestValues:
             "--storage-driver=vfs"
         }
 
-    def test_bd_074_a_run_sees_copies_of_the_files_of_an_entitlement(self, pod):
+    @pytest.mark.req("BD-074")
+    def test_a_run_sees_copies_of_the_files_of_an_entitlement(self, pod):
         """What a kubelet keeps beside them (``..data``) is not among them."""
         mounted = pod.root / "entitled" / "etc-yum-repos-d"
         (mounted / "..data").mkdir(parents=True)
@@ -152,16 +159,18 @@ class TestValues:
         assert inside == "/etc/yum.repos.d"
         assert {each.name: each.is_symlink() for each in folder.iterdir()} == {"a.repo": False}
 
-    def test_bd_275_shellcheck_finds_nothing_in_a_machine_os_build(self, tmp_path, peer):
+    @pytest.mark.req("BD-275")
+    def test_shellcheck_finds_nothing_in_a_machine_os_build(self, tmp_path, peer):
         script = tmp_path / "build.sh"
         script.write_text(build_script(order(given=GIVEN)))
         found = subprocess.run([peer("shellcheck"), "--shell=sh", str(script)], capture_output=True, text=True)
         assert found.stdout == ""
 
+    @pytest.mark.req("BD-146")
     @pytest.mark.parametrize("profile", ["UserNamespace", "Rootless", "Privileged"])
     @pytest.mark.parametrize("format", ["OCI", "Docker"])
     @pytest.mark.parametrize("context", ["None", "ConfigMap", "Git", "Image"])
-    def test_bd_146_shellcheck_finds_nothing(self, tmp_path, peer, profile, format, context):
+    def test_shellcheck_finds_nothing(self, tmp_path, peer, profile, format, context):
         document = {
             "source": {"context": CONTEXTS[context]},
             "output": {"format": format, "pullSecrets": [{"name": "a"}, {"name": "b"}]},
@@ -203,32 +212,38 @@ _IGNORED = " (1 filtered out using {context}/.containerignore): no such file or 
 
 
 class TestEnds:
-    def test_bd_147_without_a_user_namespace_nothing_runs(self, pod):
+    @pytest.mark.req("BD-147")
+    def test_without_a_user_namespace_nothing_runs(self, pod):
         pod.uid_map.write_text("         0          0 4294967295\n")
         ran = pod.run(order())
         assert (ran.code, ran.calls) == (40, [])
         assert ran.said["reason"] == "UserNamespaceUnavailable"
         assert "Rootless" in ran.said["message"]
 
-    def test_bd_147_only_the_user_namespace_profile_asks_for_one(self, pod):
+    @pytest.mark.req("BD-147")
+    def test_only_the_user_namespace_profile_asks_for_one(self, pod):
         pod.uid_map.write_text("         0          0 4294967295\n")
         assert pod.run(order(profile="Privileged")).code == 0
 
+    @pytest.mark.req("BD-147")
     @pytest.mark.parametrize("problem", ["fork/exec /probe: exec format error", "no such file or directory", ""])
-    def test_bd_147_without_an_emulator_nothing_of_the_user_runs(self, pod, problem):
+    def test_without_an_emulator_nothing_of_the_user_runs(self, pod, problem):
         pod.let("run", 1, problem)
         ran = pod.run(order(host="amd64"))
         assert (ran.code, ran.said["reason"]) == (41, "EmulatorMissing")
         assert not [each for each in ran.calls if "build" in each or "pull" in each]
 
-    def test_bd_147_a_chroot_that_is_not_permitted_says_nothing_about_emulators(self, pod):
+    @pytest.mark.req("BD-147")
+    def test_a_chroot_that_is_not_permitted_says_nothing_about_emulators(self, pod):
         pod.let("run", 1, "mount: operation not permitted")
         ran = pod.run(order(host="amd64"))
         assert (ran.code, ran.said) == (1, None)
 
-    def test_bd_147_native_builds_try_no_emulator(self, pod):
+    @pytest.mark.req("BD-147")
+    def test_native_builds_try_no_emulator(self, pod):
         assert not [each for each in pod.run(order()).calls if "run" in each]
 
+    @pytest.mark.req("BD-147")
     @pytest.mark.parametrize(
         ("problem", "code", "reason"),
         [
@@ -241,30 +256,34 @@ class TestEnds:
             ("mkdir /x: permission denied", 1, None),
         ],
     )
-    def test_bd_147_what_a_registry_refuses_for_good_is_not_tried_again(self, pod, problem, code, reason):
+    def test_what_a_registry_refuses_for_good_is_not_tried_again(self, pod, problem, code, reason):
         pod.let("pull", 125, problem)
         ran = pod.run(order(images=[ExternalImage(written=("x",), pull=f"r.example.com/x@{DIGEST}")]))
         assert (ran.code, ran.said["reason"] if ran.said else None) == (code, reason)
         assert problem in ran.output
         assert not [each for each in ran.calls if "--no-cache" in each]
 
+    @pytest.mark.req("BD-147")
     @pytest.mark.parametrize("status", [*range(1, 8), *range(39, 48), 125, 126, 127, 137, 255])
-    def test_bd_147_no_status_of_buildah_or_of_a_run_is_passed_through(self, pod, status):
+    def test_no_status_of_buildah_or_of_a_run_is_passed_through(self, pod, status):
         pod.let("build", status, "subprocess exited")
         ran = pod.run(order())
         assert (ran.code, ran.said) == (1, None)
 
+    @pytest.mark.req("BD-147")
     @pytest.mark.parametrize("command", ["push", "from"])
-    def test_bd_147_every_other_step_that_fails_is_tried_again(self, pod, command):
+    def test_every_other_step_that_fails_is_tried_again(self, pod, command):
         pod.let(command, 42, "no space left on device")
         assert pod.run(order(host="amd64")).code == 1
 
-    def test_bd_147_what_buildah_cannot_read_is_not_tried_again(self, pod):
+    @pytest.mark.req("BD-147")
+    def test_what_buildah_cannot_read_is_not_tried_again(self, pod):
         pod.let("syntax", 125, "Error: dockerfile parse error on line 3: unknown instruction: FRM")
         ran = pod.run(order())
         assert (ran.code, ran.said["reason"]) == (42, "ContainerfileInvalid")
         assert "line 3" in ran.said["message"]
 
+    @pytest.mark.req("BD-147")
     @pytest.mark.parametrize(
         ("problem", "code"),
         [
@@ -287,7 +306,7 @@ class TestEnds:
             ('RUN cat /x": while running runtime: exit status 1', 1),
         ],
     )
-    def test_bd_147_what_the_context_does_not_have_is_not_tried_again(self, pod, problem, code):
+    def test_what_the_context_does_not_have_is_not_tried_again(self, pod, problem, code):
         """As buildah 1.28 and 1.44 say it, with instruction and path. Another stage may have the file the next time."""
         said = f'Error: building at STEP "{problem.format(context=pod.root / "context")}'
         pod.let("build", 125, f"a RUN said this\n{said}")
@@ -298,8 +317,9 @@ class TestEnds:
         assert told["reason"] == ("ContainerfileInvalid" if code == 42 else None)
         assert said in told["message"]
 
+    @pytest.mark.req("BD-147")
     @pytest.mark.parametrize("shell", SHELLS)
-    def test_bd_147_what_a_run_says_ends_nothing_for_good(self, pod, shell, tmp_path):
+    def test_what_a_run_says_ends_nothing_for_good(self, pod, shell, tmp_path):
         """It may say what buildah would, but buildah has the last word."""
         said = f'Error: building at STEP "COPY x /": checking on sources under "{pod.root}/context":{_ABSENT}'
         for last, code in (('Error: building at STEP "RUN make": exit status 2', 1), (said, 42)):
@@ -307,7 +327,8 @@ class TestEnds:
             ran = pod.run(order(), shell=_shell(shell, tmp_path))
             assert (ran.code, ran.said is None) == (code, code == 1), ran.output
 
-    def test_bd_146_a_process_that_a_build_leaves_behind_holds_nothing_up(self, pod):
+    @pytest.mark.req("BD-146")
+    def test_a_process_that_a_build_leaves_behind_holds_nothing_up(self, pod):
         """It has standard error still, as a daemon of a RUN may."""
         buildah, pid = pod.bin / "buildah", pod.root.parent / "pid"
         daemon = 'import subprocess\nleft = subprocess.Popen(["sleep", "60"], stdout=subprocess.DEVNULL)\n'
@@ -320,7 +341,8 @@ class TestEnds:
         finally:
             os.kill(int(pid.read_text()), signal.SIGKILL)
 
-    def test_bd_149_a_message_is_one_line_of_json_whatever_went_wrong(self, pod):
+    @pytest.mark.req("BD-149")
+    def test_a_message_is_one_line_of_json_whatever_went_wrong(self, pod):
         noise = "".join(map(chr, range(1, 128))) + "é\u202e" + "x" * 5000
         pod.let("pull", 125, f"manifest unknown {noise}")
         ran = pod.run(order(images=[ExternalImage(written=("x",), pull=f"r.example.com/x@{DIGEST}")]))
@@ -329,7 +351,8 @@ class TestEnds:
         assert text.count(b"\n") == 1
         assert len(text) < 4096
 
-    def test_bd_145_pull_secrets_are_tried_in_turn(self, pod):
+    @pytest.mark.req("BD-145")
+    def test_pull_secrets_are_tried_in_turn(self, pod):
         pod.let("pull", 125, "unauthorized: no")
         document = {"output": {"pullSecrets": [{"name": "one"}, {"name": "two"}, {"name": "three"}]}}
         ran = pod.run(order(document, images=[ExternalImage(written=("x",), pull=f"r.example.com/x@{DIGEST}")]))
@@ -339,26 +362,30 @@ class TestEnds:
 
 
 class TestContexts:
-    def test_bd_145_a_configmap_is_copied_into_plain_files(self, pod):
+    @pytest.mark.req("BD-145")
+    def test_a_configmap_is_copied_into_plain_files(self, pod):
         data = {"data": {"app.conf": "1", ".hidden": "2"}}
         ran = pod.run(order({"source": {"context": CONTEXTS["ConfigMap"]}}, context_data=data))
         copied = sorted(call[-2].rpartition("/")[2] for call in ran.calls if "copy" in call)
         assert copied == [".hidden", "app.conf"]
         assert ran.flags("build")[-1] == f"{pod.root}/storage/mounted"
 
-    def test_bd_145_an_image_is_fetched_by_digest(self, pod):
+    @pytest.mark.req("BD-145")
+    def test_an_image_is_fetched_by_digest(self, pod):
         ran = pod.run(order({"source": {"context": CONTEXTS["Image"]}}))
         assert ran.flags("pull")[-1] == f"docker://registry.example.com/team/shop@{DIGEST}"
         assert ran.flags("build")[-1] == f"{pod.root}/storage/mounted"
 
-    def test_bd_147_an_image_that_is_gone_is_a_missing_input(self, pod):
+    @pytest.mark.req("BD-147")
+    def test_an_image_that_is_gone_is_a_missing_input(self, pod):
         pod.let("pull", 125, "manifest unknown")
         ran = pod.run(order({"source": {"context": CONTEXTS["Image"]}}))
         assert (ran.code, ran.said["reason"]) == (46, "InputMissing")
 
 
 class TestDocker:
-    def test_bd_146_docker_manifests_are_laid_out_as_oci_layouts_are(self, pod):
+    @pytest.mark.req("BD-146")
+    def test_docker_manifests_are_laid_out_as_oci_layouts_are(self, pod):
         ran = pod.run(order({"output": {"format": "Docker"}}))
         assert ran.code == 0, ran.output
         layout = pod.root / "layout" / "image"
@@ -403,7 +430,8 @@ class TestGit:
         pod.moved = lambda text: moved(text).replace("GIT_ALLOW_PROTOCOL=http:https", "GIT_ALLOW_PROTOCOL=file")
         return pod
 
-    def test_bd_145_the_commit_is_checked_out_without_its_history(self, git_pod, repository):
+    @pytest.mark.req("BD-145")
+    def test_the_commit_is_checked_out_without_its_history(self, git_pod, repository):
         folder, commit = repository
         ran = git_pod.run(self.asked(folder, commit, "web"))
         assert ran.code == 0, ran.output
@@ -412,17 +440,19 @@ class TestGit:
         assert (checkout / "web" / "app").read_text() == "1"
         assert not (checkout / ".git").exists()
 
+    @pytest.mark.req("BD-147")
     @pytest.mark.parametrize(
         ("commit", "directory", "says"),
         [("b" * 40, "", "no such commit"), (None, "nowhere", "no such directory"), (None, "out", "leads out of it")],
     )
-    def test_bd_147_what_is_not_there_is_a_missing_input(self, git_pod, repository, commit, directory, says):
+    def test_what_is_not_there_is_a_missing_input(self, git_pod, repository, commit, directory, says):
         folder, there = repository
         ran = git_pod.run(self.asked(folder, commit or there, directory))
         assert (ran.code, ran.said["reason"]) == (46, "InputMissing"), ran.output
         assert says in ran.said["message"]
 
-    def test_bd_333_credentials_are_read_by_a_helper_for_one_host_only(self, pod):
+    @pytest.mark.req("BD-333")
+    def test_credentials_are_read_by_a_helper_for_one_host_only(self, pod):
         script = build_script(order({"source": {"context": CONTEXTS["Git"]}}))
         assert "credential.https://git.example.com.helper=!answer()" in script
         assert "/polyarch/git/password" in script

@@ -1,4 +1,4 @@
-"""What the containers of build pods may do (BD-151, BD-153)."""
+"""What the containers of build pods may do."""
 
 import pytest
 from build_orders import order
@@ -11,7 +11,8 @@ def pod(profile):
     return architecture_manifests(order(profile=profile))[-1]["spec"]["template"]["spec"]
 
 
-def test_bd_151_user_namespace_is_root_inside_with_what_a_chroot_needs() -> None:
+@pytest.mark.req("BD-151")
+def test_user_namespace_is_root_inside_with_what_a_chroot_needs() -> None:
     found = pod("UserNamespace")
     assert found["hostUsers"] is False
     context = found["initContainers"][0]["securityContext"]
@@ -26,7 +27,8 @@ def test_bd_151_user_namespace_is_root_inside_with_what_a_chroot_needs() -> None
     assert "privileged" not in context
 
 
-def test_bd_151_rootless_is_a_user_with_two_capabilities() -> None:
+@pytest.mark.req("BD-151")
+def test_rootless_is_a_user_with_two_capabilities() -> None:
     found = pod("Rootless")
     assert "hostUsers" not in found
     build = found["initContainers"][0]
@@ -38,13 +40,15 @@ def test_bd_151_rootless_is_a_user_with_two_capabilities() -> None:
     assert "privileged" not in context
 
 
-def test_bd_151_privileged_is_what_it_says_and_nothing_else_is() -> None:
+@pytest.mark.req("BD-151")
+def test_privileged_is_what_it_says_and_nothing_else_is() -> None:
     assert pod("Privileged")["initContainers"][0]["securityContext"]["privileged"] is True
     assert [name for name, profile in PROFILES.items() if "privileged" in profile.container] == ["Privileged"]
 
 
+@pytest.mark.req("BD-151")
 @pytest.mark.parametrize("profile", PROFILES)
-def test_bd_151_push_is_confined_in_every_profile(profile: str) -> None:
+def test_push_is_confined_in_every_profile(profile: str) -> None:
     (push,) = pod(profile)["containers"]
     context = push["securityContext"]
     assert context["runAsNonRoot"] is True
@@ -55,14 +59,16 @@ def test_bd_151_push_is_confined_in_every_profile(profile: str) -> None:
     assert context["seccompProfile"] == {"type": "RuntimeDefault"}
 
 
+@pytest.mark.req("BD-153")
 @pytest.mark.parametrize("level", ["baseline", "restricted"])
-def test_bd_153_a_namespace_that_refuses_build_pods_is_named_with_its_label(level: str) -> None:
+def test_a_namespace_that_refuses_build_pods_is_named_with_its_label(level: str) -> None:
     said = forbidden_by_pod_security("team", level)
     assert said is not None
     for word in ("team", level, "pod-security.kubernetes.io/enforce", "'privileged'"):
         assert word in said
 
 
+@pytest.mark.req("BD-153")
 @pytest.mark.parametrize("level", ["", "privileged"])
-def test_bd_153_other_namespaces_take_them(level: str) -> None:
+def test_other_namespaces_take_them(level: str) -> None:
     assert forbidden_by_pod_security("team", level) is None

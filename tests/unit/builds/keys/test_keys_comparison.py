@@ -1,4 +1,4 @@
-"""Why a key changed (BD-302)."""
+"""Why a key changed."""
 
 from typing import Any
 
@@ -13,6 +13,7 @@ def outline(spec: Any = SPEC, pins: Any = None) -> KeyOutline:
     return key_outline(document)
 
 
+@pytest.mark.req("BD-302")
 @pytest.mark.parametrize(
     ("path", "value", "expected"),
     [
@@ -31,18 +32,20 @@ def outline(spec: Any = SPEC, pins: Any = None) -> KeyOutline:
         ("strategy", "Emulated", ""),
     ],
 )
-def test_bd_302_what_changed(path: str, value: Any, expected: str) -> None:
-    """BD-302: the canonical documents, member by member, in words."""
+def test_what_changed(path: str, value: Any, expected: str) -> None:
+    """The canonical documents, member by member, in words."""
     found = key_differences(outline(), outline(changed(SPEC, path, value)))
     assert difference_sentence(found) == expected
 
 
-def test_bd_302_a_base_moved() -> None:
+@pytest.mark.req("BD-302")
+def test_a_base_moved() -> None:
     found = key_differences(outline(), outline(pins={}))
     assert difference_sentence(found) == "base image docker.io/library/busybox:1.36 changed"
 
 
-def test_bd_302_many_changes_are_counted() -> None:
+@pytest.mark.req("BD-302")
+def test_many_changes_are_counted() -> None:
     spec = changed(SPEC, "source.buildArgs", {f"A{number}": "1" for number in range(9)})
     assert difference_sentence(key_differences(outline(), outline(spec)), most=2) == (
         "build argument A0 added, build argument A1 added, 9 more"

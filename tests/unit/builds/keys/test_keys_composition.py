@@ -1,4 +1,4 @@
-"""Key documents and their hashes: the golden vector and the rules for members (BD-070 to BD-077)."""
+"""Key documents and their hashes: the golden vector and the rules for members."""
 
 import hashlib
 import json
@@ -17,6 +17,8 @@ from polyarch.builds.keys import (
     without_empty,
 )
 
+pytestmark = pytest.mark.req("BD-075")
+
 GOLDEN = {
     "source": {
         "containerfile": "FROM docker.io/library/busybox:1.36\r\nRUN true",
@@ -27,7 +29,8 @@ GOLDEN = {
 GOLDEN_PINS = {"docker.io/library/busybox:1.36": f"sha256:{64 * 'c'}"}
 
 
-def test_bd_077_golden_vector() -> None:
+@pytest.mark.req("BD-056", "BD-077")
+def test_golden_vector() -> None:
     """BD-077: the hashed bytes and the key, byte for byte; BD-056: CR LF and the missing last LF."""
     found = effective_inputs(wish(GOLDEN), InputData(), ("arm64",))
     key = arch_key_document(found, "arm64", GOLDEN_PINS)
@@ -41,6 +44,7 @@ def test_bd_077_golden_vector() -> None:
     assert key.hex == "86db15901a149e27d29bbc77ecc52d789d13acb187d5561f94091a71e0a11f7e"
 
 
+@pytest.mark.req("BD-070")
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
@@ -51,27 +55,30 @@ def test_bd_077_golden_vector() -> None:
         ({"a": -(2**70)}, '{"a":-1180591620717411303424}'),
     ],
 )
-def test_bd_070_canonical_bytes(value: object, expected: str) -> None:
-    """BD-070: sorted by code point, no white space, non-ASCII unescaped."""
+def test_canonical_bytes(value: object, expected: str) -> None:
+    """Sorted by code point, no white space, non-ASCII unescaped."""
     assert canonical_json(value).decode() == expected
     assert canonical_digest(value) == hashlib.sha256(expected.encode()).hexdigest()
 
 
+@pytest.mark.req("BD-070")
 @pytest.mark.parametrize("value", [1.0, {"a": 1.5}, {"a": [{"b": 0.0}]}])
-def test_bd_070_integers_only(value: object) -> None:
-    """BD-070: a float has more than one spelling."""
+def test_integers_only(value: object) -> None:
+    """A float has more than one spelling."""
     with pytest.raises(TypeError, match="numbers are integers"):
         canonical_json(value)
 
 
-def test_bd_071_empty_members_are_left_out() -> None:
-    """BD-071: null, "", [] and {} at the top; 0 and false stay, and so does what is empty further down."""
+@pytest.mark.req("BD-071")
+def test_empty_members_are_left_out() -> None:
+    """Null, "", [] and {} at the top; 0 and false stay, and so does what is empty further down."""
     document = {"a": None, "b": "", "c": [], "d": {}, "e": 0, "f": False, "g": {"x": ""}, "h": "x"}
     assert without_empty(document) == {"e": 0, "f": False, "g": {"x": ""}, "h": "x"}
 
 
-def test_bd_071_every_member() -> None:
-    """BD-071 to BD-073: the whole document of a wish that has everything."""
+@pytest.mark.req("BD-071", "BD-073")
+def test_every_member() -> None:
+    """The whole document of a wish that has everything."""
     spec = changed(SPEC, "source.target", "0")
     key = arch_key_document(effective(spec), "arm64", PINS["arm64"])
     context = hashlib.sha256(b'{"binaryData":{"z":"AA=="},"data":{"x":"1","y":"2"}}').hexdigest()
@@ -90,6 +97,7 @@ def test_bd_071_every_member() -> None:
     }
 
 
+@pytest.mark.req("BD-072")
 @pytest.mark.parametrize(
     ("context", "expected"),
     [
@@ -116,14 +124,15 @@ def test_bd_071_every_member() -> None:
         ),
     ],
 )
-def test_bd_072_context(context: dict[str, object], expected: dict[str, str] | None) -> None:
-    """BD-072: by content, commit or digest; empty parts are left out."""
+def test_context(context: dict[str, object], expected: dict[str, str] | None) -> None:
+    """By content, commit or digest; empty parts are left out."""
     key = arch_key_document(effective(changed(SPEC, "source.context", context)), "arm64", {})
     assert key.document.get("context") == expected
 
 
-def test_bd_073_secrets_by_id_and_fingerprint() -> None:
-    """BD-073: the id alone, or with the fingerprint where that is asked for."""
+@pytest.mark.req("BD-073")
+def test_secrets_by_id_and_fingerprint() -> None:
+    """The id alone, or with the fingerprint where that is asked for."""
     listed = [
         {"id": "quiet", "secret": {"name": "tokens", "key": "a"}},
         {"id": "loud", "secret": {"name": "tokens", "key": "b"}, "rebuildOnChange": True},
@@ -132,8 +141,9 @@ def test_bd_073_secrets_by_id_and_fingerprint() -> None:
     assert key.document["secrets"] == {"loud": "22", "quiet": ""}
 
 
-def test_bd_074_machine() -> None:
-    """BD-074: children's digests, sorted sets, order of kernel arguments; no timestamp."""
+@pytest.mark.req("BD-074")
+def test_machine() -> None:
+    """Children's digests, sorted sets, order of kernel arguments; no timestamp."""
     machine = MachineOSInputs(
         os_image="quay.io/os:1",
         extensions_image="quay.io/ext:1",
@@ -156,8 +166,9 @@ def test_bd_074_machine() -> None:
     assert found.images("arm64") == ("docker.io/library/busybox:1.36", "quay.io/ext:1", "quay.io/os:1")
 
 
-def test_bd_076_build_key() -> None:
-    """BD-076: the document byte for byte, and its hash; attestations are left out when dropped."""
+@pytest.mark.req("BD-076")
+def test_build_key() -> None:
+    """The document byte for byte, and its hash; attestations are left out when dropped."""
     plain = build_key_document(Output(repository="registry.example.com/team/app"), {"arm64": "b", "amd64": "a"})
     text = (
         '{"arches":{"amd64":"a","arm64":"b"},"format":"OCI","index":"Auto",'

@@ -1,4 +1,4 @@
-"""Names, tags and labels (BD-021, BD-049, BD-078 to BD-081)."""
+"""Names, tags and labels."""
 
 import hashlib
 import re
@@ -20,9 +20,12 @@ from polyarch.builds.names import (
     shortened,
 )
 
+pytestmark = pytest.mark.req("BD-049")
+
 LONG = "a" * 250
 
 
+@pytest.mark.req("BD-078")
 @pytest.mark.parametrize(
     ("text", "length", "expected"),
     [
@@ -36,22 +39,25 @@ LONG = "a" * 250
         ),
     ],
 )
-def test_bd_078_short(text: str, length: int, expected: str) -> None:
-    """BD-078: as it is, or the beginning without trailing marks, a dash, and a hash of the whole."""
+def test_short(text: str, length: int, expected: str) -> None:
+    """As it is, or the beginning without trailing marks, a dash, and a hash of the whole."""
     assert shortened(text, length) == expected
     assert len(expected) <= length
 
 
-def test_bd_078_long_names_never_meet() -> None:
+@pytest.mark.req("BD-078")
+def test_long_names_never_meet() -> None:
     assert shortened(f"{LONG}1", 63) != shortened(f"{LONG}2", 63)
 
 
-def test_bd_021_names_of_runs() -> None:
+@pytest.mark.req("BD-021")
+def test_names_of_runs() -> None:
     assert run_name("web", "0123456789abcdef", 3) == "web-0123456789-3"
     assert len(run_name(LONG, "0123456789abcdef", 10**6)) == 253
     assert record_name("web-0123456789-3") == "web-0123456789-3-arch"
 
 
+@pytest.mark.req("BD-079", "BD-080")
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
@@ -64,22 +70,24 @@ def test_bd_021_names_of_runs() -> None:
         (child_tag("web-1-1", "arm64"), "web-1-1-arm64"),
     ],
 )
-def test_bd_079_names_of_jobs_and_bd_080_tags(name: str, expected: str) -> None:
-    """BD-079, BD-080: one architecture keeps the stock name of a machine OS."""
+def test_names_of_jobs_and_tags(name: str, expected: str) -> None:
+    """One architecture keeps the stock name of a machine OS."""
     assert name == expected
 
 
+@pytest.mark.req("BD-079", "BD-080", "BD-323")
 @pytest.mark.parametrize("architecture", ["arm64", "s390x"])
-def test_bd_323_long_names_stay_apart(architecture: str) -> None:
-    """BD-079, BD-080, BD-323: names of 253 characters give Jobs, labels and tags that fit and differ."""
+def test_long_names_stay_apart(architecture: str) -> None:
+    """Names of 253 characters give Jobs, labels and tags that fit and differ."""
     assert len(job_name(LONG, architecture)) == 63
     assert job_name(LONG, architecture) != job_name(LONG, "amd64")
     assert child_tag(LONG, architecture) != child_tag(LONG, "amd64")
     assert re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", child_tag(LONG, architecture))
 
 
-def test_bd_081_labels() -> None:
-    """BD-081: the full key is an annotation, and so is what is too long for a label."""
+@pytest.mark.req("BD-081")
+def test_labels() -> None:
+    """The full key is an annotation, and so is what is too long for a label."""
     marks = object_labels(
         image_build="web", execution="web-1-1", role="arch", architecture="arm64", arch_key="0123456789abcdef" * 4
     )
@@ -94,13 +102,15 @@ def test_bd_081_labels() -> None:
     assert marks.annotations == {"polyarch.dev/arch-key": "0123456789abcdef" * 4}
 
 
-def test_bd_079_values_too_long_for_labels() -> None:
+@pytest.mark.req("BD-079")
+def test_values_too_long_for_labels() -> None:
     marks = object_labels(image_build=LONG, execution=f"{LONG}-1", role="index")
     assert all(len(value) <= 63 for value in marks.labels.values())
     assert marks.annotations == {"polyarch.dev/image-build": LONG, "polyarch.dev/run": f"{LONG}-1"}
     assert "polyarch.dev/architecture" not in marks.labels
 
 
+@pytest.mark.req("BD-076")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -110,7 +120,7 @@ def test_bd_079_values_too_long_for_labels() -> None:
         ("not a repository", "not a repository"),
     ],
 )
-def test_bd_076_repositories_are_normalised(text: str, expected: str) -> None:
+def test_repositories_are_normalised(text: str, expected: str) -> None:
     assert normalised_repository(text) == expected
 
 

@@ -1,4 +1,4 @@
-"""Inputs that are missing or wrong: named once, with the next action, and never quoted (BD-055, BD-064, BD-320)."""
+"""Inputs that are missing or wrong: named once, with the next action, and never quoted."""
 
 from typing import Any
 
@@ -21,8 +21,9 @@ def test_right_inputs_have_no_problems() -> None:
     assert problems() == []
 
 
-def test_bd_055_texts_and_arguments() -> None:
-    """BD-055: the override's text, else the common one; the override's arguments win one by one."""
+@pytest.mark.req("BD-055")
+def test_texts_and_arguments() -> None:
+    """The override's text, else the common one; the override's arguments win one by one."""
     overrides = [
         {"architecture": "s390x", "containerfile": "FROM special\r\n"},
         {"architecture": "arm64", "buildArgs": {"MODE": "slow", "MORE": "1"}},
@@ -42,8 +43,9 @@ def test_bd_055_texts_and_arguments() -> None:
     assert found["amd64"].args == found["s390x"].args == {"LEVEL": "2", "MODE": "fast"}
 
 
-def test_bd_055_no_containerfile() -> None:
-    """BD-055: every architecture without a text is named."""
+@pytest.mark.req("BD-055")
+def test_no_containerfile() -> None:
+    """Every architecture without a text is named."""
     found = effective(changed(SPEC, "source.containerfile", None)).errors
     assert [(each.reason, each.architecture) for each in found] == [
         ("ContainerfileMissing", "amd64"),
@@ -53,8 +55,9 @@ def test_bd_055_no_containerfile() -> None:
     assert "source.overrides" in found[0].message
 
 
-def test_bd_057_faults_are_said_once() -> None:
-    """BD-057, BD-320: a fault of the common text concerns nobody in particular; one of an override names its text."""
+@pytest.mark.req("BD-057", "BD-320")
+def test_faults_are_said_once() -> None:
+    """A fault of the common text concerns nobody in particular; one of an override names its text."""
     spec = changed(SPEC, "source.containerfile", "FROM a\nRUNN\n")
     spec = changed(spec, "source.overrides", [{"architecture": "s390x", "containerfile": "FROM b\nCOPY x\n"}])
     found = effective(spec).errors
@@ -72,7 +75,8 @@ def test_bd_057_faults_are_said_once() -> None:
     ]
 
 
-def test_bd_058_unresolved_is_said_once_for_all_who_have_it() -> None:
+@pytest.mark.req("BD-058")
+def test_unresolved_is_said_once_for_all_who_have_it() -> None:
     spec = changed(SPEC, "source.containerfile", "FROM a:$V\n")
     found = effective(spec)
     assert found.errors == ()
@@ -86,6 +90,7 @@ def test_target_that_is_no_stage() -> None:
     assert "there is no stage 'final'" in found[0][1]
 
 
+@pytest.mark.req("BD-064")
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
@@ -131,14 +136,15 @@ def test_target_that_is_no_stage() -> None:
         ),
     ],
 )
-def test_bd_064_missing_objects(path: str, value: Any, message: str) -> None:
-    """BD-064: object, field and next action are named."""
+def test_missing_objects(path: str, value: Any, message: str) -> None:
+    """Object, field and next action are named."""
     data = msgspec.structs.replace(DATA, secrets={**DATA.secrets, "none": None})
     found = problems(changed(SPEC, path, value), data)
     assert [reason for reason, _ in found] == ["InputMissing"]
     assert found[0][1].startswith(message)
 
 
+@pytest.mark.req("BD-064")
 @pytest.mark.parametrize(
     ("secret", "words"),
     [
@@ -147,21 +153,23 @@ def test_bd_064_missing_objects(path: str, value: Any, message: str) -> None:
         (msgspec.structs.replace(DOCKER, invalid="it is not JSON"), "cannot be used: it is not JSON"),
     ],
 )
-def test_bd_064_unusable_push_secret(secret: SecretFacts, words: str) -> None:
+def test_unusable_push_secret(secret: SecretFacts, words: str) -> None:
     data = msgspec.structs.replace(DATA, secrets={**DATA.secrets, "push": secret})
     found = problems(changed(SPEC, "output.pushSecret", {"name": "push"}), data)
     assert [reason for reason, _ in found] == ["SecretInvalid"]
     assert words in found[0][1]
 
 
-def test_bd_284_a_machine_os_takes_both_shapes() -> None:
-    """BD-284: ``dockercfg`` is as good there."""
+@pytest.mark.req("BD-284")
+def test_a_machine_os_takes_both_shapes() -> None:
+    """``dockercfg`` is as good there."""
     data = msgspec.structs.replace(DATA, secrets={**DATA.secrets, "push": SecretFacts(type="kubernetes.io/dockercfg")})
     assert problems(changed(SPEC, "output.pushSecret", {"name": "push"}), data, machine=MachineOSInputs()) == []
 
 
+@pytest.mark.req("BD-346")
 def test_secrets_that_nobody_has_read_yet() -> None:
-    """BD-346: a key that does not depend on a Secret is known without it; its name is told."""
+    """A key that does not depend on a Secret is known without it; its name is told."""
     data = msgspec.structs.replace(DATA, secrets={})
     found = effective(changed(SPEC, "output.pushSecret", {"name": "push"}), data)
     assert found.problems == ()
@@ -170,8 +178,9 @@ def test_secrets_that_nobody_has_read_yet() -> None:
     assert [each.reason for each in keyed.errors] == ["InputMissing"]
 
 
-def test_bd_331_a_namespace_that_is_not_enabled() -> None:
-    """BD-331: said once, with the command to run; and not where no Secret is named."""
+@pytest.mark.req("BD-331")
+def test_a_namespace_that_is_not_enabled() -> None:
+    """Said once, with the command to run; and not where no Secret is named."""
     data = msgspec.structs.replace(DATA, readable=False)
     found = effective_inputs(
         wish(changed(SPEC, "output.pushSecret", {"name": "push"})), data, ("arm64",), operator_namespace="ops"
@@ -182,8 +191,9 @@ def test_bd_331_a_namespace_that_is_not_enabled() -> None:
     assert problems(changed(SPEC, "source.secrets", []), data) == []
 
 
+@pytest.mark.req("BD-064", "BD-320")
 def test_a_text_that_is_no_text() -> None:
-    """BD-064, BD-320: bytes under binaryData are no Containerfile."""
+    """Bytes under binaryData are no Containerfile."""
     data = InputData(config_maps={**DATA.config_maps, "bytes": {"binaryData": {"Containerfile": "/w=="}}})
     spec = changed(SPEC, "source", {"containerfileFrom": {"name": "bytes"}})
     assert [(reason, "is not text" in message) for reason, message in problems(spec, data)] == [
@@ -191,8 +201,9 @@ def test_a_text_that_is_no_text() -> None:
     ]
 
 
-def test_bd_323_the_largest_text() -> None:
-    """BD-323: 128 KiB in any script work; one byte more is refused with the limit."""
+@pytest.mark.req("BD-323")
+def test_the_largest_text() -> None:
+    """128 KiB in any script work; one byte more is refused with the limit."""
     line = "RUN echo привет ☃\n"
     head = "FROM a\n"
     body = head + line * ((128 * 1024 - len(head)) // len(line.encode()))
@@ -205,14 +216,16 @@ def test_bd_323_the_largest_text() -> None:
     assert "longer than 131072 bytes" in found[0][1]
 
 
-def test_bd_323_sixteen_architectures() -> None:
+@pytest.mark.req("BD-323")
+def test_sixteen_architectures() -> None:
     architectures = tuple(f"arch{number}" for number in range(16))
     found = effective_inputs(wish(), DATA, architectures)
     assert sorted(found.per_architecture) == sorted(architectures)
 
 
-def test_bd_320_several_at_once() -> None:
-    """BD-320: one look at an ImageBuild finds all that is wrong with it."""
+@pytest.mark.req("BD-320")
+def test_several_at_once() -> None:
+    """One look at an ImageBuild finds all that is wrong with it."""
     spec = changed(SPEC, "source.containerfile", "RUN x\n")
     spec = changed(spec, "source.context", {"type": "ConfigMap", "configMap": {"name": "gone"}})
     spec = changed(spec, "source.secrets", [TOKEN | {"secret": {"name": "tokens", "key": "c"}}])
@@ -220,8 +233,9 @@ def test_bd_320_several_at_once() -> None:
     assert sorted({reason for reason, _ in problems(spec)}) == ["ContainerfileInvalid", "InputInvalid", "InputMissing"]
 
 
-def test_bd_057_machine_text_goes_on_in_a_stage() -> None:
-    """BD-057, BD-268: no FROM and no text are right there; ``configs`` is a stage and no image."""
+@pytest.mark.req("BD-057", "BD-268")
+def test_machine_text_goes_on_in_a_stage() -> None:
+    """No FROM and no text are right there; ``configs`` is a stage and no image."""
     spec = changed(SPEC, "source.containerfile", "")
     spec = changed(
         spec,
@@ -250,7 +264,8 @@ def test_bases_are_listed_once() -> None:
     assert found[0].lines == (1, 2)
 
 
-def test_bd_062_a_pin_is_known_by_every_text_that_a_builder_may_compare() -> None:
+@pytest.mark.req("BD-062")
+def test_a_pin_is_known_by_every_text_that_a_builder_may_compare() -> None:
     """buildah 1.28 looks for pins of a FROM before it expands arguments: without that text it would pull the tag, which
     may have moved."""
     text = "ARG V=1\nFROM a.example.com/x:${V}\nCOPY --from=a.example.com/x:1 /x /\n"

@@ -1,7 +1,4 @@
-"""Registry credentials of machine OS builds: both shapes in, one out, and no content in any message.
-
-BD-269, BD-284.
-"""
+"""Registry credentials of machine OS builds: both shapes in, one out, and no content in any message."""
 
 import base64
 import json
@@ -23,6 +20,7 @@ HOSTS = {"registry.example.com": ENTRY}
 JSON, CFG = "kubernetes.io/dockerconfigjson", "kubernetes.io/dockercfg"
 
 
+@pytest.mark.req("BD-284")
 @pytest.mark.parametrize(
     "document",
     [
@@ -32,13 +30,14 @@ JSON, CFG = "kubernetes.io/dockerconfigjson", "kubernetes.io/dockercfg"
         {**HOSTS, "credsStore": "x"},
     ],
 )
-def test_bd_284_both_shapes_become_one(document):
+def test_both_shapes_become_one(document):
     assert json.loads(one_form(json.dumps(document).encode())) == {"auths": HOSTS}
     assert has_helpers(json.dumps(document).encode()) is ("credsStore" in document)
 
 
+@pytest.mark.req("BD-284")
 @pytest.mark.parametrize("body", ["", "{}", '{"auths": {}}', '{"auths": []}', "[]", "secret", '{"auths": {"a"'])
-def test_bd_284_what_names_no_registry_is_refused_without_quoting_it(body):
+def test_what_names_no_registry_is_refused_without_quoting_it(body):
     with pytest.raises(MalformedDocument) as error:
         one_form(body.encode())
     assert "secret" not in str(error.value)
@@ -68,8 +67,9 @@ def prepare(source):
     )
 
 
+@pytest.mark.req("BD-284")
 @pytest.mark.parametrize(("form", "document"), [(CFG, HOSTS), (JSON, {"auths": HOSTS}), (JSON, HOSTS)])
-async def test_bd_284_a_copy_is_what_jobs_mount(form, document):
+async def test_a_copy_is_what_jobs_mount(form, document):
     made = await PreparedObjects(Api(form, json.dumps(document).encode())).document(
         prepare({"as": "credentials", "of": "push"})
     )
@@ -77,6 +77,7 @@ async def test_bd_284_a_copy_is_what_jobs_mount(form, document):
     assert json.loads(base64.b64decode(made["data"][".dockerconfigjson"])) == {"auths": HOSTS}
 
 
+@pytest.mark.req("BD-284")
 @pytest.mark.parametrize(
     ("form", "body", "key"),
     [
@@ -87,13 +88,14 @@ async def test_bd_284_a_copy_is_what_jobs_mount(form, document):
         (CFG, b"null", ""),
     ],
 )
-async def test_bd_284_what_cannot_be_copied_is_named_and_not_quoted(form, body, key):
+async def test_what_cannot_be_copied_is_named_and_not_quoted(form, body, key):
     with pytest.raises(UnusableSecret, match="Secret n/push") as error:
         await PreparedObjects(Api(form, body, key=key)).document(prepare({"as": "credentials", "of": "push"}))
     assert "secret" not in str(error.value)
 
 
-async def test_bd_284_helpers_are_ignored_and_said_to_be():
+@pytest.mark.req("BD-284")
+async def test_helpers_are_ignored_and_said_to_be():
     with capture_logs() as logs:
         await PreparedObjects(Api(JSON, json.dumps({"auths": HOSTS, "credsStore": "x"}).encode())).document(
             prepare({"as": "credentials", "of": "push"})
@@ -101,8 +103,9 @@ async def test_bd_284_helpers_are_ignored_and_said_to_be():
     assert [(each["log_level"], each["secret"]) for each in logs] == [("warning", "n/push")]
 
 
+@pytest.mark.req("BD-275")
 @pytest.mark.parametrize("path", ["/etc/containers/policy.json", "/etc/containers/unreadable", "/etc/none"])
-async def test_bd_275_a_file_of_the_rendered_config_is_copied_if_there_is_one(path):
+async def test_a_file_of_the_rendered_config_is_copied_if_there_is_one(path):
     source = {"as": "file", "of": "rendered-1", "path": path, "key": "policy.json"}
     with capture_logs() as logs:
         made = await PreparedObjects(Api(JSON, b"")).document(prepare(source))
@@ -110,7 +113,8 @@ async def test_bd_275_a_file_of_the_rendered_config_is_copied_if_there_is_one(pa
     assert [each["log_level"] for each in logs] == (["warning"] if "unreadable" in path else [])
 
 
-async def test_bd_269_the_context_of_a_job_is_the_rendered_config_always_in_the_same_bytes():
+@pytest.mark.req("BD-269")
+async def test_the_context_of_a_job_is_the_rendered_config_always_in_the_same_bytes():
     copies = PreparedObjects(Api(JSON, b""))
     source = {"as": "context", "of": "rendered-1", "key": "machineconfig.json.gz"}
     first, second = [await copies.document(prepare(source)) for _ in range(2)]

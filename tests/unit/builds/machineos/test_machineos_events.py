@@ -1,4 +1,4 @@
-"""Who watches for the events of a stock builder of machine OS images finds them (BD-290)."""
+"""Who watches for the events of a stock builder of machine OS images finds them."""
 
 import pytest
 from machine_world import MachineWorld
@@ -11,7 +11,8 @@ def stock(world, kind="MachineOSBuild"):
     return [each.reason for each in world.told if each.about is not None and each.about.kind == kind]
 
 
-def test_bd_290_a_build_tells_its_way_at_the_machine_os_build():
+@pytest.mark.req("BD-290")
+def test_a_build_tells_its_way_at_the_machine_os_build():
     world = MachineWorld(architectures=("arm64",))
     world.build_all()
     assert stock(world) == [
@@ -22,7 +23,8 @@ def test_bd_290_a_build_tells_its_way_at_the_machine_os_build():
     assert world.build["status"]["digestedImagePushSpec"] in completed.message
 
 
-def test_bd_290_each_event_names_its_object_whether_or_not_it_was_there_before():
+@pytest.mark.req("BD-290")
+def test_each_event_names_its_object_whether_or_not_it_was_there_before():
     world = MachineWorld()
     world.reconcile()
     name = name_of(world.build)
@@ -36,6 +38,7 @@ def test_bd_290_each_event_names_its_object_whether_or_not_it_was_there_before()
     assert uids == {world.build["metadata"]["uid"]}
 
 
+@pytest.mark.req("BD-290")
 @pytest.mark.parametrize(
     ("ending", "told"),
     [
@@ -44,7 +47,7 @@ def test_bd_290_each_event_names_its_object_whether_or_not_it_was_there_before()
     ],
     ids=["a Job fails", "a Job is deleted"],
 )
-def test_bd_290_what_goes_wrong_is_told_once_and_so_is_that_it_is_right_again(ending, told):
+def test_what_goes_wrong_is_told_once_and_so_is_that_it_is_right_again(ending, told):
     world = MachineWorld(architectures=("arm64",))
     world.reconcile()
     ending(world)
@@ -57,7 +60,8 @@ def test_bd_290_what_goes_wrong_is_told_once_and_so_is_that_it_is_right_again(en
     assert "BuildDeleted" in stock(world)
 
 
-def test_bd_290_a_new_rendered_config_is_told_at_the_pool():
+@pytest.mark.req("BD-290")
+def test_a_new_rendered_config_is_told_at_the_pool():
     world = MachineWorld()
     world.build_all()
     world.roll("rendered-worker-2")
@@ -67,7 +71,8 @@ def test_bd_290_a_new_rendered_config_is_told_at_the_pool():
     assert "from rendered-worker-1 to rendered-worker-2" in event.message
 
 
-def test_bd_290_a_change_of_the_spec_is_told_as_taken_in_or_as_wrong():
+@pytest.mark.req("BD-290")
+def test_a_change_of_the_spec_is_told_as_taken_in_or_as_wrong():
     world = MachineWorld()
     world.build_all()
     world.configure(containerFile=[{"containerfileArch": "NoArch", "content": "RUN other\n"}])
@@ -78,7 +83,8 @@ def test_bd_290_a_change_of_the_spec_is_told_as_taken_in_or_as_wrong():
     assert "ConfigReconcileFailed" in stock(world, "MachineOSConfig")
 
 
-def test_bd_290_nothing_is_told_when_nothing_changes():
+@pytest.mark.req("BD-290")
+def test_nothing_is_told_when_nothing_changes():
     world = MachineWorld()
     world.build_all()
     world.told.clear()

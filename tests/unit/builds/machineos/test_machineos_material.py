@@ -1,4 +1,4 @@
-"""What the Jobs of a machine OS build are given, under the names of stock builders (BD-074, BD-130, BD-275)."""
+"""What the Jobs of a machine OS build are given, under the names of stock builders."""
 
 import base64
 import gzip
@@ -45,6 +45,7 @@ def inputs(world, job):
     return world.config_maps[contract.configmap_name(job["metadata"]["name"])]["data"]
 
 
+@pytest.mark.req("BD-130")
 @pytest.mark.parametrize(
     "change",
     [
@@ -55,7 +56,7 @@ def inputs(world, job):
         ),
     ],
 )
-def test_bd_130_the_trust_bundle_and_the_presence_of_entitlements_build_all_again(change):
+def test_the_trust_bundle_and_the_presence_of_entitlements_build_all_again(change):
     world = MachineWorld()
     world.build_all()
     first = world.config["status"]["currentImagePullSpec"]
@@ -65,7 +66,8 @@ def test_bd_130_the_trust_bundle_and_the_presence_of_entitlements_build_all_agai
     assert world.config["status"]["currentImagePullSpec"] != first
 
 
-def test_bd_074_what_is_in_an_entitlement_is_no_input():
+@pytest.mark.req("BD-074")
+def test_what_is_in_an_entitlement_is_no_input():
     world = entitled(MachineWorld())
     world.build_all()
     world.secrets[SUBSCRIBED] = SecretFacts(type="Opaque", resource_version="2", keys=frozenset({"renewed.pem"}))
@@ -73,7 +75,8 @@ def test_bd_074_what_is_in_an_entitlement_is_no_input():
     assert len(world.made) == 2
 
 
-def test_bd_275_everything_that_is_shared_has_its_stock_name_and_an_owner_for_each_job():
+@pytest.mark.req("BD-275")
+def test_everything_that_is_shared_has_its_stock_name_and_an_owner_for_each_job():
     world = MachineWorld()
     world.trust = CAS
     made = jobs(world)
@@ -91,14 +94,16 @@ def test_bd_275_everything_that_is_shared_has_its_stock_name_and_an_owner_for_ea
     }
 
 
-def test_bd_275_one_architecture_has_one_containerfile():
+@pytest.mark.req("BD-275")
+def test_one_architecture_has_one_containerfile():
     world = MachineWorld(architectures=("arm64",))
     (job,) = jobs(world)
     stored = world.config_maps[api.ephemeral_name(name_of(world.build))["containerfile"]]
     assert stored["data"] == {"Containerfile": inputs(world, job)["Containerfile"]}
 
 
-def test_bd_275_the_context_is_the_rendered_config_and_the_cas_of_nodes():
+@pytest.mark.req("BD-275")
+def test_the_context_is_the_rendered_config_and_the_cas_of_nodes():
     world = MachineWorld(architectures=("arm64",))
     world.trust = CAS
     (job,) = jobs(world)
@@ -112,7 +117,8 @@ def test_bd_275_the_context_is_the_rendered_config_and_the_cas_of_nodes():
     assert given[contract.TRUST_FILE] == CAS, "images are pulled and pushed with them, too"
 
 
-def test_bd_275_buildah_finds_how_nodes_pull_images_where_it_looks_first():
+@pytest.mark.req("BD-275")
+def test_buildah_finds_how_nodes_pull_images_where_it_looks_first():
     (job,) = jobs(MachineWorld(architectures=("arm64",)))
     sources = volumes(job)[contract.CONTAINERS_VOLUME]["projected"]["sources"]
     assert [
@@ -126,7 +132,8 @@ def test_bd_275_buildah_finds_how_nodes_pull_images_where_it_looks_first():
     assert mounts[contract.CONTAINERS_VOLUME] == f"{home}/.config/containers"
 
 
-def test_bd_074_a_run_finds_the_files_of_an_entitlement():
+@pytest.mark.req("BD-074")
+def test_a_run_finds_the_files_of_an_entitlement():
     world = entitled(MachineWorld(architectures=("arm64",)))
     (job,) = jobs(world)
     assert volumes(job)["etc-pki-entitlement"]["secret"]["secretName"] == SUBSCRIBED
@@ -145,6 +152,7 @@ def packed(text):
     return "data:;base64," + base64.b64encode(gzip.compress(text.encode())).decode()
 
 
+@pytest.mark.req("BD-275")
 @pytest.mark.parametrize(
     ("rendered", "text"),
     [
@@ -155,10 +163,11 @@ def packed(text):
         pytest.param({"spec": {"config": {"storage": {"files": None}}}}, None, id="no files"),
     ],
 )
-def test_bd_275_files_of_a_rendered_config_are_found_however_they_are_written(rendered, text):
+def test_files_of_a_rendered_config_are_found_however_they_are_written(rendered, text):
     assert ignition_file(rendered, "/etc/x") == text
 
 
+@pytest.mark.req("BD-320")
 @pytest.mark.parametrize(
     ("source", "more"),
     [
@@ -170,15 +179,16 @@ def test_bd_275_files_of_a_rendered_config_are_found_however_they_are_written(re
     ],
     ids=["a URL", "no base64", "no text", "not packed", "too large"],
 )
-def test_bd_320_a_file_that_cannot_be_read_is_named(source, more):
+def test_a_file_that_cannot_be_read_is_named(source, more):
     with pytest.raises(UnreadableFile, match="/etc/x"):
         ignition_file(config(source, **more), "/etc/x")
 
 
+@pytest.mark.req("BD-074")
 @pytest.mark.parametrize(
     ("encoded", "text"),
     [("", ""), (base64.b64encode(CAS.encode()).decode(), CAS), ("eA==", None), ("x", None), ("/w==", None)],
     ids=["none", "CAs", "no certificate", "no base64", "no text"],
 )
-def test_bd_074_the_trust_bundle_of_a_controller_config(encoded, text):
+def test_the_trust_bundle_of_a_controller_config(encoded, text):
     assert trust_bundle(encoded) == text

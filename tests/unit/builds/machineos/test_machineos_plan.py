@@ -1,8 +1,4 @@
-"""MachineOSConfigs carried to published images, and edited, failed, rebuilt and rolled, in a simulated world.
-
-BD-080, BD-123, BD-129, BD-130, BD-132, BD-133, BD-196, BD-261, BD-262, BD-263, BD-267, BD-268, BD-269, BD-270,
-BD-274, BD-275, BD-276, BD-277, BD-278, BD-279, BD-280, BD-281, BD-282, BD-283, BD-284, BD-286.
-"""
+"""MachineOSConfigs carried to published images, and edited, failed, rebuilt and rolled, in a simulated world."""
 
 import contextlib
 
@@ -14,6 +10,8 @@ from machine_world import FOUR, OS_IMAGE, MachineWorld, machine_node
 from polyarch.builds.facts.build_facts import seconds
 from polyarch.builds.machineos import api
 from polyarch.builds.machineos.api import name_of
+
+pytestmark = pytest.mark.req("BD-006")
 
 NO_ARCH = {"containerfileArch": "NoArch", "content": "FROM configs AS final\nRUN true\n"}
 NO_TEXT = {"containerFile": []}
@@ -28,15 +26,16 @@ def image(world):
 
 
 def settled(world):
-    """Everything succeeds, and a plan made afterwards writes nothing (BD-006)."""
+    """Everything succeeds, and a plan made afterwards writes nothing."""
     world.build_all()
     assert not world.settle().writes
     return world
 
 
+@pytest.mark.req("BD-048", "BD-261", "BD-271", "BD-275", "BD-280")
 @pytest.mark.parametrize("architectures", [("amd64",), ("amd64", "arm64"), FOUR])
-def test_bd_261_one_machine_os_build_has_a_job_for_each_architecture(architectures):
-    """BD-048, BD-271, BD-275, BD-280: with what the config, the pool and a ConfigMap say of it."""
+def test_one_machine_os_build_has_a_job_for_each_architecture(architectures):
+    """With what the config, the pool and a ConfigMap say of it."""
     world = settled(MachineWorld(architectures=architectures))
     name = name_of(world.build)
     assert len(world.made) == len(architectures)
@@ -53,7 +52,8 @@ def test_bd_261_one_machine_os_build_has_a_job_for_each_architecture(architectur
         assert each["metadata"]["annotations"]["polyarch.dev/architectures"] == ",".join(sorted(architectures))
 
 
-def test_bd_263_a_pool_with_one_architecture_has_stock_names():
+@pytest.mark.req("BD-263")
+def test_a_pool_with_one_architecture_has_stock_names():
     world = MachineWorld(architectures=("arm64",))
     world.reconcile()
     name = name_of(world.build)
@@ -66,7 +66,8 @@ def test_bd_263_a_pool_with_one_architecture_has_stock_names():
     assert sorted(mixed.jobs) == [f"build-{name_of(mixed.build)}-{each}" for each in ("amd64", "arm64")]
 
 
-def test_bd_263_another_architecture_never_gets_the_build_of_the_first():
+@pytest.mark.req("BD-263")
+def test_another_architecture_never_gets_the_build_of_the_first():
     world = settled(MachineWorld(architectures=("amd64",)))
     first = name_of(world.build)
     world.nodes = [machine_node("arm64")]
@@ -76,7 +77,8 @@ def test_bd_263_another_architecture_never_gets_the_build_of_the_first():
     assert world.config["status"]["machineOSBuild"]["name"] != first
 
 
-def test_bd_270_a_build_says_what_it_is_for():
+@pytest.mark.req("BD-270")
+def test_a_build_says_what_it_is_for():
     world = MachineWorld()
     world.reconcile()
     build = world.build
@@ -96,7 +98,8 @@ def test_bd_270_a_build_says_what_it_is_for():
     }
 
 
-def test_bd_275_jobs_and_pods_have_the_stock_labels_and_copies_one_owner_for_each_job():
+@pytest.mark.req("BD-275")
+def test_jobs_and_pods_have_the_stock_labels_and_copies_one_owner_for_each_job():
     world = MachineWorld()
     world.reconcile()
     name = name_of(world.build)
@@ -115,7 +118,8 @@ def test_bd_275_jobs_and_pods_have_the_stock_labels_and_copies_one_owner_for_eac
     assert world.build["status"]["builder"]["job"]["name"] == f"build-{name}-amd64"
 
 
-def test_bd_284_jobs_get_copies_of_the_secrets_in_one_form():
+@pytest.mark.req("BD-284")
+def test_jobs_get_copies_of_the_secrets_in_one_form():
     world = MachineWorld()
     world.reconcile()
     name = name_of(world.build)
@@ -127,7 +131,8 @@ def test_bd_284_jobs_get_copies_of_the_secrets_in_one_form():
     assert named.copies[f"base-{name_of(named.build)}"]["source"]["of"] == "mine"
 
 
-def test_bd_284_an_opaque_secret_is_named_and_nothing_is_built():
+@pytest.mark.req("BD-284")
+def test_an_opaque_secret_is_named_and_nothing_is_built():
     world = MachineWorld()
     world.secrets["push"] = msgspec.structs.replace(world.secrets["push"], type="Opaque")
     world.settle()
@@ -140,6 +145,7 @@ def test_bd_284_an_opaque_secret_is_named_and_nothing_is_built():
     assert world.stage(name_of(world.build)) == "Succeeded"
 
 
+@pytest.mark.req("BD-132")
 @pytest.mark.parametrize(
     ("change", "same_name"),
     [
@@ -148,7 +154,7 @@ def test_bd_284_an_opaque_secret_is_named_and_nothing_is_built():
         ({"containerFile": PER_ARCHITECTURE[::-1]}, True),
     ],
 )
-def test_bd_132_what_changes_no_image_builds_nothing_in_a_mixed_pool(change, same_name):
+def test_what_changes_no_image_builds_nothing_in_a_mixed_pool(change, same_name):
     world = MachineWorld(containerFile=PER_ARCHITECTURE)
     world.secrets["other"] = world.secrets["push"]
     before = image(settled(world))
@@ -158,7 +164,8 @@ def test_bd_132_what_changes_no_image_builds_nothing_in_a_mixed_pool(change, sam
     assert (len(world.mosbs) == 1) is same_name
 
 
-def test_bd_132_null_and_an_empty_list_are_two_names_and_one_image():
+@pytest.mark.req("BD-132")
+def test_null_and_an_empty_list_are_two_names_and_one_image():
     world = settled(MachineWorld(architectures=("amd64",), **NO_TEXT))
     before, name = image(world), name_of(world.build)
     world.configure(containerFile=None)
@@ -169,16 +176,18 @@ def test_bd_132_null_and_an_empty_list_are_two_names_and_one_image():
     assert world.config["status"]["machineOSBuild"]["name"] != name
 
 
-def test_bd_133_a_paused_pool_and_other_settings_of_it_start_nothing():
+@pytest.mark.req("BD-133")
+def test_a_paused_pool_and_other_settings_of_it_start_nothing():
     world = settled(MachineWorld())
     world.pool["spec"] |= {"paused": True, "maxUnavailable": 3}
     assert not world.settle().writes
     assert len(world.mosbs) == 1
 
 
+@pytest.mark.req("BD-129", "BD-276")
 @pytest.mark.parametrize("architectures", [("amd64",), ("amd64", "arm64")])
-def test_bd_129_a_rendered_config_that_changes_no_image_is_a_build_without_a_job(architectures):
-    """BD-276: its own tag is put on the digest that covers."""
+def test_a_rendered_config_that_changes_no_image_is_a_build_without_a_job(architectures):
+    """Its own tag is put on the digest that covers."""
     world = settled(MachineWorld(architectures=architectures))
     before, first = image(world), name_of(world.build)
     world.roll("rendered-worker-2")
@@ -192,7 +201,8 @@ def test_bd_129_a_rendered_config_that_changes_no_image_is_a_build_without_a_job
     assert world.config["metadata"]["annotations"][api.CURRENT_BUILD] == second
 
 
-def test_bd_276_a_result_of_more_architectures_is_used_as_it_is():
+@pytest.mark.req("BD-276")
+def test_a_result_of_more_architectures_is_used_as_it_is():
     world = settled(MachineWorld())
     before = image(world)
     world.nodes = [machine_node("amd64")]
@@ -202,7 +212,8 @@ def test_bd_276_a_result_of_more_architectures_is_used_as_it_is():
     assert (len(world.made), image(world)) == (2, before)
 
 
-def test_bd_276_a_child_that_is_gone_is_built_again():
+@pytest.mark.req("BD-276")
+def test_a_child_that_is_gone_is_built_again():
     world = settled(MachineWorld())
     world.vanish(next(iter(world.manifests)).partition("@")[2])
     world.roll("rendered-worker-2")
@@ -210,7 +221,8 @@ def test_bd_276_a_child_that_is_gone_is_built_again():
     assert len(world.made) == 3
 
 
-def test_bd_123_an_earlier_rendered_config_has_its_build_still():
+@pytest.mark.req("BD-123")
+def test_an_earlier_rendered_config_has_its_build_still():
     world = settled(MachineWorld())
     first = name_of(world.build)
     world.roll("rendered-worker-2", extensions=["usbguard"])
@@ -222,6 +234,7 @@ def test_bd_123_an_earlier_rendered_config_has_its_build_still():
     assert world.config["status"]["machineOSBuild"]["name"] == first
 
 
+@pytest.mark.req("BD-130", "BD-131")
 @pytest.mark.parametrize(
     ("changed", "jobs"),
     [
@@ -232,8 +245,7 @@ def test_bd_123_an_earlier_rendered_config_has_its_build_still():
         ({"osImageURL": "registry.example.com/release/os:4.20"}, 2),
     ],
 )
-def test_bd_130_what_of_a_rendered_config_builds_again(changed, jobs):
-    """BD-130, BD-131."""
+def test_what_of_a_rendered_config_builds_again(changed, jobs):
     world = settled(MachineWorld())
     world.bases["registry.example.com/release/os:4.20"] = index_of("registry.example.com/release/os:4.20", FOUR)
     world.roll("rendered-worker-2", **changed)
@@ -241,7 +253,8 @@ def test_bd_130_what_of_a_rendered_config_builds_again(changed, jobs):
     assert len(world.made) == 2 + jobs
 
 
-def test_bd_277_a_build_for_a_former_rendered_config_gives_way_and_its_jobs_are_taken_over():
+@pytest.mark.req("BD-277")
+def test_a_build_for_a_former_rendered_config_gives_way_and_its_jobs_are_taken_over():
     world = MachineWorld()
     world.reconcile()
     first = name_of(world.build)
@@ -254,7 +267,8 @@ def test_bd_277_a_build_for_a_former_rendered_config_gives_way_and_its_jobs_are_
     assert world.stage(name_of(world.build)) == "Succeeded"
 
 
-def test_bd_277_images_of_a_build_that_gave_way_are_used_later():
+@pytest.mark.req("BD-277")
+def test_images_of_a_build_that_gave_way_are_used_later():
     world = MachineWorld()
     world.reconcile()
     world.succeed("amd64")
@@ -266,7 +280,8 @@ def test_bd_277_images_of_a_build_that_gave_way_are_used_later():
     assert [each.partition(" ")[0] for each in world.made] == ["amd64", "arm64", "amd64", "arm64", "arm64"]
 
 
-def test_bd_277_a_build_that_somebody_deleted_is_made_again_under_its_name():
+@pytest.mark.req("BD-277")
+def test_a_build_that_somebody_deleted_is_made_again_under_its_name():
     world = MachineWorld()
     world.reconcile()
     before = name_of(world.build)
@@ -276,8 +291,9 @@ def test_bd_277_a_build_that_somebody_deleted_is_made_again_under_its_name():
     assert name_of(world.build) == before
 
 
+@pytest.mark.req("BD-278")
 @pytest.mark.parametrize("trouble", ["NodeDegraded", "RenderDegraded", "PinnedImageSetsDegraded"])
-def test_bd_278_no_build_starts_while_the_pool_is_in_trouble(trouble):
+def test_no_build_starts_while_the_pool_is_in_trouble(trouble):
     world = MachineWorld()
     world.pool["status"]["conditions"].append({"type": trouble, "status": "True"})
     found = world.settle()
@@ -288,15 +304,17 @@ def test_bd_278_no_build_starts_while_the_pool_is_in_trouble(trouble):
     assert world.mosbs
 
 
-def test_bd_278_a_failed_build_of_an_image_does_not_keep_the_next_from_starting():
+@pytest.mark.req("BD-278")
+def test_a_failed_build_of_an_image_does_not_keep_the_next_from_starting():
     world = MachineWorld()
     world.pool["status"]["conditions"].append({"type": "ImageBuildDegraded", "status": "True"})
     settled(world)
     assert world.degraded()[0] == "False"
 
 
+@pytest.mark.req("BD-279")
 @pytest.mark.parametrize(("text", "built"), [("arm64", 1), ("aarch64", 1), ("", 2), ("please", 2)])
-def test_bd_279_a_rebuild_is_made_under_the_same_name_each_time_it_is_asked_for(text, built):
+def test_a_rebuild_is_made_under_the_same_name_each_time_it_is_asked_for(text, built):
     world = settled(MachineWorld())
     name, uid = name_of(world.build), world.build["metadata"]["uid"]
     for times in (1, 2):
@@ -308,7 +326,8 @@ def test_bd_279_a_rebuild_is_made_under_the_same_name_each_time_it_is_asked_for(
         assert api.REBUILD not in world.config["metadata"]["annotations"]
 
 
-def test_bd_279_a_rebuild_is_asked_for_once_however_often_the_builder_dies():
+@pytest.mark.req("BD-279")
+def test_a_rebuild_is_asked_for_once_however_often_the_builder_dies():
     world = settled(MachineWorld())
     world.annotate(api.REBUILD, "arm64")
     for stop in range(40):
@@ -321,7 +340,8 @@ def test_bd_279_a_rebuild_is_asked_for_once_however_often_the_builder_dies():
     assert len(world.made) == 3
 
 
-def test_bd_279_architectures_that_the_pool_has_not_are_named_and_nothing_is_built():
+@pytest.mark.req("BD-279")
+def test_architectures_that_the_pool_has_not_are_named_and_nothing_is_built():
     world = settled(MachineWorld())
     world.annotate(api.REBUILD, "s390x")
     settled(world)
@@ -330,7 +350,8 @@ def test_bd_279_architectures_that_the_pool_has_not_are_named_and_nothing_is_bui
     assert api.REBUILD not in world.config["metadata"]["annotations"]
 
 
-def test_bd_283_a_failure_is_told_by_the_pool_with_architecture_and_reason():
+@pytest.mark.req("BD-283")
+def test_a_failure_is_told_by_the_pool_with_architecture_and_reason():
     world = MachineWorld()
     world.reconcile()
     assert world.degraded()[:2] == ("False", "Building")
@@ -351,6 +372,7 @@ def test_bd_283_a_failure_is_told_by_the_pool_with_architecture_and_reason():
     assert world.degraded()[:2] == ("False", "BuildSuccess")
 
 
+@pytest.mark.req("BD-268")
 @pytest.mark.parametrize(
     "content",
     [
@@ -361,7 +383,7 @@ def test_bd_283_a_failure_is_told_by_the_pool_with_architecture_and_reason():
         "WORKDIR\n",
     ],
 )
-def test_bd_268_text_that_cannot_be_built_is_a_failed_build_without_jobs(content):
+def test_text_that_cannot_be_built_is_a_failed_build_without_jobs(content):
     world = MachineWorld(containerFile=[{"containerfileArch": "NoArch", "content": content}])
     world.settle()
     assert not world.made
@@ -375,13 +397,15 @@ def test_bd_268_text_that_cannot_be_built_is_a_failed_build_without_jobs(content
     assert world.stage(name_of(world.build)) == "Succeeded"
 
 
+@pytest.mark.req("BD-268")
 @pytest.mark.parametrize("content", ["", "# only words\n", "RUN true\n", "FROM configs AS mine\n"])
-def test_bd_268_text_may_be_empty_and_needs_no_from(content):
+def test_text_may_be_empty_and_needs_no_from(content):
     world = settled(MachineWorld(containerFile=[{"containerfileArch": "NoArch", "content": content}]))
     assert len(world.made) == 2
 
 
-def test_bd_262_every_architecture_gets_its_own_text():
+@pytest.mark.req("BD-262")
+def test_every_architecture_gets_its_own_text():
     world = MachineWorld(containerFile=PER_ARCHITECTURE)
     world.reconcile()
     texts = {
@@ -392,7 +416,8 @@ def test_bd_262_every_architecture_gets_its_own_text():
     assert texts["arm64"].endswith("RUN arm\n")
 
 
-def test_bd_262_an_architecture_without_text_is_an_error_unless_it_may_do_without():
+@pytest.mark.req("BD-262")
+def test_an_architecture_without_text_is_an_error_unless_it_may_do_without():
     only = [{"containerfileArch": "ARM64", "content": "RUN arm\n"}]
     world = MachineWorld(containerFile=only)
     world.settle()
@@ -404,13 +429,15 @@ def test_bd_262_an_architecture_without_text_is_an_error_unless_it_may_do_withou
     assert len(world.made) == 2
 
 
-def test_bd_262_what_the_api_cannot_name_is_left_out_with_a_warning():
+@pytest.mark.req("BD-262")
+def test_what_the_api_cannot_name_is_left_out_with_a_warning():
     world = settled(MachineWorld(architectures=("amd64", "riscv64")))
     assert [each.partition(" ")[0] for each in world.made] == ["amd64"]
     assert ("ArchitectureUnsupported", "riscv64") in world.events
 
 
-def test_bd_262_a_pool_without_nodes_is_built_for_the_workers():
+@pytest.mark.req("BD-262")
+def test_a_pool_without_nodes_is_built_for_the_workers():
     world = MachineWorld()
     world.nodes = [
         msgspec.structs.replace(each, labels={key: text for key, text in each.labels.items() if "worker" not in key})
@@ -420,7 +447,8 @@ def test_bd_262_a_pool_without_nodes_is_built_for_the_workers():
     assert len(world.made) == 2
 
 
-def test_bd_269_a_kernel_that_one_architecture_has_not_is_told_by_target():
+@pytest.mark.req("BD-269")
+def test_a_kernel_that_one_architecture_has_not_is_told_by_target():
     world = MachineWorld()
     world.roll("rendered-worker-1", kernelType="64k-pages")
     world.settle()
@@ -431,7 +459,8 @@ def test_bd_269_a_kernel_that_one_architecture_has_not_is_told_by_target():
     assert len(world.made) == 1
 
 
-def test_bd_269_each_job_builds_on_the_child_of_the_os_image_for_its_architecture():
+@pytest.mark.req("BD-269")
+def test_each_job_builds_on_the_child_of_the_os_image_for_its_architecture():
     world = MachineWorld()
     world.reconcile()
     children = {each.platform.architecture: each.digest for each in world.bases[OS_IMAGE].entries}
@@ -441,6 +470,7 @@ def test_bd_269_each_job_builds_on_the_child_of_the_os_image_for_its_architectur
         assert children[each] in data["build.sh"]
 
 
+@pytest.mark.req("BD-274", "BD-287")
 @pytest.mark.parametrize(
     ("spec", "reason"),
     [
@@ -448,8 +478,7 @@ def test_bd_269_each_job_builds_on_the_child_of_the_os_image_for_its_architectur
         ({"imageBuilder": {"imageBuilderType": "PodImageBuilder"}}, "InvalidSpec"),
     ],
 )
-def test_bd_274_what_the_config_says_wrong_is_told_by_the_config(spec, reason):
-    """BD-274, BD-287."""
+def test_what_the_config_says_wrong_is_told_by_the_config(spec, reason):
     world = MachineWorld(**spec)
     world.settle()
     assert not world.mosbs
@@ -457,7 +486,8 @@ def test_bd_274_what_the_config_says_wrong_is_told_by_the_config(spec, reason):
     assert conditions["InputsValid"]["reason"] == reason
 
 
-def test_bd_080_a_config_whose_builds_would_have_too_long_a_tag_is_refused():
+@pytest.mark.req("BD-080")
+def test_a_config_whose_builds_would_have_too_long_a_tag_is_refused():
     world = MachineWorld()
     world.config["metadata"]["name"] = "x" * 96
     assert world.plan().reason == "NameTooLong"
@@ -465,7 +495,8 @@ def test_bd_080_a_config_whose_builds_would_have_too_long_a_tag_is_refused():
     assert world.plan().decision == "Build"
 
 
-def test_bd_267_without_a_rendered_config_nothing_is_named():
+@pytest.mark.req("BD-267")
+def test_without_a_rendered_config_nothing_is_named():
     world = MachineWorld()
     world.pool["spec"]["configuration"] = {"name": "rendered-worker-9"}
     found = world.settle()
@@ -473,7 +504,8 @@ def test_bd_267_without_a_rendered_config_nothing_is_named():
     assert not world.mosbs
 
 
-def test_bd_282_a_build_of_a_former_config_is_not_touched():
+@pytest.mark.req("BD-282")
+def test_a_build_of_a_former_config_is_not_touched():
     world = settled(MachineWorld())
     world.config["metadata"]["uid"] = "another"
     first = name_of(world.build)
@@ -482,7 +514,8 @@ def test_bd_282_a_build_of_a_former_config_is_not_touched():
     assert first in world.mosbs
 
 
-def test_bd_286_what_rolls_out_with_a_new_architecture_is_said_before():
+@pytest.mark.req("BD-286")
+def test_what_rolls_out_with_a_new_architecture_is_said_before():
     world = settled(MachineWorld(architectures=("amd64",)))
     world.nodes.append(machine_node("arm64"))
     world.reconcile()
@@ -495,8 +528,9 @@ def test_bd_286_what_rolls_out_with_a_new_architecture_is_said_before():
     assert "RolloutExpected" not in [reason for reason, _ in postponed.events]
 
 
-def test_bd_196_a_builder_that_dies_at_any_write_ends_with_the_same_image():
-    """BD-197: one Job for each architecture and key, whatever was cut off."""
+@pytest.mark.req("BD-196", "BD-197")
+def test_a_builder_that_dies_at_any_write_ends_with_the_same_image():
+    """One Job for each architecture and key, whatever was cut off."""
     whole = settled(MachineWorld())
     for stop in range(30):
         world = MachineWorld()
@@ -509,7 +543,8 @@ def test_bd_196_a_builder_that_dies_at_any_write_ends_with_the_same_image():
         assert len(world.mosbs) == 1
 
 
-def test_bd_196_a_builder_that_dies_at_any_write_of_a_publication_ends_with_the_same_image():
+@pytest.mark.req("BD-196")
+def test_a_builder_that_dies_at_any_write_of_a_publication_ends_with_the_same_image():
     whole = settled(MachineWorld())
     for stop in range(14):
         world = MachineWorld()
@@ -526,8 +561,9 @@ def test_bd_196_a_builder_that_dies_at_any_write_of_a_publication_ends_with_the_
 SEED = "registry.example.com/os/built:1"
 
 
+@pytest.mark.req("BD-281")
 @pytest.mark.parametrize("architectures", [("amd64", "arm64"), ("amd64",)])
-def test_bd_281_an_image_that_was_built_before_is_the_first_result(architectures):
+def test_an_image_that_was_built_before_is_the_first_result(architectures):
     world = MachineWorld(architectures=architectures)
     seed = world.bases[SEED] = index_of(SEED, FOUR)
     world.annotate(api.PRE_BUILT, SEED)
@@ -545,7 +581,8 @@ def test_bd_281_an_image_that_was_built_before_is_the_first_result(architectures
     assert api.PRE_BUILT not in world.config["metadata"]["annotations"]
 
 
-def test_bd_281_an_image_that_was_built_before_covers_until_an_input_changes():
+@pytest.mark.req("BD-281")
+def test_an_image_that_was_built_before_covers_until_an_input_changes():
     world = MachineWorld()
     world.bases[SEED] = index_of(SEED, FOUR)
     world.annotate(api.PRE_BUILT, SEED)
@@ -562,7 +599,8 @@ def told(world):
     return world.config["metadata"]["annotations"].get(api.CURRENT_BUILD), *stands
 
 
-def test_bd_280_a_config_names_its_build_at_once_and_an_image_once_it_has_succeeded():
+@pytest.mark.req("BD-280")
+def test_a_config_names_its_build_at_once_and_an_image_once_it_has_succeeded():
     world = MachineWorld()
     world.reconcile()
     first = name_of(world.build)
@@ -571,8 +609,9 @@ def test_bd_280_a_config_names_its_build_at_once_and_an_image_once_it_has_succee
     assert told(world) == (first, first, image(world))
 
 
+@pytest.mark.req("BD-280")
 @pytest.mark.parametrize("end", ["succeeds", "fails"])
-def test_bd_280_a_config_names_the_build_of_the_rendered_config_of_now_beside_the_image_that_stands(end):
+def test_a_config_names_the_build_of_the_rendered_config_of_now_beside_the_image_that_stands(end):
     """Whatever becomes of the new build, the former image stands until there is another."""
     world = settled(MachineWorld())
     first, before = name_of(world.build), image(world)
@@ -592,8 +631,9 @@ def test_bd_280_a_config_names_the_build_of_the_rendered_config_of_now_beside_th
         assert told(world) == (second, first, before)
 
 
+@pytest.mark.req("BD-280")
 @pytest.mark.parametrize("stale", ["worker-gone", "", None])
-def test_bd_280_what_a_config_says_of_its_build_is_put_right(stale):
+def test_what_a_config_says_of_its_build_is_put_right(stale):
     """After a restore, or by hand: another name, an empty one, none at all; and a status that lags behind."""
     world = settled(MachineWorld())
     right = told(world)
@@ -606,7 +646,8 @@ def test_bd_280_what_a_config_says_of_its_build_is_put_right(stale):
     assert told(world) == right
 
 
-def test_bd_280_a_config_says_which_generation_was_seen_and_never_an_earlier_one():
+@pytest.mark.req("BD-280")
+def test_a_config_says_which_generation_was_seen_and_never_an_earlier_one():
     world = settled(MachineWorld())
     assert world.config["status"]["observedGeneration"] == 1
     world.configure(containerFile=[{"containerfileArch": "NoArch", "content": "RUN other\n"}])
@@ -617,7 +658,8 @@ def test_bd_280_a_config_says_which_generation_was_seen_and_never_an_earlier_one
     assert world.config["status"]["observedGeneration"] == 9
 
 
-def test_bd_281_a_missing_push_secret_is_an_error_first():
+@pytest.mark.req("BD-281")
+def test_a_missing_push_secret_is_an_error_first():
     world = MachineWorld()
     world.bases[SEED] = index_of(SEED, FOUR)
     world.secrets["push"] = None

@@ -1,7 +1,4 @@
-"""What a MachineOSConfig says: pools, push specs, annotations, the rendered Containerfile, stages of a build.
-
-BD-262, BD-269, BD-270, BD-271, BD-272, BD-273, BD-274, BD-279, BD-285.
-"""
+"""What a MachineOSConfig says: pools, push specs, annotations, the rendered Containerfile, stages of a build."""
 
 import msgspec
 import pytest
@@ -54,15 +51,17 @@ NODES = [
 ]
 
 
+@pytest.mark.req("BD-262")
 @pytest.mark.parametrize(
     ("pool", "wanted"),
     [("worker", ["plain"]), ("infra", ["both"]), ("master", ["leader"]), ("gpu", []), ("empty", []), ("none", [])],
 )
-def test_bd_262_a_node_counts_for_its_primary_pool_alone(pool, wanted):
+def test_a_node_counts_for_its_primary_pool_alone(pool, wanted):
     assert [each.name for each in pool_nodes(pool, POOLS, NODES).nodes] == wanted
 
 
-def test_bd_262_a_node_in_two_custom_pools_counts_for_none_and_is_named():
+@pytest.mark.req("BD-262")
+def test_a_node_in_two_custom_pools_counts_for_none_and_is_named():
     (said,) = pool_nodes("gpu", POOLS, NODES).warnings
     assert said.severity == "Warning"
     assert "torn" in said.message
@@ -70,6 +69,7 @@ def test_bd_262_a_node_in_two_custom_pools_counts_for_none_and_is_named():
     assert pool_nodes("worker", POOLS, NODES).warnings[0].message == said.message
 
 
+@pytest.mark.req("BD-274")
 @pytest.mark.parametrize(
     ("spec", "reason"),
     [
@@ -85,19 +85,21 @@ def test_bd_262_a_node_in_two_custom_pools_counts_for_none_and_is_named():
         ("", "InvalidSpec"),
     ],
 )
-def test_bd_274_a_push_spec_must_have_a_form_by_digest(spec, reason):
+def test_a_push_spec_must_have_a_form_by_digest(spec, reason):
     found = push_spec_problem("worker", spec)
     assert (found.reason if found is not None else None) == reason
 
 
+@pytest.mark.req("BD-270")
 @pytest.mark.parametrize(
     ("spec", "repository"),
     [("r.example.com:5000/a/b:tag", "r.example.com:5000/a/b"), ("r.example.com:5000/a/b", "r.example.com:5000/a/b")],
 )
-def test_bd_270_the_tag_of_a_push_spec_is_ignored(spec, repository):
+def test_the_tag_of_a_push_spec_is_ignored(spec, repository):
     assert push_spec_repository(spec) == repository
 
 
+@pytest.mark.req("BD-285")
 @pytest.mark.parametrize(
     ("annotation", "text", "field", "value"),
     [
@@ -111,13 +113,14 @@ def test_bd_270_the_tag_of_a_push_spec_is_ignored(spec, repository):
         (api.MAX_PARALLEL, "2", "max_parallel", 2),
     ],
 )
-def test_bd_285_knobs_are_annotations(annotation, text, field, value):
+def test_knobs_are_annotations(annotation, text, field, value):
     usual = AnnotationOptions()
     found = annotation_options("worker", {annotation: text})
     assert getattr(found, field) == value != getattr(usual, field)
     assert not found.warnings
 
 
+@pytest.mark.req("BD-285")
 @pytest.mark.parametrize(
     ("annotation", "text"),
     [
@@ -131,7 +134,7 @@ def test_bd_285_knobs_are_annotations(annotation, text, field, value):
         (api.MAX_PARALLEL, "-1"),
     ],
 )
-def test_bd_285_a_wrong_value_is_a_warning_and_the_default(annotation, text):
+def test_a_wrong_value_is_a_warning_and_the_default(annotation, text):
     found = annotation_options("worker", {annotation: text})
     (said,) = found.warnings
     assert (said.reason, said.severity) == ("AnnotationInvalid", "Warning")
@@ -139,6 +142,7 @@ def test_bd_285_a_wrong_value_is_a_warning_and_the_default(annotation, text):
     assert msgspec.structs.replace(found, warnings=()) == AnnotationOptions()
 
 
+@pytest.mark.req("BD-279")
 @pytest.mark.parametrize(
     ("text", "architectures"),
     [
@@ -150,13 +154,14 @@ def test_bd_285_a_wrong_value_is_a_warning_and_the_default(annotation, text):
         ("arm64,please", ()),
     ],
 )
-def test_bd_279_only_names_of_architectures_limit_a_rebuild(text, architectures):
+def test_only_names_of_architectures_limit_a_rebuild(text, architectures):
     found = rebuild_request({api.REBUILD: text})
     assert found is not None
     assert found.architectures == architectures
 
 
-def test_bd_279_without_the_annotation_nothing_is_rebuilt():
+@pytest.mark.req("BD-279")
+def test_without_the_annotation_nothing_is_rebuilt():
     assert rebuild_request({}) is None
 
 
@@ -170,7 +175,8 @@ def text(**given):
     )
 
 
-def test_bd_269_user_text_follows_the_stage_that_applies_the_rendered_config():
+@pytest.mark.req("BD-269")
+def test_user_text_follows_the_stage_that_applies_the_rendered_config():
     lines = text(user_text="RUN mine\n").splitlines()
     assert lines[0] == f"FROM {OS} AS configs"
     assert lines[-1] == "RUN mine"
@@ -179,7 +185,8 @@ def test_bd_269_user_text_follows_the_stage_that_applies_the_rendered_config():
     assert EXTENSIONS not in text()
 
 
-def test_bd_269_packages_come_from_the_extensions_image():
+@pytest.mark.req("BD-269")
+def test_packages_come_from_the_extensions_image():
     assert f"--mount=type=bind,from={EXTENSIONS}," in text(extensions=("usbguard",))
     assert "rpm-ostree install usbguard" in text(extensions=("usbguard",))
     assert "--install kernel-64k-core" in text(kernel_type="64k-pages")
@@ -188,6 +195,7 @@ def test_bd_269_packages_come_from_the_extensions_image():
     assert extension_packages(["ipsec", "acme"]) == ("NetworkManager-libreswan", "acme", "libreswan")
 
 
+@pytest.mark.req("BD-271")
 @pytest.mark.parametrize(
     ("stored", "wanted", "written"),
     [
@@ -204,7 +212,7 @@ def test_bd_269_packages_come_from_the_extensions_image():
         ("Succeeded", "Building", ()),
     ],
 )
-def test_bd_271_only_the_allowed_steps_are_written(stored, wanted, written):
+def test_only_the_allowed_steps_are_written(stored, wanted, written):
     assert stages_between(stored, wanted) == written
 
 
@@ -212,6 +220,7 @@ def job(**fields):
     return JobFacts(namespace="n", name="build-b", uid="j", run="b", **fields)
 
 
+@pytest.mark.req("BD-272")
 @pytest.mark.parametrize(
     ("phase", "child", "jobs", "stage"),
     [
@@ -227,12 +236,13 @@ def job(**fields):
         ("Interrupted", {"phase": "Interrupted", "job": "build-b"}, [], "Interrupted"),
     ],
 )
-def test_bd_272_the_stage_follows_from_what_its_jobs_do(phase, child, jobs, stage):
+def test_the_stage_follows_from_what_its_jobs_do(phase, child, jobs, stage):
     state = ExecutionState(name="b", phase=phase, children=(ChildRecord(architecture="arm64", **child),))
     assert observed_stage(state, jobs) == stage
 
 
-def test_bd_271_all_five_conditions_are_written_and_one_at_most_is_true():
+@pytest.mark.req("BD-271")
+def test_all_five_conditions_are_written_and_one_at_most_is_true():
     for stage in ("", *CONDITIONS):
         found = stage_conditions(stage, None, now=START)
         assert [each["type"] for each in found] == ["Prepared", "Building", "Failed", "Interrupted", "Succeeded"]
@@ -241,7 +251,8 @@ def test_bd_271_all_five_conditions_are_written_and_one_at_most_is_true():
     assert (succeeded["reason"], succeeded["message"]) == ("Ready", "Build Ready")
 
 
-def test_bd_273_times_never_change_and_the_end_is_after_the_start():
+@pytest.mark.req("BD-273")
+def test_times_never_change_and_the_end_is_after_the_start():
     start = build_start({}, [job(created=START + 0.9)], now=START + 5)
     assert start == "2027-01-15T08:00:00Z"
     assert build_start({"buildStart": "2027-01-01T00:00:00Z"}, [], now=START) == "2027-01-01T00:00:00Z"
@@ -249,7 +260,8 @@ def test_bd_273_times_never_change_and_the_end_is_after_the_start():
     assert build_end(start, now=START + 60) == "2027-01-15T08:01:00Z"
 
 
-def test_bd_273_ten_jobs_at_most_are_listed_each_with_a_group():
+@pytest.mark.req("BD-273")
+def test_ten_jobs_at_most_are_listed_each_with_a_group():
     listed = related_objects("n", [f"j{each:02}" for each in range(16)])
     assert len(listed) == 10
     assert {each["group"] for each in listed} == {"batch"}

@@ -1,4 +1,4 @@
-"""The objects of the role builder: where it runs, with which flags, reachable, watched (BD-002, BD-140, BD-245)."""
+"""The objects of the role builder: where it runs, with which flags, reachable, watched."""
 
 from typing import Any
 
@@ -24,8 +24,8 @@ def made(
     return {(each["kind"], each["metadata"]["name"]): each for each in found}
 
 
-def test_bd_002_two_replicas_of_the_role_builder() -> None:
-    """BD-002."""
+@pytest.mark.req("BD-002")
+def test_two_replicas_of_the_role_builder() -> None:
     deployment = made()["Deployment", names.ROLE]
     assert deployment["spec"]["replicas"] == 2
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
@@ -33,8 +33,9 @@ def test_bd_002_two_replicas_of_the_role_builder() -> None:
     assert deployment["spec"]["template"]["spec"]["serviceAccountName"] == names.ROLE
 
 
-def test_bd_002_the_flags_of_the_role_by_default() -> None:
-    """BD-002, BD-151, BD-154: nothing privileged, no machine OS, and the image that pushes is our own."""
+@pytest.mark.req("BD-002", "BD-151", "BD-154")
+def test_the_flags_of_the_role_by_default() -> None:
+    """Nothing privileged, no machine OS, and the image that pushes is our own."""
     settings = OperatorSettings(image="registry.example.com/polyarch:1")
     assert arguments(settings) == (
         "--builder-image=quay.io/buildah/stable:v1",
@@ -46,19 +47,20 @@ def test_bd_002_the_flags_of_the_role_by_default() -> None:
     )
 
 
-def test_bd_151_privileged_builds_are_for_the_operator_to_allow() -> None:
-    """BD-151, BD-154."""
+@pytest.mark.req("BD-151", "BD-154")
+def test_privileged_builds_are_for_the_operator_to_allow() -> None:
     given = arguments(OperatorSettings(allow_privileged_builds=True, max_active_jobs=3, builder_image="b.example/b:1"))
     assert "--allow-privileged-builds" in given
     assert "--max-active-jobs=3" in given
     assert "--builder-image=b.example/b:1" in given
 
 
+@pytest.mark.req("BD-002", "BD-331")
 @pytest.mark.parametrize(
     ("mode", "openshift", "expected"), [("auto", True, "auto"), ("auto", False, "off"), ("on", False, "on")]
 )
-def test_bd_002_machine_os_images_are_built_where_they_are_wanted(mode: Any, openshift: bool, expected: str) -> None:
-    """BD-002, BD-331: the builder's flag and its role go together."""
+def test_machine_os_images_are_built_where_they_are_wanted(mode: Any, openshift: bool, expected: str) -> None:
+    """The builder's flag and its role go together."""
     settings = OperatorSettings(machine_os=mode, machine_os_namespace="machines")
     found = made(settings, ClusterCapabilities(openshift=openshift))
     (container,) = found["Deployment", names.ROLE]["spec"]["template"]["spec"]["containers"]
@@ -67,8 +69,9 @@ def test_bd_002_machine_os_images_are_built_where_they_are_wanted(mode: Any, ope
     assert (("ClusterRole", "polyarch-builder-machine-os") in found) == (expected != "off")
 
 
-def test_bd_140_build_pods_tolerate_the_taints_that_this_cluster_has() -> None:
-    """BD-140: as the role's own pods do; a key that is known is not said twice."""
+@pytest.mark.req("BD-140")
+def test_build_pods_tolerate_the_taints_that_this_cluster_has() -> None:
+    """As the role's own pods do; a key that is known is not said twice."""
     found = made(tainted=("supported-arch", "example.com/arch"))["Deployment", names.ROLE]["spec"]["template"]["spec"]
     keys = [each for each in found["containers"][0]["args"] if each.startswith("--arch-taint-key=")]
     assert [each.partition("=")[2] for each in keys] == ["kubernetes.io/arch", "supported-arch", "example.com/arch"]
@@ -76,8 +79,9 @@ def test_bd_140_build_pods_tolerate_the_taints_that_this_cluster_has() -> None:
     assert PlanSettings().arch_taint_keys == names.ARCH_TAINT_KEYS
 
 
-def test_bd_140_what_the_operator_is_told_for_its_builder_reaches_it() -> None:
-    """BD-140, BD-144: ``run operator`` takes these flags, and used to forget them."""
+@pytest.mark.req("BD-140", "BD-144")
+def test_what_the_operator_is_told_for_its_builder_reaches_it() -> None:
+    """``run operator`` takes these flags, and used to forget them."""
     given = arguments(
         OperatorSettings(push_image="p.example/push:1", arch_taint_keys=("example.com/cpu",)), ("example.com/node",)
     )
@@ -86,8 +90,9 @@ def test_bd_140_what_the_operator_is_told_for_its_builder_reaches_it() -> None:
     assert keys == ["example.com/cpu", "example.com/node"]
 
 
-def test_bd_331_the_clusters_own_pull_secret_is_not_for_builds() -> None:
-    """BD-331: it would tell whoever may create an ImageBuild what others may pull."""
+@pytest.mark.req("BD-331")
+def test_the_clusters_own_pull_secret_is_not_for_builds() -> None:
+    """It would tell whoever may create an ImageBuild what others may pull."""
     settings = OperatorSettings(
         global_pull_secret=("infra", "pull"), registries_configmap="mirrors", allow_addresses=("10.0.0.0/8",)
     )
@@ -96,15 +101,16 @@ def test_bd_331_the_clusters_own_pull_secret_is_not_for_builds() -> None:
     assert {"--registries-dir=/etc/polyarch/registries", "--allow-address=10.0.0.0/8"} <= set(container["args"])
 
 
-def test_bd_002_everything_is_of_one_part() -> None:
-    """BD-002: it is pruned and removed by itself."""
+@pytest.mark.req("BD-002")
+def test_everything_is_of_one_part() -> None:
+    """It is pruned and removed by itself."""
     found = made(cluster=ClusterCapabilities(openshift=True, monitoring=True)).values()
     assert {each["metadata"]["labels"][shared.OPERAND_LABEL] for each in found} == {shared.BUILDER}
     assert all(each["metadata"]["labels"]["app.kubernetes.io/part-of"] == "polyarch" for each in found)
 
 
-def test_bd_245_it_is_scraped_and_alerts_exist_where_their_kinds_do() -> None:
-    """BD-245."""
+@pytest.mark.req("BD-245")
+def test_it_is_scraped_and_alerts_exist_where_their_kinds_do() -> None:
     found = made(cluster=ClusterCapabilities(monitoring=True))
     rules = found["PrometheusRule", names.ROLE]["spec"]["groups"][0]["rules"]
     assert {
@@ -121,9 +127,10 @@ def test_bd_245_it_is_scraped_and_alerts_exist_where_their_kinds_do() -> None:
     assert not {kind for kind, _ in made()} & {"PrometheusRule", "ServiceMonitor", "ConfigMap"}
 
 
+@pytest.mark.req("BD-245")
 @pytest.mark.parametrize("mode", ["self-managed", "cert-manager", "service-ca"])
-def test_bd_245_its_service_has_a_certificate_in_every_mode(mode: Any) -> None:
-    """BD-245: Prometheus reads over TLS."""
+def test_its_service_has_a_certificate_in_every_mode(mode: Any) -> None:
+    """Prometheus reads over TLS."""
     settings = msgspec.structs.replace(OperatorSettings(), certificates=mode)
     assert certificates.names_of(names.ROLE, settings.namespace)[0] in certificates.dns_names(settings.namespace)
     annotations = made(settings)["Service", names.ROLE]["metadata"].get("annotations", {})
@@ -141,14 +148,15 @@ class TestInstallation:
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
         return {each["name"]: each["value"] for each in container["env"] if "value" in each}
 
-    def test_bd_002_it_turns_the_builder_on(self) -> None:
-        """BD-002: no custom resource does."""
+    @pytest.mark.req("BD-002")
+    def test_it_turns_the_builder_on(self) -> None:
+        """No custom resource does."""
         assert self.environment(self.settings())["POLYARCH_BUILDS"] == "on"
         assert self.environment(self.settings(mode="auto"))["POLYARCH_BUILDS"] == "auto"
         assert "POLYARCH_BUILDS" not in self.environment(InstallationSettings())
 
-    def test_bd_002_its_values_are_flags_of_the_operator(self) -> None:
-        """BD-002, BD-151, BD-154."""
+    @pytest.mark.req("BD-002", "BD-151", "BD-154")
+    def test_its_values_are_flags_of_the_operator(self) -> None:
         found = self.environment(self.settings(replicas=3, allow_privileged=True, max_active_jobs=5))
         assert {name: found[f"POLYARCH_{name}"] for name in FLAGS} == {
             "BUILDER_REPLICAS": "3",
@@ -156,8 +164,9 @@ class TestInstallation:
             "MAX_ACTIVE_JOBS": "5",
         }
 
-    def test_bd_002_whether_machine_os_images_are_built_is_a_value_too(self) -> None:
-        """BD-002: off unless somebody sets it, and without component builds."""
+    @pytest.mark.req("BD-002")
+    def test_whether_machine_os_images_are_built_is_a_value_too(self) -> None:
+        """Off unless somebody sets it, and without component builds."""
         on = Builds(machine_os="on", machine_os_namespace="machines")
         found = self.environment(InstallationSettings(components=("builds",), builds=on))
         assert found["POLYARCH_MACHINE_OS"] == "on"
@@ -165,8 +174,9 @@ class TestInstallation:
         assert not [each for each in self.environment(self.settings()) if "MACHINE_OS" in each]
         assert "POLYARCH_MACHINE_OS" not in self.environment(InstallationSettings(builds=on))
 
-    def test_bd_331_an_installation_gives_the_operator_a_role_in_the_namespace_of_machine_os_images(self) -> None:
-        """BD-331: and none there where they are off."""
+    @pytest.mark.req("BD-331")
+    def test_an_installation_gives_the_operator_a_role_in_the_namespace_of_machine_os_images(self) -> None:
+        """And none there where they are off."""
 
         def places(settings: InstallationSettings) -> set[str]:
             return {each["metadata"]["namespace"] for each in objects.documents(settings) if each["kind"] == "Role"}
@@ -174,13 +184,14 @@ class TestInstallation:
         assert places(self.settings(machine_os="on")) - places(self.settings()) == {"openshift-machine-config-operator"}
         assert places(self.settings(machine_os="auto")) == places(self.settings())
 
-    def test_bd_002_the_image_of_builds_is_among_those_to_mirror(self) -> None:
-        """BD-002, IN-040."""
+    @pytest.mark.req("BD-002", "IN-040")
+    def test_the_image_of_builds_is_among_those_to_mirror(self) -> None:
         assert objects.images(self.settings(builder_image="b.example/b:1"))[1:] == ("b.example/b:1",)
         assert len(objects.images(InstallationSettings())) == 1
 
-    def test_bd_010_the_definitions_come_with_it_alone(self) -> None:
-        """BD-010: whoever has no use for builds has no rights for them either."""
+    @pytest.mark.req("BD-010")
+    def test_the_definitions_come_with_it_alone(self) -> None:
+        """Whoever has no use for builds has no rights for them either."""
 
         def definitions(settings: InstallationSettings) -> set[str]:
             found = objects.definitions(settings)

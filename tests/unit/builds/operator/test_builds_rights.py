@@ -1,4 +1,4 @@
-"""What the builder, the operator and people may do with builds: as little as works (BD-331, BD-332)."""
+"""What the builder, the operator and people may do with builds: as little as works."""
 
 import msgspec
 import pytest
@@ -38,8 +38,9 @@ def role(*, openshift: bool = False) -> builds_objects.RolePermissions:
     return builds_objects.role_permissions(OperatorSettings(), ClusterCapabilities(openshift=openshift))
 
 
-def test_bd_331_what_the_builder_may_change() -> None:
-    """BD-331: all of it. No update, no deletion of a pod, nothing of nodes and namespaces."""
+@pytest.mark.req("BD-331")
+def test_what_the_builder_may_change() -> None:
+    """All of it. No update, no deletion of a pod, nothing of nodes and namespaces."""
     changes = {(each.resource, each.verb) for each in grants(role().cluster) if each.verb in CHANGES}
     assert changes == {
         ("imagebuilds", "patch"),
@@ -57,8 +58,9 @@ def test_bd_331_what_the_builder_may_change() -> None:
     }
 
 
-def test_bd_331_what_the_builder_may_read() -> None:
-    """BD-331: what ended pods say stands in their status, so no logs; of Secrets nothing in the cluster."""
+@pytest.mark.req("BD-331")
+def test_what_the_builder_may_read() -> None:
+    """What ended pods say stands in their status, so no logs; of Secrets nothing in the cluster."""
     reads = {(each.resource, each.verb) for each in grants(role().cluster) if each.verb not in CHANGES}
     assert reads == {
         *((each, verb) for each in ("imagebuilds", "imagebuildruns", "jobs", "configmaps") for verb in READS),
@@ -67,9 +69,10 @@ def test_bd_331_what_the_builder_may_read() -> None:
     }
 
 
+@pytest.mark.req("BD-331")
 @pytest.mark.parametrize("openshift", [False, True])
-def test_bd_331_secrets_only_by_name_and_where_an_admin_bound_the_role(openshift: bool) -> None:
-    """BD-331: the key of fingerprints at home; all else by ClusterRole polyarch-builds, which nobody binds for them."""
+def test_secrets_only_by_name_and_where_an_admin_bound_the_role(openshift: bool) -> None:
+    """The key of fingerprints at home; all else by ClusterRole polyarch-builds, which nobody binds for them."""
     granted = role(openshift=openshift)
     assert [each for each in grants(granted.cluster) if each.resource == "secrets"] == []
     of_namespaces = [each for rules in granted.namespaces.values() for each in grants(rules)]
@@ -83,8 +86,9 @@ def test_bd_331_secrets_only_by_name_and_where_an_admin_bound_the_role(openshift
     assert names.NAMESPACE_ROLE in {each["metadata"]["name"] for each in documents if each["kind"] == "ClusterRole"}
 
 
-def test_bd_331_the_builder_is_granted_what_its_parts_say_they_need() -> None:
-    """BD-331: who adds a request to a part of the role says so beside it, and finds it here; nobody gets more."""
+@pytest.mark.req("BD-331")
+def test_the_builder_is_granted_what_its_parts_say_they_need() -> None:
+    """Who adds a request to a part of the role says so beside it, and finds it here; nobody gets more."""
     everywhere = [
         *INFORMER_RIGHTS,
         *WRITE_RIGHTS,
@@ -107,8 +111,9 @@ def test_bd_331_the_builder_is_granted_what_its_parts_say_they_need() -> None:
     assert unused(granted.namespaces[HOME], grants(at_home)) == []
 
 
-def test_bd_332_people_get_builds_with_the_roles_of_kubernetes() -> None:
-    """BD-332: whoever may create pods in a namespace may create ImageBuilds; whoever may view it sees them."""
+@pytest.mark.req("BD-332")
+def test_people_get_builds_with_the_roles_of_kubernetes() -> None:
+    """Whoever may create pods in a namespace may create ImageBuilds; whoever may view it sees them."""
     documents = {each["metadata"]["name"]: each for each in builds_objects.people()}
     prefix = "rbac.authorization.k8s.io/aggregate-to-"
 
@@ -125,9 +130,10 @@ def test_bd_332_people_get_builds_with_the_roles_of_kubernetes() -> None:
     assert Access("create", "polyarch.dev", "imagebuildruns") not in edit  # the builder alone makes them
 
 
+@pytest.mark.req("BD-331")
 @given(SETTINGS, CLUSTERS)
-def test_bd_331_the_operator_holds_whatever_it_grants(settings: OperatorSettings, cluster: ClusterCapabilities) -> None:
-    """BD-331: Kubernetes refuses a role with a rule that its maker does not hold."""
+def test_the_operator_holds_whatever_it_grants(settings: OperatorSettings, cluster: ClusterCapabilities) -> None:
+    """Kubernetes refuses a role with a rule that its maker does not hold."""
     held = operator_rights(settings, cluster)
     for document in builds_objects.rbac(settings, cluster):
         if "rules" in document:
@@ -136,9 +142,10 @@ def test_bd_331_the_operator_holds_whatever_it_grants(settings: OperatorSettings
             assert missing(rules, grants(granting([document]))) == []
 
 
+@pytest.mark.req("BD-331")
 @pytest.mark.parametrize("builds", ["on", "auto", "off"])
-def test_bd_331_the_operator_has_rights_for_builds_only_where_they_are_on(builds: Builds) -> None:
-    """BD-331: who may make Jobs everywhere can run anything; off, it can only remove what was there."""
+def test_the_operator_has_rights_for_builds_only_where_they_are_on(builds: Builds) -> None:
+    """Who may make Jobs everywhere can run anything; off, it can only remove what was there."""
     held = operator_rights(OperatorSettings(builds=builds, numa="off"), ClusterCapabilities())
     on = builds != "off"
     assert (Access("create", "batch", "jobs") in grants(held.cluster)) == on
@@ -148,11 +155,11 @@ def test_bd_331_the_operator_has_rights_for_builds_only_where_they_are_on(builds
     assert Access("delete", "apps", "deployments", names.ROLE) in grants(held.namespaces[HOME])
 
 
+@pytest.mark.req("BD-331")
 @given(SETTINGS, CLUSTERS)
-def test_bd_331_the_operator_gets_no_wildcard_and_cannot_raise_its_own_rights(
+def test_the_operator_gets_no_wildcard_and_cannot_raise_its_own_rights(
     settings: OperatorSettings, cluster: ClusterCapabilities
 ) -> None:
-    """BD-331."""
     several = (
         builds_objects.operator_permissions(settings, cluster),
         builds_objects.machine_operator_permissions(settings, cluster),
@@ -166,8 +173,9 @@ def test_bd_331_the_operator_gets_no_wildcard_and_cannot_raise_its_own_rights(
 MACHINE_OS = OperatorSettings(machine_os="on", machine_os_namespace="machines")
 
 
-def test_bd_331_machine_os_images_have_a_role_of_their_own_where_they_are_wanted() -> None:
-    """BD-331: nothing where it is off; else just what its parts say they need."""
+@pytest.mark.req("BD-331")
+def test_machine_os_images_have_a_role_of_their_own_where_they_are_wanted() -> None:
+    """Nothing where it is off; else just what its parts say they need."""
     assert builds_objects.machine_permissions(OperatorSettings(), ClusterCapabilities(openshift=True)) == ((), {})
     allowed = builds_objects.machine_permissions(MACHINE_OS, ClusterCapabilities())
     parts = (*MACHINE_OS_RIGHTS, *SECRET_COPY_RIGHTS, *MACHINE_RIGHTS)
@@ -184,6 +192,7 @@ def test_bd_331_machine_os_images_have_a_role_of_their_own_where_they_are_wanted
     assert {each["subjects"][0]["name"] for each in bound if "subjects" in each} == {names.ROLE}
 
 
+@pytest.mark.req("BD-331")
 @pytest.mark.parametrize(
     ("builds", "machine_os", "openshift", "expected"),
     [
@@ -195,10 +204,10 @@ def test_bd_331_machine_os_images_have_a_role_of_their_own_where_they_are_wanted
         ("off", "on", True, False),
     ],
 )
-def test_bd_331_the_operator_has_rights_for_machine_os_images_only_where_they_are_wanted(
+def test_the_operator_has_rights_for_machine_os_images_only_where_they_are_wanted(
     builds: Builds, machine_os: MachineOS, openshift: bool, expected: bool
 ) -> None:
-    """BD-331: of Secrets in that namespace and of MachineOSConfigs; the ClusterRole it can always remove, by name."""
+    """Of Secrets in that namespace and of MachineOSConfigs; the ClusterRole it can always remove, by name."""
     settings = msgspec.structs.replace(MACHINE_OS, builds=builds, machine_os=machine_os, numa="off")
     held = operator_rights(settings, ClusterCapabilities(openshift=openshift))
     assert ("machines" in held.namespaces) == expected
@@ -207,8 +216,9 @@ def test_bd_331_the_operator_has_rights_for_machine_os_images_only_where_they_ar
     assert deletes in grants(held.cluster)
 
 
-def test_bd_331_machine_os_images_change_no_other_rule_of_the_operator() -> None:
-    """BD-331: a chart and a kustomize component can only add rules."""
+@pytest.mark.req("BD-331")
+def test_machine_os_images_change_no_other_rule_of_the_operator() -> None:
+    """A chart and a kustomize component can only add rules."""
     usual, more = (
         operator_rights(OperatorSettings(builds="on", machine_os=each), ClusterCapabilities()) for each in ("off", "on")
     )

@@ -1,4 +1,4 @@
-"""Images are deleted in order, past what a registry does not delete (BD-231, BD-234)."""
+"""Images are deleted in order, past what a registry does not delete."""
 
 import pytest
 from image_parts import WritableRegistry, put_image
@@ -45,14 +45,16 @@ def images(target):
     )
 
 
-async def test_bd_231_indexes_go_before_their_children(target, connection, images):
+@pytest.mark.req("BD-231")
+async def test_indexes_go_before_their_children(target, connection, images):
     found = await delete_images(connection, images)
     assert found.done == tuple(each.reference for each in images)
     assert [each.split("/")[-1] for each in target.writes] == [each.digest for each in images]
     assert target.manifests == {}
 
 
-async def test_bd_231_a_child_stays_while_an_index_that_holds_it_does(target, connection, images):
+@pytest.mark.req("BD-231")
+async def test_a_child_stays_while_an_index_that_holds_it_does(target, connection, images):
     target.script("DELETE", images[1].digest, Answer(503), forever=True)
     found = await delete_images(connection, images)
     assert found.remaining == (images[1].reference, images[2].reference)
@@ -63,7 +65,8 @@ async def test_bd_231_a_child_stays_while_an_index_that_holds_it_does(target, co
     assert (await delete_images(connection, [images[1], images[2]])).remaining == ()
 
 
-async def test_bd_234_a_registry_that_deletes_nothing_is_told_once(target, connection, images):
+@pytest.mark.req("BD-234")
+async def test_a_registry_that_deletes_nothing_is_told_once(target, connection, images):
     """Not tried again, and children of what stays are left alone."""
     target.deletes = False
     found = await delete_images(connection, images)
@@ -74,26 +77,30 @@ async def test_bd_234_a_registry_that_deletes_nothing_is_told_once(target, conne
     assert found.warnings([(images[0].repository, "unsupported")]) == ()
 
 
-async def test_bd_234_two_kinds_of_refusal_are_two_warnings(target, connection, images):
+@pytest.mark.req("BD-234")
+async def test_two_kinds_of_refusal_are_two_warnings(target, connection, images):
     target.script("DELETE", images[0].digest, Answer(405), forever=True)
     target.script("DELETE", images[1].digest, Answer(403), forever=True)
     found = await delete_images(connection, images[:2])
     assert [each.outcome for each in found.warnings()] == ["unsupported", "denied"]
 
 
-async def test_bd_234_what_is_gone_is_done(target, connection, images):
+@pytest.mark.req("BD-234")
+async def test_what_is_gone_is_done(target, connection, images):
     target.manifests.clear()
     assert (await delete_images(connection, images)).done == tuple(each.reference for each in images)
 
 
-async def test_bd_234_the_longest_pause_is_told(target, connection, images):
+@pytest.mark.req("BD-234")
+async def test_the_longest_pause_is_told(target, connection, images):
     target.script("DELETE", images[0].digest, Answer(429, headers={"Retry-After": "40"}), forever=True)
     found = await delete_images(connection, images)
     assert found.done == ()
     assert 39 <= found.retry_after <= 40
 
 
-async def test_bd_322_a_reference_that_is_none_stops_nothing(target, connection, images):
+@pytest.mark.req("BD-322")
+async def test_a_reference_that_is_none_stops_nothing(target, connection, images):
     broken = PrunableImage(repository="NOT a name", digest=digest_of(b""), kind="child")
     found = await delete_images(connection, [broken, images[0]])
     assert (found.done, [each.outcome for each in found.kept]) == ((images[0].reference,), ["unsupported"])

@@ -1,4 +1,4 @@
-"""How many requests a result costs (BD-347, BD-349), and how much memory a copy (BD-176)."""
+"""How many requests a result costs, and how much memory a copy."""
 
 import asyncio
 import tracemalloc
@@ -16,9 +16,10 @@ MIB = 2**20
 FOUR = ("amd64", "arm64", "ppc64le", "s390x")
 
 
+@pytest.mark.req("BD-347")
 @pytest.mark.parametrize("architectures", [FOUR[:1], FOUR[:2], FOUR])
 @pytest.mark.parametrize("tags", [("run",), ("run", "latest", "1.0")])
-async def test_bd_347_verify_and_push(target, connection, put, publication, architectures, tags):
+async def test_verify_and_push(target, connection, put, publication, architectures, tags):
     """2N + 3 + 3T: manifest and config of each child; HEAD, PUT, HEAD of the index; HEAD, PUT, HEAD of each tag."""
     work = publication(*map(put, architectures), tags=tags)
     target.forget_requests()
@@ -28,7 +29,8 @@ async def test_bd_347_verify_and_push(target, connection, put, publication, arch
     assert [len(target.requests(method)) for method in ("GET", "HEAD", "PUT")] == [2 * n, 2 + 2 * t, 1 + t]
 
 
-async def test_bd_347_a_single_child(target, connection, put, publication):
+@pytest.mark.req("BD-347")
+async def test_a_single_child(target, connection, put, publication):
     """Without an index there is none to push: 2 + 3T."""
     work = publication(put("arm64"), single=True)
     target.forget_requests()
@@ -36,7 +38,8 @@ async def test_bd_347_a_single_child(target, connection, put, publication):
     assert len(target.seen) == 2 + 3
 
 
-async def test_bd_347_again(target, connection, put, publication):
+@pytest.mark.req("BD-347")
+async def test_again(target, connection, put, publication):
     """2N + T, and no write."""
     work = publication(*map(put, FOUR), tags=("run", "latest"))
     await publish(connection, work)
@@ -45,7 +48,8 @@ async def test_bd_347_again(target, connection, put, publication):
     assert (len(target.seen), target.writes) == (2 * 4 + 2, [])
 
 
-async def test_bd_347_bd_349_reuse_is_one_head_for_each_child(target, connection, put):
+@pytest.mark.req("BD-347", "BD-349")
+async def test_reuse_is_one_head_for_each_child(target, connection, put):
     children = [put(each) for each in FOUR]
     target.forget_requests()
     for child in children:
@@ -53,7 +57,8 @@ async def test_bd_347_bd_349_reuse_is_one_head_for_each_child(target, connection
     assert [each.method for each in target.seen] == ["HEAD"] * 4
 
 
-async def test_bd_347_one_token_for_the_whole(start, connect, put, result_of):
+@pytest.mark.req("BD-347")
+async def test_one_token_for_the_whole(start, connect, put, result_of):
     """One token per host and scope: reading the children and pushing share it."""
     target = await start(auth="bearer")
     target.users["builder"] = "secret-of-the-builder"
@@ -69,9 +74,8 @@ async def test_bd_347_one_token_for_the_whole(start, connect, put, result_of):
     assert (len(target.scopes_asked), target.requests(pattern="token")) == (1, [])
 
 
-async def test_bd_347_bd_176_no_layer_passes_through_that_is_there_or_can_be_mounted(
-    target, connection, put, publication
-):
+@pytest.mark.req("BD-176", "BD-347")
+async def test_no_layer_passes_through_that_is_there_or_can_be_mounted(target, connection, put, publication):
     work = publication(put("amd64"), put("arm64", repository="team/staging"))
     target.forget_requests()
     assert isinstance(await publish(connection, work), PublishResult)
@@ -80,7 +84,8 @@ async def test_bd_347_bd_176_no_layer_passes_through_that_is_there_or_can_be_mou
     assert [each for each in target.puts if "/uploads/" in each] == []
 
 
-async def test_bd_176_a_stream_holds_little_memory(connect, put, start, stack):
+@pytest.mark.req("BD-176")
+async def test_a_stream_holds_little_memory(connect, put, start, stack):
     """A blob of 48 MiB, of which the writer takes its time: never more than 8 MiB of it are held."""
     piece = bytes(range(256)) * 256
     count = 48 * MIB // len(piece)

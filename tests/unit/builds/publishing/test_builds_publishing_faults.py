@@ -1,4 +1,4 @@
-"""Registries that fail, lie and ask for too much (BD-219, BD-322, BD-334)."""
+"""Registries that fail, lie and ask for too much."""
 
 import json
 
@@ -17,10 +17,11 @@ TAGS = ("run", "latest")
 
 
 class TestRepeating:
-    """BD-219: what passes is repeated for as long as ``timeouts.index`` says."""
+    """What passes is repeated for as long as ``timeouts.index`` says."""
 
+    @pytest.mark.req("BD-219")
     @pytest.mark.parametrize("selector", ["/manifests/sha256:[0-9a-f]+$", "/manifests/run$"])
-    async def test_bd_219_a_pause_reaches_the_caller_and_nothing_sleeps(
+    async def test_a_pause_reaches_the_caller_and_nothing_sleeps(
         self, target, connection, put, publication, clock, selector
     ):
         """Pushing the index (S7) and moving a tag (S8): 429 with Retry-After is told, with every tag as it was."""
@@ -33,9 +34,10 @@ class TestRepeating:
         clock.advance(24)
         assert isinstance(await publish(connection, work), PublishResult)
 
+    @pytest.mark.req("BD-219")
     @pytest.mark.parametrize("status", [500, 502, 503, 504])
     @pytest.mark.parametrize("selector", ["/manifests/sha256:[0-9a-f]+$", "/manifests/latest$"])
-    async def test_bd_219_a_server_that_is_down_passes(self, target, connection, put, publication, status, selector):
+    async def test_a_server_that_is_down_passes(self, target, connection, put, publication, status, selector):
         work = publication(put("amd64"), put("arm64"), tags=TAGS)
         target.script("PUT", selector, Answer(status), forever=True)
         trouble = await publish(connection, work)
@@ -44,13 +46,15 @@ class TestRepeating:
         target.clear_scripts()
         assert isinstance(await publish(connection, work), PublishResult)
 
-    async def test_bd_219_one_bad_moment_is_not_noticed(self, target, connection, put, publication):
+    @pytest.mark.req("BD-219")
+    async def test_one_bad_moment_is_not_noticed(self, target, connection, put, publication):
         target.script("PUT", "/manifests/sha256:[0-9a-f]+$", Answer(502))
         target.script("HEAD", "/manifests/", Answer(500))
         target.script("GET", "/manifests/", Answer(503))
         assert isinstance(await publish(connection, publication(put("amd64"), put("arm64"))), PublishResult)
 
-    async def test_bd_060_a_refusal_to_write_is_told(self, target, connection, put, publication):
+    @pytest.mark.req("BD-060")
+    async def test_a_refusal_to_write_is_told(self, target, connection, put, publication):
         target.gate = lambda request: Answer(403, b'{"errors":[{"code":"DENIED","message":"no push for you"}]}')
         trouble = await publish(connection, publication(put("amd64"), put("arm64")))
         assert (trouble.reason, trouble.passing) == ("PushDenied", False)
@@ -119,6 +123,7 @@ class Lies:
         return target.push("team/app", None, document)
 
 
+@pytest.mark.req("BD-322")
 @pytest.mark.parametrize(
     ("lie", "reason", "code"),
     [
@@ -133,7 +138,7 @@ class Lies:
     ],
     ids=lambda each: getattr(each, "__name__", str(each)),
 )
-async def test_bd_322_a_lie_fails_its_architecture_with_its_own_reason(
+async def test_a_lie_fails_its_architecture_with_its_own_reason(
     target, connection, put, publication, lie, reason, code
 ):
     """Never a traceback, never a partial index."""
@@ -145,9 +150,8 @@ async def test_bd_322_a_lie_fails_its_architecture_with_its_own_reason(
     assert (trouble.passing, trouble.missing, target.writes) == (False, (), [])
 
 
-async def test_bd_322_where_the_bytes_give_another_result_than_planned_no_tag_moves(
-    target, connection, put, publication
-):
+@pytest.mark.req("BD-322")
+async def test_where_the_bytes_give_another_result_than_planned_no_tag_moves(target, connection, put, publication):
     """A Job that tells a wrong size or variant of its image makes the plan wrong, and the execution fails."""
     children = put("amd64"), put("arm64")
     planned = "sha256:" + "c" * 64
@@ -160,7 +164,8 @@ async def test_bd_322_where_the_bytes_give_another_result_than_planned_no_tag_mo
     assert again.digest == target.tags["team/app", "latest"] == honest.digest
 
 
-async def test_bd_322_an_answer_of_another_digest_to_a_put_is_no_success(target, connection, put, publication):
+@pytest.mark.req("BD-322")
+async def test_an_answer_of_another_digest_to_a_put_is_no_success(target, connection, put, publication):
     other = "sha256:" + "b" * 64
     target.gate = lambda request: Answer(201, headers={"Docker-Content-Digest": other})
     trouble = await publish(connection, publication(put("amd64"), put("arm64"), tags=TAGS))
@@ -168,8 +173,9 @@ async def test_bd_322_an_answer_of_another_digest_to_a_put_is_no_success(target,
     assert other in trouble.message
 
 
+@pytest.mark.req("BD-330")
 class TestCredentials:
-    """BD-330, BD-333, BD-334: each build's own credentials, for its own hosts, and never in a message."""
+    """Each build's own credentials, for its own hosts, and never in a message."""
 
     def keyring(self, target, *, legacy=False):
         entry = {"auth": "YnVpbGRlcjphLXNlY3JldC1vZi10aGUtYnVpbGQtN2YzYQ=="}  # builder and SECRET
@@ -177,8 +183,9 @@ class TestCredentials:
         body = json.dumps(entries if legacy else {"auths": entries}).encode()
         return KeyringCredentials([Document("secret team/push", body, legacy=legacy)])
 
+    @pytest.mark.req("BD-334")
     @pytest.mark.parametrize("legacy", [False, True])
-    async def test_bd_334_the_credentials_given_are_used(self, start, connection, put, result_of, legacy):
+    async def test_the_credentials_given_are_used(self, start, connection, put, result_of, legacy):
         target = await start(auth="basic")
         target.users["builder"] = SECRET
         work = result_of(target, (put("amd64", at=target), put("arm64", at=target)))
@@ -186,7 +193,8 @@ class TestCredentials:
         assert (refused.reason, target.writes) == ("PushDenied", [])
         assert isinstance(await publish(connection.using(self.keyring(target, legacy=legacy)), work), PublishResult)
 
-    async def test_bd_334_no_other_credentials_are_read(self, start, connect, put, result_of, tmp_path, monkeypatch):
+    @pytest.mark.req("BD-334")
+    async def test_no_other_credentials_are_read(self, start, connect, put, result_of, tmp_path, monkeypatch):
         """Those of the process, of files and of other builds are not tried."""
         target = await start(auth="basic")
         target.users["builder"] = SECRET
@@ -201,7 +209,8 @@ class TestCredentials:
         assert (await publish(poor, work)).reason == "PushDenied"
         assert (await head_image(poor, work.children[0].reference)).error == "unauthorized"
 
-    async def test_bd_334_a_credential_stays_with_its_host(self, start, connect, target, put, publication):
+    @pytest.mark.req("BD-334")
+    async def test_a_credential_stays_with_its_host(self, start, connect, target, put, publication):
         """A child at another registry is asked for without the target's credential."""
         other = await start(auth="basic")
         other.users["builder"] = SECRET
@@ -211,7 +220,8 @@ class TestCredentials:
         assert (trouble.reason, trouble.architecture) == ("PushDenied", "arm64")
         assert all("authorization" not in each.headers for each in other.seen)
 
-    async def test_bd_333_bd_334_what_a_registry_says_is_cut_and_cleaned(self, start, connect, put, result_of):
+    @pytest.mark.req("BD-333", "BD-334")
+    async def test_what_a_registry_says_is_cut_and_cleaned(self, start, connect, put, result_of):
         """Its code and at most 200 characters, without the secret that it was sent and says again."""
         target = await start(auth="basic")
         target.users["builder"] = SECRET
@@ -223,7 +233,8 @@ class TestCredentials:
         assert (SECRET in trouble.message, "\x1b" in trouble.message) == (False, False)
         assert len(trouble.message) < 600
 
-    async def test_bd_334_addresses_are_refused_as_in_a_cluster(self, connect, target, put, publication):
+    @pytest.mark.req("BD-334")
+    async def test_addresses_are_refused_as_in_a_cluster(self, connect, target, put, publication):
         """A user's reference cannot make the builder ask what listens beside it."""
         connection = connect(policy=AddressPolicy.of("cluster"))
         target_child = put("amd64")

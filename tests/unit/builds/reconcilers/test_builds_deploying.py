@@ -1,4 +1,4 @@
-"""When the operator runs the builder, and when it removes it (BD-002, BD-073)."""
+"""When the operator runs the builder, and when it removes it."""
 
 import base64
 from types import SimpleNamespace
@@ -154,8 +154,8 @@ class World:
         return any(ref.resource == DEPLOYMENTS for ref in self.sets.there)
 
 
-async def test_bd_002_on_it_runs_whatever_there_is() -> None:
-    """BD-002."""
+@pytest.mark.req("BD-002")
+async def test_on_it_runs_whatever_there_is() -> None:
     world = World(builds="on")
     assert isinstance(await world.look(), Done)
     assert world.runs
@@ -165,8 +165,9 @@ async def test_bd_002_on_it_runs_whatever_there_is() -> None:
     assert world.caches == []  # nothing of builds is watched for it
 
 
-async def test_in_030_with_settings_that_the_builder_would_refuse_it_stays_as_it_is() -> None:
-    """IN-030: it would end as it starts, again and again."""
+@pytest.mark.req("IN-030")
+async def test_with_settings_that_the_builder_would_refuse_it_stays_as_it_is() -> None:
+    """It would end as it starts, again and again."""
     world = World(builds="on")
     world.problems = ("'10.0.0/8' is not an address range",)
     assert isinstance(await world.look(), Done)
@@ -176,8 +177,9 @@ async def test_in_030_with_settings_that_the_builder_would_refuse_it_stays_as_it
     assert world.runs
 
 
-async def test_bd_002_off_what_a_former_setting_left_is_removed() -> None:
-    """BD-002: and then there is nothing to do."""
+@pytest.mark.req("BD-002")
+async def test_off_what_a_former_setting_left_is_removed() -> None:
+    """And then there is nothing to do."""
     world = World(builds="on")
     await world.look()
     off = World(builds="off")
@@ -188,6 +190,7 @@ async def test_bd_002_off_what_a_former_setting_left_is_removed() -> None:
     assert off.api.requests == []
 
 
+@pytest.mark.req("BD-331")
 @pytest.mark.parametrize(
     ("settings", "left"),
     [
@@ -199,32 +202,35 @@ async def test_bd_002_off_what_a_former_setting_left_is_removed() -> None:
     ids=["off", "auto, and no OpenShift", "on", "on, in another namespace"],
 )
 @pytest.mark.parametrize("builds", ["on", "off"])
-async def test_bd_331_rights_for_machine_os_images_stay_only_where_they_are_made(
+async def test_rights_for_machine_os_images_stay_only_where_they_are_made(
     builds: str, settings: dict[str, Any], left: list[str]
 ) -> None:
-    """BD-331: the Role and its binding are in a namespace of others, and no apply set knows of them any more."""
+    """The Role and its binding are in a namespace of others, and no apply set knows of them any more."""
     world = World(builds=builds, **settings)
     world.api.grant("machines")
     await world.look()
     assert granted(world) == left
 
 
-async def test_bd_331_a_role_of_somebody_else_with_that_name_stays() -> None:
+@pytest.mark.req("BD-331")
+async def test_a_role_of_somebody_else_with_that_name_stays() -> None:
     world = World(builds="on")
     world.api.grant("machines", part="something-else")
     await world.look()
     assert granted(world) == ["machines"]
 
 
-async def test_bd_331_an_operator_that_may_not_look_for_them_deploys_the_builder_all_the_same() -> None:
+@pytest.mark.req("BD-331")
+async def test_an_operator_that_may_not_look_for_them_deploys_the_builder_all_the_same() -> None:
     world = World(builds="on")
     world.api.older = True
     assert isinstance(await world.look(), Done)
     assert world.runs
 
 
-async def test_bd_002_auto_it_runs_while_there_are_builds_or_runs_of_them() -> None:
-    """BD-002: images of the last runs are deleted by the builder, so it stays until they are gone."""
+@pytest.mark.req("BD-002")
+async def test_auto_it_runs_while_there_are_builds_or_runs_of_them() -> None:
+    """Images of the last runs are deleted by the builder, so it stays until they are gone."""
     world = World(builds="auto")
     builds, runs = world.caches
     assert isinstance(await world.look(), After)
@@ -245,13 +251,14 @@ async def test_bd_002_auto_it_runs_while_there_are_builds_or_runs_of_them() -> N
     assert not world.runs
 
 
+@pytest.mark.req("BD-002")
 @pytest.mark.parametrize(
     ("machine_os", "openshift", "expected"), [("on", False, True), ("auto", True, True), ("auto", False, False)]
 )
-async def test_bd_002_auto_it_runs_without_builds_where_machine_os_images_are_wanted(
+async def test_auto_it_runs_without_builds_where_machine_os_images_are_wanted(
     machine_os: str, openshift: bool, expected: bool
 ) -> None:
-    """BD-002: a MachineOSConfig is no ImageBuild, and the operator does not watch it."""
+    """A MachineOSConfig is no ImageBuild, and the operator does not watch it."""
     world = World(builds="auto", machine_os=machine_os)
     world.cluster = ClusterCapabilities(openshift=openshift)
     for each in world.caches:
@@ -260,8 +267,8 @@ async def test_bd_002_auto_it_runs_without_builds_where_machine_os_images_are_wa
     assert world.runs == expected
 
 
-async def test_bd_002_a_builder_for_machine_os_images_is_not_removed_before_the_cluster_is_known() -> None:
-    """BD-002."""
+@pytest.mark.req("BD-002")
+async def test_a_builder_for_machine_os_images_is_not_removed_before_the_cluster_is_known() -> None:
     world = World(builds="auto", machine_os="auto")
     world.cluster = None
     for each in world.caches:
@@ -271,17 +278,18 @@ async def test_bd_002_a_builder_for_machine_os_images_is_not_removed_before_the_
     assert world.runs
 
 
-async def test_bd_002_a_builder_that_runs_is_not_removed_before_the_builds_are_known() -> None:
-    """BD-002: a new operator has seen nothing yet."""
+@pytest.mark.req("BD-002")
+async def test_a_builder_that_runs_is_not_removed_before_the_builds_are_known() -> None:
+    """A new operator has seen nothing yet."""
     world = World(builds="auto")
     world.sets.there[Ref(DEPLOYMENTS, Key(HOME, names.ROLE))] = {}
     assert isinstance(await world.look(), After)
     assert world.runs
 
 
+@pytest.mark.req("BD-002")
 @pytest.mark.parametrize("lacking", ["cluster", "authority"])
-async def test_bd_002_nothing_is_made_before_the_cluster_and_its_authority_are_known(lacking: str) -> None:
-    """BD-002."""
+async def test_nothing_is_made_before_the_cluster_and_its_authority_are_known(lacking: str) -> None:
     world = World(builds="on")
     if lacking == "cluster":
         world.cluster = None
@@ -291,16 +299,17 @@ async def test_bd_002_nothing_is_made_before_the_cluster_and_its_authority_are_k
     assert world.sets.applied == []
 
 
-async def test_bd_002_on_a_kubernetes_that_is_too_old_nothing_is_made() -> None:
-    """BD-002."""
+@pytest.mark.req("BD-002")
+async def test_on_a_kubernetes_that_is_too_old_nothing_is_made() -> None:
     world = World(builds="on")
     world.cluster = ClusterCapabilities(version=(1, 29))
     assert isinstance(await world.look(), After)
     assert not world.runs
 
 
-async def test_bd_073_the_key_of_fingerprints_is_made_once_and_never_changed() -> None:
-    """BD-073: 32 random bytes; another key would build everything again that a secret is part of."""
+@pytest.mark.req("BD-073")
+async def test_the_key_of_fingerprints_is_made_once_and_never_changed() -> None:
+    """32 random bytes; another key would build everything again that a secret is part of."""
     world = World(builds="on")
     await world.look()
     made = world.api.read(SECRETS, names.HMAC_SECRET, HOME)
@@ -314,8 +323,9 @@ async def test_bd_073_the_key_of_fingerprints_is_made_once_and_never_changed() -
     assert other.api.read(SECRETS, names.HMAC_SECRET, HOME)["data"] != made["data"]
 
 
-async def test_bd_073_a_key_that_somebody_deletes_is_made_again_at_once() -> None:
-    """BD-073: without one, nothing is built any more that a secret is part of."""
+@pytest.mark.req("BD-073")
+async def test_a_key_that_somebody_deletes_is_made_again_at_once() -> None:
+    """Without one, nothing is built any more that a secret is part of."""
     world = World(builds="on")
     changes: list[Any] = []
     world.reconciler.on_change(changes.append)
@@ -333,8 +343,9 @@ async def test_bd_073_a_key_that_somebody_deletes_is_made_again_at_once() -> Non
     assert len(base64.b64decode(world.api.read(SECRETS, names.HMAC_SECRET, HOME)["data"]["key"])) == 32
 
 
-async def test_bd_073_the_key_is_watched_while_the_builder_is_wanted() -> None:
-    """BD-073: the operator may read it only where builds are installed."""
+@pytest.mark.req("BD-073")
+async def test_the_key_is_watched_while_the_builder_is_wanted() -> None:
+    """The operator may read it only where builds are installed."""
     world = World(builds="auto")
     builds, runs = world.caches
     builds.shows("web")
@@ -346,8 +357,9 @@ async def test_bd_073_the_key_is_watched_while_the_builder_is_wanted() -> None:
     assert world.key is None
 
 
-async def test_bd_002_in_a_namespace_that_is_being_deleted_only_the_rest_of_the_cluster_is_cleared() -> None:
-    """BD-002: what is in the namespace goes with it, and nothing is made there any more."""
+@pytest.mark.req("BD-002")
+async def test_in_a_namespace_that_is_being_deleted_only_the_rest_of_the_cluster_is_cleared() -> None:
+    """What is in the namespace goes with it, and nothing is made there any more."""
     world = World(builds="on")
     world.sets.there = {
         Ref(CLUSTER_ROLES, Key("", names.ROLE)): {},

@@ -1,4 +1,4 @@
-"""Which pods ``polyarch build logs`` reads, and what it says of those that are gone (BD-304)."""
+"""Which pods ``polyarch build logs`` reads, and what it says of those that are gone."""
 
 import msgspec
 import pytest
@@ -21,6 +21,7 @@ def pod(name: str, architecture: str, minute: int) -> BuildPod:
 PODS = [pod("z1", "arm64", 1), pod("a2", "arm64", 2), pod("m3", "arm64", 3), pod("x1", "amd64", 2)]
 
 
+@pytest.mark.req("BD-304")
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
@@ -31,19 +32,21 @@ PODS = [pod("z1", "arm64", 1), pod("a2", "arm64", 2), pod("m3", "arm64", 3), pod
         pytest.param(BuildLogsOptions(name="web", arch="s390x"), [], id="an architecture that has none"),
     ],
 )
-def test_bd_304_which_attempts_are_read(asked: BuildLogsOptions, expected: list[str]) -> None:
+def test_which_attempts_are_read(asked: BuildLogsOptions, expected: list[str]) -> None:
     """In the order in which they began, whatever the order in which they are listed."""
     for pods in (PODS, PODS[::-1]):
         assert [each.metadata.name for each in chosen(pods, asked)] == expected
 
 
+@pytest.mark.req("BD-304")
 @pytest.mark.parametrize(
     ("container", "expected"), [(None, ("build", "push")), ("push", ("push",)), ("build", ("build",))]
 )
-def test_bd_304_build_and_push_are_read_unless_one_is_chosen(container: object, expected: tuple[str, ...]) -> None:
+def test_build_and_push_are_read_unless_one_is_chosen(container: object, expected: tuple[str, ...]) -> None:
     assert BuildLogsOptions(name="web", container=container).containers == expected  # type: ignore[arg-type]
 
 
+@pytest.mark.req("BD-304")
 @pytest.mark.parametrize(
     ("status", "expected"),
     [
@@ -64,13 +67,12 @@ def test_bd_304_build_and_push_are_read_unless_one_is_chosen(container: object, 
         ),
     ],
 )
-def test_bd_304_of_a_pod_that_is_gone_the_recorded_lines_are_printed(
-    status: dict[str, str], expected: list[str]
-) -> None:
+def test_of_a_pod_that_is_gone_the_recorded_lines_are_printed(status: dict[str, str], expected: list[str]) -> None:
     assert gone(msgspec.convert({"architecture": "arm64", **status}, ArchitectureStatus)) == expected
 
 
-def test_bd_304_prefixes_are_of_one_width_and_each_architecture_keeps_its_colour() -> None:
+@pytest.mark.req("BD-304")
+def test_prefixes_are_of_one_width_and_each_architecture_keeps_its_colour() -> None:
     written: list[str] = []
     printer = Printer(written.append, colour=False)
     printer.expect(["s390x", "arm64", "ppc64le"])
@@ -89,6 +91,7 @@ def test_bd_304_prefixes_are_of_one_width_and_each_architecture_keeps_its_colour
     assert coloured[0].partition("arm64")[0] != coloured[1].partition("amd64")[0]
 
 
+@pytest.mark.req("BD-304")
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -97,7 +100,7 @@ def test_bd_304_prefixes_are_of_one_width_and_each_architecture_keeps_its_colour
         pytest.param(("--container", "shell"), "shell", id="another container"),
     ],
 )
-def test_bd_304_options_that_contradict_each_other_are_refused(
+def test_options_that_contradict_each_other_are_refused(
     words: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["build", "logs", "web", *words]) == 2

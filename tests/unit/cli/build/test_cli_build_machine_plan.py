@@ -1,4 +1,4 @@
-"""``polyarch build plan --facts`` for a MachineOSConfig: what would be built, without cluster and registry (BD-003)."""
+"""``polyarch build plan --facts`` for a MachineOSConfig: what would be built, without cluster and registry."""
 
 import json
 from pathlib import Path
@@ -46,8 +46,9 @@ def facts(*architectures: str) -> dict[str, Any]:
     return {"now": "2027-01-15T08:00:00Z", "objects": objects, "registry": registry, "settings": TOOLS}
 
 
+@pytest.mark.req("BD-003")
 @pytest.mark.parametrize("architectures", [("arm64",), ("amd64", "arm64")])
-def test_bd_003_a_machine_os_config_is_planned_without_a_cluster(tmp_path, monkeypatch, capsys, architectures):
+def test_a_machine_os_config_is_planned_without_a_cluster(tmp_path, monkeypatch, capsys, architectures):
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     path: Path = tmp_path / "facts.json"
     path.write_text(json.dumps(facts(*architectures)), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Names of builds and runs as a shell completes them (BD-300, BD-303, BD-304)."""
+"""Names of builds and runs as a shell completes them."""
 
 import asyncio
 import json
@@ -9,6 +9,8 @@ from scripted_api import ScriptedApi, listing, serving, status
 
 from polyarch.cli.app import app
 from polyarch.cli.completion import candidates
+
+pytestmark = pytest.mark.req("BD-300")
 
 BUILDS = listing(
     {"metadata": {"name": "shop"}, "status": {"summary": "2/2"}},
@@ -43,20 +45,23 @@ async def complete(api: ScriptedApi, folder: Path, *words: str) -> list[tuple[st
     return list(found.values)
 
 
+@pytest.mark.req("BD-303")
 @pytest.mark.parametrize("command", ["run", "plan", "status", "logs"])
-async def test_bd_303_names_come_with_how_the_build_is(api: ScriptedApi, tmp_path: Path, command: str) -> None:
+async def test_names_come_with_how_the_build_is(api: ScriptedApi, tmp_path: Path, command: str) -> None:
     api.script(BUILDS)
     assert await complete(api, tmp_path, "build", command, "") == [("admin", "1/2 arm64: BuildFailed"), ("shop", "2/2")]
     assert api.requests[0].path.endswith("/namespaces/home/imagebuilds")
 
 
-async def test_bd_303_of_the_namespace_of_the_command_line(api: ScriptedApi, tmp_path: Path) -> None:
+@pytest.mark.req("BD-303")
+async def test_of_the_namespace_of_the_command_line(api: ScriptedApi, tmp_path: Path) -> None:
     api.script(BUILDS)
     assert await complete(api, tmp_path, "build", "status", "-n", "team", "s") == [("shop", "2/2")]
     assert api.requests[0].path.endswith("/namespaces/team/imagebuilds")
 
 
-async def test_bd_304_runs_are_those_of_the_build(api: ScriptedApi, tmp_path: Path) -> None:
+@pytest.mark.req("BD-304")
+async def test_runs_are_those_of_the_build(api: ScriptedApi, tmp_path: Path) -> None:
     api.script(RUNS, RUNS)
     assert await complete(api, tmp_path, "build", "logs", "shop", "--namespace=team", "--run=") == [
         ("shop-1", "Succeeded")

@@ -1,4 +1,4 @@
-"""What somebody who follows a build sees, and when and how it ends (BD-301, BD-305)."""
+"""What somebody who follows a build sees, and when and how it ends."""
 
 import datetime as dt
 import io
@@ -48,18 +48,21 @@ DONE = ("Progressing", "False", "Done", "")
 GOAL = AwaitedGeneration(1, "1")
 
 
-def test_bd_305_a_published_image_is_the_end() -> None:
+@pytest.mark.req("BD-305")
+def test_a_published_image_is_the_end() -> None:
     end = sight(build(PUBLISHED, DONE, image=IMAGE, currentRun="shop-1"), [], GOAL).end
     assert end is not None
     assert (end.code, end.image, end.run) == (0, IMAGE, "shop-1")
 
 
-def test_bd_305_an_earlier_image_is_no_end_while_the_builder_has_not_looked() -> None:
+@pytest.mark.req("BD-305")
+def test_an_earlier_image_is_no_end_while_the_builder_has_not_looked() -> None:
     seen = sight(build(PUBLISHED, DONE, image=IMAGE, generation=2), [], AwaitedGeneration(2, "1"))
     assert seen.end is None
     assert "waiting for the builder" in seen.headline
 
 
+@pytest.mark.req("BD-305")
 @pytest.mark.parametrize(
     ("conditions", "code", "outcome"),
     [
@@ -86,26 +89,29 @@ def test_bd_305_an_earlier_image_is_no_end_while_the_builder_has_not_looked() ->
         ),
     ],
 )
-def test_bd_305_exit_codes(conditions: list[tuple[str, str, str, str]], code: int, outcome: str) -> None:
+def test_exit_codes(conditions: list[tuple[str, str, str, str]], code: int, outcome: str) -> None:
     end = sight(build(*conditions), [], GOAL).end
     assert end is not None
     assert (end.code, end.outcome) == (code, outcome)
 
 
-def test_bd_305_it_is_not_over_while_a_run_is_at_work_or_awaited() -> None:
+@pytest.mark.req("BD-305")
+def test_it_is_not_over_while_a_run_is_at_work_or_awaited() -> None:
     failed = ("Degraded", "True", "BuildFailed", "of before")
     assert sight(build(failed, DONE, activeRun="shop-1"), [run()], GOAL).end is None
     assert sight(build(failed, ("Progressing", "True", "Building", "")), [], GOAL).end is None
 
 
-def test_bd_305_a_build_that_somebody_deleted_or_made_anew_is_not_waited_for() -> None:
+@pytest.mark.req("BD-305")
+def test_a_build_that_somebody_deleted_or_made_anew_is_not_waited_for() -> None:
     for each in (None, msgspec.structs.replace(build(), metadata=msgspec.structs.replace(build().metadata, uid="2"))):
         end = sight(each, [], GOAL).end
         assert end is not None
         assert end.code == 3
 
 
-def test_bd_305_a_run_that_somebody_elses_change_superseded_is_a_failure_of_mine() -> None:
+@pytest.mark.req("BD-305")
+def test_a_run_that_somebody_elses_change_superseded_is_a_failure_of_mine() -> None:
     changed = build(generation=2, observed=2, activeRun="shop-2")
     runs = [run("Superseded"), run(name="shop-2")]
     end = sight(changed, runs, GOAL, followed="shop-1").end
@@ -115,8 +121,9 @@ def test_bd_305_a_run_that_somebody_elses_change_superseded_is_a_failure_of_mine
     assert (end.code, end.outcome) == (1, "Superseded")
 
 
-def test_bd_105_an_override_for_which_nothing_is_built_is_seen() -> None:
-    """BD-105: as soon as the builder has said for which architectures it builds."""
+@pytest.mark.req("BD-105")
+def test_an_override_for_which_nothing_is_built_is_seen() -> None:
+    """As soon as the builder has said for which architectures it builds."""
     overrides = [{"architecture": each, "containerfile": "FROM scratch"} for each in ("arm64", "s390x")]
     source = msgspec.convert({"overrides": overrides}, Source)
 
@@ -131,7 +138,8 @@ def test_bd_105_an_override_for_which_nothing_is_built_is_seen() -> None:
     assert seen() == ()
 
 
-def test_bd_301_the_plan_comes_first_and_each_architecture_has_its_words() -> None:
+@pytest.mark.req("BD-301")
+def test_the_plan_comes_first_and_each_architecture_has_its_words() -> None:
     at_work = run(
         amd64={"phase": "Reused", "reusedFrom": "shop-0"},
         arm64={"phase": "Building", "node": "arm64-1", "attempts": 2},
@@ -151,6 +159,7 @@ def test_bd_301_the_plan_comes_first_and_each_architecture_has_its_words() -> No
     assert [round(row.share, 3) for row in seen.rows] == [1.0, 0.225]
 
 
+@pytest.mark.req("BD-301")
 @pytest.mark.parametrize(
     ("status", "words"),
     [
@@ -165,22 +174,25 @@ def test_bd_301_the_plan_comes_first_and_each_architecture_has_its_words() -> No
         ({"phase": "Cancelled"}, "cancelled"),
     ],
 )
-def test_bd_301_words_of_a_phase(status: dict[str, str], words: str) -> None:
+def test_words_of_a_phase(status: dict[str, str], words: str) -> None:
     seen = sight(build(activeRun="shop-1"), [run(arm64=status)], GOAL)
     assert seen.rows[1].words == words
 
 
-def test_bd_301_a_push_is_shown_when_the_build_has_ended() -> None:
+@pytest.mark.req("BD-301")
+def test_a_push_is_shown_when_the_build_has_ended() -> None:
     seen = sight(build(activeRun="shop-1"), [run(arm64={"phase": "Building"})], GOAL, pods=[pod("arm64", pushes=True)])
     assert seen.rows[1].words == "pushing"
 
 
-def test_bd_301_a_line_of_the_log_is_a_step() -> None:
+@pytest.mark.req("BD-301")
+def test_a_line_of_the_log_is_a_step() -> None:
     assert Step.of("STEP 3/12: RUN make -j4") == Step(3, 12, "RUN make -j4")
     assert Step.of("make: nothing to be done") is None
 
 
-def test_bd_301_in_a_pipe_each_change_is_one_line() -> None:
+@pytest.mark.req("BD-301")
+def test_in_a_pipe_each_change_is_one_line() -> None:
     stream = io.StringIO()
     board = Lines(stream)
     for status in ({"phase": "Pending"}, {"phase": "Building"}, {"phase": "Building"}, {"phase": "Built"}):
@@ -194,7 +206,8 @@ def test_bd_301_in_a_pipe_each_change_is_one_line() -> None:
     ]
 
 
-def test_bd_301_on_a_terminal_each_architecture_has_a_bar_and_a_clock() -> None:
+@pytest.mark.req("BD-301")
+def test_on_a_terminal_each_architecture_has_a_bar_and_a_clock() -> None:
     from rich.console import Console
 
     now = dt.datetime(2026, 1, 1, 0, 1, 5, tzinfo=dt.UTC)
@@ -213,7 +226,8 @@ def test_bd_301_on_a_terminal_each_architecture_has_a_bar_and_a_clock() -> None:
     assert "STEP 3/4: RUN x" in arm64
 
 
-def test_bd_301_times_and_bars() -> None:
+@pytest.mark.req("BD-301")
+def test_times_and_bars() -> None:
     assert (spent(5), spent(65), spent(3725)) == ("0:05", "1:05", "1:02:05")
     assert bar(Row(architecture="a", phase="Failed")) == "█" * 24
     assert elapsed(Row(architecture="a"), dt.datetime.now(dt.UTC)) is None

@@ -1,4 +1,4 @@
-"""``polyarch build plan``: what would be built and why, from a facts file (BD-302)."""
+"""``polyarch build plan``: what would be built and why, from a facts file."""
 
 import json
 from collections.abc import Callable
@@ -32,7 +32,8 @@ def lines(text: str) -> list[str]:
     return [" ".join(line.split()) for line in text.splitlines()]
 
 
-def test_bd_302_each_architecture_says_what_becomes_of_it_and_why(plan: Plan) -> None:
+@pytest.mark.req("BD-302")
+def test_each_architecture_says_what_becomes_of_it_and_why(plan: Plan) -> None:
     code, out, _ = plan()
     assert code == 0
     assert out.startswith("team/web: Build (Building)\n")
@@ -41,8 +42,9 @@ def test_bd_302_each_architecture_says_what_becomes_of_it_and_why(plan: Plan) ->
     assert "index to be pushed\ntags: web-e7aa8be2d2-1, 1.0\n" in out
 
 
-def test_bd_105_an_override_for_which_nothing_is_built_is_told(plan: Plan) -> None:
-    """BD-105: nothing else says that a Containerfile is not used, or that the architecture is misspelt."""
+@pytest.mark.req("BD-105")
+def test_an_override_for_which_nothing_is_built_is_told(plan: Plan) -> None:
+    """Nothing else says that a Containerfile is not used, or that the architecture is misspelt."""
     facts = list(yaml.safe_load_all(FACTS))
     (build,) = (each for each in facts[0]["objects"] if each["kind"] == "ImageBuild")
     build["spec"]["source"].setdefault("overrides", []).append({"architecture": "s390x", "buildArgs": {"A": "b"}})
@@ -50,7 +52,8 @@ def test_bd_105_an_override_for_which_nothing_is_built_is_told(plan: Plan) -> No
     assert "note: The override for s390x is not used: s390x is not among the architectures." in lines(out)
 
 
-def test_bd_003_a_file_may_hold_what_no_api_server_took(plan: Plan) -> None:
+@pytest.mark.req("BD-003")
+def test_a_file_may_hold_what_no_api_server_took(plan: Plan) -> None:
     """Neither a traceback, nor a name that a terminal would obey."""
     facts = yaml.safe_load(FACTS)
     build, run = facts["objects"][:2]
@@ -62,13 +65,15 @@ def test_bd_003_a_file_may_hold_what_no_api_server_took(plan: Plan) -> None:
     assert "\x1b" not in out
 
 
-def test_bd_302_without_a_record_of_before_it_says_no_more_than_it_knows(plan: Plan) -> None:
+@pytest.mark.req("BD-302")
+def test_without_a_record_of_before_it_says_no_more_than_it_knows(plan: Plan) -> None:
     code, out, _ = plan(facts=FACTS.replace("outlines.json", "other.json"))
     assert code == 0
     assert "arm64 Build not built before" in lines(out)
 
 
-def test_bd_302_keys_are_printed_with_the_inputs_that_they_are_made_of(plan: Plan) -> None:
+@pytest.mark.req("BD-302")
+def test_keys_are_printed_with_the_inputs_that_they_are_made_of(plan: Plan) -> None:
     _, out, _ = plan("--keys")
     documents = list(yaml.safe_load_all(out[out.index("architecture: amd64") :]))
     assert [each["architecture"] for each in documents] == ["amd64", "arm64"]
@@ -78,7 +83,8 @@ def test_bd_302_keys_are_printed_with_the_inputs_that_they_are_made_of(plan: Pla
     assert documents[1]["key"] != run["spec"]["architectures"][1]["key"]
 
 
-def test_bd_302_jobs_are_printed_as_they_would_be_made(plan: Plan) -> None:
+@pytest.mark.req("BD-302")
+def test_jobs_are_printed_as_they_would_be_made(plan: Plan) -> None:
     """Of the architecture that is built alone, with what it mounts."""
     _, out, _ = plan("--jobs")
     documents = list(yaml.safe_load_all(out[out.index("apiVersion:") :]))
@@ -96,6 +102,7 @@ STATUS = f"  status: {{image: registry.example.com/team/web@{INDEX}, currentRun:
 SECOND = "- apiVersion: polyarch.dev/v1alpha1\n  kind: ImageBuildRun"
 
 
+@pytest.mark.req("BD-005", "BD-302", "BD-305")
 @pytest.mark.parametrize(
     ("facts", "decision", "code"),
     [
@@ -104,10 +111,10 @@ SECOND = "- apiVersion: polyarch.dev/v1alpha1\n  kind: ImageBuildRun"
         pytest.param(BUILT.replace(SECOND, STATUS + SECOND), "UpToDate", 0, id="it is published"),
     ],
 )
-def test_bd_302_check_ends_with_1_exactly_if_there_is_something_to_do(
+def test_check_ends_with_1_exactly_if_there_is_something_to_do(
     plan: Plan, facts: str, decision: str, code: int
 ) -> None:
-    """BD-305, BD-005: and without --check with 0."""
+    """And without --check with 0."""
     checked, out, _ = plan("--check", "--jobs", facts=facts)
     assert out.startswith(f"team/web: {decision} (")
     assert checked == code
@@ -115,8 +122,8 @@ def test_bd_302_check_ends_with_1_exactly_if_there_is_something_to_do(
     assert ("no Job would be made" in out) == (decision != "Build")
 
 
-def test_bd_302_json_is_the_plan_itself(plan: Plan) -> None:
-    """BD-004, BD-305."""
+@pytest.mark.req("BD-004", "BD-302", "BD-305")
+def test_json_is_the_plan_itself(plan: Plan) -> None:
     _, out, _ = plan("-o", "json")
     document = json.loads(out)
     assert (document["schemaVersion"], document["decision"]) == ("polyarch.dev/build-plan.v1", "Build")
@@ -127,12 +134,14 @@ def test_bd_302_json_is_the_plan_itself(plan: Plan) -> None:
     assert {each["kind"] for each in document["writes"]} >= {"ImageBuildRun", "Job", "ImageBuild"}
 
 
-def test_bd_302_a_build_that_the_file_does_not_have_is_told_with_those_that_it_has(plan: Plan) -> None:
+@pytest.mark.req("BD-302")
+def test_a_build_that_the_file_does_not_have_is_told_with_those_that_it_has(plan: Plan) -> None:
     code, out, err = plan("shop")
     assert (code, out) == (2, "")
     assert "no ImageBuild named shop; the file has team/web" in err
 
 
+@pytest.mark.req("BD-302")
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -140,7 +149,7 @@ def test_bd_302_a_build_that_the_file_does_not_have_is_told_with_those_that_it_h
         pytest.param(("-f", "web.yaml", "--facts", "x"), "remove -f, or --facts", id="two places"),
     ],
 )
-def test_bd_302_a_command_line_without_a_build_is_told_so(
+def test_a_command_line_without_a_build_is_told_so(
     words: tuple[str, ...], told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(EXAMPLE.parent)
@@ -148,8 +157,8 @@ def test_bd_302_a_command_line_without_a_build_is_told_so(
     assert told in capsys.readouterr().err
 
 
-def test_bd_302_an_invalid_build_ends_with_2_and_says_where(plan: Plan) -> None:
-    """BD-305, BD-320."""
+@pytest.mark.req("BD-302", "BD-305", "BD-320")
+def test_an_invalid_build_ends_with_2_and_says_where(plan: Plan) -> None:
     code, out, _ = plan(facts=FACTS.replace("ARG TARGETARCH", "AGR TARGETARCH"))
     assert code == 2
     assert "team/web: Invalid (ContainerfileInvalid)" in out

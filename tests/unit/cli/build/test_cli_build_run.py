@@ -59,7 +59,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     return run
 
 
-def test_bd_300_flags_make_an_imagebuild(run: Run) -> None:
+@pytest.mark.req("BD-300")
+def test_flags_make_an_imagebuild(run: Run) -> None:
     code, out, _ = run(
         *("shop", "--repository", "quay.io/team/shop", "--tag", "1.4", "--tag", "latest", "--arg", "MODE=a=b"),
         *("--override", "aarch64=Containerfile.arm64", "--push-secret", "quay", "--arch", "x86_64,arm64"),
@@ -90,16 +91,19 @@ def test_bd_300_flags_make_an_imagebuild(run: Run) -> None:
     assert (spec["strategy"], spec["failFast"]) == ("PreferNative", True)
 
 
-def test_bd_300_the_containerfile_of_the_folder_is_meant_if_none_is_named(run: Run) -> None:
+@pytest.mark.req("BD-300")
+def test_the_containerfile_of_the_folder_is_meant_if_none_is_named(run: Run) -> None:
     _, out, _ = run("shop", "--repository", "quay.io/team/shop", "--dry-run")
     assert yaml.safe_load(out)["spec"]["source"]["containerfile"] == TEXT
 
 
-def test_bd_321_a_containerfile_from_standard_input(run: Run) -> None:
+@pytest.mark.req("BD-321")
+def test_a_containerfile_from_standard_input(run: Run) -> None:
     _, out, _ = run("shop", "--repository", "quay.io/a/b", "--containerfile", "-", "--dry-run", stdin="FROM scratch\n")
     assert yaml.safe_load(out)["spec"]["source"]["containerfile"] == "FROM scratch\n"
 
 
+@pytest.mark.req("BD-320")
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -120,24 +124,27 @@ def test_bd_321_a_containerfile_from_standard_input(run: Run) -> None:
         pytest.param(("shop", "--tag", "a b", "--repository", "quay.io/a/b"), "--tag (spec.output.tags", id="no tag"),
     ],
 )
-def test_bd_320_a_wrong_command_line_is_told_with_its_option(run: Run, words: tuple[str, ...], told: str) -> None:
+def test_a_wrong_command_line_is_told_with_its_option(run: Run, words: tuple[str, ...], told: str) -> None:
     code, out, err = run(*words, "--dry-run")
     assert (code, out) == (2, "")
     assert told in err
 
 
-def test_bd_320_several_wrong_options_are_told_at_once(run: Run) -> None:
+@pytest.mark.req("BD-320")
+def test_several_wrong_options_are_told_at_once(run: Run) -> None:
     _, _, err = run("shop", "--repository", "shop", "--arg", "1A=b", "--dry-run")
     assert "--repository" in err
     assert "--arg" in err
 
 
-def test_bd_321_a_file_is_printed_in_its_namespace(run: Run) -> None:
+@pytest.mark.req("BD-321")
+def test_a_file_is_printed_in_its_namespace(run: Run) -> None:
     code, out, _ = run("-f", "-", "-n", "team", "--dry-run", stdin=FILE)
     assert code == 0
     assert yaml.safe_load(out)["metadata"] == {"name": "shop", "namespace": "team"}
 
 
+@pytest.mark.req("BD-321")
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -148,13 +155,14 @@ def test_bd_321_a_file_is_printed_in_its_namespace(run: Run) -> None:
         pytest.param(FILE + "---\n" + FILE.replace("quay.io/", ""), "standard input:", id="the second of two"),
     ],
 )
-def test_bd_321_what_is_wrong_in_a_file_is_told_with_its_line(run: Run, text: str, told: str) -> None:
+def test_what_is_wrong_in_a_file_is_told_with_its_line(run: Run, text: str, told: str) -> None:
     code, out, err = run("-f", "-", "--dry-run", stdin=text)
     assert (code, out) == (2, "")
     assert told in err
 
 
-def test_bd_321_several_documents_are_all_printed(run: Run) -> None:
+@pytest.mark.req("BD-321")
+def test_several_documents_are_all_printed(run: Run) -> None:
     two = FILE + "---\n" + FILE.replace("name: shop", "name: other")
     _, out, _ = run("-f", "-", "--dry-run", stdin=two)
     assert [each["metadata"]["name"] for each in yaml.safe_load_all(out)] == ["shop", "other"]
@@ -165,13 +173,15 @@ def test_bd_321_several_documents_are_all_printed(run: Run) -> None:
     assert yaml.safe_load(out)["spec"]["output"]["tags"] == ["a"]
 
 
-def test_bd_300_a_plain_rebuild_takes_no_word_for_its_value() -> None:
+@pytest.mark.req("BD-300")
+def test_a_plain_rebuild_takes_no_word_for_its_value() -> None:
     assert with_values(["build", "run", "--rebuild", "shop"]) == ["build", "run", "--rebuild=", "shop"]
     assert with_values(["build", "run", "--rebuild=arm64"]) == ["build", "run", "--rebuild=arm64"]
     assert with_values(["build", "plan", "--rebuild"]) == ["build", "plan", "--rebuild"]
 
 
-def test_bd_126_a_rebuild_has_a_token_of_its_own_and_the_listed_architectures(run: Run) -> None:
+@pytest.mark.req("BD-126")
+def test_a_rebuild_has_a_token_of_its_own_and_the_listed_architectures(run: Run) -> None:
     _, out, _ = run("shop", "--repository", "quay.io/a/b", "--rebuild=aarch64,amd64", "--dry-run")
     rebuild = yaml.safe_load(out)["spec"]["rebuild"]
     assert rebuild["architectures"] == ["amd64", "arm64"]
@@ -181,7 +191,8 @@ def test_bd_126_a_rebuild_has_a_token_of_its_own_and_the_listed_architectures(ru
     assert set(yaml.safe_load(out)["spec"]["rebuild"]) == {"token"}
 
 
-def test_bd_300_a_flag_comes_on_top_of_what_was_said_before() -> None:
+@pytest.mark.req("BD-300")
+def test_a_flag_comes_on_top_of_what_was_said_before() -> None:
     said = {
         **image_builds.named("shop", "team"),
         "spec": {
@@ -198,6 +209,7 @@ def test_bd_300_a_flag_comes_on_top_of_what_was_said_before() -> None:
 SAID = {**image_builds.named("web", "team"), "spec": {"source": {"containerfile": TEXT}}}
 
 
+@pytest.mark.req("BD-300")
 @pytest.mark.parametrize(
     ("folder", "text", "chosen", "told"),
     [
@@ -206,7 +218,7 @@ SAID = {**image_builds.named("web", "team"), "spec": {"source": {"containerfile"
         pytest.param(None, "FROM scratch\n", None, "add --containerfile", id="another text in the current folder"),
     ],
 )
-def test_bd_300_a_context_brings_its_containerfile_along(
+def test_a_context_brings_its_containerfile_along(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str | None, text: str, chosen: str | None, told: str
 ) -> None:
     """A Containerfile that was edited is not left out without a word."""
@@ -223,7 +235,8 @@ def test_bd_300_a_context_brings_its_containerfile_along(
     assert bool(notes) == bool(told)
 
 
-def test_bd_300_a_containerfile_of_a_config_map_is_not_replaced_by_a_file_that_lies_about(tmp_path: Path) -> None:
+@pytest.mark.req("BD-300")
+def test_a_containerfile_of_a_config_map_is_not_replaced_by_a_file_that_lies_about(tmp_path: Path) -> None:
     (tmp_path / "Containerfile").write_text(TEXT)
     said = {**SAID, "spec": {"source": {"containerfileFrom": {"name": "text"}}}}
     notes: list[str] = []
@@ -252,7 +265,8 @@ def _tree(folder: Path, files: Mapping[str, str | bytes]) -> Path:
     return folder
 
 
-def test_bd_300_a_context_is_the_same_bytes_wherever_and_whenever_it_is_packed(tmp_path: Path) -> None:
+@pytest.mark.req("BD-300")
+def test_a_context_is_the_same_bytes_wherever_and_whenever_it_is_packed(tmp_path: Path) -> None:
     for name in ("one", "two"):
         folder = tmp_path / name
         (folder / "src").mkdir(parents=True)
@@ -272,13 +286,15 @@ def test_bd_300_a_context_is_the_same_bytes_wherever_and_whenever_it_is_packed(t
     assert (one.files, one.size) == (6, len(content))
 
 
-def test_bd_300_another_file_is_another_context(tmp_path: Path) -> None:
+@pytest.mark.req("BD-300")
+def test_another_file_is_another_context(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("a")
     before, _ = _packed(tmp_path)
     (tmp_path / "a").write_text("b")
     assert _packed(tmp_path)[0].digest != before.digest
 
 
+@pytest.mark.req("BD-300")
 @pytest.mark.parametrize(
     ("text", "path", "ignored"),
     [
@@ -303,11 +319,12 @@ def test_bd_300_another_file_is_another_context(tmp_path: Path) -> None:
         ("a+b", "a+b", True),
     ],
 )
-def test_bd_300_ignore_files_mean_what_they_mean_to_docker(text: str, path: str, ignored: bool) -> None:
+def test_ignore_files_mean_what_they_mean_to_docker(text: str, path: str, ignored: bool) -> None:
     assert context_archive.is_ignored(path, context_archive.patterns(text)) is ignored
 
 
-def test_bd_300_the_ignore_file_of_containers_comes_first(tmp_path: Path) -> None:
+@pytest.mark.req("BD-300")
+def test_the_ignore_file_of_containers_comes_first(tmp_path: Path) -> None:
     (tmp_path / ".containerignore").write_text("a\n.*ignore\n")
     (tmp_path / ".dockerignore").write_text("b\n")
     for name in ("a", "b"):
@@ -372,6 +389,7 @@ def test_the_ignore_file_that_counts_is_the_one_that_buildah_reads(
     assert {name for name in members if name in context_archive.IGNORE_FILES} <= {rules.file.name}
 
 
+@pytest.mark.req("BD-320")
 @pytest.mark.parametrize(
     ("content", "told"),
     [
@@ -397,7 +415,7 @@ def test_the_ignore_file_that_counts_is_the_one_that_buildah_reads(
 def test_an_ignore_file_that_cannot_be_understood_is_an_error(
     run: Run, tmp_path: Path, name: str, content: bytes, told: str
 ) -> None:
-    """BD-320: never one that ignores nothing. It is found before anything is sent."""
+    """Never one that ignores nothing. It is found before anything is sent."""
     _tree(tmp_path, {name: content})
     code, out, err = run("shop", "--repository", "quay.io/team/shop", "--context", ".", "--dry-run")
     assert (code, out) == (2, "")
@@ -490,8 +508,9 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     assert _members(folder) == [".dockerignore", "a", "other"]
 
 
+@pytest.mark.req("BD-105")
 def test_all_architectures_are_built_from_the_same_files(tmp_path: Path) -> None:
-    """BD-105: what one leaves out is in the context of the other."""
+    """What one leaves out is in the context of the other."""
     files = {"a": TEXT, "b": TEXT + "RUN b\n", "a.dockerignore": "x", "b.dockerignore": "\nx"}
     folder = _tree(tmp_path, files)
     assert image_builds.rules_for(folder, [str(folder / "a"), str(folder / "b")], []).file == folder / "a.dockerignore"
@@ -502,8 +521,9 @@ def test_all_architectures_are_built_from_the_same_files(tmp_path: Path) -> None
         image_builds.rules_for(folder, [str(folder / "a")], [files["b"]])
 
 
+@pytest.mark.req("BD-300")
 def test_the_ignore_file_of_a_containerfile_counts_when_its_path_is_not_said_again(tmp_path: Path) -> None:
-    """BD-300: what was said stays said, but the object has the text of the Containerfile only."""
+    """What was said stays said, but the object has the text of the Containerfile only."""
     folder = _tree(tmp_path, {"deep/x": TEXT, "deep/x.dockerignore": "key", ".dockerignore": ""})
     assert image_builds.rules_for(folder, [], [TEXT]).file == folder / "deep/x.dockerignore"
     with pytest.raises(UsageError, match=r"deep/x has an ignore file of its own.* --containerfile PATH"):
@@ -562,7 +582,8 @@ def test_an_ignore_file_that_the_builder_will_not_read_is_told(run: Run, tmp_pat
     assert "the ignore file of Containerfile does not count for --context git:" in run(*wish)[2]
 
 
-def test_bd_300_contexts_are_told_apart_by_their_beginning(tmp_path: Path) -> None:
+@pytest.mark.req("BD-300")
+def test_contexts_are_told_apart_by_their_beginning(tmp_path: Path) -> None:
     assert image_builds.read("image:quay.io/a/b@sha256:1").document == {
         "type": "Image",
         "image": {"reference": "quay.io/a/b@sha256:1"},
@@ -572,7 +593,8 @@ def test_bd_300_contexts_are_told_apart_by_their_beginning(tmp_path: Path) -> No
         image_builds.read("svn:x")
 
 
-def test_bd_305_json_is_the_object(run: Run) -> None:
+@pytest.mark.req("BD-305")
+def test_json_is_the_object(run: Run) -> None:
     _, out, _ = run("-f", "-", "--dry-run", "-o", "json", stdin=FILE)
     assert json.loads(out)["kind"] == "ImageBuild"
 
@@ -590,10 +612,9 @@ class _Target(io.BytesIO):
         return super().write(data)
 
 
-def test_bd_320_a_file_that_cannot_be_read_is_named_with_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """BD-305: it is the user's folder, so exit code 2 and no traceback."""
+@pytest.mark.req("BD-305", "BD-320")
+def test_a_file_that_cannot_be_read_is_named_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the user's folder, so exit code 2 and no traceback."""
     last = tmp_path / "z"
     last.write_text("x")
 
@@ -608,7 +629,8 @@ def test_bd_320_a_file_that_cannot_be_read_is_named_with_what_to_do(
     assert f"make it readable, or name it in {tmp_path / '.containerignore'}" in told
 
 
-def test_bd_305_a_full_disk_is_not_the_folders_fault(tmp_path: Path) -> None:
+@pytest.mark.req("BD-305")
+def test_a_full_disk_is_not_the_folders_fault(tmp_path: Path) -> None:
     def full() -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 

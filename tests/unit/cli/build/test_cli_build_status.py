@@ -1,4 +1,4 @@
-"""What ``polyarch build status`` says of builds and of one build (BD-303)."""
+"""What ``polyarch build status`` says of builds and of one build."""
 
 import datetime as dt
 from typing import Any
@@ -62,7 +62,8 @@ def lines(text: str) -> list[str]:
     return [" ".join(line.split()) for line in text.splitlines()]
 
 
-def test_bd_303_one_build_says_what_is_the_matter_and_what_would_release_it() -> None:
+@pytest.mark.req("BD-303")
+def test_one_build_says_what_is_the_matter_and_what_would_release_it() -> None:
     told = lines(one_text(StatusFacts([build(OUTDATED, image=IMAGE, tags=["1.0"])], [FAILED]), NOW, colour=False))
     assert told == [
         "team/web: BuildFailed",
@@ -78,7 +79,8 @@ def test_bd_303_one_build_says_what_is_the_matter_and_what_would_release_it() ->
     ]
 
 
-def test_bd_303_of_a_build_that_is_well_nothing_but_its_result_is_said() -> None:
+@pytest.mark.req("BD-303")
+def test_of_a_build_that_is_well_nothing_but_its_result_is_said() -> None:
     built = {"architecture": "amd64", "phase": "Built", "node": "n", "attempts": 1, "digest": "sha256:1"}
     told = lines(
         one_text(StatusFacts([build(PUBLISHED, image=IMAGE)], [run("web-1", "Succeeded", built)]), NOW, colour=False)
@@ -87,7 +89,8 @@ def test_bd_303_of_a_build_that_is_well_nothing_but_its_result_is_said() -> None
     assert told[-1] == "amd64 Built n 1 - sha256:1"
 
 
-def test_bd_303_the_run_at_work_is_shown_and_not_a_newer_one() -> None:
+@pytest.mark.req("BD-303")
+def test_the_run_at_work_is_shown_and_not_a_newer_one() -> None:
     """And how long it takes until now, as it has not ended."""
     busy = build((("Progressing", "True", "WaitingForNode", "arm64: no node."),), activeRun="web-1")
     waiting = {"architecture": "arm64", "phase": "WaitingForNode", "startTime": "2026-01-01T09:59:00Z"}
@@ -100,7 +103,8 @@ def test_bd_303_the_run_at_work_is_shown_and_not_a_newer_one() -> None:
     assert told[-1].startswith("arm64 WaitingForNode - 0 2h1m waiting for a node")
 
 
-def test_bd_303_a_build_that_is_invalid_has_no_run_and_says_why() -> None:
+@pytest.mark.req("BD-303")
+def test_a_build_that_is_invalid_has_no_run_and_says_why() -> None:
     wrong = build((("InputsValid", "False", "BaseImageNotFound", "Push it."), ("Ready", "False", "NotBuilt", "No.")))
     assert lines(one_text(StatusFacts([wrong]), NOW, colour=False)) == [
         "team/web: BaseImageNotFound",
@@ -125,7 +129,8 @@ MACHINE = Unstructured(
 )
 
 
-def test_bd_303_all_builds_are_a_table_with_those_of_machine_os_images() -> None:
+@pytest.mark.req("BD-303")
+def test_all_builds_are_a_table_with_those_of_machine_os_images() -> None:
     shown = StatusFacts(
         [
             build(PUBLISHED, "web", summary="2/2", currentRun="web-1", image=IMAGE),
@@ -141,15 +146,16 @@ def test_bd_303_all_builds_are_a_table_with_those_of_machine_os_images() -> None
     ]
 
 
-def test_bd_303_colours_tell_what_is_well_from_what_is_not() -> None:
+@pytest.mark.req("BD-303")
+def test_colours_tell_what_is_well_from_what_is_not() -> None:
     shown = list_text(StatusFacts([build(PUBLISHED, "web"), build(OUTDATED, "api")]), NOW, colour=True)
     api, web = shown.splitlines()[1:]
     assert "\x1b[31m" in api
     assert "\x1b[32m" in web
 
 
-def test_bd_303_a_document_has_statuses_as_they_are_stored_and_runs_only_of_one_build() -> None:
-    """BD-305."""
+@pytest.mark.req("BD-303", "BD-305")
+def test_a_document_has_statuses_as_they_are_stored_and_runs_only_of_one_build() -> None:
     seen = StatusFacts([build(PUBLISHED, image=IMAGE)], [FAILED], [MACHINE])
     one = document(seen, one=True)
     assert one["schemaVersion"] == "polyarch.dev/build-status.v1"
@@ -162,6 +168,7 @@ def test_bd_303_a_document_has_statuses_as_they_are_stored_and_runs_only_of_one_
     assert "runs" not in document(seen, one=False)
 
 
+@pytest.mark.req("BD-303")
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -170,7 +177,7 @@ def test_bd_303_a_document_has_statuses_as_they_are_stored_and_runs_only_of_one_
         pytest.param(("--watch", "-o", "json"), "--watch shows text", id="a document again and again"),
     ],
 )
-def test_bd_303_options_that_contradict_each_other_are_refused(
+def test_options_that_contradict_each_other_are_refused(
     words: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["build", "status", *words]) == 2

@@ -1,4 +1,4 @@
-"""``polyarch bundle validate`` and ``polyarch-olm-validator`` on directories (MF-071, MF-078, MF-079)."""
+"""``polyarch bundle validate`` and ``polyarch-olm-validator`` on directories."""
 
 import json
 from pathlib import Path
@@ -74,10 +74,11 @@ def run(bundle: Path, *options: str, known: bool = True) -> int:
     return code
 
 
+@pytest.mark.req("MF-031")
 def test_the_configuration_counts_for_bundles_too(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """MF-031: rules, severities, platforms and files of .polyarch.yaml; options win."""
+    """Rules, severities, platforms and files of .polyarch.yaml; options win."""
     bundle = write(tmp_path, amd64="supported")
     monkeypatch.chdir(tmp_path)
     configuration = tmp_path / ".polyarch.yaml"
@@ -97,16 +98,18 @@ def test_the_configuration_counts_for_bundles_too(
         run(bundle, known=False)
 
 
+@pytest.mark.req("MF-071")
 def test_a_good_bundle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """MF-071: info findings do not fail it."""
+    """Info findings do not fail it."""
     assert run(write(tmp_path, amd64="supported")) == 0
     printed = capsys.readouterr().out
     assert "info MA207" in printed
     assert printed.endswith("1 info in 1 object\n")
 
 
+@pytest.mark.req("MF-040", "MF-071")
 def test_a_bad_bundle_has_places(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """MF-071, MF-040: an error ends with 1, in every format."""
+    """An error ends with 1, in every format."""
     bundle = write(tmp_path, amd64="supported", arm64="supported")
     assert run(bundle) == 1
     assert f"{bundle}/manifests/acme.yaml:6:5: error MA201 " in capsys.readouterr().out
@@ -121,22 +124,24 @@ def test_a_bad_bundle_has_places(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert document["outputs"][1]["type"] == "info"
 
 
+@pytest.mark.req("MF-040")
 def test_an_image_that_nobody_could_ask_about(tmp_path: Path) -> None:
-    """MF-040: 3, unless told otherwise."""
+    """3, unless told otherwise."""
     bundle = write(tmp_path, amd64="supported")
     assert run(bundle, known=False) == 3
     assert run(bundle, "--unresolved", "finding", known=False) == 0
     assert run(bundle, "--unresolved", "finding", "--fail-on", "warning", known=False) == 1
 
 
+@pytest.mark.req("MF-083")
 def test_the_subscription_is_judged_with_the_bundle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """MF-083."""
     bundle, override = write(tmp_path, amd64="supported"), tmp_path / "sub.yaml"
     override.write_text("kind: Subscription\nmetadata: {name: s}\nspec: {config: {affinity: {}}}\n")
     assert run(bundle, "--subscription", str(override)) == 1
     assert f"{override}:3:" in capsys.readouterr().out
 
 
+@pytest.mark.req("MF-082")
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -147,7 +152,7 @@ def test_the_subscription_is_judged_with_the_bundle(tmp_path: Path, capsys: pyte
     ],
 )
 def test_a_subscription_that_is_none(tmp_path: Path, text: str | None, problem: str) -> None:
-    """MF-082: a usage error names the member."""
+    """A usage error names the member."""
     override = tmp_path / "sub.yaml"
     if text is not None:
         override.write_text(text)
@@ -166,6 +171,7 @@ def test_the_bundle_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         run(bundle, "--bundle-image", "No Image")
 
 
+@pytest.mark.req("MF-071")
 @pytest.mark.parametrize(
     ("options", "begin"),
     [
@@ -177,7 +183,7 @@ def test_the_bundle_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 def test_a_directory_that_is_no_bundle(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], begin: str
 ) -> None:
-    """MF-071: BundleNotValid, exit 1."""
+    """BundleNotValid, exit 1."""
     bundle = write(tmp_path)
     (bundle / "manifests" / "acme.yaml").unlink()
     assert run(bundle, *options) == 1
@@ -186,8 +192,8 @@ def test_a_directory_that_is_no_bundle(
     assert "BundleNotValid" in printed
 
 
+@pytest.mark.req("MF-093")
 def test_a_link_out_of_the_bundle_is_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """MF-093."""
     bundle, secret = write(tmp_path), tmp_path / "secret.yaml"
     secret.write_text("a: b\n")
     (bundle / "manifests" / "b.yaml").symlink_to(secret)
@@ -195,8 +201,8 @@ def test_a_link_out_of_the_bundle_is_not_read(tmp_path: Path, capsys: pytest.Cap
     assert "link out of the bundle" in capsys.readouterr().out
 
 
+@pytest.mark.req("MF-071")
 def test_hidden_files_and_sub_directories(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """MF-071."""
     bundle = write(tmp_path)
     (bundle / "manifests" / ".swp").write_text("")
     assert run(bundle) == 1
@@ -207,14 +213,15 @@ def test_hidden_files_and_sub_directories(tmp_path: Path, capsys: pytest.Capture
     assert "sub-directory more" in capsys.readouterr().out
 
 
+@pytest.mark.req("MF-071")
 def test_a_missing_directory_is_usage(tmp_path: Path) -> None:
-    """MF-071."""
     with pytest.raises(UsageError, match="no such directory"):
         run(tmp_path / "bundle", known=False)
 
 
+@pytest.mark.req("MF-078")
 def test_compat_mode_prints_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """MF-078: clean, the sentence is on stderr; exit 1 iff an error."""
+    """Clean, the sentence is on stderr; exit 1 iff an error."""
     assert run(write(tmp_path), "--mode", "compat") == 0
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("", "All validation tests have completed successfully\n")
@@ -225,8 +232,9 @@ def test_compat_mode_prints_lines(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert lines[1].startswith("Error: Value acme.v1: not all images specified are providing the support")
 
 
+@pytest.mark.req("MF-078")
 def test_compat_mode_prints_json_alpha1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """MF-078: a warning alone passes, and operator-sdk says so."""
+    """A warning alone passes, and operator-sdk says so."""
     bundle = write(tmp_path)
     assert run(bundle, "--mode", "compat", "-o", "json-alpha1", known=False) == 0
     captured = capsys.readouterr()
@@ -238,6 +246,7 @@ def test_compat_mode_prints_json_alpha1(tmp_path: Path, capsys: pytest.CaptureFi
     assert "invalid value (container-tools) for (buildah)" in capsys.readouterr().out
 
 
+@pytest.mark.req("MF-077")
 def test_compat_mode_without_a_bundle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """MF-077 V0a."""
     bundle = write(tmp_path)
@@ -250,10 +259,11 @@ def test_compat_mode_without_a_bundle(tmp_path: Path, capsys: pytest.CaptureFixt
     assert capsys.readouterr().out == f"Error: Value {bundle}: bundle csv is nil\n"
 
 
+@pytest.mark.req("MF-078")
 def test_compat_mode_does_not_pass_what_operator_sdk_cannot_decode(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """MF-078: an error, though each part that can be read is fine."""
+    """An error, though each part that can be read is fine."""
     bundle = write(tmp_path)
     manifest = bundle / "manifests" / "acme.yaml"
     manifest.write_text(manifest.read_text() + "  relatedImages: {}\n")
@@ -294,8 +304,8 @@ def result(capsys: pytest.CaptureFixture[str]) -> Any:
     return json.loads(captured.out)
 
 
+@pytest.mark.req("MF-079")
 def test_MF_079_the_hook_ends_with_0_whatever_it_finds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """MF-079."""
     bundle = write(tmp_path, amd64="supported", arm64="supported")
     assert hook(bundle) == 0
     document = result(capsys)
@@ -304,8 +314,8 @@ def test_MF_079_the_hook_ends_with_0_whatever_it_finds(tmp_path: Path, capsys: p
     assert document["Warnings"] == []
 
 
+@pytest.mark.req("MF-079")
 def test_MF_079_the_hook_in_compat_mode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """MF-079."""
     bundle = write(tmp_path, arm64="supported")
     assert hook(bundle, POLYARCH_OLM_MODE="compat") == 0
     document = result(capsys)
@@ -313,8 +323,8 @@ def test_MF_079_the_hook_in_compat_mode(tmp_path: Path, capsys: pytest.CaptureFi
     assert document["Warnings"][0]["Field"] == ""
 
 
+@pytest.mark.req("MF-079")
 def test_MF_079_no_bundle_is_a_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """MF-079."""
     bundle = write(tmp_path)
     (bundle / "manifests" / "acme.yaml").unlink()
     for mode in ("native", "compat"):
@@ -322,6 +332,7 @@ def test_MF_079_no_bundle_is_a_result(tmp_path: Path, capsys: pytest.CaptureFixt
         assert result(capsys)["Errors"][0]["Type"] == "BundleNotValid"
 
 
+@pytest.mark.req("MF-079")
 @pytest.mark.parametrize(
     ("environment", "problem"),
     [
@@ -333,15 +344,14 @@ def test_MF_079_no_bundle_is_a_result(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_MF_079_what_keeps_it_from_running(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], environment: dict[str, str], problem: str
 ) -> None:
-    """MF-079."""
     assert hook(write(tmp_path), **environment) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert problem in captured.err
 
 
+@pytest.mark.req("MF-079")
 def test_MF_079_the_hook_says_how_it_is_called(capsys: pytest.CaptureFixture[str]) -> None:
-    """MF-079."""
     assert bundle_validation.main(["--help"], {}) == 0
     shown = capsys.readouterr().out
     assert "polyarch-olm-validator DIR" in shown
@@ -349,8 +359,8 @@ def test_MF_079_the_hook_says_how_it_is_called(capsys: pytest.CaptureFixture[str
         assert variable in shown
 
 
+@pytest.mark.req("MF-079")
 def test_MF_079_the_hook_needs_a_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """MF-079."""
     assert bundle_validation.main([], {}) == 2
     assert hook(tmp_path / "missing") == 2
     assert capsys.readouterr().out == ""

@@ -58,8 +58,9 @@ def of_kind(documents: list[Json], kind: str) -> Json:
     return found
 
 
-def test_no_040_plan_prints_objects_and_status(shop: Shop) -> None:
-    """NO-040: CRs and nodes as YAML in, YAML out."""
+@pytest.mark.req("NO-040")
+def test_plan_prints_objects_and_status(shop: Shop) -> None:
+    """CRs and nodes as YAML in, YAML out."""
     code, documents, said = shop.run(OPERATOR, NODES)
     assert code == 0
     assert of_kind(documents, "DaemonSet")["metadata"]["name"] == "numaresourcesoperator-worker"
@@ -73,8 +74,9 @@ def test_no_040_plan_prints_objects_and_status(shop: Shop) -> None:
     assert "the operator signs Secret polyarch-system/rte-metrics-service-cert" in said
 
 
-def test_no_040_plan_takes_the_operators_flags(shop: Shop) -> None:
-    """NO-050, NO-055: the same flags as in the cluster."""
+@pytest.mark.req("NO-040", "NO-050", "NO-055")
+def test_plan_takes_the_operators_flags(shop: Shop) -> None:
+    """The same flags as in the cluster."""
     flags = ("--numa-namespace", "numaresources", "--kubelet-root", "/var/lib/k0s/kubelet", "--image", "example/a:1")
     _, documents, _ = shop.run(OPERATOR, flags=flags)
     daemon_set = of_kind(documents, "DaemonSet")
@@ -84,8 +86,9 @@ def test_no_040_plan_takes_the_operators_flags(shop: Shop) -> None:
     assert {"path": "/var/lib/k0s/kubelet", "type": "Directory"} in [each.get("hostPath") for each in pod["volumes"]]
 
 
-def test_no_036_plan_of_an_object_that_is_degraded(shop: Shop) -> None:
-    """NO-036, NO-038: exit code 1, and nothing but the status."""
+@pytest.mark.req("NO-036", "NO-038")
+def test_plan_of_an_object_that_is_degraded(shop: Shop) -> None:
+    """Exit code 1, and nothing but the status."""
     code, documents, said = shop.run(OPERATOR.replace("poolName: worker", "poolName: Worker"), NODES)
     assert code == 1
     (only,) = documents
@@ -94,16 +97,17 @@ def test_no_036_plan_of_an_object_that_is_degraded(shop: Shop) -> None:
     assert "nothing is created, changed or deleted" in said
 
 
-def test_no_100_plan_of_a_paused_object(shop: Shop) -> None:
-    """NO-040, NO-100."""
+@pytest.mark.req("NO-040", "NO-100")
+def test_plan_of_a_paused_object(shop: Shop) -> None:
     annotations = "  annotations: {config.numa-operator.openshift.io/pause-reconciliation: enabled}\nspec:"
     code, documents, said = shop.run(OPERATOR.replace("spec:", annotations))
     assert (code, documents) == (0, [])
     assert "reconciliation is paused" in said
 
 
-def test_no_030_plan_knows_the_platform_from_its_objects(shop: Shop) -> None:
-    """NO-030, NO-031, NO-110: what `oc get -o yaml` prints is enough."""
+@pytest.mark.req("NO-030", "NO-031", "NO-110")
+def test_plan_knows_the_platform_from_its_objects(shop: Shop) -> None:
+    """What `oc get -o yaml` prints is enough."""
     cluster = """\
 apiVersion: config.openshift.io/v1
 kind: ClusterVersion
@@ -126,8 +130,9 @@ spec:
     assert [each["metadata"]["name"] for each in documents if each["kind"] == "SecurityContextConstraints"]
 
 
-def test_no_110_plan_reads_the_configuration_of_node_pools(shop: Shop) -> None:
-    """NO-110: HyperShift keeps it as text in a ConfigMap."""
+@pytest.mark.req("NO-110")
+def test_plan_reads_the_configuration_of_node_pools(shop: Shop) -> None:
+    """HyperShift keeps it as text in a ConfigMap."""
     cluster = """\
 apiVersion: v1
 kind: ConfigMap
@@ -162,8 +167,9 @@ status: {nodeInfo: {kubeletVersion: v1.34.1}}
 """
 
 
-def test_no_080_plan_of_the_scheduler(shop: Shop) -> None:
-    """NO-080, NO-082, NO-084: where it runs and with which image follows from the nodes."""
+@pytest.mark.req("NO-080", "NO-082", "NO-084")
+def test_plan_of_the_scheduler(shop: Shop) -> None:
+    """Where it runs and with which image follows from the nodes."""
     code, documents, _ = shop.run(SCHEDULER, MASTER)
     assert code == 0
     deployment = of_kind(documents, "Deployment")
@@ -174,8 +180,9 @@ def test_no_080_plan_of_the_scheduler(shop: Shop) -> None:
     assert documents[-1]["status"]["schedulerName"] == "mine"
 
 
-def test_no_082_plan_of_a_scheduler_that_cannot_run(shop: Shop) -> None:
-    """NO-082: exit code 1; the other plan is printed all the same."""
+@pytest.mark.req("NO-082")
+def test_plan_of_a_scheduler_that_cannot_run(shop: Shop) -> None:
+    """Exit code 1; the other plan is printed all the same."""
     code, documents, said = shop.run(SCHEDULER, OPERATOR)
     assert code == 1
     assert of_kind(documents, "DaemonSet")
@@ -185,32 +192,34 @@ def test_no_082_plan_of_a_scheduler_that_cannot_run(shop: Shop) -> None:
 class TestMistakes:
     """Exit code 2, with file and line."""
 
-    def test_no_040_plan_without_an_object(self, shop: Shop) -> None:
-        """NO-040."""
+    @pytest.mark.req("NO-040")
+    def test_plan_without_an_object(self, shop: Shop) -> None:
         code, _, said = shop.run(NODES)
         assert code == 2
         assert "there is no NUMAResourcesOperator or NUMAResourcesScheduler in the files" in said
 
-    def test_no_040_plan_of_a_misspelt_member(self, shop: Shop) -> None:
-        """NO-040: the API server would drop it in silence."""
+    @pytest.mark.req("NO-040")
+    def test_plan_of_a_misspelt_member(self, shop: Shop) -> None:
+        """The API server would drop it in silence."""
         code, _, said = shop.run(OPERATOR.replace("poolName", "poolname"))
         assert code == 2
         assert "line 7: spec.nodeGroups[0].poolname: does not exist" in said
 
-    def test_no_040_plan_of_something_else(self, shop: Shop) -> None:
-        """NO-040."""
+    @pytest.mark.req("NO-040")
+    def test_plan_of_something_else(self, shop: Shop) -> None:
         code, _, said = shop.run(OPERATOR, "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n")
         assert code == 2
         assert "a plan does not depend on Pod" in said
 
-    def test_no_040_plan_of_nothing(self, shop: Shop) -> None:
-        """NO-040: it does not start an operator."""
+    @pytest.mark.req("NO-040")
+    def test_plan_of_nothing(self, shop: Shop) -> None:
+        """It does not start an operator."""
         code, _, said = shop.run()
         assert code == 2
         assert "--plan needs at least one file" in said
 
-    def test_no_040_plan_of_another_role(self, shop: Shop) -> None:
-        """NO-040."""
+    @pytest.mark.req("NO-040")
+    def test_plan_of_another_role(self, shop: Shop) -> None:
         code, _, said = shop.run(OPERATOR, role="taints")
         assert code == 2
         assert "--plan is for run operator" in said

@@ -1,4 +1,4 @@
-"""The command line's own part: options, the user's kubeconfig, progress in a pipe (SB-002, SB-003, SB-010)."""
+"""The command line's own part: options, the user's kubeconfig, progress in a pipe."""
 
 import io
 import json
@@ -45,7 +45,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     structlog.reset_defaults()
 
 
-def test_sb_003_merging_adds_ours_keeps_theirs_and_a_copy(tmp_path: Path) -> None:
+@pytest.mark.req("SB-003")
+def test_merging_adds_ours_keeps_theirs_and_a_copy(tmp_path: Path) -> None:
     path = tmp_path / "config"
     path.write_text(yaml.safe_dump(THEIRS))
     before = path.read_bytes()
@@ -63,13 +64,15 @@ def test_sb_003_merging_adds_ours_keeps_theirs_and_a_copy(tmp_path: Path) -> Non
     assert (tmp_path / "config.before-polyarch").read_bytes() == before
 
 
-def test_sb_003_merging_makes_a_file_that_is_not_there(tmp_path: Path) -> None:
+@pytest.mark.req("SB-003")
+def test_merging_makes_a_file_that_is_not_there(tmp_path: Path) -> None:
     path = tmp_path / ".kube" / "config"
     sandbox_kubeconfig.merge(path, OURS)
     assert yaml.safe_load(path.read_text())["users"] == OURS["users"]
 
 
-def test_sb_003_merging_replaces_the_target_of_a_link_and_not_the_link(tmp_path: Path) -> None:
+@pytest.mark.req("SB-003")
+def test_merging_replaces_the_target_of_a_link_and_not_the_link(tmp_path: Path) -> None:
     (tmp_path / "real").write_text(yaml.safe_dump(THEIRS))
     (tmp_path / "config").symlink_to(tmp_path / "real")
     sandbox_kubeconfig.merge(tmp_path / "config", OURS)
@@ -77,8 +80,9 @@ def test_sb_003_merging_replaces_the_target_of_a_link_and_not_the_link(tmp_path:
     assert "polyarch-default" in (tmp_path / "real").read_text()
 
 
+@pytest.mark.req("SB-003")
 @pytest.mark.parametrize("content", ["a: [", "- a list", "clusters: x"])
-def test_sb_003_a_kubeconfig_that_is_none_is_left_alone(tmp_path: Path, content: str) -> None:
+def test_a_kubeconfig_that_is_none_is_left_alone(tmp_path: Path, content: str) -> None:
     path = tmp_path / "config"
     path.write_text(content)
     with pytest.raises(UsageError, match="--merge-kubeconfig"):
@@ -86,11 +90,13 @@ def test_sb_003_a_kubeconfig_that_is_none_is_left_alone(tmp_path: Path, content:
     assert path.read_text() == content
 
 
-def test_sb_003_the_users_file_is_where_kubectl_looks() -> None:
+@pytest.mark.req("SB-003")
+def test_the_users_file_is_where_kubectl_looks() -> None:
     assert sandbox_kubeconfig.user_file({"KUBECONFIG": ":/a:/b"}) == Path("/a")
     assert sandbox_kubeconfig.user_file({"HOME": "/home/me"}) == Path("/home/me/.kube/config")
 
 
+@pytest.mark.req("SB-010")
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -107,7 +113,7 @@ def test_sb_003_the_users_file_is_where_kubectl_looks() -> None:
     ],
 )
 @pytest.mark.usefixtures("home")
-def test_sb_010_options_that_make_no_sense_are_usage_errors(
+def test_options_that_make_no_sense_are_usage_errors(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["up", *arguments]) == 2
@@ -116,7 +122,8 @@ def test_sb_010_options_that_make_no_sense_are_usage_errors(
     assert shown.out == ""
 
 
-def test_sb_010_seeding_a_stopped_sandbox_names_the_command_that_starts_it(
+@pytest.mark.req("SB-010")
+def test_seeding_a_stopped_sandbox_names_the_command_that_starts_it(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Folder.of("idle").save(State(settings=Settings(name="idle"), ports=choose_ports()))
@@ -125,11 +132,12 @@ def test_sb_010_seeding_a_stopped_sandbox_names_the_command_that_starts_it(
     assert "sandbox idle is stopped; `polyarch up --name idle` starts it" in capsys.readouterr().err
 
 
+@pytest.mark.req("SB-003")
 @pytest.mark.parametrize(
     ("option", "message"), [("--ca", "holds no PEM certificates"), ("--registries-conf", "is not TOML")]
 )
 @pytest.mark.usefixtures("home")
-def test_sb_003_a_file_that_the_processes_could_not_read_is_refused_before_it_is_recorded(
+def test_a_file_that_the_processes_could_not_read_is_refused_before_it_is_recorded(
     option: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "wrong.yaml"
@@ -140,17 +148,17 @@ def test_sb_003_a_file_that_the_processes_could_not_read_is_refused_before_it_is
     assert message in shown
 
 
+@pytest.mark.req("SB-010")
 @pytest.mark.parametrize("command", [["status"], ["down"], ["status", "-o", "json"]])
 @pytest.mark.usefixtures("home")
-def test_sb_010_a_sandbox_that_is_not_there_is_said_to_be(
-    command: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_sandbox_that_is_not_there_is_said_to_be(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command, "--name", "nobody"]) == 3
     assert "polyarch up --name nobody" in capsys.readouterr().err
 
 
+@pytest.mark.req("SB-010")
 @pytest.mark.parametrize(("content", "message"), [("a: [", "not YAML"), ("nginx: linux/amd64", "list of platforms")])
-def test_sb_010_a_seed_file_that_makes_no_sense_is_named(
+def test_a_seed_file_that_makes_no_sense_is_named(
     home: Path, content: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (home / "seed.yaml").write_text(content)
@@ -160,13 +168,15 @@ def test_sb_010_a_seed_file_that_makes_no_sense_is_named(
     assert "seed.yaml" in shown
 
 
+@pytest.mark.req("SB-003")
 @pytest.mark.usefixtures("home")
-def test_sb_003_no_sandboxes_is_an_empty_list(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_sandboxes_is_an_empty_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sandbox", "list", "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["sandboxes"] == []
 
 
-def test_sb_003_a_list_with_a_damaged_record_names_the_file(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.req("SB-003")
+def test_a_list_with_a_damaged_record_names_the_file(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     records = home / ".local/state/polyarch/sandbox/a/processes"
     records.mkdir(parents=True)
     (records.parent / "sandbox.json").write_text("{}")
@@ -175,7 +185,8 @@ def test_sb_003_a_list_with_a_damaged_record_names_the_file(home: Path, capsys: 
     assert f"{records}/etcd.json: not a process record" in capsys.readouterr().err
 
 
-def test_sb_002_progress_in_a_pipe_is_plain_lines() -> None:
+@pytest.mark.req("SB-002")
+def test_progress_in_a_pipe_is_plain_lines() -> None:
     stream = io.StringIO()
     with LineProgress(stream) as progress:
         progress.step("building etcd")
@@ -185,8 +196,9 @@ def test_sb_002_progress_in_a_pipe_is_plain_lines() -> None:
     assert stream.getvalue() == "building etcd\ndone\n"
 
 
+@pytest.mark.req("SB-002")
 @pytest.mark.usefixtures("home")
-def test_sb_002_fetch_prints_where_the_binaries_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fetch_prints_where_the_binaries_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for program in PROGRAMS:
         (tmp_path / program.name).write_text("#!/bin/sh\n")
         (tmp_path / program.name).chmod(0o755)
@@ -197,10 +209,11 @@ def test_sb_002_fetch_prints_where_the_binaries_are(tmp_path: Path, capsys: pyte
     assert "--assets names /nowhere" in capsys.readouterr().err
 
 
+@pytest.mark.req("SB-003")
 def test_the_log_of_a_dead_component_is_named_in_full(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """SB-003: in a pipe, too, where nobody knows how wide a line may be."""
+    """In a pipe, too, where nobody knows how wide a line may be."""
     monkeypatch.setenv("COLUMNS", "80")
     log = home / ("a-long-name-" * 8) / "kube-apiserver.log"
     dead = Process("kube-apiserver", 7, str(log), "https://127.0.0.1:6443", False, f"ended with 1; see {log}")

@@ -1,4 +1,4 @@
-"""The demo's counting and reading (SB-007, SB-010), from documents."""
+"""The demo's counting and reading, from documents."""
 
 import io
 from typing import Any
@@ -41,7 +41,8 @@ def event(user: str, verb: str, resource: str, name: str, **more: Any) -> bytes:
     return msgspec.json.encode(body) + b"\n"
 
 
-def test_sb_007_requests_are_counted_for_polyarch_alone_and_by_pod() -> None:
+@pytest.mark.req("SB-007")
+def test_requests_are_counted_for_polyarch_alone_and_by_pod() -> None:
     lines = [
         event(CONTROLLER, "patch", "pods", "a"),
         event(CONTROLLER, "create", "events", "a.18b2"),
@@ -61,7 +62,8 @@ def test_sb_007_requests_are_counted_for_polyarch_alone_and_by_pod() -> None:
     assert counted == {"a": 2, "b": 1, "c": 1}
 
 
-def test_sb_010_the_webhooks_note_says_why_a_pod_was_left_alone() -> None:
+@pytest.mark.req("SB-010")
+def test_the_webhooks_note_says_why_a_pod_was_left_alone() -> None:
     note = {workloads.DECISION: "ArchitectureAlreadyRequired ignored"}
     lines = [
         event("admin", "create", "pods", "a", annotations=note),
@@ -72,7 +74,8 @@ def test_sb_010_the_webhooks_note_says_why_a_pod_was_left_alone() -> None:
     assert workloads.decisions(workloads.read(lines), namespace="demo") == {"a": "ArchitectureAlreadyRequired ignored"}
 
 
-def test_sb_007_a_container_that_ended_once_is_waited_for() -> None:
+@pytest.mark.req("SB-007")
+def test_a_container_that_ended_once_is_waited_for() -> None:
     ended = {"state": {"terminated": {"exitCode": 1, "message": "exec /bin/app: exec format error"}}}
     row = workloads.seen(Row(name="a"), seen(status={"phase": "Running", "containerStatuses": [ended]}), 1.0)
     assert row.problem == "Error: exec format error"
@@ -89,6 +92,7 @@ DECISION = msgspec.json.encode(
 ).decode()
 
 
+@pytest.mark.req("SB-010")
 @pytest.mark.parametrize(
     ("labels", "gates", "path"),
     [
@@ -98,14 +102,15 @@ DECISION = msgspec.json.encode(
         ({}, [], ""),
     ],
 )
-def test_sb_010_the_way_through_admission_is_read_off_the_created_pod(
+def test_the_way_through_admission_is_read_off_the_created_pod(
     labels: dict[str, str], gates: list[dict[str, str]], path: str
 ) -> None:
     pod = seen(metadata={"labels": labels}, spec={"schedulingGates": gates})
     assert workloads.created(Row(name="a"), pod, 7.0).path == path
 
 
-def test_sb_010_times_are_those_of_the_first_look_at_each_step() -> None:
+@pytest.mark.req("SB-010")
+def test_times_are_those_of_the_first_look_at_each_step() -> None:
     gated = seen(
         metadata={"labels": {names.SCHEDULING_GATE_LABEL: "gated"}}, spec={"schedulingGates": [{"name": names.GATE}]}
     )
@@ -120,6 +125,7 @@ def test_sb_010_times_are_those_of_the_first_look_at_each_step() -> None:
     assert (row.reason, row.architectures, row.settled) == ("ArchitecturesSet", ("amd64", "arm64"), True)
 
 
+@pytest.mark.req("SB-007")
 @pytest.mark.parametrize(
     ("status", "problem"),
     [
@@ -155,18 +161,20 @@ def test_sb_010_times_are_those_of_the_first_look_at_each_step() -> None:
         ),
     ],
 )
-def test_sb_007_what_keeps_a_pod_from_running_is_said_in_its_own_words(status: dict[str, Any], problem: str) -> None:
+def test_what_keeps_a_pod_from_running_is_said_in_its_own_words(status: dict[str, Any], problem: str) -> None:
     assert workloads.problem_of(seen(status=status)) == problem
 
 
-def test_sb_007_the_demo_shows_every_way_and_one_pod_that_can_run_nowhere() -> None:
+@pytest.mark.req("SB-007")
+def test_the_demo_shows_every_way_and_one_pod_that_can_run_nowhere() -> None:
     able = {workload.name: can_run(workload, ALL) for workload in WORKLOADS}
     assert [name for name, possible in able.items() if not possible] == ["impossible"]
     assert not can_run(Workload("x", ("quay.io/acme/billing:2.3",), architecture="arm64"), ALL)
     assert not can_run(Workload("x", ("quay.io/acme/billing:2.3",)), ["arm64"])
 
 
-def test_sb_007_every_image_of_the_demo_is_pushed() -> None:
+@pytest.mark.req("SB-007")
+def test_every_image_of_the_demo_is_pushed() -> None:
     described = {each.reference.canonical for each in read_descriptions(IMAGES)}
     for workload in WORKLOADS:
         for image in workload.images:
@@ -174,7 +182,8 @@ def test_sb_007_every_image_of_the_demo_is_pushed() -> None:
     assert "registry.example.com/overseas/reports:1.8" in described
 
 
-def test_sb_007_the_pull_secret_is_for_the_place_that_is_asked() -> None:
+@pytest.mark.req("SB-007")
+def test_the_pull_secret_is_for_the_place_that_is_asked() -> None:
     secret = pull_secret("demo", "127.0.0.1:5000")
     assert secret["type"] == "kubernetes.io/dockerconfigjson"
     assert secret["metadata"]["namespace"] == "demo"
@@ -188,7 +197,8 @@ def outcome(**problems: str) -> tuple[dict[str, Row], dict[str, Row]]:
     return good, {each.name: row(each, "CrashLoopBackOff") for each in WORKLOADS}
 
 
-def test_sb_010_the_demo_fails_only_for_a_pod_that_could_have_run() -> None:
+@pytest.mark.req("SB-010")
+def test_the_demo_fails_only_for_a_pod_that_could_have_run() -> None:
     fine = summarize(*outcome(impossible="Unschedulable"), {}, ALL, OPERATOR, GROWTH, BUILD, REPORT)
     assert "2 arm64 nodes joined with taints on: 2 were tainted before a pod was there" in fine.demo.summary
     assert "after a change for arm64 in 3.2 s, with amd64 reused" in fine.demo.summary
@@ -204,7 +214,8 @@ def test_sb_010_the_demo_fails_only_for_a_pod_that_could_have_run() -> None:
     assert broken.failed == ("web",)
 
 
-def test_sb_010_the_document_has_the_names_of_the_specification() -> None:
+@pytest.mark.req("SB-010")
+def test_the_document_has_the_names_of_the_specification() -> None:
     good, without = outcome(impossible="Unschedulable")
     described = Document(
         schema_version=document.SCHEMA_VERSION,
@@ -246,15 +257,17 @@ def test_sb_010_the_document_has_the_names_of_the_specification() -> None:
     assert isinstance(found["demo"]["summary"], str)
 
 
-def test_sb_010_without_a_demo_there_is_no_such_member() -> None:
+@pytest.mark.req("SB-010")
+def test_without_a_demo_there_is_no_such_member() -> None:
     assert "demo" not in msgspec.to_builtins(
         Document("s", "n", "k", "c", "a", "v", document.RegistryAddress("r", True), "a", "r", [], [])
     )
     assert Demo([], "") != Demo([], "x")
 
 
+@pytest.mark.req("SB-007")
 @pytest.mark.parametrize(("width", "shown", "left_out"), [(160, "IMAGES RUN ON", ""), (80, "REQUESTS", "ADMISSION")])
-def test_sb_007_the_live_table_fits_its_terminal(width: int, shown: str, left_out: str) -> None:
+def test_the_live_table_fits_its_terminal(width: int, shown: str, left_out: str) -> None:
     good, without = outcome(impossible="Unschedulable")
     console = Console(width=width, file=io.StringIO(), record=True)
     console.print(sandbox_demo.tables({WITH: tuple(good.values())}, None, width))
@@ -270,7 +283,8 @@ def test_sb_007_the_live_table_fits_its_terminal(width: int, shown: str, left_ou
     assert "11 objects  23 objects  4.2 s            12.5 s          nothing" in text
 
 
-def test_sb_007_in_a_pipe_the_demo_says_what_it_does_now_and_nothing_twice() -> None:
+@pytest.mark.req("SB-007")
+def test_in_a_pipe_the_demo_says_what_it_does_now_and_nothing_twice() -> None:
     stream = io.StringIO()
     audience = sandbox_demo.in_lines(stream)
     failing = Row(name="web", phase="Pending", problem="ErrImagePull", node="arm64-1")
@@ -286,13 +300,15 @@ def test_sb_007_in_a_pipe_the_demo_says_what_it_does_now_and_nothing_twice() -> 
     ]
 
 
-def test_sb_007_a_terminal_shows_below_the_tables_what_is_done_now() -> None:
+@pytest.mark.req("SB-007")
+def test_a_terminal_shows_below_the_tables_what_is_done_now() -> None:
     console = Console(width=160, file=io.StringIO(), record=True)
     console.print(sandbox_demo.tables({}, OPERATOR, 160, now="polyarch is installed again"))
     assert console.export_text().splitlines()[-1] == "polyarch is installed again …"
 
 
-def test_sb_007_the_points_of_the_summary_stay_points_in_a_narrow_pipe() -> None:
+@pytest.mark.req("SB-007")
+def test_the_points_of_the_summary_stay_points_in_a_narrow_pipe() -> None:
     summary = "with polyarch 8 of 8 pods that can run do run; uninstall left nothing"
     assert sandbox_demo.points(summary, 24).splitlines() == [
         "• with polyarch 8 of 8",

@@ -1,4 +1,4 @@
-"""What `polyarch up` and the demo print at their end works in the shell that it is typed in (SB-002)."""
+"""What `polyarch up` and the demo print at their end works in the shell that it is typed in."""
 
 import subprocess
 from pathlib import Path
@@ -11,8 +11,9 @@ from polyarch.sandbox.state import Folder
 SHELL_TEST = "for name in KUBECONFIG CONTAINERS_REGISTRIES_CONF; do eval echo '$'$name; done"
 
 
+@pytest.mark.req("SB-002")
 @pytest.mark.parametrize("installed", [True, False])
-def test_sb_002_the_shell_learns_the_cluster_and_the_registries(tmp_path: Path, *, installed: bool) -> None:
+def test_the_shell_learns_the_cluster_and_the_registries(tmp_path: Path, *, installed: bool) -> None:
     """Also of a folder with a blank in its name; every other line is a command, its note a comment."""
     folder = Folder(tmp_path / "my sandboxes" / "second")
     title, *lines = next_steps.after_up(folder, name="second", installed=installed).splitlines()
@@ -27,7 +28,8 @@ def test_sb_002_the_shell_learns_the_cluster_and_the_registries(tmp_path: Path, 
     assert any(line.startswith("  kubectl run web ") for line in lines) is installed
 
 
-def test_sb_002_what_was_asked_for_is_what_is_shown_next(tmp_path: Path) -> None:
+@pytest.mark.req("SB-002")
+def test_what_was_asked_for_is_what_is_shown_next(tmp_path: Path) -> None:
     """Whoever asks for cells or builds is not left with a pod of nginx."""
     folder = Folder(tmp_path / "default")
     plain = next_steps.after_up(folder, name="default", installed=True)
@@ -37,7 +39,8 @@ def test_sb_002_what_was_asked_for_is_what_is_shown_next(tmp_path: Path) -> None
     assert "  polyarch build run web --context DIR --repository 127.0.0.1:5000/team/web   # DIR has a " in both
 
 
-def test_sb_007_the_demos_commands_need_no_option_for_the_registries(tmp_path: Path) -> None:
+@pytest.mark.req("SB-007")
+def test_the_demos_commands_need_no_option_for_the_registries(tmp_path: Path) -> None:
     text = next_steps.after_demo(Folder(tmp_path / "default"), name="default")
     assert "--registries-conf" not in text
     assert "--name" not in text
@@ -46,9 +49,8 @@ def test_sb_007_the_demos_commands_need_no_option_for_the_registries(tmp_path: P
     assert len({line.index("   #") for line in text.splitlines() if "   #" in line}) == 1, "notes are in one column"
 
 
-def test_sb_002_without_kubectl_the_block_says_where_it_comes_from(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.req("SB-002")
+def test_without_kubectl_the_block_says_where_it_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tool = tmp_path / "bin" / "kubectl"
     tool.parent.mkdir()
     monkeypatch.setenv("PATH", str(tool.parent))
@@ -58,7 +60,8 @@ def test_sb_002_without_kubectl_the_block_says_where_it_comes_from(
     assert "there is no kubectl here" not in next_steps.after_demo(folder, name="default")
 
 
-def test_sb_002_a_shell_that_does_not_find_the_program_is_told_where_it_is(tmp_path: Path) -> None:
+@pytest.mark.req("SB-002")
+def test_a_shell_that_does_not_find_the_program_is_told_where_it_is(tmp_path: Path) -> None:
     """After `make demo` it is in a virtual environment that nobody has activated."""
     home, other = tmp_path / "venv" / "bin", tmp_path / "bin"
     for folder in (home, other):

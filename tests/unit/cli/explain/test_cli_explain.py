@@ -1,4 +1,4 @@
-"""``polyarch explain -f``: what would become of manifests, from files alone (PL-731, PL-732)."""
+"""``polyarch explain -f``: what would become of manifests, from files alone."""
 
 import io
 import json
@@ -99,8 +99,8 @@ def values(entry: dict[str, Any]) -> list[str] | None:
     return after["nodeSelectorTerms"][0]["matchExpressions"][0]["values"] if after else None
 
 
+@pytest.mark.req("PL-731", "PL-732")
 def test_a_pod_is_placed_as_the_webhook_would(explain):
-    """PL-731, PL-732."""
     (entry,) = explain(pod("web:1", "side:1")).pods
     assert entry["path"] == "inline"
     assert entry["decision"]["reason"] == "ArchitecturesSet"
@@ -116,8 +116,9 @@ def test_a_pod_is_placed_as_the_webhook_would(explain):
     ]
 
 
+@pytest.mark.req("PL-731")
 def test_a_directory_is_searched_for_manifests_as_lint_searches_it(tmp_path: Path, capsys, monkeypatch):
-    """PL-731: what cannot be read in it is said and left out; what is named has to be readable."""
+    """What cannot be read in it is said and left out; what is named has to be readable."""
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "answers.yaml").write_text(yaml.safe_dump(ANSWERS))
     (tmp_path / "deploy" / "base").mkdir(parents=True)
@@ -133,8 +134,8 @@ def test_a_directory_is_searched_for_manifests_as_lint_searches_it(tmp_path: Pat
     assert main(["explain", "-f", str(tmp_path / "deploy" / "broken.yaml"), *common]) == 2
 
 
+@pytest.mark.req("PL-101", "PL-731")
 def test_the_patch_makes_the_pod_that_is_printed_and_keeps_unknown_fields(explain):
-    """PL-731, PL-101."""
     document = pod("web:1")
     (entry,) = explain(document).pods
     operations = [
@@ -145,8 +146,8 @@ def test_the_patch_makes_the_pod_that_is_printed_and_keeps_unknown_fields(explai
     assert entry["pod"]["spec"]["futureField"] == {"a": 1}
 
 
+@pytest.mark.req("PL-731")
 def test_cold_says_what_is_gated(explain):
-    """PL-731."""
     result = explain(pod("web:1"), args=("-o", "json", "--cold"))
     (entry,) = result.pods
     assert entry["path"] == "gated"
@@ -155,8 +156,9 @@ def test_cold_says_what_is_gated(explain):
     assert result.code == 0
 
 
+@pytest.mark.req("PL-731")
 def test_the_controllers_answer_starts_from_the_gated_pod(explain):
-    """PL-731: gates, labels and events as the controller leaves them."""
+    """Gates, labels and events as the controller leaves them."""
     (entry,) = explain(pod("web:1"), args=("-o", "json", "--stage", "controller")).pods
     assert entry["gates"] == []
     assert entry["labels"][names.SCHEDULING_GATE_LABEL] == "removed"
@@ -164,6 +166,7 @@ def test_the_controllers_answer_starts_from_the_gated_pod(explain):
     assert json.loads(entry["annotations"][names.DECISION_ANNOTATION])["by"] == "controller"
 
 
+@pytest.mark.req("PL-230", "PL-731")
 @pytest.mark.parametrize(
     ("action", "reason", "gated"),
     [
@@ -173,7 +176,6 @@ def test_the_controllers_answer_starts_from_the_gated_pod(explain):
     ],
 )
 def test_what_the_controller_does_when_an_image_cannot_be_had(explain, action, reason, gated):
-    """PL-731, PL-230."""
     objects = [policy(onUnresolved={"action": action, "fallbackArchitectures": ["ppc64le"]})]
     result = explain(pod("gone:1"), objects=objects, args=("-o", "json", "--stage", "controller"))
     (entry,) = result.pods
@@ -182,6 +184,7 @@ def test_what_the_controller_does_when_an_image_cannot_be_had(explain, action, r
     assert result.code == 0
 
 
+@pytest.mark.req("PL-731")
 @pytest.mark.parametrize(
     ("kind", "path"),
     [
@@ -192,7 +195,6 @@ def test_what_the_controller_does_when_an_image_cannot_be_had(explain, action, r
     ],
 )
 def test_workloads_count_by_their_template(explain, kind, path):
-    """PL-731."""
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "web:1"}]}}
     for member in reversed(path):
         template = {member: template}
@@ -204,16 +206,17 @@ def test_workloads_count_by_their_template(explain, kind, path):
     assert f"{kind} shop" in entry["source"]
 
 
+@pytest.mark.req("PL-201", "PL-731")
 def test_a_daemon_set_is_left_alone(explain):
-    """PL-731, PL-201 row 7."""
     template = {"spec": {"containers": [{"name": "c", "image": "web:1"}]}}
     (entry,) = explain({"kind": "DaemonSet", "metadata": {"name": "d"}, "spec": {"template": template}}).pods
     assert entry["path"] == "ignored"
     assert entry["decision"]["rule"] == "DaemonSetPod"
 
 
+@pytest.mark.req("PL-731")
 def test_the_objects_given_count(explain):
-    """PL-731: configuration, policy with an override by namespace label, scoring."""
+    """Configuration, policy with an override by namespace label, scoring."""
     scoring = {"enabled": True, "platforms": [{"architecture": "arm64", "weight": 70}]}
     override = {"name": "trial", "namespaceSelector": {"matchLabels": {"trial": "yes"}}, "mode": "audit"}
     objects = [
@@ -227,19 +230,20 @@ def test_the_objects_given_count(explain):
     assert audited["required"]["after"] is None
 
 
+@pytest.mark.req("PL-218", "PL-731")
 def test_nodes_given_count_where_the_policy_is_node_aware(explain):
-    """PL-731, PL-218."""
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "labels": {"kubernetes.io/arch": "amd64"}}}
     (entry,) = explain(pod("web:1"), objects=[policy(nodeAware={"mode": "narrow"}), node]).pods
     assert values(entry) == ["amd64"]
 
 
+@pytest.mark.req("PL-731")
 def test_a_list_counts_as_its_items(explain):
-    """PL-731."""
     listed = {"apiVersion": "v1", "kind": "List", "items": [pod("web:1", name="a"), pod("side:1", name="b")]}
     assert [entry["name"] for entry in explain(listed).pods] == ["a", "b"]
 
 
+@pytest.mark.req("PL-730")
 @pytest.mark.parametrize(
     ("images", "code"),
     [
@@ -252,20 +256,19 @@ def test_a_list_counts_as_its_items(explain):
     ids=["clean", "can run nowhere", "a registry is away", "does not exist: a policy's case", "does not say"],
 )
 def test_exit_codes(explain, images, code):
-    """PL-730."""
     assert explain(pod(*images)).code == code
 
 
+@pytest.mark.req("PL-731")
 def test_what_is_assumed_is_said_on_stderr_only(explain):
-    """PL-731."""
     result = explain(pod("web:1"))
     assert "no ClusterPodPlacementConfig" in result.err
     assert "no ClusterPodPlacementConfig" not in result.out
     assert "ClusterPodPlacementConfig" not in explain(pod("web:1"), objects=[cppc()]).err
 
 
+@pytest.mark.req("PL-730")
 def test_text_for_people_names_images_decision_and_terms(explain):
-    """PL-730."""
     out = explain(pod("amd:1", "z:1"), args=()).out
     assert "default/app" in out
     assert "NoSupportedArchitecture" in out
@@ -274,8 +277,9 @@ def test_text_for_people_names_images_decision_and_terms(explain):
     assert "+ kubernetes.io/arch In amd64,arm64" in out
 
 
+@pytest.mark.req("PL-730")
 def test_a_line_of_the_text_is_never_wrapped(explain, monkeypatch):
-    """PL-730: in a pipe every line is as long as it is, so that it can be searched."""
+    """In a pipe every line is as long as it is, so that it can be searched."""
     monkeypatch.setenv("COLUMNS", "80")
     lines = explain(pod(*ANSWERS), args=()).out.splitlines()
     message = next(line for line in lines if "No node can run the pod" in line)
@@ -283,27 +287,30 @@ def test_a_line_of_the_text_is_never_wrapped(explain, monkeypatch):
     assert message.endswith("publish the images for a common platform, or choose other tags.")
 
 
+@pytest.mark.req("PL-731")
 def test_the_patch_alone(explain):
-    """PL-731: of one pod the operations, of several by name."""
+    """Of one pod the operations, of several by name."""
     one = json.loads(explain(pod("web:1"), args=("-o", "patch")).out)
     assert {"op", "path", "value"} <= one[0].keys()
     two = json.loads(explain(pod("web:1", name="a"), pod("side:1", name="b"), args=("-o", "patch")).out)
     assert two.keys() == {"default/a", "default/b"}
 
 
+@pytest.mark.req("PL-731")
 def test_a_pod_without_metadata_is_explained_too(explain):
-    """PL-731: what is tried before it is applied may lack what the API server asks for."""
+    """What is tried before it is applied may lack what the API server asks for."""
     bare = {name: value for name, value in pod("web:1").items() if name != "metadata"}
     found = explain(bare)
     assert (found.code, found.pods[0]["decision"]["reason"]) == (0, "ArchitecturesSet")
 
 
+@pytest.mark.req("PL-732")
 def test_yaml_is_the_same_document(explain):
-    """PL-732."""
     as_yaml = yaml.safe_load(explain(pod("web:1"), args=("-o", "yaml")).out)
     assert as_yaml["pods"] == explain(pod("web:1")).pods
 
 
+@pytest.mark.req("PL-731", "PL-751")
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -323,15 +330,14 @@ def test_yaml_is_the_same_document(explain):
     ids=["no YAML", "no object", "wrong type", "wrong type in a template", "no template", "no pod"],
 )
 def test_errors_name_file_document_and_line(explain, text, problem):
-    """PL-731, PL-751."""
     result = explain(text)
     assert result.code == 2
     assert "manifests.yaml" in result.err.replace("\n", "")
     assert problem in " ".join(result.err.split())
 
 
+@pytest.mark.req("PL-731", "PL-751")
 def test_objects_of_other_kinds_or_names_are_refused(explain):
-    """PL-731, PL-751."""
     result = explain(pod("web:1"), objects=[{"kind": "ConfigMap", "metadata": {"name": "x"}}])
     assert result.code == 2
     assert "--objects takes ClusterPodPlacementConfig" in result.err
@@ -340,16 +346,16 @@ def test_objects_of_other_kinds_or_names_are_refused(explain):
     assert "must be named 'cluster', not 'other'" in explain(pod("web:1"), objects=[other]).err
 
 
+@pytest.mark.req("PL-750")
 def test_a_value_that_the_schema_would_refuse_is_told(explain):
-    """PL-750."""
     result = explain(pod("web:1"), objects=[cppc(), policy(mode="on")])
     assert "not used: spec.mode" in result.err
     assert values(result.pods[0]) == ["amd64", "arm64"]
 
 
+@pytest.mark.req("PL-730")
 @pytest.mark.parametrize("arguments", [["explain"], ["explain", "pod", "-f", "x.yaml"]], ids=["neither", "both"])
 def test_a_pod_or_files(arguments, capsys):
-    """PL-730."""
     assert main(arguments) == 2
     assert "give one of them" in capsys.readouterr().err
 
@@ -360,8 +366,8 @@ def test_a_workload_by_name_is_a_usage_error_that_says_how_to_explain_it(capsys)
     assert "kubectl get deploy/web -o yaml | polyarch explain -f -" in capsys.readouterr().err
 
 
+@pytest.mark.req("RG-132")
 def test_a_platforms_file_that_cannot_be_used_is_a_usage_error(tmp_path, capsys):
-    """RG-132."""
     (tmp_path / "pod.yaml").write_text(yaml.safe_dump(pod("web:1")))
     (tmp_path / "answers.yaml").write_text("web:1: {kin: index}\n")
     arguments = ["explain", "-f", str(tmp_path / "pod.yaml"), "--platforms-file", str(tmp_path / "answers.yaml")]
@@ -369,8 +375,9 @@ def test_a_platforms_file_that_cannot_be_used_is_a_usage_error(tmp_path, capsys)
     assert "answers.yaml" in capsys.readouterr().err.replace("\n", "")
 
 
+@pytest.mark.req("PL-731")
 def test_a_manifest_is_read_from_standard_input(tmp_path, capsys, monkeypatch):
-    """PL-731: ``kubectl kustomize … | polyarch explain -f -``."""
+    """``kubectl kustomize … | polyarch explain -f -``."""
     monkeypatch.setenv("HOME", str(tmp_path))
     answers = tmp_path / "answers.yaml"
     answers.write_text(yaml.safe_dump(ANSWERS))
@@ -380,19 +387,20 @@ def test_a_manifest_is_read_from_standard_input(tmp_path, capsys, monkeypatch):
     assert values(entry) == ["amd64", "arm64"]
 
 
+@pytest.mark.req("PL-730", "PL-751")
 def test_an_image_that_the_platforms_file_does_not_have_is_no_clean_answer(explain):
-    """PL-730, PL-751: the question is open, and the way on is named."""
+    """The question is open, and the way on is named."""
     result = explain(pod("web:1", "other:1"))
     assert result.code == 3
     assert "no platforms file names other:1" in result.err
     assert "polyarch inspect -o json other:1" in result.err
 
 
+@pytest.mark.req("PL-730")
 @pytest.mark.parametrize(("annotated", "code"), [(True, 0), (False, 1)], ids=["placed", "missed"])
 def test_a_pod_of_the_cluster_that_the_webhook_missed_ends_with_1(
     explain, tmp_path, monkeypatch, capsys, annotated, code
 ):
-    """PL-730."""
     (placed,) = explain(pod("web:1", namespace="team")).pods
     stored = placed["pod"] if annotated else pod("web:1", namespace="team")
 
@@ -411,10 +419,11 @@ def test_a_pod_of_the_cluster_that_the_webhook_missed_ends_with_1(
     assert (entry["patch"], entry["pod"]) == ([], stored)
 
 
+@pytest.mark.req("PL-730")
 def test_a_decision_that_differs_because_an_image_has_no_answer_here_names_the_options(
     explain, tmp_path, monkeypatch, capsys
 ):
-    """PL-730: the operator may reach the registry through a mirror that this machine does not know."""
+    """The operator may reach the registry through a mirror that this machine does not know."""
     (placed,) = explain(pod("web:1", namespace="team")).pods
 
     async def read(name: str, **_: Any) -> SeenPod:
@@ -438,6 +447,7 @@ def spec(image: str) -> dict[str, Any]:
     return {"spec": {"containers": [container(image)]}}
 
 
+@pytest.mark.req("MF-011", "PL-731")
 @pytest.mark.parametrize(
     ("kind", "content", "names_and_values"),
     [
@@ -485,13 +495,14 @@ def spec(image: str) -> dict[str, Any]:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_every_kind_that_lint_knows_is_explained(explain, kind, content, names_and_values):
-    """PL-731, MF-011: one pod for each template."""
+    """One pod for each template."""
     found = explain({"apiVersion": "x/v1", "kind": kind, "metadata": {"name": "x"}, "spec": content}).pods
     assert [(entry["name"], values(entry)) for entry in found] == names_and_values
 
 
+@pytest.mark.req("MF-011")
 def test_what_holds_for_a_whole_workflow_holds_for_its_pods(explain):
-    """MF-011: affinity and node selector of the spec count where a template has none."""
+    """Affinity and node selector of the spec count where a template has none."""
     workflow = {
         "kind": "CronWorkflow",
         "metadata": {"name": "nightly"},
@@ -516,8 +527,9 @@ def test_a_core_service_and_a_bundle_without_deployments_are_no_pods(explain):
     assert [entry["name"] for entry in found.pods] == ["app"]
 
 
+@pytest.mark.req("RG-140")
 def test_explain_takes_the_options_of_whoever_asks_registries(explain, tmp_path):
-    """RG-140: their mistakes are told as everywhere."""
+    """Their mistakes are told as everywhere."""
     for arguments, problem in (
         (("--insecure", "https://x"), "--insecure https://x"),
         (("--authfile", str(tmp_path / "none.json")), "none.json"),
@@ -555,7 +567,8 @@ def tainted_node(name: str, architecture: str, *values: str) -> dict[str, Any]:
     }
 
 
-def test_tn_084_taints_and_what_covers_them_are_shown(explain: Any) -> None:
+@pytest.mark.req("TN-084")
+def test_taints_and_what_covers_them_are_shown(explain: Any) -> None:
     objects = [TAINTS, tainted_node("a", "amd64"), tainted_node("b", "arm64", "arm64"), tainted_node("c", "s390x")]
     found = explain(pod("web:1"), objects=objects, args=())
     assert found.code == 0
@@ -569,12 +582,14 @@ def test_tn_084_taints_and_what_covers_them_are_shown(explain: Any) -> None:
     ]
 
 
-def test_tn_084_without_an_architecture_taints_nothing_is_said_of_taints(explain: Any) -> None:
+@pytest.mark.req("TN-084")
+def test_without_an_architecture_taints_nothing_is_said_of_taints(explain: Any) -> None:
     found = explain(pod("web:1"), objects=[tainted_node("b", "arm64", "arm64")])
     assert "tolerations" not in json.loads(found.out)["pods"][0]
 
 
-def test_tn_084_an_image_that_placement_does_not_need_is_looked_at_for_its_tolerations(explain: Any) -> None:
+@pytest.mark.req("TN-084")
+def test_an_image_that_placement_does_not_need_is_looked_at_for_its_tolerations(explain: Any) -> None:
     """A pod with a constraint of its own is none of placement's business; taints asks for its images all the same."""
     bound = pod("web:1")
     bound["spec"]["nodeSelector"] = {"kubernetes.io/arch": "arm64"}

@@ -1,4 +1,4 @@
-"""``polyarch explain`` beside a registry: what is asked, and when (PL-730, RG-140)."""
+"""``polyarch explain`` beside a registry: what is asked, and when."""
 
 import base64
 import json
@@ -7,6 +7,8 @@ import pytest
 import yaml
 
 from polyarch.cli import main
+
+pytestmark = pytest.mark.req("PL-730")
 
 
 @pytest.fixture
@@ -32,8 +34,9 @@ def test_the_question_is_what_would_be_decided_now(explain, start_registry, part
     assert (code, decision["architectures"]) == (0, ["s390x"])
 
 
+@pytest.mark.req("RG-140")
 def test_options_of_whoever_asks_registries_count(explain, start_registry, parts, tmp_path):
-    """RG-140: credentials from a file, and what was asked with -v."""
+    """Credentials from a file, and what was asked with -v."""
     registry = start_registry(auth="basic")
     registry.users = {"u": "p"}
     image = f"{registry.host}/team/app:1"

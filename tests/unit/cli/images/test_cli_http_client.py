@@ -1,4 +1,4 @@
-"""What a command does not read before its first request (RG-161)."""
+"""What a command does not read before its first request."""
 
 import os
 import subprocess
@@ -6,6 +6,8 @@ import sys
 
 import pytest
 import trustme
+
+pytestmark = pytest.mark.req("RG-161")
 
 SCRIPT = """
 import os

@@ -1,4 +1,4 @@
-"""``polyarch index`` as a user runs it, against scripted registries (RG-150 to RG-157)."""
+"""``polyarch index`` as a user runs it, against scripted registries."""
 
 import base64
 import importlib
@@ -69,8 +69,8 @@ AMD64, ARM64, S390X = "@/team/app:1-amd64", "@/team/app:1-arm64", "@/team/app:1-
 
 
 class TestCreate:
+    @pytest.mark.req("RG-150", "RG-153")
     def test_an_index_is_made_of_images_and_pushed(self, run, registry):
-        """RG-150, RG-153."""
         code, out, err = run("create", "@/team/app:1", S390X, ARM64, AMD64)
         assert code == 0
         assert platforms_of(registry, "1") == ["linux/amd64", "linux/arm64", "linux/s390x"]
@@ -80,8 +80,9 @@ class TestCreate:
         assert [row.split()[0] for row in rows] == ["linux/amd64", "linux/arm64", "linux/s390x"]
         assert "tag 1" in err
 
+    @pytest.mark.req("RG-157")
     def test_the_document_says_what_was_done(self, create, registry):
-        """RG-157: `polyarch.dev/index/v1`, every key."""
+        """`polyarch.dev/index/v1`, every key."""
         document = create("@/other/app:1", AMD64, ARM64, "--tag", "2")
         digest = registry.tags["other/app", "1"]
         body = registry.manifests["other/app", digest][0]
@@ -106,8 +107,9 @@ class TestCreate:
             "dropped": [],
         }
 
+    @pytest.mark.req("BD-181", "RG-155", "RG-157")
     def test_a_second_run_changes_nothing(self, run, create, registry):
-        """RG-155, RG-157, BD-181: no PUT, "unchanged", exit 0."""
+        """No PUT, "unchanged", exit 0."""
         create("@/team/app:1", AMD64, ARM64)
         registry.forget_requests()
         code, out, _ = run("create", "@/team/app:1", ARM64, AMD64)
@@ -115,8 +117,9 @@ class TestCreate:
         assert out.splitlines()[0].endswith(" unchanged")
         assert create("@/team/app:1", AMD64, ARM64)["changed"] is False
 
+    @pytest.mark.req("RG-150")
     def test_several_tags_name_it(self, create, registry):
-        """RG-150: --tag, repeated; DEST has latest without a tag."""
+        """--tag, repeated; DEST has latest without a tag."""
         document = create("@/team/app", AMD64, "--tag", "2", "--tag", "3")
         assert document["tags"] == ["latest", "2", "3"]
         assert len({registry.tags["team/app", tag] for tag in ("latest", "2", "3")}) == 1
@@ -126,28 +129,30 @@ class TestCreate:
         assert platforms_of(registry, "1") == ["linux/s390x", "linux/amd64"]
         assert index_of(registry, "1")["annotations"] == {"a": "b=c", "z": "1"}
 
+    @pytest.mark.req("RG-151")
     def test_a_platform_before_a_source_refines_or_selects(self, create, registry):
-        """RG-151."""
         create("@/team/app:1", AMD64, ARM64, S390X)
         document = create("@/team/app:2", "linux/amd64/v2=" + AMD64, "s390x=@/team/app:1")
         assert [each["platform"] for each in document["children"]] == ["linux/amd64/v2", "linux/s390x"]
 
+    @pytest.mark.req("RG-150")
     def test_platforms_can_be_filtered(self, run, create):
-        """RG-150: --platform."""
+        """--platform."""
         create("@/team/app:all", AMD64, ARM64, S390X)
         document = create("@/team/app:1", "@/team/app:all", "--platform", "linux/arm64,linux/s390x")
         assert [each["platform"] for each in document["children"]] == ["linux/arm64", "linux/s390x"]
         code, _, err = run("create", "@/team/app:2", AMD64, "--platform", "arm64")
         assert (code, "no image is left" in err) == (1, True)
 
+    @pytest.mark.req("RG-156")
     def test_a_template_stands_for_its_platforms(self, create, registry):
-        """RG-156."""
         create("@/team/app:1", "--template", "@/team/app:1-ARCH", "--platforms", "linux/amd64,linux/arm64")
         assert platforms_of(registry, "1") == ["linux/amd64", "linux/arm64"]
 
+    @pytest.mark.req("RG-156")
     @pytest.mark.parametrize("suffix", ["yaml", "json"])
     def test_a_file_says_all_of_it(self, create, registry, tmp_path, suffix):
-        """RG-156: --from-spec."""
+        """--from-spec."""
         spec = {
             "image": f"{registry.host}/team/app:1",
             "tags": ["2"],
@@ -163,8 +168,9 @@ class TestCreate:
         assert document["tags"] == ["1", "2", "3"]
         assert index_of(registry, "3")["annotations"] == {"a": "b"}
 
+    @pytest.mark.req("RG-150")
     def test_a_dry_run_writes_nothing(self, run, create, registry):
-        """RG-150: --dry-run; the digest is the one that a push would have."""
+        """--dry-run; the digest is the one that a push would have."""
         document = create("@/team/app:1", AMD64, ARM64, "--dry-run")
         assert (registry.writes, document["changed"]) == ([], True)
         assert create("@/team/app:1", AMD64, ARM64)["digest"] == document["digest"]
@@ -176,8 +182,9 @@ class TestCreate:
         assert (code, json.loads(out)["changed"]) == (0, None)
         assert "could not check the destination" in err
 
+    @pytest.mark.req("RG-155")
     def test_images_are_copied_from_another_registry(self, create, registry, start_writable, parts):
-        """RG-155: cross-registry copy."""
+        """Cross-registry copy."""
         other = start_writable()
         big = parts.layer({"big": bytes(100_000)}) + bytes(1_000_000)
         parts.put_image(other, "lab/app", "1", "linux/ppc64le", [big])
@@ -185,8 +192,9 @@ class TestCreate:
         assert [each["copied"] for each in document["children"]] == [False, True]
         assert big in registry.blobs.values()
 
+    @pytest.mark.req("BD-181", "RG-120", "RG-150")
     def test_a_layout_directory_is_a_source(self, create, registry, parts, tmp_path):
-        """RG-120, RG-150, BD-181: children built elsewhere can be joined."""
+        """Children built elsewhere can be joined."""
         folder = tmp_path / "out" / "blobs" / "sha256"
         folder.mkdir(parents=True)
         source = parts.WritableRegistry()
@@ -211,8 +219,8 @@ class TestAttestations:
         registry.push_index("team/app", "attested", entries=[registry.entry("linux/amd64", digest), attestation])
         return attestation
 
+    @pytest.mark.req("RG-154")
     def test_they_are_dropped_and_listed_on_stderr(self, run, registry, attested):
-        """RG-154."""
         code, out, err = run("create", "@/team/app:1", "@/team/app:attested", "-o", "json")
         [dropped] = json.loads(out)["dropped"]
         assert (code, dropped["digest"], dropped["subject"]) == (
@@ -223,8 +231,9 @@ class TestAttestations:
         assert f"dropped: attestation {attested['digest']}" in err
         assert len(index_of(registry, "1")["manifests"]) == 1
 
+    @pytest.mark.req("RG-154")
     def test_kept_ones_come_along_unchanged(self, create, registry, attested):
-        """RG-154: --attestations keep."""
+        """--attestations keep."""
         document = create("@/team/app:1", "@/team/app:attested", ARM64, "--attestations", "keep")
         assert index_of(registry, "1")["manifests"][-1] == attested
         assert [each["platform"] for each in document["children"]] == [
@@ -235,8 +244,9 @@ class TestAttestations:
         assert document["dropped"] == []
 
 
+@pytest.mark.req("RG-151")
 class TestAmend:
-    """RG-151: --amend starts from DEST's entries, a source replacing the same platform."""
+    """--amend starts from DEST's entries, a source replacing the same platform."""
 
     def test_entries_are_added_and_replaced(self, create, registry, parts):
         create("@/team/app:1", AMD64, ARM64, "--annotation", "a=b")
@@ -279,8 +289,9 @@ class TestAmend:
         assert platforms_of(registry, "1") == ["linux/riscv64"]
 
 
+@pytest.mark.req("RG-152")
 class TestRefused:
-    """RG-152: nothing pushed, exit 1."""
+    """Nothing pushed, exit 1."""
 
     @pytest.fixture(autouse=True)
     def nothing_is_written(self, registry):
@@ -317,8 +328,8 @@ class TestRefused:
         registry.push_image("team/app", "silent", None, os="linux")
         assert "write PLATFORM=" in self.refused(run, "@/team/app:silent")
 
+    @pytest.mark.req("BD-181", "BD-336")
     def test_a_required_platform_that_is_missing(self, run):
-        """BD-181, BD-336."""
         err = self.refused(run, AMD64, ARM64, "--require", "linux/amd64,linux/s390x")
         assert "would lack linux/s390x" in err
 
@@ -326,15 +337,17 @@ class TestRefused:
         assert "--ignore-missing" in self.refused(run, AMD64, "@/team/app:nothing")
 
 
+@pytest.mark.req("RG-152")
 def test_a_missing_source_may_be_passed_over(run, registry):
-    """RG-152: --ignore-missing."""
+    """--ignore-missing."""
     code, _, err = run("create", "@/team/app:1", AMD64, "@/team/app:nothing", "--ignore-missing")
     assert (code, platforms_of(registry, "1")) == (0, ["linux/amd64"])
     assert "team/app:nothing is left out" in err
 
 
+@pytest.mark.req("RG-157")
 class TestUsage:
-    """RG-157: exit 2, before the first request."""
+    """Exit 2, before the first request."""
 
     @pytest.fixture(autouse=True)
     def nothing_is_asked(self, registry):
@@ -369,6 +382,7 @@ class TestUsage:
         assert (code, out) == (2, "")
         assert said in err
 
+    @pytest.mark.req("RG-156")
     @pytest.mark.parametrize(
         ("text", "said"),
         [
@@ -379,7 +393,6 @@ class TestUsage:
         ],
     )
     def test_a_file_that_is_not_understood_is_named_with_its_place(self, run, tmp_path, text, said):
-        """RG-156."""
         path = tmp_path / "spec.yaml"
         path.write_text(text)
         code, _, err = run("create", "--from-spec", path)
@@ -389,8 +402,9 @@ class TestUsage:
         assert run("inspect", "Upper")[0] == 2
 
 
+@pytest.mark.req("RG-157")
 class TestFailures:
-    """RG-157: exit 3, what was already pushed is named, a rerun completes it."""
+    """Exit 3, what was already pushed is named, a rerun completes it."""
 
     def test_a_push_that_breaks_off_names_what_it_did(self, run, registry, parts):
         answer = importlib.import_module("scripted_registry").Answer
@@ -425,8 +439,9 @@ class TestFailures:
         assert "secret-word" not in out + err
 
 
+@pytest.mark.req("RG-150")
 class TestInspect:
-    """RG-150: `polyarch index inspect REF` prints the tree with every entry, skipped ones too."""
+    """`polyarch index inspect REF` prints the tree with every entry, skipped ones too."""
 
     @pytest.fixture
     def tree(self, registry, parts):

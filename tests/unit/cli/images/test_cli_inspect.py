@@ -1,4 +1,4 @@
-"""``polyarch inspect`` as a user runs it, against a scripted registry (RG-140 to RG-143, RG-097, RG-114, RG-132)."""
+"""``polyarch inspect`` as a user runs it, against a scripted registry."""
 
 import csv
 import io
@@ -50,9 +50,8 @@ def registry(start_registry):
     return registry
 
 
+@pytest.mark.req("RG-143")
 class TestRows:
-    """RG-143."""
-
     def test_one_row_per_image_and_nothing_else_on_stdout(self, registry, run):
         code, out, err = run(f"{registry.host}/team/app:1", f"{registry.host}/team/app:2")
         digest = registry.tags["team/app", "1"].removeprefix("sha256:")[:12]
@@ -62,8 +61,8 @@ class TestRows:
         assert lines[2][3] == "linux/amd64,linux/s390x,windows/amd64"
         assert (code, len(lines), err) == (0, 3, "")
 
+    @pytest.mark.req("RG-140")
     def test_repeated_images_are_asked_once_and_printed_where_they_stand(self, registry, run):
-        """RG-140."""
         names = [f"{registry.host}/team/app:{tag}" for tag in ("1", "2", "1")]
         _, out, _ = run(*names)
         assert [line.split()[0] for line in out.splitlines()[1:]] == names
@@ -88,23 +87,22 @@ class TestRows:
         _, out, _ = run(f"{registry.host}/team/app:evil")
         assert "\x1b" not in out
 
+    @pytest.mark.req("RG-063")
     def test_rate_limits_on_request(self, registry, run):
-        """RG-063."""
         registry.headers = {"RateLimit-Limit": "100;w=21600", "RateLimit-Remaining": "76;w=21600"}
         _, out, err = run("--rate-limit", f"{registry.host}/team/app:1")
         assert "76" not in out
         assert err.splitlines()[1].split() == [registry.host, "100", "76", "21600", "s"]
 
+    @pytest.mark.req("RG-063")
     def test_no_rate_limit_is_a_sentence_not_an_empty_table(self, registry, run):
-        """RG-063."""
         _, _, err = run("--rate-limit", f"{registry.host}/team/app:1")
         assert "no registry reported a rate limit" in err
         assert "REMAINING" not in err
 
 
+@pytest.mark.req("RG-141")
 class TestExitCodes:
-    """RG-141."""
-
     @pytest.mark.parametrize(
         ("tag", "options", "code"),
         [
@@ -137,8 +135,9 @@ class TestExitCodes:
         assert "lacks linux/s390x, linux/ppc64le" in out
 
 
+@pytest.mark.req("RG-141")
 class TestUsage:
-    """RG-141: exit 2, found before the first request, and said with place and next action."""
+    """Exit 2, found before the first request, and said with place and next action."""
 
     @pytest.fixture
     def files(self, tmp_path):
@@ -157,6 +156,7 @@ class TestUsage:
             (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
         return tmp_path
 
+    @pytest.mark.req("RG-132")
     @pytest.mark.parametrize(
         ("arguments", "says"),
         [
@@ -196,13 +196,13 @@ class TestUsage:
             pytest.param(
                 ["nginx", "--platforms-file", "@twice.yaml"],
                 ["twice.yaml:2:1", "'nginx' is given twice"],
-                id="RG-132 the same key twice",
+                id="the same key twice",
             ),
             pytest.param(["nginx", "--platforms-file", "@broken.yaml"], ["broken.yaml:2:1"], id="no YAML"),
             pytest.param(
                 ["nginx", "--platforms-file", "@bad-platform.yaml"],
                 ["bad-platform.yaml", "nginx", "'linux'"],
-                id="RG-132 a bad platform",
+                id="a bad platform",
             ),
             pytest.param(["nginx", "-o", "xml"], ["xml"], id="an unknown format"),
             pytest.param(["nginx", "--unknown"], ["--unknown"], id="an unknown option"),
@@ -224,8 +224,9 @@ class TestUsage:
         assert (err.count("A//b"), "and 30 more" in err) == (20, True)
 
 
+@pytest.mark.req("RG-140")
 class TestLists:
-    """RG-140: ``-f``."""
+    """``-f``."""
 
     def test_a_file_after_the_command_line(self, registry, run, tmp_path):
         file = tmp_path / "images.txt"
@@ -240,9 +241,8 @@ class TestLists:
         assert (code, len(out.splitlines())) == (0, 2)
 
 
+@pytest.mark.req("RG-142")
 class TestDocuments:
-    """RG-142."""
-
     def test_json(self, registry, run):
         registry.headers = {"RateLimit-Limit": "100;w=60", "RateLimit-Remaining": "90;w=60"}
         attested = registry.entry("unknown/unknown", annotations={"vnd.docker.reference.type": "attestation-manifest"})
@@ -297,8 +297,9 @@ class TestDocuments:
         assert (rows[0]["platforms"], rows[0]["missing"]) == ("linux/amd64 linux/arm64", "linux/s390x")
         assert (rows[1]["status"], rows[1]["error"]) == ("error", "not-found")
 
+    @pytest.mark.req("RG-130", "RG-132")
     def test_the_document_is_a_platforms_file(self, registry, run, tmp_path):
-        """RG-130, RG-132: and then nobody is asked."""
+        """And then nobody is asked."""
         names = [f"{registry.host}/team/app:{tag}" for tag in ("1", "empty", "silent")]
         _, out, _ = run("-o", "json", *names)
         assert AnswerFile.from_mapping(json.loads(out)).get(parse(names[0])) is not None
@@ -319,9 +320,8 @@ class TestDocuments:
         assert "no answer in the platforms file" in out
 
 
+@pytest.mark.req("RG-114")
 class TestCache:
-    """RG-114."""
-
     def test_a_second_run_asks_for_nothing(self, registry, run, tmp_path):
         name = f"{registry.host}/team/app:1"
         run(name)
@@ -393,8 +393,8 @@ class TestSources:
         assert code == 0
         assert "marker" not in out + err
 
+    @pytest.mark.req("RG-097")
     def test_the_plan_asks_nobody(self, registry, run, tmp_path):
-        """RG-097."""
         conf = tmp_path / "registries.conf"
         conf.write_text(
             f'[[registry]]\nlocation = "r.example"\n[[registry.mirror]]\nlocation = "{registry.host}/proxy"\n'

@@ -1,5 +1,4 @@
-"""``polyarch inspect --deep``, ``--policy``, ``--short-names`` and layout directories (RG-048, RG-049, RG-096, RG-107,
-RG-120, RG-141)."""
+"""``polyarch inspect --deep``, ``--policy``, ``--short-names`` and layout directories."""
 
 import importlib
 import json
@@ -38,15 +37,15 @@ class TestDeep:
         for depth in ("config", "elf"):
             assert run("--deep", depth, image)[0] == 0
 
+    @pytest.mark.req("RG-048", "RG-141")
     def test_a_mislabelled_entry_ends_with_1_and_says_why(self, run, index):
-        """RG-048, RG-141."""
         image = index("linux/arm64", config="linux/amd64")
         code, out, _ = run("--deep", "config", image)
         assert (code, "the entry says linux/arm64, its config linux/amd64" in out) == (1, True)
         assert run(image)[0] == 0
 
+    @pytest.mark.req("RG-049", "RG-141")
     def test_a_wrong_program_ends_with_1_and_says_which(self, run, index):
-        """RG-049, RG-141."""
         image = index("linux/arm64", program="amd64")
         assert run("--deep", "config", image)[0] == 0
         code, out, _ = run("--deep", "elf", "-o", "json", image)
@@ -82,9 +81,8 @@ class TestDeep:
         assert (code, "--offline" in err) == (2, True)
 
 
+@pytest.mark.req("RG-107")
 class TestPolicy:
-    """RG-107."""
-
     @pytest.fixture
     def policy(self, tmp_path):
         def write(scopes, default="insecureAcceptAnything"):
@@ -125,9 +123,8 @@ class TestPolicy:
         assert run("--policy", tmp_path / "nothing.json", "nginx")[0] == 2
 
 
+@pytest.mark.req("RG-096")
 class TestShortNames:
-    """RG-096."""
-
     @pytest.fixture
     def conf(self, tmp_path):
         def write(*registries, aliases=""):
@@ -167,8 +164,8 @@ class TestShortNames:
         assert (code, "unqualified-search-registries" in err) == (2, True)
 
 
+@pytest.mark.req("RG-120")
 def test_a_layout_directory_is_inspected(run, parts, tmp_path):
-    """RG-120."""
     source = parts.WritableRegistry()
     digest = parts.put_image(source, "x", "1", "linux/riscv64")
     folder = tmp_path / "out" / "blobs" / "sha256"

@@ -1,4 +1,4 @@
-"""Reading a facts file: YAML or JSON, and the line of what is wrong in it (BD-003, BD-321)."""
+"""Reading a facts file: YAML or JSON, and the line of what is wrong in it."""
 
 import io
 import json
@@ -35,7 +35,8 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "facts.yaml"
 
 
-def test_bd_003_yaml_with_times_that_nobody_quoted(path: Path) -> None:
+@pytest.mark.req("BD-003")
+def test_yaml_with_times_that_nobody_quoted(path: Path) -> None:
     path.write_text(CONTENT)
     found = load_facts_file(str(path))
     assert found.now == 1769860800.0
@@ -45,12 +46,14 @@ def test_bd_003_yaml_with_times_that_nobody_quoted(path: Path) -> None:
     assert found.settings.max_active_jobs == 3
 
 
-def test_bd_003_json(path: Path) -> None:
+@pytest.mark.req("BD-003")
+def test_json(path: Path) -> None:
     path.write_text(json.dumps({"now": "2026-01-31T12:00:00Z", "settings": {"maxActiveJobs": 3}}))
     assert load_facts_file(str(path)).settings.max_active_jobs == 3
 
 
-def test_bd_321_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.req("BD-321")
+def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"now: noon")))
     with pytest.raises(UsageError, match=r"^standard input:1: now: 'noon' is not a time"):
         load_facts_file("-")
@@ -67,8 +70,9 @@ WRONG = {
 }
 
 
+@pytest.mark.req("BD-003")
 @pytest.mark.parametrize("case", WRONG, ids=str)
-def test_bd_003_what_is_wrong_is_said_with_file_line_and_member(case: str, path: Path) -> None:
+def test_what_is_wrong_is_said_with_file_line_and_member(case: str, path: Path) -> None:
     old, new, expected = WRONG[case]
     path.write_text(CONTENT.replace(old, new, 1))
     with pytest.raises(UsageError) as caught:
@@ -76,20 +80,23 @@ def test_bd_003_what_is_wrong_is_said_with_file_line_and_member(case: str, path:
     assert str(caught.value).startswith(f"{path}:{expected}")
 
 
-def test_bd_003_json_has_lines_too(path: Path) -> None:
+@pytest.mark.req("BD-003")
+def test_json_has_lines_too(path: Path) -> None:
     path.write_text('{\n  "now": "2026-01-31T12:00:00Z",\n  "objects": [\n    {"kind": 5}\n  ]\n}\n')
     with pytest.raises(UsageError) as caught:
         load_facts_file(str(path))
     assert str(caught.value) == f"{path}:4: objects[0]: has no kind; expected a Kubernetes object"
 
 
-def test_bd_321_a_file_that_is_not_there(path: Path) -> None:
+@pytest.mark.req("BD-321")
+def test_a_file_that_is_not_there(path: Path) -> None:
     with pytest.raises(UsageError, match=r"No such file or directory; give a YAML or JSON file with now, objects"):
         load_facts_file(str(path))
 
 
+@pytest.mark.req("BD-320")
 @pytest.mark.parametrize("content", ["", "\x00", "a: &a [*a]", "!!python/object:os.system {}"], ids=repr)
-def test_bd_320_rubbish_is_an_error_and_no_traceback(content: str, path: Path) -> None:
+def test_rubbish_is_an_error_and_no_traceback(content: str, path: Path) -> None:
     path.write_text(content)
     with pytest.raises(UsageError):
         load_facts_file(str(path))

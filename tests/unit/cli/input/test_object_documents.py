@@ -1,4 +1,4 @@
-"""Kubernetes objects from files are read as Kubernetes reads them, and within limits (RP-050, MF-093)."""
+"""Kubernetes objects from files are read as Kubernetes reads them, and within limits."""
 
 from pathlib import Path
 
@@ -6,6 +6,8 @@ import pytest
 
 from polyarch.cli.errors import UsageError
 from polyarch.cli.input.objects import StrictLoader, load_yaml, read_documents
+
+pytestmark = pytest.mark.req("MF-093", "RP-050")
 
 DEEP = "a: " + "[" * 100_000
 

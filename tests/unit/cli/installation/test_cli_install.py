@@ -1,4 +1,4 @@
-"""``polyarch install`` without a cluster: what it prints, and what wrong values get (IN-002, IN-010, IN-040)."""
+"""``polyarch install`` without a cluster: what it prints, and what wrong values get."""
 
 import json
 from pathlib import Path
@@ -12,18 +12,21 @@ from polyarch.installation.objects import documents
 from polyarch.installation.settings import InstallationSettings
 
 
-def test_in_001_what_is_printed_are_the_documents(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.req("IN-001")
+def test_what_is_printed_are_the_documents(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["install", "--print"]) == 0
     assert list(yaml.safe_load_all(capsys.readouterr().out)) == list(documents(InstallationSettings()))
     assert main(["install", "--print", "-o", "json", "-n", "tools"]) == 0
     assert json.loads(capsys.readouterr().out)["items"] == list(documents(InstallationSettings(), namespace="tools"))
 
 
-def test_in_040_the_images_to_mirror(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.req("IN-040")
+def test_the_images_to_mirror(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["install", "--images", "--image", "r.example:5000/p"]) == 0
     assert capsys.readouterr().out == "r.example:5000/p:0.1.0\n"
 
 
+@pytest.mark.req("IN-002")
 @pytest.mark.parametrize(
     ("image", "expected"),
     [
@@ -32,12 +35,13 @@ def test_in_040_the_images_to_mirror(capsys: pytest.CaptureFixture[str]) -> None
         (f"r.example/p:2@sha256:{'a' * 64}", f"r.example/p@sha256:{'a' * 64}"),
     ],
 )
-def test_in_002_an_image_by_tag_or_digest(image: str, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_image_by_tag_or_digest(image: str, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["install", "--images", "--image", image]) == 0
     assert capsys.readouterr().out == f"{expected}\n"
 
 
-def test_in_002_a_dry_run_of_the_client_asks_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.req("IN-002")
+def test_a_dry_run_of_the_client_asks_nobody(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["install", "--dry-run", "client", "--kubeconfig", "/nonexistent", "-o", "json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["schemaVersion"] == "polyarch.dev/install/v1"
@@ -45,6 +49,7 @@ def test_in_002_a_dry_run_of_the_client_asks_nobody(capsys: pytest.CaptureFixtur
     assert {each["result"] for each in document["objects"]} == {"untried"}
 
 
+@pytest.mark.req("IN-010")
 @pytest.mark.parametrize(
     ("values", "problem"),
     [
@@ -90,7 +95,7 @@ def test_in_002_a_dry_run_of_the_client_asks_nobody(capsys: pytest.CaptureFixtur
         pytest.param("- a", "values.yaml", id="a list"),
     ],
 )
-def test_in_010_wrong_values_are_refused_with_their_place(
+def test_wrong_values_are_refused_with_their_place(
     values: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "values.yaml").write_text(f"{values}\n")
@@ -98,6 +103,7 @@ def test_in_010_wrong_values_are_refused_with_their_place(
     assert problem in capsys.readouterr().err
 
 
+@pytest.mark.req("IN-002")
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
@@ -113,12 +119,13 @@ def test_in_010_wrong_values_are_refused_with_their_place(
         (["--kubeconfig", "/nonexistent"], "/nonexistent"),
     ],
 )
-def test_in_002_wrong_command_lines(arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_command_lines(arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["install", *arguments]) == 2
     assert problem in capsys.readouterr().err
 
 
-def test_in_002_a_flag_wins_over_the_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.req("IN-002")
+def test_a_flag_wins_over_the_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "values.yaml").write_text("image: {repository: r.example/a}\noperator: {replicas: 5}\n")
     values = ["--values", str(tmp_path / "values.yaml")]
     assert main(["install", "--print", *values, "--image", "r.example/b:1", "--replicas", "2"]) == 0

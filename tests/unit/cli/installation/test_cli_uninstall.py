@@ -1,4 +1,4 @@
-"""``polyarch uninstall``: who is asked, and what (IN-003)."""
+"""``polyarch uninstall``: who is asked, and what."""
 
 import io
 import sys
@@ -74,8 +74,9 @@ def removed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
+@pytest.mark.req("IN-003")
 @pytest.mark.parametrize(("answer", "code", "goes_on"), [("y", 0, True), ("", 2, False), ("n", 2, False)])
-def test_in_003_who_sits_at_a_terminal_is_asked_with_what_goes(
+def test_who_sits_at_a_terminal_is_asked_with_what_goes(
     answer: str, code: int, goes_on: bool, removed: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     monkeypatch.setattr(sys, "stdin", Terminal(f"{answer}\n"))
@@ -84,8 +85,9 @@ def test_in_003_who_sits_at_a_terminal_is_asked_with_what_goes(
     assert removed == (["polyarch-system"] if goes_on else [])
 
 
+@pytest.mark.req("IN-003")
 @pytest.mark.parametrize("option", ["--yes", None])
-def test_in_003_scripts_are_not_asked(
+def test_scripts_are_not_asked(
     option: str | None, removed: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     """Nor is who has said yes."""

@@ -1,4 +1,4 @@
-"""The values that an installation remembers, when an upgrade uses them again (IN-004, IN-030)."""
+"""The values that an installation remembers, when an upgrade uses them again."""
 
 import pytest
 
@@ -7,8 +7,9 @@ from polyarch.cli.installation.install import earlier_settings, settings
 from polyarch.installation.settings import InstallationSettings, Registries
 
 
-def test_in_004_a_remembered_value_that_this_version_refuses_is_named() -> None:
-    """IN-004: with what to do about it, and no traceback."""
+@pytest.mark.req("IN-004")
+def test_a_remembered_value_that_this_version_refuses_is_named() -> None:
+    """With what to do about it, and no traceback."""
     with pytest.raises(UsageError) as caught:
         earlier_settings('{"registries": {"allowAddresses": ["lan"]}}')
     told = str(caught.value)
@@ -16,8 +17,9 @@ def test_in_004_a_remembered_value_that_this_version_refuses_is_named() -> None:
     assert "--values" in told
 
 
-def test_in_030_remembered_texts_are_looked_at_as_those_of_a_file_are() -> None:
-    """IN-030: an installation of before may have them wrong."""
+@pytest.mark.req("IN-030")
+def test_remembered_texts_are_looked_at_as_those_of_a_file_are() -> None:
+    """An installation of before may have them wrong."""
     earlier = InstallationSettings(registries=Registries(configuration="[[registry]"))
     with pytest.raises(UsageError, match=r"as it remembers them: registries\.configuration: is not TOML"):
         settings(None, earlier=earlier)

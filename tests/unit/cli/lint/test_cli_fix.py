@@ -1,4 +1,4 @@
-"""``polyarch fix`` as a user runs it (MF-050, MF-054, MF-066, MF-070)."""
+"""``polyarch fix`` as a user runs it."""
 
 import json
 import os
@@ -26,8 +26,9 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
     return Command("fix", capsys, monkeypatch, tmp_path)
 
 
+@pytest.mark.req("MF-050")
 def test_a_diff_is_shown_and_nothing_is_written(run: Command) -> None:
-    """MF-050: --diff is the default."""
+    """--diff is the default."""
     path = run.write("web.yaml")
     for arguments in ((), ("--diff",)):
         result = run("web.yaml", *arguments)
@@ -56,8 +57,9 @@ def untouched(path: Path) -> tuple[int, int, int]:
     return status.st_ino, status.st_mtime_ns, status.st_ctime_ns
 
 
+@pytest.mark.req("MF-050")
 def test_files_are_written_on_demand(run: Command) -> None:
-    """MF-050: 0 when everything was changed; a second run finds nothing."""
+    """0 when everything was changed; a second run finds nothing."""
     path = run.write("a/web.yaml")
     result = run("a", "--write")
     assert (result.code, result.out) == (0, "")
@@ -68,16 +70,17 @@ def test_files_are_written_on_demand(run: Command) -> None:
     assert untouched(path) == before
 
 
+@pytest.mark.req("MF-066")
 def test_a_file_without_findings_is_not_touched(run: Command) -> None:
-    """MF-066."""
     path = run.write("web.yaml", FIXED)
     before = untouched(path)
     assert run("web.yaml", "--write").code == 0
     assert untouched(path) == before
 
 
+@pytest.mark.req("MF-050")
 def test_standard_input_becomes_standard_output(run: Command) -> None:
-    """MF-050: a post-renderer; counts as --write."""
+    """A post-renderer; counts as --write."""
     result = run("-", stdin=WEB)
     assert (result.code, result.out) == (0, FIXED)
 
@@ -88,8 +91,9 @@ def test_what_is_of_no_interest_passes_through(run: Command, text: str) -> None:
     assert (result.code, result.out) == (0, text)
 
 
+@pytest.mark.req("MF-050")
 def test_findings_that_remain_fail_the_run(run: Command) -> None:
-    """MF-050: 1 if findings as bad as --fail-on remain."""
+    """1 if findings as bad as --fail-on remain."""
     path = run.write("web.yaml", WEB.replace("[amd64, s390x]", "[s390x]"))
     result = run("web.yaml", "--write")
     assert result.code == 1
@@ -110,11 +114,12 @@ spec:
 """
 
 
+@pytest.mark.req("MF-042")
 @pytest.mark.parametrize(
     ("way", "line"), [((), 29), (("--emit", "yaml"), 29), (("--emit", "kustomize"), 29), (("--write",), 28)]
 )
 def test_notes_have_the_places_of_the_text_that_is_looked_at(run: Command, way: tuple[str, ...], line: int) -> None:
-    """MF-042: of the file as it is, unless it is written."""
+    """Of the file as it is, unless it is written."""
     values = "values:\n                - amd64\n                - s390x\n"
     text = WEB.replace("values: [amd64, s390x]\n", values) + "---\n" + PINNED
     run.write("web.yaml", text)
@@ -130,13 +135,13 @@ def test_a_misspelt_option_is_no_path(run: Command, option: str) -> None:
     assert f"{option.partition('=')[0]}: unknown option; did you mean" in result.err
 
 
+@pytest.mark.req("MF-010")
 def test_a_pattern_that_matches_no_file_is_a_usage_error(run: Command) -> None:
-    """MF-010."""
     assert run("*.yml").code == 2
 
 
+@pytest.mark.req("MF-015", "MF-040")
 def test_what_names_no_image_is_passed_over_as_lint_does(run: Command) -> None:
-    """MF-015, MF-040."""
     (run.folder / "picture.yaml").write_bytes(b"\x89PNG\xff")
     result = run("picture.yaml")
     assert (result.code, result.err) == (0, "polyarch: no fixable objects in the given paths\n")
@@ -149,16 +154,18 @@ def test_a_pipe_is_not_written(run: Command) -> None:
     assert "pipe: not a regular file, cannot be written" in result.err
 
 
+@pytest.mark.req("MF-050")
 def test_only_some_rules(run: Command) -> None:
-    """MF-050: --only."""
+    """--only."""
     path = run.write("web.yaml")
     assert run("web.yaml", "--write", "--only", "MA106").code == 1
     assert path.read_text() == WEB
     assert run("web.yaml", "--only", "MA999").code == 2
 
 
+@pytest.mark.req("MF-020")
 def test_a_patch_of_a_kustomization_stays_as_it_is(run: Command) -> None:
-    """MF-020: the affinity of the base is right; one written into the patch would replace it in what is built."""
+    """The affinity of the base is right; one written into the patch would replace it in what is built."""
     run.write("base/web.yaml", FIXED)
     run.write("base/kustomization.yaml", "resources: [web.yaml]\n")
     patch = "kind: Deployment\nmetadata: {name: web}\nspec: {template: {spec: {containers: [{name: web%s}]}}}\n"
@@ -170,8 +177,9 @@ def test_a_patch_of_a_kustomization_stays_as_it_is(run: Command) -> None:
     assert "over/" not in result.err
 
 
+@pytest.mark.req("MF-050")
 def test_preferences_are_added(run: Command) -> None:
-    """MF-050: --prefer ARCH=WEIGHT."""
+    """--prefer ARCH=WEIGHT."""
     path = run.write("web.yaml", FIXED)
     assert run("web.yaml", "--write", "--prefer", "amd64=70").code == 0
     (term,) = yaml.safe_load(path.read_text())["spec"]["template"]["spec"]["affinity"]["nodeAffinity"][
@@ -182,8 +190,8 @@ def test_preferences_are_added(run: Command) -> None:
     assert run("web.yaml", "--prefer", "amd64=0").code == 2
 
 
+@pytest.mark.req("MF-040", "MF-053")
 def test_an_unknown_image_is_not_complete(run: Command) -> None:
-    """MF-040, MF-053."""
     path = run.write("web.yaml", WEB + "      - name: b\n        image: quay.io/acme/away:1\n")
     before = path.read_text()
     result = run("web.yaml", "--write")
@@ -196,9 +204,8 @@ def test_an_unknown_image_is_not_complete(run: Command) -> None:
     assert "values: [amd64]" in path.read_text(), assumed.err
 
 
+@pytest.mark.req("MF-033")
 def test_a_baseline_is_left_alone(run: Command) -> None:
-    """MF-033."""
-
     path = run.write("web.yaml")
     run.name = "lint"
     run("web.yaml", "--write-baseline", "known.json")
@@ -228,8 +235,9 @@ def test_mistakes_of_the_command_line(run: Command, arguments: list[str]) -> Non
 # Emission -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("MF-070")
 def test_the_whole_stream_is_printed(run: Command) -> None:
-    """MF-070: --emit yaml."""
+    """--emit yaml."""
     path = run.write("a.yaml", WEB.rstrip("\n"))
     run.write("b.yaml", "kind: ConfigMap\n")
     run.write("c.yaml", "---\nkind: Secret\n")
@@ -239,8 +247,9 @@ def test_the_whole_stream_is_printed(run: Command) -> None:
     assert path.read_text() != FIXED
 
 
+@pytest.mark.req("MF-070")
 def test_a_component_is_printed(run: Command) -> None:
-    """MF-070: --emit kustomize."""
+    """--emit kustomize."""
     run.write("web.yaml")
     result = run("web.yaml", "--emit", "kustomize")
     assert result.code == 0
@@ -256,8 +265,8 @@ def test_a_component_is_printed(run: Command) -> None:
 # Writing --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("MF-061", "MF-066")
 def test_mode_and_bytes_around_are_kept(run: Command) -> None:
-    """MF-066, MF-061."""
     path = run.folder / "web.yaml"
     path.write_bytes(b"\xef\xbb\xbf" + WEB.replace("\n", "\r\n").encode())
     path.chmod(0o640)
@@ -267,8 +276,9 @@ def test_mode_and_bytes_around_are_kept(run: Command) -> None:
     assert [each.name for each in run.folder.iterdir() if each.name.endswith(".tmp")] == []
 
 
+@pytest.mark.req("MF-066")
 def test_a_file_that_changed_meanwhile_is_left_alone(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """MF-066: 3, and the others are written."""
+    """3, and the others are written."""
     path, other = run.write("a.yaml"), run.write("b.yaml")
     real = fixing.fix
 
@@ -285,8 +295,9 @@ def test_a_file_that_changed_meanwhile_is_left_alone(run: Command, monkeypatch: 
     assert other.read_text() == FIXED
 
 
+@pytest.mark.req("MF-066")
 def test_an_interrupted_write_leaves_the_file_whole(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """MF-066: at once or not at all."""
+    """At once or not at all."""
     path = run.write("web.yaml")
 
     def full(handle: int) -> None:
@@ -300,8 +311,8 @@ def test_an_interrupted_write_leaves_the_file_whole(run: Command, monkeypatch: p
     assert sorted(each.name for each in run.folder.iterdir()) == ["platforms.yaml", "web.yaml"]
 
 
+@pytest.mark.req("MF-066")
 def test_a_link_is_followed_inside_the_given_paths_only(run: Command) -> None:
-    """MF-066."""
     outside = run.write("outside/web.yaml")
     inside = run.write("tree/real.yaml")
     (run.folder / "tree" / "link.yaml").symlink_to("real.yaml")
@@ -316,8 +327,9 @@ def test_a_link_is_followed_inside_the_given_paths_only(run: Command) -> None:
     assert outside.read_text() == WEB
 
 
+@pytest.mark.req("MF-054")
 def test_a_file_for_which_there_is_no_room_stays_as_it_is(run: Command) -> None:
-    """MF-054: the bound of a file's size stands for a full disk, since it binds root, too."""
+    """The bound of a file's size stands for a full disk, since it binds root, too."""
     path = run.write("a/web.yaml")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1, before[1]))
@@ -331,8 +343,9 @@ def test_a_file_for_which_there_is_no_room_stays_as_it_is(run: Command) -> None:
     assert [each.name for each in path.parent.iterdir()] == ["web.yaml"]
 
 
+@pytest.mark.req("MF-054")
 def test_an_edit_that_cannot_be_proven_changes_nothing(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """MF-054: MA904, 3."""
+    """MA904, 3."""
     from polyarch.manifests import fix as pure
 
     monkeypatch.setattr(pure, "prove", lambda *_: "it reads otherwise")
@@ -343,10 +356,11 @@ def test_an_edit_that_cannot_be_proven_changes_nothing(run: Command, monkeypatch
     assert path.read_text() == WEB
 
 
+@pytest.mark.req("MF-066")
 def test_files_are_written_after_all_were_fixed_and_a_failure_says_which_were(
     run: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """MF-066: 3; what was not written keeps its findings."""
+    """3; what was not written keeps its findings."""
     paths = [run.write(f"{name}.yaml") for name in "abc"]
     seen: list[list[str]] = []
     plan, replace = fixing.fix, files._replace
@@ -380,11 +394,11 @@ def test_files_are_written_after_all_were_fixed_and_a_failure_says_which_were(
     assert not document["summary"]["complete"]
 
 
+@pytest.mark.req("MF-066")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_the_run_between_two_files_and_it_is_said_which_were_written(
     run: Command, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
-    """MF-066."""
     paths = [run.write(f"{name}.yaml") for name in "ab"]
     replace = files._replace
 
@@ -405,9 +419,10 @@ def test_a_signal_ends_the_run_between_two_files_and_it_is_said_which_were_writt
     assert "fixed 1 finding in 1 file" in result.err
 
 
+@pytest.mark.req("MF-070")
 @pytest.mark.parametrize("kind", ["yaml", "kustomize"])
 def test_a_build_file_is_not_printed_among_manifests(run: Command, kind: str) -> None:
-    """MF-070: and it does not count as fixed."""
+    """And it does not count as fixed."""
     run.write("Dockerfile", "FROM a\nENV GOARCH=amd64\n")
     result = run(".", "--emit", kind, "--include", "MA301")
     assert result.code == 1
@@ -416,8 +431,9 @@ def test_a_build_file_is_not_printed_among_manifests(run: Command, kind: str) ->
     assert "fixed 1" not in result.err
 
 
+@pytest.mark.req("MF-066")
 def test_a_read_only_file_is_not_replaced(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """MF-066: for root every file is writable, so the question is answered for it here."""
+    """For root every file is writable, so the question is answered for it here."""
     path = run.write("web.yaml")
     monkeypatch.setattr(files.os, "access", lambda *_: False)
     result = run("web.yaml", "--write")
@@ -425,11 +441,12 @@ def test_a_read_only_file_is_not_replaced(run: Command, monkeypatch: pytest.Monk
     assert "not written: web.yaml: is read-only" in result.err
 
 
+@pytest.mark.req("MF-093")
 @pytest.mark.parametrize("command", ["fix", "lint"])
 def test_a_bug_that_one_file_brings_out_does_not_lose_the_others(
     run: Command, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    """MF-093: 3, with file and line."""
+    """3, with file and line."""
     broken = run.write("a.yaml", WEB.replace("name: web", "name: broken"))
     before, other = broken.read_text(), run.write("b.yaml")
     real = constraints.check_constraints
@@ -459,6 +476,7 @@ SHARED = WEB.replace("[amd64, s390x]", "&v [amd64, s390x]") + "        args: *v\
 NOTE = "`values` at line 15 is shared through the anchor &v with /spec/template/spec/containers/0/args at line 22"
 
 
+@pytest.mark.req("MF-053")
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -473,7 +491,7 @@ NOTE = "`values` at line 15 is shared through the anchor &v with /spec/template/
 def test_text_that_something_else_uses_stays_whatever_the_way(
     run: Command, arguments: tuple[str, ...], flags: tuple[str, ...]
 ) -> None:
-    """MF-053: 1, and the summary counts what is left."""
+    """1, and the summary counts what is left."""
     path = run.write("web.yaml", SHARED)
     result = run(*arguments, *flags, **({"stdin": SHARED} if "-" in arguments else {}))
     assert result.code == 1
@@ -483,8 +501,9 @@ def test_text_that_something_else_uses_stays_whatever_the_way(
     assert result.out in ("", SHARED, "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\npatches: []\n")
 
 
+@pytest.mark.req("MF-050", "MF-053")
 def test_a_dockerfile_is_fixed_or_the_reason_is_said(run: Command) -> None:
-    """MA301: MF-050, MF-053."""
+    """MA301:"""
     path = run.write("Dockerfile", "FROM a\nENV GOARCH=amd64\n")
     result = run("Dockerfile", "--include", "MA301", "--write")
     assert (result.code, result.err) == (0, "polyarch: fixed 1 finding in 1 file\n")
@@ -498,8 +517,9 @@ def test_a_dockerfile_is_fixed_or_the_reason_is_said(run: Command) -> None:
     assert result.err.endswith("polyarch: fixed 0 findings in 0 files, 2 remaining\n")
 
 
+@pytest.mark.req("MF-050")
 def test_the_document_lists_every_change(run: Command) -> None:
-    """MF-050: as a JSON Patch names them, renamed keys twice."""
+    """As a JSON Patch names them, renamed keys twice."""
     old = (
         WEB.replace("key: kubernetes.io/os", "key: beta.kubernetes.io/os")
         + "      nodeSelector: {beta.kubernetes.io/arch: amd64}\n"
@@ -544,8 +564,9 @@ def test_every_diff_makes_the_new_text(before: str, after: str, tmp_path: Path) 
     assert (path.read_bytes() if path.exists() else b"") == after.encode()
 
 
+@pytest.mark.req("MF-090")
 def test_the_diff_of_many_similar_objects_takes_seconds_and_stays_small() -> None:
-    """MF-090: it took over a minute for a rendered chart of a thousand Deployments."""
+    """It took over a minute for a rendered chart of a thousand Deployments."""
     head = "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: web-{}\nspec:\n  template:\n    spec:\n"
     tail = "      containers:\n      - name: a\n        image: quay.io/acme/web:1\n---\n"
     before = "".join(head.format(number) + tail for number in range(1000))
@@ -601,8 +622,9 @@ spec:
 """
 
 
+@pytest.mark.req("MF-083")
 def test_a_subscription_gets_back_what_it_takes_from_its_bundle(run: Command) -> None:
-    """MF-083: MA209 is repaired in the override; the bundle stays as it is."""
+    """MA209 is repaired in the override; the bundle stays as it is."""
     bundle = run.write("bundle/manifests/acme.yaml", BUNDLE)
     override = run.write("subscription.yaml", OVERRIDE)
     result = run("subscription.yaml", "--bundle", "bundle", "--write")
@@ -614,8 +636,9 @@ def test_a_subscription_gets_back_what_it_takes_from_its_bundle(run: Command) ->
     assert run("subscription.yaml", "--bundle", "bundle", "--write").code == 0
 
 
+@pytest.mark.req("MF-053", "MF-083")
 def test_without_the_bundle_a_subscription_is_not_repaired_and_it_is_said_what_to_name(run: Command) -> None:
-    """MF-053, MF-083: what would be lost is not guessed."""
+    """What would be lost is not guessed."""
     zone = "{nodeSelectorTerms: [{matchExpressions: [{key: zone, operator: Exists}]}]}"
     affinity = f"affinity: {{nodeAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: {zone}}}}}"
     run.write("subscription.yaml", OVERRIDE.replace("affinity: {}", affinity))
@@ -625,8 +648,8 @@ def test_without_the_bundle_a_subscription_is_not_repaired_and_it_is_said_what_t
     assert "polyarch fix --bundle" in result.err
 
 
+@pytest.mark.req("MF-071")
 def test_what_is_named_as_a_bundle_and_is_none_is_a_usage_error(run: Command) -> None:
-    """MF-071."""
     run.write("subscription.yaml", OVERRIDE)
     run.write("empty/manifests/service.yaml", "kind: Service\n")
     for directory, problem in (("empty", "--bundle empty: "), ("gone", "gone: no such directory")):

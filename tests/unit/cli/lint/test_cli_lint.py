@@ -1,4 +1,4 @@
-"""``polyarch lint`` as a user runs it (MF-010, MF-030 to MF-034, MF-040, MF-041, MF-090, MF-093)."""
+"""``polyarch lint`` as a user runs it."""
 
 import json
 import os
@@ -32,8 +32,8 @@ def files(found: dict[str, Any]) -> list[str]:
 # Arguments ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("MF-010", "MF-042")
 def test_a_file_is_checked(run: Command) -> None:
-    """MF-010, MF-042."""
     run.write("web.yaml")
     result = run("web.yaml")
     assert result.code == 1
@@ -41,16 +41,18 @@ def test_a_file_is_checked(run: Command) -> None:
     assert result.out.splitlines()[-1] == "1 error, 1 info in 1 object"
 
 
+@pytest.mark.req("MF-010")
 def test_a_directory_is_walked_and_other_peoples_files_are_not(run: Command) -> None:
-    """MF-010: .git, node_modules, vendor and hidden directories are skipped."""
+    """.git, node_modules, vendor and hidden directories are skipped."""
     for name in ("a.yaml", "b/c.yml", "b/d.json", ".git/x.yaml", "node_modules/x.yaml", "b/vendor/x.yaml", "e.txt"):
         run.write(name)
     assert files(document(run, ".")) == ["a.yaml", "b/c.yml", "b/d.json"]
     assert files(document(run, "./b", "a.yaml")) == ["a.yaml", "b/c.yml", "b/d.json"]
 
 
+@pytest.mark.req("MF-010")
 def test_patterns_and_ignored_paths(run: Command) -> None:
-    """MF-010: globs; --ignore-path."""
+    """Globs; --ignore-path."""
     for name in ("a/x.yaml", "a/b/y.yaml", "c/z.yaml"):
         run.write(name)
     assert files(document(run, "**/*.yaml", "--ignore-path", "platforms.yaml")) == [
@@ -62,31 +64,34 @@ def test_patterns_and_ignored_paths(run: Command) -> None:
     assert files(document(run, ".", "--ignore-path", "y.yaml", "--ignore-path", "c/*")) == ["a/x.yaml"]
 
 
+@pytest.mark.req("MF-010")
 def test_standard_input_is_checked(run: Command) -> None:
-    """MF-010: -."""
+    """-."""
     result = run("-", stdin=WEB)
     assert result.code == 1
     assert result.out.startswith("<stdin>:")
 
 
+@pytest.mark.req("MF-010")
 def test_a_path_that_does_not_exist_is_a_usage_error(run: Command) -> None:
-    """MF-010."""
     result = run("gone.yaml")
     assert result.code == 2
     assert "gone.yaml: no such file" in result.err
 
 
+@pytest.mark.req("MF-010")
 def test_nothing_to_check(run: Command) -> None:
-    """MF-010: 0 with a notice, 1 on demand."""
+    """0 with a notice, 1 on demand."""
     run.write("empty/readme.yaml", "a: 1\n")
     result = run("empty")
     assert (result.code, "no checkable objects" in result.err) == (0, True)
     assert run("empty", "--fail-if-no-objects").code == 1
 
 
+@pytest.mark.req("MF-010")
 @pytest.mark.parametrize("pattern", ["*.json", "gone/**/*.yaml", "vendor*/*.yaml"])
 def test_a_pattern_that_matches_no_file_is_a_usage_error(run: Command, pattern: str) -> None:
-    """MF-010: a mistyped pattern in CI would pass for ever."""
+    """A mistyped pattern in CI would pass for ever."""
     run.write("web.yaml")
     run.write("vendor/x.yaml")
     result = run("web.yaml", pattern)
@@ -99,8 +104,9 @@ def test_a_path_that_cannot_be_one_is_a_usage_error(run: Command, pattern: str) 
     assert run(pattern).code == 2
 
 
+@pytest.mark.req("MF-010")
 def test_a_pattern_passes_over_what_a_directory_passes_over(run: Command) -> None:
-    """MF-010: .git, node_modules, vendor and hidden directories, unless the pattern itself names them."""
+    """.git, node_modules, vendor and hidden directories, unless the pattern itself names them."""
     for name in ("a/x.yaml", "a/vendor/x.yaml", ".git/x.yaml", "node_modules/m/x.yaml"):
         run.write(name)
     assert files(document(run, "**/x.yaml")) == files(document(run, "*", "--ignore-path", "platforms.yaml"))
@@ -131,8 +137,9 @@ def test_a_file_may_begin_with_a_hyphen(run: Command) -> None:
     assert run("--x.yaml").out.startswith("--x.yaml:")
 
 
+@pytest.mark.req("MF-014")
 def test_images_of_a_kustomization_are_resolved(run: Command) -> None:
-    """MF-014: the nearest kustomization upward, within the given paths."""
+    """The nearest kustomization upward, within the given paths."""
     run.write("base/deploy/web.yaml", WEB.replace("quay.io/acme/web:2", "placeholder"))
     run.write("base/kustomization.yaml", "images:\n- name: placeholder\n  newName: quay.io/acme/web\n  newTag: '2'\n")
     assert list(document(run, "base")["images"]) == ["quay.io/acme/web:2"]
@@ -141,9 +148,10 @@ def test_images_of_a_kustomization_are_resolved(run: Command) -> None:
     assert list(document(run, "base/deploy/web.yaml")["images"]) == ["placeholder"]
 
 
+@pytest.mark.req("MF-014")
 @pytest.mark.parametrize("name", ["base/deploy/web.yaml", "base/deploy/../deploy/web.yaml", "*/*/web.yaml"])
 def test_a_file_that_is_named_has_the_kustomization_of_its_folder(run: Command, name: str) -> None:
-    """MF-014: pre-commit names files; the answer is that for the folder."""
+    """Pre-commit names files; the answer is that for the folder."""
     run.write("base/deploy/web.yaml", WEB.replace("quay.io/acme/web:2", "placeholder"))
     run.write("base/kustomization.yaml", "images:\n- name: placeholder\n  newName: quay.io/acme/web\n  newTag: '2'\n")
     assert list(document(run, name)["images"]) == ["quay.io/acme/web:2"]
@@ -152,9 +160,10 @@ def test_a_file_that_is_named_has_the_kustomization_of_its_folder(run: Command, 
     assert list(document(run, "web.yaml")["images"]) == ["quay.io/acme/web:2"]
 
 
+@pytest.mark.req("MF-020")
 @pytest.mark.parametrize("path", ["over/patches/web.yaml", "over/patches", "over", "."])
 def test_a_patch_is_one_however_it_is_named(run: Command, path: str) -> None:
-    """MF-020: the kustomization that names it may stand above what is named."""
+    """The kustomization that names it may stand above what is named."""
     container = "{name: web, imagePullPolicy: Always}"
     run.write(
         "over/patches/web.yaml", f"kind: Deployment\nspec: {{template: {{spec: {{containers: [{container}]}}}}}}\n"
@@ -165,8 +174,9 @@ def test_a_patch_is_one_however_it_is_named(run: Command, path: str) -> None:
     assert [each["rule"] for each in document(run, path)["findings"]] == ["MA001"]
 
 
+@pytest.mark.req("MF-010")
 def test_build_files_are_looked_at_when_their_rules_are_included(run: Command) -> None:
-    """MF-010: Dockerfiles, Makefiles and Go files with MA3xx."""
+    """Dockerfiles, Makefiles and Go files with MA3xx."""
     run.write("Dockerfile", "FROM golang:1\nRUN GOARCH=amd64 go build .\n")
     run.write("main.go", "package a\nvar p = corev1.PodSpec{}\n")
     assert files(document(run, ".")) == []
@@ -206,8 +216,9 @@ def test_the_files_of_a_catalogue_are_judged_together(run: Command) -> None:
     assert "arm64" in finding["message"]
 
 
+@pytest.mark.req("MF-020")
 def test_a_catalogue_may_be_json_as_its_renderer_prints_it(run: Command) -> None:
-    """MF-020: one value behind the other, without a separator."""
+    """One value behind the other, without a separator."""
     texts = (CATALOGUE, BUNDLE % ("v1", "operatorframework.io/arch.arm64: supported"), BUNDLE % ("v2", ""))
     values = [value for text in texts for value in yaml.safe_load_all(text)]
     run.write("catalogue/index.json", "".join(json.dumps(value, indent=4) + "\n" for value in values))
@@ -217,8 +228,8 @@ def test_a_catalogue_may_be_json_as_its_renderer_prints_it(run: Command) -> None
 # Selection and configuration ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("MF-030")
 def test_rules_are_selected_and_weighed(run: Command) -> None:
-    """MF-030."""
     run.write("web.yaml")
     assert [each["rule"] for each in document(run, "web.yaml", "--exclude", "MA103")["findings"]] == ["MA102"]
     only = document(run, "web.yaml", "--exclude", "MA*", "--include", "MA103")
@@ -228,8 +239,9 @@ def test_rules_are_selected_and_weighed(run: Command) -> None:
     assert run("web.yaml", "--fail-on", "never").code == 0
 
 
+@pytest.mark.req("MF-030")
 def test_requirements_and_the_universe(run: Command) -> None:
-    """MF-030: --require, --platforms."""
+    """--require, --platforms."""
     run.write("web.yaml", FIXED)
     assert "MA003" in run("web.yaml", "--require", "amd64,linux/s390x").out
     assert "MA103" not in run("web.yaml", "--platforms", "linux/amd64").out
@@ -244,6 +256,7 @@ def test_an_image_that_lacks_the_one_required_platform_fails_the_run(run: Comman
     assert "also build it for linux/arm64" in result.out
 
 
+@pytest.mark.req("MF-030", "MF-040")
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -268,7 +281,7 @@ def test_an_image_that_lacks_the_one_required_platform_fails_the_run(run: Comman
     ],
 )
 def test_mistakes_of_the_command_line(run: Command, arguments: list[str], words: str) -> None:
-    """MF-030, MF-040: 2, with what to do."""
+    """2, with what to do."""
     run.write("web.yaml")
     result = run("web.yaml", *arguments)
     assert result.code == 2
@@ -276,8 +289,9 @@ def test_mistakes_of_the_command_line(run: Command, arguments: list[str], words:
     assert result.out == "" or not words
 
 
+@pytest.mark.req("MF-031")
 def test_the_nearest_configuration_counts_and_options_win(run: Command) -> None:
-    """MF-031: upward to the repository's root."""
+    """Upward to the repository's root."""
     run.write(".polyarch.yaml", "platformsFile: platforms.yaml\nseverity: {MA102: info}\nignorePaths: ['x/*']\n")
     run.write("x/web.yaml")
     inside = run.write("repo/web.yaml").parent
@@ -290,6 +304,7 @@ def test_the_nearest_configuration_counts_and_options_win(run: Command) -> None:
     assert run("web.yaml", "--offline", known=False).code == 3, "above the repository's root nothing is looked for"
 
 
+@pytest.mark.req("MF-031")
 @pytest.mark.parametrize(
     ("folder", "paths"),
     [
@@ -302,7 +317,7 @@ def test_the_nearest_configuration_counts_and_options_win(run: Command) -> None:
     ],
 )
 def test_ignored_paths_are_relative_to_their_configuration(run: Command, folder: str, paths: list[str]) -> None:
-    """MF-031: a configuration means the same from every folder, however a path is typed."""
+    """A configuration means the same from every folder, however a path is typed."""
     (run.folder / ".git").mkdir()
     run.write(".polyarch.yaml", "ignorePaths: [deploy/test]\nplatformsFile: platforms.yaml\n")
     run.write("deploy/web.yaml")
@@ -313,8 +328,9 @@ def test_ignored_paths_are_relative_to_their_configuration(run: Command, folder:
     assert [Path(path).resolve() for path in found] == [run.folder / "deploy/web.yaml"]
 
 
+@pytest.mark.req("MF-031")
 def test_a_user_without_a_home_gets_findings(run: Command) -> None:
-    """MF-031: in a container a user may be a number alone, without an entry in /etc/passwd and without HOME."""
+    """In a container a user may be a number alone, without an entry in /etc/passwd and without HOME."""
     run.write("web.yaml")
     code = (
         "import os, sys; os.environ.pop('HOME'); os.getuid = lambda: 54321\n"
@@ -334,16 +350,16 @@ def test_outside_of_home_and_repository_only_the_folder_itself_counts(run: Comma
     assert run("web.yaml", "--offline", "--platforms-file", "../platforms.yaml", known=False).code == 1
 
 
+@pytest.mark.req("MF-031")
 def test_a_configuration_with_a_mistake_is_a_usage_error_with_its_line(run: Command) -> None:
-    """MF-031."""
     run.write(".polyarch.yaml", "failOn: error\nplatform: [amd64]\n")
     result = run(".")
     assert result.code == 2
     assert ".polyarch.yaml:2:1: unknown key 'platform'" in result.err
 
 
+@pytest.mark.req("MF-033")
 def test_a_baseline_is_written_and_used(run: Command) -> None:
-    """MF-033."""
     run.write("web.yaml")
     assert run("web.yaml", "--write-baseline", "known.json").code == 0
     assert run("web.yaml", "--baseline", "known.json").code == 0
@@ -356,8 +372,9 @@ def test_a_baseline_is_written_and_used(run: Command) -> None:
     assert "MA903" not in run("other.yaml", "--baseline", "known.json").out, "web.yaml was not looked at"
 
 
+@pytest.mark.req("MF-033")
 def test_a_baseline_of_development_hides_nothing_in_production(run: Command) -> None:
-    """MF-033: files of the same objects; however the path is typed, and also when the file is renamed."""
+    """Files of the same objects; however the path is typed, and also when the file is renamed."""
     run.write("dev/web.yaml")
     run.write("prod/web.yaml")
     assert run("dev", "--write-baseline", "known.json").code == 0
@@ -367,8 +384,8 @@ def test_a_baseline_of_development_hides_nothing_in_production(run: Command) -> 
     assert run("dev", "--baseline", "known.json").code == 0
 
 
+@pytest.mark.req("MF-034")
 def test_a_lock_file_is_written_on_demand_and_notices_what_is_lost(run: Command) -> None:
-    """MF-034."""
     run.write("web.yaml", FIXED)
     known = "quay.io/acme/web:2: {platforms: [%s], digest: '%s'}\n"
     run.write("platforms.yaml", known % ("linux/amd64, linux/arm64", DIGEST))
@@ -383,8 +400,9 @@ def test_a_lock_file_is_written_on_demand_and_notices_what_is_lost(run: Command)
     assert "quay.io/acme/web:2 no longer has linux/arm64" in result.err
 
 
+@pytest.mark.req("MF-034")
 def test_images_that_cannot_be_locked_are_counted(run: Command) -> None:
-    """MF-034: an answer without a digest would leave an empty lock file, and nothing be noticed later."""
+    """An answer without a digest would leave an empty lock file, and nothing be noticed later."""
     run.write("web.yaml", FIXED)
     result = run("web.yaml", "--lock", "polyarch.lock", "--update-lock")
     assert "polyarch: 1 image not locked, no digest known: quay.io/acme/web:2" in result.err
@@ -405,6 +423,7 @@ def test_a_platforms_file_that_is_no_text_is_said_in_one_line(run: Command) -> N
 AWAY = FIXED.replace("quay.io/acme/web:2", "quay.io/acme/away:1")
 
 
+@pytest.mark.req("MF-032")
 @pytest.mark.parametrize(
     ("name", "line", "comment"),
     [
@@ -414,7 +433,7 @@ AWAY = FIXED.replace("quay.io/acme/web:2", "quay.io/acme/away:1")
     ],
 )
 def test_a_comment_suppresses_in_build_files_too(run: Command, name: str, line: str, comment: str) -> None:
-    """MF-032: every kind of file that is linted; above the line and behind it; what matches nothing is MA903."""
+    """Every kind of file that is linted; above the line and behind it; what matches nothing is MA903."""
     labels = "metadata: {labels: {operatorframework.io/arch.arm64: supported}}"
     run.write("csv.yaml", f"kind: ClusterServiceVersion\n{labels}\n")
     options = (".", "--include", "MA3*", "--exclude", "MA2*")
@@ -435,18 +454,20 @@ def test_a_comment_suppresses_in_build_files_too(run: Command, name: str, line: 
     assert found() == ([comment.split()[2], "MA903"], 0)
 
 
+@pytest.mark.req("MF-040")
 @pytest.mark.parametrize(("unresolved", "code", "rules"), [("auto", 3, ["MA001"]), ("finding", 1, ["MA001"])])
 def test_an_image_that_nobody_could_be_asked_about(run: Command, unresolved: str, code: int, rules: list[str]) -> None:
-    """MF-040: the class decides, and --unresolved what it means."""
+    """The class decides, and --unresolved what it means."""
     run.write("web.yaml", AWAY)
     result = run("web.yaml", "--unresolved", unresolved, "-o", "json")
     assert result.code == code
     assert [each["rule"] for each in json.loads(result.out)["findings"]] == rules
 
 
+@pytest.mark.req("MF-032", "MF-040")
 @pytest.mark.parametrize("way", ["comment", "annotation", "baseline"])
 def test_a_suppressed_image_that_nobody_could_be_asked_about_decides_nothing(run: Command, way: str) -> None:
-    """MF-032, MF-040: whoever says why it need not be known does not get 3 for it."""
+    """Whoever says why it need not be known does not get 3 for it."""
     image = "        image: quay.io/acme/away:1\n"
     texts = {
         "comment": AWAY.replace(image, f"        # polyarch:ignore MA001 only reached from inside\n{image}"),
@@ -481,15 +502,17 @@ def test_an_image_is_named_once_in_what_happened_to_it(run: Command) -> None:
     assert "; 1 image unresolved" in result.out
 
 
+@pytest.mark.req("MF-040")
 def test_unknown_images_may_be_passed_over(run: Command) -> None:
-    """MF-040: ignore silences them."""
+    """Ignore silences them."""
     run.write("web.yaml", AWAY)
     result = run("web.yaml", "--unresolved", "ignore")
     assert (result.code, "MA001" in result.out) == (0, False)
 
 
+@pytest.mark.req("MF-040")
 def test_a_file_that_cannot_be_read_is_said_and_the_others_are_checked(run: Command) -> None:
-    """MF-040: 3; all formats are written."""
+    """3; all formats are written."""
     run.write("web.yaml")
     (run.folder / "bad.yaml").write_bytes(b"image: \xff\n")
     (run.folder / "wide.yaml").write_bytes("\ufeffimage: x\n".encode("utf-16-le"))
@@ -501,9 +524,9 @@ def test_a_file_that_cannot_be_read_is_said_and_the_others_are_checked(run: Comm
     assert json.loads((run.folder / "a.json").read_text())["summary"]["complete"] is False
 
 
+@pytest.mark.req("MF-030", "MF-040")
 @pytest.mark.parametrize("form", REPORT_FORMATS)
 def test_every_format_is_written_to_its_file(run: Command, form: str) -> None:
-    """MF-030, MF-040."""
     run.write("web.yaml")
     result = run("web.yaml", "-o", f"{form}=report")
     assert (result.code, result.out, result.err) == (1, "", "")
@@ -511,8 +534,8 @@ def test_every_format_is_written_to_its_file(run: Command, form: str) -> None:
     assert [each.name for each in run.folder.iterdir() if each.name.endswith(".tmp")] == []
 
 
+@pytest.mark.req("MF-041", "MF-090")
 def test_the_same_input_gives_the_same_bytes_whatever_the_jobs(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """MF-041, MF-090."""
     from polyarch.cli.lint import lint
 
     monkeypatch.setattr(lint, "FILES_PER_PROCESS", 2)
@@ -535,8 +558,9 @@ def test_a_process_that_dies_ends_the_run(run: Command, monkeypatch: pytest.Monk
     assert "--jobs 1" in result.err
 
 
+@pytest.mark.req("MF-021")
 def test_rules_are_explained(run: Command) -> None:
-    """MF-021: meaning, example, fix."""
+    """Meaning, example, fix."""
     listed = run("--rules", known=False)
     assert (listed.code, "MA102" in listed.out, "MA904" in listed.out) == (0, True, True)
     told = run("--explain", "ma102", known=False)
@@ -545,8 +569,8 @@ def test_rules_are_explained(run: Command) -> None:
         assert words in told.out
 
 
+@pytest.mark.req("MF-030")
 def test_help_names_every_option_of_the_specification(run: Command) -> None:
-    """MF-030."""
     told = run("--help", known=False).out
     for option in (
         *(
@@ -572,8 +596,8 @@ def test_help_names_every_option_of_the_specification(run: Command) -> None:
 # Safety ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("MF-093")
 def test_links_lead_nowhere_outside(run: Command) -> None:
-    """MF-093."""
     outside = run.write("outside/web.yaml")
     inside = run.write("tree/web.yaml").parent
     (inside / "out.yaml").symlink_to(outside)
@@ -583,8 +607,9 @@ def test_links_lead_nowhere_outside(run: Command) -> None:
     assert document(run, "tree")["summary"]["files"] == 1
 
 
+@pytest.mark.req("MF-040", "MF-091")
 def test_links_that_lead_in_a_circle_or_nowhere_are_files_that_cannot_be_read(run: Command) -> None:
-    """MF-091: no file crashes a run. MF-040."""
+    """No file crashes a run."""
     run.write("a/web.yaml")
     (run.folder / "a/circle.yaml").symlink_to("circle.yaml")
     (run.folder / "a/nowhere.yaml").symlink_to("gone.yaml")
@@ -595,8 +620,9 @@ def test_links_that_lead_in_a_circle_or_nowhere_are_files_that_cannot_be_read(ru
     assert "a/web.yaml:15:33: error MA102" in result.out
 
 
+@pytest.mark.req("MF-091")
 def test_what_is_no_file_is_passed_over_in_a_directory(run: Command) -> None:
-    """MF-091: to open a named pipe that nobody writes to would last for ever."""
+    """To open a named pipe that nobody writes to would last for ever."""
     run.write("a/web.yaml")
     os.mkfifo(run.folder / "a/pipe.yaml")
     (run.folder / "a/link.yaml").symlink_to("pipe.yaml")
@@ -627,15 +653,17 @@ def test_standard_input_that_is_closed_is_said(run: Command, monkeypatch: pytest
     assert "<stdin>: not completed: standard input is closed" in result.out
 
 
+@pytest.mark.req("MF-093")
 def test_what_a_file_says_is_never_executed(run: Command) -> None:
-    """MF-093: no tag constructs an object."""
+    """No tag constructs an object."""
     run.write("evil.yaml", WEB + "x: !!python/object/apply:os.system ['touch owned']\n")
     assert run("evil.yaml").code == 1
     assert not (run.folder / "owned").exists()
 
 
+@pytest.mark.req("MF-093")
 def test_aliases_cannot_blow_up(run: Command) -> None:
-    """MF-093: MA902 with the limit."""
+    """MA902 with the limit."""
     lines = ["a: &a [x, x, x, x, x, x, x, x, x, x]"]
     lines += [
         f"{name}: &{name} [{', '.join(['*' + before] * 10)}]" for before, name in zip("abcdefg", "bcdefgh", strict=True)
@@ -650,8 +678,9 @@ def python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.req("MF-090")
 def test_without_a_registry_there_is_no_network_stack(run: Command) -> None:
-    """MF-090: neither aiohttp nor numpy, and offline no byte leaves."""
+    """Neither aiohttp nor numpy, and offline no byte leaves."""
     run.write("web.yaml")
     code = (
         "import sys\nfrom polyarch.cli.lint.commands import lint\n"
@@ -662,8 +691,9 @@ def test_without_a_registry_there_is_no_network_stack(run: Command) -> None:
     assert done.stdout.splitlines()[-1] == "1 []", done.stderr
 
 
+@pytest.mark.req("MF-090")
 def test_help_imports_no_rules(run: Command) -> None:
-    """MF-090: --help in no time."""
+    """--help in no time."""
     code = (
         "import sys\nfrom polyarch.cli import main\nmain(['lint', '--help'])\n"
         "print(sorted({'aiohttp', 'numpy', 'yaml', 'polyarch.manifests.scan'} & set(sys.modules)))\n"
@@ -672,6 +702,7 @@ def test_help_imports_no_rules(run: Command) -> None:
     assert done.stdout.splitlines()[-1] == "[]", done.stderr
 
 
+@pytest.mark.req("MF-042")
 @pytest.mark.parametrize(
     ("terminal", "environment", "coloured"),
     [
@@ -689,7 +720,7 @@ def test_findings_are_coloured_where_colour_is_shown_and_wanted(
     environment: dict[str, str],
     coloured: bool,
 ) -> None:
-    """MF-042; https://no-color.org."""
+    """https://no-color.org."""
     for name in ("NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm")
@@ -700,8 +731,9 @@ def test_findings_are_coloured_where_colour_is_shown_and_wanted(
     assert ("\x1b[" in run("web.yaml").out) == coloured
 
 
+@pytest.mark.req("MF-040")
 def test_a_report_goes_through_a_named_pipe_and_leaves_it_there(run: Command) -> None:
-    """MF-040: what is no regular file, such as /dev/null or a shell's >(command), is written to, never replaced."""
+    """What is no regular file, such as /dev/null or a shell's >(command), is written to, never replaced."""
     run.write("web.yaml")
     pipe = run.folder / "pipe"
     os.mkfifo(pipe)
@@ -711,8 +743,9 @@ def test_a_report_goes_through_a_named_pipe_and_leaves_it_there(run: Command) ->
     assert pipe.is_fifo()
 
 
+@pytest.mark.req("MF-040")
 def test_a_report_that_cannot_be_written_holds_up_no_other(run: Command) -> None:
-    """MF-040: all formats are written in each case."""
+    """All formats are written in each case."""
     run.write("web.yaml")
     result = run("web.yaml", "-o", "sarif=gone/f.sarif", "-o", "text", "-o", "json=f.json")
     assert result.code == 3
@@ -721,9 +754,10 @@ def test_a_report_that_cannot_be_written_holds_up_no_other(run: Command) -> None
     assert json.loads((run.folder / "f.json").read_text())["summary"]["errors"] == 1
 
 
+@pytest.mark.req("MF-091")
 @pytest.mark.parametrize("form", REPORT_FORMATS)
 def test_a_file_whose_name_is_not_utf8_is_named_and_the_others_are_judged(run: Command, form: str) -> None:
-    """MF-091: no file crashes a run, and no report can hold such a name."""
+    """No file crashes a run, and no report can hold such a name."""
     run.write("web.yaml")
     (run.folder / os.fsdecode(b"bad\xff.yaml")).write_text(WEB)
     result = run(".", "-o", f"{form}=report", "-o", "text")
@@ -733,9 +767,10 @@ def test_a_file_whose_name_is_not_utf8_is_named_and_the_others_are_judged(run: C
     assert "MA102" in (run.folder / "report").read_text(encoding="utf-8")
 
 
+@pytest.mark.req("MF-034")
 @pytest.mark.parametrize("content", ["<<<<<<< ours\nimages:\n", "images: [a]\n"], ids=["conflict", "shape"])
 def test_a_damaged_lock_file_says_what_helps(run: Command, content: str) -> None:
-    """MF-034: --update-lock reads it first, so it alone does not."""
+    """--update-lock reads it first, so it alone does not."""
     run.write("web.yaml")
     run.write("polyarch.lock", content)
     result = run("web.yaml", "--lock", "polyarch.lock", "--update-lock")

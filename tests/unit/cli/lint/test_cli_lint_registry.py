@@ -1,4 +1,4 @@
-"""``polyarch lint`` and ``fix`` ask registries: each image once, and nobody when told so (MF-090, MF-093, MA004)."""
+"""``polyarch lint`` and ``fix`` ask registries: each image once, and nobody when told so (MA004)."""
 
 from typing import Any
 
@@ -27,8 +27,9 @@ def run(capsys: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any, clean_home:
     return Command("lint", capsys, monkeypatch, tmp_path)
 
 
+@pytest.mark.req("MF-090")
 def test_each_image_is_asked_for_once(run: Command, registry: Any) -> None:
-    """MF-090: across files and processes."""
+    """Across files and processes."""
     for number in range(4):
         run.write(f"{number}.yaml", PODS.format(name=number, image=f"{registry.host}/team/app:1"))
     result = run(".", "--no-cache", known=False)
@@ -45,8 +46,9 @@ def test_a_platforms_file_answers_first(run: Command, registry: Any) -> None:
     assert list(registry.seen) == []
 
 
+@pytest.mark.req("MF-093")
 def test_offline_nobody_is_asked(run: Command, registry: Any) -> None:
-    """MF-093: no byte leaves."""
+    """No byte leaves."""
     run.write("web.yaml", PODS.format(name="web", image=f"{registry.host}/team/app:1"))
     result = run("web.yaml", "--offline", known=False)
     assert result.code == 3
@@ -54,14 +56,16 @@ def test_offline_nobody_is_asked(run: Command, registry: Any) -> None:
     assert list(registry.seen) == []
 
 
+@pytest.mark.req("MF-040")
 def test_an_image_that_is_not_there_is_a_finding_and_the_run_complete(run: Command, registry: Any) -> None:
-    """MF-040: absent will be absent when asked again."""
+    """Absent will be absent when asked again."""
     run.write("web.yaml", PODS.format(name="web", image=f"{registry.host}/team/none:1"))
     assert run("web.yaml", known=False).code == 1
 
 
+@pytest.mark.req("MF-040")
 def test_a_registry_that_is_away_makes_the_run_incomplete(run: Command, registry: Any) -> None:
-    """MF-040: transient."""
+    """Transient."""
     run.write("web.yaml", PODS.format(name="web", image="127.0.0.1:1/team/app:1"))
     assert run("web.yaml", "--timeout", "5", "--insecure", "127.0.0.1:1", known=False).code == 3
 

@@ -1,4 +1,4 @@
-"""The corpus run finds what is wrong with itself (MF-091)."""
+"""The corpus run finds what is wrong with itself."""
 
 from pathlib import Path
 
@@ -21,8 +21,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.req("MF-091")
 def test_the_table_is_printed_and_nothing_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """MF-091."""
     assert corpus.main([str(folder)]) == 0
     lines = {line.split("  ")[0]: line.split()[-2:] for line in capsys.readouterr().out.splitlines()}
     assert lines["files"] == ["5", "5"]

@@ -18,8 +18,9 @@ DOCUMENTS = {
 }
 
 
+@pytest.mark.req("NE-004")
 def test_the_files_in_deploy_are_what_the_code_says() -> None:
-    """NE-004, among others."""
+    """Among others."""
     assert generate.main(["--check", str(PROJECT)]) == 0
 
 

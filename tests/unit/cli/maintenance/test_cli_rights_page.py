@@ -1,4 +1,4 @@
-"""The page of rights says what the functions grant (PL-550, IN-040)."""
+"""The page of rights says what the functions grant."""
 
 from pathlib import Path
 
@@ -20,11 +20,13 @@ def rows(account):
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if "|" in line][2:]
 
 
-def test_in_040_the_page_is_what_the_functions_say():
-    """IN-040: ``make generate`` writes it."""
+@pytest.mark.req("IN-040")
+def test_the_page_is_what_the_functions_say():
+    """``make generate`` writes it."""
     assert (ROOT / rights_page.PATH).read_text() == rights_page.rights_page()
 
 
+@pytest.mark.req("PL-550")
 @pytest.mark.parametrize(
     "account",
     [
@@ -37,8 +39,8 @@ def test_in_040_the_page_is_what_the_functions_say():
         taints.ADMISSION_ROLE,
     ],
 )
-def test_pl_550_every_right_of_every_role_is_on_the_page(account):
-    """PL-550: nothing is granted that an administrator cannot read of."""
+def test_every_right_of_every_role_is_on_the_page(account):
+    """Nothing is granted that an administrator cannot read of."""
     listed = {
         (resource.strip("` "), name.strip("` "), verb)
         for _, resources, called, may, _ in rows(account)
@@ -55,8 +57,9 @@ def test_pl_550_every_right_of_every_role_is_on_the_page(account):
                 assert (resource, access.name, access.verb) in listed
 
 
-def test_pl_550_the_page_says_when_a_right_is_granted():
-    """PL-421, PL-371: rights follow the policy."""
+@pytest.mark.req("PL-371", "PL-421", "PL-550")
+def test_the_page_says_when_a_right_is_granted():
+    """Rights follow the policy."""
     told = {resources: when for _, resources, _, _, when in rows(names.CONTROLLER)}
     assert told["`pods/eviction`"] == "with a `sweep.action` of `evict`"
     assert told["`nodes`"].startswith("with ")
@@ -65,8 +68,8 @@ def test_pl_550_the_page_says_when_a_right_is_granted():
     ]
 
 
-def test_tn_081_the_page_says_when_the_role_taints_may_evict():
-    """TN-081."""
+@pytest.mark.req("TN-081")
+def test_the_page_says_when_the_role_taints_may_evict():
     told = {resources: (may, when) for _, resources, _, may, when in rows(taints.ROLE)}
     assert told["`pods/eviction`"] == ("create", "with `pods.imageChange: evict`")
     assert not any("delete" in may or "update" in may for of, (may, _) in told.items() if "pods" in of or "nodes" in of)

@@ -1,4 +1,4 @@
-"""``polyarch numa explain`` as a user runs it, on files (NS-161)."""
+"""``polyarch numa explain`` as a user runs it, on files."""
 
 from typing import Any
 
@@ -47,7 +47,8 @@ a (single-numa-node/container): cannot align container: cpu (short) 'app'
 """
 
 
-def test_ns_161_text_says_where_it_fits_and_what_every_cell_lacks(numa) -> None:
+@pytest.mark.req("NS-161")
+def test_text_says_where_it_fits_and_what_every_cell_lacks(numa) -> None:
     """The other pod, not admitted yet, has reserved a CPU of the lowest cell that had two."""
     nodes = listed(topology("a", zone(0, cpu="2"), zone(1, cpu="4")), NODES["items"][1])
     other = pod("other", node="a", cpu="3")
@@ -59,6 +60,7 @@ def test_ns_161_text_says_where_it_fits_and_what_every_cell_lacks(numa) -> None:
     assert ran.out == GOLDEN
 
 
+@pytest.mark.req("NS-124")
 @pytest.mark.parametrize(
     ("evicts", "changes", "word", "said"),
     [
@@ -71,7 +73,7 @@ def test_ns_161_text_says_where_it_fits_and_what_every_cell_lacks(numa) -> None:
     ],
     ids=["off", "on", "must not", "an extender that does not say", "the usual priority", "another scheduler"],
 )
-def test_ns_124_an_important_pod_that_waits_is_told_whether_anybody_goes_for_it(
+def test_an_important_pod_that_waits_is_told_whether_anybody_goes_for_it(
     evicts: bool | None, changes: dict[str, Any], word: str | None, said: str
 ) -> None:
     choice = ModeOptions().choice("numa explain", Options(scheduler_name="topo", evicts=evicts))
@@ -84,7 +86,8 @@ def test_ns_124_an_important_pod_that_waits_is_told_whether_anybody_goes_for_it(
     assert any(each in text for each in PREEMPTION.values()) is bool(said)
 
 
-def test_ns_161_as_a_document_with_the_fields_of_a_decision(numa) -> None:
+@pytest.mark.req("NS-161")
+def test_as_a_document_with_the_fields_of_a_decision(numa) -> None:
     found = numa(*WORDS, "-o", "json", files=FILES).document
     assert found["schemaVersion"] == "polyarch.dev/numa-explain.v1"
     assert (found["source"], found["pod"], found["qos"]) == ("files", "shop/web", "Guaranteed")
@@ -99,7 +102,8 @@ def test_ns_161_as_a_document_with_the_fields_of_a_decision(numa) -> None:
     assert fits_b["cells"] == {"app": [1]}
 
 
-def test_ns_161_what_does_not_fit_has_kind_message_and_resources_and_no_cells(numa) -> None:
+@pytest.mark.req("NS-161")
+def test_what_does_not_fit_has_kind_message_and_resources_and_no_cells(numa) -> None:
     ran = numa(*WORDS, "-o", "json", files={**FILES, "pod.json": pod("web", cpu="9")})
     assert ran.code == 1
     for each in ran.document["nodes"]:
@@ -114,7 +118,8 @@ def test_ns_161_what_does_not_fit_has_kind_message_and_resources_and_no_cells(nu
         assert [row["shortfall"] for row in each["amounts"] if row["resource"] == "cpu"] != []
 
 
-def test_ns_161_a_later_container_has_what_the_earlier_ones_leave(numa) -> None:
+@pytest.mark.req("NS-161")
+def test_a_later_container_has_what_the_earlier_ones_leave(numa) -> None:
     made = pod("web", cpu="3")
     second = {"name": "second", "resources": {"limits": {"cpu": "3", "memory": "1Gi"}}}
     made["spec"]["containers"].append(second)
@@ -125,6 +130,7 @@ def test_ns_161_a_later_container_has_what_the_earlier_ones_leave(numa) -> None:
     assert (cpu["available"], cpu["free"], cpu["shortfall"]) == ("5", "2", "1")
 
 
+@pytest.mark.req("NS-161")
 @pytest.mark.parametrize(
     ("change", "resource", "said"),
     [
@@ -134,13 +140,14 @@ def test_ns_161_a_later_container_has_what_the_earlier_ones_leave(numa) -> None:
         ({"cpu": "1"}, "cpu", "aligned"),
     ],
 )
-def test_ns_161_why_each_request_does_or_does_not_align(numa, change: Any, resource: str, said: str) -> None:
+def test_why_each_request_does_or_does_not_align(numa, change: Any, resource: str, said: str) -> None:
     found = numa(*WORDS, "-o", "json", files={**FILES, "pod.json": pod("web", **change)}).document
     (reason,) = [each["reason"] for each in found["demand"] if each["resource"] == resource]
     assert said in reason
 
 
-def test_ns_161_a_burstable_pod_aligns_nothing_and_fits(numa) -> None:
+@pytest.mark.req("NS-161")
+def test_a_burstable_pod_aligns_nothing_and_fits(numa) -> None:
     made = pod("web", cpu="9")
     made["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "9"}}
     ran = numa(*WORDS, files={**FILES, "pod.json": made})
@@ -149,13 +156,15 @@ def test_ns_161_a_burstable_pod_aligns_nothing_and_fits(numa) -> None:
     assert "nothing has to be aligned here" in ran.out
 
 
-def test_ns_161_managers_that_hand_out_nothing_are_named(numa) -> None:
+@pytest.mark.req("NS-161")
+def test_managers_that_hand_out_nothing_are_named(numa) -> None:
     nodes = topology("a", zone(0), **{"cpu-manager-policy": "none"})
     ran = numa(*WORDS, files={**FILES, "nodes.json": nodes})
     assert "no node has a CPU manager with policy static" in ran.out
 
 
-def test_ns_161_one_node_and_other_rules(numa) -> None:
+@pytest.mark.req("NS-161")
+def test_one_node_and_other_rules(numa) -> None:
     nodes = listed(topology("a", zone(0), zone(1), policy="restricted"), NODES["items"][1])
     files = {**FILES, "nodes.json": nodes, "pod.json": pod("web", cpu="10")}
     assert numa(*WORDS, "--node", "a", files=files).code == 1
@@ -164,7 +173,8 @@ def test_ns_161_one_node_and_other_rules(numa) -> None:
     assert [each["node"] for each in scored.document["nodes"]] == ["a"]
 
 
-def test_ns_161_the_score_follows_strategy_and_weights(numa) -> None:
+@pytest.mark.req("NS-161")
+def test_the_score_follows_strategy_and_weights(numa) -> None:
     def score(*words: str) -> int:
         return int(numa(*WORDS, "--node", "b", "-o", "json", *words, files=FILES).document["nodes"][0]["score"])
 
@@ -173,7 +183,8 @@ def test_ns_161_the_score_follows_strategy_and_weights(numa) -> None:
     assert score("--weights", "cpu=3,memory=1") == 59
 
 
-def test_ns_161_compat_has_the_plugins_words_and_numbers(numa) -> None:
+@pytest.mark.req("NS-161")
+def test_compat_has_the_plugins_words_and_numbers(numa) -> None:
     found = numa(*WORDS, "--mode", "compat", "-o", "json", files={**FILES, "pod.json": pod("web", cpu="9")}).document
     assert found["mode"] == "compat"
     assert [each["message"] for each in found["nodes"]] == ["cannot align container"] * 2
@@ -198,7 +209,8 @@ def bound(vectors: Any = None, **uid: str) -> dict[str, Any]:
 BOUND = ("explain", "shop/web", "--nrt", "nodes.json", "--nodes", "others.json", "-o", "json")
 
 
-def test_ns_161_a_bound_pod_is_where_the_vectors_say_and_where_it_was_expected(numa) -> None:
+@pytest.mark.req("NS-161")
+def test_a_bound_pod_is_where_the_vectors_say_and_where_it_was_expected(numa) -> None:
     vectors = encode_vectors({("shop", "web", "app"): frozenset({1}), ("shop", "other", "app"): frozenset({0})}, {0, 1})
     ran = numa(*BOUND, files=bound(vectors))
     assert ran.code == 0
@@ -206,13 +218,15 @@ def test_ns_161_a_bound_pod_is_where_the_vectors_say_and_where_it_was_expected(n
     assert ran.document["nodes"] == []
 
 
-def test_ns_161_without_vectors_nobody_knows_where_a_pod_is(numa) -> None:
+@pytest.mark.req("NS-161")
+def test_without_vectors_nobody_knows_where_a_pod_is(numa) -> None:
     found = numa(*BOUND, files=bound()).document["bound"]
     assert (found["predicted"], found["actual"]) == (None, None)
     assert "no placement vectors" in found["note"]
 
 
-def test_ns_161_vectors_of_other_pods_are_not_believed(numa) -> None:
+@pytest.mark.req("NS-161")
+def test_vectors_of_other_pods_are_not_believed(numa) -> None:
     found = numa(*BOUND, files=bound(encode_vectors({("shop", "gone", "app"): frozenset({1})}, {0, 1}))).document[
         "bound"
     ]
@@ -220,6 +234,7 @@ def test_ns_161_vectors_of_other_pods_are_not_believed(numa) -> None:
     assert "1 containers, not 2" in found["note"]
 
 
+@pytest.mark.req("NS-163")
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -232,14 +247,15 @@ def test_ns_161_vectors_of_other_pods_are_not_believed(numa) -> None:
         (("-f", "pod.json", "--nodes", "nodes.json"), "--nodes belongs to --nrt"),
     ],
 )
-def test_ns_163_what_cannot_be_explained_is_told(numa, words: Any, said: str) -> None:
+def test_what_cannot_be_explained_is_told(numa, words: Any, said: str) -> None:
     files = {**FILES, "two.json": listed(pod("web", cpu="1"), pod("more", cpu="1"))}
     ran = numa("explain", *words, files=files)
     assert ran.code == 2
     assert said in " ".join(ran.err.split())
 
 
-def test_ns_161_of_a_pod_that_its_kubelet_refused_it_is_said_what_became_of_it_and_where_it_would_fit(numa) -> None:
+@pytest.mark.req("NS-161")
+def test_of_a_pod_that_its_kubelet_refused_it_is_said_what_became_of_it_and_where_it_would_fit(numa) -> None:
     """It holds nothing, so all of its node's cells are judged, and those of the others."""
     refused = pod("web", node="a", cpu="4", memory="4Gi")
     refused["status"] = {"phase": "Failed", "reason": "TopologyAffinityError", "startTime": "2026-01-01T00:00:00Z"}

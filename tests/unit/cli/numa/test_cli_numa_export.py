@@ -1,4 +1,4 @@
-"""``polyarch numa export --once`` as a user runs it, on a fixture of a machine (NE-056, NE-154, NE-160)."""
+"""``polyarch numa export --once`` as a user runs it, on a fixture of a machine."""
 
 import asyncio
 import json
@@ -58,7 +58,8 @@ def words(host: NumaHost) -> list[str]:
     return [each for each in host.flags if each.startswith(("--root", "--podresources-socket"))]
 
 
-def test_ne_160_a_table_of_zones(export):
+@pytest.mark.req("NE-160")
+def test_a_table_of_zones(export):
     ran = export()
     assert ran.code == 0
     about, pods, fingerprint, blank, header, *lines = ran.out.splitlines()
@@ -74,8 +75,9 @@ def test_ne_160_a_table_of_zones(export):
     ]
 
 
+@pytest.mark.req("NE-160")
 @pytest.mark.parametrize(("form", "load"), [("json", json.loads), ("yaml", yaml.safe_load)])
-def test_ne_160_the_object_that_would_be_published(export, form: str, load: Any):
+def test_the_object_that_would_be_published(export, form: str, load: Any):
     made = load(export("-o", form).out)
     assert (made["apiVersion"], made["kind"]) == ("topology.node.k8s.io/v1alpha2", "NodeResourceTopology")
     assert made["metadata"]["name"] == "n1"
@@ -85,24 +87,28 @@ def test_ne_160_the_object_that_would_be_published(export, form: str, load: Any)
     assert memory["available"] == str(4 * GIB)
 
 
-def test_ne_160_it_goes_to_a_file_too(export, tmp_path: Path):
+@pytest.mark.req("NE-160")
+def test_it_goes_to_a_file_too(export, tmp_path: Path):
     assert export("-o", f"json={tmp_path}/n1.json", "-o", "text").code == 0
     assert json.loads((tmp_path / "n1.json").read_text())["kind"] == "NodeResourceTopology"
 
 
-def test_ne_010_ne_160_the_nodes_name_comes_from_the_environment(host: NumaHost, capsys: Any, monkeypatch: Any):
+@pytest.mark.req("NE-010", "NE-160")
+def test_the_nodes_name_comes_from_the_environment(host: NumaHost, capsys: Any, monkeypatch: Any):
     monkeypatch.setenv("NODE_NAME", "from-environment")
     assert main(["numa", "export", "--once", *words(host), "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["metadata"]["name"] == "from-environment"
 
 
-def test_ne_056_ne_160_one_pod_alone(export):
+@pytest.mark.req("NE-056", "NE-160")
+def test_one_pod_alone(export):
     lines = export("--pod", "default/web").out.splitlines()
     assert lines[1] == "Pods: 1, with exclusive resources: 1, left out: 0"
     assert export("--pod", "default/shared").out.splitlines()[1] == "Pods: 1, with exclusive resources: 0, left out: 0"
 
 
-def test_ne_069_ne_160_one_pod_alone_is_not_charged_for_what_the_kubelet_keeps(export, host: NumaHost):
+@pytest.mark.req("NE-069", "NE-160")
+def test_one_pod_alone_is_not_charged_for_what_the_kubelet_keeps(export, host: NumaHost):
     state = host.root / "var/lib/kubelet/cpu_manager_state"
     state.parent.mkdir(parents=True, exist_ok=True)
     state.write_text(json.dumps({"policyName": "static", "defaultCpuSet": "0", "checksum": 1}))
@@ -112,26 +118,30 @@ def test_ne_069_ne_160_one_pod_alone_is_not_charged_for_what_the_kubelet_keeps(e
     assert "kept for init containers" not in export("--pod", "default/web").out
 
 
-def test_ne_160_flags_of_the_exporter_follow_after_two_hyphens(export):
+@pytest.mark.req("NE-160")
+def test_flags_of_the_exporter_follow_after_two_hyphens(export):
     made = json.loads(export("-o", "json", "--", "--pods-fingerprint=false", "--legacy-fields=false").out)
     assert "annotations" not in made["metadata"]
     assert not any("Fingerprint" in each["name"] for each in made["attributes"])
 
 
-def test_ne_160_policy_and_scope_stand_in_for_a_configuration(export, host: NumaHost):
+@pytest.mark.req("NE-160")
+def test_policy_and_scope_stand_in_for_a_configuration(export, host: NumaHost):
     (host.root / "podresources/config.yaml").unlink()
     ran = export("--topology-manager-policy", "restricted", "--topology-manager-scope", "container")
     assert "policy restricted, scope container" in ran.out
 
 
-def test_ne_160_on_a_node_the_kubelets_own_configuration_is_read(export, host: NumaHost):
+@pytest.mark.req("NE-160")
+def test_on_a_node_the_kubelets_own_configuration_is_read(export, host: NumaHost):
     own = host.root / "var/lib/kubelet/config.yaml"
     own.parent.mkdir(parents=True, exist_ok=True)
     (host.root / "podresources/config.yaml").rename(own)
     assert "policy single-numa-node, scope pod" in export().out
 
 
-def test_ne_103_ne_160_2_if_the_kubelets_settings_are_not_known(export, host: NumaHost):
+@pytest.mark.req("NE-103", "NE-160")
+def test_2_if_the_kubelets_settings_are_not_known(export, host: NumaHost):
     (host.root / "podresources/config.yaml").unlink()
     ran = export()
     assert (ran.code, ran.out) == (2, "")
@@ -139,6 +149,7 @@ def test_ne_103_ne_160_2_if_the_kubelets_settings_are_not_known(export, host: Nu
     assert "or give --topology-manager-policy and --topology-manager-scope" in ran.err
 
 
+@pytest.mark.req("NE-160")
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
@@ -148,45 +159,51 @@ def test_ne_103_ne_160_2_if_the_kubelets_settings_are_not_known(export, host: Nu
         (("--topology-manager-policy", "strict"), "strict"),
     ],
 )
-def test_ne_160_2_for_a_wrong_command_line(export, options: tuple[str, ...], problem: str):
+def test_2_for_a_wrong_command_line(export, options: tuple[str, ...], problem: str):
     ran = export(*options)
     assert (ran.code, ran.out) == (2, "")
     assert problem in ran.err
 
 
-def test_ne_160_2_for_a_socket_that_is_no_url(export):
+@pytest.mark.req("NE-160")
+def test_2_for_a_socket_that_is_no_url(export):
     ran = export(source=["--podresources-socket", "tcp://host"])
     assert ran.code == 2
     assert "is neither unix:///path/to/socket nor fake:///directory" in ran.err
 
 
-def test_ne_160_3_if_the_kubelet_cannot_be_asked(export, host: NumaHost):
+@pytest.mark.req("NE-160")
+def test_3_if_the_kubelet_cannot_be_asked(export, host: NumaHost):
     host.break_kubelet()
     ran = export()
     assert (ran.code, ran.out) == (3, "")
     assert "list.json: No such file or directory" in ran.err
 
 
-def test_ne_160_3_without_a_kubelet_says_what_to_pass(export, host: NumaHost):
+@pytest.mark.req("NE-160")
+def test_3_without_a_kubelet_says_what_to_pass(export, host: NumaHost):
     ran = export(source=[f"--root={host.root}"])
     assert ran.code == 3
     assert f"no kubelet answers at unix:///podresources/kubelet.sock or unix://{host.root}/var/lib/kubelet/" in ran.err
     assert "give --podresources-socket: unix:///PATH of its socket, or fake:///DIRECTORY" in ran.err
 
 
-def test_ne_036_ne_160_3_if_the_machine_cannot_be_read(export, host: NumaHost):
+@pytest.mark.req("NE-036", "NE-160")
+def test_3_if_the_machine_cannot_be_read(export, host: NumaHost):
     (host.root / "sys/devices/system/node/node1/cpulist").write_text("none\n")
     ran = export()
     assert ran.code == 3
     assert "node1/cpulist: 'none' is not a list such as 0-3,8" in ran.err
 
 
-def test_ne_160_what_was_left_out_is_said_on_demand(export):
+@pytest.mark.req("NE-160")
+def test_what_was_left_out_is_said_on_demand(export):
     assert export().err == ""
     assert "cpu_manager_state: absent, or of no use" in export("-v").err
 
 
-def test_ne_068_ne_160_ended_pods_are_not_known_without_a_cluster(export):
+@pytest.mark.req("NE-068", "NE-160")
+def test_ended_pods_are_not_known_without_a_cluster(export):
     assert "pods that have ended count as used here" in export("--", "--exclude-terminal-pods").err
 
 
@@ -208,14 +225,16 @@ def kubelet(server_loop, host: NumaHost):
         asyncio.run_coroutine_threadsafe(served.__aexit__(None, None, None), server_loop).result(30)
 
 
-def test_ne_160_a_running_kubelet_is_asked_at_its_socket(export, host: NumaHost, kubelet: Any):
+@pytest.mark.req("NE-160")
+def test_a_running_kubelet_is_asked_at_its_socket(export, host: NumaHost, kubelet: Any):
     ran = export(source=[f"--root={host.root}", f"--podresources-socket=unix://{kubelet.socket}"])
     assert ran.code == 0, ran.err
     assert ran.out == export().out
     assert kubelet.calls == ["List", "GetAllocatableResources"]
 
 
-def test_ne_160_on_a_node_the_kubelets_own_socket_is_found(export, host: NumaHost, kubelet: Any):
+@pytest.mark.req("NE-160")
+def test_on_a_node_the_kubelets_own_socket_is_found(export, host: NumaHost, kubelet: Any):
     own = host.root / "var/lib/kubelet/pod-resources/kubelet.sock"
     own.parent.mkdir(parents=True)
     own.symlink_to(kubelet.socket)
@@ -223,7 +242,8 @@ def test_ne_160_on_a_node_the_kubelets_own_socket_is_found(export, host: NumaHos
     assert kubelet.calls == ["List", "GetAllocatableResources"]
 
 
-def test_ne_056_one_pod_is_asked_for_and_else_picked_out_of_the_list(export, host: NumaHost, kubelet: Any):
+@pytest.mark.req("NE-056")
+def test_one_pod_is_asked_for_and_else_picked_out_of_the_list(export, host: NumaHost, kubelet: Any):
     source = [f"--root={host.root}", f"--podresources-socket=unix://{kubelet.socket}"]
     whole = export("--pod", "default/web", source=source)
     assert sorted(kubelet.calls) == ["Get", "GetAllocatableResources", "List"]
@@ -255,7 +275,8 @@ def cluster(server_loop, tmp_path: Path):
     asyncio.run_coroutine_threadsafe(made.__aexit__(None, None, None), server_loop).result(30)
 
 
-def test_ne_160_publish_writes_the_object(export, cluster: ScriptedApi, tmp_path: Path):
+@pytest.mark.req("NE-160")
+def test_publish_writes_the_object(export, cluster: ScriptedApi, tmp_path: Path):
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "uid": "uid-1"}}
     cluster.script(document(node), status(404, "NotFound"), document({"metadata": {"name": "n1"}}, 201))
     ran = export("--publish", "--kubeconfig", str(tmp_path / "kubeconfig"), "-o", "json")
@@ -267,22 +288,25 @@ def test_ne_160_publish_writes_the_object(export, cluster: ScriptedApi, tmp_path
     assert "NodeResourceTopology n1: created" in ran.err
 
 
-def test_ne_160_without_publish_no_cluster_is_asked(export, cluster: ScriptedApi, tmp_path: Path):
+@pytest.mark.req("NE-160")
+def test_without_publish_no_cluster_is_asked(export, cluster: ScriptedApi, tmp_path: Path):
     assert export("--kubeconfig", str(tmp_path / "kubeconfig")).code == 0
     assert cluster.requests == []
 
 
-def test_ne_160_3_if_it_could_not_be_published(export, cluster: ScriptedApi, tmp_path: Path):
+@pytest.mark.req("NE-160")
+def test_3_if_it_could_not_be_published(export, cluster: ScriptedApi, tmp_path: Path):
     cluster.otherwise = status(403, "Forbidden", "no rights")
     ran = export("--publish", "--kubeconfig", str(tmp_path / "kubeconfig"))
     assert ran.code == 3
     assert "no rights" in ran.err
 
 
-# -- how little it needs (NE-154) --------------------------------------------------------------------------------------
+# -- how little it needs -----------------------------------------------------------------------------------------------
 
 
-def test_ne_154_no_server_is_imported(host: NumaHost):
+@pytest.mark.req("NE-154")
+def test_no_server_is_imported(host: NumaHost):
     words_of = ["numa", "export", "--once", *words(host), "--hostname", "n1", "-o", "json"]
     code = f"import sys; from polyarch.cli import main; assert main({words_of!r}) == 0; print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -293,7 +317,8 @@ def test_ne_154_no_server_is_imported(host: NumaHost):
     assert sorted(imported & {f"polyarch.kube.{each}" for each in servers}) == []
 
 
-def test_ne_160_a_root_that_is_not_there_is_told_and_not_taken_for_a_missing_kubelet(export):
+@pytest.mark.req("NE-160")
+def test_a_root_that_is_not_there_is_told_and_not_taken_for_a_missing_kubelet(export):
     ran = export(source=["--root", "/nowhere"])
     assert ran.code == 2
     assert "--root /nowhere: no such directory" in ran.err

@@ -1,4 +1,4 @@
-"""``polyarch run numa-exporter``: its words, its help, what it prints before it starts, and how it ends (NE-132 …)."""
+"""``polyarch run numa-exporter``: its words, its help, what it prints before it starts, and how it ends."""
 
 import json
 from pathlib import Path
@@ -29,7 +29,8 @@ def handed_over(monkeypatch: pytest.MonkeyPatch) -> list[ExporterReexecSettings]
     return found
 
 
-def test_ne_132_help_lists_every_flag_in_groups(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.req("NE-132")
+def test_help_lists_every_flag_in_groups(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "numa-exporter", "--help"]) == 0
     page = capsys.readouterr().out
     for flag in FLAGS:
@@ -62,7 +63,8 @@ def test_what_can_stand_at_the_cursor(words: list[str], expected: list[str]) -> 
     assert [found.prefix + value for value, _ in found.values] == expected
 
 
-def test_ne_132_flags_reach_the_daemon(handed_over: list[ExporterReexecSettings]) -> None:
+@pytest.mark.req("NE-132")
+def test_flags_reach_the_daemon(handed_over: list[ExporterReexecSettings]) -> None:
     assert main(["run", "numa-exporter", "-v4", "--sleep-interval=10s", "--podreadiness=false"]) == 0
     (found,) = handed_over
     assert found.settings.hostname == "node-1"
@@ -71,24 +73,27 @@ def test_ne_132_flags_reach_the_daemon(handed_over: list[ExporterReexecSettings]
     assert not found.settings.publish.podreadiness
 
 
+@pytest.mark.req("NE-135")
 @pytest.mark.parametrize("words", [["--sleep-intervall=1s"], ["/etc"], ["--metrics-port=x", "--version"]])
-def test_ne_135_bad_input_ends_with_2_and_one_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input_ends_with_2_and_one_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "numa-exporter", *words]) == 2
     error = capsys.readouterr().err
     assert error.startswith("polyarch: run numa-exporter: ")
     assert error.count("\n") == 1
 
 
-def test_ne_132_the_version(capsys: pytest.CaptureFixture[str], home: Path) -> None:
+@pytest.mark.req("NE-132")
+def test_the_version(capsys: pytest.CaptureFixture[str], home: Path) -> None:
     home.joinpath(".rte/daemon/config.yaml").mkdir(parents=True)  # a file that cannot be read is no matter
     assert main(["run", "numa-exporter", "--version", str(home / ".rte")]) == 0
     assert capsys.readouterr().out == f"{__version__}\n"
 
 
-# NE-133: the four places of a dump ----------------------------------------------------------------------------------
+# The four places of a dump ----------------------------------------------------------------------------------
 
 
-def test_ne_133_printed_and_then_it_starts(
+@pytest.mark.req("NE-133")
+def test_printed_and_then_it_starts(
     handed_over: list[ExporterReexecSettings], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["run", "numa-exporter", "--dump-config=-"]) == 0
@@ -96,7 +101,8 @@ def test_ne_133_printed_and_then_it_starts(
     assert len(handed_over) == 1
 
 
-def test_ne_133_printed_and_that_was_all(
+@pytest.mark.req("NE-133")
+def test_printed_and_that_was_all(
     handed_over: list[ExporterReexecSettings], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["run", "numa-exporter", "--dump-config", ".andexit"]) == 0
@@ -104,7 +110,8 @@ def test_ne_133_printed_and_that_was_all(
     assert handed_over == []
 
 
-def test_ne_133_logged(handed_over: list[ExporterReexecSettings], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.req("NE-133")
+def test_logged(handed_over: list[ExporterReexecSettings], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "numa-exporter", "--dump-config=.log"]) == 0
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -112,18 +119,21 @@ def test_ne_133_logged(handed_over: list[ExporterReexecSettings], capsys: pytest
     assert len(handed_over) == 1
 
 
-def test_ne_133_written_to_a_file(handed_over: list[ExporterReexecSettings], home: Path) -> None:
+@pytest.mark.req("NE-133")
+def test_written_to_a_file(handed_over: list[ExporterReexecSettings], home: Path) -> None:
     assert main(["run", "numa-exporter", f"--dump-config={home}/dump.yaml"]) == 0
     assert yaml.safe_load(home.joinpath("dump.yaml").read_text())["nrtUpdater"]["hostname"] == "node-1"
     assert len(handed_over) == 1
 
 
-def test_ne_133_a_file_that_cannot_be_written_ends_it(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.req("NE-133")
+def test_a_file_that_cannot_be_written_ends_it(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "numa-exporter", f"--dump-config={home}/nowhere/dump.yaml"]) == 2
     assert "No such file or directory" in capsys.readouterr().err
 
 
-def test_ne_135_warnings_are_entries_of_the_log(
+@pytest.mark.req("NE-135")
+def test_warnings_are_entries_of_the_log(
     handed_over: list[ExporterReexecSettings], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["run", "numa-exporter", "--watch-namespace=default"]) == 0

@@ -1,4 +1,4 @@
-"""``polyarch numa simulate`` as a user runs it, on files (NS-162, NS-163)."""
+"""``polyarch numa simulate`` as a user runs it, on files."""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,8 @@ def workload(kind: str, **spec: Any) -> dict[str, Any]:
     }
 
 
-def test_ns_162_a_line_per_pod_and_what_was_counted(numa) -> None:
+@pytest.mark.req("NS-162")
+def test_a_line_per_pod_and_what_was_counted(numa) -> None:
     ran = numa("simulate", "-f", "pod.json", "--nrt", "nodes.json", "--repeat", "6", "--fill", files=FILES)
     assert (ran.code, ran.err) == (1, "")
     assert ran.out == (
@@ -41,7 +42,8 @@ def test_ns_162_a_line_per_pod_and_what_was_counted(numa) -> None:
     )
 
 
-def test_ns_162_the_same_question_has_the_same_answer_byte_for_byte(numa) -> None:
+@pytest.mark.req("NS-162")
+def test_the_same_question_has_the_same_answer_byte_for_byte(numa) -> None:
     words = ("simulate", "-f", "pod.json", "--nrt", "nodes.json", "--repeat", "4", "--fill", "-o", "json")
     first = numa(*words, files=FILES)
     assert first.out == numa(*words).out
@@ -49,7 +51,8 @@ def test_ns_162_the_same_question_has_the_same_answer_byte_for_byte(numa) -> Non
     assert first.out == numa(*words, files=turned).out
 
 
-def test_ns_162_as_a_document(numa) -> None:
+@pytest.mark.req("NS-162")
+def test_as_a_document(numa) -> None:
     words = ("simulate", "-f", "pod.json", "--nrt", "nodes.json", "--repeat", "6", "--fill", "--explain", "-o", "json")
     found = numa(*words, files=FILES).document
     assert found["schemaVersion"] == "polyarch.dev/numa-simulation.v1"
@@ -76,6 +79,7 @@ def test_ns_162_as_a_document(numa) -> None:
     }
 
 
+@pytest.mark.req("NS-162")
 @pytest.mark.parametrize(
     ("given", "names"),
     [
@@ -86,19 +90,21 @@ def test_ns_162_as_a_document(numa) -> None:
         (workload("Job", parallelism=3, completions=2), ["web-0", "web-1"]),
     ],
 )
-def test_ns_162_a_workload_counts_with_its_replicas(numa, given: Any, names: list[str]) -> None:
+def test_a_workload_counts_with_its_replicas(numa, given: Any, names: list[str]) -> None:
     files = {**FILES, "all.json": listed(given, pod("last", cpu="1"))}
     found = numa("simulate", "-f", "all.json", "--nrt", "nodes.json", "-o", "json", files=files).document
     assert [each["pod"] for each in found["pods"]] == [f"shop/{name}" for name in (*names, "last")]
 
 
-def test_ns_162_a_pod_is_placed_wherever_it_is_bound_now(numa) -> None:
+@pytest.mark.req("NS-162")
+def test_a_pod_is_placed_wherever_it_is_bound_now(numa) -> None:
     files = {**FILES, "pod.json": pod("web", node="elsewhere", cpu="3")}
     ran = numa("simulate", "-f", "pod.json", "--nrt", "nodes.json", "-o", "json", files=files)
     assert ran.document["pods"][0]["node"] == "a"
 
 
-def test_ns_162_drained_pods_go_elsewhere_and_daemons_stay(numa) -> None:
+@pytest.mark.req("NS-162")
+def test_drained_pods_go_elsewhere_and_daemons_stay(numa) -> None:
     daemon = pod("daemon", node="b", cpu="1")
     daemon["metadata"]["ownerReferences"] = [{"kind": "DaemonSet", "name": "d", "controller": True}]
     others = listed(machine("a"), machine("b"), pod("web", node="b", cpu="6"), daemon, pod("other", node="a", cpu="1"))
@@ -108,7 +114,8 @@ def test_ns_162_drained_pods_go_elsewhere_and_daemons_stay(numa) -> None:
     assert [(each["pod"], each["node"]) for each in ran.document["pods"]] == [("shop/web", "a")]
 
 
-def test_ns_162_sums_of_pods_that_are_there_count(numa) -> None:
+@pytest.mark.req("NS-162")
+def test_sums_of_pods_that_are_there_count(numa) -> None:
     shared = pod("shared", node="a", cpu="14")
     shared["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "14"}}
     others = listed(machine("a"), machine("b", cpu="2"), shared)
@@ -118,7 +125,8 @@ def test_ns_162_sums_of_pods_that_are_there_count(numa) -> None:
     assert "2 of 2 nodes: insufficient cpu (insufficient)" in ran.out
 
 
-def test_ns_162_compat_judges_as_the_plugin(numa) -> None:
+@pytest.mark.req("NS-162")
+def test_compat_judges_as_the_plugin(numa) -> None:
     """A pod of 10 CPUs spread over two cells is nothing that the plugin knows: policy restricted passes."""
     files = {"nodes.json": topology("a", zone(0), zone(1), policy="restricted"), "pod.json": pod("web", cpu="20")}
     exact = numa("simulate", "-f", "pod.json", "--nrt", "nodes.json", files=files)
@@ -126,7 +134,8 @@ def test_ns_162_compat_judges_as_the_plugin(numa) -> None:
     assert (exact.code, compat.code) == (1, 0)
 
 
-def test_ns_162_files_are_never_written(numa) -> None:
+@pytest.mark.req("NS-162")
+def test_files_are_never_written(numa) -> None:
     before = {name: str(content) for name, content in FILES.items()}
     ran = numa("simulate", "-f", "pod.json", "--nrt", "nodes.json", "-o", "json=pod.json", files=FILES)
     assert ran.code == 2
@@ -134,7 +143,8 @@ def test_ns_162_files_are_never_written(numa) -> None:
     assert before == {name: str(content) for name, content in FILES.items()}
 
 
-def test_ns_065_the_worked_case_is_an_example(numa) -> None:
+@pytest.mark.req("NS-065")
+def test_the_worked_case_is_an_example(numa) -> None:
     files = [str(EXAMPLE / name) for name in ("pod-20gi.yaml", "pod-36gi.yaml", "topologies.yaml")]
     ran = numa("simulate", "-f", files[0], "-f", files[1], "--nrt", files[2], "-o", "json")
     refused, spread = ran.document["pods"]
@@ -147,6 +157,7 @@ TWICE = listed(topology("a"), topology("a"))
 BROKEN = zone(0, cpu="eight")
 
 
+@pytest.mark.req("NS-163")
 @pytest.mark.parametrize(
     ("files", "words", "said"),
     [
@@ -171,14 +182,15 @@ BROKEN = zone(0, cpu="eight")
         ({}, ("--nrt", "lost.json"), "lost.json: No such file"),
     ],
 )
-def test_ns_163_bad_input_is_told_by_file_document_and_field(numa, files: Any, words: Any, said: str) -> None:
+def test_bad_input_is_told_by_file_document_and_field(numa, files: Any, words: Any, said: str) -> None:
     ran = numa("simulate", "-f", "pod.json", "--nrt", "nodes.json", *words, files={**FILES, **files})
     assert ran.code == 2
     assert said in " ".join(ran.err.split())
     assert "Traceback" not in ran.err
 
 
-def test_ns_163_a_place_in_yaml_has_its_line(numa) -> None:
+@pytest.mark.req("NS-163")
+def test_a_place_in_yaml_has_its_line(numa) -> None:
     text = "kind: NodeResourceTopology\nmetadata: {name: a}\nzones:\n- name: node-0\n  type: Node\n  resources:\n"
     text += "  - {name: cpu, capacity: 8, allocatable: 8, available: 8}\n  - name: memory\n    capacity: 8X\n"
     ran = numa("simulate", "-f", "pod.json", "--nrt", "nodes.yaml", files={**FILES, "nodes.yaml": text})
@@ -186,9 +198,10 @@ def test_ns_163_a_place_in_yaml_has_its_line(numa) -> None:
     assert "nodes.yaml, document 1, line 9: NodeResourceTopology 'a': zones[0].resources[1].capacity: '8X'" in ran.err
 
 
+@pytest.mark.req("NS-163")
 @pytest.mark.parametrize("command", [("simulate", "--explain", "--fill"), ("explain",)])
-def test_ns_163_names_in_files_do_not_reach_the_terminal_as_they_are(numa, command: tuple[str, ...]) -> None:
-    """NS-163: an escape sequence in a file somebody sent could rewrite what the terminal shows."""
+def test_names_in_files_do_not_reach_the_terminal_as_they_are(numa, command: tuple[str, ...]) -> None:
+    """An escape sequence in a file somebody sent could rewrite what the terminal shows."""
     device = "\x1b[2J.example/nic"
     cell = zone(0)
     cell["resources"].append({"name": device, "capacity": "1", "allocatable": "1", "available": "1"})
@@ -201,7 +214,8 @@ def test_ns_163_names_in_files_do_not_reach_the_terminal_as_they_are(numa, comma
     assert "\x1b" not in ran.out + ran.err
 
 
-def test_ns_162_among_several_architectures_it_is_said_that_only_room_is_judged(numa) -> None:
+@pytest.mark.req("NS-162")
+def test_among_several_architectures_it_is_said_that_only_room_is_judged(numa) -> None:
     """Selectors, affinity and taints are not, so an answer may name a node that the pod cannot use."""
     of = {name: machine(name) for name in ("a", "b")}
     for name, architecture in (("a", "amd64"), ("b", "arm64")):

@@ -1,4 +1,4 @@
-"""Where the commands about cells find nodes in a cluster: an extender's state, or objects (NS-087, NS-160, NS-161)."""
+"""Where the commands about cells find nodes in a cluster: an extender's state, or objects."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -77,7 +77,8 @@ async def cluster() -> AsyncIterator[Cluster]:
         yield Cluster(api)
 
 
-async def test_ns_160_a_running_extender_tells_what_it_has_reserved(cluster: Cluster) -> None:
+@pytest.mark.req("NS-160")
+async def test_a_running_extender_tells_what_it_has_reserved(cluster: Cluster) -> None:
     found = await cluster.read(sums=False)
     (node,) = found.snapshot.nodes
     assert found.snapshot.source == "live"
@@ -87,7 +88,8 @@ async def test_ns_160_a_running_extender_tells_what_it_has_reserved(cluster: Clu
     assert [each.path for each in cluster.api.requests] == ["/api/v1/pods", PROXY, "/api/v1/nodes"]
 
 
-async def test_ns_160_a_live_top_marks_cordoned_nodes_and_silent_exporters_and_reads_no_other_node(
+@pytest.mark.req("NS-160")
+async def test_a_live_top_marks_cordoned_nodes_and_silent_exporters_and_reads_no_other_node(
     cluster: Cluster,
 ) -> None:
     """The extender needs neither, and its state has neither."""
@@ -100,26 +102,30 @@ async def test_ns_160_a_live_top_marks_cordoned_nodes_and_silent_exporters_and_r
     assert cluster.api.last.query["fieldSelector"] == "spec.unschedulable=true"
 
 
-async def test_ns_160_without_the_right_to_read_nodes_it_is_said_that_a_mark_is_missing(cluster: Cluster) -> None:
+@pytest.mark.req("NS-160")
+async def test_without_the_right_to_read_nodes_it_is_said_that_a_mark_is_missing(cluster: Cluster) -> None:
     cluster.objects["/api/v1/nodes"] = status(403, "Forbidden", "no")
     found = await cluster.read(sums=False)
     assert not found.snapshot.nodes[0].is_cordoned
     assert found.notes[0].endswith("cordoned nodes are not marked")
 
 
-async def test_ns_087_the_token_goes_where_the_api_server_leaves_it(cluster: Cluster) -> None:
+@pytest.mark.req("NS-087")
+async def test_the_token_goes_where_the_api_server_leaves_it(cluster: Cluster) -> None:
     await cluster.read(sums=False)
     (asked,) = [each for each in cluster.api.requests if each.path == PROXY]
     assert asked.headers[HEADER] == "Bearer secret"
 
 
-async def test_ns_161_what_only_objects_tell_is_added(cluster: Cluster) -> None:
+@pytest.mark.req("NS-161")
+async def test_what_only_objects_tell_is_added(cluster: Cluster) -> None:
     found = await cluster.read()
     (node,) = found.snapshot.nodes
     assert (found.snapshot.source, found.snapshot.knows_pods, node.is_cordoned) == ("live", True, True)
 
 
-async def test_ns_161_without_an_extender_the_objects_are_read_and_that_is_said(cluster: Cluster) -> None:
+@pytest.mark.req("NS-161")
+async def test_without_an_extender_the_objects_are_read_and_that_is_said(cluster: Cluster) -> None:
     cluster.schedulers = []
     found = await cluster.read(sums=False)
     assert found.snapshot.source == "reconstructed"
@@ -128,6 +134,7 @@ async def test_ns_161_without_an_extender_the_objects_are_read_and_that_is_said(
     assert "no pod with label app=secondary-scheduler runs in any namespace" in found.notes[0]
 
 
+@pytest.mark.req("NS-161")
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
@@ -136,7 +143,7 @@ async def test_ns_161_without_an_extender_the_objects_are_read_and_that_is_said(
         (document({"version": "polyarch.dev/numa-state.v9"}), "its pods do not answer"),
     ],
 )
-async def test_ns_161_an_extender_that_does_not_answer_is_named_with_the_reason(
+async def test_an_extender_that_does_not_answer_is_named_with_the_reason(
     cluster: Cluster, answer: Answer, said: str
 ) -> None:
     cluster.state = answer
@@ -146,8 +153,9 @@ async def test_ns_161_an_extender_that_does_not_answer_is_named_with_the_reason(
     assert "s-1" in found.details[0]
 
 
-async def test_ns_152_of_several_replicas_the_one_that_was_asked_last_is_believed(cluster: Cluster) -> None:
-    """NS-152: a standby knows nothing of what is held for pods that are not bound yet."""
+@pytest.mark.req("NS-152")
+async def test_of_several_replicas_the_one_that_was_asked_last_is_believed(cluster: Cluster) -> None:
+    """A standby knows nothing of what is held for pods that are not bound yet."""
     cluster.schedulers += [_another(EXTENDER, "s-2"), _another(EXTENDER, "s-3")]
     verdict = LastFilterResult(namespace="shop", name="web", uid="u", seconds_ago=3.0, asked=1)
     leads = replace(STATE, options=Options(scheduler_name="the leader's"), verdicts=(verdict,))
@@ -163,8 +171,9 @@ async def test_ns_152_of_several_replicas_the_one_that_was_asked_last_is_believe
     assert whole == [PROXY.replace("s-1", "s-2")]
 
 
-async def test_ns_085_an_extender_that_does_not_know_the_cluster_yet_is_not_believed(cluster: Cluster) -> None:
-    """NS-085: it has just started, and its document has no nodes."""
+@pytest.mark.req("NS-085")
+async def test_an_extender_that_does_not_know_the_cluster_yet_is_not_believed(cluster: Cluster) -> None:
+    """It has just started, and its document has no nodes."""
     problem = "the cache of noderesourcetopologies is not complete yet"
     cluster.state = document(state_document.document(State(options=Options(), problem=problem)))
     found = await cluster.read(sums=False)
@@ -177,7 +186,8 @@ def _another(pod: dict[str, Any], name: str) -> dict[str, Any]:
     return pod | {"metadata": pod["metadata"] | {"name": name}}
 
 
-async def test_ns_160_pods_that_may_not_be_read_are_missed_and_that_is_said(cluster: Cluster) -> None:
+@pytest.mark.req("NS-160")
+async def test_pods_that_may_not_be_read_are_missed_and_that_is_said(cluster: Cluster) -> None:
     cluster.schedulers = []
     cluster.objects["/api/v1/nodes"] = status(403, "Forbidden", "no")
     found = await cluster.read()
@@ -185,7 +195,8 @@ async def test_ns_160_pods_that_may_not_be_read_are_missed_and_that_is_said(clus
     assert "nodes not read" in found.notes[-1]
 
 
-async def test_ns_160_a_cluster_without_objects_is_3_and_what_to_do(cluster: Cluster) -> None:
+@pytest.mark.req("NS-160")
+async def test_a_cluster_without_objects_is_3_and_what_to_do(cluster: Cluster) -> None:
     cluster.schedulers = []
     del cluster.objects["/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"]
     with pytest.raises(CouldNotComplete, match="install component numa, or give --nrt FILE"):

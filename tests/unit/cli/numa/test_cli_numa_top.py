@@ -1,4 +1,4 @@
-"""``polyarch numa top`` as a user runs it, on files (NS-160)."""
+"""``polyarch numa top`` as a user runs it, on files."""
 
 import json
 from collections.abc import Callable
@@ -25,13 +25,15 @@ total(2)   3      24             24                18              0            
 """
 
 
-def test_ns_160_a_pipe_gets_a_line_per_cell_and_the_totals(numa) -> None:
+@pytest.mark.req("NS-160")
+def test_a_pipe_gets_a_line_per_cell_and_the_totals(numa) -> None:
     ran = numa("top", "--nrt", "nodes.json", files={"nodes.json": NODES})
     assert (ran.code, ran.err) == (0, "")
     assert ran.out == GOLDEN
 
 
-def test_ns_160_nodes_resources_and_order(numa) -> None:
+@pytest.mark.req("NS-160")
+def test_nodes_resources_and_order(numa) -> None:
     def first(*words: str) -> list[list[str]]:
         ran = numa("top", "--nrt", "nodes.json", *words, files={"nodes.json": NODES})
         assert ran.code == 0
@@ -43,7 +45,8 @@ def test_ns_160_nodes_resources_and_order(numa) -> None:
     assert [line[2] for line in first("--resource", "example.com/gpu")] == ["-", "2", "-"]
 
 
-def test_ns_160_most_used_and_most_free_come_first(numa) -> None:
+@pytest.mark.req("NS-160")
+def test_most_used_and_most_free_come_first(numa) -> None:
     nodes = listed(topology("a", zone(0, cpu="8")), topology("b", zone(0, cpu="1")), topology("c", zone(0, cpu="4")))
 
     def order(sort: str) -> list[str]:
@@ -55,7 +58,8 @@ def test_ns_160_most_used_and_most_free_come_first(numa) -> None:
     assert order("name") == ["a", "b", "c"]
 
 
-def test_ns_160_reservations_are_those_of_pods_that_the_object_does_not_show(numa) -> None:
+@pytest.mark.req("NS-160")
+def test_reservations_are_those_of_pods_that_the_object_does_not_show(numa) -> None:
     """Not admitted by its kubelet yet, so that no exporter can have seen it."""
     files = {"nodes.json": NODES, "others.json": listed(machine("a"), pod("web", node="a", cpu="2"))}
     ran = numa("top", "a", "--nrt", "nodes.json", "--nodes", "others.json", "-o", "json", files=files)
@@ -67,7 +71,8 @@ def test_ns_160_reservations_are_those_of_pods_that_the_object_does_not_show(num
     assert ran.document["source"] == "files"
 
 
-def test_ns_160_the_largest_pod_is_no_larger_than_the_sums_of_the_node_leave(numa) -> None:
+@pytest.mark.req("NS-160")
+def test_the_largest_pod_is_no_larger_than_the_sums_of_the_node_leave(numa) -> None:
     burstable = pod("shared", node="b", cpu="12")
     burstable["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "12"}}
     files = {"nodes.json": NODES, "others.json": listed(machine("b"), burstable)}
@@ -76,8 +81,9 @@ def test_ns_160_the_largest_pod_is_no_larger_than_the_sums_of_the_node_leave(num
     assert (cpu["available"], cpu["largest"]) == ("8", "4")
 
 
+@pytest.mark.req("NS-160")
 @pytest.mark.parametrize("asked", ["10e399", "10e9998", "9" * 70])
-def test_ns_160_a_pod_that_asks_for_more_than_there_is_anywhere_is_a_line_like_any_other(numa, asked) -> None:
+def test_a_pod_that_asks_for_more_than_there_is_anywhere_is_a_line_like_any_other(numa, asked) -> None:
     """Any user may create it, and the API server takes it: ``top`` of the whole cluster does not end there."""
     files = {"nodes.json": NODES, "others.json": listed(machine("a"), pod("web", node="a", cpu=asked))}
     ran = numa("top", "a", "--nrt", "nodes.json", "--nodes", "others.json", files=files)
@@ -85,7 +91,8 @@ def test_ns_160_a_pod_that_asks_for_more_than_there_is_anywhere_is_a_line_like_a
     assert [line.split()[4] for line in ran.out.splitlines()[1:3]] == ["2", "8"]
 
 
-def test_ns_160_an_amount_that_no_machine_has_does_not_make_its_column_wide(numa) -> None:
+@pytest.mark.req("NS-160")
+def test_an_amount_that_no_machine_has_does_not_make_its_column_wide(numa) -> None:
     """As another producer may publish it, of a device that it takes for one without end."""
     nodes = listed(topology("a", zone(0, cpu="10e399", memory="10e399")))
     ran = numa("top", "--nrt", "nodes.json", files={"nodes.json": nodes})
@@ -93,14 +100,16 @@ def test_ns_160_an_amount_that_no_machine_has_does_not_make_its_column_wide(numa
     assert ran.out.splitlines()[1].split()[4] == "9.2P"
 
 
-def test_ns_160_whole_cores_only(numa) -> None:
+@pytest.mark.req("NS-160")
+def test_whole_cores_only(numa) -> None:
     attributes = {"cpu-manager-options": "full-pcpus-only=true", "threads-per-core": "2"}
     files = {"nodes.json": topology("a", zone(0, cpu="7"), **attributes)}
     ran = numa("top", "--nrt", "nodes.json", "-o", "json", files=files)
     assert ran.document["nodes"][0]["cells"][0]["resources"]["cpu"]["largest"] == "6"
 
 
-def test_ns_160_marks(numa) -> None:
+@pytest.mark.req("NS-160")
+def test_marks(numa) -> None:
     scanned = {"annotations": {"numa.polyarch.dev/last-scan": "2026-01-01T10:00:00Z"}}
     old, new = topology("old", zone(0)), topology("new", zone(0))
     odd = topology("odd", zone(0), nodeTopologyPodsFingerprint="pfp0v0011234567812345678")
@@ -118,7 +127,8 @@ def test_ns_160_marks(numa) -> None:
     assert {each["node"]: each["ageSeconds"] for each in ran.document["nodes"]}["old"] == 7200
 
 
-def test_ns_160_check_says_what_keeps_pods_from_being_aligned_and_exits_with_1(numa) -> None:
+@pytest.mark.req("NS-160")
+def test_check_says_what_keeps_pods_from_being_aligned_and_exits_with_1(numa) -> None:
     reserved = zone(0)
     for each in reserved["resources"]:
         each["capacity"] = "64Gi" if each["name"] == "memory" else "10"
@@ -148,7 +158,8 @@ def on_terminal(numa, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     return run
 
 
-def test_ns_160_a_terminal_shows_bars_that_read_without_colour(on_terminal) -> None:
+@pytest.mark.req("NS-160")
+def test_a_terminal_shows_bars_that_read_without_colour(on_terminal) -> None:
     files = {"nodes.json": NODES, "others.json": listed(machine("a"), pod("web", node="a", cpu="2"))}
     shown = on_terminal("top", "a", "--nrt", "nodes.json", "--nodes", "others.json", files=files)
     assert shown == (
@@ -165,19 +176,22 @@ def test_ns_160_a_terminal_shows_bars_that_read_without_colour(on_terminal) -> N
     )
 
 
-def test_ns_160_many_cells_are_a_heat_map(on_terminal) -> None:
+@pytest.mark.req("NS-160")
+def test_many_cells_are_a_heat_map(on_terminal) -> None:
     nodes = [topology(f"n{each:03}", *(zone(cell, cpu=str(cell)) for cell in range(8))) for each in range(20)]
     lines = on_terminal("top", "--nrt", "nodes.json", files={"nodes.json": listed(*nodes)}).splitlines()
     assert len(lines) == 1 + 20 + 1 + 3 + 2
     assert lines[1].split()[:3] == ["n000", "██▇▆▅▄▃▂", "28"]
 
 
-def test_ns_160_a_cluster_is_watched_and_files_are_not(numa) -> None:
+@pytest.mark.req("NS-160")
+def test_a_cluster_is_watched_and_files_are_not(numa) -> None:
     ran = numa("top", "--watch", "--nrt", "nodes.json", files={"nodes.json": NODES})
     assert ran.code == 2
     assert "--watch" in ran.err
 
 
+@pytest.mark.req("NS-160")
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -186,13 +200,14 @@ def test_ns_160_a_cluster_is_watched_and_files_are_not(numa) -> None:
         (("--nodes", "nodes.json", "--kubeconfig", "k"), "--nrt reads files"),
     ],
 )
-def test_ns_160_what_cannot_be_shown_is_told(numa, words: Any, said: str) -> None:
+def test_what_cannot_be_shown_is_told(numa, words: Any, said: str) -> None:
     ran = numa("top", "--nrt", "nodes.json", *words, files={"nodes.json": NODES})
     assert ran.code == 2
     assert said in " ".join(ran.err.split())
 
 
-def test_ns_160_yaml_and_json_say_the_same(numa) -> None:
+@pytest.mark.req("NS-160")
+def test_yaml_and_json_say_the_same(numa) -> None:
     import yaml
 
     as_json = numa("top", "--nrt", "nodes.json", "-o", "json", files={"nodes.json": NODES})

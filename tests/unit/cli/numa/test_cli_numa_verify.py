@@ -1,4 +1,4 @@
-"""``polyarch numa export --verify`` as a user runs it (NE-161)."""
+"""``polyarch numa export --verify`` as a user runs it."""
 
 import json
 from pathlib import Path
@@ -57,7 +57,8 @@ def listed(*items: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "List", "items": list(items)}
 
 
-def test_ne_161_one_line_per_node_and_1_if_any_is_not_ok(verify):
+@pytest.mark.req("NE-161")
+def test_one_line_per_node_and_1_if_any_is_not_ok(verify):
     objects = listed(
         topology("node-b", fingerprint(PODS[:1])),
         topology("node-a", fingerprint(PODS)),
@@ -70,13 +71,15 @@ def test_ne_161_one_line_per_node_and_1_if_any_is_not_ok(verify):
     assert not err
 
 
-def test_ne_161_0_if_all_are_ok(verify):
+@pytest.mark.req("NE-161")
+def test_0_if_all_are_ok(verify):
     code, lines, _ = verify(topology("node-a", fingerprint(PODS)), listed(*(pod("node-a", *name) for name in PODS)))
     assert code == 0
     assert len(lines) == 2
 
 
-def test_ne_161_as_a_document(verify):
+@pytest.mark.req("NE-161")
+def test_as_a_document(verify):
     text = fingerprint([])
     code, lines, _ = verify(
         topology("node-a", text), {"kind": "PodList", "apiVersion": "v1", "items": []}, "-o", "json"
@@ -88,7 +91,8 @@ def test_ne_161_as_a_document(verify):
     }
 
 
-def test_ne_161_a_status_file_names_its_node(verify):
+@pytest.mark.req("NE-161")
+def test_a_status_file_names_its_node(verify):
     status = {
         "fingerprintExpected": "",
         "fingerprintComputed": fingerprint(PODS),
@@ -99,7 +103,8 @@ def test_ne_161_a_status_file_names_its_node(verify):
     assert verify(topology("node-b", fingerprint(PODS)), status)[0] == 1
 
 
-def test_ne_161_a_saved_list_of_a_kubelet_is_of_the_only_node(verify):
+@pytest.mark.req("NE-161")
+def test_a_saved_list_of_a_kubelet_is_of_the_only_node(verify):
     answer = {"pod_resources": [{"namespace": namespace, "name": name} for namespace, name in PODS]}
     assert verify(topology("node-a", fingerprint(PODS)), answer)[0] == 0
     code, _, err = verify(listed(*(topology(node, "") for node in "ab")), answer)
@@ -107,6 +112,7 @@ def test_ne_161_a_saved_list_of_a_kubelet_is_of_the_only_node(verify):
     assert "the list of one kubelet does not tell its node; --verify has 2 of them" in err
 
 
+@pytest.mark.req("NE-161")
 @pytest.mark.parametrize(
     ("objects", "pods", "problem"),
     [
@@ -115,12 +121,13 @@ def test_ne_161_a_saved_list_of_a_kubelet_is_of_the_only_node(verify):
         (topology("a", ""), {"pod_resources": 1}, "pods.json, document 1 (line 1): "),
     ],
 )
-def test_ne_161_files_that_cannot_be_judged_are_named(verify, objects: Any, pods: Any, problem: str):
+def test_files_that_cannot_be_judged_are_named(verify, objects: Any, pods: Any, problem: str):
     code, _, err = verify(objects, pods)
     assert code == 2
     assert problem in err
 
 
+@pytest.mark.req("NE-160")
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
@@ -131,8 +138,6 @@ def test_ne_161_files_that_cannot_be_judged_are_named(verify, objects: Any, pods
         (("--once", "--pod", "a/b", "--publish"), "remove --publish"),
     ],
 )
-def test_ne_160_words_that_do_not_belong_together(
-    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], problem: str
-):
+def test_words_that_do_not_belong_together(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], problem: str):
     assert main(["numa", "export", *words]) == 2
     assert problem in capsys.readouterr().err

@@ -17,6 +17,26 @@ from polyarch.cli.options.help_page import OptionDeclaration, declared
 from polyarch.cli.options.usage_errors import RENAMED, with_new_names
 from polyarch.cli.output.messages import Messages
 
+pytestmark = pytest.mark.req(
+    "BD-300",
+    "BD-301",
+    "BD-302",
+    "BD-303",
+    "BD-304",
+    "BD-391",
+    "IN-002",
+    "NE-132",
+    "NO-030",
+    "NO-040",
+    "NO-085",
+    "NS-088",
+    "NS-160",
+    "NS-161",
+    "NS-162",
+    "SB-002",
+    "SB-003",
+)
+
 GROUPS = ("Rules", "Images", "Output", "Registries", "Cluster")
 
 
@@ -174,9 +194,9 @@ def test_every_command_can_be_quiet_or_verbose(command: str) -> None:
     assert {("-q", "--quiet"), ("-v", "--verbose")} <= names
 
 
+@pytest.mark.req("RG-140")
 @pytest.mark.parametrize("command", ["lint", "fix", "inspect", "explain", "bundle validate", "index create"])
 def test_whoever_asks_registries_takes_the_same_options_for_it(command: str) -> None:
-    """RG-140."""
     registries = [each for each in ALL[command] if each.group == "Registries"]
     assert registries == [each for each in ALL["index inspect"] if each.group == "Registries"]
     assert {"--authfile", "--ca", "--insecure", "--timeout", "--concurrency"} <= {
@@ -332,8 +352,9 @@ def test_only_some_rules_run_in_any_case(run: Command, rules: str) -> None:
     assert {each["rule"] for each in found} == {"MA102"}
 
 
+@pytest.mark.req("MF-030")
 def test_only_all_rules_is_all_of_them(run: Command) -> None:
-    """MF-030: ``*`` is the shortest prefix, and names every rule, those that do not run by themselves included."""
+    """``*`` is the shortest prefix, and names every rule, those that do not run by themselves included."""
     run.write("web.yaml")
     found = json.loads(run("web.yaml", "--only", "*", "-o", "json").out)["findings"]
     assert {each["rule"] for each in found} >= {"MA102"}
@@ -341,9 +362,10 @@ def test_only_all_rules_is_all_of_them(run: Command) -> None:
     assert "MA102" not in {each["rule"] for each in left}
 
 
+@pytest.mark.req("MF-030")
 @pytest.mark.parametrize("empty", ["", ","])
 def test_only_no_rule_is_a_usage_error(run: Command, empty: str) -> None:
-    """MF-030: an empty variable of a script would check nothing, and pass."""
+    """An empty variable of a script would check nothing, and pass."""
     run.write("web.yaml")
     result = run("web.yaml", "--only", empty)
     assert (result.code, result.err) == (2, "polyarch: --only: names no rule; polyarch lint --rules lists them\n")
@@ -389,9 +411,10 @@ def test_verbose_says_how_the_answer_came_about(run: Command) -> None:
     assert run("-v", "web.yaml").err == "polyarch: configuration: .polyarch.yaml\npolyarch: 1 file in web.yaml\n"
 
 
+@pytest.mark.req("MF-050")
 @pytest.mark.parametrize("form", ["json", "yaml"])
 def test_what_fix_did_as_a_document(run: Command, form: str) -> None:
-    """MF-050: ``polyarch.dev/fix/v1``."""
+    """``polyarch.dev/fix/v1``."""
     run.name = "fix"
     path = run.write("web.yaml")
     result = run("web.yaml", "-o", form)
@@ -436,9 +459,9 @@ def test_manifests_and_a_report_do_not_share_stdout(run: Command, arguments: lis
     assert "give the report a file: -o json=FILE" in result.err
 
 
+@pytest.mark.req("MF-021")
 @pytest.mark.parametrize("form", ["json", "yaml"])
 def test_rules_for_programs(run: Command, form: str) -> None:
-    """MF-021."""
     listed = yaml.safe_load(run("--rules", "-o", form, known=False).out)
     assert listed["schemaVersion"] == "polyarch.dev/rules/v1"
     (one,) = yaml.safe_load(run("--explain", "ma102", "-o", form, known=False).out)["rules"]

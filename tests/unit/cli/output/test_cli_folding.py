@@ -1,4 +1,4 @@
-"""Tables that fit a terminal (RP-020): folded within their columns, and with every character that they had."""
+"""Tables that fit a terminal: folded within their columns, and with every character that they had."""
 
 import io
 
@@ -9,6 +9,8 @@ from rich.cells import cell_len
 
 from polyarch.cli.output import terminal
 from polyarch.cli.output.tables import Row, StyledText, fitting, folded, table
+
+pytestmark = pytest.mark.req("RP-020")
 
 IMAGE = "registry.example.com/some/path/to/an-image:v1.2.3"
 

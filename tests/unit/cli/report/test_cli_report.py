@@ -1,4 +1,4 @@
-"""``polyarch report`` as a user runs it: forms, exit codes, files that cannot be used (RP-020, RP-023, RP-050)."""
+"""``polyarch report`` as a user runs it: forms, exit codes, files that cannot be used."""
 
 import csv
 import io
@@ -49,7 +49,8 @@ def report(capsys: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Comm
     return command
 
 
-def test_rp_020_text_says_how_much_could_run_and_what_is_in_the_way(report: Command) -> None:
+@pytest.mark.req("RP-020")
+def test_text_says_how_much_could_run_and_what_is_in_the_way(report: Command) -> None:
     ran = report("-f", "all.yaml", "--target", "arm64")
     assert ran.code == 0
     assert "75.0 %" in ran.out
@@ -61,7 +62,8 @@ def test_rp_020_text_says_how_much_could_run_and_what_is_in_the_way(report: Comm
     assert "\x1b" not in ran.out
 
 
-def test_rp_020_text_has_one_row_for_targets_of_which_the_same_holds(report: Command) -> None:
+@pytest.mark.req("RP-020")
+def test_text_has_one_row_for_targets_of_which_the_same_holds(report: Command) -> None:
     """A cluster of four architectures would repeat most rows four times; the other forms have one for each."""
     pinned = yaml.safe_load(READY)
     requirement = {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]}
@@ -87,14 +89,16 @@ def test_rp_020_text_has_one_row_for_targets_of_which_the_same_holds(report: Com
     assert rows[7][2] == "quay.io/acme/only:1 has linux/amd64, not arm64 or ppc64le or s390x"
 
 
+@pytest.mark.req("RP-024")
 @pytest.mark.parametrize("form", ["text", "json", "yaml", "csv", "markdown", "html"])
-def test_rp_024_equal_facts_give_equal_bytes(report: Command, form: str) -> None:
+def test_equal_facts_give_equal_bytes(report: Command, form: str) -> None:
     first = report("-f", "all.yaml", "--target", "arm64", "-o", form)
     again = report("-f", "all.yaml", "--target", "arm64", "-o", form)
     assert first.out == again.out
 
 
-def test_rp_020_json_and_yaml_are_one_document(report: Command) -> None:
+@pytest.mark.req("RP-020")
+def test_json_and_yaml_are_one_document(report: Command) -> None:
     as_json = json.loads(report("-f", "all.yaml", "--target", "arm64", "-o", "json").out)
     as_yaml = yaml.safe_load(report("-f", "all.yaml", "--target", "arm64", "-o", "yaml").out)
     assert as_json == as_yaml
@@ -102,7 +106,8 @@ def test_rp_020_json_and_yaml_are_one_document(report: Command) -> None:
     assert as_json["sums"][0]["readyShare"] == 0.75
 
 
-def test_rp_020_csv_has_one_row_a_workload_and_target(report: Command) -> None:
+@pytest.mark.req("RP-020")
+def test_csv_has_one_row_a_workload_and_target(report: Command) -> None:
     out = report("-f", "all.yaml", "--target", "arm64,amd64", "-o", "csv").out
     rows = list(csv.DictReader(io.StringIO(out)))
     assert [(row["name"], row["target"], row["verdict"]) for row in rows] == [
@@ -114,7 +119,8 @@ def test_rp_020_csv_has_one_row_a_workload_and_target(report: Command) -> None:
     assert rows[2]["blockedBy"] == "quay.io/acme/only:1"
 
 
-def test_rp_020_texts_of_others_are_neither_formulas_nor_markup(report: Command) -> None:
+@pytest.mark.req("RP-020")
+def test_texts_of_others_are_neither_formulas_nor_markup(report: Command) -> None:
     report.write("bad.yaml", deployment("bad", "=cmd|' /C calc'!A0") + deployment("worse", "<img src=x>[a](b)`|"))
     rows = list(csv.DictReader(io.StringIO(report("-f", "bad.yaml", "--target", "arm64", "-o", "csv").out)))
     assert {row["images"][0] for row in rows} == {"'", "<"}
@@ -122,21 +128,24 @@ def test_rp_020_texts_of_others_are_neither_formulas_nor_markup(report: Command)
     assert re.search(r"(?<!\\)[<\]`]", out.replace("[kubernetes", "")) is None
 
 
+@pytest.mark.req("RP-020")
 @pytest.mark.parametrize("form", ["text", "csv", "markdown", "html"])
-def test_rp_020_a_terminal_obeys_no_text_of_others(report: Command, form: str) -> None:
+def test_a_terminal_obeys_no_text_of_others(report: Command, form: str) -> None:
     report.write("bad.yaml", deployment("a\x1b[31mb\x07", "c\x1b]0;d\u202ee:1", team="x"))
     out = report("-f", "bad.yaml", "--target", "arm64", "-o", form).out
     assert "a�[31mb�" in out.replace("\\", "")
     assert not {"\x1b", "\x07", "\u202e"} & set(out)
 
 
-def test_rp_020_csv_has_whole_numbers_and_no_formula_behind_white_space(report: Command) -> None:
+@pytest.mark.req("RP-020")
+def test_csv_has_whole_numbers_and_no_formula_behind_white_space(report: Command) -> None:
     report.write("large.yaml", deployment("\n=1+1", "quay.io/acme/both:1", "1234567.25"))
     [row] = csv.DictReader(io.StringIO(report("-f", "large.yaml", "--target", "arm64", "-o", "csv").out))
     assert (row["cores"], row["name"]) == ("1234567.25", "' =1+1")
 
 
-def test_rp_020_markdown_makes_no_link_of_a_text_and_names_what_makes_no_sense(report: Command) -> None:
+@pytest.mark.req("RP-020")
+def test_markdown_makes_no_link_of_a_text_and_names_what_makes_no_sense(report: Command) -> None:
     report.write("bad.yaml", READY + deployment("x", "www.example.com/a:1", "many", namespace="https://example.com"))
     out = report("-f", "bad.yaml", "--target", "arm64", "-o", "markdown").out
     assert "www\\.example.com/a:1" in out
@@ -144,7 +153,8 @@ def test_rp_020_markdown_makes_no_link_of_a_text_and_names_what_makes_no_sense(r
     assert not re.search(r"www\.|https?://", out)
 
 
-def test_rp_014_markdown_says_what_moving_costs_as_text_does(report: Command) -> None:
+@pytest.mark.req("RP-014")
+def test_markdown_says_what_moving_costs_as_text_does(report: Command) -> None:
     node = {"kind": "Node", "metadata": {"name": "n", "labels": {"kubernetes.io/arch": "amd64"}}}
     pod = {
         "kind": "Pod",
@@ -161,6 +171,7 @@ def test_rp_014_markdown_says_what_moving_costs_as_text_does(report: Command) ->
     assert said in report(*arguments, "-o", "markdown").out
 
 
+@pytest.mark.req("RP-023")
 @pytest.mark.parametrize(
     ("manifests", "options", "code"),
     [
@@ -174,19 +185,21 @@ def test_rp_014_markdown_says_what_moving_costs_as_text_does(report: Command) ->
         (READY, ("--max-unknown", "-1"), 2),
     ],
 )
-def test_rp_023_exit_codes(report: Command, manifests: str, options: tuple[str, ...], code: int) -> None:
+def test_exit_codes(report: Command, manifests: str, options: tuple[str, ...], code: int) -> None:
     report.write("given.yaml", manifests)
     assert report("-f", "given.yaml", "--target", "arm64", *options).code == code
 
 
-def test_rp_023_every_target_has_to_reach_the_limit_and_the_one_that_does_not_is_named(report: Command) -> None:
+@pytest.mark.req("RP-023")
+def test_every_target_has_to_reach_the_limit_and_the_one_that_does_not_is_named(report: Command) -> None:
     ran = report("-f", "all.yaml", "--target", "amd64", "--target", "arm64", "--fail-under", "90")
     assert ran.code == 1
     assert "75.0 % could run on arm64, less than 90 %" in ran.err
     assert "on amd64" not in ran.err
 
 
-def test_rp_023_limits_are_said_as_they_were_given(report: Command) -> None:
+@pytest.mark.req("RP-023")
+def test_limits_are_said_as_they_were_given(report: Command) -> None:
     report.write("given.yaml", READY + AWAY)
     arguments = ("-f", "given.yaml", "--target", "arm64", "--fail-under")
     assert "--fail-under 100.0001: expected a percentage" in report(*arguments, "100.0001").err
@@ -195,15 +208,17 @@ def test_rp_023_limits_are_said_as_they_were_given(report: Command) -> None:
     assert "less than 99.99999 %" in ran.err
 
 
-def test_rp_023_the_share_that_is_too_small_is_said_as_in_the_table(report: Command) -> None:
+@pytest.mark.req("RP-023")
+def test_the_share_that_is_too_small_is_said_as_in_the_table(report: Command) -> None:
     report.write("given.yaml", READY.replace("'3'", "'2'") + BLOCKED)
     ran = report("-f", "given.yaml", "--target", "arm64", "--fail-under", "70")
     assert "66.6 %" in ran.out
     assert "66.6 % could run on arm64, less than 70 %" in ran.err
 
 
+@pytest.mark.req("RP-023")
 @pytest.mark.parametrize(("ready", "limit", "code"), [("57", "57", 0), ("99.999", "100", 1), ("29", "29.01", 1)])
-def test_rp_023_the_limit_is_exact(report: Command, ready: str, limit: str, code: int) -> None:
+def test_the_limit_is_exact(report: Command, ready: str, limit: str, code: int) -> None:
     """100 times 0.57 is less than 57 to a processor; 99.999 percent round to 100, and are less."""
     manifests = deployment("ready", "quay.io/acme/both:1", ready) + deployment(
         "blocked", "quay.io/acme/only:1", f"{100 - float(ready):.3f}"
@@ -212,7 +227,8 @@ def test_rp_023_the_limit_is_exact(report: Command, ready: str, limit: str, code
     assert report("-f", "given.yaml", "--target", "arm64", "--fail-under", limit).code == code
 
 
-def test_rp_020_a_terminal_shows_what_could_run_as_a_bar_and_a_pipe_does_not(
+@pytest.mark.req("RP-020")
+def test_a_terminal_shows_what_could_run_as_a_bar_and_a_pipe_does_not(
     report: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "·" not in report("-f", "all.yaml", "--target", "arm64").out
@@ -222,14 +238,16 @@ def test_rp_020_a_terminal_shows_what_could_run_as_a_bar_and_a_pipe_does_not(
     assert "█ runs there  ▒ could run there  · could not" in out
 
 
-def test_rp_002_a_snapshot_gives_an_equal_report_without_asking_anybody(report: Command) -> None:
+@pytest.mark.req("RP-002")
+def test_a_snapshot_gives_an_equal_report_without_asking_anybody(report: Command) -> None:
     first = report("-f", "all.yaml", "--target", "arm64", "-o", "json", "--save", "facts.json")
     (report.folder / "platforms.yaml").unlink()
     again = report("--snapshot", "facts.json", "--target", "arm64", "-o", "json", known=False)
     assert (again.code, again.out) == (0, first.out)
 
 
-def test_rp_024_changes_since_a_former_report(report: Command) -> None:
+@pytest.mark.req("RP-024")
+def test_changes_since_a_former_report(report: Command) -> None:
     report("-f", "all.yaml", "--target", "arm64", "-o", "json=old.json")
     report.write("all.yaml", READY + deployment("blocked", "quay.io/acme/only:2"))
     ran = report("-f", "all.yaml", "--target", "arm64", "--compare", "old.json")
@@ -237,18 +255,21 @@ def test_rp_024_changes_since_a_former_report(report: Command) -> None:
     assert "75.0 % could run then, 100.0 % now" in ran.out
 
 
-def test_rp_012_a_substitute_that_has_the_target_is_suggested(report: Command) -> None:
+@pytest.mark.req("RP-012")
+def test_a_substitute_that_has_the_target_is_suggested(report: Command) -> None:
     report.write("substitutes.yaml", "substitutes:\n  quay.io/acme/only:1: quay.io/acme/both:1\n")
     ran = report("-f", "all.yaml", "--target", "arm64", "--substitutes", "substitutes.yaml")
     assert "use quay.io/acme/both:1, which has arm64, instead of quay.io/acme/only:1" in ran.out
 
 
-def test_rp_014_money_is_mentioned_with_prices_only(report: Command) -> None:
+@pytest.mark.req("RP-014")
+def test_money_is_mentioned_with_prices_only(report: Command) -> None:
     assert "price" not in report("-f", "all.yaml", "--target", "arm64").out
     ran = report("-f", "all.yaml", "--target", "arm64", "--price", "amd64=0.04,arm64=0.03")
     assert "arm64: nothing that is ready for arm64 runs on nodes of another platform that has a price" in ran.out
 
 
+@pytest.mark.req("RP-050")
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -265,7 +286,7 @@ def test_rp_014_money_is_mentioned_with_prices_only(report: Command) -> None:
         (("-f", "all.yaml", "--target", "arm64", "--substitutes", "list.yaml"), "maps images to images"),
     ],
 )
-def test_rp_050_what_cannot_be_used_is_named_with_what_was_expected(
+def test_what_cannot_be_used_is_named_with_what_was_expected(
     report: Command, arguments: tuple[str, ...], said: str
 ) -> None:
     report.write("empty.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n")
@@ -276,7 +297,8 @@ def test_rp_050_what_cannot_be_used_is_named_with_what_was_expected(
     assert said in ran.err
 
 
-def test_rp_002_a_dump_of_a_cluster_counts_as_that_cluster(report: Command) -> None:
+@pytest.mark.req("RP-002")
+def test_a_dump_of_a_cluster_counts_as_that_cluster(report: Command) -> None:
     node = {
         "kind": "Node",
         "metadata": {"name": "m1", "labels": {"kubernetes.io/arch": "arm64", "kubernetes.io/os": "linux"}},
@@ -293,7 +315,8 @@ def test_rp_002_a_dump_of_a_cluster_counts_as_that_cluster(report: Command) -> N
     assert document["workloads"][0]["answers"][0]["verdict"] == "runs"
 
 
-def test_rp_002_the_same_object_twice_counts_once_and_a_folder_may_hold_other_files(report: Command) -> None:
+@pytest.mark.req("RP-002")
+def test_the_same_object_twice_counts_once_and_a_folder_may_hold_other_files(report: Command) -> None:
     report.write("folder/a.yaml", READY)
     report.write("folder/b.yaml", READY)
     report.write("folder/values.yaml", "- just\n- a list\n")
@@ -302,7 +325,8 @@ def test_rp_002_the_same_object_twice_counts_once_and_a_folder_may_hold_other_fi
     assert "is used, not" in ran.err
 
 
-def test_rp_002_a_kind_of_another_group_that_has_its_pods_elsewhere_is_left_out_and_named(report: Command) -> None:
+@pytest.mark.req("RP-002")
+def test_a_kind_of_another_group_that_has_its_pods_elsewhere_is_left_out_and_named(report: Command) -> None:
     tasks = [{"replicas": 9, "template": {"spec": {"containers": [{"name": "c", "image": "quay.io/acme/only:1"}]}}}]
     job = {
         "apiVersion": "batch.volcano.sh/v1alpha1",
@@ -316,7 +340,8 @@ def test_rp_002_a_kind_of_another_group_that_has_its_pods_elsewhere_is_left_out_
     assert "Job j has no containers at spec.template.spec" in ran.err
 
 
-def test_rp_002_in_a_folder_an_object_that_cannot_be_used_is_left_out_and_a_file_that_is_named_is_refused(
+@pytest.mark.req("RP-002")
+def test_in_a_folder_an_object_that_cannot_be_used_is_left_out_and_a_file_that_is_named_is_refused(
     report: Command,
 ) -> None:
     report.write("folder/ready.yaml", READY)
@@ -329,14 +354,16 @@ def test_rp_002_in_a_folder_an_object_that_cannot_be_used_is_left_out_and_a_file
     assert (ran.code, "spec.replicas: Expected" in ran.err) == (2, True)
 
 
+@pytest.mark.req("RP-002")
 @pytest.mark.parametrize("option", [("--suggest",), ("--platforms-file", "platforms.yaml"), ("--fresh",)])
-def test_rp_002_with_a_snapshot_no_option_that_asks_is_ignored(report: Command, option: tuple[str, ...]) -> None:
+def test_with_a_snapshot_no_option_that_asks_is_ignored(report: Command, option: tuple[str, ...]) -> None:
     report("-f", "all.yaml", "--target", "arm64", "--save", "facts.json")
     ran = report("--snapshot", "facts.json", *option, known=False)
     assert ran.code == 2
     assert f"{option[0]}: with --snapshot nobody is asked" in ran.err
 
 
+@pytest.mark.req("RP-002")
 @pytest.mark.parametrize(
     ("given", "other"),
     [
@@ -346,9 +373,7 @@ def test_rp_002_with_a_snapshot_no_option_that_asks_is_ignored(report: Command, 
         ("r.json", ("-o", "json=r.json")),
     ],
 )
-def test_rp_002_saving_replaces_no_other_file_of_the_command_line(
-    report: Command, given: str, other: tuple[str, ...]
-) -> None:
+def test_saving_replaces_no_other_file_of_the_command_line(report: Command, given: str, other: tuple[str, ...]) -> None:
     report("-f", "all.yaml", "--target", "arm64", "-o", "json=old.json")
     report.write("r.json", "mine")
     before = (report.folder / given).read_bytes()
@@ -357,7 +382,8 @@ def test_rp_002_saving_replaces_no_other_file_of_the_command_line(
     assert f"--save {given}" in ran.err
 
 
-def test_rp_050_an_answer_about_what_is_no_image_counts_as_none(report: Command) -> None:
+@pytest.mark.req("RP-050")
+def test_an_answer_about_what_is_no_image_counts_as_none(report: Command) -> None:
     report("-f", "all.yaml", "--target", "arm64", "--save", "facts.json")
     path = report.folder / "facts.json"
     path.write_bytes(path.read_bytes().replace(b'"image":"quay.io/acme/both:1","status"', b'"image":"a//b","status"'))
@@ -367,7 +393,8 @@ def test_rp_050_an_answer_about_what_is_no_image_counts_as_none(report: Command)
     assert verdicts == {"ready": "unknown", "blocked": "image"}
 
 
-def test_rp_051_what_was_interrupted_is_printed_as_incomplete_and_ends_with_3(report: Command) -> None:
+@pytest.mark.req("RP-051")
+def test_what_was_interrupted_is_printed_as_incomplete_and_ends_with_3(report: Command) -> None:
     report("-f", "all.yaml", "--target", "arm64", "--save", "facts.json")
     path = report.folder / "facts.json"
     kept = decode_snapshot(path.read_bytes())

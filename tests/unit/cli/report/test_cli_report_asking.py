@@ -1,16 +1,20 @@
-"""Asking for the images of a report: what is known when somebody interrupts it (RP-003, RP-051)."""
+"""Asking for the images of a report: what is known when somebody interrupts it."""
 
 import asyncio
 from pathlib import Path
 
+import pytest
 from report_world import BOTH, cluster, workload
 
 from polyarch.cli.options.images import ImageOptions, RegistryOptions
 from polyarch.cli.output.messages import Messages
 from polyarch.cli.report.inputs import AlternativeOptions, ask
 
+pytestmark = pytest.mark.req("RP-003")
 
-def test_rp_051_an_interrupted_question_leaves_what_is_known(tmp_path: Path) -> None:
+
+@pytest.mark.req("RP-051")
+def test_an_interrupted_question_leaves_what_is_known(tmp_path: Path) -> None:
     platforms = tmp_path / "platforms.yaml"
     platforms.write_text(f"{BOTH}: [linux/amd64]\n")
 

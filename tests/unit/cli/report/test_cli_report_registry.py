@@ -1,4 +1,4 @@
-"""``polyarch report`` beside a registry and an API server: what is asked, with whose credentials (RP-003, RP-012)."""
+"""``polyarch report`` beside a registry and an API server: what is asked, with whose credentials."""
 
 import asyncio
 import base64
@@ -49,7 +49,8 @@ def manifests(tmp_path):
     return write
 
 
-def test_rp_003_each_image_is_asked_for_once(reported, manifests, start_registry, parts):
+@pytest.mark.req("RP-003")
+def test_each_image_is_asked_for_once(reported, manifests, start_registry, parts):
     registry = start_registry()
     parts.put_image(registry, "team/app", "1", "linux/arm64")
     image = f"{registry.host}/team/app:1"
@@ -59,7 +60,8 @@ def test_rp_003_each_image_is_asked_for_once(reported, manifests, start_registry
     assert len([each for each in registry.manifest_requests() if each.endswith("/manifests/1")]) == 1
 
 
-def test_rp_040_an_index_costs_one_request_and_a_single_image_two(reported, manifests, start_registry, parts):
+@pytest.mark.req("RP-040")
+def test_an_index_costs_one_request_and_a_single_image_two(reported, manifests, start_registry, parts):
     """So 800 images, every second of which is an index, cost 1 200."""
     registry = start_registry()
     for number in range(4):
@@ -71,7 +73,8 @@ def test_rp_040_an_index_costs_one_request_and_a_single_image_two(reported, mani
     assert len(registry.seen) == 4 * 1 + 4 * 2
 
 
-def test_rp_012_newer_tags_are_asked_about_only_with_suggest(reported, manifests, start_registry, parts):
+@pytest.mark.req("RP-012")
+def test_newer_tags_are_asked_about_only_with_suggest(reported, manifests, start_registry, parts):
     registry = start_registry()
     answer = parts.Answer
     registry.script("GET", "tags/list", answer(body=json.dumps({"tags": ["1.0", "1.1", "0.9", "x"]}).encode()))
@@ -87,7 +90,8 @@ def test_rp_012_newer_tags_are_asked_about_only_with_suggest(reported, manifests
     assert len(registry.requests("GET", "tags")) == 1
 
 
-def test_rp_012_a_registry_that_lists_no_tags_costs_the_suggestion_only(reported, manifests, start_registry, parts):
+@pytest.mark.req("RP-012")
+def test_a_registry_that_lists_no_tags_costs_the_suggestion_only(reported, manifests, start_registry, parts):
     registry = start_registry()
     parts.put_image(registry, "team/app", "1.0", "linux/amd64")
     code, document, _ = reported("-f", manifests(f"{registry.host}/team/app:1.0"), "--target", "arm64", "--suggest")
@@ -108,7 +112,8 @@ class Secrets:
         return self.secret
 
 
-def test_rp_003_pull_secrets_are_read_by_name_and_count_in_their_namespace(start_registry, parts, clean_home):
+@pytest.mark.req("RP-003")
+def test_pull_secrets_are_read_by_name_and_count_in_their_namespace(start_registry, parts, clean_home):
     registry = start_registry(auth="basic")
     registry.users = {"u": "p"}
     parts.put_image(registry, "team/app", "1", "linux/arm64")
@@ -127,8 +132,9 @@ def test_rp_003_pull_secrets_are_read_by_name_and_count_in_their_namespace(start
     assert set(client.read) == {"shop/pull"}
 
 
+@pytest.mark.req("RP-031")
 @pytest.mark.parametrize(("refused", "code"), [("pods", 3), ("nodes", 3), ("cronjobs", 0)])
-def test_rp_031_exit_3_only_if_pods_or_nodes_are_forbidden(reported, start_registry, parts, tmp_path, refused, code):
+def test_exit_3_only_if_pods_or_nodes_are_forbidden(reported, start_registry, parts, tmp_path, refused, code):
     server = start_registry()
     node = {"metadata": {"name": "a"}, "status": {"nodeInfo": {"architecture": "arm64", "operatingSystem": "linux"}}}
     denied = {"kind": "Status", "apiVersion": "v1", "code": 403, "reason": "Forbidden", "message": "no"}

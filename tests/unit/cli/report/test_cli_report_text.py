@@ -1,4 +1,4 @@
-"""What a terminal shows of a report (RP-020)."""
+"""What a terminal shows of a report."""
 
 import re
 
@@ -20,8 +20,9 @@ FACTS = cluster(
 )
 
 
+@pytest.mark.req("RP-020")
 @pytest.mark.parametrize("width", [80, 120, 200])
-def test_rp_020_no_line_is_wider_than_the_terminal_and_nothing_is_left_out(width: int) -> None:
+def test_no_line_is_wider_than_the_terminal_and_nothing_is_left_out(width: int) -> None:
     report = report_of(FACTS, targets=(ARM64, AMD64), node_drift=True)
     plain = report_text(report)
     shown = re.sub(r"\x1b\[[0-9;]*m", "", report_text(report, TextStyle(colour=True, width=width)))
@@ -30,14 +31,16 @@ def test_rp_020_no_line_is_wider_than_the_terminal_and_nothing_is_left_out(width
     assert words <= set(re.sub(r"[-/:.,;()=\[\]]", " ", shown).split())
 
 
-def test_rp_024_reports_of_different_targets_have_nothing_to_compare() -> None:
+@pytest.mark.req("RP-024")
+def test_reports_of_different_targets_have_nothing_to_compare() -> None:
     report, former = report_of(FACTS, targets=(ARM64,)), report_of(FACTS, targets=(AMD64,))
     found = msgspec.structs.replace(report, comparison=compare(report, former))
     for shown in (report_text(found), report_markdown(found), html_page(found)):
         assert "it asks about no target of this report" in shown
 
 
-def test_rp_020_of_manifests_nothing_is_said_about_nodes() -> None:
+@pytest.mark.req("RP-020")
+def test_of_manifests_nothing_is_said_about_nodes() -> None:
     """None of the target is no finding where nobody has said what nodes there are."""
     facts = msgspec.structs.replace(FACTS, nodes=(), source=Source("files", "shop/"))
     for form in (report_text, report_markdown, html_page):
@@ -47,7 +50,8 @@ def test_rp_020_of_manifests_nothing_is_said_about_nodes() -> None:
         assert not [each for each in said if each in shown]
 
 
-def test_rp_020_without_workloads_that_is_said_and_no_empty_table_is_printed() -> None:
+@pytest.mark.req("RP-020")
+def test_without_workloads_that_is_said_and_no_empty_table_is_printed() -> None:
     report = report_of(cluster(workload("w", BOTH, namespace="kube-system")))
     for form in (report_text, report_markdown, html_page):
         shown = form(report)
@@ -57,7 +61,8 @@ def test_rp_020_without_workloads_that_is_said_and_no_empty_table_is_printed() -
     assert "## Namespaces" not in report_markdown(report)
 
 
-def test_rp_025_markdown_has_what_was_asked_for_besides() -> None:
+@pytest.mark.req("RP-025")
+def test_markdown_has_what_was_asked_for_besides() -> None:
     """``--diff-nodes`` and ``--by`` with ``-o markdown`` printed nothing more than without."""
     facts = cluster(
         workload("moved", ONLY, pods=(pod("moved-1", "m1"),)), workload("two", BOTH, pods=(pod("t", "a1"),))

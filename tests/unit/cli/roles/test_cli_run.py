@@ -1,4 +1,4 @@
-"""``polyarch run``: what the flags mean, and what wrong ones get (PL-751, IN-030)."""
+"""``polyarch run``: what the flags mean, and what wrong ones get."""
 
 import errno
 import os
@@ -36,8 +36,8 @@ def started(monkeypatch) -> Started:
     return runs
 
 
+@pytest.mark.req("PL-002", "PL-530")
 def test_the_defaults_are_those_of_a_deployment(started):
-    """PL-002, PL-530."""
     assert main(["run", "placement-controller"]) == 0
     ((name, roles, settings),) = started
     assert (name, roles) == ("placement-controller", ("placement-controller",))
@@ -47,8 +47,8 @@ def test_the_defaults_are_those_of_a_deployment(started):
     assert own.leader_elect
 
 
+@pytest.mark.req("PL-423", "PL-424", "RG-103")
 def test_every_flag_reaches_the_process(started, tmp_path):
-    """PL-423, PL-424, RG-103."""
     arguments = [
         *("run", "placement-webhook", "--namespace", "ns", "--kubeconfig", "K", "--context", "C"),
         *("--cert-dir", "/certs", "--port", "0", "--metrics-port", "1", "--health-port", "2", "--bind="),
@@ -88,8 +88,9 @@ def test_every_flag_reaches_the_process(started, tmp_path):
     )
 
 
+@pytest.mark.req("PL-500", "PL-540")
 def test_every_flag_of_the_operator_reaches_it(started):
-    """PL-500, PL-540: without a directory it takes its certificate from the Secret that its leader makes."""
+    """Without a directory it takes its certificate from the Secret that its leader makes."""
     arguments = [
         *("run", "operator", "--namespace", "ns", "--image", "example.com/p:1", "--image-pull-policy", "Always"),
         *("--image-pull-secret", "one", "--image-pull-secret", "two", "--certificates", "cert-manager"),
@@ -128,8 +129,9 @@ def test_every_flag_of_the_operator_reaches_it(started):
     )
 
 
-def test_bd_002_whether_machine_os_images_are_built_reaches_the_operator(started):
-    """BD-002: off by default, in the namespace of OpenShift's machine config operator."""
+@pytest.mark.req("BD-002")
+def test_whether_machine_os_images_are_built_reaches_the_operator(started):
+    """Off by default, in the namespace of OpenShift's machine config operator."""
     assert main(["run", "operator", "--machine-os", "auto", "--machine-os-namespace", "machines"]) == 0
     assert main(["run", "operator"]) == 0
     given, usual = (settings.operator for _, _, settings in started)
@@ -137,8 +139,9 @@ def test_bd_002_whether_machine_os_images_are_built_reaches_the_operator(started
     assert (usual.machine_os, usual.machine_os_namespace) == ("off", MACHINE_OS_NAMESPACE)
 
 
-def test_bd_002_every_flag_of_the_builder_reaches_it(started):
-    """BD-002, BD-140, BD-151, BD-154: also those that the operator takes for the builder that it deploys."""
+@pytest.mark.req("BD-002", "BD-140", "BD-151", "BD-154")
+def test_every_flag_of_the_builder_reaches_it(started):
+    """Also those that the operator takes for the builder that it deploys."""
     arguments = [
         *("run", "builder", "--builder-image", "example.com/b:1", "--push-image", "example.com/p:1"),
         *("--allow-privileged-builds", "--arch-taint-key", "a", "--arch-taint-key", "b", "--max-active-jobs", "7"),
@@ -159,8 +162,8 @@ def test_bd_002_every_flag_of_the_builder_reaches_it(started):
     assert usual == BuilderSettings()
 
 
-def test_bd_002_the_operator_takes_the_flags_of_its_builder(started):
-    """BD-151, BD-154."""
+@pytest.mark.req("BD-002", "BD-151", "BD-154")
+def test_the_operator_takes_the_flags_of_its_builder(started):
     words = ["--builder-image", "example.com/b:1", "--allow-privileged-builds", "--max-active-jobs", "7"]
     words += ["--push-image", "example.com/p:1", "--arch-taint-key", "a", "--arch-taint-key", "b"]
     assert main(["run", "operator", *words]) == 0
@@ -170,23 +173,25 @@ def test_bd_002_the_operator_takes_the_flags_of_its_builder(started):
     assert (own.push_image, own.arch_taint_keys) == ("example.com/p:1", ("a", "b"))
 
 
+@pytest.mark.req("PL-541")
 def test_the_operators_certificate_is_where_the_service_ca_writes_it(started):
-    """PL-541."""
     assert main(["run", "operator", "--certificates", "service-ca"]) == 0
     assert started[0][2].process.cert_secret == "polyarch-operator-certificates"
 
 
+@pytest.mark.req("KR-050")
 def test_all_is_every_role_of_the_cluster_in_one_process(started):
-    """KR-050: a tuple of roles."""
+    """A tuple of roles."""
     assert main(["run", "all", "--cert-dir", "/certs"]) == 0
     ((name, roles, _),) = started
     assert name == "all"
     assert roles == ("placement-webhook", "placement-controller", "taints")
 
 
+@pytest.mark.req("KR-050")
 @pytest.mark.parametrize("choice", RoleChoice, ids=lambda choice: choice.label)
 def test_a_process_is_started_with_all_that_its_roles_read(choice):
-    """KR-050: what a role asks its process for is there."""
+    """What a role asks its process for is there."""
     roles = roles_of(choice.value)
     for role in roles:
         given = {RegistrySettings, OperatorSettings, MonitorSettings, TaintRoleSettings, BuilderSettings, Verbosity}
@@ -216,6 +221,7 @@ def command(monkeypatch) -> Callable[..., list[str]]:
     return given
 
 
+@pytest.mark.req("PL-810")
 @pytest.mark.parametrize(
     "words",
     [
@@ -229,7 +235,6 @@ def command(monkeypatch) -> Callable[..., list[str]]:
     ids=lambda words: words[0],
 )
 def test_a_process_starts_over_with_the_same_settings_and_without_the_command_lines_libraries(started, command, words):
-    """PL-810."""
     python, *program, settings = command("run", *words)
     assert python == sys.executable
     assert program == [sys.executable, "-P", "-c", PROGRAM]
@@ -249,8 +254,9 @@ def test_flags_that_are_too_long_to_be_passed_on_still_run(started, monkeypatch)
     assert started[0][2].process.namespace == "ours"
 
 
+@pytest.mark.req("PL-600")
 def test_the_node_side_of_the_monitor(started, capsys):
-    """PL-600: it knows its node."""
+    """It knows its node."""
     assert main(["run", "exec-monitor", "--side", "node"]) == 2
     assert "--node-name is needed with --side node" in capsys.readouterr().err
     places = ["--tracefs", "/t", "--proc", "/p", "--pod-logs", "/l"]
@@ -264,9 +270,10 @@ def test_the_node_side_of_the_monitor(started, capsys):
     assert started[-1][0] == "placement-controller"
 
 
+@pytest.mark.req("PL-424")
 @pytest.mark.parametrize("files", [(), ("registries.conf",), ("ca.crt",), ("registries.conf", "ca.crt")], ids=str)
 def test_a_mounted_config_map_of_registries_may_have_either_file(started, tmp_path, files):
-    """PL-424: and flags for single files still count."""
+    """And flags for single files still count."""
     for name in files:
         (tmp_path / name).touch()
     assert main(["run", "placement-controller", "--registries-dir", str(tmp_path), "--ca", "own.pem"]) == 0
@@ -275,8 +282,8 @@ def test_a_mounted_config_map_of_registries_may_have_either_file(started, tmp_pa
     assert registries.ca == ("own.pem", *([str(tmp_path / "ca.crt")] if "ca.crt" in files else ()))
 
 
+@pytest.mark.req("PL-420", "RG-086")
 def test_the_kubelets_credential_plugins(started, tmp_path):
-    """PL-420, RG-086."""
     config = tmp_path / "providers.yaml"
     config.write_text(
         "apiVersion: kubelet.config.k8s.io/v1\nkind: CredentialProviderConfig\nproviders:\n"
@@ -290,6 +297,7 @@ def test_the_kubelets_credential_plugins(started, tmp_path):
     assert [provider.name for provider in providers.providers] == ["ecr"]
 
 
+@pytest.mark.req("PL-751")
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
@@ -311,19 +319,20 @@ def test_the_kubelets_credential_plugins(started, tmp_path):
     ],
 )
 def test_flags_that_cannot_be_meant_are_usage_errors(started, capsys, arguments, problem):
-    """PL-751: exit code 2, and the flag is named."""
+    """Exit code 2, and the flag is named."""
     assert main(arguments) == 2
     assert started == []
     captured = capsys.readouterr()
     assert problem in captured.err + captured.out
 
 
+@pytest.mark.req("KR-001", "PL-751")
 def test_a_kubeconfig_that_is_not_there_is_a_usage_error(capsys):
-    """KR-001, PL-751."""
     assert main(["run", "placement-controller", "--kubeconfig", "/nonexistent/config"]) == 2
     assert "/nonexistent/config" in capsys.readouterr().err
 
 
+@pytest.mark.req("PL-751")
 @pytest.mark.parametrize(
     "failure",
     [
@@ -334,8 +343,6 @@ def test_a_kubeconfig_that_is_not_there_is_a_usage_error(capsys):
     ids=["no API server", "a port is taken", "a port is taken, seen by a task"],
 )
 def test_what_keeps_a_process_from_running_ends_it_with_three(monkeypatch, capsys, failure):
-    """PL-751."""
-
     async def run(*_: Any) -> None:
         raise failure
 
@@ -362,7 +369,8 @@ def sources(capsys: pytest.CaptureFixture[str]) -> dict[str, tuple[str, str]]:
     return {flag: (value, source) for flag, value, source in cells}
 
 
-def test_in_030_every_flag_has_a_variable_and_the_command_line_wins(started, monkeypatch):
+@pytest.mark.req("IN-030")
+def test_every_flag_has_a_variable_and_the_command_line_wins(started, monkeypatch):
     for name, value in {
         "POLYARCH_PORT": "7",
         "POLYARCH_HEALTH_PORT": "8",
@@ -382,7 +390,8 @@ def test_in_030_every_flag_has_a_variable_and_the_command_line_wins(started, mon
     assert settings.log_level == "warning"
 
 
-def test_in_030_the_settings_are_printed_with_where_they_came_from(started, monkeypatch, capsys):
+@pytest.mark.req("IN-030")
+def test_the_settings_are_printed_with_where_they_came_from(started, monkeypatch, capsys):
     monkeypatch.setenv("POLYARCH_PORT", "7")
     monkeypatch.setenv("POLYARCH_CA", "a.pem b.pem")
     assert main(["run", "placement-controller", "--no-leader-elect", "-n", "tools", "--print-settings"]) == 0
@@ -395,6 +404,7 @@ def test_in_030_the_settings_are_printed_with_where_they_came_from(started, monk
     assert found["--health-port"] == ("8081", "default")
 
 
+@pytest.mark.req("IN-030")
 @pytest.mark.parametrize(
     ("variable", "value", "problem"),
     [
@@ -406,9 +416,7 @@ def test_in_030_the_settings_are_printed_with_where_they_came_from(started, monk
         pytest.param("POLYARCH_LOG_FORMATT", "json", ["POLYARCH_LOG_FORMATT", "POLYARCH_LOG_FORMAT?"], id="misspelt"),
     ],
 )
-def test_in_030_a_wrong_variable_names_itself_and_what_is_allowed(
-    started, monkeypatch, capsys, variable, value, problem
-):
+def test_a_wrong_variable_names_itself_and_what_is_allowed(started, monkeypatch, capsys, variable, value, problem):
     monkeypatch.setenv(variable, value)
     assert main(["run", "placement-controller"]) == 2
     assert not started
@@ -416,7 +424,8 @@ def test_in_030_a_wrong_variable_names_itself_and_what_is_allowed(
     assert all(part in said for part in problem), said
 
 
-def test_in_030_variables_of_service_links_are_no_settings(started, monkeypatch):
+@pytest.mark.req("IN-030")
+def test_variables_of_service_links_are_no_settings(started, monkeypatch):
     """Kubernetes puts these into the pods of a namespace that has a Service ``polyarch-operator``."""
     monkeypatch.setenv("POLYARCH_OPERATOR_PORT", "tcp://10.96.0.7:443")
     monkeypatch.setenv("POLYARCH_OPERATOR_SERVICE_HOST", "10.96.0.7")

@@ -1,4 +1,4 @@
-"""``polyarch run taints``: its configuration from a file, and words that are another command's (TN-012, TN-074)."""
+"""``polyarch run taints``: its configuration from a file, and words that are another command's."""
 
 import pytest
 
@@ -21,30 +21,34 @@ def started(monkeypatch) -> list[tuple[str, RunSettings]]:
     return runs
 
 
+@pytest.mark.req("TN-074")
 @pytest.mark.parametrize("word", ["clean", "plan", "apply", "bootstrap"])
 @pytest.mark.parametrize("dashes", ["", "--"])
 @pytest.mark.parametrize("flags", [(), ("--port", "0")])
-def test_tn_074_who_wants_to_clean_gets_no_controller(started, capsys, word, dashes, flags):
+def test_who_wants_to_clean_gets_no_controller(started, capsys, word, dashes, flags):
     assert main(["run", *flags, "taints", f"{dashes}{word}"]) == 2
     assert f"polyarch taint {word}" in capsys.readouterr().err
     assert not started
 
 
+@pytest.mark.req("TN-074")
 @pytest.mark.parametrize(
     "words", [["taints", "cleen"], ["taints", "--everything"], ["placement-controller", "clean"]], ids=" ".join
 )
-def test_tn_074_other_words_are_usage_errors_that_name_no_other_command(started, capsys, words):
+def test_other_words_are_usage_errors_that_name_no_other_command(started, capsys, words):
     assert main(["run", *words]) == 2
     assert "polyarch taint" not in capsys.readouterr().err
     assert not started
 
 
-def test_tn_080_without_a_file_the_object_in_the_cluster_is_watched(started):
+@pytest.mark.req("TN-080")
+def test_without_a_file_the_object_in_the_cluster_is_watched(started):
     assert main(["run", "taints"]) == 0
     assert started[0][1].taints.configuration is None
 
 
-def test_tn_012_the_object_may_be_a_file(started, tmp_path):
+@pytest.mark.req("TN-012")
+def test_the_object_may_be_a_file(started, tmp_path):
     file = tmp_path / "taints.yaml"
     file.write_text(HEAD + "spec: {mode: both, pods: {gateTimeout: 1m}}\n")
     assert main(["run", "taints", "--config", str(file)]) == 0
@@ -53,6 +57,7 @@ def test_tn_012_the_object_may_be_a_file(started, tmp_path):
     assert (given.spec.mode, given.spec.pods.gate_timeout) == ("both", "1m")
 
 
+@pytest.mark.req("TN-012")
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -81,7 +86,7 @@ def test_tn_012_the_object_may_be_a_file(started, tmp_path):
         pytest.param(HEAD + "spec: [", "line", id="not YAML"),
     ],
 )
-def test_tn_012_a_process_does_not_start_with_a_wrong_file(started, capsys, tmp_path, text, problem):
+def test_a_process_does_not_start_with_a_wrong_file(started, capsys, tmp_path, text, problem):
     file = tmp_path / "taints.yaml"
     file.write_text(text)
     assert main(["run", "taints", "--config", str(file)]) == 2
@@ -91,7 +96,8 @@ def test_tn_012_a_process_does_not_start_with_a_wrong_file(started, capsys, tmp_
     assert not started
 
 
-def test_tn_012_a_file_that_is_not_there(started, capsys):
+@pytest.mark.req("TN-012")
+def test_a_file_that_is_not_there(started, capsys):
     assert main(["run", "taints", "--config", "/nonexistent/taints.yaml"]) == 2
     assert "/nonexistent/taints.yaml" in capsys.readouterr().err
     assert not started

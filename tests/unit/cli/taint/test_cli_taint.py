@@ -1,5 +1,4 @@
-"""``polyarch taint`` without a cluster: what is wrong with a command line is said before anything is asked (TN-063,
-TN-064, TN-074)."""
+"""``polyarch taint`` without a cluster: what is wrong with a command line is said before anything is asked."""
 
 import io
 import json
@@ -20,10 +19,13 @@ from polyarch.kube.patches import add
 from polyarch.kube.resources import Resource
 from polyarch.taints.documents import KubeletFlag, NodeTemplate
 
+pytestmark = pytest.mark.req("TN-064")
+
 NOWHERE = ["--kubeconfig", "/nonexistent"]
 COMMANDS = ("plan", "bootstrap", "apply", "clean")
 
 
+@pytest.mark.req("TN-074")
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
@@ -46,7 +48,7 @@ COMMANDS = ("plan", "bootstrap", "apply", "clean")
         pytest.param(["scrub"], "Unknown command", id="no such command"),
     ],
 )
-def test_tn_074_what_is_wrong_with_a_command_line_is_said_first(
+def test_what_is_wrong_with_a_command_line_is_said_first(
     arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -57,8 +59,9 @@ def test_tn_074_what_is_wrong_with_a_command_line_is_said_first(
     assert "/nonexistent" not in said.err
 
 
+@pytest.mark.req("TN-063")
 @pytest.mark.parametrize("command", ["bootstrap", "apply", "clean"])
-def test_tn_063_without_a_terminal_somebody_has_to_have_said_yes(
+def test_without_a_terminal_somebody_has_to_have_said_yes(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
@@ -74,8 +77,9 @@ class Terminal(io.StringIO):
         return True
 
 
+@pytest.mark.req("TN-063")
 @pytest.mark.parametrize(("answer", "goes_on"), [("y", True), ("YES", True), ("", False), ("n", False), ("yep", False)])
-def test_tn_063_at_a_terminal_only_a_yes_is_one(
+def test_at_a_terminal_only_a_yes_is_one(
     answer: str, goes_on: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "stdin", Terminal(f"{answer}\n"))
@@ -98,7 +102,8 @@ def test_every_command_explains_itself_with_examples_and_exit_codes(
     assert all(f"\n  {code}  " in page.split("Exit codes:")[1] for code in (0, 1, 2, 3))
 
 
-def test_tn_060_flags_describe_an_object() -> None:
+@pytest.mark.req("TN-060")
+def test_flags_describe_an_object() -> None:
     found = given(ConfigurationFlags(mode="both", primary=["x86_64, arm64"], key="example.com/arch"))
     assert found.source == "flags"
     assert found.taken is not None
@@ -108,7 +113,8 @@ def test_tn_060_flags_describe_an_object() -> None:
     assert given(ConfigurationFlags()).taken is None
 
 
-def test_tn_012_a_file_is_refused_with_its_line(tmp_path: Path) -> None:
+@pytest.mark.req("TN-012")
+def test_a_file_is_refused_with_its_line(tmp_path: Path) -> None:
     file = tmp_path / "taints.yaml"
     file.write_text(
         "apiVersion: polyarch.dev/v1alpha1\nkind: ArchitectureTaints\nmetadata: {name: cluster}\n"
@@ -118,7 +124,8 @@ def test_tn_012_a_file_is_refused_with_its_line(tmp_path: Path) -> None:
         given(ConfigurationFlags(config=str(file)))
 
 
-def test_tn_027_flags_of_kubelets_are_a_table_or_a_document() -> None:
+@pytest.mark.req("TN-027")
+def test_flags_of_kubelets_are_a_table_or_a_document() -> None:
     flags = [KubeletFlag("arm64", "--register-with-taints=k=arm64:NoSchedule")]
     assert emission_text("kubelet-flags", flags, "text").splitlines()[1].split() == ["arm64", flags[0].flag]
     document = json.loads(emission_text("kubelet-flags", flags, "json"))
@@ -128,7 +135,8 @@ def test_tn_027_flags_of_kubelets_are_a_table_or_a_document() -> None:
     }
 
 
-def test_tn_028_patches_of_autoscalers_are_commands_or_a_document() -> None:
+@pytest.mark.req("TN-028")
+def test_patches_of_autoscalers_are_commands_or_a_document() -> None:
     pools = Resource("karpenter.sh", "v1", "nodepools", "NodePool", namespaced=False)
     single = NodeTemplate(pools, "", "arm", ("arm64",), (add("/spec/template/spec/taints", []),), "it lacks the taint")
     several = NodeTemplate(pools, "", "any", ("amd64", "arm64"), (), "one for each")
@@ -142,7 +150,8 @@ def test_tn_028_patches_of_autoscalers_are_commands_or_a_document() -> None:
     assert document["templates"][0]["patch"] == list(msgspec.to_builtins(single.patch))
 
 
-def test_tn_054_objects_are_manifests_or_a_list() -> None:
+@pytest.mark.req("TN-054")
+def test_objects_are_manifests_or_a_list() -> None:
     documents = [{"kind": "RuntimeClass", "metadata": {"name": "a"}}, {"kind": "RuntimeClass"}]
     assert emission_text("runtimeclasses", documents, "text").count("---") == 1
     assert json.loads(emission_text("runtimeclasses", documents, "json"))["items"] == documents

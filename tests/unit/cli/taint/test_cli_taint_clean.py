@@ -1,4 +1,4 @@
-"""``polyarch taint clean``: whose taints they are, and who has to be asked to stop first (TN-070, TN-072)."""
+"""``polyarch taint clean``: whose taints they are, and who has to be asked to stop first."""
 
 import asyncio
 from typing import Any
@@ -63,19 +63,20 @@ def world() -> World:
     return World()
 
 
+@pytest.mark.req("TN-072")
 @pytest.mark.parametrize(
     ("configuration", "asked", "taken"),
     [
-        pytest.param(None, {}, [OURS], id="TN-072 by default the key and the ownership of archaware"),
-        pytest.param(None, {"preset": "gke"}, [], id="TN-072 of a vendor's key what was recorded"),
-        pytest.param(None, {"preset": "gke", "adopt": True}, [GKE], id="TN-072 of a vendor's key all of it"),
-        pytest.param(None, {"key": "kubernetes.io/arch"}, [GKE], id="TN-072 a key of one's own is one's own"),
-        pytest.param({"taint": {"preset": "gke"}}, {}, [], id="TN-072 the object says whose they are"),
-        pytest.param({"taint": {"preset": "gke"}}, {"adopt": True}, [GKE], id="TN-072 the object's key, adopted"),
-        pytest.param({"taint": {"preset": "gke"}}, {"preset": "archaware"}, [OURS], id="TN-072 an earlier key"),
+        pytest.param(None, {}, [OURS], id="by default the key and the ownership of archaware"),
+        pytest.param(None, {"preset": "gke"}, [], id="of a vendor's key what was recorded"),
+        pytest.param(None, {"preset": "gke", "adopt": True}, [GKE], id="of a vendor's key all of it"),
+        pytest.param(None, {"key": "kubernetes.io/arch"}, [GKE], id="a key of one's own is one's own"),
+        pytest.param({"taint": {"preset": "gke"}}, {}, [], id="the object says whose they are"),
+        pytest.param({"taint": {"preset": "gke"}}, {"adopt": True}, [GKE], id="the object's key, adopted"),
+        pytest.param({"taint": {"preset": "gke"}}, {"preset": "archaware"}, [OURS], id="an earlier key"),
     ],
 )
-async def test_tn_072_what_is_ours_is_said_by_object_and_flags(world, configuration, asked, taken) -> None:
+async def test_what_is_ours_is_said_by_object_and_flags(world, configuration, asked, taken) -> None:
     if configuration is not None:
         world.configured(**configuration)
     world.api.put(NODES, document("n-1", "arm64", OURS, GKE))
@@ -83,7 +84,8 @@ async def test_tn_072_what_is_ours_is_said_by_object_and_flags(world, configurat
     assert taints_of(world.api.read(NODES, "n-1")) == [each for each in (OURS, GKE) if each not in taken]
 
 
-async def test_tn_070_a_controller_that_works_is_told_and_waited_for_before_anything_is_removed(world) -> None:
+@pytest.mark.req("TN-070")
+async def test_a_controller_that_works_is_told_and_waited_for_before_anything_is_removed(world) -> None:
     world.configured()
     world.api.put(NODES, document("n-1", "arm64", OURS))
     world.renewing = world.sees = True
@@ -100,7 +102,8 @@ async def test_tn_070_a_controller_that_works_is_told_and_waited_for_before_anyt
     assert not cleaned.left
 
 
-async def test_tn_070_a_controller_that_renews_its_lease_and_sees_nothing_ends_it_after_a_minute(world) -> None:
+@pytest.mark.req("TN-070")
+async def test_a_controller_that_renews_its_lease_and_sees_nothing_ends_it_after_a_minute(world) -> None:
     world.configured()
     world.api.put(NODES, document("n-1", "arm64", OURS))
     world.renewing = True
@@ -113,7 +116,8 @@ async def test_tn_070_a_controller_that_renews_its_lease_and_sees_nothing_ends_i
     assert taints_of(world.api.read(NODES, "n-1")) == []
 
 
-async def test_tn_070_a_dead_controller_is_found_dead_within_half_a_minute(world) -> None:
+@pytest.mark.req("TN-070")
+async def test_a_dead_controller_is_found_dead_within_half_a_minute(world) -> None:
     world.configured()
     world.lease("long ago")
     world.api.put(NODES, document("n-1", "arm64", OURS))
@@ -124,7 +128,8 @@ async def test_tn_070_a_dead_controller_is_found_dead_within_half_a_minute(world
     assert taints_of(world.api.read(NODES, "n-1")) == []
 
 
-async def test_tn_070_a_controller_without_the_object_would_put_everything_back(world) -> None:
+@pytest.mark.req("TN-070")
+async def test_a_controller_without_the_object_would_put_everything_back(world) -> None:
     """One that was started with ``--config``."""
     world.api.put(NODES, document("n-1", "arm64", OURS))
     world.renewing = True
@@ -135,7 +140,8 @@ async def test_tn_070_a_controller_without_the_object_would_put_everything_back(
     assert taints_of(world.api.read(NODES, "n-1")) == []
 
 
-async def test_tn_070_who_may_write_nothing_is_not_told_that_there_is_nothing_to_do(world) -> None:
+@pytest.mark.req("TN-070")
+async def test_who_may_write_nothing_is_not_told_that_there_is_nothing_to_do(world) -> None:
     world.api.put(NODES, document("n-1", "arm64", OURS))
     assert rendered(await world.clean(key="other/key"), "text").startswith("nothing to do")
 
@@ -149,7 +155,8 @@ async def test_tn_070_who_may_write_nothing_is_not_told_that_there_is_nothing_to
     assert rendered(cleaned, "text") == "0 writes\n"
 
 
-async def test_tn_072_a_dry_run_asks_nobody_to_stop_and_waits_for_nobody(world) -> None:
+@pytest.mark.req("TN-072")
+async def test_a_dry_run_asks_nobody_to_stop_and_waits_for_nobody(world) -> None:
     world.configured()
     world.renewing = True
     world.api.put(NODES, document("n-1", "arm64", OURS))
@@ -161,7 +168,8 @@ async def test_tn_072_a_dry_run_asks_nobody_to_stop_and_waits_for_nobody(world) 
     assert taints_of(world.api.read(NODES, "n-1")) == [OURS]
 
 
-async def test_tn_072_what_comes_back_is_named(world) -> None:
+@pytest.mark.req("TN-072")
+async def test_what_comes_back_is_named(world) -> None:
     world.api.put(NODES, document("n-1", "arm64", OURS))
 
     async def put_back(verb: str, resource: Resource, name: str) -> None:
@@ -173,7 +181,8 @@ async def test_tn_072_what_comes_back_is_named(world) -> None:
     assert [str(each.key) for each in cleaned.left] == ["n-1"]
 
 
-async def test_tn_070_an_object_that_is_being_removed_is_left_as_it_is(world) -> None:
+@pytest.mark.req("TN-070")
+async def test_an_object_that_is_being_removed_is_left_as_it_is(world) -> None:
     world.configured(state="removing")
     world.api.put(MUTATING_WEBHOOKS, {"metadata": {"name": "polyarch-taints"}})
     cleaned = await world.clean()

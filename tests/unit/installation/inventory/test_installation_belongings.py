@@ -1,4 +1,4 @@
-"""Whose are the objects of a cluster at an uninstall (IN-003)?"""
+"""Whose are the objects of a cluster at an uninstall?"""
 
 from typing import Any
 
@@ -59,6 +59,7 @@ def sorted_out(*found: Found, home: str = HOME, proven: tuple[str, ...] = ()) ->
     return [each.metadata.name for each in result.ours], [each.metadata.name for each in result.unproven]
 
 
+@pytest.mark.req("IN-003")
 @pytest.mark.parametrize(
     "found",
     [
@@ -76,10 +77,11 @@ def sorted_out(*found: Found, home: str = HOME, proven: tuple[str, ...] = ()) ->
         ),
     ],
 )
-def test_in_003_what_an_installation_gives_a_name_is_ours(found: Found) -> None:
+def test_what_an_installation_gives_a_name_is_ours(found: Found) -> None:
     assert sorted_out(found) == ([found.metadata.name], [])
 
 
+@pytest.mark.req("IN-003")
 @pytest.mark.parametrize(
     "found",
     [
@@ -93,12 +95,13 @@ def test_in_003_what_an_installation_gives_a_name_is_ours(found: Found) -> None:
         pytest.param(an_object(CRDS, str(THINGS)), id="an unknown definition in our API group"),
     ],
 )
-def test_in_003_a_label_alone_is_no_proof_but_who_wrote_it_is(found: Found) -> None:
+def test_a_label_alone_is_no_proof_but_who_wrote_it_is(found: Found) -> None:
     name = found.metadata.name
     assert sorted_out(found) == ([], [name])
     assert sorted_out(found, proven=(name,)) == ([name], [])
 
 
+@pytest.mark.req("IN-003")
 @pytest.mark.parametrize(
     "found",
     [
@@ -108,16 +111,18 @@ def test_in_003_a_label_alone_is_no_proof_but_who_wrote_it_is(found: Found) -> N
         pytest.param(an_object(NAMESPACES, HOME), id="a namespace that we have not marked"),
     ],
 )
-def test_in_003_what_is_not_labelled_is_neither_deleted_nor_named(found: Found) -> None:
+def test_what_is_not_labelled_is_neither_deleted_nor_named(found: Found) -> None:
     assert sorted_out(found) == ([], [])
 
 
-def test_in_003_the_namespace_of_somebody_else_stays_although_it_is_labelled() -> None:
+@pytest.mark.req("IN-003")
+def test_the_namespace_of_somebody_else_stays_although_it_is_labelled() -> None:
     team = an_object(NAMESPACES, "team", labels=LABELLED)
     assert sorted_out(team, home="team") == ([], ["team"])
 
 
-def test_in_003_what_belongs_to_an_object_is_whose_that_is() -> None:
+@pytest.mark.req("IN-003")
+def test_what_belongs_to_an_object_is_whose_that_is() -> None:
     ours, theirs = (an_object(DEPLOYMENTS, name, HOME, labels=LABELLED) for name in (names.OPERATOR, "theirs"))
     sets = [an_object(REPLICASETS, f"{name}-1", HOME, labels=LABELLED, owners=(name,)) for name in ("theirs",)]
     sets.append(an_object(REPLICASETS, "ours-1", HOME, owners=(names.OPERATOR,)))
@@ -130,13 +135,15 @@ def test_in_003_what_belongs_to_an_object_is_whose_that_is() -> None:
     assert found == (["our-pod", "ours-1", names.OPERATOR], ["theirs"]), "and of theirs only the Deployment is named"
 
 
-def test_in_003_custom_resources_go_with_their_definitions() -> None:
+@pytest.mark.req("IN-003")
+def test_custom_resources_go_with_their_definitions() -> None:
     ours, theirs = an_object(CPPCS, "cluster"), an_object(THINGS, "thing")
     definitions = an_object(CRDS, str(CPPCS)), an_object(CRDS, str(THINGS))
     assert sorted_out(ours, theirs, *definitions) == (["cluster", str(CPPCS)], [str(THINGS)])
 
 
-def test_in_003_objects_of_our_helm_release_are_ours() -> None:
+@pytest.mark.req("IN-003")
+def test_objects_of_our_helm_release_are_ours() -> None:
     operator = an_object(DEPLOYMENTS, names.OPERATOR, HOME, labels=LABELLED, release="polyarch")
     dashboard = an_object(CONFIGMAPS, "polyarch-placement-dashboard", HOME, labels=LABELLED, release="polyarch")
     others = an_object(CONFIGMAPS, "umbrella", HOME, labels=LABELLED, release="umbrella")
@@ -145,7 +152,8 @@ def test_in_003_objects_of_our_helm_release_are_ours() -> None:
     assert found == ([names.OPERATOR, "polyarch-placement-dashboard"], ["umbrella"])
 
 
-def test_in_003_a_namespace_is_kept_for_what_is_not_ours_in_it() -> None:
+@pytest.mark.req("IN-003")
+def test_a_namespace_is_kept_for_what_is_not_ours_in_it() -> None:
     seen = Survey(
         (
             an_object(NAMESPACES, HOME, labels=LABELLED),
@@ -160,6 +168,7 @@ def test_in_003_a_namespace_is_kept_for_what_is_not_ours_in_it() -> None:
     assert [each.metadata.name for each in others] == ["dashboard"]
 
 
+@pytest.mark.req("IN-003")
 @pytest.mark.parametrize(
     ("manager", "label", "ours"),
     [
@@ -169,7 +178,7 @@ def test_in_003_a_namespace_is_kept_for_what_is_not_ours_in_it() -> None:
         pytest.param("polyarch", "team", False, id="we wrote another field"),
     ],
 )
-def test_in_003_the_api_server_records_who_wrote_a_label(manager: str, label: str, ours: bool) -> None:
+def test_the_api_server_records_who_wrote_a_label(manager: str, label: str, ours: bool) -> None:
     fields: dict[str, Any] = {"f:metadata": {"f:labels": {".": {}, f"f:{label}": {}}}}
     other = {"manager": "kubectl", "operation": "Update", "fieldsV1": {"f:data": {}}}
     entries = [other, {"manager": manager, "operation": "Apply", "fieldsV1": fields}]

@@ -1,4 +1,4 @@
-"""What stands in the way of an upgrade, and what it would change, from what was read of a cluster (IN-004)."""
+"""What stands in the way of an upgrade, and what it would change, from what was read of a cluster."""
 
 from typing import Any
 
@@ -36,6 +36,7 @@ class DryRuns:
         return {**document, "metadata": {**document["metadata"], "resourceVersion": "9"}, **self.defaults}
 
 
+@pytest.mark.req("IN-004")
 @pytest.mark.parametrize(
     ("version", "name", "refused"),
     [
@@ -47,7 +48,7 @@ class DryRuns:
         (f"{MAJOR + 1}.0.0", "another", False),
     ],
 )
-async def test_in_004_a_command_that_is_older_than_the_operator_is_refused(
+async def test_a_command_that_is_older_than_the_operator_is_refused(
     version: str | None, name: str, *, refused: bool
 ) -> None:
     nobody: Any = None
@@ -56,14 +57,16 @@ async def test_in_004_a_command_that_is_older_than_the_operator_is_refused(
     assert all(str(version) in each.message and __version__ in each.message for each in found)
 
 
-def test_in_004_the_installed_version_is_that_of_the_operator_of_the_namespace() -> None:
+@pytest.mark.req("IN-004")
+def test_the_installed_version_is_that_of_the_operator_of_the_namespace() -> None:
     assert upgrade.installed_version(facts("1.2.3"), HERE) == "1.2.3"
     assert upgrade.installed_version(facts(None), HERE) == ""
     assert upgrade.installed_version(facts("1.2.3"), "elsewhere") == ""
     assert upgrade.installed_version(facts("1.2.3", "another"), HERE) == ""
 
 
-async def test_in_004_what_is_missing_or_differs_would_change_and_nothing_else() -> None:
+@pytest.mark.req("IN-004")
+async def test_what_is_missing_or_differs_would_change_and_nothing_else() -> None:
     service, role = (next(ref for ref in LIVE if ref.resource.kind == kind) for kind in ("Service", "ClusterRole"))
     stored = {**(LIVE[role] or {}), "rules": []}
     client: Any = DryRuns()

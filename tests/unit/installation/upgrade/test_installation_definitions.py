@@ -1,4 +1,4 @@
-"""What a newer version of a definition no longer has (IN-004)."""
+"""What a newer version of a definition no longer has."""
 
 from typing import Any
 
@@ -20,6 +20,7 @@ def definition(*versions: str, stored: tuple[str, ...] = ("v1",), **properties: 
 TEXT: Json = {"type": "string"}
 
 
+@pytest.mark.req("IN-004")
 @pytest.mark.parametrize(
     ("live", "wanted", "expected"),
     [
@@ -28,10 +29,11 @@ TEXT: Json = {"type": "string"}
         pytest.param(definition("v1", "v2", stored=("v2",)), definition("v2"), [], id="served only"),
     ],
 )
-def test_in_004_versions_that_objects_are_stored_in_must_stay(live: Json, wanted: Json, expected: list[str]) -> None:
+def test_versions_that_objects_are_stored_in_must_stay(live: Json, wanted: Json, expected: list[str]) -> None:
     assert upgrade.lost_versions(live, wanted) == expected
 
 
+@pytest.mark.req("IN-004")
 @pytest.mark.parametrize(
     ("before", "after", "expected"),
     [
@@ -51,11 +53,12 @@ def test_in_004_versions_that_objects_are_stored_in_must_stay(live: Json, wanted
         ),
     ],
 )
-def test_in_004_removed_fields_are_found(before: Json, after: Json, expected: list[str]) -> None:
+def test_removed_fields_are_found(before: Json, after: Json, expected: list[str]) -> None:
     found = upgrade.removed_fields(definition("v1", **before), definition("v1", **after))
     assert [upgrade.shown(path) for path in found] == expected
 
 
+@pytest.mark.req("IN-004")
 @pytest.mark.parametrize(
     ("spec", "path", "expected"),
     [
@@ -66,6 +69,6 @@ def test_in_004_removed_fields_are_found(before: Json, after: Json, expected: li
         pytest.param({"a": [{}]}, ("spec", "a", "[]", "b"), [], id="in no element"),
     ],
 )
-def test_in_004_objects_that_use_a_field_are_named(spec: Json, path: tuple[str, ...], expected: list[str]) -> None:
+def test_objects_that_use_a_field_are_named(spec: Json, path: tuple[str, ...], expected: list[str]) -> None:
     document = {"metadata": {"namespace": "ns", "name": "x"}, "spec": spec}
     assert upgrade.using([document], path) == expected

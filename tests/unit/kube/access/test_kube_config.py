@@ -1,4 +1,4 @@
-"""KR-001: kubeconfigs as kubectl reads them, the pod's service account, and errors that name file and field."""
+"""Kubeconfigs as kubectl reads them, the pod's service account, and errors that name file and field."""
 
 import base64
 import textwrap
@@ -43,8 +43,8 @@ def kubeconfig(tmp_path):
     return write(tmp_path / "config", PLAIN)
 
 
-def test_kr_001_the_current_context_of_an_explicit_file(kubeconfig):
-    """KR-001"""
+@pytest.mark.req("KR-001")
+def test_the_current_context_of_an_explicit_file(kubeconfig):
     found = load(str(kubeconfig), environ={})
     assert found.server == "https://home:6443"
     assert found.namespace == "demo"
@@ -53,18 +53,19 @@ def test_kr_001_the_current_context_of_an_explicit_file(kubeconfig):
     assert found.context == "main"
 
 
-def test_kr_001_another_context_and_the_default_namespace(kubeconfig):
-    """KR-001"""
+@pytest.mark.req("KR-001")
+def test_another_context_and_the_default_namespace(kubeconfig):
     assert load(str(kubeconfig), "other", environ={}).namespace == "default"
 
 
-def test_kr_001_secrets_are_not_in_the_text_of_a_configuration(kubeconfig):
-    """KR-001"""
+@pytest.mark.req("KR-001")
+def test_secrets_are_not_in_the_text_of_a_configuration(kubeconfig):
     assert "secret-token" not in repr(load(str(kubeconfig), environ={}))
 
 
-def test_kr_001_the_list_is_merged_the_first_to_say_so_wins(tmp_path):
-    """KR-001: KUBECONFIG=a:missing:b; what a defines b cannot change, what b adds is there."""
+@pytest.mark.req("KR-001")
+def test_the_list_is_merged_the_first_to_say_so_wins(tmp_path):
+    """KUBECONFIG=a:missing:b; what a defines b cannot change, what b adds is there."""
     one = write(
         tmp_path / "a" / "config",
         """
@@ -93,14 +94,14 @@ def test_kr_001_the_list_is_merged_the_first_to_say_so_wins(tmp_path):
     assert found.tls.key.file == str(tmp_path / "b" / "keys" / "me.key")
 
 
-def test_kr_001_without_anything_it_is_the_file_in_the_home_directory(tmp_path):
-    """KR-001"""
+@pytest.mark.req("KR-001")
+def test_without_anything_it_is_the_file_in_the_home_directory(tmp_path):
     write(tmp_path / ".kube" / "config", PLAIN)
     assert load(environ={"HOME": str(tmp_path)}).server == "https://home:6443"
 
 
-def test_kr_001_data_wins_over_files_and_is_decoded(tmp_path):
-    """KR-001"""
+@pytest.mark.req("KR-001")
+def test_data_wins_over_files_and_is_decoded(tmp_path):
     data = base64.b64encode(b"PEM").decode()
     path = write(
         tmp_path / "config",
@@ -120,8 +121,8 @@ def test_kr_001_data_wins_over_files_and_is_decoded(tmp_path):
     assert not found.compression
 
 
-def test_kr_001_json_with_tabs_is_a_kubeconfig_too(tmp_path):
-    """KR-001"""
+@pytest.mark.req("KR-001")
+def test_json_with_tabs_is_a_kubeconfig_too(tmp_path):
     path = tmp_path / "config"
     path.write_text(
         '{\n\t"current-context": "c",\n\t"contexts": [{"name": "c", "context": {"cluster": "c"}}],\n'
@@ -130,8 +131,8 @@ def test_kr_001_json_with_tabs_is_a_kubeconfig_too(tmp_path):
     assert load(str(path), environ={}).server == "http://c:1"
 
 
-def test_kr_001_impersonation_password_and_token_file(tmp_path):
-    """KR-001"""
+@pytest.mark.req("KR-001")
+def test_impersonation_password_and_token_file(tmp_path):
     path = write(
         tmp_path / "config",
         """
@@ -173,8 +174,8 @@ EXEC = """
 """
 
 
-def test_kr_001_a_credential_plugin_with_cluster_information(tmp_path):
-    """KR-001"""
+@pytest.mark.req("KR-001")
+def test_a_credential_plugin_with_cluster_information(tmp_path):
     text = EXEC.format(
         exec="{apiVersion: client.authentication.k8s.io/v1, command: ./bin/login, args: [a], "
         "env: [{name: K, value: V}], provideClusterInfo: true, interactiveMode: Never, installHint: get it}"
@@ -193,8 +194,8 @@ def test_kr_001_a_credential_plugin_with_cluster_information(tmp_path):
     assert found.proxy == Proxy("http://proxy:3128")
 
 
-def test_kr_001_a_bare_command_is_looked_up_on_path(tmp_path):
-    """KR-001"""
+@pytest.mark.req("KR-001")
+def test_a_bare_command_is_looked_up_on_path(tmp_path):
     text = EXEC.format(exec="{apiVersion: client.authentication.k8s.io/v1beta1, command: login}")
     plugin = load(str(write(tmp_path / "config", text)), environ={}).user.exec
     assert plugin.command == "login"
@@ -211,6 +212,7 @@ def broken(**parts: str) -> str:
     return "\n".join(f"{key}: {value}" for key, value in sections.items())
 
 
+@pytest.mark.req("KR-001")
 @pytest.mark.parametrize(
     ("text", "field", "problem"),
     [
@@ -269,8 +271,7 @@ def broken(**parts: str) -> str:
         ),
     ],
 )
-def test_kr_001_a_broken_kubeconfig_names_the_file_and_the_field(tmp_path, text, field, problem):
-    """KR-001"""
+def test_a_broken_kubeconfig_names_the_file_and_the_field(tmp_path, text, field, problem):
     path = tmp_path / "config"
     path.write_text(text)
     with pytest.raises(ConfigurationError) as caught:
@@ -281,14 +282,14 @@ def test_kr_001_a_broken_kubeconfig_names_the_file_and_the_field(tmp_path, text,
     assert str(path) in str(caught.value)
 
 
-def test_kr_001_an_unknown_context_lists_those_there_are(kubeconfig):
-    """KR-001"""
+@pytest.mark.req("KR-001")
+def test_an_unknown_context_lists_those_there_are(kubeconfig):
     with pytest.raises(ConfigurationError, match=r"no context 'x' \(there are: main, other\)"):
         load(str(kubeconfig), "x", environ={})
 
 
-def test_kr_001_a_file_that_is_not_there_or_not_readable(tmp_path):
-    """KR-001"""
+@pytest.mark.req("KR-001")
+def test_a_file_that_is_not_there_or_not_readable(tmp_path):
     with pytest.raises(ConfigurationError, match="cannot be read"):
         load(str(tmp_path / "missing"), environ={})
     with pytest.raises(ConfigurationError, match="Is a directory"):
@@ -297,8 +298,8 @@ def test_kr_001_a_file_that_is_not_there_or_not_readable(tmp_path):
         load(environ={"HOME": str(tmp_path)})
 
 
-def test_kr_001_a_certificate_file_that_vanished_names_its_field(tmp_path):
-    """KR-001"""
+@pytest.mark.req("KR-001")
+def test_a_certificate_file_that_vanished_names_its_field(tmp_path):
     text = broken(clusters="[{name: c, cluster: {server: 'https://c', certificate-authority: gone.crt}}]")
     path = tmp_path / "config"
     path.write_text(text)
@@ -316,11 +317,11 @@ def service_account(tmp_path):
     return root
 
 
+@pytest.mark.req("KR-001")
 @pytest.mark.parametrize(
     ("host", "server"), [("10.0.0.1", "https://10.0.0.1:443"), ("fd00::1", "https://[fd00::1]:443")]
 )
-def test_kr_001_in_cluster(service_account, host, server):
-    """KR-001"""
+def test_in_cluster(service_account, host, server):
     environ = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": "443"}
     found = config.in_cluster(environ, service_account)
     assert found.server == server
@@ -330,8 +331,8 @@ def test_kr_001_in_cluster(service_account, host, server):
     assert config.running_in_cluster(environ, service_account)
 
 
-def test_kr_001_in_cluster_says_what_is_missing(service_account):
-    """KR-001"""
+@pytest.mark.req("KR-001")
+def test_in_cluster_says_what_is_missing(service_account):
     with pytest.raises(ConfigurationError, match="KUBERNETES_SERVICE_HOST"):
         config.in_cluster({}, service_account)
     (service_account / "token").unlink()
@@ -348,6 +349,7 @@ def served_by(tmp_path: Path, cluster: str, environ: dict[str, str]):
     return load(str(write(tmp_path / "config", text)), environ=environ)
 
 
+@pytest.mark.req("KR-001")
 @pytest.mark.parametrize(
     ("cluster", "no_proxy", "proxy"),
     [
@@ -363,16 +365,17 @@ def served_by(tmp_path: Path, cluster: str, environ: dict[str, str]):
         ),
     ],
 )
-def test_kr_001_the_proxy_before_the_api_server(tmp_path, cluster, no_proxy, proxy):
-    """KR-001: as kubectl; the rules of the environment are those of ``test_proxies.py``."""
+def test_the_proxy_before_the_api_server(tmp_path, cluster, no_proxy, proxy):
+    """As kubectl; the rules of the environment are those of ``test_proxies.py``."""
     found = served_by(tmp_path, cluster, {"HTTPS_PROXY": "http://p:1", "NO_PROXY": no_proxy})
     assert found.proxy == proxy
     assert "secret" not in repr(found)
     assert "bWU6" not in repr(found)
 
 
-def test_kr_001_a_proxy_that_cannot_be_used_names_its_variable_where_it_is_needed(tmp_path):
-    """KR-001: and its password nowhere."""
+@pytest.mark.req("KR-001")
+def test_a_proxy_that_cannot_be_used_names_its_variable_where_it_is_needed(tmp_path):
+    """And its password nowhere."""
     environ = {"HTTPS_PROXY": "socks5://me:secret@p:1"}
     with pytest.raises(ConfigurationError, match="environment: HTTPS_PROXY has the unsupported scheme") as caught:
         served_by(tmp_path, "server: 'https://api:6443'", environ)

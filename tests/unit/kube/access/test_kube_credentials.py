@@ -1,4 +1,4 @@
-"""KR-001: tokens that are renewed while we run, and programs that hand them out."""
+"""Tokens that are renewed while we run, and programs that hand them out."""
 
 import asyncio
 import os
@@ -27,8 +27,8 @@ def authorization(credential) -> str:
     return dict(credential.headers).get("Authorization", "")
 
 
-async def test_kr_001_a_token_file_is_read_again_every_minute(tmp_path, clock):
-    """KR-001"""
+@pytest.mark.req("KR-001")
+async def test_a_token_file_is_read_again_every_minute(tmp_path, clock):
     path = tmp_path / "token"
     path.write_text("one\n")
     tokens = TokenFile(User(token_file=str(path)), (), clock)
@@ -40,8 +40,8 @@ async def test_kr_001_a_token_file_is_read_again_every_minute(tmp_path, clock):
     assert authorization(await tokens.current()) == "Bearer two"
 
 
-async def test_kr_001_and_at_once_when_the_server_refuses_it(tmp_path, clock):
-    """KR-001"""
+@pytest.mark.req("KR-001")
+async def test_a_token_file_is_read_again_at_once_when_the_server_refuses_it(tmp_path, clock):
     path = tmp_path / "token"
     path.write_text("one")
     tokens = TokenFile(User(token_file=str(path)), (), clock)
@@ -53,8 +53,8 @@ async def test_kr_001_and_at_once_when_the_server_refuses_it(tmp_path, clock):
     assert await tokens.refused(first), "another request that was refused with the old token finds the new one"
 
 
-async def test_kr_001_the_last_good_token_serves_while_the_file_is_being_replaced(tmp_path, clock):
-    """KR-001"""
+@pytest.mark.req("KR-001")
+async def test_the_last_good_token_serves_while_the_file_is_being_replaced(tmp_path, clock):
     path = tmp_path / "token"
     path.write_text("one")
     tokens = TokenFile(User(token_file=str(path)), (), clock)
@@ -65,13 +65,14 @@ async def test_kr_001_the_last_good_token_serves_while_the_file_is_being_replace
         assert authorization(await tokens.current()) == "Bearer one"
 
 
-async def test_kr_001_a_token_file_that_never_was_is_an_error_naming_it(tmp_path, clock):
-    """KR-001"""
+@pytest.mark.req("KR-001")
+async def test_a_token_file_that_never_was_is_an_error_naming_it(tmp_path, clock):
     user = User(path="/k", field="users[name=u].user.tokenFile", token_file=str(tmp_path / "gone"))
     with pytest.raises(ConfigurationError, match=r"/k: users\[name=u\].user.tokenFile: cannot read .*gone"):
         await TokenFile(user, (), clock).current()
 
 
+@pytest.mark.req("KR-001")
 @pytest.mark.parametrize(
     ("user", "header"),
     [
@@ -80,16 +81,15 @@ async def test_kr_001_a_token_file_that_never_was_is_an_error_naming_it(tmp_path
         (User(), ""),
     ],
 )
-async def test_kr_001_which_of_several_ways_is_taken(user, header, clock):
-    """KR-001"""
+async def test_which_of_several_ways_is_taken(user, header, clock):
     credentials = credentials_of(user, clock)
     credential = await credentials.current()
     assert authorization(credential) == header
     assert not await credentials.refused(credential)
 
 
-async def test_kr_001_impersonated_groups_are_all_sent(clock):
-    """KR-001"""
+@pytest.mark.req("KR-001")
+async def test_impersonated_groups_are_all_sent(clock):
     user = User(token="t", impersonate=(("Impersonate-Group", "a"), ("Impersonate-Group", "b")))
     credential = await credentials_of(user, clock).current()
     assert [value for name, value in credential.headers if name == "Impersonate-Group"] == ["a", "b"]
@@ -127,8 +127,8 @@ def plugin(command: str, *, timeout=None, **extra) -> ExecPlugin:
     return ExecPlugin(settings(command, **extra), timeout=timeout, terminal=no_terminal)
 
 
-async def test_kr_001_a_plugin_is_run_once_until_its_token_expires(tmp_path, clock):
-    """KR-001"""
+@pytest.mark.req("KR-001")
+async def test_a_plugin_is_run_once_until_its_token_expires(tmp_path, clock):
     soon = (clock.now() + timedelta(minutes=10)).strftime("%Y-%m-%dT%H:%M:%SZ")
     status = f'{{"token": f"token-{{n}}", "expirationTimestamp": {soon!r}}}'
     command = counting(tmp_path / "login", tmp_path / "count", status)
@@ -142,8 +142,8 @@ async def test_kr_001_a_plugin_is_run_once_until_its_token_expires(tmp_path, clo
     assert authorization(await credentials.current()) == "Bearer token-2"
 
 
-async def test_kr_001_a_refused_token_makes_the_plugin_run_again_once_for_all(tmp_path, clock):
-    """KR-001"""
+@pytest.mark.req("KR-001")
+async def test_a_refused_token_makes_the_plugin_run_again_once_for_all(tmp_path, clock):
     command = counting(tmp_path / "login", tmp_path / "count", '{"token": f"token-{n}"}')
     credentials = PluginCredentials(plugin(command), (), clock)
     first = await credentials.current()
@@ -152,8 +152,8 @@ async def test_kr_001_a_refused_token_makes_the_plugin_run_again_once_for_all(tm
     assert (tmp_path / "count").read_text() == "2"
 
 
-async def test_kr_001_a_plugin_is_told_what_the_protocol_says(tmp_path):
-    """KR-001"""
+@pytest.mark.req("KR-001")
+async def test_a_plugin_is_told_what_the_protocol_says(tmp_path):
     seen = tmp_path / "seen"
     command = program(
         tmp_path / "login",
@@ -178,6 +178,7 @@ print(json.dumps({{"apiVersion": {V1!r}, "kind": "ExecCredential",
     }
 
 
+@pytest.mark.req("KR-001")
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
@@ -197,8 +198,7 @@ print(json.dumps({{"apiVersion": {V1!r}, "kind": "ExecCredential",
         ("time.sleep(60)", r"did not answer within 0\.5 s"),
     ],
 )
-async def test_kr_001_a_plugin_that_does_not_work_is_named_and_its_output_is_not(tmp_path, body, problem):
-    """KR-001"""
+async def test_a_plugin_that_does_not_work_is_named_and_its_output_is_not(tmp_path, body, problem):
     command = program(tmp_path / "login", f"V = {V1!r}\n{body}")
     with pytest.raises(ConfigurationError, match=problem) as caught:
         await plugin(command, timeout=0.5 if "sleep" in body else None).run()
@@ -206,22 +206,22 @@ async def test_kr_001_a_plugin_that_does_not_work_is_named_and_its_output_is_not
     assert "secret" not in str(caught.value)
 
 
-async def test_kr_001_a_missing_plugin_gives_the_install_hint(tmp_path):
-    """KR-001"""
+@pytest.mark.req("KR-001")
+async def test_a_missing_plugin_gives_the_install_hint(tmp_path):
     with pytest.raises(ConfigurationError, match=r"cannot run .*No such file.*\(pip install login\)"):
         await plugin(str(tmp_path / "login"), install_hint="pip install login").run()
 
 
-async def test_kr_001_a_plugin_that_must_ask_a_person_is_not_started_without_a_terminal(tmp_path):
-    """KR-001"""
+@pytest.mark.req("KR-001")
+async def test_a_plugin_that_must_ask_a_person_is_not_started_without_a_terminal(tmp_path):
     command = program(tmp_path / "login", f"open({str(tmp_path / 'ran')!r}, 'w')")
     with pytest.raises(ConfigurationError, match="there is no terminal"):
         await plugin(command, interactive_mode="Always").run()
     assert not (tmp_path / "ran").exists()
 
 
-async def test_kr_001_a_cancelled_request_leaves_no_plugin_behind(tmp_path):
-    """KR-001"""
+@pytest.mark.req("KR-001")
+async def test_a_cancelled_request_leaves_no_plugin_behind(tmp_path):
     pid = tmp_path / "pid"
     command = program(
         tmp_path / "login",

@@ -1,4 +1,4 @@
-"""KR-001: TLS as a kubeconfig describes it, and certificates that change while we run."""
+"""TLS as a kubeconfig describes it, and certificates that change while we run."""
 
 import ssl
 from pathlib import Path
@@ -48,15 +48,16 @@ async def fetch(api, tls: TlsSettings, **settings):
         return await client.get(PODS, "web", namespace="demo")
 
 
-async def test_kr_001_a_server_known_by_the_configured_authority(authority):
-    """KR-001"""
+@pytest.mark.req("KR-001")
+async def test_a_server_known_by_the_configured_authority(authority):
     async with serving(server_context(authority, "127.0.0.1")) as api:
         api.otherwise = document(pod("web", 1))
         assert (await fetch(api, TlsSettings(ca=trusting(authority))))["kind"] == "Pod"
 
 
-async def test_kr_001_a_foreign_server_is_refused_at_once_with_the_reason(authority):
-    """KR-001, KR-002: not retried, it would not get better."""
+@pytest.mark.req("KR-001", "KR-002")
+async def test_a_foreign_server_is_refused_at_once_with_the_reason(authority):
+    """Not retried, it would not get better."""
     async with serving(server_context(trustme.CA(), "127.0.0.1")) as api:
         with pytest.raises(errors.ConnectionFailed, match=r"certificate is not accepted: .*certificate verify failed"):
             await fetch(api, TlsSettings(ca=trusting(authority)))
@@ -65,8 +66,8 @@ async def test_kr_001_a_foreign_server_is_refused_at_once_with_the_reason(author
     assert api.requests == []
 
 
-async def test_kr_001_a_server_of_another_name_needs_tls_server_name(authority):
-    """KR-001"""
+@pytest.mark.req("KR-001")
+async def test_a_server_of_another_name_needs_tls_server_name(authority):
     async with serving(server_context(authority, "inner.example")) as api:
         api.otherwise = document(pod("web", 1))
         ca = trusting(authority)
@@ -75,15 +76,16 @@ async def test_kr_001_a_server_of_another_name_needs_tls_server_name(authority):
         assert (await fetch(api, TlsSettings(ca=ca, server_name="inner.example")))["kind"] == "Pod"
 
 
-async def test_kr_001_insecure_skip_tls_verify(authority):
-    """KR-001"""
+@pytest.mark.req("KR-001")
+async def test_insecure_skip_tls_verify(authority):
     async with serving(server_context(trustme.CA(), "elsewhere.example")) as api:
         api.otherwise = document(pod("web", 1))
         assert (await fetch(api, TlsSettings(skip_verify=True)))["kind"] == "Pod"
 
 
-async def test_kr_001_the_servers_own_certificate_as_authority_is_enough():
-    """KR-001: as in Go, where any certificate in the bundle is a root."""
+@pytest.mark.req("KR-001")
+async def test_the_servers_own_certificate_as_authority_is_enough():
+    """As in Go, where any certificate in the bundle is a root."""
     authority = trustme.CA()
     certificate = authority.issue_cert("127.0.0.1")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -99,8 +101,9 @@ def write(folder: Path, certificate: trustme.LeafCert) -> None:
     (folder / "client.key").write_bytes(certificate.private_key_pem.bytes())
 
 
-async def test_kr_001_client_certificate_files_are_taken_over_when_they_change(authority, tmp_path):
-    """KR-001: after a minute the new certificate is shown, on a new connection; nothing is restarted."""
+@pytest.mark.req("KR-001")
+async def test_client_certificate_files_are_taken_over_when_they_change(authority, tmp_path):
+    """After a minute the new certificate is shown, on a new connection; nothing is restarted."""
     names = []
 
     async def answer(request):
@@ -127,8 +130,8 @@ async def test_kr_001_client_certificate_files_are_taken_over_when_they_change(a
     assert len(api.connections) == 2
 
 
-async def test_kr_001_a_plugins_client_certificate_is_shown_and_its_successor_too(authority):
-    """KR-001"""
+@pytest.mark.req("KR-001")
+async def test_a_plugins_client_certificate_is_shown_and_its_successor_too(authority):
     names = []
 
     async def answer(request):
@@ -163,6 +166,7 @@ async def test_kr_001_a_plugins_client_certificate_is_shown_and_its_successor_to
     assert names == ["one", "one", "two"]
 
 
+@pytest.mark.req("KR-001")
 @pytest.mark.parametrize(
     ("settings", "field", "problem"),
     [
@@ -174,15 +178,14 @@ async def test_kr_001_a_plugins_client_certificate_is_shown_and_its_successor_to
         ),
     ],
 )
-def test_kr_001_certificates_that_cannot_be_read_name_their_field(settings, field, problem):
-    """KR-001"""
+def test_certificates_that_cannot_be_read_name_their_field(settings, field, problem):
     with pytest.raises(errors.ConfigurationError, match=problem) as caught:
         TlsContexts(settings, ManualClock()).current()
     assert caught.value.field == field
 
 
-def test_kr_001_a_key_of_another_certificate_is_noticed(authority, tmp_path):
-    """KR-001"""
+@pytest.mark.req("KR-001")
+def test_a_key_of_another_certificate_is_noticed(authority, tmp_path):
     write(tmp_path, authority.issue_cert(common_name="a"))
     other = authority.issue_cert(common_name="b").private_key_pem.bytes()
     settings = TlsSettings(certificate=pem(file=tmp_path / "client.crt", field="client-certificate"), key=pem(other))
@@ -190,8 +193,8 @@ def test_kr_001_a_key_of_another_certificate_is_noticed(authority, tmp_path):
         TlsContexts(settings, ManualClock()).current()
 
 
-def test_kr_001_an_encrypted_key_is_refused_without_asking_on_the_terminal(authority):
-    """KR-001"""
+@pytest.mark.req("KR-001")
+def test_an_encrypted_key_is_refused_without_asking_on_the_terminal(authority):
     from cryptography.hazmat.primitives import serialization
 
     leaf = authority.issue_cert(common_name="a")
@@ -205,8 +208,9 @@ def test_kr_001_an_encrypted_key_is_refused_without_asking_on_the_terminal(autho
         TlsContexts(settings, ManualClock()).current()
 
 
-def test_kr_001_certificate_files_that_are_being_written_do_not_stop_the_requests(authority, tmp_path, capsys):
-    """KR-001: certificate and key are two files; between the two writes, or without them, the last ones serve."""
+@pytest.mark.req("KR-001")
+def test_certificate_files_that_are_being_written_do_not_stop_the_requests(authority, tmp_path, capsys):
+    """Certificate and key are two files; between the two writes, or without them, the last ones serve."""
     write(tmp_path, authority.issue_cert(common_name="first"))
     settings = TlsSettings(
         ca=trusting(authority),
@@ -229,8 +233,8 @@ def test_kr_001_certificate_files_that_are_being_written_do_not_stop_the_request
     assert contexts.current() is not first
 
 
-def test_kr_001_nothing_changed_means_the_same_context_and_so_the_same_connections(authority):
-    """KR-001"""
+@pytest.mark.req("KR-001")
+def test_nothing_changed_means_the_same_context_and_so_the_same_connections(authority):
     clock = ManualClock()
     contexts = TlsContexts(TlsSettings(ca=trusting(authority)), clock)
     first = contexts.current()

@@ -1,4 +1,4 @@
-"""KR-002, KR-003, KR-004, KR-005: the client against a server that answers by script."""
+"""The client against a server that answers by script."""
 
 import asyncio
 import gzip
@@ -66,11 +66,11 @@ async def client(api, clock):
         yield client
 
 
-# -- KR-003, KR-004: verbs and types ------------------------------------------------------------------------------
+# -- verbs and types ----------------------------------------------------------------------------------------------
 
 
-async def test_kr_004_get_decodes_into_the_type_asked_for(api, client):
-    """KR-004"""
+@pytest.mark.req("KR-004")
+async def test_get_decodes_into_the_type_asked_for(api, client):
     api.otherwise = document(pod("web", 5))
     assert await client.get(PODS, "web", namespace="demo", type=Slim) == Slim("Pod", pod("web", 5)["metadata"])
     assert (await client.get(PODS, "web", namespace="demo"))["kind"] == "Pod"
@@ -79,8 +79,8 @@ async def test_kr_004_get_decodes_into_the_type_asked_for(api, client):
     assert "as=PartialObjectMetadata;g=meta.k8s.io;v=v1" in api.last.headers["Accept"]
 
 
-async def test_kr_004_an_answer_of_another_shape_is_an_error_that_says_where(api, client):
-    """KR-004"""
+@pytest.mark.req("KR-004")
+async def test_an_answer_of_another_shape_is_an_error_that_says_where(api, client):
     api.script(document({"kind": 5}))
     with pytest.raises(
         errors.UnreadableAnswer, match=r"get pods web: .* as Slim: Expected `str`, got `int` - at `\$.kind`"
@@ -91,8 +91,8 @@ async def test_kr_004_an_answer_of_another_shape_is_an_error_that_says_where(api
         await client.list(PODS, type=Slim)
 
 
-async def test_kr_003_a_list_is_read_in_pages(api, client):
-    """KR-003"""
+@pytest.mark.req("KR-003")
+async def test_a_list_is_read_in_pages(api, client):
     api.script(listing(pod("a", 1), version="7", token="next"), listing(pod("b", 2), version="7"))
     found = await client.list(PODS, namespace="demo", label_selector="x=y", limit=1)
     assert [item["metadata"]["name"] for item in found.items] == ["a", "b"]
@@ -103,8 +103,9 @@ async def test_kr_003_a_list_is_read_in_pages(api, client):
     ]
 
 
-async def test_kr_003_pages_that_expire_on_the_way_are_read_again_from_the_first(api, client):
-    """KR-003: 410 inside paging restarts; nothing comes twice."""
+@pytest.mark.req("KR-003")
+async def test_pages_that_expire_on_the_way_are_read_again_from_the_first(api, client):
+    """410 inside paging restarts; nothing comes twice."""
     api.script(
         listing(pod("a", 1), version="7", token="next"),
         status(410, "Expired"),
@@ -116,8 +117,8 @@ async def test_kr_003_pages_that_expire_on_the_way_are_read_again_from_the_first
     assert found.resource_version == "9"
 
 
-async def test_kr_003_a_list_that_always_expires_ends(api, client):
-    """KR-003"""
+@pytest.mark.req("KR-003")
+async def test_a_list_that_always_expires_ends(api, client):
     for _ in range(10):
         api.script(listing(pod("a", 1), token="next"), status(410, "Expired"))
     with pytest.raises(errors.Gone):
@@ -125,8 +126,8 @@ async def test_kr_003_a_list_that_always_expires_ends(api, client):
     assert len(api.requests) == 8
 
 
-async def test_kr_003_writes_answer_with_metadata_only_unless_the_answer_is_read(api, client):
-    """KR-003, KR-005"""
+@pytest.mark.req("KR-003", "KR-005")
+async def test_writes_answer_with_metadata_only_unless_the_answer_is_read(api, client):
     api.otherwise = document(pod("web", 6))
     done = await client.patch(PODS, "web", JsonPatch((add("/metadata/labels/a", "b"),)), namespace="demo")
     assert done.metadata.resource_version == "6"
@@ -139,8 +140,8 @@ async def test_kr_003_writes_answer_with_metadata_only_unless_the_answer_is_read
     assert api.last.path.endswith("/pods/web/status")
 
 
-async def test_kr_003_create_apply_replace_delete_and_scale(api, client):
-    """KR-003"""
+@pytest.mark.req("KR-003")
+async def test_create_apply_replace_delete_and_scale(api, client):
     api.otherwise = document(pod("web", 6))
     await client.create(PODS, {"metadata": {"generateName": "web-"}}, namespace="demo", dry_run=True)
     assert (api.last.method, api.last.path) == ("POST", "/api/v1/namespaces/demo/pods")
@@ -156,8 +157,8 @@ async def test_kr_003_create_apply_replace_delete_and_scale(api, client):
     assert api.last.document == {"spec": {"replicas": 3}}
 
 
-async def test_kr_003_binding_eviction_token_and_log(api, client):
-    """KR-003"""
+@pytest.mark.req("KR-003")
+async def test_binding_eviction_token_and_log(api, client):
     api.otherwise = document({"kind": "Status", "status": "Success"})
     await client.bind("demo", "web", "n1", "u1")
     await client.evict("demo", "web", uid="u1")
@@ -169,8 +170,8 @@ async def test_kr_003_binding_eviction_token_and_log(api, client):
     assert await client.log("demo", "web", container="c") == "exec � format error\n"
 
 
-async def test_kr_003_an_eviction_that_a_budget_forbids_is_not_repeated(api, client):
-    """KR-003"""
+@pytest.mark.req("KR-003")
+async def test_an_eviction_that_a_budget_forbids_is_not_repeated(api, client):
     api.otherwise = status(429, "TooManyRequests", "Cannot evict pod", headers={"Retry-After": "10"})
     with pytest.raises(errors.TooManyRequests, match="Cannot evict pod"):
         await client.evict("demo", "web")
@@ -234,11 +235,11 @@ async def test_a_server_below_a_path_is_reached_there(api, clock):
     assert api.last.path == "/k8s/clusters/c-1/api/v1/namespaces/demo/pods/web"
 
 
-# -- KR-005: who we say we are -------------------------------------------------------------------------------------
+# -- who we say we are ---------------------------------------------------------------------------------------------
 
 
-async def test_kr_005_the_user_agent_names_role_and_version(api, clock):
-    """KR-005"""
+@pytest.mark.req("KR-005")
+async def test_the_user_agent_names_role_and_version(api, clock):
     api.otherwise = document(pod("web", 1))
     async with Client(api.configuration(), role="placement-webhook", clock=clock) as client:
         await client.get(PODS, "web", namespace="demo")
@@ -252,11 +253,11 @@ async def test_a_compressed_answer_is_understood_on_the_command_line(api, client
     assert "gzip" in api.last.headers["Accept-Encoding"]
 
 
-# -- KR-002: errors and retries ------------------------------------------------------------------------------------
+# -- errors and retries --------------------------------------------------------------------------------------------
 
 
-async def test_kr_002_429_waits_as_told_and_succeeds(api, client, clock):
-    """KR-002"""
+@pytest.mark.req("KR-002")
+async def test_429_waits_as_told_and_succeeds(api, client, clock):
     api.script(
         status(429, headers={"Retry-After": "3"}), status(429, headers={"Retry-After": "1"}), document(pod("w", 1))
     )
@@ -264,33 +265,34 @@ async def test_kr_002_429_waits_as_told_and_succeeds(api, client, clock):
     assert clock.slept == [3 + 0.5, 1 + 1.0]
 
 
-async def test_kr_002_a_dropped_connection_and_5xx_are_tried_again_where_that_is_safe(api, client):
-    """KR-002"""
+@pytest.mark.req("KR-002")
+async def test_a_dropped_connection_and_5xx_are_tried_again_where_that_is_safe(api, client):
     api.script(drop(), status(503), status(500, "InternalError"), document(pod("web", 1)))
     await client.patch(PODS, "web", MergePatch({}), namespace="demo")
     assert len(api.requests) == 4
 
 
+@pytest.mark.req("KR-002")
 @pytest.mark.parametrize(("answer", "kind"), [(drop(), errors.ConnectionFailed), (status(503), errors.Unavailable)])
-async def test_kr_002_a_create_whose_answer_was_lost_is_not_repeated(api, client, answer, kind):
-    """KR-002: a second one could make a second object."""
+async def test_a_create_whose_answer_was_lost_is_not_repeated(api, client, answer, kind):
+    """A second one could make a second object."""
     api.otherwise = answer
     with pytest.raises(kind):
         await client.create(PODS, {}, namespace="demo")
     assert len(api.requests) == 1
 
 
+@pytest.mark.req("KR-002")
 @pytest.mark.parametrize("code", [400, 403, 404, 409, 410, 422])
-async def test_kr_002_an_answer_of_4xx_is_final(api, client, code):
-    """KR-002"""
+async def test_an_answer_of_4xx_is_final(api, client, code):
     api.otherwise = status(code)
     with pytest.raises(errors.ApiError):
         await client.patch(PODS, "web", MergePatch({}), namespace="demo")
     assert len(api.requests) == 1
 
 
-async def test_kr_002_trying_ends_at_the_deadline_with_the_last_error(api, client, clock):
-    """KR-002"""
+@pytest.mark.req("KR-002")
+async def test_trying_ends_at_the_deadline_with_the_last_error(api, client, clock):
     api.otherwise = status(503, "ServiceUnavailable", "etcd is away")
     with pytest.raises(errors.Unavailable, match="etcd is away"):
         await client.get(PODS, "web", namespace="demo")
@@ -298,16 +300,16 @@ async def test_kr_002_trying_ends_at_the_deadline_with_the_last_error(api, clien
     assert clock.slept[:4] == [0.5, 1.0, 2.0, 4.0]
 
 
-async def test_kr_002_who_asks_for_no_retry_gets_the_first_failure(api, client):
-    """KR-002"""
+@pytest.mark.req("KR-002")
+async def test_who_asks_for_no_retry_gets_the_first_failure(api, client):
     api.otherwise = status(503)
     with pytest.raises(errors.Unavailable):
         await client.get(PODS, "web", namespace="demo", retry=False)
     assert len(api.requests) == 1
 
 
-async def test_kr_002_a_server_that_is_not_there_fails_soon_and_says_so(clock, unused_tcp_port):
-    """KR-002"""
+@pytest.mark.req("KR-002")
+async def test_a_server_that_is_not_there_fails_soon_and_says_so(clock, unused_tcp_port):
     async with Client(Configuration(server=f"http://127.0.0.1:{unused_tcp_port}"), clock=clock) as client:
         with pytest.raises(
             errors.ConnectionFailed, match=f"get pods: no answer from 127.0.0.1:{unused_tcp_port}"
@@ -317,8 +319,8 @@ async def test_kr_002_a_server_that_is_not_there_fails_soon_and_says_so(clock, u
     assert len(clock.slept) == 2
 
 
-async def test_kr_002_an_answer_that_does_not_come_in_time_is_a_failure(api):
-    """KR-002"""
+@pytest.mark.req("KR-002")
+async def test_an_answer_that_does_not_come_in_time_is_a_failure(api):
     api.otherwise = stream(b"{", then="hold")
     settings = TransportSettings(timeout=0.05)
     async with Client(api.configuration(), settings=settings) as client:
@@ -326,14 +328,15 @@ async def test_kr_002_an_answer_that_does_not_come_in_time_is_a_failure(api):
             await client.get(PODS, "web", namespace="demo", retry=False)
 
 
-async def test_kr_002_an_answer_cut_off_in_the_middle_is_tried_again(api, client):
-    """KR-002"""
+@pytest.mark.req("KR-002")
+async def test_an_answer_cut_off_in_the_middle_is_tried_again(api, client):
     api.script(stream(b'{"kind":', then="cut"), document(pod("web", 1)))
     assert (await client.get(PODS, "web", namespace="demo"))["kind"] == "Pod"
 
 
-async def test_kr_002_requests_share_a_bounded_number_of_connections(api, clock):
-    """KR-002: one session; a burst does not open a connection each."""
+@pytest.mark.req("KR-002")
+async def test_requests_share_a_bounded_number_of_connections(api, clock):
+    """One session; a burst does not open a connection each."""
     api.otherwise = document(pod("web", 1))
     async with Client(api.configuration(), clock=clock, settings=TransportSettings(in_flight=3)) as client:
         await asyncio.gather(*(client.get(PODS, "web", namespace="demo") for _ in range(30)))
@@ -341,7 +344,8 @@ async def test_kr_002_requests_share_a_bounded_number_of_connections(api, clock)
     assert len(api.connections) <= 3
 
 
-async def test_kr_002_connections_of_a_burst_come_to_rest(api, clock):
+@pytest.mark.req("KR-002")
+async def test_connections_of_a_burst_come_to_rest(api, clock):
     """They were taken in turn, so that none rested for long enough to be closed: each costs 0.3 MiB with TLS."""
     everybody = asyncio.Barrier(8)
 
@@ -362,8 +366,9 @@ async def test_kr_002_connections_of_a_burst_come_to_rest(api, clock):
     assert len(api.connections) == 1
 
 
-async def test_kr_030_a_lease_does_not_wait_behind_requests_that_hang(api, clock):
-    """KR-030: an overloaded API server answers Leases first; leadership must not be lost in our own queue."""
+@pytest.mark.req("KR-030")
+async def test_a_lease_does_not_wait_behind_requests_that_hang(api, clock):
+    """An overloaded API server answers Leases first; leadership must not be lost in our own queue."""
     api.script(stream(then="hold"), document({"metadata": {"name": "lease"}}))
     async with Client(api.configuration(), clock=clock, settings=TransportSettings(in_flight=1)) as client:
         hanging = asyncio.create_task(client.get(PODS, "web", namespace="demo"))
@@ -405,11 +410,11 @@ async def test_a_warning_of_the_server_is_logged_once(api, client, capsys):
     assert capsys.readouterr().out.count('unknown field "spec.x"') == 1
 
 
-# -- KR-001: credentials on the way --------------------------------------------------------------------------------
+# -- credentials on the way ----------------------------------------------------------------------------------------
 
 
-async def test_kr_001_a_401_makes_the_token_file_be_read_again(api, clock, tmp_path):
-    """KR-001"""
+@pytest.mark.req("KR-001")
+async def test_a_401_makes_the_token_file_be_read_again(api, clock, tmp_path):
     path = tmp_path / "token"
     path.write_text("old")
     api.script(document(pod("web", 1)), status(401), document(pod("web", 1)))
@@ -420,8 +425,8 @@ async def test_kr_001_a_401_makes_the_token_file_be_read_again(api, clock, tmp_p
     assert [request.headers["Authorization"] for request in api.requests] == ["Bearer old", "Bearer old", "Bearer new"]
 
 
-async def test_kr_001_a_token_that_stays_refused_is_tried_only_once(api, clock, tmp_path):
-    """KR-001"""
+@pytest.mark.req("KR-001")
+async def test_a_token_that_stays_refused_is_tried_only_once(api, clock, tmp_path):
     (tmp_path / "token").write_text("old")
     api.otherwise = status(401, "Unauthorized", "Unauthorized")
     async with Client(api.configuration(user=User(token_file=str(tmp_path / "token"))), clock=clock) as client:
@@ -430,8 +435,8 @@ async def test_kr_001_a_token_that_stays_refused_is_tried_only_once(api, clock, 
     assert len(api.requests) == 1
 
 
-async def test_kr_001_a_plugin_runs_again_after_a_401(api, clock, tmp_path):
-    """KR-001"""
+@pytest.mark.req("KR-001")
+async def test_a_plugin_runs_again_after_a_401(api, clock, tmp_path):
     script = tmp_path / "login"
     script.write_text(f"""#!{sys.executable}
 import json, os
@@ -448,8 +453,8 @@ print(json.dumps({{"apiVersion": "client.authentication.k8s.io/v1", "kind": "Exe
     assert [request.headers["Authorization"] for request in api.requests] == ["Bearer token-1", "Bearer token-2"]
 
 
-async def test_kr_001_a_proxy_is_used_and_named_when_it_does_not_work(api, clock, unused_tcp_port):
-    """KR-001"""
+@pytest.mark.req("KR-001")
+async def test_a_proxy_is_used_and_named_when_it_does_not_work(api, clock, unused_tcp_port):
     api.otherwise = document(pod("web", 1))
     through = proxies.parse(api.url.replace("//", "//me:secret@"))
     async with Client(Configuration(server="http://api.invalid:80", proxy=through), clock=clock) as client:
@@ -463,8 +468,9 @@ async def test_kr_001_a_proxy_is_used_and_named_when_it_does_not_work(api, clock
     assert "secret" not in str(caught.value)
 
 
-async def test_kr_001_a_login_may_take_longer_than_a_request(api):
-    """KR-001: the deadline of a request does not cut off the person who is asked for a password."""
+@pytest.mark.req("KR-001")
+async def test_a_login_may_take_longer_than_a_request(api):
+    """The deadline of a request does not cut off the person who is asked for a password."""
 
     class Slow:
         async def current(self):

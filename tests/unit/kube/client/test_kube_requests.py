@@ -1,4 +1,4 @@
-"""KR-003, KR-004, KR-005: what each verb puts on the wire."""
+"""What each verb puts on the wire."""
 
 from urllib.parse import parse_qs
 
@@ -29,6 +29,7 @@ def query(request):
     return {key: values[0] for key, values in parse_qs(request.query, keep_blank_values=True).items()}
 
 
+@pytest.mark.req("KR-003")
 @pytest.mark.parametrize(
     ("resource", "arguments", "path"),
     [
@@ -41,11 +42,11 @@ def query(request):
         (NODES, ("", "a b%c"), "/api/v1/nodes/a%20b%25c"),
     ],
 )
-def test_kr_003_paths_of_objects(resource, arguments, path):
-    """KR-003"""
+def test_paths_of_objects(resource, arguments, path):
     assert resource.path(*arguments) == path
 
 
+@pytest.mark.req("KR-003")
 @pytest.mark.parametrize(
     ("resource", "arguments", "problem"),
     [
@@ -56,8 +57,7 @@ def test_kr_003_paths_of_objects(resource, arguments, path):
         (PODS, ("..", "x"), "cannot be the name"),
     ],
 )
-def test_kr_003_a_path_that_can_only_be_a_mistake_is_refused(resource, arguments, problem):
-    """KR-003"""
+def test_a_path_that_can_only_be_a_mistake_is_refused(resource, arguments, problem):
     with pytest.raises(ValueError, match=problem):
         resource.path(*arguments)
 
@@ -69,6 +69,7 @@ def test_every_known_resource_is_found_by_its_kind():
         by_kind("example.com/v1", "Thing")
 
 
+@pytest.mark.req("KR-003", "KR-005")
 @pytest.mark.parametrize(
     ("patch", "content_type", "body"),
     [
@@ -78,8 +79,8 @@ def test_every_known_resource_is_found_by_its_kind():
         (ApplyPatch({"a": 1}), "application/apply-patch+yaml", {"a": 1}),
     ],
 )
-def test_kr_003_all_four_kinds_of_patch(patch, content_type, body):
-    """KR-003, KR-005: media type, body, field manager; force belongs to apply alone."""
+def test_all_four_kinds_of_patch(patch, content_type, body):
+    """Media type, body, field manager; force belongs to apply alone."""
     request = requests.patch(PODS, "web", patch, namespace="demo", dry_run=True)
     assert request.method == "PATCH"
     assert request.content_type == content_type
@@ -90,8 +91,8 @@ def test_kr_003_all_four_kinds_of_patch(patch, content_type, body):
     assert query(request) == expected
 
 
-def test_kr_003_apply_names_the_kind_and_can_leave_conflicts_standing():
-    """KR-003"""
+@pytest.mark.req("KR-003")
+def test_apply_names_the_kind_and_can_leave_conflicts_standing():
     request = requests.apply(CONFIGMAPS, {"metadata": {"name": "c"}, "data": {}}, namespace="demo", force=False)
     assert msgspec.json.decode(request.body)["kind"] == "ConfigMap"
     assert "force" not in query(request)
@@ -99,15 +100,16 @@ def test_kr_003_apply_names_the_kind_and_can_leave_conflicts_standing():
         requests.apply(CONFIGMAPS, {"metadata": {"generateName": "c-"}}, namespace="demo")
 
 
+@pytest.mark.req("KR-004")
 @pytest.mark.parametrize("send", [requests.create, requests.apply])
-def test_kr_004_what_was_read_is_never_sent_back(send):
-    """KR-004: a slim Struct lacks the fields that we do not know, sending it would delete them."""
+def test_what_was_read_is_never_sent_back(send):
+    """A slim Struct lacks the fields that we do not know, sending it would delete them."""
     with pytest.raises(TypeError, match="PartialObjectMetadata"):
         send(PODS, PartialObjectMetadata(ObjectMeta(name="web")), namespace="demo")
 
 
-def test_kr_003_only_leases_and_complete_documents_are_replaced_and_only_conditionally():
-    """KR-003, KR-030"""
+@pytest.mark.req("KR-003", "KR-030")
+def test_only_leases_and_complete_documents_are_replaced_and_only_conditionally():
     lease = {"metadata": {"name": "l", "resourceVersion": "5"}, "spec": {}}
     request = requests.replace(LEASES, lease, namespace="demo")
     assert (request.method, request.verb) == ("PUT", "update")
@@ -119,8 +121,8 @@ def test_kr_003_only_leases_and_complete_documents_are_replaced_and_only_conditi
         requests.replace(LEASES, {"metadata": {"name": "l"}}, namespace="demo")
 
 
-def test_kr_003_delete_with_preconditions_and_propagation():
-    """KR-003"""
+@pytest.mark.req("KR-003")
+def test_delete_with_preconditions_and_propagation():
     request = requests.delete(
         PODS,
         "web",
@@ -141,8 +143,9 @@ def test_kr_003_delete_with_preconditions_and_propagation():
     }
 
 
-def test_kr_003_subresources_of_pods_and_service_accounts():
-    """KR-003: binding, eviction, token, log."""
+@pytest.mark.req("KR-003")
+def test_subresources_of_pods_and_service_accounts():
+    """Binding, eviction, token, log."""
     bind = requests.bind("demo", "web", "n1", "u1")
     assert bind.path == "/api/v1/namespaces/demo/pods/web/binding"
     assert bind.resource == "pods/binding"
@@ -163,8 +166,9 @@ def test_kr_003_subresources_of_pods_and_service_accounts():
     assert query(log) == {"container": "c", "previous": "true", "tailLines": "0"}
 
 
-def test_kr_011_a_streaming_list_asks_for_the_end_mark():
-    """KR-011, KR-012: sendInitialEvents with resourceVersionMatch, bookmarks always."""
+@pytest.mark.req("KR-011", "KR-012")
+def test_a_streaming_list_asks_for_the_end_mark():
+    """sendInitialEvents with resourceVersionMatch, bookmarks always."""
     request = requests.watch(
         PODS,
         Selection("demo", "a=b,c!=d", "spec.nodeName="),
@@ -187,16 +191,17 @@ def test_kr_011_a_streaming_list_asks_for_the_end_mark():
     assert "sendInitialEvents" not in query(plain)
 
 
-def test_kr_003_a_continued_page_does_not_repeat_the_resource_version():
-    """KR-003: the server answers 400 to a continue token together with a resourceVersion."""
+@pytest.mark.req("KR-003")
+def test_a_continued_page_does_not_repeat_the_resource_version():
+    """The server answers 400 to a continue token together with a resourceVersion."""
     first = requests.list_page(PODS, Selection(), limit=500, resource_version="0")
     assert query(first) == {"limit": "500", "resourceVersion": "0"}
     later = requests.list_page(PODS, Selection(), limit=500, continue_token="abc", resource_version="0")
     assert query(later) == {"limit": "500", "continue": "abc"}
 
 
-def test_kr_003_metadata_only_is_asked_for_in_kubernetes_own_words():
-    """KR-003"""
+@pytest.mark.req("KR-003")
+def test_metadata_only_is_asked_for_in_kubernetes_own_words():
     assert METADATA_ONLY.startswith("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
 
 
@@ -205,8 +210,8 @@ def test_a_custom_resource_is_named_as_rbac_names_it():
     assert str(PODS) == "pods"
 
 
-def test_kr_005_who_owns_another_part_of_an_object_names_its_own_manager():
-    """KR-005"""
+@pytest.mark.req("KR-005")
+def test_who_owns_another_part_of_an_object_names_its_own_manager():
     change = MergePatch({})
     assert query(requests.patch(PODS, "web", change, namespace="demo", field_manager="polyarch-taints")) == {
         "fieldManager": "polyarch-taints"
@@ -215,8 +220,8 @@ def test_kr_005_who_owns_another_part_of_an_object_names_its_own_manager():
     assert query(applied) == {"fieldManager": "polyarch-x", "force": "true"}
 
 
-def test_kr_055_a_collection_is_deleted_by_selector_and_never_as_a_whole():
-    """KR-055"""
+@pytest.mark.req("KR-055")
+def test_a_collection_is_deleted_by_selector_and_never_as_a_whole():
     chosen = Selection("demo", label_selector="a=b")
     request = requests.delete_collection(EVENTS, chosen, propagation="Background", grace_period_seconds=0)
     assert (request.method, request.verb) == ("DELETE", "deletecollection")
@@ -232,6 +237,7 @@ def test_kr_055_a_collection_is_deleted_by_selector_and_never_as_a_whole():
         requests.delete_collection(EVENTS, Selection("demo"))
 
 
+@pytest.mark.req("KR-055")
 @pytest.mark.parametrize(
     ("old", "new", "version", "operations"),
     [
@@ -241,12 +247,12 @@ def test_kr_055_a_collection_is_deleted_by_selector_and_never_as_a_whole():
         pytest.param(UNSET, UNSET, "7", (test("/metadata/resourceVersion", "7"),), id="still absent"),
     ],
 )
-def test_kr_055_one_field_is_changed_from_what_was_read(old, new, version, operations):
-    """KR-055: who wrote in between makes the patch fail instead of losing what they wrote."""
+def test_one_field_is_changed_from_what_was_read(old, new, version, operations):
+    """Who wrote in between makes the patch fail instead of losing what they wrote."""
     assert JsonPatch.tested("/x", old, new, resource_version=version).operations == operations
 
 
-def test_kr_055_that_a_field_is_absent_needs_the_version_of_the_object():
-    """KR-055"""
+@pytest.mark.req("KR-055")
+def test_that_a_field_is_absent_needs_the_version_of_the_object():
     with pytest.raises(ValueError, match="needs the resourceVersion"):
         JsonPatch.tested("/x", UNSET, 1)

@@ -1,4 +1,4 @@
-"""KR-013: from bytes to events, whatever the bytes are."""
+"""From bytes to events, whatever the bytes are."""
 
 import msgspec
 import pytest
@@ -22,6 +22,7 @@ def lines(*chunks: bytes) -> list[bytes]:
     return [line for chunk in chunks for line in splitter.feed(chunk)]
 
 
+@pytest.mark.req("KR-013")
 @pytest.mark.parametrize(
     ("chunks", "expected"),
     [
@@ -33,20 +34,21 @@ def lines(*chunks: bytes) -> list[bytes]:
         ([b"half"], []),
     ],
 )
-def test_kr_013_lines_are_cut_at_newline_bytes_wherever_chunks_end(chunks, expected):
-    """KR-013: what is cut off at the end of the stream is never an event."""
+def test_lines_are_cut_at_newline_bytes_wherever_chunks_end(chunks, expected):
+    """What is cut off at the end of the stream is never an event."""
     assert lines(*chunks) == expected
 
 
+@pytest.mark.req("KR-013")
 @pytest.mark.parametrize("sign", ["\u0085", "\u2028", "\u2029", "\x0b", "\x0c", "\x1c", "\r"])
-def test_kr_013_signs_that_text_libraries_take_for_line_ends_stay_in_the_line(sign):
-    """KR-013: Go writes U+0085 unescaped into JSON strings."""
+def test_signs_that_text_libraries_take_for_line_ends_stay_in_the_line(sign):
+    """Go writes U+0085 unescaped into JSON strings."""
     text = f"one{sign}two".encode()
     assert lines(text + b"\n") == [text]
 
 
-def test_kr_013_u0085_inside_an_annotation_arrives_as_it_is():
-    """KR-013"""
+@pytest.mark.req("KR-013")
+def test_u0085_inside_an_annotation_arrives_as_it_is():
     object_ = pod("web", 5)
     object_["metadata"]["annotations"] = {"text": "a\u0085b\u2028c"}
     [line] = lines(event("ADDED", object_))
@@ -55,8 +57,9 @@ def test_kr_013_u0085_inside_an_annotation_arrives_as_it_is():
     assert seen.object.metadata.annotations == {"text": "a\u0085b\u2028c"}
 
 
-def test_kr_013_a_line_of_ten_megabytes_in_small_chunks():
-    """KR-013: each byte is looked at once; were they searched again with every chunk, this would take minutes."""
+@pytest.mark.req("KR-013")
+def test_a_line_of_ten_megabytes_in_small_chunks():
+    """Each byte is looked at once; were they searched again with every chunk, this would take minutes."""
     object_ = pod("web", 5)
     object_["metadata"]["annotations"] = {"text": "x" * 10_000_000}
     data = event("MODIFIED", object_) + b"{"
@@ -64,9 +67,10 @@ def test_kr_013_a_line_of_ten_megabytes_in_small_chunks():
     assert len(WatchDecoder(PartialObjectMetadata, "pods")(line).object.metadata.annotations["text"]) == 10_000_000
 
 
+@pytest.mark.req("KR-012")
 @pytest.mark.parametrize("type_", [PartialObjectMetadata, Strict])
-def test_kr_012_bookmarks_and_errors_are_read_whatever_the_type(type_):
-    """KR-012: an ERROR's Status and a BOOKMARK's bare metadata are no objects of the type."""
+def test_bookmarks_and_errors_are_read_whatever_the_type(type_):
+    """An ERROR's Status and a BOOKMARK's bare metadata are no objects of the type."""
     decode = WatchDecoder(type_, "pods")
     assert decode(bookmark(7)) == Bookmark("7")
     assert decode(bookmark(9, end=True)) == Bookmark("9", initial_end=True)
@@ -131,8 +135,9 @@ def deep(name: bytes) -> bytes:
     return b'{"metadata":{"name":"%s","resourceVersion":"6"},"spec":%s,"after":{"a":[1]}}' % (name, DEEP)
 
 
+@pytest.mark.req("KR-013")
 @pytest.mark.parametrize("type_", [PartialObjectMetadata, Unstructured, several((Strict, Unstructured))])
-def test_kr_013_an_object_that_is_nested_too_deeply_counts_as_gone(capsys, type_):
+def test_an_object_that_is_nested_too_deeply_counts_as_gone(capsys, type_):
     """Not even its name could be read: the watch would begin again for ever, and all other objects be out of date."""
     decode = WatchDecoder(type_, "pods")
     for kind in (b"ADDED", b"MODIFIED"):
@@ -143,8 +148,9 @@ def test_kr_013_an_object_that_is_nested_too_deeply_counts_as_gone(capsys, type_
     assert decode(b'{"type":"DELETED","object":%s}' % deep(b"web")) == Removed(Key("", "web"), "6")
 
 
+@pytest.mark.req("KR-013")
 @pytest.mark.parametrize("type_", [PartialObjectMetadata, Unstructured, several((PartialObjectMetadata, Unstructured))])
-def test_kr_013_a_list_has_the_other_objects_whatever_is_nested_too_deeply(type_):
+def test_a_list_has_the_other_objects_whatever_is_nested_too_deeply(type_):
     items = b",".join([b'{"metadata":{"name":"a"}}', deep(b"b"), b'{"metadata":{"name":"c"}}'])
     body = b'{"metadata":{"resourceVersion":"7"},"items":[%s]}' % items
     found = decode_list(body, type_, "pods", strict=False)
@@ -154,15 +160,17 @@ def test_kr_013_a_list_has_the_other_objects_whatever_is_nested_too_deeply(type_
         decode_list(body, type_, "pods", strict=True)
 
 
-def test_kr_013_what_is_nested_as_objects_are_is_kept_as_it_is():
+@pytest.mark.req("KR-013")
+def test_what_is_nested_as_objects_are_is_kept_as_it_is():
     text = b'{"a":' * 200 + rb'"}]\\"' + b"}" * 200
     assert msgspec.json.decode(text)
     assert cut_deep_nesting(text) == text
     assert cut_deep_nesting(b"[" + text + b"," + text + b",{}]").count(TOO_DEEP_MARK.encode()) == 2
 
 
+@pytest.mark.req("KR-013")
 @pytest.mark.parametrize("text", [DEEP[:3_000], b'{"a":' * 300 + b'"x', b"", b"]]]{", b"{" * 500 + b"}" * 900])
-def test_kr_013_what_is_no_json_stays_none(text):
+def test_what_is_no_json_stays_none(text):
     with pytest.raises(msgspec.DecodeError):
         msgspec.json.decode(cut_deep_nesting(text))
 

@@ -1,4 +1,4 @@
-"""PL-501, PL-503: fields of other managers become ours, so that applying removes those that are not wanted."""
+"""Fields of other managers become ours, so that applying removes those that are not wanted."""
 
 from typing import Any
 
@@ -27,36 +27,42 @@ def adopted(*entries: dict[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-def test_pl_503_what_a_former_manager_has_is_ours() -> None:
+@pytest.mark.req("PL-503")
+def test_what_a_former_manager_has_is_ours() -> None:
     (ours,) = adopted(entry("manager", "replicas", "paused"))
     assert ours == entry("polyarch", "replicas", "paused", operation="Apply")
 
 
-def test_pl_503_fields_of_several_are_put_together() -> None:
+@pytest.mark.req("PL-503")
+def test_fields_of_several_are_put_together() -> None:
     (ours,) = adopted(entry("manager", "replicas"), entry("helper", "paused"))
     assert ours["fieldsV1"] == {"f:spec": {"f:replicas": {}, "f:paused": {}}}
 
 
-def test_pl_503_others_and_the_status_keep_theirs() -> None:
+@pytest.mark.req("PL-503")
+def test_others_and_the_status_keep_theirs() -> None:
     person, status = entry("kubectl-edit", "paused"), entry("manager", "x", subresource="status")
     assert adopted(person, status, entry("manager", "replicas"))[:2] == [person, status]
 
 
-def test_pl_503_what_we_have_applied_since_stays_as_it_is() -> None:
+@pytest.mark.req("PL-503")
+def test_what_we_have_applied_since_stays_as_it_is() -> None:
     ours = entry("polyarch", "replicas", operation="Apply")
     assert adopted(ours, entry("manager", "replicas", "paused")) == [ours]
 
 
+@pytest.mark.req("PL-503")
 @pytest.mark.parametrize(
     "entries",
     [(), (entry("kubectl-edit", "paused"),), (entry("manager", "x", subresource="status"),)],
     ids=["of nobody", "of a person", "of the status alone"],
 )
-def test_pl_503_without_fields_of_theirs_there_is_nothing_to_take_over(entries: tuple[dict[str, Any], ...]) -> None:
+def test_without_fields_of_theirs_there_is_nothing_to_take_over(entries: tuple[dict[str, Any], ...]) -> None:
     assert adoption(live(*entries), manager="polyarch", others={"manager"}) is None
 
 
-def test_pl_503_an_object_that_has_changed_meanwhile_is_not_taken_over() -> None:
+@pytest.mark.req("PL-503")
+def test_an_object_that_has_changed_meanwhile_is_not_taken_over() -> None:
     patch = adoption(live(entry("manager", "replicas")), manager="polyarch", others={"manager"})
     assert patch is not None
     changed = live(entry("manager", "replicas"))
@@ -83,6 +89,7 @@ def port(number: int, protocol: str = "TCP") -> dict[str, Any]:
     return {"f:ports": {f'k:{{"port":{number},"protocol":"{protocol}"}}': {".": {}, "f:port": {}}}}
 
 
+@pytest.mark.req("PL-501")
 @pytest.mark.parametrize(
     ("live", "found"),
     [
@@ -122,12 +129,13 @@ def port(number: int, protocol: str = "TCP") -> dict[str, Any]:
         "more in an item of ours",
     ],
 )
-def test_pl_501_what_others_put_where_everything_is_ours_is_found(live: dict[str, Any], found: list[str]) -> None:
+def test_what_others_put_where_everything_is_ours_is_found(live: dict[str, Any], found: list[str]) -> None:
     others = foreign(service(OURS | {"targetPort": 9443}), live, manager="polyarch")
     assert [str(each.conflict()) for each in others] == found
 
 
-def test_pl_501_names_of_items_are_escaped_as_the_api_server_escapes_them() -> None:
+@pytest.mark.req("PL-501")
+def test_names_of_items_are_escaped_as_the_api_server_escapes_them() -> None:
     """Otherwise the entry of whoever owns the item would keep it, and the next apply would not remove it."""
     name = r'k:{"name":"A\u0026B\u003cC\u003e"}'
     fields = {"f:spec": {"f:variables": {name: {".": {}, "f:name": {}}}}}
@@ -140,7 +148,8 @@ def test_pl_501_names_of_items_are_escaped_as_the_api_server_escapes_them() -> N
     assert str(found.conflict()) == '.spec.variables[name="A&B<C>"] belongs to kubectl'
 
 
-def test_pl_501_what_is_taken_is_ours_alone_and_the_rest_stays_whose_it_was() -> None:
+@pytest.mark.req("PL-501")
+def test_what_is_taken_is_ours_alone_and_the_rest_stays_whose_it_was() -> None:
     """An empty member would own everything below it, so none is left behind."""
     status = {"manager": "kubectl", "operation": "Update", "subresource": "status", "fieldsV1": {"f:status": {}}}
     both = {"f:ports": port(8080)["f:ports"] | port(443)["f:ports"], "f:sessionAffinity": {}}
@@ -156,7 +165,8 @@ def test_pl_501_what_is_taken_is_ours_alone_and_the_rest_stays_whose_it_was() ->
     assert taking(document, (), manager="polyarch") is None
 
 
-def test_pl_501_what_collides_is_everything_of_others_but_metadata_status_and_replicas() -> None:
+@pytest.mark.req("PL-501")
+def test_what_collides_is_everything_of_others_but_metadata_status_and_replicas() -> None:
     probe = {"f:livenessProbe": {"f:exec": {"f:command": {}}, "f:httpGet": {"f:path": {}}}}
     containers = {"f:containers": {'k:{"name":"web"}': {".": {}, "f:name": {}, **probe}}}
     template = {"f:metadata": {"f:annotations": {"f:restarted": {}}}, "f:spec": containers}
@@ -182,8 +192,9 @@ def test_pl_501_what_collides_is_everything_of_others_but_metadata_status_and_re
     ]
 
 
+@pytest.mark.req("PL-501")
 @pytest.mark.parametrize("spared", [(), ADDED_BY_PEOPLE], ids=["an operand", "the operator itself"])
-def test_pl_501_an_administrator_may_give_the_operator_variables_and_volumes(spared: tuple[str, ...]) -> None:
+def test_an_administrator_may_give_the_operator_variables_and_volumes(spared: tuple[str, ...]) -> None:
     def deployment(**pod: Any) -> dict[str, Any]:
         return {"kind": "Deployment", "spec": {"template": {"spec": pod}}}
 

@@ -1,4 +1,4 @@
-"""KR-051: an operator's objects are made, kept, and unmade by one list, with no request more than needed."""
+"""An operator's objects are made, kept, and unmade by one list, with no request more than needed."""
 
 import pytest
 from applying_api import ApplyingApi
@@ -55,14 +55,16 @@ def objects(api):
     return apply_set(api)
 
 
-async def test_kr_051_objects_are_made_with_what_they_need_first_and_carry_the_label(api, objects):
+@pytest.mark.req("KR-051")
+async def test_objects_are_made_with_what_they_need_first_and_carry_the_label(api, objects):
     outcome = await objects.apply([deployment(), configmap(a="1")], part_of="x")
     assert api.sent() == ["apply configmaps settings", "apply deployments.apps web"]
     assert outcome.changed
     assert api.objects[DEPLOYMENTS, WEB]["metadata"]["labels"] == {"app": "web", LABEL: "x"}
 
 
-async def test_kr_051_a_pass_that_finds_nothing_to_change_sends_nothing(api, objects):
+@pytest.mark.req("KR-051")
+async def test_a_pass_that_finds_nothing_to_change_sends_nothing(api, objects):
     await objects.apply([deployment(), configmap(a="1")], part_of="x")
     api.sent()
     outcome = await objects.apply([deployment(), configmap(a="1")], part_of="x")
@@ -73,7 +75,8 @@ async def test_kr_051_a_pass_that_finds_nothing_to_change_sends_nothing(api, obj
     assert api.sent() == [], "nor does the next leader"
 
 
-async def test_kr_051_only_what_differs_is_sent(api, objects):
+@pytest.mark.req("KR-051")
+async def test_only_what_differs_is_sent(api, objects):
     await objects.apply([deployment(), configmap(a="1")], part_of="x")
     api.sent()
     outcome = await objects.apply([deployment(3), configmap(a="1")], part_of="x")
@@ -81,8 +84,9 @@ async def test_kr_051_only_what_differs_is_sent(api, objects):
     assert outcome.applied[0].differences == (".spec.replicas",)
 
 
-async def test_kr_051_the_end_of_one_part_costs_the_others_nothing(api, objects):
-    """KR-051: what was sent for another owner is remembered, also before the cache shows it."""
+@pytest.mark.req("KR-051")
+async def test_the_end_of_one_part_costs_the_others_nothing(api, objects):
+    """What was sent for another owner is remembered, also before the cache shows it."""
     api.holds_back = True
     await objects.apply([configmap(a="1")], part_of="x")
     await objects.delete("y")
@@ -91,7 +95,8 @@ async def test_kr_051_the_end_of_one_part_costs_the_others_nothing(api, objects)
     assert api.sent() == []
 
 
-async def test_kr_051_fields_of_others_survive(api, objects):
+@pytest.mark.req("KR-051")
+async def test_fields_of_others_survive(api, objects):
     await objects.apply([deployment()], part_of="x")
     api.change(DEPLOYMENTS, WEB, lambda d: d["spec"].update(paused=True), manager="kubectl")
     api.sent()
@@ -100,14 +105,15 @@ async def test_kr_051_fields_of_others_survive(api, objects):
     assert api.objects[DEPLOYMENTS, WEB]["spec"] == {"replicas": 3, "paused": True}
 
 
-async def test_kr_051_a_field_that_we_desire_no_longer_is_given_up(api, objects):
+@pytest.mark.req("KR-051")
+async def test_a_field_that_we_desire_no_longer_is_given_up(api, objects):
     await objects.apply([deployment(minReadySeconds=5)], part_of="x")
     await objects.apply([deployment()], part_of="x")
     assert api.objects[DEPLOYMENTS, WEB]["spec"] == {"replicas": 2}
 
 
-async def test_kr_051_what_somebody_changed_is_put_right_and_told_with_their_name(api, objects):
-    """PL-501"""
+@pytest.mark.req("KR-051", "PL-501")
+async def test_what_somebody_changed_is_put_right_and_told_with_their_name(api, objects):
     await objects.apply([deployment()], part_of="x")
     api.change(DEPLOYMENTS, WEB, lambda d: d["spec"].update(replicas=9), manager="kubectl")
     outcome = await objects.apply([deployment()], part_of="x")
@@ -116,7 +122,8 @@ async def test_kr_051_what_somebody_changed_is_put_right_and_told_with_their_nam
     assert outcome.contested == ()
 
 
-async def test_kr_051_without_force_a_conflict_names_the_other_manager(api):
+@pytest.mark.req("KR-051")
+async def test_without_force_a_conflict_names_the_other_manager(api):
     objects = apply_set(api, force=False)
     await objects.apply([deployment(), configmap(a="1")], part_of="x")
     api.change(DEPLOYMENTS, WEB, lambda d: d["spec"].update(replicas=9), manager="kubectl")
@@ -126,7 +133,8 @@ async def test_kr_051_without_force_a_conflict_names_the_other_manager(api):
     assert api.objects[CONFIGMAPS, SETTINGS]["data"] == {"a": "2"}, "the others are not held up"
 
 
-async def test_pl_501_what_is_taken_back_again_and_again_is_not_fought_over(api, clock, objects):
+@pytest.mark.req("PL-501")
+async def test_what_is_taken_back_again_and_again_is_not_fought_over(api, clock, objects):
     await objects.apply([deployment()], part_of="x")
     for _ in range(5):
         api.change(DEPLOYMENTS, WEB, lambda d: d["spec"].update(replicas=9), manager="scaler")
@@ -144,7 +152,8 @@ async def test_pl_501_what_is_taken_back_again_and_again_is_not_fought_over(api,
     assert outcome.contested == ()
 
 
-async def test_pl_501_two_processes_of_one_name_do_not_fight_without_end(api, clock, objects):
+@pytest.mark.req("PL-501")
+async def test_two_processes_of_one_name_do_not_fight_without_end(api, clock, objects):
     """A second installation: no other manager's name shows that it changes what we have applied."""
     another, written = apply_set(api), 0
     for _ in range(20):
@@ -156,7 +165,8 @@ async def test_pl_501_two_processes_of_one_name_do_not_fight_without_end(api, cl
     assert str(conflict) == ".spec.minReadySeconds belongs to somebody unknown"
 
 
-async def test_kr_051_what_is_desired_no_longer_is_deleted_after_a_live_read(api, objects):
+@pytest.mark.req("KR-051")
+async def test_what_is_desired_no_longer_is_deleted_after_a_live_read(api, objects):
     await objects.apply([deployment(), configmap(a="1"), configmap("more")], part_of="x")
     api.sent()
     outcome = await objects.apply([configmap(a="1")], part_of="x")
@@ -169,7 +179,8 @@ async def test_kr_051_what_is_desired_no_longer_is_deleted_after_a_live_read(api
     assert [str(ref) for ref in outcome.deleted] == ["deployments.apps n/web", "configmaps n/more"]
 
 
-async def test_kr_051_what_the_live_read_shows_to_be_anothers_is_left(api, objects):
+@pytest.mark.req("KR-051")
+async def test_what_the_live_read_shows_to_be_anothers_is_left(api, objects):
     """The cache is behind: meanwhile somebody took the label away, or made a namesake."""
     await objects.apply([deployment(), configmap(a="1")], part_of="x")
     api.holds_back = True
@@ -179,14 +190,16 @@ async def test_kr_051_what_the_live_read_shows_to_be_anothers_is_left(api, objec
     assert (outcome.deleted, outcome.leaving) == ((), ())
 
 
-async def test_kr_051_parts_do_not_touch_each_others_objects(api, objects):
+@pytest.mark.req("KR-051")
+async def test_parts_do_not_touch_each_others_objects(api, objects):
     await objects.apply([configmap("one")], part_of="x")
     await objects.apply([configmap("two")], part_of="y")
     await objects.apply([], part_of="x")
     assert [key.name for _, key in api.objects] == ["two"]
 
 
-async def test_kr_051_an_object_that_is_going_is_made_anew_when_it_is_gone(api, objects):
+@pytest.mark.req("KR-051")
+async def test_an_object_that_is_going_is_made_anew_when_it_is_gone(api, objects):
     await objects.apply([configmap(a="1")], part_of="x")
     api.change(CONFIGMAPS, SETTINGS, lambda d: d["metadata"].update(deletionTimestamp="t", finalizers=["a/b"]))
     api.sent()
@@ -197,7 +210,8 @@ async def test_kr_051_an_object_that_is_going_is_made_anew_when_it_is_gone(api, 
     assert (await objects.apply([configmap(a="1")], part_of="x")).changed
 
 
-async def test_kr_022_a_cache_that_is_behind_leads_to_no_second_write(api, objects):
+@pytest.mark.req("KR-022")
+async def test_a_cache_that_is_behind_leads_to_no_second_write(api, objects):
     api.holds_back = True
     await objects.apply([deployment()], part_of="x")
     api.sent()
@@ -210,7 +224,8 @@ async def test_kr_022_a_cache_that_is_behind_leads_to_no_second_write(api, objec
     assert api.sent() == []
 
 
-async def test_kr_051_a_value_that_the_server_writes_in_its_own_form_is_not_sent_for_ever(api, objects):
+@pytest.mark.req("KR-051")
+async def test_a_value_that_the_server_writes_in_its_own_form_is_not_sent_for_ever(api, objects):
     """``cpu: 1000m`` is stored as ``1``."""
     api.normalise = lambda document: document["spec"].update(cpu="1")
     await objects.apply([deployment(cpu="1000m")], part_of="x")
@@ -221,7 +236,8 @@ async def test_kr_051_a_value_that_the_server_writes_in_its_own_form_is_not_sent
     assert (await objects.apply([deployment(cpu="1000m")], part_of="x")).changed, "but a change is seen"
 
 
-async def test_kr_051_a_field_that_the_server_drops_is_not_sent_for_ever(api, objects):
+@pytest.mark.req("KR-051")
+async def test_a_field_that_the_server_drops_is_not_sent_for_ever(api, objects):
     """``matchLabelKeys`` of a pod affinity term, as of Kubernetes 1.30: it is in an atomic list."""
     term = {"topologyKey": "kubernetes.io/hostname", "matchLabelKeys": ["pod-template-hash"]}
     wanted = deployment(preferred=[{"weight": 100, "podAffinityTerm": term}])
@@ -234,7 +250,8 @@ async def test_kr_051_a_field_that_the_server_drops_is_not_sent_for_ever(api, ob
     assert api.sent() == []
 
 
-async def test_kr_051_one_refusal_holds_up_nothing_but_deletions(api, objects):
+@pytest.mark.req("KR-051")
+async def test_one_refusal_holds_up_nothing_but_deletions(api, objects):
     await objects.apply([configmap("old")], part_of="x")
     api.failures["apply settings"] = Forbidden(403, message="no")
     with pytest.raises(ApplyFailed, match=r"configmaps n/settings: .*403.*no") as failed:
@@ -245,7 +262,8 @@ async def test_kr_051_one_refusal_holds_up_nothing_but_deletions(api, objects):
     assert failed.value.retry_after is None
 
 
-async def test_kr_051_a_server_that_asks_for_patience_gets_it(api, objects):
+@pytest.mark.req("KR-051")
+async def test_a_server_that_asks_for_patience_gets_it(api, objects):
     """The queue waits at least for so long, see ``WorkQueue.retry``."""
     api.failures["apply settings"] = TooManyRequests(429, retry_after=7)
     with pytest.raises(ApplyFailed) as failed:
@@ -253,8 +271,9 @@ async def test_kr_051_a_server_that_asks_for_patience_gets_it(api, objects):
     assert failed.value.retry_after == 7
 
 
-async def test_kr_051_an_end_is_made_step_by_step_and_believed_from_live_lists(api, objects):
-    """PL-522: users of an object go before the object, whatever the caches show."""
+@pytest.mark.req("KR-051", "PL-522")
+async def test_an_end_is_made_step_by_step_and_believed_from_live_lists(api, objects):
+    """Users of an object go before the object, whatever the caches show."""
     api.holds_back = True
     await objects.apply([deployment(), configmap(a="1"), configmap("more")], part_of="x")
     api.sent()
@@ -270,7 +289,8 @@ async def test_kr_051_an_end_is_made_step_by_step_and_believed_from_live_lists(a
     assert not api.objects
 
 
-async def test_kr_051_an_end_waits_for_what_holds_an_object(api, objects):
+@pytest.mark.req("KR-051")
+async def test_an_end_waits_for_what_holds_an_object(api, objects):
     await objects.apply([deployment(), configmap(a="1")], part_of="x")
     api.change(DEPLOYMENTS, WEB, lambda d: d["metadata"].update(finalizers=["a/b"]))
     for _ in range(3):
@@ -281,7 +301,8 @@ async def test_kr_051_an_end_waits_for_what_holds_an_object(api, objects):
     assert await objects.delete("x") == ()
 
 
-async def test_kr_051_mistakes_of_the_caller_are_told(api, objects):
+@pytest.mark.req("KR-051")
+async def test_mistakes_of_the_caller_are_told(api, objects):
     with pytest.raises(ValueError, match="v1 Secret s is of no kind of this apply set"):
         await objects.apply([{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}], part_of="x")
     with pytest.raises(ValueError, match="configmaps elsewhere/c is in no namespace"):
@@ -295,7 +316,8 @@ async def test_kr_051_mistakes_of_the_caller_are_told(api, objects):
     assert api.sent() == []
 
 
-async def test_kr_052_a_change_of_an_owned_object_is_told(api, objects):
+@pytest.mark.req("KR-052")
+async def test_a_change_of_an_owned_object_is_told(api, objects):
     told = []
     objects.add_handler(lambda change: told.append(change.key.name))
     await objects.apply([deployment(), configmap(a="1")], part_of="x")
@@ -304,7 +326,8 @@ async def test_kr_052_a_change_of_an_owned_object_is_told(api, objects):
     assert objects.get(DEPLOYMENTS, Key("n", "none")) is None
 
 
-def test_kr_051_the_order_in_which_objects_need_each_other():
+@pytest.mark.req("KR-051")
+def test_the_order_in_which_objects_need_each_other():
     kinds = (MUTATING_WEBHOOKS, DEPLOYMENTS, ROLE_BINDINGS, ROLES, SERVICES, SERVICE_ACCOUNTS, CRDS, NAMESPACES)
     refs = [Ref(resource, Key("n", "x")) for resource in (*kinds, CLUSTER_ROLES)]
     assert [ref.resource.kind for ref in in_order(refs)] == [

@@ -1,4 +1,4 @@
-"""KR-052: conditions are merged by type; the time moves with the status alone, and nothing is written twice."""
+"""Conditions are merged by type; the time moves with the status alone, and nothing is written twice."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -22,6 +22,7 @@ KNOWN = {
 }
 
 
+@pytest.mark.req("KR-052")
 @pytest.mark.parametrize(
     ("found", "generation", "since"),
     [
@@ -31,7 +32,7 @@ KNOWN = {
         pytest.param(Condition("Degraded", "False", "AsExpected"), 1, "2025-06-01T12:30:00Z", id="another type"),
     ],
 )
-def test_kr_052_the_time_of_the_transition_moves_with_the_status_alone(found, generation, since):
+def test_the_time_of_the_transition_moves_with_the_status_alone(found, generation, since):
     assert merged([found], [KNOWN], generation=generation, now=NOW) == [
         {
             "type": found.type,
@@ -44,11 +45,13 @@ def test_kr_052_the_time_of_the_transition_moves_with_the_status_alone(found, ge
     ]
 
 
-def test_kr_052_what_was_found_again_is_the_same_document():
+@pytest.mark.req("KR-052")
+def test_what_was_found_again_is_the_same_document():
     assert merged([Condition("Ready", "True", "AsExpected")], [KNOWN], generation=1, now=NOW) == [KNOWN]
 
 
-def test_kr_052_conditions_of_others_are_not_ours_to_write():
+@pytest.mark.req("KR-052")
+def test_conditions_of_others_are_not_ours_to_write():
     foreign = {"type": "Other", "status": "True"}
     assert [
         each["type"] for each in merged([Condition("A", "True", "X")], [foreign, KNOWN], generation=1, now=NOW)
@@ -72,6 +75,7 @@ WANTED = {
 OTHER = KNOWN | {"type": "Other"}
 
 
+@pytest.mark.req("KR-052")
 @pytest.mark.parametrize(
     ("status", "operation"),
     [
@@ -81,11 +85,12 @@ OTHER = KNOWN | {"type": "Other"}
         pytest.param({"conditions": [OTHER, KNOWN]}, replace("/status/conditions/1", WANTED), id="another value"),
     ],
 )
-def test_kr_052_a_condition_of_a_dead_writer_is_set_where_it_stands(status, operation):
+def test_a_condition_of_a_dead_writer_is_set_where_it_stands(status, operation):
     assert taking_over(DEAD, live(status), now=NOW) == (test("/metadata/resourceVersion", "7"), operation)
 
 
-def test_kr_052_a_condition_that_is_set_already_is_not_written_again():
+@pytest.mark.req("KR-052")
+def test_a_condition_that_is_set_already_is_not_written_again():
     assert taking_over(DEAD, live({"conditions": [OTHER, WANTED | {"observedGeneration": 1}]}), now=NOW) == ()
 
 
@@ -109,6 +114,7 @@ def beside_others(fields: dict[str, Any] | None) -> Unstructured:
     return Unstructured({"metadata": metadata, "status": {"conditions": [KNOWN]}})
 
 
+@pytest.mark.req("KR-052")
 @pytest.mark.parametrize(
     ("fields", "status", "writes"),
     [
@@ -118,7 +124,7 @@ def beside_others(fields: dict[str, Any] | None) -> Unstructured:
         pytest.param({"f:status": {}}, {"note": "x"}, 1, id="something at last"),
     ],
 )
-async def test_kr_052_an_empty_status_beside_that_of_others_is_not_written_again_and_again(fields, status, writes):
+async def test_an_empty_status_beside_that_of_others_is_not_written_again_and_again(fields, status, writes):
     """The operator wrote one with each of its passes over ArchitectureTaints."""
     client = StatusWrites()
     assert await apply_status(client, CRDS, beside_others(fields), status, field_manager="ours") == bool(writes)

@@ -1,4 +1,4 @@
-"""KR-052, PL-522: deletion in steps; "gone" is what a live read says."""
+"""Deletion in steps; "gone" is what a live read says."""
 
 import asyncio
 
@@ -9,6 +9,8 @@ from polyarch.kube.errors import Conflict, NotFound
 from polyarch.kube.owners import StillThere, delete_object, delete_object_and_wait
 from polyarch.kube.resources import CONFIGMAPS
 from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
+
+pytestmark = pytest.mark.req("PL-522")
 
 KEY = Key("n", "c")
 
@@ -49,7 +51,8 @@ class Api:
         )
 
 
-async def test_kr_052_each_step_looks_first_and_deletes_once():
+@pytest.mark.req("KR-052")
+async def test_each_step_looks_first_and_deletes_once():
     api = Api(slowly=2)
     assert (await delete_object(api, CONFIGMAPS, KEY)).uid == "u-1"
     assert await delete_object(api, CONFIGMAPS, KEY) is not None
@@ -58,13 +61,15 @@ async def test_kr_052_each_step_looks_first_and_deletes_once():
     assert api.deleted == ["u-1"]
 
 
-async def test_kr_052_a_namesake_counts_as_gone_and_is_not_touched():
+@pytest.mark.req("KR-052")
+async def test_a_namesake_counts_as_gone_and_is_not_touched():
     api = Api()
     assert await delete_object(api, CONFIGMAPS, KEY, uid="u-0") is None
     assert api.deleted == []
 
 
-async def test_kr_052_waiting_ends_when_it_is_gone():
+@pytest.mark.req("KR-052")
+async def test_waiting_ends_when_it_is_gone():
     api, clock = Api(slowly=3), ManualClock()
     task = delete_object_and_wait(api, CONFIGMAPS, KEY, clock=clock, seconds=60)
     running = asyncio.create_task(task)
@@ -73,7 +78,8 @@ async def test_kr_052_waiting_ends_when_it_is_gone():
     assert api.reads == 5
 
 
-async def test_kr_052_waiting_has_an_end_that_says_what_holds_the_object():
+@pytest.mark.req("KR-052")
+async def test_waiting_has_an_end_that_says_what_holds_the_object():
     api, clock = Api(slowly=10**6, finalizers=["a/b", "c/d"]), ManualClock()
     running = asyncio.create_task(delete_object_and_wait(api, CONFIGMAPS, KEY, clock=clock, seconds=60))
     await clock.run(59)

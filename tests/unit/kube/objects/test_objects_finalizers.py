@@ -1,4 +1,4 @@
-"""KR-052: finalizers by name, through patches that test what they were made for."""
+"""Finalizers by name, through patches that test what they were made for."""
 
 import pytest
 from memory_api import MemoryApi
@@ -18,7 +18,8 @@ def meta(*names, **fields):
     )
 
 
-def test_kr_052_the_patches_test_the_object_and_the_list():
+@pytest.mark.req("KR-052")
+def test_the_patches_test_the_object_and_the_list():
     assert adding_finalizer(meta(), OURS).operations == (
         test("/metadata/uid", "u-1"),
         test("/metadata/resourceVersion", "101"),
@@ -36,7 +37,8 @@ def test_kr_052_the_patches_test_the_object_and_the_list():
     )
 
 
-def test_kr_052_what_is_so_already_needs_no_patch():
+@pytest.mark.req("KR-052")
+def test_what_is_so_already_needs_no_patch():
     assert adding_finalizer(meta(OURS), OURS) is None
     assert adding_finalizer(meta("a", deletion_timestamp="2025-01-01T00:00:00Z"), OURS) is None
     assert removing_finalizer(meta("a"), OURS) is None
@@ -68,8 +70,9 @@ class Api(MemoryApi):
         self.put(CONFIGMAPS, document)
 
 
+@pytest.mark.req("KR-052")
 @pytest.mark.parametrize("there", [(), ("a",)], ids=["the first one", "beside another"])
-async def test_kr_052_added_and_removed_again(there):
+async def test_added_and_removed_again(there):
     api = Api(*there)
     assert await add_finalizer(api, CONFIGMAPS, api.metadata, OURS)
     assert api.metadata.finalizers == [*there, OURS]
@@ -80,8 +83,9 @@ async def test_kr_052_added_and_removed_again(there):
     assert len(api.writes()) == 2, "what is so already costs nothing"
 
 
+@pytest.mark.req("KR-052")
 @pytest.mark.parametrize("write", [add_finalizer, remove_finalizer])
-async def test_kr_052_somebody_else_may_write_in_between(write):
+async def test_somebody_else_may_write_in_between(write):
     """The list that the cache shows is an old one; nothing of theirs is lost."""
     api = Api("a", OURS) if write is remove_finalizer else Api("a")
     seen = api.metadata
@@ -90,7 +94,8 @@ async def test_kr_052_somebody_else_may_write_in_between(write):
     assert api.metadata.finalizers == (["b", "a"] if write is remove_finalizer else ["b", "a", OURS])
 
 
-async def test_kr_052_a_namesake_is_not_touched():
+@pytest.mark.req("KR-052")
+async def test_a_namesake_is_not_touched():
     api = Api("a")
     seen = api.metadata
     api.change(uid="u-2", finalizers=["a", OURS])
@@ -99,7 +104,8 @@ async def test_kr_052_a_namesake_is_not_touched():
     assert api.metadata.finalizers == ["a", OURS]
 
 
-async def test_kr_052_an_object_that_is_gone_has_no_finalizer():
+@pytest.mark.req("KR-052")
+async def test_an_object_that_is_gone_has_no_finalizer():
     api = Api("a", OURS)
     seen = api.metadata
     api.delete(CONFIGMAPS, "c", "n")
@@ -107,7 +113,8 @@ async def test_kr_052_an_object_that_is_gone_has_no_finalizer():
     assert not await add_finalizer(api, CONFIGMAPS, meta("a"), OURS)
 
 
-async def test_kr_052_endless_races_are_an_error_and_no_loop():
+@pytest.mark.req("KR-052")
+async def test_endless_races_are_an_error_and_no_loop():
     api = Api()
 
     async def race(verb, resource, name):

@@ -1,4 +1,4 @@
-"""KR-051: whether an apply would change anything is read from ``managedFields``; recorded ones of Kubernetes 1.36."""
+"""Whether an apply would change anything is read from ``managedFields``; recorded ones of Kubernetes 1.36."""
 
 import copy
 
@@ -106,11 +106,13 @@ def container(document):
     return document["spec"]["template"]["spec"]["containers"][0]
 
 
-def test_kr_051_what_was_applied_differs_in_nothing():
+@pytest.mark.req("KR-051")
+def test_what_was_applied_differs_in_nothing():
     """Defaults of the server are no difference, not in members, not in keys of a list, not within one field."""
     assert differences(DESIRED, live(), manager="polyarch") == ()
 
 
+@pytest.mark.req("KR-051")
 @pytest.mark.parametrize(
     ("change", "fields"),
     [
@@ -165,7 +167,7 @@ def test_kr_051_what_was_applied_differs_in_nothing():
         ),
     ],
 )
-def test_kr_051_every_change_of_what_is_desired_is_a_difference(change, fields):
+def test_every_change_of_what_is_desired_is_a_difference(change, fields):
     assert differences(wanted(change), live(), manager="polyarch") == tuple(fields)
 
 
@@ -186,7 +188,8 @@ KUBECTL = {
 }
 
 
-def test_kr_051_a_value_that_somebody_took_is_a_difference_with_their_name():
+@pytest.mark.req("KR-051")
+def test_a_value_that_somebody_took_is_a_difference_with_their_name():
     """Whoever changes a field takes it out of our set, also if the value came back since."""
     taken = live(without("f:spec", "f:replicas"), KUBECTL, change=lambda d: d["spec"].update(replicas=5))
     assert differences(DESIRED, taken, manager="polyarch") == (".spec.replicas",)
@@ -196,7 +199,8 @@ def test_kr_051_a_value_that_somebody_took_is_a_difference_with_their_name():
     assert overridden(DESIRED, same_value, manager="polyarch") == (), "the field is shared, nothing is taken"
 
 
-def test_kr_051_fields_of_others_that_we_do_not_desire_are_none_of_our_business():
+@pytest.mark.req("KR-051")
+def test_fields_of_others_that_we_do_not_desire_are_none_of_our_business():
     scaler = {**KUBECTL, "fieldsV1": {"f:spec": {"f:minReadySeconds": {}}}}
     status = {**KUBECTL, "manager": "kcm", "subresource": "status", "fieldsV1": {"f:status": {"f:replicas": {}}}}
     changed = live(FIELDS, scaler, status, change=lambda d: d["spec"].update(minReadySeconds=9))
@@ -204,18 +208,20 @@ def test_kr_051_fields_of_others_that_we_do_not_desire_are_none_of_our_business(
     assert overridden(DESIRED, changed, manager="polyarch") == ()
 
 
+@pytest.mark.req("KR-051")
 @pytest.mark.parametrize(
     "entry",
     [{"manager": "somebody"}, {"operation": "Update"}, {"apiVersion": "apps/v1beta1"}, {"subresource": "status"}],
     ids=["by another manager", "not by apply", "in another version", "of a subresource"],
 )
-def test_kr_051_what_we_never_applied_differs_as_a_whole(entry):
+def test_what_we_never_applied_differs_as_a_whole(entry):
     document = live()
     document["metadata"]["managedFields"][0] |= entry
     assert differences(DESIRED, document, manager="polyarch") == (".spec", ".metadata")
 
 
-def test_kr_052_a_status_is_compared_with_the_fields_applied_to_the_subresource():
+@pytest.mark.req("KR-052")
+def test_a_status_is_compared_with_the_fields_applied_to_the_subresource():
     status = {"conditions": [{"type": "Ready", "status": "True"}]}
     desired = {"apiVersion": "x.dev/v1", "kind": "X", "metadata": {"name": "x", "uid": "u"}, "status": status}
     fields = {
@@ -235,7 +241,8 @@ def test_kr_052_a_status_is_compared_with_the_fields_applied_to_the_subresource(
     assert differences(desired, document, manager="polyarch") == (".status",)
 
 
-def test_kr_051_defaults_of_kubernetes_are_none_of_a_custom_resource():
+@pytest.mark.req("KR-051")
+def test_defaults_of_kubernetes_are_none_of_a_custom_resource():
     """``protocol: TCP`` that we no longer want has to go where no server would add it again."""
     desired = {"apiVersion": "x.dev/v1", "kind": "X", "metadata": {"name": "x"}, "spec": {"ports": [{"port": 1}]}}
     entry = {
@@ -248,7 +255,8 @@ def test_kr_051_defaults_of_kubernetes_are_none_of_a_custom_resource():
     assert differences(desired, document, manager="polyarch") == (".spec.ports",)
 
 
-def test_kr_051_a_refused_apply_names_the_other_managers():
+@pytest.mark.req("KR-051")
+def test_a_refused_apply_names_the_other_managers():
     causes = (
         StatusCause("FieldManagerConflict", 'conflict with "kubectl" using apps/v1', ".spec.replicas"),
         StatusCause("FieldManagerConflict", 'conflict with "helm"', ".spec.paused"),

@@ -1,4 +1,4 @@
-"""KR-051, KR-052: references to an owner, and from a changed object back to its owner's key."""
+"""References to an owner, and from a changed object back to its owner's key."""
 
 import pytest
 
@@ -25,27 +25,31 @@ def owned(name="d", *, by="w", kind="Widget", version="example.dev/v1", controll
     return PartialObjectMetadata(ObjectMeta(name=name, namespace="demo", owner_references=[reference]))
 
 
-def test_kr_051_an_owned_document_refers_to_its_owner_and_keeps_other_references():
+@pytest.mark.req("KR-051")
+def test_an_owned_document_refers_to_its_owner_and_keeps_other_references():
     other = {"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "u-2"}
     document = {"kind": "Deployment", "metadata": {"name": "d", "namespace": "demo", "ownerReferences": [other]}}
     assert owned_by(WIDGET, document)["metadata"]["ownerReferences"] == [other, REFERENCE]
     assert document["metadata"]["ownerReferences"] == [other], "documents are not changed in place"
 
 
+@pytest.mark.req("KR-051")
 @pytest.mark.parametrize("namespace", ["elsewhere", ""])
-def test_kr_051_an_owner_in_another_namespace_would_have_the_object_collected(namespace):
+def test_an_owner_in_another_namespace_would_have_the_object_collected(namespace):
     with pytest.raises(ValueError, match="same namespace or in none"):
         owned_by(WIDGET, {"kind": "Role", "metadata": {"name": "r", "namespace": namespace}})
     fleet = Owner(FLEETS, Key("", "f"), "u")
     assert owned_by(fleet, {"kind": "Role", "metadata": {"name": "r", "namespace": namespace}})
 
 
-def test_kr_052_only_the_controller_counts_among_owners():
+@pytest.mark.req("KR-052")
+def test_only_the_controller_counts_among_owners():
     assert owned(controller=None).metadata.controller is None
     assert ObjectMeta(name="x").controller is None
     assert owned().metadata.controller.name == "w"
 
 
+@pytest.mark.req("KR-052")
 @pytest.mark.parametrize(
     ("change", "keys"),
     [
@@ -67,11 +71,12 @@ def test_kr_052_only_the_controller_counts_among_owners():
         pytest.param(Change("apply", Key("demo", "d"), None, owned(controller=False)), [], id="not its controller"),
     ],
 )
-def test_kr_052_a_change_of_an_owned_object_leads_to_its_owners(change, keys):
+def test_a_change_of_an_owned_object_leads_to_its_owners(change, keys):
     assert list(Owns(WIDGETS).keys(change)) == keys
 
 
-def test_kr_052_an_owner_of_the_cluster_has_no_namespace():
+@pytest.mark.req("KR-052")
+def test_an_owner_of_the_cluster_has_no_namespace():
     queue: list[Key] = []
 
     class Queue:

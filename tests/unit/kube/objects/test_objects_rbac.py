@@ -1,10 +1,13 @@
-"""KR-054: Roles and bindings from rules, and what somebody who grants them has to hold."""
+"""Roles and bindings from rules, and what somebody who grants them has to hold."""
+
+import pytest
 
 from polyarch.kube.rbac import Rule, granted, granting, managing, rule
 from polyarch.kube.resources import DEPLOYMENTS, NODES, PODS
 
 
-def test_kr_054_a_role_in_a_namespace_and_its_binding():
+@pytest.mark.req("KR-054")
+def test_a_role_in_a_namespace_and_its_binding():
     role, binding = granted("x", [rule(PODS, "get")], [("home", "x")], namespace="n", labels={"a": "b"})
     assert role == {
         "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -17,13 +20,15 @@ def test_kr_054_a_role_in_a_namespace_and_its_binding():
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "x", "namespace": "home"}]
 
 
-def test_kr_054_without_a_namespace_it_is_the_clusters():
+@pytest.mark.req("KR-054")
+def test_without_a_namespace_it_is_the_clusters():
     kinds = [document["kind"] for document in granted("x", [rule(NODES, "list")], [("home", "x")])]
     assert kinds == ["ClusterRole", "ClusterRoleBinding"]
 
 
-def test_kr_054_whoever_grants_rights_holds_them():
-    """PL-550: the operator's rules are computed from the roles that it makes, and need no ``escalate``."""
+@pytest.mark.req("KR-054", "PL-550")
+def test_whoever_grants_rights_holds_them():
+    """The operator's rules are computed from the roles that it makes, and need no ``escalate``."""
     documents = [
         *granted("x", [rule(PODS, "get"), rule(NODES, "list")], [("home", "x")]),
         *granted("y", [rule(PODS, "patch", "get")], [("home", "y")], namespace="n"),
@@ -31,7 +36,8 @@ def test_kr_054_whoever_grants_rights_holds_them():
     assert granting(documents) == (Rule("", ("pods",), ("get", "patch")), Rule("", ("nodes",), ("list",)))
 
 
-def test_kr_054_objects_of_an_apply_set_are_managed_by_name_as_far_as_that_goes():
+@pytest.mark.req("KR-054")
+def test_objects_of_an_apply_set_are_managed_by_name_as_far_as_that_goes():
     assert managing(DEPLOYMENTS, ["web"]) == (
         Rule("apps", ("deployments",), ("get", "patch", "delete"), ("web",)),
         Rule("apps", ("deployments",), ("list", "watch", "create")),

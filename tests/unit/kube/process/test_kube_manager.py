@@ -1,4 +1,4 @@
-"""KR-034, PL-531, PL-703: what starts and stops when, and what a process tells about itself meanwhile."""
+"""What starts and stops when, and what a process tells about itself meanwhile."""
 
 import asyncio
 import os
@@ -173,15 +173,15 @@ async def turns(task: asyncio.Task[None], until: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-async def test_kr_034_ready_only_when_caches_are_synced_and_the_certificate_is_loaded():
-    """PL-531, PL-900 row 26."""
+@pytest.mark.req("KR-034", "PL-531", "PL-900")
+async def test_ready_only_when_caches_are_synced_and_the_certificate_is_loaded():
     process = Process(synced=False, certified=False)
     async with running(process) as task:
         status, report = await process.ready()
         assert status == 503
         assert "[-]caches failed: the cache of pods is not complete yet" in report
         assert "[-]certificates failed: " in report
-        # PL-531: nothing else is liveness' business; no restart brings an API server back or grants a right.
+        # Nothing else is liveness' business; no restart brings an API server back or grants a right.
         assert await process.get("/healthz") == (200, "[+]event-loop ok\nhealthz check passed\n")
         process.caches.done.set()
         await process.clock.settle()
@@ -197,7 +197,8 @@ async def test_kr_034_ready_only_when_caches_are_synced_and_the_certificate_is_l
         assert "[+]certificates ok" in report
 
 
-async def test_kr_034_admission_and_workers_wait_for_the_caches():
+@pytest.mark.req("KR-034")
+async def test_admission_and_workers_wait_for_the_caches():
     process = Process(synced=False)
     process.leader_only.queue.add("k")
     process.everywhere.queue.add("k")
@@ -211,7 +212,8 @@ async def test_kr_034_admission_and_workers_wait_for_the_caches():
         assert await process.is_admitting()
 
 
-async def test_kr_030_a_standby_is_ready_admits_and_runs_only_what_is_safe():
+@pytest.mark.req("KR-030")
+async def test_a_standby_is_ready_admits_and_runs_only_what_is_safe():
     api = MemoryApi()
     api.put(
         LEASES,
@@ -232,7 +234,8 @@ async def test_kr_030_a_standby_is_ready_admits_and_runs_only_what_is_safe():
         assert process.passes == ["standby k", "leader k"], "what it collected meanwhile is what it begins with"
 
 
-async def test_kr_030_losing_the_lease_stops_the_workers_and_regaining_it_starts_them():
+@pytest.mark.req("KR-030")
+async def test_losing_the_lease_stops_the_workers_and_regaining_it_starts_them():
     process = Process()
     async with running(process) as task:
         await turns(task, lambda: process.election.is_leader)
@@ -252,7 +255,8 @@ async def test_kr_030_losing_the_lease_stops_the_workers_and_regaining_it_starts
         assert process.passes == ["standby k", "leader k"]
 
 
-async def test_kr_030_after_a_standstill_the_leaders_workers_begin_nothing():
+@pytest.mark.req("KR-030")
+async def test_after_a_standstill_the_leaders_workers_begin_nothing():
     """The Lease may be another's by then: 20 s is longer than it lasts. What is safe beside a leader goes on."""
     process = Process()
     async with running(process) as task:
@@ -271,7 +275,8 @@ async def test_kr_030_after_a_standstill_the_leaders_workers_begin_nothing():
         assert process.passes[2:] == ["leader after"], "b is silent for so long that the Lease is free again"
 
 
-async def test_kr_034_the_end_is_orderly():
+@pytest.mark.req("KR-034")
+async def test_the_end_is_orderly():
     process = Process(settings=ManagerSettings(unready=5, drain=10))
     order: list[str] = []
 
@@ -311,7 +316,8 @@ async def test_kr_034_the_end_is_orderly():
     assert any(entry.startswith("create events") for entry in order)
 
 
-async def test_kr_034_a_worker_that_does_not_end_is_cut_off_and_the_lease_still_given_back():
+@pytest.mark.req("KR-034")
+async def test_a_worker_that_does_not_end_is_cut_off_and_the_lease_still_given_back():
     process = Process(settings=ManagerSettings(unready=1, drain=4))
     async with running(process) as task:
         await turns(task, lambda: process.election.is_leader)
@@ -326,7 +332,8 @@ async def test_kr_034_a_worker_that_does_not_end_is_cut_off_and_the_lease_still_
     assert process.api.read(LEASES, "l", "n")["spec"]["holderIdentity"] == ""
 
 
-async def test_kr_034_a_standby_with_a_full_queue_ends_without_waiting_for_it():
+@pytest.mark.req("KR-034")
+async def test_a_standby_with_a_full_queue_ends_without_waiting_for_it():
     api = MemoryApi()
     api.put(
         LEASES,
@@ -343,7 +350,8 @@ async def test_kr_034_a_standby_with_a_full_queue_ends_without_waiting_for_it():
     assert api.read(LEASES, "l", "n")["spec"]["holderIdentity"] == "b", "not ours to give back"
 
 
-async def test_kr_034_it_can_be_stopped_before_it_has_started():
+@pytest.mark.req("KR-034")
+async def test_it_can_be_stopped_before_it_has_started():
     process = Process(synced=False)
     async with running(process) as task:
         process.manager.stop()
@@ -352,6 +360,7 @@ async def test_kr_034_it_can_be_stopped_before_it_has_started():
     assert process.api.requests == []
 
 
+@pytest.mark.req("KR-034")
 @pytest.mark.parametrize(
     ("failure", "told"),
     [
@@ -359,7 +368,7 @@ async def test_kr_034_it_can_be_stopped_before_it_has_started():
         pytest.param(asyncio.CancelledError(), "was cancelled by something", id="what it awaits is cancelled"),
     ],
 )
-async def test_kr_034_a_part_that_fails_ends_the_process_and_gives_the_lease_back(failure, told):
+async def test_a_part_that_fails_ends_the_process_and_gives_the_lease_back(failure, told):
     process = Process()
     async with running(process) as task:
         await turns(task, lambda: process.election.is_leader)
@@ -372,7 +381,8 @@ async def test_kr_034_a_part_that_fails_ends_the_process_and_gives_the_lease_bac
         await process.ready()
 
 
-async def test_kr_030_workers_that_ignore_the_loss_of_the_lease_end_the_process_at_once():
+@pytest.mark.req("KR-030")
+async def test_workers_that_ignore_the_loss_of_the_lease_end_the_process_at_once():
     ended = asyncio.Event()
     process = Process(abort=ended.set)
 
@@ -403,8 +413,9 @@ async def test_kr_030_workers_that_ignore_the_loss_of_the_lease_end_the_process_
     assert "ignored" in process.passes
 
 
+@pytest.mark.req("KR-034")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_kr_034_signals_lead_to_the_orderly_end_and_a_second_one_cuts_it_short(number):
+async def test_signals_lead_to_the_orderly_end_and_a_second_one_cuts_it_short(number):
     process = Process(settings=ManagerSettings(unready=3600))
     task = asyncio.create_task(process.manager.run())
     await turns(task, lambda: process.election.is_leader)
@@ -419,7 +430,8 @@ async def test_kr_034_signals_lead_to_the_orderly_end_and_a_second_one_cuts_it_s
     assert process.api.read(LEASES, "l", "n")["spec"]["holderIdentity"] == ""
 
 
-async def test_kr_034_without_an_election_every_controller_runs():
+@pytest.mark.req("KR-034")
+async def test_without_an_election_every_controller_runs():
     clock, passes = ManualClock(), []
 
     async def reconcile(key: str) -> Result:
@@ -451,7 +463,8 @@ class Told:
             self.told.append(f"{self.name} ends")
 
 
-async def test_kr_055_a_process_takes_part_in_several_elections_and_each_is_won_and_lost_alone():
+@pytest.mark.req("KR-055")
+async def test_a_process_takes_part_in_several_elections_and_each_is_won_and_lost_alone():
     api, clock, told = MemoryApi(), ManualClock(start=0), []
     other = {"holderIdentity": "b", "leaseDurationSeconds": 15}
     api.put(LEASES, {"metadata": {"name": "shard", "namespace": "n"}, "spec": other})
@@ -481,7 +494,8 @@ async def test_kr_055_a_process_takes_part_in_several_elections_and_each_is_won_
     assert api.read(LEASES, "shard", "n")["spec"]["holderIdentity"] == "c", "not ours to give back"
 
 
-async def test_kr_055_two_parts_that_share_an_election_begin_and_end_together():
+@pytest.mark.req("KR-055")
+async def test_two_parts_that_share_an_election_begin_and_end_together():
     api, clock, told = MemoryApi(), ManualClock(start=0), []
     shared = LeaderElection(api, namespace="n", name="s", identity="a", clock=clock)
     one = Leadership(election=shared, background={"one": Told("one", told)})
@@ -496,7 +510,8 @@ async def test_kr_055_two_parts_that_share_an_election_begin_and_end_together():
     assert sorted(told) == ["one begins", "one ends", "two begins", "two ends"]
 
 
-async def test_kr_050_a_roles_own_checks_are_told_beside_the_processs():
+@pytest.mark.req("KR-050")
+async def test_a_roles_own_checks_are_told_beside_the_processs():
     problem: list[str] = []
     checks = {"components": {"readiness": {"first publish": lambda: problem[0] if problem else None}}}
     process = Process(**checks)
@@ -538,7 +553,8 @@ async def test_a_ready_process_says_what_it_does_without():
         assert "[+]caches ok (foos.example.com is not served)" in report.splitlines()
 
 
-async def test_pl_531_liveness_fails_when_the_event_loop_stood_still_for_10_seconds():
+@pytest.mark.req("PL-531")
+async def test_liveness_fails_when_the_event_loop_stood_still_for_10_seconds():
     clock = ManualClock()
     watch = LoopWatch(clock)
     task = asyncio.create_task(watch.run())
@@ -609,7 +625,8 @@ async def scraping(*, certificates: Certificates | None = None, **options):
         yield session
 
 
-async def test_kr_034_metrics_are_served_in_the_scrapers_format():
+@pytest.mark.req("KR-034")
+async def test_metrics_are_served_in_the_scrapers_format():
     async with scraping() as session:
         async with session.get("/metrics") as response:
             assert "polyarch_things_total 3.0" in await response.text()
@@ -624,6 +641,7 @@ async def test_kr_034_metrics_are_served_in_the_scrapers_format():
             assert response.status == 405
 
 
+@pytest.mark.req("PL-703")
 @pytest.mark.parametrize(
     ("header", "status"),
     [
@@ -636,7 +654,7 @@ async def test_kr_034_metrics_are_served_in_the_scrapers_format():
         pytest.param(None, 401, id="nothing"),
     ],
 )
-async def test_pl_703_metrics_are_for_whoever_the_api_server_allows(header, status):
+async def test_metrics_are_for_whoever_the_api_server_allows(header, status):
     source = Source()
     source.issue()
     certificates = Certificates(source, "test")
@@ -661,7 +679,8 @@ async def test_pl_703_metrics_are_for_whoever_the_api_server_allows(header, stat
         )
 
 
-async def test_pl_703_a_scraper_is_asked_about_once_a_minute():
+@pytest.mark.req("PL-703")
+async def test_a_scraper_is_asked_about_once_a_minute():
     api, clock = Reviews(), ManualClock()
     authorization = ScraperAuthorization(api, clock=clock)
     for _ in range(5):
@@ -679,7 +698,8 @@ async def test_pl_703_a_scraper_is_asked_about_once_a_minute():
     assert len(api.asked) == asked, "tokens that somebody makes up push nobody out"
 
 
-async def test_pl_703_made_up_tokens_do_not_hold_up_a_scraper_that_is_known():
+@pytest.mark.req("PL-703")
+async def test_made_up_tokens_do_not_hold_up_a_scraper_that_is_known():
     """Four of them, and an API server that is slow to say that it does not know them, queued everybody else."""
     api, clock = Reviews(), ManualClock()
     authorization = ScraperAuthorization(api, clock=clock)
@@ -698,7 +718,8 @@ async def test_pl_703_made_up_tokens_do_not_hold_up_a_scraper_that_is_known():
     assert "already" in str(answers[-1]), "and the line has a bound"
 
 
-async def test_pl_703_without_the_api_server_nobody_reads_metrics():
+@pytest.mark.req("PL-703")
+async def test_without_the_api_server_nobody_reads_metrics():
     api = Reviews()
     api.failure = Unavailable(503)
     headers = {"Authorization": "Bearer prometheus"}

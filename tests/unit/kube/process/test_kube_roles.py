@@ -1,4 +1,4 @@
-"""KR-050: a process plays any set of roles, each of which says in one value all that it brings."""
+"""A process plays any set of roles, each of which says in one value all that it brings."""
 
 import asyncio
 import os
@@ -141,7 +141,8 @@ def nothing_opened() -> None:
     OPENED.clear()
 
 
-async def test_kr_050_all_roles_of_a_process_share_its_servers_and_what_they_open():
+@pytest.mark.req("KR-050")
+async def test_all_roles_of_a_process_share_its_servers_and_what_they_open():
     async with running(*ALL) as process:
         assert set(msgspec.to_builtins(process.at)) == {"role", "admission", "health", "metrics", "servers"}
         review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
@@ -160,21 +161,24 @@ async def test_kr_050_all_roles_of_a_process_share_its_servers_and_what_they_ope
     assert OPENED == ["opened", "greeter closed", "closed"]
 
 
-async def test_kr_050_a_process_has_only_what_its_roles_bring():
+@pytest.mark.req("KR-050")
+async def test_a_process_has_only_what_its_roles_bring():
     async with running(COUNTER, leader_elect=False) as process:
         assert process.at.admission == "", "no role has a route"
         assert await process.get(process.at.servers["count"]) == "['leader', 'replica'] True\n"
         assert process.api.requests == [], "it leads without asking"
 
 
-async def test_kr_050_a_role_that_is_not_told_what_it_reads_says_so():
+@pytest.mark.req("KR-050")
+async def test_a_role_that_is_not_told_what_it_reads_says_so():
     async with Process("tests", SETTINGS, Api(), Metrics()) as process:  # type: ignore[arg-type]
         with pytest.raises(LookupError, match="tests was started without Tone"):
             await process.run(GREETER)
     assert OPENED == ["opened", "closed"]
 
 
-async def test_kr_050_two_roles_cannot_serve_the_same_path():
+@pytest.mark.req("KR-050")
+async def test_two_roles_cannot_serve_the_same_path():
     async def handler(request: AdmissionRequest[dict[str, Any]]) -> AdmissionResponse:
         return AdmissionResponse()
 

@@ -1,4 +1,4 @@
-"""KR-021, KR-022: what becomes of a key, by how its pass ended."""
+"""What becomes of a key, by how its pass ended."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -65,7 +65,8 @@ async def run(clock):
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_kr_021_done_ends_a_key_until_it_is_added_again(clock, run):
+@pytest.mark.req("KR-021")
+async def test_done_ends_a_key_until_it_is_added_again(clock, run):
     script = Script(clock)
     controller = run(script)
     controller.queue.add("a")
@@ -73,14 +74,16 @@ async def test_kr_021_done_ends_a_key_until_it_is_added_again(clock, run):
     assert script.times == [0]
 
 
-async def test_kr_021_after_brings_the_key_back_in_that_time(clock, run):
+@pytest.mark.req("KR-021")
+async def test_after_brings_the_key_back_in_that_time(clock, run):
     script = Script(clock, lambda: After(30), lambda: After(5))
     run(script).queue.add("a")
     await clock.run(100)
     assert script.times == [0, 30, 35]
 
 
-async def test_kr_021_a_failure_is_retried_with_growing_delays_and_success_forgets_it(clock, run):
+@pytest.mark.req("KR-021")
+async def test_a_failure_is_retried_with_growing_delays_and_success_forgets_it(clock, run):
     script = Script(clock, *[raising(RuntimeError("no luck"))] * 3, Done, raising(RuntimeError("again")))
     controller = run(script)
     controller.queue.add("a")
@@ -91,8 +94,9 @@ async def test_kr_021_a_failure_is_retried_with_growing_delays_and_success_forge
     assert script.times[4:] == pytest.approx([10, 10.005])
 
 
-async def test_kr_021_a_worker_outlives_the_cancellation_of_what_its_pass_awaits(clock, run):
-    """KR-021: a shared look-up that somebody cancels is a failed pass; workers must not vanish one by one."""
+@pytest.mark.req("KR-021")
+async def test_a_worker_outlives_the_cancellation_of_what_its_pass_awaits(clock, run):
+    """A shared look-up that somebody cancels is a failed pass; workers must not vanish one by one."""
 
     async def shared() -> Result:
         lookup = asyncio.get_running_loop().create_future()
@@ -107,7 +111,8 @@ async def test_kr_021_a_worker_outlives_the_cancellation_of_what_its_pass_awaits
     assert [key for _, key in script.passes] == ["a", "b", "a"]
 
 
-async def test_kr_021_a_terminal_failure_is_not_retried(clock, run):
+@pytest.mark.req("KR-021")
+async def test_a_terminal_failure_is_not_retried(clock, run):
     script = Script(clock, raising(Terminal("the selector does not parse")))
     run(script).queue.add("a")
     with structlog.testing.capture_logs() as logs:
@@ -116,7 +121,8 @@ async def test_kr_021_a_terminal_failure_is_not_retried(clock, run):
     assert logs[0]["reason"] == "the selector does not parse"
 
 
-async def test_kr_021_a_pass_that_hangs_is_ended_at_its_timeout_and_retried(clock, run):
+@pytest.mark.req("KR-021")
+async def test_a_pass_that_hangs_is_ended_at_its_timeout_and_retried(clock, run):
     async def hang() -> Result:
         await asyncio.Event().wait()
         return Done()
@@ -131,14 +137,16 @@ async def test_kr_021_a_pass_that_hangs_is_ended_at_its_timeout_and_retried(cloc
     assert "within 20 s" in logs[0]["error"]
 
 
-async def test_kr_021_a_server_that_says_when_to_come_back_is_heeded(clock, run):
+@pytest.mark.req("KR-021")
+async def test_a_server_that_says_when_to_come_back_is_heeded(clock, run):
     script = Script(clock, raising(TooManyRequests(429, retry_after=7)))
     run(script).queue.add("a")
     await clock.run(10)
     assert script.times == [0, 7]
 
 
-async def test_kr_021_one_failing_object_does_not_hold_up_the_others(clock):
+@pytest.mark.req("KR-021")
+async def test_one_failing_object_does_not_hold_up_the_others(clock):
     def always_broken() -> Result:
         raise ValueError("broken object")
 
@@ -160,7 +168,8 @@ async def test_kr_021_one_failing_object_does_not_hold_up_the_others(clock):
     await asyncio.wait([task])
 
 
-async def test_kr_021_a_bug_is_logged_with_its_traceback_once_however_many_objects_meet_it(clock):
+@pytest.mark.req("KR-021")
+async def test_a_bug_is_logged_with_its_traceback_once_however_many_objects_meet_it(clock):
     async def reconcile(key: str) -> Result:
         raise KeyError("spec")
 
@@ -176,7 +185,8 @@ async def test_kr_021_a_bug_is_logged_with_its_traceback_once_however_many_objec
     assert sum(entry["exc_info"] is not None for entry in logs) == 1
 
 
-async def test_kr_021_passes_of_different_keys_run_at_the_same_time(clock, run):
+@pytest.mark.req("KR-021")
+async def test_passes_of_different_keys_run_at_the_same_time(clock, run):
     gate = asyncio.Event()
 
     async def wait() -> Result:
@@ -194,8 +204,9 @@ async def test_kr_021_passes_of_different_keys_run_at_the_same_time(clock, run):
     assert len(script.passes) == 3
 
 
-async def test_kr_040_a_key_whose_pass_was_cut_off_is_the_next_ones(clock):
-    """KR-040: nothing is lost across a change of leader."""
+@pytest.mark.req("KR-040")
+async def test_a_key_whose_pass_was_cut_off_is_the_next_ones(clock):
+    """Nothing is lost across a change of leader."""
     finished: list[str] = []
 
     async def reconcile(key: str) -> Result:
@@ -242,7 +253,8 @@ async def test_stopping_gives_up_on_a_pass_that_does_not_end(clock, run):
     assert await stopping is False
 
 
-async def test_kr_021_passes_are_counted_by_how_they_ended(clock, run):
+@pytest.mark.req("KR-021")
+async def test_passes_are_counted_by_how_they_ended(clock, run):
     metrics = Metrics()
     steps = [Done, lambda: After(1), raising(Terminal("no")), raising(ValueError("x"))]
     controller = run(Script(clock, *steps), metrics=metrics, workers=1)
@@ -273,7 +285,8 @@ def store() -> Store[PartialObjectMetadata]:
 KEY = Key("demo", "a")
 
 
-async def test_kr_022_no_pass_begins_on_a_cache_that_has_not_seen_our_own_write(clock, run, store):
+@pytest.mark.req("KR-022")
+async def test_no_pass_begins_on_a_cache_that_has_not_seen_our_own_write(clock, run, store):
     writes = OwnWrites(store, clock=clock)
 
     async def write_once() -> Result:
@@ -294,7 +307,8 @@ async def test_kr_022_no_pass_begins_on_a_cache_that_has_not_seen_our_own_write(
     assert script.times == [0, 2], "the event of the write lets the pass begin"
 
 
-async def test_kr_022_a_write_that_never_shows_up_in_the_cache_does_not_block_for_ever(clock, run, store):
+@pytest.mark.req("KR-022")
+async def test_a_write_that_never_shows_up_in_the_cache_does_not_block_for_ever(clock, run, store):
     writes = OwnWrites(store, clock=clock, keep=60)
     writes.note_write(KEY, "8")
     script = Script(clock)
@@ -305,8 +319,9 @@ async def test_kr_022_a_write_that_never_shows_up_in_the_cache_does_not_block_fo
     assert script.times == [60]
 
 
-async def test_kr_021_passes_that_wait_for_nothing_leave_turns_to_the_rest_of_the_process(clock, run):
-    """KR-021: a full queue of objects that are as they should be does not hold up a Lease."""
+@pytest.mark.req("KR-021")
+async def test_passes_that_wait_for_nothing_leave_turns_to_the_rest_of_the_process(clock, run):
+    """A full queue of objects that are as they should be does not hold up a Lease."""
     script = Script(clock)
     controller = run(script, workers=1)
     for number in range(1000):

@@ -1,4 +1,4 @@
-"""KR-031, PL-710: Events reach the API server, repetitions as series, and nobody waits for them."""
+"""Events reach the API server, repetitions as series, and nobody waits for them."""
 
 import asyncio
 
@@ -10,6 +10,8 @@ from polyarch.kube.errors import ConfigurationError, ConnectionFailed, Forbidden
 from polyarch.kube.events import NOTE_BYTES, REMEMBERED, SERIES_WINDOW, Recorder, Regarding
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import EVENTS
+
+pytestmark = pytest.mark.req("PL-710")
 
 POD = Regarding("v1", "Pod", "shop", "web-1", "uid-1")
 
@@ -49,7 +51,8 @@ def events(api: MemoryApi) -> list[dict]:
     return [document for (resource, _, _), document in api.objects.items() if resource is EVENTS]
 
 
-async def test_kr_031_an_event_is_posted_with_everything_people_look_for(api, clock, recorder):
+@pytest.mark.req("KR-031")
+async def test_an_event_is_posted_with_everything_people_look_for(api, clock, recorder):
     report(recorder, type="Warning", related=Regarding("v1", "Node", "", "n1"))
     await clock.settle()
     (event,) = events(api)
@@ -70,7 +73,8 @@ async def test_kr_031_an_event_is_posted_with_everything_people_look_for(api, cl
     }
 
 
-async def test_kr_031_reporting_never_waits_for_the_api_server(api, clock, recorder):
+@pytest.mark.req("KR-031")
+async def test_reporting_never_waits_for_the_api_server(api, clock, recorder):
     async def stuck(verb, resource, name):
         await asyncio.Event().wait()
 
@@ -80,7 +84,8 @@ async def test_kr_031_reporting_never_waits_for_the_api_server(api, clock, recor
     assert events(api) == []
 
 
-async def test_kr_031_repetitions_become_one_series(api, clock, recorder):
+@pytest.mark.req("KR-031")
+async def test_repetitions_become_one_series(api, clock, recorder):
     report(recorder)
     await clock.run(1)
     for _ in range(9):
@@ -93,7 +98,8 @@ async def test_kr_031_repetitions_become_one_series(api, clock, recorder):
     assert [verb for verb, _, _ in api.requests] == ["create", "patch"]
 
 
-async def test_kr_031_a_long_series_costs_one_request_a_minute(api, clock, recorder):
+@pytest.mark.req("KR-031")
+async def test_a_long_series_costs_one_request_a_minute(api, clock, recorder):
     for _ in range(600):
         report(recorder)
         await clock.run(1)
@@ -102,7 +108,8 @@ async def test_kr_031_a_long_series_costs_one_request_a_minute(api, clock, recor
     assert events(api)[0]["series"]["count"] == 600
 
 
-async def test_kr_031_occurrences_far_apart_are_separate_events(api, clock, recorder):
+@pytest.mark.req("KR-031")
+async def test_occurrences_far_apart_are_separate_events(api, clock, recorder):
     report(recorder)
     await clock.run(400)
     report(recorder)
@@ -111,6 +118,7 @@ async def test_kr_031_occurrences_far_apart_are_separate_events(api, clock, reco
     assert all("series" not in event for event in events(api))
 
 
+@pytest.mark.req("KR-031")
 @pytest.mark.parametrize(
     "other",
     [
@@ -120,14 +128,15 @@ async def test_kr_031_occurrences_far_apart_are_separate_events(api, clock, reco
         pytest.param({"regarding": Regarding("v1", "Pod", "shop", "web-1", "uid-2")}, id="another pod of that name"),
     ],
 )
-async def test_kr_031_only_what_is_the_same_is_counted_together(api, clock, recorder, other):
+async def test_only_what_is_the_same_is_counted_together(api, clock, recorder, other):
     report(recorder)
     report(recorder, **other)
     await clock.run(1)
     assert len(events(api)) == 2
 
 
-async def test_kr_031_repetitions_before_the_first_post_are_in_it(api, clock, recorder):
+@pytest.mark.req("KR-031")
+async def test_repetitions_before_the_first_post_are_in_it(api, clock, recorder):
     for _ in range(3):
         report(recorder)
     await clock.run(1)
@@ -135,7 +144,8 @@ async def test_kr_031_repetitions_before_the_first_post_are_in_it(api, clock, re
     assert len(api.requests) == 1
 
 
-async def test_kr_031_what_exceeds_the_bound_is_dropped_and_counted(api, clock, recorder, metrics):
+@pytest.mark.req("KR-031")
+async def test_what_exceeds_the_bound_is_dropped_and_counted(api, clock, recorder, metrics):
     for number in range(15):
         report(recorder, note=f"note {number}")
     assert recorder.dropped == 5
@@ -147,7 +157,8 @@ async def test_kr_031_what_exceeds_the_bound_is_dropped_and_counted(api, clock, 
     assert len(events(api)) == 11
 
 
-async def test_kr_031_a_failure_that_may_pass_is_tried_again(api, clock, recorder):
+@pytest.mark.req("KR-031")
+async def test_a_failure_that_may_pass_is_tried_again(api, clock, recorder):
     failures = [Unavailable(503), ConnectionFailed("reset")]
 
     async def fail(verb, resource, name):
@@ -161,7 +172,8 @@ async def test_kr_031_a_failure_that_may_pass_is_tried_again(api, clock, recorde
     assert recorder.dropped == 0
 
 
-async def test_kr_031_the_restart_of_an_api_server_costs_no_event(api, clock, recorder):
+@pytest.mark.req("KR-031")
+async def test_the_restart_of_an_api_server_costs_no_event(api, clock, recorder):
     back = clock.monotonic() + 14
 
     async def away(verb, resource, name):
@@ -175,7 +187,8 @@ async def test_kr_031_the_restart_of_an_api_server_costs_no_event(api, clock, re
     assert recorder.dropped == 0
 
 
-async def test_kr_031_an_answer_that_was_lost_does_not_double_the_event(api, clock, recorder):
+@pytest.mark.req("KR-031")
+async def test_an_answer_that_was_lost_does_not_double_the_event(api, clock, recorder):
     create, lost = api.create, [True]
     calls: list[object] = []
 
@@ -195,6 +208,7 @@ async def test_kr_031_an_answer_that_was_lost_does_not_double_the_event(api, clo
     assert len(calls) == 2, "known to be there, so nobody asks again"
 
 
+@pytest.mark.req("KR-031")
 @pytest.mark.parametrize(
     ("error", "tries"),
     [
@@ -203,7 +217,7 @@ async def test_kr_031_an_answer_that_was_lost_does_not_double_the_event(api, clo
         pytest.param(ConfigurationError("/etc/kube", "users[me].exec", "ended with 1"), 5, id="no credentials"),
     ],
 )
-async def test_kr_031_what_the_server_does_not_take_is_dropped_after_a_bounded_number_of_tries(
+async def test_what_the_server_does_not_take_is_dropped_after_a_bounded_number_of_tries(
     api, clock, recorder, error, tries
 ):
     async def fail(verb, resource, name):
@@ -220,8 +234,9 @@ async def test_kr_031_what_the_server_does_not_take_is_dropped_after_a_bounded_n
     assert len(events(api)) == 1, "the next occurrence is told again"
 
 
-async def test_kr_031_an_api_server_that_never_answers_is_asked_five_times(api, clock, recorder):
-    """KR-031: what is never answered does not fill the queue for good, so that no later event has room."""
+@pytest.mark.req("KR-031")
+async def test_an_api_server_that_never_answers_is_asked_five_times(api, clock, recorder):
+    """What is never answered does not fill the queue for good, so that no later event has room."""
 
     async def hang(verb, resource, name):
         await asyncio.Event().wait()
@@ -233,7 +248,8 @@ async def test_kr_031_an_api_server_that_never_answers_is_asked_five_times(api, 
     assert recorder.dropped == 1
 
 
-async def test_kr_031_a_series_whose_event_has_expired_begins_anew(api, clock, recorder):
+@pytest.mark.req("KR-031")
+async def test_a_series_whose_event_has_expired_begins_anew(api, clock, recorder):
     report(recorder)
     await clock.run(1)
     api.objects.clear()
@@ -243,7 +259,8 @@ async def test_kr_031_a_series_whose_event_has_expired_begins_anew(api, clock, r
     assert event["series"]["count"] == 2
 
 
-async def test_kr_031_several_are_posted_at_the_same_time(api, clock, recorder):
+@pytest.mark.req("KR-031")
+async def test_several_are_posted_at_the_same_time(api, clock, recorder):
     at_once, most = 0, 0
 
     async def slow(verb, resource, name):
@@ -290,7 +307,8 @@ async def test_the_end_does_not_wait_for_an_api_server_that_is_away(api, clock):
     await asyncio.wait([task])
 
 
-async def test_kr_031_what_an_api_server_that_is_away_does_not_take_at_the_end_is_counted(api, clock):
+@pytest.mark.req("KR-031")
+async def test_what_an_api_server_that_is_away_does_not_take_at_the_end_is_counted(api, clock):
     recorder = Recorder(api, controller="polyarch.dev/x", instance="i", clock=clock)
 
     async def away(verb, resource, name):
@@ -305,7 +323,8 @@ async def test_kr_031_what_an_api_server_that_is_away_does_not_take_at_the_end_i
     assert recorder.dropped == 1
 
 
-async def test_kr_031_events_are_such_that_the_api_server_takes_them(api, clock, recorder):
+@pytest.mark.req("KR-031")
+async def test_events_are_such_that_the_api_server_takes_them(api, clock, recorder):
     report(recorder, Regarding("rbac.authorization.k8s.io/v1", "ClusterRole", "", "system:node"), note="ü" * 2000)
     report(recorder, Regarding("v1", "Pod", "shop", "p" * 253))
     await clock.run(1)
@@ -316,7 +335,8 @@ async def test_kr_031_events_are_such_that_the_api_server_takes_them(api, clock,
     assert len(pod["metadata"]["name"]) <= 253
 
 
-async def test_kr_031_the_memory_for_repetitions_is_bounded(api, clock):
+@pytest.mark.req("KR-031")
+async def test_the_memory_for_repetitions_is_bounded(api, clock):
     recorder = Recorder(api, controller="polyarch.dev/x", instance="i", clock=clock)
     task = asyncio.create_task(recorder.run())
     for batch in range(12):
@@ -329,7 +349,8 @@ async def test_kr_031_the_memory_for_repetitions_is_bounded(api, clock):
     await asyncio.wait([task])
 
 
-async def test_kr_031_a_series_is_forgotten_when_it_can_go_on_no_more(api, clock, recorder):
+@pytest.mark.req("KR-031")
+async def test_a_series_is_forgotten_when_it_can_go_on_no_more(api, clock, recorder):
     """Else a process keeps the last 4 096 notes of up to a kilobyte, of pods that are gone for hours."""
     for number in range(300):
         report(recorder, Regarding("v1", "Pod", "shop", f"web-{number}", f"uid-{number}"))
@@ -338,7 +359,8 @@ async def test_kr_031_a_series_is_forgotten_when_it_can_go_on_no_more(api, clock
     assert len(events(api)) == 300
 
 
-async def test_kr_031_the_recorders_of_two_roles_in_one_process_have_their_own_metrics(api, clock):
+@pytest.mark.req("KR-031")
+async def test_the_recorders_of_two_roles_in_one_process_have_their_own_metrics(api, clock):
     """Both were called "events", and the depth of one queue hid that of the other."""
     metrics = Metrics()
     for role in ("placement-controller", "taints"):

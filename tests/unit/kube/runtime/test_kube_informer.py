@@ -1,4 +1,4 @@
-"""KR-011, KR-012, KR-015: informers against a server that refuses, forgets, lies and hangs up."""
+"""Informers against a server that refuses, forgets, lies and hangs up."""
 
 import asyncio
 import gc
@@ -100,8 +100,8 @@ def watched(api):
 STREAMED = (event("ADDED", pod("a", 1)), event("ADDED", pod("b", 2)), bookmark(7, end=True))
 
 
-async def test_kr_011_a_streaming_list_fills_the_store(api, informer):
-    """KR-011"""
+@pytest.mark.req("KR-011")
+async def test_a_streaming_list_fills_the_store(api, informer):
     api.script(stream(*STREAMED, event("MODIFIED", pod("a", 8)), event("DELETED", pod("b", 9)), then="hold"))
     async with running(informer):
         await informer.synced()
@@ -111,8 +111,8 @@ async def test_kr_011_a_streaming_list_fills_the_store(api, informer):
     assert api.last.query["allowWatchBookmarks"] == "true"
 
 
-async def test_kr_011_nothing_is_complete_before_the_end_mark(api, informer):
-    """KR-011"""
+@pytest.mark.req("KR-011")
+async def test_nothing_is_complete_before_the_end_mark(api, informer):
     end = asyncio.Event()
     api.script(stream(event("ADDED", pod("a", 1)), bookmark(5), end, bookmark(7, end=True), then="hold"))
     async with running(informer):
@@ -125,9 +125,10 @@ async def test_kr_011_nothing_is_complete_before_the_end_mark(api, informer):
         assert names(informer) == ["a"]
 
 
+@pytest.mark.req("KR-011")
 @pytest.mark.parametrize("code", [400, 422])
-async def test_kr_011_a_server_without_streaming_lists_is_read_in_pages(api, informer, clock, code):
-    """KR-011: as servers without the feature, and older ones, answer to sendInitialEvents."""
+async def test_a_server_without_streaming_lists_is_read_in_pages(api, informer, clock, code):
+    """As servers without the feature, and older ones, answer to sendInitialEvents."""
     message = "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"
     api.script(
         status(code, "Invalid", message),
@@ -141,8 +142,9 @@ async def test_kr_011_a_server_without_streaming_lists_is_read_in_pages(api, inf
     assert clock.slept == []
 
 
-async def test_kr_012_410_as_http_status_leads_to_a_fresh_list(api, informer):
-    """KR-012: what vanished while we did not look is deleted."""
+@pytest.mark.req("KR-012")
+async def test_410_as_http_status_leads_to_a_fresh_list(api, informer):
+    """What vanished while we did not look is deleted."""
     changes = []
     informer.add_handler(lambda change: changes.append((change.kind, change.key.name, change.initial)))
     api.script(
@@ -156,8 +158,8 @@ async def test_kr_012_410_as_http_status_leads_to_a_fresh_list(api, informer):
     assert changes == [("apply", "a", True), ("apply", "b", True), ("apply", "c", False), ("delete", "a", False)]
 
 
-async def test_kr_012_410_as_error_event_leads_to_a_fresh_list(api, informer):
-    """KR-012"""
+@pytest.mark.req("KR-012")
+async def test_410_as_error_event_leads_to_a_fresh_list(api, informer):
     gone = event("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"})
     api.script(stream(*STREAMED, gone, then="hold"), stream(bookmark(30, end=True), then="hold"))
     async with running(informer):
@@ -165,8 +167,8 @@ async def test_kr_012_410_as_error_event_leads_to_a_fresh_list(api, informer):
         await until(lambda: names(informer) == [])
 
 
-async def test_kr_012_410_between_pages_begins_the_list_again(api, informer):
-    """KR-012"""
+@pytest.mark.req("KR-012")
+async def test_410_between_pages_begins_the_list_again(api, informer):
     api.script(
         status(400),
         listing(pod("a", 1), version="5", token="more"),
@@ -180,8 +182,9 @@ async def test_kr_012_410_between_pages_begins_the_list_again(api, informer):
     assert watched(api) == ["stream", "page", "page more", "page", "watch 9"]
 
 
-async def test_kr_012_the_watch_resumes_after_the_last_event_or_bookmark(api, informer):
-    """KR-012: nothing is listed again when a connection ends or breaks."""
+@pytest.mark.req("KR-012")
+async def test_the_watch_resumes_after_the_last_event_or_bookmark(api, informer):
+    """Nothing is listed again when a connection ends or breaks."""
     api.script(
         stream(*STREAMED, event("MODIFIED", pod("a", 12)), then="cut"),
         stream(bookmark(40), then="end"),
@@ -193,9 +196,10 @@ async def test_kr_012_the_watch_resumes_after_the_last_event_or_bookmark(api, in
     assert watched(api) == ["stream", "watch 12", "watch 40", "watch 40"]
 
 
+@pytest.mark.req("KR-013")
 @pytest.mark.parametrize("how", ["cut", "end"])
-async def test_kr_013_an_event_cut_off_in_the_middle_of_its_line_is_not_lost(api, informer, how):
-    """KR-013: its resourceVersion was not seen either, so it comes again."""
+async def test_an_event_cut_off_in_the_middle_of_its_line_is_not_lost(api, informer, how):
+    """Its resourceVersion was not seen either, so it comes again."""
     half = event("MODIFIED", pod("a", 12))
     api.script(stream(*STREAMED, half[: len(half) // 2], then=how), stream(half, then="hold"))
     async with running(informer):
@@ -205,8 +209,9 @@ async def test_kr_013_an_event_cut_off_in_the_middle_of_its_line_is_not_lost(api
     assert watched(api) == ["stream", "watch 7"]
 
 
-async def test_kr_012_a_garbled_stream_leads_to_a_fresh_list(api, informer):
-    """KR-012: what came before the nonsense is kept."""
+@pytest.mark.req("KR-012")
+async def test_a_garbled_stream_leads_to_a_fresh_list(api, informer):
+    """What came before the nonsense is kept."""
     api.script(
         stream(
             *STREAMED, event("ADDED", pod("c", 9)), b"<html>504</html>\n", event("DELETED", pod("a", 10)), then="hold"
@@ -220,16 +225,18 @@ async def test_kr_012_a_garbled_stream_leads_to_a_fresh_list(api, informer):
     assert seen == ["a", "b", "c", "d", "a", "b", "c"]
 
 
-async def test_kr_012_the_server_is_asked_to_end_the_watch_after_five_to_ten_minutes(api, client, clock):
-    """KR-012: at random, so that the watches of a restarted server do not all end together."""
+@pytest.mark.req("KR-012")
+async def test_the_server_is_asked_to_end_the_watch_after_five_to_ten_minutes(api, client, clock):
+    """At random, so that the watches of a restarted server do not all end together."""
     for chance in (0.0, 0.5, 0.999):
         async with running(Informer(client, PODS, Pod, clock=clock, chance=lambda value=chance: value)):
             await until(lambda: api.requests)
         assert api.requests.pop(0).query["timeoutSeconds"] == str(300 + int(chance * 300))
 
 
-async def test_kr_012_a_watch_that_falls_silent_is_given_up_just_above_its_timeout(api, client, monkeypatch):
-    """KR-012: a half-open connection would otherwise hide every change for ever."""
+@pytest.mark.req("KR-012")
+async def test_a_watch_that_falls_silent_is_given_up_just_above_its_timeout(api, client, monkeypatch):
+    """A half-open connection would otherwise hide every change for ever."""
     api.script(stream(bookmark(1), then="hold"))
     batches = []
     monkeypatch.setattr(responses, "IDLE_MARGIN", responses.IDLE_MARGIN - 14.9)
@@ -244,8 +251,8 @@ async def test_kr_012_a_watch_that_falls_silent_is_given_up_just_above_its_timeo
     assert batches == [[Bookmark("1")]]
 
 
-async def test_kr_012_failures_wait_with_jitter_and_do_not_end_the_informer(api, informer, clock):
-    """KR-012"""
+@pytest.mark.req("KR-012")
+async def test_failures_wait_with_jitter_and_do_not_end_the_informer(api, informer, clock):
     # Two drops: aiohttp itself asks once more when an answer to a GET is cut off.
     api.script(drop(), drop(), status(503), status(429, headers={"Retry-After": "9"}), listing(version="5"))
     async with running(informer):
@@ -254,8 +261,9 @@ async def test_kr_012_failures_wait_with_jitter_and_do_not_end_the_informer(api,
     assert informer.last_error is None
 
 
-async def test_kr_012_a_refusal_says_which_verb_on_which_resource_is_missing(api, client, clock):
-    """KR-012: readiness is off while it lasts, the process goes on, and recovers by itself."""
+@pytest.mark.req("KR-012")
+async def test_a_refusal_says_which_verb_on_which_resource_is_missing(api, client, clock):
+    """Readiness is off while it lasts, the process goes on, and recovers by itself."""
     informers = Informers(client, clock=clock, chance=lambda: 0.5, freeze=False)
     informer = informers.informer(PODS, Pod, namespace="demo")
     message = 'pods is forbidden: User "robot" cannot watch resource "pods" in API group "" in the namespace "demo"'
@@ -281,8 +289,8 @@ async def test_kr_012_a_refusal_says_which_verb_on_which_resource_is_missing(api
         assert names(informer) == ["a"]
 
 
-async def test_kr_012_a_refusal_after_the_first_list_keeps_the_store_and_turns_readiness_off(api, informer):
-    """KR-012"""
+@pytest.mark.req("KR-012")
+async def test_a_refusal_after_the_first_list_keeps_the_store_and_turns_readiness_off(api, informer):
     api.script(stream(*STREAMED))
     api.otherwise = status(403, "Forbidden", "no more")
     async with running(informer):
@@ -291,16 +299,17 @@ async def test_kr_012_a_refusal_after_the_first_list_keeps_the_store_and_turns_r
         assert informer.problem.startswith("not allowed to watch pods: grant get, list and watch")
 
 
-async def test_kr_012_expired_credentials_are_told_from_missing_rights(api, informer):
-    """KR-012"""
+@pytest.mark.req("KR-012")
+async def test_expired_credentials_are_told_from_missing_rights(api, informer):
     api.otherwise = status(401, "Unauthorized", "Unauthorized")
     async with running(informer):
         await until(lambda: informer.problem is not None)
     assert "does not accept our credentials" in informer.problem
 
 
-async def test_kr_012_the_time_in_which_nothing_is_seen_is_known(api, informer, clock):
-    """KR-012, PL-107: silence then means nothing."""
+@pytest.mark.req("KR-012", "PL-107")
+async def test_the_time_in_which_nothing_is_seen_is_known(api, informer, clock):
+    """Silence then means nothing."""
     api.script(stream(*STREAMED), *[drop()] * 12, stream(then="hold"))
     async with running(informer):
         await until(lambda: informer.blind_seconds > 0 and informer.last_error is None)
@@ -310,8 +319,9 @@ async def test_kr_012_the_time_in_which_nothing_is_seen_is_known(api, informer, 
         assert informer.blind_seconds == blind
 
 
-async def test_kr_012_an_unreachable_server_does_not_turn_readiness_off(api, informer):
-    """KR-012: what is known serves on; all replicas unready at once would help nobody."""
+@pytest.mark.req("KR-012")
+async def test_an_unreachable_server_does_not_turn_readiness_off(api, informer):
+    """What is known serves on; all replicas unready at once would help nobody."""
     api.script(stream(*STREAMED))
     api.otherwise = drop()
     async with running(informer):
@@ -321,7 +331,8 @@ async def test_kr_012_an_unreachable_server_does_not_turn_readiness_off(api, inf
         assert "cut off" in informer.last_error
 
 
-async def test_pl_531_a_watch_that_is_lost_shows_in_a_metric_and_a_line_each_minute(api, client, clock, capsys):
+@pytest.mark.req("PL-531")
+async def test_a_watch_that_is_lost_shows_in_a_metric_and_a_line_each_minute(api, client, clock, capsys):
     """No restart brings the API server back, so that is all that happens."""
     metrics = Metrics()
     informers = Informers(client, clock=clock, chance=lambda: 1.0, metrics=metrics, freeze=False)
@@ -345,8 +356,9 @@ async def test_pl_531_a_watch_that_is_lost_shows_in_a_metric_and_a_line_each_min
     assert sum(clock.slept) / 60 - 1 <= len(lines) <= sum(clock.slept) / 60 + 1
 
 
-async def test_kr_015_one_watch_serves_everybody_who_asks_for_the_same(api, client, clock):
-    """KR-015: and indexes add up."""
+@pytest.mark.req("KR-015")
+async def test_one_watch_serves_everybody_who_asks_for_the_same(api, client, clock):
+    """And indexes add up."""
     informers = Informers(client, clock=clock, freeze=False)
     by_name = {"name": lambda object_: [object_.metadata.name]}
     by_uid = {"uid": lambda object_: [object_.metadata.uid]}
@@ -376,9 +388,10 @@ def odd(version, node_name="not a number"):
     return {**pod("odd", version), "spec": {"nodeName": node_name}}
 
 
+@pytest.mark.req("KR-050")
 @pytest.mark.parametrize("streaming", [True, False], ids=["streaming list", "pages"])
-async def test_kr_050_several_types_of_one_resource_share_one_watch(api, client, clock, streaming):
-    """KR-050: before, the second type was a ValueError, and two roles could not stand in one process."""
+async def test_several_types_of_one_resource_share_one_watch(api, client, clock, streaming):
+    """Before, the second type was a ValueError, and two roles could not stand in one process."""
     informers = Informers(client, clock=clock, freeze=False)
     pods = informers.informer(PODS, Pod)
     metadata = informers.informer(PODS, PartialObjectMetadata, indexes={"name": lambda each: [each.metadata.name]})
@@ -406,8 +419,8 @@ async def test_kr_050_several_types_of_one_resource_share_one_watch(api, client,
     )
 
 
-async def test_kr_050_an_object_that_ceases_to_fit_one_type_is_gone_for_that_type_alone(api, client, clock):
-    """KR-050"""
+@pytest.mark.req("KR-050")
+async def test_an_object_that_ceases_to_fit_one_type_is_gone_for_that_type_alone(api, client, clock):
     informers = Informers(client, clock=clock, freeze=False)
     pods, strict = informers.informer(PODS, Pod), informers.informer(PODS, Strict)
     api.script(stream(event("ADDED", odd(1, 5)), bookmark(2, end=True), event("MODIFIED", odd(4)), then="hold"))
@@ -416,8 +429,9 @@ async def test_kr_050_an_object_that_ceases_to_fit_one_type_is_gone_for_that_typ
         assert names(strict) == []
 
 
-async def test_kr_050_another_type_asked_for_later_begins_the_watch_anew(api, client, clock):
-    """KR-050: objects have to be read again; those who have them already keep them meanwhile."""
+@pytest.mark.req("KR-050")
+async def test_another_type_asked_for_later_begins_the_watch_anew(api, client, clock):
+    """Objects have to be read again; those who have them already keep them meanwhile."""
     informers = Informers(client, clock=clock, freeze=False)
     first = informers.informer(PODS, Pod)
     api.otherwise = stream(*STREAMED, then="hold")
@@ -434,8 +448,9 @@ async def test_kr_050_another_type_asked_for_later_begins_the_watch_anew(api, cl
     assert watched(api) == ["stream", "stream"]
 
 
-async def test_kr_055_metadata_alone_is_asked_for_where_nobody_wants_more(api, client, clock):
-    """KR-055: the API server leaves out the rest, which of Nodes and ConfigMaps is most."""
+@pytest.mark.req("KR-055")
+async def test_metadata_alone_is_asked_for_where_nobody_wants_more(api, client, clock):
+    """The API server leaves out the rest, which of Nodes and ConfigMaps is most."""
     informers = Informers(client, clock=clock, freeze=False)
     informers.informer(NODES, PartialObjectMetadata)
     async with running(informers):
@@ -443,8 +458,9 @@ async def test_kr_055_metadata_alone_is_asked_for_where_nobody_wants_more(api, c
     assert "as=PartialObjectMetadata" in api.last.headers["Accept"]
 
 
+@pytest.mark.req("PL-301")
 async def test_an_informer_on_demand_watches_only_while_it_is_wanted(api, client, clock):
-    """PL-301: and nobody waits for it, as it may be refused."""
+    """And nobody waits for it, as it may be refused."""
     metrics = Metrics()
     informers = Informers(client, clock=clock, metrics=metrics, freeze=False)
     heard = []
@@ -479,8 +495,9 @@ async def test_an_informer_on_demand_watches_only_while_it_is_wanted(api, client
         assert heard == ["a", "b", "a", "b"], "it is listed once more"
 
 
-async def test_kr_015_nobody_waits_for_an_informer_that_was_released_before_its_first_list(api, client, clock):
-    """KR-015: a setting that asks for objects and is taken back at once must not hold up the start for ever."""
+@pytest.mark.req("KR-015")
+async def test_nobody_waits_for_an_informer_that_was_released_before_its_first_list(api, client, clock):
+    """A setting that asks for objects and is taken back at once must not hold up the start for ever."""
     informers = Informers(client, clock=clock, freeze=False)
     api.otherwise = status(403, "Forbidden", "no")
     required = informers.informer(PODS, Pod)
@@ -513,8 +530,9 @@ async def test_an_informer_on_demand_leaves_what_others_need(api, client, clock)
     assert watched(api) == ["stream"]
 
 
-async def test_kr_051_whole_objects_can_be_watched(api, client, clock):
-    """KR-051: for those few that are compared as a whole, in a list and in events."""
+@pytest.mark.req("KR-051")
+async def test_whole_objects_can_be_watched(api, client, clock):
+    """For those few that are compared as a whole, in a list and in events."""
     informer = Informer(client, PODS, Unstructured, clock=clock)
     gate = asyncio.Event()
     changed = event("MODIFIED", {**pod("a", 8), "spec": {"x": [1]}})
@@ -527,8 +545,8 @@ async def test_kr_051_whole_objects_can_be_watched(api, client, clock):
     assert informer.store.get(Key("demo", "a")).document["spec"] == {"x": [1]}
 
 
-async def test_kr_015_a_handler_added_late_hears_of_everything(api, informer):
-    """KR-015"""
+@pytest.mark.req("KR-015")
+async def test_a_handler_added_late_hears_of_everything(api, informer):
     api.script(stream(*STREAMED, then="hold"))
     async with running(informer):
         await informer.synced()
@@ -537,8 +555,8 @@ async def test_kr_015_a_handler_added_late_hears_of_everything(api, informer):
         assert late == [("a", True), ("b", True)]
 
 
-async def test_kr_015_a_handler_that_fails_harms_nobody_else(api, informer, capsys):
-    """KR-015"""
+@pytest.mark.req("KR-015")
+async def test_a_handler_that_fails_harms_nobody_else(api, informer, capsys):
     heard = []
 
     def broken(change):
@@ -553,8 +571,8 @@ async def test_kr_015_a_handler_that_fails_harms_nobody_else(api, informer, caps
     assert "handler failed" in capsys.readouterr().out
 
 
-async def test_kr_015_an_informer_asked_for_later_starts_at_once(api, client, clock):
-    """KR-015"""
+@pytest.mark.req("KR-015")
+async def test_an_informer_asked_for_later_starts_at_once(api, client, clock):
     informers = Informers(client, clock=clock, freeze=False)
     informers.informer(PODS, Pod)
     api.otherwise = stream(*STREAMED, then="hold")
@@ -567,8 +585,8 @@ async def test_kr_015_an_informer_asked_for_later_starts_at_once(api, client, cl
         assert nodes.has_synced
 
 
-async def test_kr_014_after_the_first_sync_the_caches_are_out_of_the_collectors_way(api, client, clock):
-    """KR-014"""
+@pytest.mark.req("KR-014")
+async def test_after_the_first_sync_the_caches_are_out_of_the_collectors_way(api, client, clock):
     informers = Informers(client, clock=clock)
     informers.informer(PODS, Pod)
     api.otherwise = stream(*STREAMED, then="hold")
@@ -581,8 +599,8 @@ async def test_kr_014_after_the_first_sync_the_caches_are_out_of_the_collectors_
         gc.unfreeze()
 
 
-async def test_kr_022_the_informers_memory_of_own_writes_follows_its_watch(api, informer):
-    """KR-022"""
+@pytest.mark.req("KR-022")
+async def test_the_informers_memory_of_own_writes_follows_its_watch(api, informer):
     seen = asyncio.Event()
     api.script(stream(*STREAMED, seen, event("MODIFIED", pod("a", 12)), then="hold"))
     async with running(informer):
@@ -593,8 +611,9 @@ async def test_kr_022_the_informers_memory_of_own_writes_follows_its_watch(api, 
         await until(lambda: len(informer.writes) == 0)
 
 
-async def test_kr_012_a_bug_met_by_one_object_does_not_end_the_cache(api, informer, capsys, monkeypatch):
-    """KR-012: it is logged, and the list is read again."""
+@pytest.mark.req("KR-012")
+async def test_a_bug_met_by_one_object_does_not_end_the_cache(api, informer, capsys, monkeypatch):
+    """It is logged, and the list is read again."""
     take, calls = informer.store.take, []
 
     def fails_once(output):
@@ -611,10 +630,9 @@ async def test_kr_012_a_bug_met_by_one_object_does_not_end_the_cache(api, inform
     assert "listing again" in capsys.readouterr().out
 
 
-async def test_kr_012_a_cancellation_that_was_not_meant_for_the_watch_does_not_end_the_cache(
-    api, informer, monkeypatch
-):
-    """KR-012: a connection attempt that is shared with a cancelled request must not end the cache in silence."""
+@pytest.mark.req("KR-012")
+async def test_a_cancellation_that_was_not_meant_for_the_watch_does_not_end_the_cache(api, informer, monkeypatch):
+    """A connection attempt that is shared with a cancelled request must not end the cache in silence."""
     take, calls = informer.store.take, []
 
     def cancelled_once(output):
@@ -669,8 +687,9 @@ class Definitions:
         return await found.get(request.path, status(404, "NotFound", "the server could not find it"))(request)
 
 
-async def test_kr_012_a_process_does_without_a_kind_and_takes_it_up_when_it_is_there(api, client, clock):
-    """KR-012: an operator that is newer than the definitions in the cluster works for those that exist."""
+@pytest.mark.req("KR-012")
+async def test_a_process_does_without_a_kind_and_takes_it_up_when_it_is_there(api, client, clock):
+    """An operator that is newer than the definitions in the cluster works for those that exist."""
     api.otherwise = definitions = Definitions()
     informers = Informers(client, clock=clock, chance=lambda: 0.5)
     informer = informers.informer(THINGS, Pod)
@@ -689,8 +708,8 @@ async def test_kr_012_a_process_does_without_a_kind_and_takes_it_up_when_it_is_t
     assert [change.key.name for change in changes] == ["a"]
 
 
-async def test_kr_012_a_kind_whose_definition_is_deleted_has_no_objects_left(api, client, clock):
-    """KR-012"""
+@pytest.mark.req("KR-012")
+async def test_a_kind_whose_definition_is_deleted_has_no_objects_left(api, client, clock):
     api.otherwise = definitions = Definitions("v1")
     informers = Informers(client, clock=clock, chance=lambda: 0.5)
     informer = informers.informer(THINGS, Pod)
@@ -703,6 +722,7 @@ async def test_kr_012_a_kind_whose_definition_is_deleted_has_no_objects_left(api
         await until(lambda: informers.missing)
 
 
+@pytest.mark.req("KR-012")
 @pytest.mark.parametrize(
     "definitions",
     [
@@ -710,8 +730,8 @@ async def test_kr_012_a_kind_whose_definition_is_deleted_has_no_objects_left(api
         pytest.param(lambda: unanswering(), id="whoever answers with 404 is no API server"),
     ],
 )
-async def test_kr_012_a_404_alone_does_not_say_that_there_are_no_objects(api, client, clock, definitions):
-    """KR-012: an operator would remove what it made."""
+async def test_a_404_alone_does_not_say_that_there_are_no_objects(api, client, clock, definitions):
+    """An operator would remove what it made."""
     api.otherwise = definitions()
     informers = Informers(client, clock=clock, chance=lambda: 0.5)
     informer = informers.informer(THINGS, Pod)
@@ -723,8 +743,8 @@ async def test_kr_012_a_404_alone_does_not_say_that_there_are_no_objects(api, cl
         assert informer.broken_seconds > 0
 
 
-async def test_kr_012_a_second_type_of_a_missing_kind_is_complete_as_well(api, client, clock):
-    """KR-050"""
+@pytest.mark.req("KR-012", "KR-050")
+async def test_a_second_type_of_a_missing_kind_is_complete_as_well(api, client, clock):
     api.otherwise = Definitions()
     informers = Informers(client, clock=clock, chance=lambda: 0.5)
     informers.informer(THINGS, Pod)

@@ -1,4 +1,4 @@
-"""KR-030, PL-107: at most one leader, no wall clock believed, and no longer without one than needed."""
+"""At most one leader, no wall clock believed, and no longer without one than needed."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -77,7 +77,8 @@ def held_by(identity: str, **fields) -> dict:
     return {"metadata": {"name": NAME, "namespace": "polyarch"}, "spec": record}
 
 
-async def test_kr_030_the_first_replica_makes_the_lease_and_leads(api, clock):
+@pytest.mark.req("KR-030")
+async def test_the_first_replica_makes_the_lease_and_leads(api, clock):
     replica = Replica(api, clock, "a")
     async with running(replica):
         await clock.run(0)
@@ -88,7 +89,8 @@ async def test_kr_030_the_first_replica_makes_the_lease_and_leads(api, clock):
         assert spec(api)["leaseDurationSeconds"] == 15
 
 
-async def test_kr_030_only_one_of_many_leads_and_it_stays_the_same(api, clock):
+@pytest.mark.req("KR-030")
+async def test_only_one_of_many_leads_and_it_stays_the_same(api, clock):
     replicas = [Replica(api, clock, name) for name in "abc"]
     async with running(*replicas):
         await clock.run(0)
@@ -99,7 +101,8 @@ async def test_kr_030_only_one_of_many_leads_and_it_stays_the_same(api, clock):
         assert all(replica.election.holder == "a" for replica in replicas)
 
 
-async def test_kr_030_a_renewal_is_one_conditional_put_and_no_get(api, clock):
+@pytest.mark.req("KR-030")
+async def test_a_renewal_is_one_conditional_put_and_no_get(api, clock):
     replica = Replica(api, clock, "a")
     async with running(replica):
         await clock.run(60)
@@ -109,7 +112,8 @@ async def test_kr_030_a_renewal_is_one_conditional_put_and_no_get(api, clock):
         assert 25 <= len(verbs) <= 42
 
 
-async def test_kr_030_expiry_is_judged_by_the_local_clock_whatever_the_record_says(api, clock):
+@pytest.mark.req("KR-030")
+async def test_expiry_is_judged_by_the_local_clock_whatever_the_record_says(api, clock):
     api.put(LEASES, held_by("other", renewTime="1999-01-01T00:00:00.000000Z"))
     replica = Replica(api, clock, "a")
     async with running(replica):
@@ -120,7 +124,8 @@ async def test_kr_030_expiry_is_judged_by_the_local_clock_whatever_the_record_sa
         assert spec(api)["leaseTransitions"] == 4
 
 
-async def test_kr_030_a_lease_from_the_future_still_runs_out(api, clock):
+@pytest.mark.req("KR-030")
+async def test_a_lease_from_the_future_still_runs_out(api, clock):
     api.put(LEASES, held_by("other", renewTime="2999-01-01T00:00:00.000000Z"))
     replica = Replica(api, clock, "a")
     async with running(replica):
@@ -128,7 +133,8 @@ async def test_kr_030_a_lease_from_the_future_still_runs_out(api, clock):
         assert replica.leads
 
 
-async def test_kr_030_a_crash_is_taken_over_within_17_seconds(api, clock):
+@pytest.mark.req("KR-030")
+async def test_a_crash_is_taken_over_within_17_seconds(api, clock):
     first, second = Replica(api, clock, "a"), Replica(api, clock, "b")
     async with running(first, second) as tasks:
         await clock.run(30)
@@ -152,7 +158,8 @@ class Unreachable:
     create = replace = get
 
 
-async def test_kr_030_an_orderly_end_stops_the_workers_then_gives_the_lease_back(api, clock):
+@pytest.mark.req("KR-030")
+async def test_an_orderly_end_stops_the_workers_then_gives_the_lease_back(api, clock):
     first, second = Replica(api, clock, "a", stop_takes=4), Replica(api, clock, "b")
     async with running(first, second) as tasks:
         await clock.run(30)
@@ -165,7 +172,8 @@ async def test_kr_030_an_orderly_end_stops_the_workers_then_gives_the_lease_back
         assert 34 <= second.led[0][0] <= 36
 
 
-async def test_kr_030_a_leader_that_is_cut_off_stops_before_another_starts(api, clock):
+@pytest.mark.req("KR-030")
+async def test_a_leader_that_is_cut_off_stops_before_another_starts(api, clock):
     first, second = Replica(api, clock, "a", stop_takes=4), Replica(api, clock, "b")
     async with running(first, second):
         await clock.run(30)
@@ -178,7 +186,8 @@ async def test_kr_030_a_leader_that_is_cut_off_stops_before_another_starts(api, 
         assert not first.election.is_leader
 
 
-async def test_kr_030_errors_of_the_server_are_survived_until_the_renew_deadline(api, clock):
+@pytest.mark.req("KR-030")
+async def test_errors_of_the_server_are_survived_until_the_renew_deadline(api, clock):
     replica = Replica(api, clock, "a")
     async with running(replica):
         await clock.run(10)
@@ -193,7 +202,8 @@ async def test_kr_030_errors_of_the_server_are_survived_until_the_renew_deadline
         assert replica.led == [[0]]
 
 
-async def test_kr_030_one_request_that_hangs_does_not_cost_the_lease(api, clock):
+@pytest.mark.req("KR-030")
+async def test_one_request_that_hangs_does_not_cost_the_lease(api, clock):
     """As a connection through a load balancer whose other end is gone: the next one is through another."""
     replica = Replica(api, clock, "a")
     async with running(replica):
@@ -208,7 +218,8 @@ async def test_kr_030_one_request_that_hangs_does_not_cost_the_lease(api, clock)
         assert replica.led == [[0]]
 
 
-async def test_kr_030_an_end_in_the_midst_of_a_renewal_gives_the_lease_back(api, clock):
+@pytest.mark.req("KR-030")
+async def test_an_end_in_the_midst_of_a_renewal_gives_the_lease_back(api, clock):
     """The answer is never seen, so the record is read again: the next leader need not wait until it runs out."""
     replica = Replica(api, clock, "a")
     async with running(replica) as tasks:
@@ -225,7 +236,8 @@ async def test_kr_030_an_end_in_the_midst_of_a_renewal_gives_the_lease_back(api,
         assert spec(api)["holderIdentity"] == ""
 
 
-async def test_kr_030_an_end_in_the_midst_of_a_renewal_gives_back_only_what_is_ours(api, clock):
+@pytest.mark.req("KR-030")
+async def test_an_end_in_the_midst_of_a_renewal_gives_back_only_what_is_ours(api, clock):
     replica = Replica(api, clock, "a")
     async with running(replica) as tasks:
         await clock.run(10)
@@ -242,7 +254,8 @@ async def test_kr_030_an_end_in_the_midst_of_a_renewal_gives_back_only_what_is_o
         assert spec(api)["holderIdentity"] == "thief"
 
 
-async def test_kr_030_a_lost_lease_is_sought_again(api, clock):
+@pytest.mark.req("KR-030")
+async def test_a_lost_lease_is_sought_again(api, clock):
     replica = Replica(api, clock, "a")
     async with running(replica):
         await clock.run(10)
@@ -255,7 +268,8 @@ async def test_kr_030_a_lost_lease_is_sought_again(api, clock):
         assert len(replica.led) == 2
 
 
-async def test_kr_030_workers_that_do_not_stop_end_the_process(api, clock):
+@pytest.mark.req("KR-030")
+async def test_workers_that_do_not_stop_end_the_process(api, clock):
     replica = Replica(api, clock, "a", stop_takes=60)
     task = asyncio.create_task(replica.election.run())
     await clock.run(10)
@@ -265,7 +279,8 @@ async def test_kr_030_workers_that_do_not_stop_end_the_process(api, clock):
         await task
 
 
-async def test_kr_030_an_end_that_comes_while_the_workers_stop_lets_them_stop(api, clock):
+@pytest.mark.req("KR-030")
+async def test_an_end_that_comes_while_the_workers_stop_lets_them_stop(api, clock):
     replica = Replica(api, clock, "a", stop_takes=3)
     async with running(replica) as (task,):
         await clock.run(10)
@@ -281,7 +296,8 @@ async def test_kr_030_an_end_that_comes_while_the_workers_stop_lets_them_stop(ap
     assert spec(api)["holderIdentity"] == "thief"
 
 
-async def test_kr_030_after_a_standstill_of_the_process_it_does_not_believe_to_lead(api, clock):
+@pytest.mark.req("KR-030")
+async def test_after_a_standstill_of_the_process_it_does_not_believe_to_lead(api, clock):
     replica = Replica(api, clock, "a")
     async with running(replica):
         await clock.run(10)
@@ -289,7 +305,8 @@ async def test_kr_030_after_a_standstill_of_the_process_it_does_not_believe_to_l
         assert not replica.election.is_leader, "nothing ran meanwhile, another may lead by now"
 
 
-async def test_kr_030_fields_of_the_lease_that_we_do_not_know_survive(api, clock):
+@pytest.mark.req("KR-030")
+async def test_fields_of_the_lease_that_we_do_not_know_survive(api, clock):
     document = held_by("", strategy="OldestEmulationVersion")
     document["metadata"]["annotations"] = {"note": "keep me"}
     api.put(LEASES, document)
@@ -316,10 +333,11 @@ async def test_two_that_create_the_lease_at_once_do_not_both_lead(api, clock):
         assert sum(replica.leads for replica in replicas) == 1
 
 
+@pytest.mark.req("KR-030")
 @pytest.mark.parametrize(
     ("duration", "renew_deadline", "retry_period"), [(10, 10, 2), (15, 10, 10), (15, 10, 0), (10, 15, 2)]
 )
-def test_kr_030_settings_under_which_two_could_lead_are_refused(api, duration, renew_deadline, retry_period):
+def test_settings_under_which_two_could_lead_are_refused(api, duration, renew_deadline, retry_period):
     with pytest.raises(ValueError, match="before another one starts"):
         LeaderElection(
             api,
@@ -332,7 +350,8 @@ def test_kr_030_settings_under_which_two_could_lead_are_refused(api, duration, r
         )
 
 
-def test_pl_107_the_age_of_a_record_is_the_time_since_it_changed_here(clock):
+@pytest.mark.req("PL-107")
+def test_the_age_of_a_record_is_the_time_since_it_changed_here(clock):
     age = RecordAge(clock)
     clock.advance(5)
     assert age.age() == 5
@@ -347,7 +366,8 @@ def test_pl_107_the_age_of_a_record_is_the_time_since_it_changed_here(clock):
     assert age.age() == 31
 
 
-async def test_kr_030_what_the_leader_tells_goes_with_its_renewals() -> None:
+@pytest.mark.req("KR-030")
+async def test_what_the_leader_tells_goes_with_its_renewals() -> None:
     """As annotations; an empty value takes one away, and those of others stay."""
     api, clock, told = MemoryApi(), ManualClock(start=0), {"a/b": "1", "c/d": "2"}
     election = LeaderElection(

@@ -1,4 +1,4 @@
-"""KR-020: what a work queue promises to the workers and to whoever enqueues."""
+"""What a work queue promises to the workers and to whoever enqueues."""
 
 import asyncio
 
@@ -25,7 +25,8 @@ async def take(queue: WorkQueue[str]) -> str:
         return await queue.get()
 
 
-async def test_kr_020_a_key_added_many_times_is_given_out_once(queue):
+@pytest.mark.req("KR-020")
+async def test_a_key_added_many_times_is_given_out_once(queue):
     for _ in range(3):
         queue.add("a")
     assert len(queue) == 1
@@ -33,7 +34,8 @@ async def test_kr_020_a_key_added_many_times_is_given_out_once(queue):
     assert len(queue) == 0
 
 
-async def test_kr_020_a_key_added_while_processed_gets_exactly_one_more_pass(queue):
+@pytest.mark.req("KR-020")
+async def test_a_key_added_while_processed_gets_exactly_one_more_pass(queue):
     queue.add("a")
     key = await take(queue)
     queue.add("a")
@@ -45,13 +47,15 @@ async def test_kr_020_a_key_added_while_processed_gets_exactly_one_more_pass(que
     assert len(queue) == 0
 
 
-async def test_kr_020_keys_come_in_the_order_they_were_added(queue):
+@pytest.mark.req("KR-020")
+async def test_keys_come_in_the_order_they_were_added(queue):
     for key in "cab":
         queue.add(key)
     assert [await take(queue) for _ in range(3)] == ["c", "a", "b"]
 
 
-async def test_kr_020_of_several_delays_the_earliest_wins(queue, clock):
+@pytest.mark.req("KR-020")
+async def test_of_several_delays_the_earliest_wins(queue, clock):
     queue.add_after("a", 10)
     queue.add_after("a", 5)
     queue.add_after("a", 20)
@@ -64,7 +68,8 @@ async def test_kr_020_of_several_delays_the_earliest_wins(queue, clock):
     assert len(queue) == 0, "the later delays were for the same key"
 
 
-async def test_kr_020_a_waiting_worker_is_woken_when_a_delay_ends(queue, clock):
+@pytest.mark.req("KR-020")
+async def test_a_waiting_worker_is_woken_when_a_delay_ends(queue, clock):
     queue.add_after("late", 30)
     worker = asyncio.create_task(queue.get())
     await clock.settle()
@@ -78,7 +83,8 @@ async def test_kr_020_a_waiting_worker_is_woken_when_a_delay_ends(queue, clock):
     assert clock.sleepers == 0
 
 
-async def test_kr_020_an_add_does_not_take_away_a_look_that_was_asked_for_later(queue, clock):
+@pytest.mark.req("KR-020")
+async def test_an_add_does_not_take_away_a_look_that_was_asked_for_later(queue, clock):
     queue.add_after("a", 5)
     queue.add("a")
     queue.done(await take(queue))
@@ -86,7 +92,8 @@ async def test_kr_020_an_add_does_not_take_away_a_look_that_was_asked_for_later(
     assert await take(queue) == "a"
 
 
-async def test_kr_020_a_delay_that_ends_while_the_key_is_processed_leads_to_one_more_pass(queue, clock):
+@pytest.mark.req("KR-020")
+async def test_a_delay_that_ends_while_the_key_is_processed_leads_to_one_more_pass(queue, clock):
     queue.add("a")
     await take(queue)
     queue.add_after("a", 1)
@@ -96,7 +103,8 @@ async def test_kr_020_a_delay_that_ends_while_the_key_is_processed_leads_to_one_
     assert await take(queue) == "a"
 
 
-async def test_kr_020_a_key_that_is_discarded_is_neither_given_out_nor_kept(queue, clock):
+@pytest.mark.req("KR-020")
+async def test_a_key_that_is_discarded_is_neither_given_out_nor_kept(queue, clock):
     queue.add("ready")
     queue.add("low", Priority.LOW)
     queue.add_after("delayed", 5)
@@ -109,7 +117,8 @@ async def test_kr_020_a_key_that_is_discarded_is_neither_given_out_nor_kept(queu
     assert await take(queue) == "kept"
 
 
-async def test_kr_020_a_worker_that_was_woken_for_a_discarded_key_waits_for_the_next(queue):
+@pytest.mark.req("KR-020")
+async def test_a_worker_that_was_woken_for_a_discarded_key_waits_for_the_next(queue):
     worker = asyncio.create_task(queue.get())
     await asyncio.sleep(0)
     queue.add("gone")
@@ -120,7 +129,8 @@ async def test_kr_020_a_worker_that_was_woken_for_a_discarded_key_waits_for_the_
     assert await worker == "next"
 
 
-async def test_kr_020_failures_back_off_from_5_ms_to_5_min_and_success_forgets_them(clock):
+@pytest.mark.req("KR-020")
+async def test_failures_back_off_from_5_ms_to_5_min_and_success_forgets_them(clock):
     low = WorkQueue[str]("low", clock, random=lambda: 0.0)
     high = WorkQueue[str]("high", clock, random=lambda: 1.0)
     assert [low.retry("a") for _ in range(4)] == [0.005, 0.01, 0.02, 0.04]
@@ -133,12 +143,14 @@ async def test_kr_020_failures_back_off_from_5_ms_to_5_min_and_success_forgets_t
     assert high.failures("a") == 1
 
 
-async def test_kr_020_a_retry_never_waits_longer_than_the_longest_backoff(queue, clock):
-    """KR-020: whatever something before the server says."""
+@pytest.mark.req("KR-020")
+async def test_a_retry_never_waits_longer_than_the_longest_backoff(queue, clock):
+    """Whatever something before the server says."""
     assert queue.retry("a", at_least=86_400) == 300
 
 
-async def test_kr_020_a_retry_waits_at_least_as_long_as_the_server_asked(queue, clock):
+@pytest.mark.req("KR-020")
+async def test_a_retry_waits_at_least_as_long_as_the_server_asked(queue, clock):
     assert queue.retry("a", at_least=7) == 7
     clock.advance(6.9)
     assert len(queue) == 0
@@ -146,7 +158,8 @@ async def test_kr_020_a_retry_waits_at_least_as_long_as_the_server_asked(queue, 
     assert len(queue) == 1
 
 
-async def test_kr_020_live_keys_pass_the_initial_list_without_starving_it(queue):
+@pytest.mark.req("KR-020")
+async def test_live_keys_pass_the_initial_list_without_starving_it(queue):
     for number in range(3):
         queue.add(f"old-{number}", Priority.LOW)
     for number in range(9):
@@ -158,7 +171,8 @@ async def test_kr_020_live_keys_pass_the_initial_list_without_starving_it(queue)
     assert [key for key in order if key.startswith("new")] == [f"new-{number}" for number in range(9)]
 
 
-async def test_kr_020_an_event_moves_a_key_of_the_initial_list_up(queue):
+@pytest.mark.req("KR-020")
+async def test_an_event_moves_a_key_of_the_initial_list_up(queue):
     for key in "abc":
         queue.add(key, Priority.LOW)
     queue.add("c")
@@ -166,7 +180,8 @@ async def test_kr_020_an_event_moves_a_key_of_the_initial_list_up(queue):
     assert [await take(queue) for _ in range(3)] == ["c", "a", "b"]
 
 
-async def test_kr_020_draining_gives_out_what_is_ready_and_takes_nothing_new(queue, clock):
+@pytest.mark.req("KR-020")
+async def test_draining_gives_out_what_is_ready_and_takes_nothing_new(queue, clock):
     queue.add("a")
     queue.add("b")
     queue.add_after("later", 1)
@@ -189,7 +204,8 @@ async def test_kr_020_draining_gives_out_what_is_ready_and_takes_nothing_new(que
         await take(queue)
 
 
-async def test_kr_020_a_stop_without_draining_gives_out_nothing_more(queue):
+@pytest.mark.req("KR-020")
+async def test_a_stop_without_draining_gives_out_nothing_more(queue):
     queue.add("a")
     queue.add("b")
     queue.shut_down(drain=False) if await take(queue) else None
@@ -199,7 +215,8 @@ async def test_kr_020_a_stop_without_draining_gives_out_nothing_more(queue):
     await queue.drained()
 
 
-async def test_kr_020_shutting_down_wakes_every_waiting_worker(queue):
+@pytest.mark.req("KR-020")
+async def test_shutting_down_wakes_every_waiting_worker(queue):
     workers = [asyncio.create_task(queue.get()) for _ in range(3)]
     await asyncio.sleep(0)
     queue.shut_down(drain=True)
@@ -228,7 +245,8 @@ async def test_a_worker_that_is_cancelled_while_waiting_leaves_no_timer(queue, c
     assert worker.cancelled()
 
 
-async def test_kr_020_metrics_say_depth_latency_work_retries_and_oldest_age(clock):
+@pytest.mark.req("KR-020")
+async def test_metrics_say_depth_latency_work_retries_and_oldest_age(clock):
     metrics = Metrics()
     queue = WorkQueue[str]("pods", clock, metrics=metrics)
 

@@ -1,4 +1,4 @@
-"""KR-014: stores swap at once, keep their indexes by difference, and are not confused by events that come twice."""
+"""Stores swap at once, keep their indexes by difference, and are not confused by events that come twice."""
 
 import gc
 
@@ -44,8 +44,8 @@ def filled(store):
     return store
 
 
-def test_kr_014_nothing_is_seen_before_the_list_is_complete(store):
-    """KR-014"""
+@pytest.mark.req("KR-014")
+def test_nothing_is_seen_before_the_list_is_complete(store):
     assert take(store, Init(), InitApply(thing("a", 1, app="x"))) == []
     assert store.get(key("a")) is None
     assert store.by_index("label", "app=x") == []
@@ -54,24 +54,27 @@ def test_kr_014_nothing_is_seen_before_the_list_is_complete(store):
     assert store.by_index("label", "app=x") == [key("a")]
 
 
-def test_kr_014_the_old_content_is_read_until_the_new_list_is_complete(filled):
-    """KR-014: a relist never shows half of a cluster."""
+@pytest.mark.req("KR-014")
+def test_the_old_content_is_read_until_the_new_list_is_complete(filled):
+    """A relist never shows half of a cluster."""
     take(filled, Init(), InitApply(thing("c", 9)))
     assert set(filled.keys()) == {key("a"), key("b")}
     take(filled, InitDone())
     assert set(filled.keys()) == {key("c")}
 
 
-def test_kr_014_what_vanished_meanwhile_is_deleted_after_the_swap(filled):
-    """KR-014: a handler that looks into the store during the delete finds the new content."""
+@pytest.mark.req("KR-014")
+def test_what_vanished_meanwhile_is_deleted_after_the_swap(filled):
+    """A handler that looks into the store during the delete finds the new content."""
     changes = take(filled, Init(), InitApply(thing("b", 2, app="x")), InitApply(thing("c", 9, app="x")), InitDone())
     assert brief(changes) == [("apply", "c", False), ("delete", "a", False)]
     assert changes[1] == Change("delete", key("a"), thing("a", 1, app="x"), None)
     assert filled.by_index("label", "app=x") == [key("b"), key("c")]
 
 
-def test_kr_014_an_object_the_new_list_shows_unchanged_stays_the_same(filled):
-    """KR-014: no change is told, no second copy kept."""
+@pytest.mark.req("KR-014")
+def test_an_object_the_new_list_shows_unchanged_stays_the_same(filled):
+    """No change is told, no second copy kept."""
     before = filled.get(key("a"))
     changes = take(filled, Init(), InitApply(thing("a", 1, app="x")), InitApply(thing("b", 3, app="y")), InitDone())
     assert brief(changes) == [("apply", "b", False)]
@@ -79,15 +82,16 @@ def test_kr_014_an_object_the_new_list_shows_unchanged_stays_the_same(filled):
     assert filled.get(key("a")) is before
 
 
-def test_kr_014_a_namesake_is_another_object(filled):
-    """KR-014: deleted and made again while nobody watched; also live."""
+@pytest.mark.req("KR-014")
+def test_a_namesake_is_another_object(filled):
+    """Deleted and made again while nobody watched; also live."""
     changes = take(filled, Init(), InitApply(thing("a", 9, uid="new")), InitApply(thing("b", 2, app="x")), InitDone())
     assert brief(changes) == [("delete", "a", False), ("apply", "a", False)]
     assert [change.kind for change in take(filled, Apply(thing("a", 11, uid="newer")))] == ["delete", "apply"]
 
 
-def test_kr_014_a_list_that_was_begun_again_forgets_the_first_half(filled):
-    """KR-014"""
+@pytest.mark.req("KR-014")
+def test_a_list_that_was_begun_again_forgets_the_first_half(filled):
     take(filled, Init(), InitApply(thing("ghost", 9)), Init(), InitApply(thing("a", 1, app="x")), InitDone())
     assert set(filled.keys()) == {key("a")}
 
@@ -103,8 +107,8 @@ def test_live_changes_carry_what_was_and_what_is(filled):
     assert key("b") not in filled
 
 
-def test_kr_014_indexes_follow_changes(filled):
-    """KR-014"""
+@pytest.mark.req("KR-014")
+def test_indexes_follow_changes(filled):
     take(filled, Apply(thing("a", 5, app="y", tier="web")), Delete(key("b"), "6"))
     assert filled.by_index("label", "app=x") == []
     assert filled.by_index("label", "app=y") == filled.by_index("label", "tier=web") == [key("a")]
@@ -113,8 +117,9 @@ def test_kr_014_indexes_follow_changes(filled):
         filled.by_index("unknown", "x")
 
 
-def test_kr_014_an_index_is_touched_only_where_values_differ(filled):
-    """KR-014: the order of keys shows that the entry was not taken out and put in again."""
+@pytest.mark.req("KR-014")
+def test_an_index_is_touched_only_where_values_differ(filled):
+    """The order of keys shows that the entry was not taken out and put in again."""
     take(filled, Apply(thing("a", 5, app="x")))
     assert filled.by_index("label", "app=x") == [key("a"), key("b")]
 
@@ -145,29 +150,31 @@ def test_an_index_function_that_fails_on_one_object_spoils_nothing_else(capsys):
     assert len(store) == 1
 
 
-def test_kr_040_events_that_come_twice_or_late_change_nothing(filled):
-    """KR-040: for one object, older than known is ignored; versions are numbers, 10 is later than 9."""
+@pytest.mark.req("KR-040")
+def test_events_that_come_twice_or_late_change_nothing(filled):
+    """For one object, older than known is ignored; versions are numbers, 10 is later than 9."""
     take(filled, Apply(thing("a", 10)))
     assert take(filled, Apply(thing("a", 10)), Apply(thing("a", 9)), Delete(key("a"), "8")) == []
     assert filled.get(key("a")) == thing("a", 10)
 
 
-def test_kr_040_a_late_duplicate_does_not_bring_the_dead_back(filled):
-    """KR-040"""
+@pytest.mark.req("KR-040")
+def test_a_late_duplicate_does_not_bring_the_dead_back(filled):
     take(filled, Delete(key("a"), "12"))
     assert take(filled, Apply(thing("a", 9)), Apply(thing("a", 11))) == []
     assert brief(take(filled, Apply(thing("a", 13, uid="new")))) == [("apply", "a", False)]
 
 
-def test_kr_040_nor_one_from_before_the_list(filled):
-    """KR-040: the list at 20 says that `c` is not there, whatever an event of 15 says."""
+@pytest.mark.req("KR-040")
+def test_nor_one_from_before_the_list(filled):
+    """The list at 20 says that `c` is not there, whatever an event of 15 says."""
     take(filled, Init(), InitApply(thing("a", 1, app="x")), InitDone("20"))
     assert take(filled, Apply(thing("c", 15)), Delete(key("a"), "15")) == []
     assert brief(take(filled, Apply(thing("c", 21)))) == [("apply", "c", False)]
 
 
-def test_kr_040_nor_while_a_streaming_list_is_read(store):
-    """KR-040"""
+@pytest.mark.req("KR-040")
+def test_nor_while_a_streaming_list_is_read(store):
     take(store, Init(), InitApply(thing("a", 5)), InitApply(thing("a", 7)), InitApply(thing("a", 6)))
     take(store, InitApply(thing("b", 5)), Delete(key("b"), "8"), InitApply(thing("b", 5)), Delete(key("a"), "4"))
     take(store, InitDone())
@@ -184,8 +191,8 @@ def test_versions_that_are_no_numbers_are_taken_in_the_order_they_come(store):
     assert len(take(store, Delete(key("a"), "x0"))) == 1
 
 
-def test_kr_014_stored_values_are_frozen_and_invisible_to_the_garbage_collector(filled):
-    """KR-014"""
+@pytest.mark.req("KR-014")
+def test_stored_values_are_frozen_and_invisible_to_the_garbage_collector(filled):
     object_ = filled.get(key("a"))
     with pytest.raises(AttributeError):
         object_.kind = "Pod"

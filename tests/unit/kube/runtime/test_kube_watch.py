@@ -1,4 +1,4 @@
-"""KR-010, KR-011, KR-012: the watch as a pure machine, driven by hand through what servers and networks do."""
+"""The watch as a pure machine, driven by hand through what servers and networks do."""
 
 import pytest
 
@@ -54,8 +54,9 @@ A1, A2, B1 = thing("a", 1), thing("a", 2), thing("b", 1)
 WATCHING = Watching("10", Health())
 
 
-def test_kr_010_a_streaming_list_then_the_watch():
-    """KR-010, KR-011: one stream brings the list, its end mark and what follows."""
+@pytest.mark.req("KR-010", "KR-011")
+def test_a_streaming_list_then_the_watch():
+    """One stream brings the list, its end mark and what follows."""
     assert request_for(Empty()) == Ask("streaming-list")
     state, outputs = history(
         Empty(), Opened(), Seen(A1), Seen(B1), Bookmark("7"), Bookmark("9", initial_end=True), Seen(A2), Bookmark("20")
@@ -64,8 +65,9 @@ def test_kr_010_a_streaming_list_then_the_watch():
     assert request_for(state) == Ask("watch", resource_version="20")
 
 
-def test_kr_010_pages_then_the_watch():
-    """KR-010: the watch begins at the version of the first page."""
+@pytest.mark.req("KR-010")
+def test_pages_then_the_watch():
+    """The watch begins at the version of the first page."""
     state = Empty(Health(streaming=False))
     assert request_for(state) == Ask("page")
     state, outputs = step(state, Page([A1], "5", "next"))
@@ -76,15 +78,16 @@ def test_kr_010_pages_then_the_watch():
     assert request_for(state) == Ask("watch", resource_version="5")
 
 
-def test_kr_010_an_empty_list_is_complete_too():
-    """KR-010"""
+@pytest.mark.req("KR-010")
+def test_an_empty_list_is_complete_too():
     assert history(Empty(Health(streaming=False)), Page([], "5"))[1] == [Init(), InitDone("5")]
     assert history(Empty(), Opened(), Bookmark("5", initial_end=True))[1] == [Init(), InitDone("5")]
 
 
+@pytest.mark.req("KR-011")
 @pytest.mark.parametrize("status", [400, 405, 406, 422])
-def test_kr_011_a_server_that_refuses_streaming_lists_is_never_asked_again(status):
-    """KR-011: no delay, no failure counted: the next request is the first page."""
+def test_a_server_that_refuses_streaming_lists_is_never_asked_again(status):
+    """No delay, no failure counted: the next request is the first page."""
     error = errors.error_for(status, b"{}")
     state, outputs = history(Empty(), Failed(error))
     assert outputs == []
@@ -94,8 +97,9 @@ def test_kr_011_a_server_that_refuses_streaming_lists_is_never_asked_again(statu
     assert request_for(state) == Ask("page")
 
 
-def test_kr_011_a_streaming_list_that_keeps_breaking_gives_way_to_pages():
-    """KR-011: whatever the reason, such as a server that never sends the end mark."""
+@pytest.mark.req("KR-011")
+def test_a_streaming_list_that_keeps_breaking_gives_way_to_pages():
+    """Whatever the reason, such as a server that never sends the end mark."""
     state = Empty()
     for _ in range(2):
         assert request_for(state) == Ask("streaming-list")
@@ -103,20 +107,21 @@ def test_kr_011_a_streaming_list_that_keeps_breaking_gives_way_to_pages():
     assert request_for(state) == Ask("page")
 
 
-def test_kr_010_a_broken_streaming_list_starts_from_nothing():
-    """KR-010: half a list is no list."""
+@pytest.mark.req("KR-010")
+def test_a_broken_streaming_list_starts_from_nothing():
+    """Half a list is no list."""
     _, outputs = history(Empty(), Opened(), Seen(A1), Ended(1.0), Opened(), Seen(B1), Bookmark("9", initial_end=True))
     assert outputs == [Init(), InitApply(A1), Init(), InitApply(B1), InitDone("9")]
 
 
-def test_kr_010_an_object_deleted_during_the_list_is_not_in_it():
-    """KR-010"""
+@pytest.mark.req("KR-010")
+def test_an_object_deleted_during_the_list_is_not_in_it():
     _, outputs = history(Empty(), Opened(), Seen(A1), Removed(Key("demo", "a"), "2"))
     assert outputs[-1] == Delete(Key("demo", "a"), "2")
 
 
-def test_kr_012_the_watch_resumes_from_the_last_thing_seen():
-    """KR-012"""
+@pytest.mark.req("KR-012")
+def test_the_watch_resumes_from_the_last_thing_seen():
     state, outputs = history(WATCHING, Opened(), Seen(thing("a", 12)), Removed(Key("demo", "b"), "14"), Ended(300.0))
     assert [type(output) for output in outputs] == [Apply, Delete]
     assert request_for(state) == Ask("watch", resource_version="14")
@@ -124,50 +129,55 @@ def test_kr_012_the_watch_resumes_from_the_last_thing_seen():
     assert request_for(state) == Ask("watch", resource_version="99")
 
 
+@pytest.mark.req("KR-012")
 @pytest.mark.parametrize("error", [GONE, errors.NotFound(404), GARBLED, errors.BadRequest(400)])
-def test_kr_012_what_makes_the_known_version_useless_leads_to_a_fresh_list(error):
-    """KR-012: 410 as HTTP status and as ERROR event are the same input here."""
+def test_what_makes_the_known_version_useless_leads_to_a_fresh_list(error):
+    """410 as HTTP status and as ERROR event are the same input here."""
     state, outputs = history(WATCHING, Opened(), Failed(error, lasted=5.0))
     assert isinstance(state, Empty)
     assert outputs == []
 
 
-def test_kr_012_a_kind_that_does_not_exist_is_a_complete_list_without_objects():
-    """KR-012: and the next request is for a list again."""
+@pytest.mark.req("KR-012")
+def test_a_kind_that_does_not_exist_is_a_complete_list_without_objects():
+    """And the next request is for a list again."""
     state, outputs = history(WATCHING, Failed(errors.NotFound(404)), Failed(errors.NotFound(404)), Missing())
     assert outputs == [Init(), InitDone()]
     assert isinstance(state, Empty)
     assert delay_before(state, lambda: 1.0) > 0
 
 
-def test_kr_012_a_version_from_the_future_leads_to_a_fresh_list():
-    """KR-012: etcd was restored from a backup."""
+@pytest.mark.req("KR-012")
+def test_a_version_from_the_future_leads_to_a_fresh_list():
+    """Etcd was restored from a backup."""
     cause = errors.StatusCause(reason="ResourceVersionTooLarge")
     state, _ = history(WATCHING, Failed(errors.ServerTimeout(504, causes=(cause,))))
     assert isinstance(state, Empty)
 
 
+@pytest.mark.req("KR-012")
 @pytest.mark.parametrize("error", [RESET, errors.Unavailable(503), errors.TooManyRequests(429), FORBIDDEN])
-def test_kr_012_what_may_pass_keeps_what_is_known(error):
-    """KR-012: no list is read again for a connection that broke."""
+def test_what_may_pass_keeps_what_is_known(error):
+    """No list is read again for a connection that broke."""
     state, _ = history(WATCHING, Failed(error))
     assert request_for(state) == Ask("watch", resource_version="10")
 
 
-def test_kr_012_410_between_pages_begins_the_list_again():
-    """KR-012"""
+@pytest.mark.req("KR-012")
+def test_410_between_pages_begins_the_list_again():
     state, outputs = history(Empty(Health(streaming=False)), Page([A1], "5", "next"), Failed(GONE))
     assert request_for(state) == Ask("page")
     state, outputs = step(state, Page([B1], "9"))
     assert outputs == (Init(), InitApply(B1), InitDone("9"))
 
 
-def test_kr_012_a_page_that_fails_for_now_is_asked_for_again():
-    """KR-012"""
+@pytest.mark.req("KR-012")
+def test_a_page_that_fails_for_now_is_asked_for_again():
     state, _ = history(Empty(Health(streaming=False)), Page([A1], "5", "next"), Failed(errors.Unavailable(503)))
     assert request_for(state) == Ask("page", continue_token="next")
 
 
+@pytest.mark.req("KR-012")
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
@@ -178,8 +188,8 @@ def test_kr_012_a_page_that_fails_for_now_is_asked_for_again():
     ],
     ids=["it fails", "nobody answers", "a balancer without a server", "it knows no roles yet"],
 )
-def test_kr_012_failures_in_a_row_wait_longer_with_full_jitter_and_a_cap(error, expected):
-    """KR-012: a server that is away or only just back is found soon, as it is asked for nothing of weight."""
+def test_failures_in_a_row_wait_longer_with_full_jitter_and_a_cap(error, expected):
+    """A server that is away or only just back is found soon, as it is asked for nothing of weight."""
     state, waits = WATCHING, []
     for _ in range(9):
         state, _ = step(state, Failed(error))
@@ -188,21 +198,24 @@ def test_kr_012_failures_in_a_row_wait_longer_with_full_jitter_and_a_cap(error, 
     assert delay_before(state, lambda: 0.0) == 0
 
 
-def test_kr_012_who_is_refused_for_long_asks_more_seldom():
-    """KR-012: then it is the role that is missing."""
+@pytest.mark.req("KR-012")
+def test_who_is_refused_for_long_asks_more_seldom():
+    """Then it is the role that is missing."""
     state, _ = history(WATCHING, *[Failed(FORBIDDEN)] * 16)
     assert delay_before(state, lambda: 1.0) == 10
 
 
-def test_pl_811_what_was_missed_in_an_outage_is_listed_at_once_when_it_is_over():
-    """PL-811: a restarted API server knows no old resourceVersion, and the backoff of the outage is not its."""
+@pytest.mark.req("PL-811")
+def test_what_was_missed_in_an_outage_is_listed_at_once_when_it_is_over():
+    """A restarted API server knows no old resourceVersion, and the backoff of the outage is not its."""
     state, _ = history(WATCHING, *[Failed(RESET)] * 12, Failed(GONE))
     assert isinstance(state, Empty)
     assert delay_before(state, lambda: 1.0) == 0.5
 
 
-def test_kr_012_a_quiet_stream_forgets_its_failures():
-    """KR-012: being accepted is not enough, the stream has to hold."""
+@pytest.mark.req("KR-012")
+def test_a_quiet_stream_forgets_its_failures():
+    """Being accepted is not enough, the stream has to hold."""
     state, _ = history(WATCHING, *[Failed(RESET)] * 5)
     accepted, _ = history(state, Opened(), Ended(1.0))
     assert accepted.health.failures == 6
@@ -212,8 +225,9 @@ def test_kr_012_a_quiet_stream_forgets_its_failures():
     assert delay_before(cut, lambda: 1.0) == 0.5
 
 
-def test_kr_012_a_list_in_pages_never_waits_between_them():
-    """KR-012: 40 pages after six failures took 200 s, and the continue token of a large list had expired by then."""
+@pytest.mark.req("KR-012")
+def test_a_list_in_pages_never_waits_between_them():
+    """40 pages after six failures took 200 s, and the continue token of a large list had expired by then."""
     state, _ = history(Empty(Health(streaming=False)), *[Failed(RESET)] * 6)
     assert delay_before(state, lambda: 1.0) == 2
     for _ in range(40):
@@ -225,17 +239,19 @@ def test_kr_012_a_list_in_pages_never_waits_between_them():
     assert delay_before(state, lambda: 1.0) == 0
 
 
+@pytest.mark.req("KR-012")
 @pytest.mark.parametrize(
     "list_",
     [(Opened(), Bookmark("5", initial_end=True)), (Page([A1], "5"),)],
     ids=["streaming list", "page"],
 )
-def test_kr_012_a_complete_list_resets_the_backoff(list_):
-    """KR-012: the watch after it is asked for at once."""
+def test_a_complete_list_resets_the_backoff(list_):
+    """The watch after it is asked for at once."""
     state, _ = history(Empty(), *[Failed(RESET)] * 6, *list_)
     assert delay_before(state, lambda: 1.0) == 0
 
 
+@pytest.mark.req("KR-012")
 @pytest.mark.parametrize(
     "round_",
     [
@@ -245,8 +261,8 @@ def test_kr_012_a_complete_list_resets_the_backoff(list_):
     ],
     ids=["each watch is gone at once", "each list expires half-way", "each watch is garbled"],
 )
-def test_kr_012_lists_that_lead_nowhere_are_read_ever_more_seldom(round_):
-    """KR-012: the backoff that a page resets must not become a loop of lists of 20 000 pods."""
+def test_lists_that_lead_nowhere_are_read_ever_more_seldom(round_):
+    """The backoff that a page resets must not become a loop of lists of 20 000 pods."""
     state, waits = Empty(Health(streaming=False)), []
     for _ in range(7):
         state, _ = history(state, *round_)
@@ -256,28 +272,30 @@ def test_kr_012_lists_that_lead_nowhere_are_read_ever_more_seldom(round_):
     assert delay_before(quiet, lambda: 1.0) == 0.5, "a stream that held makes good for it"
 
 
-def test_kr_012_a_server_that_ends_every_watch_at_once_is_not_hammered():
-    """KR-012"""
+@pytest.mark.req("KR-012")
+def test_a_server_that_ends_every_watch_at_once_is_not_hammered():
     state, _ = history(WATCHING, *[Opened(), Ended(0.0)] * 10)
     assert delay_before(state, lambda: 1.0) == 10
 
 
-def test_kr_012_retry_after_is_honoured():
-    """KR-012"""
+@pytest.mark.req("KR-012")
+def test_retry_after_is_honoured():
     state, _ = history(WATCHING, Failed(errors.TooManyRequests(429, retry_after=7)))
     assert delay_before(state, lambda: 0.0) == 7
     state, _ = history(state, Opened())
     assert delay_before(state, lambda: 0.0) == 0
 
 
-def test_kr_012_retry_after_does_not_blind_for_long():
-    """KR-012: a maintenance page of something before the API server says an hour; nobody would see a pod so long."""
+@pytest.mark.req("KR-012")
+def test_retry_after_does_not_blind_for_long():
+    """A maintenance page of something before the API server says an hour; nobody would see a pod so long."""
     state, _ = history(WATCHING, Failed(errors.Unavailable(503, retry_after=3600)))
     assert delay_before(state, lambda: 1.0) <= 60.5
 
 
-def test_kr_012_repeated_refusals_are_a_problem_until_the_server_accepts():
-    """KR-012: one 403 may be a role that is only just being bound."""
+@pytest.mark.req("KR-012")
+def test_repeated_refusals_are_a_problem_until_the_server_accepts():
+    """One 403 may be a role that is only just being bound."""
     state, _ = history(Empty(), Failed(FORBIDDEN))
     assert not refused(state)
     state, _ = history(state, Failed(errors.Unauthorized(401)))
@@ -287,6 +305,7 @@ def test_kr_012_repeated_refusals_are_a_problem_until_the_server_accepts():
     assert not refused(history(state, Failed(RESET))[0])
 
 
+@pytest.mark.req("KR-010")
 @pytest.mark.parametrize(
     ("state", "event"),
     [
@@ -298,8 +317,7 @@ def test_kr_012_repeated_refusals_are_a_problem_until_the_server_accepts():
         (WATCHING, Page([], "1")),
     ],
 )
-def test_kr_010_an_event_that_cannot_be_is_a_bug_of_the_driver(state, event):
-    """KR-010"""
+def test_an_event_that_cannot_be_is_a_bug_of_the_driver(state, event):
     with pytest.raises(ValueError, match="cannot see"):
         step(state, event)
 
@@ -312,8 +330,9 @@ def test_resource_versions_are_compared_as_decimals_where_they_are_some(one, oth
     assert newer(one, other) == later
 
 
-def test_kr_011_watches_that_break_do_not_count_against_streaming_lists():
-    """KR-011: and a list that was complete starts the count anew."""
+@pytest.mark.req("KR-011")
+def test_watches_that_break_do_not_count_against_streaming_lists():
+    """And a list that was complete starts the count anew."""
     state, _ = history(Empty(), Opened(), Failed(RESET), Opened(), Bookmark("5", initial_end=True))
     state, _ = history(state, *[Failed(RESET)] * 5, Failed(GONE))
     assert request_for(state) == Ask("streaming-list")

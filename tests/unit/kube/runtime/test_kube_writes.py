@@ -1,4 +1,4 @@
-"""KR-022: a stale cache never causes a second, contradictory write."""
+"""A stale cache never causes a second, contradictory write."""
 
 import pytest
 from manual_clock import ManualClock
@@ -32,8 +32,8 @@ def writes(store, clock):
     return OwnWrites(store, clock=clock, keep=60)
 
 
-def test_kr_022_stale_from_the_write_until_the_cache_shows_it(store, writes):
-    """KR-022"""
+@pytest.mark.req("KR-022")
+def test_stale_from_the_write_until_the_cache_shows_it(store, writes):
     assert not writes.is_stale(A)
     writes.note_write(A, "9")
     assert writes.is_stale(A)
@@ -44,7 +44,8 @@ def test_kr_022_stale_from_the_write_until_the_cache_shows_it(store, writes):
     assert len(writes) == 0
 
 
-def test_kr_022_pending_while_any_write_is_not_seen_also_one_that_creates(store, writes):
+@pytest.mark.req("KR-022")
+def test_pending_while_any_write_is_not_seen_also_one_that_creates(store, writes):
     assert not writes.is_behind()
     writes.note_write(Key("demo", "new"), "9")
     store.take(Apply(thing(10)))
@@ -54,38 +55,40 @@ def test_kr_022_pending_while_any_write_is_not_seen_also_one_that_creates(store,
     assert not writes.is_behind()
 
 
-def test_kr_022_a_later_version_of_somebody_else_includes_ours(store, writes):
-    """KR-022"""
+@pytest.mark.req("KR-022")
+def test_a_later_version_of_somebody_else_includes_ours(store, writes):
     writes.note_write(A, "9")
     store.take(Apply(thing(10)))
     assert not writes.is_stale(A)
 
 
-def test_kr_022_an_event_that_outran_our_answer_leaves_nothing_behind(store, writes):
-    """KR-022: the watch may bring the write before the PATCH is answered."""
+@pytest.mark.req("KR-022")
+def test_an_event_that_outran_our_answer_leaves_nothing_behind(store, writes):
+    """The watch may bring the write before the PATCH is answered."""
     store.take(Apply(thing(10)))
     writes.note_write(A, "10")
     assert not writes.is_stale(A)
     assert len(writes) == 0
 
 
-def test_kr_022_a_second_write_extends_the_memory(store, writes):
-    """KR-022"""
+@pytest.mark.req("KR-022")
+def test_a_second_write_extends_the_memory(store, writes):
     writes.note_write(A, "9")
     writes.note_write(A, "11")
     store.take(Apply(thing(9)))
     assert writes.is_stale(A)
 
 
-def test_kr_022_something_created_is_stale_until_it_is_seen(store, writes):
-    """KR-022"""
+@pytest.mark.req("KR-022")
+def test_something_created_is_stale_until_it_is_seen(store, writes):
     new = Key("demo", "new")
     writes.note_write(new, "20")
     assert writes.is_stale(new)
 
 
-def test_kr_022_nothing_is_remembered_of_what_was_deleted(store, writes):
-    """KR-022: the informer tells us of every change."""
+@pytest.mark.req("KR-022")
+def test_nothing_is_remembered_of_what_was_deleted(store, writes):
+    """The informer tells us of every change."""
     writes.note_write(A, "9")
     for change in store.take(Delete(A, "10")):
         writes.observe(change)
@@ -93,8 +96,8 @@ def test_kr_022_nothing_is_remembered_of_what_was_deleted(store, writes):
     assert not writes.is_stale(A)
 
 
-def test_kr_022_the_informer_empties_the_memory_even_if_nobody_asks(store, writes):
-    """KR-022"""
+@pytest.mark.req("KR-022")
+def test_the_informer_empties_the_memory_even_if_nobody_asks(store, writes):
     writes.note_write(A, "9")
     for version, left in ((8, 1), (9, 0)):
         for change in store.take(Apply(thing(version))):
@@ -102,8 +105,8 @@ def test_kr_022_the_informer_empties_the_memory_even_if_nobody_asks(store, write
         assert len(writes) == left
 
 
-def test_kr_022_a_cache_that_is_cut_off_does_not_stop_us_for_ever(writes, clock):
-    """KR-022"""
+@pytest.mark.req("KR-022")
+def test_a_cache_that_is_cut_off_does_not_stop_us_for_ever(writes, clock):
     writes.note_write(A, "9")
     clock.advance(59)
     assert writes.is_stale(A)
@@ -111,8 +114,9 @@ def test_kr_022_a_cache_that_is_cut_off_does_not_stop_us_for_ever(writes, clock)
     assert not writes.is_stale(A)
 
 
-def test_kr_022_versions_that_are_no_numbers(clock):
-    """KR-022: then anything but what was there when we wrote is taken for later."""
+@pytest.mark.req("KR-022")
+def test_versions_that_are_no_numbers(clock):
+    """Then anything but what was there when we wrote is taken for later."""
     store = Store()
     for output in (Init(), InitApply(thing("x")), InitDone()):
         store.take(output)
@@ -123,8 +127,9 @@ def test_kr_022_versions_that_are_no_numbers(clock):
     assert not writes.is_stale(A)
 
 
-def test_kr_022_writes_that_the_cache_never_shows_are_forgotten_though_nobody_asks(writes, clock):
-    """KR-022: a patch that takes an object out of the selection must not be remembered as long as the process runs."""
+@pytest.mark.req("KR-022")
+def test_writes_that_the_cache_never_shows_are_forgotten_though_nobody_asks(writes, clock):
+    """A patch that takes an object out of the selection must not be remembered as long as the process runs."""
     for number in range(100):
         writes.note_write(Key("demo", f"gone-{number}"), str(100 + number))
     clock.advance(60)
@@ -132,8 +137,9 @@ def test_kr_022_writes_that_the_cache_never_shows_are_forgotten_though_nobody_as
     assert len(writes) == 1
 
 
-def test_kr_022_it_is_behind_while_it_lacks_any_of_our_writes(writes, clock):
-    """KR-022: for who counts over all objects."""
+@pytest.mark.req("KR-022")
+def test_it_is_behind_while_it_lacks_any_of_our_writes(writes, clock):
+    """For who counts over all objects."""
     assert not writes.is_behind()
     writes.note_write(A, "9")
     writes.note_write(Key("demo", "made"), "10")

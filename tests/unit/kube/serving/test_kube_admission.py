@@ -1,4 +1,4 @@
-"""KR-032, PL-103, PL-750: what an API server gets back for what it sends, over real TLS connections."""
+"""What an API server gets back for what it sends, over real TLS connections."""
 
 import asyncio
 import base64
@@ -124,7 +124,8 @@ async def serving(*routes, **options):
 # -- the handler's view ------------------------------------------------------------------------------------------------
 
 
-async def test_kr_032_a_handler_gets_the_typed_object_and_everything_the_api_server_said():
+@pytest.mark.req("KR-032")
+async def test_a_handler_gets_the_typed_object_and_everything_the_api_server_said():
     seen: list[AdmissionRequest[Pod]] = []
 
     async def handler(request: AdmissionRequest[Pod]) -> AdmissionResponse:
@@ -143,7 +144,8 @@ async def test_kr_032_a_handler_gets_the_typed_object_and_everything_the_api_ser
     assert json.loads(bytes(request.raw_object))["spec"]["futureField"] == {"x": 1}
 
 
-async def test_kr_032_the_answer_carries_patch_warnings_and_audit_annotations():
+@pytest.mark.req("KR-032")
+async def test_the_answer_carries_patch_warnings_and_audit_annotations():
     operations = (add(pointer("metadata", "labels", "a/b"), "x"), add("/spec/schedulingGates", [{"name": "g"}]))
 
     async def handler(request: AdmissionRequest[Pod]) -> AdmissionResponse:
@@ -162,7 +164,8 @@ async def test_kr_032_the_answer_carries_patch_warnings_and_audit_annotations():
     assert "status" not in response
 
 
-async def test_kr_032_a_refusal_carries_its_code_and_message():
+@pytest.mark.req("KR-032")
+async def test_a_refusal_carries_its_code_and_message():
     async def handler(request: AdmissionRequest[Pod]) -> AdmissionResponse:
         return AdmissionResponse(allowed=False, code=400, message="create the ClusterPodPlacementConfig first")
 
@@ -181,6 +184,7 @@ async def test_a_route_for_deletions_gets_no_object_but_the_old_one():
     assert response["status"]["message"] == "still in use"
 
 
+@pytest.mark.req("KR-032")
 @pytest.mark.parametrize(
     ("warnings", "shown"),
     [
@@ -190,7 +194,7 @@ async def test_a_route_for_deletions_gets_no_object_but_the_old_one():
         pytest.param(tuple(f"{n:03}" + "x" * 253 for n in range(20)), None, id="too many"),
     ],
 )
-def test_kr_032_warnings_are_made_to_fit_what_the_api_server_passes_on(warnings, shown):
+def test_warnings_are_made_to_fit_what_the_api_server_passes_on(warnings, shown):
     fitting = fit_warnings(warnings)
     if shown is None:
         assert 0 < sum(map(len, fitting)) <= 4096
@@ -205,8 +209,9 @@ async def broken(request: AdmissionRequest[Pod]) -> AdmissionResponse:
     raise KeyError("password=hunter2")
 
 
-async def test_kr_032_a_lookup_that_somebody_else_cancels_is_answered_by_policy():
-    """KR-032: not with a connection that is cut off, which the API server would meet with its failurePolicy."""
+@pytest.mark.req("KR-032")
+async def test_a_lookup_that_somebody_else_cancels_is_answered_by_policy():
+    """Not with a connection that is cut off, which the API server would meet with its failurePolicy."""
 
     async def shared(request: AdmissionRequest[Pod]) -> AdmissionResponse:
         lookup = asyncio.get_running_loop().create_future()
@@ -218,8 +223,9 @@ async def test_kr_032_a_lookup_that_somebody_else_cancels_is_answered_by_policy(
     assert "an internal error occurred" in response["warnings"][0]
 
 
+@pytest.mark.req("KR-032")
 @pytest.mark.parametrize("policy", ["allow", "deny"])
-async def test_kr_032_an_exception_is_answered_by_the_routes_policy_and_logged_with_the_uid(policy):
+async def test_an_exception_is_answered_by_the_routes_policy_and_logged_with_the_uid(policy):
     failures: list[str] = []
     with structlog.testing.capture_logs() as logs:
         response = await answer(review(), broken, on_error=policy, failed=failures.append)
@@ -231,7 +237,8 @@ async def test_kr_032_an_exception_is_answered_by_the_routes_policy_and_logged_w
     assert failures == ["exception"]
 
 
-async def test_kr_032_a_handler_is_cancelled_before_the_api_server_stops_waiting():
+@pytest.mark.req("KR-032")
+async def test_a_handler_is_cancelled_before_the_api_server_stops_waiting():
     ended: list[str] = []
 
     async def slow(request: AdmissionRequest[Pod]) -> AdmissionResponse:
@@ -253,7 +260,8 @@ async def test_kr_032_a_handler_is_cancelled_before_the_api_server_stops_waiting
     assert failures == ["deadline"]
 
 
-async def test_kr_032_the_time_a_body_took_to_arrive_counts_against_the_deadline():
+@pytest.mark.req("KR-032")
+async def test_the_time_a_body_took_to_arrive_counts_against_the_deadline():
     clock = ManualClock(start=100)
     reviewer = Reviewer(route(lambda request: asyncio.sleep(3600)), clock)
     task = asyncio.create_task(reviewer.answer(json.dumps(review()).encode(), timeout=10, arrived_at=92))
@@ -261,6 +269,7 @@ async def test_kr_032_the_time_a_body_took_to_arrive_counts_against_the_deadline
     assert json.loads(await task)["response"]["allowed"] is True
 
 
+@pytest.mark.req("PL-103")
 @pytest.mark.parametrize(
     "spoiled",
     [
@@ -272,7 +281,7 @@ async def test_kr_032_the_time_a_body_took_to_arrive_counts_against_the_deadline
     ],
 )
 @pytest.mark.parametrize("policy", ["allow", "deny"])
-async def test_pl_103_an_object_of_unexpected_types_is_answered_by_policy_and_never_a_4xx(spoiled, policy):
+async def test_an_object_of_unexpected_types_is_answered_by_policy_and_never_a_4xx(spoiled, policy):
     failures: list[str] = []
     response = await answer(review(object=spoiled), on_error=policy, failed=failures.append)
     assert response["uid"] == "5d3c1a52"
@@ -283,6 +292,7 @@ async def test_pl_103_an_object_of_unexpected_types_is_answered_by_policy_and_ne
     assert failures == ["undecodable"]
 
 
+@pytest.mark.req("PL-750")
 @pytest.mark.parametrize(
     "change",
     [
@@ -292,11 +302,12 @@ async def test_pl_103_an_object_of_unexpected_types_is_answered_by_policy_and_ne
         pytest.param({"operation": "DELETE", "object": None}, id="another operation without object"),
     ],
 )
-async def test_pl_750_reviews_the_route_was_not_made_for_are_allowed_without_a_patch(change):
+async def test_reviews_the_route_was_not_made_for_are_allowed_without_a_patch(change):
     response = await answer(review(**change), broken, on_error="deny", operations=frozenset({"CREATE"}))
     assert response == {"uid": "5d3c1a52", "allowed": True}
 
 
+@pytest.mark.req("PL-750")
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
@@ -312,7 +323,7 @@ async def test_pl_750_reviews_the_route_was_not_made_for_are_allowed_without_a_p
         pytest.param({}, "found apiVersion none", id="empty object"),
     ],
 )
-async def test_pl_750_what_is_no_review_is_refused_with_a_sentence(body, problem):
+async def test_what_is_no_review_is_refused_with_a_sentence(body, problem):
     with pytest.raises(NotAReview, match=problem):
         await answer(body)
 
@@ -320,7 +331,8 @@ async def test_pl_750_what_is_no_review_is_refused_with_a_sentence(body, problem
 # -- over the network -------------------------------------------------------------------------------------------------
 
 
-async def test_kr_032_reviews_are_answered_over_tls_on_a_kept_connection():
+@pytest.mark.req("KR-032")
+async def test_reviews_are_answered_over_tls_on_a_kept_connection():
     metrics = Metrics()
     async with serving(route(), metrics=metrics) as (server, session):
         for _ in range(3):
@@ -334,7 +346,8 @@ async def test_kr_032_reviews_are_answered_over_tls_on_a_kept_connection():
     assert KEEP_ALIVE > 90
 
 
-async def test_kr_032_the_deadline_is_read_from_the_url():
+@pytest.mark.req("KR-032")
+async def test_the_deadline_is_read_from_the_url():
     seen: list[float] = []
 
     async def handler(request: AdmissionRequest[Pod]) -> AdmissionResponse:
@@ -348,6 +361,7 @@ async def test_kr_032_the_deadline_is_read_from_the_url():
     assert seen == [5, 10]
 
 
+@pytest.mark.req("KR-032")
 @pytest.mark.parametrize(
     ("query", "seconds"),
     [
@@ -365,20 +379,21 @@ async def test_kr_032_the_deadline_is_read_from_the_url():
         ("timeout=99999999999999h", 30),
     ],
 )
-def test_kr_032_timeouts_are_go_durations_up_to_what_kubernetes_allows(query, seconds):
+def test_timeouts_are_go_durations_up_to_what_kubernetes_allows(query, seconds):
     assert timeout_of(query) == seconds
 
 
+@pytest.mark.req("PL-750")
 @pytest.mark.parametrize(
     ("method", "path", "body", "status"),
     [
-        pytest.param("POST", "/pods", b"hello", 400, id="PL-750 not a review"),
-        pytest.param("POST", "/pods", b"x" * (MAX_BODY + 1), 413, id="PL-750 larger than 8 MiB"),
+        pytest.param("POST", "/pods", b"hello", 400, id="not a review"),
+        pytest.param("POST", "/pods", b"x" * (MAX_BODY + 1), 413, id="larger than 8 MiB"),
         pytest.param("POST", "/elsewhere", b"{}", 404, id="unknown path"),
         pytest.param("GET", "/pods", b"", 405, id="wrong method"),
     ],
 )
-async def test_pl_750_what_cannot_be_answered_gets_a_plain_sentence(method, path, body, status):
+async def test_what_cannot_be_answered_gets_a_plain_sentence(method, path, body, status):
     async with serving(route()) as (_, session), session.request(method, path, data=io.BytesIO(body)) as response:
         said = await response.text()
         assert response.status == status
@@ -387,7 +402,8 @@ async def test_pl_750_what_cannot_be_answered_gets_a_plain_sentence(method, path
         assert len(said.strip().splitlines()) == 1
 
 
-async def test_pl_750_a_body_of_unknown_length_is_not_read_beyond_8_mib():
+@pytest.mark.req("PL-750")
+async def test_a_body_of_unknown_length_is_not_read_beyond_8_mib():
     async def endless():
         for _ in range(9):
             yield b" " * 2**20
@@ -400,7 +416,8 @@ async def test_pl_750_a_body_of_unknown_length_is_not_read_beyond_8_mib():
             pytest.fail("the answer has to reach the client")
 
 
-async def test_kr_032_a_body_of_nearly_8_mib_is_taken():
+@pytest.mark.req("KR-032")
+async def test_a_body_of_nearly_8_mib_is_taken():
     padding = "x" * (MAX_BODY - 4096)
     body = review(object={"metadata": {"annotations": {"a": padding}}})
     data = io.BytesIO(json.dumps(body).encode())
@@ -408,7 +425,8 @@ async def test_kr_032_a_body_of_nearly_8_mib_is_taken():
         assert (await response.json())["response"]["allowed"] is True
 
 
-async def test_kr_034_reviews_under_way_are_finished_at_the_end_and_clients_sent_elsewhere():
+@pytest.mark.req("KR-034")
+async def test_reviews_under_way_are_finished_at_the_end_and_clients_sent_elsewhere():
     entered, gate = asyncio.Event(), asyncio.Event()
 
     async def handler(request: AdmissionRequest[Pod]) -> AdmissionResponse:
@@ -431,7 +449,8 @@ async def test_kr_034_reviews_under_way_are_finished_at_the_end_and_clients_sent
             await session.post("/pods", json=review())
 
 
-async def test_kr_034_a_review_that_does_not_end_does_not_hold_up_the_end():
+@pytest.mark.req("KR-034")
+async def test_a_review_that_does_not_end_does_not_hold_up_the_end():
     entered = asyncio.Event()
 
     async def handler(request: AdmissionRequest[Pod]) -> AdmissionResponse:
@@ -448,7 +467,8 @@ async def test_kr_034_a_review_that_does_not_end_does_not_hold_up_the_end():
             await pending
 
 
-async def test_kr_032_a_body_that_does_not_arrive_in_time_is_given_up():
+@pytest.mark.req("KR-032")
+async def test_a_body_that_does_not_arrive_in_time_is_given_up():
     async with serving(route()) as (server, session):
         trust = session.connector._ssl
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=trust)
@@ -458,7 +478,8 @@ async def test_kr_032_a_body_that_does_not_arrive_in_time_is_given_up():
         await writer.wait_closed()
 
 
-async def test_kr_032_a_body_in_many_pieces_is_put_together():
+@pytest.mark.req("KR-032")
+async def test_a_body_in_many_pieces_is_put_together():
     async def pieces():
         body = json.dumps(review()).encode()
         for start in range(0, len(body), 100):

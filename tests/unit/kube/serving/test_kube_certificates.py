@@ -1,4 +1,4 @@
-"""KR-033, PL-540, PL-854: certificates are followed and rotated, and no connection fails while they are."""
+"""Certificates are followed and rotated, and no connection fails while they are."""
 
 import asyncio
 import base64
@@ -92,7 +92,8 @@ async def served_serial(server: HttpServer, trust: ssl.SSLContext) -> int:
 # -- following a source -----------------------------------------------------------------------------------------------
 
 
-async def test_kr_033_a_new_certificate_is_served_without_dropping_connections(clock):
+@pytest.mark.req("KR-033")
+async def test_a_new_certificate_is_served_without_dropping_connections(clock):
     first, second = pair(), pair()
     source = Source(first)
     certificates = Certificates(source, "test", clock=clock)
@@ -111,7 +112,8 @@ async def test_kr_033_a_new_certificate_is_served_without_dropping_connections(c
                 assert await response.text() == connection, "the connection of before goes on"
 
 
-async def test_kr_033_what_does_not_load_is_reported_and_the_one_in_force_stays(clock):
+@pytest.mark.req("KR-033")
+async def test_what_does_not_load_is_reported_and_the_one_in_force_stays(clock):
     good, other = pair(), pair()
     source = Source(good)
     certificates = Certificates(source, "Secret a/b", clock=clock)
@@ -126,6 +128,7 @@ async def test_kr_033_what_does_not_load_is_reported_and_the_one_in_force_stays(
         assert await served_serial(server, trusting()) == serial(good.certificate)
 
 
+@pytest.mark.req("KR-033")
 @pytest.mark.parametrize(
     "spoiled",
     [
@@ -143,7 +146,7 @@ async def test_kr_033_what_does_not_load_is_reported_and_the_one_in_force_stays(
         ),
     ],
 )
-async def test_kr_033_a_source_of_garbage_never_becomes_ready(clock, spoiled):
+async def test_a_source_of_garbage_never_becomes_ready(clock, spoiled):
     certificates = Certificates(Source(spoiled(pair())), "folder x", clock=clock)
     with pytest.raises(CertificateError, match="folder x"):
         await certificates.load()
@@ -151,7 +154,8 @@ async def test_kr_033_a_source_of_garbage_never_becomes_ready(clock, spoiled):
     assert "folder x" in certificates.not_ready()
 
 
-async def test_kr_033_an_encrypted_key_is_refused_and_nobody_is_asked_for_a_password(clock):
+@pytest.mark.req("KR-033")
+async def test_an_encrypted_key_is_refused_and_nobody_is_asked_for_a_password(clock):
     good = pair()
     key = load_pem_private_key(good.key, None)
     encrypted = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
@@ -159,7 +163,8 @@ async def test_kr_033_an_encrypted_key_is_refused_and_nobody_is_asked_for_a_pass
         await Certificates(Source(KeyPair(good.certificate, encrypted)), "x", clock=clock).load()
 
 
-async def test_kr_033_the_source_is_polled_and_each_problem_logged_once(clock):
+@pytest.mark.req("KR-033")
+async def test_the_source_is_polled_and_each_problem_logged_once(clock):
     source = Source(CertificateError("Secret a/b does not exist"))
     certificates = Certificates(source, "Secret a/b", clock=clock, interval=10)
     with structlog.testing.capture_logs() as logs:
@@ -178,7 +183,8 @@ async def test_kr_033_the_source_is_polled_and_each_problem_logged_once(clock):
     assert [entry["log_level"] for entry in logs] == ["warning", "info", "info"]
 
 
-async def test_kr_033_files_of_a_mounted_secret_are_followed(tmp_path, clock):
+@pytest.mark.req("KR-033")
+async def test_files_of_a_mounted_secret_are_followed(tmp_path, clock):
     certificates = FileCertificates(tmp_path, clock=clock)
     with pytest.raises(CertificateError, match=r"tls\.crt cannot be read"):
         await certificates.load()
@@ -195,7 +201,8 @@ def secret(**entries: bytes) -> dict:
     return {"metadata": {"name": "certs", "namespace": "polyarch"}, "data": data}
 
 
-async def test_kr_033_a_secret_is_followed_by_name(clock):
+@pytest.mark.req("KR-033")
+async def test_a_secret_is_followed_by_name(clock):
     api = MemoryApi()
     certificates = SecretCertificates(api, "polyarch", "certs", clock=clock)
     with pytest.raises(CertificateError, match="Secret polyarch/certs does not exist"):
@@ -230,8 +237,9 @@ class WatchedSecrets:
     def add_handler(self, handler: object) -> None: ...
 
 
+@pytest.mark.req("KR-033")
 @pytest.mark.parametrize("exists", [True, False])
-async def test_kr_033_nothing_is_said_of_a_secret_that_was_not_read_yet(clock, exists):
+async def test_nothing_is_said_of_a_secret_that_was_not_read_yet(clock, exists):
     """A restarted process said that its certificate does not exist, and loaded it a moment later."""
     secrets, key, content = WatchedSecrets(), Key("polyarch", "certs"), pair()
     certificates = WatchedCertificates(secrets, key, clock=clock)
@@ -255,7 +263,8 @@ def test_the_end_of_the_validity_is_read_as_cryptography_reads_it(year):
     assert not_after(content.certificate, "x") == datetime(year, 12, 31, 23, 59, 59, tzinfo=UTC)
 
 
-async def test_kr_033_the_expiry_is_a_metric(clock):
+@pytest.mark.req("KR-033")
+async def test_the_expiry_is_a_metric(clock):
     metrics = Metrics()
     end = clock.now() + timedelta(days=5)
     certificates = Certificates(Source(pair(not_after=end)), "x", clock=clock, metrics=metrics)
@@ -270,7 +279,8 @@ async def test_kr_033_the_expiry_is_a_metric(clock):
     assert value() == pytest.approx(4 * 86400, abs=2)
 
 
-async def test_pl_854_only_tls_1_2_or_newer_and_http_1_1_are_spoken(clock):
+@pytest.mark.req("PL-854")
+async def test_only_tls_1_2_or_newer_and_http_1_1_are_spoken(clock):
     assert server_context().minimum_version == ssl.TLSVersion.TLSv1_2
     certificates = Certificates(Source(pair()), "x", clock=clock)
     await certificates.load()
@@ -385,7 +395,8 @@ async def watched(cluster: Cluster, leaves: list[bytes]):
     assert broken == []
 
 
-async def test_kr_033_from_nothing_everything_is_made_and_trusted(cluster):
+@pytest.mark.req("KR-033")
+async def test_from_nothing_everything_is_made_and_trusted(cluster):
     await cluster.reconcile()
     assert cluster.bundles() == [cluster.data["ca.crt"]] * 5
     assert trusted_by(cluster.data["ca.crt"], cluster.data["tls.crt"])
@@ -394,8 +405,9 @@ async def test_kr_033_from_nothing_everything_is_made_and_trusted(cluster):
     assert {str(name.value) for name in names} == set(SETTINGS.names)
 
 
-async def test_pl_540_the_ca_is_in_a_secret_that_no_server_has_to_read(cluster):
-    """PL-540: whoever reads the Secret of the leaf cannot sign names for our webhooks."""
+@pytest.mark.req("PL-540")
+async def test_the_ca_is_in_a_secret_that_no_server_has_to_read(cluster):
+    """Whoever reads the Secret of the leaf cannot sign names for our webhooks."""
     await cluster.reconcile()
     leaf = cluster.api.read(SECRETS, "certs", "polyarch")
     assert leaf["data"].keys() == {"tls.crt", "tls.key"}
@@ -405,8 +417,9 @@ async def test_pl_540_the_ca_is_in_a_secret_that_no_server_has_to_read(cluster):
     assert cluster.api.requests[-1] == ("get", str(SECRETS), "certs")
 
 
-async def test_pl_540_a_leaf_of_a_new_ca_waits_until_every_api_server_can_know_that_ca(cluster, clock):
-    """PL-540: a caBundle reaches API servers by a watch; before, the new leaf was served at once."""
+@pytest.mark.req("PL-540")
+async def test_a_leaf_of_a_new_ca_waits_until_every_api_server_can_know_that_ca(cluster, clock):
+    """A caBundle reaches API servers by a watch; before, the new leaf was served at once."""
     first = await cluster.managed.reconcile(cluster.managed.key)
     assert first.seconds == SETTINGS.interval, "nobody trusts another CA: there is nothing to wait for"
     old_leaf, old_ca = cluster.leaf, cluster.authorities[0]
@@ -424,7 +437,8 @@ async def test_pl_540_a_leaf_of_a_new_ca_waits_until_every_api_server_can_know_t
     assert cluster.leaf != old_leaf
 
 
-async def test_pl_540_lifetimes_and_keys_are_as_promised(cluster, clock):
+@pytest.mark.req("PL-540")
+async def test_lifetimes_and_keys_are_as_promised(cluster, clock):
     await cluster.reconcile()
     now = clock.now()
     assert cluster.authorities[0].not_valid_after_utc - now == pytest.approx(
@@ -436,7 +450,8 @@ async def test_pl_540_lifetimes_and_keys_are_as_promised(cluster, clock):
         assert load_pem_private_key(cluster.data[name], None).curve.name == "secp256r1"
 
 
-async def test_kr_033_a_real_client_connects_to_what_was_made(cluster):
+@pytest.mark.req("KR-033")
+async def test_a_real_client_connects_to_what_was_made(cluster):
     await cluster.reconcile()
     await cluster.replica.load()
     trust = ssl.create_default_context(cadata=cluster.data["ca.crt"].decode())
@@ -448,7 +463,8 @@ async def test_kr_033_a_real_client_connects_to_what_was_made(cluster):
         assert response.status == 200
 
 
-async def test_kr_033_a_pass_that_finds_nothing_to_do_writes_nothing(cluster, clock):
+@pytest.mark.req("KR-033")
+async def test_a_pass_that_finds_nothing_to_do_writes_nothing(cluster, clock):
     await cluster.reconcile()
     done = len(cluster.api.writes())
     clock.advance(30 * 86400)
@@ -457,7 +473,8 @@ async def test_kr_033_a_pass_that_finds_nothing_to_do_writes_nothing(cluster, cl
     assert 0 < result.seconds <= 3600
 
 
-async def test_kr_033_the_leaf_is_renewed_before_two_thirds_of_its_life_by_the_same_ca(cluster, clock):
+@pytest.mark.req("KR-033")
+async def test_the_leaf_is_renewed_before_two_thirds_of_its_life_by_the_same_ca(cluster, clock):
     await cluster.reconcile()
     first, authority = cluster.leaf, cluster.authorities
     clock.advance(55 * 86400)
@@ -469,7 +486,8 @@ async def test_kr_033_the_leaf_is_renewed_before_two_thirds_of_its_life_by_the_s
     assert cluster.authorities == authority
 
 
-async def test_kr_033_no_admission_fails_while_the_ca_is_rotated(cluster, clock):
+@pytest.mark.req("KR-033")
+async def test_no_admission_fails_while_the_ca_is_rotated(cluster, clock):
     await cluster.reconcile()
     clock.advance(6 * 365 * 86400)
     await cluster.reconcile()
@@ -495,7 +513,8 @@ async def test_kr_033_no_admission_fails_while_the_ca_is_rotated(cluster, clock)
 END = b"-----END CERTIFICATE-----\n"
 
 
-async def test_kr_033_a_rotation_cut_off_at_any_request_breaks_nothing_and_is_finished_later(clock):
+@pytest.mark.req("KR-033")
+async def test_a_rotation_cut_off_at_any_request_breaks_nothing_and_is_finished_later(clock):
     for cut in range(40):
         cluster = Cluster(ManualClock(start=0, now=clock.now()))
         await cluster.reconcile()
@@ -527,7 +546,8 @@ async def test_kr_033_a_rotation_cut_off_at_any_request_breaks_nothing_and_is_fi
     pytest.fail("a rotation takes more requests than thought")
 
 
-async def test_kr_033_lost_secrets_leave_replicas_trusted_that_serve_them_from_memory(cluster, clock):
+@pytest.mark.req("KR-033")
+async def test_lost_secrets_leave_replicas_trusted_that_serve_them_from_memory(cluster, clock):
     await cluster.reconcile()
     old_leaf = cluster.data["tls.crt"]
     cluster.api.delete(SECRETS, "certs", "polyarch")
@@ -545,9 +565,10 @@ async def test_kr_033_lost_secrets_leave_replicas_trusted_that_serve_them_from_m
     assert cluster.bundles() == [cluster.data["ca.crt"]] * 5
 
 
+@pytest.mark.req("KR-033")
 @pytest.mark.parametrize("entry", ["ca.crt", "ca.key", "tls.crt", "tls.key"])
 @pytest.mark.parametrize("garbage", ["", "bm90IFBFTQ==", "%%%"])
-async def test_kr_033_damaged_entries_are_made_anew(cluster, entry, garbage):
+async def test_damaged_entries_are_made_anew(cluster, entry, garbage):
     await cluster.reconcile()
     damaged = cluster.api.read(SECRETS, "ca" if entry.startswith("ca") else "certs", "polyarch")
     damaged["data"][entry] = garbage
@@ -557,7 +578,8 @@ async def test_kr_033_damaged_entries_are_made_anew(cluster, entry, garbage):
     assert all(trusted_by(bundle, cluster.data["tls.crt"]) for bundle in cluster.bundles())
 
 
-async def test_kr_033_a_changed_bundle_is_restored_and_everything_else_left_alone(cluster):
+@pytest.mark.req("KR-033")
+async def test_a_changed_bundle_is_restored_and_everything_else_left_alone(cluster):
     await cluster.reconcile()
     configuration = cluster.api.read(MUTATING_WEBHOOKS, "pods")
     configuration["webhooks"][1]["clientConfig"]["caBundle"] = ""
@@ -568,7 +590,8 @@ async def test_kr_033_a_changed_bundle_is_restored_and_everything_else_left_alon
     assert cluster.api.read(MUTATING_WEBHOOKS, "pods")["webhooks"][1]["unknownField"] == 7
 
 
-async def test_kr_033_a_foreign_ca_in_a_bundle_is_not_kept(cluster):
+@pytest.mark.req("KR-033")
+async def test_a_foreign_ca_in_a_bundle_is_not_kept(cluster):
     configuration = cluster.api.read(MUTATING_WEBHOOKS, "pods")
     foreign = base64.b64encode(trustme.CA().cert_pem.bytes()).decode()
     configuration["webhooks"][0]["clientConfig"]["caBundle"] = foreign
@@ -577,8 +600,9 @@ async def test_kr_033_a_foreign_ca_in_a_bundle_is_not_kept(cluster):
     assert cluster.bundles() == [cluster.data["ca.crt"]] * 5
 
 
-async def test_in_004_somebody_elses_leaf_is_replaced_and_no_admission_fails(cluster, clock):
-    """PL-540: its CA stays trusted until every replica has loaded ours, and no longer."""
+@pytest.mark.req("IN-004", "PL-540")
+async def test_somebody_elses_leaf_is_replaced_and_no_admission_fails(cluster, clock):
+    """Its CA stays trusted until every replica has loaded ours, and no longer."""
     authority = trustme.CA()
     leaf = authority.issue_cert("webhook.polyarch.svc")
     entries = {"tls.crt": leaf.cert_chain_pems[0].bytes(), "tls.key": leaf.private_key_pem.bytes()}
@@ -603,7 +627,8 @@ async def test_in_004_somebody_elses_leaf_is_replaced_and_no_admission_fails(clu
     assert cluster.bundles() == [cluster.data["ca.crt"]] * 5
 
 
-async def test_kr_033_configurations_that_do_not_exist_yet_hold_nothing_up(clock):
+@pytest.mark.req("KR-033")
+async def test_configurations_that_do_not_exist_yet_hold_nothing_up(clock):
     api = MemoryApi()
     managed = SelfManaged(api, SETTINGS, clock=clock)
     await managed.reconcile(managed.key)
@@ -612,7 +637,8 @@ async def test_kr_033_configurations_that_do_not_exist_yet_hold_nothing_up(clock
         await api.get(MUTATING_WEBHOOKS, "pods")
 
 
-async def test_kr_033_new_names_lead_to_a_new_leaf(cluster, clock):
+@pytest.mark.req("KR-033")
+async def test_new_names_lead_to_a_new_leaf(cluster, clock):
     await cluster.reconcile()
     first = cluster.leaf
     names = (*SETTINGS.names, "metrics.polyarch.svc")
@@ -622,7 +648,8 @@ async def test_kr_033_new_names_lead_to_a_new_leaf(cluster, clock):
     assert cluster.leaf != first
 
 
-async def test_kr_033_of_two_that_rotate_at_once_one_steps_back(cluster, clock):
+@pytest.mark.req("KR-033")
+async def test_of_two_that_rotate_at_once_one_steps_back(cluster, clock):
     await cluster.reconcile()
     clock.advance(7 * 365 * 86400)
     other = SelfManaged(cluster.api, SETTINGS, clock=clock)
@@ -648,12 +675,14 @@ def test_a_leaf_without_names_is_refused():
         SelfManaged(MemoryApi(), SelfManagedSettings(namespace="n", names=()))
 
 
-def test_kr_033_renewal_is_due_before_two_thirds_of_the_life():
+@pytest.mark.req("KR-033")
+def test_renewal_is_due_before_two_thirds_of_the_life():
     assert RENEW_AT < 2 / 3
 
 
-async def test_kr_033_what_was_made_by_a_clock_that_was_ahead_is_replaced(clock):
-    """KR-033: a certificate that is valid next year only is refused by every client until then."""
+@pytest.mark.req("KR-033")
+async def test_what_was_made_by_a_clock_that_was_ahead_is_replaced(clock):
+    """A certificate that is valid next year only is refused by every client until then."""
     ahead = ManualClock(start=0, now=clock.now() + timedelta(days=400))
     cluster = Cluster(ahead)
     await cluster.reconcile()
@@ -664,6 +693,7 @@ async def test_kr_033_what_was_made_by_a_clock_that_was_ahead_is_replaced(clock)
     assert all(trusted_by(bundle, cluster.data["tls.crt"]) for bundle in cluster.bundles())
 
 
+@pytest.mark.req("KR-033")
 @pytest.mark.parametrize(
     "text",
     [
@@ -673,6 +703,6 @@ async def test_kr_033_what_was_made_by_a_clock_that_was_ahead_is_replaced(clock)
         pytest.param(b"-----BEGIN CERTIFICATE-----\nMAMwAQE=\n-----END CERTIFICATE-----\n", id="damaged"),
     ],
 )
-def test_kr_033_what_is_no_certificate_has_no_expiry(text):
+def test_what_is_no_certificate_has_no_expiry(text):
     with pytest.raises(CertificateError, match="does not begin with a certificate"):
         not_after(text, "x")

@@ -1,4 +1,4 @@
-"""KR-053: versions of a custom resource, converted all or none, in order, with nothing lost on the way."""
+"""Versions of a custom resource, converted all or none, in order, with nothing lost on the way."""
 
 import asyncio
 import copy
@@ -104,7 +104,8 @@ async def converted(document):
     return answer["response"]
 
 
-async def test_kr_053_objects_are_converted_in_their_order_and_keep_unknown_fields():
+@pytest.mark.req("KR-053")
+async def test_objects_are_converted_in_their_order_and_keep_unknown_fields():
     objects = [
         widget(OLD, "a", count=3, colour="red"),
         widget(HUB, "b", replicas=4, further={"x": [1]}),
@@ -119,11 +120,13 @@ async def test_kr_053_objects_are_converted_in_their_order_and_keep_unknown_fiel
     ]
 
 
-async def test_kr_053_from_spoke_to_spoke_it_goes_through_the_hub():
+@pytest.mark.req("KR-053")
+async def test_from_spoke_to_spoke_it_goes_through_the_hub():
     response = await converted(review(OLD, widget(OLDEST, size="small")))
     assert response["convertedObjects"] == [widget(OLD, count=1)]
 
 
+@pytest.mark.req("KR-053")
 @pytest.mark.parametrize(
     ("document", "to", "problem"),
     [
@@ -154,13 +157,14 @@ async def test_kr_053_from_spoke_to_spoke_it_goes_through_the_hub():
         ),
     ],
 )
-async def test_kr_053_a_failure_names_object_and_field_and_converts_nothing(document, to, problem):
+async def test_a_failure_names_object_and_field_and_converts_nothing(document, to, problem):
     response = await converted(review(to, widget(OLD, "fine", count=1), document))
     assert response["result"] == {"status": "Failure", "message": problem}
     assert response["convertedObjects"] == []
 
 
-async def test_kr_053_of_the_metadata_only_labels_and_annotations_are_converted():
+@pytest.mark.req("KR-053")
+async def test_of_the_metadata_only_labels_and_annotations_are_converted():
     """The API server would refuse the rest; a spoke that touches it does no harm."""
 
     def rename(document):
@@ -176,6 +180,7 @@ async def test_kr_053_of_the_metadata_only_labels_and_annotations_are_converted(
     }
 
 
+@pytest.mark.req("KR-053")
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
@@ -186,14 +191,15 @@ async def test_kr_053_of_the_metadata_only_labels_and_annotations_are_converted(
     ],
     ids=["no JSON", "another review", "no request", "objects that are none"],
 )
-async def test_kr_053_what_is_no_review_gets_a_sentence(body, problem):
+async def test_what_is_no_review_gets_a_sentence(body, problem):
     async with serving() as ask:
         status, answer = await ask(body)
     assert status == 400
     assert problem in answer.decode()
 
 
-async def test_kr_053_a_long_list_is_one_review():
+@pytest.mark.req("KR-053")
+async def test_a_long_list_is_one_review():
     """LIST of a version that is not stored sends all objects at once, more than an admission may have."""
     objects = [widget(OLD, f"w{number}", count=1, text="x" * 10_000) for number in range(1000)]
     response = await converted(review(HUB, *objects))
@@ -229,15 +235,17 @@ async def slowly(count, *, timeout):
     return msgspec.json.decode(answer)["response"]
 
 
-async def test_kr_053_other_requests_have_their_turn_between_two_objects():
-    """KR-053: while a long list was converted, pods were admitted without us and the probes failed."""
+@pytest.mark.req("KR-053")
+async def test_other_requests_have_their_turn_between_two_objects():
+    """While a long list was converted, pods were admitted without us and the probes failed."""
     response = await slowly(5, timeout=30)
     turns = [each["spec"]["turns"] for each in response["convertedObjects"]]
     assert len(set(turns)) == 5
 
 
-async def test_kr_053_at_the_deadline_the_answer_is_a_failure_that_says_how_far_it_came():
-    """KR-053: the API server had gone long before, and whoever asked read only that the webhook had not answered."""
+@pytest.mark.req("KR-053")
+async def test_at_the_deadline_the_answer_is_a_failure_that_says_how_far_it_came():
+    """The API server had gone long before, and whoever asked read only that the webhook had not answered."""
     response = await slowly(100, timeout=10)
     assert response["convertedObjects"] == []
     assert response["result"]["status"] == "Failure"
@@ -256,9 +264,10 @@ SAYS = {
 }
 
 
+@pytest.mark.req("KR-053")
 @given(st.data(), st.permutations([HUB, OLD, OLDEST]))
-def test_kr_053_there_and_back_is_the_identity(data, versions):
-    """KR-053: for whatever a version can say, by way of any other one."""
+def test_there_and_back_is_the_identity(data, versions):
+    """For whatever a version can say, by way of any other one."""
     version, through, _ = versions
     spec = data.draw(st.fixed_dictionaries({}, optional={**SAYS[version], "more": JSON}))
     document = widget(version, **spec)

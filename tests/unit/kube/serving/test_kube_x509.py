@@ -1,7 +1,9 @@
-"""KR-056: X.509 in one module."""
+"""X.509 in one module."""
 
 import ast
 from pathlib import Path
+
+import pytest
 
 import polyarch
 
@@ -18,8 +20,9 @@ def imports(program: str) -> set[str]:
     return found
 
 
-def test_kr_056_certificates_of_webhooks_and_of_the_sandbox_are_made_and_read_by_one_module() -> None:
-    """KR-056: whoever looks for how a certificate is made, or why one is refused, looks in one place."""
+@pytest.mark.req("KR-056")
+def test_certificates_of_webhooks_and_of_the_sandbox_are_made_and_read_by_one_module() -> None:
+    """Whoever looks for how a certificate is made, or why one is refused, looks in one place."""
     users = {
         path.relative_to(PACKAGE).as_posix()
         for path in PACKAGE.rglob("*.py")

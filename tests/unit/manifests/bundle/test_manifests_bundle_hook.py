@@ -1,7 +1,8 @@
-"""The object that operator-sdk decodes (MF-079)."""
+"""The object that operator-sdk decodes."""
 
 import json
 
+import pytest
 from bundling import MANAGER, TWO, csv, judged, labels
 
 from polyarch.manifests import operator_sdk
@@ -9,8 +10,8 @@ from polyarch.manifests import operator_sdk
 MEMBERS = {"Type", "Level", "Field", "BadValue", "Detail"}
 
 
+@pytest.mark.req("MF-079")
 def test_MF_079_exactly_the_members_of_a_result() -> None:
-    """MF-079."""
     findings = [each.finding for each in judged(csv(labels=labels("amd64", "s390x")), {MANAGER: TWO})]
     assert {each.severity.value for each in findings} == {"error", "warning", "info"}
     document = json.loads(operator_sdk.result("acme.v1", operator_sdk.native_entries(findings, "acme.v1")))
@@ -26,19 +27,19 @@ def test_MF_079_exactly_the_members_of_a_result() -> None:
     assert "MA207" not in json.dumps(document), "info is left out"
 
 
+@pytest.mark.req("MF-079")
 def test_MF_079_lists_are_never_null() -> None:
-    """MF-079."""
     assert json.loads(operator_sdk.result("acme.v1", [])) == {"Name": "acme.v1", "Errors": [], "Warnings": []}
 
 
+@pytest.mark.req("MF-079")
 def test_MF_079_what_is_no_bundle() -> None:
-    """MF-079."""
     (error,) = json.loads(operator_sdk.result("acme", [operator_sdk.invalid("two CSVs", "acme")]))["Errors"]
     assert error == {"Type": "BundleNotValid", "Level": "Error", "Field": "", "BadValue": "acme", "Detail": "two CSVs"}
 
 
+@pytest.mark.req("MF-079")
 def test_MF_079_compat_mode_has_the_same_form() -> None:
-    """MF-079."""
     outputs = [operator_sdk.Output("warning", "w"), operator_sdk.Output("error", "e", "BundleNotValid")]
     document = json.loads(operator_sdk.result("acme.v1", operator_sdk.compat_entries(outputs, "acme.v1")))
     assert [each["Detail"] for each in document["Warnings"]] == ["w"]

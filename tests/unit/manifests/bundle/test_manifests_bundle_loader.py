@@ -1,4 +1,4 @@
-"""Finding the ClusterServiceVersion of a bundle (MF-071)."""
+"""Finding the ClusterServiceVersion of a bundle."""
 
 import pytest
 from bundling import csv, dumped
@@ -14,6 +14,7 @@ def annotations(**values: str) -> bytes:
     return ("annotations:\n" + "\n".join(lines) + "\n").encode()
 
 
+@pytest.mark.req("MF-071")
 @pytest.mark.parametrize(
     "files",
     [
@@ -27,13 +28,13 @@ def annotations(**values: str) -> bytes:
     ],
 )
 def test_MF_071_finds_the_manifests(files: dict[str, bytes]) -> None:
-    """MF-071."""
     found = load(BundleTree("acme", files))
     assert found.name == "acme.v1"
     assert len(found.service_version.pod_specs) == 1
     assert all(scan.source.path.startswith("acme/") for scan in found.scans)
 
 
+@pytest.mark.req("MF-071")
 @pytest.mark.parametrize(
     ("files", "directories", "problem"),
     [
@@ -64,14 +65,13 @@ def test_MF_071_finds_the_manifests(files: dict[str, bytes]) -> None:
     ],
 )
 def test_MF_071_what_is_no_bundle(files: dict[str, bytes], directories: tuple[str, ...], problem: str) -> None:
-    """MF-071."""
     with pytest.raises(BundleNotValid, match=problem) as raised:
         load(BundleTree("acme", files, frozenset(directories)))
     assert raised.value.missing == ("no ClusterServiceVersion" in str(raised.value))
 
 
+@pytest.mark.req("MF-071")
 def test_MF_071_a_broken_resource_definition_is_not_YAML_either() -> None:
-    """MF-071."""
     broken = b"apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nspec: [\n"
     with pytest.raises(BundleNotValid, match=r"crd\.yaml:4:1"):
         load(BundleTree("acme", {"manifests/a.yaml": CSV, "manifests/crd.yaml": broken}))

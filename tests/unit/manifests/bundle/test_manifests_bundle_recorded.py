@@ -1,4 +1,4 @@
-"""Compat mode says word for word what the real validator said of the same bundles (MF-076 to MF-078).
+"""Compat mode says word for word what the real validator said of the same bundles.
 
 ``data/multiarch-validator.yaml`` was recorded from operator-framework/api; ``tests/cluster/test_integrations_olm.py``
 compares with the real one itself.
@@ -14,6 +14,8 @@ from bundling import container, csv, in_terms, known, labels
 
 from polyarch.manifests import operator_sdk
 from polyarch.manifests.operator_sdk import misshapen
+
+pytestmark = pytest.mark.req("MF-076")
 
 RECORDED = yaml.safe_load((Path(__file__).parents[1] / "data" / "multiarch-validator.yaml").read_text())
 CAUSE = "unable to inspect the image ("
@@ -33,8 +35,9 @@ def test_the_same_words(case: Any) -> None:
     assert operator_sdk.passed(outputs) == (case["exit"] == 0)
 
 
+@pytest.mark.req("MF-077")
 def test_every_kind_of_complaint_is_recorded() -> None:
-    """MF-077: the rows that need a ClusterServiceVersion."""
+    """The rows that need a ClusterServiceVersion."""
     kinds = {
         "V0b": "invalid value (container-tools)",
         "V1": CAUSE,
@@ -52,8 +55,9 @@ def test_every_kind_of_complaint_is_recorded() -> None:
     assert {kind for kind, text in kinds.items() if text not in said} == set()
 
 
+@pytest.mark.req("MF-078")
 def test_the_document_is_escaped_as_go_does() -> None:
-    """MF-078: scripts that search the raw text of ``-o json-alpha1`` find the same characters."""
+    """Scripts that search the raw text of ``-o json-alpha1`` find the same characters."""
     text = operator_sdk.json_alpha1([("warning", 'the label (arch.<value>) & "é"')], passed=True)
     assert r'"message": "the label (arch.\u003cvalue\u003e) \u0026 \"é\""' in text
     assert json.loads(text)["outputs"][0]["message"] == 'the label (arch.<value>) & "é"'

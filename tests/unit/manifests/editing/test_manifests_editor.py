@@ -1,4 +1,4 @@
-"""Edits of texts (MF-053, MF-054, MF-060 – MF-065). Texts stand between the lines of `before` and `after`."""
+"""Edits of texts. Texts stand between the lines of `before` and `after`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -45,8 +45,9 @@ spec:
 """
 
 
-def test_only_the_lines_that_must_change_do_mf_060() -> None:
-    """MF-060: comments, blank lines, quotes and order stay; new lines look like the old ones (MF-062)."""
+@pytest.mark.req("MF-060", "MF-062")
+def test_only_the_lines_that_must_change_do() -> None:
+    """Comments, blank lines, quotes and order stay; new lines look like the old ones."""
     assert edited(POD, Add("/spec/affinity", AFFINITY)) == POD.replace(
         "  containers:",
         """\
@@ -64,14 +65,16 @@ def test_only_the_lines_that_must_change_do_mf_060() -> None:
     )
 
 
-def test_offsets_are_right_in_any_document_of_a_file_mf_061() -> None:
-    """MF-061: astral characters and documents before the one that is edited."""
+@pytest.mark.req("MF-061")
+def test_offsets_are_right_in_any_document_of_a_file() -> None:
+    """Astral characters and documents before the one that is edited."""
     before = "a: 𝒳ü\n---\nb: '𝒳' # 𝒳\nc: d"
     assert edited(before, Replace("/c", "e"), number=1) == "a: 𝒳ü\n---\nb: '𝒳' # 𝒳\nc: e"
 
 
-def test_a_byte_order_mark_and_cr_lf_stay_mf_061() -> None:
-    """MF-061: inserted lines end with CR LF."""
+@pytest.mark.req("MF-061")
+def test_a_byte_order_mark_and_cr_lf_stay() -> None:
+    """Inserted lines end with CR LF."""
     data = b"\xef\xbb\xbfa: 1\r\nb:\r\n- c\r\n"
     after = edited(data, Add("/b/-", {"d": 1, "e": 2}))
     assert after == "a: 1\r\nb:\r\n- c\r\n- d: 1\r\n  e: 2\r\n"
@@ -114,14 +117,16 @@ STYLES = [
 ]
 
 
+@pytest.mark.req("MF-062")
 @pytest.mark.parametrize(("before", "after"), STYLES)
-def test_inserted_text_takes_the_style_around_it_mf_062(before: str, after: str) -> None:
-    """MF-062: the step of the pod specification, sequences as in it."""
+def test_inserted_text_takes_the_style_around_it(before: str, after: str) -> None:
+    """The step of the pod specification, sequences as in it."""
     assert edited(before, Add("/spec/affinity", SMALL)) == after
 
 
-def test_a_pod_specification_in_a_list_steps_by_two_mf_062() -> None:
-    """MF-062: no parent's column to compare with."""
+@pytest.mark.req("MF-062")
+def test_a_pod_specification_in_a_list_steps_by_two() -> None:
+    """No parent's column to compare with."""
     before = "- containers:\n  - name: a\n"
     after = "- affinity:\n    x:\n      w:\n      - z\n  containers:\n  - name: a\n"
     assert edited(before, Add("/0/affinity", SMALL)) == after
@@ -172,9 +177,10 @@ PLACES = [
 ]
 
 
+@pytest.mark.req("MF-063")
 @pytest.mark.parametrize(("before", "after"), PLACES)
-def test_affinity_is_inserted_where_a_reader_expects_it_mf_063(before: str, after: str) -> None:
-    """MF-063: below a comment that proposes it, else first."""
+def test_affinity_is_inserted_where_a_reader_expects_it(before: str, after: str) -> None:
+    """Below a comment that proposes it, else first."""
     path = "/spec/affinity" if before.startswith("spec") else "/affinity"
     assert edited(before, Add(path, {})) == after
 
@@ -193,8 +199,9 @@ spec:
 """
 
 
-def test_a_commented_affinity_is_uncommented_mf_063() -> None:
-    """MF-063: ``--uncomment``; the proof is that of adding what it says."""
+@pytest.mark.req("MF-063")
+def test_a_commented_affinity_is_uncommented() -> None:
+    """``--uncomment``; the proof is that of adding what it says."""
     source = SourceText.of("web.yaml", SCAFFOLD.encode())
     (document,) = compose(source)
     found = commented_affinity(document, "/spec")
@@ -205,6 +212,7 @@ def test_a_commented_affinity_is_uncommented_mf_063() -> None:
     assert prove(source, [(document, [Add("/spec/affinity", found.value)])], after) is None
 
 
+@pytest.mark.req("MF-063")
 @pytest.mark.parametrize(
     "comment",
     [
@@ -216,14 +224,15 @@ def test_a_commented_affinity_is_uncommented_mf_063() -> None:
         pytest.param("  affinity: {}\n  # affinity:\n  #   nodeAffinity: {key: kubernetes.io/arch}\n", id="one is set"),
     ],
 )
-def test_other_comments_stay_comments_mf_063(comment: str) -> None:
-    """MF-063: only what says an affinity with platform expressions."""
+def test_other_comments_stay_comments(comment: str) -> None:
+    """Only what says an affinity with platform expressions."""
     (document,) = compose(SourceText.of("web.yaml", f"spec:\n{comment}  containers: []\n".encode()))
     assert commented_affinity(document, "/spec") is None
 
 
-def test_a_comment_at_the_first_column_is_uncommented_to_the_right_one_mf_063() -> None:
-    """MF-063: as editors comment lines out, prose behind it is left."""
+@pytest.mark.req("MF-063")
+def test_a_comment_at_the_first_column_is_uncommented_to_the_right_one() -> None:
+    """As editors comment lines out, prose behind it is left."""
     text = "spec:\n  containers: []\n#  affinity:\n#    nodeAffinity: {key: kubernetes.io/os}\n# see above\n"
     source = SourceText.of("web.yaml", text.encode())
     found = commented_affinity(compose(source)[0], "/spec")
@@ -236,10 +245,11 @@ def test_a_comment_at_the_first_column_is_uncommented_to_the_right_one_mf_063() 
 NOTHINGS = ["affinity: {}", "affinity: null", "affinity: ~", "affinity:", "affinity: []", "affinity:   ''"]
 
 
+@pytest.mark.req("MF-064")
 @pytest.mark.parametrize("nothing", NOTHINGS)
 @pytest.mark.parametrize("comment", ["", "  # keep"])
-def test_a_value_that_says_nothing_is_replaced_mf_064(nothing: str, comment: str) -> None:
-    """MF-064: a comment on the line is kept."""
+def test_a_value_that_says_nothing_is_replaced(nothing: str, comment: str) -> None:
+    """A comment on the line is kept."""
     before = f"spec:\n  {nothing}{comment}\n  # next\n  b: 1\n"
     after = f"spec:\n  affinity:{comment}\n    x:\n      w:\n      - z\n  # next\n  b: 1\n"
     assert edited(before, Replace("/spec/affinity", SMALL)) == after
@@ -263,9 +273,10 @@ REPLACED = [
 ]
 
 
+@pytest.mark.req("MF-060")
 @pytest.mark.parametrize(("before", "value", "after"), REPLACED)
-def test_values_are_replaced_in_their_place_mf_060(before: str, value: Any, after: str) -> None:
-    """MF-060: what is around a value stays."""
+def test_values_are_replaced_in_their_place(before: str, value: Any, after: str) -> None:
+    """What is around a value stays."""
     assert edited(before, Replace("/a", value)) == after
 
 
@@ -294,9 +305,10 @@ EXTENDED = [
 ]
 
 
+@pytest.mark.req("MF-064")
 @pytest.mark.parametrize(("before", "path", "value", "after"), EXTENDED)
-def test_block_collections_grow_by_lines_mf_064(before: str, path: str, value: Any, after: str | None) -> None:
-    """MF-064: an existing block is extended."""
+def test_block_collections_grow_by_lines(before: str, path: str, value: Any, after: str | None) -> None:
+    """An existing block is extended."""
     if after is None:
         with pytest.raises(ValueError, match="line"):
             edited(before, Add(path, value))
@@ -325,14 +337,16 @@ FLOWS = [
 ]
 
 
+@pytest.mark.req("MF-064")
 @pytest.mark.parametrize(("before", "operation", "after"), FLOWS)
-def test_flow_collections_grow_in_flow_style_mf_064(before: str, operation: TreeOperation, after: str) -> None:
-    """MF-064: separators are right, JSON stays JSON."""
+def test_flow_collections_grow_in_flow_style(before: str, operation: TreeOperation, after: str) -> None:
+    """Separators are right, JSON stays JSON."""
     assert edited(before, operation) == after
 
 
-def test_json_over_several_lines_grows_by_lines_mf_064() -> None:
-    """MF-064: with the indentation it has."""
+@pytest.mark.req("MF-064")
+def test_json_over_several_lines_grows_by_lines() -> None:
+    """With the indentation it has."""
     before = '{\n    "spec": {\n        "containers": []\n    }\n}\n'
     assert edited(before, Add("/spec/affinity", {"x": ["386", {}]})) == (
         '{\n    "spec": {\n        "containers": [],\n        "affinity": {\n            "x": [\n'
@@ -361,11 +375,10 @@ REMOVED = [
 ]
 
 
+@pytest.mark.req("MF-065")
 @pytest.mark.parametrize(("before", "paths", "after"), REMOVED)
-def test_removed_members_take_their_lines_or_one_separator_mf_065(
-    before: str, paths: Sequence[str], after: str
-) -> None:
-    """MF-065: and what would be empty is written as empty."""
+def test_removed_members_take_their_lines_or_one_separator(before: str, paths: Sequence[str], after: str) -> None:
+    """And what would be empty is written as empty."""
     assert edited(before, *map(Remove, paths)) == after
 
 
@@ -412,8 +425,9 @@ def test_operations_are_merged_before_they_are_written(
 SHARED = "a: &x\n  k: [1]\nb: *x\nc:\n- *x # c\n"
 
 
-def test_what_aliases_share_is_edited_once_if_all_uses_agree_mf_053() -> None:
-    """MF-053: an anchored node is edited where its anchor stands."""
+@pytest.mark.req("MF-053")
+def test_what_aliases_share_is_edited_once_if_all_uses_agree() -> None:
+    """An anchored node is edited where its anchor stands."""
     each = [Add(f"{use}/k/-", 2) for use in ("/a", "/b", "/c/0")]
     assert edited(SHARED, *each) == SHARED.replace("[1]", "[1, 2]")
     assert edited(SHARED, *[Replace(f"{use}/k", "x") for use in ("/b", "/c/0", "/a")]) == SHARED.replace("[1]", "x")
@@ -421,6 +435,7 @@ def test_what_aliases_share_is_edited_once_if_all_uses_agree_mf_053() -> None:
     assert edited(SHARED, *whole) == SHARED.replace("  k: [1]", "  m: 1")
 
 
+@pytest.mark.req("MF-053")
 @pytest.mark.parametrize(
     ("before", "operations"),
     [
@@ -444,20 +459,22 @@ def test_what_aliases_share_is_edited_once_if_all_uses_agree_mf_053() -> None:
         pytest.param("- |\n  x", [Add("/-", 1)], id="a text that ends the file in a sequence"),
     ],
 )
-def test_what_would_need_a_guess_is_refused_mf_053(before: str, operations: Sequence[TreeOperation]) -> None:
-    """MF-053: with a reason for people."""
+def test_what_would_need_a_guess_is_refused(before: str, operations: Sequence[TreeOperation]) -> None:
+    """With a reason for people."""
     assert refused(before, *operations)
 
 
-def test_merged_members_are_edited_if_all_uses_agree_mf_053() -> None:
-    """MF-053: a merge key is a use like an alias; an own key beside it is not shared."""
+@pytest.mark.req("MF-053")
+def test_merged_members_are_edited_if_all_uses_agree() -> None:
+    """A merge key is a use like an alias; an own key beside it is not shared."""
     before = "x: &x {a: {b: 1}}\ny:\n  <<: *x\n"
     assert edited(before, Add("/x/a/c", 2), Add("/y/a/c", 2)) == before.replace("b: 1", "b: 1, c: 2")
     assert edited(before, Add("/y/own", 3)) == before + "  own: 3\n"
 
 
-def test_an_alias_that_goes_takes_nothing_with_it_mf_053() -> None:
-    """MF-053: its anchor stays for the others."""
+@pytest.mark.req("MF-053")
+def test_an_alias_that_goes_takes_nothing_with_it() -> None:
+    """Its anchor stays for the others."""
     assert edited(SHARED, Remove("/b"), Remove("/c/0")) == "a: &x\n  k: [1]\nc: []\n"
 
 
@@ -467,8 +484,9 @@ def test_operations_that_do_not_fit_are_no_edits() -> None:
         render(source, compose(source)[0], [Remove("/b")])
 
 
-def test_several_documents_are_proven_together_mf_054() -> None:
-    """MF-054: the edits of a file are one."""
+@pytest.mark.req("MF-054")
+def test_several_documents_are_proven_together() -> None:
+    """The edits of a file are one."""
     source = SourceText.of("web.yaml", b"a: 1\n---\nb: 1\n---\nc: 1\n")
     first, _, last = compose(source)
     changes = [(first, [Replace("/a", 2)]), (last, [Replace("/c", 3)])]
@@ -478,6 +496,7 @@ def test_several_documents_are_proven_together_mf_054() -> None:
     assert prove(source, changes, after) is None
 
 
+@pytest.mark.req("MF-054")
 @pytest.mark.parametrize(
     ("after", "problem"),
     [
@@ -494,22 +513,24 @@ def test_several_documents_are_proven_together_mf_054() -> None:
         pytest.param("a: 2\nb: [x\n---\nc: 1\n", "the changed text does not parse: line", id="no YAML"),
     ],
 )
-def test_an_edit_that_does_otherwise_is_not_proven_mf_054(after: str, problem: str) -> None:
-    """MF-054: the proof reads the new text and knows nothing of the editor."""
+def test_an_edit_that_does_otherwise_is_not_proven(after: str, problem: str) -> None:
+    """The proof reads the new text and knows nothing of the editor."""
     source = SourceText.of("web.yaml", b"a: 1\nb: [x]\n---\nc: 1\n")
     operations = [Replace("/a", 2)]
     assert prove(source, [(compose(source)[0], operations)], "a: 2\nb: [x]\n---\nc: 1\n") is None
     assert problem in str(prove(source, [(compose(source)[0], operations)], after))
 
 
-def test_operations_that_fit_nothing_prove_nothing_mf_054() -> None:
-    """MF-054: no exception of a rule's mistake reaches the user."""
+@pytest.mark.req("MF-054")
+def test_operations_that_fit_nothing_prove_nothing() -> None:
+    """No exception of a rule's mistake reaches the user."""
     source = SourceText.of("web.yaml", b"a: 1\n")
     assert "does not fit" in str(prove(source, [(compose(source)[0], [Remove("/b")])], "a: 1\n"))
 
 
-def test_edits_apply_from_a_set_in_any_order_mf_060() -> None:
-    """MF-060: disjoint, on offsets of the old text; insertions at one place keep their order."""
+@pytest.mark.req("MF-060")
+def test_edits_apply_from_a_set_in_any_order() -> None:
+    """Disjoint, on offsets of the old text; insertions at one place keep their order."""
     edits = [Edit(4, 5, "X"), Edit(0, 0, "<"), Edit(2, 4, ""), Edit(2, 2, "1"), Edit(2, 2, "2")]
     assert splice("abcdef", edits) == "<ab12Xf"
     with pytest.raises(ValueError, match="overlap at offset 2"):

@@ -1,4 +1,4 @@
-"""How new text is written (MF-062)."""
+"""How new text is written."""
 
 import json
 from typing import Any
@@ -21,12 +21,13 @@ from polyarch.manifests.scan.nodes import compose
 from polyarch.manifests.scan.text import SourceText
 
 
+@pytest.mark.req("MF-062")
 @pytest.mark.parametrize(
     "text",
     ["amd64", "linux/arm64", "kubernetes.io/arch", "In", "quay.io/acme/web:2", "a b", "x-y_z", "--flag", "v1", "$(A)"],
 )
-def test_plain_texts_have_no_quotes_mf_062(text: str) -> None:
-    """MF-062: plain unless it would be read as something else."""
+def test_plain_texts_have_no_quotes(text: str) -> None:
+    """Plain unless it would be read as something else."""
     if text == "$(A)":
         assert scalar(text) == '"$(A)"'
     else:
@@ -53,17 +54,19 @@ WORDS = ["yes", "No", "ON", "off", "y", "N", "true", "False", "null", "Null", "~
 SIGNS = ["", " a", "a ", "a: b", "a #b", "a:", "#a", "&a", "*a", "!a", "[a", "{a", "<<"]
 
 
+@pytest.mark.req("MF-062")
 @pytest.mark.parametrize("text", [*NUMBERS, *WORDS, *SIGNS])
-def test_texts_that_a_reader_could_take_for_something_else_are_quoted_mf_062(text: str) -> None:
-    """MF-062: by YAML 1.1 or 1.2, of which readers of Kubernetes mix both."""
+def test_texts_that_a_reader_could_take_for_something_else_are_quoted(text: str) -> None:
+    """By YAML 1.1 or 1.2, of which readers of Kubernetes mix both."""
     written = scalar(text)
     assert written.startswith('"')
     assert yaml.safe_load(written) == text
 
 
+@pytest.mark.req("MF-062")
 @pytest.mark.parametrize("text", ["a\nb", 'a"b\\c', "tab\there", "bell\x07", "ü𝒳", "\u2028", "\x85", "\ufeff", "\x7f"])
-def test_quoted_texts_are_read_alike_as_yaml_and_as_json_mf_062(text: str) -> None:
-    """MF-062: double quotes with JSON's escapes."""
+def test_quoted_texts_are_read_alike_as_yaml_and_as_json(text: str) -> None:
+    """Double quotes with JSON's escapes."""
     written = quoted(text)
     assert yaml.safe_load(written) == text
     assert json.loads(written) == text
@@ -110,16 +113,18 @@ def test_flow_text_reads_as_the_value(step: int | None, compact: bool) -> None:
     assert yaml.safe_load(flow(VALUE, FlowStyle())) == VALUE
 
 
+@pytest.mark.req("MF-064")
 @pytest.mark.parametrize(
     ("text", "json_text"),
     [('{"a": 1}\n', True), ("[1]", True), ("{a: 1}", False), ('{"a": 1,}', False), ("a: {}", False), ("5", False)],
 )
-def test_json_is_what_a_reader_of_json_takes_mf_064(text: str, json_text: bool) -> None:
-    """MF-064: JSON quoting iff the document is JSON."""
+def test_json_is_what_a_reader_of_json_takes(text: str, json_text: bool) -> None:
+    """JSON quoting iff the document is JSON."""
     (document,) = compose(SourceText.of("a.json", text.encode()))
     assert is_json(document) is json_text
 
 
+@pytest.mark.req("MF-062")
 @pytest.mark.parametrize(
     ("text", "at", "indent"),
     [
@@ -132,7 +137,7 @@ def test_json_is_what_a_reader_of_json_takes_mf_064(text: str, json_text: bool) 
         ("x: &x\n- a\nb:\n    - *x\n", 0, 4),
     ],
 )
-def test_sequences_are_indented_like_the_nearest_mf_062(text: str, at: int, indent: int) -> None:
-    """MF-062: nearest in the text; those that are not below a key do not count."""
+def test_sequences_are_indented_like_the_nearest(text: str, at: int, indent: int) -> None:
+    """Nearest in the text; those that are not below a key do not count."""
     (document,) = compose(SourceText.of("a.yaml", text.encode()))
     assert sequence_indent(document, None, at) == indent

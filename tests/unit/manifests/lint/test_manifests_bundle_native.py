@@ -1,4 +1,4 @@
-"""Native mode: the rules over a whole bundle (MF-072, MF-074, MF-075, MF-094, MA208, MA209)."""
+"""Native mode: the rules over a whole bundle (MA208, MA209)."""
 
 from typing import Any
 
@@ -29,6 +29,8 @@ from polyarch.manifests.rules.catalogue import RULES
 from polyarch.oci.inspection import Inspection
 from polyarch.oci.reference import parse
 
+pytestmark = pytest.mark.req("MF-072", "MF-094")
+
 SHIPPED = "quay.io/acme/bundle:1"
 
 
@@ -41,34 +43,35 @@ def shipped(answer: Any) -> BundleImageAnswer:
     return BundleImageAnswer(SHIPPED, found)
 
 
-# Where native and compat differ on purpose (MF-074) -------------------------------------------------------------------
+# Where native and compat differ on purpose -------------------------------------------------------------------
 
 EXACT = in_terms({"arch": ["amd64"], "os": ["linux"]})
 
 
+@pytest.mark.req("MF-074")
 def test_MF_074_a_single_manifest_has_the_platform_of_its_config() -> None:
-    """MF-074."""
     document = csv({"containers": [container()], "affinity": EXACT}, labels=labels("amd64"))
     single = {MANAGER: {"platforms": ONE, "kind": "image"}}
     assert rules(document, single) == {"MA207"}
     assert any(each.level == "error" for each in operator_sdk.validate(document, known(document, single)))
 
 
+@pytest.mark.req("MF-074")
 def test_MF_074_an_image_without_an_answer_is_one_MA001_and_nothing_else() -> None:
-    """MF-074."""
     document = csv(labels=labels("amd64"), related={"manager": MANAGER})
     found = judged(document, {MANAGER: {"error": "not-found"}})
     assert [each.finding.rule for each in found if each.finding.rule != "MA207"] == ["MA001"]
     assert len(operator_sdk.validate(document, known(document, {MANAGER: {"error": "not-found"}}))) > 1
 
 
+@pytest.mark.req("MF-074")
 def test_MF_074_labels_are_compared_whole() -> None:
-    """MF-074."""
     document = csv(labels=labels("arm64"))
     (problem,) = of(judged(document, {MANAGER: ["linux/arm", "linux/arm64"]}), "MA202")
     assert "has no label for arm," in problem.finding.message
 
 
+@pytest.mark.req("MF-074")
 @pytest.mark.parametrize(
     "affinity",
     [
@@ -77,13 +80,12 @@ def test_MF_074_labels_are_compared_whole() -> None:
     ],
 )
 def test_MF_074_node_selectors_and_repeated_keys_are_honoured(affinity: dict[str, Any]) -> None:
-    """MF-074."""
     document = csv({"containers": [container()], **affinity}, labels=labels("amd64"))
     assert "MA205" not in rules(document, {MANAGER: ONE})
 
 
+@pytest.mark.req("MF-074")
 def test_MF_074_NotIn_is_honoured() -> None:
-    """MF-074."""
     affinity = in_terms({"os": ["linux"], "arch": ["amd64", "arm64"]})
     terms = affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     terms[0]["matchExpressions"].append({"key": "kubernetes.io/arch", "operator": "NotIn", "values": ["arm64"]})
@@ -91,8 +93,8 @@ def test_MF_074_NotIn_is_honoured() -> None:
     assert "MA205" not in rules(document, {MANAGER: ONE})
 
 
+@pytest.mark.req("MF-074")
 def test_MF_074_init_containers_and_every_deployment_count() -> None:
-    """MF-074."""
     pod = {"containers": [container()], "initContainers": [container("init", PROXY)]}
     both = in_terms({"os": ["linux"], "arch": ["amd64", "arm64"]})
     found = of(judged(csv({**pod, "affinity": both}), {MANAGER: TWO, PROXY: ONE}), "MA205", "MA102")
@@ -103,8 +105,8 @@ def test_MF_074_init_containers_and_every_deployment_count() -> None:
     assert "/deployments/1/" in problem.finding.path
 
 
+@pytest.mark.req("MF-075")
 def test_MF_075_upstream_numbers() -> None:
-    """MF-075."""
     numbers = {rule.upstream: name for name, rule in RULES.items() if rule.upstream}
     assert numbers == {"V1": "MA001", "V2": "MA201", "V3": "MA202", "V4": "MA204", "V5": "MA205"}
     found = judged(csv(labels=labels("amd64", "s390x")), {MANAGER: TWO})
@@ -119,6 +121,7 @@ def test_MF_075_upstream_numbers() -> None:
 # The whole bundle -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("MF-074")
 def test_all_manifests_of_a_bundle_are_judged() -> None:
     job = (
         "apiVersion: v1\nkind: Pod\nmetadata: {name: job}\nspec: {containers: [{name: a, image: quay.io/acme/job:1}]}\n"
@@ -127,7 +130,7 @@ def test_all_manifests_of_a_bundle_are_judged() -> None:
     assert bundle_run.images(found) == (MANAGER, OPERAND, "quay.io/acme/job:1")
     problems = bundle_run.validate(found, answers({MANAGER: ONE, OPERAND: ONE, "quay.io/acme/job:1": ["linux/arm64"]}))
     assert [each.finding.rule for each in problems if each.finding.file == "acme/manifests/job.yaml"] == ["MA101"]
-    assert problems == tuple(sorted(problems, key=lambda each: each.finding.order)), "MF-074: a fixed order"
+    assert problems == tuple(sorted(problems, key=lambda each: each.finding.order)), "a fixed order"
 
 
 def test_MA209_is_judged_against_the_bundle() -> None:
@@ -188,8 +191,8 @@ def test_an_answer_for_the_bundle_image_may_be_an_error() -> None:
     assert of(found, "MA208") == []
 
 
+@pytest.mark.req("MF-032")
 def test_what_somebody_gave_a_reason_for_does_not_count() -> None:
-    """MF-032."""
     document = csv(labels=labels("amd64"), annotations={"ignore-check.polyarch.dev/MA207": "pinned by the release"})
     found = bundle_run.validate(bundle(document), answers({MANAGER: ONE}))
     assert [each.finding.suppressed for each in of(found, "MA207")] == ["pinned by the release"]

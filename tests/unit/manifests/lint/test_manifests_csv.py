@@ -56,8 +56,8 @@ def test_MA201_a_label_that_an_image_does_not_keep() -> None:
     assert problem.finding.span.line == 7, "the label's own line"
 
 
+@pytest.mark.req("MF-072")
 def test_MA201_all_images_count_MF_072() -> None:
-    """MF-072."""
     pod = {"containers": [container()], "initContainers": [container("init", PROXY)]}
     document = csv(pod, labels=labels("amd64", "arm64"), related={"operand": OPERAND, "manager": MANAGER})
     (problem,) = of(judged(document, {MANAGER: TWO, PROXY: ONE, OPERAND: ["linux/arm64", "linux/amd64"]}), "MA201")
@@ -66,22 +66,22 @@ def test_MA201_all_images_count_MF_072() -> None:
     assert problem.finding.images == (OPERAND,)
 
 
+@pytest.mark.req("MF-072")
 def test_MA201_no_label_promises_amd64_on_linux_MF_072() -> None:
-    """MF-072."""
     (problem,) = of(judged(csv(), {MANAGER: ["linux/arm64"]}), "MA201")
     assert "no label operatorframework.io/arch.*, which means amd64" in problem.finding.message
     (problem,) = of(judged(csv(), {MANAGER: ["windows/amd64"]}), "MA201")[1:]
     assert "promises linux" in problem.finding.message
 
 
+@pytest.mark.req("MF-072")
 def test_MA201_any_key_of_the_prefix_removes_the_default_MF_072() -> None:
-    """MF-072."""
     document = csv(labels={f"{ARCH}amd64": "false", f"{ARCH}arm64": "supported"})
     assert of(judged(document, {MANAGER: ["linux/arm64"]}), "MA201") == []
 
 
+@pytest.mark.req("MF-072")
 def test_MA201_has_no_product_of_systems_and_architectures_MF_072() -> None:
-    """MF-072."""
     document = csv(labels=labels("amd64", "arm64", "os.linux", "os.windows"))
     platforms = ["linux/amd64", "linux/arm64", "windows/amd64"]
     assert of(judged(document, {MANAGER: platforms}), "MA201") == []
@@ -89,11 +89,11 @@ def test_MA201_has_no_product_of_systems_and_architectures_MF_072() -> None:
     assert problem.finding.path.endswith("os.windows")
 
 
+@pytest.mark.req("MF-072")
 @pytest.mark.parametrize(
     ("answer", "reported"), [({"unknown": True}, 1), ({"error": "not-found"}, 1), ({"neutral": True}, 0)]
 )
 def test_MA201_leaves_out_what_nobody_knows_MF_072(answer: Any, reported: int) -> None:
-    """MF-072."""
     document = csv(labels=labels("amd64", "arm64"), related={"operand": OPERAND})
     found = judged(document, {MANAGER: TWO, OPERAND: answer})
     assert of(found, "MA201") == []
@@ -119,8 +119,9 @@ def test_MA201_does_not_remove_the_last_label_if_the_default_would_lie() -> None
     assert repaired(document, problem)["metadata"]["labels"] == {}
 
 
+@pytest.mark.req("MF-053")
 def test_labels_of_which_one_stands_twice_are_not_repaired_MF_053() -> None:
-    """MF-053: which one counts is nobody's to guess."""
+    """Which one counts is nobody's to guess."""
     text = yaml.safe_dump(csv(labels=labels("amd64", "arm64")))
     twice = text.replace("  labels:\n", f"  labels:\n    {ARCH}amd64: unsupported\n")
     (problem,) = of(lint(scanned(twice), answers({MANAGER: ONE}), LintOptions(fixes=REMOVE)), "MA201")
@@ -139,9 +140,9 @@ def test_MA202_support_without_a_label() -> None:
     assert repaired(document, problem)["metadata"]["labels"] == labels("amd64", "arm64")
 
 
+@pytest.mark.req("MF-073")
 @pytest.mark.parametrize("metadata", [{}, {"labels": None}, {"labels": {}}, {"labels": {"team": "a"}}])
 def test_MA202_adds_the_implicit_label_too_MF_073(metadata: dict[str, Any]) -> None:
-    """MF-073."""
     document = csv(**metadata)
     (problem,) = of(judged(document, {MANAGER: TWO}), "MA202")
     assert f"{ARCH}amd64, {ARCH}arm64" in problem.finding.hint
@@ -149,21 +150,21 @@ def test_MA202_adds_the_implicit_label_too_MF_073(metadata: dict[str, Any]) -> N
     assert repaired(document, problem)["metadata"]["labels"] == expected
 
 
+@pytest.mark.req("MF-073")
 def test_MA202_is_silent_about_the_default_alone_MF_073() -> None:
-    """MF-073."""
     assert of(judged(csv(), {MANAGER: ONE}), "MA202") == []
 
 
+@pytest.mark.req("MF-073")
 def test_MA202_counts_what_every_image_has_on_a_labelled_system_MF_073() -> None:
-    """MF-073."""
     document = csv(labels=labels("amd64"), related={"operand": OPERAND, "manager": MANAGER})
     assert of(judged(document, {MANAGER: TWO, OPERAND: ONE}), "MA202") == []
     found = of(judged(document, {MANAGER: [*TWO, "windows/s390x"], OPERAND: [*TWO, "windows/s390x"]}), "MA202")
     assert [each.finding.message.split("no label for ")[1].split(",")[0] for each in found] == ["arm64"]
 
 
+@pytest.mark.req("MF-073")
 def test_MA202_does_the_same_for_systems_MF_073() -> None:
-    """MF-073."""
     document = csv(labels=labels("amd64"))
     (problem,) = of(judged(document, {MANAGER: ["linux/amd64", "windows/amd64"]}), "MA202")
     after = repaired(document, problem)["metadata"]["labels"]
@@ -230,8 +231,8 @@ def test_MA203_hidden_where_nothing_is_supported() -> None:
     assert "on no cluster, not even on amd64" in hidden.finding.message
 
 
+@pytest.mark.req("MF-074")
 def test_MA203_ignores_keys_that_only_contain_the_prefix_MF_074() -> None:
-    """MF-074."""
     assert of(judged(csv(labels={f"x.{ARCH}zzz": "supported"}), {MANAGER: ONE}), "MA203") == []
 
 
@@ -251,16 +252,16 @@ def test_MA204_is_silent_about_what_is_labelled() -> None:
     assert of(judged(document, {MANAGER: TWO, OPERAND: ONE}), "MA204") == [], "MA201 says it"
 
 
+@pytest.mark.req("MF-073")
 def test_MA204_without_a_container_manager_the_proxy_is_none_MF_073() -> None:
-    """MF-073."""
     pod = {"containers": [container("kube-rbac-proxy", PROXY), container("operator")]}
     document = csv(pod, labels=labels("amd64"))
     (problem,) = of(judged(document, {MANAGER: TWO, PROXY: ONE}), "MA204")
     assert problem.finding.images == (PROXY,)
 
 
+@pytest.mark.req("MF-073")
 def test_MA204_every_deployment_has_its_manager_MF_073() -> None:
-    """MF-073."""
     second = {"containers": [container("manager", OPERAND)]}
     document = csv({"containers": [container()]}, second, labels=labels("amd64"))
     assert of(judged(document, {MANAGER: TWO, OPERAND: ONE}), "MA204") == [], "the managers have amd64 in common"
@@ -425,8 +426,8 @@ def test_MA211_holds_for_any_workload() -> None:
     assert "quay.io lacks a part" in of(found, "MA211")[0].finding.message
 
 
+@pytest.mark.req("MF-072")
 def test_related_images_are_judged_as_those_of_pods_are_MF_072() -> None:
-    """MF-072."""
     document = csv(related={"operand": OPERAND, "manager": MANAGER})
     found = judged(document, {MANAGER: {"error": "not-found"}, OPERAND: {"error": "denied"}})
     assert [each.finding.sub for each in of(found, "MA001")].count("not-found") == 1, "once, though named twice"

@@ -1,4 +1,4 @@
-"""Every rule does what its example says (MF-020, MF-021): finds the bad text, is silent about the good one, repairs."""
+"""Every rule does what its example says: finds the bad text, is silent about the good one, repairs."""
 
 import re
 
@@ -60,9 +60,9 @@ def settled(example: Example, rule: str) -> str:
     raise AssertionError(f"{rule} is never settled")
 
 
+@pytest.mark.req("MF-020", "MF-023")
 @pytest.mark.parametrize("rule", examples.ids())
 def test_a_rule_finds_its_bad_example_and_not_its_good_one(rule: str) -> None:
-    """MF-020, MF-023."""
     example = examples.load(rule)
     findings = [each.finding for each in found(example, example.bad) if each.finding.rule == rule]
     assert findings, f"{rule} does not find its own example"
@@ -77,16 +77,17 @@ def test_a_rule_finds_its_bad_example_and_not_its_good_one(rule: str) -> None:
     assert rule not in {each.finding.rule for each in found(example, example.good)}
 
 
+@pytest.mark.req("MF-050", "MF-051", "MF-052", "MF-053", "MF-054")
 @pytest.mark.parametrize("rule", [rule for rule in examples.ids() if examples.load(rule).fixed])
 def test_a_repair_makes_the_fixed_example(rule: str) -> None:
-    """MF-050 to MF-053, MF-054: the finding is gone and a second repair changes nothing."""
+    """The finding is gone and a second repair changes nothing."""
     example = examples.load(rule)
     assert settled(example, rule) == example.fixed
     assert not [each for each in found(example, example.fixed) if each.finding.rule == rule and each.finding.fixable]
 
 
+@pytest.mark.req("MF-021")
 def test_every_rule_has_an_example_and_every_repair_is_shown() -> None:
-    """MF-021."""
     shown = set(examples.ids())
     for rule in RULES.values():
         if rule.id.startswith(MINE) or rule.id in ALSO:
@@ -95,13 +96,14 @@ def test_every_rule_has_an_example_and_every_repair_is_shown() -> None:
             assert bool(examples.load(rule.id).fixed) == repaired, f"{rule.id}: fixed text without a repair, or none"
 
 
+@pytest.mark.req("MF-020", "MF-021")
 def test_ids_are_those_of_the_contract() -> None:
-    """MF-020, MF-021: nothing is renumbered, MA4xx is left to live clusters."""
+    """Nothing is renumbered, MA4xx is left to live clusters."""
     numbers = [*range(1, 12), *range(101, 118), *range(201, 212), *range(301, 304), *range(901, 905)]
     assert list(RULES) == [f"MA{number:03}" for number in numbers]
 
 
+@pytest.mark.req("MF-021")
 def test_an_unknown_rule_has_no_example() -> None:
-    """MF-021."""
     with pytest.raises(KeyError):
         examples.load("MA000")

@@ -1,4 +1,4 @@
-"""What concerns all rules: selection, severities, order, bundles, shared places (MF-020, MF-030, MF-041, MF-053)."""
+"""What concerns all rules: selection, severities, order, bundles, shared places."""
 
 from typing import Any
 
@@ -18,6 +18,7 @@ WEB = "quay.io/acme/web:2"
 TWO = {WEB: ["linux/amd64", "linux/arm64"]}
 
 
+@pytest.mark.req("MF-030")
 @pytest.mark.parametrize(
     ("include", "exclude", "default", "selected"),
     [
@@ -36,12 +37,11 @@ TWO = {WEB: ["linux/amd64", "linux/arm64"]}
 def test_rules_are_selected_by_the_longest_pattern(
     include: tuple[str, ...], exclude: tuple[str, ...], default: bool, selected: bool
 ) -> None:
-    """MF-030."""
     assert Selection(include, exclude).selects("MA102", default=default) is selected
 
 
+@pytest.mark.req("MF-030", "MF-031")
 def test_excluded_rules_say_nothing_and_severities_are_configured() -> None:
-    """MF-030, MF-031."""
     text = deployment("nodeSelector: {beta.kubernetes.io/os: linux}")
     assert sorted(names(problems(text, TWO))) == ["MA101", "MA108"]
     assert names(problems(text, TWO, selection=Selection(exclude=("MA101",)))) == ["MA108"]
@@ -53,8 +53,8 @@ def test_excluded_rules_say_nothing_and_severities_are_configured() -> None:
     }
 
 
+@pytest.mark.req("MF-041")
 def test_findings_are_in_the_order_of_the_text_and_always_the_same() -> None:
-    """MF-041."""
     text = deployment(required("arch In s390x,x86_64"), images=(WEB, "$(X)"))
     text += "---\n" + deployment("", images=(WEB,)).replace("web\n", "second\n")
     found = problems(text, TWO)
@@ -66,15 +66,16 @@ def test_findings_are_in_the_order_of_the_text_and_always_the_same() -> None:
     assert [each.finding.document for each in found if each.finding.rule == "MA101"] == [1]
 
 
+@pytest.mark.req("MF-033")
 def test_fingerprints_do_not_change_when_lines_move() -> None:
-    """MF-033."""
     text = deployment(required("arch In s390x,amd64; os In linux"))
     before = {each.finding.fingerprint for each in problems(text, TWO)}
     assert {each.finding.fingerprint for each in problems(f"# moved\n\n{text}", TWO)} == before
 
 
+@pytest.mark.req("MF-013", "MF-020")
 def test_what_keeps_a_file_from_being_read_is_a_finding_like_others() -> None:
-    """MF-013, MF-020: MA901 and MA902 with severity and fingerprint."""
+    """MA901 and MA902 with severity and fingerprint."""
     (template,) = problems("image: {{ .x }}\n", {}, severities={"MA901": Severity.ERROR})
     assert (template.finding.rule, template.finding.severity) == ("MA901", Severity.ERROR)
     assert len(template.finding.fingerprint) == 16
@@ -104,6 +105,7 @@ spec:
 """
 
 
+@pytest.mark.req("MF-075")
 def test_deployments_of_a_bundle_have_a_rule_of_their_own() -> None:
     """MA205: sub is the base rule, whose severity holds; either id excludes it; MF-075 numbers it."""
     base = rule(problems(deployment(""), TWO), "MA101").finding
@@ -163,16 +165,16 @@ items:
 """
 
 
+@pytest.mark.req("MF-053")
 def test_a_shared_affinity_is_edited_once_if_every_user_needs_the_same() -> None:
-    """MF-053."""
     text = SHARED.replace("OTHER", WEB)
     after = edited(text, TWO, "MA102")
     assert after == text.replace(", s390x]", "]")
     assert problems(after, TWO) == ()
 
 
+@pytest.mark.req("MF-053")
 def test_a_shared_affinity_is_not_edited_if_its_users_need_different_edits() -> None:
-    """MF-053."""
     images = {**TWO, "quay.io/acme/other:1": ["linux/amd64", "linux/s390x"]}
     found = problems(SHARED.replace("OTHER", "quay.io/acme/other:1"), images)
     changes = [each for each in found if each.finding.rule == "MA102"]
@@ -184,8 +186,9 @@ def test_a_shared_affinity_is_not_edited_if_its_users_need_different_edits() -> 
         assert not each.finding.fixable
 
 
+@pytest.mark.req("MF-053")
 def test_a_pod_specification_used_twice_is_edited_at_its_anchor() -> None:
-    """MF-053: one finding, one edit, for every use."""
+    """One finding, one edit, for every use."""
     text = """first: &spec
   containers:
   - {name: a, image: quay.io/acme/web:2}
@@ -219,6 +222,7 @@ spec:
 """
 
 
+@pytest.mark.req("MF-053")
 def test_an_inherited_affinity_is_edited_only_for_all_heirs() -> None:
     """MF-053 for what a workflow's templates inherit."""
     same = WORKFLOW.replace("OTHER", WEB)
@@ -229,8 +233,8 @@ def test_an_inherited_affinity_is_edited_only_for_all_heirs() -> None:
     assert problem.repair.operations == ()
 
 
+@pytest.mark.req("MF-053")
 def test_duplicate_keys_are_not_edited() -> None:
-    """MF-053."""
     text = deployment("nodeSelector: {}\nnodeSelector: {beta.kubernetes.io/os: linux}")
     found = problems(text, TWO)
     assert sorted(names(found)) == ["MA101", "MA108", "MA902/duplicate-key"]
@@ -238,16 +242,18 @@ def test_duplicate_keys_are_not_edited() -> None:
     assert all("is duplicated" in each.repair.note for each in found if each.repair)
 
 
+@pytest.mark.req("MF-090")
 def test_the_same_answers_serve_many_files() -> None:
-    """MF-090: an image is read once for a run."""
+    """An image is read once for a run."""
     known = answers(TWO)
     first = known.of(WEB)
     assert names(lint(scanned(deployment("")), known, LintOptions())) == ["MA101"]
     assert known.of(WEB) is first
 
 
+@pytest.mark.req("MF-052")
 def test_replace_moves_a_node_selector_that_has_one_value_for_many() -> None:
-    """MF-052, MA104."""
+    """MA104."""
     images = {WEB: ["linux/ppc64le", "linux/s390x"]}
     replace = FixOptions(replace=True)
     selector = deployment(

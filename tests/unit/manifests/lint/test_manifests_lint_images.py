@@ -1,4 +1,4 @@
-"""What is wrong with images themselves (MF-020, MA001 to MA011)."""
+"""What is wrong with images themselves (MA001 to MA011)."""
 
 from typing import Any
 
@@ -13,11 +13,14 @@ from polyarch.manifests.scan.sets import Answers
 from polyarch.oci.reference import parse
 from polyarch.platforms import NodePlatform, is_architecture
 
+pytestmark = pytest.mark.req("MF-020")
+
 WEB = "quay.io/acme/web:2"
 AMD64, ARM64 = NodePlatform("linux", "amd64"), NodePlatform("linux", "arm64")
 ALL = ["linux/amd64", "linux/arm64", "linux/ppc64le", "linux/s390x"]
 
 
+@pytest.mark.req("MF-075")
 @pytest.mark.parametrize(
     ("image", "answer", "sub", "part"),
     [
@@ -40,17 +43,18 @@ def test_an_image_of_which_nothing_is_known(image: str, answer: Any, sub: str, p
     assert strict[0].finding.severity is Severity.ERROR
 
 
+@pytest.mark.req("MF-074")
 def test_an_image_used_twice_in_an_object_is_complained_about_once() -> None:
-    """MF-074: one MA001 for an image."""
+    """One MA001 for an image."""
     found = problems(deployment("", images=(WEB, WEB, "quay.io/acme/other:1")), {})
     assert [each.finding.images for each in found] == [(WEB,), ("quay.io/acme/other:1",)]
 
 
+@pytest.mark.req("MF-040")
 @pytest.mark.parametrize(
     ("code", "silent"), [("timeout", True), ("tls", True), ("rate-limited", True), ("denied", False)]
 )
 def test_unresolved_ignore_silences_what_is_nobodys_fault(code: str, silent: bool) -> None:
-    """MF-040."""
     found = problems(deployment(""), {WEB: {"error": code}}, unresolved="ignore")
     assert (found == ()) is silent
     assert names(problems(deployment(""), {WEB: {"error": code}}, unresolved="finding")) == [f"MA001/{code}"]
@@ -110,8 +114,9 @@ def test_a_digest_of_one_platform_becomes_that_of_the_index() -> None:
     assert "MA004" not in names(lint(scanned(deployment("", images=(image,))), known))
 
 
+@pytest.mark.req("MF-090")
 def test_which_images_have_to_be_resolved() -> None:
-    """MF-090: each once; for a digest with a tag also what the tag shows (MA004)."""
+    """Each once; for a digest with a tag also what the tag shows (MA004)."""
     image = f"acme/web:2@sha256:{'b' * 64}"
     text = deployment("", images=(WEB, image, WEB, '""', "$(X)"))
     text += "        env:\n        - {name: RELATED_IMAGE_X, value: quay.io/acme/x:1}\n"
@@ -148,6 +153,7 @@ def test_an_unsupported_media_type_is_named_besides() -> None:
     assert sorted(names(found)) == ["MA001/unsupported-media-type", "MA010"]
 
 
+@pytest.mark.req("MF-034")
 @pytest.mark.parametrize(
     ("digest", "platforms", "expected"),
     [
@@ -208,6 +214,7 @@ def test_architectures_in_names(image: str, expected: tuple[str, str] | None) ->
     assert architecture_in_name(parse(image)) == expected
 
 
+@pytest.mark.req("RG-020")
 def test_every_spelling_is_an_architecture() -> None:
     """MA011: the list cannot drift from RG-020."""
     assert all(is_architecture(name) for name in SPELLINGS if name not in ("arm64v8", "arm32v7"))

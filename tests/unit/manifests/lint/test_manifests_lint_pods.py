@@ -1,4 +1,4 @@
-"""The rules on pods beside the five of architectures (MF-020): MA103, MA106 to MA117 but MA107's five-fold chain."""
+"""The rules on pods beside the five of architectures: MA103, MA106 to MA117 but MA107's five-fold chain."""
 
 import json
 from typing import Any
@@ -25,6 +25,7 @@ def pod_of(document: Any) -> Any:
     return document["spec"]["template"]["spec"]
 
 
+@pytest.mark.req("MF-052")
 @pytest.mark.parametrize(
     ("spec", "terms"),
     [
@@ -37,7 +38,7 @@ def pod_of(document: Any) -> Any:
     ],
 )
 def test_platforms_left_out(spec: str, terms: list[list[str]] | None) -> None:
-    """MA103: --widen adds to In lists; what NotIn excludes is meant (MF-052)."""
+    """MA103: --widen adds to In lists; what NotIn excludes is meant."""
     images = TWO if terms else {WEB: ["linux/amd64", "linux/arm64", "linux/ppc64le", "linux/s390x"]}
     plain = rule(problems(deployment(spec), images), "MA103")
     assert plain.repair is not None
@@ -115,6 +116,7 @@ def test_a_system_that_is_asked_for_somewhere_suffices(spec: str) -> None:
     assert "MA106" not in names(problems(deployment(spec), TWO))
 
 
+@pytest.mark.req("MF-020")
 @pytest.mark.parametrize(
     ("required_member", "expected"),
     [
@@ -127,7 +129,7 @@ def test_a_system_that_is_asked_for_somewhere_suffices(spec: str) -> None:
     ],
 )
 def test_affinity_that_matches_no_node_at_all(required_member: str, expected: str) -> None:
-    """MA107 comes before MA104 here, because it says why (MF-020)."""
+    """MA107 comes before MA104 here, because it says why."""
     text = deployment(
         f"affinity: {{nodeAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: {required_member}}}}}"
     )
@@ -147,8 +149,8 @@ def test_one_empty_term_is_a_warning_besides() -> None:
     assert rule(found, "MA107").finding.severity is Severity.WARNING
 
 
+@pytest.mark.req("MF-001")
 def test_neutral_images_keep_affinity_rules_silent() -> None:
-    """MF-001."""
     assert problems(deployment(required("", "arch In amd64")), {WEB: {"neutral": True}}) == ()
 
 
@@ -280,6 +282,7 @@ def test_configured_preferences() -> None:
     assert "MA112" not in names(problems(text, FOUR, prefer=prefer))
 
 
+@pytest.mark.req("TN-030", "TN-031", "TN-032")
 def test_a_daemonset_tolerates_the_taints_of_its_architectures() -> None:
     """MA113, TN-030 to TN-032: only what is missing is added, at the end."""
     spec = required("arch In amd64,arm64; os In linux") + (
@@ -298,6 +301,7 @@ def test_a_daemonset_tolerates_the_taints_of_its_architectures() -> None:
     assert "MA113" not in names(problems(text, FOUR, taints=limited))
 
 
+@pytest.mark.req("TN-030")
 @pytest.mark.parametrize(
     ("toleration", "effect", "covered"),
     [
@@ -329,6 +333,7 @@ def test_an_init_container_that_limits_the_pod() -> None:
     assert finding.images == ("quay.io/acme/setup:1",)
 
 
+@pytest.mark.req("MF-020")
 @pytest.mark.parametrize(
     ("spec", "images", "expected"),
     [
@@ -340,7 +345,7 @@ def test_an_init_container_that_limits_the_pod() -> None:
     ],
 )
 def test_spec_os_name(spec: str, images: dict[str, Any], expected: list[str]) -> None:
-    """MA115: emptiness by spec.os.name alone is this and none of the five (MF-020)."""
+    """MA115: emptiness by spec.os.name alone is this and none of the five."""
     assert names(problems(deployment(spec), images)) == expected
 
 
@@ -362,6 +367,7 @@ def test_images_that_are_passed_on() -> None:
     assert lint(scanned(text), answers(images)) == ()
 
 
+@pytest.mark.req("PL-060", "PL-061")
 @pytest.mark.parametrize("field", ["logVerbosityLevel", "logVerbosity"])
 def test_an_obsolete_configuration_is_rewritten(field: str) -> None:
     """MA117, PL-061: with a policy that keeps what the preview promised."""
@@ -395,8 +401,8 @@ def test_an_obsolete_configuration_is_rewritten(field: str) -> None:
     assert problems(current, {}) == ()
 
 
+@pytest.mark.req("MF-051")
 def test_repairs_can_be_cut_to_the_universe() -> None:
-    """MF-051."""
     platforms = (NodePlatform("linux", "amd64"), NodePlatform("linux", "riscv64"))
     text = deployment("")
     cut = FixOptions(limit_to_universe=True)

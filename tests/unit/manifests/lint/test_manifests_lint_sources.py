@@ -23,6 +23,7 @@ def found(path: str, text: str, *, known: Answers = NOTHING, **options: Any) -> 
     return lint_source(source, known, LintOptions(selection=INCLUDED, **options))
 
 
+@pytest.mark.req("MF-010")
 @pytest.mark.parametrize(
     ("path", "read"),
     [
@@ -39,7 +40,6 @@ def found(path: str, text: str, *, known: Answers = NOTHING, **options: Any) -> 
     ],
 )
 def test_which_files_are_read(path: str, read: bool) -> None:
-    """MF-010."""
     assert is_source(path) is read
 
 
@@ -90,6 +90,7 @@ def test_a_dockerfile_bound_to_one_platform(text: str, fixed: str) -> None:
     assert (result.text, result.remaining, len(result.applied)) == (fixed, (), len(problems))
 
 
+@pytest.mark.req("MF-053")
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -134,7 +135,7 @@ def test_a_dockerfile_bound_to_one_platform(text: str, fixed: str) -> None:
     ],
 )
 def test_a_dockerfile_whose_fix_is_not_certain_is_left_alone_with_a_reason(text: str, reason: str) -> None:
-    """MA301: MF-053."""
+    """MA301:"""
     source = SourceText.of("Dockerfile", text.encode())
     result = fix(source, NOTHING, FixRequest(options=LintOptions(selection=INCLUDED)))
     assert result.text == text
@@ -143,8 +144,9 @@ def test_a_dockerfile_whose_fix_is_not_certain_is_left_alone_with_a_reason(text:
     assert not any(each.fixable for each in result.remaining)
 
 
+@pytest.mark.req("MF-032")
 def test_a_value_is_declared_also_where_the_first_one_of_its_stage_is_suppressed() -> None:
-    """MA301: MF-032."""
+    """MA301:"""
     text = "FROM a\n# polyarch:ignore MA301 a tool of the build host\nRUN GOARCH=amd64 x\nRUN GOARCH=amd64 go build\n"
     source = SourceText.of("Dockerfile", text.encode())
     result = fix(source, NOTHING, FixRequest(options=LintOptions(selection=INCLUDED)))
@@ -234,14 +236,14 @@ def test_code_that_makes_pods_without_node_affinity() -> None:
     assert found("x.go", f"{text}var a = corev1.NodeAffinity{{}}\n") == ()
 
 
+@pytest.mark.req("MF-030")
 def test_these_rules_run_only_when_included() -> None:
-    """MF-030."""
     source = SourceText.of("Dockerfile", b"FROM --platform=linux/amd64 a\n")
     assert lint_source(source, NOTHING) == ()
 
 
+@pytest.mark.req("MF-033")
 def test_fingerprints_of_build_files_follow_the_line_not_its_number() -> None:
-    """MF-033."""
     (before,) = found("Dockerfile", "FROM --platform=linux/amd64 a\n")
     (after,) = found("Dockerfile", "# a comment\nFROM --platform=linux/amd64 a\n")
     assert before.finding.fingerprint == after.finding.fingerprint

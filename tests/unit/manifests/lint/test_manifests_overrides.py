@@ -1,4 +1,4 @@
-"""Subscriptions that take architecture constraints away (MA209, MF-083)."""
+"""Subscriptions that take architecture constraints away (MA209)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,6 +16,8 @@ from polyarch.manifests.rules.subscriptions import Deployment, override_drafts
 from polyarch.manifests.scan import sets
 from polyarch.manifests.scan.sets import Answers
 from polyarch.platforms import NodePlatform
+
+pytestmark = pytest.mark.req("MF-083")
 
 ARCH = in_terms({"arch": ["amd64", "arm64"]})["nodeAffinity"]
 ZONE = in_terms({"zone": ["a"]})["nodeAffinity"]
@@ -148,8 +150,8 @@ def test_MA209_deployments_with_different_constraints_are_not_repaired() -> None
     assert (draft.repair.operations, "different constraints" in draft.repair.note) == ((), True)
 
 
+@pytest.mark.req("MF-081")
 def test_MA209_the_exception_of_MF_081_erases_the_constraint() -> None:
-    """MF-081."""
     pod = {"affinity": {"nodeAffinity": ARCH}}
     config = {"affinity": {"podAntiAffinity": {}}}
     (draft,) = judged(config, pod)

@@ -1,4 +1,4 @@
-"""What a kustomization names as a patch is a part of an object, and is not judged or repaired as a whole (MF-020)."""
+"""What a kustomization names as a patch is a part of an object, and is not judged or repaired as a whole."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -52,6 +52,7 @@ def arch(values: str, key: str = "kubernetes.io/arch") -> str:
     return terms(f"{{nodeSelectorTerms: [{{matchExpressions: [{{key: {key}, operator: In, values: [{values}]}}]}}]}}")
 
 
+@pytest.mark.req("MF-020")
 @pytest.mark.parametrize(
     ("text", "named"),
     [
@@ -66,11 +67,12 @@ def arch(values: str, key: str = "kubernetes.io/arch") -> str:
         ("patches: [{patch: 'kind: Deployment'}, null, {path: null}]\npatchesJson6902: x", False),
     ],
 )
-def test_a_kustomization_says_which_files_are_patches_mf_020(text: str, named: bool) -> None:
-    """MF-020: by any of its three lists; paths are relative to its folder."""
+def test_a_kustomization_says_which_files_are_patches(text: str, named: bool) -> None:
+    """By any of its three lists; paths are relative to its folder."""
     assert (kustomizations(text).patched_by(PATCH) == "overlays/prod") is named
 
 
+@pytest.mark.req("MF-020")
 @pytest.mark.parametrize(
     "spec",
     [
@@ -90,19 +92,21 @@ def test_a_kustomization_says_which_files_are_patches_mf_020(text: str, named: b
         ),
     ],
 )
-def test_what_only_the_whole_can_show_is_not_found_in_a_patch_mf_020(spec: str) -> None:
-    """MF-020: the base says the rest, so nothing is found and nothing repaired."""
+def test_what_only_the_whole_can_show_is_not_found_in_a_patch(spec: str) -> None:
+    """The base says the rest, so nothing is found and nothing repaired."""
     text = workload(spec, kind="DaemonSet")
     assert names(problems(text)) == []
     assert fixed(text).text == text
 
 
-def test_the_same_texts_as_resources_are_judged_mf_020() -> None:
-    """MF-020: an overlay's own resource is no patch."""
+@pytest.mark.req("MF-020")
+def test_the_same_texts_as_resources_are_judged() -> None:
+    """An overlay's own resource is no patch."""
     found = scan(SourceText.of("overlays/prod/web.yaml", workload("{containers: [{name: web}]}").encode()))
     assert names(lint(found, answers(IMAGES), LintOptions())) == ["MA001/not-a-reference"]
 
 
+@pytest.mark.req("MF-020")
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
@@ -115,8 +119,8 @@ def test_the_same_texts_as_resources_are_judged_mf_020() -> None:
         ("{containers: [{name: web, image: 'gone:1'}]}", ["MA001/offline-miss"]),
     ],
 )
-def test_what_a_patch_says_itself_is_judged_and_left_as_it_is_mf_020(spec: str, expected: list[str]) -> None:
-    """MF-020: no fix writes platforms into a patch, whatever the flags; the note says where the repair goes."""
+def test_what_a_patch_says_itself_is_judged_and_left_as_it_is(spec: str, expected: list[str]) -> None:
+    """No fix writes platforms into a patch, whatever the flags; the note says where the repair goes."""
     text = workload(spec)
     assert names(problems(text, LintOptions())) == expected
     result = fixed(text)
@@ -126,15 +130,17 @@ def test_what_a_patch_says_itself_is_judged_and_left_as_it_is_mf_020(spec: str, 
         assert note == "it is a patch of a kustomization; fix the resource that it patches"
 
 
-def test_a_json_patch_is_a_patch_mf_020() -> None:
-    """MF-020: a list of operations, one of which brings a pod specification."""
+@pytest.mark.req("MF-020")
+def test_a_json_patch_is_a_patch() -> None:
+    """A list of operations, one of which brings a pod specification."""
     text = "- op: replace\n  path: /spec/template/spec\n  value:\n    containers: [{name: web, image: one:1}]\n"
     assert names(problems(text)) == []
     assert fixed(text).text == text
 
 
-def test_a_patch_of_a_bundle_is_not_judged_as_a_bundle_mf_020() -> None:
-    """MF-020: labels, related images and pins are the whole ClusterServiceVersion's."""
+@pytest.mark.req("MF-020")
+def test_a_patch_of_a_bundle_is_not_judged_as_a_bundle() -> None:
+    """Labels, related images and pins are the whole ClusterServiceVersion's."""
     text = (
         "apiVersion: operators.coreos.com/v1alpha1\nkind: ClusterServiceVersion\nmetadata: {name: op}\nspec: {install: "
         "{spec: {deployments: [{name: op, spec: {template: {spec: {containers: [{name: op, image: 'two:1'}]}}}}]}}}\n"

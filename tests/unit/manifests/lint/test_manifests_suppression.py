@@ -1,4 +1,4 @@
-"""Findings that somebody does not want, and suppressions that nobody needs (MF-032)."""
+"""Findings that somebody does not want, and suppressions that nobody needs."""
 
 import pytest
 from linting import answers, names, scanned
@@ -20,6 +20,7 @@ def shown(found: Report) -> list[str]:
     return [finding.rule for finding in found.findings]
 
 
+@pytest.mark.req("MF-032")
 @pytest.mark.parametrize(
     "text",
     [
@@ -33,7 +34,7 @@ def shown(found: Report) -> list[str]:
     ],
 )
 def test_a_suppressed_finding_is_counted_and_fails_nothing(text: str) -> None:
-    """MF-032: by annotation on the object, by comment on the line or the one before."""
+    """By annotation on the object, by comment on the line or the one before."""
     found = report(text)
     assert "MA102" not in shown(found)
     assert [finding.rule for finding in found.suppressed] == ["MA102"]
@@ -46,6 +47,7 @@ def test_the_reason_is_kept() -> None:
     assert found.suppressed[0].suppressed == "later, see OPS-12"
 
 
+@pytest.mark.req("MF-032")
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -58,7 +60,7 @@ def test_the_reason_is_kept() -> None:
     ],
 )
 def test_a_suppression_without_effect_is_reported(text: str, words: str) -> None:
-    """MF-032: MA903, at the place of the suppression, and the finding still counts."""
+    """MA903, at the place of the suppression, and the finding still counts."""
     found = report(text)
     (unused,) = [finding for finding in found.findings if finding.rule == "MA903"]
     assert words in unused.message
@@ -70,8 +72,9 @@ def test_a_suppression_without_effect_is_reported(text: str, words: str) -> None
     assert "MA102" in shown(found)
 
 
+@pytest.mark.req("MF-032")
 def test_a_comment_behind_a_value_is_for_its_own_line_only() -> None:
-    """MF-032: the finding of the next line counts, and the suppression matches nothing."""
+    """The finding of the next line counts, and the suppression matches nothing."""
     text = WEB.replace("operator: In\n" + VALUES, f"operator: In  # polyarch:ignore MA102 sure\n{VALUES}")
     assert text != WEB
     assert [rule for rule in shown(report(text)) if rule in ("MA102", "MA903")] == ["MA903", "MA102"]

@@ -1,8 +1,9 @@
-"""The document ``polyarch.dev/lint/v1`` (MF-043)."""
+"""The document ``polyarch.dev/lint/v1``."""
 
 import json
 from typing import Any
 
+import pytest
 from reporting import WEB, report
 
 from polyarch.manifests.output import json as output
@@ -14,8 +15,8 @@ def document(found: Report) -> dict[str, Any]:
     return result
 
 
+@pytest.mark.req("MF-043")
 def test_the_summary_has_every_number() -> None:
-    """MF-043."""
     assert document(report())["summary"] == {
         "files": 1,
         "objects": 1,
@@ -30,8 +31,9 @@ def test_the_summary_has_every_number() -> None:
     }
 
 
+@pytest.mark.req("MF-043")
 def test_a_finding_has_every_member() -> None:
-    """MF-043: whoever reads it needs no other form."""
+    """Whoever reads it needs no other form."""
     found = document(report())
     assert found["schemaVersion"] == "polyarch.dev/lint/v1"
     (finding,) = [each for each in found["findings"] if each["rule"] == "MA102"]
@@ -67,8 +69,9 @@ def test_a_finding_has_every_member() -> None:
     }
 
 
+@pytest.mark.req("MF-043")
 def test_images_are_told_with_what_is_known_of_them() -> None:
-    """MF-043: reference → status, node platforms."""
+    """Reference → status, node platforms."""
     text = WEB + "      - {name: b, image: 'gone:1'}\n      - {name: c, image: '$(IMAGE)'}\n"
     images = {"quay.io/acme/web:2": ["linux/arm64", "linux/amd64"], "gone:1": {"error": "not-found"}}
     found = document(report(text, images))["images"]
@@ -79,16 +82,16 @@ def test_images_are_told_with_what_is_known_of_them() -> None:
     assert (found["$(IMAGE)"]["status"], found["$(IMAGE)"]["error"]["code"]) == ("unknown", "not-a-reference")
 
 
+@pytest.mark.req("MF-032")
 def test_suppressed_findings_are_there_on_request() -> None:
-    """MF-032."""
     quiet = WEB.replace("  namespace: shop\n", "  annotations: {ignore-check.polyarch.dev/MA102: see OPS-1}\n")
     assert "suppressed" not in document(report(quiet))
     (hidden,) = document(report(quiet, show_suppressed=True))["suppressed"]
     assert (hidden["rule"], hidden["suppressed"]) == ("MA102", "see OPS-1")
 
 
+@pytest.mark.req("MF-040")
 def test_what_is_not_complete_is_said() -> None:
-    """MF-040."""
     found = document(report(incomplete=(Incomplete("a.yaml", "", "permission denied"),)))
     assert found["summary"]["complete"] is False
     assert found["incomplete"] == [{"file": "a.yaml", "image": "", "message": "permission denied"}]

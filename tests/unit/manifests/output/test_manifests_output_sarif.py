@@ -1,4 +1,4 @@
-"""SARIF 2.1.0 against its published schema, and what code hosts need of it (MF-044)."""
+"""SARIF 2.1.0 against its published schema, and what code hosts need of it."""
 
 import json
 from typing import Any
@@ -23,6 +23,7 @@ def run(found: Report) -> dict[str, Any]:
     return dict(only)
 
 
+@pytest.mark.req("MF-044")
 @pytest.mark.parametrize(
     "found",
     [
@@ -35,7 +36,7 @@ def run(found: Report) -> dict[str, Any]:
     ],
 )
 def test_it_is_valid(found: Report) -> None:
-    """MF-044: against the schema of OASIS."""
+    """Against the schema of OASIS."""
     assert faults(log(found), load_sarif()) == []
 
 
@@ -49,16 +50,17 @@ def test_the_check_itself_sees_mistakes() -> None:
     assert len(faults(broken, load_sarif())) == 4
 
 
+@pytest.mark.req("MF-044")
 def test_regions_are_those_of_the_offending_nodes() -> None:
-    """MF-044: real regions, in code points."""
+    """Real regions, in code points."""
     found = run(report())
     assert found["columnKind"] == "unicodeCodePoints"
     region = found["results"][1]["locations"][0]["physicalLocation"]["region"]
     assert region == {"startLine": 16, "startColumn": 40, "endLine": 16, "endColumn": 45}
 
 
+@pytest.mark.req("MF-044")
 def test_levels_rules_and_fingerprints() -> None:
-    """MF-044."""
     found = run(report())
     assert found["automationDetails"]["id"] == "polyarch/lint"
     assert [result["level"] for result in found["results"]] == ["note", "error"]
@@ -70,6 +72,7 @@ def test_levels_rules_and_fingerprints() -> None:
         assert result["partialFingerprints"] == {"polyarch/v1": finding.fingerprint}
 
 
+@pytest.mark.req("MF-044")
 @pytest.mark.parametrize(
     ("path", "uri", "base"),
     [
@@ -79,13 +82,13 @@ def test_levels_rules_and_fingerprints() -> None:
     ],
 )
 def test_files_are_relative_to_the_source(path: str, uri: str, base: str | None) -> None:
-    """MF-044."""
     location = run(report(path=path))["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]
     assert location == {"uri": uri, **({"uriBaseId": base} if base else {})}
 
 
+@pytest.mark.req("MF-044")
 def test_suppressed_results_are_left_out_unless_asked_for() -> None:
-    """MF-044: code scanning shows what is suppressed as open, since it does not read ``suppressions``."""
+    """Code scanning shows what is suppressed as open, since it does not read ``suppressions``."""
     assert [each["ruleId"] for each in run(report(QUIET))["results"]] == ["MA106"]
     results = run(report(QUIET, show_suppressed=True))["results"]
     (result,) = [each for each in results if "suppressions" in each]
@@ -93,8 +96,9 @@ def test_suppressed_results_are_left_out_unless_asked_for() -> None:
     assert result["suppressions"] == [{"kind": "inSource", "justification": "see OPS-1"}]
 
 
+@pytest.mark.req("MF-044")
 def test_no_more_results_than_hosts_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MF-044: cut, with a notification."""
+    """Cut, with a notification."""
     monkeypatch.setattr(sarif, "MAX_RESULTS", 1)
     found = run(report())
     assert len(found["results"]) == 1

@@ -1,4 +1,4 @@
-"""Repairs as a kustomize component: built by kubectl, it gives what the repair in place gives (MF-070)."""
+"""Repairs as a kustomize component: built by kubectl, it gives what the repair in place gives."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -41,8 +41,8 @@ def patches(made: Component) -> list[Any]:
     return found
 
 
+@pytest.mark.req("MF-070")
 def test_the_document_is_a_component_with_explicit_targets() -> None:
-    """MF-070."""
     document = yaml.safe_load(component(result_of(WEB)).text())
     assert document["apiVersion"] == "kustomize.config.k8s.io/v1alpha1"
     assert document["kind"] == "Component"
@@ -56,8 +56,9 @@ def test_the_document_is_a_component_with_explicit_targets() -> None:
     }
 
 
+@pytest.mark.req("MF-070")
 def test_terms_that_are_there_get_expressions_and_are_never_replaced() -> None:
-    """MF-070: a strategic merge would replace the whole list."""
+    """A strategic merge would replace the whole list."""
     (patch,) = patches(component(result_of(CASES["mixed terms"])))
     operations = yaml.safe_load(patch["patch"])
     assert all(f"{TERMS}/" in operation["path"] for operation in operations)
@@ -66,15 +67,16 @@ def test_terms_that_are_there_get_expressions_and_are_never_replaced() -> None:
     ]
 
 
+@pytest.mark.req("MF-070")
 def test_missing_parents_are_made_from_the_first_one_missing() -> None:
-    """MF-070."""
     (patch,) = patches(component(result_of(CASES["other affinity"])))
     (operation,) = yaml.safe_load(patch["patch"])
     assert (operation["op"], operation["path"]) == ("add", "/spec/template/spec/affinity/nodeAffinity")
 
 
+@pytest.mark.req("MF-070")
 def test_what_is_replaced_or_removed_is_tested_first() -> None:
-    """MF-070: the patch fails rather than change another object."""
+    """The patch fails rather than change another object."""
     (patch,) = patches(component(result_of(CASES["another name"])))
     operations = yaml.safe_load(patch["patch"])
     for before, operation in zip([None, *operations], operations, strict=False):
@@ -83,6 +85,7 @@ def test_what_is_replaced_or_removed_is_tested_first() -> None:
             assert (before["op"], before["path"]) == ("test", operation["path"])
 
 
+@pytest.mark.req("MF-070")
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -94,7 +97,6 @@ def test_what_is_replaced_or_removed_is_tested_first() -> None:
     ],
 )
 def test_what_no_patch_can_name_is_refused_by_file_and_index(text: str, words: str) -> None:
-    """MF-070."""
     made = component(result_of(text))
     assert made.patches == []
     assert words in made.refused[0]

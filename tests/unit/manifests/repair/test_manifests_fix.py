@@ -1,4 +1,4 @@
-"""Repairs in rounds: what is written, what is refused and why, and that nothing else changes (MF-050 – MF-054)."""
+"""Repairs in rounds: what is written, what is refused and why, and that nothing else changes."""
 
 import json
 from collections.abc import Mapping
@@ -42,15 +42,16 @@ def rules(result: FixResult) -> list[str]:
     return [finding.rule for finding in result.applied]
 
 
+@pytest.mark.req("MF-052", "MF-060")
 def test_the_value_goes_and_no_other_character() -> None:
-    """MF-052, MF-060."""
     result = fixed(WEB, only=("MA102",))
     assert result.text == WEB.replace("[amd64, arm64, s390x]", "[amd64, arm64]")
     assert rules(result) == ["MA102"]
 
 
+@pytest.mark.req("MF-050")
 def test_what_one_repair_makes_possible_the_next_round_does() -> None:
-    """MF-050: rounds, at most one repair per pod specification in each."""
+    """Rounds, at most one repair per pod specification in each."""
     text = deployment(required("arch In x86_64,arm64,s390x"))
     result = fixed(text)
     assert terms_of(yaml.safe_load(result.text)) == [["arch In amd64,arm64", "os In linux"]]
@@ -65,8 +66,9 @@ def test_several_pod_specifications_are_repaired_in_one_round() -> None:
     assert sorted(result.operations) == [0, 1, 2]
 
 
+@pytest.mark.req("MF-054")
 def test_a_second_run_changes_nothing() -> None:
-    """MF-054: idempotence, and none of the repaired findings is left."""
+    """Idempotence, and none of the repaired findings is left."""
     first = fixed(WEB + "---\n" + deployment(""))
     second = fixed(first.text)
     assert not second.changed
@@ -74,20 +76,22 @@ def test_a_second_run_changes_nothing() -> None:
     assert not {finding.rule for finding in first.applied} & {finding.rule for finding in second.remaining}
 
 
+@pytest.mark.req("MF-050")
 @pytest.mark.parametrize("only", [("MA106",), ("MA1*6",), ("MA106", "MA2*")])
 def test_only_what_is_named_is_repaired(only: tuple[str, ...]) -> None:
-    """MF-050: --only."""
+    """--only."""
     result = fixed(WEB, only=only)
     assert set(rules(result)) <= {"MA106"}
     assert "s390x" in result.text
 
 
+@pytest.mark.req("MF-032")
 def test_suppressed_findings_are_left_alone() -> None:
-    """MF-032."""
     text = WEB.replace("  namespace: shop\n", "  annotations: {ignore-check.polyarch.dev/MA102: later}\n")
     assert rules(fixed(text)) == ["MA106"]
 
 
+@pytest.mark.req("MF-053")
 @pytest.mark.parametrize(
     ("images", "words"),
     [
@@ -96,15 +100,16 @@ def test_suppressed_findings_are_left_alone() -> None:
     ],
 )
 def test_what_is_not_known_is_not_written(images: dict[str, Any], words: str) -> None:
-    """MF-053: P inexact."""
+    """P inexact."""
     text = deployment(required("arch In amd64,s390x")) + "      - name: b\n        image: quay.io/acme/b:1\n"
     result = fixed(text, {**images, "quay.io/acme/b:1": ["linux/amd64"]})
     assert not result.changed
     assert any(words in refusal.note for refusal in result.refused)
 
 
+@pytest.mark.req("MF-053")
 def test_an_assumption_stands_in_for_what_is_not_known() -> None:
-    """MF-053: what is known still restricts."""
+    """What is known still restricts."""
     text = (
         deployment(required("arch In amd64,s390x; os In linux")) + "      - name: b\n        image: quay.io/acme/b:1\n"
     )
@@ -113,8 +118,9 @@ def test_an_assumption_stands_in_for_what_is_not_known() -> None:
     assert terms_of(yaml.safe_load(result.text)) == [["arch In amd64", "os In linux"]]
 
 
+@pytest.mark.req("MF-050")
 def test_flags_are_asked_for_in_the_note() -> None:
-    """MF-050: without --only every finding is repaired whose repair needs no flag."""
+    """Without --only every finding is repaired whose repair needs no flag."""
     text = deployment(required("arch In s390x; os In linux"))
     refused = fixed(text)
     assert not refused.changed
@@ -122,8 +128,9 @@ def test_flags_are_asked_for_in_the_note() -> None:
     assert terms_of(yaml.safe_load(fixed(text, replace=True).text)) == [["arch In amd64,arm64", "os In linux"]]
 
 
+@pytest.mark.req("MF-052")
 def test_architectures_are_not_replaced_with_those_that_the_cluster_lacks() -> None:
-    """MF-052: the pod could still run nowhere."""
+    """The pod could still run nowhere."""
     text = deployment(required("arch In amd64; os In linux"))
     result = fixed(text, {"quay.io/acme/web:2": ["linux/s390x"]}, platforms=(AMD64,), replace=True)
     assert (result.text, result.applied) == (text, ())
@@ -131,8 +138,8 @@ def test_architectures_are_not_replaced_with_those_that_the_cluster_lacks() -> N
     assert "the cluster has no platform" in result.refused[0].note
 
 
+@pytest.mark.req("MF-051")
 def test_platforms_are_cut_to_the_universe_only_when_asked() -> None:
-    """MF-051."""
     images = {"quay.io/acme/web:2": ["linux/amd64", "linux/arm64"]}
     universe = (AMD64, NodePlatform("linux", "s390x"))
     whole = fixed(deployment(""), images, platforms=universe)
@@ -141,8 +148,8 @@ def test_platforms_are_cut_to_the_universe_only_when_asked() -> None:
     assert terms_of(yaml.safe_load(cut.text)) == [["arch In amd64", "os In linux"]]
 
 
+@pytest.mark.req("MF-053")
 def test_a_shared_specification_is_edited_once_if_all_uses_need_the_same() -> None:
-    """MF-053."""
     text = (
         "kind: PodTemplate\nmetadata: {name: a}\ntemplate: &t\n  spec:\n    containers:\n    - name: c\n"
         "      image: quay.io/acme/web:2\nother:\n  template: *t\n"
@@ -177,6 +184,7 @@ ITEMS = "kind: List\nitems:\n- " + (POD + CONTAINER).replace("\n", "\n  ").rstri
 CHILD = f"quay.io/acme/pinned:1@sha256:{'b' * 64}"
 
 
+@pytest.mark.req("MF-053")
 @pytest.mark.parametrize(
     ("text", "here", "anchor", "elsewhere"),
     [
@@ -259,7 +267,6 @@ CHILD = f"quay.io/acme/pinned:1@sha256:{'b' * 64}"
 def test_text_that_something_else_uses_is_not_changed_and_the_reason_names_both(
     text: str, here: str, anchor: str, elsewhere: str
 ) -> None:
-    """MF-053."""
     result = fixed(text).with_places_before()
     notes = [refusal.note for refusal in result.refused]
     said = f"{here} is shared through the anchor {anchor} with {elsewhere}; write it out for each first"
@@ -290,6 +297,7 @@ def differences(left: Any, right: Any, here: str = "") -> list[str]:
     return [] if left == right else [here]
 
 
+@pytest.mark.req("MF-053")
 @pytest.mark.parametrize(
     "text",
     [
@@ -318,7 +326,6 @@ def differences(left: Any, right: Any, here: str = "") -> list[str]:
     ],
 )
 def test_text_whose_every_use_needs_the_same_is_changed_once_as_if_it_were_written_out(text: str) -> None:
-    """MF-053."""
     written_out = yaml.safe_load(json.dumps(yaml.safe_load(text)))
     result = fixed(text)
     assert result.changed
@@ -328,8 +335,8 @@ def test_text_whose_every_use_needs_the_same_is_changed_once_as_if_it_were_writt
     assert result.text.count("*") == text.count("*")
 
 
+@pytest.mark.req("MF-032", "MF-053")
 def test_text_is_not_changed_for_a_use_whose_finding_is_suppressed() -> None:
-    """MF-032, MF-053."""
     other = ITEMS.partition("items:\n")[2].replace("&v [amd64, arm64, s390x]", "*v").replace("name: p", "name: q")
     text = ITEMS + other.replace("name: q", "name: q, annotations: {ignore-check.polyarch.dev/MA102: for a reason}")
     result = fixed(text)
@@ -337,8 +344,9 @@ def test_text_is_not_changed_for_a_use_whose_finding_is_suppressed() -> None:
     assert [refusal.note.partition(" at line")[0] for refusal in result.refused] == ["`values`"]
 
 
+@pytest.mark.req("MF-053")
 def test_an_image_is_pinned_anew_only_where_every_use_of_its_text_is_an_image() -> None:
-    """MA004: MF-053."""
+    """MA004:"""
     index = {"platforms": ["linux/amd64"], "digest": f"sha256:{'a' * 64}"}
     known = answers({"quay.io/acme/pinned:1": {**index, "children": {"linux/amd64": f"sha256:{'b' * 64}"}}}, [CHILD])
     known = Answers(known.images, {CHILD: known.images["quay.io/acme/pinned:1"]})
@@ -356,20 +364,22 @@ def test_an_image_is_pinned_anew_only_where_every_use_of_its_text_is_an_image() 
     )
 
 
+@pytest.mark.req("MF-053")
 def test_a_template_is_never_edited() -> None:
-    """MF-053: MA901."""
+    """MA901."""
     result = fixed(WEB.replace("name: web\n  name", "name: {{ .Values.name }}\n  name") + "x: {{ y }}\n")
     assert not result.changed
     assert [finding.rule for finding in result.remaining] == ["MA901"]
 
 
+@pytest.mark.req("MF-053")
 def test_duplicate_keys_are_a_reason() -> None:
-    """MF-053."""
     result = fixed(WEB.replace("      containers:", "      nodeName: a\n      nodeName: b\n      containers:"))
     assert not result.changed
     assert "nodeName is duplicated" in " ".join(refusal.note for refusal in result.refused)
 
 
+@pytest.mark.req("MF-053")
 @pytest.mark.parametrize(
     "text",
     [
@@ -386,15 +396,16 @@ def test_duplicate_keys_are_a_reason() -> None:
     ],
 )
 def test_what_parsers_take_from_different_places_is_not_changed(text: str) -> None:
-    """MF-053: a key before ``<<`` counts for YAML, the merged one for kubectl."""
+    """A key before ``<<`` counts for YAML, the merged one for kubectl."""
     result = fixed(text)
     assert (result.text, result.applied) == (text, ())
     assert "MA902" in [finding.rule for finding in result.remaining]
     assert fixed(text.replace("    affinity: {nodeAffinity: {}}\n", "").replace("  affinity: {}\n", "")).changed
 
 
+@pytest.mark.req("MF-054")
 def test_fixes_that_change_nothing_leave_the_file_alone_and_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MF-054: a bug in a rule."""
+    """A bug in a rule."""
     monkeypatch.setattr(fixing._Fixing, "_written", lambda self, found, changes: found.source.text)
     result = fixed(WEB)
     assert (result.changed, result.applied) == (False, ())
@@ -402,8 +413,9 @@ def test_fixes_that_change_nothing_leave_the_file_alone_and_are_not_counted(monk
     assert "change nothing, or undo each other" in result.unproven.message
 
 
+@pytest.mark.req("MF-054")
 def test_an_edit_that_cannot_be_proven_leaves_the_file_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MF-054: MA904."""
+    """MA904."""
     monkeypatch.setattr(fixing, "prove", lambda *_: "it reads otherwise")
     result = fixed(WEB)
     assert not result.changed
@@ -412,8 +424,9 @@ def test_an_edit_that_cannot_be_proven_leaves_the_file_alone(monkeypatch: pytest
     assert "it reads otherwise" in result.unproven.message
 
 
+@pytest.mark.req("MF-053")
 def test_what_the_editor_cannot_write_is_noted_and_the_rest_is_repaired() -> None:
-    """MF-053: a reason for each; the other documents do not suffer."""
+    """A reason for each; the other documents do not suffer."""
     odd = WEB.replace("values: [amd64, arm64, s390x]", "? values\n                : [amd64, arm64, s390x]")
     result = fixed(odd + "---\n" + WEB)
     assert result.text.startswith(odd)
@@ -450,8 +463,9 @@ spec:
 """
 
 
+@pytest.mark.req("MF-050", "MF-063")
 def test_a_commented_affinity_counts_when_asked_with_its_values_corrected() -> None:
-    """MF-050, MF-063: --uncomment."""
+    """--uncomment."""
     result = fixed(COMMENTED, uncomment=True)
     assert "# affinity" not in result.text
     assert terms_of(yaml.safe_load(result.text)) == [["arch In amd64,arm64", "os In linux"]]
@@ -486,8 +500,9 @@ def test_a_repair_may_add_a_document(before: str, after: str) -> None:
     assert not fixed(result.text).changed
 
 
+@pytest.mark.req("MF-042")
 def test_what_remains_is_where_it_was_before_the_repair_on_request() -> None:
-    """MF-042: a finding behind new documents, removed values and inserted lines has its old place."""
+    """A finding behind new documents, removed values and inserted lines has its old place."""
     behind = deployment("nodeSelector: {kubernetes.io/os: linux, kubernetes.io/arch: s390x}")
     text = "\n---\n".join([OBSOLETE, WEB, behind])
     result = fixed(text)
@@ -498,8 +513,9 @@ def test_what_remains_is_where_it_was_before_the_repair_on_request() -> None:
     assert before.span.line == text[: text.rindex("s390x")].count("\n") + 1 != after.span.line
 
 
-def test_json_values_without_a_separator_are_repaired_one_by_one_mf_020() -> None:
-    """MF-020: each is a document; what stands between them stays."""
+@pytest.mark.req("MF-020")
+def test_json_values_without_a_separator_are_repaired_one_by_one() -> None:
+    """Each is a document; what stands between them stays."""
     value = json.dumps(yaml.safe_load(deployment(required("arch In amd64,s390x; os In linux"))), indent=2)
     text = f'{{"kind": "List"}}{value}\n\n{value}'
     result = fixed(text, TWO, path="rendered.json")
@@ -530,8 +546,9 @@ def test_lines_of_build_files_are_repaired() -> None:
     assert not fix(source.replaced(result.text), answers({}), request).changed
 
 
-def test_a_suppressed_line_of_a_build_file_stays_mf_032() -> None:
-    """MF-032: what somebody does not want to see is not repaired either."""
+@pytest.mark.req("MF-032")
+def test_a_suppressed_line_of_a_build_file_stays() -> None:
+    """What somebody does not want to see is not repaired either."""
     request = FixRequest(options=LintOptions(selection=fixing.Selection(include=("MA301",))))
     text = b"FROM golang:1\n# polyarch:ignore MA301 cross-compiled\nRUN GOARCH=amd64 go build .\n"
     result = fix(SourceText.of("Dockerfile", text), answers({}), request)
@@ -539,8 +556,8 @@ def test_a_suppressed_line_of_a_build_file_stays_mf_032() -> None:
     assert [finding.suppressed for finding in result.remaining] == ["cross-compiled"]
 
 
+@pytest.mark.req("MF-061")
 def test_windows_line_breaks_and_marks_stay() -> None:
-    """MF-061."""
     text = "\ufeff" + WEB.replace("\n", "\r\n")
     result = fixed(text)
     data = result.source.encode(result.text)
@@ -601,9 +618,10 @@ def put(value: Any, path: tuple[Any, ...], new: Any) -> Any:
     return fresh
 
 
+@pytest.mark.req("MF-093")
 @pytest.mark.parametrize("number", range(5))
 def test_whatever_stands_where_something_else_is_expected_there_is_a_finding_or_none(number: int) -> None:
-    """MF-093: no shape of an object ends in an error of the program, or in a change that is not proven."""
+    """No shape of an object ends in an error of the program, or in a change that is not proven."""
     document = list(yaml.safe_load_all(WHOLE))[number]
     options = LintOptions(
         selection=Selection(include=("MA*",)),
@@ -619,9 +637,10 @@ def test_whatever_stands_where_something_else_is_expected_there_is_a_finding_or_
             assert result.unproven is None, (path, shape)
 
 
+@pytest.mark.req("MF-052")
 @pytest.mark.parametrize("values", ["amd64", "null", "", "5", "{a: b}", "{'-': a}", "[]"])
 def test_replacing_values_that_are_no_list_writes_a_list_or_says_why_not(values: str) -> None:
-    """MF-052: MA104."""
+    """MA104."""
     text = POD.replace("&v [amd64, arm64, s390x]", values) + CONTAINER
     result = fixed(text, replace=True)
     found = yaml.safe_load(result.text)["spec"]["affinity"]["nodeAffinity"]

@@ -1,4 +1,4 @@
-"""Documents and nodes: places, values, aliases, limits (MF-053, MF-061, MF-093)."""
+"""Documents and nodes: places, values, aliases, limits."""
 
 from typing import Any
 
@@ -22,6 +22,7 @@ def value(text: str) -> Any:
     return document(text).value
 
 
+@pytest.mark.req("MF-020")
 @pytest.mark.parametrize(
     ("text", "values"),
     [
@@ -36,10 +37,10 @@ def value(text: str) -> Any:
         pytest.param("%YAML 1.1\n---\na: 1\n...\n---\nb: 2\n", [{"a": 1}, {"b": 2}], id="directives and ends"),
         pytest.param("a: 1\r\n---\r\nb: 2\r\n", [{"a": 1}, {"b": 2}], id="CR LF"),
         pytest.param("a: 1\r---\rb: 2\r", [{"a": 1}, {"b": 2}], id="CR alone"),
-        pytest.param('{"a": 1}\n{"b": 2}\n', [{"a": 1}, {"b": 2}], id="MF-020: JSON values without a separator"),
-        pytest.param('\n{"a": "}{"}{"b": [1]}\t[2]', [{"a": "}{"}, {"b": [1]}, [2]], id="MF-020: on one line"),
-        pytest.param('{"a": "}{"}\n', [{"a": "}{"}], id="MF-020: one JSON value with a border in a text"),
-        pytest.param('--- {"a": 1}\n{"b": 2}\n---\nc: 3\n', [{"a": 1}, {"b": 2}, {"c": 3}], id="MF-020: and YAML"),
+        pytest.param('{"a": 1}\n{"b": 2}\n', [{"a": 1}, {"b": 2}], id="JSON values without a separator"),
+        pytest.param('\n{"a": "}{"}{"b": [1]}\t[2]', [{"a": "}{"}, {"b": [1]}, [2]], id="on one line"),
+        pytest.param('{"a": "}{"}\n', [{"a": "}{"}], id="one JSON value with a border in a text"),
+        pytest.param('--- {"a": 1}\n{"b": 2}\n---\nc: 3\n', [{"a": 1}, {"b": 2}, {"c": 3}], id="and YAML"),
     ],
 )
 def test_a_file_is_cut_into_its_documents(text: str, values: list[Any]) -> None:
@@ -48,6 +49,7 @@ def test_a_file_is_cut_into_its_documents(text: str, values: list[Any]) -> None:
     assert [each.index for each in found] == list(range(len(values)))
 
 
+@pytest.mark.req("MF-020", "MF-093")
 @pytest.mark.parametrize(
     "text",
     [
@@ -58,29 +60,32 @@ def test_a_file_is_cut_into_its_documents(text: str, values: list[Any]) -> None:
         pytest.param('["\\ud83d\\ude00", ' + "[" * 100_000, id="depth behind an escape"),
     ],
 )
-def test_what_is_no_row_of_json_values_does_not_parse_mf_020(text: str) -> None:
-    """MF-020, MF-093: it is told and nothing ends the process."""
+def test_what_is_no_row_of_json_values_does_not_parse(text: str) -> None:
+    """It is told and nothing ends the process."""
     with pytest.raises(SyntaxProblem):
         documents(text)
 
 
-def test_each_json_value_knows_its_place_mf_020() -> None:
-    """MF-020: the parts are the text, and positions are those of the file."""
+@pytest.mark.req("MF-020")
+def test_each_json_value_knows_its_place() -> None:
+    """The parts are the text, and positions are those of the file."""
     found = documents('{"a": 1}\n\n{"b": 2}\n')
     assert [(each.chunk_start, each.chunk_end) for each in found] == [(0, 10), (10, 19)]
     assert (found[1].span(found[1].root).line, found[1].start(found[1].root)) == (3, 10)
 
 
-def test_documents_that_nobody_wants_keep_their_numbers_mf_015() -> None:
-    """MF-015: they are not parsed, so what is wrong with them is not seen."""
+@pytest.mark.req("MF-015")
+def test_documents_that_nobody_wants_keep_their_numbers() -> None:
+    """They are not parsed, so what is wrong with them is not seen."""
     source = SourceText.of("web.yaml", b"a: [\n---\nb: 2\n---\nc: 3\n")
     found = compose(source, lambda chunk: "a" not in chunk)
     assert [(each.index, each.value) for each in found] == [(1, {"b": 2}), (2, {"c": 3})]
 
 
+@pytest.mark.req("MF-061")
 @pytest.mark.parametrize("before", ["", "a: 𝒳\n---\n", "a: ü\r\n---\r\n", "\ufeff", "# ü\n\n"])
-def test_places_are_right_behind_marks_astral_characters_and_other_documents_mf_061(before: str) -> None:
-    """MF-061: offsets are code points, the byte-order mark is none of them."""
+def test_places_are_right_behind_marks_astral_characters_and_other_documents(before: str) -> None:
+    """Offsets are code points, the byte-order mark is none of them."""
     source = SourceText.of("web.yaml", f"{before}k: '𝒳ü' # c\nl: z\n".encode())
     last = compose(source)[-1]
     texts = [source.text[last.start(node) : last.end(node)] for pair in last.root.value for node in pair]
@@ -89,6 +94,7 @@ def test_places_are_right_behind_marks_astral_characters_and_other_documents_mf_
     assert (span.line, span.column) == (source.text[: span.start].count("\n") + 1, 4)
 
 
+@pytest.mark.req("MF-042")
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
@@ -98,13 +104,14 @@ def test_places_are_right_behind_marks_astral_characters_and_other_documents_mf_
         pytest.param("|\n  a\n  b\n\n\n", "|\n  a\n  b", id="a block scalar without the blank lines behind it"),
     ],
 )
-def test_a_span_shows_what_a_reader_would_look_at_mf_042(text: str, shown: str) -> None:
-    """MF-042: the position of a mapping is its first key."""
+def test_a_span_shows_what_a_reader_would_look_at(text: str, shown: str) -> None:
+    """The position of a mapping is its first key."""
     found = document(text)
     span = found.span(found.root)
     assert found.source.text[span.start : span.end] == shown
 
 
+@pytest.mark.req("MF-093")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -131,8 +138,8 @@ def test_a_span_shows_what_a_reader_would_look_at_mf_042(text: str, shown: str) 
         ("{a: 1, a: 2}", {"a": 2}),
     ],
 )
-def test_values_are_read_as_kubernetes_reads_them_mf_093(text: str, expected: Any) -> None:
-    """MF-093: no tag constructs anything."""
+def test_values_are_read_as_kubernetes_reads_them(text: str, expected: Any) -> None:
+    """No tag constructs anything."""
     found = value(f"v: {text}\n")["v"]
     assert found == expected
     assert type(found) is type(expected)
@@ -161,6 +168,7 @@ def test_an_anchor_may_be_defined_again() -> None:
     assert found.source.text[found.start(found.root.value[1][1]) :].startswith("&x [2")
 
 
+@pytest.mark.req("MF-093")
 @pytest.mark.parametrize(
     ("text", "line", "column", "problem"),
     [
@@ -174,8 +182,8 @@ def test_an_anchor_may_be_defined_again() -> None:
         ("a: &x [b, *x]\n", 1, 4, "an alias points to a node that contains it"),
     ],
 )
-def test_what_does_not_parse_has_a_place_mf_093(text: str, line: int, column: int, problem: str) -> None:
-    """MF-093: beyond the limits a text is as good as no YAML; also a million brackets end in a sentence."""
+def test_what_does_not_parse_has_a_place(text: str, line: int, column: int, problem: str) -> None:
+    """Beyond the limits a text is as good as no YAML; also a million brackets end in a sentence."""
     with pytest.raises(SyntaxProblem) as found:
         documents(text)
     assert (found.value.line, found.value.column) == (line, column)
@@ -196,24 +204,27 @@ NESTED = {
 }
 
 
+@pytest.mark.req("MF-093")
 @pytest.mark.parametrize("shape", NESTED)
-def test_nesting_is_read_up_to_the_limit_and_refused_beyond_mf_093(shape: str) -> None:
-    """MF-093: depth 100, however a text nests; of most texts it is known without counting."""
+def test_nesting_is_read_up_to_the_limit_and_refused_beyond(shape: str) -> None:
+    """Depth 100, however a text nests; of most texts it is known without counting."""
     assert documents(NESTED[shape](45))
     assert documents(NESTED[shape](90))
     with pytest.raises(SyntaxProblem, match="nesting is deeper than 100 levels"):
         documents(NESTED[shape](125))
 
 
-def test_nesting_at_the_limit_is_read_mf_093() -> None:
-    """MF-093: depth 100."""
+@pytest.mark.req("MF-093")
+def test_nesting_at_the_limit_is_read() -> None:
+    """Depth 100."""
     assert documents("[" * 100 + "]" * 100 + "\n")
     with pytest.raises(SyntaxProblem):
         documents("[" * 101 + "]" * 101 + "\n")
 
 
-def test_aliases_that_explode_are_refused_mf_093() -> None:
-    """MF-093: 1 000 000 nodes, and the depth that aliases make."""
+@pytest.mark.req("MF-093")
+def test_aliases_that_explode_are_refused() -> None:
+    """1 000 000 nodes, and the depth that aliases make."""
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 7)]
     with pytest.raises(SyntaxProblem, match="aliases expand to more than 1000000 nodes"):
@@ -224,8 +235,9 @@ def test_aliases_that_explode_are_refused_mf_093() -> None:
         documents("\n".join(deep))
 
 
-def test_a_file_beyond_64_mib_is_a_problem_with_the_limit_mf_093() -> None:
-    """MF-093: the message says how much is too much."""
+@pytest.mark.req("MF-093")
+def test_a_file_beyond_64_mib_is_a_problem_with_the_limit() -> None:
+    """The message says how much is too much."""
     with pytest.raises(SyntaxProblem, match=f"{MAX_BYTES + 1} bytes, more than the limit of {MAX_BYTES}"):
         compose(SourceText("big.yaml", "", size=MAX_BYTES + 1))
 
@@ -242,8 +254,9 @@ def test_a_quoted_merge_sign_is_a_key() -> None:
     assert value('{"<<": {a: 1}}') == {"<<": {"a": 1}}
 
 
-def test_all_ways_to_shared_text_are_known_mf_053() -> None:
-    """MF-053: an edit of it changes each of these places."""
+@pytest.mark.req("MF-053")
+def test_all_ways_to_shared_text_are_known() -> None:
+    """An edit of it changes each of these places."""
     found = document(MERGED)
     root = found.root
     base = nodes.find(root, "base")
@@ -285,8 +298,9 @@ def test_duplicate_keys_are_told_with_their_repetition() -> None:
     assert nodes.duplicate_keys(nodes.elements(document("[x]").root)[0]) == []
 
 
-def test_a_named_pointer_survives_reordering_mf_033() -> None:
-    """MF-033: names of elements instead of their numbers."""
+@pytest.mark.req("MF-033")
+def test_a_named_pointer_survives_reordering() -> None:
+    """Names of elements instead of their numbers."""
     root = document("spec: {containers: [{name: web, env: [{name: a/b}, x]}]}\n").root
     assert nodes.named_pointer(root, "/spec/containers/0/env/0") == "/spec/containers/web/env/a~1b"
     assert nodes.named_pointer(root, "/spec/containers/0/env/1") == "/spec/containers/web/env/1"

@@ -1,4 +1,4 @@
-"""What is found in a file (MF-005, MF-011 – MF-015)."""
+"""What is found in a file."""
 
 from typing import Any
 
@@ -46,6 +46,7 @@ def nested(path: str, leaf: Any) -> Any:
 BARE = {"containers": [{"name": "web"}]}  # without an image: found by its place, not by its shape
 
 
+@pytest.mark.req("MF-011")
 @pytest.mark.parametrize(
     ("kind", "path"),
     [
@@ -69,8 +70,8 @@ BARE = {"containers": [{"name": "web"}]}  # without an image: found by its place
         ("PyTorchJob", "spec.pytorchReplicaSpecs.Worker.template.spec"),
     ],
 )
-def test_pod_specifications_stand_where_their_kind_has_them_mf_011(kind: str, path: str) -> None:
-    """MF-011: whatever the group, and also when a container has no image."""
+def test_pod_specifications_stand_where_their_kind_has_them(kind: str, path: str) -> None:
+    """Whatever the group, and also when a container has no image."""
     text = f"image: x\n{manifest(kind, nested(path, BARE))}"
     (pod_spec,) = scanned(text).pod_specs
     assert pod_spec.pointer == "/" + path.replace("[]", "/0").replace(".", "/")
@@ -78,13 +79,15 @@ def test_pod_specifications_stand_where_their_kind_has_them_mf_011(kind: str, pa
     assert (pod_spec.object.kind, pod_spec.object.name) == (kind, "web")
 
 
-def test_a_core_service_has_no_pods_mf_011() -> None:
-    """MF-011: Knative's Service has the kind of another thing."""
+@pytest.mark.req("MF-011")
+def test_a_core_service_has_no_pods() -> None:
+    """Knative's Service has the kind of another thing."""
     assert scanned("kind: Service\nspec: {selector: {image: x}}\n").pod_specs == ()
 
 
-def test_lists_of_any_kind_hold_objects_mf_011() -> None:
-    """MF-011: any kind that ends in List, to any depth."""
+@pytest.mark.req("MF-011")
+def test_lists_of_any_kind_hold_objects() -> None:
+    """Any kind that ends in List, to any depth."""
     text = (
         f"kind: List\nitems:\n- kind: Pod\n  metadata: {{name: a}}\n  spec: {{{POD}}}\n"
         f"- kind: PodList\n  items:\n  - kind: Pod\n    metadata: {{name: b}}\n    spec: {{{POD}}}\n"
@@ -94,8 +97,9 @@ def test_lists_of_any_kind_hold_objects_mf_011() -> None:
     assert [each.pointer for each in found.pod_specs] == ["/items/0/spec", "/items/1/items/0/spec"]
 
 
-def test_a_kind_that_ends_in_list_without_items_is_an_object_mf_011() -> None:
-    """MF-011: an access list, say, is nothing but its kind's name."""
+@pytest.mark.req("MF-011")
+def test_a_kind_that_ends_in_list_without_items_is_an_object() -> None:
+    """An access list, say, is nothing but its kind's name."""
     (found,) = scanned("kind: AccessList\nmetadata: {name: image}\n").objects
     assert found.kind == "AccessList"
 
@@ -120,8 +124,9 @@ spec:
 """
 
 
-def test_each_template_of_a_workflow_is_a_pod_mf_011() -> None:
-    """MF-011: Argo's affinity and node selector are the template's, else the workflow's."""
+@pytest.mark.req("MF-011")
+def test_each_template_of_a_workflow_is_a_pod() -> None:
+    """Argo's affinity and node selector are the template's, else the workflow's."""
     found = scanned(WORKFLOW).pod_specs
     assert [(each.pointer, [image.text for image in each.images]) for each in found] == [
         ("/spec/templates/1", ["one:1", "init:1", "side:1"]),
@@ -137,23 +142,26 @@ def test_each_template_of_a_workflow_is_a_pod_mf_011() -> None:
     assert found[0].images[1].role == "init"
 
 
-def test_a_custom_resource_beside_a_workflow_is_found_mf_012() -> None:
-    """MF-012: the templates of workflows do without the word that others are counted by."""
+@pytest.mark.req("MF-012")
+def test_a_custom_resource_beside_a_workflow_is_found() -> None:
+    """The templates of workflows do without the word that others are counted by."""
     web = {"kind": "Web", "pod": {"containers": [{"name": "w", "image": "w:1"}]}}
     text = yaml.safe_dump({"kind": "List", "items": [yaml.safe_load(WORKFLOW), web]})
     assert [each.pointer for each in scanned(text).pod_specs][-1] == "/items/1/pod"
 
 
-def test_a_cron_workflow_has_its_templates_deeper_mf_011() -> None:
-    """MF-011: CronWorkflow."""
+@pytest.mark.req("MF-011")
+def test_a_cron_workflow_has_its_templates_deeper() -> None:
+    """CronWorkflow."""
     template = nested("spec.workflowSpec.templates[]", {"container": {"image": "x:1"}})
     (found,) = scanned(manifest("CronWorkflow", template)).pod_specs
     assert found.pointer == "/spec/workflowSpec/templates/0"
 
 
+@pytest.mark.req("MF-011")
 @pytest.mark.parametrize("path", ["podTemplate", "taskRunTemplate.podTemplate"])
-def test_the_pod_template_of_a_pipeline_holds_for_its_steps_mf_011(path: str) -> None:
-    """MF-011: Tekton; steps of tasks that are only referred to are not in the text."""
+def test_the_pod_template_of_a_pipeline_holds_for_its_steps(path: str) -> None:
+    """Tekton; steps of tasks that are only referred to are not in the text."""
     tasks = [{"taskSpec": {"steps": [{"image": "a:1"}], "sidecars": [{"image": "b:1"}]}}, {"taskRef": {"name": "x"}}]
     spec = {"pipelineSpec": {"tasks": tasks}, **nested(path, {"nodeSelector": {"kubernetes.io/arch": "arm64"}})}
     (found,) = scanned(manifest("PipelineRun", {"spec": spec})).pod_specs
@@ -162,8 +170,9 @@ def test_the_pod_template_of_a_pipeline_holds_for_its_steps_mf_011(path: str) ->
     assert [entry.value for entry in found.node_selector] == ["arm64"]
 
 
-def test_any_mapping_of_the_shape_is_a_pod_specification_mf_012() -> None:
-    """MF-012: a list of containers of which each has a name and an image."""
+@pytest.mark.req("MF-012")
+def test_any_mapping_of_the_shape_is_a_pod_specification() -> None:
+    """A list of containers of which each has a name and an image."""
     text = (
         f"apiVersion: example.org/v1\nkind: Web\nspec:\n  pod: {{{POD}}}\n"
         "  not: {containers: [{name: a, image: b}, {name: c}]}\n"
@@ -173,22 +182,25 @@ def test_any_mapping_of_the_shape_is_a_pod_specification_mf_012() -> None:
     assert [(each.pointer, each.object.kind) for each in found.pod_specs] == [("/spec/pod", "Web")]
 
 
-def test_a_text_without_a_kind_is_searched_too_mf_012() -> None:
-    """MF-012: a values file, or a list of things."""
+@pytest.mark.req("MF-012")
+def test_a_text_without_a_kind_is_searched_too() -> None:
+    """A values file, or a list of things."""
     assert [each.pointer for each in scanned(f"a:\n- b: {{{POD}}}\n").pod_specs] == ["/a/0/b"]
     assert [each.pointer for each in scanned(f"- {{{POD}}}\n").pod_specs] == ["/0"]
 
 
-def test_a_pod_specification_is_reported_once_by_its_node_mf_012() -> None:
-    """MF-012: known place, shape and aliases lead to the same text; every use is known."""
+@pytest.mark.req("MF-012")
+def test_a_pod_specification_is_reported_once_by_its_node() -> None:
+    """Known place, shape and aliases lead to the same text; every use is known."""
     text = f"kind: Deployment\nspec:\n  template:\n    spec: &pod\n      {POD}\n  other: *pod\n"
     (found,) = scanned(text).pod_specs
     assert found.pointer == "/spec/template/spec"
     assert found.uses == ("/spec/template/spec", "/spec/other")
 
 
-def test_shared_containers_make_a_pod_of_each_mapping_mf_012() -> None:
-    """MF-012: the list is one text, the pod specifications are two; a merge key brings containers too."""
+@pytest.mark.req("MF-012")
+def test_shared_containers_make_a_pod_of_each_mapping() -> None:
+    """The list is one text, the pod specifications are two; a merge key brings containers too."""
     shared = "kind: Web\na: {containers: &c [{name: web, image: web:1}]}\nb: {containers: *c}\n"
     assert [each.pointer for each in scanned(shared).pod_specs] == ["/a", "/b"]
     merged = f"kind: Pod\nbase: &base {{{POD}}}\nspec: {{<<: *base, restartPolicy: Never}}\n"
@@ -197,8 +209,9 @@ def test_shared_containers_make_a_pod_of_each_mapping_mf_012() -> None:
     assert [each.images[0].text for each in found] == ["web:1", "web:1"]
 
 
-def test_pod_specifications_come_in_the_order_of_the_text_mf_012() -> None:
-    """MF-012: also where one is found by its kind and the other by its shape."""
+@pytest.mark.req("MF-012")
+def test_pod_specifications_come_in_the_order_of_the_text() -> None:
+    """Also where one is found by its kind and the other by its shape."""
     text = f"kind: Pod\nmetadata: {{x: {{{POD}}}}}\nspec: {{{POD}}}\n"
     assert [each.pointer for each in scanned(text).pod_specs] == ["/metadata/x", "/spec"]
 
@@ -220,8 +233,9 @@ spec:
 """
 
 
-def test_images_of_all_containers_and_volumes_are_looked_at_mf_005() -> None:
-    """MF-005: in the order of fields; what is missing is an empty text with a place."""
+@pytest.mark.req("MF-005")
+def test_images_of_all_containers_and_volumes_are_looked_at() -> None:
+    """In the order of fields; what is missing is an empty text with a place."""
     (found,) = scanned(IMAGES).pod_specs
     assert [(image.text, image.role, image.container, image.pointer) for image in found.images] == [
         ("a:1", "container", "a", "/spec/containers/0/image"),
@@ -300,6 +314,7 @@ def test_a_requirement_without_terms_differs_from_none(affinity: str, terms: int
     assert (None if found.required is None else len(found.required.terms)) == terms
 
 
+@pytest.mark.req("MF-013")
 @pytest.mark.parametrize(
     "text",
     [
@@ -311,8 +326,8 @@ def test_a_requirement_without_terms_differs_from_none(affinity: str, terms: int
         pytest.param("kind: Pod\nimage: x\n---\na: {{ x }}\n", id="another document of the file"),
     ],
 )
-def test_templates_are_told_and_never_guessed_mf_013(text: str) -> None:
-    """MF-013: MA901 and nothing else from the file."""
+def test_templates_are_told_and_never_guessed(text: str) -> None:
+    """MA901 and nothing else from the file."""
     found = scanned(text)
     (problem,) = problems(found)
     assert (problem.rule, problem.severity, found.template is not None) == ("MA901", Severity.INFO, True)
@@ -321,6 +336,7 @@ def test_templates_are_told_and_never_guessed_mf_013(text: str) -> None:
     assert "helm template" in problem.hint
 
 
+@pytest.mark.req("MF-013")
 @pytest.mark.parametrize(
     "text",
     [
@@ -329,20 +345,22 @@ def test_templates_are_told_and_never_guessed_mf_013(text: str) -> None:
         pytest.param("image: x\r\n# <% y %>\r\na: [\r\n", id="CR LF"),
     ],
 )
-def test_a_mark_in_a_comment_makes_no_template_of_what_does_not_parse_mf_013(text: str) -> None:
-    """MF-013, MA902: a mistake is told as one, and fails the run."""
+def test_a_mark_in_a_comment_makes_no_template_of_what_does_not_parse(text: str) -> None:
+    """MA902: a mistake is told as one, and fails the run."""
     found = scanned(text)
     assert [(each.rule, each.sub) for each in problems(found)] == [("MA902", "syntax")]
     assert found.template is None
 
 
-def test_a_mark_in_a_comment_makes_no_template_of_a_mapping_as_key_mf_013() -> None:
-    """MF-013: other marks than those of comments would."""
+@pytest.mark.req("MF-013")
+def test_a_mark_in_a_comment_makes_no_template_of_a_mapping_as_key() -> None:
+    """Other marks than those of comments would."""
     text = f"# {{{{ .x }}}}\n{{a: b}}: c\nspec: {{{POD}}}\n"
     assert (len(scanned(text).pod_specs), scanned(text).template) == (1, None)
     assert scanned(text.replace(": c\n", ": '{{ .y }}'\n")).template is not None
 
 
+@pytest.mark.req("MF-013")
 @pytest.mark.parametrize(
     "text",
     [
@@ -355,14 +373,15 @@ def test_a_mark_in_a_comment_makes_no_template_of_a_mapping_as_key_mf_013() -> N
         pytest.param("a: {b: {c: d}}", id="nested flow mappings"),
     ],
 )
-def test_marks_inside_texts_are_fine_mf_013(text: str) -> None:
-    """MF-013: a scalar may contain what it likes."""
+def test_marks_inside_texts_are_fine(text: str) -> None:
+    """A scalar may contain what it likes."""
     found = scanned(f"kind: Pod\n{text}\nspec: {{{POD}}}\n")
     assert (problems(found), len(found.pod_specs)) == ([], 1)
 
 
-def test_the_origin_is_shown_beside_the_place_mf_013() -> None:
-    """MF-013: what helm and kustomize write into their output."""
+@pytest.mark.req("MF-013")
+def test_the_origin_is_shown_beside_the_place() -> None:
+    """What helm and kustomize write into their output."""
     text = (
         f"---\n# Source: shop/templates/web.yaml\nkind: Pod\nspec: {{{POD}}}\n"
         f"---\nkind: Pod\nspec: {{{POD}}}\n"
@@ -386,6 +405,7 @@ def test_what_does_not_parse_is_one_finding_with_its_place() -> None:
     assert found.pod_specs == ()
 
 
+@pytest.mark.req("MF-053")
 @pytest.mark.parametrize(
     ("text", "line"),
     [
@@ -418,6 +438,7 @@ def test_a_repeated_key_elsewhere_is_nobodys_business() -> None:
     assert problems(scanned(f"kind: Pod\nmetadata: {{labels: {{a: 1, a: 2}}}}\nspec: {{{POD}}}\n")) == []
 
 
+@pytest.mark.req("MF-014")
 @pytest.mark.parametrize(
     ("entry", "image", "resolved"),
     [
@@ -439,10 +460,8 @@ def test_a_repeated_key_elsewhere_is_nobodys_business() -> None:
         (ImageEntry("we.", new_name="x"), "web:1", "web:1"),
     ],
 )
-def test_images_of_a_kustomization_are_applied_as_kustomize_does_mf_014(
-    entry: ImageEntry, image: str, resolved: str
-) -> None:
-    """MF-014: newName, newTag, digest, tagSuffix; a new tag or digest replaces both and keeps the suffix out."""
+def test_images_of_a_kustomization_are_applied_as_kustomize_does(entry: ImageEntry, image: str, resolved: str) -> None:
+    """newName, newTag, digest, tagSuffix; a new tag or digest replaces both and keeps the suffix out."""
     assert entry.apply(image) == resolved
 
 
@@ -457,8 +476,9 @@ images:
 """
 
 
-def test_the_nearest_kustomization_upward_counts_mf_014() -> None:
-    """MF-014: for what is asked of registries; the text keeps its name."""
+@pytest.mark.req("MF-014")
+def test_the_nearest_kustomization_upward_counts() -> None:
+    """For what is asked of registries; the text keeps its name."""
     kustomization = read_kustomization(compose(SourceText.of("base/kustomization.yaml", KUSTOMIZATION.encode())))
     assert [each.tag_suffix for each in kustomization.images] == ["", "", "-alpine"]
     found = Kustomizations({"base": kustomization, "base/far": Kustomization()})
@@ -474,6 +494,7 @@ def test_the_nearest_kustomization_upward_counts_mf_014() -> None:
 DEFINITION = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nspec:\n  image:\n    type: string\n"
 
 
+@pytest.mark.req("MF-015")
 @pytest.mark.parametrize(
     ("data", "worth"),
     [
@@ -491,21 +512,23 @@ DEFINITION = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinitio
         ("\ufeffkind: ConfigMap".encode("utf-16-le"), True),
     ],
 )
-def test_bytes_tell_whether_a_file_matters_mf_015(data: bytes, worth: bool) -> None:
-    """MF-015: what has none of the words is not parsed; a UTF-16 file is read in order to be refused."""
+def test_bytes_tell_whether_a_file_matters(data: bytes, worth: bool) -> None:
+    """What has none of the words is not parsed; a UTF-16 file is read in order to be refused."""
     assert worth_reading(data) is worth
 
 
-def test_a_resource_definition_is_not_parsed_mf_015() -> None:
-    """MF-015: beside it, other documents are; its number is counted."""
+@pytest.mark.req("MF-015")
+def test_a_resource_definition_is_not_parsed() -> None:
+    """Beside it, other documents are; its number is counted."""
     found = scanned(f"{DEFINITION}  broken: [\n---\nkind: Pod\nspec: {{{POD}}}\n")
     assert problems(found) == []
     assert [(each.document.index, each.kind) for each in found.objects] == [(1, "Pod")]
     assert found.document(1) is found.documents[0]
 
 
-def test_a_file_of_megabytes_is_a_finding_with_the_limit_mf_093() -> None:
-    """MF-093: beyond the limit there is MA902."""
+@pytest.mark.req("MF-093")
+def test_a_file_of_megabytes_is_a_finding_with_the_limit() -> None:
+    """Beyond the limit there is MA902."""
     (problem,) = problems(scan(SourceText("big.yaml", "", size=65 * 1024 * 1024)))
     assert (problem.rule, problem.sub) == ("MA902", "syntax")
     assert "67108864" in problem.message

@@ -1,4 +1,4 @@
-"""What images support, what a pod admits and what there is (MF-001 to MF-005, MF-022)."""
+"""What images support, what a pod admits and what there is."""
 
 import pytest
 from linting import answers, deployment, required, scanned
@@ -25,6 +25,7 @@ def linux(*architectures: str) -> PlatformSet:
     return PlatformSet.of(NodePlatform("linux", each) for each in architectures)
 
 
+@pytest.mark.req("MF-001")
 @pytest.mark.parametrize(
     ("images", "platforms", "exact"),
     [
@@ -38,22 +39,22 @@ def linux(*architectures: str) -> PlatformSet:
     ],
 )
 def test_what_all_images_support(images: dict[str, object], platforms: PlatformSet, exact: bool) -> None:
-    """MF-001."""
     found = supported("", images)
     assert found.platforms == platforms
     assert found.exact is exact
     assert found.neutral is (exact and platforms.is_everything)
 
 
+@pytest.mark.req("MF-001")
 def test_spec_os_name_restricts_what_is_supported() -> None:
-    """MF-001."""
     found = supported("os: {name: windows}", {"a": ["linux/amd64", "windows/amd64"]})
     assert found.platforms == PlatformSet.of([NodePlatform("windows", "amd64")])
     assert found.unrestricted != found.platforms
 
 
+@pytest.mark.req("MF-005")
 def test_init_ephemeral_and_volume_images_count() -> None:
-    """MF-005: of volumes only an index with a platform, since nodes can pull a single manifest whatever it is."""
+    """Of volumes only an index with a platform, since nodes can pull a single manifest whatever it is."""
     spec = """
 initContainers:
 - {name: i, image: init}
@@ -84,9 +85,9 @@ volumes:
     ]
 
 
+@pytest.mark.req("MF-005")
 @pytest.mark.parametrize("image", ['""', "$(IMAGE)", "web:${TAG}", "UPPER/case", "a b"])
 def test_a_text_that_names_no_image_is_unknown(image: str) -> None:
-    """MF-005."""
     found = supported("", {WEB: ["linux/amd64"]})
     assert found.exact
     mixed = sets.supported(pod(deployment("", images=(WEB, image))), answers({WEB: ["linux/amd64"]}))
@@ -95,6 +96,7 @@ def test_a_text_that_names_no_image_is_unknown(image: str) -> None:
     assert mixed.platforms == linux("amd64")
 
 
+@pytest.mark.req("MF-002", "MF-003")
 @pytest.mark.parametrize(
     ("spec", "admitted"),
     [
@@ -137,8 +139,8 @@ def test_what_a_pod_admits(spec: str, admitted: set[str]) -> None:
     assert sets.admitted(sets.constraints_of(document["spec"]["template"]["spec"]), universe) == found
 
 
+@pytest.mark.req("MF-002")
 def test_the_universe() -> None:
-    """MF-002."""
     of = sets.constraints(pod(deployment(required("arch In riscv64,fantasy; os NotIn windows"))))
     usual = set(map(str, sets.universe(linux("mips64le"), of)))
     assert usual == {f"linux/{each}" for each in (*LINUX, "mips64le", "riscv64")} | {"windows/amd64"}
@@ -150,6 +152,7 @@ def test_the_universe() -> None:
     assert sets.universe(linux("arm64"), of, explicit=explicit) == frozenset(explicit)
 
 
+@pytest.mark.req("MF-004")
 @pytest.mark.parametrize(
     ("expression", "architecture", "system"),
     [
@@ -162,7 +165,6 @@ def test_the_universe() -> None:
     ],
 )
 def test_what_a_constraint_is(expression: str, architecture: bool, system: bool) -> None:
-    """MF-004."""
     pod_spec = pod(deployment(required(expression)))
     assert pod_spec.required is not None
     (clause,) = pod_spec.required.terms[0].expressions
@@ -170,6 +172,7 @@ def test_what_a_constraint_is(expression: str, architecture: bool, system: bool)
     assert sets.is_os_constraint(clause) is system
 
 
+@pytest.mark.req("MF-022")
 @pytest.mark.parametrize(
     ("images", "conflict"),
     [
@@ -186,12 +189,12 @@ def test_what_a_constraint_is(expression: str, architecture: bool, system: bool)
     ],
 )
 def test_a_minimal_set_of_images_in_the_pods_order(images: dict[str, object], conflict: list[str]) -> None:
-    """MF-022."""
     assert [image.name for image in supported("", images).conflict] == conflict
 
 
+@pytest.mark.req("MF-022")
 def test_a_conflict_of_very_many_different_images_is_minimal_too() -> None:
-    """MF-022: beyond what can be searched one image after the other is left out."""
+    """Beyond what can be searched one image after the other is left out."""
     every = sorted(KNOWN_ARCHITECTURES)
     images: dict[str, object] = {
         f"i{index:02}": [f"linux/{other}" for other in every if other != each] for index, each in enumerate(every)

@@ -1,4 +1,4 @@
-"""Texts: what offsets, lines and bytes are (MF-042, MF-061, MF-093)."""
+"""Texts: what offsets, lines and bytes are."""
 
 import pytest
 
@@ -10,14 +10,16 @@ def source(text: str) -> SourceText:
     return SourceText.of("web.yaml", text.encode())
 
 
-def test_byte_order_mark_is_put_aside_and_comes_back_mf_061() -> None:
-    """MF-061: offsets do not count the mark, and writing restores it."""
+@pytest.mark.req("MF-061")
+def test_byte_order_mark_is_put_aside_and_comes_back() -> None:
+    """Offsets do not count the mark, and writing restores it."""
     read = SourceText.of("web.yaml", b"\xef\xbb\xbfa: b\n")
     assert (read.text, read.bom) == ("a: b\n", True)
     assert read.encode("a: c\n") == b"\xef\xbb\xbfa: c\n"
     assert source("a: b\n").encode("a: c\n") == b"a: c\n"
 
 
+@pytest.mark.req("MF-061")
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
@@ -28,23 +30,25 @@ def test_byte_order_mark_is_put_aside_and_comes_back_mf_061() -> None:
         pytest.param(b"\xef\xbb\xbfa: \xe9", "byte 6 is not UTF-8", id="latin-1 behind a mark"),
     ],
 )
-def test_other_encodings_are_refused_by_name_mf_061(data: bytes, problem: str) -> None:
-    """MF-061: nothing but UTF-8 is edited."""
+def test_other_encodings_are_refused_by_name(data: bytes, problem: str) -> None:
+    """Nothing but UTF-8 is edited."""
     with pytest.raises(UnreadableText) as refused:
         SourceText.of("web.yaml", data)
     assert str(refused.value).startswith(f"web.yaml: {problem}")
     assert str(refused.value).endswith("save it as UTF-8")
 
 
+@pytest.mark.req("MF-061")
 @pytest.mark.parametrize(
     ("text", "newline"),
     [("a\r\nb\r\n", "\r\n"), ("a\nb\n", "\n"), ("a\r\nb\nc\n", "\n"), ("a\r\nb\r\nc\n", "\r\n"), ("", "\n")],
 )
-def test_inserted_lines_end_as_most_lines_do_mf_061(text: str, newline: str) -> None:
-    """MF-061: CR LF files get CR LF."""
+def test_inserted_lines_end_as_most_lines_do(text: str, newline: str) -> None:
+    """CR LF files get CR LF."""
     assert source(text).newline == newline
 
 
+@pytest.mark.req("MF-042")
 @pytest.mark.parametrize(
     ("text", "offset", "place"),
     [
@@ -57,13 +61,14 @@ def test_inserted_lines_end_as_most_lines_do_mf_061(text: str, newline: str) -> 
         pytest.param("", 0, (1, 1), id="empty"),
     ],
 )
-def test_places_count_lines_and_code_points_from_one_mf_042(text: str, offset: int, place: tuple[int, int]) -> None:
-    """MF-042: lines and columns as editors show them."""
+def test_places_count_lines_and_code_points_from_one(text: str, offset: int, place: tuple[int, int]) -> None:
+    """Lines and columns as editors show them."""
     assert source(text).place(offset) == place
 
 
-def test_a_span_ends_behind_its_last_character_mf_042() -> None:
-    """MF-042: the end is exclusive."""
+@pytest.mark.req("MF-042")
+def test_a_span_ends_behind_its_last_character() -> None:
+    """The end is exclusive."""
     span = source("a: b\nc:\n- d\n").span(3, 9)
     assert (span.line, span.column, span.end_line, span.end_column) == (1, 4, 3, 2)
 
@@ -76,30 +81,35 @@ def test_lines_are_found_by_offset_and_number() -> None:
     assert (read.line_end(14), read.next_line(14)) == (15, 15)
 
 
-def test_a_file_beyond_the_limit_is_not_even_decoded_mf_093() -> None:
-    """MF-093: 64 MiB; also bytes that are no text are not looked at."""
+@pytest.mark.req("MF-093")
+def test_a_file_beyond_the_limit_is_not_even_decoded() -> None:
+    """64 MiB; also bytes that are no text are not looked at."""
     read = SourceText.of("big.yaml", b"\xff" * (MAX_BYTES + 1))
     assert (read.text, read.size) == ("", MAX_BYTES + 1)
 
 
+@pytest.mark.req("MF-010")
 @pytest.mark.parametrize("path", ["a.yaml", "b/c.yml", "d.json", "kustomization.yaml"])
-def test_manifests_are_known_by_their_suffix_mf_010(path: str) -> None:
-    """MF-010: what is looked at in a directory."""
+def test_manifests_are_known_by_their_suffix(path: str) -> None:
+    """What is looked at in a directory."""
     assert paths.is_manifest(path)
 
 
+@pytest.mark.req("MF-010")
 @pytest.mark.parametrize("path", ["README.md", "yaml", "a.yaml.bak", "values.toml"])
-def test_other_files_are_left_alone_mf_010(path: str) -> None:
-    """MF-010: what is not looked at in a directory."""
+def test_other_files_are_left_alone(path: str) -> None:
+    """What is not looked at in a directory."""
     assert not paths.is_manifest(path)
 
 
-def test_foreign_and_hidden_directories_are_skipped_mf_010() -> None:
-    """MF-010: ``.git``, ``node_modules``, ``vendor`` and hidden directories; never the directory that was named."""
+@pytest.mark.req("MF-010")
+def test_foreign_and_hidden_directories_are_skipped() -> None:
+    """``.git``, ``node_modules``, ``vendor`` and hidden directories; never the directory that was named."""
     assert all(map(paths.is_skipped_directory, (".git", "node_modules", "vendor", ".github")))
     assert not any(map(paths.is_skipped_directory, (".", "..", "vendored", "charts")))
 
 
+@pytest.mark.req("MF-010")
 @pytest.mark.parametrize(
     ("pattern", "path", "ignored"),
     [
@@ -120,6 +130,6 @@ def test_foreign_and_hidden_directories_are_skipped_mf_010() -> None:
         ("", "a.yaml", False),
     ],
 )
-def test_ignored_paths_are_globs_mf_010(pattern: str, path: str, ignored: bool) -> None:
-    """MF-010: ``--ignore-path``."""
+def test_ignored_paths_are_globs(pattern: str, path: str, ignored: bool) -> None:
+    """``--ignore-path``."""
     assert paths.is_ignored(path, [pattern]) is ignored

@@ -1,4 +1,4 @@
-"""Names of zones and lists of named values (NE-006)."""
+"""Names of zones and lists of named values."""
 
 import pytest
 
@@ -15,13 +15,15 @@ from polyarch.numa.api.topology import (
 TWICE = [Attribute("a", "1"), Attribute("b", "2"), Attribute("a", "3")]
 
 
+@pytest.mark.req("NE-006")
 @pytest.mark.parametrize(("name", "cell"), [("node-0", 0), ("node-7", 7), ("node-10", 10), ("node-63", 63)])
-def test_ne_006_a_zone_is_named_by_the_kernels_id(name: str, cell: int) -> None:
-    """NE-006: there and back."""
+def test_a_zone_is_named_by_the_kernels_id(name: str, cell: int) -> None:
+    """There and back."""
     assert zone_id(name) == cell
     assert zone_name(cell) == name
 
 
+@pytest.mark.req("NE-006")
 @pytest.mark.parametrize(
     "name",
     [
@@ -30,39 +32,39 @@ def test_ne_006_a_zone_is_named_by_the_kernels_id(name: str, cell: int) -> None:
     ],
     ids=lambda name: name[:20],
 )
-def test_ne_006_any_other_name_is_not_a_cell(name: str) -> None:
-    """NE-006: no sign, no leading zero, no digits of other scripts."""
+def test_any_other_name_is_not_a_cell(name: str) -> None:
+    """No sign, no leading zero, no digits of other scripts."""
     assert zone_id(name) is None
 
 
-def test_ne_006_there_is_no_cell_below_zero() -> None:
-    """NE-006."""
+@pytest.mark.req("NE-006")
+def test_there_is_no_cell_below_zero() -> None:
     with pytest.raises(ValueError, match="-1 is not the id of a cell"):
         zone_name(-1)
 
 
-def test_ne_006_the_first_attribute_of_a_name_counts() -> None:
-    """NE-006."""
+@pytest.mark.req("NE-006")
+def test_the_first_attribute_of_a_name_counts() -> None:
     assert attribute_value(TWICE, "a") == "1"
     assert attribute_value(TWICE, "c") is None
 
 
-def test_ne_006_setting_replaces_in_place_or_appends() -> None:
-    """NE-006."""
+@pytest.mark.req("NE-006")
+def test_setting_replaces_in_place_or_appends() -> None:
     assert with_attribute(TWICE, "b", "new") == [TWICE[0], Attribute("b", "new"), TWICE[2]]
     assert with_attribute(TWICE, "a", "new") == [Attribute("a", "new"), *TWICE[1:]]
     assert with_attribute(TWICE, "c", "new") == [*TWICE, Attribute("c", "new")]
 
 
-def test_ne_006_merging_keeps_the_order_and_the_newer_value() -> None:
-    """NE-006."""
+@pytest.mark.req("NE-006")
+def test_merging_keeps_the_order_and_the_newer_value() -> None:
     newer = [Attribute("c", "4"), Attribute("b", "5")]
     assert merged_attributes(TWICE[:2], newer) == [TWICE[0], Attribute("b", "5"), Attribute("c", "4")]
     assert merged_attributes([], newer) == newer
     assert merged_attributes(TWICE, []) == TWICE
 
 
-def test_ne_006_deleting_removes_all_of_a_name() -> None:
-    """NE-006."""
+@pytest.mark.req("NE-006")
+def test_deleting_removes_all_of_a_name() -> None:
     assert without_attribute(TWICE, "a") == [TWICE[1]]
     assert without_attribute(TWICE, "c") == TWICE

@@ -31,8 +31,8 @@ def roots(definition: Json) -> dict[str, Json]:
     ids=["operator", "scheduler"],
 )
 class TestBoth:
-    def test_no_001_no_010_names_and_scope(self, definition: Json, resource: Any, short_name: str) -> None:
-        """NO-001, NO-010."""
+    @pytest.mark.req("NO-001", "NO-010")
+    def test_names_and_scope(self, definition: Json, resource: Any, short_name: str) -> None:
         spec = definition["spec"]
         assert definition["metadata"]["name"] == f"{resource.plural}.nodetopology.openshift.io"
         assert (spec["scope"], spec["names"]["kind"], spec["names"]["shortNames"]) == (
@@ -42,10 +42,11 @@ class TestBoth:
         )
         assert "conversion" not in spec, "strategy None is the default"
 
-    def test_no_001_versions_have_one_schema_and_the_old_one_warns(
+    @pytest.mark.req("NO-001")
+    def test_versions_have_one_schema_and_the_old_one_warns(
         self, definition: Json, resource: Any, short_name: str
     ) -> None:
-        """NO-001: what is written in one version is read in the other."""
+        """What is written in one version is read in the other."""
         old, stored = definition["spec"]["versions"]
         assert old["schema"] == stored["schema"]
         assert (old["name"], old["served"], old["storage"], old["deprecated"]) == ("v1alpha1", True, False, True)
@@ -54,19 +55,21 @@ class TestBoth:
         assert (stored["name"], stored["served"], stored["storage"]) == ("v1", True, True)
         assert all(each["subresources"] == {"status": {}} for each in (old, stored))
 
-    def test_no_001_the_name_is_checked(self, definition: Json, resource: Any, short_name: str) -> None:
-        """NO-001, NO-010."""
+    @pytest.mark.req("NO-001", "NO-010")
+    def test_the_name_is_checked(self, definition: Json, resource: Any, short_name: str) -> None:
         (check,) = roots(definition)["v1"]["x-kubernetes-validations"]
         assert check["rule"] == f"self.metadata.name == '{resource.kind.lower()}'"
         assert f"set metadata.name to {resource.kind.lower()}" in check["message"]
 
-    def test_no_005_nothing_is_filled_in(self, definition: Json, resource: Any, short_name: str) -> None:
-        """NO-005: defaults are applied when reading, not written back into spec."""
+    @pytest.mark.req("NO-005")
+    def test_nothing_is_filled_in(self, definition: Json, resource: Any, short_name: str) -> None:
+        """Defaults are applied when reading, not written back into spec."""
         assert '"default"' not in msgspec.json.encode(definition).decode()
 
 
-def test_no_002_fields() -> None:
-    """NO-002: every field of the table, and none besides."""
+@pytest.mark.req("NO-002")
+def test_fields_of_the_operators_object() -> None:
+    """Every field of the table, and none besides."""
     spec = roots(OPERATOR)["v1"]["properties"]["spec"]["properties"]
     assert set(spec) == {"nodeGroups", "imageSpec", "logLevel", "podExcludes"}
     group = spec["nodeGroups"]["items"]["properties"]
@@ -80,8 +83,9 @@ def test_no_002_fields() -> None:
     assert group["annotations"]["maxProperties"] == 8
 
 
-def test_no_011_fields() -> None:
-    """NO-011: every field of the table; nothing is required."""
+@pytest.mark.req("NO-011")
+def test_fields_of_the_schedulers_object() -> None:
+    """Every field of the table; nothing is required."""
     spec = roots(SCHEDULER)["v1"]["properties"]["spec"]
     assert "required" not in spec
     assert set(spec["properties"]) == {
@@ -92,8 +96,8 @@ def test_no_011_fields() -> None:
     assert "LeastNUMANodes" in scoring, "which the predecessor's schema does not have (NO §15)"
 
 
-def test_no_003_no_012_status_fields() -> None:
-    """NO-003, NO-012."""
+@pytest.mark.req("NO-003", "NO-012")
+def test_status_fields() -> None:
     status = roots(OPERATOR)["v1"]["properties"]["status"]["properties"]
     assert set(status) == {"daemonsets", "machineconfigpools", "nodeGroups", "conditions", "relatedObjects"}
     assert set(status["nodeGroups"]["items"]["properties"]) == {"daemonsets", "config", "selector"}
@@ -102,9 +106,10 @@ def test_no_003_no_012_status_fields() -> None:
     assert set(status) == {"deployment", "schedulerName", "cacheResyncPeriod", "conditions", "relatedObjects"}
 
 
+@pytest.mark.req("NO-002")
 @pytest.mark.parametrize("log_level", ["", "Normal", "TraceAll"])
-def test_no_002_manifests_of_the_predecessor_conform(log_level: str) -> None:
-    """NO-002: manifests that were written for the numaresources operator apply unchanged."""
+def test_manifests_of_the_predecessor_conform(log_level: str) -> None:
+    """Manifests that were written for the numaresources operator apply unchanged."""
     spec = {
         "nodeGroups": [
             {
@@ -121,8 +126,9 @@ def test_no_002_manifests_of_the_predecessor_conform(log_level: str) -> None:
     assert [*departures(roots(OPERATOR)["v1"]["properties"]["spec"], spec)] == []
 
 
-def test_no_003_types_read_what_the_schema_takes() -> None:
-    """NO-002, NO-011: no member of the schema is unknown to the types."""
+@pytest.mark.req("NO-002", "NO-003", "NO-011")
+def test_types_read_what_the_schema_takes() -> None:
+    """No member of the schema is unknown to the types."""
     group = roots(OPERATOR)["v1"]["properties"]["spec"]["properties"]["nodeGroups"]["items"]["properties"]
     config = dict.fromkeys(group["config"]["properties"], "x") | {"tolerations": [{"operator": "Exists"}]}
     spec = {
@@ -150,7 +156,8 @@ def test_no_003_types_read_what_the_schema_takes() -> None:
     assert msgspec.to_builtins(msgspec.convert({"spec": scheduler}, NUMAResourcesScheduler).spec) == scheduler
 
 
-def test_no_001_absent_and_empty_specs_are_read() -> None:
-    """NO-001: absent values take the defaults."""
+@pytest.mark.req("NO-001")
+def test_absent_and_empty_specs_are_read() -> None:
+    """Absent values take the defaults."""
     assert msgspec.convert({}, NUMAResourcesOperator).spec == NUMAResourcesOperatorSpec()
     assert msgspec.convert({"spec": {}}, NUMAResourcesScheduler).spec == NUMAResourcesSchedulerSpec()

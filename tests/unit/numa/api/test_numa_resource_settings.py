@@ -29,9 +29,10 @@ def scheduler(annotations: dict[str, str] | None = None, **spec: Any) -> Schedul
 
 
 class TestGroups:
+    @pytest.mark.req("NO-001", "NO-002", "NO-005")
     @pytest.mark.parametrize("given", [{}, {"config": None}, {"config": {}}], ids=["absent", "null", "empty"])
-    def test_no_002_defaults(self, given: Json) -> None:
-        """NO-001, NO-002, NO-005: a group without config is a group with the defaults."""
+    def test_defaults(self, given: Json) -> None:
+        """A group without config is a group with the defaults."""
         assert group(**given).document() == {
             "podsFingerprinting": "EnabledExclusiveResources",
             "infoRefreshMode": "Periodic",
@@ -40,6 +41,7 @@ class TestGroups:
             "tolerations": [{"operator": "Exists"}],
         }
 
+    @pytest.mark.req("NO-001")
     @pytest.mark.parametrize(
         ("given", "fingerprinting"),
         [
@@ -49,10 +51,11 @@ class TestGroups:
             ({"disablePodsFingerprinting": True, "config": {"infoRefreshPeriod": "1m"}}, "Disabled"),
         ],
     )
-    def test_no_001_the_field_of_v1alpha1(self, given: Json, fingerprinting: str) -> None:
-        """NO-001: ``config.podsFingerprinting`` wins if given."""
+    def test_the_field_of_v1alpha1(self, given: Json, fingerprinting: str) -> None:
+        """``config.podsFingerprinting`` wins if given."""
         assert group(**given).fingerprinting == fingerprinting
 
+    @pytest.mark.req("NO-005")
     @pytest.mark.parametrize(
         ("written", "seconds", "shown"),
         [
@@ -63,28 +66,28 @@ class TestGroups:
             ("250ms", 0.25, "250ms"),
         ],
     )
-    def test_no_005_durations_are_those_of_go(self, written: str, seconds: float, shown: str) -> None:
-        """NO-005: Go syntax, and the status shows it as Go does."""
+    def test_durations_are_those_of_go(self, written: str, seconds: float, shown: str) -> None:
+        """Go syntax, and the status shows it as Go does."""
         found = group(config={"infoRefreshPeriod": written})
         assert (found.refresh_period, found.document()["infoRefreshPeriod"]) == (seconds, shown)
 
-    def test_no_002_tolerations_replace_the_default(self) -> None:
-        """NO-002."""
+    @pytest.mark.req("NO-002")
+    def test_tolerations_replace_the_default(self) -> None:
         mine = {"key": "dedicated", "operator": "Equal", "value": "numa"}
         assert group(config={"tolerations": [mine]}).document()["tolerations"] == [mine]
         assert group(config={"tolerations": []}).document()["tolerations"] == [{"operator": "Exists"}]
 
+    @pytest.mark.req("NO-002")
     @pytest.mark.parametrize(
         ("level", "number"), [(None, 2), ("", 2), ("Normal", 2), ("Debug", 4), ("Trace", 6), ("TraceAll", 8)]
     )
-    def test_no_002_log_levels(self, level: str | None, number: int) -> None:
-        """NO-002."""
+    def test_log_levels(self, level: str | None, number: int) -> None:
         assert verbosity(NUMAResourcesOperatorSpec(log_level=level)) == number
 
 
 class TestScheduler:
-    def test_no_011_defaults(self) -> None:
-        """NO-011."""
+    @pytest.mark.req("NO-011")
+    def test_defaults(self) -> None:
         assert scheduler() == SchedulerSettings()
         usual = SchedulerSettings()
         assert (usual.name, usual.resync_period, usual.resync_debug) == ("topo-aware-scheduler", 5.0, "DumpJSONFile")
@@ -92,8 +95,8 @@ class TestScheduler:
         assert usual.scored == (("cpu", 1), ("memory", 1))
         assert (usual.mode, usual.restricted_policy) == ("exact", "filter")
 
-    def test_no_011_every_field_counts(self) -> None:
-        """NO-011."""
+    @pytest.mark.req("NO-011")
+    def test_every_field_counts(self) -> None:
         found = scheduler(
             imageSpec="registry.example/scheduler:v1",
             schedulerName="mine",
@@ -120,8 +123,8 @@ class TestScheduler:
             replicas=3,
         )
 
-    def test_no_013_annotations_choose_what_the_schema_has_no_field_for(self) -> None:
-        """NO-013."""
+    @pytest.mark.req("NO-013")
+    def test_annotations_choose_what_the_schema_has_no_field_for(self) -> None:
         found = scheduler(
             {
                 f"{PREFIX}scheduling-mode": "compat",
@@ -132,6 +135,7 @@ class TestScheduler:
         )
         assert (found.mode, found.restricted_policy, found.candidates, found.ignorable) == ("compat", "score", 16, True)
 
+    @pytest.mark.req("NO-013")
     @pytest.mark.parametrize(
         ("name", "value"),
         [
@@ -144,8 +148,8 @@ class TestScheduler:
             ("ignorable", "yes"),
         ],
     )
-    def test_no_013_other_values_are_told(self, name: str, value: str) -> None:
-        """NO-013: other values → Degraded."""
+    def test_other_values_are_told(self, name: str, value: str) -> None:
+        """Other values → Degraded."""
         (wrong,) = scheduler_violations({"metadata": {"annotations": {f"{PREFIX}{name}": value}}})
         assert wrong.field == f"metadata.annotations[{PREFIX}{name}]"
         assert repr(value) in wrong.reason
@@ -186,14 +190,16 @@ WRONG: list[tuple[str, Json, str, str]] = [
 ]
 
 
+@pytest.mark.req("NO-004", "NO-005")
 @pytest.mark.parametrize(("spec", "field", "said"), [row[1:] for row in WRONG], ids=[row[0] for row in WRONG])
-def test_no_004_what_an_older_schema_let_in_is_told(spec: Json, field: str, said: str) -> None:
-    """NO-004, NO-005, §13: told with the field, never a crash."""
+def test_what_an_older_schema_let_in_is_told(spec: Json, field: str, said: str) -> None:
+    """Told with the field, never a crash."""
     (wrong,) = operator_violations({"spec": spec})
     assert field in wrong.field
     assert said in wrong.reason
 
 
+@pytest.mark.req("NO-004")
 @pytest.mark.parametrize(
     "spec",
     [
@@ -205,13 +211,14 @@ def test_no_004_what_an_older_schema_let_in_is_told(spec: Json, field: str, said
     ],
     ids=["empty", "null", "toleration of everything", "null config", "globs"],
 )
-def test_no_004_what_is_accepted(spec: Json) -> None:
-    """NO-004, §13: a toleration without key and with operator Exists tolerates all."""
+def test_what_is_accepted(spec: Json) -> None:
+    """A toleration without key and with operator Exists tolerates all."""
     assert operator_violations({"spec": spec}) == ()
 
 
-def test_no_004_members_of_a_newer_schema_are_no_error_but_misspelt_ones_in_files_are_told() -> None:
-    """NO-004: the API server may serve a newer definition than the operator knows."""
+@pytest.mark.req("NO-004")
+def test_members_of_a_newer_schema_are_no_error_but_misspelt_ones_in_files_are_told() -> None:
+    """The API server may serve a newer definition than the operator knows."""
     document = {"spec": {"nodeGroups": [{"poolname": "worker", "config": {"infoRefreshMode": "Never"}}], "new": 1}}
     assert [each.field for each in operator_violations(document)] == ["spec.nodeGroups[0].config.infoRefreshMode"]
     told = unknown_members(document, operator_spec())

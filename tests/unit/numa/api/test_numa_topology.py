@@ -29,8 +29,8 @@ def everything(schema: Any) -> list[Any]:
     return [schema, *(found for each in inner for found in everything(each))]
 
 
-def test_ne_001_names_and_scope() -> None:
-    """NE-001."""
+@pytest.mark.req("NE-001")
+def test_names_and_scope() -> None:
     assert DOCUMENT["metadata"] == {
         "name": "noderesourcetopologies.topology.node.k8s.io",
         "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes/enhancements/pull/1870"},
@@ -49,8 +49,8 @@ def test_ne_001_names_and_scope() -> None:
     assert all("subresources" not in each and "additionalPrinterColumns" not in each for each in spec["versions"])
 
 
-def test_ne_002_versions_and_what_they_require() -> None:
-    """NE-002."""
+@pytest.mark.req("NE-002")
+def test_versions_and_what_they_require() -> None:
     assert {name: (each["served"], each["storage"]) for name, each in VERSIONS.items()} == {
         "v1alpha1": (True, False),
         "v1alpha2": (True, True),
@@ -61,8 +61,8 @@ def test_ne_002_versions_and_what_they_require() -> None:
     assert root("v1alpha1")["properties"]["zones"] == root("v1alpha2")["properties"]["zones"]
 
 
-def test_ne_003_fields_and_what_they_require() -> None:
-    """NE-003."""
+@pytest.mark.req("NE-003")
+def test_fields_and_what_they_require() -> None:
     assert set(root("v1alpha2")["properties"]) == {
         *("apiVersion", "kind", "metadata"),
         *("topologyPolicies", "zones", "attributes"),
@@ -82,22 +82,25 @@ def test_ne_003_fields_and_what_they_require() -> None:
         assert resources["properties"][name]["anyOf"] == [{"type": "integer"}, {"type": "string"}]
 
 
-def test_ne_003_no_list_says_its_type() -> None:
-    """NE-003: a patch replaces a whole list, and other tools apply what they always have."""
+@pytest.mark.req("NE-003")
+def test_no_list_says_its_type() -> None:
+    """A patch replaces a whole list, and other tools apply what they always have."""
     for version in VERSIONS:
         assert not [each for each in everything(root(version)) if "x-kubernetes-list-type" in each]
 
 
-def test_ne_004_the_committed_definition_is_the_generated_one() -> None:
-    """NE-004: `make generate` writes it; every member of the structs is in it."""
+@pytest.mark.req("NE-004")
+def test_the_committed_definition_is_the_generated_one() -> None:
+    """`make generate` writes it; every member of the structs is in it."""
     committed = PROJECT / "deploy" / "crds" / f"{DOCUMENT['metadata']['name']}.yaml"
     assert yaml.safe_load(committed.read_text(encoding="utf-8")) == DOCUMENT
     for of, schema in ((NodeResourceTopology, root("v1alpha2")), (Zone, zone())):
         assert {each.encode_name for each in msgspec.structs.fields(of)} <= set(schema["properties"])
 
 
-def test_ne_005_an_object_of_another_producer_is_read() -> None:
-    """NE-005: unknown fields, null lists, missing fields, numbers, any spelling of a quantity."""
+@pytest.mark.req("NE-005")
+def test_an_object_of_another_producer_is_read() -> None:
+    """Unknown fields, null lists, missing fields, numbers, any spelling of a quantity."""
     found = msgspec.json.decode(
         b"""{"apiVersion": "topology.node.k8s.io/v1alpha2", "kind": "NodeResourceTopology", "unknown": {"a": [1]},
         "metadata": {"name": "worker", "managedFields": [{}], "labels": null},
@@ -117,7 +120,7 @@ def test_ne_005_an_object_of_another_producer_is_read() -> None:
     assert found.attributes == [Attribute("a", "b"), Attribute("c", "")]
 
 
+@pytest.mark.req("NE-005")
 @pytest.mark.parametrize("content", [b"{}", b'{"zones": null, "attributes": null}', b'{"metadata": {}, "zones": []}'])
-def test_ne_005_an_empty_object_is_read(content: bytes) -> None:
-    """NE-005."""
+def test_an_empty_object_is_read(content: bytes) -> None:
     assert not msgspec.json.decode(content, type=NodeResourceTopology).zones

@@ -1,4 +1,4 @@
-"""When the definition of NodeResourceTopology is replaced (NO-044)."""
+"""When the definition of NodeResourceTopology is replaced."""
 
 import copy
 from typing import Any
@@ -15,31 +15,36 @@ def served(document: Json) -> list[Json]:
     return versions
 
 
-def test_no_044_the_same_definition_is_left_alone() -> None:
+@pytest.mark.req("NO-044")
+def test_the_same_definition_is_left_alone() -> None:
     assert not is_behind(topology_crd(), topology_crd())
 
 
-def test_no_044_a_definition_without_a_version_of_ours_is_completed() -> None:
+@pytest.mark.req("NO-044")
+def test_a_definition_without_a_version_of_ours_is_completed() -> None:
     installed = topology_crd()
     installed["spec"]["versions"] = [each for each in served(installed) if each["name"] != "v1alpha1"]
     assert is_behind(installed, topology_crd())
 
 
-def test_no_044_a_version_that_is_not_served_counts_as_missing() -> None:
+@pytest.mark.req("NO-044")
+def test_a_version_that_is_not_served_counts_as_missing() -> None:
     installed = copy.deepcopy(topology_crd())
     served(installed)[0]["served"] = False
     assert is_behind(installed, topology_crd())
 
 
-def test_no_044_a_definition_without_a_field_of_ours_is_completed() -> None:
+@pytest.mark.req("NO-044")
+def test_a_definition_without_a_field_of_ours_is_completed() -> None:
     installed = copy.deepcopy(topology_crd())
     newest = next(each for each in served(installed) if each["name"] == "v1alpha2")
     del newest["schema"]["openAPIV3Schema"]["properties"]["attributes"]
     assert is_behind(installed, topology_crd())
 
 
+@pytest.mark.req("NO-044")
 @pytest.mark.parametrize("lacks_something_of_ours", [False, True])
-def test_no_044_a_definition_with_more_than_ours_is_never_replaced(lacks_something_of_ours: bool) -> None:
+def test_a_definition_with_more_than_ours_is_never_replaced(lacks_something_of_ours: bool) -> None:
     installed = copy.deepcopy(topology_crd())
     newest = next(each for each in served(installed) if each["name"] == "v1alpha2")
     properties = newest["schema"]["openAPIV3Schema"]["properties"]
@@ -50,7 +55,8 @@ def test_no_044_a_definition_with_more_than_ours_is_never_replaced(lacks_somethi
     assert fields_beyond_ours(installed, topology_crd()) == ("v1alpha2.newer",)
 
 
-def test_no_044_a_definition_of_a_later_version_is_never_replaced() -> None:
+@pytest.mark.req("NO-044")
+def test_a_definition_of_a_later_version_is_never_replaced() -> None:
     installed = copy.deepcopy(topology_crd())
     served(installed).append({"name": "v1", "served": True, "storage": False, "schema": {}})
     assert not is_behind(installed, topology_crd())

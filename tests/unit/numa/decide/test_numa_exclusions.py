@@ -1,4 +1,4 @@
-"""Which pods a glob of ``podExclude`` means, and which globs are refused (NE-067)."""
+"""Which pods a glob of ``podExclude`` means, and which globs are refused."""
 
 import pytest
 
@@ -11,6 +11,7 @@ from polyarch.numa.facts import (
 )
 
 
+@pytest.mark.req("NE-067")
 @pytest.mark.parametrize(
     ("glob", "matching", "other"),
     [
@@ -29,13 +30,14 @@ from polyarch.numa.facts import (
         ("", [""], ["a"]),
     ],
 )
-def test_ne_067_a_pattern_matches_as_in_a_shell(glob: str, matching: list[str], other: list[str]) -> None:
-    """NE-067: the whole name, and case matters."""
+def test_a_pattern_matches_as_in_a_shell(glob: str, matching: list[str], other: list[str]) -> None:
+    """The whole name, and case matters."""
     compiled = compile_pattern(glob)
     assert [text for text in matching if not compiled.fullmatch(text)] == []
     assert [text for text in other if compiled.fullmatch(text)] == []
 
 
+@pytest.mark.req("NE-067")
 @pytest.mark.parametrize(
     ("glob", "why"),
     [
@@ -48,14 +50,15 @@ def test_ne_067_a_pattern_matches_as_in_a_shell(glob: str, matching: list[str], 
         ("[a\\", "ends with a backslash"),
     ],
 )
-def test_ne_067_a_malformed_pattern_is_refused(glob: str, why: str) -> None:
-    """NE-067: an error, not a pattern that silently matches nothing."""
+def test_a_malformed_pattern_is_refused(glob: str, why: str) -> None:
+    """An error, not a pattern that silently matches nothing."""
     with pytest.raises(MalformedPattern, match=why):
         compile_pattern(glob)
 
 
-def test_ne_015_patterns_are_described_as_compact_json_up_to_2_kib() -> None:
-    """NE-015: bytes count, not characters."""
+@pytest.mark.req("NE-015")
+def test_patterns_are_described_as_compact_json_up_to_2_kib() -> None:
+    """Bytes count, not characters."""
     assert describe_exclusions([]) == "[]"
     assert describe_exclusions([PodPattern("kube-*", "é")]) == '[{"namespacePattern":"kube-*","namePattern":"é"}]'
     most = MAX_DESCRIPTION_BYTES - len('[{"namespacePattern":"","namePattern":""}]')

@@ -16,18 +16,19 @@ VECTORS = [
 ]
 
 
+@pytest.mark.req("NE-080", "NE-081")
 @pytest.mark.parametrize("digest", [xxh64_in_python, xxh64], ids=["in-python", "fastest"])
 @pytest.mark.parametrize(("pods", "text"), VECTORS, ids=["no-pods", "one", "five", "five-backwards"])
-def test_ne_081_vectors(pods: list[tuple[str, str]], text: str, digest: object) -> None:
-    """NE-080, NE-081."""
+def test_vectors(pods: list[tuple[str, str]], text: str, digest: object) -> None:
     assert fingerprint(pods, digest=xxh64_in_python if digest is xxh64_in_python else xxh64) == text
 
 
-def test_ne_080_a_pod_listed_twice_counts_twice() -> None:
-    """NE-080."""
+@pytest.mark.req("NE-080")
+def test_a_pod_listed_twice_counts_twice() -> None:
     assert fingerprint([("a", "b"), ("a", "b")]) != fingerprint([("a", "b")])
 
 
+@pytest.mark.req("NE-082")
 @pytest.mark.parametrize(
     ("text", "verdict"),
     [
@@ -43,11 +44,11 @@ def test_ne_080_a_pod_listed_twice_counts_twice() -> None:
         ("", "malformed"),
     ],
 )
-def test_ne_082_verdict_about_a_text(text: str, verdict: str) -> None:
-    """NE-082."""
+def test_verdict_about_a_text(text: str, verdict: str) -> None:
     assert check_fingerprint(text, FIVE) == verdict
 
 
+@pytest.mark.req("NE-066", "NE-083")
 @pytest.mark.parametrize(
     ("container", "counts"),
     [
@@ -73,13 +74,14 @@ def test_ne_082_verdict_about_a_text(text: str, verdict: str) -> None:
         "unbound",
     ],
 )
-def test_ne_083_what_counts_as_exclusive(container: Container, *, counts: bool) -> None:
-    """NE-083, NE-066: what the kubelet lists decides, never a class of quality of service."""
+def test_what_counts_as_exclusive(container: Container, *, counts: bool) -> None:
+    """What the kubelet lists decides, never a class of quality of service."""
     assert has_exclusive_resources(ListedPod("ns", "pod", (Container(name="idle"), container))) is counts
 
 
-def test_ne_084_300_pods_take_at_most_5_ms_without_anything_compiled() -> None:
-    """NE-084: CPU time, the best of many rounds, since the machine does other things meanwhile."""
+@pytest.mark.req("NE-084")
+def test_300_pods_take_at_most_5_ms_without_anything_compiled() -> None:
+    """CPU time, the best of many rounds, since the machine does other things meanwhile."""
     pods = [(f"namespace-of-team-{number % 20}", f"deployment-{number}-6f7c9d8b5d-abcde") for number in range(300)]
     rounds = []
     for _ in range(30):

@@ -1,4 +1,4 @@
-"""Placement vectors say which container sits where, in the format that schedulers know (NE-090 – NE-093)."""
+"""Placement vectors say which container sits where, in the format that schedulers know."""
 
 import pytest
 from numa_facts import ALLOCATABLE, GIB, MACHINE, facts, pod
@@ -40,6 +40,7 @@ def encoded(placed: dict[ContainerKey, frozenset[int]], cells: int = 2) -> Place
     return vectors
 
 
+@pytest.mark.req("NE-091")
 @pytest.mark.parametrize(
     ("number", "text"),
     [
@@ -55,65 +56,70 @@ def encoded(placed: dict[ContainerKey, frozenset[int]], cells: int = 2) -> Place
         (40064, "gff!"),
     ],
 )
-def test_ne_091_numbers_in_base_89(number: int, text: str) -> None:
-    """NE-091: at the borders of one, two, three and four characters."""
+def test_numbers_in_base_89(number: int, text: str) -> None:
+    """At the borders of one, two, three and four characters."""
     assert encode_base89([number]) == text
     assert decode_base89(text) == [number]
 
 
-def test_ne_091_the_alphabet() -> None:
-    """NE-091: 89 printable characters, none of which a format has to quote."""
+@pytest.mark.req("NE-091")
+def test_the_alphabet() -> None:
+    """89 printable characters, none of which a format has to quote."""
     assert len(ALPHABET) == 89
     assert (ALPHABET[0], ALPHABET[63], ALPHABET[64], ALPHABET[-1]) == ("!", "e", "f", "~")
     assert not set(ALPHABET) & set('"&<>\\ ')
 
 
+@pytest.mark.req("NE-091")
 @pytest.mark.parametrize("text", ["~", "!f", "a b", '"', "é"])
-def test_ne_091_what_is_no_number_is_refused(text: str) -> None:
-    """NE-091."""
+def test_what_is_no_number_is_refused(text: str) -> None:
     with pytest.raises(MalformedNumbers):
         decode_base89(text)
 
 
-def test_ne_091_there_is_no_sign() -> None:
-    """NE-091."""
+@pytest.mark.req("NE-091")
+def test_there_is_no_sign() -> None:
     with pytest.raises(ValueError, match="-1 is negative"):
         encode_base89([-1])
 
 
-def test_ne_090_the_id_of_a_container() -> None:
-    """NE-090: what the format's other implementation computes for it."""
+@pytest.mark.req("NE-090")
+def test_the_id_of_a_container() -> None:
+    """What the format's other implementation computes for it."""
     assert container_id(("ns", "pod", "cnt")) == 9468815510407277218
 
 
-def test_ne_092_the_busiest_cell_is_left_out_and_the_others_are_delta_coded() -> None:
-    """NE-091, NE-092: containers 1, 3, 4 of five are on cell 1."""
+@pytest.mark.req("NE-091", "NE-092")
+def test_the_busiest_cell_is_left_out_and_the_others_are_delta_coded() -> None:
+    """Containers 1, 3, 4 of five are on cell 1."""
     vectors = encoded(on(0, 0, 2) | on(1, 1, 3, 4))
     assert vectors.metadata == "npv0v001::ve=leb89::cc=5::nn=2::bn=1"
     assert vectors.by_cell == {0: encode_base89([0, 2])} == {0: "!$"}
 
 
-def test_ne_092_the_lowest_of_equally_busy_cells_is_left_out() -> None:
-    """NE-092: and a cell without containers has no vector."""
+@pytest.mark.req("NE-092")
+def test_the_lowest_of_equally_busy_cells_is_left_out() -> None:
+    """And a cell without containers has no vector."""
     vectors = encoded(on(1, 0, 1) | on(2, 2, 3), cells=4)
     assert vectors.metadata == "npv0v001::ve=leb89::cc=4::nn=4::bn=1"
     assert vectors.by_cell == {2: "$#"}
 
 
-def test_ne_092_no_containers() -> None:
-    """NE-092."""
+@pytest.mark.req("NE-092")
+def test_no_containers() -> None:
     assert encoded({}) == PlacementVectors("npv0v001::ve=leb89::cc=0::nn=2::bn=0", {})
 
 
-def test_ne_091_gaps_of_more_than_63_take_two_characters() -> None:
-    """NE-091."""
+@pytest.mark.req("NE-091")
+def test_gaps_of_more_than_63_take_two_characters() -> None:
     vectors = encoded(on(0, *range(1, 1999)) | on(1, 0, 1999))
     assert vectors.by_cell == {1: "!" + encode_base89([1999])}
     assert len(vectors.by_cell[1]) == 4
 
 
-def test_ne_093_the_cells_of_a_container_are_those_of_everything_it_holds() -> None:
-    """NE-093: CPUs, memory and devices, and these by the allocatable answer where the entry names no cell."""
+@pytest.mark.req("NE-093")
+def test_the_cells_of_a_container_are_those_of_everything_it_holds() -> None:
+    """CPUs, memory and devices, and these by the allocatable answer where the entry names no cell."""
     layout = ZoneMap(MACHINE, ALLOCATABLE)
     listed = [
         pod("cpu", cpus=(4,)),
@@ -130,15 +136,16 @@ def test_ne_093_the_cells_of_a_container_are_those_of_everything_it_holds() -> N
     }
 
 
-def test_ne_093_a_container_that_spans_cells_cannot_be_said() -> None:
-    """NE-093: both attributes are left out, and the reason is counted."""
+@pytest.mark.req("NE-093")
+def test_a_container_that_spans_cells_cannot_be_said() -> None:
+    """Both attributes are left out, and the reason is counted."""
     decided = node_zones(facts(pod("both", cpus=(1, 4)), pod("one", cpus=(5,))), WANTED, "worker")
     assert decided.vectors is None
     assert [(each.reason, each.count) for each in decided.findings] == [("ContainerSpansCells", 1)]
 
 
-def test_ne_093_cells_with_holes_cannot_be_said() -> None:
-    """NE-093."""
+@pytest.mark.req("NE-093")
+def test_cells_with_holes_cannot_be_said() -> None:
     machine = Machine(cells=(HostZone(id=0, cpus=frozenset({0})), HostZone(id=2, cpus=frozenset({1}))))
     decided = node_zones(facts(pod("one", cpus=(1,)), machine=machine), WANTED, "worker")
     assert decided.vectors is None
@@ -146,14 +153,15 @@ def test_ne_093_cells_with_holes_cannot_be_said() -> None:
     assert isinstance(encode_vectors({}, [1]), VectorsNotExpressible)
 
 
-def test_ne_090_vectors_are_off_unless_wanted() -> None:
-    """NE-090."""
+@pytest.mark.req("NE-090")
+def test_vectors_are_off_unless_wanted() -> None:
     assert node_zones(facts(pod("one", cpus=(5,))), ScanSettings(), "worker").vectors is None
     assert node_zones(facts(pod("one", cpus=(5,))), WANTED, "worker").vectors == PlacementVectors(
         "npv0v001::ve=leb89::cc=1::nn=2::bn=1", {}
     )
 
 
+@pytest.mark.req("NE-092")
 @pytest.mark.parametrize(
     ("metadata", "by_cell", "why"),
     [
@@ -174,7 +182,7 @@ def test_ne_090_vectors_are_off_unless_wanted() -> None:
         ("npv0v001::ve=leb89::cc=2::nn=2::bn=0", {1: "f"}, "does not end"),
     ],
 )
-def test_ne_092_attributes_that_cannot_be_right_are_refused(metadata: str, by_cell: dict[int, str], why: str) -> None:
-    """NE-092: whoever reads them knows that they say nothing, rather than something wrong."""
+def test_attributes_that_cannot_be_right_are_refused(metadata: str, by_cell: dict[int, str], why: str) -> None:
+    """Whoever reads them knows that they say nothing, rather than something wrong."""
     with pytest.raises(MalformedVectors, match=why):
         decode_vectors(PlacementVectors(metadata, by_cell), [key(0), key(1)])

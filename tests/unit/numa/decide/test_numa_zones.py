@@ -1,5 +1,6 @@
 """From facts to zones: what a scheduler will read of each cell."""
 
+import pytest
 from msgspec.structs import replace
 from numa_facts import ALLOCATABLE, GIB, LISTING_ONLY, MACHINE, facts, pod
 
@@ -35,7 +36,8 @@ def reasons(decided: NodeZones) -> list[str]:
     return [each.reason for each in decided.findings]
 
 
-def test_ne_073_the_example_of_two_cells() -> None:
+@pytest.mark.req("NE-019", "NE-063", "NE-073")
+def test_the_example_of_two_cells() -> None:
     """NE-073, NE-063, NE-019-row "memory block counted on each of its cells"."""
     holder = pod(
         "holder", cpus=(5, 6), memory=(MemoryBlock("memory", 2 * GIB, (1,)), MemoryBlock("memory", 5 * GIB, (0, 1)))
@@ -46,16 +48,18 @@ def test_ne_073_the_example_of_two_cells() -> None:
     assert [zone.memory_group for zone in decided.zones] == [(0, 1), (0, 1)]
 
 
-def test_ne_063_single_cells_are_served_first_whatever_the_order_of_the_answer() -> None:
-    """NE-063: the block over both cells finds what the other one leaves."""
+@pytest.mark.req("NE-063")
+def test_single_cells_are_served_first_whatever_the_order_of_the_answer() -> None:
+    """The block over both cells finds what the other one leaves."""
     wide, narrow = MemoryBlock("memory", 4 * GIB, (1, 0)), MemoryBlock("memory", 2 * GIB, (0,))
     for order in ((wide, narrow), (narrow, wide)):
         decided = node_zones(facts(pod("holder", memory=order)), LISTING_ONLY, "worker")
         assert of(decided, "memory") == [(4 * GIB, 3 * GIB, 0), (4 * GIB, 4 * GIB, GIB)]
 
 
-def test_ne_063_single_cells_are_served_first_also_those_after_the_first_of_a_group() -> None:
-    """NE-063: what the middle cell has given to its own pod, a block over all three does not find there."""
+@pytest.mark.req("NE-063")
+def test_single_cells_are_served_first_also_those_after_the_first_of_a_group() -> None:
+    """What the middle cell has given to its own pod, a block over all three does not find there."""
     machine = Machine(cells=tuple(HostZone(id=cell, memory=4 * GIB) for cell in range(3)))
     allocatable = Allocatable(memory=tuple(MemoryBlock("memory", 4 * GIB, (cell,)) for cell in range(3)))
     wide, narrow = MemoryBlock("memory", 7 * GIB, (0, 1, 2)), MemoryBlock("memory", 2 * GIB, (1,))
@@ -65,8 +69,8 @@ def test_ne_063_single_cells_are_served_first_also_those_after_the_first_of_a_gr
     assert of(decided, "memory") == [(4 * GIB, 4 * GIB, 0), (4 * GIB, 4 * GIB, 0), (4 * GIB, 4 * GIB, 3 * GIB)]
 
 
-def test_ne_063_what_fits_nowhere_goes_to_the_last_cell_and_available_is_not_negative() -> None:
-    """NE-063, NE-012."""
+@pytest.mark.req("NE-012", "NE-063")
+def test_what_fits_nowhere_goes_to_the_last_cell_and_available_is_not_negative() -> None:
     decided = node_zones(facts(pod("holder", memory=[MemoryBlock("memory", 9 * GIB, (0, 1))])), LISTING_ONLY, "worker")
     assert of(decided, "memory") == [(4 * GIB, 3 * GIB, 0), (4 * GIB, 4 * GIB, 0)]
     assert [each.used for zone in decided.zones for each in zone.resources if each.resource == "memory"] == [
@@ -75,16 +79,18 @@ def test_ne_063_what_fits_nowhere_goes_to_the_last_cell_and_available_is_not_neg
     ]
 
 
-def test_ne_063_cells_that_sysfs_does_not_know_are_ignored() -> None:
-    """NE-063: neither a group nor an amount comes of them."""
+@pytest.mark.req("NE-063")
+def test_cells_that_sysfs_does_not_know_are_ignored() -> None:
+    """Neither a group nor an amount comes of them."""
     blocks = [MemoryBlock("memory", GIB, (1, 7)), MemoryBlock("memory", GIB, (7,)), MemoryBlock("memory", GIB)]
     decided = node_zones(facts(pod("holder", memory=blocks)), LISTING_ONLY, "worker")
     assert of(decided, "memory") == [(4 * GIB, 3 * GIB, 3 * GIB), (4 * GIB, 4 * GIB, 3 * GIB)]
     assert [zone.memory_group for zone in decided.zones] == [(), ()]
 
 
-def test_ne_061_a_resource_is_listed_exactly_where_allocatable_has_it_and_cpu_everywhere() -> None:
-    """NE-061, NE-032: a memory-only cell has CPUs 0/0/0."""
+@pytest.mark.req("NE-032", "NE-061")
+def test_a_resource_is_listed_exactly_where_allocatable_has_it_and_cpu_everywhere() -> None:
+    """A memory-only cell has CPUs 0/0/0."""
     machine = Machine(cells=(*MACHINE.cells, HostZone(id=5, memory=GIB)))
     allocatable = replace(ALLOCATABLE, memory=(*ALLOCATABLE.memory, MemoryBlock("hugepages-2Mi", 0, (5,))))
     decided = node_zones(facts(machine=machine, allocatable=allocatable), LISTING_ONLY, "worker")
@@ -97,15 +103,16 @@ def test_ne_061_a_resource_is_listed_exactly_where_allocatable_has_it_and_cpu_ev
     assert of(decided, "hugepages-2Mi") == [(0, 0, 0)]
 
 
-def test_ne_061_devices_count_once_per_id_and_cell_however_often_they_are_listed() -> None:
-    """NE-061, NE-064: a device of two cells counts on both."""
+@pytest.mark.req("NE-061", "NE-064")
+def test_devices_count_once_per_id_and_cell_however_often_they_are_listed() -> None:
+    """A device of two cells counts on both."""
     twice = replace(ALLOCATABLE, devices=(*ALLOCATABLE.devices, Devices("vendor.example/nic", ("a", "a"), (0,))))
     decided = node_zones(facts(allocatable=twice), LISTING_ONLY, "worker")
     assert of(decided, "vendor.example/nic") == [(2, 2, 2), (1, 1, 1)]
 
 
-def test_ne_062_a_cpu_counts_once_and_an_unknown_one_not_at_all() -> None:
-    """NE-062."""
+@pytest.mark.req("NE-062")
+def test_a_cpu_counts_once_and_an_unknown_one_not_at_all() -> None:
     decided = node_zones(facts(pod("one", cpus=(4, 5, 99)), pod("two", cpus=(5, 6, 99))), LISTING_ONLY, "worker")
     assert of(decided, "cpu") == [(4, 3, 3), (4, 4, 1)]
     (finding,) = decided.findings
@@ -114,8 +121,9 @@ def test_ne_062_a_cpu_counts_once_and_an_unknown_one_not_at_all() -> None:
     assert "one" not in finding.message.split()
 
 
-def test_ne_064_a_device_without_a_cell_has_those_of_the_allocatable_answer() -> None:
-    """NE-064: also if its cells are negative; one that nobody knows a cell of is not NUMA bound."""
+@pytest.mark.req("NE-064")
+def test_a_device_without_a_cell_has_those_of_the_allocatable_answer() -> None:
+    """Also if its cells are negative; one that nobody knows a cell of is not NUMA bound."""
     entries = [
         Devices("vendor.example/nic", ("a",)),
         Devices("vendor.example/nic", ("b",), (-1,)),
@@ -125,8 +133,9 @@ def test_ne_064_a_device_without_a_cell_has_those_of_the_allocatable_answer() ->
     assert of(decided, "vendor.example/nic") == [(2, 2, 0), (1, 1, 0)]
 
 
-def test_ne_065_cpus_of_the_reference_container_are_the_shared_pool() -> None:
-    """NE-065: they leave every container, the reference itself among them, before anything else."""
+@pytest.mark.req("NE-065")
+def test_cpus_of_the_reference_container_are_the_shared_pool() -> None:
+    """They leave every container, the reference itself among them, before anything else."""
     settings = replace(LISTING_ONLY, reference_container=ContainerName("system", "shared", "pause"))
     reference = pod("shared", cpus=(1, 2, 4), namespace="system", container="pause")
     listed = [reference, pod("burstable", cpus=(1, 2, 4)), pod("guaranteed", cpus=(5, 1))]
@@ -138,8 +147,9 @@ def test_ne_065_cpus_of_the_reference_container_are_the_shared_pool() -> None:
     assert of(absent, "cpu") == [(4, 3, 1), (4, 4, 2)]
 
 
-def test_ne_060_the_reference_container_comes_before_everything_that_leaves_pods_out() -> None:
-    """NE-060: its CPUs are the shared pool also where its pod is excluded or has ended; attributes come last."""
+@pytest.mark.req("NE-060")
+def test_the_reference_container_comes_before_everything_that_leaves_pods_out() -> None:
+    """Its CPUs are the shared pool also where its pod is excluded or has ended; attributes come last."""
     reference = pod("shared", cpus=(4, 5), namespace="system", container="pause")
     gathered = facts(reference, pod("burstable", cpus=(4, 5)), pod("holder", cpus=(6,)))
     settings = replace(LISTING_ONLY, reference_container=ContainerName("system", "shared", "pause"))
@@ -152,8 +162,9 @@ def test_ne_060_the_reference_container_comes_before_everything_that_leaves_pods
         assert decided.fingerprint == fingerprint([("default", "holder")])
 
 
-def test_ne_067_excluded_pods_leave_usage_and_fingerprint() -> None:
-    """NE-067: both patterns must match."""
+@pytest.mark.req("NE-067")
+def test_excluded_pods_leave_usage_and_fingerprint() -> None:
+    """Both patterns must match."""
     listed = [pod("noise-1", cpus=(4,)), pod("noise-1", cpus=(5,), namespace="other"), pod("payload", cpus=(6,))]
     settings = replace(LISTING_ONLY, pod_exclude=(PodPattern("def*", "noise-?"),))
     decided = node_zones(facts(*listed), settings, "worker")
@@ -162,7 +173,8 @@ def test_ne_067_excluded_pods_leave_usage_and_fingerprint() -> None:
     assert (decided.counts.listed, decided.counts.exclusive, decided.counts.excluded) == (3, 2, 1)
 
 
-def test_ne_068_pods_that_have_ended_leave_usage_and_fingerprint() -> None:
+@pytest.mark.req("NE-019", "NE-068")
+def test_pods_that_have_ended_leave_usage_and_fingerprint() -> None:
     """NE-068, NE-019-row "terminal-pod option without effect"."""
     gathered = replace(facts(pod("done", cpus=(4,)), pod("runs", cpus=(5,))), terminal=frozenset({("default", "done")}))
     decided = node_zones(gathered, replace(LISTING_ONLY, pods_fingerprint_method="all"), "worker")
@@ -170,7 +182,8 @@ def test_ne_068_pods_that_have_ended_leave_usage_and_fingerprint() -> None:
     assert [each.name for each in decided.pods] == ["runs"]
 
 
-def test_ne_069_cpus_and_memory_of_finished_init_containers_are_not_shown_as_free() -> None:
+@pytest.mark.req("NE-019", "NE-069")
+def test_cpus_and_memory_of_finished_init_containers_are_not_shown_as_free() -> None:
     """NE-069, NE-019-row "finished init containers' CPUs shown as free": the files say that they are kept."""
     states = Checkpoints(
         cpu=CpuCheckpoint("static", frozenset({0, 1, 2, 7})),
@@ -197,15 +210,17 @@ def test_ne_069_cpus_and_memory_of_finished_init_containers_are_not_shown_as_fre
     assert of(node_zones(gathered, LISTING_ONLY, "worker"), "cpu") == [(4, 3, 3), (4, 4, 2)]
 
 
-def test_ne_069_the_listing_counts_where_it_says_more_than_the_files() -> None:
-    """NE-069: the files are at least, and a moment older."""
+@pytest.mark.req("NE-069")
+def test_the_listing_counts_where_it_says_more_than_the_files() -> None:
+    """The files are at least, and a moment older."""
     states = Checkpoints(cpu=CpuCheckpoint("static", frozenset(range(8))))
     decided = node_zones(replace(facts(pod("holder", cpus=(4, 5))), states=states), ScanSettings(), "worker")
     assert of(decided, "cpu") == [(4, 3, 3), (4, 4, 2)]
 
 
-def test_ne_069_files_of_other_policies_say_nothing() -> None:
-    """NE-069: as if there were none."""
+@pytest.mark.req("NE-069")
+def test_files_of_other_policies_say_nothing() -> None:
+    """As if there were none."""
     states = Checkpoints(
         cpu=CpuCheckpoint("none", frozenset()),
         memory=MemoryCheckpoint("None", (ZoneMemoryState(1, "memory", GIB, 0, (0, 1)),)),
@@ -216,8 +231,9 @@ def test_ne_069_files_of_other_policies_say_nothing() -> None:
     assert [zone.memory_group for zone in decided.zones] == [(), ()]
 
 
-def test_ne_069_memory_of_pods_that_are_over_is_free_although_the_file_still_has_it() -> None:
-    """NE-069: the kubelet frees it when it admits the next pod, which nobody would send to a node that looks full."""
+@pytest.mark.req("NE-069")
+def test_memory_of_pods_that_are_over_is_free_although_the_file_still_has_it() -> None:
+    """The kubelet frees it when it admits the next pod, which nobody would send to a node that looks full."""
     state = MemoryCheckpoint(
         "Static",
         (
@@ -239,8 +255,9 @@ def test_ne_069_memory_of_pods_that_are_over_is_free_although_the_file_still_has
     assert [zone.memory_group for zone in over.zones] == [(), ()]
 
 
-def test_ne_063_a_block_over_several_cells_is_not_counted_on_a_cell_of_its_own_and_on_another_by_the_file() -> None:
-    """NE-063, NE-069: the pod came when the first cell was full; what was there has ended since."""
+@pytest.mark.req("NE-063", "NE-069")
+def test_a_block_over_several_cells_is_not_counted_on_a_cell_of_its_own_and_on_another_by_the_file() -> None:
+    """The pod came when the first cell was full; what was there has ended since."""
     state = MemoryCheckpoint(
         "Static",
         (
@@ -254,8 +271,9 @@ def test_ne_063_a_block_over_several_cells_is_not_counted_on_a_cell_of_its_own_a
     assert not any(each.hidden for zone in decided.zones for each in zone.resources)
 
 
-def test_ne_063_files_that_do_not_have_a_block_yet_do_not_say_where_it_is() -> None:
-    """NE-063, NE-069: a pod whose directory is not made yet looks like one that is over."""
+@pytest.mark.req("NE-063", "NE-069")
+def test_files_that_do_not_have_a_block_yet_do_not_say_where_it_is() -> None:
+    """A pod whose directory is not made yet looks like one that is over."""
     block = MemoryBlock("memory", 5 * GIB, (0, 1))
     state = MemoryCheckpoint(
         "Static",
@@ -270,15 +288,17 @@ def test_ne_063_files_that_do_not_have_a_block_yet_do_not_say_where_it_is() -> N
     assert of(decided, "memory") == [(4 * GIB, 3 * GIB, 0), (4 * GIB, 4 * GIB, 2 * GIB)]
 
 
-def test_ne_069_what_podexclude_leaves_out_does_not_come_back_as_hidden() -> None:
-    """NE-067, NE-069: an excluded pod's CPUs are missing from the shared pool, too."""
+@pytest.mark.req("NE-067", "NE-069")
+def test_what_podexclude_leaves_out_does_not_come_back_as_hidden() -> None:
+    """An excluded pod's CPUs are missing from the shared pool, too."""
     states = Checkpoints(cpu=CpuCheckpoint("static", frozenset({0, 1, 2, 3, 6, 7})))
     settings = ScanSettings(pod_exclude=(PodPattern("*", "left-out"),))
     decided = node_zones(replace(facts(pod("left-out", cpus=(4, 5))), states=states), settings, "worker")
     assert of(decided, "cpu") == [(4, 3, 3), (4, 4, 4)]
 
 
-def test_ne_070_capacity_is_allocatable_where_it_is_missing_zero_or_smaller() -> None:
+@pytest.mark.req("NE-033", "NE-036", "NE-070")
+def test_capacity_is_allocatable_where_it_is_missing_zero_or_smaller() -> None:
     """NE-070, NE-036, NE-033 "capacity only for 2 MiB and 1 GiB pages"."""
     machine = Machine(
         cells=(
@@ -302,8 +322,8 @@ def test_ne_070_capacity_is_allocatable_where_it_is_missing_zero_or_smaller() ->
     assert of(decided, "hugepages-1Gi") == [(GIB,) * 3, (GIB,) * 3]
 
 
-def test_ne_033_pages_are_named_by_the_largest_exact_unit() -> None:
-    """NE-033."""
+@pytest.mark.req("NE-033")
+def test_pages_are_named_by_the_largest_exact_unit() -> None:
     sizes = [64 << 10, 1 << 20, 2 << 20, 16 << 20, 512 << 20, 1 << 30, 2 << 30, 16 << 30]
     assert [page_resource(each).removeprefix("hugepages-") for each in sizes] == [
         *("64Ki", "1Mi", "2Mi", "16Mi"),
@@ -311,8 +331,9 @@ def test_ne_033_pages_are_named_by_the_largest_exact_unit() -> None:
     ]
 
 
-def test_ne_071_excluded_resources_leave_the_zones_only() -> None:
-    """NE-071: by ``*`` and the node's own name; the pod still counts for the fingerprint."""
+@pytest.mark.req("NE-071")
+def test_excluded_resources_leave_the_zones_only() -> None:
+    """By ``*`` and the node's own name; the pod still counts for the fingerprint."""
     exclude = {"*": ("memory", "no-such-resource"), "worker": ("vendor.example/nic",), "other": ("cpu",)}
     holder = pod("holder", memory=[MemoryBlock("memory", GIB, (0,))])
     decided = node_zones(facts(holder), replace(LISTING_ONLY, resource_exclude=exclude), "worker")
@@ -320,7 +341,8 @@ def test_ne_071_excluded_resources_leave_the_zones_only() -> None:
     assert [each.name for each in decided.pods] == ["holder"]
 
 
-def test_ne_031_ids_are_the_kernels_and_ascend() -> None:
+@pytest.mark.req("NE-019", "NE-031")
+def test_ids_are_the_kernels_and_ascend() -> None:
     """NE-031, NE-019-row "cell id taken from list position"."""
     machine = Machine(cells=(HostZone(id=2, cpus=frozenset({2})), HostZone(id=0, cpus=frozenset({0}))))
     decided = node_zones(facts(pod("holder", cpus=(2,)), machine=machine), LISTING_ONLY, "worker")
@@ -328,14 +350,15 @@ def test_ne_031_ids_are_the_kernels_and_ascend() -> None:
     assert of(decided, "cpu") == [(1, 0, 0), (1, 1, 0)]
 
 
-def test_ne_072_usage_of_all_namespaces_counts() -> None:
+@pytest.mark.req("NE-019", "NE-072")
+def test_usage_of_all_namespaces_counts() -> None:
     """NE-072, NE-019-row "namespace option hides usage": no setting narrows it to one."""
     listed = [pod("one", cpus=(4,), namespace="a"), pod("two", cpus=(5,), namespace="b")]
     assert of(node_zones(facts(*listed), LISTING_ONLY, "worker"), "cpu")[1] == (4, 4, 2)
 
 
-def test_ne_015_a_too_long_list_of_patterns_is_said_and_not_published() -> None:
-    """NE-015."""
+@pytest.mark.req("NE-015")
+def test_a_too_long_list_of_patterns_is_said_and_not_published() -> None:
     patterns = tuple(PodPattern("*", f"{number:050d}") for number in range(30))
     decided = node_zones(facts(), replace(LISTING_ONLY, pod_exclude=patterns), "worker")
     assert decided.pod_exclude == ""

@@ -1,4 +1,4 @@
-"""NE-121, NE-122: metrics and health of an exporter on one port, by mode."""
+"""Metrics and health of an exporter on one port, by mode."""
 
 import asyncio
 import ssl
@@ -66,21 +66,24 @@ async def over_tls(endpoints):
                 await asyncio.sleep(0.01)
 
 
-async def test_ne_121_disabled_metrics_leave_health_on_the_loopback_alone():
+@pytest.mark.req("NE-121")
+async def test_disabled_metrics_leave_health_on_the_loopback_alone():
     async with serving(mode="disabled", address="0.0.0.0") as endpoints:
         assert endpoints.url.startswith("http://127.0.0.1:")
         assert (await ask(endpoints.url, "/healthz"))[0] == 200
         assert (await ask(endpoints.url, "/metrics"))[0] == 404
 
 
-async def test_ne_121_plain_http_answers_metrics_and_health_on_one_port():
+@pytest.mark.req("NE-121")
+async def test_plain_http_answers_metrics_and_health_on_one_port():
     async with serving(mode="http", address="127.0.0.1") as endpoints:
         assert (await ask(endpoints.url, "/readyz"))[0] == 200
         status, page = await ask(endpoints.url, "/metrics")
         assert (status, "scans_total 1.0" in page) == (200, True)
 
 
-async def test_ne_121_a_missing_certificate_is_waited_for_and_readiness_says_so(tmp_path):
+@pytest.mark.req("NE-121")
+async def test_a_missing_certificate_is_waited_for_and_readiness_says_so(tmp_path):
     async with serving(mode="httptls", address="127.0.0.1", certs_dir=str(tmp_path)) as endpoints:
         async with asyncio.timeout(20):
             while str(tmp_path / "tls.crt") not in (report := await ask(endpoints.url, "/readyz"))[1]:
@@ -96,7 +99,8 @@ async def test_ne_121_a_missing_certificate_is_waited_for_and_readiness_says_so(
         assert (await ask(endpoints.url, "/metrics", trusting()))[0] == 200
 
 
-async def test_ne_122_scrapers_need_a_certificate_if_that_is_wanted_and_probes_do_not(tmp_path):
+@pytest.mark.req("NE-122")
+async def test_scrapers_need_a_certificate_if_that_is_wanted_and_probes_do_not(tmp_path):
     certify(tmp_path)
     CA.cert_pem.write_to_path(str(tmp_path / "ca.crt"))
     settings = {"mode": "httptls", "address": "127.0.0.1", "certs_dir": str(tmp_path)}
@@ -107,7 +111,8 @@ async def test_ne_122_scrapers_need_a_certificate_if_that_is_wanted_and_probes_d
         assert (await ask(endpoints.url, "/metrics", scraper))[0] == 200
 
 
-async def test_ne_122_an_older_tls_than_wanted_is_refused(tmp_path):
+@pytest.mark.req("NE-122")
+async def test_an_older_tls_than_wanted_is_refused(tmp_path):
     certify(tmp_path)
     settings = {"mode": "httptls", "address": "127.0.0.1", "certs_dir": str(tmp_path)}
     async with serving(**settings, min_tls_version="VersionTLS13") as endpoints:
@@ -118,7 +123,8 @@ async def test_ne_122_an_older_tls_than_wanted_is_refused(tmp_path):
             await ask(endpoints.url, "/healthz", older)
 
 
-async def test_ne_122_with_tls_1_2_only_the_wanted_ciphers_are_spoken(tmp_path):
+@pytest.mark.req("NE-122")
+async def test_with_tls_1_2_only_the_wanted_ciphers_are_spoken(tmp_path):
     certify(tmp_path)
     wanted = "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"
     settings = {"mode": "httptls", "address": "127.0.0.1", "certs_dir": str(tmp_path)}
@@ -135,7 +141,8 @@ async def test_ne_122_with_tls_1_2_only_the_wanted_ciphers_are_spoken(tmp_path):
                     await ask(endpoints.url, "/healthz", context)
 
 
-def test_ne_122_every_name_means_something_to_openssl():
+@pytest.mark.req("NE-122")
+def test_every_name_means_something_to_openssl():
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     for name, openssl in CIPHER_SUITES.items():
         if openssl:
@@ -147,7 +154,8 @@ def test_ne_122_every_name_means_something_to_openssl():
     }
 
 
-def test_ne_122_suites_of_tls_1_3_cannot_be_chosen_and_do_no_harm():
+@pytest.mark.req("NE-122")
+def test_suites_of_tls_1_3_cannot_be_chosen_and_do_no_harm():
     assert openssl_ciphers(("TLS_AES_128_GCM_SHA256",)) == ""
     with pytest.raises(KeyError):
         openssl_ciphers(("TLS_OF_MY_OWN",))

@@ -1,4 +1,4 @@
-"""One scan: what it asks and reads, in which order, and when it reads again (NE-037, NE-054, NE-060)."""
+"""One scan: what it asks and reads, in which order, and when it reads again."""
 
 from pathlib import Path
 
@@ -54,7 +54,8 @@ class World:
         return available((await self.scan(*reasons)).document)
 
 
-async def test_ne_060_the_kubelet_is_asked_first_for_its_pods(tmp_path):
+@pytest.mark.req("NE-060")
+async def test_the_kubelet_is_asked_first_for_its_pods(tmp_path):
     world = World(tmp_path)
     scanned = await world.scan("start")
     assert world.kubelet.asked == ["list", "allocatable"]
@@ -64,15 +65,17 @@ async def test_ne_060_the_kubelet_is_asked_first_for_its_pods(tmp_path):
     assert "ownerReferences" not in scanned.document["metadata"]
 
 
-async def test_ne_060_excluded_and_terminal_pods_count_nowhere(tmp_path):
+@pytest.mark.req("NE-060")
+async def test_excluded_and_terminal_pods_count_nowhere(tmp_path):
     world = World(tmp_path, ended=Ended("a"), pod_exclude=(PodPattern("*", "b"),))
     scanned = await world.scan("start")
     assert available(scanned.document) == [3, 4]
     assert (scanned.zones.counts.listed, scanned.zones.counts.excluded) == (2, 2)
 
 
+@pytest.mark.req("NE-054")
 @pytest.mark.parametrize("reason", ["allocatable", "devices", "socket", "node"])
-async def test_ne_054_what_may_change_the_allocatable_resources_asks_for_them_again(tmp_path, reason):
+async def test_what_may_change_the_allocatable_resources_asks_for_them_again(tmp_path, reason):
     world = World(tmp_path)
     await world.scan("start")
     world.kubelet.allocated = (1, 2, 3)
@@ -80,7 +83,8 @@ async def test_ne_054_what_may_change_the_allocatable_resources_asks_for_them_ag
     assert await world.available(reason) == [3, 0]
 
 
-async def test_ne_037_a_kubelet_that_restarted_makes_the_machine_be_read_again(tmp_path):
+@pytest.mark.req("NE-037")
+async def test_a_kubelet_that_restarted_makes_the_machine_be_read_again(tmp_path):
     """Distances change without a change of what is online, as when firmware is updated."""
     world = World(tmp_path)
 

@@ -1,4 +1,4 @@
-"""The loop of scans: triggers in, results out, and what a failed scan leads to (§6, §12, §16)."""
+"""The loop of scans: triggers in, results out, and what a failed scan leads to."""
 
 import asyncio
 import itertools
@@ -114,7 +114,8 @@ async def test_the_first_scan_is_at_once_and_its_result_is_offered_with_its_trig
         assert world.publisher.offers[0].document == {"kind": "made by the test"}
 
 
-async def test_ne_120_a_scan_that_fails_sets_the_condition_and_offers_nothing():
+@pytest.mark.req("NE-120")
+async def test_a_scan_that_fails_sets_the_condition_and_offers_nothing():
     async with running() as world:
         world.scanner.problem = KUBELET_DOWN
         await world.clock.run(61)
@@ -126,7 +127,7 @@ async def test_ne_120_a_scan_that_fails_sets_the_condition_and_offers_nothing():
         assert len(world.publisher.offers) > 1
 
 
-async def test_a_failed_scan_is_made_again_after_1_to_30_seconds_ne_16():
+async def test_a_failed_scan_is_made_again_after_1_to_30_seconds():
     async with running(TriggerSettings(sleep_interval=0, allocatable_interval=0)) as world:
         times = []
         world.scanner.problem = UnreadableMachine("node1/cpulist: Input/output error")
@@ -148,14 +149,16 @@ async def test_a_failed_scan_is_made_again_after_1_to_30_seconds_ne_16():
         assert len(times) == made + 1, "a kubelet that is back is asked at once"
 
 
-async def test_a_kubelets_settings_that_were_never_known_end_the_process_ne_103():
+@pytest.mark.req("NE-103")
+async def test_a_kubelets_settings_that_were_never_known_end_the_process():
     world = World(TriggerSettings())
     world.scanner.problem = NoKubeletSettings("the kubelet's settings are not known")
     with pytest.raises(NoKubeletSettings):
         await world.loop.run()
 
 
-async def test_ne_103_settings_that_are_lost_later_set_a_condition_until_they_are_back():
+@pytest.mark.req("NE-103")
+async def test_settings_that_are_lost_later_set_a_condition_until_they_are_back():
     async with running() as world:
         assert not [told for told in world.conditions.told if told[0] == names.SETTINGS_STALE]
         for stale in ("configz: 401", ""):
@@ -178,7 +181,8 @@ async def test_an_error_that_nobody_foresaw_is_a_failed_scan_and_the_loop_goes_o
 # -- health ------------------------------------------------------------------------------------------------------------
 
 
-async def test_ne_121_a_scan_that_hangs_is_seen_after_three_periods_and_a_minute():
+@pytest.mark.req("NE-121")
+async def test_a_scan_that_hangs_is_seen_after_three_periods_and_a_minute():
     async with running() as world:
         world.scanner.hangs = asyncio.Event()
         await world.clock.run(60 + 3 * 60 + 59)
@@ -187,14 +191,16 @@ async def test_ne_121_a_scan_that_hangs_is_seen_after_three_periods_and_a_minute
         assert "has not gone round" in world.loop.stalled()
 
 
+@pytest.mark.req("NE-121")
 @pytest.mark.parametrize("interval", [0.0, 10.0], ids=["no timer", "a timer"])
-async def test_ne_121_a_loop_with_nothing_to_do_lives(interval):
+async def test_a_loop_with_nothing_to_do_lives(interval):
     async with running(TriggerSettings(sleep_interval=interval, allocatable_interval=0)) as world:
         await world.clock.run(600)
         assert world.loop.stalled() is None
 
 
-async def test_ne_052_waiting_for_the_kubelet_has_no_limit_and_is_no_stall():
+@pytest.mark.req("NE-052")
+async def test_waiting_for_the_kubelet_has_no_limit_and_is_no_stall():
     there = asyncio.Event()
 
     async def ready():
@@ -211,7 +217,8 @@ async def test_ne_052_waiting_for_the_kubelet_has_no_limit_and_is_no_stall():
 # -- what is told ------------------------------------------------------------------------------------------------------
 
 
-async def test_ne_085_the_status_file_tells_the_pods_of_the_fingerprint_and_is_replaced_whole(tmp_path):
+@pytest.mark.req("NE-085")
+async def test_the_status_file_tells_the_pods_of_the_fingerprint_and_is_replaced_whole(tmp_path):
     path = tmp_path / "status.json"
     async with running(status_file=path) as world:
         world.scanner.pods = (pod("b", cpus=[2]), pod("a", cpus=[1]))
@@ -223,14 +230,16 @@ async def test_ne_085_the_status_file_tells_the_pods_of_the_fingerprint_and_is_r
         assert list(tmp_path.iterdir()) == [path]
 
 
-async def test_ne_085_a_status_file_that_cannot_be_written_does_not_fail_a_scan(tmp_path):
+@pytest.mark.req("NE-085")
+async def test_a_status_file_that_cannot_be_written_does_not_fail_a_scan(tmp_path):
     async with running(status_file=tmp_path / "missing" / "status.json") as world:
         await world.clock.run(61)
         assert len(world.publisher.offers) == 2
 
 
-async def test_ne_125_delays_have_the_true_trigger():
-    """NE-125: metrics that dashboards know."""
+@pytest.mark.req("NE-125")
+async def test_delays_have_the_true_trigger():
+    """Metrics that dashboards know."""
     async with running() as world:
         world.scanner.hangs = asyncio.Event()
         world.triggers.poke("signal")
@@ -244,8 +253,9 @@ async def test_ne_125_delays_have_the_true_trigger():
         assert world.value("rte_wakeup_delay_milliseconds", node=NODE, trigger="reactive") == pytest.approx(1000)
 
 
-async def test_ne_126_scans_zones_and_pods_are_counted():
-    """NE-126: metrics of zones and scans."""
+@pytest.mark.req("NE-126")
+async def test_scans_zones_and_pods_are_counted():
+    """Metrics of zones and scans."""
     async with running() as world:
         world.scanner.pods = (pod("a", cpus=[5]), pod("b"))
         await world.clock.run(61)
@@ -264,7 +274,8 @@ async def test_ne_126_scans_zones_and_pods_are_counted():
         ]
 
 
-def test_ne_126_series_of_resources_that_vanished_disappear():
+@pytest.mark.req("NE-126")
+def test_series_of_resources_that_vanished_disappear():
     registry = CollectorRegistry(auto_describe=False)
     metrics = ExporterMetrics(Metrics(registry), NODE)
     metrics.found(node_zones(facts(), ScanSettings(), NODE))
@@ -292,7 +303,8 @@ class Kubelet:
         return self.answer
 
 
-async def test_ne_054_allocatable_is_asked_for_when_something_tells_that_it_may_have_changed():
+@pytest.mark.req("NE-054")
+async def test_allocatable_is_asked_for_when_something_tells_that_it_may_have_changed():
     kubelet = Kubelet()
     known = AllocatableCache(kubelet, clock=ManualClock())
     first = await known.current(refresh=False)
@@ -302,8 +314,9 @@ async def test_ne_054_allocatable_is_asked_for_when_something_tells_that_it_may_
     assert kubelet.calls == 2
 
 
-async def test_ne_055_the_last_answer_is_good_for_ten_minutes_and_the_next_is_asked_for_with_every_scan():
-    """NE-055: a known answer is good for ten minutes."""
+@pytest.mark.req("NE-055")
+async def test_the_last_answer_is_good_for_ten_minutes_and_the_next_is_asked_for_with_every_scan():
+    """A known answer is good for ten minutes."""
     kubelet, clock = Kubelet(), ManualClock()
     known = AllocatableCache(kubelet, clock=clock)
     answer = await known.current(refresh=True)
@@ -319,7 +332,8 @@ async def test_ne_055_the_last_answer_is_good_for_ten_minutes_and_the_next_is_as
     assert await known.current(refresh=False) == answer
 
 
-async def test_ne_055_an_answer_that_was_never_known_fails_the_scan():
+@pytest.mark.req("NE-055")
+async def test_an_answer_that_was_never_known_fails_the_scan():
     kubelet = Kubelet()
     kubelet.problem = PodResourcesError("get_allocatable_resources", "refused")
     with pytest.raises(PodResourcesError):

@@ -1,7 +1,4 @@
-"""Which nodes are answered, and what is reserved for them, by mode.
-
-NS-003, NS-024, NS-080, NS-082, NS-083, NS-084, NS-087, NS-088, NS-103, NS-112, NS-130, NS-140, NS-166.
-"""
+"""Which nodes are answered, and what is reserved for them, by mode."""
 
 import msgspec
 import pytest
@@ -11,6 +8,8 @@ from numa_nodes import cell, container, node, pod
 from polyarch.numa.extender.engine import MOST_SCORES
 from polyarch.numa.fingerprint import fingerprint
 from polyarch.numa.fit.facts import NodeFacts
+
+pytestmark = pytest.mark.req("NS-083")
 
 
 def guaranteed(name="web", cpu=2.0, **others):
@@ -25,7 +24,8 @@ def held(extender):
     return {(each.name, each.node): dict(each.cells) for each in extender.books.reservations(1.0)}
 
 
-def test_ns_082_the_best_node_alone_is_answered_and_reserved_in_the_same_step():
+@pytest.mark.req("NS-082")
+def test_the_best_node_alone_is_answered_and_reserved_in_the_same_step():
     extender = Extender(two_cells("a", (2, 2)), two_cells("b", (8, 8)), two_cells("c", (1, 1)))
     found = extender.engine.filter(guaranteed(), ["c", "a", "b"], 1.0)
     assert found.names == ["b"], "LeastAllocated: the emptiest"
@@ -34,13 +34,15 @@ def test_ns_082_the_best_node_alone_is_answered_and_reserved_in_the_same_step():
     assert set(held(extender)) == {("web", "b")}
 
 
-def test_ns_082_the_second_pod_sees_what_the_first_has_reserved():
+@pytest.mark.req("NS-082")
+def test_the_second_pod_sees_what_the_first_has_reserved():
     extender = Extender(two_cells("a", (2, 2)))
     answers = [extender.engine.filter(guaranteed(name), ["a"], 1.0).names for name in ("one", "two", "three")]
     assert answers == [["a"], ["a"], []]
 
 
-def test_ns_082_several_candidates_in_the_order_of_the_question_each_reserved():
+@pytest.mark.req("NS-082")
+def test_several_candidates_in_the_order_of_the_question_each_reserved():
     extender = Extender(two_cells("a"), two_cells("b"), two_cells("c"), candidates=2)
     found = extender.engine.filter(guaranteed(), ["c", "b", "a"], 1.0)
     assert len(found.names) == 2
@@ -48,7 +50,8 @@ def test_ns_082_several_candidates_in_the_order_of_the_question_each_reserved():
     assert set(held(extender)) == {("web", name) for name in found.names}
 
 
-def test_ns_082_among_equal_nodes_different_pods_go_to_different_ones_and_each_always_to_the_same():
+@pytest.mark.req("NS-082")
+def test_among_equal_nodes_different_pods_go_to_different_ones_and_each_always_to_the_same():
     nodes = [f"node-{number}" for number in range(20)]
     chosen = {
         name: tuple(Extender(*map(two_cells, nodes)).engine.filter(guaranteed(name), nodes, 1.0).names)
@@ -59,15 +62,17 @@ def test_ns_082_among_equal_nodes_different_pods_go_to_different_ones_and_each_a
     assert len(set(chosen.values())) > 1
 
 
-def test_ns_082_a_pod_that_aligns_nothing_gets_every_node_and_no_reservation():
+@pytest.mark.req("NS-082")
+def test_a_pod_that_aligns_nothing_gets_every_node_and_no_reservation():
     extender = Extender(two_cells("a"), two_cells("b"))
     burstable = pod(container("app", cpu=1), name="web", qos="Burstable", scheduler_name=OURS)
     assert list(extender.engine.filter(burstable, ["b", "a"], 1.0).names) == ["b", "a"]
     assert held(extender) == {}
 
 
+@pytest.mark.req("NS-082")
 @pytest.mark.parametrize("mode", ["advise", "compat"])
-def test_ns_082_advise_and_compat_answer_every_node_that_fits(mode):
+def test_advise_and_compat_answer_every_node_that_fits(mode):
     extender = Extender(two_cells("a"), two_cells("b"), two_cells("c", (1, 1)), mode=mode)
     found = extender.engine.filter(guaranteed(), ["b", "c", "a"], 1.0)
     assert list(found.names) == ["b", "a"]
@@ -75,14 +80,16 @@ def test_ns_082_advise_and_compat_answer_every_node_that_fits(mode):
     assert held(extender) == {}
 
 
-def test_ns_003_advise_reserves_when_the_pod_is_seen_bound():
+@pytest.mark.req("NS-003")
+def test_advise_reserves_when_the_pod_is_seen_bound():
     extender = Extender(two_cells("a"), mode="advise")
     extender.engine.filter(guaranteed(), ["a"], 1.0)
     extender.books.pod_seen(guaranteed(node_name="a"), 2.0)
     assert set(held(extender)) == {("web", "a")}
 
 
-def test_ns_101_asking_again_drops_what_was_held_before():
+@pytest.mark.req("NS-101")
+def test_asking_again_drops_what_was_held_before():
     extender = Extender(two_cells("a", (2,)), two_cells("b", (2,)))
     (first,) = extender.engine.filter(guaranteed(), ["a", "b"], 1.0).names
     (second,) = extender.engine.filter(guaranteed(), ["a", "b"], 2.0).names
@@ -90,7 +97,8 @@ def test_ns_101_asking_again_drops_what_was_held_before():
     assert len(held(extender)) == 1
 
 
-def test_ns_101_what_is_held_for_a_pod_that_is_never_bound_is_released():
+@pytest.mark.req("NS-101")
+def test_what_is_held_for_a_pod_that_is_never_bound_is_released():
     extender = Extender(two_cells("a", (2,)), ttl=60.0)
     extender.engine.filter(guaranteed("lost"), ["a"], 1.0)
     assert not extender.engine.filter(guaranteed("next"), ["a"], 2.0).names
@@ -101,7 +109,8 @@ def test_ns_101_what_is_held_for_a_pod_that_is_never_bound_is_released():
     assert 'polyarch_numa_reservation_releases_total{reason="ttl"} 1.0' in extender.page()
 
 
-def test_ns_084_a_pod_of_another_scheduler_is_answered_reserves_nothing_and_is_counted():
+@pytest.mark.req("NS-084")
+def test_a_pod_of_another_scheduler_is_answered_reserves_nothing_and_is_counted():
     extender = Extender(two_cells("a", (2,)))
     other = guaranteed("other", scheduler_name="default-scheduler")
     assert list(extender.engine.filter(other, ["a"], 1.0).names) == ["a"]
@@ -109,19 +118,22 @@ def test_ns_084_a_pod_of_another_scheduler_is_answered_reserves_nothing_and_is_c
     assert "polyarch_numa_foreign_questions_total 1.0" in extender.page()
 
 
-def test_ns_112_without_reservations_every_question_sees_the_object_alone():
+@pytest.mark.req("NS-112")
+def test_without_reservations_every_question_sees_the_object_alone():
     extender = Extender(two_cells("a", (2,)), reservations=False)
     answers = [list(extender.engine.filter(guaranteed(name), ["a"], 1.0).names) for name in ("one", "two")]
     assert answers == [["a"], ["a"]]
 
 
-def test_ns_081_a_node_that_is_not_known_is_judged_as_one_without_an_object():
+@pytest.mark.req("NS-081")
+def test_a_node_that_is_not_known_is_judged_as_one_without_an_object():
     assert list(Extender().engine.filter(guaranteed(), ["new"], 1.0).names) == ["new"]
     rejecting = Extender(unknown_nodes="reject").engine.filter(guaranteed(), ["new"], 1.0)
     assert list(rejecting.names) == []
 
 
-def test_ns_080_scores_of_candidates_are_those_by_which_they_were_chosen():
+@pytest.mark.req("NS-080")
+def test_scores_of_candidates_are_those_by_which_they_were_chosen():
     """Evaluated again, a node would be fuller by the pod's own reservation."""
     extender = Extender(two_cells("a", (2,)), two_cells("b", (4,)), candidates=2)
     extender.engine.filter(guaranteed(), ["a", "b"], 1.0)
@@ -131,8 +143,9 @@ def test_ns_080_scores_of_candidates_are_those_by_which_they_were_chosen():
     assert scores["b"] > scores["a"]
 
 
-def test_ns_171_scores_of_pods_that_nobody_asks_for_again_are_forgotten():
-    """NS-171: the scheduler asks right after the filter; of a pod deleted meanwhile no watch tells once more."""
+@pytest.mark.req("NS-171")
+def test_scores_of_pods_that_nobody_asks_for_again_are_forgotten():
+    """The scheduler asks right after the filter; of a pod deleted meanwhile no watch tells once more."""
     extender = Extender(two_cells("a"))
     pods = [guaranteed(f"web-{number}") for number in range(MOST_SCORES + 1)]
     for number, each in enumerate(pods):
@@ -143,12 +156,14 @@ def test_ns_171_scores_of_pods_that_nobody_asks_for_again_are_forgotten():
     assert all(known[1:])
 
 
-def test_ns_080_a_node_that_does_not_fit_scores_nothing():
+@pytest.mark.req("NS-080")
+def test_a_node_that_does_not_fit_scores_nothing():
     extender = Extender(two_cells("a", (1,)), mode="advise")
     assert extender.engine.prioritize(guaranteed(), ["a"]) == [("a", 0)]
 
 
-def test_ns_088_before_a_binding_a_pod_has_its_cells_or_gets_them():
+@pytest.mark.req("NS-088")
+def test_before_a_binding_a_pod_has_its_cells_or_gets_them():
     extender = Extender(two_cells("a", (2,)), two_cells("b", (2,)))
     (chosen,) = extender.engine.filter(guaranteed(), ["a", "b"], 1.0).names
     assert extender.books.secure(guaranteed(), chosen, 2.0) == ""
@@ -157,13 +172,15 @@ def test_ns_088_before_a_binding_a_pod_has_its_cells_or_gets_them():
     assert set(held(extender)) == {("web", other)}, "and leaves those that it does not need"
 
 
-def test_ns_088_without_room_a_pod_is_not_bound():
+@pytest.mark.req("NS-088")
+def test_without_room_a_pod_is_not_bound():
     extender = Extender(two_cells("a", (2,)))
     extender.engine.filter(guaranteed("first"), ["a"], 1.0)
     assert "cannot align" in extender.books.secure(guaranteed("second"), "a", 1.0)
 
 
-def test_ns_088_what_we_have_bound_ourselves_is_bound_at_once():
+@pytest.mark.req("NS-088")
+def test_what_we_have_bound_ourselves_is_bound_at_once():
     extender = Extender(two_cells("a", (2,)))
     extender.engine.filter(guaranteed(), ["a"], 1.0)
     extender.books.bound(guaranteed(), "a", 1.0)
@@ -173,7 +190,8 @@ def test_ns_088_what_we_have_bound_ourselves_is_bound_at_once():
     assert extender.books.reservations(1000.0), "and has no end"
 
 
-def test_ns_103_room_that_comes_back_is_told_with_the_name_of_its_node():
+@pytest.mark.req("NS-103")
+def test_room_that_comes_back_is_told_with_the_name_of_its_node():
     extender = Extender(two_cells("a", (2,)))
     freed = []
     extender.books.freed.append(freed.append)
@@ -183,8 +201,9 @@ def test_ns_103_room_that_comes_back_is_told_with_the_name_of_its_node():
     assert freed == ["a"]
 
 
+@pytest.mark.req("NS-140")
 @pytest.mark.parametrize("mode", ["exact", "advise"])
-def test_ns_140_a_rejected_pod_is_told_of_room_and_not_when_it_has_some(mode):
+def test_a_rejected_pod_is_told_of_room_and_not_when_it_has_some(mode):
     extender = Extender(two_cells("a", (1, 1)), mode=mode)
     extender.engine.filter(guaranteed(), ["a"], 1.0)
     assert extender.engine.roomy(2.0) == ""
@@ -195,7 +214,8 @@ def test_ns_140_a_rejected_pod_is_told_of_room_and_not_when_it_has_some(mode):
     assert extender.engine.roomy(7.0) == ""
 
 
-def test_ns_140_in_compat_a_pod_that_goes_is_room():
+@pytest.mark.req("NS-140")
+def test_in_compat_a_pod_that_goes_is_room():
     extender = Extender(two_cells("a", (2, 2)), mode="compat")
     extender.engine.filter(guaranteed("first"), ["a"], 1.0)
     extender.books.pod_seen(guaranteed("first", node_name="a", phase="Running"), 2.0)
@@ -205,9 +225,10 @@ def test_ns_140_in_compat_a_pod_that_goes_is_room():
     assert extender.engine.roomy(5.0) == "a"
 
 
+@pytest.mark.req("NS-024", "NS-133")
 @pytest.mark.parametrize("rejects", [True, False], ids=["rejected", "only fits"])
-def test_ns_024_in_compat_a_rejection_has_the_next_resync_take_the_object_that_shows_the_pods(rejects):
-    """NS-024, NS-133: the plugin's cache believes a newer object only after it has turned a pod away."""
+def test_in_compat_a_rejection_has_the_next_resync_take_the_object_that_shows_the_pods(rejects):
+    """The plugin's cache believes a newer object only after it has turned a pod away."""
     extender = Extender(two_cells("a", (3, 3)), mode="compat")
     extender.engine.filter(guaranteed("first"), ["a"], 1.0)
     extender.books.pod_seen(guaranteed("first", node_name="a", phase="Running"), 2.0)
@@ -222,7 +243,8 @@ def test_ns_024_in_compat_a_rejection_has_the_next_resync_take_the_object_that_s
     assert bool(extender.engine.filter(guaranteed("third"), ["a"], 61.0).names) == rejects
 
 
-def test_ns_140_a_reservation_that_ends_is_room():
+@pytest.mark.req("NS-140")
+def test_a_reservation_that_ends_is_room():
     extender = Extender(two_cells("a", (2,)), ttl=10.0)
     extender.engine.filter(guaranteed("first"), ["a"], 1.0)
     extender.engine.filter(guaranteed("second"), ["a"], 2.0)
@@ -232,7 +254,8 @@ def test_ns_140_a_reservation_that_ends_is_room():
     assert extender.engine.roomy(12.0) == "a"
 
 
-def test_ns_140_what_is_kept_for_the_pod_itself_does_not_stand_in_its_way():
+@pytest.mark.req("NS-140")
+def test_what_is_kept_for_the_pod_itself_does_not_stand_in_its_way():
     extender = Extender(two_cells("a", (2,)))
     extender.engine.filter(guaranteed(), ["a"], 1.0)
     assert extender.books.fits(guaranteed(), "a", 2.0)
@@ -240,7 +263,8 @@ def test_ns_140_what_is_kept_for_the_pod_itself_does_not_stand_in_its_way():
     assert set(held(extender)) == {("web", "a")}, "and stays"
 
 
-def test_ns_111_a_node_is_passed_over_while_pods_on_their_way_may_take_its_cells_in_another_order():
+@pytest.mark.req("NS-111")
+def test_a_node_is_passed_over_while_pods_on_their_way_may_take_its_cells_in_another_order():
     """1 and 2 CPUs on cell 0, 2 and 1 on cell 1: if both small pods come first, they share a cell, and one of the
     others has none."""
     extender = Extender(two_cells("a", (3, 3)))
@@ -256,7 +280,8 @@ def test_ns_111_a_node_is_passed_over_while_pods_on_their_way_may_take_its_cells
     assert list(other.engine.filter(guaranteed("four", 1), ["a", "b"], 1.0).names) == ["b"]
 
 
-def test_ns_166_zones_that_are_no_cells_are_counted_as_long_as_their_object_is_there():
+@pytest.mark.req("NS-166")
+def test_zones_that_are_no_cells_are_counted_as_long_as_their_object_is_there():
     odd = msgspec.structs.replace(two_cells("a"), zones_ignored=3)
     extender = Extender(odd, two_cells("b"))
     assert extender.books.zones_ignored == 3
@@ -266,7 +291,8 @@ def test_ns_166_zones_that_are_no_cells_are_counted_as_long_as_their_object_is_t
     assert extender.books.zones_ignored == 0
 
 
-def test_ns_166_rejections_by_kind_and_nodes_by_question():
+@pytest.mark.req("NS-166")
+def test_rejections_by_kind_and_nodes_by_question():
     extender = Extender(two_cells("a", (1, 1)), two_cells("b", (8, 8)))
     extender.engine.filter(guaranteed(), ["a", "b"], 1.0)
     page = extender.page()
@@ -275,7 +301,8 @@ def test_ns_166_rejections_by_kind_and_nodes_by_question():
     assert "web" not in page, "no names of pods in labels"
 
 
-def test_ns_166_a_kubelet_that_refuses_a_pod_is_counted_and_its_node_is_mistrusted():
+@pytest.mark.req("NS-166")
+def test_a_kubelet_that_refuses_a_pod_is_counted_and_its_node_is_mistrusted():
     extender = Extender(two_cells("a"))
     extender.books.refused_by_kubelet("a", 1.0)
     assert 'polyarch_numa_kubelet_rejections_total{node="a"} 1.0' in extender.page()
@@ -284,7 +311,8 @@ def test_ns_166_a_kubelet_that_refuses_a_pod_is_counted_and_its_node_is_mistrust
     assert "polyarch_numa_kubelet_rejections_total{" not in extender.page()
 
 
-def test_ns_087_the_last_answer_to_each_pod_is_kept_for_people():
+@pytest.mark.req("NS-087")
+def test_the_last_answer_to_each_pod_is_kept_for_people():
     extender = Extender(two_cells("a", (1, 1)), two_cells("b"))
     extender.engine.filter(guaranteed(), ["a", "b"], 1.0)
     extender.engine.filter(guaranteed("other"), ["a"], 2.0)
@@ -295,7 +323,8 @@ def test_ns_087_the_last_answer_to_each_pod_is_kept_for_people():
     assert [each.name for each in extender.engine.verdicts(12.0)] == ["web"]
 
 
-def test_ns_130_compat_counts_a_bound_pod_on_every_cell():
+@pytest.mark.req("NS-130")
+def test_compat_counts_a_bound_pod_on_every_cell():
     extender = Extender(two_cells("a", (2, 2)), mode="compat")
     extender.engine.filter(guaranteed(), ["a"], 1.0)
     extender.books.pod_seen(guaranteed(node_name="a", phase="Running"), 2.0)
@@ -305,6 +334,7 @@ def test_ns_130_compat_counts_a_bound_pod_on_every_cell():
     assert extender.books.count("spread") == 1
 
 
-def test_ns_010_a_node_without_cells_answers_by_its_facts():
+@pytest.mark.req("NS-010")
+def test_a_node_without_cells_answers_by_its_facts():
     bare = NodeFacts(name="a", has_topology=False)
     assert list(Extender(bare).engine.filter(guaranteed(), ["a"], 1.0).names) == ["a"]

@@ -1,4 +1,4 @@
-"""The file that the operator writes, and flags (NS-003): a wrong one is named, a flag wins."""
+"""The file that the operator writes, and flags: a wrong one is named, a flag wins."""
 
 import msgspec
 import pytest
@@ -17,7 +17,8 @@ def of_flags(**flags):
     return compiled({}, {f"--{name.replace('_', '-')}": value for name, value in flags.items()}, origin="")
 
 
-def test_ns_003_what_the_operator_writes_is_read():
+@pytest.mark.req("NS-003")
+def test_what_the_operator_writes_is_read():
     written = SchedulerSettings(
         name="numa",
         resync_period=7.0,
@@ -46,18 +47,21 @@ def test_ns_003_what_the_operator_writes_is_read():
     )
 
 
-def test_ns_112_a_resync_period_of_zero_turns_reservations_off():
+@pytest.mark.req("NS-112")
+def test_a_resync_period_of_zero_turns_reservations_off():
     settings = of_file(**extender_configuration(SchedulerSettings(resync_period=0.0), informer="Shared"))
     assert not settings.reservations
     assert not of_file(resyncPeriod="0s").reserves
     assert of_file(resyncPeriod="5s").reserves
 
 
-def test_ns_003_a_flag_wins_over_the_file():
+@pytest.mark.req("NS-003")
+def test_a_flag_wins_over_the_file():
     settings = compiled({"mode": "compat", "ttl": "5m"}, {"--mode": "exact"}, origin="file")
     assert (settings.mode, settings.ttl) == ("exact", 300.0)
 
 
+@pytest.mark.req("NS-003")
 @pytest.mark.parametrize(
     ("flags", "field", "value"),
     [
@@ -74,14 +78,16 @@ def test_ns_003_a_flag_wins_over_the_file():
         ({"kick": "none"}, "kick", "none"),
     ],
 )
-def test_ns_003_flags(flags, field, value):
+def test_flags(flags, field, value):
     assert getattr(of_flags(**flags), field) == value
 
 
-def test_ns_003_the_foreign_pods_that_are_named_win_over_the_detection():
+@pytest.mark.req("NS-003")
+def test_the_foreign_pods_that_are_named_win_over_the_detection():
     assert of_flags(cache_resync_detection="Aggressive", foreign="none").foreign == "none"
 
 
+@pytest.mark.req("NS-003")
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -109,7 +115,7 @@ def test_ns_003_the_foreign_pods_that_are_named_win_over_the_detection():
         ({"schedulerName": None}, "a text"),
     ],
 )
-def test_ns_003_what_is_wrong_is_named_with_its_file_and_key(content, said):
+def test_what_is_wrong_is_named_with_its_file_and_key(content, said):
     with pytest.raises(InvalidConfiguration) as told:
         of_file(**content)
     assert said in str(told.value)
@@ -117,17 +123,20 @@ def test_ns_003_what_is_wrong_is_named_with_its_file_and_key(content, said):
     assert next(iter(content)) in str(told.value)
 
 
-def test_ns_003_a_wrong_flag_is_named_itself():
+@pytest.mark.req("NS-003")
+def test_a_wrong_flag_is_named_itself():
     with pytest.raises(InvalidConfiguration, match=r"^--mode: 'x': expected exact, advise, compat$"):
         of_flags(mode="x")
 
 
-def test_ns_003_settings_pass_through_the_handover():
+@pytest.mark.req("NS-003")
+def test_settings_pass_through_the_handover():
     settings = of_flags(mode="advise", weights="cpu=2", listen="127.0.0.1:1")
     assert msgspec.json.decode(msgspec.json.encode(settings), type=ExtenderSettings) == settings
 
 
-def test_ns_003_every_flag_of_the_table_is_a_flag_of_the_command():
+@pytest.mark.req("NS-003")
+def test_every_flag_of_the_table_is_a_flag_of_the_command():
     from polyarch.cli.roles.numa_extender import app
 
     there = {name for each in app.assemble_argument_collection() for name in each.names}

@@ -1,4 +1,4 @@
-"""The status listener: TLS of its own, health for all, the rest for those who may (NS-087)."""
+"""The status listener: TLS of its own, health for all, the rest for those who may."""
 
 import asyncio
 import ssl
@@ -75,15 +75,17 @@ async def ask(endpoints, path, *, context=False, **headers):
         return answer.status, await answer.read()
 
 
-async def test_ns_087_health_is_for_everybody_over_tls():
+@pytest.mark.req("NS-087")
+async def test_health_is_for_everybody_over_tls():
     async with serving() as (endpoints, _):
         assert endpoints.url.startswith("https://")
         assert (await ask(endpoints, "/healthz"))[0] == 200
         assert (await ask(endpoints, "/readyz"))[0] == 200
 
 
+@pytest.mark.req("NS-087")
 @pytest.mark.parametrize("path", ["/metrics", "/numa/state"])
-async def test_ns_087_metrics_and_state_are_for_those_whom_the_api_server_allows_that_path(path):
+async def test_metrics_and_state_are_for_those_whom_the_api_server_allows_that_path(path):
     async with serving() as (endpoints, reviews):
         assert (await ask(endpoints, path))[0] == 401
         assert (await ask(endpoints, path, Authorization="Bearer unknown"))[0] == 401
@@ -94,7 +96,8 @@ async def test_ns_087_metrics_and_state_are_for_those_whom_the_api_server_allows
         assert reviews.asked == [{"path": path, "verb": "get"}] * 2
 
 
-async def test_ns_087_the_state_comes_through_the_api_servers_proxy_with_the_token_in_a_header_of_its_own():
+@pytest.mark.req("NS-087")
+async def test_the_state_comes_through_the_api_servers_proxy_with_the_token_in_a_header_of_its_own():
     async with serving() as (endpoints, _):
         assert (await ask(endpoints, "/numa/state", Polyarch_Authorization="Bearer stranger"))[0] == 403
         status, body = await ask(endpoints, "/numa/state", Polyarch_Authorization="Bearer reader")
@@ -104,13 +107,15 @@ async def test_ns_087_the_state_comes_through_the_api_servers_proxy_with_the_tok
         assert found.options.mode == "exact"
 
 
-async def test_ns_087_the_state_of_some_nodes():
+@pytest.mark.req("NS-087")
+async def test_the_state_of_some_nodes():
     async with serving() as (endpoints, _):
         _, body = await ask(endpoints, "/numa/state?node=b&node=c", Authorization="Bearer reader")
         assert [each.facts.name for each in state_document.read(body).nodes] == ["b"]
 
 
-async def test_ns_087_without_files_the_certificate_is_its_own_and_has_the_name_of_the_host():
+@pytest.mark.req("NS-087")
+async def test_without_files_the_certificate_is_its_own_and_has_the_name_of_the_host():
     async with serving() as (endpoints, _):
         port = int(endpoints.url.rpartition(":")[2])
         pem = await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", port))
@@ -120,7 +125,8 @@ async def test_ns_087_without_files_the_certificate_is_its_own_and_has_the_name_
         assert (await ask(endpoints, "/healthz", context=trusting))[0] == 200
 
 
-async def test_ns_087_with_files_it_serves_their_certificate(tmp_path):
+@pytest.mark.req("NS-087")
+async def test_with_files_it_serves_their_certificate(tmp_path):
     issued = CA.issue_cert("127.0.0.1")
     (tmp_path / "tls.key").write_bytes(issued.private_key_pem.bytes())
     (tmp_path / "tls.crt").write_bytes(issued.cert_chain_pems[0].bytes())
@@ -130,14 +136,16 @@ async def test_ns_087_with_files_it_serves_their_certificate(tmp_path):
         assert (await ask(endpoints, "/healthz", context=trusting))[0] == 200
 
 
-def test_ns_087_a_state_of_another_version_is_refused_by_its_name():
+@pytest.mark.req("NS-087")
+def test_a_state_of_another_version_is_refused_by_its_name():
     with pytest.raises(state_document.UnreadableState, match=r"numa-state\.v2"):
         state_document.read(b'{"version": "polyarch.dev/numa-state.v2"}')
     with pytest.raises(state_document.UnreadableState, match="cannot be read"):
         state_document.read(b"{")
 
 
-async def test_ns_087_the_document_has_reservations_and_answers_and_reads_back_as_it_was():
+@pytest.mark.req("NS-087")
+async def test_the_document_has_reservations_and_answers_and_reads_back_as_it_was():
     from numa_nodes import container, pod
 
     extender = Extender(node(cell(0, cpu=8, memory=16), name="a"))

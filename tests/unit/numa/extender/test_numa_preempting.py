@@ -171,7 +171,8 @@ def world() -> World:
     return World(low("first", 5), low("second", 1), used=FULL)
 
 
-async def test_ns_122_the_lowest_pod_is_evicted_its_cells_are_kept_and_the_pod_is_nominated(world: World) -> None:
+@pytest.mark.req("NS-122")
+async def test_the_lowest_pod_is_evicted_its_cells_are_kept_and_the_pod_is_nominated(world: World) -> None:
     await world.rejects(wanting())
     assert world.api.calls == [("evict", "default/second second"), ("nominate", "default/wanting")]
     assert world.api.patches == [
@@ -186,7 +187,8 @@ async def test_ns_122_the_lowest_pod_is_evicted_its_cells_are_kept_and_the_pod_i
     assert world.count("evicted") == 1
 
 
-async def test_ns_123_one_event_on_each_names_the_other(world: World) -> None:
+@pytest.mark.req("NS-123")
+async def test_one_event_on_each_names_the_other(world: World) -> None:
     await world.rejects(wanting())
     assert world.told.events == [
         (
@@ -199,7 +201,8 @@ async def test_ns_123_one_event_on_each_names_the_other(world: World) -> None:
     ]
 
 
-async def test_ns_122_freed_cells_are_kept_for_a_minute(world: World) -> None:
+@pytest.mark.req("NS-122")
+async def test_freed_cells_are_kept_for_a_minute(world: World) -> None:
     await world.rejects(wanting())
     now = world.clock.monotonic()
     kept = world.preempting.kept("wanting", now)
@@ -210,7 +213,8 @@ async def test_ns_122_freed_cells_are_kept_for_a_minute(world: World) -> None:
     assert not world.ledger.held("wanting")
 
 
-async def test_ns_122_one_attempt_for_a_pod_in_thirty_seconds() -> None:
+@pytest.mark.req("NS-122")
+async def test_one_attempt_for_a_pod_in_thirty_seconds() -> None:
     world = World(low("first", 200), low("second", 200), used=FULL)
     await world.rejects(wanting())
     await world.rejects(wanting())
@@ -220,14 +224,16 @@ async def test_ns_122_one_attempt_for_a_pod_in_thirty_seconds() -> None:
     assert world.count("none") == 2
 
 
-async def test_ns_122_nobody_else_is_evicted_while_the_freed_cells_are_kept(world: World) -> None:
+@pytest.mark.req("NS-122")
+async def test_nobody_else_is_evicted_while_the_freed_cells_are_kept(world: World) -> None:
     await world.rejects(wanting())
     await world.clock.run(BETWEEN + 1)
     await world.rejects(wanting())
     assert [call for call, _ in world.api.calls] == ["evict", "nominate"]
 
 
-async def test_ns_122_an_eviction_that_a_budget_refuses_ends_the_attempt(world: World) -> None:
+@pytest.mark.req("NS-122")
+async def test_an_eviction_that_a_budget_refuses_ends_the_attempt(world: World) -> None:
     world.api.refuses["second"] = TooManyRequests(429, message="budget")
     await world.rejects(wanting())
     assert world.api.calls == [("evict", "default/second second")]
@@ -239,7 +245,8 @@ async def test_ns_122_an_eviction_that_a_budget_refuses_ends_the_attempt(world: 
     ]
 
 
-async def test_ns_121_a_budget_that_is_used_up_turns_to_the_next_best(world: World) -> None:
+@pytest.mark.req("NS-121")
+async def test_a_budget_that_is_used_up_turns_to_the_next_best(world: World) -> None:
     world.pods["second"] = replace(world.pods["second"], labels={"app": "db"})
     world.budgets = [
         DisruptionBudget(
@@ -250,58 +257,64 @@ async def test_ns_121_a_budget_that_is_used_up_turns_to_the_next_best(world: Wor
     assert world.api.calls[0] == ("evict", "default/first first")
 
 
+@pytest.mark.req("NS-122")
 @pytest.mark.parametrize("error", [NotFound, Conflict])
-async def test_ns_122_a_victim_that_has_gone_meanwhile_needs_no_eviction(
-    world: World, error: Callable[..., ApiError]
-) -> None:
+async def test_a_victim_that_has_gone_meanwhile_needs_no_eviction(world: World, error: Callable[..., ApiError]) -> None:
     world.api.refuses["second"] = error(404, message="gone")
     await world.rejects(wanting())
     assert [call for call, _ in world.api.calls] == ["evict", "nominate"]
     assert world.count("evicted") == 1
 
 
-async def test_ns_122_a_failed_eviction_gives_the_cells_back(world: World) -> None:
+@pytest.mark.req("NS-122")
+async def test_a_failed_eviction_gives_the_cells_back(world: World) -> None:
     world.api.refuses["second"] = ApiError(500, message="two budgets")
     await world.rejects(wanting())
     assert not world.ledger.held("wanting")
     assert world.count("failed") == 1
 
 
-async def test_ns_122_the_room_is_made_although_the_nomination_fails(world: World) -> None:
+@pytest.mark.req("NS-122")
+async def test_the_room_is_made_although_the_nomination_fails(world: World) -> None:
     world.api.refuses["wanting"] = Conflict(409, message="changed")
     await world.rejects(wanting())
     assert world.ledger.held("wanting")
     assert world.count("evicted") == 1
 
 
-async def test_ns_120_a_pod_that_must_not_preempt_evicts_nobody(world: World) -> None:
+@pytest.mark.req("NS-120")
+async def test_a_pod_that_must_not_preempt_evicts_nobody(world: World) -> None:
     await world.rejects(wanting(preempts=False))
     await world.rejects(wanting(scheduler_name="default-scheduler"))
     assert not world.api.calls
 
 
-async def test_ns_123_pods_on_their_way_out_are_waited_for(world: World) -> None:
+@pytest.mark.req("NS-123")
+async def test_pods_on_their_way_out_are_waited_for(world: World) -> None:
     world.pods["first"] = replace(world.pods["first"], terminating=True)
     await world.rejects(wanting())
     assert not world.api.calls
     assert world.count("waits") == 1
 
 
-async def test_ns_122_a_node_whose_cells_nobody_trusts_is_no_candidate(world: World) -> None:
+@pytest.mark.req("NS-122")
+async def test_a_node_whose_cells_nobody_trusts_is_no_candidate(world: World) -> None:
     world.ledger.distrust("worker", world.clock.monotonic())
     await world.rejects(wanting())
     assert not world.api.calls
     assert world.count("none") == 1
 
 
-async def test_ns_120_a_pod_that_was_bound_meanwhile_evicts_nobody(world: World) -> None:
+@pytest.mark.req("NS-120")
+async def test_a_pod_that_was_bound_meanwhile_evicts_nobody(world: World) -> None:
     world.pods["wanting"] = replace(wanting(), node_name="elsewhere")
     await world.rejects(wanting())
     assert not world.api.calls
 
 
-async def test_ns_122_nobody_is_evicted_for_a_pod_that_is_gone(world: World) -> None:
-    """NS-122: it was deleted while its turn had not come."""
+@pytest.mark.req("NS-122")
+async def test_nobody_is_evicted_for_a_pod_that_is_gone(world: World) -> None:
+    """It was deleted while its turn had not come."""
     world.preempting.rejected(ExtenderArgs(wanting(), ("worker",)), world.clock.monotonic())
     world.preempting.forget("wanting")
     await world.attempts()
@@ -309,7 +322,8 @@ async def test_ns_122_nobody_is_evicted_for_a_pod_that_is_gone(world: World) -> 
     assert not world.api.calls, "nor when the scheduler asks once more, as its watch is late"
 
 
-async def test_ns_122_nobody_is_evicted_from_a_node_whose_object_still_shows_pods_that_left() -> None:
+@pytest.mark.req("NS-122")
+async def test_nobody_is_evicted_from_a_node_whose_object_still_shows_pods_that_left() -> None:
     """Their zones may be what the pod needs. Once it shows who is there, the scheduler is woken to ask again."""
     world = World(low("first", 5), low("second", 1), used=FULL)
     world.goes("first")
@@ -324,7 +338,8 @@ async def test_ns_122_nobody_is_evicted_from_a_node_whose_object_still_shows_pod
     assert world.api.calls[0] == ("evict", "default/second second"), "the attempt that saw nothing does not count"
 
 
-async def test_ns_122_an_exporter_that_has_stopped_costs_one_pod_and_not_one_each_minute(world: World) -> None:
+@pytest.mark.req("NS-122")
+async def test_an_exporter_that_has_stopped_costs_one_pod_and_not_one_each_minute(world: World) -> None:
     await world.rejects(wanting())
     world.goes("second")
     for _ in range(20):
@@ -333,7 +348,8 @@ async def test_ns_122_an_exporter_that_has_stopped_costs_one_pod_and_not_one_eac
     assert [call for call, _ in world.api.calls if call == "evict"] == ["evict"]
 
 
-async def test_ns_122_who_loses_freed_zones_to_others_costs_the_next_pod_ten_minutes_later(world: World) -> None:
+@pytest.mark.req("NS-122")
+async def test_who_loses_freed_zones_to_others_costs_the_next_pod_ten_minutes_later(world: World) -> None:
     """A pod of the default scheduler may take them, and takes those of the next victim in the same way."""
     await world.rejects(wanting())
     world.goes("second")
@@ -352,7 +368,8 @@ async def test_ns_122_who_loses_freed_zones_to_others_costs_the_next_pod_ten_min
     assert [victim for call, victim in world.api.calls if call == "evict"][1:] == ["default/first first"]
 
 
-async def test_ns_122_one_pod_that_waits_ten_minutes_keeps_no_others_in_memory(world: World) -> None:
+@pytest.mark.req("NS-122")
+async def test_one_pod_that_waits_ten_minutes_keeps_no_others_in_memory(world: World) -> None:
     tried = world.preempting._tried
     tried["waits"] = world.clock.monotonic() + AFTER_NOTHING
     tried.update({f"former-{number}": world.clock.monotonic() for number in range(MOST_WAITING)})
@@ -361,14 +378,16 @@ async def test_ns_122_one_pod_that_waits_ten_minutes_keeps_no_others_in_memory(w
     assert list(world.preempting._tried) == ["waits", "wanting"]
 
 
-async def test_ns_122_nobody_is_evicted_while_another_node_would_do(world: World) -> None:
+@pytest.mark.req("NS-122")
+async def test_nobody_is_evicted_while_another_node_would_do(world: World) -> None:
     world.roomy = ["other"]
     await world.rejects(wanting())
     assert not world.api.calls
     assert not world.ledger.held("wanting")
 
 
-async def test_ns_122_zones_are_kept_for_a_minute_after_the_victim_has_ended(world: World) -> None:
+@pytest.mark.req("NS-122")
+async def test_zones_are_kept_for_a_minute_after_the_victim_has_ended(world: World) -> None:
     await world.rejects(wanting())
     await world.passes(2 * KEPT)
     assert world.ledger.held("wanting"), "the victim takes its time"
@@ -380,13 +399,15 @@ async def test_ns_122_zones_are_kept_for_a_minute_after_the_victim_has_ended(wor
     assert not world.ledger.held("wanting")
 
 
-async def test_ns_122_zones_are_kept_no_longer_than_ten_minutes_for_a_victim_that_never_ends(world: World) -> None:
+@pytest.mark.req("NS-122")
+async def test_zones_are_kept_no_longer_than_ten_minutes_for_a_victim_that_never_ends(world: World) -> None:
     await world.rejects(wanting())
     await world.passes(LONGEST_KEPT + 1)
     assert not world.ledger.held("wanting")
 
 
-async def test_ns_122_a_pod_that_did_not_get_its_zone_is_nominated_no_longer(world: World) -> None:
+@pytest.mark.req("NS-122")
+async def test_a_pod_that_did_not_get_its_zone_is_nominated_no_longer(world: World) -> None:
     """Or pods of lower priority would wait for ever for what it does not take."""
     await world.rejects(wanting())
     world.goes("second")
@@ -402,7 +423,8 @@ async def test_ns_122_a_pod_that_did_not_get_its_zone_is_nominated_no_longer(wor
     ]
 
 
-async def test_ns_122_a_pod_that_got_its_zone_is_left_alone(world: World) -> None:
+@pytest.mark.req("NS-122")
+async def test_a_pod_that_got_its_zone_is_left_alone(world: World) -> None:
     await world.rejects(wanting())
     world.pods["wanting"] = replace(wanting(), node_name="worker")
     await world.passes(LONGEST_KEPT + 1)
@@ -410,11 +432,10 @@ async def test_ns_122_a_pod_that_got_its_zone_is_left_alone(world: World) -> Non
     assert len(world.api.patches) == 1
 
 
+@pytest.mark.req("NS-122")
 @pytest.mark.parametrize("ends", ["deleted", "bound"])
-async def test_ns_122_nobody_is_evicted_for_a_pod_that_found_its_end_during_the_attempt(
-    world: World, ends: str
-) -> None:
-    """NS-122: the pod is deleted, or bound elsewhere, while disruption budgets are read."""
+async def test_nobody_is_evicted_for_a_pod_that_found_its_end_during_the_attempt(world: World, ends: str) -> None:
+    """The pod is deleted, or bound elsewhere, while disruption budgets are read."""
 
     async def known() -> list[DisruptionBudget]:
         if ends == "deleted":
@@ -430,8 +451,9 @@ async def test_ns_122_nobody_is_evicted_for_a_pod_that_found_its_end_during_the_
     assert world.count("none") == 1
 
 
-async def test_ns_122_no_more_pods_are_evicted_once_the_preemptor_is_gone() -> None:
-    """NS-122: two victims would have to go, and the first one's eviction outlasts the preemptor."""
+@pytest.mark.req("NS-122")
+async def test_no_more_pods_are_evicted_once_the_preemptor_is_gone() -> None:
+    """Two victims would have to go, and the first one's eviction outlasts the preemptor."""
     world = World(low("first", 5), low("second", 1), used=FULL)
     evict = world.api.evict
 
@@ -446,6 +468,7 @@ async def test_ns_122_no_more_pods_are_evicted_once_the_preemptor_is_gone() -> N
     assert not world.ledger.held("wanting")
 
 
-async def test_ns_120_nodes_that_are_not_known_are_passed_over(world: World) -> None:
+@pytest.mark.req("NS-120")
+async def test_nodes_that_are_not_known_are_passed_over(world: World) -> None:
     await world.rejects(wanting(), (*(f"other-{each}" for each in range(20)), "worker"))
     assert world.api.calls[0] == ("evict", "default/second second")

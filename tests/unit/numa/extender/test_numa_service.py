@@ -1,7 +1,4 @@
-"""The listener: who is answered when, and what is said where there is no answer.
-
-NS-080, NS-081, NS-084, NS-085, NS-086, NS-088.
-"""
+"""The listener: who is answered when, and what is said where there is no answer."""
 
 import asyncio
 import io
@@ -51,7 +48,8 @@ async def listening(**options):
         yield world
 
 
-async def test_ns_080_filter_and_prioritize_are_answered_on_one_connection():
+@pytest.mark.req("NS-080")
+async def test_filter_and_prioritize_are_answered_on_one_connection():
     async with listening() as world:
         connector = aiohttp.TCPConnector(limit=1)
         async with aiohttp.ClientSession(connector=connector) as session:
@@ -65,6 +63,7 @@ async def test_ns_080_filter_and_prioritize_are_answered_on_one_connection():
             assert len(connector._conns) == 1, "kept alive"
 
 
+@pytest.mark.req("NS-080")
 @pytest.mark.parametrize(
     ("path", "method", "status"),
     [
@@ -74,19 +73,21 @@ async def test_ns_080_filter_and_prioritize_are_answered_on_one_connection():
         ("/numa/filter", "GET", 405),
     ],
 )
-async def test_ns_080_other_paths_and_methods_are_told_what_there_is(path, method, status):
+async def test_other_paths_and_methods_are_told_what_there_is(path, method, status):
     async with listening() as world, world.session.request(method, world.url + path) as answer:
         assert answer.status == status
         assert "/numa/filter" in await answer.text()
 
 
-async def test_ns_081_objects_of_nodes_are_refused_with_what_to_set():
+@pytest.mark.req("NS-081")
+async def test_objects_of_nodes_are_refused_with_what_to_set():
     async with listening() as world:
         _, told = await world.post("filter", b'{"Pod": {}, "Nodes": {"items": []}}')
         assert told["Error"] == "set nodeCacheCapable: true for this extender"
 
 
-async def test_ns_084_a_body_that_is_no_question_is_400_and_one_that_is_too_large_413():
+@pytest.mark.req("NS-084")
+async def test_a_body_that_is_no_question_is_400_and_one_that_is_too_large_413():
     async with listening() as world:
         assert (await world.post("filter", b"{"))[0] == 400
         assert (await world.post("filter", b'{"NodeNames": ["a"]}'))[0] == 400
@@ -94,7 +95,8 @@ async def test_ns_084_a_body_that_is_no_question_is_400_and_one_that_is_too_larg
         assert (await world.post("filter", arguments(document(), "a") + b" " * 100_000))[0] == 200
 
 
-async def test_ns_085_while_a_cache_is_not_current_there_is_an_error_and_never_all_nodes():
+@pytest.mark.req("NS-085")
+async def test_while_a_cache_is_not_current_there_is_an_error_and_never_all_nodes():
     async with listening() as world:
         world.problem = "the cache of pods is not complete yet"
         _, told = await world.post("filter", arguments(document(), "a"))
@@ -104,7 +106,8 @@ async def test_ns_085_while_a_cache_is_not_current_there_is_an_error_and_never_a
         assert scores == [{"Host": "a", "Score": 0}]
 
 
-async def test_ns_086_filter_calls_are_answered_one_at_a_time_in_their_order_and_others_do_not_wait():
+@pytest.mark.req("NS-086")
+async def test_filter_calls_are_answered_one_at_a_time_in_their_order_and_others_do_not_wait():
     order, gate = [], asyncio.Event()
     async with listening() as world:
         ask = world.extender.engine.filter
@@ -127,7 +130,8 @@ async def test_ns_086_filter_calls_are_answered_one_at_a_time_in_their_order_and
         assert [each["NodeNames"] for _, each in answers] == [["a"]] * 3
 
 
-async def test_ns_086_a_verb_that_takes_too_long_ends_with_an_error_and_the_next_one_is_answered():
+@pytest.mark.req("NS-086")
+async def test_a_verb_that_takes_too_long_ends_with_an_error_and_the_next_one_is_answered():
     async with listening() as world:
         world.arrival = asyncio.Event().wait
         began = asyncio.get_running_loop().time()
@@ -140,7 +144,8 @@ async def test_ns_086_a_verb_that_takes_too_long_ends_with_an_error_and_the_next
         assert told["NodeNames"] == ["a"]
 
 
-async def test_ns_086_what_fails_inside_is_an_error_too():
+@pytest.mark.req("NS-086")
+async def test_what_fails_inside_is_an_error_too():
     async with listening() as world:
         world.extender.engine.filter = None
         _, told = await world.post("filter", arguments(document(), "a"))
@@ -148,7 +153,8 @@ async def test_ns_086_what_fails_inside_is_an_error_too():
         assert told["NodeNames"] == []
 
 
-async def test_ns_120_pods_that_no_node_will_do_for_are_told_and_only_those():
+@pytest.mark.req("NS-120")
+async def test_pods_that_no_node_will_do_for_are_told_and_only_those():
     heard = []
 
     class Rejections:
@@ -167,7 +173,8 @@ async def test_ns_120_pods_that_no_node_will_do_for_are_told_and_only_those():
     assert heard == [("large", ("a",))]
 
 
-async def test_ns_088_bind_says_why_not():
+@pytest.mark.req("NS-088")
+async def test_bind_says_why_not():
     class Binds:
         async def bind(self, asked):
             return "" if asked.node == "a" else f"{asked.node}: no room"
@@ -180,7 +187,8 @@ async def test_ns_088_bind_says_why_not():
         assert await world.post("bind", body % b"a") == (200, {"Error": "stale"})
 
 
-async def test_ns_166_each_verb_is_timed():
+@pytest.mark.req("NS-166")
+async def test_each_verb_is_timed():
     async with listening() as world:
         await world.post("filter", arguments(document(), "a"))
         assert 'polyarch_numa_filter_seconds_count{verb="filter"} 1.0' in world.extender.page()

@@ -1,7 +1,4 @@
-"""What goes over the wire: Go's names of fields, names of nodes alone, few different messages.
-
-NS-080, NS-081, NS-082, NS-083, NS-084.
-"""
+"""What goes over the wire: Go's names of fields, names of nodes alone, few different messages."""
 
 import msgspec
 import pytest
@@ -9,10 +6,13 @@ from numa_extender import arguments, document
 
 from polyarch.numa.extender import wire
 
+pytestmark = pytest.mark.req("NS-082")
+
 READ = msgspec.json.decode
 
 
-def test_ns_080_answers_have_the_names_of_gos_fields_and_scores_of_ten_steps():
+@pytest.mark.req("NS-080")
+def test_answers_have_the_names_of_gos_fields_and_scores_of_ten_steps():
     assert READ(wire.fitting(["b", "a"], {"c": "cannot align pod"}, resolvable=False)) == {
         "NodeNames": ["b", "a"],
         "FailedNodes": {},
@@ -25,29 +25,34 @@ def test_ns_080_answers_have_the_names_of_gos_fields_and_scores_of_ten_steps():
     assert READ(wire.bound("no room")) == {"Error": "no room"}
 
 
-def test_ns_081_names_count_once_in_their_order_and_nothing_that_fits_is_an_empty_list():
+@pytest.mark.req("NS-081")
+def test_names_count_once_in_their_order_and_nothing_that_fits_is_an_empty_list():
     asked = wire.question(arguments(document(), "b", "a", "b"))
     assert asked.names == ("b", "a")
     assert READ(wire.fitting([], {}, resolvable=False))["NodeNames"] == []
 
 
-def test_ns_081_nodes_as_objects_are_told_how_to_come_by_name():
+@pytest.mark.req("NS-081")
+def test_nodes_as_objects_are_told_how_to_come_by_name():
     body = msgspec.json.encode({"Pod": document(), "Nodes": {"items": []}, "NodeNames": None})
     assert wire.question(body).problem == "set nodeCacheCapable: true for this extender"
 
 
+@pytest.mark.req("NS-081")
 @pytest.mark.parametrize("missing", [{}, {"Nodes": None}, {"NodeNames": None, "Nodes": None}])
-def test_ns_081_a_question_about_no_nodes_is_one_about_none(missing):
+def test_a_question_about_no_nodes_is_one_about_none(missing):
     asked = wire.question(msgspec.json.encode({"Pod": document(), **missing}))
     assert (asked.names, asked.problem) == ((), "")
 
 
-def test_ns_083_which_map_says_whether_preemption_may_help():
+@pytest.mark.req("NS-083")
+def test_which_map_says_whether_preemption_may_help():
     told = READ(wire.fitting([], {"c": "x"}, resolvable=True))
     assert (told["FailedNodes"], told["FailedAndUnresolvableNodes"]) == ({"c": "x"}, {})
 
 
-def test_ns_083_at_most_sixteen_different_messages_the_usual_ones_in_their_words():
+@pytest.mark.req("NS-083")
+def test_at_most_sixteen_different_messages_the_usual_ones_in_their_words():
     failed = {f"node-{number}": f"cannot align pod: r{number % 30}" for number in range(600)}
     failed |= {f"more-{number}": "cannot align pod: cpu" for number in range(50)}
     told = wire.grouped(failed)
@@ -56,11 +61,13 @@ def test_ns_083_at_most_sixteen_different_messages_the_usual_ones_in_their_words
     assert told["more-7"] == "cannot align pod: cpu"
 
 
-def test_ns_083_no_message_is_longer_than_200_characters():
+@pytest.mark.req("NS-083")
+def test_no_message_is_longer_than_200_characters():
     told = wire.grouped({"a": "x" * 500, "b": "y" * 200})
     assert (len(told["a"]), len(told["b"])) == (200, 200)
 
 
+@pytest.mark.req("NS-084")
 @pytest.mark.parametrize(
     ("body", "said"),
     [
@@ -73,21 +80,23 @@ def test_ns_083_no_message_is_longer_than_200_characters():
         (b'{"Pod": {"spec": {"containers": [{"resources": {"requests": {"cpu": "many"}}}]}}}', "many"),
     ],
 )
-def test_ns_084_what_is_no_question_is_said_in_one_line(body, said):
+def test_what_is_no_question_is_said_in_one_line(body, said):
     with pytest.raises(wire.InvalidRequest) as told:
         wire.question(body)
     assert said in str(told.value)
     assert "\n" not in str(told.value)
 
 
-def test_ns_084_unknown_keys_and_fields_are_ignored():
+@pytest.mark.req("NS-084")
+def test_unknown_keys_and_fields_are_ignored():
     pod = document(hostNetwork=True, tolerations=[{"key": "a"}])
     body = msgspec.json.encode({"Pod": pod, "NodeNames": ["a"], "Later": {"x": 1}})
     assert wire.question(body).pod.name == "web"
 
 
+@pytest.mark.req("NS-088")
 @pytest.mark.parametrize("left_out", ["PodName", "PodNamespace", "PodUID", "Node"])
-def test_ns_088_a_binding_names_pod_and_node(left_out):
+def test_a_binding_names_pod_and_node(left_out):
     whole = {"PodName": "web", "PodNamespace": "demo", "PodUID": "u", "Node": "a"}
     asked = wire.bind_question(msgspec.json.encode(whole))
     assert (asked.pod_name, asked.pod_namespace, asked.pod_uid, asked.node) == ("web", "demo", "u", "a")

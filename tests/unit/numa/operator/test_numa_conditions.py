@@ -1,12 +1,13 @@
-"""The four conditions of both custom resources (NO-090)."""
+"""The four conditions of both custom resources."""
 
 import pytest
 
 from polyarch.operator.components.numa_facts import LONGEST, STATES, OperatorCondition, State, four
 
 
+@pytest.mark.req("NO-090")
 @pytest.mark.parametrize("state", STATES)
-def test_no_090_exactly_one_state_holds_and_what_is_available_alone_can_be_upgraded(state: State) -> None:
+def test_exactly_one_state_holds_and_what_is_available_alone_can_be_upgraded(state: State) -> None:
     """Tools wait for one of them: two at once, or none, would have them wait for ever or go on too early."""
     told = four(OperatorCondition(state, "SomeReason", "why"))
     held = {each.type: each.status for each in told}
@@ -19,7 +20,8 @@ def test_no_090_exactly_one_state_holds_and_what_is_available_alone_can_be_upgra
     assert {(each.reason, each.message) for each in told} == {("SomeReason", "why")}
 
 
-def test_no_090_a_message_of_many_problems_is_cut_before_the_api_server_refuses_the_status() -> None:
+@pytest.mark.req("NO-090")
+def test_a_message_of_many_problems_is_cut_before_the_api_server_refuses_the_status() -> None:
     (message,) = {each.message for each in four(OperatorCondition("Degraded", "SomeReason", "x" * (LONGEST + 1)))}
     assert (len(message), message[-1]) == (LONGEST, "…")
     (whole,) = {each.message for each in four(OperatorCondition("Degraded", "SomeReason", "x" * LONGEST))}

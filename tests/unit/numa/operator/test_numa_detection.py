@@ -1,4 +1,4 @@
-"""Which platform a cluster is (NO-030)."""
+"""Which platform a cluster is."""
 
 import pytest
 from numa_cluster import Json
@@ -8,6 +8,7 @@ from polyarch.operator.components.numa_facts import platform_of
 VERSION: Json = {"kind": "ClusterVersion"}
 
 
+@pytest.mark.req("NO-030")
 @pytest.mark.parametrize(
     ("version", "infrastructure", "platform"),
     [
@@ -19,12 +20,12 @@ VERSION: Json = {"kind": "ClusterVersion"}
         (None, {"status": {"controlPlaneTopology": "External"}}, "kubernetes"),
     ],
 )
-def test_no_030_what_the_cluster_shows(version: Json | None, infrastructure: Json | None, platform: str) -> None:
-    """NO-030: API groups that do not exist are not an error."""
+def test_what_the_cluster_shows(version: Json | None, infrastructure: Json | None, platform: str) -> None:
+    """API groups that do not exist are not an error."""
     assert platform_of("auto", cluster_version=version, infrastructure=infrastructure) == platform
 
 
-def test_no_030_the_flag_wins() -> None:
-    """NO-030."""
+@pytest.mark.req("NO-030")
+def test_the_flag_wins() -> None:
     assert platform_of("kubernetes", cluster_version=VERSION, infrastructure=None) == "kubernetes"
     assert platform_of("hypershift", cluster_version=None, infrastructure=None) == "hypershift"

@@ -43,26 +43,29 @@ GROUPS = ({"poolName": "left"}, {"poolName": "right"})
 DEFAULTS = {"topologyManagerPolicy": "none", "topologyManagerScope": "container"}
 
 
-def test_no_110_every_pool_that_it_selects() -> None:
-    """NO-110, §15: all of them, not the first."""
+@pytest.mark.req("NO-110")
+def test_every_pool_that_it_selects() -> None:
+    """All of them, not the first."""
     everywhere = kubelet_config("all", SINGLE)
     made = planned(*GROUPS, **facts(everywhere))
     assert told(made, "left") == told(made, "right") == SINGLE
 
 
-def test_no_110_by_the_labels_of_the_pool() -> None:
-    """NO-110: missing keys are the kubelet's defaults."""
+@pytest.mark.req("NO-110")
+def test_by_the_labels_of_the_pool() -> None:
+    """Missing keys are the kubelet's defaults."""
     made = planned(*GROUPS, **facts(kubelet_config("one", RESTRICTED, "left")))
     assert told(made, "left") == {"topologyManagerPolicy": "restricted", "topologyManagerScope": "container"}
     assert told(made, "right") == DEFAULTS
 
 
-def test_no_111_deletion_returns_to_the_defaults() -> None:
-    """NO-111, §15."""
+@pytest.mark.req("NO-111")
+def test_deletion_returns_to_the_defaults() -> None:
     before, after = (planned(*GROUPS, **facts(*each)) for each in ([kubelet_config("one", SINGLE)], []))
     assert (told(before, "left"), told(after, "left")) == (SINGLE, DEFAULTS)
 
 
+@pytest.mark.req("NO-111")
 @pytest.mark.parametrize(
     ("first", "second"),
     [
@@ -72,8 +75,8 @@ def test_no_111_deletion_returns_to_the_defaults() -> None:
     ],
     ids=["newest", "highest number", "number over none"],
 )
-def test_no_111_of_several_the_newest_wins_and_a_message_says_so(first: Json, second: Json) -> None:
-    """NO-111: as in the machine-config operator."""
+def test_of_several_the_newest_wins_and_a_message_says_so(first: Json, second: Json) -> None:
+    """As in the machine-config operator."""
     wins, loses = kubelet_config("wins", SINGLE, **first), kubelet_config("loses", RESTRICTED, **second)
     for several in ((wins, loses), (loses, wins)):
         made = settled(*GROUPS[:1], **facts(*several))
@@ -82,15 +85,16 @@ def test_no_111_of_several_the_newest_wins_and_a_message_says_so(first: Json, se
         assert "KubeletConfigs loses, wins are for pool left, and wins applies" in said
 
 
+@pytest.mark.req("NO-112")
 @pytest.mark.parametrize("payload", [None, {}, "text"], ids=["absent", "empty", "no object"])
-def test_no_112_without_payload_it_is_ignored(payload: Any) -> None:
-    """NO-112."""
+def test_without_payload_it_is_ignored(payload: Any) -> None:
     made = planned(*GROUPS, **facts(kubelet_config("z", payload), kubelet_config("a", SINGLE)))
     assert told(made, "left") == SINGLE
 
 
-def test_no_112_no_matching_pool_is_no_error() -> None:
-    """NO-112: nor is a selector that is invalid."""
+@pytest.mark.req("NO-112")
+def test_no_matching_pool_is_no_error() -> None:
+    """Nor is a selector that is invalid."""
     invalid = kubelet_config("bad", SINGLE)
     invalid["spec"]["machineConfigPoolSelector"] = {"matchExpressions": [{"key": "a", "operator": "Gt"}]}
     made = planned(*GROUPS, **facts(kubelet_config("other", SINGLE, "master"), invalid))
@@ -98,15 +102,17 @@ def test_no_112_no_matching_pool_is_no_error() -> None:
     assert not made.is_degraded
 
 
-def test_no_110_a_policy_that_no_kubelet_knows() -> None:
-    """NO-110: told, and taken as not set: an exporter would not start with it."""
+@pytest.mark.req("NO-110")
+def test_a_policy_that_no_kubelet_knows() -> None:
+    """Told, and taken as not set: an exporter would not start with it."""
     made = settled(*GROUPS[:1], **facts(kubelet_config("odd", {"topologyManagerPolicy": "tight"})))
     assert told(made, "left") == DEFAULTS
     assert "KubeletConfig odd has topologyManagerPolicy 'tight'" in condition(made, "Available")[2]
 
 
-def test_no_110_node_pools_of_hypershift() -> None:
-    """NO-110: by the label of the ConfigMap that it was read from."""
+@pytest.mark.req("NO-110")
+def test_node_pools_of_hypershift() -> None:
+    """By the label of the ConfigMap that it was read from."""
     hosted = {
         "metadata": {"name": "pp-blue", "labels": {"hypershift.openshift.io/nodePool": "blue"}},
         "spec": {"kubeletConfig": SINGLE},
@@ -115,8 +121,9 @@ def test_no_110_node_pools_of_hypershift() -> None:
     assert (told(made, "blue"), told(made, "green")) == (SINGLE, DEFAULTS)
 
 
-def test_no_113_the_change_reaches_the_pods() -> None:
-    """NO-113: by the digest in their template."""
+@pytest.mark.req("NO-113")
+def test_the_change_reaches_the_pods() -> None:
+    """By the digest in their template."""
 
     def hashed(*configurations: Json) -> str:
         made = planned(*GROUPS[:1], **facts(*configurations))

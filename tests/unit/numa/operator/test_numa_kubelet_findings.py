@@ -1,4 +1,4 @@
-"""What speaks against NUMA placement on a node (NO-091)."""
+"""What speaks against NUMA placement on a node."""
 
 from typing import Any
 
@@ -28,12 +28,14 @@ def of(attributes: dict[str, str], *cpus: tuple[Any, Any]) -> tuple[str, ...]:
     return findings(msgspec.convert({"attributes": said, "zones": zones}, NodeResourceTopology))
 
 
-def test_no_091_nothing_speaks_against_it() -> None:
-    """NO-091: CPUs reserved in one zone are enough."""
+@pytest.mark.req("NO-091")
+def test_nothing_speaks_against_it() -> None:
+    """CPUs reserved in one zone are enough."""
     assert of(GOOD, ("4", "3"), ("4", "4")) == ()
     assert of({**GOOD, "topologyManagerPolicy": "restricted"}, ("4", "3")) == ()
 
 
+@pytest.mark.req("NO-091")
 @pytest.mark.parametrize(
     ("change", "finding"),
     [
@@ -42,16 +44,17 @@ def test_no_091_nothing_speaks_against_it() -> None:
         ({"topologyManagerPolicy": "best-effort"}, TOPOLOGY_POLICY),
     ],
 )
-def test_no_091_each_finding(change: dict[str, str], finding: str) -> None:
-    """NO-091."""
+def test_each_finding(change: dict[str, str], finding: str) -> None:
     assert of({**GOOD, **change}, ("4", "3")) == (finding,)
 
 
-def test_no_091_no_reserved_cpus() -> None:
-    """NO-091: the static manager does not start without."""
+@pytest.mark.req("NO-091")
+def test_no_reserved_cpus() -> None:
+    """The static manager does not start without."""
     assert of(GOOD, ("4", "4"), ("4", "4")) == (NO_RESERVATION,)
 
 
-def test_no_091_what_an_object_does_not_tell_is_no_finding() -> None:
-    """NO-091: other producers write fewer attributes."""
+@pytest.mark.req("NO-091")
+def test_what_an_object_does_not_tell_is_no_finding() -> None:
+    """Other producers write fewer attributes."""
     assert of({}) == ()

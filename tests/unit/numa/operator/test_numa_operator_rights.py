@@ -1,4 +1,4 @@
-"""What the operator holds for NUMA (NO-120)."""
+"""What the operator holds for NUMA."""
 
 import pytest
 
@@ -19,8 +19,9 @@ from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 SETTINGS = OperatorSettings(namespace="home")
 
 
+@pytest.mark.req("NO-120")
 @pytest.mark.parametrize("openshift", [False, True])
-def test_no_120_the_operator_holds_what_it_grants(openshift: bool) -> None:
+def test_the_operator_holds_what_it_grants(openshift: bool) -> None:
     """Who creates a Role must have its rights: nothing is escalated."""
     held = for_numa(SETTINGS, ClusterCapabilities(openshift=openshift))
     documents = exporters.rbac_objects(ExporterContext(settings=SETTINGS))
@@ -31,8 +32,9 @@ def test_no_120_the_operator_holds_what_it_grants(openshift: bool) -> None:
     assert missing((*held.cluster, *held.namespaces["home"]), granted) == []
 
 
+@pytest.mark.req("NO-120")
 @pytest.mark.parametrize("openshift", [False, True])
-def test_no_120_no_wildcard_no_escalation_and_three_roles_to_bind(openshift: bool) -> None:
+def test_no_wildcard_no_escalation_and_three_roles_to_bind(openshift: bool) -> None:
     held = for_numa(SETTINGS, ClusterCapabilities(openshift=openshift))
     several = [*grants(held.cluster), *(each for rules in held.namespaces.values() for each in grants(rules))]
     assert not [each for each in several if "*" in (each.verb, each.group, each.resource) or each.verb == "escalate"]
@@ -42,21 +44,24 @@ def test_no_120_no_wildcard_no_escalation_and_three_roles_to_bind(openshift: boo
     }
 
 
-def test_no_120_of_secrets_only_the_certificate_and_its_authority() -> None:
+@pytest.mark.req("NO-120")
+def test_of_secrets_only_the_certificate_and_its_authority() -> None:
     held = for_numa(SETTINGS, ClusterCapabilities(openshift=True))
     assert not [each for each in grants(held.cluster) if each.resource == "secrets"]
     read = {each.name for each in grants(held.namespaces["home"]) if (each.resource, each.verb) == ("secrets", "get")}
     assert read == {"rte-metrics-service-cert", "polyarch-numa-ca"}
 
 
-def test_no_120_openshift_s_objects_are_asked_for_on_openshift_alone() -> None:
+@pytest.mark.req("NO-120")
+def test_openshift_s_objects_are_asked_for_on_openshift_alone() -> None:
     groups = {each.group for each in grants(for_numa(SETTINGS, ClusterCapabilities()).cluster)}
     assert not [each for each in groups if each.endswith("openshift.io") and not each.startswith("nodetopology")]
     on_openshift = grants(for_numa(SETTINGS, ClusterCapabilities(openshift=True)).cluster)
     assert Access("get", "config.openshift.io", "clusterversions") in on_openshift
 
 
-def test_no_120_whoever_has_no_numa_grants_nothing_for_it() -> None:
+@pytest.mark.req("NO-120")
+def test_whoever_has_no_numa_grants_nothing_for_it() -> None:
     settings = InstallationSettings().operator_settings("home")
     held = operator_rights(settings, ClusterCapabilities())
     assert not [each for each in grants(held.cluster) if each.group == "nodetopology.openshift.io"]

@@ -31,27 +31,28 @@ PAUSE = "config.numa-operator.openshift.io/pause-reconciliation"
 
 
 class TestOrder:
-    """NO-040: what is checked before anything is changed."""
+    """What is checked before anything is changed."""
 
-    def test_no_040_another_name_gets_its_condition_and_nothing_else(self) -> None:
-        """NO-040, §13: the second object is degraded; nothing else happens."""
+    @pytest.mark.req("NO-040")
+    def test_another_name_gets_its_condition_and_nothing_else(self) -> None:
+        """The second object is degraded; nothing else happens."""
         made = planned(given=operator(WORKERS, name="mine"))
         reason, message = degraded(made)
         assert reason == "IncorrectNUMAResourcesOperatorResourceName"
         assert "the only NUMAResourcesOperator is named numaresourcesoperator" in message
         assert (made.documents, made.status) == (None, None)
 
-    def test_no_100_paused_leaves_even_the_status_alone(self) -> None:
-        """NO-040, NO-100."""
+    @pytest.mark.req("NO-040", "NO-100")
+    def test_paused_leaves_even_the_status_alone(self) -> None:
         assert planned(given=operator({}, annotations={PAUSE: "enabled"})) == ExporterPlan()
 
+    @pytest.mark.req("NO-100")
     @pytest.mark.parametrize("value", ["true", "Enabled", "disabled", ""])
-    def test_no_100_any_other_value_is_not_set(self, value: str) -> None:
-        """NO-100."""
+    def test_any_other_value_is_not_set(self, value: str) -> None:
         assert planned(given=operator(WORKERS, annotations={PAUSE: value})).documents
 
-    def test_no_041_an_image_is_taken_only_where_the_operator_is_told_so(self) -> None:
-        """NO-041."""
+    @pytest.mark.req("NO-041")
+    def test_an_image_is_taken_only_where_the_operator_is_told_so(self) -> None:
         given = operator(WORKERS, imageSpec="registry.example/rte:v1")
         reason, message = degraded(made := planned(given=given))
         assert reason == "CustomUserImage"
@@ -59,11 +60,12 @@ class TestOrder:
         assert made.documents is None
         assert exporter(planned(given=given, image_restricted=False))["image"] == "registry.example/rte:v1"
 
-    def test_no_041_the_default_is_the_operators_own_image(self) -> None:
-        """NO-041."""
+    @pytest.mark.req("NO-041")
+    def test_the_default_is_the_operators_own_image(self) -> None:
         made = planned(WORKERS, settings={"image": "registry.example/polyarch@sha256:1f"})
         assert exporter(made)["image"] == "registry.example/polyarch@sha256:1f"
 
+    @pytest.mark.req("NO-004")
     @pytest.mark.parametrize(
         ("spec", "said"),
         [
@@ -72,20 +74,20 @@ class TestOrder:
             ({"nodeGroups": "worker"}, "spec.nodeGroups: must be a list"),
         ],
     )
-    def test_no_004_what_an_older_schema_let_in_changes_nothing(self, spec: Json, said: str) -> None:
-        """NO-004, §13: unknown enums and malformed globs; exporters keep what they have."""
+    def test_what_an_older_schema_let_in_changes_nothing(self, spec: Json, said: str) -> None:
+        """Unknown enums and malformed globs; exporters keep what they have."""
         made = planned(given={**operator(WORKERS), "spec": {"nodeGroups": [WORKERS], **spec}})
         assert said in degraded(made)[1]
         assert made.documents is None
 
-    def test_no_005_a_negative_period(self) -> None:
-        """NO-005."""
+    @pytest.mark.req("NO-005")
+    def test_a_negative_period(self) -> None:
         reason, message = degraded(planned({**WORKERS, "config": {"infoRefreshPeriod": "-5s"}}))
         assert reason == "ValidationErrorUnderNodeGroups"
         assert "spec.nodeGroups[0].config.infoRefreshPeriod" in message
 
-    def test_no_044_without_the_api_of_topologies_nothing_is_deployed(self) -> None:
-        """NO-040, NO-044, NO-046."""
+    @pytest.mark.req("NO-040", "NO-044", "NO-046")
+    def test_without_the_api_of_topologies_nothing_is_deployed(self) -> None:
         made = planned(WORKERS, api_problem="customresourcedefinitions noderesourcetopologies: forbidden")
         reason, message = degraded(made)
         assert reason == "InternalError"
@@ -94,50 +96,53 @@ class TestOrder:
 
 
 class TestNamespace:
-    """NO-057: pods that mount directories of their node."""
+    """Pods that mount directories of their node."""
 
+    @pytest.mark.req("NO-057")
     @pytest.mark.parametrize("labels", [{}, {LABEL: "restricted"}], ids=["no level", "restricted"])
-    def test_no_057_the_label_is_required(self, labels: Json) -> None:
-        """NO-057: Degraded naming the label and the command."""
+    def test_the_label_is_required(self, labels: Json) -> None:
+        """Degraded naming the label and the command."""
         made = planned(WORKERS, namespace_labels=labels)
         assert f"needs the label {LABEL}: privileged" in degraded(made)[1]
         assert f"kubectl label --overwrite namespace polyarch-system {LABEL}=privileged" in degraded(made)[1]
         assert made.documents is None
 
-    def test_no_050_the_namespace_has_to_exist(self) -> None:
-        """NO-050."""
+    @pytest.mark.req("NO-050")
+    def test_the_namespace_has_to_exist(self) -> None:
         made = planned(WORKERS, namespace_labels=None, settings={"numa_namespace": "numaresources"})
         assert "there is no namespace numaresources" in degraded(made)[1]
 
+    @pytest.mark.req("NO-057")
     @pytest.mark.parametrize("labels", [None, {}, PRIVILEGED], ids=["absent", "unlabelled", "labelled"])
-    def test_no_057_it_is_labelled_only_when_the_operator_manages_it(self, labels: Json | None) -> None:
-        """NO-057."""
+    def test_it_is_labelled_only_when_the_operator_manages_it(self, labels: Json | None) -> None:
         made = planned(WORKERS, namespace_labels=labels, settings={"manage_namespace": True})
         assert made.namespace is not None
         assert made.namespace["metadata"] == {"name": "polyarch-system", "labels": PRIVILEGED}
         assert planned(WORKERS).namespace is None
 
-    def test_no_057_openshift_has_constraints_instead(self) -> None:
-        """NO-057."""
+    @pytest.mark.req("NO-057")
+    def test_openshift_has_constraints_instead(self) -> None:
         made = planned(WORKERS, platform="openshift", pools=(pool("worker"),), namespace_labels={})
         assert not made.is_degraded
 
-    def test_no_050_everything_is_in_the_namespace_for_numa(self) -> None:
-        """NO-050."""
+    @pytest.mark.req("NO-050")
+    def test_everything_is_in_the_namespace_for_numa(self) -> None:
         made = planned(WORKERS, settings={"numa_namespace": "numaresources"})
         places = {each["metadata"].get("namespace", "") for each in made.documents or ()}
         assert places == {"", "numaresources"}
 
 
 class TestSettings:
-    def test_no_002_nothing_is_deployed_without_groups(self) -> None:
-        """NO-002: Available."""
+    @pytest.mark.req("NO-002")
+    def test_nothing_is_deployed_without_groups(self) -> None:
+        """Available."""
         made = planned()
         assert (made.documents, made.certificate, made.namespace) == ((), None, None)
         assert condition(made, "Available")[:2] == ("True", "AsExpected")
 
-    def test_no_070_what_a_removed_group_had_is_no_longer_wanted(self) -> None:
-        """NO-070: found by owner and label, not by name."""
+    @pytest.mark.req("NO-070")
+    def test_what_a_removed_group_had_is_no_longer_wanted(self) -> None:
+        """Found by owner and label, not by name."""
         both = planned(WORKERS, {"poolName": "left", "nodeSelector": {"matchLabels": {"zone": "a"}}})
         one = planned(WORKERS)
         gone = {each["metadata"]["name"] for each in both.documents or ()} - {
@@ -148,54 +153,57 @@ class TestSettings:
             assert each["metadata"]["labels"]["multiarch.openshift.io/operand"] == "polyarch-numa-exporter"
             assert each["metadata"]["ownerReferences"][0]["uid"] == "4f6c"
 
-    def test_no_042_offline_there_is_no_owner(self) -> None:
-        """NO-042: a file has no uid, and a reference without one would have everything deleted."""
+    @pytest.mark.req("NO-042")
+    def test_offline_there_is_no_owner(self) -> None:
+        """A file has no uid, and a reference without one would have everything deleted."""
         given = operator(WORKERS)
         del given["metadata"]["uid"]
         made = planned(given=given)
         assert all("ownerReferences" not in each["metadata"] for each in made.documents or ())
 
-    def test_no_038_the_same_facts_make_the_same_plan(self) -> None:
-        """NO-043: whatever the order in which nodes are known."""
+    @pytest.mark.req("NO-038", "NO-043")
+    def test_the_same_facts_make_the_same_plan(self) -> None:
+        """Whatever the order in which nodes are known."""
         assert planned(WORKERS, nodes=nodes("b", "a", "c")) == planned(WORKERS, nodes=nodes("c", "b", "a"))
 
 
 class TestCertificates:
-    """NO-064: whatever the fingerprint setting."""
+    """Whatever the fingerprint setting."""
 
+    @pytest.mark.req("NO-064")
     @pytest.mark.parametrize("fingerprinting", ["Disabled", "Enabled", "EnabledExclusiveResources"])
-    def test_no_064_the_certificate_does_not_hang_on_the_fingerprint(self, fingerprinting: str) -> None:
-        """NO-064, §15."""
+    def test_the_certificate_does_not_hang_on_the_fingerprint(self, fingerprinting: str) -> None:
         made = planned({**WORKERS, "config": {"podsFingerprinting": fingerprinting}})
         mounted = {each["name"]: each["mountPath"] for each in exporter(made)["volumeMounts"]}
         assert mounted["certificate"] == "/etc/secrets/rte"
         assert "--metrics-mode=httptls" in exporter(made)["args"]
 
-    def test_no_064_the_operators_own_authority_signs(self) -> None:
-        """NO-064."""
+    @pytest.mark.req("NO-064")
+    def test_the_operators_own_authority_signs(self) -> None:
         signed = planned(WORKERS).certificate
         assert signed is not None
         assert (signed.namespace, signed.secret) == ("polyarch-system", "rte-metrics-service-cert")
         assert "numaresources-rte-metrics-service.polyarch-system.svc" in signed.dns_names
 
-    def test_no_064_cert_manager_signs_where_it_is(self) -> None:
-        """NO-064."""
+    @pytest.mark.req("NO-064")
+    def test_cert_manager_signs_where_it_is(self) -> None:
         made = planned(WORKERS, served=frozenset((ISSUERS, CERTIFICATES)))
         certificate = found(made, "Certificate")["spec"]
         assert certificate["secretName"] == "rte-metrics-service-cert"
         assert certificate["issuerRef"]["name"] == found(made, "Issuer")["metadata"]["name"]
         assert made.certificate is None
 
+    @pytest.mark.req("NO-064")
     @pytest.mark.parametrize("platform", ["openshift", "hypershift"])
-    def test_no_064_openshift_signs_by_annotation(self, platform: str) -> None:
-        """NO-064."""
+    def test_openshift_signs_by_annotation(self, platform: str) -> None:
         made = planned(WORKERS, platform=platform, pools=(pool("worker"),))
         annotations = found(made, "Service")["metadata"]["annotations"]
         assert annotations == {"service.beta.openshift.io/serving-cert-secret-name": "rte-metrics-service-cert"}
         assert made.certificate is None
 
-    def test_no_064_without_any_of_them_metrics_have_no_tls_and_the_message_says_so(self) -> None:
-        """NO-064: neither → mode http and a message."""
+    @pytest.mark.req("NO-064")
+    def test_without_any_of_them_metrics_have_no_tls_and_the_message_says_so(self) -> None:
+        """Neither → mode http and a message."""
         made = settled(WORKERS, has_own_authority=False)
         assert "--metrics-mode=http" in exporter(made)["args"]
         assert "certificate" not in {each["name"] for each in exporter(made)["volumeMounts"]}
@@ -203,14 +211,13 @@ class TestCertificates:
 
 
 class TestReadiness:
-    """NO-093."""
-
     def live(self, **status: Any) -> dict[str, Json]:
         (document,) = (each for each in planned(WORKERS).documents or () if each["kind"] == "DaemonSet")
         return {document["metadata"]["name"]: rolled_out(document, **status)}
 
-    def test_no_090_available(self) -> None:
-        """NO-090: exactly one of three, and what is available can be upgraded."""
+    @pytest.mark.req("NO-090")
+    def test_available(self) -> None:
+        """Exactly one of three, and what is available can be upgraded."""
         made = planned(WORKERS, daemon_sets=self.live())
         held = {each.type: each.status for each in made.conditions or ()}
         assert (held["Available"], held["Upgradeable"], held["Progressing"], held["Degraded"]) == (
@@ -222,6 +229,7 @@ class TestReadiness:
         assert condition(made, "Available")[1:] == ("AsExpected", "worker: 3 nodes")
         assert made.look_again is None
 
+    @pytest.mark.req("NO-093")
     @pytest.mark.parametrize(
         ("status", "counts"),
         [
@@ -232,8 +240,8 @@ class TestReadiness:
         ],
         ids=["not ready", "old template", "generation not seen", "nothing seen"],
     )
-    def test_no_093_progressing(self, status: Json, counts: str) -> None:
-        """NO-093, §15: ready pods of an old template do not count."""
+    def test_progressing(self, status: Json, counts: str) -> None:
+        """Ready pods of an old template do not count."""
         made = planned(WORKERS, daemon_sets=self.live(**status))
         assert condition(made, "Progressing") == (
             "True",
@@ -243,17 +251,19 @@ class TestReadiness:
         assert made.look_again == 5.0
         assert (made.status or {})["daemonsets"] == []
 
-    def test_no_093_a_new_template_that_nobody_has_seen_yet(self) -> None:
-        """NO-093: between the change of the object and the DaemonSet that follows it."""
+    @pytest.mark.req("NO-093")
+    def test_a_new_template_that_nobody_has_seen_yet(self) -> None:
+        """Between the change of the object and the DaemonSet that follows it."""
         made = planned({**WORKERS, "config": {"infoRefreshPeriod": "1m"}}, daemon_sets=self.live())
         assert condition(made, "Progressing")[0] == "True"
 
-    def test_no_093_an_absent_daemon_set_is_being_created(self) -> None:
-        """NO-093."""
+    @pytest.mark.req("NO-093")
+    def test_an_absent_daemon_set_is_being_created(self) -> None:
         assert "worker is being created" in condition(planned(WORKERS), "Progressing")[2]
 
-    def test_no_093_after_ten_minutes_without_progress(self) -> None:
-        """NO-093: up to five pods and their waiting reason, and back by itself."""
+    @pytest.mark.req("NO-093")
+    def test_after_ten_minutes_without_progress(self) -> None:
+        """Up to five pods and their waiting reason, and back by itself."""
         name = "numaresourcesoperator-worker"
         pods = tuple(f"{name}-{number}: ImagePullBackOff" for number in range(6))
         facts = {"daemon_sets": self.live(numberReady=0), "waiting_pods": {name: pods}}
@@ -266,8 +276,9 @@ class TestReadiness:
         assert made.documents, "it goes on"
         assert not planned(WORKERS, stalled_for={name: 600.0}, daemon_sets=self.live()).is_degraded
 
-    def test_no_043_a_node_that_is_down_for_days_is_no_reason_to_write_every_minute(self) -> None:
-        """NO-043, NO-093: the same is said after hours, and pods are not read every five seconds."""
+    @pytest.mark.req("NO-043", "NO-093")
+    def test_a_node_that_is_down_for_days_is_no_reason_to_write_every_minute(self) -> None:
+        """The same is said after hours, and pods are not read every five seconds."""
         live = self.live(numberReady=2)
         name = "numaresourcesoperator-worker"
         first, later = (planned(WORKERS, stalled_for={name: each}, daemon_sets=live) for each in (600.0, 7200.0))
@@ -275,15 +286,16 @@ class TestReadiness:
         assert first.conditions == later.conditions
         assert later.look_again == 60.0
 
-    def test_no_039_a_daemon_set_with_nothing_to_run_is_ready(self) -> None:
-        """NO-039."""
+    @pytest.mark.req("NO-039")
+    def test_a_daemon_set_with_nothing_to_run_is_ready(self) -> None:
         made = planned(WORKERS, nodes=(), daemon_sets=self.live(desired=0))
         assert condition(made, "Available") == ("True", "AsExpected", "worker: 0 nodes")
 
 
 class TestStatus:
-    def test_no_003_groups_are_told_once_they_are_ready(self) -> None:
-        """NO-003: ``selector`` is the group's name, ``config`` has the defaults."""
+    @pytest.mark.req("NO-003")
+    def test_groups_are_told_once_they_are_ready(self) -> None:
+        """``selector`` is the group's name, ``config`` has the defaults."""
         made = settled({**WORKERS, "config": {"infoRefreshPause": "Enabled"}})
         assert (made.status or {})["nodeGroups"] == [
             {
@@ -302,22 +314,21 @@ class TestStatus:
             {"namespace": "polyarch-system", "name": "numaresourcesoperator-worker"}
         ]
 
-    def test_no_063_the_status_shows_that_nothing_is_published(self) -> None:
-        """NO-063."""
+    @pytest.mark.req("NO-063")
+    def test_the_status_shows_that_nothing_is_published(self) -> None:
         made = settled({**WORKERS, "config": {"infoRefreshPause": "Enabled"}})
         assert "nothing is published for worker" in condition(made, "Available")[2]
 
-    def test_no_003_pools_are_told_of_on_openshift_alone(self) -> None:
-        """NO-003, §12."""
+    @pytest.mark.req("NO-003")
+    def test_pools_are_told_of_on_openshift_alone(self) -> None:
         made = settled(WORKERS, platform="openshift", pools=(pool("worker"),))
         (told,) = (made.status or {})["machineconfigpools"]
         assert (told["name"], told["conditions"]) == ("worker", [{"type": "Updated", "status": "True"}])
         assert told["config"]["infoRefreshPeriod"] == "10s"
         assert "machineconfigpools" not in (settled(WORKERS).status or {})
 
-    def test_no_094_related_objects(self) -> None:
-        """NO-094."""
-
+    @pytest.mark.req("NO-094")
+    def test_related_objects(self) -> None:
         def related(**facts: Any) -> set[tuple[str, str, str]]:
             status = planned(WORKERS, **facts).status or {}
             return {(each["group"], each["resource"], each["name"]) for each in status["relatedObjects"]}
@@ -336,10 +347,11 @@ class TestStatus:
 
 
 class TestExtraConditions:
-    """NO-091: they inform, and never degrade."""
+    """They inform, and never degrade."""
 
-    def test_no_091_pools_that_are_paused(self) -> None:
-        """NO-091, §13: the rest proceeds."""
+    @pytest.mark.req("NO-091")
+    def test_pools_that_are_paused(self) -> None:
+        """The rest proceeds."""
         pools = (pool("b", paused=True), pool("a", paused=True), pool("c"), pool("other", paused=True))
         groups = ({"poolName": "a"}, {"poolName": "b"}, {"poolName": "c"})
         made = planned(*groups, platform="openshift", pools=pools)
@@ -351,8 +363,9 @@ class TestExtraConditions:
         )
         assert condition(planned(WORKERS), "MachineConfigPoolPaused")[0] == "Unknown"
 
-    def test_no_091_settings_of_kubelets(self) -> None:
-        """NO-091: counts per finding, five nodes named; information only."""
+    @pytest.mark.req("NO-091")
+    def test_settings_of_kubelets(self) -> None:
+        """Counts per finding, five nodes named; information only."""
         many = tuple(f"n{number}" for number in range(7))
         made = settled(
             WORKERS,
@@ -370,19 +383,20 @@ class TestExtraConditions:
         )
         assert condition(made, "Available")[0] == "True"
 
-    def test_no_091_nothing_to_find_and_nothing_known(self) -> None:
-        """NO-091."""
+    @pytest.mark.req("NO-091")
+    def test_nothing_to_find_and_nothing_known(self) -> None:
         assert condition(planned(WORKERS, findings={"n1": ()}), "TopologySettingsChecked")[0] == "True"
         assert condition(planned(WORKERS), "TopologySettingsChecked")[0] == "Unknown"
 
-    def test_no_091_they_are_there_when_something_is_wrong(self) -> None:
-        """NO-091, NO-092: a status that is written whole loses no condition."""
+    @pytest.mark.req("NO-091", "NO-092")
+    def test_they_are_there_when_something_is_wrong(self) -> None:
+        """A status that is written whole loses no condition."""
         types = {each.type for each in planned({}).conditions or ()}
         assert types == {each.type for each in settled(WORKERS).conditions or ()}
 
 
 class TestMachines:
-    """NO-057: the legacy SELinux policy of OpenShift."""
+    """The legacy SELinux policy of OpenShift."""
 
     def facts(self, *, target: bool, rolled_out: bool, updated: bool = True) -> Json:
         def made_of(has: bool) -> Json:
@@ -396,8 +410,9 @@ class TestMachines:
         one["spec"]["configuration"] = made_of(target)
         return {"platform": "openshift", "pools": (one,)}
 
-    def test_no_057_the_machine_config_comes_first(self) -> None:
-        """NO-057: Progressing until the pool has rolled it out; the exporters come then."""
+    @pytest.mark.req("NO-057")
+    def test_the_machine_config_comes_first(self) -> None:
+        """Progressing until the pool has rolled it out; the exporters come then."""
         made = planned(LEGACY, **self.facts(target=False, rolled_out=False))
         config = found(made, "MachineConfig")
         assert config["metadata"]["name"] == MACHINE_CONFIG
@@ -405,25 +420,26 @@ class TestMachines:
         assert (condition(made, "Progressing")[:2], made.look_again) == (("True", "MachineConfigPoolIsUpdating"), 60.0)
         assert names(made, "DaemonSet") == []
 
+    @pytest.mark.req("NO-057")
     @pytest.mark.parametrize("updated", [True, False])
-    def test_no_057_the_pool_has_it(self, updated: bool) -> None:
-        """NO-057."""
+    def test_the_pool_has_it(self, updated: bool) -> None:
         made = planned(LEGACY, **self.facts(target=True, rolled_out=True, updated=updated))
         assert names(made, "DaemonSet") == (["numaresourcesoperator-worker"] if updated else [])
 
-    def test_no_057_exporters_that_run_are_not_taken_away_meanwhile(self) -> None:
-        """NO-057, NO-038."""
+    @pytest.mark.req("NO-038", "NO-057")
+    def test_exporters_that_run_are_not_taken_away_meanwhile(self) -> None:
         running = {"numaresourcesoperator-worker": {"metadata": {"name": "numaresourcesoperator-worker"}}}
         facts = self.facts(target=True, rolled_out=False, updated=False)
         assert names(planned(LEGACY, daemon_sets=running, **facts), "DaemonSet")
 
-    def test_no_057_it_goes_with_the_annotation(self) -> None:
-        """NO-057, NO-070."""
+    @pytest.mark.req("NO-057", "NO-070")
+    def test_it_goes_with_the_annotation(self) -> None:
         made = planned(WORKERS, **self.facts(target=True, rolled_out=True))
         assert names(made, "MachineConfig") == []
         assert condition(made, "Progressing")[1] == "MachineConfigPoolIsUpdating"
 
-    def test_no_057_other_changes_of_a_pool_are_not_awaited(self) -> None:
-        """NO-057: without the annotation a pool may roll out what it likes."""
+    @pytest.mark.req("NO-057")
+    def test_other_changes_of_a_pool_are_not_awaited(self) -> None:
+        """Without the annotation a pool may roll out what it likes."""
         made = planned(WORKERS, **self.facts(target=False, rolled_out=False, updated=False))
         assert condition(made, "Progressing")[1] == "DaemonSetIsUpdating"

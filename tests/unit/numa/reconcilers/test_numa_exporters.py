@@ -1,4 +1,4 @@
-"""A whole pass over a NUMAResourcesOperator: what fails in it is told (NO-046)."""
+"""A whole pass over a NUMAResourcesOperator: what fails in it is told."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -92,8 +92,9 @@ class World:
         return next((each for each in live.status.get("conditions") or () if each["type"] == name), None)
 
 
-async def test_no_046_topologies_that_may_not_be_read_are_told_and_not_only_logged() -> None:
-    """§13, NO-090: a missing right is Degraded, with verb and resource, and nothing else; exporters run meanwhile."""
+@pytest.mark.req("NO-046", "NO-090")
+async def test_topologies_that_may_not_be_read_are_told_and_not_only_logged() -> None:
+    """A missing right is Degraded, with verb and resource, and nothing else; exporters run meanwhile."""
     world = World()
 
     async def refused(verb: str, resource: Resource, name: str) -> None:

@@ -41,7 +41,8 @@ async def platform(api: Any, *, openshift: bool, given: Any = "auto") -> str:
     return await Platforms(api, OperatorSettings(platform=given)).find(openshift=openshift)
 
 
-async def test_no_030_the_platform_is_what_the_cluster_shows() -> None:
+@pytest.mark.req("NO-030")
+async def test_the_platform_is_what_the_cluster_shows() -> None:
     api = NumaApi()
     assert await platform(api, openshift=False) == "kubernetes"
     assert await platform(api, openshift=True) == "kubernetes", "others serve the group, too"
@@ -52,7 +53,8 @@ async def test_no_030_the_platform_is_what_the_cluster_shows() -> None:
     assert await platform(api, openshift=True, given="kubernetes") == "kubernetes"
 
 
-async def test_no_030_an_api_server_that_cannot_tell_is_asked_again_and_nothing_wrong_is_remembered() -> None:
+@pytest.mark.req("NO-030")
+async def test_an_api_server_that_cannot_tell_is_asked_again_and_nothing_wrong_is_remembered() -> None:
     api = NumaApi()
     client: Any = api
     platforms = Platforms(client, OperatorSettings())
@@ -107,7 +109,8 @@ def keeper(api: Definitions) -> TopologyCRD:
     return TopologyCRD(client, cache)
 
 
-async def test_no_044_made_where_it_is_missing_and_then_not_even_read() -> None:
+@pytest.mark.req("NO-044")
+async def test_made_where_it_is_missing_and_then_not_even_read() -> None:
     api = Definitions()
     kept = keeper(api)
     assert await kept.sync(left_alone=True) == ""
@@ -121,7 +124,8 @@ async def test_no_044_made_where_it_is_missing_and_then_not_even_read() -> None:
     assert len(api.requests) == asked
 
 
-async def test_no_044_somebody_else_s_is_completed_without_becoming_ours() -> None:
+@pytest.mark.req("NO-044")
+async def test_somebody_else_s_is_completed_without_becoming_ours() -> None:
     api = Definitions()
     theirs = topology_crd()
     theirs["spec"]["versions"] = [each for each in theirs["spec"]["versions"] if each["name"] == "v1alpha2"]
@@ -132,7 +136,8 @@ async def test_no_044_somebody_else_s_is_completed_without_becoming_ours() -> No
     assert "app.kubernetes.io/part-of" not in found["metadata"].get("labels", {})
 
 
-async def test_no_044_one_that_we_made_stays_ours_when_it_is_completed() -> None:
+@pytest.mark.req("NO-044")
+async def test_one_that_we_made_stays_ours_when_it_is_completed() -> None:
     """By its label an uninstall finds it."""
     api = Definitions()
     await keeper(api).sync(left_alone=False)
@@ -145,7 +150,8 @@ async def test_no_044_one_that_we_made_stays_ours_when_it_is_completed() -> None
     assert found["metadata"]["labels"]["app.kubernetes.io/part-of"] == "polyarch"
 
 
-async def test_no_046_why_it_failed_names_object_and_cause() -> None:
+@pytest.mark.req("NO-046")
+async def test_why_it_failed_names_object_and_cause() -> None:
     api = Definitions()
 
     async def refused(verb: str, *_: object) -> None:
@@ -171,6 +177,7 @@ FETCHED = {"type": "PodresourcesFetched", "status": "True", "reason": "Scanned"}
 REFUSED = {"type": "NodeTopologyUpdated", "status": "False", "reason": "UpdateFailed"}
 
 
+@pytest.mark.req("NO-093")
 @pytest.mark.parametrize(
     ("status", "why"),
     [
@@ -183,12 +190,13 @@ REFUSED = {"type": "NodeTopologyUpdated", "status": "False", "reason": "UpdateFa
     ],
     ids=["ready", "cannot publish", "has not published", "may not write its status", "no image", "no node"],
 )
-def test_no_093_why_an_exporter_is_not_ready(status: Json, why: str) -> None:
+def test_why_an_exporter_is_not_ready(status: Json, why: str) -> None:
     """Its containers may all be ready: a Pod with readiness gates is not, until both are open."""
     assert msgspec.convert({"status": status}, ExporterPod).waits_for == why
 
 
-def test_no_093_time_without_progress_begins_again_with_every_step() -> None:
+@pytest.mark.req("NO-093")
+def test_time_without_progress_begins_again_with_every_step() -> None:
     clock = ManualClock()
     stalling = RolloutProgress(clock)
     assert stalling.look({"a": daemon_set(0)}) == {"a": 0.0}
@@ -228,7 +236,8 @@ def decode(place: str, content: str) -> Json:
     return found
 
 
-async def test_no_111_a_change_wakes_the_exporters_and_a_deletion_is_one() -> None:
+@pytest.mark.req("NO-111")
+async def test_a_change_wakes_the_exporters_and_a_deletion_is_one() -> None:
     watched, woken = Kubelets(), []
     caches: Any = watched
     controller = KubeletConfigReconciler(caches, changed=lambda: woken.append(controller.documents), decode=decode)
@@ -245,7 +254,8 @@ async def test_no_111_a_change_wakes_the_exporters_and_a_deletion_is_one() -> No
     assert woken == [({"metadata": {"name": "a"}},), ()]
 
 
-async def test_no_110_no_112_configurations_of_hypershift_are_read_from_config_maps() -> None:
+@pytest.mark.req("NO-110", "NO-112")
+async def test_configurations_of_hypershift_are_read_from_config_maps() -> None:
     watched = Kubelets()
     caches: Any = watched
     controller = KubeletConfigReconciler(caches, changed=lambda: None, decode=decode)
@@ -290,7 +300,8 @@ class Informers:
         self.made = {what: each for what, each in self.made.items() if each is not informer}
 
 
-def test_no_045_of_nodes_only_labels_count_and_only_metadata_is_asked_for() -> None:
+@pytest.mark.req("NO-045")
+def test_of_nodes_only_labels_count_and_only_metadata_is_asked_for() -> None:
     informers, woken = Informers(), []
     shares: Any = informers
     watched = NumaInformers(shares, OperatorSettings(), changed=lambda: woken.append(1), kubelets_changed=lambda: None)
@@ -309,7 +320,8 @@ def test_no_045_of_nodes_only_labels_count_and_only_metadata_is_asked_for() -> N
     assert (len(woken), watched.node_arrivals) == (3, 3), "a heartbeat wakes nobody"
 
 
-def test_no_045_what_only_openshift_has_is_watched_there_alone() -> None:
+@pytest.mark.req("NO-045")
+def test_what_only_openshift_has_is_watched_there_alone() -> None:
     informers = Informers()
     shares: Any = informers
     watched = NumaInformers(shares, OperatorSettings(), changed=lambda: None, kubelets_changed=lambda: None)
@@ -322,7 +334,8 @@ def test_no_045_what_only_openshift_has_is_watched_there_alone() -> None:
 # What is read now and then --------------------------------------------------------------------------------------------
 
 
-async def test_no_082_nodes_are_counted_page_by_page_when_some_have_come_or_gone() -> None:
+@pytest.mark.req("NO-082")
+async def test_nodes_are_counted_page_by_page_when_some_have_come_or_gone() -> None:
     api, clock = NumaApi(), ManualClock()
     client: Any = api
     for number in range(250):
@@ -336,7 +349,8 @@ async def test_no_082_nodes_are_counted_page_by_page_when_some_have_come_or_gone
     assert await census.look(2) == NodeCounts()
 
 
-async def test_no_091_topologies_are_looked_at_often_only_while_some_are_expected() -> None:
+@pytest.mark.req("NO-091")
+async def test_topologies_are_looked_at_often_only_while_some_are_expected() -> None:
     api, clock = NumaApi(), ManualClock()
     client: Any = api
     census = TopologyPoller(client, clock)

@@ -1,4 +1,4 @@
-"""What goes after a deletion or when a node leaves its group, in which order, and that it ends (NO-071 – NO-073)."""
+"""What goes after a deletion or when a node leaves its group, in which order, and that it ends."""
 
 from typing import Any
 
@@ -75,7 +75,8 @@ def world() -> World:
     return made
 
 
-async def test_no_072_exporters_first_then_what_they_published_then_the_object(world: World) -> None:
+@pytest.mark.req("NO-072")
+async def test_exporters_first_then_what_they_published_then_the_object(world: World) -> None:
     live = world.deleted(OPERATORS, names.OPERATOR_SINGLETON)
     assert await world.exporters.leave(live, at_once=False) == After(1.0)
     assert world.api.deleted == [DAEMON_SET.key.name]
@@ -91,7 +92,8 @@ async def test_no_072_exporters_first_then_what_they_published_then_the_object(w
     assert world.told.events == []
 
 
-async def test_no_072_after_two_minutes_it_is_let_go_and_an_event_says_what_is_left(world: World) -> None:
+@pytest.mark.req("NO-072")
+async def test_after_two_minutes_it_is_let_go_and_an_event_says_what_is_left(world: World) -> None:
     live = world.deleted(OPERATORS, names.OPERATOR_SINGLETON)
     await world.exporters.leave(live, at_once=False)
     world.clock.advance(119)
@@ -105,7 +107,8 @@ async def test_no_072_after_two_minutes_it_is_let_go_and_an_event_says_what_is_l
     assert "pods home/exporter" in note
 
 
-async def test_no_072_a_node_that_is_down_does_not_keep_the_topologies_of_all_others(world: World) -> None:
+@pytest.mark.req("NO-072")
+async def test_a_node_that_is_down_does_not_keep_the_topologies_of_all_others(world: World) -> None:
     """Its pod stays until somebody deletes the Node."""
     world.put(TOPOLOGIES, "up", labels={names.NODE_GROUP_LABEL: "all"})
     live = world.deleted(OPERATORS, names.OPERATOR_SINGLETON)
@@ -118,7 +121,8 @@ async def test_no_072_a_node_that_is_down_does_not_keep_the_topologies_of_all_ot
     assert (TOPOLOGIES, "", "a") not in world.api.objects
 
 
-async def test_no_072_when_the_namespace_goes_the_topologies_go_before_the_rights(world: World) -> None:
+@pytest.mark.req("NO-072")
+async def test_when_the_namespace_goes_the_topologies_go_before_the_rights(world: World) -> None:
     live = world.deleted(OPERATORS, names.OPERATOR_SINGLETON)
     assert await world.exporters.leave(live, at_once=True) == Done()
     assert world.api.deleted == [DAEMON_SET.key.name, "a"]
@@ -128,7 +132,8 @@ async def test_no_072_when_the_namespace_goes_the_topologies_go_before_the_right
     assert "pods home/exporter" in note
 
 
-async def test_no_072_an_object_of_another_name_takes_nothing_with_it(world: World) -> None:
+@pytest.mark.req("NO-072")
+async def test_an_object_of_another_name_takes_nothing_with_it(world: World) -> None:
     """A manifest that was copied with its finalizer, under a definition that does not check names."""
     live = world.deleted(OPERATORS, "copied")
     assert await world.exporters.leave(live, at_once=False) == Done()
@@ -136,7 +141,8 @@ async def test_no_072_an_object_of_another_name_takes_nothing_with_it(world: Wor
     assert world.api.deleted == []
 
 
-async def test_no_072_a_missing_right_does_not_keep_the_object_for_ever(world: World) -> None:
+@pytest.mark.req("NO-072")
+async def test_a_missing_right_does_not_keep_the_object_for_ever(world: World) -> None:
     async def refused(verb: str, resource: Resource, name: str) -> None:
         if (verb, resource) == ("delete", DAEMONSETS):
             raise Forbidden(403, verb="delete", resource="daemonsets.apps", name=name)
@@ -151,7 +157,8 @@ async def test_no_072_a_missing_right_does_not_keep_the_object_for_ever(world: W
     assert "delete daemonsets.apps" in note
 
 
-async def test_no_071_a_node_that_left_all_groups_loses_its_object_once_its_exporter_is_gone(world: World) -> None:
+@pytest.mark.req("NO-071")
+async def test_a_node_that_left_all_groups_loses_its_object_once_its_exporter_is_gone(world: World) -> None:
     await world.census.look()
     assert await world.exporters.take_stale(world.census, {"all": ("a",)}) == 0
     assert world.api.deleted == []
@@ -166,7 +173,8 @@ async def test_no_071_a_node_that_left_all_groups_loses_its_object_once_its_expo
     assert len(world.api.requests) == asked, "nothing is left to look at"
 
 
-async def test_no_073_the_scheduler_goes_with_its_kick_object_and_pods_that_wait_are_told(world: World) -> None:
+@pytest.mark.req("NO-073")
+async def test_the_scheduler_goes_with_its_kick_object_and_pods_that_wait_are_told(world: World) -> None:
     world.put(DEPLOYMENTS, names.SCHEDULER, namespace=HOME)
     world.put(CAPACITIES, "polyarch-numa-kick", namespace=HOME)
     for number in range(120):

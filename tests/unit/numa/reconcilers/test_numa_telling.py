@@ -1,7 +1,8 @@
-"""The status is written where it differs, and each transition is told once (NO-092, NO-095)."""
+"""The status is written where it differs, and each transition is told once."""
 
 from typing import Any
 
+import pytest
 from manual_clock import ManualClock
 from numa_api import NumaApi, Shown, Told
 
@@ -37,7 +38,8 @@ class World:
         return await self.telling.tell(self.live, status, conditions, announcements)
 
 
-async def test_no_092_the_same_status_is_not_written_twice() -> None:
+@pytest.mark.req("NO-092")
+async def test_the_same_status_is_not_written_twice() -> None:
     world = World()
     for _ in range(3):
         assert await world.tell({"daemonsets": []}, AVAILABLE)
@@ -46,7 +48,8 @@ async def test_no_092_the_same_status_is_not_written_twice() -> None:
     assert {each["observedGeneration"] for each in world.live.status["conditions"]} == {3}
 
 
-async def test_no_092_the_time_of_a_transition_moves_with_the_status_alone() -> None:
+@pytest.mark.req("NO-092")
+async def test_the_time_of_a_transition_moves_with_the_status_alone() -> None:
     world = World()
     await world.tell({}, AVAILABLE)
     before = {each["type"]: each["lastTransitionTime"] for each in world.live.status["conditions"]}
@@ -57,7 +60,8 @@ async def test_no_092_the_time_of_a_transition_moves_with_the_status_alone() -> 
     assert {each["type"]: each["lastTransitionTime"] for each in found} == before
 
 
-async def test_no_092_an_object_that_has_changed_meanwhile_is_read_again() -> None:
+@pytest.mark.req("NO-092")
+async def test_an_object_that_has_changed_meanwhile_is_read_again() -> None:
     world = World()
     seen = world.live
     world.api.put(OPERATORS, {"metadata": {"name": "numaresourcesoperator", "uid": "u", "generation": 4}})
@@ -65,7 +69,8 @@ async def test_no_092_an_object_that_has_changed_meanwhile_is_read_again() -> No
     assert world.live.status == {}
 
 
-async def test_no_095_a_transition_is_one_event_and_a_metric() -> None:
+@pytest.mark.req("NO-095")
+async def test_a_transition_is_one_event_and_a_metric() -> None:
     world = World()
     for conditions in (AVAILABLE, AVAILABLE, DEGRADED, DEGRADED, AVAILABLE):
         await world.tell({}, conditions)
@@ -79,7 +84,8 @@ async def test_no_095_a_transition_is_one_event_and_a_metric() -> None:
     assert 'polyarch_numa_operator_condition{kind="NUMAResourcesOperator",type="Degraded"} 0.0' in text
 
 
-async def test_no_101_what_is_announced_is_told_once_as_long_as_it_is_true() -> None:
+@pytest.mark.req("NO-101")
+async def test_what_is_announced_is_told_once_as_long_as_it_is_true() -> None:
     world = World()
     unknown = PlannedEvent("Warning", "UnknownAnnotation", "node group a has annotation b, which means nothing here")
     for several in ((unknown,), (unknown,), (), (unknown,)):
@@ -87,14 +93,16 @@ async def test_no_101_what_is_announced_is_told_once_as_long_as_it_is_true() -> 
     assert [reason for reason, _, _ in world.told.events].count("UnknownAnnotation") == 2
 
 
-def test_no_095_another_reason_for_the_same_state_is_a_transition() -> None:
+@pytest.mark.req("NO-095")
+def test_another_reason_for_the_same_state_is_a_transition() -> None:
     before = [{"type": each.type, "status": each.status, "reason": each.reason} for each in DEGRADED]
     event = transition(before, four(OperatorCondition("Degraded", "CustomUserImage", "no")))
     assert event == PlannedEvent("Warning", "CustomUserImage", "no")
     assert transition(before, DEGRADED) is None
 
 
-def test_no_092_what_is_not_wanted_any_more_is_removed() -> None:
+@pytest.mark.req("NO-092")
+def test_what_is_not_wanted_any_more_is_removed() -> None:
     found = {"daemonsets": [1], "deployment": {"name": "a", "namespace": "b"}, "old": 1}
     wanted = {"daemonsets": [1], "deployment": {"name": "c"}}
     assert difference(found, wanted) == {"deployment": {"name": "c", "namespace": None}, "old": None}

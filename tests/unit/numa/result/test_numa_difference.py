@@ -35,19 +35,22 @@ def with_metadata(content: Document, **metadata: Any) -> Document:
     return {**content, "metadata": {**content["metadata"], **metadata}}
 
 
-def test_ne_110_nothing_is_written_when_the_object_is_right() -> None:
+@pytest.mark.req("NE-019", "NE-110")
+def test_nothing_is_written_when_the_object_is_right() -> None:
     """NE-110, NE-019-row "a write per period though nothing changed"."""
     assert topology_patch(made(), stored(made())) is None
 
 
-def test_ne_110_the_order_of_the_kubelets_answers_is_no_change() -> None:
+@pytest.mark.req("NE-019", "NE-110")
+def test_the_order_of_the_kubelets_answers_is_no_change() -> None:
     """NE-110, NE-019-row "unsorted zones"."""
     permuted = replace(HELD, pods=HELD.pods[::-1], machine=replace(MACHINE, cells=MACHINE.cells[::-1]))
     assert topology_patch(made(permuted), stored(made())) is None
 
 
-def test_ne_111_the_patch_holds_only_the_fields_that_changed() -> None:
-    """NE-111: the zones when CPUs are given out, not the attributes when the fingerprint stays."""
+@pytest.mark.req("NE-111")
+def test_the_patch_holds_only_the_fields_that_changed() -> None:
+    """The zones when CPUs are given out, not the attributes when the fingerprint stays."""
     same_pods = replace(HELD, pods=(pod("holder", cpus=(5, 6, 7)), HELD.pods[1]))
     patch = topology_patch(made(same_pods), stored(made()))
     assert patch == {"zones": made(same_pods)["zones"]}
@@ -59,8 +62,9 @@ def test_ne_111_the_patch_holds_only_the_fields_that_changed() -> None:
     assert patch["metadata"] == {"annotations": made(gone)["metadata"]["annotations"]}
 
 
-def test_ne_112_a_foreign_edit_of_our_fields_is_taken_back() -> None:
-    """NE-112: down to one value, one order, one entry too many."""
+@pytest.mark.req("NE-112")
+def test_a_foreign_edit_of_our_fields_is_taken_back() -> None:
+    """Down to one value, one order, one entry too many."""
     for edited in (
         {**made(), "zones": made()["zones"][:1]},
         {**made(), "zones": made()["zones"][::-1]},
@@ -72,8 +76,9 @@ def test_ne_112_a_foreign_edit_of_our_fields_is_taken_back() -> None:
     assert topology_patch(made(), stored(edited)) == {"attributes": made()["attributes"]}
 
 
-def test_ne_005_an_empty_list_null_and_none_are_the_same() -> None:
-    """NE-110, NE-005: they are no reason to write."""
+@pytest.mark.req("NE-005", "NE-110")
+def test_an_empty_list_null_and_none_are_the_same() -> None:
+    """They are no reason to write."""
     settings = replace(SETTINGS, extra_attributes=False)
     wanted = made(settings=settings)
     for nothing in ([], None):
@@ -85,8 +90,9 @@ def test_ne_005_an_empty_list_null_and_none_are_the_same() -> None:
         assert topology_patch(bare, stored(found)) is None
 
 
-def test_ne_012_another_spelling_of_a_quantity_is_rewritten_once() -> None:
-    """NE-012, NE-110: it comes back as it was written, so the second comparison finds nothing."""
+@pytest.mark.req("NE-012", "NE-110")
+def test_another_spelling_of_a_quantity_is_rewritten_once() -> None:
+    """It comes back as it was written, so the second comparison finds nothing."""
     foreign = made()
     zone = foreign["zones"][0]
     resources = [{**each, "capacity": int(each["capacity"])} for each in zone["resources"]]
@@ -96,8 +102,9 @@ def test_ne_012_another_spelling_of_a_quantity_is_rewritten_once() -> None:
     assert topology_patch(made(), stored(apply_merge_patch(foreign, patch))) is None
 
 
-def test_ne_017_labels_and_annotations_of_others_are_kept() -> None:
-    """NE-017, NE-112: they are in no patch."""
+@pytest.mark.req("NE-017", "NE-112")
+def test_labels_and_annotations_of_others_are_kept() -> None:
+    """They are in no patch."""
     theirs = with_metadata(
         made(),
         labels={"a": "b", **made()["metadata"]["labels"]},
@@ -113,8 +120,9 @@ def test_ne_017_labels_and_annotations_of_others_are_kept() -> None:
     assert (after["labels"]["a"], after["annotations"]["c"]) == ("b", "d")
 
 
-def test_ne_014_what_was_ours_and_is_no_longer_wanted_is_removed() -> None:
-    """NE-014, NE-017: with null, as a merge patch removes."""
+@pytest.mark.req("NE-014", "NE-017")
+def test_what_was_ours_and_is_no_longer_wanted_is_removed() -> None:
+    """With null, as a merge patch removes."""
     without = replace(LISTING_ONLY, legacy_fields=False)
     patch = topology_patch(made(settings=without), stored(made()))
     assert patch == {
@@ -127,7 +135,8 @@ def test_ne_014_what_was_ours_and_is_no_longer_wanted_is_removed() -> None:
     assert topology_patch(made(settings=without), stored(apply_merge_patch(made(), patch))) is None
 
 
-def test_ne_018_a_reference_to_a_node_that_is_gone_is_replaced_in_its_place() -> None:
+@pytest.mark.req("NE-018", "NE-019")
+def test_a_reference_to_a_node_that_is_gone_is_replaced_in_its_place() -> None:
     """NE-018, NE-019-row "stale owner uid after node replacement": others stay, with all their fields."""
     ours = made()["metadata"]["ownerReferences"][0]
     dead = {**ours, "uid": "uid-0"}
@@ -139,8 +148,8 @@ def test_ne_018_a_reference_to_a_node_that_is_gone_is_replaced_in_its_place() ->
     assert patch == {"metadata": {"ownerReferences": [FOREIGN, ours]}}
 
 
-def test_ne_018_our_reference_is_no_controller() -> None:
-    """NE-018."""
+@pytest.mark.req("NE-018")
+def test_our_reference_is_no_controller() -> None:
     ours = made()["metadata"]["ownerReferences"][0]
     for equal in ({**ours, "controller": False}, {**ours, "blockOwnerDeletion": False}):
         assert topology_patch(made(), stored(with_metadata(made(), ownerReferences=[equal, FOREIGN]))) is None
@@ -148,17 +157,19 @@ def test_ne_018_our_reference_is_no_controller() -> None:
     assert patch == {"metadata": {"ownerReferences": [ours]}}
 
 
+@pytest.mark.req("NE-018")
 @pytest.mark.parametrize(
     "wanted", [made(replace(HELD, node_uid="")), made(settings=replace(SETTINGS, add_nrt_owner=False))]
 )
-def test_ne_018_references_are_left_alone_when_there_is_none_to_write(wanted: Document) -> None:
-    """NE-018: no Node is known, or its reference is not ours to add."""
+def test_references_are_left_alone_when_there_is_none_to_write(wanted: Document) -> None:
+    """No Node is known, or its reference is not ours to add."""
     assert topology_patch(wanted, stored(made())) is None
     assert topology_patch(wanted, stored(with_metadata(made(), ownerReferences=[FOREIGN]))) is None
 
 
-def test_ne_019_trigger_and_timing_join_what_is_written_anyway() -> None:
-    """NE-019: beside the annotations that are there, in a new object and in a patch."""
+@pytest.mark.req("NE-019")
+def test_trigger_and_timing_join_what_is_written_anyway() -> None:
+    """Beside the annotations that are there, in a new object and in a patch."""
     stamp = {"k8stopoawareschedwg/rte-update": "periodic"}
     assert stamped(made(), stamp)["metadata"]["annotations"] == {**made()["metadata"]["annotations"], **stamp}
     assert stamped({"zones": []}, stamp) == {"zones": [], "metadata": {"annotations": stamp}}
@@ -167,8 +178,9 @@ def test_ne_019_trigger_and_timing_join_what_is_written_anyway() -> None:
     assert topology_patch(made(), stored(later)) is None
 
 
-def test_ne_111_a_put_carries_the_whole_object_after_the_patch() -> None:
-    """NE-111: what others wrote is in it, null removes, lists are replaced."""
+@pytest.mark.req("NE-111")
+def test_a_put_carries_the_whole_object_after_the_patch() -> None:
+    """What others wrote is in it, null removes, lists are replaced."""
     found = {"metadata": {"labels": {"a": "b", "c": "d"}, "resourceVersion": "7"}, "zones": [1, 2], "old": 1}
     patch = {"metadata": {"labels": {"c": None}, "annotations": {"e": "f", "g": None}}, "zones": [3], "old": None}
     assert apply_merge_patch(found, patch) == {

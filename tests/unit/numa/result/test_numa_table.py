@@ -1,5 +1,6 @@
 """What people see of the zones, and what the status file says of the fingerprint."""
 
+import pytest
 from msgspec.structs import replace
 from numa_facts import GIB, LISTING_ONLY, MACHINE, facts, pod
 
@@ -8,8 +9,9 @@ from polyarch.numa.exporter.zones import node_zones
 from polyarch.numa.facts import Allocatable, Checkpoints, CpuCheckpoint, HostZone, Machine, MemoryBlock, ScanSettings
 
 
-def test_ne_160_rows_of_zones() -> None:
-    """NE-160: one per zone and resource, memory in units that round nothing, notes where something is odd."""
+@pytest.mark.req("NE-160")
+def test_rows_of_zones() -> None:
+    """One per zone and resource, memory in units that round nothing, notes where something is odd."""
     holder = pod("holder", cpus=(4,), memory=[MemoryBlock("memory", 512 << 20, (0, 1))])
     states = Checkpoints(cpu=CpuCheckpoint("static", frozenset({0, 1, 2, 3, 7})))
     machine = Machine(cells=(*MACHINE.cells, HostZone(id=2, memory=GIB)))
@@ -28,22 +30,24 @@ def test_ne_160_rows_of_zones() -> None:
     assert {len(each) for each in zone_table_rows(decided)} == {len(ZONE_TABLE_HEADER)}
 
 
-def test_ne_160_bytes_are_exact() -> None:
-    """NE-160."""
+@pytest.mark.req("NE-160")
+def test_bytes_are_exact() -> None:
     amounts = [0, 1, 1000, 1024, 1536, 1 << 20, (1 << 20) + 1, 3 << 30, 5 << 40, 1 << 50]
     assert [in_bytes(each) for each in amounts] == [
         *("0", "1", "1000", "1Ki", "1536", "1Mi", "1048577", "3Gi", "5Ti", "1024Ti"),
     ]
 
 
-def test_ne_160_nothing_to_show() -> None:
-    """NE-160: a kubelet that hands out nothing still has zones with CPUs."""
+@pytest.mark.req("NE-160")
+def test_nothing_to_show() -> None:
+    """A kubelet that hands out nothing still has zones with CPUs."""
     decided = node_zones(facts(allocatable=Allocatable()), LISTING_ONLY, "worker")
     assert [row[:3] for row in zone_table_rows(decided)] == [("node-0", "cpu", "4"), ("node-1", "cpu", "4")]
 
 
-def test_ne_085_status_names_the_pods_behind_the_fingerprint() -> None:
-    """NE-085: its members are those that tools read."""
+@pytest.mark.req("NE-085")
+def test_status_names_the_pods_behind_the_fingerprint() -> None:
+    """Its members are those that tools read."""
     listed = [pod("b", cpus=(4,)), pod("a", cpus=(5,), namespace="zz"), pod("idle"), pod("a", cpus=(6,))]
     decided = node_zones(facts(*listed), LISTING_ONLY, "worker")
     assert fingerprint_status(decided, "pfp0v001ef46db3751d8e999") == {

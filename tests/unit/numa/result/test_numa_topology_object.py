@@ -45,8 +45,9 @@ def attributes(of: Document) -> dict[str, str]:
     return {each["name"]: each["value"] for each in of.get("attributes", ())}
 
 
-def test_ne_011_the_whole_object_of_a_node() -> None:
-    """NE-010 – NE-019: everything at once, as JSON in its order."""
+@pytest.mark.req("NE-010", "NE-011", "NE-012", "NE-013", "NE-014", "NE-015", "NE-016", "NE-017", "NE-018", "NE-019")
+def test_the_whole_object_of_a_node() -> None:
+    """Everything at once, as JSON in its order."""
     machine = replace(
         MACHINE, threads_per_core=2, cells=tuple(replace(cell, socket=cell.id) for cell in MACHINE.cells[::-1])
     )
@@ -131,8 +132,8 @@ def test_ne_011_the_whole_object_of_a_node() -> None:
     }
 
 
-def test_ne_010_the_object_is_named_like_the_node() -> None:
-    """NE-010."""
+@pytest.mark.req("NE-010")
+def test_the_object_is_named_like_the_node() -> None:
     assert topology_document(facts(), node_zones(facts(), LISTING_ONLY, "n-7"), LISTING_ONLY, refresh_period=0)[
         "metadata"
     ] == {
@@ -141,8 +142,9 @@ def test_ne_010_the_object_is_named_like_the_node() -> None:
     }
 
 
-def test_ne_011_zones_costs_and_names_ascend_by_number_and_by_byte() -> None:
-    """NE-011: node-10 comes after node-2, and Z before a."""
+@pytest.mark.req("NE-011")
+def test_zones_costs_and_names_ascend_by_number_and_by_byte() -> None:
+    """node-10 comes after node-2, and Z before a."""
     cells = tuple(HostZone(id=cell, costs=((10, 20), (2, 30), (0, 10))) for cell in (10, 0, 2))
     blocks = tuple(MemoryBlock(name, 1, (0,)) for name in ("a", "Z", "é", "b"))
     found = made(facts(machine=Machine(cells=cells), allocatable=Allocatable(memory=blocks)))
@@ -151,15 +153,17 @@ def test_ne_011_zones_costs_and_names_ascend_by_number_and_by_byte() -> None:
     assert [each["name"] for each in found["zones"][0]["resources"]] == ["Z", "a", "b", "cpu", "é"]
 
 
-def test_ne_011_a_zone_without_costs_has_no_list_of_them() -> None:
-    """NE-034: the row could not be read; other zones keep theirs."""
+@pytest.mark.req("NE-011", "NE-034")
+def test_a_zone_without_costs_has_no_list_of_them() -> None:
+    """The row could not be read; other zones keep theirs."""
     cells = (MACHINE.cells[0], replace(MACHINE.cells[1], costs=()))
     found = made(facts(machine=Machine(cells=cells)))
     assert ["costs" in each for each in found["zones"]] == [True, False]
 
 
-def test_ne_012_quantities_are_plain_decimal_integers() -> None:
-    """NE-012: also where more is used than may be allocated."""
+@pytest.mark.req("NE-012")
+def test_quantities_are_plain_decimal_integers() -> None:
+    """Also where more is used than may be allocated."""
     found = made(facts(pod("holder", cpus=(1, 2, 3, 0), memory=[MemoryBlock("memory", 99 * GIB, (0,))])))
     quantities = [
         each[name]
@@ -171,11 +175,12 @@ def test_ne_012_quantities_are_plain_decimal_integers() -> None:
     assert found["zones"][0]["resources"][0]["available"] == "0"
 
 
-def test_ne_013_the_number_of_cells_is_given_only_if_the_kubelet_has_the_option() -> None:
-    """NE-013."""
+@pytest.mark.req("NE-013")
+def test_the_number_of_cells_is_given_only_if_the_kubelet_has_the_option() -> None:
     assert "topologyManagerMaxNUMANodes" not in attributes(made(facts()))
 
 
+@pytest.mark.req("NE-013", "NE-014")
 @pytest.mark.parametrize(
     ("policy", "scope", "word"),
     [
@@ -189,32 +194,33 @@ def test_ne_013_the_number_of_cells_is_given_only_if_the_kubelet_has_the_option(
         ("single-numa-node", "pod", "SingleNUMANodePodLevel"),
     ],
 )
-def test_ne_014_old_consumers_get_policy_and_scope_in_one_word(
+def test_old_consumers_get_policy_and_scope_in_one_word(
     policy: TopologyPolicy, scope: TopologyScope, word: str
 ) -> None:
-    """NE-014, NE-013."""
     found = made(replace(facts(), kubelet=KubeletSettings(policy=policy, scope=scope)))
     assert found["topologyPolicies"] == [word]
     assert (attributes(found)["topologyManagerPolicy"], attributes(found)["topologyManagerScope"]) == (policy, scope)
 
 
-def test_ne_014_without_legacy_fields() -> None:
-    """NE-014: neither the annotation nor the policies; the attributes stay."""
+@pytest.mark.req("NE-014")
+def test_without_legacy_fields() -> None:
+    """Neither the annotation nor the policies; the attributes stay."""
     found = made(facts(), replace(LISTING_ONLY, legacy_fields=False))
     assert "topologyPolicies" not in found
     assert "annotations" not in found["metadata"]
     assert "nodeTopologyPodsFingerprint" in attributes(found)
 
 
-def test_ne_083_without_a_fingerprint() -> None:
-    """NE-083: neither attribute nor annotation."""
+@pytest.mark.req("NE-083")
+def test_without_a_fingerprint() -> None:
+    """Neither attribute nor annotation."""
     found = made(facts(), replace(LISTING_ONLY, pods_fingerprint=False))
     assert "annotations" not in found["metadata"]
     assert not [name for name in attributes(found) if "Fingerprint" in name]
 
 
-def test_ne_083_method_all_counts_every_listed_pod() -> None:
-    """NE-083."""
+@pytest.mark.req("NE-083")
+def test_method_all_counts_every_listed_pod() -> None:
     gathered = facts(pod("idle"), pod("holder", cpus=(5,)))
     exclusive = attributes(made(gathered))
     every = attributes(made(gathered, replace(LISTING_ONLY, pods_fingerprint_method="all")))
@@ -224,8 +230,9 @@ def test_ne_083_method_all_counts_every_listed_pod() -> None:
     assert alone["nodeTopologyPodsFingerprint"] == exclusive["nodeTopologyPodsFingerprint"]
 
 
-def test_ne_015_own_attributes_can_be_left_out() -> None:
-    """NE-015, NE-016: all of them, and nothing else."""
+@pytest.mark.req("NE-015", "NE-016")
+def test_own_attributes_can_be_left_out() -> None:
+    """All of them, and nothing else."""
     gathered = replace(facts(pod("holder", memory=[MemoryBlock("memory", GIB, (0, 1))])), kubelet=ALIGNING)
     found = made(gathered, replace(LISTING_ONLY, extra_attributes=False))
     assert OWN not in json.dumps(found)
@@ -235,47 +242,52 @@ def test_ne_015_own_attributes_can_be_left_out() -> None:
     }
 
 
-def test_ne_015_what_is_not_set_or_not_known_is_absent() -> None:
-    """NE-015: options that are empty, and managers of a kubelet that was not asked."""
+@pytest.mark.req("NE-015")
+def test_what_is_not_set_or_not_known_is_absent() -> None:
+    """Options that are empty, and managers of a kubelet that was not asked."""
     found = attributes(made(replace(facts(), kubelet=KubeletSettings(cpu_manager_policy="", memory_manager_policy=""))))
     assert {name.removeprefix(OWN) for name in found if name.startswith(OWN)} == {
         *("pod-exclude", "refresh-period", "threads-per-core"),
     }
 
 
+@pytest.mark.req("NE-015")
 @pytest.mark.parametrize(("seconds", "words"), [(0, "0s"), (60, "1m0s"), (10, "10s"), (1.5, "1.5s"), (90, "1m30s")])
-def test_ne_015_the_period_is_a_go_duration(seconds: float, words: str) -> None:
-    """NE-015: 0s is no timer."""
+def test_the_period_is_a_go_duration(seconds: float, words: str) -> None:
+    """0s is no timer."""
     assert attributes(made(facts(), refresh_period=seconds))[f"{OWN}refresh-period"] == words
 
 
-def test_ne_016_a_cell_of_memory_alone_has_neither_cpus_nor_a_socket() -> None:
-    """NE-016, NE-032."""
+@pytest.mark.req("NE-016", "NE-032")
+def test_a_cell_of_memory_alone_has_neither_cpus_nor_a_socket() -> None:
     found = made(facts(machine=Machine(cells=(*MACHINE.cells, HostZone(id=2)))))
     assert "attributes" not in found["zones"][2]
 
 
-def test_ne_017_the_label_of_the_group_is_written_only_if_there_is_one() -> None:
-    """NE-017."""
+@pytest.mark.req("NE-017")
+def test_the_label_of_the_group_is_written_only_if_there_is_one() -> None:
     assert "labels" not in made(facts())["metadata"]
 
 
+@pytest.mark.req("NE-018")
 @pytest.mark.parametrize(
     ("settings", "uid"), [(replace(LISTING_ONLY, add_nrt_owner=False), "uid-1"), (LISTING_ONLY, "")]
 )
-def test_ne_018_no_owner_unless_wanted_and_known(settings: ScanSettings, uid: str) -> None:
-    """NE-018: without the live Node's uid there is nothing to refer to."""
+def test_no_owner_unless_wanted_and_known(settings: ScanSettings, uid: str) -> None:
+    """Without the live Node's uid there is nothing to refer to."""
     assert "ownerReferences" not in made(replace(facts(), node_uid=uid), settings)["metadata"]
 
 
-def test_ne_019_the_document_does_not_say_why_or_when_it_was_made() -> None:
-    """NE-019: so neither can cause a write."""
+@pytest.mark.req("NE-019")
+def test_the_document_does_not_say_why_or_when_it_was_made() -> None:
+    """So neither can cause a write."""
     found = made(facts(), replace(LISTING_ONLY, expose_timing=True))
     assert list(found["metadata"]["annotations"]) == ["topology.node.k8s.io/fingerprint"]
 
 
-def test_ne_092_vectors_are_attributes_of_object_and_zone() -> None:
-    """NE-092: absent in the zone whose vector is empty or left out."""
+@pytest.mark.req("NE-092")
+def test_vectors_are_attributes_of_object_and_zone() -> None:
+    """Absent in the zone whose vector is empty or left out."""
     settings = replace(LISTING_ONLY, placement_vectors=True, extra_attributes=False)
     found = made(facts(pod("one", cpus=(1,)), pod("two", cpus=(5,)), pod("three", cpus=(6,))), settings)
     key = "topology.node.k8s.io/numaplacement-"
@@ -284,8 +296,8 @@ def test_ne_092_vectors_are_attributes_of_object_and_zone() -> None:
     assert "attributes" not in found["zones"][1]
 
 
-def test_ne_011_equal_facts_give_equal_bytes() -> None:
-    """NE-011."""
+@pytest.mark.req("NE-011")
+def test_equal_facts_give_equal_bytes() -> None:
     first, second = (msgspec.json.encode(made(facts(pod("holder", cpus=(5,))))) for _ in range(2))
     assert first == second
     assert facts().allocatable == ALLOCATABLE

@@ -1,4 +1,4 @@
-"""Fingerprints of saved objects against saved pods (NE-082, NE-161)."""
+"""Fingerprints of saved objects against saved pods."""
 
 from typing import Any
 
@@ -46,6 +46,7 @@ def of(*names: str) -> str:
     return fingerprint([("demo", name) for name in names])
 
 
+@pytest.mark.req("NE-082", "NE-161")
 @pytest.mark.parametrize(
     ("published", "verdict"),
     [
@@ -58,17 +59,19 @@ def of(*names: str) -> str:
         ("sha256:0000000000000000", "malformed"),
     ],
 )
-def test_ne_082_ne_161_a_fingerprint_of_all_pods_that_a_kubelet_may_list(published: str, verdict: str):
+def test_a_fingerprint_of_all_pods_that_a_kubelet_may_list(published: str, verdict: str):
     assert verify_fingerprint(topology(published), PODS).verdict == verdict
 
 
-def test_ne_161_by_the_other_method_pods_with_exclusive_resources_count():
+@pytest.mark.req("NE-161")
+def test_by_the_other_method_pods_with_exclusive_resources_count():
     method = "with-exclusive-resources"
     assert verify_fingerprint(topology(of("web"), method), PODS).verdict == "ok"
     assert verify_fingerprint(topology(of("web", "cache"), method), PODS).verdict == "mismatch"
 
 
-def test_ne_161_a_device_counts_if_a_cell_has_it():
+@pytest.mark.req("NE-161")
+def test_a_device_counts_if_a_cell_has_it():
     pods = [
         SavedPod("demo", "nic", exclusive=False, devices=frozenset({DEVICE})),
         SavedPod("demo", "licence", exclusive=False, devices=frozenset({"vendor.example/licence"})),
@@ -76,31 +79,36 @@ def test_ne_161_a_device_counts_if_a_cell_has_it():
     assert verify_fingerprint(topology(of("nic"), "with-exclusive-resources"), pods).verdict == "ok"
 
 
-def test_ne_161_pods_that_the_object_says_are_left_out_do_not_count():
+@pytest.mark.req("NE-161")
+def test_pods_that_the_object_says_are_left_out_do_not_count():
     exclude = '[{"namespacePattern":"demo","namePattern":"c*"}]'
     assert verify_fingerprint(topology(of("web"), exclude=exclude), PODS).verdict == "ok"
     for damaged in ("damaged", '[{"x":' + "[" * 50_000 + "]" * 50_000 + "}]"):
         assert verify_fingerprint(topology(of("web"), exclude=damaged), PODS).verdict == "mismatch"
 
 
-def test_ne_161_a_mismatch_says_what_was_expected():
+@pytest.mark.req("NE-161")
+def test_a_mismatch_says_what_was_expected():
     found = verify_fingerprint(topology(of("web")), PODS)
     assert found.note == f"2 pods by method all: {of('web', 'cache')}"
     assert verify_fingerprint(topology(of("other")), PODS[:1]).note == f"1 pod by method all: {of('web')}"
 
 
-def test_ne_161_without_pods_the_form_alone_is_judged():
+@pytest.mark.req("NE-161")
+def test_without_pods_the_form_alone_is_judged():
     found = verify_fingerprint(topology(of("web")), None)
     assert (found.verdict, found.note) == ("ok", "the form alone, as no pods are given")
     assert verify_fingerprint(topology("pfp0v002ef46db3751d8e999"), None).verdict == "incompatible-version"
 
 
-def test_ne_161_an_object_of_an_older_exporter_has_its_fingerprint_in_an_annotation():
+@pytest.mark.req("NE-161")
+def test_an_object_of_an_older_exporter_has_its_fingerprint_in_an_annotation():
     annotations = {"topology.node.k8s.io/fingerprint": of("web", "cache")}
     assert verify_fingerprint(topology(None, None, annotations=annotations), PODS).verdict == "ok"
 
 
-def test_ne_161_an_object_without_a_fingerprint_is_not_ok():
+@pytest.mark.req("NE-161")
+def test_an_object_without_a_fingerprint_is_not_ok():
     found = verify_fingerprint(topology(None), PODS)
     assert (found.verdict, found.note) == ("malformed", "the object has no fingerprint")
 
@@ -126,6 +134,7 @@ def api_pod(
     return saved_pod_of_api(msgspec.convert(pod, ApiPod))
 
 
+@pytest.mark.req("NE-161")
 @pytest.mark.parametrize(
     ("quality", "asked", "exclusive"),
     [
@@ -142,21 +151,24 @@ def api_pod(
         ("", {"cpu": "2"}, False),
     ],
 )
-def test_ne_161_what_a_pod_of_the_api_holds_is_told_from_its_spec(quality: str, asked: dict[str, Any], exclusive: bool):
+def test_what_a_pod_of_the_api_holds_is_told_from_its_spec(quality: str, asked: dict[str, Any], exclusive: bool):
     assert api_pod(quality, {"cpu": "100m"}, asked).exclusive is exclusive
 
 
-def test_ne_161_a_sidecar_counts_and_an_init_container_that_ends_does_not():
+@pytest.mark.req("NE-161")
+def test_a_sidecar_counts_and_an_init_container_that_ends_does_not():
     assert not api_pod("Guaranteed", {"cpu": "100m"}).exclusive
     assert api_pod("Guaranteed", {"cpu": "100m"}, sidecar={"cpu": "1"}).exclusive
 
 
-def test_ne_161_devices_and_ends_of_a_pod_of_the_api():
+@pytest.mark.req("NE-161")
+def test_devices_and_ends_of_a_pod_of_the_api():
     pod = api_pod("Burstable", {"cpu": "1", DEVICE: "1"}, phase="Failed")
     assert (pod.devices, pod.ended) == (frozenset({DEVICE}), True)
 
 
-def test_ne_161_a_status_file_and_a_listing_say_exactly_which_pods_count():
+@pytest.mark.req("NE-161")
+def test_a_status_file_and_a_listing_say_exactly_which_pods_count():
     status = msgspec.convert({"nodeName": "node-a", "pods": [{"Namespace": "demo", "Name": "web"}]}, StatusFileContent)
     assert saved_pods_of_status_file(status) == [SavedPod("demo", "web")]
     listed = [ListedPod("demo", "web", (Container(name="c", cpus=(1,)),)), ListedPod("demo", "cache")]

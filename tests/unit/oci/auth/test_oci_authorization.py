@@ -1,4 +1,4 @@
-"""How a registry is shown who asks (RG-071 to RG-075, RG-084, RG-104, RG-111, RG-112, PL-852)."""
+"""How a registry is shown who asks."""
 
 import asyncio
 from urllib.parse import parse_qs
@@ -8,6 +8,8 @@ from scripted_registry import Answer
 
 from polyarch.oci.auth.credentials import ANONYMOUS, Credential, CredentialWarning
 from polyarch.oci.inspection import Status
+
+pytestmark = pytest.mark.req("RG-075")
 
 ROBOT = Credential("robot", "password-of-robot", source="secret team/pull", key="r.example/team")
 STRANGER = Credential("stranger", "password-of-nobody", source="secret team/old", key="r.example")
@@ -53,8 +55,9 @@ async def basic(start_registry):
     return registry
 
 
+@pytest.mark.req("RG-035", "RG-071")
 class TestBearer:
-    """RG-071, RG-035: 401 + token + GET for the first image of a host, token + GET for further repositories."""
+    """401 + token + GET for the first image of a host, token + GET for further repositories."""
 
     async def test_the_first_image_of_a_host_and_the_next_repository(self, bearer, make_inspector, ref):
         inspector = make_inspector(credentials=Holding(ROBOT))
@@ -64,8 +67,8 @@ class TestBearer:
         assert (await inspector.inspect(ref("team/other:1", bearer))).requests == 2
         assert bearer.requests()[3:] == ["GET token", "GET team/other/manifests/1"]
 
+    @pytest.mark.req("RG-072")
     async def test_a_token_is_asked_for_with_service_scope_and_client(self, bearer, make_inspector, ref):
-        """RG-072."""
         inspector = make_inspector(credentials=Holding(ROBOT))
         await inspector.inspect(ref("team/app:1", bearer))
         token = bearer.seen[1]
@@ -90,8 +93,8 @@ class TestBearer:
         await inspector.inspect_many([ref(f"team/app:{number}", bearer) for number in range(20)])
         assert len(bearer.requests("GET", "^token")) == 2
 
+    @pytest.mark.req("RG-073")
     async def test_it_is_used_until_ten_seconds_before_its_end(self, bearer, make_inspector, ref, clock):
-        """RG-073."""
         inspector = make_inspector(credentials=Holding(ROBOT))
         bearer.token_life = 100
         await inspector.inspect(ref("team/app:1", bearer))
@@ -102,8 +105,8 @@ class TestBearer:
         await inspector.inspect(ref("team/app:1", bearer), fresh=True)
         assert len(bearer.requests("GET", "^token")) == 2
 
+    @pytest.mark.req("RG-074")
     async def test_a_reused_token_that_is_refused_is_renewed_once(self, bearer, make_inspector, ref, clock):
-        """RG-074."""
         inspector = make_inspector(credentials=Holding(ROBOT))
         await inspector.inspect(ref("team/app:1", bearer))
         bearer.revoke_tokens()
@@ -113,8 +116,9 @@ class TestBearer:
         assert found.status is Status.RESOLVED
         assert bearer.requests()[seen:] == ["HEAD team/app/manifests/1", "GET token", "HEAD team/app/manifests/1"]
 
+    @pytest.mark.req("RG-074")
     async def test_an_insufficient_scope_is_asked_for_once_more(self, bearer, make_inspector, ref, answer):
-        """RG-074: once more with the scope named."""
+        """Once more with the scope named."""
         inspector = make_inspector(credentials=Holding(ROBOT))
         realm = f'realm="{bearer.url}/token",service="registry"'
         named = f'Bearer {realm},error="insufficient_scope",scope="repository:team/app:pull,extra"'
@@ -130,8 +134,8 @@ class TestBearer:
         scopes = [parse_qs(seen.query)["scope"] for seen in bearer.seen if seen.path == "token"]
         assert scopes == [["repository:team/app:pull"], ["repository:team/app:pull,extra"]]
 
+    @pytest.mark.req("PL-420", "RG-072")
     async def test_an_identity_token_is_exchanged(self, bearer, make_inspector, ref):
-        """RG-072, PL-420."""
         bearer.identity_tokens["refresh"] = "robot"
         credential = Credential(identity_token="refresh", source="file", key="r")
         found = await make_inspector(credentials=Holding(credential)).inspect(ref("team/app:1", bearer))
@@ -157,8 +161,8 @@ class TestBearer:
         assert found.status is Status.RESOLVED
         assert bearer.requests("", "^token") == []
 
+    @pytest.mark.req("RG-073")
     async def test_an_answer_without_a_token_says_so(self, bearer, make_inspector, ref, answer):
-        """RG-073."""
         bearer.script("GET", "^token", answer(200, b'{"token": ""}'), forever=True)
         found = await make_inspector(credentials=Holding(ROBOT)).inspect(ref("team/app:1", bearer))
         assert found.error.code == "unauthorized"
@@ -169,8 +173,9 @@ class TestBearer:
         found = await make_inspector(credentials=Holding(ROBOT)).inspect(ref("team/app:1", bearer))
         assert (found.error.code, found.error.error_class) == ("server-error", "transient")
 
+    @pytest.mark.req("RG-072")
     async def test_another_repositorys_scope_is_not_asked_for(self, bearer, make_inspector, ref, answer):
-        """RG-072: the challenge's scope is used iff it names the same repository."""
+        """The challenge's scope is used iff it names the same repository."""
         challenge = f'Bearer realm="{bearer.url}/token",service="registry",scope="repository:crown/jewels:pull"'
         bearer.script("GET", "/manifests/", answer(401, headers={"WWW-Authenticate": challenge}))
         found = await make_inspector(credentials=Holding(ROBOT)).inspect(ref("team/app:1", bearer))
@@ -178,9 +183,9 @@ class TestBearer:
         assert parse_qs(bearer.seen[1].query)["scope"] == ["repository:team/app:pull"]
 
 
+@pytest.mark.req("RG-104")
 class TestRealms:
-    """RG-104."""
-
+    @pytest.mark.req("RG-074")
     @pytest.mark.parametrize("credentials", [(ROBOT,), ()], ids=["with", "without"])
     @pytest.mark.parametrize(
         ("realm", "why"),
@@ -194,7 +199,7 @@ class TestRealms:
     async def test_an_unusable_realm_makes_the_challenge_unusable(
         self, bearer, make_inspector, ref, realm, why, credentials
     ):
-        """RG-074: and it is said what is wrong with it."""
+        """And it is said what is wrong with it."""
         bearer.realm = realm
         found = await make_inspector(credentials=Holding(*credentials)).inspect(ref("team/app:1", bearer))
         assert found.error.code == "unauthorized"
@@ -202,8 +207,9 @@ class TestRealms:
         assert why in found.error.message
         assert "pass@" not in found.error.message
 
+    @pytest.mark.req("RG-071")
     async def test_with_basic_beside_it_that_is_used(self, basic, make_inspector, ref, answer):
-        """RG-071: bearer with a usable realm, else basic with credentials."""
+        """Bearer with a usable realm, else basic with credentials."""
         challenge = 'Bearer realm="ftp://auth.example", Basic realm="x"'
         basic.script("GET", "", answer(401, headers={"WWW-Authenticate": challenge}))
         found = await make_inspector(credentials=Holding(ROBOT)).inspect(ref("team/app:1", basic))
@@ -214,16 +220,17 @@ class TestRealms:
         found = await make_inspector(credentials=Holding(ROBOT)).inspect(ref("team/app:1", bearer))
         assert (found.error.code, found.error.error_class) == ("refused-address", "configuration")
 
+    @pytest.mark.req("RG-105")
     async def test_a_token_request_stays_within_its_origin(self, bearer, start_registry, make_inspector, ref, answer):
-        """RG-105."""
         other = await start_registry()
         bearer.script("GET", "^token", answer(302, headers={"Location": f"{other.url}/token"}))
         found = await make_inspector(credentials=Holding(ROBOT)).inspect(ref("team/app:1", bearer))
         assert (found.error.code, other.seen) == ("refused-redirect", [])
 
 
+@pytest.mark.req("RG-084")
 class TestMovedRealms:
-    """RG-084: a realm that fails is learned anew at the next challenge."""
+    """A realm that fails is learned anew at the next challenge."""
 
     @pytest.fixture
     async def endpoint(self, bearer, start_registry):
@@ -265,8 +272,9 @@ class TestMovedRealms:
         assert (await inspector.inspect(ref("team/other:1", bearer))).requests == 2
 
 
+@pytest.mark.req("RG-084")
 class TestRedirectedAway:
-    """RG-084: a challenge is learned only from the origin of the source itself, never from a redirect's target."""
+    """A challenge is learned only from the origin of the source itself, never from a redirect's target."""
 
     @pytest.fixture
     async def thief(self, start_registry, answer):
@@ -334,8 +342,9 @@ class TestRedirectedAway:
         assert store.host in failed.error.message
         assert inspector.peek(ref("team/app:1", bearer), Holding(ROBOT)).status is Status.RESOLVED
 
+    @pytest.mark.req("RG-032")
     async def test_a_url_signed_for_get_alone_is_asked_for_by_get(self, registry, thief, make_inspector, ref, answer):
-        """RG-032: a HEAD that is refused where it leads to is followed by one GET."""
+        """A HEAD that is refused where it leads to is followed by one GET."""
         digest = registry.push_index("team/app", "1", "linux/amd64", "linux/arm64")
         inspector = make_inspector()
         await inspector.inspect(ref("team/app:1"), credentials=Holding(ROBOT))
@@ -347,8 +356,8 @@ class TestRedirectedAway:
 
 
 class TestBasic:
+    @pytest.mark.req("RG-071")
     async def test_it_is_shown_after_the_first_401_and_then_at_once(self, basic, make_inspector, ref):
-        """RG-071."""
         inspector = make_inspector(credentials=Holding(ROBOT))
         assert (await inspector.inspect(ref("team/app:1", basic))).requests == 2
         assert (await inspector.inspect(ref("team/app:2", basic))).requests == 1
@@ -382,6 +391,7 @@ def answer_to(registry, **by_user):
     return play
 
 
+@pytest.mark.req("PL-420")
 class TestCandidates:
     """RG-060 class auth, RG-074, PL-420: all are tried in turn, then anonymous."""
 
@@ -414,10 +424,11 @@ class TestCandidates:
         for part in ("DENIED", SECOND.source, basic.host):
             assert part in found.error.message
 
+    @pytest.mark.req("RG-074")
     @pytest.mark.parametrize("method", ["GET", "HEAD"])
     @pytest.mark.parametrize("order", [(ROBOT,), (STRANGER, ROBOT), (ROBOT, STRANGER)], ids=["one", "last", "first"])
     async def test_the_most_telling_refusal_is_told(self, bearer, make_inspector, ref, clock, method, order):
-        """RG-074: 403 before 401 before a refused token, and never the anonymous turn's in its stead."""
+        """403 before 401 before a refused token, and never the anonymous turn's in its stead."""
         inspector = make_inspector()
         if method == "HEAD":
             bearer.public.add("team/app")
@@ -434,8 +445,9 @@ class TestCandidates:
             assert part in found.error.message
         assert STRANGER.source not in found.error.message
 
+    @pytest.mark.req("RG-060", "RG-074")
     async def test_a_wrong_password_is_not_told_as_none(self, bearer, make_inspector, ref):
-        """RG-074, RG-060: the token endpoint refuses it, and the registry whoever comes without."""
+        """The token endpoint refuses it, and the registry whoever comes without."""
         found = await make_inspector(credentials=Holding(STRANGER)).inspect(ref("team/app:1", bearer))
         assert (found.error.code, found.error.status) == ("unauthorized", 401)
         assert f"the token endpoint refused the credential from {STRANGER.origin}" in found.error.message
@@ -448,14 +460,15 @@ class TestCandidates:
         assert STRANGER.origin in found.error.message
         assert "no credentials" not in found.error.message
 
+    @pytest.mark.req("RG-060")
     async def test_without_credentials_it_is_said_that_it_may_be_private(self, bearer, make_inspector, ref):
-        """RG-060."""
         found = await make_inspector().inspect(ref("team/app:1", bearer))
         assert (found.error.code, found.error.error_class) == ("unauthorized", "auth")
         assert "may be private or not exist" in found.error.message
 
+    @pytest.mark.req("RG-074")
     async def test_rejected_credentials_are_told_when_anonymous_access_works(self, bearer, make_inspector, ref):
-        """RG-074: names file and key, not the value."""
+        """Names file and key, not the value."""
         found = await make_inspector(credentials=Holding(STRANGER)).inspect(ref("public/app:1", bearer))
         (warning,) = found.warnings
         assert warning.code == "credentials-rejected"
@@ -463,8 +476,9 @@ class TestCandidates:
         assert STRANGER.key in warning.message
         assert STRANGER.password not in warning.message
 
+    @pytest.mark.req("RG-060")
     async def test_a_refusal_is_remembered_until_the_credentials_change(self, bearer, make_inspector, ref):
-        """RG-060: negative cache 60 s, dropped when credentials change."""
+        """Negative cache 60 s, dropped when credentials change."""
         inspector = make_inspector()
         first = await inspector.inspect(ref("team/app:1", bearer), credentials=Holding(STRANGER))
         again = await inspector.inspect(ref("team/app:1", bearer), credentials=Holding(STRANGER))
@@ -488,10 +502,10 @@ class TestCandidates:
         blobs = [seen for seen in bearer.seen if "/blobs/" in seen.path]
         assert len(blobs) == 1
 
+    @pytest.mark.req("RG-084")
     async def test_mirrors_and_primary_do_not_see_each_others_credentials(
         self, bearer, start_registry, make_inspector, ref, tmp_path
     ):
-        """RG-084."""
         from polyarch.oci.auth.credential_stores import KeyringCredentials
         from polyarch.oci.auth.credentials import Document
         from polyarch.oci.mirrors.sources import Configuration
@@ -521,9 +535,8 @@ class TestCandidates:
         assert mirrors_own not in {seen.headers.get("authorization", "") for seen in bearer.seen}
 
 
+@pytest.mark.req("PL-852", "RG-111")
 class TestWhoMayKnow:
-    """RG-111, PL-852."""
-
     async def test_a_private_reading_is_not_told_to_others(self, bearer, make_inspector, ref):
         inspector = make_inspector()
         await inspector.inspect(ref("team/app:1", bearer), credentials=Holding(ROBOT))
@@ -587,15 +600,15 @@ class TestWhoMayKnow:
         answer = inspector.peek(ref("team/app:1", bearer))
         assert answer is None or answer.status is Status.ERROR
 
+    @pytest.mark.req("PL-423")
     async def test_a_withdrawn_secret_proves_nothing(self, bearer, make_inspector, ref):
-        """PL-423."""
         inspector = make_inspector()
         await inspector.inspect(ref("team/app:1", bearer), credentials=Holding(ROBOT))
         inspector.forget([ROBOT])
         assert inspector.peek(ref("team/app:1", bearer), Holding(ROBOT)) is None
 
+    @pytest.mark.req("RG-116")
     async def test_last_good_is_that_credentials_own(self, bearer, make_inspector, ref, clock, answer):
-        """RG-116."""
         inspector = make_inspector()
         await inspector.inspect(ref("team/app:1", bearer), credentials=Holding(ROBOT))
         clock.advance(700)
@@ -606,16 +619,16 @@ class TestWhoMayKnow:
         assert theirs.last_good is None
 
 
+@pytest.mark.req("PL-403", "PL-900", "RG-112")
 class TestPublicProbe:
-    """RG-112, PL-403, PL-422, PL-900 row 14."""
-
     @pytest.fixture
     def fifty(self):
         return [Holding(Credential(f"user-{number}", "password", source=f"s{number}", key="k")) for number in range(50)]
 
+    @pytest.mark.req("RG-162")
     @pytest.mark.parametrize("at_once", [True, False])
     async def test_fifty_credentials_and_one_public_image(self, bearer, make_inspector, ref, fifty, at_once):
-        """RG-162: 50 credentials × one public image → 1 manifest GET and ≤ 1 HEAD."""
+        """50 credentials × one public image → 1 manifest GET and ≤ 1 HEAD."""
         inspector = make_inspector(public_probe=True, wait=False)
         reference = ref("public/app:1", bearer)
         asked = (inspector.inspect(reference, credentials=store) for store in fifty)
@@ -643,8 +656,8 @@ class TestPublicProbe:
         assert served[0][1] == "anonymous"
         assert served[1][1] != "anonymous"  # charged to an account, not to this address
 
+    @pytest.mark.req("PL-422")
     async def test_a_public_image_is_known_without_looking_at_anybodys_secrets(self, bearer, make_inspector, ref):
-        """PL-422."""
         inspector = make_inspector(public_probe=True)
         await inspector.inspect(ref("public/app:1", bearer))
         store = Holding(ROBOT)
@@ -697,8 +710,9 @@ class TestPublicProbe:
         assert users == ["anonymous", "robot"]
 
 
+@pytest.mark.req("PL-422")
 class TestOwnNames:
-    """PL-852, PL-422: look-ups are shared, the names of other tenants' secrets and what they call an image are not."""
+    """Look-ups are shared, the names of other tenants' secrets and what they call an image are not."""
 
     @pytest.fixture
     async def hub(self, bearer):
@@ -761,8 +775,9 @@ class TestOwnNames:
         known = inspector.peek(*asked[1])
         assert known is None or same.origin in self.texts(known)
 
+    @pytest.mark.req("PL-852")
     async def test_two_look_ups_that_share_a_token_request_name_their_own_secret(self, bearer, make_inspector, ref):
-        """PL-852: of two tags there are two look-ups, with one token for both; an event named another tenant's
+        """Of two tags there are two look-ups, with one token for both; an event named another tenant's
         Secret."""
         inspector = make_inspector()
         del bearer.users["robot"]
@@ -792,8 +807,9 @@ def figures(remaining):
     return {"RateLimit-Limit": "100;w=21600", "RateLimit-Remaining": f"{remaining};w=21600"}
 
 
+@pytest.mark.req("RG-063")
 class TestAccounts:
-    """RG-063: what an anonymous request used up never holds back one with credentials."""
+    """What an anonymous request used up never holds back one with credentials."""
 
     @pytest.fixture
     async def hub(self, bearer):

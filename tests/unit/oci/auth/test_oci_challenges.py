@@ -52,20 +52,22 @@ CASES = {
 }
 
 
+@pytest.mark.req("RG-070")
 @pytest.mark.parametrize(("values", "expected"), CASES.values(), ids=CASES.keys())
 def test_challenges_are_read_and_a_broken_tail_costs_only_itself(values: list[str], expected: list[Challenge]) -> None:
-    """RG-070."""
     assert parse_challenges(values) == expected
 
 
+@pytest.mark.req("RG-070", "RG-163")
 def test_long_hostile_values_take_linear_time() -> None:
-    """RG-070, RG-163: each of these took hours with a backtracking pattern; the test's own limit would end it."""
+    """Each of these took hours with a backtracking pattern; the test's own limit would end it."""
     for part in ('a="', "a", "a=b ", 'a="\\', ",", " ", "=", "a =", '"\\"', "a=b,"):
         assert isinstance(parse_challenges(["Bearer " + part * 200_000]), list)
 
 
+@pytest.mark.req("RG-001")
 def test_the_parser_and_the_keyring_load_no_network_stack() -> None:
-    """RG-001: a lint run with an offline file must start fast."""
+    """A lint run with an offline file must start fast."""
     program = (
         "import sys; from polyarch.oci.auth import challenges, credentials;"
         "import polyarch.oci.transport.addresses, polyarch.oci.transport.interface;"

@@ -37,8 +37,9 @@ async def gone(pid: int) -> bool:
     return False
 
 
+@pytest.mark.req("RG-083")
 async def test_a_helper_is_given_the_host_and_read_as_json(tmp_path: Path) -> None:
-    """RG-083: `docker-credential-NAME get` with the host on standard input."""
+    """`docker-credential-NAME get` with the host on standard input."""
     program(
         tmp_path,
         "docker-credential-test",
@@ -51,8 +52,8 @@ async def test_a_helper_is_given_the_host_and_read_as_json(tmp_path: Path) -> No
     assert (found.username, found.password) == ("r.example:5000", "p")
 
 
+@pytest.mark.req("RG-083")
 async def test_a_helper_that_is_not_installed_is_named(tmp_path: Path) -> None:
-    """RG-083."""
     with pytest.raises(HelperFailure, match="docker-credential-absent is not on PATH; install it or remove it"):
         await ask_helper(ProgramHelper(), "absent", "r.example", environ={"PATH": str(tmp_path)})
 
@@ -67,10 +68,10 @@ async def test_a_program_that_cannot_be_executed_is_named(tmp_path: Path) -> Non
         await run(str(path))
 
 
+@pytest.mark.req("RG-087")
 async def test_what_a_program_prints_to_its_error_stream_goes_nowhere(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """RG-087."""
     path = program(tmp_path, "chatty", f"print({MARKER!r}, file=sys.stderr); sys.exit(4)")
     output = await run(path)
     assert output.status == 4
@@ -82,8 +83,9 @@ async def test_a_program_that_answers_without_reading_is_no_fault(tmp_path: Path
     assert await run(path, stdin=b"x" * 1_000_000) == HelperOutput(0, b"done\n")
 
 
+@pytest.mark.req("RG-083")
 async def test_a_program_that_takes_too_long_is_stopped_with_its_children(tmp_path: Path) -> None:
-    """RG-083: more than the limit is a failure, and nothing is left running."""
+    """More than the limit is a failure, and nothing is left running."""
     pids = tmp_path / "pids"
     path = program(tmp_path, "slow", f"sleep 60 & echo $$ $! > {pids}; wait", shell=True)
     task = asyncio.create_task(run(path, timeout=2.0))
@@ -131,8 +133,8 @@ async def test_only_the_given_environment_is_passed_on(tmp_path: Path, monkeypat
     assert output.output == b"['POLYARCH_GIVEN']\n"
 
 
+@pytest.mark.req("RG-087")
 def test_output_is_not_shown() -> None:
-    """RG-087."""
     output = HelperOutput(0, MARKER.encode())
     assert MARKER not in repr(output) + repr(output.__rich_repr__())
     assert repr(output) == "HelperOutput(status=0, output=<13 bytes>)"

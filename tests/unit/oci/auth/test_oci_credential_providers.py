@@ -114,8 +114,9 @@ async def users(credentials: ProviderCredentials, image: str) -> list[str]:
     return [credential.username for credential in found[:-1]]
 
 
+@pytest.mark.req("RG-086")
 async def test_a_plugin_is_asked_as_a_kubelet_asks_it() -> None:
-    """RG-086: request kind, the image without tag, arguments, and the environment that the configuration names."""
+    """Request kind, the image without tag, arguments, and the environment that the configuration names."""
     plugins = Plugins(cloud=answer(**{"*.cloud.example": "u"}))
     provider = {"args": ["get-credentials", "-v"], "env": [{"name": "AWS_PROFILE", "value": "team"}]}
     credentials = store(plugins, provider, PATH="/bin", AWS_PROFILE="other")
@@ -134,8 +135,9 @@ async def test_a_plugin_is_asked_as_a_kubelet_asks_it() -> None:
     ]
 
 
+@pytest.mark.req("RG-086")
 async def test_an_image_that_no_plugin_matches_runs_nothing() -> None:
-    """RG-086: matchImages by the rules of pull secrets: as many labels, path prefix, port."""
+    """matchImages by the rules of pull secrets: as many labels, path prefix, port."""
     plugins = Plugins(cloud=answer())
     credentials = store(plugins, {"matchImages": ["*.cloud.example/team", "r.example:5000"]})
     for image in ("cloud.example/team/x", "a.b.cloud.example/team/x", "r.cloud.example/other", "r.example/x", "nginx"):
@@ -146,8 +148,8 @@ async def test_an_image_that_no_plugin_matches_runs_nothing() -> None:
     assert len(plugins.calls) == 2
 
 
+@pytest.mark.req("RG-086")
 async def test_the_answer_is_matched_against_the_image_most_specific_first() -> None:
-    """RG-086."""
     auth = {
         "*.cloud.example": "glob",
         "r.cloud.example": "host",
@@ -158,8 +160,8 @@ async def test_the_answer_is_matched_against_the_image_most_specific_first() -> 
     assert await users(credentials, "r.cloud.example/team/x") == ["path", "host", "glob"]
 
 
+@pytest.mark.req("RG-086")
 async def test_all_matching_plugins_are_asked_in_their_order() -> None:
-    """RG-086."""
     plugins = Plugins(cloud=answer(**{"r.cloud.example": "first"}), second=answer(**{"r.cloud.example": "second"}))
     credentials = store(plugins, {}, {"name": "second"})
     assert await users(credentials, "r.cloud.example/x") == ["first", "second"]
@@ -172,9 +174,10 @@ CACHE_KEYS = {
 }
 
 
+@pytest.mark.req("RG-086")
 @pytest.mark.parametrize(("key_type", "runs"), CACHE_KEYS.items(), ids=CACHE_KEYS.keys())
 async def test_an_answer_is_used_again_as_far_as_its_key_type_says(key_type: str, runs: list[str]) -> None:
-    """RG-086: cacheKeyType."""
+    """cacheKeyType."""
     plugins = Plugins(cloud=answer(key_type, **{"*.cloud.example": "u"}))
     credentials = store(plugins)
     for image in ("r.cloud.example/x", "r.cloud.example/x", "r.cloud.example/y", "s.cloud.example/x"):
@@ -182,11 +185,12 @@ async def test_an_answer_is_used_again_as_far_as_its_key_type_says(key_type: str
     assert plugins.images == runs
 
 
+@pytest.mark.req("RG-086")
 @pytest.mark.parametrize(
     ("duration", "seconds"), [("30s", 30), (None, 600), ("1h30m", 5400)], ids=["its own", "the default", "composed"]
 )
 async def test_an_answer_is_used_again_as_long_as_it_says(duration: str | None, seconds: float) -> None:
-    """RG-086: cacheDuration, else defaultCacheDuration."""
+    """cacheDuration, else defaultCacheDuration."""
     clock = HandClock()
     plugins = Plugins(cloud=answer(duration=duration, **{"*.cloud.example": "u"}))
     credentials = store(plugins, clock=clock)
@@ -201,16 +205,17 @@ async def test_an_answer_is_used_again_as_long_as_it_says(duration: str | None, 
     assert len(plugins.calls) == 2
 
 
+@pytest.mark.req("RG-086")
 async def test_an_answer_for_no_time_is_not_kept() -> None:
-    """RG-086."""
     plugins = Plugins(cloud=answer(duration="0s", **{"*.cloud.example": "u"}))
     credentials = store(plugins)
     assert await users(credentials, "r.cloud.example/x") == await users(credentials, "r.cloud.example/x") == ["u"]
     assert len(plugins.calls) == 2
 
 
+@pytest.mark.req("RG-086")
 async def test_many_callers_cause_one_run() -> None:
-    """RG-086: a plugin is asked once for what its answer covers."""
+    """A plugin is asked once for what its answer covers."""
     plugins = Plugins(cloud=answer("Global", **{"*.cloud.example": "u"}))
     credentials = store(plugins)
     found = await asyncio.gather(*(users(credentials, f"r{number}.cloud.example/x") for number in range(20)))
@@ -218,8 +223,9 @@ async def test_many_callers_cause_one_run() -> None:
     assert len(plugins.calls) == 1
 
 
-async def test_pl_851_tenants_take_turns_at_a_plugin() -> None:
-    """PL-851: a namespace with one image waited until the plugin had run for all images of another."""
+@pytest.mark.req("PL-851")
+async def test_tenants_take_turns_at_a_plugin() -> None:
+    """A namespace with one image waited until the plugin had run for all images of another."""
     plugins = Plugins(cloud=answer("Image", **{"*.cloud.example": "u"}))
     credentials = store(plugins)
     images = [("busy", f"r.cloud.example/busy{number}") for number in range(20)] + [("calm", "r.cloud.example/calm")]
@@ -241,11 +247,12 @@ FAILURES = {
 }
 
 
+@pytest.mark.req("RG-086", "RG-087")
 @pytest.mark.parametrize(("output", "problem"), FAILURES.values(), ids=FAILURES.keys())
 async def test_a_failing_plugin_is_a_warning_and_the_next_one_is_asked(
     output: HelperOutput | str, problem: str
 ) -> None:
-    """RG-086, RG-087: naming the plugin, never its output."""
+    """Naming the plugin, never its output."""
     plugins = Plugins(cloud=output, second=answer(**{"*.cloud.example": "second"}))
     credentials = store(plugins, {}, {"name": "second"})
     assert await users(credentials, "r.cloud.example/x") == ["second"]
@@ -277,9 +284,9 @@ INVALID = {
 }
 
 
+@pytest.mark.req("RG-086")
 @pytest.mark.parametrize(("change", "problem"), INVALID.values(), ids=INVALID.keys())
 def test_a_configuration_that_is_none_is_refused_with_its_file(change: Any, problem: str) -> None:
-    """RG-086."""
     document = {"apiVersion": "kubelet.config.k8s.io/v1", "kind": "CredentialProviderConfig", "providers": []}
     data = {**document, **change} if isinstance(change, dict) else change
     with pytest.raises(InvalidProviderConfiguration) as caught:
@@ -302,9 +309,9 @@ INVALID_PROVIDERS = {
 }
 
 
+@pytest.mark.req("RG-086")
 @pytest.mark.parametrize(("change", "problem"), INVALID_PROVIDERS.values(), ids=INVALID_PROVIDERS.keys())
 def test_a_provider_that_cannot_be_used_is_refused_with_its_member(change: dict[str, Any], problem: str) -> None:
-    """RG-086."""
     with pytest.raises(InvalidProviderConfiguration) as caught:
         configuration(change)
     assert str(caught.value).startswith("providers.yaml: ")
@@ -316,8 +323,8 @@ def test_one_name_twice_is_refused() -> None:
         configuration({}, {})
 
 
+@pytest.mark.req("RG-087")
 def test_the_environment_of_a_provider_is_not_shown() -> None:
-    """RG-087."""
     (provider,) = configuration({"env": [{"name": "KEY", "value": MARKER}]}).providers
     assert MARKER not in repr(provider) + repr(provider.__rich_repr__())
 
@@ -335,8 +342,9 @@ def test_other_texts_are_no_durations(text: str) -> None:
     assert parse_duration(text) is None
 
 
+@pytest.mark.req("RG-086")
 async def test_a_real_plugin_is_run(tmp_path: Path) -> None:
-    """RG-086: the program in the directory, with request and response as JSON."""
+    """The program in the directory, with request and response as JSON."""
     plugin = tmp_path / "cloud"
     plugin.write_text(
         f"#!{sys.executable}\n"

@@ -70,7 +70,7 @@ def in_one_file(tmp_path: Path, content: object, helpers: Helpers | None = None)
     return FileCredentials.load(write(tmp_path / "auth.json", content), environ={}, helper=helpers or Helpers())
 
 
-# --- which file (RG-080)
+# --- which file
 
 
 def everywhere(home: Path) -> dict[str, str]:
@@ -88,8 +88,9 @@ def everywhere(home: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.req("RG-080")
 async def test_the_first_place_with_an_entry_wins(tmp_path: Path) -> None:
-    """RG-080: inline, runtime directory, configuration, Docker, .dockercfg."""
+    """Inline, runtime directory, configuration, Docker, .dockercfg."""
     environ = everywhere(tmp_path)
     winners = []
     for gone in (None, "DOCKER_AUTH_CONFIG", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "DOCKER_CONFIG"):
@@ -99,15 +100,15 @@ async def test_the_first_place_with_an_entry_wins(tmp_path: Path) -> None:
     assert winners == ["inline", "runtime", "config", "docker", "dockercfg"]
 
 
+@pytest.mark.req("RG-080")
 async def test_a_place_without_an_entry_for_the_image_leaves_it_to_the_next(tmp_path: Path) -> None:
-    """RG-080."""
     environ = everywhere(tmp_path)
     write(tmp_path / "docker/config.json", {"auths": {"other.example": auth("other")}})
     assert await user_for(FileCredentials.load(environ=environ, helper=Helpers()), "other.example/x") == "other"
 
 
+@pytest.mark.req("RG-080")
 async def test_the_defaults_are_below_the_home_directory(tmp_path: Path) -> None:
-    """RG-080."""
     write(tmp_path / ".config/containers/auth.json", {"auths": {"a.example": auth("podman")}})
     write(tmp_path / ".docker/config.json", {"auths": {"a.example": auth("no"), "b.example": auth("docker")}})
     store = FileCredentials.load(environ={"HOME": str(tmp_path)}, helper=Helpers())
@@ -115,9 +116,10 @@ async def test_the_defaults_are_below_the_home_directory(tmp_path: Path) -> None
     assert store.origins == (f"{tmp_path}/.config/containers/auth.json", f"{tmp_path}/.docker/config.json")
 
 
+@pytest.mark.req("RG-080")
 @pytest.mark.parametrize("way", ["option", "variable"])
 async def test_a_named_file_is_the_only_one(tmp_path: Path, way: str) -> None:
-    """RG-080: --authfile or REGISTRY_AUTH_FILE."""
+    """--authfile or REGISTRY_AUTH_FILE."""
     environ = everywhere(tmp_path)
     named = write(tmp_path / "named.json", {"auths": {"other.example": auth("named")}})
     if way == "variable":
@@ -127,15 +129,15 @@ async def test_a_named_file_is_the_only_one(tmp_path: Path, way: str) -> None:
     assert await user_for(store, "r.example/x") == ""
 
 
+@pytest.mark.req("RG-080")
 async def test_the_option_goes_before_the_variable(tmp_path: Path) -> None:
-    """RG-080."""
     named = write(tmp_path / "named.json", {"auths": {"r.example": auth("option")}})
     environ = {"REGISTRY_AUTH_FILE": str(tmp_path / "missing.json")}
     assert await user_for(FileCredentials.load(named, environ=environ, helper=Helpers()), "r.example/x") == "option"
 
 
+@pytest.mark.req("RG-080")
 def test_a_named_file_that_is_missing_is_a_usage_error(tmp_path: Path) -> None:
-    """RG-080."""
     with pytest.raises(InvalidCredentialFile, match=r"missing\.json: there is no such file; name the file"):
         FileCredentials.load(tmp_path / "missing.json", environ={}, helper=Helpers())
 
@@ -150,6 +152,7 @@ UNUSABLE = {
 }
 
 
+@pytest.mark.req("RG-080", "RG-087")
 @pytest.mark.parametrize(
     ("place", "content", "problem"),
     [
@@ -162,7 +165,7 @@ UNUSABLE = {
 def test_a_file_that_cannot_be_read_is_a_usage_error_with_its_name(
     tmp_path: Path, place: str, content: str, problem: str
 ) -> None:
-    """RG-080, RG-087: named or default; the position, never the content."""
+    """Named or default; the position, never the content."""
     environ = {"HOME": str(tmp_path)}
     path = tmp_path / ".docker/config.json"
     if place == "inline":
@@ -187,7 +190,7 @@ async def test_without_any_file_everything_is_asked_anonymously(tmp_path: Path) 
     assert await FileCredentials.load(environ={}, helper=Helpers()).candidates(*asked("r.example/x")) == [ANONYMOUS]
 
 
-# --- which entry in a file (RG-081)
+# --- which entry in a file
 
 ENTRIES = {
     "the full repository": (["host.example/a/b/c"], "host.example/a/b/c"),
@@ -211,33 +214,34 @@ ENTRIES = {
 }
 
 
+@pytest.mark.req("RG-081")
 @pytest.mark.parametrize(("keys", "winner"), ENTRIES.values(), ids=ENTRIES.keys())
 async def test_the_most_specific_entry_is_used(tmp_path: Path, keys: list[str], winner: str) -> None:
-    """RG-081."""
     content = {"auths": {key: {"username": key, "password": MARKER} for key in keys}}
     assert await user_for(in_one_file(tmp_path, content), "host.example/a/b/c:tag") == winner
 
 
+@pytest.mark.req("RG-081")
 @pytest.mark.parametrize(
     "key", ["docker.io", "index.docker.io", "registry-1.docker.io", "https://index.docker.io/v1/", "docker.io/library"]
 )
 async def test_the_names_of_docker_hub_are_one(tmp_path: Path, key: str) -> None:
-    """RG-081."""
     assert await user_for(in_one_file(tmp_path, {"auths": {key: auth("hub")}}), "nginx") == "hub"
 
 
+@pytest.mark.req("RG-081")
 async def test_a_file_of_the_oldest_format_has_host_keys_only(tmp_path: Path) -> None:
-    """RG-081: .dockercfg."""
+    """.dockercfg."""
     content = {"https://index.docker.io/v1/": auth("hub"), "r.example/team": auth("host")}
     store = FileCredentials.load(write(tmp_path / ".dockercfg", content), environ={}, helper=Helpers())
     assert [await user_for(store, image) for image in ("nginx", "r.example/other/x")] == ["hub", "host"]
 
 
-# --- helpers (RG-081, RG-083)
+# --- helpers
 
 
+@pytest.mark.req("RG-081")
 async def test_a_helper_for_the_registry_goes_before_entries_and_the_store_after_them(tmp_path: Path) -> None:
-    """RG-081."""
     helpers = Helpers({"one": held("from helper"), "all": held("from store")})
     content = {
         "credHelpers": {"helped.example": "one"},
@@ -253,32 +257,34 @@ async def test_a_helper_for_the_registry_goes_before_entries_and_the_store_after
     ]
 
 
+@pytest.mark.req("RG-082")
 async def test_an_empty_entry_is_a_helpers_marker(tmp_path: Path) -> None:
-    """RG-082: {} means that the store has it."""
+    """{} means that the store has it."""
     helpers = Helpers({"all": held("from store")})
     store = in_one_file(tmp_path, {"auths": {"r.example": {}}, "credsStore": "all"}, helpers)
     assert await user_for(store, "r.example/x") == "from store"
     assert store.warnings(asked("r.example/x")[1]) == ()
 
 
+@pytest.mark.req("RG-083")
 @pytest.mark.parametrize("key", ["docker.io", "index.docker.io", "https://index.docker.io/v1/"])
 async def test_a_helper_is_asked_for_docker_hub_by_its_old_address(tmp_path: Path, key: str) -> None:
-    """RG-083."""
     helpers = Helpers({"one": held("hub")})
     assert await user_for(in_one_file(tmp_path, {"credHelpers": {key: "one"}}, helpers), "nginx") == "hub"
     assert helpers.asked == [("docker-credential-one", "https://index.docker.io/v1/")]
 
 
+@pytest.mark.req("RG-083")
 async def test_a_helpers_token_is_an_identity_token(tmp_path: Path) -> None:
-    """RG-083."""
     store = in_one_file(tmp_path, {"credsStore": "s"}, Helpers({"s": held("<token>", "identity")}))
     found = (await store.candidates(*asked("r.example/x")))[0]
     assert (found.username, found.password, found.identity_token) == ("", "", "identity")
     assert (found.source, found.key) == ("credential helper s", "r.example")
 
 
+@pytest.mark.req("RG-083")
 async def test_a_helper_without_the_credential_is_no_warning(tmp_path: Path) -> None:
-    """RG-083: "credentials not found" means none."""
+    """ "credentials not found" means none."""
     answer = HelperOutput(1, b"credentials not found in native keychain\n")
     store = in_one_file(tmp_path, {"credsStore": "s"}, Helpers({"s": answer}))
     assert await store.candidates(*asked("r.example/x")) == [ANONYMOUS]
@@ -293,11 +299,12 @@ FAILURES = {
 }
 
 
+@pytest.mark.req("RG-083", "RG-087")
 @pytest.mark.parametrize(("answer", "problem"), FAILURES.values(), ids=FAILURES.keys())
 async def test_a_failing_helper_is_a_warning_and_the_next_place_is_tried(
     tmp_path: Path, answer: HelperOutput | str, problem: str
 ) -> None:
-    """RG-083, RG-087: naming helper and cause, never showing its output."""
+    """Naming helper and cause, never showing its output."""
     content = {"credHelpers": {"r.example": "s"}, "auths": {"r.example": auth("entry")}}
     helpers = Helpers({"s": answer})
     store = in_one_file(tmp_path, content, helpers)
@@ -310,9 +317,9 @@ async def test_a_failing_helper_is_a_warning_and_the_next_place_is_tried(
     assert len(helpers.asked) == 1, "a helper is asked once per host"
 
 
+@pytest.mark.req("RG-083")
 @pytest.mark.parametrize("name", ["../evil", "a b", "x;rm", "ä", "a/b"])
 async def test_a_helper_with_a_strange_name_is_not_run(tmp_path: Path, name: str) -> None:
-    """RG-083."""
     helpers = Helpers()
     store = in_one_file(tmp_path, {"credsStore": name}, helpers)
     assert await store.candidates(*asked("r.example/x")) == [ANONYMOUS]
@@ -320,8 +327,9 @@ async def test_a_helper_with_a_strange_name_is_not_run(tmp_path: Path, name: str
     assert helpers.asked == []
 
 
+@pytest.mark.req("RG-115")
 async def test_memory_answers_for_entries_at_once_and_for_helpers_after_the_first_time(tmp_path: Path) -> None:
-    """RG-115: a look-up without I/O."""
+    """A look-up without I/O."""
     content = {"auths": {"entry.example": auth("entry")}, "credsStore": "s"}
     store = in_one_file(tmp_path, content, Helpers({"s": held("from store")}))
     entry, helped = asked("entry.example/x"), asked("helped.example/x")
@@ -331,7 +339,7 @@ async def test_memory_answers_for_entries_at_once_and_for_helpers_after_the_firs
     assert [c.username for c in store.cached_candidates(*helped) or []] == ["from store", ""]
 
 
-# --- entries (RG-082)
+# --- entries
 
 READ = {
     "auth": ({"auth": base64.b64encode(b"u:p").decode()}, ("u", "p", "", "")),
@@ -354,24 +362,25 @@ READ = {
 }
 
 
+@pytest.mark.req("RG-082")
 @pytest.mark.parametrize(("entry", "expected"), READ.values(), ids=READ.keys())
 def test_an_entry_is_read(entry: dict[str, Any], expected: tuple[str, str, str, str]) -> None:
-    """RG-082."""
     found = read_entry(entry, source="f", key="k")
     assert isinstance(found, Credential)
     assert found.secret == expected
     assert (found.source, found.key) == ("f", "k")
 
 
+@pytest.mark.req("RG-082")
 @pytest.mark.parametrize("entry", [{}, None, {"auth": ""}, {"username": "", "password": ""}, {"auth": "Og=="}])
 def test_an_empty_entry_is_none(entry: object) -> None:
-    """RG-082."""
     assert read_entry(entry, source="f", key="k") is None
 
 
+@pytest.mark.req("RG-082")
 @pytest.mark.parametrize("text", ["dXA=", "!!!!", "dTpw=x", "ü", "d"])
 async def test_an_auth_that_does_not_decode_is_a_warning_with_file_and_key_only(tmp_path: Path, text: str) -> None:
-    """RG-082: no base64, or no colon in it; the next entry is tried."""
+    """No base64, or no colon in it; the next entry is tried."""
     content = {"auths": {"r.example/team": {"auth": text}, "r.example": auth("host")}}
     store = in_one_file(tmp_path, content)
     assert await user_for(store, "r.example/team/x") == "host"
@@ -382,19 +391,20 @@ async def test_an_auth_that_does_not_decode_is_a_warning_with_file_and_key_only(
     assert await user_for(store, "r.example/other") == "host"
 
 
+@pytest.mark.req("RG-082")
 def test_bytes_that_are_no_text_survive_on_their_way_to_the_registry() -> None:
-    """RG-082: a password need not be UTF-8."""
+    """A password need not be UTF-8."""
     raw = base64.b64encode(b"u:\xff\xfe").decode()
     found = read_entry({"auth": raw}, source="f", key="k")
     assert isinstance(found, Credential)
     assert found.basic == f"Basic {raw}"
 
 
-# --- what a credential shows (RG-087)
+# --- what a credential shows
 
 
+@pytest.mark.req("RG-087")
 def test_a_credential_shows_source_and_key_only() -> None:
-    """RG-087."""
     found = Credential(MARKER, MARKER, MARKER, MARKER, "file.json", "r.example")
     assert repr(found) == str(found) == "Credential(source='file.json', key='r.example')"
     assert found.origin == "file.json (r.example)"
@@ -405,15 +415,17 @@ def test_a_credential_shows_source_and_key_only() -> None:
     assert "r.example" in shown.getvalue()
 
 
+@pytest.mark.req("RG-087")
 def test_a_key_with_a_password_in_it_does_not_show_it() -> None:
-    """RG-087: https://user:password@host as a key."""
+    """https://user:password@host as a key."""
     found = read_entry({"username": "u"}, source="f", key=f"https://u:{MARKER}@r.example/v1/")
     assert isinstance(found, Credential)
     assert found.key == "https://r.example/v1/"
 
 
+@pytest.mark.req("RG-087")
 async def test_no_secret_is_in_any_warning_repr_or_error(tmp_path: Path) -> None:
-    """RG-087: a marker in every member of every kind of entry."""
+    """A marker in every member of every kind of entry."""
     encoded = base64.b64encode(f"{MARKER}:{MARKER}".encode()).decode()
     entries: list[object] = [
         {"auth": encoded + "!"},
@@ -436,8 +448,9 @@ async def test_no_secret_is_in_any_warning_repr_or_error(tmp_path: Path) -> None
     assert encoded not in shown
 
 
+@pytest.mark.req("RG-110")
 def test_fingerprints_tell_secrets_apart_and_nothing_else() -> None:
-    """RG-110: keyed; equal for equal secrets wherever they were found; empty for anonymous."""
+    """Keyed; equal for equal secrets wherever they were found; empty for anonymous."""
     one = Credential("u", "p", source="a", key="b")
     assert one.fingerprint(b"k") == Credential("u", "p", source="c", key="d").fingerprint(b"k")
     assert one.fingerprint(b"k") != one.fingerprint(b"other key")
@@ -454,7 +467,8 @@ def test_fingerprints_tell_secrets_apart_and_nothing_else() -> None:
     assert copy.copy(one) == one
 
 
+@pytest.mark.req("RG-002")
 async def test_no_credentials_is_anonymous() -> None:
-    """RG-002: anonymous is always last, also when it is all there is."""
+    """Anonymous is always last, also when it is all there is."""
     place = asked("r.example/x")
     assert await NoCredentials().candidates(*place) == NoCredentials().cached_candidates(*place) == [ANONYMOUS]

@@ -79,26 +79,29 @@ MATCHES = {
 }
 
 
+@pytest.mark.req("RG-085")
 @pytest.mark.parametrize(("key", "image", "matches"), MATCHES.values(), ids=MATCHES.keys())
 def test_a_key_matches_an_image_as_in_a_kubelet(key: str, image: str, matches: bool) -> None:
-    """RG-085."""
     assert bool(keyring([secret(key)], image)) is matches
 
 
+@pytest.mark.req("RG-085")
 def test_more_specific_keys_come_first_and_documents_keep_their_order_within_a_key() -> None:
-    """RG-085: reverse order of keys, stable within a key, over all documents."""
+    """Reverse order of keys, stable within a key, over all documents."""
     first = secret("r.example", "*.example", **{"r.example/team": auth("first")})
     second = secret(**{"https://r.example/team": auth("second"), "r.example/team/x": auth("most specific")})
     found = keyring([first, second], "r.example/team/x:1")
     assert users(found) == ["most specific", "first", "second", "r.example", "*.example"]
 
 
+@pytest.mark.req("RG-085")
 def test_a_legacy_document_has_its_entries_at_the_top() -> None:
-    """RG-085: type kubernetes.io/dockercfg."""
+    """Type kubernetes.io/dockercfg."""
     document = Document("secret team/old", json.dumps({"https://r.example": auth("old")}).encode(), legacy=True)
     assert users(keyring([document], "r.example/x")) == ["old"]
 
 
+@pytest.mark.req("RG-082", "RG-085")
 def test_every_kind_of_entry_works_in_a_cluster_secret() -> None:
     """RG-085 with RG-082: user and password, identity tokens and registry tokens."""
     document = secret(
@@ -146,9 +149,10 @@ MALFORMED = {
 }
 
 
+@pytest.mark.req("PL-422", "RG-085", "RG-087")
 @pytest.mark.parametrize(("body", "problem"), MALFORMED.values(), ids=MALFORMED.keys())
 def test_a_malformed_document_is_named_and_the_others_still_count(body: bytes, problem: str) -> None:
-    """RG-085, RG-087, PL-422: its content is in no message."""
+    """Its content is in no message."""
     store = KeyringCredentials([Document("secret team/pull", body), secret("r.example")])
     reference, source = primary("r.example/x")
     assert users(store.cached_candidates(reference, source)) == ["r.example", ""]
@@ -165,8 +169,9 @@ def test_an_absent_or_empty_auths_is_no_problem() -> None:
     assert store.problems == ()
 
 
+@pytest.mark.req("RG-002", "RG-085")
 async def test_anonymous_is_last_and_the_same_secret_is_tried_once() -> None:
-    """RG-085, RG-002: trying a refused secret again under another key would only cost requests."""
+    """Trying a refused secret again under another key would only cost requests."""
     same = {"r.example/team": auth("u"), "r.example": auth("u")}
     reference, source = primary("r.example/team/x")
     found = await KeyringCredentials([secret(**same), secret("r.example")]).candidates(reference, source)
@@ -183,8 +188,9 @@ async def test_the_returned_list_is_the_callers_own() -> None:
     assert len(await store.candidates(reference, source)) == 2
 
 
+@pytest.mark.req("RG-084")
 async def test_a_mirror_is_looked_up_by_its_own_name() -> None:
-    """RG-084: the primary's credential is never shown to a mirror, nor the reverse."""
+    """The primary's credential is never shown to a mirror, nor the reverse."""
     store = KeyringCredentials([secret("r.example", "mirror.example/cache")])
     reference, source = primary("r.example/team/x")
     at_mirror = primary("mirror.example/cache/x")[1]
@@ -192,16 +198,18 @@ async def test_a_mirror_is_looked_up_by_its_own_name() -> None:
     assert users(await store.candidates(reference, at_mirror)) == ["mirror.example/cache", ""]
 
 
+@pytest.mark.req("RG-085")
 async def test_docker_hub_is_found_under_the_host_that_requests_go_to() -> None:
-    """RG-085: the source's host is registry-1.docker.io."""
+    """The source's host is registry-1.docker.io."""
     store = KeyringCredentials([secret(**{"https://index.docker.io/v1/": auth("hub")})])
     reference, source = primary("nginx")
     assert source.host == "registry-1.docker.io"
     assert users(await store.candidates(reference, source)) == ["hub", ""]
 
 
+@pytest.mark.req("PL-420")
 async def test_a_chain_gives_each_store_its_turn_and_anonymous_once() -> None:
-    """PL-420: pod secrets, then the global one, then anonymous."""
+    """Pod secrets, then the global one, then anonymous."""
     chain = ChainedCredentials(
         [KeyringCredentials([secret("r.example")]), NoCredentials(), KeyringCredentials([secret("*.example", "{")])]
     )
@@ -226,8 +234,9 @@ def test_a_chain_passes_on_the_warnings_of_its_stores() -> None:
     ]
 
 
+@pytest.mark.req("RG-085")
 def test_hostile_globs_take_no_time() -> None:
-    """RG-085: keys are written by whoever may create a secret."""
+    """Keys are written by whoever may create a secret."""
     key = "*a" * 500 + "b.example"
     assert keyring([secret(key, "[" * 300 + ".example", "[z-a]*.example")], "a" * 60 + ".example/x") == []
 
@@ -243,9 +252,10 @@ HOSTILE = {
 }
 
 
+@pytest.mark.req("PL-854", "RG-085")
 @pytest.mark.parametrize("entries", HOSTILE.values(), ids=HOSTILE.keys())
 def test_a_secret_of_a_megabyte_takes_no_time(entries: dict[str, Any]) -> None:
-    """RG-085, PL-854: the event loop of a webhook that serves every namespace waits for this."""
+    """The event loop of a webhook that serves every namespace waits for this."""
     body = json.dumps({"auths": entries}, separators=(",", ":")).encode()
     assert len(body) < 1024 * 1024
     began = time.process_time()
@@ -263,8 +273,9 @@ def test_entries_beyond_the_bound_are_told_of_and_the_first_ones_count() -> None
     assert [problem for problem in found.problems if "501 more" in problem or "500 more" in problem]
 
 
+@pytest.mark.req("PL-854")
 def test_of_very_many_keys_for_an_image_the_most_specific_count() -> None:
-    """PL-854: each credential is a turn at the registry."""
+    """Each credential is a turn at the registry."""
     repository = "a" * 150
     found = Keyring([secret(*(f"r.example/{repository[:length]}" for length in range(150)))])
     candidates = found.lookup("r.example", repository)
@@ -285,8 +296,8 @@ def test_problems_beyond_the_bound_are_counted() -> None:
     assert found.problems[-1] == f"{100 - MAX_PROBLEMS} more problems with pull secrets are not listed"
 
 
+@pytest.mark.req("RG-087")
 def test_documents_show_no_content() -> None:
-    """RG-087."""
     document = secret("r.example")
     assert repr(document) == "Document(origin='secret team/pull', legacy=False)"
     assert MARKER not in repr(document) + repr(document.__rich_repr__())

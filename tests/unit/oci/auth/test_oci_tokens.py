@@ -1,4 +1,4 @@
-"""Token requests and answers, without a network (RG-072, RG-073, RG-075)."""
+"""Token requests and answers, without a network."""
 
 import json
 from urllib.parse import parse_qsl, urlsplit
@@ -33,9 +33,8 @@ def queried(url):
     return parse_qsl(urlsplit(url).query)
 
 
+@pytest.mark.req("RG-072")
 class TestRequests:
-    """RG-072."""
-
     def test_anonymous_is_a_get_that_keeps_the_realms_own_query(self):
         (request,) = token_requests(key(), ANONYMOUS)
         assert (request.method, request.headers, request.body) == ("GET", {}, None)
@@ -69,8 +68,8 @@ class TestRequests:
         (request,) = token_requests(key(realm="https://auth.example/token", service=""), ANONYMOUS)
         assert queried(request.url) == [("scope", "repository:team/app:pull"), ("client_id", "polyarch")]
 
+    @pytest.mark.req("RG-075")
     def test_pushing_asks_for_target_and_mount_source_in_one_token(self):
-        """RG-075."""
         scopes = push_scopes("team/app", ["team/base"])
         assert scopes == ("repository:team/app:pull,push", "repository:team/base:pull")
         (request,) = token_requests(key(scopes=scopes), PASSWORD)
@@ -78,20 +77,21 @@ class TestRequests:
         (posted,) = token_requests(key(scopes=scopes), IDENTITY)
         assert dict(parse_qsl(posted.body.decode()))["scope"] == " ".join(scopes)
 
+    @pytest.mark.req("RG-087")
     def test_a_request_does_not_show_its_secrets(self):
-        """RG-087."""
         shown = repr(token_requests(key(), BOTH))
         assert "refresh-me" not in shown
         assert "Basic" not in shown
 
 
 class TestScopes:
+    @pytest.mark.req("RG-072")
     @pytest.mark.parametrize(
         ("scope", "used"),
         [
-            pytest.param("repository:team/app:pull", ("repository:team/app:pull",), id="RG-072 the same repository"),
+            pytest.param("repository:team/app:pull", ("repository:team/app:pull",), id="the same repository"),
             pytest.param("repository:team/app:pull,push", ("repository:team/app:pull,push",), id="other actions"),
-            pytest.param("repository:team/other:pull", None, id="RG-072 another repository"),
+            pytest.param("repository:team/other:pull", None, id="another repository"),
             pytest.param("repository:team/app:pull repository:team/other:pull", None, id="another one beside it"),
             pytest.param("repository:team/app:x:pull", None, id="a longer name"),
             pytest.param("registry:catalog:*", None, id="another kind"),
@@ -102,9 +102,8 @@ class TestScopes:
         assert named_scopes(scope, "team/app") == used
 
 
+@pytest.mark.req("RG-073")
 class TestAnswers:
-    """RG-073."""
-
     @pytest.mark.parametrize(
         ("answer", "value", "life"),
         [
@@ -161,8 +160,9 @@ class TestAnswers:
         tokens.drop(key(), new)
         assert tokens.get(key()) is None
 
+    @pytest.mark.req("PL-810")
     def test_tokens_are_bounded_by_what_they_take_in_memory(self, clock):
-        """PL-810: whoever names a registry chooses its token endpoint."""
+        """Whoever names a registry chooses its token endpoint."""
         tokens = Tokens(clock)
         for number in range(3000):
             tokens.put(key(f"https://auth.example/{number}"), Token("t" * 16_000, 1e9))
@@ -170,8 +170,8 @@ class TestAnswers:
         assert tokens.get(key("https://auth.example/2999")) is not None
         assert tokens._tokens.weight <= 16 * 2**20
 
+    @pytest.mark.req("RG-087")
     def test_a_token_does_not_show_itself(self):
-        """RG-087."""
         assert "hidden" not in repr(Token("hidden", 1.0))
 
 

@@ -1,4 +1,4 @@
-"""The cache on disk: kept between runs, shared by runs, and never a reason to fail (RG-114)."""
+"""The cache on disk: kept between runs, shared by runs, and never a reason to fail."""
 
 import fcntl
 import sqlite3
@@ -74,16 +74,18 @@ def test_the_next_run_knows_what_this_one_learned(open_cache, clock, warnings):
     assert warnings == []
 
 
+@pytest.mark.req("RG-115")
 def test_peeking_does_not_touch_the_disk(open_cache, clock):
-    """RG-115: memory only."""
+    """Memory only."""
     fill(open_cache(), clock)
     second = open_cache()
     assert second.reading(reading().digest, memory_only=True) is None
     assert second.tag(PLACE, "1", memory_only=True) is None
 
 
+@pytest.mark.req("RG-114")
 def test_only_the_owner_can_read_it(open_cache, clock, tmp_path):
-    """RG-114: 0700 and 0600."""
+    """0700 and 0600."""
     cache = open_cache()
     cache.put_proof(PLACE, "me")
     cache.flush()
@@ -227,6 +229,7 @@ def test_a_refusal_is_forgotten_on_disk_too(open_cache, clock):
     assert open_cache().proof(PLACE, ("me",), seconds=3600, public_seconds=3600) is None
 
 
+@pytest.mark.req("RG-087", "RG-161")
 async def test_the_second_run_asks_for_nothing_and_no_secret_is_on_disk(
     start_registry, open_cache, make_inspector, ref, clock, tmp_path
 ):
@@ -256,8 +259,9 @@ async def test_the_second_run_asks_for_nothing_and_no_secret_is_on_disk(
     assert b"robot" not in content
 
 
-def test_rg_114_a_run_that_was_stopped_while_it_opened_the_cache_holds_up_no_other(tmp_path, open_cache, warnings):
-    """RG-114: every other run of this user hung for ever, without a word."""
+@pytest.mark.req("RG-114")
+def test_a_run_that_was_stopped_while_it_opened_the_cache_holds_up_no_other(tmp_path, open_cache, warnings):
+    """Every other run of this user hung for ever, without a word."""
     with (tmp_path / LOCK).open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         cache = open_cache(tmp_path, busy_seconds=0.1)

@@ -1,4 +1,4 @@
-"""The tables of what is known, and whom it may be told (RG-110, RG-111, RG-114)."""
+"""The tables of what is known, and whom it may be told."""
 
 import pytest
 
@@ -23,8 +23,9 @@ def cache(clock):
 
 
 class TestReadings:
+    @pytest.mark.req("RG-111")
     def test_it_is_usable_where_it_was_read(self, cache):
-        """RG-111: read in the same repository, or anonymously anywhere."""
+        """Read in the same repository, or anonymously anywhere."""
         cache.put_reading(reading(), OURS, public=False)
         record = cache.reading(reading().digest)
         assert record.usable_in(OURS)
@@ -50,8 +51,9 @@ class TestReadings:
         clock.advance(1)
         assert cache.usable(reading().digest, OURS) is None
 
+    @pytest.mark.req("RG-117")
     def test_an_incomplete_one_is_of_use_to_nobody_else(self, cache):
-        """RG-117: another place may have the child, and whoever leaves it out decides for himself only."""
+        """Another place may have the child, and whoever leaves it out decides for himself only."""
         cache.put_incomplete(reading(entries=1), OURS, seconds=60)
         assert cache.reading(reading().digest) is None
         assert cache.usable(reading().digest, OTHERS) is None
@@ -59,14 +61,16 @@ class TestReadings:
         assert len(cache.usable(reading().digest, OTHERS).reading.entries) == 2
         assert len(cache.usable(reading().digest, OURS).reading.entries) == 1
 
+    @pytest.mark.req("RG-043", "RG-110")
     def test_an_incomplete_one_does_not_replace_a_complete_one(self, cache, clock):
-        """RG-043, RG-110: a child that does not answer today was read before."""
+        """A child that does not answer today was read before."""
         cache.put_reading(reading(entries=2), OURS, public=False)
         cache.put_incomplete(reading(entries=1), OURS, seconds=60)
         assert len(cache.usable(reading().digest, OURS).reading.entries) == 2
 
+    @pytest.mark.req("RG-111")
     def test_a_place_that_lacks_a_child_is_not_told_of_it(self, cache):
-        """RG-111: who shows an index has not shown what is below it."""
+        """Who shows an index has not shown what is below it."""
         cache.put_reading(reading(entries=2), OURS, public=False)
         cache.put_incomplete(reading(entries=1), OTHERS, seconds=60)
         assert len(cache.usable(reading().digest, OTHERS).reading.entries) == 1
@@ -96,8 +100,8 @@ class TestReadings:
             cache.put_reading(reading(number, entries=5), OURS, public=False)
         assert sum(record.reading.size for record in cache.readings()) <= 100_000
 
+    @pytest.mark.req("RG-114", "RG-162")
     def test_ten_thousand_readings_fit_in_forty_mebibytes(self, clock):
-        """RG-162, RG-114."""
         import tracemalloc
 
         tracemalloc.start()
@@ -118,8 +122,8 @@ class TestReadings:
 
 
 class TestProofs:
+    @pytest.mark.req("PL-852", "RG-110", "RG-111")
     def test_own_or_anonymous_and_not_too_old(self, cache, clock):
-        """RG-110, RG-111, PL-852."""
         assert cache.proof(OURS, ("me",), **TTL) is None
         cache.put_proof(OURS, "somebody else")
         assert cache.proof(OURS, ("me",), **TTL) is None
@@ -131,8 +135,8 @@ class TestProofs:
         cache.put_proof(OURS, "")
         assert cache.proof(OURS, (), **TTL).public
 
+    @pytest.mark.req("PL-423")
     def test_a_revoked_credential_proves_nothing_and_readings_stay(self, cache):
-        """PL-423."""
         cache.put_reading(reading(), OURS, public=False)
         cache.put_proof(OURS, "old")
         cache.put_proof(OURS, "")
@@ -141,8 +145,8 @@ class TestProofs:
         assert "old" not in cache.proofs_of(OURS)
         assert cache.reading(reading().digest) is not None
 
+    @pytest.mark.req("RG-112")
     def test_private_for_a_while(self, cache, clock):
-        """RG-112."""
         cache.put_proof(OURS, "")
         cache.mark_private(OURS)
         assert cache.proof(OURS, (), **TTL) is None
@@ -157,15 +161,17 @@ class TestProofs:
         assert len(cache.proofs_of(OURS)) == 256
         assert "credential-999" in cache.proofs_of(OURS)
 
+    @pytest.mark.req("RG-110")
     def test_fingerprints_of_two_caches_differ(self, clock):
-        """RG-110: keyed, with a random key per cache."""
+        """Keyed, with a random key per cache."""
         credential = Credential("user", "password")
         fingerprints = {credential.fingerprint(Cache(clock).key) for _ in range(3)}
         assert len(fingerprints) == 3
 
 
+@pytest.mark.req("RG-060")
 def test_negative_records_run_out(cache, clock):
-    """RG-060: 60 s, 10 min."""
+    """60 s, 10 min."""
     error = InspectionError.of("not-found", "gone")
     cache.put_negative("question", error, 60)
     cache.put_fault(OURS, "sha256:x", error, 600)
@@ -179,8 +185,8 @@ def test_negative_records_run_out(cache, clock):
     assert cache.fault(OURS, "sha256:x") is None
 
 
+@pytest.mark.req("PL-407")
 def test_a_failed_check_is_remembered_until_the_next_success(cache, clock):
-    """PL-407."""
     cache.put_tag(OURS, "1", TagRecord("sha256:x", clock.monotonic()))
     cache.tag_failed(OURS, "1")
     cache.tag_failed(OURS, "unknown")
@@ -189,8 +195,9 @@ def test_a_failed_check_is_remembered_until_the_next_success(cache, clock):
     assert cache.tag(OURS, "1").failed_at is None
 
 
+@pytest.mark.req("PL-810")
 class TestBounds:
-    """PL-810: what is remembered of failures is bounded by bytes, too."""
+    """What is remembered of failures is bounded by bytes, too."""
 
     @pytest.mark.parametrize("table", ["negatives", "faults"])
     def test_what_registries_write_does_not_fill_the_memory(self, cache, table):

@@ -1,5 +1,4 @@
-"""One request and what can happen to it: headers, HEAD, redirects, limits, retries, pauses (RG-030 to RG-032, RG-050 to
-RG-052, RG-060 to RG-064, RG-105)."""
+"""One request and what can happen to it: headers, HEAD, redirects, limits, retries, pauses."""
 
 import asyncio
 import json
@@ -14,6 +13,8 @@ from polyarch.oci.transport.addresses import AddressPolicy
 from polyarch.oci.transport.http import AiohttpTransport, Proxies
 from polyarch.oci.transport.interface import Timeouts
 from polyarch.oci.transport.tls import TrustSettings, TrustStore
+
+pytestmark = pytest.mark.req("RG-031")
 
 SIX = {
     "application/vnd.oci.image.index.v1+json",
@@ -33,9 +34,8 @@ def image(registry, ref):
     return ref("team/app:1")
 
 
+@pytest.mark.req("RG-030")
 class TestHeaders:
-    """RG-030."""
-
     async def test_every_manifest_request_accepts_all_six_types_in_one_header(self, registry, inspector, ref, clock):
         child = registry.push_image("team/app", None, "linux/arm64")
         registry.push_index("team/app", "1", "linux/amd64", entries=[registry.entry(None, child)])
@@ -57,6 +57,7 @@ class TestHeaders:
         await inspector.inspect(image)
         assert [str(seen) for seen in registry.seen] == ["GET team/app/manifests/1"]
 
+    @pytest.mark.req("RG-094")
     async def test_a_mirrors_query_and_path_and_headers_are_sent_to_it(self, registry, make_inspector, ref, tmp_path):
         """RG-094 use: ``ns``, ``override_path``, ``header``."""
         from polyarch.oci.mirrors.sources import Configuration
@@ -75,8 +76,9 @@ class TestHeaders:
         (seen,) = registry.seen
         assert (seen.path, seen.query, seen.headers["x-team"]) == ("proxy/team/app/manifests/1", "ns=r.example", "us")
 
+    @pytest.mark.req("RG-094")
     async def test_all_values_of_a_header_are_sent(self, registry, make_inspector, ref, tmp_path):
-        """RG-094: a name may have a list of values, and stand there in two spellings."""
+        """A name may have a list of values, and stand there in two spellings."""
         from polyarch.oci.mirrors.sources import Configuration
         from polyarch.oci.reference import parse
 
@@ -95,9 +97,8 @@ class TestHeaders:
         assert len(registry.seen) == 2
 
 
+@pytest.mark.req("RG-032")
 class TestHead:
-    """RG-032."""
-
     @pytest.fixture
     async def expired(self, inspector, image, clock):
         await inspector.inspect(image)
@@ -146,9 +147,8 @@ class TestHead:
         assert (found.error.code, registry.requests()[1:]) == ("not-found", ["HEAD team/app/manifests/1"])
 
 
+@pytest.mark.req("RG-050")
 class TestLimits:
-    """RG-050."""
-
     async def test_a_declared_length_beyond_the_limit_is_refused_before_the_body(
         self, registry, inspector, ref, answer
     ):
@@ -192,9 +192,8 @@ class TestLimits:
         assert "$.manifests[0].digest" in found.error.message
 
 
+@pytest.mark.req("RG-051")
 class TestTime:
-    """RG-051."""
-
     async def test_a_slow_first_byte_is_told_with_phase_and_host(self, registry, make_inspector, image):
         inspector = make_inspector(timeouts=Timeouts(first_byte=0.05), attempts=1)
         registry.delay = 1.0
@@ -222,9 +221,8 @@ class TestTime:
         assert [answer.status for answer in answers] == [Status.RESOLVED] * 12
 
 
+@pytest.mark.req("RG-060")
 class TestRetries:
-    """RG-060, RG-061."""
-
     @pytest.mark.parametrize("status", [408, 500, 502, 503, 504])
     async def test_what_may_pass_is_tried_again(self, registry, inspector, image, answer, clock, status):
         registry.script("GET", "", answer(status), answer(status), answer(status))
@@ -257,8 +255,9 @@ class TestRetries:
         assert (await inspector.inspect(image)).error.error_class == "transient"
         assert len(registry.seen) <= 1
 
+    @pytest.mark.req("PL-113", "RG-061")
     async def test_five_failed_connections_open_the_circuit(self, start_registry, make_inspector, ref, clock):
-        """RG-061, PL-113: left alone for its rest, then asked again."""
+        """Left alone for its rest, then asked again."""
         inspector = make_inspector(circuit_rest=5.0)
         registry = await start_registry()
         reference = ref("team/app:1", registry)
@@ -274,8 +273,9 @@ class TestRetries:
         clock.advance(5)
         assert not inspector.host_busy(reference)
 
-    async def test_pl_330_a_host_that_does_not_exist_is_configuration_and_asked_for_once(self, make_inspector):
-        """PL-330: no circuit opens, or the next answer would be of another class."""
+    @pytest.mark.req("PL-330")
+    async def test_a_host_that_does_not_exist_is_configuration_and_asked_for_once(self, make_inspector):
+        """No circuit opens, or the next answer would be of another class."""
 
         class NoSuchName:
             async def resolve(self, host):
@@ -307,9 +307,8 @@ class TestRetries:
         assert len(registry.seen) == 2
 
 
+@pytest.mark.req("RG-062")
 class TestPauses:
-    """RG-062."""
-
     async def test_a_pause_is_waited_out(self, registry, inspector, image, answer, clock):
         registry.script("GET", "", answer(429, headers={"Retry-After": "20"}))
         found = await inspector.inspect(image)
@@ -350,8 +349,8 @@ class TestPauses:
         clock.advance(15)
         assert (await inspector.inspect(image)).status is Status.RESOLVED
 
+    @pytest.mark.req("RG-063")
     async def test_the_rate_limit_keeps_a_reserve_and_heads_go_on(self, registry, make_inspector, image, ref, clock):
-        """RG-063."""
         inspector = make_inspector(wait=False, reserve=10)
         registry.headers = {"RateLimit-Limit": "100;w=21600", "RateLimit-Remaining": "10;w=21600"}
         registry.push_index("team/app", "2", "linux/amd64", "linux/arm64")
@@ -363,8 +362,8 @@ class TestPauses:
         clock.advance(601 - 0)
         assert (await inspector.inspect(image)).requests == 1  # the HEAD of an expired tag
 
+    @pytest.mark.req("PL-851")
     async def test_a_tenant_with_too_many_requests_is_told_to_come_back(self, registry, make_inspector, ref):
-        """PL-851."""
         inspector = make_inspector(requests_per_host=1, waiting_per_tenant=2, wait=False)
         for number in range(8):
             registry.push_index("team/app", str(number), "linux/amd64", "linux/arm64")
@@ -377,8 +376,8 @@ class TestPauses:
         codes = sorted(found.error.code if found.error else "" for found in await asyncio.gather(*loud))
         assert codes == ["", "", "", "rate-limited", "rate-limited", "rate-limited"]
 
+    @pytest.mark.req("RG-064")
     async def test_warnings_of_a_registry_are_shown_once_per_text(self, registry, make_inspector, ref, image):
-        """RG-064."""
         notices = []
         inspector = make_inspector(notice=notices.append)
         registry.headers = {"Warning": '299 - "this registry\t moves \\"soon\\""'}
@@ -387,9 +386,8 @@ class TestPauses:
         assert notices == [f'{registry.host} says: this registry moves "soon"']
 
 
+@pytest.mark.req("RG-052")
 class TestConcurrency:
-    """RG-052."""
-
     async def test_eight_at_a_time_per_host(self, registry, inspector, ref):
         registry.delay = 0.03
         for number in range(30):
@@ -430,9 +428,8 @@ class TestConcurrency:
         assert kinds == ["manifest"] * 4 + ["blob"] * 4
 
 
+@pytest.mark.req("RG-105")
 class TestRedirects:
-    """RG-105."""
-
     async def blob_via(self, registry, inspector, ref, answer, location, status=307):
         registry.push_image("team/app", "1", "linux/s390x")
         registry.script("GET", "/blobs/", answer(status, headers={"Location": location}))
@@ -487,22 +484,23 @@ class TestRedirects:
         assert found.error.code == "refused-redirect"
         assert "marker" not in found.error.message
 
+    @pytest.mark.req("RG-103")
     async def test_a_private_place_named_by_a_public_registry_is_refused(self, registry, make_inspector, ref, answer):
-        """RG-103: what a server names must be public, or of the registry's own class."""
+        """What a server names must be public, or of the registry's own class."""
         found = await self.blob_via(registry, make_inspector(), ref, answer, "http://169.254.169.254/latest/meta-data/")
         assert (found.error.code, "169.254.169.254" in found.error.message) == ("refused-address", True)
 
 
+@pytest.mark.req("PL-851", "RG-103")
 async def test_a_cluster_does_not_reach_loopback(registry, make_inspector, image):
-    """RG-103, PL-851: pod authors choose hosts."""
+    """Pod authors choose hosts."""
     inspector = make_inspector(policy=AddressPolicy.of("cluster"), insecure_loopback=False)
     found = await inspector.inspect(image)
     assert (found.error.code, found.error.error_class, registry.seen) == ("refused-address", "configuration", [])
 
 
+@pytest.mark.req("RG-101")
 class TestTls:
-    """RG-101."""
-
     @pytest.fixture
     def authority(self):
         import trustme
@@ -561,8 +559,9 @@ class TestTls:
         assert results == {"tls": 2, "200": 4}
 
 
+@pytest.mark.req("RG-162")
 async def test_failing_requests_leak_no_connection(registry, make_inspector, ref, answer, stack):
-    """RG-162: here a thousand; the soak test does the rest."""
+    """Here a thousand; the soak test does the rest."""
     from polyarch.oci.transport.http import AiohttpTransport, Proxies
     from polyarch.oci.transport.tls import TrustSettings, TrustStore
 

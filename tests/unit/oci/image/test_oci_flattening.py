@@ -1,4 +1,4 @@
-"""From several documents to one answer (RG-042 to RG-044, RG-050)."""
+"""From several documents to one answer."""
 
 import pytest
 
@@ -54,8 +54,9 @@ def codes(found: FlatIndex) -> list[str]:
     return [warning.code for warning in found.warnings]
 
 
+@pytest.mark.req("RG-040")
 def test_an_index_that_states_everything_wants_nothing() -> None:
-    """RG-040: one document is enough."""
+    """One document is enough."""
     top = index(runs("a", "linux/amd64"), skipped("s", "attestation"), runs("b", "linux/arm64"))
     assert wanted(top, {}) == ()
     found = flatten(top, {})
@@ -65,8 +66,9 @@ def test_an_index_that_states_everything_wants_nothing() -> None:
     assert found.error is None
 
 
+@pytest.mark.req("RG-042")
 def test_what_is_missing_is_wanted_once_and_in_order() -> None:
-    """RG-042: a digest already read is not read again."""
+    """A digest already read is not read again."""
     top = index(unstated("c"), inner("i"), unstated("c"), inner("i"))
     assert [each.digest for each in wanted(top, {})] == ["c", "i"]
     found: dict[str, Finding] = {"i": index(unstated("c"), unstated("d"), inner("i"))}
@@ -76,16 +78,17 @@ def test_what_is_missing_is_wanted_once_and_in_order() -> None:
     assert listed(flatten(top, found)) == ["c linux/amd64", "d linux/arm64"]
 
 
+@pytest.mark.req("RG-042")
 def test_entries_of_an_inner_index_stand_in_place_of_the_outer_entry() -> None:
-    """RG-042: what the outer descriptor states of an inner index is ignored."""
+    """What the outer descriptor states of an inner index is ignored."""
     outer = IndexEntry("index", "i", platform=Platform("linux", "s390x"))
     top = index(runs("a", "linux/amd64"), outer, runs("z", "linux/ppc64le"))
     found = {"i": index(runs("b", "linux/arm64"), inner("j")), "j": index(runs("c", "linux/riscv64"))}
     assert listed(flatten(top, found)) == ["a linux/amd64", "b linux/arm64", "c linux/riscv64", "z linux/ppc64le"]
 
 
+@pytest.mark.req("RG-042")
 def test_three_levels_are_read_and_a_fourth_is_too_complex() -> None:
-    """RG-042."""
     top = index(inner("2"))
     found: dict[str, Finding] = {"2": index(inner("3"))}
     assert [each.digest for each in wanted(top, found)] == ["3"]
@@ -97,21 +100,23 @@ def test_three_levels_are_read_and_a_fourth_is_too_complex() -> None:
     assert caught.value.code == "too-complex"
 
 
+@pytest.mark.req("RG-042")
 def test_a_child_that_turns_out_to_be_an_index_counts_as_a_level() -> None:
-    """RG-042: the body decides, not the descriptor."""
+    """The body decides, not the descriptor."""
     top = index(unstated("2"))
     found: dict[str, Finding] = {"2": index(unstated("3")), "3": index(unstated("4")), "4": index()}
     with pytest.raises(ContentError, match="nested 4 deep"):
         wanted(top, found)
 
 
+@pytest.mark.req("RG-050")
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
-        pytest.param([inner(str(n)) for n in range(15)], "", id="RG-050 16 indexes with the top"),
-        pytest.param([inner(str(n)) for n in range(16)], "17 indexes where at most 16", id="RG-050 17 indexes"),
-        pytest.param([unstated(str(n)) for n in range(64)], "", id="RG-050 64 look-ups"),
-        pytest.param([unstated(str(n)) for n in range(65)], "65 entries state no platform", id="RG-050 65 look-ups"),
+        pytest.param([inner(str(n)) for n in range(15)], "", id="16 indexes with the top"),
+        pytest.param([inner(str(n)) for n in range(16)], "17 indexes where at most 16", id="17 indexes"),
+        pytest.param([unstated(str(n)) for n in range(64)], "", id="64 look-ups"),
+        pytest.param([unstated(str(n)) for n in range(65)], "65 entries state no platform", id="65 look-ups"),
     ],
 )
 def test_there_are_limits_to_what_is_read(entries: list[IndexEntry], message: str) -> None:
@@ -125,11 +130,11 @@ def test_there_are_limits_to_what_is_read(entries: list[IndexEntry], message: st
 
 
 CHILDREN = [
-    pytest.param(image("linux/arm64"), ["c linux/arm64"], [], [], id="RG-043 an image"),
-    pytest.param(Artifact("x/y"), [], ["artifact"], ["no-platforms"], id="RG-043 a config of another type"),
-    pytest.param(read_config(b'{"os": "linux"}'), [], ["empty-config"], ["no-platforms"], id="RG-043 no architecture"),
+    pytest.param(image("linux/arm64"), ["c linux/arm64"], [], [], id="an image"),
+    pytest.param(Artifact("x/y"), [], ["artifact"], ["no-platforms"], id="a config of another type"),
+    pytest.param(read_config(b'{"os": "linux"}'), [], ["empty-config"], ["no-platforms"], id="no architecture"),
     pytest.param(
-        read_config(b'{"architecture": "arm64"}'), ["c linux/arm64"], [], ["empty-os"], id="RG-043 no os is linux, told"
+        read_config(b'{"architecture": "arm64"}'), ["c linux/arm64"], [], ["empty-os"], id="no os is linux, told"
     ),
 ]
 
@@ -145,7 +150,8 @@ def test_a_child_is_what_its_config_says(
     assert found.error is None
 
 
-@pytest.mark.parametrize("failure", [NOT_FOUND, TIMEOUT], ids=["RG-043 absent", "RG-043 unreachable"])
+@pytest.mark.req("RG-043")
+@pytest.mark.parametrize("failure", [NOT_FOUND, TIMEOUT], ids=["absent", "unreachable"])
 @pytest.mark.parametrize("entry", [unstated("c"), inner("c")], ids=["child", "inner index"])
 def test_one_bad_entry_never_fails_the_image(entry: IndexEntry, failure: InspectionError) -> None:
     found = flatten(index(entry, runs("a", "linux/amd64")), {"c": failure})
@@ -156,12 +162,13 @@ def test_one_bad_entry_never_fails_the_image(entry: IndexEntry, failure: Inspect
     assert found.error is None
 
 
+@pytest.mark.req("RG-043")
 @pytest.mark.parametrize(
     ("findings", "error"),
     [
-        pytest.param([NOT_FOUND], NOT_FOUND, id="RG-043 the only one"),
-        pytest.param([NOT_FOUND, TIMEOUT], TIMEOUT, id="RG-043 the one that may pass"),
-        pytest.param([Artifact(), NOT_FOUND], NOT_FOUND, id="RG-043 what is no image is no candidate"),
+        pytest.param([NOT_FOUND], NOT_FOUND, id="the only one"),
+        pytest.param([NOT_FOUND, TIMEOUT], TIMEOUT, id="the one that may pass"),
+        pytest.param([Artifact(), NOT_FOUND], NOT_FOUND, id="what is no image is no candidate"),
     ],
 )
 def test_if_every_candidate_failed_the_image_is_that_error(findings: list[Finding], error: InspectionError) -> None:
@@ -171,29 +178,31 @@ def test_if_every_candidate_failed_the_image_is_that_error(findings: list[Findin
     assert found.entries == ()
 
 
+@pytest.mark.req("RG-044")
 def test_the_first_of_two_entries_for_one_platform_counts() -> None:
-    """RG-044: with a warning that names both; spellings do not make a difference."""
+    """With a warning that names both; spellings do not make a difference."""
     found = flatten(index(runs("a", "linux/arm/v7"), runs("b", "linux/arm"), runs("c", "linux/arm/v6")), {})
     assert listed(found) == ["a linux/arm/v7", "c linux/arm/v6"]
     assert codes(found) == ["duplicate-platform"]
     assert "a counts, b does not" in found.warnings[0].message
 
 
+@pytest.mark.req("RG-044")
 def test_the_identical_descriptor_twice_is_silent() -> None:
-    """RG-044."""
     found = flatten(index(runs("a", "linux/amd64"), runs("a", "linux/amd64")), {})
     assert listed(found) == ["a linux/amd64"]
     assert found.warnings == ()
 
 
+@pytest.mark.req("RG-044")
 @pytest.mark.parametrize(
     ("entries", "detail"),
     [
-        pytest.param([], "the index is empty", id="RG-044 an empty index"),
+        pytest.param([], "the index is empty", id="an empty index"),
         pytest.param(
             [skipped("a", "attestation"), skipped("b", "attestation"), skipped("c", "artifact")],
             "skipped: 1 artifact, 2 attestation",
-            id="RG-044 nothing but attestations and artifacts",
+            id="nothing but attestations and artifacts",
         ),
     ],
 )
@@ -205,8 +214,8 @@ def test_no_runnable_entry_is_no_error_but_told(entries: list[IndexEntry], detai
     assert detail in found.warnings[0].message
 
 
+@pytest.mark.req("RG-020")
 def test_unknown_names_are_told_once() -> None:
-    """RG-020."""
     top = index(runs("a", "templeos/amd64"), runs("b", "templeos/quantum"), runs("c", "linux/quantum"))
     found = flatten(top, {})
     assert len(found.entries) == 3
@@ -218,8 +227,9 @@ def test_flattening_too_early_is_a_mistake_of_the_caller() -> None:
         flatten(index(unstated("c")), {})
 
 
+@pytest.mark.req("MF-076", "RG-042")
 def test_an_index_of_indexes_says_so() -> None:
-    """RG-042, MF-076: it is read like any other; who reproduces a tool that cannot read it has to know."""
+    """It is read like any other; who reproduces a tool that cannot read it has to know."""
     top = index(runs("a", "linux/amd64"), inner("i"))
     found = flatten(top, {"i": index(runs("b", "linux/arm64"))})
     assert listed(found) == ["a linux/amd64", "b linux/arm64"]

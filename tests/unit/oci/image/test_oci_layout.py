@@ -1,4 +1,4 @@
-"""OCI layout directories as images (RG-120)."""
+"""OCI layout directories as images."""
 
 import json
 import os
@@ -87,8 +87,9 @@ def ask(make_inspector, folder):
     return ask
 
 
+@pytest.mark.req("RG-120")
 async def test_the_only_image_needs_no_tag(folder, ask):
-    """RG-120: one entry and no tag: it."""
+    """One entry and no tag: it."""
     digest = folder.image("linux/arm64")
     answer = await ask()
     assert (answer.status, answer.kind, answer.digest) == (Status.RESOLVED, "image", digest)
@@ -96,8 +97,9 @@ async def test_the_only_image_needs_no_tag(folder, ask):
     assert (answer.requests, answer.source, answer.warnings) == (0, None, ())
 
 
+@pytest.mark.req("RG-120")
 async def test_a_tag_selects_by_its_annotation(folder, ask):
-    """RG-120: org.opencontainers.image.ref.name."""
+    """org.opencontainers.image.ref.name."""
     folder.image("linux/arm64", "1.0")
     folder.index("linux/amd64", "linux/s390x", tag="2.0")
     assert [str(each) for each in (await ask(":1.0")).platforms] == ["linux/arm64"]
@@ -111,8 +113,9 @@ async def test_a_digest_selects_any_manifest_of_the_folder(folder, ask):
     assert (await ask(f"@{digest}")).digest == digest
 
 
+@pytest.mark.req("RG-120")
 async def test_several_images_without_a_tag_are_told_by_their_tags(folder, ask):
-    """RG-120: several and no tag: `layout` listing the tags."""
+    """Several and no tag: `layout` listing the tags."""
     folder.image("linux/arm64", "1.0")
     folder.image("linux/amd64", "2.0")
     untagged = folder.image("linux/s390x")
@@ -169,8 +172,8 @@ async def test_files_of_another_kind_are_refused(folder, ask, file, content, sai
     assert (error.code, said in error.message) == ("layout", True), error.message
 
 
+@pytest.mark.req("RG-033", "RG-120")
 async def test_blobs_are_verified_like_those_of_a_registry(folder, ask):
-    """RG-120, RG-033."""
     digest = folder.image()
     folder.blob_path(digest).write_bytes(b'{"schemaVersion":2}')
     error = (await ask()).error
@@ -183,16 +186,17 @@ async def test_a_blob_that_is_not_there_is_not_found(folder, ask):
     assert (await ask()).error.code == "not-found"
 
 
+@pytest.mark.req("RG-050")
 async def test_a_blob_has_a_limit(folder, ask, monkeypatch):
-    """RG-050."""
     folder.image()
     monkeypatch.setattr("polyarch.oci.image.layout.MANIFEST_LIMIT", 100)
     assert "too large" in (await ask()).error.message
 
 
+@pytest.mark.req("RG-120")
 @pytest.mark.parametrize("where", ["blob", "folder", "index"])
 async def test_links_that_leave_the_folder_are_refused(folder, ask, tmp_path, where):
-    """RG-120: paths escaping the directory, symlinks included."""
+    """Paths escaping the directory, symlinks included."""
     digest = folder.image()
     path = {"blob": folder.blob_path(digest), "folder": folder.path / "blobs", "index": folder.path / "index.json"}[
         where
@@ -227,8 +231,9 @@ async def test_links_in_a_circle_end(folder, ask):
     assert (await ask()).error.code == "layout"
 
 
+@pytest.mark.req("RG-120")
 async def test_nothing_is_read_from_this_machine_unless_the_user_names_it(folder, inspector):
-    """RG-120: pods and files to lint are written by others; `oci:/etc` in an image field must not be looked at."""
+    """Pods and files to lint are written by others; `oci:/etc` in an image field must not be looked at."""
     folder.image()
     assert CLUSTER.layouts is PLACEMENT.layouts is InspectorSettings().layouts is False
     error = (await inspector.inspect(f"oci:{folder.path}")).error
@@ -242,8 +247,9 @@ async def test_a_layout_is_read_without_a_network(folder, make_inspector):
     assert answer.status is Status.RESOLVED
 
 
+@pytest.mark.req("RG-155")
 async def test_a_blob_is_streamed_and_checked_at_its_end(folder, inspector, tmp_path):
-    """RG-155: what is copied from a layout is what its digest says."""
+    """What is copied from a layout is what its digest says."""
     body = b"layer" * 200_000
     digest = folder.blob(body)
     layout, received = ImageLayout(str(folder.path)), []

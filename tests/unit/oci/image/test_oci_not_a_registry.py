@@ -1,4 +1,4 @@
-"""What answers with success and is no registry: maintenance pages, logins, portals, statuses, torn bodies (RG-065)."""
+"""What answers with success and is no registry: maintenance pages, logins, portals, statuses, torn bodies."""
 
 import gzip
 from collections import Counter
@@ -13,6 +13,8 @@ from polyarch.oci.inspection import Status
 from polyarch.oci.mirrors.registries_conf import Mirror, RegistryEntry
 from polyarch.oci.mirrors.sources import Configuration
 from polyarch.oci.traffic.failures import Failure
+
+pytestmark = pytest.mark.req("RG-065")
 
 APP = "team/app"
 PAGE = b"<!doctype html>\n<html><title>Back soon</title></html>"
@@ -89,8 +91,9 @@ class TestManifests:
         found = await inspector.inspect(image)
         assert (found.status, found.digest, found.cached) == (Status.RESOLVED, digest, False)
 
+    @pytest.mark.req("RG-116")
     async def test_it_leaves_what_was_known_in_force(self, registry, make_inspector, ref, clock, instead):
-        """RG-116: as while a registry is away."""
+        """As while a registry is away."""
         inspector = make_inspector(public_probe=True)
         registry.push_index(APP, "1", "linux/amd64", "linux/arm64")
         right = await inspector.inspect(ref(f"{APP}:1"))
@@ -108,13 +111,14 @@ class TestManifests:
         assert (await inspector.inspect(ref(f"{APP}:1"))).status is Status.RESOLVED
         assert (await inspector.inspect(ref(f"{APP}@{digest_of(body)}"))).status is Status.RESOLVED
 
+    @pytest.mark.req("RG-060")
     @pytest.mark.parametrize(
         ("body", "code"),
         [(PAGE, "malformed"), (b"", "malformed"), (b'{"status":"maintenance"}', "unsupported-media-type")],
     )
     @pytest.mark.parametrize("by", ["tag", "digest"])
     async def test_bytes_that_a_digest_vouches_for_are_a_fact(self, registry, inspector, ref, body, code, by):
-        """RG-060: they will never be an image; the registry says so itself for a tag."""
+        """They will never be an image; the registry says so itself for a tag."""
         digest = registry.push(APP, "1", body)
         found = await inspector.inspect(ref(f"{APP}:1" if by == "tag" else f"{APP}@{digest}"))
         assert (found.error.code, found.error.error_class) == (code, "content")
@@ -170,9 +174,10 @@ class TestErrorsOfRegistries:
         found = (await inspector.inspect(ref(f"{APP}:1"))).error
         assert (found.error_class, found.code) == error
 
+    @pytest.mark.req("RG-032")
     @pytest.mark.parametrize("status", [403, 404, 410])
     async def test_a_head_that_fails_like_a_page_leaves_it_to_the_get(self, registry, inspector, ref, clock, status):
-        """RG-032: it has no body that would tell whose answer it is."""
+        """It has no body that would tell whose answer it is."""
         registry.push_index(APP, "1", "linux/amd64", "linux/arm64")
         await inspector.inspect(ref(f"{APP}:1"))
         clock.advance(601)
@@ -236,9 +241,10 @@ class TestWhatIsBelow:
         registry.clear_scripts()
         assert (await inspector.inspect(ref(f"{APP}:1"))).status is Status.RESOLVED
 
+    @pytest.mark.req("RG-043")
     @pytest.mark.parametrize("nested", [False, True], ids=["an image", "an index"])
     async def test_an_index_is_not_read_without_a_child_that_passes(self, registry, inspector, ref, instead, nested):
-        """RG-043: its platform is not missing, and would be missing from the pods for as long as they live."""
+        """Its platform is not missing, and would be missing from the pods for as long as they live."""
         first, late = registry.push_image(APP, None, "linux/amd64"), registry.push_image(APP, None, "linux/arm64")
         if nested:
             late = registry.push_index(APP, None, entries=[registry.entry("linux/arm64", late)])
@@ -251,15 +257,17 @@ class TestWhatIsBelow:
         registry.clear_scripts()
         assert len((await inspector.inspect(ref(f"{APP}:1"))).entries) == 2
 
+    @pytest.mark.req("RG-043")
     async def test_an_index_does_without_a_child_that_is_damaged(self, registry, inspector, ref):
-        """RG-043: that does not pass by itself."""
+        """That does not pass by itself."""
         first, other = registry.push_image(APP, None, "linux/amd64"), registry.push_image(APP, None, "linux/arm64")
         registry.push_index(APP, "1", entries=[registry.entry("linux/amd64", first), registry.entry(None, other)])
         registry.manifests[APP, other] = registry.manifests[APP, first]
         assert [str(each) for each in (await inspector.inspect(ref(f"{APP}:1"))).platforms] == ["linux/amd64"]
 
+    @pytest.mark.req("RG-033")
     async def test_other_bytes_than_the_digests_pass_too(self, registry, inspector, ref):
-        """RG-033: whether they are damaged, forged or of a proxy's cache, the image is not to blame."""
+        """Whether they are damaged, forged or of a proxy's cache, the image is not to blame."""
         digest = registry.push_image(APP, "1", "linux/arm64")
         other = registry.push_image(APP, "2", "linux/amd64")
         right = registry.manifests[APP, digest]
@@ -315,8 +323,9 @@ class TestTokens:
         failed = await inspector.inspect(ref(f"{APP}:1", bearer))
         assert (failed.error.code, failed.last_good is not None) == ("not-a-registry", True)
 
+    @pytest.mark.req("RG-116")
     async def test_a_page_does_not_take_the_proof_of_a_credential(self, bearer, make_inspector, ref, clock):
-        """RG-116: the last good reading stays good for whom it was."""
+        """The last good reading stays good for whom it was."""
         inspector = make_inspector(credentials=Holding(ROBOT), public_probe=True)
         await inspector.inspect(ref(f"{APP}:1", bearer))
         bearer.revoke_tokens()
@@ -346,8 +355,9 @@ class TestLists:
         assert await list_referrers(inspector.connection, access, f"sha256:{'a' * 64}") is None
 
 
+@pytest.mark.req("RG-032")
 async def test_heads_that_get_pages_are_followed_by_gets(registry, make_inspector, ref, clock):
-    """RG-032: and the host is not taken for one without HEAD."""
+    """And the host is not taken for one without HEAD."""
     inspector = make_inspector()
     registry.push_index(APP, "1", "linux/amd64", "linux/arm64")
     await inspector.inspect(ref(f"{APP}:1"))

@@ -1,4 +1,4 @@
-"""Layers taken apart as they arrive (RG-049): every form of archive, any pieces, nothing believed."""
+"""Layers taken apart as they arrive: every form of archive, any pieces, nothing believed."""
 
 import contextlib
 import gzip
@@ -49,10 +49,10 @@ EXPECTED = [
 ]
 
 
+@pytest.mark.req("RG-049")
 @pytest.mark.parametrize("format", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT, tarfile.USTAR_FORMAT])
 @pytest.mark.parametrize("size", [1, 7, 511, 512, 513, 1 << 20])
 def test_members_are_read_in_any_form_and_any_pieces(format, size):
-    """RG-049."""
     assert read(tar(MEMBERS, format=format), size) == EXPECTED
 
 
@@ -109,6 +109,7 @@ def test_reading_ends_with_the_archive():
     assert read(tar({"a": b"1"}) + b"\xff" * 5000)[-1].path == "a"
 
 
+@pytest.mark.req("RG-049")
 @pytest.mark.parametrize(
     ("data", "why"),
     [
@@ -118,7 +119,7 @@ def test_reading_ends_with_the_archive():
     ],
 )
 def test_what_is_no_layer_is_unreadable(data, why):
-    """RG-049: told as `binary-unchecked`, never an exception of another kind."""
+    """Told as `binary-unchecked`, never an exception of another kind."""
     with pytest.raises(UnreadableLayer, match=why):
         read(unpack(data))
 
@@ -170,8 +171,9 @@ def test_pieces_stay_small_however_much_a_layer_unpacks_to():
     assert max(sizes) <= layers.PIECE
 
 
+@pytest.mark.req("RG-049")
 def test_zstd_is_unpacked_where_python_can(monkeypatch):
-    """RG-049: Python 3.14 has it in the standard library. Played here by zlib behind zstd's interface."""
+    """Python 3.14 has it in the standard library. Played here by zlib behind zstd's interface."""
 
     class ZstdDecompressor:
         def __init__(self):
@@ -199,10 +201,11 @@ def test_zstd_is_unpacked_where_python_can(monkeypatch):
         unpack(layers.ZSTD + b"\xff" * 50)
 
 
+@pytest.mark.req("RG-163")
 @settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=3000), st.integers(0, 2**32))
 def test_no_bytes_raise_anything_else(garbage, seed):
-    """RG-163: a layer is from anybody. A valid archive with bytes changed at random is read or unreadable."""
+    """A layer is from anybody. A valid archive with bytes changed at random is read or unreadable."""
     body = bytearray(tar(MEMBERS))
     places = random.Random(seed)
     for each in garbage:

@@ -1,4 +1,4 @@
-"""Looking into the children of an index (RG-048, RG-049), against a scripted registry."""
+"""Looking into the children of an index, against a scripted registry."""
 
 import gzip
 
@@ -56,8 +56,9 @@ class TestConfig:
         answer = await look("config")
         assert (answer.status, answer.warnings) == (Status.RESOLVED, ())
 
+    @pytest.mark.req("RG-048", "RG-170")
     async def test_an_entry_that_its_config_contradicts_is_mislabelled(self, look, index, image):
-        """RG-048, RG-170: both values are named; the entry's platform stays the answer."""
+        """Both values are named; the entry's platform stays the answer."""
         index({"linux/amd64": image("linux/amd64"), "linux/arm64": image("linux/amd64", salt="x")})
         answer = await look("config")
         [warning] = answer.warnings
@@ -70,8 +71,9 @@ class TestConfig:
         index({"windows/amd64": image("linux/amd64")})
         assert codes(await look("config")) == ["mislabelled"]
 
+    @pytest.mark.req("RG-020")
     async def test_another_spelling_is_no_difference(self, look, index, image):
-        """RG-020: x86_64 and aarch64 are amd64 and arm64."""
+        """x86_64 and aarch64 are amd64 and arm64."""
         index({"linux/amd64": image("linux/x86_64"), "linux/arm64": image("linux/aarch64")})
         assert (await look("config")).warnings == ()
 
@@ -79,14 +81,16 @@ class TestConfig:
         index({"linux/arm64": registry.push_image("team/app", None, None, os="linux")})
         assert (await look("config")).warnings == ()
 
+    @pytest.mark.req("RG-048")
     async def test_a_variant_is_not_compared(self, look, index, image):
-        """RG-048: os and architecture."""
+        """Os and architecture."""
         index({"linux/arm/v6": image("linux/arm/v7")})
         assert (await look("config")).warnings == ()
 
+    @pytest.mark.req("RG-048")
     @pytest.mark.parametrize("part", ["manifest", "config"])
     async def test_a_child_that_is_gone_is_missing(self, look, index, image, registry, part):
-        """RG-048: a child answering 404."""
+        """A child answering 404."""
         digest = image("linux/arm64")
         index({"linux/arm64": digest})
         if part == "manifest":
@@ -147,8 +151,9 @@ class TestConfig:
         index({"linux/arm64": registry.push("team/app", None, manifest)})
         assert (await look("config")).error.code == "malformed"
 
+    @pytest.mark.req("RG-048")
     async def test_each_child_takes_two_requests(self, look, index, image, registry):
-        """RG-048: its manifest and its config."""
+        """Its manifest and its config."""
         index({"linux/amd64": image("linux/amd64"), "linux/arm64": image("linux/arm64")})
         answer = await look("config")
         assert sorted(each.split("/")[-2] for each in registry.requests()) == [
@@ -177,8 +182,9 @@ class TestElf:
         answer = await look("elf")
         assert (answer.status, answer.warnings) == (Status.RESOLVED, ())
 
+    @pytest.mark.req("RG-049", "RG-170")
     async def test_a_program_of_another_machine_is_found(self, look, index, image):
-        """RG-049, RG-170: path and machine are named; entry and config may both be wrong about it."""
+        """Path and machine are named; entry and config may both be wrong about it."""
         index({"linux/arm64": image("linux/arm64", layer({"app": elf("amd64")}))})
         [warning] = (await look("elf")).warnings
         assert warning.code == "wrong-binary"
@@ -188,8 +194,9 @@ class TestElf:
         put_image(registry, "team/app", "1", "linux/arm64", [layer({"app": elf("amd64")})], Cmd=["/app"])
         assert codes(await look("elf")) == ["wrong-binary"]
 
+    @pytest.mark.req("RG-049")
     async def test_the_top_layer_is_enough_if_it_has_the_program(self, look, index, image, registry):
-        """RG-049: searched from the top layer down, so the base below is not transferred."""
+        """Searched from the top layer down, so the base below is not transferred."""
         base = layer({"bin/sh": elf("arm64"), "big": bytes(100_000)})
         top = layer({"app": elf("arm64")})
         index({"linux/arm64": image("linux/arm64", base, top)})
@@ -210,6 +217,7 @@ class TestElf:
         index({"linux/arm64": image("linux/arm64", packed({"app": elf("amd64")}))})
         assert codes(await look("elf")) == ["wrong-binary"]
 
+    @pytest.mark.req("RG-049")
     @pytest.mark.parametrize(
         ("platform", "content", "why"),
         [
@@ -222,7 +230,7 @@ class TestElf:
         ],
     )
     async def test_what_cannot_be_checked_is_said(self, look, index, image, platform, content, why):
-        """RG-049: `binary-unchecked`, which is no finding."""
+        """`binary-unchecked`, which is no finding."""
         body = content if isinstance(content, bytes) else layer(content)
         index({platform: image(platform, body)})
         answer = await look("elf")
@@ -241,8 +249,9 @@ class TestElf:
         index({"linux/arm64": image("linux/arm64", layer({"app": b"1"}), command="")}, "2")
         assert "no program to start" in (await look("elf", "team/app:2")).warnings[0].message
 
+    @pytest.mark.req("RG-049")
     async def test_no_more_than_the_limit_is_read_of_a_child(self, look, index, image, monkeypatch):
-        """RG-049: at most 256 MiB compressed per child."""
+        """At most 256 MiB compressed per child."""
         assert deep_inspection.LAYERS_LIMIT == 256 * 2**20
         monkeypatch.setattr(deep_inspection, "LAYERS_LIMIT", 3 * deep_inspection.MIB)
         body = tar({"big": bytes(4 * deep_inspection.MIB), "app": elf("amd64")})
@@ -252,8 +261,9 @@ class TestElf:
         index({"linux/arm64": image("linux/arm64", small)}, "2")
         assert codes(await look("elf", "team/app:2")) == ["wrong-binary"]  # four MiB of zeros are small when compressed
 
+    @pytest.mark.req("RG-049")
     async def test_all_that_is_read_before_the_limit_is_looked_at(self, look, index, image, monkeypatch):
-        """RG-049: what came last before it waits for its turn with what came first."""
+        """What came last before it waits for its turn with what came first."""
         monkeypatch.setattr(deep_inspection, "LAYERS_LIMIT", deep_inspection.MIB)
         monkeypatch.setattr(deep_inspection, "STEP", 8 * deep_inspection.MIB)
         body = tar(
@@ -269,8 +279,9 @@ class TestElf:
         )
         assert "unpack to more than 2 MiB" in (await look("elf")).warnings[0].message
 
+    @pytest.mark.req("RG-061")
     async def test_a_layer_that_breaks_off_is_read_again(self, look, index, image, registry):
-        """RG-061: truncated bodies are tried again, from their beginning."""
+        """Truncated bodies are tried again, from their beginning."""
         body = layer({"first": elf("arm64"), "app": elf("amd64", 200_000)})
         digest = image("linux/arm64", body)
         index({"linux/arm64": digest})
@@ -284,8 +295,9 @@ class TestElf:
         [warning] = (await look("elf")).warnings
         assert (warning.code, "a layer of it is not there" in warning.message) == ("child-missing", True)
 
+    @pytest.mark.req("RG-033")
     async def test_a_layer_with_other_bytes_is_an_error(self, look, index, image, registry):
-        """RG-033: bytes that are not the digest's say nothing."""
+        """Bytes that are not the digest's say nothing."""
         body = layer({"other": elf("arm64")})
         index({"linux/arm64": image("linux/arm64", body)})
         registry.blobs = {
@@ -293,8 +305,9 @@ class TestElf:
         }
         assert (await look("elf")).error.code == "digest-mismatch"
 
+    @pytest.mark.req("RG-065")
     async def test_a_page_in_place_of_a_layer_is_an_error(self, look, index, image, registry):
-        """RG-065: it says nothing of the program, not even that it cannot be checked."""
+        """It says nothing of the program, not even that it cannot be checked."""
         body = layer({"app": elf("arm64")})
         index({"linux/arm64": image("linux/arm64", body)})
         page = Answer(200, b"<!doctype html>" * 1000, {"Content-Type": "text/html"})
@@ -302,8 +315,8 @@ class TestElf:
         answer = await look("elf")
         assert (answer.error.code, answer.error.error_class) == ("digest-mismatch", "transient")
 
+    @pytest.mark.req("RG-049")
     async def test_nothing_is_written_to_disk(self, look, index, image, monkeypatch):
-        """RG-049."""
         index({"linux/arm64": image("linux/arm64", layer({"app": elf("amd64")}))})
 
         def refuse(*arguments, **named):
@@ -314,13 +327,15 @@ class TestElf:
         monkeypatch.setattr("tempfile.mkstemp", refuse)
         assert codes(await look("elf")) == ["wrong-binary"]
 
+    @pytest.mark.req("RG-035")
     async def test_a_child_costs_its_manifest_its_config_and_layers(self, look, index, image):
         index({"linux/arm64": image("linux/arm64", layer({"x": b"1"}), layer({"y": b"2"}))})
-        assert (await look("elf")).requests == 3 + 4  # RG-035: an index of one entry takes three
+        assert (await look("elf")).requests == 3 + 4  # an index of one entry takes three
 
 
+@pytest.mark.req("RG-049", "RG-120")
 async def test_a_layout_directory_can_be_looked_into(make_inspector, tmp_path):
-    """RG-120, RG-049: no registry is needed to find the wrong program."""
+    """No registry is needed to find the wrong program."""
     body = layer({"app": elf("amd64")})
     config = encode({"os": "linux", "architecture": "arm64", "config": {"Cmd": ["/app"]}})
     folder = tmp_path / "blobs" / "sha256"

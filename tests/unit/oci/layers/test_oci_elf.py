@@ -1,4 +1,4 @@
-"""Which machine a program is for (RG-049)."""
+"""Which machine a program is for."""
 
 import pytest
 from image_parts import MACHINES, elf
@@ -7,16 +7,18 @@ from polyarch.oci.image.entrypoint import HEADER_SIZE, expected_machine, read_ma
 from polyarch.platforms import KNOWN_ARCHITECTURES
 
 
+@pytest.mark.req("RG-049")
 @pytest.mark.parametrize("architecture", sorted(MACHINES))
 def test_a_program_is_for_its_architecture_and_no_other(architecture):
-    """RG-049: machine, word size and byte order tell every pair apart, ppc64 from ppc64le too."""
+    """Machine, word size and byte order tell every pair apart, ppc64 from ppc64le too."""
     machine = read_machine(elf(architecture))
     assert machine == expected_machine(architecture)
     assert [other for other in MACHINES if expected_machine(other) == machine] == [architecture]
 
 
+@pytest.mark.req("RG-020", "RG-049")
 def test_every_known_architecture_but_wasm_has_a_machine():
-    """RG-049, RG-020: none is silently unchecked."""
+    """None is silently unchecked."""
     assert {each for each in KNOWN_ARCHITECTURES if expected_machine(each) is None} == {"wasm"}
 
 

@@ -1,4 +1,4 @@
-"""The program that an image starts, found through its layers (RG-049)."""
+"""The program that an image starts, found through its layers."""
 
 import json
 
@@ -39,8 +39,9 @@ def path_of(wanted, *layers):
 
 
 class TestStart:
+    @pytest.mark.req("RG-049")
     def test_the_entry_point_comes_before_the_command(self):
-        """RG-049: the first element of Entrypoint, else of Cmd."""
+        """The first element of Entrypoint, else of Cmd."""
         assert read_entrypoint(b'{"config":{"Entrypoint":["/a","b"],"Cmd":["/c"]}}').command == "/a"
         assert read_entrypoint(b'{"config":{"Entrypoint":null,"Cmd":["/c"]}}').command == "/c"
         assert read_entrypoint(b'{"config":{"Entrypoint":[],"Cmd":["/c"]}}').command == "/c"
@@ -71,8 +72,9 @@ class TestStart:
 
 
 class TestSearch:
+    @pytest.mark.req("RG-049")
     def test_the_top_layer_has_the_first_say(self):
-        """RG-049: from the top layer down, and no further than needed."""
+        """From the top layer down, and no further than needed."""
         found, layers = find(start("/app"), {"app": APP}, {"app": OTHER})
         assert (found.path, found.head, layers) == ("/app", APP[:256], 1)
 
@@ -87,8 +89,9 @@ class TestSearch:
         found, layers = find(start("app"), {"bin/app": APP}, {"usr/bin/app": OTHER})
         assert (found.path, layers) == ("/bin/app", 1)
 
+    @pytest.mark.req("RG-049")
     def test_links_are_followed_to_what_they_name(self):
-        """RG-049: symlinks, absolute, relative and upwards, into other layers; hard links within one."""
+        """Symlinks, absolute, relative and upwards, into other layers; hard links within one."""
         layers = {"app": link("usr/bin/run")}, {"usr/bin/run": link("../lib/run")}, {"usr/lib/run": link("/opt/run")}
         assert path_of(start("/app"), *layers, {"opt/run": APP}) == "/opt/run"
         assert path_of(start("/sh"), {"bin/busybox": APP, "sh": hard_link("bin/busybox")}) == "/bin/busybox"
@@ -101,8 +104,9 @@ class TestSearch:
     def test_a_file_below_a_name_that_is_a_link_further_down_is_found_under_that_name(self):
         assert path_of(start("/bin/app"), {"bin/app": APP}, {"bin": link("usr/bin")}) == "/bin/app"
 
+    @pytest.mark.req("RG-049")
     def test_a_script_is_what_its_interpreter_is(self):
-        """RG-049: one `#!` line is followed, with or without blanks and words after it."""
+        """One `#!` line is followed, with or without blanks and words after it."""
         for line in (b"#!/bin/sh\n", b"#! /bin/sh -e\necho", b"#!/bin/sh"):
             assert path_of(start("/run.sh"), {"run.sh": line}, {"bin": link("usr/bin"), "usr/bin/sh": APP}) == (
                 "/usr/bin/sh"
@@ -127,8 +131,9 @@ class TestSearch:
         assert path_of(start("/app"), {"app": APP}, {".wh.app": b""}, {"app": OTHER}) == "/app"
         assert path_of(start("/a/app"), {"a/.wh..wh..opq": b"", "a/app": APP}, {"a/app": OTHER}) == "/a/app"
 
+    @pytest.mark.req("RG-049")
     def test_eight_links_are_followed_and_no_more(self):
-        """RG-049: ≤ 8 steps; a circle ends there too."""
+        """≤ 8 steps; a circle ends there too."""
         chain = {f"l{number}": link(f"/l{number + 1}") for number in range(8)}
         assert path_of(start("/l0"), {**chain, "l8": APP}) == "/l8"
         with pytest.raises(ProgramNotFound, match="more than 8 links"):

@@ -1,4 +1,4 @@
-"""containerd's hosts directories (RG-094, RG-095)."""
+"""containerd's hosts directories."""
 
 from pathlib import Path
 
@@ -42,8 +42,9 @@ override_path = true
 """
 
 
+@pytest.mark.req("RG-094")
 def test_hosts_are_asked_in_file_order_then_the_server(load) -> None:
-    """RG-094: /v2 appended unless present or overridden; ns for every host but the named one."""
+    """/v2 appended unless present or overridden; ns for every host but the named one."""
     assert urls("nginx", load({"docker.io": HUB})) == [
         "https://first.example:5000/v2?ns=docker.io",
         "http://plain.example/proxy/v2?ns=docker.io",
@@ -54,12 +55,13 @@ def test_hosts_are_asked_in_file_order_then_the_server(load) -> None:
     ]
 
 
+@pytest.mark.req("RG-094")
 @pytest.mark.parametrize(
     ("image", "expected"),
     [
-        pytest.param("nginx", "https://registry-1.docker.io/v2", id="RG-094 docker.io without server"),
-        pytest.param("quay.io/a", "https://quay.io/v2", id="RG-094 another registry without server"),
-        pytest.param("r.example:5000/a", "https://r.example:5000/v2", id="RG-094 a registry with port"),
+        pytest.param("nginx", "https://registry-1.docker.io/v2", id="docker.io without server"),
+        pytest.param("quay.io/a", "https://quay.io/v2", id="another registry without server"),
+        pytest.param("r.example:5000/a", "https://r.example:5000/v2", id="a registry with port"),
     ],
 )
 def test_without_server_the_registry_itself_is_asked_last(load, image: str, expected: str) -> None:
@@ -68,8 +70,9 @@ def test_without_server_the_registry_itself_is_asked_last(load, image: str, expe
     assert urls(image, configuration) == [f"https://m.example/v2?ns={registry}", expected]
 
 
+@pytest.mark.req("RG-094")
 def test_the_folder_of_the_host_comes_before_the_default(load) -> None:
-    """RG-094: port and all; containerd's spelling for file systems without colons too."""
+    """Port and all; containerd's spelling for file systems without colons too."""
     configuration = load(
         {
             "_default": 'server = "https://default.example"',
@@ -97,43 +100,43 @@ capabilities = ["push"]
 """
 
 
+@pytest.mark.req("RG-094")
 @pytest.mark.parametrize(
     ("image", "hosts"),
     [
-        pytest.param("r.io/a:1", ["resolves.example", "all.example"], id="RG-094 a tag needs resolve"),
-        pytest.param(
-            f"r.io/a@{DIGEST}", ["pulls.example", "all.example", "s.example"], id="RG-094 a digest needs pull"
-        ),
-        pytest.param(
-            f"r.io/a:1@{DIGEST}", ["pulls.example", "all.example", "s.example"], id="RG-094 both are a digest"
-        ),
+        pytest.param("r.io/a:1", ["resolves.example", "all.example"], id="a tag needs resolve"),
+        pytest.param(f"r.io/a@{DIGEST}", ["pulls.example", "all.example", "s.example"], id="a digest needs pull"),
+        pytest.param(f"r.io/a:1@{DIGEST}", ["pulls.example", "all.example", "s.example"], id="both are a digest"),
     ],
 )
 def test_a_host_is_used_for_what_it_is_capable_of(load, image: str, hosts: list[str]) -> None:
     assert [each.host for each in sources(parse(image), load({"r.io": CAPABILITIES}))] == hosts
 
 
+@pytest.mark.req("RG-094")
 @pytest.mark.parametrize(
     "text",
     [
-        pytest.param('capabilities = ["push"]', id="RG-094 capabilities of the top level need a server"),
-        pytest.param('server = "https://r.io"\ncapabilities = []', id="RG-094 an empty list means all"),
-        pytest.param("", id="RG-094 an empty file"),
+        pytest.param('capabilities = ["push"]', id="capabilities of the top level need a server"),
+        pytest.param('server = "https://r.io"\ncapabilities = []', id="an empty list means all"),
+        pytest.param("", id="an empty file"),
     ],
 )
 def test_a_registry_that_is_not_restricted_is_asked(load, text: str) -> None:
     assert urls("r.io/a:1", load({"r.io": text})) == ["https://r.io/v2"]
 
 
+@pytest.mark.req("RG-094")
 def test_no_capable_host_is_told(load, tmp_path: Path) -> None:
-    """RG-094: naming the file and what is missing."""
+    """Naming the file and what is missing."""
     configuration = load({"r.io": 'server = "https://s.example"\ncapabilities = ["push"]'})
     with pytest.raises(Blocked, match=r"no host has the capability 'resolve' in .*/r\.io/hosts\.toml"):
         sources(parse("r.io/a:1"), configuration)
 
 
+@pytest.mark.req("RG-094")
 def test_certificates_and_headers_of_a_host_are_taken_over(load, tmp_path: Path) -> None:
-    """RG-094: relative paths are relative to the file's folder."""
+    """Relative paths are relative to the file's folder."""
     text = """
     ca = "/etc/ca.pem"
     [host."https://one.example"]
@@ -163,8 +166,9 @@ def test_certificates_and_headers_of_a_host_are_taken_over(load, tmp_path: Path)
     assert (one.insecure, own.insecure) == (False, False)
 
 
+@pytest.mark.req("RG-087")
 def test_values_of_headers_are_not_shown(load) -> None:
-    """RG-087: a header can be a key to the mirror."""
+    """A header can be a key to the mirror."""
     text = '[host."https://m.example"]\n[host."https://m.example".header]\nauthorization = "Bearer hunter2"'
     source = sources(parse("r.io/a:1"), load({"r.io": text}))[0]
     assert source.headers == (("authorization", "Bearer hunter2"),)
@@ -172,15 +176,17 @@ def test_values_of_headers_are_not_shown(load) -> None:
     assert "authorization" in repr(source)
 
 
+@pytest.mark.req("RG-101")
 def test_plain_http_is_marked_insecure(load) -> None:
-    """RG-101: only the host that was named with http."""
+    """Only the host that was named with http."""
     plain, own = sources(parse("r.io/a:1"), load({"r.io": '[host."http://m.example:5000"]'}))
     assert (plain.base_url, plain.insecure) == ("http://m.example:5000", True)
     assert own.insecure is False
 
 
+@pytest.mark.req("RG-095")
 def test_registries_conf_comes_before_the_hosts_directory(load) -> None:
-    """RG-095: the directory only serves what the file does not match."""
+    """The directory only serves what the file does not match."""
     configuration = load(
         {"_default": 'server = "https://hosts.example"'},
         '[[registry]]\nprefix = "quay.io/team"\nlocation = "conf.example/team"',
@@ -189,23 +195,22 @@ def test_registries_conf_comes_before_the_hosts_directory(load) -> None:
     assert urls("quay.io/other/a", configuration) == ["https://hosts.example/v2?ns=quay.io"]
 
 
+@pytest.mark.req("RG-094")
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        pytest.param('server = "ftp://a.b"', "'ftp://a.b' is not the URL of a registry", id="RG-094 another scheme"),
-        pytest.param('[host."https://a b"]', 'host."https://a b": ', id="RG-094 no host"),
-        pytest.param('[host."https://u:p@a.b"]', "is not the URL of a registry", id="RG-094 user and password"),
-        pytest.param('[host]\n"https://a.b" = 1', "must be a table", id="RG-094 no table"),
+        pytest.param('server = "ftp://a.b"', "'ftp://a.b' is not the URL of a registry", id="another scheme"),
+        pytest.param('[host."https://a b"]', 'host."https://a b": ', id="no host"),
+        pytest.param('[host."https://u:p@a.b"]', "is not the URL of a registry", id="user and password"),
+        pytest.param('[host]\n"https://a.b" = 1', "must be a table", id="no table"),
+        pytest.param('[host."https://a.b"]\ncapabilities = ["fly"]', "capability 'fly' is unknown", id="capability"),
+        pytest.param('[host."https://a.b"]\nca = 1', "ca must be a list of texts", id="ca of another type"),
+        pytest.param('[host."https://a.b"]\nclient = [[]]', "client must be a path", id="an empty pair"),
+        pytest.param('[host."https://a.b"]\nskip_verify = 1', "skip_verify must be true or false", id="a type"),
         pytest.param(
-            '[host."https://a.b"]\ncapabilities = ["fly"]', "capability 'fly' is unknown", id="RG-094 capability"
+            '[host."https://a.b".header]\nx = "a\\r\\nb"', "'x' is not a header", id="a header with line ends"
         ),
-        pytest.param('[host."https://a.b"]\nca = 1', "ca must be a list of texts", id="RG-094 ca of another type"),
-        pytest.param('[host."https://a.b"]\nclient = [[]]', "client must be a path", id="RG-094 an empty pair"),
-        pytest.param('[host."https://a.b"]\nskip_verify = 1', "skip_verify must be true or false", id="RG-094 a type"),
-        pytest.param(
-            '[host."https://a.b".header]\nx = "a\\r\\nb"', "'x' is not a header", id="RG-094 a header with line ends"
-        ),
-        pytest.param("server = ", "is not TOML", id="RG-094 no TOML"),
+        pytest.param("server = ", "is not TOML", id="no TOML"),
     ],
 )
 def test_a_file_that_cannot_be_meant_is_refused(load, text: str, message: str) -> None:
@@ -215,7 +220,7 @@ def test_a_file_that_cannot_be_meant_is_refused(load, text: str, message: str) -
     assert message in str(caught.value)
 
 
+@pytest.mark.req("RG-094")
 def test_the_directory_must_be_there(tmp_path: Path) -> None:
-    """RG-094."""
     with pytest.raises(InvalidConfiguration, match="is not a directory"):
         Configuration.load(hosts_dir=tmp_path / "missing", environ={}, system_file=tmp_path / "none")

@@ -1,4 +1,4 @@
-"""OpenShift's mirror objects, given as data (RG-095)."""
+"""OpenShift's mirror objects, given as data."""
 
 from typing import Any
 
@@ -26,30 +26,31 @@ def hosts(image: str, *objects: dict[str, Any]) -> list[str]:
     return [f"{each.host}/{each.repository}" for each in sources(parse(image), Configuration.from_objects(objects))]
 
 
+@pytest.mark.req("RG-095")
 @pytest.mark.parametrize(
     ("kind", "image", "expected"),
     [
         pytest.param(
-            "ImageDigestMirrorSet", f"quay.io/a@{DIGEST}", ["m.example/q/a", "quay.io/a"], id="RG-095 IDMS with digest"
+            "ImageDigestMirrorSet", f"quay.io/a@{DIGEST}", ["m.example/q/a", "quay.io/a"], id="IDMS with digest"
         ),
-        pytest.param("ImageDigestMirrorSet", "quay.io/a:1", ["quay.io/a"], id="RG-095 IDMS with tag"),
+        pytest.param("ImageDigestMirrorSet", "quay.io/a:1", ["quay.io/a"], id="IDMS with tag"),
         pytest.param(
             "ImageContentSourcePolicy",
             f"quay.io/a@{DIGEST}",
             ["m.example/q/a", "quay.io/a"],
-            id="RG-095 ICSP with digest",
+            id="ICSP with digest",
         ),
-        pytest.param("ImageContentSourcePolicy", "quay.io/a:1", ["quay.io/a"], id="RG-095 ICSP with tag"),
-        pytest.param("ImageTagMirrorSet", "quay.io/a:1", ["m.example/q/a", "quay.io/a"], id="RG-095 ITMS with tag"),
-        pytest.param("ImageTagMirrorSet", f"quay.io/a:1@{DIGEST}", ["quay.io/a"], id="RG-095 ITMS with digest"),
+        pytest.param("ImageContentSourcePolicy", "quay.io/a:1", ["quay.io/a"], id="ICSP with tag"),
+        pytest.param("ImageTagMirrorSet", "quay.io/a:1", ["m.example/q/a", "quay.io/a"], id="ITMS with tag"),
+        pytest.param("ImageTagMirrorSet", f"quay.io/a:1@{DIGEST}", ["quay.io/a"], id="ITMS with digest"),
     ],
 )
 def test_each_kind_mirrors_what_it_is_for(kind: str, image: str, expected: list[str]) -> None:
     assert hosts(image, mirror_object(kind, "quay.io", "m.example/q")) == expected
 
 
+@pytest.mark.req("RG-095")
 def test_several_objects_for_one_source_merge_in_order_without_repetition() -> None:
-    """RG-095."""
     objects = [
         mirror_object("ImageDigestMirrorSet", "quay.io", "one.example", "two.example"),
         mirror_object("ImageContentSourcePolicy", "quay.io", "two.example", "three.example"),
@@ -59,7 +60,8 @@ def test_several_objects_for_one_source_merge_in_order_without_repetition() -> N
     assert hosts("quay.io/a:1", *objects) == ["one.example/a", "quay.io/a"]
 
 
-@pytest.mark.parametrize("order", [1, -1], ids=["RG-095 blocking object first", "RG-095 blocking object last"])
+@pytest.mark.req("RG-095")
+@pytest.mark.parametrize("order", [1, -1], ids=["blocking object first", "blocking object last"])
 def test_never_contact_source_blocks_the_primary(order: int) -> None:
     objects = [
         mirror_object("ImageDigestMirrorSet", "quay.io", "one.example", policy="NeverContactSource", name="strict"),
@@ -70,55 +72,58 @@ def test_never_contact_source_blocks_the_primary(order: int) -> None:
         hosts("quay.io/a:1", *objects)
 
 
+@pytest.mark.req("RG-095")
 def test_a_wildcard_source_is_replaced_host_and_all() -> None:
-    """RG-095: as in registries.conf."""
+    """As in registries.conf."""
     assert hosts(f"a.b.example/x@{DIGEST}", mirror_object("ImageDigestMirrorSet", "*.b.example", "m.example/b")) == [
         "m.example/b/x",
         "a.b.example/x",
     ]
 
 
+@pytest.mark.req("RG-095")
 def test_a_list_of_objects_is_taken_apart() -> None:
-    """RG-095: what `oc get -o yaml` prints."""
+    """What `oc get -o yaml` prints."""
     items = [mirror_object("ImageTagMirrorSet", "quay.io", "m.example"), {"kind": "ImageTagMirrorSet", "spec": {}}]
     assert hosts("quay.io/a:1", {"kind": "List", "items": items}) == ["m.example/a", "quay.io/a"]
 
 
+@pytest.mark.req("RG-095")
 @pytest.mark.parametrize(
     ("item", "message"),
     [
-        pytest.param({"kind": "Pod"}, "Pod: is not a mirror object", id="RG-095 another kind"),
-        pytest.param({}, "object without kind: is not a mirror object", id="RG-095 no kind"),
-        pytest.param("text", "expected an object with a kind, not str", id="RG-095 no object"),
+        pytest.param({"kind": "Pod"}, "Pod: is not a mirror object", id="another kind"),
+        pytest.param({}, "object without kind: is not a mirror object", id="no kind"),
+        pytest.param("text", "expected an object with a kind, not str", id="no object"),
         pytest.param(
             {"kind": "ImageTagMirrorSet", "spec": {"imageTagMirrors": {}}},
             "ImageTagMirrorSet: spec.imageTagMirrors: must be a list",
-            id="RG-095 no list",
+            id="no list",
         ),
         pytest.param(
             {"kind": "ImageTagMirrorSet", "spec": {"imageTagMirrors": ["x"]}},
             "spec.imageTagMirrors[0]: must be an object",
-            id="RG-095 an entry of another type",
+            id="an entry of another type",
         ),
         pytest.param(
             mirror_object("ImageTagMirrorSet", "", "m.example"),
             "ImageTagMirrorSet m: spec.imageTagMirrors[0].source: is missing",
-            id="RG-095 no source",
+            id="no source",
         ),
         pytest.param(
             mirror_object("ImageTagMirrorSet", "quay.io", "https://m.example"),
             "spec.imageTagMirrors[0].mirrors[0]: 'https://m.example' has a scheme",
-            id="RG-095 a mirror with scheme",
+            id="a mirror with scheme",
         ),
         pytest.param(
             mirror_object("ImageTagMirrorSet", "quay.io", "*.m.example"),
             "a mirror cannot be a wildcard",
-            id="RG-095 a wildcard mirror",
+            id="a wildcard mirror",
         ),
         pytest.param(
             mirror_object("ImageTagMirrorSet", "quay.io", policy="Sometimes"),
             "is 'Sometimes'; expected AllowContactingSource or NeverContactSource",
-            id="RG-095 another policy",
+            id="another policy",
         ),
     ],
 )

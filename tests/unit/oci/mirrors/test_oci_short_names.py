@@ -1,4 +1,4 @@
-"""Short names, Docker Hub's or searched for (RG-096)."""
+"""Short names, Docker Hub's or searched for."""
 
 import pytest
 
@@ -16,8 +16,9 @@ def places(text, configuration=SEARCH):
     return [each.canonical for each in candidates(text, configuration)]
 
 
+@pytest.mark.req("RG-096")
 def test_a_short_name_is_looked_for_in_every_registry_in_order():
-    """RG-096: each unqualified-search-registries entry in order, `library/` only for docker.io."""
+    """Each unqualified-search-registries entry in order, `library/` only for docker.io."""
     assert places("nginx:1.27") == [
         "quay.io/nginx:1.27",
         "docker.io/library/nginx:1.27",
@@ -32,8 +33,9 @@ def test_a_short_name_is_looked_for_in_every_registry_in_order():
     assert places(f"app:1@{DIGEST}")[0] == f"quay.io/app:1@{DIGEST}"
 
 
+@pytest.mark.req("RG-096")
 def test_an_alias_decides_alone():
-    """RG-096: an alias, else the registries; tag and digest stay."""
+    """An alias, else the registries; tag and digest stay."""
     assert places("fedora") == ["r.example/os/fedora:latest"]
     assert places("fedora:40") == ["r.example/os/fedora:40"]
     assert places(f"fedora@{DIGEST}") == [f"r.example/os/fedora@{DIGEST}"]
@@ -103,20 +105,22 @@ class TestSearch:
         found = await search([parse(f"{registry}/app") for registry in outcomes], inspect)
         return found, asked
 
+    @pytest.mark.req("RG-096")
     @pytest.mark.parametrize("code", ["not-found", "unauthorized", "denied"])
     async def test_who_has_no_such_image_is_passed_over(self, code):
-        """RG-096."""
         found, asked = await self.run({"a.example": code, "b.example": "", "c.example": ""})
         assert (found.reference.registry, asked) == ("b.example", ["a.example", "b.example"])
 
+    @pytest.mark.req("RG-096")
     @pytest.mark.parametrize("code", ["network", "timeout", "rate-limited", "tls", "malformed", "blocked"])
     async def test_who_fails_ends_the_search(self, code):
-        """RG-096: any other answer wins; else whoever stops a registry could choose the next one."""
+        """Any other answer wins; else whoever stops a registry could choose the next one."""
         found, asked = await self.run({"a.example": code, "b.example": ""})
         assert (found.error.code, asked) == (code, ["a.example"])
 
+    @pytest.mark.req("RG-096")
     async def test_a_failure_of_all_names_all(self):
-        """RG-096: all candidates named on failure."""
+        """All candidates named on failure."""
         found, _ = await self.run({"a.example": "denied", "b.example": "not-found"})
         assert found.error.code == "not-found"
         assert "a.example/app:latest, b.example/app:latest" in found.error.message
@@ -127,8 +131,9 @@ class TestSearch:
         assert found.error.message == "a.example/app:latest: not-found"
 
 
+@pytest.mark.req("RG-096")
 async def test_the_first_registry_that_has_the_image_answers(start_registry, inspector):
-    """RG-096, over the wire."""
+    """Over the wire."""
     first, second = await start_registry(), await start_registry()
     second.push_index("team/app", "1", "linux/arm64")
     places = candidates("team/app:1", Configuration(search=(first.host, second.host)))

@@ -1,4 +1,4 @@
-"""The time of one image (RG-051, RG-062) and the flights that spend it (RG-113, RG-052)."""
+"""The time of one image and the flights that spend it."""
 
 import asyncio
 
@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from polyarch.oci.traffic.concurrency import SingleFlight
 from polyarch.oci.traffic.exchange import TimeBudget
 from polyarch.oci.traffic.failures import clean, read_errors
+
+pytestmark = pytest.mark.req("RG-051", "RG-062", "RG-113")
 
 
 @pytest.fixture
@@ -39,8 +41,8 @@ def test_it_ends_at_nothing(budget, clock):
         assert budget.remaining == 0
 
 
+@pytest.mark.req("RG-064")
 def test_a_source_gets_half_of_what_is_left(budget, clock):
-    """RG-064."""
     with budget.running():
         clock.advance(2)
     part = budget.half()
@@ -78,8 +80,8 @@ async def test_closing_ends_flights_and_tells_who_waits():
     assert len(flights) == 0
 
 
+@pytest.mark.req("PL-810", "RG-052")
 async def test_a_flight_lasts_as_long_as_somebody_waits_for_it():
-    """PL-810, RG-052."""
     flights, ended = SingleFlight(), []
 
     async def fly():
@@ -133,16 +135,17 @@ async def test_a_failure_reaches_all_who_wait_and_nobody_later():
     assert len(flown) == 2
 
 
+@pytest.mark.req("RG-060")
 @given(st.binary(), st.lists(st.text(min_size=1)))
 def test_any_error_body_makes_a_fit_text(body, secrets):
-    """RG-060: at most 200 characters, no control characters."""
+    """At most 200 characters, no control characters."""
     said = read_errors(body, secrets)
     assert len(said.message) <= 200
     assert str(said).isprintable()
 
 
+@pytest.mark.req("RG-087")
 @given(st.text(), st.text(min_size=4), st.text())
 def test_a_secret_is_blotted_out_wherever_it_stands(before, secret, after):
-    """RG-087."""
     shown = clean(before + secret + after, [secret])
     assert secret not in shown or secret in clean(before + "…" + after)

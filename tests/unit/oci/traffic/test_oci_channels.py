@@ -1,4 +1,4 @@
-"""How a host may be spoken to is found by one request, and never loosened by it (RG-101, RG-161)."""
+"""How a host may be spoken to is found by one request, and never loosened by it."""
 
 import asyncio
 from collections import Counter
@@ -12,6 +12,8 @@ from polyarch.oci.traffic.exchange import KnownModes
 from polyarch.oci.transport.http import AiohttpTransport, Proxies
 from polyarch.oci.transport.interface import NO_TLS, TransportError
 from polyarch.oci.transport.tls import TransportMode, TrustSettings, TrustStore
+
+pytestmark = pytest.mark.req("RG-101", "RG-161")
 
 HOST = "r.example"
 INSECURE = (TransportMode.VERIFIED, TransportMode.UNVERIFIED, TransportMode.PLAIN)

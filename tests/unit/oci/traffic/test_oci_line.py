@@ -1,10 +1,12 @@
-"""Who gets the next slot of a host (RG-052, PL-851)."""
+"""Who gets the next slot of a host."""
 
 import asyncio
 
 import pytest
 
 from polyarch.oci.traffic.concurrency import QueueFull, RequestPriority, RequestQueue
+
+pytestmark = pytest.mark.req("RG-052")
 
 
 async def served(line, *entrants):
@@ -36,8 +38,9 @@ async def test_manifests_go_before_blobs_however_long_those_wait():
     assert order == ["first", "second", "blob"]
 
 
+@pytest.mark.req("PL-851")
 async def test_tenants_take_turns():
-    """PL-851: a tenant with many requests cannot starve one with few."""
+    """A tenant with many requests cannot starve one with few."""
     entrants = [(f"a{number}", RequestPriority.MANIFEST, "a") for number in range(3)]
     entrants += [(f"b{number}", RequestPriority.MANIFEST, "b") for number in range(2)]
     assert await served(RequestQueue(1), *entrants) == ["a0", "b0", "a1", "b1", "a2"]
@@ -59,8 +62,9 @@ async def test_no_more_than_its_slots_are_used_at_a_time():
     assert (most, line.idle, line.length) == (3, True, 0)
 
 
+@pytest.mark.req("PL-851")
 async def test_a_tenant_has_so_many_waiting_and_no_more():
-    """PL-851: at most 64 (here 2) waiting; the others do not mind."""
+    """At most 64 (here 2) waiting; the others do not mind."""
     line = RequestQueue(1, per_tenant=2)
     await line.enter(RequestPriority.MANIFEST, "a")
     waiting = [asyncio.create_task(line.enter(RequestPriority.MANIFEST, "a")) for _ in range(2)]
@@ -76,8 +80,9 @@ async def test_a_tenant_has_so_many_waiting_and_no_more():
     assert line.idle
 
 
+@pytest.mark.req("PL-851", "PL-854")
 async def test_all_tenants_together_have_so_many_waiting_and_no_more():
-    """PL-854, PL-851: and who takes most of the line leaves as much to the others as it has."""
+    """And who takes most of the line leaves as much to the others as it has."""
     line = RequestQueue(1, waiting=8)
     await line.enter(RequestPriority.MANIFEST)
     waiting = []

@@ -1,4 +1,4 @@
-"""Pauses, circuits and rate limits of a host, without a network (RG-061 to RG-063)."""
+"""Pauses, circuits and rate limits of a host, without a network."""
 
 from datetime import UTC, datetime
 
@@ -26,11 +26,12 @@ def pacing(clock):
 
 
 class TestRetryAfter:
+    @pytest.mark.req("RG-062")
     @pytest.mark.parametrize(
         ("value", "seconds"),
         [
-            pytest.param("30", 30.0, id="RG-062 seconds"),
-            pytest.param("Thu, 01 Jan 2026 00:01:30 GMT", 90.0, id="RG-062 an HTTP date"),
+            pytest.param("30", 30.0, id="seconds"),
+            pytest.param("Thu, 01 Jan 2026 00:01:30 GMT", 90.0, id="an HTTP date"),
             pytest.param("Thu, 01 Jan 2026 00:01:30 -0000", 90.0, id="a date without a zone is UTC"),
             pytest.param("0", 1.0, id="never less than a second"),
             pytest.param("Wed, 31 Dec 2025 00:00:00 GMT", 1.0, id="a date gone by"),
@@ -50,10 +51,11 @@ class TestRetryAfter:
 
 
 class TestRateLimits:
+    @pytest.mark.req("RG-063")
     @pytest.mark.parametrize(
         ("limit", "remaining", "found"),
         [
-            pytest.param("100;w=21600", "73;w=21600", RateLimit(100, 73, 21600, 5.0), id="RG-063 Docker Hub"),
+            pytest.param("100;w=21600", "73;w=21600", RateLimit(100, 73, 21600, 5.0), id="Docker Hub"),
             pytest.param("100; w = 60", "1", RateLimit(100, 1, 60, 5.0), id="the window of the limit"),
             pytest.param("100", "1", RateLimit(100, 1, 0, 5.0), id="no window"),
             pytest.param("many", "1", None, id="not a number"),
@@ -83,12 +85,13 @@ class TestRateLimits:
         clock.advance(seconds)
         assert pacing.obstacle(host, charged=True) is None
 
+    @pytest.mark.req("PL-380", "RG-063")
     @pytest.mark.parametrize(
         ("remaining", "passed", "is_low"),
         [(100, 0, False), (50, 0, False), (49, 0, True), (0, 0, True), (0, 1799, True), (0, 1800, False)],
     )
     def test_a_host_is_low_when_less_than_half_of_its_limit_is_left(self, pacing, clock, remaining, passed, is_low):
-        """RG-063, PL-380: a warm-up leaves the rest to pods; half of the window refills half of the limit."""
+        """A warm-up leaves the rest to pods; half of the window refills half of the limit."""
         headers = Headers([("ratelimit-limit", "100;w=3600"), ("ratelimit-remaining", str(remaining))])
         pacing.answered(pacing.host("r.example"), headers)
         clock.advance(passed)
@@ -98,8 +101,9 @@ class TestRateLimits:
     def test_a_limit_smaller_than_the_reserve_is_still_used(self, pacing):
         assert pacing.obstacle(self.told(pacing, 4, limit=6), charged=True) is None
 
+    @pytest.mark.req("RG-063")
     def test_what_one_account_used_up_holds_back_no_other(self, pacing):
-        """RG-063: figures belong to (host, credential or anonymous)."""
+        """Figures belong to (host, credential or anonymous)."""
         host = self.told(pacing, 0)
         assert pacing.obstacle(host, charged=True).code == "rate-limited"
         assert pacing.obstacle(host, charged=True, account="robot") is None
@@ -108,8 +112,9 @@ class TestRateLimits:
         assert pacing.obstacle(host, charged=True, account="robot").code == "rate-limited"
         assert pacing.obstacle(host, charged=True) is None
 
+    @pytest.mark.req("RG-063")
     def test_an_answer_without_figures_clears_them(self, pacing):
-        """RG-063: a plan without a limit states none."""
+        """A plan without a limit states none."""
         host = self.told(pacing, 0)
         pacing.answered(host, Headers())  # a blob's, or that of a token endpoint on the same host
         assert pacing.obstacle(host, charged=True) is not None
@@ -119,8 +124,9 @@ class TestRateLimits:
         assert pacing.obstacle(host, charged=True) is None
         assert host.rate is None
 
+    @pytest.mark.req("PL-851")
     def test_the_accounts_of_a_host_are_bounded(self, pacing):
-        """PL-851: pod authors choose credentials, too."""
+        """Pod authors choose credentials, too."""
         for number in range(1000):
             host = self.told(pacing, 0, account=f"account-{number}")
         assert len(host.accounts) <= ACCOUNTS_KEPT
@@ -132,16 +138,18 @@ class TestRateLimits:
 
 
 class TestPauses:
+    @pytest.mark.req("RG-062")
     def test_the_pause_is_the_hosts(self, pacing, clock):
-        """RG-062: for the host, not the request."""
+        """For the host, not the request."""
         pacing.limited(pacing.host("r.example"), 30.0)
         assert pacing.busy("r.example")
         assert not pacing.busy("other.example")
         clock.advance(30)
         assert not pacing.busy("r.example")
 
+    @pytest.mark.req("RG-063")
     def test_an_accounts_pause_is_its_own(self, pacing, clock):
-        """RG-063: a 429 that says that the account has nothing left is about the account."""
+        """A 429 that says that the account has nothing left is about the account."""
         host = pacing.host("r.example")
         assert pacing.limited(host, 30.0, account="anonymous") == 30.0
         assert pacing.obstacle(host, account="anonymous").seconds == 30.0
@@ -174,8 +182,8 @@ class TestPauses:
 
 
 class TestCircuit:
+    @pytest.mark.req("RG-061")
     def test_five_failures_in_a_row_open_it_for_its_rest(self, pacing, clock):
-        """RG-061."""
         host = pacing.host("r.example")
         for _ in range(4):
             pacing.unreachable(host)
@@ -204,8 +212,9 @@ class TestCircuit:
         assert not pacing.busy("r.example")
 
 
+@pytest.mark.req("PL-851")
 def test_of_many_hosts_quiet_ones_are_forgotten(pacing):
-    """PL-851: pod authors choose hosts."""
+    """Pod authors choose hosts."""
     pacing.limited(pacing.host("paused.example"), 600)
     for number in range(HOSTS_KEPT * 2):
         pacing.host(f"host-{number}.example")
@@ -213,9 +222,10 @@ def test_of_many_hosts_quiet_ones_are_forgotten(pacing):
     assert pacing.busy("paused.example")
 
 
+@pytest.mark.req("PL-851", "RG-063")
 @pytest.mark.parametrize("kind", ["silent", "answering", "pausing"])
 def test_many_hosts_do_not_erase_what_is_known_of_a_big_one(pacing, kind):
-    """PL-851, RG-063: what a tenant makes up is forgotten before what many ask."""
+    """What a tenant makes up is forgotten before what many ask."""
     big = pacing.host("registry-1.docker.io")
     for _ in range(3):
         pacing.answered(big, Headers([("ratelimit-limit", "100;w=60"), ("ratelimit-remaining", "5")]))

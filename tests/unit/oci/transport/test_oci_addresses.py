@@ -74,9 +74,9 @@ CLASSES = {
 }
 
 
+@pytest.mark.req("RG-102")
 @pytest.mark.parametrize(("address", "expected"), CLASSES.items(), ids=CLASSES.keys())
 def test_every_address_has_its_class(address: str, expected: AddressClass) -> None:
-    """RG-102."""
     assert classify(address) is expected
     assert classify(ipaddress.ip_address(address)) is expected
 
@@ -103,22 +103,24 @@ TABLE = [
 ]
 
 
+@pytest.mark.req("RG-103")
 @pytest.mark.parametrize(
     ("mode", "reach", "allowed"),
     TABLE,
     ids=[f"{mode}: named by {'the user' if reach.named else f'a {reach.registry} server'}" for mode, reach, _ in TABLE],
 )
 def test_who_may_be_reached(mode: str, reach: HostProvenance, allowed: set[AddressClass]) -> None:
-    """RG-103, the whole table."""
+    """The whole table."""
     policy = AddressPolicy.of("cluster" if mode == "cluster" else "cli")
     reached = {each for each, address in EXAMPLES.items() if policy.check(address, host="h", reach=reach) is None}
     assert reached == allowed
 
 
+@pytest.mark.req("RG-103")
 @pytest.mark.parametrize("address", EXAMPLES.values(), ids=[str(each) for each in EXAMPLES])
 @pytest.mark.parametrize("reach", [NAMED, SERVER_OF[PUBLIC]], ids=["user", "server"])
 def test_what_is_allowed_or_denied_by_name_does_not_depend_on_its_class(address: str, reach: HostProvenance) -> None:
-    """RG-103: allow_addresses, deny_addresses; deny wins."""
+    """allow_addresses, deny_addresses; deny wins."""
     allow = AddressPolicy.of("cluster", allow=[address])
     deny = AddressPolicy.of("cluster", allow=[address], deny=["0.0.0.0/0"])
     assert allow.check(address, host="h", reach=reach) is None
@@ -128,8 +130,8 @@ def test_what_is_allowed_or_denied_by_name_does_not_depend_on_its_class(address:
     assert "deny_addresses has it" in refused.message
 
 
+@pytest.mark.req("RG-102", "RG-103")
 def test_a_denied_range_covers_the_forms_that_carry_its_addresses() -> None:
-    """RG-102, RG-103."""
     policy = AddressPolicy.of("cli", deny=["1.1.1.0/24"])
     assert policy.check("64:ff9b::1.1.1.1", host="h") is not None
     assert policy.check("1.1.2.1", host="h") is None
@@ -151,9 +153,9 @@ MESSAGES = {
 }
 
 
+@pytest.mark.req("RG-103")
 @pytest.mark.parametrize(("refused", "text"), MESSAGES.values(), ids=MESSAGES.keys())
 def test_a_refusal_names_class_and_setting(refused: object, text: str) -> None:
-    """RG-103."""
     assert refused is not None
     assert text in refused.message  # type: ignore[attr-defined]
     assert "allow_addresses" in refused.message  # type: ignore[attr-defined]
@@ -187,19 +189,21 @@ LITERALS = {
 }
 
 
+@pytest.mark.req("RG-103")
 @pytest.mark.parametrize(("host", "address"), LITERALS.items(), ids=LITERALS.keys())
 def test_an_address_in_any_spelling_is_recognised(host: str, address: str | None) -> None:
-    """RG-103: behind a proxy literal addresses are still checked, whatever a resolver would make of them."""
+    """Behind a proxy literal addresses are still checked, whatever a resolver would make of them."""
     assert literal(host) == (ipaddress.ip_address(address) if address else None)
 
 
+@pytest.mark.req("RG-103")
 @pytest.mark.parametrize("host", ["2130706433", "127.1", "[::ffff:127.0.0.1]", "0x7f.1"])
 def test_a_literal_host_is_checked_without_a_look_up(host: str) -> None:
-    """RG-103."""
     assert AddressPolicy.of("cluster").check_host(host) is not None
     assert AddressPolicy.of("cluster").check_host("r.example") is None
 
 
+@pytest.mark.req("RG-101")
 @pytest.mark.parametrize(
     ("host", "expected"),
     [
@@ -218,7 +222,7 @@ def test_a_literal_host_is_checked_without_a_look_up(host: str) -> None:
     ],
 )
 def test_a_host_that_is_this_machine_by_name(host: str, expected: bool) -> None:
-    """RG-101: loopback in the command line."""
+    """Loopback in the command line."""
     assert is_loopback_host(host) is expected
 
 

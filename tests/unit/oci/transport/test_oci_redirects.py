@@ -24,6 +24,7 @@ POLICY = AddressPolicy.of("cli")
 BY_PUBLIC = HostProvenance(named=False, registry=AddressClass.PUBLIC)
 
 
+@pytest.mark.req("RG-103", "RG-104")
 @pytest.mark.parametrize(
     ("realm", "registry", "reach"),
     [
@@ -38,7 +39,7 @@ BY_PUBLIC = HostProvenance(named=False, registry=AddressClass.PUBLIC)
     ],
 )
 def test_a_realm_may_be_asked_on_the_word_of(realm: str, registry: RegistryServer, reach: HostProvenance) -> None:
-    """RG-104, RG-103: the user's word for the registry's own host and port, else the server's."""
+    """The user's word for the registry's own host and port, else the server's."""
     assert check_realm(realm, registry, POLICY) == reach
 
 
@@ -66,25 +67,25 @@ UNUSABLE = {
 }
 
 
+@pytest.mark.req("RG-104")
 @pytest.mark.parametrize("realm", UNUSABLE.values(), ids=UNUSABLE.keys())
 def test_an_unusable_realm_counts_as_absent(realm: str) -> None:
-    """RG-104."""
     refused = check_realm(realm, PUBLIC, POLICY)
     assert isinstance(refused, UrlRejected)
     assert refused.code == "unusable-realm"
 
 
+@pytest.mark.req("RG-104")
 @pytest.mark.parametrize("host", ["10.0.0.1", "[::1]", "127.1", "169.254.169.254", "[::ffff:10.0.0.1]"])
 def test_a_realm_at_a_forbidden_address_is_refused(host: str) -> None:
-    """RG-104."""
     refused = check_realm(f"https://{host}/token", PUBLIC, POLICY)
     assert isinstance(refused, UrlRejected)
     assert refused.code == "refused-address"
     assert host in refused.message
 
 
+@pytest.mark.req("RG-103")
 def test_a_realm_at_a_private_address_is_for_private_registries() -> None:
-    """RG-103."""
     assert isinstance(check_realm("https://10.0.0.2/t", PLAIN, POLICY), HostProvenance)
     registry = RegistryServer("https://10.0.0.1:5000", AddressClass.PRIVATE)
     assert check_realm("https://10.0.0.1:5000/t", registry, POLICY) == NAMED
@@ -93,6 +94,7 @@ def test_a_realm_at_a_private_address_is_for_private_registries() -> None:
 HERE = RedirectRequest("https://r.example/v2/x/blobs/sha256:1")
 
 
+@pytest.mark.req("RG-105")
 @pytest.mark.parametrize(
     ("location", "url", "reach", "keeps"),
     [
@@ -108,12 +110,13 @@ HERE = RedirectRequest("https://r.example/v2/x/blobs/sha256:1")
     ],
 )
 def test_a_redirect_is_followed(location: str, url: str, reach: HostProvenance, keeps: bool) -> None:
-    """RG-105: the URL as the server wrote it, without Authorization at another origin."""
+    """The URL as the server wrote it, without Authorization at another origin."""
     assert check_redirect(location, HERE, PUBLIC, POLICY) == Redirect(url, reach, keeps)
 
 
+@pytest.mark.req("RG-105")
 def test_from_http_to_https_is_another_origin() -> None:
-    """RG-105: allowed, and the header stays behind."""
+    """Allowed, and the header stays behind."""
     asked = RedirectRequest("http://r.example:5000/v2/x")
     found = check_redirect("https://r.example:5000/v2/x", asked, PLAIN, POLICY)
     assert isinstance(found, Redirect)
@@ -143,9 +146,9 @@ REFUSED = {
 }
 
 
+@pytest.mark.req("RG-105")
 @pytest.mark.parametrize(("location", "asked", "text"), REFUSED.values(), ids=REFUSED.keys())
 def test_a_redirect_is_refused_with_both_origins(location: str, asked: RedirectRequest, text: str) -> None:
-    """RG-105."""
     refused = check_redirect(location, asked, PUBLIC, POLICY)
     assert isinstance(refused, UrlRejected)
     assert refused.code == "refused-redirect"
@@ -153,8 +156,8 @@ def test_a_redirect_is_refused_with_both_origins(location: str, asked: RedirectR
     assert "password" not in refused.message
 
 
+@pytest.mark.req("RG-105")
 def test_head_and_the_fifth_redirect_are_followed() -> None:
-    """RG-105."""
     asked = RedirectRequest(HERE.url, method="HEAD", redirects=4)
     assert isinstance(check_redirect("/x", asked, PUBLIC, POLICY), Redirect)
     assert isinstance(
@@ -162,8 +165,8 @@ def test_head_and_the_fifth_redirect_are_followed() -> None:
     )
 
 
+@pytest.mark.req("RG-103", "RG-105")
 def test_a_redirect_to_a_forbidden_address_is_refused() -> None:
-    """RG-103, RG-105."""
     refused = check_redirect("https://169.254.169.254/latest/meta-data", HERE, PUBLIC, POLICY)
     assert isinstance(refused, UrlRejected)
     assert refused.code == "refused-address"
@@ -178,7 +181,8 @@ def test_origins_are_told_apart_by_scheme_host_and_port() -> None:
     assert origin_of("nothing") is None
 
 
+@pytest.mark.req("RG-103")
 def test_an_unknown_class_of_a_registry_stays_unknown() -> None:
-    """RG-103: a name behind a proxy."""
+    """A name behind a proxy."""
     registry = RegistryServer("https://r.example/")
     assert reach_of("https://auth.example/", registry) == HostProvenance(named=False, registry=None)

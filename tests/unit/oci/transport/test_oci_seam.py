@@ -152,8 +152,9 @@ def raw(*pieces: bytes, pause: float = 0.0, then: str = "close") -> Script:
 # --- what is sent, and what is not
 
 
+@pytest.mark.req("RG-003", "RG-030")
 async def test_a_request_has_the_headers_it_was_given_and_no_others() -> None:
-    """RG-003, RG-030: identity encoding, our name, nothing that aiohttp would add."""
+    """Identity encoding, our name, nothing that aiohttp would add."""
     async with serving(echo) as port, transport() as made:
         headers = {"Accept": "application/json", "Authorization": "Bearer t"}
         async with made.request("GET", f"http://127.0.0.1:{port}/v2/x?a=b", headers=headers) as response:
@@ -171,8 +172,9 @@ async def test_a_request_has_the_headers_it_was_given_and_no_others() -> None:
     )
 
 
+@pytest.mark.req("RG-072")
 async def test_a_body_is_sent_with_its_length() -> None:
-    """RG-072: the form of a token request."""
+    """The form of a token request."""
     headers = {"Content-Type": "application/x-www-form-urlencoded", "User-Agent": "other"}
     async with serving(echo) as port, transport() as made:
         async with made.request("POST", f"http://127.0.0.1:{port}/token", headers=headers, body=b"a=b") as response:
@@ -190,8 +192,8 @@ async def test_a_url_is_sent_as_it_is_given(path: str) -> None:
     assert first.rstrip("?") == f"GET {path}".rstrip("?")
 
 
+@pytest.mark.req("RG-105")
 async def test_redirects_are_not_followed_and_cookies_not_kept() -> None:
-    """RG-105."""
     asked = []
 
     async def handler(request: web.Request) -> web.Response:
@@ -205,8 +207,9 @@ async def test_redirects_are_not_followed_and_cookies_not_kept() -> None:
     assert asked == [("/here", None), ("/here", None)]
 
 
+@pytest.mark.req("RG-050")
 async def test_a_content_encoding_is_not_decoded() -> None:
-    """RG-050: the client refuses it; decoding it first would let a small answer grow without limit."""
+    """The client refuses it; decoding it first would let a small answer grow without limit."""
     packed = gzip.compress(b"x" * 1_000_000)
 
     async def handler(request: web.Request) -> web.Response:
@@ -218,8 +221,9 @@ async def test_a_content_encoding_is_not_decoded() -> None:
             assert await response.read(10_000) == packed
 
 
+@pytest.mark.req("RG-003", "RG-103")
 async def test_an_answer_has_its_headers_its_url_and_who_gave_it() -> None:
-    """RG-003: names in any case, several values; the peer is what redirects are judged by (RG-103)."""
+    """Names in any case, several values; the peer is what redirects are judged by."""
 
     async def handler(request: web.Request) -> web.Response:
         response = web.Response(status=401)
@@ -236,8 +240,9 @@ async def test_an_answer_has_its_headers_its_url_and_who_gave_it() -> None:
             assert (response.url, response.peer, response.peer_class) == (url, "127.0.0.1", AddressClass.LOOPBACK)
 
 
+@pytest.mark.req("RG-087")
 def test_headers_show_no_values() -> None:
-    """RG-087: a Location or a cookie may be a secret."""
+    """A Location or a cookie may be a secret."""
     headers = Headers([("Location", MARKER), ("X", " padded ")])
     assert repr(headers) == "Headers(location, x)"
     assert headers.get("x") == "padded"
@@ -267,7 +272,7 @@ async def test_after_close_a_request_opens_the_transport_again() -> None:
             await made.close()
 
 
-# --- bodies (RG-050)
+# --- bodies
 
 
 def sized(size: int, *, chunked: bool) -> Handler:
@@ -283,9 +288,9 @@ def sized(size: int, *, chunked: bool) -> Handler:
     return handler
 
 
+@pytest.mark.req("RG-050")
 @pytest.mark.parametrize("chunked", [False, True], ids=["declared", "chunked"])
 async def test_a_body_within_its_limit_is_read(chunked: bool) -> None:
-    """RG-050."""
     async with serving(sized(10_000, chunked=chunked)) as port, transport() as made:
         async with made.request("GET", f"http://127.0.0.1:{port}/") as response:
             assert len(await response.read(10_000)) == 10_000
@@ -295,9 +300,10 @@ async def test_a_body_within_its_limit_is_read(chunked: bool) -> None:
             assert len(await response.read_some(16)) == 16
 
 
+@pytest.mark.req("RG-050")
 @pytest.mark.parametrize(("chunked", "size"), [(False, 10_000), (True, None)], ids=["declared", "chunked"])
 async def test_a_body_beyond_its_limit_is_refused(chunked: bool, size: int | None) -> None:
-    """RG-050: limit and size are named."""
+    """Limit and size are named."""
     async with serving(sized(10_000, chunked=chunked)) as port, transport() as made:
         async with made.request("GET", f"http://127.0.0.1:{port}/") as response:
             with pytest.raises(BodyTooLarge) as caught:
@@ -306,8 +312,9 @@ async def test_a_body_beyond_its_limit_is_refused(chunked: bool, size: int | Non
     assert "the limit is 9999" in str(caught.value)
 
 
+@pytest.mark.req("RG-050")
 async def test_a_declared_length_beyond_the_limit_is_refused_before_the_body() -> None:
-    """RG-050: the server never sends a byte of it, so waiting for the body would time out."""
+    """The server never sends a byte of it, so waiting for the body would time out."""
     head = b"HTTP/1.1 200 OK\r\nContent-Length: 5000000\r\n\r\n"
     async with scripted(raw(head, then="wait")) as port, transport() as made:
         async with made.request("GET", f"http://127.0.0.1:{port}/") as response:
@@ -315,8 +322,8 @@ async def test_a_declared_length_beyond_the_limit_is_refused_before_the_body() -
                 await response.read(4 * 1024 * 1024)
 
 
+@pytest.mark.req("RG-050")
 async def test_an_endless_body_is_left_at_the_limit() -> None:
-    """RG-050."""
     sent = 0
 
     async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -337,8 +344,8 @@ async def test_an_endless_body_is_left_at_the_limit() -> None:
     assert sent < 64 * 1024 * 1024
 
 
+@pytest.mark.req("RG-032")
 async def test_the_length_of_a_head_answer_is_no_body() -> None:
-    """RG-032."""
     async with serving(sized(10_000, chunked=False)) as port, transport() as made:
         async with made.request("HEAD", f"http://127.0.0.1:{port}/") as response:
             assert response.headers.get("content-length") == "10000"
@@ -353,16 +360,18 @@ CUT = {
 }
 
 
+@pytest.mark.req("RG-061")
 @pytest.mark.parametrize("script", CUT.values(), ids=CUT.keys())
 async def test_a_body_that_breaks_off_is_truncated(script: Script) -> None:
-    """RG-061: retried by the client; never taken for the whole."""
+    """Retried by the client; never taken for the whole."""
     async with scripted(script) as port, transport() as made:
         error = await fails(made, f"http://127.0.0.1:{port}/")
     assert error.kind == "truncated"
 
 
+@pytest.mark.req("RG-061")
 async def test_an_answer_that_does_not_come_is_truncated_and_asked_once() -> None:
-    """RG-061: aiohttp would ask a second time by itself."""
+    """Aiohttp would ask a second time by itself."""
     asked = 0
 
     async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -403,27 +412,29 @@ async def test_a_server_that_speaks_no_http_is_said_to(answer: bytes) -> None:
     assert (error.kind, error.detail) == ("truncated", "what answers does not speak HTTP")
 
 
-# --- time (RG-051)
+# --- time
 
 
+@pytest.mark.req("RG-051")
 async def test_no_first_byte_is_a_timeout_of_that_phase() -> None:
-    """RG-051: names phase and host."""
+    """Names phase and host."""
     async with scripted(raw(then="wait")) as port, transport(timeouts=SHORT) as made:
         error = await fails(made, f"http://127.0.0.1:{port}/")
     assert (error.kind, error.phase) == ("timeout", "first byte")
     assert str(error) == f"127.0.0.1:{port}: no answer within 0.3 s (first byte)"
 
 
+@pytest.mark.req("RG-051")
 async def test_headers_byte_by_byte_do_not_extend_the_first_byte() -> None:
-    """RG-051: the phase ends with the headers, so a trickle cannot keep it open."""
+    """The phase ends with the headers, so a trickle cannot keep it open."""
     pieces = [b"HTTP/1.1 200 OK\r\n", *[b"x"] * 1000]
     async with scripted(raw(*pieces, pause=0.05, then="wait")) as port, transport(timeouts=SHORT) as made:
         error = await fails(made, f"http://127.0.0.1:{port}/")
     assert (error.kind, error.phase) == ("timeout", "first byte")
 
 
+@pytest.mark.req("RG-051")
 async def test_a_body_that_stalls_is_a_timeout_of_that_phase() -> None:
-    """RG-051."""
     head = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc"
     timeouts = Timeouts(connect=20.0, first_byte=20.0, idle=0.3)
     async with scripted(raw(head, then="wait")) as port, transport(timeouts=timeouts) as made:
@@ -432,8 +443,9 @@ async def test_a_body_that_stalls_is_a_timeout_of_that_phase() -> None:
     assert "nothing more of the body within 0.3 s" in str(error)
 
 
+@pytest.mark.req("RG-051")
 async def test_a_slow_body_is_no_timeout() -> None:
-    """RG-051: idle counts between bytes; longer in all than any one phase may take."""
+    """Idle counts between bytes; longer in all than any one phase may take."""
     pieces = [b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n", *[b"x"] * 8]
     timeouts = Timeouts(connect=20.0, first_byte=20.0, idle=1.5)
     async with scripted(raw(*pieces, pause=0.2)) as port, transport(timeouts=timeouts) as made:
@@ -441,8 +453,9 @@ async def test_a_slow_body_is_no_timeout() -> None:
             assert await response.read(100) == b"x" * 8
 
 
+@pytest.mark.req("RG-051")
 async def test_a_handshake_that_hangs_is_a_timeout_of_connect() -> None:
-    """RG-051: connect covers name look-up, connection and TLS."""
+    """Connect covers name look-up, connection and TLS."""
 
     async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(3600)
@@ -454,9 +467,8 @@ async def test_a_handshake_that_hangs_is_a_timeout_of_connect() -> None:
     assert "no connection within 0.3 s (connect)" in str(error)
 
 
+@pytest.mark.req("RG-051")
 async def test_a_name_that_takes_too_long_is_a_timeout_of_connect() -> None:
-    """RG-051."""
-
     class Slow(Names):
         async def resolve(self, host: str) -> Sequence[str]:
             await asyncio.sleep(3600)
@@ -493,6 +505,7 @@ async def test_an_unknown_name_is_said_so() -> None:
             assert (error.kind, error.cause, str(error)) == ("connect", "", f"{host}: the name cannot be resolved")
 
 
+@pytest.mark.req("PL-330")
 @pytest.mark.parametrize(
     ("said", "kind"),
     [
@@ -502,9 +515,7 @@ async def test_an_unknown_name_is_said_so() -> None:
     ],
     ids=["NXDOMAIN", "time-out or SERVFAIL", "broken resolver"],
 )
-async def test_pl_330_a_name_that_does_not_exist_is_told_from_one_that_could_not_be_asked_for(said, kind) -> None:
-    """PL-330."""
-
+async def test_a_name_that_does_not_exist_is_told_from_one_that_could_not_be_asked_for(said, kind) -> None:
     class Says:
         async def resolve(self, host: str) -> Sequence[str]:
             raise said
@@ -514,8 +525,9 @@ async def test_pl_330_a_name_that_does_not_exist_is_told_from_one_that_could_not
     assert (error.kind, error.phase) == (kind, "connect")
 
 
-async def test_pl_330_of_a_proxy_without_a_name_nothing_follows_for_the_host() -> None:
-    """PL-330: it is the proxy that cannot be found."""
+@pytest.mark.req("PL-330")
+async def test_of_a_proxy_without_a_name_nothing_follows_for_the_host() -> None:
+    """It is the proxy that cannot be found."""
 
     class Says:
         async def resolve(self, host: str) -> Sequence[str]:
@@ -535,8 +547,8 @@ async def test_what_is_no_url_is_not_sent(url: str) -> None:
     assert (error.kind, error.phase) == ("connect", "connect")
 
 
+@pytest.mark.req("RG-087")
 async def test_a_header_that_cannot_be_sent_is_an_error_without_its_value() -> None:
-    """RG-087."""
     async with serving(echo) as port, transport() as made:
         headers = {"Authorization": f"Bearer {MARKER}\r\nX: y"}
         error = await fails(made, f"http://127.0.0.1:{port}/", headers=headers)
@@ -544,7 +556,7 @@ async def test_a_header_that_cannot_be_sent_is_an_error_without_its_value() -> N
     assert MARKER not in "".join(traceback.format_exception(error))
 
 
-# --- TLS (RG-100, RG-101)
+# --- TLS
 
 
 @pytest.fixture(scope="module")
@@ -565,16 +577,17 @@ def trusting(authority: trustme.CA, **changes: object) -> TrustStore:
     return TrustStore(TrustSettings(ca_data=authority.cert_pem.bytes().decode(), system=False, **changes))  # type: ignore[arg-type]
 
 
+@pytest.mark.req("RG-100")
 async def test_a_trusted_server_is_spoken_to(authority: trustme.CA) -> None:
-    """RG-100."""
     async with serving(echo, tls=server_tls(authority)) as port:
         async with transport(trust=trusting(authority)) as made:
             async with made.request("GET", f"https://127.0.0.1:{port}/") as response:
                 assert response.status == 200
 
 
+@pytest.mark.req("RG-100")
 async def test_an_untrusted_server_is_a_tls_error(authority: trustme.CA) -> None:
-    """RG-100: the wrong CA; nothing is sent."""
+    """The wrong CA; nothing is sent."""
     asked = []
 
     async def handler(request: web.Request) -> web.Response:
@@ -588,8 +601,8 @@ async def test_an_untrusted_server_is_a_tls_error(authority: trustme.CA) -> None
     assert asked == []
 
 
+@pytest.mark.req("RG-100")
 async def test_a_certificate_for_another_name_is_a_tls_error(authority: trustme.CA) -> None:
-    """RG-100."""
     async with serving(echo, tls=server_tls(authority, "other.example")) as port:
         async with transport(trust=trusting(authority), resolver=Names(r_example=["127.0.0.1"])) as made:
             error = await fails(made, f"https://r.example:{port}/")
@@ -597,8 +610,9 @@ async def test_a_certificate_for_another_name_is_a_tls_error(authority: trustme.
     assert "Hostname mismatch" in str(error)
 
 
+@pytest.mark.req("RG-100")
 async def test_a_ca_in_certs_d_is_for_its_host_only(authority: trustme.CA, tmp_path: Path) -> None:
-    """RG-100: <dir>/<host:port>/*.crt."""
+    """<dir>/<host:port>/*.crt."""
     async with serving(echo, tls=server_tls(authority)) as port:
         folder = tmp_path / f"127.0.0.1:{port}"
         folder.mkdir()
@@ -610,6 +624,7 @@ async def test_a_ca_in_certs_d_is_for_its_host_only(authority: trustme.CA, tmp_p
             assert (await fails(made, f"https://localhost:{port}/")).kind == "tls"
 
 
+@pytest.mark.req("RG-094", "RG-100")
 @pytest.mark.parametrize("place", ["certs.d", "hosts.toml"])
 async def test_a_client_certificate_is_shown(authority: trustme.CA, tmp_path: Path, place: str) -> None:
     """RG-100: X.cert with X.key; or RG-094: the files of a containerd directory."""
@@ -631,8 +646,9 @@ async def test_a_client_certificate_is_shown(authority: trustme.CA, tmp_path: Pa
             assert (await fails(made, f"https://127.0.0.1:{port}/")).kind in ("tls", "truncated")
 
 
+@pytest.mark.req("RG-100")
 async def test_of_two_client_certificates_the_first_places_is_shown(authority: trustme.CA, tmp_path: Path) -> None:
-    """RG-100: --certs-dir goes before the directories of the user and the system."""
+    """--certs-dir goes before the directories of the user and the system."""
     clients = trustme.CA()
 
     async def handler(request: web.Request) -> web.Response:
@@ -652,8 +668,9 @@ async def test_of_two_client_certificates_the_first_places_is_shown(authority: t
                 assert "first@example" in (await response.read(1000)).decode()
 
 
+@pytest.mark.req("RG-100")
 async def test_a_pinned_server_certificate_is_trusted_without_its_ca(authority: trustme.CA, tmp_path: Path) -> None:
-    """RG-100: a registry's self-signed certificate, put into certs.d as it is."""
+    """A registry's self-signed certificate, put into certs.d as it is."""
     issued = authority.issue_cert("127.0.0.1")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     issued.configure_cert(context)
@@ -667,8 +684,9 @@ async def test_a_pinned_server_certificate_is_trusted_without_its_ca(authority: 
                 assert response.status == 200
 
 
+@pytest.mark.req("RG-100", "RG-101")
 async def test_a_certificate_file_that_cannot_be_used_is_a_tls_error_that_names_it(tmp_path: Path) -> None:
-    """RG-100: and no reason to try an insecure source's next channel (RG-101)."""
+    """And no reason to try an insecure source's next channel."""
     (tmp_path / "r.example").mkdir()
     (tmp_path / "r.example/ca.crt").write_text("x")
     trust = TrustStore(TrustSettings(directories=(str(tmp_path),), system=False))
@@ -695,11 +713,12 @@ async def reached_by(made: Transport, image: str, *, insecure: bool) -> tuple[Tr
     return None, failures
 
 
+@pytest.mark.req("RG-101")
 @pytest.mark.parametrize("insecure", [True, False])
 async def test_an_insecure_source_is_tried_verified_then_unverified_then_plain(
     authority: trustme.CA, insecure: bool
 ) -> None:
-    """RG-101: against a trusted server, an untrusted one, a plain one, and none."""
+    """Against a trusted server, an untrusted one, a plain one, and none."""
     names = Names(trusted_example=["127.0.0.1"], untrusted_example=["127.0.0.1"], plain_example=["127.0.0.1"])
     trusted, untrusted = server_tls(authority, "trusted.example"), server_tls(trustme.CA(), "untrusted.example")
     async with (
@@ -722,8 +741,9 @@ async def test_an_insecure_source_is_tried_verified_then_unverified_then_plain(
         assert found == [(TransportMode.VERIFIED, []), (None, ["tls"]), (None, ["tls"])]
 
 
+@pytest.mark.req("RG-101")
 async def test_a_server_that_cuts_the_handshake_failed_in_it() -> None:
-    """RG-101: a plain server may just hang up on a TLS greeting."""
+    """A plain server may just hang up on a TLS greeting."""
 
     async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
@@ -733,8 +753,8 @@ async def test_a_server_that_cuts_the_handshake_failed_in_it() -> None:
     assert (error.kind, error.cause, try_next(error)) == ("tls", "handshake", True)
 
 
+@pytest.mark.req("RG-101")
 async def test_a_connection_made_without_verification_is_not_used_for_a_verified_request(authority: trustme.CA) -> None:
-    """RG-101."""
     async with serving(echo, tls=server_tls(authority)) as port, transport(trust=trusting(trustme.CA())) as made:
         url = f"https://127.0.0.1:{port}/"
         async with made.request("GET", url, verified=False) as response:
@@ -742,11 +762,12 @@ async def test_a_connection_made_without_verification_is_not_used_for_a_verified
         assert (await fails(made, url)).kind == "tls"
 
 
-# --- addresses (RG-102, RG-103)
+# --- addresses
 
 
+@pytest.mark.req("RG-103")
 async def test_the_loopback_is_not_reached_in_a_cluster_by_name_or_number() -> None:
-    """RG-103: in every spelling; nothing connects."""
+    """In every spelling; nothing connects."""
     connections = 0
 
     async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -764,8 +785,9 @@ async def test_the_loopback_is_not_reached_in_a_cluster_by_name_or_number() -> N
     assert connections == 0
 
 
+@pytest.mark.req("RG-102")
 async def test_a_metadata_service_is_never_reached() -> None:
-    """RG-102: the command line too."""
+    """The command line too."""
     names = Names(meta_example=["169.254.169.254"], nat_example=["64:ff9b::a9fe:a9fe"])
     async with transport(resolver=names, timeouts=SHORT) as made:
         for host in ("169.254.169.254", "[fd00:ec2::254]", "meta.example", "nat.example"):
@@ -774,16 +796,18 @@ async def test_a_metadata_service_is_never_reached() -> None:
             assert "of the class never" in str(error)
 
 
+@pytest.mark.req("RG-103")
 async def test_an_allowed_range_is_reached_in_a_cluster() -> None:
-    """RG-103: allow_addresses."""
+    """allow_addresses."""
     policy = AddressPolicy.of("cluster", allow=["127.0.0.0/8"])
     async with serving(echo) as port, transport(policy=policy) as made:
         async with made.request("GET", f"http://127.0.0.1:{port}/") as response:
             assert response.status == 200
 
 
+@pytest.mark.req("RG-103")
 async def test_a_denied_range_is_not_reached_in_the_command_line() -> None:
-    """RG-103: deny_addresses."""
+    """deny_addresses."""
     policy = AddressPolicy.of("cli", deny=["127.0.0.0/8"])
     async with serving(echo) as port, transport(policy=policy, resolver=Names(r_example=["127.0.0.1"])) as made:
         error = await fails(made, f"http://r.example:{port}/")
@@ -791,8 +815,9 @@ async def test_a_denied_range_is_not_reached_in_the_command_line() -> None:
     assert "deny_addresses has it" in str(error)
 
 
+@pytest.mark.req("RG-102")
 async def test_an_answer_that_changes_after_a_check_gains_nothing() -> None:
-    """RG-102: DNS rebinding. The first look-up is harmless, the second leads to this machine."""
+    """DNS rebinding. The first look-up is harmless, the second leads to this machine."""
     names = Names(evil_example=[["192.0.2.1"], ["127.0.0.1"]])
     assert list(await names.resolve("evil.example")) == ["192.0.2.1"]
     async with serving(echo) as port, transport(policy=CLUSTER, resolver=names) as made:
@@ -800,8 +825,9 @@ async def test_an_answer_that_changes_after_a_check_gains_nothing() -> None:
     assert error.kind == "refused-address"
 
 
+@pytest.mark.req("RG-102")
 async def test_of_several_addresses_the_permitted_ones_are_used() -> None:
-    """RG-102: each is judged by itself."""
+    """Each is judged by itself."""
     names = Names(r_example=["169.254.1.1", "127.0.0.1", "::ffff:169.254.1.1"])
     async with serving(echo) as port, transport(resolver=names) as made:
         async with made.request("GET", f"http://r.example:{port}/") as response:
@@ -817,8 +843,9 @@ async def test_a_permitted_address_that_fails_is_an_error_of_the_connection() ->
     assert error.kind == "connect"
 
 
+@pytest.mark.req("RG-103")
 async def test_a_pooled_connection_does_not_widen_the_reach_of_a_request() -> None:
-    """RG-103: opened for the user's reference, refused for a host that a server named, and still there afterwards."""
+    """Opened for the user's reference, refused for a host that a server named, and still there afterwards."""
     connections = set()
 
     async def handler(request: web.Request) -> web.Response:
@@ -838,16 +865,17 @@ async def test_a_pooled_connection_does_not_widen_the_reach_of_a_request() -> No
     assert len(connections) == 1
 
 
+@pytest.mark.req("RG-103")
 async def test_a_loopback_registry_may_name_places_on_the_loopback() -> None:
-    """RG-103."""
     async with serving(echo) as port, transport() as made:
         async with made.request("GET", f"http://127.0.0.1:{port}/token", reach=BY_LOOPBACK) as response:
             assert response.status == 200
         assert (await fails(made, f"http://localhost:{port}/", reach=BY_PUBLIC)).kind == "refused-address"
 
 
+@pytest.mark.req("RG-103", "RG-105")
 async def test_a_redirect_to_a_forbidden_address_is_refused_when_it_is_connected_to() -> None:
-    """RG-103, RG-105: a harmless name in the Location whose address is not."""
+    """A harmless name in the Location whose address is not."""
 
     async def handler(request: web.Request) -> web.Response:
         return web.Response(status=307, headers={"Location": f"http://inner.example:{request.url.port}/secret"})
@@ -865,11 +893,12 @@ async def test_a_redirect_to_a_forbidden_address_is_refused_when_it_is_connected
     assert "inner.example" in str(error)
 
 
-# --- proxies (RG-100, RG-103)
+# --- proxies
 
 
+@pytest.mark.req("RG-100")
 async def test_a_plain_request_goes_through_the_proxy_with_its_password() -> None:
-    """RG-100: names are left to the proxy; the address of the proxy itself is not judged."""
+    """Names are left to the proxy; the address of the proxy itself is not judged."""
     async with serving(echo) as port:
         proxies = Proxies({"HTTP_PROXY": f"http://u:{MARKER}@127.0.0.1:{port}"})
         async with transport(policy=CLUSTER, proxies=proxies, resolver=Names()) as made:
@@ -881,8 +910,9 @@ async def test_a_plain_request_goes_through_the_proxy_with_its_password() -> Non
     assert any(line.startswith("proxy-authorization: Basic ") for line in lines)
 
 
+@pytest.mark.req("RG-100")
 async def test_a_proxy_over_tls_is_trusted_as_any_host_is(authority: trustme.CA) -> None:
-    """RG-100: by ``--ca`` too, and not by the HTTP library's own certificates."""
+    """By ``--ca`` too, and not by the HTTP library's own certificates."""
     async with serving(echo, tls=server_tls(authority)) as port:
         proxies = Proxies({"HTTP_PROXY": f"https://u:{MARKER}@127.0.0.1:{port}"})
         async with transport(trust=trusting(authority), proxies=proxies, resolver=Names()) as made:
@@ -924,8 +954,9 @@ async def tunnel(target: int, seen: list[str]) -> AsyncIterator[int]:
         yield port
 
 
+@pytest.mark.req("RG-100")
 async def test_an_https_request_is_tunnelled_and_verified_end_to_end(authority: trustme.CA) -> None:
-    """RG-100: the password goes to the proxy, the credential to the registry, neither to the other."""
+    """The password goes to the proxy, the credential to the registry, neither to the other."""
     seen: list[str] = []
     async with serving(echo, tls=server_tls(authority)) as target, tunnel(target, seen) as port:
         proxies = Proxies({"HTTPS_PROXY": f"http://u:p@127.0.0.1:{port}"})
@@ -940,8 +971,8 @@ async def test_an_https_request_is_tunnelled_and_verified_end_to_end(authority: 
             assert (await fails(made, "https://other.example/")).kind == "tls"
 
 
+@pytest.mark.req("RG-087")
 async def test_a_proxy_that_refuses_or_is_away_is_named_without_its_password() -> None:
-    """RG-087."""
     async with tunnel(1, []) as port:
         proxies = Proxies({"HTTPS_PROXY": f"http://127.0.0.1:{port}"})
         async with transport(proxies=proxies, resolver=Names()) as made:
@@ -955,11 +986,12 @@ async def test_a_proxy_that_refuses_or_is_away_is_named_without_its_password() -
     assert MARKER not in "".join(traceback.format_exception(error))
 
 
+@pytest.mark.req("RG-101")
 @pytest.mark.parametrize(("status", "expected"), [(403, True), (502, True), (407, False)])
 async def test_a_tunnel_that_a_proxy_forbids_leaves_an_insecure_source_its_other_channels(
     status: int, expected: bool
 ) -> None:
-    """RG-101: proxies allow tunnels to few ports; a wrong password for the proxy is another matter."""
+    """Proxies allow tunnels to few ports; a wrong password for the proxy is another matter."""
     answer = f"HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n".encode()
     async with scripted(raw(answer)) as port:
         proxies = Proxies({"HTTPS_PROXY": f"http://127.0.0.1:{port}"})
@@ -968,9 +1000,9 @@ async def test_a_tunnel_that_a_proxy_forbids_leaves_an_insecure_source_its_other
     assert (error.kind, try_next(error)) == ("connect", expected)
 
 
+@pytest.mark.req("RG-103")
 @pytest.mark.parametrize("host", ["169.254.169.254", "10.0.0.1", "[::ffff:10.0.0.1]", "0xa000001"])
 async def test_literal_addresses_are_checked_behind_a_proxy_too(host: str) -> None:
-    """RG-103."""
     async with serving(echo) as port:
         proxies = Proxies({"HTTP_PROXY": f"http://127.0.0.1:{port}"})
         async with transport(proxies=proxies) as made:
@@ -979,8 +1011,9 @@ async def test_literal_addresses_are_checked_behind_a_proxy_too(host: str) -> No
                 assert response.peer_class is AddressClass.PUBLIC
 
 
+@pytest.mark.req("RG-100")
 async def test_no_proxy_is_honoured() -> None:
-    """RG-100: a CIDR in NO_PROXY; this machine needs none."""
+    """A CIDR in NO_PROXY; this machine needs none."""
     async with serving(echo) as port:
         proxies = Proxies({"HTTP_PROXY": "http://127.0.0.1:1", "NO_PROXY": "192.0.2.0/24"})
         async with transport(proxies=proxies) as made:
@@ -989,7 +1022,7 @@ async def test_no_proxy_is_honoured() -> None:
         assert proxies.proxy_for("http", "192.0.2.7", 80) is None
 
 
-# --- secrets (RG-087)
+# --- secrets
 
 
 FAILING = {
@@ -1001,9 +1034,10 @@ FAILING = {
 }
 
 
+@pytest.mark.req("RG-087")
 @pytest.mark.parametrize("script", FAILING.values(), ids=FAILING.keys())
 async def test_no_failure_shows_what_was_sent(script: Script) -> None:
-    """RG-087: neither the message nor the exceptions behind it, whatever prints them."""
+    """Neither the message nor the exceptions behind it, whatever prints them."""
     headers = {"Authorization": f"Bearer {MARKER}", "X-Secret": MARKER}
     async with scripted(script) as port, transport(timeouts=SHORT) as made:
         error: BaseException | None = await fails(
@@ -1015,15 +1049,16 @@ async def test_no_failure_shows_what_was_sent(script: Script) -> None:
         error = error.__cause__ or error.__context__
 
 
+@pytest.mark.req("RG-003")
 async def test_a_transport_fits_its_seam() -> None:
-    """RG-003."""
     async with transport() as made:
         fitting: Transport = made
         assert fitting is made
 
 
+@pytest.mark.req("RG-162")
 async def test_many_failures_leave_no_connection_behind() -> None:
-    """RG-162: connections of failing requests are closed, not leaked."""
+    """Connections of failing requests are closed, not leaked."""
     open_connections = 0
 
     async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -36,11 +36,11 @@ ORDERS = {
 }
 
 
+@pytest.mark.req("RG-101")
 @pytest.mark.parametrize(("place", "loopback", "expected"), ORDERS.values(), ids=ORDERS.keys())
 def test_less_than_verified_tls_is_for_insecure_sources(
     place: PullSource, loopback: bool, expected: tuple[TransportMode, ...]
 ) -> None:
-    """RG-101."""
     assert transport_modes(place, loopback=loopback) == expected
 
 
@@ -50,6 +50,7 @@ def test_a_channel_changes_the_scheme_only() -> None:
     assert (VERIFIED.verified, UNVERIFIED.verified, PLAIN.verified) == (True, False, False)
 
 
+@pytest.mark.req("RG-101")
 @pytest.mark.parametrize(
     ("kind", "cause", "expected"),
     [
@@ -62,7 +63,7 @@ def test_a_channel_changes_the_scheme_only() -> None:
     ],
 )
 def test_the_next_channel_is_for_failed_handshakes_and_closed_ports(kind: str, cause: Cause, expected: bool) -> None:
-    """RG-101: not for a host that is slow, away or forbidden, nor for a certificate file that is unusable."""
+    """Not for a host that is slow, away or forbidden, nor for a certificate file that is unusable."""
     error = TransportError(kind, phase="connect", host="h", detail="d", cause=cause)  # type: ignore[arg-type]
     assert try_next(error) is expected
 
@@ -93,8 +94,9 @@ def count(context: ssl.SSLContext) -> int:
     return len(context.get_ca_certs())
 
 
+@pytest.mark.req("RG-100")
 async def test_all_places_of_trust_count_together(tmp_path: Path) -> None:
-    """RG-100: SSL_CERT_FILE, --ca, given data, and certs.d of three places for one host."""
+    """SSL_CERT_FILE, --ca, given data, and certs.d of three places for one host."""
     for name in (
         "env.pem",
         "option.pem",
@@ -119,8 +121,8 @@ async def test_all_places_of_trust_count_together(tmp_path: Path) -> None:
     assert count(await trust.context("other.example")) == 3
 
 
+@pytest.mark.req("RG-100")
 async def test_the_usual_places_are_looked_in(tmp_path: Path) -> None:
-    """RG-100."""
     found = TrustSettings.of(environ={"HOME": "/home/u"})
     assert found.directories == (
         "/home/u/.config/containers/certs.d",
@@ -137,16 +139,16 @@ async def test_docker_hub_has_its_name_in_certs_d(tmp_path: Path) -> None:
     assert count(await trust.context("registry-1.docker.io")) == 1
 
 
+@pytest.mark.req("RG-100")
 async def test_tls_is_at_least_1_2_and_verified() -> None:
-    """RG-100."""
     context = await TrustStore().context("r.example")
     assert context.minimum_version is ssl.TLSVersion.TLSv1_2
     assert context.verify_mode is ssl.CERT_REQUIRED
     assert context.check_hostname is True
 
 
+@pytest.mark.req("RG-101")
 async def test_unverified_tls_is_unverified(tmp_path: Path) -> None:
-    """RG-101."""
     context = await TrustStore(settings(tmp_path)).context("r.example", verified=False)
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_NONE, False)
     assert context.minimum_version is ssl.TLSVersion.TLSv1_2
@@ -168,11 +170,12 @@ async def test_hosts_without_files_of_their_own_share_one_context(tmp_path: Path
     assert await trust.context("a.example", tls=Tls(ca=(str(extra),))) is mirrored
 
 
+@pytest.mark.req("RG-161")
 @pytest.mark.parametrize("named", ["store.pem", "link.pem"])
 async def test_a_store_that_is_named_twice_is_read_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
 ) -> None:
-    """RG-161: ``SSL_CERT_FILE`` often names the system's store, and reading that takes as long as ten images."""
+    """``SSL_CERT_FILE`` often names the system's store, and reading that takes as long as ten images."""
     read = []
 
     load = ssl.SSLContext.load_verify_locations
@@ -192,8 +195,9 @@ async def test_a_store_that_is_named_twice_is_read_once(
     assert read == [str(tmp_path / named)]
 
 
+@pytest.mark.req("RG-100")
 async def test_what_was_read_at_first_becomes_one_context_only(tmp_path: Path) -> None:
-    """RG-100: what holds for one host is not trusted for another, whichever is asked first."""
+    """What holds for one host is not trusted for another, whichever is asked first."""
     ca_file(tmp_path / "all.crt")
     ca_file(tmp_path / "certs/special.example/a.crt")
     client_files(tmp_path / "certs/known.example", "me")
@@ -203,8 +207,9 @@ async def test_what_was_read_at_first_becomes_one_context_only(tmp_path: Path) -
     assert len(set(map(id, contexts))) == 3
 
 
+@pytest.mark.req("PL-424")
 async def test_replaced_trust_holds_for_new_connections(tmp_path: Path) -> None:
-    """PL-424: a ConfigMap with CAs that changes."""
+    """A ConfigMap with CAs that changes."""
     trust = TrustStore(msgspec.structs.replace(settings(tmp_path), system=False))
     before = await trust.context("r.example")
     trust.replace(ca_data=trustme.CA().cert_pem.bytes().decode())
@@ -215,8 +220,9 @@ async def test_replaced_trust_holds_for_new_connections(tmp_path: Path) -> None:
     assert await trust.context("r.example") is after
 
 
+@pytest.mark.req("RG-094", "RG-100")
 async def test_files_of_containerd_are_used(tmp_path: Path) -> None:
-    """RG-094, RG-100: ca and client of hosts.toml; a certificate's file may hold the key too."""
+    """Ca and client of hosts.toml; a certificate's file may hold the key too."""
     pair = client_files(tmp_path / "pair")
     both = tmp_path / "both.pem"
     both.write_bytes(Path(pair.certificate).read_bytes() + Path(pair.key).read_bytes())
@@ -226,8 +232,8 @@ async def test_files_of_containerd_are_used(tmp_path: Path) -> None:
     assert count(await trust.context("r.example", tls=tls)) == 1
 
 
+@pytest.mark.req("RG-100")
 async def test_a_damaged_general_ca_is_a_usage_error_before_the_first_request(tmp_path: Path) -> None:
-    """RG-100."""
     bad = tmp_path / "bad.pem"
     bad.write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
     with pytest.raises(InvalidSetting, match=r"bad\.pem holds no PEM certificates, or a damaged one"):
@@ -236,8 +242,9 @@ async def test_a_damaged_general_ca_is_a_usage_error_before_the_first_request(tm
         TrustStore(TrustSettings.of(environ={"SSL_CERT_FILE": str(tmp_path / "missing.pem")}))
 
 
+@pytest.mark.req("RG-100")
 async def test_a_damaged_file_for_one_host_harms_only_that_host(tmp_path: Path) -> None:
-    """RG-100: the file is named."""
+    """The file is named."""
     folder = tmp_path / "certs/r.example"
     folder.mkdir(parents=True)
     (folder / "bad.crt").write_text("x")
@@ -249,17 +256,19 @@ async def test_a_damaged_file_for_one_host_harms_only_that_host(tmp_path: Path) 
     await trust.context("r.example")
 
 
+@pytest.mark.req("RG-100")
 @pytest.mark.parametrize(("present", "missing"), [("cert", "key"), ("key", "cert")])
 async def test_half_a_client_certificate_is_named(tmp_path: Path, present: str, missing: str) -> None:
-    """RG-100: X.cert needs X.key."""
+    """X.cert needs X.key."""
     client_files(tmp_path / "certs/r.example", "me")
     (tmp_path / f"certs/r.example/me.{missing}").unlink()
     with pytest.raises(InvalidSetting, match=rf"r\.example/me\.{missing} is missing"):
         await TrustStore(settings(tmp_path)).context("r.example")
 
 
+@pytest.mark.req("RG-100")
 async def test_a_client_certificate_that_cannot_be_used_is_named(tmp_path: Path) -> None:
-    """RG-100; an encrypted key must not make OpenSSL ask on the terminal."""
+    """An encrypted key must not make OpenSSL ask on the terminal."""
     folder = tmp_path / "certs/r.example"
     client_files(folder, "me")
     other = client_files(tmp_path / "other")

@@ -1,4 +1,4 @@
-"""Assembling indexes (RG-151 to RG-154): the bytes, and what is refused."""
+"""Assembling indexes: the bytes, and what is refused."""
 
 import json
 import random
@@ -50,8 +50,9 @@ def document(index):
 
 
 class TestBytes:
+    @pytest.mark.req("RG-153")
     def test_the_golden_index(self):
-        """RG-153: digests a×64 (501 bytes, linux/amd64) and b×64 (502 bytes, linux/arm64)."""
+        """Digests a×64 (501 bytes, linux/amd64) and b×64 (502 bytes, linux/arm64)."""
         index = assemble([child("linux/amd64"), child("linux/arm64", "b", 502)])
         assert (len(index.body), index.digest, index.media_type) == (491, GOLDEN, OCI_INDEX)
         assert digest_of(index.body) == GOLDEN
@@ -59,8 +60,8 @@ class TestBytes:
             b'{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[{'
         )
 
+    @pytest.mark.req("RG-153", "RG-170")
     def test_any_order_of_children_gives_the_same_bytes(self):
-        """RG-153, RG-170."""
         children = [
             child("linux/amd64"),
             child("linux/arm64", "b", 502),
@@ -70,8 +71,9 @@ class TestBytes:
         bodies = {assemble(order, attestations="keep").body for order in permutations(children)}
         assert len(bodies) == 1
 
+    @pytest.mark.req("RG-153")
     def test_members_stand_in_the_order_of_the_specification(self):
-        """RG-153: schemaVersion, mediaType, manifests, annotations; platform members only if set; no newline."""
+        """schemaVersion, mediaType, manifests, annotations; platform members only if set; no newline."""
         platform = Platform.of("windows", "amd64", "v2", "10.0.17763.1", ["win32k", "abc"])
         index = assemble([child(platform, annotations={"z": "1", "a": "ü"})], annotations={"z": "1", "b": "2"})
         assert index.body.decode() == (
@@ -81,16 +83,18 @@ class TestBytes:
             '"annotations":{"a":"ü","z":"1"}}],"annotations":{"b":"2","z":"1"}}'
         )
 
+    @pytest.mark.req("RG-020", "RG-153")
     def test_platforms_are_written_normalised(self):
-        """RG-153, RG-020: arm64/v8 is arm64, arm is arm/v7."""
+        """arm64/v8 is arm64, arm is arm/v7."""
         index = assemble([child(Platform.of("linux", "aarch64", "v8")), child(Platform.of("Linux", "arm"), "b")])
         assert [each["platform"] for each in document(index)["manifests"]] == [
             {"architecture": "arm", "os": "linux", "variant": "v7"},
             {"architecture": "arm64", "os": "linux"},
         ]
 
+    @pytest.mark.req("RG-153")
     def test_children_are_sorted_by_platform(self):
-        """RG-153: os, architecture, variant, OS version."""
+        """Os, architecture, variant, OS version."""
         wanted = [
             "linux/amd64",
             "linux/amd64/v3",
@@ -103,8 +107,9 @@ class TestBytes:
         random.Random(7).shuffle(children)
         assert [str(each.platform) for each in assemble(children).children] == wanted
 
+    @pytest.mark.req("RG-150")
     def test_the_order_can_be_kept(self):
-        """RG-150: --keep-order."""
+        """--keep-order."""
         children = [child("linux/s390x", "b"), child("linux/amd64")]
         assert assemble(children, keep_order=True).children == tuple(children)
 
@@ -122,6 +127,7 @@ class TestBytes:
         for order in ([one, two], [two, one]):
             assert document(assemble(order))["manifests"][0]["annotations"] == {"a": "0", "b": "2", "c": "3"}
 
+    @pytest.mark.req("RG-040", "RG-153")
     @given(
         st.lists(
             st.tuples(
@@ -136,7 +142,7 @@ class TestBytes:
         st.integers(),
     )
     def test_what_is_written_reads_back(self, triples, seed):
-        """RG-153, RG-040: our own reader finds the platforms that went in, in any order the same bytes."""
+        """Our own reader finds the platforms that went in, in any order the same bytes."""
         platforms = list({Platform.of(*each) for each in triples})
         children = [Child(OCI_MANIFEST, digest_of(str(each).encode()), 9, each) for each in platforms]
         index = assemble(children)
@@ -149,21 +155,23 @@ class TestAttestations:
     CHILDREN = (child("linux/arm64", "b"), child("linux/amd64", "a"))
     ATTESTATIONS = (attestation("f", "b"), attestation("e", "a"), attestation("d", "9"))
 
+    @pytest.mark.req("RG-154")
     def test_they_are_dropped_and_told_by_default(self):
-        """RG-154."""
         index = assemble([*self.CHILDREN, *self.ATTESTATIONS])
         assert [each.digest for each in index.children] == [sha("a"), sha("b")]
         assert [each.digest for each in index.dropped] == [sha("f"), sha("e"), sha("d")]
 
+    @pytest.mark.req("RG-154")
     def test_kept_ones_follow_all_images_in_the_order_of_their_subjects(self):
-        """RG-154: those whose subject is a child of the new index, unchanged."""
+        """Those whose subject is a child of the new index, unchanged."""
         index = assemble([*self.ATTESTATIONS, *self.CHILDREN], attestations="keep")
         assert [each.digest for each in index.children] == [sha("a"), sha("b"), sha("e"), sha("f")]
         assert [each.digest for each in index.dropped] == [sha("d")]
         assert document(index)["manifests"][2] == self.ATTESTATIONS[1].raw
 
+    @pytest.mark.req("RG-154")
     def test_members_that_we_do_not_know_are_carried_over(self):
-        """RG-154: unchanged."""
+        """Unchanged."""
         carried = attestation("e", "a", artifactType="x/y", data="e30=")
         index = assemble([*self.CHILDREN, carried], attestations="keep")
         assert document(index)["manifests"][2] == carried.raw
@@ -183,7 +191,7 @@ class TestAttestations:
 
 
 class TestRefused:
-    """RG-152: nothing is pushed, and the sources to blame are named."""
+    """Nothing is pushed, and the sources to blame are named."""
 
     def test_one_platform_from_different_digests(self):
         with pytest.raises(
@@ -191,8 +199,9 @@ class TestRefused:
         ):
             assemble([child("linux/amd64"), child("linux/amd64", "b")])
 
+    @pytest.mark.req("RG-021")
     def test_one_platform_under_two_names(self):
-        """RG-021: arm64 is arm64/v8, arm is arm/v7."""
+        """arm64 is arm64/v8, arm is arm/v7."""
         with pytest.raises(InvalidIndex, match="linux/arm64 is there twice"):
             assemble([child(Platform.of("linux", "arm64", "v8")), child("linux/arm64", "b")])
 
@@ -203,9 +212,10 @@ class TestRefused:
         with pytest.raises(InvalidIndex, match=r"r\.example/a is OCI and r\.example/b is Docker"):
             assemble([child("linux/amd64"), child("linux/arm64", "b", media_type=DOCKER_SCHEMA2)])
 
+    @pytest.mark.req("RG-152")
     @pytest.mark.parametrize(("kind", "media_type"), [("docker", OCI_MANIFEST), ("oci", DOCKER_SCHEMA2)])
     def test_a_type_of_the_other_family(self, kind, media_type):
-        """RG-152: bytes are never converted."""
+        """Bytes are never converted."""
         with pytest.raises(InvalidIndex, match=f"--type {kind} wants another"):
             assemble([child("linux/amd64", media_type=media_type)], kind=kind)
 
@@ -240,6 +250,7 @@ class TestRefused:
 
 
 class TestWanted:
+    @pytest.mark.req("RG-150")
     @pytest.mark.parametrize(
         ("text", "platform", "matches"),
         [
@@ -257,9 +268,10 @@ class TestWanted:
         ],
     )
     def test_what_is_not_written_matches_anything(self, text, platform, matches):
-        """RG-150: --platform, --require and PLATFORM= read alike."""
+        """--platform, --require and PLATFORM= read alike."""
         assert RequestedPlatform.parse(text).matches(Platform.parse(platform)) is matches
 
+    @pytest.mark.req("RG-151")
     @pytest.mark.parametrize(
         ("text", "config", "result"),
         [
@@ -271,9 +283,10 @@ class TestWanted:
         ],
     )
     def test_a_platform_refines_what_the_config_says(self, text, config, result):
-        """RG-151: it may refine the variant; a variant that is not written takes none away."""
+        """It may refine the variant; a variant that is not written takes none away."""
         assert str(RequestedPlatform.parse(text).refine(Platform.parse(config), "source")) == result
 
+    @pytest.mark.req("RG-152")
     @pytest.mark.parametrize(
         ("text", "config"),
         [
@@ -283,7 +296,6 @@ class TestWanted:
         ],
     )
     def test_a_platform_that_contradicts_the_config_is_refused(self, text, config):
-        """RG-152."""
         with pytest.raises(InvalidIndex, match=r"r.example/a is .*, not "):
             RequestedPlatform.parse(text).refine(Platform.parse(config), "r.example/a")
 

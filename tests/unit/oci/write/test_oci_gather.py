@@ -1,4 +1,4 @@
-"""From sources to children (RG-151, RG-152, RG-154), against scripted registries."""
+"""From sources to children, against scripted registries."""
 
 import pytest
 from image_parts import put_attestation, put_image
@@ -43,8 +43,9 @@ def platforms(gathered):
 
 
 class TestImages:
+    @pytest.mark.req("RG-151")
     async def test_an_image_has_the_platform_of_its_config(self, gather, registry):
-        """RG-151: variant, OS version and features included; the size is the true number of bytes."""
+        """Variant, OS version and features included; the size is the true number of bytes."""
         digest = put_image(registry, "team/app", "pi", "linux/arm/v6")
         put_image(registry, "team/app", "win", "windows/amd64", os_version="10.0.17763.1")
         gathered = await gather("team/app:pi", "team/app:win")
@@ -54,15 +55,16 @@ class TestImages:
         assert (child.digest, child.size, gathered.pieces[0].manifest) == (digest, len(body), body)
         assert child.source == f"{registry.host}/team/app:pi"
 
+    @pytest.mark.req("RG-151", "RG-152")
     async def test_a_written_platform_must_agree_and_may_refine(self, gather, registry):
-        """RG-151, RG-152."""
         put_image(registry, "team/app", "1", "linux/amd64")
         assert platforms(await gather("linux/amd64/v3=team/app:1")) == ["linux/amd64/v3"]
         with pytest.raises(InvalidIndex, match="is linux/amd64, not linux/arm64"):
             await gather("linux/arm64=team/app:1")
 
+    @pytest.mark.req("RG-152")
     async def test_a_written_platform_stands_in_for_a_silent_config(self, gather, registry):
-        """RG-152: a child without a platform and none given."""
+        """A child without a platform and none given."""
         registry.push_image("team/app", "1", platform=None, os="linux")
         assert platforms(await gather("linux/arm64=team/app:1")) == ["linux/arm64"]
         [piece] = (await gather("team/app:1")).pieces
@@ -76,8 +78,9 @@ class TestImages:
         with pytest.raises(InvalidIndex):
             assemble([piece.child])
 
+    @pytest.mark.req("RG-151")
     async def test_platforms_can_be_filtered(self, gather, registry, notices):
-        """RG-151: --platform filters, and what is left out is said."""
+        """--platform filters, and what is left out is said."""
         put_image(registry, "team/app", "1", "linux/amd64")
         put_image(registry, "team/app", "2", "linux/arm/v6")
         only = parse_requested_platform(["linux/arm,s390x"])
@@ -102,8 +105,9 @@ class TestIndexes:
 
         return push
 
+    @pytest.mark.req("RG-042", "RG-151")
     async def test_an_index_is_flattened_to_its_runnable_entries(self, gather, push, registry, children):
-        """RG-151, RG-042: nested ones too, never the index itself; entries without platform are asked."""
+        """Nested ones too, never the index itself; entries without platform are asked."""
         inner = push(None, "linux/arm64")
         nested = {"mediaType": OCI_INDEX, "digest": inner, "size": 1}
         unstated = registry.entry(None, children["linux/arm/v6"])
@@ -114,14 +118,15 @@ class TestIndexes:
             len(registry.manifests["team/app", piece.child.digest][0]) for piece in gathered.pieces
         ]
 
+    @pytest.mark.req("RG-153")
     async def test_sizes_are_counted_and_not_believed(self, gather, push, registry, children):
-        """RG-153: child sizes are the true byte counts."""
+        """Child sizes are the true byte counts."""
         push("1", {**registry.entry("linux/amd64", children["linux/amd64"]), "size": 12345})
         [piece] = (await gather("team/app:1")).pieces
         assert piece.child.size == len(piece.manifest) != 12345
 
+    @pytest.mark.req("RG-151")
     async def test_a_written_platform_selects_an_entry(self, gather, push):
-        """RG-151."""
         push("1", "linux/amd64", "linux/arm64", "linux/arm/v6", "linux/arm/v7")
         assert platforms(await gather("arm64=team/app:1")) == ["linux/arm64"]
         assert platforms(await gather("linux/arm/v6=team/app:1")) == ["linux/arm/v6"]
@@ -139,8 +144,9 @@ class TestIndexes:
         gathered = await gather("team/app:1", only=parse_requested_platform(["linux/arm64", "linux/arm/v6"]))
         assert platforms(gathered) == ["linux/arm64", "linux/arm/v6"]
 
+    @pytest.mark.req("RG-152")
     async def test_a_platform_that_an_index_has_twice_is_refused(self, gather, push, registry, children):
-        """RG-152: readers take the first; who writes an index must not choose silently."""
+        """Readers take the first; who writes an index must not choose silently."""
         other = put_image(registry, "team/app", None, "linux/amd64", salt="other")
         push("1", "linux/amd64", registry.entry("linux/amd64", other))
         gathered = await gather("team/app:1")
@@ -152,8 +158,9 @@ class TestIndexes:
         [piece] = (await gather("team/app:1")).pieces
         assert piece.child.annotations == {"a": "b"}
 
+    @pytest.mark.req("RG-154")
     async def test_attestations_are_known_with_their_subjects(self, gather, push, registry, children):
-        """RG-154: their manifests are read only if they are to be kept."""
+        """Their manifests are read only if they are to be kept."""
         attestation = put_attestation(registry, "team/app", children["linux/amd64"])
         push("1", "linux/amd64", "linux/arm64", attestation)
         for choice, read in (("drop", 0), ("keep", 1)):
@@ -170,8 +177,9 @@ class TestIndexes:
         push("1", "linux/amd64", unknown)
         assert platforms(await gather("team/app:1")) == ["linux/amd64"]
 
+    @pytest.mark.req("RG-152")
     async def test_an_index_of_which_a_child_is_missing_is_refused(self, gather, push, registry, children, notices):
-        """RG-152: a missing source; --ignore-missing goes on with the others."""
+        """A missing source; --ignore-missing goes on with the others."""
         push("1", "linux/amd64", "linux/arm64")
         del registry.manifests["team/app", children["linux/arm64"]]
         with pytest.raises(InvalidIndex, match=r"linux/arm64 of .*team/app:1 is missing"):
@@ -181,8 +189,8 @@ class TestIndexes:
 
 
 class TestFaults:
+    @pytest.mark.req("RG-152")
     async def test_a_missing_source_is_refused_unless_it_may_be(self, gather, registry, notices):
-        """RG-152."""
         put_image(registry, "team/app", "1", "linux/amd64")
         with pytest.raises(InvalidIndex, match=r"a source is missing: .*team/app:2"):
             await gather("team/app:1", "team/app:2")
@@ -190,8 +198,9 @@ class TestFaults:
         assert (platforms(gathered), gathered.missing) == (["linux/amd64"], (f"{registry.host}/team/app:2",))
         assert any("team/app:2 is left out" in notice for notice in notices)
 
+    @pytest.mark.req("RG-157")
     async def test_a_registry_that_fails_is_no_missing_source(self, gather, registry):
-        """RG-157: exit 3, also with --ignore-missing: an index without an image that exists would mislead."""
+        """Exit 3, also with --ignore-missing: an index without an image that exists would mislead."""
         registry.script("GET", "manifests/1", Answer(500), forever=True)
         with pytest.raises(Failure) as caught:
             await gather("team/app:1", ignore_missing=True)
@@ -210,15 +219,17 @@ class TestFaults:
         with pytest.raises(Failure, match="team/app:1"):
             await gather("team/app:1")
 
+    @pytest.mark.req("RG-152")
     async def test_docker_images_stay_docker_images(self, gather, registry):
-        """RG-152: bytes are never converted."""
+        """Bytes are never converted."""
         put_image(registry, "team/app", "1", "linux/amd64", media=DOCKER)
         [piece] = (await gather("team/app:1")).pieces
         assert piece.child.media_type == DOCKER_SCHEMA2
 
 
+@pytest.mark.req("RG-064", "RG-092")
 class TestMirrors:
-    """RG-064, RG-092: sources are read where every reader reads them."""
+    """Sources are read where every reader reads them."""
 
     @pytest.fixture
     def mirrored(self, registry, start_registry, make_inspector):
@@ -258,8 +269,8 @@ class TestMirrors:
         ]
 
 
+@pytest.mark.req("RG-120", "RG-150")
 async def test_a_layout_directory_is_a_source(inspector, tmp_path):
-    """RG-120, RG-150."""
     folder = tmp_path / "blobs" / "sha256"
     folder.mkdir(parents=True)
     config = encode({"os": "linux", "architecture": "riscv64"})

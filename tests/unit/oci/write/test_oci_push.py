@@ -1,4 +1,4 @@
-"""Bringing an index to a registry (RG-155), its authorization (RG-075) and the places it is sent to (RG-106)."""
+"""Bringing an index to a registry, its authorization and the places it is sent to."""
 
 import asyncio
 
@@ -91,8 +91,9 @@ def kinds(requests):
 
 
 class TestWithinOneRegistry:
+    @pytest.mark.req("RG-155")
     async def test_blobs_are_mounted_and_tags_come_last(self, push, target, images):
-        """RG-155: blobs, child manifests by digest, the index by digest, then DEST's tag and the extra tags."""
+        """Blobs, child manifests by digest, the index by digest, then DEST's tag and the extra tags."""
         pushed = await push(*images, tags=["latest", "2"])
         assert kinds(target.writes) == [*["begin"] * 5, *["manifest"] * 3, *["tag"] * 3]
         assert target.puts[2:] == [
@@ -116,8 +117,9 @@ class TestWithinOneRegistry:
         mounts = [each.query for each in target.seen if each.method == "POST"]
         assert len(mounts) == len(set(mounts)) == 5  # two configs, two layers, and the common one
 
+    @pytest.mark.req("RG-155")
     async def test_a_second_run_writes_nothing(self, push, target, images):
-        """RG-155: HEAD DEST; equal digest and every extra tag equal → no PUT, "unchanged"."""
+        """HEAD DEST; equal digest and every extra tag equal → no PUT, "unchanged"."""
         await push(*images, tags=["2"])
         target.forget_requests()
         pushed = await push(*images, tags=["2"])
@@ -135,10 +137,11 @@ class TestWithinOneRegistry:
         assert kinds(target.writes) == ["manifest", "tag"]
         assert pushed.copied == frozenset()
 
+    @pytest.mark.req("RG-155")
     async def test_a_mount_that_is_not_made_becomes_an_upload_in_that_session(
         self, make_inspector, push, target, images
     ):
-        """RG-155: 202 → upload in that session."""
+        """202 → upload in that session."""
         target.mounts = False
         await push(*images)
         written = kinds(target.writes)
@@ -154,8 +157,9 @@ class TestWithinOneRegistry:
         target.script("POST", "/uploads/", refuse, forever=True)
         assert (await push(*images)).changed
 
+    @pytest.mark.req("RG-154", "RG-155")
     async def test_kept_attestations_are_copied_like_children(self, push, target, make_inspector):
-        """RG-154, RG-155: no tag names an index whose children are missing, attestations included."""
+        """No tag names an index whose children are missing, attestations included."""
         digest = put_image(target, "team/parts", None, "linux/amd64", [BASE])
         attestation = put_attestation(target, "team/parts", digest)
         target.push_index("team/parts", "1", entries=[target.entry("linux/amd64", digest), attestation])
@@ -173,8 +177,9 @@ class TestAcrossRegistries:
         put_image(registry, "team/parts", "arm64", "linux/arm64", [BASE, self.big])
         return registry
 
+    @pytest.mark.req("RG-155", "RG-170")
     async def test_blobs_are_streamed_from_where_they_are(self, push, target, other):
-        """RG-155, RG-170: streamed copy across registries; nothing is mounted from another host."""
+        """Streamed copy across registries; nothing is mounted from another host."""
         pushed = await push(f"{other.host}/team/parts:arm64")
         assert pushed.changed
         assert target.blobs["team/app", digest_of(self.big)] == self.big
@@ -183,8 +188,9 @@ class TestAcrossRegistries:
         assert sent.headers["content-length"] == str(len(self.big))
         assert "transfer-encoding" not in sent.headers
 
+    @pytest.mark.req("RG-052")
     async def test_three_blobs_are_on_their_way_at_a_time(self, push, target, stack):
-        """Each holds a request to read and one to write, and eight are allowed per host (RG-052)."""
+        """Each holds a request to read and one to write, and eight are allowed per host."""
         other = await stack.enter_async_context(WritableRegistry())
         put_image(other, "team/parts", "1", "linux/arm64", [layer({"x": bytes([n])}) for n in range(9)])
         sending = most = 0
@@ -206,8 +212,9 @@ class TestAcrossRegistries:
         await push(f"{other.host}/team/parts:arm64")
         assert kinds(target.writes).count("upload") == 1  # the config
 
+    @pytest.mark.req("RG-155")
     async def test_blobs_that_are_had_elsewhere_are_not_copied(self, push, target, other):
-        """RG-155: blobs with `urls` (non-distributable)."""
+        """Blobs with `urls` (non-distributable)."""
         foreign = {"mediaType": "x", "digest": "sha256:" + "f" * 64, "size": 9, "urls": ["https://elsewhere.example/"]}
         config = b'{"os":"windows","architecture":"amd64"}'
         manifest = {
@@ -225,8 +232,9 @@ class TestAcrossRegistries:
         assert other.requests("GET", foreign["digest"]) == []
         assert kinds(target.writes) == ["begin", "upload", "manifest", "manifest", "tag"]
 
+    @pytest.mark.req("RG-061")
     async def test_a_source_that_breaks_off_is_read_again(self, push, target, other):
-        """RG-061: the blob begins anew in a session of its own, and arrives whole."""
+        """The blob begins anew in a session of its own, and arrives whole."""
         other.script("GET", f"/blobs/{digest_of(self.big)}", Answer(200, self.big[:100_000], drop=True))
         assert (await push(f"{other.host}/team/parts:arm64")).changed
         assert target.blobs["team/app", digest_of(self.big)] == self.big
@@ -243,8 +251,9 @@ class TestAcrossRegistries:
         store = Given(**{target.host: Credential("ann", "secret", source="test")})
         assert (await push(f"{other.host}/team/parts:arm64", inspector=push.make(credentials=store))).changed
 
+    @pytest.mark.req("RG-065")
     async def test_a_page_in_place_of_the_target_is_no_push(self, push, target, other):
-        """RG-065: it says success to everything, also that it has the blobs."""
+        """It says success to everything, also that it has the blobs."""
         page = Answer(200, b"<!doctype html>", {"Content-Type": "text/html"})
         target.script("*", "", page, forever=True)
         with pytest.raises(PushFailed) as caught:
@@ -263,8 +272,9 @@ class TestAcrossRegistries:
             await push(f"{other.host}/team/parts:arm64")
         assert (caught.value.error.code, caught.value.error.error_class) == ("not-a-registry", "transient")
 
+    @pytest.mark.req("RG-033")
     async def test_damaged_blobs_do_not_arrive(self, push, target, other):
-        """RG-033: the source's bytes are checked while they pass, and the upload is not completed."""
+        """The source's bytes are checked while they pass, and the upload is not completed."""
         other.blobs["team/parts", digest_of(self.big)] = self.big[:-1] + b"x"
         with pytest.raises(PushFailed) as caught:
             await push(f"{other.host}/team/parts:arm64")
@@ -279,9 +289,10 @@ class TestAcrossRegistries:
 
 
 class TestCutOff:
+    @pytest.mark.req("RG-155", "RG-157")
     @pytest.mark.parametrize("cut", range(10))
     async def test_a_push_that_was_cut_off_anywhere_is_completed_by_another(self, push, target, images, cut):
-        """RG-155, RG-157: after any number of writes; the second run writes only what is missing, and no tag names an
+        """After any number of writes; the second run writes only what is missing, and no tag names an
         index of which a part is missing."""
         count = 0
 
@@ -307,8 +318,9 @@ class TestCutOff:
         }
         assert not written & {digest for _, digest in done}
 
+    @pytest.mark.req("RG-157")
     async def test_a_push_that_is_interrupted_is_completed_by_another(self, push, target, images, stack):
-        """RG-157: Ctrl-C while a blob is on its way leaves nothing that harms the next run."""
+        """Ctrl-C while a blob is on its way leaves nothing that harms the next run."""
         other = await stack.enter_async_context(WritableRegistry())
         big = layer({"big": bytes(200_000)}) + bytes(2_000_000)
         put_image(other, "team/parts", "s390x", "linux/s390x", [big])
@@ -325,8 +337,9 @@ class TestCutOff:
         assert (await push(*sources)).changed
         assert target.blobs["team/app", digest_of(big)] == big
 
+    @pytest.mark.req("RG-061")
     async def test_a_manifest_by_digest_is_tried_again_and_a_tag_is_not(self, push, target, images):
-        """RG-061: only GET, HEAD and PUT by digest are repeated."""
+        """Only GET, HEAD and PUT by digest are repeated."""
         target.script("PUT", "manifests/sha256", Answer(503), Answer(500))
         target.script("PUT", "manifests/1$", Answer(503))
         with pytest.raises(PushFailed) as caught:
@@ -335,15 +348,16 @@ class TestCutOff:
         assert [each for each in target.puts if each.endswith("/1")] == ["PUT team/app/manifests/1"]
         assert len([each for each in target.puts if "manifests/sha256" in each]) == 3 + 2
 
+    @pytest.mark.req("RG-062")
     async def test_a_pause_that_a_registry_asks_for_is_kept(self, push, target, images, clock):
-        """RG-062: for an upload too, which then begins anew."""
+        """For an upload too, which then begins anew."""
         target.mounts = False
         target.script("PUT", "/uploads/", Answer(429, headers={"Retry-After": "7"}))
         assert (await push(*images)).changed
         assert sum(clock.slept) >= 7
 
+    @pytest.mark.req("RG-157")
     async def test_what_was_pushed_is_named(self, push, target, images):
-        """RG-157."""
         target.script("PUT", "manifests/1$", Answer(403), forever=True)
         with pytest.raises(PushFailed) as caught:
             await push(*images)
@@ -352,8 +366,9 @@ class TestCutOff:
         assert done.count("(mounted)") == 5
         assert f"child linux/amd64 {push.index.children[0].digest}" in done
 
+    @pytest.mark.req("RG-155")
     async def test_an_index_that_is_accepted_but_not_there_gets_no_tag(self, push, target, images):
-        """RG-155: the returned digest and a HEAD verified."""
+        """The returned digest and a HEAD verified."""
         put = "PUT team/app/manifests/sha256"
         target.gate = lambda request: Answer(201) if _is_index(request) else None
         with pytest.raises(PushFailed, match="it is not there"):
@@ -369,8 +384,9 @@ class TestCutOff:
         with pytest.raises(PushFailed, match=f"was written as {other}"):
             await push(*images)
 
+    @pytest.mark.req("RG-151")
     async def test_work_of_somebody_else_is_not_overwritten(self, push, target, images):
-        """RG-151: an index that was amended in the meantime would lose what was added to it."""
+        """An index that was amended in the meantime would lose what was added to it."""
         target.push_index("team/app", "1", "linux/s390x")
         with pytest.raises(PushFailed, match="names sha256:"):
             await push(*images, begun_from="sha256:" + "1" * 64)
@@ -394,8 +410,9 @@ class TestRights:
     def store(self, target, user="ann", password="secret"):
         return Given(**{target.host: Credential(user, password, source="test")})
 
+    @pytest.mark.req("RG-075")
     async def test_a_push_asks_for_pull_and_push_and_for_its_mounts(self, push, secured, images, make_inspector):
-        """RG-075: pull,push for the target, additionally pull for the mounted repository, in the same token."""
+        """Pull,push for the target, additionally pull for the mounted repository, in the same token."""
         await push(*images, inspector=make_inspector(credentials=self.store(secured)))
         scopes = {scopes for scopes in secured.scopes_asked if "push" in str(scopes)}
         assert scopes == {
@@ -403,8 +420,9 @@ class TestRights:
             ("repository:team/app:pull,push", "repository:team/parts:pull"),
         }
 
+    @pytest.mark.req("RG-075")
     async def test_who_gets_no_token_for_a_mount_can_still_upload(self, push, secured, images, make_inspector):
-        """RG-075: an endpoint may refuse the wider token as a whole; then the blobs are copied."""
+        """An endpoint may refuse the wider token as a whole; then the blobs are copied."""
 
         def refuse(request):
             scopes = request.query.getall("scope", [])
@@ -429,7 +447,7 @@ class TestRights:
 
 
 class TestPlaces:
-    """RG-106: where a registry says that an upload's bytes go."""
+    """Where a registry says that an upload's bytes go."""
 
     HOME = "https://r.example/v2/app/blobs/uploads/"
     SERVER = RegistryServer(HOME, AddressClass.PUBLIC)
@@ -457,6 +475,7 @@ class TestPlaces:
             False,
         )
 
+    @pytest.mark.req("RG-103", "RG-106")
     @pytest.mark.parametrize(
         ("location", "code"),
         [
@@ -471,7 +490,6 @@ class TestPlaces:
         ],
     )
     def test_anything_else_is_refused(self, location, code):
-        """RG-106, RG-103."""
         assert self.check(location).code == code
 
     def test_a_registry_in_plain_http_stays_where_it_is(self):
@@ -494,8 +512,9 @@ class TestPlaces:
 
 
 class TestDestination:
+    @pytest.mark.req("RG-155")
     def test_mirrors_play_no_part(self):
-        """RG-155: what is read from another place is still written under its own name."""
+        """What is read from another place is still written under its own name."""
         rule = RegistryEntry(prefix="r.example", location="mirror.example/cache", insecure=True)
         source = destination(parse("r.example/team/app:1"), Configuration(registries=(rule,)))
         assert (source.host, source.repository, source.mirror, source.insecure) == (
@@ -535,11 +554,12 @@ class TestDestination:
         assert (source.host, source.mirror, source.tls.ca) == ("r.example", False, (str(folder / "ca.pem"),))
 
 
+@pytest.mark.req("RG-052", "RG-155")
 @pytest.mark.parametrize("requests_per_host", [2, 8])
 async def test_pushes_beside_each_other_do_not_wait_for_each_other_for_ever(
     push, target, stack, make_inspector, requests_per_host
 ):
-    """RG-155, RG-052: each copy reads with one request and writes with another, and all of them share eight."""
+    """Each copy reads with one request and writes with another, and all of them share eight."""
     other = await stack.enter_async_context(WritableRegistry())
     for registry in (target, other):
         registry.mounts = False
@@ -556,8 +576,9 @@ async def test_pushes_beside_each_other_do_not_wait_for_each_other_for_ever(
     assert len([each for each in target.tags if each[0].startswith("team/")]) == 8
 
 
+@pytest.mark.req("RG-062", "RG-155")
 class TestPatience:
-    """RG-062, RG-155: what a registry asks for by ``Retry-After`` is kept between the attempts at a blob."""
+    """What a registry asks for by ``Retry-After`` is kept between the attempts at a blob."""
 
     @pytest.fixture
     async def other(self, stack):
@@ -581,8 +602,9 @@ class TestPatience:
         assert len([each for each in target.puts if "/uploads/" in each]) <= 2  # both blobs may be on their way
 
 
+@pytest.mark.req("RG-155")
 class TestTags:
-    """RG-155: what a tag names is looked at after it was written."""
+    """What a tag names is looked at after it was written."""
 
     async def test_a_tag_that_was_accepted_but_names_something_else_is_an_error(self, push, target, images):
         target.gate = lambda request: Answer(201) if request.path.endswith("/manifests/1") else None

@@ -1,4 +1,4 @@
-"""What users write about an index (RG-150, RG-156)."""
+"""What users write about an index."""
 
 import pytest
 
@@ -21,11 +21,12 @@ def shown(sources):
 
 
 class TestWords:
+    @pytest.mark.req("RG-150")
     def test_a_destination_has_a_tag_or_latest(self):
-        """RG-150."""
         assert parse_destination("quay.io/team/app").tag == "latest"
         assert parse_destination("quay.io/team/app:1.0").tag == "1.0"
 
+    @pytest.mark.req("RG-150")
     @pytest.mark.parametrize(
         ("text", "said"),
         [
@@ -35,10 +36,11 @@ class TestWords:
         ],
     )
     def test_a_destination_that_cannot_be_written_is_refused(self, text, said):
-        """RG-150: never a digest."""
+        """Never a digest."""
         with pytest.raises(InvalidIndexSpec, match=said):
             parse_destination(text)
 
+    @pytest.mark.req("RG-150")
     @pytest.mark.parametrize(
         ("text", "platform", "reference"),
         [
@@ -51,7 +53,7 @@ class TestWords:
         ],
     )
     def test_a_source_may_have_a_platform(self, text, platform, reference):
-        """RG-150: a reference, a layout directory, or PLATFORM=REFERENCE."""
+        """A reference, a layout directory, or PLATFORM=REFERENCE."""
         assert shown([parse_source(text)]) == [(platform, reference)]
 
     @pytest.mark.parametrize("text", ["linux=app", "=app", "linux/arm64=", "linux/arm64=App", "a b"])
@@ -59,8 +61,9 @@ class TestWords:
         with pytest.raises(InvalidIndexSpec, match="the source"):
             parse_source(text)
 
+    @pytest.mark.req("RG-150")
     def test_tags_are_tags_of_the_destination(self):
-        """RG-150: --tag T, repeated; the destination's own is no further one."""
+        """--tag T, repeated; the destination's own is no further one."""
         assert parse_tags(["1", "1.0", "1", "2"], parse("r.example/app:1.0")) == ("1", "2")
 
     @pytest.mark.parametrize("text", ["", "a b", "team/app:1", f"@{DIGEST}", "-x", "x" * 129])
@@ -78,8 +81,9 @@ class TestWords:
 
 
 class TestTemplate:
+    @pytest.mark.req("RG-156")
     def test_placeholders_are_replaced_for_each_platform(self):
-        """RG-156: OS, ARCH, VARIANT (empty if none)."""
+        """OS, ARCH, VARIANT (empty if none)."""
         sources = expand("r.example/app:1-OS-ARCH-VARIANT", ["linux/amd64,linux/arm/v6", "linux/arm64/v8"])
         assert [each.reference.tag for each in sources] == ["1-linux-amd64-", "1-linux-arm-v6", "1-linux-arm64-v8"]
         assert [each.wanted.text for each in sources] == ["linux/amd64", "linux/arm/v6", "linux/arm64/v8"]
@@ -127,8 +131,8 @@ SPEC = {
 
 
 class TestSpec:
+    @pytest.mark.req("RG-156")
     def test_a_file_says_all_of_it(self):
-        """RG-156."""
         recipe = read_spec(SPEC, origin="app.yaml")
         assert recipe.destination.canonical == "r.example/app:1.0"
         assert (recipe.tags, recipe.annotations) == (("latest", "1"), {"a": "b"})
@@ -144,6 +148,7 @@ class TestSpec:
         [source] = read_spec(spec, origin="x").sources
         assert source.wanted.variant == ""
 
+    @pytest.mark.req("RG-156")
     @pytest.mark.parametrize(
         ("change", "said"),
         [
@@ -163,7 +168,7 @@ class TestSpec:
         ],
     )
     def test_what_is_not_understood_is_a_usage_error_with_its_place(self, change, said):
-        """RG-156: unknown members are usage errors."""
+        """Unknown members are usage errors."""
         spec = {**SPEC, **change}
         if said is None:
             assert read_spec(spec, origin="app.yaml").annotations == {}

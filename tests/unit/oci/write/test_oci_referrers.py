@@ -1,4 +1,4 @@
-"""Signatures and SBOMs go where their image goes (BD-180)."""
+"""Signatures and SBOMs go where their image goes."""
 
 import json
 
@@ -69,10 +69,11 @@ def put_subject(registry):
     return put_image(registry, "team/parts", "1", "linux/arm64", [IMAGE])
 
 
+@pytest.mark.req("BD-180")
 @pytest.mark.parametrize("at_source", [True, False], ids=["listed by API", "listed by tag"])
 @pytest.mark.parametrize("at_target", [True, False], ids=["target lists", "target does not"])
 @pytest.mark.parametrize("same", [True, False], ids=["one registry", "two registries"])
-async def test_bd_180_referrers_are_copied(start, copy, at_source, at_target, same):
+async def test_referrers_are_copied(start, copy, at_source, at_target, same):
     """Found by the API or by the tag ``sha256-<hex>``, and found again in the same way at the target."""
     source = await start(referrers=at_source)
     target = source if same else await start(referrers=at_target)
@@ -90,7 +91,8 @@ async def test_bd_180_referrers_are_copied(start, copy, at_source, at_target, sa
         assert [each["digest"] for each in listed] == sorted(digest for digest, _ in found)
 
 
-async def test_bd_180_a_list_that_is_there_is_completed(start, copy):
+@pytest.mark.req("BD-180")
+async def test_a_list_that_is_there_is_completed(start, copy):
     source, target = await start(referrers=True), await start()
     subject = put_subject(source)
     digest, _ = put_referrer(source, "team/parts", subject)
@@ -102,8 +104,9 @@ async def test_bd_180_a_list_that_is_there_is_completed(start, copy):
     assert {each["digest"] for each in listed} == {digest, other}
 
 
+@pytest.mark.req("BD-180")
 @pytest.mark.parametrize("suffix", [".sig", ".att", ".sbom"])
-async def test_bd_180_what_older_tools_tag_is_copied_with_its_tag(start, copy, suffix):
+async def test_what_older_tools_tag_is_copied_with_its_tag(start, copy, suffix):
     source, target = await start(), await start()
     subject = put_subject(source)
     tag = f"{referrers_tag(subject)}{suffix}"
@@ -114,7 +117,8 @@ async def test_bd_180_what_older_tools_tag_is_copied_with_its_tag(start, copy, s
     assert ("team/app", digest) in target.manifests
 
 
-async def test_bd_180_they_come_before_their_image(start, copy):
+@pytest.mark.req("BD-180")
+async def test_they_come_before_their_image(start, copy):
     """So that a copy that was cut off in between finds the image absent, and does both again."""
     source, target = await start(referrers=True), await start(referrers=True)
     subject = put_subject(source)
@@ -124,7 +128,8 @@ async def test_bd_180_they_come_before_their_image(start, copy):
     assert order.index(digest) < order.index(subject)
 
 
-async def test_bd_180_an_image_that_is_there_is_not_asked_about(start, copy):
+@pytest.mark.req("BD-180")
+async def test_an_image_that_is_there_is_not_asked_about(start, copy):
     """Referrers are neither needed nor touched."""
     source = await start(referrers=True)
     put_subject(source)
@@ -135,7 +140,8 @@ async def test_bd_180_an_image_that_is_there_is_not_asked_about(start, copy):
     assert source.requests(pattern="referrers") == []
 
 
-async def test_bd_180_what_cannot_be_read_is_left_behind_with_a_notice(start, copy):
+@pytest.mark.req("BD-180")
+async def test_what_cannot_be_read_is_left_behind_with_a_notice(start, copy):
     source, target = await start(referrers=True), await start()
     subject = put_subject(source)
     digest, _ = put_referrer(source, "team/parts", subject)
@@ -145,7 +151,8 @@ async def test_bd_180_what_cannot_be_read_is_left_behind_with_a_notice(start, co
     assert any("left behind" in each and subject in each for each in told)
 
 
-async def test_bd_180_a_registry_that_fails_for_a_while_is_no_reason_to_leave_them(start, copy):
+@pytest.mark.req("BD-180")
+async def test_a_registry_that_fails_for_a_while_is_no_reason_to_leave_them(start, copy):
     source, target = await start(referrers=True), await start()
     subject = put_subject(source)
     digest, _ = put_referrer(source, "team/parts", subject)

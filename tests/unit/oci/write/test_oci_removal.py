@@ -1,4 +1,4 @@
-"""Deleting manifests, and the many ways in which registries do not (BD-234)."""
+"""Deleting manifests, and the many ways in which registries do not."""
 
 import pytest
 from image_parts import WritableRegistry, put_image
@@ -26,29 +26,33 @@ def said(status, code="", message=""):
     return Answer(status, encode({"errors": [{"code": code, "message": message}]}))
 
 
-async def test_bd_234_a_manifest_is_deleted_with_one_request(target, inspector, image):
+@pytest.mark.req("BD-234")
+async def test_a_manifest_is_deleted_with_one_request(target, inspector, image):
     removal = await remove(inspector.connection, image)
     assert (removal.outcome, removal.gone) == ("removed", True)
     assert [str(each) for each in target.seen] == [f"DELETE team/app/manifests/{image.digest}"]
     assert (target.manifests, target.tags) == ({}, {})
 
 
-async def test_bd_234_only_a_digest_is_deleted(target, inspector):
+@pytest.mark.req("BD-234")
+async def test_only_a_digest_is_deleted(target, inspector):
     """What a tag names may be somebody else's by now."""
     with pytest.raises(ValueError, match="no digest"):
         await remove(inspector.connection, parse(f"{target.host}/team/app:run"))
     assert target.seen == []
 
 
+@pytest.mark.req("RG-065")
 @pytest.mark.parametrize("status", [403, 404, 410])
 async def test_a_web_page_has_not_deleted_anything(target, inspector, image, status):
-    """RG-065: an ingress without its registry; the manifest is back with it."""
+    """An ingress without its registry; the manifest is back with it."""
     target.script("DELETE", "", Answer(status, b"<html>", {"Content-Type": "text/html"}))
     with pytest.raises(Failure) as caught:
         await remove(inspector.connection, image)
     assert caught.value.error.code == "not-a-registry"
 
 
+@pytest.mark.req("BD-234")
 @pytest.mark.parametrize(
     ("answer", "outcome"),
     [
@@ -67,13 +71,14 @@ async def test_a_web_page_has_not_deleted_anything(target, inspector, image, sta
     ],
     ids=str,
 )
-async def test_bd_234_what_is_tolerated(target, inspector, image, answer, outcome):
+async def test_what_is_tolerated(target, inspector, image, answer, outcome):
     target.script("DELETE", "manifests", answer, forever=True)
     removal = await remove(inspector.connection, image)
     assert (removal.outcome, removal.gone) == (outcome, outcome == "absent")
     assert bool(removal.message) is (outcome in ("denied", "unsupported"))
 
 
+@pytest.mark.req("BD-234")
 @pytest.mark.parametrize(
     ("answer", "code"),
     [
@@ -83,7 +88,7 @@ async def test_bd_234_what_is_tolerated(target, inspector, image, answer, outcom
         (Answer(429, headers={"Retry-After": "100"}), "rate-limited"),
     ],
 )
-async def test_bd_234_the_rest_may_succeed_later(target, make_inspector, image, answer, code):
+async def test_the_rest_may_succeed_later(target, make_inspector, image, answer, code):
     target.script("DELETE", "manifests", answer, forever=True)
     with pytest.raises(Failure) as caught:
         await remove(make_inspector(wait=False).connection, image)
@@ -106,23 +111,27 @@ class TestTags:
         target.gate = refuse
         return target
 
-    async def test_bd_234_own_tags_go_first_where_they_must(self, strict, inspector, image):
+    @pytest.mark.req("BD-234")
+    async def test_own_tags_go_first_where_they_must(self, strict, inspector, image):
         assert (await remove(inspector.connection, image, tags=["run"])).gone
         assert (strict.tags, strict.manifests) == ({}, {})
 
-    async def test_bd_234_a_tag_that_names_something_else_stays(self, strict, inspector, image):
+    @pytest.mark.req("BD-234")
+    async def test_a_tag_that_names_something_else_stays(self, strict, inspector, image):
         other = put_image(strict, "team/app", "other", "linux/arm64")
         await remove(inspector.connection, image, tags=["other"])
         assert strict.tags["team/app", "other"] == other
 
-    async def test_bd_234_a_tag_that_somebody_else_set_keeps_the_image(self, strict, inspector, image):
+    @pytest.mark.req("BD-234")
+    async def test_a_tag_that_somebody_else_set_keeps_the_image(self, strict, inspector, image):
         strict.tags["team/app", "v1.0"] = image.digest
         removal = await remove(inspector.connection, image, tags=["run"])
         assert (removal.outcome, "still referenced by tag" in removal.message) == ("unsupported", True)
         assert ("team/app", image.digest) in strict.manifests
 
 
-async def test_bd_234_deleting_asks_for_every_right_in_one_scope(stack, make_inspector):
+@pytest.mark.req("BD-234")
+async def test_deleting_asks_for_every_right_in_one_scope(stack, make_inspector):
     """Some token servers refuse `delete`, and some need it; all take the wildcard."""
     target = await stack.enter_async_context(WritableRegistry(auth="bearer"))
     target.users["ann"] = "secret"

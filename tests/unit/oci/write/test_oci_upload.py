@@ -1,4 +1,4 @@
-"""An upload that a registry sends to another host, such as an object store with signed URLs (RG-106, RG-101).
+"""An upload that a registry sends to another host, such as an object store with signed URLs.
 
 That host gets the bytes, and nothing that is meant for the registry: not its credentials, not the headers and the
 client certificate that ``hosts.toml`` has for it, not its permission to be insecure.
@@ -116,8 +116,9 @@ async def upload(writer):
     await writer.send(await writer.begin(), DIGEST, Stream(chunks(), len(BLOB)))
 
 
+@pytest.mark.req("RG-106")
 async def test_an_upload_at_the_registry_has_its_headers_and_credentials(writer, registry):
-    """RG-106: the same origin. What the tests below miss at the other host is sent where it belongs."""
+    """The same origin. What the tests below miss at the other host is sent where it belongs."""
     made = await writer()
     await made.digest_of("1")  # learns that the registry asks for a password: a body that streams is sent only once
     await upload(made)
@@ -127,6 +128,7 @@ async def test_an_upload_at_the_registry_has_its_headers_and_credentials(writer,
     assert registry.blobs["team/app", DIGEST] == BLOB
 
 
+@pytest.mark.req("RG-094", "RG-101", "RG-106")
 async def test_another_host_gets_the_bytes_and_nothing_that_is_the_registrys(writer, registry, storage):
     """RG-106: another https origin without credentials; RG-101, RG-094: nor with headers or certificates of the
     registry. The signature of the URL stays in front of the digest."""
@@ -143,8 +145,9 @@ async def test_another_host_gets_the_bytes_and_nothing_that_is_the_registrys(wri
     assert {each.headers["x-tenant"] for each in begun} == {"acme-marker"}
 
 
+@pytest.mark.req("RG-106")
 async def test_another_host_that_asks_for_a_password_gets_none(writer, registry, storage):
-    """RG-106: not even for a challenge, although credentials for that host could be found."""
+    """Not even for a challenge, although credentials for that host could be found."""
     registry.location = f"{storage.url}/closed/7"
     storage.script("PUT", "closed/", Answer(401, headers={"WWW-Authenticate": 'Basic realm="x"'}), forever=True)
     with pytest.raises(Failure) as caught:
@@ -154,8 +157,9 @@ async def test_another_host_that_asks_for_a_password_gets_none(writer, registry,
     assert all("authorization" not in each.headers for each in storage.seen)
 
 
+@pytest.mark.req("RG-101")
 async def test_another_host_has_to_prove_who_it_is_although_the_registry_need_not(writer, registry, storage):
-    """RG-101: a registry that may be insecure does not make other hosts so."""
+    """A registry that may be insecure does not make other hosts so."""
     registry.location = f"{storage.url}/bucket/7"
     made = await writer(trusted=False, insecure=True)
     with pytest.raises(Failure) as caught:

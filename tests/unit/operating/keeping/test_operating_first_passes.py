@@ -1,4 +1,4 @@
-"""An operator says that it has looked at everything when it has, and not before (IN-002)."""
+"""An operator says that it has looked at everything when it has, and not before."""
 
 import pytest
 
@@ -9,7 +9,8 @@ from polyarch.operator.cluster import InitialSync
 KEY = Key("", "cluster")
 
 
-async def test_in_002_every_controller_has_to_have_had_its_pass() -> None:
+@pytest.mark.req("IN-002")
+async def test_every_controller_has_to_have_had_its_pass() -> None:
     answers: list[Result | Exception] = [After(0.2), ValueError("no API server"), After(5.0)]
 
     async def slow(_: Key) -> Result:

@@ -1,7 +1,8 @@
-"""What pods run with is deleted after them (TN-073, PL-520)."""
+"""What pods run with is deleted after them."""
 
 from typing import Any
 
+import pytest
 from manual_clock import ManualClock
 
 from polyarch import names
@@ -39,8 +40,9 @@ class Pods:
         return Listing(items, "1")
 
 
-async def test_tn_073_rights_stay_until_the_last_pod_has_ended() -> None:
-    """TN-073: a pod that writes its last status is not refused."""
+@pytest.mark.req("TN-073")
+async def test_rights_stay_until_the_last_pod_has_ended() -> None:
+    """A pod that writes its last status is not refused."""
     clock, pods = ManualClock(), Pods(taints=2, webhook=1)
     last = PodDrain(pods, home=HOME, clock=clock)
     rights = belonging(CLUSTER_ROLES, "taints")
@@ -53,8 +55,9 @@ async def test_tn_073_rights_stay_until_the_last_pod_has_ended() -> None:
     assert not await last.run(rights)
 
 
-async def test_tn_073_a_pod_that_never_ends_holds_up_nothing() -> None:
-    """TN-073: its node does not answer; and the next removal is as patient as this one."""
+@pytest.mark.req("TN-073")
+async def test_a_pod_that_never_ends_holds_up_nothing() -> None:
+    """Its node does not answer; and the next removal is as patient as this one."""
     clock, pods = ManualClock(), Pods(taints=1)
     last = PodDrain(pods, home=HOME, clock=clock)
     account = belonging(SERVICE_ACCOUNTS, "taints")
@@ -67,8 +70,9 @@ async def test_tn_073_a_pod_that_never_ends_holds_up_nothing() -> None:
     assert await last.run(account)
 
 
-async def test_pl_520_the_pods_of_all_that_is_left_are_waited_for() -> None:
-    """PL-520: what is removed together may belong to several Deployments; what belongs to none has no pods."""
+@pytest.mark.req("PL-520")
+async def test_the_pods_of_all_that_is_left_are_waited_for() -> None:
+    """What is removed together may belong to several Deployments; what belongs to none has no pods."""
     pods = Pods(controller=1)
     last = PodDrain(pods, home=HOME, clock=ManualClock())
     both = belonging(CLUSTER_ROLES, "controller") | belonging(SERVICE_ACCOUNTS, "webhook")

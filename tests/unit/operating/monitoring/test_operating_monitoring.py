@@ -1,7 +1,4 @@
-"""Alerts, runbooks and dashboards of all features: every expression is PromQL over metrics that a role exports.
-
-PL-720, PL-721, TN-083, NO-095, BD-245.
-"""
+"""Alerts, runbooks and dashboards of all features: every expression is PromQL over metrics that a role exports."""
 
 import json
 import re
@@ -105,11 +102,12 @@ QUERIES = [
 ]
 
 
+@pytest.mark.req("PL-720", "PL-721")
 @pytest.mark.parametrize(
     ("where", "expression"), QUERIES, ids=[f"{number}-{where}" for number, (where, _) in enumerate(QUERIES)]
 )
-def test_pl_720_pl_721_every_query_asks_for_metrics_and_labels_that_exist(where, expression, tmp_path):
-    """PL-720, PL-721: a misspelt metric is an alert that never fires and a graph that stays empty."""
+def test_every_query_asks_for_metrics_and_labels_that_exist(where, expression, tmp_path):
+    """A misspelt metric is an alert that never fires and a graph that stays empty."""
     known = exported(str(tmp_path)) | OF_KUBERNETES
     reading = Reading(expression)
     assert reading.metrics
@@ -126,8 +124,8 @@ def test_the_parser_would_refuse_a_broken_query(wrong):
         promql_parser.parse(wrong)
 
 
-def test_pl_720_the_alerts_are_those_that_are_known_with_their_severity_and_delay():
-    """PL-720."""
+@pytest.mark.req("PL-720")
+def test_the_alerts_are_those_that_are_known_with_their_severity_and_delay():
     assert {alert.name: (alert.lasting, alert.severity) for alert in ALERTS} == {
         "PodPlacementControllerDown": ("1m", "critical"),
         "PodPlacementWebhookDown": ("5m", "warning"),
@@ -157,9 +155,10 @@ def test_pl_720_the_alerts_are_those_that_are_known_with_their_severity_and_dela
     }
 
 
+@pytest.mark.req("NO-095")
 @pytest.mark.parametrize("alert", [each for each in SCHEDULER_ALERTS if "increase(" in each.expression])
-def test_no_095_the_first_event_of_a_node_is_told(alert):
-    """NO-095: a node has a series from its first event on, and of a series that begins there is no increase yet. A
+def test_the_first_event_of_a_node_is_told(alert):
+    """A node has a series from its first event on, and of a series that begins there is no increase yet. A
     kubelet that refuses one pod in half an hour would never be heard of."""
     (counter,) = set(re.findall(r"increase\((\w+)\[", alert.expression))
     metrics = Metrics()
@@ -168,22 +167,24 @@ def test_no_095_the_first_event_of_a_node_is_told(alert):
     assert f"({counter} unless {counter} offset " in alert.expression
 
 
-def test_tn_083_a_gate_of_ten_minutes_is_told():
-    """TN-083."""
+@pytest.mark.req("TN-083")
+def test_a_gate_of_ten_minutes_is_told():
     (gated,) = [alert for alert in TAINT_ALERTS if "oldest_gate" in alert.expression]
     assert gated.expression.endswith("> 600")
 
 
-def test_bd_245_an_overhead_above_a_minute_is_told():
-    """BD-245: by a bound that the histogram has; without it the query would find nothing."""
+@pytest.mark.req("BD-245")
+def test_an_overhead_above_a_minute_is_told():
+    """By a bound that the histogram has; without it the query would find nothing."""
     (slow,) = [alert for alert in BUILD_ALERTS if "overhead" in alert.expression]
     assert LONG_OVERHEAD == 60
     assert 'le="60.0"' in slow.expression
     assert float(LONG_OVERHEAD) in BUILD_SECONDS
 
 
-def test_pl_720_pl_630_the_rules_of_the_monitor_exist_only_with_it():
-    """PL-720, PL-630, PL-002: one name and one list, so that disabling the monitor leaves no rule."""
+@pytest.mark.req("PL-002", "PL-630", "PL-720")
+def test_the_rules_of_the_monitor_exist_only_with_it():
+    """One name and one list, so that disabling the monitor leaves no rule."""
 
     def made(monitor):
         return {
@@ -197,8 +198,8 @@ def test_pl_720_pl_630_the_rules_of_the_monitor_exist_only_with_it():
     assert made(True)["execformaterrorsdetected"] == ["ExecFormatErrorsDetected"]
 
 
-def test_pl_720_an_alert_asks_about_the_namespace_it_is_made_for():
-    """PL-720."""
+@pytest.mark.req("PL-720")
+def test_an_alert_asks_about_the_namespace_it_is_made_for():
     rules = alerts.prometheus_rules("ours", monitor=True)
     assert "$NAMESPACE" not in str(rules)
     (down,) = [
@@ -213,9 +214,10 @@ def test_pl_720_an_alert_asks_about_the_namespace_it_is_made_for():
     assert down["annotations"]["runbook_url"].endswith("/docs/guide/runbooks/PodPlacementControllerDown.md")
 
 
+@pytest.mark.req("PL-720")
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
-def test_pl_720_every_alert_has_a_runbook_of_its_name(alert):
-    """PL-720: what it means, how to see it, what to do; short enough for three in the morning."""
+def test_every_alert_has_a_runbook_of_its_name(alert):
+    """What it means, how to see it, what to do; short enough for three in the morning."""
     lines = (RUNBOOKS / f"{alert.name}.md").read_text().splitlines()
     assert lines[0] == f"# {alert.name}"
     assert len(lines) <= 25
@@ -223,13 +225,13 @@ def test_pl_720_every_alert_has_a_runbook_of_its_name(alert):
         assert heading in lines
 
 
-def test_pl_720_no_runbook_is_of_an_alert_that_is_gone():
-    """PL-720."""
+@pytest.mark.req("PL-720")
+def test_no_runbook_is_of_an_alert_that_is_gone():
     assert {path.stem for path in RUNBOOKS.glob("*.md")} == {"README", *(alert.name for alert in ALERTS)}
 
 
-def test_pl_720_the_list_of_runbooks_says_each_alert_with_its_severity():
-    """PL-720."""
+@pytest.mark.req("PL-720")
+def test_the_list_of_runbooks_says_each_alert_with_its_severity():
     listed = (RUNBOOKS / "README.md").read_text()
     for alert in ALERTS:
         assert f"| [{alert.name}]({alert.name}.md) | {alert.severity} |" in listed
@@ -244,18 +246,20 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+@pytest.mark.req("IN-041", "PL-720")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_pl_720_links_of_a_runbook_lead_somewhere(page):
-    """PL-720, IN-041: at three in the morning."""
+def test_links_of_a_runbook_lead_somewhere(page):
+    """At three in the morning."""
     for target, _, anchor in (link.partition("#") for link in re.findall(r"\]\(([^)]+)\)", page.read_text())):
         file = (page.parent / target).resolve()
         assert file.is_file(), target
         assert not anchor or anchor in anchors(file), f"{target} has no section {anchor}"
 
 
+@pytest.mark.req("IN-041", "PL-720")
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
-def test_pl_720_commands_of_a_runbook_name_what_exists(alert):
-    """PL-720, IN-041: Deployments, labels, Events, panels."""
+def test_commands_of_a_runbook_name_what_exists(alert):
+    """Deployments, labels, Events, panels."""
     text = (RUNBOOKS / f"{alert.name}.md").read_text()
     workloads = {
         names.CONTROLLER,
@@ -276,9 +280,9 @@ def test_pl_720_commands_of_a_runbook_name_what_exists(alert):
         assert set(re.findall(r"\*([^*]+)\*", line)) <= shown
 
 
+@pytest.mark.req("PL-721")
 @pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda dashboard: dashboard.name)
-def test_pl_721_panels_do_not_overlap_and_fill_the_width(dashboard):
-    """PL-721."""
+def test_panels_do_not_overlap_and_fill_the_width(dashboard):
     taken: dict[tuple[int, int], str] = {}
     for panel in dashboard.document()["panels"]:
         at = panel["gridPos"]
@@ -291,8 +295,9 @@ def test_pl_721_panels_do_not_overlap_and_fill_the_width(dashboard):
     assert len(ids) == len(set(ids))
 
 
-def test_pl_721_legends_name_labels_that_their_query_leaves():
-    """PL-721: a legend of a label that was summed away is empty."""
+@pytest.mark.req("PL-721")
+def test_legends_name_labels_that_their_query_leaves():
+    """A legend of a label that was summed away is empty."""
     for row in ROWS:
         for panel in row.panels:
             for query in panel.queries:
@@ -302,9 +307,9 @@ def test_pl_721_legends_name_labels_that_their_query_leaves():
                 )
 
 
+@pytest.mark.req("IN-010", "PL-721", "TN-083")
 @pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda dashboard: dashboard.name)
-def test_pl_721_the_shipped_file_is_the_dashboard_and_grafana_finds_it_by_its_label(dashboard):
-    """PL-721, IN-010, TN-083."""
+def test_the_shipped_file_is_the_dashboard_and_grafana_finds_it_by_its_label(dashboard):
     shipped = (ROOT / "deploy" / "dashboard" / f"{dashboard.name}.json").read_text()
     assert json.loads(shipped) == dashboard.document()
     found = dashboard.config_map("ours")

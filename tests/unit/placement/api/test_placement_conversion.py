@@ -1,4 +1,4 @@
-"""ClusterPodPlacementConfig between v1alpha1 and v1beta1: there and back nothing is lost (PL-012)."""
+"""ClusterPodPlacementConfig between v1alpha1 and v1beta1: there and back nothing is lost."""
 
 import copy
 import json
@@ -34,8 +34,9 @@ def alpha(spec: dict[str, Any] | None, **annotations: str) -> dict[str, Any]:
 KEYS = {"fallback": FALLBACK_ANNOTATION, "plugins": PLUGINS_ANNOTATION}
 
 
-def test_pl_012_what_v1alpha1_does_not_know_is_read_as_annotations() -> None:
-    """PL-012: as clients of the predecessor's v1alpha1 expect it."""
+@pytest.mark.req("PL-012")
+def test_what_v1alpha1_does_not_know_is_read_as_annotations() -> None:
+    """As clients of the predecessor's v1alpha1 expect it."""
     config = beta({"logVerbosity": "Debug", "fallbackArchitecture": "arm64", "plugins": SCORING})
     read = to_v1alpha1(config)
     assert read["apiVersion"] == V1ALPHA1
@@ -44,20 +45,23 @@ def test_pl_012_what_v1alpha1_does_not_know_is_read_as_annotations() -> None:
     assert json.loads(read["metadata"]["annotations"][PLUGINS_ANNOTATION]) == SCORING
 
 
-def test_pl_012_nothing_is_added_to_an_object_that_sets_neither() -> None:
-    """PL-012: no empty annotations."""
+@pytest.mark.req("PL-012")
+def test_nothing_is_added_to_an_object_that_sets_neither() -> None:
+    """No empty annotations."""
     read = to_v1alpha1(beta({"logVerbosity": "Normal", "fallbackArchitecture": ""}))
     assert read == beta({"logVerbosity": "Normal"}) | {"apiVersion": V1ALPHA1}
 
 
-def test_pl_012_a_manifest_of_v1alpha1_with_a_fallback_means_it() -> None:
-    """PL-012: also without a spec of its own."""
+@pytest.mark.req("PL-012")
+def test_a_manifest_of_v1alpha1_with_a_fallback_means_it() -> None:
+    """Also without a spec of its own."""
     assert to_v1beta1(alpha(None, fallback="s390x"))["spec"] == {"fallbackArchitecture": "s390x"}
     stored = to_v1beta1(alpha({"logVerbosity": "Normal"}, fallback="s390x", plugins=json.dumps(SCORING)))
     assert stored == beta({"logVerbosity": "Normal", "fallbackArchitecture": "s390x", "plugins": SCORING})
     assert conversion_problems(stored) == ()
 
 
+@pytest.mark.req("PL-012")
 @pytest.mark.parametrize(
     ("annotations", "said"),
     [
@@ -84,8 +88,8 @@ def test_pl_012_a_manifest_of_v1alpha1_with_a_fallback_means_it() -> None:
     ],
     ids=["architecture", "empty", "no JSON", "deep", "no platforms", "weight", "twice", "both"],
 )
-def test_pl_012_an_annotation_that_cannot_be_read_stays_and_is_named(annotations, said) -> None:
-    """PL-012: it would otherwise be stored as a field that no schema has checked."""
+def test_an_annotation_that_cannot_be_read_stays_and_is_named(annotations, said) -> None:
+    """It would otherwise be stored as a field that no schema has checked."""
     written = alpha({"logVerbosity": "Normal"}, **annotations)
     stored = to_v1beta1(written)
     assert stored["spec"] == {"logVerbosity": "Normal", "fallbackArchitecture": ""}
@@ -95,8 +99,8 @@ def test_pl_012_an_annotation_that_cannot_be_read_stays_and_is_named(annotations
     assert all(KEYS[key] in told for key in annotations)
 
 
-def test_pl_900_22_an_update_by_a_client_that_drops_the_annotations_keeps_the_plugins() -> None:
-    """PL-012, PL-900 row 22."""
+@pytest.mark.req("PL-012", "PL-900 row 22")
+def test_an_update_by_a_client_that_drops_the_annotations_keeps_the_plugins() -> None:
     before = to_v1alpha1(beta({"fallbackArchitecture": "arm64", "plugins": SCORING}, annotations={"own": "x"}))
     after = copy.deepcopy(before)
     after["metadata"]["annotations"] = {"own": "y"}
@@ -171,17 +175,19 @@ def alphas(draw: Any) -> dict[str, Any]:
     return config
 
 
+@pytest.mark.req("PL-012")
 @given(BETA)
-def test_pl_012_from_v1beta1_there_and_back_is_the_same(config) -> None:
-    """PL-012: unknown fields, status and metadata included."""
+def test_from_v1beta1_there_and_back_is_the_same(config) -> None:
+    """Unknown fields, status and metadata included."""
     before = copy.deepcopy(config)
     assert to_v1beta1(to_v1alpha1(config)) == config
     assert config == before, "nothing is changed in place"
 
 
+@pytest.mark.req("PL-012")
 @given(alphas())
-def test_pl_012_from_v1alpha1_there_and_back_is_the_same(config) -> None:
-    """PL-012: annotations that cannot be read included."""
+def test_from_v1alpha1_there_and_back_is_the_same(config) -> None:
+    """Annotations that cannot be read included."""
     before = copy.deepcopy(config)
     assert to_v1alpha1(to_v1beta1(config)) == config
     assert config == before, "nothing is changed in place"

@@ -1,4 +1,4 @@
-"""Custom resources: names, defaults and bounds are those by which we read them (PL-010, PL-030, PL-036, PL-040)."""
+"""Custom resources: names, defaults and bounds are those by which we read them."""
 
 from typing import Any
 
@@ -8,6 +8,8 @@ import pytest
 from polyarch.placement.api import CPPCS, ENOEXECEVENTS, POLICIES, PPCS, PlacementPolicy
 from polyarch.placement.crd import crds
 from polyarch.placement.settings import Settings, SettingsTable
+
+pytestmark = pytest.mark.req("PL-030")
 
 DOCUMENTS = {document["metadata"]["name"]: document for document in crds()}
 
@@ -20,8 +22,8 @@ def spec_of(crd: str, name: str) -> dict[str, Any]:
     return version(crd, name)["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
 
 
-def test_pl_001_the_resources_keep_their_names() -> None:
-    """PL-001."""
+@pytest.mark.req("PL-001")
+def test_the_resources_keep_their_names() -> None:
     shown = {
         name: (document["spec"]["scope"], document["spec"]["names"]["kind"]) for name, document in DOCUMENTS.items()
     }
@@ -34,15 +36,16 @@ def test_pl_001_the_resources_keep_their_names() -> None:
     assert DOCUMENTS["placementpolicies.polyarch.dev"]["spec"]["names"]["shortNames"] == ["plp"]
 
 
+@pytest.mark.req("PL-010")
 @pytest.mark.parametrize("resource", [CPPCS, PPCS, ENOEXECEVENTS, POLICIES], ids=str)
-def test_pl_010_what_we_read_is_the_stored_version(resource: Any) -> None:
-    """PL-010."""
+def test_what_we_read_is_the_stored_version(resource: Any) -> None:
     stored = [each["name"] for each in DOCUMENTS[str(resource)]["spec"]["versions"] if each["storage"]]
     assert stored == [resource.version]
 
 
-def test_pl_012_v1alpha1_has_the_fields_that_it_ever_had() -> None:
-    """PL-010, PL-012: the conversion keeps the others as annotations. The operator switches it on; a CRD applied
+@pytest.mark.req("PL-010", "PL-012")
+def test_v1alpha1_has_the_fields_that_it_ever_had() -> None:
+    """The conversion keeps the others as annotations. The operator switches it on; a CRD applied
     again leaves it as it is."""
     crd = "clusterpodplacementconfigs.multiarch.openshift.io"
     assert "conversion" not in DOCUMENTS[crd]["spec"]
@@ -51,6 +54,7 @@ def test_pl_012_v1alpha1_has_the_fields_that_it_ever_had() -> None:
     assert spec_of(crd, "v1beta1").keys() > spec_of(crd, "v1alpha1").keys()
 
 
+@pytest.mark.req("PL-010", "PL-036", "PL-041")
 @pytest.mark.parametrize(
     ("crd", "name", "columns"),
     [
@@ -63,8 +67,7 @@ def test_pl_012_v1alpha1_has_the_fields_that_it_ever_had() -> None:
         ("placementpolicies.polyarch.dev", "v1alpha1", ["Mode", "OnUnresolved", "Inline", "Ready", "Age"]),
     ],
 )
-def test_pl_010_pl_036_pl_041_printer_columns(crd: str, name: str, columns: list[str]) -> None:
-    """PL-010, PL-036, PL-041."""
+def test_printer_columns(crd: str, name: str, columns: list[str]) -> None:
     assert [each["name"] for each in version(crd, name)["additionalPrinterColumns"]] == columns
 
 
@@ -78,8 +81,8 @@ def defaults(schema: dict[str, Any]) -> Any:
     return {name: value for name, value in members.items() if value not in (None, {})}
 
 
-def test_pl_040_the_schemas_defaults_are_the_settings_defaults() -> None:
-    """PL-040."""
+@pytest.mark.req("PL-040")
+def test_the_schemas_defaults_are_the_settings_defaults() -> None:
     root = version("placementpolicies.polyarch.dev", "v1alpha1")["schema"]["openAPIV3Schema"]
     policy = msgspec.convert({"spec": defaults(root["properties"]["spec"])}, PlacementPolicy)
     filled = SettingsTable.of(policy, None, operator_namespace="")
@@ -88,8 +91,8 @@ def test_pl_040_the_schemas_defaults_are_the_settings_defaults() -> None:
     assert msgspec.structs.replace(filled.spec, warm_up_kinds=Settings().warm_up_kinds) == Settings()
 
 
-def test_pl_042_overrides_have_no_defaults_so_that_they_inherit() -> None:
-    """PL-042."""
+@pytest.mark.req("PL-042")
+def test_overrides_have_no_defaults_so_that_they_inherit() -> None:
     entry = spec_of("placementpolicies.polyarch.dev", "v1alpha1")["overrides"]["items"]
     assert defaults(entry) == {}
     assert set(entry["properties"]) == {

@@ -1,4 +1,4 @@
-"""Settings of a namespace, from defaults, policy and overrides (PL-040, PL-042 to PL-044, PL-117, PL-232, PL-520)."""
+"""Settings of a namespace, from defaults, policy and overrides."""
 
 from typing import Any
 
@@ -8,6 +8,8 @@ import pytest
 from polyarch.durations import InvalidDuration, format_duration, parse_duration
 from polyarch.placement.api import ClusterPodPlacementConfig, PlacementPolicy
 from polyarch.placement.settings import Settings, SettingsTable
+
+pytestmark = pytest.mark.req("PL-044", "PL-520")
 
 
 def table(spec: dict[str, Any] | None, fallback: str = "") -> SettingsTable:
@@ -23,8 +25,8 @@ def override(name: str, labels: dict[str, str], **members: Any) -> dict[str, Any
     return {"name": name, "namespaceSelector": {"matchLabels": labels}, **members}
 
 
-def test_pl_040_without_a_policy_the_defaults_apply() -> None:
-    """PL-040."""
+@pytest.mark.req("PL-040")
+def test_without_a_policy_the_defaults_apply() -> None:
     settings = SettingsTable.of(None, None, operator_namespace="polyarch-system").of_namespace({})
     assert settings == Settings(operator_namespace="polyarch-system")
     assert (settings.mode, settings.unresolved_action, settings.retry_window) == ("enforce", "release", 120.0)
@@ -39,8 +41,8 @@ def test_pl_040_without_a_policy_the_defaults_apply() -> None:
     assert (settings.report_enabled, settings.report_interval) == (False, 3600.0)
 
 
-def test_pl_040_every_leaf_field_is_read() -> None:
-    """PL-040."""
+@pytest.mark.req("PL-040")
+def test_every_leaf_field_is_read() -> None:
     spec = {
         "mode": "audit",
         "onUnresolved": {"action": "hold", "retryWindow": "5m", "fallbackArchitectures": ["386"], "holdLimit": "12h"},
@@ -88,8 +90,8 @@ def test_pl_040_every_leaf_field_is_read() -> None:
     )
 
 
-def test_pl_042_overlay_is_per_leaf_and_the_first_match_counts() -> None:
-    """PL-042."""
+@pytest.mark.req("PL-042")
+def test_overlay_is_per_leaf_and_the_first_match_counts() -> None:
     read = table(
         {
             "onUnresolved": {"retryWindow": "5m"},
@@ -111,8 +113,8 @@ def test_pl_042_overlay_is_per_leaf_and_the_first_match_counts() -> None:
     assert read.override_of({}) is None
 
 
-def test_pl_041_an_override_whose_selector_does_not_parse_is_named_and_passed_over() -> None:
-    """PL-041."""
+@pytest.mark.req("PL-041")
+def test_an_override_whose_selector_does_not_parse_is_named_and_passed_over() -> None:
     broken = {
         "name": "b",
         "namespaceSelector": {"matchExpressions": [{"key": "x", "operator": "Near"}]},
@@ -125,6 +127,7 @@ def test_pl_041_an_override_whose_selector_does_not_parse_is_named_and_passed_ov
     assert all(problem.startswith("spec.overrides[") for problem in read.problems)
 
 
+@pytest.mark.req("PL-232")
 @pytest.mark.parametrize(
     ("policy", "cppc", "expected"),
     [
@@ -134,18 +137,17 @@ def test_pl_041_an_override_whose_selector_does_not_parse_is_named_and_passed_ov
         (None, "", ()),
     ],
 )
-def test_pl_232_the_policys_list_else_the_cppcs_architecture(
+def test_the_policys_list_else_the_cppcs_architecture(
     policy: list[str] | None, cppc: str, expected: tuple[str, ...]
 ) -> None:
-    """PL-232."""
     spec = {"onUnresolved": {"fallbackArchitectures": policy}} if policy is not None else {}
     settings = table(spec, cppc).of_namespace({})
     assert settings.fallback_architectures == expected
     assert settings.unresolved_action == ("fallback" if expected else "release")
 
 
-def test_pl_043_an_explicit_fallback_without_an_architecture_holds_and_says_so() -> None:
-    """PL-043."""
+@pytest.mark.req("PL-043")
+def test_an_explicit_fallback_without_an_architecture_holds_and_says_so() -> None:
     read = table({"onUnresolved": {"action": "fallback"}})
     assert read.lacks_fallback
     assert read.of_namespace({}).unresolved_action == "hold"
@@ -153,8 +155,8 @@ def test_pl_043_an_explicit_fallback_without_an_architecture_holds_and_says_so()
     assert table({"overrides": [override("a", {"b": "c"}, onUnresolved={"action": "fallback"})]}).lacks_fallback
 
 
-def test_pl_040_a_hold_limit_means_nothing_where_nothing_is_held() -> None:
-    """PL-040."""
+@pytest.mark.req("PL-040")
+def test_a_hold_limit_means_nothing_where_nothing_is_held() -> None:
     spec = {
         "onUnresolved": {"action": "hold", "holdLimit": "12h"},
         "overrides": [override("a", {"b": "c"}, onUnresolved={"action": "release"})],
@@ -163,6 +165,7 @@ def test_pl_040_a_hold_limit_means_nothing_where_nothing_is_held() -> None:
     assert table(spec).of_namespace({"b": "c"}).hold_limit is None
 
 
+@pytest.mark.req("PL-750")
 @pytest.mark.parametrize(
     ("spec", "field"),
     [
@@ -175,63 +178,61 @@ def test_pl_040_a_hold_limit_means_nothing_where_nothing_is_held() -> None:
         ({"warmUp": {"kinds": ["Job"]}}, "spec.warmUp.kinds"),
     ],
 )
-def test_pl_750_values_that_the_schema_should_have_refused_count_as_absent_and_are_named(
+def test_values_that_the_schema_should_have_refused_count_as_absent_and_are_named(
     spec: dict[str, Any], field: str
 ) -> None:
-    """PL-750."""
     read = table(spec)
     assert read.spec == table({}).spec
     assert [problem.split(":")[0] for problem in read.problems] == [field]
 
 
-def test_pl_750_a_fallback_architecture_of_the_cppc_that_the_schema_no_longer_allows() -> None:
-    """PL-750."""
+@pytest.mark.req("PL-750")
+def test_a_fallback_architecture_of_the_cppc_that_the_schema_no_longer_allows() -> None:
     read = table({}, "vax")
     assert read.spec.fallback_architectures == ()
     assert "fallbackArchitecture" in read.problems[0]
 
 
 class TestNamespaceNotKnownYet:
-    """PL-117."""
-
-    def test_pl_117_without_overrides_its_labels_do_not_matter(self) -> None:
-        """PL-117."""
+    @pytest.mark.req("PL-117")
+    def test_without_overrides_its_labels_do_not_matter(self) -> None:
         read = table({"mode": "audit"})
         assert read.of_namespace(None) == read.spec
 
-    def test_pl_117_with_overrides_the_settings_are_provisional_and_enforced(self) -> None:
-        """PL-117."""
+    @pytest.mark.req("PL-117")
+    def test_with_overrides_the_settings_are_provisional_and_enforced(self) -> None:
         read = table({"mode": "audit", "overrides": [override("a", {"b": "c"}, mode="enforce", podOptOut="forbidden")]})
         settings = read.of_namespace(None)
         assert settings.provisional
         assert (settings.mode, settings.pod_opt_out) == ("enforce", "forbidden")
         assert not read.spec.provisional
 
-    def test_pl_117_pl_107_what_some_override_would_hold_is_not_let_through(self) -> None:
-        """PL-117, PL-107: with the controller away a pod that might have to be held is gated."""
+    @pytest.mark.req("PL-107", "PL-117")
+    def test_what_some_override_would_hold_is_not_let_through(self) -> None:
+        """With the controller away a pod that might have to be held is gated."""
         strict = {"onUnresolved": {"action": "hold"}}
         read = table({"overrides": [override("a", {"b": "c"}, **strict), override("d", {"e": "f"})]})
         assert read.of_namespace(None).unresolved_action == "hold"
         assert read.spec.unresolved_action == "release"
 
-    def test_pl_117_where_nothing_can_be_enforced_nothing_is_gated(self) -> None:
-        """PL-117."""
+    @pytest.mark.req("PL-117")
+    def test_where_nothing_can_be_enforced_nothing_is_gated(self) -> None:
         read = table({"mode": "audit", "overrides": [override("a", {"b": "c"}, events="full")]})
         assert read.of_namespace(None) == read.spec
 
 
+@pytest.mark.req("PL-040")
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [("100ms", 0.1), ("2m", 120.0), ("1h30m", 5400.0), ("1.5s", 1.5), ("0s", 0.0), ("1m1m", 120.0), ("1h0.5h", 5400.0)],
 )
-def test_pl_040_durations_are_written_as_in_go(text: str, seconds: float) -> None:
-    """PL-040."""
+def test_durations_are_written_as_in_go(text: str, seconds: float) -> None:
     assert parse_duration(text) == pytest.approx(seconds)
 
 
+@pytest.mark.req("PL-040")
 @pytest.mark.parametrize("text", ["", "5", "s", "-5s", "+5s", "5 s", "5d", "1.s", ".5s", "5us", "٥s", "5s\n"])
-def test_pl_040_other_texts_are_no_durations(text: str) -> None:
-    """PL-040."""
+def test_other_texts_are_no_durations(text: str) -> None:
     with pytest.raises(InvalidDuration, match="1m30s"):
         parse_duration(text)
 

@@ -1,4 +1,4 @@
-"""A controller that leads without asking still shows webhooks that it lives (PL-107)."""
+"""A controller that leads without asking still shows webhooks that it lives."""
 
 import asyncio
 from typing import Any
@@ -67,9 +67,10 @@ class Registry(FakeInspector):
         return 0
 
 
+@pytest.mark.req("PL-107")
 @pytest.mark.parametrize("leader_elect", [True, False], ids=["with an election", "with --no-leader-elect"])
-async def test_pl_107_pods_are_gated_for_as_long_as_a_controller_runs(leader_elect):
-    """PL-107: before, pods of images that were not known went through unconstrained from the 31st second on."""
+async def test_pods_are_gated_for_as_long_as_a_controller_runs(leader_elect):
+    """Before, pods of images that were not known went through unconstrained from the 31st second on."""
     clock = ManualClock()
     leases = Leases(clock)
     settings = ProcessSettings(namespace=OPERATOR, leader_elect=leader_elect)

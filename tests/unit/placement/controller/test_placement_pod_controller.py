@@ -12,8 +12,8 @@ from polyarch.placement import names
 # -- one PATCH ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("PL-302", "PL-303")
 async def test_a_known_image_is_placed_with_one_patch(world):
-    """PL-302, PL-303."""
     world.registry.know("app:1", "linux/amd64", "linux/arm64")
     key = await world.create("app:1")
     assert world.api.architectures(key) == ["amd64", "arm64"]
@@ -22,8 +22,9 @@ async def test_a_known_image_is_placed_with_one_patch(world):
     assert world.api.labels(key)[names.SCHEDULING_GATE_LABEL] == names.REMOVED
 
 
-async def test_pl_802_a_pod_with_a_known_image_is_patched_without_any_time_passing(world):
-    """PL-802: nothing lies between seeing it and sending the PATCH, for the thousandth of a burst neither."""
+@pytest.mark.req("PL-802")
+async def test_a_pod_with_a_known_image_is_patched_without_any_time_passing(world):
+    """Nothing lies between seeing it and sending the PATCH, for the thousandth of a burst neither."""
     world.registry.know("app:1", "linux/amd64")
     begin = world.clock.monotonic()
     keys = [await world.create("app:1", name=f"web-{number}") for number in range(1000)]
@@ -32,8 +33,8 @@ async def test_pl_802_a_pod_with_a_known_image_is_patched_without_any_time_passi
     assert [world.patched(key) for key in keys] == [1] * 1000
 
 
+@pytest.mark.req("PL-303")
 async def test_the_patch_tests_uid_and_version_first_and_the_gate_by_name(world):
-    """PL-303."""
     world.registry.know("app:1", "linux/amd64")
     key = await world.create("app:1", schedulingGates=[{"name": "foreign/one"}])
     ((_, patch),) = world.api.patches
@@ -45,16 +46,16 @@ async def test_the_patch_tests_uid_and_version_first_and_the_gate_by_name(world)
     assert world.api.pods[key]["spec"]["schedulingGates"] == [{"name": "foreign/one"}]
 
 
+@pytest.mark.req("PL-303", "PL-900")
 async def test_fields_we_do_not_know_survive(world):
-    """PL-303, PL-900 row 10."""
     world.registry.know("app:1", "linux/amd64")
     key = await world.create("app:1", brandNewField={"deep": [1, {"x": None}]})
     assert world.api.pods[key]["spec"]["brandNewField"] == {"deep": [1, {"x": None}]}
     assert world.api.pods[key]["spec"]["containers"][0]["env"] == [{"name": "A", "value": "b"}]
 
 
+@pytest.mark.req("PL-302")
 async def test_a_cold_image_is_waited_for_without_a_worker(world):
-    """PL-302."""
     world.registry.seconds = 3.0
     world.registry.set("app:1", "linux/arm64")
     keys = [await world.create("app:1", name=f"app-{number}") for number in range(20)]
@@ -64,8 +65,8 @@ async def test_a_cold_image_is_waited_for_without_a_worker(world):
     assert world.registry.count("app:1") == 1
 
 
+@pytest.mark.req("PL-302")
 async def test_pods_that_are_gone_deleted_or_without_gate_are_left_alone(world):
-    """PL-302."""
     world.registry.set("app:1", "linux/arm64")
     gone = await world.create("app:1", name="gone")
     world.api.delete(gone)
@@ -81,8 +82,8 @@ async def test_pods_that_are_gone_deleted_or_without_gate_are_left_alone(world):
     assert len(world.waiting) == 0
 
 
+@pytest.mark.req("PL-310")
 async def test_a_pod_that_is_not_eligible_any_more_is_released_with_a_warning(world):
-    """PL-310."""
     key = await world.create("app:1", annotations={names.SKIP_ANNOTATION: "true"})
     assert not world.api.is_gated(key)
     assert world.api.labels(key)[names.SCHEDULING_GATE_LABEL] == names.REMOVED
@@ -91,8 +92,8 @@ async def test_a_pod_that_is_not_eligible_any_more_is_released_with_a_warning(wo
     assert world.registry.asked == []
 
 
+@pytest.mark.req("PL-200", "PL-311", "PL-900")
 async def test_labels_set_by_the_user_shorten_nothing(world):
-    """PL-200, PL-311, PL-900 row 20."""
     world.registry.set("app:1", error="network")
     labels = {names.IMAGE_INSPECT_ERROR_LABEL: "", names.IMAGE_INSPECT_ERROR_COUNT_LABEL: "5"}
     key = await world.create("app:1", labels=labels)
@@ -101,11 +102,11 @@ async def test_labels_set_by_the_user_shorten_nothing(world):
     world.registry.set("app:1", "linux/s390x")
     await world.run(20)
     assert world.api.architectures(key) == ["s390x"]
-    assert not set(labels) & set(world.api.labels(key)), "PL-900 row 21: they vanish on success"
+    assert not set(labels) & set(world.api.labels(key)), "they vanish on success"
 
 
+@pytest.mark.req("PL-131")
 async def test_a_gated_pod_is_finished_as_in_enforce_whatever_the_mode_says_now(worlds):
-    """PL-131."""
     world = worlds(policy={"mode": "audit"})
     world.registry.know("app:1", "linux/amd64")
     key = await world.create("app:1")
@@ -116,8 +117,8 @@ async def test_a_gated_pod_is_finished_as_in_enforce_whatever_the_mode_says_now(
 # -- facts first -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("PL-301")
 async def test_nothing_is_decided_before_all_facts_are_known(worlds):
-    """PL-301."""
     override = {"name": "a", "namespaceSelector": {"matchLabels": {"x": "y"}}, "osConstraint": "always"}
     world = worlds(policy={"overrides": [override], "nodeAware": {"mode": "report"}})
     world.registry.know("app:1", "linux/amd64")
@@ -133,8 +134,8 @@ async def test_nothing_is_decided_before_all_facts_are_known(worlds):
     assert not world.api.is_gated(key)
 
 
-async def test_pl_301_nodes_that_may_not_be_read_hold_no_pod_for_longer_than_a_minute(worlds):
-    """PL-301."""
+@pytest.mark.req("PL-301")
+async def test_nodes_that_may_not_be_read_hold_no_pod_for_longer_than_a_minute(worlds):
     world = worlds(policy={"nodeAware": {"mode": "report"}})
     world.registry.know("app:1", "linux/amd64")
     key = await world.create("app:1")
@@ -149,8 +150,9 @@ async def test_pl_301_nodes_that_may_not_be_read_hold_no_pod_for_longer_than_a_m
     assert world.api.architectures(late) == ["amd64"], "at once"
 
 
+@pytest.mark.req("PL-301", "PL-306")
 async def test_waiting_for_facts_costs_a_pass_now_and_then_and_ends_when_they_come(worlds):
-    """PL-306, PL-301: with ten thousand gated pods a pass of each five times a second is all that a process can do."""
+    """With ten thousand gated pods a pass of each five times a second is all that a process can do."""
     override = {"name": "a", "namespaceSelector": {"matchLabels": {"x": "y"}}, "podOptOut": "forbidden"}
     world = worlds(policy={"overrides": [override]})
     world.registry.know("app:1", "linux/amd64")
@@ -163,8 +165,8 @@ async def test_waiting_for_facts_costs_a_pass_now_and_then_and_ends_when_they_co
     assert not world.api.is_gated(key)
 
 
+@pytest.mark.req("PL-117")
 async def test_an_unknown_namespace_is_waited_for_five_seconds_then_spec_counts(worlds):
-    """PL-117."""
     override = {"name": "a", "namespaceSelector": {"matchLabels": {"x": "y"}}, "podOptOut": "forbidden"}
     world = worlds(policy={"overrides": [override]})
     world.watches["namespaces"].sync() if "namespaces" in world.watches.informers else None
@@ -178,8 +180,8 @@ async def test_an_unknown_namespace_is_waited_for_five_seconds_then_spec_counts(
     assert not world.api.is_gated(key)
 
 
+@pytest.mark.req("PL-044")
 async def test_gated_pods_are_decided_again_when_the_policy_changes(world):
-    """PL-044."""
     world.registry.set("app:1", error="network")
     key = await world.create("app:1")
     await world.run(20)
@@ -192,8 +194,8 @@ async def test_gated_pods_are_decided_again_when_the_policy_changes(world):
 # -- policies for what stays unresolved --------------------------------------------------------------------------------
 
 
+@pytest.mark.req("PL-334")
 async def test_held_pods_are_told_of_once_an_hour_and_asked_for_every_five_minutes(worlds):
-    """PL-334."""
     world = worlds(policy={"onUnresolved": {"action": "hold"}})
     world.registry.set("app:1", error="not-found")
     key = await world.create("app:1")
@@ -213,8 +215,8 @@ async def test_held_pods_are_told_of_once_an_hour_and_asked_for_every_five_minut
     assert world.controller.held == 0
 
 
+@pytest.mark.req("PL-334")
 async def test_a_change_of_policy_releases_a_held_pod_at_once(worlds):
-    """PL-334."""
     world = worlds(policy={"onUnresolved": {"action": "hold"}})
     world.registry.set("app:1", error="not-found")
     key = await world.create("app:1")
@@ -224,8 +226,8 @@ async def test_a_change_of_policy_releases_a_held_pod_at_once(worlds):
     assert not world.api.is_gated(key)
 
 
+@pytest.mark.req("PL-334")
 async def test_a_change_of_policy_asks_again_for_held_images(worlds):
-    """PL-334."""
     world = worlds(policy={"onUnresolved": {"action": "hold"}})
     world.registry.set("app:1", error="not-found")
     await world.create("app:1")
@@ -236,8 +238,8 @@ async def test_a_change_of_policy_asks_again_for_held_images(worlds):
     assert world.registry.count("app:1") == asked + 1
 
 
+@pytest.mark.req("PL-230")
 async def test_a_hold_limit_ends_in_a_release(worlds):
-    """PL-230."""
     world = worlds(policy={"onUnresolved": {"action": "hold", "holdLimit": "10m"}})
     world.registry.set("app:1", error="not-found")
     key = await world.create("app:1")
@@ -247,8 +249,8 @@ async def test_a_hold_limit_ends_in_a_release(worlds):
     assert not world.api.is_gated(key)
 
 
+@pytest.mark.req("PL-230")
 async def test_what_is_known_constrains_when_the_rest_cannot_be_resolved(world):
-    """PL-230."""
     world.registry.know("known:1", "linux/amd64", "linux/arm64")
     world.registry.set("app:1", error="not-found")
     key = await world.create("known:1", "app:1")
@@ -257,8 +259,8 @@ async def test_what_is_known_constrains_when_the_rest_cannot_be_resolved(world):
     assert world.api.labels(key)[names.NODE_AFFINITY_LABEL] == names.SET
 
 
+@pytest.mark.req("PL-520")
 async def test_while_placement_is_switched_off_holding_becomes_releasing(worlds):
-    """PL-520."""
     world = worlds(policy={"onUnresolved": {"action": "hold"}})
     world.registry.set("app:1", error="network")
     key = await world.create("app:1")
@@ -272,9 +274,10 @@ async def test_while_placement_is_switched_off_holding_becomes_releasing(worlds)
 # -- bad input and bugs ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("PL-212")
 @pytest.mark.parametrize("error", ["not-found", "network", "unauthorized"])
-async def test_pl_212_an_image_that_is_never_pulled_is_asked_for_once(world, error):
-    """PL-212: also while another image of the pod is retried; it counts as neutral, and nobody waits for it."""
+async def test_an_image_that_is_never_pulled_is_asked_for_once(world, error):
+    """Also while another image of the pod is retried; it counts as neutral, and nobody waits for it."""
     world.registry.set("local:1", error=error)
     world.registry.set("app:1", error="server-error")
     document = pod("local:1", "app:1", gated=True)
@@ -289,16 +292,16 @@ async def test_pl_212_an_image_that_is_never_pulled_is_asked_for_once(world, err
     assert world.registry.count("local:1") == 1
 
 
+@pytest.mark.req("PL-750")
 async def test_an_invalid_reference_is_final_at_once_and_quoted(world):
-    """PL-750."""
     key = await world.create("Upper/Case:1")
     assert not world.api.is_gated(key)
     (warning,) = world.told.warnings
     assert "Upper/Case:1" in warning.note
 
 
+@pytest.mark.req("PL-306")
 async def test_a_bug_met_in_an_image_is_a_passing_failure_of_that_pod(world):
-    """PL-306."""
     world.registry.set("app:1", raises=RuntimeError("bug"))
     key = await world.create("app:1")
     await world.run(60)
@@ -321,8 +324,8 @@ class Faulty:
         raise RuntimeError("bug")
 
 
+@pytest.mark.req("PL-306")
 async def test_a_bug_in_a_pass_neither_spins_nor_keeps_the_pod_for_ever(world):
-    """PL-306."""
     faulty = world.registry.peek = Faulty(world)  # type: ignore[method-assign]
     key = await world.create("app:1")
     await world.run(100)
@@ -333,8 +336,8 @@ async def test_a_bug_in_a_pass_neither_spins_nor_keeps_the_pod_for_ever(world):
     assert world.api.labels(key)[names.SCHEDULING_GATE_LABEL] == names.REMOVED
 
 
+@pytest.mark.req("PL-306")
 async def test_a_bug_does_not_release_what_is_to_be_held(worlds):
-    """PL-306."""
     world = worlds(policy={"onUnresolved": {"action": "hold"}})
     world.registry.peek = Faulty(world)  # type: ignore[method-assign]
     key = await world.create("app:1")
@@ -346,8 +349,9 @@ async def test_a_bug_does_not_release_what_is_to_be_held(worlds):
     assert world.told.reasons == ["PolyarchPodHeld"] * 2
 
 
-async def test_pl_306_bugs_that_are_far_apart_do_not_add_up(world):
-    """PL-306: a pass that went well in between says that the pod can be decided, and what it is to be released with."""
+@pytest.mark.req("PL-306")
+async def test_bugs_that_are_far_apart_do_not_add_up(world):
+    """A pass that went well in between says that the pod can be decided, and what it is to be released with."""
     world.registry.know("app:1", "linux/arm64")
     world.api.refuse = ServerTimeout(504, verb="patch", resource="pods", message="away")
     peek = world.registry.peek
@@ -365,8 +369,9 @@ async def test_pl_306_bugs_that_are_far_apart_do_not_add_up(world):
     assert world.api.architectures(key) == ["arm64"]
 
 
-async def test_pl_305_a_refusal_of_what_a_bug_releases_is_told_as_any_other(world, capsys):
-    """PL-305, PL-306: nothing on the pod or in the log said why it still waits."""
+@pytest.mark.req("PL-305", "PL-306")
+async def test_a_refusal_of_what_a_bug_releases_is_told_as_any_other(world, capsys):
+    """Nothing on the pod or in the log said why it still waits."""
     world.registry.peek = Faulty(world)  # type: ignore[method-assign]
     world.api.refuse = Forbidden(403, reason="Forbidden", verb="patch", resource="pods", message="no right")
     key = await world.create("app:1")
@@ -380,8 +385,8 @@ async def test_pl_305_a_refusal_of_what_a_bug_releases_is_told_as_any_other(worl
     assert not world.api.is_gated(key)
 
 
-async def test_pl_305_silence_at_what_a_bug_releases_is_logged(world, capsys):
-    """PL-305, PL-306."""
+@pytest.mark.req("PL-305", "PL-306")
+async def test_silence_at_what_a_bug_releases_is_logged(world, capsys):
     world.registry.peek = Faulty(world)  # type: ignore[method-assign]
     world.api.refuse = ServerTimeout(504, verb="patch", resource="pods", message="away")
     key = await world.create("app:1")
@@ -390,9 +395,9 @@ async def test_pl_305_silence_at_what_a_bug_releases_is_logged(world, capsys):
     assert capsys.readouterr().out.count("no answer to the release of a pod") == 1
 
 
+@pytest.mark.req("PL-306", "PL-520")
 @pytest.mark.parametrize("action", ["hold", "fallback"])
-async def test_pl_520_while_placement_is_switched_off_a_bug_keeps_no_pod_whatever_the_policy(worlds, action):
-    """PL-306, PL-520."""
+async def test_while_placement_is_switched_off_a_bug_keeps_no_pod_whatever_the_policy(worlds, action):
     world = worlds(policy={"onUnresolved": {"action": action, "fallbackArchitectures": ["amd64"]}})
     world.registry.peek = Faulty(world)  # type: ignore[method-assign]
     key = await world.create("app:1")
@@ -403,8 +408,9 @@ async def test_pl_520_while_placement_is_switched_off_a_bug_keeps_no_pod_whateve
     assert not world.api.is_gated(key)
 
 
+@pytest.mark.req("PL-306", "PL-520")
 async def test_while_placement_is_switched_off_a_bug_keeps_no_pod_and_not_for_long(worlds):
-    """PL-306, PL-520: hold counts as release, and windows are cut to a minute."""
+    """Hold counts as release, and windows are cut to a minute."""
     world = worlds(policy={"onUnresolved": {"action": "hold", "retryWindow": "1h"}})
     world.registry.peek = Faulty(world)  # type: ignore[method-assign]
     key = await world.create("app:1")
@@ -419,8 +425,8 @@ async def test_while_placement_is_switched_off_a_bug_keeps_no_pod_and_not_for_lo
 # -- figures -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("PL-700", "PL-702")
 async def test_what_is_counted_for_a_placed_pod(world):
-    """PL-700, PL-702."""
     world.registry.seconds = 3.0
     world.registry.set("app:1", "linux/amd64")
     await world.create("app:1")

@@ -1,4 +1,4 @@
-"""Gates without our label are found within a minute and removed like any other (PL-300)."""
+"""Gates without our label are found within a minute and removed like any other."""
 
 import asyncio
 
@@ -54,8 +54,8 @@ def cluster() -> Cluster:
     return Cluster()
 
 
+@pytest.mark.req("PL-300")
 async def test_a_gate_without_label_is_queued_and_counted(cluster):
-    """PL-300."""
     cluster.listed = [stored("stray"), stored("other", gated=False)]
     await cluster.strays.look()
     assert cluster.queued == ["stray"]
@@ -64,8 +64,8 @@ async def test_a_gate_without_label_is_queued_and_counted(cluster):
     assert value(cluster.metrics, "polyarch_placement_stray_gates_total") == 1
 
 
+@pytest.mark.req("PL-300")
 async def test_a_stray_that_is_gone_is_looked_at_once_more_so_that_it_is_forgotten(cluster):
-    """PL-300."""
     cluster.listed = [stored("stray")]
     await cluster.strays.look()
     cluster.listed = []
@@ -74,8 +74,8 @@ async def test_a_stray_that_is_gone_is_looked_at_once_more_so_that_it_is_forgott
     assert cluster.pods.get(Key("team", "stray")) is None
 
 
+@pytest.mark.req("PL-300")
 async def test_an_unchanged_stray_is_not_queued_again(cluster):
-    """PL-300."""
     cluster.listed = [stored("stray")]
     await cluster.strays.look()
     await cluster.strays.look()
@@ -85,8 +85,8 @@ async def test_an_unchanged_stray_is_not_queued_again(cluster):
     assert cluster.queued == ["stray", "stray"]
 
 
+@pytest.mark.req("PL-702")
 async def test_a_stray_is_counted_once_however_often_it_changes(cluster):
-    """PL-702."""
     for version in ("1", "2", "3"):
         cluster.listed = [stored("stray", version=version)]
         await cluster.strays.look()
@@ -98,8 +98,8 @@ async def test_a_stray_is_counted_once_however_often_it_changes(cluster):
     assert value(cluster.metrics, "polyarch_placement_stray_gates_total") == 2
 
 
+@pytest.mark.req("PL-306")
 async def test_a_bug_met_in_a_look_ends_neither_the_looks_nor_the_process(cluster, capsys):
-    """PL-306."""
     cluster.listed = [None]
     task = asyncio.create_task(cluster.strays.run())
     await cluster.clock.run(61)
@@ -113,8 +113,8 @@ async def test_a_bug_met_in_a_look_ends_neither_the_looks_nor_the_process(cluste
     await asyncio.wait([task])
 
 
+@pytest.mark.req("PL-306")
 async def test_a_failed_list_leaves_everything_as_it_was(cluster):
-    """PL-306."""
     cluster.listed = [stored("stray")]
     await cluster.strays.look()
     cluster.failing = True
@@ -122,9 +122,8 @@ async def test_a_failed_list_leaves_everything_as_it_was(cluster):
     assert cluster.pods.get(Key("team", "stray")) is not None
 
 
+@pytest.mark.req("PL-300", "PL-800")
 async def test_the_leader_lists_once_a_minute_and_a_standby_never(cluster):
-    """PL-300, PL-800."""
-
     task = asyncio.create_task(cluster.strays.run())
     await cluster.clock.run(299)
     assert cluster.lists == 5
@@ -135,8 +134,9 @@ async def test_the_leader_lists_once_a_minute_and_a_standby_never(cluster):
     await asyncio.wait([task])
 
 
+@pytest.mark.req("PL-306", "PL-530")
 async def test_who_leads_no_more_forgets_its_strays(cluster):
-    """PL-306, PL-530: nobody would tell it that they changed, and it would try to write them for ever."""
+    """Nobody would tell it that they changed, and it would try to write them for ever."""
     cluster.listed = [stored("stray")]
     task = asyncio.create_task(cluster.strays.run())
     await cluster.clock.run(1)
@@ -148,8 +148,9 @@ async def test_who_leads_no_more_forgets_its_strays(cluster):
     assert cluster.pods.keys() == []
 
 
+@pytest.mark.req("PL-304")
 def test_what_the_watch_has_shown_is_not_taken_from_an_old_look(cluster):
-    """PL-304: a stray that was labelled, placed and left the watch is not gated any more."""
+    """A stray that was labelled, placed and left the watch is not gated any more."""
     key = Key("team", "stray")
     cluster.pods.take_strays({key: stored("stray")})
     cluster.pods.outdated(key)
@@ -157,8 +158,8 @@ def test_what_the_watch_has_shown_is_not_taken_from_an_old_look(cluster):
     assert [each.name for each in cluster.pods.take_strays({key: stored("stray", version="3")})] == ["stray"]
 
 
+@pytest.mark.req("PL-701", "PL-900")
 def test_the_gauge_counts_pods_with_our_gate_and_returns_to_nought(cluster):
-    """PL-701, PL-900 row 9."""
     cluster.store[Key("team", "a")] = stored("a")
     cluster.store[Key("team", "b")] = stored("b", gated=False)
     cluster.pods.take_strays({Key("team", "c"): stored("c"), Key("team", "a"): stored("a")})
@@ -168,8 +169,7 @@ def test_the_gauge_counts_pods_with_our_gate_and_returns_to_nought(cluster):
     assert cluster.pods.count() == 0
 
 
+@pytest.mark.req("PL-004", "PL-300")
 def test_the_selectors_are_those_of_the_label_that_is_watched():
-    """PL-300, PL-004."""
-
     assert GATED_SELECTOR == "multiarch.openshift.io/scheduling-gate=gated"
     assert f"{names.SCHEDULING_GATE_LABEL}!={names.GATED}" == STRAY_SELECTOR

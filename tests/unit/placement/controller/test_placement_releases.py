@@ -1,4 +1,4 @@
-"""What the API server says to a PATCH, and what is told of it (PL-303 to PL-305, PL-710)."""
+"""What the API server says to a PATCH, and what is told of it."""
 
 import json
 
@@ -15,9 +15,9 @@ from polyarch.placement.controller import LIST_INTERVAL
 # -- pods that moved on ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("PL-304")
 @pytest.mark.parametrize("change", ["moved on", "deleted"])
 async def test_a_pod_that_moved_on_is_no_failure_and_its_event_brings_it_back(world, change):
-    """PL-304."""
     world.registry.know("app:1", "linux/amd64")
     key = world.api.create(pod("app:1", gated=True))
     if change == "moved on":
@@ -35,9 +35,10 @@ async def test_a_pod_that_moved_on_is_no_failure_and_its_event_brings_it_back(wo
         assert world.api.pods[key]["metadata"]["annotations"]["somebody"] == "else"
 
 
+@pytest.mark.req("PL-304", "PL-332", "PL-334")
 @pytest.mark.parametrize(("action", "until", "count"), [("release", 1.9, "1"), ("hold", 4.9, "5")])
 async def test_a_pod_that_moved_on_when_it_was_to_be_labelled_is_labelled_after_its_event(worlds, action, until, count):
-    """PL-304, PL-332, PL-334: the scheduler writes that it is gated, and our cache has not heard of it yet."""
+    """The scheduler writes that it is gated, and our cache has not heard of it yet."""
     world = worlds(policy={"onUnresolved": {"action": action, "retryWindow": "5s"}})
     world.registry.set("app:1", error="not-found")
     key = await world.create("app:1")
@@ -53,8 +54,9 @@ async def test_a_pod_that_moved_on_when_it_was_to_be_labelled_is_labelled_after_
     assert len(world.told.events) > told
 
 
+@pytest.mark.req("PL-334")
 async def test_a_held_pod_is_labelled_when_the_api_server_answers_again(worlds):
-    """PL-334: existing tooling waits for the label, and no event of the pod brings it back."""
+    """Existing tooling waits for the label, and no event of the pod brings it back."""
     world = worlds(policy={"onUnresolved": {"action": "hold", "retryWindow": "5s"}})
     world.registry.set("app:1", error="not-found")
     key = await world.create("app:1")
@@ -67,8 +69,9 @@ async def test_a_held_pod_is_labelled_when_the_api_server_answers_again(worlds):
     assert world.told.reasons.count("PolyarchPodHeld") == 1
 
 
+@pytest.mark.req("PL-304", "PL-306")
 async def test_a_process_that_stood_still_has_not_waited_for_the_event(world):
-    """PL-304, PL-306: after 40 s of SIGSTOP the event is still to be read, and nobody has made a mistake."""
+    """After 40 s of SIGSTOP the event is still to be read, and nobody has made a mistake."""
     world.registry.know("app:1", "linux/amd64")
     key = world.api.create(pod("app:1", gated=True))
     world.api.change(key, annotations={"somebody": "else"})
@@ -82,8 +85,9 @@ async def test_a_process_that_stood_still_has_not_waited_for_the_event(world):
     assert value(world.metrics, "polyarch_internal_errors_total") == 0
 
 
+@pytest.mark.req("PL-305")
 async def test_a_pod_that_stays_gated_for_want_of_an_answer_is_in_the_log(world, capsys):
-    """PL-305: some webhook of the cluster may make the API server answer 500 for hours."""
+    """Some webhook of the cluster may make the API server answer 500 for hours."""
     world.registry.know("app:1", "linux/amd64")
     world.api.refuse = ServerTimeout(504, verb="patch", resource="pods", message="failed calling webhook")
     await world.create("app:1")
@@ -94,8 +98,9 @@ async def test_a_pod_that_stays_gated_for_want_of_an_answer_is_in_the_log(world,
     assert "failed calling webhook" in lines[0]
 
 
+@pytest.mark.req("PL-306")
 async def test_a_patch_that_does_not_fit_an_unchanged_pod_is_a_bug_of_ours_and_bounded(world):
-    """PL-306: neither written again and again nor waited for in vain."""
+    """Neither written again and again nor waited for in vain."""
     world.registry.know("app:1", "linux/amd64")
     world.api.refuse = Invalid(422, reason="Invalid", message=NO_FIT)
     key = await world.create("app:1")
@@ -109,8 +114,8 @@ async def test_a_patch_that_does_not_fit_an_unchanged_pod_is_a_bug_of_ours_and_b
     assert not world.api.is_gated(key)
 
 
+@pytest.mark.req("PL-304")
 async def test_a_cache_that_lags_behind_causes_no_second_patch(world):
-    """PL-304."""
     world.registry.know("app:1", "linux/amd64")
     world.api.lagging = True
     key = await world.create("app:1")
@@ -120,8 +125,9 @@ async def test_a_cache_that_lags_behind_causes_no_second_patch(world):
     assert world.patched(key) == 1
 
 
+@pytest.mark.req("PL-304", "PL-306")
 async def test_a_conflict_that_no_event_follows_is_tried_again(world):
-    """PL-304, PL-306: HTTP 409 says nothing against the PATCH, whose tests keep it from being doubled."""
+    """HTTP 409 says nothing against the PATCH, whose tests keep it from being doubled."""
     world.registry.know("app:1", "linux/amd64")
     world.api.refuse = Conflict(409, reason="Conflict", message="try again")
     key = await world.create("app:1")
@@ -148,13 +154,13 @@ def refuse_affinity(api):
 # -- refusals ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("PL-305")
 @pytest.mark.parametrize(
     "refusal",
     [Forbidden(403, reason="Forbidden", message="cannot patch"), refused_by_validation()],
     ids=["forbidden", "validation"],
 )
 async def test_a_refusal_is_told_and_after_the_window_the_affinity_is_left_out(worlds, refusal):
-    """PL-305."""
     world = worlds(policy={"onUnresolved": {"retryWindow": "60s"}})
     world.registry.know("app:1", "linux/amd64")
     world.api.refuse = refusal
@@ -174,8 +180,8 @@ async def test_a_refusal_is_told_and_after_the_window_the_affinity_is_left_out(w
     assert world.told.reasons.count("ArchAwareSchedGateRemovalFailed") == 1
 
 
+@pytest.mark.req("PL-305")
 async def test_a_refusal_is_told_again_every_five_minutes(worlds):
-    """PL-305."""
     world = worlds(policy={"onUnresolved": {"action": "hold"}})
     world.registry.know("app:1", "linux/amd64")
     world.api.refuse = refused_by_validation()
@@ -185,9 +191,10 @@ async def test_a_refusal_is_told_again_every_five_minutes(worlds):
     assert world.controller.held == 1
 
 
+@pytest.mark.req("PL-305", "PL-334")
 @pytest.mark.parametrize("action", ["hold", "fallback"])
-async def test_pl_305_a_pod_whose_release_is_refused_for_long_counts_as_held_and_that_is_told(worlds, action):
-    """PL-305, PL-334: on entering and then hourly, with what refuses it."""
+async def test_a_pod_whose_release_is_refused_for_long_counts_as_held_and_that_is_told(worlds, action):
+    """On entering and then hourly, with what refuses it."""
     world = worlds(policy={"onUnresolved": {"action": action, "fallbackArchitectures": ["amd64"]}})
     world.registry.know("app:1", "linux/amd64")
     world.api.refuse = refused_by_validation()
@@ -208,8 +215,9 @@ async def test_pl_305_a_pod_whose_release_is_refused_for_long_counts_as_held_and
     assert world.controller.held == 0
 
 
-async def test_pl_305_pl_040_a_refused_pod_is_held_no_longer_than_the_limit(worlds):
-    """PL-305, PL-040: after it as with ``release``."""
+@pytest.mark.req("PL-040", "PL-305")
+async def test_a_refused_pod_is_held_no_longer_than_the_limit(worlds):
+    """After it as with ``release``."""
     world = worlds(policy={"onUnresolved": {"action": "hold", "holdLimit": "10m"}})
     world.registry.know("app:1", "linux/amd64")
     refuse_affinity(world.api)
@@ -220,9 +228,10 @@ async def test_pl_305_pl_040_a_refused_pod_is_held_no_longer_than_the_limit(worl
     assert not world.api.is_gated(key)
 
 
+@pytest.mark.req("PL-305", "PL-520")
 @pytest.mark.parametrize("action", ["hold", "fallback"])
-async def test_pl_520_while_placement_is_switched_off_a_refusal_keeps_no_pod(worlds, action):
-    """PL-520, PL-305: whatever the policy says, the pod goes without its affinity after a minute at the latest."""
+async def test_while_placement_is_switched_off_a_refusal_keeps_no_pod(worlds, action):
+    """Whatever the policy says, the pod goes without its affinity after a minute at the latest."""
     world = worlds(policy={"onUnresolved": {"action": action, "fallbackArchitectures": ["amd64"]}})
     world.registry.know("app:1", "linux/amd64")
     refuse_affinity(world.api)
@@ -235,8 +244,8 @@ async def test_pl_520_while_placement_is_switched_off_a_refusal_keeps_no_pod(wor
     assert world.api.architectures(key) is None
 
 
+@pytest.mark.req("PL-306")
 async def test_an_api_server_that_is_away_delays_and_loses_nothing(world):
-    """PL-306."""
     world.registry.know("app:1", "linux/amd64")
     world.api.refuse = ConnectionFailed("refused", verb="patch", resource="pods")
     key = await world.create("app:1")
@@ -248,6 +257,7 @@ async def test_an_api_server_that_is_away_delays_and_loses_nothing(world):
     assert world.api.architectures(key) == ["amd64"]
 
 
+@pytest.mark.req("PL-811")
 @pytest.mark.parametrize(
     "answer",
     [
@@ -257,8 +267,8 @@ async def test_an_api_server_that_is_away_delays_and_loses_nothing(world):
     ],
     ids=["it is away", "it has not read its roles yet", "it is not itself yet"],
 )
-async def test_pl_811_an_api_server_that_comes_back_is_told_of_all_pods_at_once(world, answer):
-    """PL-811: after ten minutes as after ten seconds; and meanwhile ten requests a second are all that it gets."""
+async def test_an_api_server_that_comes_back_is_told_of_all_pods_at_once(world, answer):
+    """After ten minutes as after ten seconds; and meanwhile ten requests a second are all that it gets."""
     world.registry.know("app:1", "linux/amd64")
     world.api.refuse, world.connected = answer, False
     keys = [await world.create("app:1", name=f"web-{number}") for number in range(300)]
@@ -271,8 +281,9 @@ async def test_pl_811_an_api_server_that_comes_back_is_told_of_all_pods_at_once(
     assert {tuple(world.api.architectures(key) or ()) for key in keys} == {("amd64",)}
 
 
-async def test_pl_305_a_webhook_that_fails_for_some_pods_is_asked_no_more_often_as_others_are_released(world):
-    """PL-305, PL-306: the API server answers 5xx for those pods, and is not away."""
+@pytest.mark.req("PL-305", "PL-306")
+async def test_a_webhook_that_fails_for_some_pods_is_asked_no_more_often_as_others_are_released(world):
+    """The API server answers 5xx for those pods, and is not away."""
     world.registry.know("app:1", "linux/amd64")
     patch = world.api.patch
 
@@ -290,8 +301,9 @@ async def test_pl_305_a_webhook_that_fails_for_some_pods_is_asked_no_more_often_
     assert world.patched(bad) <= 10
 
 
+@pytest.mark.req("PL-305")
 async def test_time_without_an_answer_is_none_in_which_the_refusal_persisted(worlds):
-    """PL-305: what was refused once before an outage is not written without its constraint after it."""
+    """What was refused once before an outage is not written without its constraint after it."""
     world = worlds(policy={"onUnresolved": {"retryWindow": "60s"}})
     world.registry.know("app:1", "linux/amd64")
     world.api.refuse = refused_by_validation()
@@ -305,8 +317,9 @@ async def test_time_without_an_answer_is_none_in_which_the_refusal_persisted(wor
     assert world.api.architectures(key) == ["amd64"]
 
 
+@pytest.mark.req("PL-305")
 async def test_refusals_between_failures_to_answer_add_up(worlds):
-    """PL-305: an API server that does now the one and now the other keeps no pod for ever."""
+    """An API server that does now the one and now the other keeps no pod for ever."""
     world = worlds(policy={"onUnresolved": {"retryWindow": "60s"}})
     world.registry.know("app:1", "linux/amd64")
     silence = ConnectionFailed("refused", verb="patch", resource="pods")
@@ -324,8 +337,8 @@ async def test_refusals_between_failures_to_answer_add_up(worlds):
 # -- events ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("PL-710", "PL-900")
 async def test_a_pod_gated_for_two_seconds_gets_the_gate_event(world):
-    """PL-710, PL-900 row 7."""
     world.registry.seconds = 3.0
     world.registry.set("app:1", "linux/amd64")
     await world.create("app:1")
@@ -337,6 +350,7 @@ async def test_a_pod_gated_for_two_seconds_gets_the_gate_event(world):
     assert world.told.reasons == ["ArchAwareSchedGateAdded", "ArchAwarePredicateSet"]
 
 
+@pytest.mark.req("PL-710", "PL-800")
 @pytest.mark.parametrize(
     ("level", "reasons"),
     [
@@ -346,7 +360,6 @@ async def test_a_pod_gated_for_two_seconds_gets_the_gate_event(world):
     ],
 )
 async def test_events_of_a_pod_that_is_placed_at_once(worlds, level, reasons):
-    """PL-710, PL-800."""
     world = worlds(policy={"events": level})
     world.registry.know("app:1", "linux/amd64")
     await world.create("app:1")
@@ -354,8 +367,9 @@ async def test_events_of_a_pod_that_is_placed_at_once(worlds, level, reasons):
     assert world.told.reasons == reasons
 
 
-async def test_pl_330_a_pod_whose_label_somebody_takes_off_at_once_is_not_held_for_ever(world):
-    """PL-305, PL-330: a webhook of the cluster undoes what we note on a pod, so the write changes nothing; then there
+@pytest.mark.req("PL-305", "PL-330")
+async def test_a_pod_whose_label_somebody_takes_off_at_once_is_not_held_for_ever(world):
+    """A webhook of the cluster undoes what we note on a pod, so the write changes nothing; then there
     is no event that would bring the pod back."""
     world.api.undoes = "labels"
     world.registry.set("app:1", error="not-found")
@@ -364,8 +378,9 @@ async def test_pl_330_a_pod_whose_label_somebody_takes_off_at_once_is_not_held_f
     assert not world.api.is_gated(key)
 
 
-async def test_pl_305_a_release_that_is_undone_is_told_and_tried_again(world):
-    """PL-305: the API server says 200 and stores nothing; the pod stays gated, and nobody was told."""
+@pytest.mark.req("PL-305")
+async def test_a_release_that_is_undone_is_told_and_tried_again(world):
+    """The API server says 200 and stores nothing; the pod stays gated, and nobody was told."""
     world.api.undoes = "all"
     world.registry.know("app:1", "linux/amd64")
     key = await world.create("app:1")
@@ -384,8 +399,9 @@ TOLERATION = {"key": "supported-arch", "operator": "Equal", "value": "arm64", "e
 TOLERATED = PodMutation((Operation("add", "/spec/tolerations", [TOLERATION]),))
 
 
-async def test_tn_003_pl_303_the_patch_that_lifts_the_gate_carries_the_addition(worlds):
-    """TN-003, PL-303: one PATCH, with tolerations between annotations and affinity, by the same answers."""
+@pytest.mark.req("PL-303", "TN-003")
+async def test_the_patch_that_lifts_the_gate_carries_the_addition(worlds):
+    """One PATCH, with tolerations between annotations and affinity, by the same answers."""
     additions = FakeAdditions(TOLERATED)
     world = worlds(additions=additions)
     world.registry.know("app:1", "linux/amd64", "linux/arm64")
@@ -400,8 +416,9 @@ async def test_tn_003_pl_303_the_patch_that_lifts_the_gate_carries_the_addition(
     assert additions.asked == [("app", ["app:1"], MutationContext())]
 
 
-async def test_tn_046_the_other_feature_is_asked_when_the_window_of_placement_has_ended(worlds):
-    """TN-046: the gate is lifted with a failure, which it sees."""
+@pytest.mark.req("TN-046")
+async def test_the_other_feature_is_asked_when_the_window_of_placement_has_ended(worlds):
+    """The gate is lifted with a failure, which it sees."""
     additions = FakeAdditions(TOLERATED)
     world = worlds(additions=additions, policy={"onUnresolved": {"action": "release", "retryWindow": "5s"}})
     world.registry.set("app:1", error="not-found")
@@ -413,8 +430,9 @@ async def test_tn_046_the_other_feature_is_asked_when_the_window_of_placement_ha
     assert world.api.pods[key]["spec"]["tolerations"] == [TOLERATION]
 
 
-async def test_tn_003_pl_305_a_refused_release_is_tried_again_without_the_addition(worlds):
-    """TN-003, PL-305: a policy of the cluster that forbids tolerations costs no pod its placement."""
+@pytest.mark.req("PL-305", "TN-003")
+async def test_a_refused_release_is_tried_again_without_the_addition(worlds):
+    """A policy of the cluster that forbids tolerations costs no pod its placement."""
     additions = FakeAdditions(TOLERATED)
     world = worlds(additions=additions)
     world.registry.know("app:1", "linux/amd64")

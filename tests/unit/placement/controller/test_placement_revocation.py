@@ -1,4 +1,4 @@
-"""A global pull secret that is deleted or replaced opens no image to any pod any more (PL-423, PL-852)."""
+"""A global pull secret that is deleted or replaced opens no image to any pod any more."""
 
 from typing import Any
 
@@ -46,8 +46,9 @@ def slowly(world: World, seconds: float) -> None:
     world.registry.inspect = later  # type: ignore[method-assign]
 
 
-async def test_pl_423_what_the_secret_opened_is_told_to_nobody_once_it_is_gone(shared):
-    """PL-423, PL-852: a pod that waits for another image keeps a look-up open, and others share it."""
+@pytest.mark.req("PL-423", "PL-852")
+async def test_what_the_secret_opened_is_told_to_nobody_once_it_is_gone(shared):
+    """A pod that waits for another image keeps a look-up open, and others share it."""
     first = await shared.create(PRIVATE, LOST, name="first")
     await shared.run(3)
     revoke(shared)
@@ -58,8 +59,9 @@ async def test_pl_423_what_the_secret_opened_is_told_to_nobody_once_it_is_gone(s
     assert shared.api.architectures(first) is None
 
 
-async def test_pl_423_an_attempt_under_way_does_not_count_if_its_secret_is_gone(shared):
-    """PL-423: the registry answered before the secret was deleted, and we hear of it after that."""
+@pytest.mark.req("PL-423")
+async def test_an_attempt_under_way_does_not_count_if_its_secret_is_gone(shared):
+    """The registry answered before the secret was deleted, and we hear of it after that."""
     slowly(shared, 2.0)
     key = await shared.create(PRIVATE)
     await shared.run(1)
@@ -70,8 +72,9 @@ async def test_pl_423_an_attempt_under_way_does_not_count_if_its_secret_is_gone(
     assert shared.registry.count(PRIVATE) > 1
 
 
-async def test_pl_423_a_reading_of_before_does_not_stand_in_for_a_failing_registry(worlds):
-    """PL-407, PL-423: it stands in while a registry fails, for hours, but not without the secret that opened it."""
+@pytest.mark.req("PL-407", "PL-423", "RG-111")
+async def test_a_reading_of_before_does_not_stand_in_for_a_failing_registry(worlds):
+    """It stands in while a registry fails, for hours, but not without the secret that opened it."""
     world = worlds(policy={"onUnresolved": {"action": "hold"}})
     open_to_all(world)
     await world.create(PRIVATE, LOST, name="first")
@@ -80,7 +83,7 @@ async def test_pl_423_a_reading_of_before_does_not_stand_in_for_a_failing_regist
     key = await world.create(PRIVATE, LOST, name="second")
     await world.run(3)
     assert world.registry.count(PRIVATE) > 1
-    world.registry.kept.clear()  # its proofs are dropped (RG-111)
+    world.registry.kept.clear()  # its proofs are dropped
     world.registry.seconds = 3600.0  # and what we heard last is all that we hear
     revoke(world)
     world.configure("placementpolicies", policy(onUnresolved={"action": "release"}))
@@ -89,8 +92,9 @@ async def test_pl_423_a_reading_of_before_does_not_stand_in_for_a_failing_regist
     assert world.api.architectures(key) is None
 
 
-async def test_pl_423_what_is_public_is_not_asked_for_again(shared):
-    """PL-423, PL-800: it was opened by nobody's secret."""
+@pytest.mark.req("PL-423", "PL-800")
+async def test_what_is_public_is_not_asked_for_again(shared):
+    """It was opened by nobody's secret."""
     shared.registry.set("registry.example/public:1", "linux/amd64")
     key = await shared.create("registry.example/public:1", LOST)
     await shared.run(3)
@@ -100,8 +104,9 @@ async def test_pl_423_what_is_public_is_not_asked_for_again(shared):
     assert shared.api.architectures(key) == ["amd64"]
 
 
-async def test_pl_423_a_secret_that_is_replaced_opens_its_images_again_within_two_seconds(shared):
-    """PL-423, PL-333: the pod is placed as soon as its other image is known."""
+@pytest.mark.req("PL-333", "PL-423")
+async def test_a_secret_that_is_replaced_opens_its_images_again_within_two_seconds(shared):
+    """The pod is placed as soon as its other image is known."""
     key = await shared.create(PRIVATE, LOST)
     await shared.run(20)
     shared.secrets.set_global([msgspec.structs.replace(SECRET, origin="the new one")])

@@ -1,10 +1,11 @@
-"""Who does not lead helps without getting in the way, and takes over at once (PL-301, PL-530)."""
+"""Who does not lead helps without getting in the way, and takes over at once."""
 
+import pytest
 from placement_world import FakeApi, pod, refused_by_validation, value
 
 
+@pytest.mark.req("PL-530")
 async def test_a_standby_places_what_the_leader_leaves_after_a_second_and_tells_nothing(worlds):
-    """PL-530."""
     world = worlds(leading=False)
     world.registry.know("app:1", "linux/amd64")
     key = await world.create("app:1")
@@ -15,8 +16,8 @@ async def test_a_standby_places_what_the_leader_leaves_after_a_second_and_tells_
     assert world.told.events == []
 
 
+@pytest.mark.req("PL-530")
 async def test_a_standby_neither_gives_up_nor_labels_nor_holds(worlds):
-    """PL-530."""
     world = worlds(leading=False)
     world.registry.set("app:1", error="not-found")
     world.registry.know("other:1", "linux/amd64")
@@ -26,8 +27,8 @@ async def test_a_standby_neither_gives_up_nor_labels_nor_holds(worlds):
     assert world.api.patches == []
 
 
+@pytest.mark.req("PL-530")
 async def test_a_new_leader_takes_over_what_waits(worlds):
-    """PL-530."""
     world = worlds(leading=False)
     world.registry.set("app:1", error="not-found")
     key = await world.create("app:1")
@@ -38,8 +39,9 @@ async def test_a_new_leader_takes_over_what_waits(worlds):
     assert not world.api.is_gated(key)
 
 
+@pytest.mark.req("PL-301", "PL-331", "PL-530")
 async def test_a_standby_asks_once_for_what_does_not_exist_and_insists_as_a_leader(worlds):
-    """PL-530, PL-331: the leader repeats the attempts, and the end of the waiting is the leader's to write."""
+    """The leader repeats the attempts, and the end of the waiting is the leader's to write."""
     world = worlds(leading=False)
     world.registry.set("app:1", error="not-found")
     key = await world.create("app:1", name="a")
@@ -50,14 +52,15 @@ async def test_a_standby_asks_once_for_what_does_not_exist_and_insists_as_a_lead
     world.leading = True
     world.controller.started_leading()
     await world.run(0.4)
-    assert world.api.is_gated(key), "PL-301: nobody gives up because of what somebody saw a minute ago"
+    assert world.api.is_gated(key), "nobody gives up because of what somebody saw a minute ago"
     await world.run(0.2)
     assert world.registry.count("app:1") == 2
     assert not world.api.is_gated(key)
 
 
+@pytest.mark.req("PL-301", "PL-330")
 async def test_a_new_leader_gives_nobody_up_because_of_what_was_unusable_before(worlds):
-    """PL-301, PL-330: what is final at once is so when it has been seen again."""
+    """What is final at once is so when it has been seen again."""
     world = worlds(leading=False)
     world.registry.set("app:1", error="malformed")
     key = await world.create("app:1")
@@ -69,8 +72,9 @@ async def test_a_new_leader_gives_nobody_up_because_of_what_was_unusable_before(
     assert world.api.architectures(key) == ["arm64"]
 
 
+@pytest.mark.req("PL-301", "PL-306")
 async def test_a_new_leader_looks_at_its_pods_again_when_their_image_has_answered_and_not_all_the_time(worlds):
-    """PL-306, PL-301: with ten thousand pods a look at each every second is all that a process can do."""
+    """With ten thousand pods a look at each every second is all that a process can do."""
     world = worlds(leading=False)
     world.registry.set("app:1", error="not-found")
     keys = [await world.create("app:1", name=f"app-{number}") for number in range(20)]
@@ -86,8 +90,9 @@ async def test_a_new_leader_looks_at_its_pods_again_when_their_image_has_answere
     assert not any(map(world.api.is_gated, keys))
 
 
+@pytest.mark.req("PL-301", "PL-330")
 async def test_a_new_leader_waits_for_an_image_that_never_answers_as_long_as_for_one_in_line(worlds):
-    """PL-301, PL-330: and not for ever."""
+    """And not for ever."""
     world = worlds(leading=False)
     world.registry.set("app:1", error="not-found")
     key = await world.create("app:1")
@@ -101,8 +106,8 @@ async def test_a_new_leader_waits_for_an_image_that_never_answers_as_long_as_for
     assert not world.api.is_gated(key)
 
 
+@pytest.mark.req("PL-301", "PL-530")
 async def test_a_new_leader_places_what_appeared_while_nobody_led(worlds):
-    """PL-301, PL-530."""
     world = worlds(leading=False)
     world.registry.set("app:1", error="not-found")
     key = await world.create("app:1")
@@ -114,8 +119,9 @@ async def test_a_new_leader_places_what_appeared_while_nobody_led(worlds):
     assert world.api.architectures(key) == ["arm64"]
 
 
+@pytest.mark.req("PL-530", "PL-811")
 async def test_a_standby_repeats_attempts_that_fail_for_passing_reasons(worlds):
-    """PL-530, PL-811: whoever of the two reaches the registry first places the pods."""
+    """Whoever of the two reaches the registry first places the pods."""
     world = worlds(leading=False)
     world.registry.set("app:1", error="network")
     key = await world.create("app:1")
@@ -126,8 +132,9 @@ async def test_a_standby_repeats_attempts_that_fail_for_passing_reasons(worlds):
     assert world.api.architectures(key) == ["amd64"]
 
 
+@pytest.mark.req("PL-530")
 async def test_a_standby_that_waited_for_an_image_lets_the_leader_write(worlds):
-    """PL-530: both have the answer at the same moment, and few of their PATCHes shall meet."""
+    """Both have the answer at the same moment, and few of their PATCHes shall meet."""
     world = worlds(leading=False)
     world.registry.seconds = 3.0
     world.registry.set("app:1", "linux/amd64")
@@ -139,8 +146,9 @@ async def test_a_standby_that_waited_for_an_image_lets_the_leader_write(worlds):
     assert world.api.architectures(key) == ["amd64"]
 
 
+@pytest.mark.req("PL-530")
 async def test_a_standby_leaves_pods_to_a_leader_that_is_busy_releasing_others(worlds):
-    """PL-530: at most 1 % more PATCHes; and who is gated for long is helped all the same."""
+    """At most 1 % more PATCHes; and who is gated for long is helped all the same."""
     world = worlds(leading=False)
     world.registry.know("app:1", "linux/amd64")
     others = [await world.create("app:1", name=f"other-{number}") for number in range(10)]
@@ -164,8 +172,8 @@ async def test_a_standby_leaves_pods_to_a_leader_that_is_busy_releasing_others(w
     assert world.api.architectures(late) == ["amd64"], "after 5 s"
 
 
+@pytest.mark.req("PL-305", "PL-530")
 async def test_a_standby_that_is_refused_leaves_insisting_to_the_leader(worlds):
-    """PL-305, PL-530."""
     world = worlds(leading=False)
     world.registry.know("app:1", "linux/amd64")
     world.api.refuse = refused_by_validation()
@@ -175,8 +183,9 @@ async def test_a_standby_that_is_refused_leaves_insisting_to_the_leader(worlds):
     assert world.told.events == []
 
 
+@pytest.mark.req("PL-305", "PL-530")
 async def test_a_standby_that_is_refused_for_long_does_not_leave_the_affinity_out(worlds):
-    """PL-305, PL-530: that is giving up, which is the leader's."""
+    """That is giving up, which is the leader's."""
     world = worlds(leading=False)
     world.registry.know("app:1", "linux/amd64")
     world.api.refuse = refused_by_validation()
@@ -187,8 +196,8 @@ async def test_a_standby_that_is_refused_for_long_does_not_leave_the_affinity_ou
     assert world.api.architectures(key) == ["amd64"]
 
 
+@pytest.mark.req("PL-530")
 async def test_of_leader_and_standby_only_one_patch_wins(worlds):
-    """PL-530."""
     api = FakeApi()
     leader = worlds(api=api)
     standby = worlds(leading=False, api=api)

@@ -1,4 +1,4 @@
-"""What the images of a pod have in common, and for which operating system (PL-213 to PL-218)."""
+"""What the images of a pod have in common, and for which operating system."""
 
 from typing import Any
 
@@ -34,22 +34,22 @@ def of(document: dict[str, Any], *inspections: Inspection, **changes: Any) -> Pl
     return decide(look(document, using=settings(**changes)), answers(*inspections))
 
 
-def test_pl_213_the_intersection_of_all_constraining_images() -> None:
-    """PL-213."""
+@pytest.mark.req("PL-213")
+def test_the_intersection_of_all_constraining_images() -> None:
     both = pod(APP, SIDE)
     decision = of(both, index(APP, "s390x", "amd64", "arm64"), index(SIDE, "arm64", "ppc64le", "amd64"))
     assert decision.reason is Reason.ARCHITECTURES_SET
     assert decision.architectures == ("amd64", "arm64")
 
 
-def test_pl_213_neutral_images_do_not_constrain() -> None:
-    """PL-213."""
+@pytest.mark.req("PL-213")
+def test_neutral_images_do_not_constrain() -> None:
     assert of(pod(APP, SIDE), index(APP, "arm64"), neutral(SIDE)).architectures == ("arm64",)
     assert of(pod(APP, SIDE), neutral(APP), neutral(SIDE)).reason is Reason.ALL_IMAGES_NEUTRAL
 
 
-def test_pl_214_values_are_sorted_by_byte_value() -> None:
-    """PL-214."""
+@pytest.mark.req("PL-214")
+def test_values_are_sorted_by_byte_value() -> None:
     assert of(pod(), index(APP, "riscv64", "amd64", "386", "arm64")).architectures == (
         "386",
         "amd64",
@@ -58,6 +58,7 @@ def test_pl_214_values_are_sorted_by_byte_value() -> None:
     )
 
 
+@pytest.mark.req("PL-214", "PL-215")
 @pytest.mark.parametrize(
     ("document", "platforms", "architectures", "written"),
     [
@@ -94,15 +95,15 @@ def test_pl_214_values_are_sorted_by_byte_value() -> None:
         "5 linux counts for the set too",
     ],
 )
-def test_pl_214_pl_215_the_steps_to_the_operating_system(
+def test_the_steps_to_the_operating_system(
     document: dict[str, Any], platforms: tuple[str, ...], architectures: tuple[str, ...], written: str
 ) -> None:
-    """PL-214, PL-215."""
     decision = of(document, index(APP, *platforms))
     assert decision.architectures == architectures
     assert decision.os == written
 
 
+@pytest.mark.req("PL-215")
 @pytest.mark.parametrize(
     ("constraint", "platforms", "written"),
     [
@@ -115,25 +116,24 @@ def test_pl_214_pl_215_the_steps_to_the_operating_system(
         ("off", MIXED, ""),
     ],
 )
-def test_pl_215_os_constraint(constraint: Any, platforms: tuple[str, ...], written: str) -> None:
-    """PL-215."""
+def test_os_constraint(constraint: Any, platforms: tuple[str, ...], written: str) -> None:
     assert of(pod(), index(APP, *platforms), os_constraint=constraint).os == written
 
 
-def test_pl_215_always_writes_nothing_where_the_pod_names_its_system() -> None:
-    """PL-215."""
+@pytest.mark.req("PL-215")
+def test_always_writes_nothing_where_the_pod_names_its_system() -> None:
     assert of(pod(os={"name": "linux"}), index(APP, *MIXED), os_constraint="always").os == ""
 
 
-def test_pl_214_off_ignores_the_operating_system_altogether() -> None:
-    """PL-214."""
+@pytest.mark.req("PL-214")
+def test_off_ignores_the_operating_system_altogether() -> None:
     apart = (index(APP, "linux/amd64", "linux/arm64"), index(SIDE, "windows/amd64"))
     assert of(pod(APP, SIDE), *apart, os_constraint="off").architectures == ("amd64",)
     assert of(pod(APP, SIDE), *apart).reason is Reason.NO_SUPPORTED_ARCHITECTURE
 
 
-def test_pl_215_the_os_expression_follows_the_architecture_and_is_left_out_where_a_term_has_its_own() -> None:
-    """PL-215."""
+@pytest.mark.req("PL-215")
+def test_the_os_expression_follows_the_architecture_and_is_left_out_where_a_term_has_its_own() -> None:
     document = pod(
         terms=[
             term(zone("a")),
@@ -151,22 +151,23 @@ def test_pl_215_the_os_expression_follows_the_architecture_and_is_left_out_where
     ]
 
 
-def test_pl_216_an_index_with_nothing_to_run_is_no_supported_architecture_and_no_error() -> None:
+@pytest.mark.req("PL-216", "PL-401")
+def test_an_index_with_nothing_to_run_is_no_supported_architecture_and_no_error() -> None:
     """PL-216: PL-401."""
     assert of(pod(), index(APP)).reason is Reason.NO_SUPPORTED_ARCHITECTURE
     assert of(pod(), index(APP, "darwin/arm64")).reason is Reason.NO_SUPPORTED_ARCHITECTURE
 
 
-def test_pl_216_no_architecture_for_the_system_that_the_pod_names() -> None:
-    """PL-216."""
+@pytest.mark.req("PL-216")
+def test_no_architecture_for_the_system_that_the_pod_names() -> None:
     decision = of(pod(os={"name": "windows"}), index(APP, "linux/amd64"))
     assert decision.reason is Reason.NO_SUPPORTED_ARCHITECTURE
     assert "operating system" in decision.message
 
 
+@pytest.mark.req("PL-217")
 @pytest.mark.parametrize("other", [failure("quay.io/x:1"), unknown("quay.io/x:1"), None], ids=["error", "?", "pending"])
-def test_pl_217_a_conflict_is_final_whatever_is_still_unresolved(other: Inspection | None) -> None:
-    """PL-217."""
+def test_a_conflict_is_final_whatever_is_still_unresolved(other: Inspection | None) -> None:
     known = answers(index(APP, "amd64"), index(SIDE, "arm64"), *([other] if other is not None else []))
     decision = decide(look(pod(APP, SIDE, "quay.io/x:1")), known)
     assert decision.reason is Reason.NO_SUPPORTED_ARCHITECTURE
@@ -174,15 +175,14 @@ def test_pl_217_a_conflict_is_final_whatever_is_still_unresolved(other: Inspecti
     assert SIDE in decision.message
 
 
-def test_pl_217_a_conflict_for_the_pods_own_system() -> None:
-    """PL-217."""
+@pytest.mark.req("PL-217")
+def test_a_conflict_for_the_pods_own_system() -> None:
     decision = decide(look(pod(APP, SIDE, os={"name": "windows"})), answers(index(APP, "linux/amd64")))
     assert decision.reason is Reason.NO_SUPPORTED_ARCHITECTURE
 
 
 class TestNodeAware:
-    """PL-218."""
-
+    @pytest.mark.req("PL-218")
     @pytest.mark.parametrize(
         ("mode", "nodes", "assumed", "values", "told"),
         [
@@ -196,7 +196,7 @@ class TestNodeAware:
             ("narrow", ["s390x"], (), ("amd64", "arm64"), True),
         ],
     )
-    def test_pl_218(
+    def test_what_nodes_there_are_narrows_or_is_told(
         self, mode: Any, nodes: list[str], assumed: tuple[str, ...], values: tuple[str, ...], told: bool
     ) -> None:
         using = settings(node_aware=mode, assume_architectures=assumed)
@@ -205,15 +205,15 @@ class TestNodeAware:
         assert result.admission.path is (AdmissionPath.GATED if told else AdmissionPath.INLINE)
         assert result.decision.architectures == values
 
-    def test_pl_218_labels_follow_the_values_written(self) -> None:
-        """PL-218."""
+    @pytest.mark.req("PL-218")
+    def test_labels_follow_the_values_written(self) -> None:
         using = settings(node_aware="narrow")
         result = admitted(pod(), answers(index(APP, "amd64", "arm64")), using=using, nodes=["arm64"])
         assert "multiarch.openshift.io/single-arch" in result.labels
         assert "multiarch.openshift.io/amd64" not in result.labels
 
-    def test_pl_218_a_fallback_is_narrowed_too(self) -> None:
-        """PL-218."""
+    @pytest.mark.req("PL-218")
+    def test_a_fallback_is_narrowed_too(self) -> None:
         using = settings(node_aware="narrow", fallback_architectures=("amd64", "arm64"))
         decision = decide(look(pod(), using=using, nodes=["arm64"]), answers(failure(APP)), LookupProgress.ENDED)
         assert decision.architectures == ("arm64",)

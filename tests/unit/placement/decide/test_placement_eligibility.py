@@ -1,4 +1,4 @@
-"""Which pods are left alone, by which rule (PL-201 to PL-204)."""
+"""Which pods are left alone, by which rule."""
 
 from typing import Any
 
@@ -14,6 +14,7 @@ SKIP = {names.SKIP_ANNOTATION: "true"}
 SCORING = (source(arm64=50),)
 
 
+@pytest.mark.req("PL-201 rows 1 to 3")
 @pytest.mark.parametrize(
     ("namespace", "using", "reason"),
     [
@@ -30,11 +31,11 @@ SCORING = (source(arm64=50),)
         ("", settings(operator_namespace=""), None),
     ],
 )
-def test_pl_201_rows_1_to_3_namespaces(namespace: str, using: Settings, reason: Reason | None) -> None:
-    """PL-201."""
+def test_namespaces(namespace: str, using: Settings, reason: Reason | None) -> None:
     assert look(pod(), namespace=namespace, using=using).rule is reason
 
 
+@pytest.mark.req("PL-201 row 4")
 @pytest.mark.parametrize(
     ("value", "opt_out", "reason"),
     [
@@ -45,24 +46,24 @@ def test_pl_201_rows_1_to_3_namespaces(namespace: str, using: Settings, reason: 
         ("", "allowed", None),
     ],
 )
-def test_pl_201_row_4_opting_out(value: str, opt_out: Any, reason: Reason | None) -> None:
-    """PL-201."""
+def test_opting_out(value: str, opt_out: Any, reason: Reason | None) -> None:
     document = pod(annotations={names.SKIP_ANNOTATION: value})
     assert look(document, using=settings(pod_opt_out=opt_out)).rule is reason
 
 
-def test_pl_201_row_5_a_pod_that_names_its_node() -> None:
-    """PL-201."""
+@pytest.mark.req("PL-201 row 5")
+def test_a_pod_that_names_its_node() -> None:
     assert look(pod(nodeName="n1")).rule is Reason.ALREADY_BOUND
 
 
+@pytest.mark.req("PL-201 row 6")
 @pytest.mark.parametrize("key", ["node-role.kubernetes.io/master", "node-role.kubernetes.io/control-plane"])
 @pytest.mark.parametrize("value", ["", "true"])
-def test_pl_201_row_6_a_pod_for_the_control_plane(key: str, value: str) -> None:
-    """PL-201."""
+def test_a_pod_for_the_control_plane(key: str, value: str) -> None:
     assert look(pod(nodeSelector={key: value})).rule is Reason.CONTROL_PLANE_POD
 
 
+@pytest.mark.req("PL-201 row 7")
 @pytest.mark.parametrize(
     ("owner", "reason"),
     [
@@ -74,13 +75,13 @@ def test_pl_201_row_6_a_pod_for_the_control_plane(key: str, value: str) -> None:
     ],
     ids=["controller", "api version is not compared", "not controller", "controller absent", "another kind"],
 )
-def test_pl_201_row_7_pods_of_daemon_sets(owner: dict[str, Any], reason: Reason | None) -> None:
-    """PL-201."""
+def test_pods_of_daemon_sets(owner: dict[str, Any], reason: Reason | None) -> None:
     document = pod()
     document["metadata"]["ownerReferences"] = [{"kind": "Job", "controller": False}, owner]
     assert look(document).rule is reason
 
 
+@pytest.mark.req("PL-202 row 8")
 @pytest.mark.parametrize(
     ("document", "settled"),
     [
@@ -120,12 +121,12 @@ def test_pl_201_row_7_pods_of_daemon_sets(owner: dict[str, Any], reason: Reason 
         "pod affinity",
     ],
 )
-def test_pl_202_row_8_architecture_already_required(document: dict[str, Any], settled: bool) -> None:
-    """PL-202."""
+def test_architecture_already_required(document: dict[str, Any], settled: bool) -> None:
     assert (look(document).rule is Reason.ARCHITECTURE_ALREADY_REQUIRED) is settled
     assert look(document, sources=SCORING).needs_constraint is not settled
 
 
+@pytest.mark.req("PL-203")
 @pytest.mark.parametrize(
     ("document", "reason"),
     [
@@ -135,15 +136,12 @@ def test_pl_202_row_8_architecture_already_required(document: dict[str, Any], se
     ],
     ids=["prefers an architecture", "no preference", "other preference"],
 )
-def test_pl_203_with_scoring_a_settled_architecture_still_gets_preferences(
-    document: dict[str, Any], reason: bool
-) -> None:
-    """PL-203."""
+def test_with_scoring_a_settled_architecture_still_gets_preferences(document: dict[str, Any], reason: bool) -> None:
     assert (look(document, sources=SCORING).rule is Reason.ARCHITECTURE_ALREADY_REQUIRED) is reason
 
 
-def test_pl_204_a_pod_that_needs_no_constraint_is_not_inspected() -> None:
-    """PL-204."""
+@pytest.mark.req("PL-204")
+def test_a_pod_that_needs_no_constraint_is_not_inspected() -> None:
     case = look(pod(nodeSelector={"kubernetes.io/arch": "arm64"}), sources=SCORING)
     assert case.images == ()
     decision = decide(case, {})
@@ -151,14 +149,14 @@ def test_pl_204_a_pod_that_needs_no_constraint_is_not_inspected() -> None:
     assert decision.preferred == (("arm64", 50),)
 
 
-def test_pl_203_pl_900_row_19_without_a_cppc_scoring_is_off_and_nothing_fails() -> None:
-    """PL-203, PL-900 row 19."""
+@pytest.mark.req("PL-203", "PL-900 row 19")
+def test_without_a_cppc_scoring_is_off_and_nothing_fails() -> None:
     case = look(pod(nodeSelector={"kubernetes.io/arch": "arm64"}), sources=())
     assert case.rule is Reason.ARCHITECTURE_ALREADY_REQUIRED
 
 
-def test_pl_201_the_first_row_wins() -> None:
-    """PL-201."""
+@pytest.mark.req("PL-201")
+def test_the_first_row_wins() -> None:
     document = pod(annotations=SKIP, nodeName="n1", owner="DaemonSet", nodeSelector={"kubernetes.io/arch": "arm64"})
     using = settings(excluded_namespaces=("kube-x", "shop"))
     assert look(document, using=using, namespace="kube-x").rule is Reason.KUBE_NAMESPACE
@@ -167,8 +165,8 @@ def test_pl_201_the_first_row_wins() -> None:
     assert look(document, using=settings(pod_opt_out="forbidden")).rule is Reason.ALREADY_BOUND
 
 
-def test_pl_900_row_20_a_label_of_the_user_changes_nothing() -> None:
-    """PL-900 row 20, PL-853."""
+@pytest.mark.req("PL-853", "PL-900 row 20")
+def test_a_label_of_the_user_changes_nothing() -> None:
     forged = pod(labels={names.IMAGE_INSPECT_ERROR_COUNT_LABEL: "5", names.SCHEDULING_GATE_LABEL: "removed"})
     known = answers(index(APP, "amd64"))
     plain = admitted(pod(labels={}), known)

@@ -1,4 +1,4 @@
-"""Soft preferences and where they came from (PL-030, PL-032, PL-033, PL-240 to PL-242)."""
+"""Soft preferences and where they came from."""
 
 from typing import Any
 
@@ -45,7 +45,8 @@ def cppc(plugins: dict[str, Any] | None) -> ClusterPodPlacementConfig:
     return msgspec.convert({"metadata": {"name": "cluster"}, "spec": {"plugins": plugins}}, ClusterPodPlacementConfig)
 
 
-def test_pl_240_sources_by_priority_then_name_then_the_cluster() -> None:
+@pytest.mark.req("PL-032", "PL-240", "PL-900")
+def test_sources_by_priority_then_name_then_the_cluster() -> None:
     """PL-240: PL-900 row 23: equal priorities have a fixed order (PL-032)."""
     table = ScoringTable.of(
         cppc(plugin(("s390x", 1))),
@@ -64,8 +65,8 @@ def test_pl_240_sources_by_priority_then_name_then_the_cluster() -> None:
     assert [each.name for each in table.of_namespace("elsewhere")] == ["ClusterPodPlacementConfig"]
 
 
-def test_pl_240_the_first_source_of_an_architecture_decides_later_ones_are_skipped() -> None:
-    """PL-240."""
+@pytest.mark.req("PL-240")
+def test_the_first_source_of_an_architecture_decides_later_ones_are_skipped() -> None:
     sources = (
         source("PodPlacementConfig-a", arm64=50, amd64=10),
         source("ClusterPodPlacementConfig", amd64=90, s390x=5),
@@ -84,8 +85,8 @@ def test_pl_240_the_first_source_of_an_architecture_decides_later_ones_are_skipp
     )
 
 
-def test_pl_240_any_preference_of_the_user_keeps_all_of_ours_away() -> None:
-    """PL-240."""
+@pytest.mark.req("PL-240")
+def test_any_preference_of_the_user_keeps_all_of_ours_away() -> None:
     theirs = [preference(1, zone("a"), requirement("kubernetes.io/arch", "NotIn", "s390x"))]
     result = admitted(pod(preferred=theirs), BOTH, sources=(source(arm64=50, amd64=10),))
     assert preferences(result.pod) == theirs
@@ -95,8 +96,8 @@ def test_pl_240_any_preference_of_the_user_keeps_all_of_ours_away() -> None:
     )
 
 
-def test_pl_241_pl_900_row_17_preferences_outside_the_images_set_change_only_the_soft_terms() -> None:
-    """PL-241, PL-900 row 17."""
+@pytest.mark.req("PL-241", "PL-900 row 17")
+def test_preferences_outside_the_images_set_change_only_the_soft_terms() -> None:
     result = admitted(pod(), answers(index(APP, "amd64")), sources=(source(s390x=8),))
     assert result.decision.architectures == ("amd64",)
     assert preferences(result.pod) == [preference(8, arch("s390x"))]
@@ -104,16 +105,16 @@ def test_pl_241_pl_900_row_17_preferences_outside_the_images_set_change_only_the
     assert result.annotations[names.PREFERRED_AFFINITY_SOURCES_ANNOTATION] == "s390x:8:ClusterPodPlacementConfig"
 
 
-def test_pl_241_preferences_are_never_written_before_the_release() -> None:
-    """PL-241."""
+@pytest.mark.req("PL-241")
+def test_preferences_are_never_written_before_the_release() -> None:
     waiting = admitted(pod(), sources=(source(arm64=5),))
     assert preferences(waiting.pod) is None
     assert waiting.labels[names.PREFERRED_NODE_AFFINITY_LABEL] == "not-set"
     assert names.PREFERRED_AFFINITY_SOURCES_ANNOTATION not in waiting.annotations
 
 
-def test_pl_242_pl_900_row_8_one_failure_then_success_leaves_no_contradiction() -> None:
-    """PL-242, PL-900 row 8."""
+@pytest.mark.req("PL-242", "PL-900 row 8")
+def test_one_failure_then_success_leaves_no_contradiction() -> None:
     sources = (source(arm64=5),)
     stored = admitted(pod(), sources=sources).pod
     failing = controlled(stored, answers(failure(APP)), progress=LookupProgress.FAILING, sources=sources).pod
@@ -124,8 +125,8 @@ def test_pl_242_pl_900_row_8_one_failure_then_success_leaves_no_contradiction() 
     )
 
 
-def test_pl_242_identical_entries_appear_once() -> None:
-    """PL-242."""
+@pytest.mark.req("PL-242")
+def test_identical_entries_appear_once() -> None:
     twice = ScoringTable.of(cppc(plugin(("arm64", 5), ("arm64", 5), ("arm64", 5), ("arm64", 6))), [])
     result = admitted(pod(), BOTH, sources=twice.of_namespace("shop"))
     assert result.annotations[names.PREFERRED_AFFINITY_SOURCES_ANNOTATION] == (
@@ -135,6 +136,7 @@ def test_pl_242_identical_entries_appear_once() -> None:
     assert preferences(result.pod) == [preference(5, arch("arm64"))]
 
 
+@pytest.mark.req("PL-030", "PL-033")
 @pytest.mark.parametrize(
     ("selector", "labels", "applies"),
     [
@@ -146,38 +148,37 @@ def test_pl_242_identical_entries_appear_once() -> None:
         ({"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}, {"app": ""}, False),
         ({"matchLabels": {names.SCHEDULING_GATE_LABEL: "gated"}}, {names.SCHEDULING_GATE_LABEL: "gated"}, False),
     ],
-    ids=["absent", "empty", "equal", "different", "does not exist", "exists", "keys of ours are not seen (PL-033)"],
+    ids=["absent", "empty", "equal", "different", "does not exist", "exists", "keys of ours are not seen"],
 )
-def test_pl_030_pl_033_which_pods_a_config_is_for(selector: Any, labels: dict[str, str], applies: bool) -> None:
-    """PL-030, PL-033."""
+def test_which_pods_a_config_is_for(selector: Any, labels: dict[str, str], applies: bool) -> None:
     table = ScoringTable.of(cppc(None), [ppc("a", plugin(("arm64", 1)), selector=selector)])
     assert look(pod(labels=labels), sources=table.of_namespace("shop")).scoring_applies is applies
 
 
-def test_pl_033_a_selector_that_does_not_parse_matches_nothing_and_disturbs_nothing() -> None:
-    """PL-033."""
+@pytest.mark.req("PL-033")
+def test_a_selector_that_does_not_parse_matches_nothing_and_disturbs_nothing() -> None:
     broken = ppc("broken", plugin(("arm64", 1)), selector={"matchExpressions": [{"key": "a", "operator": "Near"}]})
     table = ScoringTable.of(None, [broken, ppc("good", plugin(("amd64", 2)))])
     assert [each.name for each in table.of_namespace("shop")] == ["PodPlacementConfig-good"]
     assert "Near" in table.problems[Key("shop", "broken")]
 
 
+@pytest.mark.req("PL-203")
 @pytest.mark.parametrize("plugins", [None, {}, plugin(("arm64", 5), enabled=False)], ids=["none", "empty", "disabled"])
-def test_pl_203_scoring_does_not_apply_without_an_enabled_plugin(plugins: dict[str, Any] | None) -> None:
-    """PL-203."""
+def test_scoring_does_not_apply_without_an_enabled_plugin(plugins: dict[str, Any] | None) -> None:
     result = admitted(pod(), BOTH, sources=ScoringTable.of(cppc(plugins), []).of_namespace("shop"))
     assert names.PREFERRED_NODE_AFFINITY_LABEL not in result.labels
     assert preferences(result.pod) is None
 
 
-def test_pl_750_weights_that_an_older_schema_let_through_are_passed_over() -> None:
-    """PL-750."""
+@pytest.mark.req("PL-750")
+def test_weights_that_an_older_schema_let_through_are_passed_over() -> None:
     table = ScoringTable.of(cppc(plugin(("arm64", 0), ("amd64", 101), ("s390x", 100))), [])
     assert table.of_namespace("shop")[0].platforms == (("s390x", 100),)
 
 
-def test_pl_240_preferences_are_appended_where_nothing_is_required() -> None:
-    """PL-240."""
+@pytest.mark.req("PL-240")
+def test_preferences_are_appended_where_nothing_is_required() -> None:
     result = admitted(pod(nodeSelector={"kubernetes.io/arch": "arm64"}), sources=(source(arm64=9),))
     assert preferences(result.pod) == [{"weight": 9, "preference": term(arch("arm64"))}]
     assert result.labels[names.NODE_AFFINITY_LABEL] == "not-set"

@@ -1,4 +1,4 @@
-"""Only what placement wrote itself is taken off a pod again (PL-853, PL-200, PL-114)."""
+"""Only what placement wrote itself is taken off a pod again."""
 
 import base64
 import json
@@ -43,14 +43,15 @@ def forged(**content: Any) -> dict[str, str]:
     return {names.DECISION_ANNOTATION: json.dumps(full)}
 
 
+@pytest.mark.req("PL-853")
 @pytest.mark.parametrize(
     "sig", [{}, {"sig": ""}, {"sig": "A" * 22}, {"sig": "\ud800é"}], ids=["none", "empty", "made up", "odd"]
 )
 @pytest.mark.parametrize(
     "claim", [{"terms": [0]}, {"terms": [0], "created": True}, {}], ids=["named", "created", "any"]
 )
-def test_pl_853_a_forged_record_takes_nothing_from_another_webhook(claim: dict[str, Any], sig: dict[str, str]) -> None:
-    """PL-853: its expression stands, and the pod counts as constrained by it."""
+def test_a_forged_record_takes_nothing_from_another_webhook(claim: dict[str, Any], sig: dict[str, str]) -> None:
+    """Its expression stands, and the pod counts as constrained by it."""
     document = pod(terms=[ANOTHERS], annotations=forged(arch=["amd64"], **claim, **sig))
     result = admitted(document, ARM, seal=SEAL)
     assert required(result.pod) == [ANOTHERS]
@@ -59,15 +60,17 @@ def test_pl_853_a_forged_record_takes_nothing_from_another_webhook(claim: dict[s
     assert not result.case.view.own_preferred
 
 
-def test_pl_853_nor_does_a_forged_record_with_an_opt_out() -> None:
-    """PL-853: not being placed is no way to have it taken off either."""
+@pytest.mark.req("PL-853")
+def test_nor_does_a_forged_record_with_an_opt_out() -> None:
+    """Not being placed is no way to have it taken off either."""
     annotations = forged(arch=["amd64"], terms=[0], created=True) | {names.SKIP_ANNOTATION: "true"}
     result = admitted(pod(terms=[ANOTHERS], annotations=annotations), ARM, seal=SEAL)
     assert required(result.pod) == [ANOTHERS]
 
 
-def test_pl_853_a_forged_record_takes_no_preference_of_others() -> None:
-    """PL-853: on a stored pod preferences could still be changed."""
+@pytest.mark.req("PL-853")
+def test_a_forged_record_takes_no_preference_of_others() -> None:
+    """On a stored pod preferences could still be changed."""
     others = preference(7, arch("arm64"))
     document = gated(pod(preferred=[others]))
     document["metadata"]["annotations"] = forged(preferred=[["arm64", 7]])
@@ -75,8 +78,9 @@ def test_pl_853_a_forged_record_takes_no_preference_of_others() -> None:
     assert preferences(result.pod) == [others]
 
 
-def test_pl_853_a_record_of_another_process_of_ours_is_believed() -> None:
-    """PL-853, PL-114: all replicas have the key."""
+@pytest.mark.req("PL-114", "PL-853")
+def test_a_record_of_another_process_of_ours_is_believed() -> None:
+    """All replicas have the key."""
     first = admitted(pod(terms=[term(zone("a"))]), BOTH, seal=RecordSigner([KEY]), sources=(source(arm64=5),))
     again = admitted(first.pod, BOTH, seal=RecordSigner([KEY]), sources=(source(arm64=5),))
     assert again.admission.operations == ()
@@ -85,21 +89,23 @@ def test_pl_853_a_record_of_another_process_of_ours_is_believed() -> None:
     assert preferences(changed.pod) is None
 
 
+@pytest.mark.req("PL-853")
 @pytest.mark.parametrize(
     ("keys", "believed"),
     [([KEY], True), ([LATER, KEY], True), ([LATEST, LATER], False)],
     ids=["the same", "the one before", "two rotations ago"],
 )
-def test_pl_853_the_last_two_keys_count(keys: list[bytes], believed: bool) -> None:
-    """PL-853: a rotation forgets nothing."""
+def test_the_last_two_keys_count(keys: list[bytes], believed: bool) -> None:
+    """A rotation forgets nothing."""
     first = admitted(pod(), BOTH, seal=SEAL)
     again = admitted(first.pod, ARM, seal=RecordSigner(keys))
     assert required(again.pod) == [term(arch("arm64") if believed else arch("amd64", "arm64"))]
 
 
+@pytest.mark.req("PL-118", "PL-853")
 @pytest.mark.parametrize("changed", ["namespace", "images"])
-def test_pl_853_a_record_copied_to_another_pod_is_not_of_that_pod(changed: str) -> None:
-    """PL-853: and whoever copied it is told what follows (PL-118)."""
+def test_a_record_copied_to_another_pod_is_not_of_that_pod(changed: str) -> None:
+    """And whoever copied it is told what follows."""
     copy = admitted(pod(), BOTH, seal=SEAL).pod
     if changed == "images":
         copy["spec"]["containers"][0]["image"] = SIDE
@@ -111,16 +117,18 @@ def test_pl_853_a_record_copied_to_another_pod_is_not_of_that_pod(changed: str) 
     assert len(warning) <= 200
 
 
-def test_pl_200_a_manifest_copied_with_its_images_is_decided_afresh() -> None:
-    """PL-200: in its own namespace."""
+@pytest.mark.req("PL-200")
+def test_a_manifest_copied_with_its_images_is_decided_afresh() -> None:
+    """In its own namespace."""
     copy = admitted(pod(APP, SIDE), BOTH, seal=SEAL).pod
     copy["spec"]["containers"].reverse()
     assert required(admitted(copy, ARM, seal=SEAL).pod) == [term(arch("arm64"))]
 
 
+@pytest.mark.req("PL-114", "PL-853")
 @pytest.mark.parametrize("change", ["added", "replaced"])
-def test_pl_114_images_that_another_webhook_changed_are_decided_in_the_second_round(change: str) -> None:
-    """PL-114, PL-853: no trace of the first round remains; but who sends such a pod is not in a second round."""
+def test_images_that_another_webhook_changed_are_decided_in_the_second_round(change: str) -> None:
+    """No trace of the first round remains; but who sends such a pod is not in a second round."""
     first = admitted(pod(), BOTH, seal=SEAL).pod
     if change == "added":
         first["spec"]["containers"].append({"name": "injected", "image": SIDE, "imagePullPolicy": "IfNotPresent"})
@@ -136,8 +144,8 @@ def test_pl_114_images_that_another_webhook_changed_are_decided_in_the_second_ro
     assert required(sent.pod) == required(first)
 
 
-def test_pl_114_a_second_round_of_a_pod_with_more_images_than_its_record_names() -> None:
-    """PL-114."""
+@pytest.mark.req("PL-114")
+def test_a_second_round_of_a_pod_with_more_images_than_its_record_names() -> None:
     images = [f"quay.io/team/{'x' * 100}-{number}:1" for number in range(20)]
     known = answers(*(index(image, "amd64", "arm64") for image in images), index(SIDE, "arm64"))
     first = admitted(pod(*images), known, seal=SEAL).pod
@@ -146,14 +154,15 @@ def test_pl_114_a_second_round_of_a_pod_with_more_images_than_its_record_names()
     assert required(second.pod) == [term(arch("arm64"))]
 
 
-def test_pl_853_a_second_round_needs_a_signature_as_well() -> None:
-    """PL-853: what some webhook writes into our annotation is not ours."""
+@pytest.mark.req("PL-853")
+def test_a_second_round_needs_a_signature_as_well() -> None:
+    """What some webhook writes into our annotation is not ours."""
     document = pod(terms=[ANOTHERS], annotations=forged(arch=["amd64"], terms=[0]))
     assert required(admitted(document, ARM, seal=SEAL, record_was_sent=False).pod) == [ANOTHERS]
 
 
-def test_pl_114_preferences_alone_stand_when_another_webhook_adds_an_image() -> None:
-    """PL-114."""
+@pytest.mark.req("PL-114")
+def test_preferences_alone_stand_when_another_webhook_adds_an_image() -> None:
     first = admitted(pod(nodeSelector={"kubernetes.io/arch": "arm64"}), sources=(source(arm64=1),), seal=SEAL).pod
     first["spec"]["containers"].append({"name": "injected", "image": SIDE, "imagePullPolicy": "IfNotPresent"})
     second = admitted(first, sources=(source(arm64=1),), seal=SEAL, record_was_sent=False).pod
@@ -162,8 +171,9 @@ def test_pl_114_preferences_alone_stand_when_another_webhook_adds_an_image() -> 
     assert again.admission.operations == ()
 
 
-def test_pl_853_a_record_of_preferences_alone_is_not_for_a_pod_with_other_images() -> None:
-    """PL-853: copied there, it had taken off what another webhook prefers."""
+@pytest.mark.req("PL-853")
+def test_a_record_of_preferences_alone_is_not_for_a_pod_with_other_images() -> None:
+    """Copied there, it had taken off what another webhook prefers."""
     first = admitted(pod(nodeSelector={"kubernetes.io/arch": "arm64"}), sources=(source(arm64=7),), seal=SEAL).pod
     others = preference(7, arch("arm64"))
     document = pod(SIDE, preferred=[others], annotations=dict(first["metadata"]["annotations"]))
@@ -172,15 +182,16 @@ def test_pl_853_a_record_of_preferences_alone_is_not_for_a_pod_with_other_images
     assert not result.case.view.own_preferred
 
 
-def test_pl_853_a_record_that_does_not_name_all_images_needs_a_signature_as_well() -> None:
-    """PL-853: in a second round as in the first."""
+@pytest.mark.req("PL-853")
+def test_a_record_that_does_not_name_all_images_needs_a_signature_as_well() -> None:
+    """In a second round as in the first."""
     claim = forged(arch=["amd64"], terms=[0], created=True, images={"more": 9}, sig="A" * 22)
     document = pod(terms=[ANOTHERS], annotations=claim)
     assert required(admitted(document, ARM, seal=SEAL, record_was_sent=False).pod) == [ANOTHERS]
 
 
-def test_pl_853_every_part_of_the_record_is_signed() -> None:
-    """PL-853."""
+@pytest.mark.req("PL-853")
+def test_every_part_of_the_record_is_signed() -> None:
     first = admitted(pod(), BOTH, seal=SEAL).pod
     written = record(first)
     assert written is not None
@@ -200,15 +211,16 @@ def test_pl_853_every_part_of_the_record_is_signed() -> None:
         assert look(first, seal=SEAL).view.has_foreign_record, member
 
 
-def test_pl_853_without_a_key_records_are_believed_as_before() -> None:
-    """PL-853: signed ones as well."""
+@pytest.mark.req("PL-853")
+def test_without_a_key_records_are_believed_as_before() -> None:
+    """Signed ones as well."""
     for document in (admitted(pod(), BOTH).pod, admitted(pod(), BOTH, seal=SEAL).pod):
         assert required(admitted(document, ARM).pod) == [term(arch("arm64"))]
     assert "sig" not in (record(admitted(pod(), BOTH).pod) or {})
 
 
-def test_pl_246_a_signed_record_of_a_large_pod_keeps_to_its_size() -> None:
-    """PL-246, PL-853."""
+@pytest.mark.req("PL-246", "PL-853")
+def test_a_signed_record_of_a_large_pod_keeps_to_its_size() -> None:
     images = [f"quay.io/team/{'x' * 100}-{number}:1" for number in range(20)]
     known = answers(*(index(image, "amd64", "arm64") for image in images))
     first = admitted(pod(*images), known, seal=SEAL)
@@ -218,13 +230,14 @@ def test_pl_246_a_signed_record_of_a_large_pod_keeps_to_its_size() -> None:
     assert admitted(first.pod, known, seal=SEAL).admission.operations == ()
 
 
-def test_pl_130_an_audit_is_signed_and_takes_nothing_back() -> None:
-    """PL-130."""
+@pytest.mark.req("PL-130")
+def test_an_audit_is_signed_and_takes_nothing_back() -> None:
     audited = admitted(pod(), BOTH, seal=SEAL, using=settings(mode="audit"))
     assert len((record(audited.pod) or {})["sig"]) == 22
     assert admitted(audited.pod, BOTH, seal=SEAL, using=settings(mode="audit")).admission.operations == ()
 
 
+@pytest.mark.req("PL-850", "PL-853")
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
@@ -235,15 +248,14 @@ def test_pl_130_an_audit_is_signed_and_takes_nothing_back() -> None:
         (base64.b64encode(KEY) + b"\n\xff\xfe", "line 2 is not base64"),
     ],
 )
-def test_pl_853_a_key_file_that_cannot_be_used_is_told_without_its_content(content: bytes, problem: str) -> None:
-    """PL-853, PL-850."""
+def test_a_key_file_that_cannot_be_used_is_told_without_its_content(content: bytes, problem: str) -> None:
     with pytest.raises(ValueError, match=problem) as error:
         parse_keys(content)
     assert not any(word in str(error.value) for word in ("two words", "c2hvcnQ", "short"))
 
 
-def test_pl_853_a_key_file_has_the_newest_key_first() -> None:
-    """PL-853."""
+@pytest.mark.req("PL-853")
+def test_a_key_file_has_the_newest_key_first() -> None:
     lines = [base64.b64encode(key) for key in (LATEST, LATER, KEY)]
     assert parse_keys(b"\r\n".join(lines)) == (LATEST, LATER)
     assert "l" * 4 not in repr(RecordSigner([LATER]))

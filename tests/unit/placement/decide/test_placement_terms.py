@@ -1,4 +1,4 @@
-"""Where expressions go among required terms (PL-220 to PL-223)."""
+"""Where expressions go among required terms."""
 
 from typing import Any
 
@@ -28,6 +28,7 @@ A = arch("amd64", "arm64")
 FIELDS = [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]
 
 
+@pytest.mark.req("PL-221", "PL-900")
 @pytest.mark.parametrize(
     ("before", "after", "terms", "created"),
     [
@@ -55,7 +56,7 @@ FIELDS = [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]
         "no required",
         "no terms",
         "one term",
-        "an empty term stays empty (PL-900 row 2)",
+        "an empty term stays empty",
         "the user's own architecture stays",
         "fields only",
         "empty list of expressions",
@@ -64,10 +65,9 @@ FIELDS = [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]
     ],
 )
 @pytest.mark.parametrize("way", ["admission", "controller"])
-def test_pl_221_each_term_by_itself(
+def test_each_term_by_itself(
     way: str, before: list[dict[str, Any]] | None, after: list[dict[str, Any]], terms: list[int], created: bool
 ) -> None:
-    """PL-221."""
     document = pod(terms=before)
     result = admitted(document, KNOWN).pod if way == "admission" else controlled(document, KNOWN).pod
     assert required(result) == after
@@ -78,22 +78,22 @@ def test_pl_221_each_term_by_itself(
     assert result["metadata"]["labels"][names.NODE_AFFINITY_LABEL] == "set"
 
 
-def test_pl_220_no_supported_architecture_writes_the_marker_and_no_os() -> None:
-    """PL-220."""
+@pytest.mark.req("PL-220")
+def test_no_supported_architecture_writes_the_marker_and_no_os() -> None:
     result = controlled(pod(APP, SIDE), APART)
     assert required(result.pod) == [term(MARKER)]
 
 
-def test_pl_222_a_term_with_the_users_own_architecture_gets_the_marker_too() -> None:
-    """PL-222."""
+@pytest.mark.req("PL-222")
+def test_a_term_with_the_users_own_architecture_gets_the_marker_too() -> None:
     document = pod(APP, SIDE, terms=[term(arch("amd64")), term(zone("a")), {}])
     result = controlled(document, APART)
     assert result.decision.reason is Reason.NO_SUPPORTED_ARCHITECTURE
     assert required(result.pod) == [term(arch("amd64"), MARKER), term(zone("a"), MARKER), {}]
 
 
-def test_pl_222_nothing_else_is_touched() -> None:
-    """PL-222."""
+@pytest.mark.req("PL-222")
+def test_nothing_else_is_touched() -> None:
     document = pod(
         nodeSelector={"disk": "fast"},
         tolerations=[{"key": "a"}],
@@ -108,29 +108,29 @@ def test_pl_222_nothing_else_is_touched() -> None:
     assert after["spec"] == document["spec"]
 
 
+@pytest.mark.req("PL-222")
 @pytest.mark.parametrize(
     "affinity",
     [None, {}, {"nodeAffinity": None}, {"nodeAffinity": {}}, {"podAffinity": {"x": 1}, "nodeAffinity": None}],
     ids=["null", "empty", "node affinity null", "node affinity empty", "other affinity"],
 )
-def test_pl_222_absent_parents_are_created_and_present_ones_extended(affinity: Any) -> None:
-    """PL-222."""
+def test_absent_parents_are_created_and_present_ones_extended(affinity: Any) -> None:
     after = admitted(pod(affinity=affinity), KNOWN).pod
     assert required(after) == [term(A)]
     if affinity and "podAffinity" in affinity:
         assert after["spec"]["affinity"]["podAffinity"] == {"x": 1}
 
 
-def test_pl_221_a_required_with_unknown_fields_and_no_terms_keeps_them() -> None:
-    """PL-221."""
+@pytest.mark.req("PL-221")
+def test_a_required_with_unknown_fields_and_no_terms_keeps_them() -> None:
     selector = {"nodeSelectorTerms": None, "someday": 1}
     document = pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": selector}})
     after = admitted(document, KNOWN).pod["spec"]["affinity"]["nodeAffinity"]
     assert after["requiredDuringSchedulingIgnoredDuringExecution"] == {"nodeSelectorTerms": [term(A)], "someday": 1}
 
 
-def test_pl_223_node_affinity_is_not_set_where_every_term_has_the_marker_already() -> None:
-    """PL-223."""
+@pytest.mark.req("PL-223")
+def test_node_affinity_is_not_set_where_every_term_has_the_marker_already() -> None:
     document = pod(APP, SIDE, terms=[term(zone("a"), MARKER)])
     result = controlled(document, APART)
     assert required(result.pod) == [term(zone("a"), MARKER)]
@@ -138,8 +138,8 @@ def test_pl_223_node_affinity_is_not_set_where_every_term_has_the_marker_already
     assert names.NO_SUPPORTED_ARCH_LABEL in result.pod["metadata"]["labels"]
 
 
-def test_pl_223_labels_follow_the_values_written_not_the_users_terms() -> None:
-    """PL-223."""
+@pytest.mark.req("PL-223")
+def test_labels_follow_the_values_written_not_the_users_terms() -> None:
     result = admitted(pod(terms=[term(arch("s390x")), term(zone("a"))]), KNOWN)
     assert {"multiarch.openshift.io/amd64", "multiarch.openshift.io/arm64"} <= set(result.labels)
     assert "multiarch.openshift.io/s390x" not in result.labels

@@ -1,4 +1,4 @@
-"""PL-603, PL-605: from ``/proc/PID/cgroup`` and the directories of pod logs to the pod."""
+"""From ``/proc/PID/cgroup`` and the directories of pod logs to the pod."""
 
 import pytest
 
@@ -92,18 +92,21 @@ NOTHING = {
 }
 
 
+@pytest.mark.req("PL-603", "PL-900")
 @pytest.mark.parametrize(("text", "uid", "runtime"), CONTAINERS.values(), ids=CONTAINERS)
-def test_the_container_of_a_process_pl_603(text: str, uid: str, runtime: str) -> None:
-    """PL-900 row 24: CRI-O and containerd, both cgroup versions and drivers, kind and nested prefixes."""
+def test_the_container_of_a_process(text: str, uid: str, runtime: str) -> None:
+    """CRI-O and containerd, both cgroup versions and drivers, kind and nested prefixes."""
     assert container_of_process(text) == Container(uid, f"{runtime}://{ID}")
 
 
+@pytest.mark.req("PL-603")
 @pytest.mark.parametrize("text", NOTHING.values(), ids=NOTHING)
-def test_what_belongs_to_no_container_of_a_pod_pl_603(text: str) -> None:
+def test_what_belongs_to_no_container_of_a_pod(text: str) -> None:
     assert container_of_process(text) is None
 
 
-def test_the_unified_hierarchy_is_believed_first_pl_603() -> None:
+@pytest.mark.req("PL-603")
+def test_the_unified_hierarchy_is_believed_first() -> None:
     other = "ee" * 32
     text = f"8:pids:/kubepods/pod{UID}/{other}\n4:memory:/kubepods/pod{UID}/{other}\n0::/kubepods/pod{UID}/{ID}\n"
     assert container_of_process(text) == Container(UID, f"unknown://{ID}")
@@ -120,10 +123,12 @@ LOGS = {
 }
 
 
+@pytest.mark.req("PL-605")
 @pytest.mark.parametrize(("directory", "pod"), LOGS.values(), ids=LOGS)
-def test_a_pods_name_is_in_the_directory_of_its_logs_pl_605(directory: str, pod: PodName | None) -> None:
+def test_a_pods_name_is_in_the_directory_of_its_logs(directory: str, pod: PodName | None) -> None:
     assert find_pod(["kube-system_dns_11111111-2222-3333-4444-555555555555", directory], UID) == pod
 
 
-def test_a_static_pods_directory_has_its_other_uid_pl_605() -> None:
+@pytest.mark.req("PL-605")
+def test_a_static_pods_directory_has_its_other_uid() -> None:
     assert find_pod([f"kube-system_etcd-a_{STATIC}"], STATIC) == PodName("kube-system", "etcd-a")

@@ -1,4 +1,4 @@
-"""PL-610: what the handler does with an ENoExecEvent, by its facts."""
+"""What the handler does with an ENoExecEvent, by its facts."""
 
 import asyncio
 from collections.abc import Mapping
@@ -106,7 +106,8 @@ class World:
             raise self.failures.pop(0)
 
 
-async def test_the_pod_gets_an_event_and_a_label_and_the_report_goes_pl_610() -> None:
+@pytest.mark.req("PL-610")
+async def test_the_pod_gets_an_event_and_a_label_and_the_report_goes() -> None:
     world = World()
     assert await world.reconcile() == Done()
     assert world.requests == ["get pods cart", "get nodes worker-1", "patch pods cart", "delete enoexecevents e"]
@@ -122,7 +123,8 @@ async def test_the_pod_gets_an_event_and_a_label_and_the_report_goes_pl_610() ->
     assert world.value("mto_enoexecevents_invalid_total") == 0
 
 
-async def test_a_pod_that_has_the_label_is_not_patched_pl_610() -> None:
+@pytest.mark.req("PL-610")
+async def test_a_pod_that_has_the_label_is_not_patched() -> None:
     world = World()
     world.pod["metadata"]["labels"][names.EXEC_FORMAT_ERROR_LABEL] = "true"
     await world.reconcile()
@@ -140,8 +142,9 @@ CONTAINERS = {
 }
 
 
+@pytest.mark.req("PL-610")
 @pytest.mark.parametrize(("statuses", "begin"), CONTAINERS.values(), ids=CONTAINERS)
-async def test_the_container_is_named_if_its_id_is_known_pl_610(statuses: dict[str, Any], begin: str) -> None:
+async def test_the_container_is_named_if_its_id_is_known(statuses: dict[str, Any], begin: str) -> None:
     world = World()
     world.pod["status"] = {
         kind: [{"name": name, "containerID": each} for name, each in several] for kind, several in statuses.items()
@@ -150,8 +153,9 @@ async def test_the_container_is_named_if_its_id_is_known_pl_610(statuses: dict[s
     assert world.told[0][1].startswith(begin)
 
 
+@pytest.mark.req("PL-610")
 @pytest.mark.parametrize("gone", [(PODS, "shop/cart"), (NODES, "worker-1")], ids=["pod", "node"])
-async def test_a_report_about_what_is_gone_is_deleted_pl_610(gone: Any) -> None:
+async def test_a_report_about_what_is_gone_is_deleted(gone: Any) -> None:
     world = World()
     del world.objects[gone]
     await world.reconcile()
@@ -160,7 +164,8 @@ async def test_a_report_about_what_is_gone_is_deleted_pl_610(gone: Any) -> None:
     assert not any(each.startswith("patch") for each in world.requests)
 
 
-async def test_a_pod_on_another_node_is_not_labelled_pl_610() -> None:
+@pytest.mark.req("PL-610")
+async def test_a_pod_on_another_node_is_not_labelled() -> None:
     world = World()
     world.pod["spec"]["nodeName"] = "worker-2"
     await world.reconcile()
@@ -168,7 +173,8 @@ async def test_a_pod_on_another_node_is_not_labelled_pl_610() -> None:
     assert (world.told, world.pod["metadata"]["labels"]) == ([], {})
 
 
-async def test_a_pod_that_is_replaced_meanwhile_is_not_labelled_pl_610() -> None:
+@pytest.mark.req("PL-610")
+async def test_a_pod_that_is_replaced_meanwhile_is_not_labelled() -> None:
     world = World()
     original = world._read
 
@@ -184,7 +190,8 @@ async def test_a_pod_that_is_replaced_meanwhile_is_not_labelled_pl_610() -> None
     assert (world.told, world.pod["metadata"]["labels"]) == ([], {})
 
 
-async def test_an_event_in_another_namespace_is_labelled_and_left_pl_610() -> None:
+@pytest.mark.req("PL-610")
+async def test_an_event_in_another_namespace_is_labelled_and_left() -> None:
     world = World(namespace="shop")
     await world.reconcile()
     assert world.error == "wrong-namespace"
@@ -194,7 +201,8 @@ async def test_an_event_in_another_namespace_is_labelled_and_left_pl_610() -> No
     assert world.value("mto_enoexecevents_invalid_total") == 1
 
 
-async def test_an_event_without_status_is_left_alone_for_a_minute_pl_610() -> None:
+@pytest.mark.req("PL-610")
+async def test_an_event_without_status_is_left_alone_for_a_minute() -> None:
     """The node side writes the status after the object."""
     world = World(None)
     assert await world.reconcile() == After(60.0)
@@ -208,13 +216,15 @@ async def test_an_event_without_status_is_left_alone_for_a_minute_pl_610() -> No
     assert world.requests == []
 
 
-async def test_a_status_that_comes_late_is_handled_all_the_same_pl_610() -> None:
+@pytest.mark.req("PL-610")
+async def test_a_status_that_comes_late_is_handled_all_the_same() -> None:
     world = World(**{ERROR: "pod-not-found"})
     await world.reconcile()
     assert world.is_consumed
 
 
-async def test_passing_errors_are_retried_for_ten_minutes_pl_610() -> None:
+@pytest.mark.req("PL-610")
+async def test_passing_errors_are_retried_for_ten_minutes() -> None:
     world = World()
     for _ in range(20):
         world.failures = [Unavailable(503)]
@@ -230,7 +240,8 @@ async def test_passing_errors_are_retried_for_ten_minutes_pl_610() -> None:
     assert world.requests == [], "left to the administrator"
 
 
-async def test_an_outage_of_the_api_server_gives_nothing_up_pl_610() -> None:
+@pytest.mark.req("PL-610")
+async def test_an_outage_of_the_api_server_gives_nothing_up() -> None:
     """What is tried first after it is the event itself, not its label."""
     world = World()
     world.failures = [Unavailable(503)]
@@ -241,7 +252,8 @@ async def test_an_outage_of_the_api_server_gives_nothing_up_pl_610() -> None:
     assert world.is_consumed
 
 
-async def test_an_api_server_that_does_not_answer_is_a_passing_error_pl_610() -> None:
+@pytest.mark.req("PL-610")
+async def test_an_api_server_that_does_not_answer_is_a_passing_error() -> None:
     world = World()
 
     async def never(*_: Any, **__: Any) -> Any:
@@ -254,8 +266,9 @@ async def test_an_api_server_that_does_not_answer_is_a_passing_error_pl_610() ->
         await task
 
 
+@pytest.mark.req("PL-610")
 @pytest.mark.parametrize("error", [NotFound(404), Conflict(409)], ids=["gone", "replaced"])
-async def test_an_event_that_is_gone_already_is_fine_pl_610(error: ApiError) -> None:
+async def test_an_event_that_is_gone_already_is_fine(error: ApiError) -> None:
     world = World()
     original = world.delete
 
@@ -268,7 +281,8 @@ async def test_an_event_that_is_gone_already_is_fine_pl_610(error: ApiError) -> 
     assert await world.reconcile() == Done()
 
 
-async def test_an_event_that_is_being_deleted_is_left_pl_610() -> None:
+@pytest.mark.req("PL-610")
+async def test_an_event_that_is_being_deleted_is_left() -> None:
     world = World()
     world.events[KEY]["metadata"]["deletionTimestamp"] = "2025-01-01T00:00:00Z"
     await world.reconcile()

@@ -1,10 +1,13 @@
-"""PL-606: a container once in ten minutes, a node five times a second."""
+"""A container once in ten minutes, a node five times a second."""
+
+import pytest
 
 from polyarch.placement import exec_monitor_rules
 from polyarch.placement.exec_monitor_rules import ReportRateLimiter
 
 
-def test_a_container_is_reported_once_in_ten_minutes_pl_606() -> None:
+@pytest.mark.req("PL-606")
+def test_a_container_is_reported_once_in_ten_minutes() -> None:
     mine = ReportRateLimiter()
     assert mine.admit("a", 0.0)
     assert mine.is_duplicate("a", 599.9)
@@ -14,7 +17,8 @@ def test_a_container_is_reported_once_in_ten_minutes_pl_606() -> None:
     assert mine.is_duplicate("a", 1199.0)
 
 
-def test_a_node_reports_ten_at_once_and_then_five_a_second_pl_606() -> None:
+@pytest.mark.req("PL-606")
+def test_a_node_reports_ten_at_once_and_then_five_a_second() -> None:
     mine = ReportRateLimiter()
     assert [mine.admit(f"c{number}", 100.0) for number in range(12)] == [True] * 10 + [False] * 2
     assert [mine.admit(f"d{number}", 101.0) for number in range(6)] == [True] * 5 + [False]
@@ -22,7 +26,8 @@ def test_a_node_reports_ten_at_once_and_then_five_a_second_pl_606() -> None:
     assert [mine.admit(f"e{number}", 500.0) for number in range(11)] == [True] * 10 + [False]
 
 
-def test_what_is_remembered_is_bounded_pl_606() -> None:
+@pytest.mark.req("PL-606")
+def test_what_is_remembered_is_bounded() -> None:
     mine = ReportRateLimiter()
     for number in range(exec_monitor_rules.MAX_CONTAINERS + 1):
         assert mine.admit(str(number), float(number))

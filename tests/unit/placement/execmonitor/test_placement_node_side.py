@@ -29,6 +29,8 @@ from polyarch.placement.exec_monitor_node import (
     open_instance,
 )
 
+pytestmark = pytest.mark.req("PL-603", "PL-605")
+
 UID = "5d2a1b3c-9e8f-4a7b-8c6d-0e1f2a3b4c5d"
 ID = "3f" * 32
 CGROUP = f"/kubepods/burstable/pod{UID}/crio-{ID}"
@@ -122,7 +124,8 @@ class World:
         return value
 
 
-async def test_a_failed_exec_becomes_an_enoexecevent_with_all_facts_pl_606(tmp_path: Path) -> None:
+@pytest.mark.req("PL-606")
+async def test_a_failed_exec_becomes_an_enoexecevent_with_all_facts(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.node.process(4711, CGROUP)
     world.node.pod("shop", "cart-7d9f", UID)
@@ -141,7 +144,8 @@ async def test_a_failed_exec_becomes_an_enoexecevent_with_all_facts_pl_606(tmp_p
     assert world.node.instances == []
 
 
-async def test_a_process_that_is_gone_is_known_from_its_fork_pl_604(tmp_path: Path) -> None:
+@pytest.mark.req("PL-604")
+async def test_a_process_that_is_gone_is_known_from_its_fork(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.node.process(4711, CGROUP)
     world.node.pod("shop", "cart", UID)
@@ -155,7 +159,8 @@ async def test_a_process_that_is_gone_is_known_from_its_fork_pl_604(tmp_path: Pa
         await world.counted("reported")
 
 
-async def test_a_child_that_is_moved_to_its_container_after_the_fork_is_known_pl_604(tmp_path: Path) -> None:
+@pytest.mark.req("PL-604")
+async def test_a_child_that_is_moved_to_its_container_after_the_fork_is_known(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.node.process(4711, SERVICE)
     world.node.pod("shop", "cart", UID)
@@ -169,7 +174,8 @@ async def test_a_child_that_is_moved_to_its_container_after_the_fork_is_known_pl
         await world.counted("reported")
 
 
-async def test_what_stays_unknown_is_counted_pl_604(tmp_path: Path) -> None:
+@pytest.mark.req("PL-604")
+async def test_what_stays_unknown_is_counted(tmp_path: Path) -> None:
     world = World(tmp_path)
     async with world.running():
         world.node.fails(1)
@@ -183,7 +189,8 @@ async def test_what_stays_unknown_is_counted_pl_604(tmp_path: Path) -> None:
     assert world.api.created == []
 
 
-async def test_a_container_is_reported_once_pl_606(tmp_path: Path) -> None:
+@pytest.mark.req("PL-606")
+async def test_a_container_is_reported_once(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.node.process(4711, CGROUP)
     world.node.pod("shop", "cart", UID)
@@ -195,7 +202,8 @@ async def test_a_container_is_reported_once_pl_606(tmp_path: Path) -> None:
     assert len(world.api.created) == 1
 
 
-async def test_a_node_full_of_failures_reports_a_few_and_counts_the_others_pl_606(tmp_path: Path) -> None:
+@pytest.mark.req("PL-606")
+async def test_a_node_full_of_failures_reports_a_few_and_counts_the_others(tmp_path: Path) -> None:
     world = World(tmp_path, clock=ManualClock())
     world.node.pod("shop", "cart", UID)
     for number in range(15):
@@ -207,7 +215,8 @@ async def test_a_node_full_of_failures_reports_a_few_and_counts_the_others_pl_60
         await world.counted("reported", 10)
 
 
-async def test_lines_that_cannot_be_read_are_counted_and_harm_nothing_pl_602(tmp_path: Path) -> None:
+@pytest.mark.req("PL-602")
+async def test_lines_that_cannot_be_read_are_counted_and_harm_nothing(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.node.process(4711, CGROUP)
     world.node.pod("shop", "cart", UID)
@@ -223,7 +232,8 @@ async def test_lines_that_cannot_be_read_are_counted_and_harm_nothing_pl_602(tmp
     assert world.value("polyarch_exec_trace_unread_total", kind="lost") == 218
 
 
-async def test_other_errors_of_exec_are_no_exec_format_errors_pl_602(tmp_path: Path) -> None:
+@pytest.mark.req("PL-602")
+async def test_other_errors_of_exec_are_no_exec_format_errors(tmp_path: Path) -> None:
     """The filter keeps them out; a kernel that ignored it would report every missing file."""
     world = World(tmp_path)
     world.node.process(4711, CGROUP)
@@ -234,7 +244,8 @@ async def test_other_errors_of_exec_are_no_exec_format_errors_pl_602(tmp_path: P
     assert world.api.created == []
 
 
-async def test_a_node_without_tracefs_stays_up_and_says_so_once_pl_601(tmp_path: Path) -> None:
+@pytest.mark.req("PL-601")
+async def test_a_node_without_tracefs_stays_up_and_says_so_once(tmp_path: Path) -> None:
     """No crash loop; once tracefs is mounted the node is watched without a restart."""
     clock = ManualClock()
     world = World(tmp_path, clock=clock)
@@ -252,7 +263,8 @@ async def test_a_node_without_tracefs_stays_up_and_says_so_once_pl_601(tmp_path:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_gauge_and_readiness_follow_what_the_kernel_says_of_the_events_pl_601(tmp_path: Path) -> None:
+@pytest.mark.req("PL-601")
+async def test_gauge_and_readiness_follow_what_the_kernel_says_of_the_events(tmp_path: Path) -> None:
     clock = ManualClock()
     world = World(tmp_path, clock=clock)
     assert world.side.unready() is not None, "the trace has not been opened"
@@ -272,7 +284,8 @@ async def test_gauge_and_readiness_follow_what_the_kernel_says_of_the_events_pl_
         assert world.side.unready() is None
 
 
-async def test_an_instance_whose_files_are_gone_is_replaced_after_a_minute_pl_601(tmp_path: Path) -> None:
+@pytest.mark.req("PL-601")
+async def test_an_instance_whose_files_are_gone_is_replaced_after_a_minute(tmp_path: Path) -> None:
     clock = ManualClock()
     world = World(tmp_path, clock=clock)
     async with world.running():
@@ -296,6 +309,7 @@ async def _report(world: World, clock: ManualClock) -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
+@pytest.mark.req("PL-606")
 @pytest.mark.parametrize(
     ("failures", "result"),
     [
@@ -306,7 +320,7 @@ async def _report(world: World, clock: ManualClock) -> None:
     ],
     ids=["two failures", "three failures", "a refusal that no retry changes", "a report of an earlier process"],
 )
-async def test_a_report_is_retried_twice_and_then_counted_pl_606(
+async def test_a_report_is_retried_twice_and_then_counted(
     tmp_path: Path, failures: list[Exception], result: str
 ) -> None:
     clock = ManualClock()
@@ -318,7 +332,8 @@ async def test_a_report_is_retried_twice_and_then_counted_pl_606(
     assert len(world.api.statuses) == world.results("reported")
 
 
-async def test_an_api_server_that_does_not_answer_blocks_nothing_pl_606(tmp_path: Path) -> None:
+@pytest.mark.req("PL-606")
+async def test_an_api_server_that_does_not_answer_blocks_nothing(tmp_path: Path) -> None:
     """Reports wait in a bounded line; beyond it they are dropped and counted."""
     clock = ManualClock()
     world = World(tmp_path, clock=clock)

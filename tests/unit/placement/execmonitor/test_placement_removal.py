@@ -1,4 +1,4 @@
-"""PL-630: the order in which the monitor is removed."""
+"""The order in which the monitor is removed."""
 
 from typing import Any
 
@@ -33,7 +33,8 @@ DONE: dict[MonitorUninstallStep, dict[str, Any]] = {
 """What each step changes."""
 
 
-def test_the_steps_come_in_this_order_pl_630() -> None:
+@pytest.mark.req("PL-630")
+def test_the_steps_come_in_this_order() -> None:
     observed, steps = ALL, [next_monitor_step(ALL)]
     while steps[-1] is not MonitorUninstallStep.DONE:
         observed = msgspec.structs.replace(observed, **DONE[steps[-1]])
@@ -41,19 +42,22 @@ def test_the_steps_come_in_this_order_pl_630() -> None:
     assert steps == [*DONE, MonitorUninstallStep.DONE] == list(MonitorUninstallStep)
 
 
-def test_events_that_the_handler_consumes_end_the_wait_pl_630() -> None:
+@pytest.mark.req("PL-630")
+def test_events_that_the_handler_consumes_end_the_wait() -> None:
     waiting = msgspec.structs.replace(ALL, node_side=0, failed_events=0, waited=HANDLER_TIMEOUT - 1)
     assert next_monitor_step(waiting) is MonitorUninstallStep.WAIT
     assert next_monitor_step(msgspec.structs.replace(waiting, events=0)) is MonitorUninstallStep.DROP_HANDLER_FINALIZER
 
 
-def test_without_a_handler_nobody_is_waited_for_pl_630() -> None:
+@pytest.mark.req("PL-630")
+def test_without_a_handler_nobody_is_waited_for() -> None:
     assert (
         next_monitor_step(msgspec.structs.replace(ALL, node_side=0, failed_events=0, handler=0))
         is MonitorUninstallStep.DELETE_EVENTS
     )
 
 
+@pytest.mark.req("PL-630")
 @pytest.mark.parametrize(
     ("change", "step"),
     [
@@ -62,7 +66,7 @@ def test_without_a_handler_nobody_is_waited_for_pl_630() -> None:
     ],
     ids=["somebody makes the DaemonSet again", "an event comes late"],
 )
-def test_each_pass_looks_anew_pl_630(change: dict[str, Any], step: MonitorUninstallStep) -> None:
+def test_each_pass_looks_anew(change: dict[str, Any], step: MonitorUninstallStep) -> None:
     nothing = ExecMonitorFacts(
         node_side=0,
         failed_events=0,

@@ -1,4 +1,4 @@
-"""PL-602: lines of ``trace_pipe``, as the kernel prints them."""
+"""Lines of ``trace_pipe``, as the kernel prints them."""
 
 import pytest
 from hypothesis import given
@@ -86,23 +86,27 @@ UNREADABLE = {
 }
 
 
+@pytest.mark.req("PL-602")
 @pytest.mark.parametrize(("line", "event"), READABLE.values(), ids=READABLE)
-def test_a_line_is_read_pl_602(line: bytes, event: object) -> None:
+def test_a_line_is_read(line: bytes, event: object) -> None:
     assert parse_trace_line(line) == event
 
 
+@pytest.mark.req("PL-602")
 @pytest.mark.parametrize("line", UNREADABLE.values(), ids=UNREADABLE)
-def test_what_is_no_line_of_ours_is_unreadable_and_never_fatal_pl_602(line: bytes) -> None:
+def test_what_is_no_line_of_ours_is_unreadable_and_never_fatal(line: bytes) -> None:
     assert parse_trace_line(line) is None
 
 
+@pytest.mark.req("PL-602")
 @given(st.binary(max_size=200))
-def test_no_bytes_are_fatal_pl_602(line: bytes) -> None:
+def test_no_bytes_are_fatal(line: bytes) -> None:
     parse_trace_line(line)
 
 
+@pytest.mark.req("PL-602")
 @given(st.binary(min_size=1, max_size=15).filter(lambda comm: b"\n" not in comm), st.integers(1, 4_194_304))
-def test_no_name_of_a_process_changes_its_pid_pl_602(comm: bytes, pid: int) -> None:
+def test_no_name_of_a_process_changes_its_pid(comm: bytes, pid: int) -> None:
     """A process chooses its name: a report about another pod must not be had by it."""
     line = b"%16b-%-7d [001] ..... 12081.650857: sys_execve -> 0xfffffffffffffff8" % (comm, pid)
     event = parse_trace_line(line)

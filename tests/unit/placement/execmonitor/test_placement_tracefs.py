@@ -1,4 +1,4 @@
-"""PL-601, PL-604: our own instance in tracefs, set up and taken down."""
+"""Our own instance in tracefs, set up and taken down."""
 
 import contextlib
 import errno
@@ -11,8 +11,11 @@ from fake_node import FakeNode
 
 from polyarch.placement.exec_monitor_node import TRACE_EVENTS, TraceUnavailable, open_instance, open_node_trace
 
+pytestmark = pytest.mark.req("PL-604")
 
-def test_events_are_filtered_before_they_are_enabled_and_all_goes_at_the_end_pl_601(tmp_path: Path) -> None:
+
+@pytest.mark.req("PL-601")
+def test_events_are_filtered_before_they_are_enabled_and_all_goes_at_the_end(tmp_path: Path) -> None:
     node = FakeNode(tmp_path)
     with node.instance() as instance:
         assert instance.pipe == node.instance_folder / "trace_pipe"
@@ -26,7 +29,8 @@ def test_events_are_filtered_before_they_are_enabled_and_all_goes_at_the_end_pl_
     assert node.instances == []
 
 
-def test_other_tracing_of_the_node_is_not_touched_pl_601(tmp_path: Path) -> None:
+@pytest.mark.req("PL-601")
+def test_other_tracing_of_the_node_is_not_touched(tmp_path: Path) -> None:
     node = FakeNode(tmp_path)
     (node.tracefs / "instances" / "somebody").mkdir()
     (node.tracefs / "tracing_on").write_text("1")
@@ -36,8 +40,9 @@ def test_other_tracing_of_the_node_is_not_touched_pl_601(tmp_path: Path) -> None
     assert (node.tracefs / "tracing_on").read_text() == "1"
 
 
+@pytest.mark.req("PL-601")
 @pytest.mark.parametrize("name", ["polyarch-exec", "polyarch-exec-1-0a1b2c", "polyarch-exec-4194304-ffffff"])
-def test_what_a_killed_monitor_left_is_removed_first_pl_601(tmp_path: Path, name: str) -> None:
+def test_what_a_killed_monitor_left_is_removed_first(tmp_path: Path, name: str) -> None:
     node = FakeNode(tmp_path)
     node.make(node.tracefs / "instances" / name)
     node.make(node.tracefs / "instances" / "polyarch-exec-of-somebody")
@@ -46,13 +51,15 @@ def test_what_a_killed_monitor_left_is_removed_first_pl_601(tmp_path: Path, name
     assert node.instances == ["polyarch-exec-of-somebody"]
 
 
-def test_a_kernel_without_execveat_or_fork_events_is_watched_all_the_same_pl_601(tmp_path: Path) -> None:
+@pytest.mark.req("PL-601")
+def test_a_kernel_without_execveat_or_fork_events_is_watched_all_the_same(tmp_path: Path) -> None:
     node = FakeNode(tmp_path, events=("syscalls/sys_exit_execve",))
     with node.instance():
         assert node.setting("events/syscalls/sys_exit_execve/enable") == "1"
 
 
-def test_an_event_whose_filter_is_refused_is_not_enabled_pl_601(tmp_path: Path) -> None:
+@pytest.mark.req("PL-601")
+def test_an_event_whose_filter_is_refused_is_not_enabled(tmp_path: Path) -> None:
     """Without its filter it would report every exec of the node."""
     node = FakeNode(tmp_path)
 
@@ -65,14 +72,16 @@ def test_an_event_whose_filter_is_refused_is_not_enabled_pl_601(tmp_path: Path) 
         assert node.setting("events/syscalls/sys_exit_execveat/enable") == "0"
 
 
-def test_a_kernel_without_events_of_system_calls_is_said_so_and_nothing_stays_pl_601(tmp_path: Path) -> None:
+@pytest.mark.req("PL-601")
+def test_a_kernel_without_events_of_system_calls_is_said_so_and_nothing_stays(tmp_path: Path) -> None:
     node = FakeNode(tmp_path, events=("sched/sched_process_fork",))
     with pytest.raises(TraceUnavailable, match="CONFIG_FTRACE_SYSCALLS"), node.instance():
         pass
     assert node.instances == []
 
 
-def test_the_second_place_is_used_if_the_first_has_no_tracefs_pl_601(tmp_path: Path) -> None:
+@pytest.mark.req("PL-601")
+def test_the_second_place_is_used_if_the_first_has_no_tracefs(tmp_path: Path) -> None:
     node = FakeNode(tmp_path)
     empty = tmp_path / "empty"
     empty.mkdir()
@@ -80,7 +89,8 @@ def test_the_second_place_is_used_if_the_first_has_no_tracefs_pl_601(tmp_path: P
         assert node.tracefs in instance.folder.parents
 
 
-def test_no_tracefs_is_said_with_the_places_and_what_to_do_pl_601(tmp_path: Path) -> None:
+@pytest.mark.req("PL-601")
+def test_no_tracefs_is_said_with_the_places_and_what_to_do(tmp_path: Path) -> None:
     with (
         pytest.raises(TraceUnavailable, match=f"no tracefs at {tmp_path}: .*sys-kernel-tracing.mount"),
         open_instance([tmp_path]),
@@ -88,7 +98,8 @@ def test_no_tracefs_is_said_with_the_places_and_what_to_do_pl_601(tmp_path: Path
         pass
 
 
-def test_a_second_monitor_leaves_the_first_ones_events_on_pl_601(tmp_path: Path) -> None:
+@pytest.mark.req("PL-601")
+def test_a_second_monitor_leaves_the_first_ones_events_on(tmp_path: Path) -> None:
     node = FakeNode(tmp_path)
     with node.instance() as first:
         (first.folder / "events/enable").write_text("X")  # as the kernel says it of events some of which are on
@@ -99,7 +110,8 @@ def test_a_second_monitor_leaves_the_first_ones_events_on_pl_601(tmp_path: Path)
     assert node.instances == []
 
 
-def test_an_instance_that_another_starting_monitor_removed_is_made_again_pl_601(tmp_path: Path) -> None:
+@pytest.mark.req("PL-601")
+def test_an_instance_that_another_starting_monitor_removed_is_made_again(tmp_path: Path) -> None:
     """Between mkdir and the first open nobody holds it."""
     node = FakeNode(tmp_path)
     made: list[str] = []
@@ -114,8 +126,9 @@ def test_an_instance_that_another_starting_monitor_removed_is_made_again_pl_601(
         assert node.instances == [instance.folder.name] == made[1:]
 
 
+@pytest.mark.req("PL-601")
 @pytest.mark.parametrize("opens", [False, True], ids=["it cannot be opened", "another one of the kernel is opened"])
-def test_an_instance_that_is_removed_while_it_is_opened_is_made_again_pl_601(
+def test_an_instance_that_is_removed_while_it_is_opened_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opens: bool
 ) -> None:
     """The kernel removes the instance before its files, and answers ENODEV or with what took its memory since."""
@@ -145,7 +158,8 @@ def test_an_instance_that_is_removed_while_it_is_opened_is_made_again_pl_601(
     assert node.instances == []
 
 
-def test_no_more_than_eight_monitors_take_memory_of_one_kernel_pl_601(tmp_path: Path) -> None:
+@pytest.mark.req("PL-601")
+def test_no_more_than_eight_monitors_take_memory_of_one_kernel(tmp_path: Path) -> None:
     node = FakeNode(tmp_path)
     with contextlib.ExitStack() as others:
         for _ in range(8):
@@ -158,7 +172,8 @@ def test_no_more_than_eight_monitors_take_memory_of_one_kernel_pl_601(tmp_path: 
         pass
 
 
-def test_what_somebody_switches_off_is_told_and_on_again_pl_601(tmp_path: Path) -> None:
+@pytest.mark.req("PL-601")
+def test_what_somebody_switches_off_is_told_and_on_again(tmp_path: Path) -> None:
     node = FakeNode(tmp_path)
     with node.instance() as instance:
         assert instance.restore() == []
@@ -175,7 +190,8 @@ def test_what_somebody_switches_off_is_told_and_on_again_pl_601(tmp_path: Path) 
         assert instance.restore() == []
 
 
-def test_an_instance_that_somebody_holds_at_the_end_costs_nothing_more_pl_601(tmp_path: Path) -> None:
+@pytest.mark.req("PL-601")
+def test_an_instance_that_somebody_holds_at_the_end_costs_nothing_more(tmp_path: Path) -> None:
     node = FakeNode(tmp_path)
     with node.instance() as instance:
         (instance.folder / "events/enable").write_text("1")
@@ -186,7 +202,8 @@ def test_an_instance_that_somebody_holds_at_the_end_costs_nothing_more_pl_601(tm
         assert not instance.folder.exists(), "the next monitor removes it"
 
 
-def test_a_node_with_a_pid_namespace_of_its_own_is_not_watched_pl_600(tmp_path: Path) -> None:
+@pytest.mark.req("PL-600")
+def test_a_node_with_a_pid_namespace_of_its_own_is_not_watched(tmp_path: Path) -> None:
     """On a node of kind the numbers in the trace are those of the host: no pod would be found, or a wrong one."""
     node = FakeNode(tmp_path)
     (node.proc / "self" / "ns").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Facts are compiled once per change and complete only when all that counts is known; optional watches end (PL-301)."""
+"""Facts are compiled once per change and complete only when all that counts is known; optional watches end."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -35,8 +35,8 @@ async def settled():
         await asyncio.sleep(0)
 
 
+@pytest.mark.req("PL-301")
 async def test_nothing_is_ready_before_configuration_is_known(watches):
-    """PL-301."""
     facts = ClusterFacts(watches, operator_namespace=OPERATOR, clock=ManualClock(start=0))
     for plural in ("clusterpodplacementconfigs", "podplacementconfigs", "placementpolicies"):
         assert not facts.is_ready
@@ -46,8 +46,8 @@ async def test_nothing_is_ready_before_configuration_is_known(watches):
     assert facts.cppc is None
 
 
+@pytest.mark.req("PL-042")
 async def test_namespaces_are_watched_only_while_the_policy_has_overrides(watches):
-    """PL-042."""
     facts = facts_of(watches)
     async with running(facts):
         assert watches.owned["namespaces"] == 0
@@ -60,8 +60,8 @@ async def test_namespaces_are_watched_only_while_the_policy_has_overrides(watche
     assert watches.owned["namespaces"] == 1
 
 
+@pytest.mark.req("PL-301")
 async def test_with_overrides_the_namespaces_have_to_be_known_before_anything_is_decided(watches):
-    """PL-301."""
     facts = facts_of(watches, policy={"overrides": OVERRIDES})
     told = []
     facts.on_change(told.append)
@@ -77,8 +77,8 @@ async def test_with_overrides_the_namespaces_have_to_be_known_before_anything_is
         assert told == ["team", None]
 
 
+@pytest.mark.req("PL-042")
 async def test_the_first_override_that_matches_the_namespace_counts(watches):
-    """PL-042."""
     facts = facts_of(watches, policy={"mode": "enforce", "overrides": OVERRIDES})
     async with running(facts):
         watches["namespaces"].put({"metadata": {"name": "team", "labels": {"trial": "yes"}}})
@@ -88,15 +88,15 @@ async def test_the_first_override_that_matches_the_namespace_counts(watches):
         assert facts.of("other").settings.mode == "enforce"
 
 
+@pytest.mark.req("PL-117")
 async def test_a_namespace_that_is_not_known_yet_gives_provisional_settings(watches):
-    """PL-117."""
     facts = facts_of(watches, policy={"overrides": OVERRIDES})
     assert facts.of("team").settings.provisional
     assert not facts_of(FakeWatches()).of("team").settings.provisional
 
 
+@pytest.mark.req("PL-044")
 async def test_a_change_of_namespace_labels_is_told_for_that_namespace(watches):
-    """PL-044."""
     facts = facts_of(watches, policy={"overrides": OVERRIDES})
     told = []
     async with running(facts):
@@ -109,8 +109,9 @@ async def test_a_change_of_namespace_labels_is_told_for_that_namespace(watches):
     assert told == ["team"]
 
 
+@pytest.mark.req("PL-044")
 async def test_the_first_list_of_namespaces_is_told_once_and_not_by_namespace(watches):
-    """PL-044: each tale makes the controller look through all gated pods."""
+    """Each tale makes the controller look through all gated pods."""
     facts = facts_of(watches, policy={"overrides": OVERRIDES})
     told = []
     facts.on_change(told.append)
@@ -122,8 +123,8 @@ async def test_the_first_list_of_namespaces_is_told_once_and_not_by_namespace(wa
     assert told == [None]
 
 
+@pytest.mark.req("PL-218")
 async def test_nodes_are_watched_only_while_node_aware(watches):
-    """PL-218."""
     facts = facts_of(watches)
     async with running(facts):
         assert watches.owned["nodes"] == 0
@@ -138,8 +139,8 @@ async def test_nodes_are_watched_only_while_node_aware(watches):
         assert not facts.of("team").settings.provisional
 
 
+@pytest.mark.req("PL-218")
 async def test_nodes_that_are_being_deleted_do_not_count_and_a_change_is_told(watches):
-    """PL-218."""
     facts = facts_of(watches, policy={"nodeAware": {"mode": "report"}})
     async with running(facts):
         nodes = watches["nodes"]
@@ -159,8 +160,9 @@ async def test_nodes_that_are_being_deleted_do_not_count_and_a_change_is_told(wa
         assert told == [None], "a further node of a known architecture changes nothing"
 
 
-async def test_pl_301_nodes_that_cannot_be_read_for_a_minute_are_left_out_until_they_can(watches):
-    """PL-301: the right to list nodes is optional; without it nobody waits for ever, and it is said what is missing."""
+@pytest.mark.req("PL-301")
+async def test_nodes_that_cannot_be_read_for_a_minute_are_left_out_until_they_can(watches):
+    """The right to list nodes is optional; without it nobody waits for ever, and it is said what is missing."""
     clock = ManualClock()
     facts = facts_of(watches, clock, policy={"nodeAware": {"mode": "narrow"}})
     told = []
@@ -187,8 +189,8 @@ async def test_pl_301_nodes_that_cannot_be_read_for_a_minute_are_left_out_until_
     assert [line["problem"] for line in logs if line["log_level"] == "error"] == [watches["nodes"].problem]
 
 
-async def test_pl_301_namespaces_that_never_come_are_left_out_and_spec_counts(watches):
-    """PL-301, PL-042."""
+@pytest.mark.req("PL-042", "PL-301")
+async def test_namespaces_that_never_come_are_left_out_and_spec_counts(watches):
     clock = ManualClock()
     facts = facts_of(watches, clock, policy={"overrides": OVERRIDES})
     async with running(facts):
@@ -206,8 +208,9 @@ async def test_pl_301_namespaces_that_never_come_are_left_out_and_spec_counts(wa
         assert facts.left_out == {}, "nobody asks for them any more"
 
 
-async def test_pl_301_a_process_that_was_ready_stays_so_when_the_policy_asks_for_more(watches):
-    """PL-301: an unready webhook would let pods through; a ready one gates them until the facts are there."""
+@pytest.mark.req("PL-301")
+async def test_a_process_that_was_ready_stays_so_when_the_policy_asks_for_more(watches):
+    """An unready webhook would let pods through; a ready one gates them until the facts are there."""
     facts = facts_of(watches)
     async with running(facts):
         await facts.synced()
@@ -218,8 +221,9 @@ async def test_pl_301_a_process_that_was_ready_stays_so_when_the_policy_asks_for
         assert facts.of("team").settings.provisional
 
 
+@pytest.mark.req("PL-218", "PL-801")
 async def test_what_kubelets_write_all_the_time_costs_nothing(watches):
-    """PL-218, PL-801: a cluster of five thousand nodes has a status every few milliseconds."""
+    """A cluster of five thousand nodes has a status every few milliseconds."""
     facts = facts_of(watches, policy={"nodeAware": {"mode": "report"}})
     async with running(facts):
         nodes = watches["nodes"]
@@ -237,8 +241,9 @@ async def test_what_kubelets_write_all_the_time_costs_nothing(watches):
         assert facts.of("team").nodes == frozenset()
 
 
+@pytest.mark.req("PL-044", "PL-218")
 async def test_the_first_list_of_nodes_is_gone_through_once(watches):
-    """PL-218, PL-044: each look goes through all nodes, and each tale through all gated pods."""
+    """Each look goes through all nodes, and each tale through all gated pods."""
     facts = facts_of(watches, policy={"nodeAware": {"mode": "report"}})
     async with running(facts):
         assert facts.architectures == frozenset(), "asked for too early, and remembered"
@@ -257,8 +262,9 @@ async def test_the_first_list_of_nodes_is_gone_through_once(watches):
         assert len(looks) <= 2
 
 
+@pytest.mark.req("PL-044")
 async def test_a_status_of_a_configuration_changes_nothing(watches):
-    """PL-044: conditions are written by somebody all the time."""
+    """Conditions are written by somebody all the time."""
     facts = facts_of(watches)
     ppc = {"metadata": {"name": "p", "namespace": "team"}, "spec": {"plugins": SCORING}}
     watches["podplacementconfigs"].put(ppc)
@@ -276,8 +282,9 @@ async def test_a_status_of_a_configuration_changes_nothing(watches):
     assert told == ["team"]
 
 
+@pytest.mark.req("PL-010")
 async def test_a_change_of_the_log_level_is_told(watches):
-    """PL-010: it is taken over live."""
+    """It is taken over live."""
     facts = facts_of(watches)
     facts.of("team")
     told = []
@@ -286,8 +293,8 @@ async def test_a_change_of_the_log_level_is_told(watches):
     assert told == [None]
 
 
+@pytest.mark.req("PL-044")
 async def test_changes_of_cppc_policy_and_ppcs_are_told_and_a_status_is_not(watches):
-    """PL-044."""
     facts = facts_of(watches)
     told = []
     facts.on_change(told.append)
@@ -305,8 +312,8 @@ async def test_changes_of_cppc_policy_and_ppcs_are_told_and_a_status_is_not(watc
     assert facts.of("other").sources == ()
 
 
+@pytest.mark.req("PL-107", "PL-520")
 async def test_a_cppc_that_is_being_deleted_or_gone_means_deprovisioning(watches):
-    """PL-107, PL-520."""
     facts = facts_of(watches)
     assert not facts.is_deprovisioning
     deleting = {"name": "cluster", "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x"]}
@@ -323,9 +330,8 @@ async def test_only_the_objects_named_cluster_count(watches):
     assert facts.of("team").settings.mode == "enforce"
 
 
+@pytest.mark.req("PL-033")
 async def test_a_selector_that_does_not_parse_is_in_the_log_once_per_change(watches):
-    """PL-033."""
-
     def put(operator, revision):
         broken = {"matchExpressions": [{"key": "app", "operator": operator, "values": ["a"]}]}
         watches["podplacementconfigs"].put(
@@ -347,8 +353,9 @@ async def test_a_selector_that_does_not_parse_is_in_the_log_once_per_change(watc
     assert "Near" in logs[1]["problem"]
 
 
-async def test_pl_424_pods_are_looked_at_again_when_nodes_begin_to_search_for_short_names():
-    """PL-424: what was asked of Docker Hub is asked elsewhere now."""
+@pytest.mark.req("PL-424")
+async def test_pods_are_looked_at_again_when_nodes_begin_to_search_for_short_names():
+    """What was asked of Docker Hub is asked elsewhere now."""
     facts = facts_of(FakeWatches())
     told: list[str | None] = []
     facts.on_change(told.append)

@@ -1,6 +1,7 @@
-"""The objects of the exec-format-error monitor (PL-002, PL-550, PL-600, PL-630, PL-631)."""
+"""The objects of the exec-format-error monitor."""
 
 import msgspec
+import pytest
 from test_placement_operands import ANYWHERE, MONITORED, OPENSHIFT, OWNER, made, of_kind
 
 from polyarch.kube.rbac import Access, grants
@@ -23,8 +24,9 @@ def daemon_pod(settings=SETTINGS, cluster=ANYWHERE):
     return placement_objects.daemon_set(settings, cluster)["spec"]["template"]
 
 
-def test_pl_002_the_objects_have_the_predecessors_names():
-    """PL-002: of the DaemonSet there is all but a Service."""
+@pytest.mark.req("PL-002")
+def test_the_objects_have_the_predecessors_names():
+    """Of the DaemonSet there is all but a Service."""
     documents = added(cluster=OPENSHIFT)
     for kind in ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"):
         assert set(of_kind(documents, kind)) == BOTH, kind
@@ -34,35 +36,38 @@ def test_pl_002_the_objects_have_the_predecessors_names():
     assert set(of_kind(documents, "PrometheusRule")) == {"execformaterrormonitor", "execformaterrorsdetected"}
 
 
-def test_pl_630_all_that_the_monitor_adds_is_found_by_its_labels():
-    """PL-900 row 27: what is deleted by these labels includes both PrometheusRules."""
+@pytest.mark.req("PL-630", "PL-900")
+def test_all_that_the_monitor_adds_is_found_by_its_labels():
+    """What is deleted by these labels includes both PrometheusRules."""
     for key, document in added(cluster=OPENSHIFT).items():
         labels = document["metadata"]["labels"]
         assert labels[names.OPERAND_LABEL] == names.OPERAND, key
         assert labels[names.CONTROLLER_LABEL] in BOTH, key
 
 
-def test_pl_600_a_disabled_monitor_has_no_objects():
-    """PL-600."""
+@pytest.mark.req("PL-600")
+def test_a_disabled_monitor_has_no_objects():
     assert not {name for _, _, name in made(cluster=OPENSHIFT)} & BOTH
 
 
-def test_pl_520_only_the_node_side_may_be_collected_with_the_configuration():
-    """PL-520, PL-630: the handler has to consume the last events first."""
+@pytest.mark.req("PL-520", "PL-630")
+def test_only_the_node_side_may_be_collected_with_the_configuration():
+    """The handler has to consume the last events first."""
     for (_, _, name), document in added().items():
         owners = document["metadata"].get("ownerReferences", [])
         assert [each["uid"] for each in owners] == ([OWNER.uid] if name == names.ENOEXEC_DAEMON else [])
 
 
-def test_pl_003_the_handler_is_kept_by_the_finalizer():
-    """PL-003."""
+@pytest.mark.req("PL-003")
+def test_the_handler_is_kept_by_the_finalizer():
     (deployment,) = of_kind(added(), "Deployment").values()
     assert deployment["metadata"]["finalizers"] == ["finalizers.multiarch.openshift.io/enoexec-events"]
     assert deployment["spec"]["replicas"] == 2
 
 
-def test_pl_600_the_node_side_runs_on_every_linux_node():
-    """PL-600: whatever its taints; a node selector of the other roles leaves no node unwatched."""
+@pytest.mark.req("PL-600")
+def test_the_node_side_runs_on_every_linux_node():
+    """Whatever its taints; a node selector of the other roles leaves no node unwatched."""
     pod = daemon_pod(OperatorSettings(node_selector=("pool=infra",), tolerations=("infra",)))["spec"]
     assert pod["tolerations"] == [{"operator": "Exists"}]
     assert "nodeSelector" not in pod
@@ -73,8 +78,9 @@ def test_pl_600_the_node_side_runs_on_every_linux_node():
     }
 
 
-def test_pl_631_the_node_side_is_root_without_any_capability():
-    """PL-631: not privileged, and it sees tracefs and the pods' logs alone."""
+@pytest.mark.req("PL-631")
+def test_the_node_side_is_root_without_any_capability():
+    """Not privileged, and it sees tracefs and the pods' logs alone."""
     pod = daemon_pod()["spec"]
     (container,) = pod["containers"]
     assert pod["hostPID"] is True
@@ -98,8 +104,8 @@ def test_pl_631_the_node_side_is_root_without_any_capability():
     }
 
 
-def test_pl_600_each_side_is_told_which_it_is():
-    """PL-600."""
+@pytest.mark.req("PL-600")
+def test_each_side_is_told_which_it_is():
     (container,) = daemon_pod()["spec"]["containers"]
     assert container["args"][:4] == ["run", "exec-monitor", "--side=node", "--node-name=$(NODE_NAME)"]
     assert {each["name"] for each in container["env"]} >= {"NODE_NAME", "POD_NAMESPACE", "POD_IP"}
@@ -108,8 +114,9 @@ def test_pl_600_each_side_is_told_which_it_is():
     assert {"run", "exec-monitor", "--side=handler"} <= set(handler["args"])
 
 
-def test_pl_010_both_sides_log_as_the_configuration_says():
-    """PL-010: they may not read it, so they get a flag."""
+@pytest.mark.req("PL-010")
+def test_both_sides_log_as_the_configuration_says():
+    """They may not read it, so they get a flag."""
     spec = {"logVerbosity": "Debug", "plugins": {"execFormatErrorMonitor": {"enabled": True}}}
     loud = msgspec.convert({"metadata": {"name": "cluster"}, "spec": spec}, ClusterPodPlacementConfig)
     for configuration, says in ((MONITORED, False), (loud, True)):
@@ -119,8 +126,8 @@ def test_pl_010_both_sides_log_as_the_configuration_says():
             assert ("--verbose" in container["args"]) is says
 
 
-def test_pl_550_the_node_side_may_write_reports_and_read_nothing():
-    """PL-550, PL-605."""
+@pytest.mark.req("PL-550", "PL-605")
+def test_the_node_side_may_write_reports_and_read_nothing():
     rights = placement_objects.monitor_permissions(SETTINGS, ClusterCapabilities())[names.ENOEXEC_DAEMON]
     assert rights.cluster == ()
     group = names.GROUP
@@ -137,7 +144,8 @@ def test_pl_550_the_node_side_may_write_reports_and_read_nothing():
     assert daemon_pod(cluster=OPENSHIFT)["metadata"]["annotations"] == {"openshift.io/required-scc": "privileged"}
 
 
-def test_pl_850_no_key_lies_on_the_nodes():
-    """PL-850: the Secret of certificates has the webhook's key."""
+@pytest.mark.req("PL-850")
+def test_no_key_lies_on_the_nodes():
+    """The Secret of certificates has the webhook's key."""
     volumes = daemon_pod()["spec"]["volumes"]
     assert all(set(each) == {"name", "hostPath"} for each in volumes)

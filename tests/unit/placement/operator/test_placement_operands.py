@@ -1,4 +1,4 @@
-"""What the operator makes (PL-002, PL-500, PL-502, PL-520, PL-532, PL-541, PL-552, PL-703)."""
+"""What the operator makes."""
 
 import itertools
 
@@ -57,8 +57,9 @@ def pod(documents, name):
     return of_kind(documents, "Deployment")[name]["spec"]["template"]
 
 
-def test_pl_002_the_objects_have_the_names_that_existing_clusters_know():
-    """PL-002: but for those of the monitor."""
+@pytest.mark.req("PL-002")
+def test_the_objects_have_the_names_that_existing_clusters_know():
+    """But for those of the monitor."""
     documents = made()
     both = {names.WEBHOOK, names.CONTROLLER}
     for kind in (
@@ -78,18 +79,19 @@ def test_pl_002_the_objects_have_the_names_that_existing_clusters_know():
     assert set(of_kind(documents, "Secret")) == {"polyarch-image-readings"}
 
 
+@pytest.mark.req("PL-002")
 @pytest.mark.parametrize("name", [names.WEBHOOK, names.CONTROLLER])
-def test_pl_002_services_lead_443_to_the_webhook_and_8443_to_the_metrics(name):
-    """PL-002."""
+def test_services_lead_443_to_the_webhook_and_8443_to_the_metrics(name):
     spec = of_kind(made(), "Service")[name]["spec"]
     assert {port["port"]: port["targetPort"] for port in spec["ports"]} == {443: 9443, 8443: 8443}
     assert spec["selector"].items() <= pod(made(), name)["metadata"]["labels"].items()
 
 
+@pytest.mark.req("PL-002", "PL-500")
 @pytest.mark.parametrize("cluster", [ANYWHERE, OPENSHIFT], ids=["anywhere", "OpenShift"])
 @pytest.mark.parametrize("configuration", [CONFIGURATION, MONITORED], ids=["placement", "with the monitor"])
-def test_pl_002_every_operand_carries_both_labels(cluster, configuration):
-    """PL-002, PL-500: by the one the operator finds its objects, by the other the parts of an uninstall."""
+def test_every_operand_carries_both_labels(cluster, configuration):
+    """By the one the operator finds its objects, by the other the parts of an uninstall."""
     for key, document in made(cluster=cluster, configuration=configuration).items():
         found = document["metadata"]["labels"]
         assert found[names.OPERAND_LABEL] == "pod-placement-controller", key
@@ -101,6 +103,7 @@ def test_pl_002_every_operand_carries_both_labels(cluster, configuration):
         ), key
 
 
+@pytest.mark.req("PL-003", "PL-013", "PL-630")
 @pytest.mark.parametrize(
     ("configuration", "configs", "finalizers"),
     [
@@ -109,14 +112,13 @@ def test_pl_002_every_operand_carries_both_labels(cluster, configuration):
         pytest.param(MONITORED, 0, ["pod-placement", "enoexec-events"], id="with the monitor"),
     ],
 )
-def test_pl_003_the_configuration_is_kept_for_what_depends_on_it(configuration, configs, finalizers):
-    """PL-003, PL-013, PL-630."""
+def test_the_configuration_is_kept_for_what_depends_on_it(configuration, configs, finalizers):
     found = placement_objects.finalizers(configuration, configs=configs)
     assert found == tuple(f"finalizers.multiarch.openshift.io/{name}" for name in finalizers)
 
 
-def test_pl_502_the_deployments_roll_by_a_quarter_and_run_the_roles():
-    """PL-502, PL-002."""
+@pytest.mark.req("PL-002", "PL-502")
+def test_the_deployments_roll_by_a_quarter_and_run_the_roles():
     found = {
         name: (each["spec"]["replicas"], each["spec"]["template"]["spec"]["containers"][0]["args"][:2])
         for name, each in of_kind(made(), "Deployment").items()
@@ -132,9 +134,10 @@ def test_pl_502_the_deployments_roll_by_a_quarter_and_run_the_roles():
         }
 
 
+@pytest.mark.req("PL-502")
 @pytest.mark.parametrize("name", [names.WEBHOOK, names.CONTROLLER])
-def test_pl_502_pods_are_spread_and_run_where_our_image_does(name):
-    """PL-502: over hosts and zones, but never pending for it."""
+def test_pods_are_spread_and_run_where_our_image_does(name):
+    """Over hosts and zones, but never pending for it."""
     spec = pod(made(), name)["spec"]
     (zones,) = spec["topologySpreadConstraints"]
     assert (zones["topologyKey"], zones["whenUnsatisfiable"]) == ("topology.kubernetes.io/zone", "ScheduleAnyway")
@@ -151,6 +154,7 @@ def test_pl_502_pods_are_spread_and_run_where_our_image_does(name):
     assert spec["priorityClassName"] == "system-cluster-critical"
 
 
+@pytest.mark.req("PL-502", "PL-855")
 @pytest.mark.parametrize(
     ("name", "requests", "limit"),
     [
@@ -158,8 +162,8 @@ def test_pl_502_pods_are_spread_and_run_where_our_image_does(name):
         (names.CONTROLLER, {"cpu": "100m", "memory": "128Mi"}, "512Mi"),
     ],
 )
-def test_pl_502_containers_are_limited_and_confined(name, requests, limit):
-    """PL-502, PL-855: no root, no shell, no write, no capability."""
+def test_containers_are_limited_and_confined(name, requests, limit):
+    """No root, no shell, no write, no capability."""
     spec = pod(made(), name)["spec"]
     (container,) = spec["containers"]
     assert container["resources"] == {"requests": requests, "limits": {"memory": limit}}
@@ -176,8 +180,8 @@ def test_pl_502_containers_are_limited_and_confined(name, requests, limit):
     assert {port["name"]: port["containerPort"] for port in container["ports"]}["health"] == 8081
 
 
-def test_pl_502_each_pod_listens_on_its_own_address_and_reads_its_certificates():
-    """PL-502, PL-540."""
+@pytest.mark.req("PL-502", "PL-540")
+def test_each_pod_listens_on_its_own_address_and_reads_its_certificates():
     (container,) = pod(made(), names.WEBHOOK)["spec"]["containers"]
     assert {
         "--namespace=$(POD_NAMESPACE)",
@@ -189,8 +193,8 @@ def test_pl_502_each_pod_listens_on_its_own_address_and_reads_its_certificates()
     assert container["image"] == DEFAULT_IMAGE
 
 
-def test_pl_424_settings_of_registries_reach_the_roles_that_ask_them_and_no_host_path_is_mounted():
-    """PL-424, PL-423."""
+@pytest.mark.req("PL-423", "PL-424")
+def test_settings_of_registries_reach_the_roles_that_ask_them_and_no_host_path_is_mounted():
     settings = OperatorSettings(
         global_pull_secret=("infra", "pull"),
         registries_configmap="mirrors",
@@ -213,8 +217,9 @@ def test_pl_424_settings_of_registries_reach_the_roles_that_ask_them_and_no_host
         assert "hostPath" not in str(made(settings, kind))
 
 
-def test_pl_502_pods_take_the_settings_of_scheduling():
-    """PL-502: what an administrator may have to change for their nodes."""
+@pytest.mark.req("PL-502")
+def test_pods_take_the_settings_of_scheduling():
+    """What an administrator may have to change for their nodes."""
     settings = OperatorSettings(
         image="registry.example.com/polyarch@sha256:0",
         image_pull_policy="Always",
@@ -238,8 +243,9 @@ def test_pl_502_pods_take_the_settings_of_scheduling():
     assert of_kind(made(settings), "Deployment")[names.WEBHOOK]["spec"]["replicas"] == 5
 
 
-def test_pl_520_what_removes_the_gates_does_not_belong_to_the_configuration():
-    """PL-520: a foreground deletion must not collect the controller, its rights or its account; the rest may go."""
+@pytest.mark.req("PL-520")
+def test_what_removes_the_gates_does_not_belong_to_the_configuration():
+    """A foreground deletion must not collect the controller, its rights or its account; the rest may go."""
     for cluster in (ANYWHERE, OPENSHIFT):
         for key, document in made(cluster=cluster, configuration=MONITORED).items():
             controller = document["metadata"]["labels"][names.CONTROLLER_LABEL]
@@ -255,11 +261,13 @@ def test_pl_520_what_removes_the_gates_does_not_belong_to_the_configuration():
                 assert reference["blockOwnerDeletion"] is False
 
 
-def test_pl_520_while_the_configuration_is_deleted_nothing_belongs_to_it():
-    """PL-520: the operator passes no owner then."""
+@pytest.mark.req("PL-520")
+def test_while_the_configuration_is_deleted_nothing_belongs_to_it():
+    """The operator passes no owner then."""
     assert not any("ownerReferences" in each["metadata"] for each in made(owner=None).values())
 
 
+@pytest.mark.req("PL-532")
 @pytest.mark.parametrize(
     ("settings", "name", "spec"),
     [
@@ -270,14 +278,13 @@ def test_pl_520_while_the_configuration_is_deleted_nothing_belongs_to_it():
     ],
     ids=["webhook", "controller", "a single controller does not block a drain", "nor does a single webhook"],
 )
-def test_pl_532_evictions_leave_enough_pods(settings, name, spec):
-    """PL-532."""
+def test_evictions_leave_enough_pods(settings, name, spec):
     found = of_kind(made(settings), "PodDisruptionBudget")[name]["spec"]
     assert {key: value for key, value in found.items() if key != "selector"} == spec
 
 
-def test_pl_532_network_policies_let_in_webhooks_scrapes_and_probes():
-    """PL-532."""
+@pytest.mark.req("PL-532")
+def test_network_policies_let_in_webhooks_scrapes_and_probes():
     for name, ports in ((names.WEBHOOK, [9443, 8443, 8081]), (names.CONTROLLER, [8443, 8081])):
         spec = of_kind(made(), "NetworkPolicy")[name]["spec"]
         assert [port["port"] for rule in spec["ingress"] for port in rule["ports"]] == ports
@@ -287,8 +294,9 @@ def test_pl_532_network_policies_let_in_webhooks_scrapes_and_probes():
         assert beyond["ports"] == [{"protocol": "TCP", "port": 1, "endPort": 65535}]
 
 
-def test_pl_532_the_api_server_is_reached_on_whatever_port_it_listens():
-    """PL-532: also by the operator and the monitor's handler, which ask no registry; but nothing over UDP but DNS."""
+@pytest.mark.req("PL-532")
+def test_the_api_server_is_reached_on_whatever_port_it_listens():
+    """Also by the operator and the monitor's handler, which ask no registry; but nothing over UDP but DNS."""
     role = workloads.OperandDeployment(
         name="x", container="x", role="x", replicas=2, cpu="1m", memory="1Mi", memory_limit="2Mi"
     )
@@ -306,17 +314,18 @@ def test_pl_532_the_api_server_is_reached_on_whatever_port_it_listens():
     assert [port for port in (53, 443, 5353) if goes("UDP", port)] == [53, 5353]
 
 
-def test_pl_532_network_policies_can_be_left_out():
-    """PL-532: setting ``networkPolicies``."""
+@pytest.mark.req("PL-532")
+def test_network_policies_can_be_left_out():
+    """Setting ``networkPolicies``."""
     assert of_kind(made(OperatorSettings(network_policies=False)), "NetworkPolicy") == {}
 
 
 MODES = ("self-managed", "cert-manager", "service-ca")
 
 
+@pytest.mark.req("PL-541")
 @pytest.mark.parametrize("mode", MODES)
-def test_pl_541_only_the_objects_and_annotations_of_the_mode_exist(mode):
-    """PL-541."""
+def test_only_the_objects_and_annotations_of_the_mode_exist(mode):
     settings = OperatorSettings(certificates=mode)
     documents = [
         *made(settings).values(),
@@ -330,8 +339,8 @@ def test_pl_541_only_the_objects_and_annotations_of_the_mode_exist(mode):
     assert ("caBundle" in text) == (mode == "self-managed")
 
 
-def test_pl_541_cert_manager_issues_one_certificate_for_every_service():
-    """PL-541, PL-540."""
+@pytest.mark.req("PL-540", "PL-541")
+def test_cert_manager_issues_one_certificate_for_every_service():
     issuer, certificate = certificates.issued(OperatorSettings(certificates="cert-manager", namespace="ours"))
     assert issuer["spec"] == {"selfSigned": {}}
     assert certificate["spec"]["secretName"] == "polyarch-certificates"
@@ -345,8 +354,8 @@ def test_pl_541_cert_manager_issues_one_certificate_for_every_service():
     } <= set(certificate["spec"]["dnsNames"])
 
 
-def test_pl_541_the_service_ca_makes_one_secret_for_each_service_and_the_record_key_stands_beside_it():
-    """PL-541, PL-853."""
+@pytest.mark.req("PL-541", "PL-853")
+def test_the_service_ca_makes_one_secret_for_each_service_and_the_record_key_stands_beside_it():
     documents = made(OperatorSettings(certificates="service-ca"))
     for name in (names.WEBHOOK, names.CONTROLLER):
         secret = f"{name}-certificates"
@@ -360,13 +369,13 @@ def test_pl_541_the_service_ca_makes_one_secret_for_each_service_and_the_record_
         assert key["items"] == [{"key": "record.key", "path": "record.key"}]
 
 
+@pytest.mark.req("PL-552")
 @pytest.mark.parametrize(
     ("settings", "monitored", "level"),
     [({}, False, "restricted"), ({}, True, "privileged"), ({"openshift": True}, True, "privileged")],
     ids=["placement", "monitor", "monitor on OpenShift"],
 )
-def test_pl_552_the_namespace_is_restricted_unless_the_monitor_runs_in_it(settings, monitored, level):
-    """PL-552."""
+def test_the_namespace_is_restricted_unless_the_monitor_runs_in_it(settings, monitored, level):
     described = placement_objects.namespace_document("ours", privileged=monitored, **settings)["metadata"]
     management = {"workload.openshift.io/allowed": "management"} if settings else {}
     assert described["labels"] == {
@@ -377,34 +386,37 @@ def test_pl_552_the_namespace_is_restricted_unless_the_monitor_runs_in_it(settin
     assert described.get("annotations", {}) == management
 
 
-def test_pl_551_on_openshift_pods_run_restricted_though_their_account_may_use_more():
-    """PL-551: the controller may use every constraint, so that it can patch pods bound to one."""
+@pytest.mark.req("PL-551")
+def test_on_openshift_pods_run_restricted_though_their_account_may_use_more():
+    """The controller may use every constraint, so that it can patch pods bound to one."""
     for name in (names.WEBHOOK, names.CONTROLLER):
         annotations = pod(made(cluster=OPENSHIFT), name)["metadata"]["annotations"]
         assert annotations["openshift.io/required-scc"] == "restricted-v2"
         assert "annotations" not in pod(made(), name)["metadata"]
 
 
-def test_pl_424_openshift_fills_the_config_map_of_trusted_cas():
-    """PL-424."""
+@pytest.mark.req("PL-424")
+def test_openshift_fills_the_config_map_of_trusted_cas():
     assert "multiarch-tuning-operator-trusted-ca" not in of_kind(made(), "ConfigMap")
     found = of_kind(made(cluster=OPENSHIFT), "ConfigMap")["multiarch-tuning-operator-trusted-ca"]
     assert found["metadata"]["labels"]["config.openshift.io/inject-trusted-cabundle"] == "true"
 
 
-def test_pl_410_the_secret_for_readings_exists_only_while_they_are_shared():
-    """PL-410, PL-550."""
+@pytest.mark.req("PL-410", "PL-550")
+def test_the_secret_for_readings_exists_only_while_they_are_shared():
     assert of_kind(made(), "Secret")["polyarch-image-readings"]["type"] == "polyarch.dev/image-readings"
     assert of_kind(made(policy=table(images={"shareReadings": False})), "Secret") == {}
 
 
-def test_rp_030_the_config_map_of_the_report_exists_only_while_one_is_kept():
+@pytest.mark.req("RP-030")
+def test_the_config_map_of_the_report_exists_only_while_one_is_kept():
     """The controller fills it; the operator says nothing of its data, and so takes nothing back."""
     report = of_kind(made(policy=table(report={"enabled": True})), "ConfigMap")["polyarch-report"]
     assert "data" not in report
     assert "polyarch-report" not in of_kind(made(), "ConfigMap")
 
 
+@pytest.mark.req("PL-703", "PL-720")
 @pytest.mark.parametrize(
     ("mode", "ca"),
     [
@@ -413,8 +425,7 @@ def test_rp_030_the_config_map_of_the_report_exists_only_while_one_is_kept():
         ("service-ca", {"configMap": {"name": "polyarch-serving-ca", "key": "service-ca.crt"}}),
     ],
 )
-def test_pl_703_prometheus_scrapes_over_tls_with_its_token(mode, ca):
-    """PL-703, PL-720."""
+def test_prometheus_scrapes_over_tls_with_its_token(mode, ca):
     documents = made(OperatorSettings(certificates=mode))
     for name, monitor in of_kind(documents, "ServiceMonitor").items():
         (endpoint,) = monitor["spec"]["endpoints"]
@@ -429,21 +440,23 @@ def test_pl_703_prometheus_scrapes_over_tls_with_its_token(mode, ca):
         assert found.get("data", {}) == ({"ca.crt": "CA"} if mode == "self-managed" else {})
 
 
-def test_pl_720_what_prometheus_reads_exists_only_where_its_kinds_do():
-    """PL-720."""
+@pytest.mark.req("PL-720")
+def test_what_prometheus_reads_exists_only_where_its_kinds_do():
     found = made(cluster=ClusterCapabilities())
     assert of_kind(found, "ServiceMonitor") == of_kind(found, "PrometheusRule") == of_kind(found, "ConfigMap") == {}
 
 
-def test_pl_500_the_same_facts_give_the_same_objects():
-    """PL-500: a pass that finds nothing to change writes nothing."""
+@pytest.mark.req("PL-500")
+def test_the_same_facts_give_the_same_objects():
+    """A pass that finds nothing to change writes nothing."""
     for mode, cluster in itertools.product(MODES, (ANYWHERE, OPENSHIFT)):
         settings = OperatorSettings(certificates=mode)
         assert made(settings, cluster) == made(settings, cluster)
 
 
+@pytest.mark.req("PL-500")
 def test_the_operators_own_objects_are_no_operands():
-    """PL-500: else it would remove itself with what it made."""
+    """Else it would remove itself with what it made."""
     role = workloads.OperandDeployment(
         name=names.OPERATOR, container="x", role="x", replicas=2, cpu="1m", memory="1Mi", memory_limit="2Mi"
     )

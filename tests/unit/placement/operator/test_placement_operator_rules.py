@@ -1,4 +1,4 @@
-"""What the operator may do, and that it can grant all that its roles may need (PL-550)."""
+"""What the operator may do, and that it can grant all that its roles may need."""
 
 from typing import get_args
 
@@ -33,6 +33,7 @@ SWITCHES = st.fixed_dictionaries(
 """Every feature of a policy, also those that come later."""
 
 
+@pytest.mark.req("PL-550")
 @given(
     SETTINGS,
     CLUSTERS,
@@ -40,8 +41,8 @@ SWITCHES = st.fixed_dictionaries(
     st.sets(st.sampled_from(get_args(WarmUpKind))),
     st.sampled_from(get_args(SecretAccess)),
 )
-def test_pl_550_every_role_that_any_policy_asks_for_can_be_granted(settings, cluster, switches, warm_up, access):
-    """PL-550: Kubernetes refuses a role with a rule that its maker does not hold, in that namespace or everywhere."""
+def test_every_role_that_any_policy_asks_for_can_be_granted(settings, cluster, switches, warm_up, access):
+    """Kubernetes refuses a role with a rule that its maker does not hold, in that namespace or everywhere."""
     parts = placement_objects.OptionalFeatures(
         namespace=settings.namespace,
         warm_up=tuple(warm_up),
@@ -58,9 +59,9 @@ def test_pl_550_every_role_that_any_policy_asks_for_can_be_granted(settings, clu
             assert missing(rules, grants(granting([document]))) == []
 
 
+@pytest.mark.req("PL-550")
 @given(SETTINGS, CLUSTERS)
-def test_pl_550_the_operator_has_no_wildcard_and_cannot_raise_its_own_rights(settings, cluster):
-    """PL-550."""
+def test_the_operator_has_no_wildcard_and_cannot_raise_its_own_rights(settings, cluster):
     held = operator_permissions(settings, cluster)
     for rules in (held.cluster, *held.namespaces.values()):
         for access in grants(rules):
@@ -68,9 +69,10 @@ def test_pl_550_the_operator_has_no_wildcard_and_cannot_raise_its_own_rights(set
             assert access.verb not in ("escalate", "bind", "impersonate", "deletecollection")
 
 
+@pytest.mark.req("PL-550")
 @given(SETTINGS, CLUSTERS)
-def test_pl_550_cluster_wide_it_changes_by_name_alone(settings, cluster):
-    """PL-550: but for pods' gates, Events, reviews, and what it grants."""
+def test_cluster_wide_it_changes_by_name_alone(settings, cluster):
+    """But for pods' gates, Events, reviews, and what it grants."""
     held = operator_permissions(settings, cluster)
     unnamed = {
         (access.verb, access.resource)
@@ -92,9 +94,9 @@ def test_pl_550_cluster_wide_it_changes_by_name_alone(settings, cluster):
     }
 
 
+@pytest.mark.req("PL-550")
 @given(SETTINGS, CLUSTERS)
-def test_pl_550_it_never_lists_secrets_of_the_cluster_nor_updates_or_deletes_pods(settings, cluster):
-    """PL-550."""
+def test_it_never_lists_secrets_of_the_cluster_nor_updates_or_deletes_pods(settings, cluster):
     held = operator_permissions(settings, cluster)
     of = {
         kind: {access.verb for access in grants(held.cluster) if access.resource == kind}
@@ -107,17 +109,17 @@ def test_pl_550_it_never_lists_secrets_of_the_cluster_nor_updates_or_deletes_pod
     }
 
 
+@pytest.mark.req("PL-550")
 @pytest.mark.parametrize("kind", ["secrets", "configmaps", "deployments", "roles", "servicemonitors"])
-def test_pl_550_in_its_namespace_it_changes_only_objects_with_known_names(kind):
-    """PL-550."""
+def test_in_its_namespace_it_changes_only_objects_with_known_names(kind):
     held = operator_permissions(OperatorSettings(), ClusterCapabilities()).namespaces["polyarch-system"]
     changed = {access.name for access in grants(held) if access.resource == kind and access.verb in ("patch", "delete")}
     assert changed
     assert "" not in changed
 
 
-def test_pl_550_the_operator_has_a_role_wherever_it_makes_one():
-    """PL-550, PL-423."""
+@pytest.mark.req("PL-423", "PL-550")
+def test_the_operator_has_a_role_wherever_it_makes_one():
     found = operator_permissions(
         OperatorSettings(global_pull_secret=("infra", "pull")), ClusterCapabilities(openshift=True)
     )
@@ -134,13 +136,14 @@ def test_pl_550_the_operator_has_a_role_wherever_it_makes_one():
         }
 
 
-def test_pl_501_it_may_read_and_remove_the_lease_of_the_controllers():
-    """PL-520, PL-503: what is left of a role goes with it."""
+@pytest.mark.req("PL-501", "PL-503", "PL-520")
+def test_it_may_read_and_remove_the_lease_of_the_controllers():
+    """What is left of a role goes with it."""
     held = operator_permissions(OperatorSettings(), ClusterCapabilities()).namespaces["polyarch-system"]
     deleted = {access.name for access in grants(held) if (access.verb, access.resource) == ("delete", "leases")}
     assert deleted == {names.OPERATOR_LEASE, names.CONTROLLER_LEASE, names.ENOEXEC_LEASE}
 
 
+@pytest.mark.req("PL-550")
 def test_what_may_be_granted_includes_webhook_and_controller():
-    """PL-550."""
     assert len(grantable_permissions(OperatorSettings(), ClusterCapabilities())) >= 2

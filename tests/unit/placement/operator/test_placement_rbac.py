@@ -1,4 +1,4 @@
-"""The objects of the roles: the smallest rights that work, and manifests that say the same (PL-002, PL-100, PL-550)."""
+"""The objects of the roles: the smallest rights that work, and manifests that say the same."""
 
 import msgspec
 import pytest
@@ -10,6 +10,8 @@ from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api import PlacementPolicy
 from polyarch.placement.settings import SettingsTable
+
+pytestmark = pytest.mark.req("PL-100")
 
 EVERYTHING = placement_objects.OptionalFeatures(
     node_aware=True,
@@ -52,8 +54,9 @@ def rules(documents):
     }
 
 
+@pytest.mark.req("PL-421", "PL-550")
 def test_secrets_are_read_by_name_and_never_enumerated():
-    """PL-421, PL-550: list and watch only where a name stands beside them."""
+    """List and watch only where a name stands beside them."""
     granted = rules(placement_objects.rbac(EVERYTHING))
     assert {verb for _, _, _, resource, verb, name in granted if resource == "secrets" and not name} == {"get"}
     assert {name for *_, resource, verb, name in granted if resource == "secrets" and verb == "list"} == {
@@ -62,14 +65,15 @@ def test_secrets_are_read_by_name_and_never_enumerated():
     }
 
 
+@pytest.mark.req("PL-102", "PL-550")
 def test_nobody_may_update_or_delete_pods_and_the_webhook_may_not_even_read_them():
-    """PL-550, PL-102."""
     granted = rules(placement_objects.rbac(EVERYTHING))
     of_pods = {(role, verb) for role, _, _, resource, verb, _ in granted if resource == "pods"}
     assert of_pods == {(names.CONTROLLER, verb) for verb in ("get", "list", "watch", "patch")}
     assert not any("*" in right for right in granted)
 
 
+@pytest.mark.req("PL-550", "PL-551")
 @pytest.mark.parametrize(
     ("parts", "right"),
     [
@@ -140,8 +144,6 @@ def test_nobody_may_update_or_delete_pods_and_the_webhook_may_not_even_read_them
     ],
 )
 def test_rights_for_optional_parts_are_granted_only_with_them(parts, right):
-    """PL-550, PL-551."""
-
     def told(parts):
         return {(account, where, str(access)) for account, where, access in by_account(placement_objects.rbac(parts))}
 
@@ -149,8 +151,9 @@ def test_rights_for_optional_parts_are_granted_only_with_them(parts, right):
     assert right not in told(placement_objects.OptionalFeatures())
 
 
+@pytest.mark.req("PL-421")
 def test_without_secret_access_no_pull_secret_of_a_pod_can_be_read():
-    """PL-421: ``secretAccess: none`` removes the rule."""
+    """``secretAccess: none`` removes the rule."""
     granted = by_account(
         placement_objects.rbac(
             placement_objects.OptionalFeatures(secret_access="none", global_pull_secret=("infra", "pull"))
@@ -172,6 +175,7 @@ EVICTS_SOMEWHERE = {
 }
 
 
+@pytest.mark.req("PL-550")
 @pytest.mark.parametrize(
     ("table", "parts"),
     [
@@ -209,15 +213,14 @@ EVICTS_SOMEWHERE = {
     ],
 )
 def test_rights_follow_the_policy(table, parts):
-    """PL-550: a rule is there only while a setting needs it."""
+    """A rule is there only while a setting needs it."""
     assert placement_objects.OptionalFeatures.of(
         OperatorSettings(), ClusterCapabilities(), table
     ) == placement_objects.OptionalFeatures(**parts)
 
 
+@pytest.mark.req("PL-423")
 def test_the_global_pull_secret_is_the_one_given_or_openshifts():
-    """PL-423."""
-
     def found(settings, cluster):
         return placement_objects.OptionalFeatures.of(settings, cluster, policy()).global_pull_secret
 
@@ -227,8 +230,8 @@ def test_the_global_pull_secret_is_the_one_given_or_openshifts():
     assert found(given, ClusterCapabilities(openshift=True)) == ("infra", "pull")
 
 
+@pytest.mark.req("PL-002", "PL-550")
 def test_every_role_is_bound_to_its_own_account():
-    """PL-550, PL-002."""
     for document in placement_objects.rbac(EVERYTHING):
         assert document["metadata"]["name"] in (names.WEBHOOK, names.CONTROLLER)
         if document["kind"].endswith("Binding"):

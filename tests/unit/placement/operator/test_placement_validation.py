@@ -1,4 +1,4 @@
-"""What the operator's webhooks refuse, and in which words (PL-011, PL-031, PL-032, PL-751)."""
+"""What the operator's webhooks refuse, and in which words."""
 
 from typing import Any
 
@@ -32,6 +32,7 @@ def refusal(new: PodPlacementConfig, *others: PodPlacementConfig, old: Any = Non
     return judge(ValidationRequest(new, old, others, configured))
 
 
+@pytest.mark.req("PL-031")
 @pytest.mark.parametrize(
     ("new", "others", "old"),
     [
@@ -44,11 +45,12 @@ def refusal(new: PodPlacementConfig, *others: PodPlacementConfig, old: Any = Non
     ],
     ids=["plain", "another priority", "itself in the cache", "equal before", "twice while disabled", "every pod"],
 )
-def test_pl_031_what_is_accepted(new, others, old) -> None:
-    """PL-031: a conflict that is there already keeps nobody from mending something else."""
+def test_what_is_accepted(new, others, old) -> None:
+    """A conflict that is there already keeps nobody from mending something else."""
     assert refusal(new, *others, old=old) is None
 
 
+@pytest.mark.req("PL-031", "PL-751", "PL-900")
 @pytest.mark.parametrize(
     ("given", "code", "said"),
     [
@@ -80,17 +82,17 @@ def test_pl_031_what_is_accepted(new, others, old) -> None:
     ],
     ids=["no cluster configuration", "selector", "twice", "taken", "changed to one that is taken"],
 )
-def test_pl_031_what_is_refused_and_how(given, code, said) -> None:
-    """PL-031, PL-751, PL-900 row 23: the number in decimal, and whose it is."""
+def test_what_is_refused_and_how(given, code, said) -> None:
+    """The number in decimal, and whose it is."""
     others, configured = given.get("others", ()), given.get("configured", True)
     refused = refusal(given["new"], *others, old=given.get("old"), configured=configured)
     assert refused.code == code
     assert all(part in refused.message for part in said), refused.message
 
 
+@pytest.mark.req("PL-011")
 @pytest.mark.parametrize("enabled", [True, False])
-def test_pl_011_the_clusters_plugin_names_no_architecture_twice_be_it_enabled_or_not(enabled) -> None:
-    """PL-011."""
+def test_the_clusters_plugin_names_no_architecture_twice_be_it_enabled_or_not(enabled) -> None:
     refused = judge_cluster_configuration(msgspec.convert(scoring("arm64", "amd64", "arm64", enabled=enabled), Plugins))
     assert refused is not None
     assert "platforms[0] and [2] both have architecture arm64" in refused.message
@@ -98,8 +100,9 @@ def test_pl_011_the_clusters_plugin_names_no_architecture_twice_be_it_enabled_or
     assert judge_cluster_configuration(None) is None
 
 
-def test_pl_011_the_cluster_configuration_stays_while_others_depend_on_it() -> None:
-    """PL-011: up to five are named."""
+@pytest.mark.req("PL-011")
+def test_the_cluster_configuration_stays_while_others_depend_on_it() -> None:
+    """Up to five are named."""
     assert judge_removal([]) is None
     refused = judge_removal([config(f"c{at}", namespace=f"n{at}") for at in range(7)])
     assert refused is not None
@@ -107,15 +110,17 @@ def test_pl_011_the_cluster_configuration_stays_while_others_depend_on_it() -> N
     assert refused.code == 403
 
 
-def test_pl_032_of_equal_priorities_the_later_names_are_shadowed() -> None:
-    """PL-032: two that were created at the same moment."""
+@pytest.mark.req("PL-032")
+def test_of_equal_priorities_the_later_names_are_shadowed() -> None:
+    """Two that were created at the same moment."""
     configs = [config("c", 7), config("a", 7), config("b", 7), config("d", 8)]
     assert shadowed(configs) == {"b": "a", "c": "a"}
     assert shadowed([]) == {}
 
 
-def test_pl_031_none_is_created_while_the_cluster_configuration_is_being_deleted() -> None:
-    """PL-031: it would only prolong the deletion; what is there can still be changed."""
+@pytest.mark.req("PL-031")
+def test_none_is_created_while_the_cluster_configuration_is_being_deleted() -> None:
+    """It would only prolong the deletion; what is there can still be changed."""
     late = ValidationRequest(config(), None, (), cluster_configured=True, cluster_leaving=True)
     refused = judge(late)
     assert refused is not None

@@ -1,4 +1,4 @@
-"""The webhook configurations: what the API server asks us about, and for which namespaces (PL-100)."""
+"""The webhook configurations: what the API server asks us about, and for which namespaces."""
 
 import msgspec
 import pytest
@@ -12,8 +12,8 @@ from polyarch.placement.api import CPPCS, ClusterPodPlacementConfig, PlacementPo
 from polyarch.placement.settings import SettingsTable
 
 
+@pytest.mark.req("PL-100")
 def test_the_registration_of_the_webhook():
-    """PL-100."""
     (webhook,) = placement_objects.webhook_configuration()["webhooks"]
     assert webhook["name"] == "pod-placement-scheduling-gate.multiarch.openshift.io"
     assert webhook["clientConfig"]["service"]["path"] == "/add-pod-scheduling-gate"
@@ -24,8 +24,8 @@ def test_the_registration_of_the_webhook():
     assert "matchConditions" not in webhook
 
 
+@pytest.mark.req("PL-010", "PL-100")
 def test_the_namespace_selector_is_copied_and_a_url_takes_the_place_of_the_service():
-    """PL-100, PL-010."""
     selector = {"matchExpressions": [{"key": "a", "operator": "Exists"}]}
     document = placement_objects.webhook_configuration(
         url="https://127.0.0.1:9443/", ca_bundle=b"PEM", namespace_selector=selector
@@ -35,8 +35,9 @@ def test_the_namespace_selector_is_copied_and_a_url_takes_the_place_of_the_servi
     assert webhook["clientConfig"] == {"url": "https://127.0.0.1:9443/add-pod-scheduling-gate", "caBundle": "UEVN"}
 
 
+@pytest.mark.req("PL-100")
 def test_excluded_namespaces_cost_no_call():
-    """PL-100: the same names and prefixes as in the rule; the ones in the selector, the others as CEL."""
+    """The same names and prefixes as in the rule; the ones in the selector, the others as CEL."""
     own = {"key": "placed", "operator": "Exists"}
     (webhook,) = placement_objects.webhook_configuration(
         namespace_selector={"matchLabels": {"a": "b"}, "matchExpressions": [own]},
@@ -48,8 +49,9 @@ def test_excluded_namespaces_cost_no_call():
     assert condition["expression"] == '!(request.namespace.startsWith("vendor-"))'
 
 
-def test_pl_100_without_prefixes_no_cel_is_evaluated_for_each_pod():
-    """PL-100: it costs the API server more than the whole of an admission costs us."""
+@pytest.mark.req("PL-100")
+def test_without_prefixes_no_cel_is_evaluated_for_each_pod():
+    """It costs the API server more than the whole of an admission costs us."""
     (webhook,) = placement_objects.webhook_configuration(excluded_namespaces=["build-cache"])["webhooks"]
     assert "matchConditions" not in webhook
 
@@ -70,8 +72,9 @@ CONFIGURATION = msgspec.convert(
 OWNER = Owner(CPPCS, Key("", "cluster"), "u-1")
 
 
-def test_pl_100_the_pod_webhook_follows_configuration_and_policy():
-    """PL-100, PL-500: selector of the one, exclusions of the other, our CA, and it belongs to the configuration."""
+@pytest.mark.req("PL-100", "PL-500")
+def test_the_pod_webhook_follows_configuration_and_policy():
+    """Selector of the one, exclusions of the other, our CA, and it belongs to the configuration."""
     document = placement_objects.pod_webhook(
         OperatorSettings(namespace="ours"), CONFIGURATION, table(excludedNamespaces=["x", "y-*"]), b"PEM", owner=OWNER
     )
@@ -93,6 +96,7 @@ def resource_webhooks():
     return found
 
 
+@pytest.mark.req("PL-002", "PL-011", "PL-012", "PL-013", "PL-031")
 @pytest.mark.parametrize(
     ("name", "kind", "path", "policies", "versions", "operations", "resource"),
     [
@@ -136,7 +140,6 @@ def resource_webhooks():
     ids=["PL-011", "PL-031", "PL-013", "PL-012"],
 )
 def test_the_webhooks_of_our_resources(name, kind, path, policies, versions, operations, resource):
-    """PL-002, PL-011, PL-012, PL-013, PL-031."""
     found_kind, webhook = resource_webhooks()[name]
     assert found_kind == kind
     assert (webhook["failurePolicy"], webhook["matchPolicy"]) == policies
@@ -146,8 +149,9 @@ def test_the_webhooks_of_our_resources(name, kind, path, policies, versions, ope
     assert (service["name"], service["path"]) == ("polyarch-operator", path)
 
 
+@pytest.mark.req("PL-520")
 def test_the_operator_never_waits_for_its_own_webhooks():
-    """PL-520: finalizers must come off even while no replica serves."""
+    """Finalizers must come off even while no replica serves."""
     for _, webhook in resource_webhooks().values():
         (condition,) = webhook["matchConditions"]
         assert condition["expression"] == (

@@ -1,4 +1,4 @@
-"""The Secrets that processes of polyarch read their certificates and keys from (PL-540, PL-853)."""
+"""The Secrets that processes of polyarch read their certificates and keys from."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -41,7 +41,8 @@ class Kept:
         return parse_keys(data[RECORD_KEY])
 
 
-async def test_pl_540_one_leaf_serves_all_services_and_only_the_operator_has_the_ca() -> None:
+@pytest.mark.req("PL-540")
+async def test_one_leaf_serves_all_services_and_only_the_operator_has_the_ca() -> None:
     kept = Kept("self-managed")
     await kept.reconcile()
     leaf = leaf_of(kept.secret()["data"])
@@ -55,7 +56,8 @@ async def test_pl_540_one_leaf_serves_all_services_and_only_the_operator_has_the
         assert kept.secret(name)["metadata"]["ownerReferences"] == [OWNER], "none outlives the operator"
 
 
-async def test_pl_853_the_last_two_keys_of_records_count() -> None:
+@pytest.mark.req("PL-853")
+async def test_the_last_two_keys_of_records_count() -> None:
     kept = Kept("self-managed")
     await kept.reconcile()
     (first,) = kept.keys
@@ -73,7 +75,8 @@ async def test_pl_853_the_last_two_keys_of_records_count() -> None:
     assert kept.keys[0] not in (first, second)
 
 
-async def test_pl_853_a_damaged_key_is_replaced() -> None:
+@pytest.mark.req("PL-853")
+async def test_a_damaged_key_is_replaced() -> None:
     kept = Kept("self-managed")
     await kept.reconcile()
     secret = kept.secret()
@@ -83,7 +86,8 @@ async def test_pl_853_a_damaged_key_is_replaced() -> None:
     assert len(kept.keys) == 1
 
 
-async def test_pl_541_with_cert_manager_only_the_key_of_records_is_ours() -> None:
+@pytest.mark.req("PL-541")
+async def test_with_cert_manager_only_the_key_of_records_is_ours() -> None:
     """Whoever issues the certificate makes the Secret; ours is one entry of it."""
     kept = Kept("cert-manager")
     await kept.reconcile()
@@ -98,15 +102,17 @@ async def test_pl_541_with_cert_manager_only_the_key_of_records_is_ours() -> Non
     assert len(kept.keys) == 1
 
 
-async def test_pl_541_the_service_ca_of_openshift_writes_other_secrets() -> None:
+@pytest.mark.req("PL-541")
+async def test_the_service_ca_of_openshift_writes_other_secrets() -> None:
     kept = Kept("service-ca")
     await kept.reconcile()
     assert kept.secret()["data"].keys() == {RECORD_KEY}
     assert secret_of(names.OPERATOR, kept.settings.certificates) == "polyarch-operator-certificates"
 
 
+@pytest.mark.req("PL-500")
 @pytest.mark.parametrize("mode", ["self-managed", "service-ca"])
-async def test_pl_500_a_pass_that_finds_all_as_it_should_be_writes_nothing(mode: str) -> None:
+async def test_a_pass_that_finds_all_as_it_should_be_writes_nothing(mode: str) -> None:
     kept = Kept(mode)
     await kept.reconcile()
     before = len(kept.api.writes())

@@ -1,12 +1,15 @@
-"""What the controllers' leader tells the operator reaches the conditions (PL-041, PL-301)."""
+"""What the controllers' leader tells the operator reaches the conditions."""
 
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from manual_clock import ManualClock
 
 from polyarch.operator.components.placement_reconciler import COUNTING, SINGLETON, StatusReconciler
 from polyarch.placement.api import LeaderNotes
+
+pytestmark = pytest.mark.req("PL-041")
 
 
 class Api:
@@ -19,8 +22,9 @@ class Api:
         return SimpleNamespace(metadata=SimpleNamespace(annotations=self.notes.annotations()))
 
 
-async def test_pl_301_a_fact_that_is_left_out_or_known_again_begins_a_pass() -> None:
-    """PL-301: Degraded says what is the case now, although nothing else in the cluster has changed."""
+@pytest.mark.req("PL-301")
+async def test_a_fact_that_is_left_out_or_known_again_begins_a_pass() -> None:
+    """Degraded says what is the case now, although nothing else in the cluster has changed."""
     api, clock, passes = Api(), ManualClock(), []
     nothing = SimpleNamespace(store=SimpleNamespace(get=lambda _: None))
     observation: Any = SimpleNamespace(

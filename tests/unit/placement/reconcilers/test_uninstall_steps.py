@@ -1,4 +1,4 @@
-"""The next step of an uninstall (PL-520, PL-521, PL-522)."""
+"""The next step of an uninstall."""
 
 from typing import Final
 
@@ -29,6 +29,7 @@ UNASKED = WHOLE._replace(webhook_configured=False)
 ALONE = UNASKED._replace(webhook=0)
 
 
+@pytest.mark.req("PL-520", "PL-521")
 @pytest.mark.parametrize(
     ("left", "step"),
     [
@@ -110,8 +111,7 @@ ALONE = UNASKED._replace(webhook=0)
         ),
     ],
 )
-def test_pl_520_the_next_step(left: RemainingPlacement, step: PlacementUninstallStep) -> None:
-    """PL-520, PL-521."""
+def test_the_next_step(left: RemainingPlacement, step: PlacementUninstallStep) -> None:
     assert next_placement_step(left) is step
 
 
@@ -180,12 +180,11 @@ LEFT = st.builds(
 )
 
 
+@pytest.mark.req("PL-522", "PL-900")
 @given(LEFT, st.booleans(), st.booleans())
-def test_pl_522_whatever_is_found_first_it_ends_with_nothing_left(
-    left: RemainingPlacement, removes: bool, lets: bool
-) -> None:
+def test_whatever_is_found_first_it_ends_with_nothing_left(left: RemainingPlacement, removes: bool, lets: bool) -> None:
     """Also with a controller that removes no gate, and an API server that refuses to let the operator do so: one stuck
-    pod does not block the uninstall (PL-900 row 25)."""
+    pod does not block the uninstall."""
     world = World(left, removes=removes, lets=lets)
     for _ in range(400):
         step = next_placement_step(world.left)
@@ -200,8 +199,9 @@ def test_pl_522_whatever_is_found_first_it_ends_with_nothing_left(
     assert world.seconds <= 4 * 60
 
 
+@pytest.mark.req("PL-520")
 @given(LEFT)
-def test_pl_520_the_controller_stays_while_pods_are_gated_until_time_is_up(left: RemainingPlacement) -> None:
+def test_the_controller_stays_while_pods_are_gated_until_time_is_up(left: RemainingPlacement) -> None:
     """And the webhook stays away from the time on that the first step is done."""
     step = next_placement_step(left)
     if step is PlacementUninstallStep.REMOVE_CONTROLLER and left.gated:
@@ -214,8 +214,9 @@ def test_pl_520_the_controller_stays_while_pods_are_gated_until_time_is_up(left:
         assert not left.webhook, "the controller's time begins when no pod can be gated any more"
 
 
+@pytest.mark.req("PL-521")
 @given(LEFT)
-def test_pl_521_when_forced_nothing_is_waited_for_but_admissions_on_their_way(left: RemainingPlacement) -> None:
+def test_when_forced_nothing_is_waited_for_but_admissions_on_their_way(left: RemainingPlacement) -> None:
     step = next_placement_step(left._replace(forced=True))
     assert step is not PlacementUninstallStep.WAIT_FOR_CONFIGS
     if step is PlacementUninstallStep.WAIT_FOR_GATES:
@@ -223,7 +224,8 @@ def test_pl_521_when_forced_nothing_is_waited_for_but_admissions_on_their_way(le
         assert left.controller.deleting_for < SETTLING
 
 
-def test_pl_520_passes_follow_each_other_soon_as_long_as_something_goes() -> None:
+@pytest.mark.req("PL-520")
+def test_passes_follow_each_other_soon_as_long_as_something_goes() -> None:
     """What is deleted without being watched begins no pass by itself: the Leases, at the end."""
     pauses = UninstallBackoff()
     assert {pauses.after(PlacementUninstallStep.REMOVE_CONTROLLER, left=each) for each in range(20, 0, -1)} == {0.2}

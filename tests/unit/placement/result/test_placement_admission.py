@@ -1,4 +1,4 @@
-"""Paths through admission, warnings and audit (PL-104 to PL-119, PL-130, PL-131)."""
+"""Paths through admission, warnings and audit."""
 
 from typing import Any
 
@@ -30,9 +30,12 @@ from polyarch.placement import names
 from polyarch.placement.decision import Reason
 from polyarch.placement.patch import AdmissionPath
 
+pytestmark = pytest.mark.req("PL-105", "PL-106", "PL-109", "PL-111", "PL-112", "PL-113", "PL-115", "PL-116")
+
 BOTH = answers(index(APP, "amd64", "arm64"))
 
 
+@pytest.mark.req("PL-110")
 @pytest.mark.parametrize(
     ("known", "path"),
     [
@@ -45,30 +48,28 @@ BOTH = answers(index(APP, "amd64", "arm64"))
     ],
     ids=["architectures", "neutral", "pending", "error", "unknown", "no common platform"],
 )
-def test_pl_110_only_complete_outcomes_are_written_at_admission(
-    known: dict[str, Inspection], path: AdmissionPath
-) -> None:
-    """PL-110."""
+def test_only_complete_outcomes_are_written_at_admission(known: dict[str, Inspection], path: AdmissionPath) -> None:
     result = admitted(pod(), known)
     assert result.admission.path is path
     assert (names.GATE in result.gates) is (path is AdmissionPath.GATED)
 
 
-def test_pl_110_preferences_alone_need_no_answer() -> None:
-    """PL-110."""
+@pytest.mark.req("PL-110")
+def test_preferences_alone_need_no_answer() -> None:
     result = admitted(pod(nodeSelector={"kubernetes.io/arch": "arm64"}), sources=(source(arm64=1),))
     assert result.admission.path is AdmissionPath.INLINE
     assert not result.case.wants_answers
 
 
-def test_pl_110_inline_can_be_switched_off() -> None:
-    """PL-110."""
+@pytest.mark.req("PL-110")
+def test_inline_can_be_switched_off() -> None:
     result = admitted(pod(), BOTH, using=settings(inline_enabled=False))
     assert result.admission.path is AdmissionPath.GATED
     assert not result.case.wants_answers
     assert required(result.pod) is None
 
 
+@pytest.mark.req("PL-107")
 @pytest.mark.parametrize(
     ("known", "action", "path", "reason"),
     [
@@ -80,10 +81,9 @@ def test_pl_110_inline_can_be_switched_off() -> None:
     ],
     ids=["inline all the same", "default", "release", "hold gates", "fallback without one is hold"],
 )
-def test_pl_107_no_gate_without_someone_to_lift_it(
+def test_no_gate_without_someone_to_lift_it(
     known: dict[str, Inspection], action: Any, path: AdmissionPath, reason: Reason
 ) -> None:
-    """PL-107."""
     result = admitted(pod(), known, controller_available=False, using=settings(action=action))
     assert result.admission.path is path
     assert result.decision.reason is reason
@@ -94,43 +94,44 @@ def test_pl_107_no_gate_without_someone_to_lift_it(
         assert result.annotations == {}
 
 
-def test_pl_520_while_the_cppc_is_deleted_hold_counts_as_release() -> None:
-    """PL-520."""
+@pytest.mark.req("PL-520")
+def test_while_the_cppc_is_deleted_hold_counts_as_release() -> None:
     using = settings(action="hold", retry_window=600.0).deprovisioning()
     assert using.retry_window == 60.0
     assert admitted(pod(), controller_available=False, using=using).admission.path is AdmissionPath.UNAVAILABLE
 
 
-def test_pl_117_a_namespace_not_known_yet_gates_instead_of_placing_inline() -> None:
-    """PL-117."""
+@pytest.mark.req("PL-117")
+def test_a_namespace_not_known_yet_gates_instead_of_placing_inline() -> None:
     result = admitted(pod(), BOTH, using=settings(provisional=True))
     assert result.admission.path is AdmissionPath.GATED
     assert not look(pod(), using=settings(provisional=True)).wants_answers
 
 
-def test_pl_201_row_3_pods_of_excluded_namespaces_are_left_wholly_untouched() -> None:
-    """PL-201."""
+@pytest.mark.req("PL-201 row 3")
+def test_pods_of_excluded_namespaces_are_left_wholly_untouched() -> None:
     stale = pod(labels={names.SCHEDULING_GATE_LABEL: "removed"}, gates=[names.GATE])
     result = admitted(stale, using=settings(excluded_namespaces=("shop",)))
     assert result.admission.operations == ()
     assert result.admission.path is AdmissionPath.IGNORED
 
 
-def test_pl_104_pods_of_other_ineligible_kinds_get_state_labels_only() -> None:
-    """PL-104."""
+@pytest.mark.req("PL-104")
+def test_pods_of_other_ineligible_kinds_get_state_labels_only() -> None:
     result = admitted(pod(), namespace="kube-system")
     assert result.labels == {names.SCHEDULING_GATE_LABEL: "not-set", names.NODE_AFFINITY_LABEL: "not-set"}
 
 
 class TestWarnings:
-    """PL-118: at most two, at most 200 characters each."""
+    """At most two, at most 200 characters each."""
 
-    def test_pl_118_images_without_a_common_platform(self) -> None:
-        """PL-118."""
+    @pytest.mark.req("PL-118")
+    def test_images_without_a_common_platform(self) -> None:
         (warning,) = admitted(pod(APP, SIDE), answers(index(APP, "amd64"), index(SIDE, "arm64"))).admission.warnings
         assert f"{APP} has linux/amd64" in warning
         assert f"{SIDE} has linux/arm64" in warning
 
+    @pytest.mark.req("PL-118")
     @pytest.mark.parametrize(
         ("expression", "warned"),
         [
@@ -142,35 +143,32 @@ class TestWarnings:
             (requirement("kubernetes.io/arch", "Sideways", "x"), False),
         ],
     )
-    def test_pl_118_a_term_that_requires_an_architecture_no_image_has(
-        self, expression: dict[str, Any], warned: bool
-    ) -> None:
-        """PL-118."""
+    def test_a_term_that_requires_an_architecture_no_image_has(self, expression: dict[str, Any], warned: bool) -> None:
         warnings = admitted(pod(terms=[term(expression), term(zone("a"))]), BOTH).admission.warnings
         assert bool(warnings) is warned
         if warned:
             assert "term 0" in warnings[0]
 
-    def test_pl_118_an_opt_out_that_is_forbidden(self) -> None:
-        """PL-118."""
+    @pytest.mark.req("PL-118")
+    def test_an_opt_out_that_is_forbidden(self) -> None:
         document = pod(annotations={names.SKIP_ANNOTATION: "true"})
         (warning,) = admitted(document, BOTH, using=settings(pod_opt_out="forbidden")).admission.warnings
         assert "forbids" in warning
 
-    def test_pl_750_an_opt_out_that_is_none(self) -> None:
-        """PL-750."""
+    @pytest.mark.req("PL-750")
+    def test_an_opt_out_that_is_none(self) -> None:
         (warning,) = admitted(pod(annotations={names.SKIP_ANNOTATION: "yes"}), BOTH).admission.warnings
         assert "'yes'" in warning
         assert '"true"' in warning
         assert admitted(pod(annotations={names.SKIP_ANNOTATION: "true"}), BOTH).admission.warnings == ()
 
-    def test_pl_750_an_architecture_that_no_label_can_say_is_named(self) -> None:
-        """PL-750."""
+    @pytest.mark.req("PL-750")
+    def test_an_architecture_that_no_label_can_say_is_named(self) -> None:
         (warning,) = admitted(pod(), answers(index(APP, "amd64", "linux/a b"))).admission.warnings
         assert "'a b'" in warning
 
-    def test_pl_118_never_more_than_two_nor_longer_than_200(self) -> None:
-        """PL-118."""
+    @pytest.mark.req("PL-118")
+    def test_never_more_than_two_nor_longer_than_200(self) -> None:
         document = pod(
             f"quay.io/{'a' * 150}/x:1",
             f"quay.io/{'b' * 150}/x:1",
@@ -186,12 +184,13 @@ class TestWarnings:
         assert len(warnings) == 2
         assert all(len(each) <= 200 for each in warnings)
 
-    def test_pl_118_nothing_to_say_to_the_owner_of_an_ordinary_pod(self) -> None:
-        """PL-118."""
+    @pytest.mark.req("PL-118")
+    def test_nothing_to_say_to_the_owner_of_an_ordinary_pod(self) -> None:
         assert admitted(pod(), BOTH).admission.warnings == ()
         assert admitted(pod()).admission.warnings == ()
 
 
+@pytest.mark.req("PL-119")
 @pytest.mark.parametrize(
     ("document", "known", "text"),
     [
@@ -201,18 +200,15 @@ class TestWarnings:
         (pod(), answers(neutral(APP)), "AllImagesNeutral inline"),
     ],
 )
-def test_pl_119_audit_annotations(document: dict[str, Any], known: dict[str, Inspection], text: str) -> None:
-    """PL-119."""
+def test_audit_annotations(document: dict[str, Any], known: dict[str, Inspection], text: str) -> None:
     assert admitted(document, known).admission.audit_annotations == {"decision": text}
 
 
 class TestAuditMode:
-    """PL-130."""
-
     AUDIT = settings(mode="audit")
 
-    def test_pl_130_only_the_annotation_is_added(self) -> None:
-        """PL-130."""
+    @pytest.mark.req("PL-130")
+    def test_only_the_annotation_is_added(self) -> None:
         before = pod(labels={"app": "web"}, terms=[term(zone("a"))])
         result = admitted(before, BOTH, using=self.AUDIT, sources=(source(arm64=1),))
         assert result.admission.path is AdmissionPath.AUDIT
@@ -227,38 +223,39 @@ class TestAuditMode:
         assert result.labels == {"app": "web"}
         assert list(result.annotations) == [names.DECISION_ANNOTATION]
 
-    def test_pl_130_unknown_images(self) -> None:
-        """PL-130."""
+    @pytest.mark.req("PL-130")
+    def test_unknown_images(self) -> None:
         result = admitted(pod(), using=self.AUDIT)
         assert record(result.pod)["reason"] == "ImagesNotResolvedYet"  # type: ignore[index]
         assert result.gates == []
         assert result.admission.audit_annotations == {"decision": "ImagesNotResolvedYet audit"}
 
-    def test_pl_130_a_pod_that_enforce_would_leave_alone_is_unchanged(self) -> None:
-        """PL-130."""
+    @pytest.mark.req("PL-130")
+    def test_a_pod_that_enforce_would_leave_alone_is_unchanged(self) -> None:
         result = admitted(pod(owner="DaemonSet"), using=self.AUDIT)
         assert result.admission.operations == ()
         assert result.admission.path is AdmissionPath.IGNORED
 
-    def test_pl_130_the_controller_being_away_changes_nothing(self) -> None:
-        """PL-130."""
+    @pytest.mark.req("PL-130")
+    def test_the_controller_being_away_changes_nothing(self) -> None:
         assert admitted(pod(), using=self.AUDIT, controller_available=False).admission.path is AdmissionPath.AUDIT
 
-    def test_pl_130_pl_114_a_second_call_is_empty(self) -> None:
-        """PL-130, PL-114."""
+    @pytest.mark.req("PL-114", "PL-130")
+    def test_a_second_call_is_empty(self) -> None:
         first = admitted(pod(), BOTH, using=self.AUDIT)
         assert admitted(first.pod, BOTH, using=self.AUDIT).admission.operations == ()
 
-    def test_pl_130_an_audits_annotation_takes_nothing_away_from_the_user(self) -> None:
-        """PL-130: It names expressions that were never written: somebody else's equal expression is their own."""
+    @pytest.mark.req("PL-130")
+    def test_an_audits_annotation_takes_nothing_away_from_the_user(self) -> None:
+        """It names expressions that were never written: somebody else's equal expression is their own."""
         first = admitted(pod(terms=[term(zone("a"))]), BOTH, using=self.AUDIT).pod
         required(first)[0]["matchExpressions"].append(arch("amd64", "arm64"))  # type: ignore[index]
         assert required(admitted(first, answers(index(APP, "arm64"))).pod) == [
             term(zone("a"), arch("amd64", "arm64")),
         ]
 
-    def test_pl_131_a_pod_that_carries_our_gate_is_finished_as_in_enforce(self) -> None:
-        """PL-131."""
+    @pytest.mark.req("PL-131")
+    def test_a_pod_that_carries_our_gate_is_finished_as_in_enforce(self) -> None:
         gated = pod(gates=[names.GATE])
         assert admitted(gated, BOTH, using=self.AUDIT).admission.path is AdmissionPath.INLINE
         assert admitted(gated, using=self.AUDIT).admission.path is AdmissionPath.GATED

@@ -1,4 +1,4 @@
-"""Which events tell of an outcome, by level (PL-332, PL-334, PL-710)."""
+"""Which events tell of an outcome, by level."""
 
 from typing import Any
 
@@ -22,6 +22,8 @@ from polyarch.oci.inspection import Inspection
 from polyarch.placement.decision import LookupProgress, Reason
 from polyarch.placement.events import MAX_NOTE, Event, events_for, gate_added_event, gate_removal_failed_event
 from polyarch.placement.rules import decide
+
+pytestmark = pytest.mark.req("PL-334")
 
 SET = "ArchAwarePredicateSet"
 REMOVED = "ArchAwareSchedGateRemovalSuccess"
@@ -96,10 +98,10 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Inspection], LookupProgress, di
 WARNINGS = {ERROR, FALLBACK, "ArchAwareGatedPodIgnored", "PolyarchPodHeld", "PolyarchNoMatchingNode"}
 
 
+@pytest.mark.req("PL-710")
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("case", CASES)
-def test_pl_710_events_by_outcome_and_level(case: str, level: str) -> None:
-    """PL-710."""
+def test_events_by_outcome_and_level(case: str, level: str) -> None:
     document, known, progress, facts, expected = CASES[case]
     due = events(document, known, level, progress, **facts)
     assert [each.reason.value for each in due] == expected[LEVELS.index(level)]
@@ -108,8 +110,8 @@ def test_pl_710_events_by_outcome_and_level(case: str, level: str) -> None:
     } & WARNINGS
 
 
-def test_pl_710_the_note_lists_values_and_scoring_sources() -> None:
-    """PL-710."""
+@pytest.mark.req("PL-710")
+def test_the_note_lists_values_and_scoring_sources() -> None:
     sources = (source("PodPlacementConfig-a", arm64=5), source("ClusterPodPlacementConfig", amd64=7, arm64=1))
     (lean,) = events(pod(), ONE, "lean", sources=sources)
     assert "arm64" in lean.note
@@ -119,8 +121,8 @@ def test_pl_710_the_note_lists_values_and_scoring_sources() -> None:
     assert len(notes) == 3
 
 
-def test_pl_710_a_source_that_is_skipped_as_a_whole_is_told_with_full() -> None:
-    """PL-710."""
+@pytest.mark.req("PL-710")
+def test_a_source_that_is_skipped_as_a_whole_is_told_with_full() -> None:
     sources = (source("PodPlacementConfig-a", arm64=5), source("ClusterPodPlacementConfig", arm64=1))
     due = {each.reason.value: each.note for each in events(pod(), ONE, "full", sources=sources)}
     assert "ClusterPodPlacementConfig" in due["ArchAwarePreferredAffinityDuplicates"]
@@ -129,13 +131,14 @@ def test_pl_710_a_source_that_is_skipped_as_a_whole_is_told_with_full() -> None:
     assert due_theirs.count("ArchAwarePreferredAffinityDuplicates") == 2
 
 
-def test_pl_710_no_supported_architectures_lists_each_image_with_its_platforms() -> None:
-    """PL-710."""
+@pytest.mark.req("PL-710")
+def test_no_supported_architectures_lists_each_image_with_its_platforms() -> None:
     known = answers(index(APP, "linux/amd64", "windows/amd64"), index(SIDE, "arm64"))
     (event,) = events(pod(APP, SIDE), known, "lean")
     assert f"{APP}: linux/amd64, windows/amd64; {SIDE}: linux/arm64" in event.note
 
 
+@pytest.mark.req("PL-710", "PL-900 row 7")
 @pytest.mark.parametrize(
     ("level", "seconds", "known", "changes", "due"),
     [
@@ -149,10 +152,9 @@ def test_pl_710_no_supported_architectures_lists_each_image_with_its_platforms()
         ("problems", 2.0, {}, {}, False),
     ],
 )
-def test_pl_710_pl_900_row_7_the_gate_is_told_of_by_the_controller(
+def test_the_gate_is_told_of_by_the_controller(
     level: Any, seconds: float, known: dict[str, Inspection], changes: dict[str, Any], due: bool
 ) -> None:
-    """PL-710, PL-900 row 7."""
     case = look(pod(), stored=True, using=settings(events=level, **changes))
     event = gate_added_event(case, decide(case, known), seconds_gated=seconds)
     assert (event is not None) is due
@@ -160,10 +162,10 @@ def test_pl_710_pl_900_row_7_the_gate_is_told_of_by_the_controller(
         assert (event.reason.value, event.type) == ("ArchAwareSchedGateAdded", "Normal")
 
 
+@pytest.mark.req("PL-332")
 @pytest.mark.parametrize("action", ["release", "fallback", "hold"])
 @pytest.mark.parametrize("level", ["problems", "lean"])
-def test_pl_332_a_broken_image_costs_at_most_three_events(level: Any, action: Any) -> None:
-    """PL-332."""
+def test_a_broken_image_costs_at_most_three_events(level: Any, action: Any) -> None:
     using = settings(events=level, action=action, fallback_architectures=("amd64",))
     case = look(pod(), stored=True, using=using)
     failing = decide(case, LOST, LookupProgress.FAILING)
@@ -172,23 +174,23 @@ def test_pl_332_a_broken_image_costs_at_most_three_events(level: Any, action: An
     assert len([each for each in told if each is not None]) <= 3
 
 
-def test_pl_305_the_api_servers_message_is_told() -> None:
-    """PL-305."""
+@pytest.mark.req("PL-305")
+def test_the_api_servers_message_is_told() -> None:
     event = gate_removal_failed_event("admission webhook denied the request")
     assert (event.reason.value, event.type) == ("ArchAwareSchedGateRemovalFailed", "Warning")
     assert "denied the request" in event.note
 
 
-def test_pl_710_notes_fit_into_an_event() -> None:
-    """PL-710."""
+@pytest.mark.req("PL-710")
+def test_notes_fit_into_an_event() -> None:
     images = [f"quay.io/{'é' * 100}/{at}" for at in range(40)]
     (event,) = events(pod(*images), {}, "lean", LookupProgress.ENDED)
     assert event.reason.value == ERROR
     assert len(event.note.encode()) <= MAX_NOTE
 
 
-def test_pl_751_pl_850_events_never_show_what_a_registry_sent() -> None:
-    """PL-751, PL-850."""
+@pytest.mark.req("PL-751", "PL-850")
+def test_events_never_show_what_a_registry_sent() -> None:
     for progress in (LookupProgress.FAILING, LookupProgress.ENDED):
         for event in events(pod(), LOST, "full", progress, fallback_architectures=("amd64",)):
             assert "SECRET" not in event.note
@@ -197,14 +199,15 @@ def test_pl_751_pl_850_events_never_show_what_a_registry_sent() -> None:
     assert "SECRET" in error.message
 
 
-def test_pl_247_events_print_the_decisions_own_sentence() -> None:
-    """PL-247."""
+@pytest.mark.req("PL-247")
+def test_events_print_the_decisions_own_sentence() -> None:
     case = look(pod(), stored=True)
     decision = decide(case, ONE)
     assert decision.reason is Reason.ARCHITECTURES_SET
     assert [each.note for each in events_for(case, decision)] == [decision.message]
 
 
+@pytest.mark.req("PL-751")
 @pytest.mark.parametrize(
     ("code", "status", "said"),
     [
@@ -233,7 +236,7 @@ def test_pl_247_events_print_the_decisions_own_sentence() -> None:
         ("policy-rejected", None, f"Image {APP} could not be inspected at quay.io (configuration, policy-rejected); "),
     ],
 )
-def test_pl_751_a_failure_is_told_by_what_happened_first(code: str, status: int | None, said: str) -> None:
-    """PL-751: class, host and HTTP status are in it."""
+def test_a_failure_is_told_by_what_happened_first(code: str, status: int | None, said: str) -> None:
+    """Class, host and HTTP status are in it."""
     (event,) = events(pod(), answers(failure(APP, code, status)), "lean", LookupProgress.FAILING)
     assert event.note.startswith(said)

@@ -1,4 +1,4 @@
-"""The document ``polyarch.dev/explain/v1`` (PL-730 to PL-732)."""
+"""The document ``polyarch.dev/explain/v1``."""
 
 import json
 from typing import Any
@@ -46,8 +46,8 @@ def controller(
     return explain.explain_controller(document, case, decide(case, known, progress))
 
 
-def test_pl_732_every_member_is_there() -> None:
-    """PL-732."""
+@pytest.mark.req("PL-732")
+def test_every_member_is_there() -> None:
     entry = admission(pod(), BOTH)
     assert {
         "namespace",
@@ -79,8 +79,8 @@ def test_pl_732_every_member_is_there() -> None:
     assert json.loads(json.dumps(explain.document([entry])))["pods"][0]["name"] == "web"
 
 
-def test_pl_731_an_inline_pod_is_printed_as_the_webhook_would_write_it() -> None:
-    """PL-731."""
+@pytest.mark.req("PL-731")
+def test_an_inline_pod_is_printed_as_the_webhook_would_write_it() -> None:
     document = pod(terms=[term(zone("a"))])
     entry = admission(document, BOTH, sources=(source(arm64=3),))
     assert entry["path"] == "inline"
@@ -94,23 +94,23 @@ def test_pl_731_an_inline_pod_is_printed_as_the_webhook_would_write_it() -> None
     assert (entry["gates"], entry["events"], entry["next"]) == ([], [], None)
 
 
-def test_pl_732_a_gated_pod_says_what_it_waits_for_and_until_when() -> None:
-    """PL-732."""
+@pytest.mark.req("PL-732")
+def test_a_gated_pod_says_what_it_waits_for_and_until_when() -> None:
     entry = admission(pod(APP, SIDE), BOTH, using=settings(retry_window=90.0))
     assert entry["path"] == "gated"
     assert entry["gates"] == [names.GATE]
     assert entry["next"] == {"waitsFor": "its images", "images": [SIDE], "until": "1m30s", "then": "release"}
 
 
-def test_pl_732_a_pod_whose_outcome_is_known_waits_for_the_controller_only() -> None:
-    """PL-732."""
+@pytest.mark.req("PL-732")
+def test_a_pod_whose_outcome_is_known_waits_for_the_controller_only() -> None:
     entry = admission(pod(), BOTH, using=settings(inline_enabled=False))
     assert entry["next"]["waitsFor"] == "the placement controller"
     assert entry["next"]["then"] == "ArchitecturesSet"
 
 
-def test_pl_732_a_held_pod() -> None:
-    """PL-732."""
+@pytest.mark.req("PL-732")
+def test_a_held_pod() -> None:
     entry = controller(
         pod(gates=[names.GATE]),
         answers(failure(APP)),
@@ -121,8 +121,8 @@ def test_pl_732_a_held_pod() -> None:
     assert [each["reason"] for each in entry["events"]] == ["PolyarchPodHeld"]
 
 
-def test_pl_731_the_controllers_patch_and_events() -> None:
-    """PL-731."""
+@pytest.mark.req("PL-731")
+def test_the_controllers_patch_and_events() -> None:
     entry = controller(pod(gates=["other", names.GATE]), BOTH)
     assert entry["patch"][0] == {"op": "test", "path": "/metadata/uid", "value": pod()["metadata"]["uid"]}
     assert entry["patch"][-1] == {"op": "remove", "path": "/spec/schedulingGates/1"}
@@ -130,28 +130,28 @@ def test_pl_731_the_controllers_patch_and_events() -> None:
     assert entry["gates"] == ["other"]
 
 
-def test_pl_731_a_pod_of_a_file_has_no_uid_to_test() -> None:
-    """PL-731."""
+@pytest.mark.req("PL-731")
+def test_a_pod_of_a_file_has_no_uid_to_test() -> None:
     document = {"metadata": {"name": "web"}, "spec": {"containers": [{"name": "c", "image": APP}]}}
     entry = controller(document, BOTH)
     assert all(each["op"] != "test" for each in entry["patch"])
     assert required(entry["pod"]) == [term(arch("amd64", "arm64"))]
 
 
+@pytest.mark.req("PL-732")
 @pytest.mark.parametrize(("owner", "path"), [("DaemonSet", "ignored"), (None, "audit")])
-def test_pl_732_paths(owner: str | None, path: str) -> None:
-    """PL-732."""
+def test_paths(owner: str | None, path: str) -> None:
     entry = admission(pod(owner=owner), BOTH, using=settings(mode="audit"))
     assert entry["path"] == path
 
 
-def test_pl_730_the_rule_that_applied_is_named() -> None:
-    """PL-730."""
+@pytest.mark.req("PL-730")
+def test_the_rule_that_applied_is_named() -> None:
     assert admission(pod(owner="DaemonSet"), {})["decision"]["rule"] == "DaemonSetPod"
 
 
-def test_pl_730_a_placed_pod_agrees_until_its_images_say_something_else() -> None:
-    """PL-730."""
+@pytest.mark.req("PL-730")
+def test_a_placed_pod_agrees_until_its_images_say_something_else() -> None:
     placed = admitted(pod(), BOTH).pod
     case = look(placed)
     assert explain.agrees(case, decide(case, BOTH))
@@ -159,15 +159,15 @@ def test_pl_730_a_placed_pod_agrees_until_its_images_say_something_else() -> Non
     assert admission(placed, BOTH)["recorded"]["reason"] == "ArchitecturesSet"
 
 
-def test_pl_730_a_pod_that_no_node_can_take() -> None:
-    """PL-730."""
+@pytest.mark.req("PL-730")
+def test_a_pod_that_no_node_can_take() -> None:
     case = look(pod())
     assert explain.can_run(decide(case, BOTH))
     assert not explain.can_run(decide(case, answers(index(APP))))
 
 
-def test_pl_732_problems_of_images_show_no_text_of_a_registry() -> None:
-    """PL-732."""
+@pytest.mark.req("PL-732")
+def test_problems_of_images_show_no_text_of_a_registry() -> None:
     entry = controller(pod(APP, "Bad:"), answers(failure(APP)), LookupProgress.ENDED)
     problems = [each["problem"] for each in entry["decision"]["images"]]
     assert problems[0] == "transient quay.io HTTP 503 (server-error)"
@@ -175,8 +175,9 @@ def test_pl_732_problems_of_images_show_no_text_of_a_registry() -> None:
     assert "SECRET" not in json.dumps(entry)
 
 
-def test_pl_730_a_finished_impossible_pod_keeps_its_marker() -> None:
-    """PL-730: the recorded decision and the one of now, and no patch that nobody will send."""
+@pytest.mark.req("PL-730")
+def test_a_finished_impossible_pod_keeps_its_marker() -> None:
+    """The recorded decision and the one of now, and no patch that nobody will send."""
     placed = controlled(pod(terms=[term(zone("a"))], gates=[names.GATE]), answers(index(APP))).pod
     case = look(placed)
     entry = explain.explain_finished(placed, case, decide(case, answers(index(APP)), LookupProgress.ENDED))
@@ -190,8 +191,9 @@ def test_pl_730_a_finished_impossible_pod_keeps_its_marker() -> None:
     }
 
 
-def test_pl_730_a_pod_that_the_webhook_missed_does_not_agree() -> None:
-    """PL-730: it has no annotation, and would be constrained now."""
+@pytest.mark.req("PL-730")
+def test_a_pod_that_the_webhook_missed_does_not_agree() -> None:
+    """It has no annotation, and would be constrained now."""
     case = look(pod())
     assert not explain.agrees(case, decide(case, BOTH))
     assert not explain.agrees(case, decide(case, answers(index(APP))))
@@ -202,8 +204,8 @@ def test_pl_730_a_pod_that_the_webhook_missed_does_not_agree() -> None:
     assert explain.agrees(audited, decide(audited, BOTH))
 
 
-def test_pl_730_a_pod_released_for_a_broken_image_agrees_while_the_image_is_broken() -> None:
-    """PL-730."""
+@pytest.mark.req("PL-730")
+def test_a_pod_released_for_a_broken_image_agrees_while_the_image_is_broken() -> None:
     placed = controlled(pod(gates=[names.GATE]), answers(failure(APP)), progress=LookupProgress.ENDED).pod
     case = look(placed)
     assert explain.agrees(case, decide(case, answers(failure(APP)), LookupProgress.ENDED))

@@ -1,16 +1,20 @@
-"""What the controllers' leader tells the operator beside its Lease (PL-041, PL-301)."""
+"""What the controllers' leader tells the operator beside its Lease."""
 
 import pytest
 
 from polyarch.placement.api import HELD_PODS_ANNOTATION, LEFT_OUT_ANNOTATION, UNPLACED_PODS_ANNOTATION, LeaderNotes
 
+pytestmark = pytest.mark.req("PL-301")
 
-def test_pl_041_what_is_told_is_read() -> None:
+
+@pytest.mark.req("PL-041")
+def test_what_is_told_is_read() -> None:
     notes = LeaderNotes(3, 14, {"nodes": "nodes cannot be listed"})
     assert LeaderNotes.of(notes.annotations()) == notes
 
 
-def test_pl_041_what_is_no_longer_the_case_takes_its_annotation_away() -> None:
+@pytest.mark.req("PL-041")
+def test_what_is_no_longer_the_case_takes_its_annotation_away() -> None:
     assert LeaderNotes().annotations() == {
         HELD_PODS_ANNOTATION: "0",
         UNPLACED_PODS_ANNOTATION: "0",
@@ -18,6 +22,7 @@ def test_pl_041_what_is_no_longer_the_case_takes_its_annotation_away() -> None:
     }
 
 
+@pytest.mark.req("PL-041")
 @pytest.mark.parametrize(
     "annotations",
     [
@@ -27,5 +32,5 @@ def test_pl_041_what_is_no_longer_the_case_takes_its_annotation_away() -> None:
         {LEFT_OUT_ANNOTATION: "[1]"},
     ],
 )
-def test_pl_041_unreadable_notes_tell_nothing(annotations: dict[str, str] | None) -> None:
+def test_unreadable_notes_tell_nothing(annotations: dict[str, str] | None) -> None:
     assert LeaderNotes.of(annotations) == LeaderNotes()

@@ -1,4 +1,4 @@
-"""The table of outcomes on the pod (PL-245), the annotation (PL-246) and the sentence (PL-247), row by row."""
+"""The table of outcomes on the pod, the annotation and the sentence, row by row."""
 
 from collections.abc import Callable
 from typing import Any
@@ -121,9 +121,10 @@ ROWS: list[tuple[Callable[..., Result], Reason, bool, str, str, str, dict[str, s
 IDS = [row[0].__name__.replace("_", " ") for row in ROWS]
 
 
+@pytest.mark.req("PL-245", "PL-310", "PL-900")
 @pytest.mark.parametrize(("way", "reason", "gate", "gated", "affinity", "preferred", "others"), ROWS, ids=IDS)
 @pytest.mark.parametrize("scoring", [True, False], ids=["scoring", "no scoring"])
-def test_pl_245_the_row(
+def test_the_row(
     scoring: bool,
     way: Callable[..., Result],
     reason: Reason,
@@ -159,17 +160,17 @@ NOT_RECORDED = (
 )
 
 
+@pytest.mark.req("PL-245", "PL-900 row 21")
 @pytest.mark.parametrize("before", [failing, held], ids=["failing", "held"])
-def test_pl_245_pl_900_row_21_a_later_success_removes_every_trace_of_the_failure(before: Any) -> None:
-    """PL-245, PL-900 row 21."""
+def test_a_later_success_removes_every_trace_of_the_failure(before: Any) -> None:
     stored = before().pod
     done = controlled(stored, answers(index(APP, "arm64"))).pod
     assert not {*names.INSPECT_ERROR_LABELS} & done["metadata"]["labels"].keys()
     assert names.IMAGE_INSPECT_ERROR_ANNOTATION not in done["metadata"]["annotations"]
 
 
-def test_pl_246_the_annotation_is_compact_sorted_json_without_time() -> None:
-    """PL-246."""
+@pytest.mark.req("PL-246")
+def test_the_annotation_is_compact_sorted_json_without_time() -> None:
     known = answers(
         index(APP, "linux/amd64", "windows/amd64", digest="sha256:0123456789abcdef" + "0" * 48), neutral(SIDE)
     )
@@ -181,16 +182,16 @@ def test_pl_246_the_annotation_is_compact_sorted_json_without_time() -> None:
     )
 
 
-def test_pl_246_stale_readings_are_named() -> None:
-    """PL-246."""
+@pytest.mark.req("PL-246")
+def test_stale_readings_are_named() -> None:
     written = record(admitted(pod(), answers(index(APP, "amd64", stale=True))).pod)
     assert written is not None
     assert written["stale"] is True
 
 
+@pytest.mark.req("PL-247")
 @pytest.mark.parametrize(("way", "reason"), [row[:2] for row in ROWS], ids=IDS)
-def test_pl_247_every_decision_says_one_sentence(way: Callable[..., Result], reason: Reason) -> None:
-    """PL-247."""
+def test_every_decision_says_one_sentence(way: Callable[..., Result], reason: Reason) -> None:
     message = way(sources=SCORING).decision.message
     assert message.endswith(".")
     assert message[0].isupper()
@@ -200,6 +201,7 @@ def test_pl_247_every_decision_says_one_sentence(way: Callable[..., Result], rea
         assert APP in message
 
 
+@pytest.mark.req("PL-247", "PL-751")
 @pytest.mark.parametrize(
     ("way", "next_action"),
     [
@@ -210,6 +212,5 @@ def test_pl_247_every_decision_says_one_sentence(way: Callable[..., Result], rea
         (unavailable, "pod-placement-controller"),
     ],
 )
-def test_pl_247_pl_751_what_went_wrong_says_what_to_do_next(way: Callable[..., Result], next_action: str) -> None:
-    """PL-247, PL-751."""
+def test_what_went_wrong_says_what_to_do_next(way: Callable[..., Result], next_action: str) -> None:
     assert next_action in way().decision.message

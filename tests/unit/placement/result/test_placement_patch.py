@@ -1,4 +1,4 @@
-"""What is written, and nothing else (PL-101, PL-105, PL-106, PL-114, PL-303, PL-310)."""
+"""What is written, and nothing else."""
 
 from typing import Any
 
@@ -31,8 +31,8 @@ BOTH = answers(index(APP, "amd64", "arm64"))
 GATED = {names.SCHEDULING_GATE_LABEL: "gated", names.NODE_AFFINITY_LABEL: "not-set"}
 
 
-def test_pl_105_gating_appends_our_gate_and_two_labels_and_nothing_else() -> None:
-    """PL-105."""
+@pytest.mark.req("PL-105")
+def test_gating_appends_our_gate_and_two_labels_and_nothing_else() -> None:
     before = pod(gates=["first", "second"], labels={"app": "web"}, terms=[term(zone("a"))])
     after = admitted(before).pod
     assert after["spec"].pop("schedulingGates") == [{"name": "first"}, {"name": "second"}, {"name": names.GATE}]
@@ -41,20 +41,20 @@ def test_pl_105_gating_appends_our_gate_and_two_labels_and_nothing_else() -> Non
     assert after["metadata"] == before["metadata"] | {"labels": {"app": "web"} | GATED}
 
 
+@pytest.mark.req("PL-105")
 @pytest.mark.parametrize("gates", [None, []])
-def test_pl_105_gating_a_pod_without_gates(gates: list[str] | None) -> None:
-    """PL-105."""
+def test_gating_a_pod_without_gates(gates: list[str] | None) -> None:
     assert admitted(pod(gates=gates)).gates == [names.GATE]
 
 
-def test_pl_105_the_gate_is_never_there_twice() -> None:
-    """PL-105."""
+@pytest.mark.req("PL-105")
+def test_the_gate_is_never_there_twice() -> None:
     assert admitted(pod(gates=[names.GATE, "other"])).gates == [names.GATE, "other"]
     assert admitted(pod(gates=[names.GATE, "other", names.GATE])).gates == [names.GATE, "other"]
 
 
-def test_pl_105_stale_expressions_are_taken_back() -> None:
-    """PL-105."""
+@pytest.mark.req("PL-105")
+def test_stale_expressions_are_taken_back() -> None:
     placed = admitted(
         pod(terms=[term(zone("a"))], preferred=[preference(1, zone("b"))]), BOTH, sources=(source(arm64=1),)
     )
@@ -63,32 +63,32 @@ def test_pl_105_stale_expressions_are_taken_back() -> None:
     assert preferences(after.pod) == [preference(1, zone("b"))]
 
 
-def test_pl_106_a_pod_that_arrives_gated_and_is_not_eligible_loses_the_gate() -> None:
-    """PL-106."""
+@pytest.mark.req("PL-106")
+def test_a_pod_that_arrives_gated_and_is_not_eligible_loses_the_gate() -> None:
     after = admitted(pod(gates=["other", names.GATE], owner="DaemonSet"))
     assert after.gates == ["other"]
     assert after.labels[names.SCHEDULING_GATE_LABEL] == "not-set"
 
 
-def test_pl_106_a_pod_that_arrives_gated_and_is_eligible_is_treated_as_any_other() -> None:
-    """PL-106."""
+@pytest.mark.req("PL-106")
+def test_a_pod_that_arrives_gated_and_is_eligible_is_treated_as_any_other() -> None:
     assert admitted(pod(gates=[names.GATE]), BOTH).gates == []
     assert admitted(pod(gates=[names.GATE])).gates == [names.GATE]
 
 
 class TestReinvocation:
-    """PL-114: each call decides from the user's view alone."""
+    """Each call decides from the user's view alone."""
 
+    @pytest.mark.req("PL-114")
     @pytest.mark.parametrize("known", [BOTH, {}, answers(index(APP))], ids=["inline", "gated", "nothing in common"])
-    def test_pl_114_a_second_call_on_our_own_output_is_empty(self, known: dict[str, Any]) -> None:
-        """PL-114."""
+    def test_a_second_call_on_our_own_output_is_empty(self, known: dict[str, Any]) -> None:
         sources = (source(arm64=5, amd64=1),)
         first = admitted(pod(terms=[term(zone("a")), {}], labels={"app": "web"}), known, sources=sources)
         assert first.admission.operations != ()
         assert admitted(first.pod, known, sources=sources).admission.operations == ()
 
-    def test_pl_114_other_images_rewrite_the_expression_in_place(self) -> None:
-        """PL-114."""
+    @pytest.mark.req("PL-114")
+    def test_other_images_rewrite_the_expression_in_place(self) -> None:
         first = admitted(pod(terms=[term(zone("a"))]), BOTH).pod
         required(first)[0]["matchExpressions"].append(zone("later"))  # type: ignore[index]
         second = admitted(first, answers(index(APP, "arm64")))
@@ -96,8 +96,8 @@ class TestReinvocation:
         assert names.SINGLE_ARCH_LABEL in second.labels
         assert names.MULTI_ARCH_LABEL not in second.labels
 
-    def test_pl_114_an_architecture_selector_of_another_webhook_removes_all_of_ours(self) -> None:
-        """PL-114."""
+    @pytest.mark.req("PL-114")
+    def test_an_architecture_selector_of_another_webhook_removes_all_of_ours(self) -> None:
         plain = pod(terms=[term(zone("a"))], labels={"app": "web"}, annotations={"a": "b"})
         first = admitted(plain, BOTH, sources=(source(arm64=5),)).pod
         first["spec"]["nodeSelector"] = {"kubernetes.io/arch": "arm64"}
@@ -108,8 +108,8 @@ class TestReinvocation:
         assert required(second) == [term(zone("a"))]
         assert preferences(second) is None
 
-    def test_pl_114_an_image_nobody_knows_turns_inline_into_a_gate_and_back(self) -> None:
-        """PL-114."""
+    @pytest.mark.req("PL-114")
+    def test_an_image_nobody_knows_turns_inline_into_a_gate_and_back(self) -> None:
         first = admitted(pod(), BOTH).pod
         first["spec"]["containers"][0]["image"] = "quay.io/other:1"
         second = admitted(first)
@@ -120,8 +120,8 @@ class TestReinvocation:
         assert third.gates == []
         assert required(third.pod) == [term(arch("s390x"))]
 
-    def test_pl_114_an_expression_that_another_webhook_joined_with_the_users_own_key_is_removed(self) -> None:
-        """PL-114."""
+    @pytest.mark.req("PL-114")
+    def test_an_expression_that_another_webhook_joined_with_the_users_own_key_is_removed(self) -> None:
         first = admitted(pod(terms=[term(zone("a"))]), BOTH).pod
         required(first)[0]["matchExpressions"].append(arch("amd64"))  # type: ignore[index]
         second = admitted(first, BOTH)
@@ -130,8 +130,6 @@ class TestReinvocation:
 
 
 class TestControllersPatch:
-    """PL-303."""
-
     DOCUMENT = pod(
         gates=["first", names.GATE, "last"],
         labels={names.SCHEDULING_GATE_LABEL: "gated", "app": "web"},
@@ -139,8 +137,8 @@ class TestControllersPatch:
         terms=[term(zone("a"))],
     )
 
-    def test_pl_303_the_order_of_the_operations(self) -> None:
-        """PL-303."""
+    @pytest.mark.req("PL-303")
+    def test_the_order_of_the_operations(self) -> None:
         operations = controlled(self.DOCUMENT, BOTH, sources=(source(arm64=1),)).operations
         paths = [(each.op, each.path) for each in operations]
         assert paths[:2] == [("test", "/metadata/uid"), ("test", "/metadata/resourceVersion")]
@@ -152,35 +150,35 @@ class TestControllersPatch:
         assert areas == sorted(areas, key=order.index)
         assert set(areas) == set(order)
 
-    def test_pl_303_foreign_gates_stay_in_order(self) -> None:
-        """PL-303."""
+    @pytest.mark.req("PL-303")
+    def test_foreign_gates_stay_in_order(self) -> None:
         after = controlled(self.DOCUMENT, BOTH).pod
         assert after["spec"]["schedulingGates"] == [{"name": "first"}, {"name": "last"}]
 
+    @pytest.mark.req("PL-304")
     @pytest.mark.parametrize(("member", "value"), [("uid", "another"), ("resourceVersion", "42")])
-    def test_pl_304_a_pod_that_moved_on_fails_the_test_and_nothing_is_written(self, member: str, value: str) -> None:
-        """PL-304."""
+    def test_a_pod_that_moved_on_fails_the_test_and_nothing_is_written(self, member: str, value: str) -> None:
         operations = controlled(self.DOCUMENT, BOTH).operations
         moved = msgspec.json.decode(msgspec.json.encode(self.DOCUMENT))
         moved["metadata"][member] = value
         with pytest.raises(TestFailed):
             apply_patch(moved, operations)
 
-    def test_pl_303_a_pod_that_is_as_it_should_be_gets_no_patch(self) -> None:
-        """PL-303."""
+    @pytest.mark.req("PL-303")
+    def test_a_pod_that_is_as_it_should_be_gets_no_patch(self) -> None:
         waiting = admitted(pod()).pod
         assert controlled(waiting).operations == ()
         failing = controlled(waiting, answers(failure(APP)), progress=LookupProgress.FAILING).pod
         assert controlled(failing, answers(failure(APP)), progress=LookupProgress.FAILING).operations == ()
 
-    def test_pl_303_the_pod_need_not_have_labels_or_annotations(self) -> None:
-        """PL-303."""
+    @pytest.mark.req("PL-303")
+    def test_the_pod_need_not_have_labels_or_annotations(self) -> None:
         after = controlled(pod(gates=[names.GATE]), BOTH).pod
         assert after["metadata"]["labels"][names.NODE_AFFINITY_LABEL] == "set"
         assert names.DECISION_ANNOTATION in after["metadata"]["annotations"]
 
-    def test_pl_310_a_gated_pod_that_is_not_eligible_any_more_only_loses_the_gate(self) -> None:
-        """PL-310."""
+    @pytest.mark.req("PL-310")
+    def test_a_gated_pod_that_is_not_eligible_any_more_only_loses_the_gate(self) -> None:
         document = pod(gates=[names.GATE], nodeSelector={"kubernetes.io/arch": "arm64"}, labels=GATED)
         result = controlled(document)
         assert result.decision.rule is not None
@@ -189,8 +187,8 @@ class TestControllersPatch:
         assert result.pod["spec"].get("affinity") == document["spec"].get("affinity")
         assert result.pod["metadata"]["labels"][names.SCHEDULING_GATE_LABEL] == "removed"
 
-    def test_pl_311_labels_copied_or_forged_have_no_influence(self) -> None:
-        """PL-311."""
+    @pytest.mark.req("PL-311")
+    def test_labels_copied_or_forged_have_no_influence(self) -> None:
         forged = pod(
             gates=[names.GATE],
             labels=dict.fromkeys(names.OWN_LABELS, "x"),
@@ -199,14 +197,14 @@ class TestControllersPatch:
         plain = pod(gates=[names.GATE], labels={}, annotations={})
         assert controlled(forged, BOTH).pod == controlled(plain, BOTH).pod
 
-    def test_pl_101_keys_with_slashes_are_escaped(self) -> None:
-        """PL-101."""
+    @pytest.mark.req("PL-101")
+    def test_keys_with_slashes_are_escaped(self) -> None:
         paths = [each.path for each in controlled(self.DOCUMENT, BOTH).operations]
         assert "/metadata/labels/multiarch.openshift.io~1node-affinity" in paths
 
 
-def test_pl_111_webhook_and_controller_write_the_same_but_for_by() -> None:
-    """PL-111."""
+@pytest.mark.req("PL-111")
+def test_webhook_and_controller_write_the_same_but_for_by() -> None:
     sources = (source(arm64=5),)
     document = pod(terms=[term(zone("a")), {}], preferred=[preference(2, zone("b"))], labels={"app": "web"})
     inline = admitted(document, BOTH, sources=sources).pod
@@ -220,8 +218,8 @@ def test_pl_111_webhook_and_controller_write_the_same_but_for_by() -> None:
     assert inline == late
 
 
-def test_pl_101_pl_900_row_10_unknown_fields_survive_webhook_and_controller() -> None:
-    """PL-101, PL-900 row 10."""
+@pytest.mark.req("PL-101", "PL-900 row 10")
+def test_unknown_fields_survive_webhook_and_controller() -> None:
     document = pod(
         affinity={
             "nodeAffinity": {

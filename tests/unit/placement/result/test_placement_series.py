@@ -1,4 +1,4 @@
-"""Pods of one series are decided once, and whatever a rule reads makes another series (PL-801)."""
+"""Pods of one series are decided once, and whatever a rule reads makes another series."""
 
 from typing import Any
 
@@ -45,8 +45,9 @@ def admit(
     return look.admission(answers(index(APP, *platforms)), controller_available=lives, deprovisioning=leaving)
 
 
-def test_pl_801_replicas_are_one_series_and_decided_once() -> None:
-    """PL-801: what differs between siblings is nothing that a rule reads."""
+@pytest.mark.req("PL-801")
+def test_replicas_are_one_series_and_decided_once() -> None:
+    """What differs between siblings is nothing that a rule reads."""
     known = decision_cache()
     first, second = known.look(facts(replica(1))), known.look(facts(replica(2)))
     assert second is first
@@ -54,6 +55,7 @@ def test_pl_801_replicas_are_one_series_and_decided_once() -> None:
     assert admit(first).decision.architectures == ("amd64",)
 
 
+@pytest.mark.req("PL-801")
 @pytest.mark.parametrize(
     "changed",
     [
@@ -70,12 +72,12 @@ def test_pl_801_replicas_are_one_series_and_decided_once() -> None:
     ],
     ids=lambda changed: next(iter(changed)),
 )  # fmt: skip
-def test_pl_801_another_spec_is_another_series(changed: dict[str, Any]) -> None:
-    """PL-801."""
+def test_another_spec_is_another_series(changed: dict[str, Any]) -> None:
     known = decision_cache()
     assert known.look(facts(replica(**changed))) is not known.look(facts(replica()))
 
 
+@pytest.mark.req("PL-801")
 @pytest.mark.parametrize(
     "metadata",
     [
@@ -86,8 +88,7 @@ def test_pl_801_another_spec_is_another_series(changed: dict[str, Any]) -> None:
     ],
     ids=["label", "no labels", "annotation", "owner"],
 )
-def test_pl_801_other_metadata_is_another_series(metadata: dict[str, Any]) -> None:
-    """PL-801."""
+def test_other_metadata_is_another_series(metadata: dict[str, Any]) -> None:
     known, other = decision_cache(), replica()
     other["metadata"] |= metadata
     assert known.look(facts(other)) is not known.look(facts(replica()))
@@ -136,8 +137,8 @@ def test_answers_are_kept_as_they_were() -> None:
     assert look.admission(mine, controller_available=True, deprovisioning=False) is not first
 
 
-def test_pl_107_a_controller_that_went_away_is_seen_by_the_next_pod() -> None:
-    """PL-107."""
+@pytest.mark.req("PL-107")
+def test_a_controller_that_went_away_is_seen_by_the_next_pod() -> None:
     look = decision_cache().look(facts(replica()))
     gated = look.admission({}, controller_available=True, deprovisioning=False)
     let_through = look.admission({}, controller_available=False, deprovisioning=False)
@@ -150,8 +151,9 @@ def test_pl_107_a_controller_that_went_away_is_seen_by_the_next_pod() -> None:
     assert let_through.decision.message != leaving.decision.message
 
 
-def test_pl_854_what_is_remembered_is_bounded() -> None:
-    """PL-854: the least recently asked for goes first; a pod of more than 32 KiB is not kept at all."""
+@pytest.mark.req("PL-854")
+def test_what_is_remembered_is_bounded() -> None:
+    """The least recently asked for goes first; a pod of more than 32 KiB is not kept at all."""
     known = decision_cache(capacity=2)
     first = known.look(facts(replica(containers=[{"image": "a"}])))
     known.look(facts(replica(containers=[{"image": "b"}])))
@@ -163,8 +165,9 @@ def test_pl_854_what_is_remembered_is_bounded() -> None:
     assert len(known) == 2
 
 
-def test_pl_854_all_series_together_are_bounded() -> None:
-    """PL-854: who sends dry runs of large pods, each with another label, fills no more than a part of the limit."""
+@pytest.mark.req("PL-854")
+def test_all_series_together_are_bounded() -> None:
+    """Who sends dry runs of large pods, each with another label, fills no more than a part of the limit."""
     known = decision_cache()
     for number in range(64):
         known.look(facts(replica(volumes=[{}] * 10_000, nodeSelector={"number": str(number)})))
@@ -174,8 +177,9 @@ def test_pl_854_all_series_together_are_bounded() -> None:
     ), "the youngest are there"
 
 
+@pytest.mark.req("PL-854")
 def test_a_series_that_was_looked_at_again_takes_the_room_of_one() -> None:
-    """PL-854: its facts change a hundred times, and the others stay."""
+    """Its facts change a hundred times, and the others stay."""
     known = decision_cache()
     first = known.look(facts(replica()))
     for number in range(100):
@@ -183,8 +187,9 @@ def test_a_series_that_was_looked_at_again_takes_the_room_of_one() -> None:
     assert known.look(facts(replica())) is first
 
 
-def test_pl_854_of_a_pod_only_its_likeness_is_remembered() -> None:
-    """PL-854, PL-801: a pod may be small in what rules read and large elsewhere; and no rule can see more of it."""
+@pytest.mark.req("PL-801", "PL-854")
+def test_of_a_pod_only_its_likeness_is_remembered() -> None:
+    """A pod may be small in what rules read and large elsewhere; and no rule can see more of it."""
     document = replica()
     document["metadata"] |= {"name": "web-1", "finalizers": [f"f{number}" for number in range(10_000)]}
     remembered = decision_cache().look(facts(document)).case
@@ -193,8 +198,9 @@ def test_pl_854_of_a_pod_only_its_likeness_is_remembered() -> None:
         assert seen.spec == facts(document).pod.spec
 
 
-def test_pl_854_answers_that_are_very_long_are_not_remembered() -> None:
-    """PL-854: whose registry it is may state a thousand platforms; the readings' own memory is bounded by bytes."""
+@pytest.mark.req("PL-854")
+def test_answers_that_are_very_long_are_not_remembered() -> None:
+    """Whose registry it is may state a thousand platforms; the readings' own memory is bounded by bytes."""
     look, stated = (
         decision_cache().look(facts(replica())),
         tuple(f"x{number}" for number in range(MAX_INSPECTION_ENTRIES + 1)),

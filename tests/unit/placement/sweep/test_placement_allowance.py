@@ -1,5 +1,6 @@
-"""How many pods may be evicted, and whose (PL-371)."""
+"""How many pods may be evicted, and whose."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,8 +14,8 @@ def evict(allowance, owner, now, *, latest=BEFORE):
     allowance.granted(owner, now, latest=latest)
 
 
+@pytest.mark.req("PL-371")
 def test_one_pod_of_an_owner_in_five_minutes():
-    """PL-371."""
     allowance = EvictionRateLimiter()
     assert allowance.wait("web", 0.0, per_minute=10) == 0
     evict(allowance, "web", 0.0)
@@ -23,8 +24,9 @@ def test_one_pod_of_an_owner_in_five_minutes():
     assert allowance.wait("web", OWNER_INTERVAL, per_minute=10) == 0
 
 
+@pytest.mark.req("PL-371")
 def test_not_within_an_hour_if_the_new_pod_was_missed_as_well():
-    """PL-371: never twice for one owner within an hour if it did not help."""
+    """Never twice for one owner within an hour if it did not help."""
     allowance = EvictionRateLimiter()
     evict(allowance, "web", 0.0)
     allowance.saw("web", AFTER)
@@ -32,16 +34,18 @@ def test_not_within_an_hour_if_the_new_pod_was_missed_as_well():
     assert allowance.wait("web", NO_HELP_INTERVAL, per_minute=10) == 0
 
 
+@pytest.mark.req("PL-371")
 def test_a_pod_that_was_there_before_says_nothing_about_whether_it_helped():
-    """PL-371: the other replicas, which were missed at the same time, follow every five minutes."""
+    """The other replicas, which were missed at the same time, follow every five minutes."""
     allowance = EvictionRateLimiter()
     evict(allowance, "web", 0.0)
     allowance.saw("web", BEFORE)
     assert allowance.wait("web", OWNER_INTERVAL, per_minute=10) == 0
 
 
+@pytest.mark.req("PL-371")
 def test_what_was_refused_counts_for_the_minute_but_not_for_the_owner():
-    """PL-371: a PodDisruptionBudget may refuse all; the API server is not asked more often for that."""
+    """A PodDisruptionBudget may refuse all; the API server is not asked more often for that."""
     allowance = EvictionRateLimiter()
     for _ in range(3):
         allowance.tried(0.0)
@@ -49,12 +53,13 @@ def test_what_was_refused_counts_for_the_minute_but_not_for_the_owner():
     assert allowance.wait("web", 60.0, per_minute=3) == 0
 
 
+@pytest.mark.req("PL-371")
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.floats(0, 90)), max_size=60),
     st.integers(1, 5),
 )
 def test_no_minute_has_more_than_the_policy_allows_and_no_owner_more_than_one_in_five(steps, per_minute):
-    """PL-371, whatever is found when: a property."""
+    """Whatever is found when: a property."""
     allowance, now, made = EvictionRateLimiter(), 0.0, []
     for owner, passed in steps:
         now += passed
@@ -66,8 +71,8 @@ def test_no_minute_has_more_than_the_policy_allows_and_no_owner_more_than_one_in
         assert sum(at <= other < at + OWNER_INTERVAL and whose == owner for other, whose in made) == 1
 
 
+@pytest.mark.req("PL-854")
 def test_what_is_remembered_is_bounded():
-    """PL-854."""
     allowance = EvictionRateLimiter()
     for number in range(MAX_OWNERS + 10):
         evict(allowance, str(number), 0.0)

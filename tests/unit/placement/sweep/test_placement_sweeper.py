@@ -1,4 +1,4 @@
-"""When pods are looked for that the webhook missed, and what is done about them (PL-370, PL-371, PL-811)."""
+"""When pods are looked for that the webhook missed, and what is done about them."""
 
 import asyncio
 import itertools
@@ -153,17 +153,19 @@ async def make():
 # -- when --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("PL-370", "PL-800")
 async def test_pods_are_looked_for_at_the_interval_of_the_policy(make):
-    """PL-370, PL-800: one LIST each time."""
+    """One LIST each time."""
     cluster = make(sweep={"interval": "5m"})
     await cluster.settled()
     await cluster.clock.run(1500)
     assert cluster.lists == 5
 
 
+@pytest.mark.req("PL-370", "PL-811")
 @pytest.mark.parametrize("how", ["configuration", "deployment", "edit"])
 async def test_soon_after_the_webhook_was_away_all_pods_of_that_time_are_reported(make, how):
-    """PL-370, PL-811: within 30 s of its return, pods of any age; and what was created until the API server knew."""
+    """Within 30 s of its return, pods of any age; and what was created until the API server knew."""
     cluster = make(sweep={"interval": "24h", "minAge": "1h"})
     await cluster.settled()
     if how == "configuration":
@@ -187,8 +189,9 @@ async def test_soon_after_the_webhook_was_away_all_pods_of_that_time_are_reporte
     assert cluster.reported()[-1] == "later"
 
 
+@pytest.mark.req("PL-370")
 async def test_who_begins_to_lead_looks_soon(make):
-    """PL-370: it does not know whether the webhook was away."""
+    """It does not know whether the webhook was away."""
     cluster = make()
     cluster.create("missed")
     await cluster.start()
@@ -196,8 +199,8 @@ async def test_who_begins_to_lead_looks_soon(make):
     assert cluster.reported() == ["missed"]
 
 
+@pytest.mark.req("PL-044")
 async def test_a_change_of_the_policy_needs_no_restart(make):
-    """PL-044."""
     cluster = make(sweep={"interval": "24h"})
     await cluster.settled()
     cluster.create("missed", age=300)
@@ -206,19 +209,19 @@ async def test_a_change_of_the_policy_needs_no_restart(make):
     assert cluster.reported() == ["missed"]
 
 
+@pytest.mark.req("PL-370", "PL-550")
 async def test_off_means_that_nobody_looks(make):
-    """PL-370."""
     cluster = make(sweep={"action": "off", "interval": "1m"})
     cluster.create("missed", age=300)
     await cluster.start()
     await cluster.clock.run(600)
     assert cluster.lists == 0
     assert cluster.events == []
-    assert "mutatingwebhookconfigurations" not in cluster.watches.informers, "PL-550: nor is there a right to"
+    assert "mutatingwebhookconfigurations" not in cluster.watches.informers, "nor is there a right to"
 
 
+@pytest.mark.req("PL-520")
 async def test_nothing_is_done_while_placement_is_being_uninstalled(make):
-    """PL-520."""
     cluster = make(sweep={"interval": "1m"})
     await cluster.settled()
     cluster.watches["clusterpodplacementconfigs"].remove("cluster")
@@ -227,8 +230,8 @@ async def test_nothing_is_done_while_placement_is_being_uninstalled(make):
     assert cluster.events == []
 
 
+@pytest.mark.req("PL-306")
 async def test_neither_an_error_nor_a_bug_ends_the_sweep(make):
-    """PL-306."""
     cluster = make(sweep={"interval": "1m"})
     await cluster.settled()
     cluster.create("missed", age=300)
@@ -246,8 +249,8 @@ async def test_neither_an_error_nor_a_bug_ends_the_sweep(make):
 # -- reports -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("PL-370", "PL-702")
 async def test_a_pod_is_reported_once_and_counted_as_long_as_it_is_there(make):
-    """PL-370, PL-702."""
     cluster = make(sweep={"interval": "1m"})
     cluster.create("missed", age=300)
     await cluster.settled()
@@ -262,8 +265,9 @@ async def test_a_pod_is_reported_once_and_counted_as_long_as_it_is_there(make):
     assert cluster.sweeper.unplaced == 0
 
 
+@pytest.mark.req("PL-370")
 async def test_reporting_changes_nothing_and_asks_no_registry(make):
-    """PL-370: nothing is changed."""
+    """Nothing is changed."""
     cluster = make(sweep={"interval": "1m"})
     cluster.registry.set(APP, "linux/arm64")
     cluster.create("missed", age=300, owner="web")
@@ -273,8 +277,8 @@ async def test_reporting_changes_nothing_and_asks_no_registry(make):
     assert cluster.registry.asked == []
 
 
+@pytest.mark.req("PL-702")
 async def test_a_hundred_namespaces_are_named_and_the_others_counted_together(make):
-    """PL-702."""
     cluster = make(sweep={"interval": "1m"})
     for number in range(130):
         cluster.create("missed", namespace=f"team-{number:03}", age=300)
@@ -286,8 +290,9 @@ async def test_a_hundred_namespaces_are_named_and_the_others_counted_together(ma
     assert samples["other"] == 30
 
 
+@pytest.mark.req("PL-701")
 async def test_who_leads_no_more_counts_nothing(make):
-    """PL-701: the leader alone does."""
+    """The leader alone does."""
     cluster = make(sweep={"interval": "1m"})
     cluster.create("missed", age=300)
     await cluster.settled()
@@ -295,8 +300,8 @@ async def test_who_leads_no_more_counts_nothing(make):
     assert cluster.metrics.registry.get_sample_value("polyarch_placement_unplaced_pods", {"namespace": "team"}) is None
 
 
+@pytest.mark.req("PL-370")
 async def test_with_scope_all_pods_on_nodes_are_compared_page_by_page(make):
-    """PL-370."""
     cluster = make(sweep={"interval": "1m", "scope": "all"})
     cluster.registry.set(APP, "linux/arm64")
     for number in range(PAGE_SIZE + 10):
@@ -311,16 +316,18 @@ async def test_with_scope_all_pods_on_nodes_are_compared_page_by_page(make):
     assert cluster.evicted == []
 
 
+@pytest.mark.req("PL-370", "PL-800")
 async def test_pods_on_nodes_are_left_alone_with_scope_pending(make):
-    """PL-370, PL-800: no page is asked for."""
+    """No page is asked for."""
     cluster = make(sweep={"interval": "1m"})
     cluster.create("wrong", age=300, phase="Running", nodeName="a")
     await cluster.settled()
     assert cluster.pages == 0
 
 
+@pytest.mark.req("PL-370")
 async def test_without_the_right_to_list_nodes_the_rest_is_reported(make):
-    """PL-370: RBAC follows the policy, and may lag behind."""
+    """RBAC follows the policy, and may lag behind."""
     cluster = make(sweep={"interval": "1m", "scope": "all", "action": "evict"})
     cluster.nodes = None
     cluster.create("missed", age=300, owner="web")
@@ -329,8 +336,9 @@ async def test_without_the_right_to_list_nodes_the_rest_is_reported(make):
     assert cluster.evicted == []
 
 
+@pytest.mark.req("PL-811")
 async def test_a_registry_that_hangs_delays_no_report(make):
-    """PL-811: what is not known is reported as it is."""
+    """What is not known is reported as it is."""
     cluster = make(sweep={"interval": "24h", "action": "evict"})
     await cluster.settled()
     cluster.registry.set(APP, "linux/arm64")
@@ -346,8 +354,8 @@ async def test_a_registry_that_hangs_delays_no_report(make):
 # -- evictions ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("PL-371", "PL-702", "PL-710")
 async def test_a_pod_is_evicted_so_that_its_owner_creates_a_placed_one(make):
-    """PL-371, PL-710, PL-702."""
     cluster = make(sweep={"interval": "1m", "action": "evict"})
     cluster.registry.set(APP, "linux/arm64")
     cluster.create("owned", age=300, owner="web")
@@ -360,8 +368,9 @@ async def test_a_pod_is_evicted_so_that_its_owner_creates_a_placed_one(make):
     assert cluster.sweeper.unplaced == 1
 
 
+@pytest.mark.req("PL-042", "PL-370")
 async def test_only_where_the_namespace_evicts(make):
-    """PL-042, PL-370: ``sweep.action`` may be overridden."""
+    """``sweep.action`` may be overridden."""
     override = {"name": "o", "namespaceSelector": {"matchLabels": {"e": "1"}}, "sweep": {"action": "evict"}}
     cluster = make(sweep={"interval": "1m"}, overrides=[override])
     cluster.registry.set(APP, "linux/arm64")
@@ -377,8 +386,9 @@ async def test_only_where_the_namespace_evicts(make):
     assert sorted(cluster.reported()) == ["in-evicts", "in-reports"]
 
 
+@pytest.mark.req("PL-010", "PL-370")
 async def test_namespaces_that_placement_does_not_select_are_left_alone(make):
-    """PL-370, PL-010: the API server never asks about their pods, so none of them was missed."""
+    """The API server never asks about their pods, so none of them was missed."""
     cluster = make(
         cppc={"namespaceSelector": {"matchLabels": {"placed": "yes"}}}, sweep={"interval": "1m", "action": "evict"}
     )
@@ -389,8 +399,9 @@ async def test_namespaces_that_placement_does_not_select_are_left_alone(make):
     assert cluster.reported() == cluster.evicted == ["in-team"]
 
 
+@pytest.mark.req("PL-371")
 async def test_the_rate_holds_and_the_rest_follows(make):
-    """PL-371: at most so many a minute, without waiting for the interval."""
+    """At most so many a minute, without waiting for the interval."""
     cluster = make(sweep={"interval": "24h", "action": "evict", "maxEvictionsPerMinute": 3})
     cluster.registry.set(APP, "linux/arm64")
     for number in range(9):
@@ -406,8 +417,8 @@ async def test_the_rate_holds_and_the_rest_follows(make):
     assert all(later - earlier <= 3 for earlier, later in itertools.pairwise(counts))
 
 
+@pytest.mark.req("PL-371")
 async def test_one_pod_of_an_owner_in_five_minutes(make):
-    """PL-371."""
     cluster = make(sweep={"interval": "1m", "action": "evict"})
     cluster.registry.set(APP, "linux/arm64")
     for number in range(3):
@@ -420,8 +431,9 @@ async def test_one_pod_of_an_owner_in_five_minutes(make):
     assert len(cluster.evicted) == 2
 
 
+@pytest.mark.req("PL-371")
 async def test_an_eviction_that_did_not_help_is_not_repeated_for_an_hour(make):
-    """PL-371: the owner's new pod was missed as well."""
+    """The owner's new pod was missed as well."""
     cluster = make(sweep={"interval": "1m", "action": "evict", "minAge": "30s"})
     cluster.registry.set(APP, "linux/arm64")
     cluster.create("first", age=300, owner="web")
@@ -434,8 +446,9 @@ async def test_an_eviction_that_did_not_help_is_not_repeated_for_an_hour(make):
     assert cluster.evicted == ["first", "second"]
 
 
+@pytest.mark.req("PL-371")
 async def test_a_disruption_budget_is_respected_and_asked_again_later(make):
-    """PL-371: through the eviction API."""
+    """Through the eviction API."""
     cluster = make(sweep={"interval": "24h", "action": "evict", "scope": "all"})
     cluster.registry.set(APP, "linux/arm64")
     cluster.create("wrong", phase="Running", owner="web", nodeName="a")
@@ -450,9 +463,10 @@ async def test_a_disruption_budget_is_respected_and_asked_again_later(make):
     assert cluster.evicted == ["wrong"]
 
 
+@pytest.mark.req("PL-371")
 @pytest.mark.parametrize("away", ["unregistered", "no replica"])
 async def test_nobody_is_evicted_while_the_webhook_is_away(make, away):
-    """PL-371: a new pod would slip past like the old one."""
+    """A new pod would slip past like the old one."""
     cluster = make(sweep={"interval": "1m", "action": "evict"})
     cluster.registry.set(APP, "linux/arm64")
     await cluster.settled()
@@ -466,8 +480,9 @@ async def test_nobody_is_evicted_while_the_webhook_is_away(make, away):
     assert cluster.reported() == ["missed"]
 
 
+@pytest.mark.req("PL-371", "PL-530")
 async def test_a_process_that_was_stopped_and_leads_no_more_evicts_nobody(make):
-    """PL-371, PL-530: it learns of it late."""
+    """It learns of it late."""
     cluster = make(sweep={"interval": "1m", "action": "evict"})
     cluster.registry.set(APP, "linux/arm64")
     cluster.create("missed", age=300, owner="web")
@@ -476,8 +491,8 @@ async def test_a_process_that_was_stopped_and_leads_no_more_evicts_nobody(make):
     assert cluster.evicted == []
 
 
+@pytest.mark.req("PL-306")
 async def test_an_api_server_that_does_not_answer_ends_the_round_and_not_the_sweep(make):
-    """PL-306."""
     cluster = make(sweep={"interval": "1m", "action": "evict"})
     cluster.registry.set(APP, "linux/arm64")
     cluster.create("missed", age=300, owner="web")

@@ -1,4 +1,4 @@
-"""Which pods the webhook missed, and which may be evicted: the rules alone (PL-370 to PL-372)."""
+"""Which pods the webhook missed, and which may be evicted: the rules alone."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -44,16 +44,17 @@ def owned(document=None, kind="ReplicaSet"):
 # -- who is found ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("PL-370")
 @pytest.mark.parametrize("labels", [{}, NOT_SET], ids=["no label", "not-set"])
 def test_a_pending_pod_without_a_finished_decision_is_unplaced(labels):
-    """PL-370."""
     assert found(pod(labels=labels)).fault is MissReason.UNPLACED
 
 
+@pytest.mark.req("PL-311", "PL-370")
 @pytest.mark.parametrize("seal", [NO_SIGNER, SEAL], ids=["unsigned", "signed"])
 @pytest.mark.parametrize("known", [index(APP, "arm64"), neutral(APP), index(APP)], ids=["set", "neutral", "none"])
 def test_a_placed_pod_is_fine_even_if_its_labels_are_gone(known, seal):
-    """PL-370, PL-311: the decision counts, not the label."""
+    """The decision counts, not the label."""
     placed = admitted(pod(), answers(known), seal=seal).pod
     assert not is_suspect(placed, seal=seal)
     if known.entries or known.status == "neutral":
@@ -61,11 +62,13 @@ def test_a_placed_pod_is_fine_even_if_its_labels_are_gone(known, seal):
         assert not is_suspect(placed, seal=seal)
 
 
+@pytest.mark.req("PL-370", "PL-503")
 def test_what_the_predecessor_placed_is_fine():
-    """PL-370, PL-503: it writes the label and no annotation."""
+    """It writes the label and no annotation."""
     assert not is_suspect(pod(labels={names.SCHEDULING_GATE_LABEL: "removed"}))
 
 
+@pytest.mark.req("PL-201", "PL-370")
 @pytest.mark.parametrize(
     ("document", "given"),
     [
@@ -86,17 +89,17 @@ def test_what_the_predecessor_placed_is_fine():
     ],
 )
 def test_who_is_not_looked_for(document, given):
-    """PL-370, PL-201."""
     assert not is_suspect(document, **given)
 
 
+@pytest.mark.req("PL-370")
 def test_a_pod_that_is_being_deleted_is_left_alone():
-    """PL-370."""
     document = pod()
     document["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     assert not is_suspect(document)
 
 
+@pytest.mark.req("PL-370")
 @pytest.mark.parametrize(
     ("created", "is_found"), [("2026-01-01T11:57:59Z", True), ("2026-01-01T11:58:01Z", False), ("nonsense", True)]
 )
@@ -112,10 +115,11 @@ def test_young_pods_wait_for_the_next_round(created, is_found):
 # -- stale decisions ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("PL-115", "PL-372")
 @pytest.mark.parametrize("seal", [NO_SIGNER, SEAL], ids=["unsigned", "signed"])
 @pytest.mark.parametrize("extra", [0, 12], ids=["few images", "more than are named"])
 def test_a_pod_placed_for_other_images_counts_as_unplaced(extra, seal):
-    """PL-372, PL-115: and it is decided without the expressions of the former decision."""
+    """And it is decided without the expressions of the former decision."""
     others = [f"quay.io/team/x{number}:1" for number in range(extra)]
     all_known = answers(index(APP, "amd64"), index(SIDE, "arm64"), *(index(each, "amd64", "arm64") for each in others))
     document = admitted(pod(APP, *others), all_known, seal=seal).pod
@@ -127,8 +131,8 @@ def test_a_pod_placed_for_other_images_counts_as_unplaced(extra, seal):
     assert judged.evictable
 
 
+@pytest.mark.req("PL-204", "PL-372")
 def test_a_decision_about_preferences_alone_names_no_images_and_is_not_stale():
-    """PL-372, PL-204."""
     document = admitted(pod(terms=[term(arch("amd64"))]), {}, sources=(source(arm64=5),), seal=SEAL).pod
     assert names.DECISION_ANNOTATION in document["metadata"]["annotations"]
     assert not is_suspect(document, sources=(source(arm64=5),), seal=SEAL)
@@ -136,8 +140,9 @@ def test_a_decision_about_preferences_alone_names_no_images_and_is_not_stale():
     assert not is_suspect(bare, sources=(source(arm64=5),))
 
 
+@pytest.mark.req("PL-853")
 def test_a_forged_decision_makes_nobody_believe_that_an_expression_is_ours():
-    """PL-853: what it names stays the user's, so the pod is not unplaced."""
+    """What it names stays the user's, so the pod is not unplaced."""
     document = admitted(pod(APP), answers(index(APP, "amd64")), seal=RecordSigner([b"x" * 32])).pod
     document["spec"]["containers"][0]["image"] = SIDE
     assert not is_suspect(document, seal=SEAL)
@@ -146,6 +151,7 @@ def test_a_forged_decision_makes_nobody_believe_that_an_expression_is_ours():
 # -- on the wrong node -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("PL-370")
 @pytest.mark.parametrize(
     ("node", "known", "fault"),
     [
@@ -168,6 +174,7 @@ def test_a_pod_on_a_node_that_its_images_do_not_support_is_misplaced(node, known
 # -- who may be evicted ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("PL-371")
 @pytest.mark.parametrize(
     ("document", "known", "nodes", "evictable"),
     [
@@ -212,19 +219,19 @@ def test_a_pod_on_a_node_that_its_images_do_not_support_is_misplaced(node, known
     ],
 )
 def test_only_those_are_evicted_of_which_a_new_pod_is_placed_otherwise(document, known, nodes, evictable):
-    """PL-371."""
     judged = found(document, known, nodes, phase="Running" if document["spec"].get("nodeName") else "Pending")
     assert judged is None or judged.evictable is evictable
     assert judged is not None or not evictable
 
 
+@pytest.mark.req("PL-371")
 @given(
     supported=st.sets(st.sampled_from(["amd64", "arm64", "s390x"])),
     nodes=st.dictionaries(st.sampled_from("abc"), st.sampled_from(["amd64", "arm64", "s390x", "ppc64le"])),
     node=st.sampled_from(["", "a", "b", "c", "d"]),
 )
 def test_who_is_evicted_has_a_node_to_go_to_and_one_to_stay_away_from(supported, nodes, node):
-    """PL-371: a property over images and nodes."""
+    """A property over images and nodes."""
     document = owned(pod(nodeName=node) if node else pod())
     judged = found(document, [index(APP, *sorted(supported))], nodes)
     if judged is None or not judged.evictable:
@@ -238,6 +245,7 @@ def test_who_is_evicted_has_a_node_to_go_to_and_one_to_stay_away_from(supported,
 # -- what is said ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("PL-370", "PL-710", "PL-751")
 @pytest.mark.parametrize(
     ("document", "known", "words"),
     [
@@ -274,14 +282,13 @@ def test_who_is_evicted_has_a_node_to_go_to_and_one_to_stay_away_from(supported,
     ids=["with an owner", "not known", "misplaced", "neutral"],
 )
 def test_the_event_says_what_is_wrong_and_what_to_do(document, known, words):
-    """PL-370, PL-710, PL-751."""
     event = unplaced_event(found(document, known))
     assert (event.reason, event.type) == ("PolyarchUnplacedPod", "Warning")
     assert event.note == words
 
 
+@pytest.mark.req("PL-371", "PL-710")
 def test_the_event_of_an_eviction_says_where_the_new_pod_may_run():
-    """PL-371, PL-710."""
     event = evicted_event(found(owned(), [index(APP, "arm64")]))
     assert (event.reason, event.type) == ("PolyarchPodEvicted", "Normal")
     assert event.note.endswith("evicted, so that its owner creates a new one, which is constrained to arm64.")

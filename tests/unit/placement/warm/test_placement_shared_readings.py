@@ -1,4 +1,4 @@
-"""Readings shared by all replicas: who writes them, when, and what is taken of them (PL-410)."""
+"""Readings shared by all replicas: who writes them, when, and what is taken of them."""
 
 import asyncio
 import base64
@@ -133,8 +133,9 @@ async def world():
         await each.end()
 
 
+@pytest.mark.req("PL-410")
 async def test_what_the_leader_has_read_every_replica_knows(world):
-    """PL-410: within two seconds, with no request to a registry."""
+    """Within two seconds, with no request to a registry."""
     leader, webhook = await world(leading=True), await world()
     leader.read(1)
     await leader.clock.run(2)
@@ -143,8 +144,8 @@ async def test_what_the_leader_has_read_every_replica_knows(world):
     assert webhook.cache.tag(PUBLIC, "v1") is not None
 
 
+@pytest.mark.req("PL-410", "PL-500", "PL-800")
 async def test_nothing_is_written_while_nothing_changes(world):
-    """PL-410, PL-500, PL-800."""
     leader = await world(leading=True)
     leader.read(1)
     await leader.clock.run(30)
@@ -153,8 +154,9 @@ async def test_nothing_is_written_while_nothing_changes(world):
     assert len(leader.api.writes) == writes == 1
 
 
+@pytest.mark.req("PL-410", "PL-800")
 async def test_at_most_six_writes_a_minute(world):
-    """PL-800, PL-410: at most once in ten seconds, however much is read."""
+    """At most once in ten seconds, however much is read."""
     leader = await world(leading=True)
     await leader.clock.run(10)
     before = len(leader.api.writes)
@@ -164,8 +166,9 @@ async def test_at_most_six_writes_a_minute(world):
     assert 5 <= len(leader.api.writes) - before <= 6
 
 
+@pytest.mark.req("PL-410")
 async def test_checks_of_known_tags_are_written_once_a_minute(world):
-    """PL-410: a busy cluster checks its tags all the time."""
+    """A busy cluster checks its tags all the time."""
     leader = await world(leading=True)
     leader.read(1)
     await leader.clock.run(30)
@@ -176,8 +179,8 @@ async def test_checks_of_known_tags_are_written_once_a_minute(world):
     assert 4 <= len(leader.api.writes) - before <= 5
 
 
+@pytest.mark.req("PL-410", "PL-530")
 async def test_a_takeover_starts_warm_and_writes_nothing(world):
-    """PL-410, PL-530."""
     leader = await world(leading=True)
     leader.read(1)
     await leader.clock.run(15)
@@ -189,8 +192,9 @@ async def test_a_takeover_starts_warm_and_writes_nothing(world):
     assert len(successor.api.writes) == writes
 
 
+@pytest.mark.req("PL-852", "RG-111", "RG-114")
 async def test_what_a_tenants_secret_opened_stays_here(world):
-    """PL-852, RG-111, RG-114: neither the reading, nor the tag, nor that there is such an image."""
+    """Neither the reading, nor the tag, nor that there is such an image."""
     leader, webhook = await world(leading=True), await world()
     leader.read(1)
     leader.read(2, PRIVATE, "fingerprint of a tenant")
@@ -200,8 +204,9 @@ async def test_what_a_tenants_secret_opened_stays_here(world):
     assert webhook.cache.tag(PRIVATE, "v2") is None
 
 
+@pytest.mark.req("PL-410", "PL-423")
 async def test_what_the_global_pull_secret_opened_is_shared_as_long_as_it_is_the_same(world):
-    """PL-410, PL-423: a new one drops what the former one proved, here and in what is stored."""
+    """A new one drops what the former one proved, here and in what is stored."""
     leader, webhook = await world(leading=True), await world()
     for replica in (leader, webhook):
         replica.global_secret("1")
@@ -222,8 +227,9 @@ async def test_what_the_global_pull_secret_opened_is_shared_as_long_as_it_is_the
     assert not empty.knows(1)
 
 
+@pytest.mark.req("PL-410")
 async def test_a_webhook_that_sees_the_new_global_secret_late_takes_its_readings_then(world):
-    """PL-410: which watch is first decides nothing."""
+    """Which watch is first decides nothing."""
     leader, webhook = await world(leading=True), await world()
     leader.global_secret("1")
     leader.read(1, SHARED, leader.fingerprint())
@@ -234,6 +240,7 @@ async def test_a_webhook_that_sees_the_new_global_secret_late_takes_its_readings
     assert webhook.cache.proof(SHARED, (webhook.fingerprint(),), **SEPARATE) is not None
 
 
+@pytest.mark.req("PL-410", "PL-750")
 @pytest.mark.parametrize(
     "content",
     [
@@ -242,7 +249,6 @@ async def test_a_webhook_that_sees_the_new_global_secret_late_takes_its_readings
     ],
 )
 async def test_foreign_or_damaged_content_is_ignored_with_one_log_line(world, content, capsys):
-    """PL-410, PL-750."""
     webhook = await world()
     for _ in range(3):
         webhook.api.store({**webhook.api.document, **content})
@@ -251,8 +257,8 @@ async def test_foreign_or_damaged_content_is_ignored_with_one_log_line(world, co
     assert list(webhook.cache.readings()) == []
 
 
+@pytest.mark.req("PL-410")
 async def test_what_is_damaged_is_written_anew_and_what_is_foreign_is_left(world):
-    """PL-410."""
     leader = await world(leading=True)
     leader.read(1)
     await leader.clock.run(20)
@@ -267,8 +273,8 @@ async def test_what_is_damaged_is_written_anew_and_what_is_foreign_is_left(world
     assert leader.api.document == foreign
 
 
+@pytest.mark.req("PL-410")
 async def test_a_refused_write_is_told_once_and_tried_again(world, capsys):
-    """PL-410."""
     leader = await world(leading=True)
     leader.api.refuses = True
     leader.read(1)
@@ -279,6 +285,7 @@ async def test_a_refused_write_is_told_once_and_tried_again(world, capsys):
     assert leader.api.document.get("data")
 
 
+@pytest.mark.req("PL-040", "PL-044")
 async def test_a_policy_that_shares_nothing_neither_watches_nor_writes(world):
     """PL-040 images.shareReadings, PL-044: a change needs no restart."""
     leader = await world(leading=True, policy={"images": {"shareReadings": False}})
@@ -295,8 +302,9 @@ async def test_a_policy_that_shares_nothing_neither_watches_nor_writes(world):
     assert len(leader.api.writes) == 1
 
 
+@pytest.mark.req("PL-410")
 async def test_a_process_that_may_not_read_them_starts_without(world):
-    """PL-410: a help, never a condition."""
+    """A help, never a condition."""
     webhook = await world(start=False)
     webhook.tasks = [asyncio.create_task(webhook.facts.run()), asyncio.create_task(webhook.shared.run())]
     synced = asyncio.create_task(webhook.shared.synced())

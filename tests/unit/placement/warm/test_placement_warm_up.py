@@ -1,4 +1,4 @@
-"""Images of workload templates are read before their pods are created, and nobody is disturbed by it (PL-380)."""
+"""Images of workload templates are read before their pods are created, and nobody is disturbed by it."""
 
 import asyncio
 
@@ -81,8 +81,9 @@ async def make():
         await each.end()
 
 
+@pytest.mark.req("PL-380")
 async def test_images_of_templates_are_read_at_the_pace_of_the_policy(make):
-    """PL-380: each once, whoever has it."""
+    """Each once, whoever has it."""
     world = make(imagesPerMinute=30)
     for number in range(40):
         world.registry.set(f"r.example/app:{number}", "linux/arm64")
@@ -94,8 +95,9 @@ async def test_images_of_templates_are_read_at_the_pace_of_the_policy(make):
     assert sorted(world.asked()) == sorted(f"app:{number}" for number in range(40))
 
 
+@pytest.mark.req("PL-380")
 async def test_new_and_changed_templates_come_first(make):
-    """PL-380: their pods are about to be created."""
+    """Their pods are about to be created."""
     world = make(imagesPerMinute=60)
     await world.start(*(deployment(f"d{number}", f"r.example/old:{number}") for number in range(20)))
     await world.clock.run(5)
@@ -106,8 +108,8 @@ async def test_new_and_changed_templates_come_first(make):
     assert len(world.asked()) < 10
 
 
+@pytest.mark.req("PL-380")
 async def test_a_change_of_status_asks_for_nothing(make):
-    """PL-380."""
     world = make()
     await world.start()
     for _ in range(3):
@@ -116,8 +118,9 @@ async def test_a_change_of_status_asks_for_nothing(make):
     assert world.asked() == ["app:1"]
 
 
+@pytest.mark.req("PL-380", "PL-410")
 async def test_known_images_are_not_asked_for(make):
-    """PL-380, PL-410: a new leader has them from the former one."""
+    """A new leader has them from the former one."""
     world = make()
     world.registry.know("r.example/app:1", "linux/arm64")
     await world.start(deployment("web", "r.example/app:1"))
@@ -125,8 +128,9 @@ async def test_known_images_are_not_asked_for(make):
     assert world.asked() == []
 
 
+@pytest.mark.req("PL-380")
 async def test_a_failure_is_left_alone_for_ten_minutes(make):
-    """PL-380: whatever changes meanwhile."""
+    """Whatever changes meanwhile."""
     world = make()
     await world.start(deployment("web", "r.example/missing:1"))
     await world.clock.run(10)
@@ -141,8 +145,9 @@ async def test_a_failure_is_left_alone_for_ten_minutes(make):
     assert world.asked() == ["missing:1"] * 2
 
 
+@pytest.mark.req("PL-380")
 async def test_a_tag_that_every_pod_checks_anew_is_asked_for_once(make):
-    """PL-380: never again for ``Always``."""
+    """Never again for ``Always``."""
     world = make()
     world.registry.set("r.example/app:1", "linux/arm64")
     await world.start()
@@ -152,9 +157,9 @@ async def test_a_tag_that_every_pod_checks_anew_is_asked_for_once(make):
     assert world.asked() == ["app:1"]
 
 
+@pytest.mark.req("PL-380", "RG-063")
 @pytest.mark.parametrize("state", ["busy", "low"])
 async def test_a_host_that_is_paused_or_low_on_its_rate_limit_waits_and_the_others_do_not(make, state):
-    """PL-380, RG-063."""
     world = make()
     getattr(world.registry, state).add("limited.example")
     await world.start(deployment("web", "limited.example/a:1", "r.example/b:1"))
@@ -165,8 +170,9 @@ async def test_a_host_that_is_paused_or_low_on_its_rate_limit_waits_and_the_othe
     assert world.asked() == ["b:1", "a:1"]
 
 
+@pytest.mark.req("PL-380")
 async def test_a_registry_that_hangs_holds_few_look_ups(make):
-    """PL-380: four at a time, each with an end."""
+    """Four at a time, each with an end."""
     world = make(imagesPerMinute=600)
     world.registry.seconds = 1000.0
     await world.start(deployment("web", *(f"hangs.example/a:{number}" for number in range(50))))
@@ -176,8 +182,9 @@ async def test_a_registry_that_hangs_holds_few_look_ups(make):
     assert len(world.asked()) == 8
 
 
+@pytest.mark.req("PL-380", "PL-852")
 async def test_pull_secrets_are_those_of_the_template(make):
-    """PL-380, PL-852: the same image by other credentials is another look-up."""
+    """The same image by other credentials is another look-up."""
     world = make()
     world.registry.set("r.example/app:1", "linux/arm64")
     world.registry.needs_credentials.add(parse("r.example/app:1").canonical)
@@ -191,8 +198,8 @@ async def test_pull_secrets_are_those_of_the_template(make):
     assert world.asked() == ["app:1"] * 3
 
 
+@pytest.mark.req("PL-201", "PL-380")
 async def test_namespaces_that_are_never_placed_are_left_alone(make):
-    """PL-380, PL-201 rows 1 to 3."""
     world = make()
     world.watches["placementpolicies"].put(policy(warmUp={"enabled": True}, excludedNamespaces=["vendor-*"]))
     await world.start(
@@ -205,8 +212,9 @@ async def test_namespaces_that_are_never_placed_are_left_alone(make):
     assert world.asked() == ["app:3"]
 
 
+@pytest.mark.req("PL-044", "PL-380", "PL-550")
 async def test_off_means_that_no_kind_is_watched(make):
-    """PL-380, PL-550, PL-044: and switching it on and off needs no restart."""
+    """And switching it on and off needs no restart."""
     world = make(enabled=False)
     await world.start()
     assert DEPLOYMENTS not in world.watches.informers
@@ -220,8 +228,8 @@ async def test_off_means_that_no_kind_is_watched(make):
     assert world.warm_up.in_line == 0
 
 
+@pytest.mark.req("PL-380", "PL-530")
 async def test_who_leads_no_more_watches_no_more(make):
-    """PL-380, PL-530."""
     world = make()
     await world.start()
     assert world.watches[DEPLOYMENTS].running
@@ -229,8 +237,9 @@ async def test_who_leads_no_more_watches_no_more(make):
     assert not world.watches[DEPLOYMENTS].running
 
 
+@pytest.mark.req("PL-854")
 async def test_the_line_is_bounded(make, monkeypatch):
-    """PL-854: what the first list has too much is dropped; its pods ask for it themselves."""
+    """What the first list has too much is dropped; its pods ask for it themselves."""
     monkeypatch.setattr(warmup, "MAX_QUEUED", 10)
     world = make(imagesPerMinute=1)
     await world.start(deployment("many", *(f"r.example/old:{number}" for number in range(50))))
@@ -240,11 +249,11 @@ async def test_the_line_is_bounded(make, monkeypatch):
     assert "new:1" in world.asked()
 
 
+@pytest.mark.req("PL-380", "PL-810")
 @pytest.mark.parametrize(
     ("model", "document"), [(Workload, deployment("w", "a:1")), (CronJob, cron_job("w", "a:1"))], ids=["others", "cron"]
 )
 def test_of_a_workload_only_images_secrets_and_namespace_are_kept(model, document):
-    """PL-380, PL-810."""
     document["metadata"] |= {"annotations": {"kubectl.kubernetes.io/last-applied-configuration": "x" * 10_000}}
     workload = msgspec.convert(document, model)
     assert workload.metadata.annotations is None

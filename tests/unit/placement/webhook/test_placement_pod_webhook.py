@@ -1,4 +1,4 @@
-"""Admissions in, patches out: the pod webhook against facts and registries in memory (PL-100 to PL-131, PL-750)."""
+"""Admissions in, patches out: the pod webhook against facts and registries in memory."""
 
 import asyncio
 import json
@@ -42,6 +42,8 @@ from polyarch.placement import names
 from polyarch.placement.facts import ClusterFacts
 from polyarch.placement.record import RecordSigner
 from polyarch.placement.webhook import MAX_CONCURRENT_AUDITS, PodWebhook
+
+pytestmark = pytest.mark.req("PL-100", "PL-104", "PL-111", "PL-115", "PL-116")
 
 
 class Answer(msgspec.Struct):
@@ -165,8 +167,8 @@ async def process(processes) -> Admissions:
 # -- inline and gated --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("PL-110")
 async def test_a_pod_whose_images_are_known_is_placed_at_admission(process):
-    """PL-110."""
     process.registry.know("app:1", "linux/amd64", "linux/arm64")
     answer = await process.admit(pod("app:1"))
     assert not answer.is_gated
@@ -178,8 +180,9 @@ async def test_a_pod_whose_images_are_known_is_placed_at_admission(process):
     assert process.reader.gets.total() == 0
 
 
-async def test_pl_802_a_warm_admission_waits_for_nothing(process):
-    """PL-802: it is answered within the turn of the loop in which it is read."""
+@pytest.mark.req("PL-802")
+async def test_a_warm_admission_waits_for_nothing(process):
+    """It is answered within the turn of the loop in which it is read."""
     process.registry.know("app:1", "linux/amd64")
     body = json.dumps(
         {
@@ -202,8 +205,8 @@ async def test_pl_802_a_warm_admission_waits_for_nothing(process):
     assert b'"patch"' in task.result()
 
 
-async def test_pl_802_a_cold_admission_is_answered_when_its_budget_is_used_up(processes):
-    """PL-802, PL-113."""
+@pytest.mark.req("PL-113", "PL-802")
+async def test_a_cold_admission_is_answered_when_its_budget_is_used_up(processes):
     process = processes(policy={"inline": {"budget": "200ms"}})
     process.registry.seconds = 3.0
     task = process.review(pod("app:1"))
@@ -214,8 +217,8 @@ async def test_pl_802_a_cold_admission_is_answered_when_its_budget_is_used_up(pr
     assert task.result().is_gated
 
 
+@pytest.mark.req("PL-105")
 async def test_a_pod_whose_images_are_not_known_gets_the_gate_and_nothing_else(processes):
-    """PL-105."""
     process = processes(policy={"inline": {"budget": "0s"}})
     document = pod("app:1", schedulingGates=[{"name": "foreign"}], labels={"own": "label"})
     answer = await process.admit(document)
@@ -229,32 +232,32 @@ async def test_a_pod_whose_images_are_not_known_gets_the_gate_and_nothing_else(p
     assert process.registry.asked == []
 
 
+@pytest.mark.req("PL-101", "PL-900")
 async def test_fields_we_do_not_know_come_out_as_they_went_in(process):
-    """PL-101, PL-900 row 10."""
     process.registry.know("app:1", "linux/amd64")
     document = pod("app:1", brandNewField={"deep": [1, None]})
     answer = await process.admit(document)
     assert answer.pod["spec"] == {**document["spec"], "affinity": answer.pod["spec"]["affinity"]}
 
 
+@pytest.mark.req("PL-106")
 async def test_a_gate_of_ours_on_a_pod_that_is_not_eligible_is_taken_away(process):
-    """PL-106."""
     document = pod("app:1", gated=True, annotations={names.SKIP_ANNOTATION: "true"})
     answer = await process.admit(document)
     assert not answer.is_gated
     assert answer.labels[names.SCHEDULING_GATE_LABEL] == names.NOT_SET
 
 
+@pytest.mark.req("PL-114")
 async def test_a_second_call_on_our_own_output_changes_nothing(process):
-    """PL-114."""
     process.registry.know("app:1", "linux/amd64")
     first = await process.admit(pod("app:1"))
     second = await process.admit(first.pod)
     assert second.operations == []
 
 
+@pytest.mark.req("PL-114")
 async def test_a_reinvocation_after_another_webhook_changed_the_image_ends_where_a_first_call_would(process):
-    """PL-114."""
     process.registry.know("app:1", "linux/amd64")
     process.registry.know("other:1", "linux/s390x")
     first = await process.admit(pod("app:1"))
@@ -264,8 +267,8 @@ async def test_a_reinvocation_after_another_webhook_changed_the_image_ends_where
     assert again.pod == fresh.pod
 
 
+@pytest.mark.req("PL-114")
 async def test_a_reinvocation_with_an_image_that_is_not_known_leaves_no_trace_of_the_first(processes):
-    """PL-114."""
     process = processes(policy={"inline": {"budget": "0s"}})
     process.registry.know("app:1", "linux/amd64")
     first = await process.admit(pod("app:1"))
@@ -276,8 +279,8 @@ async def test_a_reinvocation_with_an_image_that_is_not_known_leaves_no_trace_of
     assert "amd64" not in json.dumps(again.pod)
 
 
+@pytest.mark.req("PL-107")
 async def test_a_dead_controller_means_no_gate_but_a_warning(processes):
-    """PL-107."""
     process = processes(policy={"inline": {"budget": "0s"}})
     process.lives = False
     answer = await process.admit(pod("app:1"))
@@ -288,22 +291,23 @@ async def test_a_dead_controller_means_no_gate_but_a_warning(processes):
     assert value(process.metrics, "polyarch_webhook_admissions_total", outcome="unavailable") == 1
 
 
+@pytest.mark.req("PL-107")
 async def test_a_dead_controller_does_not_hinder_inline_placement(process):
-    """PL-107."""
     process.lives = False
     process.registry.know("app:1", "linux/amd64")
     assert (await process.admit(pod("app:1"))).decision["reason"] == "ArchitecturesSet"
 
 
+@pytest.mark.req("PL-107")
 async def test_with_hold_a_dead_controller_does_not_let_pods_through(processes):
-    """PL-107."""
     process = processes(policy={"inline": {"budget": "0s"}, "onUnresolved": {"action": "hold"}})
     process.lives = False
     assert (await process.admit(pod("app:1"))).is_gated
 
 
+@pytest.mark.req("PL-107", "PL-118")
 async def test_nothing_is_gated_while_the_cppc_is_being_deleted(processes):
-    """PL-107, PL-118: and the user is told that this is why."""
+    """And the user is told that this is why."""
     process = processes(policy={"inline": {"budget": "0s"}})
     deleting = cppc()
     deleting["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x"]}
@@ -315,16 +319,16 @@ async def test_nothing_is_gated_while_the_cppc_is_being_deleted(processes):
     assert "away" not in warning
 
 
+@pytest.mark.req("PL-117")
 async def test_a_namespace_that_is_not_known_yet_gates_even_known_images(processes):
-    """PL-117."""
     override = {"name": "a", "namespaceSelector": {"matchLabels": {"x": "y"}}, "mode": "audit"}
     process = processes(policy={"overrides": [override]})
     process.registry.know("app:1", "linux/amd64")
     assert (await process.admit(pod("app:1"))).is_gated
 
 
+@pytest.mark.req("PL-110")
 async def test_inline_placement_can_be_switched_off(processes):
-    """PL-110."""
     process = processes(policy={"inline": {"enabled": False}})
     process.registry.know("app:1", "linux/amd64")
     answer = await process.admit(pod("app:1"))
@@ -332,8 +336,8 @@ async def test_inline_placement_can_be_switched_off(processes):
     assert process.registry.asked == []
 
 
+@pytest.mark.req("PL-110")
 async def test_no_common_platform_is_left_to_the_controller_and_the_user_is_warned(process):
-    """PL-110."""
     process.registry.know("one:1", "linux/amd64")
     process.registry.know("two:1", "linux/arm64")
     answer = await process.admit(pod("one:1", "two:1"))
@@ -344,16 +348,16 @@ async def test_no_common_platform_is_left_to_the_controller_and_the_user_is_warn
 # -- the budget --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("PL-113")
 async def test_an_answer_within_the_budget_places_the_pod(process):
-    """PL-113."""
     process.registry.seconds = 0.09
     process.registry.set("app:1", "linux/arm64")
     answer = await process.admit(pod("app:1"), seconds=0.1)
     assert answer.decision["arch"] == ["arm64"]
 
 
+@pytest.mark.req("PL-113")
 async def test_images_are_asked_for_in_parallel(process):
-    """PL-113."""
     process.registry.seconds = 0.09
     images = [f"app-{number}:1" for number in range(20)]
     for image in images:
@@ -362,16 +366,16 @@ async def test_images_are_asked_for_in_parallel(process):
     assert not answer.is_gated
 
 
+@pytest.mark.req("PL-113")
 async def test_what_misses_the_budget_gates_the_pod(process):
-    """PL-113."""
     process.registry.seconds = 0.2
     process.registry.set("app:1", "linux/arm64")
     answer = await process.admit(pod("app:1"), seconds=0.1)
     assert answer.is_gated
 
 
+@pytest.mark.req("PL-113")
 async def test_the_budget_never_exceeds_half_of_the_requests_own_timeout(processes):
-    """PL-113."""
     process = processes(policy={"inline": {"budget": "2s"}})
     process.registry.seconds = 0.7
     process.registry.set("app:1", "linux/arm64")
@@ -381,9 +385,9 @@ async def test_the_budget_never_exceeds_half_of_the_requests_own_timeout(process
     assert task.result().is_gated
 
 
+@pytest.mark.req("PL-113")
 @pytest.mark.parametrize("reason", ["failed lately", "host is busy", "others wait"])
 async def test_no_budget_is_spent_where_it_would_be_wasted(process, reason):
-    """PL-113."""
     process.registry.set("app:1", "linux/arm64")
     if reason == "failed lately":
         process.registry.set("app:1", error="network")
@@ -403,8 +407,8 @@ async def test_no_budget_is_spent_where_it_would_be_wasted(process, reason):
         assert all(task.result().is_gated for task in waiting)
 
 
+@pytest.mark.req("PL-113")
 async def test_an_image_that_failed_is_asked_for_again_after_thirty_seconds(process):
-    """PL-113."""
     process.registry.set("app:1", error="network")
     await process.admit(pod("app:1"))
     process.registry.set("app:1", "linux/arm64")
@@ -412,8 +416,8 @@ async def test_an_image_that_failed_is_asked_for_again_after_thirty_seconds(proc
     assert not (await process.admit(pod("app:1"))).is_gated
 
 
+@pytest.mark.req("PL-112")
 async def test_always_is_checked_during_the_admission(process):
-    """PL-112."""
     process.registry.know("app:1", "linux/amd64", age=10)
     process.registry.set("app:1", "linux/arm64")
     answer = await process.admit(pod("app:1", pull="Always"))
@@ -421,8 +425,8 @@ async def test_always_is_checked_during_the_admission(process):
     assert answer.decision["arch"] == ["arm64"]
 
 
+@pytest.mark.req("PL-112")
 async def test_a_digest_needs_no_check(process):
-    """PL-112."""
     image = "app@sha256:" + "a" * 64
     process.registry.know(image, "linux/amd64")
     answer = await process.admit(pod(image, pull="Always"))
@@ -430,8 +434,8 @@ async def test_a_digest_needs_no_check(process):
     assert process.registry.asked == []
 
 
+@pytest.mark.req("PL-407")
 async def test_a_stale_reading_places_the_pod_while_the_registry_is_away(process):
-    """PL-407."""
     process.registry.know("app:1", "linux/s390x", age=3600)
     process.registry.set("app:1", error="network")
     first = await process.admit(pod("app:1"))
@@ -443,15 +447,15 @@ async def test_a_stale_reading_places_the_pod_while_the_registry_is_away(process
     assert len(process.registry.asked) == asked, "no budget is spent on an image that failed a moment ago"
 
 
+@pytest.mark.req("PL-306")
 async def test_a_bug_met_in_an_image_gates_the_pod(process):
-    """PL-306."""
     process.registry.set("app:1", raises=RuntimeError("bug"))
     assert (await process.admit(pod("app:1"))).is_gated
     assert value(process.metrics, "polyarch_internal_errors_total") == 1
 
 
+@pytest.mark.req("PL-102")
 async def test_a_pull_secret_is_read_once_within_the_budget(process):
-    """PL-102."""
     image = process.registry.set("registry.example/app:1", "linux/amd64")
     process.registry.needs_credentials.add(image)
     process.reader.put("team", "pull")
@@ -461,8 +465,9 @@ async def test_a_pull_secret_is_read_once_within_the_budget(process):
     assert process.reader.gets["team", "pull"] == 1
 
 
+@pytest.mark.req("PL-109")
 async def test_nothing_is_left_behind_by_a_dry_run(process):
-    """PL-109: the look-up that it began is shared and bounded like any other; nothing waits for the pod."""
+    """The look-up that it began is shared and bounded like any other; nothing waits for the pod."""
     process.registry.seconds = 60.0
     answer = await process.admit(pod("app:1"), seconds=0.1, dryRun=True)
     assert answer.is_gated
@@ -476,50 +481,51 @@ async def test_nothing_is_left_behind_by_a_dry_run(process):
 # -- left alone --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("PL-103")
 async def test_without_a_cppc_pods_pass_unchanged(process):
-    """PL-103."""
     process.watches["clusterpodplacementconfigs"].remove("cluster")
     answer = await process.admit(pod("app:1", nodeSelector={names.ARCH_KEY: "amd64"}))
     assert answer.operations == []
     assert answer.warnings == []
 
 
+@pytest.mark.req("PL-103", "PL-900")
 async def test_an_architecture_selector_without_a_cppc_is_no_error(process):
-    """PL-103, PL-900 row 19."""
     process.watches["clusterpodplacementconfigs"].remove("cluster")
     answer = await process.admit(pod("app:1", nodeSelector={names.ARCH_KEY: "amd64"}))
     assert answer.response["allowed"] is True
     assert value(process.metrics, "polyarch_webhook_admissions_total", outcome="error") == 0
 
 
+@pytest.mark.req("PL-103")
 async def test_before_the_caches_are_synced_pods_pass_unchanged(processes):
-    """PL-103."""
     process = processes(synced=False)
     assert (await process.admit(pod("app:1"))).operations == []
 
 
+@pytest.mark.req("PL-201")
 async def test_excluded_namespaces_are_left_wholly_untouched(processes):
-    """PL-201 row 3."""
     process = processes(policy={"excludedNamespaces": ["vendor-*"]})
     answer = await process.admit(pod("app:1", namespace="vendor-x", labels={names.SCHEDULING_GATE_LABEL: "mine"}))
     assert answer.operations == []
 
 
+@pytest.mark.req("PL-118")
 async def test_an_opt_out_that_does_not_count_is_told(process):
-    """PL-118."""
     process.registry.know("app:1", "linux/amd64")
     answer = await process.admit(pod("app:1", annotations={names.SKIP_ANNOTATION: "yes"}))
     assert answer.decision["reason"] == "ArchitecturesSet"
     assert any(names.SKIP_ANNOTATION in warning for warning in answer.warnings)
 
 
+@pytest.mark.req("PL-119")
 async def test_the_audit_log_gets_reason_values_and_path(process):
-    """PL-119."""
     process.registry.know("app:1", "linux/amd64", "linux/arm64")
     answer = await process.admit(pod("app:1"))
     assert answer.response["auditAnnotations"] == {"decision": "ArchitecturesSet amd64,arm64 inline"}
 
 
+@pytest.mark.req("PL-750")
 @pytest.mark.parametrize(
     "change",
     [
@@ -530,13 +536,12 @@ async def test_the_audit_log_gets_reason_values_and_path(process):
     ids=["another resource", "another operation", "a subresource"],
 )
 async def test_a_review_of_something_else_is_allowed_without_a_patch(process, change):
-    """PL-750."""
     answer = await process.admit(pod("app:1"), **change)
     assert answer.operations == []
 
 
+@pytest.mark.req("PL-103", "PL-750")
 async def test_a_pod_with_fields_of_unexpected_types_is_allowed_with_a_warning(process):
-    """PL-103, PL-750."""
     document = pod("app:1")
     document["spec"]["containers"] = "not a list"
     answer = await process.admit(document)
@@ -545,15 +550,14 @@ async def test_a_pod_with_fields_of_unexpected_types_is_allowed_with_a_warning(p
     assert value(process.metrics, "polyarch_webhook_admissions_total", outcome="error") == 1
 
 
+@pytest.mark.req("PL-750")
 async def test_what_is_no_review_is_refused_in_a_sentence(process):
-    """PL-750."""
     with pytest.raises(NotAReview, match="AdmissionReview"):
         await process.reviewer.answer(b'{"kind": "Pod"}', timeout=5, arrived_at=0)
 
 
+@pytest.mark.req("PL-103")
 async def test_a_bug_of_ours_lets_the_pod_pass_with_a_warning(process):
-    """PL-103."""
-
     def bug(*_: Any, **__: Any) -> AdmissionResponse:
         raise RuntimeError("bug")
 
@@ -565,8 +569,8 @@ async def test_a_bug_of_ours_lets_the_pod_pass_with_a_warning(process):
     assert value(process.metrics, "polyarch_internal_errors_total") == 1
 
 
+@pytest.mark.req("PL-750")
 async def test_an_invalid_reference_is_gated(process):
-    """PL-750."""
     assert (await process.admit(pod("Upper/Case:1"))).is_gated
     assert process.registry.asked == []
 
@@ -574,8 +578,8 @@ async def test_an_invalid_reference_is_gated(process):
 # -- audit -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("PL-130")
 async def test_audit_writes_the_annotation_and_nothing_else(processes):
-    """PL-130."""
     process = processes(policy={"mode": "audit"})
     process.registry.know("app:1", "linux/amd64")
     answer = await process.admit(pod("app:1"))
@@ -587,8 +591,8 @@ async def test_audit_writes_the_annotation_and_nothing_else(processes):
     assert value(process.metrics, "polyarch_placement_decisions_total", **labels) == 1
 
 
+@pytest.mark.req("PL-130")
 async def test_unknown_images_are_looked_up_in_the_background_and_counted_when_known(processes):
-    """PL-130."""
     process = processes(policy={"mode": "audit"})
     process.registry.seconds = 3.0
     process.registry.set("app:1", "linux/amd64")
@@ -600,8 +604,8 @@ async def test_unknown_images_are_looked_up_in_the_background_and_counted_when_k
     assert value(process.metrics, "polyarch_placement_decisions_total", **labels) == 1
 
 
-async def test_pl_854_audits_beyond_the_bound_are_counted_as_dropped(processes):
-    """PL-854, PL-130."""
+@pytest.mark.req("PL-130", "PL-854")
+async def test_audits_beyond_the_bound_are_counted_as_dropped(processes):
     process = processes(policy={"mode": "audit"})
     process.registry.seconds = 3.0
     for number in range(MAX_CONCURRENT_AUDITS + 3):
@@ -609,8 +613,8 @@ async def test_pl_854_audits_beyond_the_bound_are_counted_as_dropped(processes):
     assert value(process.metrics, "polyarch_placement_audits_dropped_total") == 3
 
 
+@pytest.mark.req("PL-131")
 async def test_a_pod_that_already_carries_our_gate_is_finished_as_in_enforce(processes):
-    """PL-131."""
     process = processes(policy={"mode": "audit"})
     process.registry.know("app:1", "linux/amd64")
     answer = await process.admit(pod("app:1", gated=True))
@@ -630,8 +634,9 @@ TOLERATED = PodMutation(
 )
 
 
-async def test_tn_003_what_is_added_goes_into_the_same_patch(processes):
-    """TN-003, PL-303: one patch, in the order labels, annotations, tolerations, affinity; the annotations of both."""
+@pytest.mark.req("PL-303", "TN-003")
+async def test_what_is_added_goes_into_the_same_patch(processes):
+    """One patch, in the order labels, annotations, tolerations, affinity; the annotations of both."""
     additions = FakeAdditions(TOLERATED)
     process = processes(additions=additions)
     process.registry.know("app:1", "linux/amd64", "linux/arm64")
@@ -648,8 +653,9 @@ async def test_tn_003_what_is_added_goes_into_the_same_patch(processes):
     assert additions.asked == [("app", ["app:1"], MutationContext())], "it decides by the same answers"
 
 
-async def test_tn_046_the_other_feature_is_told_that_placement_gates_the_pod(processes):
-    """TN-046: then it adds no gate of its own. Both wait for registries until the same time (TN-040)."""
+@pytest.mark.req("TN-040", "TN-046")
+async def test_the_other_feature_is_told_that_placement_gates_the_pod(processes):
+    """Then it adds no gate of its own. Both wait for registries until the same time."""
     additions = FakeAdditions(PodMutation())
     process = processes(additions=additions)
     process.registry.seconds = 3.0
@@ -660,6 +666,7 @@ async def test_tn_046_the_other_feature_is_told_that_placement_gates_the_pod(pro
     assert additions.until == [arrived + process.facts.of("team").settings.inline_budget]
 
 
+@pytest.mark.req("TN-040")
 @pytest.mark.parametrize(
     ("namespace", "change"),
     [
@@ -667,8 +674,8 @@ async def test_tn_046_the_other_feature_is_told_that_placement_gates_the_pod(pro
         pytest.param("team", {"nodeSelector": {"kubernetes.io/arch": "arm64"}}, id="that has an architecture already"),
     ],
 )
-async def test_tn_040_a_pod_that_placement_leaves_alone_gets_the_addition(processes, namespace, change):
-    """TN-040: exclusion from one feature does not exempt from the other one."""
+async def test_a_pod_that_placement_leaves_alone_gets_the_addition(processes, namespace, change):
+    """Exclusion from one feature does not exempt from the other one."""
     process = processes(additions=FakeAdditions(TOLERATED))
     document = pod("app:1", namespace=namespace)
     document["spec"] |= change
@@ -677,16 +684,18 @@ async def test_tn_040_a_pod_that_placement_leaves_alone_gets_the_addition(proces
     assert process.registry.asked == []
 
 
-async def test_tn_003_without_a_configuration_of_placement_only_the_addition_is_made(processes):
-    """TN-003: while placement is being removed the API server may still call its webhook."""
+@pytest.mark.req("TN-003")
+async def test_without_a_configuration_of_placement_only_the_addition_is_made(processes):
+    """While placement is being removed the API server may still call its webhook."""
     process = processes(additions=FakeAdditions(TOLERATED))
     process.watches["clusterpodplacementconfigs"].remove("cluster")
     answer = await process.admit(pod("app:1"))
     assert [each["path"] for each in answer.operations] == ["/metadata/annotations", "/spec/tolerations"]
 
 
-async def test_tn_047_a_pod_that_the_other_feature_refuses_is_refused_with_its_words(processes):
-    """TN-047: 403, and no patch."""
+@pytest.mark.req("TN-047")
+async def test_a_pod_that_the_other_feature_refuses_is_refused_with_its_words(processes):
+    """403, and no patch."""
     process = processes(additions=FakeAdditions(PodMutation(denial="app:1 and old:1 have no architecture in common")))
     process.denies = True
     process.registry.know("app:1", "linux/amd64")
@@ -698,8 +707,8 @@ async def test_tn_047_a_pod_that_the_other_feature_refuses_is_refused_with_its_w
 # -- figures -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("PL-700")
 async def test_what_is_counted_for_admissions(process):
-    """PL-700."""
     process.registry.know("app:1", "linux/amd64")
     await process.admit(pod("app:1"))
     process.registry.seconds = 1.0
@@ -713,8 +722,8 @@ async def test_what_is_counted_for_admissions(process):
     assert value(metrics, "polyarch_webhook_seconds_count", outcome="gated") == 1
 
 
+@pytest.mark.req("PL-701")
 def test_every_family_is_exported_before_anything_happened():
-    """PL-701."""
     metrics, _ = placement_metrics()
     exposed = metrics.render()[0].decode()
     for name in (
@@ -737,8 +746,9 @@ def test_every_family_is_exported_before_anything_happened():
         assert f"\n{name} " in exposed or f'\n{name}_bucket{{le="64.0"}} ' in exposed, name
 
 
+@pytest.mark.req("PL-801")
 async def test_the_warm_path_awaits_nothing(process):
-    """PL-801: not one turn of the event loop lies between the request and its answer."""
+    """Not one turn of the event loop lies between the request and its answer."""
     process.registry.know("app:1", "linux/amd64")
     request = AdmissionRequest(
         uid="u",
@@ -761,9 +771,10 @@ async def test_the_warm_path_awaits_nothing(process):
     assert ended.value.value.patch
 
 
+@pytest.mark.req("PL-114", "PL-853")
 @pytest.mark.parametrize("sent", [False, True], ids=["second round of an admission", "copy of a placed pod"])
-async def test_pl_114_pl_853_a_record_on_a_pod_with_other_images(process, sent):
-    """PL-114, PL-853: the API server says which annotations the pod's creator sent."""
+async def test_a_record_on_a_pod_with_other_images(process, sent):
+    """The API server says which annotations the pod's creator sent."""
     process.facts.take(RecordSigner([b"k" * 32]))
     process.registry.know("before:1", "linux/amd64")
     process.registry.know("after:1", "linux/s390x")
@@ -779,8 +790,9 @@ async def test_pl_114_pl_853_a_record_on_a_pod_with_other_images(process, sent):
     assert bool(answer.warnings) is sent
 
 
-async def test_pl_423_what_the_global_secret_opened_does_not_stand_in_for_a_failure_once_it_is_gone(process):
-    """PL-423, PL-852, PL-407: the failure of a moment ago was remembered with the reading that the secret opened, and
+@pytest.mark.req("PL-407", "PL-423", "PL-852", "RG-111")
+async def test_what_the_global_secret_opened_does_not_stand_in_for_a_failure_once_it_is_gone(process):
+    """The failure of a moment ago was remembered with the reading that the secret opened, and
     for half a minute every namespace got its architectures."""
     auths = {"registry.example": {"username": "user", "password": "s3cr3t"}}
     process.secrets.set_global([Document("the global secret", msgspec.json.encode({"auths": auths}))])
@@ -789,14 +801,15 @@ async def test_pl_423_what_the_global_secret_opened_does_not_stand_in_for_a_fail
     process.registry.set("registry.example/private:1", error="network")
     assert (await process.admit(pod("registry.example/private:1"))).decision["stale"] is True
     process.secrets.set_global([])
-    process.registry.kept.clear()  # its proofs are dropped (RG-111)
+    process.registry.kept.clear()  # its proofs are dropped
     process.lookups.revoke()
     answer = await process.admit(pod("registry.example/private:1", namespace="other"))
     assert answer.is_gated
 
 
-async def test_pl_421_what_pull_secrets_opened_stands_in_for_no_failure_once_none_may_be_read(process):
-    """PL-421, PL-407: ``images.secretAccess: none`` counts at once, also for the failures of a moment ago."""
+@pytest.mark.req("PL-407", "PL-421", "RG-111")
+async def test_what_pull_secrets_opened_stands_in_for_no_failure_once_none_may_be_read(process):
+    """``images.secretAccess: none`` counts at once, also for the failures of a moment ago."""
     image = "registry.example/private:1"
     process.reader.put("team", "pull")
     process.registry.needs_credentials.add(process.registry.set(image, "linux/arm64"))
@@ -804,5 +817,5 @@ async def test_pl_421_what_pull_secrets_opened_stands_in_for_no_failure_once_non
     process.registry.set(image, error="network")
     assert (await process.admit(pod(image, secrets=["pull"]))).decision["stale"] is True
     process.watches["placementpolicies"].put(policy(images={"secretAccess": "none"}))
-    process.registry.kept.clear()  # without the secrets there is no proof (RG-111)
+    process.registry.kept.clear()  # without the secrets there is no proof
     assert (await process.admit(pod(image, secrets=["pull"]))).is_gated

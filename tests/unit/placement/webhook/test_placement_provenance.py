@@ -1,4 +1,4 @@
-"""Who put a decision annotation on a pod, by the fields that the API server attributes to its creator (PL-853)."""
+"""Who put a decision annotation on a pod, by the fields that the API server attributes to its creator."""
 
 import json
 from typing import Any
@@ -19,6 +19,7 @@ def pod(*fields: Any, **metadata: Any) -> bytes:
     return json.dumps({"metadata": {"name": "a", "managedFields": managed, **metadata}, "spec": {}}).encode()
 
 
+@pytest.mark.req("PL-853")
 @pytest.mark.parametrize(
     ("document", "sent"),
     [
@@ -41,6 +42,6 @@ def pod(*fields: Any, **metadata: Any) -> bytes:
         *("null", "no member", "of another type", "no object", "a label of that name", "odd fields", "no fields"),
     ],
 )
-def test_pl_853_an_annotation_was_sent_if_some_creator_owns_it(document: bytes, sent: bool) -> None:
-    """PL-853: where it cannot be told it was."""
+def test_an_annotation_was_sent_if_some_creator_owns_it(document: bytes, sent: bool) -> None:
+    """Where it cannot be told it was."""
     assert creator_sent_record(document) is sent

@@ -1,4 +1,4 @@
-"""Images that fail, are slow or need credentials: when they are asked for, what becomes of pods (PL-330 to PL-335)."""
+"""Images that fail, are slow or need credentials: when they are asked for, what becomes of pods."""
 
 import asyncio
 import json
@@ -22,8 +22,8 @@ MARKER = "m4rk3r"
 # -- retrying ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("PL-335")
 async def test_an_outage_of_thirty_seconds_releases_nothing_unconstrained(world):
-    """PL-335."""
     world.registry.set("app:1", error="network")
     keys = [await world.create("app:1", name=f"app-{number}") for number in range(50)]
     await world.run(30)
@@ -35,6 +35,7 @@ async def test_an_outage_of_thirty_seconds_releases_nothing_unconstrained(world)
     assert {tuple(world.api.architectures(key)) for key in keys} == {("arm64",)}
 
 
+@pytest.mark.req("PL-330", "PL-335")
 @pytest.mark.parametrize(
     ("error", "earliest", "latest"),
     [
@@ -47,7 +48,6 @@ async def test_an_outage_of_thirty_seconds_releases_nothing_unconstrained(world)
     ],
 )
 async def test_the_window_depends_on_the_class_of_the_failure(world, error, earliest, latest):
-    """PL-330, PL-335."""
     world.registry.set("app:1", error=error)
     key = await world.create("app:1")
     if earliest:
@@ -59,8 +59,8 @@ async def test_the_window_depends_on_the_class_of_the_failure(world, error, earl
     assert world.api.labels(key)[names.IMAGE_INSPECT_ERROR_COUNT_LABEL] == "5"
 
 
+@pytest.mark.req("PL-330")
 async def test_a_change_of_class_takes_the_new_window_counted_from_the_first_attempt(world):
-    """PL-330."""
     world.registry.set("app:1", error="network")
     key = await world.create("app:1")
     await world.run(60)
@@ -70,8 +70,8 @@ async def test_a_change_of_class_takes_the_new_window_counted_from_the_first_att
     assert not world.api.is_gated(key)
 
 
+@pytest.mark.req("PL-330")
 async def test_the_window_is_each_pods_own_though_attempts_are_shared(world):
-    """PL-330."""
     world.registry.set("app:1", error="not-found")
     first = await world.create("app:1", name="first")
     await world.run(25)
@@ -83,8 +83,8 @@ async def test_the_window_is_each_pods_own_though_attempts_are_shared(world):
     assert not world.api.is_gated(second)
 
 
+@pytest.mark.req("PL-332", "PL-800")
 async def test_a_broken_image_costs_two_patches_and_three_events(worlds):
-    """PL-332, PL-800."""
     world = worlds(cppc={"fallbackArchitecture": "ppc64le"})
     world.registry.set("app:1", error="not-found")
     key = await world.create("app:1")
@@ -105,8 +105,8 @@ async def test_a_broken_image_costs_two_patches_and_three_events(worlds):
     assert world.api.architectures(key) == ["ppc64le"]
 
 
+@pytest.mark.req("PL-331", "PL-403", "PL-900")
 async def test_five_hundred_pods_of_one_cold_image_ask_once(world):
-    """PL-331, PL-403, PL-900 row 15."""
     world.registry.seconds = 1.0
     world.registry.set("app:1", "linux/amd64")
     for number in range(500):
@@ -116,8 +116,8 @@ async def test_five_hundred_pods_of_one_cold_image_ask_once(world):
     assert len(world.api.patches) == 500
 
 
+@pytest.mark.req("PL-750")
 async def test_ten_thousand_waits_are_told_once_a_minute(world, capsys):
-    """PL-750."""
     world.registry.set("app:1", error="network")
     for number in range(30):
         await world.create("app:1", name=f"app-{number}")
@@ -125,8 +125,8 @@ async def test_ten_thousand_waits_are_told_once_a_minute(world, capsys):
     assert capsys.readouterr().out.count("image cannot be resolved") == 1
 
 
+@pytest.mark.req("PL-212")
 async def test_an_image_that_is_never_pulled_is_asked_once_and_then_neutral(world):
-    """PL-212."""
     world.registry.set("local:1", error="not-found")
     world.registry.know("app:1", "linux/arm64")
     document = pod("app:1", "local:1", gated=True)
@@ -137,8 +137,8 @@ async def test_an_image_that_is_never_pulled_is_asked_once_and_then_neutral(worl
     assert world.registry.count("local:1") == 1
 
 
+@pytest.mark.req("PL-210", "PL-404")
 async def test_always_is_checked_after_the_pod_was_seen(world):
-    """PL-210, PL-404."""
     world.registry.know("app:1", "linux/amd64", age=60)
     world.registry.set("app:1", "linux/arm64")
     key = await world.create("app:1", pull="Always")
@@ -146,8 +146,8 @@ async def test_always_is_checked_after_the_pod_was_seen(world):
     assert world.api.architectures(key) == ["arm64"]
 
 
+@pytest.mark.req("PL-404")
 async def test_a_digest_is_not_checked_again(world):
-    """PL-404."""
     image = "app@sha256:" + "a" * 64
     world.registry.know(image, "linux/amd64")
     key = await world.create(image, pull="Always")
@@ -155,8 +155,8 @@ async def test_a_digest_is_not_checked_again(world):
     assert world.api.architectures(key) == ["amd64"]
 
 
+@pytest.mark.req("PL-407")
 async def test_an_old_reading_stands_in_while_the_registry_is_away(world):
-    """PL-407."""
     world.registry.know("app:1", "linux/s390x", age=3600)
     world.registry.set("app:1", error="network")
     key = await world.create("app:1")
@@ -165,8 +165,8 @@ async def test_an_old_reading_stands_in_while_the_registry_is_away(world):
     assert json.loads(world.api.pods[key]["metadata"]["annotations"][names.DECISION_ANNOTATION])["stale"] is True
 
 
+@pytest.mark.req("PL-407")
 async def test_for_always_the_old_reading_counts_only_when_the_window_ends(world):
-    """PL-407."""
     world.registry.know("app:1", "linux/s390x", age=3600)
     world.registry.set("app:1", error="network")
     key = await world.create("app:1", pull="Always")
@@ -176,8 +176,8 @@ async def test_for_always_the_old_reading_counts_only_when_the_window_ends(world
     assert world.api.architectures(key) == ["s390x"]
 
 
+@pytest.mark.req("PL-407")
 async def test_a_reading_that_is_too_old_for_the_policy_does_not_stand_in(worlds):
-    """PL-407."""
     world = worlds(policy={"images": {"staleFor": "30m"}})
     world.registry.know("app:1", "linux/s390x", age=3600)
     world.registry.set("app:1", error="network")
@@ -186,8 +186,8 @@ async def test_a_reading_that_is_too_old_for_the_policy_does_not_stand_in(worlds
     assert world.api.is_gated(key)
 
 
+@pytest.mark.req("PL-217")
 async def test_two_images_that_exclude_each_other_need_no_third(world):
-    """PL-217."""
     world.registry.know("one:1", "linux/amd64", kind="image")
     world.registry.know("two:1", "linux/arm64", kind="image")
     world.registry.set("three:1", error="network")
@@ -196,8 +196,9 @@ async def test_two_images_that_exclude_each_other_need_no_third(world):
     assert world.told.reasons == ["NoSupportedArchitecturesFound"]
 
 
+@pytest.mark.req("PL-331")
 async def test_answers_that_nobody_else_remembers_are_kept_until_the_others_are_there(world):
-    """PL-331: as with credentials of a plugin that allows no caching; the images do not take turns for ever."""
+    """As with credentials of a plugin that allows no caching; the images do not take turns for ever."""
     Slow(world, 3.0, "slow-")
     for image in ("fast.example/app:1", "slow-0.example/app:1"):
         world.registry.needs_credentials.add(world.registry.set(image, "linux/arm64"))
@@ -209,8 +210,8 @@ async def test_answers_that_nobody_else_remembers_are_kept_until_the_others_are_
     assert len(list(world.waiting.lookups())) == 0
 
 
+@pytest.mark.req("RG-046")
 async def test_before_a_pod_is_impossible_its_indexes_are_looked_at_for_bundles(world):
-    """RG-046."""
     world.registry.set("bundle:1", "linux/amd64", "linux/s390x")
     neutral = Inspection(parse("bundle:1"), Status.NEUTRAL, kind="index", neutral_reason="operator-bundle")
     world.registry.bundles["docker.io/library/bundle:1"] = neutral
@@ -220,8 +221,9 @@ async def test_before_a_pod_is_impossible_its_indexes_are_looked_at_for_bundles(
     assert world.api.architectures(key) == ["arm64"]
 
 
+@pytest.mark.req("PL-331", "RG-046")
 async def test_what_was_found_of_bundles_is_kept_until_the_others_are_looked_at(world):
-    """RG-046, PL-331: where nobody else remembers it, as above."""
+    """Where nobody else remembers it, as above."""
     Slow(world, 3.0, "slow-")
     for image, platform in (("fast.example/app:1", "linux/arm64"), ("slow-0.example/app:1", "linux/amd64")):
         world.registry.needs_credentials.add(world.registry.set(image, platform))
@@ -232,8 +234,8 @@ async def test_what_was_found_of_bundles_is_kept_until_the_others_are_looked_at(
     assert len(world.registry.asked) == 4
 
 
+@pytest.mark.req("RG-046")
 async def test_indexes_that_are_no_bundles_leave_the_pod_impossible(world):
-    """RG-046."""
     world.registry.know("one:1", "linux/amd64", "linux/s390x")
     world.registry.know("two:1", "linux/arm64", "linux/ppc64le")
     key = await world.create("one:1", "two:1")
@@ -242,8 +244,9 @@ async def test_indexes_that_are_no_bundles_leave_the_pod_impossible(world):
     assert world.registry.asked == ["docker.io/library/one:1", "docker.io/library/two:1"]
 
 
+@pytest.mark.req("PL-331", "PL-424")
 async def test_when_mirrors_or_certificates_change_what_failed_is_asked_for_at_once(world):
-    """PL-424, PL-331: but not what a registry asked us to wait for."""
+    """But not what a registry asked us to wait for."""
     world.registry.set("app:1", error="network")
     world.registry.set("quay.io/app:1", raises=lambda reference: failed(reference, "rate-limited", retry_after=100))
     key = await world.create("app:1", name="one")
@@ -259,16 +262,16 @@ async def test_when_mirrors_or_certificates_change_what_failed_is_asked_for_at_o
 # -- credentials -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("PL-422")
 async def test_public_images_that_are_known_cost_no_secret(world):
-    """PL-422."""
     world.registry.know("app:1", "linux/amd64")
     key = await world.create("app:1", secrets=["pull"])
     assert not world.api.is_gated(key)
     assert world.reader.gets.total() == 0
 
 
+@pytest.mark.req("PL-421", "PL-800")
 async def test_a_secret_is_read_once_for_many_pods(world):
-    """PL-421, PL-800."""
     image = world.registry.set("registry.example/app:1", "linux/amd64")
     world.registry.needs_credentials.add(image)
     world.reader.put("team", "pull")
@@ -279,8 +282,8 @@ async def test_a_secret_is_read_once_for_many_pods(world):
     assert world.reader.gets["team", "pull"] == 1
 
 
+@pytest.mark.req("PL-333")
 async def test_a_secret_that_appears_is_seen_at_the_next_attempt(world):
-    """PL-333."""
     image = world.registry.set("registry.example/app:1", "linux/amd64")
     world.registry.needs_credentials.add(image)
     key = await world.create("registry.example/app:1", secrets=["pull"])
@@ -291,8 +294,8 @@ async def test_a_secret_that_appears_is_seen_at_the_next_attempt(world):
     assert world.api.architectures(key) == ["amd64"]
 
 
+@pytest.mark.req("PL-333")
 async def test_a_secret_that_is_corrected_is_seen_at_the_next_attempt(world):
-    """PL-333."""
     image = world.registry.set("registry.example/app:1", "linux/amd64")
     world.registry.needs_credentials.add(image)
     world.reader.put("team", "pull", host="other.example")
@@ -304,8 +307,8 @@ async def test_a_secret_that_is_corrected_is_seen_at_the_next_attempt(world):
     assert world.api.architectures(key) == ["amd64"]
 
 
+@pytest.mark.req("PL-333")
 async def test_a_changed_global_secret_is_used_at_once(world):
-    """PL-333."""
     image = world.registry.set("registry.example/app:1", "linux/amd64")
     world.registry.needs_credentials.add(image)
     key = await world.create("registry.example/app:1")
@@ -318,8 +321,9 @@ async def test_a_changed_global_secret_is_used_at_once(world):
     assert world.api.architectures(key) == ["amd64"]
 
 
+@pytest.mark.req("PL-331", "PL-852")
 async def test_an_answer_is_shared_only_by_those_who_may_show_what_got_it(world):
-    """PL-852, PL-331: equal secrets share a look-up until one of them changes."""
+    """Equal secrets share a look-up until one of them changes."""
     for namespace in ("team-a", "team-b"):
         world.reader.put(namespace, "pull", password="old")
 
@@ -339,8 +343,8 @@ async def test_an_answer_is_shared_only_by_those_who_may_show_what_got_it(world)
     assert world.api.is_gated(same)
 
 
+@pytest.mark.req("PL-334", "PL-423")
 async def test_a_revoked_global_secret_is_shown_no_more_though_the_pods_own_was_read_long_ago(worlds):
-    """PL-423, PL-334."""
     world = worlds(policy={"onUnresolved": {"action": "hold"}})
     world.reader.put("ns", "global", password="global")
     world.reader.put("team", "pull", host="other.example")
@@ -364,8 +368,9 @@ async def test_a_revoked_global_secret_is_shown_no_more_though_the_pods_own_was_
     assert "global" not in shown
 
 
+@pytest.mark.req("PL-306")
 async def test_a_bug_met_while_secrets_are_read_does_not_end_the_attempts_of_others(world):
-    """PL-306: what one pod's secret brings about is that pod's affair."""
+    """What one pod's secret brings about is that pod's affair."""
     image = world.registry.set("registry.example/app:1", "linux/amd64")
     world.registry.needs_credentials.add(image)
     world.registry.set("registry.example/other:1", "linux/amd64")
@@ -379,8 +384,9 @@ async def test_a_bug_met_while_secrets_are_read_does_not_end_the_attempts_of_oth
     assert not world.api.is_gated(broken)
 
 
+@pytest.mark.req("PL-306")
 async def test_a_bug_met_before_a_registry_is_asked_ends_with_the_retry_window(world):
-    """PL-306: as one met by the inspection does."""
+    """As one met by the inspection does."""
     world.registry.set("app:1", "linux/amd64")
     world.secrets.get = bug
     key = await world.create("app:1")
@@ -390,8 +396,9 @@ async def test_a_bug_met_before_a_registry_is_asked_ends_with_the_retry_window(w
     assert not world.api.is_gated(key)
 
 
+@pytest.mark.req("PL-306", "RG-046")
 async def test_a_bug_met_while_it_is_asked_for_bundles_holds_nobody_for_ever(world):
-    """PL-306, RG-046: no retry window ends that wait."""
+    """No retry window ends that wait."""
     for image, platform in (("app:1", "linux/amd64"), ("other:1", "linux/arm64")):
         world.registry.set(image, platform)
         await world.create(image, name=image[:3])
@@ -406,8 +413,8 @@ async def bug(source, **_):
     raise RuntimeError("bug")
 
 
+@pytest.mark.req("PL-422")
 async def test_a_missing_secret_is_named_in_the_event_of_the_failure(world):
-    """PL-422."""
     image = world.registry.set("registry.example/app:1", "linux/amd64")
     world.registry.needs_credentials.add(image)
     await world.create("registry.example/app:1", secrets=["pull"])
@@ -416,8 +423,8 @@ async def test_a_missing_secret_is_named_in_the_event_of_the_failure(world):
     assert "pull secret team/pull does not exist" in warning.note
 
 
+@pytest.mark.req("PL-850")
 async def test_a_secret_is_in_no_event_label_annotation_or_log(world, capsys):
-    """PL-850."""
     image = world.registry.set("registry.example/app:1", "linux/amd64")
     world.registry.needs_credentials.add(image)
     world.reader.put("team", "pull", host="other.example", password=MARKER)
@@ -428,8 +435,9 @@ async def test_a_secret_is_in_no_event_label_annotation_or_log(world, capsys):
     assert not any(MARKER in text for text in texts)
 
 
+@pytest.mark.req("PL-333")
 async def test_secrets_are_read_again_side_by_side(world):
-    """PL-333: one that the API server is slow to give would otherwise keep an attempt's place times thirty-two."""
+    """One that the API server is slow to give would otherwise keep an attempt's place times thirty-two."""
     image = world.registry.set("registry.example/app:1", "linux/amd64")
     world.registry.needs_credentials.add(image)
     teams = [f"team-{number}" for number in range(12)]
@@ -448,8 +456,8 @@ async def test_secrets_are_read_again_side_by_side(world):
     assert not any(map(world.api.is_gated, world.api.pods))
 
 
+@pytest.mark.req("PL-422", "PL-854")
 async def test_a_pod_that_names_very_many_secrets_is_told_that_not_all_are_read(world):
-    """PL-854, PL-422."""
     image = world.registry.set("registry.example/app:1", "linux/amd64")
     world.registry.needs_credentials.add(image)
     await world.create("registry.example/app:1", secrets=[f"pull-{number}" for number in range(2000)])
@@ -462,8 +470,8 @@ async def test_a_pod_that_names_very_many_secrets_is_told_that_not_all_are_read(
 # -- standing in line --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("PL-403")
 async def test_one_host_that_hangs_does_not_keep_the_others_waiting(world):
-    """PL-403."""
     hanging = [f"slow.example/app-{number}:1" for number in range(400)]
 
     def hang(reference):
@@ -488,8 +496,9 @@ async def test_one_host_that_hangs_does_not_keep_the_others_waiting(world):
     assert not world.api.is_gated(fast)
 
 
+@pytest.mark.req("PL-330")
 async def test_a_pod_in_line_is_not_given_up_before_its_image_was_asked_for(world):
-    """PL-330: the window runs from the first attempt for the pod; a slow registry with many images is no failure."""
+    """The window runs from the first attempt for the pod; a slow registry with many images is no failure."""
     original = world.registry.inspect
 
     async def inspect(reference, **options):
@@ -505,8 +514,9 @@ async def test_a_pod_in_line_is_not_given_up_before_its_image_was_asked_for(worl
     assert {tuple(world.api.architectures(key) or ()) for key in world.api.pods} == {("amd64",)}
 
 
+@pytest.mark.req("PL-851")
 async def test_a_namespace_that_names_many_hosts_that_hang_keeps_only_its_own_pods_waiting(world):
-    """PL-851: twenty hosts, or ports, that never answer would otherwise take every place there is."""
+    """Twenty hosts, or ports, that never answer would otherwise take every place there is."""
     original = world.registry.inspect
 
     async def inspect(reference, **options):
@@ -554,8 +564,9 @@ def flood(world: World, namespace: str, count: int, hosts: int = 1) -> None:
         world.api.create(pod(image, name=f"flood-{number}", namespace=namespace, gated=True))
 
 
+@pytest.mark.req("PL-851")
 async def test_a_namespace_with_ten_thousand_slow_images_delays_another_by_one_attempt_at_most(world):
-    """PL-851: all places at the host are taken, and of ten thousand and one look-ups in line the last one is next."""
+    """All places at the host are taken, and of ten thousand and one look-ups in line the last one is next."""
     Slow(world, 10.0, "slow-")
     flood(world, "greedy", 10_000)
     await world.run(5)
@@ -566,8 +577,8 @@ async def test_a_namespace_with_ten_thousand_slow_images_delays_another_by_one_a
     assert len(world.waiting) >= 9_900, "the others still wait"
 
 
+@pytest.mark.req("PL-851")
 async def test_namespaces_take_turns_however_many_images_they_name(world):
-    """PL-851."""
     Slow(world, 10.0, "slow-")
     flood(world, "greedy", 500)
     for namespace in ("one", "two", "three"):
@@ -578,8 +589,9 @@ async def test_namespaces_take_turns_however_many_images_they_name(world):
     assert placed["greedy"] == 2 * 32 - 3 * 8
 
 
+@pytest.mark.req("PL-851")
 async def test_some_greedy_namespaces_leave_places_for_others(world):
-    """PL-851: sixty-four each would be all there are, and theirs are taken for a minute at a time."""
+    """Sixty-four each would be all there are, and theirs are taken for a minute at a time."""
     slow = Slow(world, 60.0, "slow-")
     for number in range(8):
         flood(world, f"greedy-{number}", 100, hosts=20)
@@ -591,8 +603,9 @@ async def test_some_greedy_namespaces_leave_places_for_others(world):
     assert not world.api.is_gated(fast)
 
 
+@pytest.mark.req("PL-403", "PL-851")
 async def test_an_image_that_a_greedy_namespace_named_first_is_not_kept_from_the_others(world):
-    """PL-851, PL-403: it stands in line for each that waits for it."""
+    """It stands in line for each that waits for it."""
     Slow(world, 60.0, "slow-")
     flood(world, "greedy", 300, hosts=20)
     world.registry.set("quay.io/shared:1", "linux/arm64")
@@ -612,8 +625,9 @@ async def test_an_image_that_a_greedy_namespace_named_first_is_not_kept_from_the
     assert tenants == ["modest"], "and it is asked for in the name of who had the turn"
 
 
+@pytest.mark.req("PL-851")
 async def test_who_has_left_the_line_takes_nobody_s_turn(world):
-    """PL-851: pods that were deleted meanwhile."""
+    """Pods that were deleted meanwhile."""
     Slow(world, 10.0, "slow-")
     flood(world, "greedy", 1000)
     await world.run(1)
@@ -625,8 +639,9 @@ async def test_who_has_left_the_line_takes_nobody_s_turn(world):
     assert len(world.waiting) == 0
 
 
+@pytest.mark.req("PL-851", "PL-854")
 async def test_look_ups_that_nobody_waits_for_stand_in_no_line(world):
-    """PL-851, PL-854: pods that are made and deleted while the host of their images hangs."""
+    """Pods that are made and deleted while the host of their images hangs."""
     Slow(world, 60.0, "slow-")
     flood(world, "greedy", 200)
     await world.run(1)
@@ -637,8 +652,9 @@ async def test_look_ups_that_nobody_waits_for_stand_in_no_line(world):
     assert world.attempts.in_line == 0
 
 
+@pytest.mark.req("PL-801")
 async def test_a_thousand_look_ups_that_become_due_together_are_lined_up_before_one_is_begun(world, monkeypatch):
-    """PL-801: as after a take-over; to ask who is next costs a look at every namespace."""
+    """As after a take-over; to ask who is next costs a look at every namespace."""
     asked = Counter[str]()
     ask = FairQueue.next
 

@@ -1,4 +1,4 @@
-"""What admissions begin goes on within bounds, however many hosts hang (PL-113, PL-421, PL-810, PL-851, PL-854)."""
+"""What admissions begin goes on within bounds, however many hosts hang."""
 
 import asyncio
 import tracemalloc
@@ -52,8 +52,9 @@ def flood(world: World, namespaces: int, each: int) -> int:
     ].count(None)
 
 
-async def test_pl_810_ten_thousand_hanging_hosts_take_no_more_than_their_bound(world):
-    """PL-810, PL-854: before, each of them was a task, a connection and a few KiB for half a minute or longer."""
+@pytest.mark.req("PL-810", "PL-854")
+async def test_ten_thousand_hanging_hosts_take_no_more_than_their_bound(world):
+    """Before, each of them was a task, a connection and a few KiB for half a minute or longer."""
     world.registry.seconds = 3600.0
     tracemalloc.start()
     try:
@@ -69,8 +70,9 @@ async def test_pl_810_ten_thousand_hanging_hosts_take_no_more_than_their_bound(w
     assert kept < 12 * 2**20
 
 
-async def test_pl_851_a_namespace_that_names_hanging_hosts_leaves_room_for_the_others(world):
-    """PL-851: neither the places nor the line are for one alone."""
+@pytest.mark.req("PL-851")
+async def test_a_namespace_that_names_hanging_hosts_leaves_room_for_the_others(world):
+    """Neither the places nor the line are for one alone."""
     world.registry.seconds = 3600.0
     assert flood(world, 1, 10_000) == world.dropped > 0
     await world.clock.settle()
@@ -82,8 +84,9 @@ async def test_pl_851_a_namespace_that_names_hanging_hosts_leaves_room_for_the_o
     assert answer.result().status == "resolved"
 
 
-async def test_pl_113_what_stood_in_line_for_half_a_minute_is_forgotten(world):
-    """PL-113: no admission waits for it any more, and those that come find room again."""
+@pytest.mark.req("PL-113")
+async def test_what_stood_in_line_for_half_a_minute_is_forgotten(world):
+    """No admission waits for it any more, and those that come find room again."""
     world.registry.seconds = 3600.0
     flood(world, 100, 100)
     await world.clock.settle()
@@ -98,8 +101,8 @@ async def test_pl_113_what_stood_in_line_for_half_a_minute_is_forgotten(world):
     assert len(asyncio.all_tasks()) == 1
 
 
+@pytest.mark.req("PL-851")
 async def test_a_host_that_hangs_keeps_places_free_for_others(world):
-    """PL-851."""
     world.registry.seconds = 3600.0
     for namespace in range(20):
         for at in range(10):
@@ -108,8 +111,8 @@ async def test_a_host_that_hangs_keeps_places_free_for_others(world):
     assert world.registry.under_way == MAX_CONCURRENT_PER_HOST
 
 
+@pytest.mark.req("PL-403")
 async def test_pods_without_secrets_of_their_own_share_a_look_up_wherever_they_are(world):
-    """PL-403."""
     world.registry.seconds = 0.05
     world.registry.set("app:1", "linux/arm64")
     answers = [world.ask("app:1", namespace=f"team-{at}") for at in range(50)]
@@ -118,8 +121,9 @@ async def test_pods_without_secrets_of_their_own_share_a_look_up_wherever_they_a
     assert world.registry.count("app:1") == 1
 
 
-async def test_pl_112_who_wants_a_later_check_of_a_tag_shares_the_next_one(world):
-    """PL-112: a burst of pods with ``imagePullPolicy: Always``."""
+@pytest.mark.req("PL-112")
+async def test_who_wants_a_later_check_of_a_tag_shares_the_next_one(world):
+    """A burst of pods with ``imagePullPolicy: Always``."""
     world.registry.seconds = 0.05
     world.registry.set("app:1", "linux/arm64")
     first = world.ask("app:1", not_before=world.clock.monotonic())
@@ -136,8 +140,9 @@ async def test_pl_112_who_wants_a_later_check_of_a_tag_shares_the_next_one(world
     assert world.registry.count("app:1") == 2
 
 
-async def test_pl_421_a_secret_that_was_replaced_is_read_again_when_a_registry_refuses(world):
-    """PL-421: before, pods of that secret took the gate until the webhook's copy was ten minutes old."""
+@pytest.mark.req("PL-421")
+async def test_a_secret_that_was_replaced_is_read_again_when_a_registry_refuses(world):
+    """Before, pods of that secret took the gate until the webhook's copy was ten minutes old."""
     image = world.registry.set("private.example/app:1", "linux/arm64")
     world.registry.needs_credentials.add(image)
     world.reader.put("team", "pull", host="private.example", password="old")
@@ -152,9 +157,9 @@ async def test_pl_421_a_secret_that_was_replaced_is_read_again_when_a_registry_r
     assert world.registry.count("private.example/app:1") == 2
 
 
+@pytest.mark.req("PL-421")
 @pytest.mark.parametrize("names", [(), ("pull",)], ids=["no secrets", "the same secret"])
-async def test_pl_421_a_refusal_is_asked_about_once_if_no_secret_changed(world, names):
-    """PL-421."""
+async def test_a_refusal_is_asked_about_once_if_no_secret_changed(world, names):
     image = world.registry.set("private.example/app:1", "linux/arm64")
     world.registry.needs_credentials.add(image)
     world.registry.accepts[image] = "another"
@@ -168,8 +173,8 @@ async def test_pl_421_a_refusal_is_asked_about_once_if_no_secret_changed(world, 
     assert world.reader.gets["team", "pull"] == 2 * len(names)
 
 
-async def test_pl_113_a_failure_is_remembered_for_half_a_minute(world):
-    """PL-113."""
+@pytest.mark.req("PL-113")
+async def test_a_failure_is_remembered_for_half_a_minute(world):
     world.registry.set("app:1", error="network")
     world.ask("app:1")
     await world.clock.settle()
@@ -180,8 +185,9 @@ async def test_pl_113_a_failure_is_remembered_for_half_a_minute(world):
     assert world.lookups.failed_lately(reference, source) is None
 
 
-async def test_pl_810_what_is_remembered_of_failures_is_bounded_in_bytes(world):
-    """PL-810, PL-854: registries choose how long their words and their indexes are, pods how many names there are."""
+@pytest.mark.req("PL-810", "PL-854")
+async def test_what_is_remembered_of_failures_is_bounded_in_bytes(world):
+    """Registries choose how long their words and their indexes are, pods how many names there are."""
     platforms = [f"linux/arm/v{number}" for number in range(500)]
 
     def fails(reference: Reference) -> Inspection:

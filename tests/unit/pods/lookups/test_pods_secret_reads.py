@@ -1,4 +1,4 @@
-"""Pull secrets of gated pods are read while no pass waits for them, and by namespaces in turn (PL-302, PL-851)."""
+"""Pull secrets of gated pods are read while no pass waits for them, and by namespaces in turn."""
 
 import asyncio
 
@@ -25,8 +25,9 @@ def flood(world, namespace: str, pods: int, secrets: int) -> list:
     ]
 
 
-async def test_pl_302_a_slow_api_server_holds_no_worker(world):
-    """PL-302, PL-851: before, 32 pods of one namespace whose secrets were read stopped all others."""
+@pytest.mark.req("PL-302", "PL-851")
+async def test_a_slow_api_server_holds_no_worker(world):
+    """Before, 32 pods of one namespace whose secrets were read stopped all others."""
     world.registry.know("public.example/app:1", "linux/arm64")
     world.reader.wait = asyncio.Event()
     flood(world, "greedy", 200, 32)
@@ -35,8 +36,9 @@ async def test_pl_302_a_slow_api_server_holds_no_worker(world):
     assert not world.api.is_gated(other)
 
 
-async def test_pl_851_the_secrets_of_one_namespace_delay_those_of_another_by_a_request_at_most(world):
-    """PL-851: each pod of the flood has secrets of its own, and each takes a request."""
+@pytest.mark.req("PL-851")
+async def test_the_secrets_of_one_namespace_delay_those_of_another_by_a_request_at_most(world):
+    """Each pod of the flood has secrets of its own, and each takes a request."""
     image = world.registry.set("private.example/app:1", "linux/arm64")
     world.registry.needs_credentials.add(image)
     world.reader.wait = asyncio.Event()
@@ -52,8 +54,9 @@ async def test_pl_851_the_secrets_of_one_namespace_delay_those_of_another_by_a_r
     assert world.api.architectures(modest) == ["arm64"]
 
 
+@pytest.mark.req("PL-421")
 async def test_pods_of_the_same_secrets_are_all_looked_at_again(world):
-    """PL-421: and one request serves them."""
+    """And one request serves them."""
     image = world.registry.set("private.example/app:1", "linux/arm64")
     world.registry.needs_credentials.add(image)
     world.reader.put("team", "pull", host="private.example")
@@ -63,8 +66,8 @@ async def test_pods_of_the_same_secrets_are_all_looked_at_again(world):
     assert world.reader.gets["team", "pull"] == 1
 
 
+@pytest.mark.req("PL-302")
 async def test_a_pod_that_goes_while_its_secrets_are_read_leaves_nothing(world):
-    """PL-302."""
     world.reader.wait = asyncio.Event()
     key = await world.create("private.example/app:1", secrets=["pull"])
     world.api.delete(key)
@@ -74,8 +77,9 @@ async def test_a_pod_that_goes_while_its_secrets_are_read_leaves_nothing(world):
     assert len(world.waiting) == 0
 
 
+@pytest.mark.req("PL-330", "PL-422")
 async def test_a_secret_that_cannot_be_read_is_a_failure_with_an_end(world):
-    """PL-422, PL-330: not a pod that waits for ever."""
+    """Not a pod that waits for ever."""
     image = world.registry.set("private.example/app:1", "linux/arm64")
     world.registry.needs_credentials.add(image)
     world.reader.content["team", "pull"] = ConnectionFailed("reset", verb="get", resource="secrets")
@@ -84,9 +88,10 @@ async def test_a_secret_that_cannot_be_read_is_a_failure_with_an_end(world):
     assert not world.api.is_gated(key)
 
 
+@pytest.mark.req("PL-306")
 @pytest.mark.parametrize("pods", [1, 40])
-async def test_pl_306_a_bug_met_while_secrets_are_read_counts_as_one_of_their_pods(world, pods):
-    """PL-306: bounded by the window like any other, and without a busy loop."""
+async def test_a_bug_met_while_secrets_are_read_counts_as_one_of_their_pods(world, pods):
+    """Bounded by the window like any other, and without a busy loop."""
     world.reader.content.update({("team", f"s-{at}-0"): RuntimeError("bug") for at in range(pods)})
     keys = flood(world, "team", pods, 1)
     await world.run(100)
@@ -96,8 +101,9 @@ async def test_pl_306_a_bug_met_while_secrets_are_read_counts_as_one_of_their_po
     assert not any(map(world.api.is_gated, keys))
 
 
-async def test_pl_810_secrets_too_large_to_be_remembered_are_not_read_without_a_pause(world):
-    """PL-810, PL-854: thirty-two secrets of a megabyte are more than is kept."""
+@pytest.mark.req("PL-810", "PL-854")
+async def test_secrets_too_large_to_be_remembered_are_not_read_without_a_pause(world):
+    """Thirty-two secrets of a megabyte are more than is kept."""
     image = world.registry.set("private.example/app:1", "linux/arm64")
     world.registry.needs_credentials.add(image)
     names = [f"s{at}" for at in range(32)]

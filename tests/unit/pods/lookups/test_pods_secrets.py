@@ -1,4 +1,4 @@
-"""Pull secrets are read by name, once, and what is wrong with one is told without its content (PL-420 to PL-423)."""
+"""Pull secrets are read by name, once, and what is wrong with one is told without its content."""
 
 import asyncio
 import tracemalloc
@@ -55,8 +55,8 @@ async def candidates(credentials) -> list[str]:
     return passwords(await credentials.store.candidates(IMAGE, REGISTRY))
 
 
+@pytest.mark.req("PL-421")
 async def test_a_secret_is_read_once_and_kept_for_ten_minutes(secrets, api, clock):
-    """PL-421."""
     api.put("team", "pull", password="one")
     assert await candidates(await secrets.get(PULL)) == ["one"]
     clock.advance(599)
@@ -68,8 +68,8 @@ async def test_a_secret_is_read_once_and_kept_for_ten_minutes(secrets, api, cloc
     assert api.gets["team", "pull"] == 2
 
 
+@pytest.mark.req("PL-421")
 async def test_an_absent_secret_is_asked_for_again_after_thirty_seconds(secrets, api, clock):
-    """PL-421."""
     assert (await secrets.get(PULL)).problems == ("pull secret team/pull does not exist",)
     clock.advance(29)
     await secrets.get(PULL)
@@ -79,8 +79,8 @@ async def test_an_absent_secret_is_asked_for_again_after_thirty_seconds(secrets,
     assert await candidates(await secrets.get(PULL)) == ["s3cr3t"]
 
 
+@pytest.mark.req("PL-421")
 async def test_pods_that_come_together_share_one_request(secrets, api, clock):
-    """PL-421."""
     api.put("team", "pull")
     api.wait = asyncio.Event()
     waiting = [asyncio.create_task(secrets.get(PULL)) for _ in range(50)]
@@ -92,8 +92,8 @@ async def test_pods_that_come_together_share_one_request(secrets, api, clock):
     assert await candidates(waiting[1].result()) == ["s3cr3t"]
 
 
+@pytest.mark.req("PL-421")
 async def test_with_secret_access_none_no_secret_is_read_and_the_pod_is_told_so(secrets, api):
-    """PL-421."""
     api.put("team", "pull")
     await secrets.get(PULL)
     secrets.allow(False)
@@ -103,8 +103,8 @@ async def test_with_secret_access_none_no_secret_is_read_and_the_pod_is_told_so(
     assert api.gets["team", "pull"] == 1
 
 
+@pytest.mark.req("PL-421")
 async def test_a_secret_read_after_the_refusal_is_not_read_again(secrets, api, clock):
-    """PL-421."""
     api.put("team", "pull")
     await secrets.get(PULL)
     read_at = clock.monotonic()
@@ -115,6 +115,7 @@ async def test_a_secret_read_after_the_refusal_is_not_read_again(secrets, api, c
     assert api.gets["team", "pull"] == 2
 
 
+@pytest.mark.req("PL-422")
 @pytest.mark.parametrize(
     ("failure", "problem"),
     [
@@ -124,7 +125,6 @@ async def test_a_secret_read_after_the_refusal_is_not_read_again(secrets, api, c
     ids=["no right to read it", "API server away"],
 )
 async def test_a_secret_that_cannot_be_read_is_skipped_and_named(secrets, api, clock, failure, problem):
-    """PL-422."""
     api.content["team", "pull"] = failure
     api.put("team", "second", password="other")
     credentials = await secrets.get(PullSecretNames("team", ("pull", "second")))
@@ -132,8 +132,9 @@ async def test_a_secret_that_cannot_be_read_is_skipped_and_named(secrets, api, c
     assert await candidates(credentials) == ["other"]
 
 
+@pytest.mark.req("PL-301", "PL-421")
 async def test_a_secret_counts_on_while_the_api_server_cannot_say_whether_it_changed(secrets, api, clock):
-    """PL-421, PL-301: else a registry's refusal for want of it would end the waiting early."""
+    """Else a registry's refusal for want of it would end the waiting early."""
     source = PullSecretNames("team", ("pull",))
     api.put("team", "pull", password="kept")
     before = await secrets.get(source)
@@ -146,8 +147,9 @@ async def test_a_secret_counts_on_while_the_api_server_cannot_say_whether_it_cha
     assert await candidates(await secrets.get(source)) == []
 
 
+@pytest.mark.req("PL-854")
 async def test_a_pod_that_names_thousands_of_secrets_does_not_take_the_client_from_others(secrets, api):
-    """PL-854: Leases are renewed over the same connections."""
+    """Leases are renewed over the same connections."""
     api.wait = asyncio.Event()
     reading = asyncio.create_task(secrets.get(PullSecretNames("team", tuple(f"s{number}" for number in range(200)))))
     for _ in range(10):
@@ -158,8 +160,9 @@ async def test_a_pod_that_names_thousands_of_secrets_does_not_take_the_client_fr
     assert api.gets.total() == 200
 
 
-async def test_pl_851_namespaces_take_turns_at_the_api_server(secrets, api):
-    """PL-851: one with hundreds of secrets delays another's one by a request."""
+@pytest.mark.req("PL-851")
+async def test_namespaces_take_turns_at_the_api_server(secrets, api):
+    """One with hundreds of secrets delays another's one by a request."""
     api.wait = asyncio.Event()
     greedy = asyncio.create_task(secrets.get(PullSecretNames("greedy", tuple(f"s{number}" for number in range(200)))))
     for _ in range(10):
@@ -173,8 +176,9 @@ async def test_pl_851_namespaces_take_turns_at_the_api_server(secrets, api):
     await greedy
 
 
-async def test_pl_854_the_line_of_a_namespace_has_an_end(secrets, api, clock):
-    """PL-854: who stands in none is told so, and may try again in a moment."""
+@pytest.mark.req("PL-854")
+async def test_the_line_of_a_namespace_has_an_end(secrets, api, clock):
+    """Who stands in none is told so, and may try again in a moment."""
     api.wait = asyncio.Event()
     pods = [PullSecretNames("greedy", tuple(f"s{pod}-{at}" for at in range(32))) for pod in range(40)]
     reading = [asyncio.create_task(secrets.get(each)) for each in pods]
@@ -192,8 +196,9 @@ async def test_pl_854_the_line_of_a_namespace_has_an_end(secrets, api, clock):
     )
 
 
-async def test_pl_810_secrets_in_memory_are_bounded_in_bytes(clock):
-    """PL-810: a secret holds up to a megabyte, and a namespace may have thousands."""
+@pytest.mark.req("PL-810")
+async def test_secrets_in_memory_are_bounded_in_bytes(clock):
+    """A secret holds up to a megabyte, and a namespace may have thousands."""
 
     async def large(namespace: str, name: str) -> Secret:
         auths = {"registry.example": {"username": "user", "password": name * 100_000}}
@@ -211,6 +216,7 @@ async def test_pl_810_secrets_in_memory_are_bounded_in_bytes(clock):
     assert kept < 3 * BYTES
 
 
+@pytest.mark.req("PL-422")
 @pytest.mark.parametrize(
     ("secret", "problem"),
     [
@@ -224,14 +230,13 @@ async def test_pl_810_secrets_in_memory_are_bounded_in_bytes(clock):
     ids=["foreign type", "wrong key", "empty"],
 )
 def test_what_is_wrong_with_a_secret_is_said_without_its_content(secret, problem):
-    """PL-422."""
     document, said = document_of(secret, "team/pull")
     assert document is None
     assert said == f"pull secret team/pull {problem}"
 
 
+@pytest.mark.req("PL-422")
 async def test_a_secret_that_is_not_json_is_named_without_its_content(secrets, api):
-    """PL-422."""
     broken = Secret(type=DOCKER_CONFIG_JSON, data={".dockerconfigjson": f"{{{MARKER}".encode()})
     api.content["team", "pull"] = broken
     credentials = await secrets.get(PULL)
@@ -240,15 +245,15 @@ async def test_a_secret_that_is_not_json_is_named_without_its_content(secrets, a
     assert MARKER not in problem
 
 
+@pytest.mark.req("PL-850")
 def test_no_text_of_a_secret_shows_its_content():
-    """PL-850."""
     secret = Secret(type=DOCKER_CONFIG_JSON, data={".dockerconfigjson": MARKER.encode()})
     document, _ = document_of(secret, "team/pull")
     assert MARKER not in f"{secret!r} {document!r} {document}"
 
 
+@pytest.mark.req("PL-422")
 async def test_a_lazy_store_reads_the_secret_only_when_a_registry_wants_credentials(secrets, api):
-    """PL-422."""
     api.put("team", "pull")
     store = secrets.lazy(PULL)
     assert store.cached_candidates(IMAGE, REGISTRY) is None
@@ -258,8 +263,8 @@ async def test_a_lazy_store_reads_the_secret_only_when_a_registry_wants_credenti
     assert passwords(store.cached_candidates(IMAGE, REGISTRY)) == ["s3cr3t"]
 
 
+@pytest.mark.req("PL-420")
 async def test_the_pods_own_secrets_come_before_the_global_one_and_anonymous_is_last(secrets, api):
-    """PL-420."""
     api.put("team", "pull", password="own")
     body = {"auths": {"registry.example": {"username": "user", "password": "global"}}}
     secrets.set_global([Document("secret openshift-config/pull-secret", msgspec.json.encode(body))])
@@ -269,6 +274,7 @@ async def test_the_pods_own_secrets_come_before_the_global_one_and_anonymous_is_
     assert found[-1].is_anonymous
 
 
+@pytest.mark.req("PL-420", "PL-900")
 @pytest.mark.parametrize(
     ("entry", "what"),
     [
@@ -280,15 +286,14 @@ async def test_the_pods_own_secrets_come_before_the_global_one_and_anonymous_is_
     ids=["auth", "username and password", "identity token", "registry token"],
 )
 async def test_every_kind_of_entry_works(secrets, api, entry, what):
-    """PL-420, PL-900 row 12."""
     body = msgspec.json.encode({"auths": {"registry.example": entry}})
     api.content["team", "pull"] = Secret(type=DOCKER_CONFIG_JSON, data={".dockerconfigjson": body})
     first, *_ = await (await secrets.get(PULL)).store.candidates(IMAGE, REGISTRY)
     assert getattr(first, what)
 
 
+@pytest.mark.req("PL-423", "PL-900")
 async def test_a_deleted_global_secret_is_gone_at_once(secrets):
-    """PL-423, PL-900 row 13."""
     body = {"auths": {"registry.example": {"username": "user", "password": "global"}}}
     nothing = PullSecretNames("team", ())
     secrets.set_global([Document("secret ns/global", msgspec.json.encode(body))])
@@ -310,8 +315,9 @@ class SlowPlugin:
         return HelperOutput(0, msgspec.json.encode({**body, "cacheKeyType": "Image", "auth": {}}))
 
 
-async def test_pl_851_namespaces_take_turns_at_the_kubelets_plugins(api, clock):
-    """PL-851: each run may take 30 s, and pod authors choose for how many images there is one."""
+@pytest.mark.req("PL-851")
+async def test_namespaces_take_turns_at_the_kubelets_plugins(api, clock):
+    """Each run may take 30 s, and pod authors choose for how many images there is one."""
     configuration = ProviderConfiguration((Provider("cloud", ("registry.example",), 600.0),), "/plugins", "file")
     plugin = SlowPlugin()
     secrets = PullSecrets(api, clock, providers=ProviderCredentials(configuration, helper=plugin, clock=clock))
@@ -326,8 +332,9 @@ async def test_pl_851_namespaces_take_turns_at_the_kubelets_plugins(api, clock):
     assert plugin.images.index("registry.example/calm") <= 2
 
 
-async def test_pl_331_the_same_bytes_in_another_type_of_secret_are_other_credentials(secrets, api):
-    """PL-331, PL-852: pods shared look-ups with credentials that were not theirs."""
+@pytest.mark.req("PL-331", "PL-852")
+async def test_the_same_bytes_in_another_type_of_secret_are_other_credentials(secrets, api):
+    """Pods shared look-ups with credentials that were not theirs."""
     body = msgspec.json.encode({"registry.example": {"username": "user", "password": "one"}})
     api.content["one", "pull"] = Secret(type=DOCKER_CONFIG, data={".dockercfg": body})
     api.content["two", "pull"] = Secret(type=DOCKER_CONFIG_JSON, data={".dockerconfigjson": body})
@@ -336,8 +343,9 @@ async def test_pl_331_the_same_bytes_in_another_type_of_secret_are_other_credent
     assert one.fingerprint != two.fingerprint
 
 
-async def test_pl_421_a_secret_that_is_made_anew_with_another_type_counts_by_it(secrets, api, clock):
-    """PL-421: the type of a secret cannot be changed, so whoever mistook it makes it anew with the same content."""
+@pytest.mark.req("PL-421")
+async def test_a_secret_that_is_made_anew_with_another_type_counts_by_it(secrets, api, clock):
+    """The type of a secret cannot be changed, so whoever mistook it makes it anew with the same content."""
     body = msgspec.json.encode({"registry.example": {"username": "user", "password": "one"}})
     api.content["team", "pull"] = Secret(type=DOCKER_CONFIG_JSON, data={".dockerconfigjson": body})
     assert await candidates(await secrets.get(PULL)) == []
@@ -346,8 +354,8 @@ async def test_pl_421_a_secret_that_is_made_anew_with_another_type_counts_by_it(
     assert await candidates(await secrets.get(PULL)) == ["one"]
 
 
+@pytest.mark.req("PL-331")
 async def test_pods_with_equal_secrets_share_and_others_do_not(secrets, api):
-    """PL-331."""
     api.put("one", "pull", password="same")
     api.put("two", "pull", password="same")
     api.put("three", "pull", password="different")
@@ -359,8 +367,8 @@ async def test_pods_with_equal_secrets_share_and_others_do_not(secrets, api):
     assert missing.fingerprint == none.fingerprint == ""
 
 
+@pytest.mark.req("PL-420")
 def test_the_names_of_a_pod_in_order_without_repetition():
-    """PL-420."""
     pod = msgspec.convert(
         {"metadata": {}, "spec": {"imagePullSecrets": [{"name": "b"}, {"name": "a"}, {"name": "b"}, {}]}}, Pod
     )
@@ -399,8 +407,9 @@ class Watched:
         self._known = new
 
 
+@pytest.mark.req("PL-423", "PL-900")
 async def test_the_global_secret_follows_its_object(secrets):
-    """PL-423, PL-900 row 13: created, replaced, deleted; what the old one proved can be forgotten each time."""
+    """Created, replaced, deleted; what the old one proved can be forgotten each time."""
     watched = Watched(secrets)
     nobody = PullSecretNames("team", ())
     watched.show("one")
@@ -414,8 +423,8 @@ async def test_the_global_secret_follows_its_object(secrets):
     assert watched.gone == ["one", "two"]
 
 
+@pytest.mark.req("PL-422", "PL-423", "PL-850")
 async def test_a_global_secret_of_a_foreign_type_counts_as_none(secrets, capsys):
-    """PL-422, PL-423, PL-850."""
     watched = Watched(secrets)
     watched.show(MARKER, type="Opaque")
     assert await candidates(await secrets.get(PullSecretNames("team", ()))) == []
@@ -424,14 +433,15 @@ async def test_a_global_secret_of_a_foreign_type_counts_as_none(secrets, capsys)
     assert MARKER not in output
 
 
+@pytest.mark.req("PL-422")
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"auths": 3}', b'{"auths": {"a": 3, "b": {}}}'])
 def test_a_document_that_makes_no_sense_has_no_credentials(body):
-    """PL-422."""
     assert credentials_in(Document("x", body)) == []
 
 
-async def test_pl_422_what_is_wrong_with_the_global_secret_is_not_told_to_those_who_have_no_part_in_it(secrets, capsys):
-    """PL-422, PL-850: events on a tenant's pod named the administrator's Secret and registries that stand in it; it is
+@pytest.mark.req("PL-422", "PL-850")
+async def test_what_is_wrong_with_the_global_secret_is_not_told_to_those_who_have_no_part_in_it(secrets, capsys):
+    """Events on a tenant's pod named the administrator's Secret and registries that stand in it; it is
     for the log."""
     auths = {"vault.internal/project-x": {"auth": "?"}, "registry.example": {"username": "user", "password": "one"}}
     body = msgspec.json.encode({"auths": auths})
@@ -445,8 +455,9 @@ async def test_pl_422_what_is_wrong_with_the_global_secret_is_not_told_to_those_
     assert "vault.internal/project-x" in capsys.readouterr().out
 
 
-async def test_pl_422_the_text_says_what_is_the_matter_now(secrets, api, clock):
-    """PL-422: the Secret was missing, and since then it may not be read."""
+@pytest.mark.req("PL-422")
+async def test_the_text_says_what_is_the_matter_now(secrets, api, clock):
+    """The Secret was missing, and since then it may not be read."""
     await secrets.get(PULL)
     clock.advance(31)
     api.content["team", "pull"] = Forbidden(403, reason="Forbidden", verb="get", resource="secrets", name="pull")

@@ -1,4 +1,6 @@
-"""Namespaces take turns, hosts within a namespace too, and nobody is passed over but who cannot be served (PL-851)."""
+"""Namespaces take turns, hosts within a namespace too, and nobody is passed over but who cannot be served."""
+
+import pytest
 
 from polyarch.images.fair_queue import ConcurrencyLimits, FairQueue, QueueEntry
 from polyarch.images.waiting import LookupKey
@@ -127,8 +129,9 @@ def test_that_all_hosts_are_full_is_seen_without_asking_each_namespace():
     assert next_of() is None
 
 
-def test_pl_851_places_are_limited_in_all_per_host_and_per_namespace():
-    """PL-851: and a namespace leaves as many free as it has."""
+@pytest.mark.req("PL-851")
+def test_places_are_limited_in_all_per_host_and_per_namespace():
+    """And a namespace leaves as many free as it has."""
     places = ConcurrencyLimits(8, per_host=3, per_namespace=5)
     taken = [QueueEntry(image(f"{at}", host=f"{at % 2}.example"), "greedy") for at in range(4)]
     for each in taken:

@@ -1,4 +1,4 @@
-"""Parked pods share attempts, are woken when it matters, and cause no more requests than promised (PL-330 – PL-335)."""
+"""Parked pods share attempts, are woken when it matters, and cause no more requests than promised."""
 
 import pytest
 from manual_clock import ManualClock
@@ -10,6 +10,8 @@ from polyarch.images.waiting import LookupKey, PendingImage, WaitingPods
 from polyarch.objects import Key
 from polyarch.oci.inspection import Inspection, Status
 from polyarch.oci.reference import parse
+
+pytestmark = pytest.mark.req("PL-332", "PL-333")
 
 
 class Room:
@@ -60,8 +62,8 @@ def room():
 APP = LookupKey("docker.io/library/app:1", "")
 
 
+@pytest.mark.req("PL-331", "PL-403")
 def test_five_hundred_pods_cause_one_attempt(room):
-    """PL-331, PL-403."""
     for number in range(500):
         room.park(f"pod-{number}", "app:1")
     assert room.attempts() == [APP]
@@ -70,15 +72,15 @@ def test_five_hundred_pods_cause_one_attempt(room):
     assert len(room.woken) == 500
 
 
+@pytest.mark.req("PL-331")
 def test_an_image_is_attempted_for_each_credential(room):
-    """PL-331."""
     room.park("a", room.want("app:1", "one"))
     room.park("b", room.want("app:1", "two"))
     assert {key.credential for key in room.attempts()} == {"one", "two"}
 
 
+@pytest.mark.req("PL-331")
 def test_delays_double_up_to_fifteen_seconds(room):
-    """PL-331."""
     room.park("a", "app:1")
     delays = []
     for _ in range(7):
@@ -89,8 +91,8 @@ def test_delays_double_up_to_fifteen_seconds(room):
     assert delays == [1, 2, 4, 8, 15, 15, 15]
 
 
+@pytest.mark.req("PL-331")
 def test_a_registry_that_says_when_is_not_asked_before(room):
-    """PL-331."""
     room.park("a", "app:1")
     room.attempts()
     room.fail(APP, "rate-limited", retry_after=40.0)
@@ -100,8 +102,8 @@ def test_a_registry_that_says_when_is_not_asked_before(room):
     assert room.next_in(APP) == 20
 
 
+@pytest.mark.req("PL-331")
 def test_retries_pass_over_what_is_remembered(room):
-    """PL-331."""
     room.park("a", "app:1")
     assert room.waiting.start(APP).fresh is False
     room.fail(APP, "not-found")
@@ -111,8 +113,8 @@ def test_retries_pass_over_what_is_remembered(room):
     assert ask.failed_with == "absent"
 
 
+@pytest.mark.req("PL-331")
 def test_a_new_pod_causes_an_attempt_at_once_if_the_last_is_older_than_five_seconds(room):
-    """PL-331."""
     room.park("a", "app:1")
     for wait in (0, 1, 2, 4):
         room.clock.advance(wait)
@@ -127,8 +129,8 @@ def test_a_new_pod_causes_an_attempt_at_once_if_the_last_is_older_than_five_seco
     assert room.next_in(APP) == 0
 
 
+@pytest.mark.req("PL-331")
 def test_a_success_on_a_host_wakes_the_other_images_within_a_second(room):
-    """PL-331."""
     other = LookupKey("docker.io/library/other:1", "")
     elsewhere = LookupKey("quay.io/team/app:1", "")
     room.park("a", "app:1", "other:1", "quay.io/team/app:1")
@@ -145,8 +147,8 @@ def test_a_success_on_a_host_wakes_the_other_images_within_a_second(room):
     assert room.next_in(elsewhere) == 15
 
 
+@pytest.mark.req("PL-331")
 def test_images_that_do_not_exist_are_not_hurried_by_a_success_on_their_host(room):
-    """PL-331."""
     missing = LookupKey("docker.io/library/missing:1", "")
     room.park("a", "app:1", "missing:1")
     room.attempts()
@@ -155,8 +157,8 @@ def test_images_that_do_not_exist_are_not_hurried_by_a_success_on_their_host(roo
     assert room.next_in(missing) == 1
 
 
+@pytest.mark.req("PL-306")
 def test_a_busy_host_does_not_make_a_failing_image_be_asked_all_the_time(room):
-    """PL-306."""
     broken = LookupKey("docker.io/library/broken:1", "")
     room.park("a", "broken:1")
     attempts = 0
@@ -173,8 +175,9 @@ def test_a_busy_host_does_not_make_a_failing_image_be_asked_all_the_time(room):
     assert attempts <= 2 * 7, "each regular turn may be followed by one that a success brought about"
 
 
+@pytest.mark.req("PL-331")
 def test_a_success_hurries_the_others_again_after_a_turn_of_their_own(room):
-    """PL-331: a host that comes and goes is followed, one attempt more per regular one."""
+    """A host that comes and goes is followed, one attempt more per regular one."""
     room.park("a", "app:1", "other:1")
     other = LookupKey("docker.io/library/other:1", "")
     hurried = []
@@ -190,8 +193,8 @@ def test_a_success_hurries_the_others_again_after_a_turn_of_their_own(room):
     assert hurried == [True, False] * 3
 
 
+@pytest.mark.req("PL-330")
 def test_pods_are_woken_when_the_class_of_the_failure_changes_and_not_by_each_failure(room):
-    """PL-330."""
     room.park("a", "app:1")
     woken = []
     for code in ("network", "timeout", "server-error", "not-found", "not-found"):
@@ -202,8 +205,8 @@ def test_pods_are_woken_when_the_class_of_the_failure_changes_and_not_by_each_fa
     assert woken == [1, 1, 1, 2, 2]
 
 
+@pytest.mark.req("PL-334")
 def test_images_that_only_held_pods_wait_for_are_asked_every_five_minutes(room):
-    """PL-334."""
     room.park("a", room.want("app:1", held=True))
     room.attempts()
     room.fail(APP)
@@ -213,8 +216,8 @@ def test_images_that_only_held_pods_wait_for_are_asked_every_five_minutes(room):
     assert room.next_in(APP) == 0.5
 
 
+@pytest.mark.req("PL-334")
 def test_a_pod_that_is_not_held_brings_the_usual_delays_back(room):
-    """PL-334."""
     room.park("a", room.want("app:1", held=True))
     room.attempts()
     room.fail(APP)
@@ -223,8 +226,8 @@ def test_a_pod_that_is_not_held_brings_the_usual_delays_back(room):
     assert room.next_in(APP) == 1
 
 
+@pytest.mark.req("PL-334")
 def test_a_success_with_another_credential_wakes_the_held_pod(room):
-    """PL-334."""
     other = LookupKey(APP.reference, "other")
     room.park("a", room.want("app:1", held=True))
     room.attempts()
@@ -235,8 +238,8 @@ def test_a_success_with_another_credential_wakes_the_held_pod(room):
     assert room.next_in(APP) == 0.5
 
 
+@pytest.mark.req("PL-404")
 def test_an_answer_from_before_the_pod_is_not_what_always_wants(room):
-    """PL-404."""
     room.park("a", "app:1")
     room.attempts()
     room.clock.advance(3)
@@ -251,8 +254,8 @@ def test_an_answer_from_before_the_pod_is_not_what_always_wants(room):
     assert Key("team", "b") in room.woken
 
 
+@pytest.mark.req("PL-404")
 def test_a_digest_needs_no_later_check(room):
-    """PL-404."""
     image = "app@sha256:" + "a" * 64
     room.park("a", room.want(image, not_before=50.0))
     (key,) = room.attempts()
@@ -260,8 +263,8 @@ def test_a_digest_needs_no_later_check(room):
     assert room.woken == [Key("team", "a")]
 
 
+@pytest.mark.req("RG-110")
 def test_an_answer_that_has_become_old_while_the_pod_waited_is_asked_for_again(room):
-    """RG-110."""
     room.park("a", "app:1", "other:1")
     room.attempts()
     room.succeed(APP)
@@ -270,8 +273,8 @@ def test_an_answer_that_has_become_old_while_the_pod_waited_is_asked_for_again(r
     assert APP in room.attempts()
 
 
+@pytest.mark.req("PL-302")
 def test_a_pod_that_leaves_takes_its_look_up_along_when_nobody_else_waits(room):
-    """PL-302."""
     room.park("a", "app:1")
     room.park("b", "app:1")
     room.waiting.leave(Key("team", "a"))
@@ -281,8 +284,8 @@ def test_a_pod_that_leaves_takes_its_look_up_along_when_nobody_else_waits(room):
     assert room.attempts() == []
 
 
+@pytest.mark.req("PL-302")
 def test_an_answer_for_pods_that_have_gone_is_dropped(room):
-    """PL-302."""
     room.park("a", "app:1")
     room.attempts()
     room.waiting.leave(Key("team", "a"))
@@ -291,15 +294,15 @@ def test_an_answer_for_pods_that_have_gone_is_dropped(room):
     assert room.woken == []
 
 
+@pytest.mark.req("PL-302")
 def test_a_pod_waits_for_what_it_was_parked_on_last(room):
-    """PL-302."""
     room.park("a", "app:1", "other:1")
     room.park("a", "other:1")
     assert [lookup.key.reference for lookup in room.waiting.lookups()] == ["docker.io/library/other:1"]
 
 
+@pytest.mark.req("PL-330")
 def test_an_image_that_does_not_say_its_architecture_is_final_for_who_waits(room):
-    """PL-330."""
     room.park("a", "app:1")
     room.attempts()
     room.waiting.finish(APP, Inspection(parse("app:1"), Status.UNKNOWN))
@@ -307,8 +310,8 @@ def test_an_image_that_does_not_say_its_architecture_is_final_for_who_waits(room
     assert room.waiting.find(APP).failure == "unknown"
 
 
+@pytest.mark.req("PL-335")
 def test_a_registry_that_is_away_for_thirty_seconds_is_asked_at_most_twelve_times(room):
-    """PL-335."""
     room.park("a", "app:1")
     attempts = 0
     while room.clock.monotonic() < 30:
@@ -320,7 +323,8 @@ def test_a_registry_that_is_away_for_thirty_seconds_is_asked_at_most_twelve_time
     assert room.next_in(APP) <= 15
 
 
-def test_tn_046_the_interval_follows_the_class_of_the_failure():
+@pytest.mark.req("TN-046")
+def test_the_interval_follows_the_class_of_the_failure():
     """A feature has intervals of its own; a new pod of the image still causes an attempt."""
     room = Room(Backoff(most=120.0, every={"absent": 60.0}))
     room.park("a", "app:1")

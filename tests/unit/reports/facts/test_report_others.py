@@ -1,8 +1,9 @@
-"""What NUMA and builds say in a report (RP-016)."""
+"""What NUMA and builds say in a report."""
 
 from typing import Any
 
 import msgspec
+import pytest
 from report_world import BOTH, workload
 
 from polyarch.builds.api.resources import ImageBuild
@@ -40,7 +41,8 @@ def build(name: str, wanted: list[str], built: list[str]) -> ImageBuild:
     return msgspec.convert(content, ImageBuild)
 
 
-def test_rp_016_nodes_by_policy_free_zones_and_what_fits_none() -> None:
+@pytest.mark.req("RP-016")
+def test_nodes_by_policy_free_zones_and_what_fits_none() -> None:
     topologies = [topology("tight", "single-numa-node", "8", "2"), topology("loose", "none", "16", size="16")]
     bare = msgspec.convert({"name": "node-9", "type": "Node", "resources": []}, type(topologies[0].zones[0]))
     topologies[1] = msgspec.structs.replace(topologies[1], zones=[*topologies[1].zones, bare])
@@ -56,12 +58,14 @@ def test_rp_016_nodes_by_policy_free_zones_and_what_fits_none() -> None:
     )
 
 
-def test_rp_016_builds_whose_result_lacks_architectures() -> None:
+@pytest.mark.req("RP-016")
+def test_builds_whose_result_lacks_architectures() -> None:
     builds = [build("whole", ["amd64", "arm64"], ["amd64", "arm64"]), build("half", ["amd64", "arm64"], ["amd64"])]
     rows = {each.what: (each.count, each.names) for each in build_rows(builds)}
     assert rows == {"ImageBuilds": (2, ()), "LackingArchitectures": (1, ("shop/half: arm64",))}
 
 
-def test_rp_016_nothing_is_said_of_what_a_cluster_does_not_have() -> None:
+@pytest.mark.req("RP-016")
+def test_nothing_is_said_of_what_a_cluster_does_not_have() -> None:
     assert numa_rows([], [workload("w", BOTH)]) == ()
     assert build_rows([]) == ()

@@ -1,4 +1,4 @@
-"""What is kept of an answer, and what becomes of answers that nobody can use (RP-002, RP-003)."""
+"""What is kept of an answer, and what becomes of answers that nobody can use."""
 
 import pytest
 
@@ -16,35 +16,40 @@ def answered(*platforms: Platform) -> Inspection:
     return Inspection(REFERENCE, Status.RESOLVED, "index", digest="sha256:" + "a" * 64, entries=entries)
 
 
-def test_rp_002_an_answer_that_is_kept_decides_as_before() -> None:
+@pytest.mark.req("RP-002")
+def test_an_answer_that_is_kept_decides_as_before() -> None:
     answer = answered(Platform.of("linux", "arm", "v6"), Platform.of("windows", "amd64", os_version="10.0.20348.1"))
     again = Reading.of(IMAGE, answer).inspection
     assert again.node_platforms == answer.node_platforms
     assert [each.digest for each in again.entries] == [each.digest for each in answer.entries]
 
 
+@pytest.mark.req("RP-003")
 @pytest.mark.parametrize(
     "odd", [Platform("linux", "a b"), Platform("amd64", "x"), Platform("", ""), Platform("linux", "")]
 )
-def test_rp_003_a_platform_that_no_node_can_be_costs_the_others_nothing(odd: Platform) -> None:
+def test_a_platform_that_no_node_can_be_costs_the_others_nothing(odd: Platform) -> None:
     reading = Reading.of(IMAGE, answered(odd, Platform.of("linux", "arm64")))
     assert reading.inspection.node_platforms == (NodePlatform("linux", "arm64"),)
 
 
-def test_rp_003_the_last_good_reading_counts_while_a_registry_fails() -> None:
+@pytest.mark.req("RP-003")
+def test_the_last_good_reading_counts_while_a_registry_fails() -> None:
     error = InspectionError.of("network", "a text of the registry", host="quay.io")
     good = answered(Platform.of("linux", "arm64"))
     failing = Inspection(REFERENCE, Status.ERROR, error=error, last_good=good, last_good_age=60.0)
     assert Reading.of(IMAGE, failing).status is Status.RESOLVED
 
 
-def test_rp_002_no_text_of_a_registry_is_kept() -> None:
+@pytest.mark.req("RP-002")
+def test_no_text_of_a_registry_is_kept() -> None:
     error = InspectionError.of("network", "a text of the registry", host="quay.io")
     reading = Reading.of(IMAGE, Inspection(REFERENCE, Status.ERROR, error=error))
     assert (reading.code, reading.host) == ("network", "quay.io")
     assert "a text" not in repr(reading)
 
 
-def test_rp_003_what_names_no_image_has_no_answer() -> None:
+@pytest.mark.req("RP-003")
+def test_what_names_no_image_has_no_answer() -> None:
     answers = Answers([Reading("NOT AN IMAGE", Status.RESOLVED)])
     assert answers.of("shop") == {}

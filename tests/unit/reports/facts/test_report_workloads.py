@@ -1,4 +1,4 @@
-"""Pods belong to the topmost controller that exists, and weigh what they request (RP-001, RP-050)."""
+"""Pods belong to the topmost controller that exists, and weigh what they request."""
 
 from typing import Any
 
@@ -50,7 +50,8 @@ def found(*objects: tuple[str, WorkloadObject], pods: tuple[PodObject, ...] = ()
     return {f"{each.kind}/{each.name}": each for each in facts}
 
 
-def test_rp_001_a_deployment_counts_and_not_its_replica_sets() -> None:
+@pytest.mark.req("RP-001")
+def test_a_deployment_counts_and_not_its_replica_sets() -> None:
     facts = found(
         made("Deployment", "web", replicas=3),
         made("ReplicaSet", "web-2", owner("Deployment", "web"), replicas=3),
@@ -62,7 +63,8 @@ def test_rp_001_a_deployment_counts_and_not_its_replica_sets() -> None:
     assert [each.name for each in facts["Deployment/web"].pods] == ["web-1-b", "web-2-a"]
 
 
-def test_rp_001_a_cron_job_counts_and_not_its_jobs() -> None:
+@pytest.mark.req("RP-001")
+def test_a_cron_job_counts_and_not_its_jobs() -> None:
     job = msgspec.convert(
         {
             "metadata": metadata("CronJob", "night"),
@@ -76,7 +78,8 @@ def test_rp_001_a_cron_job_counts_and_not_its_jobs() -> None:
     assert (kind, name, replicas, pods) == ("CronJob", "night", 4, 1)
 
 
-def test_rp_001_an_owner_of_another_kind_counts_by_its_name_with_the_newest_template() -> None:
+@pytest.mark.req("RP-001")
+def test_an_owner_of_another_kind_counts_by_its_name_with_the_newest_template() -> None:
     rollout = owner("Rollout", "canary", group="argoproj.io/v1alpha1")
     facts = found(
         made("ReplicaSet", "canary-1", rollout, image="app:1", replicas=4),
@@ -90,7 +93,8 @@ def test_rp_001_an_owner_of_another_kind_counts_by_its_name_with_the_newest_temp
     assert alone["Game/chess"].replicas == 1
 
 
-def test_rp_050_an_owner_that_is_gone_leaves_the_last_one_that_exists() -> None:
+@pytest.mark.req("RP-050")
+def test_an_owner_that_is_gone_leaves_the_last_one_that_exists() -> None:
     facts = found(
         made("ReplicaSet", "lost-1", owner("Deployment", "lost"), replicas=2),
         pods=(pod("lost-1-a", owner("ReplicaSet", "lost-1")), pod("orphan", owner("ReplicaSet", "gone"))),
@@ -98,7 +102,8 @@ def test_rp_050_an_owner_that_is_gone_leaves_the_last_one_that_exists() -> None:
     assert sorted(facts) == ["Pod/orphan", "ReplicaSet/lost-1"]
 
 
-def test_rp_050_owners_that_own_each_other_end_somewhere_and_count_once() -> None:
+@pytest.mark.req("RP-050")
+def test_owners_that_own_each_other_end_somewhere_and_count_once() -> None:
     facts = found(
         made("Deployment", "a", owner("StatefulSet", "b")),
         made("StatefulSet", "b", owner("Deployment", "a")),
@@ -108,7 +113,8 @@ def test_rp_050_owners_that_own_each_other_end_somewhere_and_count_once() -> Non
     assert len(facts) == 1
 
 
-def test_rp_001_what_will_make_no_pod_again_is_no_workload() -> None:
+@pytest.mark.req("RP-001")
+def test_what_will_make_no_pod_again_is_no_workload() -> None:
     _, done = made("Job", "done")
     done = msgspec.structs.replace(
         done, status=msgspec.convert({"conditions": [{"type": "Complete", "status": "True"}]}, type(done.status))
@@ -117,6 +123,7 @@ def test_rp_001_what_will_make_no_pod_again_is_no_workload() -> None:
     assert workloads_of([of_workload("Job", done)], [over]) == ()
 
 
+@pytest.mark.req("RP-010")
 @pytest.mark.parametrize(
     ("kind", "spec", "replicas"),
     [
@@ -127,7 +134,7 @@ def test_rp_001_what_will_make_no_pod_again_is_no_workload() -> None:
         ("StatefulSet", {"replicas": -4}, 0),
     ],
 )
-def test_rp_010_the_desired_replicas_count(kind: str, spec: Json, replicas: int) -> None:
+def test_the_desired_replicas_count(kind: str, spec: Json, replicas: int) -> None:
     assert found(made(kind, "w", **spec))[f"{kind}/w"].replicas == replicas
 
 
@@ -139,6 +146,7 @@ def asks(cpu: str, **more: Any) -> Json:
     return {"name": "c", "resources": {"requests": {"cpu": cpu}}, **more}
 
 
+@pytest.mark.req("RP-010")
 @pytest.mark.parametrize(
     ("spec", "cpu"),
     [
@@ -156,17 +164,19 @@ def asks(cpu: str, **more: Any) -> Json:
         ({"containers": [asks("1"), asks("0")]}, 1000),
     ],
 )
-def test_rp_010_requests_are_those_that_the_scheduler_counts(spec: Json, cpu: int) -> None:
+def test_requests_are_those_that_the_scheduler_counts(spec: Json, cpu: int) -> None:
     assert requests_of(spec_of(spec)) == (Requests(cpu, 0), ())
 
 
+@pytest.mark.req("RP-050")
 @pytest.mark.parametrize("quantity", ["many", "1x", "-1", ""])
-def test_rp_050_a_quantity_that_makes_no_sense_weighs_nothing_and_is_named(quantity: str) -> None:
+def test_a_quantity_that_makes_no_sense_weighs_nothing_and_is_named(quantity: str) -> None:
     requests, problems = requests_of(spec_of({"containers": [asks("1"), asks(quantity)]}))
     assert requests == Requests()
     assert "container c: cpu" in problems[0]
 
 
+@pytest.mark.req("RP-010")
 @pytest.mark.parametrize(
     ("phase", "state", "waits_for"),
     [
@@ -178,7 +188,7 @@ def test_rp_050_a_quantity_that_makes_no_sense_weighs_nothing_and_is_named(quant
         ("Running", None, ""),
     ],
 )
-def test_rp_010_a_pod_on_a_node_runs_or_says_why_it_does_not(phase: str, state: Json | None, waits_for: str) -> None:
+def test_a_pod_on_a_node_runs_or_says_why_it_does_not(phase: str, state: Json | None, waits_for: str) -> None:
     status = {"phase": phase, "containerStatuses": [{"name": "main", "state": state}]}
     (fact,) = found(
         pods=(pod("p", spec={"containers": [{"image": "app:1"}], "nodeName": "n1"}, status=status),)
@@ -186,20 +196,23 @@ def test_rp_010_a_pod_on_a_node_runs_or_says_why_it_does_not(phase: str, state: 
     assert fact.pods[0].waits_for == waits_for
 
 
-def test_rp_010_a_pod_without_a_node_waits_for_nothing_but_that() -> None:
+@pytest.mark.req("RP-010")
+def test_a_pod_without_a_node_waits_for_nothing_but_that() -> None:
     (fact,) = found(pods=(pod("p", status={"phase": "Pending"}),)).values()
     assert (fact.pods[0].node, fact.pods[0].waits_for) == ("", "")
 
 
+@pytest.mark.req("RP-015")
 @pytest.mark.parametrize(("gate", "is_gated"), [(GATE, True), ("example.com/later", False)])
-def test_rp_015_a_pod_that_another_gate_holds_is_not_held_by_placement(gate: str, *, is_gated: bool) -> None:
+def test_a_pod_that_another_gate_holds_is_not_held_by_placement(gate: str, *, is_gated: bool) -> None:
     (fact,) = found(
         pods=(pod("p", spec={"containers": [{"image": "app:1"}], "schedulingGates": [{"name": gate}]}),)
     ).values()
     assert fact.pods[0].is_gated is is_gated
 
 
-def test_rp_010_an_image_volume_is_an_image_of_the_pod() -> None:
+@pytest.mark.req("RP-010")
+def test_an_image_volume_is_an_image_of_the_pod() -> None:
     volume = {"name": "data", "image": {"reference": "data:1"}}
     spec = {"containers": [{"image": "app:1"}], "volumes": [volume, {"name": "scratch", "emptyDir": {}}]}
     (fact,) = found(pods=(pod("p", spec=spec),)).values()

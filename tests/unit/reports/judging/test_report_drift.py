@@ -1,5 +1,6 @@
-"""What runs and what would run next (RP-004, RP-025)."""
+"""What runs and what would run next."""
 
+import pytest
 from report_world import (
     BOTH,
     DIGEST,
@@ -19,7 +20,8 @@ from polyarch.reports.verdicts import running_reference, to_ask
 REPOSITORY = "quay.io/acme/only"
 
 
-def test_rp_004_an_image_that_was_pushed_again_with_other_platforms_is_drift() -> None:
+@pytest.mark.req("RP-004")
+def test_an_image_that_was_pushed_again_with_other_platforms_is_drift() -> None:
     running = pod("w-1", "m1", image_id=f"{REPOSITORY}@{OLD_DIGEST}")
     old = reading(f"{REPOSITORY}@{OLD_DIGEST}", "linux/amd64", "linux/arm64", digest=OLD_DIGEST)
     (row,) = report_of(cluster(workload("w", ONLY, pods=(running,))), old).workloads
@@ -27,7 +29,8 @@ def test_rp_004_an_image_that_was_pushed_again_with_other_platforms_is_drift() -
     assert (drift.running_platforms, drift.next_platforms) == (("amd64", "arm64"), ("amd64",))
 
 
-def test_rp_004_the_same_digest_and_the_digest_of_a_child_are_no_drift_and_cost_no_question() -> None:
+@pytest.mark.req("RP-004")
+def test_the_same_digest_and_the_digest_of_a_child_are_no_drift_and_cost_no_question() -> None:
     child = "sha256:" + f"{2:064x}"
     pods = (pod("w-1", "a1", image_id=f"{REPOSITORY}@{DIGEST}"), pod("w-2", "a1", image_id=f"{REPOSITORY}@{child}"))
     facts = cluster(workload("w", ONLY, pods=pods))
@@ -35,19 +38,22 @@ def test_rp_004_the_same_digest_and_the_digest_of_a_child_are_no_drift_and_cost_
     assert report_of(facts).workloads[0].drift == ()
 
 
-def test_rp_004_a_child_of_several_is_no_drift() -> None:
+@pytest.mark.req("RP-004")
+def test_a_child_of_several_is_no_drift() -> None:
     child = "sha256:" + f"{3:064x}"
     facts = cluster(workload("w", BOTH, pods=(pod("w-1", "m1", image_id=f"quay.io/acme/both@{child}"),)))
     assert to_ask(facts, Answers(READINGS)) == ()
 
 
-def test_rp_004_another_digest_is_asked_about_once() -> None:
+@pytest.mark.req("RP-004")
+def test_another_digest_is_asked_about_once() -> None:
     pods = tuple(pod(f"w-{at}", "a1", image_id=f"docker-pullable://{REPOSITORY}@{OLD_DIGEST}") for at in range(3))
     facts = cluster(workload("w", ONLY, pods=pods))
     assert to_ask(facts, Answers(READINGS)) == (f"{REPOSITORY}@{OLD_DIGEST}",)
 
 
-def test_rp_004_what_only_another_namespace_knows_is_asked_about() -> None:
+@pytest.mark.req("RP-004")
+def test_what_only_another_namespace_knows_is_asked_about() -> None:
     running = f"{REPOSITORY}@{OLD_DIGEST}"
     facts = cluster(workload("w", ONLY, pods=(pod("w-1", "a1", image_id=running),)))
     for namespace, asked in (("bank", (running,)), ("shop", ()), ("", ())):
@@ -55,12 +61,14 @@ def test_rp_004_what_only_another_namespace_knows_is_asked_about() -> None:
         assert to_ask(facts, Answers((*READINGS, known))) == asked
 
 
-def test_rp_004_an_image_id_that_names_no_repository_says_nothing() -> None:
+@pytest.mark.req("RP-004")
+def test_an_image_id_that_names_no_repository_says_nothing() -> None:
     assert running_reference("sha256:" + "5" * 64) == ""
     assert running_reference("quay.io/UPPER@sha256:5") == ""
 
 
-def test_rp_025_pods_that_their_node_could_not_start_again_are_listed_by_node() -> None:
+@pytest.mark.req("RP-025")
+def test_pods_that_their_node_could_not_start_again_are_listed_by_node() -> None:
     moved = workload("moved", ONLY, pods=(pod("moved-1", "m1"), pod("moved-2", "a1")))
     fine = workload("fine", BOTH, pods=(pod("fine-1", "m1"),))
     (drift,) = report_of(cluster(moved, fine), node_drift=True).node_drift or ()

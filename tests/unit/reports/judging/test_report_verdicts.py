@@ -1,4 +1,4 @@
-"""One verdict for each workload and target (RP-010, RP-011)."""
+"""One verdict for each workload and target."""
 
 from typing import Any
 
@@ -35,6 +35,7 @@ def affinity(key: str, *values: str) -> dict[str, Any]:
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
 
 
+@pytest.mark.req("RP-010")
 @pytest.mark.parametrize(
     ("images", "spec", "pods", "verdict", "reasons"),
     [
@@ -59,7 +60,7 @@ def affinity(key: str, *values: str) -> dict[str, Any]:
         ),
     ],
 )
-def test_rp_010_the_first_verdict_that_applies(
+def test_the_first_verdict_that_applies(
     images: tuple[str, ...], spec: dict[str, Any], pods: Any, verdict: Verdict, reasons: list[str]
 ) -> None:
     report = report_of(cluster(workload("w", *images, pods=pods, **spec)))
@@ -67,7 +68,8 @@ def test_rp_010_the_first_verdict_that_applies(
     assert (answer.verdict, codes(answer)) == (verdict, reasons)
 
 
-def test_rp_010_pods_that_cannot_start_do_not_run_there() -> None:
+@pytest.mark.req("RP-010")
+def test_pods_that_cannot_start_do_not_run_there() -> None:
     """Their image has the target and nothing excludes it, so others could: it is ready, and counts no pod."""
     stuck = msgspec.structs.replace(pod("w-1", "m1"), waits_for="ImagePullBackOff")
     assert report_of(cluster(workload("w", BOTH, pods=(stuck,)))).workloads[0].runs_on == ("arm64",)
@@ -77,14 +79,16 @@ def test_rp_010_pods_that_cannot_start_do_not_run_there() -> None:
     assert (answer.verdict, answer.pods) == ("runs", 1)
 
 
-def test_rp_010_a_constraint_is_named_with_its_path_and_value() -> None:
+@pytest.mark.req("RP-010")
+def test_a_constraint_is_named_with_its_path_and_value() -> None:
     report = report_of(cluster(workload("w", BOTH, nodeSelector={"kubernetes.io/arch": "amd64"})))
     (reason,) = answer_of(report, "w").reasons
     assert reason.path == "spec.template.spec.nodeSelector[kubernetes.io/arch]"
     assert reason.value == "amd64"
 
 
-def test_rp_010_a_taint_of_all_nodes_of_the_target_excludes_and_one_free_node_does_not() -> None:
+@pytest.mark.req("RP-010")
+def test_a_taint_of_all_nodes_of_the_target_excludes_and_one_free_node_does_not() -> None:
     every = (node("a1"), node("m1", "arm64", TAINT), node("m2", "arm64", TAINT))
     answer = answer_of(report_of(cluster(workload("w", BOTH), nodes=every)), "w")
     assert codes(answer) == ["TaintNotTolerated"]
@@ -93,7 +97,8 @@ def test_rp_010_a_taint_of_all_nodes_of_the_target_excludes_and_one_free_node_do
     assert answer_of(report_of(cluster(workload("w", BOTH), nodes=one_free)), "w").verdict is Verdict.READY
 
 
-def test_rp_010_a_tolerated_taint_and_the_taint_of_a_condition_exclude_nothing() -> None:
+@pytest.mark.req("RP-010")
+def test_a_tolerated_taint_and_the_taint_of_a_condition_exclude_nothing() -> None:
     tolerations = [{"key": "dedicated", "operator": "Exists"}]
     tainted = (node("m1", "arm64", TAINT),)
     report = report_of(cluster(workload("w", BOTH, tolerations=tolerations), nodes=tainted))
@@ -104,7 +109,8 @@ def test_rp_010_a_tolerated_taint_and_the_taint_of_a_condition_exclude_nothing()
     assert answer_of(report_of(cluster(workload("w", BOTH), nodes=avoided)), "w").verdict is Verdict.READY
 
 
-def test_rp_010_a_toleration_that_polyarch_adds_counts_as_if_it_were_there() -> None:
+@pytest.mark.req("RP-010")
+def test_a_toleration_that_polyarch_adds_counts_as_if_it_were_there() -> None:
     nodes = (node("a1"), node("m1", "arm64", Taint("supported-arch", "arm64", "NoSchedule")))
     bare = cluster(workload("w", BOTH), nodes=nodes)
     assert codes(answer_of(report_of(bare), "w")) == ["TaintNotTolerated"]
@@ -112,7 +118,8 @@ def test_rp_010_a_toleration_that_polyarch_adds_counts_as_if_it_were_there() -> 
     assert answer_of(report_of(managed), "w").verdict is Verdict.READY
 
 
-def test_rp_010_without_a_node_of_the_target_only_what_is_said_of_platforms_counts() -> None:
+@pytest.mark.req("RP-010")
+def test_without_a_node_of_the_target_only_what_is_said_of_platforms_counts() -> None:
     nodes = (node("a1"),)
     free = workload("free", BOTH, nodeSelector={"pool": "fast"})
     pinned = workload("pinned", BOTH, affinity=affinity("kubernetes.io/arch", "amd64", "s390x"))
@@ -123,13 +130,15 @@ def test_rp_010_without_a_node_of_the_target_only_what_is_said_of_platforms_coun
     assert answer.reasons[0].value == "kubernetes.io/arch In (amd64, s390x)"
 
 
-def test_rp_010_parts_that_fit_alone_but_not_together_are_named_as_that() -> None:
+@pytest.mark.req("RP-010")
+def test_parts_that_fit_alone_but_not_together_are_named_as_that() -> None:
     nodes = (node("m1", "arm64", pool="x"), node("m2", "arm64", TAINT, pool="x", zone="z"))
     facts = cluster(workload("w", BOTH, nodeSelector={"pool": "x", "zone": "z"}), nodes=nodes)
     assert codes(answer_of(report_of(facts), "w")) == ["NoNodeAdmits"]
 
 
-def test_rp_010_a_policy_that_narrows_to_existing_nodes_excludes_the_target() -> None:
+@pytest.mark.req("RP-010")
+def test_a_policy_that_narrows_to_existing_nodes_excludes_the_target() -> None:
     policy = PlacementPolicy(ObjectMeta(name="cluster"), {"nodeAware": {"mode": "narrow"}})
     members = {"nodes": (node("a1"),), "policy": policy, "cppc": ClusterPodPlacementConfig()}
     answer = answer_of(report_of(cluster(workload("w", BOTH), **members)), "w")
@@ -137,13 +146,15 @@ def test_rp_010_a_policy_that_narrows_to_existing_nodes_excludes_the_target() ->
     assert "assumeArchitectures" in answer.reasons[0].message
 
 
-def test_rp_010_a_fallback_is_no_reason_against_a_target() -> None:
+@pytest.mark.req("RP-010")
+def test_a_fallback_is_no_reason_against_a_target() -> None:
     unresolved = {"action": "fallback", "fallbackArchitectures": ["amd64"]}
     policy = PlacementPolicy(ObjectMeta(name="cluster"), {"onUnresolved": unresolved})
     facts = cluster(workload("w", BOTH, AWAY), policy=policy, cppc=ClusterPodPlacementConfig())
     assert codes(answer_of(report_of(facts), "w")) == ["ImageUnknown"]
 
 
+@pytest.mark.req("RP-010")
 @pytest.mark.parametrize(
     ("namespace", "annotations", "excluded"),
     [
@@ -155,9 +166,7 @@ def test_rp_010_a_fallback_is_no_reason_against_a_target() -> None:
         ("shop", {"polyarch.dev/skip-placement": "true"}, True),
     ],
 )
-def test_rp_010_what_is_excluded_is_only_counted(
-    namespace: str, annotations: dict[str, str] | None, excluded: bool
-) -> None:
+def test_what_is_excluded_is_only_counted(namespace: str, annotations: dict[str, str] | None, excluded: bool) -> None:
     policy = PlacementPolicy(ObjectMeta(name="cluster"), {"excludedNamespaces": ["internal-*"]})
     given = workload("w", ONLY, namespace=namespace, annotations=annotations)
     report = report_of(cluster(given, policy=policy))
@@ -167,7 +176,8 @@ def test_rp_010_what_is_excluded_is_only_counted(
     assert (report.sums[0].ready_share is None) == excluded
 
 
-def test_rp_011_a_daemon_set_whose_image_lacks_the_target_blocks_every_node_of_it() -> None:
+@pytest.mark.req("RP-011")
+def test_a_daemon_set_whose_image_lacks_the_target_blocks_every_node_of_it() -> None:
     agent = workload("agent", ONLY, kind="DaemonSet", pods=(pod("agent-1", "a1"),))
     fine = workload("fine", BOTH, kind="DaemonSet")
     meant_for_others = workload("amd", ONLY, kind="DaemonSet", nodeSelector={"kubernetes.io/arch": "amd64"})
@@ -177,12 +187,14 @@ def test_rp_011_a_daemon_set_whose_image_lacks_the_target_blocks_every_node_of_i
     assert answer_of(report, "fine").verdict is Verdict.READY
 
 
-def test_rp_011_a_daemon_set_that_does_not_tolerate_the_nodes_blocks_them() -> None:
+@pytest.mark.req("RP-011")
+def test_a_daemon_set_that_does_not_tolerate_the_nodes_blocks_them() -> None:
     facts = cluster(workload("agent", BOTH, kind="DaemonSet"), nodes=(node("m1", "arm64", TAINT),))
     assert report_of(facts).sums[0].blocking_daemon_sets == ("shop/agent",)
 
 
-def test_rp_003_an_answer_for_one_namespace_counts_there_alone() -> None:
+@pytest.mark.req("RP-003")
+def test_an_answer_for_one_namespace_counts_there_alone() -> None:
     private = "quay.io/acme/private:1"
     here, there = workload("here", private), workload("there", private, namespace="other")
     report = report_of(cluster(here, there), reading(private, "linux/arm64", namespace="shop"))
@@ -190,7 +202,8 @@ def test_rp_003_an_answer_for_one_namespace_counts_there_alone() -> None:
     assert answer_of(report, "there").verdict is Verdict.UNKNOWN
 
 
-def test_rp_003_an_unknown_image_names_class_and_host_and_never_counts_as_movable() -> None:
+@pytest.mark.req("RP-003")
+def test_an_unknown_image_names_class_and_host_and_never_counts_as_movable() -> None:
     report = report_of(cluster(workload("w", AWAY)), targets=(AMD64, ARM64))
     (reason,) = answer_of(report, "w").reasons
     assert (reason.image, reason.value) == (AWAY, "transient quay.io (network)")

@@ -62,7 +62,8 @@ def page() -> str:
     return html_page(report(40))
 
 
-def test_rp_021_every_text_of_the_cluster_stays_text() -> None:
+@pytest.mark.req("RP-021")
+def test_every_text_of_the_cluster_stays_text() -> None:
     tame, wild = Seen(html_page(report(30))), Seen(html_page(hostile_report()))
     assert {tag for tag, _ in wild.tags} <= {tag for tag, _ in tame.tags}
     allowed = {name for _, attributes in tame.tags for name in attributes}
@@ -72,13 +73,15 @@ def test_rp_021_every_text_of_the_cluster_stays_text() -> None:
     assert not [attributes for _, attributes in wild.tags if not (attributes.get("href") or "#").startswith("#")]
 
 
-def test_rp_021_what_cannot_be_written_or_would_turn_the_writing_direction_is_seen_instead() -> None:
+@pytest.mark.req("RP-021")
+def test_what_cannot_be_written_or_would_turn_the_writing_direction_is_seen_instead() -> None:
     text = html_page(hostile_report())
     assert text.encode()
     assert not set("\u202e\x00\ud800") & set(text)
 
 
-def test_rp_021_the_policy_allows_this_style_and_this_script_and_nothing_else(page: str) -> None:
+@pytest.mark.req("RP-021")
+def test_the_policy_allows_this_style_and_this_script_and_nothing_else(page: str) -> None:
     policy = next(each["content"] or "" for each in Seen(page).named("meta") if "http-equiv" in each)
     directives = dict(each.strip().split(" ", 1) for each in policy.split(";"))
     assert directives["default-src"] == "'none'"
@@ -90,14 +93,16 @@ def test_rp_021_the_policy_allows_this_style_and_this_script_and_nothing_else(pa
     assert set(directives.values()) == {"'none'"}
 
 
-def test_rp_021_nothing_in_the_file_names_a_place_elsewhere(page: str) -> None:
+@pytest.mark.req("RP-021")
+def test_nothing_in_the_file_names_a_place_elsewhere(page: str) -> None:
     seen = Seen(page)
     asking = {"src", "srcset", "data", "action", "poster", "style", "background"}
     assert not [attributes for _, attributes in seen.tags if asking & attributes.keys()]
     assert not re.search(r"url\(|@import|https?://", page)
 
 
-def test_rp_021_tables_have_captions_headers_a_scope_and_controls_a_label(page: str) -> None:
+@pytest.mark.req("RP-021")
+def test_tables_have_captions_headers_a_scope_and_controls_a_label(page: str) -> None:
     seen = Seen(page)
     assert len(seen.named("table")) == len(seen.named("caption"))
     assert {each.get("scope") for each in seen.named("th")} == {"col", "row"}
@@ -129,7 +134,8 @@ def test_a_bar_has_its_parts_side_by_side_and_as_wide_as_their_share() -> None:
     ]
 
 
-def test_rp_021_every_part_of_a_report_has_its_table() -> None:
+@pytest.mark.req("RP-021")
+def test_every_part_of_a_report_has_its_table() -> None:
     whole = report(3)
     part = Part((PartRow("Something to know", 1),))
     shown = Seen(html_page(msgspec.structs.replace(whole, taints=part, builds=part, numa=part)))
@@ -177,8 +183,8 @@ def test_equal_reports_are_equal_bytes() -> None:
     assert html_page(report(25)) == html_page(report(25))
 
 
-def test_rp_041_2000_workloads_fit_into_3_mib() -> None:
-    """RP-041."""
+@pytest.mark.req("RP-041")
+def test_2000_workloads_fit_into_3_mib() -> None:
     assert len(html_page(report(2000)).encode()) <= MOST_BYTES
 
 
@@ -202,7 +208,8 @@ def test_text_that_is_shown_keeps_what_people_write() -> None:
     assert shown("two\nlines\u2066") == "two lines�"
 
 
-def test_rp_021_a_request_that_nobody_can_meet_does_not_stick_out_of_its_tile() -> None:
+@pytest.mark.req("RP-021")
+def test_a_request_that_nobody_can_meet_does_not_stick_out_of_its_tile() -> None:
     """A pod that asks for 1e400 CPUs is a valid object, and anybody may create one."""
     vast = workload("vast", BOTH, cpu=MOST, replicas=100_000)
     page = html_page(report_of(cluster(vast, workload("far", ONLY, cpu=MOST), workload("usual", BOTH))))

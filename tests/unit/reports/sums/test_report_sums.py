@@ -1,4 +1,4 @@
-"""Blockers, the curve, groups, money, placement's outcome (RP-012, RP-013, RP-014, RP-015, RP-016)."""
+"""Blockers, the curve, groups, money, placement's outcome."""
 
 import pytest
 from report_world import (
@@ -37,7 +37,8 @@ from polyarch.taints.api import ArchitectureTaints
 from polyarch.tolerations import Taint
 
 
-def test_rp_012_images_are_ordered_by_what_they_hold_back_alone_then_together() -> None:
+@pytest.mark.req("RP-012")
+def test_images_are_ordered_by_what_they_hold_back_alone_then_together() -> None:
     facts = cluster(
         workload("small", ONLY, cpu=1000),
         workload("large", OTHER, cpu=3000),
@@ -53,7 +54,8 @@ def test_rp_012_images_are_ordered_by_what_they_hold_back_alone_then_together() 
     assert first.suggestion.message == f"publish {OTHER} for arm64"
 
 
-def test_rp_012_a_substitute_or_a_newer_tag_that_has_the_target_is_suggested() -> None:
+@pytest.mark.req("RP-012")
+def test_a_substitute_or_a_newer_tag_that_has_the_target_is_suggested() -> None:
     newer = "quay.io/acme/only:2"
     report = report_of(cluster(workload("a", ONLY), workload("b", OTHER)))
     known = Answers((*READINGS, reading(newer, "linux/arm64")))
@@ -62,7 +64,8 @@ def test_rp_012_a_substitute_or_a_newer_tag_that_has_the_target_is_suggested() -
     assert (found["arm64", OTHER].kind, found["arm64", OTHER].reference) == ("substitute", BOTH)
 
 
-def test_rp_012_a_substitute_or_a_tag_without_the_target_is_not() -> None:
+@pytest.mark.req("RP-012")
+def test_a_substitute_or_a_tag_without_the_target_is_not() -> None:
     report = report_of(cluster(workload("a", ONLY), workload("b", OTHER)))
     known = Answers(
         (*READINGS, reading("quay.io/acme/only:2", "linux/amd64"), reading("quay.io/acme/only:0", "linux/arm64"))
@@ -70,7 +73,8 @@ def test_rp_012_a_substitute_or_a_tag_without_the_target_is_not() -> None:
     assert suggestions_of(report.blockers, known, {OTHER: ONLY}) == {}
 
 
-def test_rp_012_what_one_namespace_was_told_counts_although_another_was_refused() -> None:
+@pytest.mark.req("RP-012")
+def test_what_one_namespace_was_told_counts_although_another_was_refused() -> None:
     newer = "quay.io/acme/only:2"
     report = report_of(cluster(workload("a", ONLY)))
     for told, refused in (("bank", "shop"), ("shop", "bank"), ("shop", ""), ("", "shop")):
@@ -79,6 +83,7 @@ def test_rp_012_what_one_namespace_was_told_counts_although_another_was_refused(
         assert suggestions_of(report.blockers, known, {})["arm64", ONLY].reference == newer
 
 
+@pytest.mark.req("RP-012")
 @pytest.mark.parametrize(
     ("tag", "tags", "newer"),
     [
@@ -89,11 +94,12 @@ def test_rp_012_what_one_namespace_was_told_counts_although_another_was_refused(
         ("1.2", ["1.2", "1.1"], ()),
     ],
 )
-def test_rp_012_at_most_three_newer_tags_of_the_same_form(tag: str, tags: list[str], newer: tuple[str, ...]) -> None:
+def test_at_most_three_newer_tags_of_the_same_form(tag: str, tags: list[str], newer: tuple[str, ...]) -> None:
     assert newer_tags(tag, tags) == newer
 
 
-def test_rp_013_the_curve_says_how_many_images_for_how_much() -> None:
+@pytest.mark.req("RP-013")
+def test_the_curve_says_how_many_images_for_how_much() -> None:
     facts = cluster(
         workload("ready", BOTH, cpu=1000),
         workload("pinned", BOTH, cpu=1000, nodeSelector={"kubernetes.io/arch": "amd64"}),
@@ -107,12 +113,14 @@ def test_rp_013_the_curve_says_how_many_images_for_how_much() -> None:
     ]  # fmt: skip
 
 
-def test_rp_013_what_has_an_unknown_image_as_well_is_not_promised_by_the_curve() -> None:
+@pytest.mark.req("RP-013")
+def test_what_has_an_unknown_image_as_well_is_not_promised_by_the_curve() -> None:
     (sums,) = report_of(cluster(workload("one", ONLY), workload("unsure", ONLY, AWAY))).sums
     assert [(point.images, point.share) for point in sums.curve] == [(0, 0.0), (1, 0.5)]
 
 
-def test_rp_013_groups_by_namespace_team_and_pool() -> None:
+@pytest.mark.req("RP-013")
+def test_groups_by_namespace_team_and_pool() -> None:
     nodes = (node("a1", pool="old"), node("m1", "arm64", pool="new"))
     facts = cluster(
         workload("one", BOTH, labels={"team": "red"}, pods=(pod("one-1", "a1"), pod("one-2", "a1"), pod("x", "m1"))),
@@ -126,25 +134,29 @@ def test_rp_013_groups_by_namespace_team_and_pool() -> None:
     assert {each.name: each.workloads for each in report.pools} == {"old": 1, "": 1}
 
 
-def test_rp_013_the_heaviest_group_is_first() -> None:
+@pytest.mark.req("RP-013")
+def test_the_heaviest_group_is_first() -> None:
     several = (("bank", 1000), ("shop", 5000), ("team", 1000), ("zoo", 9000))
     facts = cluster(*(workload("w", BOTH, namespace=each, cpu=cpu) for each, cpu in several))
     assert [each.name for each in report_of(facts).namespaces] == ["zoo", "shop", "bank", "team"]
 
 
-def test_rp_013_a_share_is_not_all_as_long_as_the_smallest_workload_is_missing() -> None:
+@pytest.mark.req("RP-013")
+def test_a_share_is_not_all_as_long_as_the_smallest_workload_is_missing() -> None:
     [sums] = report_of(cluster(workload("large", BOTH, cpu=99_999), workload("small", ONLY, cpu=1))).sums
     assert sums.ready_share == 0.9999
     assert [each.share for each in sums.curve] == [0.9999, 1.0]
 
 
-def test_rp_013_shares_are_of_replicas_if_nobody_requests_cpu() -> None:
+@pytest.mark.req("RP-013")
+def test_shares_are_of_replicas_if_nobody_requests_cpu() -> None:
     report = report_of(cluster(workload("a", BOTH, cpu=0, replicas=3), workload("b", ONLY, cpu=0, replicas=1)))
     assert (report.basis, report.sums[0].ready_share) == ("replicas", 0.75)
     assert "no workload requests CPU: shares are of replicas" in report.notes
 
 
-def test_rp_014_the_saving_is_an_estimate_with_its_formula_and_no_money_without_prices() -> None:
+@pytest.mark.req("RP-014")
+def test_the_saving_is_an_estimate_with_its_formula_and_no_money_without_prices() -> None:
     ready = workload("ready", BOTH, cpu=2000, replicas=5, pods=(pod("ready-1", "a1"),))
     there = workload("there", BOTH, cpu=1000, pods=(pod("there-1", "m1"),))
     agent = workload("agent", BOTH, cpu=1000, kind="DaemonSet", pods=(pod("agent-1", "a1"),))
@@ -157,7 +169,8 @@ def test_rp_014_the_saving_is_an_estimate_with_its_formula_and_no_money_without_
     assert report_of(facts, prices={"amd64": 0.04}).sums[0].saving is None
 
 
-def test_rp_015_pods_by_reason_and_what_is_notable_with_five_names_at_most() -> None:
+@pytest.mark.req("RP-015")
+def test_pods_by_reason_and_what_is_notable_with_five_names_at_most() -> None:
     pods = (
         *(pod(f"w-{at}", "a1", reason="ArchitecturesSet") for at in range(7)),
         pod("w-held", gated=True, reason="HeldByPolicy"),
@@ -190,7 +203,8 @@ def notable(facts: Facts, *readings: Reading) -> dict[str, tuple[int, tuple[str,
     return {each.what: (each.count, each.names) for each in part.notable} if part is not None else {}
 
 
-def test_rp_015_of_many_the_first_five_by_name_are_listed_and_all_are_counted() -> None:
+@pytest.mark.req("RP-015")
+def test_of_many_the_first_five_by_name_are_listed_and_all_are_counted() -> None:
     """The same names in every run, whatever order the API server lists pods in."""
     pods = tuple(pod(f"w-{at}", gated=True) for at in (3, 7, 1, 6, 2, 5, 4))
     # Another kind may list the same pod, as while a ReplicaSet changes hands: it is one pod.
@@ -198,6 +212,7 @@ def test_rp_015_of_many_the_first_five_by_name_are_listed_and_all_are_counted() 
     assert notable(facts) == {"Held": (7, tuple(f"shop/w-{at}" for at in (1, 2, 3, 4, 5)))}
 
 
+@pytest.mark.req("RP-015")
 @pytest.mark.parametrize(
     "left_alone",
     [
@@ -209,26 +224,29 @@ def test_rp_015_of_many_the_first_five_by_name_are_listed_and_all_are_counted() 
     ],
     ids=["has a node", "is held", "of a DaemonSet", "excluded", "decided"],
 )
-def test_rp_015_a_pod_that_placement_has_seen_or_leaves_alone_is_not_unplaced(left_alone: WorkloadFact) -> None:
+def test_a_pod_that_placement_has_seen_or_leaves_alone_is_not_unplaced(left_alone: WorkloadFact) -> None:
     waiting = workload("late", BOTH, pods=(pod("late-1"),))
     found = notable(cluster(waiting, left_alone, cppc=ClusterPodPlacementConfig()))
     assert found["Unplaced"] == (1, ("shop/late-1",))
 
 
-def test_rp_015_after_placement_was_removed_its_records_are_told_and_nothing_is_expected_of_it() -> None:
+@pytest.mark.req("RP-015")
+def test_after_placement_was_removed_its_records_are_told_and_nothing_is_expected_of_it() -> None:
     held, decided = pod("w-1", gated=True), pod("w-2", "a1", reason="FallbackSet")
     for pods, expected in (((held,), "Held"), ((decided,), "Fallback")):
         found = notable(cluster(workload("w", BOTH, pods=(*pods, pod("w-3")))))
         assert set(found) == {expected}, "w-3 waits for a node, and for nobody of ours"
 
 
-def test_rp_015_a_pod_of_several_containers_is_misplaced_once() -> None:
+@pytest.mark.req("RP-015")
+def test_a_pod_of_several_containers_is_misplaced_once() -> None:
     reference = "quay.io/acme/only@sha256:" + "1" * 64
     running = tuple(RunningImage(name, reference) for name in ("main", "c1"))
     facts = cluster(workload("w", ONLY, OTHER, pods=(PodFact("w-1", "m1", running),)), cppc=ClusterPodPlacementConfig())
     assert notable(facts) == {"Misplaced": (1, ("shop/w-1",))}
 
 
+@pytest.mark.req("RP-015")
 @pytest.mark.parametrize(
     ("image", "reads", "misplaced"),
     [
@@ -240,7 +258,7 @@ def test_rp_015_a_pod_of_several_containers_is_misplaced_once() -> None:
     ],
     ids=["an older image", "a newer image", "nobody knows", "nobody knows what runs", "fits every platform"],
 )
-def test_rp_015_what_a_pod_runs_decides_whether_it_is_misplaced(
+def test_what_a_pod_runs_decides_whether_it_is_misplaced(
     image: str, reads: tuple[Reading, ...], misplaced: bool
 ) -> None:
     running = image.removesuffix(":1") + "@sha256:" + "9" * 64
@@ -248,6 +266,7 @@ def test_rp_015_what_a_pod_runs_decides_whether_it_is_misplaced(
     assert ("Misplaced" in notable(facts, *reads)) == misplaced
 
 
+@pytest.mark.req("RP-015")
 @pytest.mark.parametrize(
     ("taken", "created", "counts"),
     [
@@ -258,7 +277,7 @@ def test_rp_015_what_a_pod_runs_decides_whether_it_is_misplaced(
     ],
     ids=["a day ago", "more than a day ago", "nobody knows when", "facts without a time"],
 )
-def test_rp_015_errors_of_the_last_day_before_the_facts_were_read(taken: str, created: str, counts: bool) -> None:
+def test_errors_of_the_last_day_before_the_facts_were_read(taken: str, created: str, counts: bool) -> None:
     facts = cluster(
         workload("w", BOTH),
         cppc=ClusterPodPlacementConfig(),
@@ -268,12 +287,14 @@ def test_rp_015_errors_of_the_last_day_before_the_facts_were_read(taken: str, cr
     assert ("ExecFormatErrors" in notable(facts)) == counts
 
 
-def test_rp_016_parts_of_features_that_are_absent_are_left_out() -> None:
+@pytest.mark.req("RP-016")
+def test_parts_of_features_that_are_absent_are_left_out() -> None:
     report = report_of(cluster(workload("w", BOTH)))
     assert (report.placement, report.numa, report.taints, report.builds) == (None, None, None, None)
 
 
-def test_rp_016_pods_that_wait_for_a_toleration_and_what_numa_says() -> None:
+@pytest.mark.req("RP-016")
+def test_pods_that_wait_for_a_toleration_and_what_numa_says() -> None:
     nodes = (node("m1", "arm64", Taint("supported-arch", "arm64", "NoSchedule")),)
     waiting = workload("w", BOTH, namespace="bank", pods=(pod("w-1"),))
     taints = ArchitectureTaints(ObjectMeta(name="cluster"))
@@ -287,7 +308,8 @@ def test_rp_016_pods_that_wait_for_a_toleration_and_what_numa_says() -> None:
     assert report.numa is not None
 
 
-def test_rp_016_a_pod_that_another_taint_keeps_waiting_is_none_of_ours() -> None:
+@pytest.mark.req("RP-016")
+def test_a_pod_that_another_taint_keeps_waiting_is_none_of_ours() -> None:
     """It may wait for its own reasons beside a taint of polyarch that it tolerates."""
     nodes = (node("m1", "arm64", Taint("example.com/gpu", "", "NoSchedule")),)
     waiting = workload("w", BOTH, pods=(pod("w-1"),))
@@ -299,7 +321,8 @@ def test_rp_016_a_pod_that_another_taint_keeps_waiting_is_none_of_ours() -> None
     assert {each.what: (each.count, each.names) for each in report.taints.rows}.get("WaitingPods", (0, ())) == (0, ())
 
 
-def test_rp_010_targets_are_those_of_the_nodes_and_arm64_unless_given() -> None:
+@pytest.mark.req("RP-010")
+def test_targets_are_those_of_the_nodes_and_arm64_unless_given() -> None:
     report = report_of(cluster(workload("w", BOTH), nodes=(node("a1"), node("s1", "s390x"))), targets=())
     assert report.targets == ("amd64", "arm64", "s390x")
     windows = NodeFact("w1", "windows", "amd64", {"kubernetes.io/os": "windows"}, (), 8000)

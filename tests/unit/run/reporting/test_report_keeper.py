@@ -1,4 +1,4 @@
-"""When the report is made anew, and what is shown of it meanwhile (RP-030)."""
+"""When the report is made anew, and what is shown of it meanwhile."""
 
 import asyncio
 
@@ -70,13 +70,15 @@ async def make():
         await each.end()
 
 
-async def test_rp_030_without_the_setting_nothing_is_made_nor_loaded(make):
+@pytest.mark.req("RP-030")
+async def test_without_the_setting_nothing_is_made_nor_loaded(make):
     world = make(Rounds([("arm64", "ready", 2.0, 1)]))
     await world.clock.run(100_000)
     assert (world.rounds.made, world.loaded, world.shown) == (0, 0, [])
 
 
-async def test_rp_030_a_report_is_made_at_once_and_then_at_the_interval(make):
+@pytest.mark.req("RP-030")
+async def test_a_report_is_made_at_once_and_then_at_the_interval(make):
     world = make(Rounds([("arm64", "ready", 2.5, 3)]), **HOURLY)
     await world.clock.run(1)
     assert world.rounds.made == 1
@@ -88,7 +90,8 @@ async def test_rp_030_a_report_is_made_at_once_and_then_at_the_interval(make):
     assert (world.rounds.made, world.loaded) == (2, 1)
 
 
-async def test_rp_030_what_a_new_report_no_longer_has_is_no_longer_shown(make):
+@pytest.mark.req("RP-030")
+async def test_what_a_new_report_no_longer_has_is_no_longer_shown(make):
     world = make(
         Rounds([("arm64", "ready", 2.0, 1), ("s390x", "image", 2.0, 1)], [("arm64", "runs", 2.0, 1)]), **HOURLY
     )
@@ -99,7 +102,8 @@ async def test_rp_030_what_a_new_report_no_longer_has_is_no_longer_shown(make):
     ]
 
 
-async def test_rp_030_a_policy_that_no_longer_wants_it_takes_the_numbers_away(make):
+@pytest.mark.req("RP-030")
+async def test_a_policy_that_no_longer_wants_it_takes_the_numbers_away(make):
     world = make(Rounds([("arm64", "ready", 2.0, 1)]), **HOURLY)
     await world.clock.run(1)
     world.change(enabled=False)
@@ -110,7 +114,8 @@ async def test_rp_030_a_policy_that_no_longer_wants_it_takes_the_numbers_away(ma
     assert world.rounds.made == 2
 
 
-async def test_rp_030_a_shorter_interval_counts_from_the_last_report(make):
+@pytest.mark.req("RP-030")
+async def test_a_shorter_interval_counts_from_the_last_report(make):
     world = make(Rounds([]), **HOURLY)
     await world.clock.run(900)
     world.change(enabled=True, interval="10m")
@@ -118,13 +123,15 @@ async def test_rp_030_a_shorter_interval_counts_from_the_last_report(make):
     assert world.rounds.made == 2
 
 
-async def test_rp_030_who_no_longer_leads_shows_nothing(make):
+@pytest.mark.req("RP-030")
+async def test_who_no_longer_leads_shows_nothing(make):
     world = make(Rounds([("arm64", "ready", 2.0, 1)]), **HOURLY)
     await world.clock.run(1)
     await world.end()
     assert world.shown == []
 
 
+@pytest.mark.req("RP-030")
 @pytest.mark.parametrize(
     ("failure", "seconds"),
     [
@@ -135,7 +142,7 @@ async def test_rp_030_who_no_longer_leads_shows_nothing(make):
     ],
     ids=lambda value: type(value).__name__,
 )
-async def test_rp_030_after_a_failure_it_is_tried_again_and_the_former_numbers_stay(make, failure, seconds):
+async def test_after_a_failure_it_is_tried_again_and_the_former_numbers_stay(make, failure, seconds):
     world = make(Rounds([("arm64", "ready", 2.0, 1)], failure, [("arm64", "ready", 4.0, 1)]), **HOURLY)
     await world.clock.run(3601)
     assert (world.rounds.made, world.cores("arm64", "ready")) == (2, 2.0)

@@ -1,4 +1,4 @@
-"""One report of the cluster that the controller runs in: what is read, asked and written (RP-030, RP-031)."""
+"""One report of the cluster that the controller runs in: what is read, asked and written."""
 
 import asyncio
 import json
@@ -92,7 +92,8 @@ class World:
         }
 
 
-async def test_rp_030_sums_and_the_config_map_say_what_could_run_where():
+@pytest.mark.req("RP-030")
+async def test_sums_and_the_config_map_say_what_could_run_where():
     world = World(deployment("web", BOTH), deployment("old", ONLY), deployment("agent", ONLY, namespace=OPERATOR))
     assert await world.sums() == {
         ("amd64", "ready"): (2.0, 2),
@@ -108,7 +109,8 @@ async def test_rp_030_sums_and_the_config_map_say_what_could_run_where():
     assert (blocker["target"], blocker["image"], blocker["workloads"]) == ("arm64", ONLY, ["shop/Deployment/old"])
 
 
-async def test_rp_030_the_config_map_is_written_only_when_something_has_changed():
+@pytest.mark.req("RP-030")
+async def test_the_config_map_is_written_only_when_something_has_changed():
     """Time alone changes nothing, and neither does an answer that is asked for again."""
     world = World(deployment("web", BOTH))
     await world.rounds.make()
@@ -122,14 +124,16 @@ async def test_rp_030_the_config_map_is_written_only_when_something_has_changed(
     assert world.cluster.stored["source"]["takenAt"] == "2025-01-01T01:00:00Z"
 
 
-async def test_rp_030_what_somebody_wrote_into_it_is_replaced():
+@pytest.mark.req("RP-030")
+async def test_what_somebody_wrote_into_it_is_replaced():
     world = World(deployment("web", BOTH))
     world.cluster.map = {"report.json": '{"apiVersion": "mine"}'}
     await world.rounds.make()
     assert world.cluster.stored["targets"] == ["amd64", "arm64"]
 
 
-async def test_rp_031_the_controller_may_list_exactly_what_it_lists():
+@pytest.mark.req("RP-031")
+async def test_the_controller_may_list_exactly_what_it_lists():
     world = World(deployment("web", BOTH))
     await world.rounds.make()
     reads = {str(each) for each in TYPES if each not in OF_COMPONENTS}
@@ -148,7 +152,8 @@ async def test_rp_031_the_controller_may_list_exactly_what_it_lists():
     assert {each.partition(" ")[0] for each in added} == {"list"}
 
 
-async def test_rp_031_secrets_are_read_by_the_names_that_workloads_give_and_answers_count_there_alone():
+@pytest.mark.req("RP-031")
+async def test_secrets_are_read_by_the_names_that_workloads_give_and_answers_count_there_alone():
     world = World(deployment("a", OWN, "team", ["pull"]), deployment("b", OWN, "other"))
     world.secrets.put("team", "pull", "registry.example")
     world.registry.set(OWN, "linux/amd64", "linux/arm64")
@@ -162,28 +167,32 @@ async def test_rp_031_secrets_are_read_by_the_names_that_workloads_give_and_answ
     assert set(world.secrets.gets) == {("team", "pull")}
 
 
-async def test_rp_031_with_secret_access_none_no_secret_is_read():
+@pytest.mark.req("RP-031")
+async def test_with_secret_access_none_no_secret_is_read():
     world = World(deployment("a", OWN, "team", ["pull"]), images={"secretAccess": "none"})
     world.registry.needs_credentials.add("registry.example/acme/own:1")
     assert ("arm64", "unknown") in await world.sums()
     assert not world.secrets.gets
 
 
-async def test_rp_040_an_image_that_placement_knows_is_not_asked_for_again():
+@pytest.mark.req("RP-040")
+async def test_an_image_that_placement_knows_is_not_asked_for_again():
     world = World(deployment("web", BOTH), deployment("more", BOTH, "other"))
     world.registry.know(BOTH, "linux/amd64", "linux/arm64")
     assert (await world.sums())["arm64", "ready"] == (2.0, 2)
     assert world.registry.asked == []
 
 
-async def test_rp_030_a_registry_that_is_low_on_its_limit_is_left_to_the_pods():
+@pytest.mark.req("RP-030")
+async def test_a_registry_that_is_low_on_its_limit_is_left_to_the_pods():
     world = World(deployment("web", BOTH))
     world.registry.low.add("quay.io")
     assert (await world.sums())["arm64", "unknown"] == (1.0, 1)
     assert (world.registry.asked, world.cluster.stored["complete"]) == ([], False)
 
 
-async def test_rp_030_slow_registries_end_a_round_and_the_rest_counts_as_unknown():
+@pytest.mark.req("RP-030")
+async def test_slow_registries_end_a_round_and_the_rest_counts_as_unknown():
     """Eight images at a time, 20 seconds each: after five minutes nobody else is asked."""
     images = [f"slow.example/app{number}:1" for number in range(200)]
     world = World(*(deployment(f"d{number}", image) for number, image in enumerate(images)))
@@ -202,8 +211,9 @@ async def test_rp_030_slow_registries_end_a_round_and_the_rest_counts_as_unknown
     assert world.cluster.stored["complete"] is False
 
 
+@pytest.mark.req("RP-031")
 @pytest.mark.parametrize("resource", [NODES], ids=str)
-async def test_rp_031_without_the_right_to_list_nodes_nothing_is_written(resource):
+async def test_without_the_right_to_list_nodes_nothing_is_written(resource):
     """Between a change of the policy and the operator's answer to it."""
     world = World(deployment("web", BOTH))
     world.cluster.refused[resource] = Forbidden(403, reason="Forbidden", verb="list", resource=str(resource))
@@ -212,7 +222,8 @@ async def test_rp_031_without_the_right_to_list_nodes_nothing_is_written(resourc
     assert world.cluster.patches == 0
 
 
-async def test_rp_030_before_the_operator_has_made_the_config_map_nothing_is_read():
+@pytest.mark.req("RP-030")
+async def test_before_the_operator_has_made_the_config_map_nothing_is_read():
     world = World(deployment("web", BOTH))
     world.cluster.map = None
     with pytest.raises(NotYet, match="ConfigMap polyarch-system/polyarch-report is not there") as raised:
@@ -220,7 +231,8 @@ async def test_rp_030_before_the_operator_has_made_the_config_map_nothing_is_rea
     assert (raised.value.again, world.cluster.listed) == (SOON, [])
 
 
-async def test_rp_050_a_cluster_without_nodes_is_told_and_not_written():
+@pytest.mark.req("RP-050")
+async def test_a_cluster_without_nodes_is_told_and_not_written():
     world = World(deployment("web", BOTH))
     world.cluster.objects[NODES] = []
     with pytest.raises(NotYet, match="no node names its architecture") as raised:

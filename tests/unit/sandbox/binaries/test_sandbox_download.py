@@ -1,4 +1,4 @@
-"""Official releases (SB-002), served by a server of the test on loopback."""
+"""Official releases, served by a server of the test on loopback."""
 
 import hashlib
 import io
@@ -74,7 +74,8 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
         yield session
 
 
-async def test_sb_002_a_release_is_verified_and_becomes_executable(
+@pytest.mark.req("SB-002")
+async def test_a_release_is_verified_and_becomes_executable(
     host: tuple[Host, str], session: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
     files, base = host
@@ -85,7 +86,8 @@ async def test_sb_002_a_release_is_verified_and_becomes_executable(
     assert [path.name for path in tmp_path.iterdir()] == ["etcd"]
 
 
-async def test_sb_002_an_archive_gives_the_program_in_it(
+@pytest.mark.req("SB-002")
+async def test_an_archive_gives_the_program_in_it(
     host: tuple[Host, str], session: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
     files, base = host
@@ -95,7 +97,8 @@ async def test_sb_002_an_archive_gives_the_program_in_it(
     assert (tmp_path / "registry").read_bytes() == PROGRAM
 
 
-async def test_sb_002_a_file_with_another_checksum_never_gets_its_name(
+@pytest.mark.req("SB-002")
+async def test_a_file_with_another_checksum_never_gets_its_name(
     host: tuple[Host, str], session: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
     files, base = host
@@ -106,7 +109,8 @@ async def test_sb_002_a_file_with_another_checksum_never_gets_its_name(
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_sb_002_a_broken_off_download_goes_on_where_it_stopped(
+@pytest.mark.req("SB-002")
+async def test_a_broken_off_download_goes_on_where_it_stopped(
     host: tuple[Host, str], session: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
     files, base = host
@@ -117,7 +121,8 @@ async def test_sb_002_a_broken_off_download_goes_on_where_it_stopped(
     assert (tmp_path / "etcd").read_bytes() == PROGRAM
 
 
-async def test_sb_002_a_missing_file_is_named_with_its_status(
+@pytest.mark.req("SB-002")
+async def test_a_missing_file_is_named_with_its_status(
     host: tuple[Host, str], session: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
     _, base = host
@@ -125,7 +130,8 @@ async def test_sb_002_a_missing_file_is_named_with_its_status(
         await fetch(session, Release(f"{base}/etcd", "0" * 64), tmp_path / "etcd", Silent())
 
 
-async def test_sb_002_what_nobody_has_pinned_is_not_downloaded(tmp_path: Path) -> None:
+@pytest.mark.req("SB-002")
+async def test_what_nobody_has_pinned_is_not_downloaded(tmp_path: Path) -> None:
     """Before, the host of a file said what the file has to be."""
     steps: list[str] = []
     progress = Silent()
@@ -136,9 +142,8 @@ async def test_sb_002_what_nobody_has_pinned_is_not_downloaded(tmp_path: Path) -
     assert steps == []
 
 
-async def test_sb_002_a_host_that_cannot_be_reached_answers_for_all_its_files(
-    tmp_path: Path, unused_tcp_port: int
-) -> None:
+@pytest.mark.req("SB-002")
+async def test_a_host_that_cannot_be_reached_answers_for_all_its_files(tmp_path: Path, unused_tcp_port: int) -> None:
     def nowhere(program: object, architecture: str) -> Release:
         url = f"http://127.0.0.1:{unused_tcp_port}/file"
         return Release(url, "0" * 64)
@@ -152,7 +157,8 @@ async def test_sb_002_a_host_that_cannot_be_reached_answers_for_all_its_files(
     assert len(steps) == 1, "only the first file was tried"
 
 
-def test_sb_002_checksums_are_pinned_for_the_versions_that_are_run() -> None:
+@pytest.mark.req("SB-002")
+def test_checksums_are_pinned_for_the_versions_that_are_run() -> None:
     """Whoever changes a version pins its checksums (``python -m tools.pins``)."""
     assert pins.VERSIONS == (versions.KUBERNETES, versions.ETCD, versions.REGISTRY)
     assert pins.SHA256.keys() == {program.name for program in PROGRAMS}
@@ -160,8 +166,9 @@ def test_sb_002_checksums_are_pinned_for_the_versions_that_are_run() -> None:
         assert all(re.fullmatch(r"[0-9a-f]{64}", checksum) for checksum in checksums.values())
 
 
+@pytest.mark.req("SB-002")
 @pytest.mark.parametrize("architecture", ["amd64", "arm64", "ppc64le", "s390x"])
-def test_sb_002_every_program_has_an_official_release(architecture: str) -> None:
+def test_every_program_has_an_official_release(architecture: str) -> None:
     for program in PROGRAMS:
         wanted = release(program, architecture)
         assert wanted.url.startswith(("https://dl.k8s.io/", "https://github.com/"))
@@ -169,6 +176,7 @@ def test_sb_002_every_program_has_an_official_release(architecture: str) -> None
         assert wanted.sha256 == pins.SHA256[program.name].get(architecture, "")
 
 
+@pytest.mark.req("SB-002")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -181,5 +189,5 @@ def test_sb_002_every_program_has_an_official_release(architecture: str) -> None
         pytest.param("", None, id="nothing"),
     ],
 )
-def test_sb_002_published_checksums_are_read_in_both_forms(text: str, expected: str | None) -> None:
+def test_published_checksums_are_read_in_both_forms(text: str, expected: str | None) -> None:
     assert published(text, "etcd.tar.gz") == expected

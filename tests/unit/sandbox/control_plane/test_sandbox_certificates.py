@@ -1,4 +1,4 @@
-"""Certificates (SB-003): whom they make one, and that they are made once."""
+"""Certificates: whom they make one, and that they are made once."""
 
 import datetime as dt
 import ipaddress
@@ -30,7 +30,8 @@ def pki(tmp_path: Path) -> Pki:
     return made
 
 
-def test_sb_003_a_client_certificate_carries_user_and_groups(pki: Pki) -> None:
+@pytest.mark.req("SB-003")
+def test_a_client_certificate_carries_user_and_groups(pki: Pki) -> None:
     found = certificate(pki.client("admin").certificate)
     common = [name.value for name in found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
     groups = [name.value for name in found.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
@@ -38,7 +39,8 @@ def test_sb_003_a_client_certificate_carries_user_and_groups(pki: Pki) -> None:
     assert usages(found) == {ExtendedKeyUsageOID.CLIENT_AUTH}
 
 
-def test_sb_003_a_server_certificate_is_for_loopback_and_signed_by_its_authority(pki: Pki) -> None:
+@pytest.mark.req("SB-003")
+def test_a_server_certificate_is_for_loopback_and_signed_by_its_authority(pki: Pki) -> None:
     found = certificate(pki.server.certificate)
     names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.IPAddress) == [ipaddress.ip_address("127.0.0.1")]
@@ -51,7 +53,8 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_sb_003_everything_is_made_once_and_only_its_owner_reads_it(pki: Pki) -> None:
+@pytest.mark.req("SB-003")
+def test_everything_is_made_once_and_only_its_owner_reads_it(pki: Pki) -> None:
     first = files(pki.folder)
     pki.ensure(NOW + dt.timedelta(days=1))
     assert files(pki.folder) == first
@@ -60,8 +63,9 @@ def test_sb_003_everything_is_made_once_and_only_its_owner_reads_it(pki: Pki) ->
     assert {Path(pki.client(name).certificate).name for name in CLIENTS} <= set(first)
 
 
+@pytest.mark.req("SB-003")
 @pytest.mark.parametrize("name", ["client-nodes", "server", "webhook/tls", "service-account"])
-def test_sb_003_an_identity_that_an_older_version_did_not_know_is_made_and_the_others_stay(pki: Pki, name: str) -> None:
+def test_an_identity_that_an_older_version_did_not_know_is_made_and_the_others_stay(pki: Pki, name: str) -> None:
     """Before, a sandbox of an older version could not be brought up any more."""
     first = files(pki.folder)
     for path in pki.folder.glob(f"{name}.*"):
@@ -72,8 +76,9 @@ def test_sb_003_an_identity_that_an_older_version_did_not_know_is_made_and_the_o
     assert {Path(changed).stem for changed in first if again[changed] != first[changed]} == {Path(name).name}
 
 
+@pytest.mark.req("SB-003")
 @pytest.mark.parametrize("lost", ["ca.key", "ca.crt"])
-def test_sb_003_a_first_start_that_was_cut_off_is_made_up_for(pki: Pki, lost: str) -> None:
+def test_a_first_start_that_was_cut_off_is_made_up_for(pki: Pki, lost: str) -> None:
     """An authority without its other half is made anew, and with it all that it signed."""
     (pki.folder / lost).unlink()
     etcd = certificate(pki.etcd_server.certificate)
@@ -83,7 +88,8 @@ def test_sb_003_a_first_start_that_was_cut_off_is_made_up_for(pki: Pki, lost: st
     assert certificate(pki.etcd_server.certificate) == etcd
 
 
-def test_sb_003_etcd_trusts_nobody_who_is_only_a_user_of_the_cluster(pki: Pki) -> None:
+@pytest.mark.req("SB-003")
+def test_etcd_trusts_nobody_who_is_only_a_user_of_the_cluster(pki: Pki) -> None:
     with pytest.raises(ValueError, match=r"[Ii]ssuer"):
         certificate(pki.client("admin").certificate).verify_directly_issued_by(certificate(pki.etcd_ca))
 

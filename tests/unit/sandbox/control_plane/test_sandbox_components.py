@@ -1,4 +1,4 @@
-"""Command lines of the control plane (SB-001, SB-003, SB-008)."""
+"""Command lines of the control plane."""
 
 import re
 from pathlib import Path
@@ -40,12 +40,14 @@ def commands(layout: Layout) -> list[Command]:
     return [make(layout) for make in makers]
 
 
-def test_sb_001_every_pinned_program_is_started(layout: Layout) -> None:
+@pytest.mark.req("SB-001")
+def test_every_pinned_program_is_started(layout: Layout) -> None:
     started = {command.name for command in commands(layout)} | {registry_commands(layout)[0].name}
     assert started == {program.name for program in PROGRAMS}
 
 
-def test_sb_008_no_command_line_names_an_address_but_loopback(layout: Layout) -> None:
+@pytest.mark.req("SB-008")
+def test_no_command_line_names_an_address_but_loopback(layout: Layout) -> None:
     for command in [*commands(layout), *registry_commands(layout)]:
         text = " ".join(command.arguments)
         found = set(re.findall(r"(?<![\d.])\d+\.\d+\.\d+\.\d+(?!/)", text))
@@ -53,7 +55,8 @@ def test_sb_008_no_command_line_names_an_address_but_loopback(layout: Layout) ->
         assert "0.0.0.0" not in text
 
 
-def test_sb_012_the_cluster_selection_leads_to_the_socket_of_the_egress_proxy(layout: Layout) -> None:
+@pytest.mark.req("SB-012")
+def test_the_cluster_selection_leads_to_the_socket_of_the_egress_proxy(layout: Layout) -> None:
     document = control_plane.configuration_files(layout)["egress.json"]
     assert isinstance(document, dict)
     (selection,) = document["egressSelections"]
@@ -65,27 +68,31 @@ def test_sb_012_the_cluster_selection_leads_to_the_socket_of_the_egress_proxy(la
     )
 
 
+@pytest.mark.req("SB-003")
 @pytest.mark.parametrize(
     "flag", ["--authorization-mode=Node,RBAC", "--anonymous-auth=false", "--enable-admission-plugins=NodeRestriction"]
 )
-def test_sb_003_rbac_is_on_and_nobody_is_anonymous(layout: Layout, flag: str) -> None:
+def test_rbac_is_on_and_nobody_is_anonymous(layout: Layout, flag: str) -> None:
     assert flag in control_plane.kube_apiserver(layout).arguments
 
 
-def test_sb_003_the_audit_log_has_who_and_when_and_no_bodies(layout: Layout) -> None:
+@pytest.mark.req("SB-003")
+def test_the_audit_log_has_who_and_when_and_no_bodies(layout: Layout) -> None:
     policy = control_plane.audit_policy()
     assert policy["rules"] == [{"level": "Metadata"}]
     assert policy["omitStages"] == ["RequestReceived"]
     assert f"--audit-log-path={layout.folder.audit_log}" in control_plane.kube_apiserver(layout).arguments
 
 
-def test_sb_003_etcd_wants_a_certificate_from_clients_and_peers(layout: Layout) -> None:
+@pytest.mark.req("SB-003")
+def test_etcd_wants_a_certificate_from_clients_and_peers(layout: Layout) -> None:
     arguments = control_plane.etcd(layout).arguments
     assert {"--client-cert-auth", "--peer-client-cert-auth"} <= set(arguments)
     assert not [argument for argument in arguments if "http://" in argument]
 
 
-def test_sb_009_pods_find_the_api_server_where_a_proxy_stands_and_the_nodes_restart_to_tell_them(
+@pytest.mark.req("SB-009")
+def test_pods_find_the_api_server_where_a_proxy_stands_and_the_nodes_restart_to_tell_them(
     layout: Layout,
 ) -> None:
     without, behind = Settings(), Settings(api_server_of_pods="https://127.0.0.1:999")

@@ -1,4 +1,4 @@
-"""The part of the demo about image builds: what is built, and when it is over (BD-391)."""
+"""The part of the demo about image builds: what is built, and when it is over."""
 
 from typing import Any
 
@@ -26,10 +26,12 @@ WELL: dict[str, Any] = {
 }
 
 
-def test_bd_391_the_build_of_the_demo_is_one_that_would_be_accepted() -> None:
+@pytest.mark.req("BD-391")
+def test_the_build_of_the_demo_is_one_that_would_be_accepted() -> None:
     assert list(object_problems(document("127.0.0.1:5000/demo-builds/shop"))) == []
 
 
+@pytest.mark.req("BD-391")
 @pytest.mark.parametrize(
     ("build", "published", "problem"),
     [
@@ -49,7 +51,5 @@ def test_bd_391_the_build_of_the_demo_is_one_that_would_be_accepted() -> None:
         pytest.param(seen(0), False, "", id="not looked at"),
     ],
 )
-def test_bd_391_the_demo_waits_for_the_build_that_it_asked_for(
-    build: ImageBuild, published: bool, problem: str
-) -> None:
+def test_the_demo_waits_for_the_build_that_it_asked_for(build: ImageBuild, published: bool, problem: str) -> None:
     assert (is_published(build, 2), problem_of(build)) == (published, problem)

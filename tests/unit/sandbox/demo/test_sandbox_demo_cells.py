@@ -1,4 +1,4 @@
-"""The part of the demo about NUMA cells: which pods, and what became of them (NS-164)."""
+"""The part of the demo about NUMA cells: which pods, and what became of them."""
 
 from typing import Any
 
@@ -19,19 +19,21 @@ def pods(numa: NumaLayout, nodes: int) -> list[Pod]:
     ]
 
 
+@pytest.mark.req("NS-164")
 @pytest.mark.parametrize(
     ("text", "nodes", "count"),
     [("2x16", 3, 12), ("8x8", 13, 200), ("1x4", 1, 2)],
     ids=["few", "many", "one"],
 )
-def test_ns_164_the_demo_shows_the_same_pods_every_time(text: str, nodes: int, count: int) -> None:
+def test_the_demo_shows_the_same_pods_every_time(text: str, nodes: int, count: int) -> None:
     numa = NumaLayout.parse(text)
     assert len(documents(numa, nodes)) == count
     assert documents(numa, nodes) == documents(numa, nodes)
 
 
+@pytest.mark.req("NS-164")
 @pytest.mark.parametrize("text", ["2x16", "2x8", "8x8", "4x32"])
-def test_ns_164_no_cell_holds_two_of_the_large_pods_though_a_node_would_by_its_sums(text: str) -> None:
+def test_no_cell_holds_two_of_the_large_pods_though_a_node_would_by_its_sums(text: str) -> None:
     """Else there were nothing to see."""
     numa = NumaLayout.parse(text)
     node, large = layout.node(numa), str(numa.cpus // 2 + 1)
@@ -60,7 +62,8 @@ def with_requests(pod: Pod) -> Pod:
     return msgspec.convert(document, Pod)
 
 
-def test_ns_164_pods_are_counted_by_what_became_of_them() -> None:
+@pytest.mark.req("NS-164")
+def test_pods_are_counted_by_what_became_of_them() -> None:
     def pod(node: str, **status: str) -> Pod:
         return msgspec.convert({"spec": {"nodeName": node}, "status": status}, Pod)
 

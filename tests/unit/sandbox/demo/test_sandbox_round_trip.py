@@ -1,4 +1,6 @@
-"""What counts as made by the operator, in the demo's line about it (SB-007)."""
+"""What counts as made by the operator, in the demo's line about it."""
+
+import pytest
 
 from polyarch.installation.apply import Applied
 from polyarch.installation.inventory import Found
@@ -22,7 +24,8 @@ def found(resource: Resource, name: str) -> Found:
     return Found(Ref(resource, Key("polyarch-system", name)), ObjectMeta(name=name, namespace="polyarch-system"))
 
 
-def test_sb_007_objects_of_the_installation_and_of_kubernetes_are_not_the_operators() -> None:
+@pytest.mark.req("SB-007")
+def test_objects_of_the_installation_and_of_kubernetes_are_not_the_operators() -> None:
     new = [
         found(DEPLOYMENTS, "polyarch-operator"),
         found(REPLICASETS, "polyarch-operator-1"),

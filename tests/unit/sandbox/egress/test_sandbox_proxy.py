@@ -1,4 +1,4 @@
-"""The egress proxy on its socket: handshake, copying, limits (SB-012)."""
+"""The egress proxy on its socket: handshake, copying, limits."""
 
 import asyncio
 import contextlib
@@ -54,9 +54,8 @@ async def connect(path: Path, target: str = "10.244.0.1:9443") -> tuple[str, Str
     return head.decode().splitlines()[0], (reader, writer)
 
 
-async def test_sb_012_bytes_pass_and_the_end_of_one_direction_leaves_the_other_open(
-    tmp_path: Path, backend: Backend
-) -> None:
+@pytest.mark.req("SB-012")
+async def test_bytes_pass_and_the_end_of_one_direction_leaves_the_other_open(tmp_path: Path, backend: Backend) -> None:
     path = tmp_path / "s"
     async with asyncio.timeout(SECONDS), EgressProxy(to_pod, backend.dial).serving(str(path)):
         status, (reader, writer) = await connect(path)
@@ -69,7 +68,8 @@ async def test_sb_012_bytes_pass_and_the_end_of_one_direction_leaves_the_other_o
         writer.close()
 
 
-async def test_sb_012_a_body_is_never_buffered_whole(tmp_path: Path) -> None:
+@pytest.mark.req("SB-012")
+async def test_a_body_is_never_buffered_whole(tmp_path: Path) -> None:
     read = 0
 
     tested = asyncio.Event()
@@ -101,6 +101,7 @@ async def test_sb_012_a_body_is_never_buffered_whole(tmp_path: Path) -> None:
     server.close()
 
 
+@pytest.mark.req("SB-012")
 @pytest.mark.parametrize(
     ("route", "error", "status"),
     [
@@ -111,7 +112,7 @@ async def test_sb_012_a_body_is_never_buffered_whole(tmp_path: Path) -> None:
     ],
     ids=["forbidden", "not ready", "nobody listens", "no answer"],
 )
-async def test_sb_012_a_refusal_says_why_in_its_status_line(
+async def test_a_refusal_says_why_in_its_status_line(
     tmp_path: Path, route: Route, error: OSError | None, status: str
 ) -> None:
     async def dial(_route: ToPod | ToKubelet) -> Streams:
@@ -134,7 +135,8 @@ async def ask(path: Path, request: bytes) -> bytes:
     return answer.partition(b"\r\n")[0]
 
 
-async def test_sb_012_other_requests_and_nonsense_are_answered_or_closed(tmp_path: Path, backend: Backend) -> None:
+@pytest.mark.req("SB-012")
+async def test_other_requests_and_nonsense_are_answered_or_closed(tmp_path: Path, backend: Backend) -> None:
     path = tmp_path / "s"
     async with asyncio.timeout(SECONDS), EgressProxy(to_pod, backend.dial).serving(str(path)):
         assert await ask(path, b"GET /readyz HTTP/1.1\r\n\r\n") == b"HTTP/1.1 200 OK"
@@ -145,7 +147,8 @@ async def test_sb_012_other_requests_and_nonsense_are_answered_or_closed(tmp_pat
     assert backend.received == 0
 
 
-async def test_sb_012_connections_are_bounded(tmp_path: Path, backend: Backend) -> None:
+@pytest.mark.req("SB-012")
+async def test_connections_are_bounded(tmp_path: Path, backend: Backend) -> None:
     path = tmp_path / "s"
     async with asyncio.timeout(SECONDS), EgressProxy(to_pod, backend.dial, maximum=2).serving(str(path)):
         held = [await connect(path) for _ in range(2)]
@@ -164,7 +167,8 @@ async def test_sb_012_connections_are_bounded(tmp_path: Path, backend: Backend) 
         held[1][1][1].close()
 
 
-async def test_sb_012_the_socket_of_a_process_that_was_killed_is_replaced(tmp_path: Path, backend: Backend) -> None:
+@pytest.mark.req("SB-012")
+async def test_the_socket_of_a_process_that_was_killed_is_replaced(tmp_path: Path, backend: Backend) -> None:
     path = tmp_path / "s"
     async with asyncio.timeout(SECONDS):
         for _ in range(2):
@@ -174,7 +178,8 @@ async def test_sb_012_the_socket_of_a_process_that_was_killed_is_replaced(tmp_pa
                 assert await ask(path, b"GET /readyz HTTP/1.1\r\n\r\n") == b"HTTP/1.1 200 OK"
 
 
-async def test_sb_012_open_connections_end_with_the_proxy(tmp_path: Path, backend: Backend) -> None:
+@pytest.mark.req("SB-012")
+async def test_open_connections_end_with_the_proxy(tmp_path: Path, backend: Backend) -> None:
     path = tmp_path / "s"
     async with asyncio.timeout(SECONDS):
         async with EgressProxy(to_pod, backend.dial).serving(str(path)):
@@ -184,7 +189,8 @@ async def test_sb_012_open_connections_end_with_the_proxy(tmp_path: Path, backen
         writer.close()
 
 
-async def test_sb_012_a_connection_that_one_side_closed_does_not_stay_for_ever(
+@pytest.mark.req("SB-012")
+async def test_a_connection_that_one_side_closed_does_not_stay_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other side may still send, but not be silent for ever."""

@@ -1,4 +1,4 @@
-"""Where the API server's connections lead (SB-012)."""
+"""Where the API server's connections lead."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -57,13 +57,15 @@ def routes(services: Sequence[Service], *slices: EndpointSlice) -> Routes:
     return table
 
 
-def test_sb_012_endpoints_of_a_service_take_turns_at_their_target_port() -> None:
+@pytest.mark.req("SB-012")
+def test_endpoints_of_a_service_take_turns_at_their_target_port() -> None:
     table = routes([service()], slice_of({"10.244.0.1": READY}), slice_of({"10.244.0.2": UNSAID}, name="hook-2"))
     found = [table.route("10.96.4.1:443") for _ in range(3)]
     assert found == [ToPod("10.244.0.1", 9443), ToPod("10.244.0.2", 9443), ToPod("10.244.0.1", 9443)]
 
 
-def test_sb_012_services_take_turns_each_on_its_own() -> None:
+@pytest.mark.req("SB-012")
+def test_services_take_turns_each_on_its_own() -> None:
     ports = [{"name": "a", "port": 443}, {"name": "b", "port": 8443}]
     pods = slice_of({"10.244.0.1": READY, "10.244.0.2": READY}, [{"name": "a", "port": 1}, {"name": "b", "port": 2}])
     table = routes([service(ports)], pods)
@@ -72,6 +74,7 @@ def test_sb_012_services_take_turns_each_on_its_own() -> None:
     assert table.route("10.96.4.1:443") == ToPod("10.244.0.2", 1)
 
 
+@pytest.mark.req("SB-012")
 @pytest.mark.parametrize(
     ("slices", "expected"),
     [
@@ -90,11 +93,12 @@ def test_sb_012_services_take_turns_each_on_its_own() -> None:
         pytest.param([slice_of({"10.245.0.1": READY})], 403, id="of another sandbox"),
     ],
 )
-def test_sb_012_only_endpoints_that_serve_are_used(slices: list[EndpointSlice], expected: str | int) -> None:
+def test_only_endpoints_that_serve_are_used(slices: list[EndpointSlice], expected: str | int) -> None:
     found = routes([service()], *slices).route("10.96.4.1:443")
     assert summary(found) == (f"{expected}:9443" if isinstance(expected, str) else expected)
 
 
+@pytest.mark.req("SB-012")
 @pytest.mark.parametrize(
     ("target", "expected"),
     [
@@ -117,17 +121,19 @@ def test_sb_012_only_endpoints_that_serve_are_used(slices: list[EndpointSlice], 
         ("", 403),
     ],
 )
-def test_sb_012_every_other_target_is_refused(target: str, expected: str | int) -> None:
+def test_every_other_target_is_refused(target: str, expected: str | int) -> None:
     found = routes([service()], slice_of({"10.244.0.1": READY})).route(target)
     assert summary(found) == expected
 
 
-def test_sb_012_a_service_without_an_address_of_its_own_is_never_the_target() -> None:
+@pytest.mark.req("SB-012")
+def test_a_service_without_an_address_of_its_own_is_never_the_target() -> None:
     headless = msgspec.convert({"metadata": {"name": "hook", "namespace": "n"}, "spec": {"clusterIP": "None"}}, Service)
     assert summary(routes([headless]).route("None:443")) == 403
 
 
-def test_sb_012_a_udp_port_of_a_service_is_not_its_tcp_port() -> None:
+@pytest.mark.req("SB-012")
+def test_a_udp_port_of_a_service_is_not_its_tcp_port() -> None:
     dns = service([{"port": 53, "protocol": "UDP"}])
     assert summary(routes([dns], slice_of({"10.244.0.1": READY})).route("10.96.4.1:53")) == 403
 

@@ -20,6 +20,7 @@ def cpulist(text: str) -> frozenset[int]:
     return frozenset(found)
 
 
+@pytest.mark.req("NS-164")
 @pytest.mark.parametrize(
     ("on", "free", "count", "chosen"),
     [
@@ -40,16 +41,18 @@ def cpulist(text: str) -> frozenset[int]:
         pytest.param("four", "0-79", 64, "0-29,40-69,30,31,70,71", id="a socket, a cell, and cores of the last one"),
     ],
 )
-def test_ns_164_cpus_are_packed_into_whole_cells_sockets_and_cores(on: str, free: str, count: int, chosen: str) -> None:
+def test_cpus_are_packed_into_whole_cells_sockets_and_cores(on: str, free: str, count: int, chosen: str) -> None:
     assert packed(MACHINES[on], cpulist(free), count) == cpulist(chosen)
 
 
-def test_ns_164_too_few_cpus_are_said_as_the_kubelet_says_it() -> None:
+@pytest.mark.req("NS-164")
+def test_too_few_cpus_are_said_as_the_kubelet_says_it() -> None:
     with pytest.raises(NotEnoughCpus, match="not enough cpus available to satisfy request: requested=5, available=4"):
         packed(ONE_SOCKET, {0, 2, 4, 6}, 5)
 
 
-def test_ns_164_only_guaranteed_pods_with_whole_cpus_get_them_exclusively() -> None:
+@pytest.mark.req("NS-164")
+def test_only_guaranteed_pods_with_whole_cpus_get_them_exclusively() -> None:
     node = Kubelet(numa_node("2x4,policy=none"))
     whole, part, loose = guaranteed("a", cpu=2, memory=1), guaranteed("b", cpu=1.5, memory=1), burstable("c", cpu=2)
     assert [node.admit(each) for each in (whole, part, loose)] == [None, None, None]
@@ -57,7 +60,8 @@ def test_ns_164_only_guaranteed_pods_with_whole_cpus_get_them_exclusively() -> N
     assert node.held.cpus.shared == {0, 3, 4, 5, 6, 7}
 
 
-def test_ns_164_reserved_cpus_are_never_handed_out() -> None:
+@pytest.mark.req("NS-164")
+def test_reserved_cpus_are_never_handed_out() -> None:
     node = Kubelet(numa_node("1x4,policy=none,reserved=2"))
     assert node.node.configuration.reserved_cpus == {0, 1}
     refused = node.admit(guaranteed("a", cpu=3, memory=1))
@@ -70,7 +74,8 @@ def test_ns_164_reserved_cpus_are_never_handed_out() -> None:
     assert node.reason(guaranteed("b", cpu=2, memory=1)) == ""
 
 
-def test_ns_164_cpus_of_init_containers_are_used_again_but_not_those_of_sidecars() -> None:
+@pytest.mark.req("NS-164")
+def test_cpus_of_init_containers_are_used_again_but_not_those_of_sidecars() -> None:
     node = Kubelet(numa_node("1x8,policy=none"))
     one = pod(
         "a",
@@ -84,7 +89,8 @@ def test_ns_164_cpus_of_init_containers_are_used_again_but_not_those_of_sidecars
     assert node.cpus(one, "log") == [4]
 
 
-def test_ns_164_cpus_come_back_when_a_pod_is_over() -> None:
+@pytest.mark.req("NS-164")
+def test_cpus_come_back_when_a_pod_is_over() -> None:
     node = Kubelet(numa_node("1x4"))
     first = guaranteed("a", cpu=3, memory=1)
     assert node.reason(first) == ""
@@ -94,6 +100,7 @@ def test_ns_164_cpus_come_back_when_a_pod_is_over() -> None:
     assert node.reason(guaranteed("c", cpu=3, memory=1)) == ""
 
 
+@pytest.mark.req("NS-164")
 @pytest.mark.parametrize(
     ("cpus", "message"),
     [
@@ -107,7 +114,7 @@ def test_ns_164_cpus_come_back_when_a_pod_is_over() -> None:
         ),
     ],
 )
-def test_ns_164_whole_cores_are_demanded_where_the_option_says_so(cpus: int, message: str) -> None:
+def test_whole_cores_are_demanded_where_the_option_says_so(cpus: int, message: str) -> None:
     node = Kubelet(numa_node("1x8,policy=none,threads=2,full-pcpus-only=true"))
     refused = node.admit(guaranteed("a", cpu=cpus, memory=1))
     assert refused is not None

@@ -1,4 +1,4 @@
-"""Paths of the sandbox's unix sockets (SB-012): the kernel takes at most 107 bytes."""
+"""Paths of the sandbox's unix sockets: the kernel takes at most 107 bytes."""
 
 import socket
 from pathlib import Path
@@ -15,8 +15,9 @@ def listens(path: str) -> bool:
     return True
 
 
+@pytest.mark.req("SB-012")
 @pytest.mark.parametrize("depth", [0, 12], ids=["an ordinary folder", "a deep folder"])
-def test_sb_012_a_socket_fits_however_deep_the_sandboxs_folder_is(tmp_path: Path, depth: int) -> None:
+def test_a_socket_fits_however_deep_the_sandboxs_folder_is(tmp_path: Path, depth: int) -> None:
     root = tmp_path.joinpath(*["twelve-bytes"] * depth, "trial")
     prepare_sockets(root)
     prepare_sockets(root)
@@ -29,7 +30,8 @@ def test_sb_012_a_socket_fits_however_deep_the_sandboxs_folder_is(tmp_path: Path
     assert not folder.exists()
 
 
-def test_sb_012_the_sockets_come_back_after_the_machine_emptied_its_temporary_folder(tmp_path: Path) -> None:
+@pytest.mark.req("SB-012")
+def test_the_sockets_come_back_after_the_machine_emptied_its_temporary_folder(tmp_path: Path) -> None:
     root = tmp_path.joinpath(*["twelve-bytes"] * 12)
     prepare_sockets(root)
     first = Path(egress_socket(root)).parent

@@ -40,6 +40,7 @@ def in_use() -> Kubelet:
     return kubelet
 
 
+@pytest.mark.req("NS-164")
 @pytest.mark.parametrize(
     ("kubelet", "expected"),
     [
@@ -47,11 +48,12 @@ def in_use() -> Kubelet:
         pytest.param(in_use(), (CPUS_IN_USE, MEMORY_IN_USE, DEVICES_IN_USE), id="a pod holds of everything"),
     ],
 )
-def test_ns_164_checkpoints_are_written_as_the_kubelet_writes_them(kubelet: Kubelet, expected: tuple[str, ...]) -> None:
+def test_checkpoints_are_written_as_the_kubelet_writes_them(kubelet: Kubelet, expected: tuple[str, ...]) -> None:
     assert tuple(kubelet_files.texts(NODE, kubelet.held).values()) == expected
 
 
-def test_ns_164_what_was_held_is_read_back() -> None:
+@pytest.mark.req("NS-164")
+def test_what_was_held_is_read_back() -> None:
     held = in_use().held
     assert kubelet_files.read_cpus(NODE, CPUS_IN_USE).held == held.cpus.held
     assert kubelet_files.read_memory(NODE, MEMORY_IN_USE).cells == held.memory.cells
@@ -59,13 +61,15 @@ def test_ns_164_what_was_held_is_read_back() -> None:
     assert kubelet_files.read_devices(NODE, DEVICES_IN_USE).held == held.devices.held
 
 
+@pytest.mark.req("NS-164")
 @pytest.mark.parametrize("read", [kubelet_files.read_cpus, kubelet_files.read_memory, kubelet_files.read_devices])
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"policyName":"static"}', "\x00"])
-def test_ns_164_what_is_no_checkpoint_is_damaged(read: object, text: str) -> None:
+def test_what_is_no_checkpoint_is_damaged(read: object, text: str) -> None:
     with pytest.raises(CorruptCheckpoint):
         read(NODE, text)  # type: ignore[operator]
 
 
+@pytest.mark.req("NS-164")
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -77,19 +81,21 @@ def test_ns_164_what_is_no_checkpoint_is_damaged(read: object, text: str) -> Non
         (CPUS_FREE.replace("0-7", "a"), "invalid literal"),
     ],
 )
-def test_ns_164_a_cpu_checkpoint_of_another_machine_is_damaged(text: str, problem: str) -> None:
+def test_a_cpu_checkpoint_of_another_machine_is_damaged(text: str, problem: str) -> None:
     with pytest.raises(CorruptCheckpoint, match=problem):
         kubelet_files.read_cpus(NODE, text)
 
 
-def test_ns_164_a_memory_checkpoint_of_another_machine_is_damaged() -> None:
+@pytest.mark.req("NS-164")
+def test_a_memory_checkpoint_of_another_machine_is_damaged() -> None:
     with pytest.raises(CorruptCheckpoint, match="different from the real one"):
         kubelet_files.read_memory(numa_node("2x4,memory=32Gi"), MEMORY_IN_USE)
 
 
+@pytest.mark.req("NS-164")
 @pytest.mark.parametrize(
     ("cpus", "text"), [([], ""), ([3], "3"), ([0, 1], "0-1"), ([7, 0, 1, 2, 9], "0-2,7,9"), (range(128), "0-127")]
 )
-def test_ns_164_cpus_are_listed_as_the_kernel_lists_them(cpus: list[int], text: str) -> None:
+def test_cpus_are_listed_as_the_kernel_lists_them(cpus: list[int], text: str) -> None:
     assert cpulist_text(cpus) == text
     assert parse_cpulist(text) == frozenset(cpus)

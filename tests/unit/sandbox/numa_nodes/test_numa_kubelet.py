@@ -29,7 +29,8 @@ def state(kubelet: SimulatedKubelet, name: str) -> dict[str, object]:
     return found
 
 
-def test_ns_164_the_nodes_files_tell_its_machine(tmp_path: Path) -> None:
+@pytest.mark.req("NS-164")
+def test_the_nodes_files_tell_its_machine(tmp_path: Path) -> None:
     machine = read_machine(host_files(str(started(tmp_path).folder), ""))
     assert [(cell.id, sorted(cell.cpus), cell.memory, cell.socket) for cell in machine.cells] == [
         (0, [0, 1, 2, 3], 16 * GI, 0),
@@ -40,7 +41,8 @@ def test_ns_164_the_nodes_files_tell_its_machine(tmp_path: Path) -> None:
     assert machine.threads_per_core == 2
 
 
-def test_ns_164_the_nodes_configuration_is_a_kubelets(tmp_path: Path) -> None:
+@pytest.mark.req("NS-164")
+def test_the_nodes_configuration_is_a_kubelets(tmp_path: Path) -> None:
     found = yaml.safe_load((started(tmp_path).folder / STATE / "config.yaml").read_text())
     assert found["kind"] == "KubeletConfiguration"
     assert (found["topologyManagerPolicy"], found["topologyManagerScope"]) == ("single-numa-node", "container")
@@ -50,7 +52,8 @@ def test_ns_164_the_nodes_configuration_is_a_kubelets(tmp_path: Path) -> None:
     assert found["reservedMemory"] == [{"numaNode": 0, "limits": {"memory": "1024Mi"}}]
 
 
-def test_ns_164_memory_that_was_plugged_in_stays_when_the_process_starts_again(tmp_path: Path) -> None:
+@pytest.mark.req("NS-164")
+def test_memory_that_was_plugged_in_stays_when_the_process_starts_again(tmp_path: Path) -> None:
     path = started(tmp_path).folder / "sys/devices/system/node/node1/meminfo"
     path.write_text("Node 1 MemTotal: 33554432 kB\n")
     assert read_machine(host_files(str(started(tmp_path).folder), "")).cells[1].memory == 32 * GI
@@ -58,7 +61,8 @@ def test_ns_164_memory_that_was_plugged_in_stays_when_the_process_starts_again(t
     assert read_machine(host_files(str(another.folder), "")).cells[1].memory == 24 * GI, "another machine"
 
 
-async def test_ns_164_an_exporter_reads_what_pods_hold(tmp_path: Path) -> None:
+@pytest.mark.req("NS-164")
+async def test_an_exporter_reads_what_pods_hold(tmp_path: Path) -> None:
     kubelet = started(tmp_path)
     one = pod(
         "a",
@@ -95,7 +99,8 @@ async def test_ns_164_an_exporter_reads_what_pods_hold(tmp_path: Path) -> None:
     assert [(each.ids, each.cells) for each in allocatable.devices] == [(("nic-0-0",), (0,)), (("nic-1-0",), (1,))]
 
 
-async def test_ns_164_a_socket_deep_in_the_file_system_works(tmp_path: Path) -> None:
+@pytest.mark.req("NS-164")
+async def test_a_socket_deep_in_the_file_system_works(tmp_path: Path) -> None:
     kubelet = started(tmp_path / ("deep" * 30))
     assert len(str(kubelet.socket)) > 107
     async with simulated_kubelet.serving(kubelet):
@@ -109,7 +114,8 @@ async def test_ns_164_a_socket_deep_in_the_file_system_works(tmp_path: Path) -> 
         assert kubelet.socket.stat().st_ctime_ns > before.st_ctime_ns, "another one"
 
 
-def test_ns_164_cpus_devices_and_memory_of_a_pod_that_is_over_are_freed_as_late_as_by_the_kubelet(
+@pytest.mark.req("NS-164")
+def test_cpus_devices_and_memory_of_a_pod_that_is_over_are_freed_as_late_as_by_the_kubelet(
     tmp_path: Path,
 ) -> None:
     kubelet = started(tmp_path)
@@ -127,7 +133,8 @@ def test_ns_164_cpus_devices_and_memory_of_a_pod_that_is_over_are_freed_as_late_
     assert state(kubelet, DEVICES_FILE)["Data"]["PodDeviceEntries"] is None  # type: ignore[index]
 
 
-def test_ns_164_a_new_process_knows_what_pods_hold(tmp_path: Path) -> None:
+@pytest.mark.req("NS-164")
+def test_a_new_process_knows_what_pods_hold(tmp_path: Path) -> None:
     first = started(tmp_path)
     pods = [guaranteed("a", cpu=2, memory=2, nic=1), guaranteed("b", cpu=3, memory=4), burstable("c", nic=1)]
     assert [first.admit(each) for each in pods] == [None, None, None]
@@ -142,8 +149,9 @@ def test_ns_164_a_new_process_knows_what_pods_hold(tmp_path: Path) -> None:
     assert [each.uid for each in second.active] == ["c", "a", "d"]
 
 
+@pytest.mark.req("NS-164")
 @pytest.mark.parametrize("name", [CPU_FILE, MEMORY_FILE, DEVICES_FILE])
-def test_ns_164_a_damaged_checkpoint_is_set_aside(tmp_path: Path, name: str) -> None:
+def test_a_damaged_checkpoint_is_set_aside(tmp_path: Path, name: str) -> None:
     first = started(tmp_path)
     one = guaranteed("a", cpu=2, memory=2, nic=1)
     assert first.admit(one) is None
@@ -156,7 +164,8 @@ def test_ns_164_a_damaged_checkpoint_is_set_aside(tmp_path: Path, name: str) -> 
     assert second.held.cpus.held == first.held.cpus.held
 
 
-def test_ns_164_files_are_renamed_over_and_only_when_they_change(tmp_path: Path) -> None:
+@pytest.mark.req("NS-164")
+def test_files_are_renamed_over_and_only_when_they_change(tmp_path: Path) -> None:
     kubelet = started(tmp_path)
     path = kubelet.folder / STATE / CPU_FILE
     before = path.stat().st_ino
@@ -167,7 +176,8 @@ def test_ns_164_files_are_renamed_over_and_only_when_they_change(tmp_path: Path)
     assert path.stat().st_ino != before
 
 
-async def test_ns_164_twenty_nodes_cost_little(tmp_path: Path) -> None:
+@pytest.mark.req("NS-164")
+async def test_twenty_nodes_cost_little(tmp_path: Path) -> None:
     """Twenty machines of 2x8 with their files and sockets in one process; a call to one does not wait for others."""
     kubelets = [
         SimulatedKubelet(f"amd64-{number}", numa_node("2x8"), tmp_path / str(number) / "host") for number in range(20)

@@ -1,4 +1,4 @@
-"""Tokens of pods that are run are replaced before they expire (SB-011)."""
+"""Tokens of pods that are run are replaced before they expire."""
 
 import asyncio
 import datetime as dt
@@ -30,8 +30,9 @@ class Issuer:
         return IssuedToken(f"token {len(self.asked)}", until.isoformat())
 
 
+@pytest.mark.req("SB-011")
 @pytest.mark.parametrize("seconds", [600, 3607])
-async def test_sb_011_a_token_is_replaced_when_four_fifths_of_its_life_are_over(tmp_path: Path, seconds: int) -> None:
+async def test_a_token_is_replaced_when_four_fifths_of_its_life_are_over(tmp_path: Path, seconds: int) -> None:
     clock = ManualClock()
     issuer = Issuer(clock)
     token = {"serviceAccountToken": {"path": "token", "expirationSeconds": seconds}}

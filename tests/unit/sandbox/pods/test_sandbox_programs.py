@@ -1,4 +1,4 @@
-"""Command lines, variables and files of pods that are run (SB-011), as Kubernetes makes them."""
+"""Command lines, variables and files of pods that are run, as Kubernetes makes them."""
 
 import sys
 from pathlib import Path
@@ -36,6 +36,7 @@ from polyarch.sandbox.pods.programs import (
 from polyarch.sandbox.pods.spec import ConfigMap, Container, HostPath, PodDocument, Volume
 
 
+@pytest.mark.req("SB-011")
 @pytest.mark.parametrize(
     ("image", "ours"),
     [
@@ -50,10 +51,11 @@ from polyarch.sandbox.pods.spec import ConfigMap, Container, HostPath, PodDocume
         ("", False),
     ],
 )
-def test_sb_011_only_the_image_of_polyarch_is_run(image: str, ours: bool) -> None:
+def test_only_the_image_of_polyarch_is_run(image: str, ours: bool) -> None:
     assert is_ours(image) == ours
 
 
+@pytest.mark.req("SB-011")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -68,10 +70,11 @@ def test_sb_011_only_the_image_of_polyarch_is_run(image: str, ours: bool) -> Non
         pytest.param("", "", id="nothing"),
     ],
 )
-def test_sb_011_variables_are_expanded_as_kubernetes_does(text: str, expected: str) -> None:
+def test_variables_are_expanded_as_kubernetes_does(text: str, expected: str) -> None:
     assert expanded(text, {"POD_IP": "127.244.0.7", "PORT": "80", "EMPTY": ""}) == expected
 
 
+@pytest.mark.req("SB-011")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -87,10 +90,11 @@ def test_sb_011_variables_are_expanded_as_kubernetes_does(text: str, expected: s
         pytest.param("unix://name", "unix://name", id="a socket without a path"),
     ],
 )
-def test_sb_011_paths_into_volumes_lead_to_their_folders(text: str, expected: str) -> None:
+def test_paths_into_volumes_lead_to_their_folders(text: str, expected: str) -> None:
     assert rewritten(text, {"/etc/polyarch": "/v/polyarch", "/etc/polyarch/certificates/": "/v/certs"}) == expected
 
 
+@pytest.mark.req("SB-011")
 @pytest.mark.parametrize(
     ("command", "args", "expected"),
     [
@@ -100,14 +104,15 @@ def test_sb_011_paths_into_volumes_lead_to_their_folders(text: str, expected: st
         (["/usr/bin/polyarch", "run"], ["x"], ("run", "x")),
     ],
 )
-def test_sb_011_the_program_is_this_installation(command: Any, args: Any, expected: tuple[str, ...]) -> None:
+def test_the_program_is_this_installation(command: Any, args: Any, expected: tuple[str, ...]) -> None:
     found = polyarch_command(
         Container("c", command=command, args=args), {"IP": "::1"}, {"/m": "/v"}, address="127.9.0.1"
     )
     assert found == (sys.executable, "-c", PROGRAM, *expected)
 
 
-def test_sb_011_another_program_is_not_in_the_image() -> None:
+@pytest.mark.req("SB-011")
+def test_another_program_is_not_in_the_image() -> None:
     with pytest.raises(NotInTheImage, match='"sh": executable file not found'):
         polyarch_command(Container("c", command=["sh", "-c", "polyarch"]), {}, {}, address="127.9.0.1")
 
@@ -136,6 +141,7 @@ def of(variables: list[dict[str, Any]], sources: list[dict[str, Any]] | None = N
     return environment_variables(document.container("c"), facts(document), {"HOME": "/h"})
 
 
+@pytest.mark.req("SB-011")
 @pytest.mark.parametrize(
     ("source", "value"),
     [
@@ -158,12 +164,13 @@ def of(variables: list[dict[str, Any]], sources: list[dict[str, Any]] | None = N
         ({"resourceFieldRef": {"resource": "limits.ephemeral-storage", "divisor": "1Gi"}}, "100"),
     ],
 )
-def test_sb_011_a_variable_of_every_source(source: dict[str, Any], value: str) -> None:
+def test_a_variable_of_every_source(source: dict[str, Any], value: str) -> None:
     limits = {"limits": {"cpu": "1500m", "memory": "256Mi"}}
     assert of([{"name": "V", "valueFrom": source}], resources=limits)["V"] == value
 
 
-def test_sb_011_later_variables_win_and_see_those_before_them() -> None:
+@pytest.mark.req("SB-011")
+def test_later_variables_win_and_see_those_before_them() -> None:
     sources = [{"configMapRef": {"name": "map"}, "prefix": "P_"}, {"secretRef": {"name": "none", "optional": True}}]
     found = of(
         [
@@ -178,6 +185,7 @@ def test_sb_011_later_variables_win_and_see_those_before_them() -> None:
     assert "NONE" not in found
 
 
+@pytest.mark.req("SB-011")
 @pytest.mark.parametrize(
     ("variables", "sources", "said"),
     [
@@ -187,20 +195,22 @@ def test_sb_011_later_variables_win_and_see_those_before_them() -> None:
         ([{"fieldRef": {"fieldPath": "spec.foo"}}], [], "unsupported fieldPath: spec.foo"),
     ],
 )
-def test_sb_011_what_is_missing_is_named(variables: list[Any], sources: list[Any], said: str) -> None:
+def test_what_is_missing_is_named(variables: list[Any], sources: list[Any], said: str) -> None:
     with pytest.raises(MissingReference, match=said):
         of([{"name": "V", "valueFrom": each} for each in variables], sources)
 
 
+@pytest.mark.req("SB-011")
 @pytest.mark.parametrize(
     ("text", "value"),
     [("1", 1), ("1.5Gi", 3 * 2**29), ("250m", 0.25), ("1e3", 1000), ("2k", 2000), (4, 4), ("5E", 5e18)],
 )
-def test_sb_011_quantities(text: str | int, value: float) -> None:
+def test_quantities(text: str | int, value: float) -> None:
     assert quantity(text) == value
 
 
-def test_sb_011_no_quantity() -> None:
+@pytest.mark.req("SB-011")
+def test_no_quantity() -> None:
     with pytest.raises(ValueError, match="1Q"):
         quantity("1Q")
 
@@ -214,6 +224,7 @@ def content(volume: dict[str, Any], **more: Any) -> dict[str, bytes]:
     return {path: file.content for path, file in volume_files(one, facts(document, **more)).items()}
 
 
+@pytest.mark.req("SB-011")
 @pytest.mark.parametrize(
     ("volume", "expected"),
     [
@@ -241,10 +252,11 @@ def content(volume: dict[str, Any], **more: Any) -> dict[str, bytes]:
     ],
     ids=["configMap", "items", "optional", "optional key", "secret", "downwardAPI", "projected"],
 )
-def test_sb_011_files_of_volumes(volume: dict[str, Any], expected: dict[str, bytes]) -> None:
+def test_files_of_volumes(volume: dict[str, Any], expected: dict[str, bytes]) -> None:
     assert content(volume, tokens={("", 3607): "t"}) == expected
 
 
+@pytest.mark.req("SB-011")
 @pytest.mark.parametrize(
     ("volume", "said"),
     [
@@ -254,12 +266,13 @@ def test_sb_011_files_of_volumes(volume: dict[str, Any], expected: dict[str, byt
     ],
     ids=["absent", "key", "outside"],
 )
-def test_sb_011_a_volume_that_cannot_be_mounted_says_why(volume: dict[str, Any], said: str) -> None:
+def test_a_volume_that_cannot_be_mounted_says_why(volume: dict[str, Any], said: str) -> None:
     with pytest.raises(MissingReference, match=said):
         content(volume)
 
 
-def test_sb_011_the_token_for_the_api_server_is_found() -> None:
+@pytest.mark.req("SB-011")
+def test_the_token_for_the_api_server_is_found() -> None:
     source = {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}}
     other = {"serviceAccountToken": {"path": "vault", "audience": "vault"}}
     document = pod(volumes=[{"name": "kube", "projected": {"sources": [other, source]}}])
@@ -267,7 +280,8 @@ def test_sb_011_the_token_for_the_api_server_is_found() -> None:
     assert token_path(pod()) is None
 
 
-def test_sb_011_files_are_replaced_all_at_once(tmp_path: Path) -> None:
+@pytest.mark.req("SB-011")
+def test_files_are_replaced_all_at_once(tmp_path: Path) -> None:
     """Who has opened a folder by ``..data`` goes on to see the old files; names lead to the new ones."""
     assert folders.fill(tmp_path, {"a": File(b"1"), "d/e": File(b"2", 0o600)})
     assert not folders.fill(tmp_path, {"a": File(b"1"), "d/e": File(b"2")}), "nothing has changed"
@@ -280,11 +294,12 @@ def test_sb_011_files_are_replaced_all_at_once(tmp_path: Path) -> None:
     assert (tmp_path / "a").read_bytes() == b"3"
 
 
+@pytest.mark.req("SB-011")
 @pytest.mark.parametrize(
     ("kind", "there"),
     [("", True), ("DirectoryOrCreate", True), ("Directory", False), ("File", False), ("Socket", False)],
 )
-def test_sb_011_a_host_path_is_below_the_nodes_folder(tmp_path: Path, kind: str, there: bool) -> None:
+def test_a_host_path_is_below_the_nodes_folder(tmp_path: Path, kind: str, there: bool) -> None:
     volume = Volume("h", host_path=HostPath("/sys/x", kind))
     pod_folder = folders.PodFolder(tmp_path / "pod")
     if there:
@@ -295,7 +310,8 @@ def test_sb_011_a_host_path_is_below_the_nodes_folder(tmp_path: Path, kind: str,
             folders.make_volume(pod_folder, volume, tmp_path / "host")
 
 
-def test_sb_011_other_volumes_are_refused_with_a_sentence(tmp_path: Path) -> None:
+@pytest.mark.req("SB-011")
+def test_other_volumes_are_refused_with_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(MissingReference, match="have no volumes of this kind"):
         folders.make_volume(folders.PodFolder(tmp_path), Volume("pvc"), tmp_path)
 
@@ -313,6 +329,7 @@ SCHEDULER = Container(
 )
 
 
+@pytest.mark.req("NS-164")
 @pytest.mark.parametrize(
     ("image", "runs"),
     [
@@ -322,11 +339,12 @@ SCHEDULER = Container(
         ("docker.io/kube-scheduler:v1.36.2", False),
     ],
 )
-def test_ns_164_the_stock_scheduler_is_run_too(image: str, runs: bool) -> None:
+def test_the_stock_scheduler_is_run_too(image: str, runs: bool) -> None:
     assert is_run(image) == runs
     assert not is_ours(image)
 
 
+@pytest.mark.req("NS-164")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -342,13 +360,14 @@ def test_ns_164_the_stock_scheduler_is_run_too(image: str, runs: bool) -> None:
         pytest.param(":8448", ":8448", id="no flag"),
     ],
 )
-def test_ns_164_a_pod_has_its_network_for_itself(text: str, expected: str) -> None:
+def test_a_pod_has_its_network_for_itself(text: str, expected: str) -> None:
     assert addressed(text, "127.9.0.1") == expected
     container = Container("c", image=POLYARCH_REPOSITORY, args=["run", text])
     assert polyarch_command(container, {}, {}, address="127.9.0.1")[-1] == expected
 
 
-def test_ns_164_the_scheduler_gets_what_its_pod_would_give_it() -> None:
+@pytest.mark.req("NS-164")
+def test_the_scheduler_gets_what_its_pod_would_give_it() -> None:
     mounts = {"/etc/kubernetes": "/v/config"}
     assert scheduler_command(SCHEDULER, {}, mounts, SURROUNDINGS) == (
         "/cache/kube-scheduler",
@@ -363,7 +382,8 @@ def test_ns_164_the_scheduler_gets_what_its_pod_would_give_it() -> None:
         scheduler_command(Container("c"), {}, {}, SURROUNDINGS)
 
 
-def test_ns_164_the_scheduler_reaches_the_api_server_and_the_extender_of_its_own_pod() -> None:
+@pytest.mark.req("NS-164")
+def test_the_scheduler_reaches_the_api_server_and_the_extender_of_its_own_pod() -> None:
     text = """
 profiles: [{schedulerName: topo}]
 extenders:
@@ -381,12 +401,14 @@ extenders:
     }
 
 
+@pytest.mark.req("NS-164")
 @pytest.mark.parametrize("text", ["", "[]", "a: [", "extenders: 1", "clientConnection: x"])
-def test_ns_164_what_is_no_configuration_is_left_to_the_scheduler(text: str) -> None:
+def test_what_is_no_configuration_is_left_to_the_scheduler(text: str) -> None:
     assert pod_scheduler_configuration(text, SURROUNDINGS) == text
 
 
-def test_ns_164_a_kubeconfig_that_the_configuration_names_stays() -> None:
+@pytest.mark.req("NS-164")
+def test_a_kubeconfig_that_the_configuration_names_stays() -> None:
     text = "clientConnection: {kubeconfig: /mine, qps: 7}\nextenders: [{urlPrefix: 'http://[::1'}, 3]"
     found = msgspec.json.decode(pod_scheduler_configuration(text, SURROUNDINGS))
     assert found["clientConnection"] == {"kubeconfig": "/mine", "qps": 7}

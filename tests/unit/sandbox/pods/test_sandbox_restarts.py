@@ -1,4 +1,4 @@
-"""What becomes of containers whose processes start, fail, end or are lost (SB-011), without processes or waiting."""
+"""What becomes of containers whose processes start, fail, end or are lost, without processes or waiting."""
 
 import datetime as dt
 from typing import Any
@@ -71,7 +71,8 @@ class Host:
         return next(status for status in statuses if status["name"] == name)
 
 
-def test_sb_011_the_first_restart_comes_at_once_then_the_delay_doubles() -> None:
+@pytest.mark.req("SB-011")
+def test_the_first_restart_comes_at_once_then_the_delay_doubles() -> None:
     host = Host(make_pod("a")).step().end("a", 1)
     assert host.container()["state"]["terminated"]["exitCode"] == 1
     assert host.wait(1).container()["restartCount"] == 1
@@ -84,7 +85,8 @@ def test_sb_011_the_first_restart_comes_at_once_then_the_delay_doubles() -> None
     assert host.container()["lastState"]["terminated"]["exitCode"] == 1
 
 
-def test_sb_011_who_has_run_for_ten_minutes_is_restarted_at_once_again() -> None:
+@pytest.mark.req("SB-011")
+def test_who_has_run_for_ten_minutes_is_restarted_at_once_again() -> None:
     host = Host(make_pod("a")).step().end("a", 1).wait(1).end("a", 1).wait(10)
     assert host.container()["restartCount"] == 2
     host.end("a", 1, after=599)
@@ -95,6 +97,7 @@ def test_sb_011_who_has_run_for_ten_minutes_is_restarted_at_once_again() -> None
     assert "back-off 10s" in host.end("a", 1).container()["state"]["waiting"]["message"]
 
 
+@pytest.mark.req("SB-011")
 @pytest.mark.parametrize(
     ("policy", "code", "restarts", "phase"),
     [
@@ -106,7 +109,7 @@ def test_sb_011_who_has_run_for_ten_minutes_is_restarted_at_once_again() -> None
         ("Never", 3, 0, "Failed"),
     ],
 )
-def test_sb_011_the_restart_policy_decides(policy: str, code: int, restarts: int, phase: str) -> None:
+def test_the_restart_policy_decides(policy: str, code: int, restarts: int, phase: str) -> None:
     host = Host(make_pod("a", restart=policy)).step().end("a", code, message="last words").wait(2)
     assert host.container()["restartCount"] == restarts
     assert host.status()["phase"] == phase
@@ -116,7 +119,8 @@ def test_sb_011_the_restart_policy_decides(policy: str, code: int, restarts: int
     assert (last["startedAt"], last["finishedAt"]) == ("2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z")
 
 
-def test_sb_011_ready_is_what_the_probes_say() -> None:
+@pytest.mark.req("SB-011")
+def test_ready_is_what_the_probes_say() -> None:
     host = Host(make_pod("a"), ready=False).step()
     assert (host.container()["ready"], host.container()["started"]) == (False, False)
     host.seen["a"] = msgspec.structs.replace(host.seen["a"], started=True)
@@ -128,8 +132,9 @@ def test_sb_011_ready_is_what_the_probes_say() -> None:
     assert host.wait(3600).status()["phase"] == "Running", "it is no played container, which would come to its end"
 
 
+@pytest.mark.req("SB-011")
 @pytest.mark.parametrize("reason", ["ContainerCreating", "CreateContainerConfigError", "RunContainerError"])
-def test_sb_011_what_cannot_start_is_tried_again_and_again(reason: Any) -> None:
+def test_what_cannot_start_is_tried_again_and_again(reason: Any) -> None:
     host = Host(make_pod("a"))
     host.problem = CannotStart(reason, "why")
     waiting = host.step().container()["state"]["waiting"]
@@ -143,7 +148,8 @@ def test_sb_011_what_cannot_start_is_tried_again_and_again(reason: Any) -> None:
     assert host.container()["restartCount"] == 0
 
 
-def test_sb_011_a_program_that_is_not_there_fails_a_pod_that_is_not_restarted() -> None:
+@pytest.mark.req("SB-011")
+def test_a_program_that_is_not_there_fails_a_pod_that_is_not_restarted() -> None:
     host = Host(make_pod("a", restart="Never"))
     host.problem = CannotStart("RunContainerError", 'exec: "sh": executable file not found')
     ended = host.step().container()["state"]["terminated"]
@@ -155,7 +161,8 @@ INIT = ({"name": "one"}, {"name": "two"})
 SIDECAR = {"name": "side", "restartPolicy": "Always"}
 
 
-def test_sb_011_init_containers_run_to_their_end_one_after_the_other() -> None:
+@pytest.mark.req("SB-011")
+def test_init_containers_run_to_their_end_one_after_the_other() -> None:
     host = Host(make_pod("a", init=INIT)).step()
     assert host.starts == ["one"]
     assert host.end("one", 1).wait(1).container("one")["restartCount"] == 1
@@ -165,13 +172,15 @@ def test_sb_011_init_containers_run_to_their_end_one_after_the_other() -> None:
     assert host.wait(60).starts.count("two") == 1
 
 
-def test_sb_011_an_init_container_that_fails_for_good_fails_the_pod() -> None:
+@pytest.mark.req("SB-011")
+def test_an_init_container_that_fails_for_good_fails_the_pod() -> None:
     host = Host(make_pod("a", init=INIT, restart="Never")).step().end("one", 1)
     assert host.status()["phase"] == "Failed"
     assert host.wait(60).starts == ["one"]
 
 
-def test_sb_011_a_sidecar_starts_first_and_is_restarted_without_the_others() -> None:
+@pytest.mark.req("SB-011")
+def test_a_sidecar_starts_first_and_is_restarted_without_the_others() -> None:
     host = Host(make_pod("a", init=(SIDECAR, INIT[0]), restart="Never"), ready=False).step()
     assert host.starts == ["side"], "the others wait until its startup probe has succeeded"
     host.seen["side"] = msgspec.structs.replace(host.seen["side"], started=True)
@@ -182,7 +191,8 @@ def test_sb_011_a_sidecar_starts_first_and_is_restarted_without_the_others() -> 
     assert host.wait(60).starts == ["side", "one", "a", "side"], "the pod is over"
 
 
-def test_sb_011_what_was_lost_while_nobody_watched_is_restarted() -> None:
+@pytest.mark.req("SB-011")
+def test_what_was_lost_while_nobody_watched_is_restarted() -> None:
     """After a restart of the nodes' process: one container runs on, one is gone, one was started but not reported."""
     running = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
     crashed = {"terminated": {"exitCode": 2, "startedAt": "2026-01-01T00:00:00Z", "finishedAt": "2026-01-01T00:00:01Z"}}
@@ -208,7 +218,8 @@ def test_sb_011_what_was_lost_while_nobody_watched_is_restarted() -> None:
     assert host.container("new")["restartCount"] == 1
 
 
-def test_sb_011_a_deleted_pod_ends_and_nothing_of_it_is_restarted() -> None:
+@pytest.mark.req("SB-011")
+def test_a_deleted_pod_ends_and_nothing_of_it_is_restarted() -> None:
     host = Host(make_pod("a", "b")).step()
     host.seen["a"] = msgspec.structs.replace(host.seen["a"], exit=Exit(0, host.now))
     runs = lifecycle.ending(host.runs, host.seen)
@@ -221,7 +232,8 @@ def test_sb_011_a_deleted_pod_ends_and_nothing_of_it_is_restarted() -> None:
     assert lifecycle.last_phase(host.pod, lifecycle.ending(host.runs, host.seen)) == "Succeeded"
 
 
-def test_sb_011_a_condition_keeps_the_time_at_which_it_began() -> None:
+@pytest.mark.req("SB-011")
+def test_a_condition_keeps_the_time_at_which_it_began() -> None:
     """Deployments count `minReadySeconds` from it."""
     host = Host(make_pod("a")).step()
     first = {each["type"]: each for each in host.status()["conditions"]}

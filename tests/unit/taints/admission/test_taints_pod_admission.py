@@ -1,4 +1,4 @@
-"""Tolerations at admission and with placement's release (TN-003, TN-040, TN-046, TN-047, TN-049)."""
+"""Tolerations at admission and with placement's release."""
 
 import asyncio
 from typing import Any
@@ -56,8 +56,8 @@ async def beside_placement(
 # -- the own route -----------------------------------------------------------------------------------------------------
 
 
-async def test_tn_040_a_pod_of_a_known_image_gets_its_tolerations_without_a_request(taint_world):
-    """TN-040, TN-042, TN-091."""
+@pytest.mark.req("TN-040", "TN-042", "TN-091")
+async def test_a_pod_of_a_known_image_gets_its_tolerations_without_a_request(taint_world):
     taint_world.registry.know("app:1", *BOTH)
     answer = await taint_world.admit(pod("app:1", tolerations=[{"key": "own", "operator": "Exists"}]))
     assert answer.object["spec"]["tolerations"] == [
@@ -73,15 +73,16 @@ async def test_tn_040_a_pod_of_a_known_image_gets_its_tolerations_without_a_requ
     assert taint_world.reader.gets == {}
 
 
-async def test_tn_032_a_second_call_on_our_own_output_changes_nothing(taint_world):
-    """TN-032: as when the API server reinvokes the webhook, or both features' webhooks see the pod."""
+@pytest.mark.req("TN-032")
+async def test_a_second_call_on_our_own_output_changes_nothing(taint_world):
+    """As when the API server reinvokes the webhook, or both features' webhooks see the pod."""
     taint_world.registry.know("app:1", *BOTH)
     answer = await taint_world.admit((await taint_world.admit(pod("app:1"))).object)
     assert answer.paths == []
 
 
-async def test_tn_040_an_image_that_is_not_known_is_looked_up_within_the_budget(taint_world):
-    """TN-040."""
+@pytest.mark.req("TN-040")
+async def test_an_image_that_is_not_known_is_looked_up_within_the_budget(taint_world):
     taint_world.registry.seconds = POD_BUDGET / 2
     taint_world.registry.set("cold:1", *BOTH)
     answer = await taint_world.admit(pod("cold:1"), seconds=POD_BUDGET)
@@ -89,8 +90,9 @@ async def test_tn_040_an_image_that_is_not_known_is_looked_up_within_the_budget(
     assert not answer.is_gated
 
 
-async def test_tn_046_a_slow_registry_gates_the_pod_and_serves_the_next_one(taint_world):
-    """TN-046, TN-091: our own gate and label, and one look-up for all pods of the image."""
+@pytest.mark.req("TN-046", "TN-091")
+async def test_a_slow_registry_gates_the_pod_and_serves_the_next_one(taint_world):
+    """Our own gate and label, and one look-up for all pods of the image."""
     taint_world.registry.seconds = 3.0
     taint_world.registry.set("cold:1", *BOTH)
     answer = await taint_world.admit(pod("cold:1"), seconds=POD_BUDGET)
@@ -103,12 +105,12 @@ async def test_tn_046_a_slow_registry_gates_the_pod_and_serves_the_next_one(tain
     assert taint_world.registry.count("cold:1") == 1
 
 
+@pytest.mark.req("TN-046")
 @pytest.mark.parametrize(
     ("on_unknown", "expected"),
     [("primary-only", ["amd64"]), ("all", ["amd64", "arm64"]), ("none", [])],
 )
-async def test_tn_046_the_policy_says_what_a_missing_answer_means(taint_worlds, on_unknown, expected):
-    """TN-046."""
+async def test_the_policy_says_what_a_missing_answer_means(taint_worlds, on_unknown, expected):
     world = await taint_worlds(pods={"onUnknown": on_unknown})
     world.registry.busy.add("docker.io")
     answer = await world.admit(pod("cold:1"))
@@ -116,9 +118,10 @@ async def test_tn_046_the_policy_says_what_a_missing_answer_means(taint_worlds, 
     assert not answer.is_gated
 
 
+@pytest.mark.req("TN-046")
 @pytest.mark.parametrize("silent", ["for 30 seconds", "from the beginning"])
-async def test_tn_046_no_gate_while_nobody_would_lift_it(taint_world, silent):
-    """TN-046: the Lease of the leader; the pod passes and is completed later."""
+async def test_no_gate_while_nobody_would_lift_it(taint_world, silent):
+    """The Lease of the leader; the pod passes and is completed later."""
     if silent == "for 30 seconds":
         taint_world.clock.advance(30)
     else:
@@ -130,9 +133,10 @@ async def test_tn_046_no_gate_while_nobody_would_lift_it(taint_world, silent):
     assert (await taint_world.admit(pod("cold:1"))).is_gated
 
 
+@pytest.mark.req("TN-047")
 @pytest.mark.parametrize("action", ["admit", "deny"])
-async def test_tn_047_images_without_a_common_architecture(taint_worlds, action):
-    """TN-047: no toleration, no gate; with ``deny`` 403 with the decision's sentence."""
+async def test_images_without_a_common_architecture(taint_worlds, action):
+    """No toleration, no gate; with ``deny`` 403 with the decision's sentence."""
     world = await taint_worlds(pods={"onNoCommon": action})
     world.registry.know("app:1", "linux/amd64")
     world.registry.know("old:1", "linux/arm64")
@@ -145,8 +149,9 @@ async def test_tn_047_images_without_a_common_architecture(taint_worlds, action)
         assert "old:1" in answer.response["status"]["message"]
 
 
-async def test_tn_047_an_operator_bundle_is_no_reason_to_refuse_a_pod(taint_worlds):
-    """TN-047, RG-046: the platforms of its index say nothing of where it runs, which a closer look shows."""
+@pytest.mark.req("RG-046", "TN-047")
+async def test_an_operator_bundle_is_no_reason_to_refuse_a_pod(taint_worlds):
+    """The platforms of its index say nothing of where it runs, which a closer look shows."""
     world = await taint_worlds(pods={"onNoCommon": "deny"})
     world.registry.know("app:1", "linux/amd64")
     world.registry.know("bundle:1", "linux/arm64")
@@ -155,8 +160,9 @@ async def test_tn_047_an_operator_bundle_is_no_reason_to_refuse_a_pod(taint_worl
     assert (await world.admit(pod("app:1", "bundle:1"))).tolerated == ["amd64"]
 
 
-async def test_tn_047_a_pod_is_not_refused_before_its_indexes_were_looked_at(taint_worlds):
-    """TN-047, RG-046: without the time for it, its images count as unknown."""
+@pytest.mark.req("RG-046", "TN-047")
+async def test_a_pod_is_not_refused_before_its_indexes_were_looked_at(taint_worlds):
+    """Without the time for it, its images count as unknown."""
     world = await taint_worlds(pods={"onNoCommon": "deny"})
     world.registry.know("app:1", "linux/amd64")
     world.registry.know("old:1", "linux/arm64")
@@ -168,6 +174,7 @@ async def test_tn_047_a_pod_is_not_refused_before_its_indexes_were_looked_at(tai
     assert not (await world.admit(pod("app:1", "old:1"))).response["allowed"]
 
 
+@pytest.mark.req("TN-041")
 @pytest.mark.parametrize(
     "change",
     [
@@ -177,30 +184,30 @@ async def test_tn_047_a_pod_is_not_refused_before_its_indexes_were_looked_at(tai
         pytest.param({"tolerations": [{"operator": "Exists"}]}, id="covered"),
     ],
 )
-async def test_tn_041_pods_that_are_not_touched(taint_worlds, change):
-    """TN-041: and no image of theirs is asked for."""
+async def test_pods_that_are_not_touched(taint_worlds, change):
+    """And no image of theirs is asked for."""
     world = await taint_worlds(pods={"excludeNamespaces": ["batch-*"]})
     answer = await world.admit(pod("app:1", **change))
     assert answer.paths == []
     assert world.registry.asked == []
 
 
-async def test_tn_041_a_system_pod_is_no_exception(taint_world):
-    """TN-041."""
+@pytest.mark.req("TN-041")
+async def test_a_system_pod_is_no_exception(taint_world):
     taint_world.registry.know("proxy:1", *BOTH)
     assert (await taint_world.admit(pod("proxy:1", namespace="kube-system"))).tolerated == ["amd64", "arm64"]
 
 
-async def test_tn_041_a_namespace_that_opts_out(taint_world):
-    """TN-041."""
+@pytest.mark.req("TN-041")
+async def test_a_namespace_that_opts_out(taint_world):
     taint_world.registry.know("app:1", *BOTH)
     labels = {"polyarch.dev/taints": "disabled"}
     taint_world.watches["namespaces"].put({"metadata": {"name": "team", "labels": labels}})
     assert (await taint_world.admit(pod("app:1"))).paths == []
 
 
-async def test_tn_010_without_the_object_nothing_happens(taint_world):
-    """TN-010."""
+@pytest.mark.req("TN-010")
+async def test_without_the_object_nothing_happens(taint_world):
     taint_world.registry.know("app:1", *BOTH)
     taint_world.watches["architecturetaints"].remove("cluster")
     assert (await taint_world.admit(pod("app:1"))).paths == []
@@ -209,8 +216,9 @@ async def test_tn_010_without_the_object_nothing_happens(taint_world):
 # -- an update of an image ---------------------------------------------------------------------------------------------
 
 
-async def test_tn_049_what_the_new_image_justifies_is_added_in_the_same_request(taint_world):
-    """TN-049: also on a pod that runs."""
+@pytest.mark.req("TN-049")
+async def test_what_the_new_image_justifies_is_added_in_the_same_request(taint_world):
+    """Also on a pod that runs."""
     taint_world.registry.know("app:1", "linux/amd64")
     taint_world.registry.know("app:2", *BOTH)
     running = (await taint_world.admit(pod("app:1"))).object
@@ -220,9 +228,10 @@ async def test_tn_049_what_the_new_image_justifies_is_added_in_the_same_request(
     assert answer.object["metadata"]["annotations"][names.TOLERATIONS_ANNOTATION] == "amd64,arm64"
 
 
+@pytest.mark.req("TN-049")
 @pytest.mark.parametrize("policy", ["event", "evict", "deny"])
-async def test_tn_049_architectures_that_the_new_image_lacks(taint_worlds, policy):
-    """TN-049: refused with ``deny``, told to the user otherwise; nothing is removed, which the API would refuse."""
+async def test_architectures_that_the_new_image_lacks(taint_worlds, policy):
+    """Refused with ``deny``, told to the user otherwise; nothing is removed, which the API would refuse."""
     world = await taint_worlds(pods={"imageChange": policy})
     world.registry.know("app:1", *BOTH)
     world.registry.know("app:2", "linux/amd64")
@@ -239,8 +248,9 @@ async def test_tn_049_architectures_that_the_new_image_lacks(taint_worlds, polic
         assert "arm64" in warning
 
 
-async def test_tn_049_an_operator_bundle_is_no_reason_to_refuse_an_update(taint_worlds):
-    """RG-046: its index names platforms, and it runs on none of them."""
+@pytest.mark.req("RG-046", "TN-049")
+async def test_an_operator_bundle_is_no_reason_to_refuse_an_update(taint_worlds):
+    """Its index names platforms, and it runs on none of them."""
     world = await taint_worlds(pods={"imageChange": "deny"})
     world.registry.know("app:1", *BOTH)
     world.registry.know("bundle:1", "linux/amd64")
@@ -250,8 +260,9 @@ async def test_tn_049_an_operator_bundle_is_no_reason_to_refuse_an_update(taint_
     assert (await world.admit(changed(running, "bundle:1"), old=running)).response["allowed"] is True
 
 
-async def test_tn_049_an_image_that_is_not_known_in_time_is_left_to_the_leader(taint_world):
-    """TN-049: which the label tells, and which removes it; until then no update takes it away."""
+@pytest.mark.req("TN-049")
+async def test_an_image_that_is_not_known_in_time_is_left_to_the_leader(taint_world):
+    """Which the label tells, and which removes it; until then no update takes it away."""
     taint_world.registry.know("app:1", *BOTH)
     running = (await taint_world.admit(pod("app:1", labels={"a": "b"}))).object
     taint_world.registry.busy.add("docker.io")
@@ -261,8 +272,9 @@ async def test_tn_049_an_image_that_is_not_known_in_time_is_left_to_the_leader(t
     assert back.paths == []
 
 
-async def test_tn_049_a_pod_under_our_gate_whose_image_changes_stays_gated_or_is_released(taint_world):
-    """TN-046, TN-049: the gate waits for the new image; if it is known, the update lifts the gate."""
+@pytest.mark.req("TN-046", "TN-049")
+async def test_a_pod_under_our_gate_whose_image_changes_stays_gated_or_is_released(taint_world):
+    """The gate waits for the new image; if it is known, the update lifts the gate."""
     taint_world.registry.know("app:1", *BOTH)
     taint_world.registry.busy.add("docker.io")
     waiting = (await taint_world.admit(pod("cold:1"))).object
@@ -273,8 +285,9 @@ async def test_tn_049_a_pod_under_our_gate_whose_image_changes_stays_gated_or_is
     assert names.GATED_LABEL not in released.object["metadata"]["labels"]
 
 
-async def test_tn_049_another_update_is_none_of_our_business(taint_world):
-    """TN-040, TN-049: the webhook's match condition keeps such calls away; one that comes changes nothing."""
+@pytest.mark.req("TN-040", "TN-049")
+async def test_another_update_is_none_of_our_business(taint_world):
+    """The webhook's match condition keeps such calls away; one that comes changes nothing."""
     taint_world.registry.know("app:1", *BOTH)
     document = pod("app:1")
     assert (
@@ -282,8 +295,9 @@ async def test_tn_049_another_update_is_none_of_our_business(taint_world):
     ).paths == []
 
 
-async def test_tn_049_no_gate_is_added_to_a_pod_that_exists(taint_world):
-    """TN-049: the API would refuse it."""
+@pytest.mark.req("TN-049")
+async def test_no_gate_is_added_to_a_pod_that_exists(taint_world):
+    """The API would refuse it."""
     taint_world.registry.know("app:1", *BOTH)
     taint_world.registry.busy.add("docker.io")
     document = (await taint_world.admit(pod("app:1"))).object
@@ -295,24 +309,26 @@ async def test_tn_049_no_gate_is_added_to_a_pod_that_exists(taint_world):
 # -- beside placement --------------------------------------------------------------------------------------------------
 
 
-async def test_tn_003_the_answers_of_placement_are_used(taint_world):
-    """TN-003: nobody is asked again."""
+@pytest.mark.req("TN-003")
+async def test_the_answers_of_placement_are_used(taint_world):
+    """Nobody is asked again."""
     answer = {"app:1": resolved(parse("app:1"), *BOTH)}
     added = await beside_placement(taint_world, pod("app:1"), MutationContext(), **answer)
     assert tolerated(with_addition(pod("app:1"), added)["spec"]) == ["amd64", "arm64"]
     assert taint_world.registry.asked == []
 
 
+@pytest.mark.req("TN-003", "TN-046")
 @pytest.mark.parametrize("known", [True, False])
-async def test_tn_046_a_pod_that_placement_gates_is_left_for_its_release(taint_world, known):
-    """TN-003, TN-046: one gate and one PATCH, whether our answer is there or not."""
+async def test_a_pod_that_placement_gates_is_left_for_its_release(taint_world, known):
+    """One gate and one PATCH, whether our answer is there or not."""
     answers = {"app:1": resolved(parse("app:1"), *BOTH)} if known else {}
     assert await beside_placement(taint_world, pod("app:1"), MutationContext(gated=True), **answers) is NO_MUTATION
     assert taint_world.registry.asked == []
 
 
-async def test_tn_047_a_pod_that_placement_would_gate_is_refused_all_the_same(taint_worlds):
-    """TN-047."""
+@pytest.mark.req("TN-047")
+async def test_a_pod_that_placement_would_gate_is_refused_all_the_same(taint_worlds):
     world = await taint_worlds(pods={"onNoCommon": "deny"})
     for name, arch in (("a:1", "amd64"), ("b:1", "arm64")):
         world.registry.know(name, f"linux/{arch}")
@@ -322,8 +338,9 @@ async def test_tn_047_a_pod_that_placement_would_gate_is_refused_all_the_same(ta
     assert added.operations == ()
 
 
-async def test_tn_031_the_operating_system_that_placement_writes_decides(taint_world):
-    """TN-031: in the same patch."""
+@pytest.mark.req("TN-031")
+async def test_the_operating_system_that_placement_writes_decides(taint_world):
+    """In the same patch."""
     answer = {"app:1": resolved(parse("app:1"), "linux/amd64", "windows/amd64", "windows/arm64")}
     as_linux = await beside_placement(taint_world, pod("app:1"), MutationContext(), **answer)
     as_windows = await beside_placement(taint_world, pod("app:1"), MutationContext(os="windows"), **answer)
@@ -331,8 +348,9 @@ async def test_tn_031_the_operating_system_that_placement_writes_decides(taint_w
     assert tolerated(with_addition(pod("app:1"), as_windows)["spec"]) == ["amd64", "arm64"]
 
 
-async def test_tn_003_the_release_by_placement_carries_the_tolerations(taint_world):
-    """TN-003: without tests of uid and version, which placement's PATCH has."""
+@pytest.mark.req("TN-003")
+async def test_the_release_by_placement_carries_the_tolerations(taint_world):
+    """Without tests of uid and version, which placement's PATCH has."""
     document = pod("app:1", gated=True)
     answer = {"app:1": resolved(parse("app:1"), *BOTH)}
     added = taint_world.pods.at_release(stored(document), answer, MutationContext())
@@ -340,11 +358,12 @@ async def test_tn_003_the_release_by_placement_carries_the_tolerations(taint_wor
     assert {operation.op for operation in added.operations} == {"add"}
 
 
+@pytest.mark.req("TN-046")
 @pytest.mark.parametrize(
     ("on_timeout", "expected"), [("primary-only", ["amd64"]), ("all", ["amd64", "arm64"]), ("none", []), ("keep", [])]
 )
-async def test_tn_046_a_release_without_answers_is_the_end_of_waiting(taint_worlds, on_timeout, expected):
-    """TN-046: ``onTimeout`` applies; a gate of ours cannot be added any more."""
+async def test_a_release_without_answers_is_the_end_of_waiting(taint_worlds, on_timeout, expected):
+    """``onTimeout`` applies; a gate of ours cannot be added any more."""
     world = await taint_worlds(pods={"onTimeout": on_timeout})
     document = pod("app:1", gated=True)
     after = with_addition(document, world.pods.at_release(stored(document), {}, MutationContext()))
@@ -353,15 +372,17 @@ async def test_tn_046_a_release_without_answers_is_the_end_of_waiting(taint_worl
     assert world.registry.asked == [], "nobody waits for a registry now"
 
 
-async def test_tn_046_with_keep_our_own_gate_stays_when_placement_lifts_its_own(taint_worlds):
-    """TN-046, TN-048: a pod that placement took over later."""
+@pytest.mark.req("TN-046", "TN-048")
+async def test_with_keep_our_own_gate_stays_when_placement_lifts_its_own(taint_worlds):
+    """A pod that placement took over later."""
     world = await taint_worlds(pods={"onTimeout": "keep"})
     document = pod("app:1", schedulingGates=[{"name": names.GATE}], labels={names.GATED_LABEL: "gated"}, gated=True)
     assert is_gated(with_addition(document, world.pods.at_release(stored(document), {}, MutationContext())))
 
 
-async def test_tn_003_an_error_of_ours_costs_no_pod_its_placement(taint_world, capsys):
-    """TN-003: it is counted, and logged with its traceback once."""
+@pytest.mark.req("TN-003")
+async def test_an_error_of_ours_costs_no_pod_its_placement(taint_world, capsys):
+    """It is counted, and logged with its traceback once."""
 
     def broken(reference: Any, *_: Any, **__: Any) -> Any:
         raise ZeroDivisionError
@@ -374,8 +395,8 @@ async def test_tn_003_an_error_of_ours_costs_no_pod_its_placement(taint_world, c
     assert capsys.readouterr().out.count("Traceback") == 1
 
 
-async def test_tn_083_decisions_are_counted_by_their_reason(taint_world):
-    """TN-083."""
+@pytest.mark.req("TN-083")
+async def test_decisions_are_counted_by_their_reason(taint_world):
     taint_world.registry.know("app:1", *BOTH)
     await taint_world.admit(pod("app:1"))
     await taint_world.admit(pod("app:1", tolerations=[{"operator": "Exists"}]))
@@ -384,16 +405,18 @@ async def test_tn_083_decisions_are_counted_by_their_reason(taint_world):
     assert 'polyarch_taints_pods_total{decision="Covered"} 1.0' in exposed
 
 
-async def test_tn_040_the_warm_path_awaits_nothing(taint_world):
-    """TN-040, TN-091: not one turn of the event loop lies between the request and its answer."""
+@pytest.mark.req("TN-040", "TN-091")
+async def test_the_warm_path_awaits_nothing(taint_world):
+    """Not one turn of the event loop lies between the request and its answer."""
     taint_world.registry.know("app:1", *BOTH)
     with pytest.raises(StopIteration) as ended:
         taint_world.pods.handle(asked(pod("app:1"), taint_world)).send(None)
     assert ended.value.value.patch
 
 
-async def test_tn_091_a_hundred_pods_of_an_unknown_image_are_one_look_up(taint_world):
-    """TN-091: those at once, those beside placement, and those that come when it is known."""
+@pytest.mark.req("TN-091")
+async def test_a_hundred_pods_of_an_unknown_image_are_one_look_up(taint_world):
+    """Those at once, those beside placement, and those that come when it is known."""
     taint_world.registry.seconds = 3.0
     taint_world.registry.set("cold:1", *BOTH)
     at_once = [asyncio.create_task(taint_world.pods.handle(asked(pod("cold:1"), taint_world))) for _ in range(50)]

@@ -1,4 +1,4 @@
-"""Equal pods are decided once, and never by what was said of others (TN-040, TN-091)."""
+"""Equal pods are decided once, and never by what was said of others."""
 
 from typing import Any
 
@@ -17,6 +17,8 @@ from polyarch.taints.pod_rules import Facts
 from polyarch.taints.settings import TaintSettings
 from polyarch.taints.webhook import CAPACITY, recent_series
 
+pytestmark = pytest.mark.req("TN-040")
+
 SETTINGS = TaintSettings(mode="tolerations", given=frozenset({"amd64", "arm64"}))
 EXISTING = frozenset({"amd64"})
 
@@ -30,8 +32,9 @@ def answers(*platforms: str) -> dict[str, Inspection]:
     return {"app:1": resolved(parse("app:1"), *platforms)}
 
 
-def test_tn_091_the_pods_of_one_template_are_decided_once():
-    """TN-091: what is added is the same value, whatever the pod is called."""
+@pytest.mark.req("TN-091")
+def test_the_pods_of_one_template_are_decided_once():
+    """What is added is the same value, whatever the pod is called."""
     series = recent_series()
     first = series.look(facts(pod("app:1", name="a"))).said(answers(*BOTH), Progress.FIRST)
     second = series.look(facts(pod("app:1", name="b"))).said(answers(*BOTH), Progress.FIRST)
@@ -39,6 +42,7 @@ def test_tn_091_the_pods_of_one_template_are_decided_once():
     assert len(series) == 1
 
 
+@pytest.mark.req("TN-002")
 @pytest.mark.parametrize(
     "change",
     [
@@ -50,13 +54,13 @@ def test_tn_091_the_pods_of_one_template_are_decided_once():
         pytest.param({"namespace": "other"}, id="the namespace"),
     ],
 )
-def test_tn_002_other_facts_are_another_decision(change):
-    """TN-002."""
+def test_other_facts_are_another_decision(change):
     series = recent_series()
     before = series.look(facts())
     assert series.look(facts(**change)) is not before
 
 
+@pytest.mark.req("TN-002")
 @pytest.mark.parametrize(
     "change",
     [
@@ -67,15 +71,15 @@ def test_tn_002_other_facts_are_another_decision(change):
         pytest.param({"pull": "Always"}, id="pull policy"),
     ],
 )
-def test_tn_002_another_pod_is_another_decision(change):
-    """TN-002: by everything that rules read."""
+def test_another_pod_is_another_decision(change):
+    """By everything that rules read."""
     series = recent_series()
     before = series.look(facts())
     assert series.look(facts(pod("app:1", **change))) is not before
 
 
-def test_tn_046_other_answers_and_the_end_of_the_leader_are_another_decision():
-    """TN-046."""
+@pytest.mark.req("TN-046")
+def test_other_answers_and_the_end_of_the_leader_are_another_decision():
     look = recent_series().look(facts())
     both = look.said(answers(*BOTH), Progress.FIRST)
     one = look.said(answers("linux/amd64"), Progress.FIRST)
@@ -84,8 +88,9 @@ def test_tn_046_other_answers_and_the_end_of_the_leader_are_another_decision():
     assert look.said({}, Progress.UNGUARDED).addition is NO_MUTATION
 
 
-def test_pl_854_what_pods_make_us_remember_is_bounded():
-    """PL-854, PL-810: in number, in bytes, and in what a registry says of one image."""
+@pytest.mark.req("PL-810", "PL-854")
+def test_what_pods_make_us_remember_is_bounded():
+    """In number, in bytes, and in what a registry says of one image."""
     series = recent_series()
     for number in range(CAPACITY + 10):
         series.look(facts(pod(f"app:{number}")))

@@ -1,4 +1,4 @@
-"""Templates of DaemonSets at admission (TN-050, TN-052, TN-053)."""
+"""Templates of DaemonSets at admission."""
 
 import copy
 import json
@@ -19,8 +19,9 @@ def added(document):
     return [each["value"] for each in json.loads(annotations[names.ADDED_TOLERATIONS_ANNOTATION])]
 
 
-async def test_tn_050_a_template_gets_the_tolerations_of_its_images(taint_world):
-    """TN-050: recorded on the DaemonSet, not on its template."""
+@pytest.mark.req("TN-050")
+async def test_a_template_gets_the_tolerations_of_its_images(taint_world):
+    """Recorded on the DaemonSet, not on its template."""
     taint_world.registry.know("agent:1", *BOTH)
     answer = await taint_world.admit(daemon_set("agent:1"))
     assert template(answer) == ["amd64", "arm64"]
@@ -29,8 +30,9 @@ async def test_tn_050_a_template_gets_the_tolerations_of_its_images(taint_world)
     assert answer.warnings == []
 
 
-async def test_tn_053_the_same_manifest_applied_ten_times_is_one_template(taint_world):
-    """TN-053: whether the client sends the annotation back or not."""
+@pytest.mark.req("TN-053")
+async def test_the_same_manifest_applied_ten_times_is_one_template(taint_world):
+    """Whether the client sends the annotation back or not."""
     taint_world.registry.know("agent:1", *BOTH)
     manifest = daemon_set("agent:1")
     stored = (await taint_world.admit(manifest)).object
@@ -42,8 +44,9 @@ async def test_tn_053_the_same_manifest_applied_ten_times_is_one_template(taint_
         assert answer.object == stored
 
 
-async def test_tn_052_an_unknown_image_adds_nothing_and_warns_the_user(taint_world):
-    """TN-052: after the budget, not later."""
+@pytest.mark.req("TN-052")
+async def test_an_unknown_image_adds_nothing_and_warns_the_user(taint_world):
+    """After the budget, not later."""
     taint_world.registry.seconds = 10.0
     taint_world.registry.set("cold:1", *BOTH)
     answer = await taint_world.admit(daemon_set("cold:1"), seconds=TEMPLATE_BUDGET)
@@ -52,15 +55,16 @@ async def test_tn_052_an_unknown_image_adds_nothing_and_warns_the_user(taint_wor
     assert "cold:1" in warning
 
 
-async def test_tn_052_an_image_that_answers_in_time_is_used(taint_world):
-    """TN-052."""
+@pytest.mark.req("TN-052")
+async def test_an_image_that_answers_in_time_is_used(taint_world):
     taint_world.registry.seconds = TEMPLATE_BUDGET / 2
     taint_world.registry.set("cold:1", *BOTH)
     assert template(await taint_world.admit(daemon_set("cold:1"), seconds=TEMPLATE_BUDGET)) == ["amd64", "arm64"]
 
 
-async def test_tn_053_while_the_registry_is_down_an_applied_template_keeps_what_it_had(taint_world):
-    """TN-053, TN-092: else the apply would start a rollout, and the leader another one."""
+@pytest.mark.req("TN-053", "TN-092")
+async def test_while_the_registry_is_down_an_applied_template_keeps_what_it_had(taint_world):
+    """Else the apply would start a rollout, and the leader another one."""
     taint_world.registry.know("agent:1", *BOTH)
     stored = (await taint_world.admit(daemon_set("agent:1"))).object
     taint_world.registry.kept.clear()
@@ -70,6 +74,7 @@ async def test_tn_053_while_the_registry_is_down_an_applied_template_keeps_what_
     assert answer.warnings == []
 
 
+@pytest.mark.req("TN-034", "TN-052", "TN-053")
 @pytest.mark.parametrize(
     "change",
     [
@@ -78,8 +83,8 @@ async def test_tn_053_while_the_registry_is_down_an_applied_template_keeps_what_
         pytest.param({"os": {"name": "linux"}}, id="an operating system"),
     ],
 )
-async def test_tn_053_another_template_gets_nothing_that_is_not_known_to_fit(taint_world, change):
-    """TN-052, TN-053, TN-034: tolerations of what was there before may be wrong for it."""
+async def test_another_template_gets_nothing_that_is_not_known_to_fit(taint_world, change):
+    """Tolerations of what was there before may be wrong for it."""
     taint_world.registry.know("agent:1", *BOTH)
     stored = (await taint_world.admit(daemon_set("agent:1"))).object
     taint_world.registry.kept.clear()
@@ -90,8 +95,9 @@ async def test_tn_053_another_template_gets_nothing_that_is_not_known_to_fit(tai
     assert answer.warnings
 
 
-async def test_tn_053_what_somebody_removed_from_the_stored_template_is_not_kept(taint_world):
-    """TN-053: only what we added and is still there."""
+@pytest.mark.req("TN-053")
+async def test_what_somebody_removed_from_the_stored_template_is_not_kept(taint_world):
+    """Only what we added and is still there."""
     taint_world.registry.know("agent:1", *BOTH)
     stored = (await taint_world.admit(daemon_set("agent:1"))).object
     del stored["spec"]["template"]["spec"]["tolerations"][1]
@@ -100,8 +106,8 @@ async def test_tn_053_what_somebody_removed_from_the_stored_template_is_not_kept
     assert template(await taint_world.admit(daemon_set("agent:1"), old=stored)) == ["amd64"]
 
 
-async def test_tn_050_a_template_that_is_opted_out_or_ignored_is_left_alone(taint_worlds):
-    """TN-050, TN-041."""
+@pytest.mark.req("TN-041", "TN-050")
+async def test_a_template_that_is_opted_out_or_ignored_is_left_alone(taint_worlds):
     world = await taint_worlds(daemonSets={"templates": "ignore"})
     world.registry.know("agent:1", *BOTH)
     assert (await world.admit(daemon_set("agent:1"))).paths == []
@@ -112,8 +118,9 @@ async def test_tn_050_a_template_that_is_opted_out_or_ignored_is_left_alone(tain
     assert world.registry.asked == []
 
 
-async def test_tn_047_a_template_that_no_node_can_run_is_admitted_with_a_warning(taint_worlds):
-    """TN-047, TN-050: its pods are refused with ``deny``, the DaemonSet is not."""
+@pytest.mark.req("TN-047", "TN-050")
+async def test_a_template_that_no_node_can_run_is_admitted_with_a_warning(taint_worlds):
+    """Its pods are refused with ``deny``, the DaemonSet is not."""
     world = await taint_worlds(pods={"onNoCommon": "deny"})
     world.registry.know("a:1", "linux/amd64")
     world.registry.know("b:1", "linux/arm64")
@@ -123,8 +130,8 @@ async def test_tn_047_a_template_that_no_node_can_run_is_admitted_with_a_warning
     assert len(answer.warnings) == 1
 
 
-async def test_tn_010_without_the_object_no_template_is_changed(taint_world):
-    """TN-010."""
+@pytest.mark.req("TN-010")
+async def test_without_the_object_no_template_is_changed(taint_world):
     taint_world.registry.know("agent:1", *BOTH)
     taint_world.watches["architecturetaints"].remove("cluster")
     assert (await taint_world.admit(daemon_set("agent:1"))).paths == []

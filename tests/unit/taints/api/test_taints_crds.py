@@ -41,8 +41,8 @@ def filled(schema: Json) -> Any:
     return {name: value for name, value in members.items() if value is not None} if "default" in schema else None
 
 
-def test_tn_010_the_resource() -> None:
-    """TN-010."""
+@pytest.mark.req("TN-010")
+def test_the_resource() -> None:
     names = DOCUMENT["spec"]["names"]
     assert DOCUMENT["metadata"]["name"] == "architecturetaints.polyarch.dev"
     assert (DOCUMENT["spec"]["scope"], names["kind"], names["shortNames"]) == (
@@ -53,13 +53,14 @@ def test_tn_010_the_resource() -> None:
     assert (STORED["name"], STORED["subresources"]) == ("v1alpha1", {"status": {}})
 
 
-def test_tn_014_columns() -> None:
-    """TN-014."""
+@pytest.mark.req("TN-014")
+def test_columns() -> None:
     assert [each["name"] for each in STORED["additionalPrinterColumns"]] == ["Mode", "Key", "Ready", "Nodes", "Age"]
 
 
-def test_tn_010_what_an_empty_spec_is_filled_with_means_the_default_settings() -> None:
-    """TN-010: two places say the defaults, and mean the same."""
+@pytest.mark.req("TN-010")
+def test_what_an_empty_spec_is_filled_with_means_the_default_settings() -> None:
+    """Two places say the defaults, and mean the same."""
     defaults = filled(ROOT["properties"]["spec"])
     assert defaults["taint"] == {"preset": "archaware", "effect": "NoSchedule", "acknowledgeEviction": False}
     assert TaintSettings.of(msgspec.convert(defaults, ArchitectureTaintsSpec)) == TaintSettings()
@@ -67,9 +68,10 @@ def test_tn_010_what_an_empty_spec_is_filled_with_means_the_default_settings() -
     assert TaintSettings().problems == ()
 
 
+@pytest.mark.req("TN-010", "TN-014")
 @pytest.mark.parametrize("part", ["spec", "status"])
-def test_tn_010_the_schema_has_the_fields_that_are_read_and_written(part: str) -> None:
-    """TN-010, TN-014: the API server drops what the schema does not have."""
+def test_the_schema_has_the_fields_that_are_read_and_written(part: str) -> None:
+    """The API server drops what the schema does not have."""
     struct = {"spec": ArchitectureTaintsSpec, "status": ArchitectureTaintsStatus}[part]
     assert fields_of_type(msgspec.inspect.type_info(struct)) == fields_of_schema(ROOT["properties"][part])
 
@@ -92,8 +94,9 @@ def fields_of_schema(schema: Json) -> Any:
     return "value"
 
 
-def test_tn_010_every_field_is_explained() -> None:
-    """TN-010: kubectl explain has something to say on each."""
+@pytest.mark.req("TN-010")
+def test_every_field_is_explained() -> None:
+    """Kubectl explain has something to say on each."""
 
     assert unexplained(ROOT["properties"]["spec"], "spec") == []
 
@@ -106,9 +109,10 @@ def unexplained(schema: Json, path: str) -> list[str]:
     return lacking + [found for name, each in members.items() for found in unexplained(each, f"{path}.{name}")]
 
 
+@pytest.mark.req("TN-012")
 @pytest.mark.parametrize(("spec", "said"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
-def test_tn_012_what_the_api_server_refuses_is_refused_of_a_file(spec: Json, said: list[str]) -> None:
-    """TN-012: with field and reason."""
+def test_what_the_api_server_refuses_is_refused_of_a_file(spec: Json, said: list[str]) -> None:
+    """With field and reason."""
     message = refused(of(spec))
     assert all(re.search(part, message) for part in map(escaped, said)), message
 
@@ -117,12 +121,14 @@ def escaped(part: str) -> str:
     return part.replace("[", r"\[").replace("]", r"\]")
 
 
+@pytest.mark.req("TN-012")
 @pytest.mark.parametrize("spec", [row[1] for row in ACCEPTED], ids=[row[0] for row in ACCEPTED])
-def test_tn_012_what_the_api_server_accepts_is_read_from_a_file(spec: Json) -> None:
-    """TN-012: and means something without any replacement."""
+def test_what_the_api_server_accepts_is_read_from_a_file(spec: Json) -> None:
+    """And means something without any replacement."""
     assert TaintSettings.of(validated(of(spec)).spec).problems == ()
 
 
+@pytest.mark.req("TN-012")
 @pytest.mark.parametrize(
     ("document", "said"),
     [
@@ -141,20 +147,20 @@ def test_tn_012_what_the_api_server_accepts_is_read_from_a_file(spec: Json) -> N
         (None, ["the file must contain one ArchitectureTaints"]),
     ],
 )
-def test_tn_012_other_things_that_a_file_can_have_wrong(document: Any, said: list[str]) -> None:
-    """TN-012."""
+def test_other_things_that_a_file_can_have_wrong(document: Any, said: list[str]) -> None:
     message = refused(document)
     assert all(part in message for part in said), message
 
 
-def test_tn_012_all_problems_of_a_file_are_told_at_once() -> None:
-    """TN-012."""
+@pytest.mark.req("TN-012")
+def test_all_problems_of_a_file_are_told_at_once() -> None:
     with pytest.raises(InvalidConfiguration) as refusal:
         validated(of({"taint": {"key": "a", "effect": "NoExecute"}, "architectures": ["amd64"]}, "mine"))
     assert [each.field for each in refusal.value.problems] == ["metadata.name", "spec.taint", "spec.taint", "spec"]
 
 
-def test_tn_012_null_is_absence() -> None:
-    """TN-012: as for the API server."""
+@pytest.mark.req("TN-012")
+def test_null_is_absence() -> None:
+    """As for the API server."""
     assert validated(of({"taint": None, "pods": {"gateTimeout": None}})) == validated(of({}))
     assert isinstance(validated(of(None)), ArchitectureTaints)

@@ -1,4 +1,4 @@
-"""What a spec means: presets, modes and values that an older schema let through (TN-001, TN-011, TN-013)."""
+"""What a spec means: presets, modes and values that an older schema let through."""
 
 from typing import Any
 
@@ -14,6 +14,7 @@ def compiled(**spec: Any) -> TaintSettings:
     return TaintSettings.of(msgspec.convert(spec, ArchitectureTaintsSpec))
 
 
+@pytest.mark.req("TN-011")
 @pytest.mark.parametrize(
     ("taint", "key", "ownership", "running"),
     [
@@ -30,12 +31,13 @@ def compiled(**spec: Any) -> TaintSettings:
         ),
     ],
 )
-def test_tn_011_presets(taint: dict[str, Any], key: str, ownership: str, running: str) -> None:
+def test_presets(taint: dict[str, Any], key: str, ownership: str, running: str) -> None:
     found = compiled(taint=taint)
     assert (found.key, found.ownership, found.running, found.problems) == (key, ownership, running, ())
     assert str(found.taint("arm64")) == f"{key}=arm64:{found.effect}"
 
 
+@pytest.mark.req("TN-001", "TN-013")
 @pytest.mark.parametrize(
     ("spec", "tainted"),
     [
@@ -46,12 +48,13 @@ def test_tn_011_presets(taint: dict[str, Any], key: str, ownership: str, running
         ({"primaryArchitectures": ["arm64", "s390x"], "architectures": ["amd64", "arm64"]}, {"amd64"}),
     ],
 )
-def test_tn_001_and_tn_013_which_architectures_are_tainted(spec: dict[str, Any], tainted: set[str]) -> None:
+def test_which_architectures_are_tainted(spec: dict[str, Any], tainted: set[str]) -> None:
     found = compiled(**spec)
     assert found.tainted == tainted
     assert all(found.is_tainted(each) == (each in tainted) for each in KNOWN_ARCHITECTURES)
 
 
+@pytest.mark.req("TN-010")
 @pytest.mark.parametrize(
     ("spec", "field", "value", "named"),
     [
@@ -63,7 +66,7 @@ def test_tn_001_and_tn_013_which_architectures_are_tainted(spec: dict[str, Any],
         ({"nodes": {"perMinute": 1000}}, "per_minute", 600, "spec.nodes.perMinute"),
     ],
 )
-def test_tn_010_a_value_that_means_nothing_is_replaced_and_named(
+def test_a_value_that_means_nothing_is_replaced_and_named(
     spec: dict[str, Any], field: str, value: Any, named: str
 ) -> None:
     found = compiled(**spec)

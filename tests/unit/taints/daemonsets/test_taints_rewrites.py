@@ -1,4 +1,4 @@
-"""Somebody takes our tolerations away again and again: the pauses, and when they begin anew (TN-053)."""
+"""Somebody takes our tolerations away again and again: the pauses, and when they begin anew."""
 
 import pytest
 
@@ -15,6 +15,7 @@ def written(*times: float) -> Rewrites:
     return rewrites
 
 
+@pytest.mark.req("TN-053")
 @pytest.mark.parametrize(
     ("times", "pause"),
     [
@@ -25,16 +26,15 @@ def written(*times: float) -> Rewrites:
         (tuple(number * LONGEST_PAUSE for number in range(2000)), LONGEST_PAUSE),
     ],
 )
-def test_tn_053_each_time_it_is_left_alone_twice_as_long_and_an_hour_at_most(
-    times: tuple[float, ...], pause: float
-) -> None:
+def test_each_time_it_is_left_alone_twice_as_long_and_an_hour_at_most(times: tuple[float, ...], pause: float) -> None:
     rewrites = written(*times)
     assert rewrites.rest(AGENT, ["arm64"], times[-1]) == pause
     assert rewrites.rest(AGENT, ["arm64"], times[-1] + pause - 1) == 1.0
     assert rewrites.rest(AGENT, ["arm64"], times[-1] + pause + 5) == 0.0
 
 
-def test_tn_053_what_was_never_added_is_added_at_once() -> None:
+@pytest.mark.req("TN-053")
+def test_what_was_never_added_is_added_at_once() -> None:
     rewrites = written(0.0)
     assert rewrites.rest(OTHER, ["arm64"], 0.0) == 0.0
     assert rewrites.rest(AGENT, ["arm64", "s390x"], 0.0) == 0.0
@@ -42,15 +42,17 @@ def test_tn_053_what_was_never_added_is_added_at_once() -> None:
     assert rewrites.rest(AGENT, ["arm64"], 0.0) == 0.0
 
 
+@pytest.mark.req("TN-053")
 @pytest.mark.parametrize(
     ("later", "pause"), [(2 * LONGEST_PAUSE - 1, 4 * FIRST_PAUSE), (2 * LONGEST_PAUSE, FIRST_PAUSE)]
 )
-def test_tn_053_two_hours_in_peace_and_the_pauses_begin_anew(later: float, pause: float) -> None:
+def test_two_hours_in_peace_and_the_pauses_begin_anew(later: float, pause: float) -> None:
     rewrites = written(0.0, 100.0, 100.0 + later)
     assert rewrites.rest(AGENT, ["arm64"], 100.0 + later) == pause
 
 
-def test_tn_053_who_took_them_away_twice_is_told_of() -> None:
+@pytest.mark.req("TN-053")
+def test_who_took_them_away_twice_is_told_of() -> None:
     """Once is a manifest that was applied again; twice is somebody who does it each time."""
     assert written(0.0, 100.0).contested == ()
     assert written(0.0, 100.0, 300.0).contested == (AGENT,)

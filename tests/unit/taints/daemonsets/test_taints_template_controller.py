@@ -1,4 +1,4 @@
-"""Templates of DaemonSets that exist: what they get, in which order, what holds the next back (TN-050 to TN-052)."""
+"""Templates of DaemonSets that exist: what they get, in which order, what holds the next back."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -40,7 +40,8 @@ async def world(world_of: Callable[..., TemplateWorld]) -> TemplateWorld:
 # -- what a template gets ----------------------------------------------------------------------------------------------
 
 
-async def test_tn_050_a_template_gets_what_its_images_justify_and_a_record(world):
+@pytest.mark.req("TN-050")
+async def test_a_template_gets_what_its_images_justify_and_a_record(world):
     key = world.api.create("agent", APP)
     await world.run(1)
     assert world.api.tolerated(key) == ["arm64"]
@@ -50,7 +51,8 @@ async def test_tn_050_a_template_gets_what_its_images_justify_and_a_record(world
     assert world.events == []
 
 
-async def test_tn_052_a_covered_template_is_not_written(world):
+@pytest.mark.req("TN-052")
+async def test_a_covered_template_is_not_written(world):
     covered = world.api.create("covered", APP, tolerations=[{"operator": "Exists"}])
     world.registry.set(OTHER, "linux/amd64")
     primary = world.api.create("primary", OTHER)
@@ -60,7 +62,8 @@ async def test_tn_052_a_covered_template_is_not_written(world):
     assert world.api.record(primary) is None
 
 
-async def test_tn_050_a_second_pass_writes_nothing(world):
+@pytest.mark.req("TN-050")
+async def test_a_second_pass_writes_nothing(world):
     key = world.api.create("agent", APP)
     await world.run(1)
     world.api.advance(key)
@@ -69,7 +72,8 @@ async def test_tn_050_a_second_pass_writes_nothing(world):
     assert world.api.patched == [key]
 
 
-async def test_tn_053_a_template_that_a_tool_resets_each_minute_is_written_ever_more_rarely(world):
+@pytest.mark.req("TN-053")
+async def test_a_template_that_a_tool_resets_each_minute_is_written_ever_more_rarely(world):
     """Where admission is not asked, each write is a rollout: there was one per sync of the tool, for ever."""
     key = world.api.create("agent", APP)
     for _ in range(180):
@@ -81,7 +85,8 @@ async def test_tn_053_a_template_that_a_tool_resets_each_minute_is_written_ever_
     assert "team/agent" in problem.message
 
 
-async def test_tn_053_another_architecture_is_added_without_a_pause(world):
+@pytest.mark.req("TN-053")
+async def test_another_architecture_is_added_without_a_pause(world):
     key = world.api.create("agent", APP)
     await world.run(1)
     world.api.advance(key)
@@ -93,8 +98,9 @@ async def test_tn_053_another_architecture_is_added_without_a_pause(world):
     assert world.controller.contribution().problems == ()
 
 
+@pytest.mark.req("TN-050")
 @pytest.mark.parametrize("policy", ["admission", "ignore"])
-async def test_tn_050_templates_are_reconciled_only_if_the_policy_says_so(world_of, policy):
+async def test_templates_are_reconciled_only_if_the_policy_says_so(world_of, policy):
     world = world_of(daemonSets={"templates": policy})
     world.nodes = [node(document("one", "arm64"))]
     world.api.create("agent", APP)
@@ -103,15 +109,17 @@ async def test_tn_050_templates_are_reconciled_only_if_the_policy_says_so(world_
     assert world.controller.uncovered("arm64") == ["team/agent"], "somebody else has to see to it"
 
 
+@pytest.mark.req("TN-010")
 @pytest.mark.parametrize("state", ["paused", "removing"])
-async def test_tn_010_nothing_is_written_while_paused_or_removing(world_of, state):
+async def test_nothing_is_written_while_paused_or_removing(world_of, state):
     world = world_of(state=state)
     world.api.create("agent", APP)
     await world.run(60)
     assert world.api.patched == []
 
 
-async def test_tn_041_a_daemon_set_that_opted_out_is_left_alone_and_holds_no_node_back(world):
+@pytest.mark.req("TN-041")
+async def test_a_daemon_set_that_opted_out_is_left_alone_and_holds_no_node_back(world):
     world.nodes = [node(document("one", "arm64"))]
     world.api.create("agent", APP, annotations={names.OPT_OUT: names.DISABLED})
     await world.run(1)
@@ -119,7 +127,8 @@ async def test_tn_041_a_daemon_set_that_opted_out_is_left_alone_and_holds_no_nod
     assert world.controller.uncovered("arm64") == []
 
 
-async def test_tn_052_unknown_images_add_nothing_block_and_are_asked_for_again(world):
+@pytest.mark.req("TN-052")
+async def test_unknown_images_add_nothing_block_and_are_asked_for_again(world):
     world.registry.set(APP, error="not-found")
     world.nodes = [node(document("one", "arm64"))]
     key = world.api.create("agent", APP)
@@ -145,7 +154,8 @@ async def test_tn_052_unknown_images_add_nothing_block_and_are_asked_for_again(w
     assert world.reasons == ["ArchitectureUnknown"]
 
 
-async def test_tn_014_at_most_fifty_blocked_templates_are_listed(world):
+@pytest.mark.req("TN-014")
+async def test_at_most_fifty_blocked_templates_are_listed(world):
     world.registry.set(APP, error="not-found")
     for number in range(60):
         world.api.create(f"agent-{number:02}", APP)
@@ -156,7 +166,8 @@ async def test_tn_014_at_most_fifty_blocked_templates_are_listed(world):
     assert world.registry.count(APP) <= 4, "one look-up for all of them"
 
 
-async def test_tn_047_a_template_that_no_node_can_run_is_told_and_blocked_but_holds_nobody_back(world):
+@pytest.mark.req("TN-047")
+async def test_a_template_that_no_node_can_run_is_told_and_blocked_but_holds_nobody_back(world):
     world.registry.set(APP, "linux/arm64")
     world.registry.set(OTHER, "linux/s390x")
     world.nodes = [node(document("one", "arm64"))]
@@ -176,7 +187,8 @@ def pod_of(name: str, *secrets: str) -> Pod:
     return msgspec.convert(document, Pod)
 
 
-async def test_tn_094_a_private_image_is_read_with_the_pull_secrets_of_the_service_account(world):
+@pytest.mark.req("TN-094")
+async def test_a_private_image_is_read_with_the_pull_secrets_of_the_service_account(world):
     """Its pods have them, the template does not; nobody lists ServiceAccounts."""
     image = "registry.example/team/private:1"
     world.registry.needs_credentials.add(world.registry.set(image, *BOTH))
@@ -193,7 +205,8 @@ async def test_tn_094_a_private_image_is_read_with_the_pull_secrets_of_the_servi
     assert world.events == []
 
 
-async def test_tn_094_a_private_image_without_pods_is_told_of_and_looked_at_now_and_then(world):
+@pytest.mark.req("TN-094")
+async def test_a_private_image_without_pods_is_told_of_and_looked_at_now_and_then(world):
     image = "registry.example/team/private:1"
     world.registry.needs_credentials.add(world.registry.set(image, *BOTH))
     world.reader.put("team", "of-the-account")
@@ -211,7 +224,8 @@ async def test_tn_094_a_private_image_without_pods_is_told_of_and_looked_at_now_
 # -- rollouts ----------------------------------------------------------------------------------------------------------
 
 
-async def test_tn_051_one_rollout_at_a_time_and_those_that_others_need_first(world):
+@pytest.mark.req("TN-051")
+async def test_one_rollout_at_a_time_and_those_that_others_need_first(world):
     last = world.api.create("zebra", APP)
     network = world.api.create("my-cni", APP)
     system = world.api.create("proxy", APP, namespace="kube-system")
@@ -228,7 +242,8 @@ async def test_tn_051_one_rollout_at_a_time_and_those_that_others_need_first(wor
     assert order == [system, network, first, last]
 
 
-async def test_tn_051_one_that_is_being_deleted_holds_back_neither_templates_nor_nodes(world):
+@pytest.mark.req("TN-051")
+async def test_one_that_is_being_deleted_holds_back_neither_templates_nor_nodes(world):
     """A deletion in the foreground lasts as long as a pod on a node that is down."""
     world.nodes = [node(document("one", "arm64"))]
     leaving = world.api.create("leaving", OTHER)
@@ -239,7 +254,8 @@ async def test_tn_051_one_that_is_being_deleted_holds_back_neither_templates_nor
     assert world.controller.uncovered("arm64") == []
 
 
-async def test_tn_051_several_rollouts_if_the_policy_allows_them(world_of):
+@pytest.mark.req("TN-051")
+async def test_several_rollouts_if_the_policy_allows_them(world_of):
     world = world_of(daemonSets={"maxConcurrentRollouts": 3})
     for number in range(5):
         world.api.create(f"agent-{number}", APP)
@@ -250,14 +266,16 @@ async def test_tn_051_several_rollouts_if_the_policy_allows_them(world_of):
     assert len(world.api.patched) == 4
 
 
-async def test_tn_051_with_on_delete_the_next_one_need_not_wait(world):
+@pytest.mark.req("TN-051")
+async def test_with_on_delete_the_next_one_need_not_wait(world):
     for number in range(3):
         world.api.create(f"agent-{number}", APP, strategy="OnDelete")
     await world.run(10)
     assert len(world.api.patched) == 3
 
 
-async def test_tn_051_a_rollout_that_takes_too_long_is_told_once_and_holds_the_next_until_it_is_done(world):
+@pytest.mark.req("TN-051")
+async def test_a_rollout_that_takes_too_long_is_told_once_and_holds_the_next_until_it_is_done(world):
     first, second = world.api.create("a", APP), world.api.create("b", APP)
     await world.run(1)
     world.api.advance(first, updated=1, unavailable=1)
@@ -275,7 +293,8 @@ async def test_tn_051_a_rollout_that_takes_too_long_is_told_once_and_holds_the_n
     assert world.reasons.count("DaemonSetRolloutSlow") == 1
 
 
-async def test_tn_051_a_confirmed_rollout_holds_nobody(world):
+@pytest.mark.req("TN-051")
+async def test_a_confirmed_rollout_holds_nobody(world):
     first, second = world.api.create("a", APP), world.api.create("b", APP)
     await world.run(1)
     world.api.advance(first, updated=0, unavailable=1)
@@ -289,7 +308,8 @@ async def test_tn_051_a_confirmed_rollout_holds_nobody(world):
     assert world.controller.contribution().problems == ()
 
 
-async def test_tn_051_a_new_leader_waits_for_the_rollout_of_the_former_one(world_of):
+@pytest.mark.req("TN-051")
+async def test_a_new_leader_waits_for_the_rollout_of_the_former_one(world_of):
     api = DaemonSetApi()
     former = world_of(api=api)
     first = api.create("a", APP)
@@ -307,7 +327,8 @@ async def test_tn_051_a_new_leader_waits_for_the_rollout_of_the_former_one(world
     assert api.patched == [first, second]
 
 
-async def test_tn_051_a_node_that_is_down_holds_no_template_back(world):
+@pytest.mark.req("TN-051")
+async def test_a_node_that_is_down_holds_no_template_back(world):
     """Its pods were replaced long ago and are unavailable for another reason."""
     record = '[{"key":"supported-arch","operator":"Equal","value":"arm64","effect":"NoSchedule"}]'
     tolerations = [{"key": "supported-arch", "operator": "Equal", "value": "arm64", "effect": "NoSchedule"}]
@@ -318,7 +339,8 @@ async def test_tn_051_a_node_that_is_down_holds_no_template_back(world):
     assert world.api.patched == [second]
 
 
-async def test_tn_051_a_template_that_is_blocked_or_gone_holds_nobody(world):
+@pytest.mark.req("TN-051")
+async def test_a_template_that_is_blocked_or_gone_holds_nobody(world):
     world.registry.set(OTHER, error="network")
     world.api.create("a-blocked", OTHER)
     rolling, second = world.api.create("b", APP), world.api.create("c", APP)
@@ -329,7 +351,8 @@ async def test_tn_051_a_template_that_is_blocked_or_gone_holds_nobody(world):
     assert world.api.patched == [rolling, second]
 
 
-async def test_tn_051_a_refused_change_is_tried_again_while_others_go_on(world):
+@pytest.mark.req("TN-051")
+async def test_a_refused_change_is_tried_again_while_others_go_on(world):
     plain = world.api.patch
 
     async def patch(resource, name, patch, *, namespace=""):
@@ -349,7 +372,8 @@ async def test_tn_051_a_refused_change_is_tried_again_while_others_go_on(world):
     assert world.api.patched.count(first) == 2, "no hot loop"
 
 
-async def test_tn_092_after_an_outage_of_the_api_server_the_template_is_written_once(world):
+@pytest.mark.req("TN-092")
+async def test_after_an_outage_of_the_api_server_the_template_is_written_once(world):
     world.api.refuse = ConnectionFailed("refused", host="api.example")
     key = world.api.create("agent", APP)
     await world.run(30)
@@ -361,7 +385,8 @@ async def test_tn_092_after_an_outage_of_the_api_server_the_template_is_written_
     assert len(world.api.patched) == tried + 1
 
 
-async def test_tn_003_a_standby_writes_nothing(world_of):
+@pytest.mark.req("TN-003")
+async def test_a_standby_writes_nothing(world_of):
     world = world_of(leading=False)
     key = world.api.create("agent", APP)
     await world.run(60)
@@ -375,7 +400,8 @@ async def test_tn_003_a_standby_writes_nothing(world_of):
 # -- what nodes ask ----------------------------------------------------------------------------------------------------
 
 
-async def test_tn_025_a_daemon_set_with_pods_on_an_architecture_holds_its_taint_until_it_is_covered(world):
+@pytest.mark.req("TN-025")
+async def test_a_daemon_set_with_pods_on_an_architecture_holds_its_taint_until_it_is_covered(world):
     world.nodes = [node(document("one", "amd64")), node(document("two", "arm64"))]
     world.api.create("a", APP)
     world.api.create("b", APP)
@@ -389,7 +415,8 @@ async def test_tn_025_a_daemon_set_with_pods_on_an_architecture_holds_its_taint_
     assert world.controller.contribution().conditions[0].status == "True"
 
 
-async def test_tn_025_an_image_that_may_answer_in_a_moment_is_waited_for(world):
+@pytest.mark.req("TN-025")
+async def test_an_image_that_may_answer_in_a_moment_is_waited_for(world):
     world.nodes = [node(document("one", "arm64"))]
     world.registry.seconds = 5.0
     world.api.create("agent", APP)
@@ -397,7 +424,8 @@ async def test_tn_025_an_image_that_may_answer_in_a_moment_is_waited_for(world):
     assert world.controller.uncovered("arm64") is None
 
 
-async def test_tn_025_one_that_has_no_pods_there_holds_nothing(world):
+@pytest.mark.req("TN-025")
+async def test_one_that_has_no_pods_there_holds_nothing(world):
     world.nodes = [node(document("one", "amd64")), node(document("two", "arm64"))]
     world.registry.set(APP, error="network")
     world.api.create("agent", APP, nodeSelector={"kubernetes.io/arch": "amd64"})
@@ -405,7 +433,8 @@ async def test_tn_025_one_that_has_no_pods_there_holds_nothing(world):
     assert world.controller.uncovered("arm64") == []
 
 
-async def test_tn_025_nothing_is_called_covered_before_every_template_was_looked_at(world):
+@pytest.mark.req("TN-025")
+async def test_nothing_is_called_covered_before_every_template_was_looked_at(world):
     world.facts.is_ready = False
     world.api.create("agent", APP)
     await world.run(1)

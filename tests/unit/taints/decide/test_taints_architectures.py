@@ -1,4 +1,4 @@
-"""The set A of a pod: what its images, its operating system, its constraints and the configuration leave (TN-031)."""
+"""The set A of a pod: what its images, its operating system, its constraints and the configuration leave."""
 
 from typing import Any
 
@@ -18,14 +18,16 @@ def architectures(document: dict[str, Any], *given: Inspection, **more: Any) -> 
     return admitted(document, answers(*given), **more).decision.architectures
 
 
-def test_tn_031_architectures_common_to_all_images() -> None:
+@pytest.mark.req("TN-031")
+def test_architectures_common_to_all_images() -> None:
     side = index(SIDE, "arm64", "s390x")
     assert architectures(pod(APP, SIDE), BOTH, side) == ("arm64",)
     assert architectures(pod(SIDE, APP), BOTH, side) == ("arm64",)
     assert architectures(pod(APP, SIDE, APP, SIDE), BOTH, side) == ("arm64",)
 
 
-def test_tn_031_and_tn_094_init_containers_sidecars_and_image_volumes_count() -> None:
+@pytest.mark.req("TN-031", "TN-094")
+def test_init_containers_sidecars_and_image_volumes_count() -> None:
     side = index(SIDE, "amd64", "s390x")
     init = pod(APP, initContainers=[{"name": "setup", "image": SIDE}])
     sidecar = pod(APP, initContainers=[{"name": "proxy", "image": SIDE, "restartPolicy": "Always"}])
@@ -34,7 +36,8 @@ def test_tn_031_and_tn_094_init_containers_sidecars_and_image_volumes_count() ->
         assert architectures(document, BOTH, side) == ("amd64",)
 
 
-def test_tn_094_an_intersection_of_three_is_that_of_all_three() -> None:
+@pytest.mark.req("TN-094")
+def test_an_intersection_of_three_is_that_of_all_three() -> None:
     """Each two of them have one in common, all three have none."""
     third = "quay.io/team/third:3"
     found = admitted(
@@ -45,15 +48,17 @@ def test_tn_094_an_intersection_of_three_is_that_of_all_three() -> None:
     assert found.operations == ()
 
 
-def test_tn_031_an_image_that_may_exist_on_nodes_only_is_neutral() -> None:
+@pytest.mark.req("TN-031")
+def test_an_image_that_may_exist_on_nodes_only_is_neutral() -> None:
     document = pod(APP, SIDE)
     document["spec"]["containers"][1]["imagePullPolicy"] = "Never"
     found = admitted(document, answers(BOTH, failure(SIDE, "not-found", 404)))
     assert found.told == ("Images", "tolerated", ("amd64", "arm64"))
 
 
-def test_tn_031_freshness_is_judged_as_placement_judges_it() -> None:
-    """PL-210 to PL-212, PL-407: the last good reading stands in while the registry fails, for six hours, and with
+@pytest.mark.req("PL-210", "PL-211", "PL-212", "PL-407", "TN-031")
+def test_freshness_is_judged_as_placement_judges_it() -> None:
+    """The last good reading stands in while the registry fails, for six hours, and with
     ``imagePullPolicy: Always`` not before waiting is over."""
     failing = failure(APP, last_good=BOTH, last_good_age=3600.0)
     assert architectures(pod(), failing) == ("amd64", "arm64")
@@ -63,7 +68,8 @@ def test_tn_031_freshness_is_judged_as_placement_judges_it() -> None:
     assert admitted(always, answers(failing), progress=Progress.ENDED).told[0] == "Images"
 
 
-def test_tn_033_variants_os_versions_and_duplicates_collapse() -> None:
+@pytest.mark.req("TN-033")
+def test_variants_os_versions_and_duplicates_collapse() -> None:
     variants = index(APP, "linux/arm/v6", "linux/arm/v7", "linux/amd64", "linux/amd64/v3")
     assert architectures(pod(), variants) == ("amd64", "arm")
     versions = index(APP)
@@ -79,7 +85,8 @@ def test_tn_033_variants_os_versions_and_duplicates_collapse() -> None:
     assert architectures(pod(os={"name": "windows"}), versions) == ("amd64",)
 
 
-def test_tn_033_and_tn_094_attestations_and_unknown_entries_never_become_tolerations() -> None:
+@pytest.mark.req("TN-033", "TN-094")
+def test_attestations_and_unknown_entries_never_become_tolerations() -> None:
     answer = index(APP, "linux/amd64", "unknown/unknown", "linux/unknown", "linux/")
     answer = Inspection(
         answer.reference,
@@ -93,6 +100,7 @@ def test_tn_033_and_tn_094_attestations_and_unknown_entries_never_become_tolerat
     assert [each["value"] for each in found.tolerations] == ["amd64"]
 
 
+@pytest.mark.req("TN-031")
 @pytest.mark.parametrize(
     ("parts", "more", "expected"),
     [
@@ -109,13 +117,14 @@ def test_tn_033_and_tn_094_attestations_and_unknown_entries_never_become_tolerat
         ({"os": {"name": "windows"}, "nodeSelector": {"kubernetes.io/os": "linux"}}, {}, ()),
     ],
 )
-def test_tn_031_operating_system_and_constraints(
+def test_operating_system_and_constraints(
     parts: dict[str, Any], more: dict[str, Any], expected: tuple[str, ...]
 ) -> None:
     assert architectures(pod(**parts), MIXED, **more) == expected
 
 
-def test_tn_031_and_tn_094_linux_is_assumed_even_if_no_image_has_it() -> None:
+@pytest.mark.req("TN-031", "TN-094")
+def test_linux_is_assumed_even_if_no_image_has_it() -> None:
     """A taint cannot say which system its node has: a pod for Windows that does not say so gets nothing."""
     windows = index(APP, "windows/amd64")
     found = admitted(pod(), answers(windows))
@@ -126,7 +135,8 @@ def test_tn_031_and_tn_094_linux_is_assumed_even_if_no_image_has_it() -> None:
     assert architectures(pod(), windows, os="windows") == ("amd64",)
 
 
-def test_tn_031_images_without_a_platform_get_the_given_architectures_else_the_usual_and_the_existing() -> None:
+@pytest.mark.req("TN-031")
+def test_images_without_a_platform_get_the_given_architectures_else_the_usual_and_the_existing() -> None:
     plain = neutral(APP)
     assert architectures(pod(), plain) == ("amd64", "arm64", "ppc64le", "s390x")
     assert architectures(pod(), plain, existing=frozenset({"riscv64"})) == (
@@ -138,7 +148,8 @@ def test_tn_031_images_without_a_platform_get_the_given_architectures_else_the_u
     assert architectures(selected, plain) == ("arm64",)
 
 
-def test_tn_031_only_managed_architectures_count_and_a_pod_for_others_is_not_impossible() -> None:
+@pytest.mark.req("TN-031")
+def test_only_managed_architectures_count_and_a_pod_for_others_is_not_impossible() -> None:
     managed = settings(given=frozenset({"amd64", "arm64"}))
     found = admitted(pod(), answers(index(APP, "riscv64", "arm64")), managed)
     assert found.decision.architectures == ("arm64",)
@@ -146,7 +157,8 @@ def test_tn_031_only_managed_architectures_count_and_a_pod_for_others_is_not_imp
     assert elsewhere.told == ("Covered", "unchanged", ())
 
 
-def test_tn_031_nodes_that_run_foreign_programs() -> None:
+@pytest.mark.req("TN-031")
+def test_nodes_that_run_foreign_programs() -> None:
     using = settings(compatibility=(("arm64", frozenset({"arm"})),), given=frozenset({"amd64", "arm64"}))
     found = admitted(pod(), answers(index(APP, "linux/arm/v7")), using)
     assert found.told == ("Compatibility", "tolerated", ("arm64",))

@@ -1,4 +1,4 @@
-"""The decision about one node and its patch, as the API server would carry it out (TN-020 to TN-024)."""
+"""The decision about one node and its patch, as the API server would carry it out."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def after(source: Json, settings: TaintSettings = USUAL, **options: Any) -> tupl
     return decision, patched(source, node_patch(seen, decision))
 
 
-# -- TN-023: what becomes of the list ----------------------------------------------------------------------------------
+# -- what becomes of the list ------------------------------------------------------------------------------------------
 
 CASES: dict[str, tuple[list[str], str | None, TaintSettings, Kind, list[str], str | None]] = {
     "a: the taint is there": ([GPU, ARM], ARM, USUAL, Kind.NONE, [GPU, ARM], ARM),
@@ -94,10 +94,11 @@ CASES: dict[str, tuple[list[str], str | None, TaintSettings, Kind, list[str], st
 }
 
 
+@pytest.mark.req("TN-023")
 @pytest.mark.parametrize(
     ("taints", "record", "settings", "kind", "expected", "recorded"), CASES.values(), ids=CASES.keys()
 )
-def test_tn_023_reconcile(
+def test_reconcile(
     taints: list[str],
     record: str | None,
     settings: TaintSettings,
@@ -111,20 +112,23 @@ def test_tn_023_reconcile(
     assert (again.kind, unchanged) == (Kind.NONE, result)
 
 
+@pytest.mark.req("TN-023")
 @pytest.mark.parametrize("record", [None, AMD], ids=["adopted", "recorded"])
-def test_tn_023_c_a_node_of_a_primary_architecture_loses_what_is_ours(record: str | None) -> None:
+def test_c_a_node_of_a_primary_architecture_loses_what_is_ours(record: str | None) -> None:
     decision, result = after(document("n", "amd64", GPU, AMD, CORDON, record=record))
     assert (decision.kind, decision.reason) == (Kind.REMOVE, NodeReason.PRIMARY_ARCHITECTURE)
     assert (taints_of(result), record_of(result)) == ([GPU, CORDON], None)
 
 
-def test_tn_023_a_time_added_makes_no_difference() -> None:
+@pytest.mark.req("TN-023")
+def test_a_time_added_makes_no_difference() -> None:
     source = document("n", "arm64", ARM, record=ARM)
     source["spec"]["taints"][0]["timeAdded"] = "2025-01-01T00:00:00Z"
     assert after(source)[0].kind is Kind.NONE
 
 
-def test_tn_023_e_says_which_taint_is_in_the_way() -> None:
+@pytest.mark.req("TN-023")
+def test_e_says_which_taint_is_in_the_way() -> None:
     decision, _ = after(document("n", "arm64", AMD), RECORDED)
     assert decision.reason is NodeReason.FOREIGN
     assert decision.waiting
@@ -132,9 +136,10 @@ def test_tn_023_e_says_which_taint_is_in_the_way() -> None:
     assert "unique" in decision.message
 
 
-# -- TN-022: whose taint it is -----------------------------------------------------------------------------------------
+# -- whose taint it is -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("TN-022")
 @pytest.mark.parametrize(
     ("taints", "record", "kept"),
     [
@@ -146,13 +151,14 @@ def test_tn_023_e_says_which_taint_is_in_the_way() -> None:
         (["other=amd64:NoSchedule"], AMD, ["other=amd64:NoSchedule"]),
     ],
 )
-def test_tn_022_recorded_owns_what_matches_the_record(taints: list[str], record: str | None, kept: list[str]) -> None:
+def test_recorded_owns_what_matches_the_record(taints: list[str], record: str | None, kept: list[str]) -> None:
     """The node stopped being managed: exactly what is ours goes."""
     _, result = after(document("n", "amd64", *taints, record=record), RECORDED)
     assert taints_of(result) == kept
     assert record_of(result) is None
 
 
+@pytest.mark.req("TN-022")
 @pytest.mark.parametrize(
     ("taint", "ours"),
     [
@@ -163,12 +169,13 @@ def test_tn_022_recorded_owns_what_matches_the_record(taints: list[str], record:
         ("kubernetes.io/arch=arm64:NoSchedule", False),
     ],
 )
-def test_tn_022_adopt_owns_every_known_architecture_under_the_key(taint: str, ours: bool) -> None:
+def test_adopt_owns_every_known_architecture_under_the_key(taint: str, ours: bool) -> None:
     _, result = after(document("n", "amd64", taint))
     assert taints_of(result) == ([] if ours else [taint])
 
 
-def test_tn_022_a_taint_of_a_former_key_stays_recorded_until_everything_is_removed() -> None:
+@pytest.mark.req("TN-022")
+def test_a_taint_of_a_former_key_stays_recorded_until_everything_is_removed() -> None:
     former = "old-key=arm64:NoSchedule"
     source = document("n", "arm64", former, record=former)
     decision, result = after(source)
@@ -179,21 +186,24 @@ def test_tn_022_a_taint_of_a_former_key_stays_recorded_until_everything_is_remov
     assert (taints_of(cleaned), record_of(cleaned)) == ([], None)
 
 
-def test_tn_022_entries_that_are_none_are_passed_over() -> None:
+@pytest.mark.req("TN-022")
+def test_entries_that_are_none_are_passed_over() -> None:
     assert [str(each) for each in parse_record(f"nonsense, {ARM},=x:NoSchedule,key:NoExecute,")] == [
         ARM,
         "key:NoExecute",
     ]
 
 
-def test_tn_082_a_node_that_another_tool_left_consistent_is_not_written() -> None:
+@pytest.mark.req("TN-082")
+def test_a_node_that_another_tool_left_consistent_is_not_written() -> None:
     decision, _ = after(document("n", "arm64", GPU, ARM))
     assert (decision.kind, decision.reason) == (Kind.NONE, NodeReason.TAINTED)
 
 
-# -- TN-020: the architecture ------------------------------------------------------------------------------------------
+# -- the architecture --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("TN-020")
 @pytest.mark.parametrize(
     ("reported", "label", "architecture", "mismatch"),
     [
@@ -205,23 +215,22 @@ def test_tn_082_a_node_that_another_tool_left_consistent_is_not_written() -> Non
         ("arm64", "", "arm64", ""),
     ],
 )
-def test_tn_020_the_kubelet_is_believed_before_the_label(
-    reported: str, label: str, architecture: str, mismatch: str
-) -> None:
+def test_the_kubelet_is_believed_before_the_label(reported: str, label: str, architecture: str, mismatch: str) -> None:
     decision, result = after(document("n", reported, label=label))
     assert (decision.architecture, decision.mismatch) == (architecture, mismatch)
     assert taints_of(result) == [f"supported-arch={architecture}:NoSchedule"]
 
 
+@pytest.mark.req("TN-020")
 @pytest.mark.parametrize(("reported", "label"), [("", ""), ("unknown", "arm64"), ("", "vax"), ("mips128", "")])
-def test_tn_020_an_unknown_architecture_neither_gets_nor_loses_a_taint(reported: str, label: str) -> None:
+def test_an_unknown_architecture_neither_gets_nor_loses_a_taint(reported: str, label: str) -> None:
     decision, result = after(document("n", reported, ARM, label=label, record=ARM))
     assert (decision.kind, decision.reason, decision.managed) == (Kind.NONE, NodeReason.UNKNOWN, False)
     assert taints_of(result) == [ARM]
     assert not decision.waiting
 
 
-# -- TN-021: which nodes -----------------------------------------------------------------------------------------------
+# -- which nodes -------------------------------------------------------------------------------------------------------
 
 UNMANAGED: dict[str, tuple[Json, TaintSettings, NodeReason]] = {
     "opted out": (
@@ -253,8 +262,9 @@ UNMANAGED: dict[str, tuple[Json, TaintSettings, NodeReason]] = {
 }
 
 
+@pytest.mark.req("TN-021")
 @pytest.mark.parametrize(("source", "settings", "reason"), UNMANAGED.values(), ids=UNMANAGED.keys())
-def test_tn_021_a_node_that_is_not_managed_loses_ours_and_nothing_else(
+def test_a_node_that_is_not_managed_loses_ours_and_nothing_else(
     source: Json, settings: TaintSettings, reason: NodeReason
 ) -> None:
     decision, result = after(source, settings)
@@ -263,12 +273,14 @@ def test_tn_021_a_node_that_is_not_managed_loses_ours_and_nothing_else(
     assert not decision.waiting
 
 
-def test_tn_021_control_plane_nodes_are_managed_unless_excluded() -> None:
+@pytest.mark.req("TN-021")
+def test_control_plane_nodes_are_managed_unless_excluded() -> None:
     source = document("n", "arm64", labels={"node-role.kubernetes.io/control-plane": ""})
     assert after(source)[0].kind is Kind.APPLY
 
 
-def test_tn_013_the_mode_tolerations_taints_primary_nodes_too() -> None:
+@pytest.mark.req("TN-013")
+def test_the_mode_tolerations_taints_primary_nodes_too() -> None:
     decision, result = after(document("n", "amd64"), TaintSettings(mode="tolerations"))
     assert decision.kind is Kind.APPLY
     assert taints_of(result) == [AMD]
@@ -277,13 +289,15 @@ def test_tn_013_the_mode_tolerations_taints_primary_nodes_too() -> None:
 # -- rollout and states ------------------------------------------------------------------------------------------------
 
 
-def test_tn_025_a_node_waits_until_its_architecture_is_released() -> None:
+@pytest.mark.req("TN-025")
+def test_a_node_waits_until_its_architecture_is_released() -> None:
     decision, result = after(document("n", "arm64", GPU), released=frozenset({"s390x"}))
     assert (decision.kind, decision.reason, decision.waiting) == (Kind.NONE, NodeReason.NOT_RELEASED, True)
     assert taints_of(result) == [GPU]
 
 
-def test_tn_025_what_is_ours_is_not_changed_either_before_that() -> None:
+@pytest.mark.req("TN-025")
+def test_what_is_ours_is_not_changed_either_before_that() -> None:
     """Another effect needs other tolerations: the old taint stays until pods have them."""
     source = document("n", "arm64", ARM, record=ARM)
     settings = TaintSettings(effect="NoExecute")
@@ -291,16 +305,18 @@ def test_tn_025_what_is_ours_is_not_changed_either_before_that() -> None:
     assert taints_of(after(source, settings)[1]) == ["supported-arch=arm64:NoExecute"]
 
 
-def test_tn_010_paused_writes_nothing() -> None:
+@pytest.mark.req("TN-010")
+def test_paused_writes_nothing() -> None:
     settings = TaintSettings(state="paused")
     for source in (document("n", "arm64"), document("n", "amd64", AMD), document("n", "arm64", AMD)):
         decision, result = after(source, settings)
         assert (decision.kind, decision.reason, result) == (Kind.NONE, NodeReason.PAUSED, source)
 
 
+@pytest.mark.req("TN-073")
 @pytest.mark.parametrize("architecture", ["arm64", "amd64", "", "vax"])
 @pytest.mark.parametrize("leaving", [True, False], ids=["deleted", "removing"])
-def test_tn_073_everything_of_ours_goes_when_taints_are_removed(architecture: str, leaving: bool) -> None:
+def test_everything_of_ours_goes_when_taints_are_removed(architecture: str, leaving: bool) -> None:
     settings = TaintSettings(state="paused" if leaving else "removing")
     labels = {"polyarch.dev/taints": "disabled"}
     source = document("n", architecture, GPU, ARM, CORDON, record=ARM, labels=labels)
@@ -310,10 +326,11 @@ def test_tn_073_everything_of_ours_goes_when_taints_are_removed(architecture: st
     assert after(result, settings, leaving=leaving)[0].kind is Kind.NONE
 
 
-# -- TN-024: the patch -------------------------------------------------------------------------------------------------
+# -- the patch ---------------------------------------------------------------------------------------------------------
 
 
-def test_tn_024_the_patch_tests_the_version_and_names_taints_by_index() -> None:
+@pytest.mark.req("TN-024")
+def test_the_patch_tests_the_version_and_names_taints_by_index() -> None:
     seen = node(document("n", "arm64", GPU, AMD, CORDON, "supported-arch=arm64:NoExecute", record=AMD))
     operations = node_patch(seen, decide_node(seen, USUAL))
     assert [(each.op, each.path) for each in operations] == [
@@ -325,7 +342,8 @@ def test_tn_024_the_patch_tests_the_version_and_names_taints_by_index() -> None:
     assert operations[0].value == "7"
 
 
-def test_tn_024_lists_and_maps_that_do_not_exist_are_made() -> None:
+@pytest.mark.req("TN-024")
+def test_lists_and_maps_that_do_not_exist_are_made() -> None:
     seen = node(document("n", "arm64"))
     operations = node_patch(seen, decide_node(seen, USUAL))
     assert [(each.op, each.path) for each in operations[1:]] == [
@@ -334,13 +352,15 @@ def test_tn_024_lists_and_maps_that_do_not_exist_are_made() -> None:
     ]
 
 
-def test_tn_024_other_annotations_stay() -> None:
+@pytest.mark.req("TN-024")
+def test_other_annotations_stay() -> None:
     source = document("n", "arm64")
     source["metadata"]["annotations"] = {"team": "a"}
     result = after(source)[1]
     assert result["metadata"]["annotations"] == {"team": "a", "polyarch.dev/managed-taints": ARM}
 
 
-def test_tn_024_nothing_to_do_is_no_patch() -> None:
+@pytest.mark.req("TN-024")
+def test_nothing_to_do_is_no_patch() -> None:
     seen = node(document("n", "arm64", ARM))
     assert node_patch(seen, decide_node(seen, USUAL)) == ()

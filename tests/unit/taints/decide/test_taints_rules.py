@@ -1,4 +1,4 @@
-"""The outcome for a pod: tolerations, a gate, a fallback, a refusal (TN-002, TN-032, TN-034, TN-046 to TN-048)."""
+"""The outcome for a pod: tolerations, a gate, a fallback, a refusal."""
 
 from typing import Any
 
@@ -18,20 +18,23 @@ GATE = {"gates": [names.GATE], "labels": {names.GATED_LABEL: names.GATED}}
 # -- what is added -----------------------------------------------------------------------------------------------------
 
 
-def test_tn_032_exactly_the_missing_tolerations_are_added_sorted_and_at_the_end() -> None:
+@pytest.mark.req("TN-032")
+def test_exactly_the_missing_tolerations_are_added_sorted_and_at_the_end() -> None:
     held = [{"key": "team", "operator": "Exists"}, toleration("arm64", operator=None, effect=None)]
     found = admitted(pod(tolerations=held), answers(index(APP, "s390x", "arm64", "amd64")))
     assert found.tolerations == [*held, *tolerating("amd64", "s390x")]
     assert found.told == ("Images", "tolerated", ("amd64", "s390x"))
 
 
-def test_tn_032_an_expiring_toleration_does_not_cover_with_no_execute() -> None:
+@pytest.mark.req("TN-032")
+def test_an_expiring_toleration_does_not_cover_with_no_execute() -> None:
     held = [toleration("arm64", effect="NoExecute", tolerationSeconds=60)]
     found = admitted(pod(tolerations=held), answers(BOTH), settings(effect="NoExecute", given=frozenset({"arm64"})))
     assert found.tolerations == [*held, toleration("arm64", effect="NoExecute")]
 
 
-def test_tn_032_in_secondary_only_mode_primary_architectures_get_no_toleration() -> None:
+@pytest.mark.req("TN-032")
+def test_in_secondary_only_mode_primary_architectures_get_no_toleration() -> None:
     found = admitted(pod(), answers(BOTH), settings(mode="secondary-only"))
     assert found.decision.architectures == ("amd64", "arm64")
     assert found.decision.added == ("arm64",)
@@ -39,13 +42,15 @@ def test_tn_032_in_secondary_only_mode_primary_architectures_get_no_toleration()
     assert both.decision.added == ("amd64", "arm64")
 
 
-def test_tn_001_key_effect_and_value_come_from_the_configuration() -> None:
+@pytest.mark.req("TN-001")
+def test_key_effect_and_value_come_from_the_configuration() -> None:
     using = settings(key="kubernetes.io/arch", effect="NoExecute", primary=frozenset({"arm64"}), mode="secondary-only")
     found = admitted(pod(), answers(BOTH), using)
     assert found.tolerations == [toleration("amd64", key="kubernetes.io/arch", effect="NoExecute")]
 
 
-def test_tn_034_never_more_than_the_pod_can_use_and_never_a_bare_exists() -> None:
+@pytest.mark.req("TN-034")
+def test_never_more_than_the_pod_can_use_and_never_a_bare_exists() -> None:
     narrow = pod(nodeSelector={"kubernetes.io/arch": "arm64"})
     assert [each["value"] for each in admitted(narrow, answers(BOTH)).tolerations] == ["arm64"]
     every = admitted(narrow, answers(DOWN), settings(on_unknown="all"))
@@ -57,6 +62,7 @@ def test_tn_034_never_more_than_the_pod_can_use_and_never_a_bare_exists() -> Non
 # -- answers are missing -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("TN-046")
 @pytest.mark.parametrize("missing", [{}, answers(DOWN), answers(unknown(APP))], ids=["not in time", "error", "unknown"])
 @pytest.mark.parametrize(
     ("policy", "expected"),
@@ -67,13 +73,14 @@ def test_tn_034_never_more_than_the_pod_can_use_and_never_a_bare_exists() -> Non
         ("none", ("ArchitectureUnknown", "passed", ())),
     ],
 )
-def test_tn_046_missing_answers_at_admission(missing: dict[str, Any], policy: str, expected: tuple[Any, ...]) -> None:
+def test_missing_answers_at_admission(missing: dict[str, Any], policy: str, expected: tuple[Any, ...]) -> None:
     found = admitted(pod(), missing, settings(on_unknown=policy))
     assert found.told == expected
     assert APP in found.decision.message
 
 
-def test_tn_046_nobody_would_lift_a_gate_so_the_pod_passes() -> None:
+@pytest.mark.req("TN-046")
+def test_nobody_would_lift_a_gate_so_the_pod_passes() -> None:
     found = admitted(pod(), {}, progress=Progress.UNGUARDED)
     assert found.told == ("ArchitectureUnknown", "passed", ())
     assert found.operations == ()
@@ -84,7 +91,8 @@ def test_tn_046_nobody_would_lift_a_gate_so_the_pod_passes() -> None:
     assert fallback.decision.added == ("amd64",)
 
 
-def test_tn_046_known_images_restrict_every_fallback() -> None:
+@pytest.mark.req("TN-046")
+def test_known_images_restrict_every_fallback() -> None:
     known = index(SIDE, "arm64", "s390x")
     for policy, added in (("all", ("arm64", "s390x")), ("primary-only", ())):
         found = admitted(pod(APP, SIDE), answers(known), settings(on_unknown=policy))
@@ -93,18 +101,21 @@ def test_tn_046_known_images_restrict_every_fallback() -> None:
     assert admitted(pod(APP, SIDE), answers(known), primary).told == ("PrimaryFallback", "tolerated", ("arm64",))
 
 
-def test_tn_046_a_primary_architecture_that_is_not_usual_is_a_fallback_too() -> None:
+@pytest.mark.req("TN-046")
+def test_a_primary_architecture_that_is_not_usual_is_a_fallback_too() -> None:
     using = settings(on_unknown="primary-only", primary=frozenset({"riscv64"}))
     assert admitted(pod(), {}, using).decision.added == ("riscv64",)
 
 
-def test_tn_046_a_fallback_that_adds_nothing_leaves_the_pod_to_be_completed() -> None:
+@pytest.mark.req("TN-046")
+def test_a_fallback_that_adds_nothing_leaves_the_pod_to_be_completed() -> None:
     """In mode secondary-only an untouched pod stays on primary nodes."""
     found = admitted(pod(), {}, settings(on_unknown="primary-only", mode="secondary-only"))
     assert found.told == ("PrimaryFallback", "passed", ())
     assert found.operations == ()
 
 
+@pytest.mark.req("TN-046")
 @pytest.mark.parametrize(
     ("policy", "progress", "gated", "expected"),
     [
@@ -117,7 +128,7 @@ def test_tn_046_a_fallback_that_adds_nothing_leaves_the_pod_to_be_completed() ->
         ("none", Progress.ENDED, False, ("ArchitectureUnknown", "passed", ())),
     ],
 )
-def test_tn_046_missing_answers_of_a_stored_pod(
+def test_missing_answers_of_a_stored_pod(
     policy: str, progress: Progress, gated: bool, expected: tuple[Any, ...]
 ) -> None:
     """No policy is applied before each image has answered or failed; a gate is never added to a stored pod."""
@@ -127,7 +138,8 @@ def test_tn_046_missing_answers_of_a_stored_pod(
     assert bool(gates) == (expected[1] == "gated")
 
 
-def test_tn_046_answers_of_a_gated_pod_lift_the_gate_with_the_tolerations() -> None:
+@pytest.mark.req("TN-046")
+def test_answers_of_a_gated_pod_lift_the_gate_with_the_tolerations() -> None:
     found = reconciled(pod(**GATE), answers(BOTH))
     assert found.told == ("Images", "tolerated", ("amd64", "arm64"))
     assert found.document["spec"]["schedulingGates"] == []
@@ -137,6 +149,7 @@ def test_tn_046_answers_of_a_gated_pod_lift_the_gate_with_the_tolerations() -> N
 # -- the time of the gate is over --------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("TN-048")
 @pytest.mark.parametrize(
     ("policy", "expected", "stays"),
     [
@@ -146,7 +159,7 @@ def test_tn_046_answers_of_a_gated_pod_lift_the_gate_with_the_tolerations() -> N
         ("keep", ("ArchitectureUnknown", "gated", ()), True),
     ],
 )
-def test_tn_048_the_time_of_the_gate_is_over(policy: str, expected: tuple[Any, ...], stays: bool) -> None:
+def test_the_time_of_the_gate_is_over(policy: str, expected: tuple[Any, ...], stays: bool) -> None:
     found = reconciled(pod(**GATE), answers(DOWN), settings(on_timeout=policy), progress=Progress.ENDED)
     assert found.told == expected
     assert found.decision.timed_out
@@ -154,7 +167,8 @@ def test_tn_048_the_time_of_the_gate_is_over(policy: str, expected: tuple[Any, .
     assert (found.document["metadata"]["labels"].get(names.GATED_LABEL) == names.GATED) is stays
 
 
-def test_tn_048_seconds_decide_when_the_time_is_over_whatever_is_pending() -> None:
+@pytest.mark.req("TN-048")
+def test_seconds_decide_when_the_time_is_over_whatever_is_pending() -> None:
     using = settings(gate_timeout=300.0)
     case = examine(facts(pod(**GATE), using, stored=True))
     waiting = decide_after(case, {}, Waited(299.0, pending=True))
@@ -165,7 +179,8 @@ def test_tn_048_seconds_decide_when_the_time_is_over_whatever_is_pending() -> No
     assert next_change(over, using, Waited(300.0)) is None
 
 
-def test_tn_046_on_timeout_applies_when_placement_lifts_its_gate_without_answers() -> None:
+@pytest.mark.req("TN-046")
+def test_on_timeout_applies_when_placement_lifts_its_gate_without_answers() -> None:
     case = examine(facts(pod(gates=["multiarch.openshift.io/scheduling-gate"]), stored=True))
     assert decide_after(case, {}, Waited(1.0, pending=True)).outcome == "passed"
     released = decide_after(case, {}, Waited(1.0, pending=True, released=True))
@@ -174,8 +189,9 @@ def test_tn_046_on_timeout_applies_when_placement_lifts_its_gate_without_answers
     assert decide_after(kept, {}, Waited(1.0, released=True)).outcome == "passed"
 
 
+@pytest.mark.req("TN-048")
 @pytest.mark.parametrize("state", ["paused", "removing"])
-def test_tn_048_gates_are_lifted_without_tolerations_while_paused_or_removing(state: str) -> None:
+def test_gates_are_lifted_without_tolerations_while_paused_or_removing(state: str) -> None:
     found = reconciled(pod(**GATE), answers(BOTH), settings(state=state))
     assert found.document["spec"]["schedulingGates"] == []
     assert names.GATED_LABEL not in found.document["metadata"]["labels"]
@@ -185,7 +201,8 @@ def test_tn_048_gates_are_lifted_without_tolerations_while_paused_or_removing(st
 # -- no node can run the pod -------------------------------------------------------------------------------------------
 
 
-def test_tn_047_no_common_architecture_names_the_fewest_images() -> None:
+@pytest.mark.req("TN-047")
+def test_no_common_architecture_names_the_fewest_images() -> None:
     third = "quay.io/team/third:3"
     given = answers(index(APP, "amd64", "arm64"), index(SIDE, "s390x"), index(third, "amd64"))
     found = admitted(pod(third, APP, SIDE), given)
@@ -194,6 +211,7 @@ def test_tn_047_no_common_architecture_names_the_fewest_images() -> None:
     assert third not in found.decision.message or APP not in found.decision.message
 
 
+@pytest.mark.req("TN-047")
 @pytest.mark.parametrize(
     ("document", "answer", "named"),
     [
@@ -204,14 +222,15 @@ def test_tn_047_no_common_architecture_names_the_fewest_images() -> None:
         (pod(), index(APP), f"{APP} has no platform"),
     ],
 )
-def test_tn_047_no_common_architecture_names_the_cause(document: dict[str, Any], answer: Any, named: str) -> None:
+def test_no_common_architecture_names_the_cause(document: dict[str, Any], answer: Any, named: str) -> None:
     found = admitted(document, answers(answer))
     assert found.told == ("NoCommonArchitecture", "unchanged", ())
     assert named in found.decision.message
     assert found.operations == ()
 
 
-def test_tn_047_denied_at_creation_with_the_same_sentence() -> None:
+@pytest.mark.req("TN-047")
+def test_denied_at_creation_with_the_same_sentence() -> None:
     given = answers(BOTH, index(SIDE, "s390x"))
     told = admitted(pod(APP, SIDE), given)
     denied = admitted(pod(APP, SIDE), given, settings(on_no_common="deny"))
@@ -221,7 +240,8 @@ def test_tn_047_denied_at_creation_with_the_same_sentence() -> None:
     assert reconciled(pod(APP, SIDE), given, settings(on_no_common="deny")).told[1] == "unchanged"
 
 
-def test_tn_047_never_gated_for_images_that_exclude_each_other_and_a_gate_is_lifted() -> None:
+@pytest.mark.req("TN-047")
+def test_never_gated_for_images_that_exclude_each_other_and_a_gate_is_lifted() -> None:
     """A third image without an answer cannot change that."""
     third = "quay.io/team/third:3"
     given = answers(BOTH, index(SIDE, "s390x"))
@@ -229,14 +249,16 @@ def test_tn_047_never_gated_for_images_that_exclude_each_other_and_a_gate_is_lif
     assert reconciled(pod(APP, SIDE, **GATE), given).document["spec"]["schedulingGates"] == []
 
 
-def test_tn_047_a_pod_without_any_answer_is_not_impossible() -> None:
+@pytest.mark.req("TN-047")
+def test_a_pod_without_any_answer_is_not_impossible() -> None:
     """Its image may have the architecture that its constraints ask for, which is not among the usual ones."""
     document = pod(nodeSelector={"kubernetes.io/arch": "riscv64"})
     assert admitted(document, {}).told == ("ArchitectureUnknown", "gated", ())
     assert admitted(document, answers(index(APP, "riscv64"))).decision.added == ("riscv64",)
 
 
-def test_rg_046_whoever_looks_images_up_can_ask_whether_the_answers_exclude_each_other() -> None:
+@pytest.mark.req("RG-046")
+def test_whoever_looks_images_up_can_ask_whether_the_answers_exclude_each_other() -> None:
     case = examine(facts(pod(APP, SIDE)))
     assert assess(case, answers(BOTH, index(SIDE, "s390x"))).is_impossible
     assert not assess(case, answers(BOTH)).is_impossible
@@ -247,7 +269,8 @@ def test_rg_046_whoever_looks_images_up_can_ask_whether_the_answers_exclude_each
 # -- one decision for all ----------------------------------------------------------------------------------------------
 
 
-def test_tn_002_every_decision_has_a_reason_and_one_sentence() -> None:
+@pytest.mark.req("TN-002")
+def test_every_decision_has_a_reason_and_one_sentence() -> None:
     found = admitted(pod(APP, SIDE), answers(BOTH, neutral(SIDE)))
     assert found.decision.message == f"Pod tolerates the taints of amd64 and arm64: supported by {APP}."
     whole = admitted(pod(SIDE), answers(neutral(SIDE)), settings(given=frozenset({"arm64"})))

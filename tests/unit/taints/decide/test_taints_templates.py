@@ -1,4 +1,4 @@
-"""Templates of DaemonSets: what is added, recorded and taken back (TN-050, TN-052, TN-053, TN-070)."""
+"""Templates of DaemonSets: what is added, recorded and taken back."""
 
 import json
 from typing import Any
@@ -29,7 +29,8 @@ def restored(document: Document) -> Document:
     return apply_patch(document, restoring_patch(msgspec.convert(document, DaemonSet)))
 
 
-def test_tn_050_the_template_gets_the_tolerations_and_the_daemon_set_the_record() -> None:
+@pytest.mark.req("TN-050")
+def test_the_template_gets_the_tolerations_and_the_daemon_set_the_record() -> None:
     held = [{"operator": "Exists", "effect": "NoExecute"}]
     given = daemon_set(pod(tolerations=held))
     found = templated(given, answers(BOTH))
@@ -40,7 +41,8 @@ def test_tn_050_the_template_gets_the_tolerations_and_the_daemon_set_the_record(
     assert found.decision.message.startswith("Template tolerates the taints of amd64 and arm64")
 
 
-def test_tn_050_and_tn_094_all_rules_of_pods_hold_for_templates() -> None:
+@pytest.mark.req("TN-050", "TN-094")
+def test_all_rules_of_pods_hold_for_templates() -> None:
     template = pod(
         APP,
         initContainers=[{"name": "setup", "image": SIDE}],
@@ -53,7 +55,8 @@ def test_tn_050_and_tn_094_all_rules_of_pods_hold_for_templates() -> None:
     assert secondary.decision.added == ("arm64",)
 
 
-def test_tn_050_a_later_addition_extends_the_record() -> None:
+@pytest.mark.req("TN-050")
+def test_a_later_addition_extends_the_record() -> None:
     first = templated(daemon_set(pod(), {"team": "a"}), answers(BOTH), settings(mode="secondary-only"))
     second = templated(first.document, answers(BOTH))
     assert second.decision.added == ("amd64",)
@@ -62,7 +65,8 @@ def test_tn_050_a_later_addition_extends_the_record() -> None:
     assert second.document["metadata"]["annotations"]["team"] == "a"
 
 
-def test_tn_050_a_stored_daemon_set_is_written_only_if_it_has_not_changed() -> None:
+@pytest.mark.req("TN-050")
+def test_a_stored_daemon_set_is_written_only_if_it_has_not_changed() -> None:
     found = templated(daemon_set(pod()), answers(BOTH), stored=True)
     assert [(each.op, each.path, each.value) for each in found.operations[:2]] == [
         ("test", "/metadata/uid", "u-1"),
@@ -70,6 +74,7 @@ def test_tn_050_a_stored_daemon_set_is_written_only_if_it_has_not_changed() -> N
     ]
 
 
+@pytest.mark.req("TN-050")
 @pytest.mark.parametrize(
     ("document", "changes", "reason"),
     [
@@ -80,28 +85,31 @@ def test_tn_050_a_stored_daemon_set_is_written_only_if_it_has_not_changed() -> N
         (daemon_set(pod()), {"state": "paused"}, "Paused"),
     ],
 )
-def test_tn_050_templates_that_are_not_touched(document: Document, changes: dict[str, Any], reason: str) -> None:
+def test_templates_that_are_not_touched(document: Document, changes: dict[str, Any], reason: str) -> None:
     found = templated(document, answers(BOTH), settings(**changes))
     assert found.told == (reason, "unchanged", ())
     assert found.operations == ()
 
 
-def test_tn_050_a_daemon_set_that_is_being_deleted_is_not_touched() -> None:
+@pytest.mark.req("TN-050")
+def test_a_daemon_set_that_is_being_deleted_is_not_touched() -> None:
     document = daemon_set(pod())
     document["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     assert templated(document, answers(BOTH)).told[0] == "Terminating"
 
 
+@pytest.mark.req("TN-052")
 @pytest.mark.parametrize("held", [tolerating("amd64", "arm64"), [{"operator": "Exists"}]])
-def test_tn_052_a_covered_template_is_not_written(held: list[Document]) -> None:
+def test_a_covered_template_is_not_written(held: list[Document]) -> None:
     for stored in (True, False):
         found = templated(daemon_set(pod(tolerations=held)), answers(BOTH), stored=stored)
         assert found.told == ("Covered", "unchanged", ())
         assert found.operations == ()
 
 
+@pytest.mark.req("TN-052")
 @pytest.mark.parametrize("policy", ["gate", "primary-only", "all", "none"])
-def test_tn_052_nothing_is_added_while_an_answer_is_missing_whatever_the_policy_for_pods(policy: str) -> None:
+def test_nothing_is_added_while_an_answer_is_missing_whatever_the_policy_for_pods(policy: str) -> None:
     for given in ({}, answers(failure(APP, "denied", 403))):
         found = templated(daemon_set(pod()), given, settings(on_unknown=policy))
         assert found.told == ("ArchitectureUnknown", "blocked", ())
@@ -110,12 +118,14 @@ def test_tn_052_nothing_is_added_while_an_answer_is_missing_whatever_the_policy_
         assert "template gets no toleration" in found.decision.message
 
 
-def test_tn_052_images_that_exclude_each_other_are_not_waited_for() -> None:
+@pytest.mark.req("TN-052")
+def test_images_that_exclude_each_other_are_not_waited_for() -> None:
     found = templated(daemon_set(pod(APP, SIDE)), answers(BOTH, index(SIDE, "s390x")), settings(on_no_common="deny"))
     assert found.told == ("NoCommonArchitecture", "unchanged", ())
 
 
-def test_tn_053_applying_the_original_manifest_again_and_again_ends_in_the_same_template() -> None:
+@pytest.mark.req("TN-053")
+def test_applying_the_original_manifest_again_and_again_ends_in_the_same_template() -> None:
     """Each admission sees the manifest as it was written, with the annotation that the live object has, or without."""
     original = daemon_set(pod(tolerations=[{"key": "team", "operator": "Exists"}]))
     live = templated(original, answers(BOTH)).document
@@ -128,7 +138,8 @@ def test_tn_053_applying_the_original_manifest_again_and_again_ends_in_the_same_
     assert templated(live, answers(BOTH)).operations == ()
 
 
-def test_tn_053_neutral_images_give_the_same_template_as_well() -> None:
+@pytest.mark.req("TN-053")
+def test_neutral_images_give_the_same_template_as_well() -> None:
     given = answers(neutral(APP))
     live = templated(daemon_set(pod()), given, existing=frozenset({"riscv64"})).document
     assert templated(live, given, existing=frozenset({"riscv64"})).operations == ()
@@ -138,7 +149,8 @@ def test_tn_053_neutral_images_give_the_same_template_as_well() -> None:
 # -- taken back --------------------------------------------------------------------------------------------------------
 
 
-def test_tn_070_exactly_what_was_added_is_taken_back() -> None:
+@pytest.mark.req("TN-070")
+def test_exactly_what_was_added_is_taken_back() -> None:
     held = [{"key": "a", "operator": "Exists"}, toleration("s390x")]
     found = templated(daemon_set(pod(tolerations=held), {"team": "a"}), answers(index(APP, "amd64", "arm64", "s390x")))
     assert found.decision.added == ("amd64", "arm64")
@@ -150,7 +162,8 @@ def test_tn_070_exactly_what_was_added_is_taken_back() -> None:
     assert restoring_patch(msgspec.convert(after, DaemonSet)) == ()
 
 
-def test_tn_070_what_was_changed_meanwhile_is_the_users() -> None:
+@pytest.mark.req("TN-070")
+def test_what_was_changed_meanwhile_is_the_users() -> None:
     document = templated(daemon_set(pod()), answers(BOTH)).document
     tolerations(document)[0] = toleration("amd64", tolerationSeconds=60)
     after = restored(document)
@@ -158,7 +171,8 @@ def test_tn_070_what_was_changed_meanwhile_is_the_users() -> None:
     assert RECORD not in after["metadata"]["annotations"]
 
 
-def test_tn_070_a_record_that_somebody_broke_takes_nothing_back() -> None:
+@pytest.mark.req("TN-070")
+def test_a_record_that_somebody_broke_takes_nothing_back() -> None:
     deep = '[{"x":' + "[" * 50_000 + "]" * 50_000 + "}]"
     for text in ("", "amd64", '{"key": 1}', '[{"value": 5}]', deep):
         document = daemon_set(pod(tolerations=tolerating("amd64")), {RECORD: text})

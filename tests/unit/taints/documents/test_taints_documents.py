@@ -1,4 +1,4 @@
-"""What ``polyarch taint plan --emit`` prints for other parts of the cluster (TN-027, TN-028, TN-054)."""
+"""What ``polyarch taint plan --emit`` prints for other parts of the cluster."""
 
 from typing import Any
 
@@ -25,7 +25,8 @@ SETS = Resource(MACHINE_SETS[0], "v1beta1", "machinesets", "MachineSet")
 TAINT = {"key": "supported-arch", "value": "arm64", "effect": "NoSchedule"}
 
 
-def test_tn_054_there_is_a_runtime_class_for_each_managed_architecture_with_nodes() -> None:
+@pytest.mark.req("TN-054")
+def test_there_is_a_runtime_class_for_each_managed_architecture_with_nodes() -> None:
     made = runtime_classes(USUAL, ["arm64", "amd64", "arm64"], handler="runc")
     assert [each["metadata"]["name"] for each in made] == ["arch-amd64", "arch-arm64"]
     assert made[1] == {
@@ -38,7 +39,8 @@ def test_tn_054_there_is_a_runtime_class_for_each_managed_architecture_with_node
     assert not runtime_classes(TaintSettings(given=frozenset({"arm64"})), ["amd64"], handler="runc")
 
 
-def test_tn_027_the_kubelet_of_each_tainted_architecture_has_a_flag() -> None:
+@pytest.mark.req("TN-027")
+def test_the_kubelet_of_each_tainted_architecture_has_a_flag() -> None:
     flags = kubelet_flags(TaintSettings(given=frozenset({"amd64", "s390x"})), ["amd64", "arm64"])
     assert [(each.architecture, each.flag) for each in flags] == [
         ("s390x", "--register-with-taints=supported-arch=s390x:NoSchedule")
@@ -50,7 +52,8 @@ def test_tn_027_the_kubelet_of_each_tainted_architecture_has_a_flag() -> None:
     ]
 
 
-def test_tn_054_guards_warn_and_never_refuse() -> None:
+@pytest.mark.req("TN-054")
+def test_guards_warn_and_never_refuse() -> None:
     documents = guard_policies(USUAL)
     bindings = [each for each in documents if each["kind"].endswith("Binding")]
     assert [each["metadata"]["name"] for each in bindings] == [PODS_GUARD, NODES_GUARD]
@@ -72,17 +75,18 @@ def machines(labels: str = "", **spec: Any) -> dict[str, Any]:
     return {"metadata": metadata, "spec": {"template": {"spec": spec}}}
 
 
+@pytest.mark.req("TN-028")
 @pytest.mark.parametrize(
     ("resource", "document"),
     [
-        pytest.param(POOLS, pool("arm64"), id="TN-028 a NodePool without taints"),
-        pytest.param(POOLS, pool("arm64", taints=[{"key": "gpu", "effect": "NoSchedule"}]), id="TN-028 with another"),
-        pytest.param(POOLS, pool("arm64", startupTaints=[TAINT]), id="TN-028 startupTaints are no place"),
-        pytest.param(SETS, machines("a=b, kubernetes.io/arch=arm64"), id="TN-028 a MachineSet that is told its labels"),
-        pytest.param(SETS, machines(metadata={"labels": {ARCH: "aarch64"}}), id="TN-028 a MachineSet that labels"),
+        pytest.param(POOLS, pool("arm64"), id="a NodePool without taints"),
+        pytest.param(POOLS, pool("arm64", taints=[{"key": "gpu", "effect": "NoSchedule"}]), id="with another"),
+        pytest.param(POOLS, pool("arm64", startupTaints=[TAINT]), id="startupTaints are no place"),
+        pytest.param(SETS, machines("a=b, kubernetes.io/arch=arm64"), id="a MachineSet that is told its labels"),
+        pytest.param(SETS, machines(metadata={"labels": {ARCH: "aarch64"}}), id="a MachineSet that labels"),
     ],
 )
-def test_tn_028_the_patch_adds_the_taint_that_a_template_lacks(resource, document) -> None:
+def test_the_patch_adds_the_taint_that_a_template_lacks(resource, document) -> None:
     found = lacking(resource, document, USUAL)
     assert found is not None
     patched = apply_patch(document, found.patch)
@@ -92,27 +96,30 @@ def test_tn_028_the_patch_adds_the_taint_that_a_template_lacks(resource, documen
     assert patched["spec"]["template"]["spec"]["taints"][: len(others)] == others
 
 
+@pytest.mark.req("TN-028")
 @pytest.mark.parametrize(
     ("resource", "document"),
     [
-        pytest.param(POOLS, pool("amd64"), id="TN-028 of a primary architecture"),
-        pytest.param(POOLS, pool(), id="TN-028 of an architecture that it does not say"),
-        pytest.param(POOLS, pool("arm64", taints=[TAINT]), id="TN-028 with the taint"),
-        pytest.param(SETS, machines(), id="TN-028 a MachineSet that says nothing"),
+        pytest.param(POOLS, pool("amd64"), id="of a primary architecture"),
+        pytest.param(POOLS, pool(), id="of an architecture that it does not say"),
+        pytest.param(POOLS, pool("arm64", taints=[TAINT]), id="with the taint"),
+        pytest.param(SETS, machines(), id="a MachineSet that says nothing"),
     ],
 )
-def test_tn_028_a_template_is_not_listed_that_is_as_it_should_be(resource, document) -> None:
+def test_a_template_is_not_listed_that_is_as_it_should_be(resource, document) -> None:
     assert lacking(resource, document, USUAL) is None
 
 
-def test_tn_028_a_template_of_several_architectures_cannot_have_one_taint() -> None:
+@pytest.mark.req("TN-028")
+def test_a_template_of_several_architectures_cannot_have_one_taint() -> None:
     found = lacking(POOLS, pool("amd64", "arm64"), USUAL)
     assert found is not None
     assert not found.patch
     assert "make a NodePool for each architecture" in found.detail
 
 
-def test_tn_028_the_patch_is_printed_as_a_command() -> None:
+@pytest.mark.req("TN-028")
+def test_the_patch_is_printed_as_a_command() -> None:
     found = lacking(SETS, machines(metadata={"labels": {ARCH: "arm64"}}), USUAL)
     assert found is not None
     assert found.command == (

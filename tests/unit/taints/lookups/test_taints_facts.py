@@ -1,4 +1,4 @@
-"""The configuration of taints in a process that may have other work, or none without it (TN-010, TN-041, TN-046)."""
+"""The configuration of taints in a process that may have other work, or none without it."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -72,8 +72,9 @@ async def process():
         yield started
 
 
-async def test_tn_010_without_the_object_nothing_is_decided_and_nothing_else_is_watched(process):
-    """TN-010: a cluster with the custom resource and without an object of it."""
+@pytest.mark.req("TN-010")
+async def test_without_the_object_nothing_is_decided_and_nothing_else_is_watched(process):
+    """A cluster with the custom resource and without an object of it."""
     assert not process.facts.is_ready
     await process.has(None)
     assert process.facts.is_ready
@@ -84,8 +85,9 @@ async def test_tn_010_without_the_object_nothing_is_decided_and_nothing_else_is_
     await asyncio.wait_for(process.facts.synced(), 1)
 
 
-async def test_tn_010_a_cluster_that_does_not_let_us_read_it_costs_no_readiness_and_few_requests():
-    """TN-010: no custom resource, or no right. The process is ready at once, and looks again once a minute."""
+@pytest.mark.req("TN-010")
+async def test_a_cluster_that_does_not_let_us_read_it_costs_no_readiness_and_few_requests():
+    """No custom resource, or no right. The process is ready at once, and looks again once a minute."""
     process = Process()
     process.watches.refused[PLURAL] = "the server could not find the requested resource"
     with capture_logs() as logs:
@@ -106,8 +108,9 @@ async def test_tn_010_a_cluster_that_does_not_let_us_read_it_costs_no_readiness_
     assert told == ["the server could not find the requested resource"], "said once"
 
 
-async def test_tn_001_the_object_is_compiled_once_per_change_and_told(process):
-    """TN-001, TN-014: our own status does not make anybody decide again, but architectures of nodes do."""
+@pytest.mark.req("TN-001", "TN-014")
+async def test_the_object_is_compiled_once_per_change_and_told(process):
+    """Our own status does not make anybody decide again, but architectures of nodes do."""
     await process.has(taints(mode="tolerations"))
     settings = process.facts.settings
     assert settings.mode == "tolerations"
@@ -121,9 +124,9 @@ async def test_tn_001_the_object_is_compiled_once_per_change_and_told(process):
     assert process.told == [None, None, None]
 
 
+@pytest.mark.req("TN-010", "TN-073")
 @pytest.mark.parametrize("gone", [False, True])
-async def test_tn_073_an_object_that_is_being_deleted_adds_nothing_more(process, gone):
-    """TN-010, TN-073."""
+async def test_an_object_that_is_being_deleted_adds_nothing_more(process, gone):
     await process.has(taints())
     process.watches[PLURAL].put(taints(deleted=True))
     assert process.facts.settings.state == "removing"
@@ -135,15 +138,17 @@ async def test_tn_073_an_object_that_is_being_deleted_adds_nothing_more(process,
         assert not process.watches["leases"].running
 
 
-async def test_tn_010_only_the_object_named_cluster_counts(process):
-    """TN-010: an object of another name cannot be created; one from before is no configuration."""
+@pytest.mark.req("TN-010")
+async def test_only_the_object_named_cluster_counts(process):
+    """An object of another name cannot be created; one from before is no configuration."""
     process.watches[PLURAL].put({**taints(mode="both"), "metadata": {"name": "other"}})
     await process.has(None)
     assert process.facts.settings is None
 
 
-async def test_tn_012_the_object_of_a_file_needs_no_custom_resource():
-    """TN-012: ``--config FILE``."""
+@pytest.mark.req("TN-012")
+async def test_the_object_of_a_file_needs_no_custom_resource():
+    """``--config FILE``."""
     async with running(Process(given=taints(mode="both"))) as process:
         process.watches["namespaces"].sync()
         await process.clock.run(1)
@@ -157,8 +162,9 @@ async def test_tn_012_the_object_of_a_file_needs_no_custom_resource():
 # -- namespaces --------------------------------------------------------------------------------------------------------
 
 
-async def test_tn_041_only_namespaces_that_opt_out_are_kept_in_memory(process):
-    """TN-041, PL-810: the API server selects them; all others have no label that matters."""
+@pytest.mark.req("PL-810", "TN-041")
+async def test_only_namespaces_that_opt_out_are_kept_in_memory(process):
+    """The API server selects them; all others have no label that matters."""
     await process.has(taints())
     assert process.watches.selected["namespaces"] == {"label_selector": "polyarch.dev/taints=disabled"}
     process.watches["namespaces"].put({"metadata": {"name": "left", "labels": {"polyarch.dev/taints": "disabled"}}})
@@ -167,8 +173,9 @@ async def test_tn_041_only_namespaces_that_opt_out_are_kept_in_memory(process):
     assert process.facts.about(POD, "team", stored=False).namespace_labels == {}
 
 
-async def test_tn_041_a_selector_needs_all_namespaces_and_nothing_is_decided_before_they_are_known(process):
-    """TN-041: tolerations cannot be taken back, so a pod of an unknown namespace waits for who looks later."""
+@pytest.mark.req("TN-041")
+async def test_a_selector_needs_all_namespaces_and_nothing_is_decided_before_they_are_known(process):
+    """Tolerations cannot be taken back, so a pod of an unknown namespace waits for who looks later."""
     process.watches[PLURAL].put(taints(**SELECTING))
     process.watches[PLURAL].sync()
     await process.clock.run(1)
@@ -180,8 +187,9 @@ async def test_tn_041_a_selector_needs_all_namespaces_and_nothing_is_decided_bef
     assert process.facts.about(POD, "team", stored=False).namespace_labels == {"team": "yes"}
 
 
-async def test_tn_041_namespaces_that_cannot_be_read_leave_the_process_ready(process):
-    """TN-041, TN-081: nothing is added, and it is tried again."""
+@pytest.mark.req("TN-041", "TN-081")
+async def test_namespaces_that_cannot_be_read_leave_the_process_ready(process):
+    """Nothing is added, and it is tried again."""
     process.watches[PLURAL].put(taints(**SELECTING))
     process.watches[PLURAL].sync()
     process.watches["namespaces"].problem = "not allowed to list namespaces"
@@ -196,8 +204,8 @@ async def test_tn_041_namespaces_that_cannot_be_read_leave_the_process_ready(pro
     assert process.decides
 
 
-async def test_tn_041_a_change_of_the_selector_changes_what_is_watched(process):
-    """TN-041, PL-810."""
+@pytest.mark.req("PL-810", "TN-041")
+async def test_a_change_of_the_selector_changes_what_is_watched(process):
     await process.has(taints())
     process.watches[PLURAL].put(taints(**SELECTING))
     assert process.watches.selected["namespaces"] == {}
@@ -211,8 +219,9 @@ async def test_tn_041_a_change_of_the_selector_changes_what_is_watched(process):
 # -- the Lease ---------------------------------------------------------------------------------------------------------
 
 
-async def test_tn_046_the_leader_lives_while_its_lease_moves(process):
-    """TN-046: for 30 s after a change that this process saw, on its own clock."""
+@pytest.mark.req("TN-046")
+async def test_the_leader_lives_while_its_lease_moves(process):
+    """For 30 s after a change that this process saw, on its own clock."""
     await process.has(taints())
     assert process.watches.selected["leases"] == {
         "namespace": OPERATOR,
@@ -227,8 +236,9 @@ async def test_tn_046_the_leader_lives_while_its_lease_moves(process):
     assert not process.facts.leader_lives
 
 
-async def test_tn_046_without_a_lease_there_is_no_leader(process):
-    """TN-046: no gate is added that nobody has ever lifted."""
+@pytest.mark.req("TN-046")
+async def test_without_a_lease_there_is_no_leader(process):
+    """No gate is added that nobody has ever lifted."""
     await process.has(taints())
     assert not process.facts.leader_lives
     process.lease("t")
@@ -237,8 +247,9 @@ async def test_tn_046_without_a_lease_there_is_no_leader(process):
     assert not process.facts.leader_lives
 
 
-async def test_tn_046_an_outage_of_the_api_server_is_no_silence_of_the_leader(process):
-    """TN-046, PL-107: no renewal could be seen meanwhile."""
+@pytest.mark.req("PL-107", "TN-046")
+async def test_an_outage_of_the_api_server_is_no_silence_of_the_leader(process):
+    """No renewal could be seen meanwhile."""
     await process.has(taints())
     process.lease("t")
     process.clock.advance(65)
@@ -248,16 +259,18 @@ async def test_tn_046_an_outage_of_the_api_server_is_no_silence_of_the_leader(pr
     assert not process.facts.leader_lives
 
 
-async def test_pl_424_short_names_are_searched_as_the_nodes_search_them(process):
-    """PL-424: pods are decided again by the images that their names mean now."""
+@pytest.mark.req("PL-424")
+async def test_short_names_are_searched_as_the_nodes_search_them(process):
+    """Pods are decided again by the images that their names mean now."""
     await process.has(taints())
     process.facts.search_short_names(True)
     assert process.facts.about(POD, "team", stored=False).short_names_searched
     assert process.told == [None, None]
 
 
+@pytest.mark.req("TN-012")
 async def test_an_invalid_value_is_named_in_the_log(process):
-    """TN-012: in an object of an older schema."""
+    """In an object of an older schema."""
     with capture_logs() as logs:
         await process.has(taints(mode="sideways"))
     assert [line["problem"] for line in logs if line["log_level"] == "warning"] == [

@@ -1,7 +1,8 @@
-"""The look-ups that pods and templates share (TN-046, TN-052)."""
+"""The look-ups that pods and templates share."""
 
 from types import SimpleNamespace
 
+import pytest
 from manual_clock import ManualClock
 from placement_world import FakeInspector, FakeSecrets
 
@@ -13,6 +14,8 @@ from polyarch.kube.queue import WorkQueue
 from polyarch.objects import Key
 from polyarch.oci.reference import parse
 from polyarch.taints.image_waiting import ImageWaiting, waiter_of
+
+pytestmark = pytest.mark.req("TN-046")
 
 APP = parse("quay.io/team/app:1")
 
@@ -36,7 +39,8 @@ def of_one_image() -> SimpleNamespace:
     return SimpleNamespace(clock=clock, pods=pods, templates=templates, images=waiting, want=want)
 
 
-async def test_tn_052_a_pod_and_a_template_of_one_name_share_a_look_up_and_are_both_woken():
+@pytest.mark.req("TN-052")
+async def test_a_pod_and_a_template_of_one_name_share_a_look_up_and_are_both_woken():
     world = of_one_image()
     waiting, name = world.images.waiting, Key("team", "agent")
     waiting.park(name, [world.want])
@@ -49,7 +53,8 @@ async def test_tn_052_a_pod_and_a_template_of_one_name_share_a_look_up_and_are_b
     assert (await world.pods.get(), await world.templates.get()) == (name, name)
 
 
-async def test_tn_052_who_leaves_takes_the_other_one_not_along():
+@pytest.mark.req("TN-052")
+async def test_who_leaves_takes_the_other_one_not_along():
     world = of_one_image()
     waiting, name = world.images.waiting, Key("team", "agent")
     waiting.park(name, [world.want])

@@ -1,9 +1,12 @@
-"""Which node is written next (TN-026)."""
+"""Which node is written next."""
+
+import pytest
 
 from polyarch.taints.nodes import Due
 
 
-def test_tn_026_what_a_single_event_asks_for_comes_first_then_the_rollout_by_architecture_and_name() -> None:
+@pytest.mark.req("TN-026")
+def test_what_a_single_event_asks_for_comes_first_then_the_rollout_by_architecture_and_name() -> None:
     due = Due()
     for name, architecture in (("b", "s390x"), ("d", "arm64"), ("c", "arm64"), ("a", "ppc64le")):
         due.put(name, architecture, at_once=False)
@@ -12,7 +15,8 @@ def test_tn_026_what_a_single_event_asks_for_comes_first_then_the_rollout_by_arc
     assert [due.take(order) for _ in range(6)] == ["new", "c", "d", "b", "a", None]
 
 
-def test_tn_026_nodes_that_need_nothing_any_more_are_forgotten() -> None:
+@pytest.mark.req("TN-026")
+def test_nodes_that_need_nothing_any_more_are_forgotten() -> None:
     """Those of an autoscaler have new names each time, and a rollout that is on hold takes none of them."""
     due = Due()
     for number in range(1000):

@@ -1,4 +1,4 @@
-"""The controller that taints nodes, from a watch to what is stored (TN-010, TN-020 to TN-027, TN-073, TN-090)."""
+"""The controller that taints nodes, from a watch to what is stored."""
 
 from typing import Any
 
@@ -22,6 +22,8 @@ from polyarch.taints.node_rules import (
 )
 from polyarch.taints.settings import TaintSettings
 
+pytestmark = pytest.mark.req("TN-022")
+
 ARM = "supported-arch=arm64:NoSchedule"
 AMD = "supported-arch=amd64:NoSchedule"
 S390X = "supported-arch=s390x:NoSchedule"
@@ -33,7 +35,8 @@ def numbered(architecture: str, count: int) -> list[Json]:
     return [document(f"{architecture}-{number:04}", architecture) for number in range(count)]
 
 
-async def test_tn_023_secondary_nodes_are_tainted_and_primary_ones_are_not(worlds: Any) -> None:
+@pytest.mark.req("TN-023")
+async def test_secondary_nodes_are_tainted_and_primary_ones_are_not(worlds: Any) -> None:
     world = worlds(document("a", "amd64"), document("b", "arm64"), **FAST)
     await world.run(5)
     assert world.taints() == {"a": [], "b": [ARM]}
@@ -42,7 +45,8 @@ async def test_tn_023_secondary_nodes_are_tainted_and_primary_ones_are_not(world
     assert [request for request in world.api.requests if request[0] != "patch"] == []
 
 
-async def test_tn_090_one_patch_per_node_and_then_nothing(worlds: Any) -> None:
+@pytest.mark.req("TN-090")
+async def test_one_patch_per_node_and_then_nothing(worlds: Any) -> None:
     world = worlds(*numbered("arm64", 30), **FAST)
     await world.run(10)
     assert len(world.api.requests) == 30
@@ -52,7 +56,8 @@ async def test_tn_090_one_patch_per_node_and_then_nothing(worlds: Any) -> None:
     assert len(world.api.requests) == 30
 
 
-async def test_tn_023_a_taint_changed_by_hand_is_corrected_at_once(worlds: Any) -> None:
+@pytest.mark.req("TN-023")
+async def test_a_taint_changed_by_hand_is_corrected_at_once(worlds: Any) -> None:
     world = worlds(document("b", "arm64"), per_minute=1)
     await world.run(130)
     world.edit("b", lambda each: each["spec"].update(taints=[taint("nvidia.com/gpu=x:NoSchedule"), taint(AMD)]))
@@ -61,7 +66,8 @@ async def test_tn_023_a_taint_changed_by_hand_is_corrected_at_once(worlds: Any) 
     assert world.reasons()[-1] == ("b", "ArchitectureTaintCorrected")
 
 
-async def test_tn_021_a_node_that_opts_out_loses_its_taint(worlds: Any) -> None:
+@pytest.mark.req("TN-021")
+async def test_a_node_that_opts_out_loses_its_taint(worlds: Any) -> None:
     world = worlds(document("b", "arm64", "nvidia.com/gpu=x:NoSchedule"), **FAST)
     await world.run(70)
     world.edit("b", lambda each: each["metadata"]["labels"].update({"polyarch.dev/taints": "disabled"}))
@@ -70,7 +76,8 @@ async def test_tn_021_a_node_that_opts_out_loses_its_taint(worlds: Any) -> None:
     assert world.reasons()[-1] == ("b", "ArchitectureTaintRemoved")
 
 
-async def test_tn_024_a_failed_test_reads_and_decides_again(worlds: Any) -> None:
+@pytest.mark.req("TN-024")
+async def test_a_failed_test_reads_and_decides_again(worlds: Any) -> None:
     """A vendor's taint came in between: it stays, where it was."""
     world = worlds(document("b", "arm64"), lead=False, **FAST)
     world.edit("b", lambda each: each["spec"].update(taints=[taint("nvidia.com/gpu=x:NoSchedule")]), unseen=True)
@@ -80,8 +87,9 @@ async def test_tn_024_a_failed_test_reads_and_decides_again(worlds: Any) -> None
     assert [verb for verb, _, _ in world.api.requests] == ["patch", "get", "patch"]
 
 
+@pytest.mark.req("TN-024")
 @pytest.mark.parametrize("conflicts", [3, 5])
-async def test_tn_024_conflicts_are_tried_again_at_once(worlds: Any, conflicts: int) -> None:
+async def test_conflicts_are_tried_again_at_once(worlds: Any, conflicts: int) -> None:
     world = worlds(document("b", "arm64"), **FAST)
     left = conflicts
 
@@ -97,7 +105,8 @@ async def test_tn_024_conflicts_are_tried_again_at_once(worlds: Any, conflicts: 
     assert world.controller.unwritten == {}
 
 
-async def test_tn_024_more_conflicts_are_tried_again_with_backoff(worlds: Any) -> None:
+@pytest.mark.req("TN-024")
+async def test_more_conflicts_are_tried_again_with_backoff(worlds: Any) -> None:
     world = worlds(document("b", "arm64"), **FAST)
     left = 20
 
@@ -115,7 +124,8 @@ async def test_tn_024_more_conflicts_are_tried_again_with_backoff(worlds: Any) -
     assert world.controller.unwritten == {}
 
 
-async def test_tn_024_a_node_deleted_meanwhile_is_done(worlds: Any) -> None:
+@pytest.mark.req("TN-024")
+async def test_a_node_deleted_meanwhile_is_done(worlds: Any) -> None:
     world = worlds(document("b", "arm64"), lead=False, **FAST)
     world.remove("b", unseen=True)
     world.lead()
@@ -124,7 +134,8 @@ async def test_tn_024_a_node_deleted_meanwhile_is_done(worlds: Any) -> None:
     assert world.controller.unwritten == {}
 
 
-async def test_tn_094_no_retry_is_lost_and_no_node_holds_up_the_others(worlds: Any) -> None:
+@pytest.mark.req("TN-094")
+async def test_no_retry_is_lost_and_no_node_holds_up_the_others(worlds: Any) -> None:
     world = worlds(*numbered("arm64", 3), **FAST)
     refusing = True
 
@@ -153,7 +164,8 @@ async def test_tn_094_no_retry_is_lost_and_no_node_holds_up_the_others(worlds: A
     assert world.report.contribution().problems == ()
 
 
-async def test_tn_025_webhooks_that_do_not_answer_make_taints_unready(worlds: Any) -> None:
+@pytest.mark.req("TN-025")
+async def test_webhooks_that_do_not_answer_make_taints_unready(worlds: Any) -> None:
     world = worlds(*numbered("arm64", 1), **FAST)
     assert world.report.contribution().unready == ()
     world.admission = "polyarch-taints has no ready endpoint"
@@ -161,7 +173,8 @@ async def test_tn_025_webhooks_that_do_not_answer_make_taints_unready(worlds: An
     assert (found.reason, found.message) == ("AdmissionNotReady", world.admission)
 
 
-async def test_tn_024_an_api_server_that_is_away_loses_nothing(worlds: Any) -> None:
+@pytest.mark.req("TN-024")
+async def test_an_api_server_that_is_away_loses_nothing(worlds: Any) -> None:
     world = worlds(*numbered("arm64", 5), **FAST)
     away = True
 
@@ -191,10 +204,11 @@ async def test_a_late_watch_does_not_cause_a_second_write(worlds: Any) -> None:
     assert world.order == ["b"]
 
 
-# -- TN-020: warnings --------------------------------------------------------------------------------------------------
+# -- warnings ----------------------------------------------------------------------------------------------------------
 
 
-async def test_tn_020_warnings_are_posted_once_while_they_last(worlds: Any) -> None:
+@pytest.mark.req("TN-020")
+async def test_warnings_are_posted_once_while_they_last(worlds: Any) -> None:
     world = worlds(
         document("odd", "arm64", label="amd64"),
         document("vax", "vax", ARM),
@@ -215,7 +229,8 @@ async def test_tn_020_warnings_are_posted_once_while_they_last(worlds: Any) -> N
     assert fields["nodes"] == {"managed": 2, "tainted": 2, "skipped": 0, "unknown": 1, "summary": "2/2"}
 
 
-async def test_tn_014_the_columns_name_the_key_and_count_what_is_to_be_tainted(worlds: Any) -> None:
+@pytest.mark.req("TN-014")
+async def test_the_columns_name_the_key_and_count_what_is_to_be_tainted(worlds: Any) -> None:
     """A cluster that is done reads 1/1, though its three nodes are managed: amd64 is primary and carries none."""
     world = worlds(document("a", "amd64"), document("b", "amd64"), document("c", "arm64"), **FAST)
     await world.run(5)
@@ -224,10 +239,11 @@ async def test_tn_014_the_columns_name_the_key_and_count_what_is_to_be_tainted(w
     assert fields["nodes"] == {"managed": 3, "tainted": 1, "skipped": 0, "unknown": 0, "summary": "1/1"}
 
 
-# -- TN-025: safety ----------------------------------------------------------------------------------------------------
+# -- safety ------------------------------------------------------------------------------------------------------------
 
 
-async def test_tn_025_nodes_wait_until_it_is_safe(worlds: Any) -> None:
+@pytest.mark.req("TN-025")
+async def test_nodes_wait_until_it_is_safe(worlds: Any) -> None:
     world = worlds(document("a", "amd64"), document("b", "arm64"), lead=False, **FAST)
     world.safety["arm64"] = Safety(uncovered=["kube-system/cni"])
     world.lead()
@@ -246,7 +262,8 @@ async def test_tn_025_nodes_wait_until_it_is_safe(worlds: Any) -> None:
     assert conditions == {"NodesTainted": "True", "SafeToTaint": "True"}
 
 
-async def test_tn_025_events_of_nodes_do_not_make_it_look_at_the_whole_cluster(worlds: Any) -> None:
+@pytest.mark.req("TN-025")
+async def test_events_of_nodes_do_not_make_it_look_at_the_whole_cluster(worlds: Any) -> None:
     world = worlds(document("b", "arm64"), lead=False, given=frozenset({"amd64", "arm64", "s390x"}), **FAST)
     world.safety["arm64"] = world.safety["s390x"] = HOLD
     world.lead()
@@ -261,7 +278,8 @@ async def test_tn_025_events_of_nodes_do_not_make_it_look_at_the_whole_cluster(w
     assert world.asked.count("s390x") == 2
 
 
-async def test_tn_025_new_nodes_of_a_tainted_architecture_do_not_wait(worlds: Any) -> None:
+@pytest.mark.req("TN-025")
+async def test_new_nodes_of_a_tainted_architecture_do_not_wait(worlds: Any) -> None:
     world = worlds(document("b", "arm64", ARM), lead=False, **FAST)
     world.safety["arm64"] = world.safety["s390x"] = HOLD
     world.lead()
@@ -272,7 +290,8 @@ async def test_tn_025_new_nodes_of_a_tainted_architecture_do_not_wait(worlds: An
     assert world.taints() == {"b": [ARM], "c": [ARM], "z": []}
 
 
-async def test_tn_025_another_effect_is_another_taint_and_is_judged_anew(worlds: Any) -> None:
+@pytest.mark.req("TN-025")
+async def test_another_effect_is_another_taint_and_is_judged_anew(worlds: Any) -> None:
     world = worlds(document("b", "arm64", ARM), **FAST)
     await world.run(1)
     world.safety["arm64"] = Safety(uncovered=["kube-system/cni"])
@@ -281,7 +300,8 @@ async def test_tn_025_another_effect_is_another_taint_and_is_judged_anew(worlds:
     assert world.taints()["b"] == [ARM]
 
 
-async def test_tn_025_immediate_skips_the_test(worlds: Any) -> None:
+@pytest.mark.req("TN-025")
+async def test_immediate_skips_the_test(worlds: Any) -> None:
     world = worlds(document("b", "arm64"), lead=False, rollout="immediate", **FAST)
     world.safety["arm64"] = HOLD
     world.lead()
@@ -289,7 +309,8 @@ async def test_tn_025_immediate_skips_the_test(worlds: Any) -> None:
     assert world.taints()["b"] == [ARM]
 
 
-async def test_tn_027_architectures_are_released_before_their_first_node_comes(worlds: Any) -> None:
+@pytest.mark.req("TN-027")
+async def test_architectures_are_released_before_their_first_node_comes(worlds: Any) -> None:
     world = worlds(document("a", "amd64"), given=frozenset({"amd64", "arm64", "s390x"}), lead=False)
     world.safety["s390x"] = HOLD
     world.lead()
@@ -300,10 +321,11 @@ async def test_tn_027_architectures_are_released_before_their_first_node_comes(w
     assert world.released[-1] == frozenset({"arm64", "s390x"})
 
 
-# -- TN-026: order and pace --------------------------------------------------------------------------------------------
+# -- order and pace ----------------------------------------------------------------------------------------------------
 
 
-async def test_tn_026_architectures_and_nodes_have_their_order(worlds: Any) -> None:
+@pytest.mark.req("TN-026")
+async def test_architectures_and_nodes_have_their_order(worlds: Any) -> None:
     world = worlds(
         *numbered("arm64", 3), *numbered("s390x", 2), *numbered("amd64", 1), mode="tolerations", per_minute=600
     )
@@ -311,7 +333,8 @@ async def test_tn_026_architectures_and_nodes_have_their_order(worlds: Any) -> N
     assert world.order == ["s390x-0000", "s390x-0001", "arm64-0000", "arm64-0001", "arm64-0002", "amd64-0000"]
 
 
-async def test_tn_090_a_thousand_nodes_take_the_time_that_the_pace_allows(worlds: Any) -> None:
+@pytest.mark.req("TN-090")
+async def test_a_thousand_nodes_take_the_time_that_the_pace_allows(worlds: Any) -> None:
     """1 000 nodes at 600 a minute: 100 s, at most 5 % more or less, and in no minute more than 600."""
     world = worlds(*numbered("arm64", 1000), **FAST)
     began = world.clock.monotonic()
@@ -324,7 +347,8 @@ async def test_tn_090_a_thousand_nodes_take_the_time_that_the_pace_allows(worlds
     )
 
 
-async def test_tn_026_the_pace_is_kept_over_a_restart(worlds: Any) -> None:
+@pytest.mark.req("TN-026")
+async def test_the_pace_is_kept_over_a_restart(worlds: Any) -> None:
     world = worlds(*numbered("arm64", 10), per_minute=6)
     await world.run(25)
     written = list(world.order)
@@ -337,7 +361,8 @@ async def test_tn_026_the_pace_is_kept_over_a_restart(worlds: Any) -> None:
     assert len(world.order) == 3
 
 
-async def test_tn_026_corrections_and_removals_count(worlds: Any) -> None:
+@pytest.mark.req("TN-026")
+async def test_corrections_and_removals_count(worlds: Any) -> None:
     world = worlds(*(document(f"b{number}", "arm64", ARM) for number in range(8)), per_minute=4)
     await world.run(61)
     for number in range(8):
@@ -348,7 +373,8 @@ async def test_tn_026_corrections_and_removals_count(worlds: Any) -> None:
     assert len(world.order) == 8
 
 
-async def test_tn_027_new_nodes_come_before_the_rollout(worlds: Any) -> None:
+@pytest.mark.req("TN-027")
+async def test_new_nodes_come_before_the_rollout(worlds: Any) -> None:
     """A node that a rollout has not reached does not delay one that just came."""
     world = worlds(*numbered("arm64", 300), per_minute=60)
     await world.run(70)
@@ -357,7 +383,8 @@ async def test_tn_027_new_nodes_come_before_the_rollout(worlds: Any) -> None:
     assert world.taints()["zz-new"] == [ARM]
 
 
-async def test_tn_027_new_nodes_are_tainted_within_two_seconds(worlds: Any) -> None:
+@pytest.mark.req("TN-027")
+async def test_new_nodes_are_tainted_within_two_seconds(worlds: Any) -> None:
     world = worlds(document("b", "arm64", ARM))
     await world.run(61)
     for number in range(50):
@@ -369,12 +396,13 @@ async def test_tn_027_new_nodes_are_tainted_within_two_seconds(worlds: Any) -> N
     assert measured == 50
 
 
-# -- TN-026: the stop --------------------------------------------------------------------------------------------------
+# -- the stop ----------------------------------------------------------------------------------------------------------
 
 APP = {"arm64": {"u1": "demo/app"}}
 
 
-async def test_tn_026_tainting_stops_when_pods_become_pending(worlds: Any) -> None:
+@pytest.mark.req("TN-026")
+async def test_tainting_stops_when_pods_become_pending(worlds: Any) -> None:
     world = worlds(*numbered("arm64", 100), document("z1", "s390x"), per_minute=30)
     await world.run(10)
     world.pending = APP
@@ -394,8 +422,9 @@ async def test_tn_026_tainting_stops_when_pods_become_pending(worlds: Any) -> No
     assert world.taints()["z2"] == [S390X]
 
 
+@pytest.mark.req("TN-026")
 @pytest.mark.parametrize("change", [{"generation": 2}, {"annotations": {"go": "on"}}], ids=["spec", "annotation"])
-async def test_tn_026_a_change_of_the_object_ends_the_stop(worlds: Any, change: dict[str, Any]) -> None:
+async def test_a_change_of_the_object_ends_the_stop(worlds: Any, change: dict[str, Any]) -> None:
     world = worlds(*numbered("arm64", 100), per_minute=30)
     await world.run(10)
     world.pending = APP
@@ -407,7 +436,8 @@ async def test_tn_026_a_change_of_the_object_ends_the_stop(worlds: Any, change: 
     assert world.report.contribution().problems == ()
 
 
-async def test_tn_026_ten_quiet_minutes_end_the_stop(worlds: Any) -> None:
+@pytest.mark.req("TN-026")
+async def test_ten_quiet_minutes_end_the_stop(worlds: Any) -> None:
     world = worlds(*numbered("arm64", 100), per_minute=30)
     await world.run(10)
     world.pending = APP
@@ -420,7 +450,8 @@ async def test_tn_026_ten_quiet_minutes_end_the_stop(worlds: Any) -> None:
     assert len(world.order) > written
 
 
-async def test_tn_026_a_stop_is_kept_over_a_restart(worlds: Any) -> None:
+@pytest.mark.req("TN-026")
+async def test_a_stop_is_kept_over_a_restart(worlds: Any) -> None:
     world = worlds(document("a", "arm64", ARM), *numbered("arm64", 3), lead=False, **FAST)
     row = ArchitectureStatus(name="arm64", nodes=4, tainted=1, waiting=3, reason="PodsBecamePending")
     world.facts.changed(generation=3, observed_generation=3, architectures=[row])
@@ -433,7 +464,8 @@ async def test_tn_026_a_stop_is_kept_over_a_restart(worlds: Any) -> None:
     assert len(world.order) == 3
 
 
-async def test_tn_026_pods_that_were_pending_before_stop_nothing(worlds: Any) -> None:
+@pytest.mark.req("TN-026")
+async def test_pods_that_were_pending_before_stop_nothing(worlds: Any) -> None:
     world = worlds(*numbered("arm64", 10), lead=False, **FAST)
     world.pending = APP
     world.lead()
@@ -441,7 +473,8 @@ async def test_tn_026_pods_that_were_pending_before_stop_nothing(worlds: Any) ->
     assert len(world.order) == 10
 
 
-async def test_tn_026_pods_that_became_pending_long_before_a_node_came_stop_nothing(worlds: Any) -> None:
+@pytest.mark.req("TN-026")
+async def test_pods_that_became_pending_long_before_a_node_came_stop_nothing(worlds: Any) -> None:
     """Somebody asks for arm64 and tolerates nothing: that is no consequence of the node that joins an hour later."""
     world = worlds(document("b", "arm64"), **FAST)
     await world.run(600)
@@ -456,7 +489,8 @@ async def test_tn_026_pods_that_became_pending_long_before_a_node_came_stop_noth
 # -- states ------------------------------------------------------------------------------------------------------------
 
 
-async def test_tn_010_paused_writes_nothing(worlds: Any) -> None:
+@pytest.mark.req("TN-010")
+async def test_paused_writes_nothing(worlds: Any) -> None:
     world = worlds(document("b", "arm64"), document("c", "arm64", AMD), state="paused")
     await world.run(60)
     assert world.api.requests == []
@@ -464,14 +498,16 @@ async def test_tn_010_paused_writes_nothing(worlds: Any) -> None:
     assert conditions == {"NodesTainted": "Paused", "SafeToTaint": "Paused"}
 
 
-async def test_tn_010_without_the_object_nothing_is_written(worlds: Any) -> None:
+@pytest.mark.req("TN-010")
+async def test_without_the_object_nothing_is_written(worlds: Any) -> None:
     world = worlds(document("b", "arm64", ARM), document("c", "arm64"), **FAST)
     world.configure(None)
     await world.run(60)
     assert world.api.requests == []
 
 
-async def test_tn_073_removing_takes_every_taint_of_ours_and_says_how_many_are_left(worlds: Any) -> None:
+@pytest.mark.req("TN-073")
+async def test_removing_takes_every_taint_of_ours_and_says_how_many_are_left(worlds: Any) -> None:
     world = worlds(*numbered("arm64", 20), document("gpu", "arm64", "nvidia.com/gpu=x:NoSchedule", ARM), **FAST)
     await world.run(5)
     refusing = True
@@ -513,7 +549,7 @@ async def test_a_standby_writes_nothing_and_takes_over_at_once(worlds: Any) -> N
     assert world.taints() == {"b": [ARM], "c": [ARM]}
 
 
-# -- TN-025: the webhook -----------------------------------------------------------------------------------------------
+# -- the webhook -------------------------------------------------------------------------------------------------------
 
 
 def webhook(path: str = "/add-pod-tolerations", *, namespace: str = "polyarch") -> WebhookConfiguration:
@@ -528,6 +564,7 @@ BY_URL = WebhookConfiguration(
 )
 
 
+@pytest.mark.req("TN-025")
 @pytest.mark.parametrize(
     ("configuration", "slices", "problem"),
     [
@@ -540,7 +577,7 @@ BY_URL = WebhookConfiguration(
         (BY_URL, [], ""),
     ],
 )
-def test_tn_025_whether_the_webhook_is_available(
+def test_whether_the_webhook_is_available(
     configuration: WebhookConfiguration | None, slices: list[EndpointSlice], problem: str
 ) -> None:
     found = admission_problem(configuration, slices, namespace="polyarch")
@@ -548,7 +585,8 @@ def test_tn_025_whether_the_webhook_is_available(
     assert bool(found) == bool(problem)
 
 
-async def test_tn_027_what_is_released_is_not_said_before_a_leader_has_looked(worlds: Any) -> None:
+@pytest.mark.req("TN-027")
+async def test_what_is_released_is_not_said_before_a_leader_has_looked(worlds: Any) -> None:
     world = worlds(document("arm", "arm64"), lead=False)
     world.rollout.started_leading()
     assert world.rollout.released is None

@@ -1,8 +1,9 @@
-"""The watch of nodes lives as long as the process, and lists once (TN-080, TN-094)."""
+"""The watch of nodes lives as long as the process, and lists once."""
 
 import asyncio
 from typing import Any
 
+import pytest
 from manual_clock import ManualClock
 from scripted_api import bookmark, event, listing, serving, status, stream
 from taint_nodes import document
@@ -11,6 +12,8 @@ from polyarch.kube.client import Client
 from polyarch.kube.informer import Informer
 from polyarch.kube.resources import NODES
 from polyarch.objects import Node
+
+pytestmark = pytest.mark.req("TN-094")
 
 CLOSES = 30
 """As often as an API server ends an idle watch in half an hour, if a proxy before it ends it every minute."""
@@ -28,7 +31,8 @@ class Impatient(ManualClock):
         await asyncio.sleep(0)
 
 
-async def test_tn_080_idle_closes_cost_one_watch_each_and_no_list() -> None:
+@pytest.mark.req("TN-080")
+async def test_idle_closes_cost_one_watch_each_and_no_list() -> None:
     async with serving() as api, Client(api.configuration(), clock=Impatient()) as client:
         api.otherwise = stream(then="hold")
         api.script(
@@ -49,7 +53,8 @@ async def test_tn_080_idle_closes_cost_one_watch_each_and_no_list() -> None:
         assert [request.query.get("sendInitialEvents") for request in api.requests[1:]] == [None] * (CLOSES + 2)
 
 
-async def test_tn_080_a_failed_list_does_not_end_the_watch() -> None:
+@pytest.mark.req("TN-080")
+async def test_a_failed_list_does_not_end_the_watch() -> None:
     async with serving() as api, Client(api.configuration(), clock=Impatient()) as client:
         api.otherwise = stream(then="hold")
         api.script(

@@ -1,4 +1,4 @@
-"""How fast nodes are written (TN-026)."""
+"""How fast nodes are written."""
 
 import pytest
 from manual_clock import ManualClock
@@ -23,8 +23,9 @@ def most_in_a_minute(times: list[float]) -> int:
     return max(sum(first <= each < first + 60 - 1e-6 for each in times) for first in times)
 
 
+@pytest.mark.req("TN-026")
 @pytest.mark.parametrize("per_minute", [1, 7, 60, 600])
-def test_tn_026_a_rollout_stands_at_equal_distances(per_minute: int) -> None:
+def test_a_rollout_stands_at_equal_distances(per_minute: int) -> None:
     clock = ManualClock()
     times = writes(Pace(clock, per_minute), clock, 600)
     assert len(times) == pytest.approx(per_minute * 10, abs=1)
@@ -32,7 +33,8 @@ def test_tn_026_a_rollout_stands_at_equal_distances(per_minute: int) -> None:
     assert times[0] == pytest.approx(60 / per_minute)
 
 
-def test_tn_026_events_may_use_the_whole_minute_at_once() -> None:
+@pytest.mark.req("TN-026")
+def test_events_may_use_the_whole_minute_at_once() -> None:
     clock = ManualClock()
     pace = Pace(clock, 30)
     clock.advance(60)
@@ -42,7 +44,8 @@ def test_tn_026_events_may_use_the_whole_minute_at_once() -> None:
     assert most_in_a_minute(times) == 30
 
 
-def test_tn_026_after_a_start_nothing_goes_at_once() -> None:
+@pytest.mark.req("TN-026")
+def test_after_a_start_nothing_goes_at_once() -> None:
     clock = ManualClock()
     pace = Pace(clock, 30)
     clock.advance(600)
@@ -50,7 +53,8 @@ def test_tn_026_after_a_start_nothing_goes_at_once() -> None:
     assert writes(pace, clock, 59, at_once=True)[0] == pytest.approx(2)
 
 
-def test_tn_026_a_rollout_waits_for_room_after_a_burst() -> None:
+@pytest.mark.req("TN-026")
+def test_a_rollout_waits_for_room_after_a_burst() -> None:
     clock = ManualClock()
     pace = Pace(clock, 30)
     clock.advance(60)
@@ -60,7 +64,8 @@ def test_tn_026_a_rollout_waits_for_room_after_a_burst() -> None:
     assert pace.rest() == pytest.approx(1)
 
 
-def test_tn_026_late_turns_do_not_add_up() -> None:
+@pytest.mark.req("TN-026")
+def test_late_turns_do_not_add_up() -> None:
     clock = ManualClock()
     pace = Pace(clock, 600)
     count, began = 0, clock.monotonic()

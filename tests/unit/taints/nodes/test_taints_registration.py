@@ -1,4 +1,4 @@
-"""The policy that taints nodes when they register, and who keeps it (TN-027)."""
+"""The policy that taints nodes when they register, and who keeps it."""
 
 from typing import Any
 
@@ -99,11 +99,12 @@ class World:
         return await self.keeper.reconcile(KEY)
 
 
+@pytest.mark.req("TN-027")
 @pytest.mark.parametrize(
     ("versions", "used"),
     [(("v1",), "v1"), (("v1beta1", "v1alpha1"), "v1beta1"), (("v1alpha1",), "v1alpha1"), (("v1beta1", "v1"), "v1")],
 )
-async def test_tn_027_the_newest_served_version_is_used(versions: tuple[str, ...], used: str) -> None:
+async def test_the_newest_served_version_is_used(versions: tuple[str, ...], used: str) -> None:
     world = World(*versions)
     assert await world.look() == Done()
     assert world.api.requests[1:] == [
@@ -113,7 +114,8 @@ async def test_tn_027_the_newest_served_version_is_used(versions: tuple[str, ...
     assert world.api.spec(bindings(used)) == {"policyName": NAME}
 
 
-async def test_tn_027_a_leader_that_knows_little_yet_leaves_the_policy_as_it_is() -> None:
+@pytest.mark.req("TN-027")
+async def test_a_leader_that_knows_little_yet_leaves_the_policy_as_it_is() -> None:
     """Nodes go on registering while the Lease changes hands, and while the API server does not answer."""
     world = World("v1")
     await world.look()
@@ -126,11 +128,13 @@ async def test_tn_027_a_leader_that_knows_little_yet_leaves_the_policy_as_it_is(
     assert world.api.spec(policies("v1")) == before
 
 
-def test_tn_027_one_kind_alone_is_not_enough() -> None:
+@pytest.mark.req("TN-027")
+def test_one_kind_alone_is_not_enough() -> None:
     assert newest_served([policies("v1")]) is None
 
 
-async def test_tn_027_where_it_is_not_served_that_is_known_and_asked_again_later() -> None:
+@pytest.mark.req("TN-027")
+async def test_where_it_is_not_served_that_is_known_and_asked_again_later() -> None:
     world = World()
     assert await world.look() == After(600.0)
     assert world.keeper.is_served is False
@@ -142,7 +146,8 @@ async def test_tn_027_where_it_is_not_served_that_is_known_and_asked_again_later
     assert world.keeper.is_served is True
 
 
-async def test_tn_027_the_list_is_kept_up_to_date_and_nothing_is_written_without_need() -> None:
+@pytest.mark.req("TN-027")
+async def test_the_list_is_kept_up_to_date_and_nothing_is_written_without_need() -> None:
     world = World("v1")
     await world.look()
     await world.look()
@@ -153,7 +158,8 @@ async def test_tn_027_the_list_is_kept_up_to_date_and_nothing_is_written_without
     assert '["arm64", "s390x"]' in world.api.spec(policies("v1"))["matchConditions"][0]["expression"]
 
 
-async def test_tn_027_what_somebody_changed_is_set_right() -> None:
+@pytest.mark.req("TN-027")
+async def test_what_somebody_changed_is_set_right() -> None:
     world = World("v1")
     await world.look()
     live = world.api.watches[policies("v1")].store[KEY].document
@@ -162,7 +168,8 @@ async def test_tn_027_what_somebody_changed_is_set_right() -> None:
     assert world.api.requests == [("apply", "MutatingAdmissionPolicy")]
 
 
-async def test_tn_027_a_condition_that_somebody_added_is_taken_first_so_that_the_apply_removes_it() -> None:
+@pytest.mark.req("TN-027")
+async def test_a_condition_that_somebody_added_is_taken_first_so_that_the_apply_removes_it() -> None:
     """A condition more would let nodes register without the taint, and server-side apply leaves it beside ours."""
     world = World("v1")
     await world.look()
@@ -175,12 +182,13 @@ async def test_tn_027_a_condition_that_somebody_added_is_taken_first_so_that_the
     assert world.api.requests == []
 
 
+@pytest.mark.req("TN-027", "TN-070")
 @pytest.mark.parametrize(
     "settings",
     [TaintSettings(state="removing"), TaintSettings(at_registration="none"), None],
     ids=["removing", "none", "no object"],
 )
-async def test_tn_070_tn_027_it_is_deleted_when_it_is_not_wanted_binding_first(settings: TaintSettings | None) -> None:
+async def test_it_is_deleted_when_it_is_not_wanted_binding_first(settings: TaintSettings | None) -> None:
     world = World("v1")
     await world.look()
     world.settings = settings  # type: ignore[assignment]
@@ -191,13 +199,15 @@ async def test_tn_070_tn_027_it_is_deleted_when_it_is_not_wanted_binding_first(s
     assert world.api.requests == []
 
 
-async def test_tn_010_paused_does_not_touch_it() -> None:
+@pytest.mark.req("TN-010")
+async def test_paused_does_not_touch_it() -> None:
     world = World("v1", settings=TaintSettings(state="paused"))
     assert await world.look() == Done()
     assert world.api.requests == []
 
 
-async def test_tn_027_a_refusal_is_told_until_it_ends() -> None:
+@pytest.mark.req("TN-027")
+async def test_a_refusal_is_told_until_it_ends() -> None:
     world = World("v1")
     world.api.failure = Forbidden(403, reason="Forbidden", message="no")
     with pytest.raises(Forbidden):
@@ -208,7 +218,8 @@ async def test_tn_027_a_refusal_is_told_until_it_ends() -> None:
     assert world.keeper.problem == ""
 
 
-async def test_tn_027_a_policy_that_may_not_be_read_is_told_and_not_asked_for_all_the_time() -> None:
+@pytest.mark.req("TN-027")
+async def test_a_policy_that_may_not_be_read_is_told_and_not_asked_for_all_the_time() -> None:
     world = World("v1")
     await world.look()
     refused = world.api.watches[policies("v1")]
@@ -217,7 +228,8 @@ async def test_tn_027_a_policy_that_may_not_be_read_is_told_and_not_asked_for_al
     assert world.keeper.problem == "may not watch mutatingadmissionpolicies"
 
 
-def test_tn_027_only_nodes_that_are_managed_are_tainted() -> None:
+@pytest.mark.req("TN-027")
+def test_only_nodes_that_are_managed_are_tainted() -> None:
     settings = TaintSettings(
         exclude_control_plane=True,
         node_selector=Selector((Requirement("pool", "In", ("a", "b")),)),

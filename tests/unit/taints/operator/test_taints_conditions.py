@@ -1,9 +1,12 @@
-"""What the operator says of taints beside the role's own word (TN-013)."""
+"""What the operator says of taints beside the role's own word."""
+
+import pytest
 
 from polyarch.operator.components.taints_status import NAMED_AT_MOST, refused
 
 
-def test_tn_013_deployed_is_there_only_while_something_is_refused_or_fought_over() -> None:
+@pytest.mark.req("TN-013")
+def test_deployed_is_there_only_while_something_is_refused_or_fought_over() -> None:
     assert refused(()) is None
     found = refused([f"services n/{number}: no" for number in range(NAMED_AT_MOST + 2)])
     assert found is not None

@@ -1,4 +1,4 @@
-"""Conditions that the operator writes: AffinityCovered, and what the role cannot say itself (TN-013, TN-073)."""
+"""Conditions that the operator writes: AffinityCovered, and what the role cannot say itself."""
 
 import pytest
 
@@ -17,14 +17,14 @@ def of(mode: str = "both", *, excluded: tuple[str, ...] = (), selector: object =
     return TaintSettings.of(ArchitectureTaintsSpec(mode=mode, pods=pods))
 
 
+@pytest.mark.req("TN-013")
 @pytest.mark.parametrize("mode", ["tolerations", "secondary-only"])
-def test_tn_013_only_mode_both_asks_for_placement(mode):
-    """TN-013."""
+def test_only_mode_both_asks_for_placement(mode):
     assert affinity_covered(of(mode), None) is None
 
 
-def test_tn_013_without_a_configuration_of_placement():
-    """TN-013."""
+@pytest.mark.req("TN-013")
+def test_without_a_configuration_of_placement():
     found = affinity_covered(of(), None)
     assert (found.type, found.status, found.reason) == ("AffinityCovered", "False", "PlacementNotConfigured")
     assert "create the one that is called cluster" in found.message
@@ -33,6 +33,7 @@ def test_tn_013_without_a_configuration_of_placement():
 LABELS = {"matchExpressions": [{"key": "placed", "operator": "Exists"}]}
 
 
+@pytest.mark.req("TN-013")
 @pytest.mark.parametrize(
     ("taints", "placement", "reason", "said"),
     [
@@ -53,23 +54,25 @@ LABELS = {"matchExpressions": [{"key": "placed", "operator": "Exists"}]}
         ),
     ],
 )
-def test_tn_013_whether_placement_constrains_the_same_pods(taints, placement, reason, said):
-    """TN-013: whatever placement leaves out has to be left out here as well."""
+def test_whether_placement_constrains_the_same_pods(taints, placement, reason, said):
+    """Whatever placement leaves out has to be left out here as well."""
     found = affinity_covered(taints, placement)
     assert (found.reason, found.status) == (reason, "True" if reason == "SamePods" else "False")
     assert said in found.message
 
 
-def test_tn_014_without_an_available_pod_the_operator_says_why_it_is_not_ready():
-    """TN-014: somebody has to."""
+@pytest.mark.req("TN-014")
+def test_without_an_available_pod_the_operator_says_why_it_is_not_ready():
+    """Somebody has to."""
     found = not_available(RolloutStatus(), ("Service polyarch-taints could not be changed: no",))
     assert (found.type, found.status, found.reason) == ("Ready", "False", "RoleNotAvailable")
     assert "it does not exist" in found.message
     assert "could not be changed: no" in found.message
 
 
-def test_tn_073_what_cannot_be_removed_is_named():
-    """TN-073: the first few; more are counted."""
+@pytest.mark.req("TN-073")
+def test_what_cannot_be_removed_is_named():
+    """The first few; more are counted."""
     found = not_removed([f"Node n{number}: refused" for number in range(7)])
     assert (found.type, found.status) == ("Degraded", "True")
     assert "Node n4: refused" in found.message

@@ -1,4 +1,4 @@
-"""The order in which taints leave a cluster (TN-073)."""
+"""The order in which taints leave a cluster."""
 
 import pytest
 from hypothesis import given
@@ -16,6 +16,7 @@ WHOLE = RemainingTaints(registered=True, marks=5, role=12, lives=True, settling=
 GONE = WHOLE._replace(registered=False)
 
 
+@pytest.mark.req("TN-073")
 @pytest.mark.parametrize(
     ("left", "step"),
     [
@@ -32,8 +33,8 @@ GONE = WHOLE._replace(registered=False)
     ],
     ids=lambda value: value.name if isinstance(value, TaintsUninstallStep) else "",
 )
-def test_tn_073_the_next_step(left: RemainingTaints, step: TaintsUninstallStep) -> None:
-    """TN-073: the webhook first, so that nothing comes back; taints before the role; the finalizer last."""
+def test_the_next_step(left: RemainingTaints, step: TaintsUninstallStep) -> None:
+    """The webhook first, so that nothing comes back; taints before the role; the finalizer last."""
     assert next_taints_step(left) is step
 
 
@@ -49,9 +50,10 @@ LEFT = st.builds(
 )
 
 
+@pytest.mark.req("TN-073")
 @given(LEFT, st.booleans())
-def test_tn_073_whatever_is_found_first_it_ends_with_nothing_left(left: RemainingTaints, works: bool) -> None:
-    """TN-073: also with a role that is dead, or does nothing although its Lease is renewed. ``works``: it cleans."""
+def test_whatever_is_found_first_it_ends_with_nothing_left(left: RemainingTaints, works: bool) -> None:
+    """Also with a role that is dead, or does nothing although its Lease is renewed. ``works``: it cleans."""
     for _ in range(400):
         step = next_taints_step(left)
         if step is TaintsUninstallStep.FINISHED:
@@ -74,9 +76,9 @@ def test_tn_073_whatever_is_found_first_it_ends_with_nothing_left(left: Remainin
     assert (left.registered, left.marks, left.role, left.finalizer) == (False, 0, 0, False)
 
 
+@pytest.mark.req("TN-073")
 @given(LEFT)
-def test_tn_073_the_object_goes_only_when_nothing_of_ours_is_left(left: RemainingTaints) -> None:
-    """TN-073."""
+def test_the_object_goes_only_when_nothing_of_ours_is_left(left: RemainingTaints) -> None:
     if next_taints_step(left) is TaintsUninstallStep.RELEASE:
         assert (left.registered, left.marks, left.role) == (False, 0, 0)
     if next_taints_step(left) is TaintsUninstallStep.REMOVE_ROLE:

@@ -1,4 +1,4 @@
-"""The objects of the role: everywhere it can run, reachable, watched, and forgotten by nobody (TN-003, TN-081)."""
+"""The objects of the role: everywhere it can run, reachable, watched, and forgotten by nobody."""
 
 from typing import Any
 
@@ -35,8 +35,8 @@ def pod(**options: Any) -> dict[str, Any]:
     return template
 
 
-def test_tn_003_two_replicas_serve_and_one_leads():
-    """TN-003."""
+@pytest.mark.req("TN-003")
+def test_two_replicas_serve_and_one_leads():
     deployment = made()["Deployment", names.ROLE]
     assert deployment["spec"]["replicas"] == 2
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
@@ -45,31 +45,31 @@ def test_tn_003_two_replicas_serve_and_one_leads():
     assert made()["Service", names.ROLE]["spec"]["ports"][0]["targetPort"] == 9443
 
 
-def test_tn_081_tn_094_its_pods_run_on_every_architecture_of_the_image_whatever_the_taint():
-    """TN-081, TN-094: also where every node is tainted, and before anybody adds a toleration."""
+@pytest.mark.req("TN-081", "TN-094")
+def test_its_pods_run_on_every_architecture_of_the_image_whatever_the_taint():
+    """Also where every node is tainted, and before anybody adds a toleration."""
     wanted = {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64", "arm64", "ppc64le", "s390x"]}
     required = pod()["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     assert wanted in required["nodeSelectorTerms"][0]["matchExpressions"]
     assert pod()["tolerations"] == [{"key": "supported-arch", "operator": "Exists"}]
 
 
+@pytest.mark.req("TN-011", "TN-081")
 @pytest.mark.parametrize("preset", PRESET_KEYS)
-def test_tn_081_it_tolerates_the_key_in_force_and_what_its_values_say(preset):
-    """TN-081, TN-011."""
+def test_it_tolerates_the_key_in_force_and_what_its_values_say(preset):
     taints = TaintSettings.of(ArchitectureTaintsSpec(taint=TaintSpec(preset=preset)))
     tolerations = pod(settings=OperatorSettings(tolerations=("dedicated=infra:NoSchedule",)), taints=taints)
     assert [each["key"] for each in tolerations["tolerations"]] == ["dedicated", PRESET_KEYS[preset]]
 
 
-def test_tn_081_a_toleration_that_is_there_is_not_added_again():
-    """TN-081."""
+@pytest.mark.req("TN-081")
+def test_a_toleration_that_is_there_is_not_added_again():
     settings = OperatorSettings(tolerations=("supported-arch",))
     assert settings.tolerating("supported-arch") == settings
 
 
-def test_tn_081_evictions_are_granted_only_with_them():
-    """TN-081."""
-
+@pytest.mark.req("TN-081")
+def test_evictions_are_granted_only_with_them():
     def rules(change: str) -> str:
         taints = TaintSettings.of(ArchitectureTaintsSpec(pods=PodsSpec(image_change=change)))
         return str(made(taints=taints)["ClusterRole", names.ROLE]["rules"])
@@ -78,8 +78,9 @@ def test_tn_081_evictions_are_granted_only_with_them():
     assert "pods/eviction" not in rules("event")
 
 
-def test_tn_003_everything_is_of_one_part_that_placement_does_not_touch():
-    """TN-003: each feature is pruned and removed by itself."""
+@pytest.mark.req("TN-003")
+def test_everything_is_of_one_part_that_placement_does_not_touch():
+    """Each feature is pruned and removed by itself."""
     cluster = ClusterCapabilities(openshift=True, monitoring=True)
     parts = {each["metadata"]["labels"][shared.OPERAND_LABEL] for each in made(cluster=cluster).values()}
     assert parts == {shared.TAINTS}
@@ -89,8 +90,8 @@ def test_tn_003_everything_is_of_one_part_that_placement_does_not_touch():
     )
 
 
-def test_tn_083_it_is_scraped_and_alerts_exist_where_their_kinds_do():
-    """TN-083."""
+@pytest.mark.req("TN-083")
+def test_it_is_scraped_and_alerts_exist_where_their_kinds_do():
     with_monitoring = made(cluster=ClusterCapabilities(monitoring=True))
     assert ("PrometheusRule", names.ROLE) in with_monitoring
     monitor = with_monitoring["ServiceMonitor", names.ROLE]["spec"]["endpoints"][0]
@@ -99,9 +100,10 @@ def test_tn_083_it_is_scraped_and_alerts_exist_where_their_kinds_do():
     assert not {kind for kind, _ in made()} & {"PrometheusRule", "ServiceMonitor", "ConfigMap"}
 
 
+@pytest.mark.req("TN-003")
 @pytest.mark.parametrize("mode", ["self-managed", "cert-manager", "service-ca"])
-def test_tn_003_its_service_has_a_certificate_in_every_mode(mode):
-    """TN-003: with the names by which the API server calls it."""
+def test_its_service_has_a_certificate_in_every_mode(mode):
+    """With the names by which the API server calls it."""
     settings = msgspec.structs.replace(OperatorSettings(), certificates=mode)
     assert certificates.names_of(names.ROLE, settings.namespace)[0] in certificates.dns_names(settings.namespace)
     objects = made(settings=settings)
@@ -117,16 +119,18 @@ def test_tn_003_its_service_has_a_certificate_in_every_mode(mode):
         assert set(certificates.names_of(names.ROLE, settings.namespace)) <= set(certificate["spec"]["dnsNames"])
 
 
+@pytest.mark.req("TN-031")
 @pytest.mark.parametrize("openshift", [False, True])
 @pytest.mark.parametrize("placed", [False, True])
-def test_tn_031_on_openshift_the_cas_of_registries_are_there_once(openshift, placed):
-    """TN-031: one ConfigMap serves both features; placement makes it where it is on."""
+def test_on_openshift_the_cas_of_registries_are_there_once(openshift, placed):
+    """One ConfigMap serves both features; placement makes it where it is on."""
     found = made(cluster=ClusterCapabilities(openshift=openshift), placed=placed)
     assert (("ConfigMap", shared.TRUSTED_CA) in found) == (openshift and not placed)
 
 
-def test_tn_003_network_policies_follow_the_settings():
-    """TN-003: as for the other roles."""
+@pytest.mark.req("TN-003")
+def test_network_policies_follow_the_settings():
+    """As for the other roles."""
     assert ("NetworkPolicy", names.ROLE) in made()
     assert ("NetworkPolicy", names.ROLE) not in made(settings=OperatorSettings(network_policies=False))
     assert ("PodDisruptionBudget", names.ROLE) in made()

@@ -1,4 +1,4 @@
-"""What the role taints and the operator may do: as little as works, and all that they need (TN-081, TN-094)."""
+"""What the role taints and the operator may do: as little as works, and all that they need."""
 
 import pytest
 from hypothesis import given
@@ -30,8 +30,9 @@ def role(*, evicts: bool = False, openshift: bool = False):
     return taints_objects.role_permissions(OperatorSettings(), ClusterCapabilities(openshift=openshift), evicts=evicts)
 
 
-def test_tn_081_the_role_is_granted_what_its_parts_say_they_need():
-    """TN-081: who adds a request to a part of the role says so beside it, and finds it here."""
+@pytest.mark.req("TN-081")
+def test_the_role_is_granted_what_its_parts_say_they_need():
+    """Who adds a request to a part of the role says so beside it, and finds it here."""
     everywhere = [
         *safety.RIGHTS,
         *registration.RIGHTS,
@@ -45,8 +46,9 @@ def test_tn_081_the_role_is_granted_what_its_parts_say_they_need():
     assert missing(granted.namespaces[HOME], grants(at_home)) == []
 
 
-def test_tn_081_what_it_may_change():
-    """TN-081, TN-094: no update, no delete of nodes, pods or DaemonSets; by name wherever RBAC can tell them apart."""
+@pytest.mark.req("TN-081", "TN-094")
+def test_what_it_may_change():
+    """No update, no delete of nodes, pods or DaemonSets; by name wherever RBAC can tell them apart."""
     changes = {
         (access.verb, access.resource, access.name) for access in grants(role().cluster) if access.verb in CHANGES
     }
@@ -65,15 +67,15 @@ def test_tn_081_what_it_may_change():
     }
 
 
-def test_tn_081_pods_may_be_evicted_only_if_the_object_says_so():
-    """TN-081."""
+@pytest.mark.req("TN-081")
+def test_pods_may_be_evicted_only_if_the_object_says_so():
     assert {access.resource for access in grants(role(evicts=True).cluster)} - {
         access.resource for access in grants(role().cluster)
     } == {"pods/eviction"}
 
 
-def test_tn_081_secrets_are_read_by_name_and_never_listed():
-    """TN-081."""
+@pytest.mark.req("TN-081")
+def test_secrets_are_read_by_name_and_never_listed():
     granted = role(openshift=True)
     assert {access.verb for access in grants(granted.cluster) if access.resource == "secrets"} == {"get"}
     listed = [
@@ -85,8 +87,9 @@ def test_tn_081_secrets_are_read_by_name_and_never_listed():
     assert {access.name for access in listed} == {"pull-secret"}
 
 
-def test_tn_081_the_processes_of_placement_get_what_adding_tolerations_takes():
-    """TN-081: by a role that exists as long as taints do."""
+@pytest.mark.req("TN-081")
+def test_the_processes_of_placement_get_what_adding_tolerations_takes():
+    """By a role that exists as long as taints do."""
     documents = taints_objects.rbac(OperatorSettings(), ClusterCapabilities(), evicts=False)
     bindings = [each for each in documents if each["kind"].endswith("Binding")]
     bound = {
@@ -99,9 +102,10 @@ def test_tn_081_the_processes_of_placement_get_what_adding_tolerations_takes():
     assert all(each["metadata"]["labels"][shared.OPERAND_LABEL] == shared.TAINTS for each in documents)
 
 
+@pytest.mark.req("TN-081")
 @given(SETTINGS, CLUSTERS, st.booleans())
-def test_tn_081_the_operator_holds_whatever_it_grants(settings, cluster, evicts):
-    """TN-081: Kubernetes refuses a role with a rule that its maker does not hold."""
+def test_the_operator_holds_whatever_it_grants(settings, cluster, evicts):
+    """Kubernetes refuses a role with a rule that its maker does not hold."""
     held = operator_rights(settings, cluster)
     for document in taints_objects.rbac(settings, cluster, evicts=evicts):
         if "rules" in document:
@@ -110,9 +114,9 @@ def test_tn_081_the_operator_holds_whatever_it_grants(settings, cluster, evicts)
             assert missing(rules, grants(granting([document]))) == []
 
 
+@pytest.mark.req("TN-081", "TN-094")
 @given(SETTINGS, CLUSTERS)
-def test_tn_081_the_operator_gets_no_wildcard_and_cannot_raise_its_own_rights(settings, cluster):
-    """TN-081, TN-094."""
+def test_the_operator_gets_no_wildcard_and_cannot_raise_its_own_rights(settings, cluster):
     held = taints_objects.operator_permissions(settings, cluster)
     for rules in (held.cluster, *held.namespaces.values()):
         for access in grants(rules):
@@ -122,9 +126,10 @@ def test_tn_081_the_operator_gets_no_wildcard_and_cannot_raise_its_own_rights(se
             )
 
 
+@pytest.mark.req("TN-073", "TN-081")
 @pytest.mark.parametrize("kind", ["nodes", "pods", "daemonsets"])
-def test_tn_081_the_operator_neither_updates_nor_deletes_what_is_not_its_own(kind):
-    """TN-081, TN-073: it removes taints and gates where the role is dead, by patches."""
+def test_the_operator_neither_updates_nor_deletes_what_is_not_its_own(kind):
+    """It removes taints and gates where the role is dead, by patches."""
     held = taints_objects.operator_permissions(OperatorSettings(), ClusterCapabilities())
     assert {access.verb for access in grants(held.cluster) if access.resource == kind} == {
         "get",

@@ -1,4 +1,4 @@
-"""Whom the API server calls for which pods and DaemonSets: one call per pod (TN-004)."""
+"""Whom the API server calls for which pods and DaemonSets: one call per pod."""
 
 from typing import Any
 
@@ -31,8 +31,8 @@ def entries(settings: TaintSettings, **options: Any) -> dict[str, dict[str, Any]
     return {each["name"]: each for each in webhook_configuration(settings, **options)["webhooks"]}
 
 
-def test_tn_004_without_placement_there_is_one_entry_for_new_pods():
-    """TN-004."""
+@pytest.mark.req("TN-004")
+def test_without_placement_there_is_one_entry_for_new_pods():
     found = entries(taints())
     assert list(found) == [
         "pod-tolerations.polyarch.dev",
@@ -61,8 +61,9 @@ def test_tn_004_without_placement_there_is_one_entry_for_new_pods():
         assert each["timeoutSeconds"] == 5
 
 
-def test_tn_004_the_entries_are_the_rest_of_what_placement_sees():
-    """TN-004: ¬r₁, r₁ ∧ ¬r₂, r₁ ∧ r₂ ∧ ¬r₃, and the whole with the negated match condition."""
+@pytest.mark.req("TN-004")
+def test_the_entries_are_the_rest_of_what_placement_sees():
+    """¬r₁, r₁ ∧ ¬r₂, r₁ ∧ r₂ ∧ ¬r₃, and the whole with the negated match condition."""
     selector = {"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "c", "operator": "Exists"}]}
     found = entries(taints(), placement=placement(selector, "kube-system", "vendor-*"))
     is_b, not_b = ({"key": "a", "operator": operator, "values": ["b"]} for operator in ("In", "NotIn"))
@@ -85,15 +86,17 @@ def test_tn_004_the_entries_are_the_rest_of_what_placement_sees():
     ]
 
 
-def test_tn_004_where_placement_sees_every_pod_new_pods_have_no_entry():
-    """TN-004, TN-003: its webhook does both."""
+@pytest.mark.req("TN-003", "TN-004")
+def test_where_placement_sees_every_pod_new_pods_have_no_entry():
+    """Its webhook does both."""
     found = entries(taints(), placement=placement())
     assert list(found) == ["changed.pod-tolerations.polyarch.dev", "template-tolerations.polyarch.dev"]
 
 
+@pytest.mark.req("TN-004", "TN-041")
 @pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside placement"])
-def test_tn_041_namespaces_that_are_excluded_cost_no_call(beside):
-    """TN-004, TN-041: by name and by label in the selector, prefixes by CEL, in every entry."""
+def test_namespaces_that_are_excluded_cost_no_call(beside):
+    """By name and by label in the selector, prefixes by CEL, in every entry."""
     settings = taints(
         pods={"excludeNamespaces": ["build", "vendor-*"], "namespaceSelector": {"matchLabels": {"team": "yes"}}}
     )
@@ -108,20 +111,22 @@ def test_tn_041_namespaces_that_are_excluded_cost_no_call(beside):
         assert len(named) == len(set(named)), "the API server refuses two of one name"
 
 
-def test_tn_041_a_selector_that_matches_nothing_makes_no_entry():
-    """TN-041: an invalid one in an object of an older schema; the API server would refuse it here, too."""
+@pytest.mark.req("TN-041")
+def test_a_selector_that_matches_nothing_makes_no_entry():
+    """An invalid one in an object of an older schema; the API server would refuse it here, too."""
     selector = {"matchExpressions": [{"key": "a", "operator": "Near"}]}
     assert webhook_configuration(taints(pods={"namespaceSelector": selector}))["webhooks"] == []
 
 
-def test_tn_050_templates_that_are_ignored_cost_no_call():
-    """TN-050."""
+@pytest.mark.req("TN-050")
+def test_templates_that_are_ignored_cost_no_call():
     assert "template-tolerations.polyarch.dev" in entries(taints(daemonSets={"templates": "admission"}))
     assert "template-tolerations.polyarch.dev" not in entries(taints(daemonSets={"templates": "ignore"}))
 
 
-def test_tn_004_a_url_takes_the_place_of_the_service():
-    """TN-004: for a process outside the cluster."""
+@pytest.mark.req("TN-004")
+def test_a_url_takes_the_place_of_the_service():
+    """For a process outside the cluster."""
     found = entries(taints(), url="https://127.0.0.1:9443/", ca_bundle=b"PEM")
     assert [each["clientConfig"] for each in found.values()] == [
         {"url": f"https://127.0.0.1:9443/{path}", "caBundle": "UEVN"}
@@ -129,6 +134,7 @@ def test_tn_004_a_url_takes_the_place_of_the_service():
     ]
 
 
+@pytest.mark.req("PL-541", "TN-004")
 @pytest.mark.parametrize(
     ("certificates", "bundle", "annotation"),
     [
@@ -137,8 +143,8 @@ def test_tn_004_a_url_takes_the_place_of_the_service():
         ("service-ca", None, "service.beta.openshift.io/inject-cabundle"),
     ],
 )
-def test_tn_004_the_operator_writes_the_configuration(certificates, bundle, annotation):
-    """TN-004, PL-541: owned, and trusting whoever issues the certificate."""
+def test_the_operator_writes_the_configuration(certificates, bundle, annotation):
+    """Owned, and trusting whoever issues the certificate."""
     owner = Owner(CLUSTER_ROLES, Key("", "polyarch-operator"), "u")
     settings = OperatorSettings(namespace="ours", certificates=certificates)
     document = webhooks(settings, taints(), b"PEM", placement=None, owner=owner)

@@ -1,8 +1,9 @@
-"""Which templates a plan looks at (TN-060)."""
+"""Which templates a plan looks at."""
 
 from typing import Any
 
 import msgspec
+import pytest
 
 from polyarch.objects import CronJob, DaemonSet, Key, Node, Pod, Workload
 from polyarch.taints.inventory import Inventory, unscheduled
@@ -34,7 +35,8 @@ def listed(inventory: Inventory) -> list[str]:
     return [str(each) for each in inventory.templates()]
 
 
-def test_tn_060_each_workload_counts_once() -> None:
+@pytest.mark.req("TN-060")
+def test_each_workload_counts_once() -> None:
     inventory = Inventory(
         daemon_sets=(msgspec.convert({"metadata": metadata("agent")}, DaemonSet),),
         workloads={
@@ -72,12 +74,14 @@ def test_tn_060_each_workload_counts_once() -> None:
     ]
 
 
-def test_tn_060_a_bare_pod_is_judged_as_before_it_was_scheduled() -> None:
+@pytest.mark.req("TN-060")
+def test_a_bare_pod_is_judged_as_before_it_was_scheduled() -> None:
     [template] = Inventory(pods=(pod("bare", nodeName="node-1"),)).templates()
     assert template.pod.spec.node_name == ""
 
 
-def test_tn_062_a_daemonset_knows_the_architectures_on_which_it_has_pods() -> None:
+@pytest.mark.req("TN-062")
+def test_a_daemonset_knows_the_architectures_on_which_it_has_pods() -> None:
     owner = ("apps/v1", "DaemonSet")
     made = msgspec.convert({"metadata": metadata("o")}, DaemonSet)
     inventory = Inventory(
@@ -93,11 +97,13 @@ def test_tn_062_a_daemonset_knows_the_architectures_on_which_it_has_pods() -> No
     assert inventory.templates()[0].hosts == {"amd64", "arm64"}
 
 
-def test_tn_031_the_architectures_of_a_cluster_are_those_that_are_known() -> None:
+@pytest.mark.req("TN-031")
+def test_the_architectures_of_a_cluster_are_those_that_are_known() -> None:
     assert Inventory(nodes=(node("a", "amd64"), node("b"), node("c", "quantum"))).architectures == {"amd64"}
 
 
-def test_tn_060_a_template_without_pull_secrets_gets_those_of_its_service_account() -> None:
+@pytest.mark.req("TN-060")
+def test_a_template_without_pull_secrets_gets_those_of_its_service_account() -> None:
     accounts = {Key("shop", "default"): ("team",), Key("shop", "robot"): ("theirs", "ours")}
     templates = [
         {"spec": {}},
@@ -111,6 +117,7 @@ def test_tn_060_a_template_without_pull_secrets_gets_those_of_its_service_accoun
     assert names == [["team"], ["theirs", "ours"], ["own"], []]
 
 
-def test_tn_043_pods_that_wait_for_a_node_are_those_without_one_that_may_still_run() -> None:
+@pytest.mark.req("TN-043")
+def test_pods_that_wait_for_a_node_are_those_without_one_that_may_still_run() -> None:
     waiting = pod("waiting", phase="Pending")
     assert unscheduled([waiting, pod("bound", nodeName="a"), pod("failed", phase="Failed")]) == (waiting,)

@@ -1,4 +1,4 @@
-"""Pods that nothing but a taint of ours keeps pending (TN-026)."""
+"""Pods that nothing but a taint of ours keeps pending."""
 
 from typing import Any
 
@@ -28,11 +28,13 @@ def found(pod: Pod, *nodes: Any, labels: dict[str, str] | None = None, **setting
     return set(pending)
 
 
-def test_tn_026_a_pod_that_only_tainted_nodes_would_take() -> None:
+@pytest.mark.req("TN-026")
+def test_a_pod_that_only_tainted_nodes_would_take() -> None:
     assert found(pod(), ARM64) == {"arm64"}
     assert found(pod(nodeSelector={"kubernetes.io/arch": "arm64"}), AMD64, ARM64) == {"arm64"}
 
 
+@pytest.mark.req("TN-026")
 @pytest.mark.parametrize(
     "nodes",
     [
@@ -43,10 +45,11 @@ def test_tn_026_a_pod_that_only_tainted_nodes_would_take() -> None:
     ],
     ids=["another node takes it", "a vendor's taint keeps it off, too", "nothing is tainted", "no nodes"],
 )
-def test_tn_026_other_reasons_are_not_ours(nodes: list[Any]) -> None:
+def test_other_reasons_are_not_ours(nodes: list[Any]) -> None:
     assert found(pod(), *nodes) == set()
 
 
+@pytest.mark.req("TN-026")
 @pytest.mark.parametrize(
     "spec",
     [
@@ -57,20 +60,23 @@ def test_tn_026_other_reasons_are_not_ours(nodes: list[Any]) -> None:
     ],
     ids=["it tolerates the taint", "it is gated", "it has a node", "no node has its labels"],
 )
-def test_tn_026_pods_that_do_not_wait_because_of_us(spec: dict[str, Any]) -> None:
+def test_pods_that_do_not_wait_because_of_us(spec: dict[str, Any]) -> None:
     assert found(pod(**spec), ARM64) == set()
 
 
-def test_tn_026_who_has_opted_out_waits_because_of_that() -> None:
+@pytest.mark.req("TN-026")
+def test_who_has_opted_out_waits_because_of_that() -> None:
     assert found(pod({"polyarch.dev/taints": "disabled"}), ARM64) == set()
     assert found(pod(), ARM64, labels={"polyarch.dev/taints": "disabled"}) == set()
 
 
-def test_tn_026_a_taint_that_keeps_no_pod_off_is_no_reason() -> None:
+@pytest.mark.req("TN-026")
+def test_a_taint_that_keeps_no_pod_off_is_no_reason() -> None:
     tainted = node(document("b", "arm64", "supported-arch=arm64:PreferNoSchedule"))
     assert found(pod(), tainted, effect="PreferNoSchedule") == set()
 
 
-def test_tn_026_each_architecture_that_would_take_it_counts() -> None:
+@pytest.mark.req("TN-026")
+def test_each_architecture_that_would_take_it_counts() -> None:
     other = node(document("c", "s390x", "supported-arch=s390x:NoSchedule"))
     assert found(pod(), ARM64, other) == {"arm64", "s390x"}

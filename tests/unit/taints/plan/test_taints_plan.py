@@ -1,4 +1,4 @@
-"""What a plan says: rows, blockers and steps (TN-060, TN-061, TN-062, TN-082)."""
+"""What a plan says: rows, blockers and steps."""
 
 import pytest
 from taint_api import TaintApi
@@ -28,7 +28,8 @@ def states(found: Plan) -> dict[str, tuple[str, int]]:
     return {step.id: (step.state.value, step.writes) for step in found.steps}
 
 
-async def test_tn_060_every_list_is_read_once_and_nothing_is_written() -> None:
+@pytest.mark.req("TN-060")
+async def test_every_list_is_read_once_and_nothing_is_written() -> None:
     api = shop()
     await planned(api)
     lists = [resource for verb, resource, _ in api.requests if verb == "list"]
@@ -36,7 +37,8 @@ async def test_tn_060_every_list_is_read_once_and_nothing_is_written() -> None:
     assert not api.writes()
 
 
-async def test_tn_061_a_cluster_without_taints_has_everything_to_do_in_this_order() -> None:
+@pytest.mark.req("TN-061")
+async def test_a_cluster_without_taints_has_everything_to_do_in_this_order() -> None:
     found = await planned(shop(), live=Live(Admission("no entry", "missing", comes=True)))
     assert list(states(found)) == ["inventory", "daemonsets", "admission", "pods", "simulate", "taint", "verify"]
     assert states(found) == {
@@ -54,7 +56,8 @@ async def test_tn_061_a_cluster_without_taints_has_everything_to_do_in_this_orde
     ]
 
 
-async def test_tn_061_a_cluster_in_which_all_is_there_has_nothing_to_do() -> None:
+@pytest.mark.req("TN-061")
+async def test_a_cluster_in_which_all_is_there_has_nothing_to_do() -> None:
     taint = "supported-arch=arm64:NoSchedule"
     api = cluster(arm64=0, objects={DAEMONSETS: [workload("agent", tolerations=[TOLERATION])]})
     api.put(NODES, document("arm-0", "arm64", taint))
@@ -63,7 +66,8 @@ async def test_tn_061_a_cluster_in_which_all_is_there_has_nothing_to_do() -> Non
     assert not found.blockers
 
 
-async def test_tn_060_a_template_says_what_its_images_run_on_and_what_it_gets() -> None:
+@pytest.mark.req("TN-060")
+async def test_a_template_says_what_its_images_run_on_and_what_it_gets() -> None:
     api = cluster(objects={DEPLOYMENTS: [workload("both"), workload("intel", "intel"), workload("away", "away")]})
     rows = {each.template.key.name: each for each in (await judged(api)).templates}
     assert (rows["both"].architectures, rows["both"].decision.added) == (("amd64", "arm64"), ("arm64",))
@@ -73,7 +77,8 @@ async def test_tn_060_a_template_says_what_its_images_run_on_and_what_it_gets() 
     assert rows["intel"].fate.after == {"amd64": 2}
 
 
-async def test_tn_060_architectures_are_shown_of_templates_that_need_no_toleration() -> None:
+@pytest.mark.req("TN-060")
+async def test_architectures_are_shown_of_templates_that_need_no_toleration() -> None:
     """A pod that may run on amd64 alone needs none, whatever its images are: they are looked at all the same."""
     bound = workload("bound", nodeSelector={"kubernetes.io/arch": "amd64"})
     opted_out = workload("opted-out")
@@ -87,6 +92,7 @@ async def test_tn_060_architectures_are_shown_of_templates_that_need_no_tolerati
     assert (rows["bound"].decision.reason, rows["opted-out"].decision.reason) == ("Covered", "OptedOut")
 
 
+@pytest.mark.req("TN-062")
 @pytest.mark.parametrize(
     ("kind", "objects", "reason"),
     [
@@ -94,7 +100,7 @@ async def test_tn_060_architectures_are_shown_of_templates_that_need_no_tolerati
             "Deployment",
             {DEPLOYMENTS: [workload("web", "away", nodeSelector={"kubernetes.io/arch": "arm64"})]},
             "NoNodeLeft",
-            id="TN-062 images without an answer get no toleration",
+            id="images without an answer get no toleration",
         ),
         pytest.param(
             "DaemonSet",
@@ -103,11 +109,11 @@ async def test_tn_060_architectures_are_shown_of_templates_that_need_no_tolerati
                 PODS: [pod("agent-b", "intel", owner=("DaemonSet", "agent"), nodeName="arm-0")],
             },
             "DaemonSetLeavesNodes",
-            id="TN-062 a DaemonSet that runs on arm64 with images that do not",
+            id="a DaemonSet that runs on arm64 with images that do not",
         ),
     ],
 )
-async def test_tn_062_what_would_have_no_node_is_a_blocker(kind, objects, reason) -> None:
+async def test_what_would_have_no_node_is_a_blocker(kind, objects, reason) -> None:
     found = await planned(cluster(objects=objects))
     assert [(each.kind, each.reason) for each in found.blockers] == [(kind, reason)]
     assert "arm64" in found.blockers[0].detail
@@ -115,39 +121,44 @@ async def test_tn_062_what_would_have_no_node_is_a_blocker(kind, objects, reason
     assert states(found)["taint"] == ("blocked", 2)
 
 
-async def test_tn_062_a_daemonset_whose_templates_nobody_reconciles_keeps_what_it_has() -> None:
+@pytest.mark.req("TN-062")
+async def test_a_daemonset_whose_templates_nobody_reconciles_keeps_what_it_has() -> None:
     found = await planned(shop(), TaintSettings(templates="admission"))
     assert [each.reason for each in found.blockers] == ["DaemonSetLeavesNodes"]
     assert states(found)["daemonsets"] == ("done", 0)
 
 
-async def test_tn_061_a_webhook_that_nobody_brings_is_a_blocker() -> None:
+@pytest.mark.req("TN-061")
+async def test_a_webhook_that_nobody_brings_is_a_blocker() -> None:
     found = await planned(shop(), live=Live(Admission("MutatingWebhookConfiguration polyarch-taints is not there")))
     [blocker] = found.blockers
     assert (blocker.name, blocker.reason) == ("polyarch-taints", "AdmissionNotReady")
     assert states(found)["admission"] == ("blocked", 0)
 
 
+@pytest.mark.req("TN-061")
 @pytest.mark.parametrize(
     ("admission", "state"),
     [
-        pytest.param(Admission(policy="missing"), ("todo", 2), id="TN-061 the policy is written without a controller"),
-        pytest.param(Admission(policy="missing", comes=True), ("todo", 0), id="TN-061 a controller writes it itself"),
-        pytest.param(Admission(policy="unserved"), ("done", 0), id="TN-061 where it is not served it is not missed"),
-        pytest.param(Admission(policy="unwanted"), ("done", 0), id="TN-061 nor where it is not wanted"),
+        pytest.param(Admission(policy="missing"), ("todo", 2), id="the policy is written without a controller"),
+        pytest.param(Admission(policy="missing", comes=True), ("todo", 0), id="a controller writes it itself"),
+        pytest.param(Admission(policy="unserved"), ("done", 0), id="where it is not served it is not missed"),
+        pytest.param(Admission(policy="unwanted"), ("done", 0), id="nor where it is not wanted"),
     ],
 )
-async def test_tn_061_the_registration_policy_belongs_to_admission(admission, state) -> None:
+async def test_the_registration_policy_belongs_to_admission(admission, state) -> None:
     assert states(await planned(shop(), live=Live(admission)))["admission"] == state
 
 
-async def test_tn_061_a_daemonset_that_rolls_out_is_waited_for() -> None:
+@pytest.mark.req("TN-061")
+async def test_a_daemonset_that_rolls_out_is_waited_for() -> None:
     found = await planned(shop(), live=Live(rolling=(Key("shop", "agent"),)))
     assert found.steps[1].state is StepState.TODO
     assert "shop/agent" in found.steps[1].detail
 
 
-async def test_tn_043_unscheduled_pods_get_what_they_lack_and_bound_ones_if_the_configuration_says_so() -> None:
+@pytest.mark.req("TN-043")
+async def test_unscheduled_pods_get_what_they_lack_and_bound_ones_if_the_configuration_says_so() -> None:
     waiting = pod("waiting")
     gated = pod("gated", "away", schedulingGates=[{"name": "polyarch.dev/tolerations"}])
     gated["metadata"]["labels"] = {"polyarch.dev/tolerations": "gated"}
@@ -157,14 +168,16 @@ async def test_tn_043_unscheduled_pods_get_what_they_lack_and_bound_ones_if_the_
     assert states(await planned(api, TaintSettings(running="skip")))["pods"] == ("todo", 1)
 
 
-async def test_tn_025_pods_without_an_answer_block_only_where_every_node_gets_a_taint() -> None:
+@pytest.mark.req("TN-025")
+async def test_pods_without_an_answer_block_only_where_every_node_gets_a_taint() -> None:
     api = cluster(objects={PODS: [pod("waiting", "away", owner=("ReplicaSet", "web"))]})
     assert not (await planned(api)).blockers
     [blocker] = (await planned(api, ALL_TAINTED)).blockers
     assert (blocker.kind, blocker.name, blocker.reason) == ("Pod", "waiting", "PodsUndecided")
 
 
-async def test_tn_026_pods_that_our_taint_keeps_pending_are_blockers() -> None:
+@pytest.mark.req("TN-026")
+async def test_pods_that_our_taint_keeps_pending_are_blockers() -> None:
     [blocker] = (await planned(cluster(), live=Live(pending={"arm64": ("shop/web-1",)}))).blockers
     assert (blocker.namespace, blocker.name, blocker.reason) == ("shop", "web-1", "PodsBecamePending")
 
@@ -173,7 +186,8 @@ def by_archaware(*values: str) -> list[dict[str, str]]:
     return [{"key": "supported-arch", "value": value, "effect": "NoSchedule"} for value in values]
 
 
-async def test_tn_082_a_cluster_that_archaware_left_consistent_needs_no_write() -> None:
+@pytest.mark.req("TN-082")
+async def test_a_cluster_that_archaware_left_consistent_needs_no_write() -> None:
     api = TaintApi()
     for name, architecture in (("a", "amd64"), ("b", "arm64")):
         api.put(NODES, document(name, architecture, f"supported-arch={architecture}:NoSchedule"))
@@ -187,7 +201,8 @@ async def test_tn_082_a_cluster_that_archaware_left_consistent_needs_no_write() 
     assert not found.judgement.surplus
 
 
-async def test_tn_082_pods_with_tolerations_that_their_images_do_not_justify_are_listed() -> None:
+@pytest.mark.req("TN-082")
+async def test_pods_with_tolerations_that_their_images_do_not_justify_are_listed() -> None:
     extra = pod("extra", "intel", owner=("ReplicaSet", "web"), tolerations=by_archaware("amd64", "arm64"))
     odd = pod("odd", "away", owner=("ReplicaSet", "web"), tolerations=by_archaware("arm64", "unknown"))
     fine = pod("fine", owner=("ReplicaSet", "web"), tolerations=by_archaware("arm64"))
@@ -200,7 +215,8 @@ async def test_tn_082_pods_with_tolerations_that_their_images_do_not_justify_are
     assert not (await judged(api, TaintSettings(ownership="recorded"))).surplus
 
 
-async def test_tn_060_nothing_is_asked_about_pods_that_nothing_can_change() -> None:
+@pytest.mark.req("TN-060")
+async def test_nothing_is_asked_about_pods_that_nothing_can_change() -> None:
     """Pods of templates share their images; those on nodes are left alone unless the configuration says otherwise."""
     api = cluster(objects={PODS: [pod("web-1", "arm", owner=("ReplicaSet", "web"), nodeName="arm-0")]})
     inventory = await read_inventory(api)
@@ -208,7 +224,8 @@ async def test_tn_060_nothing_is_asked_about_pods_that_nothing_can_change() -> N
     assert [each.metadata.name for each in Judge(inventory, USUAL, answers).pods()] == ["web-1"]
 
 
-async def test_rg_046_pods_that_could_run_nowhere_are_looked_at_again() -> None:
+@pytest.mark.req("RG-046")
+async def test_pods_that_could_run_nowhere_are_looked_at_again() -> None:
     nowhere = workload("nowhere", "arm", nodeSelector={"kubernetes.io/arch": "s390x"})
     api = cluster(objects={DEPLOYMENTS: [nowhere, workload("fine"), workload("away", "away")]})
     judge = Judge(await read_inventory(api), USUAL, answers)

@@ -1,4 +1,4 @@
-"""Which DaemonSets are rolled out first, and when one has been (TN-051)."""
+"""Which DaemonSets are rolled out first, and when one has been."""
 
 from typing import Any
 
@@ -16,7 +16,8 @@ def daemon_set(name: str = "shop/agent", *, strategy: str = "RollingUpdate", **s
     return msgspec.convert({"metadata": metadata, "spec": spec, "status": status}, DaemonSet)
 
 
-def test_tn_051_network_and_volumes_come_before_everything_else() -> None:
+@pytest.mark.req("TN-051")
+def test_network_and_volumes_come_before_everything_else() -> None:
     given = [
         "shop/agent",
         "a/logs",
@@ -40,15 +41,16 @@ def test_tn_051_network_and_volumes_come_before_everything_else() -> None:
 DONE = {"observedGeneration": 3, "desiredNumberScheduled": 5, "updatedNumberScheduled": 5, "numberUnavailable": 0}
 
 
+@pytest.mark.req("TN-051")
 @pytest.mark.parametrize(
     ("change", "done"),
     [
-        pytest.param({}, True, id="TN-051 all pods are new and available"),
-        pytest.param({"observedGeneration": 2}, False, id="TN-051 its controller has not seen the template"),
-        pytest.param({"updatedNumberScheduled": 4}, False, id="TN-051 a pod is of the old template"),
-        pytest.param({"numberUnavailable": 1}, False, id="TN-051 a pod is not available"),
-        pytest.param({"strategy": "OnDelete", "updatedNumberScheduled": 0}, True, id="TN-051 the user replaces pods"),
+        pytest.param({}, True, id="all pods are new and available"),
+        pytest.param({"observedGeneration": 2}, False, id="its controller has not seen the template"),
+        pytest.param({"updatedNumberScheduled": 4}, False, id="a pod is of the old template"),
+        pytest.param({"numberUnavailable": 1}, False, id="a pod is not available"),
+        pytest.param({"strategy": "OnDelete", "updatedNumberScheduled": 0}, True, id="the user replaces pods"),
     ],
 )
-def test_tn_051_a_rollout_is_done_when_its_pods_are(change: dict[str, Any], done: bool) -> None:
+def test_a_rollout_is_done_when_its_pods_are(change: dict[str, Any], done: bool) -> None:
     assert daemon_set(**{**DONE, **change}).is_rolled_out is done

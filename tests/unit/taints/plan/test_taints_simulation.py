@@ -1,4 +1,4 @@
-"""What planned taints do to the pods of a template (TN-062)."""
+"""What planned taints do to the pods of a template."""
 
 import msgspec
 import pytest
@@ -50,26 +50,27 @@ def wants(*values: str) -> dict[str, object]:
     return {"matchExpressions": [{"key": ARCH, "operator": "In", "values": list(values)}]}
 
 
+@pytest.mark.req("TN-062")
 @pytest.mark.parametrize(
     ("spec", "added", "before", "after", "lost"),
     [
-        pytest.param({}, [], {"amd64": 2, "arm64": 1}, {"amd64": 2}, (), id="TN-062 one node anywhere is enough"),
-        pytest.param({"nodeSelector": {ARCH: "arm64"}}, [], {"arm64": 1}, {}, ("arm64",), id="TN-062 bound to arm64"),
+        pytest.param({}, [], {"amd64": 2, "arm64": 1}, {"amd64": 2}, (), id="one node anywhere is enough"),
+        pytest.param({"nodeSelector": {ARCH: "arm64"}}, [], {"arm64": 1}, {}, ("arm64",), id="bound to arm64"),
         pytest.param(
-            {"nodeSelector": {ARCH: "arm64"}}, ["arm64"], {"arm64": 1}, {"arm64": 1}, (), id="TN-062 tolerates arm64"
+            {"nodeSelector": {ARCH: "arm64"}}, ["arm64"], {"arm64": 1}, {"arm64": 1}, (), id="tolerates arm64"
         ),
-        pytest.param({"nodeSelector": {ARCH: "s390x"}}, [], {}, {}, (), id="TN-062 ran nowhere before either"),
+        pytest.param({"nodeSelector": {ARCH: "s390x"}}, [], {}, {}, (), id="ran nowhere before either"),
         pytest.param(
-            {"affinity": required(wants("arm64"), wants("s390x"))}, [], {"arm64": 1}, {}, ("arm64",), id="TN-062 terms"
+            {"affinity": required(wants("arm64"), wants("s390x"))}, [], {"arm64": 1}, {}, ("arm64",), id="terms"
         ),
-        pytest.param({"affinity": required()}, [], {}, {}, (), id="TN-062 affinity without a term matches no node"),
+        pytest.param({"affinity": required()}, [], {}, {}, (), id="affinity without a term matches no node"),
         pytest.param(
             {"affinity": required({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["b-1"]}]})},
             [],
             {"arm64": 1},
             {},
             ("arm64",),
-            id="TN-062 bound to a node by name",
+            id="bound to a node by name",
         ),
         pytest.param(
             {"tolerations": [{"operator": "Exists"}]},
@@ -77,51 +78,56 @@ def wants(*values: str) -> dict[str, object]:
             {"amd64": 2, "arm64": 2},
             {"amd64": 2, "arm64": 2},
             (),
-            id="TN-062 foreign taints count, and everything may be tolerated",
+            id="foreign taints count, and everything may be tolerated",
         ),
-        pytest.param({"nodeSelector": {"zone": "east"}}, [], {"amd64": 1}, {"amd64": 1}, (), id="TN-062 other labels"),
+        pytest.param({"nodeSelector": {"zone": "east"}}, [], {"amd64": 1}, {"amd64": 1}, (), id="other labels"),
         pytest.param(
             {"affinity": required({"matchExpressions": [{"key": ARCH, "operator": "Like"}]})},
             [],
             {},
             {},
             (),
-            id="TN-062 a term that nobody understands matches no node",
+            id="a term that nobody understands matches no node",
         ),
     ],
 )
-def test_tn_062_a_template_is_blocked_if_the_taints_leave_it_no_node(spec, added, before, after, lost) -> None:
+def test_a_template_is_blocked_if_the_taints_leave_it_no_node(spec, added, before, after, lost) -> None:
     fate = CLUSTER.fate(Guest.of(pod(**spec), map(toleration, added)))
     assert (fate.before, fate.after, fate.lost) == (before, after, lost)
     assert fate.is_blocked == bool(lost)
 
 
-def test_tn_062_a_daemonset_is_blocked_for_each_architecture_on_which_it_has_pods() -> None:
+@pytest.mark.req("TN-062")
+def test_a_daemonset_is_blocked_for_each_architecture_on_which_it_has_pods() -> None:
     guest = Guest.of(pod(), by_controller=True)
     assert CLUSTER.fate(guest, hosts=frozenset({"amd64", "arm64"})).lost == ("arm64",)
     assert CLUSTER.fate(guest, hosts=frozenset({"amd64"})).lost == ()
     assert CLUSTER.fate(Guest.of(pod(), [toleration("arm64")]), hosts=frozenset({"arm64"})).lost == ()
 
 
-def test_tn_062_a_cordoned_node_takes_pods_of_daemonsets_only() -> None:
+@pytest.mark.req("TN-062")
+def test_a_cordoned_node_takes_pods_of_daemonsets_only() -> None:
     cordon = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
     cordoned = Landscape([site("a-1", "amd64", foreign=(cordon,))])
     assert cordoned.fate(Guest.of(pod())).before == {}
     assert cordoned.fate(Guest.of(pod(), by_controller=True)).before == {"amd64": 1}
 
 
-def test_tn_062_a_taint_that_only_makes_a_node_less_wanted_blocks_nothing() -> None:
+@pytest.mark.req("TN-062")
+def test_a_taint_that_only_makes_a_node_less_wanted_blocks_nothing() -> None:
     soft = Site("b-1", "arm64", {ARCH: "arm64"}, (), (ours("arm64", "PreferNoSchedule"),))
     assert Landscape([soft]).fate(Guest.of(pod())).after == {"arm64": 1}
 
 
-def test_tn_062_a_toleration_that_expires_keeps_nothing_on_a_node() -> None:
+@pytest.mark.req("TN-062")
+def test_a_toleration_that_expires_keeps_nothing_on_a_node() -> None:
     hard = Site("b-1", "arm64", {ARCH: "arm64"}, (), (ours("arm64", "NoExecute"),))
     for_a_minute = {"key": "supported-arch", "operator": "Exists", "tolerationSeconds": 60}
     assert Landscape([hard]).fate(Guest.of(pod(tolerations=[for_a_minute]))).is_blocked
 
 
-def test_tn_062_a_thousand_nodes_that_are_alike_are_looked_at_once() -> None:
+@pytest.mark.req("TN-062")
+def test_a_thousand_nodes_that_are_alike_are_looked_at_once() -> None:
     many = [site(f"n-{number}", "arm64", planned=True, hostname=f"n-{number}") for number in range(1000)]
     landscape = Landscape(many)
     assert landscape.fate(Guest.of(pod(nodeSelector={ARCH: "arm64"}))).before == {"arm64": 1000}

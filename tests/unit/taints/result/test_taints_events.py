@@ -1,6 +1,7 @@
-"""The events about pods and templates (TN-042, TN-046 to TN-049, TN-094)."""
+"""The events about pods and templates."""
 
 import msgspec
+import pytest
 from placement_cases import APP, SIDE, answers, failure, index, pod, unknown
 from taint_cases import admitted, daemon_set, facts, reconciled, settings, templated, tolerating
 
@@ -18,13 +19,15 @@ def reasons(decision: PodDecision) -> list[str]:
     return [event.reason.value for event in events_for(decision)]
 
 
-def test_tn_042_ordinary_success_has_no_event() -> None:
+@pytest.mark.req("TN-042")
+def test_ordinary_success_has_no_event() -> None:
     assert reasons(admitted(pod(), answers(BOTH)).decision) == []
     assert reasons(admitted(pod(tolerations=tolerating("amd64", "arm64")), answers(BOTH)).decision) == []
     assert reasons(admitted(pod(), {}).decision) == []
 
 
-def test_tn_046_and_tn_094_one_event_per_image_and_cause_that_names_both() -> None:
+@pytest.mark.req("TN-046", "TN-094")
+def test_one_event_per_image_and_cause_that_names_both() -> None:
     decision = reconciled(pod(APP, SIDE, **GATED), answers(failure(APP), failure(SIDE, "not-found", 404))).decision
     first, second = events_for(decision)
     assert (first.reason, second.reason) == ("ArchitectureUnknown", "ArchitectureUnknown")
@@ -38,16 +41,19 @@ def test_tn_046_and_tn_094_one_event_per_image_and_cause_that_names_both() -> No
     assert events_for(later)[0].cause != first.cause
 
 
-def test_tn_046_an_image_that_says_no_platform_is_named_too() -> None:
+@pytest.mark.req("TN-046")
+def test_an_image_that_says_no_platform_is_named_too() -> None:
     (event,) = events_for(reconciled(pod(**GATED), answers(unknown(APP))).decision)
     assert event.note == f"Image {APP} does not declare its platforms (content)."
 
 
-def test_tn_046_a_template_that_waits_has_the_same_event() -> None:
+@pytest.mark.req("TN-046")
+def test_a_template_that_waits_has_the_same_event() -> None:
     assert reasons(templated(daemon_set(pod()), answers(failure(APP))).decision) == ["ArchitectureUnknown"]
 
 
-def test_tn_047_no_common_architecture_is_told_unless_the_pod_was_refused() -> None:
+@pytest.mark.req("TN-047")
+def test_no_common_architecture_is_told_unless_the_pod_was_refused() -> None:
     given = answers(BOTH, index(SIDE, "s390x"))
     decision = admitted(pod(APP, SIDE), given).decision
     (event,) = events_for(decision)
@@ -55,7 +61,8 @@ def test_tn_047_no_common_architecture_is_told_unless_the_pod_was_refused() -> N
     assert reasons(admitted(pod(APP, SIDE), given, settings(on_no_common="deny")).decision) == []
 
 
-def test_tn_048_the_end_of_the_gate_is_told_and_hourly_while_it_stays() -> None:
+@pytest.mark.req("TN-048")
+def test_the_end_of_the_gate_is_told_and_hourly_while_it_stays() -> None:
     ended = reconciled(pod(**GATED), answers(failure(APP)), progress=Progress.ENDED).decision
     assert reasons(ended) == ["ArchitectureUnknown", "ArchitectureGateTimeout"]
     assert events_for(ended)[1].note == ended.message
@@ -72,7 +79,8 @@ def change(policy: str) -> ImageChange:
     return decide_change(case, answers(index(APP, "amd64")), old)
 
 
-def test_tn_049_a_set_that_shrank_is_told_unless_the_change_was_refused() -> None:
+@pytest.mark.req("TN-049")
+def test_a_set_that_shrank_is_told_unless_the_change_was_refused() -> None:
     told = shrunk(change("event"))
     assert told is not None
     assert (told.reason, told.cause) == ("ArchitectureSetShrunk", "arm64")

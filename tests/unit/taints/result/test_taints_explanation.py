@@ -1,8 +1,9 @@
-"""What is said of a pod's tolerations, per architecture of the nodes (TN-084)."""
+"""What is said of a pod's tolerations, per architecture of the nodes."""
 
 from typing import Any
 
 import msgspec
+import pytest
 from taint_cluster import answers, pod
 from taint_nodes import document, node
 
@@ -29,7 +30,8 @@ def explained(image: str, **spec: Any) -> dict[str, Any]:
     return explain_tolerations(case, decide(case, answers(given), Progress.FIRST), NODES)
 
 
-def test_tn_084_each_architecture_of_the_nodes_has_its_taint_and_what_covers_it() -> None:
+@pytest.mark.req("TN-084")
+def test_each_architecture_of_the_nodes_has_its_taint_and_what_covers_it() -> None:
     covering = {"key": "supported-arch", "operator": "Exists", "effect": "NoSchedule"}
     found = explained("both", tolerations=[{"key": "x"}, covering])
     assert found["nodes"] == [
@@ -54,7 +56,8 @@ def test_tn_084_each_architecture_of_the_nodes_has_its_taint_and_what_covers_it(
     assert found["reason"] == "Covered"
 
 
-def test_tn_084_what_is_added_and_what_is_missing_is_told_apart() -> None:
+@pytest.mark.req("TN-084")
+def test_what_is_added_and_what_is_missing_is_told_apart() -> None:
     found = explained("both")
     assert {each["architecture"]: (each["toleratedBy"], each["added"]) for each in found["nodes"]} == {
         "amd64": (None, False),

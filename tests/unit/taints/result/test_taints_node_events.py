@@ -1,4 +1,4 @@
-"""Events about nodes (TN-020, TN-023, TN-024)."""
+"""Events about nodes."""
 
 import pytest
 from taint_nodes import document, node
@@ -11,6 +11,7 @@ ARM = "supported-arch=arm64:NoSchedule"
 AMD = "supported-arch=amd64:NoSchedule"
 
 
+@pytest.mark.req("TN-024")
 @pytest.mark.parametrize(
     ("architecture", "taints", "record", "reason", "note"),
     [
@@ -32,7 +33,7 @@ AMD = "supported-arch=amd64:NoSchedule"
         ),
     ],
 )
-def test_tn_024_events_say_from_what_to_what(
+def test_events_say_from_what_to_what(
     architecture: str, taints: tuple[str, ...], record: str | None, reason: str, note: str
 ) -> None:
     seen = node(document("n", architecture, *taints, record=record))
@@ -41,11 +42,13 @@ def test_tn_024_events_say_from_what_to_what(
     assert (event.type, event.reason, event.note) == ("Normal", reason, note)
 
 
-def test_tn_024_the_record_of_a_taint_that_is_gone_is_cleared_without_an_event() -> None:
+@pytest.mark.req("TN-024")
+def test_the_record_of_a_taint_that_is_gone_is_cleared_without_an_event() -> None:
     seen = node(document("n", "amd64", record=AMD))
     assert node_events.written(seen, decide_node(seen, TaintSettings())) is None
 
 
+@pytest.mark.req("TN-020", "TN-023")
 @pytest.mark.parametrize(
     ("reported", "label", "taints", "reasons"),
     [
@@ -56,7 +59,7 @@ def test_tn_024_the_record_of_a_taint_that_is_gone_is_cleared_without_an_event()
         ("arm64", "arm64", (), []),
     ],
 )
-def test_tn_020_tn_023_warnings(reported: str, label: str, taints: tuple[str, ...], reasons: list[str]) -> None:
+def test_warnings(reported: str, label: str, taints: tuple[str, ...], reasons: list[str]) -> None:
     decision = decide_node(node(document("n", reported, *taints, label=label)), TaintSettings())
     found = node_events.warnings(decision)
     assert [each.reason for each in found] == reasons

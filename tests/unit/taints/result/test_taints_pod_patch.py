@@ -1,4 +1,4 @@
-"""The patch of a pod: annotations, tolerations and our gate, and nothing else (TN-032, TN-042, TN-046)."""
+"""The patch of a pod: annotations, tolerations and our gate, and nothing else."""
 
 from typing import Any
 
@@ -18,22 +18,25 @@ GATE = {"gates": ["first", names.GATE, "last"], "labels": {names.GATED_LABEL: na
 RECORDED = {names.TOLERATIONS_ANNOTATION: "amd64,arm64", names.REASON_ANNOTATION: "Images"}
 
 
-def test_tn_042_the_annotations_say_what_was_added_and_why() -> None:
+@pytest.mark.req("TN-042")
+def test_the_annotations_say_what_was_added_and_why() -> None:
     assert admitted(pod(), answers(BOTH)).document["metadata"]["annotations"] == RECORDED
     kept = admitted(pod(annotations={"team": "a"}), answers(BOTH)).document["metadata"]["annotations"]
     assert kept == {"team": "a"} | RECORDED
 
 
+@pytest.mark.req("TN-042")
 @pytest.mark.parametrize(
     ("policy", "expected"),
     [("primary-only", ("amd64", "PrimaryFallback")), ("all", ("amd64,arm64,ppc64le,s390x", "AllFallback"))],
 )
-def test_tn_042_the_reason_of_a_fallback(policy: str, expected: tuple[str, str]) -> None:
+def test_the_reason_of_a_fallback(policy: str, expected: tuple[str, str]) -> None:
     annotations = admitted(pod(), {}, settings(on_unknown=policy)).document["metadata"]["annotations"]
     assert (annotations[names.TOLERATIONS_ANNOTATION], annotations[names.REASON_ANNOTATION]) == expected
 
 
-def test_tn_042_a_later_addition_keeps_what_was_recorded_and_the_rightmost_reason() -> None:
+@pytest.mark.req("TN-042")
+def test_a_later_addition_keeps_what_was_recorded_and_the_rightmost_reason() -> None:
     first = admitted(pod(), answers(failure(APP)), settings(on_unknown="primary-only")).document
     second = reconciled(first, answers(BOTH))
     assert second.decision.added == ("arm64",)
@@ -46,7 +49,8 @@ def test_tn_042_a_later_addition_keeps_what_was_recorded_and_the_rightmost_reaso
     }
 
 
-def test_tn_032_the_patch_has_our_parts_alone() -> None:
+@pytest.mark.req("TN-032")
+def test_the_patch_has_our_parts_alone() -> None:
     """Minimal operations: unknown fields and the tolerations of others are not even mentioned."""
     held = [{"key": "team", "operator": "Exists"}]
     found = admitted(pod(annotations={}, tolerations=held), answers(BOTH))
@@ -58,23 +62,26 @@ def test_tn_032_the_patch_has_our_parts_alone() -> None:
     ]
 
 
-def test_tn_032_nothing_to_add_is_no_operation() -> None:
+@pytest.mark.req("TN-032")
+def test_nothing_to_add_is_no_operation() -> None:
     for document in (pod(tolerations=tolerating("amd64", "arm64")), pod(annotations={names.OPT_OUT: names.DISABLED})):
         assert admitted(document, answers(BOTH)).operations == ()
         assert reconciled(document, answers(BOTH)).operations == ()
 
 
-def test_tn_053_a_second_admission_of_our_own_output_finds_nothing_to_do() -> None:
+@pytest.mark.req("TN-053")
+def test_a_second_admission_of_our_own_output_finds_nothing_to_do() -> None:
     for using, given in ((None, answers(BOTH)), (None, {}), (settings(on_unknown="all"), {})):
         once = admitted(pod(), given, using)
         assert once.operations
         assert admitted(once.document, given, using).operations == ()
 
 
+@pytest.mark.req("TN-046")
 @pytest.mark.parametrize(
     "parts", [{}, {"labels": {"app": "web"}, "gates": ["first"]}, {"labels": {names.GATED_LABEL: "no"}, "gates": []}]
 )
-def test_tn_046_the_gate_comes_with_its_label(parts: dict[str, Any]) -> None:
+def test_the_gate_comes_with_its_label(parts: dict[str, Any]) -> None:
     document = admitted(pod(**parts), {}).document
     assert document["metadata"]["labels"] == (parts.get("labels") or {}) | {names.GATED_LABEL: names.GATED}
     assert document["spec"]["schedulingGates"] == [
@@ -83,13 +90,15 @@ def test_tn_046_the_gate_comes_with_its_label(parts: dict[str, Any]) -> None:
     ]
 
 
-def test_tn_046_placements_gate_serves() -> None:
+@pytest.mark.req("TN-046")
+def test_placements_gate_serves() -> None:
     found = admitted(pod(gates=["multiarch.openshift.io/scheduling-gate"]), {}, gated_elsewhere=True)
     assert found.decision.keeps_gate
     assert found.operations == ()
 
 
-def test_tn_046_one_patch_lifts_the_gate_and_adds_the_tolerations_of_the_pod_as_it_was_read() -> None:
+@pytest.mark.req("TN-046")
+def test_one_patch_lifts_the_gate_and_adds_the_tolerations_of_the_pod_as_it_was_read() -> None:
     found = reconciled(pod(**GATE), answers(BOTH))
     assert [(each.op, each.path, each.value) for each in found.operations[:2]] == [
         ("test", "/metadata/uid", UID),
@@ -104,20 +113,23 @@ def test_tn_046_one_patch_lifts_the_gate_and_adds_the_tolerations_of_the_pod_as_
     assert found.tolerations == tolerating("amd64", "arm64")
 
 
-def test_tn_046_a_gate_that_stays_is_not_written_again_and_none_is_added_to_a_stored_pod() -> None:
+@pytest.mark.req("TN-046")
+def test_a_gate_that_stays_is_not_written_again_and_none_is_added_to_a_stored_pod() -> None:
     assert reconciled(pod(**GATE), {}).operations == ()
     assert reconciled(pod(), {}).operations == ()
     twice = pod(gates=[names.GATE, names.GATE], labels={names.GATED_LABEL: names.GATED})
     assert reconciled(twice, {}).document["spec"]["schedulingGates"] == [{"name": names.GATE}]
 
 
-def test_tn_043_a_missed_pod_gets_its_tolerations_in_one_guarded_patch() -> None:
+@pytest.mark.req("TN-043")
+def test_a_missed_pod_gets_its_tolerations_in_one_guarded_patch() -> None:
     found = reconciled(pod(), answers(BOTH), progress=Progress.WAITING)
     assert found.tolerations == tolerating("amd64", "arm64")
     assert [each.op for each in found.operations] == ["test", "test", "add", "add"]
 
 
-def test_tn_048_a_gate_is_lifted_without_a_decision() -> None:
+@pytest.mark.req("TN-048")
+def test_a_gate_is_lifted_without_a_decision() -> None:
     document = pod(**GATE)
     after = apply_patch(document, bare_release(msgspec.convert(document, Pod)))
     assert after["spec"] == document["spec"] | {"schedulingGates": [{"name": "first"}, {"name": "last"}]}

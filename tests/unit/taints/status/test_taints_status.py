@@ -1,4 +1,4 @@
-"""The one writer of the status, and what parts contribute to it (TN-014)."""
+"""The one writer of the status, and what parts contribute to it."""
 
 from typing import Any
 
@@ -48,7 +48,8 @@ class World:
         return await self.writer.reconcile(KEY)
 
 
-async def test_tn_014_it_is_written_when_it_changed_and_not_otherwise() -> None:
+@pytest.mark.req("TN-014")
+async def test_it_is_written_when_it_changed_and_not_otherwise() -> None:
     world = World()
     assert await world.look() == After(10.0)
     assert [each["metadata"] for each in world.applied] == [{"name": "cluster", "uid": "u1"}]
@@ -64,7 +65,8 @@ async def test_tn_014_it_is_written_when_it_changed_and_not_otherwise() -> None:
     assert len(world.applied) == 1
 
 
-async def test_tn_014_conditions_of_others_are_left_alone() -> None:
+@pytest.mark.req("TN-014")
+async def test_conditions_of_others_are_left_alone() -> None:
     world = World()
     await world.look()
     theirs = Stored(type="AffinityCovered", status="False", reason="PlacementNotConfigured")
@@ -75,7 +77,8 @@ async def test_tn_014_conditions_of_others_are_left_alone() -> None:
     assert len(world.applied) == 1
 
 
-async def test_tn_014_at_most_every_ten_seconds() -> None:
+@pytest.mark.req("TN-014")
+async def test_at_most_every_ten_seconds() -> None:
     world = World()
     await world.look()
     world.contribution = Contribution(fields={"nodes": {"managed": 3}})
@@ -85,7 +88,8 @@ async def test_tn_014_at_most_every_ten_seconds() -> None:
     assert len(world.applied) == 2
 
 
-async def test_tn_014_a_condition_keeps_its_time_until_its_status_changes() -> None:
+@pytest.mark.req("TN-014")
+async def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
     world = World()
     world.contribution = Contribution(conditions=(Condition("NodesTainted", "False", "InProgress", "1 of 2"),))
     await world.look()
@@ -117,7 +121,8 @@ async def test_a_configuration_from_a_file_is_only_logged(capsys: pytest.Capture
     assert capsys.readouterr().out.count("managed") == 1
 
 
-def test_tn_014_parts_make_one_status_together() -> None:
+@pytest.mark.req("TN-014")
+def test_parts_make_one_status_together() -> None:
     fields, conditions = composed(
         [
             Contribution(fields={"nodes": 1}, conditions=(Condition("NodesTainted", "True", "AllTainted"),)),
@@ -142,8 +147,9 @@ def test_two_parts_do_not_give_the_same(part: Contribution) -> None:
         composed([part, part])
 
 
-async def test_tn_083_an_alert_can_see_whether_it_is_degraded() -> None:
-    """TN-083: and no longer once the object is gone."""
+@pytest.mark.req("TN-083")
+async def test_an_alert_can_see_whether_it_is_degraded() -> None:
+    """And no longer once the object is gone."""
     world = World()
     await world.look()
     assert not world.writer.is_degraded

@@ -1,4 +1,4 @@
-"""With a controller in the cluster its object is set and its status watched (TN-063, TN-070)."""
+"""With a controller in the cluster its object is set and its status watched."""
 
 import asyncio
 from typing import Any
@@ -22,8 +22,9 @@ def spec(**nodes: Any) -> ArchitectureTaintsSpec:
     return msgspec.convert({"nodes": nodes}, ArchitectureTaintsSpec)
 
 
+@pytest.mark.req("TN-063")
 @pytest.mark.parametrize("selector", [None, LABELS, {"matchExpressions": [{"key": "a", "operator": "Exists"}]}])
-def test_tn_063_nodes_are_held_back_and_let_go_and_the_rest_of_the_selector_stays(selector: Any) -> None:
+def test_nodes_are_held_back_and_let_go_and_the_rest_of_the_selector_stays(selector: Any) -> None:
     before = spec(selector=selector, perMinute=7)
     assert not is_held(before)
     assert is_held(held(before))
@@ -64,7 +65,8 @@ class Lived:
         self.api.put(ARCHITECTURE_TAINTS, {**found, "status": status})
 
 
-async def test_tn_063_bootstrap_creates_the_object_with_its_nodes_held_back_and_apply_lets_them_go() -> None:
+@pytest.mark.req("TN-063")
+async def test_bootstrap_creates_the_object_with_its_nodes_held_back_and_apply_lets_them_go() -> None:
     world = Lived()
     await world.delegated.prepare({**DOCUMENT, "spec": {"nodes": {"selector": LABELS, "perMinute": 7}}}, None)
     assert is_held(world.live().spec)
@@ -77,7 +79,8 @@ async def test_tn_063_bootstrap_creates_the_object_with_its_nodes_held_back_and_
     assert world.told == ["cluster is created, nodes held back", "cluster lets nodes go"]
 
 
-async def test_tn_063_without_another_selector_none_is_left() -> None:
+@pytest.mark.req("TN-063")
+async def test_without_another_selector_none_is_left() -> None:
     world = Lived()
     await world.delegated.prepare(DOCUMENT, None)
     await world.delegated.release(DOCUMENT, world.live())
@@ -85,13 +88,15 @@ async def test_tn_063_without_another_selector_none_is_left() -> None:
     assert world.spec["mode"] == "both"
 
 
-async def test_tn_063_apply_creates_the_object_where_there_is_none() -> None:
+@pytest.mark.req("TN-063")
+async def test_apply_creates_the_object_where_there_is_none() -> None:
     world = Lived()
     await world.delegated.release(DOCUMENT, None)
     assert world.spec == {"mode": "both"}
 
 
-async def test_tn_063_a_file_replaces_the_spec_of_an_object_unless_it_means_the_same() -> None:
+@pytest.mark.req("TN-063")
+async def test_a_file_replaces_the_spec_of_an_object_unless_it_means_the_same() -> None:
     world = Lived()
     await world.delegated.release(DOCUMENT, None)
     await world.delegated.configure({**DOCUMENT, "spec": {"mode": "both", "nodes": {"perMinute": 60}}}, world.live())
@@ -100,7 +105,8 @@ async def test_tn_063_a_file_replaces_the_spec_of_an_object_unless_it_means_the_
     assert world.spec == {"mode": "tolerations"}
 
 
-async def test_tn_063_the_status_counts_once_the_controller_has_seen_the_object() -> None:
+@pytest.mark.req("TN-063")
+async def test_the_status_counts_once_the_controller_has_seen_the_object() -> None:
     world = Lived()
     await world.delegated.release(DOCUMENT, None)
     seen: list[Progressed] = []
@@ -118,7 +124,8 @@ async def test_tn_063_the_status_counts_once_the_controller_has_seen_the_object(
     assert (await work).done
 
 
-async def test_tn_063_a_controller_that_stopped_is_not_waited_for() -> None:
+@pytest.mark.req("TN-063")
+async def test_a_controller_that_stopped_is_not_waited_for() -> None:
     world = Lived()
     await world.delegated.release(DOCUMENT, None)
     world.says(1, Ready="True", NodesTainted="False", Degraded="True PodsBecamePending")
@@ -128,8 +135,9 @@ async def test_tn_063_a_controller_that_stopped_is_not_waited_for() -> None:
     assert (await world.delegated.wait(tainted, seconds=600)).done
 
 
+@pytest.mark.req("TN-063")
 @pytest.mark.parametrize("progressed", [ready, tainted, observed])
-async def test_tn_063_what_is_waited_for_is_said_when_time_is_over(progressed: Any) -> None:
+async def test_what_is_waited_for_is_said_when_time_is_over(progressed: Any) -> None:
     world = Lived()
     await world.delegated.release(DOCUMENT, None)
     work = asyncio.create_task(world.delegated.wait(progressed, seconds=10))
@@ -139,7 +147,8 @@ async def test_tn_063_what_is_waited_for_is_said_when_time_is_over(progressed: A
         await work
 
 
-async def test_tn_063_an_object_that_is_gone_is_waited_for_until_time_is_over() -> None:
+@pytest.mark.req("TN-063")
+async def test_an_object_that_is_gone_is_waited_for_until_time_is_over() -> None:
     world = Lived()
     work = asyncio.create_task(world.delegated.wait(ready, seconds=3))
     await world.clock.run(5)
@@ -163,7 +172,8 @@ async def is_led(api: TaintApi, clock: ManualClock, *, renewing: bool) -> bool:
     return await work
 
 
-async def test_tn_070_a_lease_that_is_renewed_is_somebodys_whatever_its_times_say() -> None:
+@pytest.mark.req("TN-070")
+async def test_a_lease_that_is_renewed_is_somebodys_whatever_its_times_say() -> None:
     api, clock = TaintApi(), ManualClock()
     api.put(LEASES, lease())
     assert await is_led(api, clock, renewing=True)
@@ -172,7 +182,8 @@ async def test_tn_070_a_lease_that_is_renewed_is_somebodys_whatever_its_times_sa
     assert clock.monotonic() - began >= 30
 
 
-async def test_tn_070_without_a_lease_or_with_one_that_was_given_back_nobody_is_waited_for() -> None:
+@pytest.mark.req("TN-070")
+async def test_without_a_lease_or_with_one_that_was_given_back_nobody_is_waited_for() -> None:
     api, clock = TaintApi(), ManualClock()
     assert not await is_renewed(api, "polyarch-taints", clock=clock)
     api.put(LEASES, lease(holder=""))

@@ -1,4 +1,4 @@
-"""Templates, policy, pods and nodes are written where no controller does it (TN-026, TN-061, TN-063, TN-064)."""
+"""Templates, policy, pods and nodes are written where no controller does it."""
 
 import asyncio
 import copy
@@ -66,7 +66,8 @@ def tolerations(api: TaintApi, name: str = "agent") -> list[dict[str, Any]]:
 # -- DaemonSets --------------------------------------------------------------------------------------------------------
 
 
-async def test_tn_061_the_templates_of_daemonsets_get_what_their_images_justify() -> None:
+@pytest.mark.req("TN-061")
+async def test_the_templates_of_daemonsets_get_what_their_images_justify() -> None:
     api = shop()
     api.put(DAEMONSETS, workload("intel", "intel"))
     api.put(DAEMONSETS, workload("away", "away"))
@@ -79,7 +80,8 @@ async def test_tn_061_the_templates_of_daemonsets_get_what_their_images_justify(
     assert not again.changed
 
 
-async def test_tn_051_one_rollout_is_waited_for_before_the_next_begins() -> None:
+@pytest.mark.req("TN-051")
+async def test_one_rollout_is_waited_for_before_the_next_begins() -> None:
     api = shop()
     api.put(DAEMONSETS, workload("zzz-cni"))
     run = Run(api)
@@ -103,7 +105,8 @@ async def test_tn_051_one_rollout_is_waited_for_before_the_next_begins() -> None
     assert begun == ["zzz-cni", "agent"]
 
 
-async def test_tn_051_a_rollout_that_takes_too_long_stops_the_others_until_somebody_says_continue() -> None:
+@pytest.mark.req("TN-051")
+async def test_a_rollout_that_takes_too_long_stops_the_others_until_somebody_says_continue() -> None:
     api = shop()
     slow = workload("a-network")
     slow["status"] = {"observedGeneration": 0}
@@ -124,7 +127,8 @@ async def test_tn_051_a_rollout_that_takes_too_long_stops_the_others_until_someb
     assert tolerations(api) == [ADDED]
 
 
-async def test_tn_064_a_run_that_was_stopped_during_a_rollout_waits_for_it_first() -> None:
+@pytest.mark.req("TN-064")
+async def test_a_run_that_was_stopped_during_a_rollout_waits_for_it_first() -> None:
     api = shop()
     begun = workload("a-network", tolerations=[ADDED], annotations={"polyarch.dev/added-tolerations": "[]"})
     begun["status"] = {"observedGeneration": 0}
@@ -140,7 +144,8 @@ async def test_tn_064_a_run_that_was_stopped_during_a_rollout_waits_for_it_first
     assert [str(each.ref.key) for each in run.told] == ["shop/agent"]
 
 
-async def test_tn_051_the_controller_is_told_which_rollouts_are_not_waited_for() -> None:
+@pytest.mark.req("TN-051")
+async def test_the_controller_is_told_which_rollouts_are_not_waited_for() -> None:
     api = shop()
     slow = workload("slow", annotations={"polyarch.dev/added-tolerations": "[]"})
     slow["metadata"]["generation"] = 4
@@ -157,7 +162,8 @@ async def test_tn_051_the_controller_is_told_which_rollouts_are_not_waited_for()
 # -- admission, pods ---------------------------------------------------------------------------------------------------
 
 
-async def test_tn_027_the_policy_is_written_once_and_again_when_its_architectures_change() -> None:
+@pytest.mark.req("TN-027")
+async def test_the_policy_is_written_once_and_again_when_its_architectures_change() -> None:
     api = shop()
     run = Run(api)
     assert len((await (await run.steps()).admission(["arm64"])).changed) == 2
@@ -170,7 +176,8 @@ async def test_tn_027_the_policy_is_written_once_and_again_when_its_architecture
     assert not (await (await Run(shop(), TaintSettings(at_registration="none")).steps()).admission()).changed
 
 
-async def test_tn_043_pods_that_wait_get_their_tolerations_and_a_changed_pod_is_decided_about_again() -> None:
+@pytest.mark.req("TN-043")
+async def test_pods_that_wait_get_their_tolerations_and_a_changed_pod_is_decided_about_again() -> None:
     api = cluster(objects={PODS: [pod("waiting", owner=("ReplicaSet", "web"))]})
     run = Run(api)
     changes = 1
@@ -193,7 +200,8 @@ async def test_tn_043_pods_that_wait_get_their_tolerations_and_a_changed_pod_is_
 # -- nodes -------------------------------------------------------------------------------------------------------------
 
 
-async def test_tn_026_architectures_come_smallest_first_and_the_primary_ones_last() -> None:
+@pytest.mark.req("TN-026")
+async def test_architectures_come_smallest_first_and_the_primary_ones_last() -> None:
     api = cluster(amd64=1, arm64=2)
     api.put(NODES, document("z-1", "s390x"))
     run = Run(api, TaintSettings(mode="tolerations"))
@@ -203,14 +211,16 @@ async def test_tn_026_architectures_come_smallest_first_and_the_primary_ones_las
     assert record_of(api.read(NODES, "amd-0")) == "supported-arch=amd64:NoSchedule"
 
 
-async def test_tn_026_nodes_are_written_at_most_as_fast_as_the_configuration_says() -> None:
+@pytest.mark.req("TN-026")
+async def test_nodes_are_written_at_most_as_fast_as_the_configuration_says() -> None:
     run = Run(cluster(arm64=11), TaintSettings(per_minute=60))
     began = run.clock.monotonic()
     await run.passing(run.tainting(watch=0).taint())
     assert 10 <= run.clock.monotonic() - began <= 14
 
 
-async def test_tn_026_tainting_stops_when_pods_become_pending_because_of_it() -> None:
+@pytest.mark.req("TN-026")
+async def test_tainting_stops_when_pods_become_pending_because_of_it() -> None:
     """A pod that only arm64 nodes can run and that tolerates nothing appears after the first batch."""
     api = cluster(arm64=6)
     run = Run(api)
@@ -228,7 +238,8 @@ async def test_tn_026_tainting_stops_when_pods_become_pending_because_of_it() ->
     assert taints_of(api.read(NODES, "arm-5")) == ["full=:NoSchedule"]
 
 
-async def test_tn_026_pods_that_were_pending_before_stop_nothing() -> None:
+@pytest.mark.req("TN-026")
+async def test_pods_that_were_pending_before_stop_nothing() -> None:
     stuck = pod("stuck", owner=("ReplicaSet", "web"), nodeSelector={"kubernetes.io/arch": "arm64"})
     api = cluster(arm64=0, objects={PODS: [stuck]})
     api.put(NODES, document("arm-0", "arm64", TAINT))
@@ -239,7 +250,8 @@ async def test_tn_026_pods_that_were_pending_before_stop_nothing() -> None:
     assert TAINT in taints_of(api.read(NODES, "arm-1"))
 
 
-async def test_tn_027_new_nodes_of_an_architecture_are_tainted_from_the_moment_its_nodes_are() -> None:
+@pytest.mark.req("TN-027")
+async def test_new_nodes_of_an_architecture_are_tainted_from_the_moment_its_nodes_are() -> None:
     api = cluster(arm64=1)
     api.put(NODES, document("z-1", "s390x", "supported-arch=s390x:NoSchedule"))
     run = Run(api)
@@ -257,7 +269,8 @@ async def test_tn_027_new_nodes_of_an_architecture_are_tainted_from_the_moment_i
     assert (BINDINGS, "", "polyarch-architecture-taints") in api.objects
 
 
-async def test_tn_024_a_node_that_is_refused_holds_up_no_other() -> None:
+@pytest.mark.req("TN-024")
+async def test_a_node_that_is_refused_holds_up_no_other() -> None:
     api = cluster(arm64=3)
 
     async def refuse(verb: str, resource: object, name: str) -> None:
@@ -274,7 +287,8 @@ async def test_tn_024_a_node_that_is_refused_holds_up_no_other() -> None:
 # -- all of it ---------------------------------------------------------------------------------------------------------
 
 
-async def test_tn_063_a_dry_run_tries_every_write_and_makes_none() -> None:
+@pytest.mark.req("TN-063")
+async def test_a_dry_run_tries_every_write_and_makes_none() -> None:
     api = shop()
     before = copy.deepcopy(api.objects)
     run = Run(api, dry_run=True)
@@ -289,8 +303,9 @@ async def test_tn_063_a_dry_run_tries_every_write_and_makes_none() -> None:
     assert api.objects == before
 
 
+@pytest.mark.req("TN-064")
 @pytest.mark.parametrize("at", range(8), ids=lambda at: f"TN-064 stopped at write {at}")
-async def test_tn_064_a_run_that_is_cut_off_anywhere_is_continued_by_the_next(at: int) -> None:
+async def test_a_run_that_is_cut_off_anywhere_is_continued_by_the_next(at: int) -> None:
     untouched = shop()
     await Run(untouched).everything()
     api = shop()
@@ -323,7 +338,8 @@ def plain(api: TaintApi) -> dict[Any, Any]:
     return found
 
 
-async def test_tn_064_what_the_api_server_does_not_answer_is_a_failure_and_not_the_end() -> None:
+@pytest.mark.req("TN-064")
+async def test_what_the_api_server_does_not_answer_is_a_failure_and_not_the_end() -> None:
     api = cluster(objects={PODS: [pod("a", owner=("ReplicaSet", "web")), pod("b", owner=("ReplicaSet", "web"))]})
 
     async def away(verb: str, resource: object, name: str) -> None:

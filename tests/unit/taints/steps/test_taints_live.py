@@ -1,7 +1,8 @@
-"""What a plan has to know besides nodes, templates and images (TN-025, TN-026, TN-028, TN-061)."""
+"""What a plan has to know besides nodes, templates and images."""
 
 from typing import Any
 
+import pytest
 from taint_api import BINDINGS, POLICIES, TaintApi
 from taint_cluster import cluster, pod
 from taint_nodes import document
@@ -27,7 +28,8 @@ def endpoints(namespace: str = "tools", *, ready: bool = True) -> dict[str, Any]
     return {"metadata": metadata, "endpoints": [{"conditions": {"ready": ready}}]}
 
 
-async def test_tn_025_the_webhook_has_to_be_registered_and_to_answer_wherever_polyarch_is_installed() -> None:
+@pytest.mark.req("TN-025")
+async def test_the_webhook_has_to_be_registered_and_to_answer_wherever_polyarch_is_installed() -> None:
     api = TaintApi()
     assert "has no entry for pods" in await webhook_problem(api)
     api.put(MUTATING_WEBHOOKS, webhook())
@@ -45,7 +47,8 @@ async def policy_of(api: TaintApi, settings: TaintSettings = USUAL) -> str:
     return live.admission.policy
 
 
-async def test_tn_061_the_policy_is_there_with_its_binding_only() -> None:
+@pytest.mark.req("TN-061")
+async def test_the_policy_is_there_with_its_binding_only() -> None:
     api = cluster()
     assert await policy_of(api) == "missing"
     api.put(POLICIES, {"metadata": {"name": NAME}})
@@ -57,7 +60,8 @@ async def test_tn_061_the_policy_is_there_with_its_binding_only() -> None:
     assert await policy_of(api) == "unserved"
 
 
-async def test_tn_028_templates_of_nodes_are_listed_and_what_may_not_be_read_is_said() -> None:
+@pytest.mark.req("TN-028")
+async def test_templates_of_nodes_are_listed_and_what_may_not_be_read_is_said() -> None:
     api = cluster()
     api.served += (POOLS, Resource("karpenter.sh", "v1beta1", "nodepools", "NodePool", namespaced=False))
     requirements = [{"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}]
@@ -75,7 +79,8 @@ async def test_tn_028_templates_of_nodes_are_listed_and_what_may_not_be_read_is_
     assert "nodepools.karpenter.sh not read" in live.notes[0]
 
 
-async def test_tn_026_pods_that_our_taint_keeps_pending_are_named_with_its_architecture() -> None:
+@pytest.mark.req("TN-026")
+async def test_pods_that_our_taint_keeps_pending_are_named_with_its_architecture() -> None:
     stuck = pod("stuck", owner=("ReplicaSet", "web"), nodeSelector={"kubernetes.io/arch": "arm64"})
     api = cluster(arm64=0, objects={PODS: [stuck]})
     api.put(NODES, document("arm-0", "arm64", "supported-arch=arm64:NoSchedule"))

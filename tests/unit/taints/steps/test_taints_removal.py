@@ -1,4 +1,4 @@
-"""Taints, gates and recorded tolerations leave a cluster, and nothing else changes (TN-070 to TN-073)."""
+"""Taints, gates and recorded tolerations leave a cluster, and nothing else changes."""
 
 import asyncio
 import json
@@ -63,7 +63,8 @@ async def passing(clock: ManualClock, work: Any) -> Any:
     return await task
 
 
-async def test_tn_070_policy_binding_and_webhook_go_and_a_second_run_finds_none(api) -> None:
+@pytest.mark.req("TN-070")
+async def test_policy_binding_and_webhook_go_and_a_second_run_finds_none(api) -> None:
     for resource, name in ((POLICIES, "polyarch-architecture-taints"), (BINDINGS, "polyarch-architecture-taints")):
         api.put(resource, {"metadata": {"name": name}})
     api.put(MUTATING_WEBHOOKS, {"metadata": {"name": "polyarch-taints"}})
@@ -78,12 +79,14 @@ async def test_tn_070_policy_binding_and_webhook_go_and_a_second_run_finds_none(
     assert not (await removal(api).registration()).changed
 
 
-async def test_tn_070_where_no_policy_is_served_only_the_webhook_goes(api) -> None:
+@pytest.mark.req("TN-070")
+async def test_where_no_policy_is_served_only_the_webhook_goes(api) -> None:
     api.served = ()
     api.put(MUTATING_WEBHOOKS, {"metadata": {"name": "polyarch-taints"}})
     assert len((await removal(api).registration()).changed) == 1
 
 
+@pytest.mark.req("TN-072")
 @pytest.mark.parametrize(
     ("settings", "before", "record", "after"),
     [
@@ -92,21 +95,21 @@ async def test_tn_070_where_no_policy_is_served_only_the_webhook_goes(api) -> No
             ("a=b:NoExecute", OURS, "c=:NoSchedule"),
             None,
             ["a=b:NoExecute", "c=:NoSchedule"],
-            id="TN-072 adopted",
+            id="adopted",
         ),
-        pytest.param(RECORDED, (OURS,), None, [OURS], id="TN-072 not ours without a record"),
-        pytest.param(RECORDED, (OURS, "x=y:NoSchedule"), OURS, ["x=y:NoSchedule"], id="TN-072 recorded"),
-        pytest.param(ADOPTING, ("old=arm64:NoSchedule",), "old=arm64:NoSchedule", [], id="TN-072 of a former key"),
+        pytest.param(RECORDED, (OURS,), None, [OURS], id="not ours without a record"),
+        pytest.param(RECORDED, (OURS, "x=y:NoSchedule"), OURS, ["x=y:NoSchedule"], id="recorded"),
+        pytest.param(ADOPTING, ("old=arm64:NoSchedule",), "old=arm64:NoSchedule", [], id="of a former key"),
         pytest.param(
             ADOPTING,
             ("supported-arch=gpu:NoSchedule",),
             None,
             ["supported-arch=gpu:NoSchedule"],
-            id="TN-072 no architecture",
+            id="no architecture",
         ),
     ],
 )
-async def test_tn_072_only_our_taints_leave_a_node(api, settings, before, record, after) -> None:
+async def test_only_our_taints_leave_a_node(api, settings, before, record, after) -> None:
     api.put(NODES, document("n-1", "arm64", *before, record=record))
     outcome = await removal(api, settings).taints()
     left = api.read(NODES, "n-1")
@@ -118,7 +121,8 @@ async def test_tn_072_only_our_taints_leave_a_node(api, settings, before, record
     assert len(api.writes()) == writes, "a second run writes nothing"
 
 
-async def test_tn_073_a_node_that_cannot_be_written_holds_up_no_other(api) -> None:
+@pytest.mark.req("TN-073")
+async def test_a_node_that_cannot_be_written_holds_up_no_other(api) -> None:
     for name in ("n-1", "n-2", "n-3"):
         api.put(NODES, document(name, "arm64", OURS))
 
@@ -133,7 +137,8 @@ async def test_tn_073_a_node_that_cannot_be_written_holds_up_no_other(api) -> No
     assert [str(each) for each in await removal(api).left()] == ["nodes n-2"]
 
 
-async def test_tn_024_a_node_that_changed_meanwhile_is_read_and_decided_about_again(api) -> None:
+@pytest.mark.req("TN-024")
+async def test_a_node_that_changed_meanwhile_is_read_and_decided_about_again(api) -> None:
     api.put(NODES, document("n-1", "arm64", OURS))
     refusals = 7
 
@@ -151,7 +156,8 @@ async def test_tn_024_a_node_that_changed_meanwhile_is_read_and_decided_about_ag
     assert taints_of(api.read(NODES, "n-1")) == ["new-0=:NoSchedule"]
 
 
-async def test_tn_070_gates_are_lifted_and_other_gates_stay(api) -> None:
+@pytest.mark.req("TN-070")
+async def test_gates_are_lifted_and_other_gates_stay(api) -> None:
     api.put(PODS, pod("gated", gate=True))
     api.put(PODS, pod("free"))
     changed = pod("changed", nodeName="n-1")
@@ -165,21 +171,22 @@ async def test_tn_070_gates_are_lifted_and_other_gates_stay(api) -> None:
     assert not await removal(api).left()
 
 
+@pytest.mark.req("TN-070")
 @pytest.mark.parametrize(
     ("before", "added", "after"),
     [
-        pytest.param([*ADDED, {"operator": "Exists"}], ADDED, [{"operator": "Exists"}], id="TN-070 what was recorded"),
+        pytest.param([*ADDED, {"operator": "Exists"}], ADDED, [{"operator": "Exists"}], id="what was recorded"),
         pytest.param(
             [{**ADDED[0], "effect": "NoExecute"}],
             ADDED,
             [{**ADDED[0], "effect": "NoExecute"}],
-            id="TN-070 not what was changed since",
+            id="not what was changed since",
         ),
-        pytest.param([*ADDED, *ADDED], ADDED, ADDED, id="TN-070 once, if somebody has the same"),
-        pytest.param(ADDED, None, ADDED, id="TN-070 nothing without a record"),
+        pytest.param([*ADDED, *ADDED], ADDED, ADDED, id="once, if somebody has the same"),
+        pytest.param(ADDED, None, ADDED, id="nothing without a record"),
     ],
 )
-async def test_tn_070_exactly_the_recorded_tolerations_leave_a_template(api, before, added, after) -> None:
+async def test_exactly_the_recorded_tolerations_leave_a_template(api, before, added, after) -> None:
     api.put(DAEMONSETS, daemon_set("agent", before, added))
     outcome = await removal(api).templates()
     left = api.read(DAEMONSETS, "agent", "kube-system")
@@ -189,7 +196,8 @@ async def test_tn_070_exactly_the_recorded_tolerations_leave_a_template(api, bef
     assert not (await removal(api).templates()).changed
 
 
-async def test_tn_070_a_record_that_nobody_can_read_takes_no_toleration_away(api) -> None:
+@pytest.mark.req("TN-070")
+async def test_a_record_that_nobody_can_read_takes_no_toleration_away(api) -> None:
     broken = daemon_set("agent", ADDED, None)
     broken["metadata"]["annotations"]["polyarch.dev/added-tolerations"] = "{"
     api.put(DAEMONSETS, broken)
@@ -197,8 +205,9 @@ async def test_tn_070_a_record_that_nobody_can_read_takes_no_toleration_away(api
     assert api.read(DAEMONSETS, "agent", "kube-system")["spec"]["template"]["spec"]["tolerations"] == ADDED
 
 
-async def test_tn_071_only_pods_that_somebody_replaces_are_evicted(api) -> None:
-    """TN-071: neither mirror pods, pods of DaemonSets nor pods without an owner."""
+@pytest.mark.req("TN-071")
+async def test_only_pods_that_somebody_replaces_are_evicted(api) -> None:
+    """Neither mirror pods, pods of DaemonSets nor pods without an owner."""
     for each in (
         pod("web-1", owner="ReplicaSet", annotated=True),
         pod("web-2", owner="ReplicaSet"),
@@ -216,7 +225,8 @@ async def test_tn_071_only_pods_that_somebody_replaces_are_evicted(api) -> None:
     assert [each.metadata.name for each in await run.evictable(bare=True)] == ["bare"]
 
 
-async def test_tn_071_a_budget_is_respected_for_five_minutes(api) -> None:
+@pytest.mark.req("TN-071")
+async def test_a_budget_is_respected_for_five_minutes(api) -> None:
     api.put(PODS, pod("web-1", owner="ReplicaSet", annotated=True))
     refusals = 3
 
@@ -240,7 +250,8 @@ async def test_tn_071_a_budget_is_respected_for_five_minutes(api) -> None:
     assert 280 <= clock.monotonic() - began <= 300
 
 
-async def test_tn_072_a_dry_run_says_what_would_be_written_and_writes_nothing(api) -> None:
+@pytest.mark.req("TN-072")
+async def test_a_dry_run_says_what_would_be_written_and_writes_nothing(api) -> None:
     api.put(NODES, document("n-1", "arm64", OURS))
     api.put(PODS, pod("gated", gate=True))
     api.put(PODS, pod("web-1", owner="ReplicaSet", annotated=True))

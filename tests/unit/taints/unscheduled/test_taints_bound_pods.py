@@ -1,4 +1,4 @@
-"""Pods on nodes: whether, when and how fast they get tolerations (TN-044)."""
+"""Pods on nodes: whether, when and how fast they get tolerations."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -94,7 +94,8 @@ async def world_of() -> AsyncIterator[Callable[..., World]]:
         await world.close()
 
 
-async def test_tn_044_twenty_pods_a_second_at_most(world_of):
+@pytest.mark.req("TN-044")
+async def test_twenty_pods_a_second_at_most(world_of):
     world = world_of()
     keys = world.add(100)
     await world.lead()
@@ -108,7 +109,8 @@ async def test_tn_044_twenty_pods_a_second_at_most(world_of):
     assert world.registry.count(APP) == 1
 
 
-async def test_tn_044_pods_that_lack_nothing_cost_no_time_and_no_request(world_of):
+@pytest.mark.req("TN-044")
+async def test_pods_that_lack_nothing_cost_no_time_and_no_request(world_of):
     world = world_of()
     world.add(1200, tolerations=[{"operator": "Exists"}])
     await world.lead()
@@ -117,6 +119,7 @@ async def test_tn_044_pods_that_lack_nothing_cost_no_time_and_no_request(world_o
     assert (world.api.patches, world.api.pages) == ([], 3)
 
 
+@pytest.mark.req("TN-044")
 @pytest.mark.parametrize(
     ("spec", "looks"),
     [
@@ -132,7 +135,7 @@ async def test_tn_044_pods_that_lack_nothing_cost_no_time_and_no_request(world_o
         pytest.param({"state": "paused"}, False, id="paused"),
     ],
 )
-async def test_tn_044_pods_on_nodes_are_looked_at_if_the_policy_says_so(world_of, spec, looks):
+async def test_pods_on_nodes_are_looked_at_if_the_policy_says_so(world_of, spec, looks):
     world = world_of(**spec)
     world.add(1)
     await world.lead()
@@ -141,7 +144,8 @@ async def test_tn_044_pods_on_nodes_are_looked_at_if_the_policy_says_so(world_of
     assert world.bound.is_done, "or nothing is to be done"
 
 
-async def test_tn_044_once_and_again_when_other_tolerations_are_wanted(world_of):
+@pytest.mark.req("TN-044")
+async def test_once_and_again_when_other_tolerations_are_wanted(world_of):
     world = world_of()
     (key,) = world.add(1)
     await world.lead()
@@ -153,7 +157,8 @@ async def test_tn_044_once_and_again_when_other_tolerations_are_wanted(world_of)
     assert [each["key"] for each in world.api.tolerations(key)] == [KEY, "example.com/arch"]
 
 
-async def test_tn_044_what_could_not_be_done_is_tried_again(world_of):
+@pytest.mark.req("TN-044")
+async def test_what_could_not_be_done_is_tried_again(world_of):
     """An image that nobody knows yet, a refused write, and an API server that is away."""
     world = world_of()
     world.registry.set("quay.io/team/later:1", error="network")
@@ -175,7 +180,8 @@ async def test_tn_044_what_could_not_be_done_is_tried_again(world_of):
     assert world.bound.is_done
 
 
-async def test_tn_044_a_round_ends_when_the_configuration_changes(world_of):
+@pytest.mark.req("TN-044")
+async def test_a_round_ends_when_the_configuration_changes(world_of):
     world = world_of()
     world.add(200)
     await world.lead()

@@ -1,4 +1,4 @@
-"""Pods without a node: what they get, how long they wait, and what is said of them (TN-043, TN-046 to TN-049)."""
+"""Pods without a node: what they get, how long they wait, and what is said of them."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -38,16 +38,18 @@ async def world(world_of) -> World:
 # -- what the admission missed -----------------------------------------------------------------------------------------
 
 
-async def test_tn_043_a_missed_pod_gets_its_tolerations_with_one_request(world):
+@pytest.mark.req("TN-042", "TN-043")
+async def test_a_missed_pod_gets_its_tolerations_with_one_request(world):
     world.registry.set(APP, "linux/amd64", "linux/arm64")
     key = await world.create(APP)
     assert world.api.tolerations(key) == [ARM64]
     assert world.api.annotations(key) == {names.TOLERATIONS_ANNOTATION: "arm64", names.REASON_ANNOTATION: "Images"}
     assert world.patches(key) == 1
-    assert world.heard.events == [], "ordinary success has no event (TN-042)"
+    assert world.heard.events == [], "ordinary success has no event"
 
 
-async def test_tn_043_a_pod_that_lacks_nothing_costs_no_request(world):
+@pytest.mark.req("TN-043")
+async def test_a_pod_that_lacks_nothing_costs_no_request(world):
     world.registry.set(APP, "linux/amd64", "linux/arm64")
     covered = await world.create(APP, tolerations=[{"operator": "Exists"}])
     world.registry.set("quay.io/team/primary:1", "linux/amd64")
@@ -56,7 +58,8 @@ async def test_tn_043_a_pod_that_lacks_nothing_costs_no_request(world):
     assert world.registry.count(APP) == 0, "and no look-up if no answer could change anything"
 
 
-async def test_tn_043_an_unschedulable_pod_is_not_looked_up_for_ever(world):
+@pytest.mark.req("TN-043")
+async def test_an_unschedulable_pod_is_not_looked_up_for_ever(world):
     """Its status changes every few minutes; the image was judged."""
     world.registry.set(APP, "linux/amd64")
     key = await world.create(APP)
@@ -69,7 +72,8 @@ async def test_tn_043_an_unschedulable_pod_is_not_looked_up_for_ever(world):
     assert world.patches(key) == 0
 
 
-async def test_tn_046_a_hundred_pods_of_one_image_cost_one_look_up(world):
+@pytest.mark.req("TN-046")
+async def test_a_hundred_pods_of_one_image_cost_one_look_up(world):
     world.registry.set(APP, "linux/arm64")
     keys = [await world.create(APP, name=f"app-{number}", gated=True) for number in range(100)]
     await world.run(5)
@@ -78,7 +82,8 @@ async def test_tn_046_a_hundred_pods_of_one_image_cost_one_look_up(world):
     assert len(world.api.patches) == 100
 
 
-async def test_tn_003_a_pod_that_placement_keeps_is_left_to_it(world):
+@pytest.mark.req("TN-003")
+async def test_a_pod_that_placement_keeps_is_left_to_it(world):
     world.registry.set(APP, "linux/arm64")
     world.held.add("app")
     key = await world.create(APP)
@@ -89,7 +94,8 @@ async def test_tn_003_a_pod_that_placement_keeps_is_left_to_it(world):
     assert world.api.tolerated(key) == ["arm64"]
 
 
-async def test_tn_041_a_pod_that_opted_out_loses_our_gate_and_gets_nothing(world):
+@pytest.mark.req("TN-041")
+async def test_a_pod_that_opted_out_loses_our_gate_and_gets_nothing(world):
     world.registry.set(APP, "linux/arm64")
     key = await world.create(APP, gated=True, annotations={names.OPT_OUT: names.DISABLED})
     assert not world.api.has_gate(key)
@@ -99,7 +105,8 @@ async def test_tn_041_a_pod_that_opted_out_loses_our_gate_and_gets_nothing(world
 # -- the gate ----------------------------------------------------------------------------------------------------------
 
 
-async def test_tn_046_the_patch_that_adds_lifts_the_gate_and_removes_the_label(world):
+@pytest.mark.req("TN-046")
+async def test_the_patch_that_adds_lifts_the_gate_and_removes_the_label(world):
     world.registry.seconds = 3.0
     world.registry.set(APP, "linux/arm64")
     key = await world.create(APP, gated=True)
@@ -113,7 +120,8 @@ async def test_tn_046_the_patch_that_adds_lifts_the_gate_and_removes_the_label(w
     assert value(world.registry_of_metrics, "polyarch_taints_gate_seconds_count") == 1.0
 
 
-async def test_tn_046_known_images_restrict_what_a_fallback_adds(world_of):
+@pytest.mark.req("TN-046")
+async def test_known_images_restrict_what_a_fallback_adds(world_of):
     world = world_of(pods={"onUnknown": "all"})
     world.registry.set(APP, "linux/arm64", "linux/amd64")
     world.registry.set("quay.io/team/broken:1", error="network")
@@ -123,6 +131,7 @@ async def test_tn_046_known_images_restrict_what_a_fallback_adds(world_of):
     assert world.api.annotations(key)[names.REASON_ANNOTATION] == "AllFallback"
 
 
+@pytest.mark.req("TN-048")
 @pytest.mark.parametrize(
     ("on_timeout", "tolerated", "reason"),
     [
@@ -131,9 +140,7 @@ async def test_tn_046_known_images_restrict_what_a_fallback_adds(world_of):
         pytest.param("none", [], None, id="none"),
     ],
 )
-async def test_tn_048_when_the_time_is_over_the_policy_applies_and_the_gate_goes(
-    world_of, on_timeout, tolerated, reason
-):
+async def test_when_the_time_is_over_the_policy_applies_and_the_gate_goes(world_of, on_timeout, tolerated, reason):
     world = world_of(mode="tolerations", pods={"gateTimeout": "1m", "onTimeout": on_timeout})
     world.registry.set(APP, error="network")
     key = await world.create(APP, gated=True)
@@ -146,7 +153,8 @@ async def test_tn_048_when_the_time_is_over_the_policy_applies_and_the_gate_goes
     assert world.heard.reasons == ["ArchitectureUnknown", "ArchitectureGateTimeout"]
 
 
-async def test_tn_048_an_answer_after_the_time_completes_the_pod(world_of):
+@pytest.mark.req("TN-048")
+async def test_an_answer_after_the_time_completes_the_pod(world_of):
     world = world_of(mode="tolerations", pods={"gateTimeout": "10s"})
     world.registry.set(APP, error="network")
     key = await world.create(APP, gated=True)
@@ -158,7 +166,8 @@ async def test_tn_048_an_answer_after_the_time_completes_the_pod(world_of):
     assert world.patches(key) == 2
 
 
-async def test_tn_048_keep_keeps_the_gate_and_says_so_every_hour(world_of):
+@pytest.mark.req("TN-048")
+async def test_keep_keeps_the_gate_and_says_so_every_hour(world_of):
     world = world_of(pods={"gateTimeout": "10s", "onTimeout": "keep"})
     world.registry.set(APP, error="not-found")
     key = await world.create(APP, gated=True)
@@ -172,7 +181,8 @@ async def test_tn_048_keep_keeps_the_gate_and_says_so_every_hour(world_of):
     assert world.api.tolerated(key) == ["arm64"]
 
 
-async def test_tn_092_the_time_counts_from_the_pods_creation_whoever_leads(world):
+@pytest.mark.req("TN-092")
+async def test_the_time_counts_from_the_pods_creation_whoever_leads(world):
     """A new leader neither starts again nor gives up before it has asked."""
     world.registry.set(APP, error="network")
     key = await world.create(APP, gated=True, age=290.0)
@@ -182,7 +192,8 @@ async def test_tn_092_the_time_counts_from_the_pods_creation_whoever_leads(world
     assert not world.api.has_gate(key)
 
 
-async def test_tn_092_after_a_long_absence_of_every_leader_an_answer_counts_and_no_fallback(world):
+@pytest.mark.req("TN-092")
+async def test_after_a_long_absence_of_every_leader_an_answer_counts_and_no_fallback(world):
     world.registry.seconds = 2.0
     world.registry.set(APP, "linux/arm64")
     key = await world.create(APP, gated=True, age=7200.0)
@@ -191,7 +202,8 @@ async def test_tn_092_after_a_long_absence_of_every_leader_an_answer_counts_and_
     assert (world.patches(key), world.heard.reasons) == (1, [])
 
 
-async def test_tn_092_a_registry_that_hangs_keeps_no_pod_beyond_its_time(world_of):
+@pytest.mark.req("TN-092")
+async def test_a_registry_that_hangs_keeps_no_pod_beyond_its_time(world_of):
     world = world_of(pods={"gateTimeout": "10s"})
     world.registry.seconds = 3600.0
     world.registry.set(APP, "linux/arm64")
@@ -200,8 +212,9 @@ async def test_tn_092_a_registry_that_hangs_keeps_no_pod_beyond_its_time(world_o
     assert not world.api.has_gate(key)
 
 
+@pytest.mark.req("TN-048")
 @pytest.mark.parametrize("state", ["paused", "removing", None])
-async def test_tn_048_while_paused_or_removed_every_gate_is_lifted(world, state):
+async def test_while_paused_or_removed_every_gate_is_lifted(world, state):
     world.registry.set(APP, error="network")
     keys = [await world.create(APP, name=f"app-{number}", gated=True) for number in range(20)]
     await world.run(5)
@@ -211,7 +224,8 @@ async def test_tn_048_while_paused_or_removed_every_gate_is_lifted(world, state)
     assert not any(world.api.tolerations(key) for key in keys)
 
 
-async def test_tn_010_while_paused_a_missed_pod_gets_nothing(world_of):
+@pytest.mark.req("TN-010")
+async def test_while_paused_a_missed_pod_gets_nothing(world_of):
     world = world_of(state="paused")
     world.registry.set(APP, "linux/arm64")
     key = await world.create(APP)
@@ -221,7 +235,8 @@ async def test_tn_010_while_paused_a_missed_pod_gets_nothing(world_of):
 # -- what nobody can run -----------------------------------------------------------------------------------------------
 
 
-async def test_tn_047_no_common_architecture_is_said_once_and_never_gates(world):
+@pytest.mark.req("TN-047")
+async def test_no_common_architecture_is_said_once_and_never_gates(world):
     world.registry.set(APP, "linux/arm64")
     world.registry.set("quay.io/team/sidecar:1", "linux/s390x")
     key = await world.create(APP, "quay.io/team/sidecar:1", gated=True)
@@ -237,8 +252,9 @@ async def test_tn_047_no_common_architecture_is_said_once_and_never_gates(world)
     assert world.controller.blocked == 1
 
 
-async def test_tn_047_an_index_of_an_operator_bundle_restricts_nothing(world):
-    """It is looked at more closely before a pod counts as impossible (RG-046)."""
+@pytest.mark.req("RG-046", "TN-047")
+async def test_an_index_of_an_operator_bundle_restricts_nothing(world):
+    """It is looked at more closely before a pod counts as impossible."""
     reference = parse(APP)
     world.registry.set(APP, "linux/s390x")
     world.registry.set("quay.io/team/tool:1", "linux/arm64", "linux/amd64")
@@ -252,7 +268,8 @@ async def test_tn_047_an_index_of_an_operator_bundle_restricts_nothing(world):
 # -- events and retries ------------------------------------------------------------------------------------------------
 
 
-async def test_tn_046_one_warning_per_pod_and_cause(world):
+@pytest.mark.req("TN-046")
+async def test_one_warning_per_pod_and_cause(world):
     world.registry.set(APP, error="network")
     await world.create(APP, gated=True)
     await world.run(100)
@@ -263,7 +280,8 @@ async def test_tn_046_one_warning_per_pod_and_cause(world):
     assert all(APP in event.note for _, event in world.heard.events)
 
 
-async def test_tn_046_the_warning_names_a_pull_secret_that_is_not_there(world):
+@pytest.mark.req("TN-046")
+async def test_the_warning_names_a_pull_secret_that_is_not_there(world):
     world.registry.set(APP, error="unauthorized")
     await world.create(APP, gated=True, secrets=["pull"])
     await world.run(2)
@@ -271,6 +289,7 @@ async def test_tn_046_the_warning_names_a_pull_secret_that_is_not_there(world):
     assert "team/pull" in event.note
 
 
+@pytest.mark.req("TN-046")
 @pytest.mark.parametrize(
     ("error", "least", "most"),
     [
@@ -279,7 +298,7 @@ async def test_tn_046_the_warning_names_a_pull_secret_that_is_not_there(world):
         pytest.param("unauthorized", 2, 4, id="auth: every two minutes"),
     ],
 )
-async def test_tn_046_an_image_is_asked_for_as_its_failure_deserves(world_of, error, least, most):
+async def test_an_image_is_asked_for_as_its_failure_deserves(world_of, error, least, most):
     world = world_of(pods={"gateTimeout": "1h"})
     world.registry.set(APP, error=error)
     await world.create(APP, gated=True)
@@ -287,7 +306,8 @@ async def test_tn_046_an_image_is_asked_for_as_its_failure_deserves(world_of, er
     assert least <= world.registry.count(APP) <= most
 
 
-async def test_tn_094_no_retry_is_lost_however_long_a_registry_is_away(world_of):
+@pytest.mark.req("TN-094")
+async def test_no_retry_is_lost_however_long_a_registry_is_away(world_of):
     world = world_of(pods={"gateTimeout": "1h"})
     world.registry.set(APP, error="network")
     key = await world.create(APP, gated=True)
@@ -297,7 +317,8 @@ async def test_tn_094_no_retry_is_lost_however_long_a_registry_is_away(world_of)
     assert world.api.tolerated(key) == ["arm64"]
 
 
-async def test_tn_046_a_changed_pull_secret_is_tried_within_seconds(world_of):
+@pytest.mark.req("TN-046")
+async def test_a_changed_pull_secret_is_tried_within_seconds(world_of):
     """Not after the two minutes of failures with auth."""
     world = world_of(pods={"gateTimeout": "1h"})
     image = "registry.example/team/private:1"
@@ -318,7 +339,8 @@ async def test_tn_046_a_changed_pull_secret_is_tried_within_seconds(world_of):
 # -- the API server ----------------------------------------------------------------------------------------------------
 
 
-async def test_tn_092_a_pod_that_changed_meanwhile_is_decided_again(world):
+@pytest.mark.req("TN-092")
+async def test_a_pod_that_changed_meanwhile_is_decided_again(world):
     world.registry.seconds = 1.0
     world.registry.set(APP, "linux/arm64")
     key = await world.create(APP, gated=True)
@@ -331,10 +353,11 @@ async def test_tn_092_a_pod_that_changed_meanwhile_is_decided_again(world):
     assert world.api.annotations(key)["by"] == "somebody"
 
 
+@pytest.mark.req("TN-092")
 @pytest.mark.parametrize(
     "failure", [Unavailable(503, reason="ServiceUnavailable"), ConnectionFailed("refused", host="api.example")]
 )
-async def test_tn_092_after_an_outage_of_the_api_server_nothing_is_lost_or_doubled(world, failure):
+async def test_after_an_outage_of_the_api_server_nothing_is_lost_or_doubled(world, failure):
     world.registry.set(APP, "linux/arm64")
     world.api.refuse = failure
     keys = [await world.create(APP, name=f"app-{number}", gated=True) for number in range(30)]
@@ -345,7 +368,8 @@ async def test_tn_092_after_an_outage_of_the_api_server_nothing_is_lost_or_doubl
     assert not any(world.api.has_gate(key) for key in keys)
 
 
-async def test_tn_048_a_pod_whose_tolerations_are_refused_loses_its_gate_when_its_time_is_over(world_of):
+@pytest.mark.req("TN-048")
+async def test_a_pod_whose_tolerations_are_refused_loses_its_gate_when_its_time_is_over(world_of):
     """Whatever a policy of the cluster says about tolerations."""
     world = world_of(mode="tolerations", pods={"gateTimeout": "10s"})
     world.registry.set(APP, error="network")
@@ -367,7 +391,8 @@ async def test_tn_048_a_pod_whose_tolerations_are_refused_loses_its_gate_when_it
 # -- several replicas --------------------------------------------------------------------------------------------------
 
 
-async def test_tn_003_a_standby_writes_nothing_and_asks_nobody(world_of):
+@pytest.mark.req("TN-003")
+async def test_a_standby_writes_nothing_and_asks_nobody(world_of):
     world = world_of(leading=False)
     world.registry.set(APP, "linux/arm64")
     key = await world.create(APP, gated=True)
@@ -378,7 +403,8 @@ async def test_tn_003_a_standby_writes_nothing_and_asks_nobody(world_of):
     assert world.api.tolerated(key) == ["arm64"]
 
 
-async def test_tn_092_a_standby_lifts_the_gate_that_a_dead_leader_left(world_of):
+@pytest.mark.req("TN-092")
+async def test_a_standby_lifts_the_gate_that_a_dead_leader_left(world_of):
     """Its Lease would hold for longer than the ten seconds that a pod may wait beyond its time."""
     world = world_of(leading=False, pods={"gateTimeout": "30s"})
     world.registry.set(APP, error="network")
@@ -390,7 +416,8 @@ async def test_tn_092_a_standby_lifts_the_gate_that_a_dead_leader_left(world_of)
     assert world.heard.events == [], "events are the leader's"
 
 
-async def test_tn_092_two_writers_add_a_toleration_once(world_of):
+@pytest.mark.req("TN-092")
+async def test_two_writers_add_a_toleration_once(world_of):
     api = TaintApi()
     first, second = world_of(api=api), world_of(api=api)
     for world in (first, second):
@@ -405,7 +432,8 @@ async def test_tn_092_two_writers_add_a_toleration_once(world_of):
 # -- what nodes ask ----------------------------------------------------------------------------------------------------
 
 
-async def test_tn_025_pods_that_may_be_for_an_architecture_and_wait_are_named(world_of):
+@pytest.mark.req("TN-025")
+async def test_pods_that_may_be_for_an_architecture_and_wait_are_named(world_of):
     world = world_of(mode="both")
     world.registry.set(APP, "linux/arm64")
     world.registry.set("quay.io/team/slow:1", error="network")
@@ -417,8 +445,9 @@ async def test_tn_025_pods_that_may_be_for_an_architecture_and_wait_are_named(wo
     assert world.controller.undecided("amd64") == ["team/waits"]
 
 
+@pytest.mark.req("TN-025")
 @pytest.mark.parametrize(("on_timeout", "waits"), [("primary-only", []), ("none", []), ("keep", ["team/app"])])
-async def test_tn_025_a_pod_whose_time_is_over_holds_no_node_back(world_of, on_timeout, waits):
+async def test_a_pod_whose_time_is_over_holds_no_node_back(world_of, on_timeout, waits):
     """An image that never answers would do so for ever; it is unknown nevertheless."""
     world = world_of(mode="both", pods={"gateTimeout": "10s", "onTimeout": on_timeout})
     world.registry.set(APP, error="not-found")
@@ -430,7 +459,8 @@ async def test_tn_025_a_pod_whose_time_is_over_holds_no_node_back(world_of, on_t
     assert world.controller.unknown == 1
 
 
-async def test_tn_025_nobody_is_called_decided_before_every_pod_was_looked_at(world_of):
+@pytest.mark.req("TN-025")
+async def test_nobody_is_called_decided_before_every_pod_was_looked_at(world_of):
     world = world_of(leading=False)
     world.registry.set(APP, "linux/arm64")
     await world.create(APP)
@@ -442,7 +472,8 @@ async def test_tn_025_nobody_is_called_decided_before_every_pod_was_looked_at(wo
     assert world.controller.undecided("arm64") == []
 
 
-async def test_tn_025_a_pod_that_is_being_deleted_holds_no_node_back(world_of):
+@pytest.mark.req("TN-025")
+async def test_a_pod_that_is_being_deleted_holds_no_node_back(world_of):
     """Somebody's finalizer may keep it without a node for ever."""
     world = world_of(mode="both")
     document = world.document(APP, name="leaving")
@@ -452,7 +483,8 @@ async def test_tn_025_a_pod_that_is_being_deleted_holds_no_node_back(world_of):
     assert world.controller.undecided("amd64") == []
 
 
-async def test_tn_025_a_pod_whose_change_is_refused_holds_no_node_back(world_of):
+@pytest.mark.req("TN-025")
+async def test_a_pod_whose_change_is_refused_holds_no_node_back(world_of):
     """A policy of the cluster may refuse it for ever."""
     world = world_of(mode="both")
     world.registry.set(APP, "linux/arm64")
@@ -484,7 +516,8 @@ async def changed(world: World, *platforms: str, error: str = "", owner: dict[st
     return key
 
 
-async def test_tn_048_the_label_of_a_changed_pod_keeps_no_gate_beyond_its_time(world_of):
+@pytest.mark.req("TN-048")
+async def test_the_label_of_a_changed_pod_keeps_no_gate_beyond_its_time(world_of):
     """Whoever may change pods may write that label."""
     world = world_of(pods={"gateTimeout": "30s"})
     world.registry.set(APP, error="network")
@@ -495,7 +528,8 @@ async def test_tn_048_the_label_of_a_changed_pod_keeps_no_gate_beyond_its_time(w
     assert not world.api.has_gate(key)
 
 
-async def test_tn_049_what_an_image_no_longer_justifies_is_said_once(world):
+@pytest.mark.req("TN-049")
+async def test_what_an_image_no_longer_justifies_is_said_once(world):
     key = await changed(world, "linux/arm64", "linux/amd64")
     ((_, event),) = world.heard.events
     assert event.reason == "ArchitectureSetShrunk"
@@ -504,13 +538,15 @@ async def test_tn_049_what_an_image_no_longer_justifies_is_said_once(world):
     assert world.api.evicted == []
 
 
-async def test_tn_049_what_a_changed_image_justifies_is_added(world):
+@pytest.mark.req("TN-049")
+async def test_what_a_changed_image_justifies_is_added(world):
     key = await changed(world, "linux/arm64", "linux/s390x", "linux/ppc64le")
     assert world.api.tolerated(key) == ["arm64", "s390x", "ppc64le"]
     assert world.heard.events == []
 
 
-async def test_tn_049_evict_evicts_through_the_api_and_respects_budgets(world_of):
+@pytest.mark.req("TN-049")
+async def test_evict_evicts_through_the_api_and_respects_budgets(world_of):
     world = world_of(pods={"imageChange": "evict"})
     world.api.budget = 0
     key = await changed(world, "linux/amd64")
@@ -522,7 +558,8 @@ async def test_tn_049_evict_evicts_through_the_api_and_respects_budgets(world_of
     assert world.heard.reasons == ["ArchitectureSetShrunk"]
 
 
-async def test_tn_049_an_eviction_that_is_refused_is_asked_for_once_a_minute_and_told_once(world_of, capsys):
+@pytest.mark.req("TN-049")
+async def test_an_eviction_that_is_refused_is_asked_for_once_a_minute_and_told_once(world_of, capsys):
     """Not by a budget, which may change any moment, but for the lack of a right or by somebody's webhook."""
     world = world_of(pods={"imageChange": "evict"})
     asked = []
@@ -538,12 +575,13 @@ async def test_tn_049_an_eviction_that_is_refused_is_asked_for_once_a_minute_and
     assert capsys.readouterr().out.count("could not be evicted") == 1
 
 
+@pytest.mark.req("TN-049")
 @pytest.mark.parametrize(
     "owner",
     [None, {**OWNER, "controller": False}, {"kind": "Node", "name": "worker", "uid": "u", "controller": True}],
     ids=["nobody", "an owner that does not control it", "a node"],
 )
-async def test_tn_049_a_pod_that_nobody_recreates_is_not_evicted(world_of, owner):
+async def test_a_pod_that_nobody_recreates_is_not_evicted(world_of, owner):
     world = world_of(pods={"imageChange": "evict"})
     key = await changed(world, "linux/amd64", owner=owner)
     assert world.api.evicted == []
@@ -551,7 +589,8 @@ async def test_tn_049_a_pod_that_nobody_recreates_is_not_evicted(world_of, owner
     assert world.heard.reasons == ["ArchitectureSetShrunk"]
 
 
-async def test_tn_049_while_an_answer_is_missing_nothing_counts_as_lost(world_of):
+@pytest.mark.req("TN-049")
+async def test_while_an_answer_is_missing_nothing_counts_as_lost(world_of):
     world = world_of(pods={"imageChange": "evict"})
     key = await changed(world, error="network")
     await world.run(1)
@@ -562,7 +601,8 @@ async def test_tn_049_while_an_answer_is_missing_nothing_counts_as_lost(world_of
     assert world.api.evicted == [key]
 
 
-async def test_tn_010_while_paused_a_changed_pod_waits(world_of):
+@pytest.mark.req("TN-010")
+async def test_while_paused_a_changed_pod_waits(world_of):
     world = world_of(state="paused", pods={"imageChange": "evict"})
     key = await changed(world, "linux/amd64")
     assert (world.api.patches, world.api.evicted, world.heard.events) == ([], [], [])
@@ -571,8 +611,9 @@ async def test_tn_010_while_paused_a_changed_pod_waits(world_of):
     assert world.api.evicted == [key]
 
 
-async def test_tn_083_an_alert_can_see_how_old_the_oldest_gate_is(world_of):
-    """TN-083: by the time at which the pod was created, whoever gated it."""
+@pytest.mark.req("TN-083")
+async def test_an_alert_can_see_how_old_the_oldest_gate_is(world_of):
+    """By the time at which the pod was created, whoever gated it."""
     world = world_of(leading=False)
     assert world.controller.oldest_gate == 0.0
     await world.create(APP, name="young", gated=True, age=5.0)

@@ -1,4 +1,4 @@
-"""YAML as it is hashed into names of MachineOSBuilds (BD-265)."""
+"""YAML as it is hashed into names of MachineOSBuilds."""
 
 from typing import Any
 
@@ -46,9 +46,10 @@ DOCUMENTS: dict[str, tuple[Any, str]] = {
 }
 
 
+@pytest.mark.req("BD-265")
 @pytest.mark.parametrize(("value", "expected"), DOCUMENTS.values(), ids=DOCUMENTS)
-def test_bd_265_documents(value: Any, expected: str) -> None:
-    """BD-265: byte for byte, and what a YAML 1.1 parser reads is what was written."""
+def test_documents(value: Any, expected: str) -> None:
+    """Byte for byte, and what a YAML 1.1 parser reads is what was written."""
     assert block_yaml(value).decode() == expected
     if "<<" not in expected:
         assert yaml.safe_load(block_yaml(value)) == value
@@ -97,9 +98,10 @@ ANOTHER_TYPE = (
 )
 
 
+@pytest.mark.req("BD-265")
 @pytest.mark.parametrize("text", ANOTHER_TYPE)
-def test_bd_265_texts_of_another_type(text: str) -> None:
-    """BD-265: quoted, since YAML 1.1 would read them as something else."""
+def test_texts_of_another_type(text: str) -> None:
+    """Quoted, since YAML 1.1 would read them as something else."""
     assert needs_quotes(text)
     assert block_yaml({"a": text}).decode() == f'a: "{text}"\n'
 
@@ -111,6 +113,7 @@ LOOKS_LIKE_IT = (
 )
 
 
+@pytest.mark.req("BD-265")
 @pytest.mark.parametrize("text", LOOKS_LIKE_IT)
-def test_bd_265_texts_that_only_look_like_it(text: str) -> None:
+def test_texts_that_only_look_like_it(text: str) -> None:
     assert not needs_quotes(text)

@@ -1,4 +1,4 @@
-"""Names of MachineOSBuilds (BD-263, BD-264, BD-266, BD-267)."""
+"""Names of MachineOSBuilds."""
 
 import hashlib
 from typing import Any
@@ -36,14 +36,16 @@ def name(spec: dict[str, Any], configuration: dict[str, Any] | None = None) -> s
     return stock_name("worker", configuration=configuration or {}, spec=spec, os_images=IMAGES)
 
 
+@pytest.mark.req("BD-266")
 @pytest.mark.parametrize(("entries", "expected"), [([], GOLDEN), (None, "worker-a45fa0692b2e163b920ef1e7d0d2aac8")])
-def test_bd_266_golden_names(entries: list[Any] | None, expected: str) -> None:
-    """BD-266: an empty list and null are two names."""
+def test_golden_names(entries: list[Any] | None, expected: str) -> None:
+    """An empty list and null are two names."""
     assert name(SPEC | {"containerFile": entries}) == expected
 
 
-def test_bd_264_objects_as_stored() -> None:
-    """BD-264: absent is null, unknown fields are dropped, empty references of a pool are omitted."""
+@pytest.mark.req("BD-264")
+def test_objects_as_stored() -> None:
+    """Absent is null, unknown fields are dropped, empty references of a pool are omitted."""
     without = {field: value for field, value in SPEC.items() if field != "containerFile"}
     assert name(without) == "worker-a45fa0692b2e163b920ef1e7d0d2aac8"
     assert name(SPEC | {"buildInputs": {"x": 1}, "paused": True}) == GOLDEN
@@ -51,6 +53,7 @@ def test_bd_264_objects_as_stored() -> None:
     assert name(SPEC | {"baseImagePullSecret": None}) == GOLDEN
 
 
+@pytest.mark.req("BD-264")
 @pytest.mark.parametrize(
     "changed",
     [
@@ -60,16 +63,18 @@ def test_bd_264_objects_as_stored() -> None:
         {"containerFile": [{"containerfileArch": "NoArch", "content": "RUN x\n"}]},
     ],
 )
-def test_bd_264_edits_that_give_another_stock_name(changed: dict[str, Any]) -> None:
-    """BD-264: also edits that no key depends on; the result is reused all the same."""
+def test_edits_that_give_another_stock_name(changed: dict[str, Any]) -> None:
+    """Also edits that no key depends on; the result is reused all the same."""
     assert name(SPEC | changed) != GOLDEN
 
 
-def test_bd_264_what_is_hashed_of_a_pool() -> None:
+@pytest.mark.req("BD-264")
+def test_what_is_hashed_of_a_pool() -> None:
     stored = {"name": "rendered-worker-1", "apiVersion": "", "other": 1, "source": [{"kind": "MachineConfig", "x": 1}]}
     assert configuration_of(stored) == {"name": "rendered-worker-1", "source": [{"kind": "MachineConfig"}]}
 
 
+@pytest.mark.req("BD-263")
 @pytest.mark.parametrize(
     ("architectures", "entries", "expected"),
     [
@@ -82,13 +87,14 @@ def test_bd_264_what_is_hashed_of_a_pool() -> None:
         (["amd64", "arm64"], [], False),
     ],
 )
-def test_bd_263_who_keeps_the_stock_name(architectures: list[str], entries: Any, expected: bool) -> None:
-    """BD-263: one architecture, and no text that is for one architecture only."""
+def test_who_keeps_the_stock_name(architectures: list[str], entries: Any, expected: bool) -> None:
+    """One architecture, and no text that is for one architecture only."""
     assert keeps_stock_name(architectures, entries) is expected
 
 
-def test_bd_263_mixed_name() -> None:
-    """BD-263: salt, the pool's configuration, and the build key as text."""
+@pytest.mark.req("BD-263")
+def test_mixed_name() -> None:
+    """Salt, the pool's configuration, and the build key as text."""
     key = "0123456789abcdef" * 4
     expected = hashlib.md5(SALT + b"name: rendered-worker-1\n" + key.encode()).hexdigest()
     found = mixed_name("layered", configuration={"name": "rendered-worker-1"}, build_key=key)
@@ -115,6 +121,7 @@ def annotated(**values: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.req("BD-267")
 @pytest.mark.parametrize(
     ("pool", "config", "rendered", "words"),
     [
@@ -134,8 +141,8 @@ def annotated(**values: str) -> dict[str, Any]:
         (None, None, None, ["MachineConfigPool", "MachineOSConfig", "rendered MachineConfig"]),
     ],
 )
-def test_bd_267_what_a_name_needs(pool: Any, config: Any, rendered: Any, words: list[str]) -> None:
-    """BD-267: everything that is missing is named, at once."""
+def test_what_a_name_needs(pool: Any, config: Any, rendered: Any, words: list[str]) -> None:
+    """Everything that is missing is named, at once."""
     found = missing_objects(pool, config, rendered)
     assert len(found) == len(words)
     assert all(word in sentence for word, sentence in zip(words, found, strict=True))

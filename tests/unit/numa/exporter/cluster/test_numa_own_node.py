@@ -1,13 +1,16 @@
-"""The exporter's own Node: which of its changes are told to whom (NE-070, NE-100)."""
+"""The exporter's own Node: which of its changes are told to whom."""
 
 import asyncio
 from collections import Counter
 
+import pytest
 from followed_api import NODE, FollowedApi
 from manual_clock import ManualClock
 
 from polyarch.kube.resources import NODES
 from polyarch.numa.exporter.cluster import OwnNode
+
+pytestmark = pytest.mark.req("NE-070", "NE-100")
 
 
 async def test_each_change_of_the_node_is_told_to_those_whom_it_concerns() -> None:

@@ -1,4 +1,4 @@
-"""The conditions of the exporter's own Pod (NE-120), and the pods of its node that have ended (NE-068)."""
+"""The conditions of the exporter's own Pod, and the pods of its node that have ended."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+import pytest
 from manual_clock import ManualClock
 
 from polyarch.kube.errors import NotFound, Unavailable
@@ -59,7 +60,8 @@ async def running(api):
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_ne_120_conditions_are_written_when_they_change_and_only_then():
+@pytest.mark.req("NE-120")
+async def test_conditions_are_written_when_they_change_and_only_then():
     api = PodApi({"type": "Ready", "status": "False"})
     async with running(api) as world:
         for condition in (FINE, FINE, BROKEN, BROKEN, FINE):
@@ -71,7 +73,8 @@ async def test_ne_120_conditions_are_written_when_they_change_and_only_then():
         assert api.conditions["Ready"] == {"type": "Ready", "status": "False"}
 
 
-async def test_ne_120_the_time_of_a_transition_moves_with_the_status_alone():
+@pytest.mark.req("NE-120")
+async def test_the_time_of_a_transition_moves_with_the_status_alone():
     api = PodApi()
     async with running(api) as world:
         world.pod.set(BROKEN)
@@ -86,7 +89,8 @@ async def test_ne_120_the_time_of_a_transition_moves_with_the_status_alone():
         assert api.conditions[names.PODRESOURCES_FETCHED]["lastTransitionTime"] != since
 
 
-async def test_ne_120_an_exporter_that_starts_again_writes_nothing_that_is_there_already():
+@pytest.mark.req("NE-120")
+async def test_an_exporter_that_starts_again_writes_nothing_that_is_there_already():
     api = PodApi({"type": FINE.type, "status": FINE.status, "reason": FINE.reason, "message": FINE.message})
     async with running(api) as world:
         world.pod.set(FINE)
@@ -94,7 +98,8 @@ async def test_ne_120_an_exporter_that_starts_again_writes_nothing_that_is_there
         assert api.patches == []
 
 
-async def test_ne_120_a_write_that_fails_is_tried_again_with_what_is_true_by_then():
+@pytest.mark.req("NE-120")
+async def test_a_write_that_fails_is_tried_again_with_what_is_true_by_then():
     api = PodApi()
     api.errors = [Unavailable(503), Unavailable(503)]
     async with running(api) as world:
@@ -105,7 +110,8 @@ async def test_ne_120_a_write_that_fails_is_tried_again_with_what_is_true_by_the
         assert [patch[0]["status"] for patch in api.patches] == ["True"]
 
 
-async def test_ne_120_a_pod_that_is_gone_ends_the_writing_and_nothing_else():
+@pytest.mark.req("NE-120")
+async def test_a_pod_that_is_gone_ends_the_writing_and_nothing_else():
     api = PodApi()
     api.errors = [NotFound(404)]
     async with running(api) as world:
@@ -116,7 +122,8 @@ async def test_ne_120_a_pod_that_is_gone_ends_the_writing_and_nothing_else():
         world.pod.set(BROKEN)
 
 
-async def test_ne_120_the_cause_is_short():
+@pytest.mark.req("NE-120")
+async def test_the_cause_is_short():
     api = PodApi()
     async with running(api) as world:
         world.pod.set(msgspec.structs.replace(BROKEN, message="x" * 5000))
@@ -139,7 +146,8 @@ def pod(name, phase, version):
     return msgspec.convert({"metadata": msgspec.to_builtins(metadata), "status": {"phase": phase}}, PodPhase)
 
 
-async def test_ne_068_pods_that_succeeded_or_failed_are_terminal_from_the_first_scan_on():
+@pytest.mark.req("NE-068")
+async def test_pods_that_succeeded_or_failed_are_terminal_from_the_first_scan_on():
     ended = []
     informer = Informer(Nothing(), PODS, PodPhase, selection=Selection(field_selector=pods_of_node("worker-1")))
     terminal = TerminalPods(informer, changed=lambda: ended.append(True))
@@ -157,5 +165,6 @@ async def test_ne_068_pods_that_succeeded_or_failed_are_terminal_from_the_first_
     assert (terminal.names(), ended) == ({("shop", "runs"), ("shop", "broken")}, [True])
 
 
-def test_ne_140_pods_are_asked_for_by_their_node():
+@pytest.mark.req("NE-140")
+def test_pods_are_asked_for_by_their_node():
     assert pods_of_node("worker-1") == "spec.nodeName=worker-1"

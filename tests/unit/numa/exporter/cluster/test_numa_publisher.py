@@ -1,4 +1,4 @@
-"""The publisher: one write per change, none without one, and what it does when writes fail (§10, §16)."""
+"""The publisher: one write per change, none without one, and what it does when writes fail."""
 
 import asyncio
 import itertools
@@ -133,7 +133,8 @@ async def running(settings=SETTINGS, *, owned=True, prepared=lambda world: world
 # -- what is written ---------------------------------------------------------------------------------------------------
 
 
-async def test_ne_110_equal_results_cause_no_request_at_all():
+@pytest.mark.req("NE-110")
+async def test_equal_results_cause_no_request_at_all():
     async with running() as world:
         world.scan(document())
         await world.settle()
@@ -145,7 +146,8 @@ async def test_ne_110_equal_results_cause_no_request_at_all():
         assert (world.counted.writes, world.counted.skips) == ([("create", "periodic")], 10)
 
 
-async def test_ne_111_a_change_is_one_merge_patch_of_what_differs_and_names_its_trigger():
+@pytest.mark.req("NE-111")
+async def test_a_change_is_one_merge_patch_of_what_differs_and_names_its_trigger():
     async with running() as world:
         world.scan(document())
         await world.settle()
@@ -164,7 +166,8 @@ async def test_ne_111_a_change_is_one_merge_patch_of_what_differs_and_names_its_
         assert world.counted.writes == [("create", "periodic"), ("patch", "reactive")]
 
 
-async def test_ne_111_without_patch_mode_the_object_is_read_and_put_with_what_others_wrote():
+@pytest.mark.req("NE-111")
+async def test_without_patch_mode_the_object_is_read_and_put_with_what_others_wrote():
     async with running(PublisherSettings(patch_mode=False)) as world:
         world.scan(document())
         await world.settle(1)
@@ -177,7 +180,8 @@ async def test_ne_111_without_patch_mode_the_object_is_read_and_put_with_what_ot
         assert world.api.verbs() == ["create", "get", "replace"]
 
 
-async def test_ne_111_a_topology_that_somebody_else_has_just_created_is_patched():
+@pytest.mark.req("NE-111")
+async def test_a_topology_that_somebody_else_has_just_created_is_patched():
     async with running() as world:
 
         async def race(verb, resource, name):
@@ -192,7 +196,8 @@ async def test_ne_111_a_topology_that_somebody_else_has_just_created_is_patched(
         assert world.api.verbs() == ["create", "get", "patch"]
 
 
-async def test_ne_112_an_edit_and_a_deletion_by_others_are_repaired_within_seconds():
+@pytest.mark.req("NE-112")
+async def test_an_edit_and_a_deletion_by_others_are_repaired_within_seconds():
     async with running() as world:
         world.scan(document())
         await world.settle(2)
@@ -208,7 +213,8 @@ async def test_ne_112_an_edit_and_a_deletion_by_others_are_repaired_within_secon
         assert world.api.verbs() == ["create", "patch", "create"]
 
 
-async def test_ne_112_where_the_watch_is_forbidden_the_object_is_read_every_ten_minutes_and_repaired():
+@pytest.mark.req("NE-112")
+async def test_where_the_watch_is_forbidden_the_object_is_read_every_ten_minutes_and_repaired():
     def prepared(world):
         world.api.node("one")
         world.api.refuse(TOPOLOGIES, "watch", "list")
@@ -224,8 +230,9 @@ async def test_ne_112_where_the_watch_is_forbidden_the_object_is_read_every_ten_
         assert world.available == "3"
 
 
-async def test_ne_152_where_the_watch_is_forbidden_an_hour_takes_at_most_a_dozen_requests():
-    """NE-152: nothing is written while nothing changes."""
+@pytest.mark.req("NE-152")
+async def test_where_the_watch_is_forbidden_an_hour_takes_at_most_a_dozen_requests():
+    """Nothing is written while nothing changes."""
 
     def prepared(world):
         world.api.node("one")
@@ -240,7 +247,8 @@ async def test_ne_152_where_the_watch_is_forbidden_an_hour_takes_at_most_a_dozen
         assert 6 <= len(asked) <= 12, asked
 
 
-async def test_ne_132_without_a_watch_the_object_is_read_after_some_patches():
+@pytest.mark.req("NE-132")
+async def test_without_a_watch_the_object_is_read_after_some_patches():
     def prepared(world):
         world.api.node("one")
         world.api.refuse(TOPOLOGIES, "watch", "list")
@@ -258,7 +266,8 @@ async def test_ne_132_without_a_watch_the_object_is_read_after_some_patches():
 # -- the owner ---------------------------------------------------------------------------------------------------------
 
 
-async def test_ne_018_a_node_that_was_registered_again_owns_the_topology_within_a_minute_though_no_scan_is_made():
+@pytest.mark.req("NE-018")
+async def test_a_node_that_was_registered_again_owns_the_topology_within_a_minute_though_no_scan_is_made():
     async with running() as world:
         world.scan(document())
         await world.settle(2)
@@ -268,7 +277,8 @@ async def test_ne_018_a_node_that_was_registered_again_owns_the_topology_within_
         assert world.owner_uid == "two"
 
 
-async def test_ne_018_a_uid_that_died_while_the_watch_was_blind_is_never_written():
+@pytest.mark.req("NE-018")
+async def test_a_uid_that_died_while_the_watch_was_blind_is_never_written():
     """The watch of the Node shows the old one; the Node is read once more before its uid is written."""
     async with running() as world:
         world.api.silent = True
@@ -278,7 +288,8 @@ async def test_ne_018_a_uid_that_died_while_the_watch_was_blind_is_never_written
         assert (world.owner_uid, world.api.verbs()) == ("two", ["create"])
 
 
-async def test_ne_018_without_a_node_the_topology_is_published_without_owner_until_there_is_one():
+@pytest.mark.req("NE-018")
+async def test_without_a_node_the_topology_is_published_without_owner_until_there_is_one():
     async with running(prepared=lambda world: None) as world:
         world.scan(document())
         await world.settle(2)
@@ -288,7 +299,8 @@ async def test_ne_018_without_a_node_the_topology_is_published_without_owner_unt
         assert world.owner_uid == "late"
 
 
-async def test_ne_018_references_of_others_are_kept_and_one_that_they_add_meanwhile_is_not_lost():
+@pytest.mark.req("NE-018")
+async def test_references_of_others_are_kept_and_one_that_they_add_meanwhile_is_not_lost():
     """The list of owners is replaced as a whole, so the patch says which version it is made from."""
     theirs = {"apiVersion": "v1", "kind": "ConfigMap", "name": "theirs", "uid": "7"}
     async with running(prepared=lambda world: world.api.put(TOPOLOGIES, document())) as world:
@@ -309,7 +321,8 @@ async def test_ne_018_references_of_others_are_kept_and_one_that_they_add_meanwh
         assert [each["uid"] for each in references] == ["7", "one"]
 
 
-async def test_ne_018_an_owner_that_is_not_wanted_is_not_looked_for():
+@pytest.mark.req("NE-018")
+async def test_an_owner_that_is_not_wanted_is_not_looked_for():
     async with running(owned=False) as world:
         world.scan(document())
         await world.settle(2)
@@ -320,7 +333,8 @@ async def test_ne_018_an_owner_that_is_not_wanted_is_not_looked_for():
 # -- one at a time -----------------------------------------------------------------------------------------------------
 
 
-async def test_ne_116_scans_do_not_wait_for_a_slow_write_and_the_newest_result_replaces_an_unsent_one():
+@pytest.mark.req("NE-116")
+async def test_scans_do_not_wait_for_a_slow_write_and_the_newest_result_replaces_an_unsent_one():
     async with running() as world:
         released = asyncio.Event()
         writing = []
@@ -341,7 +355,8 @@ async def test_ne_116_scans_do_not_wait_for_a_slow_write_and_the_newest_result_r
         assert (world.available, writing) == ("0", ["create", "patch"])
 
 
-async def test_ne_152_two_writes_begin_at_least_a_second_apart():
+@pytest.mark.req("NE-152")
+async def test_two_writes_begin_at_least_a_second_apart():
     async with running() as world:
         times = []
 
@@ -358,8 +373,9 @@ async def test_ne_152_two_writes_begin_at_least_a_second_apart():
         assert min(later - earlier for earlier, later in itertools.pairwise(times)) >= 1.0
 
 
-async def test_ne_113_a_heartbeat_tells_the_last_scan_when_nothing_else_was_written_for_long():
-    """NE-113: the heartbeat."""
+@pytest.mark.req("NE-113")
+async def test_a_heartbeat_tells_the_last_scan_when_nothing_else_was_written_for_long():
+    """The heartbeat."""
     async with running(PublisherSettings(heartbeat=100)) as world:
         for _ in range(10):
             world.scan(document())
@@ -368,7 +384,8 @@ async def test_ne_113_a_heartbeat_tells_the_last_scan_when_nothing_else_was_writ
         assert world.api.topology()["metadata"]["annotations"][names.LAST_SCAN] == "scan 10"
 
 
-async def test_ne_113_an_exporter_that_finds_its_object_right_when_it_starts_has_a_heartbeat_too():
+@pytest.mark.req("NE-113")
+async def test_an_exporter_that_finds_its_object_right_when_it_starts_has_a_heartbeat_too():
     def prepared(world):
         world.api.node("one")
         world.api.put(TOPOLOGIES, document())
@@ -381,7 +398,8 @@ async def test_ne_113_an_exporter_that_finds_its_object_right_when_it_starts_has
         assert world.api.topology()["metadata"]["annotations"][names.LAST_SCAN] == "scan 10"
 
 
-async def test_ne_113_without_a_new_scan_there_is_no_heartbeat():
+@pytest.mark.req("NE-113")
+async def test_without_a_new_scan_there_is_no_heartbeat():
     """It says when the last scan was; one that does not come must be seen."""
     async with running(PublisherSettings(heartbeat=100)) as world:
         world.scan(document())
@@ -398,7 +416,8 @@ async def test_ne_113_without_a_new_scan_there_is_no_heartbeat():
         assert len(waits) < 5, "and nobody asks all the time"
 
 
-async def test_ne_019_timing_is_told_with_a_write_and_is_no_reason_for_one():
+@pytest.mark.req("NE-019")
+async def test_timing_is_told_with_a_write_and_is_no_reason_for_one():
     async with running(PublisherSettings(expose_timing=True, sleep_interval=90)) as world:
         world.scan(document(), "periodic")
         await world.settle(40)
@@ -412,8 +431,9 @@ async def test_ne_019_timing_is_told_with_a_write_and_is_no_reason_for_one():
         assert len(world.counted.writes) == 2
 
 
-async def test_ne_114_without_publishing_nothing_is_written_and_the_exporter_is_ready():
-    """NE-114: readiness is the probe, and the condition that is a readiness gate of the Pod (NO-053)."""
+@pytest.mark.req("NE-114", "NO-053")
+async def test_without_publishing_nothing_is_written_and_the_exporter_is_ready():
+    """Readiness is the probe, and the condition that is a readiness gate of the Pod."""
     async with running(PublisherSettings(publishes=False)) as world:
         assert world.publisher.not_ready() is not None
         with capture_logs() as logged:
@@ -427,7 +447,7 @@ async def test_ne_114_without_publishing_nothing_is_written_and_the_exporter_is_
 # -- failures ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_definition_that_is_missing_is_waited_for_and_readiness_says_so_ne_16():
+async def test_a_definition_that_is_missing_is_waited_for_and_readiness_says_so():
     def prepared(world):
         world.api.node("one")
         world.api.served = False
@@ -444,7 +464,7 @@ async def test_a_definition_that_is_missing_is_waited_for_and_readiness_says_so_
         assert world.conditions[-1].status == "True"
 
 
-async def test_a_kind_that_discovery_shows_and_requests_do_not_find_counts_as_missing_ne_16():
+async def test_a_kind_that_discovery_shows_and_requests_do_not_find_counts_as_missing():
     def prepared(world):
         world.api.node("one")
         world.api.refuse(TOPOLOGIES, "list", "watch", error=NotFound(404, reason="NotFound"))
@@ -459,7 +479,7 @@ async def test_a_kind_that_discovery_shows_and_requests_do_not_find_counts_as_mi
         assert world.available == "3"
 
 
-async def test_where_patch_is_forbidden_the_object_is_put_without_asking_for_a_patch_each_time_ne_16():
+async def test_where_patch_is_forbidden_the_object_is_put_without_asking_for_a_patch_each_time():
     async with running() as world:
         world.scan(document())
         await world.settle(2)
@@ -482,7 +502,7 @@ async def test_where_patch_is_forbidden_the_object_is_put_without_asking_for_a_p
         assert world.api.verbs()[-1] == "patch", "the right may have been granted meanwhile"
 
 
-async def test_an_api_server_that_has_just_started_forbids_everything_for_a_moment_ne_16():
+async def test_an_api_server_that_has_just_started_forbids_everything_for_a_moment():
     """It knows no roles yet: neither is the topology a minute late for it, nor are patches given up for ten."""
     async with running() as world:
         world.scan(document())
@@ -500,7 +520,7 @@ async def test_an_api_server_that_has_just_started_forbids_everything_for_a_mome
         assert (world.available, world.api.verbs()[-1]) == ("2", "patch")
 
 
-async def test_where_all_writes_are_forbidden_they_are_tried_once_a_minute_at_last_ne_16():
+async def test_where_all_writes_are_forbidden_they_are_tried_once_a_minute_at_last():
     async with running() as world:
         world.api.refuse(TOPOLOGIES, "create", "patch", "replace")
         world.scan(document())
@@ -515,7 +535,7 @@ async def test_where_all_writes_are_forbidden_they_are_tried_once_a_minute_at_la
         assert (world.available, world.conditions[-1].status) == ("3", "True")
 
 
-async def test_conflicts_are_resolved_by_reading_again_three_times_in_a_row_at_most_ne_16():
+async def test_conflicts_are_resolved_by_reading_again_three_times_in_a_row_at_most():
     async with running(PublisherSettings(patch_mode=False)) as world:
         world.scan(document())
         await world.settle(2)
@@ -529,7 +549,7 @@ async def test_conflicts_are_resolved_by_reading_again_three_times_in_a_row_at_m
         assert world.available == "1"
 
 
-async def test_after_a_failure_the_newest_result_is_sent_ne_16():
+async def test_after_a_failure_the_newest_result_is_sent():
     async with running() as world:
         world.api.refuse(TOPOLOGIES, "create", error=Unavailable(503))
         for available in "321":
@@ -555,12 +575,12 @@ async def test_after_a_failure_the_newest_result_is_sent_ne_16():
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
 )
-def test_how_long_a_failed_write_rests_ne_16(error, failures, seconds):
+def test_how_long_a_failed_write_rests(error, failures, seconds):
     """With chance in the middle; 60 s is the most, plus what the server asked for."""
     assert retry_delay(error, failures, chance=lambda: 0.5) == seconds
 
 
-async def test_a_stop_lets_the_write_in_flight_end_ne_16():
+async def test_a_stop_lets_the_write_in_flight_end():
     async with running() as world:
         ended = asyncio.Event()
 

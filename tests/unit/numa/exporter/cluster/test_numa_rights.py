@@ -1,4 +1,4 @@
-"""NE-140: the rights of an exporter are those that its settings make it use."""
+"""The rights of an exporter are those that its settings make it use."""
 
 import pytest
 
@@ -13,6 +13,7 @@ NODE = {Access(verb, "", "nodes") for verb in ("get", "list", "watch")}
 FILE = HostSettings(kubelet_config="file")
 
 
+@pytest.mark.req("NE-140")
 @pytest.mark.parametrize(
     ("settings", "further"),
     [
@@ -38,11 +39,12 @@ FILE = HostSettings(kubelet_config="file")
     ],
     ids=["file", "configz", "terminal pods", "without owner", "settings are told", "policy alone", "scope alone"],
 )
-def test_ne_140_each_right_comes_with_the_option_that_uses_it(settings, further):
+def test_each_right_comes_with_the_option_that_uses_it(settings, further):
     assert set(grants(exporter_permissions(settings).cluster)) == TOPOLOGIES | further
 
 
-def test_ne_140_in_its_own_namespace_an_exporter_may_write_conditions_and_nothing_if_it_writes_none():
+@pytest.mark.req("NE-140")
+def test_in_its_own_namespace_an_exporter_may_write_conditions_and_nothing_if_it_writes_none():
     assert set(grants(exporter_permissions(ExporterSettings()).namespace)) == {
         Access("get", "", "pods"),
         Access("patch", "", "pods/status"),

@@ -1,4 +1,4 @@
-"""Flags of ``polyarch run numa-exporter``, written as Go's programs take them (NE-130, NE-132)."""
+"""Flags of ``polyarch run numa-exporter``, written as Go's programs take them."""
 
 import pytest
 
@@ -6,6 +6,7 @@ from polyarch.numa.exporter.flags import FLAGS, parse_flags
 from polyarch.numa.exporter.settings import InvalidConfiguration
 
 
+@pytest.mark.req("NE-132")
 @pytest.mark.parametrize(
     ("words", "key", "value"),
     [
@@ -27,24 +28,27 @@ from polyarch.numa.exporter.settings import InvalidConfiguration
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_ne_132_a_flag_as_go_takes_it(words: list[str], key: str, value: object) -> None:
+def test_a_flag_as_go_takes_it(words: list[str], key: str, value: object) -> None:
     assert parse_flags(words).values == {key: value}
 
 
-def test_ne_132_every_switch_may_be_turned_off() -> None:
+@pytest.mark.req("NE-132")
+def test_every_switch_may_be_turned_off() -> None:
     for flag in FLAGS.values():
         if flag.is_switch and flag.key:
             assert parse_flags([f"{flag.name}=false"]).values == {flag.key: False}, flag.name
             assert parse_flags([flag.name]).values == {flag.key: True}, flag.name
 
 
-def test_ne_065_a_reference_container_is_three_names() -> None:
+@pytest.mark.req("NE-065")
+def test_a_reference_container_is_three_names() -> None:
     assert list(parse_flags(["--reference-container=ns/pod/container"]).values.values()) == ["ns", "pod", "container"]
     for wrong in ("ns/pod", "ns//container", "a/b/c/d"):
         with pytest.raises(InvalidConfiguration, match=r"--reference-container: .* is not namespace/pod/container"):
             parse_flags(["--reference-container", wrong])
 
 
+@pytest.mark.req("NE-135")
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -69,14 +73,15 @@ def test_ne_065_a_reference_container_is_three_names() -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_ne_135_what_cannot_be_taken_is_named_with_a_reason(words: list[str], message: str) -> None:
+def test_what_cannot_be_taken_is_named_with_a_reason(words: list[str], message: str) -> None:
     with pytest.raises(InvalidConfiguration) as caught:
         parse_flags(words)
     assert str(caught.value).startswith(message)
 
 
+@pytest.mark.req("NE-130")
 @pytest.mark.parametrize(
     "words", [["/etc/rte", "--oneshot"], ["--oneshot", "/etc/rte"], ["--oneshot", "--", "/etc/rte"]]
 )
-def test_ne_130_the_root_may_stand_anywhere(words: list[str]) -> None:
+def test_the_root_may_stand_anywhere(words: list[str]) -> None:
     assert parse_flags(words).root == "/etc/rte"

@@ -1,4 +1,4 @@
-"""``--dump-config``: the merged settings as a file (NE-133)."""
+"""``--dump-config``: the merged settings as a file."""
 
 from pathlib import Path
 
@@ -14,7 +14,8 @@ def dumped(tmp_path: Path, *words: str) -> Dump:
     return found
 
 
-def test_ne_133_keys_are_sorted_and_spelt_as_a_file_spells_them(tmp_path: Path) -> None:
+@pytest.mark.req("NE-133")
+def test_keys_are_sorted_and_spelt_as_a_file_spells_them(tmp_path: Path) -> None:
     found = dumped(tmp_path, "--sleep-interval=90s", "--reference-container=a/b/c", "-v=0")
     loaded = yaml.safe_load(found.text)
     assert loaded["topologyExporter"]["sleepInterval"] == 90_000_000_000
@@ -31,7 +32,8 @@ def test_ne_133_keys_are_sorted_and_spelt_as_a_file_spells_them(tmp_path: Path) 
         assert list(part) == sorted(part)
 
 
-def test_ne_133_zero_values_are_left_out_except_verbose(tmp_path: Path) -> None:
+@pytest.mark.req("NE-133")
+def test_zero_values_are_left_out_except_verbose(tmp_path: Path) -> None:
     loaded = yaml.safe_load(dumped(tmp_path, "--patch-mode=false", "--sleep-interval=0", "-v=0").text)
     assert loaded["global"]["verbose"] == 0
     assert "patchMode" not in loaded["nrtUpdater"]
@@ -39,19 +41,22 @@ def test_ne_133_zero_values_are_left_out_except_verbose(tmp_path: Path) -> None:
     assert "sleepInterval" not in loaded["topologyExporter"]
 
 
-def test_ne_133_flags_say_what_a_file_cannot(tmp_path: Path) -> None:
+@pytest.mark.req("NE-133")
+def test_flags_say_what_a_file_cannot(tmp_path: Path) -> None:
     found = dumped(tmp_path, "--patch-mode=false", "--sleep-interval=0", "--metrics-ip=")
     assert found.text.splitlines()[0] == (
         "# Zero values are left out here. These are flags: --patch-mode=false --sleep-interval=0s --metrics-ip="
     )
 
 
+@pytest.mark.req("NE-133")
 @pytest.mark.parametrize(("place", "ends"), [("-", False), (".andexit", True), (".log", False), ("/tmp/x", False)])
-def test_ne_133_one_place_ends_the_program(tmp_path: Path, place: str, ends: bool) -> None:
+def test_one_place_ends_the_program(tmp_path: Path, place: str, ends: bool) -> None:
     found = load_configuration([f"--dump-config={place}"], {}, home=tmp_path, host_name=lambda: "host-1").dump
     assert found is not None
     assert (found.place, found.ends) == (place, ends)
 
 
-def test_ne_133_nothing_is_dumped_unless_it_is_asked_for(tmp_path: Path) -> None:
+@pytest.mark.req("NE-133")
+def test_nothing_is_dumped_unless_it_is_asked_for(tmp_path: Path) -> None:
     assert load_configuration([], {}, home=tmp_path, host_name=lambda: "host-1").dump is None

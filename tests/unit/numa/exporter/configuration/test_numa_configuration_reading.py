@@ -1,4 +1,4 @@
-"""The exporter's settings from files, environment and flags (NE-010, NE-130, NE-131, NE-134, NE-135)."""
+"""The exporter's settings from files, environment and flags."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -43,21 +43,24 @@ def home(tmp_path: Path) -> Home:
     return Home(tmp_path)
 
 
-def test_ne_132_without_anything_the_defaults_hold(home: Home) -> None:
+@pytest.mark.req("NE-132")
+def test_without_anything_the_defaults_hold(home: Home) -> None:
     assert home.read(root=False) == Read(ExporterSettings(hostname="host-1", pod="Host-1"))
 
 
 # Node name ------------------------------------------------------------------------------------------------------------
 
 
-def test_ne_010_the_node_is_named_by_flag_then_variable_then_host(home: Home) -> None:
+@pytest.mark.req("NE-010")
+def test_the_node_is_named_by_flag_then_variable_then_host(home: Home) -> None:
     variable = {"NODE_NAME": "node-1"}
     assert home.read("--hostname=flag-1", environment=variable).settings.hostname == "flag-1"
     assert home.read(environment=variable).settings.hostname == "node-1"
     assert home.read().settings.hostname == "host-1", "a kubelet registers it in lower case"
 
 
-def test_ne_010_an_unnamed_node_is_an_error_that_lists_the_sources(home: Home) -> None:
+@pytest.mark.req("NE-010")
+def test_an_unnamed_node_is_an_error_that_lists_the_sources(home: Home) -> None:
     with pytest.raises(InvalidConfiguration, match=r"--hostname, or set nrtUpdater.hostname, NODE_NAME or the host"):
         load_configuration([], {}, home=home.path, host_name=lambda: "")
 
@@ -65,7 +68,8 @@ def test_ne_010_an_unnamed_node_is_an_error_that_lists_the_sources(home: Home) -
 # Layers ---------------------------------------------------------------------------------------------------------------
 
 
-def test_ne_130_later_files_win_then_flags(home: Home) -> None:
+@pytest.mark.req("NE-130")
+def test_later_files_win_then_flags(home: Home) -> None:
     home.write("daemon/config.yaml", "nrtUpdater: {hostname: a, patchResync: 1, heartbeat: 1000000000}")
     home.write("daemon/config.yaml.d/20.yaml", "nrtUpdater: {hostname: c}")
     home.write("daemon/config.yaml.d/10.yaml", "nrtUpdater: {hostname: b, patchResync: 2}")
@@ -74,18 +78,21 @@ def test_ne_130_later_files_win_then_flags(home: Home) -> None:
     assert home.read("--hostname=d").settings.hostname == "d"
 
 
-def test_ne_130_the_environment_speaks_where_the_value_is_still_empty(home: Home) -> None:
+@pytest.mark.req("NE-130")
+def test_the_environment_speaks_where_the_value_is_still_empty(home: Home) -> None:
     home.write("daemon/config.yaml", "nrtUpdater: {hostname: file}")
     assert home.read(environment={"NODE_NAME": "variable"}).settings.hostname == "file"
 
 
+@pytest.mark.req("NE-130")
 @pytest.mark.parametrize("versions", ["..data/config.yaml", "..2026_11_23/config.yaml"])
-def test_ne_130_versions_of_a_mounted_configmap_are_no_drop_ins(home: Home, versions: str) -> None:
+def test_versions_of_a_mounted_configmap_are_no_drop_ins(home: Home, versions: str) -> None:
     home.write(f"daemon/config.yaml.d/{versions}", "nrtUpdater: {hostname: old}")
     assert home.read().settings.hostname == "host-1"
 
 
-def test_ne_130_the_extra_file_wins_over_the_older_one(home: Home) -> None:
+@pytest.mark.req("NE-130")
+def test_the_extra_file_wins_over_the_older_one(home: Home) -> None:
     older = home.write(
         "older/config.yaml", "podExclude: [{namespacePattern: a, namePattern: '*'}]\nresourceExclude: {a: [x], b: [y]}"
     )
@@ -95,7 +102,8 @@ def test_ne_130_the_extra_file_wins_over_the_older_one(home: Home) -> None:
     assert found.resource_exclude == {"a": ("z",), "b": ("y",)}, "maps are joined by key"
 
 
-def test_ne_131_every_key_of_the_daemon_reaches_its_setting(home: Home) -> None:
+@pytest.mark.req("NE-131")
+def test_every_key_of_the_daemon_reaches_its_setting(home: Home) -> None:
     home.write("daemon/config.yaml", DAEMON)
     found = home.read().settings
     assert found.kubeconfig == "/k"
@@ -155,7 +163,8 @@ topologyExporter:
 """
 
 
-def test_ne_065_the_reference_container_from_the_environment(home: Home) -> None:
+@pytest.mark.req("NE-065")
+def test_the_reference_container_from_the_environment(home: Home) -> None:
     whole = {"REFERENCE_NAMESPACE": "a", "REFERENCE_POD_NAME": "b", "REFERENCE_CONTAINER_NAME": "c"}
     found = home.read(environment=whole).settings
     assert found.scan.reference_container == ContainerName("a", "b", "c")
@@ -164,18 +173,21 @@ def test_ne_065_the_reference_container_from_the_environment(home: Home) -> None
     assert home.read(environment=whole).settings.scan.reference_container is None
 
 
-def test_ne_120_the_own_pod_is_named_by_its_own_variables_first(home: Home) -> None:
+@pytest.mark.req("NE-120")
+def test_the_own_pod_is_named_by_its_own_variables_first(home: Home) -> None:
     home.path.joinpath("serviceaccount").mkdir()
     home.path.joinpath("serviceaccount/namespace").write_text("there\n")
     found = home.read(environment={"POD_NAME": "p", "REFERENCE_POD_NAME": "q"}).settings
     assert (found.namespace, found.pod) == ("there", "p")
 
 
-def test_ne_101_the_kubelet_is_asked_at_the_address_of_the_host_that_the_pod_is_told(home: Home) -> None:
+@pytest.mark.req("NE-101")
+def test_the_kubelet_is_asked_at_the_address_of_the_host_that_the_pod_is_told(home: Home) -> None:
     assert home.read(environment={"HOST_IP": "10.0.0.5"}).settings.host.kubelet_address == "10.0.0.5"
 
 
-def test_ne_072_a_watched_namespace_is_ignored_with_one_warning(home: Home) -> None:
+@pytest.mark.req("NE-072")
+def test_a_watched_namespace_is_ignored_with_one_warning(home: Home) -> None:
     found = home.read("--watch-namespace=default")
     assert found.warnings == (
         "resourceMonitor.namespace (--watch-namespace) is ignored: usage of all namespaces counts",
@@ -183,12 +195,14 @@ def test_ne_072_a_watched_namespace_is_ignored_with_one_warning(home: Home) -> N
     assert found.settings == home.read().settings
 
 
-def test_ne_132_debug_is_a_level_of_the_logs(home: Home) -> None:
+@pytest.mark.req("NE-132")
+def test_debug_is_a_level_of_the_logs(home: Home) -> None:
     assert home.read("--debug").settings.verbosity == 4
     assert home.read("--debug", "-v6").settings.verbosity == 6
 
 
-def test_ne_101_the_kubelets_address_is_the_hosts_unless_a_file_says_another(home: Home) -> None:
+@pytest.mark.req("NE-101")
+def test_the_kubelets_address_is_the_hosts_unless_a_file_says_another(home: Home) -> None:
     variable = {"HOST_IP": "10.0.0.1"}
     assert home.read(environment=variable).settings.host.kubelet_address == "10.0.0.1"
     home.write("daemon/config.yaml", "topologyExporter: {kubeletAddress: 10.0.0.2}")
@@ -198,6 +212,7 @@ def test_ne_101_the_kubelets_address_is_the_hosts_unless_a_file_says_another(hom
 # Topology manager -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("NE-100")
 @pytest.mark.parametrize(
     ("words", "environment", "extra", "expected"),
     [
@@ -211,7 +226,7 @@ def test_ne_101_the_kubelets_address_is_the_hosts_unless_a_file_says_another(hom
     ],
     ids=["nothing", "flags", "variables", "both", "extra file", "half a flag, extra file", "half a flag"],
 )
-def test_ne_100_the_first_source_with_policy_and_scope_counts(
+def test_the_first_source_with_policy_and_scope_counts(
     home: Home, words: list[str], environment: dict[str, str], extra: str, expected: tuple[str | None, str | None]
 ) -> None:
     if extra:
@@ -225,8 +240,9 @@ def test_ne_100_the_first_source_with_policy_and_scope_counts(
 # Roots ----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("NE-134")
 @pytest.mark.parametrize("root", ["/etc", "/etc/rte-other", "/", "/etc/rte/../passwd"])
-def test_ne_134_a_root_elsewhere_is_refused_with_the_list(home: Home, root: str) -> None:
+def test_a_root_elsewhere_is_refused_with_the_list(home: Home, root: str) -> None:
     with pytest.raises(InvalidConfiguration) as caught:
         load_configuration([root], {}, home=home.path)
     assert str(caught.value).startswith(
@@ -236,25 +252,29 @@ def test_ne_134_a_root_elsewhere_is_refused_with_the_list(home: Home, root: str)
     assert f"{home.root}; move it, or add --allow-config-root" in str(caught.value)
 
 
-def test_ne_134_a_symlink_out_of_the_roots_is_refused(home: Home, tmp_path: Path) -> None:
+@pytest.mark.req("NE-134")
+def test_a_symlink_out_of_the_roots_is_refused(home: Home, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     home.root.symlink_to(elsewhere)
     assert home.wrong().startswith("ROOT: configuration is read only below ")
 
 
-def test_ne_134_the_older_file_is_below_a_root_as_well(home: Home) -> None:
+@pytest.mark.req("NE-134")
+def test_the_older_file_is_below_a_root_as_well(home: Home) -> None:
     assert home.wrong("--config=/etc/passwd").startswith("/etc: configuration is read only below ")
 
 
-def test_ne_134_a_root_may_be_added(home: Home, tmp_path: Path) -> None:
+@pytest.mark.req("NE-134")
+def test_a_root_may_be_added(home: Home, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     home.root = elsewhere
     home.write("daemon/config.yaml", "nrtUpdater: {hostname: there}")
     assert home.read(f"--allow-config-root={tmp_path}").settings.hostname == "there"
 
 
-def test_ne_134_a_home_behind_a_symlink_is_a_home(tmp_path: Path) -> None:
+@pytest.mark.req("NE-134")
+def test_a_home_behind_a_symlink_is_a_home(tmp_path: Path) -> None:
     tmp_path.joinpath("var-home").mkdir()
     tmp_path.joinpath("home").symlink_to(tmp_path / "var-home")
     home = Home(tmp_path / "home")
@@ -265,6 +285,7 @@ def test_ne_134_a_home_behind_a_symlink_is_a_home(tmp_path: Path) -> None:
 # Bad input ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("NE-135")
 @pytest.mark.parametrize(
     ("file", "text", "message"),
     [
@@ -317,7 +338,7 @@ def test_ne_134_a_home_behind_a_symlink_is_a_home(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_ne_135_bad_input_is_file_key_reason(home: Home, file: str, text: str, message: str | None) -> None:
+def test_bad_input_is_file_key_reason(home: Home, file: str, text: str, message: str | None) -> None:
     home.write(file, text)
     found = home.wrong()
     if message is None:
@@ -328,17 +349,20 @@ def test_ne_135_bad_input_is_file_key_reason(home: Home, file: str, text: str, m
         assert "\n" not in found
 
 
-def test_ne_067_a_malformed_pattern_is_an_error_that_shows_it(home: Home) -> None:
+@pytest.mark.req("NE-067")
+def test_a_malformed_pattern_is_an_error_that_shows_it(home: Home) -> None:
     home.write("extra/config.yaml", "podExclude: [{namespacePattern: '*', namePattern: 'a[b'}]")
     assert "a[b" in home.wrong()
 
 
-def test_ne_135_a_variable_of_the_environment_is_named(home: Home) -> None:
+@pytest.mark.req("NE-135")
+def test_a_variable_of_the_environment_is_named(home: Home) -> None:
     found = home.wrong(environment={"TOPOLOGY_MANAGER_POLICY": "strict"})
     assert found.startswith("TOPOLOGY_MANAGER_POLICY: unknown value 'strict'; expected one of none, ")
 
 
-def test_ne_135_unknown_keys_are_warnings_or_with_strict_config_errors(home: Home) -> None:
+@pytest.mark.req("NE-135")
+def test_unknown_keys_are_warnings_or_with_strict_config_errors(home: Home) -> None:
     path = home.write(
         "daemon/config.yaml", "nrtUpdater: {hostnam: a}\nfuture: {b: {c: 1}}\nnrtUpdater.hostname: d\n1: e"
     )
@@ -353,18 +377,21 @@ def test_ne_135_unknown_keys_are_warnings_or_with_strict_config_errors(home: Hom
     assert home.wrong("--strict-config").startswith("ROOT/daemon/config.yaml: nrtUpdater.hostnam: unknown key")
 
 
-def test_ne_135_a_file_that_cannot_be_read_is_an_error_and_a_missing_one_is_not(home: Home) -> None:
+@pytest.mark.req("NE-135")
+def test_a_file_that_cannot_be_read_is_an_error_and_a_missing_one_is_not(home: Home) -> None:
     assert home.read("--config", str(home.root / "nothing.yaml")).settings.hostname == "host-1"
     (home.root / "daemon" / "config.yaml").mkdir(parents=True)
     assert home.wrong() == "ROOT/daemon/config.yaml: cannot be read: Is a directory"
 
 
-def test_ne_135_a_null_says_nothing(home: Home) -> None:
+@pytest.mark.req("NE-135")
+def test_a_null_says_nothing(home: Home) -> None:
     home.write("daemon/config.yaml", "nrtUpdater:\ntopologyExporter: {metricsPort: null}")
     assert home.read().settings.metrics.port == 2112
 
 
-def test_ne_122_versions_and_ciphers_of_tls_are_known_by_go_and_iana(home: Home) -> None:
+@pytest.mark.req("NE-122")
+def test_versions_and_ciphers_of_tls_are_known_by_go_and_iana(home: Home) -> None:
     suites = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, TLS_AES_128_GCM_SHA256"
     found = home.read("--metrics-tls-min-version=VersionTLS13", f"--metrics-tls-cipher-suites={suites}").settings
     assert found.metrics.min_tls_version == "VersionTLS13"

@@ -87,8 +87,9 @@ def listen(path: Path) -> None:
         made.bind(str(path))
 
 
+@pytest.mark.req("NE-118")
 @pytest.mark.parametrize("state", STATE)
-async def test_ne_118_a_state_file_that_is_replaced_starts_a_scan_within_the_poll_and_200_ms(
+async def test_a_state_file_that_is_replaced_starts_a_scan_within_the_poll_and_200_ms(
     start, files: WatchedFiles, clock: ManualClock, state: str
 ) -> None:
     loop = await start()
@@ -98,7 +99,8 @@ async def test_ne_118_a_state_file_that_is_replaced_starts_a_scan_within_the_pol
     assert loop.reasons == [(3.2, [state])]
 
 
-async def test_ne_118_the_same_content_again_is_a_change_and_a_file_that_goes_too(
+@pytest.mark.req("NE-118")
+async def test_the_same_content_again_is_a_change_and_a_file_that_goes_too(
     start, files: WatchedFiles, clock: ManualClock
 ) -> None:
     loop = await start()
@@ -111,7 +113,8 @@ async def test_ne_118_the_same_content_again_is_a_change_and_a_file_that_goes_to
     assert [reasons for _, reasons in loop.reasons] == [["cpu"], ["memory"], ["memory"]]
 
 
-async def test_ne_118_a_busy_kubelet_is_looked_at_until_it_is_quiet_or_a_second_has_passed(
+@pytest.mark.req("NE-118")
+async def test_a_busy_kubelet_is_looked_at_until_it_is_quiet_or_a_second_has_passed(
     start, files: WatchedFiles, clock: ManualClock
 ) -> None:
     loop = await start()
@@ -123,9 +126,8 @@ async def test_ne_118_a_busy_kubelet_is_looked_at_until_it_is_quiet_or_a_second_
     assert loop.reasons[-1][0] <= 4.2
 
 
-async def test_ne_118_polling_can_be_switched_off_and_the_others_stay(
-    start, files: WatchedFiles, clock: ManualClock
-) -> None:
+@pytest.mark.req("NE-118")
+async def test_polling_can_be_switched_off_and_the_others_stay(start, files: WatchedFiles, clock: ManualClock) -> None:
     loop = await start(TriggerSettings(sleep_interval=0, allocatable_interval=0, state_poll=0, max_events_per_second=0))
     for name in CHECKPOINTS.values():
         replace(files.kubelet / name, "[]")
@@ -138,14 +140,16 @@ async def test_ne_118_polling_can_be_switched_off_and_the_others_stay(
     assert [reasons for _, reasons in loop.reasons] == [["socket"], ["notify"]]
 
 
-async def test_ne_118_the_poll_has_the_period_that_is_asked_for(start, files: WatchedFiles, clock: ManualClock) -> None:
+@pytest.mark.req("NE-118")
+async def test_the_poll_has_the_period_that_is_asked_for(start, files: WatchedFiles, clock: ManualClock) -> None:
     loop = await start(TriggerSettings(sleep_interval=0, allocatable_interval=0, state_poll=7, max_events_per_second=0))
     replace(files.kubelet / CHECKPOINTS["cpu"], "[]")
     await clock.run(20)
     assert loop.reasons == [(7.2, ["cpu"])]
 
 
-async def test_ne_142_a_kubelet_directory_that_is_not_mounted_leaves_the_other_triggers(
+@pytest.mark.req("NE-142")
+async def test_a_kubelet_directory_that_is_not_mounted_leaves_the_other_triggers(
     start, files: WatchedFiles, clock: ManualClock, tmp_path: Path
 ) -> None:
     loop = await start(watched=WatchedFiles(kubelet=tmp_path / "absent", socket=files.socket, notify=files.notify))
@@ -154,7 +158,8 @@ async def test_ne_142_a_kubelet_directory_that_is_not_mounted_leaves_the_other_t
     assert [reasons for _, reasons in loop.reasons] == [["notify"]]
 
 
-async def test_ne_119_a_new_socket_starts_a_scan_and_one_that_goes_does_not(
+@pytest.mark.req("NE-119")
+async def test_a_new_socket_starts_a_scan_and_one_that_goes_does_not(
     start, files: WatchedFiles, clock: ManualClock
 ) -> None:
     listen(files.socket)
@@ -170,13 +175,15 @@ async def test_ne_119_a_new_socket_starts_a_scan_and_one_that_goes_does_not(
     assert len(loop.reasons) == 1
 
 
-async def test_ne_119_the_notify_file_is_made_empty_and_for_its_owner(start, files: WatchedFiles) -> None:
+@pytest.mark.req("NE-119")
+async def test_the_notify_file_is_made_empty_and_for_its_owner(start, files: WatchedFiles) -> None:
     await start()
     found = files.notify.stat()
     assert (found.st_size, oct(found.st_mode & 0o777)) == (0, "0o600")
 
 
-async def test_ne_119_a_touch_and_a_change_of_mode_start_a_scan(start, files: WatchedFiles, clock: ManualClock) -> None:
+@pytest.mark.req("NE-119")
+async def test_a_touch_and_a_change_of_mode_start_a_scan(start, files: WatchedFiles, clock: ManualClock) -> None:
     files.notify.touch()
     loop = await start()
     os.utime(files.notify, (1, 1))
@@ -191,6 +198,7 @@ def _link(path: Path) -> None:
     path.symlink_to(path.parent / "target")
 
 
+@pytest.mark.req("NE-119")
 @pytest.mark.parametrize(
     ("make", "words"),
     [
@@ -203,9 +211,7 @@ def _link(path: Path) -> None:
     ],
     ids=["link", "dangling", "directory", "pipe", "content", "nothing"],
 )
-async def test_ne_119_nothing_but_an_empty_regular_file_is_taken(
-    files: WatchedFiles, clock, make, words: str | None
-) -> None:
+async def test_nothing_but_an_empty_regular_file_is_taken(files: WatchedFiles, clock, make, words: str | None) -> None:
     make(files.notify)
     if words is None:
         ScanTriggers(QUIET, files, clock=clock)
@@ -214,12 +220,14 @@ async def test_ne_119_nothing_but_an_empty_regular_file_is_taken(
         ScanTriggers(QUIET, files, clock=clock)
 
 
-async def test_ne_119_a_notify_file_in_no_directory_is_refused(clock: ManualClock, tmp_path: Path) -> None:
+@pytest.mark.req("NE-119")
+async def test_a_notify_file_in_no_directory_is_refused(clock: ManualClock, tmp_path: Path) -> None:
     with pytest.raises(NotifyFileError, match="cannot be created: No such file or directory"):
         ScanTriggers(QUIET, WatchedFiles(notify=tmp_path / "absent" / "notify"), clock=clock)
 
 
-async def test_ne_119_sigusr1_starts_a_scan_within_the_block(start, clock: ManualClock) -> None:
+@pytest.mark.req("NE-119")
+async def test_sigusr1_starts_a_scan_within_the_block(start, clock: ManualClock) -> None:
     loop = await start()
     before = signal.getsignal(signal.SIGUSR1)
     with loop.triggers.on_signal():
@@ -230,14 +238,16 @@ async def test_ne_119_sigusr1_starts_a_scan_within_the_block(start, clock: Manua
     assert signal.getsignal(signal.SIGUSR1) == before
 
 
-async def test_ne_119_a_change_of_the_node_starts_a_scan(start, clock: ManualClock) -> None:
+@pytest.mark.req("NE-119")
+async def test_a_change_of_the_node_starts_a_scan(start, clock: ManualClock) -> None:
     loop = await start()
     loop.triggers.poke("node")
     await clock.run(0.1)
     assert loop.reasons == [(0, ["node"])]
 
 
-async def test_ne_119_everything_during_a_scan_makes_one_more(files: WatchedFiles, clock: ManualClock) -> None:
+@pytest.mark.req("NE-119")
+async def test_everything_during_a_scan_makes_one_more(files: WatchedFiles, clock: ManualClock) -> None:
     """Nobody looks while the scan is made: what changed is found afterwards."""
     triggers = ScanTriggers(QUIET, files, clock=clock)
     await triggers.next()
@@ -255,7 +265,8 @@ async def test_ne_119_everything_during_a_scan_makes_one_more(files: WatchedFile
     following.cancel()
 
 
-async def test_ne_119_whoever_cancels_the_wait_loses_nothing(files: WatchedFiles, clock: ManualClock) -> None:
+@pytest.mark.req("NE-119")
+async def test_whoever_cancels_the_wait_loses_nothing(files: WatchedFiles, clock: ManualClock) -> None:
     triggers = ScanTriggers(QUIET, files, clock=clock)
     await triggers.next()
     replace(files.kubelet / CHECKPOINTS["cpu"], "[]")
@@ -266,8 +277,9 @@ async def test_ne_119_whoever_cancels_the_wait_loses_nothing(files: WatchedFiles
     assert (await triggers.next()).reasons == {"cpu"}
 
 
-async def test_ne_117_intervals_are_measured_on_the_monotonic_clock(start, clock: ManualClock) -> None:
-    """The clock of the wall is never asked: it may jump (§16)."""
+@pytest.mark.req("NE-117")
+async def test_intervals_are_measured_on_the_monotonic_clock(start, clock: ManualClock) -> None:
+    """The clock of the wall is never asked: it may jump."""
 
     def jumps() -> None:
         raise AssertionError("the wall clock was read")
@@ -289,8 +301,9 @@ async def test_a_scan_that_failed_is_asked_for_again(files: WatchedFiles, clock:
     assert await again == first
 
 
-async def test_ne_151_waiting_for_the_rate_does_not_look_without_a_pause(files: WatchedFiles) -> None:
-    """NE-151: Between a change that is quiet and the scan that the rate allows lie ten seconds and as many looks."""
+@pytest.mark.req("NE-151")
+async def test_waiting_for_the_rate_does_not_look_without_a_pause(files: WatchedFiles) -> None:
+    """Between a change that is quiet and the scan that the rate allows lie ten seconds and as many looks."""
 
     class Counting(ManualClock):
         asked = 0
@@ -313,14 +326,16 @@ async def test_ne_151_waiting_for_the_rate_does_not_look_without_a_pause(files: 
     assert clock.asked < 60
 
 
-def test_ne_117_the_spread_is_ten_percent_either_way() -> None:
+@pytest.mark.req("NE-117")
+def test_the_spread_is_ten_percent_either_way() -> None:
     factors = [random_stretch() for _ in range(500)]
     assert min(factors) >= 0.9
     assert max(factors) <= 1.1
     assert max(factors) - min(factors) > 0.1
 
 
-def test_ne_119_what_is_watched_follows_from_the_settings(tmp_path: Path) -> None:
+@pytest.mark.req("NE-119")
+def test_what_is_watched_follows_from_the_settings(tmp_path: Path) -> None:
     assert watched_files("unix:///pods/kubelet.sock", kubelet=tmp_path, notify="/run/notify") == WatchedFiles(
         kubelet=tmp_path, socket=Path("/pods/kubelet.sock"), notify=Path("/run/notify")
     )

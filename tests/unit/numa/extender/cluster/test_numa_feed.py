@@ -1,4 +1,4 @@
-"""Objects that are handed on and not kept: in order, each once, and gone when they are (NS-171, NS-085)."""
+"""Objects that are handed on and not kept: in order, each once, and gone when they are."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -12,6 +12,8 @@ from polyarch.kube.resources import PODS
 from polyarch.kube.watch import Apply, Bookmark, Delete, Init, InitApply, InitDone, Seen
 from polyarch.numa.extender.sources import UncachedInformer
 from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
+
+pytestmark = pytest.mark.req("NS-171")
 
 
 class Watched:
@@ -125,7 +127,8 @@ async def test_an_object_that_cannot_be_taken_in_hinders_no_other():
     assert feed.has_synced
 
 
-async def test_ns_151_what_was_handed_on_is_known_by_its_version():
+@pytest.mark.req("NS-151")
+async def test_what_was_handed_on_is_known_by_its_version():
     world = World()
     world.take(*listed(pod("a", 10)))
     key = Key("demo", "a")
@@ -143,7 +146,8 @@ async def running():
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_ns_085_a_broken_watch_is_stale_from_the_moment_it_breaks(running):
+@pytest.mark.req("NS-085")
+async def test_a_broken_watch_is_stale_from_the_moment_it_breaks(running):
     assert running.feed.has_synced
     assert running.feed.stale_seconds == 0
     running.api.is_away = True
@@ -156,7 +160,8 @@ async def test_ns_085_a_broken_watch_is_stale_from_the_moment_it_breaks(running)
     assert running.feed.stale_seconds == 0
 
 
-async def test_ns_085_an_open_watch_that_says_nothing_is_stale_once_its_bookmark_is_overdue(running):
+@pytest.mark.req("NS-085")
+async def test_an_open_watch_that_says_nothing_is_stale_once_its_bookmark_is_overdue(running):
     await running.clock.run(70)
     assert running.feed.stale_seconds == 0
     await running.clock.run(35)

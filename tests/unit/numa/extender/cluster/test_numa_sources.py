@@ -1,4 +1,4 @@
-"""From watches into the books: what is kept of nodes and pods, and when the books begin (NS-085, NS-150, NS-171)."""
+"""From watches into the books: what is kept of nodes and pods, and when the books begin."""
 
 from typing import Any
 
@@ -85,7 +85,8 @@ def bound(name="web", node="a", phase="Running", **status):
     return {**pod, "status": {**pod["status"], "phase": phase, **status}}
 
 
-def test_ns_150_the_books_begin_when_all_three_lists_are_complete_and_not_before():
+@pytest.mark.req("NS-150")
+def test_the_books_begin_when_all_three_lists_are_complete_and_not_before():
     world = World()
     world.list(NODE, node_document())
     world.list(TOPOLOGY, topology_document())
@@ -97,7 +98,8 @@ def test_ns_150_the_books_begin_when_all_three_lists_are_complete_and_not_before
     assert world.sources.not_ready() is None
 
 
-def test_ns_085_the_cache_that_is_not_complete_is_named():
+@pytest.mark.req("NS-085")
+def test_the_cache_that_is_not_complete_is_named():
     world = World()
     assert "noderesourcetopologies" in world.sources.problem
     world.list(TOPOLOGY, topology_document())
@@ -105,7 +107,8 @@ def test_ns_085_the_cache_that_is_not_complete_is_named():
     assert world.sources.not_ready()
 
 
-def test_ns_044_a_node_has_what_it_says_itself_and_what_its_object_says_whichever_comes_first():
+@pytest.mark.req("NS-044")
+def test_a_node_has_what_it_says_itself_and_what_its_object_says_whichever_comes_first():
     for order in ((NODE, TOPOLOGY), (TOPOLOGY, NODE)):
         world = World()
         for feed in order:
@@ -115,7 +118,8 @@ def test_ns_044_a_node_has_what_it_says_itself_and_what_its_object_says_whicheve
         assert [cell.available["cpu"] for cell in facts.cells] == [8000, 8000]
 
 
-def test_ns_171_a_heartbeat_of_a_node_changes_nothing():
+@pytest.mark.req("NS-171")
+def test_a_heartbeat_of_a_node_changes_nothing():
     world = World()
     world.begin()
     before = world.books.node("a")
@@ -125,7 +129,8 @@ def test_ns_171_a_heartbeat_of_a_node_changes_nothing():
     assert world.books.node("a").allocatable["cpu"] == 12000
 
 
-def test_ns_103_an_object_that_is_gone_keeps_reservations_and_a_node_that_is_gone_has_none():
+@pytest.mark.req("NS-103")
+def test_an_object_that_is_gone_keeps_reservations_and_a_node_that_is_gone_has_none():
     world = World()
     world.begin(bound())
     assert [each.node for each in world.books.reservations(0.0)] == ["a"]
@@ -149,14 +154,16 @@ def test_a_node_without_object_and_node_is_not_there():
     assert world.books.node("a") is None
 
 
-def test_ns_103_a_pod_that_vanished_unseen_releases_what_it_had():
+@pytest.mark.req("NS-103")
+def test_a_pod_that_vanished_unseen_releases_what_it_had():
     world = World()
     world.begin(bound())
     world.list(POD)
     assert world.books.reservations(0.0) == []
 
 
-def test_ns_171_of_a_pod_that_aligns_nothing_only_its_name_and_node_are_kept():
+@pytest.mark.req("NS-171")
+def test_of_a_pod_that_aligns_nothing_only_its_name_and_node_are_kept():
     kept = []
     world = World()
     seen = world.books.pod_seen
@@ -180,8 +187,9 @@ def test_a_pod_whose_quantities_cannot_be_read_hinders_no_other():
     assert [each.name for each in world.books.reservations(0.0)] == ["web"]
 
 
+@pytest.mark.req("NS-166")
 @pytest.mark.parametrize("reason", ["TopologyAffinityError", "SMTAlignmentError"])
-def test_ns_166_a_pod_that_its_kubelet_refused_counts_once_and_not_if_it_was_refused_before_us(reason):
+def test_a_pod_that_its_kubelet_refused_counts_once_and_not_if_it_was_refused_before_us(reason):
     world = World()
     world.begin(bound("old", phase="Failed", reason=reason))
     for _ in range(2):
@@ -190,7 +198,8 @@ def test_ns_166_a_pod_that_its_kubelet_refused_counts_once_and_not_if_it_was_ref
     assert 'polyarch_numa_kubelet_rejections_total{node="a"} 1.0' in world.extender.page()
 
 
-def test_ns_107_an_exporter_is_ready_while_one_of_its_pods_on_the_node_is():
+@pytest.mark.req("NS-107")
+def test_an_exporter_is_ready_while_one_of_its_pods_on_the_node_is():
     world = World()
     told = []
     world.books.exporter_seen = lambda node, is_ready, now: told.append((node, is_ready))
@@ -207,7 +216,8 @@ def test_ns_107_an_exporter_is_ready_while_one_of_its_pods_on_the_node_is():
     assert told == [("a", True), ("a", True), ("a", False), ("a", True)]
 
 
-def test_ns_087_the_answers_about_a_pod_are_forgotten_with_it():
+@pytest.mark.req("NS-087")
+def test_the_answers_about_a_pod_are_forgotten_with_it():
     world = World()
     world.begin(document("web"))
     from polyarch.numa.fit.facts import PodObject, pod_facts
@@ -219,7 +229,8 @@ def test_ns_087_the_answers_about_a_pod_are_forgotten_with_it():
     assert world.extender.engine.verdicts(0.0) == []
 
 
-def test_ns_131_in_compat_pods_that_align_nothing_count_whole():
+@pytest.mark.req("NS-131")
+def test_in_compat_pods_that_align_nothing_count_whole():
     world = World(mode="compat")
     small = bound("small")
     small["status"]["qosClass"] = "Burstable"

@@ -1,7 +1,8 @@
-"""What another replica did is known before the first answer after a silence (NS-151)."""
+"""What another replica did is known before the first answer after a silence."""
 
 import asyncio
 
+import pytest
 from manual_clock import ManualClock
 
 from polyarch.kube.errors import ConnectionFailed
@@ -41,7 +42,8 @@ class World:
         return self.clock.monotonic() - began
 
 
-async def test_ns_151_the_first_call_after_a_silence_waits_until_the_watch_has_shown_what_is_there():
+@pytest.mark.req("NS-151")
+async def test_the_first_call_after_a_silence_waits_until_the_watch_has_shown_what_is_there():
     world = World(("web", "7"))
     call = asyncio.create_task(world.takeover.passed())
     await world.clock.run(0.5)
@@ -52,7 +54,8 @@ async def test_ns_151_the_first_call_after_a_silence_waits_until_the_watch_has_s
     assert world.lists == ["spec.schedulerName=ours"], "a consistent read, and one alone"
 
 
-async def test_ns_151_later_calls_do_not_wait_nor_ask_until_there_was_none_for_30_seconds():
+@pytest.mark.req("NS-151")
+async def test_later_calls_do_not_wait_nor_ask_until_there_was_none_for_30_seconds():
     world = World()
     await world.takeover.passed()
     for _ in range(5):
@@ -64,12 +67,14 @@ async def test_ns_151_later_calls_do_not_wait_nor_ask_until_there_was_none_for_3
     assert len(world.lists) == 2
 
 
-async def test_ns_151_it_waits_less_than_a_verb_may_take_and_then_answers():
+@pytest.mark.req("NS-151")
+async def test_it_waits_less_than_a_verb_may_take_and_then_answers():
     world = World(("never", "7"))
     assert 1.4 < await world.passes_after() < 2.0
 
 
-async def test_ns_151_an_api_server_that_is_away_does_not_hold_the_answer_up():
+@pytest.mark.req("NS-151")
+async def test_an_api_server_that_is_away_does_not_hold_the_answer_up():
     world = World()
     world.error = ConnectionFailed("no API server")
     assert await world.passes_after() < 0.1

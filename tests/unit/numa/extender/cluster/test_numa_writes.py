@@ -1,7 +1,4 @@
-"""What the extender writes, and with which rights: kicks, Bindings, Events, dumps.
-
-NS-088, NS-107, NS-140, NS-141, NS-165.
-"""
+"""What the extender writes, and with which rights: kicks, Bindings, Events, dumps."""
 
 import asyncio
 import json
@@ -41,6 +38,7 @@ USUAL = WATCHED | TOLD | REVIEWS
 BUDGETS = {Access(verb, "policy", "poddisruptionbudgets") for verb in ("list", "watch")}
 
 
+@pytest.mark.req("NS-165")
 @pytest.mark.parametrize(
     ("settings", "further"),
     [
@@ -52,11 +50,12 @@ BUDGETS = {Access(verb, "policy", "poddisruptionbudgets") for verb in ("list", "
     ],
     ids=["usual", "compat", "bind", "kick", "preempt"],
 )
-def test_ns_165_each_right_comes_with_the_setting_that_uses_it(settings, further):
+def test_each_right_comes_with_the_setting_that_uses_it(settings, further):
     assert set(grants(rights(ExtenderSettings(**settings)).cluster)) == USUAL | further
 
 
-def test_ns_165_in_its_own_namespace_an_extender_may_kick_and_nothing_if_it_does_not():
+@pytest.mark.req("NS-165")
+def test_in_its_own_namespace_an_extender_may_kick_and_nothing_if_it_does_not():
     one = Access("get", "storage.k8s.io", "csistoragecapacities", names.KICK)
     assert set(grants(rights(ExtenderSettings()).namespace)) == {
         one,
@@ -66,8 +65,9 @@ def test_ns_165_in_its_own_namespace_an_extender_may_kick_and_nothing_if_it_does
     assert rights(ExtenderSettings(kick="none")).namespace == ()
 
 
+@pytest.mark.req("NS-165")
 @pytest.mark.parametrize("preempts", [False, True])
-def test_ns_165_the_operator_gives_exactly_what_its_extender_uses(preempts):
+def test_the_operator_gives_exactly_what_its_extender_uses(preempts):
     own = rights(ExtenderSettings(preempt=SchedulerSettings(preempts=preempts).preempts))
     assert set(grants(numa_scheduler_objects.extender_rules(preempts=preempts))) == set(grants(own.cluster))
     assert set(grants(numa_scheduler_objects.kick_rules())) == set(grants(own.namespace))
@@ -96,7 +96,8 @@ async def world():
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_ns_141_the_first_kick_makes_the_object_of_a_class_that_does_not_exist(world):
+@pytest.mark.req("NS-141")
+async def test_the_first_kick_makes_the_object_of_a_class_that_does_not_exist(world):
     world.kicks.wake("a")
     await world.clock.run(0)
     found = world.capacity()
@@ -109,7 +110,8 @@ async def test_ns_141_the_first_kick_makes_the_object_of_a_class_that_does_not_e
     assert "polyarch_numa_kicks_total 2.0" in world.extender.page()
 
 
-async def test_ns_140_at_most_one_kick_a_second_and_the_last_wish_is_not_lost(world):
+@pytest.mark.req("NS-140")
+async def test_at_most_one_kick_a_second_and_the_last_wish_is_not_lost(world):
     world.kicks.wake("a")
     await world.clock.run(0)
     for _ in range(10):
@@ -122,7 +124,8 @@ async def test_ns_140_at_most_one_kick_a_second_and_the_last_wish_is_not_lost(wo
     assert world.kicked() == ["patch", "create", "patch"], "nobody wished for more"
 
 
-async def test_ns_141_a_kick_that_fails_is_tried_again(world):
+@pytest.mark.req("NS-141")
+async def test_a_kick_that_fails_is_tried_again(world):
     away = [ConnectionFailed("no API server")] * 2
 
     async def hook(verb, resource, name):
@@ -135,7 +138,8 @@ async def test_ns_141_a_kick_that_fails_is_tried_again(world):
     assert world.capacity()["metadata"]["name"] == names.KICK
 
 
-async def test_ns_141_a_node_may_be_annotated_instead():
+@pytest.mark.req("NS-141")
+async def test_a_node_may_be_annotated_instead():
     world = World(NodeAnnotationSignal)
     world.api.put(NODES, {"metadata": {"name": "a"}})
     task = asyncio.create_task(world.kicks.run())
@@ -146,8 +150,9 @@ async def test_ns_141_a_node_may_be_annotated_instead():
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_ns_141_a_node_that_is_gone_is_not_annotated_for_ever():
-    """NS-141: the node with room was deleted before it could be annotated."""
+@pytest.mark.req("NS-141")
+async def test_a_node_that_is_gone_is_not_annotated_for_ever():
+    """The node with room was deleted before it could be annotated."""
     world = World(NodeAnnotationSignal)
     task = asyncio.create_task(world.kicks.run())
     world.kicks.wake("gone")
@@ -183,7 +188,8 @@ def web(cpu=2.0):
 ASKED = ExtenderBindingArgs("web", "default", "web", "a")
 
 
-async def test_ns_088_the_binding_is_made_and_the_reservation_is_bound_at_once():
+@pytest.mark.req("NS-088")
+async def test_the_binding_is_made_and_the_reservation_is_bound_at_once():
     extender, client, binds = binding()
     extender.engine.filter(web(), ["a"], 1.0)
     assert await binds.bind(ASKED) == ""
@@ -192,7 +198,8 @@ async def test_ns_088_the_binding_is_made_and_the_reservation_is_bound_at_once()
     assert entry.state == "bound"
 
 
-async def test_ns_088_without_room_there_is_no_binding():
+@pytest.mark.req("NS-088")
+async def test_without_room_there_is_no_binding():
     extender, client, binds = binding()
     extender.engine.filter(web(cpu=4), ["a"], 1.0)
     problem = await binds.bind(ExtenderBindingArgs("web", "default", "web", "b"))
@@ -200,7 +207,8 @@ async def test_ns_088_without_room_there_is_no_binding():
     assert client.bound == []
 
 
-async def test_ns_088_a_binding_that_is_refused_is_told_and_the_cells_stay_held_for_the_next_try():
+@pytest.mark.req("NS-088")
+async def test_a_binding_that_is_refused_is_told_and_the_cells_stay_held_for_the_next_try():
     extender, client, binds = binding()
     extender.engine.filter(web(), ["a"], 1.0)
     client.error = Conflict(409, reason="Conflict", message="pod web is already assigned to node b")
@@ -209,13 +217,15 @@ async def test_ns_088_a_binding_that_is_refused_is_told_and_the_cells_stay_held_
     assert entry.state == "held"
 
 
-async def test_ns_088_a_pod_that_did_not_pass_filter_is_not_bound():
+@pytest.mark.req("NS-088")
+async def test_a_pod_that_did_not_pass_filter_is_not_bound():
     _, client, binds = binding()
     assert "filter" in await binds.bind(ASKED)
     assert client.bound == []
 
 
-def test_ns_107_one_event_for_each_silence_of_an_exporter():
+@pytest.mark.req("NS-107")
+def test_one_event_for_each_silence_of_an_exporter():
     extender = Extender()
     now, told = [], []
     recorder = SimpleNamespace(event=lambda regarding, **said: told.append((regarding.name, said["reason"])))
@@ -234,7 +244,8 @@ def test_ns_107_one_event_for_each_silence_of_an_exporter():
     assert len(told) == 3, "another silence"
 
 
-async def test_ns_107_a_dump_is_written_as_a_whole_and_a_directory_that_is_not_there_ends_nothing(tmp_path):
+@pytest.mark.req("NS-107")
+async def test_a_dump_is_written_as_a_whole_and_a_directory_that_is_not_there_ends_nothing(tmp_path):
     dumps = ResyncDebugFiles(str(tmp_path / "dumps"))
     task = asyncio.create_task(dumps.run())
     dumps.write("a", {"nodeName": "a"})

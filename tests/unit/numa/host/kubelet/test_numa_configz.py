@@ -1,4 +1,4 @@
-"""``/configz`` at the kubelet's own port (NE-101)."""
+"""``/configz`` at the kubelet's own port."""
 
 import ssl
 from pathlib import Path
@@ -42,7 +42,8 @@ def port(api: ScriptedApi, authority: trustme.CA | None, **settings: object) -> 
     return made
 
 
-async def test_ne_101_it_is_asked_at_the_nodes_address_with_the_pods_token(authority: trustme.CA):
+@pytest.mark.req("NE-101")
+async def test_it_is_asked_at_the_nodes_address_with_the_pods_token(authority: trustme.CA):
     async with serving(server_context(authority)) as api:
         api.otherwise = document(ANSWER)
         assert b"restricted" in await port(api, authority).get()
@@ -50,8 +51,9 @@ async def test_ne_101_it_is_asked_at_the_nodes_address_with_the_pods_token(autho
     assert api.last.headers["Authorization"] == "Bearer pod-token"
 
 
+@pytest.mark.req("NE-101")
 @pytest.mark.parametrize(("code", "refused"), [(401, True), (403, True), (404, True), (429, False), (503, False)])
-async def test_ne_101_refusals_are_told_from_failures(authority: trustme.CA, code: int, refused: bool):
+async def test_refusals_are_told_from_failures(authority: trustme.CA, code: int, refused: bool):
     async with serving(server_context(authority)) as api:
         api.otherwise = status(code, "No", "said the kubelet")
         with pytest.raises(ConfigzUnavailable, match="said the kubelet") as raised:
@@ -60,7 +62,8 @@ async def test_ne_101_refusals_are_told_from_failures(authority: trustme.CA, cod
     assert len(api.requests) in {1, 2}  # a 401 is answered once with a fresh token
 
 
-async def test_ne_101_no_token_goes_to_a_server_that_is_not_known(authority: trustme.CA):
+@pytest.mark.req("NE-101")
+async def test_no_token_goes_to_a_server_that_is_not_known(authority: trustme.CA):
     """The API server's skip_verify is not the kubelet's."""
     async with serving(server_context(trustme.CA())) as api:
         with pytest.raises(ConfigzUnavailable, match="its certificate is not accepted") as raised:
@@ -70,27 +73,31 @@ async def test_ne_101_no_token_goes_to_a_server_that_is_not_known(authority: tru
     assert api.requests == []
 
 
-async def test_ne_101_kubelets_may_have_an_authority_of_their_own(authority: trustme.CA, tmp_path: Path):
+@pytest.mark.req("NE-101")
+async def test_kubelets_may_have_an_authority_of_their_own(authority: trustme.CA, tmp_path: Path):
     (tmp_path / "ca.crt").write_bytes(authority.cert_pem.bytes())
     async with serving(server_context(authority)) as api:
         api.otherwise = document(ANSWER)
         assert await port(api, trustme.CA(), ca=str(tmp_path / "ca.crt")).get()
 
 
-async def test_ne_101_an_authority_that_cannot_be_read_is_a_failure_by_name(authority: trustme.CA, tmp_path: Path):
+@pytest.mark.req("NE-101")
+async def test_an_authority_that_cannot_be_read_is_a_failure_by_name(authority: trustme.CA, tmp_path: Path):
     async with serving(server_context(authority)) as api:
         with pytest.raises(ConfigzUnavailable, match=r"--kubelet-ca: cannot read .*missing\.crt") as raised:
             await port(api, authority, ca=str(tmp_path / "missing.crt")).get()
     assert not raised.value.refused
 
 
-async def test_ne_101_who_chooses_so_takes_any_certificate(authority: trustme.CA):
+@pytest.mark.req("NE-101")
+async def test_who_chooses_so_takes_any_certificate(authority: trustme.CA):
     async with serving(server_context(trustme.CA())) as api:
         api.otherwise = document(ANSWER)
         assert await port(api, authority, insecure=True).get()
 
 
-async def test_ne_101_nobody_listens(authority: trustme.CA):
+@pytest.mark.req("NE-101")
+async def test_nobody_listens(authority: trustme.CA):
     async with serving(server_context(authority)) as api:
         gone = port(api, authority)
     with pytest.raises(ConfigzUnavailable) as raised:
@@ -98,7 +105,8 @@ async def test_ne_101_nobody_listens(authority: trustme.CA):
     assert not raised.value.refused
 
 
-async def test_ne_101_until_the_address_is_known_nobody_is_asked(authority: trustme.CA):
+@pytest.mark.req("NE-101")
+async def test_until_the_address_is_known_nobody_is_asked(authority: trustme.CA):
     async with serving(server_context(authority)) as api:
         early = port(api, authority)
         early.is_at("")
@@ -107,14 +115,16 @@ async def test_ne_101_until_the_address_is_known_nobody_is_asked(authority: trus
     assert api.requests == []
 
 
-async def test_ne_101_a_node_with_an_address_of_ipv6(authority: trustme.CA):
+@pytest.mark.req("NE-101")
+async def test_a_node_with_an_address_of_ipv6(authority: trustme.CA):
     early = port(ScriptedApi(), authority)
     early.is_at("fd00::1")
     with pytest.raises(ConfigzUnavailable, match=r"\[fd00::1\]:10250"):
         await early.get()
 
 
-async def test_ne_101_its_answer_makes_settings(authority: trustme.CA, tmp_path: Path):
+@pytest.mark.req("NE-101")
+async def test_its_answer_makes_settings(authority: trustme.CA, tmp_path: Path):
     async with serving(server_context(authority)) as api:
         api.otherwise = document(ANSWER)
         source = KubeletSettingsSource(

@@ -1,5 +1,4 @@
-"""Where the kubelet's settings come from, and when they are read again (NE-100, NE-101, NE-102,
-NE-103)."""
+"""Where the kubelet's settings come from, and when they are read again."""
 
 import json
 from pathlib import Path
@@ -49,7 +48,8 @@ def parsed(text: str, *drop_ins: str) -> KubeletSettings:
 # -- what a configuration says -----------------------------------------------------------------------------------------
 
 
-def test_ne_102_all_keys_of_interest_are_read():
+@pytest.mark.req("NE-102")
+def test_all_keys_of_interest_are_read():
     assert parsed(FULL) == KubeletSettings(
         policy="single-numa-node",
         scope="pod",
@@ -63,8 +63,9 @@ def test_ne_102_all_keys_of_interest_are_read():
     )
 
 
+@pytest.mark.req("NE-102")
 @pytest.mark.parametrize("text", ["{}", "kind: KubeletConfiguration", 'topologyManagerPolicy: ""', "cpuManagerPolicy:"])
-def test_ne_102_missing_keys_mean_the_kubelets_defaults(text: str):
+def test_missing_keys_mean_the_kubelets_defaults(text: str):
     assert parsed(text) == KubeletSettings(
         policy="none",
         scope="container",
@@ -74,6 +75,7 @@ def test_ne_102_missing_keys_mean_the_kubelets_defaults(text: str):
     )
 
 
+@pytest.mark.req("NE-102")
 @pytest.mark.parametrize(
     ("text", "reserves"),
     [
@@ -85,11 +87,12 @@ def test_ne_102_missing_keys_mean_the_kubelets_defaults(text: str):
         ("systemReserved: {memory: 1Gi}", False),
     ],
 )
-def test_ne_102_a_reservation_of_cpus_is_seen(text: str, reserves: bool):
+def test_a_reservation_of_cpus_is_seen(text: str, reserves: bool):
     assert parsed(text).reserves_cpus is reserves
 
 
-def test_ne_102_drop_ins_are_merged_key_by_key_in_their_order():
+@pytest.mark.req("NE-102")
+def test_drop_ins_are_merged_key_by_key_in_their_order():
     found = parsed(
         FULL,
         "topologyManagerPolicy: restricted\ncpuManagerPolicyOptions: {distribute-cpus-across-numa: 'true'}",
@@ -99,6 +102,7 @@ def test_ne_102_drop_ins_are_merged_key_by_key_in_their_order():
     assert found.cpu_manager_options == (("distribute-cpus-across-numa", "true"), ("full-pcpus-only", "true"))
 
 
+@pytest.mark.req("NE-103")
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -114,7 +118,7 @@ def test_ne_102_drop_ins_are_merged_key_by_key_in_their_order():
         ("a: !!python/object:os.system {}", "could not determine a constructor"),
     ],
 )
-def test_ne_103_what_no_kubelet_starts_with_is_refused_by_place(text: str, message: str):
+def test_what_no_kubelet_starts_with_is_refused_by_place(text: str, message: str):
     with pytest.raises(InvalidKubeletConfiguration) as refused:
         parsed(text)
     assert message in str(refused.value)
@@ -124,15 +128,17 @@ def configz(**keys: Any) -> bytes:
     return json.dumps({"kubeletconfig": keys}).encode()
 
 
-def test_ne_101_configz_has_the_same_keys_and_shows_flags():
+@pytest.mark.req("NE-101")
+def test_configz_has_the_same_keys_and_shows_flags():
     found = settings_from_configz(
         configz(topologyManagerPolicy="restricted", systemReserved={"cpu": "1"}, clusterDNS=["x"])
     )
     assert (found.policy, found.scope, found.reserves_cpus) == ("restricted", "container", True)
 
 
+@pytest.mark.req("NE-101")
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b"<html>", b'{"kubeletconfig": 1}'])
-def test_ne_101_another_answer_is_none(content: bytes):
+def test_another_answer_is_none(content: bytes):
     with pytest.raises(InvalidKubeletConfiguration, match="configz: "):
         settings_from_configz(content)
 
@@ -175,7 +181,8 @@ class World:
         return found.origin, found.kubelet.policy, found.stale
 
 
-async def test_ne_100_the_exporters_own_options_come_first_and_ask_nobody(tmp_path: Path):
+@pytest.mark.req("NE-100")
+async def test_the_exporters_own_options_come_first_and_ask_nobody(tmp_path: Path):
     kubelet = Kubelet(configz(topologyManagerPolicy="restricted"))
     world = World(tmp_path, kubelet, policy="best-effort", scope="pod")
     found = await world.source.current()
@@ -185,24 +192,28 @@ async def test_ne_100_the_exporters_own_options_come_first_and_ask_nobody(tmp_pa
     assert kubelet.asked == 0
 
 
-async def test_ne_100_one_option_alone_is_no_source(tmp_path: Path):
+@pytest.mark.req("NE-100")
+async def test_one_option_alone_is_no_source(tmp_path: Path):
     world = World(tmp_path, policy="best-effort")
     world.tree.write(CONFIG, "topologyManagerPolicy: restricted")
     assert await world.said() == ("file", "restricted", "")
 
 
-async def test_ne_103_options_that_no_kubelet_knows_are_no_source(tmp_path: Path):
+@pytest.mark.req("NE-103")
+async def test_options_that_no_kubelet_knows_are_no_source(tmp_path: Path):
     with pytest.raises(NoKubeletSettings, match="topologyManagerScope: 'node' is none of"):
         await World(tmp_path, policy="none", scope="node").said()
 
 
-async def test_ne_100_auto_prefers_configz(tmp_path: Path):
+@pytest.mark.req("NE-100")
+async def test_auto_prefers_configz(tmp_path: Path):
     world = World(tmp_path, Kubelet(configz(topologyManagerPolicy="restricted")))
     world.tree.write(CONFIG, "topologyManagerPolicy: none")
     assert await world.said() == ("configz", "restricted", "")
 
 
-async def test_ne_100_file_asks_no_kubelet(tmp_path: Path):
+@pytest.mark.req("NE-100")
+async def test_file_asks_no_kubelet(tmp_path: Path):
     kubelet = Kubelet(configz())
     world = World(tmp_path, kubelet, mode="file")
     world.tree.write(CONFIG, "topologyManagerPolicy: restricted")
@@ -210,14 +221,16 @@ async def test_ne_100_file_asks_no_kubelet(tmp_path: Path):
     assert kubelet.asked == 0
 
 
-async def test_ne_100_configz_reads_no_file(tmp_path: Path):
+@pytest.mark.req("NE-100")
+async def test_configz_reads_no_file(tmp_path: Path):
     world = World(tmp_path, Kubelet(REFUSED), mode="configz")
     world.tree.write(CONFIG, "topologyManagerPolicy: restricted")
     with pytest.raises(NoKubeletSettings, match="403 Forbidden"):
         await world.said()
 
 
-async def test_ne_101_a_refusal_means_the_file_and_is_tried_again_after_ten_minutes(tmp_path: Path):
+@pytest.mark.req("NE-101")
+async def test_a_refusal_means_the_file_and_is_tried_again_after_ten_minutes(tmp_path: Path):
     kubelet = Kubelet(REFUSED, configz(topologyManagerPolicy="restricted"))
     world = World(tmp_path, kubelet)
     world.tree.write(CONFIG, "topologyManagerPolicy: best-effort")
@@ -229,14 +242,16 @@ async def test_ne_101_a_refusal_means_the_file_and_is_tried_again_after_ten_minu
     assert await world.said() == ("configz", "restricted", "")
 
 
-async def test_ne_101_a_right_that_is_withdrawn_means_the_file(tmp_path: Path):
+@pytest.mark.req("NE-101")
+async def test_a_right_that_is_withdrawn_means_the_file(tmp_path: Path):
     world = World(tmp_path, Kubelet(configz(topologyManagerPolicy="restricted"), REFUSED))
     world.tree.write(CONFIG, "topologyManagerPolicy: best-effort")
     assert await world.said() == ("configz", "restricted", "")
     assert await world.said(socket=2) == ("file", "best-effort", "")
 
 
-async def test_ne_102_a_restarted_kubelet_is_asked_again_at_once(tmp_path: Path):
+@pytest.mark.req("NE-102")
+async def test_a_restarted_kubelet_is_asked_again_at_once(tmp_path: Path):
     kubelet = Kubelet(configz(topologyManagerPolicy="restricted"), configz(topologyManagerPolicy="none"))
     world = World(tmp_path, kubelet)
     assert await world.said(socket=1) == ("configz", "restricted", "")
@@ -245,7 +260,8 @@ async def test_ne_102_a_restarted_kubelet_is_asked_again_at_once(tmp_path: Path)
     assert await world.said(socket=2) == ("configz", "none", "")
 
 
-async def test_ne_102_a_changed_file_counts_with_the_next_scan(tmp_path: Path):
+@pytest.mark.req("NE-102")
+async def test_a_changed_file_counts_with_the_next_scan(tmp_path: Path):
     world = World(tmp_path, directory="/etc/kubelet.d")
     world.tree.write(CONFIG, FULL)
     assert await world.said() == ("file", "single-numa-node", "")
@@ -257,7 +273,8 @@ async def test_ne_102_a_changed_file_counts_with_the_next_scan(tmp_path: Path):
     assert await world.said() == ("file", "restricted", "")
 
 
-async def test_ne_103_without_any_source_there_is_nothing_to_start_with(tmp_path: Path):
+@pytest.mark.req("NE-103")
+async def test_without_any_source_there_is_nothing_to_start_with(tmp_path: Path):
     with pytest.raises(NoKubeletSettings) as refused:
         await World(tmp_path, Kubelet(REFUSED)).said()
     assert "403 Forbidden; " in str(refused.value)
@@ -265,8 +282,9 @@ async def test_ne_103_without_any_source_there_is_nothing_to_start_with(tmp_path
     assert "give --kubelet-config-file" in str(refused.value)
 
 
+@pytest.mark.req("NE-103")
 @pytest.mark.parametrize("content", ["topologyManagerPolicy: strict", "", "a: {"])
-async def test_ne_103_a_file_that_becomes_unusable_leaves_the_last_values_stale(tmp_path: Path, content: str):
+async def test_a_file_that_becomes_unusable_leaves_the_last_values_stale(tmp_path: Path, content: str):
     world = World(tmp_path)
     world.tree.write(CONFIG, FULL)
     await world.said()
@@ -278,7 +296,8 @@ async def test_ne_103_a_file_that_becomes_unusable_leaves_the_last_values_stale(
     assert await world.said() == ("file", "single-numa-node", "")
 
 
-async def test_ne_103_a_kubelet_that_does_not_listen_leaves_the_last_values_stale_and_not_the_files(tmp_path: Path):
+@pytest.mark.req("NE-103")
+async def test_a_kubelet_that_does_not_listen_leaves_the_last_values_stale_and_not_the_files(tmp_path: Path):
     kubelet = Kubelet(configz(topologyManagerPolicy="restricted"), FAILED, configz(topologyManagerPolicy="none"))
     world = World(tmp_path, kubelet)
     world.tree.write(CONFIG, "topologyManagerPolicy: best-effort")
@@ -290,7 +309,8 @@ async def test_ne_103_a_kubelet_that_does_not_listen_leaves_the_last_values_stal
     assert await world.said(socket=2) == ("configz", "none", "")
 
 
-async def test_ne_100_until_a_kubelet_listens_its_file_counts(tmp_path: Path):
+@pytest.mark.req("NE-100")
+async def test_until_a_kubelet_listens_its_file_counts(tmp_path: Path):
     world = World(tmp_path, Kubelet(FAILED, configz(topologyManagerPolicy="restricted")))
     world.tree.write(CONFIG, "topologyManagerPolicy: best-effort")
     assert await world.said() == ("file", "best-effort", "")
@@ -298,8 +318,9 @@ async def test_ne_100_until_a_kubelet_listens_its_file_counts(tmp_path: Path):
     assert await world.said() == ("configz", "restricted", "")
 
 
-async def test_ne_153_a_port_that_a_firewall_closes_is_asked_less_and_less(tmp_path: Path):
-    """NE-101, NE-153: the scan that asks waits ten seconds for nothing; a kubelet that restarts is asked at once."""
+@pytest.mark.req("NE-101", "NE-153")
+async def test_a_port_that_a_firewall_closes_is_asked_less_and_less(tmp_path: Path):
+    """The scan that asks waits ten seconds for nothing; a kubelet that restarts is asked at once."""
     kubelet = Kubelet(FAILED)
     world = World(tmp_path, kubelet)
     world.tree.write(CONFIG, "topologyManagerPolicy: best-effort")
@@ -314,7 +335,8 @@ async def test_ne_153_a_port_that_a_firewall_closes_is_asked_less_and_less(tmp_p
     assert kubelet.asked == asked + 2
 
 
-async def test_ne_103_a_withdrawn_right_without_a_file_keeps_what_was_known(tmp_path: Path):
+@pytest.mark.req("NE-103")
+async def test_a_withdrawn_right_without_a_file_keeps_what_was_known(tmp_path: Path):
     world = World(tmp_path, Kubelet(configz(topologyManagerPolicy="restricted"), REFUSED))
     await world.said(socket=1)
     origin, policy, stale = await world.said(socket=2)

@@ -1,4 +1,4 @@
-"""The kubelet's checkpoints of CPUs and memory (NE-069)."""
+"""The kubelet's checkpoints of CPUs and memory."""
 
 import json
 from pathlib import Path
@@ -52,7 +52,8 @@ def read(tree: MachineTree) -> tuple[Checkpoints, list[str]]:
     return read_checkpoints(HostRoot(str(tree.root)), KUBELET, counted.append), counted
 
 
-def test_ne_069_both_files_are_read(tree: MachineTree):
+@pytest.mark.req("NE-069")
+def test_both_files_are_read(tree: MachineTree):
     states, counted = read(tree)
     assert states.cpu == CpuCheckpoint("static", frozenset({0, 1, 2, 3, 4, 7}))
     assert states.memory == MemoryCheckpoint(
@@ -66,10 +67,12 @@ def test_ne_069_both_files_are_read(tree: MachineTree):
     assert not counted
 
 
-def test_ne_069_absent_files_are_not_known_and_counted(tmp_path: Path):
+@pytest.mark.req("NE-069")
+def test_absent_files_are_not_known_and_counted(tmp_path: Path):
     assert read(MachineTree(tmp_path)) == (Checkpoints(), [CPU_CHECKPOINT, MEMORY_CHECKPOINT])
 
 
+@pytest.mark.req("NE-069")
 @pytest.mark.parametrize(
     "content",
     [
@@ -83,7 +86,7 @@ def test_ne_069_absent_files_are_not_known_and_counted(tmp_path: Path):
         '{"data": "static", "defaultCpuSet": "0"}',
     ],
 )
-def test_ne_069_an_unknown_format_of_one_file_leaves_the_other(tree: MachineTree, content: str):
+def test_an_unknown_format_of_one_file_leaves_the_other(tree: MachineTree, content: str):
     tree.write(f"{KUBELET}/{CPU_CHECKPOINT}", content)
     states, counted = read(tree)
     assert states.cpu is None
@@ -91,6 +94,7 @@ def test_ne_069_an_unknown_format_of_one_file_leaves_the_other(tree: MachineTree
     assert counted == [CPU_CHECKPOINT]
 
 
+@pytest.mark.req("NE-069")
 @pytest.mark.parametrize(
     "change",
     [
@@ -102,14 +106,15 @@ def test_ne_069_an_unknown_format_of_one_file_leaves_the_other(tree: MachineTree
         {"entries": {"5c6e": {"init": [{"type": "memory", "size": 1}]}}},
     ],
 )
-def test_ne_069_an_unknown_format_of_memory_is_not_known(tree: MachineTree, change: dict[str, Any]):
+def test_an_unknown_format_of_memory_is_not_known(tree: MachineTree, change: dict[str, Any]):
     tree.write(f"{KUBELET}/{MEMORY_CHECKPOINT}", json.dumps({**MEMORY, **change}))
     states, counted = read(tree)
     assert states.memory is None
     assert counted == [MEMORY_CHECKPOINT]
 
 
-def test_ne_069_other_policies_are_told_and_counted(tree: MachineTree):
+@pytest.mark.req("NE-069")
+def test_other_policies_are_told_and_counted(tree: MachineTree):
     tree.write(f"{KUBELET}/{CPU_CHECKPOINT}", '{"policyName":"none","defaultCpuSet":"","checksum":1353318690}')
     tree.write(f"{KUBELET}/{MEMORY_CHECKPOINT}", '{"policyName":"None","machineState":null,"entries":{},"checksum":4}')
     states, counted = read(tree)
@@ -117,7 +122,8 @@ def test_ne_069_other_policies_are_told_and_counted(tree: MachineTree):
     assert counted == [CPU_CHECKPOINT, MEMORY_CHECKPOINT]
 
 
-def test_ne_069_a_file_without_use_is_counted_once_until_it_changes(tree: MachineTree):
+@pytest.mark.req("NE-069")
+def test_a_file_without_use_is_counted_once_until_it_changes(tree: MachineTree):
     counted: list[str] = []
     files = CheckpointFiles(HostRoot(str(tree.root)), KUBELET, count=counted.append)
     tree.write(f"{KUBELET}/{CPU_CHECKPOINT}", "{}")
@@ -131,7 +137,8 @@ def test_ne_069_a_file_without_use_is_counted_once_until_it_changes(tree: Machin
     assert counted == [CPU_CHECKPOINT, CPU_CHECKPOINT]
 
 
-def test_ne_069_a_file_that_the_kubelet_renames_over_is_read_at_once(tree: MachineTree):
+@pytest.mark.req("NE-069")
+def test_a_file_that_the_kubelet_renames_over_is_read_at_once(tree: MachineTree):
     files = CheckpointFiles(HostRoot(str(tree.root)), KUBELET)
     files.read()
     tree.write(f"{KUBELET}/next", json.dumps({**CPU, "defaultCpuSet": "0-7"})).rename(
@@ -140,7 +147,8 @@ def test_ne_069_a_file_that_the_kubelet_renames_over_is_read_at_once(tree: Machi
     assert files.read().cpu == CpuCheckpoint("static", frozenset(range(8)))
 
 
-def test_ne_069_memory_of_a_pod_that_is_over_is_told_although_the_file_still_has_it(tree: MachineTree):
+@pytest.mark.req("NE-069")
+def test_memory_of_a_pod_that_is_over_is_told_although_the_file_still_has_it(tree: MachineTree):
     files = CheckpointFiles(HostRoot(str(tree.root)), KUBELET)
     pod = tree.root / KUBELET / "pods/5c6e"
     pod.mkdir(parents=True)
@@ -151,7 +159,8 @@ def test_ne_069_memory_of_a_pod_that_is_over_is_told_although_the_file_still_has
     assert ended(files) == ()
 
 
-def test_ne_069_without_directories_of_pods_nobody_is_taken_for_over(tree: MachineTree):
+@pytest.mark.req("NE-069")
+def test_without_directories_of_pods_nobody_is_taken_for_over(tree: MachineTree):
     assert ended(CheckpointFiles(HostRoot(str(tree.root)), KUBELET)) == ()
 
 

@@ -1,5 +1,4 @@
-"""Cells, CPUs, memory, pages and distances as sysfs and procfs show them (NE-030, NE-031, NE-032, NE-033,
-NE-034, NE-035, NE-036, NE-037, NE-038)."""
+"""Cells, CPUs, memory, pages and distances as sysfs and procfs show them."""
 
 import os
 import subprocess
@@ -22,8 +21,9 @@ def read(tree: MachineTree) -> tuple[Machine, list[str]]:
     return read_machine(host_files(str(tree.root)), counted.append), counted
 
 
+@pytest.mark.req("NE-031", "NE-038")
 @pytest.mark.parametrize("count", [1, 2, 4, 8])
-def test_ne_031_ne_038_machines_of_one_two_four_and_eight_cells(tmp_path: Path, count: int):
+def test_machines_of_one_two_four_and_eight_cells(tmp_path: Path, count: int):
     memory = [(each + 1) * KIB_PER_GIB for each in range(count)]
     cells = {each: CellFiles(f"{4 * each}-{4 * each + 3}", memory[each]) for each in range(count)}
     machine, counted = read(MachineTree(tmp_path).cells(cells).cpus(f"0-{4 * count - 1}"))
@@ -34,39 +34,45 @@ def test_ne_031_ne_038_machines_of_one_two_four_and_eight_cells(tmp_path: Path, 
     assert not counted
 
 
-def test_ne_031_ne_034_ids_with_holes_are_never_places_in_a_list(tmp_path: Path):
+@pytest.mark.req("NE-031", "NE-034")
+def test_ids_with_holes_are_never_places_in_a_list(tmp_path: Path):
     cells = {0: CellFiles("0-1", distance="10 32"), 2: CellFiles("2-3", distance="32 10")}
     machine, _ = read(MachineTree(tmp_path).cells(cells).cpus("0-3"))
     assert [cell.id for cell in machine.cells] == [0, 2]
     assert [cell.costs for cell in machine.cells] == [((0, 10), (2, 32)), ((0, 32), (2, 10))]
 
 
-def test_ne_031_without_a_list_of_cells_their_directories_count(tmp_path: Path):
+@pytest.mark.req("NE-031")
+def test_without_a_list_of_cells_their_directories_count(tmp_path: Path):
     cells = {each: CellFiles(f"{each}") for each in (2, 10, 0)}
     tree = MachineTree(tmp_path).cells(cells, online=None).cpus("0-10")
     tree.write(f"{NODE}/power/control", "auto\n")
     assert [cell.id for cell in read(tree)[0].cells] == [0, 2, 10]
 
 
-def test_ne_031_a_cell_that_is_not_online_is_none(tmp_path: Path):
+@pytest.mark.req("NE-031")
+def test_a_cell_that_is_not_online_is_none(tmp_path: Path):
     cells = {0: CellFiles("0-1", distance="10"), 1: CellFiles("2-3")}
     machine, counted = read(MachineTree(tmp_path).cells(cells, online="0").cpus("0-3"))
     assert [cell.id for cell in machine.cells] == [0]
     assert not counted
 
 
-def test_ne_032_ne_038_offline_cpus_are_in_no_cell(tmp_path: Path):
+@pytest.mark.req("NE-032", "NE-038")
+def test_offline_cpus_are_in_no_cell(tmp_path: Path):
     machine, _ = read(two_cells(tmp_path).cpus("0-2,5,7"))
     assert [set(cell.cpus) for cell in machine.cells] == [{0, 1, 2}, {5, 7}]
 
 
-def test_ne_032_without_a_list_of_online_cpus_those_of_the_cells_count(tmp_path: Path):
+@pytest.mark.req("NE-032")
+def test_without_a_list_of_online_cpus_those_of_the_cells_count(tmp_path: Path):
     tree = two_cells(tmp_path)
     tree.remove(f"{CPU}/online")
     assert [len(cell.cpus) for cell in read(tree)[0].cells] == [4, 4]
 
 
-def test_ne_032_ne_038_a_cell_of_memory_alone_and_one_of_cpus_alone(tmp_path: Path):
+@pytest.mark.req("NE-032", "NE-038")
+def test_a_cell_of_memory_alone_and_one_of_cpus_alone(tmp_path: Path):
     cells = {0: CellFiles("0-3"), 1: CellFiles("", memory_kib=KIB_PER_GIB), 2: CellFiles("4-7", memory_kib=0)}
     machine, counted = read(MachineTree(tmp_path).cells(cells).cpus("0-7"))
     assert [len(cell.cpus) for cell in machine.cells] == [4, 0, 4]
@@ -74,6 +80,7 @@ def test_ne_032_ne_038_a_cell_of_memory_alone_and_one_of_cpus_alone(tmp_path: Pa
     assert not counted
 
 
+@pytest.mark.req("NE-033", "NE-038")
 @pytest.mark.parametrize(
     ("kernel", "sizes"),
     [
@@ -84,32 +91,36 @@ def test_ne_032_ne_038_a_cell_of_memory_alone_and_one_of_cpus_alone(tmp_path: Pa
         ("s390x", {1024: 5, 2097152: 1}),
     ],
 )
-def test_ne_033_ne_038_huge_pages_of_every_size(tmp_path: Path, kernel: str, sizes: dict[int, int]):
+def test_huge_pages_of_every_size(tmp_path: Path, kernel: str, sizes: dict[int, int]):
     machine, counted = read(MachineTree(tmp_path).cells({0: CellFiles("0", pages=sizes)}).cpus("0"))
     assert machine.cells[0].pages == {kib * 1024: count for kib, count in sizes.items()}
     assert not counted
 
 
-def test_ne_033_a_kernel_without_huge_pages_has_none(tmp_path: Path):
+@pytest.mark.req("NE-033")
+def test_a_kernel_without_huge_pages_has_none(tmp_path: Path):
     machine, counted = read(MachineTree(tmp_path).cells({0: CellFiles("0", pages=None)}).cpus("0"))
     assert machine.cells[0].pages == {}
     assert not counted
 
 
-def test_ne_034_ne_038_distances_need_not_be_symmetric(tmp_path: Path):
+@pytest.mark.req("NE-034", "NE-038")
+def test_distances_need_not_be_symmetric(tmp_path: Path):
     cells = {0: CellFiles("0", distance="10 20"), 1: CellFiles("1", distance="28 10")}
     machine, _ = read(MachineTree(tmp_path).cells(cells).cpus("0-1"))
     assert [cell.costs for cell in machine.cells] == [((0, 10), (1, 20)), ((0, 28), (1, 10))]
 
 
+@pytest.mark.req("NE-034")
 @pytest.mark.parametrize("row", ["10", "10 21 21", "10 far", "", "10 -1"])
-def test_ne_034_a_row_that_does_not_fit_costs_its_own_cell_alone(tmp_path: Path, row: str):
+def test_a_row_that_does_not_fit_costs_its_own_cell_alone(tmp_path: Path, row: str):
     machine, counted = read(MachineTree(tmp_path).cells({0: CellFiles("0", distance=row), 1: CellFiles("1")}))
     assert [cell.costs for cell in machine.cells] == [(), ((0, 21), (1, 10))]
     assert counted == ["distance"]
 
 
-def test_ne_035_a_kernel_without_cells_has_one(tmp_path: Path):
+@pytest.mark.req("NE-035")
+def test_a_kernel_without_cells_has_one(tmp_path: Path):
     tree = MachineTree(tmp_path).cpus("0-5", siblings=["0-1", "2-3", "4-5"])
     tree.write("proc/meminfo", "MemTotal:        8388608 kB\nMemFree:         1 kB\n")
     tree.write("sys/kernel/mm/hugepages/hugepages-1024kB/nr_hugepages", "12\n")
@@ -121,27 +132,31 @@ def test_ne_035_a_kernel_without_cells_has_one(tmp_path: Path):
     assert not counted
 
 
-def test_ne_035_a_tree_without_cpus_and_cells_is_no_machine(tmp_path: Path):
+@pytest.mark.req("NE-035")
+def test_a_tree_without_cpus_and_cells_is_no_machine(tmp_path: Path):
     with pytest.raises(UnreadableMachine, match="is this the sysfs of a Linux machine"):
         read(MachineTree(tmp_path))
 
 
+@pytest.mark.req("NE-036")
 @pytest.mark.parametrize("content", ["0-", "zero", "3-1", "0-99999999", "0--3", "0,,1"])
-def test_ne_036_without_the_cpus_of_a_cell_there_is_no_scan(tmp_path: Path, content: str):
+def test_without_the_cpus_of_a_cell_there_is_no_scan(tmp_path: Path, content: str):
     tree = two_cells(tmp_path)
     tree.write(f"{NODE}/node1/cpulist", content)
     with pytest.raises(UnreadableMachine, match="node1/cpulist: "):
         read(tree)
 
 
-def test_ne_036_a_cell_without_a_list_of_cpus_is_an_error_that_names_it(tmp_path: Path):
+@pytest.mark.req("NE-036")
+def test_a_cell_without_a_list_of_cpus_is_an_error_that_names_it(tmp_path: Path):
     tree = two_cells(tmp_path)
     tree.remove(f"{NODE}/node1/cpulist")
     with pytest.raises(UnreadableMachine, match=r"node1/cpulist: No such file .* CPUs of cell 1"):
         read(tree)
 
 
-def test_ne_036_memory_and_pages_that_cannot_be_read_are_left_out_and_counted(tmp_path: Path):
+@pytest.mark.req("NE-036")
+def test_memory_and_pages_that_cannot_be_read_are_left_out_and_counted(tmp_path: Path):
     tree = two_cells(tmp_path)
     tree.remove(f"{NODE}/node0/meminfo")
     tree.write(f"{NODE}/node1/meminfo", "Node 1 MemTotal: many kB\n")
@@ -152,8 +167,9 @@ def test_ne_036_memory_and_pages_that_cannot_be_read_are_left_out_and_counted(tm
     assert counted == ["meminfo", "meminfo", "nr_hugepages"]
 
 
+@pytest.mark.req("NE-036")
 @pytest.mark.parametrize("target", ["../../../../../../elsewhere", "/etc/hostname"])
-def test_ne_036_links_that_lead_out_of_the_root_are_not_followed(tmp_path: Path, target: str):
+def test_links_that_lead_out_of_the_root_are_not_followed(tmp_path: Path, target: str):
     (tmp_path / "elsewhere").write_text("0-3\n")
     tree = two_cells(tmp_path / "root")
     tree.remove(f"{NODE}/node0/cpulist")
@@ -162,14 +178,16 @@ def test_ne_036_links_that_lead_out_of_the_root_are_not_followed(tmp_path: Path,
         read(tree)
 
 
-def test_ne_036_links_that_stay_below_the_root_are_followed(tmp_path: Path):
+@pytest.mark.req("NE-036")
+def test_links_that_stay_below_the_root_are_followed(tmp_path: Path):
     tree = two_cells(tmp_path)
     (tree.root / "sys/devices").rename(tree.root / "devices")
     (tree.root / "sys/devices").symlink_to("../devices")
     assert len(read(tree)[0].cells) == 2
 
 
-def test_ne_036_all_of_sysfs_may_not_be_a_link_to_another_machine(tmp_path: Path):
+@pytest.mark.req("NE-036")
+def test_all_of_sysfs_may_not_be_a_link_to_another_machine(tmp_path: Path):
     two_cells(tmp_path / "other")
     (tmp_path / "root").mkdir()
     (tmp_path / "root/sys").symlink_to("../other/sys")
@@ -177,6 +195,7 @@ def test_ne_036_all_of_sysfs_may_not_be_a_link_to_another_machine(tmp_path: Path
         read(MachineTree(tmp_path / "root"))
 
 
+@pytest.mark.req("NE-016")
 @pytest.mark.parametrize(
     ("packages", "socket"),
     [
@@ -187,19 +206,18 @@ def test_ne_036_all_of_sysfs_may_not_be_a_link_to_another_machine(tmp_path: Path
         ({}, None),
     ],
 )
-def test_ne_016_a_socket_is_what_all_cpus_of_the_cell_agree_on(
-    tmp_path: Path, packages: dict[int, int], socket: int | None
-):
+def test_a_socket_is_what_all_cpus_of_the_cell_agree_on(tmp_path: Path, packages: dict[int, int], socket: int | None):
     machine, _ = read(MachineTree(tmp_path).cells({0: CellFiles("0-1")}).cpus("0-1", packages=packages))
     assert machine.cells[0].socket == socket
 
 
-def test_ne_015_threads_per_core_is_the_largest_width_seen(tmp_path: Path):
+@pytest.mark.req("NE-015")
+def test_threads_per_core_is_the_largest_width_seen(tmp_path: Path):
     tree = two_cells(tmp_path).cpus("0-7", siblings=["0", "1", "2-3", "4-7"])
     assert read(tree)[0].threads_per_core == 4
 
 
-# -- when the layout is read again (NE-037) ----------------------------------------------------------------------------
+# -- when the layout is read again -------------------------------------------------------------------------------------
 
 
 class Scans:
@@ -214,7 +232,8 @@ class Scans:
         return self.reader.read(kubelet).cells[0].memory
 
 
-def test_ne_037_pages_are_counted_with_every_scan_and_the_layout_is_kept(tmp_path: Path):
+@pytest.mark.req("NE-037")
+def test_pages_are_counted_with_every_scan_and_the_layout_is_kept(tmp_path: Path):
     tree = two_cells(tmp_path)
     scans = Scans(tree)
     assert scans.memory() == 4 * GIB
@@ -225,7 +244,8 @@ def test_ne_037_pages_are_counted_with_every_scan_and_the_layout_is_kept(tmp_pat
     assert machine.cells[0].pages == {2 << 20: 0, GIB: 2}
 
 
-def test_ne_037_hot_plugged_cpus_and_cells_are_seen_by_the_next_scan(tmp_path: Path):
+@pytest.mark.req("NE-037")
+def test_hot_plugged_cpus_and_cells_are_seen_by_the_next_scan(tmp_path: Path):
     tree = two_cells(tmp_path).cpus("0-6")
     scans = Scans(tree)
     assert len(scans.reader.read(1).cells[1].cpus) == 3
@@ -235,7 +255,8 @@ def test_ne_037_hot_plugged_cpus_and_cells_are_seen_by_the_next_scan(tmp_path: P
     assert len(scans.reader.read(1).cells) == 3
 
 
-def test_ne_037_a_new_kubelet_socket_and_ten_minutes_each_read_the_layout_again(tmp_path: Path):
+@pytest.mark.req("NE-037")
+def test_a_new_kubelet_socket_and_ten_minutes_each_read_the_layout_again(tmp_path: Path):
     tree = two_cells(tmp_path)
     scans = Scans(tree)
     assert scans.memory(kubelet=1) == 4 * GIB
@@ -249,7 +270,8 @@ def test_ne_037_a_new_kubelet_socket_and_ten_minutes_each_read_the_layout_again(
     assert scans.memory(kubelet=2) == 2 * GIB
 
 
-def test_ne_037_after_a_failure_the_next_scan_starts_afresh(tmp_path: Path):
+@pytest.mark.req("NE-037")
+def test_after_a_failure_the_next_scan_starts_afresh(tmp_path: Path):
     tree = two_cells(tmp_path)
     scans = Scans(tree)
     scans.memory()
@@ -261,7 +283,7 @@ def test_ne_037_after_a_failure_the_next_scan_starts_afresh(tmp_path: Path):
     assert scans.memory() == GIB
 
 
-# -- one option moves everything (NE-030) ------------------------------------------------------------------------------
+# -- one option moves everything ---------------------------------------------------------------------------------------
 
 SPY = """
 import os, sys
@@ -283,8 +305,9 @@ def spied(*arguments: str) -> tuple[int, list[str]]:
     return int(cells), opened
 
 
-def test_ne_030_below_a_root_nothing_else_is_opened(tmp_path: Path):
-    """NE-19: the option for sysfs was ignored for memory and pages."""
+@pytest.mark.req("NE-030")
+def test_below_a_root_nothing_else_is_opened(tmp_path: Path):
+    """The option for sysfs was ignored for memory and pages."""
     two_cells(tmp_path)
     cells, opened = spied(str(tmp_path))
     assert cells == 2
@@ -292,7 +315,8 @@ def test_ne_030_below_a_root_nothing_else_is_opened(tmp_path: Path):
     assert [path for path in opened if not path.startswith(f"{tmp_path}/")] == []
 
 
-def test_ne_030_sysfs_elsewhere_replaces_all_of_it(tmp_path: Path):
+@pytest.mark.req("NE-030")
+def test_sysfs_elsewhere_replaces_all_of_it(tmp_path: Path):
     two_cells(tmp_path / "moved")
     MachineTree(tmp_path / "root").cells({0: CellFiles("0")}).cpus("0")
     cells, opened = spied(str(tmp_path / "root"), str(tmp_path / "moved/sys"))
@@ -300,7 +324,8 @@ def test_ne_030_sysfs_elsewhere_replaces_all_of_it(tmp_path: Path):
     assert {path.removeprefix(f"{tmp_path}/").split("/")[0] for path in opened} == {"moved"}
 
 
-def test_ne_030_the_machine_itself_is_the_default():
+@pytest.mark.req("NE-030")
+def test_the_machine_itself_is_the_default():
     machine = read_machine(host_files())
     assert sum(len(cell.cpus) for cell in machine.cells) == os.sysconf("SC_NPROCESSORS_ONLN")
     assert all(cell.memory for cell in machine.cells)

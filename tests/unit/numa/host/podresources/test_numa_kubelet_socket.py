@@ -89,7 +89,8 @@ async def asking(
         await client.close()
 
 
-async def test_ne_050_list_and_allocatable_are_facts(answers: Answers, socket: Path) -> None:
+@pytest.mark.req("NE-050")
+async def test_list_and_allocatable_are_facts(answers: Answers, socket: Path) -> None:
     answers.pods.pod_resources.append(POD)
     answers.resources.cpu_ids.extend([1, 2, 3])
     answers.resources.memory.append(POD.containers[0].memory[0])
@@ -103,13 +104,15 @@ async def test_ne_050_list_and_allocatable_are_facts(answers: Answers, socket: P
         )
 
 
-async def test_ne_050_get_gives_one_pod(answers: Answers, socket: Path) -> None:
+@pytest.mark.req("NE-050")
+async def test_get_gives_one_pod(answers: Answers, socket: Path) -> None:
     answers.pod = api.GetPodResourcesResponse(pod_resources=POD)
     async with serving(answers, socket), asking(socket) as client:
         assert await client.get("shop", "web") == FACTS
     assert answers.calls == ["Get"]
 
 
+@pytest.mark.req("NE-056")
 @pytest.mark.parametrize(
     "refusal",
     [
@@ -117,7 +120,7 @@ async def test_ne_050_get_gives_one_pod(answers: Answers, socket: Path) -> None:
         GRPCError(Status.UNKNOWN, "PodResources API Get method disabled"),
     ],
 )
-async def test_ne_056_without_get_the_pod_is_picked_out_of_the_list(
+async def test_without_get_the_pod_is_picked_out_of_the_list(
     answers: Answers, socket: Path, refusal: GRPCError
 ) -> None:
     answers.pod = refusal
@@ -128,14 +131,16 @@ async def test_ne_056_without_get_the_pod_is_picked_out_of_the_list(
             await client.get("shop", "db")
 
 
-async def test_ne_056_another_refusal_of_get_is_an_error(answers: Answers, socket: Path) -> None:
+@pytest.mark.req("NE-056")
+async def test_another_refusal_of_get_is_an_error(answers: Answers, socket: Path) -> None:
     answers.pod = GRPCError(Status.UNKNOWN, "pod web in namespace shop not found")
     async with serving(answers, socket), asking(socket) as client:
         with pytest.raises(PodResourcesError, match="UNKNOWN: pod web in namespace shop not found"):
             await client.get("shop", "web")
 
 
-async def test_ne_057_pods_without_a_name_are_passed_over_and_counted(
+@pytest.mark.req("NE-057")
+async def test_pods_without_a_name_are_passed_over_and_counted(
     answers: Answers, socket: Path, counted: Counted
 ) -> None:
     answers.pods.pod_resources.extend([api.PodResources(name="web"), POD, api.PodResources(namespace="shop")])
@@ -145,10 +150,9 @@ async def test_ne_057_pods_without_a_name_are_passed_over_and_counted(
     assert counted.failed == []
 
 
-async def test_ne_053_every_failed_call_is_counted_by_its_name(
-    answers: Answers, socket: Path, counted: Counted
-) -> None:
-    """NE-053: each failed call is counted."""
+@pytest.mark.req("NE-053")
+async def test_every_failed_call_is_counted_by_its_name(answers: Answers, socket: Path, counted: Counted) -> None:
+    """Each failed call is counted."""
     answers.error = GRPCError(Status.RESOURCE_EXHAUSTED, "rejected by rate limit")
     answers.pod = GRPCError(Status.INTERNAL)
     async with serving(answers, socket), asking(socket, counted) as client:
@@ -163,7 +167,8 @@ async def test_ne_053_every_failed_call_is_counted_by_its_name(
     assert counted.failed == ["list", "get_allocatable_resources", "get", "list"]
 
 
-async def test_ne_050_an_answer_up_to_16_mib_is_read_and_a_longer_one_is_refused(
+@pytest.mark.req("NE-050")
+async def test_an_answer_up_to_16_mib_is_read_and_a_longer_one_is_refused(
     answers: Answers, socket: Path, counted: Counted
 ) -> None:
     """The refusal names the limit, and the connection serves the next call."""
@@ -181,7 +186,8 @@ async def test_ne_050_an_answer_up_to_16_mib_is_read_and_a_longer_one_is_refused
     assert counted.failed == ["list"]
 
 
-async def test_ne_050_a_call_ends_after_ten_seconds(answers: Answers, socket: Path, counted: Counted) -> None:
+@pytest.mark.req("NE-050")
+async def test_a_call_ends_after_ten_seconds(answers: Answers, socket: Path, counted: Counted) -> None:
     clock = ManualClock()
     asked = asyncio.Event()
 
@@ -204,7 +210,8 @@ async def test_ne_050_a_call_ends_after_ten_seconds(answers: Answers, socket: Pa
     assert counted.failed == ["list"]
 
 
-async def test_ne_052_a_call_in_flight_when_the_kubelet_restarts_is_made_once_more(
+@pytest.mark.req("NE-052")
+async def test_a_call_in_flight_when_the_kubelet_restarts_is_made_once_more(
     answers: Answers, socket: Path, counted: Counted
 ) -> None:
     """The socket is removed, later there is another: the caller sees nothing of it."""
@@ -230,7 +237,8 @@ async def test_ne_052_a_call_in_flight_when_the_kubelet_restarts_is_made_once_mo
     assert counted.failed == ["list"]
 
 
-async def test_ne_052_a_new_socket_ends_a_call_that_hangs_at_the_old_kubelet(
+@pytest.mark.req("NE-052")
+async def test_a_new_socket_ends_a_call_that_hangs_at_the_old_kubelet(
     answers: Answers, socket: Path, counted: Counted, tmp_path: Path
 ) -> None:
     """The old process may live on with its connection open; nobody will answer there."""
@@ -252,7 +260,8 @@ async def test_ne_052_a_new_socket_ends_a_call_that_hangs_at_the_old_kubelet(
     assert counted.failed == ["list"]
 
 
-async def test_ne_052_between_two_calls_a_new_socket_is_used_at_once(
+@pytest.mark.req("NE-052")
+async def test_between_two_calls_a_new_socket_is_used_at_once(
     answers: Answers, socket: Path, counted: Counted, tmp_path: Path
 ) -> None:
     old = Answers()
@@ -266,14 +275,16 @@ async def test_ne_052_between_two_calls_a_new_socket_is_used_at_once(
     assert counted.failed == []
 
 
-async def test_ne_052_a_call_is_made_no_more_than_twice(socket: Path, counted: Counted) -> None:
+@pytest.mark.req("NE-052")
+async def test_a_call_is_made_no_more_than_twice(socket: Path, counted: Counted) -> None:
     async with saying(b"", socket), asking(socket, counted) as client:
         with pytest.raises(PodResourcesError, match="lost twice"):
             await client.list()
     assert counted.failed == ["list", "list"]
 
 
-async def test_ne_052_when_the_kubelet_stays_away_the_call_fails_at_its_deadline(
+@pytest.mark.req("NE-052")
+async def test_when_the_kubelet_stays_away_the_call_fails_at_its_deadline(
     answers: Answers, socket: Path, counted: Counted
 ) -> None:
     clock = ManualClock()
@@ -298,9 +309,8 @@ async def test_ne_052_when_the_kubelet_stays_away_the_call_fails_at_its_deadline
     assert counted.failed == ["list", "list"]
 
 
-async def test_ne_052_the_wait_for_the_socket_has_no_end_and_is_logged_once_a_minute(
-    answers: Answers, socket: Path
-) -> None:
+@pytest.mark.req("NE-052")
+async def test_the_wait_for_the_socket_has_no_end_and_is_logged_once_a_minute(answers: Answers, socket: Path) -> None:
     clock = ManualClock()
     async with asking(socket, clock=clock) as client:
         with capture_logs() as logs:
@@ -319,7 +329,8 @@ async def test_ne_052_the_wait_for_the_socket_has_no_end_and_is_logged_once_a_mi
                 await waiting
 
 
-async def test_ne_052_a_caller_is_not_taken_for_cancelled_when_its_connection_is_lost(socket: Path) -> None:
+@pytest.mark.req("NE-052")
+async def test_a_caller_is_not_taken_for_cancelled_when_its_connection_is_lost(socket: Path) -> None:
     """grpclib cancels the task that calls; a loop of ours asks ``is_cancelled`` and would end."""
     async with saying(b"", socket), asking(socket) as client:
         with pytest.raises(PodResourcesError):

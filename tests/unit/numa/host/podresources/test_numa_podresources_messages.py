@@ -4,6 +4,7 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
@@ -12,7 +13,8 @@ from polyarch.cli.maintenance import podresources_messages
 ROOT = Path(__file__).parents[5]
 
 
-def test_ne_050_the_committed_messages_are_what_protoc_writes() -> None:
+@pytest.mark.req("NE-050")
+def test_the_committed_messages_are_what_protoc_writes() -> None:
     """``make generate`` writes them. grpcio-tools has this protoc, grpclib the plugin of the stub."""
     files = podresources_messages.files()
     names = [f"podresources_{each}" for each in ("grpc.py", "pb2.py", "pb2.pyi")]
@@ -21,7 +23,8 @@ def test_ne_050_the_committed_messages_are_what_protoc_writes() -> None:
         assert (ROOT / path).read_text() == text, f"{path} differs: make generate"
 
 
-def test_ne_050_the_oldest_protobuf_that_installs_can_load_the_messages() -> None:
+@pytest.mark.req("NE-050")
+def test_the_oldest_protobuf_that_installs_can_load_the_messages() -> None:
     """Generated code refuses a runtime that is older than its compiler, and one of another major version."""
     generated = (ROOT / "src" / podresources_messages.FOLDER / "podresources_pb2.py").read_text()
     compiler = re.search(r"# Protobuf Python Version: (\S+)", generated)

@@ -71,20 +71,23 @@ def saved(folder: Path, counted: Counted | None = None, **answers: Any) -> PodRe
     return open_podresources(f"fake://{folder}", counting=counted)
 
 
+@pytest.mark.req("NE-051")
 @pytest.mark.parametrize("answer", [PROTO_NAMES, LOWER_CAMEL], ids=["proto", "lowerCamel"])
-async def test_ne_051_answers_are_read_with_either_spelling(tmp_path: Path, answer: Any) -> None:
-    """NE-051: files of answers stand in for a kubelet."""
+async def test_answers_are_read_with_either_spelling(tmp_path: Path, answer: Any) -> None:
+    """Files of answers stand in for a kubelet."""
     assert await saved(tmp_path, list=answer).list() == [FACTS]
 
 
-async def test_ne_051_allocatable_has_a_file_of_its_own(tmp_path: Path) -> None:
+@pytest.mark.req("NE-051")
+async def test_allocatable_has_a_file_of_its_own(tmp_path: Path) -> None:
     client = saved(tmp_path, get_allocatable_resources={"cpu_ids": [0, 1], "memory": [], "devices": None})
     await client.until_ready()
     assert await client.allocatable() == Allocatable(cpus=(0, 1))
     await client.close()
 
 
-async def test_ne_051_get_is_get_json_or_out_of_the_list(tmp_path: Path) -> None:
+@pytest.mark.req("NE-051")
+async def test_get_is_get_json_or_out_of_the_list(tmp_path: Path) -> None:
     client = saved(tmp_path, list=PROTO_NAMES)
     assert await client.get("shop", "web") == FACTS
     saved(tmp_path, get={"pod_resources": {"name": "db", "namespace": "shop"}})
@@ -93,13 +96,15 @@ async def test_ne_051_get_is_get_json_or_out_of_the_list(tmp_path: Path) -> None
         await client.get("shop", "web")
 
 
-async def test_ne_051_a_file_that_changed_is_read_again(tmp_path: Path) -> None:
+@pytest.mark.req("NE-051")
+async def test_a_file_that_changed_is_read_again(tmp_path: Path) -> None:
     client = saved(tmp_path, list={})
     assert await client.list() == []
     saved(tmp_path, list=PROTO_NAMES)
     assert await client.list() == [FACTS]
 
 
+@pytest.mark.req("NE-051")
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -112,13 +117,14 @@ async def test_ne_051_a_file_that_changed_is_read_again(tmp_path: Path) -> None:
     ],
     ids=["empty", "list", "type", "number", "deep", "latin"],
 )
-async def test_ne_051_bad_json_is_a_failed_call_that_names_the_file(tmp_path: Path, text: str, words: str) -> None:
+async def test_bad_json_is_a_failed_call_that_names_the_file(tmp_path: Path, text: str, words: str) -> None:
     counted = Counted()
     with pytest.raises(PodResourcesError, match=words):
         await saved(tmp_path, counted, list=text).list()
     assert counted.failed == ["list"]
 
 
+@pytest.mark.req("NE-051")
 @given(
     st.recursive(
         st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=3),
@@ -128,9 +134,7 @@ async def test_ne_051_bad_json_is_a_failed_call_that_names_the_file(tmp_path: Pa
         max_leaves=12,
     )
 )
-async def test_ne_051_any_json_is_an_answer_or_a_failed_call(
-    tmp_path_factory: pytest.TempPathFactory, answer: Any
-) -> None:
+async def test_any_json_is_an_answer_or_a_failed_call(tmp_path_factory: pytest.TempPathFactory, answer: Any) -> None:
     folder = tmp_path_factory.mktemp("any")
     with contextlib.suppress(PodResourcesError):
         await saved(folder, list=json.dumps({"pod_resources": answer})).list()
@@ -138,13 +142,15 @@ async def test_ne_051_any_json_is_an_answer_or_a_failed_call(
         await saved(folder, list=json.dumps(answer)).list()
 
 
-async def test_ne_051_bytes_that_are_no_text_are_a_failed_call(tmp_path: Path) -> None:
+@pytest.mark.req("NE-051")
+async def test_bytes_that_are_no_text_are_a_failed_call(tmp_path: Path) -> None:
     (tmp_path / "list.json").write_bytes(b'{"pod_resources": [{"name": "\xff"}]}')
     with pytest.raises(PodResourcesError, match=r"list\.json"):
         await saved(tmp_path).list()
 
 
-async def test_ne_051_a_missing_file_is_a_failed_call_that_names_the_file(tmp_path: Path) -> None:
+@pytest.mark.req("NE-051")
+async def test_a_missing_file_is_a_failed_call_that_names_the_file(tmp_path: Path) -> None:
     counted = Counted()
     client = saved(tmp_path / "nowhere", counted)
     with pytest.raises(PodResourcesError, match=r"nowhere/get_allocatable_resources.json: No such file"):
@@ -152,22 +158,25 @@ async def test_ne_051_a_missing_file_is_a_failed_call_that_names_the_file(tmp_pa
     assert counted.failed == ["get_allocatable_resources"]
 
 
-async def test_ne_050_the_limit_holds_for_files_too(tmp_path: Path) -> None:
+@pytest.mark.req("NE-050")
+async def test_the_limit_holds_for_files_too(tmp_path: Path) -> None:
     with pytest.raises(PodResourcesError, match=r"list\.json: more than 16 MiB"):
         await saved(tmp_path, list=" " * (16 * 1024 * 1024 + 1)).list()
 
 
-async def test_ne_057_unknown_fields_are_ignored_and_pods_without_names_counted(tmp_path: Path) -> None:
+@pytest.mark.req("NE-057")
+async def test_unknown_fields_are_ignored_and_pods_without_names_counted(tmp_path: Path) -> None:
     counted = Counted()
     answer = {"pod_resources": [*PROTO_NAMES["pod_resources"], {"namespace": "shop", "future": {}}], "more": 1}
     assert await saved(tmp_path, counted, list=answer).list() == [FACTS]
     assert counted.unnamed == 1
 
 
+@pytest.mark.req("NE-050")
 @pytest.mark.parametrize(
     "url", ["", "kubelet.sock", "/kubelet.sock", "unix://kubelet.sock", "tcp://127.0.0.1:1", "fake://"]
 )
-def test_ne_050_another_url_is_refused_with_those_there_are(url: str) -> None:
+def test_another_url_is_refused_with_those_there_are(url: str) -> None:
     with pytest.raises(ValueError, match=r"write unix:///path/of/kubelet.sock or fake:///directory"):
         open_podresources(url)
 
@@ -178,7 +187,8 @@ def run(program: str, **environment: str) -> str:
     ).stdout
 
 
-def test_ne_154_saved_answers_need_no_grpc(tmp_path: Path) -> None:
+@pytest.mark.req("NE-154")
+def test_saved_answers_need_no_grpc(tmp_path: Path) -> None:
     """A command that only reads files starts without an HTTP/2 stack."""
     saved(tmp_path, list=PROTO_NAMES)
     assert (
@@ -192,7 +202,8 @@ def test_ne_154_saved_answers_need_no_grpc(tmp_path: Path) -> None:
     )
 
 
-def test_ne_050_the_client_works_without_compiled_messages(tmp_path: Path) -> None:
+@pytest.mark.req("NE-050")
+def test_the_client_works_without_compiled_messages(tmp_path: Path) -> None:
     """protobuf in pure Python, as on machines that have no wheel of it."""
     program = """
 import asyncio

@@ -28,6 +28,7 @@ def paths(document: Json) -> dict[str, str]:
 
 
 class TestNodes:
+    @pytest.mark.req("NO-033", "NO-035", "NO-053")
     @pytest.mark.parametrize(
         ("entry", "there", "not_there"),
         [
@@ -42,46 +43,50 @@ class TestNodes:
         ],
         ids=["role", "label", "not in", "absent"],
     )
-    def test_no_053_the_pods_run_on_the_nodes_of_the_group(self, entry: Json, there: Json, not_there: Json) -> None:
-        """NO-053, NO-033, NO-035: as the scheduler judges."""
+    def test_the_pods_run_on_the_nodes_of_the_group(self, entry: Json, there: Json, not_there: Json) -> None:
+        """As the scheduler judges."""
         made = planned({**entry, "poolName": "worker"}) if "nodeSelector" in entry else planned(entry)
         required = pod(made)["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
         assert admits(required["nodeSelectorTerms"], there)
         assert not admits(required["nodeSelectorTerms"], not_there)
 
-    def test_no_035_every_node(self) -> None:
-        """NO-035: no requirement at all, as an empty term would match no node."""
+    @pytest.mark.req("NO-035")
+    def test_every_node(self) -> None:
+        """No requirement at all, as an empty term would match no node."""
         made = planned({"poolName": "all", "nodeSelector": {}})
         assert "nodeAffinity" not in pod(made, "all")["affinity"]
 
-    def test_no_031_the_nodes_of_a_pool(self) -> None:
-        """NO-031."""
+    @pytest.mark.req("NO-031")
+    def test_the_nodes_of_a_pool(self) -> None:
         made = planned({"poolName": "cnf"}, platform="openshift", pools=(pool("cnf"),))
         required = pod(made, "cnf")["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
         assert admits(required["nodeSelectorTerms"], {"node-role.kubernetes.io/cnf": ""})
 
-    def test_no_053_never_two_on_one_node(self) -> None:
-        """NO-053: not even of two groups."""
+    @pytest.mark.req("NO-053")
+    def test_never_two_on_one_node(self) -> None:
+        """Not even of two groups."""
         made = planned(WORKERS)
         (apart,) = pod(made)["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
         template = found(made, "DaemonSet")["spec"]["template"]["metadata"]["labels"]
         assert apart["labelSelector"]["matchLabels"].items() <= template.items()
         assert apart["topologyKey"] == "kubernetes.io/hostname"
 
-    def test_no_056_no_architecture_is_asked_for(self) -> None:
-        """NO-056: the image is an index for all four."""
+    @pytest.mark.req("NO-056")
+    def test_no_architecture_is_asked_for(self) -> None:
+        """The image is an index for all four."""
         assert "kubernetes.io/arch" not in msgspec.json.encode(found(planned(WORKERS), "DaemonSet")).decode()
 
-    def test_no_002_taints(self) -> None:
-        """NO-002: every taint is tolerated, unless the group says which; a bare Exists is accepted."""
+    @pytest.mark.req("NO-002")
+    def test_taints(self) -> None:
+        """Every taint is tolerated, unless the group says which; a bare Exists is accepted."""
         assert pod(planned(WORKERS))["tolerations"] == [{"operator": "Exists"}]
         mine = {"key": "dedicated", "operator": "Equal", "value": "numa", "effect": "NoSchedule"}
         assert pod(planned({**WORKERS, "config": {"tolerations": [mine]}}))["tolerations"] == [mine]
 
 
 class TestPods:
-    def test_no_051_names_and_labels(self) -> None:
-        """NO-051."""
+    @pytest.mark.req("NO-051")
+    def test_names_and_labels(self) -> None:
         made = planned(WORKERS)
         for kind in ("DaemonSet", "ConfigMap"):
             metadata = found(made, kind)["metadata"]
@@ -91,8 +96,9 @@ class TestPods:
                 "nodegroup.nodetopology.openshift.io/machineconfigpool": "worker",
             }.items() <= metadata["labels"].items()
 
-    def test_no_051_long_names_are_cut_and_stay_apart(self) -> None:
-        """NO-051: 63 characters, with a digest of 8."""
+    @pytest.mark.req("NO-051")
+    def test_long_names_are_cut_and_stay_apart(self) -> None:
+        """63 characters, with a digest of 8."""
         made = planned(
             {"poolName": "a" * 62 + "b", "nodeSelector": {"matchLabels": {"a": "b"}}},
             {"poolName": "a" * 62 + "c", "nodeSelector": {"matchLabels": {"a": "c"}}},
@@ -102,8 +108,8 @@ class TestPods:
         assert one.startswith("numaresourcesoperator-aaa")
         assert len(one) == len(other) == 63
 
-    def test_no_053_selector_and_labels(self) -> None:
-        """NO-053."""
+    @pytest.mark.req("NO-053")
+    def test_selector_and_labels(self) -> None:
         spec = found(planned(WORKERS), "DaemonSet")["spec"]
         selected = spec["selector"]["matchLabels"]
         assert selected == {
@@ -112,8 +118,8 @@ class TestPods:
         }
         assert selected.items() <= spec["template"]["metadata"]["labels"].items()
 
-    def test_no_053_how_pods_run_and_are_replaced(self) -> None:
-        """NO-053."""
+    @pytest.mark.req("NO-053")
+    def test_how_pods_run_and_are_replaced(self) -> None:
         made = planned(WORKERS)
         spec = pod(made)
         assert [each["conditionType"] for each in spec["readinessGates"]] == [
@@ -125,8 +131,9 @@ class TestPods:
         assert update == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "25%"}}
         assert exporter(made)["terminationMessagePolicy"] == "FallbackToLogsOnError"
 
-    def test_no_113_a_change_of_the_configuration_replaces_the_pods(self) -> None:
-        """NO-053, NO-113: by the digest of its content; the same content again replaces nothing."""
+    @pytest.mark.req("NO-053", "NO-113")
+    def test_a_change_of_the_configuration_replaces_the_pods(self) -> None:
+        """By the digest of its content; the same content again replaces nothing."""
 
         def hashed(**spec: Any) -> str:
             template = found(planned(given=operator(WORKERS, **spec)), "DaemonSet")["spec"]["template"]
@@ -136,24 +143,26 @@ class TestPods:
         assert hashed() != hashed(podExcludes=excluded)
         assert hashed(podExcludes=excluded) == hashed(podExcludes=excluded)
 
-    def test_no_056_resources(self) -> None:
-        """NO-056."""
+    @pytest.mark.req("NO-056")
+    def test_resources(self) -> None:
         assert exporter(planned(WORKERS))["resources"] == {
             "requests": {"cpu": "30m", "memory": "64Mi"},
             "limits": {"memory": "128Mi"},
         }
 
-    def test_ne_142_confined(self) -> None:
-        """NO-056, NE-142: root of the node, and nothing that root could do."""
+    @pytest.mark.req("NE-142", "NO-056")
+    def test_confined(self) -> None:
+        """Root of the node, and nothing that root could do."""
         context = exporter(planned(WORKERS))["securityContext"]
         assert (context["runAsUser"], context["privileged"], context["allowPrivilegeEscalation"]) == (0, False, False)
         assert context["capabilities"] == {"drop": ["ALL"]}
         assert context["readOnlyRootFilesystem"] is True
         assert context["seccompProfile"] == {"type": "RuntimeDefault"}
 
+    @pytest.mark.req("NE-121")
     @pytest.mark.parametrize(("authority", "scheme"), [(True, "HTTPS"), (False, None)])
-    def test_ne_121_the_kubelet_asks_where_the_exporter_serves(self, authority: bool, scheme: str | None) -> None:
-        """NE-121: health is served beside the metrics."""
+    def test_the_kubelet_asks_where_the_exporter_serves(self, authority: bool, scheme: str | None) -> None:
+        """Health is served beside the metrics."""
         container = exporter(planned(WORKERS, has_own_authority=authority))
         (port,) = container["ports"]
         assert (port["name"], port["containerPort"]) == ("metrics", 2112)
@@ -161,8 +170,8 @@ class TestPods:
             asked = container[probe]["httpGet"]
             assert (asked["port"], asked.get("scheme")) == ("metrics", scheme)
 
-    def test_no_054_the_exporter_knows_its_node_and_its_pod(self) -> None:
-        """NO-054."""
+    @pytest.mark.req("NO-054")
+    def test_the_exporter_knows_its_node_and_its_pod(self) -> None:
         variables = {
             each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"] for each in exporter(planned(WORKERS))["env"]
         }
@@ -175,15 +184,15 @@ class TestPods:
 
 
 class TestReferenceContainer:
-    """NO-054."""
-
-    def test_no_054_there_is_none_by_default(self) -> None:
-        """NO-054, §15: kubelets since 1.30 need none."""
+    @pytest.mark.req("NO-054")
+    def test_there_is_none_by_default(self) -> None:
+        """Kubelets since 1.30 need none."""
         (only,) = pod(planned(WORKERS))["containers"]
         assert not any(each["name"].startswith("REFERENCE") for each in only["env"])
 
-    def test_no_054_one_by_annotation(self) -> None:
-        """NO-054, NE-065: it sleeps without a shell, and ends when it is told to."""
+    @pytest.mark.req("NE-065", "NO-054")
+    def test_one_by_annotation(self) -> None:
+        """It sleeps without a shell, and ends when it is told to."""
         made = planned(annotated(reference_container="enabled"))
         main, reference = pod(made)["containers"]
         assert (reference["name"], reference["image"]) == ("shared-pool-container", main["image"])
@@ -193,17 +202,15 @@ class TestReferenceContainer:
         assert variables["REFERENCE_CONTAINER_NAME"] == "shared-pool-container"
         assert {"REFERENCE_NAMESPACE", "REFERENCE_POD_NAME"} <= variables.keys()
 
+    @pytest.mark.req("NO-101")
     @pytest.mark.parametrize("value", ["true", "disabled", ""])
-    def test_no_101_any_other_value_is_none(self, value: str) -> None:
-        """NO-101."""
+    def test_any_other_value_is_none(self, value: str) -> None:
         assert len(pod(planned(annotated(reference_container=value)))["containers"]) == 1
 
 
 class TestMounts:
-    """NO-055."""
-
-    def test_no_055_directories_of_the_node_are_read_only(self) -> None:
-        """NO-055, NE-142."""
+    @pytest.mark.req("NE-142", "NO-055")
+    def test_directories_of_the_node_are_read_only(self) -> None:
         made = planned(WORKERS)
         assert paths(pod(made)) == {
             "/host-sys": "/sys",
@@ -212,12 +219,14 @@ class TestMounts:
         }
         assert all(each["readOnly"] for each in exporter(made)["volumeMounts"])
 
-    def test_no_055_volumes_that_pods_let_go_are_not_held(self) -> None:
-        """NO-055: they are mounted below the kubelet's directory, so what the host unmounts goes here, too."""
+    @pytest.mark.req("NO-055")
+    def test_volumes_that_pods_let_go_are_not_held(self) -> None:
+        """They are mounted below the kubelet's directory, so what the host unmounts goes here, too."""
         mounts = exporter(planned(WORKERS))["volumeMounts"]
         propagated = {each["mountPath"]: each.get("mountPropagation") for each in mounts}
         assert propagated["/host-kubelet"] == "HostToContainer"
 
+    @pytest.mark.req("NO-055")
     @pytest.mark.parametrize(
         ("settings", "entry", "root"),
         [
@@ -227,21 +236,22 @@ class TestMounts:
         ],
         ids=["flag", "annotation", "annotation wins"],
     )
-    def test_no_055_other_directories_of_the_kubelet(self, settings: Json, entry: Json, root: str | None) -> None:
-        """NO-055: k3s, MicroK8s, k0s."""
+    def test_other_directories_of_the_kubelet(self, settings: Json, entry: Json, root: str | None) -> None:
+        """k3s, MicroK8s, k0s."""
         root = root or entry["annotations"][f"{PREFIX}kubelet-root"]
         found_paths = paths(pod(planned(entry, settings=settings)))
         assert found_paths["/host-podresources"] == f"{root}/pod-resources"
         assert found_paths["/host-kubelet"] == root
 
-    def test_no_055_without_the_state_of_the_kubelet(self) -> None:
-        """NO-055."""
+    @pytest.mark.req("NO-055")
+    def test_without_the_state_of_the_kubelet(self) -> None:
         made = planned(annotated(kubelet_state="disabled"))
         assert "/host-kubelet" not in paths(pod(made))
         assert not any("/host-kubelet" in each for each in flags(made))
 
-    def test_no_062_the_notify_file_is_where_it_is_mounted(self) -> None:
-        """NO-055, NO-062, §15: with the hook of OpenShift's legacy policy, and nowhere else."""
+    @pytest.mark.req("NO-055", "NO-062")
+    def test_the_notify_file_is_where_it_is_mounted(self) -> None:
+        """With the hook of OpenShift's legacy policy, and nowhere else."""
         legacy = {
             **WORKERS,
             "config": {"infoRefreshMode": "Events"},
@@ -255,8 +265,9 @@ class TestMounts:
         assert "/host-run-rte" not in paths(pod(planned(legacy)))
         assert not any("notify" in each for each in flags(planned(legacy)))
 
-    def test_no_052_the_file_of_the_group_is_read_by_the_exporter(self) -> None:
-        """NO-052: the directory is the one of additional configuration below the default root."""
+    @pytest.mark.req("NO-052")
+    def test_the_file_of_the_group_is_read_by_the_exporter(self) -> None:
+        """The directory is the one of additional configuration below the default root."""
         made = planned(WORKERS)
         volumes = {each["name"]: each for each in pod(made)["volumes"]}
         (mounted,) = (each for each in exporter(made)["volumeMounts"] if each["name"] == "config")
@@ -264,9 +275,8 @@ class TestMounts:
         assert volumes["config"]["configMap"]["name"] == found(made, "ConfigMap")["metadata"]["name"]
         assert list(found(made, "ConfigMap")["data"]) == ["config.yaml"]
 
-    def test_no_064_secrets_are_mounted_just_with_tls(self) -> None:
-        """NO-064."""
-
+    @pytest.mark.req("NO-064")
+    def test_secrets_are_mounted_just_with_tls(self) -> None:
         def secrets(made: Any) -> list[str]:
             return [each["secret"]["secretName"] for each in pod(made)["volumes"] if "secret" in each]
 
@@ -274,8 +284,9 @@ class TestMounts:
         assert secrets(planned(WORKERS, has_own_authority=False)) == []
 
 
-def test_no_051_groups_have_a_daemon_set_each() -> None:
-    """NO-051: their nodes do not overlap, nor do their pods."""
+@pytest.mark.req("NO-051")
+def test_groups_have_a_daemon_set_each() -> None:
+    """Their nodes do not overlap, nor do their pods."""
     made = planned(
         {"poolName": "left", "nodeSelector": {"matchLabels": {"zone": "a"}}},
         {"poolName": "right", "nodeSelector": {"matchLabels": {"zone": "b"}}},

@@ -18,8 +18,8 @@ def configured(**config: str) -> Json:
     return {**WORKERS, "config": config}
 
 
-def test_no_060_always() -> None:
-    """NO-060."""
+@pytest.mark.req("NO-060")
+def test_always() -> None:
     given = flags(planned(WORKERS))
     assert {
         "--sysfs=/host-sys",
@@ -35,6 +35,7 @@ def test_no_060_always() -> None:
     assert not any("add-nrt-owner" in each for each in given), "node owners stay on, so that objects go with nodes"
 
 
+@pytest.mark.req("NO-061")
 @pytest.mark.parametrize(
     ("fingerprinting", "expected"),
     [
@@ -46,12 +47,12 @@ def test_no_060_always() -> None:
         ),
     ],
 )
-def test_no_061_fingerprints(fingerprinting: str, expected: set[str]) -> None:
-    """NO-061."""
+def test_fingerprints(fingerprinting: str, expected: set[str]) -> None:
     given = flags(planned(configured(podsFingerprinting=fingerprinting)))
     assert {each for each in given if "fingerprint" in each} == expected
 
 
+@pytest.mark.req("NO-062")
 @pytest.mark.parametrize(
     ("config", "expected"),
     [
@@ -64,28 +65,29 @@ def test_no_061_fingerprints(fingerprinting: str, expected: set[str]) -> None:
     ],
     ids=["default", "period", "events", "events with a period", "both", "no timer"],
 )
-def test_no_062_triggers(config: dict[str, str], expected: list[str]) -> None:
-    """NO-062, §15: events mode really has no timer."""
+def test_triggers(config: dict[str, str], expected: list[str]) -> None:
+    """Events mode really has no timer."""
     given = flags(planned(configured(**config)))
     assert [each for each in given if each.startswith(("--sleep-interval", "--state-poll", "--notify"))] == expected
 
 
-def test_no_063_paused() -> None:
-    """NO-063: the objects are left as they are."""
+@pytest.mark.req("NO-063")
+def test_paused() -> None:
+    """The objects are left as they are."""
     assert "--no-publish" in flags(planned(configured(infoRefreshPause="Enabled")))
     assert "--no-publish" not in flags(planned(WORKERS))
 
 
+@pytest.mark.req("NO-002")
 @pytest.mark.parametrize(
     ("level", "flag"), [("Normal", "-v=2"), ("Debug", "-v=4"), ("Trace", "-v=6"), ("TraceAll", "-v=8")]
 )
-def test_no_002_verbosity(level: str, flag: str) -> None:
-    """NO-002."""
+def test_verbosity(level: str, flag: str) -> None:
     assert flag in flags(planned(given=operator(WORKERS, logLevel=level)))
 
 
-def test_no_101_annotations_of_the_group() -> None:
-    """NO-101."""
+@pytest.mark.req("NO-101")
+def test_annotations_of_the_group() -> None:
     annotations = {f"{PREFIX}placement-vectors": "enabled", f"{PREFIX}heartbeat": "10m"}
     given = flags(planned({**WORKERS, "annotations": annotations}))
     assert {"--placement-vectors", "--heartbeat=10m"} <= set(given)
@@ -95,27 +97,28 @@ def test_no_101_annotations_of_the_group() -> None:
 
 
 class TestTls:
-    """NO-065: the profile of OpenShift's API server, read with every plan, so that a change replaces the pods."""
+    """The profile of OpenShift's API server, read with every plan, so that a change replaces the pods."""
 
     def given(self, profile: Json | None) -> dict[str, str]:
         made = planned(WORKERS, platform="openshift", pools=(pool("worker"),), tls_profile=profile)
         pairs = (each.removeprefix("--metrics-tls-").partition("=") for each in flags(made) if "metrics-tls" in each)
         return {name: value for name, _, value in pairs}
 
-    def test_no_065_no_profile_is_the_exporters_default(self) -> None:
-        """NO-065."""
+    @pytest.mark.req("NO-065")
+    def test_no_profile_is_the_exporters_default(self) -> None:
         assert self.given(None) == {}
 
-    def test_no_065_named_profiles(self) -> None:
-        """NO-065."""
+    @pytest.mark.req("NO-065")
+    def test_named_profiles(self) -> None:
         assert self.given({"type": "Modern"}) == {"min-version": "VersionTLS13"}
         for kind in ("Intermediate", "Old"):
             offered = self.given({"type": kind})
             assert offered["min-version"] == "VersionTLS12", "nothing older is offered"
             assert offered["cipher-suites"].split(",")[0] == "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"
 
-    def test_no_065_a_profile_of_ones_own(self) -> None:
-        """NO-065: OpenSSL's names become IANA's; what nobody should offer is left out."""
+    @pytest.mark.req("NO-065")
+    def test_a_profile_of_ones_own(self) -> None:
+        """OpenSSL's names become IANA's; what nobody should offer is left out."""
         ciphers = ["ECDHE-RSA-AES256-GCM-SHA384", "DES-CBC3-SHA", "TLS_AES_128_GCM_SHA256"]
         profile = {"type": "Custom", "custom": {"minTLSVersion": "VersionTLS11", "ciphers": ciphers}}
         assert self.given(profile) == {
@@ -140,8 +143,9 @@ class TestUnderstood:
         assert understood.warnings == ()
         return understood.settings
 
-    def test_no_060_flags_and_file_mean_what_the_group_says(self, tmp_path: Path) -> None:
-        """NO-060 – NO-063, NO-052, NO-101: no flag that the exporter does not know."""
+    @pytest.mark.req("NO-052", "NO-060", "NO-061", "NO-062", "NO-063", "NO-101")
+    def test_flags_and_file_mean_what_the_group_says(self, tmp_path: Path) -> None:
+        """No flag that the exporter does not know."""
         annotations = {f"{PREFIX}placement-vectors": "enabled", f"{PREFIX}heartbeat": "10m"}
         config = {"podsFingerprinting": "Enabled", "infoRefreshMode": "PeriodicAndEvents", "infoRefreshPeriod": "1m30s"}
         entry = {**WORKERS, "annotations": annotations, "config": {**config, "infoRefreshPause": "Enabled"}}
@@ -158,17 +162,18 @@ class TestUnderstood:
         assert (settings.host.sysfs, settings.host.kubelet_state_dir) == ("/host-sys", "/host-kubelet")
         assert settings.metrics.mode == "httptls"
 
+    @pytest.mark.req("NE-122", "NO-052", "NO-065")
     @pytest.mark.parametrize("kind", ["Old", "Intermediate", "Modern"])
-    def test_no_065_tls_and_the_kubelet_of_openshift(self, tmp_path: Path, kind: str) -> None:
-        """NO-065, NO-052, NE-122: names of versions and ciphers are known."""
+    def test_tls_and_the_kubelet_of_openshift(self, tmp_path: Path, kind: str) -> None:
+        """Names of versions and ciphers are known."""
         settings = self.read(
             tmp_path, WORKERS, platform="openshift", pools=(pool("worker"),), tls_profile={"type": kind}
         )
         assert settings.metrics.min_tls_version == ("VersionTLS13" if kind == "Modern" else "VersionTLS12")
         assert (settings.host.topology_manager_policy, settings.host.topology_manager_scope) == ("none", "container")
 
-    def test_no_058_the_rights_are_those_that_the_exporter_needs(self, tmp_path: Path) -> None:
-        """NO-058, NE-140."""
+    @pytest.mark.req("NE-140", "NO-058")
+    def test_the_rights_are_those_that_the_exporter_needs(self, tmp_path: Path) -> None:
         for facts in ({}, {"platform": "openshift", "pools": (pool("worker"),)}):
             needed = exporter_permissions(self.read(tmp_path, WORKERS, **facts))
             made = planned(WORKERS, **facts)

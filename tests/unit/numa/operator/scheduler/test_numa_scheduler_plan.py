@@ -1,4 +1,4 @@
-"""What a NUMAResourcesScheduler brings, and what its status says (NO-080 – NO-087, NS-090, NS-091)."""
+"""What a NUMAResourcesScheduler brings, and what its status says."""
 
 from typing import Any
 
@@ -69,7 +69,8 @@ def container(planned: SchedulerPlan, name: str) -> Json:
     return next(each for each in pod_of(planned)["containers"] if each["name"] == name)
 
 
-def test_no_080_the_objects_have_the_names_that_tools_know() -> None:
+@pytest.mark.req("NO-080")
+def test_the_objects_have_the_names_that_tools_know() -> None:
     assert set(made(plan_scheduler(observed()))) == {
         ("ServiceAccount", "secondary-scheduler"),
         ("ClusterRole", "topology-aware-scheduler"),
@@ -90,7 +91,8 @@ def test_no_080_the_objects_have_the_names_that_tools_know() -> None:
     }
 
 
-def test_no_095_where_prometheus_has_its_operator_both_containers_are_scraped_and_watched() -> None:
+@pytest.mark.req("NO-095")
+def test_where_prometheus_has_its_operator_both_containers_are_scraped_and_watched() -> None:
     found = made(plan_scheduler(observed(cluster=ClusterCapabilities(version=(1, 33), monitoring=True))))
     service = found["Service", "secondary-scheduler-metrics"]
     monitor = found["ServiceMonitor", "secondary-scheduler-metrics"]
@@ -105,7 +107,8 @@ def test_no_095_where_prometheus_has_its_operator_both_containers_are_scraped_an
     assert 'namespace="home",deployment="secondary-scheduler"' in rules["rules"][0]["expr"]
 
 
-def test_no_080_the_operator_keeps_every_kind_that_it_makes() -> None:
+@pytest.mark.req("NO-080")
+def test_the_operator_keeps_every_kind_that_it_makes() -> None:
     kept = {each.kind for each in (*SCHEDULER_KINDS, *MONITORING)}
     assert {
         kind
@@ -113,7 +116,8 @@ def test_no_080_the_operator_keeps_every_kind_that_it_makes() -> None:
     } <= kept
 
 
-def test_no_080_what_the_stock_scheduler_may_do_is_bound_and_not_copied() -> None:
+@pytest.mark.req("NO-080")
+def test_what_the_stock_scheduler_may_do_is_bound_and_not_copied() -> None:
     found = made(plan_scheduler(observed()))
     bound = {
         each["roleRef"]["name"]: each["subjects"]
@@ -130,6 +134,7 @@ def test_no_080_what_the_stock_scheduler_may_do_is_bound_and_not_copied() -> Non
     assert any(each.get("resourceNames") == ["numa-scheduler-leader"] for each in lease)
 
 
+@pytest.mark.req("NO-081")
 @pytest.mark.parametrize(
     ("annotations", "requests", "limits"),
     [
@@ -143,8 +148,8 @@ def test_no_080_what_the_stock_scheduler_may_do_is_bound_and_not_copied() -> Non
     ],
     ids=["usual", "guaranteed", "any other value is as if it were not there"],
 )
-def test_no_081_what_the_pod_asks_for(annotations: Json, requests: list[Any], limits: list[Any]) -> None:
-    """NO-081: the Deployment."""
+def test_what_the_pod_asks_for(annotations: Json, requests: list[Any], limits: list[Any]) -> None:
+    """The Deployment."""
     planned = plan_scheduler(observed(annotations=annotations))
     for name, request, limit in zip(("secondary-scheduler", "numa-extender"), requests, limits, strict=True):
         found = container(planned, name)["resources"]
@@ -152,7 +157,8 @@ def test_no_081_what_the_pod_asks_for(annotations: Json, requests: list[Any], li
         assert (tuple(found["limits"].values()) if "limits" in found else None) == limit
 
 
-def test_no_081_the_pod_is_gated_by_both_containers_and_runs_beside_the_control_plane() -> None:
+@pytest.mark.req("NO-081")
+def test_the_pod_is_gated_by_both_containers_and_runs_beside_the_control_plane() -> None:
     planned = plan_scheduler(observed())
     pod = pod_of(planned)
     assert [each["name"] for each in pod["containers"]] == ["secondary-scheduler", "numa-extender"]
@@ -167,7 +173,8 @@ def test_no_081_the_pod_is_gated_by_both_containers_and_runs_beside_the_control_
     assert apart["podAffinityTerm"]["labelSelector"] == {"matchLabels": {"app": "secondary-scheduler"}}
 
 
-def test_no_081_another_configuration_rolls_the_pods() -> None:
+@pytest.mark.req("NO-081")
+def test_another_configuration_rolls_the_pods() -> None:
     def annotation(spec: Json) -> str:
         template = made(plan_scheduler(observed(spec)))["Deployment", "secondary-scheduler"]["spec"]["template"]
         return str(template["metadata"]["annotations"][names.CONFIG_HASH])
@@ -183,7 +190,8 @@ def node(*, name: str = "n", control_plane: bool = False, cordoned: bool = False
     )
 
 
-def test_no_082_what_counts_as_a_candidate() -> None:
+@pytest.mark.req("NO-082")
+def test_what_counts_as_a_candidate() -> None:
     tainted = SchedulableNode(ObjectMeta(), NodeSpec(None, [Taint("gpu", effect="NoSchedule")]))
     wished_away = SchedulableNode(ObjectMeta(), NodeSpec(None, [Taint("gpu", effect="PreferNoSchedule")]))
     assert NodeCounts.of([tainted, wished_away]).workers == 1
@@ -197,6 +205,7 @@ def test_no_082_what_counts_as_a_candidate() -> None:
     )
 
 
+@pytest.mark.req("NO-082")
 @pytest.mark.parametrize(
     ("wanted", "found", "platform", "replicas", "problem"),
     [
@@ -222,20 +231,22 @@ def test_no_082_what_counts_as_a_candidate() -> None:
         "more than there are",
     ],
 )
-def test_no_082_replicas(wanted: int | None, found: NodeCounts, platform: Any, replicas: int, problem: str) -> None:
+def test_replicas(wanted: int | None, found: NodeCounts, platform: Any, replicas: int, problem: str) -> None:
     seats = numa_scheduler_plan.seats(wanted, found, platform)
     assert (seats.replicas, seats.problem[: len(problem)]) == (replicas, problem)
     assert bool(seats.problem) == bool(problem)
 
 
-def test_no_082_too_many_replicas_leave_the_deployment_alone() -> None:
+@pytest.mark.req("NO-082")
+def test_too_many_replicas_leave_the_deployment_alone() -> None:
     planned = plan_scheduler(observed({"replicas": 7}, status={"schedulerName": "topo-aware-scheduler"}))
     assert (planned.documents, planned.verdict.state) == (None, "Degraded")
     assert planned.status == {"schedulerName": "topo-aware-scheduler"}
 
 
+@pytest.mark.req("NO-082")
 @pytest.mark.parametrize("replicas", [1, 3])
-def test_no_082_every_replica_elects_and_the_only_one_too(replicas: int) -> None:
+def test_every_replica_elects_and_the_only_one_too(replicas: int) -> None:
     """A Deployment starts the new pod before it ends the old one: of one replica there are two for a while, and each
     extender would promise the same cells. What elects does not change with the number of replicas, either."""
     planned = plan_scheduler(observed({"replicas": replicas}, candidates=NodeCounts(control_plane=3)))
@@ -249,6 +260,7 @@ def test_no_082_every_replica_elects_and_the_only_one_too(replicas: int) -> None
     assert grants["resources"] == ["leases"]
 
 
+@pytest.mark.req("NO-083")
 @pytest.mark.parametrize(
     ("wanted", "oldest", "platform", "expected"),
     [
@@ -261,8 +273,8 @@ def test_no_082_every_replica_elects_and_the_only_one_too(replicas: int) -> None
         ("Shared", (1, 30), "kubernetes", "Shared"),
     ],
 )
-def test_no_083_the_informer(wanted: Any, oldest: Any, platform: Any, expected: str) -> None:
-    """NO-083: the informer's default."""
+def test_the_informer(wanted: Any, oldest: Any, platform: Any, expected: str) -> None:
+    """The informer's default."""
     found = NodeCounts(control_plane=1, oldest_kubelet=oldest)
     assert numa_scheduler_plan.informer(wanted, found, platform) == expected
     spec = {"schedulerInformer": wanted} if wanted else {}
@@ -274,6 +286,7 @@ def test_no_083_the_informer(wanted: Any, oldest: Any, platform: Any, expected: 
     )
 
 
+@pytest.mark.req("NO-084")
 @pytest.mark.parametrize(
     ("wanted", "environment", "version", "expected"),
     [
@@ -282,10 +295,11 @@ def test_no_083_the_informer(wanted: Any, oldest: Any, platform: Any, expected: 
         ("own/scheduler:x", {"KUBE_SCHEDULER_IMAGE": "mirror/s:1"}, "v1.33.2", "own/scheduler:x"),
     ],
 )
-def test_no_084_the_image(wanted: str, environment: Json, version: str, expected: str) -> None:
+def test_the_image(wanted: str, environment: Json, version: str, expected: str) -> None:
     assert numa_scheduler_plan.chosen(wanted, ImageRules.of(environment), version=version).image == expected
 
 
+@pytest.mark.req("NO-084")
 @pytest.mark.parametrize(
     ("wanted", "problem"),
     [
@@ -296,7 +310,7 @@ def test_no_084_the_image(wanted: str, environment: Json, version: str, expected
     ],
     ids=["listed", "a tag", "a short digest", "another digest"],
 )
-def test_no_084_images_are_checked_where_that_is_asked_for(wanted: str, problem: str) -> None:
+def test_images_are_checked_where_that_is_asked_for(wanted: str, problem: str) -> None:
     environment = {"SCHEDULER_IMAGE_VALIDATION": "true", "SCHEDULER_IMAGE_DIGESTS": f"sha256:{'c' * 64}, {DIGEST}"}
     planned = plan_scheduler(observed({"imageSpec": wanted}, image_rules=ImageRules.of(environment)))
     if problem:
@@ -307,14 +321,16 @@ def test_no_084_images_are_checked_where_that_is_asked_for(wanted: str, problem:
     assert plan_scheduler(observed({"imageSpec": wanted})).documents is not None, "off by default"
 
 
+@pytest.mark.req("NO-084")
 @pytest.mark.parametrize(("tag", "warns"), [("v1.32.0", False), ("v1.31.9", True), ("1.35.0-rc.1", True), ("x", False)])
-def test_no_084_an_image_of_another_age_is_told_of(tag: str, warns: bool) -> None:
+def test_an_image_of_another_age_is_told_of(tag: str, warns: bool) -> None:
     spec = {"imageSpec": f"own/scheduler:{tag}"}
     ready = deployed(spec, available="True")
     message = plan_scheduler(observed(spec, deployment=ready)).verdict.message
     assert ("more than one minor version away" in message) is warns
 
 
+@pytest.mark.req("NO-085", "NS-090")
 @pytest.mark.parametrize(
     ("spec", "annotations", "verb"),
     [
@@ -326,8 +342,8 @@ def test_no_084_an_image_of_another_age_is_told_of(tag: str, warns: bool) -> Non
     ],
     ids=["preemption", "exact", "advise", "compat", "several candidates"],
 )
-def test_no_085_ns_090_the_configuration_of_the_stock_scheduler(spec: Json, annotations: Json, verb: Json) -> None:
-    """NO-085: the scheduler's configuration."""
+def test_the_configuration_of_the_stock_scheduler(spec: Json, annotations: Json, verb: Json) -> None:
+    """The scheduler's configuration."""
     assert scheduler_file(plan_scheduler(observed(spec, annotations=annotations))) == {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
@@ -358,7 +374,8 @@ def test_no_085_ns_090_the_configuration_of_the_stock_scheduler(spec: Json, anno
     }
 
 
-def test_ns_091_a_scheduler_that_goes_on_without_its_extender_says_so() -> None:
+@pytest.mark.req("NS-091")
+def test_a_scheduler_that_goes_on_without_its_extender_says_so() -> None:
     planned = plan_scheduler(
         observed(
             annotations={names.IGNORABLE: "true"},
@@ -369,7 +386,8 @@ def test_ns_091_a_scheduler_that_goes_on_without_its_extender_says_so() -> None:
     assert "blind to NUMA while the extender is down" in planned.verdict.message
 
 
-def test_no_011_what_the_extender_is_told() -> None:
+@pytest.mark.req("NO-011")
+def test_what_the_extender_is_told() -> None:
     spec = {
         "cacheResyncPeriod": "0s",
         "scoringStrategy": {"type": "LeastNUMANodes", "resources": [{"name": "cpu", "weight": 0}]},
@@ -379,6 +397,7 @@ def test_no_011_what_the_extender_is_told() -> None:
     assert (told["reservations"], told["strategy"], told["weights"]) == ("off", "LeastNUMANodes", {"cpu": 1})
 
 
+@pytest.mark.req("NS-122")
 @pytest.mark.parametrize(
     ("spec", "annotations", "preempts", "said"),
     [
@@ -388,7 +407,7 @@ def test_no_011_what_the_extender_is_told() -> None:
     ],
     ids=["exact", "no reservations", "compat"],
 )
-def test_ns_122_preemption_that_could_not_keep_what_comes_free_is_off_and_says_so(
+def test_preemption_that_could_not_keep_what_comes_free_is_off_and_says_so(
     spec: Json, annotations: Json, preempts: bool, said: str
 ) -> None:
     spec = {"preemptionMode": "Enabled", **spec}
@@ -411,7 +430,8 @@ def extender_rights(planned: SchedulerPlan) -> dict[str, set[str]]:
     return found
 
 
-def test_ns_165_the_extender_may_evict_only_where_preemption_is_enabled() -> None:
+@pytest.mark.req("NS-165")
+def test_the_extender_may_evict_only_where_preemption_is_enabled() -> None:
     without, enabled = (
         extender_rights(plan_scheduler(observed({"preemptionMode": mode}))) for mode in ("Disabled", "Enabled")
     )
@@ -431,7 +451,8 @@ def test_ns_165_the_extender_may_evict_only_where_preemption_is_enabled() -> Non
     }
 
 
-def test_no_013_an_annotation_with_another_value_leaves_everything_as_it_is() -> None:
+@pytest.mark.req("NO-013")
+def test_an_annotation_with_another_value_leaves_everything_as_it_is() -> None:
     planned = plan_scheduler(observed(annotations={names.CANDIDATES: "17"}))
     assert (planned.verdict.state, planned.documents) == ("Degraded", None)
     assert names.CANDIDATES in planned.verdict.message
@@ -445,6 +466,7 @@ def deployed(spec: Json | None = None, *, available: str, generation: int = 2, s
     return {**wanted, "metadata": {**wanted["metadata"], "generation": generation}, "status": status}
 
 
+@pytest.mark.req("NO-086")
 @pytest.mark.parametrize(
     ("deployment", "ready"),
     [
@@ -455,12 +477,13 @@ def deployed(spec: Json | None = None, *, available: str, generation: int = 2, s
     ],
     ids=["not there", "available", "not available", "available as it was before"],
 )
-def test_no_086_available_only_as_it_is_now(deployment: Json | None, ready: bool) -> None:
+def test_available_only_as_it_is_now(deployment: Json | None, ready: bool) -> None:
     planned = plan_scheduler(observed(deployment=deployment))
     expected = ("Available", "AsExpected", None) if ready else ("Progressing", "DeploymentIsUpdating", 5.0)
     assert (planned.verdict.state, planned.verdict.reason, planned.requeue) == expected
 
 
+@pytest.mark.req("NO-086")
 @pytest.mark.parametrize(
     "changed",
     [
@@ -472,7 +495,7 @@ def test_no_086_available_only_as_it_is_now(deployment: Json | None, ready: bool
     ],
     ids=lambda changed: next(iter(changed)),
 )
-def test_no_086_the_pass_that_changes_the_deployment_does_not_call_the_former_one_available(changed: Json) -> None:
+def test_the_pass_that_changes_the_deployment_does_not_call_the_former_one_available(changed: Json) -> None:
     facts = {"candidates": NodeCounts(control_plane=3, oldest_kubelet=(1, 33))}
     before = deployed({"replicas": 2}, available="True", **facts)
     given = {"replicas": 2} | changed
@@ -481,12 +504,14 @@ def test_no_086_the_pass_that_changes_the_deployment_does_not_call_the_former_on
     assert plan_scheduler(observed(given, deployment=after, **facts)).verdict.state == "Available"
 
 
-def test_no_087_another_name_brings_nothing() -> None:
+@pytest.mark.req("NO-087")
+def test_another_name_brings_nothing() -> None:
     planned = plan_scheduler(observed(name="mine"))
     assert (planned.verdict.reason, planned.documents) == ("IncorrectNUMAResourcesSchedulerResourceName", None)
 
 
-def test_no_012_no_094_the_status_names_what_to_look_at() -> None:
+@pytest.mark.req("NO-012", "NO-094")
+def test_the_status_names_what_to_look_at() -> None:
     status = plan_scheduler(observed({"schedulerName": "numa"})).status
     assert status["deployment"] == {"namespace": "home", "name": "secondary-scheduler"}
     assert (status["schedulerName"], status["cacheResyncPeriod"]) == ("numa", "5s")

@@ -1,4 +1,4 @@
-"""The plugin's pessimistic cache (NS-130..NS-134), and which pods have resources of their own (NS-105)."""
+"""The plugin's pessimistic cache, and which pods have resources of their own."""
 
 import msgspec
 import pytest
@@ -41,7 +41,8 @@ def left(of: OverReserveCache) -> dict[int, dict[str, int]]:
     return {cell: dict(amounts) for cell, amounts in of.free("n").items()}
 
 
-def test_ns_130_what_is_assumed_is_missing_on_every_cell_that_lists_it() -> None:
+@pytest.mark.req("NS-130")
+def test_what_is_assumed_is_missing_on_every_cell_that_lists_it() -> None:
     of = cache()
     of.node_seen(node(EMPTY))
     for name, asked in {
@@ -54,7 +55,8 @@ def test_ns_130_what_is_assumed_is_missing_on_every_cell_that_lists_it() -> None
     assert of.assumed("n") == {"a/x": whole({"cpu": 3.5, NIC: 1}), "a/y": whole({"cpu": 1, "memory": 9})}
 
 
-def test_ns_130_nothing_is_less_than_nothing() -> None:
+@pytest.mark.req("NS-130")
+def test_nothing_is_less_than_nothing() -> None:
     of = cache()
     of.node_seen(node(EMPTY))
     bound(of, "x", 6)
@@ -62,7 +64,8 @@ def test_ns_130_nothing_is_less_than_nothing() -> None:
     assert left(of) == {0: whole({"cpu": 0, NIC: 2}), 1: whole({"cpu": 0})}
 
 
-def test_ns_131_assumed_from_the_bind_that_the_watch_shows_until_the_pod_ends_or_is_deleted() -> None:
+@pytest.mark.req("NS-131")
+def test_assumed_from_the_bind_that_the_watch_shows_until_the_pod_ends_or_is_deleted() -> None:
     of = cache()
     of.node_seen(node(EMPTY))
     of.answered(named("x", pod(container("c", cpu=2)), on=""))
@@ -78,7 +81,8 @@ def test_ns_131_assumed_from_the_bind_that_the_watch_shows_until_the_pod_ends_or
     assert of.assumed("n") == {}
 
 
-def test_ns_131_a_pod_that_another_replica_answered_about_counts_if_it_was_seen_before() -> None:
+@pytest.mark.req("NS-131")
+def test_a_pod_that_another_replica_answered_about_counts_if_it_was_seen_before() -> None:
     of = cache()
     of.node_seen(node(EMPTY))
     asked = pod(container("c", cpu=2))
@@ -88,7 +92,8 @@ def test_ns_131_a_pod_that_another_replica_answered_about_counts_if_it_was_seen_
     assert of.assumed("n") == {"a/x": whole({"cpu": 2})}
 
 
-def test_ns_131_nodes_without_an_object_assume_nothing_and_later_objects_are_used() -> None:
+@pytest.mark.req("NS-131")
+def test_nodes_without_an_object_assume_nothing_and_later_objects_are_used() -> None:
     of = cache()
     of.node_seen(NodeFacts(name="n", has_topology=False, allocatable={"cpu": 1}))
     bound(of, "x")
@@ -105,7 +110,8 @@ def test_ns_131_nodes_without_an_object_assume_nothing_and_later_objects_are_use
     assert not of.is_foreign("n")
 
 
-def test_ns_130_newer_objects_wait_for_the_flush_but_the_node_itself_does_not() -> None:
+@pytest.mark.req("NS-130")
+def test_newer_objects_wait_for_the_flush_but_the_node_itself_does_not() -> None:
     of = cache()
     of.node_seen(node(EMPTY))
     of.node_seen(msgspec.structs.replace(shown("x", cpu=5), allocatable={"cpu": 7}))
@@ -115,8 +121,9 @@ def test_ns_130_newer_objects_wait_for_the_flush_but_the_node_itself_does_not() 
     assert found.allocatable == {"cpu": 7}
 
 
+@pytest.mark.req("NS-132")
 @pytest.mark.parametrize("by", [OTHERS, ""])
-def test_ns_132_a_pod_bound_by_another_scheduler_makes_its_node_foreign(by: str) -> None:
+def test_a_pod_bound_by_another_scheduler_makes_its_node_foreign(by: str) -> None:
     of = cache()
     of.node_seen(node(EMPTY))
     of.pod_seen(named("x", pod(container("c", cpu=1)), on="", by=by))
@@ -126,7 +133,8 @@ def test_ns_132_a_pod_bound_by_another_scheduler_makes_its_node_foreign(by: str)
     assert of.assumed("n") == {}
 
 
-def test_ns_132_only_pods_with_resources_of_their_own_count_unless_all_do() -> None:
+@pytest.mark.req("NS-132")
+def test_only_pods_with_resources_of_their_own_count_unless_all_do() -> None:
     small = named("x", pod(container("c", cpu=1.5)), by=OTHERS)
     relaxed, aggressive = cache(), cache(CacheOptions(scheduler_names=frozenset({OURS}), detection="Aggressive"))
     for of in (relaxed, aggressive):
@@ -135,7 +143,8 @@ def test_ns_132_only_pods_with_resources_of_their_own_count_unless_all_do() -> N
     assert (relaxed.is_foreign("n"), aggressive.is_foreign("n")) == (False, True)
 
 
-def test_ns_132_any_event_of_a_foreign_pod_counts_its_deletion_too() -> None:
+@pytest.mark.req("NS-132")
+def test_any_event_of_a_foreign_pod_counts_its_deletion_too() -> None:
     of = cache()
     of.node_seen(node(EMPTY))
     of.pod_seen(named("x", pod(container("c", cpu=1)), by=OTHERS))
@@ -146,7 +155,8 @@ def test_ns_132_any_event_of_a_foreign_pod_counts_its_deletion_too() -> None:
     assert of.is_foreign("n")
 
 
-def test_ns_132_a_node_without_an_object_is_not_foreign() -> None:
+@pytest.mark.req("NS-132")
+def test_a_node_without_an_object_is_not_foreign() -> None:
     of = cache()
     of.pod_seen(named("x", pod(container("c", cpu=1)), by=OTHERS))
     of.node_seen(NodeFacts(name="n", has_topology=False))
@@ -154,7 +164,8 @@ def test_ns_132_a_node_without_an_object_is_not_foreign() -> None:
     assert not of.is_foreign("n")
 
 
-def test_ns_133_a_dirty_node_takes_the_object_that_shows_its_pods() -> None:
+@pytest.mark.req("NS-133")
+def test_a_dirty_node_takes_the_object_that_shows_its_pods() -> None:
     of = cache()
     of.node_seen(node(EMPTY))
     bound(of, "x", phase="Running")
@@ -167,8 +178,9 @@ def test_ns_133_a_dirty_node_takes_the_object_that_shows_its_pods() -> None:
     assert (of.resync(), of.generation) == ((), 1)
 
 
+@pytest.mark.req("NS-133")
 @pytest.mark.parametrize("names", [(), ("y",), ("x", "y"), ("x", "x")])
-def test_ns_133_an_object_that_shows_other_pods_is_not_taken(names: tuple[str, ...]) -> None:
+def test_an_object_that_shows_other_pods_is_not_taken(names: tuple[str, ...]) -> None:
     of = cache()
     of.node_seen(node(EMPTY))
     bound(of, "x", phase="Running")
@@ -180,7 +192,8 @@ def test_ns_133_an_object_that_shows_other_pods_is_not_taken(names: tuple[str, .
     assert of.resync() == ("n",)
 
 
-def test_ns_133_no_fingerprint_or_no_pod_that_counts_changes_nothing() -> None:
+@pytest.mark.req("NS-133")
+def test_no_fingerprint_or_no_pod_that_counts_changes_nothing() -> None:
     of = cache()
     of.node_seen(node(EMPTY))
     of.rejected("n")
@@ -192,10 +205,11 @@ def test_ns_133_no_fingerprint_or_no_pod_that_counts_changes_nothing() -> None:
     assert of.resync() == ()
 
 
+@pytest.mark.req("NS-133")
 @pytest.mark.parametrize(
     ("informer", "phases"), [("Dedicated", {"Running", "Succeeded", "Failed", "Unknown"}), ("Shared", {"Running"})]
 )
-def test_ns_133_which_pods_count(informer: str, phases: set[str]) -> None:
+def test_which_pods_count(informer: str, phases: set[str]) -> None:
     counted = set()
     for phase in ("", "Pending", "Running", "Succeeded", "Failed", "Unknown"):
         of = cache(CacheOptions(scheduler_names=frozenset({OURS}), informer=informer))  # type: ignore[arg-type]
@@ -208,7 +222,8 @@ def test_ns_133_which_pods_count(informer: str, phases: set[str]) -> None:
     assert counted == phases
 
 
-def test_ns_133_pods_without_resources_of_their_own_do_not_count_if_the_method_says_so() -> None:
+@pytest.mark.req("NS-133")
+def test_pods_without_resources_of_their_own_do_not_count_if_the_method_says_so() -> None:
     of = cache()
     of.node_seen(node(EMPTY))
     for name, asked in {
@@ -224,7 +239,8 @@ def test_ns_133_pods_without_resources_of_their_own_do_not_count_if_the_method_s
     assert of.resync() == ("n",)
 
 
-def test_ns_133_a_change_of_configuration_is_taken_without_a_look_at_the_fingerprint() -> None:
+@pytest.mark.req("NS-133")
+def test_a_change_of_configuration_is_taken_without_a_look_at_the_fingerprint() -> None:
     of = cache()
     of.node_seen(node(EMPTY))
     bound(of, "x", phase="Running")
@@ -236,7 +252,8 @@ def test_ns_133_a_change_of_configuration_is_taken_without_a_look_at_the_fingerp
     assert found.settings.scope == "pod"
 
 
-def test_ns_133_a_pod_that_is_bound_makes_a_dirty_node_clean() -> None:
+@pytest.mark.req("NS-133")
+def test_a_pod_that_is_bound_makes_a_dirty_node_clean() -> None:
     of = cache()
     of.node_seen(node(EMPTY))
     of.rejected("n")
@@ -245,7 +262,8 @@ def test_ns_133_a_pod_that_is_bound_makes_a_dirty_node_clean() -> None:
     assert of.resync() == ()
 
 
-def test_ns_134_a_flush_never_forgets_a_bound_pod_that_is_still_pending() -> None:
+@pytest.mark.req("NS-134")
+def test_a_flush_never_forgets_a_bound_pod_that_is_still_pending() -> None:
     of = cache()
     of.node_seen(node(EMPTY))
     bound(of, "x", phase="Running")
@@ -256,7 +274,8 @@ def test_ns_134_a_flush_never_forgets_a_bound_pod_that_is_still_pending() -> Non
     assert left(of)[1] == whole({"cpu": 5})
 
 
-def test_ns_134_the_plugin_forgets_it() -> None:
+@pytest.mark.req("NS-134")
+def test_the_plugin_forgets_it() -> None:
     of = cache(CacheOptions(scheduler_names=frozenset({OURS}), strict=True))
     of.node_seen(node(EMPTY))
     bound(of, "x", phase="Running")
@@ -267,6 +286,7 @@ def test_ns_134_the_plugin_forgets_it() -> None:
     assert left(of)[1] == whole({"cpu": 7})
 
 
+@pytest.mark.req("NS-105")
 @pytest.mark.parametrize(
     ("kind", "qos", "asked", "expected"),
     [
@@ -283,9 +303,10 @@ def test_ns_134_the_plugin_forgets_it() -> None:
         ("init", "BestEffort", {"nic": 1}, False),
     ],
 )
-def test_ns_105_exclusive_by_spec(kind: ContainerKind, qos: Qos, asked: dict[str, float], *, expected: bool) -> None:
+def test_exclusive_by_spec(kind: ContainerKind, qos: Qos, asked: dict[str, float], *, expected: bool) -> None:
     assert is_exclusive(pod(container("c", kind, **asked), qos=qos), node(EMPTY)) is expected
 
 
-def test_ns_105_a_device_that_no_cell_lists_is_nobodys_own() -> None:
+@pytest.mark.req("NS-105")
+def test_a_device_that_no_cell_lists_is_nobodys_own() -> None:
     assert not is_exclusive(pod(container("c", nic=1), qos="BestEffort"), node({0: {"cpu": 1}}))

@@ -1,4 +1,4 @@
-"""LeastNUMANodes (NS-034, NS-035)."""
+"""LeastNUMANodes."""
 
 import random
 import time
@@ -23,15 +23,17 @@ def chosen(at: NodeFacts, **requests: float) -> ZoneSet | None:
     return ZoneSetSearch(at, {cell.id: cell.available for cell in at.cells}).choose(whole(requests))
 
 
+@pytest.mark.req("NS-034")
 @pytest.mark.parametrize(
     ("size", "optimal", "most", "expected"),
     [(1, True, 8, 94), (1, False, 8, 88), (2, True, 8, 82), (8, True, 8, 10), (9, True, 8, 0), (5, False, 1024, 100)],
 )
-def test_ns_034_each_cell_costs_its_share(size: int, *, optimal: bool, most: int, expected: int) -> None:
+def test_each_cell_costs_its_share(size: int, *, optimal: bool, most: int, expected: int) -> None:
     assert graded(size, optimal=optimal, most=most) == expected
 
 
-def test_ns_034_the_smallest_set_then_the_nearest_then_the_first() -> None:
+@pytest.mark.req("NS-034")
+def test_the_smallest_set_then_the_nearest_then_the_first() -> None:
     cells = {0: {"cpu": 4}, 1: {"cpu": 4}, 2: {"cpu": 4}}
     assert chosen(node(cells, distances=FAR), cpu=4) == ((0,), True)
     assert chosen(node(cells, distances=FAR), cpu=8) == ((0, 2), True)
@@ -39,21 +41,24 @@ def test_ns_034_the_smallest_set_then_the_nearest_then_the_first() -> None:
     assert chosen(node(cells, distances=FAR), cpu=13) is None
 
 
-def test_ns_034_every_cell_of_a_set_lists_every_resource() -> None:
+@pytest.mark.req("NS-034")
+def test_every_cell_of_a_set_lists_every_resource() -> None:
     cells = {0: {"cpu": 4}, 1: {"cpu": 4, "memory": 0}, 2: {"cpu": 4, "memory": 1}}
     assert chosen(node(cells), cpu=8, memory=1) == ((1, 2), True)
     assert chosen(node(cells), cpu=9, memory=1) is None
     assert chosen(node(cells), cpu=9, memory=0) is None
 
 
-def test_ns_034_a_missing_distance_is_255() -> None:
+@pytest.mark.req("NS-034")
+def test_a_missing_distance_is_255() -> None:
     cells = {0: {"cpu": 4}, 1: {"cpu": 4}, 2: {"cpu": 8}}
     assert chosen(node(cells), cpu=5) == ((2,), True)
     assert chosen(node(cells, distances={(0, 0): 254}), cpu=5) == ((2,), False)
     assert chosen(node(cells, distances={(0, 0): 256}), cpu=5) == ((2,), True)
 
 
-def test_ns_034_scores() -> None:
+@pytest.mark.req("NS-034")
+def test_scores() -> None:
     at = node({0: {"cpu": 4}, 1: {"cpu": 4}, 2: {"cpu": 3}}, distances=FAR, scope="pod", most=4)
     assert scored(pod(container("a", cpu=2), container("b", cpu=2)), at) == 100 - 25 + 12
     assert scored(pod(container("a", cpu=5), container("b", cpu=3)), at) == 100 - 2 * 25
@@ -61,7 +66,8 @@ def test_ns_034_scores() -> None:
     assert scored(pod(container("a", nic=1)), at) == 100
 
 
-def test_ns_034_containers_follow_one_another_and_the_worst_of_them_counts() -> None:
+@pytest.mark.req("NS-034")
+def test_containers_follow_one_another_and_the_worst_of_them_counts() -> None:
     at = node({0: {"cpu": 4}, 1: {"cpu": 4}, 2: {"cpu": 4, NIC: 1}}, distances=FAR)
     assert scored(pod(container("a", cpu=4), container("b", cpu=4)), at) == 94
     assert scored(pod(container("a", cpu=6), container("b", cpu=6)), at) == 82
@@ -100,16 +106,18 @@ def some_node(chance: random.Random, most: int) -> NodeFacts:
     return node(cells, distances={pair: cost for pair, cost in near.items() if chance.random() < 0.95})
 
 
+@pytest.mark.req("NS-034")
 @pytest.mark.parametrize("seed", range(300))
-def test_ns_034_the_walk_finds_what_looking_at_all_sets_finds(seed: int) -> None:
+def test_the_walk_finds_what_looking_at_all_sets_finds(seed: int) -> None:
     chance = random.Random(seed)
     at = some_node(chance, 7)
     requests = whole({"cpu": chance.randint(0, 12), "memory": chance.randint(0, 12)})
     assert ZoneSetSearch(at, {cell.id: cell.available for cell in at.cells}).choose(requests) == expected(at, requests)
 
 
+@pytest.mark.req("NS-035")
 @pytest.mark.parametrize("count", [13, 16, 24, 64])
-def test_ns_035_many_cells_take_no_longer_than_50_ms(count: int) -> None:
+def test_many_cells_take_no_longer_than_50_ms(count: int) -> None:
     """Of CPU, so that a busy machine does not matter; twice as long is allowed here, since its caches are shared."""
     chance = random.Random(count)
     ids = range(count)
@@ -124,7 +132,8 @@ def test_ns_035_many_cells_take_no_longer_than_50_ms(count: int) -> None:
         assert 0 <= found <= 100
 
 
-def test_ns_035_sets_beyond_those_that_are_looked_at_are_not_called_optimal() -> None:
+@pytest.mark.req("NS-035")
+def test_sets_beyond_those_that_are_looked_at_are_not_called_optimal() -> None:
     """The nearest pair is among the last of 2 016; the nearest sets of 20 cells are not looked for to the end."""
     ids = range(64)
     near = {(one, other): 10 if one == other else 20 - (min(one, other) == 62) for one in ids for other in ids}

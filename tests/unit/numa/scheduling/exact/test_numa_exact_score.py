@@ -15,6 +15,7 @@ def score(pod: PodFacts, node: NodeFacts, strategy: Strategy = "LeastAllocated",
     return found.score
 
 
+@pytest.mark.req("NS-070")
 @pytest.mark.parametrize(
     ("strategy", "weights", "expected"),
     [
@@ -26,40 +27,43 @@ def score(pod: PodFacts, node: NodeFacts, strategy: Strategy = "LeastAllocated",
         ("BalancedAllocation", {}, 87),
     ],
 )
-def test_ns_070_amounts_of_the_chosen_cell_are_scored(
-    strategy: Strategy, weights: dict[str, int], expected: int
-) -> None:
-    """NS-070: 2 of 8 CPUs, 24 of 32 GiB; the variance of 1/4 and 3/4 is 1/8. A weight below 1 is 1."""
+def test_amounts_of_the_chosen_cell_are_scored(strategy: Strategy, weights: dict[str, int], expected: int) -> None:
+    """2 of 8 CPUs, 24 of 32 GiB; the variance of 1/4 and 3/4 is 1/8. A weight below 1 is 1."""
     assert score(pod(container("a", cpu=2, memory=24)), node(*TWO), strategy, **weights) == expected
 
 
-def test_ns_070_units_are_scored_in_order_after_earlier_ones_took_theirs() -> None:
-    """NS-070: 4 of 8 CPUs leave half, 3 of the other 4 leave a quarter; together 37, truncated."""
+@pytest.mark.req("NS-070")
+def test_units_are_scored_in_order_after_earlier_ones_took_theirs() -> None:
+    """4 of 8 CPUs leave half, 3 of the other 4 leave a quarter; together 37, truncated."""
     both = pod(container("a", cpu=4), container("b", cpu=3))
     assert score(both, node(cell(0, cpu=8))) == (50 + 25) // 2
 
 
-def test_ns_070_amounts_are_not_rounded_up() -> None:
-    """NS-070: 1/3 of the thousandths of a page, not of a whole one."""
+@pytest.mark.req("NS-070")
+def test_amounts_are_not_rounded_up() -> None:
+    """1/3 of the thousandths of a page, not of a whole one."""
     assert allocated({"x": 500}, {"x": 1500}, {}, most=True) == 33
 
 
-def test_ns_070_what_waits_for_the_pod_counts_as_there() -> None:
-    """NS-070: six CPUs are free, two are its init container's."""
+@pytest.mark.req("NS-070")
+def test_what_waits_for_the_pod_counts_as_there() -> None:
+    """Six CPUs are free, two are its init container's."""
     again = pod(container("i", "init", cpu=2), container("a", cpu=4))
     assert score(again, node(cell(0, cpu=8))) == (75 + 50) // 2
 
 
-def test_ns_032_one_resource_alone_is_balanced() -> None:
-    """NS-070, NS-032."""
+@pytest.mark.req("NS-032", "NS-070")
+def test_one_resource_alone_is_balanced() -> None:
     assert score(pod(container("a", cpu=2)), node(*TWO), "BalancedAllocation") == 100
 
 
-def test_ns_070_the_variance_is_exact() -> None:
-    """NS-070, NS-006: 7/10 and 9/10 vary by 2/100, which no float says exactly."""
+@pytest.mark.req("NS-006", "NS-070")
+def test_the_variance_is_exact() -> None:
+    """7/10 and 9/10 vary by 2/100, which no float says exactly."""
     assert balanced({"a": 7, "b": 9}, {"a": 10, "b": 10}) == 98
 
 
+@pytest.mark.req("NS-071")
 @pytest.mark.parametrize(
     ("cpus", "most_cells", "expected"),
     [
@@ -68,14 +72,15 @@ def test_ns_070_the_variance_is_exact() -> None:
         pytest.param(10, 2, 100 - 2 * 50 + 25, id="two-cells-of-two"),
     ],
 )
-def test_ns_071_fewer_cells_are_better(cpus: int, most_cells: int, expected: int) -> None:
-    """NS-071: both sets are as close as can be."""
+def test_fewer_cells_are_better(cpus: int, most_cells: int, expected: int) -> None:
+    """Both sets are as close as can be."""
     there = node(*TWO, policy="restricted", most_cells=most_cells)
     assert score(pod(container("a", cpu=cpus)), there, "LeastNUMANodes") == expected
 
 
-def test_ns_071_cells_that_are_not_the_closest_lose_half_a_step() -> None:
-    """NS-071: {0, 1} is taken since it is the lowest; {1, 2} is closer."""
+@pytest.mark.req("NS-071")
+def test_cells_that_are_not_the_closest_lose_half_a_step() -> None:
+    """{0, 1} is taken since it is the lowest; {1, 2} is closer."""
     far = {0: {0: 10, 1: 31, 2: 31}, 1: {0: 31, 1: 10, 2: 11}, 2: {0: 31, 1: 11, 2: 10}}
     cells = [cell(each, cpu=8, costs=far[each]) for each in range(3)]
     wide = pod(container("a", cpu=10))
@@ -85,24 +90,27 @@ def test_ns_071_cells_that_are_not_the_closest_lose_half_a_step() -> None:
     assert score(wide, there, "LeastNUMANodes") == 100 - 2 * 12 + 6
 
 
-def test_ns_071_the_neediest_unit_counts() -> None:
-    """NS-071: one container on one cell, one on two."""
+@pytest.mark.req("NS-071")
+def test_the_neediest_unit_counts() -> None:
+    """One container on one cell, one on two."""
     both = pod(container("a", cpu=2), container("b", cpu=10))
     three = [*TWO, cell(2, cpu=8)]
     assert score(both, node(*three, policy="restricted"), "LeastNUMANodes") <= 100 - 2 * 12 + 6
 
 
+@pytest.mark.req("NS-072")
 @pytest.mark.parametrize("strategy", ["LeastAllocated", "MostAllocated", "BalancedAllocation", "LeastNUMANodes"])
-def test_ns_072_without_demand_a_node_is_as_good_as_can_be(strategy: Strategy) -> None:
-    """NS-072; policy none aligns nothing of what could be, and best-effort may spread it."""
+def test_without_demand_a_node_is_as_good_as_can_be(strategy: Strategy) -> None:
+    """Policy none aligns nothing of what could be, and best-effort may spread it."""
     assert score(pod(container("a", cpu=1), qos="Burstable"), node(*TWO), strategy) == 100
     assert score(pod(container("a", cpu=1)), node(*TWO, policy="none"), strategy) == 0
     assert score(pod(container("a", cpu=10)), node(*TWO, policy="best-effort"), strategy) == 0
     assert score(pod(container("a", cpu=2)), node(*TWO, policy="best-effort"), strategy) > 0
 
 
-def test_ns_072_where_the_kubelet_would_refuse_the_score_is_0() -> None:
-    """NS-072: the administrator asked for that with ``--restricted=score``."""
+@pytest.mark.req("NS-072")
+def test_where_the_kubelet_would_refuse_the_score_is_0() -> None:
+    """The administrator asked for that with ``--restricted=score``."""
     there = node(cell(0, cpu=8, nic=1), cell(1, cpu=8), policy="restricted")
     options = ExactOptions(restricted="score")
     both = pod(container("a", cpu=10, nic=1))
@@ -110,6 +118,7 @@ def test_ns_072_where_the_kubelet_would_refuse_the_score_is_0() -> None:
     assert evaluate(pod(container("a", cpu=4, nic=1)), there, {}, options).score > 0
 
 
+@pytest.mark.req("NS-073")
 @pytest.mark.parametrize(
     ("asking", "expected"),
     [
@@ -118,8 +127,8 @@ def test_ns_072_where_the_kubelet_would_refuse_the_score_is_0() -> None:
         pytest.param(pod(container("a", cpu=1), qos="Burstable"), 100, id="nothing-to-align"),
     ],
 )
-def test_ns_073_a_node_without_a_topology_comes_last_for_what_would_be_aligned(asking: PodFacts, expected: int) -> None:
-    """NS-073: with ``--unknown-nodes=reject`` it does not come at all."""
+def test_a_node_without_a_topology_comes_last_for_what_would_be_aligned(asking: PodFacts, expected: int) -> None:
+    """With ``--unknown-nodes=reject`` it does not come at all."""
     unknown = NodeFacts(name="worker", has_topology=False)
     assert score(asking, unknown) == expected
     found = evaluate(asking, unknown, {}, ExactOptions(unknown_nodes="reject"))

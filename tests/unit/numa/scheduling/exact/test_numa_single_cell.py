@@ -1,5 +1,6 @@
 """Policy single-numa-node: which cell each container gets, and why none will do."""
 
+import pytest
 from numa_nodes import amounts, cell, container, node, pod
 
 from polyarch.numa.fit.evaluate import evaluate
@@ -12,8 +13,9 @@ def decide(pod: PodFacts, node: NodeFacts) -> FitDecision:
     return evaluate(pod, node, {}, ExactOptions())
 
 
-def test_ns_050_each_container_gets_the_lowest_cell_that_will_do() -> None:
-    """NS-050: the second container finds what the first one leaves."""
+@pytest.mark.req("NS-050")
+def test_each_container_gets_the_lowest_cell_that_will_do() -> None:
+    """The second container finds what the first one leaves."""
     found = decide(
         pod(container("a", cpu=5, memory=1), container("b", cpu=5, memory=1), container("c", cpu=0.5)), node(*TWO)
     )
@@ -21,8 +23,9 @@ def test_ns_050_each_container_gets_the_lowest_cell_that_will_do() -> None:
     assert found.taken == {0: amounts({"cpu": 5, "memory": 1}), 1: amounts({"cpu": 5, "memory": 1})}
 
 
-def test_ns_050_a_pod_is_one_unit_in_scope_pod() -> None:
-    """NS-050: ten CPUs together are on no cell."""
+@pytest.mark.req("NS-050")
+def test_a_pod_is_one_unit_in_scope_pod() -> None:
+    """Ten CPUs together are on no cell."""
     both = pod(container("a", cpu=5, memory=1), container("b", cpu=5, memory=1))
     found = decide(both, node(*TWO, scope="pod"))
     assert (found.fits, found.kind, found.message) == (False, "short", "cannot align pod: cpu")
@@ -30,14 +33,16 @@ def test_ns_050_a_pod_is_one_unit_in_scope_pod() -> None:
     assert small.cells == {"pod": (0,)}
 
 
-def test_ns_050_reservations_count_as_taken() -> None:
-    """NS-050, NS-100: ``free`` is what is left of availability."""
+@pytest.mark.req("NS-050", "NS-100")
+def test_reservations_count_as_taken() -> None:
+    """``free`` is what is left of availability."""
     found = evaluate(pod(container("a", cpu=5)), node(*TWO), {0: amounts({"cpu": 4})}, ExactOptions())
     assert found.cells == {"a": (1,)}
 
 
-def test_ns_051_what_an_init_container_had_is_used_again_before_anything_is_taken() -> None:
-    """NS-051: eight CPUs do for all of them; a sidecar keeps its own."""
+@pytest.mark.req("NS-051")
+def test_what_an_init_container_had_is_used_again_before_anything_is_taken() -> None:
+    """Eight CPUs do for all of them; a sidecar keeps its own."""
     again = pod(
         container("i", "init", cpu=6, memory=4),
         container("s", "sidecar", cpu=2, memory=1),
@@ -49,8 +54,9 @@ def test_ns_051_what_an_init_container_had_is_used_again_before_anything_is_take
     assert found.taken == {0: amounts({"cpu": 7, "memory": 6})}
 
 
-def test_ns_052_cpus_that_wait_for_the_pod_keep_its_next_container_on_their_cell() -> None:
-    """NS-052: cell 1 has all that the app container wants, and the kubelet still refuses."""
+@pytest.mark.req("NS-052")
+def test_cpus_that_wait_for_the_pod_keep_its_next_container_on_their_cell() -> None:
+    """Cell 1 has all that the app container wants, and the kubelet still refuses."""
     pinned = pod(container("i", "init", cpu=2, memory=1), container("a", cpu=4, memory=1, nic=1))
     cells = (cell(0, cpu=8, memory=32), cell(1, cpu=8, memory=32, nic=1))
     found = decide(pinned, node(*cells))
@@ -58,16 +64,18 @@ def test_ns_052_cpus_that_wait_for_the_pod_keep_its_next_container_on_their_cell
     assert decide(pod(container("a", cpu=4, memory=1, nic=1)), node(*cells)).cells == {"a": (1,)}
 
 
-def test_ns_052_memory_and_other_resources_pin_nothing() -> None:
-    """NS-052: the init container's memory stays behind, its CPUs came from the shared pool."""
+@pytest.mark.req("NS-052")
+def test_memory_and_other_resources_pin_nothing() -> None:
+    """The init container's memory stays behind, its CPUs came from the shared pool."""
     free_to_go = pod(container("i", "init", cpu=0.5, memory=1), container("a", cpu=4, memory=1, nic=1))
     found = decide(free_to_go, node(cell(0, cpu=8, memory=32), cell(1, cpu=8, memory=32, nic=1)))
     assert found.cells == {"i": (0,), "a": (1,)}
     assert found.taken == {0: amounts({"memory": 1}), 1: amounts({"cpu": 4, "memory": 1, "nic": 1})}
 
 
-def test_ns_052_devices_that_wait_for_the_pod_pin_and_stay_unseen() -> None:
-    """NS-052: one of both is used again; the other one is kept by the kubelet, and no exporter sees it."""
+@pytest.mark.req("NS-052")
+def test_devices_that_wait_for_the_pod_pin_and_stay_unseen() -> None:
+    """One of both is used again; the other one is kept by the kubelet, and no exporter sees it."""
     cells = (cell(0, cpu=8, memory=32, nic=2), cell(1, cpu=8, memory=32, nic=2))
     both = decide(pod(container("i", "init", nic=2), container("a", cpu=8, memory=1, nic=1)), node(*cells))
     assert both.cells == {"i": (0,), "a": (0,)}
@@ -75,34 +83,38 @@ def test_ns_052_devices_that_wait_for_the_pod_pin_and_stay_unseen() -> None:
     assert both.unseen == {0: amounts({"nic": 1})}
 
 
-def test_ns_053_what_no_cell_has_enough_of_is_short() -> None:
-    """NS-053: both are named in order; the device would be there."""
+@pytest.mark.req("NS-053")
+def test_what_no_cell_has_enough_of_is_short() -> None:
+    """Both are named in order; the device would be there."""
     found = decide(pod(container("a", memory=40, cpu=9, nic=1)), node(*TWO))
     assert (found.kind, found.message) == ("short", "cannot align container: cpu, memory")
     assert (found.container, found.resources) == ("a", ("cpu", "memory"))
 
 
-def test_ns_053_what_no_cell_has_together_is_no_common_cell() -> None:
-    """NS-053: memory rules out no cell and is not named."""
+@pytest.mark.req("NS-053")
+def test_what_no_cell_has_together_is_no_common_cell() -> None:
+    """Memory rules out no cell and is not named."""
     cells = (cell(0, cpu=8, memory=32, nic=1, used={"nic": 1}), cell(1, cpu=8, memory=32, nic=1, used={"cpu": 6}))
     found = decide(pod(container("a", cpu=4, memory=1, nic=1)), node(*cells))
     assert (found.kind, found.resources) == ("no-common-cell", ("cpu", "example.com/nic"))
 
 
-def test_ns_053_the_phrase_tells_the_kind_of_container() -> None:
-    """NS-053, NS-022."""
+@pytest.mark.req("NS-022", "NS-053")
+def test_the_phrase_tells_the_kind_of_container() -> None:
     for kind, phrase in (("init", "init container"), ("sidecar", "sidecar container"), ("app", "container")):
         found = decide(pod(container("x", kind, cpu=9), container("a", cpu=1)), node(*TWO))
         assert found.message == f"cannot align {phrase}: cpu"
 
 
-def test_ns_054_what_is_reserved_is_what_was_free() -> None:
-    """NS-054: the app container lives on what the init container had."""
+@pytest.mark.req("NS-054")
+def test_what_is_reserved_is_what_was_free() -> None:
+    """The app container lives on what the init container had."""
     found = decide(pod(container("i", "init", cpu=6, memory=4), container("a", cpu=4, memory=1)), node(*TWO))
     assert found.taken == {0: amounts({"cpu": 6, "memory": 4})}
 
 
-def test_ns_062_a_cell_in_a_group_has_no_memory_for_a_pod_on_one_cell() -> None:
+@pytest.mark.req("NS-062")
+def test_a_cell_in_a_group_has_no_memory_for_a_pod_on_one_cell() -> None:
     """NS-062 holds for this policy, too: a pod from the time of another one is still there."""
     cells = (
         cell(0, cpu=8, memory=32, group=(0, 1)),
@@ -115,7 +127,8 @@ def test_ns_062_a_cell_in_a_group_has_no_memory_for_a_pod_on_one_cell() -> None:
     assert (reserved.kind, reserved.resources) == ("short", ("memory",))
 
 
-def test_ns_050_pages_of_an_init_container_alone_are_looked_for_too_late() -> None:
+@pytest.mark.req("NS-050")
+def test_pages_of_an_init_container_alone_are_looked_for_too_late() -> None:
     """NS-050 in scope pod, as the kubelet does it: the lowest cell is chosen without them, and then lacks them."""
     asking = pod(container("i", "init", cpu=1, memory=1, pages=2), container("a", cpu=1, memory=1))
     cells = (cell(0, cpu=8, memory=32, pages=1), cell(1, cpu=8, memory=32, pages=2))

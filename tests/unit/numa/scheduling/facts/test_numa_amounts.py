@@ -5,6 +5,7 @@ import pytest
 from polyarch.numa.fit import facts
 
 
+@pytest.mark.req("NS-002", "NS-021")
 @pytest.mark.parametrize(
     ("resource", "native", "affine", "host_level"),
     [
@@ -19,14 +20,14 @@ from polyarch.numa.fit import facts
         ("example.com/nic", False, False, True),
     ],
 )
-def test_ns_002_the_name_tells_what_a_resource_is(resource: str, native: bool, affine: bool, host_level: bool) -> None:
-    """NS-002, NS-021."""
+def test_the_name_tells_what_a_resource_is(resource: str, native: bool, affine: bool, host_level: bool) -> None:
     assert facts.is_native(resource) == native
     assert facts.is_device(resource) != native
     assert facts.is_affine(resource) == affine
     assert facts.is_host_level(resource) == host_level
 
 
-def test_ns_002_what_asks_for_nothing_is_left_out() -> None:
-    """NS-002: a request of 0 is none."""
+@pytest.mark.req("NS-002")
+def test_what_asks_for_nothing_is_left_out() -> None:
+    """A request of 0 is none."""
     assert facts.positive({"cpu": 0, "memory": 1, "example.com/nic": -1}) == {"memory": 1}

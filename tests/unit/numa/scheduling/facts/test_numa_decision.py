@@ -10,8 +10,8 @@ from polyarch.numa.fit.facts import ExactOptions
 TWO = (cell(0, cpu=8, memory=32), cell(1, cpu=8, memory=32))
 
 
-def test_ns_004_a_node_that_fits_has_cells_amounts_and_a_score() -> None:
-    """NS-004."""
+@pytest.mark.req("NS-004")
+def test_a_node_that_fits_has_cells_amounts_and_a_score() -> None:
     found = evaluate(pod(container("a", cpu=4, memory=8)), node(*TWO), {}, ExactOptions())
     assert msgspec.json.decode(msgspec.json.encode(found)) == {
         "node": "worker",
@@ -28,15 +28,17 @@ def test_ns_004_a_node_that_fits_has_cells_amounts_and_a_score() -> None:
     }
 
 
-def test_ns_004_a_node_that_does_not_fit_says_why_and_nothing_else() -> None:
-    """NS-004: what the containers before it would have got is of no use."""
+@pytest.mark.req("NS-004")
+def test_a_node_that_does_not_fit_says_why_and_nothing_else() -> None:
+    """What the containers before it would have got is of no use."""
     found = evaluate(pod(container("a", cpu=4), container("b", cpu=9)), node(*TWO), {}, ExactOptions())
     assert (found.fits, found.kind, found.container, found.resources) == (False, "short", "b", ("cpu",))
     assert (found.cells, found.taken, found.score) == ({}, {}, 0)
 
 
-def test_ns_004_a_decision_cannot_be_changed() -> None:
-    """NS-004: whoever renders it shows what was decided."""
+@pytest.mark.req("NS-004")
+def test_a_decision_cannot_be_changed() -> None:
+    """Whoever renders it shows what was decided."""
     found = evaluate(pod(container("a", cpu=4)), node(*TWO), {}, ExactOptions())
     with pytest.raises(AttributeError):
         found.fits = False  # type: ignore[misc]

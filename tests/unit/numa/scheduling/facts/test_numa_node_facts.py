@@ -29,8 +29,9 @@ def zone(name: str, type: str = "Node", **resources: Any) -> dict[str, Any]:
     return {"name": name, "type": type, "resources": listed}
 
 
-def test_ns_005_cells_are_zones_of_nodes_by_their_number() -> None:
-    """NS-005: others are ignored and counted, and of two with one number the first one counts."""
+@pytest.mark.req("NS-005")
+def test_cells_are_zones_of_nodes_by_their_number() -> None:
+    """Others are ignored and counted, and of two with one number the first one counts."""
     zones = [
         zone("node-10", cpu=1), zone("node-2", cpu=2), zone("node-2", cpu=3), zone("node-64"), zone("node-63"),
         zone("node-01"), zone("node--1"), zone("node-"), zone("Node-1"), zone("node-3", "Socket"), zone("node-4", ""),
@@ -40,14 +41,15 @@ def test_ns_005_cells_are_zones_of_nodes_by_their_number() -> None:
     assert found.zones_ignored == 8
 
 
-def test_ns_005_negative_availability_reads_as_none() -> None:
-    """NS-005; so does what is no quantity."""
+@pytest.mark.req("NS-005")
+def test_negative_availability_reads_as_none() -> None:
+    """So does what is no quantity."""
     (cell,) = facts(zones=[zone("node-0", cpu=-2, memory="much", nic="1500m")]).cells
     assert cell.available == {"cpu": 0, "memory": 0, "nic": 1500}
 
 
-def test_ns_006_the_order_of_what_an_object_lists_is_nobodys_matter() -> None:
-    """NS-006."""
+@pytest.mark.req("NS-006")
+def test_the_order_of_what_an_object_lists_is_nobodys_matter() -> None:
     zones = [zone("node-0", cpu=1, memory=2), zone("node-1", cpu=3)]
     said = own(cpu_manager_policy="static", memory_manager_policy="Static")
     one = facts(zones=zones, attributes=said)
@@ -55,8 +57,8 @@ def test_ns_006_the_order_of_what_an_object_lists_is_nobodys_matter() -> None:
     assert facts(zones=turned, attributes=said[::-1]) == one
 
 
-def test_ns_001_no_object_is_not_the_same_as_one_without_cells() -> None:
-    """NS-001, NS-044."""
+@pytest.mark.req("NS-001", "NS-044")
+def test_no_object_is_not_the_same_as_one_without_cells() -> None:
     assert not node_facts("worker", None, {"cpu": "8"}).has_topology
     assert facts().has_topology
     assert node_facts("worker", None, {"cpu": "8"}).allocatable == {"cpu": 8000}
@@ -68,6 +70,7 @@ def policy(**document: Any) -> tuple[str, str]:
     return found.policy, found.scope
 
 
+@pytest.mark.req("NS-010")
 @pytest.mark.parametrize(
     ("named", "expected"),
     [
@@ -84,19 +87,20 @@ def policy(**document: Any) -> tuple[str, str]:
         (["singlenumanodepodlevel"], ("none", "container")),
     ],
 )
-def test_ns_010_the_first_word_sets_policy_and_scope(named: list[str], expected: tuple[str, str]) -> None:
-    """NS-010."""
+def test_the_first_word_sets_policy_and_scope(named: list[str], expected: tuple[str, str]) -> None:
     assert policy(topologyPolicies=named) == expected
 
 
-def test_ns_010_two_words_are_known_to_mode_exact_alone() -> None:
-    """NS-010: the plugin ignores them, and so does mode compat."""
+@pytest.mark.req("NS-010")
+def test_two_words_are_known_to_mode_exact_alone() -> None:
+    """The plugin ignores them, and so does mode compat."""
     assert policy(topologyPolicies=["Restricted"], exact=False) == ("none", "container")
     assert policy(topologyPolicies=["RestrictedPodLevel"], exact=False) == ("restricted", "pod")
 
 
-def test_ns_010_attributes_override_one_by_one() -> None:
-    """NS-010: an invalid one is ignored."""
+@pytest.mark.req("NS-010")
+def test_attributes_override_one_by_one() -> None:
+    """An invalid one is ignored."""
     named = ["RestrictedPodLevel"]
     said = attributes(topologyManagerPolicy="single-numa-node", topologyManagerScope="machine")
     assert policy(topologyPolicies=named, attributes=said) == ("single-numa-node", "pod")
@@ -104,6 +108,7 @@ def test_ns_010_attributes_override_one_by_one() -> None:
     assert policy(topologyPolicies=named, attributes=said) == ("restricted", "container")
 
 
+@pytest.mark.req("NS-010")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -119,13 +124,13 @@ def test_ns_010_attributes_override_one_by_one() -> None:
         ("१२", 8),
     ],
 )
-def test_ns_010_the_most_cells_are_a_number_above_one(text: str, expected: int) -> None:
-    """NS-010."""
+def test_the_most_cells_are_a_number_above_one(text: str, expected: int) -> None:
     assert facts(attributes=attributes(topologyManagerMaxNUMANodes=text)).settings.most_cells == expected
 
 
-def test_ns_011_mode_exact_reads_what_our_exporter_says() -> None:
-    """NS-011: the other mode does not."""
+@pytest.mark.req("NS-011")
+def test_mode_exact_reads_what_our_exporter_says() -> None:
+    """The other mode does not."""
     said = own(
         cpu_manager_policy="static",
         cpu_manager_options="full-pcpus-only=true, strict-cpu-reservation=false",
@@ -149,15 +154,16 @@ def test_ns_011_mode_exact_reads_what_our_exporter_says() -> None:
     assert (plain.settings, plain.cells[0].memory_group, plain.cells[0].socket) == (NodeSettings(), (), None)
 
 
-def test_ns_011_what_other_exporters_leave_out_is_not_known() -> None:
-    """NS-011: which is not the same as off."""
+@pytest.mark.req("NS-011")
+def test_what_other_exporters_leave_out_is_not_known() -> None:
+    """Which is not the same as off."""
     found = facts().settings
     assert (found.cpu_manager, found.memory_manager, found.threads_per_core) == (None, None, None)
     assert (found.refresh_period, found.pod_level_managers, found.pod_exclude) == (None, False, ())
 
 
-def test_ns_011_nonsense_is_as_if_it_were_not_there() -> None:
-    """NS-011, NS-005."""
+@pytest.mark.req("NS-005", "NS-011")
+def test_nonsense_is_as_if_it_were_not_there() -> None:
     said = own(
         cpu_manager_options="=,,x",
         threads_per_core="two",
@@ -174,8 +180,9 @@ def test_ns_011_nonsense_is_as_if_it_were_not_there() -> None:
     assert facts(attributes=deep).settings.pod_exclude == (), "one node's object must not keep the others unread"
 
 
-def test_ns_104_an_older_object_has_its_fingerprint_in_an_annotation() -> None:
-    """NS-104: it counts all pods then."""
+@pytest.mark.req("NS-104")
+def test_an_older_object_has_its_fingerprint_in_an_annotation() -> None:
+    """It counts all pods then."""
     metadata = {"name": "worker", "annotations": {"topology.node.k8s.io/fingerprint": "pfp0v001old"}}
     assert (facts(metadata=metadata).fingerprint_method, facts(metadata=metadata).fingerprint) == ("all", "pfp0v001old")
     said = attributes(nodeTopologyPodsFingerprint="new", nodeTopologyPodsFingerprintMethod="with-exclusive-resources")

@@ -19,6 +19,7 @@ def container(name: str = "a", **resources: Any) -> dict[str, Any]:
     return {"name": name, "resources": resources}
 
 
+@pytest.mark.req("NS-001")
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
@@ -46,26 +47,28 @@ def container(name: str = "a", **resources: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_ns_001_quality_of_service_is_computed_as_kubernetes_does(spec: dict[str, Any], expected: str) -> None:
-    """NS-001."""
+def test_quality_of_service_is_computed_as_kubernetes_does(spec: dict[str, Any], expected: str) -> None:
     assert facts(spec).qos == expected
 
 
-def test_ns_001_the_status_says_it_if_it_is_set() -> None:
-    """NS-001: it was decided when the pod was made; a text that is no class decides nothing."""
+@pytest.mark.req("NS-001")
+def test_the_status_says_it_if_it_is_set() -> None:
+    """It was decided when the pod was made; a text that is no class decides nothing."""
     spec = {"containers": [container(limits=WHOLE)]}
     assert facts(spec, status={"qosClass": "Burstable"}).qos == "Burstable"
     assert facts(spec, status={"qosClass": "Golden"}).qos == "Guaranteed"
 
 
-def test_ns_001_a_missing_request_is_that_of_the_limit() -> None:
-    """NS-001: per resource."""
+@pytest.mark.req("NS-001")
+def test_a_missing_request_is_that_of_the_limit() -> None:
+    """Per resource."""
     found = facts({"containers": [container(requests={"cpu": "1"}, limits={"cpu": "2", "example.com/nic": 1})]})
     assert found.containers[0].requests == {"cpu": 1000, "example.com/nic": 1000}
 
 
-def test_ns_001_containers_come_in_the_order_of_their_start() -> None:
-    """NS-001, NS-050: a sidecar is an init container that stays."""
+@pytest.mark.req("NS-001", "NS-050")
+def test_containers_come_in_the_order_of_their_start() -> None:
+    """A sidecar is an init container that stays."""
     found = facts(
         {
             "containers": [container("a"), container("b")],
@@ -77,14 +80,15 @@ def test_ns_001_containers_come_in_the_order_of_their_start() -> None:
     ]  # fmt: skip
 
 
-def test_ns_163_what_is_no_quantity_is_named_with_its_place() -> None:
-    """NS-163."""
+@pytest.mark.req("NS-163")
+def test_what_is_no_quantity_is_named_with_its_place() -> None:
     with pytest.raises(InvalidQuantity, match="container a: limits: cpu: 'many' is not a quantity"):
         facts({"containers": [container(limits={"cpu": "many"})]})
 
 
-def test_ns_101_claims_of_volumes_and_devices_are_seen() -> None:
-    """NS-101: binding such a pod may take long."""
+@pytest.mark.req("NS-101")
+def test_claims_of_volumes_and_devices_are_seen() -> None:
+    """Binding such a pod may take long."""
     assert not facts({"volumes": [{"name": "x", "emptyDir": {}}]}).has_claims
     assert facts({"volumes": [{"name": "x", "persistentVolumeClaim": {"claimName": "y"}}]}).has_claims
     assert facts({"volumes": [{"name": "x", "ephemeral": {}}]}).has_claims

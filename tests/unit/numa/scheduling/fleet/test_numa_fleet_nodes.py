@@ -1,4 +1,4 @@
-"""What the fleet keeps, and whom it chooses (NS-082, NS-100, NS-171)."""
+"""What the fleet keeps, and whom it chooses."""
 
 import pytest
 
@@ -32,8 +32,9 @@ def a_fleet(table: MakesTable, *nodes: NodeFacts) -> NumaNodeIndex:
     return fleet
 
 
+@pytest.mark.req("NS-100")
 @KINDS
-def test_ns_100_what_is_reserved_is_missing_in_its_cell_alone_until_it_is_released(table: MakesTable) -> None:
+def test_what_is_reserved_is_missing_in_its_cell_alone_until_it_is_released(table: MakesTable) -> None:
     fleet = a_fleet(table, a_node("one", 8, 8))
     decision = fleet.fit(a_pod(6), ["one"]).best()[0]
     assert decision.cells == {"app": (0,)}
@@ -45,8 +46,9 @@ def test_ns_100_what_is_reserved_is_missing_in_its_cell_alone_until_it_is_releas
     assert not fleet.reserved("one")
 
 
+@pytest.mark.req("NS-100")
 @KINDS
-def test_ns_100_more_reserved_than_available_leaves_nothing_and_not_less(table: MakesTable) -> None:
+def test_more_reserved_than_available_leaves_nothing_and_not_less(table: MakesTable) -> None:
     fleet = a_fleet(table, a_node("one", 4))
     fleet.reserve("one", {0: {"cpu": 6000}})
     assert fleet.free("one")[0]["cpu"] == 0
@@ -54,8 +56,9 @@ def test_ns_100_more_reserved_than_available_leaves_nothing_and_not_less(table: 
     assert fleet.fit(a_pod(2), ["one"]).fitting == ["one"]
 
 
+@pytest.mark.req("NS-103")
 @KINDS
-def test_ns_103_reservations_outlast_the_object_of_their_node(table: MakesTable) -> None:
+def test_reservations_outlast_the_object_of_their_node(table: MakesTable) -> None:
     fleet = a_fleet(table, a_node("one", 8))
     fleet.reserve("one", {0: {"cpu": 6000}})
     fleet.remove("one")
@@ -66,8 +69,9 @@ def test_ns_103_reservations_outlast_the_object_of_their_node(table: MakesTable)
     assert fits.kinds == {"short": 1}
 
 
+@pytest.mark.req("NS-062")
 @KINDS
-def test_ns_062_a_cell_whose_memory_is_promised_with_another_takes_no_memory_alone(table: MakesTable) -> None:
+def test_a_cell_whose_memory_is_promised_with_another_takes_no_memory_alone(table: MakesTable) -> None:
     fleet = a_fleet(table, a_node("one", 8, 8, 8))
     fleet.reserve("one", {0: {"memory": 1000}}, memory_groups=[(0, 1)])
     assert fleet.fit(a_pod(2), ["one"]).best()[0].cells == {"app": (2,)}
@@ -75,16 +79,18 @@ def test_ns_062_a_cell_whose_memory_is_promised_with_another_takes_no_memory_alo
     assert fleet.fit(a_pod(2), ["one"]).best()[0].cells == {"app": (0,)}
 
 
+@pytest.mark.req("NS-081")
 @KINDS
-def test_ns_081_each_name_counts_once_in_the_order_of_the_question(table: MakesTable) -> None:
+def test_each_name_counts_once_in_the_order_of_the_question(table: MakesTable) -> None:
     fleet = a_fleet(table, a_node("b", 8), a_node("a", 8), a_node("small", 1))
     fits = fleet.fit(a_pod(2), ["b", "small", "a", "b", "small"])
     assert fits.fitting == ["b", "a"]
     assert list(fits.rejected) == ["small"]
 
 
+@pytest.mark.req("NS-110")
 @KINDS
-def test_ns_110_a_node_follows_its_new_policy_with_the_next_question(table: MakesTable) -> None:
+def test_a_node_follows_its_new_policy_with_the_next_question(table: MakesTable) -> None:
     fleet = a_fleet(table, a_node("one", 2, 2), a_node("two", 2, 2))
     assert fleet.fit(a_pod(4), ["one", "two"]).fitting == []
     fleet.put(a_node("one", 2, 2, settings=NodeSettings(policy="none")))
@@ -92,10 +98,11 @@ def test_ns_110_a_node_follows_its_new_policy_with_the_next_question(table: Make
     assert fleet.fit(a_pod(4), ["one"]).best()[0].cells == {}
 
 
+@pytest.mark.req("NS-043")
 @KINDS
 @pytest.mark.parametrize("policy", ["none", "best-effort"])
-def test_ns_043_pods_that_ask_for_the_same_as_a_whole_are_not_one_question(table: MakesTable, policy: str) -> None:
-    """NS-043: with whole cores alone, what an init container has left does not count as free for the next one."""
+def test_pods_that_ask_for_the_same_as_a_whole_are_not_one_question(table: MakesTable, policy: str) -> None:
+    """With whole cores alone, what an init container has left does not count as free for the next one."""
     settings = {"policy": policy, "scope": "pod", "cpu_manager": "static", "threads_per_core": 2}
     whole_cores = NodeSettings(**settings, cpu_options={"full-pcpus-only": "true"})  # type: ignore[arg-type]
     of_16 = {"cpu": 16_000}
@@ -109,7 +116,8 @@ def test_ns_043_pods_that_ask_for_the_same_as_a_whole_are_not_one_question(table
         assert fitting == {"one": ["one"], "two": []}
 
 
-def test_ns_082_of_equal_nodes_the_smaller_hash_wins_and_each_pod_has_another_order() -> None:
+@pytest.mark.req("NS-082")
+def test_of_equal_nodes_the_smaller_hash_wins_and_each_pod_has_another_order() -> None:
     names = [f"node-{number}" for number in range(40)]
     seed = xxh64_in_python(b"uid-1", 0)
     expected = sorted(names, key=lambda name: xxh64_in_python(name.encode(), seed))
@@ -118,11 +126,13 @@ def test_ns_082_of_equal_nodes_the_smaller_hash_wins_and_each_pod_has_another_or
     assert len({best_nodes(names, [70] * 40, uid=f"uid-{number}", count=1)[0] for number in range(30)}) > 10
 
 
-def test_ns_082_a_better_score_goes_before_any_hash_and_what_does_not_fit_is_never_chosen() -> None:
+@pytest.mark.req("NS-082")
+def test_a_better_score_goes_before_any_hash_and_what_does_not_fit_is_never_chosen() -> None:
     assert best_nodes(["a", "b", "c", "d"], [10, 90, -1, 20], uid="uid", count=3) == ["b", "d", "a"]
 
 
-def test_ns_171_equal_amounts_of_cells_are_one_value() -> None:
+@pytest.mark.req("NS-171")
+def test_equal_amounts_of_cells_are_one_value() -> None:
     fleet = a_fleet(ListTable, a_node("one", 8, 8), a_node("two", 8, 8))
     cells = [cell for name in ("one", "two") for cell in fleet.node(name).cells]  # type: ignore[union-attr]
     assert len({id(amounts) for cell in cells for amounts in (cell.capacity, cell.allocatable, cell.available)}) == 1

@@ -1,15 +1,16 @@
-"""A reservation from the filter to the object that shows the pod (NS-100, NS-101, NS-102, NS-103, NS-106, NS-112,
-NS-113)."""
+"""A reservation from the filter to the object that shows the pod."""
 
 import sys
 
+import pytest
 from numa_ledgers import CELLS_OF_FOUR, admitted, bound, choose, cpus, exclusive, started_ledger, told, version
 from numa_nodes import amounts, container, pod
 
 from polyarch.numa.fit.facts import NodeFacts
 
 
-def test_ns_100_what_is_reserved_is_not_free() -> None:
+@pytest.mark.req("NS-100")
+def test_what_is_reserved_is_not_free() -> None:
     ledger, empty = started_ledger(), version(1)
     ledger.topology_seen(empty, 0.0)
     choose(ledger, exclusive("first", cpu=4), empty, now=1.0)
@@ -19,7 +20,8 @@ def test_ns_100_what_is_reserved_is_not_free() -> None:
     assert choose(ledger, exclusive("third", cpu=5), empty, now=1.0) == []
 
 
-def test_ns_100_what_is_free_is_never_below_nothing() -> None:
+@pytest.mark.req("NS-100")
+def test_what_is_free_is_never_below_nothing() -> None:
     ledger, empty = started_ledger(), version(1)
     ledger.topology_seen(empty, 0.0)
     choose(ledger, exclusive("first", cpu=8), empty, now=1.0)
@@ -28,7 +30,8 @@ def test_ns_100_what_is_free_is_never_below_nothing() -> None:
     assert ledger.free(used)[0]["cpu"] == 0
 
 
-def test_ns_101_a_pod_is_held_for_a_minute_and_with_claims_for_ten() -> None:
+@pytest.mark.req("NS-101")
+def test_a_pod_is_held_for_a_minute_and_with_claims_for_ten() -> None:
     ledger, empty = started_ledger(), version(1)
     ledger.topology_seen(empty, 0.0)
     choose(ledger, exclusive("plain"), empty, now=1.0)
@@ -41,7 +44,8 @@ def test_ns_101_a_pod_is_held_for_a_minute_and_with_claims_for_ten() -> None:
     assert ledger.held("plain") == []
 
 
-def test_ns_101_another_filter_call_drops_what_the_pod_holds_first() -> None:
+@pytest.mark.req("NS-101")
+def test_another_filter_call_drops_what_the_pod_holds_first() -> None:
     ledger, empty = started_ledger(), version(1)
     ledger.topology_seen(empty, 0.0)
     facts = exclusive("again", cpu=8, memory=32)
@@ -51,7 +55,8 @@ def test_ns_101_another_filter_call_drops_what_the_pod_holds_first() -> None:
     assert told(ledger.tick(119.0)) == [("released", "ttl", "again")]
 
 
-def test_ns_102_a_bound_pod_keeps_its_cells_and_gives_back_the_other_nodes() -> None:
+@pytest.mark.req("NS-102")
+def test_a_bound_pod_keeps_its_cells_and_gives_back_the_other_nodes() -> None:
     ledger, here, there = started_ledger(), version(1, name="here"), version(1, name="there")
     for each in (here, there):
         ledger.topology_seen(each, 0.0)
@@ -64,7 +69,8 @@ def test_ns_102_a_bound_pod_keeps_its_cells_and_gives_back_the_other_nodes() -> 
     assert told(ledger.tick(1000.0)) == []
 
 
-def test_ns_102_a_pod_bound_elsewhere_is_taken_up_there() -> None:
+@pytest.mark.req("NS-102")
+def test_a_pod_bound_elsewhere_is_taken_up_there() -> None:
     ledger, here, there = started_ledger(), version(1, name="here"), version(1, name="there")
     for each in (here, there):
         ledger.topology_seen(each, 0.0)
@@ -75,7 +81,8 @@ def test_ns_102_a_pod_bound_elsewhere_is_taken_up_there() -> None:
     assert ledger.reserved("there") == CELLS_OF_FOUR
 
 
-def test_ns_103_a_pod_that_is_deleted_or_over_holds_nothing() -> None:
+@pytest.mark.req("NS-103")
+def test_a_pod_that_is_deleted_or_over_holds_nothing() -> None:
     ledger, empty = started_ledger(), version(1)
     ledger.topology_seen(empty, 0.0)
     for name in ("deleted", "over", "held"):
@@ -89,7 +96,8 @@ def test_ns_103_a_pod_that_is_deleted_or_over_holds_nothing() -> None:
     assert ledger.reserved("worker") == {}
 
 
-def test_ns_103_a_node_that_is_deleted_holds_nothing_and_an_object_that_is_deleted_changes_nothing() -> None:
+@pytest.mark.req("NS-103")
+def test_a_node_that_is_deleted_holds_nothing_and_an_object_that_is_deleted_changes_nothing() -> None:
     ledger, empty = started_ledger(), version(1)
     ledger.topology_seen(empty, 0.0)
     choose(ledger, exclusive("pod"), empty, now=1.0)
@@ -106,8 +114,9 @@ def test_ns_103_a_node_that_is_deleted_holds_nothing_and_an_object_that_is_delet
     assert ledger.held("held") == []
 
 
-def test_ns_171_nothing_is_kept_of_nodes_that_came_and_went() -> None:
-    """NS-171: an autoscaler gives each node a new name."""
+@pytest.mark.req("NS-171")
+def test_nothing_is_kept_of_nodes_that_came_and_went() -> None:
+    """An autoscaler gives each node a new name."""
 
     def kept(nodes: int) -> dict[str, int]:
         ledger = started_ledger()
@@ -126,8 +135,9 @@ def test_ns_171_nothing_is_kept_of_nodes_that_came_and_went() -> None:
     assert kept(20) == kept(1)
 
 
-def test_ns_103_a_node_that_comes_back_soon_knows_the_names_of_its_pods() -> None:
-    """NS-106: an object that names the earlier pod settles no later one of the same name."""
+@pytest.mark.req("NS-103", "NS-106")
+def test_a_node_that_comes_back_soon_knows_the_names_of_its_pods() -> None:
+    """An object that names the earlier pod settles no later one of the same name."""
     ledger, first = started_ledger(), exclusive("pod")
     ledger.topology_seen(version(1), 0.0)
     ledger.pod_seen(admitted(first, version=1), 1.0)
@@ -141,7 +151,8 @@ def test_ns_103_a_node_that_comes_back_soon_knows_the_names_of_its_pods() -> Non
     assert not ledger.is_settled("again")
 
 
-def test_ns_106_the_object_that_shows_the_pod_settles_it() -> None:
+@pytest.mark.req("NS-106")
+def test_the_object_that_shows_the_pod_settles_it() -> None:
     ledger, empty = started_ledger(), version(1)
     ledger.topology_seen(empty, 0.0)
     first, second = exclusive("first"), exclusive("second")
@@ -156,7 +167,8 @@ def test_ns_106_the_object_that_shows_the_pod_settles_it() -> None:
     assert ledger.reserved("worker") == CELLS_OF_FOUR
 
 
-def test_ns_106_an_object_that_is_seen_before_the_binding_settles_the_pod_when_it_is_seen() -> None:
+@pytest.mark.req("NS-106")
+def test_an_object_that_is_seen_before_the_binding_settles_the_pod_when_it_is_seen() -> None:
     ledger, empty, facts = started_ledger(), version(1), exclusive("pod")
     ledger.topology_seen(empty, 0.0)
     choose(ledger, facts, empty, now=1.0)
@@ -167,7 +179,8 @@ def test_ns_106_an_object_that_is_seen_before_the_binding_settles_the_pod_when_i
     ]
 
 
-def test_ns_112_a_ledger_that_is_off_reserves_nothing() -> None:
+@pytest.mark.req("NS-112")
+def test_a_ledger_that_is_off_reserves_nothing() -> None:
     ledger, empty = started_ledger(is_on=False), version(1)
     ledger.topology_seen(empty, 0.0)
     assert len(choose(ledger, exclusive("pod"), empty, now=1.0)) == 1
@@ -176,7 +189,8 @@ def test_ns_112_a_ledger_that_is_off_reserves_nothing() -> None:
     assert ledger.reserved("worker") == {}
 
 
-def test_ns_113_a_burstable_pod_reserves_its_devices_alone() -> None:
+@pytest.mark.req("NS-113")
+def test_a_burstable_pod_reserves_its_devices_alone() -> None:
     ledger, empty = started_ledger(), version(1)
     ledger.topology_seen(empty, 0.0)
     facts = pod(container("app", cpu=4, memory=4, nic=1), name="pod", qos="Burstable")
@@ -185,7 +199,8 @@ def test_ns_113_a_burstable_pod_reserves_its_devices_alone() -> None:
     assert ledger.reserved("worker") == {0: amounts({"nic": 1})}
 
 
-def test_ns_106_devices_of_ended_init_containers_stay_reserved() -> None:
+@pytest.mark.req("NS-106")
+def test_devices_of_ended_init_containers_stay_reserved() -> None:
     ledger, empty = started_ledger(), version(1)
     ledger.topology_seen(empty, 0.0)
     facts = pod(container("init", "init", cpu=1, memory=1, nic=1), container("app", cpu=1, memory=1), name="pod")
@@ -198,7 +213,8 @@ def test_ns_106_devices_of_ended_init_containers_stay_reserved() -> None:
     assert told(ledger.pod_gone("pod", 4.0)) == [("released", "deleted", "pod")]
 
 
-def test_ns_111_an_event_costs_the_same_however_many_other_nodes_there_are() -> None:
+@pytest.mark.req("NS-111")
+def test_an_event_costs_the_same_however_many_other_nodes_there_are() -> None:
     def calls(others: int) -> int:
         ledger, empty, facts = started_ledger(), version(1), exclusive("pod")
         for number in range(others):

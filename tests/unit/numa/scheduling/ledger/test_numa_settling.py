@@ -1,8 +1,8 @@
-"""Which versions of an object show a pod, and when its reservation ends for want of one (NS-104, NS-105, NS-106,
-NS-107, NS-108, NS-109, NS-110, NS-150, NS-151)."""
+"""Which versions of an object show a pod, and when its reservation ends for want of one."""
 
 import time
 
+import pytest
 from numa_ledgers import (
     CELLS_OF_FOUR,
     GRACE,
@@ -43,7 +43,8 @@ def resident(name: str, *, is_shown: bool = False) -> BoundPod:
     return found
 
 
-def test_ns_104_sets_that_differ_little_from_the_pods_of_now_are_found() -> None:
+@pytest.mark.req("NS-104")
+def test_sets_that_differ_little_from_the_pods_of_now_are_found() -> None:
     there = [resident("a", is_shown=True), resident("b"), resident("c"), resident("d")]
     gone, over = [resident("x"), resident("y")], [resident("z")]
     cases = {"abcd": (0, 0, False), "abc": (1, 0, False), "a": (3, 0, False), "abcdx": (0, 1, False)}
@@ -57,7 +58,8 @@ def test_ns_104_sets_that_differ_little_from_the_pods_of_now_are_found() -> None
     assert match_fingerprint("", EXCLUSIVE, there, gone, over) is None
 
 
-def test_ns_104_all_pods_count_where_the_method_says_so() -> None:
+@pytest.mark.req("NS-104")
+def test_all_pods_count_where_the_method_says_so() -> None:
     plain = BoundPod(pod(container("app"), name="plain", qos="BestEffort"))
     there = [resident("a"), plain]
     text = fingerprint([("default", "a"), ("default", "plain")])
@@ -65,8 +67,9 @@ def test_ns_104_all_pods_count_where_the_method_says_so() -> None:
     assert match_fingerprint(text, EXCLUSIVE, there, [], []) is None
 
 
-def test_ns_104_no_more_sets_are_tried_than_the_limit_and_in_time() -> None:
-    """NS-171: 256 sets of 250 pods within 150 ms."""
+@pytest.mark.req("NS-104", "NS-171")
+def test_no_more_sets_are_tried_than_the_limit_and_in_time() -> None:
+    """256 sets of 250 pods within 150 ms."""
     there, gone = [resident(f"pod-{number}") for number in range(250)], [resident(f"x-{n}") for n in range(100)]
     began = time.process_time()
     assert match_fingerprint("pfp0v0010000000000000000", EXCLUSIVE, there, gone, []) is None
@@ -74,7 +77,8 @@ def test_ns_104_no_more_sets_are_tried_than_the_limit_and_in_time() -> None:
     assert taken < 0.15, f"{MOST_SETS} sets took {taken * 1000:.0f} ms"
 
 
-def test_ns_105_exclusive_by_spec() -> None:
+@pytest.mark.req("NS-105")
+def test_exclusive_by_spec() -> None:
     node = version(1)
     asked = {
         "whole CPUs": (pod(container("app", cpu=2)), True),
@@ -91,7 +95,8 @@ def test_ns_105_exclusive_by_spec() -> None:
     }
 
 
-def test_ns_104_an_exporter_that_counts_by_spec_is_understood() -> None:
+@pytest.mark.req("NS-104")
+def test_an_exporter_that_counts_by_spec_is_understood() -> None:
     """Its CPU manager gives nothing to anybody, but whole CPUs were requested."""
     ledger = started_ledger()
     quiet, busy = exclusive("quiet", cpu=2), exclusive("busy", cpu=2)
@@ -102,7 +107,8 @@ def test_ns_104_an_exporter_that_counts_by_spec_is_understood() -> None:
     assert ledger.is_explained("worker")
 
 
-def test_ns_106_a_pod_with_a_predecessor_of_its_name_needs_a_version_after_its_admission() -> None:
+@pytest.mark.req("NS-106")
+def test_a_pod_with_a_predecessor_of_its_name_needs_a_version_after_its_admission() -> None:
     old, new = exclusive("pod", uid="old"), exclusive("pod", uid="pod")
     ledger = with_bound_pod(old)
     shown = version(3, [old], used=({"cpu": 4, "memory": 4}, {}))
@@ -115,7 +121,8 @@ def test_ns_106_a_pod_with_a_predecessor_of_its_name_needs_a_version_after_its_a
     assert told(ledger.topology_seen(version(6, [new], used=({}, {"cpu": 4, "memory": 4})), 14.0)) == SETTLED
 
 
-def test_ns_106_a_version_written_before_the_admission_and_seen_after_it_does_not_count() -> None:
+@pytest.mark.req("NS-106")
+def test_a_version_written_before_the_admission_and_seen_after_it_does_not_count() -> None:
     old, new = exclusive("pod", uid="old"), exclusive("pod", uid="pod")
     ledger = with_bound_pod(old)
     ledger.pod_gone("old", 3.0)
@@ -125,7 +132,8 @@ def test_ns_106_a_version_written_before_the_admission_and_seen_after_it_does_no
     assert told(ledger.topology_seen(version(10, [new]), 7.0)) == SETTLED
 
 
-def test_ns_106_a_namesake_that_needs_no_new_version_is_settled_after_the_grace() -> None:
+@pytest.mark.req("NS-106")
+def test_a_namesake_that_needs_no_new_version_is_settled_after_the_grace() -> None:
     old, new = exclusive("pod", uid="old"), exclusive("pod", uid="pod")
     ledger = with_bound_pod(old)
     shown = version(3, [old], used=({"cpu": 4, "memory": 4}, {}))
@@ -137,7 +145,8 @@ def test_ns_106_a_namesake_that_needs_no_new_version_is_settled_after_the_grace(
     assert told(ledger.tick(20.0 + GRACE)) == SETTLED
 
 
-def test_ns_106_a_fingerprint_of_all_pods_needs_the_admission() -> None:
+@pytest.mark.req("NS-106")
+def test_a_fingerprint_of_all_pods_needs_the_admission() -> None:
     facts = exclusive("pod")
     ledger = with_bound_pod(facts, method="all")
     assert told(ledger.topology_seen(version(3, [facts], method="all"), 3.0)) == []
@@ -145,7 +154,8 @@ def test_ns_106_a_fingerprint_of_all_pods_needs_the_admission() -> None:
     assert told(ledger.topology_seen(version(5, [facts], method="all"), 5.0)) == SETTLED
 
 
-def test_ns_107_nothing_is_dropped_while_a_set_without_the_pod_explains_the_object() -> None:
+@pytest.mark.req("NS-107")
+def test_nothing_is_dropped_while_a_set_without_the_pod_explains_the_object() -> None:
     facts = exclusive("pod")
     ledger = with_bound_pod(facts)
     ledger.pod_seen(admitted(facts, version=3), 3.0)
@@ -155,7 +165,8 @@ def test_ns_107_nothing_is_dropped_while_a_set_without_the_pod_explains_the_obje
     assert [(each.node, each.seconds) for each in ledger.silent(1000.0)] == [("worker", 997.0)]
 
 
-def test_ns_107_an_unexplained_object_settles_a_pod_once_its_exporter_has_scanned_since() -> None:
+@pytest.mark.req("NS-107")
+def test_an_unexplained_object_settles_a_pod_once_its_exporter_has_scanned_since() -> None:
     facts, stranger = exclusive("pod"), exclusive("stranger")
     ledger = with_bound_pod(facts)
     ledger.pod_seen(admitted(facts, version=3), 3.0)
@@ -171,7 +182,8 @@ def test_ns_107_an_unexplained_object_settles_a_pod_once_its_exporter_has_scanne
     assert ledger.findings() == []
 
 
-def test_ns_107_an_exporter_that_was_ready_all_the_time_has_scanned() -> None:
+@pytest.mark.req("NS-107")
+def test_an_exporter_that_was_ready_all_the_time_has_scanned() -> None:
     for ready_since, is_ready, expected in ((2.0, True, True), (3.5, True, False), (2.0, False, False)):
         facts, stranger = exclusive("pod"), exclusive("stranger")
         ledger = with_bound_pod(facts)
@@ -184,7 +196,8 @@ def test_ns_107_an_exporter_that_was_ready_all_the_time_has_scanned() -> None:
         assert released == ([("released", "unexplained", "pod")] if expected else [])
 
 
-def test_ns_108_a_pod_of_others_is_reserved_where_it_is_predicted() -> None:
+@pytest.mark.req("NS-108")
+def test_a_pod_of_others_is_reserved_where_it_is_predicted() -> None:
     ledger = started_ledger()
     ledger.topology_seen(version(1), 0.0)
     assert told(ledger.pod_seen(bound(exclusive("foreign")), 1.0)) == [("reserved", "seen", "foreign")]
@@ -192,7 +205,8 @@ def test_ns_108_a_pod_of_others_is_reserved_where_it_is_predicted() -> None:
     assert ledger.placed("foreign") == CELLS_OF_FOUR
 
 
-def test_ns_108_a_pod_of_others_that_fits_no_cell_is_spread() -> None:
+@pytest.mark.req("NS-108")
+def test_a_pod_of_others_that_fits_no_cell_is_spread() -> None:
     ledger = started_ledger()
     ledger.topology_seen(version(1, used=({"cpu": 6}, {"cpu": 6})), 0.0)
     ledger.pod_seen(bound(exclusive("foreign")), 1.0)
@@ -201,7 +215,8 @@ def test_ns_108_a_pod_of_others_that_fits_no_cell_is_spread() -> None:
     assert [each.is_spread for each in ledger.all_reservations()] == [True]
 
 
-def test_ns_108_pods_of_others_do_not_count_if_so_set() -> None:
+@pytest.mark.req("NS-108")
+def test_pods_of_others_do_not_count_if_so_set() -> None:
     ledger = started_ledger(foreign="none", scheduler="ours")
     ledger.topology_seen(version(1), 0.0)
     ledger.pod_seen(bound(exclusive("foreign", scheduler_name="others")), 1.0)
@@ -210,7 +225,8 @@ def test_ns_108_pods_of_others_do_not_count_if_so_set() -> None:
     assert cpus(ledger) == {0: 4}
 
 
-def test_ns_109_a_pod_on_another_cell_than_predicted_makes_new_reservations_spread() -> None:
+@pytest.mark.req("NS-109")
+def test_a_pod_on_another_cell_than_predicted_makes_new_reservations_spread() -> None:
     ledger, empty, facts = started_ledger(), version(1), exclusive("pod")
     ledger.topology_seen(empty, 0.0)
     choose(ledger, facts, empty, now=1.0)
@@ -224,7 +240,8 @@ def test_ns_109_a_pod_on_another_cell_than_predicted_makes_new_reservations_spre
     assert not ledger.is_distrusted("worker", 603.0)
 
 
-def test_ns_109_a_pod_where_it_was_predicted_and_room_given_back_late_are_no_misprediction() -> None:
+@pytest.mark.req("NS-109")
+def test_a_pod_where_it_was_predicted_and_room_given_back_late_are_no_misprediction() -> None:
     ledger, facts, after = started_ledger(), exclusive("pod"), exclusive("after")
     ledger.topology_seen(version(1, used=({}, {"cpu": 2})), 0.0)
     for each, number, used in (
@@ -240,7 +257,8 @@ def test_ns_109_a_pod_where_it_was_predicted_and_room_given_back_late_are_no_mis
     assert not ledger.is_distrusted("worker", 10.0)
 
 
-def test_ns_110_another_policy_drops_no_reservation() -> None:
+@pytest.mark.req("NS-110")
+def test_another_policy_drops_no_reservation() -> None:
     ledger, empty, facts = started_ledger(), version(1), exclusive("pod")
     ledger.topology_seen(empty, 0.0)
     choose(ledger, facts, empty, now=1.0)
@@ -249,7 +267,8 @@ def test_ns_110_another_policy_drops_no_reservation() -> None:
     assert ledger.reserved("worker") == CELLS_OF_FOUR
 
 
-def test_ns_104_what_an_exporter_leaves_out_never_counts_and_stays_reserved() -> None:
+@pytest.mark.req("NS-104")
+def test_what_an_exporter_leaves_out_never_counts_and_stays_reserved() -> None:
     hidden, facts = exclusive("hidden-1", cpu=2), exclusive("pod", cpu=2)
     ledger, exclude = started_ledger(), (PodPattern("default", "hidden-*"), PodPattern("[", "x"))
     empty = version(1, pod_exclude=exclude)
@@ -263,7 +282,8 @@ def test_ns_104_what_an_exporter_leaves_out_never_counts_and_stays_reserved() ->
     assert ledger.silent(1000.0) == []
 
 
-def test_ns_150_at_the_start_pods_that_the_object_does_not_show_are_reserved() -> None:
+@pytest.mark.req("NS-150")
+def test_at_the_start_pods_that_the_object_does_not_show_are_reserved() -> None:
     shown, coming = exclusive("shown"), exclusive("coming")
     ledger = ReservationCache(RULES)
     for each in (admitted(shown, version=1), bound(coming, version=4)):
@@ -274,7 +294,8 @@ def test_ns_150_at_the_start_pods_that_the_object_does_not_show_are_reserved() -
     assert cpus(ledger) == {0: 4}
 
 
-def test_ns_150_at_the_start_an_unexplained_object_counts_for_pods_admitted_long_ago() -> None:
+@pytest.mark.req("NS-150")
+def test_at_the_start_an_unexplained_object_counts_for_pods_admitted_long_ago() -> None:
     old, young = exclusive("old", cpu=2), exclusive("young", cpu=2)
     ledger = ReservationCache(RULES)
     ledger.pod_seen(admitted(old), 0.0)
@@ -284,7 +305,8 @@ def test_ns_150_at_the_start_an_unexplained_object_counts_for_pods_admitted_long
     assert told(ledger.start(100.0, start + 50.0)) == [("reserved", "seen", "young")]
 
 
-def test_ns_150_at_the_start_a_name_in_the_object_may_be_that_of_an_earlier_pod() -> None:
+@pytest.mark.req("NS-150")
+def test_at_the_start_a_name_in_the_object_may_be_that_of_an_earlier_pod() -> None:
     facts = exclusive("pod")
     ledger = ReservationCache(RULES)
     ledger.pod_seen(bound(facts, phase="Running", version=9, started_at="2026-01-01T00:00:40Z"), 0.0)
@@ -294,7 +316,8 @@ def test_ns_150_at_the_start_a_name_in_the_object_may_be_that_of_an_earlier_pod(
     assert told(ledger.tick(90.0 + GRACE)) == SETTLED
 
 
-def test_ns_151_what_was_bound_before_a_restart_is_reserved_after_it_and_what_was_held_is_not() -> None:
+@pytest.mark.req("NS-151")
+def test_what_was_bound_before_a_restart_is_reserved_after_it_and_what_was_held_is_not() -> None:
     ledger, empty = started_ledger(), version(1)
     ledger.topology_seen(empty, 0.0)
     for name in ("bound", "held"):

@@ -1,5 +1,6 @@
 """Where pods are, by the placement vectors of their node's object."""
 
+import pytest
 from msgspec.structs import replace
 from numa_nodes import amounts, cell, container, node, pod
 
@@ -22,7 +23,8 @@ def said() -> PlacementVectors:
     return found
 
 
-def test_ns_120_vectors_tell_the_cells_of_each_pod() -> None:
+@pytest.mark.req("NS-120")
+def test_vectors_tell_the_cells_of_each_pod() -> None:
     found = actual_zones(replace(TWO, vectors=said()), [FIRST, SECOND])
     assert found == {
         "first": {1: amounts({"cpu": 2, "memory": 1})},
@@ -30,7 +32,8 @@ def test_ns_120_vectors_tell_the_cells_of_each_pod() -> None:
     }
 
 
-def test_ns_122_vectors_about_other_pods_tell_nothing() -> None:
+@pytest.mark.req("NS-122")
+def test_vectors_about_other_pods_tell_nothing() -> None:
     assert actual_zones(replace(TWO, vectors=said()), [FIRST]) == {}
     assert actual_zones(TWO, [FIRST, SECOND]) == {}
     assert actual_zones(replace(TWO, vectors=PlacementVectors("npv0v001::ve=other", {})), [FIRST, SECOND]) == {}

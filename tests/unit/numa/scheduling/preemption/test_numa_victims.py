@@ -1,7 +1,8 @@
-"""Which pods of a node go for one of higher priority (NS-120, NS-121, NS-122, NS-123)."""
+"""Which pods of a node go for one of higher priority."""
 
 from typing import Any
 
+import pytest
 from numa_nodes import amounts, cell, container, node, pod
 
 from polyarch.numa.fit.facts import FitDecision, PodFacts
@@ -68,7 +69,8 @@ def names(found: PreemptionCandidate | TerminatingVictims | None) -> list[str]:
     return [each.name for each in found.victims]
 
 
-def test_ns_120_a_pod_that_fails_by_numa_alone_fits_where_a_lower_one_leaves() -> None:
+@pytest.mark.req("NS-120")
+def test_a_pod_that_fails_by_numa_alone_fits_where_a_lower_one_leaves() -> None:
     there = occupancy(running("low", 0, 6), running("lower", 1, 6))
     found = candidate_on_node(wanting(4), there, RULES)
     assert isinstance(found, PreemptionCandidate)
@@ -77,12 +79,14 @@ def test_ns_120_a_pod_that_fails_by_numa_alone_fits_where_a_lower_one_leaves() -
     assert found.decision.taken
 
 
-def test_ns_121_none_of_the_victims_can_be_spared() -> None:
+@pytest.mark.req("NS-121")
+def test_none_of_the_victims_can_be_spared() -> None:
     there = occupancy(*(running(f"small-{each}", 0, 2) for each in range(4)), running("big", 1, 8, priority=50))
     assert len(names(candidate_on_node(wanting(4), there, RULES))) == 2
 
 
-def test_ns_121_sparing_goes_by_priority_then_by_how_long_they_run() -> None:
+@pytest.mark.req("NS-121")
+def test_sparing_goes_by_priority_then_by_how_long_they_run() -> None:
     there = occupancy(
         running("old", 0, 4, started=1), running("young", 0, 4, started=30), running("other", 1, 8, priority=9)
     )
@@ -91,22 +95,26 @@ def test_ns_121_sparing_goes_by_priority_then_by_how_long_they_run() -> None:
     assert names(candidate_on_node(wanting(4), there, RULES)) == ["low"]
 
 
-def test_ns_121_the_cell_with_the_lower_priorities_is_emptied() -> None:
+@pytest.mark.req("NS-121")
+def test_the_cell_with_the_lower_priorities_is_emptied() -> None:
     there = occupancy(running("a", 0, 4, priority=10), running("b", 0, 4), running("c", 1, 8, priority=5))
     assert names(candidate_on_node(wanting(8), there, RULES)) == ["c"]
 
 
-def test_ns_123_equal_and_higher_priorities_are_never_victims() -> None:
+@pytest.mark.req("NS-123")
+def test_equal_and_higher_priorities_are_never_victims() -> None:
     there = occupancy(running("equal", 0, 8, priority=100), running("higher", 1, 8, priority=101))
     assert candidate_on_node(wanting(4), there, RULES) is None
 
 
-def test_ns_120_pods_of_other_schedulers_are_left_alone() -> None:
+@pytest.mark.req("NS-120")
+def test_pods_of_other_schedulers_are_left_alone() -> None:
     there = occupancy(running("a", 0, 8, scheduler_name="default-scheduler"), running("b", 1, 8, priority=200))
     assert candidate_on_node(wanting(4), there, RULES) is None
 
 
-def test_ns_122_a_node_that_needs_a_pod_whose_cells_nobody_knows_is_no_candidate() -> None:
+@pytest.mark.req("NS-122")
+def test_a_node_that_needs_a_pod_whose_cells_nobody_knows_is_no_candidate() -> None:
     assert (
         candidate_on_node(
             wanting(8), occupancy(running("hidden", 0, 8, known=False), running("b", 1, 8, priority=200)), RULES
@@ -117,14 +125,16 @@ def test_ns_122_a_node_that_needs_a_pod_whose_cells_nobody_knows_is_no_candidate
     assert names(candidate_on_node(wanting(8), there, RULES)) == ["known"]
 
 
-def test_ns_123_pods_on_their_way_out_are_waited_for() -> None:
+@pytest.mark.req("NS-123")
+def test_pods_on_their_way_out_are_waited_for() -> None:
     there = occupancy(running("leaving", 0, 8, terminating=True), running("low", 1, 8))
     found = candidate_on_node(wanting(8), there, RULES)
     assert isinstance(found, TerminatingVictims)
     assert [each.name for each in found.leaving] == ["leaving"]
 
 
-def test_ns_123_waiting_on_one_node_wins_over_evicting_on_another() -> None:
+@pytest.mark.req("NS-123")
+def test_waiting_on_one_node_wins_over_evicting_on_another() -> None:
     waits = candidate_on_node(wanting(8), occupancy(running("leaving", 0, 8, terminating=True), name="b"), RULES)
     candidate = candidate_on_node(wanting(8), occupancy(running("x", 0, 8), running("y", 1, 8), name="a"), RULES)
     chosen = choose_candidate([candidate, waits, None])
@@ -132,7 +142,8 @@ def test_ns_123_waiting_on_one_node_wins_over_evicting_on_another() -> None:
     assert chosen.message == "it fits node b once default/leaving has ended"
 
 
-def test_ns_120_reservations_of_victims_leave_with_them_and_those_of_others_stay() -> None:
+@pytest.mark.req("NS-120")
+def test_reservations_of_victims_leave_with_them_and_those_of_others_stay() -> None:
     unsettled = running("bound", 0, 6, settled=False)
     assert names(candidate_on_node(wanting(8), occupancy(unsettled, running("b", 1, 8, priority=200)), RULES)) == [
         "bound"
@@ -142,7 +153,8 @@ def test_ns_120_reservations_of_victims_leave_with_them_and_those_of_others_stay
     assert candidate_on_node(wanting(8), there, RULES) is None
 
 
-def test_ns_121_a_budget_that_is_used_up_keeps_its_pods() -> None:
+@pytest.mark.req("NS-121")
+def test_a_budget_that_is_used_up_keeps_its_pods() -> None:
     spent = DisruptionBudget(
         namespace="default", name="db", selector=Selector((Requirement("app", "In", ("db",)),)), allowed=0
     )
@@ -155,7 +167,8 @@ def test_ns_121_a_budget_that_is_used_up_keeps_its_pods() -> None:
     assert allowed.violations == 1
 
 
-def test_ns_121_one_eviction_that_is_allowed_is_not_two() -> None:
+@pytest.mark.req("NS-121")
+def test_one_eviction_that_is_allowed_is_not_two() -> None:
     one = DisruptionBudget(namespace="default", name="web", selector=Selector(), allowed=1)
     pods = [running(name, 0, 4).pod for name in ("a", "b")]
     assert violating(pods, [one]) == {"b"}
@@ -166,7 +179,8 @@ def test_ns_121_one_eviction_that_is_allowed_is_not_two() -> None:
     assert violating(pods, [again]) == {"b"}
 
 
-def test_ns_121_budgets_are_read_as_the_eviction_api_reads_them() -> None:
+@pytest.mark.req("NS-121")
+def test_budgets_are_read_as_the_eviction_api_reads_them() -> None:
     def read(selector: LabelSelector | None) -> DisruptionBudget | None:
         return disruption_budget(
             PodDisruptionBudget(
@@ -194,7 +208,8 @@ def low(name: str, priority: int, started: int = 0) -> PodFacts:
     return running(name, 0, 1, priority=priority, started=started).pod
 
 
-def test_ns_121_the_order_of_candidates() -> None:
+@pytest.mark.req("NS-121")
+def test_the_order_of_candidates() -> None:
     """Each is better than the next by the next criterion."""
     ranked = [
         candidate("m", low("a", 1), low("b", 1), low("c", 1)),
@@ -211,14 +226,16 @@ def test_ns_121_the_order_of_candidates() -> None:
     assert choose_candidate(turned).candidate is ranked[0]
 
 
-def test_ns_121_many_victims_are_named_in_one_line() -> None:
+@pytest.mark.req("NS-121")
+def test_many_victims_are_named_in_one_line() -> None:
     chosen = choose_candidate([candidate("n", *(low(f"p{each}", 0) for each in range(7)))])
     assert (
         chosen.message == "it fits node n without default/p0, default/p1, default/p2, default/p3, default/p4 and 2 more"
     )
 
 
-def test_ns_122_nothing_helps_where_the_node_is_the_reason() -> None:
+@pytest.mark.req("NS-122")
+def test_nothing_helps_where_the_node_is_the_reason() -> None:
     there = occupancy(running("low", 0, 8), running("b", 1, 8))
     assert candidate_on_node(wanting(9), there, RULES) is None
     assert choose_candidate([None]).reason == "NoVictims"
@@ -229,7 +246,8 @@ def test_ns_122_nothing_helps_where_the_node_is_the_reason() -> None:
     assert candidate_on_node(wanting(3), smt, RULES) is None
 
 
-def test_ns_120_blocks_of_memory_over_several_cells_come_apart_when_their_pod_leaves() -> None:
+@pytest.mark.req("NS-120")
+def test_blocks_of_memory_over_several_cells_come_apart_when_their_pod_leaves() -> None:
     """Two cells are one group while a pod has memory of both; without it each is a cell again."""
     spanning = pod(container("app", cpu=12, memory=48), name="spanning", scheduler_name=OURS)
     zones = [

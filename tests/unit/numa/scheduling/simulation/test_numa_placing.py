@@ -1,4 +1,4 @@
-"""Pods placed in order on snapshots, copies counted, nodes drained (NS-162)."""
+"""Pods placed in order on snapshots, copies counted, nodes drained."""
 
 import random
 from typing import Any
@@ -35,7 +35,8 @@ def places(answer: SimulationResult) -> list[tuple[str, tuple[int, ...]] | None]
     ]
 
 
-def test_ns_162_each_pod_takes_what_it_needs_from_the_next() -> None:
+@pytest.mark.req("NS-162")
+def test_each_pod_takes_what_it_needs_from_the_next() -> None:
     nodes = snapshot(two_cells("a", cpu=4, memory=8))
     answer = simulate(nodes, [asking(3)], EXACT, repeat=3)
     assert places(answer) == [("a", (0,)), ("a", (1,)), None]
@@ -44,21 +45,24 @@ def test_ns_162_each_pod_takes_what_it_needs_from_the_next() -> None:
     assert (refusal.kind, refusal.resources, count) == ("short", ("cpu",), 1)
 
 
-def test_ns_162_reservations_count_as_taken() -> None:
+@pytest.mark.req("NS-162")
+def test_reservations_count_as_taken() -> None:
     held = SnapshotReservation(pod="shop/web", cells={0: amounts({"cpu": 2})})
     facts = two_cells("a", cpu=4, memory=8)
     answer = simulate(snapshot(NodeSnapshot(facts=facts, held=(held,))), [asking(3)], EXACT)
     assert places(answer) == [("a", (1,))]
 
 
-def test_ns_162_the_best_score_wins() -> None:
+@pytest.mark.req("NS-162")
+def test_the_best_score_wins() -> None:
     nodes = snapshot(two_cells("full", cpu=4, memory=8), two_cells("roomy", cpu=16, memory=64))
     assert places(simulate(nodes, [asking(2)], EXACT)) == [("roomy", (0,))]
     packed = rules_of(Choice(exact=ExactOptions(strategy="MostAllocated")))
     assert places(simulate(nodes, [asking(2)], packed)) == [("full", (0,))]
 
 
-def test_ns_162_sums_over_a_node_are_judged_where_the_node_is_known() -> None:
+@pytest.mark.req("NS-162")
+def test_sums_over_a_node_are_judged_where_the_node_is_known() -> None:
     """Burstable pods hold no cell, and yet their requests are gone."""
     facts = node(cell(0, cpu=8, memory=8), name="a", allocatable=amounts({"cpu": 8, "memory": 8}))
     burstable = SnapshotPod(pod(container("app", cpu=6), name="other", qos="Burstable"))
@@ -67,7 +71,8 @@ def test_ns_162_sums_over_a_node_are_judged_where_the_node_is_known() -> None:
     assert [(each.kind, each.resources) for each in outcome.refusals] == [(INSUFFICIENT, ("cpu",))]
 
 
-def test_ns_162_a_node_takes_so_many_pods_as_it_says() -> None:
+@pytest.mark.req("NS-162")
+def test_a_node_takes_so_many_pods_as_it_says() -> None:
     facts = node(cell(0, cpu=8, memory=8), name="a", allocatable=amounts({"cpu": 8, "memory": 8, "pods": 2}))
     answer = simulate(snapshot(facts), [asking(1)], EXACT, fills=True)
     assert answer.filled is not None
@@ -76,6 +81,7 @@ def test_ns_162_a_node_takes_so_many_pods_as_it_says() -> None:
     assert [each.resources for each in answer.filled.stopped_by.refusals] == [("pods",)]
 
 
+@pytest.mark.req("NS-162")
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
@@ -87,11 +93,12 @@ def test_ns_162_a_node_takes_so_many_pods_as_it_says() -> None:
         (pod(container("a", cpu=1, nic=1), pod_requests=amounts({"cpu": 5})), {"cpu": 5, "nic": 1}),
     ],
 )
-def test_ns_162_what_a_pod_requests_of_its_node(given: PodFacts, expected: dict[str, float]) -> None:
+def test_what_a_pod_requests_of_its_node(given: PodFacts, expected: dict[str, float]) -> None:
     assert simulation.whole_request(given) == amounts(expected) | {"pods": 1000}
 
 
-def test_ns_162_fill_counts_whole_copies_and_says_what_runs_out() -> None:
+@pytest.mark.req("NS-162")
+def test_fill_counts_whole_copies_and_says_what_runs_out() -> None:
     nodes = snapshot(two_cells("a", cpu=8, memory=8), two_cells("b", cpu=4, memory=64))
     pods = [asking(3, 2, name="first"), asking(1, 1, name="second")]
     answer = simulate(nodes, pods, EXACT, fills=True)
@@ -104,7 +111,8 @@ def test_ns_162_fill_counts_whole_copies_and_says_what_runs_out() -> None:
     assert {each.resources for each in filled.stopped_by.refusals} == {("cpu",)}
 
 
-def test_ns_162_what_needs_nothing_fits_for_ever() -> None:
+@pytest.mark.req("NS-162")
+def test_what_needs_nothing_fits_for_ever() -> None:
     filled = simulate(
         snapshot(two_cells("a", cpu=1)), [pod(container("app"))], EXACT, fills=True, most_copies=50
     ).filled
@@ -112,7 +120,8 @@ def test_ns_162_what_needs_nothing_fits_for_ever() -> None:
     assert (filled.copies, filled.is_limited, filled.stopped_by) == (50, False, None)
 
 
-def test_ns_162_a_drained_node_and_a_cordoned_one_take_nothing() -> None:
+@pytest.mark.req("NS-162")
+def test_a_drained_node_and_a_cordoned_one_take_nothing() -> None:
     residents = (
         SnapshotPod(asking(2, name="low", priority=1)),
         SnapshotPod(asking(2, name="high", priority=9)),
@@ -130,7 +139,8 @@ def test_ns_162_a_drained_node_and_a_cordoned_one_take_nothing() -> None:
     assert leaving_pods(nodes, "no-such-node") == ()
 
 
-def test_ns_162_equal_nodes_are_chosen_alike_every_time_and_not_by_name_alone() -> None:
+@pytest.mark.req("NS-162")
+def test_equal_nodes_are_chosen_alike_every_time_and_not_by_name_alone() -> None:
     nodes = [two_cells(f"worker-{number}", cpu=8, memory=64) for number in range(30)]
     random.Random(7).shuffle(nodes)
     once = places(simulate(snapshot(*nodes), [asking(8)], EXACT, repeat=30))
@@ -139,7 +149,8 @@ def test_ns_162_equal_nodes_are_chosen_alike_every_time_and_not_by_name_alone() 
     assert once != sorted(each for each in once if each is not None)
 
 
-def test_ns_162_many_like_pods_are_placed_as_if_every_node_were_asked_each_time() -> None:
+@pytest.mark.req("NS-162")
+def test_many_like_pods_are_placed_as_if_every_node_were_asked_each_time() -> None:
     """Nodes that did not change are not asked again."""
     chance = random.Random(11)
     for _ in range(20):
@@ -169,14 +180,16 @@ def _after(facts: NodeFacts, taken: Any) -> NodeFacts:
     return msgspec.structs.replace(facts, cells=cells)
 
 
-def test_ns_162_what_every_node_says_is_told_as_of_that_moment() -> None:
+@pytest.mark.req("NS-162")
+def test_what_every_node_says_is_told_as_of_that_moment() -> None:
     nodes = snapshot(two_cells("a", cpu=4, memory=8))
     first, *_, last = simulate(nodes, [asking(3)], EXACT, repeat=3, explains=True).outcomes
     assert first.asked["a"] == first.decision
     assert last.asked["a"] == next(iter(last.refusals))
 
 
-def test_ns_065_the_worked_case_of_sets_of_cells() -> None:
+@pytest.mark.req("NS-065")
+def test_the_worked_case_of_sets_of_cells() -> None:
     cells = [cell(number, cpu=8, memory=32) for number in range(3)]
     nodes = snapshot(node(*cells, policy="restricted"))
     refused, spread = simulate(nodes, [asking(10, 20), asking(10, 36)], EXACT).outcomes

@@ -1,4 +1,4 @@
-"""Only changes that can make room are looked at (NS-140)."""
+"""Only changes that can make room are looked at."""
 
 import msgspec
 import pytest
@@ -7,6 +7,7 @@ from numa_nodes import cell, node
 from polyarch.numa.extender.engine import has_more_room
 
 
+@pytest.mark.req("NS-140")
 @pytest.mark.parametrize(
     ("change", "more"),
     [
@@ -19,12 +20,13 @@ from polyarch.numa.extender.engine import has_more_room
         ({"resource_version": "9", "fingerprint": "x"}, False),
     ],
 )
-def test_ns_140_only_what_may_make_room_is_looked_at(change, more):
+def test_only_what_may_make_room_is_looked_at(change, more):
     before = node(cell(0, cpu=8, memory=16, used={"cpu": 4}), cell(1, cpu=8, memory=16))
     assert has_more_room(before, msgspec.structs.replace(before, **change)) is more
 
 
-def test_ns_140_a_policy_that_loosens_and_a_new_node_may_make_room():
+@pytest.mark.req("NS-140")
+def test_a_policy_that_loosens_and_a_new_node_may_make_room():
     before = node(cell(0, cpu=8))
     assert has_more_room(before, node(cell(0, cpu=8), policy="best-effort"))
     assert has_more_room(None, before)

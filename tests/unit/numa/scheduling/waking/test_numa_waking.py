@@ -1,5 +1,6 @@
-"""Rejected pods are tried again where room may have come free (NS-140)."""
+"""Rejected pods are tried again where room may have come free."""
 
+import pytest
 from numa_nodes import container, pod
 
 from polyarch.numa.extender.engine import INTERVAL, MOST_PODS, MOST_TRIALS, REMEMBERED, UnschedulablePods
@@ -22,7 +23,8 @@ class Trials:
         return (asked.name, node) in self.fitting
 
 
-def test_ns_140_a_rejected_pod_that_fits_a_freed_node_is_woken() -> None:
+@pytest.mark.req("NS-140")
+def test_a_rejected_pod_that_fits_a_freed_node_is_woken() -> None:
     waking, trials = UnschedulablePods(), Trials(("pod", "two"))
     waking.rejected(asking("pod"), 0.0)
     assert waking.woken(1.0, trials) == ""
@@ -32,7 +34,8 @@ def test_ns_140_a_rejected_pod_that_fits_a_freed_node_is_woken() -> None:
     assert trials.tried == [("pod", "one"), ("pod", "two")]
 
 
-def test_ns_140_what_has_not_changed_is_not_tried_again() -> None:
+@pytest.mark.req("NS-140")
+def test_what_has_not_changed_is_not_tried_again() -> None:
     waking, trials = UnschedulablePods(), Trials()
     waking.rejected(asking("pod"), 0.0)
     waking.freed("one")
@@ -41,7 +44,8 @@ def test_ns_140_what_has_not_changed_is_not_tried_again() -> None:
     assert trials.tried == [("pod", "one")]
 
 
-def test_ns_140_nobody_is_woken_twice_within_a_second() -> None:
+@pytest.mark.req("NS-140")
+def test_nobody_is_woken_twice_within_a_second() -> None:
     waking, trials = UnschedulablePods(), Trials(("pod", "one"))
     waking.rejected(asking("pod"), 0.0)
     waking.freed("one")
@@ -51,7 +55,8 @@ def test_ns_140_nobody_is_woken_twice_within_a_second() -> None:
     assert waking.woken(2.0 + INTERVAL, trials) == "one"
 
 
-def test_ns_140_pods_that_are_bound_or_rejected_long_ago_wake_nobody() -> None:
+@pytest.mark.req("NS-140")
+def test_pods_that_are_bound_or_rejected_long_ago_wake_nobody() -> None:
     waking, trials = UnschedulablePods(), Trials(("bound", "one"), ("old", "one"))
     waking.rejected(asking("old", 3), 0.0)
     waking.rejected(asking("bound"), 1.0)
@@ -62,7 +67,8 @@ def test_ns_140_pods_that_are_bound_or_rejected_long_ago_wake_nobody() -> None:
     assert trials.tried == []
 
 
-def test_ns_140_of_too_many_pods_the_oldest_are_forgotten() -> None:
+@pytest.mark.req("NS-140")
+def test_of_too_many_pods_the_oldest_are_forgotten() -> None:
     waking, trials = UnschedulablePods(), Trials()
     for number in range(MOST_PODS + 1):
         waking.rejected(asking(f"pod-{number}", cpu=1 + number % 2), float(number) / MOST_PODS)
@@ -72,7 +78,8 @@ def test_ns_140_of_too_many_pods_the_oldest_are_forgotten() -> None:
     assert sorted(trials.tried) == [("pod-0", "one"), ("pod-1", "one")]
 
 
-def test_ns_140_a_call_makes_few_decisions_and_the_next_one_goes_on() -> None:
+@pytest.mark.req("NS-140")
+def test_a_call_makes_few_decisions_and_the_next_one_goes_on() -> None:
     waking, trials = UnschedulablePods(), Trials((f"pod-{MOST_TRIALS}", "one"))
     for number in range(MOST_TRIALS + 1):
         waking.rejected(asking(f"pod-{number}", cpu=1 + number), 0.0)

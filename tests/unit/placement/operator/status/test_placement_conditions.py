@@ -37,8 +37,8 @@ def told(**observed):
     return {kind: (each.status, each.reason) for kind, each in table(**observed).items()}
 
 
-def test_pl_020_the_types_and_their_order_are_those_that_tools_know():
-    """PL-020."""
+@pytest.mark.req("PL-020")
+def test_the_types_and_their_order_are_those_that_tools_know():
     assert list(table()) == [
         "Available",
         "Progressing",
@@ -50,8 +50,8 @@ def test_pl_020_the_types_and_their_order_are_those_that_tools_know():
     ]
 
 
-def test_pl_020_everything_stands():
-    """PL-020."""
+@pytest.mark.req("PL-020")
+def test_everything_stands():
     assert told() == {
         "Available": ("True", "AllComponentsReady"),
         "Progressing": ("False", "AllComponentsReady"),
@@ -63,6 +63,7 @@ def test_pl_020_everything_stands():
     }
 
 
+@pytest.mark.req("PL-020")
 @pytest.mark.parametrize(
     ("observed", "available", "progressing", "degraded", "reason"),
     [
@@ -102,8 +103,8 @@ def test_pl_020_everything_stands():
         "webhook already removed",
     ],
 )
-def test_pl_020_the_summaries_name_what_is_not_ready(observed, available, progressing, degraded, reason):
-    """PL-020: the reason is the concatenation of the last three types that are True."""
+def test_the_summaries_name_what_is_not_ready(observed, available, progressing, degraded, reason):
+    """The reason is the concatenation of the last three types that are True."""
     found = told(**observed)
     assert found["Available"] == (available, reason)
     assert found["Progressing"] == (progressing, reason)
@@ -113,8 +114,8 @@ def test_pl_020_the_summaries_name_what_is_not_ready(observed, available, progre
         assert (found[kind][0] == "True") == (kind in reason)
 
 
-def test_pl_020_the_components_say_ready_or_not():
-    """PL-020."""
+@pytest.mark.req("PL-020")
+def test_the_components_say_ready_or_not():
     for controller, webhook in itertools.product((DONE, ROLLING, DOWN), repeat=2):
         found = told(controller=controller, webhook=webhook)
         for kind, rollout, name in (
@@ -125,8 +126,9 @@ def test_pl_020_the_components_say_ready_or_not():
             assert found[kind] == ("False", f"{name}Ready") if ready else ("True", f"{name}NotReady")
 
 
-def test_pl_020_every_reason_is_one_that_the_api_server_takes():
-    """PL-020: a reason is a word, also where it is made of three."""
+@pytest.mark.req("PL-020")
+def test_every_reason_is_one_that_the_api_server_takes():
+    """A reason is a word, also where it is made of three."""
     for controller, webhook, configured, deleting in itertools.product(
         (DONE, ROLLING, DOWN, RolloutStatus()), (DONE, ROLLING, DOWN, RolloutStatus()), (True, False), (True, False)
     ):
@@ -138,13 +140,14 @@ def test_pl_020_every_reason_is_one_that_the_api_server_takes():
             assert len(each.message) <= 32768
 
 
-def test_pl_020_people_are_told_which_deployment_and_how_far():
-    """PL-020."""
+@pytest.mark.req("PL-020")
+def test_people_are_told_which_deployment_and_how_far():
     message = table(controller=DOWN, configured=False)["Available"].message
     assert "Deployment pod-placement-controller: 0 of 2 pods are available" in message
     assert "registered once both Deployments are available" in message
 
 
+@pytest.mark.req("PL-021")
 @pytest.mark.parametrize(
     ("observed", "message"),
     [
@@ -155,8 +158,8 @@ def test_pl_020_people_are_told_which_deployment_and_how_far():
     ],
     ids=["several", "one", "none", "not counted yet"],
 )
-def test_pl_021_an_uninstall_counts_the_pods_that_are_still_gated(observed, message):
-    """PL-021: from the first pass after the DELETE."""
+def test_an_uninstall_counts_the_pods_that_are_still_gated(observed, message):
+    """From the first pass after the DELETE."""
     found = table(deleting=True, **observed)["Deprovisioning"]
     assert (found.status, found.reason, found.message) == ("True", "Deprovisioning", message)
 
@@ -164,6 +167,7 @@ def test_pl_021_an_uninstall_counts_the_pods_that_are_still_gated(observed, mess
 PROBLEM = contested([(Ref(DEPLOYMENTS, Key("ns", "pod-placement-controller")), FieldConflict("hpa", ".spec.replicas"))])
 
 
+@pytest.mark.req("PL-301", "PL-501", "PL-504", "PL-750")
 @pytest.mark.parametrize(
     ("problems", "words"),
     [
@@ -172,10 +176,10 @@ PROBLEM = contested([(Ref(DEPLOYMENTS, Key("ns", "pod-placement-controller")), F
         (refused_webhook("invalid label value"), ["invalid label value", "the one in force stays"]),
         (version_problem(ClusterCapabilities(version=(1, 29))), ["1.29", "1.30"]),
     ],
-    ids=["PL-501 contested", "PL-301 left out", "PL-750 refused", "PL-504 too old"],
+    ids=["contested", "left out", "refused", "too old"],
 )
 def test_a_problem_turns_degraded_true_and_is_named(problems, words):
-    """PL-301, PL-501, PL-504, PL-750: though every pod is available."""
+    """Though every pod is available."""
     found = table(problems=problems)
     assert (found["Degraded"].status, found["Degraded"].reason) == ("True", "Degraded")
     for word in words:
@@ -183,8 +187,9 @@ def test_a_problem_turns_degraded_true_and_is_named(problems, words):
     assert found["Available"].status == "True"
 
 
+@pytest.mark.req("PL-020")
 def test_a_problem_does_not_degrade_what_is_being_removed():
-    """PL-020: Degraded is False while deleting."""
+    """Degraded is False while deleting."""
     assert table(problems=PROBLEM, deleting=True)["Degraded"].status == "False"
 
 
@@ -196,8 +201,8 @@ def test_many_problems_are_counted():
     assert message.endswith("and 4 more")
 
 
-def test_pl_504_a_kubernetes_that_is_new_enough_is_no_problem():
-    """PL-504."""
+@pytest.mark.req("PL-504")
+def test_a_kubernetes_that_is_new_enough_is_no_problem():
     assert (
         version_problem(ClusterCapabilities(version=(1, 30)))
         == version_problem(ClusterCapabilities(version=(2, 0)))
@@ -216,6 +221,7 @@ def deployment(**status):
     return {"metadata": {"generation": 4}, "spec": {"replicas": 3}, "status": whole | status}
 
 
+@pytest.mark.req("PL-020")
 @pytest.mark.parametrize(
     ("status", "available", "up_to_date"),
     [
@@ -241,29 +247,32 @@ def deployment(**status):
         "not scaled yet",
     ],
 )
-def test_pl_020_available_and_up_to_date(status, available, up_to_date):
-    """PL-020: updated = total = available = ready = spec.replicas, none unavailable, and the spec was seen."""
+def test_available_and_up_to_date(status, available, up_to_date):
+    """Updated = total = available = ready = spec.replicas, none unavailable, and the spec was seen."""
     found = RolloutStatus.of(deployment(**status))
     assert (found.available, found.up_to_date) == (available, up_to_date)
 
 
-def test_pl_020_a_deployment_that_is_new_or_gone_is_neither():
-    """PL-020: there is no status yet."""
+@pytest.mark.req("PL-020")
+def test_a_deployment_that_is_new_or_gone_is_neither():
+    """There is no status yet."""
     for document in (None, {"metadata": {"generation": 1}, "spec": {"replicas": 2}}):
         found = RolloutStatus.of(document)
         assert (found.available, found.up_to_date) == (False, False)
     assert RolloutStatus.of(None).summary == "it does not exist"
 
 
-def test_pl_020_what_the_api_server_says_at_length_still_fits_into_a_condition():
-    """PL-020: it repeats a refused selector with all its values, and refuses more than 32768 characters."""
+@pytest.mark.req("PL-020")
+def test_what_the_api_server_says_at_length_still_fits_into_a_condition():
+    """It repeats a refused selector with all its values, and refuses more than 32768 characters."""
     found = table(problems=refused_webhook("Invalid value: " + "x" * 100_000))["Degraded"]
     assert found.status == "True"
     assert "spec.namespaceSelector" in found.message
     assert len(found.message) <= 32768
 
 
-def test_pl_020_a_webhook_that_cannot_be_called_is_not_available_whatever_runs():
+@pytest.mark.req("PL-020")
+def test_a_webhook_that_cannot_be_called_is_not_available_whatever_runs():
     found = table(unreachable=("services a/b: kubectl-patch changed .spec.ports[port=1]; it is being put right",))
     assert (found["Available"].status, found["Available"].reason) == ("False", "PodPlacementWebhookUnreachable")
     assert "new pods are not placed: services a/b: kubectl-patch changed" in found["Available"].message

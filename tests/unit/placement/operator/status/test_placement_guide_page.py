@@ -1,9 +1,11 @@
-"""The guide explains every reason that a condition of placement may have, and none that it cannot (PL-020, PL-041)."""
+"""The guide explains every reason that a condition of placement may have, and none that it cannot."""
 
 import itertools
 import re
 from pathlib import Path
 from typing import get_args
+
+import pytest
 
 from polyarch.operator.components import placement_status
 from polyarch.operator.components.placement_status import (
@@ -32,8 +34,9 @@ def explained(kind: str) -> set[str]:
     return found
 
 
-def test_pl_020_every_reason_of_the_configuration_is_in_the_table() -> None:
-    """PL-020: whatever is observed. What is made of several types is explained by each of them."""
+@pytest.mark.req("PL-020")
+def test_every_reason_of_the_configuration_is_in_the_table() -> None:
+    """Whatever is observed. What is made of several types is explained by each of them."""
     reasons = set()
     for controller, webhook, configured, deleting, problems, unreachable in itertools.product(
         (DONE, RolloutStatus()), (DONE, RolloutStatus()), (True, False), (True, False), ((), ("x",)), ((), ("x",))
@@ -56,6 +59,6 @@ def test_pl_020_every_reason_of_the_configuration_is_in_the_table() -> None:
     assert explained("ClusterPodPlacementConfig") == reasons
 
 
-def test_pl_030_pl_041_every_reason_of_ready_is_in_a_table() -> None:
-    """PL-030, PL-041."""
+@pytest.mark.req("PL-030", "PL-041")
+def test_every_reason_of_ready_is_in_a_table() -> None:
     assert explained("PlacementPolicy") | explained("PodPlacementConfig") == set(get_args(placement_status.Reason))

@@ -1,4 +1,4 @@
-"""``Ready`` of PodPlacementConfigs and of the PlacementPolicy, and values that count as absent (PL-030 to PL-041)."""
+"""``Ready`` of PodPlacementConfigs and of the PlacementPolicy, and values that count as absent."""
 
 import msgspec
 import pytest
@@ -6,6 +6,8 @@ import pytest
 from polyarch.operator.components import placement_status
 from polyarch.placement.api import ClusterPodPlacementConfig, PlacementPolicy, PodPlacementConfig
 from polyarch.placement.settings import SettingsTable
+
+pytestmark = pytest.mark.req("PL-031", "PL-036", "PL-040")
 
 
 def config(name, priority=0, **spec):
@@ -17,8 +19,9 @@ def config(name, priority=0, **spec):
 BROKEN = {"matchExpressions": [{"key": "a", "operator": "Near", "values": ["b"]}]}
 
 
-def test_pl_030_each_config_says_whether_it_counts():
-    """PL-030, PL-032, PL-033: reasons ``Valid``, ``ShadowedByPriority``, ``InvalidLabelSelector``."""
+@pytest.mark.req("PL-030", "PL-032", "PL-033")
+def test_each_config_says_whether_it_counts():
+    """Reasons ``Valid``, ``ShadowedByPriority``, ``InvalidLabelSelector``."""
     found = placement_status.of_configs(
         [config("b", 7), config("a", 7), config("c", 1), config("d", 2, labelSelector=BROKEN)]
     )
@@ -44,6 +47,7 @@ def entry(name, selector, **settings):
 FALLBACK = {"onUnresolved": {"action": "fallback"}}
 
 
+@pytest.mark.req("PL-041", "PL-043")
 @pytest.mark.parametrize(
     ("spec", "configured", "status", "reason"),
     [
@@ -75,27 +79,27 @@ FALLBACK = {"onUnresolved": {"action": "fallback"}}
         "a selector that is empty",
     ],
 )
-def test_pl_041_the_policy_says_whether_it_counts(spec, configured, status, reason):
-    """PL-041, PL-043."""
+def test_the_policy_says_whether_it_counts(spec, configured, status, reason):
     found = placement_status.of_policy(compiled(**spec)[1], configured=configured)
     assert (found.type, found.status, found.reason) == ("Ready", status, reason)
     assert found.message or status == "True"
 
 
-def test_pl_041_the_configurations_fallback_serves_the_policy():
-    """PL-041, PL-232."""
+@pytest.mark.req("PL-041", "PL-232")
+def test_the_configurations_fallback_serves_the_policy():
     configuration = msgspec.convert({"spec": {"fallbackArchitecture": "arm64"}}, ClusterPodPlacementConfig)
     assert placement_status.of_policy(compiled(configuration, **FALLBACK)[1], configured=True).reason == "Valid"
 
 
-def test_pl_041_values_that_count_as_absent_are_named():
-    """PL-041, PL-750: stored under an older schema."""
+@pytest.mark.req("PL-041", "PL-750")
+def test_values_that_count_as_absent_are_named():
+    """Stored under an older schema."""
     found = placement_status.of_policy(compiled(mode="lenient")[1], configured=True)
     assert "spec.mode: 'lenient'" in found.message
 
 
-def test_pl_041_overrides_count_the_namespaces_they_are_the_first_to_match():
-    """PL-041, PL-042."""
+@pytest.mark.req("PL-041", "PL-042")
+def test_overrides_count_the_namespaces_they_are_the_first_to_match():
     policy, table = compiled(
         overrides=[
             entry("regulated", {"matchLabels": {"tier": "regulated"}}),
@@ -111,6 +115,7 @@ def test_pl_041_overrides_count_the_namespaces_they_are_the_first_to_match():
     ]
 
 
+@pytest.mark.req("PL-750")
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
@@ -135,15 +140,15 @@ def test_pl_041_overrides_count_the_namespaces_they_are_the_first_to_match():
     ],
     ids=["logVerbosity", "fallbackArchitecture", "architecture", "weight"],
 )
-def test_pl_750_values_that_the_schema_no_longer_allows_are_named(spec, words):
-    """PL-750: the field's default applies, and Degraded names it."""
+def test_values_that_the_schema_no_longer_allows_are_named(spec, words):
+    """The field's default applies, and Degraded names it."""
     (problem,) = placement_status.ignored_values(msgspec.convert({"spec": spec}, ClusterPodPlacementConfig))
     for word in words:
         assert word in problem
 
 
-def test_pl_750_a_valid_configuration_has_no_such_value():
-    """PL-750."""
+@pytest.mark.req("PL-750")
+def test_a_valid_configuration_has_no_such_value():
     spec = {
         "logVerbosity": "TraceAll",
         "fallbackArchitecture": "",

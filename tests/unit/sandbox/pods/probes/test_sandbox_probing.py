@@ -1,4 +1,4 @@
-"""When a probe's answers count, and what a log shows (SB-011, SB-013)."""
+"""When a probe's answers count, and what a log shows."""
 
 import asyncio
 import datetime as dt
@@ -14,6 +14,7 @@ from polyarch.sandbox.pods.spec import Container, Exec, HttpGet, Port, Probe, Tc
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 
+@pytest.mark.req("SB-011")
 @pytest.mark.parametrize(
     ("answers", "results"),
     [
@@ -23,7 +24,7 @@ NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
         pytest.param("++----++", "-+++---+", id="and two successes bring it back"),
     ],
 )
-def test_sb_011_thresholds_count_answers_in_a_row(answers: str, results: str) -> None:
+def test_thresholds_count_answers_in_a_row(answers: str, results: str) -> None:
     probe = Probe(success_threshold=2, failure_threshold=3)
     tally, seen = ProbeResult(False), ""
     for answer in answers:
@@ -32,14 +33,16 @@ def test_sb_011_thresholds_count_answers_in_a_row(answers: str, results: str) ->
     assert seen == results
 
 
-def test_sb_011_a_living_container_dies_after_three_failures() -> None:
+@pytest.mark.req("SB-011")
+def test_a_living_container_dies_after_three_failures() -> None:
     probe, tally = Probe(failure_threshold=3), ProbeResult(True)
     for expected in (True, True, False):
         tally = tally.count(False, probe)
         assert tally.result is expected
 
 
-def test_sb_011_ports_by_name() -> None:
+@pytest.mark.req("SB-011")
+def test_ports_by_name() -> None:
     container = Container("c", ports=[Port(8081, "health")])
     assert [port_of(each, container) for each in (80, "81", "health")] == [80, 81, 8081]
     with pytest.raises(LookupError, match="no port named 'metrics'"):
@@ -67,25 +70,29 @@ async def answered(status: int, probe: Probe, *, late: bool = False) -> str:
         return found
 
 
+@pytest.mark.req("SB-011")
 @pytest.mark.parametrize(
     ("status", "said"), [(200, ""), (302, ""), (503, "HTTP probe failed with statuscode: 503 (body)"), (404, "404")]
 )
-async def test_sb_011_an_http_probe(status: int, said: str) -> None:
+async def test_an_http_probe(status: int, said: str) -> None:
     found = await answered(status, Probe(http_get=HttpGet("health", "/readyz")))
     assert found == said if not said else said in found
 
 
-async def test_sb_011_a_probe_waits_no_longer_than_its_timeout() -> None:
+@pytest.mark.req("SB-011")
+async def test_a_probe_waits_no_longer_than_its_timeout() -> None:
     assert await answered(200, Probe(http_get=HttpGet("health")), late=True) == "no answer within 1 s"
 
 
-async def test_sb_011_a_tcp_probe() -> None:
+@pytest.mark.req("SB-011")
+async def test_a_tcp_probe() -> None:
     assert await answered(200, Probe(tcp_socket=TcpSocket("health"))) == ""
     async with aiohttp.ClientSession() as session:
         target = Target(Container("c"), "127.0.0.1", {}, {})
         assert "Connect call failed" in await ask(Probe(tcp_socket=TcpSocket(1)), target, session)
 
 
+@pytest.mark.req("SB-011")
 @pytest.mark.parametrize(
     ("command", "said"),
     [
@@ -95,7 +102,7 @@ async def test_sb_011_a_tcp_probe() -> None:
     ],
     ids=["well", "fails", "no such program"],
 )
-async def test_sb_011_an_exec_probe_runs_polyarch_beside_the_container(command: list[str], said: str) -> None:
+async def test_an_exec_probe_runs_polyarch_beside_the_container(command: list[str], said: str) -> None:
     target = Target(Container("c"), "127.0.0.1", {}, {"/m": "/v"})
     async with aiohttp.ClientSession() as session:
         found = await ask(Probe(exec=Exec(command), timeout_seconds=30), target, session)
@@ -120,13 +127,15 @@ def read(tmp_path: Path, **options: object) -> list[bytes]:
         return reader.begin(**options)  # type: ignore[arg-type]  # the options of a row of a table
 
 
-def test_sb_013_a_line_has_its_own_time_or_that_of_the_line_before(tmp_path: Path) -> None:
+@pytest.mark.req("SB-013")
+def test_a_line_has_its_own_time_or_that_of_the_line_before(tmp_path: Path) -> None:
     """The last one is from before the third: times do not go back."""
     stamps = [line.split(b" ")[0] for line in read(tmp_path, timestamps=True)]
     first, third = b"2026-01-01T00:00:01.500000000Z", b"2026-01-01T00:00:03.250000000Z"
     assert stamps == [first, first, third, third]
 
 
+@pytest.mark.req("SB-013")
 @pytest.mark.parametrize(
     ("options", "count"),
     [
@@ -140,11 +149,12 @@ def test_sb_013_a_line_has_its_own_time_or_that_of_the_line_before(tmp_path: Pat
         ({"since": NOW + dt.timedelta(hours=1)}, 0),
     ],
 )
-def test_sb_013_the_lines_that_were_asked_for(tmp_path: Path, options: dict[str, object], count: int) -> None:
+def test_the_lines_that_were_asked_for(tmp_path: Path, options: dict[str, object], count: int) -> None:
     assert read(tmp_path, **options) == LINES.splitlines(keepends=True)[len(LINES.splitlines()) - count :]
 
 
-def test_sb_013_a_line_that_is_being_written_is_shown_when_it_is_complete(tmp_path: Path) -> None:
+@pytest.mark.req("SB-013")
+def test_a_line_that_is_being_written_is_shown_when_it_is_complete(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"one\ntw")
     with containers.Reader(path, start=NOW, timestamps=False) as reader, path.open("ab", buffering=0) as writing:
@@ -155,7 +165,8 @@ def test_sb_013_a_line_that_is_being_written_is_shown_when_it_is_complete(tmp_pa
         assert reader.more(over=True) == [b"three"], "the container has ended"
 
 
-def test_sb_013_of_a_huge_log_the_end_is_shown(tmp_path: Path) -> None:
+@pytest.mark.req("SB-013")
+def test_of_a_huge_log_the_end_is_shown(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"x" * 99 + b"\n" + (b"y" * 99 + b"\n") * (containers.MAXIMUM_BYTES // 100))
     with containers.Reader(path, start=NOW, timestamps=False) as reader:

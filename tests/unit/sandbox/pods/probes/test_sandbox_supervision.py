@@ -1,4 +1,4 @@
-"""When the probes of a container are asked (SB-011)."""
+"""When the probes of a container are asked."""
 
 import asyncio
 
@@ -11,10 +11,11 @@ from polyarch.sandbox.pods.probes import ProbeWorker, Target
 from polyarch.sandbox.pods.spec import Container, HttpGet, Probe
 
 
+@pytest.mark.req("SB-011")
 @pytest.mark.parametrize(
     ("period", "timeout", "seconds"), [(10, 5, 25.0), (2, 5, 15.0)], ids=["each in its period", "longer than a period"]
 )
-async def test_sb_011_the_wait_for_an_answer_is_part_of_the_period(
+async def test_the_wait_for_an_answer_is_part_of_the_period(
     monkeypatch: pytest.MonkeyPatch, period: int, timeout: int, seconds: float
 ) -> None:
     """A kubelet asks at each tick, and at once where a tick has passed meanwhile."""
